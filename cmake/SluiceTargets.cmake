@@ -1,0 +1,27 @@
+# Every flag is a property of a target: nothing global, no -march.
+add_library(sluice_build_flags INTERFACE)
+target_compile_features(sluice_build_flags INTERFACE cxx_std_20)
+target_compile_options(sluice_build_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
+  # No contraction and no reassociation: the bits of a sum are promised.
+  -ffp-contract=off
+  $<$<BOOL:${SLUICE_WERROR}>:-Werror>)
+if(SLUICE_SANITIZE)
+  target_compile_options(sluice_build_flags INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer
+                         $<$<IN_LIST:undefined,${SLUICE_SANITIZE}>:-fno-sanitize-recover=undefined>)
+  target_link_options(sluice_build_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
+endif()
+if(SLUICE_FUZZ)
+  target_compile_options(sluice_build_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# sluice_room(<name> SOURCES ... [PUBLIC libs...] [PRIVATE libs...]): one static library per room, alias sluice::<name>.
+function(sluice_room name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(sluice_${name} STATIC ${ARG_SOURCES})
+  add_library(sluice::${name} ALIAS sluice_${name})
+  target_include_directories(sluice_${name} PUBLIC "${PROJECT_SOURCE_DIR}")
+  set_target_properties(sluice_${name} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_link_libraries(sluice_${name} PUBLIC sluice_build_flags ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+endfunction()

@@ -1,0 +1,69 @@
+// Bounded single-producer single-consumer queue: how the conductor and a lane talk. No allocation after construction, no lock;
+// a full ring is a return value and a counter, never a wait.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/units.h"
+
+namespace sluice {
+
+template <typename T>
+class SpscRing {
+  static_assert(std::is_default_constructible_v<T> && std::is_nothrow_move_assignable_v<T>);
+
+ public:
+  // Capacity is rounded up to a power of two.
+  explicit SpscRing(size_t capacity) : slots_(std::bit_ceil(capacity < 2 ? size_t{2} : capacity)) {}
+  SpscRing(const SpscRing&) = delete;
+  SpscRing& operator=(const SpscRing&) = delete;
+
+  // Producer thread. False when full (counted); `value` is then untouched.
+  [[nodiscard]] bool try_push(T& value) noexcept {
+    const uint64_t tail = tail_.load(std::memory_order_relaxed);
+    if (tail - cached_head_ == slots_.size()) {
+      cached_head_ = head_.load(std::memory_order_acquire);  // pairs with the release in try_pop
+      if (tail - cached_head_ == slots_.size()) {
+        full_count_.fetch_add(1, std::memory_order_relaxed);
+        return false;
+      }
+    }
+    slots_[tail & (slots_.size() - 1)] = std::move(value);
+    tail_.store(tail + 1, std::memory_order_release);
+    return true;
+  }
+  [[nodiscard]] bool try_push(T&& value) noexcept { return try_push(value); }
+
+  // Consumer thread. False when empty.
+  [[nodiscard]] bool try_pop(T& out) noexcept {
+    const uint64_t head = head_.load(std::memory_order_relaxed);
+    if (head == cached_tail_) {
+      cached_tail_ = tail_.load(std::memory_order_acquire);  // pairs with the release in try_push
+      if (head == cached_tail_) return false;
+    }
+    T& slot = slots_[head & (slots_.size() - 1)];
+    out = std::move(slot);
+    slot = T{};
+    head_.store(head + 1, std::memory_order_release);
+    return true;
+  }
+
+  [[nodiscard]] size_t capacity() const noexcept { return slots_.size(); }
+  // How often a push found the ring full. Any thread.
+  [[nodiscard]] uint64_t full_count() const noexcept { return full_count_.load(std::memory_order_relaxed); }
+
+ private:
+  std::vector<T> slots_;
+  alignas(kCacheLine) std::atomic<uint64_t> head_{0};
+  uint64_t cached_tail_ = 0;  // consumer's
+  alignas(kCacheLine) std::atomic<uint64_t> tail_{0};
+  uint64_t cached_head_ = 0;  // producer's
+  std::atomic<uint64_t> full_count_{0};
+};
+
+}  // namespace sluice

@@ -1,0 +1,77 @@
+#include "wire/extension.h"
+
+#include <algorithm>
+
+#include "core/bytes.h"
+#include "core/units.h"
+
+namespace sluice::wire {
+namespace {
+
+constexpr size_t kExtensionHeader = 8;
+
+void encode_extension_header(ExtensionType type, uint16_t body, std::byte* out) noexcept {
+  store_le(out, static_cast<uint16_t>(type));
+  store_le(out + 2, body);
+  store_le(out + 4, uint32_t{0});
+}
+
+bool is_known_extension(uint16_t type) noexcept {
+  const uint16_t plain = static_cast<uint16_t>(type & ~kMandatory);
+  return plain >= static_cast<uint16_t>(ExtensionType::kResult) && plain <= static_cast<uint16_t>(ExtensionType::kOpInfo);
+}
+
+// Body of the first extension of `type` with exactly `size` bytes; empty when there is none.
+std::span<const std::byte> find_body(std::span<const std::byte> area, ExtensionType type, size_t size) noexcept {
+  while (area.size() >= kExtensionHeader) {
+    const auto t = static_cast<uint16_t>(load_le<uint16_t>(area.data()) & ~kMandatory);
+    const size_t body = load_le<uint16_t>(area.data() + 2);
+    const size_t whole = kExtensionHeader + round_up(body, 8);
+    if (whole > area.size()) break;
+    if (t == static_cast<uint16_t>(type) && body == size) return area.subspan(kExtensionHeader, body);
+    area = area.subspan(whole);
+  }
+  return {};
+}
+
+}  // namespace
+
+void encode_extension(const ResultInfo& info, SmallExtension out) noexcept {
+  encode_extension_header(ExtensionType::kResult, 8, out.data());
+  store_le(out.data() + 8, info.last_rank);
+  store_le(out.data() + 12, info.lag_us);
+}
+
+void encode_extension(const OpInfo& info, SmallExtension out) noexcept {
+  encode_extension_header(ExtensionType::kOpInfo, 8, out.data());
+  store_le(out.data() + 8, info.count);
+}
+
+Status check_extensions(std::span<const std::byte> area) noexcept {
+  while (!area.empty()) {
+    if (area.size() < kExtensionHeader) return Errc::kBadExtension;
+    const auto type = load_le<uint16_t>(area.data());
+    const size_t body = load_le<uint16_t>(area.data() + 2);
+    const size_t whole = kExtensionHeader + round_up(body, 8);
+    if (load_le<uint32_t>(area.data() + 4) != 0 || whole > area.size()) return Errc::kBadExtension;
+    if ((type & kMandatory) != 0 && !is_known_extension(type)) return Errc::kBadExtension;
+    const auto padding = area.subspan(kExtensionHeader + body, whole - kExtensionHeader - body);
+    if (std::ranges::any_of(padding, [](std::byte b) { return b != std::byte{0}; })) return Errc::kBadExtension;
+    area = area.subspan(whole);
+  }
+  return Errc::kOk;
+}
+
+std::optional<ResultInfo> find_result_info(std::span<const std::byte> area) noexcept {
+  const auto body = find_body(area, ExtensionType::kResult, 8);
+  if (body.empty()) return std::nullopt;
+  return ResultInfo{.last_rank = load_le<uint32_t>(body.data()), .lag_us = load_le<uint32_t>(body.data() + 4)};
+}
+
+std::optional<OpInfo> find_op_info(std::span<const std::byte> area) noexcept {
+  const auto body = find_body(area, ExtensionType::kOpInfo, 8);
+  if (body.empty()) return std::nullopt;
+  return OpInfo{.count = load_le<uint64_t>(body.data())};
+}
+
+}  // namespace sluice::wire

@@ -1,0 +1,114 @@
+// The frame: a fixed 64-byte header, then ext_len8*8 bytes of extensions, then `length` bytes of payload. PROTOCOL.md section 2
+// is the normative table; this is its codec. Pure: bytes in, struct out, no allocation, every field checked that can be checked
+// without knowing the session.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/status.h"
+#include "wire/dtype.h"
+
+namespace sluice::wire {
+
+inline constexpr uint32_t kMagic = 0x43494C53;  // "SLIC" in byte order on the wire
+inline constexpr uint8_t kVersionMin = 1;
+inline constexpr uint8_t kVersionMax = 1;
+inline constexpr size_t kHeaderBytes = 64;
+inline constexpr size_t kMaxExtensionBytes = 255 * 8;
+// Largest payload of a control frame (every type but CONTRIBUTION and RESULT).
+inline constexpr size_t kMaxControlPayload = 16 * 1024;
+// Largest payload of any frame; sessions agree on less (their slot size).
+inline constexpr size_t kMaxPayload = 4 * 1024 * 1024;
+
+enum class FrameType : uint8_t {
+  // Handshake, first frames of every connection.
+  kHello = 1,
+  kWelcome = 2,
+  kJoin = 3,
+  kJoined = 4,
+  kAttach = 5,
+  kAttached = 6,
+  kRefused = 7,
+  // Control connection.
+  kVote = 16,
+  kVerdict = 17,
+  kCommit = 18,
+  kHeartbeat = 19,
+  kLeave = 20,
+  kLeaveAck = 21,
+  kAbort = 22,
+  kStatusQuery = 23,
+  kStatusReply = 24,
+  kVerdictQuery = 25,
+  // Lane connection.
+  kContribution = 32,
+  kResult = 33,
+  // Reserved for surviving losses; defined in PROTOCOL.md, answered with unexpected_message by this version's programs.
+  kResume = 48,
+  kResumeAck = 49,
+  kSuspect = 50,
+  kViewQuery = 51,
+  kViewAnswer = 52,
+  kViewCommit = 53,
+  kDrainNotice = 54,
+};
+[[nodiscard]] bool is_known(FrameType t) noexcept;
+[[nodiscard]] constexpr bool is_data(FrameType t) noexcept {
+  return t == FrameType::kContribution || t == FrameType::kResult;
+}
+[[nodiscard]] const char* to_string(FrameType t) noexcept;
+
+// Bits of `flags`. Unknown bits are refused (bad_field), so that a later version may give them meaning.
+inline constexpr uint16_t kFlagPayloadCrc = 1u << 0;  // payload_crc is valid and must match
+inline constexpr uint16_t kFlagResent = 1u << 1;      // sent again after RESUME or a view change
+inline constexpr uint16_t kKnownFlags = kFlagPayloadCrc | kFlagResent;
+
+enum class Kind : uint8_t { kNone = 0, kAllreduce = 1, kReduceScatter = 2, kAllgather = 3 };
+enum class Encoding : uint8_t { kPlain = 0 };
+
+struct FrameHeader {
+  uint8_t version = kVersionMax;
+  FrameType type = FrameType::kHello;
+  uint16_t flags = 0;
+  uint8_t ext_len8 = 0;       // bytes of extensions / 8
+  int8_t scale_exponent = 0;  // payload was multiplied by 2^scale_exponent (0 in version 1)
+  uint16_t view_version = 0;
+  uint32_t session = 0;    // handle given by the reducer in JOINED; 0 before that
+  uint32_t view_hash = 0;  // low half of the 64-bit view hash
+  uint16_t slot = 0;       // sequence mod W
+  Kind kind = Kind::kNone;
+  Encoding encoding = Encoding::kPlain;
+  uint64_t sequence = 0;  // per lane connection, 0, 1, 2, ... within a view
+  uint64_t chunk = 0;     // q: runs through the whole session, never restarts
+  uint32_t op_id = 0;     // counts the session's operations, wraps
+  DType wire_dtype = DType::kI8;
+  DType acc_dtype = DType::kI8;
+  DType result_dtype = DType::kI8;
+  Op op = Op::kSum;
+  uint32_t length = 0;       // payload bytes
+  uint32_t fingerprint = 0;  // of (count, dtype, op, kind): same on all ranks or refused
+  uint32_t payload_crc = 0;  // CRC32C of the payload when kFlagPayloadCrc
+
+  [[nodiscard]] size_t extension_bytes() const noexcept { return size_t{ext_len8} * 8; }
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
+};
+
+using HeaderBytes = std::span<std::byte, kHeaderBytes>;
+using ConstHeaderBytes = std::span<const std::byte, kHeaderBytes>;
+
+// Writes the 64 bytes; the header CRC covers bytes 0..59 and then `extensions` (ext_len8*8 bytes).
+void encode_header(const FrameHeader& h, std::span<const std::byte> extensions, HeaderBytes out) noexcept;
+
+// Step 1, as soon as 64 bytes are there: magic, version range, type, flags, enumerations, length limits. The CRC is not checked
+// yet (extensions are missing), so lengths are only bounded, not trusted beyond that. Outputs only on kOk.
+[[nodiscard]] Status decode_header(ConstHeaderBytes in, FrameHeader& out) noexcept;
+
+// Step 2, with the extensions in hand: header CRC, then the framing of the extensions.
+[[nodiscard]] Status verify_header(ConstHeaderBytes in, std::span<const std::byte> extensions) noexcept;
+
+// Fingerprint of an operation: CRC32C over (count u64, wire dtype u8, op u8, kind u8, 5 zero bytes).
+[[nodiscard]] uint32_t fingerprint(uint64_t count, DType dtype, Op op, Kind kind) noexcept;
+
+}  // namespace sluice::wire
