@@ -1,0 +1,38 @@
+#include "core/crc32c.h"
+
+#include <array>
+#include <atomic>
+
+#include "core/crc32c_impl.h"
+
+namespace sluice {
+namespace {
+
+uint32_t choose(const std::byte* data, size_t size, uint32_t crc) noexcept;
+
+// Starts at choose() and is replaced at the first call, so it is right from the first static initialiser on
+// and costs no guard. Threads that race there all store the same value.
+constinit std::atomic<Crc32cFunction> chosen{&choose};
+
+Crc32cFunction fastest() noexcept {
+  return &crc32c_impl::table;
+}
+
+uint32_t choose(const std::byte* data, size_t size, uint32_t crc) noexcept {
+  const Crc32cFunction function = fastest();
+  chosen.store(function, std::memory_order_relaxed);
+  return function(data, size, crc);
+}
+
+}  // namespace
+
+uint32_t crc32c(std::span<const std::byte> data, uint32_t crc) noexcept {
+  return chosen.load(std::memory_order_relaxed)(data.data(), data.size(), crc);
+}
+
+std::span<const Crc32cTarget> crc32c_targets() noexcept {
+  static const std::array<Crc32cTarget, 1> targets{{{"table", &crc32c_impl::table}}};
+  return targets;
+}
+
+}  // namespace sluice
