@@ -30,8 +30,17 @@ uint32_t crc32c(std::span<const std::byte> data, uint32_t crc) noexcept {
   return chosen.load(std::memory_order_relaxed)(data.data(), data.size(), crc);
 }
 
+// From the slowest to the fastest.
 std::span<const Crc32cTarget> crc32c_targets() noexcept {
+#if SLUICE_CRC32C_X86
+  static const std::array<Crc32cTarget, 3> targets{{
+      {"table", &crc32c_impl::table},
+      {"sse42", crc32c_impl::has_sse42() ? &crc32c_impl::sse42 : nullptr},
+      {"vpclmul", crc32c_impl::has_vpclmul() ? &crc32c_impl::vpclmul : nullptr},
+  }};
+#else
   static const std::array<Crc32cTarget, 1> targets{{{"table", &crc32c_impl::table}}};
+#endif
   return targets;
 }
 
