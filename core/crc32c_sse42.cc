@@ -66,6 +66,13 @@ SLUICE_TARGET_SSE42 uint32_t sse42(const std::byte* data, size_t size, uint32_t 
   uint64_t wide = state;
   for (; size >= 8; data += 8, size -= 8) wide = _mm_crc32_u64(wide, load64(data));
   state = static_cast<uint32_t>(wide);
+  if (size >= 4) {  // a frame header is 60 bytes
+    uint32_t v;
+    std::memcpy(&v, data, sizeof v);
+    state = _mm_crc32_u32(state, v);
+    data += 4;
+    size -= 4;
+  }
   for (; size != 0; ++data, --size) state = _mm_crc32_u8(state, std::to_integer<uint8_t>(*data));
   return ~state;
 }
