@@ -1,0 +1,122 @@
+// Bodies of control frames are lists of fields. A message names its fields once, in wire order, in visit(); the writer and the
+// reader here walk that list, so the two can't differ. Integers are little-endian; a text is u16 length and bytes; a list is u16
+// count and items. Control path only: texts and lists allocate, bounded by the limits given in the message.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/status.h"
+#include "wire/frame.h"
+
+namespace sluice::wire {
+
+class BodyWriter {
+ public:
+  template <typename T>
+    requires(std::integral<T> || std::is_enum_v<T>)
+  void operator()(const T& v) {
+    if constexpr (std::is_enum_v<T>) {
+      append(static_cast<std::underlying_type_t<T>>(v));
+    } else {
+      append(v);
+    }
+  }
+  template <size_t N>
+  void operator()(const std::array<uint8_t, N>& v) {
+    for (uint8_t b : v) bytes_.push_back(static_cast<std::byte>(b));
+  }
+  // Longer texts are cut: a message is for a person, its tail is not worth a failure.
+  void text(const std::string& v, size_t limit) {
+    const size_t n = v.size() < limit ? v.size() : limit;
+    append(static_cast<uint16_t>(n));
+    for (size_t i = 0; i < n; ++i) bytes_.push_back(static_cast<std::byte>(v[i]));
+  }
+  template <typename T>
+  void list(const std::vector<T>& v, size_t limit) {
+    const size_t n = v.size() < limit ? v.size() : limit;
+    append(static_cast<uint16_t>(n));
+    for (size_t i = 0; i < n; ++i) append(v[i]);
+  }
+  [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  template <std::integral T>
+  void append(T v) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof v);
+    store_le(bytes_.data() + at, v);
+  }
+  std::vector<std::byte> bytes_;
+};
+
+class BodyReader {
+ public:
+  explicit BodyReader(std::span<const std::byte> in) noexcept : in_(in) {}
+  template <typename T>
+    requires(std::integral<T> || std::is_enum_v<T>)
+  void operator()(T& v) {
+    if constexpr (std::is_enum_v<T>) {
+      std::underlying_type_t<T> raw{};
+      take(raw);
+      v = static_cast<T>(raw);
+    } else {
+      take(v);
+    }
+  }
+  template <size_t N>
+  void operator()(std::array<uint8_t, N>& v) {
+    if (!need(N)) return;
+    for (size_t i = 0; i < N; ++i) v[i] = std::to_integer<uint8_t>(in_[i]);
+    in_ = in_.subspan(N);
+  }
+  void text(std::string& v, size_t limit) {
+    uint16_t n = 0;
+    take(n);
+    if (n > limit) fail(Errc::kBadField);
+    if (!need(n)) return;
+    v.assign(reinterpret_cast<const char*>(in_.data()), n);
+    in_ = in_.subspan(n);
+  }
+  template <typename T>
+  void list(std::vector<T>& v, size_t limit) {
+    uint16_t n = 0;
+    take(n);
+    if (n > limit) fail(Errc::kBadField);
+    if (!need(size_t{n} * sizeof(T))) return;
+    v.resize(n);
+    for (T& item : v) take(item);
+  }
+  [[nodiscard]] Status status() const noexcept { return status_; }
+  [[nodiscard]] size_t left() const noexcept { return in_.size(); }
+
+ private:
+  void fail(Errc code) noexcept {
+    if (status_.ok()) status_ = code;
+  }
+  bool need(size_t n) noexcept {
+    if (!status_.ok()) return false;
+    if (in_.size() < n) {
+      fail(Errc::kBadLength);
+      return false;
+    }
+    return true;
+  }
+  template <std::integral T>
+  void take(T& v) noexcept {
+    if (!need(sizeof(T))) return;
+    v = load_le<T>(in_.data());
+    in_ = in_.subspan(sizeof(T));
+  }
+  std::span<const std::byte> in_;
+  Status status_;
+};
+
+}  // namespace sluice::wire
