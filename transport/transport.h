@@ -1,26 +1,30 @@
 // The contract of every transport (inproc, tcp, later rdma; fault stands in front of any of them).
 //
-// One primitive: put a frame into the remote slot it names and tell the slot's owner. A slot in hand is a credit: the layer above
-// puts only what the peer has granted, so a receiver always has the place for what arrives and a transport never buffers
-// payload of its own.
+// One primitive: put a frame into the remote slot it names and tell the slot's owner. A slot in hand is a
+// credit: the layer above puts only what the peer has granted, so a receiver always has the place for what
+// arrives and a transport never buffers payload of its own.
 //
-// Threads. A Context belongs to one thread, its owner; every call on it, on its endpoints, and every callback happens there.
-// Context::wake() is the one exception: any thread. Two contexts share nothing.
+// Threads. A Context belongs to one thread, its owner; every call on it, on its endpoints, and every callback
+// happens there. Context::wake() is the one exception: any thread. Two contexts share nothing.
 //
-// Buffers. Extensions are copied inside put(). Payload bytes belong to the transport from an accepted put() until on_sent() for
-// its cookie: until then they must stay valid and unchanged. The memory a Handler returns from on_header() belongs to the
-// transport until on_frame() for that header, or on_closed(), whichever comes first.
+// Buffers. Extensions are copied inside put(). Payload bytes belong to the transport from an accepted put()
+// until on_sent() for its cookie: until then they must stay valid and unchanged. The memory a Handler returns
+// from on_header() belongs to the transport until on_frame() for that header, or on_closed(), whichever comes
+// first.
 //
-// Callbacks. They run inside Context::poll() and only there: never inside put(), close() or adopt. A callback may call put() and
-// close() on any endpoint of the context. None may throw. Per endpoint:
-//   * each accepted put() gets exactly one on_sent(), in the order of the puts, also when the endpoint closes (with the reason);
+// Callbacks. They run inside Context::poll() and only there: never inside put(), close() or adopt. A callback
+// may call put() and close() on any endpoint of the context. None may throw. Per endpoint:
+//   * each accepted put() gets exactly one on_sent(), in the order of the puts, also when the endpoint closes
+//   (with the reason);
 //   * on_header() is followed by on_frame() for the same frame, or by on_closed();
-//   * on_closed() comes exactly once, as the last callback; the Endpoint is destroyed by its Context after it returns.
+//   * on_closed() comes exactly once, as the last callback; the Endpoint is destroyed by its Context after it
+//   returns.
 // A sent frame is a frame handed to the network: only the peer's answer proves arrival.
 //
-// Trust. A transport checks what needs no knowledge of the session: magic, version, type, lengths, enumerations, header CRC,
-// payload CRC (as the bytes arrive, while they are in cache). The first breach closes that endpoint with its reason; nothing else
-// notices. What needs the session is checked by on_header().
+// Trust. A transport checks what needs no knowledge of the session: magic, version, type, lengths,
+// enumerations, header CRC, payload CRC (as the bytes arrive, while they are in cache). The first breach
+// closes that endpoint with its reason; nothing else notices. What needs the session is checked by
+// on_header().
 #pragma once
 
 #include <cstddef>
@@ -37,12 +41,12 @@ namespace sluice::transport {
 // The caller's name for a put; returned by on_sent(), never interpreted.
 using Cookie = uint64_t;
 
-// Most extension bytes of a frame that a transport must carry (PROTOCOL.md section 3 allows a peer more on the wire: such a frame
-// is closed with bad_extension).
+// Most extension bytes of a frame that a transport must carry (PROTOCOL.md section 3 allows a peer more on
+// the wire: such a frame is closed with bad_extension).
 inline constexpr size_t kMaxExtensions = 64;
 
 struct Placement {
-  Status status;              // anything but kOk closes the endpoint with that reason
+  Status status;                 // anything but kOk closes the endpoint with that reason
   std::byte* payload = nullptr;  // where header.length bytes go; may be null when length is 0
 };
 
@@ -57,7 +61,8 @@ class Handler {
   // The whole frame is there and its payload CRC was right. `payload` is the memory given in on_header().
   virtual void on_frame(Endpoint& ep, const wire::FrameHeader& header, std::span<const std::byte> extensions,
                         std::span<std::byte> payload) noexcept = 0;
-  // The transport has let go of the payload of the put named by `cookie`. kOk: handed to the network. Anything else: not sent.
+  // The transport has let go of the payload of the put named by `cookie`. kOk: handed to the network.
+  // Anything else: not sent.
   virtual void on_sent(Endpoint& ep, Cookie cookie, Status status) noexcept = 0;
   // kClosed when the peer ended in order, the reason given to close(), or what broke.
   virtual void on_closed(Endpoint& ep, Errc reason) noexcept = 0;
@@ -72,11 +77,11 @@ struct EndpointCounters {
   uint64_t frames_out = 0;
   uint64_t payload_bytes_in = 0;
   uint64_t payload_bytes_out = 0;
-  uint64_t wire_bytes_in = 0;   // headers and extensions included
+  uint64_t wire_bytes_in = 0;  // headers and extensions included
   uint64_t wire_bytes_out = 0;
-  uint64_t receive_calls = 0;   // system calls (0 for inproc)
+  uint64_t receive_calls = 0;  // system calls (0 for inproc)
   uint64_t send_calls = 0;
-  uint64_t bytes_copied = 0;    // payload bytes copied in user space on the way in
+  uint64_t bytes_copied = 0;  // payload bytes copied in user space on the way in
 };
 
 class Endpoint {
@@ -85,17 +90,19 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  // Queue one frame. header.length must equal payload.size(), header.ext_len8 * 8 must equal extensions.size() (<= kMaxExtensions);
-  // header.payload_crc is the caller's business when kFlagPayloadCrc is set (it knows when the bytes are in cache).
-  // kOk: accepted, exactly one on_sent follows. kWouldBlock: queue full, nothing taken, try after progress. kClosed: closing.
+  // Queue one frame. header.length must equal payload.size(), header.ext_len8 * 8 must equal
+  // extensions.size() (<= kMaxExtensions); header.payload_crc is the caller's business when kFlagPayloadCrc
+  // is set (it knows when the bytes are in cache). kOk: accepted, exactly one on_sent follows. kWouldBlock:
+  // queue full, nothing taken, try after progress. kClosed: closing.
   [[nodiscard]] virtual Status put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                                    std::span<const std::byte> payload, Cookie cookie) noexcept = 0;
 
-  // Closes now; frames not yet handed to the network are given back by on_sent(reason), then on_closed(reason), from a later poll.
+  // Closes now; frames not yet handed to the network are given back by on_sent(reason), then
+  // on_closed(reason), from a later poll.
   virtual void close(Errc reason) noexcept = 0;
 
-  // Sends what is queued, tells the peer that nothing more comes, and keeps receiving until the peer closes too; then
-  // on_closed(kClosed). No put() after this. The caller bounds it: close() ends it at any time.
+  // Sends what is queued, tells the peer that nothing more comes, and keeps receiving until the peer closes
+  // too; then on_closed(kClosed). No put() after this. The caller bounds it: close() ends it at any time.
   virtual void shutdown() noexcept = 0;
 
   // True when every accepted put has been handed to the network.
@@ -109,9 +116,10 @@ class Endpoint {
 };
 
 struct EndpointOptions {
-  uint32_t send_queue = 64;                   // most puts accepted and not yet given back
-  uint32_t max_payload = wire::kMaxPayload;   // longer frames are closed with bad_length before on_header
-  Nanos frame_deadline = 10 * kSecond;        // a started frame must end within this much time without a byte; 0 = none
+  uint32_t send_queue = 64;                  // most puts accepted and not yet given back
+  uint32_t max_payload = wire::kMaxPayload;  // longer frames are closed with bad_length before on_header
+  Nanos frame_deadline =
+      10 * kSecond;  // a started frame must end within this much time without a byte; 0 = none
 };
 
 class Context {
@@ -121,13 +129,13 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // One turn: hand queued frames to the network, take in what is there, run callbacks. At most about `budget_bytes` of payload
-  // are received per endpoint, so that the owner gets to its other work. `now` feeds deadlines. Returns how much was done
-  // (0 = nothing to do).
+  // One turn: hand queued frames to the network, take in what is there, run callbacks. At most about
+  // `budget_bytes` of payload are received per endpoint, so that the owner gets to its other work. `now`
+  // feeds deadlines. Returns how much was done (0 = nothing to do).
   virtual unsigned poll(Nanos now, size_t budget_bytes) noexcept = 0;
 
-  // Sleeps until an endpoint has something to do, wake() is called, or `timeout` has passed (0: returns at once; < 0: no limit).
-  // A wake() before or during the wait ends it.
+  // Sleeps until an endpoint has something to do, wake() is called, or `timeout` has passed (0: returns at
+  // once; < 0: no limit). A wake() before or during the wait ends it.
   virtual void wait(Nanos timeout) noexcept = 0;
 
   // Ends a wait(). Any thread.

@@ -1,6 +1,6 @@
-// Faults in front of any transport: the layer above sees an ordinary Context whose frames are delayed, corrupted, cut or stalled as a
-// seeded plan says. Same seed, same puts, same faults. With an empty plan it must be indistinguishable from what it wraps: the
-// conformance suite runs over it.
+// Faults in front of any transport: the layer above sees an ordinary Context whose frames are delayed,
+// corrupted, cut or stalled as a seeded plan says. Same seed, same puts, same faults. With an empty plan it
+// must be indistinguishable from what it wraps: the conformance suite runs over it.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ enum class FaultKind : uint8_t {
   kStall,    // nothing is received or sent on this endpoint for `duration`
 };
 
-// Hits the `nth` put (counted from 0) of the `endpoint`-th wrapped endpoint (counted from 0 in order of wrapping), or, with
-// probability > 0, each put of every endpoint with that probability.
+// Hits the `nth` put (counted from 0) of the `endpoint`-th wrapped endpoint (counted from 0 in order of
+// wrapping), or, with probability > 0, each put of every endpoint with that probability.
 struct FaultRule {
   FaultKind kind = FaultKind::kDelay;
   uint32_t endpoint = 0;
@@ -40,8 +40,8 @@ struct FaultCounters {
 
 class FaultContext : public Context {
  public:
-  // The handler to give to the wrapped context when an endpoint is made there; it stands for `above`. Then call bind() with
-  // the endpoint that was made; use what bind() returns in place of it.
+  // The handler to give to the wrapped context when an endpoint is made there; it stands for `above`. Then
+  // call bind() with the endpoint that was made; use what bind() returns in place of it.
   [[nodiscard]] virtual Handler& wrap(Handler& above) = 0;
   [[nodiscard]] virtual Endpoint* bind(Handler& wrapped, Endpoint* below, const EndpointOptions& options) = 0;
   [[nodiscard]] virtual const FaultCounters& faults() const noexcept = 0;

@@ -1,4 +1,5 @@
-// Blocking-style set-up of sockets for the cold path: resolve, connect, listen, exact reads and writes, all with deadlines.
+// Blocking-style set-up of sockets for the cold path: resolve, connect, listen, exact reads and writes, all
+// with deadlines.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +29,11 @@ class Socket {
 };
 
 struct SocketOptions {
-  size_t buffer_bytes = 4 * kMiB;     // SO_SNDBUF and SO_RCVBUF, set before connect/listen where the host's limits allow it
-                                      // (net.core.[rw]mem_max); otherwise the kernel's autotuning is left alone. 0 = leave alone
-  std::string congestion_control;     // TCP_CONGESTION; empty = the host's default
-  std::string local_address;          // source address to bind before connecting; empty = the route's
+  size_t buffer_bytes =
+      4 * kMiB;  // SO_SNDBUF and SO_RCVBUF, set before connect/listen where the host's limits allow it
+                 // (net.core.[rw]mem_max); otherwise the kernel's autotuning is left alone. 0 = leave alone
+  std::string congestion_control;  // TCP_CONGESTION; empty = the host's default
+  std::string local_address;       // source address to bind before connecting; empty = the route's
 };
 
 // What the kernel did with the options; for `check` and logs.
@@ -40,16 +42,20 @@ struct AppliedOptions {
   std::string note;  // empty, or why an option was not applied
 };
 
-// Applies buffer sizes and congestion control to an unconnected socket. An option the host refuses is a note, not an error.
+// Applies buffer sizes and congestion control to an unconnected socket. An option the host refuses is a note,
+// not an error.
 AppliedOptions apply_options(int fd, const SocketOptions& options);
 
-// Resolves `host` (name, IPv4 or IPv6 literal without brackets) and tries each address until one accepts, within `deadline` (a
-// point on the monotonic clock). Returns a non-blocking socket with TCP_NODELAY. Error text names host, port and reason.
-[[nodiscard]] Result<Socket> connect_to(const std::string& host, uint16_t port, const SocketOptions& options, Nanos deadline);
+// Resolves `host` (name, IPv4 or IPv6 literal without brackets) and tries each address until one accepts,
+// within `deadline` (a point on the monotonic clock). Returns a non-blocking socket with TCP_NODELAY. Error
+// text names host, port and reason.
+[[nodiscard]] Result<Socket> connect_to(const std::string& host, uint16_t port, const SocketOptions& options,
+                                        Nanos deadline);
 
 // Binds and listens; port 0 = chosen by the OS (bound_port tells). host empty = all addresses, IPv6 and IPv4.
 // kSystem with "address already in use" in the text when taken.
-[[nodiscard]] Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOptions& options, int backlog = 1024);
+[[nodiscard]] Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOptions& options,
+                                       int backlog = 1024);
 [[nodiscard]] Result<uint16_t> bound_port(int fd);
 
 // "10.0.0.3:50112", "[::1]:7470".

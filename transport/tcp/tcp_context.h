@@ -1,5 +1,6 @@
-// Frames over TCP: the same 64 bytes, extensions and payload on a stream, received straight into the place on_header() names.
-// epoll, level triggered, one set per context; sockets are non-blocking. No Asio here: this is the data path.
+// Frames over TCP: the same 64 bytes, extensions and payload on a stream, received straight into the place
+// on_header() names. epoll, level triggered, one set per context; sockets are non-blocking. No Asio here:
+// this is the data path.
 #pragma once
 
 #include <memory>
@@ -11,9 +12,10 @@ namespace sluice::transport::tcp {
 
 class TcpContext : public Context {
  public:
-  // Takes over a connected stream socket whose handshake is over (both sides at a frame boundary, nothing read ahead): makes it
-  // non-blocking and TCP_NODELAY, and closes it with the endpoint. On error the fd is closed too. `handler` must outlive the
-  // endpoint. Owner thread. The endpoint lives until after its on_closed().
+  // Takes over a connected stream socket whose handshake is over (both sides at a frame boundary, nothing
+  // read ahead): makes it non-blocking and TCP_NODELAY, and closes it with the endpoint. On error the fd is
+  // closed too. `handler` must outlive the endpoint. Owner thread. The endpoint lives until after its
+  // on_closed().
   [[nodiscard]] virtual Result<Endpoint*> adopt(int fd, Handler& handler, const EndpointOptions& options) = 0;
 };
 

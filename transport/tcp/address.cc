@@ -1,0 +1,73 @@
+#include "transport/tcp/address.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+
+namespace sluice::transport::tcp {
+namespace {
+
+std::string lower_first(std::string text) {
+  // "No route to host" begins a sentence; a word in capitals ("RFS specific error") does not.
+  if (text.size() > 1 && std::isupper(static_cast<unsigned char>(text[1])) == 0) {
+    text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string error_text(int number) {
+  const char* text = ::strerrordesc_np(number);  // neither translated nor shared between threads
+  return text != nullptr ? lower_first(text) : "error " + std::to_string(number);
+}
+
+std::string endpoint_text(const std::string& host, uint16_t port) {
+  const bool bare_ipv6 = host.find(':') != std::string::npos;
+  return (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+std::string address_text(const sockaddr_storage& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    ::inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+    return endpoint_text(text.data(), ntohs(v4.sin_port));
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+      ::inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text.data(), text.size());
+    } else {
+      ::inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
+    }
+    return endpoint_text(text.data(), ntohs(v6.sin6_port));
+  }
+  return "local socket";
+}
+
+Result<AddressList> resolve(const std::string& host, uint16_t port, int family, int flags) {
+  addrinfo hints{};
+  hints.ai_family = family;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const std::string service = std::to_string(port);
+  int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &list);
+  if (error != 0 && (flags & AI_ADDRCONFIG) != 0) {
+    // AI_ADDRCONFIG counts no loopback addresses: on a host with nothing else up it would hide ::1 and
+    // 127.0.0.1.
+    hints.ai_flags &= ~AI_ADDRCONFIG;
+    error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &list);
+  }
+  if (error == EAI_SYSTEM) return fail(Errc::kSystem, "cannot resolve " + host + ": " + error_text(errno));
+  if (error != 0)
+    return fail(Errc::kSystem, "cannot resolve " + host + ": " + lower_first(::gai_strerror(error)));
+  return AddressList(list);
+}
+
+}  // namespace sluice::transport::tcp

@@ -1,0 +1,255 @@
+#include "transport/tcp/socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "core/clock.h"
+#include "transport/tcp/address.h"
+
+namespace sluice::transport::tcp {
+namespace {
+
+// Nothing when the host does not say (the file is absent in some network namespaces).
+size_t host_limit(const char* path) {
+  size_t value = 0;
+  std::ifstream file(path);
+  if (!(file >> value)) return 0;
+  return value;
+}
+
+void add_note(std::string& notes, const std::string& note) {
+  if (!notes.empty()) notes += "; ";
+  notes += note;
+}
+
+// True when the whole of `bytes` is allowed. A request above the limit would be clamped in silence and would
+// switch the kernel's autotuning off for good: worse than not asking.
+bool allowed(const char* name, size_t bytes, std::string& notes) {
+  const size_t limit = host_limit((std::string("/proc/sys/net/core/") + name).c_str());
+  if (limit >= bytes) return true;
+  add_note(notes, std::string("net.core.") + name + " is " +
+                      (limit == 0 ? "unknown" : std::to_string(limit)) + ", " + std::to_string(bytes) +
+                      " wanted: buffer sizes are left to the kernel");
+  return false;
+}
+
+bool set_int(int fd, int level, int option, int value) {
+  return ::setsockopt(fd, level, option, &value, sizeof value) == 0;
+}
+
+// Milliseconds for ::poll until `deadline`, rounded up so that a wait never ends just before it; 0 when it
+// has passed.
+int poll_timeout(Nanos deadline) noexcept {
+  const Nanos left = deadline - monotonic_now();
+  if (left <= 0) return 0;
+  return static_cast<int>(std::min<uint64_t>(div_ceil(static_cast<uint64_t>(left), kMillisecond), 1U << 30));
+}
+
+// Waits for `events`; errors of the socket count as ready, the call that follows reports them.
+Status wait_ready(int fd, short events, Nanos deadline) noexcept {
+  pollfd p{.fd = fd, .events = events, .revents = 0};
+  for (;;) {
+    const int timeout = poll_timeout(deadline);
+    const int n = ::poll(&p, 1, timeout);
+    if (n > 0) return Errc::kOk;
+    if (n == 0 && timeout == 0) return Errc::kTimeout;
+    if (n < 0 && errno != EINTR) return Errc::kSystem;
+  }
+}
+
+Result<void> bind_local(int fd, int family, const std::string& address) {
+  auto local = resolve(address, 0, family, AI_NUMERICHOST | AI_PASSIVE);
+  if (!local) return tl::unexpected(local.error());
+  if (::bind(fd, (*local)->ai_addr, (*local)->ai_addrlen) == 0) return {};
+  return fail(Errc::kSystem, "cannot bind to source address " + address + ": " + error_text(errno));
+}
+
+// With nobody listening on a port of the ephemeral range, a socket of the same host can be given that very
+// port and meet itself.
+bool connected_to_itself(int fd) {
+  sockaddr_storage local{}, peer{};
+  socklen_t local_size = sizeof local, peer_size = sizeof peer;
+  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_size) == 0 &&
+         ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) == 0 && local_size == peer_size &&
+         std::memcmp(&local, &peer, local_size) == 0;
+}
+
+Result<Socket> connect_one(const addrinfo& to, const SocketOptions& options, Nanos deadline) {
+  Socket s(::socket(to.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, to.ai_protocol));
+  if (!s.valid()) return fail(Errc::kSystem, error_text(errno));
+  apply_options(s.fd(), options);
+  set_int(s.fd(), IPPROTO_TCP, TCP_NODELAY, 1);
+  if (!options.local_address.empty()) {
+    if (auto bound = bind_local(s.fd(), to.ai_family, options.local_address); !bound)
+      return tl::unexpected(bound.error());
+  }
+  if (::connect(s.fd(), to.ai_addr, to.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS && errno != EINTR) return fail(Errc::kSystem, error_text(errno));
+    if (const Status ready = wait_ready(s.fd(), POLLOUT, deadline); !ready.ok())
+      return fail(ready.code(), "no answer in time");
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (::getsockopt(s.fd(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+    if (error != 0) return fail(Errc::kSystem, error_text(error));
+  }
+  if (connected_to_itself(s.fd())) return fail(Errc::kSystem, error_text(ECONNREFUSED));
+  return s;
+}
+
+Result<Socket> listen_one(const addrinfo& at, const SocketOptions& options, int backlog) {
+  Socket s(::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, at.ai_protocol));
+  if (!s.valid()) return fail(errno == EAFNOSUPPORT ? Errc::kUnsupported : Errc::kSystem, error_text(errno));
+  set_int(s.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
+  // Dual stack: IPv4 peers come in as mapped addresses. Some hosts are set to V6ONLY by default.
+  if (at.ai_family == AF_INET6) set_int(s.fd(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  apply_options(
+      s.fd(),
+      options);  // accepted sockets inherit the buffers, and the window scale is fixed at the handshake
+  if (::bind(s.fd(), at.ai_addr, at.ai_addrlen) != 0 || ::listen(s.fd(), backlog) != 0) {
+    const bool no_such_family = errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT;
+    return fail(no_such_family ? Errc::kUnsupported : Errc::kSystem, error_text(errno));
+  }
+  return s;
+}
+
+}  // namespace
+
+Socket::Socket(Socket&& other) noexcept : fd_(other.release()) {}
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+Socket::~Socket() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+int Socket::release() noexcept {
+  return std::exchange(fd_, -1);
+}
+
+AppliedOptions apply_options(int fd, const SocketOptions& options) {
+  AppliedOptions applied;
+  if (options.buffer_bytes > 0) {
+    const int bytes = static_cast<int>(std::min<size_t>(options.buffer_bytes, kGiB));
+    if (allowed("rmem_max", options.buffer_bytes, applied.note) &&
+        allowed("wmem_max", options.buffer_bytes, applied.note)) {
+      applied.buffers_set =
+          set_int(fd, SOL_SOCKET, SO_RCVBUF, bytes) && set_int(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+      if (!applied.buffers_set) add_note(applied.note, "socket buffers not set: " + error_text(errno));
+    }
+  }
+  const std::string& cc = options.congestion_control;
+  if (!cc.empty() &&
+      ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, cc.data(), static_cast<socklen_t>(cc.size())) != 0) {
+    add_note(applied.note, "congestion control " + cc + " not set: " + error_text(errno));
+  }
+  return applied;
+}
+
+Result<Socket> connect_to(const std::string& host, uint16_t port, const SocketOptions& options,
+                          Nanos deadline) {
+  const std::string where = endpoint_text(host, port);
+  auto addresses = resolve(host, port, AF_UNSPEC, AI_ADDRCONFIG);
+  if (!addresses) return add_context("cannot connect to " + where, addresses.error());
+  int left = 0;
+  for (const addrinfo* a = addresses->get(); a != nullptr; a = a->ai_next) ++left;
+  Error last{Errc::kSystem, "no address"};
+  for (const addrinfo* a = addresses->get(); a != nullptr; a = a->ai_next, --left) {
+    // An address that swallows packets must not eat the time of those behind it.
+    const Nanos now = monotonic_now();
+    auto s = connect_one(*a, options, now + std::max<Nanos>(0, (deadline - now) / left));
+    if (s) return s;
+    last = s.error();
+  }
+  return add_context("cannot connect to " + where, last);
+}
+
+Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOptions& options, int backlog) {
+  const std::string where = endpoint_text(host.empty() ? "*" : host, port);
+  if (!host.empty()) {
+    auto at = resolve(host, port, AF_UNSPEC, AI_PASSIVE);
+    if (!at) return add_context("cannot listen on " + where, at.error());
+    auto s = listen_one(**at, options, backlog);
+    return s ? std::move(s) : Result<Socket>(add_context("cannot listen on " + where, s.error()));
+  }
+  Error last{Errc::kSystem, "no address"};
+  for (const char* wildcard : {"::", "0.0.0.0"}) {
+    auto at = resolve(wildcard, port, AF_UNSPEC, AI_PASSIVE | AI_NUMERICHOST);
+    if (!at) {
+      last = at.error();
+      continue;
+    }
+    auto s = listen_one(**at, options, backlog);
+    if (s) return s;
+    last = s.error();
+    if (last.code != Errc::kUnsupported) break;  // IPv6 is there, so the reason holds for IPv4 too
+  }
+  return add_context("cannot listen on " + where, {Errc::kSystem, last.text});
+}
+
+Result<uint16_t> bound_port(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return fail(Errc::kSystem, "cannot read the bound port: " + error_text(errno));
+  }
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  return fail(Errc::kSystem, "not an internet socket");
+}
+
+std::string peer_name(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "unconnected";
+  return address_text(address);
+}
+
+Status read_exact(int fd, std::span<std::byte> out, Nanos deadline) noexcept {
+  while (!out.empty()) {
+    const ssize_t n = ::recv(fd, out.data(), out.size(), MSG_DONTWAIT);
+    if (n > 0) {
+      out = out.subspan(static_cast<size_t>(n));
+    } else if (n == 0) {
+      return Errc::kClosed;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (const Status ready = wait_ready(fd, POLLIN, deadline); !ready.ok()) return ready;
+    } else if (errno != EINTR) {
+      return Errc::kReset;
+    }
+  }
+  return Errc::kOk;
+}
+
+Status write_all(int fd, std::span<const std::byte> data, Nanos deadline) noexcept {
+  while (!data.empty()) {
+    const ssize_t n = ::send(fd, data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n >= 0) {
+      data = data.subspan(static_cast<size_t>(n));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (const Status ready = wait_ready(fd, POLLOUT, deadline); !ready.ok()) return ready;
+    } else if (errno != EINTR) {
+      return Errc::kReset;
+    }
+  }
+  return Errc::kOk;
+}
+
+}  // namespace sluice::transport::tcp
