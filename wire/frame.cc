@@ -123,8 +123,10 @@ Status decode_header(ConstHeaderBytes in, FrameHeader& out) noexcept {
   if (load_le<uint32_t>(p + kAtMagic) != kMagic) return Errc::kBadMagic;
   FrameHeader h;
   h.version = u8_at(in, kAtVersion);
-  if (h.version < kVersionMin || h.version > kVersionMax) return Errc::kBadVersion;
   h.type = static_cast<FrameType>(u8_at(in, kAtType));
+  // A peer without a common version must still be readable, to be refused by name.
+  const bool any_version = h.type == FrameType::kHello || h.type == FrameType::kRefused;
+  if (h.version == 0 || (!any_version && (h.version < kVersionMin || h.version > kVersionMax))) return Errc::kBadVersion;
   if (!is_known(h.type)) return Errc::kBadType;
   h.flags = load_le<uint16_t>(p + kAtFlags);
   if ((h.flags & ~kKnownFlags) != 0) return Errc::kBadField;
