@@ -1,0 +1,126 @@
+#include "wire/extension.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "core/bytes.h"
+#include "tests/support/hex_file.h"
+#include "wire/frame.h"
+
+namespace sluice::wire {
+namespace {
+
+using Area = std::vector<std::byte>;
+
+// Appends an extension as a peer might, with a body of `body` bytes and its padding.
+void append(Area& area, uint16_t type, size_t body) {
+  const size_t at = area.size();
+  area.resize(at + 8 + (body + 7) / 8 * 8);
+  store_le(area.data() + at, type);
+  store_le(area.data() + at + 2, static_cast<uint16_t>(body));
+  for (size_t i = 0; i < body; ++i) area[at + 8 + i] = std::byte{0x55};
+}
+
+template <typename Info>
+void append(Area& area, const Info& info) {
+  const size_t at = area.size();
+  area.resize(at + kSmallExtensionBytes);
+  encode_extension(info, std::span(area).subspan(at).template first<kSmallExtensionBytes>());
+}
+
+Area golden_extensions(const char* file) {
+  const Area frame = test::read_hex_file(std::string(SLUICE_VECTORS) + "/" + file);
+  return {frame.begin() + kHeaderBytes, frame.begin() + kHeaderBytes + kSmallExtensionBytes};
+}
+
+TEST(Extension, EncodesTheGoldenVectors) {
+  Area result;
+  append(result, ResultInfo{.last_rank = 7, .lag_us = 1000});
+  EXPECT_EQ(result, golden_extensions("result.hex"));
+  Area op;
+  append(op, OpInfo{.count = 0x0102030405060708});
+  EXPECT_EQ(op, golden_extensions("contribution.hex"));
+}
+
+TEST(Extension, FindsWhatItEncodedBesideOthers) {
+  Area area;
+  append(area, static_cast<uint16_t>(ExtensionType::kTraceId), 8);
+  append(area, OpInfo{.count = 12});
+  append(area, ResultInfo{.last_rank = 1, .lag_us = 0xffffffff});
+  ASSERT_TRUE(check_extensions(area).ok());
+  EXPECT_EQ(find_op_info(area), OpInfo{.count = 12});
+  EXPECT_EQ(find_result_info(area), (ResultInfo{.last_rank = 1, .lag_us = 0xffffffff}));
+}
+
+TEST(Extension, FindsNothingInAnEmptyArea) {
+  EXPECT_TRUE(check_extensions({}).ok());
+  EXPECT_EQ(find_op_info({}), std::nullopt);
+  EXPECT_EQ(find_result_info({}), std::nullopt);
+}
+
+TEST(Extension, SkipsUnknownOptionalOnes) {
+  Area area;
+  append(area, 999, 5);
+  append(area, 1000, 0);
+  append(area, OpInfo{.count = 3});
+  EXPECT_TRUE(check_extensions(area).ok());
+  EXPECT_EQ(find_op_info(area), OpInfo{.count = 3});
+}
+
+TEST(Extension, RefusesUnknownMandatoryOnes) {
+  Area area;
+  append(area, OpInfo{.count = 3});
+  append(area, static_cast<uint16_t>(kMandatory | 999), 8);
+  EXPECT_EQ(check_extensions(area), Status(Errc::kBadExtension));
+}
+
+TEST(Extension, TakesKnownOnesMarkedMandatory) {
+  Area area;
+  append(area, OpInfo{.count = 3});
+  store_le(area.data(), static_cast<uint16_t>(kMandatory | static_cast<uint16_t>(ExtensionType::kOpInfo)));
+  EXPECT_TRUE(check_extensions(area).ok());
+  EXPECT_EQ(find_op_info(area), OpInfo{.count = 3});
+}
+
+TEST(Extension, RefusesALengthThatRunsOut) {
+  for (const uint16_t body : {uint16_t{9}, uint16_t{16}, uint16_t{0xffff}}) {
+    Area area;
+    append(area, OpInfo{.count = 3});
+    store_le(area.data() + 2, body);
+    EXPECT_EQ(check_extensions(area), Status(Errc::kBadExtension)) << body;
+    EXPECT_EQ(find_op_info(area), std::nullopt) << body;
+  }
+}
+
+TEST(Extension, RefusesATornHeader) {
+  Area area;
+  append(area, OpInfo{.count = 3});
+  area.resize(area.size() + 7);
+  EXPECT_EQ(check_extensions(area), Status(Errc::kBadExtension));
+}
+
+TEST(Extension, RefusesBytesThatMustBeZero) {
+  Area area;
+  append(area, 999, 5);
+  ASSERT_TRUE(check_extensions(area).ok());
+  for (const size_t offset : {size_t{4}, size_t{7}, size_t{13}, size_t{15}}) {
+    Area wrong = area;
+    wrong[offset] = std::byte{1};
+    EXPECT_EQ(check_extensions(wrong), Status(Errc::kBadExtension)) << "offset " << offset;
+  }
+}
+
+TEST(Extension, DoesNotReadABodyOfAnotherSize) {
+  Area area;
+  append(area, static_cast<uint16_t>(ExtensionType::kOpInfo), 4);
+  append(area, static_cast<uint16_t>(ExtensionType::kResult), 16);
+  EXPECT_TRUE(check_extensions(area).ok());
+  EXPECT_EQ(find_op_info(area), std::nullopt);
+  EXPECT_EQ(find_result_info(area), std::nullopt);
+}
+
+}  // namespace
+}  // namespace sluice::wire
