@@ -1,0 +1,80 @@
+#include "transport/inproc/inproc_network.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "transport/inproc/endpoint.h"
+
+namespace sluice::transport::inproc {
+namespace {
+
+class InprocContext final : public Context {
+ public:
+  unsigned poll(Nanos /*now*/, size_t budget_bytes) noexcept override {
+    signal_->begin_turn();
+    unsigned done = 0;
+    // By index: a callback may not add endpoints from another thread, but a test may from within one.
+    for (size_t i = 0; i < endpoints_.size(); ++i) done += endpoints_[i]->turn(budget_bytes);
+    // A callback of finish() may close an endpoint that was passed already: go round until none is left.
+    for (bool again = true; again;) {
+      again = false;
+      for (size_t i = 0; i < endpoints_.size(); ++i) {
+        if (!endpoints_[i]->closing()) continue;
+        endpoints_[i]->finish();
+        endpoints_.erase(endpoints_.begin() + static_cast<std::ptrdiff_t>(i));
+        ++done;
+        again = true;
+        break;
+      }
+    }
+    return done;
+  }
+
+  void wait(Nanos timeout) noexcept override { signal_->wait(timeout); }
+  void wake() noexcept override { signal_->wake(); }
+  size_t endpoint_count() const noexcept override { return endpoints_.size(); }
+
+  Endpoint* add(std::unique_ptr<InprocEndpoint> endpoint) {
+    endpoints_.push_back(std::move(endpoint));
+    signal_->work();
+    return endpoints_.back().get();
+  }
+  [[nodiscard]] const std::shared_ptr<Signal>& signal() const noexcept { return signal_; }
+
+ private:
+  const std::shared_ptr<Signal> signal_ = std::make_shared<Signal>();
+  std::vector<std::unique_ptr<InprocEndpoint>> endpoints_;
+};
+
+class InprocNetwork final : public Network {
+ public:
+  std::unique_ptr<Context> make_context() override { return std::make_unique<InprocContext>(); }
+
+  std::pair<Endpoint*, Endpoint*> connect(Context& a, Handler& handler_a, Context& b, Handler& handler_b,
+                                          const EndpointOptions& options) override {
+    auto& context_a = static_cast<InprocContext&>(a);
+    auto& context_b = static_cast<InprocContext&>(b);
+    auto connection = std::make_shared<Connection>(std::max<uint32_t>(options.send_queue, 1));
+    connection->pipes[0].sender = connection->pipes[1].receiver = context_a.signal();
+    connection->pipes[1].sender = connection->pipes[0].receiver = context_b.signal();
+    const std::string peer = "inproc " + std::to_string(connections_++);
+    Endpoint* end_a =
+        context_a.add(std::make_unique<InprocEndpoint>(connection, 0, handler_a, options, peer));
+    Endpoint* end_b =
+        context_b.add(std::make_unique<InprocEndpoint>(connection, 1, handler_b, options, peer));
+    return {end_a, end_b};
+  }
+
+ private:
+  std::atomic<unsigned> connections_{0};
+};
+
+}  // namespace
+
+std::unique_ptr<Network> make_network() {
+  return std::make_unique<InprocNetwork>();
+}
+
+}  // namespace sluice::transport::inproc
