@@ -60,11 +60,23 @@ TEST(SpscRing, LeavesARefusedValueWithTheCaller) {
   EXPECT_EQ(*kept, 3);
 }
 
+// Moves by copying, so what the slot still holds after a pop shows in the count.
+struct CopiedOnMove {
+  std::shared_ptr<int> held;
+  CopiedOnMove() = default;
+  explicit CopiedOnMove(std::shared_ptr<int> value) : held(std::move(value)) {}
+  CopiedOnMove(const CopiedOnMove&) = default;
+  CopiedOnMove& operator=(const CopiedOnMove&) noexcept = default;
+};
+
 TEST(SpscRing, ReleasesWhatAPoppedSlotHeld) {
-  SpscRing<std::shared_ptr<int>> ring(2);
+  SpscRing<CopiedOnMove> ring(2);
   auto value = std::make_shared<int>(7);
-  ASSERT_TRUE(ring.try_push(std::shared_ptr<int>(value)));
-  std::shared_ptr<int> out;
+  {
+    CopiedOnMove pushed(value);
+    ASSERT_TRUE(ring.try_push(pushed));
+  }
+  CopiedOnMove out;
   ASSERT_TRUE(ring.try_pop(out));
   EXPECT_EQ(value.use_count(), 2);  // ours and out's, none left in the ring
 }
