@@ -1,0 +1,186 @@
+#include "transport/tcp/tcp_context.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "transport/tcp/address.h"
+#include "transport/tcp/tcp_endpoint.h"
+
+namespace sluice::transport::tcp {
+namespace {
+
+// Ready sockets taken from one epoll call; the rest comes with the next.
+constexpr size_t kEvents = 128;
+// Turns that go by without asking epoll while some endpoint is known to have more bytes. The others wait that
+// much longer.
+constexpr unsigned kTurnsWithoutEpoll = 3;
+// How often deadlines are looked at; an endpoint with a short one asks for more often.
+constexpr Nanos kDeadlineScan = 100 * kMillisecond;
+
+class EpollContext final : public TcpContext {
+ public:
+  explicit EpollContext(std::unique_ptr<Poller> poller) : poller_(std::move(poller)) {}
+
+  Result<Endpoint*> adopt(int fd, Handler& handler, const EndpointOptions& options) override;
+  unsigned poll(Nanos now, size_t budget_bytes) noexcept override;
+  void wait(Nanos timeout) noexcept override;
+  void wake() noexcept override { poller_->wake(); }
+  size_t endpoint_count() const noexcept override { return count_; }
+
+ private:
+  struct Seat {
+    uint32_t generation = 0;
+    std::unique_ptr<TcpEndpoint> endpoint;
+  };
+
+  [[nodiscard]] TcpEndpoint* find(Handle h) const noexcept;
+  [[nodiscard]] uint32_t free_seat();
+  unsigned receive(Nanos now, size_t budget_bytes) noexcept;
+  unsigned send(Nanos now) noexcept;
+  void check_deadlines(Nanos now) noexcept;
+  unsigned finish() noexcept;
+
+  const std::unique_ptr<Poller> poller_;
+  std::vector<Seat> seats_;
+  std::vector<uint32_t> free_seats_;
+  size_t count_ = 0;
+  Agenda agenda_;
+  std::vector<Handle>
+      visiting_;  // a list of the agenda while it is worked off; entries made meanwhile are for later
+  std::array<epoll_event, kEvents> events_;
+  size_t ready_ = 0;  // events_ that the last wait() brought
+  unsigned without_epoll_ = 0;
+  uint64_t turn_ = 0;
+  Nanos next_scan_ = 0;
+  Nanos scan_interval_ = kDeadlineScan;
+};
+
+TcpEndpoint* EpollContext::find(Handle h) const noexcept {
+  // A handle may outlive its endpoint: events of a batch in which it was closed, lists made before.
+  const Seat& seat = seats_[h.index];
+  return seat.generation == h.generation ? seat.endpoint.get() : nullptr;
+}
+
+uint32_t EpollContext::free_seat() {
+  if (free_seats_.empty()) {
+    free_seats_.push_back(static_cast<uint32_t>(seats_.size()));
+    seats_.emplace_back();
+    // Nothing grows later: each list holds an endpoint once, and those that closed within the turn.
+    for (auto* list : {&agenda_.flush, &agenda_.receive, &agenda_.finish, &visiting_})
+      list->reserve(2 * seats_.size());
+    free_seats_.reserve(seats_.size());
+  }
+  return free_seats_.back();
+}
+
+Result<Endpoint*> EpollContext::adopt(int fd, Handler& handler, const EndpointOptions& options) {
+  Socket socket(fd);
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
+    return fail(Errc::kSystem, "cannot make a socket non-blocking: " + error_text(errno));
+  }
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const uint32_t index = free_seat();
+  Seat& seat = seats_[index];
+  const Handle self{.index = index, .generation = seat.generation};
+  if (!poller_->add(fd, self, EPOLLIN)) {
+    return fail(Errc::kSystem, "cannot watch a socket: " + error_text(errno));
+  }
+  seat.endpoint = std::make_unique<TcpEndpoint>(std::move(socket), self, handler, options, *poller_, agenda_);
+  free_seats_.pop_back();
+  ++count_;
+  if (options.frame_deadline > 0) {
+    scan_interval_ = std::clamp(options.frame_deadline / 4, kMillisecond, scan_interval_);
+  }
+  return seat.endpoint.get();
+}
+
+unsigned EpollContext::poll(Nanos now, size_t budget_bytes) noexcept {
+  ++turn_;
+  unsigned done = send(now);
+  done += receive(now, budget_bytes);
+  if (agenda_.timed > 0 && now >= next_scan_) check_deadlines(now);
+  done += send(now);  // what the callbacks have put
+  return done + finish();
+}
+
+// Here and below lists and seats are walked by index: a callback may adopt, and they may move then.
+unsigned EpollContext::receive(Nanos now, size_t budget_bytes) noexcept {
+  unsigned done = 0;
+  if (ready_ == 0 && (agenda_.receive.empty() || ++without_epoll_ > kTurnsWithoutEpoll)) {
+    ready_ = poller_->collect(events_);
+    without_epoll_ = 0;
+  }
+  visiting_.swap(agenda_.receive);
+  for (size_t i = 0; i < visiting_.size(); ++i) {
+    if (TcpEndpoint* ep = find(visiting_[i])) done += ep->continue_receiving(now, turn_, budget_bytes);
+  }
+  visiting_.clear();
+  for (const epoll_event& event : std::span(events_).first(std::exchange(ready_, 0))) {
+    if (TcpEndpoint* ep = find(Poller::owner(event)))
+      done += ep->ready(event.events, now, turn_, budget_bytes);
+  }
+  return done;
+}
+
+unsigned EpollContext::send(Nanos now) noexcept {
+  unsigned done = 0;
+  visiting_.swap(agenda_.flush);
+  for (size_t i = 0; i < visiting_.size(); ++i) {
+    if (TcpEndpoint* ep = find(visiting_[i])) done += ep->continue_sending(now);
+  }
+  visiting_.clear();
+  return done;
+}
+
+void EpollContext::check_deadlines(Nanos now) noexcept {
+  next_scan_ = now + scan_interval_;
+  for (size_t i = 0; i < seats_.size(); ++i) {
+    if (seats_[i].endpoint) seats_[i].endpoint->check_deadline(now, turn_);
+  }
+}
+
+unsigned EpollContext::finish() noexcept {
+  unsigned done = 0;
+  // A callback may close further endpoints, which are finished here too.
+  for (; done < agenda_.finish.size(); ++done) {
+    const Handle h = agenda_.finish[done];
+    seats_[h.index].endpoint->finish();
+    seats_[h.index].endpoint.reset();
+    ++seats_[h.index].generation;
+    free_seats_.push_back(h.index);
+    --count_;
+  }
+  agenda_.finish.clear();
+  return done;
+}
+
+void EpollContext::wait(Nanos timeout) noexcept {
+  const bool work =
+      ready_ > 0 || !agenda_.flush.empty() || !agenda_.receive.empty() || !agenda_.finish.empty();
+  if (work) timeout = 0;
+  // The owner must come round for the deadlines.
+  if (agenda_.timed > 0 && (timeout < 0 || timeout > scan_interval_)) timeout = scan_interval_;
+  if (ready_ == 0) {
+    ready_ = poller_->wait(events_, timeout);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpContext>> make_context() {
+  auto poller = Poller::make();
+  if (!poller) return tl::unexpected(poller.error());
+  return std::make_unique<EpollContext>(std::move(*poller));
+}
+
+}  // namespace sluice::transport::tcp
