@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Builds Sluice on Debian bookworm and trains a model over it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+usage() {
+  cat <<'END'
+usage: ./quickstart.sh [--build-only]
+
+1. Installs the Debian packages that building needs, where they are missing (apt-get, as root or by sudo).
+2. Builds the release preset into build/release: bin/sluice and lib/.
+3. Trains a small network on handwritten digits: 4 worker processes whose gradients are summed by 2 reducers on loopback.
+
+  --build-only  stop after step 2
+  --help        this text
+
+Environment: SLUICE_JOBS, the number of compilers at a time (default: one for each processor).
+END
+}
+
+run_demo=1
+for argument in "$@"; do
+  case $argument in
+    --build-only) run_demo=0 ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    *)
+      echo "quickstart.sh: unknown argument $argument" >&2
+      usage >&2
+      exit 2
+      ;;
+  esac
+done
+
+# shellcheck source=scripts/packages.sh
+source scripts/packages.sh
+# shellcheck source=scripts/build.sh
+source scripts/build.sh
+
+echo "== 1. packages"
+install_packages "${BUILD_PACKAGES[@]}"
+echo "== 2. build/release"
+build_preset release -DSLUICE_TESTS=OFF
+if ((!run_demo)); then
+  echo "built: build/release/bin/sluice"
+  exit 0
+fi
+echo "== 3. build/release/bin/sluice demo digits --workers 4 --reducers 2"
+exec build/release/bin/sluice demo digits --workers 4 --reducers 2

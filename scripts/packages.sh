@@ -1,0 +1,57 @@
+# shellcheck shell=bash disable=SC2034
+# Debian bookworm packages, and how they get here. Sourced by quickstart.sh and test.sh; docs name the same lists.
+
+# What it takes to build and run bin/sluice.
+BUILD_PACKAGES=(
+  g++ cmake ninja-build
+  libexpected-dev     # tl::expected
+  libhwy-dev          # Highway: run-time SIMD dispatch in reducer/kernels
+  libboost-dev        # Asio, headers only
+  libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev
+  zlib1g-dev
+)
+
+# What the tests take beside that.
+TEST_PACKAGES=(libgtest-dev libgmock-dev python3)
+
+# What format, clang-tidy and the benchmarks take; without them those are skipped.
+CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev)
+
+# missing_packages PACKAGE...: prints those that are not installed.
+missing_packages() {
+  local package
+  for package in "$@"; do
+    if [[ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" != installed ]]; then
+      printf '%s\n' "$package"
+    fi
+  done
+}
+
+# install_packages PACKAGE...: installs what is missing with apt-get; says so before. Returns 1 with one line when it cannot.
+install_packages() {
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "not a Debian system: expecting what these packages hold to be there: $*" >&2
+    return 0
+  fi
+  local missing=()
+  mapfile -t missing < <(missing_packages "$@")
+  if ((${#missing[@]} == 0)); then
+    echo "packages: all there"
+    return 0
+  fi
+  local as_root=()
+  if ((EUID != 0)); then
+    if ! command -v sudo >/dev/null; then
+      echo "these packages are missing, and installing them takes root: ${missing[*]}" >&2
+      return 1
+    fi
+    as_root=(sudo)
+  fi
+  echo "packages: installing ${missing[*]}"
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=400 -o Acquire::Retries=3)
+  if ! "${apt[@]}" update >/dev/null ||
+    ! "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null; then
+    echo "apt-get could not install: ${missing[*]}" >&2
+    return 1
+  fi
+}

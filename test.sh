@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Runs every test this machine can run and says which it cannot, and why.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+readonly LABELS=(unit conformance functional fault fuzz lint)
+
+usage() {
+  cat <<END
+usage: ./test.sh [LABEL...]
+
+Without a label: installs the Debian packages it needs, builds the release preset and runs all its tests, checks the format and
+runs clang-tidy, then runs the tests again under the address and undefined behaviour sanitizers, and those of the labels unit,
+conformance and fault under the thread sanitizer. With labels: only those, of the release build.
+
+Labels: ${LABELS[*]}
+
+Environment: SLUICE_JOBS, the number of compilers at a time; SLUICE_TEST_JOBS, of tests at a time (default: one for each processor, at
+most 4).
+END
+}
+
+for label in "$@"; do
+  case " ${LABELS[*]} " in
+    *" $label "*) ;;
+    *)
+      case $label in
+        -h | --help)
+          usage
+          exit 0
+          ;;
+      esac
+      echo "test.sh: no label $label; there are: ${LABELS[*]}" >&2
+      exit 2
+      ;;
+  esac
+done
+
+# shellcheck source=scripts/packages.sh
+source scripts/packages.sh
+# shellcheck source=scripts/build.sh
+source scripts/build.sh
+
+test_jobs=${SLUICE_TEST_JOBS:-$(($(nproc) < 4 ? $(nproc) : 4))}
+passed_steps=()
+failed_steps=()
+skipped_steps=()
+test_runs=()
+
+# step NAME COMMAND...: runs it and goes on after a failure, so that one run tells everything.
+step() {
+  local name=$1 begin=$SECONDS
+  shift
+  echo "== $name"
+  if "$@"; then
+    echo "-- $name: ok, $((SECONDS - begin)) s"
+    passed_steps+=("$name")
+  else
+    echo "-- $name: FAILED, $((SECONDS - begin)) s"
+    failed_steps+=("$name")
+    return 1
+  fi
+}
+
+skip() {
+  echo "== $1: skipped, $2"
+  skipped_steps+=("$1: $2")
+}
+
+# run_tests PRESET [CTEST-ARGUMENT...]: cases are counted from the JUnit file, failures of ctest itself too, by its absence.
+run_tests() {
+  local preset=$1 begin=$SECONDS
+  shift
+  local prefix=()
+  # g++-12's thread sanitizer cannot lay out its shadow where the kernel randomises more than 28 bits of addresses.
+  if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then prefix=(setarch "$(uname -m)" -R); fi
+  local junit="$PWD/build/$preset/junit.xml"
+  rm -f "$junit"
+  test_runs+=("$preset=$junit")
+  echo "== tests, $preset"
+  "${prefix[@]}" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --parallel "$test_jobs" \
+    --output-junit "$junit" --test-output-size-passed 4000000 --test-output-size-failed 4000000 "$@" || true
+  echo "-- tests, $preset: $((SECONDS - begin)) s"
+}
+
+# One regular expression that matches exactly the labels given.
+labels_regex() {
+  local IFS='|'
+  echo "^($*)\$"
+}
+
+finish() {
+  local reason
+  echo
+  echo "== summary, $((SECONDS / 60)) min $((SECONDS % 60)) s"
+  # The optional parts that this machine's builds left out, as CMake said them.
+  sed -n 's/^-- *\(.*: not built, .*\)$/skipped: \1/p' build/*/configure.log | sort -u
+  for reason in "${skipped_steps[@]}"; do echo "skipped: $reason"; done
+  for reason in "${failed_steps[@]}"; do echo "failed: $reason"; done
+  python3 scripts/test_report.py --other-passed "${#passed_steps[@]}" --other-failed "${#failed_steps[@]}" \
+    --other-skipped "${#skipped_steps[@]}" "${test_runs[@]}"
+  exit
+}
+
+echo "== packages"
+install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+install_packages "${CHECK_PACKAGES[@]}" || true # what they are for is skipped below, by name
+
+step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_WERROR=ON || finish
+if (($# > 0)); then
+  run_tests release -L "$(labels_regex "$@")"
+  finish
+fi
+run_tests release
+
+if command -v clang-format-14 >/dev/null; then
+  step "format" scripts/format.sh --check || true
+else
+  skip "format" "clang-format-14 is missing"
+fi
+if command -v clang-tidy-14 >/dev/null && command -v clang++-14 >/dev/null; then
+  step "clang-tidy" scripts/tidy.sh || true
+else
+  skip "clang-tidy" "clang-tidy-14 or clang-14 is missing"
+fi
+
+if step "build asan-ubsan" build_preset asan-ubsan -DSLUICE_WITH_BENCHMARK=OFF; then
+  run_tests asan-ubsan -LE '^lint$'
+fi
+if step "build tsan" build_preset tsan -DSLUICE_WITH_BENCHMARK=OFF; then
+  run_tests tsan -L "$(labels_regex unit conformance fault)"
+fi
+finish
