@@ -1,0 +1,158 @@
+#include "config/endpoints.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+namespace sluice::config {
+namespace {
+
+constexpr std::string_view kSpaces = " \t\r\n\v\f";
+constexpr size_t kMaxHost = 253;  // longest name of the DNS, RFC 1035 section 2.3.4
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(kSpaces);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
+}
+
+std::string quoted(std::string_view text) {
+  constexpr size_t kShown = 80;
+  std::string out = "\"";
+  for (const char c : text.substr(0, kShown)) out += (c >= ' ' && c <= '~') ? c : '?';
+  return out + (text.size() > kShown ? "...\"" : "\"");
+}
+
+// Digits only: no sign, no space, nothing behind.
+std::optional<uint32_t> number(std::string_view digits) {
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size() || digits.empty()) return std::nullopt;
+  return value;
+}
+
+tl::unexpected<Error> bad(std::string text) {
+  return fail(Errc::kInvalidArgument, std::move(text));
+}
+
+// Splits "host", "host:port", "[literal]" and "[literal]:port"; `port` is empty when there is none.
+Result<void> split_host_port(std::string_view text, std::string_view& host,
+                             std::optional<std::string_view>& port) {
+  std::string_view rest;
+  if (text.starts_with('[')) {
+    const size_t close = text.find(']');
+    if (close == std::string_view::npos) return bad("the bracket is not closed");
+    host = text.substr(1, close - 1);
+    rest = text.substr(close + 1);
+    if (!rest.empty() && rest[0] != ':') return bad("only a port may follow the bracket");
+    if (host.find(':') == std::string_view::npos) return bad("brackets are for IPv6 addresses");
+  } else {
+    const size_t colon = text.find(':');
+    if (colon != std::string_view::npos && text.find(':', colon + 1) != std::string_view::npos) {
+      return bad("an IPv6 address needs brackets: [fd00::2]:7470");
+    }
+    host = text.substr(0, colon);
+    rest = colon == std::string_view::npos ? std::string_view() : text.substr(colon);
+  }
+  if (!rest.empty()) port = rest.substr(1);
+  return {};
+}
+
+Result<Endpoint> parse_one(std::string_view text) {
+  Endpoint out;
+  if (const size_t star = text.find('*'); star != std::string_view::npos) {
+    const std::string_view digits = trimmed(text.substr(star + 1));
+    const auto weight = number(digits);
+    if (!weight || *weight < 1 || *weight > kMaxWeight) {
+      return bad("weight " + quoted(digits) + " is not in 1.." + std::to_string(kMaxWeight));
+    }
+    out.weight = static_cast<uint16_t>(*weight);
+    text = trimmed(text.substr(0, star));
+  }
+  std::string_view host;
+  std::optional<std::string_view> port;
+  if (auto split = split_host_port(text, host, port); !split) return tl::unexpected(split.error());
+  if (host.empty()) return bad("the host is missing");
+  if (host.size() > kMaxHost)
+    return bad("the host is longer than " + std::to_string(kMaxHost) + " characters");
+  const auto odd = [](char c) { return c <= ' ' || c > '~' || c == '/' || c == '[' || c == ']' || c == '#'; };
+  if (std::any_of(host.begin(), host.end(), odd)) return bad("the host holds a character that no host has");
+  if (port) {
+    const auto value = number(*port);
+    if (!value || *value < 1 || *value > 65535) return bad("port " + quoted(*port) + " is not in 1..65535");
+    out.port = static_cast<uint16_t>(*value);
+  }
+  out.host = host;
+  return out;
+}
+
+// Adds one item; the same host and port twice is a slip that would otherwise surface as a refused session.
+Result<void> add_item(std::string_view item, const std::string& place, std::vector<Endpoint>& out) {
+  auto one = parse_one(item);
+  if (!one) return add_context(place + ", " + quoted(item), one.error());
+  const auto same = [&](const Endpoint& e) { return e.host == one->host && e.port == one->port; };
+  if (const auto twin = std::find_if(out.begin(), out.end(), same); twin != out.end()) {
+    return bad(place + ", " + quoted(item) + ": stands in the list already, as number " +
+               std::to_string(twin - out.begin() + 1));
+  }
+  if (out.size() == kMaxEndpoints)
+    return bad(place + ": more than " + std::to_string(kMaxEndpoints) + " reducers");
+  out.push_back(std::move(*one));
+  return {};
+}
+
+}  // namespace
+
+std::string to_string(const Endpoint& endpoint) {
+  const bool literal = endpoint.host.find(':') != std::string::npos;
+  std::string out = literal ? "[" + endpoint.host + "]" : endpoint.host;
+  out += ":" + std::to_string(endpoint.port);
+  if (endpoint.weight != 1) out += "*" + std::to_string(endpoint.weight);
+  return out;
+}
+
+Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
+  if (trimmed(text).empty()) return bad("the list of reducers is empty");
+  std::vector<Endpoint> out;
+  for (size_t number_of_item = 1;; ++number_of_item) {
+    const size_t comma = text.find(',');
+    const std::string place = "item " + std::to_string(number_of_item);
+    const std::string_view item = trimmed(text.substr(0, comma));
+    if (item.empty()) return bad(place + " is empty");
+    if (auto added = add_item(item, place, out); !added) return tl::unexpected(added.error());
+    if (comma == std::string_view::npos) return out;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+Result<std::vector<Endpoint>> parse_endpoint_lines(std::string_view text, const std::string& name) {
+  std::vector<Endpoint> out;
+  for (size_t line = 1; !text.empty(); ++line) {
+    const size_t end = text.find('\n');
+    std::string_view item = text.substr(0, end);
+    item = trimmed(item.substr(0, item.find('#')));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (item.empty()) continue;
+    if (auto added = add_item(item, name + ":" + std::to_string(line), out); !added) {
+      return tl::unexpected(added.error());
+    }
+  }
+  if (out.empty()) return bad(name + ": names no reducer");
+  return out;
+}
+
+Result<std::vector<Endpoint>> read_endpoint_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.is_open() || file.bad()) {
+    return fail(Errc::kSystem, path + ": cannot be read: " + std::strerror(errno));
+  }
+  return parse_endpoint_lines(text, path);
+}
+
+}  // namespace sluice::config

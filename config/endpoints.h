@@ -1,0 +1,38 @@
+// Lists of reducers as people write them: "10.0.0.2:7470, reducer-b*2, [fd00::2]:7471". The order matters: it
+// is part of the view that all ranks of a session must share (wire/PROTOCOL.md section 8).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+
+namespace sluice::config {
+
+inline constexpr uint16_t kDefaultPort = 7470;
+inline constexpr uint16_t kMaxWeight = 1000;
+inline constexpr size_t kMaxEndpoints = 1024;  // what a view can hold
+
+struct Endpoint {
+  std::string host;  // name or literal, IPv6 without brackets
+  uint16_t port = kDefaultPort;
+  uint16_t weight = 1;  // share of the chunks, relative: 1..kMaxWeight
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+// "10.0.0.2:7470", "[fd00::2]:7470"; "*2" behind it when the weight is not 1. What the parser reads back.
+[[nodiscard]] std::string to_string(const Endpoint& endpoint);
+
+// "host[:port][*weight],...", spaces around items tolerated. At least one item. kInvalidArgument names the
+// item, its number and what is wrong: `item 2, "b:99999": port 99999 is not in 1..65535`.
+[[nodiscard]] Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);
+
+// The same, one item a line; '#' begins a comment, empty lines are skipped. Errors name `name` and the line:
+// "pool.txt:3: ...".
+[[nodiscard]] Result<std::vector<Endpoint>> parse_endpoint_lines(std::string_view text,
+                                                                 const std::string& name);
+[[nodiscard]] Result<std::vector<Endpoint>> read_endpoint_file(const std::string& path);
+
+}  // namespace sluice::config

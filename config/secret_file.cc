@@ -1,0 +1,63 @@
+#include "config/secret_file.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace sluice::config {
+namespace {
+
+constexpr size_t kDigits = 64;
+constexpr std::string_view kSpaces = " \t\r\n";
+
+int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+Result<SecretFile> read_secret_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  // One byte more than the longest sensible file: a larger one is refused without reading it all.
+  std::array<char, 4 * kDigits + 1> buffer{};
+  file.read(buffer.data(), buffer.size());
+  if (!file.is_open() || file.bad()) {
+    return fail(Errc::kSystem, path + ": cannot be read: " + std::strerror(errno != 0 ? errno : EIO));
+  }
+  const std::string_view whole(buffer.data(), static_cast<size_t>(file.gcount()));
+  const size_t first = whole.find_first_not_of(kSpaces);
+  const size_t last = whole.find_last_not_of(kSpaces);
+  SecretFile out;
+  bool good = first != std::string_view::npos && last - first + 1 == kDigits && whole.size() < buffer.size();
+  for (size_t i = 0; good && i < kDigits; ++i) {
+    const int digit = hex_value(whole[first + i]);
+    good = digit >= 0;
+    out.secret[i / 2] = static_cast<uint8_t>((out.secret[i / 2] << 4) | (digit & 15));
+  }
+  if (!good)
+    return fail(Errc::kInvalidArgument,
+                path + ": does not hold 64 hex digits (sluice keygen writes such files)");
+  struct stat about {};
+  if (::stat(path.c_str(), &about) == 0 && (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    out.warning = path + ": others may read this secret; chmod 600 keeps them out";
+  }
+  return out;
+}
+
+std::string secret_text(const Secret& secret) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out;
+  for (const uint8_t b : secret) {
+    out += kHex[b >> 4];
+    out += kHex[b & 15];
+  }
+  return out + "\n";
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,90 @@
+#include "config/sizes.h"
+
+#include <array>
+#include <charconv>
+#include <limits>
+
+namespace sluice::config {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  uint64_t factor;
+};
+
+constexpr std::array<Unit, 5> kSizes{{{"", 1}, {"K", kKiB}, {"M", kMiB}, {"G", kGiB}, {"T", 1024 * kGiB}}};
+constexpr std::array<Unit, 5> kTimes{
+    {{"us", kMicrosecond}, {"ms", kMillisecond}, {"s", kSecond}, {"m", 60 * kSecond}, {"h", 3600 * kSecond}}};
+
+tl::unexpected<Error> bad(std::string_view text, const std::string& why) {
+  return fail(Errc::kInvalidArgument, "\"" + std::string(text.substr(0, 40)) + "\" " + why);
+}
+
+// The digits in front, and what stands behind them. False without digits or on overflow.
+bool split_number(std::string_view text, uint64_t& value, std::string_view& unit) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return false;
+  unit = text.substr(static_cast<size_t>(end - text.data()));
+  return true;
+}
+
+bool multiply(uint64_t& value, uint64_t factor, uint64_t largest) {
+  if (value > largest / factor) return false;
+  value *= factor;
+  return true;
+}
+
+}  // namespace
+
+Result<uint64_t> parse_size(std::string_view text) {
+  uint64_t value = 0;
+  std::string_view rest;
+  if (!split_number(text, value, rest)) return bad(text, "is not a size: write 65536, 64K, 4M or 1G");
+  std::string unit(rest);
+  for (char& c : unit) c = (c >= 'a' && c <= 'z') ? static_cast<char>(c - 'a' + 'A') : c;
+  if (unit.ends_with("IB") && unit.size() == 3) {
+    unit.resize(1);
+  } else if (unit.ends_with('B') && unit.size() <= 2) {
+    unit.pop_back();
+  }
+  for (const Unit& u : kSizes) {
+    if (unit != u.name) continue;
+    if (!multiply(value, u.factor, std::numeric_limits<uint64_t>::max())) return bad(text, "is too large");
+    return value;
+  }
+  return bad(text, "has an unknown unit: write K, M, G or T, powers of 1024");
+}
+
+Result<Nanos> parse_duration(std::string_view text) {
+  uint64_t value = 0;
+  std::string_view unit;
+  if (!split_number(text, value, unit)) return bad(text, "is not a duration: write 500ms, 10s or 1m");
+  if (unit.empty() && value == 0) return Nanos{0};
+  for (const Unit& u : kTimes) {
+    if (unit != u.name) continue;
+    if (!multiply(value, u.factor, std::numeric_limits<Nanos>::max())) return bad(text, "is too long");
+    return static_cast<Nanos>(value);
+  }
+  return bad(text, unit.empty() ? "needs a unit: us, ms, s, m or h"
+                                : "has an unknown unit: write us, ms, s, m or h");
+}
+
+std::string size_text(uint64_t bytes) {
+  for (auto u = kSizes.rbegin(); u != kSizes.rend(); ++u) {
+    if (bytes >= u->factor && bytes % u->factor == 0)
+      return std::to_string(bytes / u->factor) + std::string(u->name);
+  }
+  return "0";
+}
+
+std::string duration_text(Nanos duration) {
+  if (duration <= 0) return "0";
+  const auto value = static_cast<uint64_t>(duration);
+  for (auto u = kTimes.rbegin(); u != kTimes.rend(); ++u) {
+    if (value >= u->factor && value % u->factor == 0)
+      return std::to_string(value / u->factor) + std::string(u->name);
+  }
+  return std::to_string(value / kMicrosecond) + "us";  // finer than any deadline is set
+}
+
+}  // namespace sluice::config

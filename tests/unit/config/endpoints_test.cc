@@ -1,0 +1,103 @@
+#include "config/endpoints.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+namespace sluice::config {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string error_of(std::string_view text) {
+  auto parsed = parse_endpoints(text);
+  EXPECT_FALSE(parsed.has_value()) << text;
+  if (parsed) return {};
+  EXPECT_EQ(parsed.error().code, Errc::kInvalidArgument);
+  return parsed.error().text;
+}
+
+TEST(Endpoints, TakesHostPortAndWeightWithDefaults) {
+  auto parsed = parse_endpoints("a, b:7471,c*2 , [fd00::2]:9*1000,[::1]");
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().text;
+  const std::vector<Endpoint> expected{
+      {"a", 7470, 1}, {"b", 7471, 1}, {"c", 7470, 2}, {"fd00::2", 9, 1000}, {"::1", 7470, 1}};
+  EXPECT_EQ(*parsed, expected);
+}
+
+TEST(Endpoints, ReadsBackWhatItWrites) {
+  for (const Endpoint& e :
+       {Endpoint{"host.example", 7470, 1}, Endpoint{"::1", 1, 7}, Endpoint{"10.0.0.1", 65535, 1000}}) {
+    auto parsed = parse_endpoints(to_string(e));
+    ASSERT_TRUE(parsed.has_value()) << to_string(e);
+    EXPECT_EQ(parsed->front(), e);
+  }
+}
+
+TEST(Endpoints, KeepsOrder) {
+  auto parsed = parse_endpoints("z,a,m");
+  ASSERT_TRUE(parsed.has_value());
+  EXPECT_EQ((*parsed)[0].host, "z");
+  EXPECT_EQ((*parsed)[2].host, "m");
+}
+
+TEST(Endpoints, NamesTheItemThatIsWrong) {
+  EXPECT_EQ(error_of("a,b:99999"), "item 2, \"b:99999\": port \"99999\" is not in 1..65535");
+  EXPECT_EQ(error_of("a,,b"), "item 2 is empty");
+  EXPECT_EQ(error_of("a,"), "item 2 is empty");
+  EXPECT_THAT(error_of("a:0"), HasSubstr("port \"0\""));
+  EXPECT_THAT(error_of("a:"), HasSubstr("port \"\""));
+  EXPECT_THAT(error_of("a:7x"), HasSubstr("port \"7x\""));
+  EXPECT_THAT(error_of("a:-1"), HasSubstr("port \"-1\""));
+  EXPECT_THAT(error_of("a*0"), HasSubstr("weight \"0\" is not in 1..1000"));
+  EXPECT_THAT(error_of("a*1001"), HasSubstr("weight"));
+  EXPECT_THAT(error_of("a*"), HasSubstr("weight"));
+  EXPECT_THAT(error_of("a*99999999999999999999"), HasSubstr("weight"));
+  EXPECT_THAT(error_of(":7470"), HasSubstr("host is missing"));
+  EXPECT_THAT(error_of("fd00::2"), HasSubstr("needs brackets"));
+  EXPECT_THAT(error_of("[fd00::2"), HasSubstr("not closed"));
+  EXPECT_THAT(error_of("[fd00::2]7470"), HasSubstr("only a port"));
+  EXPECT_THAT(error_of("[host]:1"), HasSubstr("IPv6"));
+  EXPECT_THAT(error_of("http://a"), HasSubstr("http://a"));
+  EXPECT_THAT(error_of("a b"), HasSubstr("character"));
+  EXPECT_THAT(error_of(std::string(300, 'a')), HasSubstr("253"));
+}
+
+TEST(Endpoints, RefusesAnEmptyList) {
+  EXPECT_EQ(error_of(""), "the list of reducers is empty");
+  EXPECT_EQ(error_of("  "), "the list of reducers is empty");
+}
+
+TEST(Endpoints, RefusesTheSameReducerTwice) {
+  EXPECT_THAT(error_of("a:7470,b,a"), HasSubstr("item 3, \"a\": stands in the list already, as number 1"));
+  EXPECT_TRUE(parse_endpoints("a:7470,a:7471").has_value());
+}
+
+TEST(Endpoints, NeverShowsControlCharactersInErrors) {
+  EXPECT_EQ(error_of("a\x01\n:b").find('\x01'), std::string::npos);
+}
+
+TEST(EndpointLines, SkipCommentsAndNameTheLine) {
+  auto parsed = parse_endpoint_lines("# pool\n\n a:1 # first\r\nb*3\n", "pool.txt");
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().text;
+  EXPECT_EQ(*parsed, (std::vector<Endpoint>{{"a", 1, 1}, {"b", 7470, 3}}));
+  EXPECT_EQ(parse_endpoint_lines("a\n\nb:x\n", "pool.txt").error().text,
+            "pool.txt:3, \"b:x\": port \"x\" is not in 1..65535");
+  EXPECT_EQ(parse_endpoint_lines("# none\n", "pool.txt").error().text, "pool.txt: names no reducer");
+}
+
+TEST(EndpointFile, ReadsAFileAndSaysWhyItCannot) {
+  const std::string path = ::testing::TempDir() + "sluice_endpoints.txt";
+  std::ofstream(path) << "a\nb\n";
+  auto parsed = read_endpoint_file(path);
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().text;
+  EXPECT_EQ(parsed->size(), 2u);
+  auto missing = read_endpoint_file(path + ".missing");
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().code, Errc::kSystem);
+  EXPECT_THAT(missing.error().text, HasSubstr("No such file"));
+}
+
+}  // namespace
+}  // namespace sluice::config

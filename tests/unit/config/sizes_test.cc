@@ -1,0 +1,61 @@
+#include "config/sizes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sluice::config {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Sizes, AreCountedInPowersOf1024) {
+  EXPECT_EQ(parse_size("0").value(), 0u);
+  EXPECT_EQ(parse_size("65536").value(), 65536u);
+  EXPECT_EQ(parse_size("64K").value(), 64 * kKiB);
+  EXPECT_EQ(parse_size("64k").value(), 64 * kKiB);
+  EXPECT_EQ(parse_size("4MiB").value(), 4 * kMiB);
+  EXPECT_EQ(parse_size("4MB").value(), 4 * kMiB);
+  EXPECT_EQ(parse_size("1G").value(), kGiB);
+  EXPECT_EQ(parse_size("2T").value(), 2048 * kGiB);
+  EXPECT_EQ(parse_size("12B").value(), 12u);
+}
+
+TEST(Sizes, RefuseWhatIsNotOne) {
+  for (const char* text : {"", "K", "-1", "1.5G", "4Q", "4KKB", " 4K", "4K ", "4iB"}) {
+    auto parsed = parse_size(text);
+    ASSERT_FALSE(parsed.has_value()) << text;
+    EXPECT_EQ(parsed.error().code, Errc::kInvalidArgument);
+    EXPECT_THAT(parsed.error().text, HasSubstr(text));
+  }
+  EXPECT_THAT(parse_size("17179869184G").error().text, HasSubstr("too large"));
+}
+
+TEST(Durations, CarryAUnit) {
+  EXPECT_EQ(parse_duration("250us").value(), 250 * kMicrosecond);
+  EXPECT_EQ(parse_duration("500ms").value(), 500 * kMillisecond);
+  EXPECT_EQ(parse_duration("10s").value(), 10 * kSecond);
+  EXPECT_EQ(parse_duration("1m").value(), 60 * kSecond);
+  EXPECT_EQ(parse_duration("2h").value(), 7200 * kSecond);
+  EXPECT_EQ(parse_duration("0").value(), 0);
+}
+
+TEST(Durations, RefuseBareNumbersAndNonsense) {
+  EXPECT_THAT(parse_duration("10").error().text, HasSubstr("needs a unit"));
+  EXPECT_THAT(parse_duration("10d").error().text, HasSubstr("unknown unit"));
+  EXPECT_THAT(parse_duration("soon").error().text, HasSubstr("not a duration"));
+  EXPECT_THAT(parse_duration("9999999999999h").error().text, HasSubstr("too long"));
+}
+
+TEST(SizesAndDurations, ReadBackAsWritten) {
+  for (const uint64_t v : {uint64_t{0}, uint64_t{1}, uint64_t{1536}, 64 * kKiB, 3 * kMiB, kGiB}) {
+    EXPECT_EQ(parse_size(size_text(v)).value(), v) << size_text(v);
+  }
+  EXPECT_EQ(size_text(64 * kKiB), "64K");
+  for (const Nanos v : {Nanos{0}, 7 * kMicrosecond, 500 * kMillisecond, 90 * kSecond, 3600 * kSecond}) {
+    EXPECT_EQ(parse_duration(duration_text(v)).value(), v) << duration_text(v);
+  }
+  EXPECT_EQ(duration_text(90 * kSecond), "90s");
+}
+
+}  // namespace
+}  // namespace sluice::config
