@@ -1,3 +1,7 @@
+# What one runs is in bin/, what one links is in lib/. Rooms' static libraries, tests and micro benchmarks stay where they are built.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+
 # Every flag is a property of a target: nothing global, no -march.
 add_library(sluice_build_flags INTERFACE)
 target_compile_features(sluice_build_flags INTERFACE cxx_std_20)

@@ -1,0 +1,184 @@
+"""The rules of rules.toml, each a function from a tree to a list of lines "path[:line]: what is wrong"."""
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import tomllib
+from pathlib import Path
+
+SOURCES = (".h", ".cc", ".c", ".cu")
+CODE = SOURCES + (".py", ".sh", ".cmake")
+TEXT = CODE + (".md", ".txt", ".toml", ".json", ".yaml", ".yml", ".service", ".hex")
+LEFT_OUT = {"build", ".git", "__pycache__"}
+PUBLIC_HEADERS = "gpu_client/include/"
+
+
+def load_rules(path):
+    with open(path, "rb") as file:
+        return tomllib.load(file)
+
+
+class Tree:
+    """The files below `root`, as paths relative to it."""
+
+    def __init__(self, root):
+        self.root = Path(root)
+        self.files = []
+        for folder, folders, names in os.walk(self.root):
+            folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
+            self.files += [(Path(folder) / name).relative_to(self.root).as_posix() for name in sorted(names)]
+
+    def select(self, suffixes):
+        return [path for path in self.files if path.endswith(suffixes)]
+
+    def read(self, path):
+        return (self.root / path).read_text(encoding="utf-8", errors="replace")
+
+    def shell_scripts(self):
+        for path in self.files:
+            if path.endswith(".sh"):
+                yield path
+            elif "." not in Path(path).name:
+                with open(self.root / path, "rb") as file:
+                    if re.match(rb"#!.*\b(ba)?sh\b", file.readline(200)):
+                        yield path
+
+
+def is_below(path, folder):
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def includes_of(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*(<|")([^>"]+)[>"]', line)
+        if match:
+            yield number, match.group(1) == "<", match.group(2)
+
+
+def check_library(rules, path, header):
+    """None when `header` is no library's; otherwise a possibly empty complaint."""
+    for library in rules["library"]:
+        if any(header.startswith(prefix) for prefix in library["headers"]):
+            seen = path.startswith("tests/") or any(is_below(path, folder) for folder in library["seen_by"])
+            places = ", ".join(library["seen_by"]) or "tests only"
+            return "" if seen else f"{library['name']} ({header}) may be seen by: {places}"
+    return None
+
+
+def check_includes(tree, rules):
+    folders = sorted(rules["folder"], key=lambda entry: -len(entry["path"]))
+    problems = []
+    for path in tree.select(SOURCES):
+        folder = next((entry for entry in folders if is_below(path, entry["path"])), None)
+        if folder is None:
+            problems.append(f"{path}: no folder of rules.toml covers it")
+            continue
+        for number, is_angled, header in includes_of(tree.read(path)):
+            place = f"{path}:{number}"
+            complaint = check_library(rules, path, header)
+            if complaint is not None:
+                if complaint:
+                    problems.append(f"{place}: {complaint}")
+                continue
+            if is_angled:
+                system = any(header.startswith(prefix) for prefix in rules["system"]["headers"])
+                if "/" in header and not system and not header.startswith("sluice/"):
+                    problems.append(f"{place}: <{header}> is of no library in rules.toml")
+                if not header.startswith("sluice/"):
+                    continue
+            target = PUBLIC_HEADERS + header if header.startswith("sluice/") else header
+            if not (tree.root / target).is_file():
+                problems.append(f'{place}: "{header}" is no file below the root of the tree')
+            elif not any(is_below(target, allowed) for allowed in folder["may_include"]):
+                problems.append(f"{place}: {folder['path']} may not include {target}")
+    return problems
+
+
+def check_pragma_once(tree):
+    """Highway's *-inl.h have guards of their own; the public C header is for compilers of others."""
+    problems = []
+    for path in tree.select((".h",)):
+        if path.endswith("-inl.h") or path.startswith(PUBLIC_HEADERS):
+            continue
+        if not re.search(r"^#pragma once$", tree.read(path), re.MULTILINE):
+            problems.append(f"{path}: #pragma once is missing")
+    return problems
+
+
+def check_sizes(tree, rules):
+    most = rules["files"]["most_lines"]
+    problems = []
+    for path in tree.select(CODE) + tree.select(("CMakeLists.txt", ".md")):
+        lines = tree.read(path).count("\n")
+        if lines > most:
+            problems.append(f"{path}: {lines} lines, the limit is {most}")
+    return problems
+
+
+def describe_sizes(tree):
+    sizes = sorted(tree.read(path).count("\n") for path in tree.select(SOURCES))
+    if not sizes:
+        return "no C++ files"
+    p90 = sizes[min(len(sizes) - 1, len(sizes) * 9 // 10)]
+    return f"{len(sizes)} C++ files: median {statistics.median(sizes):.0f} lines, p90 {p90}, largest {sizes[-1]}"
+
+
+def check_names(tree, rules):
+    banned = set(rules["files"]["banned_words"])
+    problems = []
+    for path in tree.files:
+        for part in Path(path).parts:
+            word = banned.intersection(re.split(r"[^a-z0-9]+", part.lower()))
+            if word:
+                problems.append(f"{path}: '{word.pop()}' in a name says nothing about what is inside")
+    return problems
+
+
+def check_lines(tree, pattern, complaint, suffixes=TEXT):
+    problems = []
+    for path in tree.select(suffixes) + list(tree.shell_scripts()):
+        if path.startswith("tests/lint/"):
+            continue
+        for number, line in enumerate(tree.read(path).splitlines(), 1):
+            match = re.search(pattern, line)
+            if match:
+                problems.append(f"{path}:{number}: {complaint}: {match.group(0).strip()}")
+    return problems
+
+
+def check_machine_paths(tree):
+    return check_lines(tree, r"(?<![\w.])/(home|root|work|Users|mnt)/\w", "path of one machine")
+
+
+def check_open_ends(tree):
+    return check_lines(tree, r"\b(TODO|FIXME|XXX)\b", "unfinished work belongs into an issue")
+
+
+def check_shell(tree):
+    problems = []
+    shellcheck = shutil.which("shellcheck")
+    for path in tree.shell_scripts():
+        commands = [["bash", "-n", path]]
+        if shellcheck:
+            commands.append([shellcheck, path])
+        for command in commands:
+            run = subprocess.run(command, cwd=tree.root, capture_output=True, text=True, check=False)
+            if run.returncode != 0:
+                problems.append(f"{path}: {command[0]}: {(run.stdout + run.stderr).strip()}")
+    return problems
+
+
+def check_links(tree):
+    problems = []
+    for path in tree.select((".md",)):
+        text = re.sub(r"^```.*?^```", lambda m: "\n" * m.group(0).count("\n"), tree.read(path), flags=re.MULTILINE | re.DOTALL)
+        for number, line in enumerate(text.splitlines(), 1):
+            for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
+                if re.match(r"[a-z]+:|#", target):
+                    continue
+                file = (tree.root / path).parent / target.split("#")[0]
+                if not file.exists():
+                    problems.append(f"{path}:{number}: link to {target}, which is not there")
+    return problems
