@@ -1,5 +1,5 @@
-// One anonymous mapping with one owner. Pages are touched by whoever uses them first, so an arena costs address space until then:
-// the reducer reserves by arithmetic at join and pays RSS as slots fill.
+// One anonymous mapping with one owner. Pages are touched by whoever uses them first, so an arena costs
+// address space until then: the reducer reserves by arithmetic at join and pays RSS as slots fill.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,8 @@ namespace sluice {
 }  // namespace sluice
 
 // On in every build: cold code, and invariants whose breach would corrupt sums.
-#define SLUICE_ASSERT(expr) ((expr) ? static_cast<void>(0) : ::sluice::assert_failed(#expr, __FILE__, __LINE__))
+#define SLUICE_ASSERT(expr) \
+  ((expr) ? static_cast<void>(0) : ::sluice::assert_failed(#expr, __FILE__, __LINE__))
 
 // Debug builds only: per-frame code on lanes.
 #ifdef NDEBUG

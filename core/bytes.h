@@ -15,7 +15,8 @@ template <std::integral T>
   std::memcpy(&v, p, sizeof v);
   if constexpr (std::endian::native == std::endian::big && sizeof(T) > 1) {
     T r = 0;
-    for (size_t i = 0; i < sizeof(T); ++i) r = static_cast<T>((r << 8) | std::to_integer<uint8_t>(p[sizeof(T) - 1 - i]));
+    for (size_t i = 0; i < sizeof(T); ++i)
+      r = static_cast<T>((r << 8) | std::to_integer<uint8_t>(p[sizeof(T) - 1 - i]));
     v = r;
   }
   return v;

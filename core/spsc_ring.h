@@ -1,5 +1,5 @@
-// Bounded single-producer single-consumer queue: how the conductor and a lane talk. No allocation after construction, no lock;
-// a full ring is a return value and a counter, never a wait.
+// Bounded single-producer single-consumer queue: how the conductor and a lane talk. No allocation after
+// construction, no lock; a full ring is a return value and a counter, never a wait.
 #pragma once
 
 #include <atomic>

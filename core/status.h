@@ -1,5 +1,5 @@
-// The words for "how did it end". Errc values travel in REFUSED and ABORT frames (wire/PROTOCOL.md, error codes), so a number,
-// once given, is never reused.
+// The words for "how did it end". Errc values travel in REFUSED and ABORT frames (wire/PROTOCOL.md, error
+// codes), so a number, once given, is never reused.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,8 @@ enum class Errc : uint16_t {
   kExhausted = 84,  // a table of fixed size is full
 };
 
-// Stable lower-case name, e.g. "bad_header_crc": the label of counters and the word in messages. "unknown" for numbers of a
-// newer peer.
+// Stable lower-case name, e.g. "bad_header_crc": the label of counters and the word in messages. "unknown"
+// for numbers of a newer peer.
 [[nodiscard]] std::string_view to_string(Errc code) noexcept;
 
 // True for a number that this build knows; a peer may send any.
@@ -68,7 +68,8 @@ enum class Errc : uint16_t {
 class [[nodiscard]] Status {
  public:
   constexpr Status() noexcept = default;
-  constexpr Status(Errc code) noexcept : code_(code) {}  // NOLINT: implicit by design, `return Errc::kBadSlot;`
+  constexpr Status(Errc code) noexcept
+      : code_(code) {}  // NOLINT: implicit by design, `return Errc::kBadSlot;`
   [[nodiscard]] constexpr bool ok() const noexcept { return code_ == Errc::kOk; }
   [[nodiscard]] constexpr Errc code() const noexcept { return code_; }
   friend constexpr bool operator==(Status, Status) noexcept = default;

@@ -18,7 +18,9 @@ inline constexpr size_t kGiB = 1024 * kMiB;
 
 inline constexpr size_t kCacheLine = 64;
 
-[[nodiscard]] constexpr uint64_t div_ceil(uint64_t a, uint64_t b) noexcept { return (a + b - 1) / b; }
+[[nodiscard]] constexpr uint64_t div_ceil(uint64_t a, uint64_t b) noexcept {
+  return (a + b - 1) / b;
+}
 [[nodiscard]] constexpr uint64_t round_up(uint64_t a, uint64_t multiple) noexcept {
   return div_ceil(a, multiple) * multiple;
 }

@@ -1,5 +1,5 @@
-// A reducer process in one object: one conductor thread (accept, handshake, sessions) and the lane threads that sum. What
-// `sluice reducer` starts and what in-process tests start.
+// A reducer process in one object: one conductor thread (accept, handshake, sessions) and the lane threads
+// that sum. What `sluice reducer` starts and what in-process tests start.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,17 @@ struct ReducerOptions {
   std::string key_file;                   // empty: no authentication
   bool insecure = false;                  // allows an address off loopback without a key
   Idle idle = Idle::kEpoll;
-  Nanos spin = 20 * kMicrosecond;         // how long an idle lane polls before it sleeps (Idle::kEpoll)
-  bool payload_crc = true;                // put a CRC on results
-  size_t socket_buffer = 4 * kMiB;        // SO_SNDBUF and SO_RCVBUF; 0: leave to the kernel
-  std::string congestion_control;         // empty: the host's default
+  Nanos spin = 20 * kMicrosecond;   // how long an idle lane polls before it sleeps (Idle::kEpoll)
+  bool payload_crc = true;          // put a CRC on results
+  size_t socket_buffer = 4 * kMiB;  // SO_SNDBUF and SO_RCVBUF; 0: leave to the kernel
+  std::string congestion_control;   // empty: the host's default
 
   // Deadlines: docs/timeouts.md.
   Nanos handshake_timeout = 5 * kSecond;
   Nanos frame_timeout = 10 * kSecond;
   Nanos heartbeat = 1 * kSecond;
   Nanos peer_timeout = 10 * kSecond;
-  Nanos join_timeout = 60 * kSecond;   // upper bound of what ranks may ask
+  Nanos join_timeout = 60 * kSecond;  // upper bound of what ranks may ask
   Nanos linger_timeout = 5 * kSecond;
   Nanos drain_timeout = 25 * kSecond;
 };
@@ -46,23 +46,23 @@ class Reducer {
  public:
   virtual ~Reducer() = default;
 
-  // Binds and starts the threads; ready to accept when it returns. Errors: kInvalidArgument (options that contradict, off loopback
-  // without key), kSystem (port in use, key file unreadable; the text says which).
+  // Binds and starts the threads; ready to accept when it returns. Errors: kInvalidArgument (options that
+  // contradict, off loopback without key), kSystem (port in use, key file unreadable; the text says which).
   [[nodiscard]] static Result<std::unique_ptr<Reducer>> start(const ReducerOptions& options);
 
   [[nodiscard]] virtual uint16_t port() const noexcept = 0;
   [[nodiscard]] virtual uint64_t id() const noexcept = 0;
 
-  // Refuse new sessions, serve the running ones to their end, then stop; after drain_timeout the rest is ended with `draining`.
-  // Any thread; from a signal handler only through a pipe or signalfd of the caller.
+  // Refuse new sessions, serve the running ones to their end, then stop; after drain_timeout the rest is
+  // ended with `draining`. Any thread; from a signal handler only through a pipe or signalfd of the caller.
   virtual void drain() noexcept = 0;
   // Ends every session with `shutdown` now.
   virtual void stop() noexcept = 0;
   // Blocks until drained or stopped and all threads are joined.
   virtual ExitReason wait() = 0;
 
-  // One JSON object: sessions with their missing ranks, counters, bytes, CPU seconds. Any thread; what `sluice status` prints.
-  // Keys: see docs/operations.md.
+  // One JSON object: sessions with their missing ranks, counters, bytes, CPU seconds. Any thread; what
+  // `sluice status` prints. Keys: see docs/operations.md.
   [[nodiscard]] virtual std::string status_json() = 0;
 };
 

@@ -1,6 +1,7 @@
-// Bodies of control frames are lists of fields. A message names its fields once, in wire order, in visit(); the writer and the
-// reader here walk that list, so the two can't differ. Integers are little-endian; a text is u16 length and bytes; a list is u16
-// count and items. Control path only: texts and lists allocate, bounded by the limits given in the message.
+// Bodies of control frames are lists of fields. A message names its fields once, in wire order, in visit();
+// the writer and the reader here walk that list, so the two can't differ. Integers are little-endian; a text
+// is u16 length and bytes; a list is u16 count and items. Control path only: texts and lists allocate,
+// bounded by the limits given in the message.
 #pragma once
 
 #include <array>
@@ -21,8 +22,7 @@ namespace sluice::wire {
 class BodyWriter {
  public:
   template <typename T>
-    requires(std::integral<T> || std::is_enum_v<T>)
-  void operator()(const T& v) {
+  requires(std::integral<T> || std::is_enum_v<T>) void operator()(const T& v) {
     if constexpr (std::is_enum_v<T>) {
       append(static_cast<std::underlying_type_t<T>>(v));
     } else {
@@ -61,8 +61,7 @@ class BodyReader {
  public:
   explicit BodyReader(std::span<const std::byte> in) noexcept : in_(in) {}
   template <typename T>
-    requires(std::integral<T> || std::is_enum_v<T>)
-  void operator()(T& v) {
+  requires(std::integral<T> || std::is_enum_v<T>) void operator()(T& v) {
     if constexpr (std::is_enum_v<T>) {
       std::underlying_type_t<T> raw{};
       take(raw);

@@ -33,8 +33,12 @@ std::string_view name_of(const Table& table, Value value) noexcept {
 
 }  // namespace
 
-std::string_view to_string(DType t) noexcept { return name_of(kDTypeNames, t); }
-std::string_view to_string(Op op) noexcept { return name_of(kOpNames, op); }
+std::string_view to_string(DType t) noexcept {
+  return name_of(kDTypeNames, t);
+}
+std::string_view to_string(Op op) noexcept {
+  return name_of(kOpNames, op);
+}
 
 std::optional<DType> parse_dtype(std::string_view name) noexcept {
   for (const auto& [n, t] : kDTypeNames) {

@@ -1,4 +1,5 @@
-// Element types and reduction operators as they stand on the wire (PROTOCOL.md section 6). Numbers are the protocol's own.
+// Element types and reduction operators as they stand on the wire (PROTOCOL.md section 6). Numbers are the
+// protocol's own.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +28,12 @@ inline constexpr size_t kDTypeCount = 12;
 enum class Op : uint8_t { kSum = 0, kProd = 1, kMin = 2, kMax = 3, kAvg = 4 };
 inline constexpr size_t kOpCount = 5;
 
-[[nodiscard]] constexpr bool is_valid(DType t) noexcept { return static_cast<uint8_t>(t) < kDTypeCount; }
-[[nodiscard]] constexpr bool is_valid(Op op) noexcept { return static_cast<uint8_t>(op) < kOpCount; }
+[[nodiscard]] constexpr bool is_valid(DType t) noexcept {
+  return static_cast<uint8_t>(t) < kDTypeCount;
+}
+[[nodiscard]] constexpr bool is_valid(Op op) noexcept {
+  return static_cast<uint8_t>(op) < kOpCount;
+}
 
 // Bytes per element: 1, 2, 4 or 8. `t` must be valid.
 [[nodiscard]] constexpr size_t size_of(DType t) noexcept {

@@ -18,11 +18,13 @@ void encode_extension_header(ExtensionType type, uint16_t body, std::byte* out) 
 
 bool is_known_extension(uint16_t type) noexcept {
   const uint16_t plain = static_cast<uint16_t>(type & ~kMandatory);
-  return plain >= static_cast<uint16_t>(ExtensionType::kResult) && plain <= static_cast<uint16_t>(ExtensionType::kOpInfo);
+  return plain >= static_cast<uint16_t>(ExtensionType::kResult) &&
+         plain <= static_cast<uint16_t>(ExtensionType::kOpInfo);
 }
 
 // Body of the first extension of `type` with exactly `size` bytes; empty when there is none.
-std::span<const std::byte> find_body(std::span<const std::byte> area, ExtensionType type, size_t size) noexcept {
+std::span<const std::byte> find_body(std::span<const std::byte> area, ExtensionType type,
+                                     size_t size) noexcept {
   while (area.size() >= kExtensionHeader) {
     const auto t = static_cast<uint16_t>(load_le<uint16_t>(area.data()) & ~kMandatory);
     const size_t body = load_le<uint16_t>(area.data() + 2);
@@ -56,7 +58,8 @@ Status check_extensions(std::span<const std::byte> area) noexcept {
     if (load_le<uint32_t>(area.data() + 4) != 0 || whole > area.size()) return Errc::kBadExtension;
     if ((type & kMandatory) != 0 && !is_known_extension(type)) return Errc::kBadExtension;
     const auto padding = area.subspan(kExtensionHeader + body, whole - kExtensionHeader - body);
-    if (std::ranges::any_of(padding, [](std::byte b) { return b != std::byte{0}; })) return Errc::kBadExtension;
+    if (std::ranges::any_of(padding, [](std::byte b) { return b != std::byte{0}; }))
+      return Errc::kBadExtension;
     area = area.subspan(whole);
   }
   return Errc::kOk;
@@ -65,7 +68,8 @@ Status check_extensions(std::span<const std::byte> area) noexcept {
 std::optional<ResultInfo> find_result_info(std::span<const std::byte> area) noexcept {
   const auto body = find_body(area, ExtensionType::kResult, 8);
   if (body.empty()) return std::nullopt;
-  return ResultInfo{.last_rank = load_le<uint32_t>(body.data()), .lag_us = load_le<uint32_t>(body.data() + 4)};
+  return ResultInfo{.last_rank = load_le<uint32_t>(body.data()),
+                    .lag_us = load_le<uint32_t>(body.data() + 4)};
 }
 
 std::optional<OpInfo> find_op_info(std::span<const std::byte> area) noexcept {

@@ -41,7 +41,9 @@ uint32_t header_crc(ConstHeaderBytes header, std::span<const std::byte> extensio
   return crc32c(extensions, crc32c(header.first(kAtHeaderCrc)));
 }
 
-uint8_t u8_at(ConstHeaderBytes in, size_t offset) noexcept { return std::to_integer<uint8_t>(in[offset]); }
+uint8_t u8_at(ConstHeaderBytes in, size_t offset) noexcept {
+  return std::to_integer<uint8_t>(in[offset]);
+}
 
 // Fields that only data frames carry; each must be of a known value there and zero elsewhere.
 Status check_data_fields(const FrameHeader& h) noexcept {
@@ -51,13 +53,16 @@ Status check_data_fields(const FrameHeader& h) noexcept {
   if (h.acc_dtype != accumulator_of(h.wire_dtype) || h.result_dtype != h.wire_dtype) return Errc::kBadDType;
   if (!is_valid(h.op)) return Errc::kBadOp;
   if (h.scale_exponent != 0) return Errc::kBadEncoding;
-  if (h.length == 0 || h.length > kMaxPayload || h.length % size_of(h.wire_dtype) != 0) return Errc::kBadLength;
+  if (h.length == 0 || h.length > kMaxPayload || h.length % size_of(h.wire_dtype) != 0)
+    return Errc::kBadLength;
   return Errc::kOk;
 }
 
 }  // namespace
 
-bool is_known(FrameType t) noexcept { return to_string(t)[0] != '?'; }
+bool is_known(FrameType t) noexcept {
+  return to_string(t)[0] != '?';
+}
 
 const char* to_string(FrameType t) noexcept {
   switch (t) {
@@ -126,7 +131,8 @@ Status decode_header(ConstHeaderBytes in, FrameHeader& out) noexcept {
   h.type = static_cast<FrameType>(u8_at(in, kAtType));
   // A peer without a common version must still be readable, to be refused by name.
   const bool any_version = h.type == FrameType::kHello || h.type == FrameType::kRefused;
-  if (h.version == 0 || (!any_version && (h.version < kVersionMin || h.version > kVersionMax))) return Errc::kBadVersion;
+  if (h.version == 0 || (!any_version && (h.version < kVersionMin || h.version > kVersionMax)))
+    return Errc::kBadVersion;
   if (!is_known(h.type)) return Errc::kBadType;
   h.flags = load_le<uint16_t>(p + kAtFlags);
   if ((h.flags & ~kKnownFlags) != 0) return Errc::kBadField;

@@ -1,6 +1,6 @@
-// The frame: a fixed 64-byte header, then ext_len8*8 bytes of extensions, then `length` bytes of payload. PROTOCOL.md section 2
-// is the normative table; this is its codec. Pure: bytes in, struct out, no allocation, every field checked that can be checked
-// without knowing the session.
+// The frame: a fixed 64-byte header, then ext_len8*8 bytes of extensions, then `length` bytes of payload.
+// PROTOCOL.md section 2 is the normative table; this is its codec. Pure: bytes in, struct out, no allocation,
+// every field checked that can be checked without knowing the session.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,8 @@ enum class FrameType : uint8_t {
   // Lane connection.
   kContribution = 32,
   kResult = 33,
-  // Reserved for surviving losses; defined in PROTOCOL.md, answered with unexpected_message by this version's programs.
+  // Reserved for surviving losses; defined in PROTOCOL.md, answered with unexpected_message by this version's
+  // programs.
   kResume = 48,
   kResumeAck = 49,
   kSuspect = 50,
@@ -101,8 +102,9 @@ using ConstHeaderBytes = std::span<const std::byte, kHeaderBytes>;
 // Writes the 64 bytes; the header CRC covers bytes 0..59 and then `extensions` (ext_len8*8 bytes).
 void encode_header(const FrameHeader& h, std::span<const std::byte> extensions, HeaderBytes out) noexcept;
 
-// Step 1, as soon as 64 bytes are there: magic, version range, type, flags, enumerations, length limits. The CRC is not checked
-// yet (extensions are missing), so lengths are only bounded, not trusted beyond that. Outputs only on kOk.
+// Step 1, as soon as 64 bytes are there: magic, version range, type, flags, enumerations, length limits. The
+// CRC is not checked yet (extensions are missing), so lengths are only bounded, not trusted beyond that.
+// Outputs only on kOk.
 [[nodiscard]] Status decode_header(ConstHeaderBytes in, FrameHeader& out) noexcept;
 
 // Step 2, with the extensions in hand: header CRC, then the framing of the extensions.

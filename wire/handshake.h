@@ -17,15 +17,18 @@ namespace sluice::wire {
 // "1" or "1-3": for messages.
 [[nodiscard]] std::string version_range(uint8_t min, uint8_t max);
 
-// Job token = HMAC-SHA256(key, "sluice job token\0" + job). Workers hold the token, only reducers and whoever launches jobs hold the
-// key.
+// Job token = HMAC-SHA256(key, "sluice job token\0" + job). Workers hold the token, only reducers and whoever
+// launches jobs hold the key.
 [[nodiscard]] Digest job_token(std::span<const std::byte> key, const std::string& job);
 
-// Server's proof in WELCOME: over the role word, chosen version, the whole HELLO as sent, and the server's nonce and id. The HELLO holds
-// session, incarnation, rank, lane, purpose and the client's nonce, so none of them can be changed on the way.
+// Server's proof in WELCOME: over the role word, chosen version, the whole HELLO as sent, and the server's
+// nonce and id. The HELLO holds session, incarnation, rank, lane, purpose and the client's nonce, so none of
+// them can be changed on the way.
 [[nodiscard]] Mac server_proof(const Digest& token, const Hello& hello, const Welcome& welcome);
 
-// Client's proof in JOIN, ATTACH, STATUS_QUERY, VERDICT_QUERY: over the same and the view hash (0 where there is none).
-[[nodiscard]] Mac client_proof(const Digest& token, const Hello& hello, const Welcome& welcome, uint64_t view_hash);
+// Client's proof in JOIN, ATTACH, STATUS_QUERY, VERDICT_QUERY: over the same and the view hash (0 where there
+// is none).
+[[nodiscard]] Mac client_proof(const Digest& token, const Hello& hello, const Welcome& welcome,
+                               uint64_t view_hash);
 
 }  // namespace sluice::wire

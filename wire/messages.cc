@@ -17,7 +17,8 @@ FrameHeader control_header(FrameType type, std::span<const std::byte> body, uint
   return h;
 }
 
-std::vector<std::byte> frame_control(FrameType type, std::span<const std::byte> body, uint32_t session, uint8_t version) {
+std::vector<std::byte> frame_control(FrameType type, std::span<const std::byte> body, uint32_t session,
+                                     uint8_t version) {
   SLUICE_ASSERT(body.size() <= kMaxControlPayload);
   FrameHeader h = control_header(type, body, session);
   h.version = version;

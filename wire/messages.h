@@ -1,4 +1,5 @@
-// Bodies of the control frames. PROTOCOL.md section 4 is the normative text: fields in this order, sizes as the types say.
+// Bodies of the control frames. PROTOCOL.md section 4 is the normative text: fields in this order, sizes as
+// the types say.
 #pragma once
 
 #include <array>
@@ -15,7 +16,7 @@
 namespace sluice::wire {
 
 inline constexpr uint32_t kNoRank = 0xffffffff;
-inline constexpr uint32_t kMaxRanks = 4096;
+inline constexpr uint32_t kMaxRanks = 2048;  // 256 groups of eight: what one finishing fold takes
 inline constexpr uint16_t kMaxReducers = 1024;
 inline constexpr uint16_t kMaxLanes = 64;  // lane connections of one rank to one reducer
 inline constexpr size_t kMaxJobText = 128;
@@ -28,7 +29,8 @@ using Mac = std::array<uint8_t, 32>;
 
 enum class Purpose : uint8_t { kControl = 0, kLane = 1, kStatus = 2, kVerdict = 3 };
 
-// First frame of every connection. Its layout never changes: versions are negotiated by it. A newer peer may append fields.
+// First frame of every connection. Its layout never changes: versions are negotiated by it. A newer peer may
+// append fields.
 struct Hello {
   static constexpr FrameType kType = FrameType::kHello;
   static constexpr bool kMayGrow = true;
@@ -47,7 +49,8 @@ struct Hello {
   std::string tenant;  // reserved for accounting; may be empty
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
-    v(m.min_version), v(m.max_version), v(m.purpose), v(m.reserved), v(m.rank), v(m.ranks), v(m.lane), v(m.session.bytes);
+    v(m.min_version), v(m.max_version), v(m.purpose), v(m.reserved), v(m.rank), v(m.ranks), v(m.lane),
+        v(m.session.bytes);
     v(m.incarnation), v(m.features), v(m.nonce), v.text(m.job, kMaxJobText), v.text(m.tenant, kMaxJobText);
   }
 };
@@ -66,7 +69,8 @@ struct Welcome {
   std::string software;  // "sluice 0.1.0"
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
-    v(m.version), v(m.proof), v(m.lanes), v(m.max_slot_bytes), v(m.reducer), v(m.features), v(m.nonce), v(m.mac);
+    v(m.version), v(m.proof), v(m.lanes), v(m.max_slot_bytes), v(m.reducer), v(m.features), v(m.nonce),
+        v(m.mac);
     v.text(m.software, kMaxJobText);
   }
 };
@@ -75,9 +79,9 @@ struct Join {
   static constexpr FrameType kType = FrameType::kJoin;
   static constexpr bool kMayGrow = false;
   uint64_t view_hash = 0;
-  uint32_t window_bytes = 0;  // per (worker, reducer)
-  uint32_t slot_bytes = 0;    // largest payload of a data frame
-  uint16_t lanes = 0;         // lane connections this rank will open to this reducer
+  uint32_t window_bytes = 0;   // per (worker, reducer)
+  uint32_t slot_bytes = 0;     // largest payload of a data frame
+  uint16_t lanes = 0;          // lane connections this rank will open to this reducer
   uint16_t reducer_index = 0;  // this reducer's place in the view; 0 = the arbiter
   uint32_t join_timeout_ms = 0;
   std::vector<uint64_t> reducers;  // ids in view order, to name a difference
@@ -179,8 +183,8 @@ struct Heartbeat {
   static constexpr FrameType kType = FrameType::kHeartbeat;
   static constexpr bool kMayGrow = true;
   uint64_t count = 0;
-  uint32_t waited_ms = 0;      // reducer to worker: how long the oldest unfinished chunk has waited
-  uint32_t missing_ranks = 0;  // ... and for how many ranks
+  uint32_t waited_ms = 0;         // reducer to worker: how long the oldest unfinished chunk has waited
+  uint32_t missing_ranks = 0;     // ... and for how many ranks
   std::vector<uint32_t> missing;  // the first of them
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
@@ -219,7 +223,8 @@ struct StatusReply {
     v.text(m.json, kMaxStatusText);
   }
 };
-// Asks an arbiter how a vote ended. Answered with VERDICT; kUnknownSession in it when the verdict is no longer kept.
+// Asks an arbiter how a vote ended. Answered with VERDICT; kUnknownSession in it when the verdict is no
+// longer kept.
 struct VerdictQuery {
   static constexpr FrameType kType = FrameType::kVerdictQuery;
   static constexpr bool kMayGrow = false;
@@ -309,8 +314,8 @@ template <typename M>
   return w.take();
 }
 
-// kBadLength when the body is short, or longer than the message where it may not grow; kBadField when a text or list is over its
-// limit. Output only on kOk.
+// kBadLength when the body is short, or longer than the message where it may not grow; kBadField when a text
+// or list is over its limit. Output only on kOk.
 template <typename M>
 [[nodiscard]] Status decode_body(std::span<const std::byte> in, M& out) {
   M m;
@@ -324,13 +329,15 @@ template <typename M>
 
 // A whole control frame, ready to send: header with CRCs, then the body.
 template <typename M>
-[[nodiscard]] std::vector<std::byte> encode_message(const M& m, uint32_t session = 0, uint8_t version = kVersionMax);
+[[nodiscard]] std::vector<std::byte> encode_message(const M& m, uint32_t session = 0,
+                                                    uint8_t version = kVersionMax);
 
 // Shared by encode_message.
-[[nodiscard]] std::vector<std::byte> frame_control(FrameType type, std::span<const std::byte> body, uint32_t session,
-                                                   uint8_t version);
+[[nodiscard]] std::vector<std::byte> frame_control(FrameType type, std::span<const std::byte> body,
+                                                   uint32_t session, uint8_t version);
 // The header frame_control would write, for transports that take header and payload apart.
-[[nodiscard]] FrameHeader control_header(FrameType type, std::span<const std::byte> body, uint32_t session) noexcept;
+[[nodiscard]] FrameHeader control_header(FrameType type, std::span<const std::byte> body,
+                                         uint32_t session) noexcept;
 
 template <typename M>
 std::vector<std::byte> encode_message(const M& m, uint32_t session, uint8_t version) {

@@ -1,5 +1,6 @@
-// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104). Own code: job tokens are proved inside the NCCL plugin too, which may need only
-// libc and must not meet another OpenSSL in the same process. Set-up path; not fast, not constant time in the message.
+// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104). Own code: job tokens are proved inside the NCCL plugin
+// too, which may need only libc and must not meet another OpenSSL in the same process. Set-up path; not fast,
+// not constant time in the message.
 #pragma once
 
 #include <array>

@@ -22,7 +22,8 @@ void append(std::vector<std::byte>& out, T v) {
   store_le(out.data() + at, v);
 }
 
-// splitmix64 finaliser: a fixed, well-mixed 64-bit function that a second implementation can copy from PROTOCOL.md.
+// splitmix64 finaliser: a fixed, well-mixed 64-bit function that a second implementation can copy from
+// PROTOCOL.md.
 uint64_t mix(uint64_t x) noexcept {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -48,7 +49,8 @@ uint64_t view_hash(const View& view) {
   return load_le<uint64_t>(std::as_bytes(std::span(d)).data());
 }
 
-uint32_t chunk_bytes(uint64_t op_bytes, uint32_t lane_count, uint32_t slot_bytes, bool wide_accumulator) noexcept {
+uint32_t chunk_bytes(uint64_t op_bytes, uint32_t lane_count, uint32_t slot_bytes,
+                     bool wide_accumulator) noexcept {
   const uint32_t largest = wide_accumulator ? slot_bytes / 2 : slot_bytes;
   const uint64_t wanted = round_up(div_ceil(op_bytes, uint64_t{kChunksPerLane} * lane_count), kChunkAlign);
   return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, std::min(kMinChunk, largest), largest));
@@ -59,7 +61,8 @@ std::vector<uint32_t> placement_table(const View& view) {
   // Smooth weighted round robin over reducers; each reducer's own turns go round its lanes.
   const size_t count = view.reducers.size();
   std::vector<uint32_t> first_lane(count);
-  // A reducer's turns in one period: its weight times the largest lane count, so that every lane of it gets its share.
+  // A reducer's turns in one period: its weight times the largest lane count, so that every lane of it gets
+  // its share.
   uint32_t most_lanes = 0;
   for (const ViewReducer& r : view.reducers) most_lanes = std::max<uint32_t>(most_lanes, r.lanes);
   uint64_t turns = 0;
@@ -85,7 +88,8 @@ std::vector<uint32_t> placement_table(const View& view) {
   }
   // Entries of removed reducers: the survivor with the highest hash of (entry, id) takes each.
   for (uint64_t t = 0; t < turns; ++t) {
-    const auto owner = static_cast<size_t>(std::ranges::upper_bound(first_lane, table[t]) - first_lane.begin() - 1);
+    const auto owner =
+        static_cast<size_t>(std::ranges::upper_bound(first_lane, table[t]) - first_lane.begin() - 1);
     if (view.reducers[owner].alive) continue;
     size_t heir = count;
     uint64_t highest = 0;

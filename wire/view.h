@@ -1,5 +1,5 @@
-// A view: which reducers a session uses, and how chunks fall on them. Every rank computes the same from the same view; the hash is
-// what they compare. PROTOCOL.md section 8.
+// A view: which reducers a session uses, and how chunks fall on them. Every rank computes the same from the
+// same view; the hash is what they compare. PROTOCOL.md section 8.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct ViewReducer {
   uint64_t id = 0;      // from WELCOME
   uint16_t lanes = 1;   // lane connections of each rank to it
   uint16_t weight = 1;  // share of the chunks, relative
-  bool alive = true;    // false: removed by a view change; its place is kept so that others' chunks do not move
+  bool alive = true;  // false: removed by a view change; its place is kept so that others' chunks do not move
 };
 
 struct View {
@@ -23,24 +23,28 @@ struct View {
   uint32_t slot_bytes = 256 * kKiB;
 };
 
-// 64-bit hash over every field above, in order (the first 8 bytes of SHA-256 over their little-endian encoding).
+// 64-bit hash over every field above, in order (the first 8 bytes of SHA-256 over their little-endian
+// encoding).
 [[nodiscard]] uint64_t view_hash(const View& view);
 
 // W: slots of one lane connection. At least 2, so that a lane can receive while it sends.
-[[nodiscard]] constexpr uint32_t slots_per_lane(uint32_t window_bytes, uint32_t slot_bytes, uint16_t lanes) noexcept {
+[[nodiscard]] constexpr uint32_t slots_per_lane(uint32_t window_bytes, uint32_t slot_bytes,
+                                                uint16_t lanes) noexcept {
   const uint32_t w = window_bytes / slot_bytes / lanes;
   return w < 2 ? 2 : w;
 }
 
-// Bytes of one chunk of an operation of `op_bytes` over `lane_count` lane connections in all: about two chunks a lane, a multiple
-// of 64, at least 16 KiB and at most slot_bytes. For element types whose accumulator is more than twice as wide (fp8) at most
-// half of slot_bytes, so that a partial sum never needs more than 2 x slot_bytes.
-[[nodiscard]] uint32_t chunk_bytes(uint64_t op_bytes, uint32_t lane_count, uint32_t slot_bytes, bool wide_accumulator) noexcept;
+// Bytes of one chunk of an operation of `op_bytes` over `lane_count` lane connections in all: about two
+// chunks a lane, a multiple of 64, at least 16 KiB and at most slot_bytes. For element types whose
+// accumulator is more than twice as wide (fp8) at most half of slot_bytes, so that a partial sum never needs
+// more than 2 x slot_bytes.
+[[nodiscard]] uint32_t chunk_bytes(uint64_t op_bytes, uint32_t lane_count, uint32_t slot_bytes,
+                                   bool wide_accumulator) noexcept;
 
-// Where chunk q goes: an index into the list of lanes (reducer 0 lane 0, reducer 0 lane 1, ..., reducer 1 lane 0, ...).
-// Period 1/table: chunk q falls on table[q mod table.size()]; lanes alternate over reducers as evenly as weights allow, so any run
-// of consecutive chunks is balanced. Entries of a removed reducer are handed to the others by rendezvous hashing, entry by entry;
-// no other entry moves.
+// Where chunk q goes: an index into the list of lanes (reducer 0 lane 0, reducer 0 lane 1, ..., reducer 1
+// lane 0, ...). Period 1/table: chunk q falls on table[q mod table.size()]; lanes alternate over reducers as
+// evenly as weights allow, so any run of consecutive chunks is balanced. Entries of a removed reducer are
+// handed to the others by rendezvous hashing, entry by entry; no other entry moves.
 [[nodiscard]] std::vector<uint32_t> placement_table(const View& view);
 
 }  // namespace sluice::wire

@@ -1,0 +1,117 @@
+// Who may join what: limits, memory, verdicts and refusals that are kept for those who come late.
+#include <algorithm>
+
+#include "core/log.h"
+#include "reducer/control/conductor.h"
+
+namespace sluice::reducer {
+namespace {
+
+constexpr uint32_t kMinSlotBytes = 4 * kKiB;
+constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
+constexpr uint32_t kMaxSlots = 1u << 15;  // the slot number of a header is 16 bits; RDMA's immediate has 20
+
+Error limit(const char* what, uint64_t value, uint64_t least, uint64_t most) {
+  return {Errc::kBadField, std::string(what) + " " + std::to_string(value) + " is not within " +
+                               std::to_string(least) + " and " + std::to_string(most)};
+}
+
+}  // namespace
+
+std::optional<Error> Conductor::check_join(const wire::Hello& hello, const wire::Join& join) const {
+  if (hello.ranks < 1 || hello.ranks > wire::kMaxRanks)
+    return limit("number of ranks", hello.ranks, 1, wire::kMaxRanks);
+  if (hello.rank >= hello.ranks) return limit("rank", hello.rank, 0, hello.ranks - 1);
+  if (join.slot_bytes < kMinSlotBytes || join.slot_bytes > options_.max_slot_bytes ||
+      join.slot_bytes % kCacheLine != 0) {
+    return limit("slot bytes (a multiple of 64)", join.slot_bytes, kMinSlotBytes, options_.max_slot_bytes);
+  }
+  if (join.window_bytes < join.slot_bytes || join.window_bytes > kMaxWindowBytes ||
+      join.window_bytes / join.slot_bytes > kMaxSlots) {
+    return limit("window bytes", join.window_bytes, join.slot_bytes, kMaxWindowBytes);
+  }
+  const uint32_t offered = make_welcome(wire::kVersionMax).lanes;
+  if (join.lanes < 1 || join.lanes > offered) return limit("lanes", join.lanes, 1, offered);
+  if (join.reducers.empty() || join.reducer_index >= join.reducers.size()) {
+    return limit("reducer index", join.reducer_index, 0,
+                 join.reducers.empty() ? 0 : join.reducers.size() - 1);
+  }
+  if (join.reducers[join.reducer_index] != id_) {
+    return Error{Errc::kMismatch, "the list of reducers names another one at the place of this reducer"};
+  }
+  return std::nullopt;
+}
+
+void Conductor::join(Connection& connection, const wire::Hello& hello, const wire::Join& join) {
+  if (auto error = check_join(hello, join)) return connection.refuse(*error, hello.rank);
+  auto found = sessions_.find(hello.session);
+  if (found != sessions_.end() && found->second->ending()) {
+    free_ended();
+    found = sessions_.end();
+  }
+  if (found != sessions_.end()) {
+    Session& session = *found->second;
+    if (auto error = session.difference(hello, join, connection.peer())) {
+      connection.refuse(*error, hello.rank);
+      if (session.active()) return;  // a stranger to a running session is its own mistake
+      const SessionId id = session.id();
+      session.fail(error->code, hello.rank, error->text);
+      if (auto kept = refusals_.find(id); kept != refusals_.end()) kept->second.told.insert(hello.rank);
+      return free_ended();
+    }
+    return session.add(connection.shared_from_this(), hello);
+  }
+  if (auto kept = refusals_.find(hello.session); kept != refusals_.end()) {
+    // A rank that was told before comes for a new try; one that was not gets the words of the join it
+    // belonged to.
+    if (kept->second.told.insert(hello.rank).second)
+      return connection.refuse(kept->second.error, kept->second.rank);
+    refusals_.erase(kept);
+  }
+  if (draining_) return connection.refuse({Errc::kDraining, "this reducer is draining"}, hello.rank);
+  const uint64_t bytes = Session::bytes_for(hello.ranks, join);
+  if (bytes > options_.memory_limit - std::min(reserved_bytes_, options_.memory_limit)) {
+    return connection.refuse(
+        {Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) + " bytes here; the limit is " +
+                                 std::to_string(options_.memory_limit) + ", of which " +
+                                 std::to_string(reserved_bytes_) + " are reserved"},
+        hello.rank);
+  }
+  // The session id spreads sessions over lanes; the lanes of one session are neighbours, hence different.
+  const uint32_t first_lane =
+      (uint32_t{hello.session.bytes[0]} | uint32_t{hello.session.bytes[1]} << 8) % lane_count();
+  auto session = std::make_unique<Session>(*this, hello, join, next_handle_++, first_lane);
+  if (next_handle_ == 0) next_handle_ = 1;
+  if (!session->map_slots().ok()) {
+    return connection.refuse(
+        {Errc::kMemoryLimit, "the system has no " + std::to_string(bytes) + " bytes for the session"},
+        hello.rank);
+  }
+  reserved_bytes_ += bytes;
+  ++sessions_begun_;
+  Session& s = *sessions_.emplace(hello.session, std::move(session)).first->second;
+  s.add(connection.shared_from_this(), hello);
+}
+
+Session* Conductor::find_session(const SessionId& id) {
+  const auto it = sessions_.find(id);
+  return it == sessions_.end() || it->second->ending() ? nullptr : it->second.get();
+}
+
+wire::Verdict Conductor::find_verdict(const SessionId& id) const {
+  if (const auto it = verdicts_.find(id); it != verdicts_.end()) return it->second.verdict;
+  wire::Verdict verdict;
+  verdict.reason = {.code = Errc::kUnknownSession, .text = "no verdict is kept for session " + to_string(id)};
+  return verdict;
+}
+
+void Conductor::keep_verdict(const SessionId& id, const wire::Verdict& verdict) {
+  verdicts_[id] = {verdict, now_ + kKept};
+}
+
+void Conductor::keep_refusal(const SessionId& id, Error error, uint32_t rank,
+                             const std::vector<uint32_t>& told) {
+  refusals_[id] = {std::move(error), rank, {told.begin(), told.end()}, now_ + kKept};
+}
+
+}  // namespace sluice::reducer

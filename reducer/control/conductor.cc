@@ -1,0 +1,278 @@
+#include "reducer/control/conductor.h"
+
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <future>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "transport/tcp/socket.h"
+#include "wire/handshake.h"
+#include "wire/view.h"
+
+#ifndef SLUICE_VERSION
+#error "SLUICE_VERSION comes from the build"
+#endif
+
+namespace sluice::reducer {
+
+Conductor::Conductor(const ReducerOptions& options, int listen_fd, std::vector<std::byte> key,
+                     std::vector<std::unique_ptr<LaneThread>>& lanes)
+    : options_(options),
+      key_(std::move(key)),
+      id_(random64()),
+      lanes_(lanes),
+      now_(monotonic_now()),
+      started_(now_),
+      acceptor_(io_),
+      timer_(io_),
+      accept_pause_(io_),
+      bell_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      bell_(io_),
+      waiting_commands_(lanes.size()) {
+  SLUICE_ASSERT(bell_fd_ >= 0);
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  getsockname(listen_fd, reinterpret_cast<sockaddr*>(&address), &size);
+  acceptor_.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), listen_fd);
+  bell_.assign(bell_fd_);
+  // Lanes ring after pushing events: one write of 8 bytes, only when something ended or closed.
+  for (const auto& lane : lanes_) {
+    lane->lane().set_event_bell([fd = bell_fd_] {
+      const uint64_t one = 1;
+      [[maybe_unused]] const ssize_t n = ::write(fd, &one, sizeof one);  // full means already rung
+    });
+  }
+}
+
+Conductor::~Conductor() {
+  if (thread_.joinable()) thread_.join();
+}
+
+uint64_t Conductor::random64() {
+  uint64_t value = 0;
+  SLUICE_ASSERT(getrandom(&value, sizeof value, 0) == sizeof value);
+  return value;
+}
+
+void Conductor::start() {
+  accept();
+  listen_to_lanes();
+  schedule_tick();
+  thread_ = std::thread([this] { run(); });
+}
+
+void Conductor::run() {
+  io_.run();
+  connections_.clear();
+}
+
+ExitReason Conductor::join() {
+  if (thread_.joinable()) thread_.join();
+  return exit_reason_;
+}
+
+void Conductor::drain() noexcept {
+  asio::post(io_, [this] { begin_drain(); });
+}
+
+void Conductor::stop() noexcept {
+  asio::post(io_, [this] { begin_stop(Errc::kShutdown, "the reducer was stopped"); });
+}
+
+std::string Conductor::status_from_outside() {
+  std::promise<std::string> promise;
+  auto future = promise.get_future();
+  asio::post(io_, [this, &promise] { promise.set_value(status_json()); });
+  // A conductor that has ended runs nothing any more; then this thread is the only one left.
+  while (future.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+    if (io_.stopped()) {
+      io_.restart();
+      io_.poll();
+    }
+  }
+  return future.get();
+}
+
+void Conductor::accept() {
+  acceptor_.async_accept([this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
+    if (stopping_ || error == asio::error::operation_aborted) return;
+    now_ = monotonic_now();
+    if (!error) {
+      accepted(std::move(socket));
+      return accept();
+    }
+    // Out of descriptors, most likely: pause rather than spin.
+    log::warn("accept failed: " + error.message());
+    accept_pause_.expires_after(std::chrono::milliseconds(100));
+    accept_pause_.async_wait([this](const boost::system::error_code& e) {
+      if (!e) accept();
+    });
+  });
+}
+
+void Conductor::accepted(asio::ip::tcp::socket socket) {
+  ++accepted_;
+  if (connections_.size() >= options_.max_connections) {
+    count_close(Errc::kTooMany);
+    return;
+  }
+  boost::system::error_code ignored;
+  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  std::string peer = transport::tcp::peer_name(socket.native_handle());
+  auto connection = std::make_shared<Connection>(*this, std::move(socket), std::move(peer));
+  connections_.insert(connection);
+  connection->start();
+}
+
+void Conductor::schedule_tick() {
+  timer_.expires_after(std::chrono::nanoseconds(kTick));
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    tick();
+    if (!stopping_ || !ending_.empty() || !connections_.empty()) schedule_tick();
+  });
+}
+
+void Conductor::tick() {
+  now_ = monotonic_now();
+  flush_commands();
+  take_events();
+  for (const auto& [id, session] : sessions_) session->tick(now_);
+  for (const auto& session : ending_) session->tick(now_);
+  for (const auto& connection : connections_) connection->check_deadline(now_);
+  std::erase_if(connections_, [](const auto& c) { return c->closed(); });
+  std::erase_if(verdicts_, [this](const auto& v) { return v.second.until <= now_; });
+  std::erase_if(refusals_, [this](const auto& r) { return r.second.until <= now_; });
+  free_ended();
+  if (draining_ && !stopping_ && now_ >= drain_deadline_ && !sessions_.empty()) {
+    exit_reason_ = ExitReason::kDrainTimeout;
+    begin_stop(Errc::kDraining, "the reducer is draining and its drain timeout has passed");
+  }
+  finish_if_empty();
+}
+
+void Conductor::listen_to_lanes() {
+  bell_.async_read_some(asio::buffer(&bell_count_, sizeof bell_count_),
+                        [this](const boost::system::error_code& error, size_t) {
+                          if (error) return;
+                          now_ = monotonic_now();
+                          take_events();
+                          free_ended();
+                          listen_to_lanes();
+                        });
+}
+
+void Conductor::take_events() {
+  for (const auto& thread : lanes_) {
+    for (LaneEvent event; thread->lane().poll_event(event);) {
+      const uint32_t handle = event.session->plan().handle;
+      const auto is_it = [handle](const Session& s) { return s.handle() == handle; };
+      Session* target = nullptr;
+      for (const auto& [id, s] : sessions_) {
+        if (is_it(*s)) target = s.get();
+      }
+      for (const auto& s : ending_) {
+        if (is_it(*s)) target = s.get();
+      }
+      SLUICE_ASSERT(target != nullptr);  // a session lives until its lanes have released it
+      target->on_event(event);
+    }
+  }
+}
+
+// Sessions whose ranks have all been told leave the registry at once, so that their id can be used again;
+// their memory is freed, and returned to the limit, when the lanes have let go.
+void Conductor::free_ended() {
+  for (auto it = sessions_.begin(); it != sessions_.end();) {
+    if (!it->second->ending()) {
+      ++it;
+      continue;
+    }
+    ++(it->second->completed() ? sessions_completed_ : sessions_failed_);
+    ending_.push_back(std::move(it->second));
+    it = sessions_.erase(it);
+  }
+  std::erase_if(ending_, [this](const std::unique_ptr<Session>& s) {
+    if (!s->over()) return false;
+    reserved_bytes_ -= s->reserved_bytes();
+    return true;
+  });
+}
+
+void Conductor::send_command(uint32_t lane, const LaneCommand& command) {
+  const uint32_t index = lane % lane_count();
+  auto& waiting = waiting_commands_[index];
+  if (!waiting.empty() || !lanes_[index]->lane().command(command)) waiting.push_back(command);
+}
+
+void Conductor::flush_commands() {
+  for (size_t i = 0; i < waiting_commands_.size(); ++i) {
+    auto& waiting = waiting_commands_[i];
+    while (!waiting.empty() && lanes_[i]->lane().command(waiting.front())) waiting.pop_front();
+  }
+}
+
+void Conductor::begin_drain() {
+  if (draining_) return;
+  now_ = monotonic_now();
+  draining_ = true;
+  drain_deadline_ = now_ + options_.drain_timeout;
+  log::info("draining: " + std::to_string(sessions_.size()) + " sessions to finish");
+  for (const auto& [id, session] : sessions_) {
+    if (!session->active()) session->fail(Errc::kDraining, wire::kNoRank, "the reducer is draining");
+  }
+  free_ended();
+  finish_if_empty();
+}
+
+void Conductor::begin_stop(Errc code, const char* text) {
+  if (stopping_) return;
+  now_ = monotonic_now();
+  draining_ = true;
+  drain_deadline_ = now_;
+  for (const auto& [id, session] : sessions_) session->fail(code, wire::kNoRank, text);
+  free_ended();
+  finish_if_empty();
+}
+
+void Conductor::finish_if_empty() {
+  if (!draining_ || stopping_ || !sessions_.empty() || !ending_.empty()) return;
+  stopping_ = true;
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  bell_.close(ignored);
+  accept_pause_.cancel();
+  // Connections that are saying their last words have their linger deadline; the rest is of nobody's session.
+  for (const auto& connection : connections_) {
+    if (!connection->finishing()) connection->close(Errc::kShutdown);
+  }
+}
+
+wire::Digest Conductor::token_for(const std::string& job) const {
+  return wire::job_token(key_, job);
+}
+
+wire::Welcome Conductor::make_welcome(uint8_t version) const {
+  wire::Welcome welcome;
+  welcome.version = version;
+  welcome.lanes =
+      static_cast<uint16_t>(std::min({options_.lanes_per_session, lane_count(), uint32_t{wire::kMaxLanes}}));
+  welcome.max_slot_bytes = options_.max_slot_bytes;
+  welcome.reducer = id_;
+  welcome.software = "sluice " SLUICE_VERSION;
+  SLUICE_ASSERT(getrandom(welcome.nonce.data(), welcome.nonce.size(), 0) ==
+                static_cast<ssize_t>(welcome.nonce.size()));
+  return welcome;
+}
+
+void Conductor::count_refusal(Errc reason) noexcept {
+  const auto i = static_cast<size_t>(reason);
+  refused_[i < kErrcSlots ? i : 0].add(1);
+}
+
+}  // namespace sluice::reducer

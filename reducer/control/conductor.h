@@ -1,0 +1,125 @@
+// The cold side of a reducer: accepts, shakes hands, keeps the sessions, tells lanes and ranks. One thread;
+// lanes reach it by their event rings and a bell, everybody else by post().
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "core/result.h"
+#include "reducer/control/asio.h"
+#include "reducer/control/connection.h"
+#include "reducer/control/session.h"
+#include "reducer/lane/lane_thread.h"
+#include "reducer/reducer.h"
+
+namespace sluice::reducer {
+
+class Conductor {
+ public:
+  // Takes the listening socket and the lanes, which must outlive it.
+  Conductor(const ReducerOptions& options, int listen_fd, std::vector<std::byte> key,
+            std::vector<std::unique_ptr<LaneThread>>& lanes);
+  ~Conductor();
+
+  void start();  // its thread; lanes may run from here on
+  ExitReason join();
+
+  // ---- any thread ----
+  void drain() noexcept;
+  void stop() noexcept;
+  [[nodiscard]] std::string status_from_outside();
+  [[nodiscard]] uint64_t id() const noexcept { return id_; }
+
+  // ---- conductor thread: for Connection and Session ----
+  [[nodiscard]] Nanos now() const noexcept { return now_; }
+  [[nodiscard]] const ReducerOptions& options() const noexcept { return options_; }
+  [[nodiscard]] bool has_key() const noexcept { return !key_.empty(); }
+  [[nodiscard]] wire::Digest token_for(const std::string& job) const;
+  [[nodiscard]] wire::Welcome make_welcome(uint8_t version) const;
+  void join(Connection& connection, const wire::Hello& hello, const wire::Join& join);
+  [[nodiscard]] Session* find_session(const SessionId& id);
+  [[nodiscard]] wire::Verdict find_verdict(const SessionId& id) const;
+  void keep_verdict(const SessionId& id, const wire::Verdict& verdict);
+  // Ranks that come later to a join that failed get the same words; `told` are those that have them.
+  void keep_refusal(const SessionId& id, Error error, uint32_t rank, const std::vector<uint32_t>& told);
+  void send_command(uint32_t lane, const LaneCommand& command);
+  [[nodiscard]] uint32_t lane_count() const noexcept { return static_cast<uint32_t>(lanes_.size()); }
+  void count_close(Errc reason) noexcept { counters_.count_close(reason); }
+  void count_refusal(Errc reason) noexcept;
+  [[nodiscard]] std::string status_json();
+  static uint64_t random64();
+
+ private:
+  struct KeptVerdict {
+    wire::Verdict verdict;
+    Nanos until;
+  };
+  struct KeptRefusal {
+    Error error;
+    uint32_t rank;
+    std::unordered_set<uint32_t> told;
+    Nanos until;
+  };
+
+  void run();
+  void accept();
+  void accepted(asio::ip::tcp::socket socket);
+  void schedule_tick();
+  void tick();
+  void listen_to_lanes();
+  void take_events();
+  void flush_commands();
+  void free_ended();
+  void begin_drain();
+  void begin_stop(Errc code, const char* text);
+  void finish_if_empty();
+  [[nodiscard]] std::optional<Error> check_join(const wire::Hello& hello, const wire::Join& join) const;
+
+  static constexpr Nanos kTick = 50 * kMillisecond;
+  static constexpr Nanos kKept = 60 * kSecond;
+
+  const ReducerOptions options_;
+  const std::vector<std::byte> key_;
+  const uint64_t id_;
+  std::vector<std::unique_ptr<LaneThread>>& lanes_;
+  Nanos now_ = 0;
+  const Nanos started_;
+
+  asio::io_context io_{1};
+  asio::ip::tcp::acceptor acceptor_;
+  asio::steady_timer timer_;
+  asio::steady_timer accept_pause_;
+  int bell_fd_ = -1;
+  asio::posix::stream_descriptor bell_;
+  uint64_t bell_count_ = 0;
+  std::thread thread_;
+
+  std::unordered_set<std::shared_ptr<Connection>> connections_;
+  std::map<SessionId, std::unique_ptr<Session>> sessions_;
+  std::vector<std::unique_ptr<Session>> ending_;  // their ids are free again
+  std::map<SessionId, KeptVerdict> verdicts_;
+  std::map<SessionId, KeptRefusal> refusals_;
+  std::vector<std::deque<LaneCommand>> waiting_commands_;  // a lane's ring was full
+  uint64_t reserved_bytes_ = 0;
+  uint32_t next_handle_ = 1;
+  bool draining_ = false;
+  bool stopping_ = false;
+  Nanos drain_deadline_ = 0;
+  ExitReason exit_reason_ = ExitReason::kDrained;
+
+  LaneCounters counters_;  // `closed` of connections that never reached a lane
+  std::array<Counter, kErrcSlots> refused_;
+  uint64_t accepted_ = 0;
+  uint64_t sessions_begun_ = 0;
+  uint64_t sessions_completed_ = 0;
+  uint64_t sessions_failed_ = 0;
+};
+
+}  // namespace sluice::reducer

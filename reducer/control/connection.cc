@@ -1,0 +1,281 @@
+#include "reducer/control/connection.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/crc32c.h"
+#include "reducer/control/conductor.h"
+#include "reducer/control/session.h"
+#include "transport/transport.h"
+#include "wire/handshake.h"
+
+namespace sluice::reducer {
+namespace {
+
+Errc reason_of(const boost::system::error_code& error) noexcept {
+  return error == asio::error::eof ? Errc::kClosed : Errc::kReset;
+}
+
+}  // namespace
+
+Connection::Connection(Conductor& conductor, asio::ip::tcp::socket socket, std::string peer)
+    : conductor_(conductor), socket_(std::move(socket)), peer_(std::move(peer)) {}
+
+void Connection::start() {
+  deadline_ = conductor_.now() + conductor_.options().handshake_timeout;
+  read_header();
+}
+
+void Connection::bind(Session& session, uint32_t rank, uint32_t handle) {
+  session_ = &session;
+  rank_ = rank;
+  handle_ = handle;
+}
+
+void Connection::close(Errc reason) {
+  if (state_ == State::kClosed) return;
+  const bool finishing = state_ == State::kFinishing;
+  state_ = State::kClosed;
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  conductor_.count_close(finishing ? Errc::kClosed : reason);
+  if (Session* const s = std::exchange(session_, nullptr); s != nullptr && !finishing)
+    s->control_lost(rank_, reason);
+}
+
+void Connection::finish() {
+  if (state_ == State::kFinishing || state_ == State::kClosed) return;
+  state_ = State::kFinishing;
+  session_ = nullptr;
+  deadline_ = conductor_.now() + conductor_.options().linger_timeout;
+  if (!writing_) drain_until_closed();
+}
+
+void Connection::refuse(const Error& error, uint32_t rank) {
+  wire::Refused refused;
+  refused.code = error.code;
+  refused.rank = rank;
+  refused.text = error.text;
+  send(refused);
+  conductor_.count_refusal(error.code);
+  finish();
+}
+
+void Connection::check_deadline(Nanos now) {
+  if (deadline_ != 0 && now >= deadline_) close(Errc::kTimeout);
+}
+
+void Connection::send_frame(std::vector<std::byte> frame) {
+  if (state_ == State::kClosed || state_ == State::kFinishing) return;
+  queued_bytes_ += frame.size();
+  outgoing_.push_back(std::move(frame));
+  if (!writing_) write_next();
+}
+
+void Connection::write_next() {
+  writing_ = true;
+  asio::async_write(socket_, asio::buffer(outgoing_.front()),
+                    [self = shared_from_this()](const boost::system::error_code& error, size_t) {
+                      if (self->state_ == State::kClosed) return;
+                      if (error) return self->close(reason_of(error));
+                      self->written();
+                    });
+}
+
+void Connection::written() {
+  queued_bytes_ -= outgoing_.front().size();
+  outgoing_.pop_front();
+  writing_ = false;
+  if (!outgoing_.empty()) {
+    write_next();
+  } else if (state_ == State::kFinishing) {
+    drain_until_closed();
+  } else if (hand_over_) {
+    state_ = State::kClosed;
+    boost::system::error_code error;
+    const int fd = socket_.release(error);
+    // The session may have ended while ATTACHED was being written.
+    Session* const session = conductor_.find_session(hello_.session);
+    if (error || session == nullptr || session->handle() != handle_) {
+      if (!error) ::close(fd);
+      return;
+    }
+    session->lane_attached(hello_.rank, hello_.lane, fd);
+  }
+}
+
+// Says that nothing more comes and reads until the peer has closed, so that the last words are not lost to a
+// reset.
+void Connection::drain_until_closed() {
+  boost::system::error_code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  body_.resize(4096);
+  socket_.async_read_some(asio::buffer(body_),
+                          [self = shared_from_this()](const boost::system::error_code& error, size_t) {
+                            if (self->state_ == State::kClosed) return;
+                            if (error) return self->close(Errc::kClosed);
+                            self->drain_until_closed();
+                          });
+}
+
+void Connection::read_header() {
+  asio::async_read(socket_, asio::buffer(header_bytes_),
+                   [self = shared_from_this()](const boost::system::error_code& error, size_t) {
+                     if (self->state_ == State::kFinishing || self->state_ == State::kClosed) return;
+                     if (error) return self->close(reason_of(error));
+                     const Status status = wire::decode_header(self->header_bytes_, self->header_);
+                     if (!status.ok()) return self->close(status.code());
+                     if (wire::is_data(self->header_.type)) return self->close(Errc::kUnexpectedMessage);
+                     self->read_body();
+                   });
+}
+
+void Connection::read_body() {
+  // Once a frame has begun it must end soon, in any state.
+  if (state_ == State::kControl) deadline_ = conductor_.now() + conductor_.options().frame_timeout;
+  if (header_.extension_bytes() > transport::kMaxExtensions) return close(Errc::kBadExtension);
+  extensions_.resize(header_.extension_bytes());
+  body_.resize(header_.length);
+  const std::array<asio::mutable_buffer, 2> buffers = {asio::buffer(extensions_), asio::buffer(body_)};
+  asio::async_read(
+      socket_, buffers, [self = shared_from_this()](const boost::system::error_code& error, size_t) {
+        if (self->state_ == State::kFinishing || self->state_ == State::kClosed) return;
+        if (error) return self->close(reason_of(error));
+        if (const Status status = wire::verify_header(self->header_bytes_, self->extensions_); !status.ok()) {
+          return self->close(status.code());
+        }
+        if ((self->header_.flags & wire::kFlagPayloadCrc) != 0 &&
+            crc32c(self->body_) != self->header_.payload_crc) {
+          return self->close(Errc::kBadPayloadCrc);
+        }
+        if (self->state_ == State::kControl) self->deadline_ = 0;
+        self->on_frame();
+        if (self->state_ != State::kFinishing && self->state_ != State::kClosed && !self->hand_over_)
+          self->read_header();
+      });
+}
+
+void Connection::on_frame() {
+  switch (state_) {
+    case State::kHello: return on_hello();
+    case State::kRequest: return on_request();
+    case State::kControl: return on_control();
+    case State::kFinishing:
+    case State::kClosed: return;
+  }
+}
+
+void Connection::on_hello() {
+  if (header_.type != wire::FrameType::kHello) return close(Errc::kUnexpectedMessage);
+  if (!take(hello_)) return;
+  const auto version = wire::common_version(hello_.min_version, hello_.max_version);
+  if (!version) {
+    return refuse({Errc::kNoCommonVersion, "no common protocol version: this reducer speaks " +
+                                               wire::version_range(wire::kVersionMin, wire::kVersionMax) +
+                                               ", the client " +
+                                               wire::version_range(hello_.min_version, hello_.max_version)});
+  }
+  if (hello_.purpose > wire::Purpose::kVerdict) return close(Errc::kBadField);
+  welcome_ = conductor_.make_welcome(*version);
+  if (conductor_.has_key()) {
+    token_ = conductor_.token_for(hello_.job);
+    welcome_.proof = 1;
+    welcome_.mac = wire::server_proof(*token_, hello_, welcome_);
+  }
+  state_ = State::kRequest;
+  send(welcome_);
+}
+
+bool Connection::proven(const wire::Mac& mac, uint64_t view_hash) const {
+  return !token_ || wire::equal_digests(mac, wire::client_proof(*token_, hello_, welcome_, view_hash));
+}
+
+void Connection::on_request() {
+  const Error unproven{Errc::kUnauthenticated, "wrong or missing token for job \"" +
+                                                   (hello_.job.empty() ? "default" : hello_.job) + "\""};
+  switch (hello_.purpose) {
+    case wire::Purpose::kControl: {
+      wire::Join join;
+      if (header_.type != wire::FrameType::kJoin) return close(Errc::kUnexpectedMessage);
+      if (!take(join)) return;
+      if (!proven(join.mac, join.view_hash)) return refuse(unproven, hello_.rank);
+      deadline_ = 0;
+      state_ = State::kControl;
+      return conductor_.join(*this, hello_, join);
+    }
+    case wire::Purpose::kLane: return on_attach();
+    case wire::Purpose::kStatus: {
+      wire::StatusQuery query;
+      if (header_.type != wire::FrameType::kStatusQuery) return close(Errc::kUnexpectedMessage);
+      if (!take(query)) return;
+      if (!proven(query.mac, 0)) return refuse(unproven);
+      send(wire::StatusReply{.json = conductor_.status_json()});
+      return finish();
+    }
+    case wire::Purpose::kVerdict: {
+      wire::VerdictQuery query;
+      if (header_.type != wire::FrameType::kVerdictQuery) return close(Errc::kUnexpectedMessage);
+      if (!take(query)) return;
+      if (!proven(query.mac, 0)) return refuse(unproven);
+      send(conductor_.find_verdict(hello_.session));
+      return finish();
+    }
+  }
+}
+
+void Connection::on_attach() {
+  wire::Attach attach;
+  if (header_.type != wire::FrameType::kAttach) return close(Errc::kUnexpectedMessage);
+  if (!take(attach)) return;
+  if (!proven(attach.mac, attach.view_hash)) {
+    return refuse({Errc::kUnauthenticated, "wrong or missing token on a lane connection"}, hello_.rank);
+  }
+  Session* const session = conductor_.find_session(hello_.session);
+  if (session == nullptr) {
+    return refuse({Errc::kUnknownSession, "no session " + to_string(hello_.session) + " here"}, hello_.rank);
+  }
+  if (auto slots = session->admit_lane(hello_.rank, hello_.lane, attach); slots) {
+    handle_ = attach.handle;
+    hand_over_ = true;  // before send(): nothing is read from here on by this object
+    deadline_ = conductor_.now() + conductor_.options().handshake_timeout;
+    send(wire::Attached{.slots = *slots});
+  } else {
+    refuse(slots.error(), hello_.rank);
+  }
+}
+
+void Connection::on_control() {
+  if (session_ == nullptr) return close(Errc::kUnexpectedMessage);
+  session_->heard(rank_);
+  switch (header_.type) {
+    case wire::FrameType::kVote: {
+      wire::Vote vote;
+      if (take(vote)) session_->on_vote(*this, rank_, vote);
+      return;
+    }
+    case wire::FrameType::kCommit: {
+      wire::Commit commit;
+      if (take(commit)) session_->on_commit(*this, rank_, commit.incarnation);
+      return;
+    }
+    case wire::FrameType::kHeartbeat: {
+      wire::Heartbeat heartbeat;
+      (void)take(heartbeat);
+      return;
+    }
+    case wire::FrameType::kLeave: {
+      wire::Leave leave;
+      if (take(leave)) session_->on_leave(*this, rank_);
+      return;
+    }
+    case wire::FrameType::kAbort: {
+      wire::Abort abort;
+      if (take(abort)) session_->on_abort(rank_, abort);
+      return;
+    }
+    default: return close(Errc::kUnexpectedMessage);
+  }
+}
+
+}  // namespace sluice::reducer

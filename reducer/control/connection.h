@@ -1,0 +1,104 @@
+// One accepted connection while the conductor has it: the handshake, and after JOIN the rank's control
+// connection. A lane connection leaves by its file descriptor once it is attached. Conductor thread only.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "core/units.h"
+#include "reducer/control/asio.h"
+#include "wire/messages.h"
+#include "wire/sha256.h"
+
+namespace sluice::reducer {
+
+class Conductor;
+class Session;
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Conductor& conductor, asio::ip::tcp::socket socket, std::string peer);
+
+  void start();
+  // Queues one frame. Dropped when the peer does not read: more than kMaxQueued bytes wait (heartbeats only;
+  // ends are always queued).
+  template <typename M>
+  void send(const M& message) {
+    send_frame(wire::encode_message(message, handle_));
+  }
+  // Bytes are wrong or a deadline passed: counts the reason, tells the session, closes at once.
+  void close(Errc reason);
+  // Closes once everything queued is written and the peer has closed, or at the linger deadline.
+  void finish();
+  // REFUSED with these words, then finish().
+  void refuse(const Error& error, uint32_t rank = wire::kNoRank);
+
+  // After this the connection tells `session` what arrives for `rank`.
+  void bind(Session& session, uint32_t rank, uint32_t handle);
+  // The session is going away: nothing more is told to it.
+  void unbind() noexcept { session_ = nullptr; }
+
+  // Deadlines; called every tick.
+  void check_deadline(Nanos now);
+
+  [[nodiscard]] const std::string& peer() const noexcept { return peer_; }
+  [[nodiscard]] bool backed_up() const noexcept { return queued_bytes_ > kMaxQueued; }
+  [[nodiscard]] bool finishing() const noexcept { return state_ == State::kFinishing; }
+  [[nodiscard]] bool closed() const noexcept { return state_ == State::kClosed; }
+
+ private:
+  enum class State : uint8_t { kHello, kRequest, kControl, kFinishing, kClosed };
+  static constexpr size_t kMaxQueued = 64 * kKiB;
+
+  void send_frame(std::vector<std::byte> frame);
+  void write_next();
+  void written();
+  void read_header();
+  void read_body();
+  void on_frame();
+  void on_hello();
+  void on_request();
+  void on_control();
+  void on_attach();
+  [[nodiscard]] bool proven(const wire::Mac& mac, uint64_t view_hash) const;
+  void drain_until_closed();
+
+  // Decodes the body or closes; false when closed.
+  template <typename M>
+  [[nodiscard]] bool take(M& message) {
+    const Status status = wire::decode_body(std::span<const std::byte>(body_), message);
+    if (!status.ok()) close(status.code());
+    return status.ok();
+  }
+
+  Conductor& conductor_;
+  asio::ip::tcp::socket socket_;
+  const std::string peer_;
+  State state_ = State::kHello;
+  Nanos deadline_ = 0;  // of the state, 0 = none
+  Session* session_ = nullptr;
+  uint32_t rank_ = wire::kNoRank;
+  uint32_t handle_ = 0;
+
+  std::array<std::byte, wire::kHeaderBytes> header_bytes_{};
+  wire::FrameHeader header_;
+  bool reading_body_ = false;
+  std::vector<std::byte> extensions_;
+  std::vector<std::byte> body_;
+
+  std::deque<std::vector<std::byte>> outgoing_;
+  size_t queued_bytes_ = 0;
+  bool writing_ = false;
+  bool hand_over_ = false;  // lane connection: goes to its lane when ATTACHED is written
+
+  wire::Hello hello_;
+  wire::Welcome welcome_;
+  std::optional<wire::Digest> token_;
+};
+
+}  // namespace sluice::reducer

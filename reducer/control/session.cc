@@ -1,0 +1,192 @@
+// A session's life after the join: beats, losses, leaving, ending.
+#include "reducer/control/session.h"
+
+#include <algorithm>
+
+#include "core/log.h"
+#include "reducer/control/conductor.h"
+
+namespace sluice::reducer {
+namespace {
+
+// How long a closed lane connection waits for its reason on the control connection before the rank counts as
+// lost.
+constexpr Nanos kReasonGrace = 200 * kMillisecond;
+
+bool is_bad_frame(Errc reason) noexcept {
+  return reason >= Errc::kBadMagic && reason <= Errc::kUnexpectedMessage;
+}
+
+}  // namespace
+
+std::string Session::name(uint32_t rank) const {
+  return "rank " + std::to_string(rank) + (ranks_[rank].peer.empty() ? "" : " (" + ranks_[rank].peer + ")");
+}
+
+const char* Session::state_name() const noexcept {
+  switch (state_) {
+    case State::kJoining: return "joining";
+    case State::kActive: return "active";
+    case State::kEnding: return "ending";
+  }
+  return "?";
+}
+
+void Session::heard(uint32_t rank) {
+  ranks_[rank].last_heard = conductor_.now();
+}
+
+void Session::on_leave(Connection& from, uint32_t rank) {
+  RankState& r = ranks_[rank];
+  if (state_ != State::kActive || r.left) return from.close(Errc::kUnexpectedMessage);
+  r.left = true;
+  r.leave_deadline = conductor_.now() + conductor_.options().linger_timeout;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    conductor_.send_command(first_lane_ + static_cast<uint32_t>(i),
+                            {.kind = LaneCommand::Kind::kRankLeft, .session = lanes_[i].get(), .rank = rank});
+  }
+}
+
+void Session::acknowledge_leave(RankState& r) {
+  if (r.leave_acked) return;
+  r.leave_acked = true;
+  if (r.control) {
+    r.control->send(wire::LeaveAck{});
+    r.control->finish();
+  }
+}
+
+void Session::complete_if_all_left() {
+  if (state_ != State::kActive) return;
+  if (!std::ranges::all_of(ranks_, [](const RankState& r) { return r.leave_acked; })) return;
+  completed_ = true;
+  log::info("session " + to_string(id_) + " completed");
+  begin_ending({});
+}
+
+void Session::on_abort(uint32_t rank, const wire::Abort& abort) {
+  fail(is_known(abort.code) ? abort.code : Errc::kAborted, abort.rank != wire::kNoRank ? abort.rank : rank,
+       name(rank) + ": " + abort.text);
+}
+
+void Session::control_lost(uint32_t rank, Errc reason) {
+  ranks_[rank].control.reset();
+  if (state_ == State::kEnding || ranks_[rank].left) return;
+  rank_lost(rank, reason, "control");
+}
+
+void Session::rank_lost(uint32_t rank, Errc reason, const char* which) {
+  const std::string what = std::string(to_string(reason));
+  if (is_bad_frame(reason)) {
+    fail(reason, rank, name(rank) + " sent a bad frame on its " + which + " connection: " + what);
+  } else {
+    fail(Errc::kPeerLost, rank, name(rank) + " was lost: " + which + " connection " + what);
+  }
+}
+
+void Session::on_event(const LaneEvent& event) {
+  switch (event.kind) {
+    case LaneEvent::Kind::kReleased: ++lanes_released_; return;
+    case LaneEvent::Kind::kFailed: return fail(event.code, event.rank, event.text.data());
+    case LaneEvent::Kind::kLeaveDone: {
+      RankState& r = ranks_[event.rank];
+      if (++r.leave_done_lanes == lanes_.size()) acknowledge_leave(r);
+      return complete_if_all_left();
+    }
+    case LaneEvent::Kind::kClosed: {
+      RankState& r = ranks_[event.rank];
+      if (state_ == State::kEnding || (r.left && event.code == Errc::kClosed)) return;
+      if (is_bad_frame(event.code)) return rank_lost(event.rank, event.code, "lane");
+      if (r.lost_at == 0) {
+        r.lost_at = conductor_.now();
+        r.lost_reason = event.code;
+      }
+      return;
+    }
+    case LaneEvent::Kind::kNone: return;
+  }
+}
+
+void Session::tick(Nanos now) {
+  const ReducerOptions& options = conductor_.options();
+  if (state_ == State::kEnding) {
+    if (now >= close_deadline_) {
+      for (const auto& lane : lanes_) lane->close_now();
+    }
+    return;
+  }
+  if (state_ == State::kJoining && now >= join_deadline_) return join_deadline_passed();
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    RankState& r = ranks_[rank];
+    if (r.left && !r.leave_acked && now >= r.leave_deadline) {
+      acknowledge_leave(r);
+      complete_if_all_left();
+    }
+    if (state_ == State::kEnding) return;
+    if (r.lost_at != 0 && !r.left && now - r.lost_at >= kReasonGrace)
+      return rank_lost(rank, r.lost_reason, "lane");
+    if (state_ == State::kActive && !r.left && now - r.last_heard >= options.peer_timeout) {
+      return fail(Errc::kPeerLost, rank,
+                  name(rank) + " was lost: silent for " +
+                      std::to_string((now - r.last_heard) / kMillisecond) + " ms");
+    }
+  }
+  if (state_ == State::kActive && now >= next_heartbeat_) {
+    next_heartbeat_ = now + options.heartbeat;
+    send_heartbeats(now);
+  }
+}
+
+LaneSession::Missing Session::missing() const {
+  LaneSession::Missing oldest;
+  for (const auto& lane : lanes_) {
+    const auto m = lane->missing();
+    if (m.since != 0 && (oldest.since == 0 || m.since < oldest.since)) oldest = m;
+  }
+  return oldest;
+}
+
+void Session::send_heartbeats(Nanos now) {
+  wire::Heartbeat beat;
+  beat.count = ++heartbeat_count_;
+  if (const auto m = missing(); m.since != 0) {
+    beat.waited_ms = static_cast<uint32_t>(std::clamp<Nanos>((now - m.since) / kMillisecond, 0, UINT32_MAX));
+    beat.missing_ranks = m.count;
+    beat.missing.assign(m.ranks.begin(), m.ranks.begin() + std::min<size_t>(m.count, m.ranks.size()));
+  }
+  for (const RankState& r : ranks_) {
+    if (r.control && !r.left && !r.control->backed_up()) r.control->send(beat);
+  }
+}
+
+void Session::fail(Errc code, uint32_t rank, const std::string& text) {
+  if (state_ == State::kEnding) return;
+  if (is_arbiter() && state_ == State::kJoining && !verdict_given_) return give_verdict_no(code, rank, text);
+  log::warn("session " + to_string(id_) + " failed: " + std::string(to_string(code)) + ": " + text);
+  wire::Abort abort;
+  abort.code = code;
+  abort.rank = rank;
+  abort.text = text;
+  if (state_ == State::kJoining) conductor_.keep_refusal(id_, {code, text}, rank, joined_ranks());
+  for (const RankState& r : ranks_) {
+    if (r.control) r.control->send(abort);
+  }
+  begin_ending(wire::encode_body(abort));
+}
+
+void Session::begin_ending(std::vector<std::byte> abort_body) {
+  state_ = State::kEnding;
+  close_deadline_ = conductor_.now() + conductor_.options().linger_timeout;
+  for (RankState& r : ranks_) {
+    if (!r.control) continue;
+    r.control->finish();
+    r.control.reset();
+  }
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    lanes_[i]->set_ending(abort_body);
+    conductor_.send_command(first_lane_ + static_cast<uint32_t>(i),
+                            {.kind = LaneCommand::Kind::kEnd, .session = lanes_[i].get()});
+  }
+}
+
+}  // namespace sluice::reducer

@@ -1,0 +1,220 @@
+// A session's beginning: what the ranks must agree on, the lane connections, the vote.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/log.h"
+#include "reducer/control/conductor.h"
+#include "reducer/control/session.h"
+#include "wire/view.h"
+
+namespace sluice::reducer {
+namespace {
+
+constexpr Nanos kGrace = 5 * kSecond;  // PROTOCOL.md section 5
+
+SessionPlan plan_of(uint32_t ranks, const wire::Join& join, uint32_t handle, bool payload_crc) {
+  return {.handle = handle,
+          .ranks = ranks,
+          .slots = wire::slots_per_lane(join.window_bytes, join.slot_bytes, join.lanes),
+          .slot_bytes = join.slot_bytes,
+          .view_version = 0,
+          .view_hash = static_cast<uint32_t>(join.view_hash),
+          .payload_crc = payload_crc};
+}
+
+std::string list_ranks(const std::vector<uint32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < std::min<size_t>(ranks.size(), 16); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > 16) text += " and " + std::to_string(ranks.size() - 16) + " more";
+  return text;
+}
+
+}  // namespace
+
+Session::Session(Conductor& conductor, const wire::Hello& hello, const wire::Join& join, uint32_t handle,
+                 uint32_t first_lane)
+    : conductor_(conductor),
+      id_(hello.session),
+      job_(hello.job),
+      agreed_(join),
+      first_rank_(hello.rank),
+      plan_(plan_of(hello.ranks, join, handle, conductor.options().payload_crc)),
+      first_lane_(first_lane),
+      reserved_(bytes_for(hello.ranks, join)),
+      join_deadline_(
+          conductor.now() +
+          std::min<Nanos>(Nanos{join.join_timeout_ms} * kMillisecond, conductor.options().join_timeout) +
+          (join.reducer_index == 0 ? 0 : 2 * kGrace)),
+      ranks_(hello.ranks) {}
+
+uint64_t Session::bytes_for(uint32_t ranks, const wire::Join& join) noexcept {
+  return join.lanes * SlotArena::bytes_for(plan_of(ranks, join, 0, true));
+}
+
+Status Session::map_slots() {
+  for (uint32_t i = 0; i < agreed_.lanes; ++i) {
+    auto arena = SlotArena::map(plan_);
+    if (!arena) return Errc::kMemoryLimit;
+    lanes_.push_back(std::make_unique<LaneSession>(plan_, std::move(*arena), i));
+  }
+  return Errc::kOk;
+}
+
+std::optional<Error> Session::difference(const wire::Hello& hello, const wire::Join& join,
+                                         const std::string& peer) const {
+  const std::string rank = "rank " + std::to_string(hello.rank) + " (" + peer + ")";
+  const auto differ = [&](const char* what, uint64_t theirs, uint64_t agreed) {
+    return Error{Errc::kMismatch, "ranks disagree on " + std::string(what) + ": " + rank + " has " +
+                                      std::to_string(theirs) + ", " + name(first_rank_) + " has " +
+                                      std::to_string(agreed)};
+  };
+  if (hello.ranks != plan_.ranks) return differ("the number of ranks", hello.ranks, plan_.ranks);
+  if (join.reducers.size() != agreed_.reducers.size()) {
+    return differ("the number of reducers", join.reducers.size(), agreed_.reducers.size());
+  }
+  for (size_t i = 0; i < join.reducers.size(); ++i) {
+    if (join.reducers[i] != agreed_.reducers[i]) {
+      return Error{Errc::kMismatch, "ranks disagree on the list of reducers: number " + std::to_string(i) +
+                                        " of " + rank + " is another one than number " + std::to_string(i) +
+                                        " of " + name(first_rank_)};
+    }
+  }
+  if (join.reducer_index != agreed_.reducer_index) {
+    return differ("this reducer's place in the list", join.reducer_index, agreed_.reducer_index);
+  }
+  if (join.slot_bytes != agreed_.slot_bytes) return differ("slot bytes", join.slot_bytes, agreed_.slot_bytes);
+  if (join.window_bytes != agreed_.window_bytes)
+    return differ("window bytes", join.window_bytes, agreed_.window_bytes);
+  if (join.lanes != agreed_.lanes) return differ("lanes per reducer", join.lanes, agreed_.lanes);
+  if (join.view_hash != agreed_.view_hash) {
+    return Error{Errc::kMismatch, "ranks disagree on weights or lanes of the reducers: the view hash of " +
+                                      rank + " is not that of " + name(first_rank_)};
+  }
+  return std::nullopt;
+}
+
+void Session::add(const std::shared_ptr<Connection>& control, const wire::Hello& hello) {
+  RankState& r = ranks_[hello.rank];
+  if (r.control) {
+    return control->refuse(
+        {Errc::kRankTaken, "rank " + std::to_string(hello.rank) + " is already present, from " + r.peer},
+        hello.rank);
+  }
+  r.control = control;
+  r.peer = control->peer();
+  r.last_heard = conductor_.now();
+  control->bind(*this, hello.rank, plan_.handle);
+  const ReducerOptions& o = conductor_.options();
+  control->send(wire::Joined{.handle = plan_.handle,
+                             .heartbeat_ms = static_cast<uint32_t>(o.heartbeat / kMillisecond),
+                             .peer_timeout_ms = static_cast<uint32_t>(o.peer_timeout / kMillisecond)});
+}
+
+Result<uint32_t> Session::admit_lane(uint32_t rank, uint32_t lane, const wire::Attach& attach) {
+  if (attach.handle != plan_.handle || state_ != State::kJoining) {
+    return ::sluice::fail(Errc::kUnknownSession, "the session is no longer joining");
+  }
+  if (rank >= ranks_.size() || !ranks_[rank].control) {
+    return ::sluice::fail(Errc::kUnexpectedMessage, "rank " + std::to_string(rank) + " has not joined");
+  }
+  if (lane >= lanes_.size())
+    return ::sluice::fail(Errc::kTooMany, "lane " + std::to_string(lane) + " was not agreed on");
+  if (attach.view_hash != agreed_.view_hash)
+    return ::sluice::fail(Errc::kBadView, "view hash differs from that of the join");
+  const uint64_t bit = uint64_t{1} << lane;
+  if ((ranks_[rank].lanes_admitted & bit) != 0) {
+    return ::sluice::fail(Errc::kRankTaken,
+                          "lane " + std::to_string(lane) + " of " + name(rank) + " is already there");
+  }
+  ranks_[rank].lanes_admitted |= bit;
+  return plan_.slots;
+}
+
+void Session::lane_attached(uint32_t rank, uint32_t lane, int fd) {
+  if (state_ == State::kEnding) {  // the lane was given kEnd, its last command
+    ::close(fd);
+    return;
+  }
+  conductor_.send_command(
+      first_lane_ + lane,
+      {.kind = LaneCommand::Kind::kAttach, .session = lanes_[lane].get(), .rank = rank, .fd = fd});
+}
+
+void Session::on_vote(Connection& from, uint32_t rank, const wire::Vote& vote) {
+  if (!is_arbiter() || state_ != State::kJoining || verdict_given_)
+    return from.close(Errc::kUnexpectedMessage);
+  if (vote.yes == 0) return give_verdict_no(vote.reason.code, rank, name(rank) + ": " + vote.reason.text);
+  ranks_[rank].voted = true;
+  if (std::ranges::all_of(ranks_, [](const RankState& r) { return r.voted; })) give_verdict_yes();
+}
+
+void Session::give_verdict_yes() {
+  verdict_given_ = true;
+  do incarnation_ = Conductor::random64();
+  while (incarnation_ == 0);
+  wire::Verdict verdict;
+  verdict.commit = 1;
+  verdict.incarnation = incarnation_;
+  conductor_.keep_verdict(id_, verdict);
+  for (const RankState& r : ranks_) {
+    if (r.control) r.control->send(verdict);
+  }
+}
+
+void Session::give_verdict_no(Errc code, uint32_t rank, const std::string& text) {
+  verdict_given_ = true;
+  log::warn("session " + to_string(id_) + " refused: " + std::string(to_string(code)) + ": " + text);
+  wire::Verdict verdict;
+  verdict.reason = {.code = code, .rank = rank, .text = text};
+  conductor_.keep_verdict(id_, verdict);
+  conductor_.keep_refusal(id_, {code, text}, rank, joined_ranks());
+  for (const RankState& r : ranks_) {
+    if (r.control) r.control->send(verdict);
+  }
+  begin_ending({});
+}
+
+void Session::on_commit(Connection& from, uint32_t rank, uint64_t incarnation) {
+  if (state_ == State::kEnding || ranks_[rank].committed || incarnation == 0)
+    return from.close(Errc::kUnexpectedMessage);
+  if (is_arbiter() && !verdict_given_) return from.close(Errc::kUnexpectedMessage);
+  if (incarnation_ == 0) incarnation_ = incarnation;
+  if (incarnation != incarnation_) return from.close(Errc::kBadField);
+  ranks_[rank].committed = true;
+  if (state_ == State::kActive) return;
+  state_ = State::kActive;
+  // Ranks whose COMMIT is still on its way are given the time of a silent peer from here.
+  for (RankState& r : ranks_) r.last_heard = conductor_.now();
+  next_heartbeat_ = conductor_.now() + conductor_.options().heartbeat;
+  log::info("session " + to_string(id_) + " begun: " + std::to_string(plan_.ranks) + " ranks, " +
+            std::to_string(lanes_.size()) + " lanes, window " + std::to_string(plan_.slots) + " x " +
+            std::to_string(plan_.slot_bytes) + " bytes");
+}
+
+void Session::join_deadline_passed() {
+  std::vector<uint32_t> missing;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!ranks_[rank].control) missing.push_back(rank);
+  }
+  if (missing.empty()) {
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (!ranks_[rank].voted) missing.push_back(rank);
+    }
+    return fail(Errc::kJoinTimeout, missing.empty() ? wire::kNoRank : missing.front(),
+                is_arbiter() ? list_ranks(missing) + " joined but did not vote in time"
+                             : "the session was not committed in time");
+  }
+  fail(Errc::kJoinTimeout, missing.front(), list_ranks(missing) + " did not join in time");
+}
+
+std::vector<uint32_t> Session::joined_ranks() const {
+  std::vector<uint32_t> joined;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].control) joined.push_back(rank);
+  }
+  return joined;
+}
+
+}  // namespace sluice::reducer

@@ -1,0 +1,104 @@
+// What a reducer says of itself. Keys are documented in docs/operations.md.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "reducer/control/conductor.h"
+
+namespace sluice::reducer {
+namespace {
+
+// A reply must fit one control frame; sessions beyond this are counted, not listed.
+constexpr size_t kListedSessions = 32;
+
+double seconds(const timeval& t) {
+  return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+}
+
+void add_reasons(nlohmann::json& into, const std::array<Counter, kErrcSlots>& counts) {
+  for (size_t i = 0; i < kErrcSlots; ++i) {
+    const uint64_t n = counts[i].get();
+    if (n == 0) continue;
+    const std::string key(to_string(static_cast<Errc>(i)));
+    into[key] = into.value(key, uint64_t{0}) + n;
+  }
+}
+
+}  // namespace
+
+std::string Conductor::status_json() {
+  now_ = std::max(now_, started_);
+  nlohmann::json j;
+  j["version"] = SLUICE_VERSION;
+  j["reducer_id"] = id_;
+  j["uptime_seconds"] = static_cast<double>(now_ - started_) * 1e-9;
+  j["draining"] = draining_;
+  j["lanes"] = lanes_.size();
+  j["memory"] = {{"limit_bytes", options_.memory_limit}, {"reserved_bytes", reserved_bytes_}};
+
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  j["cpu"] = {{"user_seconds", seconds(usage.ru_utime)}, {"system_seconds", seconds(usage.ru_stime)}};
+  j["max_rss_bytes"] = uint64_t{1024} * static_cast<uint64_t>(usage.ru_maxrss);
+
+  nlohmann::json closed = nlohmann::json::object();
+  nlohmann::json refused = nlohmann::json::object();
+  add_reasons(closed, counters_.closed);
+  add_reasons(refused, refused_);
+  nlohmann::json sum;
+  const auto add = [&sum](const char* key, const Counter& c) {
+    sum[key] = sum.value(key, uint64_t{0}) + c.get();
+  };
+  uint64_t straggler_max = 0;
+  uint64_t ring_full = 0;
+  for (const auto& thread : lanes_) {
+    const LaneCounters& c = thread->lane().counters();
+    add("frames_in", c.frames_in);
+    add("frames_out", c.frames_out);
+    add("bytes_in", c.bytes_in);
+    add("bytes_out", c.bytes_out);
+    add("bytes_copied", c.bytes_copied);
+    add("receive_calls", c.receive_calls);
+    add("send_calls", c.send_calls);
+    add("chunks", c.chunks);
+    add("bytes_folded", c.bytes_folded);
+    add("straggler_us", c.straggler_us);
+    add("turns", c.turns);
+    add("busy_turns", c.busy_turns);
+    straggler_max = std::max(straggler_max, c.straggler_us_max.get());
+    ring_full += thread->lane().ring_full_count();
+    add_reasons(closed, c.closed);
+  }
+  sum["straggler_us_max"] = straggler_max;
+  sum["ring_full"] = ring_full;
+  j["data"] = sum;
+  j["closed"] = closed;    // connections, by reason
+  j["refused"] = refused;  // joins, by reason
+  j["connections"] = {{"accepted", accepted_}, {"open", connections_.size()}};
+  j["sessions"] = {{"begun", sessions_begun_},
+                   {"completed", sessions_completed_},
+                   {"failed", sessions_failed_},
+                   {"open", sessions_.size()},
+                   {"releasing", ending_.size()}};
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& [id, session] : sessions_) {
+    if (list.size() == kListedSessions) break;
+    nlohmann::json s = {{"id", to_string(id)},
+                        {"state", session->state_name()},
+                        {"ranks", session->rank_count()},
+                        {"joined", session->joined_ranks().size()},
+                        {"reserved_bytes", session->reserved_bytes()}};
+    if (const auto m = session->missing(); m.since != 0) {
+      s["waited_ms"] = (now_ - m.since) / kMillisecond;
+      s["missing_ranks"] = m.count;
+      s["missing"] =
+          std::vector<uint32_t>(m.ranks.begin(), m.ranks.begin() + std::min<size_t>(m.count, m.ranks.size()));
+    }
+    list.push_back(std::move(s));
+  }
+  j["session_list"] = std::move(list);
+  return j.dump();
+}
+
+}  // namespace sluice::reducer

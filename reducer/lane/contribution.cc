@@ -1,0 +1,96 @@
+// The receive side of a lane session: what is admitted, and what a complete contribution starts.
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+
+#include "reducer/lane/lane_session.h"
+
+namespace sluice::reducer {
+
+Status LaneSession::admit(RankLink& link, const wire::FrameHeader& h, std::byte*& place) noexcept {
+  if (link.state_ != RankLink::State::kCommitted || link.left_) return Errc::kUnexpectedMessage;
+  if (h.session != plan_.handle) return Errc::kBadSession;
+  if (h.view_version != plan_.view_version || h.view_hash != plan_.view_hash) return Errc::kBadView;
+  if (h.sequence != link.next_contribution_) return Errc::kBadSequence;
+  const auto slot = static_cast<uint32_t>(h.sequence % plan_.slots);
+  if (h.slot != slot) return Errc::kBadSlot;
+  if (h.sequence >= link.results_sent_ + plan_.slots) return Errc::kSlotNotGranted;
+  const size_t element = wire::size_of(h.wire_dtype);
+  const size_t widened = h.length / element * wire::size_of(h.acc_dtype);
+  // A chunk whose partial sums would not fit: the bound of PROTOCOL.md section 8.
+  if (h.length > plan_.slot_bytes || widened > 2 * size_t{plan_.slot_bytes}) return Errc::kBadLength;
+  place = arena_.contribution(link.rank_, slot);
+  return Errc::kOk;
+}
+
+void LaneSession::contributed(RankLink& link, const wire::FrameHeader& h,
+                              std::span<const std::byte> extensions) noexcept {
+  link.next_contribution_ = h.sequence + 1;
+  if (ended()) return;
+  if (h.sequence >= leaver_limit_) {
+    for (const auto& other : links_) {
+      if (other->left_ && other->next_contribution_ <= h.sequence) {
+        fail(Errc::kRankLeft, other->rank_,
+             "rank %" PRIu32 " left the session; rank %" PRIu32 " went on with operation %" PRIu32,
+             other->rank_, link.rank_, h.op_id);
+        return;
+      }
+    }
+  }
+  const auto info = wire::find_op_info(extensions);
+  const uint64_t count = info ? info->count : 0;
+  const uint32_t slot = h.slot;
+  ChunkSlot& c = chunks_[slot];
+  if (c.state == ChunkState::kFree) {
+    c.begin(h, count, link.rank_, now_);
+  } else if (const char* field = first_difference(c.reference, h); field != nullptr) {
+    fail_mismatch(link, h, count, c, field);
+    return;
+  }
+  c.last_rank = link.rank_;
+  c.last_arrival = now_;
+  ++c.arrived;
+  const auto group = static_cast<uint32_t>(link.rank_ / kernels::kGroup);
+  const uint32_t group_first = group * static_cast<uint32_t>(kernels::kGroup);
+  const uint32_t group_size = std::min<uint32_t>(kernels::kGroup, plan_.ranks - group_first);
+  if (c.arrived == plan_.ranks) c.state = ChunkState::kFolding;
+  if (++c.group_arrived[group] == group_size) push_task(slot, group);
+}
+
+Status LaneSession::commit(RankLink& link, std::span<const std::byte> body) noexcept {
+  wire::Commit commit;
+  if (const Status status = wire::decode_body(body, commit); !status.ok()) return status;
+  if (commit.incarnation == 0 || (incarnation_ != 0 && incarnation_ != commit.incarnation))
+    return Errc::kBadField;
+  incarnation_ = commit.incarnation;
+  link.state_ = RankLink::State::kCommitted;
+  return Errc::kOk;
+}
+
+void LaneSession::fail_mismatch(const RankLink& link, const wire::FrameHeader& h, uint64_t count,
+                                const ChunkSlot& c, const char* field) noexcept {
+  const auto text = [](auto value) { return wire::to_string(value).data(); };  // literals: terminated
+  const wire::FrameHeader& r = c.reference;
+  fail(Errc::kMismatch, link.rank_,
+       "ranks disagree on %s: rank %" PRIu32 " operation %" PRIu32 " has count %" PRIu64
+       " dtype %s op %s chunk %" PRIu64 ", rank %" PRIu32 " operation %" PRIu32 " has count %" PRIu64
+       " dtype %s op %s chunk %" PRIu64,
+       field, link.rank_, h.op_id, count, text(h.wire_dtype), text(h.op), h.chunk, c.first_rank, r.op_id,
+       c.count, text(r.wire_dtype), text(r.op), r.chunk);
+}
+
+void LaneSession::fail(Errc code, Rank rank, const char* format, ...) noexcept {
+  if (failed_) return;
+  failed_ = true;
+  report_due_ = true;
+  failure_.kind = LaneEvent::Kind::kFailed;
+  failure_.session = this;
+  failure_.rank = rank;
+  failure_.code = code;
+  va_list args;
+  va_start(args, format);
+  std::vsnprintf(failure_.text.data(), failure_.text.size(), format, args);
+  va_end(args);
+}
+
+}  // namespace sluice::reducer

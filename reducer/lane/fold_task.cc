@@ -1,0 +1,110 @@
+// The arithmetic side of a lane session: tasks in the order they became due, folded piece by piece, results
+// put to every rank.
+#include <algorithm>
+#include <array>
+
+#include "core/assert.h"
+#include "core/crc32c.h"
+#include "reducer/lane/lane_session.h"
+
+namespace sluice::reducer {
+
+void LaneSession::push_task(uint32_t slot, uint32_t group) noexcept {
+  SLUICE_DASSERT(task_tail_ - task_head_ < tasks_.size());
+  tasks_[task_tail_++ % tasks_.size()] = {.slot = slot, .group = group};
+}
+
+size_t LaneSession::fold(size_t output_budget) noexcept {
+  size_t done = 0;
+  while (done < output_budget && has_folds() && !ended()) {
+    const FoldTask task = tasks_[task_head_ % tasks_.size()];
+    bool complete = false;
+    done += fold_piece(task, output_budget - done, complete);
+    if (!complete) break;
+    ++task_head_;
+    task_element_ = 0;
+    task_complete(task);
+    task_crc_ = 0;
+  }
+  return done;
+}
+
+// One piece of the head task. A session of one group goes from contributions to result in one pass; a larger
+// one makes a partial sum per group as soon as that group is there, and a last pass adds the partial sums in
+// group order.
+size_t LaneSession::fold_piece(const FoldTask& task, size_t output_budget, bool& complete) noexcept {
+  const ChunkSlot& c = chunks_[task.slot];
+  const wire::FrameHeader& h = c.reference;
+  const size_t wire_size = wire::size_of(h.wire_dtype);
+  const size_t acc_size = wire::size_of(h.acc_dtype);
+  const size_t total = h.length / wire_size;
+  const kernels::Stage stage = groups_ == 1           ? kernels::Stage::kWhole
+                               : task.group < groups_ ? kernels::Stage::kPartial
+                                                      : kernels::Stage::kFinish;
+  const size_t out_size = stage == kernels::Stage::kPartial ? acc_size : wire_size;
+  const size_t in_size = stage == kernels::Stage::kFinish ? acc_size : wire_size;
+  const size_t count = std::min(total - task_element_, std::max<size_t>(output_budget / out_size, 1));
+
+  size_t sources = 0;
+  if (stage == kernels::Stage::kFinish) {
+    for (; sources < groups_; ++sources) {
+      sources_[sources] = arena_.partial(task.slot, static_cast<uint32_t>(sources)) + task_element_ * in_size;
+    }
+  } else {
+    const uint32_t first = task.group * static_cast<uint32_t>(kernels::kGroup);
+    const uint32_t end = std::min<uint32_t>(first + static_cast<uint32_t>(kernels::kGroup), plan_.ranks);
+    for (uint32_t rank = first; rank < end; ++rank) {
+      sources_[sources++] = arena_.contribution(rank, task.slot) + task_element_ * in_size;
+    }
+  }
+  std::byte* const out =
+      (stage == kernels::Stage::kPartial ? arena_.partial(task.slot, task.group) : arena_.result(task.slot)) +
+      task_element_ * out_size;
+  kernels::find_fold(h.wire_dtype, h.op, stage)({sources_.data(), sources}, count, plan_.ranks, out);
+  if (stage != kernels::Stage::kPartial && plan_.payload_crc) {
+    task_crc_ = crc32c({out, count * out_size}, task_crc_);  // now, while the piece is in cache
+  }
+  if (stage != kernels::Stage::kFinish) counters_->bytes_folded.add(sources * count * wire_size);
+  task_element_ += count;
+  complete = task_element_ == total;
+  return count * out_size;
+}
+
+void LaneSession::task_complete(const FoldTask& task) noexcept {
+  ChunkSlot& c = chunks_[task.slot];
+  if (groups_ == 1 || task.group == groups_) {
+    put_result(task.slot);
+  } else if (++c.groups_folded == groups_) {
+    push_task(task.slot, groups_);
+  }
+}
+
+void LaneSession::put_result(uint32_t slot) noexcept {
+  ChunkSlot& c = chunks_[slot];
+  wire::FrameHeader h = c.reference;
+  h.type = wire::FrameType::kResult;
+  h.flags = plan_.payload_crc ? wire::kFlagPayloadCrc : uint16_t{0};
+  h.payload_crc = plan_.payload_crc ? task_crc_ : 0;
+  h.ext_len8 = wire::kSmallExtensionBytes / 8;
+  const auto lag_us = static_cast<uint64_t>((c.last_arrival - c.first_arrival) / kMicrosecond);
+  std::array<std::byte, wire::kSmallExtensionBytes> ext{};
+  wire::encode_extension(
+      wire::ResultInfo{.last_rank = c.last_rank,
+                       .lag_us = static_cast<uint32_t>(std::min<uint64_t>(lag_us, UINT32_MAX))},
+      ext);
+  counters_->chunks.add(1);
+  counters_->straggler_us.add(lag_us);
+  counters_->straggler_us_max.raise_to(lag_us);
+  SLUICE_DASSERT(h.sequence == next_result_);
+  next_result_ = h.sequence + 1;
+  c.state = ChunkState::kFree;
+  const std::span<const std::byte> payload(arena_.result(slot), h.length);
+  for (const auto& link : links_) {
+    if (link->endpoint_ == nullptr) continue;
+    // The queue holds W results and a control frame, and at most W results are open, so this can only fail on
+    // a closing endpoint.
+    (void)link->endpoint_->put(h, ext, payload, h.sequence);
+  }
+}
+
+}  // namespace sluice::reducer

@@ -1,0 +1,109 @@
+#include "reducer/lane/lane.h"
+
+#include <algorithm>
+
+#include "core/assert.h"
+
+namespace sluice::reducer {
+
+Lane::Lane(std::unique_ptr<transport::Context> context, Adopt adopt, const LaneOptions& options)
+    : options_(options),
+      context_(std::move(context)),
+      adopt_(std::move(adopt)),
+      commands_(options.ring_capacity),
+      events_(options.ring_capacity) {}
+
+unsigned Lane::do_work(Nanos now) noexcept {
+  now_ = now;
+  for (LaneSession* s : sessions_) s->set_now(now);
+  unsigned work = obey();
+  work += context_->poll(now, options_.receive_budget);
+  work += fold();
+  if (now >= next_tick_) {
+    next_tick_ = now + kTick;
+    for (LaneSession* s : sessions_) s->tick();
+  }
+  report();
+  counters_.turns.add(1);
+  if (work != 0) counters_.busy_turns.add(1);
+  return work;
+}
+
+transport::EndpointOptions Lane::endpoint_options(const SessionPlan& plan) const noexcept {
+  // W results and one ABORT: what may be queued at most.
+  return {
+      .send_queue = plan.slots + 2, .max_payload = plan.slot_bytes, .frame_deadline = options_.frame_timeout};
+}
+
+void Lane::enter(LaneSession& session) {
+  if (std::ranges::find(sessions_, &session) != sessions_.end()) return;
+  sessions_.push_back(&session);
+  session.enter(counters_);
+  session.set_now(now_);
+}
+
+void Lane::attach(LaneSession& session, Rank rank, transport::Endpoint& ep) {
+  enter(session);
+  session.attach(rank, ep);
+}
+
+bool Lane::command(LaneCommand command) noexcept {
+  if (!commands_.try_push(command)) return false;
+  context_->wake();
+  return true;
+}
+
+unsigned Lane::obey() noexcept {
+  unsigned done = 0;
+  for (LaneCommand c; done < 64 && commands_.try_pop(c); ++done) carry_out(c);
+  return done;
+}
+
+void Lane::carry_out(const LaneCommand& c) noexcept {
+  LaneSession& session = *c.session;
+  enter(session);
+  switch (c.kind) {
+    case LaneCommand::Kind::kAttach: {
+      auto ep = adopt_(c.fd, session.link(c.rank), endpoint_options(session.plan()));
+      if (ep) {
+        session.attach(c.rank, **ep);
+      } else {
+        session.never_attached(c.rank);
+      }
+      break;
+    }
+    case LaneCommand::Kind::kRankLeft: session.rank_left(c.rank); break;
+    case LaneCommand::Kind::kEnd: session.end(); break;
+    case LaneCommand::Kind::kNone: break;
+  }
+}
+
+// One session a turn, round about, so that a session with much to fold leaves the others their turns.
+unsigned Lane::fold() noexcept {
+  size_t left = options_.fold_budget;
+  for (size_t tried = 0; tried < sessions_.size() && left > 0; ++tried) {
+    next_fold_ = next_fold_ + 1 < sessions_.size() ? next_fold_ + 1 : 0;
+    if (sessions_[next_fold_]->has_folds()) left -= std::min(left, sessions_[next_fold_]->fold(left));
+  }
+  return left == options_.fold_budget ? 0 : 1;
+}
+
+void Lane::report() noexcept {
+  bool rang = false;
+  for (size_t i = 0; i < sessions_.size();) {
+    LaneSession* const s = sessions_[i];
+    if (s->report_due()) {
+      rang = true;
+      const bool all = s->report(events_);
+      if (all && s->released()) {  // the conductor may free it from here on
+        sessions_[i] = sessions_.back();
+        sessions_.pop_back();
+        continue;
+      }
+    }
+    ++i;
+  }
+  if (rang && bell_) bell_();
+}
+
+}  // namespace sluice::reducer

@@ -1,0 +1,45 @@
+// What conductor and lanes tell each other, over bounded rings. Values only: no ownership changes hands but
+// of file descriptors and of the use (not the life) of a LaneSession: the conductor makes it, the lane uses
+// it from the first kAttach until its kReleased, the conductor frees it after that.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/ids.h"
+#include "core/status.h"
+
+namespace sluice::reducer {
+
+class LaneSession;
+
+struct LaneCommand {
+  enum class Kind : uint8_t {
+    kNone,
+    kAttach,    // fd: the handshake is over, serve rank `rank` of `session` on it
+    kRankLeft,  // rank contributes no more; answer kLeaveDone when nobody waits for a result of its
+    kEnd,  // close every connection of `session`, sending the ABORT that it was given; answer kReleased. Last
+           // command
+  };
+  Kind kind = Kind::kNone;
+  LaneSession* session = nullptr;
+  Rank rank = 0;
+  int fd = -1;
+};
+
+struct LaneEvent {
+  enum class Kind : uint8_t {
+    kNone,
+    kClosed,     // a rank's lane connection is gone: code says why
+    kFailed,     // the session can't go on: code, rank, text
+    kLeaveDone,  // see kRankLeft
+    kReleased,   // the lane will not touch this LaneSession again
+  };
+  Kind kind = Kind::kNone;
+  LaneSession* session = nullptr;
+  Rank rank = 0;
+  Errc code = Errc::kOk;
+  std::array<char, 232> text{};  // of kFailed, terminated
+};
+
+}  // namespace sluice::reducer

@@ -1,0 +1,138 @@
+// One session on one lane: n ranks' connections, W slots, the folds. Everything but the marked accessors is
+// the lane thread's.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/spsc_ring.h"
+#include "reducer/kernels/fold.h"
+#include "reducer/lane/lane_counters.h"
+#include "reducer/lane/lane_messages.h"
+#include "reducer/lane/rank_link.h"
+#include "reducer/slots/chunk_slot.h"
+#include "reducer/slots/slot_arena.h"
+#include "wire/messages.h"
+
+namespace sluice::reducer {
+
+class LaneSession {
+ public:
+  static constexpr size_t kMaxMissing = wire::kMaxNamedRanks;
+
+  // `lane_index`: which of the session's lanes this is. Conductor thread, before the lane knows of it.
+  LaneSession(const SessionPlan& plan, SlotArena arena, uint32_t lane_index);
+  LaneSession(const LaneSession&) = delete;
+  LaneSession& operator=(const LaneSession&) = delete;
+
+  [[nodiscard]] const SessionPlan& plan() const noexcept { return plan_; }
+  [[nodiscard]] uint32_t lane_index() const noexcept { return lane_index_; }
+
+  // The ABORT to send when the session is ended; set by the conductor before it gives kEnd (the ring's
+  // release orders it).
+  void set_ending(std::vector<std::byte> abort_body) { abort_body_ = std::move(abort_body); }
+
+  // ---- lane thread ----
+  void enter(LaneCounters& counters) noexcept { counters_ = &counters; }
+  [[nodiscard]] RankLink& link(Rank rank) noexcept { return *links_[rank]; }
+  void attach(Rank rank, transport::Endpoint& ep) noexcept;
+  // The rank's socket could not be taken over: as if its connection had closed at once.
+  void never_attached(Rank rank) noexcept;
+  void rank_left(Rank rank) noexcept;
+  // Sends the ABORT, closes after it, and waits for the peers to close too.
+  void end() noexcept;
+
+  // Folds up to `output_budget` bytes of result or partial sum; puts results that are complete. Returns bytes
+  // of output.
+  size_t fold(size_t output_budget) noexcept;
+  [[nodiscard]] bool has_folds() const noexcept { return task_head_ != task_tail_; }
+
+  // Pushes every event that is due and was not yet accepted. True when none is left.
+  bool report(SpscRing<LaneEvent>& events) noexcept;
+  [[nodiscard]] bool report_due() const noexcept { return report_due_; }
+  [[nodiscard]] bool released() const noexcept { return released_reported_; }
+
+  // Every 100 ms: publishes which ranks the oldest unfinished chunk waits for, and counters; closes what was
+  // asked to be closed.
+  void tick() noexcept;
+
+  void set_now(Nanos now) noexcept { now_ = now; }
+
+  // ---- any thread ----
+  // After kEnd: do not wait for peers any longer. A flag rather than a command, since the lane may be done
+  // with this session.
+  void close_now() noexcept { close_now_.store(true, std::memory_order_relaxed); }
+
+  struct Missing {
+    Nanos since = 0;  // first contribution to the oldest unfinished chunk; 0: nothing waits
+    uint32_t count = 0;
+    std::array<uint32_t, kMaxMissing> ranks{};
+  };
+  [[nodiscard]] Missing missing() const noexcept;
+
+ private:
+  friend class RankLink;
+  struct FoldTask {
+    uint32_t slot = 0;
+    uint32_t group = 0;  // group_count(): the finishing fold over partial sums
+  };
+
+  // RankLink's side (contribution.cc)
+  Status admit(RankLink& link, const wire::FrameHeader& h, std::byte*& place) noexcept;
+  void contributed(RankLink& link, const wire::FrameHeader& h,
+                   std::span<const std::byte> extensions) noexcept;
+  void result_sent(RankLink& link, Status status) noexcept;
+  void link_closed(Errc reason) noexcept;
+  Status commit(RankLink& link, std::span<const std::byte> body) noexcept;
+
+  void publish_missing() noexcept;
+  void fail(Errc code, Rank rank, const char* format, ...) noexcept __attribute__((format(printf, 4, 5)));
+  void fail_mismatch(const RankLink& link, const wire::FrameHeader& h, uint64_t count, const ChunkSlot& c,
+                     const char* field) noexcept;
+  void push_task(uint32_t slot, uint32_t group) noexcept;
+  size_t fold_piece(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
+  void task_complete(const FoldTask& task) noexcept;
+  void put_result(uint32_t slot) noexcept;
+  void check_leaves() noexcept;
+  [[nodiscard]] bool ended() const noexcept { return failed_ || ending_; }
+
+  const SessionPlan plan_;
+  const uint32_t lane_index_;
+  const uint32_t groups_;
+  SlotArena arena_;
+  std::vector<std::unique_ptr<RankLink>> links_;
+  std::vector<ChunkSlot> chunks_;
+  std::vector<const std::byte*> sources_;  // scratch of a fold, sized once
+  LaneCounters* counters_ = nullptr;
+  Nanos now_ = 0;
+
+  // Tasks in the order they became due. At most one per (slot, group) and one finish per slot.
+  std::vector<FoldTask> tasks_;
+  uint64_t task_head_ = 0;
+  uint64_t task_tail_ = 0;
+  size_t task_element_ = 0;  // elements of the head task already folded
+  uint32_t task_crc_ = 0;
+
+  uint64_t next_result_ = 0;              // sequence of the oldest unfinished chunk
+  uint64_t incarnation_ = 0;              // 0 until the first COMMIT
+  uint64_t leaver_limit_ = ~uint64_t{0};  // sequences from here on lack a rank that left
+  uint32_t open_links_ = 0;
+  uint32_t leaves_pending_ = 0;
+  bool failed_ = false;
+  bool ending_ = false;
+  bool report_due_ = false;
+  bool failed_reported_ = false;
+  bool released_reported_ = false;
+  LaneEvent failure_;
+  std::vector<std::byte> abort_body_;
+
+  std::atomic<bool> close_now_{false};
+  std::atomic<Nanos> missing_since_{0};
+  std::atomic<uint32_t> missing_count_{0};
+  std::array<std::atomic<uint32_t>, kMaxMissing> missing_ranks_{};
+};
+
+}  // namespace sluice::reducer

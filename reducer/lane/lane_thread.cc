@@ -1,0 +1,47 @@
+#include "reducer/lane/lane_thread.h"
+
+#include <sched.h>
+
+#include "core/clock.h"
+
+namespace sluice::reducer {
+
+LaneThread::LaneThread(std::unique_ptr<Lane> lane, Idle idle, Nanos spin)
+    : lane_(std::move(lane)), idle_(idle), spin_(spin) {}
+
+LaneThread::~LaneThread() {
+  stop();
+}
+
+void LaneThread::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void LaneThread::stop() noexcept {
+  if (!thread_.joinable()) return;
+  stop_.store(true,
+              std::memory_order_relaxed);  // read in run(); wake() orders nothing, the next turn sees it
+  lane_->context().wake();
+  thread_.join();
+}
+
+void LaneThread::run() noexcept {
+  constexpr Nanos kLongestSleep = 100 * kMillisecond;  // a tick: deadlines and published state
+  Nanos busy_at = monotonic_now();
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const Nanos now = monotonic_now();
+    if (lane_->do_work(now) != 0) {
+      busy_at = now;
+      continue;
+    }
+    switch (idle_) {
+      case Idle::kSpin: break;
+      case Idle::kYield: sched_yield(); break;
+      case Idle::kEpoll:
+        if (now - busy_at >= spin_) lane_->context().wait(kLongestSleep);
+        break;
+    }
+  }
+}
+
+}  // namespace sluice::reducer

@@ -1,0 +1,60 @@
+#include "reducer/lane/rank_link.h"
+
+#include "reducer/lane/lane_session.h"
+
+namespace sluice::reducer {
+
+namespace {
+// Cookie of the ABORT put at an end; results use their sequence.
+constexpr transport::Cookie kAbortCookie = ~transport::Cookie{0};
+}  // namespace
+
+transport::Placement RankLink::on_header(transport::Endpoint& /*ep*/, const wire::FrameHeader& header,
+                                         std::span<const std::byte> /*extensions*/) noexcept {
+  if (header.type == wire::FrameType::kContribution) {
+    std::byte* place = nullptr;
+    const Status status = session_.admit(*this, header, place);
+    return {.status = status, .payload = place};
+  }
+  if (header.type == wire::FrameType::kCommit && state_ == State::kAttached) {
+    if (header.length > control_.size()) return {.status = Errc::kBadLength};
+    return {.status = Errc::kOk, .payload = control_.data()};
+  }
+  return {.status = Errc::kUnexpectedMessage};
+}
+
+void RankLink::on_frame(transport::Endpoint& ep, const wire::FrameHeader& header,
+                        std::span<const std::byte> extensions, std::span<std::byte> payload) noexcept {
+  if (header.type == wire::FrameType::kContribution) {
+    session_.contributed(*this, header, extensions);
+  } else if (const Status status = session_.commit(*this, payload); !status.ok()) {
+    ep.close(status.code());
+  }
+}
+
+void RankLink::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cookie, Status status) noexcept {
+  if (cookie != kAbortCookie) session_.result_sent(*this, status);
+}
+
+void RankLink::on_closed(transport::Endpoint& /*ep*/, Errc reason) noexcept {
+  account();
+  endpoint_ = nullptr;
+  state_ = State::kClosed;
+  close_reason_ = reason;
+  session_.link_closed(reason);
+}
+
+void RankLink::account() noexcept {
+  const transport::EndpointCounters& c = endpoint_->counters();
+  LaneCounters& lane = *session_.counters_;
+  lane.frames_in.add(c.frames_in - accounted_.frames_in);
+  lane.frames_out.add(c.frames_out - accounted_.frames_out);
+  lane.bytes_in.add(c.payload_bytes_in - accounted_.payload_bytes_in);
+  lane.bytes_out.add(c.payload_bytes_out - accounted_.payload_bytes_out);
+  lane.bytes_copied.add(c.bytes_copied - accounted_.bytes_copied);
+  lane.receive_calls.add(c.receive_calls - accounted_.receive_calls);
+  lane.send_calls.add(c.send_calls - accounted_.send_calls);
+  accounted_ = c;
+}
+
+}  // namespace sluice::reducer

@@ -1,0 +1,114 @@
+#include "reducer/reducer.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/log.h"
+#include "reducer/control/conductor.h"
+#include "reducer/lane/lane_thread.h"
+#include "reducer/security/key_file.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/tcp_context.h"
+
+namespace sluice::reducer {
+namespace {
+
+uint32_t usable_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
+}
+
+uint64_t half_of_memory() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) / 2;
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+std::unique_ptr<Lane> make_lane(std::unique_ptr<transport::tcp::TcpContext> context,
+                                const ReducerOptions& options) {
+  transport::tcp::TcpContext& tcp = *context;
+  return std::make_unique<Lane>(
+      std::move(context),
+      [&tcp](int fd, transport::Handler& handler, const transport::EndpointOptions& o) {
+        return tcp.adopt(fd, handler, o);
+      },
+      LaneOptions{.frame_timeout = options.frame_timeout});
+}
+
+class RunningReducer final : public Reducer {
+ public:
+  RunningReducer(const ReducerOptions& options, int listen_fd, uint16_t port, std::vector<std::byte> key,
+                 std::vector<std::unique_ptr<LaneThread>> lanes)
+      : port_(port), lanes_(std::move(lanes)), conductor_(options, listen_fd, std::move(key), lanes_) {
+    for (const auto& lane : lanes_) lane->start();
+    conductor_.start();
+  }
+  ~RunningReducer() override {
+    conductor_.stop();
+    (void)wait();
+  }
+
+  uint16_t port() const noexcept override { return port_; }
+  uint64_t id() const noexcept override { return conductor_.id(); }
+  void drain() noexcept override { conductor_.drain(); }
+  void stop() noexcept override { conductor_.stop(); }
+  ExitReason wait() override {
+    const ExitReason reason = conductor_.join();
+    for (const auto& lane : lanes_) lane->stop();
+    return reason;
+  }
+  std::string status_json() override { return conductor_.status_from_outside(); }
+
+ private:
+  const uint16_t port_;
+  std::vector<std::unique_ptr<LaneThread>> lanes_;
+  Conductor conductor_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
+  ReducerOptions options = asked;
+  if (options.lanes == 0) options.lanes = usable_cpus();
+  if (options.memory_limit == 0) options.memory_limit = half_of_memory();
+  if (options.lanes_per_session == 0)
+    return fail(Errc::kInvalidArgument, "lanes per session must be at least 1");
+  if (options.max_slot_bytes > wire::kMaxPayload) {
+    return fail(Errc::kInvalidArgument,
+                "max slot bytes must be at most " + std::to_string(wire::kMaxPayload));
+  }
+  std::vector<std::byte> key;
+  if (!options.key_file.empty()) {
+    auto read = read_key_file(options.key_file);
+    if (!read) return tl::unexpected(std::move(read.error()));
+    key = std::move(*read);
+  } else if (!options.insecure && !is_loopback(options.listen_host)) {
+    return fail(Errc::kInvalidArgument,
+                "listening off loopback needs a key file (or insecure, if the network is trusted)");
+  }
+  const transport::tcp::SocketOptions socket{.buffer_bytes = options.socket_buffer,
+                                             .congestion_control = options.congestion_control,
+                                             .local_address = {}};
+  auto listener = transport::tcp::listen_on(options.listen_host, options.listen_port, socket);
+  if (!listener) return tl::unexpected(std::move(listener.error()));
+  const auto port = transport::tcp::bound_port(listener->fd());
+  if (!port) return tl::unexpected(port.error());
+
+  std::vector<std::unique_ptr<LaneThread>> lanes;
+  for (uint32_t i = 0; i < options.lanes; ++i) {
+    auto context = transport::tcp::make_context();
+    if (!context) return tl::unexpected(std::move(context.error()));
+    lanes.push_back(
+        std::make_unique<LaneThread>(make_lane(std::move(*context), options), options.idle, options.spin));
+  }
+  return std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(key),
+                                          std::move(lanes));
+}
+
+}  // namespace sluice::reducer

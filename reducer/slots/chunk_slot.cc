@@ -1,0 +1,32 @@
+#include "reducer/slots/chunk_slot.h"
+
+#include <algorithm>
+
+namespace sluice::reducer {
+
+void ChunkSlot::begin(const wire::FrameHeader& header, uint64_t op_count, uint32_t rank, Nanos now) noexcept {
+  state = ChunkState::kFilling;
+  arrived = 0;
+  first_rank = rank;
+  groups_folded = 0;
+  first_arrival = now;
+  count = op_count;
+  reference = header;
+  std::ranges::fill(group_arrived, 0);
+}
+
+const char* first_difference(const wire::FrameHeader& a, const wire::FrameHeader& b) noexcept {
+  if (a.kind != b.kind) return "kind";
+  if (a.wire_dtype != b.wire_dtype) return "dtype";
+  if (a.op != b.op) return "op";
+  if (a.op_id != b.op_id) return "op id";
+  if (a.chunk != b.chunk) return "chunk";
+  if (a.encoding != b.encoding || a.acc_dtype != b.acc_dtype || a.result_dtype != b.result_dtype)
+    return "encoding";
+  if (a.fingerprint != b.fingerprint)
+    return "count";  // dtype, op and kind are equal, so this is what is left
+  if (a.length != b.length) return "length";
+  return nullptr;
+}
+
+}  // namespace sluice::reducer
