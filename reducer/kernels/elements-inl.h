@@ -1,0 +1,146 @@
+// The kinds of element: how one step's bytes of a source become vectors, and how vectors become bytes of the
+// result. A kind is a struct with
+//   D, Pack      tag and arrangement (One, Two, Four) of the vectors of one step
+//   kElements    elements per step
+//   kBytes       bytes of an element on the wire; kWideBytes in the accumulation type
+//   load, store  wire type; load_wide, store_wide accumulation type
+// Compiled once per target.
+#include "reducer/kernels/targets.h"
+//
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "reducer/kernels/convert-inl.h"
+#include "reducer/kernels/float_format.h"
+#include "reducer/kernels/lanes-inl.h"
+
+#if defined(SLUICE_REDUCER_KERNELS_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SLUICE_REDUCER_KERNELS_ELEMENTS_INL_H_
+#undef SLUICE_REDUCER_KERNELS_ELEMENTS_INL_H_
+#else
+#define SLUICE_REDUCER_KERNELS_ELEMENTS_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::kernels::HWY_NAMESPACE {
+
+// Lanes of T as they are.
+template <class T>
+struct Plain {
+  using D = hn::ScalableTag<T>;
+  template <class V>
+  using Pack = One<V>;
+  using Vectors = One<hn::Vec<D>>;
+  static constexpr size_t kElements = hn::MaxLanes(D());
+  static constexpr size_t kBytes = sizeof(T);
+  static constexpr size_t kWideBytes = sizeof(T);
+  static HWY_INLINE Vectors load(const std::byte* p) { return {kernels::HWY_NAMESPACE::load(D(), p)}; }
+  static HWY_INLINE Vectors load_wide(const std::byte* p) { return load(p); }
+  static HWY_INLINE void store(const Vectors& v, std::byte* p) { kernels::HWY_NAMESPACE::store(v.a, D(), p); }
+  static HWY_INLINE void store_wide(const Vectors& v, std::byte* p) { store(v, p); }
+};
+
+// f16 and bf16 as f32: vector a holds the even elements, b the odd ones, so that widening needs no shuffle.
+template <const FloatFormat& kFormat>
+struct Small16 {
+  using D = DF;
+  template <class V>
+  using Pack = Two<V>;
+  using Vectors = Two<VF>;
+  static constexpr size_t kElements = 2 * hn::MaxLanes(D());
+  static constexpr size_t kBytes = 2;
+  static constexpr size_t kWideBytes = 4;
+  static HWY_INLINE Vectors load(const std::byte* p) {
+    const DU du;
+    const VU both = kernels::HWY_NAMESPACE::load(du, p);
+    if constexpr (kFormat.mantissa_bits == kBf16Format.mantissa_bits) {
+      return {widen<kFormat>(both), hn::BitCast(D(), hn::And(both, hn::Set(du, 0xffff0000U)))};
+    } else {
+      return {widen<kFormat>(hn::And(both, hn::Set(du, 0xffffU))), widen<kFormat>(hn::ShiftRight<16>(both))};
+    }
+  }
+  static HWY_INLINE Vectors load_wide(const std::byte* p) {
+    Vectors v;
+    load_interleaved(D(), p, v);
+    return v;
+  }
+  static HWY_INLINE void store(const Vectors& v, std::byte* p) {
+    const VU both = hn::Or(round<kFormat>(v.a), hn::ShiftLeft<16>(round<kFormat>(v.b)));
+    kernels::HWY_NAMESPACE::store(both, DU(), p);
+  }
+  static HWY_INLINE void store_wide(const Vectors& v, std::byte* p) { store_interleaved(v, D(), p); }
+};
+
+// e4m3 and e5m2 as f32: element 4i + k is lane i of vector k.
+template <const FloatFormat& kFormat>
+struct Small8 {
+  using D = DF;
+  template <class V>
+  using Pack = Four<V>;
+  using Vectors = Four<VF>;
+  static constexpr size_t kElements = 4 * hn::MaxLanes(D());
+  static constexpr size_t kBytes = 1;
+  static constexpr size_t kWideBytes = 4;
+  static HWY_INLINE Vectors load(const std::byte* p) {
+    const DU du;
+    const VU four = kernels::HWY_NAMESPACE::load(du, p);
+    const VU low = hn::Set(du, 0xffU);
+    return {widen<kFormat>(hn::And(four, low)), widen<kFormat>(hn::And(hn::ShiftRight<8>(four), low)),
+            widen<kFormat>(hn::And(hn::ShiftRight<16>(four), low)), widen<kFormat>(hn::ShiftRight<24>(four))};
+  }
+  static HWY_INLINE Vectors load_wide(const std::byte* p) {
+    Vectors v;
+    load_interleaved(D(), p, v);
+    return v;
+  }
+  static HWY_INLINE void store(const Vectors& v, std::byte* p) {
+    const VU low = hn::Or(round<kFormat>(v.a), hn::ShiftLeft<8>(round<kFormat>(v.b)));
+    const VU high = hn::Or(round<kFormat>(v.c), hn::ShiftLeft<8>(round<kFormat>(v.d)));
+    kernels::HWY_NAMESPACE::store(hn::Or(low, hn::ShiftLeft<16>(high)), DU(), p);
+  }
+  static HWY_INLINE void store_wide(const Vectors& v, std::byte* p) { store_interleaved(v, D(), p); }
+};
+
+// x86-64-v3 and up convert f16 in hardware: exactly, subnormals included, to nearest even, and canonical NaN
+// to canonical NaN (Intel SDM, VCVTPH2PS and VCVTPS2PH with rounding control 0; MXCSR's flush bits do not
+// apply to f16 results). Vector a holds the lower half of the elements.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+struct HardwareF16 {
+  using D = DF;
+  using DH = hn::Rebind<hwy::float16_t, D>;
+  template <class V>
+  using Pack = Two<V>;
+  using Vectors = Two<VF>;
+  static constexpr size_t kLanes = hn::MaxLanes(D());
+  static constexpr size_t kElements = 2 * kLanes;
+  static constexpr size_t kBytes = 2;
+  static constexpr size_t kWideBytes = 4;
+  static HWY_INLINE Vectors load(const std::byte* p) {
+    return {hn::PromoteTo(D(), kernels::HWY_NAMESPACE::load(DH(), p)),
+            hn::PromoteTo(D(), kernels::HWY_NAMESPACE::load(DH(), p + kLanes * kBytes))};
+  }
+  static HWY_INLINE Vectors load_wide(const std::byte* p) {
+    return {kernels::HWY_NAMESPACE::load(D(), p), kernels::HWY_NAMESPACE::load(D(), p + kLanes * kWideBytes)};
+  }
+  static HWY_INLINE void store(const Vectors& v, std::byte* p) {
+    kernels::HWY_NAMESPACE::store(hn::DemoteTo(DH(), v.a), DH(), p);
+    kernels::HWY_NAMESPACE::store(hn::DemoteTo(DH(), v.b), DH(), p + kLanes * kBytes);
+  }
+  static HWY_INLINE void store_wide(const Vectors& v, std::byte* p) {
+    kernels::HWY_NAMESPACE::store(v.a, D(), p);
+    kernels::HWY_NAMESPACE::store(v.b, D(), p + kLanes * kWideBytes);
+  }
+};
+using F16 = HardwareF16;
+#else
+using F16 = Small16<kF16Format>;
+#endif
+using Bf16 = Small16<kBf16Format>;
+using E4m3 = Small8<kE4m3Format>;
+using E5m2 = Small8<kE5m2Format>;
+
+}  // namespace sluice::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

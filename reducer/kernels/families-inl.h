@@ -1,0 +1,26 @@
+// The families of folds of one target, each in its own file to keep compile times bearable. Compiled once per
+// target.
+#include "reducer/kernels/targets.h"
+//
+#include "hwy/highway.h"
+#include "reducer/kernels/fold.h"
+#include "wire/dtype.h"
+
+#if defined(SLUICE_REDUCER_KERNELS_FAMILIES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SLUICE_REDUCER_KERNELS_FAMILIES_INL_H_
+#undef SLUICE_REDUCER_KERNELS_FAMILIES_INL_H_
+#else
+#define SLUICE_REDUCER_KERNELS_FAMILIES_INL_H_
+#endif
+
+namespace sluice::kernels::HWY_NAMESPACE {
+
+// Each asks for a type of its own family.
+FoldFunction find_float(wire::DType t, wire::Op op, Stage stage) noexcept;    // f32 f64
+FoldFunction find_half(wire::DType t, wire::Op op, Stage stage) noexcept;     // f16 bf16
+FoldFunction find_fp8(wire::DType t, wire::Op op, Stage stage) noexcept;      // f8e4m3 f8e5m2
+FoldFunction find_integer(wire::DType t, wire::Op op, Stage stage) noexcept;  // i8 u8 i32 u32 i64 u64
+
+}  // namespace sluice::kernels::HWY_NAMESPACE
+
+#endif  // per-target include guard

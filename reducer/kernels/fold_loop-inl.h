@@ -1,0 +1,154 @@
+// The one pass over n sources: every family of folds is this loop over a kind of element and an operation.
+// Compiled once per target.
+#include "reducer/kernels/targets.h"
+//
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "hwy/highway.h"
+#include "reducer/kernels/elements-inl.h"
+#include "reducer/kernels/lanes-inl.h"
+
+#if defined(SLUICE_REDUCER_KERNELS_FOLD_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SLUICE_REDUCER_KERNELS_FOLD_LOOP_INL_H_
+#undef SLUICE_REDUCER_KERNELS_FOLD_LOOP_INL_H_
+#else
+#define SLUICE_REDUCER_KERNELS_FOLD_LOOP_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::kernels::HWY_NAMESPACE {
+
+template <class O, class V>
+HWY_INLINE One<typename O::V> enter(const One<V>& v) {
+  return {O::enter(v.a)};
+}
+template <class O, class V>
+HWY_INLINE Two<typename O::V> enter(const Two<V>& v) {
+  return {O::enter(v.a), O::enter(v.b)};
+}
+template <class O, class V>
+HWY_INLINE Four<typename O::V> enter(const Four<V>& v) {
+  return {O::enter(v.a), O::enter(v.b), O::enter(v.c), O::enter(v.d)};
+}
+
+template <class O, class V>
+HWY_INLINE One<V> combine(const One<V>& x, const One<V>& y) {
+  return {O::combine(x.a, y.a)};
+}
+template <class O, class V>
+HWY_INLINE Two<V> combine(const Two<V>& x, const Two<V>& y) {
+  return {O::combine(x.a, y.a), O::combine(x.b, y.b)};
+}
+template <class O, class V>
+HWY_INLINE Four<V> combine(const Four<V>& x, const Four<V>& y) {
+  return {O::combine(x.a, y.a), O::combine(x.b, y.b), O::combine(x.c, y.c), O::combine(x.d, y.d)};
+}
+
+template <class O, class V, class S>
+HWY_INLINE One<S> leave(const One<V>& v, S divisor) {
+  return {O::leave(v.a, divisor)};
+}
+template <class O, class V, class S>
+HWY_INLINE Two<S> leave(const Two<V>& v, S divisor) {
+  return {O::leave(v.a, divisor), O::leave(v.b, divisor)};
+}
+template <class O, class V, class S>
+HWY_INLINE Four<S> leave(const Four<V>& v, S divisor) {
+  return {O::leave(v.a, divisor), O::leave(v.b, divisor), O::leave(v.c, divisor), O::leave(v.d, divisor)};
+}
+
+// One step of the pass: kElements of each source.
+template <class Kind, class O, bool kWideIn, bool kWideOut>
+struct Step {
+  using Divisor = hn::Vec<typename Kind::D>;
+  using Accumulator = typename Kind::template Pack<typename O::V>;
+  static constexpr size_t kElements = Kind::kElements;
+  static constexpr size_t kIn = kWideIn ? Kind::kWideBytes : Kind::kBytes;  // bytes per element
+  static constexpr size_t kOut = kWideOut ? Kind::kWideBytes : Kind::kBytes;
+
+  static HWY_INLINE Accumulator first(const std::byte* p) {
+    return enter<O>(kWideIn ? Kind::load_wide(p) : Kind::load(p));
+  }
+  static HWY_INLINE Accumulator next(const Accumulator& sum, const std::byte* p) {
+    return combine<O>(sum, first(p));
+  }
+  static HWY_INLINE void last(const Accumulator& sum, Divisor divisor, std::byte* p) {
+    if constexpr (kWideOut) {
+      Kind::store_wide(leave<O>(sum, divisor), p);
+    } else {
+      Kind::store(leave<O>(sum, divisor), p);
+    }
+  }
+};
+
+// Two steps at a time: their sums do not depend on each other, so the latency of one hides behind the other.
+template <class S>
+struct Twice {
+  using Divisor = typename S::Divisor;
+  struct Accumulator {
+    typename S::Accumulator low, high;
+  };
+  static constexpr size_t kElements = 2 * S::kElements;
+  static constexpr size_t kIn = S::kIn;
+  static constexpr size_t kOut = S::kOut;
+
+  static HWY_INLINE Accumulator first(const std::byte* p) {
+    return {S::first(p), S::first(p + S::kElements * kIn)};
+  }
+  static HWY_INLINE Accumulator next(const Accumulator& sum, const std::byte* p) {
+    return {S::next(sum.low, p), S::next(sum.high, p + S::kElements * kIn)};
+  }
+  static HWY_INLINE void last(const Accumulator& sum, Divisor divisor, std::byte* p) {
+    S::last(sum.low, divisor, p);
+    S::last(sum.high, divisor, p + S::kElements * kOut);
+  }
+};
+
+template <class S>
+HWY_INLINE void step(const std::byte* const* sources, size_t n, size_t i, typename S::Divisor divisor,
+                     std::byte* destination) {
+  typename S::Accumulator sum = S::first(sources[0] + i * S::kIn);
+  for (size_t k = 1; k < n; ++k) sum = S::next(sum, sources[k] + i * S::kIn);
+  S::last(sum, divisor, destination + i * S::kOut);
+}
+
+// Fewer elements than a step: through a buffer, so that nothing is read or written past an end.
+template <class S>
+HWY_NOINLINE void tail(const std::byte* const* sources, size_t n, size_t i, size_t count,
+                       typename S::Divisor divisor, std::byte* destination) {
+  alignas(64) std::byte buffer[S::kElements * (S::kIn > S::kOut ? S::kIn : S::kOut)] = {};
+  const size_t bytes = count * S::kIn;
+  std::memcpy(buffer, sources[0] + i * S::kIn, bytes);
+  typename S::Accumulator sum = S::first(buffer);
+  for (size_t k = 1; k < n; ++k) {
+    std::memcpy(buffer, sources[k] + i * S::kIn, bytes);
+    sum = S::next(sum, buffer);
+  }
+  S::last(sum, divisor, buffer);
+  std::memcpy(destination + i * S::kOut, buffer, count * S::kOut);
+}
+
+// A FoldFunction.
+template <class Kind, class O, bool kWideIn = false, bool kWideOut = false>
+void fold(std::span<const std::byte* const> sources, size_t count, uint32_t divisor,
+          std::byte* destination) noexcept {
+  using Single = Step<Kind, O, kWideIn, kWideOut>;
+  using Wide = Twice<Twice<Single>>;
+  const std::byte* const* const first = sources.data();
+  const size_t n = sources.size();
+  const auto scale = hn::Set(typename Kind::D(), static_cast<hn::TFromD<typename Kind::D>>(divisor));
+  size_t i = 0;
+  for (; count - i >= Wide::kElements; i += Wide::kElements) step<Wide>(first, n, i, scale, destination);
+  for (; count - i >= Single::kElements; i += Single::kElements) {
+    step<Single>(first, n, i, scale, destination);
+  }
+  if (i != count) tail<Single>(first, n, i, count - i, scale, destination);
+}
+
+}  // namespace sluice::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,63 @@
+#include "reducer/kernels/load_only.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reducer/kernels/load_only.cc"
+#include "reducer/kernels/targets.h"
+//
+#include "hwy/foreach_target.h"
+//
+#include "hwy/highway.h"
+#include "reducer/kernels/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::kernels::HWY_NAMESPACE {
+
+uint32_t xor_words(const std::byte* const* sources, size_t n, size_t bytes) {
+  const hn::ScalableTag<uint32_t> d;
+  constexpr size_t kStep = hn::MaxLanes(d) * sizeof(uint32_t);
+  auto a = hn::Zero(d);
+  auto b = hn::Zero(d);
+  auto c = hn::Zero(d);
+  auto e = hn::Zero(d);
+  size_t i = 0;
+  for (; bytes - i >= 4 * kStep; i += 4 * kStep) {
+    for (size_t k = 0; k < n; ++k) {
+      const std::byte* p = sources[k] + i;
+      a = hn::Xor(a, load(d, p));
+      b = hn::Xor(b, load(d, p + kStep));
+      c = hn::Xor(c, load(d, p + 2 * kStep));
+      e = hn::Xor(e, load(d, p + 3 * kStep));
+    }
+  }
+  alignas(64) std::byte lanes[kStep];
+  store(hn::Xor(hn::Xor(a, b), hn::Xor(c, e)), d, lanes);
+  uint32_t all = 0;
+  const auto take = [&all](const std::byte* p) {
+    uint32_t word;
+    std::memcpy(&word, p, sizeof word);
+    all ^= word;
+  };
+  for (size_t j = 0; j < kStep; j += sizeof(uint32_t)) take(lanes + j);
+  for (; bytes - i >= sizeof(uint32_t); i += sizeof(uint32_t)) {
+    for (size_t k = 0; k < n; ++k) take(sources[k] + i);
+  }
+  return all;
+}
+
+}  // namespace sluice::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::kernels {
+namespace {
+
+HWY_EXPORT(xor_words);
+
+}  // namespace
+
+uint32_t load_only(std::span<const std::byte* const> sources, size_t bytes) noexcept {
+  return HWY_DYNAMIC_DISPATCH(xor_words)(sources.data(), sources.size(), bytes);
+}
+
+}  // namespace sluice::kernels
+#endif  // HWY_ONCE
