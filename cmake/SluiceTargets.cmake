@@ -13,8 +13,10 @@ target_compile_options(sluice_build_flags INTERFACE
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
   $<$<BOOL:${SLUICE_WERROR}>:-Werror>)
 if(SLUICE_SANITIZE)
-  target_compile_options(sluice_build_flags INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer
-                         $<$<IN_LIST:undefined,${SLUICE_SANITIZE}>:-fno-sanitize-recover=undefined>)
+  target_compile_options(sluice_build_flags INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer)
+  if(SLUICE_SANITIZE MATCHES "undefined")
+    target_compile_options(sluice_build_flags INTERFACE -fno-sanitize-recover=undefined)
+  endif()
   target_link_options(sluice_build_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
 if(SLUICE_FUZZ)

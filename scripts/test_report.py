@@ -78,6 +78,10 @@ def main():
         total.passed += part.passed
         total.failed += part.failed
         total.skipped += part.skipped
+    print(
+        f"builds and checks: {arguments.other_passed} passed, {arguments.other_failed} failed, "
+        f"{arguments.other_skipped} skipped"
+    )
     total.passed += arguments.other_passed
     total.failed += arguments.other_failed
     total.skipped += arguments.other_skipped
