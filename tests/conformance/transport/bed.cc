@@ -1,0 +1,96 @@
+#include "tests/conformance/transport/bed.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <stdexcept>
+
+#include "core/clock.h"
+#include "transport/inproc/inproc_network.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/tcp_context.h"
+
+namespace sluice::transport::test {
+namespace {
+
+Bed inproc_bed() {
+  std::shared_ptr<inproc::Network> network = inproc::make_network();
+  Bed bed{.ground = network,
+          .a = network->make_context(),
+          .b = network->make_context(),
+          .connect = {},
+          .missing = {}};
+  bed.connect = [n = network.get(), a = bed.a.get(), b = bed.b.get()](Handler& ha, Handler& hb,
+                                                                      const EndpointOptions& o) {
+    return n->connect(*a, ha, *b, hb, o);
+  };
+  return bed;
+}
+
+Bed tcp_bed(const std::string& host) {
+  auto a = tcp::make_context();
+  auto b = tcp::make_context();
+  if (!a || !b) throw std::runtime_error("no epoll");
+  Bed bed;
+  const auto probe = tcp_pair(host);
+  if (probe.first < 0) bed.missing = "this host has no address " + host;
+  const tcp::Socket first(probe.first), second(probe.second);
+  bed.connect = [host, pa = a->get(), pb = b->get()](Handler& ha, Handler& hb, const EndpointOptions& o) {
+    const auto [fa, fb] = tcp_pair(host);
+    auto ea = pa->adopt(fa, ha, o);
+    auto eb = pb->adopt(fb, hb, o);
+    if (!ea || !eb) throw std::runtime_error("adopt failed");
+    return std::pair{*ea, *eb};
+  };
+  bed.a = std::move(*a);
+  bed.b = std::move(*b);
+  return bed;
+}
+
+}  // namespace
+
+std::vector<std::string> bed_names() {
+  return {"inproc", "tcp", "tcp6", "fault(inproc)", "fault(tcp)"};
+}
+
+Bed make_bed(const std::string& name) {
+  if (name == "inproc") return inproc_bed();
+  if (name == "tcp") return tcp_bed("127.0.0.1");
+  if (name == "tcp6") return tcp_bed("::1");
+  if (name == "fault(inproc)") return put_faults(inproc_bed(), {}, {});
+  if (name == "fault(tcp)") return put_faults(tcp_bed("127.0.0.1"), {}, {});
+  throw std::runtime_error("no bed " + name);
+}
+
+Bed put_faults(Bed below, fault::FaultPlan plan_a, fault::FaultPlan plan_b) {
+  auto a = fault::make_context(std::move(below.a), std::move(plan_a));
+  auto b = fault::make_context(std::move(below.b), std::move(plan_b));
+  Bed bed;
+  bed.ground = std::move(below.ground);
+  bed.missing = std::move(below.missing);
+  bed.connect = [join = std::move(below.connect), pa = a.get(), pb = b.get()](Handler& ha, Handler& hb,
+                                                                              const EndpointOptions& o) {
+    Handler& wa = pa->wrap(ha);
+    Handler& wb = pb->wrap(hb);
+    const auto [ea, eb] = join(wa, wb, o);
+    return std::pair{pa->bind(wa, ea, o), pb->bind(wb, eb, o)};
+  };
+  bed.a = std::move(a);
+  bed.b = std::move(b);
+  return bed;
+}
+
+std::pair<int, int> tcp_pair(const std::string& host) {
+  auto listener = tcp::listen_on(host, 0, {});
+  if (!listener) return {-1, -1};
+  const Nanos deadline = monotonic_now() + 10 * kSecond;
+  auto client = tcp::connect_to(host, tcp::bound_port(listener->fd()).value(), {}, deadline);
+  if (!client) return {-1, -1};
+  pollfd p{.fd = listener->fd(), .events = POLLIN, .revents = 0};
+  ::poll(&p, 1, 10'000);
+  const int accepted = ::accept4(listener->fd(), nullptr, nullptr, SOCK_CLOEXEC);
+  if (accepted < 0) return {-1, -1};
+  return {client->release(), accepted};
+}
+
+}  // namespace sluice::transport::test

@@ -1,0 +1,87 @@
+// Ends in order: everything accepted before arrives, then both sides close.
+#include "tests/conformance/transport/fixture.h"
+
+namespace sluice::transport::test {
+namespace {
+
+class TransportShutdown : public TransportTest {};
+
+TEST_P(TransportShutdown, DeliversEverythingThenCloses) {
+  for (uint64_t i = 0; i < 30; ++i) ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
+  left.shutdown();
+  EXPECT_EQ(left.put_pattern(1, 30), Errc::kClosed);
+  ASSERT_TRUE(drive_until([&] { return over(); }));
+  EXPECT_EQ(right.received.size(), 30U);
+  EXPECT_EQ(left.sent, std::vector<Status>(30, Errc::kOk));
+  EXPECT_EQ(left.closed, Errc::kClosed);
+  EXPECT_EQ(right.closed, Errc::kClosed);
+}
+
+TEST_P(TransportShutdown, OfAnIdleEndpointCloses) {
+  left.shutdown();
+  left.shutdown();
+  ASSERT_TRUE(drive_until([&] { return over(); }));
+  EXPECT_EQ(left.closed, Errc::kClosed);
+  EXPECT_EQ(right.closed, Errc::kClosed);
+}
+
+TEST_P(TransportShutdown, LetsThePeersAcceptedFramesThrough) {
+  for (uint64_t i = 0; i < 30; ++i) ASSERT_TRUE(right.put_pattern(kMiB, i).ok());
+  left.shutdown();
+  ASSERT_TRUE(drive_until([&] { return over(); }));
+  EXPECT_EQ(left.received.size(), 30U);
+  EXPECT_EQ(right.sent, std::vector<Status>(30, Errc::kOk));
+  EXPECT_EQ(left.closed, Errc::kClosed);
+  EXPECT_EQ(right.closed, Errc::kClosed);
+}
+
+TEST_P(TransportShutdown, OfBothSidesDeliversBothWays) {
+  for (uint64_t i = 0; i < 20; ++i) {
+    ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
+    ASSERT_TRUE(right.put_pattern(kMiB + 1, i).ok());
+  }
+  left.shutdown();
+  right.shutdown();
+  ASSERT_TRUE(drive_until([&] { return over(); }));
+  EXPECT_EQ(left.received.size(), 20U);
+  EXPECT_EQ(right.received.size(), 20U);
+  EXPECT_EQ(left.closed, Errc::kClosed);
+  EXPECT_EQ(right.closed, Errc::kClosed);
+}
+
+TEST_P(TransportShutdown, FromWithinOnFrameSendsTheAnswerFirst) {
+  right.at_frame = [&](const wire::FrameHeader&, std::span<std::byte>) {
+    EXPECT_TRUE(right.put_pattern(200'000, 5).ok());
+    right.shutdown();
+  };
+  ASSERT_TRUE(left.put_pattern(100, 0).ok());
+  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_EQ(left.received.size(), 1U);
+  EXPECT_EQ(left.received[0].payload, pattern(200'000, 5));
+  EXPECT_EQ(left.closed, Errc::kClosed);
+}
+
+TEST_P(TransportShutdown, FromWithinOnSentOfTheLastFrame) {
+  left.at_sent = [&](Cookie c, Status) {
+    if (c == 2) left.shutdown();
+  };
+  for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(left.put_pattern(500, i).ok());
+  ASSERT_TRUE(drive_until([&] { return over(); }));
+  EXPECT_EQ(right.received.size(), 3U);
+  EXPECT_EQ(left.closed, Errc::kClosed);
+}
+
+TEST_P(TransportShutdown, IsEndedByClose) {
+  rebuild({.send_queue = 20});
+  for (uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
+  left.shutdown();
+  left.close(Errc::kTimeout);
+  ASSERT_TRUE(drive_until([&] { return over(); }));
+  EXPECT_EQ(left.closed, Errc::kTimeout);
+  EXPECT_EQ(left.sent.size(), 20U);
+}
+
+SLUICE_OVER_ALL_TRANSPORTS(TransportShutdown);
+
+}  // namespace
+}  // namespace sluice::transport::test
