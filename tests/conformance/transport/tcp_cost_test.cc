@@ -1,0 +1,149 @@
+// What a frame costs over TCP in steady state: allocations, system calls, copied bytes. Counted, so that a
+// regression is seen on any machine however fast it is.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "core/clock.h"
+#include "tests/conformance/transport/bed.h"
+#include "tests/conformance/transport/fixture.h"
+#include "tests/conformance/transport/frames.h"
+
+namespace {
+std::atomic<uint64_t> allocations{0};
+
+void* counted(size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(size == 0 ? 1 : size)) return p;
+  throw std::bad_alloc();
+}
+}  // namespace
+
+void* operator new(size_t size) {
+  return counted(size);
+}
+void* operator new[](size_t size) {
+  return counted(size);
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete[](void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, size_t) noexcept {
+  std::free(p);
+}
+void operator delete[](void* p, size_t) noexcept {
+  std::free(p);
+}
+
+namespace sluice::transport::test {
+namespace {
+
+// Keeps frames going to a Sink without allocating.
+class Source final : public Handler {
+ public:
+  explicit Source(size_t size) : payload_(pattern(size, 1)), header_(header_for(payload_, 0)) {}
+  void fill() {
+    while (endpoint->put(header_, {}, payload_, 0).ok()) {
+    }
+  }
+  Placement on_header(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>) noexcept override {
+    return {Errc::kUnexpectedMessage, nullptr};
+  }
+  void on_frame(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>,
+                std::span<std::byte>) noexcept override {}
+  void on_sent(Endpoint&, Cookie, Status) noexcept override {}
+  void on_closed(Endpoint&, Errc) noexcept override { FAIL() << "closed"; }
+  Endpoint* endpoint = nullptr;
+
+ private:
+  Bytes payload_;
+  wire::FrameHeader header_;
+};
+
+class Sink final : public Handler {
+ public:
+  explicit Sink(size_t size) : slot_(size) {}
+  Placement on_header(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>) noexcept override {
+    return {Errc::kOk, slot_.data()};
+  }
+  void on_frame(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>,
+                std::span<std::byte>) noexcept override {
+    ++frames;
+  }
+  void on_sent(Endpoint&, Cookie, Status) noexcept override {}
+  void on_closed(Endpoint&, Errc) noexcept override { FAIL() << "closed"; }
+  Endpoint* endpoint = nullptr;
+  uint64_t frames = 0;
+
+ private:
+  Bytes slot_;
+};
+
+struct Cost {
+  double allocations, send_calls, receive_calls, bytes_copied;  // per frame
+};
+
+Cost measure(size_t size, uint64_t frames) {
+  Bed bed = make_bed("tcp");
+  Source source(size);
+  Sink sink(size);
+  std::tie(source.endpoint, sink.endpoint) = bed.connect(source, sink, {.send_queue = 16});
+  const auto run = [&](uint64_t until) {
+    const Nanos deadline = monotonic_now() + kPatience;
+    while (sink.frames < until && monotonic_now() < deadline) {
+      source.fill();
+      bed.a->poll(monotonic_now(), kBudget);
+      bed.b->poll(monotonic_now(), kBudget);
+    }
+    EXPECT_GE(sink.frames, until);
+  };
+  run(frames / 4);
+  const EndpointCounters out = source.endpoint->counters(), in = sink.endpoint->counters();
+  const uint64_t allocated = allocations.load();
+  run(frames);
+  const auto per_frame = [&](uint64_t after, uint64_t before, uint64_t n) {
+    return static_cast<double>(after - before) / static_cast<double>(n);
+  };
+  const uint64_t received = sink.endpoint->counters().frames_in - in.frames_in;
+  const uint64_t sent = source.endpoint->counters().frames_out - out.frames_out;
+  return {per_frame(allocations.load(), allocated, received),
+          per_frame(source.endpoint->counters().send_calls, out.send_calls, sent),
+          per_frame(sink.endpoint->counters().receive_calls, in.receive_calls, received),
+          per_frame(sink.endpoint->counters().bytes_copied, in.bytes_copied, received)};
+}
+
+TEST(TcpCost, OfLargeFrames) {
+  const Cost c = measure(256 * kKiB, 4000);
+  EXPECT_EQ(c.allocations, 0);
+  EXPECT_LE(c.send_calls, 1.5);
+  EXPECT_LE(c.receive_calls, 3);
+  EXPECT_LE(c.bytes_copied, 256);
+}
+
+TEST(TcpCost, OfSmallFrames) {
+  const Cost c = measure(256, 100'000);
+  EXPECT_EQ(c.allocations, 0);
+  EXPECT_LE(c.send_calls, 0.2);
+  EXPECT_LE(c.receive_calls, 0.3);
+}
+
+TEST(TcpCost, OfFramesLargerThanAPiece) {
+  const Cost c = measure(4 * kMiB, 400);
+  EXPECT_EQ(c.allocations, 0);
+  EXPECT_LE(c.receive_calls, 48);
+  EXPECT_LE(c.bytes_copied, 256);
+}
+
+TEST(TcpCost, ReportsForTheRecord) {
+  for (const size_t size : {size_t{64}, size_t{1024}, 4 * kKiB, 16 * kKiB, 64 * kKiB, 256 * kKiB, kMiB}) {
+    const Cost c = measure(size, std::min<uint64_t>(20'000, 400 * kMiB / size));
+    std::printf("%8zu bytes: %.3f sends, %.3f receives, %.1f bytes copied per frame\n", size, c.send_calls,
+                c.receive_calls, c.bytes_copied);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::transport::test
