@@ -26,7 +26,8 @@ Result<Arena> Arena::map(size_t bytes) {
   if (bytes == 0) return arena;
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) {
-    return fail(Errc::kMemoryLimit, "cannot map " + std::to_string(bytes) + " bytes: " + std::strerror(errno));
+    return fail(Errc::kMemoryLimit,
+                "cannot map " + std::to_string(bytes) + " bytes: " + std::strerror(errno));
   }
   arena.data_ = static_cast<std::byte*>(p);
   arena.size_ = bytes;

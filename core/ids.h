@@ -11,6 +11,7 @@ namespace sluice {
 // 128 random bits that name one communicator of one job. Same on all ranks.
 struct SessionId {
   std::array<uint8_t, 16> bytes{};
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes the 0 inside a defaulted <=> for a pointer
   friend auto operator<=>(const SessionId&, const SessionId&) = default;
 };
 

@@ -8,16 +8,20 @@ namespace {
 
 void to_stderr(Level level, std::string_view line) noexcept {
   if (level < Level::kWarn) return;
-  std::fprintf(stderr, "sluice %s: %.*s\n", level == Level::kError ? "error" : "warning", static_cast<int>(line.size()),
-               line.data());
+  std::fprintf(stderr, "sluice %s: %.*s\n", level == Level::kError ? "error" : "warning",
+               static_cast<int>(line.size()), line.data());
 }
 
 std::atomic<Sink> current_sink{&to_stderr};  // written at start, read by write()
 
 }  // namespace
 
-void set_sink(Sink sink) noexcept { current_sink.store(sink != nullptr ? sink : &to_stderr, std::memory_order_release); }
+void set_sink(Sink sink) noexcept {
+  current_sink.store(sink != nullptr ? sink : &to_stderr, std::memory_order_release);
+}
 
-void write(Level level, std::string_view line) noexcept { current_sink.load(std::memory_order_acquire)(level, line); }
+void write(Level level, std::string_view line) noexcept {
+  current_sink.load(std::memory_order_acquire)(level, line);
+}
 
 }  // namespace sluice::log

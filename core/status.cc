@@ -51,6 +51,8 @@ std::string_view to_string(Errc code) noexcept {
   return "unknown";
 }
 
-bool is_known(Errc code) noexcept { return to_string(code) != "unknown"; }
+bool is_known(Errc code) noexcept {
+  return to_string(code) != "unknown";
+}
 
 }  // namespace sluice

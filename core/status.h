@@ -68,8 +68,8 @@ enum class Errc : uint16_t {
 class [[nodiscard]] Status {
  public:
   constexpr Status() noexcept = default;
-  constexpr Status(Errc code) noexcept
-      : code_(code) {}  // NOLINT: implicit by design, `return Errc::kBadSlot;`
+  // NOLINTNEXTLINE(google-explicit-constructor): implicit by design, `return Errc::kBadSlot;`
+  constexpr Status(Errc code) noexcept : code_(code) {}
   [[nodiscard]] constexpr bool ok() const noexcept { return code_ == Errc::kOk; }
   [[nodiscard]] constexpr Errc code() const noexcept { return code_; }
   friend constexpr bool operator==(Status, Status) noexcept = default;
