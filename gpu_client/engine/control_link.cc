@@ -1,0 +1,85 @@
+#include "gpu_client/engine/control_link.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "core/crc32c.h"
+
+namespace sluice::engine {
+
+ControlLink::ControlLink(transport::tcp::Socket socket, std::string name, uint32_t handle)
+    : socket_(std::move(socket)), name_(std::move(name)), handle_(handle), in_(kMaxFrame) {}
+
+Status ControlLink::grow_target() {
+  const wire::ConstHeaderBytes raw(in_.data(), wire::kHeaderBytes);
+  if (!header_known_) {
+    if (const Status s = wire::decode_header(raw, header_); !s.ok()) return s;
+    if (wire::is_data(header_.type)) return Errc::kUnexpectedMessage;
+    if (header_.extension_bytes() > transport::kMaxExtensions) return Errc::kBadExtension;
+    header_known_ = true;
+    target_ = wire::kHeaderBytes + header_.extension_bytes();
+  }
+  if (have_ < target_ || target_ > wire::kHeaderBytes + header_.extension_bytes()) return Errc::kOk;
+  const std::span extensions(in_.data() + wire::kHeaderBytes, header_.extension_bytes());
+  if (const Status s = wire::verify_header(raw, extensions); !s.ok()) return s;
+  target_ += header_.length;
+  return Errc::kOk;
+}
+
+Status ControlLink::receive(Frame& out) {
+  for (;;) {
+    if (have_ == target_) {
+      const size_t before = target_;
+      if (const Status s = grow_target(); !s.ok()) return s;
+      if (target_ == before) {
+        const size_t prefix = wire::kHeaderBytes + header_.extension_bytes();
+        out = {.header = header_, .body = {in_.data() + prefix, header_.length}};
+        have_ = 0, target_ = wire::kHeaderBytes, header_known_ = false;
+        const bool checked = (out.header.flags & wire::kFlagPayloadCrc) != 0;
+        if (checked && crc32c(out.body) != out.header.payload_crc) return Errc::kBadPayloadCrc;
+        return Errc::kOk;
+      }
+    }
+    const ssize_t n = ::recv(socket_.fd(), in_.data() + have_, target_ - have_, MSG_DONTWAIT);
+    if (n > 0) {
+      have_ += static_cast<size_t>(n);
+    } else if (n == 0) {
+      return have_ == 0 ? Errc::kClosed : Errc::kReset;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return Errc::kWouldBlock;
+    } else if (errno != EINTR) {
+      return Errc::kReset;
+    }
+  }
+}
+
+Status ControlLink::send_bytes(std::vector<std::byte> bytes) {
+  if (unsent_.size() + bytes.size() > kMaxUnsent) return Errc::kWouldBlock;
+  unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+  return flush();
+}
+
+Status ControlLink::flush() {
+  size_t sent = 0;
+  Status status;
+  while (sent < unsent_.size()) {
+    const ssize_t n =
+        ::send(socket_.fd(), unsent_.data() + sent, unsent_.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n >= 0) {
+      sent += static_cast<size_t>(n);
+    } else if (errno != EINTR) {
+      if (errno != EAGAIN && errno != EWOULDBLOCK) status = Errc::kReset;
+      break;
+    }
+  }
+  unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(sent));
+  return status;
+}
+
+void ControlLink::shutdown() noexcept {
+  ::shutdown(socket_.fd(), SHUT_WR);
+}
+
+}  // namespace sluice::engine

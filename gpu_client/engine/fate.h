@@ -1,0 +1,35 @@
+// How a session ended: the first reason wins and is kept.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "core/status.h"
+
+namespace sluice::engine {
+
+class Fate {
+ public:
+  // True for the first caller, whose reason it is from then on. Any thread.
+  bool seal(Errc code, std::string text) {
+    const std::lock_guard lock(mutex_);
+    if (code_.load(std::memory_order_relaxed) != Errc::kOk) return false;
+    text_ = std::move(text);
+    code_.store(code, std::memory_order_release);
+    return true;
+  }
+  // kOk while the session runs. Any thread, no lock.
+  [[nodiscard]] Errc code() const noexcept { return code_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::string text() const {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
+  std::atomic<Errc> code_{Errc::kOk};
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,181 @@
+#include "gpu_client/engine/greeting.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/crc32c.h"
+#include "transport/transport.h"
+
+namespace sluice::engine {
+namespace {
+
+using transport::tcp::Socket;
+
+constexpr Nanos kFirstRetry = 20 * kMillisecond;
+constexpr Nanos kLongestRetry = 500 * kMillisecond;
+
+Result<Socket> connect_patiently(const config::Endpoint& reducer, const Identity& who, Nanos deadline) {
+  transport::tcp::SocketOptions options;
+  options.local_address = who.interface_address;
+  for (Nanos pause = kFirstRetry;; pause = std::min(2 * pause, kLongestRetry)) {
+    auto socket = transport::tcp::connect_to(reducer.host, reducer.port, options, deadline);
+    if (socket || socket.error().code == Errc::kInvalidArgument) return socket;
+    if (monotonic_now() + pause >= deadline) {
+      // The last word counts: "connection refused" says more than that the time was over.
+      return socket;
+    }
+    std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
+  }
+}
+
+Result<wire::Nonce> fresh_nonce() {
+  wire::Nonce nonce;
+  for (size_t have = 0; have < nonce.size();) {
+    const ssize_t n = ::getrandom(nonce.data() + have, nonce.size() - have, 0);
+    if (n < 0 && errno != EINTR) return fail(Errc::kSystem, "the system gives no random bytes");
+    if (n > 0) have += static_cast<size_t>(n);
+  }
+  return nonce;
+}
+
+struct Received {
+  Status status;
+  bool malformed = false;  // the bytes are wrong, rather than missing
+};
+
+// One control frame, checked as far as that goes without knowing who sends it.
+Received receive_frame(int fd, wire::FrameHeader& h, std::vector<std::byte>& body, Nanos deadline) {
+  std::array<std::byte, wire::kHeaderBytes> raw;
+  std::array<std::byte, transport::kMaxExtensions> area;
+  if (const Status s = transport::tcp::read_exact(fd, raw, deadline); !s.ok()) return {s};
+  if (const Status s = wire::decode_header(raw, h); !s.ok()) return {s, true};
+  if (wire::is_data(h.type)) return {Errc::kUnexpectedMessage, true};
+  if (h.extension_bytes() > area.size()) return {Errc::kBadExtension, true};
+  const std::span extensions(area.data(), h.extension_bytes());
+  if (const Status s = transport::tcp::read_exact(fd, extensions, deadline); !s.ok()) return {s};
+  if (const Status s = wire::verify_header(raw, extensions); !s.ok()) return {s, true};
+  body.resize(h.length);
+  if (const Status s = transport::tcp::read_exact(fd, body, deadline); !s.ok()) return {s};
+  const bool checked = (h.flags & wire::kFlagPayloadCrc) != 0;
+  if (checked && crc32c(body) != h.payload_crc) return {Errc::kBadPayloadCrc, true};
+  return {};
+}
+
+tl::unexpected<Error> broke(const Greeting& g, Status status, const std::string& doing) {
+  std::string what = "connection broke";
+  if (status.code() == Errc::kTimeout) what = "no answer in time";
+  if (status.code() == Errc::kClosed) what = "closed the connection";
+  return fail(status.code() == Errc::kTimeout ? Errc::kTimeout : Errc::kReducerLost,
+              g.name + ": " + what + " while " + doing);
+}
+
+template <typename Message>
+Error told(const Greeting& g, const std::vector<std::byte>& body, const char* verb) {
+  Message m;
+  if (const Status s = wire::decode_body(body, m); !s.ok())
+    return {s.code(), g.name + ": its refusal is malformed"};
+  if (m.code == Errc::kOk) m.code = Errc::kAborted;
+  return {m.code, g.name + " " + verb + ": " + printable(m.text)};
+}
+
+Result<void> check_welcome(const Greeting& g, const Identity& who) {
+  const wire::Welcome& w = g.welcome;
+  if (w.version < g.hello.min_version || w.version > g.hello.max_version) {
+    return fail(Errc::kNoCommonVersion, g.name + ": chose protocol version " + std::to_string(w.version) +
+                                            ", this program speaks " +
+                                            wire::version_range(g.hello.min_version, g.hello.max_version));
+  }
+  if (!who.token) {
+    if (w.proof == 0) return {};
+    return fail(Errc::kUnauthenticated,
+                g.name + ": wants proof of the job token; give key_file or token_file");
+  }
+  if (w.proof == 0) {
+    return fail(Errc::kUnauthenticated, g.name + ": does not prove the job token; it runs without a key");
+  }
+  if (!wire::equal_digests(wire::server_proof(*who.token, g.hello, w), w.mac)) {
+    return fail(Errc::kUnauthenticated,
+                g.name + ": its proof of the token of job \"" + who.job + "\" is wrong; key or job differs");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string printable(std::string text) {
+  for (char& c : text) {
+    const auto u = static_cast<unsigned char>(c);
+    if (u < ' ' || u == 0x7f) c = ' ';
+  }
+  return text;
+}
+
+Result<Greeting> greet(const config::Endpoint& reducer, const Identity& who, wire::Purpose purpose,
+                       uint32_t lane, uint64_t incarnation, Nanos deadline) {
+  Greeting g;
+  config::Endpoint unweighted = reducer;
+  unweighted.weight = 1;
+  g.name = "reducer " + config::to_string(unweighted);
+  auto socket = connect_patiently(reducer, who, deadline);
+  if (!socket) return add_context(g.name, socket.error());
+  g.socket = std::move(*socket);
+  auto nonce = fresh_nonce();
+  if (!nonce) return tl::unexpected(nonce.error());
+  g.hello.purpose = purpose;
+  g.hello.rank = who.rank;
+  g.hello.ranks = who.ranks;
+  g.hello.lane = lane;
+  g.hello.session = who.session;
+  g.hello.incarnation = incarnation;
+  g.hello.nonce = *nonce;
+  g.hello.job = who.job;
+  auto welcome = ask<wire::Welcome>(g, g.hello, deadline);
+  if (!welcome) return tl::unexpected(welcome.error());
+  g.welcome = std::move(*welcome);
+  if (auto checked = check_welcome(g, who); !checked) return tl::unexpected(checked.error());
+  return g;
+}
+
+wire::Mac proof(const Greeting& greeting, const Identity& who, uint64_t view_hash) {
+  if (!who.token || greeting.welcome.proof == 0) return {};
+  return wire::client_proof(*who.token, greeting.hello, greeting.welcome, view_hash);
+}
+
+Result<void> send_frame(const Greeting& to, const std::vector<std::byte>& frame, Nanos deadline) {
+  const Status s = transport::tcp::write_all(to.socket.fd(), frame, deadline);
+  // After a reset the reason may still be readable: let the receive report.
+  if (s.ok() || s.code() == Errc::kReset) return {};
+  return broke(to, s, "sending the handshake");
+}
+
+Result<std::vector<std::byte>> receive_body(const Greeting& from, wire::FrameType expected, Nanos deadline) {
+  const std::string doing = std::string("waiting for ") + wire::to_string(expected);
+  const auto malformed = [&](Status s) {
+    return fail(s.code(), from.name + ": does not speak this protocol: " + std::string(to_string(s.code())) +
+                              " while " + doing);
+  };
+  for (;;) {
+    wire::FrameHeader h;
+    std::vector<std::byte> body;
+    if (const Received r = receive_frame(from.socket.fd(), h, body, deadline); !r.status.ok()) {
+      if (r.malformed) return malformed(r.status);
+      return broke(from, r.status, doing);
+    }
+    if (h.type == wire::FrameType::kRefused)
+      return tl::unexpected(told<wire::Refused>(from, body, "refused"));
+    if (h.type == wire::FrameType::kAbort)
+      return tl::unexpected(told<wire::Abort>(from, body, "ended the session"));
+    if (h.type == expected) return body;
+    // A heartbeat may cross any request once JOINED has been sent.
+    if (h.type != wire::FrameType::kHeartbeat) return malformed(Errc::kUnexpectedMessage);
+  }
+}
+
+}  // namespace sluice::engine

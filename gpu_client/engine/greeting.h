@@ -1,0 +1,71 @@
+// The first words on a connection to a reducer: connect, HELLO, WELCOME, and the proofs of the job token
+// (PROTOCOL.md section 5). Cold: blocks the caller, with deadlines. Every error names the reducer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/endpoints.h"
+#include "core/ids.h"
+#include "core/result.h"
+#include "transport/tcp/socket.h"
+#include "wire/handshake.h"
+#include "wire/messages.h"
+
+namespace sluice::engine {
+
+// Who speaks, the same on every connection of a session.
+struct Identity {
+  SessionId session;
+  Rank rank = 0;
+  uint32_t ranks = 0;
+  std::string job = "default";
+  std::optional<wire::Digest>
+      token;                      // none: nothing is proved, and a reducer that asks for proof is an error
+  std::string interface_address;  // to connect from; empty: the route's
+};
+
+struct Greeting {
+  transport::tcp::Socket socket;
+  std::string name;  // "reducer 10.0.0.2:7470"
+  wire::Hello hello;
+  wire::Welcome welcome;
+};
+
+// Connects and exchanges HELLO and WELCOME. Until `deadline` a connection that is refused is tried again:
+// workers and reducers are often started at the same moment. kTimeout, kSystem, kNoCommonVersion,
+// kUnauthenticated, or a code that the reducer refused with.
+[[nodiscard]] Result<Greeting> greet(const config::Endpoint& reducer, const Identity& who,
+                                     wire::Purpose purpose, uint32_t lane, uint64_t incarnation,
+                                     Nanos deadline);
+
+// The client's proof for JOIN, ATTACH, VERDICT_QUERY; zeros without a token.
+[[nodiscard]] wire::Mac proof(const Greeting& greeting, const Identity& who, uint64_t view_hash);
+
+// One request on a connection that was greeted.
+[[nodiscard]] Result<void> send_frame(const Greeting& to, const std::vector<std::byte>& frame,
+                                      Nanos deadline);
+// The body of the next frame, which must be of type `expected`; REFUSED and ABORT become the error they
+// carry.
+[[nodiscard]] Result<std::vector<std::byte>> receive_body(const Greeting& from, wire::FrameType expected,
+                                                          Nanos deadline);
+
+// A peer's words as part of ours: one line, printable.
+[[nodiscard]] std::string printable(std::string text);
+
+template <typename Reply, typename Request>
+[[nodiscard]] Result<Reply> ask(const Greeting& to, const Request& request, Nanos deadline) {
+  if (auto sent = send_frame(to, wire::encode_message(request), deadline); !sent)
+    return tl::unexpected(sent.error());
+  auto body = receive_body(to, Reply::kType, deadline);
+  if (!body) return tl::unexpected(body.error());
+  Reply reply;
+  if (const Status s = wire::decode_body(*body, reply); !s.ok()) {
+    return fail(s.code(), to.name + ": its " + wire::to_string(Reply::kType) +
+                              " is malformed: " + std::string(to_string(s.code())));
+  }
+  return reply;
+}
+
+}  // namespace sluice::engine

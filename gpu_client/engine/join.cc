@@ -1,0 +1,244 @@
+#include "gpu_client/engine/join.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/clock.h"
+#include "gpu_client/engine/ballot.h"
+
+namespace sluice::engine {
+namespace {
+
+// Entries of the placement table: turns of all reducers in one period (PROTOCOL.md section 8).
+constexpr uint64_t kMaxPlacement = 1 << 16;
+constexpr uint32_t kMaxSlots = 0xffff;  // `slot` is 16 bits wide
+// A reducer's word on how often to speak, within reason.
+constexpr uint32_t kMinHeartbeatMs = 10;
+constexpr uint32_t kMaxHeartbeatMs = 3'600'000;
+
+// Well below the handshake deadline of a reducer (docs/timeouts.md).
+constexpr Nanos kGreetingKeeps = 1500 * kMillisecond;
+
+class Joining {
+ public:
+  explicit Joining(const JoinOptions& options) : options_(options), who_(options.who) {}
+
+  Result<Membership> run() {
+    auto done = greet_all();
+    if (done) done = settle_view();
+    if (done) done = join_all();
+    if (done) done = attach_all();
+    if (done) done = vote();
+    if (!done) return tl::unexpected(give_up(std::move(done.error())));
+    return std::move(membership_);
+  }
+
+ private:
+  Result<void> greet_all();
+  Result<void> check_offer(const Greeting& g) const;
+  Result<void> settle_view();
+  Result<void> join_all();
+  Result<Seat> join_one(size_t i);
+  Result<void> attach_all();
+  Result<void> attach(size_t i, uint32_t lane);
+  Result<void> vote();
+  Error give_up(Error why);
+
+  const JoinOptions& options_;
+  const Identity& who_;
+  std::vector<Greeting> greetings_;  // by place in the view; their sockets move into the seats
+  Nanos join_deadline_ = 0;
+  bool voted_ = false;
+  Membership membership_;
+};
+
+Result<void> Joining::check_offer(const Greeting& g) const {
+  if (g.welcome.lanes == 0 || g.welcome.lanes > wire::kMaxLanes) {
+    return fail(Errc::kBadField, g.name + ": offers " + std::to_string(g.welcome.lanes) +
+                                     " lane connections, 1.." + std::to_string(wire::kMaxLanes) +
+                                     " expected");
+  }
+  if (options_.slot_bytes > g.welcome.max_slot_bytes) {
+    return fail(Errc::kMemoryLimit, g.name + ": takes slots of at most " +
+                                        std::to_string(g.welcome.max_slot_bytes) + " bytes, " +
+                                        std::to_string(options_.slot_bytes) + " asked (slot_bytes)");
+  }
+  for (const Greeting& other : greetings_) {
+    if (other.welcome.reducer == g.welcome.reducer) {
+      return fail(Errc::kInvalidArgument,
+                  g.name + ": is the same process as " + other.name + "; list each reducer once");
+    }
+  }
+  return {};
+}
+
+Result<void> Joining::greet_all() {
+  const Nanos deadline = monotonic_now() + options_.connect_timeout;
+  for (;;) {
+    const Nanos began = monotonic_now();
+    greetings_.clear();
+    for (const config::Endpoint& reducer : options_.reducers) {
+      auto g = greet(reducer, who_, wire::Purpose::kControl, 0, 0, deadline);
+      if (!g) return tl::unexpected(g.error());
+      if (auto checked = check_offer(*g); !checked) return checked;
+      greetings_.push_back(std::move(*g));
+    }
+    // A reducer does not wait long for what follows WELCOME. When one of them came up late the greetings of
+    // the others are stale.
+    const Nanos now = monotonic_now();
+    if (now - began < kGreetingKeeps || now - began >= deadline - now) return {};
+  }
+}
+
+Result<void> Joining::settle_view() {
+  wire::View& view = membership_.view;
+  view.window_bytes = options_.window_bytes;
+  view.slot_bytes = options_.slot_bytes;
+  uint64_t weights = 0;
+  uint64_t most_lanes = 0;
+  for (size_t i = 0; i < greetings_.size(); ++i) {
+    const uint16_t offered = greetings_[i].welcome.lanes;
+    const auto lanes =
+        static_cast<uint16_t>(options_.lanes == 0 ? offered : std::min<uint32_t>(options_.lanes, offered));
+    view.reducers.push_back({.id = greetings_[i].welcome.reducer,
+                             .lanes = lanes,
+                             .weight = options_.reducers[i].weight,
+                             .alive = true});
+    weights += options_.reducers[i].weight;
+    most_lanes = std::max<uint64_t>(most_lanes, lanes);
+    const uint32_t slots = wire::slots_per_lane(view.window_bytes, view.slot_bytes, lanes);
+    if (slots > kMaxSlots) {
+      return fail(Errc::kInvalidArgument, "window_bytes / slot_bytes gives " + std::to_string(slots) +
+                                              " slots on a lane connection, at most " +
+                                              std::to_string(kMaxSlots) + " are possible");
+    }
+  }
+  if (weights * most_lanes > kMaxPlacement) {
+    return fail(Errc::kInvalidArgument, "weights of the reducers sum up to " + std::to_string(weights) +
+                                            " with " + std::to_string(most_lanes) + " lanes each: at most " +
+                                            std::to_string(kMaxPlacement) +
+                                            " turns are possible; use smaller weights");
+  }
+  membership_.view_hash = wire::view_hash(view);
+  return {};
+}
+
+Result<Seat> Joining::join_one(size_t i) {
+  Greeting& g = greetings_[i];
+  const wire::View& view = membership_.view;
+  wire::Join join;
+  join.view_hash = membership_.view_hash;
+  join.window_bytes = view.window_bytes;
+  join.slot_bytes = view.slot_bytes;
+  join.lanes = view.reducers[i].lanes;
+  join.reducer_index = static_cast<uint16_t>(i);
+  join.join_timeout_ms = static_cast<uint32_t>(options_.join_timeout / kMillisecond);
+  for (const wire::ViewReducer& r : view.reducers) join.reducers.push_back(r.id);
+  join.mac = proof(g, who_, membership_.view_hash);
+  auto joined =
+      ask<wire::Joined>(g, join, std::min(join_deadline_, monotonic_now() + options_.connect_timeout));
+  if (!joined) return tl::unexpected(joined.error());
+  if (joined->heartbeat_ms == 0 || joined->peer_timeout_ms == 0) {
+    return fail(Errc::kBadField, g.name + ": its JOINED sets no heartbeat");
+  }
+  return Seat{.name = g.name,
+              .id = g.welcome.reducer,
+              .handle = joined->handle,
+              .heartbeat_ms = std::clamp(joined->heartbeat_ms, kMinHeartbeatMs, kMaxHeartbeatMs),
+              .peer_timeout_ms = std::max(joined->peer_timeout_ms, kMinHeartbeatMs),
+              .control = ControlLink(std::move(g.socket), g.name, joined->handle),
+              .lanes = {}};
+}
+
+Result<void> Joining::join_all() {
+  join_deadline_ = monotonic_now() + options_.join_timeout;
+  // The arbiter first: it is the one that can tell the others when a later reducer refuses.
+  for (size_t i = 0; i < greetings_.size(); ++i) {
+    auto seat = join_one(i);
+    if (!seat) return tl::unexpected(seat.error());
+    membership_.seats.push_back(std::move(*seat));
+  }
+  return {};
+}
+
+Result<void> Joining::attach(size_t i, uint32_t lane) {
+  Seat& seat = membership_.seats[i];
+  const Nanos deadline = std::min(join_deadline_, monotonic_now() + options_.connect_timeout);
+  auto g = greet(options_.reducers[i], who_, wire::Purpose::kLane, lane, 0, deadline);
+  if (!g) return tl::unexpected(g.error());
+  if (g->welcome.reducer != seat.id) {
+    return fail(
+        Errc::kReducerLost,
+        g->name + ": another process answers there now; it was restarted, or stands behind a balancer");
+  }
+  wire::Attach attach;
+  attach.handle = seat.handle;
+  attach.view_hash = membership_.view_hash;
+  attach.mac = proof(*g, who_, membership_.view_hash);
+  auto attached = ask<wire::Attached>(*g, attach, deadline);
+  if (!attached) return tl::unexpected(attached.error());
+  const wire::View& view = membership_.view;
+  const uint32_t expected = wire::slots_per_lane(view.window_bytes, view.slot_bytes, view.reducers[i].lanes);
+  if (attached->slots != expected) {
+    return fail(Errc::kMismatch, g->name + ": grants " + std::to_string(attached->slots) +
+                                     " slots on a lane connection, " + std::to_string(expected) +
+                                     " follow from the view");
+  }
+  seat.slots = attached->slots;
+  seat.lanes.push_back(std::move(g->socket));
+  return {};
+}
+
+Result<void> Joining::attach_all() {
+  for (size_t i = 0; i < membership_.seats.size(); ++i) {
+    for (uint32_t lane = 0; lane < membership_.view.reducers[i].lanes; ++lane) {
+      auto attached = attach(i, lane);
+      if (attached) continue;
+      // A session that was ended by another rank's refusal shows here as one that is unknown; the reason came
+      // before.
+      if (auto words = unasked_words(membership_.seats); !words) return words;
+      return attached;
+    }
+  }
+  return {};
+}
+
+Result<void> Joining::vote() {
+  wire::Vote vote;
+  vote.yes = 1;
+  vote.reason.code = Errc::kOk;
+  voted_ = true;
+  if (!membership_.seats[0].control.send(vote).ok()) {
+    // The reason of a broken connection may wait there to be read.
+    if (auto words = unasked_words(membership_.seats); !words) return words;
+  }
+  auto incarnation =
+      await_verdict(membership_.seats, options_.reducers[0], who_, join_deadline_ + kVerdictGrace);
+  if (!incarnation) return tl::unexpected(incarnation.error());
+  membership_.incarnation = *incarnation;
+  wire::Commit commit;
+  commit.incarnation = *incarnation;
+  for (Seat& seat : membership_.seats) {
+    if (!seat.control.send(commit).ok())
+      return fail(Errc::kReducerLost, seat.name + ": the control connection broke at commit");
+  }
+  return {};
+}
+
+Error Joining::give_up(Error why) {
+  if (membership_.seats.empty()) return why;
+  if (voted_) {
+    abort_all(membership_.seats, who_.rank, why);
+  } else {
+    vote_no(membership_.seats[0], who_.rank, why);
+  }
+  return why;
+}
+
+}  // namespace
+
+Result<Membership> join_session(const JoinOptions& options) {
+  return Joining(options).run();
+}
+
+}  // namespace sluice::engine

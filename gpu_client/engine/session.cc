@@ -1,0 +1,222 @@
+#include "gpu_client/engine/session.h"
+
+#include <exception>
+#include <utility>
+
+#include "core/clock.h"
+
+namespace sluice::engine {
+namespace {
+
+// How long close() waits for its own side to let go of the last buffers once everything is closed.
+constexpr Nanos kDrainTime = kSecond;
+
+}  // namespace
+
+Session::Session(SessionOptions options) : options_(std::move(options)) {}
+
+Result<std::unique_ptr<Session>> Session::create(SessionOptions options) {
+  std::unique_ptr<Session> session(new Session(std::move(options)));
+  auto keeper = Keeper::acquire();
+  if (!keeper) return tl::unexpected(keeper.error());
+  session->keeper_ = std::move(*keeper);
+  auto membership = join_session(session->options_.join);
+  if (!membership) return tl::unexpected(membership.error());
+  if (auto begun = session->begin(std::move(*membership)); !begun) return tl::unexpected(begun.error());
+  return session;
+}
+
+Result<void> Session::begin(Membership membership) {
+  Exchange::Options o;
+  o.view_version = membership.view.version;
+  o.view_hash = static_cast<uint32_t>(membership.view_hash);
+  o.slot_bytes = membership.view.slot_bytes;
+  o.incarnation = membership.incarnation;
+  o.payload_crc = options_.payload_crc;
+  o.rank = options_.join.who.rank;
+  o.placement = wire::placement_table(membership.view);
+  for (const Seat& seat : membership.seats) {
+    for (size_t lane = 0; lane < seat.lanes.size(); ++lane) {
+      o.links.push_back({.handle = seat.handle, .slots = seat.slots});
+      link_names_.push_back(seat.name + " lane " + std::to_string(lane));
+    }
+  }
+  table_ = std::make_unique<OpTable>(static_cast<uint32_t>(o.links.size()), o.slot_bytes);
+  driver_ = std::make_unique<Driver>(fate_, static_cast<Driver::Listener&>(*this));
+  auto exchange = Exchange::create(std::move(o), *table_, *driver_);
+  if (!exchange) return tl::unexpected(exchange.error());
+  exchange_ = std::move(*exchange);
+  auto context = transport::tcp::make_context();
+  if (!context) return tl::unexpected(context.error());
+  context_ = std::move(*context);
+  driver_->attach(*exchange_, *context_);
+  if (auto adopted = adopt_lanes(membership.seats); !adopted) return adopted;
+  if (const Status s = exchange_->begin(); !s.ok())
+    return fail(s.code(), "COMMIT could not be put on a lane connection");
+  progress_ = std::make_unique<Progress>(*driver_, *exchange_, *context_);
+
+  std::vector<Keeper::Peer> peers;
+  for (Seat& seat : membership.seats) {
+    peers.push_back({.link = std::move(seat.control),
+                     .heartbeat = Nanos{seat.heartbeat_ms} * kMillisecond,
+                     .timeout = Nanos{seat.peer_timeout_ms} * kMillisecond});
+  }
+  kept_ = keeper_->add(std::move(peers), *this);
+  // COMMIT leaves now, not with the first operation: a reducer that hears nothing on a lane can't tell a late
+  // rank from a lost one.
+  progress_->drive();
+  return options_.own_thread ? progress_->start() : Result<void>();
+}
+
+Result<void> Session::adopt_lanes(std::vector<Seat>& seats) {
+  uint32_t i = 0;
+  for (Seat& seat : seats) {
+    for (transport::tcp::Socket& lane : seat.lanes) {
+      auto ep = context_->adopt(lane.release(), exchange_->link(i), exchange_->endpoint_options(i));
+      if (!ep) return add_context(link_names_[i], ep.error());
+      exchange_->link(i).bind(**ep);
+      ++i;
+    }
+  }
+  return {};
+}
+
+Session::~Session() {
+  if (progress_) progress_->stop();
+  if (keeper_ && kept_ != 0) keeper_->remove(kept_);
+}
+
+Status Session::allreduce(OpRequest request, uint64_t& name) {
+  if (options_.op_timeout > 0) request.deadline = monotonic_now() + options_.op_timeout;
+  {
+    const std::lock_guard lock(submission_);
+    if (closing_) return Errc::kClosed;
+    if (const Errc ended = fate_.code(); ended != Errc::kOk) return ended;
+    const auto index = table_->open(request);
+    if (!index) return Errc::kExhausted;
+    name = table_->name_of(*index);
+    if ((*table_)[*index].chunk_count == 0) {
+      table_->end(*index, Errc::kOk);
+      empty_operations_.fetch_add(1, std::memory_order_relaxed);
+      return Errc::kOk;
+    }
+    driver_->submit(*index);
+  }
+  progress_->notify();
+  return Errc::kOk;
+}
+
+Status Session::take_end(uint64_t name) {
+  const std::lock_guard lock(submission_);
+  const uint32_t index = table_->find(name);
+  if (index == kNoOperation) return Errc::kInvalidArgument;
+  const Operation& o = (*table_)[index];
+  if (o.state.load(std::memory_order_acquire) != OpState::kEnded) return Errc::kWouldBlock;
+  const Errc status = o.status;
+  table_->release(index);
+  return status;
+}
+
+Status Session::test(uint64_t name, bool& done) {
+  if (!options_.own_thread) progress_->drive();
+  const Status status = take_end(name);
+  done = status.code() != Errc::kWouldBlock && status.code() != Errc::kInvalidArgument;
+  return status.code() == Errc::kWouldBlock ? Status() : status;
+}
+
+Status Session::wait(uint64_t name, Nanos deadline) {
+  const Operation* o = nullptr;
+  {
+    const std::lock_guard lock(submission_);
+    const uint32_t index = table_->find(name);
+    if (index == kNoOperation) return Errc::kInvalidArgument;
+    o = &(*table_)[index];
+  }
+  const bool ended =
+      progress_->wait([o] { return o->state.load(std::memory_order_seq_cst) != OpState::kOpen; }, deadline);
+  return ended ? take_end(name) : Status(Errc::kTimeout);
+}
+
+SessionStats Session::stats() {
+  SessionStats s;
+  s.lanes = progress_->counters();
+  s.operations = progress_->operations_done() + empty_operations_.load(std::memory_order_relaxed);
+  s.reducers = static_cast<uint32_t>(options_.join.reducers.size());
+  s.lane_connections = exchange_->link_count();
+  s.waiting = {.missing_ranks = missing_ranks_.load(std::memory_order_relaxed),
+               .first_rank = missing_rank_.load(std::memory_order_relaxed),
+               .waited_ms = waited_ms_.load(std::memory_order_relaxed)};
+  return s;
+}
+
+Status Session::close() {
+  {
+    const std::lock_guard lock(submission_);
+    closing_ = true;
+  }
+  const Nanos deadline = monotonic_now() + options_.linger;
+  const auto failed = [this] { return fate_.code() != Errc::kOk; };
+  bool in_time = progress_->wait([&] { return table_->open_count() == 0 || failed(); }, deadline);
+  if (!failed()) {
+    keeper_->leave(kept_);
+    const auto left = [&] { return left_.load(std::memory_order_seq_cst) || failed(); };
+    in_time = progress_->wait(left, deadline) && in_time;
+  }
+  const Errc ended = fate_.code();
+  seal(Errc::kClosed, "the session was closed");
+  progress_->wait([this] { return driver_->drained(); }, monotonic_now() + kDrainTime);
+  progress_->stop();
+  keeper_->remove(kept_);
+  kept_ = 0;
+  if (ended != Errc::kOk) return ended;
+  return in_time ? Errc::kOk : Errc::kTimeout;
+}
+
+std::string Session::describe(const Ending& ending) const {
+  std::string text = printable(ending.text.data());
+  if (ending.from_peer) return link_names_[ending.link] + ": the reducer ended the session: " + text;
+  if (ending.link != kNoLink) return link_names_[ending.link] + ": " + text;
+  if (const uint32_t missing = missing_ranks_.load(std::memory_order_relaxed); missing > 0) {
+    text += "; a reducer waits for " + std::to_string(missing) + (missing == 1 ? " rank" : " ranks") +
+            ", first rank " + std::to_string(missing_rank_.load(std::memory_order_relaxed));
+  }
+  return text;
+}
+
+void Session::on_driver_ended(const Ending& ending) noexcept {
+  try {
+    const std::string text = describe(ending);
+    if (!fate_.seal(ending.code, text)) return;
+    // Before the lane connections break, so that the reducers hear the reason and not only the loss.
+    const Rank about = ending.from_peer ? ending.rank : options_.join.who.rank;
+    keeper_->abort(kept_, ending.code, about, ending.from_peer ? printable(ending.text.data()) : text);
+  } catch (const std::exception&) {
+    seal(ending.code, {});
+  }
+  progress_->signal();
+}
+
+void Session::on_session_lost(Errc code, std::string text) noexcept {
+  seal(code, std::move(text));
+}
+
+void Session::seal(Errc code, std::string text) noexcept {
+  if (!fate_.seal(code, std::move(text))) return;
+  progress_->notify();
+  progress_->signal();
+}
+
+void Session::on_waiting(const Keeper::Waiting& waiting) noexcept {
+  missing_ranks_.store(waiting.missing_ranks, std::memory_order_relaxed);
+  missing_rank_.store(waiting.missing_ranks > 0 ? waiting.first_rank : wire::kNoRank,
+                      std::memory_order_relaxed);
+  waited_ms_.store(waiting.missing_ranks > 0 ? waiting.waited_ms : 0, std::memory_order_relaxed);
+}
+
+void Session::on_left() noexcept {
+  left_.store(true, std::memory_order_seq_cst);
+  progress_->notify();
+  progress_->signal();
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,99 @@
+// A session as the C face sees it: the join, the hot core, the thread that drives it and the keeper behind
+// one door.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "gpu_client/engine/driver.h"
+#include "gpu_client/engine/exchange.h"
+#include "gpu_client/engine/fate.h"
+#include "gpu_client/engine/join.h"
+#include "gpu_client/engine/keeper.h"
+#include "gpu_client/engine/op_table.h"
+#include "gpu_client/engine/progress.h"
+#include "transport/tcp/tcp_context.h"
+
+namespace sluice::engine {
+
+struct SessionOptions {
+  JoinOptions join;
+  bool own_thread = true;  // false: test(), wait() and progress() drive
+  bool payload_crc = true;
+  Nanos op_timeout = 0;  // 0: none
+  Nanos linger = 5 * kSecond;
+};
+
+struct SessionStats {
+  uint64_t operations = 0;  // ended with kOk
+  transport::EndpointCounters lanes;
+  uint32_t reducers = 0;
+  uint32_t lane_connections = 0;
+  Keeper::Waiting waiting;
+};
+
+class Session final : Driver::Listener, Keeper::Listener {
+ public:
+  // Joins; blocks as join_session does.
+  [[nodiscard]] static Result<std::unique_ptr<Session>> create(SessionOptions options);
+  // Without close(): the connections break, which the other ranks see as the loss of this one.
+  ~Session();
+  Session(const Session&) = delete;
+
+  // kOk and a name for test() and wait(); kExhausted when the table is full; kClosed; or why the session
+  // ended. `request.deadline` is set here. Any thread.
+  [[nodiscard]] Status allreduce(OpRequest request, uint64_t& name);
+  // kInvalidArgument for a name that is over. `done`: the operation has ended with the status returned, and
+  // its name is over.
+  [[nodiscard]] Status test(uint64_t name, bool& done);
+  // The same, blocking until `deadline`: kTimeout leaves the operation open.
+  [[nodiscard]] Status wait(uint64_t name, Nanos deadline);
+  void progress() noexcept { progress_->drive(); }
+
+  [[nodiscard]] Errc code() const noexcept { return fate_.code(); }
+  [[nodiscard]] std::string reason() const { return fate_.text(); }
+  [[nodiscard]] SessionStats stats();
+
+  // Waits for the open operations, leaves, closes: all within the linger time. kOk; kTimeout when it was not
+  // enough; or why the session ended before. No other call may be under way or follow.
+  [[nodiscard]] Status close();
+
+ private:
+  explicit Session(SessionOptions options);
+  [[nodiscard]] Result<void> begin(Membership membership);
+  [[nodiscard]] Result<void> adopt_lanes(std::vector<Seat>& seats);
+  [[nodiscard]] Status take_end(uint64_t name);
+  [[nodiscard]] std::string describe(const Ending& ending) const;
+
+  void on_driver_ended(const Ending& ending) noexcept override;
+  void on_session_lost(Errc code, std::string text) noexcept override;
+  void on_waiting(const Keeper::Waiting& waiting) noexcept override;
+  void on_left() noexcept override;
+  void seal(Errc code, std::string text) noexcept;
+
+  const SessionOptions options_;
+  Fate fate_;
+  std::shared_ptr<Keeper> keeper_;
+  uint64_t kept_ = 0;                    // the keeper's name for this session; 0: not handed over
+  std::vector<std::string> link_names_;  // "reducer 10.0.0.2:7470 lane 1", by link
+
+  std::mutex submission_;  // callers only: the driver never takes it
+  bool closing_ = false;
+  std::atomic<uint64_t> empty_operations_{0};
+  std::atomic<bool> left_{false};
+  std::atomic<uint32_t> missing_ranks_{0}, missing_rank_{wire::kNoRank}, waited_ms_{0};
+
+  // In the order of their making; the context, and with it the endpoints, goes before what they call back.
+  std::unique_ptr<OpTable> table_;
+  std::unique_ptr<Driver> driver_;
+  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<transport::tcp::TcpContext> context_;
+  std::unique_ptr<Progress> progress_;
+};
+
+}  // namespace sluice::engine
