@@ -1,0 +1,153 @@
+#include "gpu_client/api/options.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "config/endpoints.h"
+#include "config/sizes.h"
+#include "gpu_client/engine/credentials.h"
+#include "wire/messages.h"
+
+namespace sluice::api {
+namespace {
+
+// What a reducer accepts (docs/operations.md); checked here too, so that a slip needs no network to be seen.
+constexpr uint32_t kMinSlotBytes = 4 * kKiB;
+constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
+constexpr uint32_t kSlotMultiple = 64;
+
+struct Deadline {
+  const char* variable;
+  uint32_t sluice_options::*field;
+};
+constexpr std::array<Deadline, 4> kDeadlines{{{"SLUICE_CONNECT_TIMEOUT", &sluice_options::connect_timeout_ms},
+                                              {"SLUICE_JOIN_TIMEOUT", &sluice_options::join_timeout_ms},
+                                              {"SLUICE_OP_TIMEOUT", &sluice_options::op_timeout_ms},
+                                              {"SLUICE_LINGER", &sluice_options::linger_ms}}};
+
+tl::unexpected<Error> bad(std::string text) {
+  return fail(Errc::kInvalidArgument, std::move(text));
+}
+
+// Milliseconds of a variable's duration, or why it can't be used.
+Result<uint32_t> read_variable(const char* name, const char* value) {
+  auto duration = config::parse_duration(value);
+  if (!duration) return add_context(std::string("variable ") + name, duration.error());
+  const Nanos ms = *duration / kMillisecond;
+  if (ms > UINT32_MAX) return bad(std::string("variable ") + name + ": \"" + value + "\" is too long");
+  return static_cast<uint32_t>(ms);
+}
+
+std::string text_of(const char* s) {
+  return s != nullptr ? s : "";
+}
+
+// The caller may have been compiled against an older or a newer header.
+Result<sluice_options> same_size(const sluice_options& given) {
+  sluice_options options;
+  init_options(options);
+  if (given.struct_size < offsetof(sluice_options, interface_address) + sizeof(char*)) {
+    return bad("sluice_options is not initialised: call sluice_options_init first");
+  }
+  const auto* extra = reinterpret_cast<const unsigned char*>(&given) + sizeof options;
+  if (given.struct_size > sizeof options && std::any_of(extra, extra + (given.struct_size - sizeof options),
+                                                        [](unsigned char b) { return b != 0; })) {
+    return fail(Errc::kUnsupported, "sluice_options holds options of a newer version than this library (" +
+                                        std::string(sluice_version()) + ")");
+  }
+  std::memcpy(&options, &given, sizeof options);
+  return options;
+}
+
+Result<void> check_numbers(const sluice_options& o) {
+  const auto within = [](const char* name, uint64_t value, uint64_t least, uint64_t most) -> Result<void> {
+    if (value >= least && value <= most) return {};
+    return bad(std::string(name) + " " + std::to_string(value) + " is not in " + std::to_string(least) +
+               ".." + std::to_string(most));
+  };
+  if (auto r = within("ranks", o.ranks, 1, wire::kMaxRanks); !r) return r;
+  if (auto r = within("rank", o.rank, 0, o.ranks - 1); !r) return r;
+  if (auto r = within("lanes", o.lanes, 0, wire::kMaxLanes); !r) return r;
+  if (auto r = within("slot_bytes", o.slot_bytes, kMinSlotBytes, wire::kMaxPayload); !r) return r;
+  if (o.slot_bytes % kSlotMultiple != 0) {
+    return bad("slot_bytes " + std::to_string(o.slot_bytes) + " is not a multiple of " +
+               std::to_string(kSlotMultiple));
+  }
+  if (auto r = within("window_bytes", o.window_bytes, o.slot_bytes, kMaxWindowBytes); !r) return r;
+  if (auto r = within("progress_threads", o.progress_threads, 0, 1); !r) return r;
+  if (auto r = within("payload_crc", o.payload_crc, 0, 1); !r) return r;
+  if (auto r = within("connect_timeout_ms", o.connect_timeout_ms, 1, UINT32_MAX); !r) return r;
+  return within("join_timeout_ms", o.join_timeout_ms, 1, UINT32_MAX);
+}
+
+}  // namespace
+
+void init_options(sluice_options& options) noexcept {
+  options = {};
+  options.struct_size = sizeof options;
+  options.window_bytes = 2 * kMiB;
+  options.slot_bytes = 256 * kKiB;
+  options.progress_threads = 1;
+  options.payload_crc = 1;
+  options.connect_timeout_ms = 10'000;
+  options.join_timeout_ms = 60'000;
+  options.op_timeout_ms = 0;
+  options.linger_ms = 5'000;
+  for (const Deadline& d : kDeadlines) {
+    const char* value = std::getenv(d.variable);
+    if (value == nullptr) continue;
+    try {
+      if (auto ms = read_variable(d.variable, value); ms) options.*d.field = *ms;
+    } catch (const std::exception&) {
+      // No memory for the text of an error that read_options is going to report.
+    }
+  }
+}
+
+Result<engine::SessionOptions> read_options(const sluice_options& given) {
+  for (const Deadline& d : kDeadlines) {
+    const char* value = std::getenv(d.variable);
+    if (value == nullptr) continue;
+    if (auto ms = read_variable(d.variable, value); !ms) return tl::unexpected(ms.error());
+  }
+  auto sized = same_size(given);
+  if (!sized) return tl::unexpected(sized.error());
+  const sluice_options& o = *sized;
+  if (auto checked = check_numbers(o); !checked) return tl::unexpected(checked.error());
+  if (o.reducers == nullptr) return bad("reducers is NULL");
+  auto reducers = config::parse_endpoints(o.reducers);
+  if (!reducers) return add_context("reducers", reducers.error());
+
+  engine::SessionOptions out;
+  out.join.reducers = std::move(*reducers);
+  engine::Identity& who = out.join.who;
+  std::copy(std::begin(o.session_id), std::end(o.session_id), who.session.bytes.begin());
+  if (who.session == SessionId{})
+    return bad("session_id is all zero: give every session of the pool its own");
+  who.rank = o.rank;
+  who.ranks = o.ranks;
+  if (!text_of(o.job).empty()) who.job = o.job;
+  if (who.job.size() > wire::kMaxJobText) {
+    return bad("job is longer than " + std::to_string(wire::kMaxJobText) + " characters");
+  }
+  who.interface_address = text_of(o.interface_address);
+  auto token = engine::load_token(text_of(o.key_file), text_of(o.token_file), who.job);
+  if (!token) return tl::unexpected(token.error());
+  who.token = *token;
+  out.join.lanes = o.lanes;
+  out.join.window_bytes = o.window_bytes;
+  out.join.slot_bytes = o.slot_bytes;
+  out.join.connect_timeout = Nanos{o.connect_timeout_ms} * kMillisecond;
+  out.join.join_timeout = Nanos{o.join_timeout_ms} * kMillisecond;
+  out.own_thread = o.progress_threads == 1;
+  out.payload_crc = o.payload_crc == 1;
+  out.op_timeout = Nanos{o.op_timeout_ms} * kMillisecond;
+  out.linger = Nanos{o.linger_ms} * kMillisecond;
+  return out;
+}
+
+}  // namespace sluice::api

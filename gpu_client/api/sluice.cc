@@ -1,0 +1,208 @@
+// The C face: checks arguments, and hands them to the engine. include/sluice/sluice.h is the manual.
+#include "gpu_client/include/sluice/sluice.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "core/clock.h"
+#include "gpu_client/api/guard.h"
+#include "gpu_client/api/options.h"
+#include "gpu_client/api/status_map.h"
+#include "gpu_client/engine/session.h"
+
+using sluice::Errc;
+using sluice::Nanos;
+using sluice::Status;
+using sluice::api::guarded;
+using sluice::api::to_status;
+
+struct sluice_session {
+  std::unique_ptr<sluice::engine::Session> engine;
+  pid_t owner = 0;  // a forked child has neither the threads nor a share in the conversation
+};
+
+namespace {
+
+void copy_text(const std::string& text, char* out, size_t size) noexcept {
+  if (out == nullptr || size == 0) return;
+  const size_t n = std::min(text.size(), size - 1);
+  std::memcpy(out, text.data(), n);
+  out[n] = '\0';
+}
+
+bool overlap(const std::byte* a, const std::byte* b, uint64_t bytes) noexcept {
+  const auto x = reinterpret_cast<uintptr_t>(a);
+  const auto y = reinterpret_cast<uintptr_t>(b);
+  return x != y && x < y + bytes && y < x + bytes;
+}
+
+// False for what no operation may be.
+bool read_request(const void* send, void* recv, size_t count, sluice_dtype dtype, sluice_op op,
+                  sluice::engine::OpRequest& out) noexcept {
+  const auto type = static_cast<unsigned>(dtype);
+  const auto operation = static_cast<unsigned>(op);
+  if (type >= sluice::wire::kDTypeCount || operation >= sluice::wire::kOpCount) return false;
+  out.send = static_cast<const std::byte*>(send);
+  out.recv = static_cast<std::byte*>(recv);
+  out.count = count;
+  out.dtype = static_cast<sluice::wire::DType>(type);
+  out.op = static_cast<sluice::wire::Op>(operation);
+  if (count == 0) return true;
+  const size_t element = sluice::wire::size_of(out.dtype);
+  if (count > static_cast<size_t>(PTRDIFF_MAX) / element) return false;
+  return send != nullptr && recv != nullptr && !overlap(out.send, out.recv, count * element);
+}
+
+}  // namespace
+
+const char* sluice_version(void) {
+  return SLUICE_VERSION;
+}
+
+const char* sluice_status_string(sluice_status status) {
+  switch (status) {
+    case SLUICE_OK: return "ok";
+    case SLUICE_AGAIN: return "again";
+    case SLUICE_INVALID_ARGUMENT: return "invalid argument";
+    case SLUICE_UNSUPPORTED: return "unsupported";
+    case SLUICE_REFUSED: return "refused";
+    case SLUICE_TIMEOUT: return "timeout";
+    case SLUICE_MISMATCH: return "mismatch";
+    case SLUICE_LOST: return "lost";
+    case SLUICE_CLOSED: return "closed";
+    case SLUICE_PROTOCOL: return "protocol";
+    case SLUICE_SYSTEM: return "system";
+    case SLUICE_INTERNAL: return "internal";
+  }
+  return "unknown";
+}
+
+void sluice_options_init(sluice_options* options) {
+  if (options != nullptr) sluice::api::init_options(*options);
+}
+
+sluice_status sluice_session_create(const sluice_options* options, sluice_session** session, char* error,
+                                    size_t error_size) {
+  copy_text("", error, error_size);
+  if (session != nullptr) *session = nullptr;
+  if (options == nullptr || session == nullptr) {
+    copy_text(options == nullptr ? "options is NULL" : "session is NULL", error, error_size);
+    return SLUICE_INVALID_ARGUMENT;
+  }
+  const sluice_status status = guarded([&] {
+    auto read = sluice::api::read_options(*options);
+    if (!read) {
+      copy_text(read.error().text, error, error_size);
+      return to_status(read.error().code);
+    }
+    auto made = std::make_unique<sluice_session>();
+    auto engine = sluice::engine::Session::create(std::move(*read));
+    if (!engine) {
+      copy_text(engine.error().text, error, error_size);
+      return to_status(engine.error().code);
+    }
+    made->engine = std::move(*engine);
+    made->owner = ::getpid();
+    *session = made.release();
+    return SLUICE_OK;
+  });
+  if (status != SLUICE_OK && error != nullptr && error_size > 0 && error[0] == '\0') {
+    copy_text(status == SLUICE_SYSTEM ? "out of memory" : "internal error", error, error_size);
+  }
+  return status;
+}
+
+sluice_status sluice_allreduce_async(sluice_session* session, const void* send, void* recv, size_t count,
+                                     sluice_dtype dtype, sluice_op op, sluice_request* request) {
+  if (request != nullptr) *request = 0;
+  sluice::engine::OpRequest r;
+  if (session == nullptr || request == nullptr || !read_request(send, recv, count, dtype, op, r))
+    return SLUICE_INVALID_ARGUMENT;
+  return guarded([&] { return to_status(session->engine->allreduce(r, *request).code()); });
+}
+
+sluice_status sluice_test(sluice_session* session, sluice_request request, int* done) {
+  if (done != nullptr) *done = 0;
+  if (session == nullptr || done == nullptr) return SLUICE_INVALID_ARGUMENT;
+  return guarded([&] {
+    bool ended = false;
+    const Status status = session->engine->test(request, ended);
+    *done = ended ? 1 : 0;
+    return to_status(status.code());
+  });
+}
+
+sluice_status sluice_wait(sluice_session* session, sluice_request request, int timeout_ms) {
+  if (session == nullptr) return SLUICE_INVALID_ARGUMENT;
+  return guarded([&] {
+    const Nanos deadline = timeout_ms < 0
+                               ? sluice::engine::kNoDeadline
+                               : sluice::monotonic_now() + Nanos{timeout_ms} * sluice::kMillisecond;
+    return to_status(session->engine->wait(request, deadline).code());
+  });
+}
+
+sluice_status sluice_allreduce(sluice_session* session, const void* send, void* recv, size_t count,
+                               sluice_dtype dtype, sluice_op op) {
+  sluice_request request = 0;
+  const sluice_status status = sluice_allreduce_async(session, send, recv, count, dtype, op, &request);
+  return status == SLUICE_OK ? sluice_wait(session, request, -1) : status;
+}
+
+sluice_status sluice_progress(sluice_session* session) {
+  if (session == nullptr) return SLUICE_INVALID_ARGUMENT;
+  return guarded([&] {
+    session->engine->progress();
+    return to_status(session->engine->code());
+  });
+}
+
+sluice_status sluice_session_error(sluice_session* session, char* text, size_t text_size) {
+  copy_text("", text, text_size);
+  if (session == nullptr) return SLUICE_INVALID_ARGUMENT;
+  return guarded([&] {
+    const Errc code = session->engine->code();
+    if (code != Errc::kOk) copy_text(session->engine->reason(), text, text_size);
+    return to_status(code);
+  });
+}
+
+sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats) {
+  // A caller of an older version has a shorter struct, but none has been shorter than this yet.
+  if (session == nullptr || stats == nullptr || stats->struct_size < sizeof *stats)
+    return SLUICE_INVALID_ARGUMENT;
+  return guarded([&] {
+    const sluice::engine::SessionStats s = session->engine->stats();
+    const size_t size = stats->struct_size;
+    *stats = {};
+    stats->struct_size = size;
+    stats->operations = s.operations;
+    stats->payload_bytes_out = s.lanes.payload_bytes_out;
+    stats->payload_bytes_in = s.lanes.payload_bytes_in;
+    stats->wire_bytes_out = s.lanes.wire_bytes_out;
+    stats->wire_bytes_in = s.lanes.wire_bytes_in;
+    stats->send_calls = s.lanes.send_calls;
+    stats->receive_calls = s.lanes.receive_calls;
+    stats->reducers = s.reducers;
+    stats->lanes = s.lane_connections;
+    stats->missing_ranks = s.waiting.missing_ranks;
+    stats->missing_rank = s.waiting.first_rank;
+    stats->waited_ms = s.waiting.waited_ms;
+    return SLUICE_OK;
+  });
+}
+
+sluice_status sluice_session_close(sluice_session* session) {
+  if (session == nullptr) return SLUICE_OK;
+  // In a child of fork() nothing of it can be ended or freed without disturbing the parent: the memory goes
+  // with the process.
+  if (session->owner != ::getpid()) return SLUICE_OK;
+  return guarded([&] {
+    const std::unique_ptr<sluice_session> owned(session);
+    return to_status(owned->engine->close().code());
+  });
+}
