@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/bytes.h"
@@ -45,6 +46,7 @@ class BodyWriter {
     append(static_cast<uint16_t>(n));
     for (size_t i = 0; i < n; ++i) append(v[i]);
   }
+  void rest(const std::vector<std::byte>& v) { bytes_.insert(bytes_.end(), v.begin(), v.end()); }
   [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
@@ -92,6 +94,12 @@ class BodyReader {
     if (!need(size_t{n} * sizeof(T))) return;
     v.resize(n);
     for (T& item : v) take(item);
+  }
+  // All that is left, for messages whose proof covers what a later version appended.
+  void rest(std::vector<std::byte>& v) {
+    if (!status_.ok()) return;
+    v.assign(in_.begin(), in_.end());
+    in_ = {};
   }
   [[nodiscard]] Status status() const noexcept { return status_; }
   [[nodiscard]] size_t left() const noexcept { return in_.size(); }

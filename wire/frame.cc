@@ -45,7 +45,7 @@ uint8_t u8_at(ConstHeaderBytes in, size_t offset) noexcept {
   return std::to_integer<uint8_t>(in[offset]);
 }
 
-// Fields that only data frames carry; each must be of a known value there and zero elsewhere.
+// Fields that only data frames carry; each must be of a known value there.
 Status check_data_fields(const FrameHeader& h) noexcept {
   if (h.kind != Kind::kAllreduce) return Errc::kBadKind;
   if (h.encoding != Encoding::kPlain) return Errc::kBadEncoding;
@@ -156,8 +156,10 @@ Status decode_header(ConstHeaderBytes in, FrameHeader& out) noexcept {
   h.payload_crc = load_le<uint32_t>(p + kAtPayloadCrc);
   if (is_data(h.type)) {
     if (const Status s = check_data_fields(h); !s.ok()) return s;
-  } else if (h.length > kMaxControlPayload) {
-    return Errc::kBadLength;
+  } else {
+    if (h.kind != Kind::kNone) return Errc::kBadKind;
+    if (h.encoding != Encoding::kPlain || h.scale_exponent != 0) return Errc::kBadEncoding;
+    if (h.length > kMaxControlPayload) return Errc::kBadLength;
   }
   out = h;
   return Errc::kOk;

@@ -18,7 +18,8 @@ namespace sluice::wire {
 inline constexpr uint32_t kNoRank = 0xffffffff;
 inline constexpr uint32_t kMaxRanks = 2048;  // 256 groups of eight: what one finishing fold takes
 inline constexpr uint16_t kMaxReducers = 1024;
-inline constexpr uint16_t kMaxLanes = 64;  // lane connections of one rank to one reducer
+inline constexpr uint16_t kMaxViewChange = 512;  // reducers removed, or added, at once: fits VIEW_QUERY
+inline constexpr uint16_t kMaxLanes = 64;        // lane connections of one rank to one reducer
 inline constexpr size_t kMaxJobText = 128;
 inline constexpr size_t kMaxErrorText = 1024;
 inline constexpr size_t kMaxStatusText = kMaxControlPayload - 2;
@@ -41,17 +42,19 @@ struct Hello {
   uint32_t rank = 0;
   uint32_t ranks = 0;  // n
   uint32_t lane = 0;   // purpose kLane: which of the rank's lane connections to this reducer
-  SessionId session;
+  SessionId session{};
   uint64_t incarnation = 0;  // 0 before commit
   uint64_t features = 0;
   Nonce nonce{};
-  std::string job;     // the job id the token was made for; "" = "default"
-  std::string tenant;  // reserved for accounting; may be empty
+  std::string job{};               // the job id the token was made for; "" = "default"
+  std::string tenant{};            // reserved for accounting; may be empty
+  std::vector<std::byte> later{};  // what a newer peer appended, kept since proofs cover bodies as sent
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
     v(m.min_version), v(m.max_version), v(m.purpose), v(m.reserved), v(m.rank), v(m.ranks), v(m.lane),
         v(m.session.bytes);
-    v(m.incarnation), v(m.features), v(m.nonce), v.text(m.job, kMaxJobText), v.text(m.tenant, kMaxJobText);
+    v(m.incarnation), v(m.features), v(m.nonce), v.text(m.job, kMaxJobText), v.text(m.tenant, kMaxJobText),
+        v.rest(m.later);
   }
 };
 
@@ -66,12 +69,13 @@ struct Welcome {
   uint64_t features = 0;
   Nonce nonce{};
   Mac mac{};
-  std::string software;  // "sluice 0.1.0"
+  std::string software{};          // "sluice 0.1.0"
+  std::vector<std::byte> later{};  // as in Hello
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
     v(m.version), v(m.proof), v(m.lanes), v(m.max_slot_bytes), v(m.reducer), v(m.features), v(m.nonce),
         v(m.mac);
-    v.text(m.software, kMaxJobText);
+    v.text(m.software, kMaxJobText), v.rest(m.later);
   }
 };
 
@@ -131,7 +135,7 @@ struct Attached {
 struct Ending {
   Errc code = Errc::kInternal;
   uint32_t rank = kNoRank;
-  std::string text;
+  std::string text{};
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
     v(m.code), v(m.rank), v.text(m.text, kMaxErrorText);
@@ -150,7 +154,7 @@ struct Vote {
   static constexpr FrameType kType = FrameType::kVote;
   static constexpr bool kMayGrow = false;
   uint8_t yes = 0;
-  Ending reason;  // of a no
+  Ending reason{};  // of a no
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
     v(m.yes), Ending::visit(m.reason, v);
@@ -162,7 +166,7 @@ struct Verdict {
   static constexpr bool kMayGrow = false;
   uint8_t commit = 0;
   uint64_t incarnation = 0;  // random, not 0, when committed
-  Ending reason;             // when not
+  Ending reason{};           // when not
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
     v(m.commit), v(m.incarnation), Ending::visit(m.reason, v);
@@ -183,9 +187,9 @@ struct Heartbeat {
   static constexpr FrameType kType = FrameType::kHeartbeat;
   static constexpr bool kMayGrow = true;
   uint64_t count = 0;
-  uint32_t waited_ms = 0;         // reducer to worker: how long the oldest unfinished chunk has waited
-  uint32_t missing_ranks = 0;     // ... and for how many ranks
-  std::vector<uint32_t> missing;  // the first of them
+  uint32_t waited_ms = 0;           // reducer to worker: how long the oldest unfinished chunk has waited
+  uint32_t missing_ranks = 0;       // ... and for how many ranks
+  std::vector<uint32_t> missing{};  // the first of them
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
     v(m.count), v(m.waited_ms), v(m.missing_ranks), v.list(m.missing, kMaxNamedRanks);
@@ -217,7 +221,7 @@ struct StatusQuery {
 struct StatusReply {
   static constexpr FrameType kType = FrameType::kStatusReply;
   static constexpr bool kMayGrow = false;
-  std::string json;
+  std::string json{};
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
     v.text(m.json, kMaxStatusText);
@@ -235,7 +239,7 @@ struct VerdictQuery {
   }
 };
 
-// Surviving losses: laid down now so that version 1 carries them (PROTOCOL.md section 9).
+// Surviving losses: laid down now so that version 1 carries them (PROTOCOL.md section 11).
 struct Resume {
   static constexpr FrameType kType = FrameType::kResume;
   static constexpr bool kMayGrow = false;
@@ -273,7 +277,7 @@ struct ViewQuery {
   std::vector<uint64_t> added;
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
-    v(m.proposed_version), v.list(m.removed, kMaxReducers), v.list(m.added, kMaxReducers);
+    v(m.proposed_version), v.list(m.removed, kMaxViewChange), v.list(m.added, kMaxViewChange);
   }
 };
 struct ViewAnswer {

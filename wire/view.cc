@@ -22,8 +22,8 @@ void append(std::vector<std::byte>& out, T v) {
   store_le(out.data() + at, v);
 }
 
-// splitmix64 finaliser: a fixed, well-mixed 64-bit function that a second implementation can copy from
-// PROTOCOL.md.
+// One step of splitmix64: a fixed, well-mixed 64-bit function that a second implementation can copy from
+// PROTOCOL.md section 8.
 uint64_t mix(uint64_t x) noexcept {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;

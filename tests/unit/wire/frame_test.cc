@@ -182,6 +182,21 @@ TEST(Frame, RefusesEachWrongFieldByItsName) {
   }
 }
 
+TEST(Frame, RefusesAControlFrameWithTheFieldsOfData) {
+  const FrameHeader control{.type = FrameType::kHeartbeat, .length = 22};
+  ASSERT_EQ(decode(encode(control)), Errc::kOk);
+  const WrongField wrong_fields[] = {
+      {"scale exponent", 9, 1, Errc::kBadEncoding},
+      {"kind", 22, 1, Errc::kBadKind},
+      {"encoding", 23, 1, Errc::kBadEncoding},
+  };
+  for (const WrongField& wrong : wrong_fields) {
+    Header bytes = encode(control);
+    bytes[wrong.offset] = static_cast<std::byte>(wrong.value);
+    EXPECT_EQ(to_string(decode(bytes)), to_string(wrong.expected)) << wrong.name;
+  }
+}
+
 TEST(Frame, BoundsTheLengthOfAPayload) {
   FrameHeader data = data_header();
   data.length = kMaxPayload;
