@@ -1,0 +1,216 @@
+#include "wire/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "tests/support/crc32c_model.h"
+#include "tests/support/message_fields.h"
+
+namespace sluice::wire {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+template <typename M>
+class EveryMessage : public testing::Test {
+ protected:
+  M random_message() {
+    M m;
+    test::RandomFields fields(random_);
+    M::visit(m, fields);
+    return m;
+  }
+  std::mt19937_64 random_{static_cast<uint64_t>(M::kType)};
+};
+
+using Messages =
+    testing::Types<Hello, Welcome, Join, Joined, Attach, Attached, Refused, Vote, Verdict, Commit, Heartbeat,
+                   Leave, LeaveAck, Abort, StatusQuery, StatusReply, VerdictQuery, Resume, ResumeAck, Suspect,
+                   ViewQuery, ViewAnswer, ViewCommit, DrainNotice>;
+TYPED_TEST_SUITE(EveryMessage, Messages);
+
+// The messages marked + in PROTOCOL.md section 4.
+template <typename M>
+constexpr bool kMarkedPlus =
+    std::is_same_v<M, Hello> || std::is_same_v<M, Welcome> || std::is_same_v<M, Refused> ||
+    std::is_same_v<M, Heartbeat> || std::is_same_v<M, Leave> || std::is_same_v<M, LeaveAck> ||
+    std::is_same_v<M, DrainNotice>;
+
+TYPED_TEST(EveryMessage, ComesBackAsItWasSent) {
+  for (int round = 0; round < 200; ++round) {
+    const TypeParam sent = this->random_message();
+    const Bytes body = encode_body(sent);
+    TypeParam received;
+    ASSERT_TRUE(decode_body(body, received).ok());
+    ASSERT_EQ(test::fields_of(received), test::fields_of(sent));
+    ASSERT_EQ(encode_body(received), body);
+  }
+}
+
+TYPED_TEST(EveryMessage, IsRefusedCutAtAnyLength) {
+  for (int round = 0; round < 3; ++round) {
+    const Bytes body = encode_body(this->random_message());
+    for (size_t size = 0; size < body.size(); ++size) {
+      TypeParam received;
+      const auto before = test::fields_of(received);
+      ASSERT_EQ(decode_body(std::span(body).first(size), received), Status(Errc::kBadLength)) << size;
+      ASSERT_EQ(test::fields_of(received), before) << "changed by a refused body of " << size;
+    }
+  }
+}
+
+TYPED_TEST(EveryMessage, MayGrowWhereThePlusStands) {
+  const TypeParam sent = this->random_message();
+  Bytes body = encode_body(sent);
+  for (const size_t more : {1, 2, 100}) {
+    body.resize(body.size() + more, std::byte{0xa5});
+    TypeParam received;
+    const Status status = decode_body(body, received);
+    if (!kMarkedPlus<TypeParam>) {
+      EXPECT_EQ(status, Status(Errc::kBadLength));
+      continue;
+    }
+    ASSERT_TRUE(status.ok());
+    auto known = test::fields_of(received);
+    auto expected = test::fields_of(sent);
+    if constexpr (requires { received.later; }) {
+      EXPECT_EQ(encode_body(received), body) << "a proof covers what a later version appended";
+      known.pop_back();
+      expected.pop_back();
+    }
+    EXPECT_EQ(known, expected);
+  }
+}
+
+// Texts and lists as long as they may be.
+struct Fullest {
+  template <typename T>
+  void operator()(T&) {}
+  void text(std::string& v, size_t limit) { v.assign(limit, 'x'); }
+  template <typename T>
+  void list(std::vector<T>& v, size_t limit) {
+    v.assign(limit, T{1});
+  }
+  void rest(Bytes&) {}
+};
+
+TYPED_TEST(EveryMessage, FitsAControlFrameAtItsLimits) {
+  Fullest fullest;
+  TypeParam m;
+  TypeParam::visit(m, fullest);
+  const Bytes body = encode_body(m);
+  EXPECT_LE(body.size(), kMaxControlPayload);
+  TypeParam received;
+  EXPECT_TRUE(decode_body(body, received).ok());
+  EXPECT_EQ(test::fields_of(received), test::fields_of(m));
+}
+
+TYPED_TEST(EveryMessage, IsFramedWithBothCrcs) {
+  const Bytes body = encode_body(this->random_message());
+  TypeParam m;
+  ASSERT_TRUE(decode_body(body, m).ok());
+  const Bytes frame = encode_message(m, 0xaabbccdd);
+  ASSERT_EQ(frame.size(), kHeaderBytes + body.size());
+  const ConstHeaderBytes header(frame.data(), kHeaderBytes);
+  FrameHeader h;
+  ASSERT_TRUE(decode_header(header, h).ok());
+  EXPECT_TRUE(verify_header(header, {}).ok());
+  EXPECT_EQ(h, (FrameHeader{.type = TypeParam::kType,
+                            .flags = kFlagPayloadCrc,
+                            .session = 0xaabbccdd,
+                            .length = static_cast<uint32_t>(body.size()),
+                            .payload_crc = test::crc32c_model(body)}));
+}
+
+// Bodies with one u16 length or count over its limit and all the bytes that it promises.
+Bytes with_length(const Bytes& before, size_t length, size_t item_bytes, size_t bytes_after) {
+  Bytes body = before;
+  body.push_back(static_cast<std::byte>(length & 0xff));
+  body.push_back(static_cast<std::byte>(length >> 8));
+  body.resize(body.size() + length * item_bytes + bytes_after);
+  return body;
+}
+
+template <typename M>
+void expect_limit(size_t bytes_before, size_t limit, size_t item_bytes, size_t bytes_after) {
+  M m;
+  EXPECT_EQ(decode_body(with_length(Bytes(bytes_before), limit, item_bytes, bytes_after), m),
+            Status(Errc::kOk));
+  EXPECT_EQ(decode_body(with_length(Bytes(bytes_before), limit + 1, item_bytes, bytes_after), m),
+            Status(Errc::kBadField));
+  EXPECT_EQ(decode_body(with_length(Bytes(bytes_before), 0xffff, item_bytes, bytes_after), m),
+            Status(Errc::kBadField));
+}
+
+TEST(Messages, RefuseTextsAndListsOverTheirLimit) {
+  {
+    SCOPED_TRACE("HELLO job");
+    expect_limit<Hello>(80, 128, 1, 2);
+  }
+  {
+    SCOPED_TRACE("HELLO tenant");
+    expect_limit<Hello>(82, 128, 1, 0);
+  }
+  {
+    SCOPED_TRACE("WELCOME software");
+    expect_limit<Welcome>(88, 128, 1, 0);
+  }
+  {
+    SCOPED_TRACE("JOIN reducers");
+    expect_limit<Join>(24, 1024, 8, 32);
+  }
+  {
+    SCOPED_TRACE("REFUSED text");
+    expect_limit<Refused>(6, 1024, 1, 0);
+  }
+  {
+    SCOPED_TRACE("VOTE text");
+    expect_limit<Vote>(7, 1024, 1, 0);
+  }
+  {
+    SCOPED_TRACE("VERDICT text");
+    expect_limit<Verdict>(15, 1024, 1, 0);
+  }
+  {
+    SCOPED_TRACE("HEARTBEAT missing");
+    expect_limit<Heartbeat>(16, 16, 4, 0);
+  }
+  {
+    SCOPED_TRACE("STATUS_REPLY json");
+    expect_limit<StatusReply>(0, 16 * 1024 - 2, 1, 0);
+  }
+  {
+    SCOPED_TRACE("VIEW_QUERY removed");
+    expect_limit<ViewQuery>(2, 512, 8, 2);
+  }
+  {
+    SCOPED_TRACE("VIEW_QUERY added");
+    expect_limit<ViewQuery>(4, 512, 8, 0);
+  }
+}
+
+TEST(Messages, CutTheirOwnTextsAndListsToTheLimit) {
+  Refused refused;
+  refused.text = std::string(5000, 'y');
+  ASSERT_TRUE(decode_body(encode_body(refused), refused).ok());
+  EXPECT_EQ(refused.text, std::string(kMaxErrorText, 'y'));
+  Heartbeat heartbeat{.missing = std::vector<uint32_t>(40, 3)};
+  ASSERT_TRUE(decode_body(encode_body(heartbeat), heartbeat).ok());
+  EXPECT_EQ(heartbeat.missing.size(), kMaxNamedRanks);
+}
+
+TEST(Messages, KeepNumbersThatThisVersionDoesNotKnow) {
+  Refused refused;
+  refused.code = static_cast<Errc>(9999);
+  ASSERT_TRUE(decode_body(encode_body(refused), refused).ok());
+  EXPECT_EQ(static_cast<unsigned>(refused.code), 9999u);
+}
+
+}  // namespace
+}  // namespace sluice::wire
