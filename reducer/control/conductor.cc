@@ -67,7 +67,14 @@ void Conductor::start() {
 }
 
 void Conductor::run() {
-  io_.run();
+  for (;;) {
+    try {
+      io_.run();
+      break;
+    } catch (const std::exception& e) {  // out of memory in one handler must not end every session
+      log::error(std::string("conductor: ") + e.what());
+    }
+  }
   connections_.clear();
 }
 
@@ -223,10 +230,7 @@ void Conductor::begin_drain() {
   draining_ = true;
   drain_deadline_ = now_ + options_.drain_timeout;
   log::info("draining: " + std::to_string(sessions_.size()) + " sessions to finish");
-  for (const auto& [id, session] : sessions_) {
-    if (!session->active()) session->fail(Errc::kDraining, wire::kNoRank, "the reducer is draining");
-  }
-  free_ended();
+  // A session that is joining goes on too: at other reducers it may be committed already.
   finish_if_empty();
 }
 

@@ -46,7 +46,7 @@ std::string Conductor::status_json() {
   nlohmann::json refused = nlohmann::json::object();
   add_reasons(closed, counters_.closed);
   add_reasons(refused, refused_);
-  nlohmann::json sum;
+  nlohmann::json sum = nlohmann::json::object();
   const auto add = [&sum](const char* key, const Counter& c) {
     sum[key] = sum.value(key, uint64_t{0}) + c.get();
   };

@@ -1,0 +1,266 @@
+// What a reducer does with bytes that are not the protocol, and with clients that may not be there. A healthy
+// session runs beside each.
+#include <fstream>
+#include <random>
+
+#include "tests/functional/reducer_fixture.h"
+
+namespace sluice::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Shape = ScriptedMember::Shape;
+
+class BadInput : public ReducerTest {
+ protected:
+  void SetUp() override {
+    start();
+    healthy = begin_session(port(), {.session = session_id(1), .ranks = 2});
+  }
+  void TearDown() override {
+    if (HasFatalFailure()) return;
+    expect_sums(healthy, 0);
+    for (auto& r : healthy) r.leave();
+  }
+  std::vector<ScriptedMember> healthy;
+};
+
+std::vector<std::byte> noise(size_t size, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(size);
+  for (auto& b : bytes) b = static_cast<std::byte>(random());
+  return bytes;
+}
+
+TEST_F(BadInput, HttpAndRandomBytesAreClosedAndCounted) {
+  ScriptedConnection http(port());
+  http.send_text(
+      "GET /metrics HTTP/1.1\r\nHost: reducer\r\nUser-Agent: a scanner with a long enough name\r\n\r\n");
+  EXPECT_TRUE(http.closed_within(2 * kSecond));
+  ScriptedConnection random(port());
+  random.send_bytes(noise(100000, 1));
+  EXPECT_TRUE(random.closed_within(2 * kSecond));
+  EXPECT_TRUE(eventually_counted("closed", "bad_magic", 2));
+}
+
+TEST_F(BadInput, SilenceAndHalfAFrameEndAtTheDeadline) {
+  ScriptedConnection silent(port());
+  ScriptedConnection half(port());
+  const auto hello = wire::encode_message(wire::Hello{});
+  half.send_bytes(std::span(hello).first(hello.size() / 2));
+  ScriptedConnection scanner(port());
+  scanner.close();
+  EXPECT_TRUE(silent.closed_within(3 * kSecond));
+  EXPECT_TRUE(half.closed_within(3 * kSecond));
+  EXPECT_TRUE(eventually_counted("closed", "timeout", 2));
+}
+
+TEST_F(BadInput, WrongFramesInTheHandshakeAreCountedByReason) {
+  const auto with = [](auto change) {
+    auto bytes = wire::encode_message(wire::Hello{});
+    change(bytes);
+    return bytes;
+  };
+  const std::pair<const char*, std::vector<std::byte>> cases[] = {
+      {"bad_type", with([](auto& b) { b[5] = std::byte{99}; })},
+      {"bad_version", with([](auto& b) { b[4] = std::byte{0}; })},
+      {"bad_length", with([](auto& b) { b[50] = std::byte{0xff}; })},
+      {"bad_header_crc", with([](auto& b) { b[60] ^= std::byte{1}; })},
+      {"bad_payload_crc", with([](auto& b) { b[70] ^= std::byte{1}; })},
+      {"bad_field", with([](auto& b) { b[7] = std::byte{0x80}; })},
+      {"unexpected_message", wire::encode_message(wire::Leave{})},
+  };
+  for (const auto& [reason, bytes] : cases) {
+    ScriptedConnection c(port());
+    c.send_bytes(bytes);
+    EXPECT_TRUE(c.closed_within(3 * kSecond)) << reason;
+    EXPECT_TRUE(eventually_counted("closed", reason)) << reason;
+  }
+  // A body that is too short, behind a right header.
+  ScriptedConnection c(port());
+  c.send_bytes(wire::frame_control(wire::FrameType::kHello, noise(10, 2), 0, wire::kVersionMax));
+  EXPECT_TRUE(c.closed_within(3 * kSecond));
+}
+
+TEST_F(BadInput, NoiseOnAnAttachedLaneEndsThatSessionByName) {
+  auto ranks = begin_session(port(), {.session = session_id(2), .ranks = 2});
+  ranks[1].lanes[0].send_bytes(noise(5000, 3));
+  const auto abort = ranks[0].control.expect<wire::Abort>();
+  EXPECT_EQ(abort.code, Errc::kBadMagic);
+  EXPECT_EQ(abort.rank, 1u);
+  EXPECT_THAT(abort.text, HasSubstr("bad frame on its lane connection: bad_magic"));
+}
+
+TEST_F(BadInput, AFrameLargerThanTheSlotEndsThatSession) {
+  auto ranks = begin_session(port(), {.session = session_id(3), .ranks = 2});
+  ranks[0].contribute(0, std::vector<float>(8192, 1.0f));  // 32 KiB, slots are 16 KiB
+  EXPECT_EQ(ranks[1].control.expect<wire::Abort>().code, Errc::kBadLength);
+}
+
+TEST_F(BadInput, AFlippedBitInAContributionEndsThatSession) {
+  auto ranks = begin_session(port(), {.session = session_id(4), .ranks = 2});
+  // What contribute() would send, with one payload bit flipped behind its CRC.
+  wire::FrameHeader h;
+  h.type = wire::FrameType::kContribution;
+  h.flags = wire::kFlagPayloadCrc;
+  h.session = ranks[0].joined.handle;
+  h.view_hash = 42;
+  h.kind = wire::Kind::kAllreduce;
+  h.wire_dtype = h.acc_dtype = h.result_dtype = wire::DType::kF32;
+  h.length = 64;
+  std::vector<std::byte> frame(wire::kHeaderBytes + 64);
+  wire::encode_header(h, {}, wire::HeaderBytes(frame.data(), wire::kHeaderBytes));
+  ranks[0].lanes[0].send_bytes(frame);
+  EXPECT_EQ(ranks[1].control.expect<wire::Abort>().code, Errc::kBadPayloadCrc);
+}
+
+TEST_F(BadInput, AHalfContributionAndSilenceEndAtTheDeadline) {
+  auto ranks = begin_session(port(), {.session = session_id(5), .ranks = 2});
+  ranks[0].lanes[0].send_bytes(noise(0, 0));
+  const auto commit = wire::encode_message(wire::Commit{.incarnation = 1});
+  ranks[0].lanes[0].send_bytes(std::span(commit).first(30));
+  for (;;) {  // both ranks live; only the frame is stuck
+    for (auto& r : ranks) r.control.send(wire::Heartbeat{});
+    const auto frame = ranks[1].control.receive();
+    ASSERT_TRUE(frame);
+    if (frame->header.type == wire::FrameType::kAbort) break;
+  }
+  EXPECT_TRUE(eventually_counted("closed", "timeout"));
+}
+
+TEST_F(BadInput, JoinsOutOfRangeAreRefusedWithTheRange) {
+  const std::pair<const char*, Shape> cases[] = {
+      {"rank 7 is not within 0 and 1", {.session = session_id(6), .rank = 7, .ranks = 2}},
+      {"number of ranks", {.session = session_id(6), .rank = 0, .ranks = 1000000}},
+      {"slot bytes", {.session = session_id(6), .rank = 0, .ranks = 1, .slot_bytes = 1000}},
+      {"slot bytes",
+       {.session = session_id(6), .rank = 0, .ranks = 1, .window_bytes = 64 * kMiB, .slot_bytes = 32 * kMiB}},
+      {"window bytes", {.session = session_id(6), .rank = 0, .ranks = 1, .window_bytes = 0xffffffff}},
+      {"lanes", {.session = session_id(6), .rank = 0, .ranks = 1, .lanes = 60}},
+  };
+  for (const auto& [text, shape] : cases) {
+    ScriptedMember m(port(), shape);
+    m.join();
+    EXPECT_THAT(m.control.expect<wire::Refused>().text, HasSubstr(text));
+  }
+  EXPECT_EQ(status()["sessions"]["open"], 1);
+}
+
+TEST_F(BadInput, LanesThatNobodyAgreedOnAreRefused) {
+  const auto attach = [&](wire::Hello hello, uint32_t handle, uint64_t view_hash) {
+    ScriptedConnection c(port());
+    hello.purpose = wire::Purpose::kLane;
+    c.greet(hello);
+    c.send(wire::Attach{.handle = handle, .view_hash = view_hash, .mac = {}});
+    return c.expect<wire::Refused>();
+  };
+  EXPECT_EQ(attach({.session = session_id(77)}, 1, 42).code, Errc::kUnknownSession);
+  EXPECT_EQ(attach({.session = session_id(1)}, healthy[0].joined.handle, 42).code,
+            Errc::kUnknownSession);  // no longer joining
+  ScriptedMember joining(port(), {.session = session_id(8), .rank = 0, .ranks = 2});
+  joining.join();
+  joining.expect_joined();
+  const uint32_t handle = joining.joined.handle;
+  EXPECT_EQ(attach({.rank = 1, .ranks = 2, .session = session_id(8)}, handle, 42).code,
+            Errc::kUnexpectedMessage);
+  EXPECT_EQ(attach({.rank = 9, .ranks = 2, .session = session_id(8)}, handle, 42).code,
+            Errc::kUnexpectedMessage);
+  EXPECT_EQ(attach({.rank = 0, .ranks = 2, .lane = 5, .session = session_id(8)}, handle, 42).code,
+            Errc::kTooMany);
+  EXPECT_EQ(attach({.rank = 0, .ranks = 2, .session = session_id(8)}, handle, 41).code, Errc::kBadView);
+  EXPECT_EQ(attach({.rank = 0, .ranks = 2, .session = session_id(8)}, handle + 1, 42).code,
+            Errc::kUnknownSession);
+}
+
+class Authentication : public ReducerTest {
+ protected:
+  void SetUp() override {
+    path_ = ::testing::TempDir() + "sluice_key_" + std::to_string(::getpid());
+    std::ofstream(path_) << "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
+    auto options = short_deadlines();
+    options.key_file = path_;
+    start(options);
+    for (int i = 0; i < 32; ++i) key_.push_back(static_cast<std::byte>(i));
+  }
+  void TearDown() override { std::remove(path_.c_str()); }
+  std::string path_;
+  std::vector<std::byte> key_;
+};
+
+TEST_F(Authentication, LetsInWhoProvesTheTokenOfItsJob) {
+  auto ranks = begin_session(
+      port(), {.session = session_id(1), .ranks = 2, .token = wire::job_token(key_, "a"), .job = "a"});
+  expect_sums(ranks, 0);
+}
+
+TEST_F(Authentication, ProvesItselfToTheClient) {
+  ScriptedConnection c(port());
+  wire::Hello hello;
+  hello.job = "a";
+  const auto& welcome = c.greet(hello);
+  EXPECT_EQ(welcome.proof, 1);
+  EXPECT_EQ(welcome.mac, wire::server_proof(wire::job_token(key_, "a"), hello, welcome));
+}
+
+TEST_F(Authentication, RefusesWrongAndMissingTokensAndReservesNothing) {
+  std::vector<std::byte> other_key = key_;
+  other_key[0] ^= std::byte{1};
+  const std::optional<wire::Digest> tokens[] = {std::nullopt, wire::job_token(key_, "b"),
+                                                wire::job_token(other_key, "a")};
+  for (const auto& token : tokens) {
+    ScriptedMember m(port(), {.session = session_id(2), .rank = 0, .ranks = 1, .token = token, .job = "a"});
+    m.join();
+    const auto refused = m.control.expect<wire::Refused>();
+    EXPECT_EQ(refused.code, Errc::kUnauthenticated);
+    EXPECT_THAT(refused.text, HasSubstr("token for job \"a\""));
+  }
+  EXPECT_EQ(status()["sessions"]["begun"], 0);
+  EXPECT_EQ(status()["memory"]["reserved_bytes"], 0);
+  EXPECT_TRUE(eventually_counted("refused", "unauthenticated", 3));
+}
+
+TEST_F(Authentication, AsksEveryConnectionForItsProof) {
+  const auto token = wire::job_token(key_, "a");
+  ScriptedMember m(port(), {.session = session_id(3), .rank = 0, .ranks = 1, .token = token, .job = "a"});
+  m.join();
+  m.expect_joined();
+  ScriptedConnection lane(port());
+  wire::Hello hello{
+      .purpose = wire::Purpose::kLane, .rank = 0, .ranks = 1, .session = session_id(3), .job = "a"};
+  lane.greet(hello);
+  lane.send(wire::Attach{.handle = m.joined.handle, .view_hash = 42, .mac = {}});
+  EXPECT_EQ(lane.expect<wire::Refused>().code, Errc::kUnauthenticated);
+  ScriptedConnection asks(port());
+  hello.purpose = wire::Purpose::kStatus;
+  asks.greet(hello);
+  asks.send(wire::StatusQuery{});
+  EXPECT_EQ(asks.expect<wire::Refused>().code, Errc::kUnauthenticated);
+}
+
+TEST(ReducerStart, RefusesToListenOffLoopbackWithoutAKey) {
+  reducer::ReducerOptions options;
+  options.listen_host = "0.0.0.0";
+  options.listen_port = 0;
+  const auto refused = reducer::Reducer::start(options);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().text, HasSubstr("needs a key file"));
+}
+
+TEST(ReducerStart, NamesAPortInUseAndABadKeyFile) {
+  reducer::ReducerOptions options;
+  options.listen_port = 0;
+  options.lanes = 1;
+  auto first = reducer::Reducer::start(options);
+  ASSERT_TRUE(first);
+  options.listen_port = (*first)->port();
+  const auto second = reducer::Reducer::start(options);
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().text, HasSubstr("in use"));
+  options.key_file = "/nonexistent/key";
+  const auto third = reducer::Reducer::start(options);
+  ASSERT_FALSE(third);
+  EXPECT_THAT(third.error().text, HasSubstr("/nonexistent/key"));
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,69 @@
+// A real reducer in this process, on a port of the system's choice, with short deadlines; and what tests ask
+// of it.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "core/clock.h"
+#include "reducer/reducer.h"
+#include "tests/support/scripted_client.h"
+
+namespace sluice::test {
+
+class ReducerTest : public ::testing::Test {
+ protected:
+  static reducer::ReducerOptions short_deadlines() {
+    reducer::ReducerOptions o;
+    o.listen_port = 0;
+    o.lanes = 2;
+    o.memory_limit = 64 * kMiB;
+    o.handshake_timeout = 500 * kMillisecond;
+    o.frame_timeout = 500 * kMillisecond;
+    o.heartbeat = 100 * kMillisecond;
+    o.peer_timeout = 1 * kSecond;
+    o.join_timeout = 5 * kSecond;
+    o.linger_timeout = 1 * kSecond;
+    o.drain_timeout = 3 * kSecond;
+    return o;
+  }
+
+  void start(const reducer::ReducerOptions& options = short_deadlines()) {
+    auto started = reducer::Reducer::start(options);
+    ASSERT_TRUE(started) << started.error().text;
+    reducer = std::move(*started);
+  }
+  [[nodiscard]] uint16_t port() const { return reducer->port(); }
+  [[nodiscard]] nlohmann::json status() const { return nlohmann::json::parse(reducer->status_json()); }
+
+  // Asks until it holds; a condition, not a time, is waited for.
+  [[nodiscard]] bool eventually(const std::function<bool(const nlohmann::json&)>& condition,
+                                Nanos within = 10 * kSecond) const {
+    const Nanos deadline = monotonic_now() + within;
+    while (!condition(status())) {
+      if (monotonic_now() >= deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+  [[nodiscard]] bool eventually_counted(const char* table, const char* reason, uint64_t at_least = 1) const {
+    return eventually(
+        [&](const nlohmann::json& j) { return j[table].value(reason, uint64_t{0}) >= at_least; });
+  }
+  [[nodiscard]] bool eventually_empty() const {
+    return eventually([](const nlohmann::json& j) {
+      return j["sessions"]["open"] == 0 && j["sessions"]["releasing"] == 0 &&
+             j["memory"]["reserved_bytes"] == 0;
+    });
+  }
+
+  std::unique_ptr<reducer::Reducer> reducer;
+};
+
+}  // namespace sluice::test

@@ -1,0 +1,258 @@
+// Join, vote, reduce, leave, lose, drain: a real reducer, real sockets, a client that follows PROTOCOL.md by
+// hand.
+#include "tests/functional/reducer_fixture.h"
+
+namespace sluice::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Shape = ScriptedMember::Shape;
+
+TEST_F(ReducerTest, CarriesASessionFromJoinToLeave) {
+  start();
+  auto ranks = begin_session(port(), {.session = session_id(1), .ranks = 3, .lanes = 2});
+  for (uint64_t s = 0; s < 50; ++s) expect_sums(ranks, s);
+  for (auto& r : ranks) r.leave();
+  EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["completed"] == 1; }));
+  EXPECT_TRUE(eventually_empty());
+}
+
+TEST_F(ReducerTest, RefusesRanksThatDisagreeByNameOnEveryRank) {
+  struct Case {
+    const char* what;
+    void (*change)(Shape&);
+  };
+  const Case cases[] = {
+      {"the number of ranks: rank 1 (127.0.0.1:", [](Shape& s) { s.ranks = 4; }},
+      {"window bytes", [](Shape& s) { s.window_bytes *= 2; }},
+      {"slot bytes", [](Shape& s) { s.slot_bytes /= 2; }},
+      {"lanes per reducer", [](Shape& s) { s.lanes = 2; }},
+      {"the number of reducers: rank 1", [](Shape& s) { s.more_reducers = {7}; }},
+      {"view hash", [](Shape& s) { s.view_hash = 43; }},
+  };
+  start();
+  uint8_t tag = 10;
+  for (const Case& c : cases) {
+    const Shape agreed{.session = session_id(tag), .rank = 0, .ranks = 3};
+    Shape other = agreed;
+    other.rank = 1;
+    c.change(other);
+    ScriptedMember first(port(), agreed);
+    first.join();
+    first.expect_joined();
+    ScriptedMember second(port(), other);
+    second.join();
+    const auto refused = second.control.expect<wire::Refused>();
+    EXPECT_EQ(refused.code, Errc::kMismatch);
+    EXPECT_EQ(refused.rank, 1u);
+    EXPECT_THAT(refused.text, AllOf(HasSubstr(c.what), HasSubstr("rank 1"), HasSubstr("rank 0")));
+    EXPECT_EQ(first.control.expect<wire::Verdict>().reason.text, refused.text);
+    // One that comes after the others were told gets the same words instead of waiting for them.
+    Shape late = agreed;
+    late.rank = 2;
+    ScriptedMember third(port(), late);
+    third.join();
+    EXPECT_EQ(third.control.expect<wire::Refused>().text, refused.text);
+    ++tag;
+  }
+  EXPECT_TRUE(eventually_empty());
+}
+
+TEST_F(ReducerTest, RefusesARankThatIsPresentAndNamesTheHolder) {
+  start();
+  ScriptedMember holder(port(), {.session = session_id(2), .rank = 1, .ranks = 2});
+  holder.join();
+  holder.expect_joined();
+  ScriptedMember second(port(), {.session = session_id(2), .rank = 1, .ranks = 2});
+  second.join();
+  const auto refused = second.control.expect<wire::Refused>();
+  EXPECT_EQ(refused.code, Errc::kRankTaken);
+  EXPECT_THAT(refused.text, AllOf(HasSubstr("rank 1 is already present"), HasSubstr("127.0.0.1:")));
+  EXPECT_EQ(status()["sessions"]["open"], 1);
+}
+
+TEST_F(ReducerTest, RefusesASessionOverTheMemoryLimitWithTheNumbersAndKeepsTheOthersRunning) {
+  auto options = short_deadlines();
+  options.memory_limit = 1 * kMiB;
+  start(options);
+  auto running = begin_session(port(), {.session = session_id(1), .ranks = 2});
+  const uint64_t reserved = status()["memory"]["reserved_bytes"];
+  ScriptedMember big(port(), {.session = session_id(2), .rank = 0, .ranks = 64});
+  big.join();
+  const auto refused = big.control.expect<wire::Refused>();
+  EXPECT_EQ(refused.code, Errc::kMemoryLimit);
+  EXPECT_THAT(refused.text,
+              AllOf(HasSubstr("needs "), HasSubstr("limit is 1048576"), HasSubstr(std::to_string(reserved))));
+  expect_sums(running, 0);
+  EXPECT_EQ(status()["memory"]["reserved_bytes"], reserved);
+}
+
+TEST_F(ReducerTest, RefusesAClientWithoutACommonVersionNamingBoth) {
+  start();
+  ScriptedConnection c(port());
+  c.send_bytes(wire::encode_message(wire::Hello{.min_version = 7, .max_version = 9}, 0, 7));
+  const auto refused = c.expect<wire::Refused>();
+  EXPECT_EQ(refused.code, Errc::kNoCommonVersion);
+  EXPECT_THAT(refused.text, AllOf(HasSubstr("speaks 1"), HasSubstr("client 7-9")));
+}
+
+TEST_F(ReducerTest, ChoosesTheHighestCommonVersion) {
+  start();
+  ScriptedConnection c(port());
+  wire::Hello hello;
+  hello.max_version = 200;
+  hello.purpose = wire::Purpose::kStatus;
+  EXPECT_EQ(c.greet(hello).version, wire::kVersionMax);
+}
+
+TEST_F(ReducerTest, NamesTheRanksThatNeverJoined) {
+  start();
+  ScriptedMember first(port(), {.session = session_id(3), .rank = 1, .ranks = 3, .join_timeout_ms = 300});
+  first.join();
+  first.expect_joined();
+  const auto verdict = first.control.expect<wire::Verdict>();
+  EXPECT_EQ(verdict.commit, 0);
+  EXPECT_EQ(verdict.reason.code, Errc::kJoinTimeout);
+  EXPECT_THAT(verdict.reason.text, HasSubstr("ranks 0, 2 did not join"));
+  EXPECT_TRUE(eventually_empty());
+}
+
+TEST_F(ReducerTest, GivesANoVoteToEveryRankAndKeepsTheVerdict) {
+  start();
+  std::vector<ScriptedMember> ranks;
+  for (uint32_t r = 0; r < 2; ++r) {
+    ranks.emplace_back(port(), Shape{.session = session_id(4), .rank = r, .ranks = 2});
+    ranks.back().join();
+    ranks.back().expect_joined();
+  }
+  wire::Vote no;
+  no.reason = {.code = Errc::kReducerLost, .text = "reducer 10.1.1.1:7470: connection refused"};
+  ranks[1].control.send(no);
+  for (auto& r : ranks) {
+    const auto verdict = r.control.expect<wire::Verdict>();
+    EXPECT_EQ(verdict.commit, 0);
+    EXPECT_THAT(verdict.reason.text,
+                AllOf(HasSubstr("rank 1"), HasSubstr("10.1.1.1:7470: connection refused")));
+  }
+  ScriptedConnection late(port());
+  wire::Hello hello;
+  hello.purpose = wire::Purpose::kVerdict;
+  hello.session = session_id(4);
+  late.greet(hello);
+  late.send(wire::VerdictQuery{});
+  EXPECT_THAT(late.expect<wire::Verdict>().reason.text, HasSubstr("connection refused"));
+}
+
+TEST_F(ReducerTest, TellsTheOthersWhoDiedAndFreesTheSession) {
+  start();
+  auto healthy = begin_session(port(), {.session = session_id(1), .ranks = 2});
+  auto ranks = begin_session(port(), {.session = session_id(5), .ranks = 3});
+  expect_sums(ranks, 0);
+  ranks[1].lanes.clear();
+  ranks[1].control.close();
+  for (size_t r : {size_t{0}, size_t{2}}) {
+    const auto abort = ranks[r].control.expect<wire::Abort>();
+    EXPECT_EQ(abort.code, Errc::kPeerLost);
+    EXPECT_EQ(abort.rank, 1u);
+    EXPECT_THAT(abort.text, HasSubstr("rank 1 (127.0.0.1:"));
+    ranks[r].lanes.clear();
+  }
+  EXPECT_TRUE(eventually(
+      [](const auto& j) { return j["sessions"]["open"] == 1 && j["sessions"]["releasing"] == 0; }));
+  expect_sums(healthy, 0);
+}
+
+TEST_F(ReducerTest, LosesARankThatFallsSilentButNotOneThatBeats) {
+  start();
+  auto ranks = begin_session(port(), {.session = session_id(6), .ranks = 2});
+  // Rank 0 beats until it is told; rank 1 says nothing any more.
+  std::optional<wire::Abort> abort;
+  while (!abort) {
+    ranks[0].control.send(wire::Heartbeat{});
+    const auto frame = ranks[0].control.receive();
+    ASSERT_TRUE(frame);
+    wire::Abort got;
+    if (frame->header.type == wire::FrameType::kAbort &&
+        wire::decode_body(std::span<const std::byte>(frame->payload), got).ok()) {
+      abort = got;
+    }
+  }
+  EXPECT_EQ(abort->rank, 1u);
+  EXPECT_THAT(abort->text, HasSubstr("silent"));
+}
+
+TEST_F(ReducerTest, NamesTheLateRankInHeartbeatsAndStatus) {
+  start();
+  auto ranks = begin_session(port(), {.session = session_id(7), .ranks = 3});
+  for (size_t r : {size_t{0}, size_t{2}}) ranks[r].contribute(0, {1, 2, 3});
+  for (;;) {
+    for (auto& r : ranks) r.control.send(wire::Heartbeat{});
+    const auto beat = ranks[0].control.expect<wire::Heartbeat>();
+    if (beat.missing_ranks == 0 || beat.waited_ms < 100) continue;
+    EXPECT_EQ(beat.missing, std::vector<uint32_t>{1});
+    break;
+  }
+  EXPECT_EQ(status()["session_list"][0]["missing"], nlohmann::json::array({1}));
+  ranks[1].contribute(0, {1, 2, 3});
+  EXPECT_EQ(ranks[0].result(0), (std::vector<float>{3, 6, 9}));
+}
+
+TEST_F(ReducerTest, PassesOnWhyARankGaveUp) {
+  start();
+  auto ranks = begin_session(port(), {.session = session_id(8), .ranks = 2});
+  wire::Abort why;
+  why.code = Errc::kReducerLost;
+  why.text = "reducer 2 was lost";
+  ranks[1].control.send(why, ranks[1].joined.handle);
+  ranks[1].control.close();
+  ranks[1].lanes.clear();
+  const auto abort = ranks[0].control.expect<wire::Abort>();
+  EXPECT_EQ(abort.code, Errc::kReducerLost);
+  EXPECT_THAT(abort.text, AllOf(HasSubstr("rank 1"), HasSubstr("reducer 2 was lost")));
+  ranks[0].lanes.clear();
+  ranks[0].control.close();
+  EXPECT_TRUE(eventually_empty());
+}
+
+TEST_F(ReducerTest, ExpiresAReservationThatIsNeverCommitted) {
+  auto options = short_deadlines();
+  options.join_timeout = 200 * kMillisecond;
+  start(options);
+  ScriptedMember alone(port(), {.session = session_id(9), .rank = 0, .ranks = 1});
+  alone.join();
+  alone.expect_joined();
+  alone.attach();
+  EXPECT_EQ(alone.control.expect<wire::Verdict>().commit, 0);
+  alone.control.close();
+  alone.lanes.clear();
+  EXPECT_TRUE(eventually_empty());
+}
+
+TEST_F(ReducerTest, DrainsByFinishingWhatRunsAndRefusingWhatIsNew) {
+  start();
+  auto ranks = begin_session(port(), {.session = session_id(1), .ranks = 2});
+  reducer->drain();
+  EXPECT_TRUE(eventually([](const auto& j) { return j["draining"] == true; }));
+  ScriptedMember late(port(), {.session = session_id(2), .rank = 0, .ranks = 1});
+  late.join();
+  EXPECT_EQ(late.control.expect<wire::Refused>().code, Errc::kDraining);
+  expect_sums(ranks, 0);
+  for (auto& r : ranks) r.leave();
+  EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrained);
+}
+
+TEST_F(ReducerTest, EndsWhatStillRunsWhenTheDrainTimeoutPasses) {
+  auto options = short_deadlines();
+  options.drain_timeout = 200 * kMillisecond;
+  start(options);
+  auto ranks = begin_session(port(), {.session = session_id(1), .ranks = 1});
+  reducer->drain();
+  EXPECT_EQ(ranks[0].control.expect<wire::Abort>().code, Errc::kDraining);
+  ranks[0].control.close();
+  ranks[0].lanes.clear();
+  EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrainTimeout);
+}
+
+}  // namespace
+}  // namespace sluice::test

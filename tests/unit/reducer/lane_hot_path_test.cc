@@ -1,0 +1,154 @@
+// What a lane may not do per frame: allocate, lock. Counted, over real TCP, by standing in front of libc's
+// own functions.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "core/clock.h"
+#include "tests/support/lane_rig.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/tcp_context.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLUICE_COUNTS_LIBC 0  // the sanitizers stand there themselves; operator new is counted all the same
+#else
+#define SLUICE_COUNTS_LIBC 1
+#endif
+
+namespace {
+thread_local bool counting = false;
+thread_local uint64_t allocations = 0;
+thread_local uint64_t locks = 0;
+void count(uint64_t& n) noexcept {
+  if (counting) ++n;
+}
+}  // namespace
+
+#if SLUICE_COUNTS_LIBC
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* malloc(size_t n) {
+  count(allocations);
+  return __libc_malloc(n);
+}
+void* calloc(size_t n, size_t m) {
+  count(allocations);
+  return __libc_calloc(n, m);
+}
+void* realloc(void* p, size_t n) {
+  count(allocations);
+  return __libc_realloc(p, n);
+}
+int pthread_mutex_lock(pthread_mutex_t* m) {
+  static const auto real =
+      reinterpret_cast<int (*)(pthread_mutex_t*)>(dlsym(RTLD_NEXT, "pthread_mutex_lock"));
+  count(locks);
+  return real(m);
+}
+}
+#else
+void* operator new(size_t n) {
+  count(allocations);
+  if (void* p = std::malloc(n)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, size_t) noexcept {
+  std::free(p);
+}
+#endif
+
+namespace sluice::test {
+namespace {
+
+using transport::tcp::Socket;
+
+struct TcpPair {
+  Socket near_end, far_end;
+};
+
+TcpPair connected() {
+  const transport::tcp::SocketOptions options{
+      .buffer_bytes = 0, .congestion_control = {}, .local_address = {}};
+  auto listener = transport::tcp::listen_on("127.0.0.1", 0, options);
+  auto far_end = transport::tcp::connect_to("127.0.0.1", *transport::tcp::bound_port(listener->fd()), options,
+                                            monotonic_now() + 5 * kSecond);
+  const int fd = ::accept(listener->fd(), nullptr, nullptr);
+  return {Socket(fd), std::move(*far_end)};
+}
+
+class LaneHotPath : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
+  const uint32_t n = 3;
+  const reducer::SessionPlan plan{
+      .handle = 9, .ranks = n, .slots = 4, .slot_bytes = 64 * kKiB, .view_version = 0, .view_hash = 7};
+  reducer::LaneSession session(plan, *reducer::SlotArena::map(plan), 0);
+  auto near_context = *transport::tcp::make_context();
+  auto far_context = *transport::tcp::make_context();
+  transport::tcp::TcpContext& tcp = *near_context;
+  std::vector<std::unique_ptr<ScriptedRank>> ranks;
+  {
+    reducer::Lane lane(std::move(near_context), nullptr, {});
+    for (uint32_t r = 0; r < n; ++r) {
+      TcpPair pair = connected();
+      ranks.push_back(std::make_unique<ScriptedRank>());
+      lane.attach(session, r,
+                  **tcp.adopt(pair.near_end.release(), session.link(r), lane.endpoint_options(plan)));
+      ranks.back()->endpoint =
+          *far_context->adopt(pair.far_end.release(), *ranks.back(), lane.endpoint_options(plan));
+      const auto body = wire::encode_body(wire::Commit{.incarnation = 1});
+      ASSERT_TRUE(
+          ranks.back()->send(wire::control_header(wire::FrameType::kCommit, body, plan.handle), body).ok());
+    }
+    const std::vector<std::byte> payload(GetParam());
+    const uint64_t warm_up = 50;
+    const uint64_t frames = 1000;
+    uint64_t frames_before = 0;
+    const Nanos deadline = monotonic_now() + 50 * kSecond;
+    for (uint64_t s = 0; s < warm_up + frames; ++s) {
+      if (s == warm_up) allocations = locks = 0, frames_before = lane.counters().chunks.get();
+      wire::FrameHeader h;
+      h.type = wire::FrameType::kContribution;
+      h.session = plan.handle;
+      h.view_hash = plan.view_hash;
+      h.sequence = h.chunk = s;
+      h.slot = static_cast<uint16_t>(s % plan.slots);
+      h.kind = wire::Kind::kAllreduce;
+      h.wire_dtype = h.acc_dtype = h.result_dtype = wire::DType::kF32;
+      for (auto& r : ranks) ASSERT_TRUE(r->send(h, payload).ok());
+      while (ranks[0]->arrived.size() <= s || ranks[n - 1]->arrived.size() <= s) {
+        ASSERT_LT(monotonic_now(), deadline);
+        (void)far_context->poll(monotonic_now(), kMiB);
+        counting = true;
+        (void)lane.do_work(monotonic_now());
+        counting = false;
+      }
+    }
+    EXPECT_EQ(lane.counters().chunks.get() - frames_before, frames);
+    EXPECT_EQ(allocations, 0u);
+    EXPECT_EQ(locks, 0u);
+    // The counters work.
+    std::mutex mutex;
+    counting = true;
+    std::vector<int> probe(100);
+    mutex.lock();
+    counting = false;
+    mutex.unlock();
+    EXPECT_GT(allocations, 0u) << probe.size();
+    EXPECT_EQ(locks, SLUICE_COUNTS_LIBC);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LaneHotPath, ::testing::Values(256, 64 * kKiB));
+
+}  // namespace
+}  // namespace sluice::test
