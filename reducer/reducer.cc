@@ -8,7 +8,7 @@
 #include "core/log.h"
 #include "reducer/control/conductor.h"
 #include "reducer/lane/lane_thread.h"
-#include "reducer/security/key_file.h"
+#include "reducer/security/key_store.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
 
@@ -43,9 +43,9 @@ std::unique_ptr<Lane> make_lane(std::unique_ptr<transport::tcp::TcpContext> cont
 
 class RunningReducer final : public Reducer {
  public:
-  RunningReducer(const ReducerOptions& options, int listen_fd, uint16_t port, std::vector<std::byte> key,
+  RunningReducer(const ReducerOptions& options, int listen_fd, uint16_t port, KeyStore keys,
                  std::vector<std::unique_ptr<LaneThread>> lanes)
-      : port_(port), lanes_(std::move(lanes)), conductor_(options, listen_fd, std::move(key), lanes_) {
+      : port_(port), lanes_(std::move(lanes)), conductor_(options, listen_fd, std::move(keys), lanes_) {
     for (const auto& lane : lanes_) lane->start();
     conductor_.start();
   }
@@ -83,11 +83,11 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
     return fail(Errc::kInvalidArgument,
                 "max slot bytes must be at most " + std::to_string(wire::kMaxPayload));
   }
-  std::vector<std::byte> key;
+  KeyStore keys;
   if (!options.key_file.empty()) {
-    auto read = read_key_file(options.key_file);
-    if (!read) return tl::unexpected(std::move(read.error()));
-    key = std::move(*read);
+    auto loaded = KeyStore::load(options.key_file);
+    if (!loaded) return tl::unexpected(std::move(loaded.error()));
+    keys = std::move(*loaded);
   } else if (!options.insecure && !is_loopback(options.listen_host)) {
     return fail(Errc::kInvalidArgument,
                 "listening off loopback needs a key file (or insecure, if the network is trusted)");
@@ -107,7 +107,7 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
     lanes.push_back(
         std::make_unique<LaneThread>(make_lane(std::move(*context), options), options.idle, options.spin));
   }
-  return std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(key),
+  return std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(keys),
                                           std::move(lanes));
 }
 

@@ -20,10 +20,10 @@
 
 namespace sluice::reducer {
 
-Conductor::Conductor(const ReducerOptions& options, int listen_fd, std::vector<std::byte> key,
+Conductor::Conductor(const ReducerOptions& options, int listen_fd, KeyStore keys,
                      std::vector<std::unique_ptr<LaneThread>>& lanes)
     : options_(options),
-      key_(std::move(key)),
+      keys_(std::move(keys)),
       id_(random64()),
       lanes_(lanes),
       now_(monotonic_now()),

@@ -18,13 +18,14 @@
 #include "reducer/control/session.h"
 #include "reducer/lane/lane_thread.h"
 #include "reducer/reducer.h"
+#include "reducer/security/key_store.h"
 
 namespace sluice::reducer {
 
 class Conductor {
  public:
   // Takes the listening socket and the lanes, which must outlive it.
-  Conductor(const ReducerOptions& options, int listen_fd, std::vector<std::byte> key,
+  Conductor(const ReducerOptions& options, int listen_fd, KeyStore keys,
             std::vector<std::unique_ptr<LaneThread>>& lanes);
   ~Conductor();
 
@@ -40,8 +41,8 @@ class Conductor {
   // ---- conductor thread: for Connection and Session ----
   [[nodiscard]] Nanos now() const noexcept { return now_; }
   [[nodiscard]] const ReducerOptions& options() const noexcept { return options_; }
-  [[nodiscard]] bool has_key() const noexcept { return !key_.empty(); }
-  [[nodiscard]] wire::Digest token_for(const std::string& job) const;
+  [[nodiscard]] bool has_key() const noexcept { return keys_.has_key(); }
+  [[nodiscard]] wire::Digest token_for(const std::string& job) const { return keys_.token_for(job); }
   [[nodiscard]] wire::Welcome make_welcome(uint8_t version) const;
   void join(Connection& connection, const wire::Hello& hello, const wire::Join& join);
   [[nodiscard]] Session* find_session(const SessionId& id);
@@ -86,7 +87,7 @@ class Conductor {
   static constexpr Nanos kKept = 60 * kSecond;
 
   const ReducerOptions options_;
-  const std::vector<std::byte> key_;
+  const KeyStore keys_;
   const uint64_t id_;
   std::vector<std::unique_ptr<LaneThread>>& lanes_;
   Nanos now_ = 0;
