@@ -1,0 +1,217 @@
+#include "bench/e2e/allreduce_bench.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "bench/e2e/allreduce_report.h"
+#include "bench/e2e/exit_codes.h"
+#include "bench/e2e/pattern.h"
+#include "bench/e2e/pool_status.h"
+#include "config/endpoints.h"
+#include "core/arena.h"
+#include "core/clock.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr size_t kBufferAlignment = 4096;  // Arena gives whole pages
+constexpr Nanos kStatusTimeout = 5 * kSecond;
+
+double seconds_of(const timeval& t) {
+  return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+}
+
+double own_cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+}
+
+// One rank going through all sizes.
+class AllreduceRun {
+ public:
+  AllreduceRun(const AllreduceOptions& options, const WorkerOptions& worker)
+      : options_(options),
+        sizes_(sizes_of(options)),
+        session_(worker),
+        pool_(parse_pool(worker)),
+        credentials_(parse_secret(worker)) {
+    const size_t slack = static_cast<size_t>(options.unalign) * sizeof(double) + kBufferAlignment;
+    send_ = value_or_fail(Arena::map(options.max_bytes + slack), kExitFailure);
+    recv_ = value_or_fail(Arena::map(options.max_bytes + slack), kExitFailure);
+  }
+
+  int run(const WorkerOptions& worker) {
+    std::vector<RankInfo> ranks;
+    const std::vector<std::string> texts = session_.gather(RankInfo::of_this_process(session_.rank()).text());
+    for (uint32_t r = 0; r < texts.size(); ++r) ranks.push_back(RankInfo::parse(r, texts[r]));
+    AllreduceReport report(options_, worker, ranks);
+    for (wire::DType dtype : options_.dtypes) {
+      for (wire::Op op : options_.ops) {
+        warm_up(dtype, op);
+        for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle) {
+          for (uint64_t bytes : sizes_) report.add(measure(bytes / wire::size_of(dtype), dtype, op));
+        }
+      }
+    }
+    const int code = report.finish();
+    session_.close();
+    return code;
+  }
+
+ private:
+  // What the timed loops of one row have used.
+  struct Cost {
+    double cpu_seconds = 0;  // of this rank
+    uint64_t wire_out = 0;
+    uint64_t wire_in = 0;
+  };
+
+  static std::vector<config::Endpoint> parse_pool(const WorkerOptions& worker) {
+    return value_or_fail(config::parse_endpoints(worker.reducers), kExitUsage);
+  }
+  static Credentials parse_secret(const WorkerOptions& worker) {
+    return value_or_fail(read_credentials(worker.key_file, worker.token_file, worker.job), kExitConfig);
+  }
+
+  std::byte* buffer(Arena& arena, wire::DType dtype) const {
+    return arena.data() + static_cast<size_t>(options_.unalign) * wire::size_of(dtype);
+  }
+
+  // As nccl-tests: the sizes by factors of 2, out of place, before the first row of a type and operator.
+  void warm_up(wire::DType dtype, wire::Op op) {
+    for (uint64_t bytes = options_.min_bytes; bytes <= options_.max_bytes; bytes *= 2) {
+      for (int i = 0; i < options_.warmup; ++i) {
+        session_.allreduce(buffer(send_, dtype), buffer(recv_, dtype), bytes / wire::size_of(dtype), dtype,
+                           op);
+      }
+    }
+  }
+
+  Row measure(size_t count, wire::DType dtype, wire::Op op) {
+    Row row{.bytes = count * wire::size_of(dtype), .count = count, .dtype = dtype, .op = op};
+    const std::optional<PoolUsage> before = pool_usage();
+    Cost cost;
+    row.out_of_place = time_side(count, dtype, op, false, cost);
+    row.in_place = time_side(count, dtype, op, true, cost);
+    const double operations = 2.0 * options_.iterations * options_.aggregated;
+    row.wire_out = static_cast<uint64_t>(static_cast<double>(cost.wire_out) / operations + 0.5);
+    row.wire_in = static_cast<uint64_t>(static_cast<double>(cost.wire_in) / operations + 0.5);
+    const double cpu = session_.reduce(cost.cpu_seconds, wire::Op::kSum);
+    const double contributed = operations * static_cast<double>(row.bytes) * session_.ranks();
+    row.worker_cpu_per_gb = contributed > 0 ? cpu / (contributed * 1e-9) : 0;
+    const std::optional<PoolUsage> after = pool_usage();
+    if (before && after && after->bytes_received > before->bytes_received) {
+      row.reducer_cpu_per_gb = (after->cpu_seconds - before->cpu_seconds) /
+                               ((after->bytes_received - before->bytes_received) * 1e-9);
+    }
+    return row;
+  }
+
+  Measurement time_side(size_t count, wire::DType dtype, wire::Op op, bool in_place, Cost& cost) {
+    std::byte* recv = buffer(recv_, dtype);
+    std::byte* send = in_place ? recv : buffer(send_, dtype);
+    const Pattern timed(dtype, op, session_.ranks(), seed_++);
+    timed.fill(session_.rank(), count, send);
+    session_.allreduce(send, recv, count, dtype, op);
+    session_.barrier();
+
+    const sluice_stats stats_before = session_.stats();
+    const double cpu_before = own_cpu_seconds();
+    const Nanos elapsed = timed_loop(send, recv, count, dtype, op);
+    cost.cpu_seconds += own_cpu_seconds() - cpu_before;
+    const sluice_stats stats_after = session_.stats();
+    cost.wire_out += stats_after.wire_bytes_out - stats_before.wire_bytes_out;
+    cost.wire_in += stats_after.wire_bytes_in - stats_before.wire_bytes_in;
+
+    Measurement m;
+    m.seconds = over_ranks(1e-9 * static_cast<double>(elapsed) / (options_.iterations * options_.aggregated));
+    m.alg_bw = static_cast<double>(count * wire::size_of(dtype)) * 1e-9 / m.seconds;
+    m.bus_bw = m.alg_bw * 2.0 * (session_.ranks() - 1) / session_.ranks();
+    m.checked = options_.check > 0;
+    session_.barrier();
+    // Out of place every timed operation wrote the same result, so the last one is checked too; in place each
+    // took the one before.
+    if (m.checked && !in_place) m.wrong += session_.reduce(timed.count_wrong(recv, count), wire::Op::kSum);
+    for (int i = 0; i < options_.check && m.wrong == 0; ++i) {
+      const Pattern fresh(dtype, op, session_.ranks(), seed_++);
+      if (!in_place) std::fill_n(recv, count * wire::size_of(dtype), std::byte{0});
+      fresh.fill(session_.rank(), count, send);
+      session_.allreduce(send, recv, count, dtype, op);
+      m.wrong += session_.reduce(fresh.count_wrong(recv, count), wire::Op::kSum);
+    }
+    return m;
+  }
+
+  Nanos timed_loop(const std::byte* send, std::byte* recv, size_t count, wire::DType dtype, wire::Op op) {
+    std::vector<sluice_request> open(static_cast<size_t>(options_.aggregated));
+    Nanos barriers = 0;
+    const Nanos begin = monotonic_now();
+    for (int i = 0; i < options_.iterations; ++i) {
+      if (open.size() == 1) {
+        session_.allreduce(send, recv, count, dtype, op);
+      } else {
+        for (sluice_request& request : open) request = session_.start(send, recv, count, dtype, op);
+        for (sluice_request request : open) session_.wait(request);
+      }
+      if (options_.blocking != 1 && options_.blocking != 3) continue;
+      const Nanos barrier_begin = monotonic_now();
+      session_.barrier();
+      if (options_.blocking == 3) barriers += monotonic_now() - barrier_begin;
+    }
+    return monotonic_now() - begin - barriers;
+  }
+
+  // The time that the table shows, from each rank's own.
+  double over_ranks(double seconds) {
+    switch (options_.average) {
+      case 0: return session_.reduce(session_.rank() == 0 ? seconds : 0.0, wire::Op::kSum);
+      case 2: return session_.reduce(seconds, wire::Op::kMin);
+      case 3: return session_.reduce(seconds, wire::Op::kMax);
+      default: return session_.reduce(seconds, wire::Op::kAvg);
+    }
+  }
+
+  // Rank 0 asks; a pool that does not tell costs the column, not the run.
+  std::optional<PoolUsage> pool_usage() {
+    if (session_.rank() != 0 || !options_.extras) return std::nullopt;
+    auto usage = query_usage(pool_, credentials_, kStatusTimeout);
+    if (!usage) return std::nullopt;
+    return *usage;
+  }
+
+  const AllreduceOptions& options_;
+  std::vector<uint64_t> sizes_;
+  WorkerSession session_;
+  std::vector<config::Endpoint> pool_;
+  Credentials credentials_;
+  Arena send_;
+  Arena recv_;
+  uint64_t seed_ = 1;
+};
+
+}  // namespace
+
+std::vector<uint64_t> sizes_of(const AllreduceOptions& o) {
+  if (o.min_bytes > o.max_bytes) {
+    throw Failure(kExitUsage, fmt::format("minbytes {} is more than maxbytes {}", o.min_bytes, o.max_bytes));
+  }
+  if (o.min_bytes == 0) throw Failure(kExitUsage, "minbytes is 0");
+  if (o.step_factor <= 1 && o.step_bytes == 0)
+    throw Failure(kExitUsage, "neither a step in bytes nor a factor above 1");
+  std::vector<uint64_t> sizes;
+  for (uint64_t size = o.min_bytes; size <= o.max_bytes;
+       size = o.step_factor > 1 ? size * o.step_factor : size + o.step_bytes) {
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
+int run_allreduce(const AllreduceOptions& options, const WorkerOptions& worker) {
+  return AllreduceRun(options, worker).run(worker);
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,46 @@
+// What rank 0 tells: the table on stdout as rows come, JSON and CSV at the end.
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "bench/e2e/allreduce_bench.h"
+#include "bench/e2e/nccl_table.h"
+
+namespace sluice::bench {
+
+// One rank, as it tells itself to the others (WorkerSession::gather).
+struct RankInfo {
+  uint32_t rank = 0;
+  int pid = 0;
+  std::string host;
+
+  [[nodiscard]] static RankInfo of_this_process(uint32_t rank);
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] static RankInfo parse(uint32_t rank, const std::string& text);
+};
+
+class AllreduceReport {
+ public:
+  // Prints the preamble. A report that is not of rank 0 (`speaks` false) collects and says nothing.
+  AllreduceReport(const AllreduceOptions& options, const WorkerOptions& worker,
+                  const std::vector<RankInfo>& ranks);
+
+  void add(const Row& row);
+  // Prints the tail, writes the files. Returns kExitOk or kExitWrongData.
+  [[nodiscard]] int finish();
+
+ private:
+  void write_json(double average_bus_bw, uint64_t wrong) const;
+  void write_csv() const;
+
+  AllreduceOptions options_;
+  WorkerOptions worker_;
+  std::vector<RankInfo> ranks_;
+  std::vector<Row> rows_;
+  std::string start_time_;
+  bool speaks_;
+};
+
+}  // namespace sluice::bench

@@ -1,0 +1,187 @@
+#include "bench/e2e/process_group.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "core/clock.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr int kCannotExecute = 127;  // what shells say
+
+sigset_t watched_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int number : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&set, number);
+  return set;
+}
+
+// In the child, between fork and exec: async-signal-safe calls only.
+[[noreturn]] void become(const std::vector<char*>& argv, const sigset_t& mask, pid_t launcher, int input,
+                         int output) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(kCannotExecute);  // it died before the line above took effect
+  if (input >= 0 && dup2(input, STDIN_FILENO) < 0) _exit(kCannotExecute);
+  if (output >= 0 && dup2(output, STDOUT_FILENO) < 0) _exit(kCannotExecute);
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  execv("/proc/self/exe", argv.data());
+  _exit(kCannotExecute);
+}
+
+double seconds_of(const timeval& t) {
+  return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+}
+
+}  // namespace
+
+bool ChildEnd::ok() const noexcept {
+  return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+}
+
+int ChildEnd::exit_code() const noexcept {
+  return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 1;
+}
+
+std::string ChildEnd::text() const {
+  if (WIFSIGNALED(wait_status))
+    return fmt::format("{} (pid {}) was killed by signal {}", name, pid, WTERMSIG(wait_status));
+  return fmt::format("{} (pid {}) ended with exit code {}", name, pid, WEXITSTATUS(wait_status));
+}
+
+ProcessGroup::ProcessGroup() {
+  const sigset_t watched = watched_signals();
+  pthread_sigmask(SIG_BLOCK, &watched, &old_mask_);
+}
+
+ProcessGroup::~ProcessGroup() {
+  for (size_t i = 0; i < children_.size(); ++i) {
+    if (running(i)) {
+      signal(i, SIGKILL);
+      reap(i, true);
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
+}
+
+Result<size_t> ProcessGroup::start(const ChildSpec& spec) {
+  std::vector<std::string> words = {"sluice"};
+  words.insert(words.end(), spec.arguments.begin(), spec.arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+
+  std::array<int, 2> down = {-1, -1};
+  std::array<int, 2> up = {-1, -1};
+  if (spec.piped && (pipe2(down.data(), O_CLOEXEC) != 0 || pipe2(up.data(), O_CLOEXEC) != 0)) {
+    return fail(Errc::kSystem, fmt::format("cannot make a pipe for {}: {}", spec.name, std::strerror(errno)));
+  }
+  const pid_t launcher = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) become(argv, old_mask_, launcher, down[0], up[1]);
+  const int fork_error = errno;
+  for (int fd : {down[0], up[1]}) {
+    if (fd >= 0) close(fd);
+  }
+  Child child{.name = spec.name, .pid = pid, .ended = false, .input = down[1], .output = up[0]};
+  if (pid < 0) {
+    close_pipes(child);
+    return fail(Errc::kSystem, fmt::format("cannot start {}: {}", spec.name, std::strerror(fork_error)));
+  }
+  children_.push_back(std::move(child));
+  return children_.size() - 1;
+}
+
+void ProcessGroup::close_pipes(Child& child) {
+  for (int* fd : {&child.input, &child.output}) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+  }
+}
+
+void ProcessGroup::close_input(size_t index) {
+  int& fd = children_[index].input;
+  if (fd >= 0) close(fd);
+  fd = -1;
+}
+
+std::optional<ChildEnd> ProcessGroup::reap(size_t index, bool block) {
+  Child& child = children_[index];
+  int status = 0;
+  rusage usage{};
+  pid_t got = 0;
+  do {
+    got = wait4(child.pid, &status, block ? 0 : WNOHANG, &usage);
+  } while (got < 0 && errno == EINTR);
+  if (got != child.pid) return std::nullopt;
+  child.ended = true;
+  close_pipes(child);
+  return ChildEnd{.child = index,
+                  .name = child.name,
+                  .pid = child.pid,
+                  .wait_status = status,
+                  .cpu_seconds = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime)};
+}
+
+std::optional<ChildEnd> ProcessGroup::wait(Nanos deadline) {
+  const sigset_t watched = watched_signals();
+  for (;;) {
+    for (size_t i = 0; i < children_.size(); ++i) {
+      if (!running(i)) continue;
+      if (auto ended = reap(i, false)) return ended;
+    }
+    const Nanos left = deadline - monotonic_now();
+    if (left <= 0) return std::nullopt;
+    const timespec timeout{.tv_sec = left / kSecond, .tv_nsec = left % kSecond};
+    const int number = sigtimedwait(&watched, nullptr, &timeout);
+    if (number == SIGINT || number == SIGTERM) {
+      interrupted_ = number;
+      return std::nullopt;
+    }
+  }
+}
+
+void ProcessGroup::signal(size_t child, int number) const {
+  if (running(child)) kill(children_[child].pid, number);
+}
+
+std::vector<ChildEnd> ProcessGroup::end(const std::vector<size_t>& children, Nanos grace) {
+  std::vector<ChildEnd> ends;
+  for (size_t i : children) signal(i, SIGTERM);
+  const Nanos deadline = monotonic_now() + grace;
+  for (size_t i : children) {
+    while (running(i)) {
+      if (auto ended = reap(i, false)) {
+        ends.push_back(std::move(*ended));
+        break;
+      }
+      if (monotonic_now() >= deadline) signal(i, SIGKILL);
+      // Woken by whoever ends; the short limit is for a SIGCHLD that was taken for another child.
+      sigset_t child_signal;
+      sigemptyset(&child_signal);
+      sigaddset(&child_signal, SIGCHLD);
+      const timespec limit{.tv_sec = 0, .tv_nsec = 20 * kMillisecond};
+      sigtimedwait(&child_signal, nullptr, &limit);
+    }
+  }
+  return ends;
+}
+
+std::vector<ChildEnd> ProcessGroup::end_all(Nanos grace) {
+  std::vector<size_t> all;
+  for (size_t i = 0; i < children_.size(); ++i) {
+    if (running(i)) all.push_back(i);
+  }
+  return end(all, grace);
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,286 @@
+#include "bench/e2e/star_bench.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "bench/e2e/exit_codes.h"
+#include "bench/e2e/local_pool.h"
+#include "bench/e2e/process_group.h"
+#include "bench/e2e/star_worker.h"
+#include "bench/e2e/worker_session.h"
+#include "config/sizes.h"
+#include "core/clock.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr Nanos kStartTimeout = 60 * kSecond;
+constexpr Nanos kRoundTimeout = 120 * kSecond;
+constexpr Nanos kGrace = 10 * kSecond;
+
+// One server in one round.
+struct Turn {
+  double cpu_seconds_per_gb = 0;
+  double gb_per_second = 0;  // received from all workers; as much is sent
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+double process_cpu_seconds(pid_t pid) {
+  clockid_t clock{};
+  timespec t{};
+  if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) != 0)
+    throw Failure(kExitFailure, "a server's CPU clock can't be read");
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// User's part of a process's CPU time so far, from the kernel's ticks (1/100 s: of use over a whole run
+// only).
+double user_share(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const size_t name_end = text.rfind(')');  // field 2 may hold anything
+  double user = 0;
+  double system = 0;
+  if (name_end == std::string::npos ||
+      std::sscanf(text.c_str() + name_end + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lf %lf", &user,
+                  &system) != 2 ||
+      user + system == 0) {
+    return 0;
+  }
+  return user / (user + system);
+}
+
+class StarBench {
+ public:
+  explicit StarBench(const StarBenchOptions& options) : options_(options) {
+    start_servers();
+    for (uint32_t rank = 0; rank < options.workers; ++rank) start_worker(rank);
+    for (size_t worker : workers_) expect(worker, "ready", kStartTimeout);
+  }
+
+  int run() {
+    std::fputs(head().c_str(), stdout);
+    turn(kStarRound, star_);  // the first round of each warms buffers and congestion windows
+    turn(kReducerRound, reducer_);
+    for (uint32_t round = 0; round < options_.rounds; ++round) {
+      Turn star;
+      Turn reducer;
+      if (round % 2 == 0) star = turn(kStarRound, star_);
+      reducer = turn(kReducerRound, reducer_);
+      wrong_ += count_wrong();
+      if (round % 2 != 0) star = turn(kStarRound, star_);
+      stars_.push_back(star);
+      reducers_.push_back(reducer);
+      std::fputs(fmt::format("{:>7}  {:>9.4f}  {:>7.2f}  {:>9.4f}  {:>7.2f}  {:>6.3f}\n", round,
+                             star.cpu_seconds_per_gb, star.gb_per_second, reducer.cpu_seconds_per_gb,
+                             reducer.gb_per_second, reducer.cpu_seconds_per_gb / star.cpu_seconds_per_gb)
+                     .c_str(),
+                 stdout);
+      std::fflush(stdout);
+    }
+    return finish();
+  }
+
+ private:
+  void start_servers() {
+    auto directory = value_or_fail(TemporaryDirectory::make(), kExitFailure);
+    const std::string port_file = directory.path() + "/star";
+    star_ = value_or_fail(
+        processes_.start({.name = "star server",
+                          .arguments = {"bench", "star-server", "--workers", std::to_string(options_.workers),
+                                        "--chunk", std::to_string(options_.chunk_bytes), "--window",
+                                        std::to_string(options_.window_bytes), "--port-file", port_file},
+                          .piped = false}),
+        kExitFailure);
+    pool_ = value_or_fail(
+        LocalPool::start(processes_, {.reducers = 1, .lanes = 1, .payload_crc = options_.payload_crc}),
+        kExitFailure);
+    reducer_ = pool_.children().front();
+    auto port = wait_for_port(processes_, star_, port_file, monotonic_now() + kStartTimeout);
+    if (!port) throw Failure(kExitFailure, "cannot start the star server: " + port.error().text);
+    star_port_ = *port;
+  }
+
+  void start_worker(uint32_t rank) {
+    ChildSpec spec{.name = fmt::format("worker {}", rank), .arguments = {}, .piped = true};
+    spec.arguments = {"--log-level", "warn",
+                      "bench",       "star-worker",
+                      "--rank",      std::to_string(rank),
+                      "--workers",   std::to_string(options_.workers),
+                      "--session",   session_,
+                      "--connect",   pool_.list(),
+                      "--lanes",     "1",
+                      "--star-port", std::to_string(star_port_),
+                      "--size",      std::to_string(options_.bytes),
+                      "--slot",      std::to_string(options_.chunk_bytes),
+                      "--window",    std::to_string(options_.window_bytes),
+                      "--threads",   std::to_string(options_.progress_threads)};
+    if (!options_.payload_crc) spec.arguments.push_back("--no-crc");
+    workers_.push_back(value_or_fail(processes_.start(spec), kExitFailure));
+    lines_.emplace_back();
+  }
+
+  // The next line of a worker; any other end of it is a Failure.
+  std::string line_of(size_t worker, Nanos timeout) {
+    std::string& pending = lines_[worker - workers_.front()];
+    const Nanos deadline = monotonic_now() + timeout;
+    for (;;) {
+      if (const size_t end = pending.find('\n'); end != std::string::npos) {
+        std::string line = pending.substr(0, end);
+        pending.erase(0, end + 1);
+        return line;
+      }
+      pollfd p{.fd = processes_.output(worker), .events = POLLIN, .revents = 0};
+      const Nanos left = deadline - monotonic_now();
+      if (left <= 0 || poll(&p, 1, static_cast<int>(left / kMillisecond) + 1) == 0)
+        throw Failure(kExitFailure, "a worker does not answer");
+      char buffer[256];
+      const ssize_t n = read(processes_.output(worker), buffer, sizeof buffer);
+      if (n <= 0) {
+        const auto ended = processes_.wait(monotonic_now() + kSecond);
+        throw Failure(kExitFailure, ended ? ended->text() : std::string("a worker closed its output"));
+      }
+      pending.append(buffer, static_cast<size_t>(n));
+    }
+  }
+
+  void expect(size_t worker, const std::string& wanted, Nanos timeout) {
+    if (const std::string line = line_of(worker, timeout); line != wanted)
+      throw Failure(kExitFailure, "a worker said \"" + line + "\"");
+  }
+
+  void command(char letter) {
+    for (size_t worker : workers_) {
+      if (write(processes_.input(worker), &letter, 1) != 1)
+        throw Failure(kExitFailure, "a worker takes no commands");
+    }
+  }
+
+  Turn turn(char letter, size_t server) {
+    const pid_t pid = processes_.pid(server);
+    const double cpu = process_cpu_seconds(pid);
+    const Nanos begin = monotonic_now();
+    command(letter);
+    for (size_t worker : workers_) expect(worker, "done", kRoundTimeout);
+    const double gb = 1e-9 * static_cast<double>(options_.bytes) * options_.workers;
+    return {.cpu_seconds_per_gb = (process_cpu_seconds(pid) - cpu) / gb,
+            .gb_per_second = gb / (1e-9 * static_cast<double>(monotonic_now() - begin))};
+  }
+
+  uint64_t count_wrong() {
+    command(kCheckRound);
+    uint64_t wrong = 0;
+    for (size_t worker : workers_) wrong += std::stoull(line_of(worker, kRoundTimeout));
+    return wrong;
+  }
+
+  std::string head() const {
+    return fmt::format(
+        "# sluice bench star: {} workers, {} each per round, chunks of {}, window {}, one server thread, "
+        "payload CRC {}\n"
+        "# CPU: user and system seconds of the server process per 1e9 bytes received from all workers (as "
+        "much is sent)\n"
+        "#                star               reducer\n"
+        "# round   CPU s/GB     GB/s   CPU s/GB     GB/s   ratio\n",
+        options_.workers, config::size_text(options_.bytes), config::size_text(options_.chunk_bytes),
+        config::size_text(options_.window_bytes), options_.payload_crc ? "on" : "off");
+  }
+
+  int finish() {
+    const double star_user = user_share(processes_.pid(star_));
+    const double reducer_user = user_share(processes_.pid(reducer_));
+    std::vector<double> star, reducer, ratio, star_rate, reducer_rate;
+    for (size_t i = 0; i < stars_.size(); ++i) {
+      star.push_back(stars_[i].cpu_seconds_per_gb);
+      reducer.push_back(reducers_[i].cpu_seconds_per_gb);
+      ratio.push_back(reducers_[i].cpu_seconds_per_gb / stars_[i].cpu_seconds_per_gb);
+      star_rate.push_back(stars_[i].gb_per_second);
+      reducer_rate.push_back(reducers_[i].gb_per_second);
+    }
+    std::fputs(fmt::format("#  median  {:>8.4f}  {:>7.2f}  {:>9.4f}  {:>7.2f}  {:>6.3f}\n"
+                           "# user part of the CPU time: star {:.0f} %, reducer {:.0f} %\n"
+                           "# Wrong values         : {} {}\n"
+                           "# Reducer over star    : {:.3f} (median of {} rounds)\n",
+                           median(star), median(star_rate), median(reducer), median(reducer_rate),
+                           median(ratio), 100 * star_user, 100 * reducer_user, wrong_,
+                           wrong_ == 0 ? "OK" : "FAILED", median(ratio), ratio.size())
+                   .c_str(),
+               stdout);
+    std::fflush(stdout);
+    if (!options_.json.empty()) {
+      nlohmann::ordered_json json = {{"schema", "sluice.bench.star/1"},
+                                     {"workers", options_.workers},
+                                     {"bytes", options_.bytes},
+                                     {"chunk_bytes", options_.chunk_bytes},
+                                     {"window_bytes", options_.window_bytes},
+                                     {"payload_crc", options_.payload_crc},
+                                     {"progress_threads", options_.progress_threads}};
+      json["star_cpu_seconds_per_gb"] = star;
+      json["reducer_cpu_seconds_per_gb"] = reducer;
+      json["star_gb_per_second"] = star_rate;
+      json["reducer_gb_per_second"] = reducer_rate;
+      json["star_user_share"] = star_user;
+      json["reducer_user_share"] = reducer_user;
+      json["median_ratio"] = median(ratio);
+      json["nwrong"] = wrong_;
+      std::ofstream file(options_.json);
+      file << json.dump(2) << '\n';
+      file.close();
+      if (!file) throw Failure(kExitFailure, "cannot write " + options_.json);
+    }
+    for (size_t worker : workers_) processes_.close_input(worker);  // they leave the session and end
+    const Nanos deadline = monotonic_now() + kGrace;
+    for (size_t left = workers_.size(); left > 0; --left) {
+      auto ended = processes_.wait(deadline);
+      if (ended && ended->child == star_)
+        ended = processes_.wait(deadline);  // it ends with its first connection
+      if (!ended || !ended->ok())
+        throw Failure(kExitFailure, ended ? ended->text() : std::string("a worker does not end"));
+    }
+    for (const ChildEnd& end : processes_.end_all(kGrace)) {
+      if (end.child == reducer_ && !end.ok()) throw Failure(kExitFailure, end.text());
+    }
+    return wrong_ != 0 || (options_.max_ratio > 0 && median(ratio) > options_.max_ratio) ? kExitWrongData
+                                                                                         : kExitOk;
+  }
+
+  const StarBenchOptions& options_;
+  ProcessGroup processes_;
+  const std::string session_ = random_session_id();
+  LocalPool pool_;
+  size_t star_ = 0;
+  size_t reducer_ = 0;
+  uint16_t star_port_ = 0;
+  std::vector<size_t> workers_;
+  std::vector<std::string> lines_;  // of each worker, what came after the last whole line
+  std::vector<Turn> stars_;
+  std::vector<Turn> reducers_;
+  uint64_t wrong_ = 0;
+};
+
+}  // namespace
+
+int run_star_bench(const StarBenchOptions& options) {
+  if (options.chunk_bytes == 0 || options.bytes == 0 || options.bytes % options.chunk_bytes != 0) {
+    throw Failure(kExitUsage, fmt::format("size {} is not a multiple of the chunk, {}", options.bytes,
+                                          options.chunk_bytes));
+  }
+  if (options.rounds == 0 || options.workers == 0)
+    throw Failure(kExitUsage, "there must be a round and a worker");
+  return StarBench(options).run();
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,49 @@
+#include "bench/e2e/star_worker.h"
+
+#include <cstdio>
+#include <string>
+
+#include "bench/e2e/exit_codes.h"
+#include "bench/e2e/pattern.h"
+#include "bench/e2e/star_server.h"
+#include "core/arena.h"
+
+namespace sluice::bench {
+namespace {
+
+void answer(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int run_star_worker(const StarWorkerOptions& options, const WorkerOptions& worker) {
+  const size_t count = options.bytes / sizeof(float);
+  Arena send = value_or_fail(Arena::map(options.bytes), kExitFailure);
+  Arena recv = value_or_fail(Arena::map(options.bytes), kExitFailure);
+  const Pattern pattern(wire::DType::kF32, wire::Op::kSum, worker.ranks, 1);
+  pattern.fill(worker.rank, count, send.data());
+
+  StarClient star(options.star_port, options.chunk_bytes, options.window_bytes);
+  WorkerSession session(worker);
+  answer("ready");
+  for (int command = std::getchar(); command != EOF; command = std::getchar()) {
+    switch (command) {
+      case kStarRound:
+        star.exchange(send.data(), recv.data(), options.bytes);
+        answer("done");
+        break;
+      case kReducerRound:
+        session.allreduce(send.data(), recv.data(), count, wire::DType::kF32, wire::Op::kSum);
+        answer("done");
+        break;
+      case kCheckRound: answer(std::to_string(pattern.count_wrong(recv.data(), count))); break;
+      default: throw Failure(kExitFailure, "unknown command on stdin");
+    }
+  }
+  session.close();
+  return kExitOk;
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,166 @@
+#include "bench/e2e/worker_session.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "bench/e2e/exit_codes.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr size_t kTextBytes = 120;  // of one rank in gather()
+
+static_assert(static_cast<int>(wire::DType::kF8e5m2) == SLUICE_F8E5M2 &&
+                  static_cast<int>(wire::Op::kAvg) == SLUICE_AVG,
+              "the C face has the wire's numbers");
+sluice_dtype face(wire::DType t) {
+  return static_cast<sluice_dtype>(t);
+}
+sluice_op face(wire::Op op) {
+  return static_cast<sluice_op>(op);
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+void parse_session(const std::string& text, uint8_t (&id)[16]) {
+  if (text.size() != 2 * sizeof id)
+    throw Failure(kExitUsage, fmt::format("session \"{}\" is not 32 hex digits", text));
+  for (size_t i = 0; i < sizeof id; ++i) {
+    const int high = hex_digit(text[2 * i]);
+    const int low = hex_digit(text[2 * i + 1]);
+    if (high < 0 || low < 0)
+      throw Failure(kExitUsage, fmt::format("session \"{}\" is not 32 hex digits", text));
+    id[i] = static_cast<uint8_t>(high * 16 + low);
+  }
+}
+
+const char* or_null(const std::string& text) {
+  return text.empty() ? nullptr : text.c_str();
+}
+
+uint32_t u32(int64_t value) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(value, 0, std::numeric_limits<uint32_t>::max()));
+}
+
+}  // namespace
+
+void WorkerSession::Close::operator()(sluice_session* session) const noexcept {
+  (void)sluice_session_close(session);  // a destructor has nobody to tell
+}
+
+WorkerSession::WorkerSession(const WorkerOptions& o) : rank_(o.rank), ranks_(o.ranks) {
+  sluice_options options;
+  sluice_options_init(&options);
+  parse_session(o.session, options.session_id);
+  options.reducers = o.reducers.c_str();
+  options.rank = o.rank;
+  options.ranks = o.ranks;
+  options.job = or_null(o.job);
+  options.key_file = or_null(o.key_file);
+  options.token_file = or_null(o.token_file);
+  options.lanes = o.lanes;
+  if (o.window_bytes != 0) options.window_bytes = u32(static_cast<int64_t>(o.window_bytes));
+  if (o.slot_bytes != 0) options.slot_bytes = u32(static_cast<int64_t>(o.slot_bytes));
+  options.progress_threads = o.progress_threads;
+  options.payload_crc = o.payload_crc ? 1 : 0;
+  if (o.connect_timeout_ms != 0) options.connect_timeout_ms = u32(o.connect_timeout_ms);
+  if (o.join_timeout_ms != 0) options.join_timeout_ms = u32(o.join_timeout_ms);
+  options.interface_address = or_null(o.interface_address);
+
+  std::array<char, 1024> error{};
+  sluice_session* session = nullptr;
+  const sluice_status status = sluice_session_create(&options, &session, error.data(), error.size());
+  if (status != SLUICE_OK) {
+    const ExitCode code = status == SLUICE_INVALID_ARGUMENT ? kExitUsage : kExitUnavailable;
+    throw Failure(code, fmt::format("rank {} cannot join: {} ({})", o.rank, error.data(),
+                                    sluice_status_string(status)));
+  }
+  session_.reset(session);
+}
+
+void WorkerSession::check(sluice_status status, const char* what) const {
+  if (status == SLUICE_OK) return;
+  std::array<char, 1024> text{};
+  if (sluice_session_error(session_.get(), text.data(), text.size()) == SLUICE_OK) text[0] = '\0';
+  throw Failure(kExitFailure,
+                fmt::format("rank {}: {} failed: {}{}{}", rank_, what, sluice_status_string(status),
+                            text[0] != '\0' ? ": " : "", text.data()));
+}
+
+void WorkerSession::allreduce(const void* send, void* recv, size_t count, wire::DType dtype, wire::Op op) {
+  check(sluice_allreduce(session_.get(), send, recv, count, face(dtype), face(op)), "allreduce");
+}
+
+sluice_request WorkerSession::start(const void* send, void* recv, size_t count, wire::DType dtype,
+                                    wire::Op op) {
+  sluice_request request = 0;
+  check(sluice_allreduce_async(session_.get(), send, recv, count, face(dtype), face(op), &request),
+        "allreduce");
+  return request;
+}
+
+void WorkerSession::wait(sluice_request request) {
+  check(sluice_wait(session_.get(), request, -1), "wait");
+}
+
+void WorkerSession::barrier() {
+  (void)reduce(uint64_t{1}, wire::Op::kSum);
+}
+
+double WorkerSession::reduce(double value, wire::Op op) {
+  allreduce(&value, &value, 1, wire::DType::kF64, op);
+  return value;
+}
+
+uint64_t WorkerSession::reduce(uint64_t value, wire::Op op) {
+  allreduce(&value, &value, 1, wire::DType::kU64, op);
+  return value;
+}
+
+std::vector<std::string> WorkerSession::gather(const std::string& text) {
+  std::vector<char> all(ranks_ * kTextBytes, '\0');
+  std::copy_n(text.data(), std::min(text.size(), kTextBytes), all.data() + rank_ * kTextBytes);
+  allreduce(all.data(), all.data(), all.size(), wire::DType::kU8, wire::Op::kSum);
+  std::vector<std::string> texts;
+  for (uint32_t r = 0; r < ranks_; ++r) {
+    const char* begin = all.data() + r * kTextBytes;
+    texts.emplace_back(begin, std::find(begin, begin + kTextBytes, '\0'));
+  }
+  return texts;
+}
+
+sluice_stats WorkerSession::stats() const {
+  sluice_stats stats{};
+  stats.struct_size = sizeof stats;
+  check(sluice_session_stats(session_.get(), &stats), "stats");
+  return stats;
+}
+
+void WorkerSession::close() {
+  const sluice_status status = sluice_session_close(session_.release());
+  if (status != SLUICE_OK) {
+    throw Failure(kExitFailure,
+                  fmt::format("rank {}: close failed: {}", rank_, sluice_status_string(status)));
+  }
+}
+
+std::string random_session_id() {
+  std::array<uint8_t, 16> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw Failure(kExitFailure, "the system gives no random bytes");
+  }
+  std::string text;
+  for (uint8_t b : bytes) text += fmt::format("{:02x}", b);
+  return text;
+}
+
+}  // namespace sluice::bench
