@@ -1,0 +1,215 @@
+#include "demo/digits/digits.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "bench/e2e/exit_codes.h"
+#include "bench/e2e/pool_status.h"
+#include "core/clock.h"
+
+namespace sluice::demo {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kSchema = "sluice.demo.digits/1";
+constexpr size_t kBarWidth = 24;
+constexpr Nanos kStatusTimeout = 5 * kSecond;
+
+double seconds(Nanos t) {
+  return 1e-9 * static_cast<double>(t);
+}
+
+void say(const std::string& line) {
+  std::fputs(line.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+std::string bytes_text(double bytes) {
+  if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes * 1e-3);
+  if (bytes < 1e9) return fmt::format("{:.1f} MB", bytes * 1e-6);
+  return fmt::format("{:.2f} GB", bytes * 1e-9);
+}
+
+// Which part of a run's work each reducer had, as it tells itself.
+ordered_json pool_shares(const bench::WorkerOptions& worker) {
+  ordered_json shares = ordered_json::array();
+  auto pool = config::parse_endpoints(worker.reducers);
+  auto credentials = bench::read_credentials(worker.key_file, worker.token_file, worker.job);
+  if (!pool || !credentials) return shares;
+  for (const config::Endpoint& reducer : *pool) {
+    auto usage = bench::query_usage({reducer}, *credentials, kStatusTimeout);
+    if (!usage) return ordered_json::array();
+    shares.push_back({{"reducer", config::to_string(reducer)},
+                      {"bytes_received", usage->bytes_received},
+                      {"cpu_seconds", usage->cpu_seconds}});
+  }
+  return shares;
+}
+
+// What all who train do; `speaks` for the one who tells.
+class Demo {
+ public:
+  Demo(const DigitsOptions& options, bool speaks)
+      : options_(options),
+        parts_(split(bench::value_or_fail(load_digits(), bench::kExitFailure))),
+        training_(parts_.train, options.training),
+        speaks_(speaks) {}
+
+  void train(const Training::SumShards& sum_shards) {
+    const Nanos begin = monotonic_now();
+    for (uint32_t e = 0; e < options_.training.epochs; ++e) {
+      const EpochResult result = training_.run_epoch(sum_shards);
+      if (!speaks_) continue;
+      const Score score = training_.network().evaluate(parts_.held_out);
+      accuracy_ = static_cast<double>(score.correct) / static_cast<double>(parts_.held_out.size());
+      loss_ = result.loss;
+      const size_t done = kBarWidth * result.epoch / options_.training.epochs;
+      say(fmt::format(
+          "epoch {:>3}/{} [{}{}] loss {:.4f}  accuracy {:6.2f} %  held-out {:6.2f} %  {:6.2f} s\n",
+          result.epoch, options_.training.epochs, std::string(done, '#'), std::string(kBarWidth - done, '.'),
+          result.loss, 100.0 * static_cast<double>(result.train_accuracy), 100.0 * accuracy_,
+          seconds(monotonic_now() - begin)));
+    }
+    seconds_ = seconds(monotonic_now() - begin);
+  }
+
+  [[nodiscard]] size_t steps_per_epoch() const {
+    return (parts_.train.size() + options_.training.batch - 1) / options_.training.batch;
+  }
+  [[nodiscard]] Training& training() noexcept { return training_; }
+  [[nodiscard]] double seconds_trained() const noexcept { return seconds_; }
+
+  void say_head(const std::string& who) const {
+    if (!speaks_) return;
+    say(
+        fmt::format("handwritten digits (UCI, CC BY 4.0): {} images to train, {} held out\n"
+                    "network 64-{}-10, {} parameters; batches of {} images shared by {}\n",
+                    parts_.train.size(), parts_.held_out.size(), options_.training.hidden,
+                    training_.network().parameters().size(), options_.training.batch, who));
+  }
+
+  void say_accuracy() const {
+    say(fmt::format("held-out accuracy   {:.2f} % ({:.0f} of {} images that were never trained on)\n",
+                    100 * accuracy_, accuracy_ * static_cast<double>(parts_.held_out.size()),
+                    parts_.held_out.size()));
+  }
+
+  [[nodiscard]] ordered_json json(const char* mode) const {
+    const TrainingOptions& t = options_.training;
+    return {{"schema", kSchema},
+            {"mode", mode},
+            {"workers", t.workers},
+            {"epochs", t.epochs},
+            {"batch", t.batch},
+            {"hidden", t.hidden},
+            {"seed", t.seed},
+            {"train_images", parts_.train.size()},
+            {"held_out_images", parts_.held_out.size()},
+            {"held_out_accuracy", accuracy_},
+            {"loss", loss_},
+            {"weights_hash", fmt::format("{:016x}", training_.weights_hash())},
+            {"seconds", seconds_}};
+  }
+
+  void save(const ordered_json& json) const {
+    if (options_.json.empty()) return;
+    std::ofstream file(options_.json);
+    file << json.dump(2) << '\n';
+    file.close();
+    if (!file) throw bench::Failure(bench::kExitFailure, "cannot write " + options_.json);
+  }
+
+  [[nodiscard]] bool accurate() const noexcept { return !speaks_ || accuracy_ >= options_.min_accuracy; }
+
+ private:
+  const DigitsOptions& options_;
+  Split parts_;
+  Training training_;
+  bool speaks_;
+  double accuracy_ = 0;
+  double loss_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace
+
+int run_digits_single(const DigitsOptions& options) {
+  Demo demo(options, true);
+  demo.say_head(fmt::format("{} shards in one process", options.training.workers));
+  demo.train(sum_in_one_process(demo.training(), options.training.workers));
+  say("\n");
+  demo.say_accuracy();
+  say(fmt::format("weights             hash {:016x}\n", demo.training().weights_hash()));
+  ordered_json json = demo.json("single");
+  json["weights_identical"] = nullptr;  // nobody to compare with
+  json["bytes_reduced"] = 0;
+  demo.save(json);
+  return demo.accurate() ? bench::kExitOk : bench::kExitWrongData;
+}
+
+int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& worker) {
+  const bool speaks = worker.rank == 0;
+  Demo demo(options, speaks);
+  bench::WorkerSession session(worker);
+  const size_t reducers = session.stats().reducers;
+  demo.say_head(
+      fmt::format("{} worker processes over {} reducer{}", worker.ranks, reducers, reducers == 1 ? "" : "s"));
+
+  std::vector<float> own(demo.training().total_size());
+  Nanos in_allreduce = 0;
+  uint64_t operations = 0;
+  demo.train([&](std::span<const uint32_t> batch, std::span<float> total) {
+    demo.training().compute_shard(batch, worker.rank, own);
+    const Nanos begin = monotonic_now();
+    session.allreduce(own.data(), total.data(), own.size(), wire::DType::kF32, wire::Op::kSum);
+    in_allreduce += monotonic_now() - begin;
+    ++operations;
+  });
+  const uint64_t hash = demo.training().weights_hash();
+  const bool identical = session.reduce(hash, wire::Op::kMin) == session.reduce(hash, wire::Op::kMax);
+  const sluice_stats stats = session.stats();
+  const ordered_json shares = speaks ? pool_shares(worker) : ordered_json::array();
+  session.close();
+  if (!speaks) return identical ? bench::kExitOk : bench::kExitWrongData;
+
+  const double own_bytes = static_cast<double>(operations) * static_cast<double>(own.size() * sizeof(float));
+  const double rate = own_bytes / seconds(in_allreduce) * 1e-9;
+  say("\n");
+  demo.say_accuracy();
+  say(fmt::format("weights             {} on {} workers, hash {:016x}\n",
+                  identical ? "bit-identical" : "DIFFERENT", worker.ranks, hash));
+  say(fmt::format("reduced             {} in {} allreduces of {} from {} workers\n",
+                  bytes_text(own_bytes * worker.ranks), operations,
+                  bytes_text(static_cast<double>(own.size() * sizeof(float))), worker.ranks));
+  say(
+      fmt::format("bandwidth           {:.3f} GB/s per worker each way while reducing; {:.0f} % of {:.2f} s "
+                  "were spent in allreduce,\n"
+                  "                    waiting for the slowest worker included\n",
+                  rate, 100 * seconds(in_allreduce) / demo.seconds_trained(), demo.seconds_trained()));
+  double pool_bytes = 0;
+  for (const auto& share : shares) pool_bytes += share["bytes_received"].get<double>();
+  for (const auto& share : shares) {
+    say(fmt::format("reducer             {}: {:.1f} % of the bytes, {:.2f} CPU s\n",
+                    share["reducer"].get<std::string>(),
+                    pool_bytes > 0 ? 100 * share["bytes_received"].get<double>() / pool_bytes : 0.0,
+                    share["cpu_seconds"].get<double>()));
+  }
+  ordered_json json = demo.json("reducers");
+  json["weights_identical"] = identical;
+  json["reducers"] = reducers;
+  json["allreduces"] = operations;
+  json["bytes_reduced"] = own_bytes * worker.ranks;
+  json["wire_bytes_sent"] = stats.wire_bytes_out;
+  json["wire_bytes_received"] = stats.wire_bytes_in;
+  json["allreduce_seconds"] = seconds(in_allreduce);
+  json["gb_per_second"] = rate;
+  json["reducer_shares"] = shares;
+  demo.save(json);
+  return identical && demo.accurate() ? bench::kExitOk : bench::kExitWrongData;
+}
+
+}  // namespace sluice::demo

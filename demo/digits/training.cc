@@ -1,0 +1,99 @@
+#include "demo/digits/training.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace sluice::demo {
+namespace {
+
+constexpr uint32_t kGroup = 8;  // wire/PROTOCOL.md section 7
+
+}  // namespace
+
+std::span<const uint32_t> shard(std::span<const uint32_t> batch, uint32_t rank, uint32_t workers) {
+  const size_t begin = batch.size() * rank / workers;
+  const size_t end = batch.size() * (rank + 1) / workers;
+  return batch.subspan(begin, end - begin);
+}
+
+Training::Training(const Dataset& data, const TrainingOptions& options)
+    : data_(data),
+      options_(options),
+      network_(options.hidden, options.seed),
+      shuffle_(~options.seed),
+      order_(data.size()),
+      total_(total_size()),
+      velocity_(network_.parameters().size(), 0.0F) {
+  std::iota(order_.begin(), order_.end(), 0U);
+}
+
+EpochResult Training::run_epoch(const SumShards& sum_shards) {
+  for (size_t i = order_.size(); i > 1; --i)
+    std::swap(order_[i - 1], order_[shuffle_.below(i)]);  // Fisher and Yates
+  double loss = 0;
+  double correct = 0;
+  for (size_t at = 0; at < order_.size(); at += options_.batch) {
+    const auto batch =
+        std::span<const uint32_t>(order_).subspan(at, std::min<size_t>(options_.batch, order_.size() - at));
+    sum_shards(batch, total_);
+    loss += total_[total_.size() - 2];
+    correct += total_[total_.size() - 1];
+    step(batch.size());
+  }
+  const auto images = static_cast<double>(order_.size());
+  return {.epoch = ++epoch_,
+          .loss = static_cast<float>(loss / images),
+          .train_accuracy = static_cast<float>(correct / images)};
+}
+
+void Training::compute_shard(std::span<const uint32_t> batch, uint32_t rank, std::span<float> out) {
+  std::fill(out.begin(), out.end(), 0.0F);
+  const Score score =
+      network_.add_gradient(data_, shard(batch, rank, options_.workers), out.first(out.size() - 2));
+  out[out.size() - 2] = score.loss;
+  out[out.size() - 1] = score.correct;
+}
+
+void Training::step(size_t images) {
+  const std::span<float> weights = network_.parameters();
+  const float scale = 1.0F / static_cast<float>(images);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    velocity_[i] = options_.momentum * velocity_[i] + total_[i] * scale;
+    weights[i] -= options_.learning_rate * velocity_[i];
+  }
+}
+
+uint64_t Training::weights_hash() const {
+  uint64_t hash = 0xcbf29ce484222325U;
+  for (float weight : network_.parameters()) {
+    const auto bits = std::bit_cast<uint32_t>(weight);
+    for (unsigned shift = 0; shift < 32; shift += 8)
+      hash = (hash ^ ((bits >> shift) & 0xff)) * 0x100000001b3U;
+  }
+  return hash;
+}
+
+Training::SumShards sum_in_one_process(Training& training, uint32_t workers) {
+  const auto add = [](std::span<float> to, std::span<const float> what) {
+    for (size_t i = 0; i < to.size(); ++i) to[i] += what[i];
+  };
+  return [&training, workers, add, group = std::vector<float>(training.total_size()),
+          one = std::vector<float>(training.total_size())](std::span<const uint32_t> batch,
+                                                           std::span<float> total) mutable {
+    for (uint32_t first = 0; first < workers; first += kGroup) {
+      training.compute_shard(batch, first, group);
+      for (uint32_t rank = first + 1; rank < std::min(first + kGroup, workers); ++rank) {
+        training.compute_shard(batch, rank, one);
+        add(group, one);
+      }
+      if (first == 0) {
+        std::copy(group.begin(), group.end(), total.begin());
+      } else {
+        add(total, group);
+      }
+    }
+  };
+}
+
+}  // namespace sluice::demo
