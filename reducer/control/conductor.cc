@@ -11,8 +11,6 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "transport/tcp/socket.h"
-#include "wire/handshake.h"
-#include "wire/view.h"
 
 #ifndef SLUICE_VERSION
 #error "SLUICE_VERSION comes from the build"
@@ -255,10 +253,6 @@ void Conductor::finish_if_empty() {
   for (const auto& connection : connections_) {
     if (!connection->finishing()) connection->close(Errc::kShutdown);
   }
-}
-
-wire::Digest Conductor::token_for(const std::string& job) const {
-  return wire::job_token(key_, job);
 }
 
 wire::Welcome Conductor::make_welcome(uint8_t version) const {
