@@ -5,16 +5,29 @@
 
 #include "core/bytes.h"
 #include "core/crc32c.h"
+#include "core/units.h"
 
 namespace sluice::transport::test {
 
-Bytes pattern(size_t size, uint64_t seed) {
-  Bytes bytes(size);
-  std::mt19937_64 random(seed * 1'000'003 + size);
-  size_t i = 0;
-  for (; i + 8 <= size; i += 8) store_le<uint64_t>(bytes.data() + i, random());
-  for (; i < size; ++i) bytes[i] = static_cast<std::byte>(random());
+namespace {
+
+// Patterns are cut from one pool: making random bytes anew takes most of a test's time under a sanitizer.
+const Bytes& pool() {
+  static const Bytes bytes = [] {
+    Bytes b(wire::kMaxPayload + kMiB);
+    std::mt19937_64 random(1);
+    for (size_t i = 0; i < b.size(); i += 8) store_le<uint64_t>(b.data() + i, random());
+    return b;
+  }();
   return bytes;
+}
+
+}  // namespace
+
+Bytes pattern(size_t size, uint64_t seed) {
+  const size_t offset = std::mt19937_64(seed * 1'000'003 + size)() % (pool().size() - size);
+  const auto cut = std::span(pool()).subspan(offset, size);
+  return {cut.begin(), cut.end()};
 }
 
 Bytes extension_area(size_t size, uint64_t seed) {

@@ -62,7 +62,8 @@ class Recorder final : public Handler {
   size_t accepted_ = 0;
   bool inside_call_ = false;
   std::optional<wire::FrameHeader> arriving_;
-  Bytes landing_;            // payload between two guards
+  std::unique_ptr<std::byte[]> landing_;  // payload between two guards
+  size_t landing_room_ = 0;
   std::vector<Bytes> lent_;  // payloads of put_pattern(), by cookie
 };
 

@@ -7,12 +7,12 @@ namespace {
 class TransportShutdown : public TransportTest {};
 
 TEST_P(TransportShutdown, DeliversEverythingThenCloses) {
-  for (uint64_t i = 0; i < 30; ++i) ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
+  for (uint64_t i = 0; i < 16; ++i) ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
   left.shutdown();
-  EXPECT_EQ(left.put_pattern(1, 30), Errc::kClosed);
+  EXPECT_EQ(left.put_pattern(1, 16), Errc::kClosed);
   ASSERT_TRUE(drive_until([&] { return over(); }));
-  EXPECT_EQ(right.received.size(), 30U);
-  EXPECT_EQ(left.sent, std::vector<Status>(30, Errc::kOk));
+  EXPECT_EQ(right.received.size(), 16U);
+  EXPECT_EQ(left.sent, std::vector<Status>(16, Errc::kOk));
   EXPECT_EQ(left.closed, Errc::kClosed);
   EXPECT_EQ(right.closed, Errc::kClosed);
 }
@@ -26,25 +26,25 @@ TEST_P(TransportShutdown, OfAnIdleEndpointCloses) {
 }
 
 TEST_P(TransportShutdown, LetsThePeersAcceptedFramesThrough) {
-  for (uint64_t i = 0; i < 30; ++i) ASSERT_TRUE(right.put_pattern(kMiB, i).ok());
+  for (uint64_t i = 0; i < 16; ++i) ASSERT_TRUE(right.put_pattern(kMiB, i).ok());
   left.shutdown();
   ASSERT_TRUE(drive_until([&] { return over(); }));
-  EXPECT_EQ(left.received.size(), 30U);
-  EXPECT_EQ(right.sent, std::vector<Status>(30, Errc::kOk));
+  EXPECT_EQ(left.received.size(), 16U);
+  EXPECT_EQ(right.sent, std::vector<Status>(16, Errc::kOk));
   EXPECT_EQ(left.closed, Errc::kClosed);
   EXPECT_EQ(right.closed, Errc::kClosed);
 }
 
 TEST_P(TransportShutdown, OfBothSidesDeliversBothWays) {
-  for (uint64_t i = 0; i < 20; ++i) {
+  for (uint64_t i = 0; i < 12; ++i) {
     ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
     ASSERT_TRUE(right.put_pattern(kMiB + 1, i).ok());
   }
   left.shutdown();
   right.shutdown();
   ASSERT_TRUE(drive_until([&] { return over(); }));
-  EXPECT_EQ(left.received.size(), 20U);
-  EXPECT_EQ(right.received.size(), 20U);
+  EXPECT_EQ(left.received.size(), 12U);
+  EXPECT_EQ(right.received.size(), 12U);
   EXPECT_EQ(left.closed, Errc::kClosed);
   EXPECT_EQ(right.closed, Errc::kClosed);
 }
@@ -73,12 +73,12 @@ TEST_P(TransportShutdown, FromWithinOnSentOfTheLastFrame) {
 
 TEST_P(TransportShutdown, IsEndedByClose) {
   rebuild({.send_queue = 20});
-  for (uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
+  for (uint64_t i = 0; i < 12; ++i) ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
   left.shutdown();
   left.close(Errc::kTimeout);
   ASSERT_TRUE(drive_until([&] { return over(); }));
   EXPECT_EQ(left.closed, Errc::kTimeout);
-  EXPECT_EQ(left.sent.size(), 20U);
+  EXPECT_EQ(left.sent.size(), 12U);
 }
 
 SLUICE_OVER_ALL_TRANSPORTS(TransportShutdown);
