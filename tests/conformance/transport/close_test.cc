@@ -157,8 +157,8 @@ TEST_P(TransportClose, FromWithinOnHeader) {
     right.close(Errc::kDraining);
     return Status();
   };
-  ASSERT_TRUE(left.put_pattern(5000, 0).ok());
-  ASSERT_TRUE(left.put_pattern(5000, 1).ok());
+  ASSERT_TRUE(left.put_pattern(50, 0).ok());
+  ASSERT_TRUE(left.put_pattern(50, 1).ok());
   expect_breach(Errc::kDraining);
   EXPECT_EQ(right.headers, 1U);
   EXPECT_TRUE(right.received.empty());
