@@ -1,0 +1,196 @@
+// The other end of an exchange's lane connections, over inproc, answered by hand. "Reducing" is turning every
+// byte over, so that a result is never mistaken for the contribution it answers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "gpu_client/engine/exchange.h"
+#include "transport/inproc/inproc_network.h"
+#include "wire/extension.h"
+#include "wire/messages.h"
+
+namespace sluice::engine::test {
+
+inline constexpr std::byte kTurn{0xa5};
+
+class FakeLane final : public transport::Handler {
+ public:
+  FakeLane(uint32_t slots, uint32_t slot_bytes)
+      : slots_(slots), slot_bytes_(slot_bytes), memory_(size_t{slots} * slot_bytes) {
+    waiting.reserve(4096);
+    seen.reserve(1 << 16);
+  }
+
+  // Answers the oldest contribution that waits, as `change` makes it.
+  void answer(const std::function<void(wire::FrameHeader&)>& change = {}) {
+    ASSERT_FALSE(waiting.empty());
+    wire::FrameHeader h = waiting.front();
+    waiting.erase(waiting.begin());
+    std::byte* slot = at(h.sequence);
+    for (uint32_t i = 0; i < h.length; ++i) slot[i] ^= kTurn;
+    h.type = wire::FrameType::kResult;
+    h.flags = 0;
+    if (change) change(h);
+    std::array<std::byte, wire::kSmallExtensionBytes> extension;
+    wire::encode_extension(wire::ResultInfo{.last_rank = 0, .lag_us = 1}, extension);
+    EXPECT_TRUE(endpoint->put(h, extension, {slot, h.length}, h.sequence).ok());
+  }
+  void abort(Errc code, const std::string& text) {
+    wire::Abort a;
+    a.code = code;
+    a.rank = 3;
+    a.text = text;
+    control_ = wire::encode_body(a);
+    EXPECT_TRUE(
+        endpoint->put(wire::control_header(wire::FrameType::kAbort, control_, 7), {}, control_, 0).ok());
+  }
+
+  transport::Placement on_header(transport::Endpoint&, const wire::FrameHeader& h,
+                                 std::span<const std::byte> ext) noexcept override {
+    if (h.type == wire::FrameType::kCommit) {
+      EXPECT_FALSE(committed) << "COMMIT twice";
+      return {.status = Errc::kOk, .payload = commit_.data()};
+    }
+    EXPECT_EQ(h.type, wire::FrameType::kContribution);
+    EXPECT_TRUE(committed) << "a contribution before COMMIT";
+    EXPECT_EQ(h.sequence, next_++);
+    EXPECT_EQ(h.slot, h.sequence % slots_);
+    EXPECT_LE(h.length, slot_bytes_);
+    // What PROTOCOL.md calls slot_not_granted: the slot's last result has not been sent yet.
+    EXPECT_LT(waiting.size(), slots_) << "more than W contributions are outstanding";
+    count = wire::find_op_info(ext).value_or(wire::OpInfo{}).count;
+    return {.status = Errc::kOk, .payload = at(h.sequence)};
+  }
+  void on_frame(transport::Endpoint&, const wire::FrameHeader& h, std::span<const std::byte>,
+                std::span<std::byte> payload) noexcept override {
+    if (h.type == wire::FrameType::kCommit) {
+      wire::Commit commit;
+      EXPECT_TRUE(wire::decode_body(payload, commit).ok());
+      incarnation = commit.incarnation;
+      committed = true;
+      return;
+    }
+    waiting.push_back(h);
+    if (seen.size() < seen.capacity()) seen.push_back(h);
+  }
+  void on_sent(transport::Endpoint&, transport::Cookie, Status) noexcept override {}
+  void on_closed(transport::Endpoint&, Errc reason) noexcept override {
+    endpoint = nullptr;
+    closed = reason;
+  }
+
+  transport::Endpoint* endpoint = nullptr;
+  std::vector<wire::FrameHeader> waiting;  // contributions not yet answered
+  std::vector<wire::FrameHeader> seen;     // all of them
+  uint64_t count = 0;                      // of the last OP_INFO
+  uint64_t incarnation = 0;
+  bool committed = false;
+  Errc closed = Errc::kOk;
+
+ private:
+  [[nodiscard]] std::byte* at(uint64_t sequence) { return memory_.data() + sequence % slots_ * slot_bytes_; }
+
+  const uint32_t slots_;
+  const uint32_t slot_bytes_;
+  std::vector<std::byte> memory_;
+  std::array<std::byte, 64> commit_{};
+  std::vector<std::byte> control_;
+  uint64_t next_ = 0;
+};
+
+// An exchange with its table, and a fake lane behind every link.
+class Rig final : public Exchange::Listener {
+ public:
+  struct Shape {
+    uint32_t links = 2;
+    uint32_t slots = 4;
+    uint32_t slot_bytes = 16 * 1024;
+    uint32_t rank = 0;
+    bool payload_crc = true;
+    std::vector<uint32_t> placement{};  // empty: round robin
+  };
+
+  explicit Rig(const Shape& shape) : table(shape.links, shape.slot_bytes) {
+    Exchange::Options o;
+    o.view_version = 0;
+    o.view_hash = 0x1234abcd;
+    o.slot_bytes = shape.slot_bytes;
+    o.incarnation = 99;
+    o.payload_crc = shape.payload_crc;
+    o.rank = shape.rank;
+    o.placement = shape.placement;
+    for (uint32_t i = 0; i < shape.links; ++i) {
+      if (shape.placement.empty()) o.placement.push_back(i);
+      o.links.push_back({.handle = 7 + i, .slots = shape.slots});
+    }
+    exchange = std::move(Exchange::create(std::move(o), table, *this).value());
+    for (uint32_t i = 0; i < shape.links; ++i) {
+      lanes.emplace_back(shape.slots, shape.slot_bytes);
+      auto [mine, theirs] = network->connect(*context, exchange->link(i), *far_context, lanes.back(),
+                                             exchange->endpoint_options(i));
+      exchange->link(i).bind(*mine);
+      lanes.back().endpoint = theirs;
+    }
+    EXPECT_TRUE(exchange->begin().ok());
+  }
+
+  // Index of the operation, which has been issued.
+  uint32_t start(const void* send, void* recv, uint64_t count, wire::DType dtype = wire::DType::kU8,
+                 wire::Op op = wire::Op::kSum) {
+    const auto index = table.open({.send = static_cast<const std::byte*>(send),
+                                   .recv = static_cast<std::byte*>(recv),
+                                   .count = count,
+                                   .dtype = dtype,
+                                   .op = op});
+    EXPECT_TRUE(index.has_value());
+    exchange->issue(*index);
+    return *index;
+  }
+  // Both sides take turns until nothing moves. No answers are given.
+  void settle() {
+    unsigned done = 1;
+    while (done > 0) {
+      done = exchange->put_chunks(SIZE_MAX) > 0 ? 1 : 0;
+      done += context->poll(now, SIZE_MAX) + far_context->poll(now, SIZE_MAX);
+    }
+  }
+  // ... and every contribution is answered at once.
+  void settle_answering() {
+    for (bool more = true; more;) {
+      settle();
+      more = false;
+      for (FakeLane& lane : lanes) {
+        while (!lane.waiting.empty() && lane.endpoint != nullptr) lane.answer(), more = true;
+      }
+    }
+  }
+  [[nodiscard]] bool ended(uint32_t op) { return table[op].state.load() == OpState::kEnded; }
+
+  void on_exchange_ended(const Ending& e) noexcept override {
+    ++endings;
+    ending = e;
+  }
+  void on_link_lost(uint32_t link, Errc reason) noexcept override {
+    lost_link = link;
+    lost_reason = reason;
+  }
+
+  std::unique_ptr<transport::inproc::Network> network = transport::inproc::make_network();
+  OpTable table;
+  std::deque<FakeLane> lanes;
+  std::unique_ptr<Exchange> exchange;
+  std::unique_ptr<transport::Context> context = network->make_context();
+  std::unique_ptr<transport::Context> far_context = network->make_context();
+  Nanos now = kSecond;
+  int endings = 0;
+  Ending ending;
+  uint32_t lost_link = kNoLink;
+  Errc lost_reason = Errc::kOk;
+};
+
+}  // namespace sluice::engine::test
