@@ -171,6 +171,7 @@ TEST_P(TransportClose, FromWithinOnFrame) {
   for (uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(left.put_pattern(100, i).ok());
   expect_breach(Errc::kDraining);
   EXPECT_EQ(right.received.size(), 2U);
+  EXPECT_EQ(right.headers, 2U);
 }
 
 TEST_P(TransportClose, FromWithinOnSent) {

@@ -187,6 +187,26 @@ TEST_F(TcpStream, ReadsWhatIsThereBeforeItCallsAFrameLate) {
   EXPECT_FALSE(victim->closed.has_value());
 }
 
+// A busy neighbour lets the context go some turns without asking epoll: lateness may be judged in one of
+// those.
+TEST_F(TcpStream, ReadsWhatIsThereBeforeItCallsAFrameLateBesideABusyNeighbour) {
+  const Bytes bytes = frame(1000, 0);
+  for (int phase = 0; phase < 4; ++phase) {
+    SCOPED_TRACE(phase);
+    meet({.frame_deadline = kSecond});
+    send(std::span(bytes).first(100));
+    const Nanos begin = monotonic_now();
+    while (victim->endpoint->counters().wire_bytes_in == 0) bed_.b->poll(begin, kBudget);
+    for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(healthy_left.put_pattern(kMiB, i).ok());
+    bed_.a->poll(begin, kBudget);
+    // With a budget this small the neighbour always has more to read.
+    for (int i = 0; i <= phase; ++i) bed_.b->poll(begin, 1);
+    send(std::span(bytes).subspan(100));
+    bed_.b->poll(begin + 3600 * kSecond, 1);
+    ASSERT_TRUE(drive_until([&] { return healthy_left.all_given_back() && !victim->received.empty(); }));
+  }
+}
+
 TEST_F(TcpStream, WakesItsOwnerForAFrameDeadline) {
   meet({.frame_deadline = 20 * kMillisecond});
   const Bytes bytes = frame(1000, 0);
