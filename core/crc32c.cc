@@ -15,7 +15,11 @@ uint32_t choose(const std::byte* data, size_t size, uint32_t crc) noexcept;
 constinit std::atomic<Crc32cFunction> chosen{&choose};
 
 Crc32cFunction fastest() noexcept {
-  return &crc32c_impl::table;
+  Crc32cFunction best = &crc32c_impl::table;
+  for (const Crc32cTarget& target : crc32c_targets()) {
+    if (target.function != nullptr) best = target.function;
+  }
+  return best;
 }
 
 uint32_t choose(const std::byte* data, size_t size, uint32_t crc) noexcept {
