@@ -106,10 +106,12 @@ void Connection::written() {
 }
 
 // Says that nothing more comes and reads until the peer has closed, so that the last words are not lost to a
-// reset.
+// reset. A read that is under way keeps its buffer and is the only one that hears of the end: Asio completes
+// one read per end of stream.
 void Connection::drain_until_closed() {
   boost::system::error_code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  if (reading_) return;
   body_.resize(4096);
   socket_.async_read_some(asio::buffer(body_),
                           [self = shared_from_this()](const boost::system::error_code& error, size_t) {
@@ -119,10 +121,19 @@ void Connection::drain_until_closed() {
                           });
 }
 
+// A read of a frame that ends while the connection is being finished: the peer's end, or bytes nobody wants.
+void Connection::drain_further(const boost::system::error_code& error) {
+  if (state_ == State::kClosed || writing_) return;  // written() drains
+  if (error) return close(Errc::kClosed);
+  drain_until_closed();
+}
+
 void Connection::read_header() {
+  reading_ = true;
   asio::async_read(socket_, asio::buffer(header_bytes_),
                    [self = shared_from_this()](const boost::system::error_code& error, size_t) {
-                     if (self->state_ == State::kFinishing || self->state_ == State::kClosed) return;
+                     self->reading_ = false;
+                     if (self->state_ >= State::kFinishing) return self->drain_further(error);
                      if (error) return self->close(reason_of(error));
                      const Status status = wire::decode_header(self->header_bytes_, self->header_);
                      if (!status.ok()) return self->close(status.code());
@@ -138,9 +149,11 @@ void Connection::read_body() {
   extensions_.resize(header_.extension_bytes());
   body_.resize(header_.length);
   const std::array<asio::mutable_buffer, 2> buffers = {asio::buffer(extensions_), asio::buffer(body_)};
+  reading_ = true;
   asio::async_read(
       socket_, buffers, [self = shared_from_this()](const boost::system::error_code& error, size_t) {
-        if (self->state_ == State::kFinishing || self->state_ == State::kClosed) return;
+        self->reading_ = false;
+        if (self->state_ >= State::kFinishing) return self->drain_further(error);
         if (error) return self->close(reason_of(error));
         if (const Status status = wire::verify_header(self->header_bytes_, self->extensions_); !status.ok()) {
           return self->close(status.code());

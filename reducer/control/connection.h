@@ -67,6 +67,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_attach();
   [[nodiscard]] bool proven(const wire::Mac& mac, uint64_t view_hash) const;
   void drain_until_closed();
+  void drain_further(const boost::system::error_code& error);
 
   // Decodes the body or closes; false when closed.
   template <typename M>
@@ -87,7 +88,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   std::array<std::byte, wire::kHeaderBytes> header_bytes_{};
   wire::FrameHeader header_;
-  bool reading_body_ = false;
+  bool reading_ = false;  // a read of a frame is under way
   std::vector<std::byte> extensions_;
   std::vector<std::byte> body_;
 
