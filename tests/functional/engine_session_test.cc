@@ -1,0 +1,82 @@
+// The client library against real reducers over loopback.
+#include <cstring>
+
+#include "tests/functional/engine_world.h"
+
+namespace sluice::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Small integers: their sums are exact in any type and order.
+std::vector<float> input(uint32_t rank, size_t count) {
+  std::vector<float> v(count);
+  for (size_t i = 0; i < count; ++i) v[i] = static_cast<float>((i * 7 + rank * 13) % 32);
+  return v;
+}
+
+std::vector<float> expected_sum(uint32_t ranks, size_t count) {
+  std::vector<float> v(count, 0.f);
+  for (uint32_t r = 0; r < ranks; ++r) {
+    const auto in = input(r, count);
+    for (size_t i = 0; i < count; ++i) v[i] += in[i];
+  }
+  return v;
+}
+
+using EngineSession = EngineWorld;
+
+TEST_F(EngineSession, SumsOverRanksAndReducers) {
+  start_reducers(2);
+  run_session(3, nullptr, [](uint32_t rank, sluice_session* s) {
+    for (const size_t count : {size_t{1}, size_t{1000}, size_t{65536}, size_t{1234567}}) {
+      const auto in = input(rank, count);
+      std::vector<float> out(count, -1.f);
+      ASSERT_EQ(sluice_allreduce(s, in.data(), out.data(), count, SLUICE_F32, SLUICE_SUM), SLUICE_OK)
+          << reason_of(s);
+      ASSERT_EQ(out, expected_sum(3, count)) << count;
+    }
+  });
+}
+
+TEST_F(EngineSession, WorksInPlaceDrivenByTheCaller) {
+  start_reducers(2);
+  run_session(
+      2, [](sluice_options& o) { o.progress_threads = 0; },
+      [](uint32_t rank, sluice_session* s) {
+        const size_t count = 300'001;
+        auto data = input(rank, count);
+        ASSERT_EQ(sluice_allreduce(s, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+        ASSERT_EQ(data, expected_sum(2, count));
+      });
+}
+
+TEST_F(EngineSession, KeepsManyOperationsInFlight) {
+  start_reducers(2);
+  for (const uint32_t threads : {0u, 1u}) {
+    ++session_;
+    run_session(
+        2, [&](sluice_options& o) { o.progress_threads = threads; },
+        [](uint32_t rank, sluice_session* s) {
+          constexpr size_t kOps = 1500;
+          std::vector<std::vector<float>> data(kOps);
+          std::vector<sluice_request> requests(kOps);
+          size_t oldest = 0;
+          for (size_t i = 0; i < kOps; ++i) {
+            data[i] = input(rank, i * 5);
+            sluice_status status = SLUICE_AGAIN;
+            while ((status = sluice_allreduce_async(s, data[i].data(), data[i].data(), data[i].size(),
+                                                    SLUICE_F32, SLUICE_SUM, &requests[i])) == SLUICE_AGAIN) {
+              ASSERT_EQ(sluice_wait(s, requests[oldest++], -1), SLUICE_OK);
+            }
+            ASSERT_EQ(status, SLUICE_OK);
+          }
+          EXPECT_GT(oldest, 0u) << "the table never was full";
+          for (; oldest < kOps; ++oldest) ASSERT_EQ(sluice_wait(s, requests[oldest], -1), SLUICE_OK);
+          for (size_t i = 0; i < kOps; ++i) ASSERT_EQ(data[i], expected_sum(2, i * 5)) << i;
+        });
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,104 @@
+// Reducers and ranks in one process, talking over loopback: what end-to-end tests of the client library stand
+// on. Ranks are threads that use the C face only.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sluice/sluice.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/clock.h"
+#include "reducer/reducer.h"
+
+namespace sluice::test {
+
+// What sluice_session_create said.
+struct Created {
+  sluice_status status = SLUICE_INTERNAL;
+  sluice_session* session = nullptr;
+  std::string error;
+};
+
+inline Created create(const sluice_options& options) {
+  Created c;
+  std::array<char, 2048> text{};
+  c.status = sluice_session_create(&options, &c.session, text.data(), text.size());
+  c.error = text.data();
+  return c;
+}
+
+inline std::string reason_of(sluice_session* session) {
+  std::array<char, 2048> text{};
+  static_cast<void>(sluice_session_error(session, text.data(), text.size()));
+  return text.data();
+}
+
+class EngineWorld : public ::testing::Test {
+ protected:
+  static reducer::ReducerOptions reducer_options() {
+    reducer::ReducerOptions o;
+    o.listen_port = 0;
+    o.lanes = 2;
+    o.memory_limit = 512 * kMiB;
+    o.heartbeat = 100 * kMillisecond;
+    o.peer_timeout = 5 * kSecond;
+    o.linger_timeout = 2 * kSecond;
+    return o;
+  }
+
+  void start_reducers(size_t count, const reducer::ReducerOptions& options = reducer_options()) {
+    for (size_t i = 0; i < count; ++i) {
+      auto started = reducer::Reducer::start(options);
+      ASSERT_TRUE(started.has_value()) << started.error().text;
+      if (!addresses_.empty()) addresses_ += ",";
+      addresses_ += "127.0.0.1:" + std::to_string((*started)->port());
+      reducers_.push_back(std::move(*started));
+    }
+  }
+
+  [[nodiscard]] sluice_options options_for(uint32_t rank, uint32_t ranks) const {
+    sluice_options o;
+    sluice_options_init(&o);
+    o.reducers = addresses_.c_str();
+    o.session_id[0] = session_;
+    o.session_id[15] = 1;
+    o.rank = rank;
+    o.ranks = ranks;
+    o.connect_timeout_ms = 5000;
+    o.join_timeout_ms = 10000;
+    o.linger_ms = 3000;
+    return o;
+  }
+
+  // Runs `body` for each rank on a thread of its own, and joins them.
+  static void each_rank(uint32_t ranks, const std::function<void(uint32_t)>& body) {
+    std::vector<std::thread> threads;
+    for (uint32_t r = 0; r < ranks; ++r) threads.emplace_back(body, r);
+    for (std::thread& t : threads) t.join();
+  }
+
+  // All ranks join, run `body`, and close.
+  void run_session(uint32_t ranks, const std::function<void(sluice_options&)>& adjust,
+                   const std::function<void(uint32_t, sluice_session*)>& body) {
+    each_rank(ranks, [&](uint32_t rank) {
+      sluice_options o = options_for(rank, ranks);
+      if (adjust) adjust(o);
+      const Created c = create(o);
+      ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+      body(rank, c.session);
+      EXPECT_EQ(sluice_session_close(c.session), SLUICE_OK) << "rank " << rank;
+    });
+  }
+
+  std::vector<std::unique_ptr<reducer::Reducer>> reducers_;
+  std::string addresses_;
+  uint8_t session_ = 1;
+};
+
+}  // namespace sluice::test
