@@ -14,16 +14,8 @@ uint32_t choose(const std::byte* data, size_t size, uint32_t crc) noexcept;
 // and costs no guard. Threads that race there all store the same value.
 constinit std::atomic<Crc32cFunction> chosen{&choose};
 
-Crc32cFunction fastest() noexcept {
-  Crc32cFunction best = &crc32c_impl::table;
-  for (const Crc32cTarget& target : crc32c_targets()) {
-    if (target.function != nullptr) best = target.function;
-  }
-  return best;
-}
-
 uint32_t choose(const std::byte* data, size_t size, uint32_t crc) noexcept {
-  const Crc32cFunction function = fastest();
+  const Crc32cFunction function = crc32c_chosen().function;
   chosen.store(function, std::memory_order_relaxed);
   return function(data, size, crc);
 }
@@ -46,6 +38,15 @@ std::span<const Crc32cTarget> crc32c_targets() noexcept {
   static const std::array<Crc32cTarget, 1> targets{{{"table", &crc32c_impl::table}}};
 #endif
   return targets;
+}
+
+const Crc32cTarget& crc32c_chosen() noexcept {
+  const std::span<const Crc32cTarget> targets = crc32c_targets();
+  size_t best = 0;
+  for (size_t i = 1; i < targets.size(); ++i) {
+    if (targets[i].function != nullptr) best = i;
+  }
+  return targets[best];
 }
 
 }  // namespace sluice

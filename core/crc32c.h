@@ -22,4 +22,7 @@ struct Crc32cTarget {
 };
 [[nodiscard]] std::span<const Crc32cTarget> crc32c_targets() noexcept;
 
+// The one that crc32c() runs in this process.
+[[nodiscard]] const Crc32cTarget& crc32c_chosen() noexcept;
+
 }  // namespace sluice

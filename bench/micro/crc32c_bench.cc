@@ -46,6 +46,9 @@ const bool kRegistered = [] {
   for (const sluice::Crc32cTarget& target : sluice::crc32c_targets()) {
     if (target.function != nullptr) add(target.name, target.function);
   }
+  add("chosen", [](const std::byte* data, size_t size, uint32_t crc) noexcept {
+    return sluice::crc32c({data, size}, crc);
+  });
 #ifdef SLUICE_HAVE_ISAL
   add("isal", &isal);
 #endif

@@ -36,6 +36,11 @@ TEST(Crc32c, SkipsNothingSilently) {
   }
 }
 
+TEST(Crc32c, ChoosesTheFastestThisCpuHas) {
+  EXPECT_EQ(std::string_view(crc32c_chosen().name), runnable_targets().back().name);
+  EXPECT_NE(crc32c_chosen().function, nullptr);
+}
+
 TEST(Crc32c, HasTheCheckValue) {
   const std::string_view check = "123456789";
   EXPECT_EQ(crc32c(std::as_bytes(std::span(check))), 0xE3069283u);
