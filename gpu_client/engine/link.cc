@@ -169,7 +169,9 @@ void Link::on_closed(transport::Endpoint& ep, Errc reason) noexcept {
 }
 
 transport::EndpointCounters Link::counters() const noexcept {
-  return endpoint_ != nullptr ? endpoint_->counters() : last_counters_;
+  transport::EndpointCounters c = endpoint_ != nullptr ? endpoint_->counters() : last_counters_;
+  if (c.frames_out > 0) c.payload_bytes_out -= commit_.size();  // payload is what contributions carry
+  return c;
 }
 
 }  // namespace sluice::engine

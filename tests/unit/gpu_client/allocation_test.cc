@@ -1,0 +1,65 @@
+// Counts what the hot core asks of the heap. The counter sees every thread of the process, so this is a
+// program of its own.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/unit/gpu_client/fake_reducer.h"
+
+namespace {
+std::atomic<uint64_t> allocations{0};
+}
+
+void* operator new(size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(size)) return p;
+  throw std::bad_alloc();
+}
+void* operator new(size_t size, std::align_val_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  const auto a = static_cast<size_t>(alignment);
+  if (void* p = std::aligned_alloc(a, (size + a - 1) / a * a)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, size_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::align_val_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
+
+namespace sluice::engine::test {
+namespace {
+
+TEST(Allocations, AreNoneInSteadyState) {
+  Rig rig({.links = 3, .slots = 4});
+  std::vector<std::byte> data(500'000);
+  const auto round = [&](uint64_t count) {
+    for (int i = 0; i < 8; ++i) rig.start(data.data(), data.data(), count);
+    rig.settle_answering();
+    for (uint32_t i = 0; i < OpTable::kCapacity; ++i) {
+      if (rig.ended(i)) rig.table.release(i);
+    }
+  };
+  round(data.size());
+  const uint64_t frames_before = rig.exchange->counters().frames_out;
+  const uint64_t before = allocations.load();
+  for (int i = 0; i < 20; ++i) round(static_cast<uint64_t>(1 + i * 20'011));
+  const uint64_t frames = rig.exchange->counters().frames_out - frames_before;
+  EXPECT_GT(frames, 1000u);
+  EXPECT_EQ(allocations.load() - before, 0u) << "in " << frames << " frames";
+  const uint64_t counted = allocations.load();
+  static_cast<void>(::operator new(1));
+  EXPECT_EQ(allocations.load(), counted + 1) << "the counter counts";
+}
+
+}  // namespace
+}  // namespace sluice::engine::test

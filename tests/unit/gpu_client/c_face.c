@@ -1,0 +1,144 @@
+/* The public header from C, and what the functions say to arguments that can't be right. No reducer is needed: nothing here may try to
+ * reach one. */
+#include <sluice/sluice.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures = 0;
+
+#define CHECK(condition)                                            \
+  do {                                                              \
+    if (!(condition)) {                                             \
+      fprintf(stderr, "line %d: %s\n", __LINE__, #condition);       \
+      ++failures;                                                   \
+    }                                                               \
+  } while (0)
+
+static sluice_options good(void) {
+  sluice_options o;
+  sluice_options_init(&o);
+  o.reducers = "127.0.0.1:1";
+  o.session_id[3] = 7;
+  o.rank = 0;
+  o.ranks = 1;
+  o.connect_timeout_ms = 1;
+  return o;
+}
+
+static sluice_status create(const sluice_options* o, char* text) {
+  sluice_session* session = (sluice_session*)text; /* must be overwritten */
+  const sluice_status status = sluice_session_create(o, &session, text, 256);
+  CHECK(session == NULL);
+  return status;
+}
+
+/* An option that is refused before anything is tried, with its name in the text. */
+#define REFUSES(change, words)                                      \
+  do {                                                              \
+    char text[256];                                                 \
+    sluice_options o = good();                                      \
+    change;                                                         \
+    CHECK(create(&o, text) == SLUICE_INVALID_ARGUMENT);             \
+    if (strstr(text, words) == NULL) {                              \
+      fprintf(stderr, "line %d: \"%s\" lacks \"%s\"\n", __LINE__, text, words); \
+      ++failures;                                                   \
+    }                                                               \
+  } while (0)
+
+static void options(void) {
+  char text[256];
+  char tiny[4];
+  sluice_session* session = NULL;
+  sluice_options o = good();
+  CHECK(o.struct_size == sizeof o);
+  CHECK(o.window_bytes == 2u << 20 && o.slot_bytes == 256u << 10);
+  CHECK(o.progress_threads == 1 && o.payload_crc == 1 && o.op_timeout_ms == 0);
+  CHECK(o.join_timeout_ms == 60000 && o.linger_ms == 5000);
+  sluice_options_init(NULL);
+
+  CHECK(sluice_session_create(NULL, &session, text, sizeof text) == SLUICE_INVALID_ARGUMENT);
+  CHECK(sluice_session_create(&o, NULL, text, sizeof text) == SLUICE_INVALID_ARGUMENT);
+  CHECK(sluice_session_create(NULL, NULL, NULL, 0) == SLUICE_INVALID_ARGUMENT);
+  REFUSES(o.struct_size = 0, "sluice_options_init");
+  REFUSES(o.reducers = NULL, "reducers");
+  REFUSES(o.reducers = "", "empty");
+  REFUSES(o.reducers = "a,b:99999", "item 2");
+  REFUSES(memset(o.session_id, 0, 16), "session_id");
+  REFUSES(o.ranks = 0, "ranks 0");
+  REFUSES(o.ranks = 100000, "ranks 100000");
+  REFUSES(o.rank = 1, "rank 1");
+  REFUSES(o.lanes = 65, "lanes");
+  REFUSES(o.slot_bytes = 100, "slot_bytes 100");
+  REFUSES(o.slot_bytes = 5000, "multiple of 64");
+  REFUSES(o.window_bytes = 1024, "window_bytes");
+  REFUSES(o.progress_threads = 2, "progress_threads");
+  REFUSES(o.payload_crc = 2, "payload_crc");
+  REFUSES(o.connect_timeout_ms = 0, "connect_timeout_ms");
+  REFUSES(o.join_timeout_ms = 0, "join_timeout_ms");
+  REFUSES(o.key_file = "a"; o.token_file = "b", "both");
+
+  o.reducers = "b:x";
+  CHECK(sluice_session_create(&o, &session, tiny, sizeof tiny) == SLUICE_INVALID_ARGUMENT);
+  CHECK(strlen(tiny) == 3); /* cut, and terminated */
+
+  o = good();
+  o.key_file = "/nonexistent/sluice.key";
+  CHECK(create(&o, text) == SLUICE_SYSTEM);
+  CHECK(strstr(text, "/nonexistent/sluice.key") != NULL);
+
+  /* Nobody listens on port 1. */
+  o = good();
+  CHECK(create(&o, text) != SLUICE_OK);
+  CHECK(strstr(text, "reducer 127.0.0.1:1") != NULL);
+}
+
+static void variables(void) {
+  char text[256];
+  sluice_options o;
+  setenv("SLUICE_JOIN_TIMEOUT", "90s", 1);
+  sluice_options_init(&o);
+  CHECK(o.join_timeout_ms == 90000);
+  setenv("SLUICE_JOIN_TIMEOUT", "90", 1);
+  o = good();
+  CHECK(o.join_timeout_ms == 60000);
+  CHECK(create(&o, text) == SLUICE_INVALID_ARGUMENT);
+  CHECK(strstr(text, "SLUICE_JOIN_TIMEOUT") != NULL);
+  unsetenv("SLUICE_JOIN_TIMEOUT");
+}
+
+static void null_session(void) {
+  float x = 0;
+  int done = 7;
+  sluice_request request = 7;
+  sluice_stats stats;
+  char text[16] = "old";
+  memset(&stats, 0, sizeof stats);
+  CHECK(sluice_allreduce_async(NULL, &x, &x, 1, SLUICE_F32, SLUICE_SUM, &request) == SLUICE_INVALID_ARGUMENT);
+  CHECK(request == 0);
+  CHECK(sluice_allreduce(NULL, &x, &x, 1, SLUICE_F32, SLUICE_SUM) == SLUICE_INVALID_ARGUMENT);
+  CHECK(sluice_test(NULL, 1, &done) == SLUICE_INVALID_ARGUMENT);
+  CHECK(done == 0);
+  CHECK(sluice_wait(NULL, 1, 0) == SLUICE_INVALID_ARGUMENT);
+  CHECK(sluice_progress(NULL) == SLUICE_INVALID_ARGUMENT);
+  CHECK(sluice_session_error(NULL, text, sizeof text) == SLUICE_INVALID_ARGUMENT);
+  CHECK(text[0] == '\0');
+  CHECK(sluice_session_stats(NULL, &stats) == SLUICE_INVALID_ARGUMENT);
+  CHECK(sluice_session_close(NULL) == SLUICE_OK);
+}
+
+static void words(void) {
+  int i;
+  CHECK(strcmp(sluice_version(), EXPECTED_VERSION) == 0);
+  CHECK(strcmp(sluice_status_string(SLUICE_MISMATCH), "mismatch") == 0);
+  for (i = -1; i < 20; ++i) CHECK(sluice_status_string((sluice_status)i)[0] != '\0');
+}
+
+int main(void) {
+  options();
+  variables();
+  null_session();
+  words();
+  if (failures == 0) printf("all good\n");
+  return failures == 0 ? 0 : 1;
+}
