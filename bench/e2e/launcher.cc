@@ -30,9 +30,13 @@ int end_after_failure(ProcessGroup& processes, std::vector<ChildEnd> failures) {
   while (auto ended = processes.wait(until)) {
     if (!ended->ok()) failures.push_back(std::move(*ended));
   }
-  for (const ChildEnd& end : failures) log::error(end.text());
   const ChildEnd& cause = cause_of(failures);
-  log::error(fmt::format("ending the run, because {}", cause.text()));
+  for (const ChildEnd& end : failures) {
+    if (&end != &cause) log::debug(end.text());
+  }
+  const size_t others = failures.size() - 1;
+  log::error(fmt::format("ending the run, because {}{}", cause.text(),
+                         others == 0 ? "" : fmt::format(", and {} more failed", others)));
   processes.end_all(kGrace);
   return cause.exit_code() == 0 ? static_cast<int>(kExitFailure) : cause.exit_code();
 }

@@ -131,7 +131,7 @@ Result<PoolUsage> query_usage(const std::vector<config::Endpoint>& pool, const C
       const auto json = nlohmann::json::parse(*text);
       usage.cpu_seconds +=
           json.at("cpu").at("user_seconds").get<double>() + json.at("cpu").at("system_seconds").get<double>();
-      usage.bytes_received += json.at("data").at("bytes_in").get<double>();
+      usage.bytes_received += json.at("data").at("bytes_folded").get<double>();
     } catch (const nlohmann::json::exception& e) {
       return fail(Errc::kUnsupported,
                   fmt::format("reducer {}: status can't be read: {}", config::to_string(reducer), e.what()));

@@ -31,7 +31,7 @@ struct Credentials {
 // cost.
 struct PoolUsage {
   double cpu_seconds = 0;
-  double bytes_received = 0;  // payload of contributions
+  double bytes_received = 0;  // payload of contributions that went into sums
 };
 [[nodiscard]] Result<PoolUsage> query_usage(const std::vector<config::Endpoint>& pool,
                                             const Credentials& credentials, Nanos timeout);

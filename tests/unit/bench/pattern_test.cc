@@ -1,0 +1,95 @@
+#include "bench/e2e/pattern.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "bench/e2e/nccl_table.h"
+#include "reducer/kernels/fold.h"
+
+namespace sluice::bench {
+namespace {
+
+using wire::DType;
+using wire::Op;
+
+constexpr size_t kCount = 3001;
+
+// What a reducer makes of all ranks' contributions, groups of eight and all; with rank 0's in the last one's
+// place if asked.
+std::vector<std::byte> reduce(const Pattern& pattern, DType dtype, Op op, uint32_t ranks,
+                              bool last_is_first = false) {
+  const size_t size = wire::size_of(dtype);
+  std::vector<std::vector<std::byte>> contributions(ranks, std::vector<std::byte>(kCount * size));
+  for (uint32_t r = 0; r < ranks; ++r) {
+    pattern.fill(last_is_first && r + 1 == ranks ? 0 : r, kCount, contributions[r].data());
+  }
+  std::vector<std::byte> result(kCount * size);
+  std::vector<std::vector<std::byte>> partials;
+  std::vector<const std::byte*> sources;
+  const auto fold = [&](kernels::Stage stage, std::byte* out) {
+    kernels::find_fold(dtype, op, stage)(sources, kCount, ranks, out);
+    sources.clear();
+  };
+  for (uint32_t first = 0; first < ranks; first += kernels::kGroup) {
+    for (uint32_t r = first; r < std::min<uint32_t>(ranks, first + kernels::kGroup); ++r)
+      sources.push_back(contributions[r].data());
+    if (ranks <= kernels::kGroup) {
+      fold(kernels::Stage::kWhole, result.data());
+      return result;
+    }
+    partials.emplace_back(kCount * wire::size_of(wire::accumulator_of(dtype)));
+    fold(kernels::Stage::kPartial, partials.back().data());
+  }
+  for (const auto& partial : partials) sources.push_back(partial.data());
+  fold(kernels::Stage::kFinish, result.data());
+  return result;
+}
+
+TEST(Pattern, ReductionOverAnyNumberOfRanksIsWhatItSays) {
+  for (DType dtype : nccl_type_order()) {
+    for (Op op : nccl_op_order()) {
+      for (uint32_t ranks : {1U, 2U, 3U, 8U, 9U, 17U, 64U}) {
+        const Pattern pattern(dtype, op, ranks, 5);
+        EXPECT_EQ(pattern.count_wrong(reduce(pattern, dtype, op, ranks).data(), kCount), 0u)
+            << to_string(dtype) << " " << to_string(op) << " of " << ranks;
+      }
+    }
+  }
+}
+
+TEST(Pattern, OneRankInPlaceOfAnotherShows) {
+  for (DType dtype : nccl_type_order()) {
+    for (Op op : nccl_op_order()) {
+      const Pattern pattern(dtype, op, 6, 5);
+      EXPECT_GT(pattern.count_wrong(reduce(pattern, dtype, op, 6, true).data(), kCount), kCount / 8)
+          << to_string(dtype) << " " << to_string(op);
+    }
+  }
+}
+
+TEST(Pattern, CountsEachWrongElementOnce) {
+  const Pattern pattern(DType::kF32, Op::kSum, 2, 9);
+  std::vector<std::byte> result = reduce(pattern, DType::kF32, Op::kSum, 2);
+  result[0] ^= std::byte{1};
+  result[3] ^= std::byte{1};
+  result[4 * (kCount - 1)] ^= std::byte{0x80};
+  EXPECT_EQ(pattern.count_wrong(result.data(), kCount), 2u);
+}
+
+// A chunk put a multiple of 64 bytes away, or data of another check iteration, must show.
+TEST(Pattern, DiffersByPlaceAndSeed) {
+  const Pattern pattern(DType::kI32, Op::kSum, 1, 1);
+  std::vector<std::byte> data(4 * 3 * kPatternPeriod);
+  pattern.fill(0, 3 * kPatternPeriod, data.data());
+  EXPECT_EQ(pattern.count_wrong(data.data(), 3 * kPatternPeriod), 0u);
+  for (size_t shift : {16U, 4096U, 65536U, 131072U}) {
+    EXPECT_GT(pattern.count_wrong(data.data() + 4 * shift, 1000), 990u) << shift;
+  }
+  EXPECT_GT(Pattern(DType::kI32, Op::kSum, 1, 2).count_wrong(data.data(), 1000), 990u);
+}
+
+}  // namespace
+}  // namespace sluice::bench

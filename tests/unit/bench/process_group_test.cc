@@ -1,0 +1,115 @@
+#include "bench/e2e/process_group.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <limits>
+
+#include "core/clock.h"
+
+// ProcessGroup starts this very program: with these names it runs the tests below that play children.
+namespace sluice::bench {
+namespace {
+
+std::vector<std::string> child(const std::string& name) {
+  return {"--gtest_also_run_disabled_tests", "--gtest_brief=1", "--gtest_filter=Child.DISABLED_" + name};
+}
+Nanos soon() {
+  return monotonic_now() + 30 * kSecond;
+}
+
+TEST(Child, DISABLED_EndsWithSeven) {
+  _exit(7);
+}
+TEST(Child, DISABLED_EndsWell) {
+  _exit(0);
+}
+TEST(Child, DISABLED_DiesBySignal) {
+  raise(SIGKILL);
+}
+TEST(Child, DISABLED_Waits) {
+  for (;;) pause();
+}
+TEST(Child, DISABLED_IgnoresSigterm) {
+  signal(SIGTERM, SIG_IGN);
+  if (write(STDOUT_FILENO, "x", 1) != 1) _exit(1);
+  for (;;) pause();
+}
+TEST(Child, DISABLED_Echoes) {
+  char c = 0;
+  while (read(STDIN_FILENO, &c, 1) == 1) {
+    if (write(STDOUT_FILENO, &c, 1) != 1) _exit(1);
+  }
+  _exit(0);
+}
+
+TEST(ProcessGroup, TellsHowEachChildEnded) {
+  ProcessGroup group;
+  ASSERT_TRUE(group.start({.name = "seven", .arguments = child("EndsWithSeven")}));
+  auto end = group.wait(soon());
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->exit_code(), 7);
+  EXPECT_FALSE(end->ok());
+  EXPECT_NE(end->text().find("seven (pid "), std::string::npos);
+  EXPECT_NE(end->text().find("ended with exit code 7"), std::string::npos);
+
+  ASSERT_TRUE(group.start({.name = "killed", .arguments = child("DiesBySignal")}));
+  end = group.wait(soon());
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->exit_code(), 1);
+  EXPECT_NE(end->text().find("was killed by signal 9"), std::string::npos);
+
+  ASSERT_TRUE(group.start({.name = "well", .arguments = child("EndsWell")}));
+  end = group.wait(soon());
+  ASSERT_TRUE(end.has_value());
+  EXPECT_TRUE(end->ok());
+  EXPECT_FALSE(group.wait(monotonic_now()).has_value());
+}
+
+TEST(ProcessGroup, EndsWhoDoesNotHearSigterm) {
+  ProcessGroup group;
+  const auto stubborn =
+      group.start({.name = "stubborn", .arguments = child("IgnoresSigterm"), .piped = true});
+  ASSERT_TRUE(stubborn.has_value());
+  char c = 0;
+  ASSERT_EQ(read(group.output(*stubborn), &c, 1), 1);  // it ignores SIGTERM from here on
+  const auto ends = group.end_all(50 * kMillisecond);
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_NE(ends[0].text().find("signal 9"), std::string::npos);
+}
+
+TEST(ProcessGroup, LeavesNobodyBehind) {
+  pid_t pid = 0;
+  {
+    ProcessGroup group;
+    const auto waits = group.start({.name = "waits", .arguments = child("Waits")});
+    ASSERT_TRUE(waits.has_value());
+    pid = group.pid(*waits);
+    EXPECT_EQ(kill(pid, 0), 0);
+  }
+  EXPECT_EQ(kill(pid, 0), -1);
+}
+
+TEST(ProcessGroup, PipesLeadToTheChild) {
+  ProcessGroup group;
+  const auto echo = group.start({.name = "echo", .arguments = child("Echoes"), .piped = true});
+  ASSERT_TRUE(echo.has_value());
+  ASSERT_EQ(write(group.input(*echo), "q", 1), 1);
+  char c = 0;
+  ASSERT_EQ(read(group.output(*echo), &c, 1), 1);
+  EXPECT_EQ(c, 'q');
+  group.close_input(*echo);
+  const auto end = group.wait(soon());
+  ASSERT_TRUE(end.has_value());
+  EXPECT_TRUE(end->ok());
+}
+
+TEST(ProcessGroup, SigtermInterruptsTheWait) {
+  ProcessGroup group;
+  ASSERT_EQ(kill(getpid(), SIGTERM), 0);  // blocked by the group, so it waits for wait()
+  EXPECT_FALSE(group.wait(soon()).has_value());
+  EXPECT_EQ(group.interrupted(), SIGTERM);
+}
+
+}  // namespace
+}  // namespace sluice::bench

@@ -1,0 +1,113 @@
+#include "demo/digits/training.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace sluice::demo {
+namespace {
+
+TEST(Shard, PartsCoverTheBatchInOrder) {
+  std::vector<uint32_t> batch(29);
+  std::iota(batch.begin(), batch.end(), 100U);
+  for (uint32_t workers : {1U, 2U, 3U, 7U, 29U, 64U}) {
+    std::vector<uint32_t> all;
+    size_t least = batch.size();
+    size_t most = 0;
+    for (uint32_t rank = 0; rank < workers; ++rank) {
+      const auto part = shard(batch, rank, workers);
+      all.insert(all.end(), part.begin(), part.end());
+      least = std::min(least, part.size());
+      most = std::max(most, part.size());
+    }
+    EXPECT_EQ(all, batch) << workers;
+    EXPECT_LE(most - least, 1u) << workers;
+  }
+}
+
+class TrainingTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto digits = load_digits();
+    ASSERT_TRUE(digits.has_value());
+    parts_ = split(*digits);
+  }
+  uint64_t hash_after(const TrainingOptions& options) {
+    Training training(parts_.train, options);
+    const auto sum = sum_in_one_process(training, options.workers);
+    for (uint32_t e = 0; e < options.epochs; ++e) (void)training.run_epoch(sum);
+    return training.weights_hash();
+  }
+  Split parts_;
+};
+
+TEST_F(TrainingTest, ReachesNinetyFivePercentOnHeldOutImages) {
+  const TrainingOptions options;
+  Training training(parts_.train, options);
+  const auto sum = sum_in_one_process(training, options.workers);
+  EpochResult last;
+  for (uint32_t e = 0; e < options.epochs; ++e) last = training.run_epoch(sum);
+  EXPECT_EQ(last.epoch, options.epochs);
+  const Score score = training.network().evaluate(parts_.held_out);
+  EXPECT_GE(score.correct / static_cast<float>(parts_.held_out.size()), 0.95F);
+}
+
+TEST_F(TrainingTest, IsTheSameBitsEachTimeAndOtherBitsForOtherInput) {
+  TrainingOptions options;
+  options.epochs = 2;
+  const uint64_t hash = hash_after(options);
+  EXPECT_EQ(hash_after(options), hash);
+  TrainingOptions other = options;
+  other.seed = 2;
+  EXPECT_NE(hash_after(other), hash);
+  other = options;
+  other.workers = 5;
+  EXPECT_NE(hash_after(other), hash) << "sums of other shards round differently";
+}
+
+// The sum that the one process makes is ((s0+s1)+...+s7)+((s8+...)): checked against shards computed one by
+// one.
+TEST_F(TrainingTest, SumsShardsByRankInGroupsOfEight) {
+  TrainingOptions options;
+  options.workers = 19;
+  Training training(parts_.train, options);
+  std::vector<uint32_t> batch(64);
+  std::iota(batch.begin(), batch.end(), 0U);
+  std::vector<float> total(training.total_size());
+  sum_in_one_process(training, options.workers)(batch, total);
+
+  std::vector<std::vector<float>> shards(options.workers, std::vector<float>(training.total_size()));
+  for (uint32_t rank = 0; rank < options.workers; ++rank) training.compute_shard(batch, rank, shards[rank]);
+  for (size_t i = 0; i < total.size(); ++i) {
+    std::vector<float> groups;
+    for (uint32_t rank = 0; rank < options.workers; ++rank) {
+      if (rank % 8 == 0) {
+        groups.push_back(shards[rank][i]);
+      } else {
+        groups.back() += shards[rank][i];
+      }
+    }
+    ASSERT_EQ(total[i], std::accumulate(groups.begin() + 1, groups.end(), groups.front())) << i;
+  }
+}
+
+TEST_F(TrainingTest, OrderOfShardsShowsInTheBits) {
+  TrainingOptions options;
+  Training training(parts_.train, options);
+  std::vector<uint32_t> batch(64);
+  std::iota(batch.begin(), batch.end(), 0U);
+  std::vector<float> forwards(training.total_size());
+  sum_in_one_process(training, options.workers)(batch, forwards);
+  std::vector<float> backwards(training.total_size(), 0.0F);
+  std::vector<float> one(training.total_size());
+  for (uint32_t rank = options.workers; rank-- > 0;) {
+    training.compute_shard(batch, rank, one);
+    for (size_t i = 0; i < one.size(); ++i) backwards[i] += one[i];
+  }
+  EXPECT_NE(forwards, backwards);  // otherwise the tests above would see no difference in order
+}
+
+}  // namespace
+}  // namespace sluice::demo
