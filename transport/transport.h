@@ -98,11 +98,16 @@ class Endpoint {
                                    std::span<const std::byte> payload, Cookie cookie) noexcept = 0;
 
   // Closes now; frames not yet handed to the network are given back by on_sent(reason), then
-  // on_closed(reason), from a later poll.
+  // on_closed(reason), from a later poll. With kReset the peer sees the connection break; with any other
+  // reason an end, which is in order (kClosed) for it where it falls between two frames and nothing was on
+  // its way to us.
   virtual void close(Errc reason) noexcept = 0;
 
   // Sends what is queued, tells the peer that nothing more comes, and keeps receiving until the peer closes
-  // too; then on_closed(kClosed). No put() after this. The caller bounds it: close() ends it at any time.
+  // too; then on_closed(kClosed). No put() after this. The caller bounds it: close() ends it at any time. The
+  // peer's end of it is the same by itself: with its last frame received, an endpoint refuses put(), sends
+  // what it had accepted, and closes with kClosed; with kTimeout when the frame deadline passes without a
+  // byte taken.
   virtual void shutdown() noexcept = 0;
 
   // True when every accepted put has been handed to the network.
@@ -124,6 +129,7 @@ struct EndpointOptions {
 
 class Context {
  public:
+  // Endpoints that are left end with it, without callbacks.
   virtual ~Context() = default;
   Context() = default;
   Context(const Context&) = delete;

@@ -252,7 +252,6 @@ void TcpEndpoint::check_deadline(Nanos now, uint64_t turn) noexcept {
 }
 
 void TcpEndpoint::finish() noexcept {
-  give_back_sent();
   while (!queue_.empty()) handler_.on_sent(*this, queue_.pop()->cookie, reason_);
   handler_.on_closed(*this, reason_);
 }

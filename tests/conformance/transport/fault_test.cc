@@ -10,7 +10,6 @@ namespace {
 
 using fault::FaultKind;
 using fault::FaultPlan;
-using fault::FaultRule;
 
 // The plan stands in front of context a; the pair under test is its endpoint 0, the healthy pair its
 // endpoint 1.

@@ -28,6 +28,8 @@ class PairTest : public testing::Test {
   bool over() const { return left.closed.has_value() && right.closed.has_value(); }
 
   Bed bed_;
+
+ public:
   Recorder left, right;                  // in context a and b
   Recorder healthy_left, healthy_right;  // the same, untouched by the tests
 };

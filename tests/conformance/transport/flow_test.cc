@@ -68,6 +68,25 @@ TEST_P(TransportFlow, WaitReturnsAtOnceWhenAskedTo) {
   EXPECT_LT(monotonic_now() - begin, kPatience / 2);
 }
 
+TEST_P(TransportFlow, WaitReturnsAtOnceWhileCallbacksAreOutstanding) {
+  drive_until([&] { return bed_.a->poll(monotonic_now(), kBudget) == 0; });
+  left.close(Errc::kAborted);
+  const Nanos begin = monotonic_now();
+  bed_.a->wait(kPatience);
+  EXPECT_LT(monotonic_now() - begin, kPatience / 2);
+}
+
+TEST_P(TransportFlow, WaitReturnsAtOnceWhenTheBudgetLeftSomething) {
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(left.put_pattern(64 * kKiB, i).ok());
+  const Nanos begin = monotonic_now();
+  while (right.received.size() < 8 && monotonic_now() - begin < kPatience) {
+    bed_.a->poll(monotonic_now(), kBudget);
+    bed_.b->poll(monotonic_now(), 1);
+    if (right.received.size() < 8) bed_.b->wait(kPatience);
+  }
+  EXPECT_LT(monotonic_now() - begin, kPatience / 2);
+}
+
 TEST_P(TransportFlow, WaitEndsAfterItsTimeout) {
   drive_until([&] { return bed_.a->poll(monotonic_now(), kBudget) == 0; });
   Nanos slept = 0;

@@ -65,7 +65,7 @@ Placement Recorder::on_header(Endpoint& ep, const wire::FrameHeader& header,
   if (!status.ok()) return {status, nullptr};
   const size_t room = header.length + 2 * kGuard;
   if (room > landing_room_) {
-    landing_.reset(new std::byte[room]);  // not cleared: it is up to 4 MiB a frame
+    landing_ = std::make_unique_for_overwrite<std::byte[]>(room);  // up to 4 MiB a frame, not cleared
     landing_room_ = room;
   }
   std::fill_n(landing_.get(), kGuard, kGuardByte);

@@ -54,8 +54,10 @@ class TcpStream : public PairTest {
   }
 
   tcp::Socket raw_;
-  Recorder* victim = nullptr;
   std::deque<Recorder> recorders_;  // those of earlier victims, whose endpoints may still be there
+
+ public:
+  Recorder* victim = nullptr;
 };
 
 TEST_F(TcpStream, ClosesOnRandomBytes) {
@@ -324,6 +326,14 @@ TEST_F(TcpStream, SendsWhatTheCodecSays) {
   Bytes got(expected.size());
   ASSERT_TRUE(tcp::read_exact(raw_.fd(), got, monotonic_now() + kPatience).ok());
   EXPECT_EQ(got, expected);
+}
+
+TEST_F(TcpStream, WaitReturnsAtOnceWhileFramesAreQueued) {
+  drain(monotonic_now());
+  ASSERT_TRUE(victim->put_pattern(100, 0).ok());
+  const Nanos begin = monotonic_now();
+  bed_.b->wait(kPatience);
+  EXPECT_LT(monotonic_now() - begin, kPatience / 2);
 }
 
 TEST_F(TcpStream, ReusesTheSeatOfAClosedEndpoint) {

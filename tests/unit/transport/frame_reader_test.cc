@@ -75,6 +75,7 @@ class FrameReading : public testing::Test, public Handler {
     return reader.consume(given, endpoint, *this, counters);
   }
 
+ public:
   NoEndpoint endpoint;
   EndpointCounters counters;
   FrameReader reader{wire::kMaxPayload};
