@@ -1,11 +1,11 @@
 // Sluice client for C++17 and later: owners, exceptions and element types over sluice.h, which is the manual.
 // Header only.
 //
-//   sluice::Options options;
+//   sluice::client::Options options;
 //   options.reducers = "10.0.0.2,10.0.0.3";
 //   options.session_id = id;  // 16 bytes, the same on all ranks
 //   options.rank = rank, options.ranks = n;
-//   sluice::Session session(options);
+//   sluice::client::Session session(options);
 //   session.allreduce(gradients.data(), gradients.data(), gradients.size());
 #pragma once
 
@@ -21,7 +21,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace sluice {
+namespace sluice::client {
 
 // what() is the reason in words, status() the code.
 class Error : public std::runtime_error {
@@ -203,4 +203,4 @@ inline bool Request::wait_for(int timeout_ms) {
   return true;
 }
 
-}  // namespace sluice
+}  // namespace sluice::client

@@ -1,0 +1,75 @@
+// The C++ face, as a program would use it.
+#include <sluice/sluice.hpp>
+
+#include "tests/functional/engine_world.h"
+
+namespace sluice::test {
+namespace {
+
+using client::Options;
+using client::Request;
+using client::Session;
+
+class CxxFace : public EngineWorld {
+ protected:
+  [[nodiscard]] Options cxx_options(uint32_t rank, uint32_t ranks) const {
+    Options o;
+    o.reducers = addresses_;
+    o.session_id[0] = 9;
+    o.rank = rank;
+    o.ranks = ranks;
+    return o;
+  }
+};
+
+TEST_F(CxxFace, ReducesEveryTypeWithAName) {
+  start_reducers(1);
+  each_rank(2, [&](uint32_t rank) {
+    Session session(cxx_options(rank, 2));
+    const auto check = [&](auto one) {
+      using T = decltype(one);
+      std::vector<T> v(100, static_cast<T>(rank + 1));
+      session.allreduce(v.data(), v.data(), v.size());
+      EXPECT_EQ(v, std::vector<T>(100, static_cast<T>(3)));
+      session.allreduce(v.data(), v.data(), v.size(), SLUICE_MAX);
+      EXPECT_EQ(v[0], static_cast<T>(3));
+    };
+    check(float{}), check(double{}), check(int8_t{}), check(uint8_t{}), check(int32_t{}), check(uint32_t{});
+    check(int64_t{}), check(uint64_t{}), check(long{}), check(static_cast<unsigned long long>(0));
+    EXPECT_EQ(session.stats().operations, 20u);
+    session.close();
+  });
+}
+
+TEST_F(CxxFace, OwnsRequests) {
+  start_reducers(1);
+  each_rank(2, [&](uint32_t rank) {
+    Session session(cxx_options(rank, 2));
+    std::vector<float> a(5000, 1.f), b(5000, 2.f), c(5000, 3.f);
+    Request first = session.allreduce_async(a.data(), a.data(), a.size());
+    Request second = session.allreduce_async(b.data(), b.data(), b.size());
+    { const Request dropped = session.allreduce_async(c.data(), c.data(), c.size()); }
+    EXPECT_EQ(c[0], 6.f) << "a request that goes out of scope is waited for";
+    first.wait();
+    first.wait();
+    while (!second.test()) std::this_thread::yield();
+    EXPECT_EQ(a[4999], 2.f);
+    EXPECT_EQ(b[4999], 4.f);
+  });
+}
+
+TEST_F(CxxFace, ThrowsTheReason) {
+  Options o = cxx_options(0, 1);
+  o.reducers = "127.0.0.1:1";
+  o.raw.connect_timeout_ms = 1;
+  try {
+    Session session(o);
+    FAIL() << "nobody listens there";
+  } catch (const client::Error& e) {
+    EXPECT_NE(e.status(), SLUICE_OK);
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("127.0.0.1:1"));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,374 @@
+// What a training process is told when something goes wrong, on every rank.
+#include <sys/socket.h>
+
+#include <atomic>
+#include <fstream>
+#include <latch>
+#include <mutex>
+
+#include "config/secret_file.h"
+#include "gpu_client/api/options.h"
+#include "tests/functional/engine_world.h"
+#include "transport/tcp/socket.h"
+
+namespace sluice::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+std::string secret_file(const char* name, uint8_t first_byte) {
+  config::Secret secret{};
+  secret[0] = first_byte;
+  const std::string path = ::testing::TempDir() + name;
+  std::ofstream(path) << config::secret_text(secret);
+  return path;
+}
+
+class EngineFailure : public EngineWorld {
+ protected:
+  // Creates sessions on all ranks, each as `adjust` wants it, and closes those that came to be.
+  std::vector<Created> create_all(uint32_t ranks,
+                                  const std::function<void(uint32_t, sluice_options&)>& adjust) {
+    std::vector<Created> out(ranks);
+    each_rank(ranks, [&](uint32_t rank) {
+      sluice_options o = options_for(rank, ranks);
+      if (adjust) adjust(rank, o);
+      out[rank] = create(o);
+    });
+    return out;
+  }
+  static void close_all(const std::vector<Created>& sessions) {
+    each_rank(static_cast<uint32_t>(sessions.size()),
+              [&](uint32_t r) { static_cast<void>(sluice_session_close(sessions[r].session)); });
+  }
+  // Every rank runs a small allreduce and finds out how it ended.
+  static std::vector<sluice_status> reduce_all(const std::vector<Created>& sessions) {
+    std::vector<sluice_status> out(sessions.size());
+    each_rank(static_cast<uint32_t>(sessions.size()), [&](uint32_t r) {
+      float x = 1;
+      out[r] = sluice_allreduce(sessions[r].session, &x, &x, 1, SLUICE_F32, SLUICE_SUM);
+    });
+    return out;
+  }
+};
+
+TEST_F(EngineFailure, ProvesTheTokenBothWays) {
+  reducer::ReducerOptions o = reducer_options();
+  o.key_file = secret_file("engine_key", 1);
+  start_reducers(2, o);
+  const auto sessions =
+      create_all(2, [&](uint32_t, sluice_options& c) { c.key_file = o.key_file.c_str(), c.job = "train"; });
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  EXPECT_EQ(reduce_all(sessions), (std::vector<sluice_status>{SLUICE_OK, SLUICE_OK}));
+  close_all(sessions);
+}
+
+TEST_F(EngineFailure, RefusesAWrongOrMissingKey) {
+  reducer::ReducerOptions o = reducer_options();
+  o.key_file = secret_file("engine_key", 1);
+  start_reducers(1, o);
+  const std::string other = secret_file("engine_other_key", 2);
+  for (const Created& c : create_all(1, [&](uint32_t, sluice_options& c) { c.key_file = other.c_str(); })) {
+    EXPECT_EQ(c.status, SLUICE_REFUSED);
+    EXPECT_THAT(c.error, AllOf(HasSubstr("reducer 127.0.0.1:"), HasSubstr("proof")));
+  }
+  ++session_;
+  for (const Created& c : create_all(1, nullptr)) {
+    EXPECT_EQ(c.status, SLUICE_REFUSED);
+    EXPECT_THAT(c.error, HasSubstr("wants proof of the job token"));
+  }
+}
+
+TEST_F(EngineFailure, RefusesAReducerThatDoesNotProveItself) {
+  start_reducers(1);
+  const std::string key = secret_file("engine_key", 1);
+  for (const Created& c : create_all(1, [&](uint32_t, sluice_options& o) { o.key_file = key.c_str(); })) {
+    EXPECT_EQ(c.status, SLUICE_REFUSED);
+    EXPECT_THAT(c.error, HasSubstr("does not prove the job token"));
+  }
+}
+
+TEST_F(EngineFailure, SaysWhichReducerCannotBeReached) {
+  start_reducers(1);
+  addresses_ += ",127.0.0.1:1";
+  const auto sessions = create_all(1, [](uint32_t, sluice_options& o) { o.connect_timeout_ms = 100; });
+  EXPECT_NE(sessions[0].status, SLUICE_OK);
+  EXPECT_THAT(sessions[0].error, AllOf(HasSubstr("reducer 127.0.0.1:1"), HasSubstr("refused")));
+}
+
+TEST_F(EngineFailure, WaitsForAReducerThatComesUpLate) {
+  start_reducers(1);
+  // A port that is free now and taken in a moment.
+  auto probe = transport::tcp::listen_on("127.0.0.1", 0, {});
+  ASSERT_TRUE(probe.has_value());
+  reducer::ReducerOptions o = reducer_options();
+  o.listen_port = transport::tcp::bound_port(probe->fd()).value();
+  probe = transport::tcp::Socket();
+  addresses_ += ",127.0.0.1:" + std::to_string(o.listen_port);
+  std::unique_ptr<reducer::Reducer> late;
+  std::thread starter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the case itself: later than the first try
+    late = std::move(reducer::Reducer::start(o).value());
+  });
+  const auto sessions = create_all(2, nullptr);
+  starter.join();
+  for (const Created& c : sessions) EXPECT_EQ(c.status, SLUICE_OK) << c.error;
+  EXPECT_EQ(reduce_all(sessions), (std::vector<sluice_status>{SLUICE_OK, SLUICE_OK}));
+  close_all(sessions);
+}
+
+TEST_F(EngineFailure, RefusesTheSameReducerUnderTwoNames) {
+  start_reducers(1);
+  const std::string port = addresses_.substr(addresses_.find(':'));
+  addresses_ += ",localhost" + port;
+  const auto sessions = create_all(1, nullptr);
+  EXPECT_EQ(sessions[0].status, SLUICE_INVALID_ARGUMENT);
+  EXPECT_THAT(sessions[0].error, HasSubstr("same process"));
+}
+
+TEST_F(EngineFailure, NamesTheMissingRankOnAllOthers) {
+  start_reducers(2);
+  std::vector<Created> out(2);
+  each_rank(2, [&](uint32_t rank) {
+    sluice_options o = options_for(rank, 3);
+    o.join_timeout_ms = 300;
+    out[rank] = create(o);
+  });
+  for (const Created& c : out) {
+    EXPECT_EQ(c.status, SLUICE_TIMEOUT) << c.error;
+    EXPECT_THAT(c.error, HasSubstr("rank 2 did not join in time"));
+  }
+}
+
+TEST_F(EngineFailure, TellsAllRanksOfAMismatchAtJoin) {
+  start_reducers(2);
+  const auto sessions = create_all(3, [](uint32_t rank, sluice_options& o) {
+    if (rank == 1) o.window_bytes = 4 << 20;
+  });
+  for (const Created& c : sessions) {
+    EXPECT_EQ(c.status, SLUICE_MISMATCH) << c.error;
+    EXPECT_THAT(c.error, AllOf(HasSubstr("window bytes"), HasSubstr("4194304"), HasSubstr("2097152")));
+  }
+}
+
+TEST_F(EngineFailure, TellsAllRanksThatTheListsDiffer) {
+  start_reducers(2);
+  const std::string first = addresses_.substr(0, addresses_.find(','));
+  const auto sessions = create_all(2, [&](uint32_t rank, sluice_options& o) {
+    if (rank == 1) o.reducers = first.c_str();
+  });
+  for (const Created& c : sessions) {
+    EXPECT_EQ(c.status, SLUICE_MISMATCH) << c.error;
+    EXPECT_THAT(c.error, HasSubstr("number of reducers"));
+  }
+}
+
+TEST_F(EngineFailure, TellsAllRanksTheNumbersOfAMemoryLimit) {
+  start_reducers(1);
+  reducer::ReducerOptions small = reducer_options();
+  small.memory_limit = 1 * kMiB;
+  start_reducers(1, small);
+  for (const Created& c : create_all(2, nullptr)) {
+    EXPECT_EQ(c.status, SLUICE_REFUSED) << c.error;
+    EXPECT_THAT(c.error, AllOf(HasSubstr("needs"), HasSubstr("limit is 1048576")));
+  }
+}
+
+TEST_F(EngineFailure, TellsAllRanksOfAnOperationThatDiffers) {
+  start_reducers(2);
+  const auto sessions = create_all(3, nullptr);
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  each_rank(3, [&](uint32_t r) {
+    std::vector<float> x(1000);
+    EXPECT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), r == 2 ? 999 : 1000, SLUICE_F32,
+                               SLUICE_SUM),
+              SLUICE_MISMATCH);
+    EXPECT_THAT(reason_of(sessions[r].session),
+                AllOf(HasSubstr("1000"), HasSubstr("999"), HasSubstr("rank 2")));
+    // It stays failed.
+    sluice_request request = 7;
+    EXPECT_EQ(
+        sluice_allreduce_async(sessions[r].session, x.data(), x.data(), 1, SLUICE_F32, SLUICE_SUM, &request),
+        SLUICE_MISMATCH);
+    EXPECT_EQ(request, 0u);
+    EXPECT_EQ(sluice_session_close(sessions[r].session), SLUICE_MISMATCH);
+  });
+}
+
+TEST_F(EngineFailure, TellsTheOthersThatARankWasLost) {
+  start_reducers(2);
+  const auto sessions = create_all(3, [](uint32_t rank, sluice_options& o) {
+    if (rank != 2) o.progress_threads = rank;  // both modes
+    if (rank == 2) o.op_timeout_ms = 1;        // this one gives up, and says so
+  });
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  std::latch together(3);
+  each_rank(3, [&](uint32_t r) {
+    std::vector<float> x(100'000);
+    if (r == 2) {
+      together.arrive_and_wait();
+      EXPECT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), 100'000, SLUICE_F32, SLUICE_SUM),
+                SLUICE_TIMEOUT);
+      EXPECT_THAT(reason_of(sessions[r].session), HasSubstr("did not end in time"));
+    } else {
+      together.arrive_and_wait();
+      // Contributes nothing until the other has given up, then hears of it.
+      char text[2048] = "";
+      const Nanos deadline = monotonic_now() + 10 * kSecond;
+      while (sluice_session_error(sessions[r].session, text, sizeof text) == SLUICE_OK &&
+             monotonic_now() < deadline) {
+        static_cast<void>(sluice_progress(sessions[r].session));
+        std::this_thread::yield();
+      }
+      EXPECT_THAT(text, AllOf(HasSubstr("rank 2"), HasSubstr("did not end in time")));
+      EXPECT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), 1, SLUICE_F32, SLUICE_SUM),
+                SLUICE_TIMEOUT);
+    }
+  });
+  close_all(sessions);
+}
+
+TEST_F(EngineFailure, TellsTheOthersThatARankDied) {
+  start_reducers(2);
+  std::latch joined(3);
+  each_rank(3, [&](uint32_t r) {
+    const sluice_options o = options_for(r, 3);
+    if (r == 2) {
+      // Without close(): what the network sees of a process that dies.
+      auto session = std::move(engine::Session::create(api::read_options(o).value()).value());
+      joined.arrive_and_wait();
+      return;
+    }
+    const Created c = create(o);
+    joined.arrive_and_wait();
+    ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+    std::vector<float> x(100'000);
+    EXPECT_EQ(sluice_allreduce(c.session, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM), SLUICE_LOST);
+    EXPECT_THAT(reason_of(c.session), HasSubstr("rank 2"));
+    static_cast<void>(sluice_session_close(c.session));
+  });
+}
+
+TEST_F(EngineFailure, TellsAllRanksThatAReducerStopped) {
+  start_reducers(2);
+  const auto sessions = create_all(2, nullptr);
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  std::thread stopper([&] { reducers_[1]->stop(); });
+  each_rank(2, [&](uint32_t r) {
+    std::vector<float> x(300'000);
+    sluice_status status = SLUICE_OK;
+    while (status == SLUICE_OK) {
+      status = sluice_allreduce(sessions[r].session, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM);
+    }
+    EXPECT_EQ(status, SLUICE_LOST);
+    EXPECT_THAT(reason_of(sessions[r].session), HasSubstr("stopped"));
+  });
+  stopper.join();
+  close_all(sessions);
+}
+
+TEST_F(EngineFailure, EndsWithRankLeftWhenOneIsLeftBehind) {
+  start_reducers(1);
+  const auto sessions = create_all(2, nullptr);
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  EXPECT_EQ(sluice_session_close(sessions[0].session), SLUICE_OK) << "leaves, having contributed all it had";
+  float x = 1;
+  EXPECT_EQ(sluice_allreduce(sessions[1].session, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_CLOSED);
+  EXPECT_THAT(reason_of(sessions[1].session), HasSubstr("rank 0 left"));
+  EXPECT_EQ(sluice_session_close(sessions[1].session), SLUICE_CLOSED);
+}
+
+TEST_F(EngineFailure, GivesUpOpenOperationsAtTheEndOfTheLingerTime) {
+  start_reducers(1);
+  const auto sessions = create_all(2, [](uint32_t, sluice_options& o) { o.linger_ms = 100; });
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  float x = 1;
+  sluice_request request = 0;
+  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, &x, &x, 1, SLUICE_F32, SLUICE_SUM, &request),
+            SLUICE_OK);
+  EXPECT_EQ(sluice_wait(sessions[0].session, request, 20), SLUICE_TIMEOUT)
+      << "the other rank never contributes";
+  EXPECT_EQ(sluice_session_close(sessions[0].session), SLUICE_TIMEOUT);
+  static_cast<void>(sluice_session_close(sessions[1].session));
+}
+
+TEST_F(EngineFailure, WaitsForALateRankAndCanSayWhichOne) {
+  start_reducers(2);
+  const auto sessions = create_all(2, nullptr);
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  float x = 1;
+  sluice_request request = 0;
+  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, &x, &x, 1, SLUICE_F32, SLUICE_SUM, &request),
+            SLUICE_OK);
+  sluice_stats stats{};
+  stats.struct_size = sizeof stats;
+  for (const Nanos deadline = monotonic_now() + 10 * kSecond;
+       monotonic_now() < deadline && stats.missing_ranks == 0;) {
+    EXPECT_EQ(sluice_wait(sessions[0].session, request, 20), SLUICE_TIMEOUT);
+    ASSERT_EQ(sluice_session_stats(sessions[0].session, &stats), SLUICE_OK);
+  }
+  EXPECT_EQ(stats.missing_ranks, 1u);
+  EXPECT_EQ(stats.missing_rank, 1u);
+  EXPECT_EQ(stats.payload_bytes_out, 4u);
+  EXPECT_EQ(stats.reducers, 2u);
+  float y = 2;
+  EXPECT_EQ(sluice_allreduce(sessions[1].session, &y, &y, 1, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+  EXPECT_EQ(sluice_wait(sessions[0].session, request, -1), SLUICE_OK);
+  EXPECT_EQ(x, 3.f);
+  close_all(sessions);
+}
+
+TEST_F(EngineFailure, ReadsHttpAsAPeerThatSpeaksSomethingElse) {
+  auto listener = transport::tcp::listen_on("127.0.0.1", 0, {});
+  ASSERT_TRUE(listener.has_value());
+  addresses_ = "127.0.0.1:" + std::to_string(transport::tcp::bound_port(listener->fd()).value());
+  std::thread server([&] {
+    int fd = -1;
+    while (fd < 0) fd = ::accept(listener->fd(), nullptr, nullptr);
+    const transport::tcp::Socket peer(fd);
+    const std::string reply =
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n";
+    static_cast<void>(
+        transport::tcp::write_all(fd, std::as_bytes(std::span(reply)), monotonic_now() + kSecond));
+    ::shutdown(fd, SHUT_WR);
+    std::array<std::byte, 4096> rest;
+    while (::recv(fd, rest.data(), rest.size(), 0) > 0) continue;
+  });
+  const auto sessions = create_all(1, nullptr);
+  server.join();
+  EXPECT_EQ(sessions[0].status, SLUICE_PROTOCOL);
+  EXPECT_THAT(sessions[0].error,
+              HasSubstr("does not speak this protocol: bad_magic while waiting for WELCOME"));
+}
+
+TEST_F(EngineFailure, RefusesWhatNoOperationMayBe) {
+  start_reducers(1);
+  const auto sessions = create_all(1, nullptr);
+  sluice_session* const s = sessions[0].session;
+  ASSERT_NE(s, nullptr) << sessions[0].error;
+  float x[4] = {1, 2, 3, 4};
+  sluice_request r = 0;
+  EXPECT_EQ(sluice_allreduce_async(s, nullptr, x, 1, SLUICE_F32, SLUICE_SUM, &r), SLUICE_INVALID_ARGUMENT);
+  EXPECT_EQ(sluice_allreduce_async(s, x, x + 1, 2, SLUICE_F32, SLUICE_SUM, &r), SLUICE_INVALID_ARGUMENT)
+      << "overlap";
+  EXPECT_EQ(sluice_allreduce_async(s, x, x, 1, static_cast<sluice_dtype>(12), SLUICE_SUM, &r),
+            SLUICE_INVALID_ARGUMENT);
+  EXPECT_EQ(sluice_allreduce_async(s, x, x, 1, SLUICE_F32, static_cast<sluice_op>(5), &r),
+            SLUICE_INVALID_ARGUMENT);
+  EXPECT_EQ(sluice_allreduce_async(s, x, x, SIZE_MAX / 2, SLUICE_F32, SLUICE_SUM, &r),
+            SLUICE_INVALID_ARGUMENT);
+  EXPECT_EQ(sluice_allreduce_async(s, x, x, 1, SLUICE_F32, SLUICE_SUM, nullptr), SLUICE_INVALID_ARGUMENT);
+  EXPECT_EQ(sluice_wait(s, 12345, 0), SLUICE_INVALID_ARGUMENT);
+  // Nothing of it took a number: an operation of no elements and a real one still work.
+  EXPECT_EQ(sluice_allreduce(s, nullptr, nullptr, 0, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+  ASSERT_EQ(sluice_allreduce_async(s, x, x, 4, SLUICE_F32, SLUICE_AVG, &r), SLUICE_OK);
+  EXPECT_EQ(sluice_wait(s, r, -1), SLUICE_OK);
+  EXPECT_EQ(sluice_wait(s, r, -1), SLUICE_INVALID_ARGUMENT) << "it is over";
+  EXPECT_EQ(x[3], 4.f);
+  close_all(sessions);
+}
+
+}  // namespace
+}  // namespace sluice::test
