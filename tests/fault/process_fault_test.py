@@ -1,0 +1,81 @@
+"""Processes that stop, die or never come, chosen by a seed; a healthy job on the same reducers feels nothing."""
+
+import random
+import signal
+
+from sluice_process import SluiceTest, main, until
+
+JOB = ("bench", "allreduce", "-b", "1K", "-e", "256K", "-f", "4", "-n", "3")
+SEEDS = range(1, 4)
+
+
+def rows(running):
+    return sum(1 for line in running.stdout().splitlines() if line and not line.startswith("#"))
+
+
+class ProcessFaults(SluiceTest):
+    def start_pool(self):
+        pool = [self.start_reducer("--peer-timeout", "2s", "--heartbeat", "200ms") for _ in range(2)]
+        return [reducer for reducer, _ in pool], ",".join(address for _, address in pool)
+
+    def start_ranks(self, pool, count, session, *more, present=None):
+        return [self.start(*JOB, *more, "--workers", count, "--rank", rank, "--session", session, "--connect", pool)
+                for rank in (present if present is not None else range(count))]
+
+    def expect_freed(self, pool, sessions):
+        for address in pool.split(","):
+            until(f"{address} has {sessions} sessions left",
+                  lambda a=address: (s := self.status(a)["sessions"])["open"] == sessions and s["releasing"] == 0)
+
+    def test_a_rank_that_dies_or_stops_is_named_and_the_neighbour_goes_on(self):
+        for seed in SEEDS:
+            choose = random.Random(seed)
+            how = choose.choice([signal.SIGKILL, signal.SIGSTOP])
+            victim = choose.randrange(4)
+            with self.subTest(seed=seed, how=how, victim=victim):
+                _, pool = self.start_pool()
+                healthy = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", pool)
+                ranks = self.start_ranks(pool, 4, f"{seed:032x}", "-N", "0")
+                at = choose.randrange(1, 8)
+                until("the job runs", lambda: rows(ranks[0]) >= at or ranks[0].ended())
+                ranks[victim].signal(how)
+                for rank, running in enumerate(ranks):
+                    if rank == victim:
+                        continue
+                    self.assertEqual(running.wait(), 1, running.stderr())
+                    self.assertIn(f"rank {victim}", running.stderr())
+                if how == signal.SIGSTOP:  # woken, it is told too
+                    ranks[victim].signal(signal.SIGCONT)
+                    self.assertEqual(ranks[victim].wait(), 1)
+                before = rows(healthy)
+                until("the neighbour goes on", lambda: rows(healthy) > before or healthy.ended())
+                self.assertFalse(healthy.ended(), healthy.stderr())
+                self.expect_freed(pool, 1)
+
+    def test_a_reducer_that_stops_is_named_on_every_rank(self):
+        for seed in SEEDS:
+            choose = random.Random(seed)
+            victim = choose.randrange(2)
+            how = choose.choice([signal.SIGKILL, signal.SIGSTOP])
+            with self.subTest(seed=seed, how=how, victim=victim):
+                reducers, pool = self.start_pool()
+                ranks = self.start_ranks(pool, 3, f"{seed:032x}", "-N", "0")
+                until("the job runs", lambda: rows(ranks[0]) >= 1 or ranks[0].ended())
+                reducers[victim].signal(how)
+                for running in ranks:
+                    self.assertEqual(running.wait(), 1, running.stderr())
+                    self.assertIn(pool.split(",")[victim], running.stderr())
+                other = pool.split(",")[1 - victim]
+                until("the other reducer has freed the session", lambda: self.status(other)["memory"]["reserved_bytes"] == 0)
+
+    def test_a_rank_that_never_comes_is_named(self):
+        _, pool = self.start_pool()
+        ranks = self.start_ranks(pool, 4, f"{9:032x}", "--join-timeout", "1s", present=[0, 3])
+        for running in ranks:
+            self.assertNotEqual(running.wait(), 0)
+            self.assertIn("ranks 1, 2 did not join", running.stderr())
+        self.expect_freed(pool, 0)
+
+
+if __name__ == "__main__":
+    main()
