@@ -164,6 +164,19 @@ TEST_P(TransportClose, FromWithinOnHeader) {
   EXPECT_TRUE(right.received.empty());
 }
 
+TEST_P(TransportClose, OfTheSenderBetweenHeaderAndPayloadTakesTheBufferBack) {
+  right.at_header = [&](const wire::FrameHeader&) {
+    if (left.endpoint != nullptr) left.close(Errc::kAborted);
+    while (!left.closed) bed_.a->poll(monotonic_now(), kBudget);  // the payload's memory goes with on_sent()
+    return Status();
+  };
+  ASSERT_TRUE(left.put_pattern(100'000, 0).ok());
+  ASSERT_TRUE(drive_until([&] { return over(); }));
+  EXPECT_NE(right.closed, Errc::kBadPayloadCrc) << "read after it was given back";
+  // Delivered or given back unsent, never both.
+  EXPECT_LE(right.received.size(), static_cast<size_t>(std::ranges::count(left.sent, Status())));
+}
+
 TEST_P(TransportClose, FromWithinOnFrame) {
   right.at_frame = [&](const wire::FrameHeader& h, std::span<std::byte>) {
     if (h.sequence == 1) right.close(Errc::kDraining);

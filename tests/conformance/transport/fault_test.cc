@@ -32,6 +32,9 @@ class Faults : public PairTest, public testing::WithParamInterface<std::string> 
     for (size_t i = 0; i < frames; ++i) ASSERT_TRUE(left.put_pattern(size, left.accepted()).ok());
   }
 
+  // A sleeping owner is back when the 20 ms of a fault of `kind` are over.
+  void expect_wait_to_end_with(FaultKind kind);
+
   const fault::FaultCounters* faults_ = nullptr;
 };
 
@@ -85,8 +88,8 @@ TEST_P(Faults, DelayedFramesCountAgainstTheQueue) {
   EXPECT_TRUE(left.put_pattern(1, 3).ok());
 }
 
-TEST_P(Faults, WaitEndsWhenADelayDoes) {
-  with({.rules = {{.kind = FaultKind::kDelay, .nth = 0, .duration = 20 * kMillisecond}}});
+void Faults::expect_wait_to_end_with(FaultKind kind) {
+  with({.rules = {{.kind = kind, .nth = 0, .duration = 20 * kMillisecond}}});
   put(1);
   const Nanos begin = monotonic_now();
   while (!left.all_given_back() && monotonic_now() - begin < kPatience) {
@@ -96,6 +99,13 @@ TEST_P(Faults, WaitEndsWhenADelayDoes) {
   }
   EXPECT_LT(monotonic_now() - begin, kPatience / 2);
   EXPECT_GE(monotonic_now() - begin, 20 * kMillisecond);
+}
+
+TEST_P(Faults, WaitEndsWhenADelayDoes) {
+  expect_wait_to_end_with(FaultKind::kDelay);
+}
+TEST_P(Faults, WaitEndsWhenAStallDoes) {
+  expect_wait_to_end_with(FaultKind::kStall);
 }
 
 TEST_P(Faults, CloseDuringADelayGivesEverythingBack) {
