@@ -1,6 +1,8 @@
 #include "bench/e2e/star_server.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -18,9 +20,6 @@
 #include "core/clock.h"
 #include "core/units.h"
 #include "transport/tcp/socket.h"
-
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 
 namespace sluice::bench {
 namespace {

@@ -1,0 +1,24 @@
+// The subcommands of `sluice`, one file each. Each function adds its own to the program; when the user picked
+// it, parsing leaves in `chosen` what to run. A command returns its exit code or throws (docs/exit-codes.md).
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace sluice::cli {
+
+using Command = std::function<int()>;
+
+void add_reducer_command(CLI::App& program, Command& chosen);
+void add_keygen_command(CLI::App& program, Command& chosen);
+void add_status_command(CLI::App& program, Command& chosen);
+// `arguments`: what the user typed after the program's name; launchers pass it on to their workers.
+void add_bench_commands(CLI::App& program, Command& chosen, const std::vector<std::string>& arguments);
+void add_demo_commands(CLI::App& program, Command& chosen, const std::vector<std::string>& arguments);
+
+// What `sluice --version` prints: version, protocol range, compiler, kernel targets of this CPU.
+[[nodiscard]] std::string version_text();
+
+}  // namespace sluice::cli

@@ -1,0 +1,35 @@
+// nccl-tests' letters, as `sluice bench allreduce` takes them.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "bench/e2e/allreduce_bench.h"
+#include "cli/option_set.h"
+
+namespace sluice::cli {
+
+class NcclFlags {
+ public:
+  void add_to(OptionSet& set, CLI::App& app);
+
+  // What was given. Failure(kExitUsage) for letters that mean nothing here, with the reason, and for values
+  // out of range.
+  [[nodiscard]] bench::AllreduceOptions options() const;
+  // -T; 0: none.
+  [[nodiscard]] Nanos timeout() const noexcept { return timeout_s_ * kSecond; }
+
+ private:
+  bench::AllreduceOptions options_;
+  std::string dtype_ = "float";
+  std::string op_ = "sum";
+  std::string root_ = "0";
+  std::string csv_;
+  std::string json_;
+  std::string output_file_;
+  bool plain_ = false;
+  int64_t timeout_s_ = 0;
+  std::array<std::string, 14> foreign_;  // values of letters that mean something on GPUs alone
+};
+
+}  // namespace sluice::cli

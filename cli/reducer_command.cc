@@ -1,0 +1,182 @@
+// `sluice reducer`: runs a reducer until it is drained or stopped.
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "bench/e2e/exit_codes.h"
+#include "bench/e2e/port_file.h"
+#include "cli/commands.h"
+#include "cli/option_set.h"
+#include "cli/signals.h"
+#include "config/endpoints.h"
+#include "config/secret_file.h"
+#include "core/log.h"
+#include "reducer/reducer.h"
+#include "transport/tcp/address.h"
+
+namespace sluice::cli {
+namespace {
+
+using bench::Failure;
+
+struct ReducerFlags {
+  reducer::ReducerOptions options;
+  std::string listen = "127.0.0.1:7470";
+  uint64_t max_slot = 0;
+  uint64_t socket_buffer = 0;
+  std::string idle = "epoll";
+  bool no_crc = false;
+  std::string port_file;
+};
+
+// "host:port"; "*:7470" and ":7470" are all addresses.
+void apply_listen(const std::string& listen, reducer::ReducerOptions& options) {
+  const bool all = !listen.empty() && (listen.front() == '*' || listen.front() == ':');
+  const size_t colon = listen.rfind(':');
+  // Port 0 (the OS chooses) is no port of a list of reducers, so it is taken off first.
+  const bool any_port = colon != std::string::npos && listen.substr(colon) == ":0";
+  std::string rest = all ? "all" + (colon == std::string::npos ? "" : listen.substr(colon)) : listen;
+  if (any_port) rest.resize(rest.size() - 2);
+  auto parsed = config::parse_endpoints(rest);
+  if (!parsed || parsed->size() != 1 || parsed->front().weight != 1) {
+    throw Failure(bench::kExitUsage, fmt::format("--listen \"{}\" is not HOST:PORT", listen));
+  }
+  options.listen_host = all ? "" : parsed->front().host;
+  options.listen_port = any_port ? 0 : parsed->front().port;
+}
+
+double megabytes(const nlohmann::json& bytes) {
+  return 1e-6 * bytes.get<double>();
+}
+
+void say_started(reducer::Reducer& server, const reducer::ReducerOptions& options) {
+  const auto status = nlohmann::json::parse(server.status_json());
+  log::info(fmt::format(
+      "reducer {:016x} listens on {}: {} lanes, memory limit {:.0f} MB, {}", server.id(),
+      transport::tcp::endpoint_text(options.listen_host.empty() ? "*" : options.listen_host, server.port()),
+      status["lanes"].get<uint64_t>(), megabytes(status["memory"]["limit_bytes"]),
+      options.key_file.empty() ? "no authentication" : "workers must prove a token"));
+}
+
+void say_ended(reducer::Reducer& server, reducer::ExitReason reason) {
+  const auto status = nlohmann::json::parse(server.status_json());
+  const auto& sessions = status["sessions"];
+  const auto& data = status["data"];
+  log::info(fmt::format(
+      "{} after {:.1f} s: {} sessions completed, {} failed; {:.1f} MB received, {:.1f} MB sent; CPU user "
+      "{:.2f} s, system {:.2f} s",
+      reason == reducer::ExitReason::kDrained ? "ended" : "ended by the drain timeout",
+      status["uptime_seconds"].get<double>(), sessions["completed"].get<uint64_t>(),
+      sessions["failed"].get<uint64_t>(), megabytes(data["bytes_in"]), megabytes(data["bytes_out"]),
+      status["cpu"]["user_seconds"].get<double>(), status["cpu"]["system_seconds"].get<double>()));
+}
+
+// The library says kSystem and kInvalidArgument with words; scripts want to know which of them it was.
+bench::ExitCode exit_code_of(const Error& error) {
+  if (error.code == Errc::kInvalidArgument) return bench::kExitUsage;
+  return error.text.find("in use") != std::string::npos ? bench::kExitTryAgain : bench::kExitFailure;
+}
+
+int run_reducer(ReducerFlags flags) {
+  reducer::ReducerOptions& options = flags.options;
+  apply_listen(flags.listen, options);
+  options.max_slot_bytes = static_cast<uint32_t>(std::min<uint64_t>(flags.max_slot, UINT32_MAX));
+  options.socket_buffer = flags.socket_buffer;
+  options.payload_crc = !flags.no_crc;
+  options.idle = flags.idle == "spin"    ? reducer::Idle::kSpin
+                 : flags.idle == "yield" ? reducer::Idle::kYield
+                                         : reducer::Idle::kEpoll;
+  if (!options.key_file.empty())
+    (void)bench::value_or_fail(config::read_secret_file(options.key_file), bench::kExitConfig);
+
+  const StopSignals signals;
+  auto started = reducer::Reducer::start(options);
+  if (!started) throw Failure(exit_code_of(started.error()), started.error().text);
+  reducer::Reducer& server = **started;
+  say_started(server, options);
+  if (!flags.port_file.empty()) {
+    if (auto written = bench::write_port_file(flags.port_file, server.port()); !written) {
+      throw Failure(bench::kExitFailure, written.error().text);
+    }
+  }
+
+  const transport::tcp::Socket ended(eventfd(0, EFD_CLOEXEC));
+  reducer::ExitReason reason = reducer::ExitReason::kDrained;
+  std::thread waiter([&server, &ended, &reason] {
+    reason = server.wait();
+    eventfd_write(ended.fd(), 1);
+  });
+  int code = bench::kExitOk;
+  for (int signals_seen = 0;;) {
+    const int number = signals.wait(ended.fd());
+    if (number == 0) break;
+    if (++signals_seen == 1) {
+      server.drain();
+    } else {
+      code = 128 + number;
+      server.stop();
+    }
+  }
+  waiter.join();
+  say_ended(server, reason);
+  return code;
+}
+
+}  // namespace
+
+void add_reducer_command(CLI::App& program, Command& chosen) {
+  CLI::App* app = program.add_subcommand(
+      "reducer", "run a reducer: takes contributions from workers, sends back their sums");
+  app->footer(
+      "SIGTERM or SIGINT: no new sessions, the running ones are served to their end (at most "
+      "--drain-timeout), exit 0.\n"
+      "A second signal: everything ends now, exit 130 or 143. Port in use: exit 75. Key unreadable: exit "
+      "78.");
+  auto flags = std::make_shared<ReducerFlags>();
+  reducer::ReducerOptions& o = flags->options;
+  flags->max_slot = o.max_slot_bytes;
+  flags->socket_buffer = o.socket_buffer;
+
+  OptionSet set(*app);
+  set.group("Address");
+  set.text("--listen", flags->listen, "HOST:PORT",
+           "address to listen on; *:PORT is all addresses, port 0 is chosen by the OS");
+  set.text("--port-file", flags->port_file, "FILE", "write the bound port here once it accepts");
+  set.group("Capacity");
+  set.number("--lanes", o.lanes, "lane threads; 0: one per CPU");
+  set.number("--lanes-per-session", o.lanes_per_session,
+             "connections that each rank of a session is offered, at most --lanes");
+  set.size("--memory-limit", o.memory_limit,
+           "bytes that sessions may reserve; 0: half of the machine's memory");
+  set.size("--max-slot", flags->max_slot, "largest slot, hence chunk, that a session may ask for");
+  set.number("--max-connections", o.max_connections, "connections open at a time; more are closed at once");
+  set.group("Security");
+  set.text("--key-file", o.key_file, "FILE",
+           "pool key (sluice keygen): every connection must prove its job's token");
+  set.flag("--insecure", o.insecure, "listen off loopback without a key");
+  set.group("Speed");
+  set.text("--idle", flags->idle, "HOW", "what a lane without work does: epoll, yield, spin")
+      ->check(CLI::IsMember({"epoll", "yield", "spin"}));
+  set.duration("--spin", o.spin, "how long it polls before it sleeps, with --idle epoll");
+  set.flag("--no-crc", flags->no_crc, "put no checksum on results");
+  set.size("--socket-buffer", flags->socket_buffer,
+           "send and receive buffer of each socket; 0: leave to the kernel");
+  set.text("--congestion-control", o.congestion_control, "NAME", "TCP congestion control; none: the host's");
+  set.group("Deadlines");
+  set.duration("--handshake-timeout", o.handshake_timeout, "from accept to the end of the handshake");
+  set.duration("--frame-timeout", o.frame_timeout, "between pieces of a frame once begun");
+  set.duration("--heartbeat", o.heartbeat, "between heartbeats");
+  set.duration("--peer-timeout", o.peer_timeout, "silence after which a rank is lost");
+  set.duration("--join-timeout", o.join_timeout, "most that ranks may ask to wait for each other");
+  set.duration("--linger-timeout", o.linger_timeout,
+               "most that a leaving rank waits for the others' results");
+  set.duration("--drain-timeout", o.drain_timeout, "most that sessions may go on after SIGTERM");
+  app->callback([flags, &chosen] { chosen = [flags] { return run_reducer(*flags); }; });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,56 @@
+// Options of every command that trains or measures with workers: who this worker is, where the reducers are,
+// and, for the launcher, what to start.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/e2e/launcher.h"
+#include "bench/e2e/worker_session.h"
+#include "cli/option_set.h"
+
+namespace sluice::cli {
+
+class WorkerFlags {
+ public:
+  // `workers` is the default of --workers.
+  explicit WorkerFlags(uint32_t workers) noexcept : workers_(workers) {}
+
+  // Adds the options; `set` and this object outlive the parse.
+  void add_to(OptionSet& set);
+
+  // True when this process is one worker (--rank was given); otherwise it launches.
+  [[nodiscard]] bool is_worker() const noexcept { return rank_ >= 0; }
+  [[nodiscard]] uint32_t workers() const noexcept { return workers_; }
+  // Both throw Failure(kExitUsage) when what they need is missing or contradicts, kExitConfig when key or
+  // token can't be read.
+  [[nodiscard]] bench::WorkerOptions worker() const;
+  [[nodiscard]] bench::LaunchOptions launch(const std::vector<std::string>& arguments) const;
+
+ private:
+  void check() const;
+  // The list of --connect, or of --reducers when that is no number; empty: reducers are started here.
+  [[nodiscard]] std::string pool_list() const;
+  [[nodiscard]] uint32_t reducer_count() const;
+
+  uint32_t workers_;
+  std::string reducers_ = "2";
+  int64_t rank_ = -1;
+  std::string connect_;
+  std::string session_;
+  std::string job_ = "default";
+  std::string key_file_;
+  std::string token_file_;
+  uint32_t lanes_ = 0;
+  uint64_t window_ = 2 * kMiB;
+  uint64_t slot_ = 256 * kKiB;
+  uint32_t threads_ = 1;
+  bool no_crc_ = false;
+  Nanos connect_timeout_ = 10 * kSecond;
+  Nanos join_timeout_ = 60 * kSecond;
+  std::string interface_;
+  Nanos timeout_ = 0;
+};
+
+}  // namespace sluice::cli
