@@ -1,0 +1,110 @@
+"""What everybody who starts `sluice` relies on: exit codes, one clear line, help, variables."""
+
+import os
+import stat
+
+from sluice_process import SluiceTest, closed_port, main
+
+
+class CommandLine(SluiceTest):
+    def expect_one_line(self, done, *words):
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_version_tells_protocol_compiler_and_targets(self):
+        text = self.run_sluice("--version").stdout
+        self.assertRegex(text, r"^sluice \d+\.\d+\.\d+\nprotocol \d+(-\d+)?\ncompiler (gcc|clang) \S+\nkernel targets of this CPU( \w+)+\n$")
+
+    def test_help_names_units_defaults_and_variables(self):
+        text = self.run_sluice("reducer", "--help").stdout
+        self.assertIn("--drain-timeout TIME=25s (Env:SLUICE_DRAIN_TIMEOUT)", text)
+        self.assertIn("--max-slot SIZE=1M (Env:SLUICE_MAX_SLOT)", text)
+        for command in (["bench"], ["bench", "allreduce"], ["bench", "star"], ["bench", "reduce"], ["demo", "digits"], ["keygen"], ["status"]):
+            self.assertIn("Usage", self.run_sluice(*command, "--help").stdout)
+
+    def test_a_bad_option_is_exit_64(self):
+        for arguments in (["--nothing"], [], ["reducer", "--lanes", "many"], ["reducer", "--drain-timeout", "5"], ["reducer", "--idle", "tea"],
+                          ["reducer", "--memory-limit", "4Q"], ["reducer", "--listen", "nowhere:port"], ["bench"],
+                          ["bench", "allreduce", "-b", "4M", "-e", "1M"], ["bench", "allreduce", "-d", "float17"],
+                          ["bench", "allreduce", "--rank", "0"], ["demo", "digits", "--workers", "0"], ["status"],
+                          ["status", "--reducers", "host:99999"], ["demo", "digits", "--reducers", "0"],
+                          ["demo", "digits", "--reducers", "host:x"]):
+            with self.subTest(arguments):
+                self.expect_one_line(self.run_sluice(*arguments, expect=64), "sluice: ")
+
+    def test_off_loopback_without_a_key_is_refused(self):
+        self.expect_one_line(self.run_sluice("reducer", "--listen", "*:0", expect=64), "key")
+
+    def test_a_port_in_use_is_exit_75(self):
+        _, address = self.start_reducer()
+        self.expect_one_line(self.run_sluice("reducer", "--listen", address, expect=75), address.split(":")[1], "in use")
+
+    def test_an_unreadable_key_is_exit_78(self):
+        bad = self.folder / "bad.key"
+        bad.write_text("not a key\n")
+        holder, port = closed_port()
+        with holder:
+            for path in (bad, self.folder / "missing.key"):
+                for command in (["reducer", "--listen", "127.0.0.1:0"], ["status", "--reducers", f"127.0.0.1:{port}"],
+                                ["bench", "allreduce", "--workers", "2"], ["demo", "digits"], ["keygen", "--job", "j"]):
+                    with self.subTest(command):
+                        self.expect_one_line(self.run_sluice(*command, "--key-file", path, expect=78), path.name)
+
+    def test_nobody_at_the_address_is_exit_69(self):
+        holder, port = closed_port()
+        with holder:
+            done = self.run_sluice("status", "--reducers", f"127.0.0.1:{port}", expect=69)
+            self.expect_one_line(done, str(port))
+            done = self.run_sluice("bench", "allreduce", "--workers", "1", "--connect", f"127.0.0.1:{port}", "--rank", "0", "--session",
+                                   "0123456789abcdef" * 2, "--connect-timeout", "2s", expect=69)
+            self.expect_one_line(done, str(port))
+
+    def test_command_line_goes_before_environment_before_default(self):
+        holder, port = closed_port()
+        with holder:
+            status = ("status", "--timeout", "2s")
+            done = self.run_sluice(*status, expect=69, env={"SLUICE_REDUCERS": f"127.0.0.1:{port}"})
+            self.assertIn(str(port), done.stderr)
+            done = self.run_sluice(*status, "--reducers", "127.0.0.1:1", expect=69, env={"SLUICE_REDUCERS": f"127.0.0.1:{port}"})
+            self.assertNotIn(str(port), done.stderr)
+        self.run_sluice("reducer", expect=64, env={"SLUICE_DRAIN_TIMEOUT": "soon"})
+        reducer, address = self.start_reducer("--lanes", "1", env={"SLUICE_LANES": "3", "SLUICE_LOG_LEVEL": "error"})
+        self.assertEqual(self.status(address)["lanes"], 1)
+        self.assertEqual(reducer.stderr(), "")
+
+    def test_variables_of_another_subcommand_do_no_harm(self):
+        self.run_sluice("keygen", env={"SLUICE_WORKERS": "many", "SLUICE_DRAIN_TIMEOUT": "soon"})
+
+
+class Keygen(SluiceTest):
+    def test_a_key_is_64_digits_for_the_owner_alone(self):
+        path = self.folder / "pool.key"
+        self.run_sluice("keygen", "--out", path)
+        self.assertRegex(path.read_text(), r"^[0-9a-f]{64}\n$")
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+        self.assertNotEqual(self.run_sluice("keygen").stdout, self.run_sluice("keygen").stdout)
+
+    def test_a_file_that_is_there_is_kept(self):
+        path = self.folder / "pool.key"
+        path.write_text("precious")
+        self.run_sluice("keygen", "--out", path, expect=64)
+        self.assertEqual(path.read_text(), "precious")
+
+    def test_a_token_follows_from_key_and_job(self):
+        key = self.folder / "pool.key"
+        key.write_text("00" * 32 + "\n")
+        token = self.run_sluice("keygen", "--key-file", key, "--job", "train-7").stdout
+        self.assertRegex(token, r"^[0-9a-f]{64}\n$")
+        self.assertEqual(self.run_sluice("keygen", "--key-file", key, "--job", "train-7").stdout, token)
+        self.assertNotEqual(self.run_sluice("keygen", "--key-file", key, "--job", "train-8").stdout, token)
+        # HMAC-SHA256(key, "sluice job token" 00 job 00), wire/PROTOCOL.md section 5, by another implementation.
+        import hashlib
+        import hmac
+        wanted = hmac.new(bytes(32), b"sluice job token\0train-7\0", hashlib.sha256).hexdigest()
+        self.assertEqual(token.strip(), wanted)
+        self.run_sluice("keygen", "--job", "train-7", expect=64)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""`sluice demo digits`: the same weights whoever sums, and it learns."""
+
+from sluice_process import SluiceTest, main
+
+TRAIN = ("demo", "digits", "--epochs", "8", "--workers")
+
+
+class Digits(SluiceTest):
+    def test_same_bits_with_one_two_three_reducers_and_in_one_process(self):
+        single = self.run_json(*TRAIN, "3", "--single")
+        self.assertIsNone(single["weights_identical"])
+        for reducers in (1, 2, 3):
+            result = self.run_json(*TRAIN, "3", "--reducers", reducers)
+            self.assertIs(result["weights_identical"], True)
+            self.assertEqual(result["weights_hash"], single["weights_hash"], f"{reducers} reducers")
+            self.assertEqual(result["held_out_accuracy"], single["held_out_accuracy"])
+            self.assertEqual(result["reducers"], reducers)
+
+    def test_same_bits_with_more_ranks_than_one_group(self):
+        arguments = ("demo", "digits", "--epochs", "1", "--workers", "9")
+        single = self.run_json(*arguments, "--single")
+        result = self.run_json(*arguments, "--reducers", "2", "--threads", "0")
+        self.assertIs(result["weights_identical"], True)
+        self.assertEqual(result["weights_hash"], single["weights_hash"])
+
+    def test_defaults_learn_the_digits(self):
+        result = self.run_json("demo", "digits", "--min-accuracy", "0.95")
+        self.assertGreaterEqual(result["held_out_accuracy"], 0.95)
+        self.assertIs(result["weights_identical"], True)
+        self.assertEqual(result["held_out_images"], 360)
+        self.assertEqual(result["allreduces"], result["epochs"] * 23)
+        self.assertGreater(result["bytes_reduced"], 1e6)
+        self.assertGreater(result["seconds"], 0)
+        self.assertAlmostEqual(sum(share["bytes_received"] for share in result["reducer_shares"]), result["bytes_reduced"], delta=1e4)
+
+    def test_output_tells_progress_and_proof(self):
+        text = self.run_sluice("demo", "digits", "--epochs", "2", "--workers", "2").stdout
+        self.assertRegex(text, r"epoch +1/2 \[#+\.+\] loss \d+\.\d+ +accuracy +\d+\.\d+ % +held-out +\d+\.\d+ %")
+        self.assertRegex(text, r"held-out accuracy +\d+\.\d\d % \(\d+ of 360 images")
+        self.assertRegex(text, r"weights +bit-identical on 2 workers, hash [0-9a-f]{16}")
+        self.assertIn("reducer             127.0.0.1:", text)
+
+    def test_too_low_an_accuracy_is_exit_2(self):
+        self.run_sluice("demo", "digits", "--epochs", "1", "--workers", "2", "--min-accuracy", "1", expect=2)
+
+
+if __name__ == "__main__":
+    main()

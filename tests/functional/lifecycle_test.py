@@ -1,0 +1,143 @@
+"""Beginnings and ends of processes: drain, second signal, a late rank, a killed worker, a killed launcher."""
+
+import os
+import signal
+
+from sluice_process import SluiceTest, children_of, is_alive, main, until
+
+SESSION = "000102030405060708090a0b0c0d0e0f"
+JOB = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "5")
+
+
+def row_count(running):
+    return sum(1 for line in running.stdout().splitlines() if line and not line.startswith("#"))
+
+
+class Reducers(SluiceTest):
+    def start_ranks(self, address, *more):
+        return [self.start(*JOB, *more, "--workers", "2", "--rank", rank, "--session", SESSION, "--connect", address) for rank in (0, 1)]
+
+    def test_an_idle_reducer_drains_at_once(self):
+        reducer, _ = self.start_reducer()
+        reducer.signal(signal.SIGTERM)
+        self.assertEqual(reducer.wait(), 0)
+        lines = reducer.stderr().splitlines()
+        self.assertRegex(lines[0], r'^ts=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=info msg="reducer [0-9a-f]{16} listens on 127\.0\.0\.1:\d+: '
+                                   r'\d+ lanes, memory limit \d+ MB, no authentication"$')
+        self.assertRegex(lines[-1], r'msg="ended after .* 0 sessions completed, 0 failed; .* MB received, .* MB sent; CPU user .* s, system .* s"$')
+
+    def test_a_draining_reducer_serves_a_running_job_to_its_end(self):
+        reducer, address = self.start_reducer()
+        job = self.start(*JOB, "-N", "200", "--workers", "2", "--connect", address)
+        until("the job has begun", lambda: row_count(job) > 2 or job.ended())
+        reducer.signal(signal.SIGTERM)
+        until("the reducer drains", lambda: "draining" in reducer.stderr())
+        self.assertFalse(job.ended(), job.stderr())
+        refused = self.run_sluice(*JOB, "--workers", "2", "--connect", address, expect=69)
+        self.assertIn("drain", refused.stderr)
+        self.assertEqual(job.wait(), 0, job.stderr())
+        self.assertEqual(row_count(job), 200)
+        self.assertEqual(reducer.wait(), 0)
+        self.assertIn("1 sessions completed, 0 failed", reducer.stderr())
+
+    def test_the_drain_timeout_ends_a_job_that_goes_on(self):
+        reducer, address = self.start_reducer("--drain-timeout", "1s")
+        job = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", address)
+        until("the job has begun", lambda: row_count(job) > 0 or job.ended())
+        reducer.signal(signal.SIGTERM)
+        self.assertEqual(reducer.wait(), 0)
+        self.assertEqual(job.wait(), 1)
+        self.assertIn("drain", job.stderr())
+
+    def test_a_second_signal_ends_it_now(self):
+        reducer, address = self.start_reducer("--drain-timeout", "10m")
+        job = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", address)
+        until("the job has begun", lambda: row_count(job) > 0 or job.ended())
+        reducer.signal(signal.SIGTERM)
+        until("the reducer drains", lambda: "draining" in reducer.stderr())
+        reducer.signal(signal.SIGINT)
+        self.assertEqual(reducer.wait(), 130)
+        self.assertEqual(job.wait(), 1)
+
+    def test_status_names_the_rank_that_is_waited_for(self):
+        _, address = self.start_reducer("--peer-timeout", "10m")
+        ranks = self.start_ranks(address, "-N", "0")
+        until("the job has begun", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
+        ranks[1].signal(signal.SIGSTOP)
+
+        def session():
+            return self.status(address)["session_list"][0]
+
+        until("rank 1 is named", lambda: session().get("missing") == [1])
+        self.assertEqual(session()["missing_ranks"], 1)
+        waited = session()["waited_ms"]
+        until("the wait grows", lambda: session()["waited_ms"] > waited)
+        rows = row_count(ranks[0])
+        ranks[1].signal(signal.SIGCONT)
+        until("the job goes on", lambda: row_count(ranks[0]) > rows)
+        self.assertFalse(ranks[0].ended() or ranks[1].ended())
+
+    def test_a_killed_rank_is_named_to_the_other(self):
+        _, address = self.start_reducer()
+        ranks = self.start_ranks(address, "-N", "0")
+        until("the job has begun", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
+        ranks[1].signal(signal.SIGKILL)
+        self.assertEqual(ranks[0].wait(), 1)
+        self.assertRegex(ranks[0].stderr(), "rank 1")
+        until("the reducer has freed the session", lambda: self.status(address)["memory"]["reserved_bytes"] == 0)
+
+    def test_a_killed_reducer_is_told_to_every_rank(self):
+        reducer, address = self.start_reducer()
+        ranks = self.start_ranks(address, "-N", "0")
+        until("the job has begun", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
+        reducer.signal(signal.SIGKILL)
+        self.assertEqual([rank.wait() for rank in ranks], [1, 1])
+        for rank in ranks:
+            self.assertIn(address, rank.stderr())
+
+
+class Launchers(SluiceTest):
+    def start_job(self):
+        job = self.start(*JOB, "-N", "0", "--workers", "3", "--reducers", "2")
+        until("the job has begun", lambda: row_count(job) > 0 or job.ended())
+        children = children_of(job.pid)
+        self.assertEqual(len(children), 5, job.stderr())
+        return job, children
+
+    def expect_gone(self, children):
+        until("all children have ended", lambda: not any(is_alive(child) for child in children))
+
+    def test_a_killed_worker_ends_the_run(self):
+        job, children = self.start_job()
+        os.kill(children[-1], signal.SIGKILL)
+        self.assertEqual(job.wait(), 1)
+        self.assertRegex(job.stderr(), r"worker 2 \(pid \d+\) was killed by signal 9")
+        self.expect_gone(children)
+
+    def test_a_killed_reducer_ends_the_run(self):
+        job, children = self.start_job()
+        os.kill(children[0], signal.SIGKILL)
+        self.assertEqual(job.wait(), 1)
+        self.assertRegex(job.stderr(), r"reducer 0 \(pid \d+\) was killed by signal 9")
+        self.expect_gone(children)
+
+    def test_an_interrupted_launcher_takes_all_with_it(self):
+        job, children = self.start_job()
+        job.signal(signal.SIGINT)
+        self.assertEqual(job.wait(), 130)
+        self.expect_gone(children)
+
+    def test_a_killed_launcher_leaves_nobody(self):
+        job, children = self.start_job()
+        job.signal(signal.SIGKILL)
+        job.wait()
+        self.expect_gone(children)
+
+    def test_a_deadline_ends_the_run(self):
+        job = self.start(*JOB, "-N", "0", "--workers", "2", "--timeout", "1s")
+        self.assertEqual(job.wait(), 1)
+        self.assertIn("deadline", job.stderr())
+
+
+if __name__ == "__main__":
+    main()

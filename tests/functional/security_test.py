@@ -1,0 +1,51 @@
+"""Keys and tokens between real processes."""
+
+from sluice_process import SluiceTest, main
+
+JOIN = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "1", "--workers", "2", "--join-timeout", "20s")
+
+
+class Security(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        self.key = self.folder / "pool.key"
+        self.run_sluice("keygen", "--out", self.key)
+        self.tokens = {}
+        for job in ("train-7", "train-8"):
+            self.tokens[job] = self.folder / f"{job}.token"
+            self.run_sluice("keygen", "--key-file", self.key, "--job", job, "--out", self.tokens[job])
+
+    def test_right_token_and_pool_key_get_in(self):
+        _, address = self.start_reducer("--key-file", self.key)
+        self.run_sluice(*JOIN, "--connect", address, "--job", "train-7", "--token-file", self.tokens["train-7"])
+        self.run_sluice(*JOIN, "--connect", address, "--job", "train-7", "--key-file", self.key)
+        status = self.status(address, "--job", "train-8", "--token-file", self.tokens["train-8"])
+        self.assertEqual(status["sessions"]["completed"], 2)
+
+    def test_a_token_of_another_job_is_refused(self):
+        _, address = self.start_reducer("--key-file", self.key)
+        done = self.run_sluice(*JOIN, "--connect", address, "--job", "train-8", "--token-file", self.tokens["train-7"], expect=69)
+        self.assertRegex(done.stderr, "token|prove|authenticat")
+        self.run_sluice("status", "--reducers", address, "--job", "train-8", "--token-file", self.tokens["train-7"], expect=69)
+        status = self.status(address, "--key-file", self.key)
+        self.assertEqual(status["sessions"]["begun"], 0)
+        self.assertEqual(status["memory"]["reserved_bytes"], 0)
+
+    def test_no_token_is_refused(self):
+        _, address = self.start_reducer("--key-file", self.key)
+        done = self.run_sluice(*JOIN, "--connect", address, expect=69)
+        self.assertRegex(done.stderr, "token|prove|authenticat")
+        self.run_sluice("status", "--reducers", address, expect=69)
+
+    def test_a_reducer_that_does_not_know_the_key_is_not_trusted(self):
+        _, address = self.start_reducer()
+        done = self.run_sluice(*JOIN, "--connect", address, "--key-file", self.key, expect=69)
+        self.assertRegex(done.stderr, "token|prove|authenticat")
+
+    def test_launched_reducers_take_the_key_too(self):
+        self.run_sluice("demo", "digits", "--epochs", "1", "--workers", "2", "--key-file", self.key)
+        self.run_sluice("demo", "digits", "--epochs", "1", "--workers", "2", "--token-file", self.tokens["train-7"], expect=64)
+
+
+if __name__ == "__main__":
+    main()

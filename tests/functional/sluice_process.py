@@ -1,0 +1,145 @@
+"""`sluice` as tests run it: real processes, ports from the OS, no sleeps without a condition, nobody left behind. Python 3.11 alone."""
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+# A hang must show as a failure of the step that hung, so steps end before ctest's watchdog does.
+DEADLINE_S = float(os.environ.get("SLUICE_TEST_DEADLINE_S", "60"))
+
+PROGRAM = None
+
+
+def main():
+    """Entry of every test file: --sluice PROGRAM, then what unittest takes."""
+    global PROGRAM
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sluice", type=Path, required=True, help="the program under test")
+    arguments, rest = parser.parse_known_args()
+    PROGRAM = str(arguments.sluice.resolve())
+    unittest.main(argv=[sys.argv[0], *rest], module="__main__", verbosity=2)
+
+
+def environment(extra=None):
+    """Without SLUICE_ variables of whoever runs the tests."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLUICE_", "NCCL_"))}
+    clean.update(extra or {})
+    return clean
+
+
+def until(what, condition):
+    """Polls until condition() is neither None nor False and returns that; fails after DEADLINE_S naming `what`."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        value = condition()
+        if value is not None and value is not False:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"not within {DEADLINE_S} s: {what}")
+
+
+def closed_port():
+    """A port of loopback where nobody listens; held by the returned socket, so nobody else gets it."""
+    holder = socket.socket()
+    holder.bind(("127.0.0.1", 0))
+    return holder, holder.getsockname()[1]
+
+
+class SluiceTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="sluice-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def run_sluice(self, *arguments, expect=0, env=None):
+        """Runs to the end; returns the CompletedProcess. Fails when the exit code is not `expect`."""
+        done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE_S,
+                              env=environment(env), check=False)
+        self.assertEqual(done.returncode, expect, f"sluice {arguments}\nstdout: {done.stdout}\nstderr: {done.stderr}")
+        return done
+
+    def run_json(self, *arguments, **how):
+        """The same with --json FILE; returns what is in the file."""
+        path = self.folder / "result.json"
+        path.unlink(missing_ok=True)
+        self.run_sluice(*arguments, "--json", path, **how)
+        return json.loads(path.read_text())
+
+    def start(self, *arguments, env=None):
+        """Starts and returns a Running, which is ended with the test."""
+        running = Running([str(argument) for argument in arguments], self.folder, env)
+        self.addCleanup(running.end)
+        return running
+
+    def start_reducer(self, *arguments, env=None):
+        """A reducer on a port the OS chose: (Running, "127.0.0.1:PORT")."""
+        port_file = self.folder / f"port-{time.monotonic_ns()}"
+        running = self.start("reducer", "--listen", "127.0.0.1:0", "--port-file", port_file, *arguments, env=env)
+        until("a reducer says its port", lambda: port_file.exists() or running.ended())
+        self.assertIsNone(running.process.poll(), running.stderr())
+        return running, f"127.0.0.1:{port_file.read_text().strip()}"
+
+    def status(self, address, *arguments):
+        done = self.run_sluice("status", "--reducers", address, *arguments)
+        return json.loads(done.stdout)[0]["status"]
+
+
+class Running:
+    """A process with its outputs in files."""
+
+    def __init__(self, arguments, folder, env):
+        name = f"{time.monotonic_ns()}"
+        self.arguments = arguments
+        self._out = folder / f"{name}.out"
+        self._err = folder / f"{name}.err"
+        with open(self._out, "wb") as out, open(self._err, "wb") as err:
+            self.process = subprocess.Popen([PROGRAM, *arguments], stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+                                            env=environment(env))
+        self.pid = self.process.pid
+
+    def stdout(self):
+        return self._out.read_text(errors="replace")
+
+    def stderr(self):
+        return self._err.read_text(errors="replace")
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def wait(self):
+        """The exit code; negative for a signal."""
+        try:
+            return self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired as expired:
+            raise AssertionError(f"sluice {self.arguments} does not end\n{self.stdout()}{self.stderr()}") from expired
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def children_of(pid):
+    """Process ids of the children, ended ones that nobody waited for included."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def is_alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
