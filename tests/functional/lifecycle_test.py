@@ -101,6 +101,7 @@ class Launchers(SluiceTest):
         job = self.start(*JOB, "-N", "0", "--workers", "3", "--reducers", "2")
         until("the job has begun", lambda: row_count(job) > 0 or job.ended())
         children = children_of(job.pid)
+        self.addCleanup(lambda: [os.kill(child, signal.SIGKILL) for child in children if is_alive(child)])
         self.assertEqual(len(children), 5, job.stderr())
         return job, children
 
