@@ -1,0 +1,115 @@
+// The header codec and the framing of extensions, on any bytes. Bits of the first byte of the input mend what
+// a fuzzer would rarely guess: 0 the magic, 1 the header CRC.
+#include <algorithm>
+#include <array>
+
+#include "core/assert.h"
+#include "core/bytes.h"
+#include "tests/fuzz/input.h"
+#include "tests/support/crc32c_model.h"
+#include "wire/extension.h"
+#include "wire/frame.h"
+
+namespace sluice::fuzz {
+namespace {
+
+using wire::FrameHeader;
+
+// What PROTOCOL.md section 2 promises to whoever uses a header that was accepted.
+void check_accepted(const FrameHeader& h) {
+  SLUICE_ASSERT(wire::is_known(h.type));
+  SLUICE_ASSERT((h.flags & ~wire::kKnownFlags) == 0);
+  SLUICE_ASSERT(h.version != 0);
+  SLUICE_ASSERT(h.encoding == wire::Encoding::kPlain && h.scale_exponent == 0);
+  if (!wire::is_data(h.type)) {
+    SLUICE_ASSERT(h.length <= wire::kMaxControlPayload && h.kind == wire::Kind::kNone);
+    return;
+  }
+  SLUICE_ASSERT(h.kind == wire::Kind::kAllreduce);
+  SLUICE_ASSERT(wire::is_valid(h.wire_dtype) && wire::is_valid(h.op));
+  SLUICE_ASSERT(h.acc_dtype == wire::accumulator_of(h.wire_dtype) && h.result_dtype == h.wire_dtype);
+  SLUICE_ASSERT(h.length > 0 && h.length <= wire::kMaxPayload);
+  SLUICE_ASSERT(h.length % wire::size_of(h.wire_dtype) == 0);
+}
+
+// An area that was accepted, walked by the text of section 3: the first of each type with a body of 8 bytes.
+struct Walk {
+  bool well_formed = true;
+  std::optional<wire::ResultInfo> result{};
+  std::optional<wire::OpInfo> op{};
+};
+
+Walk walk(std::span<const std::byte> area) {
+  Walk w;
+  size_t at = 0;
+  while (at < area.size()) {
+    if (area.size() - at < 8) return {.well_formed = false};
+    const std::byte* p = area.data() + at;
+    const auto type = load_le<uint16_t>(p);
+    const size_t body = load_le<uint16_t>(p + 2);
+    const size_t padded = (body + 7) / 8 * 8;
+    if (load_le<uint32_t>(p + 4) != 0 || area.size() - at - 8 < padded) return {.well_formed = false};
+    for (size_t i = body; i < padded; ++i) {
+      if (p[8 + i] != std::byte{0}) return {.well_formed = false};
+    }
+    const unsigned plain = type & 0x7fffu;
+    if (type >= 0x8000 && (plain < 1 || plain > 5)) return {.well_formed = false};
+    if (plain == 1 && body == 8 && !w.result)
+      w.result = {.last_rank = load_le<uint32_t>(p + 8), .lag_us = load_le<uint32_t>(p + 12)};
+    if (plain == 5 && body == 8 && !w.op) w.op = {.count = load_le<uint64_t>(p + 8)};
+    at += 8 + padded;
+  }
+  return w;
+}
+
+void check_extensions(std::span<const std::byte> area) {
+  const Walk w = walk(area);
+  const bool accepted = wire::check_extensions(area).ok();
+  SLUICE_ASSERT(accepted == w.well_formed);
+  const auto result = wire::find_result_info(area);
+  const auto op = wire::find_op_info(area);
+  if (!accepted) return;  // only that nothing is read outside matters
+  SLUICE_ASSERT(result == w.result);
+  SLUICE_ASSERT(op == w.op);
+}
+
+void one(Input in) {
+  const uint8_t mend = in.u8();
+  const Bytes raw = in.exactly(wire::kHeaderBytes);
+  std::array<std::byte, wire::kHeaderBytes> header{};
+  std::ranges::copy(raw, header.begin());
+  if ((mend & 1) != 0) store_le(header.data(), wire::kMagic);
+  const size_t area_bytes = std::to_integer<size_t>(header[8]) * 8;
+  const Bytes area = in.exactly(area_bytes);
+  if ((mend & 2) != 0)
+    store_le(header.data() + 60, test::crc32c_model(area, test::crc32c_model(std::span(header).first(60))));
+
+  const FrameHeader untouched{.session = 0x5a5a5a5a, .sequence = 77};
+  FrameHeader h = untouched;
+  const Status decoded = wire::decode_header(header, h);
+  const Status verified = wire::verify_header(header, area);
+  if (decoded.ok()) {
+    check_accepted(h);
+    SLUICE_ASSERT(h.extension_bytes() == area.size());
+    std::array<std::byte, wire::kHeaderBytes> again{};
+    wire::encode_header(h, area, again);
+    SLUICE_ASSERT(std::ranges::equal(std::span(again).first(60), std::span(header).first(60)));
+    const bool sealed = again == header;
+    SLUICE_ASSERT(sealed || verified == Status(Errc::kBadHeaderCrc));
+    SLUICE_ASSERT(!sealed || verified.ok() == wire::check_extensions(area).ok());
+    FrameHeader twice;
+    SLUICE_ASSERT(wire::decode_header(again, twice).ok() && twice == h);
+  } else {
+    SLUICE_ASSERT(h == untouched);
+  }
+  check_extensions(area);
+  check_extensions(in.some(in.left()));  // of any length
+}
+
+}  // namespace
+}  // namespace sluice::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  sluice::fuzz::one({data, size});
+  return 0;
+}

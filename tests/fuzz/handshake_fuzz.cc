@@ -1,0 +1,132 @@
+// Bodies of every message, and what a handshake computes from them, on any bytes.
+#include <algorithm>
+#include <string>
+
+#include "core/assert.h"
+#include "tests/fuzz/input.h"
+#include "tests/support/message_fields.h"
+#include "wire/handshake.h"
+#include "wire/messages.h"
+#include "wire/view.h"
+
+namespace sluice::fuzz {
+namespace {
+
+// A body that is accepted says what it said: it encodes to the same bytes again, but for what a later version
+// appended to messages that drop it.
+template <typename M>
+void body(std::span<const std::byte> bytes) {
+  M message;
+  const auto before = test::fields_of(message);
+  const Status status = wire::decode_body(bytes, message);
+  if (!status.ok()) {
+    SLUICE_ASSERT(status == Status(Errc::kBadLength) || status == Status(Errc::kBadField));
+    SLUICE_ASSERT(test::fields_of(message) == before);
+    return;
+  }
+  const Bytes again = wire::encode_body(message);
+  SLUICE_ASSERT(again.size() <= bytes.size());
+  SLUICE_ASSERT(M::kMayGrow || again.size() == bytes.size());
+  SLUICE_ASSERT(std::ranges::equal(again, bytes.first(again.size())));
+  if constexpr (requires { message.later; }) SLUICE_ASSERT(again.size() == bytes.size());
+  if (again.size() > wire::kMaxControlPayload) return;  // a frame would not have carried it
+  const Bytes frame = wire::encode_message(message, 7);
+  wire::FrameHeader h;
+  const wire::ConstHeaderBytes raw(frame.data(), wire::kHeaderBytes);
+  SLUICE_ASSERT(wire::decode_header(raw, h).ok() && wire::verify_header(raw, {}).ok());
+  SLUICE_ASSERT(h.type == M::kType && h.length == again.size());
+}
+
+using Body = void (*)(std::span<const std::byte>);
+constexpr Body kBodies[] = {
+    body<wire::Hello>,        body<wire::Welcome>,    body<wire::Join>,        body<wire::Joined>,
+    body<wire::Attach>,       body<wire::Attached>,   body<wire::Refused>,     body<wire::Vote>,
+    body<wire::Verdict>,      body<wire::Commit>,     body<wire::Heartbeat>,   body<wire::Leave>,
+    body<wire::LeaveAck>,     body<wire::Abort>,      body<wire::StatusQuery>, body<wire::StatusReply>,
+    body<wire::VerdictQuery>, body<wire::Resume>,     body<wire::ResumeAck>,   body<wire::Suspect>,
+    body<wire::ViewQuery>,    body<wire::ViewAnswer>, body<wire::ViewCommit>,  body<wire::DrainNotice>,
+};
+
+void versions(Input& in) {
+  const uint8_t min = in.u8();
+  const uint8_t max = in.u8();
+  const auto common = wire::common_version(min, max);
+  const bool meet = min <= max && min <= wire::kVersionMax && max >= wire::kVersionMin;
+  SLUICE_ASSERT(common.has_value() == meet);
+  SLUICE_ASSERT(!common || (*common >= min && *common <= max && *common >= wire::kVersionMin &&
+                            *common <= wire::kVersionMax));
+  SLUICE_ASSERT(!wire::version_range(min, max).empty());
+}
+
+// A proof made by one side is the one that the other side computes from the bodies it was sent.
+void proofs(Input& in) {
+  const size_t hello_bytes = in.below(512);
+  const auto hello_body = in.some(hello_bytes);
+  const size_t welcome_bytes = in.below(512);
+  const auto welcome_body = in.some(welcome_bytes);
+  wire::Hello hello;
+  wire::Welcome welcome;
+  if (!wire::decode_body(hello_body, hello).ok() || !wire::decode_body(welcome_body, welcome).ok()) return;
+  const wire::Digest token = wire::job_token(in.some(in.u8()), hello.job);
+  const wire::Mac server = wire::server_proof(token, hello, welcome);
+  const auto view_hash = in.take<uint64_t>();
+  const wire::Mac client = wire::client_proof(token, hello, welcome, view_hash);
+  SLUICE_ASSERT(!wire::equal_digests(server, client));
+  Bytes as_sent(welcome_body.begin(), welcome_body.end());
+  std::fill_n(as_sent.begin() + 56, 32, std::byte{0});  // the mac
+  Bytes signed_bytes;
+  for (const char c : std::string_view("sluice server\0", 14))
+    signed_bytes.push_back(static_cast<std::byte>(c));
+  signed_bytes.insert(signed_bytes.end(), hello_body.begin(), hello_body.end());
+  signed_bytes.insert(signed_bytes.end(), as_sent.begin(), as_sent.end());
+  SLUICE_ASSERT(server == wire::hmac_sha256(std::as_bytes(std::span(token)), signed_bytes));
+}
+
+// Views as WELCOMEs can make them once their lanes are within the limits.
+void views(Input& in) {
+  wire::View view;
+  view.version = in.take<uint16_t>();
+  const uint32_t count = 1 + in.below(12);
+  size_t lanes = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    view.reducers.push_back({.id = in.take<uint64_t>(),
+                             .lanes = static_cast<uint16_t>(1 + in.below(wire::kMaxLanes)),
+                             .weight = static_cast<uint16_t>(1 + in.below(8)),
+                             .alive = in.below(4) != 0});
+    lanes += view.reducers.back().lanes;
+  }
+  view.reducers[in.below(count)].alive = true;
+  const auto table = wire::placement_table(view);
+  SLUICE_ASSERT(!table.empty());
+  for (const uint32_t lane : table) {
+    SLUICE_ASSERT(lane < lanes);
+    size_t r = 0;
+    for (size_t rest = lane; rest >= view.reducers[r].lanes; ++r) rest -= view.reducers[r].lanes;
+    SLUICE_ASSERT(view.reducers[r].alive);
+  }
+  SLUICE_ASSERT(wire::view_hash(view) == wire::view_hash(view));
+  const uint32_t slot = 4096 + 64 * in.below(60000);
+  const bool wide = in.below(2) != 0;
+  const uint32_t chunk =
+      wire::chunk_bytes(in.take<uint64_t>() >> in.below(64), static_cast<uint32_t>(lanes), slot, wide);
+  SLUICE_ASSERT(chunk > 0 && chunk <= slot && (wide || chunk % 64 == 0));
+  SLUICE_ASSERT(wire::slots_per_lane(in.take<uint32_t>(), slot, view.reducers[0].lanes) >= 2);
+}
+
+void one(Input in) {
+  const uint32_t what = in.below(std::size(kBodies) + 3);
+  switch (what) {
+    case 0: return versions(in);
+    case 1: return proofs(in);
+    case 2: return views(in);
+    default: return kBodies[what - 3](in.some(in.left()));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  sluice::fuzz::one({data, size});
+  return 0;
+}

@@ -1,0 +1,196 @@
+#include "tests/fuzz/lane_model.h"
+
+#include <algorithm>
+
+#include "core/bytes.h"
+#include "core/crc32c.h"
+#include "reducer/kernels/scalar_reference.h"
+#include "wire/messages.h"
+
+namespace sluice::fuzz {
+
+using Kind = StreamModel::Step::Kind;
+using wire::FrameHeader;
+using wire::FrameType;
+
+LaneModel::LaneModel(const reducer::SessionPlan& plan) : plan_(plan) {
+  for (uint32_t r = 0; r < plan.ranks; ++r) links_.emplace_back(plan.slot_bytes);
+}
+
+void LaneModel::attach(uint32_t rank) {
+  links_[rank].attached = true;
+}
+
+void LaneModel::never_attached(uint32_t rank) {
+  links_[rank].closed = {Errc::kSystem};
+}
+
+void LaneModel::fail(Errc code, uint32_t rank) {
+  if (!failure_) failure_ = {code, rank};
+}
+
+void LaneModel::receive(uint32_t rank, std::span<const std::byte> bytes, Nanos now) {
+  Link& link = links_[rank];
+  if (!link.open() || bytes.empty()) return;
+  link.last_received = now;
+  link.stream.append(bytes);
+  const uint64_t credit = link.results_put + plan_.slots;
+  for (;;) {
+    const StreamModel::Step step = link.stream.next();
+    if (step.kind == Kind::kNothing) break;
+    Status status = step.breach;
+    if (step.kind == Kind::kHeader) status = admit(link, step.header, credit);
+    if (step.kind == Kind::kFrame) status = frame(rank, step, now);
+    if (status.ok()) continue;
+    link.closed = {status.code()};
+    break;
+  }
+  fold();
+}
+
+Status LaneModel::admit(const Link& link, const FrameHeader& h, uint64_t credit) const {
+  if (h.type == FrameType::kCommit && !link.committed) return h.length <= 16 ? Errc::kOk : Errc::kBadLength;
+  if (h.type != FrameType::kContribution || !link.committed || link.left) return Errc::kUnexpectedMessage;
+  if (h.session != plan_.handle) return Errc::kBadSession;
+  if (h.view_version != plan_.view_version || h.view_hash != plan_.view_hash) return Errc::kBadView;
+  if (h.sequence != link.next) return Errc::kBadSequence;
+  if (h.slot != h.sequence % plan_.slots) return Errc::kBadSlot;
+  if (h.sequence >= credit) return Errc::kSlotNotGranted;
+  const bool fp8 = h.wire_dtype == wire::DType::kF8e4m3 || h.wire_dtype == wire::DType::kF8e5m2;
+  if (h.length > (fp8 ? plan_.slot_bytes / 2 : plan_.slot_bytes)) return Errc::kBadLength;  // section 8
+  return Errc::kOk;
+}
+
+Status LaneModel::frame(uint32_t rank, const StreamModel::Step& step, Nanos now) {
+  if (step.header.type == FrameType::kContribution) {
+    contributed(rank, step, now);
+    return Errc::kOk;
+  }
+  if (step.payload.size() != 8) return Errc::kBadLength;
+  const auto incarnation = load_le<uint64_t>(step.payload.data());
+  if (incarnation == 0 || (incarnation_ != 0 && incarnation != incarnation_)) return Errc::kBadField;
+  incarnation_ = incarnation;
+  links_[rank].committed = true;
+  return Errc::kOk;
+}
+
+void LaneModel::contributed(uint32_t rank, const StreamModel::Step& step, Nanos now) {
+  const FrameHeader& h = step.header;
+  links_[rank].next = h.sequence + 1;
+  if (failure_ || ending_) return;
+  for (uint32_t other = 0; other < plan_.ranks; ++other) {
+    if (links_[other].left && links_[other].next <= h.sequence) return fail(Errc::kRankLeft, other);
+  }
+  auto [at, begun] = chunks_.try_emplace(h.sequence);
+  Chunk& chunk = at->second;
+  if (begun) {
+    chunk.reference = h;
+    chunk.first_arrival = now;
+  }
+  const FrameHeader& r = chunk.reference;
+  const bool agree = h.chunk == r.chunk && h.op_id == r.op_id && h.kind == r.kind &&
+                     h.encoding == r.encoding && h.wire_dtype == r.wire_dtype && h.acc_dtype == r.acc_dtype &&
+                     h.result_dtype == r.result_dtype && h.op == r.op && h.length == r.length &&
+                     h.fingerprint == r.fingerprint;
+  if (!agree) return fail(Errc::kMismatch, rank);
+  chunk.last_arrival = now;
+  chunk.last_rank = rank;
+  chunk.payloads[rank] = step.payload;
+}
+
+void LaneModel::fold() {
+  while (!failure_ && !ending_) {
+    const auto at = chunks_.find(next_result_);
+    if (at == chunks_.end() || at->second.payloads.size() < plan_.ranks) return;
+    const Chunk& chunk = at->second;
+    ExpectedResult result{.header = chunk.reference, .payload = sum(chunk)};
+    result.header.type = FrameType::kResult;
+    result.header.flags = plan_.payload_crc ? wire::kFlagPayloadCrc : uint16_t{0};
+    result.header.payload_crc = plan_.payload_crc ? crc32c(result.payload) : 0;
+    result.header.ext_len8 = wire::kSmallExtensionBytes / 8;
+    const Nanos lag = (chunk.last_arrival - chunk.first_arrival) / kMicrosecond;
+    result.info = {.last_rank = chunk.last_rank,
+                   .lag_us = static_cast<uint32_t>(std::min<Nanos>(lag, 0xffffffff))};
+    for (Link& link : links_) {
+      if (!link.open()) continue;
+      ++link.results_put;
+      link.to_arrive.push_back(result);
+    }
+    chunks_.erase(at);
+    ++next_result_;
+  }
+}
+
+// Groups of eight ranks in order, then the group results in order.
+Bytes LaneModel::sum(const Chunk& chunk) const {
+  constexpr uint32_t kGroup = 8;
+  const FrameHeader& h = chunk.reference;
+  const size_t count = h.length / wire::size_of(h.wire_dtype);
+  const auto fold = [&](kernels::Stage stage, const std::vector<const std::byte*>& sources, Bytes& out) {
+    kernels::reference_fold(h.wire_dtype, h.op, stage, sources, count, plan_.ranks, out.data());
+  };
+  std::vector<Bytes> groups;
+  for (uint32_t first = 0; first < plan_.ranks; first += kGroup) {
+    std::vector<const std::byte*> sources;
+    for (uint32_t r = first; r < std::min(first + kGroup, plan_.ranks); ++r)
+      sources.push_back(chunk.payloads.at(r).data());
+    const bool whole = plan_.ranks <= kGroup;
+    groups.emplace_back(count * wire::size_of(whole ? h.wire_dtype : h.acc_dtype));
+    fold(whole ? kernels::Stage::kWhole : kernels::Stage::kPartial, sources, groups.back());
+  }
+  if (groups.size() == 1) return groups[0];
+  std::vector<const std::byte*> sources;
+  for (const Bytes& g : groups) sources.push_back(g.data());
+  Bytes out(h.length);
+  fold(kernels::Stage::kFinish, sources, out);
+  return out;
+}
+
+void LaneModel::ended(uint32_t rank) {
+  Link& link = links_[rank];
+  if (link.open()) link.closed = {link.stream.within_frame() ? Errc::kReset : Errc::kClosed};
+}
+
+void LaneModel::vanished(uint32_t rank) {
+  Link& link = links_[rank];
+  if (link.open()) link.closed = {Errc::kClosed, Errc::kReset};
+}
+
+void LaneModel::rank_left(uint32_t rank) {
+  Link& link = links_[rank];
+  if (link.left) return;
+  link.left = true;
+  link.left_within_frame = link.stream.within_frame();
+  const bool others_ahead = std::ranges::any_of(links_, [&](const Link& o) { return o.next > link.next; });
+  if (others_ahead) fail(Errc::kRankLeft, rank);
+}
+
+void LaneModel::close_now() {
+  for (Link& link : links_) {
+    if (ending_ && link.open()) link.closed = {Errc::kAborted};
+  }
+}
+
+void LaneModel::pass_time(Nanos now, Nanos frame_timeout) {
+  for (Link& link : links_) {
+    if (link.open() && link.stream.within_frame() && now - link.last_received > frame_timeout)
+      link.closed = {Errc::kTimeout};
+  }
+}
+
+std::vector<uint32_t> LaneModel::missing() const {
+  std::vector<uint32_t> out;
+  if (!chunks_.contains(next_result_)) return out;
+  for (uint32_t r = 0; r < plan_.ranks; ++r) {
+    if (links_[r].next <= next_result_) out.push_back(r);
+  }
+  return out;
+}
+
+bool LaneModel::leave_is_done(uint32_t rank) const {
+  return links_[rank].left && std::ranges::all_of(links_, [&](const Link& o) {
+           return !o.open() || o.results_put >= links_[rank].next;
+         });
+}
+
+}  // namespace sluice::fuzz

@@ -1,0 +1,147 @@
+// A stream of frames, raw bytes and altered frames, given to the TCP transport's FrameReader in pieces:
+// headers, frames and the reason to close must be those of the model, however the stream is cut.
+#include <array>
+
+#include "core/assert.h"
+#include "tests/fuzz/frame_script.h"
+#include "tests/fuzz/input.h"
+#include "tests/fuzz/stream_model.h"
+#include "transport/tcp/frame_reader.h"
+
+namespace sluice::fuzz {
+namespace {
+
+using transport::tcp::FrameReader;
+
+constexpr uint32_t kMaxPayload = 16 * 1024;
+
+struct NoEndpoint final : transport::Endpoint {
+  Status put(const wire::FrameHeader&, std::span<const std::byte>, std::span<const std::byte>,
+             transport::Cookie) noexcept override {
+    return Errc::kClosed;
+  }
+  void close(Errc) noexcept override {}
+  void shutdown() noexcept override {}
+  bool idle() const noexcept override { return true; }
+  const transport::EndpointCounters& counters() const noexcept override { return counters_; }
+  std::string_view peer() const noexcept override { return {}; }
+  transport::EndpointCounters counters_;
+};
+
+// Compares each callback with the model's next step.
+class Checker final : public transport::Handler {
+ public:
+  Checker(StreamModel& model, FrameReader& reader, uint8_t stop_after)
+      : model_(model), reader_(reader), stop_after_(stop_after) {}
+
+  transport::Placement on_header(transport::Endpoint&, const wire::FrameHeader& header,
+                                 std::span<const std::byte> extensions) noexcept override {
+    const auto step = model_.next();
+    SLUICE_ASSERT(step.kind == StreamModel::Step::Kind::kHeader);
+    SLUICE_ASSERT(step.header == header && std::ranges::equal(step.extensions, extensions));
+    payload_.assign(header.length, std::byte{0xcc});  // exactly as long: a write past it is seen
+    if (header.op_id == kRefuse) return {.status = Errc::kBadSession};
+    return {.status = Errc::kOk, .payload = header.length == 0 ? nullptr : payload_.data()};
+  }
+  void on_frame(transport::Endpoint&, const wire::FrameHeader& header, std::span<const std::byte> extensions,
+                std::span<std::byte> payload) noexcept override {
+    const auto step = model_.next();
+    SLUICE_ASSERT(step.kind == StreamModel::Step::Kind::kFrame);
+    SLUICE_ASSERT(step.header == header && std::ranges::equal(step.extensions, extensions));
+    SLUICE_ASSERT(std::ranges::equal(step.payload, payload));
+    if (++frames_ == stop_after_) {
+      reader_.stop();
+      stopped_ = true;
+    }
+  }
+  void on_sent(transport::Endpoint&, transport::Cookie, Status) noexcept override {}
+  void on_closed(transport::Endpoint&, Errc) noexcept override {}
+
+  [[nodiscard]] bool stopped() const { return stopped_; }
+  static constexpr uint32_t kRefuse = 0xdead;
+
+ private:
+  StreamModel& model_;
+  FrameReader& reader_;
+  const uint8_t stop_after_;
+  uint8_t frames_ = 0;
+  bool stopped_ = false;
+  Bytes payload_;
+};
+
+Bytes build_stream(Input& in) {
+  Bytes stream;
+  const auto add = [&](std::span<const std::byte> b) { stream.insert(stream.end(), b.begin(), b.end()); };
+  for (unsigned frames = 0; frames < 12 && !in.empty(); ++frames) {
+    const uint8_t what = in.u8();
+    FrameParts parts;
+    parts.header.flags = wire::kFlagPayloadCrc;
+    parts.header.op_id = in.u8() == 0xff ? Checker::kRefuse : 0;
+    if ((what & 1) != 0) {
+      parts.header.type = wire::FrameType::kContribution;
+      parts.header.kind = wire::Kind::kAllreduce;
+      parts.payload = in.exactly(1 + in.take<uint16_t>() % kMaxPayload);
+    } else {
+      parts.header.type = wire::FrameType::kHeartbeat;
+      parts.payload = in.exactly(in.u8());
+    }
+    if ((what & 2) != 0) parts.extensions = Bytes(8);  // type 0: unknown, optional
+    switch (what >> 2 & 3) {
+      case 0: add(in.some(in.u8())); break;
+      case 1: add(encode_altered(std::move(parts), in)); break;
+      default: add(encode(std::move(parts))); break;
+    }
+  }
+  return stream;
+}
+
+void one(Input in) {
+  const uint8_t stop_after = in.u8();  // 0: never
+  Bytes cuts_bytes = in.exactly(1 + in.u8() % 32);
+  Input cuts(reinterpret_cast<const uint8_t*>(cuts_bytes.data()), cuts_bytes.size());
+  const Bytes stream = build_stream(in);
+
+  StreamModel model(kMaxPayload);
+  FrameReader reader(kMaxPayload);
+  Checker handler(model, reader, stop_after);
+  NoEndpoint endpoint;
+  transport::EndpointCounters counters;
+  std::span<const std::byte> rest = stream;
+  while (!rest.empty()) {
+    std::array<iovec, 2> buffers{};
+    const unsigned used = reader.buffers(buffers);
+    SLUICE_ASSERT(used == 1 || used == 2);
+    // As many bytes as a receive might bring: a piece, or all there is room for.
+    const uint8_t cut = cuts.u8();
+    size_t room = cut == 0 ? rest.size() : std::min<size_t>(rest.size(), size_t{cut} * cut);
+    size_t given = 0;
+    for (unsigned i = 0; i < used; ++i) {
+      SLUICE_ASSERT(buffers[i].iov_len > 0);
+      const size_t n = std::min(room, buffers[i].iov_len);
+      if (n > 0) std::memcpy(buffers[i].iov_base, rest.data() + given, n);
+      given += n;
+      room -= n;
+    }
+    model.append(rest.first(given));
+    rest = rest.subspan(given);
+    const Status status = reader.consume(given, endpoint, handler, counters);
+    if (handler.stopped()) return;
+    const auto step = model.next();
+    if (!status.ok()) {
+      const bool refused = status == Status(Errc::kBadSession);
+      SLUICE_ASSERT(refused ||
+                    (step.kind == StreamModel::Step::Kind::kBreach && step.breach == status.code()));
+      return;
+    }
+    SLUICE_ASSERT(step.kind == StreamModel::Step::Kind::kNothing);
+    SLUICE_ASSERT(reader.within_frame() == model.within_frame());
+  }
+}
+
+}  // namespace
+}  // namespace sluice::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  sluice::fuzz::one({data, size});
+  return 0;
+}

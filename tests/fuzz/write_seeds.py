@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Writes the first inputs of each fuzz target into corpus/<target>/seed_*: meaningful ones, from which a fuzzer goes on.
+
+    python3 tests/fuzz/write_seeds.py
+"""
+
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+VECTORS = HERE.parent / "conformance" / "vectors"
+MESSAGES = (
+    "HELLO WELCOME JOIN JOINED ATTACH ATTACHED REFUSED VOTE VERDICT COMMIT HEARTBEAT LEAVE LEAVE_ACK ABORT "
+    "STATUS_QUERY STATUS_REPLY VERDICT_QUERY RESUME RESUME_ACK SUSPECT VIEW_QUERY VIEW_ANSWER VIEW_COMMIT DRAIN_NOTICE"
+).split()
+
+
+def recorded_frames():
+    """(name, bytes) of every frame of the recorded exchange."""
+    frames = []
+    for line in (VECTORS / "v1_exchange.hex").read_text().splitlines():
+        if line.startswith("@"):
+            frames.append((line.split()[3], b""))
+        elif line.split("#")[0].strip():
+            frames[-1] = (frames[-1][0], frames[-1][1] + bytes.fromhex(line.split("#")[0]))
+    return frames
+
+
+def write(target, seeds):
+    folder = HERE / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in seeds.items():
+        (folder / f"seed_{name}").write_bytes(bytes(data))
+
+
+def frame_seeds(frames):
+    seeds = {f"{name.lower()}": b"\0" + data for name, data in frames}
+    seeds["mended"] = b"\3" + bytes([0, 0, 0, 0, 1, 33, 1, 0, 2]) + bytes(55) + bytes.fromhex("0100080000000000") + bytes(8)
+    return seeds
+
+
+def handshake_seeds(frames):
+    seeds = {}
+    bodies = {name: data[64:] for name, data in frames if name in MESSAGES}
+    for number, name in enumerate(MESSAGES):
+        seeds[name.lower()] = bytes([number + 3]) + bodies.get(name, bytes(20))
+    hello, welcome = bodies["HELLO"], bodies["WELCOME"]
+    length = lambda body: len(body).to_bytes(4, "little")
+    seeds["proofs"] = b"\1" + length(hello) + hello + length(welcome) + welcome + bytes([32]) + bytes(range(32)) + bytes(8)
+    seeds["versions"] = bytes([0, 1, 3])
+    seeds["view"] = bytes([2, 0, 0, 2]) + (bytes(range(8)) + bytes([3, 0, 1])) * 3 + bytes(24)
+    return seeds
+
+
+def stream_seeds():
+    whole, cut = [0, 0, 0], [0, 4, 9, 1, 3, 30, 2]
+    control = [8, 0, 20] + list(range(20))
+    data = [9, 0, 63, 0] + list(range(64))
+    extended = [11, 0, 15, 0] + list(range(16))
+    return {
+        "frames": whole + control + data + extended,
+        "cut": cut + control + data + extended + control,
+        "altered": cut + data + [5, 0, 15, 0] + list(range(16)) + [0, 10] + bytes_of(8),
+        "raw": whole + [0, 0, 0, 40] + list(range(40)),
+        "stopped": [1, 0, 0] + control + data,
+        "empty": whole + [8, 0, 0] * 4 + control + [8, 0, 0] * 2,
+        "extensions_too_long": whole + [4, 0, 5] + bytes_of(5) + [0, 19, 9] + [0] * 72,
+        "empty_cut": [0, 1, 11, 9] + [8, 0, 0, 8, 0, 1, 7] * 4,
+    }
+
+
+def bytes_of(n):
+    return [0x11 * (i % 15 + 1) for i in range(n)]
+
+
+def lane_seeds():
+    def act(what, rank=0):
+        return what + 16 * rank
+
+    attach, commit, send, everyone, altered, raw, control, part, time, drain, close, left, end, odd, two = (
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15)  # fmt: skip
+    two_ranks, three, one, nine = 0, 1, 6, 7
+    no_crc, slow, small_folds, not_joined, three_slots = 8, 16, 32, 64, 128
+    rounds = [act(everyone)] * 4
+    return {
+        "rounds": [two_ranks, 1] + rounds,
+        "rounds_of_nine": [nine | small_folds, 9] + rounds,
+        "rounds_of_one": [one | no_crc, 3] + rounds,
+        "late": [three | not_joined, 5, act(attach, 1), act(commit, 1), act(send, 1), act(time), 5, act(attach, 0), act(commit, 0),
+                 act(send, 0), act(attach, 2), act(commit, 2), act(send, 2), act(everyone)],
+        "slow": [three | slow | three_slots, 7] + rounds + [act(send), act(send, 1), act(drain, 2)] + rounds,
+        "window": [two_ranks, 2, act(two), act(send), act(send, 1)],
+        "parts": [two_ranks, 2, act(part), 90, 0, act(part), 20, 0, act(send, 1), act(raw), 0, act(everyone)],
+        "timeout": [two_ranks, 2, act(part), 90, 0, act(time), 60, act(send, 1)],
+        "mismatch": [two_ranks, 2, act(send), act(altered, 1), 0, 16, 3, act(end), 1],
+        "mismatch_of_length": [two_ranks, 2, act(send), act(altered, 1), 0, 18, 8, 0] + bytes_of(8) + [act(end), 1],
+        "altered": [three, 4, act(altered), 2, 5, 5, 0, 0, 0, act(altered, 1), 0, 28, 1, act(everyone)],
+        "raw": [two_ranks, 6, act(raw), 70] + [83, 76, 73, 67] + [1] * 66 + [act(everyone)],
+        "control": [two_ranks, 6, act(control), 22, 0, act(control, 1), 19, 22] + [0] * 22 + [act(everyone)],
+        "leave": [three, 8, act(everyone), act(left), act(left, 1), act(send, 2), act(end), 0],
+        "leave_in_part": [two_ranks, 8, act(part), 9, 0, act(left), act(send, 0), act(send, 1)],
+        "half_close": [two_ranks, 8, act(everyone), act(close), 0, act(send, 1), act(end), 1, act(end)],
+        "vanish": [three | slow, 8] + rounds + [act(close, 1), 1, act(everyone), act(end), 1, act(end)],
+        "odd": [two_ranks, 8, act(odd), 15, act(odd, 1), 2, act(everyone)],
+    }
+
+
+def main():
+    frames = recorded_frames()
+    write("frame_fuzz", frame_seeds(frames))
+    write("handshake_fuzz", handshake_seeds(frames))
+    write("stream_fuzz", stream_seeds())
+    write("lane_fuzz", lane_seeds())
+
+
+if __name__ == "__main__":
+    main()
