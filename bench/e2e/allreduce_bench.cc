@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "bench/e2e/allreduce_report.h"
@@ -98,8 +99,8 @@ class AllreduceRun {
     row.out_of_place = time_side(count, dtype, op, false, cost);
     row.in_place = time_side(count, dtype, op, true, cost);
     const double operations = 2.0 * options_.iterations * options_.aggregated;
-    row.wire_out = static_cast<uint64_t>(static_cast<double>(cost.wire_out) / operations + 0.5);
-    row.wire_in = static_cast<uint64_t>(static_cast<double>(cost.wire_in) / operations + 0.5);
+    row.wire_out = static_cast<uint64_t>(std::llround(static_cast<double>(cost.wire_out) / operations));
+    row.wire_in = static_cast<uint64_t>(std::llround(static_cast<double>(cost.wire_in) / operations));
     const double cpu = session_.reduce(cost.cpu_seconds, wire::Op::kSum);
     const double contributed = operations * static_cast<double>(row.bytes) * session_.ranks();
     row.worker_cpu_per_gb = contributed > 0 ? cpu / (contributed * 1e-9) : 0;

@@ -64,7 +64,7 @@ Result<LocalPool> LocalPool::start(ProcessGroup& processes, const LocalPoolOptio
       const std::string lanes = std::to_string(options.lanes);
       spec.arguments.insert(spec.arguments.end(), {"--lanes", lanes, "--lanes-per-session", lanes});
     }
-    if (!options.payload_crc) spec.arguments.push_back("--no-crc");
+    if (!options.payload_crc) spec.arguments.emplace_back("--no-crc");
     if (!options.key_file.empty())
       spec.arguments.insert(spec.arguments.end(), {"--key-file", options.key_file});
     auto child = processes.start(spec);

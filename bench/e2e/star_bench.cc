@@ -128,7 +128,7 @@ class StarBench {
                       "--slot",      std::to_string(options_.chunk_bytes),
                       "--window",    std::to_string(options_.window_bytes),
                       "--threads",   std::to_string(options_.progress_threads)};
-    if (!options_.payload_crc) spec.arguments.push_back("--no-crc");
+    if (!options_.payload_crc) spec.arguments.emplace_back("--no-crc");
     workers_.push_back(value_or_fail(processes_.start(spec), kExitFailure));
     lines_.emplace_back();
   }

@@ -15,8 +15,10 @@ __asm__(
     "\"\n"
     "sluice_digits_end:\n"
     ".popsection\n");
+// NOLINTBEGIN(readability-identifier-naming): symbols of the assembler
 extern "C" const unsigned char sluice_digits_begin[];
 extern "C" const unsigned char sluice_digits_end[];
+// NOLINTEND(readability-identifier-naming)
 
 namespace sluice::demo {
 namespace {

@@ -174,7 +174,7 @@ void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   begin_ending(wire::encode_body(abort));
 }
 
-void Session::begin_ending(std::vector<std::byte> abort_body) {
+void Session::begin_ending(const std::vector<std::byte>& abort_body) {
   state_ = State::kEnding;
   close_deadline_ = conductor_.now() + conductor_.options().linger_timeout;
   for (RankState& r : ranks_) {

@@ -97,7 +97,7 @@ class Session {
   void join_deadline_passed();
   void acknowledge_leave(RankState& r);
   void complete_if_all_left();
-  void begin_ending(std::vector<std::byte> abort_body);
+  void begin_ending(const std::vector<std::byte>& abort_body);
   void send_heartbeats(Nanos now);
   [[nodiscard]] bool is_arbiter() const noexcept { return agreed_.reducer_index == 0; }
   [[nodiscard]] std::string name(uint32_t rank) const;  // "rank 3 (10.0.0.3:50112)"

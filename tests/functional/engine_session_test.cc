@@ -1,12 +1,11 @@
 // The client library against real reducers over loopback.
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "tests/functional/engine_world.h"
 
 namespace sluice::test {
 namespace {
-
-using ::testing::HasSubstr;
 
 // Small integers: their sums are exact in any type and order.
 std::vector<float> input(uint32_t rank, size_t count) {
@@ -47,6 +46,41 @@ TEST_F(EngineSession, WorksInPlaceDrivenByTheCaller) {
         const size_t count = 300'001;
         auto data = input(rank, count);
         ASSERT_EQ(sluice_allreduce(s, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+        ASSERT_EQ(data, expected_sum(2, count));
+      });
+}
+
+// A caller that drives its session itself may write a checkpoint between issuing an operation and waiting for
+// it. The frame it has begun to send must not stand still meanwhile: the reducer would take it for a broken
+// connection.
+TEST_F(EngineSession, OutlivesACallerThatIsAwayForLongerThanTheFrameDeadline) {
+  auto options = reducer_options();
+  options.frame_timeout = 300 * kMillisecond;
+  options.socket_buffer = 64 * kKiB;  // so that a chunk does not fit the network
+  start_reducers(1, options);
+  const auto uptime = [&] {
+    return nlohmann::json::parse(reducers_[0]->status_json())["uptime_seconds"].get<double>();
+  };
+  run_session(
+      2,
+      [](sluice_options& o) {
+        o.progress_threads = 0;
+        o.slot_bytes = 1 << 20;
+        o.window_bytes = 16 << 20;
+      },
+      [&](uint32_t rank, sluice_session* s) {
+        const size_t count = 8'000'000;
+        auto data = input(rank, count);
+        sluice_request request = 0;
+        ASSERT_EQ(
+            sluice_allreduce_async(s, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM, &request),
+            SLUICE_OK);
+        int done = 0;
+        ASSERT_EQ(sluice_test(s, request, &done), SLUICE_OK);
+        const double left_at = uptime();
+        while (rank == 1 && uptime() < left_at + 1.2)
+          std::this_thread::yield();  // away: four frame deadlines
+        ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK) << reason_of(s);
         ASSERT_EQ(data, expected_sum(2, count));
       });
 }

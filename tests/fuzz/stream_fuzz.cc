@@ -23,9 +23,9 @@ struct NoEndpoint final : transport::Endpoint {
   void close(Errc) noexcept override {}
   void shutdown() noexcept override {}
   bool idle() const noexcept override { return true; }
-  const transport::EndpointCounters& counters() const noexcept override { return counters_; }
+  const transport::EndpointCounters& counters() const noexcept override { return none; }
   std::string_view peer() const noexcept override { return {}; }
-  transport::EndpointCounters counters_;
+  transport::EndpointCounters none;
 };
 
 // Compares each callback with the model's next step.
