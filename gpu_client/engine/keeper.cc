@@ -116,6 +116,7 @@ void Keeper::leave(uint64_t session) {
 }
 
 void Keeper::remove(uint64_t session) {
+  const std::lock_guard not_attending(attending_);
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
@@ -127,12 +128,25 @@ void Keeper::run() {
   for (;;) {
     try {
       turn();
+      attend();
     } catch (const std::exception&) {
       // No memory for a frame: the sockets keep what could not be taken, and it is tried again.
     }
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
   }
+}
+
+void Keeper::attend() {
+  const std::lock_guard attending(attending_);  // remove() waits, so the listeners live
+  std::vector<Listener*> listeners;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, kept] : sessions_) {
+      if (!kept.ended) listeners.push_back(kept.listener);
+    }
+  }
+  for (Listener* const listener : listeners) listener->on_attend();
 }
 
 Nanos Keeper::next_due() const {

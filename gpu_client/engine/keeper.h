@@ -29,7 +29,8 @@ class Keeper {
     uint32_t waited_ms = 0;
   };
 
-  // All calls come from the keeper thread with its lock held: a listener must not call the keeper back.
+  // Calls come from the keeper thread, with its lock held unless said otherwise: a listener must not call the
+  // keeper back.
   class Listener {
    public:
     // Once. The other reducers have been told.
@@ -37,6 +38,10 @@ class Keeper {
     virtual void on_waiting(const Waiting& waiting) noexcept = 0;
     // After leave(): every reducer has acknowledged, or is gone.
     virtual void on_left() noexcept = 0;
+    // About every heartbeat, without the lock: the keeper may be called. A session that its caller drives
+    // moves on here while the caller is away, so that a frame it has begun to send does not stand still for
+    // longer than the reducer's frame deadline.
+    virtual void on_attend() noexcept {}
 
    protected:
     ~Listener() = default;
@@ -87,6 +92,7 @@ class Keeper {
   [[nodiscard]] Result<void> start();
   void run();
   void turn();
+  void attend();
   void wake() noexcept;
   // All below: lock held.
   void serve(uint64_t id, Kept& kept, size_t peer);
@@ -104,6 +110,7 @@ class Keeper {
   int epoll_ = -1;
   int wake_ = -1;  // eventfd
   std::thread thread_;
+  std::mutex attending_;  // held while listeners are attended; taken before mutex_
   std::mutex mutex_;
   bool stopping_ = false;
   uint64_t next_id_ = 1;

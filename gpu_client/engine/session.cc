@@ -213,6 +213,10 @@ void Session::on_waiting(const Keeper::Waiting& waiting) noexcept {
   waited_ms_.store(waiting.missing_ranks > 0 ? waiting.waited_ms : 0, std::memory_order_relaxed);
 }
 
+void Session::on_attend() noexcept {
+  if (!options_.own_thread && table_->open_count() > 0) progress_->drive();
+}
+
 void Session::on_left() noexcept {
   left_.store(true, std::memory_order_seq_cst);
   progress_->notify();

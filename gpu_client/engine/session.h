@@ -74,6 +74,7 @@ class Session final : Driver::Listener, Keeper::Listener {
   void on_session_lost(Errc code, std::string text) noexcept override;
   void on_waiting(const Keeper::Waiting& waiting) noexcept override;
   void on_left() noexcept override;
+  void on_attend() noexcept override;
   void seal(Errc code, std::string text) noexcept;
 
   const SessionOptions options_;
