@@ -1,14 +1,17 @@
 /* Sluice client: allreduce of host memory through a pool of reducers. C face, stable ABI.
  *
- * A session is one group of ranks. Every rank creates it with the same id, number of ranks and reducers, issues the same operations in the
- * same order, and closes it. Results are bit-identical on all ranks, and on every run (wire/PROTOCOL.md section 7).
+ * A session is one group of ranks. Every rank creates it with the same id, number of ranks and reducers,
+ * issues the same operations in the same order, and closes it. Results are bit-identical on all ranks, and on
+ * every run (wire/PROTOCOL.md section 7).
  *
- * Threads. Any function may be called from any thread; calls on one session from several threads are serialised inside, and it is the
- * caller's business that all ranks see the same order of operations. With progress_threads = 0 nothing moves unless some thread is in
- * sluice_test, sluice_wait or sluice_progress of that session (heartbeats go on all the same, from one keeper thread per process).
+ * Threads. Any function may be called from any thread; calls on one session from several threads are
+ * serialised inside, and it is the caller's business that all ranks see the same order of operations. With
+ * progress_threads = 0 nothing moves unless some thread is in sluice_test, sluice_wait or sluice_progress of
+ * that session (heartbeats go on all the same, from one keeper thread per process).
  *
- * Errors. Functions return a sluice_status; SLUICE_OK is 0. A session that has failed stays failed: every open and later operation gets the
- * same status, sluice_session_error gives the reason in words. No function calls abort(), exit(), installs a signal handler or prints. */
+ * Errors. Functions return a sluice_status; SLUICE_OK is 0. A session that has failed stays failed: every
+ * open and later operation gets the same status, sluice_session_error gives the reason in words. No function
+ * calls abort(), exit(), installs a signal handler or prints. */
 #ifndef SLUICE_SLUICE_H_
 #define SLUICE_SLUICE_H_
 
@@ -27,68 +30,87 @@ extern "C" {
 
 typedef enum sluice_status {
   SLUICE_OK = 0,
-  SLUICE_AGAIN = 1,            /* the table of open operations is full: test or wait for one, then try again */
-  SLUICE_INVALID_ARGUMENT = 2, /* null pointer, unknown dtype or op, count too large, bad option; nothing was done */
+  SLUICE_AGAIN = 1, /* the table of open operations is full: test or wait for one, then try again */
+  SLUICE_INVALID_ARGUMENT = 2, /* null pointer, unknown dtype or op, bad count or option; nothing was done */
   SLUICE_UNSUPPORTED = 3,
-  SLUICE_REFUSED = 4,          /* a reducer or the vote refused the session: token, memory limit, rank taken, draining, no common version */
-  SLUICE_TIMEOUT = 5,          /* a deadline passed: connect, join, wait, or op_timeout_ms */
-  SLUICE_MISMATCH = 6,         /* ranks disagree: on n, reducers, window, or on dtype, op or count of an operation */
-  SLUICE_LOST = 7,             /* a rank or a reducer was lost */
-  SLUICE_CLOSED = 8,           /* the session was closed, here or by a rank that left */
-  SLUICE_PROTOCOL = 9,         /* a peer broke the protocol, or data was damaged on the way */
-  SLUICE_SYSTEM = 10,          /* the operating system refused: memory, sockets, files */
+  SLUICE_REFUSED = 4, /* a reducer or the vote refused the session: token, memory limit, rank taken, draining,
+                         no common version */
+  SLUICE_TIMEOUT = 5, /* a deadline passed: connect, join, wait, or op_timeout_ms */
+  SLUICE_MISMATCH = 6, /* ranks disagree: on n, reducers, window, or on dtype, op or count of an operation */
+  SLUICE_LOST = 7,     /* a rank or a reducer was lost */
+  SLUICE_CLOSED = 8,   /* the session was closed, here or by a rank that left */
+  SLUICE_PROTOCOL = 9, /* a peer broke the protocol, or data was damaged on the way */
+  SLUICE_SYSTEM = 10,  /* the operating system refused: memory, sockets, files */
   SLUICE_INTERNAL = 11
 } sluice_status;
 
 /* Numbers as on the wire. */
 typedef enum sluice_dtype {
-  SLUICE_I8 = 0, SLUICE_U8 = 1, SLUICE_I32 = 2, SLUICE_U32 = 3, SLUICE_I64 = 4, SLUICE_U64 = 5,
-  SLUICE_F16 = 6, SLUICE_F32 = 7, SLUICE_F64 = 8, SLUICE_BF16 = 9, SLUICE_F8E4M3 = 10, SLUICE_F8E5M2 = 11
+  SLUICE_I8 = 0,
+  SLUICE_U8 = 1,
+  SLUICE_I32 = 2,
+  SLUICE_U32 = 3,
+  SLUICE_I64 = 4,
+  SLUICE_U64 = 5,
+  SLUICE_F16 = 6,
+  SLUICE_F32 = 7,
+  SLUICE_F64 = 8,
+  SLUICE_BF16 = 9,
+  SLUICE_F8E4M3 = 10,
+  SLUICE_F8E5M2 = 11
 } sluice_dtype;
 
-typedef enum sluice_op { SLUICE_SUM = 0, SLUICE_PROD = 1, SLUICE_MIN = 2, SLUICE_MAX = 3, SLUICE_AVG = 4 } sluice_op;
+typedef enum sluice_op {
+  SLUICE_SUM = 0,
+  SLUICE_PROD = 1,
+  SLUICE_MIN = 2,
+  SLUICE_MAX = 3,
+  SLUICE_AVG = 4
+} sluice_op;
 
 typedef struct sluice_session sluice_session;
 
-/* Names an operation of one session; 0 is never one. Valid until sluice_test or sluice_wait reported its end. */
+/* Names an operation of one session; 0 is never one. Valid until sluice_test or sluice_wait reported its end.
+ */
 typedef uint64_t sluice_request;
 
 /* Fill with sluice_options_init, then set what differs. Strings are copied by sluice_session_create. */
 typedef struct sluice_options {
-  size_t struct_size;         /* set by sluice_options_init: later versions append fields */
-  const char* reducers;       /* "host:port,host:port*2,[::1]:7470": same order on all ranks; port 7470 and weight 1 by default */
-  uint8_t session_id[16];     /* same on all ranks, unlike that of any other session of the pool */
-  uint32_t rank;              /* 0..ranks-1, each once */
+  size_t struct_size;   /* set by sluice_options_init: later versions append fields */
+  const char* reducers; /* "host:port,host:port*2,[::1]:7470": same order on all ranks; port 7470 and weight 1
+                           by default */
+  uint8_t session_id[16]; /* same on all ranks, unlike that of any other session of the pool */
+  uint32_t rank;          /* 0..ranks-1, each once */
   uint32_t ranks;
-  const char* job;            /* job id that the token is for; NULL = "default" */
-  const char* key_file;       /* pool key (sluice keygen), or ... */
-  const char* token_file;     /* ... the job's token (sluice keygen --job); NULL and NULL: no authentication */
-  uint32_t lanes;             /* lane connections per reducer, at most what the reducer offers; 0 = what it offers */
-  uint32_t window_bytes;      /* per reducer; 2 MiB */
-  uint32_t slot_bytes;        /* largest chunk; 256 KiB */
-  uint32_t progress_threads;  /* 1: an own thread drives the session; 0: the caller does */
-  uint32_t payload_crc;       /* 1: CRC32C on every contribution */
-  uint32_t connect_timeout_ms; /* to reach one reducer; 10 s */
-  uint32_t join_timeout_ms;    /* for all ranks to arrive; 60 s */
-  uint32_t op_timeout_ms;      /* 0 = none: waiting for a late rank is not an error */
-  uint32_t linger_ms;          /* most that close waits; 5 s */
+  const char* job;        /* job id that the token is for; NULL = "default" */
+  const char* key_file;   /* pool key (sluice keygen), or ... */
+  const char* token_file; /* ... the job's token (sluice keygen --job); NULL and NULL: no authentication */
+  uint32_t lanes; /* lane connections per reducer, at most what the reducer offers; 0 = what it offers */
+  uint32_t window_bytes;         /* per reducer; 2 MiB */
+  uint32_t slot_bytes;           /* largest chunk; 256 KiB */
+  uint32_t progress_threads;     /* 1: an own thread drives the session; 0: the caller does */
+  uint32_t payload_crc;          /* 1: CRC32C on every contribution */
+  uint32_t connect_timeout_ms;   /* to reach one reducer; 10 s */
+  uint32_t join_timeout_ms;      /* for all ranks to arrive; 60 s */
+  uint32_t op_timeout_ms;        /* 0 = none: waiting for a late rank is not an error */
+  uint32_t linger_ms;            /* most that close waits; 5 s */
   const char* interface_address; /* local address to connect from; NULL = the route's */
 } sluice_options;
 
 typedef struct sluice_stats {
   size_t struct_size;
-  uint64_t operations;          /* ended with SLUICE_OK */
-  uint64_t payload_bytes_out;   /* contributions */
-  uint64_t payload_bytes_in;    /* results */
-  uint64_t wire_bytes_out;      /* with headers and extensions, data lanes only */
+  uint64_t operations;        /* ended with SLUICE_OK */
+  uint64_t payload_bytes_out; /* contributions */
+  uint64_t payload_bytes_in;  /* results */
+  uint64_t wire_bytes_out;    /* with headers and extensions, data lanes only */
   uint64_t wire_bytes_in;
   uint64_t send_calls;
   uint64_t receive_calls;
   uint32_t reducers;
-  uint32_t lanes;               /* lane connections in all */
-  uint32_t missing_ranks;       /* last told by a reducer: ranks that the oldest chunk waits for, ... */
-  uint32_t missing_rank;        /* ... the first of them (0xffffffff none), ... */
-  uint32_t waited_ms;           /* ... and how long it has waited */
+  uint32_t lanes;         /* lane connections in all */
+  uint32_t missing_ranks; /* last told by a reducer: ranks that the oldest chunk waits for, ... */
+  uint32_t missing_rank;  /* ... the first of them (0xffffffff none), ... */
+  uint32_t waited_ms;     /* ... and how long it has waited */
 } sluice_stats;
 
 /* "0.1.0" */
@@ -98,25 +120,29 @@ SLUICE_API const char* sluice_status_string(sluice_status status);
 
 SLUICE_API void sluice_options_init(sluice_options* options);
 
-/* Connects to all reducers, joins, and waits until all ranks have (collective: returns the same way on every rank). On success *session
- * is the caller's until sluice_session_close. On failure *session is NULL and error (may be NULL; error_size bytes, always terminated)
- * says why in one line. Blocks up to connect_timeout_ms + join_timeout_ms + 5 s. */
-SLUICE_API sluice_status sluice_session_create(const sluice_options* options, sluice_session** session, char* error,
-                                               size_t error_size);
+/* Connects to all reducers, joins, and waits until all ranks have (collective: returns the same way on every
+ * rank). On success *session is the caller's until sluice_session_close. On failure *session is NULL and
+ * error (may be NULL; error_size bytes, always terminated) says why in one line. Blocks up to
+ * connect_timeout_ms + join_timeout_ms + 5 s. */
+SLUICE_API sluice_status sluice_session_create(const sluice_options* options, sluice_session** session,
+                                               char* error, size_t error_size);
 
-/* Reduce `count` elements of `send` over all ranks into `recv` on all ranks. send == recv is allowed, other overlap is not. Both stay valid, and
- * send unchanged, until the request has ended. count may be 0. Host memory. Returns without waiting; SLUICE_AGAIN when too many
- * operations are open (1024). */
-SLUICE_API sluice_status sluice_allreduce_async(sluice_session* session, const void* send, void* recv, size_t count,
-                                                sluice_dtype dtype, sluice_op op, sluice_request* request);
+/* Reduce `count` elements of `send` over all ranks into `recv` on all ranks. send == recv is allowed, other
+ * overlap is not. Both stay valid, and send unchanged, until the request has ended. count may be 0. Host
+ * memory. Returns without waiting; SLUICE_AGAIN when too many operations are open (1024). */
+SLUICE_API sluice_status sluice_allreduce_async(sluice_session* session, const void* send, void* recv,
+                                                size_t count, sluice_dtype dtype, sluice_op op,
+                                                sluice_request* request);
 
-/* *done = 1 and the operation's status when it has ended (the request is then over), else *done = 0 and SLUICE_OK. Does not block. */
+/* *done = 1 and the operation's status when it has ended (the request is then over), else *done = 0 and
+ * SLUICE_OK. Does not block. */
 SLUICE_API sluice_status sluice_test(sluice_session* session, sluice_request request, int* done);
-/* Blocks until it has ended, at most timeout_ms (negative: no limit). SLUICE_TIMEOUT leaves the request open. */
+/* Blocks until it has ended, at most timeout_ms (negative: no limit). SLUICE_TIMEOUT leaves the request open.
+ */
 SLUICE_API sluice_status sluice_wait(sluice_session* session, sluice_request request, int timeout_ms);
 /* sluice_allreduce_async and sluice_wait in one. */
-SLUICE_API sluice_status sluice_allreduce(sluice_session* session, const void* send, void* recv, size_t count, sluice_dtype dtype,
-                                          sluice_op op);
+SLUICE_API sluice_status sluice_allreduce(sluice_session* session, const void* send, void* recv, size_t count,
+                                          sluice_dtype dtype, sluice_op op);
 
 /* One turn of progress with progress_threads = 0. Returns what sluice_session_error's status is. */
 SLUICE_API sluice_status sluice_progress(sluice_session* session);
@@ -125,8 +151,9 @@ SLUICE_API sluice_status sluice_progress(sluice_session* session);
 SLUICE_API sluice_status sluice_session_error(sluice_session* session, char* text, size_t text_size);
 SLUICE_API sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats);
 
-/* Tells the reducers that this rank leaves, waits up to linger_ms until nobody needs it any more, and frees the session. Open operations
- * are waited for within the same time, then given up. NULL is allowed. The pointer is invalid afterwards, whatever the status. */
+/* Tells the reducers that this rank leaves, waits up to linger_ms until nobody needs it any more, and frees
+ * the session. Open operations are waited for within the same time, then given up. NULL is allowed. The
+ * pointer is invalid afterwards, whatever the status. */
 SLUICE_API sluice_status sluice_session_close(sluice_session* session);
 
 #ifdef __cplusplus

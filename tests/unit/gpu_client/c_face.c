@@ -1,5 +1,5 @@
-/* The public header from C, and what the functions say to arguments that can't be right. No reducer is needed: nothing here may try to
- * reach one. */
+/* The public header from C, and what the functions say to arguments that can't be right. No reducer is
+ * needed: nothing here may try to reach one. */
 #include <sluice/sluice.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,12 +7,12 @@
 
 static int failures = 0;
 
-#define CHECK(condition)                                            \
-  do {                                                              \
-    if (!(condition)) {                                             \
-      fprintf(stderr, "line %d: %s\n", __LINE__, #condition);       \
-      ++failures;                                                   \
-    }                                                               \
+#define CHECK(condition)                                      \
+  do {                                                        \
+    if (!(condition)) {                                       \
+      fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
+      ++failures;                                             \
+    }                                                         \
   } while (0)
 
 static sluice_options good(void) {
@@ -34,16 +34,16 @@ static sluice_status create(const sluice_options* o, char* text) {
 }
 
 /* An option that is refused before anything is tried, with its name in the text. */
-#define REFUSES(change, words)                                      \
-  do {                                                              \
-    char text[256];                                                 \
-    sluice_options o = good();                                      \
-    change;                                                         \
-    CHECK(create(&o, text) == SLUICE_INVALID_ARGUMENT);             \
-    if (strstr(text, words) == NULL) {                              \
+#define REFUSES(change, words)                                                  \
+  do {                                                                          \
+    char text[256];                                                             \
+    sluice_options o = good();                                                  \
+    change;                                                                     \
+    CHECK(create(&o, text) == SLUICE_INVALID_ARGUMENT);                         \
+    if (strstr(text, words) == NULL) {                                          \
       fprintf(stderr, "line %d: \"%s\" lacks \"%s\"\n", __LINE__, text, words); \
-      ++failures;                                                   \
-    }                                                               \
+      ++failures;                                                               \
+    }                                                                           \
   } while (0)
 
 static void options(void) {
