@@ -66,7 +66,7 @@ TEST_F(EngineSession, OutlivesACallerThatIsAwayForLongerThanTheFrameDeadline) {
       [](sluice_options& o) {
         o.progress_threads = 0;
         o.slot_bytes = 1 << 20;
-        o.window_bytes = 16 << 20;
+        o.window_bytes = 64 << 20;
       },
       [&](uint32_t rank, sluice_session* s) {
         const size_t count = 8'000'000;
