@@ -66,40 +66,40 @@ HWY_INLINE VF widen(VU pattern) {
   }
 }
 
-// The nearest pattern of kFormat in the low bits of each lane, zeros above.
+// The nearest pattern of kFormat in the low bits of each lane, zeros above. A NaN in `value` must be the
+// canonical one.
 template <const FloatFormat& kFormat>
 HWY_INLINE VU round(VF value) {
   const DU du;
   const DF df;
   constexpr int kShift = 23 - kFormat.mantissa_bits;
-  const VU u = hn::BitCast(du, value);
-  const VU magnitude = hn::And(u, hn::Set(du, 0x7fffffffU));
-  const VU sign = hn::ShiftRight<32 - kFormat.bits>(hn::And(u, hn::Set(du, 0x80000000U)));
   constexpr uint32_t kHalf = (uint32_t{1} << (kShift - 1)) - 1;
   const VU one = hn::Set(du, uint32_t{1});
-  VU pattern;
+  const VU u = hn::BitCast(du, value);
   if constexpr (kFormat.mantissa_bits == kBf16Format.mantissa_bits) {
-    const VU odd = hn::And(hn::ShiftRight<kShift>(magnitude), one);
-    pattern = hn::ShiftRight<kShift>(hn::Add(hn::Add(magnitude, hn::Set(du, kHalf)), odd));
+    // Same exponents, so a carry is the next number or infinity; the canonical NaN is not near enough to the
+    // end to carry.
+    const VU odd = hn::And(hn::ShiftRight<kShift>(u), one);
+    return hn::ShiftRight<kShift>(hn::Add(hn::Add(u, hn::Set(du, kHalf)), odd));
   } else {
     constexpr auto kRebias = static_cast<uint32_t>(127 - kFormat.bias) << 23;
-    // Below infinity's pattern f32 counts on as if there were a larger exponent, so clamping there clamps the
-    // result.
+    // As if the format's exponents went on beyond its largest: clamping there clamps the result.
     constexpr auto kClamp = static_cast<uint32_t>((kFormat.overflow << kShift) + kRebias);
-    const VU clamped = select_below(magnitude, kClamp, magnitude, hn::Set(du, kClamp));
+    const VU magnitude = hn::And(u, hn::Set(du, 0x7fffffffU));
+    const VU sign = hn::ShiftRight<32 - kFormat.bits>(hn::And(u, hn::Set(du, 0x80000000U)));
+    const VU clamped = hn::Min(magnitude, hn::Set(du, kClamp));
     const VU odd = hn::And(hn::ShiftRight<kShift>(clamped), one);
-    const VU normal = hn::ShiftRight<kShift>(
-        hn::Sub(hn::Add(hn::Add(clamped, hn::Set(du, kHalf)), odd), hn::Set(du, kRebias)));
+    const VU normal = hn::ShiftRight<kShift>(hn::Add(hn::Add(clamped, hn::Set(du, kHalf - kRebias)), odd));
     // Adding a power of two whose last place is that of kFormat's subnormals lets the adder round to nearest
     // even.
     constexpr auto kAnchor = static_cast<uint32_t>(127 + 24 - kFormat.bias - kFormat.mantissa_bits) << 23;
     const VU anchor = hn::Set(du, kAnchor);
     const VU subnormal =
         hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(df, clamped), hn::BitCast(df, anchor))), anchor);
-    pattern = select_below(clamped, kRebias + (uint32_t{1} << 23), subnormal, normal);
+    const VU pattern = select_below(clamped, kRebias + (uint32_t{1} << 23), subnormal, normal);
+    const VU nan = hn::Set(du, static_cast<uint32_t>(kFormat.nan));
+    return select_below(magnitude, 0x7f800001U, hn::Or(pattern, sign), nan);
   }
-  const VU nan = hn::Set(du, static_cast<uint32_t>(kFormat.nan));
-  return select_below(magnitude, 0x7f800001U, hn::Or(pattern, sign), nan);
 }
 
 }  // namespace sluice::kernels::HWY_NAMESPACE

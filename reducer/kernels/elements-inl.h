@@ -37,8 +37,8 @@ struct Plain {
   static constexpr size_t kWideBytes = sizeof(T);
   static HWY_INLINE Vectors load(const std::byte* p) { return {kernels::HWY_NAMESPACE::load(D(), p)}; }
   static HWY_INLINE Vectors load_wide(const std::byte* p) { return load(p); }
-  static HWY_INLINE void store(const Vectors& v, std::byte* p) { kernels::HWY_NAMESPACE::store(v.a, D(), p); }
-  static HWY_INLINE void store_wide(const Vectors& v, std::byte* p) { store(v, p); }
+  static HWY_INLINE void store(Vectors v, std::byte* p) { kernels::HWY_NAMESPACE::store(v.a, D(), p); }
+  static HWY_INLINE void store_wide(Vectors v, std::byte* p) { store(v, p); }
 };
 
 // f16 and bf16 as f32: vector a holds the even elements, b the odd ones, so that widening needs no shuffle.
@@ -65,11 +65,11 @@ struct Small16 {
     load_interleaved(D(), p, v);
     return v;
   }
-  static HWY_INLINE void store(const Vectors& v, std::byte* p) {
+  static HWY_INLINE void store(Vectors v, std::byte* p) {
     const VU both = hn::Or(round<kFormat>(v.a), hn::ShiftLeft<16>(round<kFormat>(v.b)));
     kernels::HWY_NAMESPACE::store(both, DU(), p);
   }
-  static HWY_INLINE void store_wide(const Vectors& v, std::byte* p) { store_interleaved(v, D(), p); }
+  static HWY_INLINE void store_wide(Vectors v, std::byte* p) { store_interleaved(v, D(), p); }
 };
 
 // e4m3 and e5m2 as f32: element 4i + k is lane i of vector k.
@@ -94,12 +94,12 @@ struct Small8 {
     load_interleaved(D(), p, v);
     return v;
   }
-  static HWY_INLINE void store(const Vectors& v, std::byte* p) {
+  static HWY_INLINE void store(Vectors v, std::byte* p) {
     const VU low = hn::Or(round<kFormat>(v.a), hn::ShiftLeft<8>(round<kFormat>(v.b)));
     const VU high = hn::Or(round<kFormat>(v.c), hn::ShiftLeft<8>(round<kFormat>(v.d)));
     kernels::HWY_NAMESPACE::store(hn::Or(low, hn::ShiftLeft<16>(high)), DU(), p);
   }
-  static HWY_INLINE void store_wide(const Vectors& v, std::byte* p) { store_interleaved(v, D(), p); }
+  static HWY_INLINE void store_wide(Vectors v, std::byte* p) { store_interleaved(v, D(), p); }
 };
 
 // x86-64-v3 and up convert f16 in hardware: exactly, subnormals included, to nearest even, and canonical NaN
@@ -123,22 +123,101 @@ struct HardwareF16 {
   static HWY_INLINE Vectors load_wide(const std::byte* p) {
     return {kernels::HWY_NAMESPACE::load(D(), p), kernels::HWY_NAMESPACE::load(D(), p + kLanes * kWideBytes)};
   }
-  static HWY_INLINE void store(const Vectors& v, std::byte* p) {
+  static HWY_INLINE void store(Vectors v, std::byte* p) {
     kernels::HWY_NAMESPACE::store(hn::DemoteTo(DH(), v.a), DH(), p);
     kernels::HWY_NAMESPACE::store(hn::DemoteTo(DH(), v.b), DH(), p + kLanes * kBytes);
   }
-  static HWY_INLINE void store_wide(const Vectors& v, std::byte* p) {
+  static HWY_INLINE void store_wide(Vectors v, std::byte* p) {
     kernels::HWY_NAMESPACE::store(v.a, D(), p);
     kernels::HWY_NAMESPACE::store(v.b, D(), p + kLanes * kWideBytes);
   }
 };
+
+// fp8 through f16, of which e5m2 is the upper byte; four vectors in the order of memory. Rounding cannot go
+// that way (it would be done twice).
+template <const FloatFormat& kFormat>
+struct HardwareSmall8 {
+  using D = DF;
+  using D16 = hn::ScalableTag<int16_t>;
+  using DH = hn::Rebind<hwy::float16_t, D>;
+  template <class V>
+  using Pack = Four<V>;
+  using Vectors = Four<VF>;
+  static constexpr size_t kLanes = hn::MaxLanes(D());
+  static constexpr size_t kElements = 4 * kLanes;
+  static constexpr size_t kBytes = 1;
+  static constexpr size_t kWideBytes = 4;
+
+  // An f16 pattern per byte: the value itself for e5m2, the value / 256 for e4m3.
+  static HWY_INLINE hn::Vec<D16> half_patterns(const std::byte* p) {
+    const D16 d;
+    const auto extended = hn::PromoteTo(d, kernels::HWY_NAMESPACE::load(hn::Rebind<int8_t, D16>(), p));
+    if constexpr (kFormat.mantissa_bits == kE5m2Format.mantissa_bits) {
+      return hn::ShiftLeft<8>(extended);
+    } else {
+      // Sign, one exponent bit to spare, four of exponent, three of mantissa. Only a NaN (all ones) carries
+      // into the spare bit when one is added, and with that bit set it is a NaN of f16.
+      const auto magnitude = hn::And(hn::ShiftLeft<7>(extended), hn::Set(d, int16_t{0x3f80}));
+      const auto spare =
+          hn::And(hn::Add(magnitude, hn::Set(d, int16_t{0x0080})), hn::Set(d, int16_t{0x4000}));
+      const auto sign = hn::And(extended, hn::Set(d, int16_t{-0x8000}));
+      return hn::Or(hn::Or(magnitude, spare), sign);
+    }
+  }
+  template <class V16>
+  static HWY_INLINE VF widen_half(V16 patterns) {
+    const VF v = hn::PromoteTo(D(), hn::BitCast(DH(), patterns));
+    if constexpr (kFormat.mantissa_bits == kE5m2Format.mantissa_bits) {
+      return v;
+    } else {
+      return hn::Mul(v, hn::Set(D(), 256.0F));
+    }
+  }
+  static HWY_INLINE Vectors load(const std::byte* p) {
+    const hn::Half<D16> half;
+    const auto low = half_patterns(p);
+    const auto high = half_patterns(p + 2 * kLanes);
+    return {widen_half(hn::LowerHalf(half, low)), widen_half(hn::UpperHalf(half, low)),
+            widen_half(hn::LowerHalf(half, high)), widen_half(hn::UpperHalf(half, high))};
+  }
+  static HWY_INLINE Vectors load_wide(const std::byte* p) {
+    return {load_lanes(p, 0), load_lanes(p, 1), load_lanes(p, 2), load_lanes(p, 3)};
+  }
+  static HWY_INLINE void store(Vectors v, std::byte* p) {
+    store_patterns(v.a, p, 0);
+    store_patterns(v.b, p, 1);
+    store_patterns(v.c, p, 2);
+    store_patterns(v.d, p, 3);
+  }
+  static HWY_INLINE void store_wide(Vectors v, std::byte* p) {
+    store_lanes(v.a, p, 0);
+    store_lanes(v.b, p, 1);
+    store_lanes(v.c, p, 2);
+    store_lanes(v.d, p, 3);
+  }
+
+ private:
+  static HWY_INLINE VF load_lanes(const std::byte* p, size_t i) {
+    return kernels::HWY_NAMESPACE::load(D(), p + i * kLanes * kWideBytes);
+  }
+  static HWY_INLINE void store_lanes(VF v, std::byte* p, size_t i) {
+    kernels::HWY_NAMESPACE::store(v, D(), p + i * kLanes * kWideBytes);
+  }
+  static HWY_INLINE void store_patterns(VF v, std::byte* p, size_t i) {
+    kernels::HWY_NAMESPACE::store(hn::U8FromU32(round<kFormat>(v)), hn::Rebind<uint8_t, DU>(),
+                                  p + i * kLanes);
+  }
+};
+
 using F16 = HardwareF16;
+using E4m3 = HardwareSmall8<kE4m3Format>;
+using E5m2 = HardwareSmall8<kE5m2Format>;
 #else
 using F16 = Small16<kF16Format>;
-#endif
-using Bf16 = Small16<kBf16Format>;
 using E4m3 = Small8<kE4m3Format>;
 using E5m2 = Small8<kE5m2Format>;
+#endif
+using Bf16 = Small16<kBf16Format>;
 
 }  // namespace sluice::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -15,16 +15,12 @@ namespace sluice::kernels::HWY_NAMESPACE {
 FoldFunction find(wire::DType t, wire::Op op, Stage stage) noexcept {
   switch (t) {
     case wire::DType::kF32:
-    case wire::DType::kF64:
-      return find_float(t, op, stage);
+    case wire::DType::kF64: return find_float(t, op, stage);
     case wire::DType::kF16:
-    case wire::DType::kBf16:
-      return find_half(t, op, stage);
+    case wire::DType::kBf16: return find_half(t, op, stage);
     case wire::DType::kF8e4m3:
-    case wire::DType::kF8e5m2:
-      return find_fp8(t, op, stage);
-    default:
-      return find_integer(t, op, stage);
+    case wire::DType::kF8e5m2: return find_fp8(t, op, stage);
+    default: return find_integer(t, op, stage);
   }
 }
 

@@ -19,16 +19,11 @@ FoldFunction find_plain_float(wire::Op op, Stage stage) noexcept {
   using Kind = Plain<T>;
   using D = typename Kind::D;
   switch (op) {
-    case wire::Op::kSum:
-      return fold<Kind, FloatSum<D>>;
-    case wire::Op::kProd:
-      return fold<Kind, FloatProd<D>>;
-    case wire::Op::kMin:
-      return fold<Kind, FloatOrder<D, kFormat, true, true>>;
-    case wire::Op::kMax:
-      return fold<Kind, FloatOrder<D, kFormat, false, true>>;
-    case wire::Op::kAvg:
-      return stage == Stage::kPartial ? fold<Kind, FloatSum<D>> : fold<Kind, FloatAvg<D>>;
+    case wire::Op::kSum: return fold<Kind, FloatSum<D>>;
+    case wire::Op::kProd: return fold<Kind, FloatProd<D>>;
+    case wire::Op::kMin: return fold<Kind, FloatOrder<D, kFormat, true, true>>;
+    case wire::Op::kMax: return fold<Kind, FloatOrder<D, kFormat, false, true>>;
+    case wire::Op::kAvg: return stage == Stage::kPartial ? fold<Kind, FloatSum<D>> : fold<Kind, FloatAvg<D>>;
   }
   return nullptr;
 }

@@ -50,14 +50,10 @@ FoldFunction find_plain_integer(wire::Op op, Stage stage) noexcept {
   using Bits = Plain<std::make_unsigned_t<T>>;
   using Kind = Plain<T>;
   switch (op) {
-    case wire::Op::kSum:
-      return fold<Bits, IntegerSum<typename Bits::D>>;
-    case wire::Op::kProd:
-      return fold<Bits, IntegerProd<typename Bits::D>>;
-    case wire::Op::kMin:
-      return fold<Kind, IntegerMin<typename Kind::D>>;
-    case wire::Op::kMax:
-      return fold<Kind, IntegerMax<typename Kind::D>>;
+    case wire::Op::kSum: return fold<Bits, IntegerSum<typename Bits::D>>;
+    case wire::Op::kProd: return fold<Bits, IntegerProd<typename Bits::D>>;
+    case wire::Op::kMin: return fold<Kind, IntegerMin<typename Kind::D>>;
+    case wire::Op::kMax: return fold<Kind, IntegerMax<typename Kind::D>>;
     case wire::Op::kAvg:
       return stage == Stage::kPartial ? fold<Bits, IntegerSum<typename Bits::D>> : fold_average<T>;
   }
@@ -66,20 +62,13 @@ FoldFunction find_plain_integer(wire::Op op, Stage stage) noexcept {
 
 FoldFunction find_integer(wire::DType t, wire::Op op, Stage stage) noexcept {
   switch (t) {
-    case wire::DType::kI8:
-      return find_plain_integer<int8_t>(op, stage);
-    case wire::DType::kU8:
-      return find_plain_integer<uint8_t>(op, stage);
-    case wire::DType::kI32:
-      return find_plain_integer<int32_t>(op, stage);
-    case wire::DType::kU32:
-      return find_plain_integer<uint32_t>(op, stage);
-    case wire::DType::kI64:
-      return find_plain_integer<int64_t>(op, stage);
-    case wire::DType::kU64:
-      return find_plain_integer<uint64_t>(op, stage);
-    default:
-      return nullptr;
+    case wire::DType::kI8: return find_plain_integer<int8_t>(op, stage);
+    case wire::DType::kU8: return find_plain_integer<uint8_t>(op, stage);
+    case wire::DType::kI32: return find_plain_integer<int32_t>(op, stage);
+    case wire::DType::kU32: return find_plain_integer<uint32_t>(op, stage);
+    case wire::DType::kI64: return find_plain_integer<int64_t>(op, stage);
+    case wire::DType::kU64: return find_plain_integer<uint64_t>(op, stage);
+    default: return nullptr;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "reducer/kernels/elements-inl.h"
@@ -22,41 +23,41 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {
 
 template <class O, class V>
-HWY_INLINE One<typename O::V> enter(const One<V>& v) {
+HWY_INLINE One<typename O::V> enter(One<V> v) {
   return {O::enter(v.a)};
 }
 template <class O, class V>
-HWY_INLINE Two<typename O::V> enter(const Two<V>& v) {
+HWY_INLINE Two<typename O::V> enter(Two<V> v) {
   return {O::enter(v.a), O::enter(v.b)};
 }
 template <class O, class V>
-HWY_INLINE Four<typename O::V> enter(const Four<V>& v) {
+HWY_INLINE Four<typename O::V> enter(Four<V> v) {
   return {O::enter(v.a), O::enter(v.b), O::enter(v.c), O::enter(v.d)};
 }
 
 template <class O, class V>
-HWY_INLINE One<V> combine(const One<V>& x, const One<V>& y) {
+HWY_INLINE One<V> combine(One<V> x, One<V> y) {
   return {O::combine(x.a, y.a)};
 }
 template <class O, class V>
-HWY_INLINE Two<V> combine(const Two<V>& x, const Two<V>& y) {
+HWY_INLINE Two<V> combine(Two<V> x, Two<V> y) {
   return {O::combine(x.a, y.a), O::combine(x.b, y.b)};
 }
 template <class O, class V>
-HWY_INLINE Four<V> combine(const Four<V>& x, const Four<V>& y) {
+HWY_INLINE Four<V> combine(Four<V> x, Four<V> y) {
   return {O::combine(x.a, y.a), O::combine(x.b, y.b), O::combine(x.c, y.c), O::combine(x.d, y.d)};
 }
 
 template <class O, class V, class S>
-HWY_INLINE One<S> leave(const One<V>& v, S divisor) {
+HWY_INLINE One<S> leave(One<V> v, S divisor) {
   return {O::leave(v.a, divisor)};
 }
 template <class O, class V, class S>
-HWY_INLINE Two<S> leave(const Two<V>& v, S divisor) {
+HWY_INLINE Two<S> leave(Two<V> v, S divisor) {
   return {O::leave(v.a, divisor), O::leave(v.b, divisor)};
 }
 template <class O, class V, class S>
-HWY_INLINE Four<S> leave(const Four<V>& v, S divisor) {
+HWY_INLINE Four<S> leave(Four<V> v, S divisor) {
   return {O::leave(v.a, divisor), O::leave(v.b, divisor), O::leave(v.c, divisor), O::leave(v.d, divisor)};
 }
 
@@ -72,10 +73,10 @@ struct Step {
   static HWY_INLINE Accumulator first(const std::byte* p) {
     return enter<O>(kWideIn ? Kind::load_wide(p) : Kind::load(p));
   }
-  static HWY_INLINE Accumulator next(const Accumulator& sum, const std::byte* p) {
+  static HWY_INLINE Accumulator next(Accumulator sum, const std::byte* p) {
     return combine<O>(sum, first(p));
   }
-  static HWY_INLINE void last(const Accumulator& sum, Divisor divisor, std::byte* p) {
+  static HWY_INLINE void last(Accumulator sum, Divisor divisor, std::byte* p) {
     if constexpr (kWideOut) {
       Kind::store_wide(leave<O>(sum, divisor), p);
     } else {
@@ -98,20 +99,37 @@ struct Twice {
   static HWY_INLINE Accumulator first(const std::byte* p) {
     return {S::first(p), S::first(p + S::kElements * kIn)};
   }
-  static HWY_INLINE Accumulator next(const Accumulator& sum, const std::byte* p) {
+  static HWY_INLINE Accumulator next(Accumulator sum, const std::byte* p) {
     return {S::next(sum.low, p), S::next(sum.high, p + S::kElements * kIn)};
   }
-  static HWY_INLINE void last(const Accumulator& sum, Divisor divisor, std::byte* p) {
+  static HWY_INLINE void last(Accumulator sum, Divisor divisor, std::byte* p) {
     S::last(sum.low, divisor, p);
     S::last(sum.high, divisor, p + S::kElements * kOut);
   }
 };
 
+// Bytes ahead of the pass at which a source is asked for. With eight sources and arithmetic in between, the
+// loads of the next blocks do not fit into the window of out-of-order execution: 256 KiB per source and n = 8
+// on a Zen 5 gave 70 GB/s without and 96 with it (bf16 sum), flat from 512 to 2048. Reaching past the end of
+// a source is harmless: a prefetch never faults.
+inline constexpr size_t kPrefetchDistance = 512;
+
+template <class S>
+HWY_INLINE void prefetch(const std::byte* p) {
+  constexpr size_t kBytes = S::kElements * S::kIn;
+  constexpr size_t kAhead = kBytes > kPrefetchDistance ? kBytes : kPrefetchDistance;
+  for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(p + kAhead + line);
+}
+
 template <class S>
 HWY_INLINE void step(const std::byte* const* sources, size_t n, size_t i, typename S::Divisor divisor,
                      std::byte* destination) {
+  prefetch<S>(sources[0] + i * S::kIn);
   typename S::Accumulator sum = S::first(sources[0] + i * S::kIn);
-  for (size_t k = 1; k < n; ++k) sum = S::next(sum, sources[k] + i * S::kIn);
+  for (size_t k = 1; k < n; ++k) {
+    prefetch<S>(sources[k] + i * S::kIn);
+    sum = S::next(sum, sources[k] + i * S::kIn);
+  }
   S::last(sum, divisor, destination + i * S::kOut);
 }
 
@@ -136,16 +154,15 @@ template <class Kind, class O, bool kWideIn = false, bool kWideOut = false>
 void fold(std::span<const std::byte* const> sources, size_t count, uint32_t divisor,
           std::byte* destination) noexcept {
   using Single = Step<Kind, O, kWideIn, kWideOut>;
-  using Wide = Twice<Twice<Single>>;
+  // Four or eight vectors of sums, of the 16 registers AVX2 has.
+  using Wide = std::conditional_t<(sizeof(typename Single::Accumulator) > 2 * sizeof(typename O::V)),
+                                  Twice<Single>, Twice<Twice<Single>>>;
   const std::byte* const* const first = sources.data();
   const size_t n = sources.size();
   const auto scale = hn::Set(typename Kind::D(), static_cast<hn::TFromD<typename Kind::D>>(divisor));
   size_t i = 0;
   for (; count - i >= Wide::kElements; i += Wide::kElements) step<Wide>(first, n, i, scale, destination);
-  for (; count - i >= Single::kElements; i += Single::kElements) {
-    step<Single>(first, n, i, scale, destination);
-  }
-  if (i != count) tail<Single>(first, n, i, count - i, scale, destination);
+  if (i != count) tail<Wide>(first, n, i, count - i, scale, destination);
 }
 
 }  // namespace sluice::kernels::HWY_NAMESPACE

@@ -82,7 +82,7 @@ HWY_INLINE void load_interleaved(D d, const std::byte* p, Four<hn::Vec<D>>& v) {
 #endif
 }
 template <class D, class T = hn::TFromD<D>>
-HWY_INLINE void store_interleaved(const Two<hn::Vec<D>>& v, D d, std::byte* p) {
+HWY_INLINE void store_interleaved(Two<hn::Vec<D>> v, D d, std::byte* p) {
 #if HWY_TARGET == HWY_SCALAR
   store(v.a, d, p);
   store(v.b, d, p + sizeof(T));
@@ -91,7 +91,7 @@ HWY_INLINE void store_interleaved(const Two<hn::Vec<D>>& v, D d, std::byte* p) {
 #endif
 }
 template <class D, class T = hn::TFromD<D>>
-HWY_INLINE void store_interleaved(const Four<hn::Vec<D>>& v, D d, std::byte* p) {
+HWY_INLINE void store_interleaved(Four<hn::Vec<D>> v, D d, std::byte* p) {
 #if HWY_TARGET == HWY_SCALAR
   store(v.a, d, p);
   store(v.b, d, p + sizeof(T));

@@ -23,6 +23,7 @@ uint32_t xor_words(const std::byte* const* sources, size_t n, size_t bytes) {
   for (; bytes - i >= 4 * kStep; i += 4 * kStep) {
     for (size_t k = 0; k < n; ++k) {
       const std::byte* p = sources[k] + i;
+      for (size_t line = 0; line < 4 * kStep; line += 64) __builtin_prefetch(p + 512 + line);
       a = hn::Xor(a, load(d, p));
       b = hn::Xor(b, load(d, p + kStep));
       c = hn::Xor(c, load(d, p + 2 * kStep));

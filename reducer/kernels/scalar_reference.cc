@@ -164,30 +164,18 @@ void reference_fold(DType t, Op op, Stage stage, std::span<const std::byte* cons
     fold<decltype(element)>(op, stage, sources, count, divisor, destination);
   };
   switch (t) {
-    case DType::kI8:
-      return run(Plain<int8_t>{});
-    case DType::kU8:
-      return run(Plain<uint8_t>{});
-    case DType::kI32:
-      return run(Plain<int32_t>{});
-    case DType::kU32:
-      return run(Plain<uint32_t>{});
-    case DType::kI64:
-      return run(Plain<int64_t>{});
-    case DType::kU64:
-      return run(Plain<uint64_t>{});
-    case DType::kF16:
-      return run(Small<uint16_t, kF16Format>{});
-    case DType::kF32:
-      return run(Plain<float>{});
-    case DType::kF64:
-      return run(Plain<double>{});
-    case DType::kBf16:
-      return run(Small<uint16_t, kBf16Format>{});
-    case DType::kF8e4m3:
-      return run(Small<uint8_t, kE4m3Format>{});
-    case DType::kF8e5m2:
-      return run(Small<uint8_t, kE5m2Format>{});
+    case DType::kI8: return run(Plain<int8_t>{});
+    case DType::kU8: return run(Plain<uint8_t>{});
+    case DType::kI32: return run(Plain<int32_t>{});
+    case DType::kU32: return run(Plain<uint32_t>{});
+    case DType::kI64: return run(Plain<int64_t>{});
+    case DType::kU64: return run(Plain<uint64_t>{});
+    case DType::kF16: return run(Small<uint16_t, kF16Format>{});
+    case DType::kF32: return run(Plain<float>{});
+    case DType::kF64: return run(Plain<double>{});
+    case DType::kBf16: return run(Small<uint16_t, kBf16Format>{});
+    case DType::kF8e4m3: return run(Small<uint8_t, kE4m3Format>{});
+    case DType::kF8e5m2: return run(Small<uint8_t, kE5m2Format>{});
   }
 }
 

@@ -20,12 +20,9 @@ namespace sluice::kernels::HWY_NAMESPACE {
 template <class Kind, class O>
 FoldFunction at_stage(Stage stage) noexcept {
   switch (stage) {
-    case Stage::kWhole:
-      return fold<Kind, O>;
-    case Stage::kPartial:
-      return fold<Kind, O, false, true>;
-    case Stage::kFinish:
-      return fold<Kind, O, true, false>;
+    case Stage::kWhole: return fold<Kind, O>;
+    case Stage::kPartial: return fold<Kind, O, false, true>;
+    case Stage::kFinish: return fold<Kind, O, true, false>;
   }
   return nullptr;
 }
@@ -42,14 +39,10 @@ FoldFunction find_order(Stage stage) noexcept {
 template <class Kind, class Signed, const FloatFormat& kFormat>
 FoldFunction find_small_float(wire::Op op, Stage stage) noexcept {
   switch (op) {
-    case wire::Op::kSum:
-      return at_stage<Kind, FloatSum<DF>>(stage);
-    case wire::Op::kProd:
-      return at_stage<Kind, FloatProd<DF>>(stage);
-    case wire::Op::kMin:
-      return find_order<Kind, Signed, kFormat, true>(stage);
-    case wire::Op::kMax:
-      return find_order<Kind, Signed, kFormat, false>(stage);
+    case wire::Op::kSum: return at_stage<Kind, FloatSum<DF>>(stage);
+    case wire::Op::kProd: return at_stage<Kind, FloatProd<DF>>(stage);
+    case wire::Op::kMin: return find_order<Kind, Signed, kFormat, true>(stage);
+    case wire::Op::kMax: return find_order<Kind, Signed, kFormat, false>(stage);
     case wire::Op::kAvg:
       if (stage == Stage::kPartial) return at_stage<Kind, FloatSum<DF>>(stage);
       return at_stage<Kind, FloatAvg<DF>>(stage);
