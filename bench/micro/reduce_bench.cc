@@ -1,0 +1,120 @@
+#include "bench/micro/reduce_bench.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "bench/micro/reduce_measure.h"
+#include "reducer/kernels/fold.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr size_t kMostSources = 256;  // FoldFunction's limit
+
+template <class E, size_t kCount>
+std::vector<E> or_all(const std::vector<E>& chosen) {
+  if (!chosen.empty()) return chosen;
+  std::vector<E> all;
+  for (size_t i = 0; i < kCount; ++i) all.push_back(static_cast<E>(i));
+  return all;
+}
+
+// Empty with a printed reason when a name is unknown here.
+std::vector<kernels::FoldTarget> choose_targets(const std::vector<std::string>& names) {
+  const auto here = kernels::fold_targets();
+  if (names.empty()) return {here.front()};
+  std::vector<kernels::FoldTarget> chosen;
+  for (const std::string& name : names) {
+    if (name == "all") return {here.begin(), here.end()};
+    const auto found = std::find_if(here.begin(), here.end(), [&](const auto& t) { return name == t.name; });
+    if (found == here.end()) {
+      fmt::print(stderr, "no target {} on this cpu; there are:", name);
+      for (const auto& t : here) fmt::print(stderr, " {}", t.name);
+      fmt::print(stderr, "\n");
+      return {};
+    }
+    chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+void print_head(const ReduceBenchOptions& options) {
+  fmt::print(
+      "# {} sources of {} bytes, one thread. in: bytes of all sources over time; load: the same sources,\n",
+      options.sources, options.bytes);
+  fmt::print(
+      "# loads only; ratio: in / load. Medians over rounds in which fold, load and memcpy take turns.\n");
+  fmt::print("# wrong: elements that differ from the scalar reference.\n#\n");
+  fmt::print("# {:<8}{:<6}{:<9}{:>10}{:>12}{:>8}{:>14}{:>8}{:>8}\n", "type", "op", "target", "in GB/s",
+             "load GB/s", "ratio", "memcpy GB/s", "rounds", "#wrong");
+}
+
+void print_row(const ReduceRow& row) {
+  fmt::print("  {:<8}{:<6}{:<9}{:>10.2f}{:>12.2f}{:>8.2f}{:>14.2f}{:>8}{:>8}\n", wire::to_string(row.type),
+             wire::to_string(row.op), row.target, row.fold_gbps, row.load_only_gbps, row.ratio,
+             row.memcpy_gbps, row.rounds, row.wrong);
+  std::fflush(stdout);
+}
+
+nlohmann::json to_json(const ReduceRow& row) {
+  return {{"type", std::string(wire::to_string(row.type))},
+          {"op", std::string(wire::to_string(row.op))},
+          {"target", row.target},
+          {"in_gbps", row.fold_gbps},
+          {"load_only_gbps", row.load_only_gbps},
+          {"ratio", row.ratio},
+          {"memcpy_gbps", row.memcpy_gbps},
+          {"rounds", row.rounds},
+          {"wrong", row.wrong}};
+}
+
+bool write_json(const ReduceBenchOptions& options, const nlohmann::json& rows) {
+  const nlohmann::json document = {
+      {"bench", "reduce"}, {"bytes_per_source", options.bytes}, {"sources", options.sources}, {"rows", rows}};
+  std::ofstream file(options.json_path);
+  file << document.dump(2) << '\n';
+  file.close();
+  if (!file) fmt::print(stderr, "cannot write {}\n", options.json_path);
+  return !file.fail();
+}
+
+}  // namespace
+
+int run_reduce_bench(const ReduceBenchOptions& options) {
+  if (options.sources < 1 || options.sources > kMostSources || options.bytes < sizeof(uint64_t)) {
+    fmt::print(stderr, "reduce bench takes 1 to {} sources of at least {} bytes, not {} of {}\n",
+               kMostSources, sizeof(uint64_t), options.sources, options.bytes);
+    return 2;
+  }
+  const std::vector<kernels::FoldTarget> targets = choose_targets(options.targets);
+  if (targets.empty()) return 2;
+  Result<ReduceBuffers> buffers = ReduceBuffers::make(options.sources, options.bytes);
+  if (!buffers) {
+    fmt::print(stderr, "{}\n", buffers.error().text);
+    return 2;
+  }
+  print_head(options);
+  size_t wrong = 0;
+  nlohmann::json rows = nlohmann::json::array();
+  for (const wire::DType t : or_all<wire::DType, wire::kDTypeCount>(options.types)) {
+    buffers->fill(t);
+    for (const wire::Op op : or_all<wire::Op, wire::kOpCount>(options.ops)) {
+      for (const kernels::FoldTarget& target : targets) {
+        const ReduceRow row = measure_reduce(*buffers, t, op, target, options.budget);
+        print_row(row);
+        rows.push_back(to_json(row));
+        wrong += row.wrong;
+      }
+    }
+  }
+  fmt::print("# Out of bounds values : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
+  const bool written = options.json_path.empty() || write_json(options, rows);
+  return wrong == 0 && written ? 0 : 1;
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,31 @@
+// `sluice bench reduce`: how fast the folds are on this machine, beside a pass that only loads the same
+// buffers, and memcpy. No number without a check: every row's result is compared with the scalar reference in
+// the same run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/units.h"
+#include "wire/dtype.h"
+
+namespace sluice::bench {
+
+struct ReduceBenchOptions {
+  std::vector<wire::DType> types;  // empty: all
+  std::vector<wire::Op> ops;       // empty: all
+  std::vector<std::string>
+      targets;                // names as in kernels::fold_targets(); empty: the best one; "all": every one
+  size_t bytes = 256 * kKiB;  // per source; rounded down to whole elements
+  size_t sources = 8;         // 1..256
+  Nanos budget = 200 * kMillisecond;  // time measured per row, at least; never fewer than 5 rounds
+  std::string json_path;              // written beside the table when not empty
+};
+
+// Prints the table to standard output. 0: all results right; 1: a wrong one, or a file that cannot be
+// written; 2: bad options.
+[[nodiscard]] int run_reduce_bench(const ReduceBenchOptions& options);
+
+}  // namespace sluice::bench
