@@ -85,11 +85,7 @@ void add_reduce(CLI::App& bench, Command& chosen) {
       options.bytes = flags->size;
       parse_names(flags->types, wire::parse_dtype, options.types, "datatype");
       parse_names(flags->ops, wire::parse_op, options.ops, "op");
-      switch (bench::run_reduce_bench(options)) {
-        case 0: return bench::kExitOk;
-        case 2: return bench::kExitUsage;
-        default: return bench::kExitWrongData;
-      }
+      return bench::run_reduce_bench(options);
     };
   });
 }

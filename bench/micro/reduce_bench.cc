@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "bench/e2e/exit_codes.h"
 #include "bench/micro/reduce_measure.h"
 #include "reducer/kernels/fold.h"
 
@@ -24,7 +25,6 @@ std::vector<E> or_all(const std::vector<E>& chosen) {
   return all;
 }
 
-// Empty with a printed reason when a name is unknown here.
 std::vector<kernels::FoldTarget> choose_targets(const std::vector<std::string>& names) {
   const auto here = kernels::fold_targets();
   if (names.empty()) return {here.front()};
@@ -33,10 +33,9 @@ std::vector<kernels::FoldTarget> choose_targets(const std::vector<std::string>& 
     if (name == "all") return {here.begin(), here.end()};
     const auto found = std::find_if(here.begin(), here.end(), [&](const auto& t) { return name == t.name; });
     if (found == here.end()) {
-      fmt::print(stderr, "no target {} on this cpu; there are:", name);
-      for (const auto& t : here) fmt::print(stderr, " {}", t.name);
-      fmt::print(stderr, "\n");
-      return {};
+      std::string known;
+      for (const auto& t : here) known.append(" ").append(t.name);
+      throw Failure(kExitUsage, fmt::format("no target \"{}\" on this cpu; there are{}", name, known));
     }
     chosen.push_back(*found);
   }
@@ -73,39 +72,32 @@ nlohmann::json to_json(const ReduceRow& row) {
           {"wrong", row.wrong}};
 }
 
-bool write_json(const ReduceBenchOptions& options, const nlohmann::json& rows) {
+void write_json(const ReduceBenchOptions& options, const nlohmann::json& rows) {
   const nlohmann::json document = {
       {"bench", "reduce"}, {"bytes_per_source", options.bytes}, {"sources", options.sources}, {"rows", rows}};
   std::ofstream file(options.json_path);
   file << document.dump(2) << '\n';
   file.close();
-  if (!file) fmt::print(stderr, "cannot write {}\n", options.json_path);
-  return !file.fail();
+  if (!file) throw Failure(kExitFailure, fmt::format("cannot write {}", options.json_path));
 }
 
 }  // namespace
 
 int run_reduce_bench(const ReduceBenchOptions& options) {
   if (options.sources < 1 || options.sources > kMostSources || options.bytes < sizeof(uint64_t)) {
-    fmt::print(stderr, "reduce bench takes 1 to {} sources of at least {} bytes, not {} of {}\n",
-               kMostSources, sizeof(uint64_t), options.sources, options.bytes);
-    return 2;
+    throw Failure(kExitUsage, fmt::format("takes 1 to {} sources of at least {} bytes, not {} of {}",
+                                          kMostSources, sizeof(uint64_t), options.sources, options.bytes));
   }
   const std::vector<kernels::FoldTarget> targets = choose_targets(options.targets);
-  if (targets.empty()) return 2;
-  Result<ReduceBuffers> buffers = ReduceBuffers::make(options.sources, options.bytes);
-  if (!buffers) {
-    fmt::print(stderr, "{}\n", buffers.error().text);
-    return 2;
-  }
+  ReduceBuffers buffers = value_or_fail(ReduceBuffers::make(options.sources, options.bytes), kExitFailure);
   print_head(options);
   size_t wrong = 0;
   nlohmann::json rows = nlohmann::json::array();
   for (const wire::DType t : or_all<wire::DType, wire::kDTypeCount>(options.types)) {
-    buffers->fill(t);
+    buffers.fill(t);
     for (const wire::Op op : or_all<wire::Op, wire::kOpCount>(options.ops)) {
       for (const kernels::FoldTarget& target : targets) {
-        const ReduceRow row = measure_reduce(*buffers, t, op, target, options.budget);
+        const ReduceRow row = measure_reduce(buffers, t, op, target, options.budget);
         print_row(row);
         rows.push_back(to_json(row));
         wrong += row.wrong;
@@ -113,8 +105,8 @@ int run_reduce_bench(const ReduceBenchOptions& options) {
     }
   }
   fmt::print("# Out of bounds values : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
-  const bool written = options.json_path.empty() || write_json(options, rows);
-  return wrong == 0 && written ? 0 : 1;
+  if (!options.json_path.empty()) write_json(options, rows);
+  return wrong == 0 ? kExitOk : kExitWrongData;
 }
 
 }  // namespace sluice::bench

@@ -24,8 +24,8 @@ struct ReduceBenchOptions {
   std::string json_path;              // written beside the table when not empty
 };
 
-// Prints the table to standard output. 0: all results right; 1: a wrong one, or a file that cannot be
-// written; 2: bad options.
+// Prints the table to standard output. Returns kExitOk, or kExitWrongData when a result is wrong. Throws
+// Failure: kExitUsage for bad options, kExitFailure when there is no memory or a file cannot be written.
 [[nodiscard]] int run_reduce_bench(const ReduceBenchOptions& options);
 
 }  // namespace sluice::bench
