@@ -94,8 +94,7 @@ void Lane::report() noexcept {
     LaneSession* const s = sessions_[i];
     if (s->report_due()) {
       rang = true;
-      const bool all = s->report(events_);
-      if (all && s->released()) {  // the conductor may free it from here on
+      if (s->report(events_)) {  // released: the conductor may free it from here on
         sessions_[i] = sessions_.back();
         sessions_.pop_back();
         continue;

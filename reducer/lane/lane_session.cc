@@ -119,12 +119,9 @@ bool LaneSession::report(SpscRing<LaneEvent>& events) noexcept {
     if (!push(failure_)) return false;
     failed_reported_ = true;
   }
-  if (ending_ && open_links_ == 0 && !released_reported_) {
-    if (!push({.kind = LaneEvent::Kind::kReleased})) return false;
-    released_reported_ = true;
-  }
+  if (ending_ && open_links_ == 0) return push({.kind = LaneEvent::Kind::kReleased});
   report_due_ = false;
-  return true;
+  return false;
 }
 
 void LaneSession::publish_missing() noexcept {

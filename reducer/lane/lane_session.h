@@ -50,10 +50,10 @@ class LaneSession {
   size_t fold(size_t output_budget) noexcept;
   [[nodiscard]] bool has_folds() const noexcept { return task_head_ != task_tail_; }
 
-  // Pushes every event that is due and was not yet accepted. True when none is left.
-  bool report(SpscRing<LaneEvent>& events) noexcept;
+  // Pushes every event that is due, as far as there is room. True when that was the last event of all: the
+  // conductor may have freed the session by then, so nothing of it may be touched.
+  [[nodiscard]] bool report(SpscRing<LaneEvent>& events) noexcept;
   [[nodiscard]] bool report_due() const noexcept { return report_due_; }
-  [[nodiscard]] bool released() const noexcept { return released_reported_; }
 
   // Every 100 ms: publishes which ranks the oldest unfinished chunk waits for, and counters; closes what was
   // asked to be closed.
@@ -125,7 +125,6 @@ class LaneSession {
   bool ending_ = false;
   bool report_due_ = false;
   bool failed_reported_ = false;
-  bool released_reported_ = false;
   LaneEvent failure_;
   std::vector<std::byte> abort_body_;
 
