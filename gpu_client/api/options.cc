@@ -27,7 +27,7 @@ struct Deadline {
 constexpr std::array<Deadline, 4> kDeadlines{{{"SLUICE_CONNECT_TIMEOUT", &sluice_options::connect_timeout_ms},
                                               {"SLUICE_JOIN_TIMEOUT", &sluice_options::join_timeout_ms},
                                               {"SLUICE_OP_TIMEOUT", &sluice_options::op_timeout_ms},
-                                              {"SLUICE_LINGER", &sluice_options::linger_ms}}};
+                                              {"SLUICE_LINGER_TIMEOUT", &sluice_options::linger_ms}}};
 
 tl::unexpected<Error> bad(std::string text) {
   return fail(Errc::kInvalidArgument, std::move(text));

@@ -136,7 +136,7 @@ TEST_F(KeeperTest, LosesASilentReducerAndTellsTheOthers) {
 
 TEST_F(KeeperTest, LosesAReducerThatCloses) {
   begin();
-  reducers_.pop_back();
+  reducers_[1].shutdown();
   ASSERT_TRUE(wait([&] { return losses_ > 0; }));
   EXPECT_EQ(code_, Errc::kReducerLost);
   EXPECT_EQ(text_, "reducer 1 was lost: closed the control connection");
