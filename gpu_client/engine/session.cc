@@ -132,6 +132,7 @@ Status Session::wait(uint64_t name, Nanos deadline) {
     if (index == kNoOperation) return Errc::kInvalidArgument;
     o = &(*table_)[index];
   }
+  if (!options_.own_thread) progress_->drive();  // also when there is no time to wait
   const bool ended =
       progress_->wait([o] { return o->state.load(std::memory_order_seq_cst) != OpState::kOpen; }, deadline);
   return ended ? take_end(name) : Status(Errc::kTimeout);
