@@ -53,6 +53,7 @@ void BedSession::command(LaneCommand command) {
 }
 
 void BedSession::settle_and_check() {
+  model_.note_leaves();
   bed_.settle();
   if (!small_buffers_) drain_all();
 }
@@ -251,7 +252,7 @@ void BedSession::take_event(const LaneEvent& event) {
       break;
     case LaneEvent::Kind::kLeaveDone:
       SLUICE_ASSERT(!std::exchange(client.leave_reported, true));
-      SLUICE_ASSERT(model_.leave_is_done(event.rank) || model_.link(event.rank).left_within_frame);
+      SLUICE_ASSERT(model_.link(event.rank).leave_was_done || model_.link(event.rank).left_within_frame);
       break;
     case LaneEvent::Kind::kReleased:
       SLUICE_ASSERT(model_.ending());
@@ -269,15 +270,19 @@ void BedSession::check() const {
 }
 
 void BedSession::finish() {
+  const auto take_events = [this] {
+    for (LaneEvent e; bed_.lane->poll_event(e);) take_event(e);
+  };
   drain_all();
+  take_events();
   for (uint32_t rank = 0; rank < plan_.ranks; ++rank) {
     if (model_.failure() || model_.link(rank).left_within_frame) continue;
-    SLUICE_ASSERT(clients_[rank].leave_reported == model_.leave_is_done(rank));
+    SLUICE_ASSERT(clients_[rank].leave_reported || !model_.leave_is_done(rank));
   }
   if (!model_.ending()) end(true);
   drain_all();
   for (uint32_t rank = 0; rank < plan_.ranks; ++rank) vanish(rank);
-  for (LaneEvent e; bed_.lane->poll_event(e);) take_event(e);
+  take_events();
   check();
   SLUICE_ASSERT(released_);
 }

@@ -193,4 +193,8 @@ bool LaneModel::leave_is_done(uint32_t rank) const {
          });
 }
 
+void LaneModel::note_leaves() {
+  for (uint32_t r = 0; r < plan_.ranks; ++r) links_[r].leave_was_done |= leave_is_done(r);
+}
+
 }  // namespace sluice::fuzz

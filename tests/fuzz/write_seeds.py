@@ -97,6 +97,7 @@ def lane_seeds():
         "raw": [two_ranks, 6, act(raw), 70] + [83, 76, 73, 67] + [1] * 66 + [act(everyone)],
         "control": [two_ranks, 6, act(control), 22, 0, act(control, 1), 19, 22] + [0] * 22 + [act(everyone)],
         "leave": [three, 8, act(everyone), act(left), act(left, 1), act(send, 2), act(end), 0],
+        "leave_slowly": [one | slow | small_folds | three_slots, 81] + [act(two)] * 7 + [act(left)],
         "leave_in_part": [two_ranks, 8, act(part), 9, 0, act(left), act(send, 0), act(send, 1)],
         "half_close": [two_ranks, 8, act(everyone), act(close), 0, act(send, 1), act(end), 1, act(end)],
         "vanish": [three | slow, 8] + rounds + [act(close, 1), 1, act(everyone), act(end), 1, act(end)],
