@@ -36,7 +36,8 @@ Result<std::shared_ptr<Keeper>> Keeper::acquire() {
   static pid_t owner = 0;
   const std::lock_guard lock(mutex);
   if (owner != ::getpid()) {
-    // After a fork `current` names the parent's keeper, which has no thread here. Whoever still holds it keeps it.
+    // After a fork `current` names the parent's keeper, which has no thread here. Whoever still holds it
+    // keeps it.
     current.reset();
     owner = ::getpid();
   }
