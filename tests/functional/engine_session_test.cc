@@ -87,6 +87,47 @@ TEST_F(EngineSession, OutlivesACallerThatIsAwayForLongerThanTheFrameDeadline) {
       });
 }
 
+TEST_F(EngineSession, HonoursWeightsAndLanes) {
+  start_reducers(3);
+  addresses_ += "*3";
+  run_session(
+      2, [](sluice_options& o) { o.lanes = 1; },
+      [](uint32_t rank, sluice_session* s) {
+        const size_t count = 1'000'003;
+        auto data = input(rank, count);
+        ASSERT_EQ(sluice_allreduce(s, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+        ASSERT_EQ(data, expected_sum(2, count));
+        sluice_stats stats{};
+        stats.struct_size = sizeof stats;
+        ASSERT_EQ(sluice_session_stats(s, &stats), SLUICE_OK);
+        EXPECT_EQ(stats.lanes, 3u);
+        EXPECT_EQ(stats.operations, 1u);
+        EXPECT_EQ(stats.payload_bytes_out, count * sizeof(float));
+        EXPECT_EQ(stats.payload_bytes_in, count * sizeof(float));
+        EXPECT_GT(stats.wire_bytes_out, stats.payload_bytes_out);
+      });
+}
+
+TEST_F(EngineSession, RunsManySessionsOfOneProcessAtOnce) {
+  start_reducers(2);
+  constexpr uint32_t kSessions = 6;
+  each_rank(2 * kSessions, [&](uint32_t thread) {
+    const uint32_t rank = thread % 2;
+    sluice_options o = options_for(rank, 2);
+    o.session_id[1] = static_cast<uint8_t>(thread / 2);
+    o.progress_threads = thread / 2 % 2;
+    const Created c = create(o);
+    ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+    for (size_t count = 1; count < 100'000; count *= 7) {
+      auto data = input(rank, count);
+      ASSERT_EQ(sluice_allreduce(c.session, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM),
+                SLUICE_OK);
+      ASSERT_EQ(data, expected_sum(2, count));
+    }
+    EXPECT_EQ(sluice_session_close(c.session), SLUICE_OK);
+  });
+}
+
 TEST_F(EngineSession, KeepsManyOperationsInFlight) {
   start_reducers(2);
   for (const uint32_t threads : {0u, 1u}) {

@@ -163,6 +163,8 @@ TEST_F(KeeperTest, PassesOnTheWordsOfAnAbortOnce) {
   static_cast<void>(reducers_[1].send(abort));
   EXPECT_FALSE(expect(1, wire::FrameType::kAbort).has_value()) << "nothing but the end comes after it";
   EXPECT_EQ(losses_, 1);
+  keeper_->remove(id_);
+  EXPECT_FALSE(expect(0, wire::FrameType::kAbort).has_value()) << "not to the one who said it";
 }
 
 TEST_F(KeeperTest, AbortsEverywhereWhenTold) {
