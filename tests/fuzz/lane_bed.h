@@ -36,7 +36,7 @@ class BedSession {
   void fail_to_attach(uint32_t rank);
   // Sends what is held back for this rank and `bytes`, all but the last `hold_back` bytes.
   void send(uint32_t rank, std::span<const std::byte> bytes, size_t hold_back = 0);
-  void end_sending(uint32_t rank);
+  void end_sending(uint32_t rank, bool unread);  // unread: without taking in first what the lane has for it
   void vanish(uint32_t rank);
   void rank_left(uint32_t rank);
   void end(bool with_abort);

@@ -132,7 +132,10 @@ class Script {
         session_.time_passed();
         return;
       case 9: return session_.drain(rank);
-      case 10: return in_.below(2) == 0 ? session_.end_sending(rank) : session_.vanish(rank);
+      case 10: {
+        const uint32_t how = in_.below(3);
+        return how == 1 ? session_.vanish(rank) : session_.end_sending(rank, how == 2);
+      }
       case 11: return session_.model().ending() ? void() : session_.rank_left(rank);
       case 12: return end();
       case 13: return session_.send(rank, encode_altered(session_.commit(in_.u8()), in_));

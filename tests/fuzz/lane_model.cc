@@ -146,9 +146,17 @@ Bytes LaneModel::sum(const Chunk& chunk) const {
   return out;
 }
 
-void LaneModel::ended(uint32_t rank) {
+void LaneModel::ended(uint32_t rank, bool unread) {
   Link& link = links_[rank];
-  if (link.open()) link.closed = {link.stream.within_frame() ? Errc::kReset : Errc::kClosed};
+  if (!link.open()) return;
+  if (link.stream.within_frame()) {
+    link.closed = {Errc::kReset};
+  } else if (unread) {
+    link.closed = {Errc::kClosed, Errc::kReset, Errc::kTimeout};
+    link.closes_late = true;
+  } else {
+    link.closed = {Errc::kClosed};
+  }
 }
 
 void LaneModel::vanished(uint32_t rank) {
@@ -168,6 +176,7 @@ void LaneModel::rank_left(uint32_t rank) {
 void LaneModel::close_now() {
   for (Link& link : links_) {
     if (ending_ && link.open()) link.closed = {Errc::kAborted};
+    if (ending_ && link.closes_late) link.closed.push_back(Errc::kAborted);
   }
 }
 

@@ -39,6 +39,7 @@ class LaneModel {
     // Reasons with which the lane may have closed it; empty while it is open. More than one where the
     // kernel's timing decides.
     std::vector<Errc> closed;
+    bool closes_late = false;  // after the lane has sent what it still had for it
     Nanos last_received = 0;
     uint64_t results_put = 0;              // the lane owes this many results in all
     std::deque<ExpectedResult> to_arrive;  // of these, not yet seen by the client
@@ -49,8 +50,8 @@ class LaneModel {
   void never_attached(uint32_t rank);
   // The lane reads `bytes` in one turn; every result put to this rank before has been handed to the network.
   void receive(uint32_t rank, std::span<const std::byte> bytes, Nanos now);
-  // The client ended its side, everything put to it having been read; or closed with bytes possibly unread.
-  void ended(uint32_t rank);
+  // The client ended its side, having read everything put to it or not; or closed with bytes possibly unread.
+  void ended(uint32_t rank, bool unread);
   void vanished(uint32_t rank);
   void rank_left(uint32_t rank);
   void end() { ending_ = true; }

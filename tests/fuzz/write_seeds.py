@@ -101,6 +101,7 @@ def lane_seeds():
         "leave_in_part": [two_ranks, 8, act(part), 9, 0, act(left), act(send, 0), act(send, 1)],
         "half_close": [two_ranks, 8, act(everyone), act(close), 0, act(send, 1), act(end), 1, act(end)],
         "vanish": [three | slow, 8] + rounds + [act(close, 1), 1, act(everyone), act(end), 1, act(end)],
+        "end_unread": [three | slow | three_slots, 7] + rounds + [act(close, 1), 2, act(send), act(time), 3, act(drain, 1)],
         "odd": [two_ranks, 8, act(odd), 15, act(odd, 1), 2, act(everyone)],
     }
 
