@@ -66,9 +66,11 @@ bool InprocEndpoint::idle() const noexcept {
 }
 
 unsigned InprocEndpoint::turn(size_t budget_bytes) noexcept {
+  // Before each frame: a peer on another core answers as fast as this loop takes, and a callback that answers
+  // in turn must find the room that the peer has already made.
   unsigned done = give_back_taken();
   size_t bytes = 0;
-  while (!closing_ && bytes < budget_bytes && receive_one(bytes)) ++done;
+  while (!closing_ && bytes < budget_bytes && receive_one(bytes)) done += 1 + give_back_taken();
   if (!closing_) look_for_end();
   return done;
 }

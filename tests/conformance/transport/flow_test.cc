@@ -146,6 +146,24 @@ TEST_P(TransportFlow, EveryWakeIsSeen) {
   waker.join();
 }
 
+// The peer runs inside the callback, as one on another core would: its answer is there before the turn ends.
+TEST_P(TransportFlow, AnswersWithinOneTurnFindTheRoomThatThePeerHasMade) {
+  constexpr uint64_t kRounds = 500;  // many times the send queue
+  right.keep_payload = left.keep_payload = false;
+  right.at_frame = [&](const wire::FrameHeader& h, std::span<std::byte>) {
+    EXPECT_TRUE(right.put_pattern(100, h.sequence).ok());
+  };
+  uint64_t rounds = 0;
+  left.at_frame = [&](const wire::FrameHeader&, std::span<std::byte>) {
+    if (++rounds == kRounds) return;
+    ASSERT_TRUE(left.put_pattern(100, rounds).ok()) << "in round " << rounds;
+    bed_.b->poll(monotonic_now(), kBudget);
+  };
+  ASSERT_TRUE(left.put_pattern(100, 0).ok());
+  EXPECT_TRUE(drive_until([&] { return rounds == kRounds || testing::Test::HasFailure(); }));
+  EXPECT_EQ(rounds, kRounds);
+}
+
 TEST_P(TransportFlow, TwoThreadsThatSleepExchangeFrames) {
   constexpr uint64_t kRounds = 1000;
   std::atomic<bool> stop{false};
