@@ -97,6 +97,7 @@ FaultWorld::~FaultWorld() {
 // The same operations on every rank, sizes and values from the seed; whole numbers, so that sums are exact.
 void FaultWorld::open_operations() {
   std::mt19937_64 random(options_.seed);
+  const size_t sum_of_factors = size_t{options_.ranks} * (options_.ranks + 1) / 2;
   for (uint32_t i = 0; i < options_.operations; ++i) {
     const size_t count = 1 + random() % 60'000;
     const auto salt = static_cast<uint32_t>(random() % 1000);
@@ -106,7 +107,7 @@ void FaultWorld::open_operations() {
       op.expected.resize(count);
       for (size_t k = 0; k < count; ++k) {
         op.send[k] = static_cast<float>((k + salt) % 97 * (w->rank + 1));
-        op.expected[k] = static_cast<float>((k + salt) % 97 * (options_.ranks * (options_.ranks + 1) / 2));
+        op.expected[k] = static_cast<float>((k + salt) % 97 * sum_of_factors);
       }
       op.recv.assign(count, -1.0f);
     }

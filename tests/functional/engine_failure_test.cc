@@ -15,7 +15,6 @@ namespace sluice::test {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 std::string secret_file(const char* name, uint8_t first_byte) {

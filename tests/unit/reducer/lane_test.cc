@@ -38,7 +38,7 @@ TEST(Lane, SumsInRankOrderWhateverTheOrderOfArrival) {
     LaneRig rig(n);
     rig.commit_all();
     for (uint64_t sequence = 0; sequence < 12; ++sequence) {
-      std::ranges::rotate(order, order.begin() + static_cast<long>(sequence % n));
+      std::rotate(order.begin(), order.begin() + static_cast<long>(sequence % n), order.end());
       if (sequence % 3 == 0) std::ranges::reverse(order);
       for (uint32_t r : order) {
         ASSERT_TRUE(rig.contribute(r, sequence, std::vector<float>(100, by_rank[r])).ok());
