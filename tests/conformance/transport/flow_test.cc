@@ -32,7 +32,7 @@ TEST_P(TransportFlow, TakesAPutFromWithinOnSentOfAFullQueue) {
   };
   ASSERT_TRUE(left.put_pattern(1000, 0).ok());
   ASSERT_TRUE(left.put_pattern(1000, 1).ok());
-  EXPECT_TRUE(drive_until([&] { return right.received.size() == 50; }));
+  EXPECT_TRUE(drive_until([&] { return right.received.size() == 50 && left.all_given_back(); }));
 }
 
 TEST_P(TransportFlow, RefusesArgumentsThatDoNotFitTheHeader) {
