@@ -1,0 +1,28 @@
+// The one way from NCCL into the plugin: nothing thrown gets out.
+#pragma once
+
+#include <exception>
+#include <new>
+
+#include "nccl_plugin/abi/types.h"
+#include "nccl_plugin/host/log.h"
+
+namespace sluice::nccl::abi {
+
+template <typename Body>
+[[nodiscard]] Result guarded(const char* entry, Body body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    warn("%s: out of memory", entry);
+    return kSystemError;
+  } catch (const std::exception& e) {
+    warn("%s: %s", entry, e.what());
+    return kInternalError;
+  } catch (...) {
+    warn("%s: unknown failure", entry);
+    return kInternalError;
+  }
+}
+
+}  // namespace sluice::nccl::abi
