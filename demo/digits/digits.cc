@@ -77,9 +77,6 @@ class Demo {
     seconds_ = seconds(monotonic_now() - begin);
   }
 
-  [[nodiscard]] size_t steps_per_epoch() const {
-    return (parts_.train.size() + options_.training.batch - 1) / options_.training.batch;
-  }
   [[nodiscard]] Training& training() noexcept { return training_; }
   [[nodiscard]] double seconds_trained() const noexcept { return seconds_; }
 

@@ -36,8 +36,8 @@ class Exchange {
     uint32_t slot_bytes = 0;
     uint64_t incarnation = 0;
     bool payload_crc = true;
-    uint32_t rank =
-        0;  // links are served from this one on, so that ranks do not all begin at the first reducer
+    // Links are served from this one on, so that ranks do not all begin at the first reducer.
+    uint32_t rank = 0;
     std::vector<uint32_t> placement;  // wire::placement_table: indices into `links`
     std::vector<LinkOptions> links;
   };

@@ -135,21 +135,21 @@ transport::Placement Link::on_header(transport::Endpoint& /*ep*/, const wire::Fr
 void Link::on_frame(transport::Endpoint& /*ep*/, const wire::FrameHeader& header,
                     std::span<const std::byte> /*extensions*/, std::span<std::byte> payload) noexcept {
   if (header.type == wire::FrameType::kAbort) return exchange_.told_abort(plan_.index, payload);
-  flight(next_result_++).answered = true;
+  ++next_result_;
   finish_flights();
 }
 
 void Link::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cookie, Status /*status*/) noexcept {
   if (cookie == kCommitCookie) return;
   SLUICE_DASSERT(cookie == next_sent_);
-  flight(next_sent_++).given_back = true;
+  ++next_sent_;
   finish_flights();
 }
 
 // Both events come in order of sequence, so the flights end in that order too.
 void Link::finish_flights() noexcept {
   while (finished_ < next_result_ && finished_ < next_sent_) {
-    Flight& f = flight(finished_);
+    const Flight& f = flight(finished_);
     if (!exchange_.ended()) {
       std::memcpy(exchange_.table()[f.operation].request.recv + f.offset, slot(finished_), f.length);
       exchange_.chunk_done(f.operation);

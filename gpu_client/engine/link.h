@@ -31,8 +31,8 @@ class Link final : public transport::Handler {
     uint32_t handle = 0;        // the session's name at this reducer
     uint32_t slots = 0;         // W
     std::byte* ring = nullptr;  // slots * slot_bytes, then kControlBytes
-    std::vector<uint32_t>
-        turns;            // places of the period of the placement table that name this link, ascending
+    // Places of the period of the placement table that name this link, ascending.
+    std::vector<uint32_t> turns;
     uint32_t period = 0;  // size of that table
   };
 
@@ -50,11 +50,10 @@ class Link final : public transport::Handler {
   [[nodiscard]] size_t put_next() noexcept;
 
   void close(Errc reason) noexcept;
-  [[nodiscard]] bool closed() const noexcept { return endpoint_ == nullptr; }
+  // Contributions put whose results have not been copied out yet.
   [[nodiscard]] uint64_t outstanding() const noexcept { return next_sequence_ - finished_; }
-  // Contributions put so far; results copied out so far.
-  [[nodiscard]] uint64_t sequence() const noexcept { return next_sequence_; }
   [[nodiscard]] transport::EndpointCounters counters() const noexcept;
+
   transport::Placement on_header(transport::Endpoint& ep, const wire::FrameHeader& header,
                                  std::span<const std::byte> extensions) noexcept override;
   void on_frame(transport::Endpoint& ep, const wire::FrameHeader& header,
@@ -69,8 +68,6 @@ class Link final : public transport::Handler {
     uint64_t offset = 0;  // in the operation
     uint32_t operation = kNoOperation;
     uint32_t length = 0;
-    bool given_back = false;  // by the transport
-    bool answered = false;    // the result lies in the ring
   };
 
   [[nodiscard]] Status check_result(const wire::FrameHeader& h) noexcept;
