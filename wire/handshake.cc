@@ -34,6 +34,11 @@ std::string version_range(uint8_t min, uint8_t max) {
   return min == max ? std::to_string(min) : std::to_string(min) + "-" + std::to_string(max);
 }
 
+const std::string& job_name(const Hello& hello) noexcept {
+  static const std::string unnamed = "default";
+  return hello.job.empty() ? unnamed : hello.job;
+}
+
 Digest job_token(std::span<const std::byte> key, const std::string& job) {
   std::vector<std::byte> data;
   append(data, "sluice job token");

@@ -17,6 +17,9 @@ namespace sluice::wire {
 // "1" or "1-3": for messages.
 [[nodiscard]] std::string version_range(uint8_t min, uint8_t max);
 
+// The job that a HELLO names: "default" when it names none.
+[[nodiscard]] const std::string& job_name(const Hello& hello) noexcept;
+
 // Job token = HMAC-SHA256(key, "sluice job token\0" + job). Workers hold the token, only reducers and whoever
 // launches jobs hold the key.
 [[nodiscard]] Digest job_token(std::span<const std::byte> key, const std::string& job);

@@ -3,6 +3,7 @@
 
 #include "core/log.h"
 #include "reducer/control/conductor.h"
+#include "wire/handshake.h"
 
 namespace sluice::reducer {
 namespace {
@@ -51,17 +52,18 @@ void Conductor::join(Connection& connection, const wire::Hello& hello, const wir
   }
   if (found != sessions_.end()) {
     Session& session = *found->second;
+    if (auto error = session.foreign_job(hello)) return connection.refuse(*error, hello.rank);
     if (auto error = session.difference(hello, join, connection.peer())) {
       connection.refuse(*error, hello.rank);
       if (session.active()) return;  // a stranger to a running session is its own mistake
-      const SessionId id = session.id();
       session.fail(error->code, hello.rank, error->text);
-      if (auto kept = refusals_.find(id); kept != refusals_.end()) kept->second.told.insert(hello.rank);
+      if (auto kept = refusals_.find({session.job(), session.id()}); kept != refusals_.end())
+        kept->second.told.insert(hello.rank);
       return free_ended();
     }
     return session.add(connection.shared_from_this(), hello);
   }
-  if (auto kept = refusals_.find(hello.session); kept != refusals_.end()) {
+  if (auto kept = refusals_.find({wire::job_name(hello), hello.session}); kept != refusals_.end()) {
     // A rank that was told before comes for a new try; one that was not gets the words of the join it
     // belonged to.
     if (kept->second.told.insert(hello.rank).second)
@@ -98,20 +100,23 @@ Session* Conductor::find_session(const SessionId& id) {
   return it == sessions_.end() || it->second->ending() ? nullptr : it->second.get();
 }
 
-wire::Verdict Conductor::find_verdict(const SessionId& id) const {
-  if (const auto it = verdicts_.find(id); it != verdicts_.end()) return it->second.verdict;
+wire::Verdict Conductor::find_verdict(const wire::Hello& hello) const {
+  const auto it = verdicts_.find({wire::job_name(hello), hello.session});
+  if (it != verdicts_.end()) return it->second.verdict;
   wire::Verdict verdict;
-  verdict.reason = {.code = Errc::kUnknownSession, .text = "no verdict is kept for session " + to_string(id)};
+  verdict.reason = {.code = Errc::kUnknownSession,
+                    .text = "no verdict is kept for session " + to_string(hello.session)};
   return verdict;
 }
 
-void Conductor::keep_verdict(const SessionId& id, const wire::Verdict& verdict) {
-  verdicts_[id] = {verdict, now_ + kKept};
+void Conductor::keep_verdict(const Session& session, const wire::Verdict& verdict) {
+  verdicts_[{session.job(), session.id()}] = {verdict, now_ + kKept};
 }
 
-void Conductor::keep_refusal(const SessionId& id, Error error, uint32_t rank,
-                             const std::vector<uint32_t>& told) {
-  refusals_[id] = {std::move(error), rank, {told.begin(), told.end()}, now_ + kKept};
+void Conductor::keep_refusal(const Session& session, Error error, uint32_t rank) {
+  const std::vector<uint32_t> told = session.joined_ranks();
+  refusals_[{session.job(), session.id()}] = {
+      std::move(error), rank, {told.begin(), told.end()}, now_ + kKept};
 }
 
 }  // namespace sluice::reducer

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -46,10 +47,11 @@ class Conductor {
   [[nodiscard]] wire::Welcome make_welcome(uint8_t version) const;
   void join(Connection& connection, const wire::Hello& hello, const wire::Join& join);
   [[nodiscard]] Session* find_session(const SessionId& id);
-  [[nodiscard]] wire::Verdict find_verdict(const SessionId& id) const;
-  void keep_verdict(const SessionId& id, const wire::Verdict& verdict);
-  // Ranks that come later to a join that failed get the same words; `told` are those that have them.
-  void keep_refusal(const SessionId& id, Error error, uint32_t rank, const std::vector<uint32_t>& told);
+  // The verdict on the session that `hello` names, for those of its job.
+  [[nodiscard]] wire::Verdict find_verdict(const wire::Hello& hello) const;
+  void keep_verdict(const Session& session, const wire::Verdict& verdict);
+  // Ranks that come later to a join that failed get the same words; those that have joined are told already.
+  void keep_refusal(const Session& session, Error error, uint32_t rank);
   void send_command(uint32_t lane, const LaneCommand& command);
   [[nodiscard]] uint32_t lane_count() const noexcept { return static_cast<uint32_t>(lanes_.size()); }
   void count_close(Errc reason) noexcept { counters_.count_close(reason); }
@@ -68,6 +70,9 @@ class Conductor {
     std::unordered_set<uint32_t> told;
     Nanos until;
   };
+
+  // What is kept of a session is for its job alone: another job may come with the same id.
+  using JobSession = std::pair<std::string, SessionId>;
 
   void run();
   void accept();
@@ -105,8 +110,8 @@ class Conductor {
   std::unordered_set<std::shared_ptr<Connection>> connections_;
   std::map<SessionId, std::unique_ptr<Session>> sessions_;
   std::vector<std::unique_ptr<Session>> ending_;  // their ids are free again
-  std::map<SessionId, KeptVerdict> verdicts_;
-  std::map<SessionId, KeptRefusal> refusals_;
+  std::map<JobSession, KeptVerdict> verdicts_;
+  std::map<JobSession, KeptRefusal> refusals_;
   std::vector<std::deque<LaneCommand>> waiting_commands_;  // a lane's ring was full
   uint64_t reserved_bytes_ = 0;
   uint32_t next_handle_ = 1;

@@ -192,7 +192,7 @@ void Connection::on_hello() {
   if (hello_.purpose > wire::Purpose::kVerdict) return close(Errc::kBadField);
   welcome_ = conductor_.make_welcome(*version);
   if (conductor_.has_key()) {
-    token_ = conductor_.token_for(hello_.job);
+    token_ = conductor_.token_for(wire::job_name(hello_));
     welcome_.proof = 1;
     welcome_.mac = wire::server_proof(*token_, hello_, welcome_);
   }
@@ -205,8 +205,8 @@ bool Connection::proven(const wire::Mac& mac, uint64_t view_hash) const {
 }
 
 void Connection::on_request() {
-  const Error unproven{Errc::kUnauthenticated, "wrong or missing token for job \"" +
-                                                   (hello_.job.empty() ? "default" : hello_.job) + "\""};
+  const Error unproven{Errc::kUnauthenticated,
+                       "wrong or missing token for job \"" + wire::job_name(hello_) + "\""};
   switch (hello_.purpose) {
     case wire::Purpose::kControl: {
       wire::Join join;
@@ -231,7 +231,7 @@ void Connection::on_request() {
       if (header_.type != wire::FrameType::kVerdictQuery) return close(Errc::kUnexpectedMessage);
       if (!take(query)) return;
       if (!proven(query.mac, 0)) return refuse(unproven);
-      send(conductor_.find_verdict(hello_.session));
+      send(conductor_.find_verdict(hello_));
       return finish();
     }
   }
@@ -248,7 +248,7 @@ void Connection::on_attach() {
   if (session == nullptr) {
     return refuse({Errc::kUnknownSession, "no session " + to_string(hello_.session) + " here"}, hello_.rank);
   }
-  if (auto slots = session->admit_lane(hello_.rank, hello_.lane, attach); slots) {
+  if (auto slots = session->admit_lane(hello_, attach); slots) {
     handle_ = attach.handle;
     hand_over_ = true;  // before send(): nothing is read from here on by this object
     deadline_ = conductor_.now() + conductor_.options().handshake_timeout;

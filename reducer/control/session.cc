@@ -167,7 +167,7 @@ void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   abort.code = code;
   abort.rank = rank;
   abort.text = text;
-  if (state_ == State::kJoining) conductor_.keep_refusal(id_, {code, text}, rank, joined_ranks());
+  if (state_ == State::kJoining) conductor_.keep_refusal(*this, {code, text}, rank);
   for (const RankState& r : ranks_) {
     if (r.control) r.control->send(abort);
   }

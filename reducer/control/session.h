@@ -35,13 +35,16 @@ class Session {
   [[nodiscard]] static uint64_t bytes_for(uint32_t ranks, const wire::Join& join) noexcept;
 
   // ---- join ----
+  // Why a connection of this job is none of the session's; nothing when it is. A token opens the sessions of
+  // its own job only, so this comes before everything else that is said about the session.
+  [[nodiscard]] std::optional<Error> foreign_job(const wire::Hello& hello) const;
   // Why this JOIN can't be part of the session; nothing when it can.
   [[nodiscard]] std::optional<Error> difference(const wire::Hello& hello, const wire::Join& join,
                                                 const std::string& peer) const;
   [[nodiscard]] Status map_slots();  // kMemoryLimit when the system has no address space
   void add(const std::shared_ptr<Connection>& control, const wire::Hello& hello);
   // W, or why this lane connection is refused.
-  [[nodiscard]] Result<uint32_t> admit_lane(uint32_t rank, uint32_t lane, const wire::Attach& attach);
+  [[nodiscard]] Result<uint32_t> admit_lane(const wire::Hello& hello, const wire::Attach& attach);
   void lane_attached(uint32_t rank, uint32_t lane, int fd);
 
   // ---- from control connections ----
@@ -66,6 +69,7 @@ class Session {
   [[nodiscard]] bool active() const noexcept { return state_ == State::kActive; }
   [[nodiscard]] bool completed() const noexcept { return completed_; }
   [[nodiscard]] const SessionId& id() const noexcept { return id_; }
+  [[nodiscard]] const std::string& job() const noexcept { return job_; }
   [[nodiscard]] uint32_t handle() const noexcept { return plan_.handle; }
   [[nodiscard]] uint64_t reserved_bytes() const noexcept { return reserved_; }
   [[nodiscard]] uint32_t rank_count() const noexcept { return plan_.ranks; }

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "reducer/control/conductor.h"
 #include "reducer/control/session.h"
+#include "wire/handshake.h"
 #include "wire/view.h"
 
 namespace sluice::reducer {
@@ -37,7 +38,7 @@ Session::Session(Conductor& conductor, const wire::Hello& hello, const wire::Joi
                  uint32_t first_lane)
     : conductor_(conductor),
       id_(hello.session),
-      job_(hello.job),
+      job_(wire::job_name(hello)),
       agreed_(join),
       first_rank_(hello.rank),
       plan_(plan_of(hello.ranks, join, handle, conductor.options().payload_crc)),
@@ -60,6 +61,12 @@ Status Session::map_slots() {
     lanes_.push_back(std::make_unique<LaneSession>(plan_, std::move(*arena), i));
   }
   return Errc::kOk;
+}
+
+std::optional<Error> Session::foreign_job(const wire::Hello& hello) const {
+  const std::string& job = wire::job_name(hello);
+  if (job == job_) return std::nullopt;
+  return Error{Errc::kUnauthenticated, "session " + to_string(id_) + " is not one of job \"" + job + "\""};
 }
 
 std::optional<Error> Session::difference(const wire::Hello& hello, const wire::Join& join,
@@ -112,7 +119,10 @@ void Session::add(const std::shared_ptr<Connection>& control, const wire::Hello&
                              .peer_timeout_ms = static_cast<uint32_t>(o.peer_timeout / kMillisecond)});
 }
 
-Result<uint32_t> Session::admit_lane(uint32_t rank, uint32_t lane, const wire::Attach& attach) {
+Result<uint32_t> Session::admit_lane(const wire::Hello& hello, const wire::Attach& attach) {
+  if (auto error = foreign_job(hello)) return tl::unexpected(std::move(*error));
+  const uint32_t rank = hello.rank;
+  const uint32_t lane = hello.lane;
   if (attach.handle != plan_.handle || state_ != State::kJoining) {
     return ::sluice::fail(Errc::kUnknownSession, "the session is no longer joining");
   }
@@ -157,7 +167,7 @@ void Session::give_verdict_yes() {
   wire::Verdict verdict;
   verdict.commit = 1;
   verdict.incarnation = incarnation_;
-  conductor_.keep_verdict(id_, verdict);
+  conductor_.keep_verdict(*this, verdict);
   for (const RankState& r : ranks_) {
     if (r.control) r.control->send(verdict);
   }
@@ -168,8 +178,8 @@ void Session::give_verdict_no(Errc code, uint32_t rank, const std::string& text)
   log::warn("session " + to_string(id_) + " refused: " + std::string(to_string(code)) + ": " + text);
   wire::Verdict verdict;
   verdict.reason = {.code = code, .rank = rank, .text = text};
-  conductor_.keep_verdict(id_, verdict);
-  conductor_.keep_refusal(id_, {code, text}, rank, joined_ranks());
+  conductor_.keep_verdict(*this, verdict);
+  conductor_.keep_refusal(*this, {code, text}, rank);
   for (const RankState& r : ranks_) {
     if (r.control) r.control->send(verdict);
   }

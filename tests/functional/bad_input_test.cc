@@ -237,6 +237,63 @@ TEST_F(Authentication, AsksEveryConnectionForItsProof) {
   EXPECT_EQ(asks.expect<wire::Refused>().code, Errc::kUnauthenticated);
 }
 
+// A session's id is no secret (`sluice status` tells it), so a token must open the sessions of its own job
+// only.
+TEST_F(Authentication, ATokenOpensNoSessionOfAnotherJob) {
+  const Shape own{.session = session_id(4), .ranks = 2, .token = wire::job_token(key_, "a"), .job = "a"};
+  Shape foreign = own;
+  foreign.token = wire::job_token(key_, "b");
+  foreign.job = "b";
+  const auto join_as_stranger = [&](uint32_t rank) {
+    foreign.rank = rank;
+    ScriptedMember stranger(port(), foreign);
+    stranger.join();
+    return stranger.control.expect<wire::Refused>();
+  };
+
+  ScriptedMember first(port(), own);
+  first.join();
+  first.expect_joined();
+  const auto refused = join_as_stranger(1);
+  EXPECT_EQ(refused.code, Errc::kUnauthenticated);
+  EXPECT_THAT(refused.text, HasSubstr("not one of job \"b\""));
+  foreign.window_bytes *= 2;  // nor may what differs end the join of the others
+  EXPECT_EQ(join_as_stranger(1).code, Errc::kUnauthenticated);
+
+  ScriptedConnection lane(port());
+  wire::Hello hello{
+      .purpose = wire::Purpose::kLane, .rank = 0, .ranks = 2, .session = session_id(4), .job = "b"};
+  lane.greet(hello);
+  wire::Attach attach{.handle = first.joined.handle, .view_hash = own.view_hash, .mac = {}};
+  attach.mac = lane.proof(*foreign.token, attach.view_hash);
+  lane.send(attach);
+  EXPECT_EQ(lane.expect<wire::Refused>().code, Errc::kUnauthenticated);
+
+  // The session goes on as if nobody had come.
+  std::vector<ScriptedMember> ranks;
+  ranks.push_back(std::move(first));
+  Shape second = own;
+  second.rank = 1;
+  ranks.emplace_back(port(), second);
+  ranks[1].join();
+  ranks[1].expect_joined();
+  for (auto& r : ranks) r.attach();
+  for (auto& r : ranks) r.vote_yes();
+  for (auto& r : ranks) r.commit();
+  expect_sums(ranks, 0);
+  EXPECT_EQ(join_as_stranger(0).code, Errc::kUnauthenticated);
+
+  const auto ask = [&](const Shape& who) {
+    ScriptedConnection asks(port());
+    asks.greet({.purpose = wire::Purpose::kVerdict, .session = session_id(4), .job = who.job});
+    asks.send(wire::VerdictQuery{.mac = asks.proof(*who.token, 0)});
+    return asks.expect<wire::Verdict>();
+  };
+  EXPECT_EQ(ask(foreign).reason.code, Errc::kUnknownSession);
+  EXPECT_EQ(ask(own).incarnation, ranks[0].incarnation);
+  expect_sums(ranks, 1);
+}
+
 TEST(ReducerStart, RefusesToListenOffLoopbackWithoutAKey) {
   reducer::ReducerOptions options;
   options.listen_host = "0.0.0.0";

@@ -1,6 +1,6 @@
 """Keys and tokens between real processes."""
 
-from sluice_process import SluiceTest, main
+from sluice_process import SluiceTest, main, until
 
 JOIN = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "1", "--workers", "2", "--join-timeout", "20s")
 
@@ -30,6 +30,28 @@ class Security(SluiceTest):
         status = self.status(address, "--key-file", self.key)
         self.assertEqual(status["sessions"]["begun"], 0)
         self.assertEqual(status["memory"]["reserved_bytes"], 0)
+
+    def test_a_token_opens_no_session_of_another_job(self):
+        _, address = self.start_reducer("--key-file", self.key)
+        session = "000102030405060708090a0b0c0d0e0f"
+
+        def rank(number, job, *more):
+            return self.start("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "5", *more, "--workers", "2", "--rank", number,
+                              "--session", session, "--connect", address, "--job", job, "--token-file", self.tokens[job])
+
+        first = rank(0, "train-7")
+        until("rank 0 has joined", lambda: self.joined(address) == 1)
+        for number in (0, 1):
+            stranger = rank(number, "train-8", "--join-timeout", "20s")
+            self.assertEqual(stranger.wait(), 69, stranger.stderr())
+            self.assertIn("not one of job", stranger.stderr())
+        self.assertEqual(self.joined(address), 1)
+        second = rank(1, "train-7")
+        self.assertEqual([first.wait(), second.wait()], [0, 0], first.stderr() + second.stderr())
+
+    def joined(self, address):
+        sessions = self.status(address, "--key-file", self.key)["session_list"]
+        return sessions[0]["joined"] if sessions else 0
 
     def test_no_token_is_refused(self):
         _, address = self.start_reducer("--key-file", self.key)
