@@ -45,8 +45,8 @@ uint8_t u8_at(ConstHeaderBytes in, size_t offset) noexcept {
   return std::to_integer<uint8_t>(in[offset]);
 }
 
-// Fields that only data frames carry; each must be of a known value there.
-Status check_data_fields(const FrameHeader& h) noexcept {
+// Fields that only the data frames of reductions carry; each must be of a known value there.
+Status check_reduction_fields(const FrameHeader& h) noexcept {
   if (h.kind != Kind::kAllreduce) return Errc::kBadKind;
   if (h.encoding != Encoding::kPlain) return Errc::kBadEncoding;
   if (!is_valid(h.wire_dtype) || !is_valid(h.acc_dtype) || !is_valid(h.result_dtype)) return Errc::kBadDType;
@@ -56,6 +56,15 @@ Status check_data_fields(const FrameHeader& h) noexcept {
   if (h.length == 0 || h.length > kMaxPayload || h.length % size_of(h.wire_dtype) != 0)
     return Errc::kBadLength;
   return Errc::kOk;
+}
+
+// The other frames, control and point to point, leave them alone.
+Status check_plain_fields(const FrameHeader& h) noexcept {
+  if (h.kind != Kind::kNone) return Errc::kBadKind;
+  if (h.encoding != Encoding::kPlain || h.scale_exponent != 0) return Errc::kBadEncoding;
+  if (h.type == FrameType::kPiece) return h.length <= kMaxPayload ? Errc::kOk : Errc::kBadLength;
+  if (h.type == FrameType::kGrant) return h.length == 0 ? Errc::kOk : Errc::kBadLength;
+  return h.length <= kMaxControlPayload ? Errc::kOk : Errc::kBadLength;
 }
 
 }  // namespace
@@ -85,6 +94,10 @@ const char* to_string(FrameType t) noexcept {
     case FrameType::kVerdictQuery: return "VERDICT_QUERY";
     case FrameType::kContribution: return "CONTRIBUTION";
     case FrameType::kResult: return "RESULT";
+    case FrameType::kStream: return "STREAM";
+    case FrameType::kStreamAnswer: return "STREAM_ANSWER";
+    case FrameType::kGrant: return "GRANT";
+    case FrameType::kPiece: return "PIECE";
     case FrameType::kResume: return "RESUME";
     case FrameType::kResumeAck: return "RESUME_ACK";
     case FrameType::kSuspect: return "SUSPECT";
@@ -154,13 +167,8 @@ Status decode_header(ConstHeaderBytes in, FrameHeader& out) noexcept {
   h.length = load_le<uint32_t>(p + kAtLength);
   h.fingerprint = load_le<uint32_t>(p + kAtFingerprint);
   h.payload_crc = load_le<uint32_t>(p + kAtPayloadCrc);
-  if (is_data(h.type)) {
-    if (const Status s = check_data_fields(h); !s.ok()) return s;
-  } else {
-    if (h.kind != Kind::kNone) return Errc::kBadKind;
-    if (h.encoding != Encoding::kPlain || h.scale_exponent != 0) return Errc::kBadEncoding;
-    if (h.length > kMaxControlPayload) return Errc::kBadLength;
-  }
+  const bool reduction = h.type == FrameType::kContribution || h.type == FrameType::kResult;
+  if (const Status s = reduction ? check_reduction_fields(h) : check_plain_fields(h); !s.ok()) return s;
   out = h;
   return Errc::kOk;
 }

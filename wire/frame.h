@@ -17,7 +17,7 @@ inline constexpr uint8_t kVersionMin = 1;
 inline constexpr uint8_t kVersionMax = 1;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kMaxExtensionBytes = 255 * 8;
-// Largest payload of a control frame (every type but CONTRIBUTION and RESULT).
+// Largest payload of a control frame (every type but CONTRIBUTION, RESULT and PIECE).
 inline constexpr size_t kMaxControlPayload = 16 * 1024;
 // Largest payload of any frame; sessions agree on less (their slot size).
 inline constexpr size_t kMaxPayload = 4 * 1024 * 1024;
@@ -45,6 +45,11 @@ enum class FrameType : uint8_t {
   // Lane connection.
   kContribution = 32,
   kResult = 33,
+  // Point-to-point streams (PROTOCOL.md section 14).
+  kStream = 40,
+  kStreamAnswer = 41,
+  kGrant = 42,
+  kPiece = 43,
   // Reserved for surviving losses; defined in PROTOCOL.md, answered with unexpected_message by this version's
   // programs.
   kResume = 48,
@@ -57,7 +62,7 @@ enum class FrameType : uint8_t {
 };
 [[nodiscard]] bool is_known(FrameType t) noexcept;
 [[nodiscard]] constexpr bool is_data(FrameType t) noexcept {
-  return t == FrameType::kContribution || t == FrameType::kResult;
+  return t == FrameType::kContribution || t == FrameType::kResult || t == FrameType::kPiece;
 }
 [[nodiscard]] const char* to_string(FrameType t) noexcept;
 

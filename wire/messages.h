@@ -239,6 +239,35 @@ struct VerdictQuery {
   }
 };
 
+// Point-to-point streams (PROTOCOL.md section 14). First frame of each stream; proves by `secret` that its
+// sender was given the receiver's handle.
+struct Stream {
+  static constexpr FrameType kType = FrameType::kStream;
+  static constexpr bool kMayGrow = false;
+  uint8_t min_version = kVersionMin;
+  uint8_t max_version = kVersionMax;
+  uint16_t index = 0;  // of this stream, below count
+  uint16_t count = 0;  // streams the sender has opened
+  std::array<uint8_t, 16> secret{};
+  template <typename Self, typename V>
+  static void visit(Self& m, V& v) {
+    v(m.min_version), v(m.max_version), v(m.index), v(m.count), v(m.secret);
+  }
+};
+// The receiver's answer on each stream it takes, once it has all it will take.
+struct StreamAnswer {
+  static constexpr FrameType kType = FrameType::kStreamAnswer;
+  static constexpr bool kMayGrow = false;
+  Errc code = Errc::kOk;
+  uint8_t version = 0;  // chosen: the highest common one
+  uint8_t reserved = 0;
+  uint16_t count = 0;  // streams that get an answer; the sender ends the others
+  template <typename Self, typename V>
+  static void visit(Self& m, V& v) {
+    v(m.code), v(m.version), v(m.reserved), v(m.count);
+  }
+};
+
 // Surviving losses: laid down now so that version 1 carries them (PROTOCOL.md section 11).
 struct Resume {
   static constexpr FrameType kType = FrameType::kResume;

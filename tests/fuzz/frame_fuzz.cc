@@ -21,8 +21,10 @@ void check_accepted(const FrameHeader& h) {
   SLUICE_ASSERT((h.flags & ~wire::kKnownFlags) == 0);
   SLUICE_ASSERT(h.version != 0);
   SLUICE_ASSERT(h.encoding == wire::Encoding::kPlain && h.scale_exponent == 0);
-  if (!wire::is_data(h.type)) {
-    SLUICE_ASSERT(h.length <= wire::kMaxControlPayload && h.kind == wire::Kind::kNone);
+  if (!wire::is_data(h.type) || h.type == wire::FrameType::kPiece) {
+    const size_t most = wire::is_data(h.type) ? wire::kMaxPayload : wire::kMaxControlPayload;
+    SLUICE_ASSERT(h.length <= most && h.kind == wire::Kind::kNone);
+    SLUICE_ASSERT(h.type != wire::FrameType::kGrant || h.length == 0);
     return;
   }
   SLUICE_ASSERT(h.kind == wire::Kind::kAllreduce);

@@ -138,6 +138,13 @@ TEST(GoldenMessages, HeartbeatLeaveStatus) {
   expect_body(StatusReply{.json = "{}"}, "0200 7b7d");
 }
 
+TEST(GoldenMessages, StreamAndStreamAnswer) {
+  Stream stream{.min_version = 1, .max_version = 2, .index = 3, .count = 4};
+  std::iota(stream.secret.begin(), stream.secret.end(), uint8_t{0x10});
+  expect_body(stream, "01 02 0300 0400 101112131415161718191a1b1c1d1e1f");
+  expect_body(StreamAnswer{.code = Errc::kNoCommonVersion, .version = 1, .count = 4}, "3500 01 00 0400");
+}
+
 TEST(GoldenMessages, ResumeAndViewChange) {
   expect_body(Resume{.incarnation = 0x0102030405060708, .results_held = 9},
               "0807060504030201 0900000000000000");
