@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -83,6 +84,8 @@ bench::ExitCode exit_code_of(const Error& error) {
 }
 
 int run_reducer(ReducerFlags flags) {
+  // Whoever reads the log may end before the reducer does: a line that nobody takes is lost, not the sessions.
+  (void)std::signal(SIGPIPE, SIG_IGN);
   reducer::ReducerOptions& options = flags.options;
   apply_listen(flags.listen, options);
   options.max_slot_bytes = static_cast<uint32_t>(std::min<uint64_t>(flags.max_slot, UINT32_MAX));

@@ -26,6 +26,19 @@ class Reducers(SluiceTest):
                                    r'\d+ lanes, memory limit \d+ MB, no authentication"$')
         self.assertRegex(lines[-1], r'msg="ended after .* 0 sessions completed, 0 failed; .* MB received, .* MB sent; CPU user .* s, system .* s"$')
 
+    def test_a_reducer_outlives_the_reader_of_its_log(self):
+        port_file = self.folder / "port"
+        log, log_end = os.pipe()
+        reducer = self.start("reducer", "--listen", "127.0.0.1:0", "--port-file", port_file, stderr=log_end)
+        os.close(log_end)
+        until("the reducer says its port", lambda: port_file.exists() or reducer.ended())
+        os.close(log)
+        # Begin and end of a session are lines of the log.
+        self.run_sluice(*JOB, "--workers", "2", "--connect", f"127.0.0.1:{port_file.read_text().strip()}")
+        self.assertFalse(reducer.ended())
+        reducer.signal(signal.SIGTERM)
+        self.assertEqual(reducer.wait(), 0)
+
     def test_a_draining_reducer_serves_a_running_job_to_its_end(self):
         reducer, address = self.start_reducer()
         job = self.start(*JOB, "-N", "200", "--workers", "2", "--connect", address)

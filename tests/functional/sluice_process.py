@@ -72,9 +72,9 @@ class SluiceTest(unittest.TestCase):
         self.run_sluice(*arguments, "--json", path, **how)
         return json.loads(path.read_text())
 
-    def start(self, *arguments, env=None):
-        """Starts and returns a Running, which is ended with the test."""
-        running = Running([str(argument) for argument in arguments], self.folder, env)
+    def start(self, *arguments, env=None, stderr=None):
+        """Starts and returns a Running, which is ended with the test. `stderr`: a descriptor for it instead of a file."""
+        running = Running([str(argument) for argument in arguments], self.folder, env, stderr)
         self.addCleanup(running.end)
         return running
 
@@ -94,13 +94,13 @@ class SluiceTest(unittest.TestCase):
 class Running:
     """A process with its outputs in files."""
 
-    def __init__(self, arguments, folder, env):
+    def __init__(self, arguments, folder, env, stderr=None):
         name = f"{time.monotonic_ns()}"
         self.arguments = arguments
         self._out = folder / f"{name}.out"
         self._err = folder / f"{name}.err"
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
-            self.process = subprocess.Popen([PROGRAM, *arguments], stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen([PROGRAM, *arguments], stdout=out, stderr=err if stderr is None else stderr, stdin=subprocess.DEVNULL,
                                             env=environment(env))
         self.pid = self.process.pid
 
