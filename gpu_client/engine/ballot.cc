@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "gpu_client/engine/peer_code.h"
 
 namespace sluice::engine {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 constexpr Nanos kFarewell = kSecond;
 
 Error ending_error(const std::string& name, const char* verb, const wire::Ending& e) {
-  return {e.code == Errc::kOk ? Errc::kAborted : e.code, name + " " + verb + ": " + printable(e.text)};
+  return {from_peer(e.code), name + " " + verb + ": " + printable(e.text)};
 }
 
 Error lost(const Seat& seat, Status status) {
@@ -128,7 +129,7 @@ Result<void> unasked_words(std::span<Seat> seats) {
 
 void vote_no(Seat& arbiter, Rank rank, const Error& why) {
   wire::Vote vote;
-  vote.reason.code = why.code;
+  vote.reason.code = for_peer(why.code);
   vote.reason.rank = rank;
   vote.reason.text = why.text;  // the arbiter puts the rank in front
   if (!arbiter.control.send(vote).ok()) return;
@@ -142,7 +143,7 @@ void vote_no(Seat& arbiter, Rank rank, const Error& why) {
 
 void abort_all(std::span<Seat> seats, Rank rank, const Error& why) {
   wire::Abort abort;
-  abort.code = why.code;
+  abort.code = for_peer(why.code);
   abort.rank = rank;
   abort.text = why.text;
   for (Seat& s : seats) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/assert.h"
+#include "gpu_client/engine/peer_code.h"
 #include "wire/messages.h"
 
 namespace sluice::engine {
@@ -142,11 +143,10 @@ void Exchange::told_abort(uint32_t link, std::span<const std::byte> body) noexce
   } catch (const std::exception&) {  // no memory for its text
     abort.code = Errc::kAborted;
   }
-  if (abort.code == Errc::kOk) abort.code = Errc::kAborted;
   if (ended()) return;
   ending_.from_peer = true;
   ending_.rank = abort.rank;
-  static_cast<void>(breach(link, abort.code, "%s", abort.text.c_str()));
+  static_cast<void>(breach(link, from_peer(abort.code), "%s", abort.text.c_str()));
 }
 
 void Exchange::link_closed(uint32_t link, Errc reason) noexcept {

@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/crc32c.h"
+#include "gpu_client/engine/peer_code.h"
 #include "transport/transport.h"
 
 namespace sluice::engine {
@@ -81,8 +82,7 @@ Error told(const Greeting& g, const std::vector<std::byte>& body, const char* ve
   Message m;
   if (const Status s = wire::decode_body(body, m); !s.ok())
     return {s.code(), g.name + ": its refusal is malformed"};
-  if (m.code == Errc::kOk) m.code = Errc::kAborted;
-  return {m.code, g.name + " " + verb + ": " + printable(m.text)};
+  return {from_peer(m.code), g.name + " " + verb + ": " + printable(m.text)};
 }
 
 Result<void> check_welcome(const Greeting& g, const Identity& who) {

@@ -13,6 +13,7 @@
 
 #include "core/clock.h"
 #include "gpu_client/engine/greeting.h"
+#include "gpu_client/engine/peer_code.h"
 #include "gpu_client/engine/thread.h"
 
 namespace sluice::engine {
@@ -226,9 +227,9 @@ void Keeper::take(Kept& kept, size_t index, const ControlLink::Frame& frame) {
     case wire::FrameType::kAbort: {
       wire::Abort abort;
       if (const Status s = wire::decode_body(frame.body, abort); !s.ok()) return peer_gone(kept, index, s);
-      const Errc code = abort.code == Errc::kOk ? Errc::kAborted : abort.code;
       const std::string words = printable(abort.text);
-      return lose(kept, index, code, abort.rank, words, p.peer.link.name() + " ended the session: " + words);
+      return lose(kept, index, from_peer(abort.code), abort.rank, words,
+                  p.peer.link.name() + " ended the session: " + words);
     }
     default: return peer_gone(kept, index, Errc::kUnexpectedMessage);
   }
@@ -266,7 +267,7 @@ void Keeper::lose(Kept& kept, size_t source, Errc code, uint32_t rank, const std
 
 void Keeper::tell_abort(Kept& kept, size_t except, Errc code, uint32_t rank, const std::string& text) {
   wire::Abort abort;
-  abort.code = code;
+  abort.code = for_peer(code);
   abort.rank = rank;
   abort.text = text;
   for (size_t i = 0; i < kept.peers.size(); ++i) {

@@ -106,22 +106,23 @@ Status Session::allreduce(OpRequest request, uint64_t& name) {
   return Errc::kOk;
 }
 
-Status Session::take_end(uint64_t name) {
+bool Session::take_end(uint64_t name, Status& how) {
   const std::lock_guard lock(submission_);
   const uint32_t index = table_->find(name);
-  if (index == kNoOperation) return Errc::kInvalidArgument;
+  how = index == kNoOperation ? Errc::kInvalidArgument : Errc::kOk;
+  if (index == kNoOperation) return false;
   const Operation& o = (*table_)[index];
-  if (o.state.load(std::memory_order_acquire) != OpState::kEnded) return Errc::kWouldBlock;
-  const Errc status = o.status;
+  if (o.state.load(std::memory_order_acquire) != OpState::kEnded) return false;
+  how = o.status;
   table_->release(index);
-  return status;
+  return true;
 }
 
 Status Session::test(uint64_t name, bool& done) {
   if (!options_.own_thread) progress_->drive();
-  const Status status = take_end(name);
-  done = status.code() != Errc::kWouldBlock && status.code() != Errc::kInvalidArgument;
-  return status.code() == Errc::kWouldBlock ? Status() : status;
+  Status status;
+  done = take_end(name, status);
+  return status;
 }
 
 Status Session::wait(uint64_t name, Nanos deadline) {
@@ -135,7 +136,10 @@ Status Session::wait(uint64_t name, Nanos deadline) {
   if (!options_.own_thread) progress_->drive();  // also when there is no time to wait
   const bool ended =
       progress_->wait([o] { return o->state.load(std::memory_order_seq_cst) != OpState::kOpen; }, deadline);
-  return ended ? take_end(name) : Status(Errc::kTimeout);
+  if (!ended) return Errc::kTimeout;
+  Status how;
+  static_cast<void>(take_end(name, how));  // kInvalidArgument when another thread was told first
+  return how;
 }
 
 SessionStats Session::stats() {

@@ -67,7 +67,9 @@ class Session final : Driver::Listener, Keeper::Listener {
   explicit Session(SessionOptions options);
   [[nodiscard]] Result<void> begin(Membership membership);
   [[nodiscard]] Result<void> adopt_lanes(std::vector<Seat>& seats);
-  [[nodiscard]] Status take_end(uint64_t name);
+  // True when the operation had ended: `how` it did, and its name is over. False: `how` is kOk for one that
+  // is open, kInvalidArgument for a name that is over. No status of an operation can be mistaken for these.
+  [[nodiscard]] bool take_end(uint64_t name, Status& how);
   [[nodiscard]] std::string describe(const Ending& ending) const;
 
   void on_driver_ended(const Ending& ending) noexcept override;

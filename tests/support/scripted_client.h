@@ -23,6 +23,8 @@ struct ReceivedFrame {
 class ScriptedConnection {
  public:
   explicit ScriptedConnection(uint16_t port);
+  // Of one that was accepted.
+  explicit ScriptedConnection(transport::tcp::Socket socket) : socket_(std::move(socket)) {}
 
   void send_bytes(std::span<const std::byte> bytes);
   void send_text(std::string_view text);

@@ -181,6 +181,27 @@ TEST_F(BallotTest, VotesNoWithTheReasonAndWaitsUntilItIsTaken) {
   arbiter.join();
 }
 
+TEST_F(BallotTest, KeepsLocalNumbersToItselfAndTakesNone) {
+  wire::Refused refused;
+  refused.code = Errc::kInvalidArgument;
+  refused.text = "no";
+  ASSERT_TRUE(reducers_[0].send(refused).ok());
+  EXPECT_EQ(await().error().code, Errc::kAborted);
+
+  ASSERT_TRUE(reducers_[0].send(no("taken")).ok());
+  vote_no(seats_[0], 1, {Errc::kSystem, "no memory"});
+  abort_all(seats_, 1, {Errc::kExhausted, "full"});
+  const auto vote_body = receive(reducers_[0], wire::FrameType::kVote);
+  wire::Vote vote;
+  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(vote_body), vote).ok());
+  EXPECT_EQ(vote.reason.code, Errc::kAborted);
+  EXPECT_EQ(vote.reason.text, "no memory");
+  const auto abort_body = receive(reducers_[0], wire::FrameType::kAbort);
+  wire::Abort abort;
+  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(abort_body), abort).ok());
+  EXPECT_EQ(abort.code, Errc::kAborted);
+}
+
 TEST_F(BallotTest, HasWordsThatCameUnasked) {
   EXPECT_TRUE(unasked_words(seats_).has_value()) << "none yet";
   wire::Abort abort;

@@ -274,6 +274,15 @@ TEST(Exchange, PassesOnTheWordsOfAnAbort) {
   EXPECT_EQ(rig.table[op].status, Errc::kMismatch);
 }
 
+TEST(Exchange, TakesNoLocalNumberFromAPeer) {
+  Rig rig({});
+  rig.settle();
+  rig.lanes[0].abort(Errc::kWouldBlock, "hm");
+  rig.settle();
+  EXPECT_EQ(rig.ending.code, Errc::kAborted);
+  EXPECT_STREQ(rig.ending.text.data(), "hm");
+}
+
 TEST(Exchange, RefusesOtherFramesOnALaneConnection) {
   Rig rig({});
   rig.settle();

@@ -181,6 +181,27 @@ TEST_F(KeeperTest, AbortsEverywhereWhenTold) {
   EXPECT_EQ(losses_, 0) << "whoever aborts knows";
 }
 
+TEST_F(KeeperTest, NeitherTakesNorSendsLocalNumbers) {
+  begin();
+  keeper_->abort(id_, Errc::kInternal, 1, "lost count");
+  for (int i = 0; i < 2; ++i) {
+    const auto body = expect(i, wire::FrameType::kAbort);
+    ASSERT_TRUE(body.has_value());
+    wire::Abort abort;
+    ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), abort).ok());
+    EXPECT_EQ(abort.code, Errc::kAborted);
+    EXPECT_EQ(abort.text, "lost count");
+  }
+  keeper_->remove(id_);
+  reducers_.clear();
+  begin();
+  wire::Abort abort;
+  abort.code = Errc::kInvalidArgument;
+  ASSERT_TRUE(reducers_[0].send(abort).ok());
+  ASSERT_TRUE(wait([&] { return losses_ > 0; }));
+  EXPECT_EQ(code_, Errc::kAborted);
+}
+
 TEST_F(KeeperTest, HasLeftWhenEveryReducerAcknowledged) {
   begin();
   keeper_->leave(id_);

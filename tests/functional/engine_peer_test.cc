@@ -1,0 +1,40 @@
+// What a worker makes of reducers that end things in unusual ways.
+#include "tests/functional/engine_world.h"
+#include "tests/support/scripted_reducer.h"
+
+namespace sluice::test {
+namespace {
+
+class EnginePeer : public EngineWorld {
+ protected:
+  // A session of one rank with reducers that follow these scripts.
+  Created join(std::vector<ScriptedReducer::Script> scripts) {
+    for (ScriptedReducer::Script& script : scripts) {
+      peers_.push_back(std::make_unique<ScriptedReducer>(std::move(script)));
+      if (!addresses_.empty()) addresses_ += ",";
+      addresses_ += "127.0.0.1:" + std::to_string(peers_.back()->port());
+    }
+    return create(options_for(0, 1));
+  }
+
+  std::vector<std::unique_ptr<ScriptedReducer>> peers_;
+};
+
+// The number of "try again" is this library's own word for an operation that is under way.
+TEST_F(EnginePeer, IsNotMisledByAPeersNumber) {
+  for (const Errc code : {Errc::kWouldBlock, Errc::kInvalidArgument, static_cast<Errc>(60000)}) {
+    addresses_.clear();
+    wire::Abort abort;
+    abort.code = code;
+    abort.text = "because";
+    const Created c = join({{.id = 1, .abort = abort}});
+    ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+    float x = 1;
+    EXPECT_EQ(sluice_allreduce(c.session, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_LOST);
+    EXPECT_THAT(reason_of(c.session), ::testing::HasSubstr("because"));
+    EXPECT_EQ(sluice_session_close(c.session), SLUICE_LOST);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
