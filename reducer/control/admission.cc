@@ -55,13 +55,13 @@ void Conductor::join(Connection& connection, const wire::Hello& hello, const wir
     if (auto error = session.foreign_job(hello)) return connection.refuse(*error, hello.rank);
     if (auto error = session.difference(hello, join, connection.peer())) {
       connection.refuse(*error, hello.rank);
-      if (session.active()) return;  // a stranger to a running session is its own mistake
+      if (session.decided()) return;  // a stranger to a running session is its own mistake
       session.fail(error->code, hello.rank, error->text);
       if (auto kept = refusals_.find({session.job(), session.id()}); kept != refusals_.end())
         kept->second.told.insert(hello.rank);
       return free_ended();
     }
-    return session.add(connection.shared_from_this(), hello);
+    return session.add(connection.shared_from_this(), hello, join);
   }
   if (auto kept = refusals_.find({wire::job_name(hello), hello.session}); kept != refusals_.end()) {
     // A rank that was told before comes for a new try; one that was not gets the words of the join it
@@ -92,7 +92,7 @@ void Conductor::join(Connection& connection, const wire::Hello& hello, const wir
   reserved_bytes_ += bytes;
   ++sessions_begun_;
   Session& s = *sessions_.emplace(hello.session, std::move(session)).first->second;
-  s.add(connection.shared_from_this(), hello);
+  s.add(connection.shared_from_this(), hello, join);
 }
 
 Session* Conductor::find_session(const SessionId& id) {

@@ -42,7 +42,7 @@ class Session {
   [[nodiscard]] std::optional<Error> difference(const wire::Hello& hello, const wire::Join& join,
                                                 const std::string& peer) const;
   [[nodiscard]] Status map_slots();  // kMemoryLimit when the system has no address space
-  void add(const std::shared_ptr<Connection>& control, const wire::Hello& hello);
+  void add(const std::shared_ptr<Connection>& control, const wire::Hello& hello, const wire::Join& join);
   // W, or why this lane connection is refused.
   [[nodiscard]] Result<uint32_t> admit_lane(const wire::Hello& hello, const wire::Attach& attach);
   void lane_attached(uint32_t rank, uint32_t lane, int fd);
@@ -66,7 +66,8 @@ class Session {
     return state_ == State::kEnding && lanes_released_ == lanes_.size();
   }
   [[nodiscard]] bool ending() const noexcept { return state_ == State::kEnding; }
-  [[nodiscard]] bool active() const noexcept { return state_ == State::kActive; }
+  // Committed, as far as this reducer knows: what a newcomer asks for is its own mistake from here on.
+  [[nodiscard]] bool decided() const noexcept { return state_ == State::kActive || verdict_given_; }
   [[nodiscard]] bool completed() const noexcept { return completed_; }
   [[nodiscard]] const SessionId& id() const noexcept { return id_; }
   [[nodiscard]] const std::string& job() const noexcept { return job_; }
@@ -98,6 +99,7 @@ class Session {
   void rank_lost(uint32_t rank, Errc reason, const char* which);
   void give_verdict_no(Errc code, uint32_t rank, const std::string& text);
   void give_verdict_yes();
+  [[nodiscard]] Nanos join_deadline_for(const wire::Join& join) const noexcept;
   void join_deadline_passed();
   void acknowledge_leave(RankState& r);
   void complete_if_all_left();
@@ -114,7 +116,8 @@ class Session {
   SessionPlan plan_;
   const uint32_t first_lane_;
   const uint64_t reserved_;
-  const Nanos join_deadline_;
+  const Nanos first_join_at_;
+  Nanos join_deadline_;  // of the ranks here and, once there is a verdict, of their COMMITs
   State state_ = State::kJoining;
   bool verdict_given_ = false;
   bool completed_ = false;

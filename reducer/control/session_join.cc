@@ -44,11 +44,15 @@ Session::Session(Conductor& conductor, const wire::Hello& hello, const wire::Joi
       plan_(plan_of(hello.ranks, join, handle, conductor.options().payload_crc)),
       first_lane_(first_lane),
       reserved_(bytes_for(hello.ranks, join)),
-      join_deadline_(
-          conductor.now() +
-          std::min<Nanos>(Nanos{join.join_timeout_ms} * kMillisecond, conductor.options().join_timeout) +
-          (join.reducer_index == 0 ? 0 : 2 * kGrace)),
+      first_join_at_(conductor.now()),
+      join_deadline_(join_deadline_for(join)),
       ranks_(hello.ranks) {}
+
+Nanos Session::join_deadline_for(const wire::Join& join) const noexcept {
+  const Nanos asked = Nanos{join.join_timeout_ms} * kMillisecond;
+  return first_join_at_ + std::min(asked, conductor_.options().join_timeout) +
+         (is_arbiter() ? 0 : 2 * kGrace);
+}
 
 uint64_t Session::bytes_for(uint32_t ranks, const wire::Join& join) noexcept {
   return join.lanes * SlotArena::bytes_for(plan_of(ranks, join, 0, true));
@@ -102,7 +106,8 @@ std::optional<Error> Session::difference(const wire::Hello& hello, const wire::J
   return std::nullopt;
 }
 
-void Session::add(const std::shared_ptr<Connection>& control, const wire::Hello& hello) {
+void Session::add(const std::shared_ptr<Connection>& control, const wire::Hello& hello,
+                  const wire::Join& join) {
   RankState& r = ranks_[hello.rank];
   if (r.control) {
     return control->refuse(
@@ -112,6 +117,7 @@ void Session::add(const std::shared_ptr<Connection>& control, const wire::Hello&
   r.control = control;
   r.peer = control->peer();
   r.last_heard = conductor_.now();
+  if (!decided()) join_deadline_ = std::min(join_deadline_, join_deadline_for(join));
   control->bind(*this, hello.rank, plan_.handle);
   const ReducerOptions& o = conductor_.options();
   control->send(wire::Joined{.handle = plan_.handle,
@@ -162,6 +168,7 @@ void Session::on_vote(Connection& from, uint32_t rank, const wire::Vote& vote) {
 
 void Session::give_verdict_yes() {
   verdict_given_ = true;
+  join_deadline_ += 2 * kGrace;  // ranks may act on it from now on: only the time for COMMIT still runs
   do incarnation_ = Conductor::random64();
   while (incarnation_ == 0);
   wire::Verdict verdict;
@@ -204,19 +211,19 @@ void Session::on_commit(Connection& from, uint32_t rank, uint64_t incarnation) {
 }
 
 void Session::join_deadline_passed() {
-  std::vector<uint32_t> missing;
-  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (!ranks_[rank].control) missing.push_back(rank);
-  }
-  if (missing.empty()) {
+  const auto without = [this](auto has) {
+    std::vector<uint32_t> ranks;
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (!ranks_[rank].voted) missing.push_back(rank);
+      if (!has(ranks_[rank])) ranks.push_back(rank);
     }
-    return fail(Errc::kJoinTimeout, missing.empty() ? wire::kNoRank : missing.front(),
-                is_arbiter() ? list_ranks(missing) + " joined but did not vote in time"
-                             : "the session was not committed in time");
-  }
-  fail(Errc::kJoinTimeout, missing.front(), list_ranks(missing) + " did not join in time");
+    return ranks;
+  };
+  if (const auto missing = without([](const RankState& r) { return r.control != nullptr; }); !missing.empty())
+    return fail(Errc::kJoinTimeout, missing.front(), list_ranks(missing) + " did not join in time");
+  if (!is_arbiter() || verdict_given_)
+    return fail(Errc::kJoinTimeout, wire::kNoRank, "the session was not committed in time");
+  const auto silent = without([](const RankState& r) { return r.voted; });
+  fail(Errc::kJoinTimeout, silent.front(), list_ranks(silent) + " joined but did not vote in time");
 }
 
 std::vector<uint32_t> Session::joined_ranks() const {

@@ -229,6 +229,65 @@ TEST_F(ReducerTest, ExpiresAReservationThatIsNeverCommitted) {
   EXPECT_TRUE(eventually_empty());
 }
 
+TEST_F(ReducerTest, TakesTheSmallestJoinTimeoutThatARankAsksFor) {
+  auto options = short_deadlines();
+  options.join_timeout = 600 * kSecond;
+  start(options);
+  const Shape patient{.session = session_id(11), .rank = 0, .ranks = 3, .join_timeout_ms = 600'000};
+  Shape hasty = patient;
+  hasty.rank = 1;
+  hasty.join_timeout_ms = 300;
+  ScriptedMember first(port(), patient);
+  ScriptedMember second(port(), hasty);
+  for (auto* m : {&first, &second}) {
+    m->join();
+    m->expect_joined();
+  }
+  for (auto* m : {&first, &second}) {
+    const auto verdict = m->control.expect<wire::Verdict>();
+    EXPECT_EQ(verdict.reason.code, Errc::kJoinTimeout);
+    EXPECT_THAT(verdict.reason.text, HasSubstr("rank 2 did not join"));
+  }
+}
+
+TEST_F(ReducerTest, KeepsItsWordAfterTheVerdict) {
+  auto options = short_deadlines();
+  options.join_timeout = 300 * kMillisecond;
+  start(options);
+  const Shape shape{.session = session_id(12), .ranks = 2};
+  std::vector<ScriptedMember> ranks;
+  for (uint32_t r = 0; r < 2; ++r) {
+    Shape own = shape;
+    own.rank = r;
+    ranks.emplace_back(port(), own);
+    ranks.back().join();
+    ranks.back().expect_joined();
+  }
+  for (auto& r : ranks) r.attach();
+  for (auto& r : ranks) r.vote_yes();
+  const auto uptime = [this] { return status()["uptime_seconds"].get<double>(); };
+  wire::Commit commit;
+  for (auto& r : ranks) {
+    const auto verdict = r.control.expect<wire::Verdict>();
+    ASSERT_EQ(verdict.commit, 1);
+    commit.incarnation = verdict.incarnation;
+  }
+  const double decided = uptime();
+  // Neither one that differs nor the join deadline undoes what the ranks were told.
+  Shape other = shape;
+  other.window_bytes *= 2;
+  ScriptedMember stranger(port(), other);
+  stranger.join();
+  EXPECT_EQ(stranger.control.expect<wire::Refused>().code, Errc::kMismatch);
+  EXPECT_TRUE(
+      eventually([&](const auto& j) { return j["uptime_seconds"].template get<double>() > decided + 0.6; }));
+  for (auto& r : ranks) {
+    r.control.send(commit, r.joined.handle);
+    for (auto& lane : r.lanes) lane.send(commit, r.joined.handle);
+  }
+  expect_sums(ranks, 0);
+}
+
 TEST_F(ReducerTest, DrainsByFinishingWhatRunsAndRefusingWhatIsNew) {
   start();
   auto ranks = begin_session(port(), {.session = session_id(1), .ranks = 2});
