@@ -62,8 +62,15 @@ unsigned Driver::turn(Nanos now) noexcept {
   return done;
 }
 
+// Whether a link that was lost for `reason` is one that nobody needs any more.
+bool Driver::harmless(Errc reason) const noexcept {
+  return reason == Errc::kClosed && leaving_.load(std::memory_order_acquire) &&
+         exchange_->oldest() == kNoOperation;
+}
+
 void Driver::check_deadlines(Nanos now) noexcept {
   if (exchange_->ended()) return;
+  if (lost_at_ != 0 && harmless(lost_reason_)) lost_at_ = 0;
   if (lost_at_ != 0 && now - lost_at_ >= kLinkGrace) {
     static_cast<void>(exchange_->breach(lost_link_, Errc::kReducerLost, "lane connection %s",
                                         lost_reason_ == Errc::kClosed ? "closed by the reducer" : "broke"));
@@ -102,7 +109,7 @@ void Driver::on_link_lost(uint32_t link, Errc reason) noexcept {
         to_string(reason).data()));
     return;
   }
-  if (lost_at_ != 0) return;
+  if (lost_at_ != 0 || harmless(reason)) return;
   lost_at_ = std::max<Nanos>(now_, 1);
   lost_link_ = link;
   lost_reason_ = reason;

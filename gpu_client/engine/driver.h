@@ -37,6 +37,10 @@ class Driver final : public Exchange::Listener {
   // Never full: the ring holds as many as the table.
   void submit(uint32_t op) noexcept;
 
+  // From now on a reducer that closes its lane connections in order, with no operation open, has done with
+  // this rank: reducers need not be done at the same moment. Any thread.
+  void leave() noexcept { leaving_.store(true, std::memory_order_release); }
+
   // The thread that drives. How much was done: 0 means that it may sleep.
   unsigned turn(Nanos now) noexcept;
   // When the next turn is due even if nothing happens; 0: never.
@@ -53,6 +57,7 @@ class Driver final : public Exchange::Listener {
  private:
   unsigned take_submissions() noexcept;
   void check_deadlines(Nanos now) noexcept;
+  [[nodiscard]] bool harmless(Errc reason) const noexcept;
 
   const Fate& fate_;
   Listener& listener_;
@@ -65,6 +70,7 @@ class Driver final : public Exchange::Listener {
   Errc lost_reason_ = Errc::kOk;
   uint64_t operations_seen_ = 0;
   uint64_t endings_ = 0;
+  std::atomic<bool> leaving_{false};
   std::atomic<bool> drained_{false};
 };
 

@@ -163,6 +163,7 @@ Status Session::close() {
   const auto failed = [this] { return fate_.code() != Errc::kOk; };
   bool in_time = progress_->wait([&] { return table_->open_count() == 0 || failed(); }, deadline);
   if (!failed()) {
+    driver_->leave();
     keeper_->leave(kept_);
     const auto left = [&] { return left_.load(std::memory_order_seq_cst) || failed(); };
     in_time = progress_->wait(left, deadline) && in_time;

@@ -8,13 +8,15 @@ namespace {
 class EnginePeer : public EngineWorld {
  protected:
   // A session of one rank with reducers that follow these scripts.
-  Created join(std::vector<ScriptedReducer::Script> scripts) {
+  Created join(std::vector<ScriptedReducer::Script> scripts, uint32_t progress_threads = 1) {
     for (ScriptedReducer::Script& script : scripts) {
       peers_.push_back(std::make_unique<ScriptedReducer>(std::move(script)));
       if (!addresses_.empty()) addresses_ += ",";
       addresses_ += "127.0.0.1:" + std::to_string(peers_.back()->port());
     }
-    return create(options_for(0, 1));
+    sluice_options o = options_for(0, 1);
+    o.progress_threads = progress_threads;
+    return create(o);
   }
 
   std::vector<std::unique_ptr<ScriptedReducer>> peers_;
@@ -33,6 +35,18 @@ TEST_F(EnginePeer, IsNotMisledByAPeersNumber) {
     EXPECT_EQ(sluice_allreduce(c.session, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_LOST);
     EXPECT_THAT(reason_of(c.session), ::testing::HasSubstr("because"));
     EXPECT_EQ(sluice_session_close(c.session), SLUICE_LOST);
+  }
+}
+
+// One reducer is done with the rank, and closes, long before the other: longer than a lost lane is given.
+TEST_F(EnginePeer, LeavesInOrderWhenReducersAreNotDoneAtTheSameMoment) {
+  for (const uint32_t threads : {0u, 1u}) {
+    addresses_.clear();
+    const Created c = join({{.id = 1}, {.id = 2, .acknowledge_after = 500 * kMillisecond}}, threads);
+    ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+    const Nanos begin = monotonic_now();
+    EXPECT_EQ(sluice_session_close(c.session), SLUICE_OK) << threads;
+    EXPECT_GE(monotonic_now() - begin, 500 * kMillisecond) << "waits for the second one";
   }
 }
 

@@ -127,6 +127,32 @@ TEST_F(DriverTest, GivesALostLaneTimeToBeExplained) {
   EXPECT_THAT(ending_.text.data(), HasSubstr("broke"));
 }
 
+// Reducers need not be done with a rank at the same moment.
+TEST_F(DriverTest, DoesNotMissALaneThatIsClosedInOrderAfterItsLeave) {
+  turns();
+  lanes_[0].endpoint->close(Errc::kClosed);
+  turns();
+  driver_.leave();  // the word may come a moment later
+  lanes_[1].endpoint->close(Errc::kClosed);
+  turns();
+  EXPECT_EQ(driver_.next_deadline(), 0) << "nothing is waited for";
+  now_ += 2 * Driver::kLinkGrace;
+  turns();
+  EXPECT_EQ(endings_, 0);
+}
+
+TEST_F(DriverTest, MissesALaneThatBreaksOrHasAnOperationOpenAfterItsLeave) {
+  driver_.leave();
+  submit();
+  turns();
+  lanes_[1].endpoint->close(Errc::kClosed);
+  turns();
+  now_ += Driver::kLinkGrace;
+  turns();
+  ASSERT_EQ(endings_, 1);
+  EXPECT_EQ(ending_.code, Errc::kReducerLost);
+}
+
 TEST_F(DriverTest, EndsAtOnceOnADamagedFrame) {
   submit();
   turns();
