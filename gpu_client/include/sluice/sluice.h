@@ -137,8 +137,10 @@ SLUICE_API sluice_status sluice_allreduce_async(sluice_session* session, const v
 /* *done = 1 and the operation's status when it has ended (the request is then over), else *done = 0 and
  * SLUICE_OK. Does not block. */
 SLUICE_API sluice_status sluice_test(sluice_session* session, sluice_request request, int* done);
-/* Blocks until it has ended, at most timeout_ms (negative: no limit). SLUICE_TIMEOUT leaves the request open.
- */
+/* Blocks until it has ended, at most timeout_ms (negative: no limit). When that was not enough,
+ * SLUICE_TIMEOUT, and the request stays open. An operation that ended by op_timeout_ms, here or on another
+ * rank, has the same status; sluice_test tells them apart: SLUICE_OK and *done = 0, it is open;
+ * SLUICE_INVALID_ARGUMENT, it was over and sluice_wait has said so; *done = 1, it has ended since. */
 SLUICE_API sluice_status sluice_wait(sluice_session* session, sluice_request request, int timeout_ms);
 /* sluice_allreduce_async and sluice_wait in one. */
 SLUICE_API sluice_status sluice_allreduce(sluice_session* session, const void* send, void* recv, size_t count,

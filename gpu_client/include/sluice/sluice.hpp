@@ -197,8 +197,13 @@ inline void Request::wait() {
 inline bool Request::wait_for(int timeout_ms) {
   if (session_ == nullptr) return true;
   const sluice_status status = sluice_wait(session_, request_, timeout_ms);
-  // A failed operation whose status happens to be SLUICE_TIMEOUT is over: the session has ended with it.
-  if (status == SLUICE_TIMEOUT && sluice_session_error(session_, nullptr, 0) == SLUICE_OK) return false;
+  if (status == SLUICE_TIMEOUT) {
+    int done = 0;
+    const sluice_status now = sluice_test(session_, request_, &done);
+    if (now == SLUICE_OK && done == 0) return false;
+    check(now == SLUICE_INVALID_ARGUMENT ? status : now);  // the former: sluice_wait has reported its end
+    return true;
+  }
   check(status);
   return true;
 }
