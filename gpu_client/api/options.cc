@@ -46,11 +46,13 @@ std::string text_of(const char* s) {
   return s != nullptr ? s : "";
 }
 
+// The size of sluice_options in the first version: no caller's is smaller.
+constexpr size_t kFirstSize = offsetof(sluice_options, interface_address) + sizeof(char*);
+
 // The caller may have been compiled against an older or a newer header.
 Result<sluice_options> same_size(const sluice_options& given) {
-  sluice_options options;
-  init_options(options);
-  if (given.struct_size < offsetof(sluice_options, interface_address) + sizeof(char*)) {
+  sluice_options options = default_options();
+  if (given.struct_size < kFirstSize) {
     return bad("sluice_options is not initialised: call sluice_options_init first");
   }
   const auto* extra = reinterpret_cast<const unsigned char*>(&given) + sizeof options;
@@ -59,7 +61,7 @@ Result<sluice_options> same_size(const sluice_options& given) {
     return fail(Errc::kUnsupported, "sluice_options holds options of a newer version than this library (" +
                                         std::string(sluice_version()) + ")");
   }
-  std::memcpy(&options, &given, sizeof options);
+  std::memcpy(&options, &given, std::min(given.struct_size, sizeof options));
   return options;
 }
 
@@ -86,8 +88,8 @@ Result<void> check_numbers(const sluice_options& o) {
 
 }  // namespace
 
-void init_options(sluice_options& options) noexcept {
-  options = {};
+sluice_options default_options() noexcept {
+  sluice_options options{};
   options.struct_size = sizeof options;
   options.window_bytes = 2 * kMiB;
   options.slot_bytes = 256 * kKiB;
@@ -106,6 +108,7 @@ void init_options(sluice_options& options) noexcept {
       // No memory for the text of an error that read_options is going to report.
     }
   }
+  return options;
 }
 
 Result<engine::SessionOptions> read_options(const sluice_options& given) {

@@ -34,6 +34,13 @@ void copy_text(const std::string& text, char* out, size_t size) noexcept {
   out[n] = '\0';
 }
 
+// What fits of `own` into the caller's struct of another version, and zeros behind it.
+template <typename Struct>
+void copy_sized(const Struct& own, Struct* out, size_t size) noexcept {
+  std::memset(static_cast<void*>(out), 0, size);
+  std::memcpy(static_cast<void*>(out), &own, std::min(size, sizeof own));
+}
+
 bool overlap(const std::byte* a, const std::byte* b, uint64_t bytes) noexcept {
   const auto x = reinterpret_cast<uintptr_t>(a);
   const auto y = reinterpret_cast<uintptr_t>(b);
@@ -81,8 +88,11 @@ const char* sluice_status_string(sluice_status status) {
   return "unknown";
 }
 
-void sluice_options_init(sluice_options* options) {
-  if (options != nullptr) sluice::api::init_options(*options);
+void sluice_options_init_sized(sluice_options* options, size_t size) {
+  if (options == nullptr || size < sizeof options->struct_size) return;
+  sluice_options own = sluice::api::default_options();
+  own.struct_size = size;
+  copy_sized(own, options, size);
 }
 
 sluice_status sluice_session_create(const sluice_options* options, sluice_session** session, char* error,
@@ -172,26 +182,25 @@ sluice_status sluice_session_error(sluice_session* session, char* text, size_t t
 }
 
 sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats) {
-  // A caller of an older version has a shorter struct, but none has been shorter than this yet.
-  if (session == nullptr || stats == nullptr || stats->struct_size < sizeof *stats)
+  if (session == nullptr || stats == nullptr || stats->struct_size < sizeof stats->struct_size)
     return SLUICE_INVALID_ARGUMENT;
   return guarded([&] {
     const sluice::engine::SessionStats s = session->engine->stats();
-    const size_t size = stats->struct_size;
-    *stats = {};
-    stats->struct_size = size;
-    stats->operations = s.operations;
-    stats->payload_bytes_out = s.lanes.payload_bytes_out;
-    stats->payload_bytes_in = s.lanes.payload_bytes_in;
-    stats->wire_bytes_out = s.lanes.wire_bytes_out;
-    stats->wire_bytes_in = s.lanes.wire_bytes_in;
-    stats->send_calls = s.lanes.send_calls;
-    stats->receive_calls = s.lanes.receive_calls;
-    stats->reducers = s.reducers;
-    stats->lanes = s.lane_connections;
-    stats->missing_ranks = s.waiting.missing_ranks;
-    stats->missing_rank = s.waiting.first_rank;
-    stats->waited_ms = s.waiting.waited_ms;
+    sluice_stats own{};
+    own.struct_size = stats->struct_size;
+    own.operations = s.operations;
+    own.payload_bytes_out = s.lanes.payload_bytes_out;
+    own.payload_bytes_in = s.lanes.payload_bytes_in;
+    own.wire_bytes_out = s.lanes.wire_bytes_out;
+    own.wire_bytes_in = s.lanes.wire_bytes_in;
+    own.send_calls = s.lanes.send_calls;
+    own.receive_calls = s.lanes.receive_calls;
+    own.reducers = s.reducers;
+    own.lanes = s.lane_connections;
+    own.missing_ranks = s.waiting.missing_ranks;
+    own.missing_rank = s.waiting.first_rank;
+    own.waited_ms = s.waiting.waited_ms;
+    copy_sized(own, stats, own.struct_size);
     return SLUICE_OK;
   });
 }

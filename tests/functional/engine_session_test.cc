@@ -108,6 +108,38 @@ TEST_F(EngineSession, HonoursWeightsAndLanes) {
       });
 }
 
+// Programs compiled against another version's header have a struct of another size.
+TEST_F(EngineSession, FillsAsMuchOfTheStatsAsTheCallerHas) {
+  start_reducers(1);
+  run_session(1, nullptr, [](uint32_t, sluice_session* s) {
+    float x = 1;
+    ASSERT_EQ(sluice_allreduce(s, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+    struct {
+      sluice_stats stats;
+      std::array<unsigned char, 32> later;
+    } given;
+    const auto* bytes = reinterpret_cast<const unsigned char*>(&given);
+    const auto ask = [&](size_t size) {
+      std::memset(static_cast<void*>(&given), 0x5a, sizeof given);
+      given.stats.struct_size = size;
+      return sluice_session_stats(s, &given.stats);
+    };
+    const size_t shorter = offsetof(sluice_stats, payload_bytes_in);
+    ASSERT_EQ(ask(shorter), SLUICE_OK);
+    EXPECT_EQ(given.stats.struct_size, shorter);
+    EXPECT_EQ(given.stats.operations, 1u);
+    EXPECT_EQ(given.stats.payload_bytes_out, 4u);
+    for (size_t i = shorter; i < sizeof given; ++i) ASSERT_EQ(bytes[i], 0x5a) << i;
+
+    ASSERT_EQ(ask(sizeof given), SLUICE_OK);
+    EXPECT_EQ(given.stats.struct_size, sizeof given);
+    EXPECT_EQ(given.stats.payload_bytes_in, 4u);
+    EXPECT_EQ(given.later, (std::array<unsigned char, 32>{}));
+
+    EXPECT_EQ(ask(0), SLUICE_INVALID_ARGUMENT);
+  });
+}
+
 TEST_F(EngineSession, RunsManySessionsOfOneProcessAtOnce) {
   start_reducers(2);
   constexpr uint32_t kSessions = 6;

@@ -74,9 +74,11 @@ typedef struct sluice_session sluice_session;
  */
 typedef uint64_t sluice_request;
 
-/* Fill with sluice_options_init, then set what differs. Strings are copied by sluice_session_create. */
+/* Fill with sluice_options_init, then set what differs. Strings are copied by sluice_session_create.
+ * Later versions append fields: a program built against this header goes on working with a later library, and
+ * with an earlier one as long as it leaves the fields alone that are not there. */
 typedef struct sluice_options {
-  size_t struct_size;   /* set by sluice_options_init: later versions append fields */
+  size_t struct_size;   /* of the struct as the caller was compiled; set by sluice_options_init */
   const char* reducers; /* "host:port,host:port*2,[::1]:7470": same order on all ranks; port 7470 and weight 1
                            by default */
   uint8_t session_id[16]; /* same on all ranks, unlike that of any other session of the pool */
@@ -98,7 +100,7 @@ typedef struct sluice_options {
 } sluice_options;
 
 typedef struct sluice_stats {
-  size_t struct_size;
+  size_t struct_size;         /* set by the caller: sizeof(sluice_stats); no more than that is written */
   uint64_t operations;        /* ended with SLUICE_OK */
   uint64_t payload_bytes_out; /* contributions */
   uint64_t payload_bytes_in;  /* results */
@@ -118,7 +120,15 @@ SLUICE_API const char* sluice_version(void);
 /* Short name of a status: "mismatch". Never NULL. */
 SLUICE_API const char* sluice_status_string(sluice_status status);
 
-SLUICE_API void sluice_options_init(sluice_options* options);
+/* Defaults, and over them the variables of docs/timeouts.md. `size` is that of the caller's struct: nothing
+ * beyond it is touched, and what this library does not know of it is set to zero. */
+SLUICE_API void sluice_options_init_sized(sluice_options* options, size_t size);
+
+/* Compiled into each caller, whose struct has the size that its own header says; hence static, not merged
+ * with that of another library built against another version. Other languages call the function above. */
+static inline void sluice_options_init(sluice_options* options) {
+  sluice_options_init_sized(options, sizeof *options);
+}
 
 /* Connects to all reducers, joins, and waits until all ranks have (collective: returns the same way on every
  * rank). On success *session is the caller's until sluice_session_close. On failure *session is NULL and
@@ -151,6 +161,8 @@ SLUICE_API sluice_status sluice_progress(sluice_session* session);
 
 /* SLUICE_OK, or why the session ended; `text` as in sluice_session_create. */
 SLUICE_API sluice_status sluice_session_error(sluice_session* session, char* text, size_t text_size);
+/* Counts so far. Fields that this library does not know are set to zero. SLUICE_INVALID_ARGUMENT when
+ * stats->struct_size is not set. */
 SLUICE_API sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats);
 
 /* Tells the reducers that this rank leaves, waits up to linger_ms until nobody needs it any more, and frees

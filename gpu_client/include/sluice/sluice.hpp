@@ -52,7 +52,7 @@ template <typename T>
 
 // sluice_options with strings that own their text. Empty strings stand for NULL. `raw` holds everything else.
 struct Options {
-  Options() noexcept { sluice_options_init(&raw); }
+  Options() noexcept { sluice_options_init_sized(&raw, sizeof raw); }
   std::string reducers;
   std::array<std::uint8_t, 16> session_id{};
   std::uint32_t rank = 0;

@@ -1,6 +1,7 @@
 /* The public header from C, and what the functions say to arguments that can't be right. No reducer is
  * needed: nothing here may try to reach one. */
 #include <sluice/sluice.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +94,45 @@ static void options(void) {
   CHECK(strstr(text, "reducer 127.0.0.1:1") != NULL);
 }
 
+/* Programs compiled against another version's header have a struct of another size. */
+static void other_sizes(void) {
+  char text[256];
+  struct {
+    sluice_options options;
+    char later[64];
+  } o;
+  const size_t longer = sizeof o;
+  const size_t shorter = offsetof(sluice_options, linger_ms);
+  size_t i;
+
+  memset(&o, 0x5a, sizeof o);
+  sluice_options_init_sized(&o.options, shorter);
+  CHECK(o.options.struct_size == shorter);
+  CHECK(o.options.join_timeout_ms == 60000 && o.options.reducers == NULL);
+  for (i = shorter; i < sizeof o; ++i) CHECK(((const unsigned char*)&o)[i] == 0x5a);
+  CHECK(create(&o.options, text) == SLUICE_INVALID_ARGUMENT); /* no version has had so little */
+
+  memset(&o, 0x5a, sizeof o);
+  sluice_options_init_sized(&o.options, longer);
+  CHECK(o.options.struct_size == longer);
+  CHECK(o.options.linger_ms == 5000);
+  for (i = 0; i < sizeof o.later; ++i) CHECK(o.later[i] == 0);
+  o.options.reducers = "127.0.0.1:1";
+  o.options.session_id[3] = 7;
+  o.options.ranks = 1;
+  o.options.connect_timeout_ms = 1;
+  CHECK(create(&o.options, text) != SLUICE_UNSUPPORTED);
+  CHECK(strstr(text, "reducer 127.0.0.1:1") != NULL); /* it was tried */
+  o.later[5] = 1;
+  CHECK(create(&o.options, text) == SLUICE_UNSUPPORTED);
+  CHECK(strstr(text, "newer version") != NULL);
+
+  memset(&o, 0x5a, sizeof o);
+  sluice_options_init_sized(&o.options, sizeof(size_t) - 1); /* not even the size fits */
+  CHECK(((const unsigned char*)&o)[0] == 0x5a);
+  sluice_options_init_sized(NULL, longer);
+}
+
 static void variables(void) {
   char text[256];
   sluice_options o;
@@ -136,6 +176,7 @@ static void words(void) {
 
 int main(void) {
   options();
+  other_sizes();
   variables();
   null_session();
   words();

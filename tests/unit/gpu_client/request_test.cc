@@ -20,7 +20,7 @@ extern "C" {
 const char* sluice_status_string(sluice_status) {
   return "words";
 }
-void sluice_options_init(sluice_options*) {}
+void sluice_options_init_sized(sluice_options*, size_t) {}
 sluice_status sluice_session_create(const sluice_options*, sluice_session** session, char*, size_t) {
   *session = reinterpret_cast<sluice_session*>(&script);
   return SLUICE_OK;
