@@ -70,13 +70,21 @@ void Conductor::run() {
       io_.run();
       break;
     } catch (const std::exception& e) {  // out of memory in one handler must not end every session
-      log::error(std::string("conductor: ") + e.what());
+      report(e);
     }
   }
-  connections_.clear();
+}
+
+void Conductor::report(const std::exception& e) noexcept {
+  try {
+    log::error(std::string("conductor: ") + e.what());
+  } catch (const std::exception&) {
+    log::error("conductor: out of memory");
+  }
 }
 
 ExitReason Conductor::join() {
+  const std::lock_guard lock(ended_mutex_);
   if (thread_.joinable()) thread_.join();
   return exit_reason_;
 }
@@ -92,13 +100,21 @@ void Conductor::stop() noexcept {
 std::string Conductor::status_from_outside() {
   std::promise<std::string> promise;
   auto future = promise.get_future();
-  asio::post(io_, [this, &promise] { promise.set_value(status_json()); });
-  // A conductor that has ended runs nothing any more; then this thread is the only one left.
-  while (future.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
-    if (io_.stopped()) {
-      io_.restart();
-      io_.poll();
+  asio::post(io_, [this, &promise] {
+    try {
+      promise.set_value(status_json());
+    } catch (...) {
+      promise.set_exception(std::current_exception());
     }
+  });
+  // A conductor that has ended runs nothing any more. Its thread may still be on its way out, and others may
+  // ask too: one at a time does the work in its place.
+  while (future.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+    if (!io_.stopped()) continue;
+    const std::lock_guard lock(ended_mutex_);
+    if (thread_.joinable()) thread_.join();
+    io_.restart();
+    io_.poll();
   }
   return future.get();
 }
@@ -106,9 +122,8 @@ std::string Conductor::status_from_outside() {
 void Conductor::accept() {
   acceptor_.async_accept([this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
     if (stopping_ || error == asio::error::operation_aborted) return;
-    now_ = monotonic_now();
     if (!error) {
-      accepted(std::move(socket));
+      attempt([&] { accepted(std::move(socket)); });
       return accept();
     }
     // Out of descriptors, most likely: pause rather than spin.
@@ -121,6 +136,7 @@ void Conductor::accept() {
 }
 
 void Conductor::accepted(asio::ip::tcp::socket socket) {
+  now_ = monotonic_now();
   ++accepted_;
   if (connections_.size() >= options_.max_connections) {
     count_close(Errc::kTooMany);
@@ -138,7 +154,7 @@ void Conductor::schedule_tick() {
   timer_.expires_after(std::chrono::nanoseconds(kTick));
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    tick();
+    attempt([this] { tick(); });
     if (!stopping_ || !ending_.empty() || !connections_.empty()) schedule_tick();
   });
 }
@@ -154,8 +170,8 @@ void Conductor::tick() {
   std::erase_if(verdicts_, [this](const auto& v) { return v.second.until <= now_; });
   std::erase_if(refusals_, [this](const auto& r) { return r.second.until <= now_; });
   free_ended();
-  if (draining_ && !stopping_ && now_ >= drain_deadline_ && !sessions_.empty()) {
-    exit_reason_ = ExitReason::kDrainTimeout;
+  if (draining_ && !hurried_ && now_ >= drain_deadline_) {
+    if (!sessions_.empty()) exit_reason_ = ExitReason::kDrainTimeout;
     begin_stop(Errc::kDraining, "the reducer is draining and its drain timeout has passed");
   }
   finish_if_empty();
@@ -164,10 +180,12 @@ void Conductor::tick() {
 void Conductor::listen_to_lanes() {
   bell_.async_read_some(asio::buffer(&bell_count_, sizeof bell_count_),
                         [this](const boost::system::error_code& error, size_t) {
-                          if (error) return;
-                          now_ = monotonic_now();
-                          take_events();
-                          free_ended();
+                          if (error || stopping_) return;
+                          attempt([this] {
+                            now_ = monotonic_now();
+                            take_events();
+                            free_ended();
+                          });
                           listen_to_lanes();
                         });
 }
@@ -233,13 +251,19 @@ void Conductor::begin_drain() {
 }
 
 void Conductor::begin_stop(Errc code, const char* text) {
-  if (stopping_) return;
   now_ = monotonic_now();
   draining_ = true;
-  drain_deadline_ = now_;
+  hurried_ = true;
   for (const auto& [id, session] : sessions_) session->fail(code, wire::kNoRank, text);
   free_ended();
+  // Those that were ending before have the usual time yet.
+  for (const auto& session : ending_) session->end_by(now_ + linger());
+  for (const auto& connection : connections_) connection->end_by(now_ + linger());
   finish_if_empty();
+}
+
+Nanos Conductor::linger() const noexcept {
+  return hurried_ ? std::min(options_.linger_timeout, kLastLinger) : options_.linger_timeout;
 }
 
 void Conductor::finish_if_empty() {
@@ -247,7 +271,7 @@ void Conductor::finish_if_empty() {
   stopping_ = true;
   boost::system::error_code ignored;
   acceptor_.close(ignored);
-  bell_.close(ignored);
+  bell_.cancel(ignored);  // lanes may still ring: a closed descriptor's number could be another's by then
   accept_pause_.cancel();
   // Connections that are saying their last words have their linger deadline; the rest is of nobody's session.
   for (const auto& connection : connections_) {

@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_set>
@@ -42,6 +44,8 @@ class Conductor {
   // ---- conductor thread: for Connection and Session ----
   [[nodiscard]] Nanos now() const noexcept { return now_; }
   [[nodiscard]] const ReducerOptions& options() const noexcept { return options_; }
+  // How long peers may take to hear the last words.
+  [[nodiscard]] Nanos linger() const noexcept;
   [[nodiscard]] bool has_key() const noexcept { return keys_.has_key(); }
   [[nodiscard]] wire::Digest token_for(const std::string& job) const { return keys_.token_for(job); }
   [[nodiscard]] wire::Welcome make_welcome(uint8_t version) const;
@@ -74,6 +78,18 @@ class Conductor {
   // What is kept of a session is for its job alone: another job may come with the same id.
   using JobSession = std::pair<std::string, SessionId>;
 
+  // Runs `work` and logs what it throws. For handlers that renew themselves: short of memory, the work of one
+  // turn may be lost, but there must be a next.
+  template <typename F>
+  static void attempt(F&& work) noexcept {
+    try {
+      work();
+    } catch (const std::exception& e) {
+      report(e);
+    }
+  }
+  static void report(const std::exception& e) noexcept;
+
   void run();
   void accept();
   void accepted(asio::ip::tcp::socket socket);
@@ -90,6 +106,9 @@ class Conductor {
 
   static constexpr Nanos kTick = 50 * kMillisecond;
   static constexpr Nanos kKept = 60 * kSecond;
+  // Of a reducer that ends now: together with the drain timeout it must stay under what an orchestrator
+  // waits.
+  static constexpr Nanos kLastLinger = 1 * kSecond;
 
   const ReducerOptions options_;
   const KeyStore keys_;
@@ -105,6 +124,7 @@ class Conductor {
   int bell_fd_ = -1;
   asio::posix::stream_descriptor bell_;
   uint64_t bell_count_ = 0;
+  std::mutex ended_mutex_;  // held by the one who joins the thread or does its work after it
   std::thread thread_;
 
   std::unordered_set<std::shared_ptr<Connection>> connections_;
@@ -116,6 +136,7 @@ class Conductor {
   uint64_t reserved_bytes_ = 0;
   uint32_t next_handle_ = 1;
   bool draining_ = false;
+  bool hurried_ = false;  // what is left ends now: by a second signal, or the drain timeout
   bool stopping_ = false;
   Nanos drain_deadline_ = 0;
   ExitReason exit_reason_ = ExitReason::kDrained;

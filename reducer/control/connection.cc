@@ -48,7 +48,7 @@ void Connection::finish() {
   if (state_ == State::kFinishing || state_ == State::kClosed) return;
   state_ = State::kFinishing;
   session_ = nullptr;
-  deadline_ = conductor_.now() + conductor_.options().linger_timeout;
+  deadline_ = conductor_.now() + conductor_.linger();
   if (!writing_) drain_until_closed();
 }
 
@@ -163,10 +163,22 @@ void Connection::read_body() {
           return self->close(Errc::kBadPayloadCrc);
         }
         if (self->state_ == State::kControl) self->deadline_ = 0;
-        self->on_frame();
+        self->act_on_frame();
         if (self->state_ != State::kFinishing && self->state_ != State::kClosed && !self->hand_over_)
           self->read_header();
       });
+}
+
+// Out of memory for what this peer asked ends this peer's connection.
+void Connection::act_on_frame() noexcept {
+  try {
+    on_frame();
+  } catch (const std::exception&) {
+    try {
+      close(Errc::kInternal);
+    } catch (const std::exception&) {  // nor is there memory to tell the session: it will miss the rank
+    }
+  }
 }
 
 void Connection::on_frame() {

@@ -2,6 +2,7 @@
 // connection. A lane connection leaves by its file descriptor once it is attached. Conductor thread only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <memory>
@@ -25,8 +26,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(Conductor& conductor, asio::ip::tcp::socket socket, std::string peer);
 
   void start();
-  // Queues one frame. Dropped when the peer does not read: more than kMaxQueued bytes wait (heartbeats only;
-  // ends are always queued).
+  // Queues one frame; dropped once the connection is finishing or closed. How much may wait for a peer that
+  // does not read is the caller's to bound: see backed_up().
   template <typename M>
   void send(const M& message) {
     send_frame(wire::encode_message(message, handle_));
@@ -40,13 +41,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // After this the connection tells `session` what arrives for `rank`.
   void bind(Session& session, uint32_t rank, uint32_t handle);
-  // The session is going away: nothing more is told to it.
-  void unbind() noexcept { session_ = nullptr; }
 
+  // Of a connection that is finishing: wait for its peer no longer than this.
+  void end_by(Nanos deadline) noexcept {
+    if (state_ == State::kFinishing) deadline_ = std::min(deadline_, deadline);
+  }
   // Deadlines; called every tick.
   void check_deadline(Nanos now);
 
   [[nodiscard]] const std::string& peer() const noexcept { return peer_; }
+  // What a session repeats (heartbeats) is left out meanwhile; ends are always queued.
   [[nodiscard]] bool backed_up() const noexcept { return queued_bytes_ > kMaxQueued; }
   [[nodiscard]] bool finishing() const noexcept { return state_ == State::kFinishing; }
   [[nodiscard]] bool closed() const noexcept { return state_ == State::kClosed; }
@@ -61,6 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_header();
   void read_body();
   void on_frame();
+  void act_on_frame() noexcept;
   void on_hello();
   void on_request();
   void on_control();

@@ -176,7 +176,7 @@ void Session::fail(Errc code, uint32_t rank, const std::string& text) {
 
 void Session::begin_ending(const std::vector<std::byte>& abort_body) {
   state_ = State::kEnding;
-  close_deadline_ = conductor_.now() + conductor_.options().linger_timeout;
+  close_deadline_ = conductor_.now() + conductor_.linger();
   for (RankState& r : ranks_) {
     if (!r.control) continue;
     r.control->finish();

@@ -6,6 +6,7 @@
 // kEnding: every rank has been told (or has left), the lanes are closing; freed when each lane has let go.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +60,8 @@ class Session {
   void on_event(const LaneEvent& event);
   void tick(Nanos now);
 
+  // Of a session that is ending: wait for its peers no longer than this.
+  void end_by(Nanos deadline) noexcept { close_deadline_ = std::min(close_deadline_, deadline); }
   // Ends the session with these words on every rank.
   void fail(Errc code, uint32_t rank, const std::string& text);
 

@@ -301,6 +301,37 @@ TEST_F(ReducerTest, DrainsByFinishingWhatRunsAndRefusingWhatIsNew) {
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrained);
 }
 
+TEST_F(ReducerTest, WaitsForNobodyOnceTheDrainTimeoutHasPassed) {
+  auto options = short_deadlines();
+  options.drain_timeout = 200 * kMillisecond;
+  options.linger_timeout = 60 * kSecond;
+  start(options);
+  const Nanos begin = monotonic_now();
+  auto lost = begin_session(port(), {.session = session_id(1), .ranks = 2});
+  lost[0].control.close();
+  EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["releasing"] == 1; }));
+  const auto running = begin_session(port(), {.session = session_id(2), .ranks = 1});
+  reducer->drain();
+  EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrainTimeout);
+  EXPECT_LT(monotonic_now() - begin, 20 * kSecond);
+}
+
+TEST_F(ReducerTest, TellsItsStatusWhileItEndsAndAfter) {
+  start();
+  std::vector<std::thread> asking;
+  for (int i = 0; i < 2; ++i) {
+    asking.emplace_back([this] {
+      while (status()["draining"] == false) {
+      }
+      for (int more = 0; more < 5; ++more) EXPECT_EQ(status()["sessions"]["open"], 0);
+    });
+  }
+  reducer->drain();
+  EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrained);
+  for (auto& thread : asking) thread.join();
+  EXPECT_EQ(status()["connections"]["open"], 0);
+}
+
 TEST_F(ReducerTest, EndsWhatStillRunsWhenTheDrainTimeoutPasses) {
   auto options = short_deadlines();
   options.drain_timeout = 200 * kMillisecond;
