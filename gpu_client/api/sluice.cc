@@ -1,15 +1,14 @@
 // The C face: checks arguments, and hands them to the engine. include/sluice/sluice.h is the manual.
 #include "gpu_client/include/sluice/sluice.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <string>
+#include <string_view>
 
 #include "core/clock.h"
 #include "gpu_client/api/guard.h"
+#include "gpu_client/api/lineage.h"
 #include "gpu_client/api/options.h"
 #include "gpu_client/api/status_map.h"
 #include "gpu_client/engine/session.h"
@@ -22,12 +21,17 @@ using sluice::api::to_status;
 
 struct sluice_session {
   std::unique_ptr<sluice::engine::Session> engine;
-  pid_t owner = 0;  // a forked child has neither the threads nor a share in the conversation
+  uint64_t owner = sluice::api::generation();  // of the process that made it
 };
 
 namespace {
 
-void copy_text(const std::string& text, char* out, size_t size) noexcept {
+// False in a child of fork(): nothing of the session may be touched there, not even its locks.
+bool is_ours(const sluice_session* session) noexcept {
+  return session->owner == sluice::api::generation();
+}
+
+void copy_text(std::string_view text, char* out, size_t size) noexcept {
   if (out == nullptr || size == 0) return;
   const size_t n = std::min(text.size(), size - 1);
   std::memcpy(out, text.data(), n);
@@ -109,6 +113,7 @@ sluice_status sluice_session_create(const sluice_options* options, sluice_sessio
       copy_text(read.error().text, error, error_size);
       return to_status(read.error().code);
     }
+    if (!sluice::api::watch_forks()) return SLUICE_SYSTEM;
     auto made = std::make_unique<sluice_session>();
     auto engine = sluice::engine::Session::create(std::move(*read));
     if (!engine) {
@@ -116,7 +121,6 @@ sluice_status sluice_session_create(const sluice_options* options, sluice_sessio
       return to_status(engine.error().code);
     }
     made->engine = std::move(*engine);
-    made->owner = ::getpid();
     *session = made.release();
     return SLUICE_OK;
   });
@@ -132,12 +136,14 @@ sluice_status sluice_allreduce_async(sluice_session* session, const void* send, 
   sluice::engine::OpRequest r;
   if (session == nullptr || request == nullptr || !read_request(send, recv, count, dtype, op, r))
     return SLUICE_INVALID_ARGUMENT;
+  if (!is_ours(session)) return SLUICE_CLOSED;
   return guarded([&] { return to_status(session->engine->allreduce(r, *request).code()); });
 }
 
 sluice_status sluice_test(sluice_session* session, sluice_request request, int* done) {
   if (done != nullptr) *done = 0;
   if (session == nullptr || done == nullptr) return SLUICE_INVALID_ARGUMENT;
+  if (!is_ours(session)) return SLUICE_CLOSED;
   return guarded([&] {
     bool ended = false;
     const Status status = session->engine->test(request, ended);
@@ -148,6 +154,7 @@ sluice_status sluice_test(sluice_session* session, sluice_request request, int* 
 
 sluice_status sluice_wait(sluice_session* session, sluice_request request, int timeout_ms) {
   if (session == nullptr) return SLUICE_INVALID_ARGUMENT;
+  if (!is_ours(session)) return SLUICE_CLOSED;
   return guarded([&] {
     const Nanos deadline = timeout_ms < 0
                                ? sluice::engine::kNoDeadline
@@ -165,6 +172,7 @@ sluice_status sluice_allreduce(sluice_session* session, const void* send, void* 
 
 sluice_status sluice_progress(sluice_session* session) {
   if (session == nullptr) return SLUICE_INVALID_ARGUMENT;
+  if (!is_ours(session)) return SLUICE_CLOSED;
   return guarded([&] {
     session->engine->progress();
     return to_status(session->engine->code());
@@ -174,6 +182,10 @@ sluice_status sluice_progress(sluice_session* session) {
 sluice_status sluice_session_error(sluice_session* session, char* text, size_t text_size) {
   copy_text("", text, text_size);
   if (session == nullptr) return SLUICE_INVALID_ARGUMENT;
+  if (!is_ours(session)) {
+    copy_text("the session belongs to the process that this one was forked from", text, text_size);
+    return SLUICE_CLOSED;
+  }
   return guarded([&] {
     const Errc code = session->engine->code();
     if (code != Errc::kOk) copy_text(session->engine->reason(), text, text_size);
@@ -184,6 +196,7 @@ sluice_status sluice_session_error(sluice_session* session, char* text, size_t t
 sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats) {
   if (session == nullptr || stats == nullptr || stats->struct_size < sizeof stats->struct_size)
     return SLUICE_INVALID_ARGUMENT;
+  if (!is_ours(session)) return SLUICE_CLOSED;
   return guarded([&] {
     const sluice::engine::SessionStats s = session->engine->stats();
     sluice_stats own{};
@@ -207,9 +220,9 @@ sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats)
 
 sluice_status sluice_session_close(sluice_session* session) {
   if (session == nullptr) return SLUICE_OK;
-  // In a child of fork() nothing of it can be ended or freed without disturbing the parent: the memory goes
-  // with the process.
-  if (session->owner != ::getpid()) return SLUICE_OK;
+  // Nothing of a parent's session can be ended or freed without disturbing the parent: the memory goes with
+  // the process.
+  if (!is_ours(session)) return SLUICE_OK;
   return guarded([&] {
     const std::unique_ptr<sluice_session> owned(session);
     return to_status(owned->engine->close().code());

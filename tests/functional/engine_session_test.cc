@@ -1,4 +1,8 @@
 // The client library against real reducers over loopback.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -158,6 +162,69 @@ TEST_F(EngineSession, RunsManySessionsOfOneProcessAtOnce) {
     }
     EXPECT_EQ(sluice_session_close(c.session), SLUICE_OK);
   });
+}
+
+// A data loader is forked from a training process in the middle of a step.
+TEST_F(EngineSession, BelongsToTheProcessThatMadeIt) {
+  start_reducers(1);
+  const auto sessions = [&] {
+    std::vector<Created> made(2);
+    each_rank(2, [&](uint32_t rank) {
+      sluice_options o = options_for(rank, 2);
+      o.progress_threads = rank;
+      made[rank] = create(o);
+    });
+    return made;
+  }();
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  std::vector<float> x = input(0, 1000);
+  std::vector<sluice_request> requests(2);
+  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, x.data(), x.data(), 1000, SLUICE_F32, SLUICE_SUM,
+                                   &requests[0]),
+            SLUICE_OK);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int wrong = 0;
+    for (const Created& c : sessions) {
+      float y = 1;
+      int done = 7;
+      sluice_request request = 7;
+      sluice_stats stats{};
+      stats.struct_size = sizeof stats;
+      std::array<char, 128> text{};
+      wrong +=
+          sluice_allreduce_async(c.session, &y, &y, 1, SLUICE_F32, SLUICE_SUM, &request) != SLUICE_CLOSED;
+      wrong += sluice_allreduce(c.session, &y, &y, 1, SLUICE_F32, SLUICE_SUM) != SLUICE_CLOSED;
+      wrong += sluice_test(c.session, requests[0], &done) != SLUICE_CLOSED || done != 0;
+      wrong += sluice_wait(c.session, requests[0], -1) != SLUICE_CLOSED;
+      wrong += sluice_progress(c.session) != SLUICE_CLOSED;
+      wrong += sluice_session_stats(c.session, &stats) != SLUICE_CLOSED;
+      wrong += sluice_session_error(c.session, text.data(), text.size()) != SLUICE_CLOSED || text[0] == 0;
+      wrong += sluice_session_close(c.session) != SLUICE_OK;
+    }
+    ::_exit(wrong);
+  }
+  ASSERT_GT(child, 0);
+  int status = -1;
+  pid_t ended = 0;
+  const Nanos deadline = monotonic_now() + 20 * kSecond;
+  while ((ended = ::waitpid(child, &status, WNOHANG)) == 0 && monotonic_now() < deadline)
+    std::this_thread::yield();
+  if (ended == 0) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+  }
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  // The parent's goes on.
+  std::vector<float> y = input(1, 1000);
+  EXPECT_EQ(sluice_allreduce_async(sessions[1].session, y.data(), y.data(), 1000, SLUICE_F32, SLUICE_SUM,
+                                   &requests[1]),
+            SLUICE_OK);
+  for (const size_t rank : {0u, 1u})
+    EXPECT_EQ(sluice_wait(sessions[rank].session, requests[rank], -1), SLUICE_OK);
+  EXPECT_EQ(x, expected_sum(2, 1000));
+  EXPECT_EQ(y, x);
+  each_rank(2, [&](uint32_t r) { EXPECT_EQ(sluice_session_close(sessions[r].session), SLUICE_OK); });
 }
 
 TEST_F(EngineSession, KeepsManyOperationsInFlight) {

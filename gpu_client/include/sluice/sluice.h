@@ -9,6 +9,9 @@
  * progress_threads = 0 nothing moves unless some thread is in sluice_test, sluice_wait or sluice_progress of
  * that session (heartbeats go on all the same, from one keeper thread per process).
  *
+ * fork(). A session belongs to the process that made it: in a child every function says SLUICE_CLOSED of it
+ * at once, and sluice_session_close does nothing. A child makes sessions of its own.
+ *
  * Errors. Functions return a sluice_status; SLUICE_OK is 0. A session that has failed stays failed: every
  * open and later operation gets the same status, sluice_session_error gives the reason in words. No function
  * calls abort(), exit(), installs a signal handler or prints. */
@@ -38,7 +41,8 @@ typedef enum sluice_status {
   SLUICE_TIMEOUT = 5, /* a deadline passed: connect, join, wait, or op_timeout_ms */
   SLUICE_MISMATCH = 6, /* ranks disagree: on n, reducers, window, or on dtype, op or count of an operation */
   SLUICE_LOST = 7,     /* a rank or a reducer was lost */
-  SLUICE_CLOSED = 8,   /* the session was closed, here or by a rank that left */
+  SLUICE_CLOSED = 8, /* the session was closed, here or by a rank that left; or it is that of a process which
+                        this one was forked from */
   SLUICE_PROTOCOL = 9, /* a peer broke the protocol, or data was damaged on the way */
   SLUICE_SYSTEM = 10,  /* the operating system refused: memory, sockets, files */
   SLUICE_INTERNAL = 11
