@@ -13,6 +13,7 @@ struct Offer {
   std::vector<Device> net;  // empty: NCCL keeps its own point-to-point transport, and then CollNet is off too
   std::vector<Device> collnet;  // empty, or equal to `net`
   std::string why;              // where either is empty: the reason, for people
+  bool warning = false;         // the reason is one that the user will want to change
 };
 
 [[nodiscard]] const Offer& offer();

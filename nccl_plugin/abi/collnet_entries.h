@@ -1,0 +1,105 @@
+// What the versions of ncclCollNet share: one function for each signature. The files collnet_vN.cc pick.
+#pragma once
+
+#include "nccl_plugin/abi/guard.h"
+#include "nccl_plugin/abi/net_entries.h"
+#include "nccl_plugin/abi/properties.h"
+#include "nccl_plugin/abi/results.h"
+#include "nccl_plugin/collnet/collnet.h"
+#include "nccl_plugin/host/offer.h"
+
+namespace sluice::nccl::abi::collnet_entry {
+
+// The same as the net's: NCCL merges the devices of both by name.
+[[nodiscard]] inline const char* name() noexcept {
+  return net_entry::name();
+}
+
+// For every communicator, also where CollNet is off: nothing that touches the network.
+inline Result begin(Logger logger) noexcept {
+  return net_entry::begin(logger);
+}
+
+inline Result devices(int* count) noexcept {
+  return guarded("collnet devices", [&] {
+    *count = static_cast<int>(offer().collnet.size());
+    return kSuccess;
+  });
+}
+
+template <typename Properties>
+Result properties(int device, Properties* out) noexcept {
+  return net_entry::properties(device, out);
+}
+
+inline Result listen(int device, void* handle, void** comm) noexcept {
+  collnet::Listener* listener = nullptr;
+  const Status s =
+      collnet::listen(device, collnet::Handle(static_cast<std::byte*>(handle), kHandleBytes), &listener);
+  *comm = listener;
+  return result_of("collnet listen", s);
+}
+
+inline Result connect(void* handles[], int ranks, int /*rank*/, void* listener, void** comm) noexcept {
+  *comm = nullptr;
+  if (ranks < 1) return kInvalidArgument;
+  collnet::Comm* made = nullptr;
+  const Status s = collnet::connect(std::span<void* const>(handles, static_cast<size_t>(ranks)),
+                                    *static_cast<collnet::Listener*>(listener), &made);
+  *comm = made;
+  return s.ok() ? kSuccess : kSystemError;  // said already
+}
+
+inline Result reduce_support(int data_type, int op, int* supported) noexcept {
+  *supported = collnet::supports(data_type, op) ? 1 : 0;
+  return kSuccess;
+}
+
+inline Result register_memory(void* comm, void* data, size_t size, int type, void** handle) noexcept {
+  if (type != kPointerHost) return kInvalidUsage;  // not in ptr_support, so NCCL does not ask
+  return result_of("collnet regMr",
+                   collnet::register_memory(*static_cast<collnet::Comm*>(comm), data, size, handle));
+}
+inline Result register_dma_buf(void*, void*, size_t, int, uint64_t, int, void** handle) noexcept {
+  *handle = nullptr;
+  return kInvalidUsage;
+}
+inline Result deregister_memory(void* comm, void* handle) noexcept {
+  collnet::deregister_memory(*static_cast<collnet::Comm*>(comm), handle);
+  return kSuccess;
+}
+
+template <typename Count>
+Result allreduce(void* comm, void* send, void* receive, Count count, int data_type, int op,
+                 void* /*send_handle*/, void* /*receive_handle*/, void** request) noexcept {
+  collnet::Request* r = nullptr;
+  const Status s = collnet::iallreduce(*static_cast<collnet::Comm*>(comm), send, receive,
+                                       static_cast<size_t>(count), data_type, op, &r);
+  *request = r;
+  return quiet_result_of(s);
+}
+
+inline Result flush(void*, void*, int, void*, void** request) noexcept {
+  *request = nullptr;  // only for GPU memory
+  return kSuccess;
+}
+
+inline Result test(void* request, int* done, int* size) noexcept {
+  bool over = false;
+  size_t bytes = 0;
+  const Status s = collnet::test(*static_cast<collnet::Request*>(request), &over, &bytes);
+  *done = over && s.ok() ? 1 : 0;
+  if (over && size != nullptr) *size = static_cast<int>(bytes);
+  return quiet_result_of(s);
+}
+
+inline Result close_comm(void* comm) noexcept {
+  collnet::close(static_cast<collnet::Comm*>(comm));
+  return kSuccess;
+}
+inline Result close_listen(void* listener) noexcept {
+  collnet::close(static_cast<collnet::Listener*>(listener));
+  return kSuccess;
+}
+
+}  // namespace sluice::nccl::abi::collnet_entry

@@ -1,0 +1,14 @@
+// Layouts are checked against the table that was read off NCCL's own headers (tests/nccl/abi/layouts.tsv):
+// with the tests configured, a wrong size, order or way of calling does not compile.
+#pragma once
+
+#include <cstddef>
+
+#define SLUICE_EXPORTED __attribute__((visibility("default")))
+
+#ifdef SLUICE_CHECK_ABI
+#include <sluice_abi_layouts.h>
+#define SLUICE_CHECK_LAYOUT(layout, type) SLUICE_CHECK_LAYOUT_##layout(type)
+#else
+#define SLUICE_CHECK_LAYOUT(layout, type) static_assert(sizeof(type) > 0)
+#endif

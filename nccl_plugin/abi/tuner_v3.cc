@@ -1,0 +1,28 @@
+// ncclTuner_v3: NCCL 2.22 and newer. The order of the members is NCCL's.
+#include "nccl_plugin/abi/layout_check.h"
+#include "nccl_plugin/abi/tuner_entries.h"
+
+namespace sluice::nccl::abi {
+
+struct TunerV3 {
+  const char* name;
+  Result (*init)(size_t ranks, size_t nodes, Logger log, void** context);
+  Result (*get_coll_info)(void* context, int function, size_t bytes, int pipelined, float** table,
+                          int algorithms, int protocols, int* channels);
+  Result (*destroy)(void* context);
+};
+
+SLUICE_CHECK_LAYOUT(tuner_v3, TunerV3);
+
+extern "C" SLUICE_EXPORTED TunerV3 ncclTunerPlugin_v3;
+TunerV3 ncclTunerPlugin_v3 = {
+    .name = tuner_entry::name(),
+    .init = [](size_t ranks, size_t nodes, Logger log,
+               void** context) { return tuner_entry::begin(ranks, nodes, log, context); },
+    .get_coll_info =
+        [](void* context, int function, size_t bytes, int, float** table, int algorithms, int protocols,
+           int*) { return tuner_entry::price(context, function, bytes, table, algorithms, protocols); },
+    .destroy = tuner_entry::end,
+};
+
+}  // namespace sluice::nccl::abi

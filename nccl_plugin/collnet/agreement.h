@@ -1,0 +1,66 @@
+// How the nodes of a communicator come to one answer: NCCL hangs when connect() succeeds on some and fails on
+// others, and the reducers can't be asked, since one of them may be what is broken. The first node in rank
+// order leads; the others connect to it at the address in its handle. Then any number of rounds: each tells
+// how it went, the leader tells all how it went for everybody. Cold; blocks the caller, with deadlines.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/result.h"
+#include "core/units.h"
+#include "nccl_plugin/collnet/handle.h"
+#include "transport/tcp/socket.h"
+
+namespace sluice::nccl::collnet {
+
+class Agreement {
+ public:
+  struct Party {
+    std::vector<Contact> nodes;  // in rank order
+    uint32_t rank = 0;
+    SessionId session;   // known to these nodes only: a stranger at the leader's port can't say it
+    std::string common;  // what must be the same on all: the list of reducers; told in words where it differs
+    std::string local_address;
+  };
+
+  // Brings the nodes together. `listener` is this node's (used by the leader only). An error is the same one
+  // on every node that the leader reached.
+  [[nodiscard]] static Result<Agreement> gather(Party party, transport::tcp::Socket listener, Nanos deadline);
+
+  // One round. Returns success when every node came with success, else the error of the lowest rank that has
+  // one, with the node named: the same on all. The leader waits for the others until `deadline`, the others a
+  // little longer for its word.
+  [[nodiscard]] Result<void> decide(const Result<void>& mine, Nanos deadline);
+
+  // After the last round: the leader waits until all have its word, so that closing its end does not overtake
+  // it.
+  void part(Nanos deadline) noexcept;
+
+ private:
+  struct Word {  // what travels: 12 bytes, then the text
+    enum class Kind : uint8_t { kHello = 1, kVote = 2, kVerdict = 3, kThanks = 4 };
+    Kind kind = Kind::kHello;
+    Errc code = Errc::kOk;
+    uint32_t rank = 0;
+    std::string text;
+  };
+
+  explicit Agreement(Party party) : party_(std::move(party)), links_(party_.nodes.size()) {}
+  [[nodiscard]] bool leads() const noexcept { return party_.rank == 0; }
+  [[nodiscard]] std::string name(uint32_t rank) const;  // "node 3 (10.0.0.3)"
+  [[nodiscard]] Result<void> call_leader(Nanos deadline);
+  [[nodiscard]] Result<void> hear_leader(Nanos deadline);
+  [[nodiscard]] Result<void> lead_round(Result<void> outcome, Nanos deadline);
+  void tell_all(const Result<void>& outcome, Nanos deadline) noexcept;
+  [[nodiscard]] static Status send(const transport::tcp::Socket& to, const Word& word,
+                                   Nanos deadline) noexcept;
+  [[nodiscard]] static Status receive(const transport::tcp::Socket& from, Word& word, Nanos deadline);
+
+  Party party_;
+  std::vector<transport::tcp::Socket> links_;  // leader: one for each other rank; the others: [0] alone
+};
+
+}  // namespace sluice::nccl::collnet

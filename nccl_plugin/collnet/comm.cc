@@ -1,0 +1,97 @@
+#include "nccl_plugin/collnet/comm.h"
+
+#include <utility>
+
+#include "core/clock.h"
+#include "nccl_plugin/collnet/types.h"
+#include "nccl_plugin/host/log.h"
+
+namespace sluice::nccl::collnet {
+
+Comm::Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t reducers)
+    : session_(std::move(session)), nodes_(nodes), reducers_(reducers) {
+  for (Request& r : requests_) r.comm = this;
+}
+
+Comm::~Comm() = default;
+
+Status Comm::start(const void* send, void* receive, size_t count, int data_type, int op,
+                   Request** request) noexcept {
+  const auto dtype = dtype_of(data_type);
+  const auto operation = op_of(op);
+  if (!dtype || !operation || count > (uint64_t{1} << 40)) return Errc::kInvalidArgument;
+  if (open_.load(std::memory_order_relaxed) == kMostRequests) return {};
+  while (requests_[next_].open) next_ = (next_ + 1) % kMostRequests;
+  Request& r = requests_[next_];
+  r.send = static_cast<const std::byte*>(send);
+  r.receive = static_cast<std::byte*>(receive);
+  r.bytes = count * wire::size_of(*dtype);
+  const std::lock_guard lock(ending_);
+  if (!session_) return ended_;
+  const Status s = session_->allreduce(
+      {.send = r.send, .recv = r.receive, .count = count, .dtype = *dtype, .op = *operation, .deadline = 0},
+      r.name);
+  if (s.code() == Errc::kExhausted) return {};
+  if (!s.ok()) {
+    tell_end_once(s);
+    return s;
+  }
+  r.begun = monotonic_now();
+  r.open = true;
+  open_.fetch_add(1, std::memory_order_relaxed);
+  *request = &r;
+  return {};
+}
+
+Status Comm::test(Request& request, bool* done, size_t* bytes) noexcept {
+  *done = false;
+  const std::lock_guard lock(ending_);
+  if (!session_) return ended_;
+  const Status s = session_->test(request.name, *done);
+  if (!*done && s.ok()) return s;
+  request.open = false;
+  open_.fetch_sub(1, std::memory_order_relaxed);
+  if (!s.ok()) {
+    tell_end_once(s);
+    return s;
+  }
+  *bytes = request.bytes;
+  ++calls_;
+  bytes_ += request.bytes;
+  latency_.add(monotonic_now() - request.begun);
+  return s;
+}
+
+void Comm::tell_end_once(Status status) noexcept {
+  if (std::exchange(told_, true)) return;
+  ended_ = status.code();
+  try {
+    warn("offload ended: %s: %s", to_string(status.code()).data(), session_->reason().c_str());
+  } catch (...) {  // out of memory for the words: the code goes to NCCL all the same
+  }
+}
+
+void Comm::quiesce(const Ranges::Range& range) noexcept {
+  const std::lock_guard lock(ending_);
+  if (!session_) return;
+  for (const Request& r : requests_) {
+    if (!r.open || !(range.touches(r.send, r.bytes) || range.touches(r.receive, r.bytes))) continue;
+    if (ended_ == Errc::kOk) ended_ = Errc::kAborted;
+    session_.reset();  // its destructor lets go of every buffer
+    return;
+  }
+}
+
+void Comm::leave() noexcept {
+  const std::lock_guard lock(ending_);
+  if (session_ && open_.load(std::memory_order_relaxed) == 0)
+    (void)session_->close();  // within the linger time
+  session_.reset();
+  info(
+      "communicator over %u nodes closed: %llu requests, %.1f MB through %u reducers, mean %.0f us, p99 %.0f "
+      "us",
+      nodes_, static_cast<unsigned long long>(calls_), 1e-6 * static_cast<double>(bytes_), reducers_,
+      latency_.mean_us(), latency_.quantile_us(0.99));
+}
+
+}  // namespace sluice::nccl::collnet

@@ -1,0 +1,68 @@
+// One head of one communicator: its session and the requests NCCL has open on it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "gpu_client/engine/session.h"
+#include "nccl_plugin/collnet/collnet.h"
+#include "nccl_plugin/collnet/latency.h"
+#include "nccl_plugin/collnet/ranges.h"
+
+namespace sluice::nccl::collnet {
+
+// Progress thread. A place in the Comm's table; NCCL holds its address until done.
+class Request {
+ public:
+  Comm* comm = nullptr;
+  bool open = false;
+  uint64_t name = 0;  // the operation's in the session
+  const std::byte* send = nullptr;
+  std::byte* receive = nullptr;
+  size_t bytes = 0;
+  Nanos begun = 0;
+};
+
+class Comm {
+ public:
+  // NCCL has at most 8 steps in 8 groups open.
+  static constexpr size_t kMostRequests = 64;
+
+  Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t reducers);
+  ~Comm();
+  Comm(const Comm&) = delete;
+
+  // Progress thread.
+  [[nodiscard]] Status start(const void* send, void* receive, size_t count, int data_type, int op,
+                             Request** request) noexcept;
+  [[nodiscard]] Status test(Request& request, bool* done, size_t* bytes) noexcept;
+
+  // Service thread.
+  [[nodiscard]] Ranges& ranges() noexcept { return ranges_; }
+  void quiesce(const Ranges::Range& range) noexcept;
+  void leave() noexcept;
+
+ private:
+  void tell_end_once(Status status) noexcept;
+
+  std::mutex ending_;  // guards session_ between the progress thread's calls and quiesce(); never waited for
+                       // in normal work
+  std::unique_ptr<engine::Session> session_;
+  const uint32_t nodes_;
+  const uint32_t reducers_;
+  std::array<Request, kMostRequests> requests_;
+  size_t next_ = 0;
+  std::atomic<uint32_t> open_{0};
+  bool told_ = false;
+  Errc ended_ = Errc::kOk;
+  Ranges ranges_;
+
+  uint64_t calls_ = 0;
+  uint64_t bytes_ = 0;
+  Latency latency_;
+};
+
+}  // namespace sluice::nccl::collnet

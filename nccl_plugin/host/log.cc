@@ -1,0 +1,41 @@
+#include "nccl_plugin/host/log.h"
+
+#include <array>
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+
+namespace sluice::nccl {
+namespace {
+
+std::atomic<abi::Logger> current{nullptr};
+
+void say(int level, const char* format, va_list arguments) noexcept {
+  const abi::Logger logger = current.load(std::memory_order_acquire);
+  if (logger == nullptr) return;
+  std::array<char, 1024> line;  // NCCL cuts at 1024 as well
+  std::vsnprintf(line.data(), line.size(), format, arguments);
+  logger(level, abi::kLogInit | abi::kLogNet, "sluice", 0, "NET/SLUICE: %s", line.data());
+}
+
+}  // namespace
+
+void set_logger(abi::Logger logger) noexcept {
+  if (logger != nullptr) current.store(logger, std::memory_order_release);
+}
+
+void info(const char* format, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, format);
+  say(abi::kLogInfo, format, arguments);
+  va_end(arguments);
+}
+
+void warn(const char* format, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, format);
+  say(abi::kLogWarn, format, arguments);
+  va_end(arguments);
+}
+
+}  // namespace sluice::nccl

@@ -1,0 +1,110 @@
+#include "nccl_plugin/host/names.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace sluice::nccl {
+namespace {
+
+constexpr std::array<std::string_view, 18> kOfPlugin = {
+    "SLUICE_CONNECT_TIMEOUT", "SLUICE_IFNAME", "SLUICE_JOB",      "SLUICE_KEY_FILE", "SLUICE_LANES",
+    "SLUICE_MIN_BYTES",       "SLUICE_NET",    "SLUICE_NET_NAME", "SLUICE_NO_CRC",   "SLUICE_OFFLOAD",
+    "SLUICE_REDUCERS",        "SLUICE_SLOT",   "SLUICE_SPEED",    "SLUICE_STREAMS",  "SLUICE_THREADS",
+    "SLUICE_TOKEN_FILE",      "SLUICE_WINDOW", "SLUICE_MIN_NODES"};
+
+// What `sluice` and its scripts read: in a container that does both, the plugin has nothing to say about
+// them.
+constexpr std::array<std::string_view, 62> kOfProgram = {"SLUICE_AGG_ITERS",
+                                                         "SLUICE_AVERAGE",
+                                                         "SLUICE_BATCH",
+                                                         "SLUICE_BLOCKING",
+                                                         "SLUICE_BUDGET",
+                                                         "SLUICE_CHECK",
+                                                         "SLUICE_CHUNK",
+                                                         "SLUICE_CONGESTION_CONTROL",
+                                                         "SLUICE_CONNECT",
+                                                         "SLUICE_CSV",
+                                                         "SLUICE_DATATYPE",
+                                                         "SLUICE_DRAIN_TIMEOUT",
+                                                         "SLUICE_EPOCHS",
+                                                         "SLUICE_FRAME_TIMEOUT",
+                                                         "SLUICE_HANDSHAKE_TIMEOUT",
+                                                         "SLUICE_HEARTBEAT",
+                                                         "SLUICE_HIDDEN",
+                                                         "SLUICE_IDLE",
+                                                         "SLUICE_INSECURE",
+                                                         "SLUICE_INTERFACE",
+                                                         "SLUICE_ITERS",
+                                                         "SLUICE_JOBS",
+                                                         "SLUICE_JOIN_TIMEOUT",
+                                                         "SLUICE_JSON",
+                                                         "SLUICE_LANES_PER_SESSION",
+                                                         "SLUICE_LEARNING_RATE",
+                                                         "SLUICE_LINGER_TIMEOUT",
+                                                         "SLUICE_LISTEN",
+                                                         "SLUICE_LOG_LEVEL",
+                                                         "SLUICE_MAXBYTES",
+                                                         "SLUICE_MAX_CONNECTIONS",
+                                                         "SLUICE_MAX_RATIO",
+                                                         "SLUICE_MAX_SLOT",
+                                                         "SLUICE_MEMORY_LIMIT",
+                                                         "SLUICE_MINBYTES",
+                                                         "SLUICE_MIN_ACCURACY",
+                                                         "SLUICE_MIN_BW",
+                                                         "SLUICE_MOMENTUM",
+                                                         "SLUICE_OP",
+                                                         "SLUICE_OUT",
+                                                         "SLUICE_OUTPUT_FILE",
+                                                         "SLUICE_PEER_TIMEOUT",
+                                                         "SLUICE_PLAIN",
+                                                         "SLUICE_PORT_FILE",
+                                                         "SLUICE_RANK",
+                                                         "SLUICE_ROOT",
+                                                         "SLUICE_ROUNDS",
+                                                         "SLUICE_RUN_CYCLES",
+                                                         "SLUICE_SEED",
+                                                         "SLUICE_SESSION",
+                                                         "SLUICE_SINGLE",
+                                                         "SLUICE_SIZE",
+                                                         "SLUICE_SOCKET_BUFFER",
+                                                         "SLUICE_STEPBYTES",
+                                                         "SLUICE_STEPFACTOR",
+                                                         "SLUICE_TARGETS",
+                                                         "SLUICE_TEST_DEADLINE_S",
+                                                         "SLUICE_TEST_JOBS",
+                                                         "SLUICE_TIMEOUT",
+                                                         "SLUICE_UNALIGN",
+                                                         "SLUICE_WARMUP_ITERS",
+                                                         "SLUICE_WORKERS"};
+
+size_t distance(std::string_view a, std::string_view b) {  // Levenshtein
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+bool is_known_variable(std::string_view name) noexcept {
+  const auto is_it = [name](std::string_view known) { return known == name; };
+  return std::ranges::any_of(kOfPlugin, is_it) || std::ranges::any_of(kOfProgram, is_it) ||
+         name.find("_SERVICE_HOST") != name.npos || name.find("_SERVICE_PORT") != name.npos ||
+         name.find("_PORT_") != name.npos || name == "SLUICE_PORT";
+}
+
+std::string_view nearest_variable(std::string_view name) {
+  return *std::ranges::min_element(kOfPlugin, {},
+                                   [name](std::string_view known) { return distance(name, known); });
+}
+
+}  // namespace sluice::nccl

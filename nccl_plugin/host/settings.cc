@@ -1,0 +1,167 @@
+#include "nccl_plugin/host/settings.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <map>
+#include <mutex>
+#include <string_view>
+
+#include "config/sizes.h"
+#include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/names.h"
+
+namespace sluice::nccl {
+namespace {
+
+// One variable after the other, with one line for each that can't be taken.
+class Reader {
+ public:
+  explicit Reader(const char* const* environment) {
+    for (; *environment != nullptr; ++environment) {
+      const std::string_view entry = *environment;
+      const size_t equals = entry.find('=');
+      if (equals != entry.npos) values_.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+    }
+  }
+
+  void unknown_names() {
+    for (const auto& [name, value] : values_) {
+      if (name.substr(0, 7) == "SLUICE_" && !is_known_variable(name)) {
+        warnings.push_back(std::string(name) + " is no variable of Sluice; did you mean " +
+                           std::string(nearest_variable(name)) + "?");
+      }
+    }
+  }
+
+  // `take` returns an empty string, or what is wrong with the value. Empty values count as unset.
+  template <typename Take>
+  void read(std::string_view name, Take take) {
+    const auto found = values_.find(name);
+    if (found == values_.end() || found->second.empty()) return;
+    if (const std::string wrong = take(std::string(found->second)); !wrong.empty()) {
+      warnings.push_back(std::string(name) + "=" + std::string(found->second) + " is ignored: " + wrong);
+    }
+  }
+  void text(std::string_view name, std::string& out) {
+    read(name, [&out](std::string value) {
+      out = std::move(value);
+      return std::string();
+    });
+  }
+  void number(std::string_view name, uint32_t& out, uint32_t least, uint32_t most) {
+    read(name, [&](const std::string& value) -> std::string {
+      uint32_t n = 0;
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
+      if (error != std::errc() || end != value.data() + value.size() || n < least || n > most) {
+        return "it must be a number from " + std::to_string(least) + " to " + std::to_string(most);
+      }
+      out = n;
+      return {};
+    });
+  }
+  void size(std::string_view name, uint64_t& out, uint64_t least, uint64_t most) {
+    read(name, [&](const std::string& value) -> std::string {
+      const auto parsed = config::parse_size(value);
+      if (!parsed) return parsed.error().text;
+      if (*parsed < least || *parsed > most) {
+        return "it must be from " + config::size_text(least) + " to " + config::size_text(most);
+      }
+      out = *parsed;
+      return {};
+    });
+  }
+  void flag(std::string_view name, bool& out) {
+    read(name, [&out](const std::string& value) -> std::string {
+      if (value != "0" && value != "1") return "it must be 0 or 1";
+      out = value == "1";
+      return {};
+    });
+  }
+  template <typename Choice>
+  void choice(std::string_view name, Choice& out, const std::map<std::string_view, Choice>& choices) {
+    read(name, [&](const std::string& value) -> std::string {
+      if (const auto found = choices.find(value); found != choices.end()) {
+        out = found->second;
+        return {};
+      }
+      std::string wrong = "it must be one of";
+      for (const auto& [word, choice] : choices) wrong += " " + std::string(word);
+      return wrong;
+    });
+  }
+
+  std::vector<std::string> warnings;
+
+ private:
+  std::map<std::string_view, std::string_view> values_;
+};
+
+const SettingsRead& own() {
+  static const SettingsRead read = read_settings(environ);
+  return read;
+}
+
+}  // namespace
+
+SettingsRead read_settings(const char* const* environment) {
+  SettingsRead out;
+  Settings& s = out.settings;
+  Reader r(environment);
+  r.unknown_names();
+  r.text("SLUICE_NET_NAME", s.net_name);
+  r.read("SLUICE_REDUCERS", [&s](const std::string& value) -> std::string {
+    auto parsed = config::parse_endpoints(value);
+    if (!parsed) return parsed.error().text;
+    s.reducers = std::move(*parsed);
+    return {};
+  });
+  r.text("SLUICE_JOB", s.job);
+  r.text("SLUICE_KEY_FILE", s.key_file);
+  r.text("SLUICE_TOKEN_FILE", s.token_file);
+  r.choice("SLUICE_NET", s.net, {{"auto", NetPolicy::kAuto}, {"always", NetPolicy::kAlways}});
+  r.text("NCCL_SOCKET_IFNAME", s.interfaces);
+  r.text("SLUICE_IFNAME", s.interfaces);
+  r.number("SLUICE_SPEED", s.speed_mbps, 1, 10'000'000);
+  r.number("SLUICE_STREAMS", s.streams, 1, 64);
+  r.number("SLUICE_LANES", s.lanes, 0, 64);
+  uint64_t window = s.window_bytes, slot = s.slot_bytes;
+  r.size("SLUICE_SLOT", slot, 4 * kKiB, 4 * kMiB);
+  r.size("SLUICE_WINDOW", window, slot, 256 * kMiB);
+  s.slot_bytes = static_cast<uint32_t>(slot / kCacheLine * kCacheLine);
+  s.window_bytes = static_cast<uint32_t>(window);
+  bool no_crc = false;
+  r.flag("SLUICE_NO_CRC", no_crc);
+  s.payload_crc = !no_crc;
+  r.flag("SLUICE_THREADS", s.own_thread);
+  r.read("SLUICE_CONNECT_TIMEOUT", [&s](const std::string& value) -> std::string {
+    const auto parsed = config::parse_duration(value);
+    if (!parsed) return parsed.error().text;
+    if (*parsed < kSecond) return "it must be at least 1s";
+    s.connect_timeout = *parsed;
+    return {};
+  });
+  r.choice(
+      "SLUICE_OFFLOAD", s.offload,
+      {{"auto", OffloadPolicy::kAuto}, {"always", OffloadPolicy::kAlways}, {"never", OffloadPolicy::kNever}});
+  r.size("SLUICE_MIN_BYTES", s.min_bytes, 0, UINT64_MAX);
+  r.number("SLUICE_MIN_NODES", s.min_nodes, 2, 1u << 20);
+  out.warnings = std::move(r.warnings);
+  return out;
+}
+
+const Settings& settings() {
+  return own().settings;
+}
+
+void tell_settings_warnings() noexcept {
+  static std::once_flag told;
+  try {
+    std::call_once(told, [] {
+      for (const std::string& line : own().warnings) warn("%s", line.c_str());
+    });
+  } catch (...) {  // a line of the log is not worth the job
+  }
+}
+
+}  // namespace sluice::nccl
