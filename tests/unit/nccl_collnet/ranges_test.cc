@@ -1,0 +1,54 @@
+#include "nccl_plugin/collnet/ranges.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace sluice::nccl::collnet {
+namespace {
+
+std::array<std::byte, 4096> memory;
+
+TEST(Ranges, CountsTheSameRangeAndTellsItsFirstTakingBack) {
+  Ranges r;
+  const Ranges::Range range{.data = memory.data(), .bytes = 1024};
+  void* const handle = r.add(range);
+  EXPECT_EQ(r.add(range), handle);
+  EXPECT_EQ(r.add(range), handle);
+  EXPECT_EQ(r.size(), 1U);
+  const auto first = r.remove(handle);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->bytes, 1024U);
+  EXPECT_FALSE(r.remove(handle)) << "NCCL has freed the memory by now";
+  EXPECT_FALSE(r.remove(handle));
+  EXPECT_EQ(r.size(), 0U);
+}
+
+TEST(Ranges, DoesNotMixARangeThatIsLeavingWithItsSuccessor) {
+  Ranges r;
+  const Ranges::Range range{.data = memory.data(), .bytes = 1024};
+  void* const old = r.add(range);
+  (void)r.add(range);
+  EXPECT_TRUE(r.remove(old));
+  void* const fresh = r.add(range);
+  EXPECT_NE(fresh, old);
+  EXPECT_TRUE(r.remove(fresh));
+  EXPECT_FALSE(r.remove(old));
+}
+
+TEST(Ranges, IgnoresAHandleThatIsNone) {
+  Ranges r;
+  EXPECT_FALSE(r.remove(nullptr));
+  EXPECT_FALSE(r.remove(&r));
+}
+
+TEST(Ranges, KnowWhatTheyTouch) {
+  const Ranges::Range range{.data = memory.data() + 1024, .bytes = 1024};
+  EXPECT_TRUE(range.touches(memory.data(), 1025));
+  EXPECT_FALSE(range.touches(memory.data(), 1024));
+  EXPECT_TRUE(range.touches(memory.data() + 2047, 1));
+  EXPECT_FALSE(range.touches(memory.data() + 2048, 1));
+}
+
+}  // namespace
+}  // namespace sluice::nccl::collnet

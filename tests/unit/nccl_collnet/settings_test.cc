@@ -1,0 +1,96 @@
+#include "nccl_plugin/host/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nccl_plugin/host/names.h"
+#include "nccl_plugin/tuner/tuner.h"
+
+namespace sluice::nccl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+SettingsRead read(std::vector<const char*> environment) {
+  environment.push_back(nullptr);
+  return read_settings(environment.data());
+}
+
+TEST(PluginSettings, HaveDefaultsWithoutAnyVariable) {
+  const auto r = read({"PATH=/bin", "NCCL_DEBUG=INFO"});
+  EXPECT_THAT(r.warnings, IsEmpty());
+  EXPECT_THAT(r.settings.reducers, IsEmpty());
+  EXPECT_EQ(r.settings.net_name, "SLUICE");
+  EXPECT_EQ(r.settings.window_bytes, 2 * kMiB);
+}
+
+TEST(PluginSettings, TakeWhatIsSet) {
+  const auto r = read({"SLUICE_REDUCERS=node1,node2:8000*2", "SLUICE_NET=always", "SLUICE_OFFLOAD=never",
+                       "SLUICE_IFNAME=^docker", "NCCL_SOCKET_IFNAME=eth", "SLUICE_STREAMS=7",
+                       "SLUICE_MIN_BYTES=1M", "SLUICE_CONNECT_TIMEOUT=5s", "SLUICE_NO_CRC=1",
+                       "SLUICE_THREADS=0", "SLUICE_MIN_NODES=2", "SLUICE_WINDOW=4M", "SLUICE_SLOT=128K"});
+  EXPECT_THAT(r.warnings, IsEmpty());
+  ASSERT_EQ(r.settings.reducers.size(), 2U);
+  EXPECT_EQ(r.settings.reducers[1].weight, 2);
+  EXPECT_EQ(r.settings.net, NetPolicy::kAlways);
+  EXPECT_EQ(r.settings.offload, OffloadPolicy::kNever);
+  EXPECT_EQ(r.settings.interfaces, "^docker");
+  EXPECT_EQ(r.settings.streams, 7U);
+  EXPECT_EQ(r.settings.min_bytes, kMiB);
+  EXPECT_EQ(r.settings.connect_timeout, 5 * kSecond);
+  EXPECT_FALSE(r.settings.payload_crc);
+  EXPECT_FALSE(r.settings.own_thread);
+}
+
+TEST(PluginSettings, FollowNcclsInterfacesWithoutTheirOwn) {
+  EXPECT_EQ(read({"NCCL_SOCKET_IFNAME==eth0"}).settings.interfaces, "=eth0");
+}
+
+TEST(PluginSettings, WarnOfABadValueAndGoOnWithTheDefault) {
+  for (const char* bad :
+       {"SLUICE_STREAMS=0", "SLUICE_STREAMS=many", "SLUICE_STREAMS=4x", "SLUICE_NET=sometimes",
+        "SLUICE_THREADS=2", "SLUICE_WINDOW=64", "SLUICE_CONNECT_TIMEOUT=5", "SLUICE_CONNECT_TIMEOUT=1ms",
+        "SLUICE_REDUCERS=a:99999", "SLUICE_MIN_BYTES=-1"}) {
+    const auto r = read({bad});
+    EXPECT_THAT(r.warnings, ElementsAre(HasSubstr(bad))) << bad;
+    EXPECT_EQ(r.settings.streams, Settings().streams);
+    EXPECT_EQ(r.settings.connect_timeout, Settings().connect_timeout);
+    EXPECT_THAT(r.settings.reducers, IsEmpty());
+  }
+}
+
+TEST(PluginSettings, NameTheNearestVariableForOneThatIsUnknown) {
+  EXPECT_THAT(read({"SLUICE_REDUCER=node1"}).warnings,
+              ElementsAre(HasSubstr("did you mean SLUICE_REDUCERS?")));
+  EXPECT_THAT(read({"SLUICE_KEYFILE=x"}).warnings, ElementsAre(HasSubstr("did you mean SLUICE_KEY_FILE?")));
+}
+
+TEST(PluginSettings, SayNothingOfTheProgramsVariablesOrAPlatforms) {
+  EXPECT_THAT(
+      read({"SLUICE_LISTEN=*:7470", "SLUICE_SERVICE_HOST=10.0.0.1", "SLUICE_SERVICE_PORT_DATA=7470",
+            "SLUICE_PORT=tcp://10.0.0.1:7470", "SLUICE_PORT_7470_TCP_ADDR=10.0.0.1", "SLUICE_STREAMS="})
+          .warnings,
+      IsEmpty());
+}
+
+TEST(LikelyCause, NamesTheFirstThatHolds) {
+  static const char* enable = nullptr;
+  static const char* proto = nullptr;
+  const auto environment = [](const char* name) -> const char* {
+    if (std::string_view(name) == "NCCL_COLLNET_ENABLE") return enable;
+    return std::string_view(name) == "NCCL_PROTO" ? proto : nullptr;
+  };
+  EXPECT_THAT(tuner::likely_cause(8, 1, environment), HasSubstr("one node"));
+  EXPECT_THAT(tuner::likely_cause(4, 4, environment), HasSubstr("NCCL_COLLNET_ENABLE"));
+  enable = "1";
+  proto = "LL,LL128";
+  EXPECT_THAT(tuner::likely_cause(4, 4, environment), HasSubstr("NCCL_PROTO"));
+  proto = "Simple";
+  EXPECT_THAT(tuner::likely_cause(36, 4, environment), HasSubstr("more than 8 GPUs"));
+  EXPECT_THAT(tuner::likely_cause(4, 4, environment), HasSubstr("ncclCommSplit"));
+}
+
+}  // namespace
+}  // namespace sluice::nccl
