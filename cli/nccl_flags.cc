@@ -51,7 +51,8 @@ void NcclFlags::add_to(OptionSet& set, CLI::App& app) {
   set.number("-f,--stepfactor", o.step_factor, "multiplication factor between sizes; 1: increments of -i");
   set.number("-n,--iters", o.iterations, "timed iterations");
   set.number("-w,--warmup_iters", o.warmup, "warm-up iterations at sizes by factors of 2");
-  set.number("-m,--agg_iters", o.aggregated, "operations open at once in each iteration");
+  set.number("-m,--agg_iters", o.aggregated,
+             "operations open at once in each iteration, each with a buffer of its own");
   set.number("-N,--run_cycles", o.cycles, "run and print all sizes so often; 0: until interrupted");
   set.number("-c,--check", o.check, "check iterations per size and side; 0: no check, #wrong is N/A");
   set.text("-o,--op", op_, "OP", "sum, prod, min, max, avg or all");

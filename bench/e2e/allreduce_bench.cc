@@ -42,7 +42,8 @@ class AllreduceRun {
         credentials_(parse_secret(worker)) {
     const size_t slack = static_cast<size_t>(options.unalign) * sizeof(double) + kBufferAlignment;
     send_ = value_or_fail(Arena::map(options.max_bytes + slack), kExitFailure);
-    recv_ = value_or_fail(Arena::map(options.max_bytes + slack), kExitFailure);
+    for (int i = 0; i < options.aggregated; ++i)
+      recv_.push_back(value_or_fail(Arena::map(options.max_bytes + slack), kExitFailure));
   }
 
   int run(const WorkerOptions& worker) {
@@ -71,6 +72,12 @@ class AllreduceRun {
     uint64_t wire_in = 0;
   };
 
+  // Of one operation.
+  struct Buffers {
+    std::byte* send;
+    std::byte* recv;
+  };
+
   static std::vector<config::Endpoint> parse_pool(const WorkerOptions& worker) {
     return value_or_fail(config::parse_endpoints(worker.reducers), kExitUsage);
   }
@@ -78,7 +85,7 @@ class AllreduceRun {
     return value_or_fail(read_credentials(worker.key_file, worker.token_file, worker.job), kExitConfig);
   }
 
-  std::byte* buffer(Arena& arena, wire::DType dtype) const {
+  std::byte* buffer(const Arena& arena, wire::DType dtype) const {
     return arena.data() + static_cast<size_t>(options_.unalign) * wire::size_of(dtype);
   }
 
@@ -86,8 +93,8 @@ class AllreduceRun {
   void warm_up(wire::DType dtype, wire::Op op) {
     for (uint64_t bytes = options_.min_bytes; bytes <= options_.max_bytes; bytes *= 2) {
       for (int i = 0; i < options_.warmup; ++i) {
-        session_.allreduce(buffer(send_, dtype), buffer(recv_, dtype), bytes / wire::size_of(dtype), dtype,
-                           op);
+        session_.allreduce(buffer(send_, dtype), buffer(recv_.front(), dtype), bytes / wire::size_of(dtype),
+                           dtype, op);
       }
     }
   }
@@ -113,16 +120,23 @@ class AllreduceRun {
   }
 
   Measurement time_side(size_t count, wire::DType dtype, wire::Op op, bool in_place, Cost& cost) {
-    std::byte* recv = buffer(recv_, dtype);
-    std::byte* send = in_place ? recv : buffer(send_, dtype);
+    // Operations that are open at once may share what they read, not what they write.
+    std::vector<Buffers> buffers;
+    for (const Arena& arena : recv_) {
+      std::byte* const recv = buffer(arena, dtype);
+      buffers.push_back({.send = in_place ? recv : buffer(send_, dtype), .recv = recv});
+    }
+    const auto [send, recv] = buffers.front();
     const Pattern timed(dtype, op, session_.ranks(), seed_++);
-    timed.fill(session_.rank(), count, send);
-    session_.allreduce(send, recv, count, dtype, op);
+    for (const Buffers& b : buffers) {
+      if (in_place || &b == &buffers.front()) timed.fill(session_.rank(), count, b.send);
+    }
+    for (const Buffers& b : buffers) session_.allreduce(b.send, b.recv, count, dtype, op);
     session_.barrier();
 
     const sluice_stats stats_before = session_.stats();
     const double cpu_before = own_cpu_seconds();
-    const Nanos elapsed = timed_loop(send, recv, count, dtype, op);
+    const Nanos elapsed = timed_loop(buffers, count, dtype, op);
     cost.cpu_seconds += own_cpu_seconds() - cpu_before;
     const sluice_stats stats_after = session_.stats();
     cost.wire_out += stats_after.wire_bytes_out - stats_before.wire_bytes_out;
@@ -134,9 +148,13 @@ class AllreduceRun {
     m.bus_bw = m.alg_bw * 2.0 * (session_.ranks() - 1) / session_.ranks();
     m.checked = options_.check > 0;
     session_.barrier();
-    // Out of place every timed operation wrote the same result, so the last one is checked too; in place each
-    // took the one before.
-    if (m.checked && !in_place) m.wrong += session_.reduce(timed.count_wrong(recv, count), wire::Op::kSum);
+    // Out of place every timed operation wrote the same result, so the last ones are checked too; in place
+    // each took the one before.
+    if (m.checked && !in_place) {
+      uint64_t wrong = 0;
+      for (const Buffers& b : buffers) wrong += timed.count_wrong(b.recv, count);
+      m.wrong += session_.reduce(wrong, wire::Op::kSum);
+    }
     for (int i = 0; i < options_.check && m.wrong == 0; ++i) {
       const Pattern fresh(dtype, op, session_.ranks(), seed_++);
       if (!in_place) std::fill_n(recv, count * wire::size_of(dtype), std::byte{0});
@@ -147,16 +165,18 @@ class AllreduceRun {
     return m;
   }
 
-  Nanos timed_loop(const std::byte* send, std::byte* recv, size_t count, wire::DType dtype, wire::Op op) {
-    std::vector<sluice_request> open(static_cast<size_t>(options_.aggregated));
+  Nanos timed_loop(const std::vector<Buffers>& buffers, size_t count, wire::DType dtype, wire::Op op) {
+    std::vector<sluice_request> open;
+    open.reserve(buffers.size());
     Nanos barriers = 0;
     const Nanos begin = monotonic_now();
     for (int i = 0; i < options_.iterations; ++i) {
-      if (open.size() == 1) {
-        session_.allreduce(send, recv, count, dtype, op);
+      if (buffers.size() == 1) {
+        session_.allreduce(buffers[0].send, buffers[0].recv, count, dtype, op);
       } else {
-        for (sluice_request& request : open) request = session_.start(send, recv, count, dtype, op);
-        for (sluice_request request : open) session_.wait(request);
+        open.clear();
+        for (const Buffers& b : buffers) open.push_back(session_.start(b.send, b.recv, count, dtype, op));
+        for (const sluice_request request : open) session_.wait(request);
       }
       if (options_.blocking != 1 && options_.blocking != 3) continue;
       const Nanos barrier_begin = monotonic_now();
@@ -190,7 +210,7 @@ class AllreduceRun {
   std::vector<config::Endpoint> pool_;
   Credentials credentials_;
   Arena send_;
-  Arena recv_;
+  std::vector<Arena> recv_;  // one for each operation that is open at once
   uint64_t seed_ = 1;
 };
 

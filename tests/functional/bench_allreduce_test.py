@@ -50,6 +50,13 @@ class Allreduce(SluiceTest):
         self.assertEqual([row[0] for row in rows], ["5000", "15000", "25000"])
         self.assertEqual({wrong for row in rows for wrong in row[4:6]}, {"0"})
 
+    def test_operations_open_at_once_do_not_share_a_buffer(self):
+        # More than the network takes at once: the result of one operation comes home while the next one's data, in place the same bytes,
+        # waits to be sent with its checksum made.
+        done = self.run_sluice("bench", "allreduce", "-b", "1M", "-e", "4M", "-f", "4", "-n", "10", "-m", "8", "--workers", "2", "--lanes", "1",
+                               "--window", "32M", "--slot", "1M")
+        self.assertEqual([row[4:6] for row in rows_of(done.stdout)], [("0", "0")] * 2)
+
     def test_without_check_nothing_is_claimed(self):
         done = self.run_sluice("bench", "allreduce", "-b", "1K", "-e", "1K", "-n", "1", "-c", "0", "--workers", "2")
         self.assertEqual([row[4:6] for row in rows_of(done.stdout)], [("N/A", "N/A")])
