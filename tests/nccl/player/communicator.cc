@@ -1,0 +1,86 @@
+#include "tests/nccl/player/communicator.h"
+
+#include <sys/mman.h>
+
+#include "tests/nccl/player/failure.h"
+
+namespace player {
+
+Communicator::Communicator(Rank& rank, CollNet& collnet, void* context, Group group, Geometry geometry)
+    : rank_(rank), collnet_(collnet), context_(context), group_(std::move(group)), geometry_(geometry) {}
+
+Communicator::~Communicator() {
+  if (region_ != nullptr) munmap(region_, geometry_.region_bytes());
+}
+
+void Communicator::listen(Block* handle) {
+  DeviceFacts facts;
+  require_success(collnet_.properties(0, &facts), "CollNet getProperties");
+  // Bytes behind the handle would be the next rank's.
+  handle->assign(kHandleBytes + 64, std::byte{0x5a});
+  std::fill_n(handle->begin(), kHandleBytes, std::byte{0});
+  require_success(collnet_.listen(context_, 0, handle->data(), &listener_), "CollNet listen");
+  require(listener_ != nullptr, "CollNet listen gave nothing");
+  for (size_t at = kHandleBytes; at < handle->size(); ++at)
+    require((*handle)[at] == std::byte{0x5a}, "listen wrote behind the handle");
+  handle->resize(kHandleBytes);
+}
+
+Result Communicator::connect() {
+  Block mine;
+  rank_.step("listen, " + group_.name);
+  service_.run([&] { listen(&mine); });
+  rank_.step("all-gather of handles, " + group_.name);
+  std::vector<Block> all =
+      rank_.bootstrap().all_gather("handles " + group_.name, group_.place, group_.ranks, mine);
+  rank_.step("connect, " + group_.name);
+  Result result = kSuccess;
+  service_.run([&] {
+    std::vector<void*> handles;
+    for (Block& handle : all) handles.push_back(handle.data());
+    result = collnet_.connect(handles.data(), group_.ranks, group_.rank, listener_, &comm_);
+    // NCCL takes a connect that gave nothing for a failed one, and then forgets the listener.
+    if (result == kSuccess && comm_ == nullptr) result = -1;
+    if (result == kSuccess) require_success(collnet_.close_listen(listener_), "CollNet closeListen");
+  });
+  return result;
+}
+
+void Communicator::register_region() {
+  rank_.step("regMr, " + group_.name);
+  void* const memory = mmap(nullptr, geometry_.region_bytes(), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  require(memory != MAP_FAILED, "mmap of the region");
+  region_ = static_cast<std::byte*>(memory);
+  service_.run([&] {
+    for (int channel = 0; channel < geometry_.channels; ++channel) {
+      for (std::vector<void*>* mhandles : {&receive_mhandles_, &send_mhandles_}) {
+        void* mhandle = nullptr;
+        require_success(collnet_.reg_mr(comm_, region_, geometry_.region_bytes(), &mhandle), "CollNet regMr");
+        mhandles->push_back(mhandle);
+      }
+    }
+  });
+}
+
+void Communicator::close() {
+  rank_.step("close, " + group_.name);
+  service_.run([&] {
+    const auto deregister = [&](std::vector<void*>& mhandles) {
+      for (void* mhandle : mhandles) {
+        // NCCL keeps none that is null.
+        if (mhandle != nullptr) require_success(collnet_.dereg_mr(comm_, mhandle), "CollNet deregMr");
+      }
+      mhandles.clear();
+    };
+    deregister(send_mhandles_);
+    // Whoever still reads or writes it dies, and the addresses are not given to anybody else.
+    if (region_ != nullptr)
+      require(mprotect(region_, geometry_.region_bytes(), PROT_NONE) == 0, "mprotect of the region");
+    deregister(receive_mhandles_);
+    require_success(collnet_.close_coll(comm_), "CollNet closeColl");
+    comm_ = nullptr;
+  });
+}
+
+}  // namespace player

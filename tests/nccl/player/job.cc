@@ -1,0 +1,118 @@
+#include "tests/nccl/player/job.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include "tests/nccl/player/library.h"
+
+namespace player {
+namespace {
+
+int run_rank(int index, const Options& options, Bootstrap& bootstrap, Scenario scenario) {
+  set_log_prefix("rank " + std::to_string(index) + ": ", options.verbose);
+  Rank rank(index, options, bootstrap);
+  try {
+    scenario(rank);
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "player: rank %d: %s (at: %s)\n", index, e.what(), bootstrap.step(index).c_str());
+    bootstrap.give_up();
+    return 1;
+  }
+}
+
+struct Child {
+  pid_t pid;
+  int descriptor;  // readable when it has ended
+};
+
+int milliseconds_to(Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return left < 0 ? 0 : static_cast<int>(left);
+}
+
+// 0, or what the job's exit code becomes because of this child.
+int reap(const Child& child, int index) {
+  int status = 0;
+  waitpid(child.pid, &status, 0);
+  close(child.descriptor);
+  if (WIFSIGNALED(status))
+    std::fprintf(stderr, "player: rank %d died of signal %d\n", index, WTERMSIG(status));
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+}  // namespace
+
+void Rank::say(const std::string& line) const {
+  std::printf("rank %d: %s\n", index_, line.c_str());
+  std::fflush(stdout);
+}
+
+int run_job(const Options& options, Scenario scenario) {
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(options.seconds));
+  Bootstrap bootstrap(deadline);
+  const pid_t parent = getpid();
+  std::vector<Child> children;
+  std::fflush(stdout);
+  for (int index = 0; index < options.ranks; ++index) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      const int result = run_rank(index, options, bootstrap, scenario);
+      std::fflush(stdout);
+      std::fflush(stderr);
+      // As an application ends: destructors and atexit of the plugin run.
+      std::exit(result);
+    }
+    if (pid < 0) {
+      std::perror("player: fork");
+      return 1;
+    }
+    children.push_back({pid, static_cast<int>(syscall(SYS_pidfd_open, pid, 0))});
+  }
+
+  std::vector<pollfd> polled;
+  for (const Child& child : children) polled.push_back({child.descriptor, POLLIN, 0});
+  // A little longer than the ranks' own deadline, which says more; and not much longer once a rank has
+  // failed.
+  auto patience = deadline + std::chrono::seconds(2);
+  int worst = 0;
+  for (size_t left = children.size(); left > 0;) {
+    if (poll(polled.data(), polled.size(), milliseconds_to(patience)) == 0) {
+      worst = 3;
+      for (int index = 0; index < options.ranks; ++index) {
+        if (polled[index].fd < 0) continue;
+        std::fprintf(stderr, "player: watchdog: rank %d is still at: %s\n", index,
+                     bootstrap.step(index).c_str());
+        kill(children[index].pid, SIGKILL);
+      }
+      patience = Clock::now() + std::chrono::hours(1);  // what is killed ends
+      continue;
+    }
+    for (int index = 0; index < options.ranks; ++index) {
+      if (polled[index].fd < 0 || polled[index].revents == 0) continue;
+      polled[index].fd = -1;
+      --left;
+      const int result = reap(children[index], index);
+      if (result == 0) continue;
+      if (worst == 0) worst = result;
+      bootstrap.give_up();
+      patience = std::min(patience, Clock::now() + std::chrono::seconds(10));
+    }
+  }
+  return worst;
+}
+
+}  // namespace player

@@ -1,0 +1,57 @@
+// The ranks of a job: processes forked before anything is loaded, and a parent that watches them.
+#pragma once
+
+#include <string>
+
+#include "tests/nccl/player/bootstrap.h"
+
+namespace player {
+
+struct Options {
+  std::string plugin;
+  std::string scenario;
+  int abi = 12;
+  int ranks = 2;
+  int heads = 1;             // head groups, with the scenario "heads"
+  bool heads_apart = false;  // each head a process of its own
+  int communicators = 3;
+  int busy = 4;  // communicators that carry traffic, of those
+  int rounds = 1;
+  int late_ms = 0;            // rank 0's delay before its first request
+  std::string expect = "ok";  // of connect: ok, fail, same
+  std::string types;          // comma separated, "float32,int8"; empty: all that are supported
+  size_t bytes = 0;           // of a message; 0: the scenario's own
+  double seconds = 60;        // watchdog
+  bool verbose = false;
+};
+
+class Rank {
+ public:
+  Rank(int index, const Options& options, Bootstrap& bootstrap)
+      : index_(index), options_(options), bootstrap_(bootstrap) {}
+
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] int count() const { return options_.ranks; }
+  [[nodiscard]] const Options& options() const { return options_; }
+  [[nodiscard]] Bootstrap& bootstrap() { return bootstrap_; }
+
+  void barrier(const std::string& name) {
+    (void)bootstrap_.all_gather("barrier " + name, index_, count(), {});
+  }
+  void step(const std::string& what) { bootstrap_.set_step(index_, what); }
+  // One line on stdout, for whoever drives the player.
+  void say(const std::string& line) const;
+
+ private:
+  const int index_;
+  const Options& options_;
+  Bootstrap& bootstrap_;
+};
+
+using Scenario = void (*)(Rank&);
+
+// Exit code of the player: 0 when every rank's scenario returned; 1 when one threw or died; 3 when the
+// watchdog ended it.
+int run_job(const Options& options, Scenario scenario);
+
+}  // namespace player

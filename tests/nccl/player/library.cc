@@ -1,0 +1,74 @@
+#include "tests/nccl/player/library.h"
+
+#include <dlfcn.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <mutex>
+#include <vector>
+
+#include "tests/nccl/player/failure.h"
+
+namespace player {
+namespace {
+
+struct Log {
+  std::mutex mutex;
+  std::string prefix;
+  bool show = false;
+  std::vector<std::string> lines;
+};
+// Never destroyed: threads of the plugin outlive main().
+Log& log() {
+  static Log& log = *new Log;
+  return log;
+}
+
+}  // namespace
+
+Library::Library(const std::string& path) : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+  if (handle_ == nullptr) throw Failure(std::string("dlopen: ") + dlerror());
+}
+
+Library::~Library() {
+  dlclose(handle_);
+}
+
+bool Library::has(const char* family, int abi) const {
+  return dlsym(handle_, (std::string(family) + "_v" + std::to_string(abi)).c_str()) != nullptr;
+}
+
+void* Library::table(const char* family, int abi) const {
+  const std::string symbol = std::string(family) + "_v" + std::to_string(abi);
+  void* const found = dlsym(handle_, symbol.c_str());
+  if (found == nullptr) throw Failure("no symbol " + symbol);
+  return found;
+}
+
+void set_log_prefix(const std::string& prefix, bool show) {
+  const std::lock_guard lock(log().mutex);
+  log().prefix = prefix;
+  log().show = show;
+}
+
+void log_from_plugin(int level, unsigned long, const char*, int, const char* format, ...) {
+  char text[1024];
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof(text), format, arguments);
+  va_end(arguments);
+  const std::lock_guard lock(log().mutex);
+  log().lines.emplace_back(text);
+  if (log().show || level <= kLogWarn) {
+    std::fprintf(stderr, "%s%s %s\n", log().prefix.c_str(), level <= kLogWarn ? "WARN" : "INFO", text);
+  }
+}
+
+int logged(const std::string& text) {
+  const std::lock_guard lock(log().mutex);
+  int count = 0;
+  for (const std::string& line : log().lines) count += line.find(text) != std::string::npos ? 1 : 0;
+  return count;
+}
+
+}  // namespace player

@@ -1,0 +1,58 @@
+// A plugin's point-to-point table without its version. Every call is one call of the table, made as NCCL
+// makes it: outputs hold rubbish before, and a result is the plugin's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/nccl/player/library.h"
+#include "tests/nccl/player/words.h"
+
+namespace player {
+
+struct DeviceFacts {
+  std::string name, pci_path;
+  uint64_t guid = 0;
+  int ptr_support = 0, speed = 0, port = 0, max_comms = 0, max_recvs = 0;
+  float latency = 0;
+  int reg_is_global = 0, force_flush = 0, net_device_type = 0;
+  int virtual_devices = 1, first_virtual_device = -1;            // v9 on
+  size_t max_p2p_bytes = 1u << 30, max_coll_bytes = 512u << 20;  // v9 on; before, what NCCL assumes
+  int max_multi_request_size = 1;                                // v11 on
+  int rail_id = -1, plane_id = -1;                               // v12
+
+  friend bool operator==(const DeviceFacts&, const DeviceFacts&) = default;
+};
+
+class Net {
+ public:
+  virtual ~Net() = default;
+
+  virtual std::string name() const = 0;
+  // Up to v10 NCCL calls this once in a process, from v11 on once for each communicator, which gets a
+  // context.
+  virtual Result init(uint64_t comm_id, void** context) = 0;
+  virtual Result devices(int* count) = 0;
+  virtual Result properties(int device, DeviceFacts* facts) = 0;
+  virtual Result listen(void* context, int device, void* handle, void** listener) = 0;
+  virtual Result connect(void* context, int device, void* handle, void** comm) = 0;
+  virtual Result accept(void* listener, void** comm) = 0;
+  virtual Result reg_mr(void* comm, void* data, size_t bytes, void** mhandle) = 0;
+  virtual Result dereg_mr(void* comm, void* mhandle) = 0;
+  virtual Result isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request) = 0;
+  virtual Result irecv(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request) = 0;
+  virtual Result test(void* request, int* done, int* bytes) = 0;
+  virtual Result close_send(void* comm) = 0;
+  virtual Result close_recv(void* comm) = 0;
+  virtual Result close_listen(void* listener) = 0;
+  // From v11 on; nothing before.
+  virtual Result finalize(void* context) = 0;
+  [[nodiscard]] virtual bool init_per_communicator() const = 0;
+};
+
+inline constexpr int kFirstNetAbi = 5, kLastNetAbi = 12;
+// Throws Failure where the file has no such table, or one that lacks what must be there.
+std::unique_ptr<Net> load_net(const Library& library, int abi);
+
+}  // namespace player

@@ -1,0 +1,147 @@
+#include <thread>
+
+#include "tests/nccl/player/failure.h"
+#include "tests/nccl/player/scenarios.h"
+#include "tests/nccl/player/set_up.h"
+
+namespace player {
+namespace {
+
+// Longer than any call of a teardown may take; NCCL's destroy waits for it.
+constexpr auto kCloseBound = std::chrono::seconds(5);
+
+long milliseconds_since(Clock::time_point begin) {
+  return static_cast<long>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
+}
+
+void close_in_time(Open& open, Plugin& plugin) {
+  const auto begin = Clock::now();
+  open.close(plugin);
+  require(Clock::now() - begin < kCloseBound,
+          "closing took " + std::to_string(milliseconds_since(begin)) + " ms");
+}
+
+constexpr Operation kSome{kFloat32, kSum, 4u << 20, 2, 64u << 10, 3};
+
+}  // namespace
+
+void play_abort(Rank& rank) {
+  Plugin plugin(rank.options(), true);
+  for (int round = 0; round < rank.options().rounds; ++round) {
+    const std::string name = "abort " + std::to_string(round);
+    Open open = open_communicator(rank, plugin, name, {2, 1u << 20});
+    open.traffic->learn_order();
+    if (round % 2 == 1) open.traffic->run({{kFloat16, kSum, 200'000, 2, 32u << 10, 9}});
+    // Rank 0 posts less than the others, so that some requests cannot be done; the close comes at once, or
+    // when all have posted.
+    const int open_requests = rank.index() == 0 ? round % kSteps : kSteps;
+    open.traffic->leave_open({kFloat32, kSum, 1u << 20, 2, 64u << 10, 4}, open_requests);
+    if (round % 3 != 0) rank.barrier(name + " posted");
+    close_in_time(open, plugin);
+  }
+  Open again = open_communicator(rank, plugin, "after aborts");
+  again.traffic->learn_order();
+  again.traffic->run({kSome});
+  rank.barrier("before close");
+  again.close(plugin);
+}
+
+void play_abort_one(Rank& rank) {
+  Plugin plugin(rank.options(), true);
+  Open open = open_communicator(rank, plugin, "abort one", {2, 1u << 20});
+  open.traffic->learn_order();
+  rank.barrier("learnt");
+  if (rank.index() == 0) {
+    open.traffic->leave_open({kFloat32, kSum, 1u << 20, 2, 64u << 10, 3}, 2);
+  } else {
+    const auto begin = Clock::now();
+    try {
+      open.traffic->run({{kFloat32, kSum, 1u << 20, 2, 64u << 10, 3}});
+      throw Failure("an allreduce was done although a rank took no part");
+    } catch (const CallFailed& failed) {
+      rank.say(std::string(failed.what()) + " after " + std::to_string(milliseconds_since(begin)) + " ms");
+    }
+  }
+  close_in_time(open, plugin);
+  rank.barrier("closed");
+}
+
+void play_connect(Rank& rank) {
+  Plugin plugin(rank.options(), true);
+  const std::string& expect = rank.options().expect;
+  for (int round = 0; round < rank.options().rounds; ++round) {
+    const std::string name = "connect " + std::to_string(round);
+    const Contexts contexts = plugin.begin(comm_id_of(name));
+    Open open;
+    open.contexts = contexts;
+    open.communicator = std::make_unique<Communicator>(rank, plugin.collnet(), contexts.collnet,
+                                                       everybody(rank, name), Geometry{2, 1u << 20});
+    rank.barrier(name);
+    if (rank.index() == 0) rank.say("connecting");
+    const auto begin = Clock::now();
+    const bool connected = open.communicator->connect() == kSuccess;
+    const long took = milliseconds_since(begin);
+
+    const Block mine(1, connected ? std::byte{1} : std::byte{0});
+    int how_many = 0;
+    for (const Block& answer :
+         rank.bootstrap().all_gather(name + " answers", rank.index(), rank.count(), mine)) {
+      how_many += answer[0] == std::byte{1} ? 1 : 0;
+    }
+    rank.say(std::string(connected ? "connected" : "refused") + " after " + std::to_string(took) + " ms");
+    require(how_many == 0 || how_many == rank.count(),
+            "connect succeeded on " + std::to_string(how_many) + " ranks only");
+    require(expect == "same" || connected == (expect == "ok"), "connect was expected to: " + expect);
+    if (!connected) {
+      plugin.end(contexts);
+      continue;
+    }
+    open.communicator->register_region();
+    open.traffic = std::make_unique<Traffic>(*open.communicator);
+    try {
+      open.traffic->learn_order();
+      open.traffic->run({{kFloat32, kSum, 1u << 20, 2, 32u << 10, 7}});
+      rank.say("traffic done");
+    } catch (const CallFailed& failed) {
+      // A reducer that died just after connect is a reducer that died during traffic.
+      require(expect == "same", failed.what());
+      rank.say(std::string("traffic: ") + failed.what());
+    }
+    rank.barrier(name + " before close");
+    close_in_time(open, plugin);
+  }
+}
+
+void play_until_error(Rank& rank) {
+  Plugin plugin(rank.options(), true);
+  Open open = open_communicator(rank, plugin, "until error");
+  open.traffic->learn_order();
+  try {
+    for (uint64_t seed = 1;; ++seed) {
+      open.traffic->run({{kFloat32, kSum, 2u << 20, 2, 128u << 10, seed}});
+      if (seed == 1) {
+        rank.barrier("first done");
+        if (rank.index() == 0) rank.say("running");
+      }
+    }
+  } catch (const CallFailed& failed) {
+    rank.say(failed.what());
+  }
+  rank.barrier("all have an error");
+  close_in_time(open, plugin);
+}
+
+void play_late(Rank& rank) {
+  Plugin plugin(rank.options(), true);
+  Open open = open_communicator(rank, plugin, "late");
+  const auto late = std::chrono::milliseconds(rank.index() == 0 ? rank.options().late_ms : 0);
+  open.traffic->learn_order();
+  // Compute time of the application; nothing of the plugin's is called meanwhile on this rank.
+  open.traffic->before_first = [late] { std::this_thread::sleep_for(late); };
+  open.traffic->run({kSome, {kBfloat16, kSum, 300'000, 2, 32u << 10, 5}});
+  rank.barrier("before close");
+  open.close(plugin);
+}
+
+}  // namespace player

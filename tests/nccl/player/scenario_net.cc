@@ -1,0 +1,141 @@
+#include <sched.h>
+
+#include <future>
+
+#include "tests/nccl/player/failure.h"
+#include "tests/nccl/player/net_link.h"
+#include "tests/nccl/player/scenarios.h"
+#include "tests/nccl/player/set_up.h"
+#include "tests/nccl/player/worker.h"
+
+namespace player {
+namespace {
+
+constexpr auto kErrorBound = std::chrono::seconds(20);
+
+bool with_collnet(const Rank& rank) {
+  return rank.options().abi >= kFirstCollNetAbi;
+}
+
+std::vector<size_t> odd_sizes() {
+  return {1, 2,     7,     64,     0,       511, 4095,    4096,    4097, 0,
+          0, 65535, 65537, 131072, 1048579, 3,   8388607, 8388608, 1,    524289};
+}
+
+// Tests `request` until it is done or fails: whether it failed. Throws Failure when neither comes.
+bool fails(Rank& rank, Plugin& plugin, void* request, const std::string& what) {
+  const auto deadline = Clock::now() + kErrorBound;
+  for (int done = 0;;) {
+    if (plugin.net().test(request, &done, nullptr) != kSuccess) return true;
+    if (done == 1) return false;
+    require(Clock::now() < deadline, what + ": neither done nor an error");
+    if (rank.bootstrap().given_up()) throw Failure("another rank gave up");
+    sched_yield();
+  }
+}
+
+struct Posted {
+  std::vector<std::byte> buffer = std::vector<std::byte>(1u << 20);
+  void* mhandle = nullptr;
+  void* request = nullptr;
+};
+
+// Posts until there is a request.
+void post(Rank& rank, Plugin& plugin, void* comm, bool receives, Posted& posted) {
+  require_success(plugin.net().reg_mr(comm, posted.buffer.data(), posted.buffer.size(), &posted.mhandle),
+                  "net regMr");
+  const auto deadline = Clock::now() + kErrorBound;
+  while (posted.request == nullptr) {
+    const size_t bytes = posted.buffer.size();
+    const Result result =
+        receives ? plugin.net().irecv(comm, posted.buffer.data(), bytes, 1, posted.mhandle, &posted.request)
+                 : plugin.net().isend(comm, posted.buffer.data(), bytes, 1, posted.mhandle, &posted.request);
+    require_success(result, receives ? "irecv" : "isend");
+    require(Clock::now() < deadline, "no request for a post");
+    if (rank.bootstrap().given_up()) throw Failure("another rank gave up");
+    sched_yield();
+  }
+}
+
+}  // namespace
+
+void play_net_ring(Rank& rank) {
+  Plugin plugin(rank.options(), with_collnet(rank));
+  const Contexts contexts = plugin.begin(comm_id_of("ring"));
+  Worker service, progress;
+  NetLink link;
+  service.run([&] { link = connect_link(rank, plugin, contexts, 1, "ring"); });
+  const auto play = [&](const char* step, const Flow& flow) {
+    rank.step(std::string("ring, ") + step);
+    progress.run([&] { run_flow(rank, plugin, link, 1, flow); });
+  };
+  play("odd sizes", {odd_sizes(), 8, 1, false});
+  play("one at a time", {odd_sizes(), 1, 2, false});
+  play("nothing but empty messages", {std::vector<size_t>(200, 0), kNetRequests, 3, false});
+  play("32 in flight", {std::vector<size_t>(320, 10'001), kNetRequests, 4, false});
+  play("32 large ones in flight", {std::vector<size_t>(64, 262'144), kNetRequests, 5, false});
+  play("the sender leaves early", {std::vector<size_t>(16, 1'000'001), 8, 6, true});
+  service.run([&] { close_link(plugin, link); });
+  plugin.end(contexts);
+}
+
+void play_net_pairs(Rank& rank) {
+  Plugin plugin(rank.options(), with_collnet(rank));
+  const Contexts contexts = plugin.begin(comm_id_of("pairs"));
+  std::vector<NetLink> links;
+  Worker service;
+  for (int distance = 1; distance < rank.count(); ++distance) {
+    service.run([&] {
+      links.push_back(connect_link(rank, plugin, contexts, distance, "distance " + std::to_string(distance)));
+    });
+  }
+  std::vector<std::future<void>> running;
+  for (int distance = 1; distance < rank.count(); ++distance) {
+    running.push_back(std::async(std::launch::async, [&, distance] {
+      const Flow flow{odd_sizes(), 8, static_cast<uint64_t>(distance), false};
+      run_flow(rank, plugin, links[static_cast<size_t>(distance - 1)], distance, flow);
+    }));
+  }
+  for (std::future<void>& one : running) one.wait();
+  for (std::future<void>& one : running) one.get();
+  for (NetLink& link : links) close_link(plugin, link);
+  plugin.end(contexts);
+}
+
+void play_net_close(Rank& rank) {
+  Plugin plugin(rank.options(), with_collnet(rank));
+  const Contexts contexts = plugin.begin(comm_id_of("close"));
+  // Even ranks go away with requests open, odd ones wait for what comes of theirs.
+  for (int round = 0; round < rank.options().rounds; ++round) {
+    const std::string name = "close " + std::to_string(round);
+    NetLink link = connect_link(rank, plugin, contexts, 1, name);
+    run_flow(rank, plugin, link, 1, {{1, 100'000}, 2, 1, false});
+    std::vector<Posted> receives(2);
+    Posted send;
+    const bool leaves = rank.index() % 2 == 0;
+    for (Posted& one : receives) post(rank, plugin, link.receive_comm, true, one);
+    rank.step(name + ", half posted");
+    rank.barrier(name + " receives posted");
+    if (!leaves && rank.count() % 2 == 0) {
+      post(rank, plugin, link.send_comm, false, send);
+      // Its receiver goes away: this fails, or was through before.
+      rank.step(name + ", waits for the send");
+      rank.barrier(name + " posted");
+      (void)fails(rank, plugin, send.request, "isend to a peer that closes");
+      bool failed = false;
+      for (Posted& one : receives)
+        failed = fails(rank, plugin, one.request, "irecv from a peer that closed") || failed;
+      require(failed, "receives from a peer that sent nothing and closed were done");
+    } else {
+      rank.barrier(name + " posted");
+    }
+    close_link(plugin, link);
+    rank.barrier(name + " closed");
+  }
+  NetLink link = connect_link(rank, plugin, contexts, 1, "after closes");
+  run_flow(rank, plugin, link, 1, {odd_sizes(), 8, 2, false});
+  close_link(plugin, link);
+  plugin.end(contexts);
+}
+
+}  // namespace player

@@ -1,0 +1,261 @@
+#include "tests/nccl/player/traffic.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "tests/nccl/player/failure.h"
+#include "tests/nccl/player/model.h"
+
+namespace player {
+namespace {
+
+// In a receive slot that has been read: whoever writes there before the slot is posted again writes too late.
+constexpr std::byte kCanary{0x5c};
+constexpr size_t kCanaryBytes = 4096;  // at each end of what was received
+void* const kPoison = reinterpret_cast<void*>(0xdead0000dead);
+
+void put_canary(std::byte* slot, size_t bytes) {
+  const size_t span = std::min(bytes, kCanaryBytes);
+  std::fill_n(slot, span, kCanary);
+  std::fill_n(slot + bytes - span, span, kCanary);
+}
+
+bool has_canary(const std::byte* slot, size_t bytes) {
+  const size_t span = std::min(bytes, kCanaryBytes);
+  const auto is_canary = [](std::byte b) { return b == kCanary; };
+  return std::all_of(slot, slot + span, is_canary) &&
+         std::all_of(slot + bytes - span, slot + bytes, is_canary);
+}
+
+uint64_t seed_of(const Operation& operation, int place) {
+  return operation.seed * 1'000'003 + static_cast<uint64_t>(place);
+}
+
+}  // namespace
+
+CallFailed::CallFailed(const char* call, Result result)
+    : std::runtime_error(std::string(call) + " returned " + std::to_string(result)) {}
+
+// Channels that share a request.
+struct Traffic::GroupState {
+  int first_channel = 0, channels = 0;
+  size_t steps = 0;             // of this collective
+  size_t posted = 0, done = 0;  // steps
+  bool prepared = false;        // the step `posted` lies in its slot
+  void* requests[kSteps] = {};
+
+  [[nodiscard]] size_t bytes(const Operation& operation) const {
+    return static_cast<size_t>(channels) * operation.chunk_bytes;
+  }
+  // Where the data of a step begins in the message.
+  [[nodiscard]] size_t offset(const Operation& operation, size_t step) const {
+    return (step * static_cast<size_t>(operation.channels) + static_cast<size_t>(first_channel)) *
+           operation.chunk_bytes;
+  }
+};
+
+Traffic::Traffic(Communicator& communicator)
+    : communicator_(communicator), order_(communicator.group().ranks) {
+  std::iota(order_.begin(), order_.end(), 0);
+}
+
+std::byte* Traffic::slot(const Operation& operation, bool receives, size_t step, int first_channel) {
+  const Geometry& geometry = communicator_.geometry();
+  const size_t index = (receives ? kSteps : 0) + (communicator_.step_base + step) % kSteps;
+  return communicator_.region() + index * static_cast<size_t>(geometry.channels) * geometry.slot_bytes() +
+         static_cast<size_t>(first_channel) * operation.chunk_bytes;
+}
+
+void Traffic::prepare(const Operation& operation, const GroupState& group) {
+  const size_t size = size_of(operation.type), offset = group.offset(operation, group.posted),
+               bytes = group.bytes(operation);
+  std::byte* const send = slot(operation, false, group.posted, group.first_channel);
+  const size_t real = offset >= operation.bytes ? 0 : std::min(bytes, operation.bytes - offset);
+  fill(operation.type, seed_of(operation, communicator_.group().place), offset / size, real / size, send);
+  fill_stale(operation.type, (bytes - real) / size, send + real);
+  if (group.posted < kSteps) return;
+  const bool untouched = has_canary(slot(operation, true, group.posted, group.first_channel), bytes);
+  require(untouched, "a receive slot was written to after done");
+}
+
+bool Traffic::post(const Operation& operation, GroupState& group) {
+  if (!group.prepared) prepare(operation, group);
+  group.prepared = true;
+  void* request = kPoison;
+  const Result result = communicator_.collnet().iallreduce(
+      communicator_.comm(), slot(operation, false, group.posted, group.first_channel),
+      slot(operation, true, group.posted, group.first_channel),
+      group.bytes(operation) / size_of(operation.type), operation.type, operation.op,
+      communicator_.send_mhandle(), communicator_.receive_mhandle(), &request);
+  if (result != kSuccess) throw CallFailed("iallreduce", result);
+  require(request != kPoison, "iallreduce left *request as it was");
+  if (request == nullptr) {
+    ++counts_.retries;
+    return false;
+  }
+  ++counts_.requests;
+  group.requests[group.posted % kSteps] = request;
+  ++group.posted;
+  group.prepared = false;
+  return true;
+}
+
+bool Traffic::test(const Operation& operation, GroupState& group) {
+  int done = -1, size = -1;
+  void* const request = group.requests[group.done % kSteps];
+  // NCCL asks for the size in some places and not in others.
+  const Result result = communicator_.collnet().test(request, &done, group.done % 2 == 0 ? &size : nullptr);
+  if (result != kSuccess) throw CallFailed("test", result);
+  require(done == 0 || done == 1, "test left *done as it was");
+  if (done == 0) return false;
+  verify(operation, group);
+  ++group.done;
+  return true;
+}
+
+void Traffic::verify(const Operation& operation, const GroupState& group) {
+  const size_t size = size_of(operation.type), offset = group.offset(operation, group.done),
+               bytes = group.bytes(operation);
+  std::byte* const received = slot(operation, true, group.done, group.first_channel);
+  const size_t real = offset >= operation.bytes ? 0 : std::min(bytes, operation.bytes - offset);
+  const int ranks = communicator_.group().ranks;
+  expected_.resize(bytes);
+  contributions_.resize(static_cast<size_t>(ranks));
+  std::vector<const std::byte*> in_order;
+  for (int at = 0; at < ranks; ++at) {
+    contributions_[at].resize(bytes);
+    fill(operation.type, seed_of(operation, order_[at]), offset / size, real / size,
+         contributions_[at].data());
+    in_order.push_back(contributions_[at].data());
+  }
+  reduce(operation.type, operation.op, in_order, real / size, expected_.data());
+  const auto wrong =
+      std::mismatch(expected_.begin(), expected_.begin() + static_cast<std::ptrdiff_t>(real), received);
+  if (wrong.first != expected_.begin() + static_cast<std::ptrdiff_t>(real)) {
+    const auto byte = static_cast<size_t>(wrong.first - expected_.begin());
+    throw Failure(std::string(name_of(operation.type)) + " " + name_of(operation.op) + ": wrong byte at " +
+                  std::to_string(offset + byte) + " of " + std::to_string(operation.bytes) + ": is " +
+                  std::to_string(static_cast<int>(*wrong.second)) + ", should be " +
+                  std::to_string(static_cast<int>(*wrong.first)));
+  }
+  const int mine = communicator_.group().place;
+  const auto own = std::find(order_.begin(), order_.end(), mine) - order_.begin();
+  const std::byte* const sent = slot(operation, false, group.done, group.first_channel);
+  require(std::memcmp(sent, contributions_[own].data(), real) == 0,
+          "what was sent is not what it was before");
+  put_canary(received, bytes);
+}
+
+void Traffic::run_one(const Operation& operation) {
+  const int groups = (operation.channels + kGroupChannels - 1) / kGroupChannels;
+  const size_t per_step = static_cast<size_t>(operation.channels) * operation.chunk_bytes;
+  std::vector<GroupState> states(static_cast<size_t>(groups));
+  for (int g = 0; g < groups; ++g) {
+    states[g].first_channel = g * kGroupChannels;
+    states[g].channels = std::min(kGroupChannels, operation.channels - states[g].first_channel);
+    states[g].steps = (operation.bytes + per_step - 1) / per_step;
+  }
+  // The next request in the one order: steps, and groups in each.
+  size_t next = 0;
+  const size_t all = states[0].steps * states.size();
+  size_t left = all;
+  while (left > 0) {
+    bool idle = true;
+    GroupState& turn = states[next % states.size()];
+    if (next < all && turn.posted < turn.done + kSteps && post(operation, turn)) {
+      ++next;
+      idle = false;
+    }
+    for (GroupState& group : states) {
+      if (group.done < group.posted && test(operation, group)) {
+        --left;
+        idle = false;
+      }
+    }
+    if (idle) {
+      if (communicator_.rank().bootstrap().given_up()) throw Failure("another rank gave up");
+      sched_yield();
+    }
+  }
+  // What was received last must not be written to before it is posted again.
+  for (GroupState& group : states) {
+    for (size_t step = group.steps - std::min<size_t>(group.steps, kSteps); step < group.steps; ++step) {
+      require(has_canary(slot(operation, true, step, group.first_channel), group.bytes(operation)),
+              "a receive slot was written to after done");
+    }
+  }
+  communicator_.step_base += states[0].steps;
+}
+
+void Traffic::run(const std::vector<Operation>& operations) {
+  communicator_.progress().run([&] {
+    for (const Operation& operation : operations) {
+      communicator_.rank().step(communicator_.group().name + ": allreduce " + name_of(operation.type) + " " +
+                                name_of(operation.op) + " of " + std::to_string(operation.bytes));
+      if (before_first) std::exchange(before_first, {})();
+      run_one(operation);
+    }
+  });
+}
+
+void Traffic::leave_open(const Operation& operation, int count) {
+  communicator_.progress().run([&] {
+    GroupState group;
+    group.channels = std::min(operation.channels, kGroupChannels);
+    group.steps = static_cast<size_t>(count);
+    for (int i = 0; i < count && i < kSteps; ++i) {
+      if (!post(operation, group)) break;
+    }
+    for (size_t i = 0; i < group.posted; ++i) {
+      int done = -1;
+      const Result result = communicator_.collnet().test(group.requests[i], &done, nullptr);
+      if (result != kSuccess) throw CallFailed("test", result);
+      // A request that is done must not be tested again.
+    }
+  });
+}
+
+void Traffic::learn_order() {
+  // Sums of f32 show the order. All orders are tried on one small request, beginning with that of the
+  // handles.
+  Operation probe{kFloat32, kSum, 2048, 1, 2048, 0xf01d};
+  const int ranks = communicator_.group().ranks;
+  std::vector<std::byte> received;
+  communicator_.progress().run([&] {
+    GroupState group;
+    group.channels = 1;
+    group.steps = 1;
+    while (!post(probe, group)) sched_yield();
+    for (int done = 0; done == 0; sched_yield()) {
+      const Result result = communicator_.collnet().test(group.requests[0], &done, nullptr);
+      if (result != kSuccess) throw CallFailed("test", result);
+      if (communicator_.rank().bootstrap().given_up()) throw Failure("another rank gave up");
+    }
+    const std::byte* const from = slot(probe, true, 0, 0);
+    received.assign(from, from + probe.bytes);
+    ++communicator_.step_base;
+  });
+  const size_t count = probe.bytes / size_of(probe.type);
+  std::vector<std::vector<std::byte>> by_place(static_cast<size_t>(ranks),
+                                               std::vector<std::byte>(probe.bytes));
+  for (int place = 0; place < ranks; ++place)
+    fill(probe.type, seed_of(probe, place), 0, count, by_place[place].data());
+  std::vector<std::byte> expected(probe.bytes);
+  std::sort(order_.begin(), order_.end());
+  do {
+    std::vector<const std::byte*> in_order;
+    for (const int place : order_) in_order.push_back(by_place[place].data());
+    // Most orders are out after a few elements.
+    reduce(probe.type, probe.op, in_order, 32, expected.data());
+    if (std::memcmp(expected.data(), received.data(), 32 * size_of(probe.type)) != 0) continue;
+    reduce(probe.type, probe.op, in_order, count, expected.data());
+    if (expected == received) return;
+  } while (std::next_permutation(order_.begin(), order_.end()));
+  throw Failure("the first sum is none of the ranks' contributions in any order");
+}
+
+}  // namespace player
