@@ -1,6 +1,7 @@
 #include "transport/tcp/poller.h"
 
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -82,7 +83,8 @@ size_t Poller::sleep(std::span<epoll_event> out, Nanos timeout, bool& rung) noex
   int n = -1;
   if (timeout > 0 && has_pwait2_) {
     const timespec t{.tv_sec = timeout / kSecond, .tv_nsec = timeout % kSecond};
-    n = ::epoll_pwait2(epoll_.fd(), out.data(), room, &t, nullptr);
+    // Not glibc's function: it is newer than the oldest glibc that the NCCL plugin is loaded with.
+    n = static_cast<int>(::syscall(SYS_epoll_pwait2, epoll_.fd(), out.data(), room, &t, nullptr, 0));
     // Linux before 5.11 lacks it, and some sandboxes refuse it: whole milliseconds then.
     if (n < 0 && (errno == ENOSYS || errno == EPERM)) has_pwait2_ = false;
   }

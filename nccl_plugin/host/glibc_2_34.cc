@@ -1,0 +1,62 @@
+// What the static libstdc++ and libgcc want of a glibc newer than 2.34, the oldest that training images have:
+// made here of older functions, seen by this library alone (plugin.map).
+#include <dlfcn.h>
+#include <link.h>
+#include <sys/random.h>
+
+#include <cstdint>
+#include <cstring>
+
+#if __GLIBC_PREREQ(2, 35)
+
+namespace {
+
+struct Search {
+  uintptr_t address;
+  dl_find_object* found;
+};
+
+int look(dl_phdr_info* object, size_t, void* argument) {
+  auto& search = *static_cast<Search*>(argument);
+  const ElfW(Phdr)* frames = nullptr;
+  bool inside = false;
+  uintptr_t begin = UINTPTR_MAX, end = 0;
+  for (int i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& header = object->dlpi_phdr[i];
+    if (header.p_type == PT_GNU_EH_FRAME) frames = &header;
+    if (header.p_type != PT_LOAD) continue;
+    const uintptr_t from = object->dlpi_addr + header.p_vaddr;
+    const uintptr_t to = from + header.p_memsz;
+    inside |= from <= search.address && search.address < to;
+    begin = from < begin ? from : begin;
+    end = to > end ? to : end;
+  }
+  if (!inside || frames == nullptr) return 0;
+  std::memset(search.found, 0, sizeof *search.found);
+  search.found->dlfo_map_start = reinterpret_cast<void*>(begin);
+  search.found->dlfo_map_end = reinterpret_cast<void*>(end);
+  search.found->dlfo_eh_frame = reinterpret_cast<void*>(object->dlpi_addr + frames->p_vaddr);
+  return 1;
+}
+
+}  // namespace
+
+// For the unwinder: the loaded object that an address lies in.
+extern "C" int _dl_find_object(void* address, dl_find_object* found) noexcept {
+  Search search{.address = reinterpret_cast<uintptr_t>(address), .found = found};
+  return dl_iterate_phdr(&look, &search) == 1 ? 0 : -1;
+}
+
+#endif
+
+#if __GLIBC_PREREQ(2, 36)
+
+// For std::random_device, which nobody here uses.
+extern "C" uint32_t arc4random() noexcept {
+  uint32_t value = 0;
+  while (getrandom(&value, sizeof value, 0) != sizeof value) {
+  }
+  return value;
+}
+
+#endif
