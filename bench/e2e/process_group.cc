@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,6 +63,10 @@ std::string ChildEnd::text() const {
 ProcessGroup::ProcessGroup() {
   const sigset_t watched = watched_signals();
   pthread_sigmask(SIG_BLOCK, &watched, &old_mask_);
+  sigset_t stop;
+  sigemptyset(&stop);
+  for (int number : {SIGINT, SIGTERM}) sigaddset(&stop, number);
+  signals_ = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 ProcessGroup::~ProcessGroup() {
@@ -70,6 +76,7 @@ ProcessGroup::~ProcessGroup() {
       reap(i, true);
     }
   }
+  if (signals_ >= 0) close(signals_);
   pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
 }
 
@@ -147,6 +154,24 @@ std::optional<ChildEnd> ProcessGroup::wait(Nanos deadline) {
       interrupted_ = number;
       return std::nullopt;
     }
+  }
+}
+
+bool ProcessGroup::wait_readable(int fd, Nanos deadline) {
+  // Without the second descriptor (the system had none) a signal waits until `fd` or the deadline ends this.
+  std::array<pollfd, 2> fds = {pollfd{.fd = fd, .events = POLLIN, .revents = 0},
+                               pollfd{.fd = signals_, .events = POLLIN, .revents = 0}};
+  for (;;) {
+    const Nanos left = std::clamp<Nanos>(deadline - monotonic_now(), 0, 3600 * kSecond);
+    const int timeout = static_cast<int>(div_ceil(static_cast<uint64_t>(left), kMillisecond));
+    const int ready = poll(fds.data(), fds.size(), timeout);
+    signalfd_siginfo info{};
+    if (ready > 0 && fds[1].revents != 0 && read(signals_, &info, sizeof info) == ssize_t{sizeof info}) {
+      interrupted_ = static_cast<int>(info.ssi_signo);
+      return false;
+    }
+    if (ready > 0 && fds[0].revents != 0) return true;
+    if (ready == 0 && monotonic_now() >= deadline) return false;
   }
 }
 

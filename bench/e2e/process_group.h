@@ -61,6 +61,8 @@ class ProcessGroup {
   // The next child that ended; nothing when the deadline passed or SIGINT or SIGTERM came (then interrupted()
   // says which).
   [[nodiscard]] std::optional<ChildEnd> wait(Nanos deadline);
+  // True when `fd` has something to read, or has ended; false as with wait().
+  [[nodiscard]] bool wait_readable(int fd, Nanos deadline);
   [[nodiscard]] int interrupted() const noexcept { return interrupted_; }
 
   void signal(size_t child, int number) const;
@@ -82,6 +84,7 @@ class ProcessGroup {
 
   std::vector<Child> children_;
   sigset_t old_mask_{};
+  int signals_ = -1;  // SIGINT and SIGTERM as something to poll
   int interrupted_ = 0;
 };
 

@@ -1,7 +1,6 @@
 #include "bench/e2e/star_bench.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -65,13 +64,28 @@ double user_share(pid_t pid) {
 
 class StarBench {
  public:
-  explicit StarBench(const StarBenchOptions& options) : options_(options) {
+  explicit StarBench(const StarBenchOptions& options) : options_(options) {}
+
+  int run() {
+    try {
+      start();
+      return measure();
+    } catch (const Failure&) {
+      // Whatever a signal broke off is not what went wrong.
+      if (processes_.interrupted() == 0) throw;
+    }
+    processes_.end_all(kGrace);
+    return 128 + processes_.interrupted();
+  }
+
+ private:
+  void start() {
     start_servers();
-    for (uint32_t rank = 0; rank < options.workers; ++rank) start_worker(rank);
+    for (uint32_t rank = 0; rank < options_.workers; ++rank) start_worker(rank);
     for (size_t worker : workers_) expect(worker, "ready", kStartTimeout);
   }
 
-  int run() {
+  int measure() {
     std::fputs(head().c_str(), stdout);
     turn(kStarRound, star_);  // the first round of each warms buffers and congestion windows
     turn(kReducerRound, reducer_);
@@ -94,7 +108,6 @@ class StarBench {
     return finish();
   }
 
- private:
   void start_servers() {
     auto directory = value_or_fail(TemporaryDirectory::make(), kExitFailure);
     const std::string port_file = directory.path() + "/star";
@@ -143,9 +156,7 @@ class StarBench {
         pending.erase(0, end + 1);
         return line;
       }
-      pollfd p{.fd = processes_.output(worker), .events = POLLIN, .revents = 0};
-      const Nanos left = deadline - monotonic_now();
-      if (left <= 0 || poll(&p, 1, static_cast<int>(left / kMillisecond) + 1) == 0)
+      if (!processes_.wait_readable(processes_.output(worker), deadline))
         throw Failure(kExitFailure, "a worker does not answer");
       char buffer[256];
       const ssize_t n = read(processes_.output(worker), buffer, sizeof buffer);

@@ -141,6 +141,29 @@ class Launchers(SluiceTest):
         self.assertEqual(job.wait(), 130)
         self.expect_gone(children)
 
+    def start_star(self):
+        return self.start("bench", "star", "--workers", "2", "--size", "1M", "--rounds", "1000000")
+
+    def test_an_interrupted_star_takes_all_with_it(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            star = self.start_star()
+            until("the star has measured", lambda star=star: row_count(star) > 0 or star.ended())
+            children = children_of(star.pid)
+            self.assertEqual(len(children), 4, star.stderr())
+            star.signal(number)
+            self.assertEqual(star.wait(), code, star.stderr())
+            self.assertNotIn("sluice:", star.stderr())  # being interrupted is no failure
+            self.expect_gone(children)
+
+    def test_a_star_interrupted_while_it_starts_takes_all_with_it(self):
+        for least in (1, 3):  # the first server, then the first worker
+            star = self.start_star()
+            until("children", lambda star=star, least=least: len(children_of(star.pid)) >= least or star.ended())
+            children = children_of(star.pid)
+            star.signal(signal.SIGTERM)
+            self.assertEqual(star.wait(), 143, star.stderr())
+            self.expect_gone(children)
+
     def test_a_killed_launcher_leaves_nobody(self):
         job, children = self.start_job()
         job.signal(signal.SIGKILL)

@@ -111,5 +111,18 @@ TEST(ProcessGroup, SigtermInterruptsTheWait) {
   EXPECT_EQ(group.interrupted(), SIGTERM);
 }
 
+TEST(ProcessGroup, SigtermInterruptsTheWaitForAPipe) {
+  ProcessGroup group;
+  const auto echo = group.start({.name = "echo", .arguments = child("Echoes"), .piped = true});
+  ASSERT_TRUE(echo.has_value());
+  EXPECT_FALSE(group.wait_readable(group.output(*echo), monotonic_now() + kMillisecond)) << "says nothing";
+  EXPECT_EQ(group.interrupted(), 0);
+  ASSERT_EQ(write(group.input(*echo), "q", 1), 1);
+  EXPECT_TRUE(group.wait_readable(group.output(*echo), soon()));
+  ASSERT_EQ(kill(getpid(), SIGTERM), 0);
+  EXPECT_FALSE(group.wait_readable(group.output(*echo), soon()));
+  EXPECT_EQ(group.interrupted(), SIGTERM);
+}
+
 }  // namespace
 }  // namespace sluice::bench
