@@ -39,6 +39,8 @@ int main(int argc, char** argv) {
   cli::add_reducer_command(program, chosen);
   cli::add_keygen_command(program, chosen);
   cli::add_status_command(program, chosen);
+  cli::add_check_command(program, chosen);
+  cli::add_install_command(program, chosen);
   cli::add_bench_commands(program, chosen, arguments);
   cli::add_demo_commands(program, chosen, arguments);
 
