@@ -1,0 +1,108 @@
+#include "nccl_plugin/net/invitation.h"
+
+#include <netinet/in.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "core/bytes.h"
+#include "transport/tcp/address.h"
+
+namespace sluice::nccl::net {
+namespace {
+
+constexpr uint32_t kMagic = 0x484E4C53;  // "SLNH"
+constexpr uint16_t kLayout = 1;
+
+enum Offset : size_t {
+  kAtMagic = 0,
+  kAtLayout = 4,
+  kAtFamily = 6,  // 4 or 6
+  kAtPort = 8,
+  kAtAddress = 16,  // 4 or 16 bytes in network order, then zeros
+  kAtSecret = 32,
+  kAtConnect = 120,  // the connector's own
+};
+static_assert(kAtConnect + sizeof(uint64_t) == abi::kHandleBytes);
+
+}  // namespace
+
+void write_invitation(const Invitation& invitation, Handle handle) noexcept {
+  std::ranges::fill(handle, std::byte{0});
+  std::byte* p = handle.data();
+  store_le(p + kAtMagic, kMagic);
+  store_le(p + kAtLayout, kLayout);
+  if (invitation.address.ss_family == AF_INET6) {
+    const auto& a = reinterpret_cast<const sockaddr_in6&>(invitation.address);
+    store_le(p + kAtFamily, uint16_t{6});
+    store_le(p + kAtPort, ntohs(a.sin6_port));
+    std::memcpy(p + kAtAddress, &a.sin6_addr, sizeof a.sin6_addr);
+  } else {
+    const auto& a = reinterpret_cast<const sockaddr_in&>(invitation.address);
+    store_le(p + kAtFamily, uint16_t{4});
+    store_le(p + kAtPort, ntohs(a.sin_port));
+    std::memcpy(p + kAtAddress, &a.sin_addr, sizeof a.sin_addr);
+  }
+  std::memcpy(p + kAtSecret, invitation.secret.data(), invitation.secret.size());
+}
+
+Result<Invitation> read_invitation(Handle handle) {
+  const std::byte* p = handle.data();
+  if (load_le<uint32_t>(p + kAtMagic) != kMagic)
+    return fail(Errc::kBadMagic, "the peer's handle is not of this plugin: does it load another one?");
+  if (const auto layout = load_le<uint16_t>(p + kAtLayout); layout != kLayout) {
+    return fail(Errc::kNoCommonVersion, "the peer's handle has layout " + std::to_string(layout) +
+                                            ", this plugin reads " + std::to_string(kLayout) +
+                                            ": the hosts run different versions");
+  }
+  Invitation out;
+  const auto port = load_le<uint16_t>(p + kAtPort);
+  const auto family = load_le<uint16_t>(p + kAtFamily);
+  if (port == 0 || (family != 4 && family != 6))
+    return fail(Errc::kBadField, "the peer's handle names no address");
+  if (family == 6) {
+    auto& a = reinterpret_cast<sockaddr_in6&>(out.address);
+    a.sin6_family = AF_INET6;
+    a.sin6_port = htons(port);
+    std::memcpy(&a.sin6_addr, p + kAtAddress, sizeof a.sin6_addr);
+  } else {
+    auto& a = reinterpret_cast<sockaddr_in&>(out.address);
+    a.sin_family = AF_INET;
+    a.sin_port = htons(port);
+    std::memcpy(&a.sin_addr, p + kAtAddress, sizeof a.sin_addr);
+  }
+  std::memcpy(out.secret.data(), p + kAtSecret, out.secret.size());
+  return out;
+}
+
+uint64_t connect_number(Handle handle) noexcept {
+  return load_le<uint64_t>(handle.data() + kAtConnect);
+}
+
+void set_connect_number(Handle handle, uint64_t number) noexcept {
+  store_le(handle.data() + kAtConnect, number);
+}
+
+Result<Secret> new_secret() {
+  Secret secret{};
+  size_t have = 0;
+  while (have < secret.size()) {
+    const ssize_t n = ::getrandom(secret.data() + have, secret.size() - have, 0);
+    if (n < 0 && errno != EINTR)
+      return fail(Errc::kSystem, "no random bits: " + transport::tcp::error_text(errno));
+    if (n > 0) have += static_cast<size_t>(n);
+  }
+  return secret;
+}
+
+bool same_secret(const Secret& a, const Secret& b) noexcept {
+  unsigned different = 0;
+  for (size_t i = 0; i < a.size(); ++i) different |= static_cast<unsigned>(a[i] ^ b[i]);
+  return different == 0;
+}
+
+}  // namespace sluice::nccl::net

@@ -1,0 +1,137 @@
+#include "nccl_plugin/net/listener.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "nccl_plugin/host/log.h"
+#include "nccl_plugin/net/limits.h"
+#include "nccl_plugin/net/stream_socket.h"
+#include "transport/tcp/address.h"
+#include "wire/handshake.h"
+
+namespace sluice::nccl::net {
+
+using transport::tcp::Socket;
+
+Result<std::unique_ptr<Listener>> Listener::open(const std::string& address, Handle handle) {
+  auto secret = new_secret();
+  if (!secret) return tl::unexpected(secret.error());
+  auto socket = transport::tcp::listen_on(address, 0, {}, static_cast<int>(kMaxStrangers));
+  if (!socket) return tl::unexpected(socket.error());
+  Invitation invitation{.secret = *secret};
+  socklen_t size = sizeof invitation.address;
+  if (::getsockname(socket->fd(), reinterpret_cast<sockaddr*>(&invitation.address), &size) != 0)
+    return fail(Errc::kSystem, "cannot read the bound address: " + transport::tcp::error_text(errno));
+  write_invitation(invitation, handle);
+  return std::unique_ptr<Listener>(new Listener(std::move(*socket), *secret));
+}
+
+Result<GreetedStreams> Listener::accept(Nanos now) {
+  if (deadline_ == 0) deadline_ = now + kPeerDeadline;
+  if (!context_) {
+    auto context = transport::tcp::make_context();
+    if (!context) return tl::unexpected(context.error());
+    context_ = std::move(*context);
+  }
+  const bool all_taken = take_callers(now);
+  if (auto heard = hear_callers(now); !heard) return tl::unexpected(heard.error());
+  if (greeted_ > 0 && greeted_ == streams_.size()) return answer_all();
+  if (!all_taken && greeted_ > 0 && callers_.empty()) return answer_all();
+  if (now < deadline_) return fail(Errc::kWouldBlock, "");
+  if (greeted_ == 0)
+    return fail(Errc::kTimeout,
+                "the sender did not come in " + std::to_string(kPeerDeadline / kSecond) + " s");
+  return fail(Errc::kTimeout, "only " + std::to_string(greeted_) + " of the sender's " +
+                                  std::to_string(streams_.size()) + " connections came in " +
+                                  std::to_string(kSetupDeadline / kSecond) + " s");
+}
+
+bool Listener::take_callers(Nanos now) {
+  // So many at most in one call: it must end, whoever keeps connecting.
+  for (size_t i = 0; i < kMaxStrangers; ++i) {
+    Socket socket(::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EMFILE && errno != ENFILE) return true;
+      if (!std::exchange(told_exhausted_, true))
+        warn("accept: %s with %zu connections of %zu taken", transport::tcp::error_text(errno).c_str(),
+             greeted_, streams_.size());
+      return false;
+    }
+    if (callers_.size() == kMaxStrangers) callers_.pop_front();
+    callers_.push_back({.socket = std::move(socket), .deadline = now + kStrangerDeadline, .frame = {}});
+  }
+  return true;
+}
+
+Result<void> Listener::hear_callers(Nanos now) {
+  for (size_t i = 0; i < callers_.size();) {
+    Caller& caller = callers_[i];
+    const Status read = caller.frame.read(caller.socket.fd());
+    if (read == Status(Errc::kWouldBlock) && now < caller.deadline) {
+      ++i;
+      continue;
+    }
+    wire::Stream stream;
+    const bool knows =
+        read.ok() && decode_stream(caller.frame.bytes(), stream).ok() && same_secret(stream.secret, secret_);
+    Socket socket = std::move(caller.socket);
+    callers_.erase(callers_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!knows) {
+      info("a connection to a receiver's port from %s was not the sender's: dropped",
+           transport::tcp::peer_name(socket.fd()).c_str());
+      continue;
+    }
+    if (auto greeted = greet(std::move(socket), stream, now); !greeted) return greeted;
+  }
+  return {};
+}
+
+// Of a peer that knows the secret: what is wrong here is wrong for good.
+Result<void> Listener::greet(Socket socket, const wire::Stream& stream, Nanos now) {
+  const std::string peer = transport::tcp::peer_name(socket.fd());
+  const auto refuse = [&](Errc code, const std::string& text) -> Result<void> {
+    if (!send_frame(socket.fd(), wire::encode_message(wire::StreamAnswer{.code = code})).ok())
+      return fail(code, peer + ": " + text + " (and it was gone before it was told)");
+    return fail(code, peer + ": " + text);
+  };
+  const auto version = wire::common_version(stream.min_version, stream.max_version);
+  if (!version) {
+    return refuse(Errc::kNoCommonVersion,
+                  "sender speaks protocol " + wire::version_range(stream.min_version, stream.max_version) +
+                      ", this side " + wire::version_range(wire::kVersionMin, wire::kVersionMax));
+  }
+  if (stream.count == 0 || stream.count > kMaxStreams ||
+      (!streams_.empty() && stream.count != streams_.size()))
+    return refuse(Errc::kBadField, "sender opens " + std::to_string(stream.count) + " streams");
+  if (streams_.empty()) {
+    streams_.resize(stream.count);
+    deadline_ = now + kSetupDeadline;
+  }
+  if (stream.index >= streams_.size() || streams_[stream.index].valid())
+    return refuse(Errc::kBadField, "sender opens stream " + std::to_string(stream.index) + " of " +
+                                       std::to_string(stream.count) + " out of range, or twice");
+  prepare_stream(socket.fd());
+  streams_[stream.index] = std::move(socket);
+  version_ = *version;
+  ++greeted_;
+  return {};
+}
+
+Result<GreetedStreams> Listener::answer_all() {
+  std::erase_if(streams_, [](const Socket& s) { return !s.valid(); });
+  const auto answer = wire::encode_message(
+      wire::StreamAnswer{.version = version_, .count = static_cast<uint16_t>(streams_.size())});
+  for (const Socket& s : streams_) {
+    if (!send_frame(s.fd(), answer).ok())
+      return fail(Errc::kReset, "the sender is gone before it was answered");
+  }
+  greeted_ = 0;
+  deadline_ = 0;  // another sender may come: it has all its time
+  return GreetedStreams{.context = std::move(context_), .sockets = std::move(streams_)};
+}
+
+}  // namespace sluice::nccl::net

@@ -1,0 +1,55 @@
+// Waits for the streams of one sender. Anything else that connects is dropped and disturbs nothing.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "core/units.h"
+#include "nccl_plugin/net/greeted_streams.h"
+#include "nccl_plugin/net/greeting.h"
+#include "nccl_plugin/net/invitation.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/tcp_context.h"
+
+namespace sluice::nccl::net {
+
+class Listener {
+ public:
+  // On `address` (numeric), a port of the OS's choice; both are written into `handle`.
+  [[nodiscard]] static Result<std::unique_ptr<Listener>> open(const std::string& address, Handle handle);
+
+  // kWouldBlock until the streams are there. Never blocks. After any other error nothing more will come.
+  [[nodiscard]] Result<GreetedStreams> accept(Nanos now);
+
+ private:
+  struct Caller {
+    transport::tcp::Socket socket;
+    Nanos deadline;
+    ExactBytes<kStreamBytes> frame;
+  };
+
+  Listener(transport::tcp::Socket socket, const Secret& secret)
+      : socket_(std::move(socket)), secret_(secret) {}
+  // False when descriptors ran out before callers did.
+  [[nodiscard]] bool take_callers(Nanos now);
+  [[nodiscard]] Result<void> hear_callers(Nanos now);
+  [[nodiscard]] Result<void> greet(transport::tcp::Socket socket, const wire::Stream& stream, Nanos now);
+  [[nodiscard]] Result<GreetedStreams> answer_all();
+
+  transport::tcp::Socket socket_;
+  const Secret secret_;
+  std::unique_ptr<transport::tcp::TcpContext>
+      context_;         // made first: what comes after may use up the descriptors
+  Nanos deadline_ = 0;  // 0 before the first accept()
+  bool told_exhausted_ = false;
+  std::deque<Caller> callers_;
+  std::vector<transport::tcp::Socket>
+      streams_;  // by index, as many as the sender has opened; those not there yet are not valid
+  size_t greeted_ = 0;
+  uint8_t version_ = 0;
+};
+
+}  // namespace sluice::nccl::net
