@@ -1,0 +1,276 @@
+// Peers that know the secret and then do wrong: each ends its own comm, with the reason, and nothing else.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nccl_plugin/net/frames.h"
+#include "tests/unit/nccl_plugin/net_pair.h"
+
+namespace sluice::nccl::test {
+namespace {
+
+using transport::tcp::Socket;
+using wire::FrameHeader;
+
+void write_frame(const Socket& socket, const FrameHeader& h, size_t payload_bytes) {
+  std::vector<std::byte> bytes(wire::kHeaderBytes + payload_bytes, std::byte{0x77});
+  wire::encode_header(h, {}, wire::HeaderBytes(bytes.data(), wire::kHeaderBytes));
+  // A peer that was cut off does not read; that is no failure here.
+  (void)transport::tcp::write_all(socket.fd(), bytes, monotonic_now() + kPatience);
+}
+
+// A receiver of ours whose sender is the test, on two sockets.
+struct HandMadeSender {
+  HandMadeSender() {
+    HandleMemory memory;
+    auto listener = Listener::open("127.0.0.1", memory.handle());
+    auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, monotonic_now());
+    std::optional<GreetedStreams> mine;
+    EXPECT_TRUE(until([&] {
+      if (!mine) {
+        if (auto greeted = (*connector)->progress(monotonic_now())) mine = std::move(*greeted);
+      }
+      if (!recv) {
+        if (auto greeted = (*listener)->accept(monotonic_now()))
+          recv = std::move(*RecvComm::make(std::move(*greeted)));
+      }
+      return mine && recv;
+    }));
+    sockets = std::move(mine->sockets);
+  }
+  ~HandMadeSender() { net::close(recv.release()); }
+
+  // The state of `request` once it is over.
+  Outcome outcome(Request* request) const {
+    Outcome o;
+    EXPECT_TRUE(until([&] {
+      look(request, o);
+      return o.over();
+    }));
+    return o;
+  }
+  std::unique_ptr<RecvComm> recv;
+  std::vector<Socket> sockets;
+};
+
+constexpr uint32_t kPiece = 1000;
+constexpr uint64_t kMessage = 2500;
+
+// A receive of 4096 bytes is open as grant 0 of slot 0; its first piece has arrived where `after_first`.
+struct WrongPiece {
+  const char* name;
+  FrameHeader header;
+  size_t payload;
+  Errc reason;
+  bool after_first;
+};
+
+FrameHeader piece(uint32_t number, uint32_t length) {
+  return piece_header(0, 0, kMessage, number, kPiece, length);
+}
+template <typename Change>
+FrameHeader changed(FrameHeader h, Change change) {
+  change(h);
+  return h;
+}
+
+std::vector<WrongPiece> wrong_pieces() {
+  std::vector<WrongPiece> all;
+  const auto add = [&](const char* name, const FrameHeader& h, Errc reason, bool after_first = false) {
+    all.push_back({name, h, h.length, reason, after_first});
+  };
+  add("slot without a grant", piece_header(0, 1, kMessage, 0, kPiece, kPiece), Errc::kSlotNotGranted);
+  add("slot out of range", piece_header(0, 32, kMessage, 0, kPiece, kPiece), Errc::kSlotNotGranted);
+  add("largest slot", piece_header(0, 0xffff, kMessage, 0, kPiece, kPiece), Errc::kSlotNotGranted);
+  add("grant of the future", piece_header(1, 0, kMessage, 0, kPiece, kPiece), Errc::kSlotNotGranted);
+  add("message over the grant", piece_header(0, 0, 4097, 0, kPiece, kPiece), Errc::kBadLength);
+  add("message of 2^64 - 1 bytes", piece_header(0, 0, ~uint64_t{0}, 0, kPiece, kPiece), Errc::kBadLength);
+  add("pieces of no bytes", piece_header(0, 0, kMessage, 0, 0, 0), Errc::kBadField);
+  add("pieces over the largest", piece_header(0, 0, kMessage, 0, wire::kMaxPayload + 1, kMessage),
+      Errc::kBadField);
+  add("piece bytes without a message", piece_header(0, 0, 0, 0, kPiece, 0), Errc::kBadField);
+  add("first piece after the last", piece(3, 0), Errc::kBadField);
+  add("number of 2^32 - 1", piece(0xffffffff, kPiece), Errc::kBadField);
+  add("too short", piece(0, kPiece - 1), Errc::kBadLength);
+  add("too long", piece(0, kPiece + 1), Errc::kBadLength);
+  add("last one as long as the others", piece(2, kPiece), Errc::kBadLength);
+  add("empty one of a message with bytes", piece(0, 0), Errc::kBadLength);
+  add("type of a reduction",
+      {.type = wire::FrameType::kContribution,
+       .kind = wire::Kind::kAllreduce,
+       .acc_dtype = wire::DType::kI8,
+       .length = 10},
+      Errc::kUnexpectedMessage);
+  add("type of the other direction", grant_header(0, 0, 100, 0), Errc::kUnexpectedMessage);
+  add("session", changed(piece(0, kPiece), [](FrameHeader& h) { h.session = 1; }), Errc::kBadField);
+  add("view", changed(piece(0, kPiece), [](FrameHeader& h) { h.view_version = 1; }), Errc::kBadField);
+  add("resent", changed(piece(0, kPiece), [](FrameHeader& h) { h.flags = wire::kFlagResent; }),
+      Errc::kBadField);
+  add("payload crc that is wrong",
+      changed(piece(0, kPiece), [](FrameHeader& h) { h.flags = wire::kFlagPayloadCrc; }),
+      Errc::kBadPayloadCrc);
+  add("kind", changed(piece(0, kPiece), [](FrameHeader& h) { h.kind = wire::Kind::kAllreduce; }),
+      Errc::kBadKind);
+  add("piece a second time", piece(0, kPiece), Errc::kBadSequence, true);
+  add("other message size", piece_header(0, 0, kMessage + 1, 1, kPiece, kPiece), Errc::kBadField, true);
+  add("other piece size", piece_header(0, 0, kMessage, 1, kPiece - 1, kPiece - 1), Errc::kBadField, true);
+  return all;
+}
+
+TEST(NetPeer, ReceiverRefusesWhatWasNotGrantedAndWritesNothingOutsideTheGrant) {
+  Pair healthy;
+  for (const WrongPiece& wrong : wrong_pieces()) {
+    SCOPED_TRACE(wrong.name);
+    Warnings warnings;
+    HandMadeSender sender;
+    constexpr size_t kGuard = 8192;
+    std::vector<std::byte> memory(kGuard + 4096 + kGuard, std::byte{0xee});
+    Request* request = nullptr;
+    ASSERT_TRUE(net::irecv(*sender.recv, memory.data() + kGuard, 4096, 0, &request).ok());
+    if (wrong.after_first) write_frame(sender.sockets[0], piece(0, kPiece), kPiece);
+    write_frame(sender.sockets[0], wrong.header, wrong.payload);
+    const Outcome outcome = sender.outcome(request);
+    EXPECT_FALSE(outcome.done);
+    EXPECT_EQ(to_string(outcome.status.code()), to_string(wrong.reason));
+    EXPECT_FALSE(Warnings::all().empty());
+    for (size_t i = 0; i < kGuard; ++i) {
+      ASSERT_EQ(memory[i], std::byte{0xee}) << "before the grant";
+      ASSERT_EQ(memory[kGuard + 4096 + i], std::byte{0xee}) << "after the grant";
+    }
+    // The sender learns of it on every stream.
+    for (const Socket& s : sender.sockets) {
+      std::byte byte{};
+      EXPECT_TRUE(until([&] { return ::recv(s.fd(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET; }));
+    }
+  }
+  std::vector<std::byte> in(10);
+  const auto out = pattern(10, 1);
+  Request* const receive = healthy.irecv(in);
+  Request* const send = healthy.isend(out);
+  Outcome sent;
+  Outcome received;
+  ASSERT_TRUE(until([&] {
+    look(send, sent);
+    look(receive, received);
+    return sent.over() && received.over();
+  }));
+  EXPECT_TRUE(sent.done && received.done);
+}
+
+TEST(NetPeer, ReceiverRefusesTheSamePieceOnTwoStreamsAtOnce) {
+  HandMadeSender sender;
+  std::vector<std::byte> memory(4096);
+  Request* request = nullptr;
+  ASSERT_TRUE(net::irecv(*sender.recv, memory.data(), memory.size(), 0, &request).ok());
+  // Neither is whole: both would be written at the same time.
+  write_frame(sender.sockets[0], piece(0, kPiece), kPiece / 2);
+  write_frame(sender.sockets[1], piece(0, kPiece), kPiece / 2);
+  EXPECT_EQ(sender.outcome(request).status, Status(Errc::kBadSequence));
+}
+
+TEST(NetPeer, ReceiverTakesPiecesInAnyOrderOnAnyStream) {
+  HandMadeSender sender;
+  std::vector<std::byte> memory(4096);
+  Request* request = nullptr;
+  ASSERT_TRUE(net::irecv(*sender.recv, memory.data(), memory.size(), 0, &request).ok());
+  write_frame(sender.sockets[1], piece(2, 500), 500);
+  write_frame(sender.sockets[0], piece(1, kPiece), kPiece);
+  write_frame(sender.sockets[1], piece(0, kPiece), kPiece);
+  const Outcome outcome = sender.outcome(request);
+  EXPECT_TRUE(outcome.done);
+  EXPECT_EQ(outcome.bytes, kMessage);
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), std::byte{0x77}), static_cast<std::ptrdiff_t>(kMessage));
+}
+
+TEST(NetPeer, ReceiverEndsWhenItsSenderDies) {
+  HandMadeSender sender;
+  std::vector<std::byte> memory(4096);
+  Request* request = nullptr;
+  ASSERT_TRUE(net::irecv(*sender.recv, memory.data(), memory.size(), 0, &request).ok());
+  write_frame(sender.sockets[0], piece(0, kPiece), kPiece / 2);
+  sender.sockets.clear();  // in the middle of a frame
+  EXPECT_EQ(sender.outcome(request).status, Status(Errc::kReset));
+}
+
+// A sender of ours whose receiver is the test.
+struct HandMadeReceiver {
+  HandMadeReceiver() {
+    HandleMemory memory;
+    auto listener = Listener::open("127.0.0.1", memory.handle());
+    auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, monotonic_now());
+    std::optional<GreetedStreams> mine;
+    EXPECT_TRUE(until([&] {
+      if (!mine) {
+        if (auto greeted = (*listener)->accept(monotonic_now())) mine = std::move(*greeted);
+      }
+      if (!send) {
+        if (auto greeted = (*connector)->progress(monotonic_now()))
+          send = std::move(*SendComm::make(std::move(*greeted)));
+      }
+      return mine && send;
+    }));
+    sockets = std::move(mine->sockets);
+  }
+  ~HandMadeReceiver() { net::close(send.release()); }
+  std::unique_ptr<SendComm> send;
+  std::vector<Socket> sockets;
+};
+
+TEST(NetPeer, SenderRefusesGrantsThatAreOutOfOrderOrOfASlotInUse) {
+  struct Wrong {
+    const char* name;
+    std::vector<FrameHeader> frames;
+    size_t stream;
+    Errc reason;
+  };
+  const Wrong wrongs[] = {
+      {"first is not 0", {grant_header(1, 0, 10, 0)}, 0, Errc::kBadSequence},
+      {"slot out of range", {grant_header(0, 32, 10, 0)}, 0, Errc::kBadSlot},
+      {"slot in use", {grant_header(0, 3, 10, 0), grant_header(1, 3, 10, 0)}, 0, Errc::kBadSlot},
+      {"on another stream", {grant_header(0, 0, 10, 0)}, 1, Errc::kUnexpectedMessage},
+      {"piece", {piece_header(0, 0, 0, 0, 0, 0)}, 0, Errc::kUnexpectedMessage},
+      {"fingerprint",
+       {changed(grant_header(0, 0, 10, 0), [](FrameHeader& h) { h.fingerprint = 1; })},
+       0,
+       Errc::kBadField},
+      {"view hash",
+       {changed(grant_header(0, 0, 10, 0), [](FrameHeader& h) { h.view_hash = 1; })},
+       0,
+       Errc::kBadField},
+  };
+  for (const Wrong& wrong : wrongs) {
+    SCOPED_TRACE(wrong.name);
+    Warnings warnings;
+    HandMadeReceiver receiver;
+    const auto out = pattern(10, 1);
+    Request* request = nullptr;
+    ASSERT_TRUE(net::isend(*receiver.send, out.data(), out.size(), 5, &request).ok());
+    for (const FrameHeader& h : wrong.frames) write_frame(receiver.sockets[wrong.stream], h, 0);
+    Outcome outcome;
+    ASSERT_TRUE(until([&] {
+      look(request, outcome);
+      return outcome.over();
+    }));
+    EXPECT_EQ(to_string(outcome.status.code()), to_string(wrong.reason));
+    EXPECT_FALSE(Warnings::all().empty());
+  }
+}
+
+TEST(NetPeer, SenderEndsWhenItsReceiverDies) {
+  HandMadeReceiver receiver;
+  const auto out = pattern(10, 1);
+  Request* request = nullptr;
+  ASSERT_TRUE(net::isend(*receiver.send, out.data(), out.size(), 5, &request).ok());
+  receiver.sockets.clear();
+  Outcome outcome;
+  ASSERT_TRUE(until([&] {
+    look(request, outcome);
+    return outcome.over();
+  }));
+  EXPECT_EQ(outcome.status, Status(Errc::kClosed));
+}
+
+}  // namespace
+}  // namespace sluice::nccl::test
