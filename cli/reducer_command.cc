@@ -84,7 +84,8 @@ bench::ExitCode exit_code_of(const Error& error) {
 }
 
 int run_reducer(ReducerFlags flags) {
-  // Whoever reads the log may end before the reducer does: a line that nobody takes is lost, not the sessions.
+  // Whoever reads the log may end before the reducer does: a line that nobody takes is lost, not the
+  // sessions.
   (void)std::signal(SIGPIPE, SIG_IGN);
   reducer::ReducerOptions& options = flags.options;
   apply_listen(flags.listen, options);
@@ -157,7 +158,10 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
   set.size("--memory-limit", o.memory_limit,
            "bytes that sessions may reserve; 0: half of the machine's memory");
   set.size("--max-slot", flags->max_slot, "largest slot, hence chunk, that a session may ask for");
-  set.number("--max-connections", o.max_connections, "connections open at a time; more are closed at once");
+  set.number(
+      "--max-connections", o.max_connections,
+      "handshakes and control connections at a time; more are closed at once. Connections of lanes that are "
+      "attached do not count");
   set.group("Security");
   set.text("--key-file", o.key_file, "FILE",
            "pool key (sluice keygen): every connection must prove its job's token");

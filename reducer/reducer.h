@@ -21,7 +21,7 @@ struct ReducerOptions {
   uint64_t memory_limit = 0;              // bytes that sessions may reserve; 0: half of the machine's memory
   uint32_t max_slot_bytes = kMiB;         // largest slot a session may ask for
   uint32_t lanes_per_session = 2;         // lane connections per rank offered, at most `lanes`
-  uint32_t max_connections = 16384;       // accepted and not yet closed; more are closed at once and counted
+  uint32_t max_connections = 16384;       // handshakes and control connections; more are closed and counted
   std::string key_file;                   // empty: no authentication
   bool insecure = false;                  // allows an address off loopback without a key
   Idle idle = Idle::kEpoll;

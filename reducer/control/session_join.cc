@@ -62,7 +62,7 @@ Status Session::map_slots() {
   for (uint32_t i = 0; i < agreed_.lanes; ++i) {
     auto arena = SlotArena::map(plan_);
     if (!arena) return Errc::kMemoryLimit;
-    lanes_.push_back(std::make_unique<LaneSession>(plan_, std::move(*arena), i));
+    lanes_.push_back(std::make_unique<LaneSession>(plan_, std::move(*arena)));
   }
   return Errc::kOk;
 }

@@ -6,9 +6,8 @@
 
 namespace sluice::reducer {
 
-LaneSession::LaneSession(const SessionPlan& plan, SlotArena arena, uint32_t lane_index)
+LaneSession::LaneSession(const SessionPlan& plan, SlotArena arena)
     : plan_(plan),
-      lane_index_(lane_index),
       groups_(group_count(plan.ranks)),
       arena_(std::move(arena)),
       chunks_(plan.slots),

@@ -23,13 +23,12 @@ class LaneSession {
  public:
   static constexpr size_t kMaxMissing = wire::kMaxNamedRanks;
 
-  // `lane_index`: which of the session's lanes this is. Conductor thread, before the lane knows of it.
-  LaneSession(const SessionPlan& plan, SlotArena arena, uint32_t lane_index);
+  // Conductor thread, before the lane knows of it.
+  LaneSession(const SessionPlan& plan, SlotArena arena);
   LaneSession(const LaneSession&) = delete;
   LaneSession& operator=(const LaneSession&) = delete;
 
   [[nodiscard]] const SessionPlan& plan() const noexcept { return plan_; }
-  [[nodiscard]] uint32_t lane_index() const noexcept { return lane_index_; }
 
   // The ABORT to send when the session is ended; set by the conductor before it gives kEnd (the ring's
   // release orders it).
@@ -100,7 +99,6 @@ class LaneSession {
   [[nodiscard]] bool ended() const noexcept { return failed_ || ending_; }
 
   const SessionPlan plan_;
-  const uint32_t lane_index_;
   const uint32_t groups_;
   SlotArena arena_;
   std::vector<std::unique_ptr<RankLink>> links_;

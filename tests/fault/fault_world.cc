@@ -44,7 +44,7 @@ FaultWorld::FaultWorld(const WorldOptions& options)
                .slots = options.slots,
                .slot_bytes = options.slot_bytes,
                .view_hash = 5};
-    r->session = std::make_unique<reducer::LaneSession>(r->plan, *reducer::SlotArena::map(r->plan), 0);
+    r->session = std::make_unique<reducer::LaneSession>(r->plan, *reducer::SlotArena::map(r->plan));
     auto near_below = network_->make_context();
     r->below = near_below.get();
     r->lane = std::make_unique<reducer::Lane>(

@@ -43,7 +43,7 @@ BedSession::BedSession(LaneBed& bed, const reducer::SessionPlan& plan, uint8_t s
       plan_(plan),
       seed_(seed),
       small_buffers_(small_buffers),
-      session_(std::make_unique<reducer::LaneSession>(plan, *reducer::SlotArena::map(plan), 0)),
+      session_(std::make_unique<reducer::LaneSession>(plan, *reducer::SlotArena::map(plan))),
       model_(plan),
       clients_(plan.ranks) {}
 

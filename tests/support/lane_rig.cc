@@ -15,7 +15,7 @@ LaneRig::LaneRig(uint32_t rank_count, uint32_t slots, uint32_t slot_bytes)
       network(transport::inproc::make_network()),
       far(network->make_context()) {
   lane = std::make_unique<reducer::Lane>(network->make_context(), nullptr, reducer::LaneOptions{});
-  session = std::make_unique<reducer::LaneSession>(plan, *reducer::SlotArena::map(plan), 0);
+  session = std::make_unique<reducer::LaneSession>(plan, *reducer::SlotArena::map(plan));
   (void)lane->do_work(now);
   for (uint32_t r = 0; r < rank_count; ++r) {
     ranks.push_back(std::make_unique<ScriptedRank>());

@@ -46,7 +46,7 @@ class LaneReplay : public testing::Test {
     const auto adopt = [tcp](int fd, transport::Handler& handler, const transport::EndpointOptions& options) {
       return tcp->adopt(fd, handler, options);
     };
-    session_ = std::make_unique<LaneSession>(plan_, *SlotArena::map(plan_), 0);
+    session_ = std::make_unique<LaneSession>(plan_, *SlotArena::map(plan_));
     lane_ = std::make_unique<Lane>(std::move(*context), adopt, LaneOptions{});
     for (Rank rank = 0; rank < kRanks; ++rank) {
       std::array<int, 2> fds{};
