@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/log.h"
 #include "reducer/control/conductor.h"
@@ -28,6 +29,24 @@ uint64_t half_of_memory() {
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+// Options with which every session would be refused or lost at once.
+std::optional<Error> unlivable(const ReducerOptions& o) {
+  const auto bad = [](const std::string& text) { return Error{Errc::kInvalidArgument, text}; };
+  const auto ms = [](Nanos time) { return std::to_string(time / kMillisecond) + " ms"; };
+  if (o.lanes_per_session == 0) return bad("lanes per session must be at least 1");
+  if (o.max_slot_bytes < kMinSlotBytes || o.max_slot_bytes > wire::kMaxPayload) {
+    return bad("max slot bytes " + std::to_string(o.max_slot_bytes) + " is not within " +
+               std::to_string(kMinSlotBytes) + " and " + std::to_string(wire::kMaxPayload));
+  }
+  if (o.handshake_timeout <= 0) return bad("handshake timeout must be more than 0");
+  if (o.frame_timeout <= 0) return bad("frame timeout must be more than 0");
+  if (o.heartbeat < kMillisecond) return bad("heartbeat must be at least 1 ms");
+  if (o.peer_timeout <= o.heartbeat) {
+    return bad("peer timeout " + ms(o.peer_timeout) + " must be more than the heartbeat, " + ms(o.heartbeat));
+  }
+  return std::nullopt;
 }
 
 std::unique_ptr<Lane> make_lane(std::unique_ptr<transport::tcp::TcpContext> context,
@@ -77,12 +96,7 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   ReducerOptions options = asked;
   if (options.lanes == 0) options.lanes = usable_cpus();
   if (options.memory_limit == 0) options.memory_limit = half_of_memory();
-  if (options.lanes_per_session == 0)
-    return fail(Errc::kInvalidArgument, "lanes per session must be at least 1");
-  if (options.max_slot_bytes > wire::kMaxPayload) {
-    return fail(Errc::kInvalidArgument,
-                "max slot bytes must be at most " + std::to_string(wire::kMaxPayload));
-  }
+  if (auto error = unlivable(options)) return tl::unexpected(std::move(*error));
   KeyStore keys;
   if (!options.key_file.empty()) {
     auto loaded = KeyStore::load(options.key_file);

@@ -8,7 +8,6 @@
 namespace sluice::reducer {
 namespace {
 
-constexpr uint32_t kMinSlotBytes = 4 * kKiB;
 constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
 constexpr uint32_t kMaxSlots = 1u << 15;  // the slot number of a header is 16 bits; RDMA's immediate has 20
 

@@ -7,6 +7,8 @@
 
 namespace sluice::reducer {
 
+inline constexpr uint32_t kMinSlotBytes = 4 * kKiB;
+
 struct SessionPlan {
   uint32_t handle = 0;      // the session's name in frame headers
   uint32_t ranks = 0;       // n

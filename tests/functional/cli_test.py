@@ -26,6 +26,9 @@ class CommandLine(SluiceTest):
     def test_a_bad_option_is_exit_64(self):
         for arguments in (["--nothing"], [], ["reducer", "--lanes", "many"], ["reducer", "--drain-timeout", "5"], ["reducer", "--idle", "tea"],
                           ["reducer", "--memory-limit", "4Q"], ["reducer", "--listen", "nowhere:port"], ["bench"],
+                          ["reducer", "--max-slot", "2K"], ["reducer", "--max-slot", "8M"], ["reducer", "--heartbeat", "10us"],
+                          ["reducer", "--peer-timeout", "1s", "--heartbeat", "1s"], ["reducer", "--handshake-timeout", "0s"],
+                          ["reducer", "--frame-timeout", "0s"], ["reducer", "--lanes-per-session", "0"],
                           ["bench", "allreduce", "-b", "4M", "-e", "1M"], ["bench", "allreduce", "-d", "float17"],
                           ["bench", "allreduce", "--rank", "0"], ["demo", "digits", "--workers", "0"], ["status"],
                           ["status", "--reducers", "host:99999"], ["demo", "digits", "--reducers", "0"],
