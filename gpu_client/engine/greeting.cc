@@ -29,8 +29,8 @@ Result<Socket> connect_patiently(const config::Endpoint& reducer, const Identity
     auto socket = transport::tcp::connect_to(reducer.host, reducer.port, options, deadline);
     if (socket || socket.error().code == Errc::kInvalidArgument) return socket;
     if (monotonic_now() + pause >= deadline) {
-      // The last word counts: "connection refused" says more than that the time was over.
-      return socket;
+      // "connection refused" says more than that the time was over.
+      return fail(Errc::kTimeout, socket.error().text);
     }
     std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
   }

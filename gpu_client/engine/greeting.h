@@ -34,8 +34,9 @@ struct Greeting {
 };
 
 // Connects and exchanges HELLO and WELCOME. Until `deadline` a connection that is refused is tried again:
-// workers and reducers are often started at the same moment. kTimeout, kSystem, kNoCommonVersion,
-// kUnauthenticated, or a code that the reducer refused with.
+// workers and reducers are often started at the same moment. kTimeout with the words of the last try when
+// nothing came of it; kInvalidArgument, at once, for a source address that this host does not have;
+// kNoCommonVersion, kUnauthenticated, or a code that the reducer refused with.
 [[nodiscard]] Result<Greeting> greet(const config::Endpoint& reducer, const Identity& who,
                                      wire::Purpose purpose, uint32_t lane, uint64_t incarnation,
                                      Nanos deadline);

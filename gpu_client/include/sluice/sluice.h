@@ -6,8 +6,10 @@
  *
  * Threads. Any function may be called from any thread; calls on one session from several threads are
  * serialised inside, and it is the caller's business that all ranks see the same order of operations. With
- * progress_threads = 0 nothing moves unless some thread is in sluice_test, sluice_wait or sluice_progress of
- * that session (heartbeats go on all the same, from one keeper thread per process).
+ * progress_threads = 0 a session moves while some thread is in sluice_test, sluice_wait or sluice_progress of
+ * it; besides, while operations are open, the one keeper thread of the process gives it a turn about every
+ * heartbeat, so that a frame which has begun does not stand still. Buffers of open operations are in use
+ * between calls as well.
  *
  * fork(). A session belongs to the process that made it: in a child every function says SLUICE_CLOSED of it
  * at once, and sluice_session_close does nothing. A child makes sessions of its own.
@@ -96,7 +98,7 @@ typedef struct sluice_options {
   uint32_t slot_bytes;           /* largest chunk; 256 KiB */
   uint32_t progress_threads;     /* 1: an own thread drives the session; 0: the caller does */
   uint32_t payload_crc;          /* 1: CRC32C on every contribution */
-  uint32_t connect_timeout_ms;   /* to reach one reducer; 10 s */
+  uint32_t connect_timeout_ms;   /* to reach all reducers; 10 s */
   uint32_t join_timeout_ms;      /* for all ranks to arrive; 60 s */
   uint32_t op_timeout_ms;        /* 0 = none: waiting for a late rank is not an error */
   uint32_t linger_ms;            /* most that close waits; 5 s */
@@ -137,7 +139,8 @@ static inline void sluice_options_init(sluice_options* options) {
 /* Connects to all reducers, joins, and waits until all ranks have (collective: returns the same way on every
  * rank). On success *session is the caller's until sluice_session_close. On failure *session is NULL and
  * error (may be NULL; error_size bytes, always terminated) says why in one line. Blocks up to
- * connect_timeout_ms + join_timeout_ms + 5 s. */
+ * connect_timeout_ms + join_timeout_ms + 5 s of grace for the vote; names of reducers are looked up besides,
+ * as slowly as the host's resolver does. */
 SLUICE_API sluice_status sluice_session_create(const sluice_options* options, sluice_session** session,
                                                char* error, size_t error_size);
 
