@@ -1,0 +1,254 @@
+// The NCCL plugin's point-to-point net over loopback, one process sending to another, beside plain
+// non-blocking sockets that move the same messages over as many connections: GB/s of each and their ratio,
+// measured in turns.
+//   net_bench [MiB per run] [runs]
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "nccl_plugin/net/connector.h"
+#include "nccl_plugin/net/listener.h"
+#include "nccl_plugin/net/recv_comm.h"
+#include "nccl_plugin/net/send_comm.h"
+
+namespace {
+
+using namespace sluice;
+using namespace sluice::nccl;
+using transport::tcp::Socket;
+
+constexpr size_t kInFlight = 8;
+
+[[noreturn]] void give_up(const std::string& what) {
+  std::fprintf(stderr, "net_bench: %s\n", what.c_str());
+  std::_Exit(1);
+}
+
+// Between the two processes: where the receiver listens, and when a run is over.
+struct Pipe {
+  Pipe() {
+    if (::pipe(ends) != 0) give_up("no pipe");
+  }
+  void write(const void* data, size_t size) const {
+    if (::write(ends[1], data, size) != static_cast<ssize_t>(size)) give_up("the other process is gone");
+  }
+  void read(void* data, size_t size) const {
+    for (size_t have = 0; have < size;) {
+      const ssize_t n = ::read(ends[0], static_cast<char*>(data) + have, size - have);
+      if (n <= 0) give_up("the other process is gone");
+      have += static_cast<size_t>(n);
+    }
+  }
+  int ends[2]{};
+};
+
+using Buffers = std::vector<std::vector<std::byte>>;
+
+Buffers buffers(size_t size, bool filled) {
+  Buffers all(kInFlight, std::vector<std::byte>(size));
+  for (size_t i = 0; filled && i < kInFlight; ++i) {
+    for (size_t k = 0; k < size; ++k) all[i][k] = static_cast<std::byte>(k * 31 + i + (k >> 12));
+  }
+  return all;
+}
+
+struct Load {
+  size_t message;
+  unsigned streams;
+  size_t messages;
+};
+
+// The floor: each message cut evenly over the connections, no header, no grant.
+class Plain {
+ public:
+  Plain(std::vector<Socket> sockets, size_t message) : sockets_(std::move(sockets)), message_(message) {}
+
+  void run(Buffers& data, size_t messages, bool out) {
+    const size_t n = sockets_.size();
+    const size_t part = message_ / n;
+    struct Place {
+      size_t message = 0;
+      size_t done = 0;
+    };
+    std::vector<Place> places(n);
+    for (size_t over = 0; over < n;) {
+      bool idle = true;
+      for (size_t i = 0; i < n; ++i) {
+        Place& at = places[i];
+        while (at.message < messages) {
+          std::byte* const p = data[at.message % kInFlight].data() + i * part + at.done;
+          // As much in one call as the net's reader takes.
+          const size_t want = out ? part - at.done : std::min(part - at.done, 256 * kKiB);
+          const ssize_t moved = out ? ::send(sockets_[i].fd(), p, want, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                    : ::recv(sockets_[i].fd(), p, want, MSG_DONTWAIT);
+          if (moved < 0 && (errno == EAGAIN || errno == EINTR)) break;
+          if (moved <= 0) give_up("plain connection lost");
+          idle = false;
+          at.done += static_cast<size_t>(moved);
+          if (at.done == part) {
+            at.done = 0;
+            if (++at.message == messages) ++over;
+          }
+        }
+      }
+      if (idle) ::sched_yield();  // as NCCL's progress thread does
+    }
+  }
+
+ private:
+  std::vector<Socket> sockets_;
+  size_t message_;
+};
+
+template <typename Post>
+void run_net(size_t messages, Post post) {
+  nccl::net::Request* open[kInFlight]{};
+  size_t posted = 0;
+  size_t over = 0;
+  while (over < messages) {
+    bool idle = true;
+    for (size_t i = 0; i < kInFlight; ++i) {
+      if (open[i] != nullptr) {
+        bool done = false;
+        if (!nccl::net::test(*open[i], &done, nullptr).ok()) give_up("net connection lost");
+        if (!done) continue;
+        open[i] = nullptr;
+        ++over;
+        idle = false;
+      }
+      // In order of the buffers: message k is in buffer k mod kInFlight on both sides.
+      if (posted < messages && posted % kInFlight == i) {
+        if (!post(i, &open[i]).ok()) give_up("net connection lost");
+        if (open[i] != nullptr) ++posted, idle = false;
+      }
+    }
+    if (idle) ::sched_yield();
+  }
+}
+
+// The two handshakes of net and plain: the same one, so that the sockets are the same too.
+template <typename Side>
+nccl::net::GreetedStreams greeted(Side side) {
+  for (;;) {
+    auto streams = side();
+    if (streams) return std::move(*streams);
+    if (streams.error().code != Errc::kWouldBlock) give_up(streams.error().text);
+  }
+}
+
+void receiver(const Pipe& to_sender, const Pipe& from_sender, int runs, const std::vector<Load>& loads) {
+  for (const Load& load : loads) {
+    nccl::net::GreetedStreams streams[2];
+    for (auto& s : streams) {
+      std::array<std::byte, abi::kHandleBytes> handle{};
+      auto listener = nccl::net::Listener::open("127.0.0.1", nccl::net::Handle(handle));
+      if (!listener) give_up(listener.error().text);
+      to_sender.write(handle.data(), handle.size());
+      s = greeted([&] { return (*listener)->accept(monotonic_now()); });
+    }
+    Plain plain(std::move(streams[0].sockets), load.message);
+    const auto comm = std::move(*nccl::net::RecvComm::make(std::move(streams[1])));
+    const Buffers expected = buffers(load.message, true);
+    Buffers data = buffers(load.message, false);
+    for (int run = 0; run < 2 * runs; ++run) {
+      char go = 0;
+      from_sender.read(&go, 1);
+      if (run % 2 == 0) {
+        plain.run(data, load.messages, false);
+      } else {
+        run_net(load.messages, [&](size_t i, nccl::net::Request** request) {
+          return nccl::net::irecv(*comm, data[i].data(), data[i].size(), 0, request);
+        });
+      }
+      to_sender.write(&go, 1);
+      if (data != expected) give_up("what arrived is not what was sent");
+      for (auto& buffer : data) std::ranges::fill(buffer, std::byte{0});
+      to_sender.write(&go, 1);
+    }
+  }
+}
+
+double median(std::vector<double> v) {
+  std::ranges::sort(v);
+  return v[v.size() / 2];
+}
+
+void sender(const Pipe& to_receiver, const Pipe& from_receiver, int runs, const std::vector<Load>& loads) {
+  std::printf("%-10s %7s  %10s %10s  %6s   (median of %d runs, %zu in flight)\n", "message", "streams",
+              "plain GB/s", "net GB/s", "ratio", runs, kInFlight);
+  for (const Load& load : loads) {
+    nccl::net::GreetedStreams streams[2];
+    for (auto& s : streams) {
+      std::array<std::byte, abi::kHandleBytes> handle{};
+      from_receiver.read(handle.data(), handle.size());
+      auto invitation = nccl::net::read_invitation(nccl::net::Handle(handle));
+      auto connector = nccl::net::Connector::start(*invitation, "127.0.0.1", load.streams, monotonic_now());
+      if (!connector) give_up(connector.error().text);
+      s = greeted([&] { return (*connector)->progress(monotonic_now()); });
+    }
+    Plain plain(std::move(streams[0].sockets), load.message);
+    const auto comm = std::move(*nccl::net::SendComm::make(std::move(streams[1])));
+    Buffers data = buffers(load.message, true);
+    std::vector<double> rates[2];
+    for (int run = 0; run < 2 * runs; ++run) {
+      const Nanos begin = monotonic_now();
+      char go = 'g';
+      to_receiver.write(&go, 1);
+      if (run % 2 == 0) {
+        plain.run(data, load.messages, true);
+      } else {
+        run_net(load.messages, [&](size_t i, nccl::net::Request** request) {
+          return nccl::net::isend(*comm, data[i].data(), data[i].size(), 0, request);
+        });
+      }
+      from_receiver.read(&go, 1);
+      const double seconds = static_cast<double>(monotonic_now() - begin) * 1e-9;
+      rates[run % 2].push_back(static_cast<double>(load.messages * load.message) * 1e-9 / seconds);
+      from_receiver.read(&go, 1);
+    }
+    const double plain_rate = median(rates[0]);
+    const double net_rate = median(rates[1]);
+    std::printf("%7zu KiB %7u  %10.2f %10.2f  %6.2f\n", load.message / kKiB, load.streams, plain_rate,
+                net_rate, net_rate / plain_rate);
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const size_t run_bytes = (argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 512) * kMiB;
+  const int runs = argc > 2 ? std::max(1, std::atoi(argv[2])) : 5;
+  std::vector<Load> loads;
+  for (const size_t message : {64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB}) {
+    for (const unsigned streams : {1u, 2u, 4u})
+      loads.push_back({message, streams, std::max<size_t>(run_bytes / message, kInFlight)});
+  }
+  const Pipe down;
+  const Pipe up;
+  const pid_t child = ::fork();
+  if (child < 0) give_up("cannot fork");
+  if (child == 0) {
+    ::close(down.ends[1]);
+    ::close(up.ends[0]);
+    receiver(up, down, runs, loads);
+    std::_Exit(0);
+  }
+  ::close(down.ends[0]);
+  ::close(up.ends[1]);
+  sender(down, up, runs, loads);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
