@@ -18,8 +18,19 @@
 namespace player {
 namespace {
 
+// Before anything is loaded: the plugin reads its environment once.
+void set_environment(int index, const Options& options) {
+  for (const std::string& entry : options.rank_environment) {
+    const size_t colon = entry.find(':'), equals = entry.find('=');
+    if (colon == std::string::npos || equals == std::string::npos || std::atoi(entry.c_str()) != index)
+      continue;
+    setenv(entry.substr(colon + 1, equals - colon - 1).c_str(), entry.substr(equals + 1).c_str(), 1);
+  }
+}
+
 int run_rank(int index, const Options& options, Bootstrap& bootstrap, Scenario scenario) {
   set_log_prefix("rank " + std::to_string(index) + ": ", options.verbose);
+  set_environment(index, options);
   Rank rank(index, options, bootstrap);
   try {
     scenario(rank);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tests/nccl/player/bootstrap.h"
 
@@ -17,11 +18,13 @@ struct Options {
   int communicators = 3;
   int busy = 4;  // communicators that carry traffic, of those
   int rounds = 1;
+  int absent = -1;            // rank that listens and never connects, with the scenario "connect"
   int late_ms = 0;            // rank 0's delay before its first request
   std::string expect = "ok";  // of connect: ok, fail, same
   std::string types;          // comma separated, "float32,int8"; empty: all that are supported
-  size_t bytes = 0;           // of a message; 0: the scenario's own
-  double seconds = 60;        // watchdog
+  std::vector<std::string> rank_environment;  // "1:NAME=VALUE": for rank 1 alone
+  size_t bytes = 0;                           // of a message; 0: the scenario's own
+  double seconds = 60;                        // watchdog
   bool verbose = false;
 };
 

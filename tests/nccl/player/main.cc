@@ -47,6 +47,8 @@ constexpr option kOptions[] = {
     {"communicators", required_argument, nullptr, 'c'},
     {"busy", required_argument, nullptr, 'b'},
     {"rounds", required_argument, nullptr, 'r'},
+    {"absent", required_argument, nullptr, 'A'},
+    {"rank-env", required_argument, nullptr, 'E'},
     {"late-ms", required_argument, nullptr, 'l'},
     {"expect", required_argument, nullptr, 'e'},
     {"types", required_argument, nullptr, 't'},
@@ -80,6 +82,8 @@ Options parse(int argc, char** argv) {
       case 'c': options.communicators = std::atoi(optarg); break;
       case 'b': options.busy = std::atoi(optarg); break;
       case 'r': options.rounds = std::atoi(optarg); break;
+      case 'A': options.absent = std::atoi(optarg); break;
+      case 'E': options.rank_environment.emplace_back(optarg); break;
       case 'l': options.late_ms = std::atoi(optarg); break;
       case 'e': options.expect = optarg; break;
       case 't': options.types = optarg; break;

@@ -28,10 +28,11 @@ void check_facts(const DeviceFacts& facts, int device, int abi) {
 
 }  // namespace
 
-Plugin::Plugin(const Options& options, bool with_collnet)
-    : abi_(options.abi), library_(options.plugin), net_(load_net(library_, options.abi)) {
+Plugin::Plugin(const Options& options, Want want)
+    : abi_(options.abi), library_(options.plugin), net_(load_net(library_, options.abi)), want_(want) {
   require(!net_->name().empty(), "the net has no name before init");
-  if (with_collnet) collnet_ = load_collnet(library_, options.abi);
+  if (want == Want::kIfOffered && options.abi < kFirstCollNetAbi) return;
+  collnet_ = load_collnet(library_, options.abi);
 }
 
 Contexts Plugin::begin(uint64_t comm_id) {
@@ -49,7 +50,9 @@ Contexts Plugin::begin(uint64_t comm_id) {
     if (!begun_) {
       int devices = -1;
       require_success(collnet_->devices(&devices), "CollNet devices");
-      require(devices > 0 && devices <= 32, "CollNet offers " + std::to_string(devices) + " devices");
+      if (devices == 0 && want_ == Want::kIfOffered) collnet_.reset();
+      require(collnet_ == nullptr || (devices > 0 && devices <= 32),
+              "CollNet offers " + std::to_string(devices) + " devices");
     }
   }
   begun_ = true;

@@ -18,8 +18,11 @@ struct Contexts {
 
 class Plugin {
  public:
-  // Opens the file. `with_collnet`: as NCCL, only where the version has one.
-  Plugin(const Options& options, bool with_collnet);
+  // kIfOffered: CollNet may be missing from the version, or have no devices, and then is left alone, as NCCL
+  // does.
+  enum class Want { kCollNet, kIfOffered };
+  // Opens the file.
+  Plugin(const Options& options, Want want);
 
   // net init, devices; CollNet init, devices; properties of both, which must be one list of devices. Any
   // thread, one at a time.
@@ -38,6 +41,7 @@ class Plugin {
   Library library_;
   std::unique_ptr<Net> net_;
   std::unique_ptr<CollNet> collnet_;
+  const Want want_;
   bool begun_ = false;
 };
 

@@ -36,7 +36,7 @@ void run_at_once(std::vector<Open*> busy) {
 }  // namespace
 
 void play_communicators(Rank& rank) {
-  Plugin plugin(rank.options(), true);
+  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
   std::vector<Open> opens;
   // One after the other, as an application creates them.
   for (int i = 0; i < rank.options().communicators; ++i) {
@@ -52,7 +52,7 @@ void play_communicators(Rank& rank) {
 }
 
 void play_heads(Rank& rank) {
-  Plugin plugin(rank.options(), true);
+  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
   const int heads = rank.options().heads;
   // One communicator, so one commId; each head has handles of its own.
   const Contexts contexts = plugin.begin(comm_id_of("heads"));
@@ -78,7 +78,7 @@ void play_heads(Rank& rank) {
 void play_repeat(Rank& rank) {
   for (int round = 0; round < rank.options().rounds; ++round) {
     // dlopen and dlclose too, as NCCL does with its last communicator.
-    Plugin plugin(rank.options(), true);
+    Plugin plugin(rank.options(), Plugin::Want::kCollNet);
     const std::string name = "round " + std::to_string(round);
     Open open = open_communicator(rank, plugin, name, {2, 1u << 20});
     open.traffic->learn_order();

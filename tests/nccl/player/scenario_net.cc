@@ -13,10 +13,6 @@ namespace {
 
 constexpr auto kErrorBound = std::chrono::seconds(20);
 
-bool with_collnet(const Rank& rank) {
-  return rank.options().abi >= kFirstCollNetAbi;
-}
-
 std::vector<size_t> odd_sizes() {
   return {1, 2,     7,     64,     0,       511, 4095,    4096,    4097, 0,
           0, 65535, 65537, 131072, 1048579, 3,   8388607, 8388608, 1,    524289};
@@ -60,7 +56,7 @@ void post(Rank& rank, Plugin& plugin, void* comm, bool receives, Posted& posted)
 }  // namespace
 
 void play_net_ring(Rank& rank) {
-  Plugin plugin(rank.options(), with_collnet(rank));
+  Plugin plugin(rank.options(), Plugin::Want::kIfOffered);
   const Contexts contexts = plugin.begin(comm_id_of("ring"));
   Worker service, progress;
   NetLink link;
@@ -80,7 +76,7 @@ void play_net_ring(Rank& rank) {
 }
 
 void play_net_pairs(Rank& rank) {
-  Plugin plugin(rank.options(), with_collnet(rank));
+  Plugin plugin(rank.options(), Plugin::Want::kIfOffered);
   const Contexts contexts = plugin.begin(comm_id_of("pairs"));
   std::vector<NetLink> links;
   Worker service;
@@ -103,7 +99,7 @@ void play_net_pairs(Rank& rank) {
 }
 
 void play_net_close(Rank& rank) {
-  Plugin plugin(rank.options(), with_collnet(rank));
+  Plugin plugin(rank.options(), Plugin::Want::kIfOffered);
   const Contexts contexts = plugin.begin(comm_id_of("close"));
   // Even ranks go away with requests open, odd ones wait for what comes of theirs.
   for (int round = 0; round < rank.options().rounds; ++round) {

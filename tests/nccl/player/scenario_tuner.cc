@@ -86,11 +86,13 @@ void check_taken_out(const Prices& after, const std::string& when) {
   require(after.winner() == kRing, when + ": the ring does not win");
 }
 
-void check_prices(Tuner& tuner, uint64_t comm_id, bool offloads) {
+enum class Offload { kOn, kNever, kNotConnected };
+
+void check_prices(Tuner& tuner, uint64_t comm_id, Offload offload) {
   Session session{tuner};
   require_success(tuner.init(comm_id, 8, 4, &session.context), "tuner init");
   const Prices all;
-  if (offloads) {
+  if (offload == Offload::kOn) {
     require(session.ask(kAllReduce, kLarge, all).winner() == kCollNetChain,
             "a large allreduce on four nodes does not go to Chain");
     Prices direct;
@@ -99,7 +101,7 @@ void check_prices(Tuner& tuner, uint64_t comm_id, bool offloads) {
             "Direct is cheaper than Chain and does not win");
     require(session.ask(kAllReduce, kLarge, Prices().without(kCollNetDirect)).winner() == kCollNetChain,
             "without Direct, Chain does not win");
-  } else {
+  } else if (offload == Offload::kNever) {
     check_taken_out(session.ask(kAllReduce, kLarge, all), "a large allreduce without offload");
   }
   // A communicator or type without CollNet: NCCL has taken it out already.
@@ -137,7 +139,7 @@ void check_prices(Tuner& tuner, uint64_t comm_id, bool offloads) {
   require_success(tuner.end(two.context), "tuner end");
 }
 
-void check_choices(Tuner& tuner, uint64_t comm_id, bool offloads) {
+void check_choices(Tuner& tuner, uint64_t comm_id, Offload offload) {
   void* context = nullptr;
   require_success(tuner.init(comm_id, 8, 4, &context), "tuner init");
   const auto chosen = [&](Function function, size_t bytes, bool collnet) {
@@ -150,8 +152,10 @@ void check_choices(Tuner& tuner, uint64_t comm_id, bool offloads) {
     require(!is_collnet || protocol == kSimple, "CollNet has no protocol but Simple");
     return is_collnet;
   };
-  require(chosen(kAllReduce, kLarge, true) == offloads,
-          offloads ? "a large allreduce is not offloaded" : "an allreduce is offloaded");
+  // Where connect failed, NCCL says that there is no CollNet.
+  if (offload == Offload::kOn)
+    require(chosen(kAllReduce, kLarge, true), "a large allreduce is not offloaded");
+  if (offload == Offload::kNever) require(!chosen(kAllReduce, kLarge, true), "an allreduce is offloaded");
   require(!chosen(kAllReduce, kLarge, false), "CollNet was chosen where there is none");
   require(!chosen(kAllReduce, kSmall, true), "a small allreduce was offloaded");
   require(!chosen(kAllGather, kLarge, true) && !chosen(kReduceScatter, kLarge, true),
@@ -159,11 +163,11 @@ void check_choices(Tuner& tuner, uint64_t comm_id, bool offloads) {
   require_success(tuner.end(context), "tuner end");
 }
 
-void check(Tuner& tuner, uint64_t comm_id, bool offloads) {
+void check(Tuner& tuner, uint64_t comm_id, Offload offload) {
   if (tuner.is_choice()) {
-    check_choices(tuner, comm_id, offloads);
+    check_choices(tuner, comm_id, offload);
   } else {
-    check_prices(tuner, comm_id, offloads);
+    check_prices(tuner, comm_id, offload);
   }
 }
 
@@ -172,8 +176,11 @@ void check(Tuner& tuner, uint64_t comm_id, bool offloads) {
 // Options::abi is the net's and CollNet's; every tuner of the file is played with it. With --expect fail
 // CollNet's connect is to fail.
 void play_tuner(Rank& rank) {
-  Plugin plugin(rank.options(), true);
-  const bool connects = rank.options().expect == "ok";
+  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
+  const bool connects = rank.options().expect != "fail";
+  const Offload offload = !connects                          ? Offload::kNotConnected
+                          : rank.options().expect == "never" ? Offload::kNever
+                                                             : Offload::kOn;
   const uint64_t comm_id = comm_id_of("tuner");
   const Contexts contexts = plugin.begin(comm_id);
   Communicator communicator(rank, plugin.collnet(), contexts.collnet, everybody(rank, "tuner"),
@@ -183,7 +190,7 @@ void play_tuner(Rank& rank) {
   for (int abi = kFirstTunerAbi; abi <= kLastTunerAbi; ++abi) {
     rank.step("tuner v" + std::to_string(abi));
     const std::unique_ptr<Tuner> tuner = load_tuner(plugin.library(), abi);
-    check(*tuner, comm_id, connects);
+    check(*tuner, comm_id, offload);
   }
   rank.barrier("before close");
   if (connects) communicator.close();

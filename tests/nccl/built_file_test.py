@@ -1,0 +1,52 @@
+"""What the built plugin needs from the machine that loads it, and shows to it."""
+
+import re
+import subprocess
+
+import playing
+from sluice_process import SluiceTest
+
+NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+NEWEST_GLIBC = (2, 34)
+SYMBOLS = {f"ncclNetPlugin_v{version}" for version in range(5, 13)} | {
+    f"ncclCollNetPlugin_v{version}" for version in range(8, 13)} | {f"ncclTunerPlugin_v{version}" for version in range(2, 7)}
+
+
+def readelf(*options):
+    return subprocess.run(["readelf", "--wide", *options, str(playing.PLUGIN)], capture_output=True, text=True, check=True).stdout
+
+
+class BuiltFile(SluiceTest):
+    def symbols(self):
+        """(name, is defined) of the dynamic symbols; versions cut off."""
+        for line in readelf("--dyn-syms").splitlines():
+            fields = line.split()
+            if len(fields) >= 8 and fields[0].rstrip(":").isdigit() and fields[4] in ("GLOBAL", "WEAK"):
+                yield fields[7], fields[6] != "UND"
+
+    def test_exports_the_tables_and_nothing_else(self):
+        self.assertEqual({name.split("@")[0] for name, defined in self.symbols() if defined and "@" not in name}, SYMBOLS)
+
+    def test_needs_the_c_library_alone(self):
+        needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", readelf("--dynamic")))
+        self.assertLessEqual(needed, NEEDED)
+
+    def test_takes_nothing_of_cuda(self):
+        taken = [name for name, defined in self.symbols() if not defined]
+        self.assertEqual([name for name in taken if re.match(r"cu[A-Z]|cuda|nccl|nv[A-Z]", name)], [])
+
+    def test_needs_no_glibc_newer_than_2_34(self):
+        versions = set(re.findall(r"GLIBC_(\d+)\.(\d+)", readelf("--version-info")))
+        self.assertTrue(versions)
+        self.assertEqual({version for version in versions if tuple(map(int, version)) > NEWEST_GLIBC}, set())
+        self.assertEqual(re.findall(r"GLIBCXX_[\d.]+|CXXABI_[\d.]+", readelf("--version-info")), [])
+
+    def test_stays_when_it_is_closed(self):
+        self.assertRegex(readelf("--dynamic"), r"FLAGS_1.*NODELETE")
+
+    def test_says_no_path_to_look_for_libraries(self):
+        self.assertNotRegex(readelf("--dynamic"), r"R(UN)?PATH")
+
+
+if __name__ == "__main__":
+    playing.main()

@@ -1,0 +1,72 @@
+"""CollNet of one ABI version, as NCCL drives it, against real reducers."""
+
+from playing import Play, abi, main
+
+
+class CollNet(Play):
+    def test_every_type_and_operator_bit_for_bit(self):
+        for ranks, reducers in ((2, 1), (3, 2), (4, 3)):
+            with self.subTest(ranks=ranks, reducers=reducers):
+                self.start_pool(reducers - len(self.addresses))
+                self.play("kinds", "--ranks", ranks)
+
+    def test_eight_ranks(self):
+        self.start_pool(2)
+        self.play("kinds", "--ranks", 8, "--types", "float32,bfloat16,int32")
+
+    def test_large_requests_and_several_groups_in_flight(self):
+        self.start_pool(2)
+        self.play("window", "--ranks", 3)
+
+    def test_a_handle_that_is_not_at_the_place_of_the_rank(self):
+        self.start_pool(2)
+        for ranks in (2, 5):
+            lines = self.play("order", "--ranks", ranks)
+            orders = {line.split("fold order")[1] for line in lines if "fold order" in line}
+            self.assertEqual(len(orders), 1, orders)
+
+    def test_memory_is_registered_while_requests_run(self):
+        self.start_pool(1)
+        self.play("registration", "--ranks", 2)
+
+    def test_communicators_at_the_same_time(self):
+        self.start_pool(2)
+        self.play("communicators", "--ranks", 3, "--communicators", 4, "--busy", 4)
+
+    def test_32_communicators_of_which_4_carry_traffic(self):
+        self.start_pool(1)
+        self.play("communicators", "--ranks", 2, "--communicators", 32, "--busy", 4)
+
+    def test_head_groups_of_one_communicator_in_one_process(self):
+        self.start_pool(2)
+        for heads in (2, 4):
+            self.play("heads", "--ranks", 2, "--heads", heads)
+
+    def test_head_groups_of_one_communicator_in_several_processes(self):
+        self.start_pool(2)
+        self.play("heads", "--ranks", 6, "--heads", 2, "--heads-apart")
+        self.play("heads", "--ranks", 8, "--heads", 4, "--heads-apart")
+
+    def test_init_and_finalize_over_and_over(self):
+        self.start_pool(1)
+        self.play("repeat", "--ranks", 2, "--rounds", 4)
+
+    def test_abort_with_requests_open(self):
+        self.start_pool(2)
+        self.play("abort", "--ranks", 3, "--rounds", 6)
+
+    def test_without_threads_of_its_own(self):
+        self.start_pool(2)
+        for scenario in ("kinds", "window", "communicators", "abort"):
+            self.play(scenario, "--ranks", 2, env={"SLUICE_THREADS": "0"})
+
+    def test_reducers_count_what_was_offloaded(self):
+        self.start_pool(1)
+        before = self.status(self.addresses[0])
+        self.play("kinds", "--ranks", 2, "--types", "float32")
+        after = self.status(self.addresses[0])
+        self.assertEqual(after["sessions"]["completed"], before["sessions"]["completed"] + 1, f"v{abi()}")
+
+
+if __name__ == "__main__":
+    main()

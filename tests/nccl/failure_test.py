@@ -1,0 +1,117 @@
+"""What goes wrong around CollNet's connect and during traffic: one answer on all ranks, in bounded time, and never a hang."""
+
+import re
+import signal
+import time
+
+from playing import CONNECT_TIMEOUT_S, Play, abi, main, pause
+from sluice_process import closed_port
+
+# Over the plugin's own deadline: the machine that runs the tests may be busy.
+SLACK_S = 4
+
+
+class Connect(Play):
+    def refused(self, *options, ranks=3, env=None):
+        """All ranks are refused in time. Returns the lines."""
+        lines = self.play("connect", "--ranks", ranks, "--expect", "fail", *options, env=env)
+        took = [int(found[1]) for line in lines if (found := re.search(r"refused after (\d+) ms", line))]
+        self.assertTrue(took)
+        self.assertLess(max(took), (CONNECT_TIMEOUT_S + SLACK_S) * 1000, lines)
+        return lines
+
+    def reason(self, lines):
+        """What the plugin says, the same on every rank."""
+        said = {re.sub(r"^rank \d+: ", "", line) for line in lines if "OFF" in line}
+        self.assertEqual(len(said), 1, "\n".join(sorted(said)))
+        return said.pop()
+
+    def test_no_reducer_is_there(self):
+        holder, port = closed_port()
+        self.addCleanup(holder.close)
+        self.addresses = [f"127.0.0.1:{port}"]
+        self.reason(self.refused("--rounds", 2))
+
+    def test_one_of_the_reducers_is_not_there(self):
+        self.start_pool(2)
+        holder, port = closed_port()
+        self.addCleanup(holder.close)
+        self.addresses.append(f"127.0.0.1:{port}")
+        self.assertIn(str(port), self.reason(self.refused()))
+
+    def test_one_rank_does_not_reach_one_reducer(self):
+        self.start_pool(2)
+        holder, port = closed_port()
+        self.addCleanup(holder.close)
+        other = f"{self.addresses[0]},127.0.0.1:{port}"
+        self.reason(self.refused("--rank-env", f"1:SLUICE_REDUCERS={other}"))
+
+    def test_one_rank_has_another_key(self):
+        keys = [self.folder / name for name in ("pool.key", "other.key")]
+        for key in keys:
+            self.run_sluice("keygen", "--out", key)
+        self.start_pool(2, "--key-file", keys[0])
+        self.play("connect", "--ranks", 3, env={"SLUICE_KEY_FILE": str(keys[0])})
+        self.reason(self.refused("--rank-env", f"2:SLUICE_KEY_FILE={keys[1]}", env={"SLUICE_KEY_FILE": str(keys[0])}))
+
+    def test_nobody_has_a_key(self):
+        key = self.folder / "pool.key"
+        self.run_sluice("keygen", "--out", key)
+        self.start_pool(1, "--key-file", key)
+        self.assertIn("SLUICE_KEY_FILE", self.reason(self.refused()))
+
+    def test_a_reducer_is_full(self):
+        self.start_pool(1)
+        self.start_pool(1, "--memory-limit", "64K")
+        self.reason(self.refused())
+
+    def test_a_reducer_that_does_not_answer(self):
+        self.start_pool(2)
+        self.reducers[1].signal(signal.SIGSTOP)
+        self.refused()
+        self.reducers[1].signal(signal.SIGCONT)
+
+    def test_a_rank_that_never_connects(self):
+        self.start_pool(1)
+        for absent in (0, 2):
+            self.refused("--absent", absent)
+
+    def test_a_reducer_dies_at_any_moment_of_connect(self):
+        for moment in range(16):
+            with self.subTest(moment=moment):
+                self.addresses.clear()
+                self.start_pool(2)
+                playing = self.begin_play("connect", "--abi", abi(), "--ranks", 3, "--expect", "same")
+                self.assertTrue(playing.wait_for("connecting"), playing.text())
+                pause(moment * 0.001)
+                victim, other = self.reducers[-2:] if moment % 4 else self.reducers[:-3:-1]
+                victim.end()
+                self.assertEqual(playing.wait(), 0, playing.text())
+                other.end()
+
+
+class Traffic(Play):
+    def test_a_reducer_dies_during_traffic(self):
+        for scenario_env in ({}, {"SLUICE_THREADS": "0"}):
+            with self.subTest(**scenario_env):
+                self.addresses.clear()
+                self.start_pool(2)
+                playing = self.begin_play("until-error", "--abi", abi(), "--ranks", 3, env=scenario_env)
+                self.assertTrue(playing.wait_for("running"), playing.text())
+                killed = time.monotonic()
+                self.reducers[-1].end()
+                self.assertEqual(playing.wait(), 0, playing.text())
+                self.assertLess(time.monotonic() - killed, 15, playing.text())
+                self.assertIn(self.addresses[-1], playing.text())
+
+    def test_a_rank_goes_away_with_requests_open(self):
+        self.start_pool(1)
+        self.play("abort-one", "--ranks", 3)
+
+    def test_a_late_rank_is_waited_for(self):
+        self.start_pool(1)
+        self.play("late", "--ranks", 3, "--late-ms", 3000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Real reducers, and the program that plays NCCL to the built plugin."""
+
+import argparse
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "functional"))
+
+import sluice_process  # noqa: E402
+from sluice_process import DEADLINE_S, SluiceTest, environment  # noqa: E402
+
+NET_ABIS = range(5, 13)
+COLLNET_ABIS = range(8, 13)
+CONNECT_TIMEOUT_S = 5
+
+PLAYER = None
+PLUGIN = None
+ABI = None
+
+
+def main():
+    """Entry of every test file: --player PROGRAM --plugin FILE [--abi N] --sluice PROGRAM, then what unittest takes."""
+    global PLAYER, PLUGIN, ABI
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--player", type=Path, required=True)
+    parser.add_argument("--plugin", type=Path, required=True)
+    parser.add_argument("--abi", type=int, help="the version to play; without, the newest")
+    arguments, rest = parser.parse_known_args()
+    PLAYER, PLUGIN, ABI = str(arguments.player.resolve()), arguments.plugin.resolve(), arguments.abi
+    sys.argv[1:] = rest
+    sluice_process.main()
+
+
+def abi():
+    return ABI or max(NET_ABIS)
+
+
+class Play(SluiceTest):
+    """A test with reducers and players. self.addresses is what SLUICE_REDUCERS will be."""
+
+    def setUp(self):
+        super().setUp()
+        self.addresses = []
+        self.reducers = []
+
+    def start_pool(self, count, *arguments):
+        for _ in range(count):
+            reducer, address = self.start_reducer(*arguments)
+            self.reducers.append(reducer)
+            self.addresses.append(address)
+
+    def environment(self, extra=None):
+        values = {"SLUICE_NET": "always", "SLUICE_IFNAME": "lo", "SLUICE_CONNECT_TIMEOUT": f"{CONNECT_TIMEOUT_S}s"}
+        if self.addresses:
+            values["SLUICE_REDUCERS"] = ",".join(self.addresses)
+        values.update(extra or {})
+        return environment(values)
+
+    def begin_play(self, scenario, *options, env=None):
+        # The player's own watchdog comes first: it says where each rank was.
+        playing = Playing([PLAYER, str(PLUGIN), "--scenario", scenario, "--seconds", str(DEADLINE_S * 0.8),
+                           *map(str, options)], self.environment(env))
+        self.addCleanup(playing.end)
+        return playing
+
+    def play(self, scenario, *options, env=None, expect=0):
+        """To the end; the ranks' lines."""
+        playing = self.begin_play(scenario, "--abi", abi(), *options, env=env)
+        code = playing.wait()
+        self.assertEqual(code, expect, f"{scenario} {options}\n{playing.text()}")
+        return playing.lines()
+
+
+class Playing:
+    """A player that runs, its lines read as they come."""
+
+    def __init__(self, command, env):
+        self.command = command
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True, errors="replace")
+        self._lines = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self._changed:
+                self._lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._lines.append(None)
+            self._changed.notify_all()
+
+    def wait_for(self, text):
+        """Until a line contains `text`. False: the player ended before."""
+        with self._changed:
+            seen = self._changed.wait_for(
+                lambda: any(line is None or text in line for line in self._lines), DEADLINE_S)
+            if not seen:
+                raise AssertionError(f"no '{text}' from {self.command}\n{self.text()}")
+            return any(line is not None and text in line for line in self._lines)
+
+    def wait(self):
+        try:
+            code = self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired as expired:
+            raise AssertionError(f"{self.command} does not end\n{self.text()}") from expired
+        self._reader.join(DEADLINE_S)
+        return code
+
+    def lines(self):
+        return [line for line in self._lines if line is not None]
+
+    def text(self):
+        return "\n".join(self.lines())
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reader.join(DEADLINE_S)
+        self.process.stdout.close()
+
+
+def pause(seconds):
+    """What a test is about when it lets something happen at one moment or a later one; never a wait for a condition."""
+    time.sleep(seconds)
