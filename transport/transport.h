@@ -41,8 +41,8 @@ namespace sluice::transport {
 // The caller's name for a put; returned by on_sent(), never interpreted.
 using Cookie = uint64_t;
 
-// Most extension bytes of a frame that a transport must carry (PROTOCOL.md section 3 allows a peer more on
-// the wire: such a frame is closed with bad_extension).
+// Most extension bytes of a frame (PROTOCOL.md section 2). The header could announce more: such a frame is
+// closed with bad_extension.
 inline constexpr size_t kMaxExtensions = 64;
 
 struct Placement {
@@ -106,8 +106,8 @@ class Endpoint {
   // Sends what is queued, tells the peer that nothing more comes, and keeps receiving until the peer closes
   // too; then on_closed(kClosed). No put() after this. The caller bounds it: close() ends it at any time. The
   // peer's end of it is the same by itself: with its last frame received, an endpoint refuses put(), sends
-  // what it had accepted, and closes with kClosed; with kTimeout when the frame deadline passes without a
-  // byte taken.
+  // what it had accepted, and closes with kClosed. A transport over streams closes with kTimeout when the
+  // frame deadline passes without a byte taken.
   virtual void shutdown() noexcept = 0;
 
   // True when every accepted put has been handed to the network.

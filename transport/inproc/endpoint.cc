@@ -106,6 +106,10 @@ bool InprocEndpoint::receive_one(size_t& bytes) noexcept {
     close(place.status.code());
     return true;
   }
+  if (place.payload == nullptr && frame.header.length > 0) {
+    close(Errc::kInternal);
+    return true;
+  }
   frame.payload = {place.payload, frame.header.length};
   if (!take(frame)) return true;
   bytes += wire::kHeaderBytes + frame.payload.size();

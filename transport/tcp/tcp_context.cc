@@ -24,6 +24,14 @@ constexpr size_t kEvents = 128;
 constexpr unsigned kTurnsWithoutEpoll = 3;
 // How often deadlines are looked at; an endpoint with a short one asks for more often.
 constexpr Nanos kDeadlineScan = 100 * kMillisecond;
+// Keepalive, in seconds: docs/timeouts.md.
+constexpr int kKeepaliveIdle = 60;
+constexpr int kKeepaliveInterval = 10;
+constexpr int kKeepaliveCount = 6;
+
+void set_option(int fd, int level, int name, int value) noexcept {
+  ::setsockopt(fd, level, name, &value, sizeof value);
+}
 
 class EpollContext final : public TcpContext {
  public:
@@ -87,8 +95,13 @@ Result<Endpoint*> EpollContext::adopt(int fd, Handler& handler, const EndpointOp
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
     return fail(Errc::kSystem, "cannot make a socket non-blocking: " + error_text(errno));
   }
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  // Lanes carry no heartbeats, and a rank may be late for hours: a peer that is gone, or a path that forgot
+  // the connection, shows only to a probe. Never TCP_USER_TIMEOUT: it would end what is merely slow.
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdle);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveInterval);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveCount);
   const uint32_t index = free_seat();
   Seat& seat = seats_[index];
   const Handle self{.index = index, .generation = seat.generation};

@@ -13,7 +13,8 @@ namespace sluice::transport::tcp {
 class TcpContext : public Context {
  public:
   // Takes over a connected stream socket whose handshake is over (both sides at a frame boundary, nothing
-  // read ahead): makes it non-blocking and TCP_NODELAY, and closes it with the endpoint. On error the fd is
+  // read ahead): makes it non-blocking and TCP_NODELAY, has the kernel probe an idle peer (docs/timeouts.md,
+  // keepalive), and closes it with the endpoint. On error the fd is
   // closed too. `handler` must outlive the endpoint. Owner thread. The endpoint lives until after its
   // on_closed().
   [[nodiscard]] virtual Result<Endpoint*> adopt(int fd, Handler& handler, const EndpointOptions& options) = 0;

@@ -36,6 +36,10 @@ TcpEndpoint::TcpEndpoint(Socket socket, Handle self, Handler& handler, const End
       reader_(options.max_payload),
       peer_(peer_name(socket_.fd())) {}
 
+TcpEndpoint::~TcpEndpoint() {
+  if (socket_.valid()) ::shutdown(socket_.fd(), SHUT_RDWR);  // copies of the descriptor: see close()
+}
+
 Status TcpEndpoint::put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                         std::span<const std::byte> payload, Cookie cookie) noexcept {
   if (closing_ || ended_ || cannot_send_) return Errc::kClosed;
@@ -59,8 +63,12 @@ void TcpEndpoint::close(Errc reason) noexcept {
   // neither end the epoll registration nor tell the peer.
   poller_.remove(socket_.fd());
   if (reason == Errc::kReset) {
-    const linger abort{.l_onoff = 1, .l_linger = 0};  // the peer sees a reset, not an end in order
+    // The peer sees a reset, not an end in order. To dissolve the association sends it at once; with
+    // SO_LINGER alone it would come when the last copy of the descriptor is closed.
+    const linger abort{.l_onoff = 1, .l_linger = 0};
     ::setsockopt(socket_.fd(), SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
+    const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
+    ::connect(socket_.fd(), &nobody, sizeof nobody);
   } else {
     ::shutdown(socket_.fd(), SHUT_RDWR);
   }

@@ -25,6 +25,7 @@ class TcpEndpoint final : public Endpoint {
  public:
   TcpEndpoint(Socket socket, Handle self, Handler& handler, const EndpointOptions& options, Poller& poller,
               Agenda& agenda);
+  ~TcpEndpoint();  // without callbacks; the peer is told as by close(kClosed)
 
   Status put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
              std::span<const std::byte> payload, Cookie cookie) noexcept override;

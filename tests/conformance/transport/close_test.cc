@@ -91,6 +91,13 @@ TEST_P(TransportClose, HappensWhenAHeaderIsRefused) {
   EXPECT_EQ(right.headers, 3U);
 }
 
+TEST_P(TransportClose, HappensWhenAPayloadIsGivenNoPlace) {
+  right.no_place = true;
+  ASSERT_TRUE(left.put_pattern(1000, 0).ok());
+  expect_breach(Errc::kInternal);
+  EXPECT_TRUE(right.received.empty());
+}
+
 TEST_P(TransportClose, HappensWhenThePayloadCrcIsWrong) {
   for (const size_t size : {size_t{1}, size_t{1000}, kMiB}) {
     SCOPED_TRACE(size);

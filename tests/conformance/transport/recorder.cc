@@ -62,7 +62,7 @@ Placement Recorder::on_header(Endpoint& ep, const wire::FrameHeader& header,
   ++headers;
   arriving_ = header;
   const Status status = at_header ? at_header(header) : Status();
-  if (!status.ok()) return {status, nullptr};
+  if (!status.ok() || no_place) return {status, nullptr};
   const size_t room = header.length + 2 * kGuard;
   if (room > landing_room_) {
     landing_ = std::make_unique_for_overwrite<std::byte[]>(room);  // up to 4 MiB a frame, not cleared

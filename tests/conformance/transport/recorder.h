@@ -50,6 +50,7 @@ class Recorder final : public Handler {
   bool keep_payload = true;  // false: count only
   EndpointCounters last_counters;
 
+  bool no_place = false;  // on_header() names no memory, and says kOk
   // Run inside the callback, after the checks.
   std::function<Status(const wire::FrameHeader&)> at_header;  // its status is the placement's
   std::function<void(const wire::FrameHeader&, std::span<std::byte>)> at_frame;

@@ -1,4 +1,6 @@
 // What a TCP endpoint does with bytes that no endpoint of ours would send: a raw socket is the peer.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@ class TcpStream : public PairTest {
   void meet(const EndpointOptions& options = {}) {
     const auto [raw, ours] = tcp_pair("127.0.0.1");
     raw_ = tcp::Socket(raw);
+    ours_ = ours;
     victim = &recorders_.emplace_back();
     victim->endpoint = static_cast<tcp::TcpContext&>(*bed_.b).adopt(ours, *victim, options).value();
   }
@@ -53,7 +56,14 @@ class TcpStream : public PairTest {
     return encode(header_for(payload, sequence, extensions), extension_area(extensions, sequence), payload);
   }
 
+  // What the peer sees next, when that is no byte.
+  Status end_at_peer() {
+    std::byte b{};
+    return tcp::read_exact(raw_.fd(), {&b, 1}, monotonic_now() + 5 * kSecond);
+  }
+
   tcp::Socket raw_;
+  int ours_ = -1;                   // the victim's own
   std::deque<Recorder> recorders_;  // those of earlier victims, whose endpoints may still be there
 
  public:
@@ -359,6 +369,38 @@ TEST_F(TcpStream, AdoptsFromWithinACallback) {
   const Bytes bytes = frame(20, 1);
   ASSERT_TRUE(tcp::write_all(peer.fd(), bytes, monotonic_now() + kPatience).ok());
   EXPECT_TRUE(drive_until([&] { return late.received.size() == 1; }));
+}
+
+TEST_F(TcpStream, HasTheKernelProbeAnIdlePeerButNeverASlowOne) {
+  const auto option = [this](int level, int name) {
+    int value = -1;
+    socklen_t size = sizeof value;
+    ::getsockopt(ours_, level, name, &value, &size);
+    return value;
+  };
+  EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+  EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPIDLE), 60);
+  EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPINTVL), 10);
+  EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPCNT), 6);
+  EXPECT_EQ(option(IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
+}
+
+// A child that the training process forked holds copies of its descriptors.
+TEST_F(TcpStream, TellsThePeerOfItsEndWhereACopyOfTheDescriptorIsLeft) {
+  for (const Errc reason : {Errc::kReset, Errc::kClosed}) {
+    SCOPED_TRACE(to_string(reason));
+    meet();
+    const tcp::Socket copy(::dup(ours_));
+    victim->close(reason);
+    ASSERT_TRUE(drive_until([&] { return victim->closed.has_value(); }));
+    EXPECT_EQ(end_at_peer(), reason);
+  }
+}
+
+TEST_F(TcpStream, TellsThePeerOfTheContextsEndWhereACopyOfTheDescriptorIsLeft) {
+  const tcp::Socket copy(::dup(ours_));
+  bed_.b.reset();
+  EXPECT_EQ(end_at_peer(), Errc::kClosed);
 }
 
 TEST_F(TcpStream, RefusesToAdoptWhatIsNoSocket) {
