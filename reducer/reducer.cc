@@ -16,6 +16,8 @@
 namespace sluice::reducer {
 namespace {
 
+constexpr int kBacklog = 1024;  // as many ranks may come at once; the host's net.core.somaxconn bounds it
+
 uint32_t usable_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -109,8 +111,12 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   const transport::tcp::SocketOptions socket{.buffer_bytes = options.socket_buffer,
                                              .congestion_control = options.congestion_control,
                                              .local_address = {}};
-  auto listener = transport::tcp::listen_on(options.listen_host, options.listen_port, socket);
+  transport::tcp::AppliedOptions applied;
+  auto listener =
+      transport::tcp::listen_on(options.listen_host, options.listen_port, socket, kBacklog, &applied);
   if (!listener) return tl::unexpected(std::move(listener.error()));
+  if (!applied.congestion_control_set) return fail(Errc::kInvalidArgument, applied.note);
+  if (!applied.note.empty()) log::warn(applied.note);
   const auto port = transport::tcp::bound_port(listener->fd());
   if (!port) return tl::unexpected(port.error());
 

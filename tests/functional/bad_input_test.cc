@@ -3,6 +3,7 @@
 #include <fstream>
 #include <random>
 
+#include "core/log.h"
 #include "tests/functional/reducer_fixture.h"
 
 namespace sluice::test {
@@ -301,6 +302,29 @@ TEST(ReducerStart, RefusesToListenOffLoopbackWithoutAKey) {
   const auto refused = reducer::Reducer::start(options);
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().text, HasSubstr("needs a key file"));
+}
+
+std::string logged;  // by a sink, which is a plain function
+
+TEST(ReducerStart, TellsWhichSocketOptionsTheHostRefuses) {
+  reducer::ReducerOptions options;
+  options.listen_port = 0;
+  options.lanes = 1;
+  options.congestion_control = "carrier_pigeon";
+  const auto refused = reducer::Reducer::start(options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::kInvalidArgument);
+  EXPECT_THAT(refused.error().text, HasSubstr("congestion control carrier_pigeon not set"));
+
+  options.congestion_control.clear();
+  options.socket_buffer = size_t{1} << 40;  // more than any host allows
+  log::set_sink([](log::Level level, std::string_view line) noexcept {
+    if (level == log::Level::kWarn) logged = line;
+  });
+  const auto started = reducer::Reducer::start(options);
+  log::set_sink(nullptr);
+  EXPECT_TRUE(started);
+  EXPECT_THAT(logged, HasSubstr("net.core.rmem_max"));
 }
 
 TEST(ReducerStart, NamesAPortInUseAndABadKeyFile) {

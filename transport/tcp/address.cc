@@ -58,13 +58,16 @@ Result<AddressList> resolve(const std::string& host, uint16_t port, int family, 
   addrinfo* list = nullptr;
   const std::string service = std::to_string(port);
   int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &list);
-  if (error != 0 && (flags & AI_ADDRCONFIG) != 0) {
+  const bool no_answer = error == EAI_AGAIN || error == EAI_SYSTEM || error == EAI_MEMORY;
+  if (error != 0 && !no_answer && (flags & AI_ADDRCONFIG) != 0) {
     // AI_ADDRCONFIG counts no loopback addresses: on a host with nothing else up it would hide ::1 and
-    // 127.0.0.1.
+    // 127.0.0.1. Where nobody answered, asking again would wait as long once more.
     hints.ai_flags &= ~AI_ADDRCONFIG;
     error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &list);
   }
   if (error == EAI_SYSTEM) return fail(Errc::kSystem, "cannot resolve " + host + ": " + error_text(errno));
+  if (error == EAI_NONAME && (flags & AI_NUMERICHOST) != 0)
+    return fail(Errc::kInvalidArgument, host + " is not an IP address");
   if (error != 0)
     return fail(Errc::kSystem, "cannot resolve " + host + ": " + lower_first(::gai_strerror(error)));
   return AddressList(list);

@@ -18,8 +18,8 @@ struct FreeAddresses {
 using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
 
 // Stream addresses of `host`, in the order in which the host's policy wants them tried; never empty. `flags`
-// are AI_ flags. Blocks as long as the host's resolver does (resolv.conf: timeout, attempts): the C library
-// offers no deadline.
+// are AI_ flags; with AI_NUMERICHOST a text that is no address is kInvalidArgument. Blocks as long as the
+// host's resolver does (resolv.conf: timeout, attempts): the C library offers no deadline.
 [[nodiscard]] Result<AddressList> resolve(const std::string& host, uint16_t port, int family, int flags);
 
 // "10.0.0.3:50112", "[::1]:7470"; an IPv4 peer of a dual-stack socket reads as IPv4.

@@ -71,9 +71,11 @@ Status wait_ready(int fd, short events, Nanos deadline) noexcept {
 
 Result<void> bind_local(int fd, int family, const std::string& address) {
   auto local = resolve(address, 0, family, AI_NUMERICHOST | AI_PASSIVE);
-  if (!local) return tl::unexpected(local.error());
+  if (!local) return add_context("source address", local.error());
   if (::bind(fd, (*local)->ai_addr, (*local)->ai_addrlen) == 0) return {};
-  return fail(Errc::kSystem, "cannot bind to source address " + address + ": " + error_text(errno));
+  // An address that is not ours will not be at the next try either.
+  return fail(errno == EADDRNOTAVAIL ? Errc::kInvalidArgument : Errc::kSystem,
+              "cannot bind to source address " + address + ": " + error_text(errno));
 }
 
 // With nobody listening on a port of the ephemeral range, a socket of the same host can be given that very
@@ -108,15 +110,15 @@ Result<Socket> connect_one(const addrinfo& to, const SocketOptions& options, Nan
   return s;
 }
 
-Result<Socket> listen_one(const addrinfo& at, const SocketOptions& options, int backlog) {
+Result<Socket> listen_one(const addrinfo& at, const SocketOptions& options, int backlog,
+                          AppliedOptions& applied) {
   Socket s(::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, at.ai_protocol));
   if (!s.valid()) return fail(errno == EAFNOSUPPORT ? Errc::kUnsupported : Errc::kSystem, error_text(errno));
   set_int(s.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
   // Dual stack: IPv4 peers come in as mapped addresses. Some hosts are set to V6ONLY by default.
   if (at.ai_family == AF_INET6) set_int(s.fd(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  apply_options(
-      s.fd(),
-      options);  // accepted sockets inherit the buffers, and the window scale is fixed at the handshake
+  // Accepted sockets inherit the buffers, and the window scale is fixed at the handshake.
+  applied = apply_options(s.fd(), options);
   if (::bind(s.fd(), at.ai_addr, at.ai_addrlen) != 0 || ::listen(s.fd(), backlog) != 0) {
     const bool no_such_family = errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT;
     return fail(no_such_family ? Errc::kUnsupported : Errc::kSystem, error_text(errno));
@@ -158,6 +160,7 @@ AppliedOptions apply_options(int fd, const SocketOptions& options) {
   const std::string& cc = options.congestion_control;
   if (!cc.empty() &&
       ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, cc.data(), static_cast<socklen_t>(cc.size())) != 0) {
+    applied.congestion_control_set = false;
     add_note(applied.note, "congestion control " + cc + " not set: " + error_text(errno));
   }
   return applied;
@@ -177,16 +180,20 @@ Result<Socket> connect_to(const std::string& host, uint16_t port, const SocketOp
     auto s = connect_one(*a, options, now + std::max<Nanos>(0, (deadline - now) / left));
     if (s) return s;
     last = s.error();
+    if (last.code == Errc::kInvalidArgument) break;
   }
   return add_context("cannot connect to " + where, last);
 }
 
-Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOptions& options, int backlog) {
+Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOptions& options, int backlog,
+                         AppliedOptions* applied) {
+  AppliedOptions unheard;
+  AppliedOptions& said = applied != nullptr ? *applied : unheard;
   const std::string where = endpoint_text(host.empty() ? "*" : host, port);
   if (!host.empty()) {
     auto at = resolve(host, port, AF_UNSPEC, AI_PASSIVE);
     if (!at) return add_context("cannot listen on " + where, at.error());
-    auto s = listen_one(**at, options, backlog);
+    auto s = listen_one(**at, options, backlog, said);
     return s ? std::move(s) : Result<Socket>(add_context("cannot listen on " + where, s.error()));
   }
   Error last{Errc::kSystem, "no address"};
@@ -196,7 +203,7 @@ Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOpt
       last = at.error();
       continue;
     }
-    auto s = listen_one(**at, options, backlog);
+    auto s = listen_one(**at, options, backlog, said);
     if (s) return s;
     last = s.error();
     if (last.code != Errc::kUnsupported) break;  // IPv6 is there, so the reason holds for IPv4 too

@@ -39,7 +39,8 @@ struct SocketOptions {
 // What the kernel did with the options; for `check` and logs.
 struct AppliedOptions {
   bool buffers_set = false;
-  std::string note;  // empty, or why an option was not applied
+  bool congestion_control_set = true;  // as asked, or nothing was asked
+  std::string note;                    // empty, or why an option was not applied
 };
 
 // Applies buffer sizes and congestion control to an unconnected socket. An option the host refuses is a note,
@@ -48,14 +49,16 @@ AppliedOptions apply_options(int fd, const SocketOptions& options);
 
 // Resolves `host` (name, IPv4 or IPv6 literal without brackets) and tries each address until one accepts,
 // within `deadline` (a point on the monotonic clock). Returns a non-blocking socket with TCP_NODELAY. Error
-// text names host, port and reason.
+// text names host, port and reason. kInvalidArgument: the local address can't be bound, trying again is no
+// use.
 [[nodiscard]] Result<Socket> connect_to(const std::string& host, uint16_t port, const SocketOptions& options,
                                         Nanos deadline);
 
 // Binds and listens; port 0 = chosen by the OS (bound_port tells). host empty = all addresses, IPv6 and IPv4.
-// kSystem with "address already in use" in the text when taken.
+// kSystem with "address already in use" in the text when taken. `applied`, when given: what became of the
+// options, also when listening failed after it.
 [[nodiscard]] Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOptions& options,
-                                       int backlog = 1024);
+                                       int backlog = 1024, AppliedOptions* applied = nullptr);
 [[nodiscard]] Result<uint16_t> bound_port(int fd);
 
 // "10.0.0.3:50112", "[::1]:7470".

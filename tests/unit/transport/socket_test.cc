@@ -145,6 +145,13 @@ TEST(Socket, ConnectsFromTheSourceAddressAskedFor) {
       connect_to("127.0.0.1", port, {.congestion_control = {}, .local_address = "192.0.2.7"}, soon());
   ASSERT_FALSE(foreign.has_value());
   EXPECT_THAT(foreign.error().text, HasSubstr("192.0.2.7"));
+  EXPECT_EQ(foreign.error().code, Errc::kInvalidArgument) << "trying again is no use";
+
+  const auto name =
+      connect_to("127.0.0.1", port, {.congestion_control = {}, .local_address = "eth0"}, soon());
+  ASSERT_FALSE(name.has_value());
+  EXPECT_EQ(name.error().code, Errc::kInvalidArgument);
+  EXPECT_THAT(name.error().text, HasSubstr("eth0 is not an IP address"));
 }
 
 TEST(Socket, SetsBuffersOnlyWithinTheHostsLimits) {
@@ -173,7 +180,15 @@ TEST(Socket, NotesAnUnknownCongestionControl) {
   const AppliedOptions a =
       apply_options(s.fd(), {.buffer_bytes = 0, .congestion_control = "carrier_pigeon", .local_address = {}});
   EXPECT_FALSE(a.buffers_set);
+  EXPECT_FALSE(a.congestion_control_set);
   EXPECT_THAT(a.note, HasSubstr("carrier_pigeon"));
+
+  AppliedOptions listening;
+  EXPECT_TRUE(listen_on("127.0.0.1", 0,
+                        {.buffer_bytes = 0, .congestion_control = "carrier_pigeon", .local_address = {}}, 1,
+                        &listening));
+  EXPECT_FALSE(listening.congestion_control_set);
+  EXPECT_THAT(listening.note, HasSubstr("carrier_pigeon"));
 }
 
 TEST(Socket, ReadsExactlyWhatIsAskedFor) {
