@@ -9,6 +9,7 @@ namespace sluice::wire {
 namespace {
 
 constexpr size_t kExtensionHeader = 8;
+constexpr size_t kSmallBody = kSmallExtensionBytes - kExtensionHeader;
 
 void encode_extension_header(ExtensionType type, uint16_t body, std::byte* out) noexcept {
   store_le(out, static_cast<uint16_t>(type));
@@ -16,10 +17,17 @@ void encode_extension_header(ExtensionType type, uint16_t body, std::byte* out) 
   store_le(out + 4, uint32_t{0});
 }
 
-bool is_known_extension(uint16_t type) noexcept {
-  const uint16_t plain = static_cast<uint16_t>(type & ~kMandatory);
-  return plain >= static_cast<uint16_t>(ExtensionType::kResult) &&
-         plain <= static_cast<uint16_t>(ExtensionType::kOpInfo);
+// Whether a mandatory extension can be heeded: of a type that is read here, in the size it is read in. The
+// reserved types are not.
+bool is_understood(uint16_t type, size_t body) noexcept {
+  switch (static_cast<ExtensionType>(type & ~kMandatory)) {
+    case ExtensionType::kResult:
+    case ExtensionType::kTraceId:
+    case ExtensionType::kOpInfo: return body == kSmallBody;
+    case ExtensionType::kRdma:
+    case ExtensionType::kPriority: return false;
+  }
+  return false;
 }
 
 // Body of the first extension of `type` with exactly `size` bytes; empty when there is none.
@@ -56,7 +64,7 @@ Status check_extensions(std::span<const std::byte> area) noexcept {
     const size_t body = load_le<uint16_t>(area.data() + 2);
     const size_t whole = kExtensionHeader + round_up(body, 8);
     if (load_le<uint32_t>(area.data() + 4) != 0 || whole > area.size()) return Errc::kBadExtension;
-    if ((type & kMandatory) != 0 && !is_known_extension(type)) return Errc::kBadExtension;
+    if ((type & kMandatory) != 0 && !is_understood(type, body)) return Errc::kBadExtension;
     const auto padding = area.subspan(kExtensionHeader + body, whole - kExtensionHeader - body);
     if (std::ranges::any_of(padding, [](std::byte b) { return b != std::byte{0}; }))
       return Errc::kBadExtension;

@@ -1,5 +1,6 @@
 // Extensions: typed fields between header and payload, each 8-byte aligned. PROTOCOL.md section 3. An unknown
-// optional extension is skipped, an unknown mandatory one (bit 15 of the type) closes the endpoint.
+// optional extension is skipped; a mandatory one (bit 15 of the type) that is unknown, reserved, or of
+// another size closes the endpoint.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +40,7 @@ void encode_extension(const ResultInfo& info, SmallExtension out) noexcept;
 void encode_extension(const OpInfo& info, SmallExtension out) noexcept;
 
 // Framing of a whole extension area: kBadExtension when a length runs out, padding is not zero, or a
-// mandatory type is unknown.
+// mandatory one is of a type or size that is not understood.
 [[nodiscard]] Status check_extensions(std::span<const std::byte> area) noexcept;
 
 // Find one in a checked area.

@@ -77,6 +77,23 @@ TEST(Extension, RefusesUnknownMandatoryOnes) {
   EXPECT_EQ(check_extensions(area), Status(Errc::kBadExtension));
 }
 
+TEST(Extension, RefusesMandatoryOnesThatItWouldNotHeed) {
+  for (const auto reserved : {ExtensionType::kRdma, ExtensionType::kPriority}) {
+    Area area;
+    append(area, static_cast<uint16_t>(reserved), 8);
+    EXPECT_TRUE(check_extensions(area).ok()) << "optional";
+    store_le(area.data(), static_cast<uint16_t>(kMandatory | static_cast<uint16_t>(reserved)));
+    EXPECT_EQ(check_extensions(area), Status(Errc::kBadExtension)) << static_cast<int>(reserved);
+  }
+  for (const auto known : {ExtensionType::kResult, ExtensionType::kTraceId, ExtensionType::kOpInfo}) {
+    for (const size_t body : {size_t{0}, size_t{4}, size_t{8}, size_t{16}}) {
+      Area area;
+      append(area, static_cast<uint16_t>(kMandatory | static_cast<uint16_t>(known)), body);
+      EXPECT_EQ(check_extensions(area).ok(), body == 8) << static_cast<int>(known) << " of " << body;
+    }
+  }
+}
+
 TEST(Extension, TakesKnownOnesMarkedMandatory) {
   Area area;
   append(area, OpInfo{.count = 3});
