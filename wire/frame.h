@@ -16,7 +16,6 @@ inline constexpr uint32_t kMagic = 0x43494C53;  // "SLIC" in byte order on the w
 inline constexpr uint8_t kVersionMin = 1;
 inline constexpr uint8_t kVersionMax = 1;
 inline constexpr size_t kHeaderBytes = 64;
-inline constexpr size_t kMaxExtensionBytes = 255 * 8;
 // Largest payload of a control frame (every type but CONTRIBUTION, RESULT and PIECE).
 inline constexpr size_t kMaxControlPayload = 16 * 1024;
 // Largest payload of any frame; sessions agree on less (their slot size).

@@ -24,13 +24,13 @@ namespace sluice::wire {
 // launches jobs hold the key.
 [[nodiscard]] Digest job_token(std::span<const std::byte> key, const std::string& job);
 
-// Server's proof in WELCOME: over the role word, chosen version, the whole HELLO as sent, and the server's
-// nonce and id. The HELLO holds session, incarnation, rank, lane, purpose and the client's nonce, so none of
-// them can be changed on the way.
+// Server's proof in WELCOME: over the role word and the bodies of HELLO and WELCOME as sent, the latter with
+// its mac zeroed. So session, incarnation, rank, lane, purpose, job, features and both nonces are covered,
+// and nothing of either body can be changed on the way. Headers are not covered.
 [[nodiscard]] Mac server_proof(const Digest& token, const Hello& hello, const Welcome& welcome);
 
-// Client's proof in JOIN, ATTACH, STATUS_QUERY, VERDICT_QUERY: over the same and the view hash (0 where there
-// is none).
+// Client's proof in JOIN, ATTACH, STATUS_QUERY, VERDICT_QUERY: over the same with its own role word, and the
+// view hash (0 in the queries, which have none). Of a JOIN nothing but the view hash is covered.
 [[nodiscard]] Mac client_proof(const Digest& token, const Hello& hello, const Welcome& welcome,
                                uint64_t view_hash);
 
