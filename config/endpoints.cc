@@ -1,11 +1,7 @@
 #include "config/endpoints.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 namespace sluice::config {
@@ -127,32 +123,6 @@ Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
     if (comma == std::string_view::npos) return out;
     text.remove_prefix(comma + 1);
   }
-}
-
-Result<std::vector<Endpoint>> parse_endpoint_lines(std::string_view text, const std::string& name) {
-  std::vector<Endpoint> out;
-  for (size_t line = 1; !text.empty(); ++line) {
-    const size_t end = text.find('\n');
-    std::string_view item = text.substr(0, end);
-    item = trimmed(item.substr(0, item.find('#')));
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (item.empty()) continue;
-    if (auto added = add_item(item, name + ":" + std::to_string(line), out); !added) {
-      return tl::unexpected(added.error());
-    }
-  }
-  if (out.empty()) return bad(name + ": names no reducer");
-  return out;
-}
-
-Result<std::vector<Endpoint>> read_endpoint_file(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) {
-    return fail(Errc::kSystem, path + ": cannot be read: " + std::strerror(errno));
-  }
-  return parse_endpoint_lines(text, path);
 }
 
 }  // namespace sluice::config

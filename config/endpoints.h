@@ -29,10 +29,4 @@ struct Endpoint {
 // item, its number and what is wrong: `item 2, "b:99999": port 99999 is not in 1..65535`.
 [[nodiscard]] Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);
 
-// The same, one item a line; '#' begins a comment, empty lines are skipped. Errors name `name` and the line:
-// "pool.txt:3: ...".
-[[nodiscard]] Result<std::vector<Endpoint>> parse_endpoint_lines(std::string_view text,
-                                                                 const std::string& name);
-[[nodiscard]] Result<std::vector<Endpoint>> read_endpoint_file(const std::string& path);
-
 }  // namespace sluice::config

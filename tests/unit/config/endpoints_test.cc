@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 namespace sluice::config {
 namespace {
 
@@ -76,27 +74,6 @@ TEST(Endpoints, RefusesTheSameReducerTwice) {
 
 TEST(Endpoints, NeverShowsControlCharactersInErrors) {
   EXPECT_EQ(error_of("a\x01\n:b").find('\x01'), std::string::npos);
-}
-
-TEST(EndpointLines, SkipCommentsAndNameTheLine) {
-  auto parsed = parse_endpoint_lines("# pool\n\n a:1 # first\r\nb*3\n", "pool.txt");
-  ASSERT_TRUE(parsed.has_value()) << parsed.error().text;
-  EXPECT_EQ(*parsed, (std::vector<Endpoint>{{"a", 1, 1}, {"b", 7470, 3}}));
-  EXPECT_EQ(parse_endpoint_lines("a\n\nb:x\n", "pool.txt").error().text,
-            "pool.txt:3, \"b:x\": port \"x\" is not in 1..65535");
-  EXPECT_EQ(parse_endpoint_lines("# none\n", "pool.txt").error().text, "pool.txt: names no reducer");
-}
-
-TEST(EndpointFile, ReadsAFileAndSaysWhyItCannot) {
-  const std::string path = ::testing::TempDir() + "sluice_endpoints.txt";
-  std::ofstream(path) << "a\nb\n";
-  auto parsed = read_endpoint_file(path);
-  ASSERT_TRUE(parsed.has_value()) << parsed.error().text;
-  EXPECT_EQ(parsed->size(), 2u);
-  auto missing = read_endpoint_file(path + ".missing");
-  ASSERT_FALSE(missing.has_value());
-  EXPECT_EQ(missing.error().code, Errc::kSystem);
-  EXPECT_THAT(missing.error().text, HasSubstr("No such file"));
 }
 
 }  // namespace
