@@ -97,6 +97,20 @@ TEST_F(EngineFailure, SaysWhichReducerCannotBeReached) {
   EXPECT_THAT(sessions[0].error, AllOf(HasSubstr("reducer 127.0.0.1:1"), HasSubstr("refused")));
 }
 
+TEST_F(EngineFailure, StopsAtOnceAtASourceAddressThatTheHostDoesNotHave) {
+  start_reducers(1);
+  for (const char* address : {"192.0.2.1", "nonsense"}) {  // of documentation (RFC 5737): nobody's
+    const Nanos begin = monotonic_now();
+    const auto sessions = create_all(1, [&](uint32_t, sluice_options& o) {
+      o.interface_address = address;
+      o.connect_timeout_ms = 20'000;
+    });
+    EXPECT_EQ(sessions[0].status, SLUICE_INVALID_ARGUMENT) << sessions[0].error;
+    EXPECT_THAT(sessions[0].error, HasSubstr(address));
+    EXPECT_LT(monotonic_now() - begin, 15 * kSecond) << "no later try can do better";
+  }
+}
+
 TEST_F(EngineFailure, WaitsForAReducerThatComesUpLate) {
   start_reducers(1);
   // A port that is free now and taken in a moment.
