@@ -24,11 +24,10 @@ inline constexpr Nanos kStrangerDeadline = 5 * kSecond;
 // Connections that may stand there without having shown it; the oldest goes first.
 inline constexpr size_t kMaxStrangers = 64;
 
-// Silence after which TCP asks whether the peer's host is still there, and how long it may leave that, or
-// sent bytes, without an answer. Also the longest time that a peer's process may be stopped while bytes wait
-// for it: long enough for a debugger, or a move of its machine.
-inline constexpr Nanos kKeepaliveAfter = 10 * kSecond;
+// A host that acknowledges nothing of what is sent to it for so long is gone; the same time that the
+// transport's keepalive takes where nothing is outstanding. And how often that is looked at.
 inline constexpr Nanos kVanishedAfter = 120 * kSecond;
+inline constexpr Nanos kSilenceLook = kSecond;
 
 // A sender's end in order; after it the connections are cut.
 inline constexpr Nanos kCloseDeadline = 5 * kSecond;

@@ -8,7 +8,6 @@
 
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/net/limits.h"
-#include "nccl_plugin/net/stream_socket.h"
 #include "transport/tcp/address.h"
 #include "wire/handshake.h"
 
@@ -114,7 +113,6 @@ Result<void> Listener::greet(Socket socket, const wire::Stream& stream, Nanos no
   if (stream.index >= streams_.size() || streams_[stream.index].valid())
     return refuse(Errc::kBadField, "sender opens stream " + std::to_string(stream.index) + " of " +
                                        std::to_string(stream.count) + " out of range, or twice");
-  prepare_stream(socket.fd());
   streams_[stream.index] = std::move(socket);
   version_ = *version;
   ++greeted_;

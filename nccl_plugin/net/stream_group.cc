@@ -21,6 +21,7 @@ Result<void> StreamGroup::adopt(GreetedStreams greeted, const transport::Endpoin
   for (transport::tcp::Socket& socket : greeted.sockets) {
     Stream& s = streams_[stream_count_];
     s.group = this;
+    s.fd = socket.fd();
     auto endpoint = context_->adopt(socket.release(), s, options);
     if (!endpoint) return tl::unexpected(endpoint.error());
     s.endpoint = *endpoint;
@@ -35,6 +36,18 @@ void StreamGroup::drive() noexcept {
   const Nanos now = monotonic_now();
   if (now < next_poll_) return;
   next_poll_ = context_->poll(now, kPollBudget) == 0 ? now + kIdlePause : 0;
+  if (now >= next_look_) look_for_silence(now);
+}
+
+void StreamGroup::look_for_silence(Nanos now) noexcept {
+  next_look_ = now + kSilenceLook;
+  for (Stream& s : streams()) {
+    if (s.endpoint == nullptr || s.silence.look(acknowledgement(s.fd), now) < kVanishedAfter) continue;
+    std::array<char, 96> text;
+    std::snprintf(text.data(), text.size(), "the host has acknowledged nothing for %lld s",
+                  static_cast<long long>(kVanishedAfter / kSecond));
+    return end(Errc::kTimeout, text.data());
+  }
 }
 
 void StreamGroup::poll(Nanos now) noexcept {

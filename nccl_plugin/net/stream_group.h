@@ -17,6 +17,7 @@
 #include "core/units.h"
 #include "nccl_plugin/net/greeted_streams.h"
 #include "nccl_plugin/net/limits.h"
+#include "nccl_plugin/net/silence.h"
 #include "transport/tcp/tcp_context.h"
 
 namespace sluice::nccl::net {
@@ -53,6 +54,8 @@ class StreamGroup {
     // Put and not given back. Kept by who puts and by sent().
     uint64_t unsent_bytes = 0;
     unsigned unsent_frames = 0;
+    int fd = -1;  // the endpoint's, to ask the kernel
+    Silence silence;
     transport::Placement on_header(transport::Endpoint& ep, const wire::FrameHeader& header,
                                    std::span<const std::byte> extensions) noexcept override;
     void on_frame(transport::Endpoint& ep, const wire::FrameHeader& header,
@@ -84,6 +87,7 @@ class StreamGroup {
 
  private:
   void closed(Stream& stream, Errc reason) noexcept;
+  void look_for_silence(Nanos now) noexcept;
 
   const char* const what_;
   std::string peer_;
@@ -91,6 +95,7 @@ class StreamGroup {
   bool ending_ = false;  // by close(): nothing that happens now is worth a word
   unsigned open_requests_ = 0;
   Nanos next_poll_ = 0;
+  Nanos next_look_ = 0;  // for silence
   unsigned stream_count_ = 0;
   size_t streams_left_ = 0;
   std::array<Stream, kMaxStreams> streams_;

@@ -2,23 +2,16 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <cerrno>
 
-#include "nccl_plugin/net/limits.h"
 #include "transport/tcp/address.h"
 
 namespace sluice::nccl::net {
 namespace {
 
 using transport::tcp::Socket;
-
-void set(int fd, int level, int option, int value) noexcept {
-  ::setsockopt(fd, level, option, &value,
-               sizeof value);  // on a host without one of them the rest still holds
-}
 
 socklen_t size_of(const sockaddr_storage& a) noexcept {
   return a.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
@@ -34,15 +27,6 @@ bool parse(const std::string& text, sa_family_t family, sockaddr_storage& out) {
 
 }  // namespace
 
-void prepare_stream(int fd) noexcept {
-  set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(kKeepaliveAfter / kSecond));
-  set(fd, IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(kKeepaliveAfter / kSecond));
-  set(fd, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(kVanishedAfter / kKeepaliveAfter));
-  set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(kVanishedAfter / kMillisecond));
-}
-
 Result<Socket> begin_connect(const sockaddr_storage& to, const std::string& local_address) {
   using transport::tcp::error_text;
   Socket s(::socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -51,12 +35,12 @@ Result<Socket> begin_connect(const sockaddr_storage& to, const std::string& loca
     return fail(none_left ? Errc::kExhausted : Errc::kSystem, error_text(errno));
   }
   transport::tcp::apply_options(s.fd(), {});
-  prepare_stream(s.fd());
   sockaddr_storage local{};
   if (parse(local_address, to.ss_family, local)) {
     // The port is chosen at connect, by the whole four-tuple: or the ephemeral range would be shared by all
     // comms of the host.
-    set(s.fd(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    const int on = 1;
+    ::setsockopt(s.fd(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
     if (::bind(s.fd(), reinterpret_cast<const sockaddr*>(&local), size_of(local)) != 0)
       return fail(Errc::kSystem, "cannot bind to " + local_address + ": " + error_text(errno));
   }

@@ -10,9 +10,6 @@
 
 namespace sluice::nccl::net {
 
-// No delay; TCP looks after a peer that says nothing (limits.h). For connections of either side.
-void prepare_stream(int fd) noexcept;
-
 // Begins to connect to `to` from `local_address` (numeric; when of another family, the route decides).
 // kExhausted when there is no descriptor.
 [[nodiscard]] Result<transport::tcp::Socket> begin_connect(const sockaddr_storage& to,
