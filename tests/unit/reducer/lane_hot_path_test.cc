@@ -93,7 +93,7 @@ TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
   const uint32_t n = 3;
   const reducer::SessionPlan plan{
       .handle = 9, .ranks = n, .slots = 4, .slot_bytes = 64 * kKiB, .view_version = 0, .view_hash = 7};
-  reducer::LaneSession session(plan, *reducer::SlotArena::map(plan), 0);
+  reducer::LaneSession session(plan, *reducer::SlotArena::map(plan));
   auto near_context = *transport::tcp::make_context();
   auto far_context = *transport::tcp::make_context();
   transport::tcp::TcpContext& tcp = *near_context;
