@@ -81,7 +81,8 @@ TEST(NetEnd, MessageLongerThanItsReceiveEndsBothSidesWithItsName) {
       receive = pair.irecv(in);
       std::vector<std::byte> other_in(8);
       Request* const other_receive = pair.irecv(other_in, 7);
-      Request* const other = pair.isend(std::vector<std::byte>(8), 7);
+      const auto other_out = pattern(8, 2);
+      Request* const other = pair.isend(other_out, 7);
       Outcome arrived;
       Outcome gone;
       ASSERT_TRUE(until([&] {
