@@ -55,7 +55,8 @@ Walk walk(std::span<const std::byte> area) {
       if (p[8 + i] != std::byte{0}) return {.well_formed = false};
     }
     const unsigned plain = type & 0x7fffu;
-    if (type >= 0x8000 && (plain < 1 || plain > 5)) return {.well_formed = false};
+    const bool understood = (plain == 1 || plain == 3 || plain == 5) && body == 8;
+    if (type >= 0x8000 && !understood) return {.well_formed = false};
     if (plain == 1 && body == 8 && !w.result)
       w.result = {.last_rank = load_le<uint32_t>(p + 8), .lag_us = load_le<uint32_t>(p + 12)};
     if (plain == 5 && body == 8 && !w.op) w.op = {.count = load_le<uint64_t>(p + 8)};
