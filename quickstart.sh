@@ -9,7 +9,8 @@ usage: ./quickstart.sh [--build-only]
 
 1. Installs the Debian packages that building needs, where they are missing (apt-get, as root or by sudo).
 2. Builds the release preset into build/release: bin/sluice and lib/.
-3. Trains a small network on handwritten digits: 4 worker processes whose gradients are summed by 2 reducers on loopback.
+3. Trains a small network on handwritten digits: 4 worker processes whose gradients are summed by 2 reducers on loopback, through
+   the NCCL plugin, called as NCCL calls it.
 
   --build-only  stop after step 2
   --help        this text
@@ -47,5 +48,5 @@ if ((!run_demo)); then
   echo "built: build/release/bin/sluice"
   exit 0
 fi
-echo "== 3. build/release/bin/sluice demo digits --workers 4 --reducers 2"
-exec build/release/bin/sluice demo digits --workers 4 --reducers 2
+echo "== 3. build/release/bin/sluice demo digits --workers 4 --reducers 2 --through-plugin"
+exec build/release/bin/sluice demo digits --workers 4 --reducers 2 --through-plugin

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "bench/e2e/exit_codes.h"
+#include "bench/e2e/loaded_plugin.h"
 #include "cli/commands.h"
-#include "cli/loaded_plugin.h"
 #include "cli/option_set.h"
 #include "core/clock.h"
 
@@ -67,7 +67,7 @@ void require(int result, int code, const char* what) {
 }
 
 // A session of one rank: all the way that a request of NCCL goes.
-void reduce_once(const CollNetTable& plugin) {
+void reduce_once(const bench::CollNetTable& plugin) {
   std::array<std::byte, 128> handle{};
   void* listener = nullptr;
   require(plugin.listen(0, handle.data(), &listener), bench::kExitFailure, "listen failed");
@@ -104,9 +104,9 @@ void reduce_once(const CollNetTable& plugin) {
 }
 
 int run_check(const std::string& path) {
-  const LoadedPlugin plugin(path);
+  const bench::LoadedPlugin plugin(path);
   std::printf("plugin       %s: %s\n", plugin.path().c_str(), plugin.versions().c_str());
-  const CollNetTable& collnet = plugin.collnet();
+  const bench::CollNetTable& collnet = plugin.collnet();
   check_environment(collnet.name);
   require(collnet.init(&show), bench::kExitConfig, "init failed");
   int devices = 0;

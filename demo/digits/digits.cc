@@ -4,9 +4,11 @@
 
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench/e2e/exit_codes.h"
+#include "bench/e2e/plugin_allreduce.h"
 #include "bench/e2e/pool_status.h"
 #include "core/clock.h"
 
@@ -153,8 +155,12 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
   Demo demo(options, speaks);
   bench::WorkerSession session(worker);
   const size_t reducers = session.stats().reducers;
-  demo.say_head(
-      fmt::format("{} worker processes over {} reducer{}", worker.ranks, reducers, reducers == 1 ? "" : "s"));
+  std::unique_ptr<bench::PluginAllreduce> plugin;
+  if (options.through_plugin)
+    plugin = std::make_unique<bench::PluginAllreduce>(options.plugin, worker, session);
+  demo.say_head(fmt::format("{} worker processes over {} reducer{}{}", worker.ranks, reducers,
+                            reducers == 1 ? "" : "s",
+                            plugin ? ",\nthrough " + plugin->path() + " as NCCL uses it" : ""));
 
   std::vector<float> own(demo.training().total_size());
   Nanos in_allreduce = 0;
@@ -162,12 +168,17 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
   demo.train([&](std::span<const uint32_t> batch, std::span<float> total) {
     demo.training().compute_shard(batch, worker.rank, own);
     const Nanos begin = monotonic_now();
-    session.allreduce(own.data(), total.data(), own.size(), wire::DType::kF32, wire::Op::kSum);
+    if (plugin) {
+      plugin->sum(own.data(), total.data(), own.size());
+    } else {
+      session.allreduce(own.data(), total.data(), own.size(), wire::DType::kF32, wire::Op::kSum);
+    }
     in_allreduce += monotonic_now() - begin;
     ++operations;
   });
   const uint64_t hash = demo.training().weights_hash();
   const bool identical = session.reduce(hash, wire::Op::kMin) == session.reduce(hash, wire::Op::kMax);
+  plugin.reset();
   const sluice_stats stats = session.stats();
   const ordered_json shares = speaks ? pool_shares(worker) : ordered_json::array();
   session.close();
@@ -195,7 +206,7 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
                     pool_bytes > 0 ? 100 * share["bytes_received"].get<double>() / pool_bytes : 0.0,
                     share["cpu_seconds"].get<double>()));
   }
-  ordered_json json = demo.json("reducers");
+  ordered_json json = demo.json(options.through_plugin ? "plugin" : "reducers");
   json["weights_identical"] = identical;
   json["reducers"] = reducers;
   json["allreduces"] = operations;

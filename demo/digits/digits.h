@@ -11,8 +11,10 @@ namespace sluice::demo {
 
 struct DigitsOptions {
   TrainingOptions training;
-  double min_accuracy = 0;  // of the held-out images, 0..1; below it the exit code is kExitWrongData
-  std::string json;         // file of rank 0; empty: none
+  double min_accuracy = 0;      // of the held-out images, 0..1; below it the exit code is kExitWrongData
+  std::string json;             // file of rank 0; empty: none
+  bool through_plugin = false;  // gradients go through the NCCL plugin instead of the client library
+  std::string plugin;           // its file; empty: the one of this build
 };
 
 // Exit codes: 0; kExitWrongData when the weights of two workers differ or the accuracy is too low. Throw

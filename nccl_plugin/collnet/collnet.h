@@ -26,7 +26,7 @@ class Request;
 
 // Joins all nodes whose handles these are, over all reducers. Blocks, at most about twice
 // SLUICE_CONNECT_TIMEOUT. The nodes agree among themselves: it succeeds on all or fails on all, with one
-// reason. `handles` in any order, the same on all nodes but for it.
+// reason. `handles` in the same order on all nodes: it is the order of summing.
 [[nodiscard]] Status connect(std::span<void* const> handles, Listener& listener, Comm** comm) noexcept;
 
 // Whether allreduces of this type and operator are taken. Types and operators that are not known: no.

@@ -42,16 +42,19 @@ Result<Contact> read_handle(std::span<const std::byte, abi::kHandleBytes> in) {
   return c;
 }
 
-Result<std::vector<Contact>> in_rank_order(std::vector<Contact> contacts) {
-  std::ranges::sort(contacts, {}, &Contact::identity);
-  const auto twice = std::ranges::adjacent_find(contacts, {}, &Contact::identity);
-  if (twice != contacts.end()) return fail(Errc::kInvalidArgument, "two nodes have the same handle");
-  return contacts;
+Result<void> check_distinct(const std::vector<Contact>& nodes) {
+  std::vector<Contact> sorted = nodes;
+  std::ranges::sort(sorted, {}, &Contact::identity);
+  const auto twice = std::ranges::adjacent_find(sorted, {}, &Contact::identity);
+  if (twice != sorted.end()) return fail(Errc::kInvalidArgument, "two nodes have the same handle");
+  return {};
 }
 
-SessionId session_of(const std::vector<Contact>& in_rank_order) {
+SessionId session_of(const std::vector<Contact>& nodes) {
+  std::vector<Contact> sorted = nodes;
+  std::ranges::sort(sorted, {}, &Contact::identity);
   std::vector<std::byte> all;
-  for (const Contact& c : in_rank_order) {
+  for (const Contact& c : sorted) {
     const auto bytes = std::as_bytes(std::span(c.identity));
     all.insert(all.end(), bytes.begin(), bytes.end());
   }

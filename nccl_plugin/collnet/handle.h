@@ -15,10 +15,9 @@
 namespace sluice::nccl::collnet {
 
 struct Contact {
-  std::array<uint8_t, 16>
-      identity{};       // random: names the node of this communicator's head, and orders the nodes
-  std::string address;  // numeric
-  uint16_t port = 0;    // 0: it could not listen
+  std::array<uint8_t, 16> identity{};  // random: names the node of this communicator's head
+  std::string address;                 // numeric
+  uint16_t port = 0;                   // 0: it could not listen
   friend bool operator==(const Contact&, const Contact&) = default;
 };
 
@@ -26,12 +25,11 @@ void write_handle(const Contact& contact, std::span<std::byte, abi::kHandleBytes
 // kBadMagic, kBadVersion, kBadField: another plugin's handle, or another version's.
 [[nodiscard]] Result<Contact> read_handle(std::span<const std::byte, abi::kHandleBytes> in);
 
-// Sorted by identity: the order of ranks, whatever order NCCL's array has. kInvalidArgument when two are the
-// same.
-[[nodiscard]] Result<std::vector<Contact>> in_rank_order(std::vector<Contact> contacts);
+// kInvalidArgument when two are of the same name.
+[[nodiscard]] Result<void> check_distinct(const std::vector<Contact>& nodes);
 
-// The first 16 bytes of SHA-256 over the identities in rank order. Never the communicator's id: its heads
-// share that.
-[[nodiscard]] SessionId session_of(const std::vector<Contact>& in_rank_order);
+// The first 16 bytes of SHA-256 over the sorted identities. Never the communicator's id: its heads share
+// that.
+[[nodiscard]] SessionId session_of(const std::vector<Contact>& nodes);
 
 }  // namespace sluice::nccl::collnet

@@ -47,7 +47,8 @@ Result<std::vector<Contact>> contacts_of(std::span<void* const> handles) {
     if (!c) return tl::unexpected(c.error());
     contacts.push_back(std::move(*c));
   }
-  return in_rank_order(std::move(contacts));
+  if (auto distinct = check_distinct(contacts); !distinct) return tl::unexpected(distinct.error());
+  return contacts;
 }
 
 }  // namespace
@@ -59,6 +60,8 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
   const auto mine = std::ranges::find(*nodes, listener.contact.identity, &Contact::identity);
   if (mine == nodes->end())
     return fail(Errc::kInvalidArgument, "this node's handle is not among those of the communicator");
+  // The place in NCCL's array, which is in order of the heads' ranks and the same on all nodes: so sums are
+  // made in the same order in every run of a job. NCCL's `rank` argument is not that place from 2.21 on.
   const auto rank = static_cast<uint32_t>(mine - nodes->begin());
   const auto ranks = static_cast<uint32_t>(nodes->size());
   const SessionId session = session_of(*nodes);

@@ -23,6 +23,33 @@ class CommandLine(SluiceTest):
         for command in (["bench"], ["bench", "allreduce"], ["bench", "star"], ["bench", "reduce"], ["demo", "digits"], ["keygen"], ["status"]):
             self.assertIn("Usage", self.run_sluice(*command, "--help").stdout)
 
+    def test_check_plugin_reduces_once_or_says_why_not(self):
+        _, address = self.start_reducer()
+        here = {"SLUICE_REDUCERS": address, "SLUICE_IFNAME": "=lo", "SLUICE_NET": "always", "SLUICE_CONNECT_TIMEOUT": "2s"}
+        text = self.run_sluice("check", "plugin", env=here).stdout
+        self.assertRegex(text, r"net v5-v12, collnet v8-v12, tuner v2-v6")
+        self.assertRegex(text, r"reduction +65536 floats, right, \d+ us")
+        holder, port = closed_port()
+        with holder:
+            done = self.run_sluice("check", "plugin", env=here | {"SLUICE_REDUCERS": f"127.0.0.1:{port}"}, expect=69)
+            self.expect_one_line(done, str(port))
+        self.expect_one_line(self.run_sluice("check", "plugin", env={"SLUICE_IFNAME": "=lo"}, expect=78), "SLUICE_REDUCERS")
+        self.expect_one_line(self.run_sluice("check", "plugin", env=here | {"NCCL_NET": "IB"}, expect=78), "NCCL_NET=IB")
+        self.run_sluice("check", "plugin", env=here | {"NCCL_NET": "ib", "SLUICE_NET_NAME": "IB"})
+        self.expect_one_line(self.run_sluice("check", "plugin", env=here | {"NCCL_PROTO": "LL,LL128"}, expect=78), "NCCL_PROTO")
+        self.expect_one_line(self.run_sluice("check", "plugin", "/lib/no-such-library.so", expect=78), "no-such-library")
+
+    def test_install_adds_to_nccl_conf_what_is_not_there(self):
+        conf = self.folder / "nccl.conf"
+        conf.write_text("NCCL_DEBUG=WARN\nNCCL_COLLNET_NODE_THRESHOLD=2")
+        text = self.run_sluice("install", "--nccl-conf", conf).stdout
+        self.assertIn("NCCL_COLLNET_NODE_THRESHOLD=2 is left as it is", text)
+        lines = conf.read_text().splitlines()
+        self.assertEqual(lines[:2], ["NCCL_DEBUG=WARN", "NCCL_COLLNET_NODE_THRESHOLD=2"])
+        self.assertIn("NCCL_COLLNET_ENABLE=1", lines)
+        self.assertIn("nothing to add", self.run_sluice("install", "--nccl-conf", conf).stdout)
+        self.assertEqual(conf.read_text().splitlines(), lines)
+
     def test_a_bad_option_is_exit_64(self):
         for arguments in (["--nothing"], [], ["reducer", "--lanes", "many"], ["reducer", "--drain-timeout", "5"], ["reducer", "--idle", "tea"],
                           ["reducer", "--memory-limit", "4Q"], ["reducer", "--listen", "nowhere:port"], ["bench"],

@@ -16,6 +16,16 @@ class Digits(SluiceTest):
             self.assertEqual(result["held_out_accuracy"], single["held_out_accuracy"])
             self.assertEqual(result["reducers"], reducers)
 
+    def test_same_bits_through_the_nccl_plugin_in_every_run(self):
+        single = self.run_json(*TRAIN, "3", "--single")
+        for _ in range(2):
+            result = self.run_json(*TRAIN, "3", "--reducers", "2", "--through-plugin")
+            self.assertEqual(result["mode"], "plugin")
+            self.assertEqual(result["weights_hash"], single["weights_hash"])
+
+    def test_a_plugin_that_is_none_is_exit_78(self):
+        self.run_sluice("demo", "digits", "--workers", "2", "--through-plugin", "--plugin", "/lib/no-such-library.so", expect=78)
+
     def test_same_bits_with_more_ranks_than_one_group(self):
         arguments = ("demo", "digits", "--epochs", "1", "--workers", "9")
         single = self.run_json(*arguments, "--single")

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice::cli {
+namespace sluice::bench {
 
 // ncclCollNet_v8, as far as it is needed here; the members' order is NCCL's.
 struct CollNetTable {
@@ -50,4 +50,4 @@ class LoadedPlugin {
   const CollNetTable* collnet_ = nullptr;
 };
 
-}  // namespace sluice::cli
+}  // namespace sluice::bench

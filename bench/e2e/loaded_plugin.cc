@@ -1,4 +1,4 @@
-#include "cli/loaded_plugin.h"
+#include "bench/e2e/loaded_plugin.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 
 #include "bench/e2e/exit_codes.h"
 
-namespace sluice::cli {
+namespace sluice::bench {
 namespace {
 
 constexpr const char* kFile = "libnccl-net-sluice.so";
@@ -29,11 +29,10 @@ std::string default_path() {
 
 LoadedPlugin::LoadedPlugin(const std::string& path) : path_(path.empty() ? default_path() : path) {
   library_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library_ == nullptr)
-    throw bench::Failure(bench::kExitConfig, fmt::format("the plugin does not load: {}", dlerror()));
+  if (library_ == nullptr) throw Failure(kExitConfig, fmt::format("the plugin does not load: {}", dlerror()));
   collnet_ = static_cast<const CollNetTable*>(dlsym(library_, "ncclCollNetPlugin_v8"));
   if (collnet_ == nullptr || versions_of("ncclNetPlugin").empty()) {
-    throw bench::Failure(bench::kExitConfig, fmt::format("{} exports no net and CollNet for NCCL", path_));
+    throw Failure(kExitConfig, fmt::format("{} exports no net and CollNet for NCCL", path_));
   }
 }
 
@@ -56,4 +55,4 @@ std::string LoadedPlugin::versions() const {
   return text;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::bench
