@@ -185,8 +185,9 @@ double median(std::vector<double> v) {
 }
 
 void sender(const Pipe& to_receiver, const Pipe& from_receiver, int runs, const std::vector<Load>& loads) {
-  std::printf("%-10s %7s  %10s %10s  %6s   (median of %d runs, %zu in flight)\n", "message", "streams",
-              "plain GB/s", "net GB/s", "ratio", runs, kInFlight);
+  std::printf("GB/s, %d runs each, %zu messages in flight\n", runs, kInFlight);
+  std::printf("%-10s %7s  %10s %10s  %6s  %10s %10s\n", "message", "streams", "plain", "net", "ratio",
+              "plain best", "net best");
   for (const Load& load : loads) {
     nccl::net::GreetedStreams streams[2];
     for (auto& s : streams) {
@@ -219,8 +220,9 @@ void sender(const Pipe& to_receiver, const Pipe& from_receiver, int runs, const 
     }
     const double plain_rate = median(rates[0]);
     const double net_rate = median(rates[1]);
-    std::printf("%7zu KiB %7u  %10.2f %10.2f  %6.2f\n", load.message / kKiB, load.streams, plain_rate,
-                net_rate, net_rate / plain_rate);
+    std::printf("%7zu KiB %7u  %10.2f %10.2f  %6.2f  %10.2f %10.2f\n", load.message / kKiB, load.streams,
+                plain_rate, net_rate, net_rate / plain_rate, std::ranges::max(rates[0]),
+                std::ranges::max(rates[1]));
     std::fflush(stdout);
   }
 }
