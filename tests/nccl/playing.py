@@ -52,17 +52,19 @@ class Play(SluiceTest):
             self.reducers.append(reducer)
             self.addresses.append(address)
 
-    def environment(self, extra=None):
+    def environment(self, extra=None, drop=()):
         values = {"SLUICE_NET": "always", "SLUICE_IFNAME": "lo", "SLUICE_CONNECT_TIMEOUT": f"{CONNECT_TIMEOUT_S}s"}
         if self.addresses:
             values["SLUICE_REDUCERS"] = ",".join(self.addresses)
+        for name in drop:
+            del values[name]
         values.update(extra or {})
         return environment(values)
 
-    def begin_play(self, scenario, *options, env=None):
+    def begin_play(self, scenario, *options, env=None, drop=()):
         # The player's own watchdog comes first: it says where each rank was.
         playing = Playing([PLAYER, str(PLUGIN), "--scenario", scenario, "--seconds", str(DEADLINE_S * 0.8),
-                           *map(str, options)], self.environment(env))
+                           *map(str, options)], self.environment(env, drop))
         self.addCleanup(playing.end)
         return playing
 

@@ -1,4 +1,4 @@
-// A check of the player that does not hold ends the scenario of this rank, and so the job.
+// How a scenario ends early.
 #pragma once
 
 #include <stdexcept>
@@ -8,6 +8,7 @@
 
 namespace player {
 
+// A check of the player that does not hold ends the scenario of this rank, and so the job.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -20,5 +21,16 @@ inline void require(bool holds, const std::string& what) {
 inline void require_success(Result result, const char* call) {
   if (result != kSuccess) throw Failure(std::string(call) + " returned " + std::to_string(result));
 }
+
+// An error of iallreduce or test, which some scenarios are about: what NCCL would end the communicator with.
+struct CallFailed : std::runtime_error {
+  CallFailed(const char* failed_call, Result its_result)
+      : std::runtime_error(std::string(failed_call) + " returned " + std::to_string(its_result)),
+        call(failed_call),
+        result(its_result) {}
+
+  const char* call;  // a literal
+  Result result;
+};
 
 }  // namespace player

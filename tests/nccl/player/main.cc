@@ -35,6 +35,7 @@ constexpr Named kScenarios[] = {
     {"net-ring", player::play_net_ring},
     {"net-pairs", player::play_net_pairs},
     {"net-close", player::play_net_close},
+    {"offer", player::play_offer},
     {"tuner", player::play_tuner},
 };
 

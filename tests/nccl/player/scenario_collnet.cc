@@ -70,7 +70,7 @@ void play_registration(Rank& rank) {
   std::atomic<bool> stop = false;
   std::vector<std::byte> other(1u << 20);
   uint64_t registered = 0;
-  std::future<void> registering = communicator.service().start([&] {
+  Worker::Begun registering = communicator.service().start([&] {
     // User buffers come and go, some twice; the region that is in use stays registered.
     for (; !stop; ++registered) {
       void *first = nullptr, *second = nullptr;

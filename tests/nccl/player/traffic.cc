@@ -37,9 +37,6 @@ uint64_t seed_of(const Operation& operation, int place) {
 
 }  // namespace
 
-CallFailed::CallFailed(const char* call, Result result)
-    : std::runtime_error(std::string(call) + " returned " + std::to_string(result)) {}
-
 // Channels that share a request.
 struct Traffic::GroupState {
   int first_channel = 0, channels = 0;

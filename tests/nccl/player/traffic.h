@@ -21,11 +21,6 @@ struct TrafficCounts {
   uint64_t requests = 0, retries = 0;
 };
 
-// An error of iallreduce or test: what NCCL would end the communicator with.
-struct CallFailed : std::runtime_error {
-  CallFailed(const char* call, Result result);
-};
-
 class Traffic {
  public:
   // After connect and register_region.

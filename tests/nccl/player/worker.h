@@ -6,54 +6,82 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <utility>
+
+#include "tests/nccl/player/failure.h"
 
 namespace player {
 
+// What a task came to, to be thrown again by the thread that waits. No exception object goes from one thread
+// to the other: the reference counts inside are the C++ library's, which the thread sanitizer does not see.
+using Outcome = std::function<void()>;
+
 class Worker {
  public:
+  class Begun {
+   public:
+    explicit Begun(std::future<Outcome> outcome) : outcome_(std::move(outcome)) {}
+    // Waits, and throws what the task threw.
+    void get() {
+      if (const Outcome outcome = outcome_.get()) outcome();
+    }
+
+   private:
+    std::future<Outcome> outcome_;
+  };
+
   Worker() : thread_([this] { work(); }) {}
   // Ends what is begun and drops nothing.
   ~Worker() {
-    start({});
+    push(std::packaged_task<Outcome()>());
     thread_.join();
   }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // get() gives what `task` threw. An empty task ends the thread.
-  std::future<void> start(std::function<void()> task) {
-    const bool last = !task;
-    std::packaged_task<void()> packaged(last ? std::function<void()>([] {}) : std::move(task));
-    std::future<void> done = packaged.get_future();
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back({std::move(packaged), last});
-    changed_.notify_one();
-    return done;
+  Begun start(std::function<void()> task) {
+    std::packaged_task<Outcome()> packaged([task = std::move(task)] { return outcome_of(task); });
+    std::future<Outcome> outcome = packaged.get_future();
+    push(std::move(packaged));
+    return Begun(std::move(outcome));
   }
   void run(std::function<void()> task) { start(std::move(task)).get(); }
 
  private:
-  struct Task {
-    std::packaged_task<void()> packaged;
-    bool last;
-  };
+  static Outcome outcome_of(const std::function<void()>& task) {
+    try {
+      task();
+      return {};
+    } catch (const CallFailed& failed) {
+      return [call = failed.call, result = failed.result] { throw CallFailed(call, result); };
+    } catch (const std::exception& e) {
+      return [what = std::string(e.what())] { throw Failure(what); };
+    }
+  }
+
+  void push(std::packaged_task<Outcome()> task) {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_one();
+  }
 
   void work() {
     for (;;) {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return !tasks_.empty(); });
-      Task task = std::move(tasks_.front());
+      std::packaged_task<Outcome()> task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
-      task.packaged();
-      if (task.last) return;
+      if (!task.valid()) return;
+      task();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Task> tasks_;
+  std::deque<std::packaged_task<Outcome()>> tasks_;
   std::thread thread_;  // last: it uses the others
 };
 
