@@ -84,8 +84,8 @@ class Closer {
 }  // namespace
 
 void end_in_background(std::unique_ptr<StreamGroup> group) noexcept {
-  static auto* const closer = new Closer;  // never destroyed: its thread may run on while statics end
   try {
+    static auto* const closer = new Closer;  // never destroyed: its thread may run on while statics end
     closer->take(std::move(group));
   } catch (...) {  // out of memory: the group is gone with its streams
   }

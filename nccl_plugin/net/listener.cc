@@ -37,6 +37,7 @@ Result<GreetedStreams> Listener::accept(Nanos now) {
   }
   const bool all_taken = take_callers(now);
   if (auto heard = hear_callers(now); !heard) return tl::unexpected(heard.error());
+  if (callers_.size() == kMaxStrangers) callers_.pop_front();  // each was heard at least once
   if (greeted_ > 0 && greeted_ == streams_.size()) return answer_all();
   if (!all_taken && greeted_ > 0 && callers_.empty()) return answer_all();
   if (now < deadline_) return fail(Errc::kWouldBlock, "");
@@ -49,8 +50,9 @@ Result<GreetedStreams> Listener::accept(Nanos now) {
 }
 
 bool Listener::take_callers(Nanos now) {
-  // So many at most in one call: it must end, whoever keeps connecting.
-  for (size_t i = 0; i < kMaxStrangers; ++i) {
+  // So many at most in one call: it must end, whoever keeps connecting. Those for whom there is no place wait
+  // in the backlog.
+  for (size_t i = 0; i < kMaxStrangers && callers_.size() < kMaxStrangers; ++i) {
     Socket socket(::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -60,7 +62,6 @@ bool Listener::take_callers(Nanos now) {
              greeted_, streams_.size());
       return false;
     }
-    if (callers_.size() == kMaxStrangers) callers_.pop_front();
     callers_.push_back({.socket = std::move(socket), .deadline = now + kStrangerDeadline, .frame = {}});
   }
   return true;

@@ -12,6 +12,7 @@
 
 #include "nccl_plugin/host/offer.h"
 #include "nccl_plugin/net/greeting.h"
+#include "nccl_plugin/net/limits.h"
 #include "tests/unit/nccl_plugin/net_pair.h"
 #include "transport/tcp/address.h"
 
@@ -160,6 +161,56 @@ TEST(NetSetup, StrangersDisturbNothing) {
   }));
   EXPECT_EQ(sending->sockets.size(), 4u);
   EXPECT_EQ(receiving->sockets.size(), 4u);
+}
+
+TEST(NetSetup, ConnectsOverIpv6WhateverTheFamilyOfTheSendersDevice) {
+  for (const char* from : {"::1", "127.0.0.1"}) {
+    SCOPED_TRACE(from);
+    HandleMemory memory;
+    auto listener = Listener::open("::1", memory.handle());
+    if (!listener) GTEST_SKIP() << listener.error().text;
+    auto connector = Connector::start(*read_invitation(memory.handle()), from, 2, monotonic_now());
+    ASSERT_TRUE(connector.has_value()) << connector.error().text;
+    std::optional<GreetedStreams> sending;
+    std::optional<GreetedStreams> receiving;
+    ASSERT_TRUE(until([&] {
+      if (!receiving) {
+        if (auto greeted = (*listener)->accept(monotonic_now())) receiving = std::move(*greeted);
+      }
+      if (!sending) {
+        if (auto greeted = (*connector)->progress(monotonic_now())) sending = std::move(*greeted);
+      }
+      return sending && receiving;
+    }));
+    EXPECT_EQ(transport::tcp::peer_name(receiving->sockets[0].fd()).substr(0, 5), "[::1]");
+  }
+}
+
+TEST(NetSetup, ManyStrangersKeepNobodyOut) {
+  HandleMemory memory;
+  auto listener = Listener::open("127.0.0.1", memory.handle());
+  std::deque<Socket> strangers;
+  const auto crowd = [&](size_t count) {
+    for (size_t i = 0; i < count; ++i) strangers.push_back(stranger(memory, "h"));
+  };
+  for (int wave = 0; wave < 3; ++wave) {
+    crowd(kMaxStrangers / 2);
+    EXPECT_EQ((*listener)->accept(monotonic_now()).error().code, Errc::kWouldBlock);
+  }
+  auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, monotonic_now());
+  // Over loopback the connects are through at once, and this call greets.
+  EXPECT_EQ((*connector)->progress(monotonic_now()).error().code, Errc::kWouldBlock);
+  crowd(kMaxStrangers / 2);
+  bool sending = false;
+  bool receiving = false;
+  std::optional<GreetedStreams> kept;
+  ASSERT_TRUE(until([&] {
+    if (!receiving) {
+      if (auto greeted = (*listener)->accept(monotonic_now())) kept = std::move(*greeted), receiving = true;
+    }
+    if (!sending) sending = (*connector)->progress(monotonic_now()).has_value();
+    return sending && receiving;
+  }));
 }
 
 TEST(NetSetup, DropsAHalfGreetingAfterItsDeadline) {
