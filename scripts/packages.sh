@@ -14,8 +14,8 @@ BUILD_PACKAGES=(
 # What the tests take beside that.
 TEST_PACKAGES=(libgtest-dev libgmock-dev python3)
 
-# What format, clang-tidy and the benchmarks take; without them those are skipped.
-CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev)
+# What format, clang-tidy, the benchmarks and the test with real NCCL (pip) take; without them those are skipped.
+CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev python3-pip)
 
 # missing_packages PACKAGE...: prints those that are not installed.
 missing_packages() {

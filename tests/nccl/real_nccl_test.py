@@ -1,0 +1,116 @@
+"""Real libnccl loads the built plugin, without a GPU: releases up to 2.21 look the network up in ncclGetUniqueId. Later ones wait for a communicator.
+
+usage: real_nccl_test.py --plugin FILE --wheels FOLDER. Exit 77 when no release can be had here."""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+from pathlib import Path
+
+# release: package, net version that it takes, whether it takes our CollNet (v8 and newer)
+RELEASES = {
+    "2.14.3": ("nvidia-nccl-cu11", 6, False),
+    "2.18.3": ("nvidia-nccl-cu12", 6, False),
+    "2.19.3": ("nvidia-nccl-cu12", 7, False),
+    "2.20.5": ("nvidia-nccl-cu12", 8, True),
+    "2.21.5": ("nvidia-nccl-cu12", 8, True),
+}
+DEADLINE_S = 120
+
+PLUGIN = None
+LIBRARIES = {}  # release: libnccl.so.2
+
+ASK = """
+import ctypes, sys
+nccl = ctypes.CDLL(sys.argv[1])
+print("result", nccl.ncclGetUniqueId(ctypes.create_string_buffer(128)))
+print("\\n".join("mapped " + line.split()[-1] for line in open("/proc/self/maps") if "libnccl" in line))
+"""
+
+
+def fetch(release, wheels):
+    """libnccl.so.2 of the release; kept in the folder for the next run."""
+    package = RELEASES[release][0]
+    target = wheels / release / "libnccl.so.2"
+    if target.exists():
+        return target
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q", "--no-deps", "-d", folder,
+                   f"{package}=={release}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        wheel = next(Path(folder).glob("*.whl"), None)
+        if wheel is None:
+            raise RuntimeError((done.stderr.strip().splitlines() or ["pip gave no wheel"])[-1])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_suffix(".part")
+        with zipfile.ZipFile(wheel) as archive, archive.open("nvidia/nccl/lib/libnccl.so.2") as source, open(fresh, "wb") as out:
+            shutil.copyfileobj(source, out)
+        fresh.rename(target)
+    return target
+
+
+def ask(release, variables, folder):
+    """Output of a process that asks this release for a unique id."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "SLUICE_"))}
+    clean |= {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "lo", "NCCL_NET_PLUGIN": "sluice", "LD_LIBRARY_PATH": str(folder)}
+    done = subprocess.run([sys.executable, "-c", ASK, str(LIBRARIES[release])], capture_output=True, text=True, timeout=DEADLINE_S,
+                          check=False, env=clean | variables)
+    return done.stdout + done.stderr
+
+
+class RealNccl(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="sluice-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def test_takes_net_and_collnet_from_the_built_file(self):
+        (self.folder / PLUGIN.name).symlink_to(PLUGIN)
+        for release in LIBRARIES:
+            with self.subTest(release):
+                _, version, collnet = RELEASES[release]
+                text = ask(release, {"SLUICE_NET": "always", "SLUICE_REDUCERS": "localhost", "SLUICE_IFNAME": "lo"}, self.folder)
+                self.assertIn("result 0", text)
+                self.assertIn(f"mapped {PLUGIN}", text)
+                # NCCL names each version it looks for in vain, from its newest down.
+                missed = [int(v) for v in re.findall(r"Failed to find ncclNetPlugin_v(\d+)", text)]
+                self.assertTrue(all(v > version for v in missed), text)
+                self.assertEqual("ncclCollNetPlugin" in text, not collnet, text)
+                print(f"NCCL {release}: net v{version}{', CollNet v8' if collnet else ', no CollNet, as meant'}")
+
+    def test_goes_on_without_the_file(self):
+        for release in LIBRARIES:
+            with self.subTest(release):
+                text = ask(release, {}, self.folder)
+                self.assertIn("result 0", text)
+                self.assertNotIn(f"mapped {PLUGIN}", text)
+                self.assertIn("o plugin found", text)
+
+
+def main():
+    global PLUGIN
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--plugin", type=Path, required=True)
+    parser.add_argument("--wheels", type=Path, required=True)
+    arguments, rest = parser.parse_known_args()
+    PLUGIN = arguments.plugin.resolve()
+    reason = ""
+    for release in RELEASES:
+        try:
+            LIBRARIES[release] = fetch(release, arguments.wheels)
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+            reason = f"NCCL {release} can't be had: {error}"
+            print(reason)
+    if not LIBRARIES:
+        print(reason)
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
+
+
+if __name__ == "__main__":
+    main()
