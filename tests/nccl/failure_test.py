@@ -76,6 +76,28 @@ class Connect(Play):
         for absent in (0, 2):
             self.refused("--absent", absent)
 
+    def test_a_rank_that_connects_late(self):
+        self.start_pool(2)
+        self.play("connect", "--ranks", 3, "--late-ms", 1000)
+        # Around the deadline of the others it may go either way, but the same way for all.
+        for late_ms in range(400, 560, 10):
+            self.play("connect", "--ranks", 3, "--late-ms", late_ms, "--expect", "same", env={"SLUICE_CONNECT_TIMEOUT": "500ms"})
+        self.play("connect", "--ranks", 3, "--late-ms", 3000, "--expect", "fail", env={"SLUICE_CONNECT_TIMEOUT": "1s"})
+
+    def test_a_reducer_freezes_at_any_moment_of_connect(self):
+        self.start_pool(2)
+        for moment in range(8):
+            with self.subTest(moment=moment):
+                playing = self.begin_play("connect", "--abi", abi(), "--ranks", 3, "--expect", "same",
+                                          env={"SLUICE_CONNECT_TIMEOUT": "1s"})
+                self.assertTrue(playing.wait_for("connecting"), playing.text())
+                pause(moment * 0.001)
+                self.reducers[moment % 2].signal(signal.SIGSTOP)
+                # Connected, or refused: then what is frozen is missed during traffic.
+                playing.wait_for("rank 2: ")
+                self.reducers[moment % 2].signal(signal.SIGCONT)
+                self.assertEqual(playing.wait(), 0, playing.text())
+
     def test_a_reducer_dies_at_any_moment_of_connect(self):
         for moment in range(16):
             with self.subTest(moment=moment):

@@ -6,7 +6,9 @@ from playing import Play, main
 class Tuner(Play):
     def test_offload_is_on(self):
         self.start_pool(2)
-        self.play("tuner", "--ranks", 4)
+        lines = self.play("tuner", "--ranks", 4, "--verbose")
+        # One for each of the five versions and each rank.
+        self.assertEqual(len([line for line in lines if "NET/SLUICE: offload ON 2 reducers tcp" in line]), 4 * 5, lines)
 
     def test_offload_is_switched_off(self):
         self.start_pool(1)
@@ -14,7 +16,8 @@ class Tuner(Play):
 
     def test_offload_could_not_be_had(self):
         self.addresses = ["127.0.0.1:1"]
-        self.play("tuner", "--ranks", 2, "--expect", "fail")
+        lines = self.play("tuner", "--ranks", 2, "--expect", "fail", "--verbose")
+        self.assertTrue([line for line in lines if "offload OFF" in line and "127.0.0.1:1" in line], lines)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ Result Communicator::connect() {
   std::vector<Block> all =
       rank_.bootstrap().all_gather("handles " + group_.name, group_.place, group_.ranks, mine);
   rank_.step("connect, " + group_.name);
+  if (before_connect) before_connect();
   Result result = kSuccess;
   service_.run([&] {
     std::vector<void*> handles;

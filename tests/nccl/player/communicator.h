@@ -2,6 +2,7 @@
 // sets up and takes down, a progress thread moves data.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -58,7 +59,8 @@ class Communicator {
   [[nodiscard]] Rank& rank() { return rank_; }
   [[nodiscard]] Worker& service() { return service_; }
   [[nodiscard]] Worker& progress() { return progress_; }
-  size_t step_base = 0;  // steps of earlier collectives; progress thread's
+  std::function<void()> before_connect;  // called when all handles are known
+  size_t step_base = 0;                  // steps of earlier collectives; progress thread's
 
  private:
   void listen(Block* handle);

@@ -19,7 +19,7 @@ struct Options {
   int busy = 4;  // communicators that carry traffic, of those
   int rounds = 1;
   int absent = -1;            // rank that listens and never connects, with the scenario "connect"
-  int late_ms = 0;            // rank 0's delay before its first request
+  int late_ms = 0;            // rank 0's delay before its first request, or before connect
   std::string expect = "ok";  // of connect: ok, fail, same
   std::string types;          // comma separated, "float32,int8"; empty: all that are supported
   std::vector<std::string> rank_environment;  // "1:NAME=VALUE": for rank 1 alone

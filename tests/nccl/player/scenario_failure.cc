@@ -82,9 +82,14 @@ void play_connect(Rank& rank) {
     open.contexts = contexts;
     open.communicator = std::make_unique<Communicator>(rank, plugin.collnet(), contexts.collnet,
                                                        everybody(rank, name), Geometry{2, 1u << 20});
-    rank.barrier(name);
-    if (rank.index() == 0) rank.say("connecting");
-    const auto begin = Clock::now();
+    auto begin = Clock::now();
+    open.communicator->before_connect = [&] {
+      if (rank.index() == 0) {
+        rank.say("connecting");
+        std::this_thread::sleep_for(std::chrono::milliseconds(rank.options().late_ms));
+      }
+      begin = Clock::now();
+    };
     const bool absent = rank.index() == rank.options().absent;
     if (absent) open.communicator->only_listen();
     const bool connected = !absent && open.communicator->connect() == kSuccess;
