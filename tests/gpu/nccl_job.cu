@@ -1,0 +1,270 @@
+// A job of n processes that share one GPU and call NCCL as any program does; nothing of Sluice in it. Each process is a node of its own to NCCL
+// (NCCL_HOSTID). What it proves is printed; the exit code is 0 when every rank found all data right.
+//   nccl_job check|large|point-to-point|bench RANKS
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+int rank_of_process = 0;
+
+[[noreturn]] void give_up(const char* what, const char* why) {
+  std::fprintf(stderr, "rank %d: %s: %s\n", rank_of_process, what, why);
+  std::_Exit(1);
+}
+#define CUDA(call)                                                            \
+  do {                                                                        \
+    const cudaError_t e = (call);                                             \
+    if (e != cudaSuccess) give_up(#call, cudaGetErrorString(e));              \
+  } while (0)
+#define NCCL(call)                                                            \
+  do {                                                                        \
+    const ncclResult_t r = (call);                                            \
+    if (r != ncclSuccess && r != ncclInProgress) give_up(#call, ncclGetErrorString(r)); \
+  } while (0)
+
+struct Type {
+  ncclDataType_t id;
+  const char* name;
+  size_t bytes;
+};
+const Type kTypes[] = {
+    {ncclInt8, "int8", 1},     {ncclUint8, "uint8", 1},     {ncclInt32, "int32", 4},   {ncclUint32, "uint32", 4},
+    {ncclInt64, "int64", 8},   {ncclUint64, "uint64", 8},   {ncclFloat16, "half", 2},  {ncclFloat32, "float", 4},
+    {ncclFloat64, "double", 8}, {ncclBfloat16, "bfloat16", 2},
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
+    {ncclFloat8e4m3, "f8e4m3", 1}, {ncclFloat8e5m2, "f8e5m2", 1},
+#endif
+};
+struct Operator {
+  ncclRedOp_t id;
+  const char* name;
+};
+const Operator kOperators[] = {{ncclSum, "sum"}, {ncclProd, "prod"}, {ncclMax, "max"}, {ncclMin, "min"}, {ncclAvg, "avg"}};
+
+// Small whole numbers: exact in every type, so that any order of summing has one right answer.
+int value(int rank, size_t i, ncclRedOp_t op) {
+  const size_t x = i * 2654435761u + static_cast<size_t>(rank) * 40503u;
+  return op == ncclProd ? 1 + static_cast<int>((x >> 7) % 2) : static_cast<int>((x >> 7) % 4);
+}
+
+double result(int ranks, size_t i, ncclRedOp_t op, bool whole) {
+  double r = value(0, i, op);
+  for (int k = 1; k < ranks; ++k) {
+    const double v = value(k, i, op);
+    r = op == ncclProd ? r * v : op == ncclMax ? std::max(r, v) : op == ncclMin ? std::min(r, v) : r + v;
+  }
+  if (op == ncclAvg) r = whole ? static_cast<double>(static_cast<long>(r) / ranks) : r / ranks;
+  return r;
+}
+
+void encode(const Type& t, double v, std::byte* out) {
+  const auto put = [out](auto x) { std::memcpy(out, &x, sizeof x); };
+  switch (t.id) {
+    case ncclInt8: return put(static_cast<int8_t>(v));
+    case ncclUint8: return put(static_cast<uint8_t>(v));
+    case ncclInt32: return put(static_cast<int32_t>(v));
+    case ncclUint32: return put(static_cast<uint32_t>(v));
+    case ncclInt64: return put(static_cast<int64_t>(v));
+    case ncclUint64: return put(static_cast<uint64_t>(v));
+    case ncclFloat16: return put(__float2half_rn(static_cast<float>(v)));
+    case ncclFloat32: return put(static_cast<float>(v));
+    case ncclFloat64: return put(v);
+    case ncclBfloat16: return put(__float2bfloat16_rn(static_cast<float>(v)));
+    default: break;
+  }
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
+  put(__nv_cvt_float_to_fp8(static_cast<float>(v), __NV_SATFINITE, t.id == ncclFloat8e4m3 ? __NV_E4M3 : __NV_E5M2));
+#endif
+}
+
+class Rank {
+ public:
+  Rank(int rank, int ranks, const ncclUniqueId& id) : rank_(rank), ranks_(ranks) {
+    CUDA(cudaSetDevice(0));
+    CUDA(cudaStreamCreate(&stream_));
+    NCCL(ncclCommInitRank(&comm_, ranks, id, rank));
+    CUDA(cudaMalloc(&in_, kMost));
+    CUDA(cudaMalloc(&out_, kMost));
+  }
+  ~Rank() { NCCL(ncclCommDestroy(comm_)); }
+
+  void check() {
+    size_t cases = 0, wrong = 0;
+    for (const Type& t : kTypes) {
+      for (const Operator& op : kOperators) {
+        for (const size_t bytes : {size_t{1} << 3, size_t{3000}, size_t{256} << 10, (size_t{4} << 20) + 24}) {
+          for (const bool in_place : {false, true}) {
+            ++cases;
+            if (!allreduce_is_right(t, op, std::max<size_t>(1, bytes / t.bytes), in_place)) {
+              ++wrong;
+              std::printf("rank %d: WRONG %s %s %zu bytes %s\n", rank_, t.name, op.name, bytes, in_place ? "in place" : "");
+            }
+          }
+        }
+      }
+    }
+    ++cases;
+    if (!allreduce_is_right(kTypes[1], kOperators[0], 1, false)) ++wrong;  // one byte
+    finish("check", cases, wrong);
+  }
+
+  void large() {
+    size_t cases = 0, wrong = 0;
+    for (size_t bytes = size_t{16} << 20; bytes <= kMost; bytes *= 4) {
+      for (const int t : {7, 9}) {  // float, bfloat16
+        for (const bool in_place : {false, true}) {
+          ++cases;
+          wrong += allreduce_is_right(kTypes[t], kOperators[0], bytes / kTypes[t].bytes, in_place) ? 0 : 1;
+        }
+      }
+    }
+    finish("large", cases, wrong);
+  }
+
+  void point_to_point() {
+    size_t cases = 0, wrong = 0;
+    const Type& t = kTypes[7];
+    for (const size_t count : {size_t{1}, size_t{1000}, size_t{1} << 20}) {
+      fill(t, count, ncclSum);
+      NCCL(ncclBroadcast(in_, out_, count, t.id, 1 % ranks_, comm_, stream_));
+      wrong += equals(t, count, [&](size_t i) { return value(1 % ranks_, i, ncclSum); }) ? 0 : 1;
+      NCCL(ncclAllGather(in_, out_, count, t.id, comm_, stream_));
+      wrong += equals(t, count * static_cast<size_t>(ranks_),
+                      [&](size_t i) { return value(static_cast<int>(i / count), i % count, ncclSum); })
+                   ? 0
+                   : 1;
+      NCCL(ncclGroupStart());
+      NCCL(ncclSend(in_, count, t.id, (rank_ + 1) % ranks_, comm_, stream_));
+      NCCL(ncclRecv(out_, count, t.id, (rank_ + ranks_ - 1) % ranks_, comm_, stream_));
+      NCCL(ncclGroupEnd());
+      wrong += equals(t, count, [&](size_t i) { return value((rank_ + ranks_ - 1) % ranks_, i, ncclSum); }) ? 0 : 1;
+      cases += 3;
+    }
+    finish("point-to-point", cases, wrong);
+  }
+
+  void bench() {
+    const Type& t = kTypes[7];
+    for (size_t bytes = size_t{64} << 10; bytes <= kMost; bytes *= 4) {
+      const int rounds = bytes >= (size_t{64} << 20) ? 5 : 20;
+      const size_t count = bytes / t.bytes;
+      for (int i = 0; i < 3; ++i) NCCL(ncclAllReduce(in_, out_, count, t.id, ncclSum, comm_, stream_));
+      CUDA(cudaStreamSynchronize(stream_));
+      const auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < rounds; ++i) NCCL(ncclAllReduce(in_, out_, count, t.id, ncclSum, comm_, stream_));
+      CUDA(cudaStreamSynchronize(stream_));
+      const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / rounds;
+      if (rank_ == 0) std::printf("bench %zu bytes %.1f us algbw %.3f GB/s\n", bytes, us, static_cast<double>(bytes) / us * 1e-3);
+    }
+  }
+
+ private:
+  static constexpr size_t kMost = size_t{256} << 20;
+
+  void fill(const Type& t, size_t count, ncclRedOp_t op) {
+    host_.resize(count * t.bytes);
+    for (size_t i = 0; i < count; ++i) encode(t, value(rank_, i, op), host_.data() + i * t.bytes);
+    CUDA(cudaMemcpy(in_, host_.data(), host_.size(), cudaMemcpyHostToDevice));
+    CUDA(cudaMemset(out_, 0xA5, std::min(kMost, count * t.bytes)));
+  }
+
+  template <typename Expected>
+  bool equals(const Type& t, size_t count, Expected expected, const void* where = nullptr) {
+    std::vector<std::byte> got(count * t.bytes), want(got.size());
+    CUDA(cudaStreamSynchronize(stream_));
+    CUDA(cudaMemcpy(got.data(), where != nullptr ? where : out_, got.size(), cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < count; ++i) encode(t, expected(i), want.data() + i * t.bytes);
+    return got == want;
+  }
+
+  bool allreduce_is_right(const Type& t, const Operator& op, size_t count, bool in_place) {
+    fill(t, count, op.id);
+    void* const out = in_place ? in_ : out_;
+    NCCL(ncclAllReduce(in_, out, count, t.id, op.id, comm_, stream_));
+    const bool whole = t.id != ncclFloat16 && t.id != ncclFloat32 && t.id != ncclFloat64 && t.id != ncclBfloat16 && t.bytes != 1;
+    const bool small_whole = t.id == ncclInt8 || t.id == ncclUint8;
+    return equals(t, count, [&](size_t i) { return result(ranks_, i, op.id, whole || small_whole); }, out);
+  }
+
+  void finish(const char* what, size_t cases, size_t wrong) {
+    std::printf("rank %d: %s: %zu cases, %zu wrong\n", rank_, what, cases, wrong);
+    std::fflush(stdout);
+    if (wrong != 0) std::_Exit(2);
+  }
+
+  const int rank_;
+  const int ranks_;
+  ncclComm_t comm_{};
+  cudaStream_t stream_{};
+  void* in_ = nullptr;
+  void* out_ = nullptr;
+  std::vector<std::byte> host_;
+};
+
+int run_rank(const std::string& mode, int rank, int ranks, int read_end) {
+  rank_of_process = rank;
+  ncclUniqueId id;
+  if (read(read_end, &id, sizeof id) != static_cast<ssize_t>(sizeof id)) give_up("unique id", "the launcher is gone");
+  Rank r(rank, ranks, id);
+  if (mode == "check") r.check();
+  if (mode == "large") r.large();
+  if (mode == "point-to-point") r.point_to_point();
+  if (mode == "bench") r.bench();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int ranks = argc == 3 ? std::atoi(argv[2]) : 0;
+  if (ranks < 1) {
+    std::fprintf(stderr, "usage: nccl_job check|large|point-to-point|bench RANKS\n");
+    return 64;
+  }
+  // Forked before anything of CUDA or NCCL is touched; the unique id is made by a child, since it starts a thread.
+  int give[2];
+  std::vector<int> take;
+  if (pipe(give) != 0) return 1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    int ends[2];
+    if (pipe(ends) != 0) return 1;
+    const pid_t child = fork();
+    if (child == 0) {
+      setenv("NCCL_HOSTID", ("node" + std::to_string(rank)).c_str(), 1);
+      if (rank == 0) {
+        ncclUniqueId id;
+        NCCL(ncclGetUniqueId(&id));
+        if (write(give[1], &id, sizeof id) != static_cast<ssize_t>(sizeof id)) return 1;
+      }
+      return run_rank(argv[1], rank, ranks, ends[0]);
+    }
+    take.push_back(ends[1]);
+  }
+  ncclUniqueId id;
+  if (read(give[0], &id, sizeof id) != static_cast<ssize_t>(sizeof id)) return 1;
+  for (const int end : take) {
+    if (write(end, &id, sizeof id) != static_cast<ssize_t>(sizeof id)) return 1;
+  }
+  int code = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    int status = 0;
+    wait(&status);
+    const int ended = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    code = std::max(code, ended);
+  }
+  return code;
+}
