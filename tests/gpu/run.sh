@@ -4,7 +4,7 @@
 # Takes the built program and plugin, which need only libc, and compiles one test program with nvcc and the NCCL of the PyTorch wheel. Results are
 # written as they come: FOLDER/results.txt says what passed, FOLDER/*.log hold everything.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
 out=docs/gpu-results/$(date +%Y-%m-%d)
 sluice=build/release/bin/sluice
@@ -25,7 +25,13 @@ mkdir -p "$out"
 results=$out/results.txt
 work=$(mktemp -d)
 pids=()
-trap 'for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done; rm -rf "$work"' EXIT
+# shellcheck disable=SC2317 # called by trap
+clean_up() {
+  local pid
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
+  rm -rf "$work"
+}
+trap clean_up EXIT
 : >"$results"
 
 say() { echo "$*" | tee -a "$results"; }
@@ -106,5 +112,5 @@ else
   say "SKIP ddp: no PyTorch that sees the GPU"
 fi
 grep -hoE 'NET/SLUICE: offload.*|Connected Collnet Chains.*|[0-9]+ coll channels.*' "$out"/*.log | sort | uniq -c | sort -rn | head -20 >>"$results"
-say "$(((failed)) && echo FAILED || echo passed), $SECONDS s"
+if ((failed)); then say "FAILED, $SECONDS s"; else say "passed, $SECONDS s"; fi
 exit "$failed"
