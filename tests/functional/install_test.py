@@ -27,7 +27,7 @@ class Install(SluiceTest):
         prefix = self.folder / "prefix"
         self.command("cmake", "--install", BUILD, "--prefix", prefix)
         self.assertIn("protocol", self.command(prefix / "bin" / "sluice", "--version"))
-        self.command("cmake", "-S", PROJECT, "-B", self.folder / "user", f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.command("cmake", "-G", "Ninja", "-S", PROJECT, "-B", self.folder / "user", f"-DCMAKE_PREFIX_PATH={prefix}")
         self.command("cmake", "--build", self.folder / "user")
         program = self.folder / "user" / "mean"
         ipv6 = Path("/proc/net/if_inet6")
