@@ -23,7 +23,11 @@ Result<std::unique_ptr<Exchange>> Exchange::create(Options options, OpTable& tab
 }
 
 Exchange::Exchange(Options options, OpTable& table, Listener& listener, Arena ring)
-    : options_(std::move(options)), table_(table), listener_(listener), ring_(std::move(ring)) {
+    : options_(std::move(options)),
+      table_(table),
+      listener_(listener),
+      ring_(std::move(ring)),
+      stragglers_(options_.ranks) {
   const auto count = static_cast<uint32_t>(options_.links.size());
   std::vector<std::vector<uint32_t>> turns(count);
   for (uint32_t t = 0; t < options_.placement.size(); ++t) {

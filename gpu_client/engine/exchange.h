@@ -20,6 +20,7 @@
 #include "gpu_client/engine/ending.h"
 #include "gpu_client/engine/link.h"
 #include "gpu_client/engine/op_table.h"
+#include "gpu_client/engine/stragglers.h"
 #include "transport/transport.h"
 
 namespace sluice::engine {
@@ -38,6 +39,7 @@ class Exchange {
     bool payload_crc = true;
     // Links are served from this one on, so that ranks do not all begin at the first reducer.
     uint32_t rank = 0;
+    uint32_t ranks = 0;               // of the session; stragglers of others are not counted
     std::vector<uint32_t> placement;  // wire::placement_table: indices into `links`
     std::vector<LinkOptions> links;
   };
@@ -86,11 +88,13 @@ class Exchange {
   // Operations that ended with kOk.
   [[nodiscard]] uint64_t operations_done() const noexcept { return operations_done_; }
   [[nodiscard]] transport::EndpointCounters counters() const noexcept;
+  [[nodiscard]] const Stragglers& stragglers() const noexcept { return stragglers_; }
 
   // For Link.
   [[nodiscard]] const Options& options() const noexcept { return options_; }
   [[nodiscard]] OpTable& table() noexcept { return table_; }
   void chunk_done(uint32_t op) noexcept;
+  void came_last(const wire::ResultInfo& info) noexcept { stragglers_.note(info); }
   void told_abort(uint32_t link, std::span<const std::byte> body) noexcept;
   void link_closed(uint32_t link, Errc reason) noexcept;
   // Ends the exchange with words in printf's manner; returns `code`.
@@ -112,6 +116,7 @@ class Exchange {
   uint32_t open_links_ = 0;
   uint32_t first_open_ = kNoOperation, last_open_ = kNoOperation;
   uint64_t operations_done_ = 0;
+  Stragglers stragglers_;
   Ending ending_;
 };
 

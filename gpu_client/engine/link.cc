@@ -133,8 +133,9 @@ transport::Placement Link::on_header(transport::Endpoint& /*ep*/, const wire::Fr
 }
 
 void Link::on_frame(transport::Endpoint& /*ep*/, const wire::FrameHeader& header,
-                    std::span<const std::byte> /*extensions*/, std::span<std::byte> payload) noexcept {
+                    std::span<const std::byte> extensions, std::span<std::byte> payload) noexcept {
   if (header.type == wire::FrameType::kAbort) return exchange_.told_abort(plan_.index, payload);
+  if (const auto info = wire::find_result_info(extensions)) exchange_.came_last(*info);
   ++next_result_;
   finish_flights();
 }

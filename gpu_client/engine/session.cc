@@ -34,6 +34,7 @@ Result<void> Session::begin(Membership membership) {
   o.incarnation = membership.incarnation;
   o.payload_crc = options_.payload_crc;
   o.rank = options_.join.who.rank;
+  o.ranks = options_.join.who.ranks;
   o.placement = wire::placement_table(membership.view);
   for (const Seat& seat : membership.seats) {
     for (size_t lane = 0; lane < seat.lanes.size(); ++lane) {
@@ -148,6 +149,7 @@ SessionStats Session::stats() {
   s.operations = progress_->operations_done() + empty_operations_.load(std::memory_order_relaxed);
   s.reducers = static_cast<uint32_t>(options_.join.reducers.size());
   s.lane_connections = exchange_->link_count();
+  s.slowest = exchange_->stragglers().slowest();
   s.waiting = {.missing_ranks = missing_ranks_.load(std::memory_order_relaxed),
                .first_rank = missing_rank_.load(std::memory_order_relaxed),
                .waited_ms = waited_ms_.load(std::memory_order_relaxed)};

@@ -35,6 +35,7 @@ struct SessionStats {
   uint32_t reducers = 0;
   uint32_t lane_connections = 0;
   Keeper::Waiting waiting;
+  Stragglers::Slowest slowest;
 };
 
 class Session final : Driver::Listener, Keeper::Listener {

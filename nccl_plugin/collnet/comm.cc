@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "nccl_plugin/collnet/types.h"
+#include "nccl_plugin/host/ledger.h"
 #include "nccl_plugin/host/log.h"
 
 namespace sluice::nccl::collnet {
@@ -84,14 +85,19 @@ void Comm::quiesce(const Ranges::Range& range) noexcept {
 
 void Comm::leave() noexcept {
   const std::lock_guard lock(ending_);
+  engine::Stragglers::Slowest slowest;
+  if (session_) slowest = session_->stats().slowest;
   if (session_ && open_.load(std::memory_order_relaxed) == 0)
     (void)session_->close();  // within the linger time
   session_.reset();
+  const double share = ledger().share();
   info(
       "communicator over %u nodes closed: %llu requests, %.1f MB through %u reducers, mean %.0f us, p99 %.0f "
-      "us",
+      "us; "
+      "slowest node %u, %.1f ms behind in all; %.0f %% of all allreduce bytes offloaded",
       nodes_, static_cast<unsigned long long>(calls_), 1e-6 * static_cast<double>(bytes_), reducers_,
-      latency_.mean_us(), latency_.quantile_us(0.99));
+      latency_.mean_us(), latency_.quantile_us(0.99), slowest.rank,
+      1e-3 * static_cast<double>(slowest.lag_us), share < 0 ? 100.0 : 100 * share);
 }
 
 }  // namespace sluice::nccl::collnet

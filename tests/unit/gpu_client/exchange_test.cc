@@ -116,6 +116,17 @@ TEST(Exchange, FollowsThePlacementTableAcrossOperations) {
   for (uint64_t q = 0; q < chunks; ++q) EXPECT_EQ(found[q], placement[q % placement.size()]) << q;
 }
 
+TEST(Stragglers, AddUpPerRankAndIgnoreARankThatThereIsNot) {
+  Stragglers s(3);
+  EXPECT_EQ(s.slowest().lag_us, 0u);
+  s.note({.last_rank = 2, .lag_us = 5});
+  s.note({.last_rank = 1, .lag_us = 7});
+  s.note({.last_rank = 2, .lag_us = 4});
+  s.note({.last_rank = 3, .lag_us = 1000});
+  EXPECT_EQ(s.slowest().rank, 2u);
+  EXPECT_EQ(s.slowest().lag_us, 9u);
+}
+
 TEST(Exchange, CarriesTheFieldsOfTheProtocol) {
   Rig rig({.links = 2});
   const std::vector<uint16_t> in(9000, 0x3f80);
