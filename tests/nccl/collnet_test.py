@@ -26,6 +26,12 @@ class CollNet(Play):
             in_order = "fold order of handles " + " ".join(str(place) for place in range(ranks))
             self.assertEqual(len([line for line in lines if line.endswith(in_order)]), ranks, lines)
 
+    def test_more_requests_than_may_be_open(self):
+        self.start_pool(2)
+        lines = self.play("flood", "--ranks", 3)
+        # None of them was without a null request, so posting again was played.
+        self.assertEqual(len([line for line in lines if "retries" in line and not line.endswith("retries 0")]), 3, lines)
+
     def test_memory_is_registered_while_requests_run(self):
         self.start_pool(1)
         self.play("registration", "--ranks", 2)

@@ -1,11 +1,13 @@
 """What goes wrong around CollNet's connect and during traffic: one answer on all ranks, in bounded time, and never a hang."""
 
+import contextlib
+import os
 import re
 import signal
 import time
 
 from playing import CONNECT_TIMEOUT_S, Play, abi, main, pause
-from sluice_process import closed_port
+from sluice_process import children_of, closed_port
 
 # Over the plugin's own deadline: the machine that runs the tests may be busy.
 SLACK_S = 4
@@ -79,10 +81,30 @@ class Connect(Play):
     def test_a_rank_that_connects_late(self):
         self.start_pool(2)
         self.play("connect", "--ranks", 3, "--late-ms", 1000)
-        # Around the deadline of the others it may go either way, but the same way for all.
-        for late_ms in range(400, 560, 10):
-            self.play("connect", "--ranks", 3, "--late-ms", late_ms, "--expect", "same", env={"SLUICE_CONNECT_TIMEOUT": "500ms"})
-        self.play("connect", "--ranks", 3, "--late-ms", 3000, "--expect", "fail", env={"SLUICE_CONNECT_TIMEOUT": "1s"})
+        # Around the moments when the others give up it may go either way, but the same way for all.
+        for rank, moments in ((0, range(2440, 2570, 40)), (1, range(460, 550, 10))):
+            for late_ms in moments:
+                self.play("connect", "--ranks", 3, "--late-rank", rank, "--late-ms", late_ms, "--expect", "same",
+                          env={"SLUICE_CONNECT_TIMEOUT": "1s"})
+        for rank in (0, 1):
+            self.play("connect", "--ranks", 3, "--late-rank", rank, "--late-ms", 4000, "--expect", "fail",
+                      env={"SLUICE_CONNECT_TIMEOUT": "1s"})
+
+    def test_a_rank_freezes_at_any_moment_of_connect(self):
+        self.start_pool(2)
+        for moment in range(6):
+            with self.subTest(moment=moment):
+                playing = self.begin_play("connect", "--abi", abi(), "--ranks", 3, "--expect", "same",
+                                          env={"SLUICE_CONNECT_TIMEOUT": "1s"})
+                self.assertTrue(playing.wait_for("connecting"), playing.text())
+                rank = children_of(playing.process.pid)[moment % 3]
+                pause(moment * 0.002)
+                # It may be through by now.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank, signal.SIGSTOP)
+                    pause(3)  # longer than any rank waits for another
+                    os.kill(rank, signal.SIGCONT)
+                self.assertEqual(playing.wait(), 0, playing.text())
 
     def test_a_reducer_freezes_at_any_moment_of_connect(self):
         self.start_pool(2)

@@ -18,8 +18,9 @@ struct Options {
   int communicators = 3;
   int busy = 4;  // communicators that carry traffic, of those
   int rounds = 1;
-  int absent = -1;            // rank that listens and never connects, with the scenario "connect"
-  int late_ms = 0;            // rank 0's delay before its first request, or before connect
+  int absent = -1;  // rank that listens and never connects, with the scenario "connect"
+  int late_rank = 0;
+  int late_ms = 0;            // that rank's delay before its first request, or before connect
   std::string expect = "ok";  // of connect: ok, fail, same
   std::string types;          // comma separated, "float32,int8"; empty: all that are supported
   std::vector<std::string> rank_environment;  // "1:NAME=VALUE": for rank 1 alone

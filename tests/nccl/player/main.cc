@@ -20,43 +20,27 @@ struct Named {
 };
 
 constexpr Named kScenarios[] = {
-    {"kinds", player::play_kinds},
-    {"window", player::play_window},
-    {"order", player::play_order},
-    {"registration", player::play_registration},
-    {"communicators", player::play_communicators},
-    {"heads", player::play_heads},
-    {"repeat", player::play_repeat},
-    {"abort", player::play_abort},
-    {"abort-one", player::play_abort_one},
-    {"connect", player::play_connect},
-    {"until-error", player::play_until_error},
-    {"late", player::play_late},
-    {"net-ring", player::play_net_ring},
-    {"net-pairs", player::play_net_pairs},
-    {"net-close", player::play_net_close},
-    {"offer", player::play_offer},
-    {"tuner", player::play_tuner},
+    {"kinds", player::play_kinds},         {"window", player::play_window},
+    {"order", player::play_order},         {"registration", player::play_registration},
+    {"flood", player::play_flood},         {"communicators", player::play_communicators},
+    {"heads", player::play_heads},         {"repeat", player::play_repeat},
+    {"abort", player::play_abort},         {"abort-one", player::play_abort_one},
+    {"connect", player::play_connect},     {"until-error", player::play_until_error},
+    {"late", player::play_late},           {"net-ring", player::play_net_ring},
+    {"net-pairs", player::play_net_pairs}, {"net-close", player::play_net_close},
+    {"offer", player::play_offer},         {"tuner", player::play_tuner},
 };
 
 constexpr option kOptions[] = {
-    {"scenario", required_argument, nullptr, 's'},
-    {"abi", required_argument, nullptr, 'a'},
-    {"ranks", required_argument, nullptr, 'n'},
-    {"heads", required_argument, nullptr, 'h'},
-    {"heads-apart", no_argument, nullptr, 'H'},
-    {"communicators", required_argument, nullptr, 'c'},
-    {"busy", required_argument, nullptr, 'b'},
-    {"rounds", required_argument, nullptr, 'r'},
-    {"absent", required_argument, nullptr, 'A'},
-    {"rank-env", required_argument, nullptr, 'E'},
-    {"late-ms", required_argument, nullptr, 'l'},
-    {"expect", required_argument, nullptr, 'e'},
-    {"types", required_argument, nullptr, 't'},
-    {"bytes", required_argument, nullptr, 'B'},
-    {"seconds", required_argument, nullptr, 'S'},
-    {"verbose", no_argument, nullptr, 'v'},
-    {nullptr, 0, nullptr, 0},
+    {"scenario", required_argument, nullptr, 's'},  {"abi", required_argument, nullptr, 'a'},
+    {"ranks", required_argument, nullptr, 'n'},     {"heads", required_argument, nullptr, 'h'},
+    {"heads-apart", no_argument, nullptr, 'H'},     {"communicators", required_argument, nullptr, 'c'},
+    {"busy", required_argument, nullptr, 'b'},      {"rounds", required_argument, nullptr, 'r'},
+    {"absent", required_argument, nullptr, 'A'},    {"rank-env", required_argument, nullptr, 'E'},
+    {"late-rank", required_argument, nullptr, 'L'}, {"late-ms", required_argument, nullptr, 'l'},
+    {"expect", required_argument, nullptr, 'e'},    {"types", required_argument, nullptr, 't'},
+    {"bytes", required_argument, nullptr, 'B'},     {"seconds", required_argument, nullptr, 'S'},
+    {"verbose", no_argument, nullptr, 'v'},         {nullptr, 0, nullptr, 0},
 };
 
 [[noreturn]] void usage() {
@@ -85,6 +69,7 @@ Options parse(int argc, char** argv) {
       case 'r': options.rounds = std::atoi(optarg); break;
       case 'A': options.absent = std::atoi(optarg); break;
       case 'E': options.rank_environment.emplace_back(optarg); break;
+      case 'L': options.late_rank = std::atoi(optarg); break;
       case 'l': options.late_ms = std::atoi(optarg); break;
       case 'e': options.expect = optarg; break;
       case 't': options.types = optarg; break;

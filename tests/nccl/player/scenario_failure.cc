@@ -84,8 +84,8 @@ void play_connect(Rank& rank) {
                                                        everybody(rank, name), Geometry{2, 1u << 20});
     auto begin = Clock::now();
     open.communicator->before_connect = [&] {
-      if (rank.index() == 0) {
-        rank.say("connecting");
+      if (rank.index() == 0) rank.say("connecting");
+      if (rank.index() == rank.options().late_rank) {
         std::this_thread::sleep_for(std::chrono::milliseconds(rank.options().late_ms));
       }
       begin = Clock::now();
@@ -148,7 +148,8 @@ void play_until_error(Rank& rank) {
 void play_late(Rank& rank) {
   Plugin plugin(rank.options(), Plugin::Want::kCollNet);
   Open open = open_communicator(rank, plugin, "late");
-  const auto late = std::chrono::milliseconds(rank.index() == 0 ? rank.options().late_ms : 0);
+  const auto late =
+      std::chrono::milliseconds(rank.index() == rank.options().late_rank ? rank.options().late_ms : 0);
   open.traffic->learn_order();
   // Compute time of the application; nothing of the plugin's is called meanwhile on this rank.
   open.traffic->before_first = [late] { std::this_thread::sleep_for(late); };

@@ -10,6 +10,8 @@ void play_kinds(Rank& rank);         // every supported type and operator, tails
 void play_window(Rank& rank);        // large requests, several groups, chunk sizes that change
 void play_order(Rank& rank);         // connect's rank is not the place of the handle
 void play_registration(Rank& rank);  // regMr of other ranges while requests run
+// scenario_flood.cc
+void play_flood(Rank& rank);  // more requests than may be open
 // scenario_communicators.cc
 void play_communicators(Rank& rank);  // several at once, `busy` of them with traffic
 void play_heads(Rank& rank);          // head groups with one commId, in one process or several
