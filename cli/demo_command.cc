@@ -55,9 +55,10 @@ void add_demo_commands(CLI::App& program, Command& chosen, const std::vector<std
              "exit 2 below this accuracy on held-out images, 0..1");
   set.flag("--single", flags->single,
            "no reducers: one process computes all workers' shards and sums them in the reducers' order");
-  set.flag("--through-plugin", flags->options.through_plugin,
+  set.flag("--through-plugin", flags->options.plugin.use,
            "gradients go through the NCCL plugin, called as NCCL calls it, instead of the client library");
-  set.text("--plugin", flags->options.plugin, "FILE", "the plugin; default: the one beside this program");
+  set.text("--plugin", flags->options.plugin.file, "FILE",
+           "the plugin; default: the one beside this program");
   set.group("What to tell");
   set.text("--json", flags->options.json, "FILE",
            "results: held_out_accuracy, weights_identical, weights_hash, bytes_reduced, ...");

@@ -68,6 +68,12 @@ void NcclFlags::add_to(OptionSet& set, CLI::App& app) {
   app.add_option("-T", timeout_s_, "as --timeout, in seconds")
       ->group("What to measure (letters of nccl-tests)")
       ->take_last();
+  set.group("Through the NCCL plugin");
+  set.flag("--through-plugin", o.plugin.use,
+           "use the NCCL plugin as NCCL does instead of the client library; no columns of Sluice's own");
+  set.text("--plugin", o.plugin.file, "FILE", "the plugin; default: the one beside this program");
+  set.size("--request", o.plugin.request_bytes, "most of one request; NCCL's: channels of a group x chunk");
+  set.number("--steps", o.plugin.steps, "requests in flight")->check(CLI::Range(1, 64));
   set.group("What to tell");
   set.text("--json", json_, "FILE", "results with nccl-tests' keys and Sluice's own");
   set.text("-J,--output_file", output_file_, "FILE", "the same");
@@ -113,7 +119,11 @@ bench::AllreduceOptions NcclFlags::options() const {
   }
   o.json = json_.empty() ? output_file_ : json_;
   o.csv = csv_;
-  o.extras = !plain_;
+  o.extras = !plain_ && !o.plugin.use;
+  if (o.plugin.use && o.aggregated != 1)
+    throw Failure(bench::kExitUsage,
+                  "through the plugin one operation follows the other: agg_iters must be 1");
+  if (o.plugin.use && o.plugin.request_bytes == 0) throw Failure(bench::kExitUsage, "request is 0");
   if (const char* asked = std::getenv("NCCL_TESTS_MIN_BW"); asked != nullptr && o.min_bw < 0)
     o.min_bw = std::atof(asked);
   return o;

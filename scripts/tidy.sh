@@ -29,6 +29,8 @@ if ! cmake --preset tidy -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang+
   cat "$BUILD/configure.log" >&2
   exit 1
 fi
+# Headers that the build makes.
+cmake --build "$BUILD" --target sluice_abi_layouts_header >>"$BUILD/configure.log"
 
 # changed_sources: .cc files that differ from the base, or include a header that does.
 changed_sources() {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
 
 #include "bench/e2e/allreduce_report.h"
@@ -40,6 +41,7 @@ class AllreduceRun {
         session_(worker),
         pool_(parse_pool(worker)),
         credentials_(parse_secret(worker)) {
+    if (options.plugin.use) plugin_ = std::make_unique<PluginAllreduce>(options.plugin, worker, session_);
     const size_t slack = static_cast<size_t>(options.unalign) * sizeof(double) + kBufferAlignment;
     send_ = value_or_fail(Arena::map(options.max_bytes + slack), kExitFailure);
     for (int i = 0; i < options.aggregated; ++i)
@@ -60,6 +62,7 @@ class AllreduceRun {
       }
     }
     const int code = report.finish();
+    plugin_.reset();
     session_.close();
     return code;
   }
@@ -85,6 +88,14 @@ class AllreduceRun {
     return value_or_fail(read_credentials(worker.key_file, worker.token_file, worker.job), kExitConfig);
   }
 
+  void allreduce(const std::byte* send, std::byte* recv, size_t count, wire::DType dtype, wire::Op op) {
+    if (plugin_) {
+      plugin_->allreduce(send, recv, count, dtype, op);
+    } else {
+      session_.allreduce(send, recv, count, dtype, op);
+    }
+  }
+
   std::byte* buffer(const Arena& arena, wire::DType dtype) const {
     return arena.data() + static_cast<size_t>(options_.unalign) * wire::size_of(dtype);
   }
@@ -93,8 +104,8 @@ class AllreduceRun {
   void warm_up(wire::DType dtype, wire::Op op) {
     for (uint64_t bytes = options_.min_bytes; bytes <= options_.max_bytes; bytes *= 2) {
       for (int i = 0; i < options_.warmup; ++i) {
-        session_.allreduce(buffer(send_, dtype), buffer(recv_.front(), dtype), bytes / wire::size_of(dtype),
-                           dtype, op);
+        allreduce(buffer(send_, dtype), buffer(recv_.front(), dtype), bytes / wire::size_of(dtype), dtype,
+                  op);
       }
     }
   }
@@ -131,7 +142,7 @@ class AllreduceRun {
     for (const Buffers& b : buffers) {
       if (in_place || &b == &buffers.front()) timed.fill(session_.rank(), count, b.send);
     }
-    for (const Buffers& b : buffers) session_.allreduce(b.send, b.recv, count, dtype, op);
+    for (const Buffers& b : buffers) allreduce(b.send, b.recv, count, dtype, op);
     session_.barrier();
 
     const sluice_stats stats_before = session_.stats();
@@ -159,7 +170,7 @@ class AllreduceRun {
       const Pattern fresh(dtype, op, session_.ranks(), seed_++);
       if (!in_place) std::fill_n(recv, count * wire::size_of(dtype), std::byte{0});
       fresh.fill(session_.rank(), count, send);
-      session_.allreduce(send, recv, count, dtype, op);
+      allreduce(send, recv, count, dtype, op);
       m.wrong += session_.reduce(fresh.count_wrong(recv, count), wire::Op::kSum);
     }
     return m;
@@ -172,7 +183,7 @@ class AllreduceRun {
     const Nanos begin = monotonic_now();
     for (int i = 0; i < options_.iterations; ++i) {
       if (buffers.size() == 1) {
-        session_.allreduce(buffers[0].send, buffers[0].recv, count, dtype, op);
+        allreduce(buffers[0].send, buffers[0].recv, count, dtype, op);
       } else {
         open.clear();
         for (const Buffers& b : buffers) open.push_back(session_.start(b.send, b.recv, count, dtype, op));
@@ -207,6 +218,7 @@ class AllreduceRun {
   const AllreduceOptions& options_;
   std::vector<uint64_t> sizes_;
   WorkerSession session_;
+  std::unique_ptr<PluginAllreduce> plugin_;
   std::vector<config::Endpoint> pool_;
   Credentials credentials_;
   Arena send_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/e2e/plugin_allreduce.h"
 #include "bench/e2e/worker_session.h"
 #include "wire/dtype.h"
 
@@ -26,9 +27,10 @@ struct AllreduceOptions {
   int unalign = 0;     // -u: elements that the buffers are off their alignment
   std::vector<wire::DType> dtypes = {wire::DType::kF32};  // -d
   std::vector<wire::Op> ops = {wire::Op::kSum};           // -o
-  double min_bw = -1;  // fail below 0.9 of this average bus bandwidth, GB/s; negative: don't
-  bool extras = true;  // Sluice's columns to the right
-  std::string json;    // files of rank 0; empty: none
+  double min_bw = -1;    // fail below 0.9 of this average bus bandwidth, GB/s; negative: don't
+  bool extras = true;    // Sluice's columns to the right
+  PluginOptions plugin;  // `use`: through the NCCL plugin; then `extras` is off and `aggregated` 1
+  std::string json;      // files of rank 0; empty: none
   std::string csv;
   std::vector<std::string> arguments;  // of the program, for the JSON
 };

@@ -14,10 +14,8 @@
 namespace sluice::bench {
 namespace {
 
-constexpr int kHostMemory = 1, kFloat32 = 7, kSum = 0;  // NCCL's numbers
+constexpr int kHostMemory = 1;  // NCCL's number
 constexpr size_t kHandleBytes = 128;
-constexpr size_t kRequestFloats = 64 * 1024;
-constexpr size_t kSteps = 8;
 
 std::string last_warning;
 
@@ -46,6 +44,17 @@ LoadedPlugin load(const std::string& path, const WorkerOptions& o) {
   return LoadedPlugin(path);
 }
 
+int nccl_op(wire::Op op) {
+  switch (op) {
+    case wire::Op::kSum: return 0;
+    case wire::Op::kProd: return 1;
+    case wire::Op::kMax: return 2;
+    case wire::Op::kMin: return 3;
+    case wire::Op::kAvg: break;
+  }
+  throw Failure(kExitUsage, "NCCL asks no plugin for averages: it scales sums itself");
+}
+
 void require(int result, const char* what) {
   if (result == 0) return;
   throw Failure(kExitUnavailable, last_warning.empty() ? std::string("the plugin: ") + what : last_warning);
@@ -53,9 +62,9 @@ void require(int result, const char* what) {
 
 }  // namespace
 
-PluginAllreduce::PluginAllreduce(const std::string& path, const WorkerOptions& options,
+PluginAllreduce::PluginAllreduce(const PluginOptions& options, const WorkerOptions& worker,
                                  WorkerSession& bootstrap)
-    : plugin_(load(path, options)) {
+    : options_(options), plugin_(load(options.file, worker)), ring_(std::max(1u, options.steps)) {
   const CollNetTable& p = plugin_.collnet();
   require(p.init(&keep_warning), "init failed");
   int devices = 0;
@@ -64,7 +73,7 @@ PluginAllreduce::PluginAllreduce(const std::string& path, const WorkerOptions& o
   std::exception_ptr failure;
   std::thread service([&] {
     try {
-      connect(options, bootstrap);
+      connect(worker, bootstrap);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -73,16 +82,16 @@ PluginAllreduce::PluginAllreduce(const std::string& path, const WorkerOptions& o
   if (failure) std::rethrow_exception(failure);
 }
 
-void PluginAllreduce::connect(const WorkerOptions& options, WorkerSession& bootstrap) {
+void PluginAllreduce::connect(const WorkerOptions& worker, WorkerSession& bootstrap) {
   const CollNetTable& p = plugin_.collnet();
-  std::vector<uint8_t> mine(kHandleBytes * options.ranks), all(mine.size());
+  std::vector<uint8_t> mine(kHandleBytes * worker.ranks), all(mine.size());
   void* listener = nullptr;
-  require(p.listen(0, mine.data() + kHandleBytes * options.rank, &listener), "listen failed");
+  require(p.listen(0, mine.data() + kHandleBytes * worker.rank, &listener), "listen failed");
   bootstrap.allreduce(mine.data(), all.data(), all.size(), wire::DType::kU8,
                       wire::Op::kSum);  // everybody else has zeros there
   std::vector<void*> handles;
-  for (uint32_t r = 0; r < options.ranks; ++r) handles.push_back(all.data() + kHandleBytes * r);
-  require(p.connect(handles.data(), static_cast<int>(options.ranks), static_cast<int>(options.rank), listener,
+  for (uint32_t r = 0; r < worker.ranks; ++r) handles.push_back(all.data() + kHandleBytes * r);
+  require(p.connect(handles.data(), static_cast<int>(worker.ranks), static_cast<int>(worker.rank), listener,
                     &comm_),
           "connect failed");
   p.close_listen(listener);
@@ -92,25 +101,29 @@ PluginAllreduce::~PluginAllreduce() {
   if (comm_ != nullptr) plugin_.collnet().close_coll(comm_);
 }
 
-void PluginAllreduce::sum(const float* send, float* recv, size_t count) {
+void PluginAllreduce::allreduce(const void* send, void* recv, size_t count, wire::DType dtype, wire::Op op) {
   const CollNetTable& p = plugin_.collnet();
+  const int data_type = static_cast<int>(dtype);  // the wire has NCCL's numbers
+  const int operation = nccl_op(op);
+  const size_t size = wire::size_of(dtype);
+  const size_t most = std::max<size_t>(1, options_.request_bytes / size);
+  const auto* from = static_cast<const std::byte*>(send);
+  auto* to = static_cast<std::byte*>(recv);
+  const size_t requests = (count + most - 1) / most;
   void* registered = nullptr;
-  require(p.reg_mr(comm_, recv, count * sizeof(float), kHostMemory, &registered), "regMr failed");
-  std::array<void*, kSteps> steps{};  // a ring, as NCCL's slots are
-  size_t issued = 0, done = 0;
-  const size_t requests = (count + kRequestFloats - 1) / kRequestFloats;
-  while (done < requests) {
-    if (issued < requests && issued - done < kSteps) {
-      const size_t at = issued * kRequestFloats;
-      void*& request = steps[issued % kSteps];
-      require(p.iallreduce(comm_, const_cast<float*>(send) + at, recv + at,
-                           static_cast<int>(std::min(kRequestFloats, count - at)), kFloat32, kSum, registered,
+  require(p.reg_mr(comm_, recv, count * size, kHostMemory, &registered), "regMr failed");
+  for (size_t issued = 0, done = 0; done < requests;) {
+    if (issued < requests && issued - done < ring_.size()) {
+      const size_t at = issued * most;
+      void*& request = ring_[issued % ring_.size()];
+      require(p.iallreduce(comm_, const_cast<std::byte*>(from) + at * size, to + at * size,
+                           static_cast<int>(std::min(most, count - at)), data_type, operation, registered,
                            registered, &request),
               "a request failed");
       if (request != nullptr) ++issued;
     }
     int over = 0;
-    if (done < issued) require(p.test(steps[done % kSteps], &over, nullptr), "a request failed");
+    if (done < issued) require(p.test(ring_[done % ring_.size()], &over, nullptr), "a request failed");
     done += static_cast<size_t>(over);
     if (over == 0) std::this_thread::yield();
   }

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/e2e/exit_codes.h"
-#include "bench/e2e/plugin_allreduce.h"
 #include "bench/e2e/pool_status.h"
 #include "core/clock.h"
 
@@ -156,8 +155,7 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
   bench::WorkerSession session(worker);
   const size_t reducers = session.stats().reducers;
   std::unique_ptr<bench::PluginAllreduce> plugin;
-  if (options.through_plugin)
-    plugin = std::make_unique<bench::PluginAllreduce>(options.plugin, worker, session);
+  if (options.plugin.use) plugin = std::make_unique<bench::PluginAllreduce>(options.plugin, worker, session);
   demo.say_head(fmt::format("{} worker processes over {} reducer{}{}", worker.ranks, reducers,
                             reducers == 1 ? "" : "s",
                             plugin ? ",\nthrough " + plugin->path() + " as NCCL uses it" : ""));
@@ -169,7 +167,7 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
     demo.training().compute_shard(batch, worker.rank, own);
     const Nanos begin = monotonic_now();
     if (plugin) {
-      plugin->sum(own.data(), total.data(), own.size());
+      plugin->allreduce(own.data(), total.data(), own.size(), wire::DType::kF32, wire::Op::kSum);
     } else {
       session.allreduce(own.data(), total.data(), own.size(), wire::DType::kF32, wire::Op::kSum);
     }
@@ -206,7 +204,7 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
                     pool_bytes > 0 ? 100 * share["bytes_received"].get<double>() / pool_bytes : 0.0,
                     share["cpu_seconds"].get<double>()));
   }
-  ordered_json json = demo.json(options.through_plugin ? "plugin" : "reducers");
+  ordered_json json = demo.json(options.plugin.use ? "plugin" : "reducers");
   json["weights_identical"] = identical;
   json["reducers"] = reducers;
   json["allreduces"] = operations;

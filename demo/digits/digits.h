@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "bench/e2e/plugin_allreduce.h"
 #include "bench/e2e/worker_session.h"
 #include "demo/digits/training.h"
 
@@ -13,8 +14,7 @@ struct DigitsOptions {
   TrainingOptions training;
   double min_accuracy = 0;      // of the held-out images, 0..1; below it the exit code is kExitWrongData
   std::string json;             // file of rank 0; empty: none
-  bool through_plugin = false;  // gradients go through the NCCL plugin instead of the client library
-  std::string plugin;           // its file; empty: the one of this build
+  bench::PluginOptions plugin;  // `use`: gradients go through the NCCL plugin instead of the client library
 };
 
 // Exit codes: 0; kExitWrongData when the weights of two workers differ or the accuracy is too low. Throw

@@ -2,6 +2,8 @@
 // its header says.
 #pragma once
 
+#include <memory>
+
 #include "nccl_plugin/abi/guard.h"
 #include "nccl_plugin/abi/net_entries.h"
 #include "nccl_plugin/tuner/tuner.h"
@@ -17,7 +19,7 @@ inline Result begin(size_t ranks, size_t nodes, Logger logger, void** context) n
   *context = nullptr;
   (void)guarded("tuner init", [&] {
     set_logger(logger);
-    *context = new tuner::Tuner(ranks, nodes);
+    *context = std::make_unique<tuner::Tuner>(ranks, nodes).release();
     return kSuccess;
   });
   return kSuccess;

@@ -68,7 +68,7 @@ void TcpEndpoint::close(Errc reason) noexcept {
     const linger abort{.l_onoff = 1, .l_linger = 0};
     ::setsockopt(socket_.fd(), SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
     const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
-    ::connect(socket_.fd(), &nobody, sizeof nobody);
+    (void)::connect(socket_.fd(), &nobody, sizeof nobody);
   } else {
     ::shutdown(socket_.fd(), SHUT_RDWR);
   }
