@@ -91,10 +91,10 @@ void PluginAllreduce::connect(const WorkerOptions& worker, WorkerSession& bootst
                       wire::Op::kSum);  // everybody else has zeros there
   std::vector<void*> handles;
   for (uint32_t r = 0; r < worker.ranks; ++r) handles.push_back(all.data() + kHandleBytes * r);
-  require(p.connect(handles.data(), static_cast<int>(worker.ranks), static_cast<int>(worker.rank), listener,
-                    &comm_),
-          "connect failed");
+  const int connected = p.connect(handles.data(), static_cast<int>(worker.ranks),
+                                  static_cast<int>(worker.rank), listener, &comm_);
   p.close_listen(listener);
+  require(connected, "connect failed");
 }
 
 PluginAllreduce::~PluginAllreduce() {

@@ -1,7 +1,9 @@
 // The NCCL plugin's point-to-point net over loopback, one process sending to another, beside plain
 // non-blocking sockets that move the same messages over as many connections: GB/s of each and their ratio,
 // measured in turns.
-//   net_bench [MiB per run] [runs]
+//   net_bench [MiB per run] [runs] [--message KiB] [--streams N] [--sender NETNS ADDRESS] [--receiver NETNS
+//   ADDRESS]
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -147,12 +149,24 @@ nccl::net::GreetedStreams greeted(Side side) {
   }
 }
 
-void receiver(const Pipe& to_sender, const Pipe& from_sender, int runs, const std::vector<Load>& loads) {
+// Where one end lives: on loopback, or in a network namespace with an address of its own.
+struct Place {
+  std::string name;  // empty: this one
+  std::string address = "127.0.0.1";
+  void enter() const {
+    if (name.empty()) return;
+    const Socket fd(::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd.valid() || ::setns(fd.fd(), CLONE_NEWNET) != 0) give_up("cannot enter the namespace " + name);
+  }
+};
+
+void receiver(const Pipe& to_sender, const Pipe& from_sender, int runs, const std::vector<Load>& loads,
+              const Place& here) {
   for (const Load& load : loads) {
     nccl::net::GreetedStreams streams[2];
     for (auto& s : streams) {
       std::array<std::byte, abi::kHandleBytes> handle{};
-      auto listener = nccl::net::Listener::open("127.0.0.1", nccl::net::Handle(handle));
+      auto listener = nccl::net::Listener::open(here.address, nccl::net::Handle(handle));
       if (!listener) give_up(listener.error().text);
       to_sender.write(handle.data(), handle.size());
       s = greeted([&] { return (*listener)->accept(monotonic_now()); });
@@ -200,7 +214,8 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-void sender(const Pipe& to_receiver, const Pipe& from_receiver, int runs, const std::vector<Load>& loads) {
+void sender(const Pipe& to_receiver, const Pipe& from_receiver, int runs, const std::vector<Load>& loads,
+            const Place& here) {
   std::printf("GB/s, %d runs each, %zu messages in flight\n", runs, kInFlight);
   std::printf("%-10s %7s  %10s %10s  %6s  %10s %10s\n", "message", "streams", "plain", "net", "ratio",
               "plain best", "net best");
@@ -210,7 +225,7 @@ void sender(const Pipe& to_receiver, const Pipe& from_receiver, int runs, const 
       std::array<std::byte, abi::kHandleBytes> handle{};
       from_receiver.read(handle.data(), handle.size());
       auto invitation = nccl::net::read_invitation(nccl::net::Handle(handle));
-      auto connector = nccl::net::Connector::start(*invitation, "127.0.0.1", load.streams, monotonic_now());
+      auto connector = nccl::net::Connector::start(*invitation, here.address, load.streams, monotonic_now());
       if (!connector) give_up(connector.error().text);
       s = greeted([&] { return (*connector)->progress(monotonic_now()); });
     }
@@ -246,11 +261,29 @@ void sender(const Pipe& to_receiver, const Pipe& from_receiver, int runs, const 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const size_t run_bytes = (argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 512) * kMiB;
-  const int runs = argc > 2 ? std::max(1, std::atoi(argv[2])) : 5;
+  std::vector<size_t> messages = {64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB};
+  std::vector<unsigned> stream_counts = {1, 2, 4};
+  Place from, to;
+  std::vector<size_t> numbers;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--message" && i + 1 < argc) {
+      messages = {std::strtoull(argv[++i], nullptr, 10) * kKiB};
+    } else if (word == "--streams" && i + 1 < argc) {
+      stream_counts = {static_cast<unsigned>(std::strtoul(argv[++i], nullptr, 10))};
+    } else if ((word == "--sender" || word == "--receiver") && i + 2 < argc) {
+      Place& place = word == "--sender" ? from : to;
+      place = {.name = argv[i + 1], .address = argv[i + 2]};
+      i += 2;
+    } else {
+      numbers.push_back(std::strtoull(argv[i], nullptr, 10));
+    }
+  }
+  const size_t run_bytes = (numbers.empty() ? 512 : numbers[0]) * kMiB;
+  const int runs = numbers.size() > 1 ? std::max(1, static_cast<int>(numbers[1])) : 5;
   std::vector<Load> loads;
-  for (const size_t message : {64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB}) {
-    for (const unsigned streams : {1u, 2u, 4u})
+  for (const size_t message : messages) {
+    for (const unsigned streams : stream_counts)
       loads.push_back({message, streams, std::max<size_t>(run_bytes / message, kInFlight)});
   }
   const Pipe down;
@@ -261,13 +294,15 @@ int main(int argc, char** argv) {
     ::close(down.ends[1]);
     ::close(up.ends[0]);
     stay_on(false);
-    receiver(up, down, runs, loads);
+    to.enter();
+    receiver(up, down, runs, loads, to);
     std::_Exit(0);
   }
   ::close(down.ends[0]);
   ::close(up.ends[1]);
   stay_on(true);
-  sender(down, up, runs, loads);
+  from.enter();
+  sender(down, up, runs, loads, from);
   int status = 0;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;

@@ -49,7 +49,7 @@ Status connect(std::span<void* const> handles, Listener& listener, Comm** comm) 
   try {
     auto joined = join(handles, listener, settings());
     if (!joined) {
-      warn("offload OFF (%s: %s)", to_string(joined.error().code).data(), joined.error().text.c_str());
+      warn("offload OFF (%s)", joined.error().text.c_str());
       ledger().connect_failed(joined.error().text);
       return joined.error().code;
     }
