@@ -19,22 +19,23 @@ void* counted(size_t size) {
 }
 }  // namespace
 
-void* operator new(size_t size) {
+// Not inlined: half inlined, they look to g++ like a mismatch of malloc and delete.
+[[gnu::noinline]] void* operator new(size_t size) {
   return counted(size);
 }
-void* operator new[](size_t size) {
+[[gnu::noinline]] void* operator new[](size_t size) {
   return counted(size);
 }
-void operator delete(void* p) noexcept {
+[[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }
-void operator delete[](void* p) noexcept {
+[[gnu::noinline]] void operator delete[](void* p) noexcept {
   std::free(p);
 }
-void operator delete(void* p, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept {
   std::free(p);
 }
-void operator delete[](void* p, size_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* p, size_t) noexcept {
   std::free(p);
 }
 

@@ -12,27 +12,28 @@ namespace {
 std::atomic<uint64_t> allocations{0};
 }
 
-void* operator new(size_t size) {
+// Not inlined: half inlined, they look to g++ like a mismatch of malloc and delete.
+[[gnu::noinline]] void* operator new(size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* p = std::malloc(size)) return p;
   throw std::bad_alloc();
 }
-void* operator new(size_t size, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   const auto a = static_cast<size_t>(alignment);
   if (void* p = std::aligned_alloc(a, (size + a - 1) / a * a)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept {
+[[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }
-void operator delete(void* p, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept {
   std::free(p);
 }
-void operator delete(void* p, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
   std::free(p);
 }
-void operator delete(void* p, size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, size_t, std::align_val_t) noexcept {
   std::free(p);
 }
 

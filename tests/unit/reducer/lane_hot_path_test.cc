@@ -55,15 +55,16 @@ int pthread_mutex_lock(pthread_mutex_t* m) {
 }
 }
 #else
-void* operator new(size_t n) {
+// Not inlined: half inlined, they look to g++ like a mismatch of malloc and delete.
+[[gnu::noinline]] void* operator new(size_t n) {
   count(allocations);
   if (void* p = std::malloc(n)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept {
+[[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }
-void operator delete(void* p, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept {
   std::free(p);
 }
 #endif
