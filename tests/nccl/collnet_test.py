@@ -1,6 +1,6 @@
 """CollNet of one ABI version, as NCCL drives it, against real reducers."""
 
-from playing import Play, abi, main
+from playing import Play, abi, lengthy, main
 
 
 class CollNet(Play):
@@ -10,6 +10,7 @@ class CollNet(Play):
                 self.start_pool(reducers - len(self.addresses))
                 self.play("kinds", "--ranks", ranks)
 
+    @lengthy
     def test_eight_ranks(self):
         self.start_pool(2)
         self.play("kinds", "--ranks", 8, "--types", "float32,bfloat16,int32")
@@ -18,6 +19,7 @@ class CollNet(Play):
         self.start_pool(2)
         self.play("window", "--ranks", 3)
 
+    @lengthy
     def test_a_handle_that_is_not_at_the_place_of_the_rank(self):
         self.start_pool(2)
         for ranks in (2, 5):
@@ -26,6 +28,7 @@ class CollNet(Play):
             in_order = "fold order of handles " + " ".join(str(place) for place in range(ranks))
             self.assertEqual(len([line for line in lines if line.endswith(in_order)]), ranks, lines)
 
+    @lengthy
     def test_more_requests_than_may_be_open(self):
         self.start_pool(2)
         lines = self.play("flood", "--ranks", 3)
@@ -36,24 +39,29 @@ class CollNet(Play):
         self.start_pool(1)
         self.play("registration", "--ranks", 2)
 
+    @lengthy
     def test_communicators_at_the_same_time(self):
         self.start_pool(2)
         self.play("communicators", "--ranks", 3, "--communicators", 4, "--busy", 4)
 
+    @lengthy
     def test_32_communicators_of_which_4_carry_traffic(self):
         self.start_pool(1)
         self.play("communicators", "--ranks", 2, "--communicators", 32, "--busy", 4)
 
+    @lengthy
     def test_head_groups_of_one_communicator_in_one_process(self):
         self.start_pool(2)
         for heads in (2, 4):
             self.play("heads", "--ranks", 2, "--heads", heads)
 
+    @lengthy
     def test_head_groups_of_one_communicator_in_several_processes(self):
         self.start_pool(2)
         self.play("heads", "--ranks", 6, "--heads", 2, "--heads-apart")
         self.play("heads", "--ranks", 8, "--heads", 4, "--heads-apart")
 
+    @lengthy
     def test_init_and_finalize_over_and_over(self):
         self.start_pool(1)
         self.play("repeat", "--ranks", 2, "--rounds", 4)
@@ -62,6 +70,7 @@ class CollNet(Play):
         self.start_pool(2)
         self.play("abort", "--ranks", 3, "--rounds", 6)
 
+    @lengthy
     def test_without_threads_of_its_own(self):
         self.start_pool(2)
         for scenario in ("kinds", "window", "communicators", "abort"):

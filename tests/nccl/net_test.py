@@ -1,6 +1,6 @@
 """The point-to-point net of one ABI version."""
 
-from playing import Play, main
+from playing import Play, lengthy, main
 
 
 class Net(Play):
@@ -8,9 +8,11 @@ class Net(Play):
         for ranks in (2, 5):
             self.play("net-ring", "--ranks", ranks)
 
+    @lengthy
     def test_one_stream(self):
         self.play("net-ring", "--ranks", 2, env={"SLUICE_STREAMS": "1"})
 
+    @lengthy
     def test_all_pairs(self):
         self.play("net-pairs", "--ranks", 4)
 
@@ -18,6 +20,7 @@ class Net(Play):
         self.play("net-close", "--ranks", 2, "--rounds", 4)
         self.play("net-close", "--ranks", 3, "--rounds", 2)
 
+    @lengthy
     def test_reducers_are_not_needed(self):
         self.addresses = ["127.0.0.1:1"]
         self.play("net-ring", "--ranks", 2)

@@ -1,10 +1,12 @@
 """Real reducers, and the program that plays NCCL to the built plugin."""
 
 import argparse
+import os
 import subprocess
 import sys
 import threading
 import time
+import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "functional"))
@@ -36,6 +38,12 @@ def main():
 
 def abi():
     return ABI or max(NET_ABIS)
+
+
+def lengthy(test):
+    """A test of what no version changes: under a sanitizer (SLUICE_TEST_BRIEF=1) it is played with the newest version alone."""
+    brief = os.environ.get("SLUICE_TEST_BRIEF") == "1"
+    return unittest.skip("under a sanitizer it is played with the newest version")(test) if brief else test
 
 
 class Play(SluiceTest):
