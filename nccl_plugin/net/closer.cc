@@ -85,7 +85,8 @@ class Closer {
 
 void end_in_background(std::unique_ptr<StreamGroup> group) noexcept {
   try {
-    static auto* const closer = std::make_unique<Closer>().release();  // never destroyed: its thread may run on while statics end
+    static auto* const closer =
+        std::make_unique<Closer>().release();  // never destroyed: its thread may run on while statics end
     closer->take(std::move(group));
   } catch (...) {  // out of memory: the group is gone with its streams
   }
