@@ -44,7 +44,7 @@ enum class FrameType : uint8_t {
   // Lane connection.
   kContribution = 32,
   kResult = 33,
-  // Point-to-point streams (PROTOCOL.md section 14).
+  // Point-to-point streams (PROTOCOL.md section 13).
   kStream = 40,
   kStreamAnswer = 41,
   kGrant = 42,

@@ -239,7 +239,7 @@ struct VerdictQuery {
   }
 };
 
-// Point-to-point streams (PROTOCOL.md section 14). First frame of each stream; proves by `secret` that its
+// Point-to-point streams (PROTOCOL.md section 13). First frame of each stream; proves by `secret` that its
 // sender was given the receiver's handle.
 struct Stream {
   static constexpr FrameType kType = FrameType::kStream;

@@ -1,4 +1,4 @@
-// GRANT and PIECE as headers: the table of PROTOCOL.md section 14.
+// GRANT and PIECE as headers: the table of PROTOCOL.md section 13.
 #pragma once
 
 #include <cstdint>

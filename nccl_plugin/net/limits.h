@@ -1,4 +1,4 @@
-// Numbers of the point-to-point net: limits of PROTOCOL.md section 14, and how long things may take.
+// Numbers of the point-to-point net: limits of PROTOCOL.md section 13, and how long things may take.
 #pragma once
 
 #include <algorithm>

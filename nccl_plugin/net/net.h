@@ -1,5 +1,5 @@
 // NCCL's point-to-point net, free of ABI versions: the files of abi/ translate. One sender, one receiver,
-// several TCP streams between them. PROTOCOL.md section 14 is the exchange.
+// several TCP streams between them. PROTOCOL.md section 13 is the exchange.
 //
 // Threads: NCCL calls listen, connect, accept and close from a service thread and isend, irecv and test from
 // a progress thread, never two at a time on one comm. Different comms are independent. No thread of ours:
