@@ -17,12 +17,21 @@ bool goes_through_collnet(int algorithm, const Question& q) noexcept {
 
 }  // namespace
 
+bool pool_is_wide_enough(const Question& q, size_t reducers) noexcept {
+  const size_t ranks = q.ranks != 0 ? q.ranks : q.nodes;
+  if (ranks < 2 || reducers == 0) return false;
+  const double ring = 2.0 * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+  const double pool = std::max(1.0, static_cast<double>(q.nodes) / static_cast<double>(reducers));
+  return pool < ring;
+}
+
 bool wants_offload(const Question& q, const Settings& s) noexcept {
   if (q.function != kAllReduce || s.reducers.empty()) return false;
   switch (s.offload) {
     case OffloadPolicy::kNever: return false;
     case OffloadPolicy::kAlways: return true;
-    case OffloadPolicy::kAuto: return q.nodes >= s.min_nodes && q.bytes >= s.min_bytes;
+    case OffloadPolicy::kAuto:
+      return q.nodes >= s.min_nodes && q.bytes >= s.min_bytes && pool_is_wide_enough(q, s.reducers.size());
   }
   return false;
 }

@@ -27,7 +27,13 @@ struct Question {
   int function = kAllReduce;
   uint64_t bytes = 0;
   size_t nodes = 0;
+  size_t ranks = 0;  // 0: as many as nodes
 };
+
+// Reducers as fast as the nodes: through R of them each node needs nodes / R times its bytes' time where that
+// is more than once, around a ring of N ranks 2 (N - 1) / N times (docs/gain.md). False: the ring is the
+// faster one.
+[[nodiscard]] bool pool_is_wide_enough(const Question& q, size_t reducers) noexcept;
 
 // Offload wins: at n nodes a ring moves 2(n-1)/n of what goes through the reducers, nothing is gained at two,
 // and below a size the ring's and the tree's latency is the lower one.

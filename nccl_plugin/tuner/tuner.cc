@@ -57,6 +57,12 @@ void Tuner::tell_once(bool collnet) noexcept {
       info("offload OFF (SLUICE_OFFLOAD=never), %zu ranks on %zu nodes", ranks_, nodes_);
     } else if (collnet && s.offload == OffloadPolicy::kAuto && nodes_ < s.min_nodes) {
       info("offload OFF (%zu nodes: nothing is gained below %u, SLUICE_MIN_NODES)", nodes_, s.min_nodes);
+    } else if (collnet && s.offload == OffloadPolicy::kAuto &&
+               !pool_is_wide_enough({.nodes = nodes_, .ranks = ranks_}, s.reducers.size())) {
+      info(
+          "offload OFF (%zu reducers are too few for %zu nodes: a ring is faster unless their links are; "
+          "SLUICE_OFFLOAD=always overrides)",
+          s.reducers.size(), nodes_);
     } else if (collnet) {
       info("offload ON %zu reducers tcp, %zu ranks on %zu nodes, allreduces of %s and more",
            s.reducers.size(), ranks_, nodes_,
@@ -74,7 +80,7 @@ void Tuner::tell_once(bool collnet) noexcept {
 }
 
 void Tuner::price(int function, uint64_t bytes, float* table, int algorithms, int protocols) noexcept {
-  const Question q{.function = function, .bytes = bytes, .nodes = nodes_};
+  const Question q{.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_};
   const bool collnet = has_collnet(table, algorithms, protocols);
   const bool chosen = tuner::price(q, settings(), table, algorithms, protocols);
   if (function != kAllReduce) return;
@@ -84,7 +90,7 @@ void Tuner::price(int function, uint64_t bytes, float* table, int algorithms, in
 
 void Tuner::choose(int function, uint64_t bytes, bool collnet, int* algorithm, int* protocol) noexcept {
   if (function != kAllReduce) return;
-  const Question q{.function = function, .bytes = bytes, .nodes = nodes_};
+  const Question q{.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_};
   const bool chosen = collnet && wants_offload(q, settings());
   ledger().asked(bytes, chosen);
   tell_once(collnet);
@@ -102,8 +108,8 @@ void Tuner::choose(int function, uint64_t bytes, bool collnet, int* algorithm, i
 
 size_t Tuner::chunk_bytes(int function, uint64_t bytes, int algorithm, int channels,
                           size_t wanted) const noexcept {
-  return tuner::chunk_bytes({.function = function, .bytes = bytes, .nodes = nodes_}, algorithm, channels,
-                            wanted);
+  return tuner::chunk_bytes({.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_},
+                            algorithm, channels, wanted);
 }
 
 }  // namespace sluice::nccl::tuner

@@ -5,10 +5,10 @@ from playing import Play, main
 
 class Tuner(Play):
     def test_offload_is_on(self):
-        self.start_pool(2)
+        self.start_pool(3)
         lines = self.play("tuner", "--ranks", 4, "--verbose")
         # One for each of the five versions and each rank.
-        self.assertEqual(len([line for line in lines if "NET/SLUICE: offload ON 2 reducers tcp" in line]), 4 * 5, lines)
+        self.assertEqual(len([line for line in lines if "NET/SLUICE: offload ON 3 reducers tcp" in line]), 4 * 5, lines)
 
     def test_offload_is_switched_off(self):
         self.start_pool(1)

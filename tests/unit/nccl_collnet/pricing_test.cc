@@ -28,7 +28,7 @@ struct Table {
 
 Settings pool() {
   Settings s;
-  s.reducers = {{.host = "node1"}};
+  s.reducers.assign(8, {.host = "node"});
   return s;
 }
 
@@ -115,6 +115,24 @@ TEST(Pricing, FollowsThePolicy) {
   s.offload = OffloadPolicy::kNever;
   EXPECT_FALSE(wants_offload(kLarge, s));
   EXPECT_FALSE(wants_offload(kLarge, Settings())) << "no reducers";
+}
+
+TEST(Pricing, LeavesAPoolThatIsNarrowerThanARingAlone) {
+  const auto wide = [](size_t nodes, size_t ranks, size_t reducers) {
+    return pool_is_wide_enough({.nodes = nodes, .ranks = ranks}, reducers);
+  };
+  EXPECT_FALSE(wide(4, 4, 2));  // 2 S against 1.5 S
+  EXPECT_TRUE(wide(4, 4, 3));   // 1.33 S
+  EXPECT_FALSE(wide(8, 8, 4));  // 2 S against 1.75 S
+  EXPECT_TRUE(wide(8, 64, 5));  // 1.6 S against 1.97 S
+  EXPECT_TRUE(wide(8, 8, 100));
+  EXPECT_FALSE(wide(2, 2, 8)) << "nothing is gained at two";
+  EXPECT_FALSE(wide(4, 4, 0));
+  Settings s = pool();
+  s.reducers.resize(2);
+  EXPECT_FALSE(wants_offload(kLarge, s));
+  s.offload = OffloadPolicy::kAlways;
+  EXPECT_TRUE(wants_offload(kLarge, s));
 }
 
 TEST(Pricing, TouchesNoTableThatIsTooSmall) {
