@@ -28,13 +28,13 @@ Status Comm::start(const void* send, void* receive, size_t count, int data_type,
   r.receive = static_cast<std::byte*>(receive);
   r.bytes = count * wire::size_of(*dtype);
   const std::lock_guard lock(ending_);
-  if (!session_) return ended_;
+  if (ended_ != Errc::kOk) return ended_;
   const Status s = session_->allreduce(
       {.send = r.send, .recv = r.receive, .count = count, .dtype = *dtype, .op = *operation, .deadline = 0},
       r.name);
   if (s.code() == Errc::kExhausted) return {};
   if (!s.ok()) {
-    tell_end_once(s);
+    tell_end(s);
     return s;
   }
   r.begun = monotonic_now();
@@ -47,15 +47,15 @@ Status Comm::start(const void* send, void* receive, size_t count, int data_type,
 Status Comm::test(Request& request, bool* done, size_t* bytes) noexcept {
   *done = false;
   const std::lock_guard lock(ending_);
-  if (!session_) return ended_;
+  if (ended_ != Errc::kOk) return ended_;
   const Status s = session_->test(request.name, *done);
   if (!*done && s.ok()) return s;
-  request.open = false;
-  open_.fetch_sub(1, std::memory_order_relaxed);
   if (!s.ok()) {
-    tell_end_once(s);
+    tell_end(s);
     return s;
   }
+  request.open = false;
+  open_.fetch_sub(1, std::memory_order_relaxed);
   *bytes = request.bytes;
   ++calls_;
   bytes_ += request.bytes;
@@ -63,8 +63,7 @@ Status Comm::test(Request& request, bool* done, size_t* bytes) noexcept {
   return s;
 }
 
-void Comm::tell_end_once(Status status) noexcept {
-  if (std::exchange(told_, true)) return;
+void Comm::tell_end(Status status) noexcept {
   ended_ = status.code();
   try {
     warn("offload ended: %s: %s", to_string(status.code()).data(), session_->reason().c_str());

@@ -46,7 +46,8 @@ class Comm {
   void leave() noexcept;
 
  private:
-  void tell_end_once(Status status) noexcept;
+  // The first call that sees the session's end says why; later ones return the same status and touch nothing.
+  void tell_end(Status status) noexcept;
 
   std::mutex ending_;  // guards session_ between the progress thread's calls and quiesce(); never waited for
                        // in normal work
@@ -56,8 +57,7 @@ class Comm {
   std::array<Request, kMostRequests> requests_;
   size_t next_ = 0;
   std::atomic<uint32_t> open_{0};
-  bool told_ = false;
-  Errc ended_ = Errc::kOk;
+  Errc ended_ = Errc::kOk;  // anything else: no call reaches the session any more
   Ranges ranges_;
 
   uint64_t calls_ = 0;

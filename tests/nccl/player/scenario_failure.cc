@@ -86,6 +86,7 @@ void play_connect(Rank& rank) {
     open.communicator->before_connect = [&] {
       if (rank.index() == 0) rank.say("connecting");
       if (rank.index() == rank.options().late_rank) {
+        // The case itself: a node that comes late.
         std::this_thread::sleep_for(std::chrono::milliseconds(rank.options().late_ms));
       }
       begin = Clock::now();

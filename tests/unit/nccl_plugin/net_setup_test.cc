@@ -168,6 +168,7 @@ TEST(NetSetup, ConnectsOverIpv6WhateverTheFamilyOfTheSendersDevice) {
     SCOPED_TRACE(from);
     HandleMemory memory;
     auto listener = Listener::open("::1", memory.handle());
+    // A host without IPv6 can't play this; the reason is shown in the summary.
     if (!listener) GTEST_SKIP() << listener.error().text;
     auto connector = Connector::start(*read_invitation(memory.handle()), from, 2, monotonic_now());
     ASSERT_TRUE(connector.has_value()) << connector.error().text;
