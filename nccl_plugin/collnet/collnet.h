@@ -39,7 +39,8 @@ class Request;
 // the session is ended here and nothing of ours touches it any more when this returns.
 void deregister_memory(Comm& comm, void* handle) noexcept;
 
-// *request stays null when too many are open: NCCL tries again. Buffers are ours until test() says done; send
+// *request stays null when the open ones and this one are more bytes than SLUICE_WINDOW for each reducer, or
+// 64 requests: NCCL tries again. One alone is always taken. Buffers are ours until test() says done; send
 // == receive is allowed.
 [[nodiscard]] Status iallreduce(Comm& comm, const void* send, void* receive, size_t count, int data_type,
                                 int op, Request** request) noexcept;

@@ -1,5 +1,6 @@
 #include "nccl_plugin/collnet/comm.h"
 
+#include <numeric>
 #include <utility>
 
 #include "core/clock.h"
@@ -9,9 +10,10 @@
 
 namespace sluice::nccl::collnet {
 
-Comm::Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t reducers)
-    : session_(std::move(session)), nodes_(nodes), reducers_(reducers) {
+Comm::Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t reducers, uint64_t budget)
+    : session_(std::move(session)), nodes_(nodes), reducers_(reducers), budget_(budget) {
   for (Request& r : requests_) r.comm = this;
+  std::iota(free_.begin(), free_.end(), uint8_t{0});
 }
 
 Comm::~Comm() = default;
@@ -21,12 +23,15 @@ Status Comm::start(const void* send, void* receive, size_t count, int data_type,
   const auto dtype = dtype_of(data_type);
   const auto operation = op_of(op);
   if (!dtype || !operation || count > (uint64_t{1} << 40)) return Errc::kInvalidArgument;
-  if (open_.load(std::memory_order_relaxed) == kMostRequests) return {};
-  while (requests_[next_].open) next_ = (next_ + 1) % kMostRequests;
-  Request& r = requests_[next_];
+  const uint32_t open = open_.load(std::memory_order_relaxed);
+  const uint64_t bytes = count * wire::size_of(*dtype);
+  // All ranks post in one order and each takes its oldest when nothing else is open, so ranks that are full
+  // at different requests do not wait for each other.
+  if (open == kMostRequests || (open_bytes_ != 0 && open_bytes_ + bytes > budget_)) return {};
+  Request& r = requests_[free_[kMostRequests - 1 - open]];
   r.send = static_cast<const std::byte*>(send);
   r.receive = static_cast<std::byte*>(receive);
-  r.bytes = count * wire::size_of(*dtype);
+  r.bytes = bytes;
   const std::lock_guard lock(ending_);
   if (ended_ != Errc::kOk) return ended_;
   const Status s = session_->allreduce(
@@ -39,7 +44,8 @@ Status Comm::start(const void* send, void* receive, size_t count, int data_type,
   }
   r.begun = monotonic_now();
   r.open = true;
-  open_.fetch_add(1, std::memory_order_relaxed);
+  open_bytes_ += bytes;
+  open_.store(open + 1, std::memory_order_relaxed);
   *request = &r;
   return {};
 }
@@ -55,7 +61,10 @@ Status Comm::test(Request& request, bool* done, size_t* bytes) noexcept {
     return s;
   }
   request.open = false;
-  open_.fetch_sub(1, std::memory_order_relaxed);
+  open_bytes_ -= request.bytes;
+  const uint32_t open = open_.load(std::memory_order_relaxed) - 1;
+  free_[kMostRequests - 1 - open] = static_cast<uint8_t>(&request - requests_.data());
+  open_.store(open, std::memory_order_relaxed);
   *bytes = request.bytes;
   ++calls_;
   bytes_ += request.bytes;

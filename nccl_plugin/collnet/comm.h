@@ -31,7 +31,8 @@ class Comm {
   // NCCL has at most 8 steps in 8 groups open.
   static constexpr size_t kMostRequests = 64;
 
-  Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t reducers);
+  // `budget`: bytes of requests open at a time. One that is larger is taken when no other is open.
+  Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t reducers, uint64_t budget);
   ~Comm();
   Comm(const Comm&) = delete;
 
@@ -54,10 +55,12 @@ class Comm {
   std::unique_ptr<engine::Session> session_;
   const uint32_t nodes_;
   const uint32_t reducers_;
+  const uint64_t budget_;
   std::array<Request, kMostRequests> requests_;
-  size_t next_ = 0;
+  std::array<uint8_t, kMostRequests> free_;  // places that are not open: the first kMostRequests - open_
   std::atomic<uint32_t> open_{0};
-  Errc ended_ = Errc::kOk;  // anything else: no call reaches the session any more
+  uint64_t open_bytes_ = 0;  // progress thread's, as every write of open_
+  Errc ended_ = Errc::kOk;   // anything else: no call reaches the session any more
   Ranges ranges_;
 
   uint64_t calls_ = 0;

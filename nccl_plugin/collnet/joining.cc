@@ -109,7 +109,8 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
   auto all = agreement->decide(joined, monotonic_now() + 2 * share + engine::kVerdictGrace + kSecond);
   agreement->part(monotonic_now() + kSecond);
   if (!all) return tl::unexpected(all.error());
-  return std::make_unique<Comm>(std::move(*created), ranks, static_cast<uint32_t>(s.reducers.size()));
+  return std::make_unique<Comm>(std::move(*created), ranks, static_cast<uint32_t>(s.reducers.size()),
+                                uint64_t{s.window_bytes} * s.reducers.size());
 }
 
 }  // namespace sluice::nccl::collnet

@@ -35,6 +35,13 @@ class CollNet(Play):
         # None of them was without a null request, so posting again was played.
         self.assertEqual(len([line for line in lines if "retries" in line and not line.endswith("retries 0")]), 3, lines)
 
+    def test_open_bytes_that_are_taken(self):
+        self.start_pool(2)
+        # 128 KiB for each of two reducers.
+        env = {"SLUICE_WINDOW": "128K", "SLUICE_SLOT": "32K"}
+        self.play("budget", "--ranks", 3, "--bytes", 256 << 10, env=env)
+        self.play("budget", "--ranks", 2, "--bytes", 256 << 10, env=env | {"SLUICE_THREADS": "0"})
+
     def test_memory_is_registered_while_requests_run(self):
         self.start_pool(1)
         self.play("registration", "--ranks", 2)

@@ -20,15 +20,25 @@ struct Named {
 };
 
 constexpr Named kScenarios[] = {
-    {"kinds", player::play_kinds},         {"window", player::play_window},
-    {"order", player::play_order},         {"registration", player::play_registration},
-    {"flood", player::play_flood},         {"communicators", player::play_communicators},
-    {"heads", player::play_heads},         {"repeat", player::play_repeat},
-    {"abort", player::play_abort},         {"abort-one", player::play_abort_one},
-    {"connect", player::play_connect},     {"until-error", player::play_until_error},
-    {"late", player::play_late},           {"net-ring", player::play_net_ring},
-    {"net-pairs", player::play_net_pairs}, {"net-close", player::play_net_close},
-    {"offer", player::play_offer},         {"tuner", player::play_tuner},
+    {"kinds", player::play_kinds},
+    {"window", player::play_window},
+    {"order", player::play_order},
+    {"registration", player::play_registration},
+    {"budget", player::play_budget},
+    {"flood", player::play_flood},
+    {"communicators", player::play_communicators},
+    {"heads", player::play_heads},
+    {"repeat", player::play_repeat},
+    {"abort", player::play_abort},
+    {"abort-one", player::play_abort_one},
+    {"connect", player::play_connect},
+    {"until-error", player::play_until_error},
+    {"late", player::play_late},
+    {"net-ring", player::play_net_ring},
+    {"net-pairs", player::play_net_pairs},
+    {"net-close", player::play_net_close},
+    {"offer", player::play_offer},
+    {"tuner", player::play_tuner},
 };
 
 constexpr option kOptions[] = {

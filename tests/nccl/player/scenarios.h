@@ -12,6 +12,8 @@ void play_order(Rank& rank);         // connect's rank is not the place of the h
 void play_registration(Rank& rank);  // regMr of other ranges while requests run
 // scenario_flood.cc
 void play_flood(Rank& rank);  // more requests than may be open
+// scenario_budget.cc
+void play_budget(Rank& rank);  // open bytes that are taken, and that are not
 // scenario_communicators.cc
 void play_communicators(Rank& rank);  // several at once, `busy` of them with traffic
 void play_heads(Rank& rank);          // head groups with one commId, in one process or several

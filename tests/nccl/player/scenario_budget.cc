@@ -1,0 +1,124 @@
+#include <sched.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tests/nccl/player/failure.h"
+#include "tests/nccl/player/model.h"
+#include "tests/nccl/player/scenarios.h"
+#include "tests/nccl/player/set_up.h"
+
+namespace player {
+namespace {
+
+// Requests of one rank, one behind the other in the region, each with data of its own.
+class Requests {
+ public:
+  Requests(Rank& rank, Communicator& communicator) : rank_(rank), communicator_(communicator) {}
+
+  // False: *request stayed null.
+  bool post(size_t bytes) {
+    std::byte* const send = communicator_.region() + used_;
+    const size_t count = bytes / size_of(kUint32);
+    fill(kUint32, seed(used_, communicator_.group().place), 0, count, send);
+    void* request = nullptr;
+    const Result result = communicator_.collnet().iallreduce(
+        communicator_.comm(), send, send + communicator_.geometry().region_bytes() / 2, count, kUint32, kSum,
+        communicator_.send_mhandle(), communicator_.receive_mhandle(), &request);
+    require_success(result, "iallreduce");
+    if (request == nullptr) return false;
+    open_.push_back({used_, bytes, request});
+    used_ += bytes;
+    return true;
+  }
+
+  // Until all are done, the youngest first; every byte is checked.
+  void finish() {
+    while (!open_.empty()) {
+      for (size_t at = open_.size(); at-- > 0;) {
+        int done = -1;
+        require_success(communicator_.collnet().test(open_[at].request, &done, nullptr), "test");
+        if (done == 0) continue;
+        verify(open_[at]);
+        open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+      if (rank_.bootstrap().given_up()) throw Failure("another rank gave up");
+      sched_yield();
+    }
+  }
+
+ private:
+  struct Pending {
+    size_t at, bytes;
+    void* request;
+  };
+
+  static uint64_t seed(size_t at, int rank) { return at * 100 + static_cast<uint64_t>(rank); }
+
+  void verify(const Pending& pending) const {
+    const size_t count = pending.bytes / size_of(kUint32);
+    std::vector<std::vector<std::byte>> contributions(static_cast<size_t>(communicator_.group().ranks),
+                                                      std::vector<std::byte>(pending.bytes));
+    std::vector<const std::byte*> in_order;
+    for (size_t rank = 0; rank < contributions.size(); ++rank) {
+      fill(kUint32, seed(pending.at, static_cast<int>(rank)), 0, count, contributions[rank].data());
+      in_order.push_back(contributions[rank].data());
+    }
+    std::vector<std::byte> expected(pending.bytes);
+    reduce(kUint32, kSum, in_order, count, expected.data());
+    const std::byte* const received =
+        communicator_.region() + communicator_.geometry().region_bytes() / 2 + pending.at;
+    require(std::memcmp(expected.data(), received, pending.bytes) == 0,
+            "the request of " + std::to_string(pending.bytes) + " bytes has a wrong sum");
+  }
+
+  Rank& rank_;
+  Communicator& communicator_;
+  size_t used_ = 0;
+  std::vector<Pending> open_;
+};
+
+struct Step {
+  size_t bytes;
+  bool taken;
+};
+
+}  // namespace
+
+// Which requests are taken while rank 0 posts nothing, so that none can be done, and that all of them end
+// once it does. Options::bytes is the budget.
+void play_budget(Rank& rank) {
+  const size_t budget = rank.options().bytes;
+  const std::vector<std::vector<Step>> rounds = {
+      // Full to the last byte.
+      {{budget / 4, true}, {budget / 2, true}, {budget / 2, false}, {budget / 4, true}, {512, false}},
+      // What was open before counts no more; the rest is less than what is asked for.
+      {{budget / 2, true}, {budget / 2 - 512, true}, {1024, false}, {512, true}, {512, false}},
+      // One that is larger than all of the budget is taken, but alone.
+      {{2 * budget, true}, {512, false}},
+      {{512, true}, {2 * budget, false}},
+      {{2 * budget, true}, {2 * budget, false}},
+  };
+  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
+  Open open = open_communicator(rank, plugin, "budget");
+  open.communicator->progress().run([&] {
+    Requests requests(rank, *open.communicator);
+    for (size_t round = 0; round < rounds.size(); ++round) {
+      const std::string name = "budget, round " + std::to_string(round);
+      rank.step(name);
+      if (rank.index() == 0) rank.barrier(name);
+      for (const Step& step : rounds[round]) {
+        if (rank.index() == 0 && !step.taken) continue;
+        require(requests.post(step.bytes) == step.taken, name + ": a request of " +
+                                                             std::to_string(step.bytes) + " bytes was " +
+                                                             (step.taken ? "not " : "") + "taken");
+      }
+      if (rank.index() != 0) rank.barrier(name);
+      requests.finish();
+    }
+  });
+  rank.barrier("before close");
+  open.close(plugin);
+}
+
+}  // namespace player
