@@ -1,13 +1,16 @@
 #include "nccl_plugin/collnet/agreement.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
-#include "core/bytes.h"
+#include "config/sizes.h"
 #include "core/clock.h"
 #include "nccl_plugin/collnet/gathering.h"
+#include "nccl_plugin/host/log.h"
 
 namespace sluice::nccl::collnet {
 namespace {
@@ -15,14 +18,17 @@ namespace {
 using transport::tcp::Socket;
 
 constexpr Nanos kPatience = 2 * kSecond;  // for the leader's word, beyond the leader's own deadline
+constexpr Nanos kFirstWord = kSecond;     // until a node that waits says so in the log
+
+bool is_readable(const Socket& socket, Nanos deadline) {
+  pollfd p{.fd = socket.fd(), .events = POLLIN, .revents = 0};
+  const Nanos left = std::max<Nanos>(deadline - monotonic_now(), 0);
+  return ::poll(&p, 1, static_cast<int>(left / kMillisecond) + 1) != 0;
+}
 
 }  // namespace
 
-std::string Agreement::name(uint32_t rank) const {
-  return "node " + std::to_string(rank) + " (" + party_.nodes[rank].address + ")";
-}
-
-Result<Agreement> Agreement::gather(Party party, Socket listener, Nanos deadline) {
+Result<Agreement> Agreement::gather(Party party, Socket listener, Patience patience) {
   Agreement a(std::move(party));
   for (uint32_t rank = 0; rank < a.party_.nodes.size(); ++rank) {
     if (a.party_.nodes[rank].port == 0) {
@@ -30,17 +36,21 @@ Result<Agreement> Agreement::gather(Party party, Socket listener, Nanos deadline
     }
   }
   if (!a.leads()) {
-    if (auto called = a.call_leader(deadline); !called) return tl::unexpected(called.error());
-    if (auto heard = a.hear_leader(deadline + kPatience); !heard) return tl::unexpected(heard.error());
+    const Nanos begin = monotonic_now(), until = begin + patience.late;
+    if (auto called = a.call_leader(begin + patience.call, until); !called)
+      return tl::unexpected(called.error());
+    if (!is_readable(a.links_[0], begin + kFirstWord)) {
+      info("waiting for all nodes, which %s gathers, at most %s (SLUICE_JOIN_TIMEOUT)", a.name(0).c_str(),
+           config::duration_text(patience.late).c_str());
+    }
+    if (auto heard = a.hear_leader(until + kPatience); !heard) return tl::unexpected(heard.error());
     return a;
   }
-  Gathering gathering(std::move(listener), a.party_.session, a.party_.nodes.size());
-  Result<void> outcome = gathering.run(deadline);
+  Gathering gathering(a.party_, std::move(listener), patience);
+  Result<void> outcome = gathering.run();
   for (uint32_t rank = 1; rank < a.party_.nodes.size(); ++rank) {
     Gathering::Arrival& arrival = gathering.arrivals()[rank];
     a.links_[rank] = std::move(arrival.socket);
-    if (outcome && !a.links_[rank].valid())
-      outcome = fail(Errc::kTimeout, a.name(rank) + " did not come in time");
     if (outcome && arrival.text != a.party_.common) {
       outcome =
           fail(Errc::kMismatch, "the nodes see different reducers: " + a.name(0) + " \"" + a.party_.common +
@@ -52,16 +62,17 @@ Result<Agreement> Agreement::gather(Party party, Socket listener, Nanos deadline
   return a;
 }
 
-Result<void> Agreement::call_leader(Nanos deadline) {
+Result<void> Agreement::call_leader(Nanos deadline, Nanos until) {
   const Contact& leader = party_.nodes[0];
   auto socket = transport::tcp::connect_to(
       leader.address, leader.port,
       {.buffer_bytes = 0, .congestion_control = {}, .local_address = party_.local_address}, deadline);
   if (!socket) return add_context("agreement with " + name(0), socket.error());
   links_[0] = std::move(*socket);
-  Word hello{.kind = Word::Kind::kHello, .code = Errc::kOk, .rank = party_.rank, .text = {}};
-  hello.text.assign(reinterpret_cast<const char*>(party_.session.bytes.data()), party_.session.bytes.size());
-  hello.text += party_.common;
+  const Word hello{.kind = Word::Kind::kHello,
+                   .code = Errc::kOk,
+                   .rank = party_.rank,
+                   .text = Gathering::hello_text(party_, until - monotonic_now())};
   if (const Status s = send(links_[0], hello, deadline); !s.ok()) {
     return fail(s.code(), "agreement with " + name(0) + ": " + std::string(to_string(s.code())));
   }

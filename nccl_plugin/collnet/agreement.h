@@ -8,27 +8,19 @@
 #include <string>
 #include <vector>
 
-#include "core/ids.h"
 #include "core/result.h"
 #include "core/units.h"
-#include "nccl_plugin/collnet/handle.h"
+#include "nccl_plugin/collnet/party.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::nccl::collnet {
 
 class Agreement {
  public:
-  struct Party {
-    std::vector<Contact> nodes;  // in rank order
-    uint32_t rank = 0;
-    SessionId session;   // known to these nodes only: a stranger at the leader's port can't say it
-    std::string common;  // what must be the same on all: the list of reducers; told in words where it differs
-    std::string local_address;
-  };
-
-  // Brings the nodes together. `listener` is this node's (used by the leader only). An error is the same one
-  // on every node that the leader reached.
-  [[nodiscard]] static Result<Agreement> gather(Party party, transport::tcp::Socket listener, Nanos deadline);
+  // Brings the nodes together. `listener` is this node's; it stays open while the node waits, which is how
+  // the leader knows that. An error is the same one on every node that the leader reached.
+  [[nodiscard]] static Result<Agreement> gather(Party party, transport::tcp::Socket listener,
+                                                Patience patience);
 
   // One round. Returns success when every node came with success, else the error of the lowest rank that has
   // one, with the node named: the same on all. The leader waits for the others until `deadline`, the others a
@@ -50,8 +42,9 @@ class Agreement {
 
   explicit Agreement(Party party) : party_(std::move(party)), links_(party_.nodes.size()) {}
   [[nodiscard]] bool leads() const noexcept { return party_.rank == 0; }
-  [[nodiscard]] std::string name(uint32_t rank) const;  // "node 3 (10.0.0.3)"
-  [[nodiscard]] Result<void> call_leader(Nanos deadline);
+  [[nodiscard]] std::string name(uint32_t rank) const { return party_.name(rank); }
+  // `until`: when this node gives up waiting for the others.
+  [[nodiscard]] Result<void> call_leader(Nanos deadline, Nanos until);
   [[nodiscard]] Result<void> hear_leader(Nanos deadline);
   [[nodiscard]] Result<void> lead_round(Result<void> outcome, Nanos deadline);
   void tell_all(const Result<void>& outcome, Nanos deadline) noexcept;

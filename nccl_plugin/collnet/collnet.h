@@ -24,9 +24,10 @@ class Request;
 // wrong is told by connect().
 [[nodiscard]] Status listen(int device, Handle handle, Listener** listener) noexcept;
 
-// Joins all nodes whose handles these are, over all reducers. Blocks, at most about twice
-// SLUICE_CONNECT_TIMEOUT. The nodes agree among themselves: it succeeds on all or fails on all, with one
-// reason. `handles` in the same order on all nodes: it is the order of summing.
+// Joins all nodes whose handles these are, over all reducers. Blocks, at most SLUICE_JOIN_TIMEOUT for
+// nodes that are late and about twice SLUICE_CONNECT_TIMEOUT for the rest. The nodes agree among themselves:
+// it succeeds on all or fails on all, with one reason. `handles` in the same order on all nodes: it is the
+// order of summing.
 [[nodiscard]] Status connect(std::span<void* const> handles, Listener& listener, Comm** comm) noexcept;
 
 // Whether allreduces of this type and operator are taken. Types and operators that are not known: no.

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/ids.h"
 #include "core/result.h"
 #include "core/units.h"
+#include "nccl_plugin/collnet/party.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::nccl::collnet {
@@ -30,16 +30,21 @@ class Gathering {
   };
   static void write_head(std::span<std::byte, kHeadBytes> out, const Head& head) noexcept;
   [[nodiscard]] static bool read_head(std::span<const std::byte, kHeadBytes> in, Head& head) noexcept;
+  // session 16 | milliseconds u32 for which the node still waits for the others | what must be the same on
+  // all
+  [[nodiscard]] static std::string hello_text(const Party& party, Nanos wait);
 
   struct Arrival {
     transport::tcp::Socket socket;  // not valid: did not come
     std::string text;               // what it says must be the same on all
   };
 
-  Gathering(transport::tcp::Socket listener, const SessionId& session, size_t nodes)
-      : listener_(std::move(listener)), session_(session), arrivals_(nodes) {}
-  // Until all have come or `deadline`; who did not come is for the caller to see. An error is the listener's.
-  [[nodiscard]] Result<void> run(Nanos deadline);
+  // `party` outlives this.
+  Gathering(const Party& party, transport::tcp::Socket listener, Patience patience)
+      : party_(party), patience_(patience), listener_(std::move(listener)), arrivals_(party.nodes.size()) {}
+  // Until all have come. An error names the node that is late, is gone or can't be reached; what has come is
+  // in arrivals() all the same.
+  [[nodiscard]] Result<void> run();
   [[nodiscard]] std::vector<Arrival>& arrivals() noexcept { return arrivals_; }
 
  private:
@@ -48,16 +53,28 @@ class Gathering {
     std::vector<std::byte> bytes;
     Nanos deadline = 0;
   };
+  [[nodiscard]] Result<void> wait(Nanos until);
+  // Calls the ports of nodes that have not come: the host of one that lives takes the connection, though
+  // nobody answers, and ends it when that node gives up or its process ends.
+  [[nodiscard]] Result<void> call_missing();
   void accept_guests(Nanos now);
   // True when the guest is done with: it has become an arrival, or it goes.
   [[nodiscard]] bool listen_to(Guest& guest, Nanos now);
+  void arrive(uint32_t rank, Guest& guest, Nanos now);
   [[nodiscard]] bool is_complete() const noexcept { return arrived_ + 1 == arrivals_.size(); }
+  [[nodiscard]] uint32_t first_missing() const noexcept;
+  [[nodiscard]] tl::unexpected<Error> late(uint32_t rank, const char* how) const;
 
+  const Party& party_;
+  const Patience patience_;
   const transport::tcp::Socket listener_;
-  const SessionId session_;
   std::vector<Arrival> arrivals_;
+  std::vector<transport::tcp::Socket> calls_;  // by rank, once calling has begun
   std::vector<Guest> guests_;
   size_t arrived_ = 0;
+  uint32_t last_ = 0;  // who came last; 0: the leader itself
+  Nanos begin_ = 0;
+  Nanos deadline_ = 0;
 };
 
 }  // namespace sluice::nccl::collnet

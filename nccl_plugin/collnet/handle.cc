@@ -11,7 +11,7 @@ namespace {
 
 // magic u32 | version u16 | port u16 | identity 16 | address, text, ended by zero, 64
 constexpr uint32_t kMagic = 0x4E434C53;  // "SLCN"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;         // of the handle and of the words between the nodes
 constexpr size_t kAddressAt = 24;
 constexpr size_t kAddressBytes = 64;
 

@@ -72,7 +72,7 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
                                       .session = session,
                                       .common = common_text(s),
                                       .local_address = listener.contact.address},
-                                     std::move(listener.socket), monotonic_now() + 2 * share);
+                                     std::move(listener.socket), {.call = share, .late = s.join_timeout});
   if (!agreement) return tl::unexpected(agreement.error());
 
   engine::SessionOptions options;

@@ -7,15 +7,15 @@
 namespace sluice::nccl {
 namespace {
 
-constexpr std::array<std::string_view, 18> kOfPlugin = {
-    "SLUICE_CONNECT_TIMEOUT", "SLUICE_IFNAME", "SLUICE_JOB",      "SLUICE_KEY_FILE", "SLUICE_LANES",
-    "SLUICE_MIN_BYTES",       "SLUICE_NET",    "SLUICE_NET_NAME", "SLUICE_NO_CRC",   "SLUICE_OFFLOAD",
-    "SLUICE_REDUCERS",        "SLUICE_SLOT",   "SLUICE_SPEED",    "SLUICE_STREAMS",  "SLUICE_THREADS",
-    "SLUICE_TOKEN_FILE",      "SLUICE_WINDOW", "SLUICE_MIN_NODES"};
+constexpr std::array<std::string_view, 19> kOfPlugin = {
+    "SLUICE_CONNECT_TIMEOUT", "SLUICE_IFNAME", "SLUICE_JOB",       "SLUICE_KEY_FILE",    "SLUICE_LANES",
+    "SLUICE_MIN_BYTES",       "SLUICE_NET",    "SLUICE_NET_NAME",  "SLUICE_NO_CRC",      "SLUICE_OFFLOAD",
+    "SLUICE_REDUCERS",        "SLUICE_SLOT",   "SLUICE_SPEED",     "SLUICE_STREAMS",     "SLUICE_THREADS",
+    "SLUICE_TOKEN_FILE",      "SLUICE_WINDOW", "SLUICE_MIN_NODES", "SLUICE_JOIN_TIMEOUT"};
 
 // What `sluice` and its scripts read: in a container that does both, the plugin has nothing to say about
 // them.
-constexpr std::array<std::string_view, 62> kOfProgram = {"SLUICE_AGG_ITERS",
+constexpr std::array<std::string_view, 61> kOfProgram = {"SLUICE_AGG_ITERS",
                                                          "SLUICE_AVERAGE",
                                                          "SLUICE_BATCH",
                                                          "SLUICE_BLOCKING",
@@ -37,7 +37,6 @@ constexpr std::array<std::string_view, 62> kOfProgram = {"SLUICE_AGG_ITERS",
                                                          "SLUICE_INTERFACE",
                                                          "SLUICE_ITERS",
                                                          "SLUICE_JOBS",
-                                                         "SLUICE_JOIN_TIMEOUT",
                                                          "SLUICE_JSON",
                                                          "SLUICE_LANES_PER_SESSION",
                                                          "SLUICE_LEARNING_RATE",

@@ -71,6 +71,15 @@ class Reader {
       return {};
     });
   }
+  void deadline(std::string_view name, Nanos& out) {
+    read(name, [&out](const std::string& value) -> std::string {
+      const auto parsed = config::parse_duration(value);
+      if (!parsed) return parsed.error().text;
+      if (*parsed < kSecond) return "it must be at least 1s";
+      out = *parsed;
+      return {};
+    });
+  }
   void flag(std::string_view name, bool& out) {
     read(name, [&out](const std::string& value) -> std::string {
       if (value != "0" && value != "1") return "it must be 0 or 1";
@@ -134,13 +143,8 @@ SettingsRead read_settings(const char* const* environment) {
   r.flag("SLUICE_NO_CRC", no_crc);
   s.payload_crc = !no_crc;
   r.flag("SLUICE_THREADS", s.own_thread);
-  r.read("SLUICE_CONNECT_TIMEOUT", [&s](const std::string& value) -> std::string {
-    const auto parsed = config::parse_duration(value);
-    if (!parsed) return parsed.error().text;
-    if (*parsed < kSecond) return "it must be at least 1s";
-    s.connect_timeout = *parsed;
-    return {};
-  });
+  r.deadline("SLUICE_CONNECT_TIMEOUT", s.connect_timeout);
+  r.deadline("SLUICE_JOIN_TIMEOUT", s.join_timeout);
   r.choice(
       "SLUICE_OFFLOAD", s.offload,
       {{"auto", OffloadPolicy::kAuto}, {"always", OffloadPolicy::kAlways}, {"never", OffloadPolicy::kNever}});

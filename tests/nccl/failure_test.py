@@ -11,15 +11,22 @@ from sluice_process import children_of, closed_port
 
 # Over the plugin's own deadline: the machine that runs the tests may be busy.
 SLACK_S = 4
+# Nodes tell each other whole milliseconds, and the kernel tells how old a word is in its own ticks.
+CLOCK_S = 0.05
 
 
 class Connect(Play):
-    def refused(self, *options, ranks=3, env=None):
+    def took(self, lines, answer="refused"):
+        """Seconds that connect took on the ranks it answered so, in their order."""
+        ranks = sorted((int(found[1]), int(found[2]) / 1000) for line in lines
+                       if (found := re.search(rf"rank (\d+): {answer} after (\d+) ms", line)))
+        self.assertTrue(ranks, lines)
+        return [seconds for _, seconds in ranks]
+
+    def refused(self, *options, ranks=3, env=None, within_s=CONNECT_TIMEOUT_S):
         """All ranks are refused in time. Returns the lines."""
         lines = self.play("connect", "--ranks", ranks, "--expect", "fail", *options, env=env)
-        took = [int(found[1]) for line in lines if (found := re.search(r"refused after (\d+) ms", line))]
-        self.assertTrue(took)
-        self.assertLess(max(took), (CONNECT_TIMEOUT_S + SLACK_S) * 1000, lines)
+        self.assertLess(max(self.took(lines)), within_s + SLACK_S, lines)
         return lines
 
     def reason(self, lines):
@@ -76,33 +83,47 @@ class Connect(Play):
     def test_a_rank_that_never_connects(self):
         self.start_pool(1)
         for absent in (0, 2):
-            self.refused("--absent", absent)
+            # One that leads is missed by all others by themselves, a little after one that leads would miss them.
+            lines = self.refused("--absent", absent, env={"SLUICE_JOIN_TIMEOUT": "2s"}, within_s=2 + 2)
+            self.assertGreaterEqual(sorted(self.took(lines))[1], 2 - CLOCK_S, lines)
 
-    def test_a_rank_that_connects_late(self):
+    def test_a_rank_whose_process_ended_is_not_waited_for(self):
+        self.start_pool(1)
+        for absent in (0, 2):
+            self.refused("--absent", absent, "--gone")
+
+    def test_a_rank_that_connects_late_is_waited_for(self):
         self.start_pool(2)
-        self.play("connect", "--ranks", 3, "--late-ms", 1000)
-        # Around the moments when the others give up it may go either way, but the same way for all.
-        for rank, moments in ((0, range(2440, 2570, 40)), (1, range(460, 550, 10))):
-            for late_ms in moments:
-                self.play("connect", "--ranks", 3, "--late-rank", rank, "--late-ms", late_ms, "--expect", "same",
-                          env={"SLUICE_CONNECT_TIMEOUT": "1s"})
-        for rank in (0, 1):
-            self.play("connect", "--ranks", 3, "--late-rank", rank, "--late-ms", 4000, "--expect", "fail",
-                      env={"SLUICE_CONNECT_TIMEOUT": "1s"})
+        for late in (0, 1):
+            lines = self.play("connect", "--ranks", 3, "--late-rank", late, "--late-until", "waiting", env={"SLUICE_CONNECT_TIMEOUT": "1s"})
+            # Longer than all of what reaching the reducers may take.
+            self.assertGreaterEqual(sorted(self.took(lines, "connected"))[1], 1, lines)
+
+    def test_a_rank_that_connects_too_late(self):
+        self.start_pool(2)
+        env = {"SLUICE_CONNECT_TIMEOUT": "1s", "SLUICE_JOIN_TIMEOUT": "1s"}
+        for late in (0, 1):
+            lines = self.refused("--late-rank", late, "--late-until", "answered", env=env, within_s=1 + 2)
+            took = self.took(lines)
+            self.assertLess(took.pop(late), 1, lines)
+            self.assertGreaterEqual(min(took), 1 - CLOCK_S, lines)
+            # Around the moment when the others give up it may go either way, but the same way for all.
+            for late_ms in range(960, 1041, 20):
+                self.play("connect", "--ranks", 3, "--late-rank", late, "--late-ms", late_ms, "--expect", "same", env=env)
 
     def test_a_rank_freezes_at_any_moment_of_connect(self):
         self.start_pool(2)
         for moment in range(6):
             with self.subTest(moment=moment):
                 playing = self.begin_play("connect", "--abi", abi(), "--ranks", 3, "--expect", "same",
-                                          env={"SLUICE_CONNECT_TIMEOUT": "1s"})
+                                          env={"SLUICE_CONNECT_TIMEOUT": "1s", "SLUICE_JOIN_TIMEOUT": "1s"})
                 self.assertTrue(playing.wait_for("connecting"), playing.text())
                 rank = children_of(playing.process.pid)[moment % 3]
                 pause(moment * 0.002)
                 # It may be through by now.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank, signal.SIGSTOP)
-                    pause(3)  # longer than any rank waits for another
+                    pause(3.5)  # longer than any rank waits for another
                     os.kill(rank, signal.SIGCONT)
                 self.assertEqual(playing.wait(), 0, playing.text())
 

@@ -61,11 +61,12 @@ Result Communicator::connect() {
   return result;
 }
 
-void Communicator::only_listen() {
+void Communicator::only_listen(bool gone) {
   Block mine;
   service_.run([&] { listen(&mine); });
   (void)rank_.bootstrap().all_gather("handles " + group_.name, group_.place, group_.ranks, mine);
-  forget(listener_);
+  if (!gone) return forget(listener_);
+  service_.run([&] { require_success(collnet_.close_listen(listener_), "CollNet closeListen"); });
 }
 
 void Communicator::register_region() {

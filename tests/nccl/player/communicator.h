@@ -41,8 +41,8 @@ class Communicator {
   // listen, all-gather of the handles, connect, closeListen. The result is connect's; after a failure nothing
   // more may be called but the destructor, since NCCL forgets the rest.
   Result connect();
-  // As a rank that ends after its handle is known: listens, and never connects.
-  void only_listen();
+  // As a rank that listens and never connects; `gone`: as one whose process ends.
+  void only_listen(bool gone);
   // regMr of the region, twice for each channel.
   void register_region();
   // deregMr of what sends, the region is gone, deregMr of what receives, closeColl.

@@ -18,9 +18,11 @@ struct Options {
   int communicators = 3;
   int busy = 4;  // communicators that carry traffic, of those
   int rounds = 1;
-  int absent = -1;  // rank that listens and never connects, with the scenario "connect"
+  int absent = -1;    // rank that listens and never connects, with the scenario "connect"
+  bool gone = false;  // that rank closes its listener too, as its process would by ending
   int late_rank = 0;
-  int late_ms = 0;            // that rank's delay before its first request, or before connect
+  int late_ms = 0;         // that rank's delay before its first request, or before connect
+  std::string late_until;  // before connect: until all others say that they are "waiting", or have "answered"
   std::string expect = "ok";  // of connect: ok, fail, same
   std::string types;          // comma separated, "float32,int8"; empty: all that are supported
   std::vector<std::string> rank_environment;  // "1:NAME=VALUE": for rank 1 alone

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <condition_variable>
 #include <cstdarg>
 #include <cstdio>
 #include <mutex>
@@ -14,6 +15,7 @@ namespace {
 
 struct Log {
   std::mutex mutex;
+  std::condition_variable changed;
   std::string prefix;
   bool show = false;
   std::vector<std::string> lines;
@@ -59,16 +61,30 @@ void log_from_plugin(int level, unsigned long, const char*, int, const char* for
   va_end(arguments);
   const std::lock_guard lock(log().mutex);
   log().lines.emplace_back(text);
+  log().changed.notify_all();
   if (log().show || level <= kLogWarn) {
     std::fprintf(stderr, "%s%s %s\n", log().prefix.c_str(), level <= kLogWarn ? "WARN" : "INFO", text);
   }
 }
 
-int logged(const std::string& text) {
-  const std::lock_guard lock(log().mutex);
+namespace {
+
+int count_lines(const std::string& text) {
   int count = 0;
   for (const std::string& line : log().lines) count += line.find(text) != std::string::npos ? 1 : 0;
   return count;
+}
+
+}  // namespace
+
+int logged(const std::string& text) {
+  const std::lock_guard lock(log().mutex);
+  return count_lines(text);
+}
+
+bool wait_logged(const std::string& text, std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(log().mutex);
+  return log().changed.wait_until(lock, deadline, [&] { return count_lines(text) > 0; });
 }
 
 }  // namespace player

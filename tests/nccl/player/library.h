@@ -1,6 +1,7 @@
 // The plugin's file, opened as NCCL does.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "tests/nccl/player/words.h"
@@ -28,6 +29,8 @@ void log_from_plugin(int level, unsigned long flags, const char* file, int line,
     __attribute__((format(printf, 5, 6)));
 // All lines logged so far that contain `text`.
 [[nodiscard]] int logged(const std::string& text);
+// Until there is one. False: not by the deadline.
+[[nodiscard]] bool wait_logged(const std::string& text, std::chrono::steady_clock::time_point deadline);
 void set_log_prefix(const std::string& prefix, bool show);
 
 }  // namespace player

@@ -1,3 +1,4 @@
+#include <future>
 #include <thread>
 
 #include "tests/nccl/player/failure.h"
@@ -9,6 +10,9 @@ namespace {
 
 // Longer than any call of a teardown may take; NCCL's destroy waits for it.
 constexpr auto kCloseBound = std::chrono::seconds(5);
+
+// For the plugin to say that it waits.
+constexpr auto kSayBound = std::chrono::seconds(20);
 
 long milliseconds_since(Clock::time_point begin) {
   return static_cast<long>(
@@ -82,19 +86,29 @@ void play_connect(Rank& rank) {
     open.contexts = contexts;
     open.communicator = std::make_unique<Communicator>(rank, plugin.collnet(), contexts.collnet,
                                                        everybody(rank, name), Geometry{2, 1u << 20});
+    const bool is_late = rank.index() == rank.options().late_rank;
+    const std::string& late_until = rank.options().late_until;
     auto begin = Clock::now();
     open.communicator->before_connect = [&] {
       if (rank.index() == 0) rank.say("connecting");
-      if (rank.index() == rank.options().late_rank) {
-        // The case itself: a node that comes late.
-        std::this_thread::sleep_for(std::chrono::milliseconds(rank.options().late_ms));
-      }
+      // The case itself: a node that comes late.
+      if (is_late) std::this_thread::sleep_for(std::chrono::milliseconds(rank.options().late_ms));
+      if (is_late && !late_until.empty()) rank.barrier(name + " late");
       begin = Clock::now();
     };
+    std::future<void> waiting;
+    if (!is_late && late_until == "waiting") {
+      waiting = std::async(std::launch::async, [&] {
+        require(wait_logged("waiting for", Clock::now() + kSayBound), "no line about waiting");
+        rank.barrier(name + " late");
+      });
+    }
     const bool absent = rank.index() == rank.options().absent;
-    if (absent) open.communicator->only_listen();
+    if (absent) open.communicator->only_listen(rank.options().gone);
     const bool connected = !absent && open.communicator->connect() == kSuccess;
     const long took = milliseconds_since(begin);
+    if (waiting.valid()) waiting.get();
+    if (!is_late && late_until == "answered") rank.barrier(name + " late");
 
     const Block mine(1, connected ? std::byte{1} : std::byte{0});
     int how_many = 0;

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
+#include <functional>
 #include <thread>
 
 #include "core/clock.h"
@@ -16,7 +18,10 @@ using transport::tcp::Socket;
 // Nodes of one communicator, each on a thread of its own.
 class AgreementTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { make_nodes(); }
+  void make_nodes() {
+    nodes_.clear();
+    listeners_.clear();
     for (uint32_t i = 0; i < kNodes; ++i) {
       auto socket = transport::tcp::listen_on("127.0.0.1", 0, {});
       ASSERT_TRUE(socket);
@@ -28,32 +33,55 @@ class AgreementTest : public ::testing::Test {
     }
   }
 
+  static Result<void> fine(uint32_t) { return {}; }
+  static std::string one_list(uint32_t) { return "r1,r2"; }
+  static constexpr Patience kPatience{.call = 10 * kSecond, .late = 20 * kSecond};
+
+  [[nodiscard]] std::string outcome_of(uint32_t rank, const Patience& patience, const Result<void>& mine = {},
+                                       const std::string& common = "r1,r2") {
+    auto a = Agreement::gather({.nodes = nodes_,
+                                .rank = rank,
+                                .session = session_of(nodes_),
+                                .common = common,
+                                .local_address = "127.0.0.1"},
+                               std::move(listeners_[rank]), patience);
+    if (!a) return a.error().text;
+    const auto all = a->decide(mine, monotonic_now() + 20 * kSecond);
+    a->part(monotonic_now() + 20 * kSecond);
+    return all ? "yes" : all.error().text;
+  }
+
   // What each node came to. `missing` does not come at all.
-  std::vector<std::string> run(
-      const std::function<Result<void>(uint32_t)>& mine, uint32_t missing = kNodes,
-      const std::function<std::string(uint32_t)>& common = [](uint32_t) { return "r1,r2"; },
-      Nanos patience = 20 * kSecond) {
+  std::vector<std::string> run(const std::function<Result<void>(uint32_t)>& mine, uint32_t missing = kNodes,
+                               const std::function<std::string(uint32_t)>& common = one_list,
+                               const Patience& patience = kPatience) {
     std::vector<std::string> outcome(kNodes, "?");
     std::vector<std::thread> threads;
     for (uint32_t rank = 0; rank < kNodes; ++rank) {
       if (rank == missing) continue;
-      threads.emplace_back([&, rank] {
-        auto a = Agreement::gather({.nodes = nodes_,
-                                    .rank = rank,
-                                    .session = session_of(nodes_),
-                                    .common = common(rank),
-                                    .local_address = "127.0.0.1"},
-                                   std::move(listeners_[rank]), monotonic_now() + patience);
-        if (!a) {
-          outcome[rank] = a.error().text;
-          return;
-        }
-        const auto all = a->decide(mine(rank), monotonic_now() + patience);
-        a->part(monotonic_now() + patience);
-        outcome[rank] = all ? "yes" : all.error().text;
-      });
+      threads.emplace_back(
+          [&, rank] { outcome[rank] = outcome_of(rank, patience, mine(rank), common(rank)); });
     }
     for (auto& t : threads) t.join();
+    if (missing < kNodes) outcome.erase(outcome.begin() + missing);
+    return outcome;
+  }
+
+  // Until somebody has called this node, which does not answer yet: the others wait for it.
+  void until_called(uint32_t rank) {
+    pollfd p{.fd = listeners_[rank].fd(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&p, 1, 20'000), 1);
+  }
+  // As until_called(), and then `late` does.
+  std::vector<std::string> run_with_late(uint32_t late, const std::function<std::string()>& then) {
+    std::string of_late;
+    std::thread thread([&] {
+      until_called(late);
+      of_late = then();
+    });
+    auto outcome = run(fine, late, one_list, {.call = 100 * kMillisecond, .late = 20 * kSecond});
+    thread.join();
+    outcome.push_back(of_late);
     return outcome;
   }
 
@@ -63,7 +91,7 @@ class AgreementTest : public ::testing::Test {
 };
 
 TEST_F(AgreementTest, SucceedsWhenAllSucceed) {
-  EXPECT_THAT(run([](uint32_t) { return Result<void>(); }), ::testing::Each("yes"));
+  EXPECT_THAT(run(fine), ::testing::Each("yes"));
 }
 
 TEST_F(AgreementTest, FailsOnAllWithTheWordsOfTheLowestThatFailed) {
@@ -83,15 +111,62 @@ TEST_F(AgreementTest, FailsOnAllWhenTheLeaderFails) {
               ::testing::Each("node 0 (127.0.0.1): no memory"));
 }
 
-TEST_F(AgreementTest, NamesANodeThatDoesNotCome) {
-  auto outcome = run([](uint32_t) { return Result<void>(); }, 3, [](uint32_t) { return "r1"; }, kSecond);
-  outcome.erase(outcome.begin() + 3);
-  EXPECT_THAT(outcome, ::testing::Each(HasSubstr("node 3 (127.0.0.1) did not come in time")));
+TEST_F(AgreementTest, NamesANodeThatLivesAndDoesNotCome) {
+  EXPECT_THAT(run(fine, 3, one_list, {.call = 100 * kMillisecond, .late = kSecond}),
+              ::testing::Each("node 3 (127.0.0.1) did not come in time (SLUICE_JOIN_TIMEOUT is 1s)"));
+}
+
+TEST_F(AgreementTest, WaitsForTheLeaderAsForAnyOther) {
+  for (const uint32_t late : {0U, 3U}) {
+    if (late != 0) make_nodes();
+    const auto punctual = [&] { return outcome_of(late, kPatience); };
+    EXPECT_THAT(run_with_late(late, punctual), ::testing::Each("yes")) << late;
+  }
+}
+
+TEST_F(AgreementTest, EndsAtTheDeadlineForTheLeaderAsForAnyOther) {
+  for (const uint32_t late : {0U, 3U}) {
+    if (late != 0) make_nodes();
+    const Nanos begin = monotonic_now();
+    const auto outcome = run(fine, late, one_list, {.call = 100 * kMillisecond, .late = kSecond});
+    EXPECT_GE(monotonic_now() - begin, kSecond);
+    EXPECT_THAT(outcome,
+                ::testing::Each(::testing::StartsWith(late == 0 ? "no word from node 0" : "node 3")));
+    // All others have given up; it is told so at once.
+    const Nanos came = monotonic_now();
+    EXPECT_THAT(outcome_of(late, {.call = 20 * kSecond, .late = 60 * kSecond}),
+                HasSubstr(late == 0 ? "node 0 (127.0.0.1) came too late" : "agreement with node 0"))
+        << late;
+    EXPECT_LT(monotonic_now() - came, 10 * kSecond);
+  }
+}
+
+TEST_F(AgreementTest, TakesTheSmallestPatience) {
+  std::string impatient;
+  std::thread node([&] { impatient = outcome_of(1, {.call = 100 * kMillisecond, .late = kSecond}); });
+  until_called(0);
+  EXPECT_THAT(outcome_of(0, {.call = 100 * kMillisecond, .late = 60 * kSecond}), HasSubstr("node 2"));
+  node.join();
+  EXPECT_THAT(impatient, HasSubstr("node 2 (127.0.0.1) did not come in time"));
+}
+
+TEST_F(AgreementTest, DoesNotWaitForANodeThatIsGone) {
+  listeners_[3] = Socket();
+  EXPECT_THAT(run(fine, 3, one_list, {.call = 100 * kMillisecond, .late = 3600 * kSecond}),
+              ::testing::Each(HasSubstr("node 3 (127.0.0.1) is gone: cannot connect")));
+}
+
+TEST_F(AgreementTest, DoesNotWaitForANodeThatGoesAwayMeanwhile) {
+  auto outcome = run_with_late(3, [&] {
+    listeners_[3] = Socket();
+    return "gone";
+  });
+  outcome.pop_back();
+  EXPECT_THAT(outcome, ::testing::Each(HasSubstr("node 3 (127.0.0.1) is gone")));
 }
 
 TEST_F(AgreementTest, ShowsBothListsWhereTheyDiffer) {
-  const auto outcome = run([](uint32_t) { return Result<void>(); }, kNodes,
-                           [](uint32_t rank) { return rank == 1 ? "r1" : "r1,r2"; });
+  const auto outcome = run(fine, kNodes, [](uint32_t rank) { return rank == 1 ? "r1" : "r1,r2"; });
   EXPECT_THAT(
       outcome,
       ::testing::Each(
@@ -100,8 +175,7 @@ TEST_F(AgreementTest, ShowsBothListsWhereTheyDiffer) {
 
 TEST_F(AgreementTest, FailsOnAllWhenOneHadNoPort) {
   nodes_[4].port = 0;
-  EXPECT_THAT(run([](uint32_t) { return Result<void>(); }),
-              ::testing::Each(HasSubstr("node 4 (127.0.0.1) could not open a port")));
+  EXPECT_THAT(run(fine), ::testing::Each(HasSubstr("node 4 (127.0.0.1) could not open a port")));
 }
 
 TEST_F(AgreementTest, IsNotDisturbedByStrangers) {
@@ -119,12 +193,21 @@ TEST_F(AgreementTest, IsNotDisturbedByStrangers) {
   call(std::string("SLCA\1\0\0\0\1\0\0\0\xff\xff\xff\x7f", 16));                   // a text of 2 GB
   call(std::string("SLCA\1\0\0\0\x63\0\0\0\x20\0\0\0", 16) + std::string(32, 'x'));  // rank 99
   call("");
-  EXPECT_THAT(run([](uint32_t) { return Result<void>(); }), ::testing::Each("yes"));
+  EXPECT_THAT(run(fine), ::testing::Each("yes"));
 }
 
-TEST_F(AgreementTest, HasAnAnswerWhenTheLeaderIsGone) {
-  auto outcome = run([](uint32_t) { return Result<void>(); }, 0, [](uint32_t) { return "r1"; }, kSecond);
-  outcome.erase(outcome.begin());
+TEST_F(AgreementTest, DoesNotWaitForALeaderThatIsGone) {
+  listeners_[0] = Socket();
+  EXPECT_THAT(run(fine, 0, one_list, {.call = 20 * kSecond, .late = 3600 * kSecond}),
+              ::testing::Each(HasSubstr("node 0 (127.0.0.1)")));
+}
+
+TEST_F(AgreementTest, DoesNotWaitForALeaderThatGoesAwayMeanwhile) {
+  auto outcome = run_with_late(0, [&] {
+    listeners_[0] = Socket();
+    return "gone";
+  });
+  outcome.pop_back();
   EXPECT_THAT(outcome, ::testing::Each(HasSubstr("node 0 (127.0.0.1)")));
 }
 

@@ -27,10 +27,11 @@ TEST(PluginSettings, HaveDefaultsWithoutAnyVariable) {
 }
 
 TEST(PluginSettings, TakeWhatIsSet) {
-  const auto r = read({"SLUICE_REDUCERS=node1,node2:8000*2", "SLUICE_NET=always", "SLUICE_OFFLOAD=never",
-                       "SLUICE_IFNAME=^docker", "NCCL_SOCKET_IFNAME=eth", "SLUICE_STREAMS=7",
-                       "SLUICE_MIN_BYTES=1M", "SLUICE_CONNECT_TIMEOUT=5s", "SLUICE_NO_CRC=1",
-                       "SLUICE_THREADS=0", "SLUICE_MIN_NODES=2", "SLUICE_WINDOW=4M", "SLUICE_SLOT=128K"});
+  const auto r =
+      read({"SLUICE_REDUCERS=node1,node2:8000*2", "SLUICE_NET=always", "SLUICE_OFFLOAD=never",
+            "SLUICE_IFNAME=^docker", "NCCL_SOCKET_IFNAME=eth", "SLUICE_STREAMS=7", "SLUICE_MIN_BYTES=1M",
+            "SLUICE_CONNECT_TIMEOUT=5s", "SLUICE_JOIN_TIMEOUT=90s", "SLUICE_NO_CRC=1", "SLUICE_THREADS=0",
+            "SLUICE_MIN_NODES=2", "SLUICE_WINDOW=4M", "SLUICE_SLOT=128K"});
   EXPECT_THAT(r.warnings, IsEmpty());
   ASSERT_EQ(r.settings.reducers.size(), 2U);
   EXPECT_EQ(r.settings.reducers[1].weight, 2);
@@ -40,6 +41,7 @@ TEST(PluginSettings, TakeWhatIsSet) {
   EXPECT_EQ(r.settings.streams, 7U);
   EXPECT_EQ(r.settings.min_bytes, kMiB);
   EXPECT_EQ(r.settings.connect_timeout, 5 * kSecond);
+  EXPECT_EQ(r.settings.join_timeout, 90 * kSecond);
   EXPECT_FALSE(r.settings.payload_crc);
   EXPECT_FALSE(r.settings.own_thread);
 }
@@ -52,7 +54,7 @@ TEST(PluginSettings, WarnOfABadValueAndGoOnWithTheDefault) {
   for (const char* bad :
        {"SLUICE_STREAMS=0", "SLUICE_STREAMS=many", "SLUICE_STREAMS=4x", "SLUICE_NET=sometimes",
         "SLUICE_THREADS=2", "SLUICE_WINDOW=64", "SLUICE_CONNECT_TIMEOUT=5", "SLUICE_CONNECT_TIMEOUT=1ms",
-        "SLUICE_REDUCERS=a:99999", "SLUICE_MIN_BYTES=-1"}) {
+        "SLUICE_JOIN_TIMEOUT=60", "SLUICE_REDUCERS=a:99999", "SLUICE_MIN_BYTES=-1"}) {
     const auto r = read({bad});
     EXPECT_THAT(r.warnings, ElementsAre(HasSubstr(bad))) << bad;
     EXPECT_EQ(r.settings.streams, Settings().streams);
