@@ -10,6 +10,10 @@ class CollNet(Play):
                 self.start_pool(reducers - len(self.addresses))
                 self.play("kinds", "--ranks", ranks)
 
+    def test_in_place_bit_for_bit(self):
+        self.start_pool(2)
+        self.play("in-place", "--ranks", 3)
+
     @lengthy
     def test_eight_ranks(self):
         self.start_pool(2)
@@ -80,7 +84,7 @@ class CollNet(Play):
     @lengthy
     def test_without_threads_of_its_own(self):
         self.start_pool(2)
-        for scenario in ("kinds", "window", "communicators", "abort"):
+        for scenario in ("kinds", "in-place", "window", "communicators", "abort"):
             self.play(scenario, "--ranks", 2, env={"SLUICE_THREADS": "0"})
 
     def test_reducers_count_what_was_offloaded(self):

@@ -35,6 +35,13 @@ class Connect(Play):
         self.assertEqual(len(said), 1, "\n".join(sorted(said)))
         return said.pop()
 
+    def test_an_answer_that_is_not_the_same_is_noticed(self):
+        # What all others here rely on: one rank turns its answer round.
+        self.start_pool(1)
+        for options, how_many in ((("--expect", "ok"), 2), (("--expect", "fail", "--absent", 2, "--gone"), 1)):
+            lines = self.play("connect", "--ranks", 3, "--contrary", 1, *options, expect=1)
+            self.assertTrue([line for line in lines if f"connect succeeded on {how_many} ranks only" in line], lines)
+
     def test_no_reducer_is_there(self):
         holder, port = closed_port()
         self.addCleanup(holder.close)

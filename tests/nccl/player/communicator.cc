@@ -28,11 +28,11 @@ Communicator::~Communicator() {
 
 void Communicator::listen(Block* handle) {
   DeviceFacts facts;
-  require_success(collnet_.properties(0, &facts), "CollNet getProperties");
+  require_success(collnet_.properties(group_.device, &facts), "CollNet getProperties");
   // Bytes behind the handle would be the next rank's.
   handle->assign(kHandleBytes + 64, std::byte{0x5a});
   std::fill_n(handle->begin(), kHandleBytes, std::byte{0});
-  require_success(collnet_.listen(context_, 0, handle->data(), &listener_), "CollNet listen");
+  require_success(collnet_.listen(context_, group_.device, handle->data(), &listener_), "CollNet listen");
   require(listener_ != nullptr, "CollNet listen gave nothing");
   for (size_t at = kHandleBytes; at < handle->size(); ++at)
     require((*handle)[at] == std::byte{0x5a}, "listen wrote behind the handle");

@@ -20,6 +20,7 @@ struct Group {
   // Place of this rank's handle in the array that connect gets. NCCL from 2.21 on sorts it by the rank of the
   // head, so that it need not be `rank`.
   int place = 0;
+  int device = 0;
 };
 
 struct Geometry {

@@ -1,6 +1,8 @@
 #include "tests/nccl/player/job.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -13,6 +15,7 @@
 #include <exception>
 #include <vector>
 
+#include "tests/nccl/player/failure.h"
 #include "tests/nccl/player/library.h"
 
 namespace player {
@@ -28,11 +31,22 @@ void set_environment(int index, const Options& options) {
   }
 }
 
+void enter_network(int index, const Options& options) {
+  for (const std::string& entry : options.rank_networks) {
+    const size_t colon = entry.find(':');
+    if (colon == std::string::npos || std::atoi(entry.c_str()) != index) continue;
+    const int network = open(entry.c_str() + colon + 1, O_RDONLY | O_CLOEXEC);
+    require(network >= 0 && setns(network, CLONE_NEWNET) == 0, "cannot enter the network of " + entry);
+    close(network);
+  }
+}
+
 int run_rank(int index, const Options& options, Bootstrap& bootstrap, Scenario scenario) {
   set_log_prefix("rank " + std::to_string(index) + ": ", options.verbose);
   set_environment(index, options);
   Rank rank(index, options, bootstrap);
   try {
+    enter_network(index, options);
     scenario(rank);
     return 0;
   } catch (const std::exception& e) {

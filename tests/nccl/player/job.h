@@ -23,9 +23,12 @@ struct Options {
   int late_rank = 0;
   int late_ms = 0;         // that rank's delay before its first request, or before connect
   std::string late_until;  // before connect: until all others say that they are "waiting", or have "answered"
+  int contrary = -1;       // rank whose answer of connect is turned round, to see that this is noticed
+  int device = 0;          // whose properties are asked for and which is used; -1: head h has device h
   std::string expect = "ok";  // of connect: ok, fail, same
   std::string types;          // comma separated, "float32,int8"; empty: all that are supported
   std::vector<std::string> rank_environment;  // "1:NAME=VALUE": for rank 1 alone
+  std::vector<std::string> rank_networks;     // "1:FILE": rank 1 enters this network namespace
   size_t bytes = 0;                           // of a message; 0: the scenario's own
   double seconds = 60;                        // watchdog
   bool verbose = false;

@@ -21,6 +21,7 @@ struct Named {
 
 constexpr Named kScenarios[] = {
     {"kinds", player::play_kinds},
+    {"in-place", player::play_in_place},
     {"window", player::play_window},
     {"order", player::play_order},
     {"registration", player::play_registration},
@@ -42,16 +43,29 @@ constexpr Named kScenarios[] = {
 };
 
 constexpr option kOptions[] = {
-    {"scenario", required_argument, nullptr, 's'},   {"abi", required_argument, nullptr, 'a'},
-    {"ranks", required_argument, nullptr, 'n'},      {"heads", required_argument, nullptr, 'h'},
-    {"heads-apart", no_argument, nullptr, 'H'},      {"communicators", required_argument, nullptr, 'c'},
-    {"busy", required_argument, nullptr, 'b'},       {"rounds", required_argument, nullptr, 'r'},
-    {"absent", required_argument, nullptr, 'A'},     {"rank-env", required_argument, nullptr, 'E'},
-    {"late-rank", required_argument, nullptr, 'L'},  {"late-ms", required_argument, nullptr, 'l'},
-    {"late-until", required_argument, nullptr, 'u'}, {"gone", no_argument, nullptr, 'g'},
-    {"expect", required_argument, nullptr, 'e'},     {"types", required_argument, nullptr, 't'},
-    {"bytes", required_argument, nullptr, 'B'},      {"seconds", required_argument, nullptr, 'S'},
-    {"verbose", no_argument, nullptr, 'v'},          {nullptr, 0, nullptr, 0},
+    {"scenario", required_argument, nullptr, 's'},
+    {"abi", required_argument, nullptr, 'a'},
+    {"ranks", required_argument, nullptr, 'n'},
+    {"heads", required_argument, nullptr, 'h'},
+    {"heads-apart", no_argument, nullptr, 'H'},
+    {"communicators", required_argument, nullptr, 'c'},
+    {"busy", required_argument, nullptr, 'b'},
+    {"rounds", required_argument, nullptr, 'r'},
+    {"absent", required_argument, nullptr, 'A'},
+    {"rank-env", required_argument, nullptr, 'E'},
+    {"late-rank", required_argument, nullptr, 'L'},
+    {"late-ms", required_argument, nullptr, 'l'},
+    {"late-until", required_argument, nullptr, 'u'},
+    {"gone", no_argument, nullptr, 'g'},
+    {"contrary", required_argument, nullptr, 'C'},
+    {"device", required_argument, nullptr, 'd'},
+    {"rank-network", required_argument, nullptr, 'N'},
+    {"expect", required_argument, nullptr, 'e'},
+    {"types", required_argument, nullptr, 't'},
+    {"bytes", required_argument, nullptr, 'B'},
+    {"seconds", required_argument, nullptr, 'S'},
+    {"verbose", no_argument, nullptr, 'v'},
+    {nullptr, 0, nullptr, 0},
 };
 
 [[noreturn]] void usage() {
@@ -84,6 +98,9 @@ Options parse(int argc, char** argv) {
       case 'l': options.late_ms = std::atoi(optarg); break;
       case 'u': options.late_until = optarg; break;
       case 'g': options.gone = true; break;
+      case 'C': options.contrary = std::atoi(optarg); break;
+      case 'd': options.device = std::atoi(optarg); break;
+      case 'N': options.rank_networks.emplace_back(optarg); break;
       case 'e': options.expect = optarg; break;
       case 't': options.types = optarg; break;
       case 'B': options.bytes = std::strtoull(optarg, nullptr, 10); break;

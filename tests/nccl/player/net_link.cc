@@ -127,15 +127,16 @@ NetLink connect_link(Rank& rank, Plugin& plugin, const Contexts& contexts, int d
                      const std::string& name) {
   Net& net = plugin.net();
   NetLink link;
+  const int device = std::max(rank.options().device, 0);
   rank.step("net connect, " + name);
   Block handle(kHandleBytes, std::byte{0});
-  require_success(net.listen(contexts.net, 0, handle.data(), &link.listener), "net listen");
+  require_success(net.listen(contexts.net, device, handle.data(), &link.listener), "net listen");
   std::vector<Block> all =
       rank.bootstrap().all_gather("net handles " + name, rank.index(), rank.count(), handle);
   Block& to = all[static_cast<size_t>((rank.index() + distance) % rank.count())];
   while (link.send_comm == nullptr || link.receive_comm == nullptr) {
     if (link.send_comm == nullptr)
-      require_success(net.connect(contexts.net, 0, to.data(), &link.send_comm), "net connect");
+      require_success(net.connect(contexts.net, device, to.data(), &link.send_comm), "net connect");
     if (link.receive_comm == nullptr)
       require_success(net.accept(link.listener, &link.receive_comm), "net accept");
     if (rank.bootstrap().given_up()) throw Failure("another rank gave up");

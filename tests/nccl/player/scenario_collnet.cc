@@ -18,6 +18,29 @@ void play_kinds(Rank& rank) {
   open.close(plugin);
 }
 
+void play_in_place(Rank& rank) {
+  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
+  // 16 channels make two groups.
+  Open open = open_communicator(rank, plugin, "in place", {16, 4u << 20});
+  const Support support = ask_support(plugin.collnet());
+  open.traffic->learn_order();
+  std::vector<Operation> operations = all_kinds(rank.options(), support, {2, 4u << 20});
+  for (Operation& operation : operations) operation.in_place = true;
+  uint64_t seed = 500;
+  for (const DataType type : {kFloat32, kBfloat16, kInt8}) {
+    for (const bool in_place : {true, false, true}) {
+      operations.push_back({type, kSum, (10u << 20) + 512, 16, 128u << 10, ++seed, in_place});
+      // Each channel less than a chunk of the engine's.
+      operations.push_back({type, kMax, 96u << 10, 16, 512, ++seed, in_place});
+    }
+  }
+  open.traffic->run(operations);
+  rank.say("requests " + std::to_string(open.traffic->counts().requests) + " retries " +
+           std::to_string(open.traffic->counts().retries));
+  rank.barrier("before close");
+  open.close(plugin);
+}
+
 void play_window(Rank& rank) {
   Plugin plugin(rank.options(), Plugin::Want::kCollNet);
   // 16 channels make two groups, each with eight requests of 2 MiB open.

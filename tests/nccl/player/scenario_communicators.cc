@@ -56,15 +56,24 @@ void play_heads(Rank& rank) {
   const int heads = rank.options().heads;
   // One communicator, so one commId; each head has handles of its own.
   const Contexts contexts = plugin.begin(comm_id_of("heads"));
+  int devices = 0;
+  require_success(plugin.collnet().devices(&devices), "CollNet devices");
+  const auto device_of = [&](int head) {
+    return rank.options().device < 0 ? head % devices : rank.options().device;
+  };
   std::vector<Open> opens;
   if (rank.options().heads_apart) {
     require(rank.count() % heads == 0, "ranks are no multiple of heads");
     const int node = rank.index() / heads, nodes = rank.count() / heads;
-    opens.push_back(open_head(rank, plugin, contexts,
-                              {"head " + std::to_string(rank.index() % heads), nodes, node, node}, {}));
+    opens.push_back(open_head(
+        rank, plugin, contexts,
+        {"head " + std::to_string(rank.index() % heads), nodes, node, node, device_of(rank.index() % heads)},
+        {}));
   } else {
     for (int head = 0; head < heads; ++head) {
-      opens.push_back(open_head(rank, plugin, contexts, everybody(rank, "head " + std::to_string(head)), {}));
+      Group group = everybody(rank, "head " + std::to_string(head));
+      group.device = device_of(head);
+      opens.push_back(open_head(rank, plugin, contexts, group, {}));
     }
   }
   std::vector<Open*> busy;

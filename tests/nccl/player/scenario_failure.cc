@@ -110,7 +110,8 @@ void play_connect(Rank& rank) {
     if (waiting.valid()) waiting.get();
     if (!is_late && late_until == "answered") rank.barrier(name + " late");
 
-    const Block mine(1, connected ? std::byte{1} : std::byte{0});
+    const bool told = connected != (rank.index() == rank.options().contrary);
+    const Block mine(1, told ? std::byte{1} : std::byte{0});
     int how_many = 0;
     for (const Block& answer :
          rank.bootstrap().all_gather(name + " answers", rank.index(), rank.count(), mine)) {

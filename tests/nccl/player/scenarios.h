@@ -7,6 +7,7 @@ namespace player {
 
 // scenario_collnet.cc
 void play_kinds(Rank& rank);         // every supported type and operator, tails, reduceSupport
+void play_in_place(Rank& rank);      // the same in place, and large ones, beside others that are not
 void play_window(Rank& rank);        // large requests, several groups, chunk sizes that change
 void play_order(Rank& rank);         // connect's rank is not the place of the handle
 void play_registration(Rank& rank);  // regMr of other ranges while requests run

@@ -1,5 +1,7 @@
 #include "tests/nccl/player/set_up.h"
 
+#include <algorithm>
+
 #include "tests/nccl/player/failure.h"
 
 namespace player {
@@ -28,7 +30,7 @@ Support ask_support(CollNet& collnet) {
 }
 
 Group everybody(const Rank& rank, const std::string& name) {
-  return {name, rank.count(), rank.index(), rank.index()};
+  return {name, rank.count(), rank.index(), rank.index(), std::max(rank.options().device, 0)};
 }
 
 Open open_head(Rank& rank, Plugin& plugin, const Contexts& contexts, Group group, Geometry geometry) {

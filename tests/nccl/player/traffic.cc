@@ -70,13 +70,14 @@ std::byte* Traffic::slot(const Operation& operation, bool receives, size_t step,
 void Traffic::prepare(const Operation& operation, const GroupState& group) {
   const size_t size = size_of(operation.type), offset = group.offset(operation, group.posted),
                bytes = group.bytes(operation);
-  std::byte* const send = slot(operation, false, group.posted, group.first_channel);
+  if (group.posted >= kSteps) {
+    const bool untouched = has_canary(slot(operation, true, group.posted, group.first_channel), bytes);
+    require(untouched, "a receive slot was written to after done");
+  }
+  std::byte* const send = slot(operation, operation.in_place, group.posted, group.first_channel);
   const size_t real = offset >= operation.bytes ? 0 : std::min(bytes, operation.bytes - offset);
   fill(operation.type, seed_of(operation, communicator_.group().place), offset / size, real / size, send);
   fill_stale(operation.type, (bytes - real) / size, send + real);
-  if (group.posted < kSteps) return;
-  const bool untouched = has_canary(slot(operation, true, group.posted, group.first_channel), bytes);
-  require(untouched, "a receive slot was written to after done");
 }
 
 bool Traffic::post(const Operation& operation, GroupState& group) {
@@ -84,10 +85,11 @@ bool Traffic::post(const Operation& operation, GroupState& group) {
   group.prepared = true;
   void* request = kPoison;
   const Result result = communicator_.collnet().iallreduce(
-      communicator_.comm(), slot(operation, false, group.posted, group.first_channel),
+      communicator_.comm(), slot(operation, operation.in_place, group.posted, group.first_channel),
       slot(operation, true, group.posted, group.first_channel),
       group.bytes(operation) / size_of(operation.type), operation.type, operation.op,
-      communicator_.send_mhandle(), communicator_.receive_mhandle(), &request);
+      operation.in_place ? communicator_.receive_mhandle() : communicator_.send_mhandle(),
+      communicator_.receive_mhandle(), &request);
   if (result != kSuccess) throw CallFailed("iallreduce", result);
   require(request != kPoison, "iallreduce left *request as it was");
   if (request == nullptr) {
@@ -142,7 +144,7 @@ void Traffic::verify(const Operation& operation, const GroupState& group) {
   const int mine = communicator_.group().place;
   const auto own = std::find(order_.begin(), order_.end(), mine) - order_.begin();
   const std::byte* const sent = slot(operation, false, group.done, group.first_channel);
-  require(std::memcmp(sent, contributions_[own].data(), real) == 0,
+  require(operation.in_place || std::memcmp(sent, contributions_[own].data(), real) == 0,
           "what was sent is not what it was before");
   put_canary(received, bytes);
 }

@@ -15,6 +15,7 @@ struct Operation {
   int channels = 2;
   size_t chunk_bytes = 32u << 10;
   uint64_t seed = 1;
+  bool in_place = false;  // send == receive, as with user buffers that are registered
 };
 
 struct TrafficCounts {
