@@ -37,6 +37,9 @@ void play_abort(Rank& rank) {
     Open open = open_communicator(rank, plugin, name, {2, 1u << 20});
     open.traffic->learn_order();
     if (round % 2 == 1) open.traffic->run({{kFloat16, kSum, 200'000, 2, 32u << 10, 9}});
+    // A rank that closes with requests open ends the session for all, also for one that has not taken its
+    // last result.
+    rank.barrier(name + " begins");
     // Rank 0 posts less than the others, so that some requests cannot be done; the close comes at once, or
     // when all have posted.
     const int open_requests = rank.index() == 0 ? round % kSteps : kSteps;
