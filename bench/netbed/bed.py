@@ -18,8 +18,9 @@ class Bed:
     QUEUE_MS = 10
 
     def __init__(self, hosts, rate, congestion_control="cubic"):
+        """`rate` in tc's words, "0" for no limit; or a function of the host's name."""
         self.hosts = list(hosts)
-        self.rate = rate
+        self.rate = rate if callable(rate) else lambda host: rate
         self.congestion_control = congestion_control
         self.prefix = f"sluice{os.getpid()}"
         self.switch = f"{self.prefix}-switch"
@@ -51,9 +52,10 @@ class Bed:
         command("ip", "-n", name, "link", "set", "lo", "up")
         command("ip", "-n", name, "link", "set", "eth0", "up")
         command("ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={self.congestion_control}", check=False)
-        if self.rate != "0":
+        rate = self.rate(host)
+        if rate != "0":
             for where, device in ((name, "eth0"), (self.switch, port)):
-                command("tc", "-n", where, "qdisc", "add", "dev", device, "root", "tbf", "rate", self.rate, "burst", self.BURST_BYTES,
+                command("tc", "-n", where, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", self.BURST_BYTES,
                         "latency", f"{self.QUEUE_MS}ms")
 
     def __exit__(self, *_):
