@@ -18,7 +18,7 @@ namespace sluice::reducer {
 
 struct LaneOptions {
   size_t receive_budget = 256 * kKiB;  // payload taken from one connection in one turn
-  size_t fold_budget = 64 * kKiB;  // output of folds between two polls, so that receiving never waits long
+  size_t fold_budget = 256 * kKiB;  // output of folds between two polls, so that receiving never waits long
   Nanos frame_timeout = 10 * kSecond;
   size_t ring_capacity = 4096;  // commands and events
 };
