@@ -144,7 +144,7 @@ void add_star_parts(CLI::App& bench, Command& chosen) {
   worker->callback([flags, &chosen] {
     chosen = [flags]() -> int {
       const bench::WorkerOptions options = flags->worker.worker();
-      flags->options.chunk_bytes = options.slot_bytes;
+      if (options.slot_bytes != 0) flags->options.chunk_bytes = options.slot_bytes;
       flags->options.window_bytes = options.window_bytes;
       return bench::run_star_worker(flags->options, options);
     };

@@ -44,7 +44,7 @@ class WorkerFlags {
   std::string token_file_;
   uint32_t lanes_ = 0;
   uint64_t window_ = 2 * kMiB;
-  uint64_t slot_ = 256 * kKiB;
+  uint64_t slot_ = 0;
   uint32_t threads_ = 1;
   bool no_crc_ = false;
   Nanos connect_timeout_ = 10 * kSecond;

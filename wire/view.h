@@ -27,6 +27,14 @@ struct View {
 // encoding).
 [[nodiscard]] uint64_t view_hash(const View& view);
 
+// Slot size where nobody asked for one: what n ranks send at once to one reducer's port, one chunk each,
+// comes to 128 KiB, which the queue of a port takes and a core's cache too; a power of two, at least 16 KiB.
+[[nodiscard]] constexpr uint32_t slot_bytes_for(uint32_t ranks) noexcept {
+  uint32_t bytes = 128 * kKiB;
+  while (bytes > 16 * kKiB && uint64_t{bytes} * ranks > 128 * kKiB) bytes /= 2;
+  return bytes;
+}
+
 // W: slots of one lane connection. At least 2, so that a lane can receive while it sends.
 [[nodiscard]] constexpr uint32_t slots_per_lane(uint32_t window_bytes, uint32_t slot_bytes,
                                                 uint16_t lanes) noexcept {

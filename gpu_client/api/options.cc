@@ -74,12 +74,16 @@ Result<void> check_numbers(const sluice_options& o) {
   if (auto r = within("ranks", o.ranks, 1, wire::kMaxRanks); !r) return r;
   if (auto r = within("rank", o.rank, 0, o.ranks - 1); !r) return r;
   if (auto r = within("lanes", o.lanes, 0, wire::kMaxLanes); !r) return r;
-  if (auto r = within("slot_bytes", o.slot_bytes, kMinSlotBytes, wire::kMaxPayload); !r) return r;
+  if (o.slot_bytes != 0) {
+    if (auto r = within("slot_bytes", o.slot_bytes, kMinSlotBytes, wire::kMaxPayload); !r) return r;
+  }
   if (o.slot_bytes % kSlotMultiple != 0) {
     return bad("slot_bytes " + std::to_string(o.slot_bytes) + " is not a multiple of " +
                std::to_string(kSlotMultiple));
   }
-  if (auto r = within("window_bytes", o.window_bytes, o.slot_bytes, kMaxWindowBytes); !r) return r;
+  if (auto r = within("window_bytes", o.window_bytes, std::max(o.slot_bytes, kMinSlotBytes), kMaxWindowBytes);
+      !r)
+    return r;
   if (auto r = within("progress_threads", o.progress_threads, 0, 1); !r) return r;
   if (auto r = within("payload_crc", o.payload_crc, 0, 1); !r) return r;
   if (auto r = within("connect_timeout_ms", o.connect_timeout_ms, 1, UINT32_MAX); !r) return r;
@@ -92,7 +96,6 @@ sluice_options default_options() noexcept {
   sluice_options options{};
   options.struct_size = sizeof options;
   options.window_bytes = 2 * kMiB;
-  options.slot_bytes = 256 * kKiB;
   options.progress_threads = 1;
   options.payload_crc = 1;
   options.connect_timeout_ms = 10'000;

@@ -36,6 +36,8 @@ class Joining {
  private:
   Result<void> greet_all();
   Result<void> check_offer(const Greeting& g) const;
+  // What every rank comes to by itself when none was asked for.
+  [[nodiscard]] uint32_t default_slot_bytes() const noexcept;
   Result<void> settle_view();
   Result<void> join_all();
   Result<Seat> join_one(size_t i);
@@ -90,10 +92,16 @@ Result<void> Joining::greet_all() {
   }
 }
 
+uint32_t Joining::default_slot_bytes() const noexcept {
+  uint32_t bytes = std::min(wire::slot_bytes_for(who_.ranks), options_.window_bytes);
+  for (const Greeting& g : greetings_) bytes = std::min(bytes, g.welcome.max_slot_bytes);
+  return static_cast<uint32_t>(bytes / kCacheLine * kCacheLine);
+}
+
 Result<void> Joining::settle_view() {
   wire::View& view = membership_.view;
   view.window_bytes = options_.window_bytes;
-  view.slot_bytes = options_.slot_bytes;
+  view.slot_bytes = options_.slot_bytes != 0 ? options_.slot_bytes : default_slot_bytes();
   uint64_t weights = 0;
   uint64_t most_lanes = 0;
   for (size_t i = 0; i < greetings_.size(); ++i) {

@@ -23,7 +23,7 @@ struct JoinOptions {
   Identity who;
   uint32_t lanes = 0;  // per reducer, at most what it offers; 0: what it offers
   uint32_t window_bytes = 2 * kMiB;
-  uint32_t slot_bytes = 256 * kKiB;
+  uint32_t slot_bytes = 0;  // 0: wire::slot_bytes_for(ranks), or less where window or reducers allow less
   Nanos connect_timeout = 10 * kSecond;  // to reach all reducers, and for each lane connection
   Nanos join_timeout = 60 * kSecond;     // for all ranks to arrive
 };

@@ -26,7 +26,7 @@ struct Settings {
   uint32_t streams = 4;                          // SLUICE_STREAMS: connections of a point-to-point comm
   uint32_t lanes = 0;                            // SLUICE_LANES: connections per reducer; 0: what it offers
   uint32_t window_bytes = 2 * kMiB;              // SLUICE_WINDOW: in flight per reducer
-  uint32_t slot_bytes = 256 * kKiB;              // SLUICE_SLOT: largest chunk
+  uint32_t slot_bytes = 0;                       // SLUICE_SLOT: largest chunk; 0: by the number of nodes
   bool payload_crc = true;                       // SLUICE_NO_CRC=1 switches it off
   bool own_thread = true;                        // SLUICE_THREADS=0|1 for each collective comm
   Nanos connect_timeout = 20 * kSecond;          // SLUICE_CONNECT_TIMEOUT: docs/timeouts.md

@@ -53,7 +53,7 @@ static void options(void) {
   sluice_session* session = NULL;
   sluice_options o = good();
   CHECK(o.struct_size == sizeof o);
-  CHECK(o.window_bytes == 2u << 20 && o.slot_bytes == 256u << 10);
+  CHECK(o.window_bytes == 2u << 20 && o.slot_bytes == 0);
   CHECK(o.progress_threads == 1 && o.payload_crc == 1 && o.op_timeout_ms == 0);
   CHECK(o.join_timeout_ms == 60000 && o.linger_ms == 5000);
   sluice_options_init(NULL);

@@ -82,6 +82,15 @@ TEST(Slots, AreTheWindowOverSlotsAndLanesButAtLeastTwo) {
   EXPECT_EQ(slots_per_lane(8 * kMiB, 64 * kKiB, 1), 128u);
 }
 
+TEST(SlotBytes, OfAllRanksTogetherAre128KiBWithinBounds) {
+  EXPECT_EQ(slot_bytes_for(1), 128 * kKiB);
+  EXPECT_EQ(slot_bytes_for(2), 64 * kKiB);
+  EXPECT_EQ(slot_bytes_for(3), 32 * kKiB);
+  EXPECT_EQ(slot_bytes_for(4), 32 * kKiB);
+  EXPECT_EQ(slot_bytes_for(8), 16 * kKiB);
+  EXPECT_EQ(slot_bytes_for(2048), 16 * kKiB);
+}
+
 TEST(ChunkBytes, FollowTheRule) {
   constexpr uint32_t kSlot = 256 * kKiB;
   // bytes / (2 x lanes), rounded up to 64, within 16 KiB and the slot.
