@@ -113,6 +113,9 @@ class Endpoint {
   // True when every accepted put has been handed to the network.
   [[nodiscard]] virtual bool idle() const noexcept = 0;
   [[nodiscard]] virtual const EndpointCounters& counters() const noexcept = 0;
+  // A number that goes up when packets of this connection were lost in the network, either way, as far as
+  // this end can see; 0 where nothing can be lost or nobody tells. May cost a system call.
+  [[nodiscard]] virtual uint64_t losses() const noexcept { return 0; }
   // "10.0.0.3:50112" or "inproc 4": for messages. Valid while the endpoint lives.
   [[nodiscard]] virtual std::string_view peer() const noexcept = 0;
 

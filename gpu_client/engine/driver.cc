@@ -44,6 +44,7 @@ unsigned Driver::turn(Nanos now) noexcept {
   now_ = now;
   unsigned done = take_submissions();
   if (const Errc code = fate_.code(); code != Errc::kOk && !exchange_->ended()) exchange_->end(code);
+  exchange_->set_now(now);
   for (unsigned round = 0; round < kRounds; ++round) {
     const size_t put = exchange_->put_chunks(kPutBudget);
     const unsigned polled = context_->poll(now, kReceiveBudget);

@@ -27,6 +27,8 @@ Exchange::Exchange(Options options, OpTable& table, Listener& listener, Arena ri
       table_(table),
       listener_(listener),
       ring_(std::move(ring)),
+      pace_(static_cast<uint32_t>(options_.links.size()),
+            std::ranges::max(options_.links, {}, &LinkOptions::slots).slots),
       stragglers_(options_.ranks) {
   const auto count = static_cast<uint32_t>(options_.links.size());
   std::vector<std::vector<uint32_t>> turns(count);
@@ -100,6 +102,7 @@ void Exchange::chunk_done(uint32_t op) noexcept {
   (o.previous == kNoOperation ? first_open_ : table_[o.previous].next) = o.next;
   (o.next == kNoOperation ? last_open_ : table_[o.next].previous) = o.previous;
   ++operations_done_;
+  if (first_open_ == kNoOperation) pace_.idle(now_);
   table_.end(op, Errc::kOk);
 }
 
@@ -135,6 +138,12 @@ Errc Exchange::breach(uint32_t link, Errc code, const char* format, ...) noexcep
   listener_.on_exchange_ended(ending_);
   close_links();
   return code;
+}
+
+// What the other links have lost by now is part of the same event.
+void Exchange::packets_lost() noexcept {
+  pace_.lost();
+  for (Link& l : links_) l.forget_losses();
 }
 
 void Exchange::told_abort(uint32_t link, std::span<const std::byte> body) noexcept {

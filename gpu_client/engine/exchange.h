@@ -1,6 +1,6 @@
 // The hot core of the worker: places the chunks of the session's operations on its lane connections, keeps
 // each connection's window full, and brings the results home. Knows transport endpoints only, no sockets, no
-// threads, no clock.
+// threads, no clock of its own.
 //
 // Everything here runs on one thread, the driver (whoever polls the transport context). Per frame: no
 // allocation, lock or system call. The first breach, loss or ABORT ends the whole exchange: it tells its
@@ -20,6 +20,7 @@
 #include "gpu_client/engine/ending.h"
 #include "gpu_client/engine/link.h"
 #include "gpu_client/engine/op_table.h"
+#include "gpu_client/engine/pace.h"
 #include "gpu_client/engine/stragglers.h"
 #include "transport/transport.h"
 
@@ -37,6 +38,7 @@ class Exchange {
     uint32_t slot_bytes = 0;
     uint64_t incarnation = 0;
     bool payload_crc = true;
+    bool paced = true;  // no more under way than pays (pace.h); false: always W
     // Links are served from this one on, so that ranks do not all begin at the first reducer.
     uint32_t rank = 0;
     uint32_t ranks = 0;               // of the session; stragglers of others are not counted
@@ -69,6 +71,9 @@ class Exchange {
   // Puts COMMIT on every link. All are bound.
   [[nodiscard]] Status begin() noexcept;
 
+  // The time of what follows, for the pace.
+  void set_now(Nanos now) noexcept { now_ = now; }
+
   // Operations in the order in which they were opened in the table; chunk_count > 0.
   void issue(uint32_t op) noexcept;
   // Puts chunks, one per link and round, until nothing can go or about `budget` payload bytes have been put.
@@ -94,6 +99,9 @@ class Exchange {
   [[nodiscard]] const Options& options() const noexcept { return options_; }
   [[nodiscard]] OpTable& table() noexcept { return table_; }
   void chunk_done(uint32_t op) noexcept;
+  [[nodiscard]] Pace& pace() noexcept { return pace_; }
+  void result_came() noexcept { pace_.result(now_); }
+  void packets_lost() noexcept;
   void came_last(const wire::ResultInfo& info) noexcept { stragglers_.note(info); }
   void told_abort(uint32_t link, std::span<const std::byte> body) noexcept;
   void link_closed(uint32_t link, Errc reason) noexcept;
@@ -116,6 +124,8 @@ class Exchange {
   uint32_t open_links_ = 0;
   uint32_t first_open_ = kNoOperation, last_open_ = kNoOperation;
   uint64_t operations_done_ = 0;
+  Nanos now_ = 0;
+  Pace pace_;
   Stragglers stragglers_;
   Ending ending_;
 };

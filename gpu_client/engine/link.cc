@@ -16,6 +16,8 @@ namespace {
 
 // Contributions use their sequence.
 constexpr transport::Cookie kCommitCookie = ~transport::Cookie{0};
+// Results between two questions for lost packets, each a system call.
+constexpr uint64_t kAskEvery = 512 * kKiB;
 
 }  // namespace
 
@@ -42,7 +44,12 @@ std::byte* Link::slot(uint64_t sequence) const noexcept {
 }
 
 size_t Link::put_next() noexcept {
-  if (queue_head_ == queue_tail_ || outstanding() >= plan_.slots || endpoint_ == nullptr) return 0;
+  if (queue_head_ == queue_tail_ || endpoint_ == nullptr) return 0;
+  if (outstanding() >= plan_.slots) return 0;
+  if (exchange_.options().paced && outstanding() >= exchange_.pace().limit()) {
+    exchange_.pace().held_back();
+    return 0;
+  }
   const uint32_t index = queue_[queue_head_ % queue_.size()];
   const Operation& o = exchange_.table()[index];
   const uint64_t q = period_base_ + plan_.turns[turn_];
@@ -137,7 +144,20 @@ void Link::on_frame(transport::Endpoint& /*ep*/, const wire::FrameHeader& header
   if (header.type == wire::FrameType::kAbort) return exchange_.told_abort(plan_.index, payload);
   if (const auto info = wire::find_result_info(extensions)) exchange_.came_last(*info);
   ++next_result_;
+  if ((header.flags & wire::kFlagLosses) != 0) exchange_.packets_lost();
+  exchange_.result_came();
   finish_flights();
+  look_for_losses();
+}
+
+void Link::look_for_losses() noexcept {
+  if (endpoint_ == nullptr || endpoint_->counters().payload_bytes_in < ask_at_) return;
+  ask_at_ = endpoint_->counters().payload_bytes_in + kAskEvery;
+  if (endpoint_->losses() > losses_) exchange_.packets_lost();
+}
+
+void Link::forget_losses() noexcept {
+  if (endpoint_ != nullptr) losses_ = endpoint_->losses();
 }
 
 void Link::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cookie, Status /*status*/) noexcept {

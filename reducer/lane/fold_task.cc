@@ -8,6 +8,12 @@
 #include "reducer/lane/lane_session.h"
 
 namespace sluice::reducer {
+namespace {
+
+// Result bytes between two questions for lost packets, each a system call per connection.
+constexpr size_t kAskEvery = 512 * kKiB;
+
+}  // namespace
 
 void LaneSession::push_task(uint32_t slot, uint32_t group) noexcept {
   SLUICE_DASSERT(task_tail_ - task_head_ < tasks_.size());
@@ -79,11 +85,21 @@ void LaneSession::task_complete(const FoldTask& task) noexcept {
   }
 }
 
+bool LaneSession::lost_packets(size_t result_bytes) noexcept {
+  unasked_ += result_bytes;
+  if (unasked_ < kAskEvery) return false;
+  unasked_ = 0;
+  bool lost = false;
+  for (const auto& link : links_) lost |= link->lost_packets();
+  return lost;
+}
+
 void LaneSession::put_result(uint32_t slot) noexcept {
   ChunkSlot& c = chunks_[slot];
   wire::FrameHeader h = c.reference;
   h.type = wire::FrameType::kResult;
   h.flags = plan_.payload_crc ? wire::kFlagPayloadCrc : uint16_t{0};
+  if (lost_packets(h.length)) h.flags |= wire::kFlagLosses;
   h.payload_crc = plan_.payload_crc ? task_crc_ : 0;
   h.ext_len8 = wire::kSmallExtensionBytes / 8;
   const auto lag_us = static_cast<uint64_t>((c.last_arrival - c.first_arrival) / kMicrosecond);

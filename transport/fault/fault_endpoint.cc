@@ -78,6 +78,10 @@ const EndpointCounters& FaultEndpoint::counters() const noexcept {
   return below_ != nullptr ? below_->counters() : last_counters_;
 }
 
+uint64_t FaultEndpoint::losses() const noexcept {
+  return below_ != nullptr ? below_->losses() : 0;
+}
+
 unsigned FaultEndpoint::advance(Nanos now) noexcept {
   now_ = now;
   if (!bound_ || dead_) return 0;

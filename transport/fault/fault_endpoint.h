@@ -33,6 +33,7 @@ class FaultEndpoint final : public Endpoint, public Handler {
   void shutdown() noexcept override;
   bool idle() const noexcept override;
   const EndpointCounters& counters() const noexcept override;
+  uint64_t losses() const noexcept override;
   std::string_view peer() const noexcept override { return peer_; }
 
   Placement on_header(Endpoint& ep, const wire::FrameHeader& header,

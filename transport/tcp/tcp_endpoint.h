@@ -6,6 +6,7 @@
 
 #include "core/ids.h"
 #include "transport/tcp/frame_reader.h"
+#include "transport/tcp/path.h"
 #include "transport/tcp/poller.h"
 #include "transport/tcp/send_queue.h"
 #include "transport/tcp/socket.h"
@@ -33,6 +34,7 @@ class TcpEndpoint final : public Endpoint {
   void shutdown() noexcept override;
   bool idle() const noexcept override { return queue_.empty(); }
   const EndpointCounters& counters() const noexcept override { return counters_; }
+  uint64_t losses() const noexcept override { return lost_packets(socket_.fd()); }
   std::string_view peer() const noexcept override { return peer_; }
 
   // The context's part. Each returns how much was done.

@@ -91,6 +91,41 @@ TEST(Exchange, NeverHasMoreThanWOutstandingOnALink) {
   EXPECT_EQ(out, turned(in));
 }
 
+TEST(Exchange, PacesALinkBelowItsSlots) {
+  Rig rig({.links = 2, .slots = 64, .paced = true});
+  const auto in = bytes(40 * 16 * 1024);
+  std::vector<std::byte> out(in.size());
+  const uint32_t op = rig.start(in.data(), out.data(), in.size());
+  rig.settle();
+  for (FakeLane& lane : rig.lanes) EXPECT_EQ(lane.waiting.size(), Pace::kLeast);
+  rig.settle_answering();
+  ASSERT_TRUE(rig.ended(op));
+  EXPECT_EQ(out, turned(in));
+}
+
+TEST(Exchange, TakesAReducersWordForLosses) {
+  Rig rig({.links = 1, .slots = 64, .paced = true});
+  const auto in = bytes(64 * 16 * 1024);
+  std::vector<std::byte> out(in.size());
+  const uint32_t first = rig.start(in.data(), out.data(), in.size());
+  while (!rig.ended(first)) {
+    rig.exchange->set_now(rig.now += kMicrosecond);
+    rig.settle();
+    for (size_t waiting = rig.lanes[0].waiting.size(); waiting > 0; --waiting) rig.lanes[0].answer();
+  }
+  ASSERT_EQ(rig.exchange->pace().limit(), 2 * Pace::kLeast);  // on trial
+  const uint32_t second = rig.start(in.data(), out.data(), in.size());
+  rig.settle();
+  rig.lanes[0].answer();
+  rig.settle();
+  EXPECT_EQ(rig.exchange->pace().limit(), 2 * Pace::kLeast);
+  rig.lanes[0].answer([](wire::FrameHeader& h) { h.flags |= wire::kFlagLosses; });
+  rig.settle();
+  EXPECT_EQ(rig.exchange->pace().limit(), Pace::kLeast);
+  rig.settle_answering();
+  EXPECT_TRUE(rig.ended(second));
+}
+
 TEST(Exchange, FollowsThePlacementTableAcrossOperations) {
   // Uneven on purpose: link 1 has half of the chunks.
   const std::vector<uint32_t> placement{1, 0, 1, 2};

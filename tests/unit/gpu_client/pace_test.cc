@@ -1,0 +1,159 @@
+// The pace against networks of one line each: results come at a speed that depends on the limit.
+#include "gpu_client/engine/pace.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace sluice::engine {
+namespace {
+
+constexpr uint32_t kLinks = 4;
+constexpr uint32_t kMost = 64;
+
+class Network {
+ public:
+  // Nanoseconds per result at a limit.
+  explicit Network(std::function<double(uint32_t)> cost) : cost_(std::move(cost)) {}
+
+  // One operation of so many chunks, after a pause.
+  void operation(uint64_t chunks, bool held_back = true) {
+    now_ += 1e9;
+    for (uint64_t i = 0; i < chunks; ++i) {
+      if (held_back) pace.held_back();
+      now_ += cost_(pace.limit());
+      ++spent_[pace.limit() == settled_];
+      pace.result(static_cast<Nanos>(now_));
+    }
+    pace.idle(static_cast<Nanos>(now_));
+  }
+  void operations(int count, uint64_t chunks) {
+    while (count-- > 0) operation(chunks);
+  }
+  // Share of the results that came at another limit than `limit` during `run`.
+  template <typename Run>
+  double astray(uint32_t limit, Run run) {
+    settled_ = limit;
+    spent_[0] = spent_[1] = 0;
+    run();
+    return static_cast<double>(spent_[0]) / static_cast<double>(spent_[0] + spent_[1]);
+  }
+
+  Pace pace{kLinks, kMost};
+
+ private:
+  std::function<double(uint32_t)> cost_;
+  double now_ = 1e9;
+  uint32_t settled_ = 0;
+  uint64_t spent_[2] = {};
+};
+
+// Speed grows with the limit up to `enough` chunks, then stays.
+std::function<double(uint32_t)> saturating(uint32_t enough) {
+  return [enough](uint32_t limit) { return 1e6 / std::min(limit, enough); };
+}
+
+TEST(Pace, BeginsWithTheLeast) {
+  EXPECT_EQ(Pace(kLinks, kMost).limit(), 2U);
+  EXPECT_EQ(Pace(kLinks, 1).limit(), 1U);
+}
+
+TEST(Pace, RisesToWhereMoreGainsNothing) {
+  Network network(saturating(16));
+  network.operations(12, 4096);
+  EXPECT_EQ(network.pace.limit(), 16U);
+  EXPECT_LT(network.astray(16, [&] { network.operations(400, 4096); }), 0.05);
+}
+
+TEST(Pace, RisesToTheMost) {
+  Network network(saturating(kMost * 4));
+  network.operations(40, 4096);
+  EXPECT_EQ(network.pace.limit(), kMost);
+}
+
+TEST(Pace, StaysWithTheLeastWhereItIsEnough) {
+  Network network(saturating(1));
+  network.operations(4, 4096);
+  EXPECT_EQ(network.pace.limit(), 2U);
+  EXPECT_LT(network.astray(2, [&] { network.operations(400, 4096); }), 0.02);
+}
+
+// A queue that runs over from 8 chunks on: every result then takes a hundred times as long. A trial of it has
+// to end long before its rounds are through.
+TEST(Pace, EndsATrialThatMakesThingsMuchWorse) {
+  Network network([](uint32_t limit) { return limit >= 8 ? 1e8 : 1e6 / limit; });
+  network.operations(4, 4096);
+  EXPECT_EQ(network.pace.limit(), 4U);
+  EXPECT_LT(network.astray(4, [&] { network.operations(100, 4096); }), 0.01);
+}
+
+TEST(Pace, FallsWhenLessIsEnoughLater) {
+  uint32_t enough = 32;
+  Network network([&](uint32_t limit) { return 1e6 / std::min(limit, enough); });
+  network.operations(20, 4096);
+  EXPECT_EQ(network.pace.limit(), 32U);
+  enough = 2;
+  network.operations(200, 4096);
+  EXPECT_EQ(network.pace.limit(), 2U);
+}
+
+TEST(Pace, RisesWhenMoreGainsLater) {
+  uint32_t enough = 2;
+  Network network([&](uint32_t limit) { return 1e6 / std::min(limit, enough); });
+  network.operations(50, 4096);
+  EXPECT_EQ(network.pace.limit(), 2U);
+  enough = 32;
+  network.operations(400, 4096);
+  EXPECT_EQ(network.pace.limit(), 32U);
+}
+
+// Half the limit costs a tenth of the speed: not worth it by itself, but it is where packets are lost.
+TEST(Pace, HalvesWhenPacketsAreLostAndHalfIsTolerable) {
+  Network network([](uint32_t limit) { return limit >= 16 ? 0.9e5 : limit == 8 ? 1e5 : 1e6 / limit; });
+  network.operations(12, 4096);
+  ASSERT_EQ(network.pace.limit(), 16U);
+  network.pace.lost();
+  network.operations(2, 4096);
+  EXPECT_EQ(network.pace.limit(), 8U);
+}
+
+TEST(Pace, ForgetsLossesWhereHalfIsMuchSlower) {
+  Network network(saturating(16));
+  network.operations(12, 4096);
+  ASSERT_EQ(network.pace.limit(), 16U);
+  const double astray = network.astray(16, [&] {
+    for (int i = 0; i < 100; ++i) {
+      network.pace.lost();
+      network.operation(4096);
+    }
+  });
+  EXPECT_EQ(network.pace.limit(), 16U);
+  EXPECT_LT(astray, 0.1);
+}
+
+TEST(Pace, GivesUpATrialInWhichPacketsAreLost) {
+  Network network(saturating(kMost));
+  network.operation(Pace::kTrial * 2 * kLinks + 1);
+  ASSERT_EQ(network.pace.limit(), 4U);  // on trial
+  network.pace.lost();
+  EXPECT_EQ(network.pace.limit(), 2U);
+}
+
+TEST(Pace, LearnsNothingFromOperationsThatTheLimitDoesNotHoldBack) {
+  Network network(saturating(16));
+  for (int i = 0; i < 1000; ++i) network.operation(4, false);
+  EXPECT_EQ(network.pace.limit(), 2U);
+  network.operations(12, 4096);
+  EXPECT_EQ(network.pace.limit(), 16U);
+}
+
+// The pause before an operation's first result is a rank that computes, however long.
+TEST(Pace, DoesNotCountTheTimeBeforeTheFirstResult) {
+  Network network(saturating(16));
+  network.operations(30, 512);  // 1 s of pause before some ms of results
+  EXPECT_EQ(network.pace.limit(), 16U);
+}
+
+}  // namespace
+}  // namespace sluice::engine
