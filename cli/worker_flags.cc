@@ -34,7 +34,7 @@ void WorkerFlags::add_to(OptionSet& set) {
       "--lanes", lanes_,
       "connections per worker and reducer, and lane threads of a reducer started here; 0: its default");
   set.size("--window", window_, "bytes in flight per worker and reducer");
-  set.size("--slot", slot_, "largest chunk; 0: 128K / workers, at least 16K");
+  set.size("--slot", slot_, "largest chunk; 0: 16K to 128K, by workers and connections");
   set.number("--threads", threads_,
              "progress threads of each worker: 1, or 0 for progress by the caller's waiting")
       ->check(CLI::IsMember({0, 1}));

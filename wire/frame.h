@@ -68,7 +68,8 @@ enum class FrameType : uint8_t {
 // Bits of `flags`. Unknown bits are refused (bad_field), so that a later version may give them meaning.
 inline constexpr uint16_t kFlagPayloadCrc = 1u << 0;  // payload_crc is valid and must match
 inline constexpr uint16_t kFlagResent = 1u << 1;      // sent again after RESUME or a view change
-inline constexpr uint16_t kFlagLosses = 1u << 2;      // in RESULT: packets of this session were lost
+inline constexpr uint16_t kFlagLosses =
+    1u << 2;  // packets of this session were lost, as the sender sees or was told
 inline constexpr uint16_t kKnownFlags = kFlagPayloadCrc | kFlagResent | kFlagLosses;
 
 enum class Kind : uint8_t { kNone = 0, kAllreduce = 1, kReduceScatter = 2, kAllgather = 3 };

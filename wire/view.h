@@ -27,11 +27,13 @@ struct View {
 // encoding).
 [[nodiscard]] uint64_t view_hash(const View& view);
 
-// Slot size where nobody asked for one: what n ranks send at once to one reducer's port, one chunk each,
-// comes to 128 KiB, which the queue of a port takes and a core's cache too; a power of two, at least 16 KiB.
-[[nodiscard]] constexpr uint32_t slot_bytes_for(uint32_t ranks) noexcept {
+// Slot size where nobody asked for one: what the ranks send at once to one reducer's port, or a rank over its
+// lane connections, one chunk each, comes to 128 KiB, which a queue takes and a core's cache too; a power of
+// two, at least 16 KiB.
+[[nodiscard]] constexpr uint32_t slot_bytes_for(uint32_t ranks, uint32_t lane_connections) noexcept {
+  const uint64_t at_once = ranks > lane_connections ? ranks : lane_connections;
   uint32_t bytes = 128 * kKiB;
-  while (bytes > 16 * kKiB && uint64_t{bytes} * ranks > 128 * kKiB) bytes /= 2;
+  while (bytes > 16 * kKiB && bytes * at_once > 128 * kKiB) bytes /= 2;
   return bytes;
 }
 

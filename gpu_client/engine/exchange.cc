@@ -140,12 +140,6 @@ Errc Exchange::breach(uint32_t link, Errc code, const char* format, ...) noexcep
   return code;
 }
 
-// What the other links have lost by now is part of the same event.
-void Exchange::packets_lost() noexcept {
-  pace_.lost();
-  for (Link& l : links_) l.forget_losses();
-}
-
 void Exchange::told_abort(uint32_t link, std::span<const std::byte> body) noexcept {
   wire::Abort abort;
   try {

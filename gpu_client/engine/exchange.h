@@ -100,8 +100,7 @@ class Exchange {
   [[nodiscard]] OpTable& table() noexcept { return table_; }
   void chunk_done(uint32_t op) noexcept;
   [[nodiscard]] Pace& pace() noexcept { return pace_; }
-  void result_came() noexcept { pace_.result(now_); }
-  void packets_lost() noexcept;
+  void result_came(bool losses) noexcept { pace_.result(losses, now_); }
   void came_last(const wire::ResultInfo& info) noexcept { stragglers_.note(info); }
   void told_abort(uint32_t link, std::span<const std::byte> body) noexcept;
   void link_closed(uint32_t link, Errc reason) noexcept;

@@ -93,7 +93,9 @@ Result<void> Joining::greet_all() {
 }
 
 uint32_t Joining::default_slot_bytes() const noexcept {
-  uint32_t bytes = std::min(wire::slot_bytes_for(who_.ranks), options_.window_bytes);
+  uint32_t lane_connections = 0;
+  for (const wire::ViewReducer& r : membership_.view.reducers) lane_connections += r.lanes;
+  uint32_t bytes = std::min(wire::slot_bytes_for(who_.ranks, lane_connections), options_.window_bytes);
   for (const Greeting& g : greetings_) bytes = std::min(bytes, g.welcome.max_slot_bytes);
   return static_cast<uint32_t>(bytes / kCacheLine * kCacheLine);
 }
@@ -101,7 +103,6 @@ uint32_t Joining::default_slot_bytes() const noexcept {
 Result<void> Joining::settle_view() {
   wire::View& view = membership_.view;
   view.window_bytes = options_.window_bytes;
-  view.slot_bytes = options_.slot_bytes != 0 ? options_.slot_bytes : default_slot_bytes();
   uint64_t weights = 0;
   uint64_t most_lanes = 0;
   for (size_t i = 0; i < greetings_.size(); ++i) {
@@ -114,7 +115,10 @@ Result<void> Joining::settle_view() {
                              .alive = true});
     weights += options_.reducers[i].weight;
     most_lanes = std::max<uint64_t>(most_lanes, lanes);
-    const uint32_t slots = wire::slots_per_lane(view.window_bytes, view.slot_bytes, lanes);
+  }
+  view.slot_bytes = options_.slot_bytes != 0 ? options_.slot_bytes : default_slot_bytes();
+  for (const wire::ViewReducer& r : view.reducers) {
+    const uint32_t slots = wire::slots_per_lane(view.window_bytes, view.slot_bytes, r.lanes);
     if (slots > kMaxSlots) {
       return fail(Errc::kInvalidArgument, "window_bytes / slot_bytes gives " + std::to_string(slots) +
                                               " slots on a lane connection, at most " +

@@ -16,7 +16,7 @@ namespace {
 
 // Contributions use their sequence.
 constexpr transport::Cookie kCommitCookie = ~transport::Cookie{0};
-// Results between two questions for lost packets, each a system call.
+// Bytes, about, between two questions for lost packets, each a system call.
 constexpr uint64_t kAskEvery = 512 * kKiB;
 
 }  // namespace
@@ -80,12 +80,15 @@ size_t Link::put_next() noexcept {
     h.flags = wire::kFlagPayloadCrc;
     h.payload_crc = crc_;
   }
+  tell_losses_ |= lost_packets();
+  if (tell_losses_) h.flags |= wire::kFlagLosses;
   std::array<std::byte, wire::kSmallExtensionBytes> extension;
   wire::encode_extension(wire::OpInfo{.count = o.request.count}, extension);
   if (!endpoint_->put(h, extension, payload, next_sequence_).ok()) return 0;
 
   flight(next_sequence_) = {.chunk = q, .offset = offset, .operation = index, .length = length};
   ++next_sequence_;
+  tell_losses_ = false;
   if (++turn_ == plan_.turns.size()) turn_ = 0, period_base_ += plan_.period;
   if (period_base_ + plan_.turns[turn_] >= o.first_chunk + o.chunk_count) ++queue_head_;
   return length;
@@ -144,20 +147,16 @@ void Link::on_frame(transport::Endpoint& /*ep*/, const wire::FrameHeader& header
   if (header.type == wire::FrameType::kAbort) return exchange_.told_abort(plan_.index, payload);
   if (const auto info = wire::find_result_info(extensions)) exchange_.came_last(*info);
   ++next_result_;
-  if ((header.flags & wire::kFlagLosses) != 0) exchange_.packets_lost();
-  exchange_.result_came();
+  exchange_.result_came((header.flags & wire::kFlagLosses) != 0);
   finish_flights();
-  look_for_losses();
 }
 
-void Link::look_for_losses() noexcept {
-  if (endpoint_ == nullptr || endpoint_->counters().payload_bytes_in < ask_at_) return;
-  ask_at_ = endpoint_->counters().payload_bytes_in + kAskEvery;
-  if (endpoint_->losses() > losses_) exchange_.packets_lost();
-}
-
-void Link::forget_losses() noexcept {
-  if (endpoint_ != nullptr) losses_ = endpoint_->losses();
+// Asks the transport once in a while. A reducer that hears of losses tells every rank.
+bool Link::lost_packets() noexcept {
+  if (next_sequence_ * exchange_.options().slot_bytes < ask_at_) return false;
+  ask_at_ += kAskEvery;
+  const uint64_t before = std::exchange(losses_, endpoint_->losses());
+  return losses_ > before;
 }
 
 void Link::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cookie, Status /*status*/) noexcept {

@@ -49,9 +49,6 @@ class Link final : public transport::Handler {
   // now.
   [[nodiscard]] size_t put_next() noexcept;
 
-  // Losses up to now count no more.
-  void forget_losses() noexcept;
-
   void close(Errc reason) noexcept;
   // Contributions put whose results have not been copied out yet.
   [[nodiscard]] uint64_t outstanding() const noexcept { return next_sequence_ - finished_; }
@@ -77,7 +74,7 @@ class Link final : public transport::Handler {
   [[nodiscard]] std::byte* slot(uint64_t sequence) const noexcept;
   [[nodiscard]] Flight& flight(uint64_t sequence) noexcept { return flights_[sequence % plan_.slots]; }
   void finish_flights() noexcept;
-  void look_for_losses() noexcept;
+  [[nodiscard]] bool lost_packets() noexcept;
 
   Exchange& exchange_;
   const Plan plan_;
@@ -95,7 +92,8 @@ class Link final : public transport::Handler {
   uint32_t crc_ = 0;
 
   uint64_t losses_ = 0;  // Endpoint::losses() when last asked
-  uint64_t ask_at_ = 0;  // payload bytes received at which to ask again
+  bool tell_losses_ = false;
+  uint64_t ask_at_ = 0;  // bytes of contributions at which to ask again
 
   std::vector<Flight> flights_;  // W
   std::vector<uint16_t> queue_;  // operations with chunks still to be put, a ring of OpTable::kCapacity

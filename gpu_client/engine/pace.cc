@@ -6,18 +6,26 @@
 namespace sluice::engine {
 
 Pace::Pace(uint32_t links, uint32_t most) noexcept
-    : links_(links), most_(std::max(most, 1U)), limit_(std::min(kLeast, most_)) {}
+    : links_(links), most_(std::max(most, 1U)), limit_(std::min(kFirst, most_)), kept_(limit_) {
+  enter(Phase::kBefore, measure());
+}
 
-void Pace::result(Nanos now) noexcept {
-  if (!busy_) {
+void Pace::result(bool losses, Nanos now) noexcept {
+  ++count_;
+  if (busy_) {
+    ++results_;
+  } else {
     busy_ = true;
     held_back_ = false;
     began_ = now;
     results_ = 0;
-    return;
   }
-  ++results_;
-  if (results_ >= kStretch * round() || now - began_ + time_ > patience_) end_stretch(now);
+  if (losses && count_ >= losses_count_from_) bring_forward(now);
+  if (count_ >= phase_ends_) return next_phase(now);
+  if (phase_ != Phase::kTrial || limit_ <= kept_) return;
+  // Only this rank stops, but that stops all.
+  const auto took = static_cast<double>(time_ + now - began_);
+  if (took * before_ * kHopeless > static_cast<double>(links_ * measure())) limit_ = kept_;
 }
 
 void Pace::idle(Nanos now) noexcept {
@@ -28,68 +36,78 @@ void Pace::idle(Nanos now) noexcept {
 void Pace::end_stretch(Nanos now) noexcept {
   const Nanos took = now - std::exchange(began_, now);
   const uint64_t results = std::exchange(results_, 0);
-  if (!std::exchange(held_back_, false) || took <= 0) return;
+  if (!std::exchange(held_back_, false)) return;
   time_ += took;
   total_ += results;
-  if (total_ >= (state_ == State::kWaiting ? wait_ : kTrial) * round() || time_ > patience_)
-    judge(static_cast<double>(total_) / static_cast<double>(time_));
 }
 
-void Pace::judge(double speed) noexcept {
-  switch (state_) {
-    case State::kRising:
-      if (speed >= kGain * before_) {  // or the first of all
-        wait_ = kShortestWait;
-        return try_more(speed);
-      }
-      set(State::kWaiting, limit_ / 2);
-      return try_less(State::kFalling, before_);
-    case State::kFalling:
-      if (speed >= kSame * before_) return try_less(State::kFalling, speed);
-      return wait_at(2 * limit_);
-    case State::kFallingForLosses:
-      immune_ = speed < kTolerable * before_;
-      return wait_at(immune_ ? 2 * limit_ : limit_);
-    case State::kWaiting:
-      immune_ = false;
-      less_next_ = !less_next_;
-      return less_next_ ? try_less(State::kFalling, speed) : try_more(speed);
+void Pace::next_phase(Nanos now) noexcept {
+  end_stretch(now);
+  switch (phase_) {
+    case Phase::kRest:
+      trial_ = trials_ % 2 == 0 ? Trial::kMore : Trial::kLess;
+      return enter(Phase::kBefore, measure());
+    case Phase::kBefore: return begin_trial();
+    case Phase::kTrial: return end_trial();
   }
 }
 
-void Pace::try_more(double speed) noexcept {
-  if (limit_ == most_) return wait_at(most_);
-  before_ = speed;
-  set(State::kRising, 2 * limit_);
-  patience_ = static_cast<Nanos>(2 * static_cast<double>(kTrial * round()) / speed);
+void Pace::begin_trial() noexcept {
+  before_ = speed();
+  if (trial_ == Trial::kMore && sit_out_ > 0) {
+    --sit_out_;
+    before_ = 0;
+  }
+  if (before_ != 0)
+    limit_ = trial_ == Trial::kMore ? std::min(2 * kept_, most_) : std::max(kept_ / 2, kLeast);
+  enter(Phase::kTrial, measure());
 }
 
-void Pace::try_less(State why, double speed) noexcept {
-  if (limit_ <= kLeast) return wait_at(limit_);
-  before_ = speed;
-  set(why, std::max(limit_ / 2, kLeast));
+void Pace::end_trial() noexcept {
+  const double wanted = trial_ == Trial::kMore ? kGain : trial_ == Trial::kLess ? kSame : kTolerable;
+  const bool held = before_ != 0 && speed() >= wanted * before_;
+  if (trial_ == Trial::kMore && before_ != 0) {
+    if (held) {
+      sit_out_next_ = 1;
+    } else {
+      sit_out_ = trials_ < kRise ? kRise - trials_ : sit_out_next_;
+      sit_out_next_ = std::min(2 * sit_out_next_, kMostSatOut);
+    }
+  }
+  if (held) kept_ = limit_;
+  limit_ = kept_;
+  if (trial_ != Trial::kLessForLosses) ++trials_;
+  trial_ = Trial::kMore;
+  if (trials_ < kRise) return enter(Phase::kBefore, measure());
+  enter(Phase::kRest, std::min(kRest << std::min(trials_ - kRise, 16U), kMostRest));
 }
 
-void Pace::lost() noexcept {
-  if (state_ == State::kRising && before_ != 0) return wait_at(limit_ / 2);
-  // How fast it was is known after a trial's worth of results only.
-  if (state_ != State::kWaiting || immune_ || total_ < kTrial * round()) return;
-  try_less(State::kFallingForLosses, static_cast<double>(total_) / static_cast<double>(time_));
+void Pace::bring_forward(Nanos now) noexcept {
+  losses_count_from_ = count_ + kLossRest * links_;
+  end_stretch(now);
+  if (phase_ == Phase::kTrial && trial_ == Trial::kMore) {
+    losses_count_from_ = 0;  // it was the trial that lost them
+    total_ = 0;
+    return end_trial();
+  }
+  limit_ = kept_;
+  trial_ = Trial::kLessForLosses;
+  enter(Phase::kBefore, measure());
 }
 
-void Pace::wait_at(uint32_t limit) noexcept {
-  set(State::kWaiting, limit);
-  wait_ = std::min(2 * wait_, kLongestWait);
-}
-
-void Pace::set(State state, uint32_t limit) noexcept {
-  state_ = state;
-  limit_ = std::min(limit, most_);
-  results_ = 0;
+void Pace::enter(Phase phase, uint64_t results_per_link) noexcept {
+  phase_ = phase;
+  phase_ends_ = count_ + results_per_link * links_;
   time_ = 0;
   total_ = 0;
-  patience_ = INT64_MAX;
-  busy_ = false;  // the next result begins
+}
+
+uint64_t Pace::measure() const noexcept {
+  return std::min(kMeasure << std::min(trials_, 16U), kMostMeasure);
+}
+
+double Pace::speed() const noexcept {
+  return time_ > 0 ? static_cast<double>(total_) / static_cast<double>(time_) : 0;
 }
 
 }  // namespace sluice::engine

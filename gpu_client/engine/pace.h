@@ -1,5 +1,5 @@
 // How many chunks each lane connection may have under way: the W slots it was granted, or fewer where more
-// gain nothing.
+// gain nothing. docs/adr/0006.
 //
 // A star is an incast: n workers send to one reducer's port at the same moment, and every reducer to a
 // worker's, over connections that share a host's own queue. What overflows a queue is lost, and a packet lost
@@ -9,13 +9,16 @@
 // contributions and results, are bounded by the chunks that lack a result: so here is the place to bound
 // them.
 //
-// Rule: the least limit at which results come about as fast as they can. Begin low and double as long as that
-// gains; try half, and keep it unless that is slower, also when packets were lost, then even for somewhat
-// less speed. Between trials wait; each trial in vain doubles the wait. Each rank does this for itself; who
-// allows itself least sets the pace of all, since a chunk needs everybody.
+// Rule: the least limit at which results come about as fast as they can. It begins low and is put on trial at
+// twice as much, later in turns at twice and at half as much, more and more seldom. Lost packets bring a
+// trial at half forward, and then even some less speed is taken.
+//
+// A chunk needs every rank, so one rank alone gains nothing by having more under way: all must try at the
+// same time. They do, without a word: every rank receives every result, and trials begin and end by the count
+// of results alone. What comes of a trial each judges for itself, by about the same speeds.
 //
 // Speed is results over the time in which operations were open, from the first result on: how late a rank
-// comes does not count. Stretches in which the limit held nothing back teach nothing and are left out.
+// comes does not count. Where the limit held nothing back there is nothing to judge.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +29,22 @@ namespace sluice::engine {
 
 class Pace {
  public:
-  static constexpr uint32_t kLeast = 2;  // one on the way up while one is on the way down
-  // In rounds: as many results as may be under way on all connections.
-  static constexpr uint64_t kTrial = 16;    // by which a limit is judged
-  static constexpr uint64_t kStretch = 64;  // after which an operation that goes on is judged too
-  static constexpr uint64_t kShortestWait = 512;
-  static constexpr uint64_t kLongestWait = 8192;
-  // Speed of a limit beside that of the one before it.
+  static constexpr uint32_t kLeast = 1;
+  static constexpr uint32_t kFirst = 2;  // one on the way up while one is on the way down
+  // The first so many trials follow one another, all at twice as much.
+  static constexpr uint32_t kRise = 7;
+  // Results per connection: that a speed is measured by, and between two trials. Both double from trial to
+  // trial, so that a short operation is enough at first and a large limit is judged by some rounds.
+  static constexpr uint64_t kMeasure = 32, kMostMeasure = 256;
+  static constexpr uint64_t kRest = 2048, kMostRest = 32768;
+  static constexpr uint64_t kLossRest = 8192;  // between two trials for losses
+  // Speed on trial over speed before.
   static constexpr double kGain = 1.05;       // worth twice the bytes
   static constexpr double kSame = 0.98;       // half the bytes are enough
   static constexpr double kTolerable = 0.75;  // half the bytes when packets are lost
+  static constexpr double kHopeless = 0.5;    // ends a trial at twice as much at once
+  // Trials at twice as much that a rank sits out after one in vain; doubles each time.
+  static constexpr uint32_t kMostSatOut = 32;
 
   // `links` connections; none is granted more than `most` slots.
   Pace(uint32_t links, uint32_t most) noexcept;
@@ -45,41 +54,45 @@ class Pace {
 
   // A chunk could have gone but for the limit.
   void held_back() noexcept { held_back_ = true; }
-  // The result of a chunk is here.
-  void result(Nanos now) noexcept;
+  // The result of a chunk is here; `losses`: its flag, which is the same on every rank.
+  void result(bool losses, Nanos now) noexcept;
   // No operation is open any more.
   void idle(Nanos now) noexcept;
-  // Packets were lost on some connection.
-  void lost() noexcept;
 
  private:
-  enum class State : uint8_t { kRising, kFalling, kFallingForLosses, kWaiting };
+  enum class Phase : uint8_t { kRest, kBefore, kTrial };
+  enum class Trial : uint8_t { kMore, kLess, kLessForLosses };
 
+  void next_phase(Nanos now) noexcept;
+  void begin_trial() noexcept;
+  void end_trial() noexcept;
+  void bring_forward(Nanos now) noexcept;
+  void enter(Phase phase, uint64_t results_per_link) noexcept;
   void end_stretch(Nanos now) noexcept;
-  void judge(double speed) noexcept;
-  void try_more(double speed) noexcept;
-  void try_less(State why, double speed) noexcept;
-  void wait_at(uint32_t limit) noexcept;
-  void set(State state, uint32_t limit) noexcept;
-  [[nodiscard]] uint64_t round() const noexcept { return uint64_t{limit_} * links_; }
+  [[nodiscard]] uint64_t measure() const noexcept;
+  [[nodiscard]] double speed() const noexcept;  // 0: not known, or the trial failed
 
   const uint64_t links_;
   const uint32_t most_;
   uint32_t limit_;
-  State state_ = State::kRising;
-  bool less_next_ = false;  // what the next trial tries
-  bool immune_ = false;     // less was too slow: losses mean nothing until the wait is over
-  double before_ = 0;       // speed at the limit before the trial; 0: there was none
-  uint64_t wait_ = kShortestWait;
+  uint32_t kept_;  // limit_ but for a trial
 
-  bool busy_ = false;  // since began_ results have come and operations were open
+  uint64_t count_ = 0;  // results
+  uint64_t phase_ends_ = 0;
+  Phase phase_ = Phase::kBefore;
+  Trial trial_ = Trial::kMore;
+  uint32_t trials_ = 0;  // by the calendar
+  uint32_t sit_out_ = 0, sit_out_next_ = 1;
+  uint64_t losses_count_from_ = 0;
+  double before_ = 0;
+
+  bool busy_ = false;  // results have come since began_, and operations are open
   bool held_back_ = false;
   Nanos began_ = 0;
   uint64_t results_ = 0;  // since began_
-  // Of earlier stretches at this limit.
+  // Of earlier stretches of this phase.
   Nanos time_ = 0;
   uint64_t total_ = 0;
-  Nanos patience_ = INT64_MAX;  // a trial that takes longer is over: it makes things much worse
 };
 
 }  // namespace sluice::engine

@@ -47,6 +47,7 @@ void LaneSession::contributed(RankLink& link, const wire::FrameHeader& h,
     fail_mismatch(link, h, count, c, field);
     return;
   }
+  if ((h.flags & wire::kFlagLosses) != 0) tell_losses_ = true;
   c.last_rank = link.rank_;
   c.last_arrival = now_;
   ++c.arrived;

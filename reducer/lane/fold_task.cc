@@ -2,6 +2,7 @@
 // put to every rank.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/crc32c.h"
@@ -99,7 +100,8 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   wire::FrameHeader h = c.reference;
   h.type = wire::FrameType::kResult;
   h.flags = plan_.payload_crc ? wire::kFlagPayloadCrc : uint16_t{0};
-  if (lost_packets(h.length)) h.flags |= wire::kFlagLosses;
+  tell_losses_ |= lost_packets(h.length);
+  if (std::exchange(tell_losses_, false)) h.flags |= wire::kFlagLosses;
   h.payload_crc = plan_.payload_crc ? task_crc_ : 0;
   h.ext_len8 = wire::kSmallExtensionBytes / 8;
   const auto lag_us = static_cast<uint64_t>((c.last_arrival - c.first_arrival) / kMicrosecond);

@@ -116,7 +116,8 @@ class LaneSession {
   size_t task_element_ = 0;  // elements of the head task already folded
   uint32_t task_crc_ = 0;
 
-  size_t unasked_ = 0;  // result bytes since the links were asked for losses
+  size_t unasked_ = 0;        // result bytes since the links were asked for losses
+  bool tell_losses_ = false;  // in the next result
 
   uint64_t next_result_ = 0;              // sequence of the oldest unfinished chunk
   uint64_t incarnation_ = 0;              // 0 until the first COMMIT

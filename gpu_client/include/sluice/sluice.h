@@ -95,7 +95,7 @@ typedef struct sluice_options {
   const char* token_file; /* ... the job's token (sluice keygen --job); NULL and NULL: no authentication */
   uint32_t lanes; /* lane connections per reducer, at most what the reducer offers; 0 = what it offers */
   uint32_t window_bytes;         /* per reducer; 2 MiB */
-  uint32_t slot_bytes;           /* largest chunk; 0: 128 KiB / ranks, at least 16 KiB */
+  uint32_t slot_bytes;           /* largest chunk; 0: 16 to 128 KiB, by ranks and lanes */
   uint32_t progress_threads;     /* 1: an own thread drives the session; 0: the caller does */
   uint32_t payload_crc;          /* 1: CRC32C on every contribution */
   uint32_t connect_timeout_ms;   /* to reach all reducers; 10 s */

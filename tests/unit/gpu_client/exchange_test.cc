@@ -97,7 +97,7 @@ TEST(Exchange, PacesALinkBelowItsSlots) {
   std::vector<std::byte> out(in.size());
   const uint32_t op = rig.start(in.data(), out.data(), in.size());
   rig.settle();
-  for (FakeLane& lane : rig.lanes) EXPECT_EQ(lane.waiting.size(), Pace::kLeast);
+  for (FakeLane& lane : rig.lanes) EXPECT_EQ(lane.waiting.size(), Pace::kFirst);
   rig.settle_answering();
   ASSERT_TRUE(rig.ended(op));
   EXPECT_EQ(out, turned(in));
@@ -105,7 +105,7 @@ TEST(Exchange, PacesALinkBelowItsSlots) {
 
 TEST(Exchange, TakesAReducersWordForLosses) {
   Rig rig({.links = 1, .slots = 64, .paced = true});
-  const auto in = bytes(64 * 16 * 1024);
+  const auto in = bytes((Pace::kMeasure + 1) * 16 * 1024);
   std::vector<std::byte> out(in.size());
   const uint32_t first = rig.start(in.data(), out.data(), in.size());
   while (!rig.ended(first)) {
@@ -113,15 +113,15 @@ TEST(Exchange, TakesAReducersWordForLosses) {
     rig.settle();
     for (size_t waiting = rig.lanes[0].waiting.size(); waiting > 0; --waiting) rig.lanes[0].answer();
   }
-  ASSERT_EQ(rig.exchange->pace().limit(), 2 * Pace::kLeast);  // on trial
+  ASSERT_EQ(rig.exchange->pace().limit(), 2 * Pace::kFirst);  // on trial
   const uint32_t second = rig.start(in.data(), out.data(), in.size());
   rig.settle();
   rig.lanes[0].answer();
   rig.settle();
-  EXPECT_EQ(rig.exchange->pace().limit(), 2 * Pace::kLeast);
+  EXPECT_EQ(rig.exchange->pace().limit(), 2 * Pace::kFirst);
   rig.lanes[0].answer([](wire::FrameHeader& h) { h.flags |= wire::kFlagLosses; });
   rig.settle();
-  EXPECT_EQ(rig.exchange->pace().limit(), Pace::kLeast);
+  EXPECT_EQ(rig.exchange->pace().limit(), Pace::kFirst);
   rig.settle_answering();
   EXPECT_TRUE(rig.ended(second));
 }

@@ -24,7 +24,8 @@ class Network {
       if (held_back) pace.held_back();
       now_ += cost_(pace.limit());
       ++spent_[pace.limit() == settled_];
-      pace.result(static_cast<Nanos>(now_));
+      pace.result(losses, static_cast<Nanos>(now_));
+      losses = false;
     }
     pace.idle(static_cast<Nanos>(now_));
   }
@@ -41,6 +42,7 @@ class Network {
   }
 
   Pace pace{kLinks, kMost};
+  bool losses = false;  // the next result tells of losses
 
  private:
   std::function<double(uint32_t)> cost_;
@@ -72,11 +74,39 @@ TEST(Pace, RisesToTheMost) {
   EXPECT_EQ(network.pace.limit(), kMost);
 }
 
-TEST(Pace, StaysWithTheLeastWhereItIsEnough) {
+TEST(Pace, FallsToTheLeastWhereItIsEnough) {
   Network network(saturating(1));
   network.operations(4, 4096);
   EXPECT_EQ(network.pace.limit(), 2U);
-  EXPECT_LT(network.astray(2, [&] { network.operations(400, 4096); }), 0.02);
+  network.operations(100, 4096);
+  EXPECT_EQ(network.pace.limit(), 1U);
+  EXPECT_LT(network.astray(1, [&] { network.operations(400, 4096); }), 0.02);
+}
+
+TEST(Pace, KeepsWhatIsNeeded) {
+  Network network(saturating(2));
+  network.operations(600, 4096);
+  EXPECT_EQ(network.pace.limit(), 2U);
+}
+
+// A rank that alone allows itself more gains nothing. So n of them rise together, or not at all.
+TEST(Pace, RisesOnAllRanksAtOnce) {
+  Pace ranks[] = {{kLinks, kMost}, {kLinks, kMost}, {kLinks, kMost}};
+  Nanos now = 0;
+  for (int operation = 0; operation < 12; ++operation) {
+    now += kSecond;
+    for (int chunk = 0; chunk < 4096; ++chunk) {
+      uint32_t least = kMost;
+      for (const Pace& p : ranks) least = std::min(least, p.limit());
+      now += kMillisecond / std::min(least, 16U);
+      for (Pace& p : ranks) {
+        p.held_back();
+        p.result(false, now);
+      }
+    }
+    for (Pace& p : ranks) p.idle(now);
+  }
+  for (const Pace& p : ranks) EXPECT_EQ(p.limit(), 16U);
 }
 
 // A queue that runs over from 8 chunks on: every result then takes a hundred times as long. A trial of it has
@@ -94,7 +124,7 @@ TEST(Pace, FallsWhenLessIsEnoughLater) {
   network.operations(20, 4096);
   EXPECT_EQ(network.pace.limit(), 32U);
   enough = 2;
-  network.operations(200, 4096);
+  network.operations(600, 4096);
   EXPECT_EQ(network.pace.limit(), 2U);
 }
 
@@ -104,7 +134,7 @@ TEST(Pace, RisesWhenMoreGainsLater) {
   network.operations(50, 4096);
   EXPECT_EQ(network.pace.limit(), 2U);
   enough = 32;
-  network.operations(400, 4096);
+  network.operations(3000, 4096);
   EXPECT_EQ(network.pace.limit(), 32U);
 }
 
@@ -113,7 +143,7 @@ TEST(Pace, HalvesWhenPacketsAreLostAndHalfIsTolerable) {
   Network network([](uint32_t limit) { return limit >= 16 ? 0.9e5 : limit == 8 ? 1e5 : 1e6 / limit; });
   network.operations(12, 4096);
   ASSERT_EQ(network.pace.limit(), 16U);
-  network.pace.lost();
+  network.losses = true;
   network.operations(2, 4096);
   EXPECT_EQ(network.pace.limit(), 8U);
 }
@@ -124,7 +154,7 @@ TEST(Pace, ForgetsLossesWhereHalfIsMuchSlower) {
   ASSERT_EQ(network.pace.limit(), 16U);
   const double astray = network.astray(16, [&] {
     for (int i = 0; i < 100; ++i) {
-      network.pace.lost();
+      network.losses = true;
       network.operation(4096);
     }
   });
@@ -134,9 +164,10 @@ TEST(Pace, ForgetsLossesWhereHalfIsMuchSlower) {
 
 TEST(Pace, GivesUpATrialInWhichPacketsAreLost) {
   Network network(saturating(kMost));
-  network.operation(Pace::kTrial * 2 * kLinks + 1);
+  network.operation(Pace::kMeasure * kLinks + 1);
   ASSERT_EQ(network.pace.limit(), 4U);  // on trial
-  network.pace.lost();
+  network.losses = true;
+  network.operation(1);
   EXPECT_EQ(network.pace.limit(), 2U);
 }
 

@@ -56,6 +56,25 @@ TEST(Lane, SumsInRankOrderWhateverTheOrderOfArrival) {
   }
 }
 
+TEST(Lane, TellsEveryRankOnceOfTheLossesThatOneTells) {
+  LaneRig rig(3);
+  rig.commit_all();
+  const std::vector<float> values(100, 1.0f);
+  for (uint64_t sequence = 0; sequence < 2; ++sequence) {
+    for (uint32_t r = 0; r < 3; ++r) {
+      wire::FrameHeader h = rig.header(sequence, values.size());
+      if (sequence == 0 && r == 1) h.flags |= wire::kFlagLosses;
+      ASSERT_TRUE(rig.ranks[r]->send(h, LaneRig::bytes(values)).ok());
+    }
+    rig.settle();
+  }
+  for (const auto& rank : rig.ranks) {
+    ASSERT_EQ(rank->arrived.size(), 2u);
+    EXPECT_TRUE(rank->arrived[0].header.flags & wire::kFlagLosses);
+    EXPECT_FALSE(rank->arrived[1].header.flags & wire::kFlagLosses);
+  }
+}
+
 TEST(Lane, FoldsChunksLargerThanOneTurnAndKeepsTheirCrc) {
   LaneRig rig(3, 2, 1 * kMiB);
   rig.commit_all();

@@ -82,13 +82,14 @@ TEST(Slots, AreTheWindowOverSlotsAndLanesButAtLeastTwo) {
   EXPECT_EQ(slots_per_lane(8 * kMiB, 64 * kKiB, 1), 128u);
 }
 
-TEST(SlotBytes, OfAllRanksTogetherAre128KiBWithinBounds) {
-  EXPECT_EQ(slot_bytes_for(1), 128 * kKiB);
-  EXPECT_EQ(slot_bytes_for(2), 64 * kKiB);
-  EXPECT_EQ(slot_bytes_for(3), 32 * kKiB);
-  EXPECT_EQ(slot_bytes_for(4), 32 * kKiB);
-  EXPECT_EQ(slot_bytes_for(8), 16 * kKiB);
-  EXPECT_EQ(slot_bytes_for(2048), 16 * kKiB);
+TEST(SlotBytes, OfAllThatIsSentAtOnceAre128KiBWithinBounds) {
+  EXPECT_EQ(slot_bytes_for(1, 1), 128 * kKiB);
+  EXPECT_EQ(slot_bytes_for(2, 1), 64 * kKiB);
+  EXPECT_EQ(slot_bytes_for(3, 2), 32 * kKiB);
+  EXPECT_EQ(slot_bytes_for(4, 4), 32 * kKiB);
+  EXPECT_EQ(slot_bytes_for(8, 4), 16 * kKiB);
+  EXPECT_EQ(slot_bytes_for(4, 8), 16 * kKiB);
+  EXPECT_EQ(slot_bytes_for(2048, 64), 16 * kKiB);
 }
 
 TEST(ChunkBytes, FollowTheRule) {
