@@ -27,8 +27,7 @@ Exchange::Exchange(Options options, OpTable& table, Listener& listener, Arena ri
       table_(table),
       listener_(listener),
       ring_(std::move(ring)),
-      pace_(static_cast<uint32_t>(options_.links.size()),
-            std::ranges::max(options_.links, {}, &LinkOptions::slots).slots),
+      pace_(std::ranges::max(options_.links, {}, &LinkOptions::slots).slots),
       stragglers_(options_.ranks) {
   const auto count = static_cast<uint32_t>(options_.links.size());
   std::vector<std::vector<uint32_t>> turns(count);
@@ -138,6 +137,15 @@ Errc Exchange::breach(uint32_t link, Errc code, const char* format, ...) noexcep
   listener_.on_exchange_ended(ending_);
   close_links();
   return code;
+}
+
+void Exchange::result_came(uint32_t link, bool losses, uint64_t bytes) noexcept {
+  if (losses && link != 0) losses_seen();
+  pace_.result(link == 0, losses, bytes, now_);
+}
+
+void Exchange::losses_seen() noexcept {
+  links_[0].tell_losses();
 }
 
 void Exchange::told_abort(uint32_t link, std::span<const std::byte> body) noexcept {

@@ -100,7 +100,10 @@ class Exchange {
   [[nodiscard]] OpTable& table() noexcept { return table_; }
   void chunk_done(uint32_t op) noexcept;
   [[nodiscard]] Pace& pace() noexcept { return pace_; }
-  void result_came(bool losses) noexcept { pace_.result(losses, now_); }
+  void result_came(uint32_t link, bool losses, uint64_t bytes) noexcept;
+  // Packets of some connection were lost. Told on the first one, whose results are the clock of the pace: so
+  // every rank hears of it at the same time.
+  void losses_seen() noexcept;
   void came_last(const wire::ResultInfo& info) noexcept { stragglers_.note(info); }
   void told_abort(uint32_t link, std::span<const std::byte> body) noexcept;
   void link_closed(uint32_t link, Errc reason) noexcept;

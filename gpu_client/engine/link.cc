@@ -16,7 +16,7 @@ namespace {
 
 // Contributions use their sequence.
 constexpr transport::Cookie kCommitCookie = ~transport::Cookie{0};
-// Bytes, about, between two questions for lost packets, each a system call.
+// Bytes between two questions for lost packets, each a system call.
 constexpr uint64_t kAskEvery = 512 * kKiB;
 
 }  // namespace
@@ -29,6 +29,7 @@ Link::Link(Exchange& exchange, Plan plan)
 }
 
 Status Link::begin() noexcept {
+  losses_ = endpoint_->losses();
   const auto header = wire::control_header(wire::FrameType::kCommit, commit_, plan_.handle);
   return endpoint_->put(header, {}, commit_, kCommitCookie);
 }
@@ -80,7 +81,7 @@ size_t Link::put_next() noexcept {
     h.flags = wire::kFlagPayloadCrc;
     h.payload_crc = crc_;
   }
-  tell_losses_ |= lost_packets();
+  if (exchange_.options().paced && lost_packets()) exchange_.losses_seen();
   if (tell_losses_) h.flags |= wire::kFlagLosses;
   std::array<std::byte, wire::kSmallExtensionBytes> extension;
   wire::encode_extension(wire::OpInfo{.count = o.request.count}, extension);
@@ -147,14 +148,15 @@ void Link::on_frame(transport::Endpoint& /*ep*/, const wire::FrameHeader& header
   if (header.type == wire::FrameType::kAbort) return exchange_.told_abort(plan_.index, payload);
   if (const auto info = wire::find_result_info(extensions)) exchange_.came_last(*info);
   ++next_result_;
-  exchange_.result_came((header.flags & wire::kFlagLosses) != 0);
+  exchange_.result_came(plan_.index, (header.flags & wire::kFlagLosses) != 0, header.length);
   finish_flights();
 }
 
-// Asks the transport once in a while. A reducer that hears of losses tells every rank.
+// Asks the transport once in a while.
 bool Link::lost_packets() noexcept {
-  if (next_sequence_ * exchange_.options().slot_bytes < ask_at_) return false;
-  ask_at_ += kAskEvery;
+  const uint64_t sent = endpoint_->counters().payload_bytes_out;
+  if (sent < ask_at_) return false;
+  ask_at_ = sent + kAskEvery;
   const uint64_t before = std::exchange(losses_, endpoint_->losses());
   return losses_ > before;
 }

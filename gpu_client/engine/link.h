@@ -49,6 +49,9 @@ class Link final : public transport::Handler {
   // now.
   [[nodiscard]] size_t put_next() noexcept;
 
+  // In the next contribution, that packets were lost.
+  void tell_losses() noexcept { tell_losses_ = true; }
+
   void close(Errc reason) noexcept;
   // Contributions put whose results have not been copied out yet.
   [[nodiscard]] uint64_t outstanding() const noexcept { return next_sequence_ - finished_; }
@@ -93,7 +96,7 @@ class Link final : public transport::Handler {
 
   uint64_t losses_ = 0;  // Endpoint::losses() when last asked
   bool tell_losses_ = false;
-  uint64_t ask_at_ = 0;  // bytes of contributions at which to ask again
+  uint64_t ask_at_ = 0;  // bytes sent at which to ask again
 
   std::vector<Flight> flights_;  // W
   std::vector<uint16_t> queue_;  // operations with chunks still to be put, a ring of OpTable::kCapacity

@@ -10,15 +10,17 @@
 // them.
 //
 // Rule: the least limit at which results come about as fast as they can. It begins low and is put on trial at
-// twice as much, later in turns at twice and at half as much, more and more seldom. Lost packets bring a
-// trial at half forward, and then even some less speed is taken.
+// twice as much, later in turns at twice and at half as much, more and more seldom. Lost packets call for a
+// trial at half in between, and then even some less speed is taken.
 //
 // A chunk needs every rank, so one rank alone gains nothing by having more under way: all must try at the
-// same time. They do, without a word: every rank receives every result, and trials begin and end by the count
-// of results alone. What comes of a trial each judges for itself, by about the same speeds.
+// same time. They do: what is tried when follows from the results of the first connection alone, which are
+// the same, in the same order, on every rank, and so are the losses that they tell of. What comes of a trial
+// each rank judges for itself, by about the same speeds.
 //
-// Speed is results over the time in which operations were open, from the first result on: how late a rank
-// comes does not count. Where the limit held nothing back there is nothing to judge.
+// Speed is bytes of results over the time in which operations were open, from the first result on: how late a
+// rank comes to an operation does not count, unless others are open all the while. Where the limit held
+// nothing back there is nothing to judge.
 #pragma once
 
 #include <cstdint>
@@ -33,29 +35,30 @@ class Pace {
   static constexpr uint32_t kFirst = 2;  // one on the way up while one is on the way down
   // The first so many trials follow one another, all at twice as much.
   static constexpr uint32_t kRise = 7;
-  // Results per connection: that a speed is measured by, and between two trials. Both double from trial to
+  // Results of a connection: that a speed is measured by, and between two trials. Both double from trial to
   // trial, so that a short operation is enough at first and a large limit is judged by some rounds.
   static constexpr uint64_t kMeasure = 32, kMostMeasure = 256;
   static constexpr uint64_t kRest = 2048, kMostRest = 32768;
-  static constexpr uint64_t kLossRest = 8192;  // between two trials for losses
+  // Between two trials for losses; doubles from one to the next.
+  static constexpr uint64_t kLossRest = 8192, kMostLossRest = 1 << 20;
   // Speed on trial over speed before.
   static constexpr double kGain = 1.05;       // worth twice the bytes
   static constexpr double kSame = 0.98;       // half the bytes are enough
   static constexpr double kTolerable = 0.75;  // half the bytes when packets are lost
   static constexpr double kHopeless = 0.5;    // ends a trial at twice as much at once
-  // Trials at twice as much that a rank sits out after one in vain; doubles each time.
-  static constexpr uint32_t kMostSatOut = 32;
+  // A rank whose last tries at twice as much were in vain takes part in every 2nd, 4th, ... only.
+  static constexpr uint32_t kMostInVain = 5;
 
-  // `links` connections; none is granted more than `most` slots.
-  Pace(uint32_t links, uint32_t most) noexcept;
+  // No connection is granted more than `most` slots.
+  explicit Pace(uint32_t most) noexcept;
 
   // Chunks per connection.
   [[nodiscard]] uint32_t limit() const noexcept { return limit_; }
 
   // A chunk could have gone but for the limit.
   void held_back() noexcept { held_back_ = true; }
-  // The result of a chunk is here; `losses`: its flag, which is the same on every rank.
-  void result(bool losses, Nanos now) noexcept;
+  // The result of a chunk is here, on the first connection or another. `losses`: its flag.
+  void result(bool first, bool losses, uint64_t bytes, Nanos now) noexcept;
   // No operation is open any more.
   void idle(Nanos now) noexcept;
 
@@ -66,33 +69,36 @@ class Pace {
   void next_phase(Nanos now) noexcept;
   void begin_trial() noexcept;
   void end_trial() noexcept;
-  void bring_forward(Nanos now) noexcept;
-  void enter(Phase phase, uint64_t results_per_link) noexcept;
+  void enter(Phase phase, uint64_t results) noexcept;
   void end_stretch(Nanos now) noexcept;
   [[nodiscard]] uint64_t measure() const noexcept;
-  [[nodiscard]] double speed() const noexcept;  // 0: not known, or the trial failed
+  [[nodiscard]] double speed() const noexcept;  // 0: not known
 
-  const uint64_t links_;
   const uint32_t most_;
   uint32_t limit_;
   uint32_t kept_;  // limit_ but for a trial
 
-  uint64_t count_ = 0;  // results
+  // The same on every rank at the same result of the first connection.
+  uint64_t clock_ = 0;  // its results
   uint64_t phase_ends_ = 0;
   Phase phase_ = Phase::kBefore;
   Trial trial_ = Trial::kMore;
-  uint32_t trials_ = 0;  // by the calendar
-  uint32_t sit_out_ = 0, sit_out_next_ = 1;
+  uint32_t trials_ = 0;     // but for losses
+  uint64_t rest_ends_ = 0;  // of the rest that a trial for losses interrupts
   uint64_t losses_count_from_ = 0;
-  double before_ = 0;
+  uint64_t loss_rest_ = kLossRest;
 
+  // This rank's own.
+  uint32_t in_vain_ = 0;
+  double before_ = 0;
   bool busy_ = false;  // results have come since began_, and operations are open
   bool held_back_ = false;
   Nanos began_ = 0;
-  uint64_t results_ = 0;  // since began_
+  uint64_t bytes_ = 0;  // since began_
   // Of earlier stretches of this phase.
   Nanos time_ = 0;
   uint64_t total_ = 0;
+  double expected_ = 0;  // bytes of a whole trial, by the phase before
 };
 
 }  // namespace sluice::engine
