@@ -32,7 +32,7 @@ class Agreement {
   void part(Nanos deadline) noexcept;
 
  private:
-  struct Word {  // what travels: 12 bytes, then the text
+  struct Word {  // what travels: 16 bytes, then the text
     enum class Kind : uint8_t { kHello = 1, kVote = 2, kVerdict = 3, kThanks = 4 };
     Kind kind = Kind::kHello;
     Errc code = Errc::kOk;

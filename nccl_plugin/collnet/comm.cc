@@ -25,9 +25,13 @@ Status Comm::start(const void* send, void* receive, size_t count, int data_type,
   if (!dtype || !operation || count > (uint64_t{1} << 40)) return Errc::kInvalidArgument;
   const uint32_t open = open_.load(std::memory_order_relaxed);
   const uint64_t bytes = count * wire::size_of(*dtype);
-  // All ranks post in one order and each takes its oldest when nothing else is open, so ranks that are full
-  // at different requests do not wait for each other.
-  if (open == kMostRequests || (open_bytes_ != 0 && open_bytes_ + bytes > budget_)) return {};
+  // All ranks post in one order and each takes its oldest when nothing else is under way, so ranks that are
+  // full at different requests do not wait for each other.
+  if (over_budget(bytes)) {
+    if (const Status s = reap(); !s.ok()) return s;
+    if (over_budget(bytes)) return {};
+  }
+  if (open == kMostRequests) return {};
   Request& r = requests_[free_[kMostRequests - 1 - open]];
   r.send = static_cast<const std::byte*>(send);
   r.receive = static_cast<std::byte*>(receive);
@@ -44,32 +48,50 @@ Status Comm::start(const void* send, void* receive, size_t count, int data_type,
   }
   r.begun = monotonic_now();
   r.open = true;
-  open_bytes_ += bytes;
+  r.done = false;
+  under_way_ += bytes;
   open_.store(open + 1, std::memory_order_relaxed);
   *request = &r;
   return {};
+}
+
+Status Comm::reap() noexcept {
+  const std::lock_guard lock(ending_);
+  if (ended_ != Errc::kOk) return ended_;
+  for (Request& r : requests_) {
+    if (!r.open) continue;
+    if (const Status s = look(r); !s.ok()) return s;
+  }
+  return {};
+}
+
+Status Comm::look(Request& request) noexcept {
+  if (request.done) return {};
+  const Status s = session_->test(request.name, request.done);
+  if (!s.ok()) {
+    tell_end(s);
+    return s;
+  }
+  if (!request.done) return s;
+  under_way_ -= request.bytes;
+  latency_.add(monotonic_now() - request.begun);
+  return s;
 }
 
 Status Comm::test(Request& request, bool* done, size_t* bytes) noexcept {
   *done = false;
   const std::lock_guard lock(ending_);
   if (ended_ != Errc::kOk) return ended_;
-  const Status s = session_->test(request.name, *done);
-  if (!*done && s.ok()) return s;
-  if (!s.ok()) {
-    tell_end(s);
-    return s;
-  }
+  if (const Status s = look(request); !s.ok() || !request.done) return s;
+  *done = true;
   request.open = false;
-  open_bytes_ -= request.bytes;
   const uint32_t open = open_.load(std::memory_order_relaxed) - 1;
   free_[kMostRequests - 1 - open] = static_cast<uint8_t>(&request - requests_.data());
   open_.store(open, std::memory_order_relaxed);
   *bytes = request.bytes;
   ++calls_;
   bytes_ += request.bytes;
-  latency_.add(monotonic_now() - request.begun);
-  return s;
+  return {};
 }
 
 void Comm::tell_end(Status status) noexcept {

@@ -19,6 +19,7 @@ class Request {
  public:
   Comm* comm = nullptr;
   bool open = false;
+  bool done = false;  // in the session, and counted no more; NCCL has not been told
   uint64_t name = 0;  // the operation's in the session
   const std::byte* send = nullptr;
   std::byte* receive = nullptr;
@@ -31,7 +32,7 @@ class Comm {
   // NCCL has at most 8 steps in 8 groups open.
   static constexpr size_t kMostRequests = 64;
 
-  // `budget`: bytes of requests open at a time. One that is larger is taken when no other is open.
+  // `budget`: bytes of requests under way at a time. One that is larger is taken when no other is.
   Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t reducers, uint64_t budget);
   ~Comm();
   Comm(const Comm&) = delete;
@@ -47,6 +48,14 @@ class Comm {
   void leave() noexcept;
 
  private:
+  [[nodiscard]] bool over_budget(uint64_t more) const noexcept {
+    return under_way_ != 0 && under_way_ + more > budget_;
+  }
+  // Looks which requests are done. NCCL tests nothing of a group whose request was refused, so what test()
+  // has been told of is not what is under way.
+  [[nodiscard]] Status reap() noexcept;
+  // Asks the session, unless it is known.
+  [[nodiscard]] Status look(Request& request) noexcept;
   // The first call that sees the session's end says why; later ones return the same status and touch nothing.
   void tell_end(Status status) noexcept;
 
@@ -59,8 +68,8 @@ class Comm {
   std::array<Request, kMostRequests> requests_;
   std::array<uint8_t, kMostRequests> free_;  // places that are not open: the first kMostRequests - open_
   std::atomic<uint32_t> open_{0};
-  uint64_t open_bytes_ = 0;  // progress thread's, as every write of open_
-  Errc ended_ = Errc::kOk;   // anything else: no call reaches the session any more
+  uint64_t under_way_ = 0;  // bytes; progress thread's, as every write of open_
+  Errc ended_ = Errc::kOk;  // anything else: no call reaches the session any more
   Ranges ranges_;
 
   uint64_t calls_ = 0;

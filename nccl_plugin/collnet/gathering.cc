@@ -120,7 +120,7 @@ Result<void> Gathering::call_missing() {
     auto call = transport::tcp::connect_to(
         party_.nodes[rank].address, party_.nodes[rank].port,
         {.buffer_bytes = 0, .congestion_control = {}, .local_address = party_.local_address},
-        monotonic_now() + patience_.call);
+        std::min(deadline_, monotonic_now() + patience_.call));
     if (!call) return add_context(party_.name(rank) + " is gone", call.error());
     calls_[rank] = std::move(*call);
     ++open;

@@ -46,6 +46,13 @@ class CollNet(Play):
         self.play("budget", "--ranks", 3, "--bytes", 256 << 10, env=env)
         self.play("budget", "--ranks", 2, "--bytes", 256 << 10, env=env | {"SLUICE_THREADS": "0"})
 
+    def test_a_full_budget_frees_itself(self):
+        # One group of eight channels: what is refused is asked for again and again, and nothing is tested meanwhile.
+        self.start_pool(1)
+        env = {"SLUICE_WINDOW": "256K", "SLUICE_SLOT": "32K"}
+        self.play("window", "--ranks", 3, env=env)
+        self.play("window", "--ranks", 2, env=env | {"SLUICE_THREADS": "0"})
+
     def test_memory_is_registered_while_requests_run(self):
         self.start_pool(1)
         self.play("registration", "--ranks", 2)

@@ -165,11 +165,15 @@ void Traffic::run_one(const Operation& operation) {
   while (left > 0) {
     bool idle = true;
     GroupState& turn = states[next % states.size()];
-    if (next < all && turn.posted < turn.done + kSteps && post(operation, turn)) {
+    const bool may_post = next < all && turn.posted < turn.done + kSteps;
+    const bool posted = may_post && post(operation, turn);
+    if (posted) {
       ++next;
       idle = false;
     }
     for (GroupState& group : states) {
+      // NCCL tests nothing of a group whose request was refused, and asks again: nothing but that ends it.
+      if (may_post && !posted && &group == &turn) continue;
       if (group.done < group.posted && test(operation, group)) {
         --left;
         idle = false;
