@@ -1,7 +1,7 @@
 """Allreduces through the NCCL plugin, in NCCL's own request patterns, beside the client library's, over links of a given rate, in turns; and beside what a
-perfect ring would take on these links.
+perfect ring would take on these links. The pool is as wide as the workers unless --reducer-rate says otherwise.
 
-usage: plugin_vs_client.py --sluice FILE [--workers 4] [--reducers 4] [--rate 1gbit] [--size 16M] [--rounds 3] [--load N]"""
+usage: plugin_vs_client.py --sluice FILE [--workers 4,8] [--reducers 2,4,8] [--rate 200mbit] [--reducer-rate 200mbit] [--size 16M] [--rounds 3] [--load N]"""
 
 import argparse
 import json
@@ -30,28 +30,30 @@ def bits(rate):
     raise SystemExit(f"rate {rate}: gbit or mbit")
 
 
-def start_reducers(bed, arguments, folder):
+def start_reducers(bed, arguments, reducers, folder):
     pool, processes = [], []
-    for i in range(arguments.reducers):
+    for i in range(reducers):
         host = f"r{i}"
         port_file = folder / host
         processes.append(bed.start(host, [arguments.sluice, "reducer", "--insecure", "--lanes", 1, "--listen", f"{bed.address(host)}:0",
                                           "--port-file", port_file], stderr=subprocess.DEVNULL))
         while not port_file.exists():
+            if processes[-1].poll() is not None:
+                raise SystemExit(f"reducer {i} ended with {processes[-1].returncode}")
             time.sleep(0.02)
         pool.append(f"{bed.address(host)}:{port_file.read_text().strip()}")
     return ",".join(pool), processes
 
 
-def measure(bed, arguments, pool, pattern, folder):
+def measure(bed, arguments, workers, pool, pattern, folder):
     """Seconds of one allreduce."""
     session = os.urandom(16).hex()
     out = folder / f"{session}.json"
     ranks = []
-    for rank in range(arguments.workers):
+    for rank in range(workers):
         host = f"w{rank}"
         words = [arguments.sluice, "bench", "allreduce", "-b", arguments.size, "-e", arguments.size, "-n", arguments.iterations, "-w", 2, "-c", 1,
-                 "--workers", arguments.workers, "--connect", pool, "--rank", rank, "--session", session, *PATTERNS[pattern]]
+                 "--workers", workers, "--connect", pool, "--rank", rank, "--session", session, *PATTERNS[pattern]]
         if rank == 0:
             words += ["--json", out]
         env = {**os.environ, "SLUICE_NET": "always", "SLUICE_IFNAME": "=eth0"}
@@ -62,40 +64,55 @@ def measure(bed, arguments, pool, pattern, folder):
     return json.loads(out.read_text())["results"][0]["out_of_place"]["time"] * 1e-6
 
 
+def compare(arguments, workers, reducers):
+    """Prints a line per pattern."""
+    rate = bits(arguments.rate)
+    reducer_rate = bits(arguments.reducer_rate) if arguments.reducer_rate else rate * workers / reducers
+    hosts = [f"w{i}" for i in range(workers)] + [f"r{i}" for i in range(reducers)]
+    times = {name: [] for name in PATTERNS}
+    with Bed(hosts, lambda host: f"{int(rate if host[0] == 'w' else reducer_rate)}bit") as bed, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pool, processes = start_reducers(bed, arguments, reducers, folder)
+        try:
+            processes += [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(arguments.load)]
+            for _ in range(arguments.rounds):
+                for pattern in PATTERNS:
+                    times[pattern].append(measure(bed, arguments, workers, pool, pattern, folder))
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+    size = int(arguments.size.rstrip("KM")) * (1024 if arguments.size.endswith("K") else 1048576)
+    line = rate / 8 * GOODPUT
+    wide = min(1.0, reducers * reducer_rate / (workers * rate))
+    ideal, ring = size / line / wide, 2 * (workers - 1) / workers * size / line
+    client = statistics.median(times["client"])
+    for pattern, values in times.items():
+        t = statistics.median(values)
+        print(f"{workers:7} {reducers:8} {arguments.size:>6} {arguments.load:4}  {pattern:11} {1e3 * t:9.1f} {t / ideal:16.3f} {t / ring:12.3f} {t / client:14.3f}", flush=True)
+
+
+def numbers(text):
+    return [int(word) for word in text.split(",")]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--sluice", required=True)
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--reducers", type=int, default=4)
-    parser.add_argument("--rate", default="200mbit")
+    parser.add_argument("--workers", type=numbers, default=[4])
+    parser.add_argument("--reducers", type=numbers, default=[4])
+    parser.add_argument("--rate", default="200mbit", help="of each worker's link")
+    parser.add_argument("--reducer-rate", help="of each reducer's link; default: so that the pool is as wide as the workers")
     parser.add_argument("--size", default="16M")
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--load", type=int, default=0, help="processes that keep a processor busy beside")
     arguments = parser.parse_args()
-    size = int(arguments.size.rstrip("KM")) * (1024 if arguments.size.endswith("K") else 1048576)
-    hosts = [f"w{i}" for i in range(arguments.workers)] + [f"r{i}" for i in range(arguments.reducers)]
-    times = {name: [] for name in PATTERNS}
-    with Bed(hosts, arguments.rate) as bed, tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        pool, reducers = start_reducers(bed, arguments, folder)
-        busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(arguments.load)]
-        try:
-            for _ in range(arguments.rounds):
-                for pattern in PATTERNS:
-                    times[pattern].append(measure(bed, arguments, pool, pattern, folder))
-        finally:
-            for process in busy + reducers:
-                process.kill()
-                process.wait()
-    line = bits(arguments.rate) / 8 * GOODPUT
-    wide = min(1.0, arguments.reducers / arguments.workers)
-    ideal, ring = size / line / wide, 2 * (arguments.workers - 1) / arguments.workers * size / line
-    print(f"{arguments.workers} workers, {arguments.reducers} reducers, {arguments.rate}, {arguments.size}, {arguments.load} busy processes")
-    for pattern, values in times.items():
-        t = statistics.median(values)
-        print(f"{pattern:12} {1e3 * t:8.1f} ms  {t / ideal:5.3f} x S / goodput of the pool  {ring / t:5.2f} x a perfect ring  "
-              f"{t / statistics.median(times['client']):5.3f} x the client")
+    print(f"links of {arguments.rate}; times of one allreduce, medians of {arguments.rounds} rounds in turns; ideal: size / goodput of the narrower side")
+    print("workers reducers   size load  pattern            ms          / ideal       / ring       / client")
+    for workers in arguments.workers:
+        for reducers in arguments.reducers:
+            compare(arguments, workers, reducers)
 
 
 if __name__ == "__main__":
