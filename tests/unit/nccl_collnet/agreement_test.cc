@@ -129,7 +129,8 @@ TEST_F(AgreementTest, EndsAtTheDeadlineForTheLeaderAsForAnyOther) {
     if (late != 0) make_nodes();
     const Nanos begin = monotonic_now();
     const auto outcome = run(fine, late, one_list, {.call = 100 * kMillisecond, .late = kSecond});
-    EXPECT_GE(monotonic_now() - begin, kSecond);
+    // How long a hello has lain there is told in ticks of the kernel, 10 ms at most.
+    EXPECT_GE(monotonic_now() - begin, kSecond - 20 * kMillisecond);
     EXPECT_THAT(outcome,
                 ::testing::Each(::testing::StartsWith(late == 0 ? "no word from node 0" : "node 3")));
     // All others have given up; it is told so at once.
