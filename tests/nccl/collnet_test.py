@@ -10,6 +10,7 @@ class CollNet(Play):
                 self.start_pool(reducers - len(self.addresses))
                 self.play("kinds", "--ranks", ranks)
 
+    @lengthy
     def test_in_place_bit_for_bit(self):
         self.start_pool(2)
         self.play("in-place", "--ranks", 3)

@@ -29,7 +29,7 @@ void play_in_place(Rank& rank) {
   uint64_t seed = 500;
   for (const DataType type : {kFloat32, kBfloat16, kInt8}) {
     for (const bool in_place : {true, false, true}) {
-      operations.push_back({type, kSum, (10u << 20) + 512, 16, 128u << 10, ++seed, in_place});
+      operations.push_back({type, kSum, (3u << 20) + 512, 16, 128u << 10, ++seed, in_place});
       // Each channel less than a chunk of the engine's.
       operations.push_back({type, kMax, 96u << 10, 16, 512, ++seed, in_place});
     }
