@@ -39,6 +39,7 @@ void WorkerFlags::add_to(OptionSet& set) {
              "progress threads of each worker: 1, or 0 for progress by the caller's waiting")
       ->check(CLI::IsMember({0, 1}));
   set.flag("--no-crc", no_crc_, "no checksum on payloads, neither way");
+  set.flag("--no-keep", no_keep_, "results are received in place and not kept for other workers");
   set.duration("--connect-timeout", connect_timeout_, "to reach one reducer");
   set.duration("--join-timeout", join_timeout_, "for all workers to arrive");
   set.text("--interface", interface_, "ADDRESS", "local address to connect from");
@@ -91,6 +92,7 @@ bench::WorkerOptions WorkerFlags::worker() const {
           .slot_bytes = slot_,
           .progress_threads = threads_,
           .payload_crc = !no_crc_,
+          .keep_results = !no_keep_,
           .connect_timeout_ms = connect_timeout_ / kMillisecond,
           .join_timeout_ms = join_timeout_ / kMillisecond,
           .interface_address = interface_};

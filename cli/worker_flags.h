@@ -47,6 +47,7 @@ class WorkerFlags {
   uint64_t slot_ = 0;
   uint32_t threads_ = 1;
   bool no_crc_ = false;
+  bool no_keep_ = false;
   Nanos connect_timeout_ = 10 * kSecond;
   Nanos join_timeout_ = 60 * kSecond;
   std::string interface_;

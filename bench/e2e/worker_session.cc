@@ -72,6 +72,7 @@ WorkerSession::WorkerSession(const WorkerOptions& o) : rank_(o.rank), ranks_(o.r
   if (o.slot_bytes != 0) options.slot_bytes = u32(static_cast<int64_t>(o.slot_bytes));
   options.progress_threads = o.progress_threads;
   options.payload_crc = o.payload_crc ? 1 : 0;
+  options.keep_results = o.keep_results ? 1 : 0;
   if (o.connect_timeout_ms != 0) options.connect_timeout_ms = u32(o.connect_timeout_ms);
   if (o.join_timeout_ms != 0) options.join_timeout_ms = u32(o.join_timeout_ms);
   options.interface_address = or_null(o.interface_address);

@@ -27,6 +27,7 @@ struct WorkerOptions {
   uint64_t slot_bytes = 0;
   uint32_t progress_threads = 1;
   bool payload_crc = true;
+  bool keep_results = true;
   int64_t connect_timeout_ms = 0;  // 0: the library's default
   int64_t join_timeout_ms = 0;
   std::string interface_address;

@@ -86,6 +86,7 @@ Result<void> check_numbers(const sluice_options& o) {
     return r;
   if (auto r = within("progress_threads", o.progress_threads, 0, 1); !r) return r;
   if (auto r = within("payload_crc", o.payload_crc, 0, 1); !r) return r;
+  if (auto r = within("keep_results", o.keep_results, 0, 1); !r) return r;
   if (auto r = within("connect_timeout_ms", o.connect_timeout_ms, 1, UINT32_MAX); !r) return r;
   return within("join_timeout_ms", o.join_timeout_ms, 1, UINT32_MAX);
 }
@@ -102,6 +103,7 @@ sluice_options default_options() noexcept {
   options.join_timeout_ms = 60'000;
   options.op_timeout_ms = 0;
   options.linger_ms = 5'000;
+  options.keep_results = 1;
   for (const Deadline& d : kDeadlines) {
     const char* value = std::getenv(d.variable);
     if (value == nullptr) continue;
@@ -151,6 +153,7 @@ Result<engine::SessionOptions> read_options(const sluice_options& given) {
   out.join.join_timeout = Nanos{o.join_timeout_ms} * kMillisecond;
   out.own_thread = o.progress_threads == 1;
   out.payload_crc = o.payload_crc == 1;
+  out.keep_results = o.keep_results == 1;
   out.op_timeout = Nanos{o.op_timeout_ms} * kMillisecond;
   out.linger = Nanos{o.linger_ms} * kMillisecond;
   return out;

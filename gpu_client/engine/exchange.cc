@@ -44,7 +44,8 @@ Exchange::Exchange(Options options, OpTable& table, Listener& listener, Arena ri
                                           .slots = slots,
                                           .ring = at,
                                           .turns = std::move(turns[i]),
-                                          .period = static_cast<uint32_t>(options_.placement.size())});
+                                          .period = static_cast<uint32_t>(options_.placement.size()),
+                                          .keep_results = options_.keep_results});
     at += size_t{slots} * options_.slot_bytes + Link::kControlBytes;
   }
   last_issue_.resize(count);
@@ -168,6 +169,12 @@ void Exchange::link_closed(uint32_t link, Errc reason) noexcept {
   SLUICE_DASSERT(open_links_ > 0);
   --open_links_;
   if (!ended()) listener_.on_link_lost(link, reason);
+}
+
+uint64_t Exchange::result_bytes_copied() const noexcept {
+  uint64_t sum = 0;
+  for (const Link& l : links_) sum += l.bytes_copied();
+  return sum;
 }
 
 transport::EndpointCounters Exchange::counters() const noexcept {

@@ -38,7 +38,8 @@ class Exchange {
     uint32_t slot_bytes = 0;
     uint64_t incarnation = 0;
     bool payload_crc = true;
-    bool paced = true;  // no more under way than pays (pace.h); false: always W
+    bool keep_results = true;  // false: no rank can be given a result again
+    bool paced = true;         // no more under way than pays (pace.h); false: always W
     // Links are served from this one on, so that ranks do not all begin at the first reducer.
     uint32_t rank = 0;
     uint32_t ranks = 0;               // of the session; stragglers of others are not counted
@@ -93,6 +94,8 @@ class Exchange {
   // Operations that ended with kOk.
   [[nodiscard]] uint64_t operations_done() const noexcept { return operations_done_; }
   [[nodiscard]] transport::EndpointCounters counters() const noexcept;
+  // Bytes of results that were received in the ring and copied (link.h).
+  [[nodiscard]] uint64_t result_bytes_copied() const noexcept;
   [[nodiscard]] const Stragglers& stragglers() const noexcept { return stragglers_; }
 
   // For Link.

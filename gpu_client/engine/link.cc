@@ -44,6 +44,13 @@ std::byte* Link::slot(uint64_t sequence) const noexcept {
   return plan_.ring + sequence % plan_.slots * exchange_.options().slot_bytes;
 }
 
+// Chunks are numbered through all operations, so the chunks of this link are its sequences: the first one
+// that is `chunk` or behind it.
+uint64_t Link::sequence_from(uint64_t chunk) const noexcept {
+  const auto turn = std::ranges::lower_bound(plan_.turns, chunk % plan_.period) - plan_.turns.begin();
+  return chunk / plan_.period * plan_.turns.size() + static_cast<uint64_t>(turn);
+}
+
 size_t Link::put_next() noexcept {
   if (queue_head_ == queue_tail_ || endpoint_ == nullptr) return 0;
   if (outstanding() >= plan_.slots) return 0;
@@ -87,7 +94,12 @@ size_t Link::put_next() noexcept {
   wire::encode_extension(wire::OpInfo{.count = o.request.count}, extension);
   if (!endpoint_->put(h, extension, payload, next_sequence_).ok()) return 0;
 
-  flight(next_sequence_) = {.chunk = q, .offset = offset, .operation = index, .length = length};
+  const uint64_t end = sequence_from(o.first_chunk + o.chunk_count);
+  flight(next_sequence_) = {.chunk = q,
+                            .offset = offset,
+                            .operation = index,
+                            .length = length,
+                            .followed = next_sequence_ + plan_.slots < end};
   ++next_sequence_;
   tell_losses_ = false;
   if (++turn_ == plan_.turns.size()) turn_ = 0, period_base_ += plan_.period;
@@ -128,11 +140,19 @@ Status Link::check_result(const wire::FrameHeader& h) noexcept {
   return Errc::kOk;
 }
 
+std::byte* Link::place_of_result() noexcept {
+  Flight& f = flight(next_result_);
+  const OpRequest& r = exchange_.table()[f.operation].request;
+  const bool kept_there = f.followed && r.send != r.recv;
+  f.direct = next_sent_ > next_result_ && (kept_there || !plan_.keep_results);
+  return f.direct ? r.recv + f.offset : slot(next_result_);
+}
+
 transport::Placement Link::on_header(transport::Endpoint& /*ep*/, const wire::FrameHeader& header,
                                      std::span<const std::byte> /*extensions*/) noexcept {
   if (header.type == wire::FrameType::kResult) {
     const Status status = check_result(header);
-    return {.status = status, .payload = slot(next_result_)};
+    return {.status = status, .payload = status.ok() ? place_of_result() : nullptr};
   }
   if (header.type == wire::FrameType::kAbort && header.length <= kControlBytes) {
     return {.status = Errc::kOk,
@@ -173,7 +193,10 @@ void Link::finish_flights() noexcept {
   while (finished_ < next_result_ && finished_ < next_sent_) {
     const Flight& f = flight(finished_);
     if (!exchange_.ended()) {
-      std::memcpy(exchange_.table()[f.operation].request.recv + f.offset, slot(finished_), f.length);
+      if (!f.direct) {
+        std::memcpy(exchange_.table()[f.operation].request.recv + f.offset, slot(finished_), f.length);
+        bytes_copied_ += f.length;
+      }
       exchange_.chunk_done(f.operation);
     }
     ++finished_;

@@ -2,11 +2,13 @@
 // and the ring in which results land. PROTOCOL.md section 9: sequence s uses slot s mod W; contribution s may
 // go once result s - W is here.
 //
-//   free -> sent -> result received, copied out -> free
+//   free -> sent -> result received, in the user's buffer -> free
 //
-// A result is copied to the user's buffer once it is complete and checked, and the contribution that it
-// answers has been given back by the transport: with send == recv the two are the same bytes. The ring keeps
-// result s until s + W arrives.
+// Result s is kept until s + W arrives: another rank may miss it until then (PROTOCOL.md section 11). While
+// its operation is open the user's buffer keeps it, so a result that W more of the same operation follow is
+// received there. The others are received in the ring and copied; with send == recv all of them, because half
+// a result would be in the place of a contribution that may be asked for again. Either way nothing is written
+// to the user's buffer before the transport has given the contribution back.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +36,7 @@ class Link final : public transport::Handler {
     // Places of the period of the placement table that name this link, ascending.
     std::vector<uint32_t> turns;
     uint32_t period = 0;  // size of that table
+    bool keep_results = true;
   };
 
   Link(Exchange& exchange, Plan plan);
@@ -53,8 +56,10 @@ class Link final : public transport::Handler {
   void tell_losses() noexcept { tell_losses_ = true; }
 
   void close(Errc reason) noexcept;
-  // Contributions put whose results have not been copied out yet.
+  // Contributions put whose results are not in the user's buffer yet.
   [[nodiscard]] uint64_t outstanding() const noexcept { return next_sequence_ - finished_; }
+  // Bytes of results that were copied from the ring.
+  [[nodiscard]] uint64_t bytes_copied() const noexcept { return bytes_copied_; }
   [[nodiscard]] transport::EndpointCounters counters() const noexcept;
 
   transport::Placement on_header(transport::Endpoint& ep, const wire::FrameHeader& header,
@@ -71,11 +76,15 @@ class Link final : public transport::Handler {
     uint64_t offset = 0;  // in the operation
     uint32_t operation = kNoOperation;
     uint32_t length = 0;
+    bool followed = false;  // by W more of its operation
+    bool direct = false;    // its result is received in the user's buffer
   };
 
   [[nodiscard]] Status check_result(const wire::FrameHeader& h) noexcept;
   [[nodiscard]] std::byte* slot(uint64_t sequence) const noexcept;
   [[nodiscard]] Flight& flight(uint64_t sequence) noexcept { return flights_[sequence % plan_.slots]; }
+  [[nodiscard]] uint64_t sequence_from(uint64_t chunk) const noexcept;
+  [[nodiscard]] std::byte* place_of_result() noexcept;
   void finish_flights() noexcept;
   [[nodiscard]] bool lost_packets() noexcept;
 
@@ -87,10 +96,11 @@ class Link final : public transport::Handler {
 
   uint64_t period_base_ = 0;  // next chunk = period_base_ + turns[turn_]
   size_t turn_ = 0;
-  uint64_t next_sequence_ = 0;            // of contributions
-  uint64_t next_result_ = 0;              // sequence of the result expected next
-  uint64_t next_sent_ = 0;                // sequence of the contribution to be given back next
-  uint64_t finished_ = 0;                 // results copied out
+  uint64_t next_sequence_ = 0;  // of contributions
+  uint64_t next_result_ = 0;    // sequence of the result expected next
+  uint64_t next_sent_ = 0;      // sequence of the contribution to be given back next
+  uint64_t finished_ = 0;       // results in the user's buffer
+  uint64_t bytes_copied_ = 0;
   uint64_t crc_sequence_ = ~uint64_t{0};  // contribution whose payload CRC is known already
   uint32_t crc_ = 0;
 

@@ -33,6 +33,7 @@ Result<void> Session::begin(Membership membership) {
   o.slot_bytes = membership.view.slot_bytes;
   o.incarnation = membership.incarnation;
   o.payload_crc = options_.payload_crc;
+  o.keep_results = options_.keep_results;
   o.rank = options_.join.who.rank;
   o.ranks = options_.join.who.ranks;
   o.placement = wire::placement_table(membership.view);

@@ -25,6 +25,7 @@ struct SessionOptions {
   JoinOptions join;
   bool own_thread = true;  // false: test(), wait() and progress() drive
   bool payload_crc = true;
+  bool keep_results = true;
   Nanos op_timeout = 0;  // 0: none
   Nanos linger = 5 * kSecond;
 };

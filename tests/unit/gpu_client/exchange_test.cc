@@ -73,6 +73,43 @@ TEST(Exchange, ReducesInPlace) {
   EXPECT_EQ(data, turned(in));
 }
 
+// Bytes of results that pass through the ring, for operations of `chunks` chunks on 2 links with 4 slots
+// each.
+uint64_t copied(bool keep_results, bool in_place, std::initializer_list<size_t> chunks) {
+  constexpr size_t kChunk = 16 * 1024;
+  Rig rig({.links = 2, .slots = 4, .slot_bytes = kChunk, .keep_results = keep_results});
+  for (const size_t n : chunks) {
+    const auto in = bytes(n * kChunk);
+    auto data = in;
+    std::vector<std::byte> out(in.size());
+    std::byte* const recv = in_place ? data.data() : out.data();
+    const uint32_t op = rig.start(data.data(), recv, in.size());
+    rig.settle_answering();
+    EXPECT_TRUE(rig.ended(op));
+    EXPECT_EQ(in_place ? data : out, turned(in));
+    rig.table.release(op);
+  }
+  EXPECT_EQ(rig.exchange->result_bytes_copied() % kChunk, 0u);
+  return rig.exchange->result_bytes_copied() / kChunk;
+}
+
+TEST(Exchange, KeepsTheLastWResultsOfALinkAndCopiesNoOthers) {
+  EXPECT_EQ(copied(true, false, {20}), 8u);
+  EXPECT_EQ(copied(true, false, {8}), 8u);
+  EXPECT_EQ(copied(true, false, {9}), 8u);
+  // An operation's own last ones: by the next one's time its buffer is the caller's again.
+  EXPECT_EQ(copied(true, false, {3, 20, 1, 5, 19}), 3u + 8 + 1 + 5 + 8);
+}
+
+TEST(Exchange, NeverReceivesOverAContributionThatMayBeAskedForAgain) {
+  EXPECT_EQ(copied(true, true, {20}), 20u);
+}
+
+TEST(Exchange, CopiesNothingThatIsNotKept) {
+  EXPECT_EQ(copied(false, false, {20, 3}), 0u);
+  EXPECT_EQ(copied(false, true, {20, 3}), 0u);
+}
+
 TEST(Exchange, NeverHasMoreThanWOutstandingOnALink) {
   Rig rig({.links = 2, .slots = 3});
   const auto in = bytes(40 * 16 * 1024);

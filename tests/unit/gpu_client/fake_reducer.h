@@ -112,6 +112,7 @@ class Rig final : public Exchange::Listener {
     uint32_t slot_bytes = 16 * 1024;
     uint32_t rank = 0;
     bool payload_crc = true;
+    bool keep_results = true;
     bool paced = false;
     std::vector<uint32_t> placement{};  // empty: round robin
   };
@@ -123,6 +124,7 @@ class Rig final : public Exchange::Listener {
     o.slot_bytes = shape.slot_bytes;
     o.incarnation = 99;
     o.payload_crc = shape.payload_crc;
+    o.keep_results = shape.keep_results;
     o.paced = shape.paced;
     o.rank = shape.rank;
     o.placement = shape.placement;
