@@ -12,6 +12,7 @@
 #include "reducer/security/key_store.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
+#include "wire/view.h"
 
 namespace sluice::reducer {
 namespace {
@@ -38,9 +39,9 @@ std::optional<Error> unlivable(const ReducerOptions& o) {
   const auto bad = [](const std::string& text) { return Error{Errc::kInvalidArgument, text}; };
   const auto ms = [](Nanos time) { return std::to_string(time / kMillisecond) + " ms"; };
   if (o.lanes_per_session == 0) return bad("lanes per session must be at least 1");
-  if (o.max_slot_bytes < kMinSlotBytes || o.max_slot_bytes > wire::kMaxPayload) {
+  if (o.max_slot_bytes < wire::kMinSlotBytes || o.max_slot_bytes > wire::kMaxPayload) {
     return bad("max slot bytes " + std::to_string(o.max_slot_bytes) + " is not within " +
-               std::to_string(kMinSlotBytes) + " and " + std::to_string(wire::kMaxPayload));
+               std::to_string(wire::kMinSlotBytes) + " and " + std::to_string(wire::kMaxPayload));
   }
   if (o.handshake_timeout <= 0) return bad("handshake timeout must be more than 0");
   if (o.frame_timeout <= 0) return bad("frame timeout must be more than 0");

@@ -27,6 +27,10 @@ struct View {
 // encoding).
 [[nodiscard]] uint64_t view_hash(const View& view);
 
+// Smallest slot that a session may ask for: a page. With less, what every chunk costs whatever its length (a
+// frame, its checks, a place at the reducer) outweighs its bytes.
+inline constexpr uint32_t kMinSlotBytes = 4 * kKiB;
+
 // Slot size where nobody asked for one: what the ranks send at once to one reducer's port, or a rank over its
 // lane connections, one chunk each, comes to 128 KiB, which a queue takes and a core's cache too; a power of
 // two, at least 16 KiB.

@@ -11,12 +11,12 @@
 #include "config/sizes.h"
 #include "gpu_client/engine/credentials.h"
 #include "wire/messages.h"
+#include "wire/view.h"
 
 namespace sluice::api {
 namespace {
 
 // What a reducer accepts (docs/operations.md); checked here too, so that a slip needs no network to be seen.
-constexpr uint32_t kMinSlotBytes = 4 * kKiB;
 constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
 constexpr uint32_t kSlotMultiple = 64;
 
@@ -75,13 +75,14 @@ Result<void> check_numbers(const sluice_options& o) {
   if (auto r = within("rank", o.rank, 0, o.ranks - 1); !r) return r;
   if (auto r = within("lanes", o.lanes, 0, wire::kMaxLanes); !r) return r;
   if (o.slot_bytes != 0) {
-    if (auto r = within("slot_bytes", o.slot_bytes, kMinSlotBytes, wire::kMaxPayload); !r) return r;
+    if (auto r = within("slot_bytes", o.slot_bytes, wire::kMinSlotBytes, wire::kMaxPayload); !r) return r;
   }
   if (o.slot_bytes % kSlotMultiple != 0) {
     return bad("slot_bytes " + std::to_string(o.slot_bytes) + " is not a multiple of " +
                std::to_string(kSlotMultiple));
   }
-  if (auto r = within("window_bytes", o.window_bytes, std::max(o.slot_bytes, kMinSlotBytes), kMaxWindowBytes);
+  if (auto r = within("window_bytes", o.window_bytes, std::max(o.slot_bytes, wire::kMinSlotBytes),
+                      kMaxWindowBytes);
       !r)
     return r;
   if (auto r = within("progress_threads", o.progress_threads, 0, 1); !r) return r;

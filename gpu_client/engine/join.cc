@@ -11,8 +11,7 @@ namespace {
 
 // Entries of the placement table: turns of all reducers in one period (PROTOCOL.md section 8).
 constexpr uint64_t kMaxPlacement = 1 << 16;
-constexpr uint32_t kMinSlotBytes = 4 * kKiB;  // PROTOCOL.md section 5
-constexpr uint32_t kMaxSlots = 0xffff;        // `slot` is 16 bits wide
+constexpr uint32_t kMaxSlots = 0xffff;  // `slot` is 16 bits wide
 // A reducer's word on how often to speak, within reason.
 constexpr uint32_t kMinHeartbeatMs = 10;
 constexpr uint32_t kMaxHeartbeatMs = 3'600'000;
@@ -61,10 +60,10 @@ Result<void> Joining::check_offer(const Greeting& g) const {
                                      " lane connections, 1.." + std::to_string(wire::kMaxLanes) +
                                      " expected");
   }
-  if (g.welcome.max_slot_bytes < kMinSlotBytes) {
+  if (g.welcome.max_slot_bytes < wire::kMinSlotBytes) {
     return fail(Errc::kBadField, g.name + ": takes slots of at most " +
                                      std::to_string(g.welcome.max_slot_bytes) + " bytes, at least " +
-                                     std::to_string(kMinSlotBytes) + " expected");
+                                     std::to_string(wire::kMinSlotBytes) + " expected");
   }
   if (options_.slot_bytes > g.welcome.max_slot_bytes) {
     return fail(Errc::kMemoryLimit, g.name + ": takes slots of at most " +

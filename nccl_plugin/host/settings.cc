@@ -10,6 +10,8 @@
 #include "config/sizes.h"
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/host/names.h"
+#include "wire/frame.h"
+#include "wire/view.h"
 
 namespace sluice::nccl {
 namespace {
@@ -135,8 +137,8 @@ SettingsRead read_settings(const char* const* environment) {
   r.number("SLUICE_STREAMS", s.streams, 1, 64);
   r.number("SLUICE_LANES", s.lanes, 0, 64);
   uint64_t window = s.window_bytes, slot = s.slot_bytes;
-  r.size("SLUICE_SLOT", slot, 4 * kKiB, 4 * kMiB);
-  r.size("SLUICE_WINDOW", window, std::max<uint64_t>(slot, 4 * kKiB), 256 * kMiB);
+  r.size("SLUICE_SLOT", slot, wire::kMinSlotBytes, wire::kMaxPayload);
+  r.size("SLUICE_WINDOW", window, std::max<uint64_t>(slot, wire::kMinSlotBytes), 256 * kMiB);
   s.slot_bytes = static_cast<uint32_t>(slot / kCacheLine * kCacheLine);
   s.window_bytes = static_cast<uint32_t>(window);
   bool no_crc = false;

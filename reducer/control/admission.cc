@@ -4,6 +4,7 @@
 #include "core/log.h"
 #include "reducer/control/conductor.h"
 #include "wire/handshake.h"
+#include "wire/view.h"
 
 namespace sluice::reducer {
 namespace {
@@ -22,9 +23,10 @@ std::optional<Error> Conductor::check_join(const wire::Hello& hello, const wire:
   if (hello.ranks < 1 || hello.ranks > wire::kMaxRanks)
     return limit("number of ranks", hello.ranks, 1, wire::kMaxRanks);
   if (hello.rank >= hello.ranks) return limit("rank", hello.rank, 0, hello.ranks - 1);
-  if (join.slot_bytes < kMinSlotBytes || join.slot_bytes > options_.max_slot_bytes ||
+  if (join.slot_bytes < wire::kMinSlotBytes || join.slot_bytes > options_.max_slot_bytes ||
       join.slot_bytes % kCacheLine != 0) {
-    return limit("slot bytes (a multiple of 64)", join.slot_bytes, kMinSlotBytes, options_.max_slot_bytes);
+    return limit("slot bytes (a multiple of 64)", join.slot_bytes, wire::kMinSlotBytes,
+                 options_.max_slot_bytes);
   }
   if (join.window_bytes < join.slot_bytes || join.window_bytes > kMaxWindowBytes ||
       join.window_bytes / join.slot_bytes > kMaxSlots) {

@@ -3,11 +3,7 @@
 
 #include <cstdint>
 
-#include "core/units.h"
-
 namespace sluice::reducer {
-
-inline constexpr uint32_t kMinSlotBytes = 4 * kKiB;
 
 struct SessionPlan {
   uint32_t handle = 0;      // the session's name in frame headers

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/units.h"
 #include "reducer/lane/lane_messages.h"
 #include "reducer/slots/session_plan.h"
 #include "tests/fuzz/stream_model.h"
