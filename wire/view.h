@@ -19,8 +19,8 @@ struct ViewReducer {
 struct View {
   uint16_t version = 0;
   std::vector<ViewReducer> reducers;
-  uint32_t window_bytes = 2 * kMiB;
-  uint32_t slot_bytes = 256 * kKiB;
+  uint32_t window_bytes = 0;  // of a rank under way to a reducer, at most
+  uint32_t slot_bytes = 0;    // largest chunk
 };
 
 // 64-bit hash over every field above, in order (the first 8 bytes of SHA-256 over their little-endian

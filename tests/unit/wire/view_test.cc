@@ -15,6 +15,8 @@ namespace {
 
 View three() {
   View v;
+  v.window_bytes = 2 * kMiB;
+  v.slot_bytes = 256 * kKiB;
   v.reducers = {{.id = 0x1111111111111111, .lanes = 2},
                 {.id = 0x2222222222222222, .lanes = 2},
                 {.id = 0x3333333333333333, .lanes = 1, .weight = 2}};
