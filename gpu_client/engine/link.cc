@@ -16,8 +16,6 @@ namespace {
 
 // Contributions use their sequence.
 constexpr transport::Cookie kCommitCookie = ~transport::Cookie{0};
-// Bytes between two questions for lost packets, each a system call.
-constexpr uint64_t kAskEvery = 512 * kKiB;
 
 }  // namespace
 
@@ -29,7 +27,7 @@ Link::Link(Exchange& exchange, Plan plan)
 }
 
 Status Link::begin() noexcept {
-  losses_ = endpoint_->losses();
+  loss_watch_.begin(*endpoint_);
   const auto header = wire::control_header(wire::FrameType::kCommit, commit_, plan_.handle);
   return endpoint_->put(header, {}, commit_, kCommitCookie);
 }
@@ -88,7 +86,7 @@ size_t Link::put_next() noexcept {
     h.flags = wire::kFlagPayloadCrc;
     h.payload_crc = crc_;
   }
-  if (exchange_.options().paced && lost_packets()) exchange_.losses_seen();
+  if (exchange_.options().paced && loss_watch_.lost(*endpoint_)) exchange_.losses_seen();
   if (tell_losses_) h.flags |= wire::kFlagLosses;
   std::array<std::byte, wire::kSmallExtensionBytes> extension;
   wire::encode_extension(wire::OpInfo{.count = o.request.count}, extension);
@@ -170,15 +168,6 @@ void Link::on_frame(transport::Endpoint& /*ep*/, const wire::FrameHeader& header
   ++next_result_;
   exchange_.result_came(plan_.index, (header.flags & wire::kFlagLosses) != 0, header.length);
   finish_flights();
-}
-
-// Asks the transport once in a while.
-bool Link::lost_packets() noexcept {
-  const uint64_t sent = endpoint_->counters().payload_bytes_out;
-  if (sent < ask_at_) return false;
-  ask_at_ = sent + kAskEvery;
-  const uint64_t before = std::exchange(losses_, endpoint_->losses());
-  return losses_ > before;
 }
 
 void Link::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cookie, Status /*status*/) noexcept {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "gpu_client/engine/op_table.h"
+#include "transport/loss_watch.h"
 #include "transport/transport.h"
 
 namespace sluice::engine {
@@ -86,7 +87,6 @@ class Link final : public transport::Handler {
   [[nodiscard]] uint64_t sequence_from(uint64_t chunk) const noexcept;
   [[nodiscard]] std::byte* place_of_result() noexcept;
   void finish_flights() noexcept;
-  [[nodiscard]] bool lost_packets() noexcept;
 
   Exchange& exchange_;
   const Plan plan_;
@@ -104,9 +104,8 @@ class Link final : public transport::Handler {
   uint64_t crc_sequence_ = ~uint64_t{0};  // contribution whose payload CRC is known already
   uint32_t crc_ = 0;
 
-  uint64_t losses_ = 0;  // Endpoint::losses() when last asked
+  transport::LossWatch loss_watch_;
   bool tell_losses_ = false;
-  uint64_t ask_at_ = 0;  // bytes sent at which to ask again
 
   std::vector<Flight> flights_;  // W
   std::vector<uint16_t> queue_;  // operations with chunks still to be put, a ring of OpTable::kCapacity

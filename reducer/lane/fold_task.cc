@@ -9,12 +9,6 @@
 #include "reducer/lane/lane_session.h"
 
 namespace sluice::reducer {
-namespace {
-
-// Result bytes between two questions for lost packets, each a system call per connection.
-constexpr size_t kAskEvery = 512 * kKiB;
-
-}  // namespace
 
 void LaneSession::push_task(uint32_t slot, uint32_t group) noexcept {
   SLUICE_DASSERT(task_tail_ - task_head_ < tasks_.size());
@@ -86,12 +80,11 @@ void LaneSession::task_complete(const FoldTask& task) noexcept {
   }
 }
 
-bool LaneSession::lost_packets(size_t result_bytes) noexcept {
-  unasked_ += result_bytes;
-  if (unasked_ < kAskEvery) return false;
-  unasked_ = 0;
+bool LaneSession::lost_packets() noexcept {
   bool lost = false;
-  for (const auto& link : links_) lost |= link->lost_packets();
+  for (const auto& link : links_) {
+    if (link->endpoint_ != nullptr) lost |= link->loss_watch_.lost(*link->endpoint_);
+  }
   return lost;
 }
 
@@ -100,7 +93,7 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   wire::FrameHeader h = c.reference;
   h.type = wire::FrameType::kResult;
   h.flags = plan_.payload_crc ? wire::kFlagPayloadCrc : uint16_t{0};
-  tell_losses_ |= lost_packets(h.length);
+  tell_losses_ |= lost_packets();
   if (std::exchange(tell_losses_, false)) h.flags |= wire::kFlagLosses;
   h.payload_crc = plan_.payload_crc ? task_crc_ : 0;
   h.ext_len8 = wire::kSmallExtensionBytes / 8;

@@ -22,7 +22,7 @@ void LaneSession::attach(Rank rank, transport::Endpoint& ep) noexcept {
   RankLink& l = link(rank);
   SLUICE_ASSERT(l.state_ == RankLink::State::kAbsent);
   l.endpoint_ = &ep;
-  l.losses_ = ep.losses();
+  l.loss_watch_.begin(ep);
   l.state_ = RankLink::State::kAttached;
   ++open_links_;
 }

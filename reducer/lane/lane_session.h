@@ -95,8 +95,7 @@ class LaneSession {
   size_t fold_piece(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
   void task_complete(const FoldTask& task) noexcept;
   void put_result(uint32_t slot) noexcept;
-  // Whether packets were lost, looked up every so many bytes of results.
-  [[nodiscard]] bool lost_packets(size_t result_bytes) noexcept;
+  [[nodiscard]] bool lost_packets() noexcept;
   void check_leaves() noexcept;
   [[nodiscard]] bool ended() const noexcept { return failed_ || ending_; }
 
@@ -116,7 +115,6 @@ class LaneSession {
   size_t task_element_ = 0;  // elements of the head task already folded
   uint32_t task_crc_ = 0;
 
-  size_t unasked_ = 0;        // result bytes since the links were asked for losses
   bool tell_losses_ = false;  // in the next result
 
   uint64_t next_result_ = 0;              // sequence of the oldest unfinished chunk

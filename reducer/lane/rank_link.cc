@@ -1,7 +1,5 @@
 #include "reducer/lane/rank_link.h"
 
-#include <utility>
-
 #include "reducer/lane/lane_session.h"
 
 namespace sluice::reducer {
@@ -44,12 +42,6 @@ void RankLink::on_closed(transport::Endpoint& /*ep*/, Errc reason) noexcept {
   state_ = State::kClosed;
   close_reason_ = reason;
   session_.link_closed(reason);
-}
-
-bool RankLink::lost_packets() noexcept {
-  if (endpoint_ == nullptr) return false;
-  const uint64_t before = std::exchange(losses_, endpoint_->losses());
-  return losses_ > before;
 }
 
 void RankLink::account() noexcept {

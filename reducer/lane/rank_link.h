@@ -5,6 +5,7 @@
 #include <array>
 
 #include "core/ids.h"
+#include "transport/loss_watch.h"
 #include "transport/transport.h"
 
 namespace sluice::reducer {
@@ -30,8 +31,6 @@ class RankLink final : public transport::Handler {
 
   // Counters of the endpoint already added to the lane's.
   void account() noexcept;
-  // Packets lost since the last call.
-  [[nodiscard]] bool lost_packets() noexcept;
 
   LaneSession& session_;
   const Rank rank_;
@@ -45,7 +44,7 @@ class RankLink final : public transport::Handler {
   uint64_t next_contribution_ = 0;  // sequence expected next
   uint64_t results_sent_ = 0;  // results handed to the network: the credit for sequence results_sent_ + W - 1
   transport::EndpointCounters accounted_;
-  uint64_t losses_ = 0;                  // Endpoint::losses() when last asked
+  transport::LossWatch loss_watch_;
   std::array<std::byte, 16> control_{};  // body of COMMIT
 };
 
