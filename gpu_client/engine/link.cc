@@ -51,8 +51,9 @@ uint64_t Link::sequence_from(uint64_t chunk) const noexcept {
 
 size_t Link::put_next() noexcept {
   if (queue_head_ == queue_tail_ || endpoint_ == nullptr) return 0;
-  if (outstanding() >= plan_.slots) return 0;
-  if (exchange_.options().paced && outstanding() >= exchange_.pace().limit()) {
+  const uint32_t allowed =
+      exchange_.options().paced ? std::min(plan_.slots, exchange_.pace().limit()) : plan_.slots;
+  if (outstanding() >= allowed) {
     exchange_.pace().held_back();
     return 0;
   }

@@ -55,7 +55,7 @@ class Pace {
   // Chunks per connection.
   [[nodiscard]] uint32_t limit() const noexcept { return limit_; }
 
-  // A chunk could have gone but for the limit.
+  // A chunk could have gone but for the limit, or the slots where they are no more.
   void held_back() noexcept { held_back_ = true; }
   // The result of a chunk is here, on the first connection or another. `losses`: its flag.
   void result(bool first, bool losses, uint64_t bytes, Nanos now) noexcept;

@@ -140,6 +140,27 @@ TEST(Exchange, PacesALinkBelowItsSlots) {
   EXPECT_EQ(out, turned(in));
 }
 
+// What waits for a slot is held back as well: else no trial at W is judged, and none begins from there.
+TEST(Exchange, LetsThePaceJudgeAllSlots) {
+  constexpr uint32_t kSlots = 4, kSlotBytes = 64;
+  constexpr int kToRise = 3000, kToFall = 3000;  // results; the trials at less come after all those at more
+  Rig rig({.links = 1, .slots = kSlots, .slot_bytes = kSlotBytes, .paced = true});
+  const auto in = bytes(size_t{kToRise + kToFall + kSlots} * kSlotBytes);
+  std::vector<std::byte> out(in.size());
+  rig.start(in.data(), out.data(), in.size());
+  const Pace& pace = rig.exchange->pace();
+  const auto answer_after = [&](Nanos time) {
+    rig.settle();
+    rig.now += time;
+    rig.exchange->set_now(rig.now);
+    rig.lanes[0].answer();
+  };
+  for (int i = 0; i < kToRise; ++i) answer_after(kMillisecond / pace.limit());
+  EXPECT_EQ(pace.limit(), kSlots) << "the more under way, the faster";
+  for (int i = 0; i < kToFall; ++i) answer_after(kMillisecond);
+  EXPECT_EQ(pace.limit(), kSlots / 2) << "half as many are as fast";
+}
+
 TEST(Exchange, RelaysLossesOnTheFirstLink) {
   Rig rig({.links = 2, .slots = 64, .paced = true});
   const auto in = bytes(40 * 16 * 1024);

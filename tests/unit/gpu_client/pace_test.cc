@@ -74,6 +74,16 @@ TEST(Pace, RisesToTheMost) {
   EXPECT_EQ(network.pace.limit(), kMost);
 }
 
+TEST(Pace, FallsFromTheMost) {
+  uint32_t enough = kMost * 4;
+  Network network([&](uint32_t limit) { return 1e6 / std::min(limit, enough); });
+  network.operations(40, 4096);
+  ASSERT_EQ(network.pace.limit(), kMost);
+  enough = 8;
+  network.operations(600, 4096);
+  EXPECT_EQ(network.pace.limit(), 8U);
+}
+
 TEST(Pace, FallsToTheLeastWhereItIsEnough) {
   Network network(saturating(1));
   network.operations(4, 4096);
