@@ -3,7 +3,8 @@
 // threads, no clock of its own.
 //
 // Everything here runs on one thread, the driver (whoever polls the transport context). Per frame: no
-// allocation, lock or system call. The first breach, loss or ABORT ends the whole exchange: it tells its
+// allocation, lock or system call, but for one question for losses every 512 KiB that a connection has sent
+// (transport/loss_watch.h). The first breach, loss or ABORT ends the whole exchange: it tells its
 // listener why, closes every link, and once the transport has let go of the last buffer, give_up() ends the
 // open operations.
 #pragma once
