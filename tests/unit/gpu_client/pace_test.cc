@@ -16,6 +16,7 @@ class Network {
  public:
   // Nanoseconds per result at a limit.
   explicit Network(std::function<double(uint32_t)> cost) : cost_(std::move(cost)) {}
+  Network(const Network&) = delete;
 
   // One operation of so many chunks, after a pause.
   void operation(uint64_t chunks, bool held_back = true) {
@@ -29,8 +30,12 @@ class Network {
     }
     pace.idle(static_cast<Nanos>(now_));
   }
-  void operations(int count, uint64_t chunks) {
+  void operations(int count, uint64_t chunks = 4096) {
     while (count-- > 0) operation(chunks);
+  }
+  uint32_t limit_after(int count) {
+    operations(count);
+    return pace.limit();
   }
   // Share of the results that came at another limit than `limit` during `run`.
   template <typename Run>
@@ -52,51 +57,47 @@ class Network {
 };
 
 // Speed grows with the limit up to `enough` chunks, then stays.
-std::function<double(uint32_t)> saturating(uint32_t enough) {
-  return [enough](uint32_t limit) { return 1e6 / std::min(limit, enough); };
-}
+class SaturatingNetwork final : public Network {
+ public:
+  explicit SaturatingNetwork(uint32_t chunks)
+      : Network([this](uint32_t limit) { return 1e6 / std::min(limit, enough); }), enough(chunks) {}
 
-TEST(Pace, BeginsWithTheLeast) {
+  uint32_t enough;
+};
+
+TEST(Pace, BeginsWithTwoOrTheMost) {
   EXPECT_EQ(Pace(kMost).limit(), 2U);
   EXPECT_EQ(Pace(1).limit(), 1U);
 }
 
 TEST(Pace, RisesToWhereMoreGainsNothing) {
-  Network network(saturating(16));
-  network.operations(12, 4096);
-  EXPECT_EQ(network.pace.limit(), 16U);
-  EXPECT_LT(network.astray(16, [&] { network.operations(400, 4096); }), 0.05);
+  SaturatingNetwork network(16);
+  EXPECT_EQ(network.limit_after(12), 16U);
+  EXPECT_LT(network.astray(16, [&] { network.operations(400); }), 0.05);
 }
 
 TEST(Pace, RisesToTheMost) {
-  Network network(saturating(kMost * 4));
-  network.operations(40, 4096);
-  EXPECT_EQ(network.pace.limit(), kMost);
+  SaturatingNetwork network(kMost * 4);
+  EXPECT_EQ(network.limit_after(40), kMost);
 }
 
 TEST(Pace, FallsFromTheMost) {
-  uint32_t enough = kMost * 4;
-  Network network([&](uint32_t limit) { return 1e6 / std::min(limit, enough); });
-  network.operations(40, 4096);
-  ASSERT_EQ(network.pace.limit(), kMost);
-  enough = 8;
-  network.operations(600, 4096);
-  EXPECT_EQ(network.pace.limit(), 8U);
+  SaturatingNetwork network(kMost * 4);
+  ASSERT_EQ(network.limit_after(40), kMost);
+  network.enough = 8;
+  EXPECT_EQ(network.limit_after(600), 8U);
 }
 
 TEST(Pace, FallsToTheLeastWhereItIsEnough) {
-  Network network(saturating(1));
-  network.operations(4, 4096);
-  EXPECT_EQ(network.pace.limit(), 2U);
-  network.operations(100, 4096);
-  EXPECT_EQ(network.pace.limit(), 1U);
-  EXPECT_LT(network.astray(1, [&] { network.operations(400, 4096); }), 0.02);
+  SaturatingNetwork network(1);
+  EXPECT_EQ(network.limit_after(4), 2U);
+  EXPECT_EQ(network.limit_after(100), 1U);
+  EXPECT_LT(network.astray(1, [&] { network.operations(400); }), 0.02);
 }
 
 TEST(Pace, KeepsWhatIsNeeded) {
-  Network network(saturating(2));
-  network.operations(600, 4096);
-  EXPECT_EQ(network.pace.limit(), 2U);
+  SaturatingNetwork network(2);
+  EXPECT_EQ(network.limit_after(600), 2U);
 }
 
 // A rank that alone allows itself more gains nothing. So n of them rise together, or not at all.
@@ -123,45 +124,35 @@ TEST(Pace, RisesOnAllRanksAtOnce) {
 // to end long before its rounds are through.
 TEST(Pace, EndsATrialThatMakesThingsMuchWorse) {
   Network network([](uint32_t limit) { return limit >= 8 ? 1e8 : 1e6 / limit; });
-  network.operations(4, 4096);
-  EXPECT_EQ(network.pace.limit(), 4U);
-  EXPECT_LT(network.astray(4, [&] { network.operations(100, 4096); }), 0.01);
+  EXPECT_EQ(network.limit_after(4), 4U);
+  EXPECT_LT(network.astray(4, [&] { network.operations(100); }), 0.01);
 }
 
 TEST(Pace, FallsWhenLessIsEnoughLater) {
-  uint32_t enough = 32;
-  Network network([&](uint32_t limit) { return 1e6 / std::min(limit, enough); });
-  network.operations(20, 4096);
-  EXPECT_EQ(network.pace.limit(), 32U);
-  enough = 2;
-  network.operations(600, 4096);
-  EXPECT_EQ(network.pace.limit(), 2U);
+  SaturatingNetwork network(32);
+  EXPECT_EQ(network.limit_after(20), 32U);
+  network.enough = 2;
+  EXPECT_EQ(network.limit_after(600), 2U);
 }
 
 TEST(Pace, RisesWhenMoreGainsLater) {
-  uint32_t enough = 2;
-  Network network([&](uint32_t limit) { return 1e6 / std::min(limit, enough); });
-  network.operations(50, 4096);
-  EXPECT_EQ(network.pace.limit(), 2U);
-  enough = 32;
-  network.operations(3000, 4096);
-  EXPECT_EQ(network.pace.limit(), 32U);
+  SaturatingNetwork network(2);
+  EXPECT_EQ(network.limit_after(50), 2U);
+  network.enough = 32;
+  EXPECT_EQ(network.limit_after(3000), 32U);
 }
 
 // Half the limit costs a tenth of the speed: not worth it by itself, but it is where packets are lost.
 TEST(Pace, HalvesWhenPacketsAreLostAndHalfIsTolerable) {
   Network network([](uint32_t limit) { return limit >= 16 ? 0.9e5 : limit == 8 ? 1e5 : 1e6 / limit; });
-  network.operations(12, 4096);
-  ASSERT_EQ(network.pace.limit(), 16U);
+  ASSERT_EQ(network.limit_after(12), 16U);
   network.losses = true;
-  network.operations(2, 4096);
-  EXPECT_EQ(network.pace.limit(), 8U);
+  EXPECT_EQ(network.limit_after(2), 8U);
 }
 
 TEST(Pace, ForgetsLossesWhereHalfIsMuchSlower) {
-  Network network(saturating(16));
-  network.operations(12, 4096);
-  ASSERT_EQ(network.pace.limit(), 16U);
+  SaturatingNetwork network(16);
+  ASSERT_EQ(network.limit_after(12), 16U);
   const double astray = network.astray(16, [&] {
     for (int i = 0; i < 100; ++i) {
       network.losses = true;
@@ -174,10 +165,9 @@ TEST(Pace, ForgetsLossesWhereHalfIsMuchSlower) {
 
 // Losses alone never keep a limit down: the trials at twice as much come as they would.
 TEST(Pace, RisesInSpiteOfLosses) {
-  uint32_t enough = 2;
-  Network network([&](uint32_t limit) { return 1e6 / std::min(limit, enough); });
-  network.operations(50, 4096);
-  enough = 32;
+  SaturatingNetwork network(2);
+  network.operations(50);
+  network.enough = 32;
   for (int i = 0; i < 3000; ++i) {
     network.losses = i % 10 == 0;
     network.operation(4096);
@@ -186,16 +176,15 @@ TEST(Pace, RisesInSpiteOfLosses) {
 }
 
 TEST(Pace, LearnsNothingFromOperationsThatTheLimitDoesNotHoldBack) {
-  Network network(saturating(16));
+  SaturatingNetwork network(16);
   for (int i = 0; i < 1000; ++i) network.operation(4, false);
   EXPECT_EQ(network.pace.limit(), 2U);
-  network.operations(12, 4096);
-  EXPECT_EQ(network.pace.limit(), 16U);
+  EXPECT_EQ(network.limit_after(12), 16U);
 }
 
 // The pause before an operation's first result is a rank that computes, however long.
 TEST(Pace, DoesNotCountTheTimeBeforeTheFirstResult) {
-  Network network(saturating(16));
+  SaturatingNetwork network(16);
   network.operations(30, 512);  // 1 s of pause before some ms of results
   EXPECT_EQ(network.pace.limit(), 16U);
 }
