@@ -3,7 +3,6 @@
 // measured in turns.
 //   net_bench [MiB per run] [runs] [--message KiB] [--streams N] [--sender NETNS ADDRESS] [--receiver NETNS
 //   ADDRESS]
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -18,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/micro/bench_process.h"
 #include "core/clock.h"
 #include "nccl_plugin/net/connector.h"
 #include "nccl_plugin/net/listener.h"
@@ -28,32 +28,12 @@ namespace {
 
 using namespace sluice;
 using namespace sluice::nccl;
+using bench::give_up;
+using bench::Pipe;
+using bench::Place;
 using transport::tcp::Socket;
 
 constexpr size_t kInFlight = 8;
-
-[[noreturn]] void give_up(const std::string& what) {
-  std::fprintf(stderr, "net_bench: %s\n", what.c_str());
-  std::_Exit(1);
-}
-
-// Between the two processes: where the receiver listens, and when a run is over.
-struct Pipe {
-  Pipe() {
-    if (::pipe(ends) != 0) give_up("no pipe");
-  }
-  void write(const void* data, size_t size) const {
-    if (::write(ends[1], data, size) != static_cast<ssize_t>(size)) give_up("the other process is gone");
-  }
-  void read(void* data, size_t size) const {
-    for (size_t have = 0; have < size;) {
-      const ssize_t n = ::read(ends[0], static_cast<char*>(data) + have, size - have);
-      if (n <= 0) give_up("the other process is gone");
-      have += static_cast<size_t>(n);
-    }
-  }
-  int ends[2]{};
-};
 
 using Buffers = std::vector<std::vector<std::byte>>;
 
@@ -79,15 +59,15 @@ class Plain {
   void run(Buffers& data, size_t messages, bool out) {
     const size_t n = sockets_.size();
     const size_t part = message_ / n;
-    struct Place {
+    struct Position {
       size_t message = 0;
       size_t done = 0;
     };
-    std::vector<Place> places(n);
+    std::vector<Position> positions(n);
     for (size_t over = 0; over < n;) {
       bool idle = true;
       for (size_t i = 0; i < n; ++i) {
-        Place& at = places[i];
+        Position& at = positions[i];
         while (at.message < messages) {
           std::byte* const p = data[at.message % kInFlight].data() + i * part + at.done;
           // As much in one call as the net's reader takes.
@@ -149,17 +129,7 @@ nccl::net::GreetedStreams greeted(Side side) {
   }
 }
 
-// Where one end lives: on loopback, or in a network namespace with an address of its own.
-struct Place {
-  std::string name;  // empty: this one
-  std::string address = "127.0.0.1";
-  void enter() const {
-    if (name.empty()) return;
-    const Socket fd(::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd.valid() || ::setns(fd.fd(), CLONE_NEWNET) != 0) give_up("cannot enter the namespace " + name);
-  }
-};
-
+// The pipes tell where the receiver listens, and when a run is over.
 void receiver(const Pipe& to_sender, const Pipe& from_sender, int runs, const std::vector<Load>& loads,
               const Place& here) {
   for (const Load& load : loads) {

@@ -3,7 +3,6 @@
 //   ring_bench --rank NETNS ADDRESS [--rank NETNS ADDRESS]... [--sizes BYTES,...] [--iterations N]
 // Prints size and the median time of an allreduce in microseconds; a tree's time follows from its hops, which
 // are a ring's at another size (bench/netbed/threshold.py).
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/micro/bench_process.h"
 #include "core/clock.h"
 #include "nccl_plugin/net/connector.h"
 #include "nccl_plugin/net/listener.h"
@@ -27,32 +27,13 @@ namespace {
 
 using namespace sluice;
 using namespace sluice::nccl;
+using bench::give_up;
+using bench::Pipe;
+using bench::Place;
 
 constexpr int kWarmUp = 5;
 
-[[noreturn]] void give_up(const std::string& what) {
-  std::fprintf(stderr, "ring_bench: %s\n", what.c_str());
-  std::_Exit(1);
-}
-
-struct Place {
-  std::string name;
-  std::string address;
-};
-
-void enter(const std::string& name) {
-  const transport::tcp::Socket fd(::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid() || ::setns(fd.fd(), CLONE_NEWNET) != 0) give_up("cannot enter the namespace " + name);
-}
-
 using Handle = std::array<std::byte, abi::kHandleBytes>;
-
-struct Pipe {
-  Pipe() {
-    if (::pipe(ends) != 0) give_up("no pipe");
-  }
-  int ends[2]{};
-};
 
 class Rank {
  public:
@@ -62,10 +43,9 @@ class Rank {
     auto listener = net::Listener::open(places[rank].address, net::Handle(mine));
     if (!listener) give_up(listener.error().text);
     // The one before reads it from this rank's pipe.
-    if (::write(pipes[rank].ends[1], mine.data(), mine.size()) != ssize_t{mine.size()}) give_up("no pipe");
+    pipes[rank].write(mine.data(), mine.size());
     Handle next{};
-    if (::read(pipes[(rank + 1) % n_].ends[0], next.data(), next.size()) != ssize_t{next.size()})
-      give_up("the next rank is gone");
+    pipes[(rank + 1) % n_].read(next.data(), next.size());
     auto invitation = net::read_invitation(net::Handle(next));
     if (!invitation) give_up(invitation.error().text);
     auto connector = net::Connector::start(*invitation, places[rank].address, 1, monotonic_now());
@@ -134,7 +114,7 @@ class Rank {
 
 void run(size_t rank, const std::vector<Place>& places, const std::vector<Pipe>& pipes,
          const std::vector<size_t>& sizes, int iterations) {
-  enter(places[rank].name);
+  places[rank].enter();
   Rank self(rank, places, pipes);
   for (const size_t size : sizes) {
     std::vector<float> data(std::max<size_t>(size / sizeof(float), 1));
