@@ -26,6 +26,13 @@ void close_in_time(Open& open, Plugin& plugin) {
           "closing took " + std::to_string(milliseconds_since(begin)) + " ms");
 }
 
+// So many milliseconds of lateness are the case itself, and only with --late-ms: a rank comes to connect just
+// before or just after the deadline of the others' join, or computes before its first request. No event could
+// stand for that.
+void come_late(int late_ms) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(late_ms));
+}
+
 constexpr Operation kSome{kFloat32, kSum, 4u << 20, 2, 64u << 10, 3};
 
 }  // namespace
@@ -94,8 +101,7 @@ void play_connect(Rank& rank) {
     auto begin = Clock::now();
     open.communicator->before_connect = [&] {
       if (rank.index() == 0) rank.say("connecting");
-      // The case itself: a node that comes late.
-      if (is_late) std::this_thread::sleep_for(std::chrono::milliseconds(rank.options().late_ms));
+      if (is_late) come_late(rank.options().late_ms);
       if (is_late && !late_until.empty()) rank.barrier(name + " late");
       begin = Clock::now();
     };
@@ -167,11 +173,11 @@ void play_until_error(Rank& rank) {
 void play_late(Rank& rank) {
   Plugin plugin(rank.options(), Plugin::Want::kCollNet);
   Open open = open_communicator(rank, plugin, "late");
-  const auto late =
-      std::chrono::milliseconds(rank.index() == rank.options().late_rank ? rank.options().late_ms : 0);
   open.traffic->learn_order();
-  // Compute time of the application; nothing of the plugin's is called meanwhile on this rank.
-  open.traffic->before_first = [late] { std::this_thread::sleep_for(late); };
+  // Nothing of the plugin's is called meanwhile on the rank that is late.
+  open.traffic->before_first = [&rank] {
+    if (rank.index() == rank.options().late_rank) come_late(rank.options().late_ms);
+  };
   open.traffic->run({kSome, {kBfloat16, kSum, 300'000, 2, 32u << 10, 5}});
   rank.barrier("before close");
   open.close(plugin);
