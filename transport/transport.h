@@ -50,6 +50,13 @@ struct Placement {
   std::byte* payload = nullptr;  // where header.length bytes go; may be null when length is 0
 };
 
+// A frame that is likely to come. Length 0: nobody knows.
+struct Forecast {
+  std::byte* payload = nullptr;  // what on_header() would say
+  uint32_t length = 0;           // of the payload
+  uint32_t extension_bytes = 0;
+};
+
 class Endpoint;
 
 // One per endpoint, owned by the layer above, outlives the endpoint.
@@ -61,6 +68,12 @@ class Handler {
   // The whole frame is there and its payload CRC was right. `payload` is the memory given in on_header().
   virtual void on_frame(Endpoint& ep, const wire::FrameHeader& header, std::span<const std::byte> extensions,
                         std::span<std::byte> payload) noexcept = 0;
+  // What on_header() is likely to be told of the frame that is the (`ahead` + 1)-th one after those that
+  // on_frame() has told: with it a transport over streams receives several frames by one system call. A guess
+  // that is wrong costs a copy; but until that frame is there, bytes that belong elsewhere may be written to
+  // the place, so nobody else may
+  // need it, and places of several frames do not overlap.
+  [[nodiscard]] virtual Forecast forecast(Endpoint& /*ep*/, unsigned /*ahead*/) noexcept { return {}; }
   // The transport has let go of the payload of the put named by `cookie`. kOk: handed to the network.
   // Anything else: not sent.
   virtual void on_sent(Endpoint& ep, Cookie cookie, Status status) noexcept = 0;

@@ -139,19 +139,34 @@ Status Link::check_result(const wire::FrameHeader& h) noexcept {
   return Errc::kOk;
 }
 
-std::byte* Link::place_of_result() noexcept {
-  Flight& f = flight(next_result_);
+bool Link::goes_to_user(uint64_t sequence) noexcept {
+  if (next_sent_ <= sequence) return false;
+  const Flight& f = flight(sequence);
   const OpRequest& r = exchange_.table()[f.operation].request;
-  const bool kept_there = f.followed && r.send != r.recv;
-  f.direct = next_sent_ > next_result_ && (kept_there || !plan_.keep_results);
-  return f.direct ? r.recv + f.offset : slot(next_result_);
+  return !plan_.keep_results || (f.followed && r.send != r.recv);
+}
+
+std::byte* Link::place_of_result(uint64_t sequence) noexcept {
+  const Flight& f = flight(sequence);
+  return goes_to_user(sequence) ? exchange_.table()[f.operation].request.recv + f.offset : slot(sequence);
+}
+
+// Results come in order, as long as what was asked for.
+transport::Forecast Link::forecast(transport::Endpoint& /*ep*/, unsigned ahead) noexcept {
+  const uint64_t sequence = next_result_ + ahead;
+  if (exchange_.ended() || sequence >= next_sequence_) return {};
+  return {.payload = place_of_result(sequence),
+          .length = flight(sequence).length,
+          .extension_bytes = wire::kSmallExtensionBytes};
 }
 
 transport::Placement Link::on_header(transport::Endpoint& /*ep*/, const wire::FrameHeader& header,
                                      std::span<const std::byte> /*extensions*/) noexcept {
   if (header.type == wire::FrameType::kResult) {
     const Status status = check_result(header);
-    return {.status = status, .payload = status.ok() ? place_of_result() : nullptr};
+    if (!status.ok()) return {.status = status};
+    flight(next_result_).direct = goes_to_user(next_result_);
+    return {.status = Errc::kOk, .payload = place_of_result(next_result_)};
   }
   if (header.type == wire::FrameType::kAbort && header.length <= kControlBytes) {
     return {.status = Errc::kOk,

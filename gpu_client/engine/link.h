@@ -67,6 +67,7 @@ class Link final : public transport::Handler {
                                  std::span<const std::byte> extensions) noexcept override;
   void on_frame(transport::Endpoint& ep, const wire::FrameHeader& header,
                 std::span<const std::byte> extensions, std::span<std::byte> payload) noexcept override;
+  transport::Forecast forecast(transport::Endpoint& ep, unsigned ahead) noexcept override;
   void on_sent(transport::Endpoint& ep, transport::Cookie cookie, Status status) noexcept override;
   void on_closed(transport::Endpoint& ep, Errc reason) noexcept override;
 
@@ -78,14 +79,15 @@ class Link final : public transport::Handler {
     uint32_t operation = kNoOperation;
     uint32_t length = 0;
     bool followed = false;  // by W more of its operation
-    bool direct = false;    // its result is received in the user's buffer
+    bool direct = false;    // its result was received in the user's buffer
   };
 
   [[nodiscard]] Status check_result(const wire::FrameHeader& h) noexcept;
   [[nodiscard]] std::byte* slot(uint64_t sequence) const noexcept;
   [[nodiscard]] Flight& flight(uint64_t sequence) noexcept { return flights_[sequence % plan_.slots]; }
   [[nodiscard]] uint64_t sequence_from(uint64_t chunk) const noexcept;
-  [[nodiscard]] std::byte* place_of_result() noexcept;
+  [[nodiscard]] bool goes_to_user(uint64_t sequence) noexcept;
+  [[nodiscard]] std::byte* place_of_result(uint64_t sequence) noexcept;
   void finish_flights() noexcept;
 
   Exchange& exchange_;

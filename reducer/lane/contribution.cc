@@ -7,6 +7,15 @@
 
 namespace sluice::reducer {
 
+bool LaneSession::may_contribute(const RankLink& link, uint64_t sequence) const noexcept {
+  return link.state_ == RankLink::State::kCommitted && !link.left_ &&
+         sequence < link.results_sent_ + plan_.slots;
+}
+
+std::byte* LaneSession::place_of(const RankLink& link, uint64_t sequence) const noexcept {
+  return arena_.contribution(link.rank_, static_cast<uint32_t>(sequence % plan_.slots));
+}
+
 Status LaneSession::admit(RankLink& link, const wire::FrameHeader& h, std::byte*& place) noexcept {
   if (link.state_ != RankLink::State::kCommitted || link.left_) return Errc::kUnexpectedMessage;
   if (h.session != plan_.handle) return Errc::kBadSession;
@@ -14,18 +23,19 @@ Status LaneSession::admit(RankLink& link, const wire::FrameHeader& h, std::byte*
   if (h.sequence != link.next_contribution_) return Errc::kBadSequence;
   const auto slot = static_cast<uint32_t>(h.sequence % plan_.slots);
   if (h.slot != slot) return Errc::kBadSlot;
-  if (h.sequence >= link.results_sent_ + plan_.slots) return Errc::kSlotNotGranted;
+  if (!may_contribute(link, h.sequence)) return Errc::kSlotNotGranted;
   const size_t element = wire::size_of(h.wire_dtype);
   const size_t widened = h.length / element * wire::size_of(h.acc_dtype);
   // A chunk whose partial sums would not fit: the bound of PROTOCOL.md section 8.
   if (h.length > plan_.slot_bytes || widened > 2 * size_t{plan_.slot_bytes}) return Errc::kBadLength;
-  place = arena_.contribution(link.rank_, slot);
+  place = place_of(link, h.sequence);
   return Errc::kOk;
 }
 
 void LaneSession::contributed(RankLink& link, const wire::FrameHeader& h,
                               std::span<const std::byte> extensions) noexcept {
   link.next_contribution_ = h.sequence + 1;
+  link.last_length_ = h.length;
   if (ended()) return;
   if (h.sequence >= leaver_limit_) {
     for (const auto& other : links_) {

@@ -80,6 +80,9 @@ class LaneSession {
   };
 
   // RankLink's side (contribution.cc)
+  // The slot of that contribution is granted: its last result was handed to the rank's network.
+  [[nodiscard]] bool may_contribute(const RankLink& link, uint64_t sequence) const noexcept;
+  [[nodiscard]] std::byte* place_of(const RankLink& link, uint64_t sequence) const noexcept;
   Status admit(RankLink& link, const wire::FrameHeader& h, std::byte*& place) noexcept;
   void contributed(RankLink& link, const wire::FrameHeader& h,
                    std::span<const std::byte> extensions) noexcept;

@@ -1,6 +1,7 @@
 #include "reducer/lane/rank_link.h"
 
 #include "reducer/lane/lane_session.h"
+#include "wire/extension.h"
 
 namespace sluice::reducer {
 
@@ -30,6 +31,15 @@ void RankLink::on_frame(transport::Endpoint& ep, const wire::FrameHeader& header
   } else if (const Status status = session_.commit(*this, payload); !status.ok()) {
     ep.close(status.code());
   }
+}
+
+// Most operations have many chunks, all but the last of one length.
+transport::Forecast RankLink::forecast(transport::Endpoint& /*ep*/, unsigned ahead) noexcept {
+  const uint64_t sequence = next_contribution_ + ahead;
+  if (last_length_ == 0 || !session_.may_contribute(*this, sequence)) return {};
+  return {.payload = session_.place_of(*this, sequence),
+          .length = last_length_,
+          .extension_bytes = wire::kSmallExtensionBytes};
 }
 
 void RankLink::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cookie, Status status) noexcept {

@@ -22,6 +22,7 @@ class RankLink final : public transport::Handler {
                                  std::span<const std::byte> extensions) noexcept override;
   void on_frame(transport::Endpoint& ep, const wire::FrameHeader& header,
                 std::span<const std::byte> extensions, std::span<std::byte> payload) noexcept override;
+  transport::Forecast forecast(transport::Endpoint& ep, unsigned ahead) noexcept override;
   void on_sent(transport::Endpoint& ep, transport::Cookie cookie, Status status) noexcept override;
   void on_closed(transport::Endpoint& ep, Errc reason) noexcept override;
 
@@ -42,6 +43,7 @@ class RankLink final : public transport::Handler {
   Errc close_reason_ = Errc::kOk;
   transport::Endpoint* endpoint_ = nullptr;
   uint64_t next_contribution_ = 0;  // sequence expected next
+  uint32_t last_length_ = 0;        // of the contribution before it
   uint64_t results_sent_ = 0;  // results handed to the network: the credit for sequence results_sent_ + W - 1
   transport::EndpointCounters accounted_;
   transport::LossWatch loss_watch_;

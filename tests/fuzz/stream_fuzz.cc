@@ -1,6 +1,8 @@
 // A stream of frames, raw bytes and altered frames, given to the TCP transport's FrameReader in pieces:
-// headers, frames and the reason to close must be those of the model, however the stream is cut.
+// headers, frames and the reason to close must be those of the model, however the stream is cut and whatever
+// is foreseen of it.
 #include <array>
+#include <map>
 
 #include "core/assert.h"
 #include "tests/fuzz/frame_script.h"
@@ -31,17 +33,30 @@ struct NoEndpoint final : transport::Endpoint {
 // Compares each callback with the model's next step.
 class Checker final : public transport::Handler {
  public:
-  Checker(StreamModel& model, FrameReader& reader, uint8_t stop_after)
-      : model_(model), reader_(reader), stop_after_(stop_after) {}
+  Checker(StreamModel& model, FrameReader& reader, uint8_t stop_after, Input& guesses)
+      : model_(model), reader_(reader), stop_after_(stop_after), guesses_(guesses) {}
 
   transport::Placement on_header(transport::Endpoint&, const wire::FrameHeader& header,
                                  std::span<const std::byte> extensions) noexcept override {
     const auto step = model_.next();
     SLUICE_ASSERT(step.kind == StreamModel::Step::Kind::kHeader);
     SLUICE_ASSERT(step.header == header && std::ranges::equal(step.extensions, extensions));
-    payload_.assign(header.length, std::byte{0xcc});  // exactly as long: a write past it is seen
+    last_length_ = header.length;
     if (header.op_id == kRefuse) return {.status = Errc::kBadSession};
+    if (const auto guess = foreseen_.find(frames_told_);
+        guess != foreseen_.end() && guess->second.size() == header.length) {
+      return {.status = Errc::kOk, .payload = guess->second.data()};
+    }
+    payload_.assign(header.length, std::byte{0xcc});  // exactly as long: a write past it is seen
     return {.status = Errc::kOk, .payload = header.length == 0 ? nullptr : payload_.data()};
+  }
+  transport::Forecast forecast(transport::Endpoint&, unsigned ahead) noexcept override {
+    const uint8_t guess = guesses_.u8();
+    const uint32_t length = (guess & 4) != 0 ? 4000 + guess * 32U : last_length_;
+    if ((guess & 1) == 0 || length == 0) return {};
+    Bytes& place = foreseen_[frames_told_ + ahead];
+    place.assign(length, std::byte{0xdd});
+    return {.payload = place.data(), .length = length, .extension_bytes = (guess & 2) != 0 ? 8U : 0U};
   }
   void on_frame(transport::Endpoint&, const wire::FrameHeader& header, std::span<const std::byte> extensions,
                 std::span<std::byte> payload) noexcept override {
@@ -49,6 +64,7 @@ class Checker final : public transport::Handler {
     SLUICE_ASSERT(step.kind == StreamModel::Step::Kind::kFrame);
     SLUICE_ASSERT(step.header == header && std::ranges::equal(step.extensions, extensions));
     SLUICE_ASSERT(std::ranges::equal(step.payload, payload));
+    foreseen_.erase(frames_told_++);
     if (++frames_ == stop_after_) {
       reader_.stop();
       stopped_ = true;
@@ -64,9 +80,13 @@ class Checker final : public transport::Handler {
   StreamModel& model_;
   FrameReader& reader_;
   const uint8_t stop_after_;
+  Input& guesses_;
   uint8_t frames_ = 0;
   bool stopped_ = false;
   Bytes payload_;
+  uint32_t last_length_ = 0;
+  uint64_t frames_told_ = 0;
+  std::map<uint64_t, Bytes> foreseen_;  // by number of the frame
 };
 
 Bytes build_stream(Input& in) {
@@ -102,15 +122,16 @@ void one(Input in) {
   const Bytes stream = build_stream(in);
 
   StreamModel model(kMaxPayload);
-  FrameReader reader(kMaxPayload);
-  Checker handler(model, reader, stop_after);
+  Bytes scratch(FrameReader::kScratchBytes);
+  FrameReader reader(kMaxPayload, scratch);
+  Checker handler(model, reader, stop_after, cuts);
   NoEndpoint endpoint;
   transport::EndpointCounters counters;
   std::span<const std::byte> rest = stream;
   while (!rest.empty()) {
-    std::array<iovec, 2> buffers{};
-    const unsigned used = reader.buffers(buffers);
-    SLUICE_ASSERT(used == 1 || used == 2);
+    std::array<iovec, FrameReader::kBlocks> buffers{};
+    const unsigned used = reader.buffers(endpoint, handler, buffers);
+    SLUICE_ASSERT(used >= 1 && used <= buffers.size());
     // As many bytes as a receive might bring: a piece, or all there is room for.
     const uint8_t cut = cuts.u8();
     size_t room = cut == 0 ? rest.size() : std::min<size_t>(rest.size(), size_t{cut} * cut);

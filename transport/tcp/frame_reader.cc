@@ -2,77 +2,158 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/crc32c.h"
 
 namespace sluice::transport::tcp {
 
-unsigned FrameReader::buffers(std::array<iovec, 2>& out) noexcept {
-  if (!in_payload_) {
-    direct_ = 0;
-    out[0] = {stage_.data() + staged_, stage_want_ - staged_};
-    return 1;
+FrameReader::FrameReader(uint32_t max_payload, std::span<std::byte> scratch) noexcept
+    : max_payload_(max_payload), scratch_(scratch) {
+  SLUICE_ASSERT(scratch.size() >= kScratchBytes);
+}
+
+unsigned FrameReader::buffers(Endpoint& ep, Handler& handler, std::array<iovec, kBlocks>& out) noexcept {
+  unsigned used = 0;
+  size_t room = kPieceBytes;
+  direct_ = 0;
+  if (in_payload_) {
+    const size_t rest = header_.length - filled_;
+    direct_ = std::min(rest, room);
+    out[used++] = {payload_ + filled_, direct_};
+    if (direct_ < rest) return used;
+    room -= direct_;
   }
-  const size_t rest = header_.length - filled_;
-  direct_ = std::min(rest, kPieceBytes);
-  out[0] = {payload_ + filled_, direct_};
-  if (direct_ < rest) return 1;
-  out[1] = {stage_.data(), stage_want_};
-  return 2;
+  if (staged_ == 0 && stage_want_ == kStageBytesLarge) {
+    while (ahead_count_ < kAhead) {
+      const Forecast next = handler.forecast(ep, ahead_count_ + (in_payload_ ? 1 : 0));
+      if (next.length <= kSmallPayload || next.length > room || next.extension_bytes > kMaxExtensions) break;
+      Ahead& a = ahead_[ahead_count_++];
+      a.payload = next.payload;
+      a.length = next.length;
+      a.head_bytes = static_cast<uint32_t>(wire::kHeaderBytes + next.extension_bytes);
+      out[used++] = {a.head.data(), a.head_bytes};
+      out[used++] = {a.payload, a.length};
+      room -= a.length;
+    }
+  }
+  out[used++] = {stage_.data() + staged_, stage_want_ - staged_};
+  return used;
 }
 
 Status FrameReader::consume(size_t n, Endpoint& ep, Handler& handler, EndpointCounters& counters) noexcept {
-  const size_t direct = std::min(n, direct_);
-  direct_ = 0;
-  staged_ += n - direct;
+  const size_t direct = std::min(n, std::exchange(direct_, 0));
+  size_t left = n - direct;
   if (direct > 0) {
     account(direct);
     if (filled_ == header_.length) {
       if (const Status s = end_frame(ep, handler, counters); !s.ok()) return s;
     }
   }
-  size_t used = 0;  // bytes of the stage that are parsed
+  if (const Status s = take_ahead(std::exchange(ahead_count_, 0), left, ep, handler, counters); !s.ok())
+    return s;
+  return left == 0 ? Status(Errc::kOk)
+                   : parse(std::span(stage_).first(staged_ + left), ep, handler, counters);
+}
+
+// Frames that came where they were foreseen. `left` becomes what lies behind them.
+Status FrameReader::take_ahead(unsigned count, size_t& left, Endpoint& ep, Handler& handler,
+                               EndpointCounters& counters) noexcept {
+  for (unsigned i = 0; i < count && left > 0 && !stopped_; ++i) {
+    const Ahead& a = ahead_[i];
+    const auto head = std::span(a.head).first(std::min<size_t>(left, a.head_bytes));
+    if (head.size() < a.head_bytes) {
+      left = 0;
+      return parse(head, ep, handler, counters);
+    }
+    size_t used = 0;
+    bool begun = false;
+    if (const Status s = begin_frame(head, ep, handler, used, begun); !s.ok()) return s;
+    if (stopped_) break;
+    const bool foreseen = begun && used == head.size() && header_.length == a.length && payload_ == a.payload;
+    if (!foreseen) {
+      const size_t misplaced = std::exchange(left, 0);
+      return parse_misplaced(i, count, used, misplaced, ep, handler, counters);
+    }
+    left -= head.size();
+    const size_t take = std::min<size_t>(left, a.length);
+    account(take);
+    left -= take;
+    if (filled_ == header_.length) {
+      if (const Status s = end_frame(ep, handler, counters); !s.ok()) return s;
+    }
+  }
+  if (stopped_) left = 0;
+  return Errc::kOk;
+}
+
+// `left` bytes from frame `first` of the foreseen on, less the `used` first of them, lie anywhere but where
+// they belong, and what is written for one of them could be the place of another: all of them aside first.
+Status FrameReader::parse_misplaced(unsigned first, unsigned count, size_t used, size_t left, Endpoint& ep,
+                                    Handler& handler, EndpointCounters& counters) noexcept {
+  size_t aside = 0;
+  const auto set_aside = [&](const std::byte* data, size_t size) {
+    const size_t take = std::min(size, left);
+    std::memcpy(scratch_.data() + aside, data, take);
+    aside += take;
+    left -= take;
+  };
+  for (unsigned i = first; i < count && left > 0; ++i) {
+    set_aside(ahead_[i].head.data(), ahead_[i].head_bytes);
+    set_aside(ahead_[i].payload, ahead_[i].length);
+  }
+  set_aside(stage_.data(), left);
+  return parse(scratch_.subspan(used, aside - used), ep, handler, counters);
+}
+
+// Bytes of the stream in one piece. What is left of them, less than a header with its extensions, goes to the
+// stage.
+Status FrameReader::parse(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
+                          EndpointCounters& counters) noexcept {
   while (!stopped_) {
     if (!in_payload_) {
+      size_t used = 0;
       bool begun = false;
-      if (const Status s = begin_frame(ep, handler, used, begun); !s.ok()) return s;
+      if (const Status s = begin_frame(bytes, ep, handler, used, begun); !s.ok()) return s;
       if (!begun) break;
+      bytes = bytes.subspan(used);
     }
     if (stopped_) break;
-    if (const size_t take = std::min<size_t>(staged_ - used, header_.length - filled_); take > 0) {
-      std::memcpy(payload_ + filled_, stage_.data() + used, take);
-      used += take;
+    if (const size_t take = std::min<size_t>(bytes.size(), header_.length - filled_); take > 0) {
+      std::memcpy(payload_ + filled_, bytes.data(), take);
+      bytes = bytes.subspan(take);
       counters.bytes_copied += take;
       account(take);
     }
     if (filled_ != header_.length) break;
     if (const Status s = end_frame(ep, handler, counters); !s.ok()) return s;
   }
-  staged_ -= used;
-  if (used > 0 && staged_ > 0) std::memmove(stage_.data(), stage_.data() + used, staged_);
+  if (stopped_) return Errc::kOk;
+  if (!bytes.empty()) std::memmove(stage_.data(), bytes.data(), bytes.size());
+  staged_ = bytes.size();
   return Errc::kOk;
 }
 
-// With a whole header and its extensions in the stage: checks them, asks the handler for a place. `begun`
-// stays false while bytes are missing.
-Status FrameReader::begin_frame(Endpoint& ep, Handler& handler, size_t& used, bool& begun) noexcept {
-  const auto staged = std::span(stage_).subspan(used, staged_ - used);
-  if (staged.size() < wire::kHeaderBytes) return Errc::kOk;
-  const auto raw = staged.first<wire::kHeaderBytes>();
+// With a whole header and its extensions in `bytes`: checks them, asks the handler for a place. `begun` stays
+// false while bytes are missing.
+Status FrameReader::begin_frame(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
+                                size_t& used, bool& begun) noexcept {
+  if (bytes.size() < wire::kHeaderBytes) return Errc::kOk;
+  const auto raw = bytes.first<wire::kHeaderBytes>();
   if (!decoded_) {
     if (const Status s = wire::decode_header(raw, header_); !s.ok()) return s;
     if (header_.extension_bytes() > kMaxExtensions) return Errc::kBadExtension;
     decoded_ = true;
   }
   const size_t head = wire::kHeaderBytes + header_.extension_bytes();
-  if (staged.size() < head) return Errc::kOk;
+  if (bytes.size() < head) return Errc::kOk;
   decoded_ = false;
   const auto extensions = std::span(extensions_).first(header_.extension_bytes());
-  std::ranges::copy(staged.subspan(wire::kHeaderBytes, extensions.size()), extensions.begin());
+  std::ranges::copy(bytes.subspan(wire::kHeaderBytes, extensions.size()), extensions.begin());
   if (const Status s = wire::verify_header(raw, extensions); !s.ok()) return s;
   if (header_.length > max_payload_) return Errc::kBadLength;
-  used += head;
+  used = head;
   begun = true;
   filled_ = 0;
   crc_ = 0;

@@ -1,6 +1,6 @@
 // A byte stream in, frames out. Says where the next bytes should be written, so that payload lands in its
-// slot without passing through a buffer of ours, and parses what was written. No sockets: whoever has bytes
-// can feed it.
+// slot without passing through a buffer of ours, and parses what was written: the frame that is under way,
+// and as many behind it as the handler foresees. No sockets: whoever has bytes can feed it.
 #pragma once
 
 #include <sys/uio.h>
@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "transport/transport.h"
 #include "wire/frame.h"
@@ -16,9 +17,9 @@ namespace sluice::transport::tcp {
 
 class FrameReader {
  public:
-  // One write goes no further than this into a payload: its CRC is then computed while the piece is still in
-  // the second level cache (1 MiB and more on today's servers, shared with the slots that are being summed).
-  // Smaller pieces cost more system calls per byte (64 KiB: +40 %).
+  // Payload of one write: its CRC is then computed while the piece is still in the second level cache (1 MiB
+  // and more on today's servers, shared with the slots that are being summed). Smaller pieces cost more
+  // system calls per byte (64 KiB: +40 %).
   static constexpr size_t kPieceBytes = 256 * kKiB;
   // The stage takes what lies between payloads. After a large frame it asks for the next header and its
   // extensions only: more would be payload that must then be copied. After a small one it asks for all it
@@ -26,12 +27,19 @@ class FrameReader {
   static constexpr size_t kStageBytes = 4 * kKiB;
   static constexpr size_t kStageBytesLarge = wire::kHeaderBytes + kMaxExtensions;
   static constexpr size_t kSmallPayload = kStageBytes - kStageBytesLarge;
+  // Frames that are foreseen at a time: at 16 KiB, the least that chunks of a large operation have, enough
+  // for half a piece; each is two blocks of a receive.
+  static constexpr unsigned kAhead = 8;
+  static constexpr size_t kBlocks = 2 + 2 * kAhead;
+  // Holds what one write has put into places that were guessed wrongly.
+  static constexpr size_t kScratchBytes = kPieceBytes + (kAhead + 1) * kStageBytes;
 
-  explicit FrameReader(uint32_t max_payload) noexcept : max_payload_(max_payload) {}
+  // `scratch`: kScratchBytes, used within consume() only, so all readers of a thread may share it.
+  FrameReader(uint32_t max_payload, std::span<std::byte> scratch) noexcept;
 
-  // Where the next bytes of the stream go, in this order. Returns how many of the two are used; their sizes
-  // are never 0.
-  [[nodiscard]] unsigned buffers(std::array<iovec, 2>& out) noexcept;
+  // Where the next bytes of the stream go, in this order. Returns how many are used; their sizes are never 0.
+  // Asks `handler` for forecasts.
+  [[nodiscard]] unsigned buffers(Endpoint& ep, Handler& handler, std::array<iovec, kBlocks>& out) noexcept;
 
   // The first `n` bytes of buffers() are filled. Calls on_header() and on_frame() of `handler` for `ep`.
   // Anything but kOk is the reason to close: nothing may be fed after it.
@@ -44,23 +52,41 @@ class FrameReader {
   [[nodiscard]] bool within_frame() const noexcept { return in_payload_ || staged_ > 0; }
 
  private:
-  [[nodiscard]] Status begin_frame(Endpoint& ep, Handler& handler, size_t& used, bool& begun) noexcept;
+  // A frame foreseen: its header and extensions are written here, its payload where it is likely to belong.
+  struct Ahead {
+    std::byte* payload;
+    uint32_t length;
+    uint32_t head_bytes;
+    std::array<std::byte, kStageBytesLarge> head;
+  };
+
+  [[nodiscard]] Status take_ahead(unsigned count, size_t& left, Endpoint& ep, Handler& handler,
+                                  EndpointCounters& counters) noexcept;
+  [[nodiscard]] Status parse_misplaced(unsigned first, unsigned count, size_t used, size_t left, Endpoint& ep,
+                                       Handler& handler, EndpointCounters& counters) noexcept;
+  [[nodiscard]] Status parse(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
+                             EndpointCounters& counters) noexcept;
+  [[nodiscard]] Status begin_frame(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
+                                   size_t& used, bool& begun) noexcept;
   void account(size_t n) noexcept;
   [[nodiscard]] Status end_frame(Endpoint& ep, Handler& handler, EndpointCounters& counters) noexcept;
 
   const uint32_t max_payload_;
+  const std::span<std::byte> scratch_;
   bool stopped_ = false;
-  bool decoded_ = false;     // header_ holds what the first bytes of the stage say
+  bool decoded_ = false;     // header_ holds what the first bytes that are not parsed yet say
   bool in_payload_ = false;  // on_header() was called, on_frame() not yet
   uint32_t crc_ = 0;         // of the payload up to filled_
   size_t filled_ = 0;
   size_t direct_ = 0;  // bytes of the last buffers() that lie in the payload
   size_t staged_ = 0;  // bytes in stage_, from its beginning; 0 within a payload
   size_t stage_want_ = kStageBytes;
+  unsigned ahead_count_ = 0;  // of the last buffers()
   std::byte* payload_ = nullptr;
   wire::FrameHeader header_;
   std::array<std::byte, kMaxExtensions> extensions_;
   alignas(kCacheLine) std::array<std::byte, kStageBytes> stage_;
+  std::array<Ahead, kAhead> ahead_;
 };
 
 }  // namespace sluice::transport::tcp

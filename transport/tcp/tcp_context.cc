@@ -35,7 +35,11 @@ void set_option(int fd, int level, int name, int value) noexcept {
 
 class EpollContext final : public TcpContext {
  public:
-  explicit EpollContext(std::unique_ptr<Poller> poller) : poller_(std::move(poller)) {}
+  explicit EpollContext(std::unique_ptr<Poller> poller)
+      : poller_(std::move(poller)),
+        scratch_(std::make_unique_for_overwrite<std::byte[]>(FrameReader::kScratchBytes)) {
+    agenda_.scratch = {scratch_.get(), FrameReader::kScratchBytes};
+  }
 
   Result<Endpoint*> adopt(int fd, Handler& handler, const EndpointOptions& options) override;
   unsigned poll(Nanos now, size_t budget_bytes) noexcept override;
@@ -60,6 +64,7 @@ class EpollContext final : public TcpContext {
   std::vector<Seat> seats_;
   std::vector<uint32_t> free_seats_;
   size_t count_ = 0;
+  const std::unique_ptr<std::byte[]> scratch_;
   Agenda agenda_;
   std::vector<Handle>
       visiting_;  // a list of the agenda while it is worked off; entries made meanwhile are for later

@@ -33,7 +33,7 @@ TcpEndpoint::TcpEndpoint(Socket socket, Handle self, Handler& handler, const End
       poller_(poller),
       agenda_(agenda),
       queue_(std::max<size_t>(options.send_queue, 1)),
-      reader_(options.max_payload),
+      reader_(options.max_payload, agenda.scratch),
       peer_(peer_name(socket_.fd())) {}
 
 TcpEndpoint::~TcpEndpoint() {
@@ -107,12 +107,13 @@ unsigned TcpEndpoint::receive(Nanos now, uint64_t turn, size_t budget_bytes) noe
   last_turn_ = turn;
   unsigned done = 0;
   const uint64_t bytes_before = counters_.wire_bytes_in;
-  std::array<iovec, 2> buffers;
+  std::array<iovec, FrameReader::kBlocks> buffers;
   while (!closing_) {
     msghdr message{};
     message.msg_iov = buffers.data();
-    message.msg_iovlen = reader_.buffers(buffers);
-    const size_t asked = buffers[0].iov_len + (message.msg_iovlen == 2 ? buffers[1].iov_len : 0);
+    message.msg_iovlen = reader_.buffers(*this, handler_, buffers);
+    size_t asked = 0;
+    for (const iovec& block : std::span(buffers).first(message.msg_iovlen)) asked += block.iov_len;
     const ssize_t n = ::recvmsg(socket_.fd(), &message, 0);
     ++counters_.receive_calls;
     if (n < 0 && errno == EINTR) continue;

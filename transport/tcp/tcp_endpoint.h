@@ -16,10 +16,11 @@ namespace sluice::transport::tcp {
 
 // What endpoints want from the next turns of their context. An endpoint stands in a list at most once.
 struct Agenda {
-  std::vector<Handle> flush;    // frames queued, socket not known to be full
-  std::vector<Handle> receive;  // the budget ended while bytes were still coming: no need to ask epoll
-  std::vector<Handle> finish;   // closed, callbacks outstanding
-  size_t timed = 0;             // endpoints with a deadline running
+  std::vector<Handle> flush;     // frames queued, socket not known to be full
+  std::vector<Handle> receive;   // the budget ended while bytes were still coming: no need to ask epoll
+  std::vector<Handle> finish;    // closed, callbacks outstanding
+  size_t timed = 0;              // endpoints with a deadline running
+  std::span<std::byte> scratch;  // of the readers (FrameReader::kScratchBytes)
 };
 
 class TcpEndpoint final : public Endpoint {

@@ -105,6 +105,27 @@ TEST(Exchange, NeverReceivesOverAContributionThatMayBeAskedForAgain) {
   EXPECT_EQ(copied(true, true, {20}), 20u);
 }
 
+TEST(Exchange, ForeseesTheResultsOfWhatIsOutstandingAndNoOthers) {
+  constexpr size_t kChunk = 16 * 1024;
+  Rig rig({.links = 1, .slots = 4, .slot_bytes = kChunk});
+  const auto in = bytes(5 * kChunk + 100);
+  std::vector<std::byte> out(in.size());
+  rig.start(in.data(), out.data(), in.size());
+  Link& link = rig.exchange->link(0);
+  rig.settle();
+  transport::Endpoint& ep = *rig.lanes[0].endpoint;
+  // The first two are followed by four more.
+  for (const unsigned i : {0u, 1u}) EXPECT_EQ(link.forecast(ep, i).payload, out.data() + i * kChunk);
+  const std::byte* const ring = link.forecast(ep, 2).payload;
+  EXPECT_TRUE(ring < out.data() || ring >= out.data() + out.size());
+  EXPECT_EQ(link.forecast(ep, 3).payload, ring + kChunk);
+  EXPECT_EQ(link.forecast(ep, 3).length, kChunk);
+  EXPECT_EQ(link.forecast(ep, 4).length, 0u) << "not put yet";
+  for (int i = 0; i < 2; ++i) rig.lanes[0].answer(), rig.settle();
+  EXPECT_EQ(link.forecast(ep, 0).payload, ring);
+  EXPECT_EQ(link.forecast(ep, 3).length, 100u);
+}
+
 TEST(Exchange, CopiesNothingThatIsNotKept) {
   EXPECT_EQ(copied(false, false, {20, 3}), 0u);
   EXPECT_EQ(copied(false, true, {20, 3}), 0u);

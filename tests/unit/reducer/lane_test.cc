@@ -56,6 +56,26 @@ TEST(Lane, SumsInRankOrderWhateverTheOrderOfArrival) {
   }
 }
 
+TEST(Lane, ForeseesContributionsLikeTheLastOneInGrantedSlots) {
+  LaneRig rig(2, 4);
+  rig.commit_all();
+  transport::Endpoint& ep = *rig.ranks[0]->endpoint;  // not looked at
+  const auto next = [&](unsigned ahead) { return rig.session->link(Rank{0}).forecast(ep, ahead); };
+  EXPECT_EQ(next(0).length, 0u) << "nothing to go by";
+  const std::vector<float> values(100);
+  ASSERT_TRUE(rig.contribute(0, 0, values).ok());
+  rig.settle();
+  EXPECT_EQ(next(0).length, 400u);
+  EXPECT_NE(next(0).payload, next(1).payload);
+  EXPECT_EQ(next(2).length, 400u);
+  // The slot of contribution 4 is that of contribution 0, which rank 1 has still to be added to.
+  EXPECT_EQ(next(3).length, 0u);
+  ASSERT_TRUE(rig.contribute(1, 0, values).ok());
+  rig.settle();
+  EXPECT_EQ(next(3).length, 400u);
+  EXPECT_EQ(next(4).length, 0u);
+}
+
 TEST(Lane, TellsEveryRankOnceOfTheLossesThatOneTells) {
   LaneRig rig(3);
   rig.commit_all();

@@ -29,13 +29,35 @@ class NoEndpoint final : public Endpoint {
   EndpointCounters counters_;
 };
 
+// What a handler says of frames that are still to come.
+enum class Guess { kNothing, kRight, kOtherPlace, kShorter, kLonger, kOtherExtensions, kAny };
+
+// Frame i goes to its own place, so that what is written there too early shows.
 class FrameReading : public testing::Test, public Handler {
  public:
+  static constexpr size_t kPlaces = 20;
+
   Placement on_header(Endpoint&, const wire::FrameHeader& h, std::span<const std::byte>) noexcept override {
     ++headers;
     if (stop_at_header) reader.stop();
-    slot.resize(h.length);
-    return {Errc::kOk, slot.data()};
+    EXPECT_LE(h.length, kPlaceBytes);
+    return {Errc::kOk, place(frames)};
+  }
+  Forecast forecast(Endpoint&, unsigned ahead) noexcept override {
+    const size_t i = frames + ahead;
+    if (i >= coming.size()) return {};
+    Forecast f{.payload = place(i),
+               .length = static_cast<uint32_t>(coming[i]),
+               .extension_bytes = static_cast<uint32_t>(extension_bytes)};
+    switch (guess == Guess::kAny ? static_cast<Guess>(random() % 6) : guess) {
+      case Guess::kNothing: return {};
+      case Guess::kOtherPlace: f.payload = place(i + kPlaces / 2); break;
+      case Guess::kShorter: f.length -= std::min(f.length, 1000U); break;
+      case Guess::kLonger: f.length += 1000; break;
+      case Guess::kOtherExtensions: f.extension_bytes = extension_bytes == 0 ? 16 : 0; break;
+      default: break;
+    }
+    return f;
   }
   void on_frame(Endpoint&, const wire::FrameHeader& h, std::span<const std::byte>,
                 std::span<std::byte> payload) noexcept override {
@@ -61,9 +83,10 @@ class FrameReading : public testing::Test, public Handler {
 
   // Gives at most `most` bytes of `stream` to the reader, as a socket would.
   Status give(std::span<const std::byte>& stream, size_t most) {
-    std::array<iovec, 2> buffers;
-    const unsigned n = reader.buffers(buffers);
+    std::array<iovec, FrameReader::kBlocks> buffers;
+    const unsigned n = reader.buffers(endpoint, *this, buffers);
     size_t given = 0;
+    ++calls;
     for (unsigned i = 0; i < n; ++i) {
       EXPECT_GT(buffers[i].iov_len, 0U);
       EXPECT_LE(buffers[i].iov_len, FrameReader::kPieceBytes);
@@ -78,9 +101,23 @@ class FrameReading : public testing::Test, public Handler {
  public:
   NoEndpoint endpoint;
   EndpointCounters counters;
-  FrameReader reader{wire::kMaxPayload};
-  Bytes slot;
-  size_t headers = 0, frames = 0;
+  static constexpr size_t kPlaceBytes = kMiB;
+  std::byte* place(size_t frame) { return memory.data() + frame % kPlaces * kPlaceBytes; }
+  void start_again() {
+    std::destroy_at(&reader);
+    std::construct_at(&reader, uint32_t{wire::kMaxPayload}, std::span(scratch));
+    headers = frames = calls = 0;
+    counters = {};
+  }
+
+  Bytes scratch = Bytes(FrameReader::kScratchBytes);
+  FrameReader reader{wire::kMaxPayload, scratch};
+  Bytes memory = Bytes(kPlaces * kPlaceBytes);
+  Guess guess = Guess::kNothing;
+  std::vector<size_t> coming;  // lengths, for forecasts
+  size_t extension_bytes = 0;
+  std::mt19937_64 random;
+  size_t headers = 0, frames = 0, calls = 0;
   bool stop_at_header = false, stop_at_frame = false;
 };
 
@@ -91,17 +128,75 @@ TEST_F(FrameReading, GivesTheSameFramesHoweverTheStreamIsCut) {
     const Bytes stream = stream_of(sizes, extensions);
     for (uint64_t seed = 0; seed < 40; ++seed) {
       SCOPED_TRACE(seed);
-      std::mt19937_64 random(seed);
+      random.seed(seed);
       const size_t longest = seed % 4 == 0 ? 300 : seed % 4 == 1 ? 5000 : 400'000;
-      std::destroy_at(&reader);
-      std::construct_at(&reader, uint32_t{wire::kMaxPayload});
-      headers = frames = 0;
+      start_again();
       std::span<const std::byte> rest(stream);
       while (!rest.empty()) ASSERT_TRUE(give(rest, 1 + random() % longest).ok());
       EXPECT_EQ(frames, sizes.size());
       EXPECT_FALSE(reader.within_frame());
     }
   }
+}
+
+TEST_F(FrameReading, GivesTheSameFramesWhateverIsForeseen) {
+  const std::vector<size_t> sizes{20'000, 20'000, 20'000,  5, 20'000, 0,      16'384, 16'384, 9000,
+                                  16'384, 4096,   300'000, 1, 70'000, 70'000, 70'000, 5000,   5000};
+  coming = sizes;
+  for (const size_t extensions : {0, 16}) {
+    extension_bytes = extensions;
+    const Bytes stream = stream_of(sizes, extensions);
+    for (const Guess g : {Guess::kRight, Guess::kOtherPlace, Guess::kShorter, Guess::kLonger,
+                          Guess::kOtherExtensions, Guess::kAny}) {
+      guess = g;
+      for (uint64_t seed = 0; seed < 40; ++seed) {
+        SCOPED_TRACE(testing::Message() << extensions << " " << static_cast<int>(g) << " " << seed);
+        random.seed(seed);
+        const size_t longest = seed % 4 == 0 ? 300 : seed % 4 == 1 ? 30'000 : 400'000;
+        start_again();
+        std::span<const std::byte> rest(stream);
+        while (!rest.empty()) ASSERT_TRUE(give(rest, 1 + random() % longest).ok());
+        EXPECT_EQ(frames, sizes.size());
+        EXPECT_FALSE(reader.within_frame());
+      }
+    }
+  }
+}
+
+TEST_F(FrameReading, ReceivesAsManyFramesByOneCallAsAreForeseen) {
+  coming.assign(64, 16 * kKiB);
+  extension_bytes = 16;
+  guess = Guess::kRight;
+  const Bytes stream = stream_of(coming, 16);
+  std::span<const std::byte> rest(stream);
+  while (!rest.empty()) ASSERT_TRUE(give(rest, 10 * kMiB).ok());
+  EXPECT_EQ(frames, 64U);
+  EXPECT_LE(calls, 2 + 64 / FrameReader::kAhead);
+  EXPECT_LE(counters.bytes_copied, FrameReader::kStageBytes + calls * FrameReader::kStageBytesLarge);
+}
+
+TEST_F(FrameReading, ForeseesNoMoreThanAPiece) {
+  coming.assign(16, 100 * kKiB);
+  guess = Guess::kRight;
+  const Bytes stream = stream_of(coming, 0);
+  std::span<const std::byte> rest(stream);
+  while (!rest.empty()) {
+    const size_t before = rest.size();
+    ASSERT_TRUE(give(rest, 10 * kMiB).ok());
+    EXPECT_LE(before - rest.size(), FrameReader::kPieceBytes + 4 * FrameReader::kStageBytes);
+  }
+}
+
+TEST_F(FrameReading, StopsAmongForeseenFrames) {
+  coming.assign(8, 16 * kKiB);
+  guess = Guess::kRight;
+  const Bytes stream = stream_of(coming, 0);
+  std::span<const std::byte> rest(stream);
+  ASSERT_TRUE(give(rest, 10 * kKiB).ok());  // within the first
+  stop_at_frame = true;
+  ASSERT_TRUE(give(rest, 10 * kMiB).ok());
+  EXPECT_EQ(frames, 1U);
+  EXPECT_EQ(headers, 1U);
 }
 
 TEST_F(FrameReading, CopiesNoMoreThanTheStageOfLargePayload) {
@@ -115,9 +210,7 @@ TEST_F(FrameReading, CopiesNoMoreThanTheStageOfLargePayload) {
 TEST_F(FrameReading, KnowsWhenItIsWithinAFrame) {
   const Bytes stream = stream_of({10}, 8);
   for (size_t cut = 0; cut <= stream.size(); ++cut) {
-    std::destroy_at(&reader);
-    std::construct_at(&reader, uint32_t{wire::kMaxPayload});
-    frames = 0;
+    start_again();
     std::span<const std::byte> rest = std::span(stream).first(cut);
     while (!rest.empty()) ASSERT_TRUE(give(rest, 1).ok());
     EXPECT_EQ(reader.within_frame(), cut != 0 && cut != stream.size()) << cut;
