@@ -3,26 +3,113 @@
     with Bed(["w0", "w1", "r0"], "1gbit") as bed:
         bed.run("w0", ["ping", "-c1", bed.address("w1")])
 
-Names and the switch are this process's own, and go with the Bed. Nothing of the machine's own network takes part."""
+Names and the switch are this process's own, and go with the Bed; netbed.py keeps one from command to command. Nothing of the machine's own network takes
+part. Loopback is this machine alone with the same face."""
 
+import contextlib
+import fcntl
+import json
 import os
+import secrets
 import subprocess
+from pathlib import Path
+
+ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+LOCK = Path("/run/lock/sluice-netbed")
+UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3, "bit": 1}
 
 
 def command(*words, check=True):
     return subprocess.run([str(w) for w in words], check=check, capture_output=True, text=True)
 
 
-class Bed:
+def bits(rate):
+    """Per second, of a rate in tc's words; 0 for no limit."""
+    for unit, factor in UNITS.items():
+        with contextlib.suppress(ValueError):
+            if rate.endswith(unit) and float(rate[: -len(unit)]) > 0:
+                return float(rate[: -len(unit)]) * factor
+    if rate == "0":
+        return 0
+    raise SystemExit(f"rate {rate}: a number and one of {', '.join(UNITS)}; 0 for no limit")
+
+
+def rate_text(per_second):
+    return f"{per_second / 1e6:.6g}mbit" if per_second else "0"
+
+
+@contextlib.contextmanager
+def allowed(algorithm):
+    """Lets namespaces choose this congestion control meanwhile: the machine's list of what is allowed holds for them too. What they have chosen they keep."""
+    with open(LOCK, "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = ALLOWED.read_text(encoding="ascii").split()
+        if algorithm in before:
+            yield
+            return
+        try:
+            ALLOWED.write_text(" ".join([*before, algorithm]), encoding="ascii")
+        except OSError as error:
+            raise SystemExit(f"the bed does not come up: congestion control {algorithm} is not among {ALLOWED.name} ({' '.join(before)}), and can't be added "
+                             f"there: {error.strerror}; it may take `modprobe tcp_{algorithm}`, or root of the machine itself") from error
+        try:
+            yield
+        finally:
+            ALLOWED.write_text(" ".join(before), encoding="ascii")
+
+
+class Hosts:
+    """What a Bed and a Loopback have in common: processes at a host. `interface` is each host's, `network` what their addresses are from."""
+
+    def words(self, host, words):
+        raise NotImplementedError
+
+    def start(self, host, words, **how):
+        return subprocess.Popen(self.words(host, words), **how)
+
+    def run(self, host, words, **how):
+        return subprocess.run(self.words(host, words), check=True, capture_output=True, text=True, **how)
+
+
+class Loopback(Hosts):
+    """Every host is this machine, as 127.0.0.1; no link is limited."""
+
+    interface = "lo"
+    network = "127.0.0.0/8"
+
+    def address(self, _host):
+        return "127.0.0.1"
+
+    def words(self, _host, words):
+        return [str(w) for w in words]
+
+    def sent_bytes(self):
+        """Over the loopback so far, whoever sent them."""
+        fields = next(line for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines() if line.strip().startswith("lo:"))
+        return int(fields.split(":")[1].split()[8])
+
+
+class Bed(Hosts):
     BURST_BYTES = 128 * 1024  # of the limiter: 1 ms at 1 Gb/s
+    BURST_US = 250  # at least: what a limiter's timer may be late
     QUEUE_MS = 10
 
-    def __init__(self, hosts, rate, congestion_control="cubic"):
-        """`rate` in tc's words, "0" for no limit; or a function of the host's name."""
+    interface = "eth0"
+    network = "10.99.0.0/24"
+
+    def __init__(self, hosts, rate, congestion_control="cubic", mtu=1500, prefix=None, mark=None):
+        """`rate` in tc's words, "0" for no limit; or a function of the host's name. `prefix` of the namespaces' names; `mark`: how those of this Bed are known
+        from others of such a name."""
         self.hosts = list(hosts)
-        self.rate = rate if callable(rate) else lambda host: rate
+        if len(set(self.hosts)) != len(self.hosts) or len(self.hosts) > 254:
+            raise SystemExit("a bed has at most 254 hosts, each with a name of its own")
+        self.rates = {host: rate(host) if callable(rate) else rate for host in self.hosts}
+        for host in self.hosts:
+            bits(self.rates[host])
         self.congestion_control = congestion_control
-        self.prefix = f"sluice{os.getpid()}"
+        self.mtu = mtu
+        self.prefix = prefix or f"sluice{os.getpid()}"
+        self.mark = mark or f"sluice bed {secrets.token_hex(16)}"
         self.switch = f"{self.prefix}-switch"
 
     def namespace(self, host):
@@ -31,42 +118,104 @@ class Bed:
     def address(self, host):
         return f"10.99.0.{1 + self.hosts.index(host)}"
 
+    def namespaces(self):
+        return [self.namespace(host) for host in self.hosts] + [self.switch]
+
+    def is_there(self, name):
+        return Path("/run/netns", name).exists()
+
+    def is_own(self, name):
+        """Whether this Bed made the namespace. Its inode would not tell: numbers of ended ones come back."""
+        shown = command("ip", "-n", name, "-j", "link", "show", "dev", "lo", check=False)
+        return shown.returncode == 0 and json.loads(shown.stdout)[0].get("ifalias") == self.mark
+
     def __enter__(self):
-        try:
-            command("ip", "netns", "add", self.switch)
-            command("ip", "-n", self.switch, "link", "add", "br0", "type", "bridge", "stp_state", "0", "forward_delay", "0")
-            command("ip", "-n", self.switch, "link", "set", "br0", "up")
-            for number, host in enumerate(self.hosts):
-                self._add(number, host)
-        except subprocess.CalledProcessError as error:
-            self.__exit__()
-            raise SystemExit(f"the bed does not come up: {' '.join(error.cmd)}: {error.stderr.strip()}") from error
+        self.up()
         return self
 
-    def _add(self, number, host):
-        name, port = self.namespace(host), f"p{number}"
+    def __exit__(self, *_):
+        self.down()
+
+    def up(self):
+        try:
+            with allowed(self.congestion_control):
+                self._add_namespace(self.switch)
+                command("ip", "-n", self.switch, "link", "add", "br0", "mtu", self.mtu, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+                command("ip", "-n", self.switch, "link", "set", "br0", "up")
+                for host in self.hosts:
+                    self._add(host)
+        except subprocess.CalledProcessError as error:
+            self.down()
+            raise SystemExit(f"the bed does not come up: {' '.join(error.cmd)}: {error.stderr.strip()}") from error
+        except BaseException:
+            self.down()
+            raise
+
+    def _add_namespace(self, name):
         command("ip", "netns", "add", name)
-        command("ip", "-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", port, "netns", self.switch)
+        command("ip", "-n", name, "link", "set", "lo", "alias", self.mark)
+
+    def _port(self, host):
+        return f"p{self.hosts.index(host)}"
+
+    def _add(self, host):
+        name, port = self.namespace(host), self._port(host)
+        self._add_namespace(name)
+        command("ip", "-n", name, "link", "add", "eth0", "mtu", self.mtu, "type", "veth", "peer", "name", port, "mtu", self.mtu, "netns", self.switch)
         command("ip", "-n", self.switch, "link", "set", port, "master", "br0", "up")
         command("ip", "-n", name, "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
         command("ip", "-n", name, "link", "set", "lo", "up")
         command("ip", "-n", name, "link", "set", "eth0", "up")
-        command("ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={self.congestion_control}", check=False)
-        rate = self.rate(host)
-        if rate != "0":
-            for where, device in ((name, "eth0"), (self.switch, port)):
-                command("tc", "-n", where, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", self.BURST_BYTES,
-                        "latency", f"{self.QUEUE_MS}ms")
+        command("ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={self.congestion_control}")
+        # Not every sysctl says by its exit code that nothing was written.
+        chosen = command("ip", "netns", "exec", name, "sysctl", "-n", "net.ipv4.tcp_congestion_control").stdout.strip()
+        if chosen != self.congestion_control:
+            raise SystemExit(f"the bed does not come up: {name} has congestion control {chosen}, not {self.congestion_control}")
+        if self.rates[host] != "0":
+            self.set_rate(host, self.rates[host])
 
-    def __exit__(self, *_):
-        for name in [self.namespace(host) for host in self.hosts] + [self.switch]:
-            command("ip", "netns", "del", name, check=False)
+    def set_rate(self, host, rate):
+        """Limits the host's link, both ways; "0" for no limit."""
+        wide = bits(rate)
+        burst = max(self.BURST_BYTES, int(wide / 8e6 * self.BURST_US))
+        for where, device in self._ends(host).values():
+            if wide:
+                command("tc", "-n", where, "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{int(wide)}bit", "burst", burst,
+                        "latency", f"{self.QUEUE_MS}ms")
+            elif self.rates[host] != "0":
+                command("tc", "-n", where, "qdisc", "del", "dev", device, "root")
+        self.rates[host] = rate
+
+    def _ends(self, host):
+        return {"host": (self.namespace(host), "eth0"), "switch": (self.switch, self._port(host))}
+
+    def stat(self):
+        """Of both ends of each link since it was made: what the host has sent, and what the switch has sent to it. Drops and overlimits are the limiter's, since
+        it was set."""
+        rows = []
+        for host in self.hosts:
+            for end, (where, device) in self._ends(host).items():
+                link = json.loads(command("ip", "-n", where, "-s", "-j", "link", "show", "dev", device).stdout)[0]["stats64"]["tx"]
+                limiter = json.loads(command("tc", "-n", where, "-s", "-j", "qdisc", "show", "dev", device).stdout)[0]
+                rows.append({"host": host, "end": end, "rate": self.rates[host], "sent_bytes": link["bytes"], "drops": link["dropped"] + limiter["drops"],
+                             "overlimits": limiter["overlimits"]})
+        return rows
+
+    def sent_bytes(self):
+        """Of all hosts so far, over their links."""
+        return sum(json.loads(command("ip", "-n", self.namespace(host), "-s", "-j", "link", "show", "dev", "eth0").stdout)[0]["stats64"]["tx"]["bytes"]
+                   for host in self.hosts)
+
+    def down(self):
+        """Returns the namespaces of its names that are not its own, which it leaves alone."""
+        strange = []
+        for name in self.namespaces():
+            if self.is_there(name):
+                if self.is_own(name):
+                    command("ip", "netns", "del", name)
+                else:
+                    strange.append(name)
+        return strange
 
     def words(self, host, words):
         return ["ip", "netns", "exec", self.namespace(host), *map(str, words)]
-
-    def start(self, host, words, **how):
-        return subprocess.Popen(self.words(host, words), **how)
-
-    def run(self, host, words, **how):
-        return subprocess.run(self.words(host, words), check=True, capture_output=True, text=True, **how)

@@ -4,15 +4,13 @@ perfect ring would take on these links. The pool is as wide as the workers unles
 usage: plugin_vs_client.py --sluice FILE [--workers 4,8] [--reducers 2,4,8] [--rate 200mbit] [--reducer-rate 200mbit] [--size 16M] [--rounds 3] [--load N]"""
 
 import argparse
-import json
-import os
 import statistics
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
-from bed import Bed
+import sluice_run
+from bed import Bed, bits
 
 # name: arguments. NCCL's chain with one GPU per node: 2 channels of 128 KiB chunks; 8 channels of 256 KiB; 8 steps in flight.
 PATTERNS = {
@@ -23,45 +21,11 @@ PATTERNS = {
 GOODPUT = 1448 / 1514  # of a TCP segment in an Ethernet frame
 
 
-def bits(rate):
-    for unit, factor in (("gbit", 1e9), ("mbit", 1e6)):
-        if rate.endswith(unit):
-            return float(rate[: -len(unit)]) * factor
-    raise SystemExit(f"rate {rate}: gbit or mbit")
-
-
-def start_reducers(bed, arguments, reducers, folder):
-    pool, processes = [], []
-    for i in range(reducers):
-        host = f"r{i}"
-        port_file = folder / host
-        processes.append(bed.start(host, [arguments.sluice, "reducer", "--insecure", "--lanes", 1, "--listen", f"{bed.address(host)}:0",
-                                          "--port-file", port_file], stderr=subprocess.DEVNULL))
-        while not port_file.exists():
-            if processes[-1].poll() is not None:
-                raise SystemExit(f"reducer {i} ended with {processes[-1].returncode}")
-            time.sleep(0.02)
-        pool.append(f"{bed.address(host)}:{port_file.read_text().strip()}")
-    return ",".join(pool), processes
-
-
 def measure(bed, arguments, workers, pool, pattern, folder):
     """Seconds of one allreduce."""
-    session = os.urandom(16).hex()
-    out = folder / f"{session}.json"
-    ranks = []
-    for rank in range(workers):
-        host = f"w{rank}"
-        words = [arguments.sluice, "bench", "allreduce", "-b", arguments.size, "-e", arguments.size, "-n", arguments.iterations, "-w", 2, "-c", 1,
-                 "--workers", workers, "--connect", pool, "--rank", rank, "--session", session, *PATTERNS[pattern]]
-        if rank == 0:
-            words += ["--json", out]
-        env = {**os.environ, "SLUICE_NET": "always", "SLUICE_IFNAME": "=eth0"}
-        ranks.append(bed.start(host, words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env))
-    for rank in ranks:
-        if rank.wait(300) != 0:
-            raise SystemExit(f"{pattern}: a worker failed: {rank.stderr.read().strip()}")
-    return json.loads(out.read_text())["results"][0]["out_of_place"]["time"] * 1e-6
+    result = sluice_run.allreduce(bed, arguments.sluice, workers, pool, folder, [
+        "-b", arguments.size, "-e", arguments.size, "-n", arguments.iterations, "-w", 2, "-c", 1, *PATTERNS[pattern]])
+    return result["results"][0]["out_of_place"]["time"] * 1e-6
 
 
 def compare(arguments, workers, reducers):
@@ -72,16 +36,14 @@ def compare(arguments, workers, reducers):
     times = {name: [] for name in PATTERNS}
     with Bed(hosts, lambda host: f"{int(rate if host[0] == 'w' else reducer_rate)}bit") as bed, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        pool, processes = start_reducers(bed, arguments, reducers, folder)
+        load = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(arguments.load)]
         try:
-            processes += [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(arguments.load)]
-            for _ in range(arguments.rounds):
-                for pattern in PATTERNS:
-                    times[pattern].append(measure(bed, arguments, workers, pool, pattern, folder))
+            with sluice_run.reducers(bed, arguments.sluice, reducers, folder) as pool:
+                for _ in range(arguments.rounds):
+                    for pattern in PATTERNS:
+                        times[pattern].append(measure(bed, arguments, workers, pool, pattern, folder))
         finally:
-            for process in processes:
-                process.kill()
-                process.wait()
+            sluice_run.end(load)
     size = int(arguments.size.rstrip("KM")) * (1024 if arguments.size.endswith("K") else 1048576)
     line = rate / 8 * GOODPUT
     wide = min(1.0, reducers * reducer_rate / (workers * rate))

@@ -5,34 +5,24 @@ hops are a ring's at another size: 2 log2(n) hops of S, where a ring makes 2 (n 
 usage: threshold.py --sluice FILE --ring FILE [--workers 4,8] [--reducers N] [--rate 1gbit] [--rounds 3]"""
 
 import argparse
-import json
 import math
-import os
 import statistics
 import subprocess
 import tempfile
 from pathlib import Path
 
-from bed import Bed
-from plugin_vs_client import bits, numbers, start_reducers
+import sluice_run
+from bed import Bed, bits
+from plugin_vs_client import numbers
 
 SIZES = [2**k for k in range(14, 22)]  # 16 KiB to 2 MiB
 
 
 def through_plugin(bed, arguments, workers, pool, folder):
     """Microseconds by size."""
-    session, out, ranks = os.urandom(16).hex(), folder / "plugin.json", []
-    for rank in range(workers):
-        words = [arguments.sluice, "bench", "allreduce", "-b", SIZES[0], "-e", SIZES[-1], "-f", 2, "-n", 300, "-w", 100, "-c", 0, "--workers", workers,
-                 "--connect", pool, "--rank", rank, "--session", session, "--through-plugin", "--request", "256K", "--steps", 8]
-        if rank == 0:
-            words += ["--json", out]
-        ranks.append(bed.start(f"w{rank}", words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "SLUICE_NET": "always", "SLUICE_IFNAME": "=eth0"}))
-    for rank in ranks:
-        if rank.wait(300) != 0:
-            raise SystemExit(f"a worker failed: {rank.stderr.read().strip()}")
-    return {row["size"]: row["out_of_place"]["time"] for row in json.loads(out.read_text())["results"]}
+    result = sluice_run.allreduce(bed, arguments.sluice, workers, pool, folder, [
+        "-b", SIZES[0], "-e", SIZES[-1], "-f", 2, "-n", 300, "-w", 100, "-c", 0, "--through-plugin", "--request", "256K", "--steps", 8])
+    return {row["size"]: row["out_of_place"]["time"] for row in result["results"]}
 
 
 def ring(bed, arguments, workers, sizes):
@@ -49,16 +39,11 @@ def compare(arguments, workers):
     hosts = [f"w{i}" for i in range(workers)] + [f"r{i}" for i in range(reducers)]
     with Bed(hosts, lambda host: f"{int(rate if host[0] == 'w' else rate * workers / reducers)}bit") as bed, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        pool, processes = start_reducers(bed, arguments, reducers, folder)
         rounds = []
-        try:
+        with sluice_run.reducers(bed, arguments.sluice, reducers, folder) as pool:
             for _ in range(arguments.rounds):
                 rounds.append((through_plugin(bed, arguments, workers, pool, folder), ring(bed, arguments, workers, SIZES),
                                ring(bed, arguments, workers, [workers * size for size in SIZES])))
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
     least = None
     print(f"{workers} workers, {reducers} reducers, {arguments.rate}\n     size     plugin us       ring us       tree us   plugin / better of both")
     for size in SIZES:

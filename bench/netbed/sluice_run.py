@@ -1,0 +1,55 @@
+"""`sluice` at the hosts of a Bed or a Loopback: reducers at r0, r1, ..., and `sluice bench allreduce` with one rank at each of w0, w1, ..."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+
+DEADLINE_S = 300
+
+
+def end(processes):
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def reducers(hosts, sluice, count, folder):
+    """Runs them meanwhile; gives what --connect takes."""
+    processes, pool = [], []
+    try:
+        for i in range(count):
+            host = f"r{i}"
+            port_file = folder / f"{host}-{time.monotonic_ns()}"
+            processes.append(hosts.start(host, [sluice, "reducer", "--insecure", "--lanes", 1, "--listen", f"{hosts.address(host)}:0", "--port-file", port_file],
+                                         stderr=subprocess.DEVNULL))
+            while not port_file.exists():
+                if processes[-1].poll() is not None:
+                    raise SystemExit(f"reducer {i} ended with {processes[-1].returncode}")
+                time.sleep(0.02)
+            pool.append(f"{hosts.address(host)}:{port_file.read_text(encoding='ascii').strip()}")
+        yield ",".join(pool)
+    finally:
+        end(processes)
+
+
+def allreduce(hosts, sluice, workers, pool, folder, options):
+    """`options` of `sluice bench allreduce`. Returns what its --json holds."""
+    session = os.urandom(16).hex()
+    out = folder / f"{session}.json"
+    env = {**os.environ, "SLUICE_NET": "always", "SLUICE_IFNAME": f"={hosts.interface}"}
+    ranks = []
+    try:
+        for rank in range(workers):
+            words = [sluice, "bench", "allreduce", *options, "--workers", workers, "--connect", pool, "--rank", rank, "--session", session]
+            words += ["--json", out] if rank == 0 else []
+            ranks.append(hosts.start(f"w{rank}", words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env))
+        for number, rank in enumerate(ranks):
+            said = rank.communicate(timeout=DEADLINE_S)[1].strip()
+            if rank.returncode != 0:
+                raise SystemExit(f"sluice bench allreduce {' '.join(map(str, options))}: rank {number} ended with {rank.returncode}: {said}")
+    finally:
+        end(ranks)
+    return json.loads(out.read_text(encoding="utf-8"))
