@@ -123,10 +123,16 @@ uint64_t Pattern::integer_result(uint64_t i) const noexcept {
   return integer_contribution(static_cast<uint32_t>(hash(1, i) % ranks_), i);
 }
 
+// Of a(rank, i): no subset of the ranks may add up to more than is exact.
+double Pattern::sum_bound() const noexcept {
+  const double exact = range_of(dtype_).sum;
+  return order_ == AddOrder::kByRank ? exact : std::floor(exact / ranks_);
+}
+
 double Pattern::float_contribution(uint32_t rank, uint64_t i) const noexcept {
   const FloatRange range = range_of(dtype_);
   switch (op_) {
-    case Op::kSum: return up_to(range.sum, hash(rank + 1, i)) - up_to(range.sum, hash(rank, i));
+    case Op::kSum: return up_to(sum_bound(), hash(rank + 1, i)) - up_to(sum_bound(), hash(rank, i));
     case Op::kProd: {
       const uint64_t next = hash(rank + 1, i);
       const uint64_t here = hash(rank, i);
@@ -149,7 +155,7 @@ double Pattern::float_contribution(uint32_t rank, uint64_t i) const noexcept {
 double Pattern::float_result(uint64_t i) const noexcept {
   const FloatRange range = range_of(dtype_);
   switch (op_) {
-    case Op::kSum: return up_to(range.sum, hash(ranks_, i)) - up_to(range.sum, hash(0, i));
+    case Op::kSum: return up_to(sum_bound(), hash(ranks_, i)) - up_to(sum_bound(), hash(0, i));
     case Op::kProd: {
       const uint64_t last = hash(ranks_, i);
       const uint64_t first = hash(0, i);

@@ -23,11 +23,16 @@ namespace sluice::bench {
 
 inline constexpr size_t kPatternPeriod = 65521;  // elements; the largest prime below 2^16
 
+// In which order of the ranks floats may be added up for the sum to be exact. Rings and trees have orders of
+// their own; the data is smaller for them.
+enum class AddOrder { kByRank, kAny };
+
 class Pattern {
  public:
   // `ranks` from 1 to 4096. `seed` makes different data of the same kind.
-  Pattern(wire::DType dtype, wire::Op op, uint32_t ranks, uint64_t seed) noexcept
-      : dtype_(dtype), op_(op), ranks_(ranks), seed_(seed) {}
+  Pattern(wire::DType dtype, wire::Op op, uint32_t ranks, uint64_t seed,
+          AddOrder order = AddOrder::kByRank) noexcept
+      : dtype_(dtype), op_(op), ranks_(ranks), seed_(seed), order_(order) {}
 
   // What `rank` contributes, into `count` elements at `out`.
   void fill(uint32_t rank, size_t count, std::byte* out) const;
@@ -40,6 +45,7 @@ class Pattern {
   [[nodiscard]] uint64_t result(uint64_t i) const noexcept;
   [[nodiscard]] uint64_t integer_contribution(uint32_t rank, uint64_t i) const noexcept;
   [[nodiscard]] uint64_t integer_result(uint64_t i) const noexcept;
+  [[nodiscard]] double sum_bound() const noexcept;
   [[nodiscard]] double float_contribution(uint32_t rank, uint64_t i) const noexcept;
   [[nodiscard]] double float_result(uint64_t i) const noexcept;
   [[nodiscard]] std::vector<std::byte> one_period(size_t count, bool expected, uint32_t rank) const;
@@ -48,6 +54,7 @@ class Pattern {
   wire::Op op_;
   uint32_t ranks_;
   uint64_t seed_;
+  AddOrder order_;
 };
 
 }  // namespace sluice::bench

@@ -60,6 +60,30 @@ TEST(Pattern, ReductionOverAnyNumberOfRanksIsWhatItSays) {
   }
 }
 
+// The worst order: all that a pair of ranks does not cancel comes first.
+TEST(Pattern, SumsOfFloatsAreExactInAnyOrderWhereThatIsAskedFor) {
+  for (uint32_t ranks : {2U, 3U, 8U, 64U}) {
+    for (const AddOrder order : {AddOrder::kByRank, AddOrder::kAny}) {
+      const Pattern pattern(DType::kF32, Op::kSum, ranks, 5, order);
+      std::vector<std::vector<float>> contributions(ranks, std::vector<float>(kCount));
+      for (uint32_t r = 0; r < ranks; ++r) {
+        pattern.fill(r, kCount, reinterpret_cast<std::byte*>(contributions[r].data()));
+      }
+      std::vector<float> sum(kCount);
+      for (size_t i = 0; i < kCount; ++i) {
+        for (const auto& of_rank : contributions) sum[i] += std::max(of_rank[i], 0.0F);
+        for (const auto& of_rank : contributions) sum[i] += std::min(of_rank[i], 0.0F);
+      }
+      const uint64_t wrong = pattern.count_wrong(reinterpret_cast<const std::byte*>(sum.data()), kCount);
+      if (order == AddOrder::kAny) {
+        EXPECT_EQ(wrong, 0u) << ranks;
+      } else if (ranks > 3) {
+        EXPECT_GT(wrong, kCount / 8) << ranks;
+      }
+    }
+  }
+}
+
 TEST(Pattern, OneRankInPlaceOfAnotherShows) {
   for (DType dtype : nccl_type_order()) {
     for (Op op : nccl_op_order()) {
