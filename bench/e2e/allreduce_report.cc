@@ -102,6 +102,7 @@ AllreduceReport::AllreduceReport(const AllreduceOptions& options, const WorkerOp
                                  const std::vector<RankInfo>& ranks)
     : options_(options), worker_(worker), ranks_(ranks), start_time_(now_text()), speaks_(worker.rank == 0) {
   if (!speaks_) return;
+  machine_ = machine_facts(worker.reducers, worker.interface_address);
   const TableConfig config{
       .version = fmt::format("{} protocol {}-{}", sluice_version(), wire::kVersionMin, wire::kVersionMax),
       .program = kProgram,
@@ -119,7 +120,7 @@ AllreduceReport::AllreduceReport(const AllreduceOptions& options, const WorkerOp
   std::string text = preamble(config);
   for (const RankInfo& info : ranks) text += device_line(info.rank, info.pid, info.host);
   if (options.extras) {
-    text += "# reducers: " + worker.reducers + "\n";
+    text += text_of(machine_) + "# reducers: " + worker.reducers + "\n";
     text +=
         "# wire bytes: one worker's lane connections, headers included. reducer CPU: user and system seconds "
         "of all reducer processes "
@@ -164,6 +165,7 @@ void AllreduceReport::write_json(double average_bus_bw, uint64_t wrong) const {
       {"schema", kSchema}, {"version", 1}, {"start_time", start_time_}, {"args", options_.arguments}};
   json["env"] = told_environment();
   json["sluice_version"] = sluice_version();
+  json["machine"] = to_json(machine_);
   ordered_json config = {{"nthreads", 1},
                          {"ngpus", 1},
                          {"minimum_bytes", options_.min_bytes},

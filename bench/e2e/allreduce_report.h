@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/e2e/allreduce_bench.h"
+#include "bench/e2e/machine_facts.h"
 #include "bench/e2e/nccl_table.h"
 
 namespace sluice::bench {
@@ -37,6 +38,7 @@ class AllreduceReport {
 
   AllreduceOptions options_;
   WorkerOptions worker_;
+  MachineFacts machine_;  // rank 0's
   std::vector<RankInfo> ranks_;
   std::vector<Row> rows_;
   std::string start_time_;

@@ -12,6 +12,7 @@
 
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/local_pool.h"
+#include "bench/e2e/machine_facts.h"
 #include "bench/e2e/process_group.h"
 #include "bench/e2e/star_worker.h"
 #include "bench/e2e/worker_session.h"
@@ -86,7 +87,8 @@ class StarBench {
   }
 
   int measure() {
-    std::fputs(head().c_str(), stdout);
+    machine_ = machine_facts(pool_.list());
+    std::fputs((text_of(machine_) + head()).c_str(), stdout);
     turn(kStarRound, star_);  // the first round of each warms buffers and congestion windows
     turn(kReducerRound, reducer_);
     for (uint32_t round = 0; round < options_.rounds; ++round) {
@@ -232,13 +234,11 @@ class StarBench {
                stdout);
     std::fflush(stdout);
     if (!options_.json.empty()) {
-      nlohmann::ordered_json json = {{"schema", "sluice.bench.star/1"},
-                                     {"workers", options_.workers},
-                                     {"bytes", options_.bytes},
-                                     {"chunk_bytes", options_.chunk_bytes},
-                                     {"window_bytes", options_.window_bytes},
-                                     {"payload_crc", options_.payload_crc},
-                                     {"progress_threads", options_.progress_threads}};
+      nlohmann::ordered_json json = {
+          {"schema", "sluice.bench.star/1"},     {"machine", to_json(machine_)},
+          {"workers", options_.workers},         {"bytes", options_.bytes},
+          {"chunk_bytes", options_.chunk_bytes}, {"window_bytes", options_.window_bytes},
+          {"payload_crc", options_.payload_crc}, {"progress_threads", options_.progress_threads}};
       json["star_cpu_seconds_per_gb"] = star;
       json["reducer_cpu_seconds_per_gb"] = reducer;
       json["star_gb_per_second"] = star_rate;
@@ -272,6 +272,7 @@ class StarBench {
   ProcessGroup processes_;
   const std::string session_ = random_session_id();
   LocalPool pool_;
+  MachineFacts machine_;
   size_t star_ = 0;
   size_t reducer_ = 0;
   uint16_t star_port_ = 0;

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "bench/e2e/exit_codes.h"
+#include "bench/e2e/machine_facts.h"
 #include "bench/micro/reduce_measure.h"
 #include "reducer/kernels/fold.h"
 
@@ -42,7 +43,8 @@ std::vector<kernels::FoldTarget> choose_targets(const std::vector<std::string>& 
   return chosen;
 }
 
-void print_head(const ReduceBenchOptions& options) {
+void print_head(const ReduceBenchOptions& options, const MachineFacts& machine) {
+  fmt::print("{}", text_of(machine));
   fmt::print(
       "# {} sources of {} bytes, one thread. in: bytes of all sources over time; load: the same sources,\n",
       options.sources, options.bytes);
@@ -60,7 +62,7 @@ void print_row(const ReduceRow& row) {
   std::fflush(stdout);
 }
 
-nlohmann::json to_json(const ReduceRow& row) {
+nlohmann::ordered_json row_json(const ReduceRow& row) {
   return {{"type", std::string(wire::to_string(row.type))},
           {"op", std::string(wire::to_string(row.op))},
           {"target", row.target},
@@ -72,9 +74,13 @@ nlohmann::json to_json(const ReduceRow& row) {
           {"wrong", row.wrong}};
 }
 
-void write_json(const ReduceBenchOptions& options, const nlohmann::json& rows) {
-  const nlohmann::json document = {
-      {"bench", "reduce"}, {"bytes_per_source", options.bytes}, {"sources", options.sources}, {"rows", rows}};
+void write_json(const ReduceBenchOptions& options, const MachineFacts& machine,
+                const nlohmann::ordered_json& rows) {
+  const nlohmann::ordered_json document = {{"schema", "sluice.bench.reduce/1"},
+                                           {"machine", to_json(machine)},
+                                           {"bytes_per_source", options.bytes},
+                                           {"sources", options.sources},
+                                           {"results", rows}};
   std::ofstream file(options.json_path);
   file << document.dump(2) << '\n';
   file.close();
@@ -90,22 +96,23 @@ int run_reduce_bench(const ReduceBenchOptions& options) {
   }
   const std::vector<kernels::FoldTarget> targets = choose_targets(options.targets);
   ReduceBuffers buffers = value_or_fail(ReduceBuffers::make(options.sources, options.bytes), kExitFailure);
-  print_head(options);
+  const MachineFacts machine = machine_facts("");
+  print_head(options, machine);
   size_t wrong = 0;
-  nlohmann::json rows = nlohmann::json::array();
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const wire::DType t : or_all<wire::DType, wire::kDTypeCount>(options.types)) {
     buffers.fill(t);
     for (const wire::Op op : or_all<wire::Op, wire::kOpCount>(options.ops)) {
       for (const kernels::FoldTarget& target : targets) {
         const ReduceRow row = measure_reduce(buffers, t, op, target, options.budget);
         print_row(row);
-        rows.push_back(to_json(row));
+        rows.push_back(row_json(row));
         wrong += row.wrong;
       }
     }
   }
   fmt::print("# Out of bounds values : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
-  if (!options.json_path.empty()) write_json(options, rows);
+  if (!options.json_path.empty()) write_json(options, machine, rows);
   return wrong == 0 ? kExitOk : kExitWrongData;
 }
 

@@ -82,6 +82,7 @@ class Allreduce(SluiceTest):
             self.assertLess(row["wire_bytes_sent"], 1.05 * row["size"])
         self.assertEqual(result["out_of_bounds"], {"count": 0, "okay": True})
         self.assertIs(result["average_bus_bandwidth"]["okay"], True)
+        self.check_machine(result)
         lines = csv.read_text().splitlines()
         self.assertEqual(len(lines), 3)
         self.assertEqual({line.count(",") for line in lines}, {15})
@@ -111,6 +112,7 @@ class Allreduce(SluiceTest):
 class Star(SluiceTest):
     def test_star_and_reducer_move_the_same_bytes(self):
         result = self.run_json("bench", "star", "--workers", "2", "--size", "2M", "--rounds", "2")
+        self.check_machine(result)
         self.assertEqual(result["nwrong"], 0)
         self.assertEqual(len(result["star_cpu_seconds_per_gb"]), 2)
         self.assertGreater(result["median_ratio"], 0)
@@ -121,8 +123,9 @@ class Star(SluiceTest):
 
 class Reduce(SluiceTest):
     def test_kernels_are_measured_and_checked(self):
-        done = self.run_sluice("bench", "reduce", "-d", "float", "-o", "sum", "--size", "16K", "--budget", "1ms")
-        self.assertIn("f32", done.stdout)
+        result = self.run_json("bench", "reduce", "-d", "float", "-o", "sum", "--size", "16K", "--budget", "1ms")
+        self.assertEqual([(row["type"], row["wrong"]) for row in result["results"]], [("f32", 0)])
+        self.check_machine(result, nic=False)
         self.run_sluice("bench", "reduce", "-d", "float17", expect=64)
 
 

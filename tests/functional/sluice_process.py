@@ -86,6 +86,18 @@ class SluiceTest(unittest.TestCase):
         self.assertIsNone(running.process.poll(), running.stderr())
         return running, f"127.0.0.1:{port_file.read_text().strip()}"
 
+    def check_machine(self, result, nic=True):
+        """That a result says where it was measured."""
+        machine = result["machine"]
+        self.assertEqual(list(machine), ["host", "kernel", "cpu", "cores", "memory_bytes", "nic", "congestion_control", "sluice_version", "revision"])
+        self.assertEqual((machine["host"], machine["cores"]), (socket.gethostname(), len(os.sched_getaffinity(0))))
+        self.assertNotIn("", machine.values())
+        if nic:
+            self.assertEqual((machine["nic"]["name"], machine["nic"]["driver"]), ("lo", None))
+            self.assertGreater(machine["nic"]["mtu"], 0)
+        else:
+            self.assertIsNone(machine["nic"])
+
     def status(self, address, *arguments):
         done = self.run_sluice("status", "--reducers", address, *arguments)
         return json.loads(done.stdout)[0]["status"]

@@ -1,0 +1,28 @@
+# cmake -D SOURCE=<folder> -D OUT=<file> -P WriteRevision.cmake: the definition of sluice::bench::revision(). OUT is written only when it
+# changes, so that a build without a new commit compiles nothing.
+find_package(Git QUIET)
+set(REVISION "unknown")
+if(GIT_FOUND)
+  # An archive unpacked inside somebody else's repository is not of that repository's revision.
+  execute_process(COMMAND "${GIT_EXECUTABLE}" rev-parse --show-toplevel WORKING_DIRECTORY "${SOURCE}"
+                  OUTPUT_VARIABLE top OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  file(REAL_PATH "${SOURCE}" source)
+  if(top STREQUAL source)
+    execute_process(COMMAND "${GIT_EXECUTABLE}" describe --always --dirty WORKING_DIRECTORY "${SOURCE}"
+                    OUTPUT_VARIABLE described OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(described)
+      set(REVISION "${described}")
+    endif()
+  endif()
+endif()
+file(CONFIGURE OUTPUT "${OUT}" @ONLY CONTENT [[
+#include "bench/e2e/machine_facts.h"
+
+namespace sluice::bench {
+
+const char* revision() noexcept {
+  return "@REVISION@";
+}
+
+}  // namespace sluice::bench
+]])
