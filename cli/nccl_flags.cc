@@ -32,8 +32,8 @@ constexpr std::array<Foreign, 14> kForeign = {{
     {"-V,--device_cta_count", "16", "there is no device API"},
     {"-S,--report_timestamps", "0", "rows carry no time stamps"},
     {"-M,--memory", "0", "there is no GPU memory to report"},
-    {"-I,--per_iter_timing", "0", "iterations are not timed one by one"},
-    {"-K,--per_iter_skip", "0", "iterations are not timed one by one"},
+    {"-I,--per_iter_timing", "0", "--json and --csv have median and p99 of the iterations"},
+    {"-K,--per_iter_skip", "0", "--json and --csv have median and p99 of the iterations"},
 }};
 
 void at_least(int value, int least, const char* what) {

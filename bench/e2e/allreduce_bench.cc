@@ -49,10 +49,7 @@ class AllreduceRun {
   }
 
   int run(const WorkerOptions& worker) {
-    std::vector<RankInfo> ranks;
-    const std::vector<std::string> texts = session_.gather(RankInfo::of_this_process(session_.rank()).text());
-    for (uint32_t r = 0; r < texts.size(); ++r) ranks.push_back(RankInfo::parse(r, texts[r]));
-    AllreduceReport report(options_, worker, ranks);
+    AllreduceReport report(options_, worker, gather_ranks(session_));
     for (wire::DType dtype : options_.dtypes) {
       for (wire::Op op : options_.ops) {
         warm_up(dtype, op);
@@ -157,6 +154,7 @@ class AllreduceRun {
     m.seconds = over_ranks(1e-9 * static_cast<double>(elapsed) / (options_.iterations * options_.aggregated));
     m.alg_bw = static_cast<double>(count * wire::size_of(dtype)) * 1e-9 / m.seconds;
     m.bus_bw = m.alg_bw * 2.0 * (session_.ranks() - 1) / session_.ranks();
+    m.iterations = quantiles_of(samples_);
     m.checked = options_.check > 0;
     session_.barrier();
     // Out of place every timed operation wrote the same result, so the last ones are checked too; in place
@@ -176,12 +174,15 @@ class AllreduceRun {
     return m;
   }
 
+  // The sum of the iterations' times, which are left in samples_.
   Nanos timed_loop(const std::vector<Buffers>& buffers, size_t count, wire::DType dtype, wire::Op op) {
     std::vector<sluice_request> open;
     open.reserve(buffers.size());
-    Nanos barriers = 0;
-    const Nanos begin = monotonic_now();
+    samples_.clear();
+    samples_.reserve(static_cast<size_t>(options_.iterations));  // nothing is allocated while time runs
+    Nanos elapsed = 0;
     for (int i = 0; i < options_.iterations; ++i) {
+      const Nanos begin = monotonic_now();
       if (buffers.size() == 1) {
         allreduce(buffers[0].send, buffers[0].recv, count, dtype, op);
       } else {
@@ -189,12 +190,13 @@ class AllreduceRun {
         for (const Buffers& b : buffers) open.push_back(session_.start(b.send, b.recv, count, dtype, op));
         for (const sluice_request request : open) session_.wait(request);
       }
-      if (options_.blocking != 1 && options_.blocking != 3) continue;
-      const Nanos barrier_begin = monotonic_now();
-      session_.barrier();
-      if (options_.blocking == 3) barriers += monotonic_now() - barrier_begin;
+      if (options_.blocking == 1) session_.barrier();
+      const Nanos time = monotonic_now() - begin;
+      elapsed += time;
+      samples_.push_back(1e-9 * static_cast<double>(time) / options_.aggregated);
+      if (options_.blocking == 3) session_.barrier();
     }
-    return monotonic_now() - begin - barriers;
+    return elapsed;
   }
 
   // The time that the table shows, from each rank's own.
@@ -222,7 +224,8 @@ class AllreduceRun {
   std::vector<config::Endpoint> pool_;
   Credentials credentials_;
   Arena send_;
-  std::vector<Arena> recv_;  // one for each operation that is open at once
+  std::vector<Arena> recv_;      // one for each operation that is open at once
+  std::vector<double> samples_;  // this rank's iterations of one side, seconds per operation
   uint64_t seed_ = 1;
 };
 

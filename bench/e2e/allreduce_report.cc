@@ -2,17 +2,15 @@
 
 #include <fmt/format.h>
 #include <sluice/sluice.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "bench/e2e/exit_codes.h"
+#include "bench/e2e/result_file.h"
 #include "wire/frame.h"
 
 extern char** environ;
@@ -49,6 +47,9 @@ std::vector<std::string> told_environment() {
 
 ordered_json side(const Measurement& m) {
   ordered_json json = {{"time", m.seconds * 1e6}, {"alg_bw", m.alg_bw}, {"bus_bw", m.bus_bw}};
+  json["time_median"] = m.iterations.median * 1e6;
+  json["time_p99"] = m.iterations.p99 * 1e6;
+  json["time_count"] = m.iterations.count;
   json["nwrong"] = m.checked ? ordered_json(m.wrong) : ordered_json(nullptr);
   return json;
 }
@@ -71,32 +72,7 @@ ordered_json result_of(const Row& row, int iterations) {
   return json;
 }
 
-void save(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw Failure(kExitFailure, fmt::format("cannot write {}: {}", path, std::strerror(errno)));
-}
-
 }  // namespace
-
-RankInfo RankInfo::of_this_process(uint32_t rank) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  std::string name = host.data();
-  return {.rank = rank, .pid = getpid(), .host = name.substr(0, name.find('.'))};
-}
-
-std::string RankInfo::text() const {
-  return fmt::format("{} {}", pid, host);
-}
-
-RankInfo RankInfo::parse(uint32_t rank, const std::string& text) {
-  const size_t space = text.find(' ');
-  RankInfo info{.rank = rank, .pid = std::atoi(text.c_str()), .host = {}};
-  if (space != std::string::npos) info.host = text.substr(space + 1);
-  return info;
-}
 
 AllreduceReport::AllreduceReport(const AllreduceOptions& options, const WorkerOptions& worker,
                                  const std::vector<RankInfo>& ranks)
@@ -202,7 +178,7 @@ void AllreduceReport::write_json(double average_bus_bw, uint64_t wrong) const {
   json["average_bus_bandwidth"] = {{"bandwidth", average_bus_bw},
                                    {"okay", !below_min_bw(average_bus_bw, options_.min_bw)}};
   json["end_time"] = now_text();
-  save(options_.json, json.dump(2) + "\n");
+  save_result(options_.json, json.dump(2) + "\n");
 }
 
 void AllreduceReport::write_csv() const {
@@ -211,19 +187,23 @@ void AllreduceReport::write_csv() const {
       "in_place_time_us,"
       "in_place_algbw,in_place_busbw,in_place_wrong,wire_bytes_sent,wire_bytes_received,reducer_cpu_seconds_"
       "per_gb,"
-      "worker_cpu_seconds_per_gb\n";
+      "worker_cpu_seconds_per_gb,out_of_place_median_us,out_of_place_p99_us,in_place_median_us,in_place_p99_"
+      "us,"
+      "time_count\n";
   const auto side_text = [](const Measurement& m) {
     return fmt::format("{},{},{},{}", m.seconds * 1e6, m.alg_bw, m.bus_bw,
                        m.checked ? std::to_string(m.wrong) : "");
   };
   for (const Row& row : rows_) {
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", row.bytes, row.count, nccl_type_name(row.dtype),
-                        wire::to_string(row.op), side_text(row.out_of_place), side_text(row.in_place),
-                        row.wire_out, row.wire_in,
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", row.bytes, row.count,
+                        nccl_type_name(row.dtype), wire::to_string(row.op), side_text(row.out_of_place),
+                        side_text(row.in_place), row.wire_out, row.wire_in,
                         row.reducer_cpu_per_gb < 0 ? "" : fmt::format("{}", row.reducer_cpu_per_gb),
-                        row.worker_cpu_per_gb);
+                        row.worker_cpu_per_gb, row.out_of_place.iterations.median * 1e6,
+                        row.out_of_place.iterations.p99 * 1e6, row.in_place.iterations.median * 1e6,
+                        row.in_place.iterations.p99 * 1e6, row.in_place.iterations.count);
   }
-  save(options_.csv, text);
+  save_result(options_.csv, text);
 }
 
 }  // namespace sluice::bench

@@ -8,19 +8,9 @@
 #include "bench/e2e/allreduce_bench.h"
 #include "bench/e2e/machine_facts.h"
 #include "bench/e2e/nccl_table.h"
+#include "bench/e2e/rank_info.h"
 
 namespace sluice::bench {
-
-// One rank, as it tells itself to the others (WorkerSession::gather).
-struct RankInfo {
-  uint32_t rank = 0;
-  int pid = 0;
-  std::string host;
-
-  [[nodiscard]] static RankInfo of_this_process(uint32_t rank);
-  [[nodiscard]] std::string text() const;
-  [[nodiscard]] static RankInfo parse(uint32_t rank, const std::string& text);
-};
 
 class AllreduceReport {
  public:

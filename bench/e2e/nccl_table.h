@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/e2e/quantiles.h"
 #include "wire/dtype.h"
 
 namespace sluice::bench {
@@ -16,7 +17,8 @@ struct Measurement {
   double alg_bw = 0;   // GB/s (1e9): bytes / seconds
   double bus_bw = 0;   // alg_bw * 2(n-1)/n: a ring's traffic, for comparison
   bool checked = false;
-  uint64_t wrong = 0;  // elements, over all ranks
+  uint64_t wrong = 0;         // elements, over all ranks
+  Quantiles iterations = {};  // one by one at this rank, seconds per operation; not in the table
 };
 
 struct Row {

@@ -14,6 +14,8 @@
 #include "bench/e2e/local_pool.h"
 #include "bench/e2e/machine_facts.h"
 #include "bench/e2e/process_group.h"
+#include "bench/e2e/quantiles.h"
+#include "bench/e2e/result_file.h"
 #include "bench/e2e/star_worker.h"
 #include "bench/e2e/worker_session.h"
 #include "config/sizes.h"
@@ -31,12 +33,6 @@ struct Turn {
   double cpu_seconds_per_gb = 0;
   double gb_per_second = 0;  // received from all workers; as much is sent
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 double process_cpu_seconds(pid_t pid) {
   clockid_t clock{};
@@ -227,9 +223,9 @@ class StarBench {
                            "# user part of the CPU time: star {:.0f} %, reducer {:.0f} %\n"
                            "# Wrong values         : {} {}\n"
                            "# Reducer over star    : {:.3f} (median of {} rounds)\n",
-                           median(star), median(star_rate), median(reducer), median(reducer_rate),
-                           median(ratio), 100 * star_user, 100 * reducer_user, wrong_,
-                           wrong_ == 0 ? "OK" : "FAILED", median(ratio), ratio.size())
+                           median_of(star), median_of(star_rate), median_of(reducer), median_of(reducer_rate),
+                           median_of(ratio), 100 * star_user, 100 * reducer_user, wrong_,
+                           wrong_ == 0 ? "OK" : "FAILED", median_of(ratio), ratio.size())
                    .c_str(),
                stdout);
     std::fflush(stdout);
@@ -245,12 +241,9 @@ class StarBench {
       json["reducer_gb_per_second"] = reducer_rate;
       json["star_user_share"] = star_user;
       json["reducer_user_share"] = reducer_user;
-      json["median_ratio"] = median(ratio);
+      json["median_ratio"] = median_of(ratio);
       json["nwrong"] = wrong_;
-      std::ofstream file(options_.json);
-      file << json.dump(2) << '\n';
-      file.close();
-      if (!file) throw Failure(kExitFailure, "cannot write " + options_.json);
+      save_result(options_.json, json.dump(2) + "\n");
     }
     for (size_t worker : workers_) processes_.close_input(worker);  // they leave the session and end
     const Nanos deadline = monotonic_now() + kGrace;
@@ -264,8 +257,8 @@ class StarBench {
     for (const ChildEnd& end : processes_.end_all(kGrace)) {
       if (end.child == reducer_ && !end.ok()) throw Failure(kExitFailure, end.text());
     }
-    return wrong_ != 0 || (options_.max_ratio > 0 && median(ratio) > options_.max_ratio) ? kExitWrongData
-                                                                                         : kExitOk;
+    return wrong_ != 0 || (options_.max_ratio > 0 && median_of(ratio) > options_.max_ratio) ? kExitWrongData
+                                                                                            : kExitOk;
   }
 
   const StarBenchOptions& options_;

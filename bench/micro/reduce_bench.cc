@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/machine_facts.h"
+#include "bench/e2e/result_file.h"
 #include "bench/micro/reduce_measure.h"
 #include "reducer/kernels/fold.h"
 
@@ -81,10 +81,7 @@ void write_json(const ReduceBenchOptions& options, const MachineFacts& machine,
                                            {"bytes_per_source", options.bytes},
                                            {"sources", options.sources},
                                            {"results", rows}};
-  std::ofstream file(options.json_path);
-  file << document.dump(2) << '\n';
-  file.close();
-  if (!file) throw Failure(kExitFailure, fmt::format("cannot write {}", options.json_path));
+  save_result(options.json_path, document.dump(2) + "\n");
 }
 
 }  // namespace

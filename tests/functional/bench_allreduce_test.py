@@ -76,6 +76,9 @@ class Allreduce(SluiceTest):
             for side in ("out_of_place", "in_place"):
                 self.assertEqual(row[side]["nwrong"], 0)
                 self.assertGreater(row[side]["time"], 0)
+                self.assertEqual(row[side]["time_count"], 2)
+                self.assertGreaterEqual(row[side]["time_p99"], row[side]["time_median"])
+                self.assertGreater(row[side]["time_median"], 0)
                 self.assertAlmostEqual(row[side]["alg_bw"], row["size"] / row[side]["time"] * 1e-3, places=6)
                 self.assertAlmostEqual(row[side]["bus_bw"], row[side]["alg_bw"], places=9)  # 2(n-1)/n is 1 for two
             self.assertGreater(row["wire_bytes_sent"], row["size"])
@@ -85,7 +88,7 @@ class Allreduce(SluiceTest):
         self.check_machine(result)
         lines = csv.read_text().splitlines()
         self.assertEqual(len(lines), 3)
-        self.assertEqual({line.count(",") for line in lines}, {15})
+        self.assertEqual({line.count(",") for line in lines}, {20})
 
     def test_joins_running_reducers_rank_by_rank(self):
         _, address = self.start_reducer()

@@ -1,0 +1,21 @@
+#include "bench/e2e/result_file.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "bench/e2e/exit_codes.h"
+
+namespace sluice::bench {
+
+void save_result(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) throw Failure(kExitFailure, fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+}
+
+}  // namespace sluice::bench
