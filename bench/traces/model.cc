@@ -1,0 +1,71 @@
+#include "bench/traces/model.h"
+
+#include <cmath>
+#include <utility>
+
+namespace sluice::bench {
+namespace {
+
+template <typename T, typename Of>
+T sum_over(const std::vector<Layer>& layers, bool with_frozen, Of of) {
+  T sum{};
+  for (const Layer& layer : layers) {
+    if (with_frozen || !layer.frozen) sum += of(layer);
+  }
+  return sum;
+}
+
+uint64_t elements_of(const Layer& layer) {
+  uint64_t elements = 0;
+  for (const Tensor& tensor : layer.tensors) elements += tensor.elements;
+  return elements;
+}
+
+double flops_of(const Layer& layer) {
+  return layer.forward_flops;
+}
+
+}  // namespace
+
+uint64_t Model::parameters() const {
+  return sum_over<uint64_t>(layers, true, elements_of);
+}
+
+uint64_t Model::gradient_elements() const {
+  return sum_over<uint64_t>(layers, false, elements_of);
+}
+
+size_t Model::gradient_tensors() const {
+  return sum_over<size_t>(layers, false, [](const Layer& layer) { return layer.tensors.size(); });
+}
+
+double Model::forward_flops() const {
+  return sum_over<double>(layers, true, flops_of);
+}
+
+double Model::backward_flops() const {
+  return 2 * sum_over<double>(layers, false, flops_of);
+}
+
+Nanos assumed_step_time(const Model& model) {
+  const double flops = model.batch * (model.forward_flops() + model.backward_flops());
+  return std::llround(1e3 * flops / kAssumedFlopsPerSecond) * kMillisecond;
+}
+
+std::vector<Model> all_models() {
+  std::vector<Model> models;
+  for (Model (*make)() : {resnet50, mask_rcnn_r50_fpn, bert_large, gpt2_medium, llama_7b})
+    models.push_back(make());
+  return models;
+}
+
+Result<Model> find_model(std::string_view name) {
+  std::string known;
+  for (Model& model : all_models()) {
+    if (model.name == name) return std::move(model);
+    known += (known.empty() ? "" : ", ") + model.name;
+  }
+  return fail(Errc::kInvalidArgument, "model \"" + std::string(name) + "\" is not known; there are " + known);
+}
+
+}  // namespace sluice::bench

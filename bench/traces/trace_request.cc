@@ -1,0 +1,68 @@
+#include "bench/traces/trace_request.h"
+
+#include <fmt/format.h>
+
+#include "config/sizes.h"
+
+namespace sluice::bench {
+namespace {
+
+using config::duration_text;
+using config::size_text;
+
+std::string step_text(const Model& model, Nanos step, bool assumed) {
+  const std::string text = fmt::format("step: {}, forward pass included, ", duration_text(step));
+  if (!assumed) return text + "as given";
+  return text + fmt::format("an assumption: {} samples ({}) at {:.0f} TFLOP/s", model.batch, model.sample,
+                            kAssumedFlopsPerSecond * 1e-12);
+}
+
+std::string bucketing_text(const TraceRequest& request) {
+  switch (request.bucketing) {
+    case Bucketing::kDdp:
+      return fmt::format("buckets: as PyTorch's DDP makes them, first {}, then {}",
+                         size_text(request.ddp.first_cap), size_text(request.ddp.cap));
+    case Bucketing::kHorovod:
+      return fmt::format("buckets: as Horovod makes them, cycle {}, threshold {}",
+                         duration_text(request.horovod.cycle), size_text(request.horovod.threshold));
+    case Bucketing::kNone: break;
+  }
+  return "buckets: none, every gradient by itself";
+}
+
+std::vector<Bucket> buckets_of(const TraceRequest& request, const std::vector<Gradient>& gradients) {
+  switch (request.bucketing) {
+    case Bucketing::kDdp: return ddp_buckets(gradients, request.element_bytes, request.ddp);
+    case Bucketing::kHorovod: return horovod_buckets(gradients, request.element_bytes, request.horovod);
+    case Bucketing::kNone: break;
+  }
+  return single_buckets(gradients, request.element_bytes);
+}
+
+Result<Trace> model_trace(const TraceRequest& request) {
+  const auto model = find_model(request.model);
+  if (!model) return tl::unexpected(model.error());
+  const Nanos step = request.step != 0 ? request.step : assumed_step_time(*model);
+  return Trace{.comments = {fmt::format("model: {}, {}; {}", model->name, model->source, model->heads),
+                            fmt::format("gradients: {} of {} parameters, in {} tensors, {} bytes each",
+                                        model->gradient_elements(), model->parameters(),
+                                        model->gradient_tensors(), request.element_bytes),
+                            step_text(*model, step, request.step == 0), bucketing_text(request)},
+               .buckets = buckets_of(request, gradients_of(*model, step))};
+}
+
+}  // namespace
+
+Result<Trace> trace_of(const TraceRequest& request) {
+  auto trace = request.file.empty() ? model_trace(request) : read_trace(request.file, request.element_bytes);
+  if (!trace) return trace;
+  if (request.compute_scale == 1) return trace;
+  if (request.compute_scale * static_cast<double>(trace->compute_us()) > static_cast<double>(kMaxReadyUs)) {
+    return fail(Errc::kInvalidArgument,
+                fmt::format("--compute-scale {} makes the step longer than 24h", request.compute_scale));
+  }
+  trace->comments.push_back(fmt::format("times: multiplied by {}", request.compute_scale));
+  return stretched(std::move(*trace), request.compute_scale);
+}
+
+}  // namespace sluice::bench
