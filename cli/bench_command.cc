@@ -10,6 +10,7 @@
 #include "bench/e2e/star_server.h"
 #include "bench/e2e/star_worker.h"
 #include "bench/micro/reduce_bench.h"
+#include "cli/bench_commands.h"
 #include "cli/commands.h"
 #include "cli/nccl_flags.h"
 #include "cli/option_set.h"
@@ -159,6 +160,7 @@ void add_bench_commands(CLI::App& program, Command& chosen, const std::vector<st
   bench->require_subcommand(1);
   add_allreduce(*bench, chosen, arguments);
   add_reduce(*bench, chosen);
+  add_bench_replay(*bench, chosen, arguments);
   add_star(*bench, chosen);
   add_star_parts(*bench, chosen);
 }

@@ -113,6 +113,13 @@ void WorkerSession::wait(sluice_request request) {
   check(sluice_wait(session_.get(), request, -1), "wait");
 }
 
+bool WorkerSession::wait_for(sluice_request request, int timeout_ms) {
+  const sluice_status status = sluice_wait(session_.get(), request, timeout_ms);
+  if (status == SLUICE_TIMEOUT) return false;
+  check(status, "wait");
+  return true;
+}
+
 void WorkerSession::barrier() {
   (void)reduce(uint64_t{1}, wire::Op::kSum);
 }

@@ -47,6 +47,8 @@ class WorkerSession {
   [[nodiscard]] sluice_request start(const void* send, void* recv, size_t count, wire::DType dtype,
                                      wire::Op op);
   void wait(sluice_request request);
+  // False when it is still open after `timeout_ms`.
+  [[nodiscard]] bool wait_for(sluice_request request, int timeout_ms);
 
   // Collective, each of them.
   void barrier();
