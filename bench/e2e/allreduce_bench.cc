@@ -155,6 +155,9 @@ class AllreduceRun {
     m.alg_bw = static_cast<double>(count * wire::size_of(dtype)) * 1e-9 / m.seconds;
     m.bus_bw = m.alg_bw * 2.0 * (session_.ranks() - 1) / session_.ranks();
     m.iterations = quantiles_of(samples_);
+    m.iterations_of_slowest.resize(samples_.size());
+    session_.allreduce(samples_.data(), m.iterations_of_slowest.data(), samples_.size(), wire::DType::kF64,
+                       wire::Op::kMax);
     m.checked = options_.check > 0;
     session_.barrier();
     // Out of place every timed operation wrote the same result, so the last ones are checked too; in place

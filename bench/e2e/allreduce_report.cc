@@ -50,6 +50,8 @@ ordered_json side(const Measurement& m) {
   json["time_median"] = m.iterations.median * 1e6;
   json["time_p99"] = m.iterations.p99 * 1e6;
   json["time_count"] = m.iterations.count;
+  json["iteration_times"] = ordered_json::array();
+  for (const double seconds : m.iterations_of_slowest) json["iteration_times"].push_back(seconds * 1e6);
   json["nwrong"] = m.checked ? ordered_json(m.wrong) : ordered_json(nullptr);
   return json;
 }

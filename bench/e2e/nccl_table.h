@@ -19,6 +19,7 @@ struct Measurement {
   bool checked = false;
   uint64_t wrong = 0;         // elements, over all ranks
   Quantiles iterations = {};  // one by one at this rank, seconds per operation; not in the table
+  std::vector<double> iterations_of_slowest = {};  // the same of each, at the rank that took longest for it
 };
 
 struct Row {

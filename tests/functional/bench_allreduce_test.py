@@ -77,6 +77,9 @@ class Allreduce(SluiceTest):
                 self.assertEqual(row[side]["nwrong"], 0)
                 self.assertGreater(row[side]["time"], 0)
                 self.assertEqual(row[side]["time_count"], 2)
+                # Rank 0 was no slower than the slowest rank, in any iteration.
+                self.assertEqual(len(row[side]["iteration_times"]), 2)
+                self.assertGreaterEqual(max(row[side]["iteration_times"]), row[side]["time_p99"])
                 self.assertGreaterEqual(row[side]["time_p99"], row[side]["time_median"])
                 self.assertGreater(row[side]["time_median"], 0)
                 self.assertAlmostEqual(row[side]["alg_bw"], row["size"] / row[side]["time"] * 1e-3, places=6)
