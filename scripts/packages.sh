@@ -17,6 +17,9 @@ TEST_PACKAGES=(libgtest-dev libgmock-dev python3)
 # What format, clang-tidy, the benchmarks and the test with real NCCL (pip) take; without them those are skipped.
 CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev python3-pip)
 
+# Other libraries that bench/peers measures beside ours; those that are missing are left out. The two MPIs live beside each other.
+PEER_PACKAGES=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
+
 # missing_packages PACKAGE...: prints those that are not installed.
 missing_packages() {
   local package

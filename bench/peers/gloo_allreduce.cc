@@ -1,0 +1,134 @@
+// The driver of Gloo over TCP: one process for each rank, which meet in a folder.
+#include <fmt/format.h>
+#include <gloo/allreduce.h>
+#include <gloo/allreduce_halving_doubling.h>
+#include <gloo/allreduce_ring_chunked.h>
+#include <gloo/barrier.h>
+#include <gloo/config.h>
+#include <gloo/gather.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <chrono>
+#include <map>
+
+#include "bench/peers/peer_main.h"
+
+namespace sluice::bench {
+namespace {
+
+// For a rank to come, and for one operation.
+constexpr std::chrono::minutes kTimeout{5};
+
+struct GlooOptions {
+  int rank = 0;
+  int ranks = 1;
+  std::string store;
+  std::string address;
+  std::string algorithm = "ring";
+};
+
+class GlooPeer final : public Peer {
+ public:
+  explicit GlooPeer(const GlooOptions& options)
+      : options_(options),
+        context_(std::make_shared<gloo::rendezvous::Context>(options.rank, options.ranks)) {
+    gloo::rendezvous::FileStore store(options.store);
+    context_->setTimeout(kTimeout);
+    const gloo::transport::tcp::attr where(options.address.c_str());
+    auto device = gloo::transport::tcp::CreateDevice(where);
+    context_->connectFullMesh(store, device);
+  }
+
+  [[nodiscard]] std::string library() const override {
+    return fmt::format("Gloo {}.{}.{}", GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR, GLOO_VERSION_PATCH);
+  }
+  [[nodiscard]] std::string algorithm() const override { return options_.algorithm; }
+  [[nodiscard]] uint32_t rank() const override { return static_cast<uint32_t>(options_.rank); }
+  [[nodiscard]] uint32_t ranks() const override { return static_cast<uint32_t>(options_.ranks); }
+
+  // The older algorithms are objects that belong to a buffer.
+  [[nodiscard]] bool in_place() const override {
+    return options_.algorithm == "halving_doubling" || options_.algorithm == "ring_chunked";
+  }
+
+  void allreduce(const float* in, float* out, size_t count) override {
+    if (in_place()) {
+      prepared(out, count).run();
+      return;
+    }
+    gloo::AllreduceOptions call(context_);
+    call.setInput(const_cast<float*>(in), count);  // which it only reads
+    call.setOutput(out, count);
+    call.setAlgorithm(options_.algorithm == "bcube" ? gloo::AllreduceOptions::Algorithm::BCUBE
+                                                    : gloo::AllreduceOptions::Algorithm::RING);
+    call.setReduceFunction(
+        [](void* to, const void* a, const void* b, size_t n) { gloo::sum<float>(to, a, b, n); });
+    call.setTag(tag_++);
+    gloo::allreduce(call);
+  }
+
+  void barrier() override {
+    gloo::BarrierOptions call(context_);
+    call.setTag(tag_++);
+    gloo::barrier(call);
+  }
+
+  [[nodiscard]] std::vector<std::vector<double>> gather(const std::vector<double>& values) override {
+    std::vector<double> own = values;
+    std::vector<double> all(options_.rank == 0 ? values.size() * ranks() : 0);
+    gloo::GatherOptions call(context_);
+    call.setInput(own.data(), own.size());
+    if (options_.rank == 0) call.setOutput(all.data(), all.size());
+    call.setRoot(0);
+    call.setTag(tag_++);
+    gloo::gather(call);
+    std::vector<std::vector<double>> by_rank;
+    const auto n = static_cast<std::ptrdiff_t>(values.size());
+    for (auto at = all.begin(); at != all.end(); at += n) by_rank.emplace_back(at, at + n);
+    return by_rank;
+  }
+
+  // A rank that is gone is a failure to those that still talk to it.
+  void leave(int /*code*/) override { barrier(); }
+
+ private:
+  gloo::Algorithm& prepared(float* buffer, size_t count) {
+    std::unique_ptr<gloo::Algorithm>& algorithm = prepared_[count];
+    if (!algorithm) {
+      const std::vector<float*> buffers = {buffer};
+      if (options_.algorithm == "ring_chunked") {
+        algorithm = std::make_unique<gloo::AllreduceRingChunked<float>>(context_, buffers, count);
+      } else {
+        algorithm = std::make_unique<gloo::AllreduceHalvingDoubling<float>>(context_, buffers, count);
+      }
+    }
+    return *algorithm;
+  }
+
+  const GlooOptions options_;
+  std::shared_ptr<gloo::rendezvous::Context> context_;
+  std::map<size_t, std::unique_ptr<gloo::Algorithm>> prepared_;  // by count; all for one buffer
+  uint32_t tag_ = 1;
+};
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main(int argc, char** argv) {
+  CLI::App app("Allreduces of Gloo over TCP: one process for each rank.", "gloo");
+  sluice::bench::GlooOptions options;
+  app.add_option("--rank", options.rank, "this process's, from 0")->required()->check(CLI::NonNegativeNumber);
+  app.add_option("--ranks", options.ranks, "how many there are")->required()->check(CLI::PositiveNumber);
+  app.add_option("--store", options.store, "an empty folder that all ranks see")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--address", options.address, "this host's, as the others reach it")->required();
+  app.add_option("--algorithm", options.algorithm, "what to run")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"ring", "ring_chunked", "halving_doubling", "bcube"}));
+  return sluice::bench::peer_main(argc, argv, app,
+                                  [&options] { return std::make_unique<sluice::bench::GlooPeer>(options); });
+}

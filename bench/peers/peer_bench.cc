@@ -1,0 +1,191 @@
+#include "bench/peers/peer_bench.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "bench/e2e/pattern.h"
+#include "core/clock.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr uint64_t kFirstSeed = 1;
+constexpr uint64_t kLastSeed = 2;
+
+double seconds_of(const timeval& t) {
+  return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+}
+
+// Of all threads: libraries have some of their own.
+double process_cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+}
+
+double thread_cpu_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+void sleep_until(Nanos when) {
+  const timespec t{.tv_sec = when / kSecond, .tv_nsec = when % kSecond};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) == EINTR) {
+  }
+}
+
+double seconds_since(Nanos begin) {
+  return 1e-9 * static_cast<double>(monotonic_now() - begin);
+}
+
+Pattern pattern(const Peer& peer, uint64_t seed) {
+  return {wire::DType::kF32, wire::Op::kSum, peer.ranks(), seed, AddOrder::kAny};
+}
+
+// One column of what was gathered.
+template <typename Fold>
+double over_ranks(const std::vector<std::vector<double>>& by_rank, size_t column, Fold fold) {
+  double value = by_rank.front()[column];
+  for (size_t r = 1; r < by_rank.size(); ++r) value = fold(value, by_rank[r][column]);
+  return value;
+}
+
+double slowest(const std::vector<std::vector<double>>& by_rank, size_t column) {
+  return over_ranks(by_rank, column, [](double a, double b) { return std::max(a, b); });
+}
+
+std::vector<double> column_of(const std::vector<std::vector<double>>& by_rank, size_t column) {
+  std::vector<double> values;
+  for (const auto& row : by_rank) values.push_back(row[column]);
+  return values;
+}
+
+uint64_t sum_of(const std::vector<std::vector<double>>& by_rank, size_t column) {
+  return static_cast<uint64_t>(over_ranks(by_rank, column, [](double a, double b) { return a + b; }));
+}
+
+}  // namespace
+
+PeerBench::PeerBench(Peer& peer, const PeerOptions& options) : peer_(peer), options_(options) {
+  uint64_t most = 0;
+  for (const uint64_t bytes : options.bytes) most = std::max(most, bytes);
+  if (options.trace) {
+    for (const Bucket& bucket : options.trace->buckets) most = std::max(most, bucket.bytes);
+  }
+  first_.resize(most / sizeof(float));
+  last_.resize(first_.size());
+  out_.resize(first_.size());
+}
+
+void PeerBench::fill(size_t count) {
+  pattern(peer_, kFirstSeed).fill(peer_.rank(), count, reinterpret_cast<std::byte*>(first_.data()));
+  pattern(peer_, kLastSeed).fill(peer_.rank(), count, reinterpret_cast<std::byte*>(last_.data()));
+  if (options_.spoil_rank != static_cast<int64_t>(peer_.rank())) return;
+  first_[0] += 1;
+  last_[0] += 1;
+}
+
+uint64_t PeerBench::check(uint64_t seed, size_t count) const {
+  return pattern(peer_, seed).count_wrong(reinterpret_cast<const std::byte*>(out_.data()), count);
+}
+
+// Seconds of one operation. In place, `refill` puts the data there first, which is nobody's time.
+double PeerBench::operate(const std::vector<float>& in, size_t count, bool refill) {
+  if (peer_.in_place() && refill) {
+    const double before = thread_cpu_seconds();
+    std::memcpy(out_.data(), in.data(), count * sizeof(float));
+    copy_cpu_ += thread_cpu_seconds() - before;
+  }
+  const Nanos begin = monotonic_now();
+  peer_.allreduce(in.data(), out_.data(), count);
+  return seconds_since(begin);
+}
+
+uint64_t PeerBench::first_operation(size_t count) {
+  std::fill_n(out_.begin(), count, 0.0F);
+  static_cast<void>(operate(first_, count, true));
+  return check(kFirstSeed, count);
+}
+
+void PeerBench::begin_loop() {
+  peer_.barrier();
+  copy_cpu_ = 0;
+  cpu_at_begin_ = process_cpu_seconds();
+}
+
+double PeerBench::loop_cpu_seconds() const {
+  return process_cpu_seconds() - cpu_at_begin_ - copy_cpu_;
+}
+
+SizeResult PeerBench::measure(uint64_t bytes) {
+  const size_t count = bytes / sizeof(float);
+  fill(count);
+  uint64_t wrong = first_operation(count);
+  for (uint32_t i = 0; i < options_.warmup; ++i) static_cast<void>(operate(first_, count, true));
+  begin_loop();
+  std::vector<double> figures;
+  double total = 0;
+  for (uint32_t i = 0; i < options_.iterations; ++i) {
+    figures.push_back(operate(i + 1 < options_.iterations ? first_ : last_, count, true));
+    total += figures.back();
+  }
+  const double cpu = loop_cpu_seconds();
+  wrong += check(kLastSeed, count);
+  figures.insert(figures.end(), {total, cpu, static_cast<double>(wrong)});
+
+  const auto by_rank = peer_.gather(figures);
+  SizeResult result;
+  result.bytes = bytes;
+  if (by_rank.empty()) return result;
+  for (size_t i = 0; i < options_.iterations; ++i) result.operation_seconds.push_back(slowest(by_rank, i));
+  result.loop_seconds = slowest(by_rank, options_.iterations);
+  result.cpu_seconds = column_of(by_rank, options_.iterations + 1);
+  result.wrong = sum_of(by_rank, options_.iterations + 2);
+  return result;
+}
+
+TraceResult PeerBench::replay(const Trace& trace) {
+  fill(first_.size());
+  uint64_t wrong = first_operation(trace.buckets.front().bytes / sizeof(float));
+  std::vector<double> figures(2 * size_t{options_.iterations});
+  const uint32_t passes = options_.warmup + options_.iterations;
+  for (uint32_t pass = 0; pass < passes; ++pass) {
+    if (pass == options_.warmup) {
+      begin_loop();
+    } else {
+      peer_.barrier();
+    }
+    const Nanos begin = monotonic_now();
+    double operating = 0;
+    for (const Bucket& bucket : trace.buckets) {
+      const bool is_last = pass + 1 == passes && &bucket == &trace.buckets.back();
+      sleep_until(begin + static_cast<Nanos>(bucket.ready_us) * kMicrosecond);
+      // In place what the last operation left is summed: right for time, and only the last one is looked at.
+      operating += operate(is_last ? last_ : first_, bucket.bytes / sizeof(float), is_last);
+    }
+    if (pass < options_.warmup) continue;
+    figures[pass - options_.warmup] = seconds_since(begin);
+    figures[options_.iterations + pass - options_.warmup] = operating;
+  }
+  const double cpu = loop_cpu_seconds();
+  wrong += check(kLastSeed, trace.buckets.back().bytes / sizeof(float));
+  figures.insert(figures.end(), {cpu, static_cast<double>(wrong)});
+
+  const auto by_rank = peer_.gather(figures);
+  TraceResult result;
+  if (by_rank.empty()) return result;
+  for (size_t i = 0; i < options_.iterations; ++i) {
+    result.iteration_seconds.push_back(slowest(by_rank, i));
+    result.allreduce_seconds.push_back(slowest(by_rank, options_.iterations + i));
+  }
+  result.cpu_seconds = column_of(by_rank, 2 * options_.iterations);
+  result.wrong = sum_of(by_rank, 2 * options_.iterations + 1);
+  return result;
+}
+
+}  // namespace sluice::bench
