@@ -71,24 +71,6 @@ class Hosts:
         return subprocess.run(self.words(host, words), check=True, capture_output=True, text=True, **how)
 
 
-class Loopback(Hosts):
-    """Every host is this machine, as 127.0.0.1; no link is limited."""
-
-    interface = "lo"
-    network = "127.0.0.0/8"
-
-    def address(self, _host):
-        return "127.0.0.1"
-
-    def words(self, _host, words):
-        return [str(w) for w in words]
-
-    def sent_bytes(self):
-        """Over the loopback so far, whoever sent them."""
-        fields = next(line for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines() if line.strip().startswith("lo:"))
-        return int(fields.split(":")[1].split()[8])
-
-
 class Bed(Hosts):
     BURST_BYTES = 128 * 1024  # of the limiter: 1 ms at 1 Gb/s
     BURST_US = 250  # at least: what a limiter's timer may be late
@@ -219,3 +201,34 @@ class Bed(Hosts):
 
     def words(self, host, words):
         return ["ip", "netns", "exec", self.namespace(host), *map(str, words)]
+
+
+class Loopback(Hosts):
+    """Every host is this machine, as 127.0.0.1; no link is limited. `apart`, which takes root: over a loopback of its own, where nobody else's bytes count."""
+
+    interface = "lo"
+    network = "127.0.0.0/8"
+
+    def __init__(self, apart, congestion_control="cubic"):
+        """`congestion_control` of a loopback apart; otherwise it is what the machine has."""
+        self.bed = Bed(["all"], "0", congestion_control) if apart else None
+
+    def __enter__(self):
+        if self.bed:
+            self.bed.up()
+        return self
+
+    def __exit__(self, *_):
+        if self.bed:
+            self.bed.down()
+
+    def address(self, _host):
+        return "127.0.0.1"
+
+    def words(self, _host, words):
+        return self.bed.words("all", words) if self.bed else [str(w) for w in words]
+
+    def sent_bytes(self):
+        """Over the loopback so far."""
+        lines = self.run("", ["cat", "/proc/net/dev"]).stdout.splitlines()
+        return int(next(line for line in lines if line.strip().startswith("lo:")).split(":")[1].split()[8])

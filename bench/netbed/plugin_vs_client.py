@@ -23,7 +23,7 @@ GOODPUT = 1448 / 1514  # of a TCP segment in an Ethernet frame
 
 def measure(bed, arguments, workers, pool, pattern, folder):
     """Seconds of one allreduce."""
-    result = sluice_run.allreduce(bed, arguments.sluice, workers, pool, folder, [
+    result = sluice_run.bench(bed, arguments.sluice, "allreduce", workers, pool, folder, [
         "-b", arguments.size, "-e", arguments.size, "-n", arguments.iterations, "-w", 2, "-c", 1, *PATTERNS[pattern]])
     return result["results"][0]["out_of_place"]["time"] * 1e-6
 

@@ -1,4 +1,4 @@
-"""`sluice` at the hosts of a Bed or a Loopback: reducers at r0, r1, ..., and `sluice bench allreduce` with one rank at each of w0, w1, ..."""
+"""`sluice` at the hosts of a Bed or a Loopback: reducers at r0, r1, ..., and `sluice bench` allreduce or replay with one rank at each of w0, w1, ..."""
 
 import contextlib
 import json
@@ -7,6 +7,10 @@ import subprocess
 import time
 
 DEADLINE_S = 300
+
+
+class SluiceFailed(SystemExit):
+    """Which ends a script with its text, unless that goes on with something else."""
 
 
 def end(processes):
@@ -27,7 +31,7 @@ def reducers(hosts, sluice, count, folder):
                                          stderr=subprocess.DEVNULL))
             while not port_file.exists():
                 if processes[-1].poll() is not None:
-                    raise SystemExit(f"reducer {i} ended with {processes[-1].returncode}")
+                    raise SluiceFailed(f"reducer {i} ended with {processes[-1].returncode}")
                 time.sleep(0.02)
             pool.append(f"{hosts.address(host)}:{port_file.read_text(encoding='ascii').strip()}")
         yield ",".join(pool)
@@ -35,21 +39,24 @@ def reducers(hosts, sluice, count, folder):
         end(processes)
 
 
-def allreduce(hosts, sluice, workers, pool, folder, options):
-    """`options` of `sluice bench allreduce`. Returns what its --json holds."""
+def bench(hosts, sluice, verb, workers, pool, folder, options):
+    """`options` of `sluice bench <verb>`. Returns what its --json holds."""
     session = os.urandom(16).hex()
     out = folder / f"{session}.json"
     env = {**os.environ, "SLUICE_NET": "always", "SLUICE_IFNAME": f"={hosts.interface}"}
     ranks = []
     try:
         for rank in range(workers):
-            words = [sluice, "bench", "allreduce", *options, "--workers", workers, "--connect", pool, "--rank", rank, "--session", session]
+            words = [sluice, "bench", verb, *options, "--workers", workers, "--connect", pool, "--rank", rank, "--session", session]
             words += ["--json", out] if rank == 0 else []
             ranks.append(hosts.start(f"w{rank}", words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env))
         for number, rank in enumerate(ranks):
-            said = rank.communicate(timeout=DEADLINE_S)[1].strip()
+            try:
+                said = rank.communicate(timeout=DEADLINE_S)[1].strip()
+            except subprocess.TimeoutExpired as expired:
+                raise SluiceFailed(f"sluice bench {verb}: rank {number} does not end") from expired
             if rank.returncode != 0:
-                raise SystemExit(f"sluice bench allreduce {' '.join(map(str, options))}: rank {number} ended with {rank.returncode}: {said}")
+                raise SluiceFailed(f"sluice bench {verb} {' '.join(map(str, options))}: rank {number} ended with {rank.returncode}: {said}")
     finally:
         end(ranks)
     return json.loads(out.read_text(encoding="utf-8"))

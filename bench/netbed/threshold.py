@@ -20,7 +20,7 @@ SIZES = [2**k for k in range(14, 22)]  # 16 KiB to 2 MiB
 
 def through_plugin(bed, arguments, workers, pool, folder):
     """Microseconds by size."""
-    result = sluice_run.allreduce(bed, arguments.sluice, workers, pool, folder, [
+    result = sluice_run.bench(bed, arguments.sluice, "allreduce", workers, pool, folder, [
         "-b", SIZES[0], "-e", SIZES[-1], "-f", 2, "-n", 300, "-w", 100, "-c", 0, "--through-plugin", "--request", "256K", "--steps", 8])
     return {row["size"]: row["out_of_place"]["time"] for row in result["results"]}
 
