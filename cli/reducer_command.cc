@@ -12,9 +12,9 @@
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/port_file.h"
 #include "cli/commands.h"
+#include "cli/listen_address.h"
 #include "cli/option_set.h"
 #include "cli/signals.h"
-#include "config/endpoints.h"
 #include "config/secret_file.h"
 #include "core/log.h"
 #include "reducer/reducer.h"
@@ -34,22 +34,6 @@ struct ReducerFlags {
   bool no_crc = false;
   std::string port_file;
 };
-
-// "host:port"; "*:7470" and ":7470" are all addresses.
-void apply_listen(const std::string& listen, reducer::ReducerOptions& options) {
-  const bool all = !listen.empty() && (listen.front() == '*' || listen.front() == ':');
-  const size_t colon = listen.rfind(':');
-  // Port 0 (the OS chooses) is no port of a list of reducers, so it is taken off first.
-  const bool any_port = colon != std::string::npos && listen.substr(colon) == ":0";
-  std::string rest = all ? "all" + (colon == std::string::npos ? "" : listen.substr(colon)) : listen;
-  if (any_port) rest.resize(rest.size() - 2);
-  auto parsed = config::parse_endpoints(rest);
-  if (!parsed || parsed->size() != 1 || parsed->front().weight != 1) {
-    throw Failure(bench::kExitUsage, fmt::format("--listen \"{}\" is not HOST:PORT", listen));
-  }
-  options.listen_host = all ? "" : parsed->front().host;
-  options.listen_port = any_port ? 0 : parsed->front().port;
-}
 
 double megabytes(const nlohmann::json& bytes) {
   return 1e-6 * bytes.get<double>();
@@ -88,7 +72,9 @@ int run_reducer(ReducerFlags flags) {
   // sessions.
   (void)std::signal(SIGPIPE, SIG_IGN);
   reducer::ReducerOptions& options = flags.options;
-  apply_listen(flags.listen, options);
+  const ListenAddress address = parse_listen(flags.listen);
+  options.listen_host = address.host;
+  options.listen_port = address.port;
   options.max_slot_bytes = static_cast<uint32_t>(std::min<uint64_t>(flags.max_slot, UINT32_MAX));
   options.socket_buffer = flags.socket_buffer;
   options.payload_crc = !flags.no_crc;

@@ -14,8 +14,9 @@ namespace sluice::cli {
 
 class WorkerFlags {
  public:
-  // `workers` is the default of --workers.
-  explicit WorkerFlags(uint32_t workers) noexcept : workers_(workers) {}
+  // Defaults of --workers, --reducers and --threads.
+  explicit WorkerFlags(uint32_t workers, const char* reducers = "2", uint32_t threads = 1)
+      : workers_(workers), reducers_(reducers), threads_(threads) {}
 
   // Adds the options; `set` and this object outlive the parse.
   void add_to(OptionSet& set);
@@ -35,7 +36,7 @@ class WorkerFlags {
   [[nodiscard]] uint32_t reducer_count() const;
 
   uint32_t workers_;
-  std::string reducers_ = "2";
+  std::string reducers_;
   int64_t rank_ = -1;
   std::string connect_;
   std::string session_;
@@ -45,7 +46,7 @@ class WorkerFlags {
   uint32_t lanes_ = 0;
   uint64_t window_ = 2 * kMiB;
   uint64_t slot_ = 0;
-  uint32_t threads_ = 1;
+  uint32_t threads_;
   bool no_crc_ = false;
   bool no_keep_ = false;
   Nanos connect_timeout_ = 10 * kSecond;

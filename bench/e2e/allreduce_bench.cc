@@ -12,6 +12,7 @@
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/pattern.h"
 #include "bench/e2e/pool_status.h"
+#include "bench/e2e/size_sweep.h"
 #include "config/endpoints.h"
 #include "core/arena.h"
 #include "core/clock.h"
@@ -235,18 +236,10 @@ class AllreduceRun {
 }  // namespace
 
 std::vector<uint64_t> sizes_of(const AllreduceOptions& o) {
-  if (o.min_bytes > o.max_bytes) {
-    throw Failure(kExitUsage, fmt::format("minbytes {} is more than maxbytes {}", o.min_bytes, o.max_bytes));
-  }
-  if (o.min_bytes == 0) throw Failure(kExitUsage, "minbytes is 0");
-  if (o.step_factor <= 1 && o.step_bytes == 0)
-    throw Failure(kExitUsage, "neither a step in bytes nor a factor above 1");
-  std::vector<uint64_t> sizes;
-  for (uint64_t size = o.min_bytes; size <= o.max_bytes;
-       size = o.step_factor > 1 ? size * o.step_factor : size + o.step_bytes) {
-    sizes.push_back(size);
-  }
-  return sizes;
+  return sizes_of(SizeSweep{.min_bytes = o.min_bytes,
+                            .max_bytes = o.max_bytes,
+                            .factor = o.step_factor,
+                            .step_bytes = o.step_bytes});
 }
 
 int run_allreduce(const AllreduceOptions& options, const WorkerOptions& worker) {

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/e2e/exit_codes.h"
-#include "bench/e2e/result_file.h"
+#include "bench/e2e/output.h"
 #include "wire/frame.h"
 
 extern char** environ;
@@ -110,15 +110,13 @@ AllreduceReport::AllreduceReport(const AllreduceOptions& options, const WorkerOp
           "it.\n";
   }
   text += header(options.extras);
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+  say(text);
 }
 
 void AllreduceReport::add(const Row& row) {
   rows_.push_back(row);
   if (!speaks_) return;
-  std::fputs(row_line(row, options_.extras).c_str(), stdout);
-  std::fflush(stdout);
+  say(row_line(row, options_.extras));
 }
 
 int AllreduceReport::finish() {
@@ -130,8 +128,7 @@ int AllreduceReport::finish() {
   }
   if (!rows_.empty()) bus_bw /= 2 * static_cast<double>(rows_.size());
   if (speaks_) {
-    std::fputs(footer(kProgram, wrong, bus_bw, options_.min_bw).c_str(), stdout);
-    std::fflush(stdout);
+    say(footer(kProgram, wrong, bus_bw, options_.min_bw));
     if (!options_.json.empty()) write_json(bus_bw, wrong);
     if (!options_.csv.empty()) write_csv();
   }

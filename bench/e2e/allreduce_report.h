@@ -1,7 +1,6 @@
 // What rank 0 tells: the table on stdout as rows come, JSON and CSV at the end.
 #pragma once
 
-#include <cstdio>
 #include <string>
 #include <vector>
 

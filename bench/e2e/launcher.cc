@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "bench/e2e/exit_codes.h"
+#include "bench/e2e/local_star.h"
+#include "bench/e2e/star_server.h"
 #include "bench/e2e/worker_session.h"
 #include "core/clock.h"
 #include "core/log.h"
@@ -25,72 +28,108 @@ const ChildEnd& cause_of(const std::vector<ChildEnd>& failures) {
   return failures.front();
 }
 
-int end_after_failure(ProcessGroup& processes, std::vector<ChildEnd> failures) {
-  const Nanos until = monotonic_now() + kAfterFailure;
-  while (auto ended = processes.wait(until)) {
-    if (!ended->ok()) failures.push_back(std::move(*ended));
-  }
-  const ChildEnd& cause = cause_of(failures);
-  for (const ChildEnd& end : failures) {
-    if (&end != &cause) log::debug(end.text());
-  }
-  const size_t others = failures.size() - 1;
-  log::error(fmt::format("ending the run, because {}{}", cause.text(),
-                         others == 0 ? "" : fmt::format(", and {} more failed", others)));
-  processes.end_all(kGrace);
-  return cause.exit_code() == 0 ? static_cast<int>(kExitFailure) : cause.exit_code();
-}
+class Launch {
+ public:
+  explicit Launch(const LaunchOptions& options)
+      : options_(options),
+        deadline_(options.deadline != 0 ? monotonic_now() + options.deadline
+                                        : std::numeric_limits<Nanos>::max() / 2) {}
 
-int end_interrupted(ProcessGroup& processes) {
-  processes.end_all(kGrace);
-  return 128 + processes.interrupted();
-}
+  int run() {
+    std::string list = options_.connect;
+    std::vector<std::string> more;  // for the workers, behind what the user gave
+    if (list.empty()) {
+      auto started = LocalPool::start(processes_, options_.pool);
+      if (!started && processes_.interrupted() != 0) return end_interrupted();
+      pool_ = value_or_fail(std::move(started), kExitFailure);
+      list = pool_.list();
+    }
+    if (options_.star) {
+      auto started = start_star(processes_, StarServerOptions{}.spin);
+      if (!started && processes_.interrupted() != 0) return end_interrupted();
+      star_ = value_or_fail(std::move(started), kExitFailure);
+      more = {"--star", fmt::format("127.0.0.1:{}", star_->port)};
+    }
+    start_workers(list, more);
+    if (const int code = wait_for_workers(); code != kExitOk) return code;
+    return end_servers();
+  }
+
+ private:
+  void start_workers(const std::string& list, const std::vector<std::string>& more) {
+    const std::string session = options_.session.empty() ? random_session_id() : options_.session;
+    for (uint32_t rank = 0; rank < options_.workers; ++rank) {
+      ChildSpec spec{.name = fmt::format("worker {}", rank), .arguments = options_.arguments, .piped = false};
+      spec.arguments.insert(spec.arguments.end(), more.begin(), more.end());
+      spec.arguments.insert(spec.arguments.end(),
+                            {"--connect", list, "--session", session, "--workers",
+                             std::to_string(options_.workers), "--rank", std::to_string(rank)});
+      workers_.push_back(value_or_fail(processes_.start(spec), kExitFailure));
+    }
+  }
+
+  int wait_for_workers() {
+    for (size_t left = workers_.size(); left > 0;) {
+      auto ended = processes_.wait(deadline_);
+      if (!ended) return processes_.interrupted() == 0 ? end_by_deadline() : end_interrupted();
+      const bool is_worker = std::find(workers_.begin(), workers_.end(), ended->child) != workers_.end();
+      if (!ended->ok() || !is_worker) return end_after_failure({std::move(*ended)});
+      --left;
+    }
+    return kExitOk;
+  }
+
+  int end_after_failure(std::vector<ChildEnd> failures) {
+    const Nanos until = monotonic_now() + kAfterFailure;
+    while (auto ended = processes_.wait(until)) {
+      if (!ended->ok()) failures.push_back(std::move(*ended));
+    }
+    const ChildEnd& cause = cause_of(failures);
+    for (const ChildEnd& end : failures) {
+      if (&end != &cause) log::debug(end.text());
+    }
+    const size_t others = failures.size() - 1;
+    log::error(fmt::format("ending the run, because {}{}", cause.text(),
+                           others == 0 ? "" : fmt::format(", and {} more failed", others)));
+    processes_.end_all(kGrace);
+    return cause.exit_code() == 0 ? static_cast<int>(kExitFailure) : cause.exit_code();
+  }
+
+  int end_interrupted() {
+    processes_.end_all(kGrace);
+    return 128 + processes_.interrupted();
+  }
+
+  int end_by_deadline() {
+    log::error(
+        fmt::format("ending the run, because its deadline of {} s has passed", options_.deadline / kSecond));
+    processes_.end_all(kGrace);
+    return kExitFailure;
+  }
+
+  int end_servers() {
+    int code = kExitOk;
+    for (const ChildEnd& end : processes_.end(pool_.children(), kPoolGrace)) {
+      if (end.ok()) continue;
+      log::error(end.text());
+      code = kExitFailure;
+    }
+    if (star_) processes_.end({star_->child}, kGrace);
+    return code;
+  }
+
+  const LaunchOptions& options_;
+  const Nanos deadline_;
+  ProcessGroup processes_;
+  LocalPool pool_;
+  std::optional<LocalStar> star_;
+  std::vector<size_t> workers_;
+};
 
 }  // namespace
 
 int launch(const LaunchOptions& options) {
-  ProcessGroup processes;
-  const Nanos deadline =
-      options.deadline != 0 ? monotonic_now() + options.deadline : std::numeric_limits<Nanos>::max() / 2;
-  LocalPool pool;
-  std::string list = options.connect;
-  if (list.empty()) {
-    auto started = LocalPool::start(processes, options.pool);
-    if (!started && processes.interrupted() != 0) return end_interrupted(processes);
-    pool = value_or_fail(std::move(started), kExitFailure);
-    list = pool.list();
-  }
-  const std::string session = options.session.empty() ? random_session_id() : options.session;
-  size_t left = 0;
-  for (uint32_t rank = 0; rank < options.workers; ++rank, ++left) {
-    ChildSpec spec{.name = fmt::format("worker {}", rank), .arguments = options.arguments, .piped = false};
-    spec.arguments.insert(spec.arguments.end(),
-                          {"--connect", list, "--session", session, "--workers",
-                           std::to_string(options.workers), "--rank", std::to_string(rank)});
-    value_or_fail(processes.start(spec), kExitFailure);
-  }
-  const auto is_reducer = [&pool](size_t child) {
-    return std::find(pool.children().begin(), pool.children().end(), child) != pool.children().end();
-  };
-  while (left > 0) {
-    auto ended = processes.wait(deadline);
-    if (!ended) {
-      if (processes.interrupted() != 0) return end_interrupted(processes);
-      log::error(
-          fmt::format("ending the run, because its deadline of {} s has passed", options.deadline / kSecond));
-      processes.end_all(kGrace);
-      return kExitFailure;
-    }
-    if (!ended->ok() || is_reducer(ended->child)) return end_after_failure(processes, {std::move(*ended)});
-    --left;
-  }
-  int code = kExitOk;
-  for (const ChildEnd& end : processes.end(pool.children(), kPoolGrace)) {
-    if (end.ok()) continue;
-    log::error(end.text());
-    code = kExitFailure;
-  }
-  return code;
+  return Launch(options).run();
 }
 
 }  // namespace sluice::bench

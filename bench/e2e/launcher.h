@@ -18,6 +18,7 @@ struct LaunchOptions {
   LocalPoolOptions pool;
   std::string session;  // 32 hex digits; empty: random
   Nanos deadline = 0;   // for the whole run from now; 0: none
+  bool star = false;    // start a bare star too (star_server.h); workers are told by --star
 };
 
 // Blocks until all have ended. The first failure ends everybody; what it was goes to the log. Returns the

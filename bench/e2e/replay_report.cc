@@ -2,22 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "bench/e2e/exit_codes.h"
+#include "bench/e2e/output.h"
 #include "bench/e2e/quantiles.h"
-#include "bench/e2e/result_file.h"
 
 namespace sluice::bench {
 namespace {
 
 using nlohmann::ordered_json;
-
-void say(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
-}
 
 std::string line(const std::string& name, double whole_us, double compute_us, double exposed_us,
                  double alg_bw) {

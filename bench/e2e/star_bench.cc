@@ -12,10 +12,11 @@
 
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/local_pool.h"
+#include "bench/e2e/local_star.h"
 #include "bench/e2e/machine_facts.h"
+#include "bench/e2e/output.h"
 #include "bench/e2e/process_group.h"
 #include "bench/e2e/quantiles.h"
-#include "bench/e2e/result_file.h"
 #include "bench/e2e/star_worker.h"
 #include "bench/e2e/worker_session.h"
 #include "config/sizes.h"
@@ -84,45 +85,32 @@ class StarBench {
 
   int measure() {
     machine_ = machine_facts(pool_.list());
-    std::fputs((text_of(machine_) + head()).c_str(), stdout);
-    turn(kStarRound, star_);  // the first round of each warms buffers and congestion windows
+    say(text_of(machine_) + head());
+    turn(kStarRound, star_.child);  // the first round of each warms buffers and congestion windows
     turn(kReducerRound, reducer_);
     for (uint32_t round = 0; round < options_.rounds; ++round) {
       Turn star;
       Turn reducer;
-      if (round % 2 == 0) star = turn(kStarRound, star_);
+      if (round % 2 == 0) star = turn(kStarRound, star_.child);
       reducer = turn(kReducerRound, reducer_);
       wrong_ += count_wrong();
-      if (round % 2 != 0) star = turn(kStarRound, star_);
+      if (round % 2 != 0) star = turn(kStarRound, star_.child);
       stars_.push_back(star);
       reducers_.push_back(reducer);
-      std::fputs(fmt::format("{:>7}  {:>9.4f}  {:>7.2f}  {:>9.4f}  {:>7.2f}  {:>6.3f}\n", round,
-                             star.cpu_seconds_per_gb, star.gb_per_second, reducer.cpu_seconds_per_gb,
-                             reducer.gb_per_second, reducer.cpu_seconds_per_gb / star.cpu_seconds_per_gb)
-                     .c_str(),
-                 stdout);
-      std::fflush(stdout);
+      say(fmt::format("{:>7}  {:>9.4f}  {:>7.2f}  {:>9.4f}  {:>7.2f}  {:>6.3f}\n", round,
+                      star.cpu_seconds_per_gb, star.gb_per_second, reducer.cpu_seconds_per_gb,
+                      reducer.gb_per_second, reducer.cpu_seconds_per_gb / star.cpu_seconds_per_gb));
     }
     return finish();
   }
 
   void start_servers() {
-    auto directory = value_or_fail(TemporaryDirectory::make(), kExitFailure);
-    const std::string port_file = directory.path() + "/star";
-    star_ = value_or_fail(
-        processes_.start({.name = "star server",
-                          .arguments = {"bench", "star-server", "--workers", std::to_string(options_.workers),
-                                        "--chunk", std::to_string(options_.chunk_bytes), "--window",
-                                        std::to_string(options_.window_bytes), "--port-file", port_file},
-                          .piped = false}),
-        kExitFailure);
+    // It is given no time to poll: what it costs is what is measured.
+    star_ = value_or_fail(start_star(processes_, 0), kExitFailure);
     pool_ = value_or_fail(
         LocalPool::start(processes_, {.reducers = 1, .lanes = 1, .payload_crc = options_.payload_crc}),
         kExitFailure);
     reducer_ = pool_.children().front();
-    auto port = wait_for_port(processes_, star_, port_file, monotonic_now() + kStartTimeout);
-    if (!port) throw Failure(kExitFailure, "cannot start the star server: " + port.error().text);
-    star_port_ = *port;
   }
 
   void start_worker(uint32_t rank) {
@@ -134,7 +122,7 @@ class StarBench {
                       "--session",   session_,
                       "--connect",   pool_.list(),
                       "--lanes",     "1",
-                      "--star-port", std::to_string(star_port_),
+                      "--star-port", std::to_string(star_.port),
                       "--size",      std::to_string(options_.bytes),
                       "--slot",      std::to_string(options_.chunk_bytes),
                       "--window",    std::to_string(options_.window_bytes),
@@ -209,7 +197,7 @@ class StarBench {
   }
 
   int finish() {
-    const double star_user = user_share(processes_.pid(star_));
+    const double star_user = user_share(processes_.pid(star_.child));
     const double reducer_user = user_share(processes_.pid(reducer_));
     std::vector<double> star, reducer, ratio, star_rate, reducer_rate;
     for (size_t i = 0; i < stars_.size(); ++i) {
@@ -219,16 +207,14 @@ class StarBench {
       star_rate.push_back(stars_[i].gb_per_second);
       reducer_rate.push_back(reducers_[i].gb_per_second);
     }
-    std::fputs(fmt::format("#  median  {:>8.4f}  {:>7.2f}  {:>9.4f}  {:>7.2f}  {:>6.3f}\n"
-                           "# user part of the CPU time: star {:.0f} %, reducer {:.0f} %\n"
-                           "# Wrong values         : {} {}\n"
-                           "# Reducer over star    : {:.3f} (median of {} rounds)\n",
-                           median_of(star), median_of(star_rate), median_of(reducer), median_of(reducer_rate),
-                           median_of(ratio), 100 * star_user, 100 * reducer_user, wrong_,
-                           wrong_ == 0 ? "OK" : "FAILED", median_of(ratio), ratio.size())
-                   .c_str(),
-               stdout);
-    std::fflush(stdout);
+    say(
+        fmt::format("#  median  {:>8.4f}  {:>7.2f}  {:>9.4f}  {:>7.2f}  {:>6.3f}\n"
+                    "# user part of the CPU time: star {:.0f} %, reducer {:.0f} %\n"
+                    "# Wrong values         : {} {}\n"
+                    "# Reducer over star    : {:.3f} (median of {} rounds)\n",
+                    median_of(star), median_of(star_rate), median_of(reducer), median_of(reducer_rate),
+                    median_of(ratio), 100 * star_user, 100 * reducer_user, wrong_,
+                    wrong_ == 0 ? "OK" : "FAILED", median_of(ratio), ratio.size()));
     if (!options_.json.empty()) {
       nlohmann::ordered_json json = {
           {"schema", "sluice.bench.star/1"},     {"machine", to_json(machine_)},
@@ -248,9 +234,7 @@ class StarBench {
     for (size_t worker : workers_) processes_.close_input(worker);  // they leave the session and end
     const Nanos deadline = monotonic_now() + kGrace;
     for (size_t left = workers_.size(); left > 0; --left) {
-      auto ended = processes_.wait(deadline);
-      if (ended && ended->child == star_)
-        ended = processes_.wait(deadline);  // it ends with its first connection
+      const auto ended = processes_.wait(deadline);
       if (!ended || !ended->ok())
         throw Failure(kExitFailure, ended ? ended->text() : std::string("a worker does not end"));
     }
@@ -266,9 +250,8 @@ class StarBench {
   const std::string session_ = random_session_id();
   LocalPool pool_;
   MachineFacts machine_;
-  size_t star_ = 0;
+  LocalStar star_;
   size_t reducer_ = 0;
-  uint16_t star_port_ = 0;
   std::vector<size_t> workers_;
   std::vector<std::string> lines_;  // of each worker, what came after the last whole line
   std::vector<Turn> stars_;

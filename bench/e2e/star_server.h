@@ -1,45 +1,23 @@
-// The floor that a reducer is measured against: a bare TCP star. One thread takes a chunk from each of n
-// connections and, once all n have come, answers each with as many bytes. No adding, no frames, no checksums,
-// nothing is looked at; sockets, window and memory (a slot per rank and chunk in flight) are those of a
-// reducer.
+// The floor that a reducer is measured against: a bare TCP star (star_group.h), one thread. It serves one
+// group of workers after another; how many workers and which chunks, the workers say themselves.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
+
+#include "core/units.h"
 
 namespace sluice::bench {
 
 struct StarServerOptions {
-  uint32_t workers = 4;
-  uint64_t chunk_bytes = 256 * 1024;
-  uint64_t window_bytes = 2 * 1024 * 1024;  // per worker
-  std::string port_file;
+  std::string host = "127.0.0.1";  // empty: all addresses
+  uint16_t port = 0;               // 0: chosen by the OS
+  Nanos spin = 20 * kMicrosecond;  // a reducer's default
+  std::string port_file;           // empty: none
 };
 
-// Listens on loopback, writes the port, serves `workers` connections until one of them ends. Returns the exit
-// code.
-[[nodiscard]] int run_star_server(const StarServerOptions& options);
-
-// One worker's side.
-class StarClient {
- public:
-  // Connects to 127.0.0.1. Throws Failure.
-  StarClient(uint16_t port, uint64_t chunk_bytes, uint64_t window_bytes);
-  ~StarClient();
-  StarClient(const StarClient&) = delete;
-  StarClient& operator=(const StarClient&) = delete;
-
-  // Sends `bytes` (a multiple of the chunk) and receives as many, at most a window ahead. Throws Failure.
-  void exchange(const std::byte* send, std::byte* recv, uint64_t bytes);
-
- private:
-  int fd_ = -1;
-  uint64_t chunk_bytes_;
-  uint64_t window_bytes_;
-};
-
-// Chunks in flight, as wire::slots_per_lane has it for one lane.
-[[nodiscard]] uint64_t star_slots(uint64_t window_bytes, uint64_t chunk_bytes) noexcept;
+// Returns never: a signal ends the process. Throws Failure when it can't listen (kExitTryAgain: the port is
+// in use).
+[[noreturn]] void run_star_server(const StarServerOptions& options);
 
 }  // namespace sluice::bench

@@ -5,7 +5,7 @@
 
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/pattern.h"
-#include "bench/e2e/star_server.h"
+#include "bench/e2e/star_client.h"
 #include "core/arena.h"
 
 namespace sluice::bench {
@@ -25,7 +25,11 @@ int run_star_worker(const StarWorkerOptions& options, const WorkerOptions& worke
   const Pattern pattern(wire::DType::kF32, wire::Op::kSum, worker.ranks, 1);
   pattern.fill(worker.rank, count, send.data());
 
-  StarClient star(options.star_port, options.chunk_bytes, options.window_bytes);
+  StarClient star({.host = "127.0.0.1", .port = options.star_port},
+                  {.workers = worker.ranks,
+                   .slots = star_slots(options.window_bytes, options.chunk_bytes),
+                   .chunk_bytes = options.chunk_bytes},
+                  StarWait::kSleep);
   WorkerSession session(worker);
   answer("ready");
   for (int command = std::getchar(); command != EOF; command = std::getchar()) {

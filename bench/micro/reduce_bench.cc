@@ -9,7 +9,7 @@
 
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/machine_facts.h"
-#include "bench/e2e/result_file.h"
+#include "bench/e2e/output.h"
 #include "bench/micro/reduce_measure.h"
 #include "reducer/kernels/fold.h"
 

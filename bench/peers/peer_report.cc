@@ -6,8 +6,8 @@
 
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/machine_facts.h"
+#include "bench/e2e/output.h"
 #include "bench/e2e/quantiles.h"
-#include "bench/e2e/result_file.h"
 
 namespace sluice::bench {
 namespace {

@@ -1,14 +1,20 @@
-#include "bench/e2e/result_file.h"
+#include "bench/e2e/output.h"
 
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 
 #include "bench/e2e/exit_codes.h"
 
 namespace sluice::bench {
+
+void say(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
 
 void save_result(const std::string& path, const std::string& text) {
   if (path.empty()) return;

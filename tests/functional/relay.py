@@ -1,0 +1,71 @@
+"""A relay between workers and a reducer, which does harm on the way back: it slows results down, or damages them where no checksum sees it."""
+
+import socket
+import threading
+import time
+
+HEADER_BYTES = 64  # wire/PROTOCOL.md section 2
+RESULT = 33
+
+
+class Relay:
+    """Listens at `address` and passes on to `target`, both "host:port". `bytes_per_second`: of each connection, 0 for any.
+    `damage_from`: results of this many bytes and more have a bit turned over; 0 for none. The others must have no payload checksum either."""
+
+    def __init__(self, target, bytes_per_second=0, damage_from=0):
+        self.target = target.rsplit(":", 1)
+        self.bytes_per_second = bytes_per_second
+        self.damage_from = damage_from
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.sockets = [self.listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        for each in self.sockets:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            each.close()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+                far = socket.create_connection((self.target[0], int(self.target[1])))
+            except OSError:
+                return
+            self.sockets += [near, far]
+            for each in (near, far):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._pass, args=(near, far, self._pieces), daemon=True).start()
+            threading.Thread(target=self._pass, args=(far, near, self._frames if self.damage_from else self._pieces), daemon=True).start()
+
+    def _pass(self, source, sink, read):
+        try:
+            for data in read(source):
+                if self.bytes_per_second:
+                    time.sleep(len(data) / self.bytes_per_second)
+                sink.sendall(data)
+        except OSError:
+            pass
+        finally:
+            try:
+                sink.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+
+    @staticmethod
+    def _pieces(source):
+        while data := source.recv(65536):
+            yield data
+
+    def _frames(self, source):
+        reader = source.makefile("rb")
+        while len(header := reader.read(HEADER_BYTES)) == HEADER_BYTES:
+            payload_bytes = int.from_bytes(header[48:52], "little")
+            rest = bytearray(reader.read(8 * header[8] + payload_bytes))
+            if header[5] == RESULT and payload_bytes >= self.damage_from:
+                rest[-1] ^= 0x40
+            yield header + bytes(rest)

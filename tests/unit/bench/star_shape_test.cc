@@ -1,0 +1,31 @@
+#include "bench/e2e/star_shape.h"
+
+#include <gtest/gtest.h>
+
+#include "core/units.h"
+
+namespace sluice::bench {
+namespace {
+
+TEST(StarShape, IsReadAsItWasSaid) {
+  const StarShape shape{.workers = 8, .slots = 3, .chunk_bytes = 256 * kKiB};
+  const auto read = shape_of(greeting_of(shape));
+  ASSERT_TRUE(read.has_value()) << read.error().text;
+  EXPECT_EQ(*read, shape);
+}
+
+TEST(StarShape, OfSomebodyElseOrTooLargeIsRefused) {
+  StarGreeting greeting = greeting_of({.workers = 1, .slots = 1, .chunk_bytes = 8});
+  greeting[0] ^= std::byte{1};
+  EXPECT_FALSE(shape_of(greeting).has_value());
+  for (const StarShape& shape : {StarShape{.workers = 0, .slots = 1, .chunk_bytes = 8},
+                                 StarShape{.workers = 1, .slots = 0, .chunk_bytes = 8},
+                                 StarShape{.workers = 1, .slots = 1, .chunk_bytes = 0},
+                                 StarShape{.workers = 1, .slots = 1, .chunk_bytes = uint64_t{1} << 40},
+                                 StarShape{.workers = ~0U, .slots = ~0U, .chunk_bytes = ~uint64_t{0}}}) {
+    EXPECT_FALSE(shape_of(greeting_of(shape)).has_value());
+  }
+}
+
+}  // namespace
+}  // namespace sluice::bench
