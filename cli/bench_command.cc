@@ -9,6 +9,7 @@ void add_bench_commands(CLI::App& program, Command& chosen, const std::vector<st
   bench->require_subcommand(1);
   add_bench_allreduce(*bench, chosen, arguments);
   add_bench_latency(*bench, chosen, arguments);
+  add_bench_link(*bench, chosen, arguments);
   add_bench_reduce(*bench, chosen);
   add_bench_replay(*bench, chosen, arguments);
   add_bench_star(*bench, chosen);

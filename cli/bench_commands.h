@@ -10,6 +10,7 @@ namespace sluice::cli {
 
 void add_bench_allreduce(CLI::App& bench, Command& chosen, const std::vector<std::string>& arguments);
 void add_bench_latency(CLI::App& bench, Command& chosen, const std::vector<std::string>& arguments);
+void add_bench_link(CLI::App& bench, Command& chosen, const std::vector<std::string>& arguments);
 void add_bench_reduce(CLI::App& bench, Command& chosen);
 void add_bench_replay(CLI::App& bench, Command& chosen, const std::vector<std::string>& arguments);
 // `bench star`, `bench star-server`, and the worker that the first starts.

@@ -20,8 +20,8 @@ class CommandLine(SluiceTest):
         text = self.run_sluice("reducer", "--help").stdout
         self.assertIn("--drain-timeout TIME=25s (Env:SLUICE_DRAIN_TIMEOUT)", text)
         self.assertIn("--max-slot SIZE=1M (Env:SLUICE_MAX_SLOT)", text)
-        for command in (["bench"], ["bench", "allreduce"], ["bench", "star"], ["bench", "star-server"], ["bench", "reduce"], ["bench", "latency"], ["bench", "replay"],
-                        ["demo", "digits"], ["keygen"], ["status"]):
+        for command in (["bench"], ["bench", "allreduce"], ["bench", "replay"], ["bench", "star"], ["bench", "star-server"], ["bench", "reduce"], ["bench", "latency"],
+                        ["bench", "link"], ["demo", "digits"], ["keygen"], ["status"]):
             self.assertIn("Usage", self.run_sluice(*command, "--help").stdout)
 
     def test_check_plugin_reduces_once_or_says_why_not(self):

@@ -1,0 +1,79 @@
+"""`sluice bench link` over shaped links: it names the one host whose link is slow. Network namespaces of this test alone; needs root, exit 77 without."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import sluice_process
+from sluice_process import DEADLINE_S, SluiceTest, environment, until
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "netbed"))
+from bed import Bed  # noqa: E402
+
+WORKERS, REDUCERS = ["w0", "w1", "w2"], ["r0", "r1"]
+
+
+class LinkBed(SluiceTest):
+    def start_in(self, bed, host, *words):
+        process = bed.start(host, [sluice_process.PROGRAM, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def measure(self, slow):
+        """The result with one host, or none, at a tenth of the others' rate; and the reducers' addresses by host."""
+        with Bed(WORKERS + REDUCERS, lambda host: "20mbit" if host == slow else "200mbit") as bed:
+            pool = {}
+            servers = []
+            for host in REDUCERS:
+                port_file = self.folder / f"{slow}-{host}"
+                servers.append(self.start_in(bed, host, "reducer", "--insecure", "--listen", f"{bed.address(host)}:0", "--port-file", port_file))
+                until("a reducer says its port", port_file.exists)
+                pool[host] = f"{bed.address(host)}:{port_file.read_text().strip()}"
+            out = self.folder / f"{slow}.json"
+            arguments = ("bench", "link", "--size", "1M", "-n", "2", "--fail-slow", "--workers", len(WORKERS), "--session", "5" * 32,
+                         "--connect", ",".join(pool.values()), "--json", out)
+            ranks = [self.start_in(bed, host, *arguments, "--rank", rank) for rank, host in enumerate(WORKERS)]
+            codes = [rank.wait(DEADLINE_S) for rank in ranks]
+            for server in servers:
+                server.kill()
+                server.wait()
+        self.assertEqual(codes, [2 if slow else 0] * len(WORKERS))
+        return json.loads(out.read_text()), pool
+
+    def test_none_is_named_where_none_is_slow(self):
+        result, _ = self.measure(None)
+        self.assertEqual(result["slow"], [])
+        nic = result["machine"]["nic"]
+        self.assertEqual((nic["name"], nic["driver"], nic["mtu"]), ("eth0", "veth", 1500))
+
+    def test_the_slow_worker_is_named(self):
+        result, _ = self.measure("w1")
+        self.assertEqual([(entry["rank"], entry["reducer"]) for entry in result["slow"]], [(1, None)])
+
+    def test_the_slow_reducer_is_named(self):
+        result, pool = self.measure("r1")
+        self.assertEqual([(entry["rank"], entry["reducer"]) for entry in result["slow"]], [(None, pool["r1"])])
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        skip("network namespaces need root")
+    for program in ("ip", "tc"):
+        if shutil.which(program) is None:
+            skip(f"there is no {program} here")
+    probe = Bed(["probe"], "10mbit")
+    try:
+        with probe:
+            pass
+    except SystemExit as refused:
+        skip(refused)
+    sluice_process.main()

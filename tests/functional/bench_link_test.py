@@ -1,0 +1,83 @@
+"""`sluice bench link`: each worker with each reducer, and the slow one by name."""
+
+from relay import Relay
+from sluice_process import SluiceTest, main
+
+QUICK = ("bench", "link", "--size", "256K", "-n", "3", "--workers", "2")
+
+
+class Link(SluiceTest):
+    def test_every_pair_is_measured(self):
+        csv = self.folder / "result.csv"
+        result = self.run_json("bench", "link", "--size", "256K", "-n", "3", "--workers", "3", "--reducers", "2", "--csv", csv)
+        self.assertEqual(result["schema"], "sluice.bench.link/1")
+        self.check_machine(result)
+        reducers = result["config"]["reducers"]
+        self.assertEqual(len(reducers), 2)
+        self.assertEqual([(row["rank"], row["reducer"]) for row in result["results"]], [(rank, reducer) for rank in range(3) for reducer in reducers])
+        rates = sorted(row["gb_per_second"] for row in result["results"])
+        self.assertGreater(rates[0], 0)
+        self.assertEqual(result["median_gb_per_second"], rates[3])
+        for row in result["results"]:
+            self.assertAlmostEqual(row["of_median"], row["gb_per_second"] / rates[3], places=6)
+            self.assertEqual(row["count"], 3)
+        self.assertEqual(len(result["alone_with_all_reducers_gb_per_second"]), 3)
+        self.assertGreater(result["all_at_once_gb_per_second"], 0)
+        self.assertEqual(result["nwrong"], 0)
+        lines = csv.read_text().splitlines()
+        self.assertEqual(lines[0], "rank,host,reducer,gb_per_second,count")
+        self.assertEqual([line.split(",")[2] for line in lines[1:]], [*reducers, "all"] * 3)
+
+    def test_the_matrix_has_ranks_and_reducers(self):
+        pool = ",".join(f"{self.start_reducer()[1]}*{weight}" for weight in (1, 3))
+        done = self.run_sluice(*QUICK, "--connect", pool)
+        rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+        self.assertEqual([(row[0], len(row)) for row in rows], [("0", 5), ("1", 5)])
+        head = next(line for line in done.stdout.splitlines() if line.startswith("# rank"))
+        self.assertEqual(head.split(), ["#", "rank", "host", *(reducer.split("*")[0] for reducer in pool.split(",")), "all"])
+        self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+
+    def test_a_slow_reducer_is_named(self):
+        addresses = [self.start_reducer()[1] for _ in range(3)]
+        relay = Relay(addresses[1], bytes_per_second=3_000_000)  # a hundredth of the others, and less
+        self.addCleanup(relay.close)
+        addresses[1] = relay.address
+        arguments = (*QUICK, "--slow", "0.2", "--connect", ",".join(addresses))
+        result = self.run_json(*arguments)
+        self.assertEqual([(entry["rank"], entry["reducer"]) for entry in result["slow"]], [(None, relay.address)])
+        self.assertLess(result["slow"][0]["of_median"], 0.2)
+        done = self.run_sluice(*arguments, "--fail-slow", expect=2)
+        self.assertIn(f"# slow                 : reducer {relay.address}: ", done.stdout)
+
+    def test_a_slow_worker_is_named(self):
+        addresses = [self.start_reducer()[1] for _ in range(2)]
+        relays = [Relay(address, bytes_per_second=3_000_000) for address in addresses]
+        for relay in relays:
+            self.addCleanup(relay.close)
+        # Ranks must name the same reducers, but may reach them on ways of their own: reducers are told apart by what they say of themselves.
+        session = "0" * 31 + "1"
+        arguments = ("bench", "link", "--size", "256K", "-n", "3", "--slow", "0.2", "--fail-slow", "--workers", "3", "--session", session)
+        ranks = [self.start(*arguments, "--rank", rank, "--connect", ",".join(relay.address for relay in relays) if rank == 2 else ",".join(addresses))
+                 for rank in range(3)]
+        self.assertEqual([rank.wait() for rank in ranks], [2, 2, 2], ranks[0].stderr())
+        slow = [line for line in ranks[0].stdout().splitlines() if line.startswith("# slow")]
+        self.assertEqual(len(slow), 1, slow)
+        self.assertRegex(slow[0], r"^# slow +: worker 2 on \S+: ")
+        self.assertEqual(ranks[1].stdout() + ranks[2].stdout(), "")
+
+    def test_wrong_data_is_exit_2(self):
+        _, reducer = self.start_reducer("--no-crc")
+        relay = Relay(reducer, damage_from=4096)
+        self.addCleanup(relay.close)
+        done = self.run_sluice(*QUICK, "--no-crc", "--connect", relay.address, expect=2)
+        self.assertRegex(done.stdout, r"# Out of bounds values : \d+ FAILED")
+
+    def test_options_that_make_no_sense_are_refused(self):
+        for arguments in (("--size", "2"), ("-n", "0"), ("--slow", "0"), ("--slow", "1"), ("--slow", "much"), ("--workers", "0")):
+            with self.subTest(arguments):
+                done = self.run_sluice("bench", "link", *arguments, expect=64)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+
+if __name__ == "__main__":
+    main()
