@@ -12,6 +12,7 @@ void add_bench_commands(CLI::App& program, Command& chosen, const std::vector<st
   add_bench_link(*bench, chosen, arguments);
   add_bench_reduce(*bench, chosen);
   add_bench_replay(*bench, chosen, arguments);
+  add_bench_soak(*bench, chosen, arguments);
   add_bench_star(*bench, chosen);
 }
 

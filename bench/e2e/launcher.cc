@@ -71,12 +71,29 @@ class Launch {
   int wait_for_workers() {
     for (size_t left = workers_.size(); left > 0;) {
       auto ended = processes_.wait(deadline_);
-      if (!ended) return processes_.interrupted() == 0 ? end_by_deadline() : end_interrupted();
+      if (!ended) {
+        if (processes_.interrupted() == 0) return end_by_deadline();
+        if (!options_.workers_stop || stopping_) return end_interrupted();
+        ask_workers_to_stop();
+        continue;
+      }
       const bool is_worker = std::find(workers_.begin(), workers_.end(), ended->child) != workers_.end();
+      // A terminal's Ctrl-C goes to reducers too: one drains, and may be done before the last worker has
+      // ended.
+      if (!is_worker && options_.workers_stop && ended->ok()) continue;
       if (!ended->ok() || !is_worker) return end_after_failure({std::move(*ended)});
       --left;
     }
     return kExitOk;
+  }
+
+  void ask_workers_to_stop() {
+    stopping_ = true;
+    // With the other of the two signals: a terminal or a service manager has sent its own to all, and a
+    // second of the same kind ends a worker at once.
+    const int number = processes_.interrupted() == SIGINT ? SIGTERM : SIGINT;
+    for (const size_t worker : workers_) processes_.signal(worker, number);
+    processes_.forget_interruption();
   }
 
   int end_after_failure(std::vector<ChildEnd> failures) {
@@ -110,7 +127,8 @@ class Launch {
   int end_servers() {
     int code = kExitOk;
     for (const ChildEnd& end : processes_.end(pool_.children(), kPoolGrace)) {
-      if (end.ok()) continue;
+      // A reducer that a Ctrl-C had begun to drain takes ours for the second signal.
+      if (end.ok() || stopping_) continue;
       log::error(end.text());
       code = kExitFailure;
     }
@@ -124,6 +142,7 @@ class Launch {
   LocalPool pool_;
   std::optional<LocalStar> star_;
   std::vector<size_t> workers_;
+  bool stopping_ = false;  // the workers have been asked to stop
 };
 
 }  // namespace

@@ -19,6 +19,8 @@ struct LaunchOptions {
   std::string session;  // 32 hex digits; empty: random
   Nanos deadline = 0;   // for the whole run from now; 0: none
   bool star = false;    // start a bare star too (star_server.h); workers are told by --star
+  // SIGINT and SIGTERM are passed on to the workers, who end the job in order; a second one ends everybody.
+  bool workers_stop = false;
 };
 
 // Blocks until all have ended. The first failure ends everybody; what it was goes to the log. Returns the

@@ -64,6 +64,8 @@ class ProcessGroup {
   // True when `fd` has something to read, or has ended; false as with wait().
   [[nodiscard]] bool wait_readable(int fd, Nanos deadline);
   [[nodiscard]] int interrupted() const noexcept { return interrupted_; }
+  // It has been dealt with: interrupted() is 0 until the next signal.
+  void forget_interruption() noexcept { interrupted_ = 0; }
 
   void signal(size_t child, int number) const;
   // SIGTERM to these, SIGKILL to who is still there after `grace`; reaps them. Ends in order of the list.

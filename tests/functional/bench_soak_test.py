@@ -1,0 +1,115 @@
+"""`sluice bench soak`: goes on for a time, says how it goes, finds what is wrong, and ends with its summary however it is stopped."""
+
+import json
+import os
+import signal
+
+from relay import Relay
+from sluice_process import SluiceTest, children_of, main, until
+
+QUICK = ("bench", "soak", "--max-size", "64K", "--interval", "100ms", "--workers", "2")
+
+
+def rows_of(text):
+    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+
+
+class Soak(SluiceTest):
+    def test_goes_on_for_its_time_and_checks_everything(self):
+        csv = self.folder / "result.csv"
+        result = self.run_json(*QUICK, "--duration", "1s", "--seed", "42", "--csv", csv)
+        self.assertEqual(result["schema"], "sluice.bench.soak/1")
+        self.check_machine(result)
+        self.assertEqual((result["config"]["seed"], result["config"]["max_bytes"], result["interrupted"]), (42, 65536, False))
+        self.assertEqual(len(result["config"]["hosts"]), 2)
+        total = result["total"]
+        self.assertGreaterEqual(total["seconds"], 1)
+        self.assertGreater(total["operations"], 10)
+        self.assertGreater(total["bytes"], 0)
+        self.assertEqual((total["nwrong"], result["nwrong"]), (0, 0))
+        self.assertEqual(total["time_count"], total["operations"])
+        self.assertLessEqual(total["p50_ms"], total["p99_ms"])
+        self.assertGreater(result["rss_after_first_tenth_bytes"], 1 << 20)
+        self.assertGreater(total["rss_bytes"], 1 << 20)
+        self.assertGreaterEqual(len(result["results"]), 1)
+        for before, after in zip(result["results"], result["results"][1:]):
+            self.assertLess(before["operations"], after["operations"])
+            self.assertLess(before["seconds"], after["seconds"])
+        lines = csv.read_text().splitlines()
+        self.assertEqual(len(lines), 1 + len(result["results"]))
+        self.assertEqual({line.count(",") for line in lines}, {6})
+
+    def test_a_seed_that_was_not_given_is_printed(self):
+        done = self.run_sluice(*QUICK, "--duration", "100ms")
+        self.assertRegex(done.stdout, r"# sluice bench soak: seed [1-9]\d*, 100ms, 2 workers")
+        self.assertRegex(done.stdout, r"# Ended after +: \d+\.\d s, seed [1-9]\d*\n")
+
+    def test_a_signal_to_the_launcher_ends_it_with_the_summary(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                out = self.folder / f"{number}.json"
+                run = self.start(*QUICK, "--duration", "0", "--json", out)
+                until("a progress line", lambda: rows_of(run.stdout()) or run.ended())
+                run.signal(number)
+                self.assertEqual(run.wait(), 0, run.stderr())
+                self.assertIn("# Interrupted after", run.stdout())
+                self.assertIn("# Out of bounds values : 0 OK", run.stdout())
+                result = json.loads(out.read_text())
+                self.assertIs(result["interrupted"], True)
+                self.assertEqual(run.stderr().count("level=error"), 0, run.stderr())
+
+    def test_a_terminals_signal_to_all_ends_it_with_the_summary(self):
+        run = self.start(*QUICK, "--duration", "0")
+        until("a progress line", lambda: rows_of(run.stdout()) or run.ended())
+        everybody = [run.pid, *children_of(run.pid)]
+        self.assertEqual(len(everybody), 1 + 2 + 2)
+        for pid in everybody:
+            os.kill(pid, signal.SIGINT)
+        self.assertEqual(run.wait(), 0, run.stderr())
+        self.assertIn("# Interrupted after", run.stdout())
+
+    def test_a_second_signal_ends_a_rank_that_waits_in_vain(self):
+        _, reducer = self.start_reducer()
+        ranks = [self.start(*QUICK, "--duration", "0", "--rank", rank, "--session", "2" * 32, "--connect", reducer) for rank in (0, 1)]
+        until("a progress line", lambda: rows_of(ranks[0].stdout()) or ranks[0].ended())
+        ranks[1].signal(signal.SIGSTOP)
+        ranks[0].signal(signal.SIGINT)
+        until("the first signal has been taken", lambda: not self.catches(ranks[0].pid, signal.SIGINT))
+        self.assertFalse(ranks[0].ended())
+        ranks[0].signal(signal.SIGINT)
+        self.assertEqual(ranks[0].wait(), -signal.SIGINT)
+
+    def catches(self, pid, number):
+        with open(f"/proc/{pid}/status") as status:
+            caught = next(line for line in status if line.startswith("SigCgt"))
+        return int(caught.split()[1], 16) >> (number - 1) & 1
+
+    def test_a_signal_to_one_rank_ends_all_in_order(self):
+        _, reducer = self.start_reducer()
+        ranks = [self.start(*QUICK, "--duration", "0", "--rank", rank, "--session", "1" * 32, "--connect", reducer) for rank in (0, 1)]
+        until("a progress line", lambda: rows_of(ranks[0].stdout()) or ranks[0].ended())
+        ranks[1].signal(signal.SIGINT)
+        self.assertEqual([rank.wait() for rank in ranks], [0, 0], ranks[0].stderr() + ranks[1].stderr())
+        self.assertIn("# Interrupted after", ranks[0].stdout())
+        self.assertEqual(ranks[1].stdout(), "")
+
+    def test_wrong_data_is_told_and_exit_2(self):
+        _, reducer = self.start_reducer("--no-crc")
+        relay = Relay(reducer, damage_from=1024)
+        self.addCleanup(relay.close)
+        run = self.start(*QUICK, "--duration", "0", "--no-crc", "--connect", relay.address)
+        until("a progress line with wrong data", lambda: any(row[5] != "0" for row in rows_of(run.stdout())) or run.ended())
+        run.signal(signal.SIGINT)
+        self.assertEqual(run.wait(), 2, run.stderr())
+        self.assertRegex(run.stdout(), r"# Out of bounds values : \d+ FAILED")
+        self.assertRegex(run.stderr(), r"rank \d: \d+ of \d+ elements are wrong: \w+ of \w+, (in|out of) place, operations so far \d+")
+
+    def test_options_that_make_no_sense_are_refused(self):
+        for arguments in (("--max-size", "4"), ("--open", "0"), ("--open", "2000"), ("--interval", "0"), ("--duration", "10"), ("--seed", "x")):
+            with self.subTest(arguments):
+                done = self.run_sluice("bench", "soak", *arguments, expect=64)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+
+if __name__ == "__main__":
+    main()
