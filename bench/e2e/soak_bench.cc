@@ -54,10 +54,11 @@ class SoakRun {
         all_times_(kTimesKept) {
     const size_t bytes = options.max_bytes + kSoakOffsets * sizeof(double);
     for (uint32_t i = 0; i < options.open; ++i) {
-      for (Arena* arena : {&buffers_.emplace_back().send, &buffers_.back().recv}) {
+      Buffers& b = buffers_.emplace_back();
+      for (Arena* arena : {&b.send, &b.recv}) {
         *arena = value_or_fail(Arena::map(bytes), kExitFailure);
-        std::fill_n(arena->data(), bytes,
-                    std::byte{1});  // in memory from the start: what comes later is growth
+        // In memory from the start: what comes later is growth.
+        std::fill_n(arena->data(), bytes, std::byte{1});
       }
     }
   }
