@@ -20,6 +20,9 @@ CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libben
 # Other libraries that bench/peers measures beside ours; those that are missing are left out. The two MPIs live beside each other.
 PEER_PACKAGES=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
 
+# What bench/report takes beside the peers.
+REPORT_PACKAGES=(python3 python3-matplotlib iproute2)
+
 # missing_packages PACKAGE...: prints those that are not installed.
 missing_packages() {
   local package

@@ -19,6 +19,14 @@ def end(processes):
         process.wait()
 
 
+def port_of(process, port_file, name):
+    while not port_file.exists():
+        if process.poll() is not None:
+            raise SluiceFailed(f"{name} ended with {process.returncode}")
+        time.sleep(0.02)
+    return port_file.read_text(encoding="ascii").strip()
+
+
 @contextlib.contextmanager
 def reducers(hosts, sluice, count, folder):
     """Runs them meanwhile; gives what --connect takes."""
@@ -29,11 +37,7 @@ def reducers(hosts, sluice, count, folder):
             port_file = folder / f"{host}-{time.monotonic_ns()}"
             processes.append(hosts.start(host, [sluice, "reducer", "--insecure", "--lanes", 1, "--listen", f"{hosts.address(host)}:0", "--port-file", port_file],
                                          stderr=subprocess.DEVNULL))
-            while not port_file.exists():
-                if processes[-1].poll() is not None:
-                    raise SluiceFailed(f"reducer {i} ended with {processes[-1].returncode}")
-                time.sleep(0.02)
-            pool.append(f"{hosts.address(host)}:{port_file.read_text(encoding='ascii').strip()}")
+            pool.append(f"{hosts.address(host)}:{port_of(processes[-1], port_file, f'reducer {i}')}")
         yield ",".join(pool)
     finally:
         end(processes)
@@ -60,3 +64,14 @@ def bench(hosts, sluice, verb, workers, pool, folder, options):
     finally:
         end(ranks)
     return json.loads(out.read_text(encoding="utf-8"))
+
+
+@contextlib.contextmanager
+def star_server(hosts, sluice, folder):
+    """The bare TCP star at r0 meanwhile; gives what `sluice bench latency --star` takes."""
+    port_file = folder / f"star-{time.monotonic_ns()}"
+    process = hosts.start("r0", [sluice, "bench", "star-server", "--listen", f"{hosts.address('r0')}:0", "--port-file", port_file], stderr=subprocess.DEVNULL)
+    try:
+        yield f"{hosts.address('r0')}:{port_of(process, port_file, 'the star server')}"
+    finally:
+        end([process])

@@ -214,7 +214,9 @@ def peer(name, programs):
 class Sluice:
     """With the client library, over reducers that it starts."""
 
-    def __init__(self, program, reducers):
+    def __init__(self, program, reducers, options=()):
+        """`options` of every `sluice bench`."""
+        self.options = list(options)
         self.name = f"sluice, {reducers} reducer{'s' if reducers > 1 else ''}"
         self.program = Path(program).resolve()
         self.reducers = reducers
@@ -246,6 +248,6 @@ class Sluice:
     def run(self, hosts, ranks, folder, total_bytes, verb, options):
         try:
             with sluice_run.reducers(hosts, self.program, self.reducers, folder) as pool, CountedBytes(self.name, hosts, ranks, total_bytes):
-                return sluice_run.bench(hosts, self.program, verb, ranks, pool, folder, options)
+                return sluice_run.bench(hosts, self.program, verb, ranks, pool, folder, [*options, *self.options])
         except sluice_run.SluiceFailed as error:
             raise PeerError(str(error)) from error

@@ -1,0 +1,53 @@
+"""Everything on this machine, no link limited: what a byte costs the processors."""
+
+from plots import lines
+from run import MIB, size_text, spread, table
+
+TITLE = "On one machine"
+PEERS = ["openmpi", "openmpi-rabenseifner-links2", "openmpi-ring", "gloo-halving-doubling", "gloo-ring"]
+SIZES = {1 * MIB: 60, 4 * MIB: 20, 16 * MIB: 8, 64 * MIB: 3}
+# Without checksums, and without results kept for other ranks, as the others.
+SLUICE = {"sluice": [], "sluice --no-crc --no-keep": ["--no-crc", "--no-keep"]}
+
+
+def measure(run):
+    rows = []
+    sizes = run.pick(SIZES, {1 * MIB: 2})
+    for workers in run.pick([4, 8], [2]):
+        programs = {**{name: run.sluice(1, options) for name, options in SLUICE.items()}, **{name: run.peer(name) for name in PEERS}}
+        with run.loopback() as hosts:
+            found = run.in_turns(programs, lambda name: [
+                r for size, times in sizes.items() for r in programs[name].measure(hosts, workers, [size], times, 2, run.folder)])  # noqa: B023
+        for name, results in found.items():
+            for size in sizes:
+                mine = [r for r in results if r["bytes"] == size]
+                reducer = [r["reducer_cpu_seconds_per_gb"] for r in mine if r.get("reducer_cpu_seconds_per_gb") is not None]
+                rows.append({"workers": workers, "name": name, "bytes": size, "wrong": sum(r["wrong"] for r in mine), **spread([t for r in mine for t in r["operation_seconds"]]),
+                             "cpu_seconds_per_gb": spread([r["cpu_seconds_per_gb"] for r in mine])["median"],
+                             "reducer_cpu_seconds_per_gb": spread(reducer)["median"] if reducer else None})
+    return rows
+
+
+def text(rows):
+    best = {}
+    for r in rows:
+        if not r["name"].startswith("sluice"):
+            key = (r["workers"], r["bytes"])
+            best[key] = min(best.get(key, r["median"]), r["median"])
+    return ("Processes of one machine over TCP, all held to it; the processors are what limits. A reducer moves n / (n - 1) times the bytes of a ring here, and its own work "
+            "takes the same processors as the workers', which it does not where it is deployed. CPU: of the workers, per GB that each contributes; of the reducer, per GB it "
+            "receives. The second row of Sluice does without what the others do not have: checksums, and results kept so that a rank can be given one again.\n\n"
+            + table(["workers", "size", "", "ms", "p99", "runs", "algbw GB/s", "best other / this", "worker CPU s/GB", "reducer CPU s/GB", "wrong"],
+                    [[r["workers"], size_text(r["bytes"]), r["name"], f"{1e3 * r['median']:.2f}", f"{1e3 * r['p99']:.2f}", r["count"], f"{1e-9 * r['bytes'] / r['median']:.2f}",
+                      f"{best[r['workers'], r['bytes']] / r['median']:.2f}" if r["name"].startswith("sluice") else "", f"{r['cpu_seconds_per_gb']:.2f}",
+                      "" if r["reducer_cpu_seconds_per_gb"] is None else f"{r['reducer_cpu_seconds_per_gb']:.2f}", r["wrong"]]
+                     for r in sorted(rows, key=lambda r: (r["workers"], r["bytes"]))]))
+
+
+def plots(rows, folder):
+    workers = min(r["workers"] for r in rows)
+    series = []
+    for name in ["sluice", "sluice --no-crc --no-keep", "openmpi", "gloo-halving-doubling", "gloo-ring"]:
+        mine = [r for r in rows if (r["workers"], r["name"]) == (workers, name)]
+        series.append((name, [r["bytes"] / MIB for r in mine], [1e-9 * r["bytes"] / r["median"] for r in mine]))
+    return lines(folder, "loopback.svg", f"{workers} workers on one machine", "MiB", "algbw, GB/s", series, log_x=True)
