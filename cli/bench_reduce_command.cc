@@ -45,6 +45,7 @@ void add_bench_reduce(CLI::App& bench, Command& chosen) {
   set.number("--sources", flags->options.sources, "buffers that are summed, 1..256");
   set.duration("--budget", flags->options.budget, "time measured per row, at least");
   set.text("--json", flags->options.json_path, "FILE", "results");
+  set.text("--csv", flags->options.csv_path, "FILE", "results, one line per row of the table");
   app->callback([flags, &chosen] {
     chosen = [flags]() -> int {
       bench::ReduceBenchOptions options = flags->options;

@@ -33,6 +33,7 @@ void add_star(CLI::App& bench, Command& chosen) {
   set.flag("--no-crc", flags->no_crc, "no checksum on Sluice's payloads");
   set.number("--max-ratio", o.max_ratio, "exit 2 when the reducer costs more than this many stars; 0: any");
   set.text("--json", o.json, "FILE", "results");
+  set.text("--csv", o.csv, "FILE", "results, one line per round");
   app->callback([flags, &chosen] {
     chosen = [flags]() -> int {
       bench::StarBenchOptions options = flags->options;

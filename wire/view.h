@@ -30,6 +30,9 @@ struct View {
 // Smallest slot that a session may ask for: a page. With less, what every chunk costs whatever its length (a
 // frame, its checks, a place at the reducer) outweighs its bytes.
 inline constexpr uint32_t kMinSlotBytes = 4 * kKiB;
+// Bytes in flight per rank and reducer, at most: no network needs more, and a reducer holds them for every
+// rank.
+inline constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
 
 // Slot size where nobody asked for one: what the ranks send at once to one reducer's port, or a rank over its
 // lane connections, one chunk each, comes to 128 KiB, which a queue takes and a core's cache too; a power of

@@ -11,6 +11,11 @@ double LinkMatrix::median() const {
   return sorted[sorted.size() / 2];
 }
 
+double coverage_of(const std::vector<double>& alone, double together) {
+  if (alone.empty() || std::ranges::min(alone) <= 0) return 0;
+  return together / std::ranges::min(alone);
+}
+
 std::vector<SlowLink> slow_links(const LinkMatrix& matrix, double part) {
   const double least = part * matrix.median();
   std::vector<double> best_of_worker(matrix.workers, 0);

@@ -17,6 +17,10 @@ struct LinkMatrix {
   [[nodiscard]] double median() const;
 };
 
+// What each worker gets with all at once, of what the slowest of them gets alone with all reducers: about 1
+// where the workers' own links are the limit of an allreduce, less where the pool is. 0 without any.
+[[nodiscard]] double coverage_of(const std::vector<double>& alone, double together);
+
 // A worker, a reducer, or the way between one of each (both are set).
 struct SlowLink {
   std::optional<size_t> worker = {};

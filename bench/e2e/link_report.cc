@@ -62,6 +62,13 @@ int LinkReport::finish(const LinkResults& results) const {
       text += fmt::format("# slow                 : {}: {:.4f} GB/s, {:.2f} of the median\n", name_of(link),
                           link.gb_per_second, link.gb_per_second / median);
     }
+    const double coverage = coverage_of(results.alone, results.together);
+    text += coverage < options_.slow
+                ? fmt::format(
+                      "# bottleneck           : the pool: with all at once a worker gets {:.2f} of what "
+                      "the slowest gets alone\n",
+                      coverage)
+                : std::string("# bottleneck           : the workers' links\n");
     if (slow.empty())
       text += fmt::format("# slow                 : none below {} of the median\n", options_.slow);
     text +=
@@ -94,6 +101,9 @@ void LinkReport::write_json(const LinkResults& results, const std::vector<SlowLi
   }
   json["alone_with_all_reducers_gb_per_second"] = results.alone;
   json["all_at_once_gb_per_second"] = results.together;
+  const double coverage = coverage_of(results.alone, results.together);
+  json["coverage"] = coverage;
+  json["bottleneck"] = coverage < options_.slow ? "pool" : "workers";
   json["median_gb_per_second"] = median;
   json["slow"] = ordered_json::array();
   for (const SlowLink& link : slow) {

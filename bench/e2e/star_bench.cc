@@ -196,6 +196,16 @@ class StarBench {
         config::size_text(options_.window_bytes), options_.payload_crc ? "on" : "off");
   }
 
+  std::string csv() const {
+    std::string text =
+        "round,star_cpu_seconds_per_gb,star_gb_per_second,reducer_cpu_seconds_per_gb,reducer_gb_per_second\n";
+    for (size_t i = 0; i < stars_.size(); ++i) {
+      text += fmt::format("{},{},{},{},{}\n", i, stars_[i].cpu_seconds_per_gb, stars_[i].gb_per_second,
+                          reducers_[i].cpu_seconds_per_gb, reducers_[i].gb_per_second);
+    }
+    return text;
+  }
+
   int finish() {
     const double star_user = user_share(processes_.pid(star_.child));
     const double reducer_user = user_share(processes_.pid(reducer_));
@@ -231,6 +241,7 @@ class StarBench {
       json["nwrong"] = wrong_;
       save_result(options_.json, json.dump(2) + "\n");
     }
+    if (!options_.csv.empty()) save_result(options_.csv, csv());
     for (size_t worker : workers_) processes_.close_input(worker);  // they leave the session and end
     const Nanos deadline = monotonic_now() + kGrace;
     for (size_t left = workers_.size(); left > 0; --left) {

@@ -19,7 +19,8 @@ struct StarBenchOptions {
   uint32_t progress_threads = 1;
   bool payload_crc = true;
   double max_ratio = 0;  // fail (kExitWrongData) above it; 0: don't
-  std::string json;      // file; empty: none
+  std::string json;      // files; empty: none
+  std::string csv;
 };
 
 // Returns the exit code; kExitWrongData also when a sum was wrong. Throws Failure.

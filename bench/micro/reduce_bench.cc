@@ -74,6 +74,12 @@ nlohmann::ordered_json row_json(const ReduceRow& row) {
           {"wrong", row.wrong}};
 }
 
+std::string row_csv(const ReduceRow& row) {
+  return fmt::format("{},{},{},{},{},{},{},{},{}\n", wire::to_string(row.type), wire::to_string(row.op),
+                     row.target, row.fold_gbps, row.load_only_gbps, row.ratio, row.memcpy_gbps, row.rounds,
+                     row.wrong);
+}
+
 void write_json(const ReduceBenchOptions& options, const MachineFacts& machine,
                 const nlohmann::ordered_json& rows) {
   const nlohmann::ordered_json document = {{"schema", "sluice.bench.reduce/1"},
@@ -97,6 +103,7 @@ int run_reduce_bench(const ReduceBenchOptions& options) {
   print_head(options, machine);
   size_t wrong = 0;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  std::string csv = "type,op,target,in_gbps,load_only_gbps,ratio,memcpy_gbps,rounds,wrong\n";
   for (const wire::DType t : or_all<wire::DType, wire::kDTypeCount>(options.types)) {
     buffers.fill(t);
     for (const wire::Op op : or_all<wire::Op, wire::kOpCount>(options.ops)) {
@@ -104,12 +111,14 @@ int run_reduce_bench(const ReduceBenchOptions& options) {
         const ReduceRow row = measure_reduce(buffers, t, op, target, options.budget);
         print_row(row);
         rows.push_back(row_json(row));
+        csv += row_csv(row);
         wrong += row.wrong;
       }
     }
   }
   fmt::print("# Out of bounds values : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   if (!options.json_path.empty()) write_json(options, machine, rows);
+  if (!options.csv_path.empty()) save_result(options.csv_path, csv);
   return wrong == 0 ? kExitOk : kExitWrongData;
 }
 

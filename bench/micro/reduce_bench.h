@@ -21,7 +21,8 @@ struct ReduceBenchOptions {
   size_t bytes = 256 * kKiB;  // per source; rounded down to whole elements
   size_t sources = 8;         // 1..256
   Nanos budget = 200 * kMillisecond;  // time measured per row, at least; never fewer than 5 rounds
-  std::string json_path;              // written beside the table when not empty
+  std::string json_path;              // files written beside the table when not empty
+  std::string csv_path;
 };
 
 // Prints the table to standard output. Returns kExitOk, or kExitWrongData when a result is wrong. Throws

@@ -17,7 +17,6 @@ namespace sluice::api {
 namespace {
 
 // What a reducer accepts (docs/operations.md); checked here too, so that a slip needs no network to be seen.
-constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
 constexpr uint32_t kSlotMultiple = 64;
 
 struct Deadline {
@@ -82,7 +81,7 @@ Result<void> check_numbers(const sluice_options& o) {
                std::to_string(kSlotMultiple));
   }
   if (auto r = within("window_bytes", o.window_bytes, std::max(o.slot_bytes, wire::kMinSlotBytes),
-                      kMaxWindowBytes);
+                      wire::kMaxWindowBytes);
       !r)
     return r;
   if (auto r = within("progress_threads", o.progress_threads, 0, 1); !r) return r;

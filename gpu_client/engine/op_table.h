@@ -61,7 +61,7 @@ class OpTable {
   OpTable(uint32_t lane_connections, uint32_t slot_bytes);
 
   // Takes a place and numbers the operation and its chunks: the order of calls is the order of the session.
-  // kExhausted when all places are taken. `request` must be valid: known dtype and op, count * size within 63
+  // Nothing when all places are taken. `request` must be valid: known dtype and op, count * size within 63
   // bits.
   [[nodiscard]] std::optional<uint32_t> open(const OpRequest& request) noexcept;
 

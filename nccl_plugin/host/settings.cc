@@ -138,7 +138,7 @@ SettingsRead read_settings(const char* const* environment) {
   r.number("SLUICE_LANES", s.lanes, 0, 64);
   uint64_t window = s.window_bytes, slot = s.slot_bytes;
   r.size("SLUICE_SLOT", slot, wire::kMinSlotBytes, wire::kMaxPayload);
-  r.size("SLUICE_WINDOW", window, std::max<uint64_t>(slot, wire::kMinSlotBytes), 256 * kMiB);
+  r.size("SLUICE_WINDOW", window, std::max<uint64_t>(slot, wire::kMinSlotBytes), wire::kMaxWindowBytes);
   s.slot_bytes = static_cast<uint32_t>(slot / kCacheLine * kCacheLine);
   s.window_bytes = static_cast<uint32_t>(window);
   bool no_crc = false;

@@ -9,7 +9,6 @@
 namespace sluice::reducer {
 namespace {
 
-constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
 constexpr uint32_t kMaxSlots = 1u << 15;  // the slot number of a header is 16 bits; RDMA's immediate has 20
 
 Error limit(const char* what, uint64_t value, uint64_t least, uint64_t most) {
@@ -28,9 +27,9 @@ std::optional<Error> Conductor::check_join(const wire::Hello& hello, const wire:
     return limit("slot bytes (a multiple of 64)", join.slot_bytes, wire::kMinSlotBytes,
                  options_.max_slot_bytes);
   }
-  if (join.window_bytes < join.slot_bytes || join.window_bytes > kMaxWindowBytes ||
+  if (join.window_bytes < join.slot_bytes || join.window_bytes > wire::kMaxWindowBytes ||
       join.window_bytes / join.slot_bytes > kMaxSlots) {
-    return limit("window bytes", join.window_bytes, join.slot_bytes, kMaxWindowBytes);
+    return limit("window bytes", join.window_bytes, join.slot_bytes, wire::kMaxWindowBytes);
   }
   const uint32_t offered = make_welcome(wire::kVersionMax).lanes;
   if (join.lanes < 1 || join.lanes > offered) return limit("lanes", join.lanes, 1, offered);

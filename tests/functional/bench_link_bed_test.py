@@ -23,9 +23,9 @@ class LinkBed(SluiceTest):
         self.addCleanup(process.kill)
         return process
 
-    def measure(self, slow):
-        """The result with one host, or none, at a tenth of the others' rate; and the reducers' addresses by host."""
-        with Bed(WORKERS + REDUCERS, lambda host: "20mbit" if host == slow else "200mbit") as bed:
+    def measure(self, slow, reducer_rate="300mbit"):
+        """The result with one host, or none, at a tenth of a worker's rate; and the reducers' addresses by host."""
+        with Bed(WORKERS + REDUCERS, lambda host: "20mbit" if host == slow else "200mbit" if host[0] == "w" else reducer_rate) as bed:
             pool = {}
             servers = []
             for host in REDUCERS:
@@ -46,9 +46,14 @@ class LinkBed(SluiceTest):
 
     def test_none_is_named_where_none_is_slow(self):
         result, _ = self.measure(None)
-        self.assertEqual(result["slow"], [])
+        self.assertEqual((result["slow"], result["bottleneck"]), ([], "workers"))
         nic = result["machine"]["nic"]
         self.assertEqual((nic["name"], nic["driver"], nic["mtu"]), ("eth0", "veth", 1500))
+
+    def test_a_narrow_pool_is_named(self):
+        result, _ = self.measure(None, "100mbit")
+        self.assertEqual((result["slow"], result["bottleneck"]), ([], "pool"))
+        self.assertLess(result["coverage"], 0.5)  # 200 Mb/s for 600
 
     def test_the_slow_worker_is_named(self):
         result, _ = self.measure("w1")

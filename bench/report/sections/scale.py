@@ -7,8 +7,8 @@ import sluice_run
 from run import MIB, ideal_seconds, rate_words, size_text, spread, table
 
 TITLE = "From 2 to 64 workers"
-RATE = 20e6
-SIZE = 4 * MIB
+RATE = 5e6
+SIZE = 2 * MIB
 REDUCERS = 2
 
 

@@ -29,6 +29,12 @@ std::vector<std::string> named(const LinkMatrix& m) {
   return names;
 }
 
+TEST(LinkMatrix, ThePoolCoversWhatTheSlowestWorkerCouldDo) {
+  EXPECT_DOUBLE_EQ(coverage_of({2, 2, 2}, 1), 0.5);
+  EXPECT_DOUBLE_EQ(coverage_of({2, 1, 2}, 1), 1);
+  EXPECT_DOUBLE_EQ(coverage_of({}, 1), 0);
+}
+
 TEST(LinkMatrix, EvenLinksAreNotSlow) {
   EXPECT_THAT(named(matrix({{1, 0.99}, {1.01, 1}})), IsEmpty());
   EXPECT_THAT(named(matrix({{0.5}})), IsEmpty());
