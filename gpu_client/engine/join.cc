@@ -172,7 +172,12 @@ Result<void> Joining::join_all() {
   // The arbiter first: it is the one that can tell the others when a later reducer refuses.
   for (size_t i = 0; i < greetings_.size(); ++i) {
     auto seat = join_one(i);
-    if (!seat) return tl::unexpected(seat.error());
+    if (!seat) {
+      // A rank that the arbiter has refused leaves the others too, which then call it lost; the reason came
+      // before.
+      if (auto words = unasked_words(membership_.seats); !words) return words;
+      return tl::unexpected(seat.error());
+    }
     membership_.seats.push_back(std::move(*seat));
   }
   return {};
@@ -211,8 +216,7 @@ Result<void> Joining::attach_all() {
     for (uint32_t lane = 0; lane < membership_.view.reducers[i].lanes; ++lane) {
       auto attached = attach(i, lane);
       if (attached) continue;
-      // A session that was ended by another rank's refusal shows here as one that is unknown; the reason came
-      // before.
+      // A session that was ended by another rank's refusal shows here as one that is unknown: as above.
       if (auto words = unasked_words(membership_.seats); !words) return words;
       return attached;
     }
