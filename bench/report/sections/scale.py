@@ -7,9 +7,11 @@ import sluice_run
 from run import MIB, ideal_seconds, rate_words, size_text, spread, table
 
 TITLE = "From 2 to 64 workers"
-RATE = 5e6
+RATE = 10e6
 SIZE = 2 * MIB
 REDUCERS = 2
+# As many operations as a session of this size needs to find its pace.
+WARMUP = 8
 
 
 def measure(run):
@@ -18,7 +20,7 @@ def measure(run):
         with run.bed(workers, REDUCERS, RATE, RATE * workers / REDUCERS) as bed, sluice_run.reducers(bed, run.program, REDUCERS, run.folder) as pool:
             times, wrong = [], 0
             for _ in range(run.rounds):
-                told = sluice_run.bench(bed, run.program, "allreduce", workers, pool, run.folder, ["-b", SIZE, "-e", SIZE, "-n", 2, "-w", 1, "-c", 1])
+                told = sluice_run.bench(bed, run.program, "allreduce", workers, pool, run.folder, ["-b", SIZE, "-e", SIZE, "-n", 2, "-w", WARMUP, "-c", 1])
                 run.note_machine(told)
                 row = told["results"][0]
                 times += [1e-6 * t for t in row["out_of_place"]["iteration_times"]]
