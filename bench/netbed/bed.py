@@ -75,6 +75,7 @@ class Bed(Hosts):
     BURST_BYTES = 128 * 1024  # of the limiter: 1 ms at 1 Gb/s
     BURST_US = 250  # at least: what a limiter's timer may be late
     QUEUE_MS = 10
+    QUEUE_BYTES = 256 * 1024  # at least: a port's buffer does not shrink with its rate
 
     interface = "eth0"
     network = "10.99.0.0/24"
@@ -160,10 +161,10 @@ class Bed(Hosts):
         """Limits the host's link, both ways; "0" for no limit."""
         wide = bits(rate)
         burst = max(self.BURST_BYTES, int(wide / 8e6 * self.BURST_US))
+        queue = max(self.QUEUE_BYTES, int(wide / 8e3 * self.QUEUE_MS))
         for where, device in self._ends(host).values():
             if wide:
-                command("tc", "-n", where, "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{int(wide)}bit", "burst", burst,
-                        "latency", f"{self.QUEUE_MS}ms")
+                command("tc", "-n", where, "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{int(wide)}bit", "burst", burst, "limit", burst + queue)
             elif self.rates[host] != "0":
                 command("tc", "-n", where, "qdisc", "del", "dev", device, "root")
         self.rates[host] = rate

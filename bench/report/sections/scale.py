@@ -7,8 +7,8 @@ import sluice_run
 from run import MIB, ideal_seconds, rate_words, size_text, spread, table
 
 TITLE = "From 2 to 64 workers"
-RATE = 10e6
-SIZE = 2 * MIB
+RATE = 20e6
+SIZE = 4 * MIB
 REDUCERS = 2
 # As many operations as a session of this size needs to find its pace.
 WARMUP = 8
