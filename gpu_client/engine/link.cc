@@ -61,6 +61,7 @@ size_t Link::put_next() noexcept {
   const Operation& o = exchange_.table()[index];
   const uint64_t q = period_base_ + plan_.turns[turn_];
   SLUICE_DASSERT(q >= o.first_chunk && q < o.first_chunk + o.chunk_count);
+  SLUICE_DASSERT(sequence_from(q) == next_sequence_);
   const uint64_t offset = (q - o.first_chunk) * o.chunk_bytes;
   const auto length = static_cast<uint32_t>(std::min<uint64_t>(o.chunk_bytes, o.bytes - offset));
   const std::span<const std::byte> payload(o.request.send + offset, length);
@@ -139,16 +140,12 @@ Status Link::check_result(const wire::FrameHeader& h) noexcept {
   return Errc::kOk;
 }
 
-bool Link::goes_to_user(uint64_t sequence) noexcept {
-  if (next_sent_ <= sequence) return false;
-  const Flight& f = flight(sequence);
-  const OpRequest& r = exchange_.table()[f.operation].request;
-  return !plan_.keep_results || (f.followed && r.send != r.recv);
-}
-
 std::byte* Link::place_of_result(uint64_t sequence) noexcept {
   const Flight& f = flight(sequence);
-  return goes_to_user(sequence) ? exchange_.table()[f.operation].request.recv + f.offset : slot(sequence);
+  const OpRequest& r = exchange_.table()[f.operation].request;
+  const bool kept_there = f.followed && r.send != r.recv;
+  const bool given_back = sequence < next_sent_;
+  return given_back && (kept_there || !plan_.keep_results) ? r.recv + f.offset : slot(sequence);
 }
 
 // Results come in order, as long as what was asked for.
@@ -165,8 +162,9 @@ transport::Placement Link::on_header(transport::Endpoint& /*ep*/, const wire::Fr
   if (header.type == wire::FrameType::kResult) {
     const Status status = check_result(header);
     if (!status.ok()) return {.status = status};
-    flight(next_result_).direct = goes_to_user(next_result_);
-    return {.status = Errc::kOk, .payload = place_of_result(next_result_)};
+    std::byte* const place = place_of_result(next_result_);
+    flight(next_result_).direct = place != slot(next_result_);
+    return {.status = Errc::kOk, .payload = place};
   }
   if (header.type == wire::FrameType::kAbort && header.length <= kControlBytes) {
     return {.status = Errc::kOk,

@@ -86,7 +86,6 @@ class Link final : public transport::Handler {
   [[nodiscard]] std::byte* slot(uint64_t sequence) const noexcept;
   [[nodiscard]] Flight& flight(uint64_t sequence) noexcept { return flights_[sequence % plan_.slots]; }
   [[nodiscard]] uint64_t sequence_from(uint64_t chunk) const noexcept;
-  [[nodiscard]] bool goes_to_user(uint64_t sequence) noexcept;
   [[nodiscard]] std::byte* place_of_result(uint64_t sequence) noexcept;
   void finish_flights() noexcept;
 
