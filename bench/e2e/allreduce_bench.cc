@@ -1,7 +1,6 @@
 #include "bench/e2e/allreduce_bench.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 #include <optional>
 
 #include "bench/e2e/allreduce_report.h"
+#include "bench/e2e/cpu_time.h"
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/pattern.h"
 #include "bench/e2e/pool_status.h"
@@ -22,16 +22,6 @@ namespace {
 
 constexpr size_t kBufferAlignment = 4096;  // Arena gives whole pages
 constexpr Nanos kStatusTimeout = 5 * kSecond;
-
-double seconds_of(const timeval& t) {
-  return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-}
-
-double own_cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
-}
 
 // One rank going through all sizes.
 class AllreduceRun {

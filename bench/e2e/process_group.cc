@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bench/e2e/cpu_time.h"
 #include "core/clock.h"
 
 namespace sluice::bench {
@@ -38,10 +39,6 @@ sigset_t watched_signals() {
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   execv("/proc/self/exe", argv.data());
   _exit(kCannotExecute);
-}
-
-double seconds_of(const timeval& t) {
-  return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
 }
 
 }  // namespace
@@ -136,7 +133,7 @@ std::optional<ChildEnd> ProcessGroup::reap(size_t index, bool block) {
                   .name = child.name,
                   .pid = child.pid,
                   .wait_status = status,
-                  .cpu_seconds = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime)};
+                  .cpu_seconds = cpu_seconds_of(usage)};
 }
 
 std::optional<ChildEnd> ProcessGroup::wait(Nanos deadline) {

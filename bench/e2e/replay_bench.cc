@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "bench/e2e/bucket_buffers.h"
+#include "bench/e2e/cpu_time.h"
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/pattern.h"
 #include "bench/e2e/pool_status.h"
@@ -24,13 +25,6 @@ constexpr size_t kMostOpen = 1000;  // below the library's 1024, which framework
 
 double seconds_of(Nanos time) {
   return 1e-9 * static_cast<double>(time);
-}
-
-// User and system time of all threads.
-Nanos own_cpu() {
-  timespec t{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return t.tv_sec * kSecond + t.tv_nsec;
 }
 
 void sleep_until(Nanos when) {
@@ -59,17 +53,17 @@ class ReplayRun {
     for (uint32_t i = 0; i < options_.warmup; ++i) (void)play();
 
     const std::optional<PoolUsage> before = pool_usage();
-    Nanos cpu = 0;
+    double cpu = 0;  // seconds
     for (uint32_t i = 0; i < options_.iterations; ++i) {
       session_.barrier();
-      const Nanos cpu_before = own_cpu();
+      const double cpu_before = own_cpu_seconds();
       const Nanos whole = play();
-      cpu += own_cpu() - cpu_before;
+      cpu += own_cpu_seconds() - cpu_before;
       report.add(session_.reduce(seconds_of(whole), wire::Op::kMax));
     }
     const double gb =
         1e-9 * static_cast<double>(options_.trace.bytes()) * options_.iterations * session_.ranks();
-    totals.worker_cpu_per_gb = session_.reduce(seconds_of(cpu), wire::Op::kSum) / gb;
+    totals.worker_cpu_per_gb = session_.reduce(cpu, wire::Op::kSum) / gb;
     const std::optional<PoolUsage> after = pool_usage();
     if (before && after && after->bytes_received > before->bytes_received) {
       totals.reducer_cpu_per_gb = (after->cpu_seconds - before->cpu_seconds) /

@@ -1,12 +1,11 @@
 #include "bench/peers/peer_bench.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
 
+#include "bench/e2e/cpu_time.h"
 #include "bench/e2e/pattern.h"
 #include "core/clock.h"
 
@@ -15,17 +14,6 @@ namespace {
 
 constexpr uint64_t kFirstSeed = 1;
 constexpr uint64_t kLastSeed = 2;
-
-double seconds_of(const timeval& t) {
-  return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-}
-
-// Of all threads: libraries have some of their own.
-double process_cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
-}
 
 double thread_cpu_seconds() {
   timespec t{};
@@ -115,11 +103,11 @@ uint64_t PeerBench::first_operation(size_t count) {
 void PeerBench::begin_loop() {
   peer_.barrier();
   copy_cpu_ = 0;
-  cpu_at_begin_ = process_cpu_seconds();
+  cpu_at_begin_ = own_cpu_seconds();
 }
 
 double PeerBench::loop_cpu_seconds() const {
-  return process_cpu_seconds() - cpu_at_begin_ - copy_cpu_;
+  return own_cpu_seconds() - cpu_at_begin_ - copy_cpu_;
 }
 
 SizeResult PeerBench::measure(uint64_t bytes) {
