@@ -105,6 +105,7 @@ const char* to_string(FrameType t) noexcept {
     case FrameType::kViewAnswer: return "VIEW_ANSWER";
     case FrameType::kViewCommit: return "VIEW_COMMIT";
     case FrameType::kDrainNotice: return "DRAIN_NOTICE";
+    case FrameType::kViewKnown: return "VIEW_KNOWN";
   }
   return "?";
 }

@@ -49,8 +49,7 @@ enum class FrameType : uint8_t {
   kStreamAnswer = 41,
   kGrant = 42,
   kPiece = 43,
-  // Reserved for surviving losses; defined in PROTOCOL.md, answered with unexpected_message by this version's
-  // programs.
+  // Surviving losses (PROTOCOL.md section 11).
   kResume = 48,
   kResumeAck = 49,
   kSuspect = 50,
@@ -58,6 +57,7 @@ enum class FrameType : uint8_t {
   kViewAnswer = 52,
   kViewCommit = 53,
   kDrainNotice = 54,
+  kViewKnown = 55,
 };
 [[nodiscard]] bool is_known(FrameType t) noexcept;
 [[nodiscard]] constexpr bool is_data(FrameType t) noexcept {
@@ -70,7 +70,8 @@ inline constexpr uint16_t kFlagPayloadCrc = 1u << 0;  // payload_crc is valid an
 inline constexpr uint16_t kFlagResent = 1u << 1;      // sent again after RESUME or a view change
 inline constexpr uint16_t kFlagLosses =
     1u << 2;  // packets of this session were lost, as the sender sees or was told
-inline constexpr uint16_t kKnownFlags = kFlagPayloadCrc | kFlagResent | kFlagLosses;
+inline constexpr uint16_t kFlagKept = 1u << 3;  // the payload of a CONTRIBUTION is the chunk's result
+inline constexpr uint16_t kKnownFlags = kFlagPayloadCrc | kFlagResent | kFlagLosses | kFlagKept;
 
 enum class Kind : uint8_t { kNone = 0, kAllreduce = 1, kReduceScatter = 2, kAllgather = 3 };
 enum class Encoding : uint8_t { kPlain = 0 };

@@ -24,6 +24,12 @@ inline constexpr size_t kMaxJobText = 128;
 inline constexpr size_t kMaxErrorText = 1024;
 inline constexpr size_t kMaxStatusText = kMaxControlPayload - 2;
 inline constexpr size_t kMaxNamedRanks = 16;
+inline constexpr size_t kMaxAddresses = 8000;
+
+// Feature bits of HELLO and WELCOME.
+inline constexpr uint64_t kFeatureResume = uint64_t{1} << 0;
+inline constexpr uint64_t kFeatureViewChange = uint64_t{1} << 1;
+inline constexpr uint64_t kFeaturesSurvive = kFeatureResume | kFeatureViewChange;  // both or none
 
 using Nonce = std::array<uint8_t, 32>;
 using Mac = std::array<uint8_t, 32>;
@@ -268,15 +274,18 @@ struct StreamAnswer {
   }
 };
 
-// Surviving losses: laid down now so that version 1 carries them (PROTOCOL.md section 11).
+// Surviving losses: PROTOCOL.md section 11.
 struct Resume {
   static constexpr FrameType kType = FrameType::kResume;
   static constexpr bool kMayGrow = false;
   uint64_t incarnation = 0;
-  uint64_t results_held = 0;  // results received in order on this lane: the next one expected
+  uint16_t version = 0;  // the rank's view
+  uint64_t view_hash = 0;
+  uint64_t base_chunk = 0;
+  uint64_t results_held = 0;  // received in order on this lane in this view: the next one expected
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
-    v(m.incarnation), v(m.results_held);
+    v(m.incarnation), v(m.version), v(m.view_hash), v(m.base_chunk), v(m.results_held);
   }
 };
 struct ResumeAck {
@@ -298,25 +307,38 @@ struct Suspect {
     v(m.reducer), v(m.code);
   }
 };
-struct ViewQuery {
-  static constexpr FrameType kType = FrameType::kViewQuery;
-  static constexpr bool kMayGrow = false;
-  uint16_t proposed_version = 0;
-  std::vector<uint64_t> removed;
-  std::vector<uint64_t> added;
+// What became of the reducers of the first view: a roster (wire/roster.h) but for those.
+struct RosterChange {
+  std::vector<uint64_t> removed{};  // ascending
+  std::vector<uint64_t> added{};    // ascending
+  std::string addresses{};          // of `added`, "host:port*weight", commas between; "" for one not known
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
-    v(m.proposed_version), v.list(m.removed, kMaxViewChange), v.list(m.added, kMaxViewChange);
+    v.list(m.removed, kMaxViewChange), v.list(m.added, kMaxViewChange), v.text(m.addresses, kMaxAddresses);
   }
+};
+struct ViewQuery : RosterChange {
+  static constexpr FrameType kType = FrameType::kViewQuery;
+  static constexpr bool kMayGrow = false;
+  uint16_t version = 0;
+  template <typename Self, typename V>
+  static void visit(Self& m, V& v) {
+    v(m.version), RosterChange::visit(m, v);
+  }
+};
+struct ViewKnown : RosterChange {
+  static constexpr FrameType kType = FrameType::kViewKnown;
+  static constexpr bool kMayGrow = false;
 };
 struct ViewAnswer {
   static constexpr FrameType kType = FrameType::kViewAnswer;
   static constexpr bool kMayGrow = false;
-  uint16_t proposed_version = 0;
+  uint16_t version = 0;
+  uint64_t view_hash = 0;
   uint64_t first_unfinished_chunk = 0;
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
-    v(m.proposed_version), v(m.first_unfinished_chunk);
+    v(m.version), v(m.view_hash), v(m.first_unfinished_chunk);
   }
 };
 struct ViewCommit {

@@ -13,22 +13,13 @@ namespace {
 constexpr uint32_t kMinChunk = 16 * kKiB;
 constexpr uint32_t kChunkAlign = 64;
 constexpr uint32_t kChunksPerLane = 2;  // one on the way up while one is on the way down
-constexpr size_t kMaxTable = 1 << 16;
+constexpr uint32_t kMaxTable = 1 << 16;
 
 template <typename T>
 void append(std::vector<std::byte>& out, T v) {
   const size_t at = out.size();
   out.resize(at + sizeof v);
   store_le(out.data() + at, v);
-}
-
-// One step of splitmix64: a fixed, well-mixed 64-bit function that a second implementation can copy from
-// PROTOCOL.md section 8.
-uint64_t mix(uint64_t x) noexcept {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
 }
 
 }  // namespace
@@ -57,48 +48,37 @@ uint32_t chunk_bytes(uint64_t op_bytes, uint32_t lane_count, uint32_t slot_bytes
 }
 
 std::vector<uint32_t> placement_table(const View& view) {
-  SLUICE_ASSERT(!view.reducers.empty());
   // Smooth weighted round robin over reducers; each reducer's own turns go round its lanes.
   const size_t count = view.reducers.size();
   std::vector<uint32_t> first_lane(count);
   // A reducer's turns in one period: its weight times the largest lane count, so that every lane of it gets
   // its share.
+  std::vector<int64_t> share(count, 0);
   uint32_t most_lanes = 0;
-  for (const ViewReducer& r : view.reducers) most_lanes = std::max<uint32_t>(most_lanes, r.lanes);
-  uint64_t turns = 0;
+  for (const ViewReducer& r : view.reducers)
+    if (r.alive) most_lanes = std::max<uint32_t>(most_lanes, r.lanes);
+  int64_t turns = 0;
   uint32_t lanes = 0;
   for (size_t i = 0; i < count; ++i) {
+    const ViewReducer& r = view.reducers[i];
     first_lane[i] = lanes;
-    lanes += view.reducers[i].lanes;
-    turns += uint64_t{view.reducers[i].weight} * most_lanes;
+    lanes += r.lanes;
+    if (r.alive) share[i] = int64_t{r.weight} * most_lanes;
+    turns += share[i];
   }
-  SLUICE_ASSERT(turns > 0 && turns <= kMaxTable);
+  SLUICE_ASSERT(turns > 0 && turns <= int64_t{kMaxTable});
   std::vector<int64_t> credit(count, 0);
   std::vector<uint32_t> turn(count, 0);
   std::vector<uint32_t> table;
-  table.reserve(turns);
-  for (uint64_t t = 0; t < turns; ++t) {
-    size_t best = 0;
+  table.reserve(static_cast<size_t>(turns));
+  for (int64_t t = 0; t < turns; ++t) {
+    size_t best = count;
     for (size_t i = 0; i < count; ++i) {
-      credit[i] += int64_t{view.reducers[i].weight} * most_lanes;
-      if (credit[i] > credit[best]) best = i;
+      credit[i] += share[i];
+      if (share[i] > 0 && (best == count || credit[i] > credit[best])) best = i;
     }
-    credit[best] -= static_cast<int64_t>(turns);
+    credit[best] -= turns;
     table.push_back(first_lane[best] + turn[best]++ % view.reducers[best].lanes);
-  }
-  // Entries of removed reducers: the survivor with the highest hash of (entry, id) takes each.
-  for (uint64_t t = 0; t < turns; ++t) {
-    const auto owner =
-        static_cast<size_t>(std::ranges::upper_bound(first_lane, table[t]) - first_lane.begin() - 1);
-    if (view.reducers[owner].alive) continue;
-    size_t heir = count;
-    uint64_t highest = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const uint64_t score = mix(mix(t) ^ view.reducers[i].id);
-      if (view.reducers[i].alive && (heir == count || score > highest)) heir = i, highest = score;
-    }
-    SLUICE_ASSERT(heir < count);
-    table[t] = first_lane[heir] + static_cast<uint32_t>(t % view.reducers[heir].lanes);
   }
   return table;
 }

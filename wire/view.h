@@ -13,7 +13,7 @@ struct ViewReducer {
   uint64_t id = 0;      // from WELCOME
   uint16_t lanes = 1;   // lane connections of each rank to it
   uint16_t weight = 1;  // share of the chunks, relative
-  bool alive = true;  // false: removed by a view change; its place is kept so that others' chunks do not move
+  bool alive = true;    // false: removed by a view change; no chunk falls on it
 };
 
 struct View {
@@ -59,9 +59,9 @@ inline constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
                                    bool wide_accumulator) noexcept;
 
 // Where chunk q goes: an index into the list of lanes (reducer 0 lane 0, reducer 0 lane 1, ..., reducer 1
-// lane 0, ...). Period 1/table: chunk q falls on table[q mod table.size()]; lanes alternate over reducers as
-// evenly as weights allow, so any run of consecutive chunks is balanced. Entries of a removed reducer are
-// handed to the others by rendezvous hashing, entry by entry; no other entry moves.
+// lane 0, ...; removed reducers are counted). Period 1/table: chunk q falls on table[q mod table.size()];
+// lanes alternate over the reducers that are alive as evenly as weights allow, so any run of consecutive
+// chunks is balanced. At least one is alive.
 [[nodiscard]] std::vector<uint32_t> placement_table(const View& view);
 
 }  // namespace sluice::wire

@@ -146,13 +146,25 @@ TEST(GoldenMessages, StreamAndStreamAnswer) {
 }
 
 TEST(GoldenMessages, ResumeAndViewChange) {
-  expect_body(Resume{.incarnation = 0x0102030405060708, .results_held = 9},
-              "0807060504030201 0900000000000000");
+  expect_body(Resume{.incarnation = 0x0102030405060708,
+                     .version = 3,
+                     .view_hash = 0x1112131415161718,
+                     .base_chunk = 12,
+                     .results_held = 9},
+              "0807060504030201 0300 1817161514131211 0c00000000000000 0900000000000000");
   expect_body(ResumeAck{.contributions_held = 10}, "0a00000000000000");
   expect_body(Suspect{.reducer = 0x0102030405060708, .code = Errc::kReducerLost}, "0807060504030201 4200");
-  expect_body(ViewQuery{.proposed_version = 2, .removed = {7}, .added = {8, 9}},
-              "0200 0100 0700000000000000 0200 0800000000000000 0900000000000000");
-  expect_body(ViewAnswer{.proposed_version = 2, .first_unfinished_chunk = 11}, "0200 0b00000000000000");
+  ViewQuery query;
+  query.version = 3;
+  query.removed = {7};
+  query.added = {8, 9};
+  query.addresses = "a,b";
+  expect_body(query, "0300 0100 0700000000000000 0200 0800000000000000 0900000000000000 0300 612c62");
+  ViewKnown known;
+  known.removed = {7};
+  expect_body(known, "0100 0700000000000000 0000 0000");
+  expect_body(ViewAnswer{.version = 2, .view_hash = 0x0102030405060708, .first_unfinished_chunk = 11},
+              "0200 0807060504030201 0b00000000000000");
   expect_body(ViewCommit{.version = 2, .view_hash = 0x0102030405060708, .base_chunk = 12},
               "0200 0807060504030201 0c00000000000000");
   expect_body(DrainNotice{.deadline_ms = 60000}, "60ea0000");

@@ -32,7 +32,7 @@ class EveryMessage : public testing::Test {
 using Messages =
     testing::Types<Hello, Welcome, Join, Joined, Attach, Attached, Refused, Vote, Verdict, Commit, Heartbeat,
                    Leave, LeaveAck, Abort, StatusQuery, StatusReply, VerdictQuery, Stream, StreamAnswer,
-                   Resume, ResumeAck, Suspect, ViewQuery, ViewAnswer, ViewCommit, DrainNotice>;
+                   Resume, ResumeAck, Suspect, ViewQuery, ViewAnswer, ViewCommit, DrainNotice, ViewKnown>;
 TYPED_TEST_SUITE(EveryMessage, Messages);
 
 // The messages marked + in PROTOCOL.md section 4.
@@ -187,11 +187,11 @@ TEST(Messages, RefuseTextsAndListsOverTheirLimit) {
   }
   {
     SCOPED_TRACE("VIEW_QUERY removed");
-    expect_limit<ViewQuery>(2, 512, 8, 2);
+    expect_limit<ViewQuery>(2, 512, 8, 4);
   }
   {
     SCOPED_TRACE("VIEW_QUERY added");
-    expect_limit<ViewQuery>(4, 512, 8, 0);
+    expect_limit<ViewQuery>(4, 512, 8, 2);
   }
 }
 
