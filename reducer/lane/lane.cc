@@ -73,6 +73,7 @@ void Lane::carry_out(const LaneCommand& c) noexcept {
       break;
     }
     case LaneCommand::Kind::kRankLeft: session.rank_left(c.rank); break;
+    case LaneCommand::Kind::kCloseRank: session.close_rank(c.rank); break;
     case LaneCommand::Kind::kEnd: session.end(); break;
     case LaneCommand::Kind::kNone: break;
   }

@@ -16,8 +16,9 @@ class LaneSession;
 struct LaneCommand {
   enum class Kind : uint8_t {
     kNone,
-    kAttach,    // fd: the handshake is over, serve rank `rank` of `session` on it
-    kRankLeft,  // rank contributes no more; answer kLeaveDone when nobody waits for a result of its
+    kAttach,     // fd: the handshake is over, serve rank `rank` of `session` on it
+    kRankLeft,   // rank contributes no more; answer kLeaveDone when nobody waits for a result of its
+    kCloseRank,  // break the connection of `rank`, so that it finds out that it is not heard
     kEnd,  // close every connection of `session`, sending the ABORT that it was given; answer kReleased. Last
            // command
   };

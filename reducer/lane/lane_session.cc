@@ -24,6 +24,7 @@ void LaneSession::attach(Rank rank, transport::Endpoint& ep) noexcept {
   l.endpoint_ = &ep;
   l.loss_watch_.begin(ep);
   l.state_ = RankLink::State::kAttached;
+  l.down_since_.store(0, std::memory_order_relaxed);
   ++open_links_;
 }
 
@@ -48,6 +49,10 @@ void LaneSession::rank_left(Rank rank) noexcept {
     }
   }
   check_leaves();
+}
+
+void LaneSession::close_rank(Rank rank) noexcept {
+  if (link(rank).endpoint_ != nullptr) link(rank).endpoint_->close(Errc::kReset);
 }
 
 void LaneSession::check_leaves() noexcept {

@@ -41,6 +41,7 @@ class LaneSession {
   // The rank's socket could not be taken over: as if its connection had closed at once.
   void never_attached(Rank rank) noexcept;
   void rank_left(Rank rank) noexcept;
+  void close_rank(Rank rank) noexcept;
   // Sends the ABORT, closes after it, and waits for the peers to close too.
   void end() noexcept;
 
@@ -61,6 +62,10 @@ class LaneSession {
   void set_now(Nanos now) noexcept { now_ = now; }
 
   // ---- any thread ----
+  // Since when the rank has no connection that it once had; 0: it has one, or never had.
+  [[nodiscard]] Nanos down_since(Rank rank) const noexcept {
+    return links_[rank]->down_since_.load(std::memory_order_relaxed);
+  }
   // After kEnd: do not wait for peers any longer. A flag rather than a command, since the lane may be done
   // with this session.
   void close_now() noexcept { close_now_.store(true, std::memory_order_relaxed); }

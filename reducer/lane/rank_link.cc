@@ -1,5 +1,7 @@
 #include "reducer/lane/rank_link.h"
 
+#include <algorithm>
+
 #include "reducer/lane/lane_session.h"
 #include "wire/extension.h"
 
@@ -51,6 +53,7 @@ void RankLink::on_closed(transport::Endpoint& /*ep*/, Errc reason) noexcept {
   endpoint_ = nullptr;
   state_ = State::kClosed;
   close_reason_ = reason;
+  down_since_.store(std::max<Nanos>(session_.now_, 1), std::memory_order_relaxed);
   session_.link_closed(reason);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 
 #include "core/ids.h"
 #include "transport/loss_watch.h"
@@ -45,6 +46,7 @@ class RankLink final : public transport::Handler {
   uint64_t next_contribution_ = 0;  // sequence expected next
   uint32_t last_length_ = 0;        // of the contribution before it
   uint64_t results_sent_ = 0;  // results handed to the network: the credit for sequence results_sent_ + W - 1
+  std::atomic<Nanos> down_since_{0};  // any thread reads
   transport::EndpointCounters accounted_;
   transport::LossWatch loss_watch_;
   std::array<std::byte, 16> control_{};  // body of COMMIT

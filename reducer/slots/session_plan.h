@@ -13,6 +13,7 @@ struct SessionPlan {
   uint16_t view_version = 0;
   uint32_t view_hash = 0;  // low half
   bool payload_crc = true;
+  bool survives = false;  // connections are resumed and views change (PROTOCOL.md section 11)
 };
 
 }  // namespace sluice::reducer
