@@ -95,6 +95,19 @@ struct EndpointCounters {
   uint64_t receive_calls = 0;  // system calls (0 for inproc)
   uint64_t send_calls = 0;
   uint64_t bytes_copied = 0;  // payload bytes copied in user space on the way in
+
+  EndpointCounters& operator+=(const EndpointCounters& c) noexcept {
+    frames_in += c.frames_in;
+    frames_out += c.frames_out;
+    payload_bytes_in += c.payload_bytes_in;
+    payload_bytes_out += c.payload_bytes_out;
+    wire_bytes_in += c.wire_bytes_in;
+    wire_bytes_out += c.wire_bytes_out;
+    receive_calls += c.receive_calls;
+    send_calls += c.send_calls;
+    bytes_copied += c.bytes_copied;
+    return *this;
+  }
 };
 
 class Endpoint {

@@ -40,9 +40,27 @@ unsigned Driver::take_submissions() noexcept {
   return taken;
 }
 
+void Driver::post(std::function<void()> work) {
+  const std::lock_guard lock(posted_mutex_);
+  posted_.push_back(std::move(work));
+  any_posted_.store(true, std::memory_order_release);
+}
+
+unsigned Driver::do_posted() noexcept {
+  if (!any_posted_.load(std::memory_order_acquire)) return 0;
+  std::vector<std::function<void()>> works;
+  {
+    const std::lock_guard lock(posted_mutex_);
+    works.swap(posted_);
+    any_posted_.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& work : works) work();
+  return static_cast<unsigned>(works.size());
+}
+
 unsigned Driver::turn(Nanos now) noexcept {
   now_ = now;
-  unsigned done = take_submissions();
+  unsigned done = take_submissions() + do_posted();
   if (const Errc code = fate_.code(); code != Errc::kOk && !exchange_->ended()) exchange_->end(code);
   exchange_->set_now(now);
   for (unsigned round = 0; round < kRounds; ++round) {
@@ -100,6 +118,7 @@ Nanos Driver::next_deadline() const noexcept {
 }
 
 void Driver::on_link_lost(uint32_t link, Errc reason) noexcept {
+  if (exchange_->options().survives) return listener_.on_link_lost(link, reason);
   const bool silent = reason == Errc::kClosed || reason == Errc::kReset;
   if (!silent) {
     // What the transport found wrong with this connection is the reason, whatever the reducer may say of it.

@@ -4,6 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
 
 #include "core/spsc_ring.h"
 #include "core/units.h"
@@ -22,6 +25,9 @@ class Driver final : public Exchange::Listener {
    public:
     // Driver thread, once, when the session ends by what the driver saw. See Exchange::Listener.
     virtual void on_driver_ended(const Ending& ending) noexcept = 0;
+    // Driver thread, in sessions that survive losses only: as of Exchange::Listener.
+    virtual void on_link_lost(uint32_t /*link*/, Errc /*reason*/) noexcept {}
+    virtual void on_link_resumed(uint32_t /*link*/) noexcept {}
 
    protected:
     ~Listener() = default;
@@ -41,6 +47,10 @@ class Driver final : public Exchange::Listener {
   // this rank: reducers need not be done at the same moment. Any thread.
   void leave() noexcept { leaving_.store(true, std::memory_order_release); }
 
+  // Has `work` done by the thread that drives, in its next turn: cold work on the exchange, after a loss. The
+  // caller wakes the driver. Any thread. After the last turn it is never done.
+  void post(std::function<void()> work);
+
   // The thread that drives. How much was done: 0 means that it may sleep.
   unsigned turn(Nanos now) noexcept;
   // When the next turn is due even if nothing happens; 0: never.
@@ -53,9 +63,11 @@ class Driver final : public Exchange::Listener {
 
   void on_exchange_ended(const Ending& ending) noexcept override { listener_.on_driver_ended(ending); }
   void on_link_lost(uint32_t link, Errc reason) noexcept override;
+  void on_link_resumed(uint32_t link) noexcept override { listener_.on_link_resumed(link); }
 
  private:
   unsigned take_submissions() noexcept;
+  unsigned do_posted() noexcept;
   void check_deadlines(Nanos now) noexcept;
   [[nodiscard]] bool harmless(Errc reason) const noexcept;
 
@@ -64,6 +76,9 @@ class Driver final : public Exchange::Listener {
   Exchange* exchange_ = nullptr;
   transport::Context* context_ = nullptr;
   SpscRing<uint32_t> submitted_;
+  std::atomic<bool> any_posted_{false};
+  std::mutex posted_mutex_;
+  std::vector<std::function<void()>> posted_;
   Nanos now_ = 0;
   Nanos lost_at_ = 0;  // 0: no link was lost
   uint32_t lost_link_ = kNoLink;

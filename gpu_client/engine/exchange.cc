@@ -14,48 +14,55 @@ namespace sluice::engine {
 
 Result<std::unique_ptr<Exchange>> Exchange::create(Options options, OpTable& table, Listener& listener) {
   SLUICE_ASSERT(!options.links.empty() && !options.placement.empty() && options.slot_bytes > 0);
-  size_t bytes = 0;
-  for (const LinkOptions& l : options.links)
-    bytes += size_t{l.slots} * options.slot_bytes + Link::kControlBytes;
-  auto ring = Arena::map(bytes);
-  if (!ring) return add_context("result ring", {Errc::kSystem, ring.error().text});
+  SLUICE_ASSERT(options.keep_results || !options.survives);
+  uint32_t depth = 0;
+  for (const LinkOptions& l : options.links) depth += l.slots;
+  auto ring = ChunkRing::create(depth, options.slot_bytes);
+  if (!ring) return tl::unexpected(ring.error());
   return std::unique_ptr<Exchange>(new Exchange(std::move(options), table, listener, std::move(*ring)));
 }
 
-Exchange::Exchange(Options options, OpTable& table, Listener& listener, Arena ring)
+Exchange::Exchange(Options options, OpTable& table, Listener& listener, ChunkRing ring)
     : options_(std::move(options)),
       table_(table),
       listener_(listener),
+      view_{.hash = options_.view_hash},
       ring_(std::move(ring)),
+      placement_(options_.placement),
       pace_(std::ranges::max(options_.links, {}, &LinkOptions::slots).slots),
       stragglers_(options_.ranks) {
   const auto count = static_cast<uint32_t>(options_.links.size());
-  std::vector<std::vector<uint32_t>> turns(count);
-  for (uint32_t t = 0; t < options_.placement.size(); ++t) {
-    SLUICE_ASSERT(options_.placement[t] < count);
-    turns[options_.placement[t]].push_back(t);
-  }
-  std::byte* at = ring_.data();
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t slots = options_.links[i].slots;
-    SLUICE_ASSERT(slots > 0 && slots <= 0xffff);
-    links_.emplace_back(*this, Link::Plan{.index = i,
-                                          .handle = options_.links[i].handle,
-                                          .slots = slots,
-                                          .ring = at,
-                                          .turns = std::move(turns[i]),
-                                          .period = static_cast<uint32_t>(options_.placement.size()),
-                                          .keep_results = options_.keep_results});
-    at += size_t{slots} * options_.slot_bytes + Link::kControlBytes;
-  }
-  last_issue_.resize(count);
+  for (uint32_t i = 0; i < count; ++i) add_link(options_.links[i]);
+  std::vector<Link::Share> all = shares(placement_);
+  for (uint32_t i = 0; i < count; ++i) links_[i].restart(std::move(all[i]), 0);
+  clock_link_ = std::ranges::min(placement_);
   next_link_ = options_.rank % count;
-  open_links_ = count;
+}
+
+uint32_t Exchange::add_link(const LinkOptions& options) {
+  SLUICE_ASSERT(options.slots > 0 && options.slots <= 0xffff);
+  const auto index = static_cast<uint32_t>(links_.size());
+  links_.emplace_back(*this, Link::Plan{.index = index,
+                                        .handle = options.handle,
+                                        .slots = options.slots,
+                                        .keep_results = options_.keep_results});
+  last_issue_.push_back(0);
+  return index;
+}
+
+std::vector<Link::Share> Exchange::shares(const std::vector<uint32_t>& placement) const {
+  std::vector<Link::Share> all(links_.size());
+  for (Link::Share& share : all) share.period = static_cast<uint32_t>(placement.size());
+  for (uint32_t t = 0; t < placement.size(); ++t) {
+    SLUICE_ASSERT(placement[t] < all.size());
+    all[placement[t]].turns.push_back(t);
+  }
+  return all;
 }
 
 transport::EndpointOptions Exchange::endpoint_options(uint32_t i) const noexcept {
   transport::EndpointOptions o;
-  o.send_queue = options_.links[i].slots + 1;  // and COMMIT
+  o.send_queue = links_[i].slots() + 1;  // and COMMIT, RESUME or VIEW_COMMIT
   o.max_payload = std::max<uint32_t>(options_.slot_bytes, Link::kControlBytes);
   return o;
 }
@@ -73,18 +80,54 @@ void Exchange::issue(uint32_t op) noexcept {
   o.next = kNoOperation;
   (last_open_ == kNoOperation ? first_open_ : table_[last_open_].next) = op;
   last_open_ = op;
-  // Which links take part; at most as many steps as there are chunks.
+  queue_operation(op, o.first_chunk);
+}
+
+// Which links take part with chunks at or behind `from`; at most as many steps as there are such chunks.
+void Exchange::queue_operation(uint32_t op, uint64_t from) noexcept {
+  const Operation& o = table_[op];
+  const uint64_t end = o.first_chunk + o.chunk_count;
+  if (from >= end) return;
   ++issues_;
-  const uint64_t period = options_.placement.size();
-  const uint64_t steps = std::min<uint64_t>(o.chunk_count, period);
+  const uint64_t period = placement_.size();
+  const uint64_t steps = std::min<uint64_t>(end - from, period);
   for (uint64_t i = 0; i < steps; ++i) {
-    const uint32_t l = options_.placement[(o.first_chunk + i) % period];
+    const uint32_t l = placement_[(from + i) % period];
     if (std::exchange(last_issue_[l], issues_) != issues_) links_[l].add_operation(op);
   }
 }
 
+uint32_t Exchange::operation_of(uint64_t chunk) const noexcept {
+  for (uint32_t op = first_open_; op != kNoOperation; op = table_[op].next) {
+    const Operation& o = table_[op];
+    if (chunk >= o.first_chunk && chunk < o.first_chunk + o.chunk_count) return op;
+  }
+  return kNoOperation;
+}
+
+bool Exchange::quiet() const noexcept {
+  return stopped_ && std::ranges::all_of(links_, &Link::quiet);
+}
+
+void Exchange::restart(const View& view, const std::vector<uint32_t>& placement) {
+  SLUICE_ASSERT(quiet() && view.base <= first_unfinished() && view.base + depth() >= first_unfinished());
+  view_ = view;
+  placement_ = placement;
+  resend_until_ = put_until_;
+  std::vector<Link::Share> all = shares(placement_);
+  for (size_t i = 0; i < links_.size(); ++i) {
+    if (all[i].turns.empty()) links_[i].close(Errc::kReset);
+    links_[i].restart(std::move(all[i]), view.base);
+  }
+  for (uint32_t op = first_open_; op != kNoOperation; op = table_[op].next)
+    queue_operation(op, std::max(table_[op].first_chunk, resend_until_));
+  clock_link_ = std::ranges::min(placement_);
+  pace_.restart();
+  stopped_ = false;
+}
+
 size_t Exchange::put_chunks(size_t budget) noexcept {
-  if (ended()) return 0;
+  if (ended() || stopped_) return 0;
   size_t total = 0;
   const auto count = static_cast<uint32_t>(links_.size());
   for (uint32_t idle = 0; idle < count && total < budget;) {
@@ -129,24 +172,35 @@ void Exchange::give_up() noexcept {
 
 Errc Exchange::breach(uint32_t link, Errc code, const char* format, ...) noexcept {
   if (ended()) return code;
-  ending_.code = code;
-  ending_.link = link;
+  const bool of_a_connection = options_.survives && link != kNoLink;
+  Ending& e = of_a_connection ? breach_ : ending_;
   std::va_list args;
   va_start(args, format);
-  std::vsnprintf(ending_.text.data(), ending_.text.size(), format, args);
+  std::vsnprintf(e.text.data(), e.text.size(), format, args);
   va_end(args);
-  listener_.on_exchange_ended(ending_);
-  close_links();
+  if (of_a_connection) {
+    e.code = code;
+    e.link = link;
+  } else {
+    end_with(link, code);
+  }
   return code;
 }
 
+void Exchange::end_with(uint32_t link, Errc code) noexcept {
+  ending_.code = code;
+  ending_.link = link;
+  listener_.on_exchange_ended(ending_);
+  close_links();
+}
+
 void Exchange::result_came(uint32_t link, bool losses, uint64_t bytes) noexcept {
-  if (losses && link != 0) losses_seen();
-  pace_.result(link == 0, losses, bytes, now_);
+  if (losses && link != clock_link_) losses_seen();
+  pace_.result(link == clock_link_, losses, bytes, now_);
 }
 
 void Exchange::losses_seen() noexcept {
-  links_[0].tell_losses();
+  links_[clock_link_].tell_losses();
 }
 
 void Exchange::told_abort(uint32_t link, std::span<const std::byte> body) noexcept {
@@ -162,7 +216,12 @@ void Exchange::told_abort(uint32_t link, std::span<const std::byte> body) noexce
   if (ended()) return;
   ending_.from_peer = true;
   ending_.rank = abort.rank;
-  static_cast<void>(breach(link, from_peer(abort.code), "%s", abort.text.c_str()));
+  std::snprintf(ending_.text.data(), ending_.text.size(), "%s", abort.text.c_str());
+  end_with(link, from_peer(abort.code));
+}
+
+void Exchange::link_resumed(uint32_t link) noexcept {
+  if (!ended()) listener_.on_link_resumed(link);
 }
 
 void Exchange::link_closed(uint32_t link, Errc reason) noexcept {
@@ -179,18 +238,7 @@ uint64_t Exchange::result_bytes_copied() const noexcept {
 
 transport::EndpointCounters Exchange::counters() const noexcept {
   transport::EndpointCounters sum;
-  for (const Link& l : links_) {
-    const transport::EndpointCounters c = l.counters();
-    sum.frames_in += c.frames_in;
-    sum.frames_out += c.frames_out;
-    sum.payload_bytes_in += c.payload_bytes_in;
-    sum.payload_bytes_out += c.payload_bytes_out;
-    sum.wire_bytes_in += c.wire_bytes_in;
-    sum.wire_bytes_out += c.wire_bytes_out;
-    sum.receive_calls += c.receive_calls;
-    sum.send_calls += c.send_calls;
-    sum.bytes_copied += c.bytes_copied;
-  }
+  for (const Link& l : links_) sum += l.counters();
   return sum;
 }
 

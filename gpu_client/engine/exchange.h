@@ -6,9 +6,11 @@
 // allocation, lock or system call, but for one question for losses every 512 KiB that a connection has sent
 // (transport/loss_watch.h). The first breach, loss or ABORT ends the whole exchange: it tells its
 // listener why, closes every link, and once the transport has let go of the last buffer, give_up() ends the
-// open operations.
+// open operations. In a session that survives losses a breach ends only its connection; the listener has it
+// opened again, or has the view changed: stop(), restart() (PROTOCOL.md section 11).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -16,8 +18,8 @@
 #include <span>
 #include <vector>
 
-#include "core/arena.h"
 #include "core/result.h"
+#include "gpu_client/engine/chunk_ring.h"
 #include "gpu_client/engine/ending.h"
 #include "gpu_client/engine/link.h"
 #include "gpu_client/engine/op_table.h"
@@ -34,28 +36,38 @@ class Exchange {
     uint32_t slots = 0;   // W, granted in ATTACHED; at most 65535
   };
   struct Options {
-    uint16_t view_version = 0;
-    uint32_t view_hash = 0;  // low half
+    uint64_t view_hash = 0;  // of the first view
     uint32_t slot_bytes = 0;
     uint64_t incarnation = 0;
     bool payload_crc = true;
     bool keep_results = true;  // false: no rank can be given a result again
+    bool survives = false;     // connections are resumed, views change; needs keep_results
     bool paced = true;         // no more under way than pays (pace.h); false: always W
     // Links are served from this one on, so that ranks do not all begin at the first reducer.
     uint32_t rank = 0;
     uint32_t ranks = 0;               // of the session; stragglers of others are not counted
-    std::vector<uint32_t> placement;  // wire::placement_table: indices into `links`
+    std::vector<uint32_t> placement;  // wire::placement_table of the first view: indices into `links`
     std::vector<LinkOptions> links;
+  };
+
+  // What sequences on the links count from.
+  struct View {
+    uint16_t version = 0;
+    uint64_t hash = 0;
+    uint64_t base = 0;  // chunk
   };
 
   class Listener {
    public:
-    // Driver thread, once. Called before the links are closed, so that an ABORT can be sent ahead of the
+    // Driver thread, all of them.
+    // Once. Called before the links are closed, so that an ABORT can be sent ahead of the
     // broken connections.
     virtual void on_exchange_ended(const Ending& ending) noexcept = 0;
     // A lane connection was lost without a word. The listener decides when that ends the session: the reducer
     // may be saying why on its control connection. `reason` as in Handler::on_closed.
     virtual void on_link_lost(uint32_t link, Errc reason) noexcept = 0;
+    // A connection that took the place of a lost one is in use.
+    virtual void on_link_resumed(uint32_t /*link*/) noexcept {}
 
    protected:
     ~Listener() = default;
@@ -82,6 +94,19 @@ class Exchange {
   // Bytes put.
   size_t put_chunks(size_t budget) noexcept;
 
+  // Puts no chunk until restart(). What is under way goes on.
+  void stop() noexcept { stopped_ = true; }
+  // First chunk, through the session, that has no result here.
+  [[nodiscard]] uint64_t first_unfinished() const noexcept { return ring_.first_unfinished(); }
+  [[nodiscard]] uint32_t depth() const noexcept { return ring_.depth(); }
+  // One more link, of a reducer that was added; it gets chunks with the next restart(). May allocate.
+  uint32_t add_link(const LinkOptions& options);
+  // Stopped, and the transport has let go of all contributions: they go soon, or their connection is lost.
+  [[nodiscard]] bool quiet() const noexcept;
+  // From view.base on in the new view. `placement` names links; those that it does not name are closed. Only
+  // when quiet, with first_unfinished() - depth() <= base <= first_unfinished(). May allocate.
+  void restart(const View& view, const std::vector<uint32_t>& placement);
+
   // Ends the exchange: closes every link. Later calls do nothing.
   void end(Errc code) noexcept;
   [[nodiscard]] bool ended() const noexcept { return ending_.code != Errc::kOk; }
@@ -97,11 +122,19 @@ class Exchange {
   [[nodiscard]] transport::EndpointCounters counters() const noexcept;
   // Bytes of results that were received in the ring and copied (link.h).
   [[nodiscard]] uint64_t result_bytes_copied() const noexcept;
+  [[nodiscard]] const Ending& last_breach() const noexcept { return breach_; }
   [[nodiscard]] const Stragglers& stragglers() const noexcept { return stragglers_; }
 
   // For Link.
   [[nodiscard]] const Options& options() const noexcept { return options_; }
+  [[nodiscard]] const View& view() const noexcept { return view_; }
   [[nodiscard]] OpTable& table() noexcept { return table_; }
+  [[nodiscard]] ChunkRing& ring() noexcept { return ring_; }
+  // Chunks below may have been put before the last restart.
+  [[nodiscard]] uint64_t resend_until() const noexcept { return resend_until_; }
+  void chunk_put(uint64_t chunk) noexcept { put_until_ = std::max(put_until_, chunk + 1); }
+  // The open operation with this chunk, or kNoOperation. Cold.
+  [[nodiscard]] uint32_t operation_of(uint64_t chunk) const noexcept;
   void chunk_done(uint32_t op) noexcept;
   [[nodiscard]] Pace& pace() noexcept { return pace_; }
   void result_came(uint32_t link, bool losses, uint64_t bytes) noexcept;
@@ -110,30 +143,43 @@ class Exchange {
   void losses_seen() noexcept;
   void came_last(const wire::ResultInfo& info) noexcept { stragglers_.note(info); }
   void told_abort(uint32_t link, std::span<const std::byte> body) noexcept;
+  void link_opened() noexcept { ++open_links_; }
+  void link_resumed(uint32_t link) noexcept;
   void link_closed(uint32_t link, Errc reason) noexcept;
-  // Ends the exchange with words in printf's manner; returns `code`.
+  // Ends the exchange with words in printf's manner; returns `code`. Where the session survives, words about
+  // a link are kept (last_breach) and nothing ends but that connection, which the caller closes.
   __attribute__((format(printf, 4, 5))) Errc breach(uint32_t link, Errc code, const char* format,
                                                     ...) noexcept;
 
  private:
-  Exchange(Options options, OpTable& table, Listener& listener, Arena ring);
+  Exchange(Options options, OpTable& table, Listener& listener, ChunkRing ring);
+  [[nodiscard]] std::vector<Link::Share> shares(const std::vector<uint32_t>& placement) const;
+  void queue_operation(uint32_t op, uint64_t from) noexcept;
+  void end_with(uint32_t link, Errc code) noexcept;
   void close_links() noexcept;
 
   const Options options_;
   OpTable& table_;
   Listener& listener_;
-  const Arena ring_;
+  View view_;
+  ChunkRing ring_;
+  std::vector<uint32_t> placement_;
   std::deque<Link> links_;            // links do not move
+  uint32_t clock_link_ = 0;           // the first that has chunks: its results are the clock of the pace
   std::vector<uint64_t> last_issue_;  // per link: number of the last issue() that reached it
   uint64_t issues_ = 0;
-  uint32_t next_link_ = 0;  // where the next round begins
-  uint32_t open_links_ = 0;
+  uint32_t next_link_ = 0;   // where the next round begins
+  uint32_t open_links_ = 0;  // with a connection
+  bool stopped_ = false;
+  uint64_t put_until_ = 0;     // behind the last chunk ever put
+  uint64_t resend_until_ = 0;  // what that was at the last restart
   uint32_t first_open_ = kNoOperation, last_open_ = kNoOperation;
   uint64_t operations_done_ = 0;
   Nanos now_ = 0;
   Pace pace_;
   Stragglers stragglers_;
   Ending ending_;
+  Ending breach_;
 };
 
 }  // namespace sluice::engine

@@ -1,8 +1,8 @@
+// What a link sends: COMMIT, RESUME, VIEW_COMMIT, contributions.
 #include "gpu_client/engine/link.h"
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "core/assert.h"
@@ -15,21 +15,89 @@ namespace sluice::engine {
 namespace {
 
 // Contributions use their sequence.
-constexpr transport::Cookie kCommitCookie = ~transport::Cookie{0};
+constexpr transport::Cookie kControlCookie = ~transport::Cookie{0};
 
 }  // namespace
 
-Link::Link(Exchange& exchange, Plan plan)
-    : exchange_(exchange), plan_(std::move(plan)), flights_(plan_.slots), queue_(OpTable::kCapacity) {
-  wire::Commit commit;
-  commit.incarnation = exchange.options().incarnation;
-  commit_ = wire::encode_body(commit);
+Link::Link(Exchange& exchange, const Plan& plan)
+    : exchange_(exchange),
+      plan_(plan),
+      scratch_(exchange.options().slot_bytes + kControlBytes),
+      flights_(plan_.slots),
+      queue_(OpTable::kCapacity) {
+  wire::Resume longest;
+  control_body_.reserve(wire::encode_body(longest).size());
+}
+
+void Link::bind(transport::Endpoint& ep) noexcept {
+  SLUICE_DASSERT(endpoint_ == nullptr && controls_out_ == 0);
+  endpoint_ = &ep;
+  state_ = State::kDown;
+  in_view_ = false;
+  loss_watch_.begin(ep);
+  exchange_.link_opened();
 }
 
 Status Link::begin() noexcept {
-  loss_watch_.begin(*endpoint_);
-  const auto header = wire::control_header(wire::FrameType::kCommit, commit_, plan_.handle);
-  return endpoint_->put(header, {}, commit_, kCommitCookie);
+  state_ = State::kOpen;
+  in_view_ = true;
+  return put_control(wire::FrameType::kCommit);
+}
+
+Status Link::resume() noexcept {
+  state_ = State::kResuming;
+  return put_control(wire::FrameType::kResume);
+}
+
+// Cold: once for each connection, and for each view.
+Status Link::put_control(wire::FrameType type) noexcept {
+  SLUICE_DASSERT(controls_out_ == 0);
+  const uint64_t incarnation = exchange_.options().incarnation;
+  const Exchange::View& view = exchange_.view();
+  if (type == wire::FrameType::kCommit) {
+    control_body_ = wire::encode_body(wire::Commit{.incarnation = incarnation});
+  } else if (type == wire::FrameType::kResume) {
+    control_body_ = wire::encode_body(wire::Resume{.incarnation = incarnation,
+                                                   .version = view.version,
+                                                   .view_hash = view.hash,
+                                                   .base_chunk = view.base,
+                                                   .results_held = next_result_});
+  } else {
+    control_body_ = wire::encode_body(
+        wire::ViewCommit{.version = view.version, .view_hash = view.hash, .base_chunk = view.base});
+  }
+  const auto header = wire::control_header(type, control_body_, plan_.handle);
+  const Status status = endpoint_->put(header, {}, control_body_, kControlCookie);
+  if (status.ok()) {
+    ++controls_out_;
+    control_bytes_ += control_body_.size();
+  }
+  return status;
+}
+
+bool Link::quiet() const noexcept {
+  return controls_out_ == 0 && next_sent_ == next_put_;
+}
+
+void Link::restart(Share share, uint64_t base) noexcept {
+  SLUICE_DASSERT(quiet());
+  share_ = std::move(share);
+  if (!share_.turns.empty()) {
+    const auto turn = std::ranges::lower_bound(share_.turns, base % share_.period) - share_.turns.begin();
+    period_base_ = base / share_.period * share_.period;
+    turn_ = static_cast<size_t>(turn);
+    if (turn_ == share_.turns.size()) turn_ = 0, period_base_ += share_.period;
+  }
+  next_sequence_ = next_put_ = next_result_ = next_sent_ = finished_ = 0;
+  queue_head_ = queue_tail_ = 0;
+  crc_chunk_ = ~uint64_t{0};
+  in_view_ = false;
+  if (state_ == State::kOpen) {
+    static_cast<void>(put_control(wire::FrameType::kViewCommit));  // fails only on one that is closing
+  } else if (endpoint_ != nullptr) {
+    state_ = State::kDown;
+    endpoint_->close(Errc::kReset);
+  }
 }
 
 void Link::add_operation(uint32_t op) noexcept {
@@ -38,172 +106,118 @@ void Link::add_operation(uint32_t op) noexcept {
   queue_[queue_tail_++ % queue_.size()] = static_cast<uint16_t>(op);
 }
 
-std::byte* Link::slot(uint64_t sequence) const noexcept {
-  return plan_.ring + sequence % plan_.slots * exchange_.options().slot_bytes;
+void Link::advance() noexcept {
+  if (++turn_ == share_.turns.size()) turn_ = 0, period_base_ += share_.period;
+  const uint64_t q = next_chunk();
+  while (queue_head_ != queue_tail_) {
+    const Operation& o = exchange_.table()[queue_[queue_head_ % queue_.size()]];
+    if (q < o.first_chunk + o.chunk_count) break;
+    ++queue_head_;
+  }
 }
 
-// Chunks are numbered through all operations, so the chunks of this link are its sequences: the first one
-// that is `chunk` or behind it.
-uint64_t Link::sequence_from(uint64_t chunk) const noexcept {
-  const auto turn = std::ranges::lower_bound(plan_.turns, chunk % plan_.period) - plan_.turns.begin();
-  return chunk / plan_.period * plan_.turns.size() + static_cast<uint64_t>(turn);
+// Of the chunk to put next, null when there is none yet, or when it would displace what another rank may
+// miss.
+const ChunkRecord* Link::record_of_next() noexcept {
+  const uint64_t q = next_chunk();
+  ChunkRing& ring = exchange_.ring();
+  if (!ring.may_put(q)) return nullptr;
+  if (q >= exchange_.resend_until()) {
+    if (queue_head_ == queue_tail_) return nullptr;
+    const uint32_t op = queue_[queue_head_ % queue_.size()];
+    return &ring.enter(q, op, exchange_.table()[op]);
+  }
+  // The first chunks after a view change: put before by some link, or overtaken by such.
+  if (ring.known(q)) return &ring.record(q);
+  const uint32_t op = exchange_.operation_of(q);
+  SLUICE_ASSERT(op != kNoOperation);
+  return &ring.enter(q, op, exchange_.table()[op]);
 }
 
 size_t Link::put_next() noexcept {
-  if (queue_head_ == queue_tail_ || endpoint_ == nullptr) return 0;
+  if (state_ != State::kOpen || endpoint_ == nullptr) return 0;
+  if (next_put_ < next_sequence_) {
+    const ChunkRecord& r = exchange_.ring().record(flight(next_put_).chunk);
+    if (r.chunk != flight(next_put_).chunk) {
+      endpoint_->close(exchange_.breach(plan_.index, Errc::kBadSequence,
+                                        "the reducer lacks contribution %llu, whose result others have",
+                                        static_cast<unsigned long long>(next_put_)));
+      state_ = State::kDown;
+      return 0;
+    }
+    if (!put_chunk(next_put_, r).ok()) return 0;
+    ++next_put_;
+    return r.length;
+  }
+  if (share_.turns.empty()) return 0;
+  if (queue_head_ == queue_tail_ && next_chunk() >= exchange_.resend_until()) return 0;
   const uint32_t allowed =
       exchange_.options().paced ? std::min(plan_.slots, exchange_.pace().limit()) : plan_.slots;
   if (outstanding() >= allowed) {
     exchange_.pace().held_back();
     return 0;
   }
-  const uint32_t index = queue_[queue_head_ % queue_.size()];
-  const Operation& o = exchange_.table()[index];
-  const uint64_t q = period_base_ + plan_.turns[turn_];
-  SLUICE_DASSERT(q >= o.first_chunk && q < o.first_chunk + o.chunk_count);
-  SLUICE_DASSERT(sequence_from(q) == next_sequence_);
-  const uint64_t offset = (q - o.first_chunk) * o.chunk_bytes;
-  const auto length = static_cast<uint32_t>(std::min<uint64_t>(o.chunk_bytes, o.bytes - offset));
-  const std::span<const std::byte> payload(o.request.send + offset, length);
+  const ChunkRecord* const r = record_of_next();
+  if (r == nullptr || !put_chunk(next_sequence_, *r).ok()) return 0;
+  flight(next_sequence_) = {.chunk = r->chunk,
+                            .op_id = r->op_id,
+                            .fingerprint = r->fingerprint,
+                            .length = r->length,
+                            .dtype = r->dtype,
+                            .op = r->op};
+  next_put_ = ++next_sequence_;
+  exchange_.chunk_put(r->chunk);
+  advance();
+  return r->length;
+}
 
+Status Link::put_chunk(uint64_t sequence, const ChunkRecord& r) noexcept {
+  const std::byte* const bytes = r.done ? r.result : exchange_.table()[r.operation].request.send + r.offset;
+  const std::span payload(bytes, r.length);
+  const Exchange::View& view = exchange_.view();
   wire::FrameHeader h;
   h.type = wire::FrameType::kContribution;
   h.ext_len8 = wire::kSmallExtensionBytes / 8;
-  h.view_version = exchange_.options().view_version;
-  h.view_hash = exchange_.options().view_hash;
+  h.view_version = view.version;
+  h.view_hash = static_cast<uint32_t>(view.hash);
   h.session = plan_.handle;
-  h.slot = static_cast<uint16_t>(next_sequence_ % plan_.slots);
+  h.slot = static_cast<uint16_t>(sequence % plan_.slots);
   h.kind = wire::Kind::kAllreduce;
-  h.sequence = next_sequence_;
-  h.chunk = q;
-  h.op_id = o.op_id;
-  h.wire_dtype = h.result_dtype = o.request.dtype;
-  h.acc_dtype = wire::accumulator_of(o.request.dtype);
-  h.op = o.request.op;
-  h.length = length;
-  h.fingerprint = o.fingerprint;
+  h.sequence = sequence;
+  h.chunk = r.chunk;
+  h.op_id = r.op_id;
+  h.wire_dtype = h.result_dtype = r.dtype;
+  h.acc_dtype = wire::accumulator_of(r.dtype);
+  h.op = r.op;
+  h.length = r.length;
+  h.fingerprint = r.fingerprint;
   if (exchange_.options().payload_crc) {
     // Right before the bytes are sent, while they are in cache; once, though put() may ask to come again.
-    if (crc_sequence_ != next_sequence_) crc_ = crc32c(payload), crc_sequence_ = next_sequence_;
+    if (crc_chunk_ != r.chunk) crc_ = crc32c(payload), crc_chunk_ = r.chunk;
     h.flags = wire::kFlagPayloadCrc;
     h.payload_crc = crc_;
   }
+  if (r.done) h.flags |= wire::kFlagKept;
+  if (sequence < next_sequence_ || r.chunk < exchange_.resend_until()) h.flags |= wire::kFlagResent;
   if (exchange_.options().paced && loss_watch_.lost(*endpoint_)) exchange_.losses_seen();
   if (tell_losses_) h.flags |= wire::kFlagLosses;
   std::array<std::byte, wire::kSmallExtensionBytes> extension;
-  wire::encode_extension(wire::OpInfo{.count = o.request.count}, extension);
-  if (!endpoint_->put(h, extension, payload, next_sequence_).ok()) return 0;
-
-  const uint64_t end = sequence_from(o.first_chunk + o.chunk_count);
-  flight(next_sequence_) = {.chunk = q,
-                            .offset = offset,
-                            .operation = index,
-                            .length = length,
-                            .followed = next_sequence_ + plan_.slots < end};
-  ++next_sequence_;
+  wire::encode_extension(wire::OpInfo{.count = r.count}, extension);
+  const Status status = endpoint_->put(h, extension, payload, sequence);
+  if (!status.ok()) return status;
+  crc_chunk_ = ~uint64_t{0};
   tell_losses_ = false;
-  if (++turn_ == plan_.turns.size()) turn_ = 0, period_base_ += plan_.period;
-  if (period_base_ + plan_.turns[turn_] >= o.first_chunk + o.chunk_count) ++queue_head_;
-  return length;
-}
-
-Status Link::check_result(const wire::FrameHeader& h) noexcept {
-  const auto refuse = [&](Errc code, const char* field, uint64_t got, uint64_t expected) {
-    return exchange_.breach(plan_.index, code, "result with %s %llu where %llu belongs", field,
-                            static_cast<unsigned long long>(got), static_cast<unsigned long long>(expected));
-  };
-  const Exchange::Options& s = exchange_.options();
-  if (h.session != plan_.handle) return refuse(Errc::kBadSession, "session", h.session, plan_.handle);
-  if (h.view_version != s.view_version)
-    return refuse(Errc::kBadView, "view version", h.view_version, s.view_version);
-  if (h.view_hash != s.view_hash) return refuse(Errc::kBadView, "view hash", h.view_hash, s.view_hash);
-  if (h.sequence != next_result_) return refuse(Errc::kBadSequence, "sequence", h.sequence, next_result_);
-  if (next_result_ == next_sequence_) {
-    return exchange_.breach(plan_.index, Errc::kBadSequence, "result %llu without a contribution",
-                            static_cast<unsigned long long>(next_result_));
-  }
-  if (h.slot != next_result_ % plan_.slots)
-    return refuse(Errc::kBadSlot, "slot", h.slot, next_result_ % plan_.slots);
-  const Flight& f = flight(next_result_);
-  const Operation& o = exchange_.table()[f.operation];
-  if (h.chunk != f.chunk) return refuse(Errc::kBadField, "chunk", h.chunk, f.chunk);
-  if (h.op_id != o.op_id) return refuse(Errc::kBadField, "operation", h.op_id, o.op_id);
-  // Kind, encoding, accumulator and result type have been checked against the type by the codec.
-  const auto number = [](auto e) { return static_cast<uint64_t>(e); };
-  if (h.wire_dtype != o.request.dtype) {
-    return refuse(Errc::kBadDType, "dtype", number(h.wire_dtype), number(o.request.dtype));
-  }
-  if (h.op != o.request.op) return refuse(Errc::kBadOp, "operator", number(h.op), number(o.request.op));
-  if (h.length != f.length) return refuse(Errc::kBadLength, "length", h.length, f.length);
-  if (h.fingerprint != o.fingerprint)
-    return refuse(Errc::kBadField, "fingerprint", h.fingerprint, o.fingerprint);
-  return Errc::kOk;
-}
-
-std::byte* Link::place_of_result(uint64_t sequence) noexcept {
-  const Flight& f = flight(sequence);
-  const OpRequest& r = exchange_.table()[f.operation].request;
-  const bool kept_there = f.followed && r.send != r.recv;
-  const bool given_back = sequence < next_sent_;
-  return given_back && (kept_there || !plan_.keep_results) ? r.recv + f.offset : slot(sequence);
-}
-
-// Results come in order, as long as what was asked for.
-transport::Forecast Link::forecast(transport::Endpoint& /*ep*/, unsigned ahead) noexcept {
-  const uint64_t sequence = next_result_ + ahead;
-  if (exchange_.ended() || sequence >= next_sequence_) return {};
-  return {.payload = place_of_result(sequence),
-          .length = flight(sequence).length,
-          .extension_bytes = wire::kSmallExtensionBytes};
-}
-
-transport::Placement Link::on_header(transport::Endpoint& /*ep*/, const wire::FrameHeader& header,
-                                     std::span<const std::byte> /*extensions*/) noexcept {
-  if (header.type == wire::FrameType::kResult) {
-    const Status status = check_result(header);
-    if (!status.ok()) return {.status = status};
-    std::byte* const place = place_of_result(next_result_);
-    flight(next_result_).direct = place != slot(next_result_);
-    return {.status = Errc::kOk, .payload = place};
-  }
-  if (header.type == wire::FrameType::kAbort && header.length <= kControlBytes) {
-    return {.status = Errc::kOk,
-            .payload = plan_.ring + size_t{plan_.slots} * exchange_.options().slot_bytes};
-  }
-  const Errc code = header.type == wire::FrameType::kAbort ? Errc::kBadLength : Errc::kUnexpectedMessage;
-  return {.status = exchange_.breach(plan_.index, code, "%s of %u bytes on a lane connection",
-                                     wire::to_string(header.type), header.length)};
-}
-
-void Link::on_frame(transport::Endpoint& /*ep*/, const wire::FrameHeader& header,
-                    std::span<const std::byte> extensions, std::span<std::byte> payload) noexcept {
-  if (header.type == wire::FrameType::kAbort) return exchange_.told_abort(plan_.index, payload);
-  if (const auto info = wire::find_result_info(extensions)) exchange_.came_last(*info);
-  ++next_result_;
-  exchange_.result_came(plan_.index, (header.flags & wire::kFlagLosses) != 0, header.length);
-  finish_flights();
+  return status;
 }
 
 void Link::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cookie, Status /*status*/) noexcept {
-  if (cookie == kCommitCookie) return;
+  if (cookie == kControlCookie) {
+    --controls_out_;
+    return;
+  }
   SLUICE_DASSERT(cookie == next_sent_);
   ++next_sent_;
   finish_flights();
-}
-
-// Both events come in order of sequence, so the flights end in that order too.
-void Link::finish_flights() noexcept {
-  while (finished_ < next_result_ && finished_ < next_sent_) {
-    const Flight& f = flight(finished_);
-    if (!exchange_.ended()) {
-      if (!f.direct) {
-        std::memcpy(exchange_.table()[f.operation].request.recv + f.offset, slot(finished_), f.length);
-        bytes_copied_ += f.length;
-      }
-      exchange_.chunk_done(f.operation);
-    }
-    ++finished_;
-  }
 }
 
 void Link::close(Errc reason) noexcept {
@@ -211,15 +225,18 @@ void Link::close(Errc reason) noexcept {
 }
 
 void Link::on_closed(transport::Endpoint& ep, Errc reason) noexcept {
-  last_counters_ = ep.counters();
+  last_connection_ = ep.counters();
+  past_ += last_connection_;
   endpoint_ = nullptr;
+  state_ = State::kDown;
   exchange_.link_closed(plan_.index, reason);
 }
 
 transport::EndpointCounters Link::counters() const noexcept {
-  transport::EndpointCounters c = endpoint_ != nullptr ? endpoint_->counters() : last_counters_;
-  if (c.frames_out > 0) c.payload_bytes_out -= commit_.size();  // payload is what contributions carry
-  return c;
+  transport::EndpointCounters sum = past_;
+  if (endpoint_ != nullptr) sum += endpoint_->counters();
+  sum.payload_bytes_out -= std::min(control_bytes_, sum.payload_bytes_out);
+  return sum;
 }
 
 }  // namespace sluice::engine

@@ -43,6 +43,12 @@ void Pace::idle(Nanos now) noexcept {
   busy_ = false;
 }
 
+void Pace::restart() noexcept {
+  const uint32_t limit = kept_;
+  *this = Pace(most_);
+  limit_ = kept_ = limit;
+}
+
 void Pace::end_stretch(Nanos now) noexcept {
   const Nanos took = now - std::exchange(began_, now);
   const uint64_t bytes = std::exchange(bytes_, 0);

@@ -61,6 +61,9 @@ class Pace {
   void result(bool first, bool losses, uint64_t bytes, Nanos now) noexcept;
   // No operation is open any more.
   void idle(Nanos now) noexcept;
+  // Another connection is the first from now on, on every rank: trials begin anew, from the limit that is
+  // kept.
+  void restart() noexcept;
 
  private:
   enum class Phase : uint8_t { kRest, kBefore, kTrial };
@@ -74,7 +77,7 @@ class Pace {
   [[nodiscard]] uint64_t measure() const noexcept;
   [[nodiscard]] double speed() const noexcept;  // 0: not known
 
-  const uint32_t most_;
+  uint32_t most_;
   uint32_t limit_;
   uint32_t kept_;  // limit_ but for a trial
 

@@ -28,8 +28,7 @@ Result<std::unique_ptr<Session>> Session::create(SessionOptions options) {
 
 Result<void> Session::begin(Membership membership) {
   Exchange::Options o;
-  o.view_version = membership.view.version;
-  o.view_hash = static_cast<uint32_t>(membership.view_hash);
+  o.view_hash = membership.view_hash;
   o.slot_bytes = membership.view.slot_bytes;
   o.incarnation = membership.incarnation;
   o.payload_crc = options_.payload_crc;

@@ -140,9 +140,31 @@ TEST(Exchange, NeverHasMoreThanWOutstandingOnALink) {
   for (FakeLane& lane : rig.lanes) EXPECT_EQ(lane.waiting.size(), 3u);
   EXPECT_EQ(rig.exchange->link(0).outstanding(), 3u);
   // One result is one credit, no more.
-  rig.lanes[1].answer();
+  rig.lanes[0].answer();
   rig.settle();
-  EXPECT_EQ(rig.lanes[0].seen.size(), 3u);
+  EXPECT_EQ(rig.lanes[0].seen.size(), 4u);
+  EXPECT_EQ(rig.lanes[1].seen.size(), 3u);
+  rig.settle_answering();
+  ASSERT_TRUE(rig.ended(op));
+  EXPECT_EQ(out, turned(in));
+}
+
+// Chunk D of another link would displace what a rank may miss that has not got chunk 0.
+TEST(Exchange, RunsNoMoreThanTheDepthAheadOfTheFirstUnfinishedChunk) {
+  Rig rig({.links = 2, .slots = 3});
+  const auto in = bytes(40 * 16 * 1024);
+  std::vector<std::byte> out(in.size());
+  const uint32_t op = rig.start(in.data(), out.data(), in.size());
+  rig.settle();
+  for (int i = 0; i < 3; ++i) {
+    rig.lanes[1].answer();
+    rig.settle();
+  }
+  EXPECT_EQ(rig.lanes[1].seen.size(), 3u) << "credit alone is not enough";
+  EXPECT_EQ(rig.exchange->first_unfinished(), 0u);
+  rig.lanes[0].answer();
+  rig.settle();
+  EXPECT_EQ(rig.exchange->first_unfinished(), 2u);
   EXPECT_EQ(rig.lanes[1].seen.size(), 4u);
   rig.settle_answering();
   ASSERT_TRUE(rig.ended(op));

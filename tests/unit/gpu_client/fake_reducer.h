@@ -50,10 +50,22 @@ class FakeLane final : public transport::Handler {
         endpoint->put(wire::control_header(wire::FrameType::kAbort, control_, 7), {}, control_, 0).ok());
   }
 
+  // RESUME_ACK: what goes on begins with contribution `held`.
+  void ack(uint64_t held) {
+    control_ = wire::encode_body(wire::ResumeAck{.contributions_held = held});
+    next_ = held;
+    EXPECT_TRUE(
+        endpoint->put(wire::control_header(wire::FrameType::kResumeAck, control_, 7), {}, control_, 0).ok());
+  }
+
   transport::Placement on_header(transport::Endpoint&, const wire::FrameHeader& h,
                                  std::span<const std::byte> ext) noexcept override {
     if (h.type == wire::FrameType::kCommit) {
       EXPECT_FALSE(committed) << "COMMIT twice";
+      return {.status = Errc::kOk, .payload = commit_.data()};
+    }
+    if (h.type == wire::FrameType::kResume || h.type == wire::FrameType::kViewCommit) {
+      EXPECT_EQ(h.type == wire::FrameType::kResume, !committed);
       return {.status = Errc::kOk, .payload = commit_.data()};
     }
     EXPECT_EQ(h.type, wire::FrameType::kContribution);
@@ -75,6 +87,20 @@ class FakeLane final : public transport::Handler {
       committed = true;
       return;
     }
+    if (h.type == wire::FrameType::kResume) {
+      EXPECT_TRUE(wire::decode_body(payload, resume).ok());
+      incarnation = resume.incarnation;
+      committed = true;
+      return;
+    }
+    if (h.type == wire::FrameType::kViewCommit) {
+      EXPECT_TRUE(wire::decode_body(payload, view).ok());
+      EXPECT_GT(view.version, 0u);
+      waiting.clear();
+      next_ = 0;
+      return;
+    }
+    last.assign(payload.begin(), payload.end());
     waiting.push_back(h);
     if (seen.size() < seen.capacity()) seen.push_back(h);
   }
@@ -87,6 +113,9 @@ class FakeLane final : public transport::Handler {
   transport::Endpoint* endpoint = nullptr;
   std::vector<wire::FrameHeader> waiting;  // contributions not yet answered
   std::vector<wire::FrameHeader> seen;     // all of them
+  std::vector<std::byte> last;             // payload of the last
+  wire::Resume resume;                     // the last
+  wire::ViewCommit view;                   // the last
   uint64_t count = 0;                      // of the last OP_INFO
   uint64_t incarnation = 0;
   bool committed = false;
@@ -114,18 +143,19 @@ class Rig final : public Exchange::Listener {
     bool payload_crc = true;
     bool keep_results = true;
     bool paced = false;
+    bool survives = false;
     std::vector<uint32_t> placement{};  // empty: round robin
   };
 
   explicit Rig(const Shape& shape) : table(shape.links, shape.slot_bytes) {
     Exchange::Options o;
-    o.view_version = 0;
     o.view_hash = 0x1234abcd;
     o.slot_bytes = shape.slot_bytes;
     o.incarnation = 99;
     o.payload_crc = shape.payload_crc;
     o.keep_results = shape.keep_results;
     o.paced = shape.paced;
+    o.survives = shape.survives;
     o.rank = shape.rank;
     o.placement = shape.placement;
     for (uint32_t i = 0; i < shape.links; ++i) {
@@ -133,14 +163,18 @@ class Rig final : public Exchange::Listener {
       o.links.push_back({.handle = 7 + i, .slots = shape.slots});
     }
     exchange = std::move(Exchange::create(std::move(o), table, *this).value());
-    for (uint32_t i = 0; i < shape.links; ++i) {
-      lanes.emplace_back(shape.slots, shape.slot_bytes);
-      auto [mine, theirs] = network->connect(*context, exchange->link(i), *far_context, lanes.back(),
-                                             exchange->endpoint_options(i));
-      exchange->link(i).bind(*mine);
-      lanes.back().endpoint = theirs;
-    }
+    for (uint32_t i = 0; i < shape.links; ++i) connect(i, shape.slots, shape.slot_bytes);
     EXPECT_TRUE(exchange->begin().ok());
+  }
+
+  // A new connection of link i to a new fake lane, the last of `lanes`.
+  FakeLane& connect(uint32_t i, uint32_t slots, uint32_t slot_bytes) {
+    FakeLane& lane = lanes.emplace_back(slots, slot_bytes);
+    auto [mine, theirs] =
+        network->connect(*context, exchange->link(i), *far_context, lane, exchange->endpoint_options(i));
+    exchange->link(i).bind(*mine);
+    lane.endpoint = theirs;
+    return lane;
   }
 
   // Index of the operation, which has been issued.
@@ -183,6 +217,7 @@ class Rig final : public Exchange::Listener {
     lost_link = link;
     lost_reason = reason;
   }
+  void on_link_resumed(uint32_t) noexcept override { ++resumed; }
 
   std::unique_ptr<transport::inproc::Network> network = transport::inproc::make_network();
   OpTable table;
@@ -192,6 +227,7 @@ class Rig final : public Exchange::Listener {
   std::unique_ptr<transport::Context> far_context = network->make_context();
   Nanos now = kSecond;
   int endings = 0;
+  int resumed = 0;
   Ending ending;
   uint32_t lost_link = kNoLink;
   Errc lost_reason = Errc::kOk;
