@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -58,12 +59,14 @@ int poll_timeout(Nanos deadline) noexcept {
 }
 
 // Waits for `events`; errors of the socket count as ready, the call that follows reports them.
-Status wait_ready(int fd, short events, Nanos deadline) noexcept {
-  pollfd p{.fd = fd, .events = events, .revents = 0};
+Status wait_ready(int fd, short events, const Until& until) noexcept {
+  // poll passes over a negative descriptor
+  std::array<pollfd, 2> p{
+      {{.fd = fd, .events = events, .revents = 0}, {.fd = until.interrupt, .events = POLLIN, .revents = 0}}};
   for (;;) {
-    const int timeout = poll_timeout(deadline);
-    const int n = ::poll(&p, 1, timeout);
-    if (n > 0) return Errc::kOk;
+    const int timeout = poll_timeout(until.deadline);
+    const int n = ::poll(p.data(), p.size(), timeout);
+    if (n > 0) return p[1].revents != 0 ? Errc::kShutdown : Errc::kOk;
     if (n == 0 && timeout == 0) return Errc::kTimeout;
     if (n < 0 && errno != EINTR) return Errc::kSystem;
   }
@@ -88,7 +91,11 @@ bool connected_to_itself(int fd) {
          std::memcmp(&local, &peer, local_size) == 0;
 }
 
-Result<Socket> connect_one(const addrinfo& to, const SocketOptions& options, Nanos deadline) {
+tl::unexpected<Error> no_connection(int number) {
+  return fail(number == ECONNREFUSED ? Errc::kReset : Errc::kSystem, error_text(number));
+}
+
+Result<Socket> connect_one(const addrinfo& to, const SocketOptions& options, const Until& until) {
   Socket s(::socket(to.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, to.ai_protocol));
   if (!s.valid()) return fail(Errc::kSystem, error_text(errno));
   apply_options(s.fd(), options);
@@ -98,15 +105,15 @@ Result<Socket> connect_one(const addrinfo& to, const SocketOptions& options, Nan
       return tl::unexpected(bound.error());
   }
   if (::connect(s.fd(), to.ai_addr, to.ai_addrlen) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return fail(Errc::kSystem, error_text(errno));
-    if (const Status ready = wait_ready(s.fd(), POLLOUT, deadline); !ready.ok())
-      return fail(ready.code(), "no answer in time");
+    if (errno != EINPROGRESS && errno != EINTR) return no_connection(errno);
+    if (const Status ready = wait_ready(s.fd(), POLLOUT, until); !ready.ok())
+      return fail(ready.code(), ready == Errc::kShutdown ? "interrupted" : "no answer in time");
     int error = 0;
     socklen_t size = sizeof error;
     if (::getsockopt(s.fd(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-    if (error != 0) return fail(Errc::kSystem, error_text(error));
+    if (error != 0) return no_connection(error);
   }
-  if (connected_to_itself(s.fd())) return fail(Errc::kSystem, error_text(ECONNREFUSED));
+  if (connected_to_itself(s.fd())) return no_connection(ECONNREFUSED);
   return s;
 }
 
@@ -167,7 +174,7 @@ AppliedOptions apply_options(int fd, const SocketOptions& options) {
 }
 
 Result<Socket> connect_to(const std::string& host, uint16_t port, const SocketOptions& options,
-                          Nanos deadline) {
+                          const Until& until) {
   const std::string where = endpoint_text(host, port);
   auto addresses = resolve(host, port, AF_UNSPEC, AI_ADDRCONFIG);
   if (!addresses) return add_context("cannot connect to " + where, addresses.error());
@@ -177,10 +184,11 @@ Result<Socket> connect_to(const std::string& host, uint16_t port, const SocketOp
   for (const addrinfo* a = addresses->get(); a != nullptr; a = a->ai_next, --left) {
     // An address that swallows packets must not eat the time of those behind it.
     const Nanos now = monotonic_now();
-    auto s = connect_one(*a, options, now + std::max<Nanos>(0, (deadline - now) / left));
+    const Nanos share = std::max<Nanos>(0, (until.deadline - now) / left);
+    auto s = connect_one(*a, options, {now + share, until.interrupt});
     if (s) return s;
     last = s.error();
-    if (last.code == Errc::kInvalidArgument) break;
+    if (last.code == Errc::kInvalidArgument || last.code == Errc::kShutdown) break;
   }
   return add_context("cannot connect to " + where, last);
 }
@@ -229,7 +237,7 @@ std::string peer_name(int fd) {
   return address_text(address);
 }
 
-Status read_exact(int fd, std::span<std::byte> out, Nanos deadline) noexcept {
+Status read_exact(int fd, std::span<std::byte> out, const Until& until) noexcept {
   while (!out.empty()) {
     const ssize_t n = ::recv(fd, out.data(), out.size(), MSG_DONTWAIT);
     if (n > 0) {
@@ -237,7 +245,7 @@ Status read_exact(int fd, std::span<std::byte> out, Nanos deadline) noexcept {
     } else if (n == 0) {
       return Errc::kClosed;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (const Status ready = wait_ready(fd, POLLIN, deadline); !ready.ok()) return ready;
+      if (const Status ready = wait_ready(fd, POLLIN, until); !ready.ok()) return ready;
     } else if (errno != EINTR) {
       return Errc::kReset;
     }
@@ -245,13 +253,13 @@ Status read_exact(int fd, std::span<std::byte> out, Nanos deadline) noexcept {
   return Errc::kOk;
 }
 
-Status write_all(int fd, std::span<const std::byte> data, Nanos deadline) noexcept {
+Status write_all(int fd, std::span<const std::byte> data, const Until& until) noexcept {
   while (!data.empty()) {
     const ssize_t n = ::send(fd, data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n >= 0) {
       data = data.subspan(static_cast<size_t>(n));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (const Status ready = wait_ready(fd, POLLOUT, deadline); !ready.ok()) return ready;
+      if (const Status ready = wait_ready(fd, POLLOUT, until); !ready.ok()) return ready;
     } else if (errno != EINTR) {
       return Errc::kReset;
     }

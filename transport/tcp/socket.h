@@ -36,6 +36,15 @@ struct SocketOptions {
   std::string local_address;       // source address to bind before connecting; empty = the route's
 };
 
+// How long a call may wait: until a point on the monotonic clock; with an interrupt, until that descriptor
+// (the caller's; an eventfd, say) is readable at most, which ends the call with kShutdown.
+struct Until {
+  // NOLINTNEXTLINE(google-explicit-constructor): most calls have a deadline and nothing else
+  constexpr Until(Nanos at, int interrupt_fd = -1) noexcept : deadline(at), interrupt(interrupt_fd) {}
+  Nanos deadline;
+  int interrupt;
+};
+
 // What the kernel did with the options; for `check` and logs.
 struct AppliedOptions {
   bool buffers_set = false;
@@ -48,11 +57,12 @@ struct AppliedOptions {
 AppliedOptions apply_options(int fd, const SocketOptions& options);
 
 // Resolves `host` (name, IPv4 or IPv6 literal without brackets) and tries each address until one accepts,
-// within `deadline` (a point on the monotonic clock). Returns a non-blocking socket with TCP_NODELAY. Error
-// text names host, port and reason. kInvalidArgument: the local address can't be bound, trying again is no
-// use.
+// until then. Returns a non-blocking socket with TCP_NODELAY. Error text names host, port and reason.
+// kInvalidArgument: the local address can't be bound, trying again is no use. kReset: the host is there and
+// nobody listens. Of several addresses the last one's reason counts. The interrupt does not end the resolving
+// of a name.
 [[nodiscard]] Result<Socket> connect_to(const std::string& host, uint16_t port, const SocketOptions& options,
-                                        Nanos deadline);
+                                        const Until& until);
 
 // Binds and listens; port 0 = chosen by the OS (bound_port tells). host empty = all addresses, IPv6 and IPv4.
 // kSystem with "address already in use" in the text when taken. `applied`, when given: what became of the
@@ -64,8 +74,9 @@ AppliedOptions apply_options(int fd, const SocketOptions& options);
 // "10.0.0.3:50112", "[::1]:7470".
 [[nodiscard]] std::string peer_name(int fd);
 
-// Exactly out.size() bytes, or kTimeout, kClosed (end of stream) or kReset. The fd is non-blocking.
-[[nodiscard]] Status read_exact(int fd, std::span<std::byte> out, Nanos deadline) noexcept;
-[[nodiscard]] Status write_all(int fd, std::span<const std::byte> data, Nanos deadline) noexcept;
+// Exactly out.size() bytes, or kTimeout, kShutdown, kClosed (end of stream) or kReset. The fd is
+// non-blocking.
+[[nodiscard]] Status read_exact(int fd, std::span<std::byte> out, const Until& until) noexcept;
+[[nodiscard]] Status write_all(int fd, std::span<const std::byte> data, const Until& until) noexcept;
 
 }  // namespace sluice::transport::tcp
