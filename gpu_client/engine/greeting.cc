@@ -23,10 +23,8 @@ constexpr Nanos kFirstRetry = 20 * kMillisecond;
 constexpr Nanos kLongestRetry = 500 * kMillisecond;
 
 Result<Socket> connect_patiently(const config::Endpoint& reducer, const Identity& who, Nanos deadline) {
-  transport::tcp::SocketOptions options;
-  options.local_address = who.interface_address;
   for (Nanos pause = kFirstRetry;; pause = std::min(2 * pause, kLongestRetry)) {
-    auto socket = transport::tcp::connect_to(reducer.host, reducer.port, options, deadline);
+    auto socket = connect_once(reducer, who, deadline);
     if (socket || socket.error().code == Errc::kInvalidArgument) return socket;
     if (monotonic_now() + pause >= deadline) {
       // "connection refused" says more than that the time was over.
@@ -52,18 +50,18 @@ struct Received {
 };
 
 // One control frame, checked as far as that goes without knowing who sends it.
-Received receive_frame(int fd, wire::FrameHeader& h, std::vector<std::byte>& body, Nanos deadline) {
+Received receive_frame(int fd, wire::FrameHeader& h, std::vector<std::byte>& body, const Until& until) {
   std::array<std::byte, wire::kHeaderBytes> raw;
   std::array<std::byte, transport::kMaxExtensions> area;
-  if (const Status s = transport::tcp::read_exact(fd, raw, deadline); !s.ok()) return {s};
+  if (const Status s = transport::tcp::read_exact(fd, raw, until); !s.ok()) return {s};
   if (const Status s = wire::decode_header(raw, h); !s.ok()) return {s, true};
   if (wire::is_data(h.type)) return {Errc::kUnexpectedMessage, true};
   if (h.extension_bytes() > area.size()) return {Errc::kBadExtension, true};
   const std::span extensions(area.data(), h.extension_bytes());
-  if (const Status s = transport::tcp::read_exact(fd, extensions, deadline); !s.ok()) return {s};
+  if (const Status s = transport::tcp::read_exact(fd, extensions, until); !s.ok()) return {s};
   if (const Status s = wire::verify_header(raw, extensions); !s.ok()) return {s, true};
   body.resize(h.length);
-  if (const Status s = transport::tcp::read_exact(fd, body, deadline); !s.ok()) return {s};
+  if (const Status s = transport::tcp::read_exact(fd, body, until); !s.ok()) return {s};
   const bool checked = (h.flags & wire::kFlagPayloadCrc) != 0;
   if (checked && crc32c(body) != h.payload_crc) return {Errc::kBadPayloadCrc, true};
   return {};
@@ -73,8 +71,9 @@ tl::unexpected<Error> broke(const Greeting& g, Status status, const std::string&
   std::string what = "connection broke";
   if (status.code() == Errc::kTimeout) what = "no answer in time";
   if (status.code() == Errc::kClosed) what = "closed the connection";
-  return fail(status.code() == Errc::kTimeout ? Errc::kTimeout : Errc::kReducerLost,
-              g.name + ": " + what + " while " + doing);
+  if (status.code() == Errc::kShutdown) what = "interrupted";
+  const bool ours = status.code() == Errc::kTimeout || status.code() == Errc::kShutdown;
+  return fail(ours ? status.code() : Errc::kReducerLost, g.name + ": " + what + " while " + doing);
 }
 
 template <typename Message>
@@ -117,30 +116,46 @@ std::string printable(std::string text) {
   return text;
 }
 
-Result<Greeting> greet(const config::Endpoint& reducer, const Identity& who, wire::Purpose purpose,
-                       uint32_t lane, uint64_t incarnation, Nanos deadline) {
-  Greeting g;
+std::string name_of(const config::Endpoint& reducer) {
   config::Endpoint unweighted = reducer;
   unweighted.weight = 1;
-  g.name = "reducer " + config::to_string(unweighted);
-  auto socket = connect_patiently(reducer, who, deadline);
-  if (!socket) return add_context(g.name, socket.error());
-  g.socket = std::move(*socket);
+  return "reducer " + config::to_string(unweighted);
+}
+
+Result<Socket> connect_once(const config::Endpoint& reducer, const Identity& who, const Until& until) {
+  transport::tcp::SocketOptions options;
+  options.local_address = who.interface_address;
+  return transport::tcp::connect_to(reducer.host, reducer.port, options, until);
+}
+
+Result<Greeting> introduce(Socket socket, std::string name, const Identity& who, wire::Purpose purpose,
+                           uint32_t lane, uint64_t incarnation, const Until& until) {
   auto nonce = fresh_nonce();
   if (!nonce) return tl::unexpected(nonce.error());
+  Greeting g;
+  g.socket = std::move(socket);
+  g.name = std::move(name);
   g.hello.purpose = purpose;
   g.hello.rank = who.rank;
   g.hello.ranks = who.ranks;
   g.hello.lane = lane;
   g.hello.session = who.session;
   g.hello.incarnation = incarnation;
+  g.hello.features = who.survives ? wire::kFeaturesSurvive : 0;
   g.hello.nonce = *nonce;
   g.hello.job = who.job;
-  auto welcome = ask<wire::Welcome>(g, g.hello, deadline);
+  auto welcome = ask<wire::Welcome>(g, g.hello, until);
   if (!welcome) return tl::unexpected(welcome.error());
   g.welcome = std::move(*welcome);
   if (auto checked = check_welcome(g, who); !checked) return tl::unexpected(checked.error());
   return g;
+}
+
+Result<Greeting> greet(const config::Endpoint& reducer, const Identity& who, wire::Purpose purpose,
+                       uint32_t lane, uint64_t incarnation, Nanos deadline) {
+  auto socket = connect_patiently(reducer, who, deadline);
+  if (!socket) return add_context(name_of(reducer), socket.error());
+  return introduce(std::move(*socket), name_of(reducer), who, purpose, lane, incarnation, deadline);
 }
 
 wire::Mac proof(const Greeting& greeting, const Identity& who, uint64_t view_hash) {
@@ -148,14 +163,15 @@ wire::Mac proof(const Greeting& greeting, const Identity& who, uint64_t view_has
   return wire::client_proof(*who.token, greeting.hello, greeting.welcome, view_hash);
 }
 
-Result<void> send_frame(const Greeting& to, const std::vector<std::byte>& frame, Nanos deadline) {
-  const Status s = transport::tcp::write_all(to.socket.fd(), frame, deadline);
+Result<void> send_frame(const Greeting& to, const std::vector<std::byte>& frame, const Until& until) {
+  const Status s = transport::tcp::write_all(to.socket.fd(), frame, until);
   // After a reset the reason may still be readable: let the receive report.
   if (s.ok() || s.code() == Errc::kReset) return {};
   return broke(to, s, "sending the handshake");
 }
 
-Result<std::vector<std::byte>> receive_body(const Greeting& from, wire::FrameType expected, Nanos deadline) {
+Result<std::vector<std::byte>> receive_body(const Greeting& from, wire::FrameType expected,
+                                            const Until& until) {
   const std::string doing = std::string("waiting for ") + wire::to_string(expected);
   const auto malformed = [&](Status s) {
     return fail(s.code(), from.name + ": does not speak this protocol: " + std::string(to_string(s.code())) +
@@ -164,7 +180,7 @@ Result<std::vector<std::byte>> receive_body(const Greeting& from, wire::FrameTyp
   for (;;) {
     wire::FrameHeader h;
     std::vector<std::byte> body;
-    if (const Received r = receive_frame(from.socket.fd(), h, body, deadline); !r.status.ok()) {
+    if (const Received r = receive_frame(from.socket.fd(), h, body, until); !r.status.ok()) {
       if (r.malformed) return malformed(r.status);
       return broke(from, r.status, doing);
     }

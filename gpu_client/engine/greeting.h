@@ -24,6 +24,8 @@ struct Identity {
   // None: nothing is proved, and a reducer that asks for proof is an error.
   std::optional<wire::Digest> token;
   std::string interface_address;  // to connect from; empty: the route's
+  // Wants a session that survives losses (PROTOCOL.md section 11).
+  bool survives = false;
 };
 
 struct Greeting {
@@ -33,6 +35,11 @@ struct Greeting {
   wire::Welcome welcome;
 };
 
+using transport::tcp::Until;
+
+// "reducer 10.0.0.2:7470": how a reducer is called in messages.
+[[nodiscard]] std::string name_of(const config::Endpoint& reducer);
+
 // Connects and exchanges HELLO and WELCOME. Until `deadline` a connection that is refused is tried again:
 // workers and reducers are often started at the same moment. kTimeout with the words of the last try when
 // nothing came of it; kInvalidArgument, at once, for a source address that this host does not have;
@@ -41,25 +48,35 @@ struct Greeting {
                                      wire::Purpose purpose, uint32_t lane, uint64_t incarnation,
                                      Nanos deadline);
 
+// The parts of greet(), for who decides by himself about another try. One connect: errors are connect_to's,
+// without the reducer's name.
+[[nodiscard]] Result<transport::tcp::Socket> connect_once(const config::Endpoint& reducer,
+                                                          const Identity& who, const Until& until);
+// HELLO and WELCOME on a new connection to the reducer called `name`.
+[[nodiscard]] Result<Greeting> introduce(transport::tcp::Socket socket, std::string name, const Identity& who,
+                                         wire::Purpose purpose, uint32_t lane, uint64_t incarnation,
+                                         const Until& until);
+
 // The client's proof for JOIN, ATTACH, VERDICT_QUERY; zeros without a token.
 [[nodiscard]] wire::Mac proof(const Greeting& greeting, const Identity& who, uint64_t view_hash);
 
-// One request on a connection that was greeted.
+// One request on a connection that was greeted. kTimeout, kShutdown when interrupted, kReducerLost when the
+// connection ends, a code that tells what is wrong with the reducer's bytes, or the code it refused with.
 [[nodiscard]] Result<void> send_frame(const Greeting& to, const std::vector<std::byte>& frame,
-                                      Nanos deadline);
+                                      const Until& until);
 // The body of the next frame, which must be of type `expected`; REFUSED and ABORT become the error they
 // carry.
 [[nodiscard]] Result<std::vector<std::byte>> receive_body(const Greeting& from, wire::FrameType expected,
-                                                          Nanos deadline);
+                                                          const Until& until);
 
 // A peer's words as part of ours: one line, printable.
 [[nodiscard]] std::string printable(std::string text);
 
 template <typename Reply, typename Request>
-[[nodiscard]] Result<Reply> ask(const Greeting& to, const Request& request, Nanos deadline) {
-  if (auto sent = send_frame(to, wire::encode_message(request), deadline); !sent)
+[[nodiscard]] Result<Reply> ask(const Greeting& to, const Request& request, const Until& until) {
+  if (auto sent = send_frame(to, wire::encode_message(request), until); !sent)
     return tl::unexpected(sent.error());
-  auto body = receive_body(to, Reply::kType, deadline);
+  auto body = receive_body(to, Reply::kType, until);
   if (!body) return tl::unexpected(body.error());
   Reply reply;
   if (const Status s = wire::decode_body(*body, reply); !s.ok()) {

@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "gpu_client/engine/ballot.h"
+#include "gpu_client/engine/seat_taking.h"
 
 namespace sluice::engine {
 namespace {
@@ -12,9 +13,6 @@ namespace {
 // Entries of the placement table: turns of all reducers in one period (PROTOCOL.md section 8).
 constexpr uint64_t kMaxPlacement = 1 << 16;
 constexpr uint32_t kMaxSlots = 0xffff;  // `slot` is 16 bits wide
-// A reducer's word on how often to speak, within reason.
-constexpr uint32_t kMinHeartbeatMs = 10;
-constexpr uint32_t kMaxHeartbeatMs = 3'600'000;
 
 // Well below the handshake deadline of a reducer (docs/timeouts.md).
 constexpr Nanos kGreetingKeeps = 1500 * kMillisecond;
@@ -35,41 +33,27 @@ class Joining {
 
  private:
   Result<void> greet_all();
-  Result<void> check_offer(const Greeting& g) const;
+  Result<void> check_distinct(const Greeting& g) const;
+  [[nodiscard]] bool all_survive() const noexcept;
   // What every rank comes to by itself when none was asked for.
   [[nodiscard]] uint32_t default_slot_bytes() const noexcept;
   Result<void> settle_view();
   Result<void> join_all();
   Result<Seat> join_one(size_t i);
   Result<void> attach_all();
-  Result<void> attach(size_t i, uint32_t lane);
+  Result<void> attach_lane(size_t i, uint32_t lane);
   Result<void> vote();
   Error give_up(Error why);
 
   const JoinOptions& options_;
-  const Identity& who_;
+  Identity who_;
   std::vector<Greeting> greetings_;  // by place in the view; their sockets move into the seats
   Nanos join_deadline_ = 0;
   bool voted_ = false;
   Membership membership_;
 };
 
-Result<void> Joining::check_offer(const Greeting& g) const {
-  if (g.welcome.lanes == 0 || g.welcome.lanes > wire::kMaxLanes) {
-    return fail(Errc::kBadField, g.name + ": offers " + std::to_string(g.welcome.lanes) +
-                                     " lane connections, 1.." + std::to_string(wire::kMaxLanes) +
-                                     " expected");
-  }
-  if (g.welcome.max_slot_bytes < wire::kMinSlotBytes) {
-    return fail(Errc::kBadField, g.name + ": takes slots of at most " +
-                                     std::to_string(g.welcome.max_slot_bytes) + " bytes, at least " +
-                                     std::to_string(wire::kMinSlotBytes) + " expected");
-  }
-  if (options_.slot_bytes > g.welcome.max_slot_bytes) {
-    return fail(Errc::kMemoryLimit, g.name + ": takes slots of at most " +
-                                        std::to_string(g.welcome.max_slot_bytes) + " bytes, " +
-                                        std::to_string(options_.slot_bytes) + " asked (slot_bytes)");
-  }
+Result<void> Joining::check_distinct(const Greeting& g) const {
   for (const Greeting& other : greetings_) {
     if (other.welcome.reducer == g.welcome.reducer) {
       return fail(Errc::kInvalidArgument,
@@ -77,6 +61,12 @@ Result<void> Joining::check_offer(const Greeting& g) const {
     }
   }
   return {};
+}
+
+bool Joining::all_survive() const noexcept {
+  return std::all_of(greetings_.begin(), greetings_.end(), [](const Greeting& g) {
+    return (g.welcome.features & wire::kFeaturesSurvive) == wire::kFeaturesSurvive;
+  });
 }
 
 Result<void> Joining::greet_all() {
@@ -87,8 +77,15 @@ Result<void> Joining::greet_all() {
     for (const config::Endpoint& reducer : options_.reducers) {
       auto g = greet(reducer, who_, wire::Purpose::kControl, 0, 0, deadline);
       if (!g) return tl::unexpected(g.error());
-      if (auto checked = check_offer(*g); !checked) return checked;
+      if (auto checked = check_offer(*g, options_.slot_bytes); !checked) return checked;
+      if (auto checked = check_distinct(*g); !checked) return checked;
       greetings_.push_back(std::move(*g));
+    }
+    if (who_.survives && !all_survive()) {
+      // Those that can must not take it that the session does: what they were told in HELLO is taken back.
+      // The other ranks come to the same, from the same answers.
+      who_.survives = false;
+      continue;
     }
     // A reducer does not wait long for what follows WELCOME. When one of them came up late the greetings of
     // the others are stale.
@@ -111,9 +108,7 @@ Result<void> Joining::settle_view() {
   uint64_t weights = 0;
   uint64_t most_lanes = 0;
   for (size_t i = 0; i < greetings_.size(); ++i) {
-    const uint16_t offered = greetings_[i].welcome.lanes;
-    const auto lanes =
-        static_cast<uint16_t>(options_.lanes == 0 ? offered : std::min<uint32_t>(options_.lanes, offered));
+    const uint16_t lanes = lanes_of(options_.lanes, greetings_[i].welcome.lanes);
     view.reducers.push_back({.id = greetings_[i].welcome.reducer,
                              .lanes = lanes,
                              .weight = options_.reducers[i].weight,
@@ -137,11 +132,11 @@ Result<void> Joining::settle_view() {
                                             " turns are possible; use smaller weights");
   }
   membership_.view_hash = wire::view_hash(view);
+  membership_.survives = who_.survives;
   return {};
 }
 
 Result<Seat> Joining::join_one(size_t i) {
-  Greeting& g = greetings_[i];
   const wire::View& view = membership_.view;
   wire::Join join;
   join.view_hash = membership_.view_hash;
@@ -151,20 +146,8 @@ Result<Seat> Joining::join_one(size_t i) {
   join.reducer_index = static_cast<uint16_t>(i);
   join.join_timeout_ms = static_cast<uint32_t>(options_.join_timeout / kMillisecond);
   for (const wire::ViewReducer& r : view.reducers) join.reducers.push_back(r.id);
-  join.mac = proof(g, who_, membership_.view_hash);
-  auto joined =
-      ask<wire::Joined>(g, join, std::min(join_deadline_, monotonic_now() + options_.connect_timeout));
-  if (!joined) return tl::unexpected(joined.error());
-  if (joined->heartbeat_ms == 0 || joined->peer_timeout_ms == 0) {
-    return fail(Errc::kBadField, g.name + ": its JOINED sets no heartbeat");
-  }
-  return Seat{.name = g.name,
-              .id = g.welcome.reducer,
-              .handle = joined->handle,
-              .heartbeat_ms = std::clamp(joined->heartbeat_ms, kMinHeartbeatMs, kMaxHeartbeatMs),
-              .peer_timeout_ms = std::max(joined->peer_timeout_ms, kMinHeartbeatMs),
-              .control = ControlLink(std::move(g.socket), g.name, joined->handle),
-              .lanes = {}};
+  return take_seat(greetings_[i], options_.reducers[i], who_, std::move(join),
+                   std::min(join_deadline_, monotonic_now() + options_.connect_timeout));
 }
 
 Result<void> Joining::join_all() {
@@ -183,30 +166,18 @@ Result<void> Joining::join_all() {
   return {};
 }
 
-Result<void> Joining::attach(size_t i, uint32_t lane) {
+Result<void> Joining::attach_lane(size_t i, uint32_t lane) {
   Seat& seat = membership_.seats[i];
   const Nanos deadline = std::min(join_deadline_, monotonic_now() + options_.connect_timeout);
   auto g = greet(options_.reducers[i], who_, wire::Purpose::kLane, lane, 0, deadline);
   if (!g) return tl::unexpected(g.error());
-  if (g->welcome.reducer != seat.id) {
-    return fail(
-        Errc::kReducerLost,
-        g->name + ": another process answers there now; it was restarted, or stands behind a balancer");
-  }
-  wire::Attach attach;
-  attach.handle = seat.handle;
-  attach.view_hash = membership_.view_hash;
-  attach.mac = proof(*g, who_, membership_.view_hash);
-  auto attached = ask<wire::Attached>(*g, attach, deadline);
-  if (!attached) return tl::unexpected(attached.error());
   const wire::View& view = membership_.view;
-  const uint32_t expected = wire::slots_per_lane(view.window_bytes, view.slot_bytes, view.reducers[i].lanes);
-  if (attached->slots != expected) {
-    return fail(Errc::kMismatch, g->name + ": grants " + std::to_string(attached->slots) +
-                                     " slots on a lane connection, " + std::to_string(expected) +
-                                     " follow from the view");
-  }
-  seat.slots = attached->slots;
+  seat.slots = wire::slots_per_lane(view.window_bytes, view.slot_bytes, view.reducers[i].lanes);
+  auto attached = attach(
+      *g, who_,
+      {.reducer = seat.id, .handle = seat.handle, .view_hash = membership_.view_hash, .slots = seat.slots},
+      deadline);
+  if (!attached) return attached;
   seat.lanes.push_back(std::move(g->socket));
   return {};
 }
@@ -214,7 +185,7 @@ Result<void> Joining::attach(size_t i, uint32_t lane) {
 Result<void> Joining::attach_all() {
   for (size_t i = 0; i < membership_.seats.size(); ++i) {
     for (uint32_t lane = 0; lane < membership_.view.reducers[i].lanes; ++lane) {
-      auto attached = attach(i, lane);
+      auto attached = attach_lane(i, lane);
       if (attached) continue;
       // A session that was ended by another rank's refusal shows here as one that is unknown: as above.
       if (auto words = unasked_words(membership_.seats); !words) return words;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/endpoints.h"
 #include "gpu_client/engine/control_link.h"
 #include "transport/tcp/socket.h"
 #include "wire/view.h"
@@ -12,7 +13,8 @@
 namespace sluice::engine {
 
 struct Seat {
-  std::string name;  // "reducer 10.0.0.2:7470"
+  std::string name;            // "reducer 10.0.0.2:7470"
+  config::Endpoint address{};  // where it was reached, in numbers where that can be said
   uint64_t id = 0;
   uint32_t handle = 0;  // the session's name there
   uint32_t heartbeat_ms = 0;
@@ -26,6 +28,7 @@ struct Membership {
   wire::View view;
   uint64_t view_hash = 0;
   uint64_t incarnation = 0;
+  bool survives = false;    // losses are survived: this rank and every reducer of the view can
   std::vector<Seat> seats;  // in the order of the view; seats[0] is the arbiter
 };
 
