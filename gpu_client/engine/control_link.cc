@@ -82,4 +82,9 @@ void ControlLink::shutdown() noexcept {
   ::shutdown(socket_.fd(), SHUT_WR);
 }
 
+void ControlLink::close() noexcept {
+  socket_ = transport::tcp::Socket();
+  unsent_.clear();
+}
+
 }  // namespace sluice::engine

@@ -44,6 +44,8 @@ class ControlLink {
 
   // Tells the peer that nothing more comes. The peer's frames can still be received.
   void shutdown() noexcept;
+  // Ends it both ways: what was kept is dropped, sending and receiving give kReset.
+  void close() noexcept;
 
   [[nodiscard]] int fd() const noexcept { return socket_.fd(); }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
@@ -51,8 +53,8 @@ class ControlLink {
  private:
   static constexpr size_t kMaxFrame =
       wire::kHeaderBytes + transport::kMaxExtensions + wire::kMaxControlPayload;
-  // Heartbeats and one ABORT are all that is ever sent: a peer that leaves this much unread is not worth more
-  // memory.
+  // Heartbeats, a few words on a view change, one ABORT are all that is ever sent: a peer that leaves this
+  // much unread is not worth more memory.
   static constexpr size_t kMaxUnsent = 64 * kKiB;
 
   [[nodiscard]] Status send_bytes(std::vector<std::byte> bytes);

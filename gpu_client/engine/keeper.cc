@@ -27,7 +27,8 @@ constexpr int kFramesInARow = 64;
 // An event names session and reducer; sessions are numbered from 1 and a view has at most kMaxReducers
 // reducers.
 constexpr unsigned kPeerBits = 16;
-static_assert(wire::kMaxReducers < (1u << kPeerBits));
+constexpr size_t kMaxPeer = (1u << kPeerBits) - 1;
+static_assert(wire::kMaxReducers < kMaxPeer);
 
 }  // namespace
 
@@ -82,39 +83,99 @@ void Keeper::wake() noexcept {
   static_cast<void>(!::write(wake_, &one, sizeof one));  // full: a wake-up is under way already
 }
 
-uint64_t Keeper::add(std::vector<Peer> peers, Listener& listener) {
+uint64_t Keeper::add(std::vector<Peer> peers, Listener& listener, bool survives) {
   const std::lock_guard lock(mutex_);
   const uint64_t id = next_id_++;
   Kept& kept = sessions_[id];
   kept.listener = &listener;
+  kept.survives = survives;
   const Nanos now = monotonic_now();
-  for (Peer& p : peers) {
-    kept.peers.push_back({.peer = std::move(p), .last_heard = now, .next_beat = now, .waiting = {}});
-    watch(id, kept.peers.back(), kept.peers.size() - 1);
-  }
+  for (Peer& p : peers) keep(id, kept, std::move(p), now);
   wake();
   return id;
 }
 
+void Keeper::keep(uint64_t id, Kept& kept, Peer peer, Nanos now) {
+  kept.peers.push_back({.peer = std::move(peer), .last_heard = now, .next_beat = now, .waiting = {}});
+  watch(id, kept.peers.back(), kept.peers.size() - 1);
+}
+
+Keeper::Kept* Keeper::running(uint64_t session) {
+  const auto found = sessions_.find(session);
+  return found == sessions_.end() || found->second.ended ? nullptr : &found->second;
+}
+
 void Keeper::abort(uint64_t session, Errc code, uint32_t rank, const std::string& text) {
   const std::lock_guard lock(mutex_);
-  const auto found = sessions_.find(session);
-  if (found == sessions_.end() || found->second.ended) return;
-  found->second.ended = true;
-  tell_abort(found->second, kNoPeer, code, rank, text);
+  Kept* const kept = running(session);
+  if (kept == nullptr) return;
+  kept->ended = true;
+  tell_abort(*kept, kNoPeer, code, rank, text);
 }
 
 void Keeper::leave(uint64_t session) {
   const std::lock_guard lock(mutex_);
-  const auto found = sessions_.find(session);
-  if (found == sessions_.end() || found->second.ended) return;
-  Kept& kept = found->second;
-  kept.leaving = true;
-  for (KeptPeer& p : kept.peers) {
-    if (!p.gone && !p.peer.link.send(wire::Leave{}).ok()) p.acked = true;
+  Kept* const kept = running(session);
+  if (kept == nullptr) return;
+  kept->leaving = true;
+  for (size_t i = 0; i < kept->peers.size(); ++i) {
+    KeptPeer& p = kept->peers[i];
+    if (kept->survives) {
+      say(session, p, i, wire::Leave{});
+    } else if (!p.gone && !p.peer.link.send(wire::Leave{}).ok()) {
+      p.acked = true;
+    }
   }
-  check_left(kept);
+  check_left(*kept);
   wake();
+}
+
+void Keeper::said(uint64_t id, KeptPeer& p, size_t index, Status status) {
+  // A connection that broke shows in receive(), where the reducer's last words may be. Who has left so much
+  // unread has not got this message and would never know.
+  if (status == Errc::kWouldBlock) {
+    p.stuck = true;
+    wake();
+  }
+  watch(id, p, index);
+}
+
+void Keeper::replace(uint64_t session, size_t peer, ControlLink link) {
+  const std::lock_guard lock(mutex_);
+  Kept* const kept = running(session);
+  if (kept == nullptr || peer >= kept->peers.size()) return;
+  KeptPeer& p = kept->peers[peer];
+  if (p.dropped) return;
+  if (!p.gone) unwatch(p);
+  p.peer.link = std::move(link);
+  p.gone = p.stuck = p.watched = false;
+  p.last_heard = p.next_beat = monotonic_now();
+  p.waiting = {};
+  watch(session, p, peer);
+  if (kept->leaving && !p.acked) say(session, p, peer, wire::Leave{});
+  wake();
+}
+
+void Keeper::drop(uint64_t session, size_t peer) {
+  const std::lock_guard lock(mutex_);
+  Kept* const kept = running(session);
+  if (kept == nullptr || peer >= kept->peers.size()) return;
+  KeptPeer& p = kept->peers[peer];
+  if (p.dropped) return;
+  if (!p.gone) unwatch(p);
+  p.peer.link.close();
+  p.gone = p.dropped = true;
+  p.waiting = {};
+  check_left(*kept);
+}
+
+std::optional<size_t> Keeper::add_peer(uint64_t session, Peer peer) {
+  const std::lock_guard lock(mutex_);
+  Kept* const kept = running(session);
+  if (kept == nullptr || kept->peers.size() > kMaxPeer) return std::nullopt;
+  keep(session, *kept, std::move(peer), monotonic_now());
+  wake();
+  return kept->peers.size() - 1;
 }
 
 void Keeper::remove(uint64_t session) {
@@ -206,6 +267,22 @@ void Keeper::serve(uint64_t id, Kept& kept, size_t index) {
   watch(id, p, index);
 }
 
+template <typename M>
+void Keeper::hand_on(Kept& kept, size_t index, const ControlLink::Frame& frame,
+                     void (Listener::*to)(size_t, const M&) noexcept) {
+  if (!kept.survives) return peer_gone(kept, index, Errc::kUnexpectedMessage);
+  M message;
+  if (const Status s = wire::decode_body(frame.body, message); !s.ok()) return peer_gone(kept, index, s);
+  (kept.listener->*to)(index, message);
+}
+
+void Keeper::tell_waiting(const Kept& kept) {
+  const auto longest = std::max_element(
+      kept.peers.begin(), kept.peers.end(),
+      [](const KeptPeer& a, const KeptPeer& b) { return a.waiting.waited_ms < b.waiting.waited_ms; });
+  kept.listener->on_waiting(longest->waiting);
+}
+
 void Keeper::take(Kept& kept, size_t index, const ControlLink::Frame& frame) {
   KeptPeer& p = kept.peers[index];
   switch (frame.header.type) {
@@ -215,10 +292,7 @@ void Keeper::take(Kept& kept, size_t index, const ControlLink::Frame& frame) {
       p.waiting = {.missing_ranks = beat.missing_ranks,
                    .first_rank = beat.missing.empty() ? wire::kNoRank : beat.missing.front(),
                    .waited_ms = beat.waited_ms};
-      const auto longest = std::max_element(
-          kept.peers.begin(), kept.peers.end(),
-          [](const KeptPeer& a, const KeptPeer& b) { return a.waiting.waited_ms < b.waiting.waited_ms; });
-      return kept.listener->on_waiting(longest->waiting);
+      return tell_waiting(kept);
     }
     case wire::FrameType::kLeaveAck: {
       p.acked = true;
@@ -231,6 +305,9 @@ void Keeper::take(Kept& kept, size_t index, const ControlLink::Frame& frame) {
       return lose(kept, index, from_peer(abort.code), abort.rank, words,
                   p.peer.link.name() + " ended the session: " + words);
     }
+    case wire::FrameType::kViewQuery: return hand_on(kept, index, frame, &Listener::on_view_query);
+    case wire::FrameType::kViewCommit: return hand_on(kept, index, frame, &Listener::on_view_commit);
+    case wire::FrameType::kDrainNotice: return hand_on(kept, index, frame, &Listener::on_drain_notice);
     default: return peer_gone(kept, index, Errc::kUnexpectedMessage);
   }
 }
@@ -240,7 +317,7 @@ void Keeper::peer_gone(Kept& kept, size_t index, Status status) {
   unwatch(p);
   p.gone = true;
   if (kept.ended) return;
-  if (kept.leaving) {
+  if (kept.leaving && (!kept.survives || p.acked)) {
     // Nothing of this session needs the reducer any more, unless it says otherwise, and now it can't.
     p.acked = true;
     return check_left(kept);
@@ -253,6 +330,12 @@ void Keeper::peer_gone(Kept& kept, size_t index, Status status) {
   } else if (code == Errc::kTimeout) {
     what = "silent for " + std::to_string(p.peer.timeout / kMillisecond) + " ms";
     code = Errc::kReducerLost;
+  }
+  if (kept.survives) {
+    p.peer.link.close();
+    p.waiting = {};
+    tell_waiting(kept);
+    return kept.listener->on_peer_gone(index, status.code(), p.peer.link.name() + ": " + what);
   }
   const std::string text = p.peer.link.name() + " was lost: " + what;
   lose(kept, index, code, wire::kNoRank, text, text);
@@ -282,6 +365,11 @@ void Keeper::tick(uint64_t id, Kept& kept, Nanos now) {
   for (size_t i = 0; i < kept.peers.size() && !kept.ended; ++i) {
     KeptPeer& p = kept.peers[i];
     if (p.gone) continue;
+    if (p.stuck) {
+      serve(id, kept, i);  // its reason may be there to be read
+      if (!p.gone && !kept.ended) peer_gone(kept, i, Errc::kReset);
+      continue;
+    }
     if (now - p.last_heard >= p.peer.timeout) {
       // This thread may have been the one that slept: look before judging.
       serve(id, kept, i);
@@ -300,8 +388,10 @@ void Keeper::tick(uint64_t id, Kept& kept, Nanos now) {
 
 void Keeper::check_left(Kept& kept) {
   if (!kept.leaving) return;
-  const bool all =
-      std::all_of(kept.peers.begin(), kept.peers.end(), [](const KeptPeer& p) { return p.acked || p.gone; });
+  // Of a session that survives, a reducer whose connection is only broken still has to acknowledge.
+  const bool all = std::all_of(kept.peers.begin(), kept.peers.end(), [&](const KeptPeer& p) {
+    return p.acked || (kept.survives ? p.dropped : p.gone);
+  });
   if (all) kept.listener->on_left();
 }
 

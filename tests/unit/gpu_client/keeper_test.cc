@@ -1,90 +1,14 @@
-#include "gpu_client/engine/keeper.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/socket.h>
 
-#include <condition_variable>
-#include <optional>
-
-#include "core/clock.h"
+#include "tests/unit/gpu_client/keeper_rig.h"
 
 namespace sluice::engine {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Two reducers' ends of control connections, played by the test.
-class KeeperTest : public ::testing::Test, protected Keeper::Listener {
- protected:
-  void begin(Nanos heartbeat = 20 * kMillisecond, Nanos timeout = 20 * kSecond) {
-    keeper_ = Keeper::acquire().value();
-    std::vector<Keeper::Peer> peers;
-    for (int i = 0; i < 2; ++i) {
-      int fds[2];
-      ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-      peers.push_back({.link = ControlLink(transport::tcp::Socket(fds[0]), "reducer " + std::to_string(i), 1),
-                       .heartbeat = heartbeat,
-                       .timeout = timeout});
-      reducers_.emplace_back(transport::tcp::Socket(fds[1]), "worker", 1);
-    }
-    id_ = keeper_->add(std::move(peers), *this);
-  }
-  void TearDown() override {
-    if (keeper_) keeper_->remove(id_);
-  }
-
-  // The next frame of `type` that reducer i gets; others are passed over. Nothing when the connection ends
-  // first.
-  std::optional<std::vector<std::byte>> expect(int i, wire::FrameType type) {
-    const Nanos deadline = monotonic_now() + 10 * kSecond;
-    while (monotonic_now() < deadline) {
-      ControlLink::Frame frame;
-      const Status s = reducers_[static_cast<size_t>(i)].receive(frame);
-      if (s.code() == Errc::kWouldBlock) {
-        pollfd p{.fd = reducers_[static_cast<size_t>(i)].fd(), .events = POLLIN, .revents = 0};
-        ::poll(&p, 1, 100);
-        continue;
-      }
-      if (!s.ok()) return std::nullopt;
-      if (frame.header.type == type) return std::vector<std::byte>(frame.body.begin(), frame.body.end());
-    }
-    ADD_FAILURE() << "no " << wire::to_string(type) << " in time";
-    return std::nullopt;
-  }
-  bool wait(const std::function<bool()>& condition) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10), condition);
-  }
-  void set(const std::function<void()>& change) {
-    {
-      const std::lock_guard lock(mutex_);
-      change();
-    }
-    changed_.notify_all();
-  }
-  void on_session_lost(Errc code, std::string text) noexcept override {
-    set([&] { ++losses_, code_ = code, text_ = text; });
-  }
-  void on_waiting(const Keeper::Waiting& waiting) noexcept override {
-    set([&] { waiting_ = waiting; });
-  }
-  void on_left() noexcept override {
-    set([&] { left_ = true; });
-  }
-
-  std::shared_ptr<Keeper> keeper_;
-  std::vector<ControlLink> reducers_;
-  uint64_t id_ = 0;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int losses_ = 0;
-  Errc code_ = Errc::kOk;
-  std::string text_;
-  Keeper::Waiting waiting_;
-  bool left_ = false;
-};
+using KeeperTest = test::KeeperRig;
 
 TEST_F(KeeperTest, SendsHeartbeatsToEveryReducer) {
   begin();
