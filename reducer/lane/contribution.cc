@@ -3,6 +3,7 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "core/assert.h"
 #include "reducer/lane/lane_session.h"
 
 namespace sluice::reducer {
@@ -19,7 +20,9 @@ std::byte* LaneSession::place_of(const RankLink& link, uint64_t sequence) const 
 Status LaneSession::admit(RankLink& link, const wire::FrameHeader& h, std::byte*& place) noexcept {
   if (link.state_ != RankLink::State::kCommitted || link.left_) return Errc::kUnexpectedMessage;
   if (h.session != plan_.handle) return Errc::kBadSession;
-  if (h.view_version != plan_.view_version || h.view_hash != plan_.view_hash) return Errc::kBadView;
+  if (h.view_version != link.view_.version || h.view_hash != link.view_.hash) return Errc::kBadView;
+  // In the first view nobody can hold the result of a chunk that is contributed.
+  if ((h.flags & wire::kFlagKept) != 0 && (!plan_.survives || h.view_version == 0)) return Errc::kBadField;
   if (h.sequence != link.next_contribution_) return Errc::kBadSequence;
   const auto slot = static_cast<uint32_t>(h.sequence % plan_.slots);
   if (h.slot != slot) return Errc::kBadSlot;
@@ -37,9 +40,14 @@ void LaneSession::contributed(RankLink& link, const wire::FrameHeader& h,
   link.next_contribution_ = h.sequence + 1;
   link.last_length_ = h.length;
   if (ended()) return;
+  if ((h.flags & wire::kFlagLosses) != 0) tell_losses_ = true;
+  if (link.view_.version != view_.version) {
+    counters_->contributions_dropped.add(1);
+    return;
+  }
   if (h.sequence >= leaver_limit_) {
     for (const auto& other : links_) {
-      if (other->left_ && other->next_contribution_ <= h.sequence) {
+      if (other->left_ && other->view_.version == view_.version && other->next_contribution_ <= h.sequence) {
         fail(Errc::kRankLeft, other->rank_,
              "rank %" PRIu32 " left the session; rank %" PRIu32 " went on with operation %" PRIu32,
              other->rank_, link.rank_, h.op_id);
@@ -57,25 +65,36 @@ void LaneSession::contributed(RankLink& link, const wire::FrameHeader& h,
     fail_mismatch(link, h, count, c, field);
     return;
   }
-  if ((h.flags & wire::kFlagLosses) != 0) tell_losses_ = true;
+  SLUICE_DASSERT(c.state == ChunkState::kFilling && h.sequence >= next_result_);
+  if ((h.flags & wire::kFlagKept) != 0 && !c.kept) {
+    c.kept = true;
+    c.kept_rank = link.rank_;
+  }
   c.last_rank = link.rank_;
   c.last_arrival = now_;
   ++c.arrived;
   const auto group = static_cast<uint32_t>(link.rank_ / kernels::kGroup);
-  const uint32_t group_first = group * static_cast<uint32_t>(kernels::kGroup);
-  const uint32_t group_size = std::min<uint32_t>(kernels::kGroup, plan_.ranks - group_first);
   if (c.arrived == plan_.ranks) c.state = ChunkState::kFolding;
-  if (++c.group_arrived[group] == group_size) push_task(slot, group);
+  if (++c.group_arrived[group] == ranks_of_group(group)) push_task(slot, group);
+  if (c.state == ChunkState::kFilling) (void)complete_without_leavers(slot);
+}
+
+uint32_t LaneSession::ranks_of_group(uint32_t group) const noexcept {
+  return std::min<uint32_t>(kernels::kGroup, plan_.ranks - group * static_cast<uint32_t>(kernels::kGroup));
 }
 
 Status LaneSession::commit(RankLink& link, std::span<const std::byte> body) noexcept {
   wire::Commit commit;
   if (const Status status = wire::decode_body(body, commit); !status.ok()) return status;
-  if (commit.incarnation == 0 || (incarnation_ != 0 && incarnation_ != commit.incarnation))
-    return Errc::kBadField;
+  if (other_incarnation(commit.incarnation)) return Errc::kBadField;
   incarnation_ = commit.incarnation;
   link.state_ = RankLink::State::kCommitted;
+  link.committed_ = true;
   return Errc::kOk;
+}
+
+bool LaneSession::other_incarnation(uint64_t told) const noexcept {
+  return told == 0 || (incarnation_ != 0 && incarnation_ != told);
 }
 
 void LaneSession::fail_mismatch(const RankLink& link, const wire::FrameHeader& h, uint64_t count,

@@ -1,7 +1,7 @@
 // The arithmetic side of a lane session: tasks in the order they became due, folded piece by piece, results
 // put to every rank.
 #include <algorithm>
-#include <array>
+#include <cstring>
 #include <utility>
 
 #include "core/assert.h"
@@ -35,6 +35,7 @@ size_t LaneSession::fold(size_t output_budget) noexcept {
 // group order.
 size_t LaneSession::fold_piece(const FoldTask& task, size_t output_budget, bool& complete) noexcept {
   const ChunkSlot& c = chunks_[task.slot];
+  if (c.kept) return copy_kept_piece(task, output_budget, complete);
   const wire::FrameHeader& h = c.reference;
   const size_t wire_size = wire::size_of(h.wire_dtype);
   const size_t acc_size = wire::size_of(h.acc_dtype);
@@ -71,6 +72,25 @@ size_t LaneSession::fold_piece(const FoldTask& task, size_t output_budget, bool&
   return count * out_size;
 }
 
+// Of a chunk whose result a rank has contributed. Its groups' tasks pass without work, so that results come
+// in the order in which chunks were complete whether they are sums or not.
+size_t LaneSession::copy_kept_piece(const FoldTask& task, size_t output_budget, bool& complete) noexcept {
+  const ChunkSlot& c = chunks_[task.slot];
+  if (groups_ > 1 && task.group < groups_) {
+    complete = true;
+    return 0;
+  }
+  const size_t size = wire::size_of(c.reference.wire_dtype);
+  const size_t total = c.reference.length / size;
+  const size_t count = std::min(total - task_element_, std::max<size_t>(output_budget / size, 1));
+  std::byte* const out = arena_.result(task.slot) + task_element_ * size;
+  std::memcpy(out, arena_.contribution(c.kept_rank, task.slot) + task_element_ * size, count * size);
+  if (plan_.payload_crc) task_crc_ = crc32c({out, count * size}, task_crc_);
+  task_element_ += count;
+  complete = task_element_ == total;
+  return count * size;
+}
+
 void LaneSession::task_complete(const FoldTask& task) noexcept {
   ChunkSlot& c = chunks_[task.slot];
   if (groups_ == 1 || task.group == groups_) {
@@ -90,7 +110,9 @@ bool LaneSession::lost_packets() noexcept {
 
 void LaneSession::put_result(uint32_t slot) noexcept {
   ChunkSlot& c = chunks_[slot];
-  wire::FrameHeader h = c.reference;
+  PutResult& result = put_results_[slot];
+  wire::FrameHeader& h = result.header;
+  h = c.reference;
   h.type = wire::FrameType::kResult;
   h.flags = plan_.payload_crc ? wire::kFlagPayloadCrc : uint16_t{0};
   tell_losses_ |= lost_packets();
@@ -98,24 +120,30 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   h.payload_crc = plan_.payload_crc ? task_crc_ : 0;
   h.ext_len8 = wire::kSmallExtensionBytes / 8;
   const auto lag_us = static_cast<uint64_t>((c.last_arrival - c.first_arrival) / kMicrosecond);
-  std::array<std::byte, wire::kSmallExtensionBytes> ext{};
   wire::encode_extension(
       wire::ResultInfo{.last_rank = c.last_rank,
                        .lag_us = static_cast<uint32_t>(std::min<uint64_t>(lag_us, UINT32_MAX))},
-      ext);
+      result.extension);
   counters_->chunks.add(1);
+  if (c.kept) counters_->kept_results.add(1);
   counters_->straggler_us.add(lag_us);
   counters_->straggler_us_max.raise_to(lag_us);
   SLUICE_DASSERT(h.sequence == next_result_);
   next_result_ = h.sequence + 1;
   c.state = ChunkState::kFree;
-  const std::span<const std::byte> payload(arena_.result(slot), h.length);
   for (const auto& link : links_) {
-    if (link->endpoint_ == nullptr) continue;
-    // The queue holds W results and a control frame, and at most W results are open, so this can only fail on
-    // a closing endpoint.
-    (void)link->endpoint_->put(h, ext, payload, h.sequence);
+    // A rank that is down, or has not said RESUME, lacks it, and gets it then.
+    if (takes_results(*link)) (void)put(*link, h, result);
   }
+}
+
+// The queue holds W results and two control frames, and at most W results are open, so this can only fail on
+// a closing endpoint.
+bool LaneSession::put(RankLink& link, const wire::FrameHeader& header, const PutResult& result) noexcept {
+  const std::span<const std::byte> payload(arena_.result(header.slot), header.length);
+  if (!link.endpoint_->put(header, result.extension, payload, view_.version).ok()) return false;
+  ++link.puts_;
+  return true;
 }
 
 }  // namespace sluice::reducer

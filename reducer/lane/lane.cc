@@ -18,6 +18,7 @@ unsigned Lane::do_work(Nanos now) noexcept {
   for (LaneSession* s : sessions_) s->set_now(now);
   unsigned work = obey();
   work += context_->poll(now, options_.receive_budget);
+  work += take_over();
   work += fold();
   if (now >= next_tick_) {
     next_tick_ = now + kTick;
@@ -30,7 +31,7 @@ unsigned Lane::do_work(Nanos now) noexcept {
 }
 
 transport::EndpointOptions Lane::endpoint_options(const SessionPlan& plan) const noexcept {
-  // W results and one ABORT: what may be queued at most.
+  // RESUME_ACK, W results and one ABORT: what may be queued at most.
   return {
       .send_queue = plan.slots + 2, .max_payload = plan.slot_bytes, .frame_deadline = options_.frame_timeout};
 }
@@ -63,20 +64,32 @@ void Lane::carry_out(const LaneCommand& c) noexcept {
   LaneSession& session = *c.session;
   enter(session);
   switch (c.kind) {
-    case LaneCommand::Kind::kAttach: {
-      auto ep = adopt_(c.fd, session.link(c.rank), endpoint_options(session.plan()));
-      if (ep) {
-        session.attach(c.rank, **ep);
-      } else {
-        session.never_attached(c.rank);
-      }
+    case LaneCommand::Kind::kAttach:
+      if (!session.replace(c.rank, c.fd)) adopt(session, c.rank, c.fd);
       break;
-    }
     case LaneCommand::Kind::kRankLeft: session.rank_left(c.rank); break;
     case LaneCommand::Kind::kCloseRank: session.close_rank(c.rank); break;
     case LaneCommand::Kind::kEnd: session.end(); break;
     case LaneCommand::Kind::kNone: break;
   }
+}
+
+void Lane::adopt(LaneSession& session, Rank rank, int fd) noexcept {
+  auto ep = adopt_(fd, session.link(rank), endpoint_options(session.plan()));
+  if (ep) {
+    session.attach(rank, **ep);
+  } else {
+    session.never_attached(rank);
+  }
+}
+
+// After a poll: connections may not be made within one.
+unsigned Lane::take_over() noexcept {
+  unsigned done = 0;
+  for (LaneSession* s : sessions_) {
+    for (; const auto next = s->next_takeover(); ++done) adopt(*s, next->rank, next->fd);
+  }
+  return done;
 }
 
 // One session a turn, round about, so that a session with much to fold leaves the others their turns.

@@ -57,6 +57,8 @@ class Lane {
  private:
   unsigned obey() noexcept;
   void carry_out(const LaneCommand& command) noexcept;
+  void adopt(LaneSession& session, Rank rank, int fd) noexcept;
+  unsigned take_over() noexcept;
   unsigned fold() noexcept;
   void report() noexcept;
   void enter(LaneSession& session);

@@ -36,6 +36,11 @@ struct alignas(kCacheLine) LaneCounters {
   Counter bytes_folded;  // payload bytes that went into sums
   Counter straggler_us;  // sum over chunks: last contribution after the first
   Counter straggler_us_max;
+  Counter resumes;                         // connections that went on where another broke off
+  Counter results_resent;                  // on those
+  Counter contributions_dropped;           // of ranks that had not followed into the next view
+  Counter view_moves;                      // a session on this lane moved to its next view
+  Counter kept_results;                    // chunks whose result a rank held: not summed
   Counter turns, busy_turns;               // of the lane's loop; busy = did something
   std::array<Counter, kErrcSlots> closed;  // connections closed, by reason
 

@@ -16,7 +16,8 @@ class LaneSession;
 struct LaneCommand {
   enum class Kind : uint8_t {
     kNone,
-    kAttach,     // fd: the handshake is over, serve rank `rank` of `session` on it
+    kAttach,     // fd: the handshake is over, serve rank `rank` of `session` on it. In a surviving session it
+                 // replaces the connection that the rank has, of which no kClosed is said then
     kRankLeft,   // rank contributes no more; answer kLeaveDone when nobody waits for a result of its
     kCloseRank,  // break the connection of `rank`, so that it finds out that it is not heard
     kEnd,  // close every connection of `session`, sending the ABORT that it was given; answer kReleased. Last

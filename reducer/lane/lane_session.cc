@@ -1,6 +1,8 @@
 #include "reducer/lane/lane_session.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <utility>
 
 #include "core/assert.h"
 
@@ -11,86 +13,93 @@ LaneSession::LaneSession(const SessionPlan& plan, SlotArena arena)
       groups_(group_count(plan.ranks)),
       arena_(std::move(arena)),
       chunks_(plan.slots),
+      put_results_(plan.slots),
       sources_(std::max<size_t>(groups_, kernels::kGroup)),
-      tasks_(size_t{plan.slots} * (groups_ + 1)) {
+      tasks_(size_t{plan.slots} * (groups_ + 1)),
+      view_{.version = plan.view_version, .hash = plan.view_hash} {
   links_.reserve(plan.ranks);
-  for (Rank r = 0; r < plan.ranks; ++r) links_.push_back(std::make_unique<RankLink>(*this, r));
+  for (Rank r = 0; r < plan.ranks; ++r) links_.push_back(std::make_unique<RankLink>(*this, r, view_));
   for (ChunkSlot& c : chunks_) c.group_arrived.resize(groups_);
 }
 
 void LaneSession::attach(Rank rank, transport::Endpoint& ep) noexcept {
   RankLink& l = link(rank);
-  SLUICE_ASSERT(l.state_ == RankLink::State::kAbsent);
+  SLUICE_ASSERT(l.state_ == RankLink::State::kAbsent || (plan_.survives && l.endpoint_ == nullptr));
   l.endpoint_ = &ep;
+  l.accounted_ = {};
+  l.close_reported_ = false;  // and not of one that was replaced in the turn that it closed in
   l.loss_watch_.begin(ep);
   l.state_ = RankLink::State::kAttached;
   l.down_since_.store(0, std::memory_order_relaxed);
   ++open_links_;
 }
 
+bool LaneSession::replace(Rank rank, int fd) noexcept {
+  RankLink& l = link(rank);
+  if (!plan_.survives || l.endpoint_ == nullptr) return false;
+  l.drop_waiting();
+  l.waiting_fd_ = fd;
+  l.endpoint_->close(Errc::kReset);
+  return true;
+}
+
+std::optional<LaneSession::Takeover> LaneSession::next_takeover() noexcept {
+  if (takeovers_due_ == 0) return std::nullopt;
+  const auto due = std::ranges::find_if(
+      links_, [](const auto& l) { return l->endpoint_ == nullptr && l->waiting_fd_ >= 0; });
+  SLUICE_ASSERT(due != links_.end());
+  --takeovers_due_;
+  return Takeover{(*due)->rank_, std::exchange((*due)->waiting_fd_, -1)};
+}
+
 void LaneSession::never_attached(Rank rank) noexcept {
   RankLink& l = link(rank);
   l.state_ = RankLink::State::kClosed;
   l.close_reason_ = Errc::kSystem;
+  l.close_reported_ = false;
+  l.down_since_.store(std::max<Nanos>(now_, 1), std::memory_order_relaxed);
   counters_->count_close(Errc::kSystem);
   report_due_ = true;
 }
 
-void LaneSession::rank_left(Rank rank) noexcept {
-  RankLink& l = link(rank);
-  if (l.left_) return;
-  l.left_ = true;
-  ++leaves_pending_;
-  leaver_limit_ = std::min(leaver_limit_, l.next_contribution_);
-  for (const auto& other : links_) {
-    if (other->next_contribution_ > l.next_contribution_) {
-      fail(Errc::kRankLeft, rank, "rank %u left the session while others were ahead of it", rank);
-      return;
-    }
-  }
-  check_leaves();
-}
-
 void LaneSession::close_rank(Rank rank) noexcept {
-  if (link(rank).endpoint_ != nullptr) link(rank).endpoint_->close(Errc::kReset);
+  RankLink& l = link(rank);
+  l.drop_waiting();  // attached before this was asked for
+  if (l.endpoint_ != nullptr) l.endpoint_->close(Errc::kReset);
 }
 
-void LaneSession::check_leaves() noexcept {
-  if (leaves_pending_ == 0) return;
-  for (const auto& l : links_) {
-    if (!l->left_ || l->leave_done_) continue;
-    const bool done = std::ranges::all_of(links_, [&](const auto& other) {
-      return other->endpoint_ == nullptr || other->results_sent_ >= l->next_contribution_;
-    });
-    if (!done) continue;
-    l->leave_done_ = true;
-    --leaves_pending_;
-    report_due_ = true;
-  }
-}
-
-void LaneSession::result_sent(RankLink& link, Status status) noexcept {
-  if (!status.ok()) return;
+void LaneSession::result_sent(RankLink& link, transport::Cookie view, Status status) noexcept {
+  --link.puts_;
+  if (view != view_.version) --old_puts_;
+  if (!status.ok() || view != link.view_.version) return;
   ++link.results_sent_;
   check_leaves();
 }
 
-void LaneSession::link_closed(Errc reason) noexcept {
+void LaneSession::link_closed(RankLink& link, Errc reason) noexcept {
   --open_links_;
   counters_->count_close(reason);
+  if (link.waiting_fd_ >= 0) ++takeovers_due_;
   report_due_ = true;
+  if (plan_.survives && link.beyond_mending(reason) && !link.said_leave_ && !ended()) {
+    fail(Errc::kPeerLost, link.rank_, "rank %" PRIu32 " was lost: its connections break over and over, %s",
+         link.rank_, to_string(reason).data());
+  }
+  complete_without_leavers();
   check_leaves();
 }
 
 void LaneSession::end() noexcept {
   ending_ = true;
   report_due_ = true;
+  takeovers_due_ = 0;
   for (const auto& l : links_) {
+    l->drop_waiting();
     if (l->endpoint_ == nullptr) continue;
     if (!abort_body_.empty()) {
       const auto header = wire::control_header(wire::FrameType::kAbort, abort_body_, plan_.handle);
       // Best effort: the control connection carries the same words.
-      (void)l->endpoint_->put(header, {}, abort_body_, ~transport::Cookie{0});
+      (void)l->endpoint_->put(header, {}, abort_body_, kControlCookie);
     }
     l->endpoint_->shutdown();
   }
@@ -138,7 +147,7 @@ void LaneSession::publish_missing() noexcept {
   }
   uint32_t count = 0;
   for (const auto& l : links_) {
-    if (l->next_contribution_ > next_result_) continue;
+    if (has_contributed(*l, next_result_)) continue;
     if (count < kMaxMissing) missing_ranks_[count].store(l->rank_, std::memory_order_relaxed);
     ++count;
   }

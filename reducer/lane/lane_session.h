@@ -1,10 +1,15 @@
 // One session on one lane: n ranks' connections, W slots, the folds. Everything but the marked accessors is
 // the lane thread's.
+//
+// In a surviving session (PROTOCOL.md section 11) connections break and are resumed, and ranks move the
+// session to the next view, each by its own connection: the first one takes the slots along, the others are
+// behind until they follow.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +43,15 @@ class LaneSession {
   void enter(LaneCounters& counters) noexcept { counters_ = &counters; }
   [[nodiscard]] RankLink& link(Rank rank) noexcept { return *links_[rank]; }
   void attach(Rank rank, transport::Endpoint& ep) noexcept;
+  // A connection of a rank that has one, which is closed for it. False: the rank has none, attach it now.
+  // Takes `fd` when true.
+  [[nodiscard]] bool replace(Rank rank, int fd) noexcept;
+  struct Takeover {
+    Rank rank;
+    int fd;  // the caller's to attach
+  };
+  // The next connection whose predecessor is gone.
+  [[nodiscard]] std::optional<Takeover> next_takeover() noexcept;
   // The rank's socket could not be taken over: as if its connection had closed at once.
   void never_attached(Rank rank) noexcept;
   void rank_left(Rank rank) noexcept;
@@ -48,7 +62,8 @@ class LaneSession {
   // Folds up to `output_budget` bytes of result or partial sum; puts results that are complete. Returns bytes
   // of output.
   size_t fold(size_t output_budget) noexcept;
-  [[nodiscard]] bool has_folds() const noexcept { return task_head_ != task_tail_; }
+  // False too while they are held back by results of an old view.
+  [[nodiscard]] bool has_folds() const noexcept { return task_head_ != task_tail_ && old_puts_ == 0; }
 
   // Pushes every event that is due, as far as there is room. True when that was the last event of all: the
   // conductor may have freed the session by then, so nothing of it may be touched.
@@ -79,6 +94,9 @@ class LaneSession {
 
  private:
   friend class RankLink;
+  // Results are put with the version of their view.
+  static constexpr transport::Cookie kControlCookie = ~transport::Cookie{0};
+
   struct FoldTask {
     uint32_t slot = 0;
     uint32_t group = 0;  // group_count(): the finishing fold over partial sums
@@ -91,10 +109,35 @@ class LaneSession {
   Status admit(RankLink& link, const wire::FrameHeader& h, std::byte*& place) noexcept;
   void contributed(RankLink& link, const wire::FrameHeader& h,
                    std::span<const std::byte> extensions) noexcept;
-  void result_sent(RankLink& link, Status status) noexcept;
-  void link_closed(Errc reason) noexcept;
+  void result_sent(RankLink& link, transport::Cookie view, Status status) noexcept;
+  void link_closed(RankLink& link, Errc reason) noexcept;
   Status commit(RankLink& link, std::span<const std::byte> body) noexcept;
+  [[nodiscard]] bool other_incarnation(uint64_t told) const noexcept;
 
+  // resume.cc
+  Status resume(RankLink& link, std::span<const std::byte> body) noexcept;
+  Status view_commit(RankLink& link, std::span<const std::byte> body) noexcept;
+  Status enter_view(RankLink& link, const LaneView& to) noexcept;
+  void move_to(const LaneView& to) noexcept;
+  [[nodiscard]] bool can_resume(const RankLink& link, uint64_t results_held) const noexcept;
+  [[nodiscard]] bool passed_over(uint64_t next_contribution) const noexcept;
+  void acknowledge(RankLink& link) noexcept;
+  void put_again(RankLink& link) noexcept;
+
+  // leave.cc
+  void check_leaves() noexcept;
+  [[nodiscard]] bool wants_results_of(const RankLink& other, const RankLink& leaver) const noexcept;
+  void complete_without_leavers() noexcept;
+  bool complete_without_leavers(uint32_t slot) noexcept;
+
+  // The link's connection is where results of the session's view go.
+  [[nodiscard]] bool takes_results(const RankLink& link) const noexcept {
+    return link.state_ == RankLink::State::kCommitted && link.view_.version == view_.version;
+  }
+  [[nodiscard]] bool has_contributed(const RankLink& link, uint64_t sequence) const noexcept {
+    return link.view_.version == view_.version && link.next_contribution_ > sequence;
+  }
+  [[nodiscard]] uint32_t ranks_of_group(uint32_t group) const noexcept;
   void publish_missing() noexcept;
   void fail(Errc code, Rank rank, const char* format, ...) noexcept __attribute__((format(printf, 4, 5)));
   void fail_mismatch(const RankLink& link, const wire::FrameHeader& h, uint64_t count, const ChunkSlot& c,
@@ -103,8 +146,9 @@ class LaneSession {
   size_t fold_piece(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
   void task_complete(const FoldTask& task) noexcept;
   void put_result(uint32_t slot) noexcept;
+  size_t copy_kept_piece(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
+  bool put(RankLink& link, const wire::FrameHeader& header, const PutResult& result) noexcept;
   [[nodiscard]] bool lost_packets() noexcept;
-  void check_leaves() noexcept;
   [[nodiscard]] bool ended() const noexcept { return failed_ || ending_; }
 
   const SessionPlan plan_;
@@ -112,6 +156,7 @@ class LaneSession {
   SlotArena arena_;
   std::vector<std::unique_ptr<RankLink>> links_;
   std::vector<ChunkSlot> chunks_;
+  std::vector<PutResult> put_results_;     // per slot, of the present view
   std::vector<const std::byte*> sources_;  // scratch of a fold, sized once
   LaneCounters* counters_ = nullptr;
   Nanos now_ = 0;
@@ -125,11 +170,15 @@ class LaneSession {
 
   bool tell_losses_ = false;  // in the next result
 
-  uint64_t next_result_ = 0;              // sequence of the oldest unfinished chunk
-  uint64_t incarnation_ = 0;              // 0 until the first COMMIT
+  LaneView view_;             // of the rank that is furthest
+  uint64_t old_puts_ = 0;     // of results of older views, not given back: their slots are not ours yet
+  uint64_t next_result_ = 0;  // sequence of the oldest unfinished chunk
+  uint64_t incarnation_ = 0;  // 0 until the first COMMIT
   uint64_t leaver_limit_ = ~uint64_t{0};  // sequences from here on lack a rank that left
   uint32_t open_links_ = 0;
+  uint32_t takeovers_due_ = 0;
   uint32_t leaves_pending_ = 0;
+  bool leaves_said_ = false;  // by any rank, ever
   bool failed_ = false;
   bool ending_ = false;
   bool report_due_ = false;

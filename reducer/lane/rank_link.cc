@@ -1,15 +1,24 @@
 #include "reducer/lane/rank_link.h"
 
-#include <algorithm>
+#include <unistd.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "core/assert.h"
 #include "reducer/lane/lane_session.h"
 #include "wire/extension.h"
 
 namespace sluice::reducer {
 
 namespace {
-// Cookie of the ABORT put at an end; results use their sequence.
-constexpr transport::Cookie kAbortCookie = ~transport::Cookie{0};
+// Connections that break by bad frames over and over: PROTOCOL.md section 11, "Resume".
+constexpr uint32_t kBadCloses = 16;
+constexpr uint32_t kGoodFrames = 1024;
+
+bool is_bad_frame(Errc reason) noexcept {
+  return reason >= Errc::kBadMagic && reason <= Errc::kUnexpectedMessage;
+}
 }  // namespace
 
 transport::Placement RankLink::on_header(transport::Endpoint& /*ep*/, const wire::FrameHeader& header,
@@ -19,20 +28,35 @@ transport::Placement RankLink::on_header(transport::Endpoint& /*ep*/, const wire
     const Status status = session_.admit(*this, header, place);
     return {.status = status, .payload = place};
   }
-  if (header.type == wire::FrameType::kCommit && state_ == State::kAttached) {
-    if (header.length > control_.size()) return {.status = Errc::kBadLength};
-    return {.status = Errc::kOk, .payload = control_.data()};
+  size_t most = 0;  // bytes of the body; what it decodes to has a length of its own
+  switch (header.type) {
+    case wire::FrameType::kCommit:
+      if (state_ == State::kAttached && !committed_) most = 16;
+      break;
+    case wire::FrameType::kResume:
+      if (state_ == State::kAttached && session_.plan_.survives) most = control_.size();
+      break;
+    case wire::FrameType::kViewCommit:
+      if (state_ == State::kCommitted && session_.plan_.survives) most = control_.size();
+      break;
+    default: break;
   }
-  return {.status = Errc::kUnexpectedMessage};
+  if (most == 0) return {.status = Errc::kUnexpectedMessage};
+  if (header.length > most) return {.status = Errc::kBadLength};
+  return {.status = Errc::kOk, .payload = control_.data()};
 }
 
 void RankLink::on_frame(transport::Endpoint& ep, const wire::FrameHeader& header,
                         std::span<const std::byte> extensions, std::span<std::byte> payload) noexcept {
-  if (header.type == wire::FrameType::kContribution) {
-    session_.contributed(*this, header, extensions);
-  } else if (const Status status = session_.commit(*this, payload); !status.ok()) {
-    ep.close(status.code());
+  good_frames_ = std::min(good_frames_ + 1, kGoodFrames);
+  Status status;
+  switch (header.type) {
+    case wire::FrameType::kContribution: return session_.contributed(*this, header, extensions);
+    case wire::FrameType::kResume: status = session_.resume(*this, payload); break;
+    case wire::FrameType::kViewCommit: status = session_.view_commit(*this, payload); break;
+    default: status = session_.commit(*this, payload); break;
   }
+  if (!status.ok()) ep.close(status.code());
 }
 
 // Most operations have many chunks, all but the last of one length.
@@ -45,16 +69,27 @@ transport::Forecast RankLink::forecast(transport::Endpoint& /*ep*/, unsigned ahe
 }
 
 void RankLink::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cookie, Status status) noexcept {
-  if (cookie != kAbortCookie) session_.result_sent(*this, status);
+  if (cookie != LaneSession::kControlCookie) session_.result_sent(*this, cookie, status);
 }
 
 void RankLink::on_closed(transport::Endpoint& /*ep*/, Errc reason) noexcept {
+  SLUICE_DASSERT(puts_ == 0);
   account();
   endpoint_ = nullptr;
   state_ = State::kClosed;
   close_reason_ = reason;
   down_since_.store(std::max<Nanos>(session_.now_, 1), std::memory_order_relaxed);
-  session_.link_closed(reason);
+  session_.link_closed(*this, reason);
+}
+
+bool RankLink::beyond_mending(Errc reason) noexcept {
+  if (!is_bad_frame(reason)) return false;
+  bad_closes_ = std::exchange(good_frames_, 0) >= kGoodFrames ? 1 : bad_closes_ + 1;
+  return bad_closes_ >= kBadCloses;
+}
+
+void RankLink::drop_waiting() noexcept {
+  if (waiting_fd_ >= 0) ::close(std::exchange(waiting_fd_, -1));
 }
 
 void RankLink::account() noexcept {

@@ -1,5 +1,5 @@
-// One rank's connection to one lane of its session: checks what needs the session, hands the rest to
-// LaneSession.
+// One rank's connection to one lane of its session, or in a surviving session the connections it has one
+// after the other: checks what needs the session, hands the rest to LaneSession.
 #pragma once
 
 #include <array>
@@ -13,11 +13,21 @@ namespace sluice::reducer {
 
 class LaneSession;
 
+// A view as a lane knows it: what ranks tell, for it has no word of the conductor's (PROTOCOL.md section 11).
+struct LaneView {
+  uint16_t version = 0;
+  uint32_t hash = 0;  // low half, as headers carry it
+  uint64_t base_chunk = 0;
+  friend bool operator==(const LaneView&, const LaneView&) = default;
+};
+
 class RankLink final : public transport::Handler {
  public:
-  RankLink(LaneSession& session, Rank rank) noexcept : session_(session), rank_(rank) {}
+  RankLink(LaneSession& session, Rank rank, const LaneView& view) noexcept
+      : session_(session), rank_(rank), view_(view) {}
   RankLink(const RankLink&) = delete;
   RankLink& operator=(const RankLink&) = delete;
+  ~RankLink() { drop_waiting(); }
 
   transport::Placement on_header(transport::Endpoint& ep, const wire::FrameHeader& header,
                                  std::span<const std::byte> extensions) noexcept override;
@@ -29,27 +39,41 @@ class RankLink final : public transport::Handler {
 
  private:
   friend class LaneSession;
+  // kAttached: the first frame, COMMIT or RESUME, has not come.
   enum class State : uint8_t { kAbsent, kAttached, kCommitted, kClosed };
 
   // Counters of the endpoint already added to the lane's.
   void account() noexcept;
+  void drop_waiting() noexcept;
+  // True when the connection that closes with `reason` shows that the path to this rank, or the rank, can't
+  // be mended.
+  [[nodiscard]] bool beyond_mending(Errc reason) noexcept;
 
   LaneSession& session_;
   const Rank rank_;
   State state_ = State::kAbsent;
-  bool left_ = false;
+  bool committed_ = false;  // once: from then on its connections begin with RESUME
+  LaneView view_;           // not the session's: behind, and what it contributes is dropped
+  bool said_leave_ = false;
+  bool left_ = false;  // contributes no more in this view; in the next one, what it has
   bool leave_done_ = false;
   bool leave_reported_ = false;
   bool close_reported_ = false;
   Errc close_reason_ = Errc::kOk;
   transport::Endpoint* endpoint_ = nullptr;
-  uint64_t next_contribution_ = 0;  // sequence expected next
+  int waiting_fd_ = -1;             // owned: taken over when endpoint_, which is closing, is gone
+  uint32_t bad_closes_ = 0;         // by bad frames, without kGoodFrames between one and the next
+  uint32_t good_frames_ = 0;        // since the last of them, saturated
+  uint64_t next_contribution_ = 0;  // sequence expected next, in view_
   uint32_t last_length_ = 0;        // of the contribution before it
-  uint64_t results_sent_ = 0;  // results handed to the network: the credit for sequence results_sent_ + W - 1
+  uint64_t results_sent_ = 0;  // results of view_ handed to the network, or held by the rank: the credit for
+                               // sequence results_sent_ + W - 1
+  uint32_t puts_ = 0;          // of results, of any view, that the transport has not given back
   std::atomic<Nanos> down_since_{0};  // any thread reads
   transport::EndpointCounters accounted_;
   transport::LossWatch loss_watch_;
-  std::array<std::byte, 16> control_{};  // body of COMMIT
+  std::array<std::byte, 40> control_{};      // body of COMMIT, RESUME or VIEW_COMMIT
+  std::array<std::byte, 8> acknowledged_{};  // body of RESUME_ACK
 };
 
 }  // namespace sluice::reducer

@@ -9,6 +9,7 @@ void ChunkSlot::begin(const wire::FrameHeader& header, uint64_t op_count, uint32
   arrived = 0;
   first_rank = rank;
   groups_folded = 0;
+  kept = false;
   first_arrival = now;
   count = op_count;
   reference = header;

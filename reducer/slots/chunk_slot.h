@@ -3,10 +3,13 @@
 //
 //   kFree -> kFilling (first contribution) -> kFolding (all are there) -> kFree (result put to every rank)
 //
+// A view change makes all of them free at once.
+//
 // Ranks send in order of sequence, so "rank r has contributed sequence s" is a comparison with r's next
 // expected sequence; no bitmap.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -27,11 +30,20 @@ struct ChunkSlot {
   uint32_t groups_folded = 0;  // partial sums complete (sessions of more than one group)
   Nanos first_arrival = 0;
   Nanos last_arrival = 0;
+  bool kept = false;                    // a rank has contributed the result itself: nothing is summed
+  uint32_t kept_rank = 0;               // the first that has
   uint64_t count = 0;                   // of the whole operation, from OP_INFO; 0 = not told
   wire::FrameHeader reference;          // of the first contribution
   std::vector<uint32_t> group_arrived;  // per group; sized once
 
   void begin(const wire::FrameHeader& header, uint64_t op_count, uint32_t rank, Nanos now) noexcept;
+};
+
+// The frame of a result but for its payload, which stays in the result's slot: kept until the next one of the
+// slot, to be sent again.
+struct PutResult {
+  wire::FrameHeader header;
+  std::array<std::byte, wire::kSmallExtensionBytes> extension{};
 };
 
 // The first field in which two contributions to one sequence differ, or nullptr. The names are PROTOCOL.md's.

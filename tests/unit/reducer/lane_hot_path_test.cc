@@ -88,12 +88,22 @@ TcpPair connected() {
   return {Socket(fd), std::move(*far_end)};
 }
 
-class LaneHotPath : public ::testing::TestWithParam<size_t> {};
+struct Traffic {
+  size_t payload;
+  uint64_t view_every;  // chunks of one view; 0: there is but one
+};
+class LaneHotPath : public ::testing::TestWithParam<Traffic> {};
 
 TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
   const uint32_t n = 3;
-  const reducer::SessionPlan plan{
-      .handle = 9, .ranks = n, .slots = 4, .slot_bytes = 64 * kKiB, .view_version = 0, .view_hash = 7};
+  const reducer::SessionPlan plan{.handle = 9,
+                                  .ranks = n,
+                                  .slots = 4,
+                                  .slot_bytes = 64 * kKiB,
+                                  .view_version = 0,
+                                  .view_hash = 7,
+                                  .payload_crc = true,
+                                  .survives = GetParam().view_every != 0};
   reducer::LaneSession session(plan, *reducer::SlotArena::map(plan));
   auto near_context = *transport::tcp::make_context();
   auto far_context = *transport::tcp::make_context();
@@ -112,7 +122,8 @@ TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
       ASSERT_TRUE(
           ranks.back()->send(wire::control_header(wire::FrameType::kCommit, body, plan.handle), body).ok());
     }
-    const std::vector<std::byte> payload(GetParam());
+    const std::vector<std::byte> payload(GetParam().payload);
+    const uint64_t view_every = plan.survives ? GetParam().view_every : ~uint64_t{0};
     const uint64_t warm_up = 50;
     const uint64_t frames = 1000;
     uint64_t frames_before = 0;
@@ -122,11 +133,20 @@ TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
       wire::FrameHeader h;
       h.type = wire::FrameType::kContribution;
       h.session = plan.handle;
+      h.view_version = static_cast<uint16_t>(s / view_every);
       h.view_hash = plan.view_hash;
-      h.sequence = h.chunk = s;
-      h.slot = static_cast<uint16_t>(s % plan.slots);
+      h.sequence = s % view_every;
+      h.chunk = s;
+      h.slot = static_cast<uint16_t>(h.sequence % plan.slots);
       h.kind = wire::Kind::kAllreduce;
       h.wire_dtype = h.acc_dtype = h.result_dtype = wire::DType::kF32;
+      if (h.view_version != 0 && s % 2 == 0) h.flags |= wire::kFlagKept;
+      if (h.view_version != 0 && h.sequence == 0) {
+        const auto body = wire::encode_body(
+            wire::ViewCommit{.version = h.view_version, .view_hash = plan.view_hash, .base_chunk = s});
+        const auto move = wire::control_header(wire::FrameType::kViewCommit, body, plan.handle);
+        for (auto& r : ranks) ASSERT_TRUE(r->send(move, body).ok());
+      }
       for (auto& r : ranks) ASSERT_TRUE(r->send(h, payload).ok());
       while (ranks[0]->arrived.size() <= s || ranks[n - 1]->arrived.size() <= s) {
         ASSERT_LT(monotonic_now(), deadline);
@@ -137,6 +157,7 @@ TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
       }
     }
     EXPECT_EQ(lane.counters().chunks.get() - frames_before, frames);
+    EXPECT_EQ(lane.counters().view_moves.get(), plan.survives ? (warm_up + frames - 1) / view_every : 0);
     EXPECT_EQ(allocations, 0u);
     EXPECT_EQ(locks, 0u);
     // The counters work.
@@ -151,7 +172,8 @@ TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, LaneHotPath, ::testing::Values(256, 64 * kKiB));
+INSTANTIATE_TEST_SUITE_P(Traffic, LaneHotPath,
+                         ::testing::Values(Traffic{256, 0}, Traffic{64 * kKiB, 0}, Traffic{256, 10}));
 
 }  // namespace
 }  // namespace sluice::test
