@@ -206,8 +206,10 @@ TEST_F(KeeperSurvivalTest, LeavesAgainOverANewConnection) {
   keeper_->leave(id_);
   ASSERT_TRUE(expect(0, wire::FrameType::kLeave).has_value());
   ASSERT_TRUE(expect(1, wire::FrameType::kLeave).has_value());
-  ASSERT_TRUE(reducers_[1].send(wire::LeaveAck{}).ok());
   lose_connection(0);
+  ASSERT_TRUE(reducers_[1].send(wire::LeaveAck{}).ok());
+  ASSERT_TRUE(reducers_[1].send(wire::DrainNotice{}).ok());
+  ASSERT_TRUE(wait([&] { return !notices_.empty(); }));  // and so the acknowledgement before it
   {
     const std::lock_guard lock(mutex_);
     EXPECT_FALSE(left_) << "who is only cut off has acknowledged nothing";

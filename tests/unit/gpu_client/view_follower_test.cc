@@ -215,6 +215,14 @@ TEST_F(ViewFollowerTest, AnswersBeforeTheArbiterKnowsOfAnAddition) {
   EXPECT_TRUE(follower_.answer(4).has_value());
 }
 
+TEST_F(ViewFollowerTest, DoesNotAnswerWhatLacksAnAdditionThatItAgreedTo) {
+  static_cast<void>(follower_.on_query(kA, query({}, {kX}, "10.0.0.9:7470")));
+  ASSERT_TRUE(follower_.joined(kX, 1));
+  ASSERT_TRUE(follower_.answer(4).has_value());
+  EXPECT_EQ(follower_.on_query(kB, query({kA})).step, QueryStep::kTell);
+  EXPECT_EQ(follower_.on_query(kB, query({kA}, {kX}, "")).step, QueryStep::kTakeUp);
+}
+
 TEST_F(ViewFollowerTest, HashesAnAddedOneThatIsRemovedTheSameWhetherItReachedItOrNot) {
   const auto added = query({}, {kX}, "10.0.0.9:7470*4");
   ViewFollower other(first_view());
