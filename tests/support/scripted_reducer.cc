@@ -47,12 +47,13 @@ ScriptedConnection ScriptedReducer::accept() {
 
 // HELLO, WELCOME; the request that follows.
 std::optional<ReceivedFrame> ScriptedReducer::welcome(ScriptedConnection& c) {
-  static_cast<void>(c.expect<wire::Hello>());
+  features_seen_.push_back(c.expect<wire::Hello>().features);
   wire::Welcome w;
   w.version = wire::kVersionMax;
   w.lanes = kLanes;
   w.max_slot_bytes = wire::kMaxPayload;
   w.reducer = script_.id;
+  w.features = script_.features;
   c.send(w);
   return c.receive();
 }

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "core/units.h"
 #include "tests/support/scripted_client.h"
@@ -17,14 +18,20 @@ class ScriptedReducer {
     uint64_t id = 1;
     std::optional<wire::Abort> abort{};  // sent on the control connection once the session is committed
     Nanos acknowledge_after = 0;         // from LEAVE to LEAVE_ACK; the lane is closed with it
+    uint64_t features = 0;               // of WELCOME
   };
 
   explicit ScriptedReducer(Script script);
   // Waits until the rank is gone.
-  ~ScriptedReducer() { thread_.join(); }
+  ~ScriptedReducer() {
+    if (thread_.joinable()) thread_.join();
+  }
   ScriptedReducer(const ScriptedReducer&) = delete;
 
   [[nodiscard]] uint16_t port() const noexcept { return port_; }
+  // Of every HELLO, in order; for when the rank is gone.
+  [[nodiscard]] const std::vector<uint64_t>& features_seen() const noexcept { return features_seen_; }
+  void join() { thread_.join(); }
 
  private:
   [[nodiscard]] ScriptedConnection accept();
@@ -34,6 +41,7 @@ class ScriptedReducer {
   const Script script_;
   transport::tcp::Socket listener_;
   uint16_t port_ = 0;
+  std::vector<uint64_t> features_seen_;
   std::thread thread_;
 };
 
