@@ -24,7 +24,7 @@ inline constexpr size_t kMaxJobText = 128;
 inline constexpr size_t kMaxErrorText = 1024;
 inline constexpr size_t kMaxStatusText = kMaxControlPayload - 2;
 inline constexpr size_t kMaxNamedRanks = 16;
-inline constexpr size_t kMaxAddresses = 8000;
+inline constexpr size_t kMaxAddresses = 4000;
 
 // Feature bits of HELLO and WELCOME.
 inline constexpr uint64_t kFeatureResume = uint64_t{1} << 0;
@@ -311,10 +311,12 @@ struct Suspect {
 struct RosterChange {
   std::vector<uint64_t> removed{};  // ascending
   std::vector<uint64_t> added{};    // ascending
+  std::vector<uint64_t> seated{};   // ascending, of `added`
   std::string addresses{};          // of `added`, "host:port*weight", commas between; "" for one not known
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
-    v.list(m.removed, kMaxViewChange), v.list(m.added, kMaxViewChange), v.text(m.addresses, kMaxAddresses);
+    v.list(m.removed, kMaxViewChange), v.list(m.added, kMaxViewChange), v.list(m.seated, kMaxViewChange);
+    v.text(m.addresses, kMaxAddresses);
   }
 };
 struct ViewQuery : RosterChange {

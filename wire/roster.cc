@@ -26,15 +26,21 @@ bool Roster::remove(uint64_t id) {
   return insert(removed_, id);
 }
 
+bool Roster::seat(uint64_t id) {
+  return std::ranges::find(first_, id) == first_.end() && insert(seated_, id);
+}
+
 bool Roster::merge(const Roster& other) {
   bool grown = false;
   for (const uint64_t id : other.added_) grown |= add(id);
   for (const uint64_t id : other.removed_) grown |= remove(id);
+  for (const uint64_t id : other.seated_) grown |= seat(id);
   return grown;
 }
 
 bool Roster::covers(const Roster& other) const {
-  return std::ranges::includes(added_, other.added_) && std::ranges::includes(removed_, other.removed_);
+  return std::ranges::includes(added_, other.added_) && std::ranges::includes(removed_, other.removed_) &&
+         std::ranges::includes(seated_, other.seated_);
 }
 
 bool Roster::removed(uint64_t id) const {
@@ -47,13 +53,15 @@ bool Roster::living(uint64_t id) const {
 }
 
 std::optional<uint64_t> Roster::arbiter() const {
-  for (const uint64_t id : ids())
+  for (const uint64_t id : first_)
     if (!contains(removed_, id)) return id;
+  for (const uint64_t id : added_)
+    if (!contains(removed_, id) && contains(seated_, id)) return id;
   return std::nullopt;
 }
 
 uint16_t Roster::version() const noexcept {
-  return static_cast<uint16_t>(added_.size() + removed_.size());
+  return static_cast<uint16_t>(added_.size() + removed_.size() + seated_.size());
 }
 
 std::vector<uint64_t> Roster::ids() const {

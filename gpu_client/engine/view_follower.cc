@@ -89,7 +89,8 @@ Result<std::vector<std::optional<config::Endpoint>>> ViewFollower::read_addresse
 }
 
 Result<wire::Roster> ViewFollower::read(uint64_t from, const wire::ViewQuery& query) const {
-  if (!strictly_ascending(query.removed) || !strictly_ascending(query.added))
+  if (!strictly_ascending(query.removed) || !strictly_ascending(query.added) ||
+      !strictly_ascending(query.seated) || !std::ranges::includes(query.added, query.seated))
     return fail(Errc::kBadField, "its VIEW_QUERY names reducers out of order");
   if (roster_.first().size() + query.added.size() > wire::kMaxReducers)
     return fail(Errc::kTooMany, "its VIEW_QUERY names too many reducers");
@@ -98,6 +99,7 @@ Result<wire::Roster> ViewFollower::read(uint64_t from, const wire::ViewQuery& qu
     if (!proposed.add(id)) return fail(Errc::kBadField, "its VIEW_QUERY adds a reducer of the first view");
   }
   for (const uint64_t id : query.removed) proposed.remove(id);
+  for (const uint64_t id : query.seated) proposed.seat(id);
   if (proposed.version() != query.version) {
     return fail(Errc::kBadView, "its VIEW_QUERY is numbered " + std::to_string(query.version) +
                                     ", its reducers make it " + std::to_string(proposed.version()));
@@ -108,7 +110,8 @@ Result<wire::Roster> ViewFollower::read(uint64_t from, const wire::ViewQuery& qu
 }
 
 bool ViewFollower::covered_by(const wire::Roster& proposed) const {
-  return proposed.covers(agreed_) && std::ranges::includes(proposed.removed(), roster_.removed());
+  return proposed.covers(agreed_) && std::ranges::includes(proposed.removed(), roster_.removed()) &&
+         std::ranges::includes(proposed.seated(), roster_.seated());
 }
 
 ViewFollower::Query ViewFollower::on_query(uint64_t from, const wire::ViewQuery& query) {
@@ -187,6 +190,8 @@ ViewFollower::Commit ViewFollower::on_commit(uint64_t from, const wire::ViewComm
   view_ = view_of(pending_);
   view_hash_ = found->second.hash;
   base_ = commit.base_chunk;
+  for (const uint64_t id : pending_.added())
+    if (pending_.living(id)) roster_.seat(id);
   return {.step = Commit::Step::kCarryOut};
 }
 
@@ -212,6 +217,7 @@ wire::ViewKnown ViewFollower::known() const {
   wire::ViewKnown known;
   known.removed = roster_.removed();
   known.added = roster_.added();
+  known.seated = roster_.seated();
   for (size_t i = 0; i < known.added.size(); ++i) {
     if (i > 0) known.addresses += ',';
     const auto& address = places_.at(known.added[i]).address;

@@ -158,11 +158,14 @@ TEST(GoldenMessages, ResumeAndViewChange) {
   query.version = 3;
   query.removed = {7};
   query.added = {8, 9};
+  query.seated = {8};
   query.addresses = "a,b";
-  expect_body(query, "0300 0100 0700000000000000 0200 0800000000000000 0900000000000000 0300 612c62");
+  expect_body(
+      query,
+      "0300 0100 0700000000000000 0200 0800000000000000 0900000000000000 0100 0800000000000000 0300 612c62");
   ViewKnown known;
   known.removed = {7};
-  expect_body(known, "0100 0700000000000000 0000 0000");
+  expect_body(known, "0100 0700000000000000 0000 0000 0000");
   expect_body(ViewAnswer{.version = 2, .view_hash = 0x0102030405060708, .first_unfinished_chunk = 11},
               "0200 0807060504030201 0b00000000000000");
   expect_body(ViewCommit{.version = 2, .view_hash = 0x0102030405060708, .base_chunk = 12},

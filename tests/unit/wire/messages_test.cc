@@ -187,11 +187,11 @@ TEST(Messages, RefuseTextsAndListsOverTheirLimit) {
   }
   {
     SCOPED_TRACE("VIEW_QUERY removed");
-    expect_limit<ViewQuery>(2, 512, 8, 4);
+    expect_limit<ViewQuery>(2, 512, 8, 6);
   }
   {
     SCOPED_TRACE("VIEW_QUERY added");
-    expect_limit<ViewQuery>(4, 512, 8, 2);
+    expect_limit<ViewQuery>(4, 512, 8, 4);
   }
 }
 

@@ -18,9 +18,15 @@ TEST(Roster, NamesTheFirstThatLivesAsArbiter) {
   EXPECT_EQ(r.arbiter(), std::nullopt);
   EXPECT_TRUE(r.add(7));
   EXPECT_TRUE(r.add(5));
+  EXPECT_EQ(r.arbiter(), std::nullopt) << "no rank has joined them yet";
+  EXPECT_TRUE(r.seat(7));
+  EXPECT_EQ(r.arbiter(), 7u);
+  EXPECT_TRUE(r.seat(5));
+  EXPECT_FALSE(r.seat(5));
+  EXPECT_FALSE(r.seat(10)) << "those of the first view have one";
   EXPECT_EQ(r.arbiter(), 5u) << "added ones by id, not by when they came";
   EXPECT_EQ(r.ids(), (std::vector<uint64_t>{30, 10, 20, 5, 7}));
-  EXPECT_EQ(r.version(), 5u);
+  EXPECT_EQ(r.version(), 7u);
 }
 
 TEST(Roster, TakesNobodyTwiceNorBack) {
@@ -42,11 +48,10 @@ TEST(Roster, IsAUnion) {
     const auto some = [&] {
       Roster r({1, 2, 3});
       for (auto i = random() % 6; i > 0; --i) {
-        if (random() % 2 == 0) {
-          r.remove(1 + random() % 6);
-        } else {
-          r.add(4 + random() % 3);
-        }
+        const auto what = random() % 3;
+        if (what == 0) r.remove(1 + random() % 6);
+        if (what == 1) r.add(4 + random() % 3);
+        if (what == 2) r.seat(4 + random() % 3);
       }
       return r;
     };
