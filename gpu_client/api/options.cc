@@ -23,10 +23,11 @@ struct Deadline {
   const char* variable;
   uint32_t sluice_options::*field;
 };
-constexpr std::array<Deadline, 4> kDeadlines{{{"SLUICE_CONNECT_TIMEOUT", &sluice_options::connect_timeout_ms},
+constexpr std::array<Deadline, 5> kDeadlines{{{"SLUICE_CONNECT_TIMEOUT", &sluice_options::connect_timeout_ms},
                                               {"SLUICE_JOIN_TIMEOUT", &sluice_options::join_timeout_ms},
                                               {"SLUICE_OP_TIMEOUT", &sluice_options::op_timeout_ms},
-                                              {"SLUICE_LINGER_TIMEOUT", &sluice_options::linger_ms}}};
+                                              {"SLUICE_LINGER_TIMEOUT", &sluice_options::linger_ms},
+                                              {"SLUICE_RESUME_TIMEOUT", &sluice_options::resume_timeout_ms}}};
 
 tl::unexpected<Error> bad(std::string text) {
   return fail(Errc::kInvalidArgument, std::move(text));
@@ -88,6 +89,7 @@ Result<void> check_numbers(const sluice_options& o) {
   if (auto r = within("payload_crc", o.payload_crc, 0, 1); !r) return r;
   if (auto r = within("keep_results", o.keep_results, 0, 1); !r) return r;
   if (auto r = within("connect_timeout_ms", o.connect_timeout_ms, 1, UINT32_MAX); !r) return r;
+  if (auto r = within("resume_timeout_ms", o.resume_timeout_ms, 1, UINT32_MAX); !r) return r;
   return within("join_timeout_ms", o.join_timeout_ms, 1, UINT32_MAX);
 }
 
@@ -104,6 +106,7 @@ sluice_options default_options() noexcept {
   options.op_timeout_ms = 0;
   options.linger_ms = 5'000;
   options.keep_results = 1;
+  options.resume_timeout_ms = 2'000;
   for (const Deadline& d : kDeadlines) {
     const char* value = std::getenv(d.variable);
     if (value == nullptr) continue;
@@ -154,6 +157,8 @@ Result<engine::SessionOptions> read_options(const sluice_options& given) {
   out.own_thread = o.progress_threads == 1;
   out.payload_crc = o.payload_crc == 1;
   out.keep_results = o.keep_results == 1;
+  who.survives = out.keep_results;
+  out.join.resume_timeout = Nanos{o.resume_timeout_ms} * kMillisecond;
   out.op_timeout = Nanos{o.op_timeout_ms} * kMillisecond;
   out.linger = Nanos{o.linger_ms} * kMillisecond;
   return out;

@@ -26,6 +26,7 @@ struct JoinOptions {
   uint32_t slot_bytes = 0;  // 0: wire::slot_bytes_for(ranks), or less where window or reducers allow less
   Nanos connect_timeout = 10 * kSecond;  // to reach all reducers, and for each lane connection
   Nanos join_timeout = 60 * kSecond;     // for all ranks to arrive
+  Nanos resume_timeout = 2 * kSecond;    // for a broken connection, until its reducer counts as lost
 };
 
 [[nodiscard]] Result<Membership> join_session(const JoinOptions& options);

@@ -33,6 +33,7 @@ Result<void> Session::begin(Membership membership) {
   o.incarnation = membership.incarnation;
   o.payload_crc = options_.payload_crc;
   o.keep_results = options_.keep_results;
+  o.survives = membership.survives;
   o.rank = options_.join.who.rank;
   o.ranks = options_.join.who.ranks;
   o.placement = wire::placement_table(membership.view);
@@ -55,6 +56,11 @@ Result<void> Session::begin(Membership membership) {
   if (const Status s = exchange_->begin(); !s.ok())
     return fail(s.code(), "COMMIT could not be put on a lane connection");
   progress_ = std::make_unique<Progress>(*driver_, *exchange_, *context_);
+  if (membership.survives) {
+    survival_ = std::make_unique<Survival>(
+        options_.join, membership, Survival::Session{*keeper_, *driver_, *exchange_, *context_, *progress_},
+        static_cast<Survival::Listener&>(*this));
+  }
 
   std::vector<Keeper::Peer> peers;
   for (Seat& seat : membership.seats) {
@@ -62,7 +68,8 @@ Result<void> Session::begin(Membership membership) {
                      .heartbeat = Nanos{seat.heartbeat_ms} * kMillisecond,
                      .timeout = Nanos{seat.peer_timeout_ms} * kMillisecond});
   }
-  kept_ = keeper_->add(std::move(peers), *this);
+  kept_ = keeper_->add(std::move(peers), *this, membership.survives);
+  if (survival_) survival_->begin(kept_);
   // COMMIT leaves now, not with the first operation: a reducer that hears nothing on a lane can't tell a late
   // rank from a lost one.
   progress_->drive();
@@ -83,6 +90,7 @@ Result<void> Session::adopt_lanes(std::vector<Seat>& seats) {
 }
 
 Session::~Session() {
+  if (survival_) survival_->stop();
   if (progress_) progress_->stop();
   if (keeper_ && kept_ != 0) keeper_->remove(kept_);
 }
@@ -153,6 +161,7 @@ SessionStats Session::stats() {
   s.waiting = {.missing_ranks = missing_ranks_.load(std::memory_order_relaxed),
                .first_rank = missing_rank_.load(std::memory_order_relaxed),
                .waited_ms = waited_ms_.load(std::memory_order_relaxed)};
+  if (survival_) s.survival = survival_->counts();
   return s;
 }
 
@@ -165,11 +174,13 @@ Status Session::close() {
   const auto failed = [this] { return fate_.code() != Errc::kOk; };
   bool in_time = progress_->wait([&] { return table_->open_count() == 0 || failed(); }, deadline);
   if (!failed()) {
+    leaving_.store(true, std::memory_order_release);
     driver_->leave();
     keeper_->leave(kept_);
     const auto left = [&] { return left_.load(std::memory_order_seq_cst) || failed(); };
     in_time = progress_->wait(left, deadline) && in_time;
   }
+  if (survival_) survival_->stop();
   const Errc ended = fate_.code();
   seal(Errc::kClosed, "the session was closed");
   progress_->wait([this] { return driver_->drained(); }, monotonic_now() + kDrainTime);
@@ -182,8 +193,9 @@ Status Session::close() {
 
 std::string Session::describe(const Ending& ending) const {
   std::string text = printable(ending.text.data());
-  if (ending.from_peer) return link_names_[ending.link] + ": the reducer ended the session: " + text;
-  if (ending.link != kNoLink) return link_names_[ending.link] + ": " + text;
+  const std::string link = ending.link < link_names_.size() ? link_names_[ending.link] : "an added reducer";
+  if (ending.from_peer) return link + ": the reducer ended the session: " + text;
+  if (ending.link != kNoLink) return link + ": " + text;
   if (const uint32_t missing = missing_ranks_.load(std::memory_order_relaxed); missing > 0) {
     text += "; a reducer waits for " + std::to_string(missing) + (missing == 1 ? " rank" : " ranks") +
             ", first rank " + std::to_string(missing_rank_.load(std::memory_order_relaxed));
@@ -223,6 +235,47 @@ void Session::on_waiting(const Keeper::Waiting& waiting) noexcept {
 
 void Session::on_attend() noexcept {
   if (!options_.own_thread && table_->open_count() > 0) progress_->drive();
+}
+
+// What the reducer closes in order while this rank leaves and holds all its results is done with it.
+void Session::on_link_lost(uint32_t link, Errc reason) noexcept {
+  if (reason == Errc::kClosed && leaving_.load(std::memory_order_acquire) &&
+      exchange_->oldest() == kNoOperation)
+    return;
+  const Ending& breach = exchange_->last_breach();
+  survival_->link_lost(link, reason, exchange_->link(link).last_frames_in(),
+                       breach.link == link && breach.code == reason ? breach.text.data() : "");
+}
+
+void Session::on_link_resumed(uint32_t link) noexcept {
+  survival_->link_resumed(link);
+}
+
+void Session::on_peer_gone(size_t peer, Errc code, std::string text) noexcept {
+  survival_->peer_gone(peer, code, std::move(text));
+}
+
+void Session::on_view_query(size_t peer, const wire::ViewQuery& query) noexcept {
+  survival_->view_query(peer, query);
+}
+
+void Session::on_view_commit(size_t peer, const wire::ViewCommit& commit) noexcept {
+  survival_->view_commit(peer, commit);
+}
+
+void Session::on_drain_notice(size_t peer, const wire::DrainNotice& notice) noexcept {
+  survival_->drain_notice(peer, notice);
+}
+
+void Session::on_not_survived(const Error& why) noexcept {
+  // A rank that has all its results needs nobody to leave.
+  if (leaving_.load(std::memory_order_acquire) && table_->open_count() == 0) return on_left();
+  try {
+    keeper_->abort(kept_, why.code, options_.join.who.rank, why.text);
+    seal(why.code, why.text);
+  } catch (const std::exception&) {
+    seal(why.code, {});
+  }
 }
 
 void Session::on_left() noexcept {

@@ -17,6 +17,7 @@
 #include "gpu_client/engine/keeper.h"
 #include "gpu_client/engine/op_table.h"
 #include "gpu_client/engine/progress.h"
+#include "gpu_client/engine/survival.h"
 #include "transport/tcp/tcp_context.h"
 
 namespace sluice::engine {
@@ -37,9 +38,10 @@ struct SessionStats {
   uint32_t lane_connections = 0;
   Keeper::Waiting waiting;
   Stragglers::Slowest slowest;
+  SurvivalCounts survival;
 };
 
-class Session final : Driver::Listener, Keeper::Listener {
+class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
  public:
   // Joins; blocks as join_session does.
   [[nodiscard]] static Result<std::unique_ptr<Session>> create(SessionOptions options);
@@ -79,18 +81,25 @@ class Session final : Driver::Listener, Keeper::Listener {
   void on_waiting(const Keeper::Waiting& waiting) noexcept override;
   void on_left() noexcept override;
   void on_attend() noexcept override;
+  void on_link_lost(uint32_t link, Errc reason) noexcept override;
+  void on_link_resumed(uint32_t link) noexcept override;
+  void on_peer_gone(size_t peer, Errc code, std::string text) noexcept override;
+  void on_view_query(size_t peer, const wire::ViewQuery& query) noexcept override;
+  void on_view_commit(size_t peer, const wire::ViewCommit& commit) noexcept override;
+  void on_drain_notice(size_t peer, const wire::DrainNotice& notice) noexcept override;
+  void on_not_survived(const Error& why) noexcept override;
   void seal(Errc code, std::string text) noexcept;
 
   const SessionOptions options_;
   Fate fate_;
   std::shared_ptr<Keeper> keeper_;
   uint64_t kept_ = 0;                    // the keeper's name for this session; 0: not handed over
-  std::vector<std::string> link_names_;  // "reducer 10.0.0.2:7470 lane 1", by link
+  std::vector<std::string> link_names_;  // "reducer 10.0.0.2:7470 lane 1", by link of the first view
 
   std::mutex submission_;  // callers only: the driver never takes it
   bool closing_ = false;
   std::atomic<uint64_t> empty_operations_{0};
-  std::atomic<bool> left_{false};
+  std::atomic<bool> leaving_{false}, left_{false};
   std::atomic<uint32_t> missing_ranks_{0}, missing_rank_{wire::kNoRank}, waited_ms_{0};
 
   // In the order of their making; the context, and with it the endpoints, goes before what they call back.
@@ -99,6 +108,7 @@ class Session final : Driver::Listener, Keeper::Listener {
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<transport::tcp::TcpContext> context_;
   std::unique_ptr<Progress> progress_;
+  std::unique_ptr<Survival> survival_;  // of a session that survives losses
 };
 
 }  // namespace sluice::engine

@@ -103,9 +103,11 @@ typedef struct sluice_options {
   uint32_t op_timeout_ms;        /* 0 = none: waiting for a late rank is not an error */
   uint32_t linger_ms;            /* most that close waits; 5 s */
   const char* interface_address; /* local address to connect from; NULL = the route's */
-  uint32_t
-      keep_results; /* 1: each result is kept until no other rank can miss it, which a session needs in
-                       order to outlive a reducer; 0: results are received where they belong, with no copy */
+  uint32_t keep_results; /* 1: each result is kept until no other rank can miss it, and the session outlives
+                            broken connections and lost reducers; 0: results are received where they belong,
+                            with no copy, and the first loss ends the session. The same on all ranks */
+  uint32_t resume_timeout_ms; /* how long a broken connection is tried to be opened again before its reducer
+                                 counts as lost; 2 s */
 } sluice_options;
 
 typedef struct sluice_stats {

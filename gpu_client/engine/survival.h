@@ -1,0 +1,156 @@
+// What a session does about losses (PROTOCOL.md section 11), between the parts that know one thing each: the
+// keeper hears control connections, the driver loses lane connections, menders open them again, the follower
+// knows what may be agreed to, the exchange restarts.
+//
+// One thread of its own, started with the first event: a session to which nothing happens has none.
+// Everything that blocks or waits is done there. All state is that thread's; others post events.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/units.h"
+#include "gpu_client/engine/driver.h"
+#include "gpu_client/engine/exchange.h"
+#include "gpu_client/engine/join.h"
+#include "gpu_client/engine/keeper.h"
+#include "gpu_client/engine/membership.h"
+#include "gpu_client/engine/mender.h"
+#include "gpu_client/engine/progress.h"
+#include "gpu_client/engine/view_follower.h"
+#include "transport/tcp/tcp_context.h"
+
+namespace sluice::engine {
+
+struct SurvivalCounts {
+  uint64_t connections_resumed = 0;
+  uint64_t view_changes = 0;
+  uint64_t stalled_ns = 0;  // from the first word of a loss to the restart or the last connection resumed
+  uint64_t longest_stall_ns = 0;
+};
+
+class Survival final : Mender::Listener {
+ public:
+  // Bad frames that a reducer's connection may be closed for in a row, with fewer than kGoodFrames on a
+  // connection between two.
+  static constexpr unsigned kMaxBadFrames = 16;
+  static constexpr uint64_t kGoodFrames = 1024;
+
+  class Listener {
+   public:
+    // Survival's thread, at most once: no reducer is left, or one broke the rules of a view change.
+    virtual void on_not_survived(const Error& why) noexcept = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+
+  // What it works on. All outlive stop().
+  struct Session {
+    Keeper& keeper;
+    Driver& driver;
+    Exchange& exchange;
+    transport::tcp::TcpContext& context;
+    Progress& progress;
+  };
+
+  // Before the lanes of the membership are handed to links, in their order. Events are kept until begin().
+  Survival(const JoinOptions& options, const Membership& membership, Session session, Listener& listener);
+  ~Survival();
+  Survival(const Survival&) = delete;
+
+  // `kept`: the keeper's name of the session.
+  void begin(uint64_t kept);
+
+  // Any thread; cheap but for memory.
+  void link_lost(uint32_t link, Errc reason, uint64_t frames_on_it, const char* words);
+  void link_resumed(uint32_t link);
+  void peer_gone(size_t peer, Errc code, std::string text);
+  void view_query(size_t peer, wire::ViewQuery query);
+  void view_commit(size_t peer, const wire::ViewCommit& commit);
+  void drain_notice(size_t peer, const wire::DrainNotice& notice);
+
+  // Ends what is under way and its threads. Nothing of the session is touched after it, but what was posted
+  // to the driver before may still be done there. Not from the listener.
+  void stop() noexcept;
+
+  [[nodiscard]] SurvivalCounts counts() const noexcept;
+
+ private:
+  // One reducer of the roster, by the keeper's index.
+  struct Post;
+  // A place where reducers of this session run, one after the other.
+  struct Address {
+    config::Endpoint endpoint;
+    uint64_t reducer = 0;  // the last seen there
+    Nanos look_at = 0;     // when to look who is there now
+    Nanos pause = 0;
+  };
+
+  // survival.cc: the thread, and what it decides
+  void post(std::function<void()> event);
+  void start_if_due();
+  void run();
+  void on_link_lost(uint32_t link, Errc reason, uint64_t frames, const std::string& words);
+  void on_peer_gone(size_t peer, Errc code, const std::string& text);
+  void on_query(size_t peer, const wire::ViewQuery& query);
+  void on_commit(size_t peer, const wire::ViewCommit& commit);
+  void suspect(Post& p, Errc code, const std::string& why);
+  void give_up(Error why);
+  void begin_stall();
+  void end_stall(const char* what);
+  [[nodiscard]] bool mended() const;
+
+  void on_control_mended(uint64_t reducer, ControlLink link) noexcept override;
+  void on_lane_mended(uint64_t reducer, uint32_t lane, transport::tcp::Socket socket) noexcept override;
+  void on_reducer_gone(uint64_t reducer, Errc code, std::string text) noexcept override;
+
+  // survival_steps.cc: what it has done
+  [[nodiscard]] bool on_driver(std::function<void()> work);
+  void let_go(Post& p);
+  void mend(Post& p, bool control, uint64_t lanes);
+  void take_control(Post& p, ControlLink link);
+  void give_link(uint32_t index, transport::tcp::Socket& socket);
+  void take_lane(const Post& p, uint32_t lane, transport::tcp::Socket socket);
+  [[nodiscard]] bool join_newcomer(const ViewFollower::Newcomer& newcomer);
+  void try_restart();
+  void look_for_newcomers();
+  [[nodiscard]] std::vector<uint32_t> placement();
+  [[nodiscard]] Post* post_of(uint64_t reducer) noexcept;  // null: never joined here
+  void watch_address_of(uint64_t reducer);
+
+  const JoinOptions options_;
+  const uint64_t incarnation_;
+  const wire::View first_view_;
+  const uint64_t view_hash_;  // its hash
+  const Session session_;
+  uint64_t kept_ = 0;
+  Listener& listener_;
+  ViewFollower follower_;
+  std::deque<Post> posts_;
+  std::vector<Address> addresses_;  // of the list of reducers, in its order
+  Nanos next_look_ = 0;  // for newcomers at them; 0: all are in use, or it is not this rank's business
+  bool restart_due_ = false;
+  bool given_up_ = false;
+  Nanos stalled_since_ = 0;  // 0: not
+  std::string stall_reason_;
+
+  std::mutex mutex_;  // of the events and what follows
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> events_;
+  bool begun_ = false, stopping_ = false;
+  std::thread thread_;
+  transport::tcp::Socket interrupt_;  // eventfd; readable from stop() on
+
+  std::atomic<uint64_t> resumed_{0}, view_changes_{0}, stalled_ns_{0}, longest_stall_ns_{0};
+};
+
+}  // namespace sluice::engine
