@@ -51,6 +51,7 @@ class Keeper {
     // Only of sessions that survive. `peer`: its place in add(), or what add_peer() gave.
     // Once for each connection, which is closed: kClosed, kReset, kTimeout for silence, or what was wrong
     // with the reducer's bytes. replace() or drop() is what follows.
+    // NOLINTNEXTLINE(performance-unnecessary-value-param): whoever listens keeps it
     virtual void on_peer_gone(size_t, Errc, std::string) noexcept {}
     virtual void on_view_query(size_t, const wire::ViewQuery&) noexcept {}
     virtual void on_view_commit(size_t, const wire::ViewCommit&) noexcept {}
