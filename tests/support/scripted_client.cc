@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/crc32c.h"
@@ -63,7 +64,7 @@ const wire::Welcome& ScriptedConnection::greet(const wire::Hello& hello) {
 }
 
 ScriptedMember::ScriptedMember(uint16_t port, Shape shape)
-    : control(port), port_(port), shape_(std::move(shape)) {}
+    : control(port), incarnation(shape.incarnation), port_(port), shape_(std::move(shape)) {}
 
 wire::Hello ScriptedMember::hello(wire::Purpose purpose, uint32_t lane) const {
   wire::Hello h;
@@ -73,6 +74,8 @@ wire::Hello ScriptedMember::hello(wire::Purpose purpose, uint32_t lane) const {
   h.ranks = shape_.ranks;
   h.lane = lane;
   h.job = shape_.job;
+  h.features = shape_.features;
+  h.incarnation = incarnation;
   h.nonce[0] = static_cast<uint8_t>(shape_.rank);
   return h;
 }
@@ -85,7 +88,9 @@ void ScriptedMember::join() {
   join.slot_bytes = shape_.slot_bytes;
   join.lanes = shape_.lanes;
   join.join_timeout_ms = shape_.join_timeout_ms;
-  join.reducers = {welcome.reducer};
+  join.reducers = shape_.reducers_before;
+  join.reducer_index = static_cast<uint16_t>(join.reducers.size());
+  join.reducers.push_back(welcome.reducer);
   join.reducers.insert(join.reducers.end(), shape_.more_reducers.begin(), shape_.more_reducers.end());
   if (shape_.token) join.mac = control.proof(*shape_.token, join.view_hash);
   control.send(join);
@@ -97,13 +102,34 @@ void ScriptedMember::expect_joined() {
 
 void ScriptedMember::attach() {
   for (uint16_t lane = 0; lane < shape_.lanes; ++lane) {
-    ScriptedConnection& c = lanes.emplace_back(port_);
-    c.greet(hello(wire::Purpose::kLane, lane));
-    wire::Attach attach{.handle = joined.handle, .view_hash = shape_.view_hash, .mac = {}};
-    if (shape_.token) attach.mac = c.proof(*shape_.token, attach.view_hash);
-    c.send(attach);
-    (void)c.expect<wire::Attached>();
+    lanes.push_back(ask_for_lane(lane));
+    (void)lanes.back().expect<wire::Attached>();
   }
+}
+
+ScriptedConnection ScriptedMember::ask_for_lane(uint16_t lane) {
+  ScriptedConnection c(port_);
+  ask(c, wire::Purpose::kLane, lane);
+  return c;
+}
+
+void ScriptedMember::ask(ScriptedConnection& c, wire::Purpose purpose, uint16_t lane) const {
+  c.greet(hello(purpose, lane));
+  wire::Attach attach{.handle = joined.handle, .view_hash = shape_.view_hash, .mac = {}};
+  if (shape_.token) attach.mac = c.proof(*shape_.token, attach.view_hash);
+  c.send(attach);
+}
+
+ScriptedConnection ScriptedMember::ask_to_resume() {
+  ScriptedConnection old = std::exchange(control, ScriptedConnection(port_));
+  ask(control, wire::Purpose::kControl, 0);
+  return old;
+}
+
+ScriptedConnection ScriptedMember::resume() {
+  ScriptedConnection old = ask_to_resume();
+  if (control.expect<wire::Attached>().slots != 0) throw std::runtime_error("slots on a control connection");
+  return old;
 }
 
 void ScriptedMember::vote_yes() {
@@ -115,7 +141,11 @@ void ScriptedMember::vote_yes() {
 void ScriptedMember::commit() {
   const auto verdict = control.expect<wire::Verdict>();
   if (verdict.commit == 0) throw std::runtime_error("verdict no: " + verdict.reason.text);
-  incarnation = verdict.incarnation;
+  commit_as(verdict.incarnation);
+}
+
+void ScriptedMember::commit_as(uint64_t agreed) {
+  incarnation = agreed;
   const wire::Commit commit{.incarnation = incarnation};
   control.send(commit, joined.handle);
   for (auto& lane : lanes) lane.send(commit, joined.handle);
@@ -168,6 +198,10 @@ std::vector<ScriptedMember> begin_session(uint16_t port, const ScriptedMember::S
     members.back().expect_joined();
   }
   for (auto& m : members) m.attach();
+  if (!shape.reducers_before.empty()) {
+    for (auto& m : members) m.commit_as(shape.incarnation != 0 ? shape.incarnation : kElsewhere);
+    return members;
+  }
   for (auto& m : members) m.vote_yes();
   for (auto& m : members) m.commit();
   return members;

@@ -65,7 +65,10 @@ class ScriptedMember {
     uint32_t slot_bytes = 16 * kKiB;
     uint64_t view_hash = 42;
     uint32_t join_timeout_ms = 5000;
-    std::vector<uint64_t> more_reducers{};  // after this one
+    std::vector<uint64_t> more_reducers{};    // after this one
+    std::vector<uint64_t> reducers_before{};  // then this one is not the arbiter
+    uint64_t features = 0;
+    uint64_t incarnation = 0;  // of a session that runs already, elsewhere
     std::optional<wire::Digest> token{};
     std::string job{};
   };
@@ -76,8 +79,14 @@ class ScriptedMember {
   void join();
   void expect_joined();
   void attach();
+  // HELLO and ATTACH of one lane connection; the answer is the caller's to read.
+  ScriptedConnection ask_for_lane(uint16_t lane);
   void vote_yes();
-  void commit();  // waits for the verdict
+  void commit();                         // waits for the verdict
+  void commit_as(uint64_t incarnation);  // as an arbiter elsewhere said
+  // Opens the control connection again, in place of the old one, which is returned as it is.
+  ScriptedConnection ask_to_resume();
+  ScriptedConnection resume();
   void contribute(uint64_t sequence, const std::vector<float>& values, uint16_t lane = 0);
   [[nodiscard]] std::vector<float> result(uint64_t sequence, uint16_t lane = 0);
   void leave();  // and waits for LEAVE_ACK
@@ -89,11 +98,14 @@ class ScriptedMember {
 
  private:
   [[nodiscard]] wire::Hello hello(wire::Purpose purpose, uint32_t lane) const;
+  void ask(ScriptedConnection& c, wire::Purpose purpose, uint16_t lane) const;
   const uint16_t port_;
   const Shape shape_;
 };
 
-// All ranks of a session through join, vote and commit.
+// All ranks of a session through join, vote and commit. Where the reducer is not the arbiter, the verdict is
+// kElsewhere.
+inline constexpr uint64_t kElsewhere = 0x1234567890;
 [[nodiscard]] std::vector<ScriptedMember> begin_session(uint16_t port, const ScriptedMember::Shape& shape);
 // One reduction on lane 0 whose sums are checked.
 void expect_sums(std::vector<ScriptedMember>& ranks, uint64_t sequence);
