@@ -49,6 +49,7 @@ std::optional<Error> unlivable(const ReducerOptions& o) {
   if (o.peer_timeout <= o.heartbeat) {
     return bad("peer timeout " + ms(o.peer_timeout) + " must be more than the heartbeat, " + ms(o.heartbeat));
   }
+  if (o.absence_timeout <= 0) return bad("absence timeout must be more than 0");
   return std::nullopt;
 }
 

@@ -38,6 +38,7 @@ struct ReducerOptions {
   Nanos join_timeout = 60 * kSecond;  // upper bound of what ranks may ask
   Nanos linger_timeout = 5 * kSecond;
   Nanos drain_timeout = 25 * kSecond;
+  Nanos absence_timeout = 4 * kSecond;  // of a rank, in sessions that survive losses
 };
 
 enum class ExitReason : uint8_t { kDrained, kDrainTimeout };
@@ -53,10 +54,11 @@ class Reducer {
   [[nodiscard]] virtual uint16_t port() const noexcept = 0;
   [[nodiscard]] virtual uint64_t id() const noexcept = 0;
 
-  // Refuse new sessions, serve the running ones to their end, then stop; after drain_timeout the rest is
-  // ended with `draining`. Any thread; from a signal handler only through a pipe or signalfd of the caller.
+  // Refuse new sessions, let those go that survive losses and have another reducer, serve the others to their
+  // end, then stop; after drain_timeout the rest is ended with `draining`. Any thread; from a signal handler
+  // only through a pipe or signalfd of the caller.
   virtual void drain() noexcept = 0;
-  // Ends every session with `shutdown` now.
+  // Ends every session with `shutdown` now; one that can go on elsewhere only loses its connections.
   virtual void stop() noexcept = 0;
   // Blocks until drained or stopped and all threads are joined.
   virtual ExitReason wait() = 0;

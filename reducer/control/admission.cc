@@ -22,6 +22,10 @@ std::optional<Error> Conductor::check_join(const wire::Hello& hello, const wire:
   if (hello.ranks < 1 || hello.ranks > wire::kMaxRanks)
     return limit("number of ranks", hello.ranks, 1, wire::kMaxRanks);
   if (hello.rank >= hello.ranks) return limit("rank", hello.rank, 0, hello.ranks - 1);
+  if (const uint64_t f = hello.features & wire::kFeaturesSurvive; f != 0 && f != wire::kFeaturesSurvive) {
+    return Error{Errc::kBadField,
+                 "rank " + std::to_string(hello.rank) + " asks for one of resume and view change only"};
+  }
   if (join.slot_bytes < wire::kMinSlotBytes || join.slot_bytes > options_.max_slot_bytes ||
       join.slot_bytes % kCacheLine != 0) {
     return limit("slot bytes (a multiple of 64)", join.slot_bytes, wire::kMinSlotBytes,
@@ -71,7 +75,7 @@ void Conductor::join(Connection& connection, const wire::Hello& hello, const wir
     refusals_.erase(kept);
   }
   if (draining_) return connection.refuse({Errc::kDraining, "this reducer is draining"}, hello.rank);
-  const uint64_t bytes = Session::bytes_for(hello.ranks, join);
+  const uint64_t bytes = Session::bytes_for(hello, join);
   if (bytes > options_.memory_limit - std::min(reserved_bytes_, options_.memory_limit)) {
     return connection.refuse(
         {Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) + " bytes here; the limit is " +

@@ -216,7 +216,9 @@ void Conductor::free_ended() {
       ++it;
       continue;
     }
-    ++(it->second->completed() ? sessions_completed_ : sessions_failed_);
+    ++(it->second->completed() ? sessions_completed_
+       : it->second->moved()   ? sessions_moved_
+                               : sessions_failed_);
     ending_.push_back(std::move(it->second));
     it = sessions_.erase(it);
   }
@@ -254,7 +256,7 @@ void Conductor::begin_stop(Errc code, const char* text) {
   now_ = monotonic_now();
   draining_ = true;
   hurried_ = true;
-  for (const auto& [id, session] : sessions_) session->fail(code, wire::kNoRank, text);
+  for (const auto& [id, session] : sessions_) session->stop(code, text);
   free_ended();
   // Those that were ending before have the usual time yet.
   for (const auto& session : ending_) session->end_by(now_ + linger());
@@ -286,6 +288,7 @@ wire::Welcome Conductor::make_welcome(uint8_t version) const {
       static_cast<uint16_t>(std::min({options_.lanes_per_session, lane_count(), uint32_t{wire::kMaxLanes}}));
   welcome.max_slot_bytes = options_.max_slot_bytes;
   welcome.reducer = id_;
+  welcome.features = wire::kFeaturesSurvive;
   welcome.software = "sluice " SLUICE_VERSION;
   SLUICE_ASSERT(getrandom(welcome.nonce.data(), welcome.nonce.size(), 0) ==
                 static_cast<ssize_t>(welcome.nonce.size()));

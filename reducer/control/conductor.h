@@ -2,6 +2,7 @@
 // lanes reach it by their event rings and a bell, everybody else by post().
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <exception>
@@ -60,6 +61,16 @@ class Conductor {
   [[nodiscard]] uint32_t lane_count() const noexcept { return static_cast<uint32_t>(lanes_.size()); }
   void count_close(Errc reason) noexcept { counters_.count_close(reason); }
   void count_refusal(Errc reason) noexcept;
+  [[nodiscard]] bool draining() const noexcept { return draining_; }
+  [[nodiscard]] Nanos drain_left() const noexcept { return std::max<Nanos>(drain_deadline_ - now_, 0); }
+  // Of sessions that survive losses, over the reducer's life.
+  struct SurvivalCounts {
+    uint64_t control_resumes = 0;
+    uint64_t lane_resumes = 0;
+    uint64_t views_proposed = 0;
+    uint64_t views_committed = 0;
+  };
+  [[nodiscard]] SurvivalCounts& survival() noexcept { return survival_; }
   [[nodiscard]] std::string status_json();
   static uint64_t random64();
 
@@ -147,6 +158,8 @@ class Conductor {
   uint64_t sessions_begun_ = 0;
   uint64_t sessions_completed_ = 0;
   uint64_t sessions_failed_ = 0;
+  uint64_t sessions_moved_ = 0;
+  SurvivalCounts survival_;
 };
 
 }  // namespace sluice::reducer

@@ -52,6 +52,11 @@ void Connection::finish() {
   if (!writing_) drain_until_closed();
 }
 
+void Connection::supersede() {
+  session_ = nullptr;
+  close(Errc::kReset);
+}
+
 void Connection::refuse(const Error& error, uint32_t rank) {
   wire::Refused refused;
   refused.code = error.code;
@@ -222,6 +227,7 @@ void Connection::on_request() {
   switch (hello_.purpose) {
     case wire::Purpose::kControl: {
       wire::Join join;
+      if (header_.type == wire::FrameType::kAttach && hello_.incarnation != 0) return on_resume();
       if (header_.type != wire::FrameType::kJoin) return close(Errc::kUnexpectedMessage);
       if (!take(join)) return;
       if (!proven(join.mac, join.view_hash)) return refuse(unproven, hello_.rank);
@@ -249,17 +255,39 @@ void Connection::on_request() {
   }
 }
 
-void Connection::on_attach() {
-  wire::Attach attach;
-  if (header_.type != wire::FrameType::kAttach) return close(Errc::kUnexpectedMessage);
-  if (!take(attach)) return;
+Session* Connection::take_attach(wire::Attach& attach) {
+  if (!take(attach)) return nullptr;
   if (!proven(attach.mac, attach.view_hash)) {
-    return refuse({Errc::kUnauthenticated, "wrong or missing token on a lane connection"}, hello_.rank);
+    const char* const which = hello_.purpose == wire::Purpose::kLane ? "lane" : "control";
+    refuse({Errc::kUnauthenticated, std::string("wrong or missing token on a ") + which + " connection"},
+           hello_.rank);
+    return nullptr;
   }
   Session* const session = conductor_.find_session(hello_.session);
   if (session == nullptr) {
-    return refuse({Errc::kUnknownSession, "no session " + to_string(hello_.session) + " here"}, hello_.rank);
+    refuse({Errc::kUnknownSession, "no session " + to_string(hello_.session) + " here"}, hello_.rank);
   }
+  return session;
+}
+
+// A control connection of a session that runs, opened again.
+void Connection::on_resume() {
+  if ((hello_.features & wire::kFeaturesSurvive) != wire::kFeaturesSurvive)
+    return close(Errc::kUnexpectedMessage);
+  wire::Attach attach;
+  Session* const session = take_attach(attach);
+  if (session == nullptr) return;
+  if (auto error = session->bars_resume(hello_, attach)) return refuse(*error, hello_.rank);
+  deadline_ = 0;
+  state_ = State::kControl;
+  session->resume(shared_from_this(), hello_.rank);
+}
+
+void Connection::on_attach() {
+  wire::Attach attach;
+  if (header_.type != wire::FrameType::kAttach) return close(Errc::kUnexpectedMessage);
+  Session* const session = take_attach(attach);
+  if (session == nullptr) return;
   if (auto slots = session->admit_lane(hello_, attach); slots) {
     handle_ = attach.handle;
     hand_over_ = true;  // before send(): nothing is read from here on by this object
@@ -297,6 +325,28 @@ void Connection::on_control() {
     case wire::FrameType::kAbort: {
       wire::Abort abort;
       if (take(abort)) session_->on_abort(rank_, abort);
+      return;
+    }
+    default: return session_->survives() ? on_loss_word() : close(Errc::kUnexpectedMessage);
+  }
+}
+
+// What only sessions that survive losses have to say.
+void Connection::on_loss_word() {
+  switch (header_.type) {
+    case wire::FrameType::kSuspect: {
+      wire::Suspect suspect;
+      if (take(suspect)) session_->on_suspect(rank_, suspect);
+      return;
+    }
+    case wire::FrameType::kViewKnown: {
+      wire::ViewKnown known;
+      if (take(known)) session_->on_view_known(*this, rank_, known);
+      return;
+    }
+    case wire::FrameType::kViewAnswer: {
+      wire::ViewAnswer answer;
+      if (take(answer)) session_->on_view_answer(rank_, answer);
       return;
     }
     default: return close(Errc::kUnexpectedMessage);

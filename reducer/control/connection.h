@@ -36,6 +36,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close(Errc reason);
   // Closes once everything queued is written and the peer has closed, or at the linger deadline.
   void finish();
+  // Another one takes its place: closes at once, and its session hears nothing of that.
+  void supersede();
   // REFUSED with these words, then finish().
   void refuse(const Error& error, uint32_t rank = wire::kNoRank);
 
@@ -69,7 +71,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_hello();
   void on_request();
   void on_control();
+  void on_loss_word();
   void on_attach();
+  void on_resume();
+  // The session that an ATTACH is for; refuses, and returns nothing, where there is none or the peer proves
+  // nothing.
+  [[nodiscard]] Session* take_attach(wire::Attach& attach);
   [[nodiscard]] bool proven(const wire::Mac& mac, uint64_t view_hash) const;
   void drain_until_closed();
   void drain_further(const boost::system::error_code& error);

@@ -37,8 +37,18 @@ void Session::heard(uint32_t rank) {
 }
 
 void Session::on_leave(Connection& from, uint32_t rank) {
-  RankState& r = ranks_[rank];
+  const RankState& r = ranks_[rank];
+  if (state_ == State::kActive && r.left && plan_.survives) {  // said again on a connection that was resumed
+    if (!r.leave_acked) return;
+    from.send(wire::LeaveAck{});
+    return from.finish();
+  }
   if (state_ != State::kActive || r.left) return from.close(Errc::kUnexpectedMessage);
+  take_leave(rank);
+}
+
+void Session::take_leave(uint32_t rank) {
+  RankState& r = ranks_[rank];
   r.left = true;
   r.leave_deadline = conductor_.now() + conductor_.options().linger_timeout;
   for (size_t i = 0; i < lanes_.size(); ++i) {
@@ -47,13 +57,15 @@ void Session::on_leave(Connection& from, uint32_t rank) {
   }
 }
 
-void Session::acknowledge_leave(RankState& r) {
+void Session::acknowledge_leave(uint32_t rank) {
+  RankState& r = ranks_[rank];
   if (r.leave_acked) return;
   r.leave_acked = true;
   if (r.control) {
     r.control->send(wire::LeaveAck{});
     r.control->finish();
   }
+  if (plan_.survives) carry_out(view_.gone(rank), rank, name(rank) + " left");
 }
 
 void Session::complete_if_all_left() {
@@ -70,8 +82,14 @@ void Session::on_abort(uint32_t rank, const wire::Abort& abort) {
 }
 
 void Session::control_lost(uint32_t rank, Errc reason) {
-  ranks_[rank].control.reset();
-  if (state_ == State::kEnding || ranks_[rank].left) return;
+  RankState& r = ranks_[rank];
+  r.control.reset();
+  if (outlives_losses()) {
+    r.control_down = conductor_.now();
+    r.lost_reason = reason;
+    return note_absence(rank);
+  }
+  if (state_ == State::kEnding || r.left) return;
   rank_lost(rank, reason, "control");
 }
 
@@ -89,12 +107,15 @@ void Session::on_event(const LaneEvent& event) {
     case LaneEvent::Kind::kReleased: ++lanes_released_; return;
     case LaneEvent::Kind::kFailed: return fail(event.code, event.rank, event.text.data());
     case LaneEvent::Kind::kLeaveDone: {
-      RankState& r = ranks_[event.rank];
-      if (++r.leave_done_lanes == lanes_.size()) acknowledge_leave(r);
+      if (++ranks_[event.rank].leave_done_lanes == lanes_.size()) acknowledge_leave(event.rank);
       return complete_if_all_left();
     }
     case LaneEvent::Kind::kClosed: {
       RankState& r = ranks_[event.rank];
+      if (outlives_losses()) {
+        r.lost_reason = event.code;
+        return note_absence(event.rank);
+      }
       if (state_ == State::kEnding || (r.left && event.code == Errc::kClosed)) return;
       if (is_bad_frame(event.code)) return rank_lost(event.rank, event.code, "lane");
       if (r.lost_at == 0) {
@@ -119,10 +140,11 @@ void Session::tick(Nanos now) {
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     RankState& r = ranks_[rank];
     if (r.left && !r.leave_acked && now >= r.leave_deadline) {
-      acknowledge_leave(r);
+      acknowledge_leave(rank);
       complete_if_all_left();
     }
     if (state_ == State::kEnding) return;
+    if (outlives_losses()) continue;  // watch_ranks()
     if (r.lost_at != 0 && !r.left && now - r.lost_at >= kReasonGrace)
       return rank_lost(rank, r.lost_reason, "lane");
     if (state_ == State::kActive && !r.left && now - r.last_heard >= options.peer_timeout) {
@@ -131,6 +153,7 @@ void Session::tick(Nanos now) {
                       std::to_string((now - r.last_heard) / kMillisecond) + " ms");
     }
   }
+  if (outlives_losses()) watch_ranks(now);
   if (state_ == State::kActive && now >= next_heartbeat_) {
     next_heartbeat_ = now + options.heartbeat;
     send_heartbeats(now);
@@ -161,13 +184,16 @@ void Session::send_heartbeats(Nanos now) {
 
 void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   if (state_ == State::kEnding) return;
-  if (is_arbiter() && state_ == State::kJoining && !verdict_given_) return give_verdict_no(code, rank, text);
+  if (counts_votes() && state_ == State::kJoining && !verdict_given_)
+    return give_verdict_no(code, rank, text);
   log::warn("session " + to_string(id_) + " failed: " + std::string(to_string(code)) + ": " + text);
   wire::Abort abort;
   abort.code = code;
   abort.rank = rank;
   abort.text = text;
   if (state_ == State::kJoining) conductor_.keep_refusal(*this, {code, text}, rank);
+  // A session that runs elsewhere does not end by this reducer's not coming to it.
+  if (state_ == State::kJoining && came_later_) return begin_ending({});
   for (const RankState& r : ranks_) {
     if (r.control) r.control->send(abort);
   }

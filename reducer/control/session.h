@@ -4,6 +4,8 @@
 //   kJoining -> kActive -> kEnding -> (freed)        kJoining -> kEnding when the join fails
 //
 // kEnding: every rank has been told (or has left), the lanes are closing; freed when each lane has let go.
+//
+// A session that survives losses (PROTOCOL.md section 11) does so while it is kActive: session_survive.cc.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +16,7 @@
 
 #include "core/result.h"
 #include "reducer/control/connection.h"
+#include "reducer/control/view_change.h"
 #include "reducer/lane/lane_messages.h"
 #include "reducer/lane/lane_session.h"
 #include "reducer/slots/session_plan.h"
@@ -33,7 +36,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Bytes a session of this shape reserves here: the formula of docs/operations.md.
-  [[nodiscard]] static uint64_t bytes_for(uint32_t ranks, const wire::Join& join) noexcept;
+  [[nodiscard]] static uint64_t bytes_for(const wire::Hello& hello, const wire::Join& join) noexcept;
 
   // ---- join ----
   // Why a connection of this job is none of the session's; nothing when it is. A token opens the sessions of
@@ -56,6 +59,15 @@ class Session {
   void on_abort(uint32_t rank, const wire::Abort& abort);
   void control_lost(uint32_t rank, Errc reason);
 
+  // ---- surviving losses (session_survive.cc) ----
+  // Why a control connection may not take the place of the rank's; nothing when it may.
+  [[nodiscard]] std::optional<Error> bars_resume(const wire::Hello& hello, const wire::Attach& attach) const;
+  void resume(const std::shared_ptr<Connection>& control, uint32_t rank);
+  [[nodiscard]] bool survives() const noexcept { return plan_.survives; }
+  void on_suspect(uint32_t rank, const wire::Suspect& suspect);
+  void on_view_known(Connection& from, uint32_t rank, const wire::ViewKnown& known);
+  void on_view_answer(uint32_t rank, const wire::ViewAnswer& answer);
+
   // ---- from lanes and the clock ----
   void on_event(const LaneEvent& event);
   void tick(Nanos now);
@@ -64,6 +76,9 @@ class Session {
   void end_by(Nanos deadline) noexcept { close_deadline_ = std::min(close_deadline_, deadline); }
   // Ends the session with these words on every rank.
   void fail(Errc code, uint32_t rank, const std::string& text);
+  // This reducer ends now: so does the session, unless its ranks can go on with the others, who are left to
+  // find out by themselves.
+  void stop(Errc code, const std::string& text);
 
   [[nodiscard]] bool over() const noexcept {
     return state_ == State::kEnding && lanes_released_ == lanes_.size();
@@ -72,6 +87,7 @@ class Session {
   // Committed, as far as this reducer knows: what a newcomer asks for is its own mistake from here on.
   [[nodiscard]] bool decided() const noexcept { return state_ == State::kActive || verdict_given_; }
   [[nodiscard]] bool completed() const noexcept { return completed_; }
+  [[nodiscard]] bool moved() const noexcept { return moved_; }  // ended here, goes on at other reducers
   [[nodiscard]] const SessionId& id() const noexcept { return id_; }
   [[nodiscard]] const std::string& job() const noexcept { return job_; }
   [[nodiscard]] uint32_t handle() const noexcept { return plan_.handle; }
@@ -81,12 +97,15 @@ class Session {
   [[nodiscard]] std::vector<uint32_t> joined_ranks() const;
   // The lane that has waited longest, and for whom.
   [[nodiscard]] LaneSession::Missing missing() const;
+  [[nodiscard]] uint16_t roster_version() const noexcept { return view_.roster().version(); }
+  [[nodiscard]] std::vector<uint32_t> absent_ranks() const;  // that have not all their connections
 
  private:
   enum class State : uint8_t { kJoining, kActive, kEnding };
   struct RankState {
     std::shared_ptr<Connection> control;
     std::string peer;
+    uint64_t view_hash = 0;       // of its JOIN: what its ATTACHes must carry
     uint64_t lanes_admitted = 0;  // bit per lane connection
     bool voted = false;
     bool committed = false;
@@ -97,6 +116,8 @@ class Session {
     Nanos leave_deadline = 0;
     Nanos lost_at = 0;  // a lane connection closed: the words for it may still come on the control connection
     Errc lost_reason = Errc::kOk;
+    Nanos control_down = 0;   // since when a session that survives has no control connection of it
+    Nanos absence_noted = 0;  // what the log was told of absent_since()
   };
 
   void rank_lost(uint32_t rank, Errc reason, const char* which);
@@ -104,18 +125,41 @@ class Session {
   void give_verdict_yes();
   [[nodiscard]] Nanos join_deadline_for(const wire::Join& join) const noexcept;
   void join_deadline_passed();
-  void acknowledge_leave(RankState& r);
+  void take_leave(uint32_t rank);
+  void acknowledge_leave(uint32_t rank);
   void complete_if_all_left();
   void begin_ending(const std::vector<std::byte>& abort_body);
   void send_heartbeats(Nanos now);
-  [[nodiscard]] bool is_arbiter() const noexcept { return agreed_.reducer_index == 0; }
+  // Of the join. Who joins a session that runs votes on nothing.
+  [[nodiscard]] bool counts_votes() const noexcept { return agreed_.reducer_index == 0 && !came_later_; }
   [[nodiscard]] std::string name(uint32_t rank) const;  // "rank 3 (10.0.0.3:50112)"
+  [[nodiscard]] std::optional<Error> different_kind(const wire::Hello& hello, const std::string& rank) const;
+
+  // session_survive.cc
+  [[nodiscard]] bool outlives_losses() const noexcept { return plan_.survives && state_ == State::kActive; }
+  // Since when the rank lacks a connection that it had; 0: it has all.
+  [[nodiscard]] Nanos absent_since(uint32_t rank) const;
+  [[nodiscard]] bool has_connection(uint32_t rank) const;
+  void note_absence(uint32_t rank);
+  void watch_ranks(Nanos now);
+  void watch_silence(uint32_t rank, Nanos now);
+  void end_if_moved();
+  void close_rank(uint32_t rank, Errc reason);
+  void carry_out(ViewChange::Step step, uint32_t rank, const std::string& why);
+  void announce_drain();
+  void tell_drain(uint32_t rank);
+  template <typename M>
+  void say(uint32_t rank, const M& message);
+  template <typename M>
+  void say_to_all(const M& message);
+  void begin_surviving();
 
   Conductor& conductor_;
   const SessionId id_;
   const std::string job_;
   const wire::Join agreed_;
   const uint32_t first_rank_;
+  const bool came_later_;  // joined when it ran already, at other reducers
   SessionPlan plan_;
   const uint32_t first_lane_;
   const uint64_t reserved_;
@@ -124,6 +168,7 @@ class Session {
   State state_ = State::kJoining;
   bool verdict_given_ = false;
   bool completed_ = false;
+  bool moved_ = false;
   uint64_t incarnation_ = 0;
   Nanos next_heartbeat_ = 0;
   Nanos close_deadline_ = 0;
@@ -131,6 +176,9 @@ class Session {
   std::vector<RankState> ranks_;
   std::vector<std::unique_ptr<LaneSession>> lanes_;
   size_t lanes_released_ = 0;
+  ViewChange view_;
+  bool drain_announced_ = false;
+  bool removal_noted_ = false;
 };
 
 }  // namespace sluice::reducer

@@ -14,14 +14,19 @@ namespace {
 
 constexpr Nanos kGrace = 5 * kSecond;  // PROTOCOL.md section 5
 
-SessionPlan plan_of(uint32_t ranks, const wire::Join& join, uint32_t handle, bool payload_crc) {
+bool survives_losses(const wire::Hello& hello) {
+  return (hello.features & wire::kFeaturesSurvive) == wire::kFeaturesSurvive;
+}
+
+SessionPlan plan_of(const wire::Hello& hello, const wire::Join& join, uint32_t handle, bool payload_crc) {
   return {.handle = handle,
-          .ranks = ranks,
+          .ranks = hello.ranks,
           .slots = wire::slots_per_lane(join.window_bytes, join.slot_bytes, join.lanes),
           .slot_bytes = join.slot_bytes,
           .view_version = 0,
           .view_hash = static_cast<uint32_t>(join.view_hash),
-          .payload_crc = payload_crc};
+          .payload_crc = payload_crc,
+          .survives = survives_losses(hello)};
 }
 
 std::string list_ranks(const std::vector<uint32_t>& ranks) {
@@ -41,21 +46,24 @@ Session::Session(Conductor& conductor, const wire::Hello& hello, const wire::Joi
       job_(wire::job_name(hello)),
       agreed_(join),
       first_rank_(hello.rank),
-      plan_(plan_of(hello.ranks, join, handle, conductor.options().payload_crc)),
+      came_later_(survives_losses(hello) && hello.incarnation != 0),
+      plan_(plan_of(hello, join, handle, conductor.options().payload_crc)),
       first_lane_(first_lane),
-      reserved_(bytes_for(hello.ranks, join)),
+      reserved_(bytes_for(hello, join)),
       first_join_at_(conductor.now()),
       join_deadline_(join_deadline_for(join)),
-      ranks_(hello.ranks) {}
+      incarnation_(came_later_ ? hello.incarnation : 0),
+      ranks_(hello.ranks),
+      view_(conductor.id(), hello.ranks, join.reducers, came_later_) {}
 
 Nanos Session::join_deadline_for(const wire::Join& join) const noexcept {
   const Nanos asked = Nanos{join.join_timeout_ms} * kMillisecond;
   return first_join_at_ + std::min(asked, conductor_.options().join_timeout) +
-         (is_arbiter() ? 0 : 2 * kGrace);
+         (counts_votes() ? 0 : 2 * kGrace);
 }
 
-uint64_t Session::bytes_for(uint32_t ranks, const wire::Join& join) noexcept {
-  return join.lanes * SlotArena::bytes_for(plan_of(ranks, join, 0, true));
+uint64_t Session::bytes_for(const wire::Hello& hello, const wire::Join& join) noexcept {
+  return join.lanes * SlotArena::bytes_for(plan_of(hello, join, 0, true));
 }
 
 Status Session::map_slots() {
@@ -82,26 +90,50 @@ std::optional<Error> Session::difference(const wire::Hello& hello, const wire::J
                                       std::to_string(agreed)};
   };
   if (hello.ranks != plan_.ranks) return differ("the number of ranks", hello.ranks, plan_.ranks);
-  if (join.reducers.size() != agreed_.reducers.size()) {
-    return differ("the number of reducers", join.reducers.size(), agreed_.reducers.size());
-  }
-  for (size_t i = 0; i < join.reducers.size(); ++i) {
-    if (join.reducers[i] != agreed_.reducers[i]) {
-      return Error{Errc::kMismatch, "ranks disagree on the list of reducers: number " + std::to_string(i) +
-                                        " of " + rank + " is another one than number " + std::to_string(i) +
-                                        " of " + name(first_rank_)};
+  if (auto error = different_kind(hello, rank)) return error;
+  // While a session that runs takes this reducer up others may come and go, so ranks may join in different
+  // views; they tell of which on their lanes and by VIEW_KNOWN.
+  if (!came_later_) {
+    if (join.reducers.size() != agreed_.reducers.size()) {
+      return differ("the number of reducers", join.reducers.size(), agreed_.reducers.size());
     }
-  }
-  if (join.reducer_index != agreed_.reducer_index) {
-    return differ("this reducer's place in the list", join.reducer_index, agreed_.reducer_index);
+    for (size_t i = 0; i < join.reducers.size(); ++i) {
+      if (join.reducers[i] != agreed_.reducers[i]) {
+        return Error{Errc::kMismatch, "ranks disagree on the list of reducers: number " + std::to_string(i) +
+                                          " of " + rank + " is another one than number " + std::to_string(i) +
+                                          " of " + name(first_rank_)};
+      }
+    }
+    if (join.reducer_index != agreed_.reducer_index) {
+      return differ("this reducer's place in the list", join.reducer_index, agreed_.reducer_index);
+    }
   }
   if (join.slot_bytes != agreed_.slot_bytes) return differ("slot bytes", join.slot_bytes, agreed_.slot_bytes);
   if (join.window_bytes != agreed_.window_bytes)
     return differ("window bytes", join.window_bytes, agreed_.window_bytes);
   if (join.lanes != agreed_.lanes) return differ("lanes per reducer", join.lanes, agreed_.lanes);
-  if (join.view_hash != agreed_.view_hash) {
+  if (!came_later_ && join.view_hash != agreed_.view_hash) {
     return Error{Errc::kMismatch, "ranks disagree on weights or lanes of the reducers: the view hash of " +
                                       rank + " is not that of " + name(first_rank_)};
+  }
+  return std::nullopt;
+}
+
+// Whether losses are survived, and whether the session runs already.
+std::optional<Error> Session::different_kind(const wire::Hello& hello, const std::string& rank) const {
+  const std::string first = name(first_rank_);
+  if (survives_losses(hello) != plan_.survives) {
+    const std::string& survivor = plan_.survives ? first : rank;
+    const std::string& other = plan_.survives ? rank : first;
+    return Error{Errc::kMismatch, survivor + " survives losses, " + other + " does not"};
+  }
+  if (plan_.survives && (hello.incarnation != 0) != came_later_) {
+    const std::string& late = came_later_ ? first : rank;
+    const std::string& early = came_later_ ? rank : first;
+    return Error{Errc::kMismatch, late + " joins a session that runs, " + early + " a new one"};
+  }
+  if (came_later_ && hello.incarnation != incarnation_) {
+    return Error{Errc::kMismatch, rank + " and " + first + " join different incarnations of the session"};
   }
   return std::nullopt;
 }
@@ -109,6 +141,12 @@ std::optional<Error> Session::difference(const wire::Hello& hello, const wire::J
 void Session::add(const std::shared_ptr<Connection>& control, const wire::Hello& hello,
                   const wire::Join& join) {
   RankState& r = ranks_[hello.rank];
+  if (outlives_losses() && !r.control) {
+    return control->refuse(
+        {Errc::kRankTaken, name(hello.rank) + " is part of the session already and resumes "
+                                              "what it lost"},
+        hello.rank);
+  }
   if (r.control) {
     return control->refuse(
         {Errc::kRankTaken, "rank " + std::to_string(hello.rank) + " is already present, from " + r.peer},
@@ -116,6 +154,7 @@ void Session::add(const std::shared_ptr<Connection>& control, const wire::Hello&
   }
   r.control = control;
   r.peer = control->peer();
+  r.view_hash = join.view_hash;
   r.last_heard = conductor_.now();
   if (!decided()) join_deadline_ = std::min(join_deadline_, join_deadline_for(join));
   control->bind(*this, hello.rank, plan_.handle);
@@ -129,21 +168,26 @@ Result<uint32_t> Session::admit_lane(const wire::Hello& hello, const wire::Attac
   if (auto error = foreign_job(hello)) return tl::unexpected(std::move(*error));
   const uint32_t rank = hello.rank;
   const uint32_t lane = hello.lane;
-  if (attach.handle != plan_.handle || state_ != State::kJoining) {
+  const bool again = outlives_losses() && survives_losses(hello) && hello.incarnation == incarnation_;
+  if (attach.handle != plan_.handle || (state_ != State::kJoining && !again)) {
     return ::sluice::fail(Errc::kUnknownSession, "the session is no longer joining");
   }
-  if (rank >= ranks_.size() || !ranks_[rank].control) {
+  if (rank >= ranks_.size() || (!ranks_[rank].control && !again)) {
     return ::sluice::fail(Errc::kUnexpectedMessage, "rank " + std::to_string(rank) + " has not joined");
   }
   if (lane >= lanes_.size())
     return ::sluice::fail(Errc::kTooMany, "lane " + std::to_string(lane) + " was not agreed on");
-  if (attach.view_hash != agreed_.view_hash)
+  if (attach.view_hash != ranks_[rank].view_hash)
     return ::sluice::fail(Errc::kBadView, "view hash differs from that of the join");
   const uint64_t bit = uint64_t{1} << lane;
-  if ((ranks_[rank].lanes_admitted & bit) != 0) {
+  if ((ranks_[rank].lanes_admitted & bit) != 0 && !again) {
+    // One that comes again before this reducer has heard of the commit: soon it will have.
+    if (plan_.survives && hello.incarnation != 0)
+      return ::sluice::fail(Errc::kUnknownSession, "the session does not run here yet");
     return ::sluice::fail(Errc::kRankTaken,
                           "lane " + std::to_string(lane) + " of " + name(rank) + " is already there");
   }
+  if (again) ++conductor_.survival().lane_resumes;
   ranks_[rank].lanes_admitted |= bit;
   return plan_.slots;
 }
@@ -159,7 +203,7 @@ void Session::lane_attached(uint32_t rank, uint32_t lane, int fd) {
 }
 
 void Session::on_vote(Connection& from, uint32_t rank, const wire::Vote& vote) {
-  if (!is_arbiter() || state_ != State::kJoining || verdict_given_)
+  if (!counts_votes() || state_ != State::kJoining || verdict_given_)
     return from.close(Errc::kUnexpectedMessage);
   if (vote.yes == 0) return give_verdict_no(vote.reason.code, rank, name(rank) + ": " + vote.reason.text);
   ranks_[rank].voted = true;
@@ -194,9 +238,13 @@ void Session::give_verdict_no(Errc code, uint32_t rank, const std::string& text)
 }
 
 void Session::on_commit(Connection& from, uint32_t rank, uint64_t incarnation) {
-  if (state_ == State::kEnding || ranks_[rank].committed || incarnation == 0)
-    return from.close(Errc::kUnexpectedMessage);
-  if (is_arbiter() && !verdict_given_) return from.close(Errc::kUnexpectedMessage);
+  if (state_ == State::kEnding || incarnation == 0) return from.close(Errc::kUnexpectedMessage);
+  if (ranks_[rank].committed) {
+    // A connection that was resumed says again what may have been lost with the one before.
+    if (!plan_.survives || incarnation != incarnation_) from.close(Errc::kUnexpectedMessage);
+    return;
+  }
+  if (counts_votes() && !verdict_given_) return from.close(Errc::kUnexpectedMessage);
   if (incarnation_ == 0) incarnation_ = incarnation;
   if (incarnation != incarnation_) return from.close(Errc::kBadField);
   ranks_[rank].committed = true;
@@ -208,6 +256,7 @@ void Session::on_commit(Connection& from, uint32_t rank, uint64_t incarnation) {
   log::info("session " + to_string(id_) + " begun: " + std::to_string(plan_.ranks) + " ranks, " +
             std::to_string(lanes_.size()) + " lanes, window " + std::to_string(plan_.slots) + " x " +
             std::to_string(plan_.slot_bytes) + " bytes");
+  if (plan_.survives) begin_surviving();
 }
 
 void Session::join_deadline_passed() {
@@ -220,7 +269,7 @@ void Session::join_deadline_passed() {
   };
   if (const auto missing = without([](const RankState& r) { return r.control != nullptr; }); !missing.empty())
     return fail(Errc::kJoinTimeout, missing.front(), list_ranks(missing) + " did not join in time");
-  if (!is_arbiter() || verdict_given_)
+  if (!counts_votes() || verdict_given_)
     return fail(Errc::kJoinTimeout, wire::kNoRank, "the session was not committed in time");
   const auto silent = without([](const RankState& r) { return r.voted; });
   fail(Errc::kJoinTimeout, silent.front(), list_ranks(silent) + " joined but did not vote in time");

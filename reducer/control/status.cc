@@ -9,7 +9,7 @@
 namespace sluice::reducer {
 namespace {
 
-// A reply must fit one control frame; sessions beyond this are counted, not listed.
+// A reply must fit one control frame; sessions beyond what does, or beyond these, are counted, not listed.
 constexpr size_t kListedSessions = 32;
 
 double seconds(const timeval& t) {
@@ -76,12 +76,14 @@ std::string Conductor::status_json() {
   j["closed"] = closed;    // connections, by reason
   j["refused"] = refused;  // joins, by reason
   j["connections"] = {{"accepted", accepted_}, {"open", connections_.size()}};
-  j["sessions"] = {{"begun", sessions_begun_},
-                   {"completed", sessions_completed_},
-                   {"failed", sessions_failed_},
-                   {"open", sessions_.size()},
-                   {"releasing", ending_.size()}};
+  j["sessions"] = {{"begun", sessions_begun_}, {"completed", sessions_completed_},
+                   {"moved", sessions_moved_}, {"failed", sessions_failed_},
+                   {"open", sessions_.size()}, {"releasing", ending_.size()}};
+  j["resumes"] = {{"control", survival_.control_resumes}, {"lane", survival_.lane_resumes}};
+  j["view_changes"] = {{"proposed", survival_.views_proposed}, {"committed", survival_.views_committed}};
   nlohmann::json list = nlohmann::json::array();
+  const size_t most = wire::kMaxStatusText - std::min(j.dump().size() + 32, wire::kMaxStatusText);
+  size_t listed_bytes = 0;
   for (const auto& [id, session] : sessions_) {
     if (list.size() == kListedSessions) break;
     nlohmann::json s = {{"id", to_string(id)},
@@ -95,6 +97,15 @@ std::string Conductor::status_json() {
       s["missing"] =
           std::vector<uint32_t>(m.ranks.begin(), m.ranks.begin() + std::min<size_t>(m.count, m.ranks.size()));
     }
+    if (session->survives()) {
+      const auto absent = session->absent_ranks();
+      s["roster_version"] = session->roster_version();
+      s["absent_ranks"] = absent.size();
+      s["absent"] = std::vector<uint32_t>(
+          absent.begin(), absent.begin() + std::min<ptrdiff_t>(std::ssize(absent), wire::kMaxNamedRanks));
+    }
+    listed_bytes += s.dump().size() + 1;
+    if (listed_bytes > most) break;
     list.push_back(std::move(s));
   }
   j["session_list"] = std::move(list);
