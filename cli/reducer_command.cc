@@ -52,13 +52,15 @@ void say_ended(reducer::Reducer& server, reducer::ExitReason reason) {
   const auto status = nlohmann::json::parse(server.status_json());
   const auto& sessions = status["sessions"];
   const auto& data = status["data"];
+  const auto moved = sessions["moved"].get<uint64_t>();
   log::info(fmt::format(
-      "{} after {:.1f} s: {} sessions completed, {} failed; {:.1f} MB received, {:.1f} MB sent; CPU user "
+      "{} after {:.1f} s: {} sessions completed, {} failed{}; {:.1f} MB received, {:.1f} MB sent; CPU user "
       "{:.2f} s, system {:.2f} s",
       reason == reducer::ExitReason::kDrained ? "ended" : "ended by the drain timeout",
       status["uptime_seconds"].get<double>(), sessions["completed"].get<uint64_t>(),
-      sessions["failed"].get<uint64_t>(), megabytes(data["bytes_in"]), megabytes(data["bytes_out"]),
-      status["cpu"]["user_seconds"].get<double>(), status["cpu"]["system_seconds"].get<double>()));
+      sessions["failed"].get<uint64_t>(), moved == 0 ? "" : fmt::format(", {} moved", moved),
+      megabytes(data["bytes_in"]), megabytes(data["bytes_out"]), status["cpu"]["user_seconds"].get<double>(),
+      status["cpu"]["system_seconds"].get<double>()));
 }
 
 // The library says kSystem and kInvalidArgument with words; scripts want to know which of them it was.
@@ -123,8 +125,8 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
   CLI::App* app = program.add_subcommand(
       "reducer", "run a reducer: takes contributions from workers, sends back their sums");
   app->footer(
-      "SIGTERM or SIGINT: no new sessions, the running ones are served to their end (at most "
-      "--drain-timeout), exit 0.\n"
+      "SIGTERM or SIGINT: no new sessions; those that survive losses move to their other reducers, the rest "
+      "are served to their end (at most --drain-timeout), exit 0.\n"
       "A second signal: everything ends now, exit 130 or 143. Port in use: exit 75. Key unreadable: exit "
       "78.");
   auto flags = std::make_shared<ReducerFlags>();
@@ -165,6 +167,8 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
   set.duration("--frame-timeout", o.frame_timeout, "between pieces of a frame once begun");
   set.duration("--heartbeat", o.heartbeat, "between heartbeats");
   set.duration("--peer-timeout", o.peer_timeout, "silence after which a rank is lost");
+  set.duration("--absence-timeout", o.absence_timeout,
+               "of a session that survives losses: how long a rank may lack a connection before it is lost");
   set.duration("--join-timeout", o.join_timeout, "most that ranks may ask to wait for each other");
   set.duration("--linger-timeout", o.linger_timeout,
                "most that a leaving rank waits for the others' results");
