@@ -209,9 +209,11 @@ void Survival::on_query(size_t peer, const wire::ViewQuery& query) {
     session_.keeper.send_all(kept_, wire::Suspect{.reducer = newcomer.id, .code = Errc::kReducerLost});
   }
   if (auto end = follower_.hopeless()) return give_up(*end);
+  // One that was carried out and is asked again, because its answer may have been lost, stops nothing.
+  const bool to_stop = follower_.stopped();
   uint64_t first_unfinished = 0;
   const bool stopped = on_driver([&] {
-    session_.exchange.stop();
+    if (to_stop) session_.exchange.stop();
     first_unfinished = session_.exchange.first_unfinished();
   });
   if (!stopped) return;

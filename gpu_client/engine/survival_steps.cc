@@ -123,7 +123,7 @@ void Survival::give_link(uint32_t index, transport::tcp::Socket& socket) {
 
 // Removed by the arbiter: nothing of it is used from here on.
 void Survival::let_go(Post& p) {
-  p.lost = true;
+  if (!std::exchange(p.lost, true)) watch_address_of(p.id);
   p.mender.reset();
   session_.keeper.drop(kept_, p.index);
   static_cast<void>(on_driver([this, &p] {

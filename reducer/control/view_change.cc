@@ -23,8 +23,7 @@ std::optional<std::vector<std::string>> split_addresses(const std::string& text,
 }  // namespace
 
 ViewChange::ViewChange(uint64_t own, uint32_t ranks, std::vector<uint64_t> reducers, bool came_later)
-    : own_(own), roster_(reducers), serving_(std::move(reducers)), placed_(!came_later), ranks_(ranks) {
-  std::ranges::sort(serving_);
+    : own_(own), roster_(std::move(reducers)), placed_(!came_later), ranks_(ranks) {
   find_arbiter();
 }
 
@@ -41,33 +40,38 @@ ViewChange::Step ViewChange::suspect(uint64_t reducer) {
 
 ViewChange::Step ViewChange::known(const wire::RosterChange& change) {
   const auto addresses = split_addresses(change.addresses, change.added.size());
-  if (!addresses) return Step::kMalformed;
-  // Of this reducer's own coming it is told when the ranks have taken it up, along with those of its JOIN:
-  // that needs no proposal of its own, or ranks would be asked for what they have carried out.
-  const bool newly_placed = !placed_ && std::ranges::find(change.added, own_) != change.added.end();
+  if (!addresses || !std::ranges::is_sorted(change.added) || !std::ranges::is_sorted(change.seated))
+    return Step::kMalformed;
+  // Of this reducer's own coming it is told when the ranks have taken it up, along with all that came and
+  // went before it: that needs no proposal of its own, or ranks would be asked for what they have carried
+  // out.
+  const bool newly_placed = !placed_ && std::ranges::binary_search(change.added, own_);
   if (newly_placed) take_base(change);
   bool grew = newly_placed;
   for (size_t i = 0; i < change.added.size(); ++i) {
     const uint64_t id = change.added[i];
     if (roster_.add(id)) {
       grew = true;
-      if (!newly_placed || !serves(id)) due_ = true;
+      if (!newly_placed || !std::ranges::binary_search(change.seated, id)) due_ = true;
     }
     if (!(*addresses)[i].empty() && std::ranges::binary_search(roster_.added(), id))
       addresses_.emplace(id, (*addresses)[i]);
   }
-  if (roster_.added().size() > wire::kMaxViewChange || address_text().size() > wire::kMaxAddresses)
-    return Step::kTooMany;
   for (const uint64_t id : change.removed) {
     if (!roster_.remove(id)) continue;
     grew = true;
     if (!newly_placed) due_ = true;
   }
+  // A seat is no reason to propose; but ranks answer no proposal that lacks one.
+  for (const uint64_t id : change.seated) {
+    if (!roster_.seat(id)) continue;
+    grew = true;
+    if (query_) due_ = true;
+  }
+  if (std::max(roster_.added().size(), roster_.seated().size()) > wire::kMaxViewChange ||
+      address_text().size() > wire::kMaxAddresses)
+    return Step::kTooMany;
   return grew ? grown() : Step::kNothing;
-}
-
-bool ViewChange::serves(uint64_t id) const {
-  return std::ranges::binary_search(serving_, id);
 }
 
 // Those of JOIN that were added are moved behind the first view's.
@@ -81,18 +85,8 @@ void ViewChange::take_base(const wire::RosterChange& change) {
   placed_ = true;
 }
 
-// The roster's arbiter, but for those that came before it in the order without having been joined yet: they
-// cannot propose what brings them in.
 void ViewChange::find_arbiter() {
-  arbiter_ = false;
-  if (!placed_) return;
-  for (const uint64_t id : roster_.ids()) {
-    if (roster_.removed(id)) continue;
-    if (id == own_ || serves(id)) {
-      arbiter_ = id == own_;
-      return;
-    }
-  }
+  arbiter_ = placed_ && roster_.arbiter() == own_;
 }
 
 ViewChange::Step ViewChange::grown() {
@@ -103,7 +97,7 @@ ViewChange::Step ViewChange::grown() {
   }
   if (roster_.removed().size() > wire::kMaxViewChange) return Step::kTooMany;
   if (!started_) return Step::kNothing;
-  if (!roster_.arbiter()) return Step::kNoneLeft;
+  if (placed_ && !roster_.arbiter()) return Step::kNoneLeft;
   return arbiter_ && due_ ? propose() : Step::kNothing;
 }
 
@@ -111,6 +105,7 @@ std::string ViewChange::address_text() const {
   std::string text;
   for (const uint64_t id : roster_.added()) {
     if (id != roster_.added().front()) text += ',';
+    if (roster_.removed(id)) continue;
     if (const auto known = addresses_.find(id); known != addresses_.end()) text += known->second;
   }
   return text;
@@ -121,6 +116,7 @@ ViewChange::Step ViewChange::propose() {
   wire::ViewQuery& query = query_.emplace();
   query.removed = roster_.removed();
   query.added = roster_.added();
+  query.seated = roster_.seated();
   query.addresses = address_text();
   query.version = roster_.version();
   for (RankState& r : ranks_) r.first_unfinished.reset();
@@ -157,12 +153,7 @@ ViewChange::Step ViewChange::commit_if_answered() {
   }
   if (!base) return Step::kNothing;  // all have left: nobody is there to change views
   commit_ = {.version = query_->version, .view_hash = answered_hash_, .base_chunk = *base};
-  for (const uint64_t id : query_->added) {
-    const auto at = std::ranges::lower_bound(serving_, id);
-    if (at == serving_.end() || *at != id) serving_.insert(at, id);
-  }
   query_.reset();
-  find_arbiter();
   return Step::kCommit;
 }
 

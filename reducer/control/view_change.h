@@ -69,13 +69,10 @@ class ViewChange {
   [[nodiscard]] Step commit_if_answered();
   void take_base(const wire::RosterChange& change);
   void find_arbiter();
-  [[nodiscard]] bool serves(uint64_t id) const;
   [[nodiscard]] std::string address_text() const;  // of VIEW_QUERY
 
   const uint64_t own_;
   wire::Roster roster_;
-  std::vector<uint64_t>
-      serving_;  // ascending: those that this reducer knows to have been joined by the ranks
   std::map<uint64_t, std::string> addresses_;  // of added ones
   bool placed_;                                // it is known which of the reducers were added
   bool started_ = false;

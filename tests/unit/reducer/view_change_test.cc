@@ -17,8 +17,11 @@ wire::ViewAnswer answer_to(const ViewChange& c, uint64_t first_unfinished, uint6
 }
 
 wire::RosterChange change(std::vector<uint64_t> removed, std::vector<uint64_t> added = {},
-                          std::string addresses = {}) {
-  return {.removed = std::move(removed), .added = std::move(added), .addresses = std::move(addresses)};
+                          std::string addresses = {}, std::vector<uint64_t> seated = {}) {
+  return {.removed = std::move(removed),
+          .added = std::move(added),
+          .seated = std::move(seated),
+          .addresses = std::move(addresses)};
 }
 
 ViewChange running(uint64_t own, uint32_t ranks, std::vector<uint64_t> reducers) {
@@ -173,8 +176,8 @@ TEST(ViewChange, OneThatCameLaterWaitsToBeToldOfItsComing) {
   EXPECT_EQ(c.known(change({2})), Step::kNothing);
   EXPECT_EQ(c.suspect(4), Step::kNothing) << "the only one left, but which version would it propose?";
   EXPECT_FALSE(c.arbiter());
-  EXPECT_EQ(c.known(change({1, 2}, {4, 5})), Step::kPropose);
-  EXPECT_EQ(c.query()->version, 5) << "three removed, two added";
+  EXPECT_EQ(c.known(change({1, 2}, {4, 5}, "", {4, 5})), Step::kPropose);
+  EXPECT_EQ(c.query()->version, 7) << "three removed, two added, both seated";
   EXPECT_EQ(c.roster().first(), (std::vector<uint64_t>{1, 2}));
   EXPECT_EQ(c.query()->removed, (std::vector<uint64_t>{1, 2, 4}));
   EXPECT_EQ(c.query()->added, (std::vector<uint64_t>{4, 5}));
@@ -183,26 +186,41 @@ TEST(ViewChange, OneThatCameLaterWaitsToBeToldOfItsComing) {
 TEST(ViewChange, TheWordOfItsOwnComingIsNoReasonToProposeThatAgain) {
   ViewChange c(5, 1, {1, 5}, true);
   EXPECT_EQ(c.start(), Step::kNothing);
-  EXPECT_EQ(c.known(change({1}, {5})), Step::kNothing) << "this is the view in force";
+  EXPECT_EQ(c.known(change({1}, {5}, "", {5})), Step::kNothing) << "this is the view in force";
   EXPECT_TRUE(c.arbiter());
   EXPECT_EQ(c.known(change({}, {6})), Step::kPropose);
   ViewChange with_news(5, 1, {1, 5}, true);
   EXPECT_EQ(with_news.start(), Step::kNothing);
-  EXPECT_EQ(with_news.known(change({1}, {5, 6})), Step::kPropose) << "6 was not in its JOIN";
+  EXPECT_EQ(with_news.known(change({1}, {5, 6}, "", {5})), Step::kPropose) << "6 is not in it";
 }
 
-// The roster puts a newcomer of a smaller id first, but the ranks join it only when somebody proposes that.
-TEST(ViewChange, ANewcomerThatWouldBeTheArbiterIsBroughtInByTheOneThatIs) {
+// A newcomer of a smaller id stands before it, but can propose nothing before the ranks have joined it.
+TEST(ViewChange, ANewcomerBecomesTheArbiterWithItsSeat) {
   ViewChange c(5, 1, {1, 5}, true);
   EXPECT_EQ(c.start(), Step::kNothing);
-  EXPECT_EQ(c.known(change({1}, {5})), Step::kNothing);
+  EXPECT_EQ(c.known(change({1}, {5}, "", {5})), Step::kNothing);
   EXPECT_EQ(c.known(change({}, {3}, "new:1*1")), Step::kPropose);
   EXPECT_EQ(c.query()->addresses, "new:1*1,");
+  EXPECT_EQ(c.query()->seated, (std::vector<uint64_t>{5}));
   EXPECT_EQ(c.answer(0, answer_to(c, 2)), Step::kCommit);
+  EXPECT_TRUE(c.arbiter());
+  EXPECT_EQ(c.known(change({}, {3}, "", {3})), Step::kNothing) << "a seat is no reason to propose";
   EXPECT_FALSE(c.arbiter());
   EXPECT_TRUE(c.commit()) << "still to be said again to ranks that missed it";
   EXPECT_EQ(c.suspect(9), Step::kNothing);
   EXPECT_EQ(c.suspect(3), Step::kPropose);
+}
+
+// Ranks that know of the seat answer nothing that lacks it.
+TEST(ViewChange, ProposesAnewWhenASeatIsHeardOf) {
+  ViewChange c = running(1, 1, {1, 2});
+  EXPECT_EQ(c.known(change({}, {7})), Step::kPropose);
+  EXPECT_EQ(c.answer(0, answer_to(c, 2)), Step::kCommit);
+  EXPECT_EQ(c.suspect(2), Step::kPropose);
+  EXPECT_EQ(c.query()->version, 2);
+  EXPECT_EQ(c.known(change({}, {7}, "", {7})), Step::kPropose);
+  EXPECT_EQ(c.query()->version, 3);
+  EXPECT_TRUE(c.arbiter());
 }
 
 TEST(ViewChange, IsBounded) {
