@@ -130,10 +130,12 @@ void one(Input in) {
   std::span<const std::byte> rest = stream;
   while (!rest.empty()) {
     std::array<iovec, FrameReader::kBlocks> buffers{};
+    const uint8_t cut = cuts.u8();
+    // A receive in vain comes before some others.
+    if (cut % 2 != 0) static_cast<void>(reader.buffers(endpoint, handler, buffers));
     const unsigned used = reader.buffers(endpoint, handler, buffers);
     SLUICE_ASSERT(used >= 1 && used <= buffers.size());
     // As many bytes as a receive might bring: a piece, or all there is room for.
-    const uint8_t cut = cuts.u8();
     size_t room = cut == 0 ? rest.size() : std::min<size_t>(rest.size(), size_t{cut} * cut);
     size_t given = 0;
     for (unsigned i = 0; i < used; ++i) {

@@ -18,6 +18,7 @@ unsigned FrameReader::buffers(Endpoint& ep, Handler& handler, std::array<iovec, 
   unsigned used = 0;
   size_t room = kPieceBytes;
   direct_ = 0;
+  ahead_count_ = 0;  // of a call whose buffers were not filled
   if (in_payload_) {
     const size_t rest = header_.length - filled_;
     direct_ = std::min(rest, room);

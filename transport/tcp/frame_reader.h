@@ -38,7 +38,7 @@ class FrameReader {
   FrameReader(uint32_t max_payload, std::span<std::byte> scratch) noexcept;
 
   // Where the next bytes of the stream go, in this order. Returns how many are used; their sizes are never 0.
-  // Asks `handler` for forecasts.
+  // Asks `handler` for forecasts. May be called again when nothing came to fill them.
   [[nodiscard]] unsigned buffers(Endpoint& ep, Handler& handler, std::array<iovec, kBlocks>& out) noexcept;
 
   // The first `n` bytes of buffers() are filled. Calls on_header() and on_frame() of `handler` for `ep`.
