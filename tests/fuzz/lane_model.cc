@@ -53,6 +53,7 @@ Status LaneModel::admit(const Link& link, const FrameHeader& h, uint64_t credit)
   if (h.type != FrameType::kContribution || !link.committed || link.left) return Errc::kUnexpectedMessage;
   if (h.session != plan_.handle) return Errc::kBadSession;
   if (h.view_version != plan_.view_version || h.view_hash != plan_.view_hash) return Errc::kBadView;
+  if ((h.flags & wire::kFlagKept) != 0) return Errc::kBadField;  // these sessions do not survive
   if (h.sequence != link.next) return Errc::kBadSequence;
   if (h.slot != h.sequence % plan_.slots) return Errc::kBadSlot;
   if (h.sequence >= credit) return Errc::kSlotNotGranted;
@@ -121,24 +122,27 @@ void LaneModel::fold() {
   }
 }
 
-// Groups of eight ranks in order, then the group results in order.
 Bytes LaneModel::sum(const Chunk& chunk) const {
-  constexpr uint32_t kGroup = 8;
-  const FrameHeader& h = chunk.reference;
+  std::vector<const std::byte*> payloads;
+  for (const auto& [rank, payload] : chunk.payloads) payloads.push_back(payload.data());
+  return sum_in_order(chunk.reference, payloads);
+}
+
+Bytes sum_in_order(const FrameHeader& h, std::span<const std::byte* const> payloads) {
+  constexpr size_t kGroup = 8;
   const size_t count = h.length / wire::size_of(h.wire_dtype);
-  const auto fold = [&](kernels::Stage stage, const std::vector<const std::byte*>& sources, Bytes& out) {
-    kernels::reference_fold(h.wire_dtype, h.op, stage, sources, count, plan_.ranks, out.data());
+  const auto fold = [&](kernels::Stage stage, std::span<const std::byte* const> sources, Bytes& out) {
+    kernels::reference_fold(h.wire_dtype, h.op, stage, sources, count, static_cast<uint32_t>(payloads.size()),
+                            out.data());
   };
+  const bool whole = payloads.size() <= kGroup;
   std::vector<Bytes> groups;
-  for (uint32_t first = 0; first < plan_.ranks; first += kGroup) {
-    std::vector<const std::byte*> sources;
-    for (uint32_t r = first; r < std::min(first + kGroup, plan_.ranks); ++r)
-      sources.push_back(chunk.payloads.at(r).data());
-    const bool whole = plan_.ranks <= kGroup;
+  for (size_t first = 0; first < payloads.size(); first += kGroup) {
     groups.emplace_back(count * wire::size_of(whole ? h.wire_dtype : h.acc_dtype));
-    fold(whole ? kernels::Stage::kWhole : kernels::Stage::kPartial, sources, groups.back());
+    fold(whole ? kernels::Stage::kWhole : kernels::Stage::kPartial,
+         payloads.subspan(first, std::min(kGroup, payloads.size() - first)), groups.back());
   }
-  if (groups.size() == 1) return groups[0];
+  if (whole) return groups[0];
   std::vector<const std::byte*> sources;
   for (const Bytes& g : groups) sources.push_back(g.data());
   Bytes out(h.length);

@@ -24,6 +24,9 @@ struct ExpectedResult {
   Bytes payload{};
 };
 
+// The result of contributions in order of rank: groups of eight in order, then the group results in order.
+[[nodiscard]] Bytes sum_in_order(const wire::FrameHeader& header, std::span<const std::byte* const> payloads);
+
 class LaneModel {
  public:
   explicit LaneModel(const reducer::SessionPlan& plan);

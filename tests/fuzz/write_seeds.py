@@ -107,12 +107,47 @@ def lane_seeds():
     }
 
 
+def lane_survive_seeds():
+    def act(what, rank=0):
+        return what + 16 * rank
+
+    resume, resume_newest, send, everyone, part, view, follow, all_follow, cut, close, drain, leave, garbage, altered, time, all_resume = (
+        range(16))  # fmt: skip
+    two_ranks, three, one, nine = 0, 1, 6, 7
+    no_crc, slow, small_folds, three_slots = 8, 16, 32, 128
+    rounds = [act(everyone)] * 4
+    drained = [act(drain), act(drain, 1)]
+    return {
+        "rounds": [two_ranks, 1] + rounds,
+        "resume": [three, 2] + rounds + [act(cut, 1), act(send), act(resume, 1)] + rounds + [act(resume, 2)] + rounds,
+        "lost_results": [three | slow | three_slots, 3] + [act(everyone)] * 3 + [act(resume, 1), act(drain, 1)] + rounds,
+        "part": [two_ranks, 4, act(part), 90, 0, act(cut), act(send, 1), act(resume), act(everyone), act(part, 1), 20, 0, act(close, 1),
+                 act(resume, 1)] + rounds,
+        "view": [nine | small_folds, 5] + rounds + [act(send), act(send, 1), act(view), act(all_follow)] + rounds,
+        "behind": [three, 6, act(everyone), act(send), act(view), act(follow), act(send), act(send, 1), act(send, 1), act(send, 2),
+                   act(all_follow)] + rounds,
+        "kept": [nine, 7] + [act(send, r) for r in range(9)] + [act(cut, 3), act(send, 3), act(everyone), act(view), act(all_resume)] + rounds,
+        "views": [three | no_crc, 8, act(everyone), act(view), act(follow), act(view), act(follow, 1), act(send, 1), act(view),
+                  act(resume_newest, 2)] + rounds,
+        # Folds of the new view wait for results of the old one that rank 1 does not take.
+        "held_folds": [two_ranks | slow, 21, act(everyone)] + drained + [act(everyone)] * 2 + [act(drain), act(view), act(all_follow)]
+                      + [act(everyone)] * 2 + drained,
+        "leave": [three, 9] + rounds + [act(leave, 1), act(cut, 1), act(view), act(all_follow), act(everyone), act(leave)],
+        "leave_again": [two_ranks, 10] + rounds + [act(leave), act(view), act(all_follow)] + rounds + [act(leave)],
+        "garbage": [two_ranks, 11] + [act(garbage, 1), 3, 1, 2, 3, act(resume, 1)] * 14 + rounds,
+        "altered": [two_ranks, 12, act(everyone), act(altered), 1, 1, 0, 20, act(everyone), act(altered, 1), 2, 0, 1, 5, 9] + rounds,
+        "time": [two_ranks, 13, act(part), 9, 0, act(time), 15, act(resume)] + rounds,
+        "one": [one | small_folds, 14] + rounds + [act(view), act(all_follow)] + rounds,
+    }  # fmt: skip
+
+
 def main():
     frames = recorded_frames()
     write("frame_fuzz", frame_seeds(frames))
     write("handshake_fuzz", handshake_seeds(frames))
     write("stream_fuzz", stream_seeds())
     write("lane_fuzz", lane_seeds())
+    write("lane_survive_fuzz", lane_survive_seeds())
 
 
 if __name__ == "__main__":
