@@ -14,8 +14,8 @@ BUILD_PACKAGES=(
 # What the tests take beside that.
 TEST_PACKAGES=(libgtest-dev libgmock-dev python3 spin)
 
-# What format, clang-tidy, the benchmarks and the test with real NCCL (pip) take; without them those are skipped.
-CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev python3-pip)
+# What format, clang-tidy, the benchmarks, the counts of instructions and the test with real NCCL (pip) take; without them those are skipped.
+CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev python3-pip valgrind)
 
 # Other libraries that bench/peers measures beside ours; those that are missing are left out. The two MPIs live beside each other.
 PEER_PACKAGES=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
