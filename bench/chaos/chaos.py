@@ -132,7 +132,13 @@ class Chaos:
         self.soak.check()
         return all(self.in_use(r) for r in self.reducers)
 
+    def spare_one(self, victims):
+        """The last reducer of a session can't be outlived: waits until the job runs on one that is left."""
+        if not any(self.in_use(r) for r in self.reducers if r not in victims):
+            until("the job runs on all reducers before the next blow", self.whole)
+
     def kill(self, victims):
+        self.spare_one(victims)
         for r in victims:
             r.process.kill()
             self.killed += 1
@@ -148,6 +154,7 @@ class Chaos:
         elif event == "kill-two":
             self.kill(self.choose.sample(self.reducers, min(2, len(self.reducers) - 1)))
         elif event == "stop":
+            self.spare_one([r])
             r.process.send_signal(signal.SIGSTOP)
             # Longer than its silence is borne, so that the job goes on without it; or shorter.
             given_up = self.choose.random() < 0.5
@@ -158,6 +165,7 @@ class Chaos:
                 r.process.wait(timeout=60)
                 r.start()
         elif event == "drain":
+            self.spare_one([r])
             r.process.send_signal(signal.SIGTERM)
             code = r.process.wait(timeout=60)
             if code != 0:

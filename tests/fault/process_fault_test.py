@@ -52,14 +52,14 @@ class ProcessFaults(SluiceTest):
                 self.assertFalse(healthy.ended(), healthy.stderr())
                 self.expect_freed(pool, 1)
 
-    def test_a_reducer_that_stops_is_named_on_every_rank(self):
+    def test_a_reducer_that_stops_is_named_on_every_rank_where_no_results_are_kept(self):
         for seed in SEEDS:
             choose = random.Random(seed)
             victim = choose.randrange(2)
             how = choose.choice([signal.SIGKILL, signal.SIGSTOP])
             with self.subTest(seed=seed, how=how, victim=victim):
                 reducers, pool = self.start_pool()
-                ranks = self.start_ranks(pool, 3, f"{seed:032x}", "-N", "0")
+                ranks = self.start_ranks(pool, 3, f"{seed:032x}", "-N", "0", "--no-keep")
                 until("the job runs", lambda: rows(ranks[0]) >= 1 or ranks[0].ended())
                 reducers[victim].signal(how)
                 for running in ranks:

@@ -264,9 +264,9 @@ TEST_F(EngineFailure, TellsTheOthersThatARankDied) {
   });
 }
 
-TEST_F(EngineFailure, TellsAllRanksThatAReducerStopped) {
+TEST_F(EngineFailure, TellsAllRanksThatAReducerStoppedWhereNoResultsAreKept) {
   start_reducers(2);
-  const auto sessions = create_all(2, nullptr);
+  const auto sessions = create_all(2, [](uint32_t, sluice_options& o) { o.keep_results = 0; });
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
   std::thread stopper([&] { reducers_[1]->stop(); });
   each_rank(2, [&](uint32_t r) {

@@ -273,14 +273,14 @@ TEST_F(ReducerViews, ComesToASessionThatRuns) {
   EXPECT_EQ(status()["view_changes"]["proposed"], 0) << "before it knows what it is a part of";
   wire::ViewKnown known;
   known.removed = {kOther};
-  known.added = {reducer->id()};
+  known.added = known.seated = {reducer->id()};
   ranks[1].control.send(known, ranks[1].joined.handle);
   for (auto& r : ranks) {
     const auto query = r.control.expect<wire::ViewQuery>();
-    EXPECT_EQ(query.version, 3);
+    EXPECT_EQ(query.version, 4);
     EXPECT_EQ(query.removed, (std::vector<uint64_t>{kOther, kThird}));
     EXPECT_EQ(query.added, std::vector<uint64_t>{reducer->id()});
-    answer(r, 3, 20);
+    answer(r, 4, 20);
   }
   for (auto& r : ranks) EXPECT_EQ(r.control.expect<wire::ViewCommit>().base_chunk, 20u);
 }
@@ -337,11 +337,11 @@ TEST_F(ReducerViews, WhoLeftBeforeItCameIsNotWaitedFor) {
   rank.attach();
   rank.commit_as(99);
   wire::ViewKnown known;
-  known.added = {reducer->id()};
+  known.added = known.seated = {reducer->id()};
   rank.control.send(known, rank.joined.handle);
   suspect(rank, kOther);
-  EXPECT_EQ(rank.control.expect<wire::ViewQuery>().version, 2);
-  answer(rank, 2, 20);
+  EXPECT_EQ(rank.control.expect<wire::ViewQuery>().version, 3);
+  answer(rank, 3, 20);
   EXPECT_EQ(rank.control.expect<wire::ViewCommit>().base_chunk, 20u);
   rank.leave();
   EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["completed"] == 1; }));

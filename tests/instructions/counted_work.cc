@@ -42,7 +42,9 @@ uint64_t lane() {
     } else {
       turns();
     }
-    while (rig.far->poll(rig.now, kMiB) != 0) {
+    for (const auto& far : rig.far) {
+      while (far->poll(rig.now, kMiB) != 0) {
+      }
     }
     for (auto& rank : rig.ranks) {
       SLUICE_ASSERT(rank->arrived.size() == slots);
