@@ -25,8 +25,10 @@ DEADLINE_S = 900
 # 64-bit hashes of states are kept in place of states: of 10^7 states, two are taken for one with a chance of 3 in 10^6.
 COMPILE = ["-O2", "-w", "-DSAFETY", "-DHC4", "-DVECTORSZ=4096", f"-DMEMLIM={MEMORY_MB}"]
 
-# What must hold in every state: name, sizes. What is not named is as view_change.pml has it.
+# What must hold in every state: name, sizes. What is not named is as view_change.pml has it. The long ones first.
 CLEAN = {
+    "three reducers, a loss and a partition": {"NR": 3, "NC": 1, "PARTS": 1},
+    "three reducers": {"NR": 3, "NC": 2},
     "one loss": {"NC": 4},
     "one loss, a broken connection of each kind": {"LANE_CUTS": 1, "CONTROL_CUTS": 1},
     "one loss, two broken lane connections": {"LANE_CUTS": 2},
@@ -34,9 +36,10 @@ CLEAN = {
     "split in two": {"CRASHES": 0, "PARTS": 2, "LANE_CUTS": 1, "NC": 2},
     "two slots a lane": {"W": 2, "NC": 5},
     "three ranks": {"NW": 3},
-    "three reducers": {"NR": 3, "NC": 2},
     "three reducers, two losses": {"NR": 3, "NC": 1, "CRASHES": 2},
-    "three reducers, a loss and a partition": {"NR": 3, "NC": 1, "PARTS": 1},
+    "ranks leave": {"LEAVING": None, "PARTS": 1, "NC": 2},
+    "ranks leave, a broken connection of each kind": {"LEAVING": None, "NC": 2, "LANE_CUTS": 1, "CONTROL_CUTS": 1},
+    "three ranks leave": {"LEAVING": None, "NW": 3, "NC": 2},
     "agreement alone, three ranks": {"NW": 3, "NR": 3, "NC": 0, "PARTS": 1},
     "agreement alone, broken connections": {"NR": 3, "NC": 0, "PARTS": 1, "CONTROL_CUTS": 2},
     "agreement alone, a rank that doesn't say things again": {"NR": 3, "NC": 0, "PARTS": 1, "CONTROL_CUTS": 1, "FORGETFUL": None},
@@ -55,6 +58,7 @@ PLANTED = {
     "RESUME_ACK taken for another view's": {"BUG_ACK_OF_ANY_VIEW": None, "LANE_CUTS": 1},
     "query carried out answered again": {"BUG_QUERY_AGAIN": None, "CONTROL_CUTS": 1},
     "commit older than the answer carried out": {"BUG_OVERTAKEN": None, "NR": 3, "NC": 1, "CRASHES": 2, "CONTROL_CUTS": 1},
+    "leaving while others still need a kept result": {"BUG_LEAVE_EARLY": None, "LEAVING": None},
 }
 
 
