@@ -66,7 +66,6 @@ class Conductor {
   // Of sessions that survive losses, over the reducer's life.
   struct SurvivalCounts {
     uint64_t control_resumes = 0;
-    uint64_t lane_resumes = 0;
     uint64_t views_proposed = 0;
     uint64_t views_committed = 0;
   };

@@ -187,7 +187,6 @@ Result<uint32_t> Session::admit_lane(const wire::Hello& hello, const wire::Attac
     return ::sluice::fail(Errc::kRankTaken,
                           "lane " + std::to_string(lane) + " of " + name(rank) + " is already there");
   }
-  if (again) ++conductor_.survival().lane_resumes;
   ranks_[rank].lanes_admitted |= bit;
   return plan_.slots;
 }

@@ -52,6 +52,7 @@ std::string Conductor::status_json() {
   };
   uint64_t straggler_max = 0;
   uint64_t ring_full = 0;
+  uint64_t lane_resumes = 0;
   for (const auto& thread : lanes_) {
     const LaneCounters& c = thread->lane().counters();
     add("frames_in", c.frames_in);
@@ -66,6 +67,11 @@ std::string Conductor::status_json() {
     add("straggler_us", c.straggler_us);
     add("turns", c.turns);
     add("busy_turns", c.busy_turns);
+    add("results_resent", c.results_resent);
+    add("contributions_dropped", c.contributions_dropped);
+    add("view_moves", c.view_moves);
+    add("kept_results", c.kept_results);
+    lane_resumes += c.resumes.get();
     straggler_max = std::max(straggler_max, c.straggler_us_max.get());
     ring_full += thread->lane().ring_full_count();
     add_reasons(closed, c.closed);
@@ -79,7 +85,7 @@ std::string Conductor::status_json() {
   j["sessions"] = {{"begun", sessions_begun_}, {"completed", sessions_completed_},
                    {"moved", sessions_moved_}, {"failed", sessions_failed_},
                    {"open", sessions_.size()}, {"releasing", ending_.size()}};
-  j["resumes"] = {{"control", survival_.control_resumes}, {"lane", survival_.lane_resumes}};
+  j["resumes"] = {{"control", survival_.control_resumes}, {"lane", lane_resumes}};
   j["view_changes"] = {{"proposed", survival_.views_proposed}, {"committed", survival_.views_committed}};
   nlohmann::json list = nlohmann::json::array();
   const size_t most = wire::kMaxStatusText - std::min(j.dump().size() + 32, wire::kMaxStatusText);

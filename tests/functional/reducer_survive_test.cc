@@ -181,10 +181,35 @@ TEST_F(ReducerSurvives, TakesLaneConnectionsOfASessionThatRuns) {
   rank.commit();
   EXPECT_TRUE(eventually([](const auto& j) { return j["session_list"][0]["state"] == "active"; }));
   rank.attach();
-  EXPECT_EQ(status()["resumes"]["lane"], 1);
   rank.lanes[0].send(wire::Commit{.incarnation = rank.incarnation}, rank.joined.handle);
   rank.contribute(0, {1, 2});
   EXPECT_EQ(rank.result(0), (std::vector<float>{1, 2}));
+}
+
+TEST_F(ReducerSurvives, ALaneConnectionTakesThePlaceOfTheOneBefore) {
+  start(patient());
+  auto ranks = begin_session(port(), surviving(2));
+  expect_sums(ranks, 0);
+  for (uint64_t held = 1; held <= 2; ++held) {
+    // First one that the reducer has not missed, then one that it has.
+    ScriptedConnection old = std::move(ranks[1].lanes[0]);
+    if (held == 2) {
+      old.close();
+      EXPECT_TRUE(eventually_absent(1));
+    }
+    ranks[1].lanes[0] = ranks[1].ask_for_lane(0);
+    EXPECT_EQ(ranks[1].lanes[0].expect<wire::Attached>().slots, 4u);
+    if (held == 1) {
+      EXPECT_TRUE(old.closed_within(10 * kSecond));
+    }
+    ranks[1].lanes[0].send(
+        wire::Resume{.incarnation = ranks[1].incarnation, .view_hash = 42, .results_held = held},
+        ranks[1].joined.handle);
+    EXPECT_EQ(ranks[1].lanes[0].expect<wire::ResumeAck>().contributions_held, held);
+    EXPECT_TRUE(eventually_absent(0));
+    EXPECT_EQ(status()["resumes"]["lane"], held);
+    expect_sums(ranks, held);
+  }
 }
 
 TEST_F(ReducerSurvives, ALaneThatComesAgainBeforeTheCommitIsToldToComeLater) {
