@@ -121,7 +121,7 @@ class Chaos:
         timeouts = ["--peer-timeout", f"{options.peer_timeout_ms}ms", "--heartbeat", f"{options.peer_timeout_ms // 10}ms"]
         self.reducers = [Reducer(program, folder, f"reducer-{i}", timeouts, relayed) for i in range(options.reducers)]
         self.soak = Soak(program, folder, self.reducers, ["--workers", str(options.workers), "--seed", str(options.seed or 1),
-                                                          "--max-size", options.max_size])
+                                                          "--max-size", options.max_size, *options.soak])
 
     def in_use(self, reducer):
         status = reducer.status()
@@ -221,6 +221,7 @@ def main():
     parser.add_argument("--reducers", type=int, default=3)
     parser.add_argument("--max-size", default="1M", help="largest operation of the soak")
     parser.add_argument("--peer-timeout-ms", type=int, default=1000, help="silence after which a reducer is given up")
+    parser.add_argument("--soak", action="append", default=[], metavar="OPTION", help="one more option of `sluice bench soak`")
     parser.add_argument("--json", help="file for the result")
     parser.add_argument("--progress", action="store_true")
     parser.add_argument("--keep", action="store_true", help="keep the folder with the logs, and name it")

@@ -83,6 +83,7 @@ void ControlLink::shutdown() noexcept {
 }
 
 void ControlLink::close() noexcept {
+  std::vector<std::byte>().swap(in_);
   socket_ = transport::tcp::Socket();
   unsent_.clear();
 }

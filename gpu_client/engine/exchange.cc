@@ -116,8 +116,10 @@ void Exchange::restart(const View& view, const std::vector<uint32_t>& placement)
   resend_until_ = put_until_;
   std::vector<Link::Share> all = shares(placement_);
   for (size_t i = 0; i < links_.size(); ++i) {
-    if (all[i].turns.empty()) links_[i].close(Errc::kReset);
+    const bool removed = all[i].turns.empty();
+    if (removed) links_[i].close(Errc::kReset);
     links_[i].restart(std::move(all[i]), view.base);
+    if (removed && !links_[i].bound()) links_[i].retire();
   }
   for (uint32_t op = first_open_; op != kNoOperation; op = table_[op].next)
     queue_operation(op, std::max(table_[op].first_chunk, resend_until_));

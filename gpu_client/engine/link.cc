@@ -30,7 +30,8 @@ Link::Link(Exchange& exchange, const Plan& plan)
 }
 
 void Link::bind(transport::Endpoint& ep) noexcept {
-  SLUICE_DASSERT(endpoint_ == nullptr && controls_out_ == 0);
+  SLUICE_ASSERT(endpoint_ == nullptr && !retired_);
+  SLUICE_DASSERT(controls_out_ == 0);
   endpoint_ = &ep;
   state_ = State::kDown;
   in_view_ = false;
@@ -98,6 +99,14 @@ void Link::restart(Share share, uint64_t base) noexcept {
     state_ = State::kDown;
     endpoint_->close(Errc::kReset);
   }
+}
+
+void Link::retire() noexcept {
+  SLUICE_DASSERT(endpoint_ == nullptr && share_.turns.empty());
+  retired_ = true;
+  std::vector<std::byte>().swap(scratch_);
+  std::vector<Flight>().swap(flights_);
+  std::vector<uint16_t>().swap(queue_);
 }
 
 void Link::add_operation(uint32_t op) noexcept {

@@ -61,6 +61,10 @@ class Link final : public transport::Handler {
   // that has not been resumed yet is closed: it would be in the old view.
   void restart(Share share, uint64_t base) noexcept;
 
+  // The reducer was removed and its connection is gone: gives its memory back. Sessions outlive many
+  // reducers.
+  void retire() noexcept;
+
   // `op` has at least one chunk here that was never put. In the order of issue.
   void add_operation(uint32_t op) noexcept;
   // Puts the next chunk if there is one and a slot is free for it. Payload bytes put; 0 when nothing can go
@@ -123,6 +127,7 @@ class Link final : public transport::Handler {
 
   Exchange& exchange_;
   const Plan plan_;
+  bool retired_ = false;
   transport::Endpoint* endpoint_ = nullptr;
   State state_ = State::kDown;
   transport::EndpointCounters past_;             // of all connections that are gone

@@ -125,6 +125,7 @@ void Survival::give_link(uint32_t index, transport::tcp::Socket& socket) {
 void Survival::let_go(Post& p) {
   if (!std::exchange(p.lost, true)) watch_address_of(p.id);
   p.mender.reset();
+  p.waiting_lanes.clear();
   session_.keeper.drop(kept_, p.index);
   static_cast<void>(on_driver([this, &p] {
     for (uint32_t lane = 0; lane < p.lanes; ++lane)
@@ -233,6 +234,7 @@ void Survival::try_restart() {
     if (!session_.exchange.quiet() || session_.exchange.ended()) return;
     session_.exchange.restart(view, table);
     for (Post& p : posts_) {
+      if (p.lost) p.waiting_lanes.clear();  // suspected meanwhile: another change is on its way
       for (uint32_t lane = 0; lane < p.waiting_lanes.size(); ++lane)
         give_link(p.first_link + lane, p.waiting_lanes[lane]);
       if (!p.waiting_lanes.empty()) came.push_back(p.index);
