@@ -81,8 +81,8 @@ class FrameReading : public testing::Test, public Handler {
     return stream;
   }
 
-  // Gives at most `most` bytes of `stream` to the reader, as a socket would: it is asked in vain first, as after
-  // a receive that was filled to the last byte.
+  // Gives at most `most` bytes of `stream` to the reader, as a socket would: it is asked in vain first, as
+  // after a receive that was filled to the last byte.
   Status give(std::span<const std::byte>& stream, size_t most) {
     std::array<iovec, FrameReader::kBlocks> buffers;
     static_cast<void>(reader.buffers(endpoint, *this, buffers));
