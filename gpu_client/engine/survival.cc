@@ -231,7 +231,7 @@ void Survival::on_commit(size_t peer, const wire::ViewCommit& commit) {
   restart_due_ = true;
 }
 
-void Survival::give_up(Error why) {
+void Survival::give_up(const Error& why) {
   if (std::exchange(given_up_, true)) return;
   listener_.on_not_survived(why);
 }

@@ -104,7 +104,7 @@ class Survival final : Mender::Listener {
   void on_query(size_t peer, const wire::ViewQuery& query);
   void on_commit(size_t peer, const wire::ViewCommit& commit);
   void suspect(Post& p, Errc code, const std::string& why);
-  void give_up(Error why);
+  void give_up(const Error& why);
   void begin_stall();
   void end_stall(const char* what);
   [[nodiscard]] bool mended() const;
