@@ -101,7 +101,8 @@ class Exchange {
   [[nodiscard]] uint32_t depth() const noexcept { return ring_.depth(); }
   // One more link, of a reducer that was added; it gets chunks with the next restart(). May allocate.
   uint32_t add_link(const LinkOptions& options);
-  // Stopped, and the transport has let go of all contributions: they go soon, or their connection is lost.
+  // Stopped, and the transport has let go of all contributions and is in no result: both come soon, or their
+  // connection is lost.
   [[nodiscard]] bool quiet() const noexcept;
   // From view.base on in the new view. `placement` names links; those that it does not name are closed. Only
   // when quiet, with first_unfinished() - depth() <= base <= first_unfinished(). May allocate.

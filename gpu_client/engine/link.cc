@@ -77,7 +77,7 @@ Status Link::put_control(wire::FrameType type) noexcept {
 }
 
 bool Link::quiet() const noexcept {
-  return controls_out_ == 0 && next_sent_ == next_put_;
+  return controls_out_ == 0 && next_sent_ == next_put_ && !receiving_;
 }
 
 void Link::restart(Share share, uint64_t base) noexcept {
@@ -238,6 +238,7 @@ void Link::on_closed(transport::Endpoint& ep, Errc reason) noexcept {
   past_ += last_connection_;
   endpoint_ = nullptr;
   state_ = State::kDown;
+  receiving_ = false;
   exchange_.link_closed(plan_.index, reason);
 }
 

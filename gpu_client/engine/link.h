@@ -55,7 +55,9 @@ class Link final : public transport::Handler {
   [[nodiscard]] Status begin() noexcept;
   // Puts RESUME, the first frame of any later one.
   [[nodiscard]] Status resume() noexcept;
-  // Nothing of the old view is in the transport's hands.
+  // Nothing of the old view is in the transport's hands: no contribution, and no place that a result is being
+  // received in. By another connection that chunk could be done, and its buffer the caller's again, while the
+  // rest of the frame is still written.
   [[nodiscard]] bool quiet() const noexcept;
   // All begins again at the first chunk of `share` that is not before `base`. Only when quiet. A connection
   // that has not been resumed yet is closed: it would be in the old view.
@@ -149,6 +151,7 @@ class Link final : public transport::Handler {
   uint64_t bytes_copied_ = 0;
   uint64_t crc_chunk_ = ~uint64_t{0};  // whose payload CRC is known already, because put() said to come again
   uint32_t crc_ = 0;
+  bool receiving_ = false;  // a result has begun, and is not whole yet
   // Frames of this view come on this connection: only then is a forecast a safe guess.
   bool in_view_ = false;
 

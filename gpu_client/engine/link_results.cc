@@ -74,12 +74,14 @@ transport::Placement Link::on_header(transport::Endpoint& /*ep*/, const wire::Fr
   if (header.type == wire::FrameType::kResult && state_ == State::kOpen) {
     if (is_stale(header)) {
       if (header.length > exchange_.options().slot_bytes) return {.status = Errc::kBadLength};
+      receiving_ = true;
       return {.status = Errc::kOk, .payload = scratch_.data()};
     }
     const Status status = check_result(header);
     if (!status.ok()) return {.status = status};
     std::byte* const place = place_of_result(next_result_);
     flight(next_result_).place = place;
+    receiving_ = true;
     return {.status = Errc::kOk, .payload = place != nullptr ? place : scratch_.data()};
   }
   if (header.type == wire::FrameType::kAbort && short_enough) return {.status = Errc::kOk, .payload = words};
@@ -97,6 +99,7 @@ void Link::on_frame(transport::Endpoint& ep, const wire::FrameHeader& header,
     if (const Status status = resumed(payload); !status.ok()) ep.close(status.code());
     return;
   }
+  receiving_ = false;
   if (is_stale(header)) return;
   in_view_ = true;
   if (const auto info = wire::find_result_info(extensions)) exchange_.came_last(*info);

@@ -248,6 +248,39 @@ TEST(ExchangeView, DropsResultsOfTheOldView) {
   EXPECT_TRUE(op.right());
 }
 
+// The rest of it is written where its header said, when the chunk may be done by another connection and the
+// caller's buffer be gone.
+TEST(ExchangeView, WaitsForTheEndOfAResultThatHasBegun) {
+  Rig rig(kShape);
+  Operation16 op(rig, 40);
+  rig.settle();
+  wire::FrameHeader h = rig.lanes[0].waiting.front();
+  h.type = wire::FrameType::kResult;
+  h.flags = 0;
+  h.ext_len8 = 0;
+  lose_second(rig);
+  ASSERT_TRUE(rig.exchange->quiet());
+  Link& link = rig.exchange->link(0);
+  transport::Endpoint& unused = *rig.lanes[0].endpoint;
+  const transport::Placement place = link.on_header(unused, h, {});
+  ASSERT_TRUE(place.status.ok());
+  EXPECT_FALSE(rig.exchange->quiet());
+  const auto bytes_of_it = op.result(0);
+  std::ranges::copy(bytes_of_it, place.payload);
+  link.on_frame(unused, h, {}, {place.payload, h.length});
+  EXPECT_TRUE(rig.exchange->quiet());
+  EXPECT_EQ(rig.exchange->first_unfinished(), 1u);
+  // One that never ends is over with its connection.
+  h = rig.lanes[0].waiting[1];
+  h.type = wire::FrameType::kResult;
+  h.flags = 0;
+  h.ext_len8 = 0;
+  ASSERT_TRUE(link.on_header(unused, h, {}).status.ok());
+  EXPECT_FALSE(rig.exchange->quiet());
+  break_link(rig, 0, rig.lanes[0]);
+  EXPECT_TRUE(rig.exchange->quiet());
+}
+
 TEST(ExchangeView, ChangesAgainBeforeTheLastChangeHasSettled) {
   Rig rig({.links = 3, .slots = kSlots, .slot_bytes = kChunk, .survives = true, .placement = {}});
   Operation16 op(rig, 60);
