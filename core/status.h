@@ -78,4 +78,9 @@ class [[nodiscard]] Status {
   Errc code_ = Errc::kOk;
 };
 
+// A peer's bytes broke the protocol: what a connection is closed with at once.
+[[nodiscard]] constexpr bool is_bad_frame(Errc code) noexcept {
+  return code >= Errc::kBadMagic && code <= Errc::kUnexpectedMessage;
+}
+
 }  // namespace sluice

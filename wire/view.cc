@@ -13,7 +13,6 @@ namespace {
 constexpr uint32_t kMinChunk = 16 * kKiB;
 constexpr uint32_t kChunkAlign = 64;
 constexpr uint32_t kChunksPerLane = 2;  // one on the way up while one is on the way down
-constexpr uint32_t kMaxTable = 1 << 16;
 
 template <typename T>
 void append(std::vector<std::byte>& out, T v) {
@@ -66,7 +65,7 @@ std::vector<uint32_t> placement_table(const View& view) {
     if (r.alive) share[i] = int64_t{r.weight} * most_lanes;
     turns += share[i];
   }
-  SLUICE_ASSERT(turns > 0 && turns <= int64_t{kMaxTable});
+  SLUICE_ASSERT(turns > 0 && turns <= int64_t{kMaxPlacement});
   std::vector<int64_t> credit(count, 0);
   std::vector<uint32_t> turn(count, 0);
   std::vector<uint32_t> table;

@@ -58,6 +58,11 @@ inline constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
 [[nodiscard]] uint32_t chunk_bytes(uint64_t op_bytes, uint32_t lane_count, uint32_t slot_bytes,
                                    bool wide_accumulator) noexcept;
 
+// Slots of one lane connection that `slot` of a frame header can name.
+inline constexpr uint32_t kMaxSlots = 0xffff;
+// Entries of the placement table: turns of all reducers in one period.
+inline constexpr uint32_t kMaxPlacement = 1 << 16;
+
 // Where chunk q goes: an index into the list of lanes (reducer 0 lane 0, reducer 0 lane 1, ..., reducer 1
 // lane 0, ...; removed reducers are counted). Period 1/table: chunk q falls on table[q mod table.size()];
 // lanes alternate over the reducers that are alive as evenly as weights allow, so any run of consecutive

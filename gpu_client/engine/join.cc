@@ -10,10 +10,6 @@
 namespace sluice::engine {
 namespace {
 
-// Entries of the placement table: turns of all reducers in one period (PROTOCOL.md section 8).
-constexpr uint64_t kMaxPlacement = 1 << 16;
-constexpr uint32_t kMaxSlots = 0xffff;  // `slot` is 16 bits wide
-
 // Well below the handshake deadline of a reducer (docs/timeouts.md).
 constexpr Nanos kGreetingKeeps = 1500 * kMillisecond;
 
@@ -119,16 +115,16 @@ Result<void> Joining::settle_view() {
   view.slot_bytes = options_.slot_bytes != 0 ? options_.slot_bytes : default_slot_bytes();
   for (const wire::ViewReducer& r : view.reducers) {
     const uint32_t slots = wire::slots_per_lane(view.window_bytes, view.slot_bytes, r.lanes);
-    if (slots > kMaxSlots) {
+    if (slots > wire::kMaxSlots) {
       return fail(Errc::kInvalidArgument, "window_bytes / slot_bytes gives " + std::to_string(slots) +
                                               " slots on a lane connection, at most " +
-                                              std::to_string(kMaxSlots) + " are possible");
+                                              std::to_string(wire::kMaxSlots) + " are possible");
     }
   }
-  if (weights * most_lanes > kMaxPlacement) {
+  if (weights * most_lanes > wire::kMaxPlacement) {
     return fail(Errc::kInvalidArgument, "weights of the reducers sum up to " + std::to_string(weights) +
                                             " with " + std::to_string(most_lanes) + " lanes each: at most " +
-                                            std::to_string(kMaxPlacement) +
+                                            std::to_string(wire::kMaxPlacement) +
                                             " turns are possible; use smaller weights");
   }
   membership_.view_hash = wire::view_hash(view);

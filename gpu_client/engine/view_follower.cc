@@ -9,10 +9,6 @@
 namespace sluice::engine {
 namespace {
 
-// As in the join: turns of the placement table, and slots that `slot` of the frame header can name.
-constexpr uint64_t kMaxPlacement = 1 << 16;
-constexpr uint32_t kMaxSlots = 0xffff;
-
 std::vector<uint64_t> ids_of(const wire::View& view) {
   std::vector<uint64_t> ids;
   for (const wire::ViewReducer& r : view.reducers) ids.push_back(r.id);
@@ -52,7 +48,7 @@ bool ViewFollower::joined(uint64_t id, uint16_t lanes) {
   Place& p = places_.at(id);
   p.lanes = lanes;
   p.joined = true;
-  if (wire::slots_per_lane(first_.window_bytes, first_.slot_bytes, lanes) > kMaxSlots) return false;
+  if (wire::slots_per_lane(first_.window_bytes, first_.slot_bytes, lanes) > wire::kMaxSlots) return false;
   uint64_t weights = 0;
   uint64_t most_lanes = 0;
   for (const auto& [other, place] : places_) {
@@ -60,7 +56,7 @@ bool ViewFollower::joined(uint64_t id, uint16_t lanes) {
     weights += place.weight;
     most_lanes = std::max<uint64_t>(most_lanes, place.lanes);
   }
-  return weights * most_lanes <= kMaxPlacement;
+  return weights * most_lanes <= wire::kMaxPlacement;
 }
 
 Result<std::vector<std::optional<config::Endpoint>>> ViewFollower::read_addresses(

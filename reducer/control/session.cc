@@ -13,10 +13,6 @@ namespace {
 // lost.
 constexpr Nanos kReasonGrace = 200 * kMillisecond;
 
-bool is_bad_frame(Errc reason) noexcept {
-  return reason >= Errc::kBadMagic && reason <= Errc::kUnexpectedMessage;
-}
-
 }  // namespace
 
 std::string Session::name(uint32_t rank) const {

@@ -16,9 +16,6 @@ namespace {
 constexpr uint32_t kBadCloses = 16;
 constexpr uint32_t kGoodFrames = 1024;
 
-bool is_bad_frame(Errc reason) noexcept {
-  return reason >= Errc::kBadMagic && reason <= Errc::kUnexpectedMessage;
-}
 }  // namespace
 
 transport::Placement RankLink::on_header(transport::Endpoint& /*ep*/, const wire::FrameHeader& header,
