@@ -237,34 +237,49 @@ void Session::on_attend() noexcept {
   if (!options_.own_thread && table_->open_count() > 0) progress_->drive();
 }
 
+// An event for Survival. One that there is no memory for can't be survived.
+template <typename F>
+void Session::hand_on(F&& event) noexcept {
+  try {
+    event(*survival_);
+  } catch (const std::exception&) {
+    seal(Errc::kExhausted, {});
+  }
+}
+
 // What the reducer closes in order while this rank leaves and holds all its results is done with it.
 void Session::on_link_lost(uint32_t link, Errc reason) noexcept {
   if (reason == Errc::kClosed && leaving_.load(std::memory_order_acquire) &&
       exchange_->oldest() == kNoOperation)
     return;
   const Ending& breach = exchange_->last_breach();
-  survival_->link_lost(link, reason, exchange_->link(link).last_frames_in(),
-                       breach.link == link && breach.code == reason ? breach.text.data() : "");
+  const char* const words = breach.link == link && breach.code == reason ? breach.text.data() : "";
+  hand_on([&](Survival& s) { s.link_lost(link, reason, exchange_->link(link).last_frames_in(), words); });
 }
 
 void Session::on_link_resumed(uint32_t link) noexcept {
-  survival_->link_resumed(link);
+  hand_on([&](Survival& s) { s.link_resumed(link); });
 }
 
 void Session::on_peer_gone(size_t peer, Errc code, std::string text) noexcept {
-  survival_->peer_gone(peer, code, std::move(text));
+  hand_on([&](Survival& s) { s.peer_gone(peer, code, std::move(text)); });
 }
 
 void Session::on_view_query(size_t peer, const wire::ViewQuery& query) noexcept {
-  survival_->view_query(peer, query);
+  hand_on([&](Survival& s) { s.view_query(peer, query); });
 }
 
 void Session::on_view_commit(size_t peer, const wire::ViewCommit& commit) noexcept {
-  survival_->view_commit(peer, commit);
+  hand_on([&](Survival& s) { s.view_commit(peer, commit); });
 }
 
 void Session::on_drain_notice(size_t peer, const wire::DrainNotice& notice) noexcept {
-  survival_->drain_notice(peer, notice);
+  hand_on([&](Survival& s) { s.drain_notice(peer, notice); });
+}
+
+// The reducers hear of it by the connections that the exchange closes.
+void Session::on_no_thread(const Error& why) noexcept {
+  seal(why.code, why.text);
 }
 
 void Session::on_not_survived(const Error& why) noexcept {

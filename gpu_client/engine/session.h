@@ -88,6 +88,9 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   void on_view_commit(size_t peer, const wire::ViewCommit& commit) noexcept override;
   void on_drain_notice(size_t peer, const wire::DrainNotice& notice) noexcept override;
   void on_not_survived(const Error& why) noexcept override;
+  void on_no_thread(const Error& why) noexcept override;
+  template <typename F>
+  void hand_on(F&& event) noexcept;
   void seal(Errc code, std::string text) noexcept;
 
   const SessionOptions options_;

@@ -14,10 +14,6 @@
 namespace sluice::engine {
 namespace {
 
-bool is_bad_frame(Errc reason) noexcept {
-  return reason >= Errc::kBadMagic && reason <= Errc::kUnexpectedMessage;
-}
-
 // How often the exchange is asked whether it is quiet: its transport lets go of what it has within a turn or
 // two, unless a connection is stuck.
 constexpr Nanos kAskAgain = kMillisecond;
@@ -92,7 +88,7 @@ void Survival::start_if_due() {
     thread_ = std::move(*thread);
   } else {
     stopping_ = true;
-    listener_.on_not_survived(thread.error());
+    listener_.on_no_thread(thread.error());
   }
 }
 
@@ -197,7 +193,6 @@ void Survival::on_query(size_t peer, const wire::ViewQuery& query) {
     case Step::kTakeUp:
     case Step::kAnswer: break;
   }
-  begin_stall();
   if (q.step == Step::kTakeUp) restart_due_ = false;
   for (const uint64_t id : q.close) {
     if (Post* const p = post_of(id); p != nullptr) let_go(*p);
@@ -211,6 +206,7 @@ void Survival::on_query(size_t peer, const wire::ViewQuery& query) {
   if (auto end = follower_.hopeless()) return give_up(*end);
   // One that was carried out and is asked again, because its answer may have been lost, stops nothing.
   const bool to_stop = follower_.stopped();
+  if (to_stop) begin_stall();
   uint64_t first_unfinished = 0;
   const bool stopped = on_driver([&] {
     if (to_stop) session_.exchange.stop();

@@ -48,6 +48,9 @@ class Survival final : Mender::Listener {
    public:
     // Survival's thread, at most once: no reducer is left, or one broke the rules of a view change.
     virtual void on_not_survived(const Error& why) noexcept = 0;
+    // In its place where the system has no thread for Survival: from within whatever posted the first event,
+    // the keeper's calls too, so the keeper must not be called.
+    virtual void on_no_thread(const Error& why) noexcept = 0;
 
    protected:
     ~Listener() = default;
@@ -123,6 +126,7 @@ class Survival final : Mender::Listener {
   [[nodiscard]] bool join_newcomer(const ViewFollower::Newcomer& newcomer);
   void try_restart();
   void look_for_newcomers();
+  void look(Address& address);
   [[nodiscard]] std::vector<uint32_t> placement();
   [[nodiscard]] Post* post_of(uint64_t reducer) noexcept;  // null: never joined here
   void watch_address_of(uint64_t reducer);

@@ -181,31 +181,32 @@ void Survival::watch_address_of(uint64_t reducer) {
   next_look_ = next_look_ == 0 ? at->look_at : std::min(next_look_, at->look_at);
 }
 
+// One address at a time: a look may last, and events come first.
 void Survival::look_for_newcomers() {
   const Nanos now = monotonic_now();
-  next_look_ = 0;
-  for (Address& a : addresses_) {
-    if (a.look_at == 0) continue;
-    if (now >= a.look_at) {
-      a.pause = std::min(2 * a.pause, kLongestLook);
-      a.look_at = now + a.pause;
-      const Until until(now + kLook, interrupt_.fd());
-      auto socket = connect_once(a.endpoint, options_.who, until);
-      if (!socket) continue;
-      auto g = introduce(std::move(*socket), name_of(a.endpoint), options_.who, wire::Purpose::kStatus, 0,
-                         incarnation_, until);
-      if (g && g->welcome.reducer != a.reducer && follower_.add(g->welcome.reducer, a.endpoint)) {
-        log::info(g->name + " is back and is taken into the session");
-        a.reducer = g->welcome.reducer;
-        a.look_at = 0;
-        session_.keeper.send_all(kept_, follower_.known());
-        continue;
-      }
-    }
+  const auto due = [now](const Address& a) { return a.look_at != 0 && now >= a.look_at; };
+  if (const auto a = std::ranges::find_if(addresses_, due); a != addresses_.end()) {
+    a->pause = std::min(2 * a->pause, kLongestLook);
+    a->look_at = now + a->pause;
+    look(*a);
   }
+  next_look_ = 0;
   for (const Address& a : addresses_) {
     if (a.look_at != 0) next_look_ = next_look_ == 0 ? a.look_at : std::min(next_look_, a.look_at);
   }
+}
+
+void Survival::look(Address& a) {
+  const Until until(monotonic_now() + kLook, interrupt_.fd());
+  auto socket = connect_once(a.endpoint, options_.who, until);
+  if (!socket) return;
+  auto g = introduce(std::move(*socket), name_of(a.endpoint), options_.who, wire::Purpose::kStatus, 0,
+                     incarnation_, until);
+  if (!g || g->welcome.reducer == a.reducer || !follower_.add(g->welcome.reducer, a.endpoint)) return;
+  log::info(g->name + " is back and is taken into the session");
+  a.reducer = g->welcome.reducer;
+  a.look_at = 0;
+  session_.keeper.send_all(kept_, follower_.known());
 }
 
 Survival::Post* Survival::post_of(uint64_t reducer) noexcept {
