@@ -196,17 +196,23 @@ struct Heartbeat {
   uint32_t waited_ms = 0;           // reducer to worker: how long the oldest unfinished chunk has waited
   uint32_t missing_ranks = 0;       // ... and for how many ranks
   std::vector<uint32_t> missing{};  // the first of them
+  uint64_t finished = 0;            // worker to reducer: its first chunk without a result
+  uint8_t answer = 0;               // reducer to worker: 1, answer at once
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
-    v(m.count), v(m.waited_ms), v(m.missing_ranks), v.list(m.missing, kMaxNamedRanks);
+    v(m.count), v(m.waited_ms), v(m.missing_ranks), v.list(m.missing, kMaxNamedRanks), v(m.finished),
+        v(m.answer);
   }
 };
 
 struct Leave {
   static constexpr FrameType kType = FrameType::kLeave;
   static constexpr bool kMayGrow = true;
+  uint64_t finished = 0;  // its first chunk without a result
   template <typename Self, typename V>
-  static void visit(Self&, V&) {}
+  static void visit(Self& m, V& v) {
+    v(m.finished);
+  }
 };
 struct LeaveAck {
   static constexpr FrameType kType = FrameType::kLeaveAck;

@@ -37,7 +37,9 @@ ChunkRecord& ChunkRing::enter(uint64_t chunk, uint32_t operation, const Operatio
 void ChunkRing::finish(uint64_t chunk) noexcept {
   SLUICE_DASSERT(known(chunk) && !record(chunk).done);
   record(chunk).done = true;
-  while (known(first_unfinished_) && record(first_unfinished_).done) ++first_unfinished_;
+  uint64_t first = first_unfinished();
+  while (known(first) && record(first).done) ++first;
+  std::atomic_ref(first_unfinished_).store(first, std::memory_order_relaxed);
 }
 
 }  // namespace sluice::engine

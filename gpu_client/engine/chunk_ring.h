@@ -9,6 +9,7 @@
 // does so before it has q - D. A record outlives the place: q - D may still be asked for when q is put.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -41,11 +42,14 @@ class ChunkRing {
   // `depth`: D. kSystem when there is no memory for D * slot_bytes.
   [[nodiscard]] static Result<ChunkRing> create(uint32_t depth, uint32_t slot_bytes);
 
-  [[nodiscard]] uint64_t first_unfinished() const noexcept { return first_unfinished_; }
+  // Any thread; the rest is the driver's.
+  [[nodiscard]] uint64_t first_unfinished() const noexcept {
+    return std::atomic_ref(first_unfinished_).load(std::memory_order_relaxed);
+  }
   [[nodiscard]] uint32_t depth() const noexcept { return depth_; }
-  [[nodiscard]] bool may_put(uint64_t chunk) const noexcept { return chunk < first_unfinished_ + depth_; }
+  [[nodiscard]] bool may_put(uint64_t chunk) const noexcept { return chunk < first_unfinished() + depth_; }
   [[nodiscard]] bool done(uint64_t chunk) const noexcept {
-    return chunk < first_unfinished_ || (known(chunk) && record(chunk).done);
+    return chunk < first_unfinished() || (known(chunk) && record(chunk).done);
   }
   // The chunk was put before, in this view or another, and its record is there.
   [[nodiscard]] bool known(uint64_t chunk) const noexcept { return record(chunk).chunk == chunk; }
@@ -67,9 +71,9 @@ class ChunkRing {
 
   uint32_t depth_;
   uint32_t slot_bytes_;
-  Arena memory_;                      // D places, touched as they fill
-  std::vector<ChunkRecord> records_;  // 2 D
-  uint64_t first_unfinished_ = 0;
+  Arena memory_;                           // D places, touched as they fill
+  std::vector<ChunkRecord> records_;       // 2 D
+  mutable uint64_t first_unfinished_ = 0;  // through an atomic_ref; mutable, since that takes no const
 };
 
 }  // namespace sluice::engine

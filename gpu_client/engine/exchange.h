@@ -96,7 +96,7 @@ class Exchange {
 
   // Puts no chunk until restart(). What is under way goes on.
   void stop() noexcept { stopped_ = true; }
-  // First chunk, through the session, that has no result here.
+  // First chunk, through the session, that has no result here. Any thread.
   [[nodiscard]] uint64_t first_unfinished() const noexcept { return ring_.first_unfinished(); }
   [[nodiscard]] uint32_t depth() const noexcept { return ring_.depth(); }
   // One more link, of a reducer that was added; it gets chunks with the next restart(). May allocate.

@@ -118,11 +118,12 @@ void Keeper::leave(uint64_t session) {
   Kept* const kept = running(session);
   if (kept == nullptr) return;
   kept->leaving = true;
+  const wire::Leave leave{.finished = kept->listener->finished()};
   for (size_t i = 0; i < kept->peers.size(); ++i) {
     KeptPeer& p = kept->peers[i];
     if (kept->survives) {
-      say(session, p, i, wire::Leave{});
-    } else if (!p.gone && !p.peer.link.send(wire::Leave{}).ok()) {
+      if (p.seated) say(session, p, i, leave);
+    } else if (!p.gone && !p.peer.link.send(leave).ok()) {
       p.acked = true;
     }
   }
@@ -152,7 +153,8 @@ void Keeper::replace(uint64_t session, size_t peer, ControlLink link) {
   p.last_heard = p.next_beat = monotonic_now();
   p.waiting = {};
   watch(session, p, peer);
-  if (kept->leaving && !p.acked) say(session, p, peer, wire::Leave{});
+  if (kept->leaving && p.seated && !p.acked)
+    say(session, p, peer, wire::Leave{.finished = kept->listener->finished()});
   wake();
 }
 
@@ -174,8 +176,19 @@ std::optional<size_t> Keeper::add_peer(uint64_t session, Peer peer) {
   Kept* const kept = running(session);
   if (kept == nullptr || kept->peers.size() > kMaxPeer) return std::nullopt;
   keep(session, *kept, std::move(peer), monotonic_now());
+  kept->peers.back().seated = false;
   wake();
   return kept->peers.size() - 1;
+}
+
+void Keeper::seat(uint64_t session, size_t peer, const wire::Commit& commit) {
+  const std::lock_guard lock(mutex_);
+  Kept* const kept = running(session);
+  if (kept == nullptr || peer >= kept->peers.size()) return;
+  KeptPeer& p = kept->peers[peer];
+  p.seated = true;
+  say(session, p, peer, commit);
+  if (kept->leaving) say(session, p, peer, wire::Leave{.finished = kept->listener->finished()});
 }
 
 void Keeper::remove(uint64_t session) {
@@ -260,7 +273,7 @@ void Keeper::serve(uint64_t id, Kept& kept, size_t index) {
       return;
     }
     p.last_heard = monotonic_now();
-    if (!kept.ended) take(kept, index, frame);
+    if (!kept.ended) take(id, kept, index, frame);
   }
   if (p.gone) return;
   static_cast<void>(p.peer.link.flush());  // a broken connection shows in receive()
@@ -283,7 +296,7 @@ void Keeper::tell_waiting(const Kept& kept) {
   kept.listener->on_waiting(longest->waiting);
 }
 
-void Keeper::take(Kept& kept, size_t index, const ControlLink::Frame& frame) {
+void Keeper::take(uint64_t id, Kept& kept, size_t index, const ControlLink::Frame& frame) {
   KeptPeer& p = kept.peers[index];
   switch (frame.header.type) {
     case wire::FrameType::kHeartbeat: {
@@ -292,6 +305,7 @@ void Keeper::take(Kept& kept, size_t index, const ControlLink::Frame& frame) {
       p.waiting = {.missing_ranks = beat.missing_ranks,
                    .first_rank = beat.missing.empty() ? wire::kNoRank : beat.missing.front(),
                    .waited_ms = beat.waited_ms};
+      if (beat.answer != 0) this->beat(id, kept, index);
       return tell_waiting(kept);
     }
     case wire::FrameType::kLeaveAck: {
@@ -378,19 +392,23 @@ void Keeper::tick(uint64_t id, Kept& kept, Nanos now) {
     }
     if (now < p.next_beat) continue;
     p.next_beat = now + p.peer.heartbeat;
-    wire::Heartbeat beat;
-    beat.count = ++p.beats;
-    // A full socket is the reducer's trouble: it will show as silence.
-    static_cast<void>(p.peer.link.send(beat));
-    watch(id, p, i);
+    beat(id, kept, i);
   }
+}
+
+void Keeper::beat(uint64_t id, Kept& kept, size_t index) {
+  KeptPeer& p = kept.peers[index];
+  const wire::Heartbeat beat{.count = ++p.beats, .missing = {}, .finished = kept.listener->finished()};
+  // A full socket is the reducer's trouble: it will show as silence.
+  static_cast<void>(p.peer.link.send(beat));
+  watch(id, p, index);
 }
 
 void Keeper::check_left(Kept& kept) {
   if (!kept.leaving) return;
   // Of a session that survives, a reducer whose connection is only broken still has to acknowledge.
   const bool all = std::all_of(kept.peers.begin(), kept.peers.end(), [&](const KeptPeer& p) {
-    return p.acked || (kept.survives ? p.dropped : p.gone);
+    return p.acked || !p.seated || (kept.survives ? p.dropped : p.gone);
   });
   if (all) kept.listener->on_left();
 }

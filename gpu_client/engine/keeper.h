@@ -43,6 +43,8 @@ class Keeper {
     // After leave(): every reducer has acknowledged, or is gone; of a session that survives, was dropped. May
     // come from within leave() and drop().
     virtual void on_left() noexcept = 0;
+    // The rank's first chunk without a result: what the reducers are told of its progress.
+    [[nodiscard]] virtual uint64_t finished() const noexcept = 0;
     // About every heartbeat, without the lock: the keeper may be called. A session that its caller drives
     // moves on here while the caller is away, so that a frame it has begun to send does not stand still for
     // longer than the reducer's frame deadline.
@@ -97,8 +99,10 @@ class Keeper {
   void replace(uint64_t session, size_t peer, ControlLink link);
   // The reducer is no part of the session any more: its connection is closed and it counts as gone for good.
   void drop(uint64_t session, size_t peer);
-  // A reducer that was added to the session. Nothing after the session's end.
+  // A reducer that is to be added to the session. Nothing after the session's end.
   [[nodiscard]] std::optional<size_t> add_peer(uint64_t session, Peer peer);
+  // It is part of the session from here on: it is told COMMIT, and LEAVE when that is due.
+  void seat(uint64_t session, size_t peer, const wire::Commit& commit);
 
  private:
   struct KeptPeer {
@@ -109,6 +113,7 @@ class Keeper {
     bool gone = false;     // nothing is read from it any more
     bool dropped = false;  // ... and no other connection will come
     bool stuck = false;    // a message could not be sent whole: the connection is to end
+    bool seated = true;    // not while the session does not go on with it yet
     bool acked = false;    // LEAVE
     bool watched = false;
     bool watching_writable = false;
@@ -139,12 +144,13 @@ class Keeper {
                void (Listener::*to)(size_t, const M&) noexcept);
   void tell_waiting(const Kept& kept);
   void serve(uint64_t id, Kept& kept, size_t peer);
-  void take(Kept& kept, size_t peer, const ControlLink::Frame& frame);
+  void take(uint64_t id, Kept& kept, size_t peer, const ControlLink::Frame& frame);
   void peer_gone(Kept& kept, size_t peer, Status status);
   void lose(Kept& kept, size_t source, Errc code, uint32_t rank, const std::string& words,
             const std::string& text);
   void tell_abort(Kept& kept, size_t except, Errc code, uint32_t rank, const std::string& text);
   void tick(uint64_t id, Kept& kept, Nanos now);
+  void beat(uint64_t id, Kept& kept, size_t peer);
   void check_left(Kept& kept);
   void watch(uint64_t id, KeptPeer& peer, size_t index);
   void unwatch(KeptPeer& peer);

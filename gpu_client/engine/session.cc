@@ -233,6 +233,10 @@ void Session::on_waiting(const Keeper::Waiting& waiting) noexcept {
   waited_ms_.store(waiting.missing_ranks > 0 ? waiting.waited_ms : 0, std::memory_order_relaxed);
 }
 
+uint64_t Session::finished() const noexcept {
+  return exchange_->first_unfinished();
+}
+
 void Session::on_attend() noexcept {
   if (!options_.own_thread && table_->open_count() > 0) progress_->drive();
 }

@@ -80,6 +80,7 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   void on_session_lost(Errc code, std::string text) noexcept override;
   void on_waiting(const Keeper::Waiting& waiting) noexcept override;
   void on_left() noexcept override;
+  [[nodiscard]] uint64_t finished() const noexcept override;
   void on_attend() noexcept override;
   void on_link_lost(uint32_t link, Errc reason) noexcept override;
   void on_link_resumed(uint32_t link) noexcept override;

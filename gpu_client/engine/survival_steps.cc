@@ -246,7 +246,7 @@ void Survival::try_restart() {
   if (!asked || !restarted) return;
   restart_due_ = false;
   view_changes_.fetch_add(1, std::memory_order_relaxed);
-  for (const size_t peer : came) session_.keeper.send(kept_, peer, wire::Commit{.incarnation = incarnation_});
+  for (const size_t peer : came) session_.keeper.seat(kept_, peer, {.incarnation = incarnation_});
   session_.keeper.send_all(kept_, follower_.known());
   end_stall("view changed");
 }

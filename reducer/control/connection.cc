@@ -314,12 +314,12 @@ void Connection::on_control() {
     }
     case wire::FrameType::kHeartbeat: {
       wire::Heartbeat heartbeat;
-      (void)take(heartbeat);
+      if (take(heartbeat)) session_->on_heartbeat(rank_, heartbeat);
       return;
     }
     case wire::FrameType::kLeave: {
       wire::Leave leave;
-      if (take(leave)) session_->on_leave(*this, rank_);
+      if (take(leave)) session_->on_leave(*this, rank_, leave);
       return;
     }
     case wire::FrameType::kAbort: {

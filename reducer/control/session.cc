@@ -32,15 +32,25 @@ void Session::heard(uint32_t rank) {
   ranks_[rank].last_heard = conductor_.now();
 }
 
-void Session::on_leave(Connection& from, uint32_t rank) {
-  const RankState& r = ranks_[rank];
+void Session::on_heartbeat(uint32_t rank, const wire::Heartbeat& beat) {
+  RankState& r = ranks_[rank];
+  if (beat.finished <= r.finished) return;
+  r.finished = beat.finished;
+  if (state_ == State::kActive && leave_pending()) acknowledge_leaves();
+}
+
+void Session::on_leave(Connection& from, uint32_t rank, const wire::Leave& leave) {
+  RankState& r = ranks_[rank];
   if (state_ == State::kActive && r.left && plan_.survives) {  // said again on a connection that was resumed
     if (!r.leave_acked) return;
     from.send(wire::LeaveAck{});
     return from.finish();
   }
   if (state_ != State::kActive || r.left) return from.close(Errc::kUnexpectedMessage);
+  r.finished = std::max(r.finished, leave.finished);
   take_leave(rank);
+  acknowledge_leaves();
+  if (leave_pending()) ask_what_is_finished();
 }
 
 void Session::take_leave(uint32_t rank) {
@@ -50,6 +60,30 @@ void Session::take_leave(uint32_t rank) {
   for (size_t i = 0; i < lanes_.size(); ++i) {
     conductor_.send_command(first_lane_ + static_cast<uint32_t>(i),
                             {.kind = LaneCommand::Kind::kRankLeft, .session = lanes_[i].get(), .rank = rank});
+  }
+}
+
+bool Session::leave_pending() const {
+  return std::ranges::any_of(ranks_, [](const RankState& r) { return r.left && !r.leave_acked; });
+}
+
+// A rank may go when nobody can miss what it holds: every other one has as many results, or leaves too
+// (PROTOCOL.md section 10).
+void Session::acknowledge_leaves() {
+  for (uint32_t rank = 0; rank < ranks_.size() && state_ == State::kActive; ++rank) {
+    const RankState& leaver = ranks_[rank];
+    if (!leaver.left || leaver.leave_acked) continue;
+    const bool missed = std::ranges::any_of(
+        ranks_, [&](const RankState& r) { return !r.left && r.finished < leaver.finished; });
+    if (!missed) acknowledge_leave(rank);
+  }
+  complete_if_all_left();
+}
+
+void Session::ask_what_is_finished() {
+  const wire::Heartbeat beat{.count = ++heartbeat_count_, .missing = {}, .answer = 1};
+  for (const RankState& r : ranks_) {
+    if (r.control && !r.left && !r.control->backed_up()) r.control->send(beat);
   }
 }
 
@@ -102,10 +136,6 @@ void Session::on_event(const LaneEvent& event) {
   switch (event.kind) {
     case LaneEvent::Kind::kReleased: ++lanes_released_; return;
     case LaneEvent::Kind::kFailed: return fail(event.code, event.rank, event.text.data());
-    case LaneEvent::Kind::kLeaveDone: {
-      if (++ranks_[event.rank].leave_done_lanes == lanes_.size()) acknowledge_leave(event.rank);
-      return complete_if_all_left();
-    }
     case LaneEvent::Kind::kClosed: {
       RankState& r = ranks_[event.rank];
       if (outlives_losses()) {
@@ -149,6 +179,7 @@ void Session::tick(Nanos now) {
                       std::to_string((now - r.last_heard) / kMillisecond) + " ms");
     }
   }
+  if (state_ == State::kActive && leave_pending()) ask_what_is_finished();
   if (outlives_losses()) watch_ranks(now);
   if (state_ == State::kActive && now >= next_heartbeat_) {
     next_heartbeat_ = now + options.heartbeat;

@@ -55,7 +55,8 @@ class Session {
   void heard(uint32_t rank);
   void on_vote(Connection& from, uint32_t rank, const wire::Vote& vote);
   void on_commit(Connection& from, uint32_t rank, uint64_t incarnation);
-  void on_leave(Connection& from, uint32_t rank);
+  void on_heartbeat(uint32_t rank, const wire::Heartbeat& beat);
+  void on_leave(Connection& from, uint32_t rank, const wire::Leave& leave);
   void on_abort(uint32_t rank, const wire::Abort& abort);
   void control_lost(uint32_t rank, Errc reason);
 
@@ -111,7 +112,7 @@ class Session {
     bool committed = false;
     bool left = false;
     bool leave_acked = false;
-    uint32_t leave_done_lanes = 0;
+    uint64_t finished = 0;  // its first chunk without a result, as last told
     Nanos last_heard = 0;
     Nanos leave_deadline = 0;
     Nanos lost_at = 0;  // a lane connection closed: the words for it may still come on the control connection
@@ -126,7 +127,10 @@ class Session {
   [[nodiscard]] Nanos join_deadline_for(const wire::Join& join) const noexcept;
   void join_deadline_passed();
   void take_leave(uint32_t rank);
+  [[nodiscard]] bool leave_pending() const;
+  void acknowledge_leaves();
   void acknowledge_leave(uint32_t rank);
+  void ask_what_is_finished();
   void complete_if_all_left();
   void begin_ending(const std::vector<std::byte>& abort_body);
   void send_heartbeats(Nanos now);

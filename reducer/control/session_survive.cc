@@ -171,7 +171,7 @@ void Session::end_if_moved() {
     if (!ranks_[rank].left && has_connection(rank)) return;
   }
   // Those that are leaving have their answer coming.
-  if (std::ranges::any_of(ranks_, [](const RankState& r) { return r.left && !r.leave_acked; })) return;
+  if (leave_pending()) return;
   moved_ = true;
   log::info("session " + to_string(id_) + " moved to other reducers");
   begin_ending({});

@@ -18,7 +18,7 @@ struct LaneCommand {
     kNone,
     kAttach,     // fd: the handshake is over, serve rank `rank` of `session` on it. In a surviving session it
                  // replaces the connection that the rank has, of which no kClosed is said then
-    kRankLeft,   // rank contributes no more; answer kLeaveDone when nobody waits for a result of its
+    kRankLeft,   // rank contributes no more
     kCloseRank,  // break the connection of `rank`, so that it finds out that it is not heard
     kEnd,  // close every connection of `session`, sending the ABORT that it was given; answer kReleased. Last
            // command
@@ -32,10 +32,9 @@ struct LaneCommand {
 struct LaneEvent {
   enum class Kind : uint8_t {
     kNone,
-    kClosed,     // a rank's lane connection is gone: code says why
-    kFailed,     // the session can't go on: code, rank, text
-    kLeaveDone,  // see kRankLeft
-    kReleased,   // the lane will not touch this LaneSession again
+    kClosed,    // a rank's lane connection is gone: code says why
+    kFailed,    // the session can't go on: code, rank, text
+    kReleased,  // the lane will not touch this LaneSession again
   };
   Kind kind = Kind::kNone;
   LaneSession* session = nullptr;

@@ -73,7 +73,6 @@ void LaneSession::result_sent(RankLink& link, transport::Cookie view, Status sta
   if (view != view_.version) --old_puts_;
   if (!status.ok() || view != link.view_.version) return;
   ++link.results_sent_;
-  check_leaves();
 }
 
 void LaneSession::link_closed(RankLink& link, Errc reason) noexcept {
@@ -86,7 +85,6 @@ void LaneSession::link_closed(RankLink& link, Errc reason) noexcept {
          link.rank_, to_string(reason).data());
   }
   complete_without_leavers();
-  check_leaves();
 }
 
 void LaneSession::end() noexcept {
@@ -120,10 +118,6 @@ bool LaneSession::report(SpscRing<LaneEvent>& events) noexcept {
     return events.try_push(event);
   };
   for (const auto& l : links_) {
-    if (l->leave_done_ && !l->leave_reported_) {
-      if (!push({.kind = LaneEvent::Kind::kLeaveDone, .rank = l->rank_})) return false;
-      l->leave_reported_ = true;
-    }
     if (l->state_ == RankLink::State::kClosed && !l->close_reported_) {
       if (!push({.kind = LaneEvent::Kind::kClosed, .rank = l->rank_, .code = l->close_reason_})) return false;
       l->close_reported_ = true;

@@ -125,8 +125,6 @@ class LaneSession {
   void put_again(RankLink& link) noexcept;
 
   // leave.cc
-  void check_leaves() noexcept;
-  [[nodiscard]] bool wants_results_of(const RankLink& other, const RankLink& leaver) const noexcept;
   void complete_without_leavers() noexcept;
   bool complete_without_leavers(uint32_t slot) noexcept;
 
@@ -177,7 +175,6 @@ class LaneSession {
   uint64_t leaver_limit_ = ~uint64_t{0};  // sequences from here on lack a rank that left
   uint32_t open_links_ = 0;
   uint32_t takeovers_due_ = 0;
-  uint32_t leaves_pending_ = 0;
   bool leaves_said_ = false;  // by any rank, ever
   bool failed_ = false;
   bool ending_ = false;

@@ -1,4 +1,4 @@
-// Ranks that leave a lane's session: when their leave is done, and what becomes of chunks that lack them.
+// Ranks that leave a lane's session: what becomes of chunks that lack them.
 #include <algorithm>
 #include <cinttypes>
 
@@ -10,7 +10,6 @@ void LaneSession::rank_left(Rank rank) noexcept {
   RankLink& l = link(rank);
   if (l.left_) return;
   l.left_ = l.said_leave_ = leaves_said_ = true;
-  ++leaves_pending_;
   if (l.view_.version == view_.version) {
     leaver_limit_ = std::min(leaver_limit_, l.next_contribution_);
     for (const auto& other : links_) {
@@ -21,31 +20,6 @@ void LaneSession::rank_left(Rank rank) noexcept {
     }
   }
   complete_without_leavers();
-  check_leaves();
-}
-
-void LaneSession::check_leaves() noexcept {
-  if (leaves_pending_ == 0) return;
-  for (const auto& l : links_) {
-    // Of a rank that is behind, what was made of its contributions is discarded: it has to follow, and say
-    // LEAVE again.
-    if (!l->left_ || l->leave_done_ || l->view_.version != view_.version) continue;
-    if (std::ranges::any_of(links_, [&](const auto& other) { return wants_results_of(*other, *l); }))
-      continue;
-    l->leave_done_ = true;
-    --leaves_pending_;
-    report_due_ = true;
-  }
-}
-
-// `other` has not been sent, or may have lost, results of what `leaver` has contributed.
-bool LaneSession::wants_results_of(const RankLink& other, const RankLink& leaver) const noexcept {
-  if (leaver.next_contribution_ == 0) return false;
-  // A rank that is down for good ends a session, or it has left and wants nothing; else it is about to
-  // resume.
-  if (other.endpoint_ == nullptr) return plan_.survives && !other.said_leave_;
-  if (plan_.survives && !takes_results(other)) return true;
-  return other.results_sent_ < leaver.next_contribution_;
 }
 
 // After a view change a rank that had left may be gone, and can't contribute what it holds. That does no harm

@@ -56,8 +56,6 @@ class RankLink final : public transport::Handler {
   LaneView view_;           // not the session's: behind, and what it contributes is dropped
   bool said_leave_ = false;
   bool left_ = false;  // contributes no more in this view; in the next one, what it has
-  bool leave_done_ = false;
-  bool leave_reported_ = false;
   bool close_reported_ = false;
   Errc close_reason_ = Errc::kOk;
   transport::Endpoint* endpoint_ = nullptr;

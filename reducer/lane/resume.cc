@@ -28,7 +28,6 @@ Status LaneSession::resume(RankLink& link, std::span<const std::byte> body) noex
   counters_->resumes.add(1);
   acknowledge(link);
   if (link.view_.version == view_.version) put_again(link);
-  check_leaves();
   return Errc::kOk;
 }
 
@@ -51,9 +50,7 @@ Status LaneSession::enter_view(RankLink& link, const LaneView& to) noexcept {
   link.view_ = to;
   link.next_contribution_ = 0;
   link.results_sent_ = 0;
-  // It contributes once more what it has, from the base on, and says LEAVE again after that.
-  if (link.left_ && !link.leave_done_) --leaves_pending_;
-  link.left_ = link.leave_done_ = false;
+  link.left_ = false;  // it contributes once more what it has, from the base on
   return Errc::kOk;
 }
 

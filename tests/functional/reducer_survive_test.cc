@@ -172,6 +172,53 @@ TEST_F(ReducerSurvives, SaysLeaveAckAgainToOneThatMissedIt) {
   EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["completed"] == 1; }));
 }
 
+TEST_F(ReducerSurvives, LetsARankGoWhenNobodyCanMissWhatItHolds) {
+  start(patient());
+  auto ranks = begin_session(port(), surviving(3));
+  const auto say_leave = [](ScriptedMember& m, uint64_t finished) {
+    m.control.send(wire::Leave{.finished = finished}, m.joined.handle);
+  };
+  const auto finished = [](ScriptedMember& m, uint64_t chunks) {
+    m.control.send(wire::Heartbeat{.missing = {}, .finished = chunks}, m.joined.handle);
+  };
+  const auto asked = [](ScriptedMember& m) {
+    while (m.control.expect<wire::Heartbeat>().answer == 0) {
+    }
+  };
+  finished(ranks[1], 2);
+  say_leave(ranks[0], 2);
+  asked(ranks[2]);
+  asked(ranks[2]);
+  finished(ranks[2], 1);
+  asked(ranks[2]);
+  finished(ranks[2], 2);
+  (void)ranks[0].control.expect<wire::LeaveAck>();
+  // Rank 2 lacks a result of rank 1's, and leaves too: it gives it up.
+  say_leave(ranks[1], 3);
+  asked(ranks[2]);
+  say_leave(ranks[2], 2);
+  (void)ranks[1].control.expect<wire::LeaveAck>();
+  (void)ranks[2].control.expect<wire::LeaveAck>();
+  EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["completed"] == 1; }));
+}
+
+TEST_F(ReducerSurvives, ALeaveStandsWhenTheViewChanges) {
+  start(patient());
+  Shape shape = surviving(2);
+  shape.more_reducers = {kOther};
+  auto ranks = begin_session(port(), shape);
+  ranks[0].control.send(wire::Leave{.finished = 2}, ranks[0].joined.handle);
+  ranks[1].control.send(wire::Suspect{.reducer = kOther}, ranks[1].joined.handle);
+  for (auto& r : ranks) {
+    const auto query = r.control.expect<wire::ViewQuery>();
+    r.control.send(wire::ViewAnswer{.version = query.version, .view_hash = 77, .first_unfinished_chunk = 1},
+                   r.joined.handle);
+  }
+  for (auto& r : ranks) EXPECT_EQ(r.control.expect<wire::ViewCommit>().base_chunk, 1u);
+  ranks[1].control.send(wire::Heartbeat{.missing = {}, .finished = 2}, ranks[1].joined.handle);
+  (void)ranks[0].control.expect<wire::LeaveAck>();
+}
+
 TEST_F(ReducerSurvives, TakesLaneConnectionsOfASessionThatRuns) {
   start(patient());
   ScriptedMember rank(port(), surviving(1));

@@ -53,7 +53,6 @@ void BedSession::command(LaneCommand command) {
 }
 
 void BedSession::settle_and_check() {
-  model_.note_leaves();
   bed_.settle();
   if (!small_buffers_) drain_all();
 }
@@ -251,10 +250,6 @@ void BedSession::take_event(const LaneEvent& event) {
                     model_.failure()->rank == event.rank);
       SLUICE_ASSERT(event.text[0] != '\0' && event.text.back() == '\0');
       break;
-    case LaneEvent::Kind::kLeaveDone:
-      SLUICE_ASSERT(!std::exchange(client.leave_reported, true));
-      SLUICE_ASSERT(model_.link(event.rank).leave_was_done || model_.link(event.rank).left_within_frame);
-      break;
     case LaneEvent::Kind::kReleased:
       SLUICE_ASSERT(model_.ending());
       for (const LaneModel::Link& link : model_.links()) SLUICE_ASSERT(!link.open());
@@ -278,10 +273,6 @@ void BedSession::finish() {
   };
   drain_all();
   take_events();
-  for (uint32_t rank = 0; rank < plan_.ranks; ++rank) {
-    if (model_.failure() || model_.link(rank).left_within_frame) continue;
-    SLUICE_ASSERT(clients_[rank].leave_reported || !model_.leave_is_done(rank));
-  }
   if (!model_.ending()) end(true);
   drain_all();
   for (uint32_t rank = 0; rank < plan_.ranks; ++rank) vanish(rank);

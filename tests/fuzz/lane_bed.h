@@ -68,7 +68,6 @@ class BedSession {
     bool end_seen = false;
     bool abort_seen = false;
     bool close_reported = false;
-    bool leave_reported = false;
   };
 
   void command(reducer::LaneCommand command);

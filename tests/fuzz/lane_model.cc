@@ -172,7 +172,6 @@ void LaneModel::rank_left(uint32_t rank) {
   Link& link = links_[rank];
   if (link.left) return;
   link.left = true;
-  link.left_within_frame = link.stream.within_frame();
   const bool others_ahead = std::ranges::any_of(links_, [&](const Link& o) { return o.next > link.next; });
   if (others_ahead) fail(Errc::kRankLeft, rank);
 }
@@ -198,16 +197,6 @@ std::vector<uint32_t> LaneModel::missing() const {
     if (links_[r].next <= next_result_) out.push_back(r);
   }
   return out;
-}
-
-bool LaneModel::leave_is_done(uint32_t rank) const {
-  return links_[rank].left && std::ranges::all_of(links_, [&](const Link& o) {
-           return !o.open() || o.results_put >= links_[rank].next;
-         });
-}
-
-void LaneModel::note_leaves() {
-  for (uint32_t r = 0; r < plan_.ranks; ++r) links_[r].leave_was_done |= leave_is_done(r);
 }
 
 }  // namespace sluice::fuzz

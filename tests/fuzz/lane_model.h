@@ -36,8 +36,6 @@ class LaneModel {
     bool attached = false;
     bool committed = false;
     bool left = false;
-    bool leave_was_done = false;     // for a moment at least; what is told once is not taken back
-    bool left_within_frame = false;  // against the protocol: when its leave is done is nobody's promise then
     StreamModel stream;
     uint64_t next = 0;  // sequence of the contribution expected next
     // Reasons with which the lane may have closed it; empty while it is open. More than one where the
@@ -73,9 +71,6 @@ class LaneModel {
   [[nodiscard]] uint64_t results() const { return next_result_; }
   // For LaneSession::missing(): the ranks the oldest chunk that has begun waits for.
   [[nodiscard]] std::vector<uint32_t> missing() const;
-  // Every rank that is there holds the results of what `rank` has contributed.
-  [[nodiscard]] bool leave_is_done(uint32_t rank) const;
-  void note_leaves();
 
  private:
   struct Chunk {

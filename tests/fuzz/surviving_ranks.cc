@@ -304,7 +304,6 @@ void SurvivingRanks::take_events() {
       failed_ = true;
       for (Rank& r : ranks_) r.may_close = true;
     }
-    if (e.kind == LaneEvent::Kind::kLeaveDone) SLUICE_ASSERT(ranks_[e.rank].said_leave);
     if (e.kind == LaneEvent::Kind::kReleased) released_ = true;
   }
 }

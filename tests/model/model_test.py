@@ -38,6 +38,7 @@ CLEAN = {
     "three ranks": {"NW": 3},
     "three reducers, two losses": {"NR": 3, "NC": 1, "CRASHES": 2},
     "ranks leave": {"LEAVING": None, "PARTS": 1, "NC": 2},
+    "ranks leave one by one": {"LEAVING": None, "HEARTBEATS": None, "PARTS": 1, "NC": 2},
     "ranks leave, a broken connection of each kind": {"LEAVING": None, "NC": 2, "LANE_CUTS": 1, "CONTROL_CUTS": 1},
     "three ranks leave": {"LEAVING": None, "NW": 3, "NC": 2},
     "agreement alone, three ranks": {"NW": 3, "NR": 3, "NC": 0, "PARTS": 1},

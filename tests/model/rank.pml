@@ -23,6 +23,14 @@ inline leave(w) {
   }
 }
 
+/* A heartbeat. */
+inline hold(w) {
+  holding[w] = 1;
+  for (i : 0 .. NR - 1) {
+    say(w, i, HOLDS, 0, 0)
+  }
+}
+
 inline go(w) {
   gone[w] = 1;
   for (i : 0 .. NR - 1) {
@@ -251,6 +259,9 @@ end:
   do
 #ifdef LEAVING
   :: d_step { have[w] == ALL_CHUNKS && !leaving[w] && known[w] != ALL_REDUCERS -> leave(w); i = 0 }
+#ifdef HEARTBEATS
+  :: d_step { have[w] == ALL_CHUNKS && !leaving[w] && !holding[w] && known[w] != ALL_REDUCERS -> hold(w); i = 0 }
+#endif
   :: d_step { control_down[AT(w, 0)]?LEAVE_ACK(a, b) -> go(w); i = 0 }
 #if NR > 1
   :: d_step { control_down[AT(w, 1)]?LEAVE_ACK(a, b) -> go(w); i = 0 }

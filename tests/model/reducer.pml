@@ -148,22 +148,36 @@ inline answered(w, r, roster, first) {
 }
 
 #ifdef LEAVING
+/* Who leaves has all results, so nobody can miss it when every other one says that it has them too. */
+inline acknowledge_leaves(r) {
+  if
+  :: (leaves[r] | holds[r]) == ALL_RANKS ->
+     for (i : 0 .. NW - 1) {
+       if
+       :: HAS(leaves[r], i) -> tell(i, r, LEAVE_ACK, 0, 0)
+       :: else
+       fi
+     }
+  :: else
+  fi
+}
+
 inline hear_leave(w, r) {
   leaves[r] = leaves[r] | BIT(w);
 #ifdef BUG_LEAVE_EARLY /* its own results are enough */
   tell(w, r, LEAVE_ACK, 0, 0)
 #else
-  if
-  :: leaves[r] == ALL_RANKS ->
-     for (i : 0 .. NW - 1) {
-       tell(i, r, LEAVE_ACK, 0, 0)
-     }
-  :: else
-  fi
+  acknowledge_leaves(r)
 #endif
 }
+
+inline hear_holds(w, r) {
+  holds[r] = holds[r] | BIT(w);
+  acknowledge_leaves(r)
+}
 #define LEAVES_OF(w, r) \
-  :: d_step { control_up[AT(w, r)]?LEAVE(a, b) -> hear_leave(w, r); i = 0 }
+  :: d_step { control_up[AT(w, r)]?LEAVE(a, b) -> hear_leave(w, r); i = 0 } \
+  :: d_step { control_up[AT(w, r)]?HOLDS(a, b) -> hear_holds(w, r); i = 0 }
 #endif
 
 inline again(w, r, roster) {
@@ -247,7 +261,7 @@ inline forget(r) {
   told[r] = 0; proposed[r] = 0; committed[r] = 0; answers[r] = 0; smallest[r] = 0;
   last_roster[r] = 0; last_base[r] = 0;
 #ifdef LEAVING
-  leaves[r] = 0;
+  leaves[r] = 0; holds[r] = 0;
 #endif
   for (i : 0 .. NW - 1) {
     next[AT(i, r)] = 0;

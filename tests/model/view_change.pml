@@ -60,7 +60,7 @@
   (HAS(set, 0) == 0 -> 0 : (HAS(set, 1) == 0 -> 1 : (HAS(set, 2) == 0 -> 2 : (HAS(set, 3) == 0 -> 3 : \
   (HAS(set, 4) == 0 -> 4 : (HAS(set, 5) == 0 -> 5 : 6))))))
 
-mtype = { CONTRIBUTION, RESULT, COMMIT_LANE, RESUME, RESUME_ACK, KNOWN, AGAIN, ANSWER, QUERY, COMMIT, LEAVE, LEAVE_ACK };
+mtype = { CONTRIBUTION, RESULT, COMMIT_LANE, RESUME, RESUME_ACK, KNOWN, AGAIN, ANSWER, QUERY, COMMIT, LEAVE, HOLDS, LEAVE_ACK };
 
 /* One connection each: what is on it was sent and has not arrived. A send that finds it full is reported as an error. */
 #define ROOM ((W + 1) * (LOSSES + 1) + LANE_CUTS + 1)
@@ -122,6 +122,8 @@ byte answers[NR];         /* ranks */
 byte smallest[NR];
 #ifdef LEAVING
 byte leaves[NR];          /* ranks that have said LEAVE */
+byte holds[NR];           /* ranks that have said by a heartbeat that they have all results */
+bit holding[NW];          /* has said so */
 #endif
 
 /* What may still go wrong. */

@@ -175,9 +175,9 @@ def reason(f, code, rank, text):
     return f.u16(code, "code").u32(rank, "rank").text(text, "text")
 
 
-def heartbeat(count, waited_ms, missing):
+def heartbeat(count, waited_ms, missing, finished=0, answer=0):
     f = Fields().u64(count, "count").u32(waited_ms, "waited_ms").u32(len(missing), "missing_ranks")
-    return f.items(missing, "I", "missing")
+    return f.items(missing, "I", "missing").u64(finished, "finished").u8(answer, "answer")
 
 
 # ---- arithmetic of section 7 ----
@@ -312,7 +312,7 @@ op.answer(last_rank=1, lag_us=0)
 remark("Operation 2: i32 prod of 3 elements, in slot 0 again. Rank 0 comes 5000 s after rank 1: the lag is saturated. Meanwhile heartbeats.")
 op = i32_prod()
 op.contribute(1)
-control("control0", ">", HEARTBEAT, heartbeat(1, 0, []), HANDLE)
+control("control0", ">", HEARTBEAT, heartbeat(1, 0, [], finished=2), HANDLE)
 control("control1", "<", HEARTBEAT, heartbeat(1, 2000, [0]), HANDLE)
 op.contribute(0)
 op.answer(last_rank=0, lag_us=0xFFFFFFFF)
@@ -327,7 +327,7 @@ control("verdict", "<", VERDICT, verdict)
 
 remark("Both leave.")
 for rank in range(RANKS):
-    control(f"control{rank}", ">", LEAVE, Fields(), HANDLE)
+    control(f"control{rank}", ">", LEAVE, Fields().u64(3, "finished"), HANDLE)
 for rank in range(RANKS):
     control(f"control{rank}", "<", LEAVE_ACK, Fields(), HANDLE)
 

@@ -282,7 +282,7 @@ TEST(RecordedV1, SaysWhatItsFieldsSay) {
   kAvg.contribute(r, 1);
   kAvg.answer(r, {.last_rank = 1, .lag_us = 0});
   kProd.contribute(r, 1);
-  r.message("control0", '>', kHandle, Heartbeat{.count = 1, .missing = {}});
+  r.message("control0", '>', kHandle, Heartbeat{.count = 1, .missing = {}, .finished = 2});
   r.message("control1", '<', kHandle,
             Heartbeat{.count = 1, .waited_ms = 2000, .missing_ranks = 1, .missing = {0}});
   kProd.contribute(r, 0);
@@ -297,7 +297,7 @@ TEST(RecordedV1, SaysWhatItsFieldsSay) {
   r.message("verdict", '>', 0, VerdictQuery{.mac = asker.proof(0)});
   r.message("verdict", '<', 0, verdict);
 
-  for (const char* control : {"control0", "control1"}) r.message(control, '>', kHandle, Leave{});
+  for (const char* control : {"control0", "control1"}) r.message(control, '>', kHandle, Leave{.finished = 3});
   for (const char* control : {"control0", "control1"}) r.message(control, '<', kHandle, LeaveAck{});
 
   Abort abort;

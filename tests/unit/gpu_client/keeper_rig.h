@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -78,6 +79,7 @@ class KeeperRig : public ::testing::Test, protected Keeper::Listener {
   void on_waiting(const Keeper::Waiting& waiting) noexcept override {
     set([&] { waiting_ = waiting; });
   }
+  uint64_t finished() const noexcept override { return finished_; }
   void on_left() noexcept override {
     set([&] { left_ = true; });
   }
@@ -103,6 +105,7 @@ class KeeperRig : public ::testing::Test, protected Keeper::Listener {
   Errc code_ = Errc::kOk;
   std::string text_;
   Keeper::Waiting waiting_;
+  std::atomic<uint64_t> finished_{0};
   bool left_ = false;
   struct Gone {
     size_t peer;

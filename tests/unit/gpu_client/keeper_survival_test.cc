@@ -244,6 +244,36 @@ TEST_F(KeeperSurvivalTest, LeavesOnceAndWhenItWasAcknowledgedNotAgain) {
   EXPECT_EQ(next_word(0), wire::FrameType::kSuspect);
 }
 
+TEST_F(KeeperSurvivalTest, TellsOneThatWasAddedOfTheLeaveWhenItIsSeated) {
+  survive();
+  auto [mine, theirs] = connection(2);
+  const auto added = keeper_->add_peer(id_, {.link = std::move(mine)});
+  ASSERT_TRUE(added.has_value());
+  reducers_.push_back(std::move(theirs));
+  keeper_->leave(id_);
+  keeper_->seat(id_, *added, {.incarnation = 5});
+  EXPECT_EQ(next_word(2), wire::FrameType::kCommit);
+  EXPECT_EQ(next_word(2), wire::FrameType::kLeave);
+  for (size_t i = 0; i < 2; ++i) ASSERT_TRUE(reducers_[i].send(wire::LeaveAck{}).ok());
+  ASSERT_TRUE(reducers_[0].send(wire::DrainNotice{}).ok());
+  ASSERT_TRUE(wait([&] { return !notices_.empty(); }));
+  {
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(left_);
+  }
+  ASSERT_TRUE(reducers_[2].send(wire::LeaveAck{}).ok());
+  EXPECT_TRUE(wait([&] { return left_; }));
+}
+
+TEST_F(KeeperSurvivalTest, DoesNotWaitForOneThatWasNotSeated) {
+  survive();
+  auto [mine, theirs] = connection(2);
+  ASSERT_TRUE(keeper_->add_peer(id_, {.link = std::move(mine)}).has_value());
+  keeper_->leave(id_);
+  for (size_t i = 0; i < 2; ++i) ASSERT_TRUE(reducers_[i].send(wire::LeaveAck{}).ok());
+  EXPECT_TRUE(wait([&] { return left_; }));
+}
+
 TEST_F(KeeperSurvivalTest, WhoWasDroppedNeedNotAcknowledge) {
   survive();
   keeper_->drop(id_, 1);

@@ -137,6 +137,25 @@ TEST_F(KeeperTest, HasLeftWhenEveryReducerAcknowledged) {
   EXPECT_EQ(losses_, 0);
 }
 
+TEST_F(KeeperTest, SaysHowFarTheRankIs) {
+  begin(3600 * kSecond);
+  ASSERT_TRUE(expect(0, wire::FrameType::kHeartbeat).has_value()) << "the first beat is due at once";
+  finished_ = 7;
+  ASSERT_TRUE(reducers_[0].send(wire::Heartbeat{.missing = {}, .answer = 1}).ok());
+  const auto body = expect(0, wire::FrameType::kHeartbeat);
+  ASSERT_TRUE(body.has_value());
+  wire::Heartbeat beat;
+  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), beat).ok());
+  EXPECT_EQ(beat.finished, 7u);
+  finished_ = 9;
+  keeper_->leave(id_);
+  const auto left = expect(0, wire::FrameType::kLeave);
+  ASSERT_TRUE(left.has_value());
+  wire::Leave leave;
+  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*left), leave).ok());
+  EXPECT_EQ(leave.finished, 9u);
+}
+
 TEST_F(KeeperTest, TakesACloseWhileLeavingForAnAcknowledgement) {
   begin();
   keeper_->leave(id_);

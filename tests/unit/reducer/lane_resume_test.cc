@@ -282,55 +282,5 @@ TEST(LaneResume, LosesARankWhoseConnectionsBreakOverAndOverByBadFrames) {
   EXPECT_THAT(lost[0].text.data(), ::testing::AllOf(HasSubstr("rank 1"), HasSubstr("bad_session")));
 }
 
-TEST(LaneResume, LeaveIsDoneWhenTheRankThatWasDownHasItsResult) {
-  SurvivingRig rig(2);
-  (void)rig.contribute(1, 0, {1});
-  rig.settle();
-  rig.break_connection(1);
-  (void)rig.contribute(0, 0, {1});
-  rig.settle();
-  ASSERT_EQ(rig.results(0).size(), 1u);
-  rig.session->rank_left(0);
-  rig.settle();
-  EXPECT_THAT(rig.closed(), ElementsAre(Errc::kReset)) << "and nothing else";
-  rig.resume(1, 0);
-  const auto events = rig.events();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].kind, LaneEvent::Kind::kLeaveDone);
-  EXPECT_EQ(rig.sequences(1).size(), 1u);
-}
-
-TEST(LaneResume, LeaveIsNotDoneBeforeAnotherRankHasSaidWhatItHolds) {
-  SurvivingRig rig(2);
-  rig.contribute_all(0);
-  rig.connect_again(1);
-  rig.settle();
-  rig.session->rank_left(0);
-  rig.settle();
-  EXPECT_THAT(rig.events(), IsEmpty()) << "the result was put, and may be lost";
-  (void)rig.send(1, wire::Resume{.incarnation = kIncarnation,
-                                 .version = 0,
-                                 .view_hash = rig.plan.view_hash,
-                                 .base_chunk = 0,
-                                 .results_held = 1});
-  rig.settle();
-  EXPECT_EQ(rig.events().size(), 1u);
-}
-
-TEST(LaneResume, LeaveDoesNotWaitForARankThatLeftAndIsGone) {
-  SurvivingRig rig(2);
-  rig.contribute_all(0);
-  rig.session->rank_left(1);
-  rig.settle();
-  rig.break_connection(1);
-  rig.session->rank_left(0);
-  rig.settle();
-  std::vector<uint32_t> done;
-  for (const LaneEvent& e : rig.events()) {
-    if (e.kind == LaneEvent::Kind::kLeaveDone) done.push_back(e.rank);
-  }
-  EXPECT_THAT(done, ElementsAre(1, 0));
-}
-
 }  // namespace
 }  // namespace sluice::test

@@ -251,23 +251,6 @@ TEST(Lane, NamesRanksAndValuesThatDisagree) {
               ::testing::AllOf(HasSubstr("on dtype"), HasSubstr("i32"), HasSubstr("f32")));
 }
 
-TEST(Lane, SaysThatALeaveIsDoneOnlyWhenEveryRankHasItsResult) {
-  LaneRig rig(2);
-  rig.commit_all();
-  (void)rig.contribute(0, 0, {1});
-  rig.settle();
-  rig.session->rank_left(0);
-  rig.settle();
-  EXPECT_TRUE(rig.events().empty());
-  (void)rig.contribute(1, 0, {1});
-  rig.settle();
-  const auto events = rig.events();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].kind, LaneEvent::Kind::kLeaveDone);
-  EXPECT_EQ(events[0].rank, 0u);
-  EXPECT_EQ(rig.ranks[1]->arrived.size(), 1u);
-}
-
 TEST(Lane, EndsTheSessionWhenARankGoesOnWithoutOneThatLeft) {
   LaneRig rig(3);
   rig.commit_all();

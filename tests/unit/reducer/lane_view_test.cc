@@ -416,7 +416,6 @@ TEST(LaneView, ARankThatHasLeftContributesOnceMoreWhatItHas) {
   moved.contribute_all(0);
   moved.session->rank_left(2);
   moved.settle();
-  EXPECT_EQ(moved.events().size(), 1u);
   moved.view = kNext;
   moved.view_commit(0, 2);
   moved.contribute_all(0, 0, 2);
@@ -426,49 +425,13 @@ TEST(LaneView, ARankThatHasLeftContributesOnceMoreWhatItHas) {
   moved.contribute_kept(2, 0, {3});
   EXPECT_THAT(moved.sequences(0), ElementsAre(0, 0));
   EXPECT_EQ(moved.last(1), 3);
-  // And says LEAVE again; now those who went on have lost it.
-  moved.session->rank_left(2);
+  // And goes; now those who went on have lost it.
+  moved.break_connection(2);
   moved.settle();
   const auto failed = moved.failures();
   ASSERT_EQ(failed.size(), 1u);
   EXPECT_EQ(failed[0].code, Errc::kRankLeft);
   EXPECT_EQ(failed[0].rank, 2u);
-}
-
-TEST(LaneView, ALeaveIsDoneInTheViewWhereItWasSaid) {
-  ViewRig rig(2);
-  rig.block(1);
-  for (uint32_t r = 0; r < 2; ++r) (void)rig.contribute(r, 0, {1});
-  rig.settle();
-  rig.session->rank_left(0);
-  rig.view = kNext;
-  rig.view_commit(1, 2);
-  rig.block(1, false);
-  rig.settle();
-  EXPECT_THAT(rig.events(), IsEmpty()) << "rank 0 has not followed";
-  rig.view_commit(0, 1);
-  rig.contribute_kept(0, 0, {2});
-  rig.session->rank_left(0);
-  rig.settle();
-  EXPECT_THAT(rig.events(), IsEmpty());
-  rig.contribute_all(0, 1, 2);
-  const auto events = rig.events();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].kind, LaneEvent::Kind::kLeaveDone);
-  EXPECT_EQ(events[0].rank, 0u);
-}
-
-TEST(LaneView, ALeaveIsNotDoneWhileTheRankIsBehind) {
-  ViewRig rig(2);
-  rig.view = kNext;
-  rig.view_commit(1, 2);
-  rig.session->rank_left(0);  // that has contributed nothing here, and may in the next view
-  rig.settle();
-  EXPECT_THAT(rig.events(), IsEmpty());
-  rig.view_commit(0, 1);
-  rig.session->rank_left(0);
-  rig.settle();
-  EXPECT_EQ(rig.events().size(), 1u);
 }
 
 // Rank 9 of 10 has left, and is gone when the others move on.

@@ -129,9 +129,14 @@ TEST(GoldenMessages, VoteVerdictCommit) {
 }
 
 TEST(GoldenMessages, HeartbeatLeaveStatus) {
-  expect_body(Heartbeat{.count = 5, .waited_ms = 500, .missing_ranks = 2, .missing = {3, 258}},
-              "0500000000000000 f4010000 02000000 0200 03000000 02010000");
-  expect_body(Leave{}, "");
+  expect_body(Heartbeat{.count = 5,
+                        .waited_ms = 500,
+                        .missing_ranks = 2,
+                        .missing = {3, 258},
+                        .finished = 0x0102,
+                        .answer = 1},
+              "0500000000000000 f4010000 02000000 0200 03000000 02010000 0201000000000000 01");
+  expect_body(Leave{.finished = 0x0304}, "0403000000000000");
   expect_body(LeaveAck{}, "");
   expect_body(StatusQuery{.mac = run_from(0x80)}, kRunFrom80);
   expect_body(VerdictQuery{.mac = run_from(0x40)}, kRunFrom40);

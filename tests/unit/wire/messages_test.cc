@@ -179,7 +179,7 @@ TEST(Messages, RefuseTextsAndListsOverTheirLimit) {
   }
   {
     SCOPED_TRACE("HEARTBEAT missing");
-    expect_limit<Heartbeat>(16, 16, 4, 0);
+    expect_limit<Heartbeat>(16, 16, 4, 9);
   }
   {
     SCOPED_TRACE("STATUS_REPLY json");
