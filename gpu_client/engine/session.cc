@@ -237,8 +237,10 @@ uint64_t Session::finished() const noexcept {
   return exchange_->first_unfinished();
 }
 
+// Of a session that survives losses also between operations: a rank that computes for long must notice a lane
+// connection that broke before the reducers miss it for the absence deadline.
 void Session::on_attend() noexcept {
-  if (!options_.own_thread && table_->open_count() > 0) progress_->drive();
+  if (!options_.own_thread && (survival_ || table_->open_count() > 0)) progress_->drive();
 }
 
 // An event for Survival. One that there is no memory for can't be survived.
@@ -289,11 +291,15 @@ void Session::on_no_thread(const Error& why) noexcept {
 void Session::on_not_survived(const Error& why) noexcept {
   // A rank that has all its results needs nobody to leave.
   if (leaving_.load(std::memory_order_acquire) && table_->open_count() == 0) return on_left();
+  abort(why.code, why.text);
+}
+
+void Session::abort(Errc code, const std::string& why) noexcept {
   try {
-    keeper_->abort(kept_, why.code, options_.join.who.rank, why.text);
-    seal(why.code, why.text);
+    keeper_->abort(kept_, code, options_.join.who.rank, why);
+    seal(code, why);
   } catch (const std::exception&) {
-    seal(why.code, {});
+    seal(code, {});
   }
 }
 

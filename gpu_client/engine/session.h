@@ -45,7 +45,8 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
  public:
   // Joins; blocks as join_session does.
   [[nodiscard]] static Result<std::unique_ptr<Session>> create(SessionOptions options);
-  // Without close(): the connections break, which the other ranks see as the loss of this one.
+  // Without close() or abort(): the connections break, which the other ranks see as the loss of this one, of a
+  // session that survives losses only at the absence deadline.
   ~Session();
   Session(const Session&) = delete;
 
@@ -66,6 +67,10 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   // Waits for the open operations, leaves, closes: all within the linger time. kOk; kTimeout when it was not
   // enough; or why the session ended before. No other call may be under way or follow.
   [[nodiscard]] Status close();
+
+  // Ends the session and tells the other ranks why, which else would wait for this one to come back. The
+  // buffers are let go of by the destructor. Any thread.
+  void abort(Errc code, const std::string& why) noexcept;
 
  private:
   explicit Session(SessionOptions options);

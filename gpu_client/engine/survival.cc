@@ -153,6 +153,12 @@ void Survival::on_link_lost(uint32_t link, Errc reason, uint64_t frames, const s
   if (found == posts_.end() || found->lost) return;
   Post& p = *found;
   begin_stall();
+  if (stall_reason_.empty()) {
+    stall_reason_ = p.name + " lane " + std::to_string(link - p.first_link) +
+                    (reason == Errc::kClosed  ? ": closed by the reducer"
+                     : reason == Errc::kReset ? ": the connection broke"
+                                              : ": " + std::string(to_string(reason)));
+  }
   if (is_bad_frame(reason)) {
     p.bad_frames = frames >= kGoodFrames ? 1 : p.bad_frames + 1;
     log::warn(p.name + " lane " + std::to_string(link - p.first_link) +
@@ -166,6 +172,7 @@ void Survival::on_link_lost(uint32_t link, Errc reason, uint64_t frames, const s
 void Survival::on_peer_gone(size_t peer, Errc code, const std::string& text) {
   if (posts_[peer].lost) return;
   begin_stall();
+  if (stall_reason_.empty()) stall_reason_ = text;
   // Silence is a connection that stands: another one would be as silent.
   if (code == Errc::kTimeout) return suspect(posts_[peer], Errc::kReducerLost, text);
   mend(posts_[peer], true, 0);
@@ -175,10 +182,12 @@ void Survival::suspect(Post& p, Errc code, const std::string& why) {
   if (!follower_.suspect(p.id)) return;
   begin_stall();
   p.lost = true;
-  log::warn(p.name + (code == Errc::kDraining ? " leaves the session: " : " was lost: ") + why);
-  stall_reason_ = p.name + ": " + why;
+  const std::string named = p.name + ": ";  // what was seen of it may begin with its name
+  const std::string reason = why.starts_with(named) ? why.substr(named.size()) : why;
+  log::warn(p.name + (code == Errc::kDraining ? " leaves the session: " : " was lost: ") + reason);
+  stall_reason_ = named + reason;
   if (auto end = follower_.hopeless())
-    return give_up({end->code, p.name + " was lost: " + why + "; " + end->text});
+    return give_up({end->code, p.name + " was lost: " + reason + "; " + end->text});
   session_.keeper.send_all(kept_, wire::Suspect{.reducer = p.id, .code = code});
   watch_address_of(p.id);
 }
@@ -195,10 +204,16 @@ void Survival::on_query(size_t peer, const wire::ViewQuery& query) {
   }
   if (q.step == Step::kTakeUp) restart_due_ = false;
   for (const uint64_t id : q.close) {
-    if (Post* const p = post_of(id); p != nullptr) let_go(*p);
+    Post* const p = post_of(id);
+    if (p == nullptr) continue;
+    if (stall_reason_.empty()) stall_reason_ = p->name + ": another rank lost it";
+    let_go(*p);
   }
   for (const ViewFollower::Newcomer& newcomer : q.join) {
-    if (join_newcomer(newcomer)) continue;
+    if (join_newcomer(newcomer)) {
+      if (stall_reason_.empty()) stall_reason_ = posts_.back().name + ": taken into the session";
+      continue;
+    }
     watch_address_of(newcomer.id);
     if (!follower_.suspect(newcomer.id)) continue;
     session_.keeper.send_all(kept_, wire::Suspect{.reducer = newcomer.id, .code = Errc::kReducerLost});
