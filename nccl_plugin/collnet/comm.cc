@@ -1,5 +1,7 @@
 #include "nccl_plugin/collnet/comm.h"
 
+#include <array>
+#include <cstdio>
 #include <numeric>
 #include <utility>
 
@@ -108,26 +110,50 @@ void Comm::quiesce(const Ranges::Range& range) noexcept {
   for (const Request& r : requests_) {
     if (!r.open || !(range.touches(r.send, r.bytes) || range.touches(r.receive, r.bytes))) continue;
     if (ended_ == Errc::kOk) ended_ = Errc::kAborted;
-    session_.reset();  // its destructor lets go of every buffer
+    abandon();
     return;
   }
+}
+
+void Comm::abandon() noexcept {
+  try {
+    session_->abort(Errc::kAborted, "NCCL closed the communicator with requests open");
+  } catch (...) {  // no memory for the words: the others miss this node at the reducers' deadline
+  }
+  session_.reset();  // its destructor lets go of every buffer
 }
 
 void Comm::leave() noexcept {
   const std::lock_guard lock(ending_);
   engine::Stragglers::Slowest slowest;
-  if (session_) slowest = session_->stats().slowest;
-  if (session_ && open_.load(std::memory_order_relaxed) == 0)
-    (void)session_->close();  // within the linger time
-  session_.reset();
+  engine::SurvivalCounts survival;
+  if (session_) {
+    const engine::SessionStats stats = session_->stats();
+    slowest = stats.slowest;
+    survival = stats.survival;
+    if (open_.load(std::memory_order_relaxed) > 0) {
+      abandon();
+    } else {
+      (void)session_->close();  // within the linger time
+      session_.reset();
+    }
+  }
   const double share = ledger().share();
+  std::array<char, 128> losses{};
+  if (survival.view_changes + survival.connections_resumed > 0) {
+    std::snprintf(losses.data(), losses.size(),
+                  "; survived: %llu connections resumed, %llu view changes, longest stall %.0f ms",
+                  static_cast<unsigned long long>(survival.connections_resumed),
+                  static_cast<unsigned long long>(survival.view_changes),
+                  1e-6 * static_cast<double>(survival.longest_stall_ns));
+  }
   info(
       "communicator over %u nodes closed: %llu requests, %.1f MB through %u reducers, mean %.0f us, p99 %.0f "
       "us; "
-      "slowest node %u, %.1f ms behind in all; %.0f %% of all allreduce bytes offloaded",
+      "slowest node %u, %.1f ms behind in all; %.0f %% of all allreduce bytes offloaded%s",
       nodes_, static_cast<unsigned long long>(calls_), 1e-6 * static_cast<double>(bytes_), reducers_,
       latency_.mean_us(), latency_.quantile_us(0.99), slowest.rank,
-      1e-3 * static_cast<double>(slowest.lag_us), share < 0 ? 100.0 : 100 * share);
+      1e-3 * static_cast<double>(slowest.lag_us), share < 0 ? 100.0 : 100 * share, losses.data());
 }
 
 }  // namespace sluice::nccl::collnet

@@ -56,6 +56,8 @@ class Comm {
   [[nodiscard]] Status reap() noexcept;
   // Asks the session, unless it is known.
   [[nodiscard]] Status look(Request& request) noexcept;
+  // Ends the session with requests open: the other nodes are told, and no buffer is touched any more.
+  void abandon() noexcept;
   // The first call that sees the session's end says why; later ones return the same status and touch nothing.
   void tell_end(Status status) noexcept;
 

@@ -82,12 +82,15 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
                       .ranks = ranks,
                       .job = s.job,
                       .token = std::nullopt,
-                      .interface_address = listener.contact.address};
+                      .interface_address = listener.contact.address,
+                      .survives = s.survive};
   options.join.lanes = s.lanes;
   options.join.window_bytes = s.window_bytes;
   options.join.slot_bytes = s.slot_bytes;
   options.join.connect_timeout = share;
   options.join.join_timeout = share;
+  options.join.resume_timeout = s.resume_timeout;
+  options.keep_results = s.survive;
   options.own_thread = s.own_thread;
   options.payload_crc = s.payload_crc;
 
@@ -108,7 +111,11 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
   const Result<void> joined = created ? Result<void>() : tl::unexpected(created.error());
   auto all = agreement->decide(joined, monotonic_now() + 2 * share + engine::kVerdictGrace + kSecond);
   agreement->part(monotonic_now() + kSecond);
-  if (!all) return tl::unexpected(all.error());
+  if (!all) {
+    // Reducers that have taken the session for begun would wait for this node to come back.
+    if (created) (*created)->abort(all.error().code, all.error().text);
+    return tl::unexpected(all.error());
+  }
   return std::make_unique<Comm>(std::move(*created), ranks, static_cast<uint32_t>(s.reducers.size()),
                                 uint64_t{s.window_bytes} * s.reducers.size());
 }

@@ -1,9 +1,13 @@
 #include "nccl_plugin/host/log.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
+#include <string_view>
+
+#include "core/log.h"
 
 namespace sluice::nccl {
 namespace {
@@ -18,10 +22,19 @@ void say(int level, const char* format, va_list arguments) noexcept {
   logger(level, abi::kLogInit | abi::kLogNet, "sluice", 0, "NET/SLUICE: %s", line.data());
 }
 
+// What the engine says of its sessions: of losses, and of how long the job stood still for them.
+void from_engine(log::Level level, std::string_view line) noexcept {
+  const int bytes = static_cast<int>(std::min<size_t>(line.size(), 1024));
+  if (level == log::Level::kInfo) info("%.*s", bytes, line.data());
+  if (level >= log::Level::kWarn) warn("%.*s", bytes, line.data());
+}
+
 }  // namespace
 
 void set_logger(abi::Logger logger) noexcept {
-  if (logger != nullptr) current.store(logger, std::memory_order_release);
+  if (logger == nullptr) return;
+  current.store(logger, std::memory_order_release);
+  log::set_sink(&from_engine);
 }
 
 void info(const char* format, ...) noexcept {

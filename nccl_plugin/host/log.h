@@ -6,7 +6,7 @@
 
 namespace sluice::nccl {
 
-// The last one given stays; nothing is said before the first.
+// The last one given stays; nothing is said before the first. From then on the engine's lines come here too.
 void set_logger(abi::Logger logger) noexcept;
 
 // Each is one line with "NET/SLUICE: " in front; printf's format.

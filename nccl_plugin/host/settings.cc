@@ -73,11 +73,11 @@ class Reader {
       return {};
     });
   }
-  void deadline(std::string_view name, Nanos& out) {
-    read(name, [&out](const std::string& value) -> std::string {
+  void deadline(std::string_view name, Nanos& out, Nanos least) {
+    read(name, [&out, least](const std::string& value) -> std::string {
       const auto parsed = config::parse_duration(value);
       if (!parsed) return parsed.error().text;
-      if (*parsed < kSecond) return "it must be at least 1s";
+      if (*parsed < least) return "it must be at least " + config::duration_text(least);
       out = *parsed;
       return {};
     });
@@ -145,8 +145,10 @@ SettingsRead read_settings(const char* const* environment) {
   r.flag("SLUICE_NO_CRC", no_crc);
   s.payload_crc = !no_crc;
   r.flag("SLUICE_THREADS", s.own_thread);
-  r.deadline("SLUICE_CONNECT_TIMEOUT", s.connect_timeout);
-  r.deadline("SLUICE_JOIN_TIMEOUT", s.join_timeout);
+  r.deadline("SLUICE_CONNECT_TIMEOUT", s.connect_timeout, kSecond);
+  r.deadline("SLUICE_JOIN_TIMEOUT", s.join_timeout, kSecond);
+  r.flag("SLUICE_SURVIVE", s.survive);
+  r.deadline("SLUICE_RESUME_TIMEOUT", s.resume_timeout, kMillisecond);
   r.choice(
       "SLUICE_OFFLOAD", s.offload,
       {{"auto", OffloadPolicy::kAuto}, {"always", OffloadPolicy::kAlways}, {"never", OffloadPolicy::kNever}});

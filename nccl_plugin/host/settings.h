@@ -31,6 +31,8 @@ struct Settings {
   bool own_thread = true;                        // SLUICE_THREADS=0|1 for each collective comm
   Nanos connect_timeout = 20 * kSecond;          // SLUICE_CONNECT_TIMEOUT: docs/timeouts.md
   Nanos join_timeout = 300 * kSecond;            // SLUICE_JOIN_TIMEOUT: for nodes that are late
+  bool survive = true;                           // SLUICE_SURVIVE=0: the first loss ends the communicator
+  Nanos resume_timeout = 2 * kSecond;            // SLUICE_RESUME_TIMEOUT: then a reducer counts as lost
   OffloadPolicy offload = OffloadPolicy::kAuto;  // SLUICE_OFFLOAD=auto|always|never, for the tuner
   uint64_t min_bytes = 256 * kKiB;               // SLUICE_MIN_BYTES: smaller allreduces are left to NCCL
   uint32_t min_nodes = 3;                        // SLUICE_MIN_NODES: fewer gain nothing

@@ -22,12 +22,21 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.cut()
         for each in self.sockets:
+            each.close()
+
+    def cut(self):
+        """Ends every connection there is; new ones are taken."""
+        for each in self.sockets[1:]:
             try:
                 each.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-            each.close()
 
     def _accept(self):
         while True:

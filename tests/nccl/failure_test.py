@@ -7,6 +7,7 @@ import signal
 import time
 
 from playing import CONNECT_TIMEOUT_S, Play, abi, main, pause
+from relay import Relay
 from sluice_process import children_of, closed_port
 
 # Over the plugin's own deadline: the machine that runs the tests may be busy.
@@ -163,26 +164,175 @@ class Connect(Play):
 
 
 class Traffic(Play):
-    def test_a_reducer_dies_during_traffic(self):
+    # Of reducers, so that what is frozen is missed soon.
+    IMPATIENT = ("--heartbeat", "200ms", "--peer-timeout", "1500ms", "--absence-timeout", "2s")
+
+    def begin_error(self, *options, env=None, ranks=3):
+        playing = self.begin_play("until-error", "--abi", abi(), "--ranks", ranks, *options, env=env)
+        self.assertTrue(playing.wait_for("running"), playing.text())
+        return playing
+
+    def test_without_surviving_a_reducer_that_dies_ends_it(self):
         for scenario_env in ({}, {"SLUICE_THREADS": "0"}):
             with self.subTest(**scenario_env):
                 self.addresses.clear()
                 self.start_pool(2)
-                playing = self.begin_play("until-error", "--abi", abi(), "--ranks", 3, env=scenario_env)
-                self.assertTrue(playing.wait_for("running"), playing.text())
+                playing = self.begin_error(env={"SLUICE_SURVIVE": "0", **scenario_env})
                 killed = time.monotonic()
                 self.reducers[-1].end()
                 self.assertEqual(playing.wait(), 0, playing.text())
                 self.assertLess(time.monotonic() - killed, 15, playing.text())
                 self.assertIn(self.addresses[-1], playing.text())
+                self.assertEqual(playing.count("offload ended"), 3, playing.text())
+                self.assertEqual(playing.count("goes on"), 0, playing.text())
+
+    def test_the_last_reducer_dies(self):
+        self.start_pool(2)
+        playing = self.begin_error()
+        self.reducers[0].end()
+        self.assertTrue(playing.wait_for("goes on after", 3), playing.text())
+        killed = time.monotonic()
+        self.reducers[1].end()
+        self.assertEqual(playing.wait(), 0, playing.text())
+        self.assertLess(time.monotonic() - killed, 15, playing.text())
+        # Who hears it from another rank first says that rank's words.
+        ends = [line for line in playing.lines() if "offload ended" in line]
+        self.assertEqual(len(ends), 3, playing.text())
+        for line in ends:
+            self.assertRegex(line, rf"reducer_lost: .*{self.addresses[1]} was lost: .*; no reducer of the session is left")
+
+    def test_a_rank_dies(self):
+        for victim in (0, 2):
+            with self.subTest(victim=victim):
+                self.addresses.clear()
+                self.start_pool(2, *self.IMPATIENT)
+                playing = self.begin_error("--dies", victim, env={"SLUICE_RESUME_TIMEOUT": "1s"})
+                killed = time.monotonic()
+                os.kill(children_of(playing.process.pid)[victim], signal.SIGKILL)
+                self.assertEqual(playing.wait(), 0, playing.text())
+                self.assertLess(time.monotonic() - killed, 2 + SLACK_S, playing.text())
+                self.named(playing, victim)
+
+    def test_a_rank_freezes(self):
+        self.start_pool(2, *self.IMPATIENT)
+        for victim in (0, 1):
+            with self.subTest(victim=victim):
+                playing = self.begin_error(env={"SLUICE_RESUME_TIMEOUT": "1s"})
+                rank = children_of(playing.process.pid)[victim]
+                os.kill(rank, signal.SIGSTOP)
+                frozen = time.monotonic()
+                self.assertTrue(playing.wait_for("offload ended", 2), playing.text())
+                self.assertLess(time.monotonic() - frozen, 3.5 + SLACK_S, playing.text())
+                self.named(playing, victim)
+                os.kill(rank, signal.SIGCONT)  # woken, it is told too
+                self.assertEqual(playing.wait(), 0, playing.text())
+
+    def named(self, playing, victim):
+        ends = [line for line in playing.lines() if "offload ended" in line]
+        self.assertEqual(len(ends), 2, playing.text())
+        for line in ends:
+            self.assertRegex(line, rf"offload ended: peer_lost: .*rank {victim}\b")
 
     def test_a_rank_goes_away_with_requests_open(self):
         self.start_pool(1)
-        self.play("abort-one", "--ranks", 3)
+        lines = self.play("abort-one", "--ranks", 3)
+        # At once, and not when the reducers have missed that rank for long enough.
+        said = [line for line in lines if re.search(r"rank 0 \(.*\): NCCL closed the communicator with requests open", line)]
+        self.assertEqual(len(said), 2, lines)
 
     def test_a_late_rank_is_waited_for(self):
         self.start_pool(1)
         self.play("late", "--ranks", 3, "--late-ms", 3000)
+
+    def test_nodes_that_want_different_things_are_refused(self):
+        self.start_pool(2)
+        lines = self.play("connect", "--ranks", 3, "--expect", "fail", "--rank-env", "1:SLUICE_SURVIVE=0")
+        said = {re.sub(r"^rank \d+: ", "", line) for line in lines if "OFF" in line}
+        self.assertEqual(len(said), 1, lines)
+        self.assertIn("survive", said.pop())
+
+
+class Survive(Play):
+    """Losses that the traffic outlives: every sum is right, nothing is written where NCCL has its memory back, and what happened is told once."""
+
+    def begin(self, count, *arguments, env=None):
+        self.addresses.clear()
+        self.reducers.clear()
+        self.start_pool(count, *arguments)
+        playing = self.begin_play("until-stopped", "--abi", abi(), "--ranks", 3, env=env)
+        self.assertTrue(playing.wait_for(": round "), playing.text())
+        return playing
+
+    def goes_on(self, playing, stalls=1):
+        """All ranks do, for some rounds more. Each stall is told once by each, with the reducer, why and how long."""
+        self.assertTrue(playing.wait_for("goes on after", 3 * stalls), playing.text())
+        self.assertTrue(playing.wait_for(": round ", playing.count(": round ") + 2), playing.text())
+
+    def finish(self, playing, *lost):
+        self.assertEqual(playing.stop(), 0, playing.text())
+        self.assertEqual(playing.count("all right:"), 3, playing.text())
+        self.assertEqual(playing.count("offload ended"), 0, playing.text())
+        stalls = [line for line in playing.lines() if "goes on after" in line]
+        self.assertEqual(len(stalls), 3 * len(lost), playing.text())
+        for address in lost:
+            of_it = [line for line in stalls if re.search(rf"after \d+ ms: view changed \(reducer {address}\b.*: .+\)", line)]
+            self.assertEqual(sorted({line[:6] for line in of_it}), ["rank 0", "rank 1", "rank 2"], playing.text())
+
+    def test_a_reducer_dies(self):
+        for count, victim, env in ((3, 0, {}), (3, 2, {"SLUICE_THREADS": "0"}), (2, 0, {"SLUICE_THREADS": "0"}), (2, 1, {})):
+            with self.subTest(count=count, victim=victim, **env):
+                playing = self.begin(count, env=env)
+                self.reducers[victim].end()
+                self.goes_on(playing)
+                self.finish(playing, self.addresses[victim])
+
+    def test_all_but_one_die_one_after_the_other(self):
+        playing = self.begin(3)
+        for i, reducer in enumerate(self.reducers[:2]):
+            reducer.end()
+            self.goes_on(playing, i + 1)
+        self.finish(playing, *self.addresses[:2])
+
+    def test_a_reducer_drains(self):
+        for env in ({}, {"SLUICE_THREADS": "0"}):
+            with self.subTest(**env):
+                playing = self.begin(2, env=env)
+                self.reducers[0].signal(signal.SIGTERM)
+                self.goes_on(playing)
+                self.assertEqual(self.reducers[0].wait(), 0, self.reducers[0].stderr())
+                self.assertGreaterEqual(playing.count("leaves the session: it drains"), 1, playing.text())
+                self.finish(playing, self.addresses[0])
+
+    def test_connections_break_while_a_rank_that_nobody_drives_computes(self):
+        self.start_pool(2, *Traffic.IMPATIENT)
+        relays = [Relay(address) for address in self.addresses]
+        for relay in relays:
+            self.addCleanup(relay.close)
+        self.addresses = [relay.address for relay in relays]
+        # Late for longer than the reducers wait for a rank that they miss: it must have come back long before.
+        playing = self.begin_play("late", "--abi", abi(), "--ranks", 3, "--late-rank", 1, "--late-ms", 4000,
+                                  env={"SLUICE_THREADS": "0", "SLUICE_RESUME_TIMEOUT": "1s"})
+        self.assertTrue(playing.wait_for("rank 1: late"), playing.text())
+        for relay in relays:
+            relay.cut()
+        self.assertEqual(playing.wait(), 0, playing.text())
+        self.assertGreaterEqual(playing.count("connections resumed (reducer"), 3, playing.text())
+
+    def test_a_reducer_freezes(self):
+        playing = self.begin(2, *Traffic.IMPATIENT)
+        self.reducers[1].signal(signal.SIGSTOP)
+        self.goes_on(playing)
+        self.assertGreaterEqual(playing.count("was lost: silent for 1500 ms"), 1, playing.text())
+        self.finish(playing, self.addresses[1])
+        self.reducers[1].signal(signal.SIGCONT)
+
+    def test_a_reducer_freezes_for_less_than_that(self):
+        playing = self.begin(2, *Traffic.IMPATIENT)
+        self.reducers[1].signal(signal.SIGSTOP)
+        pause(0.5)
+        self.reducers[1].signal(signal.SIGCONT)
+        self.assertTrue(playing.wait_for(": round ", playing.count(": round ") + 2), playing.text())
+        self.finish(playing)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class Playing:
 
     def __init__(self, command, env):
         self.command = command
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, errors="replace")
         self._lines = []
         self._changed = threading.Condition()
@@ -105,14 +105,24 @@ class Playing:
             self._lines.append(None)
             self._changed.notify_all()
 
-    def wait_for(self, text):
-        """Until a line contains `text`. False: the player ended before."""
+    def wait_for(self, text, times=1):
+        """Until so many lines contain `text`. False: the player ended before."""
+        def there():
+            return sum(line is not None and text in line for line in self._lines) >= times
+
         with self._changed:
-            seen = self._changed.wait_for(
-                lambda: any(line is None or text in line for line in self._lines), DEADLINE_S)
+            seen = self._changed.wait_for(lambda: there() or None in self._lines, DEADLINE_S)
             if not seen:
                 raise AssertionError(f"no '{text}' from {self.command}\n{self.text()}")
-            return any(line is not None and text in line for line in self._lines)
+            return there()
+
+    def count(self, text):
+        return sum(text in line for line in self.lines())
+
+    def stop(self):
+        """Asks the scenario "until-stopped" to end, and waits for that."""
+        self.process.stdin.close()
+        return self.wait()
 
     def wait(self):
         try:
@@ -133,6 +143,7 @@ class Playing:
             self.process.kill()
         self.process.wait()
         self._reader.join(DEADLINE_S)
+        self.process.stdin.close()
         self.process.stdout.close()
 
 

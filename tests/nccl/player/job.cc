@@ -131,7 +131,7 @@ int run_job(const Options& options, Scenario scenario) {
       polled[index].fd = -1;
       --left;
       const int result = reap(children[index], index);
-      if (result == 0) continue;
+      if (result == 0 || index == options.dies) continue;
       if (worst == 0) worst = result;
       bootstrap.give_up();
       patience = std::min(patience, Clock::now() + std::chrono::seconds(10));

@@ -34,6 +34,7 @@ constexpr Named kScenarios[] = {
     {"abort-one", player::play_abort_one},
     {"connect", player::play_connect},
     {"until-error", player::play_until_error},
+    {"until-stopped", player::play_until_stopped},
     {"late", player::play_late},
     {"net-ring", player::play_net_ring},
     {"net-pairs", player::play_net_pairs},
@@ -43,29 +44,18 @@ constexpr Named kScenarios[] = {
 };
 
 constexpr option kOptions[] = {
-    {"scenario", required_argument, nullptr, 's'},
-    {"abi", required_argument, nullptr, 'a'},
-    {"ranks", required_argument, nullptr, 'n'},
-    {"heads", required_argument, nullptr, 'h'},
-    {"heads-apart", no_argument, nullptr, 'H'},
-    {"communicators", required_argument, nullptr, 'c'},
-    {"busy", required_argument, nullptr, 'b'},
-    {"rounds", required_argument, nullptr, 'r'},
-    {"absent", required_argument, nullptr, 'A'},
-    {"rank-env", required_argument, nullptr, 'E'},
-    {"late-rank", required_argument, nullptr, 'L'},
-    {"late-ms", required_argument, nullptr, 'l'},
-    {"late-until", required_argument, nullptr, 'u'},
-    {"gone", no_argument, nullptr, 'g'},
-    {"contrary", required_argument, nullptr, 'C'},
-    {"device", required_argument, nullptr, 'd'},
-    {"rank-network", required_argument, nullptr, 'N'},
-    {"expect", required_argument, nullptr, 'e'},
-    {"types", required_argument, nullptr, 't'},
-    {"bytes", required_argument, nullptr, 'B'},
-    {"seconds", required_argument, nullptr, 'S'},
-    {"verbose", no_argument, nullptr, 'v'},
-    {nullptr, 0, nullptr, 0},
+    {"scenario", required_argument, nullptr, 's'},   {"abi", required_argument, nullptr, 'a'},
+    {"ranks", required_argument, nullptr, 'n'},      {"heads", required_argument, nullptr, 'h'},
+    {"heads-apart", no_argument, nullptr, 'H'},      {"communicators", required_argument, nullptr, 'c'},
+    {"busy", required_argument, nullptr, 'b'},       {"rounds", required_argument, nullptr, 'r'},
+    {"absent", required_argument, nullptr, 'A'},     {"rank-env", required_argument, nullptr, 'E'},
+    {"late-rank", required_argument, nullptr, 'L'},  {"late-ms", required_argument, nullptr, 'l'},
+    {"late-until", required_argument, nullptr, 'u'}, {"gone", no_argument, nullptr, 'g'},
+    {"dies", required_argument, nullptr, 'D'},       {"contrary", required_argument, nullptr, 'C'},
+    {"device", required_argument, nullptr, 'd'},     {"rank-network", required_argument, nullptr, 'N'},
+    {"expect", required_argument, nullptr, 'e'},     {"types", required_argument, nullptr, 't'},
+    {"bytes", required_argument, nullptr, 'B'},      {"seconds", required_argument, nullptr, 'S'},
+    {"verbose", no_argument, nullptr, 'v'},          {nullptr, 0, nullptr, 0},
 };
 
 [[noreturn]] void usage() {
@@ -98,6 +88,7 @@ Options parse(int argc, char** argv) {
       case 'l': options.late_ms = std::atoi(optarg); break;
       case 'u': options.late_until = optarg; break;
       case 'g': options.gone = true; break;
+      case 'D': options.dies = std::atoi(optarg); break;
       case 'C': options.contrary = std::atoi(optarg); break;
       case 'd': options.device = std::atoi(optarg); break;
       case 'N': options.rank_networks.emplace_back(optarg); break;

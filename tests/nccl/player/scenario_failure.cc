@@ -73,7 +73,10 @@ void play_abort_one(Rank& rank) {
   rank.barrier("learnt");
   if (rank.index() == 0) {
     open.traffic->leave_open({kFloat32, kSum, 1u << 20, 2, 64u << 10, 3}, 2);
+    (void)rank.bootstrap().all_gather("left open", 0, 2, {});
   } else {
+    // So that none of rank 0's is done when it looks.
+    if (rank.index() == 1) (void)rank.bootstrap().all_gather("left open", 1, 2, {});
     const auto begin = Clock::now();
     try {
       open.traffic->run({{kFloat32, kSum, 1u << 20, 2, 64u << 10, 3}});
@@ -166,7 +169,10 @@ void play_until_error(Rank& rank) {
   } catch (const CallFailed& failed) {
     rank.say(failed.what());
   }
-  rank.barrier("all have an error");
+  // Those that are left.
+  const int dead = rank.options().dies;
+  const int place = rank.index() - (dead >= 0 && rank.index() > dead ? 1 : 0);
+  (void)rank.bootstrap().all_gather("all have an error", place, rank.count() - (dead >= 0 ? 1 : 0), {});
   close_in_time(open, plugin);
 }
 
@@ -176,7 +182,9 @@ void play_late(Rank& rank) {
   open.traffic->learn_order();
   // Nothing of the plugin's is called meanwhile on the rank that is late.
   open.traffic->before_first = [&rank] {
-    if (rank.index() == rank.options().late_rank) come_late(rank.options().late_ms);
+    if (rank.index() != rank.options().late_rank) return;
+    rank.say("late");
+    come_late(rank.options().late_ms);
   };
   open.traffic->run({kSome, {kBfloat16, kSum, 300'000, 2, 32u << 10, 5}});
   rank.barrier("before close");

@@ -24,7 +24,10 @@ void play_abort(Rank& rank);        // closed with requests open, then begun ane
 void play_abort_one(Rank& rank);    // one rank goes away with requests open, the others hear of it
 void play_connect(Rank& rank);      // connect alone; the answer is the same everywhere
 void play_until_error(Rank& rank);  // traffic until something breaks: all ranks must get an error
-void play_late(Rank& rank);         // a rank comes late, no error
+// scenario_chaos.cc
+void play_until_stopped(
+    Rank& rank);             // traffic of all sorts until stdin ends, whatever is done to the reducers
+void play_late(Rank& rank);  // a rank comes late, no error
 // scenario_net.cc
 void play_net_ring(Rank& rank);
 void play_net_pairs(Rank& rank);

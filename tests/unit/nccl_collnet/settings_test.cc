@@ -24,14 +24,16 @@ TEST(PluginSettings, HaveDefaultsWithoutAnyVariable) {
   EXPECT_THAT(r.settings.reducers, IsEmpty());
   EXPECT_EQ(r.settings.net_name, "SLUICE");
   EXPECT_EQ(r.settings.window_bytes, 2 * kMiB);
+  EXPECT_TRUE(r.settings.survive);
+  EXPECT_EQ(r.settings.resume_timeout, 2 * kSecond);
 }
 
 TEST(PluginSettings, TakeWhatIsSet) {
-  const auto r =
-      read({"SLUICE_REDUCERS=node1,node2:8000*2", "SLUICE_NET=always", "SLUICE_OFFLOAD=never",
-            "SLUICE_IFNAME=^docker", "NCCL_SOCKET_IFNAME=eth", "SLUICE_STREAMS=7", "SLUICE_MIN_BYTES=1M",
-            "SLUICE_CONNECT_TIMEOUT=5s", "SLUICE_JOIN_TIMEOUT=90s", "SLUICE_NO_CRC=1", "SLUICE_THREADS=0",
-            "SLUICE_MIN_NODES=2", "SLUICE_WINDOW=4M", "SLUICE_SLOT=128K"});
+  const auto r = read({"SLUICE_REDUCERS=node1,node2:8000*2", "SLUICE_NET=always", "SLUICE_OFFLOAD=never",
+                       "SLUICE_IFNAME=^docker", "NCCL_SOCKET_IFNAME=eth", "SLUICE_STREAMS=7",
+                       "SLUICE_MIN_BYTES=1M", "SLUICE_CONNECT_TIMEOUT=5s", "SLUICE_JOIN_TIMEOUT=90s",
+                       "SLUICE_NO_CRC=1", "SLUICE_THREADS=0", "SLUICE_MIN_NODES=2", "SLUICE_WINDOW=4M",
+                       "SLUICE_SLOT=128K", "SLUICE_SURVIVE=0", "SLUICE_RESUME_TIMEOUT=500ms"});
   EXPECT_THAT(r.warnings, IsEmpty());
   ASSERT_EQ(r.settings.reducers.size(), 2U);
   EXPECT_EQ(r.settings.reducers[1].weight, 2);
@@ -44,6 +46,8 @@ TEST(PluginSettings, TakeWhatIsSet) {
   EXPECT_EQ(r.settings.join_timeout, 90 * kSecond);
   EXPECT_FALSE(r.settings.payload_crc);
   EXPECT_FALSE(r.settings.own_thread);
+  EXPECT_FALSE(r.settings.survive);
+  EXPECT_EQ(r.settings.resume_timeout, 500 * kMillisecond);
 }
 
 TEST(PluginSettings, FollowNcclsInterfacesWithoutTheirOwn) {
@@ -54,11 +58,13 @@ TEST(PluginSettings, WarnOfABadValueAndGoOnWithTheDefault) {
   for (const char* bad :
        {"SLUICE_STREAMS=0", "SLUICE_STREAMS=many", "SLUICE_STREAMS=4x", "SLUICE_NET=sometimes",
         "SLUICE_THREADS=2", "SLUICE_WINDOW=64", "SLUICE_CONNECT_TIMEOUT=5", "SLUICE_CONNECT_TIMEOUT=1ms",
-        "SLUICE_JOIN_TIMEOUT=60", "SLUICE_REDUCERS=a:99999", "SLUICE_MIN_BYTES=-1"}) {
+        "SLUICE_JOIN_TIMEOUT=60", "SLUICE_SURVIVE=no", "SLUICE_RESUME_TIMEOUT=2",
+        "SLUICE_RESUME_TIMEOUT=10us", "SLUICE_REDUCERS=a:99999", "SLUICE_MIN_BYTES=-1"}) {
     const auto r = read({bad});
     EXPECT_THAT(r.warnings, ElementsAre(HasSubstr(bad))) << bad;
     EXPECT_EQ(r.settings.streams, Settings().streams);
     EXPECT_EQ(r.settings.connect_timeout, Settings().connect_timeout);
+    EXPECT_EQ(r.settings.resume_timeout, Settings().resume_timeout);
     EXPECT_THAT(r.settings.reducers, IsEmpty());
   }
 }
@@ -71,7 +77,8 @@ TEST(PluginSettings, NameTheNearestVariableForOneThatIsUnknown) {
 
 TEST(PluginSettings, SayNothingOfTheProgramsVariablesOrAPlatforms) {
   EXPECT_THAT(
-      read({"SLUICE_LISTEN=*:7470", "SLUICE_SERVICE_HOST=10.0.0.1", "SLUICE_SERVICE_PORT_DATA=7470",
+      read({"SLUICE_LISTEN=*:7470", "SLUICE_ABSENCE_TIMEOUT=9s", "SLUICE_OP_TIMEOUT=1m",
+            "SLUICE_SERVICE_HOST=10.0.0.1", "SLUICE_SERVICE_PORT_DATA=7470",
             "SLUICE_PORT=tcp://10.0.0.1:7470", "SLUICE_PORT_7470_TCP_ADDR=10.0.0.1", "SLUICE_STREAMS="})
           .warnings,
       IsEmpty());
