@@ -1,34 +1,27 @@
 #!/usr/bin/env python3
-"""Does harm to the reducers of a running soak, by a seed, and tells what the job noticed.
+"""Does harm to the reducers of a running job, by a seed, and tells what the job noticed.
 
-Starts a pool on loopback, `sluice bench soak` over it (random operations, every result of every rank checked), and then one event after the
-other: a reducer is killed and started again, stopped and woken, drained and started again; its connections are cut, bytes on them turned
-over, held up. Ends after --events, asks the soak to end, and counts. Everything follows from --seed, which is printed; how processes and
-events fall in time does not.
+Starts a pool on loopback, a job over it (jobs.py: `sluice bench soak`, the digits job, or the NCCL plugin under either the digits job or the
+program that plays NCCL; everything they compute is checked), and then one event after the other: a reducer is killed and started again,
+stopped and woken, drained and started again; its connections are cut, bytes on them turned over, held up. Ends after --events, asks the job
+to end, and counts. Everything follows from --seed, which is printed; how processes and events fall in time does not.
 """
 
 import argparse
 import json
-import os
 import random
-import re
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from jobs import KINDS, Failed  # noqa: E402
 from relay import Relay  # noqa: E402
 
 EVENTS = ("kill", "kill-two", "stop", "drain", "cut", "corrupt", "delay")
-STALL = re.compile(r"session goes on after (\d+) ms")
-
-
-class Failed(Exception):
-    pass
 
 
 def until(what, condition, deadline_s=60.0):
@@ -80,37 +73,6 @@ class Reducer:
         self.process.wait()
 
 
-class Soak:
-    def __init__(self, program, folder, reducers, arguments):
-        self.stalls, self.lines, self.notes = [], [], []
-        self.result = folder / "soak.json"
-        self.process = subprocess.Popen([program, "bench", "soak", "--duration", "0", "--interval", "1s", "--json", self.result, "--connect",
-                                         ",".join(r.address for r in reducers), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        stdin=subprocess.DEVNULL, text=True)
-        self.readers = [threading.Thread(target=self._read, args=(stream, keep), daemon=True)
-                        for stream, keep in ((self.process.stdout, self.lines), (self.process.stderr, self.notes))]
-        for reader in self.readers:
-            reader.start()
-
-    def _read(self, stream, keep):
-        for line in stream:
-            keep.append(line.rstrip())
-            if found := STALL.search(line):
-                self.stalls.append(int(found[1]))
-
-    def check(self):
-        if self.process.poll() is not None:
-            raise Failed(f"the soak ended with {self.process.returncode}: " + " | ".join(self.notes[-6:]))
-
-    def finish(self):
-        self.check()
-        self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(timeout=60)
-        for reader in self.readers:
-            reader.join(timeout=5)
-        return code
-
-
 class Chaos:
     def __init__(self, program, folder, options):
         self.options = options
@@ -120,16 +82,15 @@ class Chaos:
         relayed = any(e in ("cut", "corrupt", "delay") for e in options.of)
         timeouts = ["--peer-timeout", f"{options.peer_timeout_ms}ms", "--heartbeat", f"{options.peer_timeout_ms // 10}ms"]
         self.reducers = [Reducer(program, folder, f"reducer-{i}", timeouts, relayed) for i in range(options.reducers)]
-        self.soak = Soak(program, folder, self.reducers, ["--workers", str(options.workers), "--seed", str(options.seed or 1),
-                                                          "--max-size", options.max_size, *options.soak])
+        self.job = KINDS[options.job](self.reducers, options, folder)
 
     def in_use(self, reducer):
         status = reducer.status()
-        return status is not None and status["sessions"]["open"] == 1 and status["data"]["bytes_in"] > 0
+        return status is not None and status["sessions"]["open"] == self.job.sessions and status["data"]["bytes_in"] > 0
 
     def whole(self):
         """The job runs on all reducers."""
-        self.soak.check()
+        self.job.check()
         return all(self.in_use(r) for r in self.reducers)
 
     def spare_one(self, victims):
@@ -181,23 +142,23 @@ class Chaos:
         time.sleep(pause)
 
     def run(self):
-        until("the soak runs on all reducers", self.whole)
+        self.job.start()
         for number in range(self.options.events):
             event = self.choose.choice(self.options.of)
+            if number == 0 or self.job.fresh():
+                until(f"the job runs on all reducers before event {number}, {event}", self.whole)
             self.one(event)
-            self.soak.check()
+            self.job.check()
             # Now and then the next blow falls before the job has got over this one.
             if self.choose.random() < 0.8 or event in ("kill-two", "stop"):
                 until(f"the job runs on all reducers again after event {number}, {event}", self.whole)
             if self.options.progress and (number + 1) % 50 == 0:
-                print(f"# {number + 1} events, {self.killed} reducers killed, stalls {quantiles(self.soak.stalls)}", file=sys.stderr)
+                print(f"# {number + 1} events, {self.killed} reducers killed, stalls {quantiles(self.job.stalls)}", file=sys.stderr)
         until("the job runs on all reducers at the end", self.whole)
-        return self.soak.finish()
+        self.job.finish()
 
     def end(self):
-        if self.soak.process.poll() is None:
-            self.soak.process.kill()
-            self.soak.process.wait()
+        self.job.end()
         for r in self.reducers:
             if r.relay:
                 r.relay.close()
@@ -217,6 +178,10 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="0: a random one, which is printed")
     parser.add_argument("--events", type=int, default=50)
     parser.add_argument("--of", default="kill", help=f"kinds of events, with commas between, of {','.join(EVENTS)}, or all")
+    parser.add_argument("--job", choices=KINDS, default="soak", help="; ".join(f"{name}: {kind.__doc__}" for name, kind in KINDS.items()))
+    parser.add_argument("--player", help="the program that plays NCCL (target sluice_nccl_player)")
+    parser.add_argument("--plugin", help="libnccl-net-sluice.so; default: the one beside the program")
+    parser.add_argument("--epochs", type=int, default=500, help="of one training of the digits job")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--reducers", type=int, default=3)
     parser.add_argument("--max-size", default="1M", help="largest operation of the soak")
@@ -231,34 +196,35 @@ def main():
         parser.error(f"no event {wrong[0]}; there are {', '.join(EVENTS)}")
     if options.reducers < 2:
         parser.error("with fewer than 2 reducers nothing can be survived")
+    if options.job == "player" and not options.player:
+        parser.error("the job player needs --player FILE")
+    options.plugin = options.plugin or Path(options.sluice).resolve().parent.parent / "lib" / "libnccl-net-sluice.so"
     options.seed = options.seed or random.SystemRandom().randrange(1, 1 << 31)
     print(f"# seed {options.seed}", file=sys.stderr)
 
     folder = Path(tempfile.mkdtemp(prefix="sluice-chaos-"))
-    chaos = None
-    error, code = None, None
+    chaos, error = None, None
     try:
         chaos = Chaos(options.sluice, folder, options)
-        code = chaos.run()
-        if code != 0:
-            error = f"the soak ended with {code}: " + " | ".join(chaos.soak.notes[-6:])
+        chaos.run()
     except (Failed, subprocess.TimeoutExpired) as failed:
         error = str(failed)
     finally:
         if chaos:
             chaos.end()
-    stalls = sorted(chaos.soak.stalls) if chaos else []
-    soak = json.loads(chaos.soak.result.read_text()) if chaos and chaos.soak.result.exists() else None
-    result = {"schema": "sluice.chaos/1", "seed": options.seed, "events": chaos.counts if chaos else {}, "killed": chaos.killed if chaos else 0,
-              "error": error, "stalls_ms": stalls, "soak": soak}
+    job = chaos.job if chaos else None
+    stalls = sorted(job.stalls) if job else []
+    result = {"schema": "sluice.chaos/1", "seed": options.seed, "job": options.job, "events": chaos.counts if chaos else {},
+              "killed": chaos.killed if chaos else 0, "error": error, "jobs": job.runs if job else 0, "stalls_ms": stalls,
+              options.job: job.result() if job else None}
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=1))
-    print(f"seed {options.seed}: {sum(result['events'].values())} events, {result['killed']} reducers killed, stalls {quantiles(stalls)}"
+    print(f"seed {options.seed}: {sum(result['events'].values())} events, {result['killed']} reducers killed, {result['jobs']} jobs right, stalls {quantiles(stalls)}"
           + (f"; FAILED: {error}" if error else ""))
     if options.keep or error:
         print(f"# logs: {folder}", file=sys.stderr)
         if chaos:
-            (folder / "soak.log").write_text("\n".join(chaos.soak.lines + chaos.soak.notes))
+            (folder / "job.log").write_text("\n".join(job.log()))
     else:
         for file in folder.iterdir():
             file.unlink()

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -17,7 +18,15 @@ namespace {
 constexpr int kHostMemory = 1;  // NCCL's number
 constexpr size_t kHandleBytes = 128;
 
+// Lines come from the plugin's threads too.
+std::mutex lines;
 std::string last_warning;
+
+// As NCCL shows a plugin's lines where it was asked for them.
+bool shows_warnings() {
+  const char* const level = std::getenv("NCCL_DEBUG");
+  return level != nullptr && std::strcmp(level, "VERSION") != 0;
+}
 
 void keep_warning(int level, unsigned long /*flags*/, const char* /*file*/, int /*line*/, const char* format,
                   ...) {
@@ -27,7 +36,9 @@ void keep_warning(int level, unsigned long /*flags*/, const char* /*file*/, int 
   va_start(arguments, format);
   std::vsnprintf(text.data(), text.size(), format, arguments);
   va_end(arguments);
+  const std::lock_guard lock(lines);
   last_warning = text.data();
+  if (shows_warnings()) std::fprintf(stderr, "%s\n", text.data());
 }
 
 LoadedPlugin load(const std::string& path, const WorkerOptions& o) {
@@ -39,6 +50,7 @@ LoadedPlugin load(const std::string& path, const WorkerOptions& o) {
   set("SLUICE_JOB", o.job);
   set("SLUICE_KEY_FILE", o.key_file);
   set("SLUICE_TOKEN_FILE", o.token_file);
+  if (!o.keep_results) set("SLUICE_SURVIVE", "0");
   // Workers of one launch are on one machine.
   if (o.reducers.rfind("127.", 0) == 0) set("SLUICE_IFNAME", "=lo");
   return LoadedPlugin(path);
@@ -57,6 +69,7 @@ int nccl_op(wire::Op op) {
 
 void require(int result, const char* what) {
   if (result == 0) return;
+  const std::lock_guard lock(lines);
   throw Failure(kExitUnavailable, last_warning.empty() ? std::string("the plugin: ") + what : last_warning);
 }
 
