@@ -36,6 +36,11 @@ class Connect(Play):
         self.assertEqual(len(said), 1, "\n".join(sorted(said)))
         return said.pop()
 
+    def finish(self, playing):
+        """Refused, or connected; and where it is connected a loss is survived."""
+        self.assertEqual(playing.wait(), 0, playing.text())
+        self.assertEqual(playing.count("traffic done"), playing.count(": connected after"), playing.text())
+
     def test_an_answer_that_is_not_the_same_is_noticed(self):
         # What all others here rely on: one rank turns its answer round.
         self.start_pool(1)
@@ -147,7 +152,7 @@ class Connect(Play):
                 # Connected, or refused: then what is frozen is missed during traffic.
                 playing.wait_for("rank 2: ")
                 self.reducers[moment % 2].signal(signal.SIGCONT)
-                self.assertEqual(playing.wait(), 0, playing.text())
+                self.finish(playing)
 
     def test_a_reducer_dies_at_any_moment_of_connect(self):
         for moment in range(16):
@@ -159,7 +164,7 @@ class Connect(Play):
                 pause(moment * 0.001)
                 victim, other = self.reducers[-2:] if moment % 4 else self.reducers[:-3:-1]
                 victim.end()
-                self.assertEqual(playing.wait(), 0, playing.text())
+                self.finish(playing)
                 other.end()
 
 
