@@ -86,21 +86,6 @@ Result<Endpoint> parse_one(std::string_view text) {
   return out;
 }
 
-// Adds one item; the same host and port twice is a slip that would otherwise surface as a refused session.
-Result<void> add_item(std::string_view item, const std::string& place, std::vector<Endpoint>& out) {
-  auto one = parse_one(item);
-  if (!one) return add_context(place + ", " + quoted(item), one.error());
-  const auto same = [&](const Endpoint& e) { return e.host == one->host && e.port == one->port; };
-  if (const auto twin = std::find_if(out.begin(), out.end(), same); twin != out.end()) {
-    return bad(place + ", " + quoted(item) + ": stands in the list already, as number " +
-               std::to_string(twin - out.begin() + 1));
-  }
-  if (out.size() == kMaxEndpoints)
-    return bad(place + ": more than " + std::to_string(kMaxEndpoints) + " reducers");
-  out.push_back(std::move(*one));
-  return {};
-}
-
 }  // namespace
 
 std::string to_string(const Endpoint& endpoint) {
@@ -111,6 +96,22 @@ std::string to_string(const Endpoint& endpoint) {
   return out;
 }
 
+Result<void> add_endpoint(std::string_view item, const std::string& place, std::vector<Endpoint>& list) {
+  item = trimmed(item);
+  auto one = parse_one(item);
+  if (!one) return add_context(place + quoted(item), one.error());
+  // Twice is a slip that would otherwise surface as a refused session.
+  const auto same = [&](const Endpoint& e) { return e.host == one->host && e.port == one->port; };
+  if (const auto twin = std::find_if(list.begin(), list.end(), same); twin != list.end()) {
+    return bad(place + quoted(item) + ": stands in the list already, as number " +
+               std::to_string(twin - list.begin() + 1));
+  }
+  if (list.size() == kMaxEndpoints)
+    return bad(place + quoted(item) + ": more than " + std::to_string(kMaxEndpoints) + " reducers");
+  list.push_back(std::move(*one));
+  return {};
+}
+
 Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
   if (trimmed(text).empty()) return bad("the list of reducers is empty");
   std::vector<Endpoint> out;
@@ -119,7 +120,7 @@ Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
     const std::string place = "item " + std::to_string(number_of_item);
     const std::string_view item = trimmed(text.substr(0, comma));
     if (item.empty()) return bad(place + " is empty");
-    if (auto added = add_item(item, place, out); !added) return tl::unexpected(added.error());
+    if (auto added = add_endpoint(item, place + ", ", out); !added) return tl::unexpected(added.error());
     if (comma == std::string_view::npos) return out;
     text.remove_prefix(comma + 1);
   }

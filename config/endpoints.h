@@ -25,6 +25,11 @@ struct Endpoint {
 // "10.0.0.2:7470", "[fd00::2]:7470"; "*2" behind it when the weight is not 1. What the parser reads back.
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
 
+// Parses one such item and puts it behind the others of a list. kInvalidArgument says what is wrong with it,
+// `place` first ("item 2, "); the same host and port twice is an error too.
+[[nodiscard]] Result<void> add_endpoint(std::string_view item, const std::string& place,
+                                        std::vector<Endpoint>& list);
+
 // "host[:port][*weight],...", spaces around items tolerated. At least one item. kInvalidArgument names the
 // item, its number and what is wrong: `item 2, "b:99999": port 99999 is not in 1..65535`.
 [[nodiscard]] Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);

@@ -1,0 +1,91 @@
+#include "config/pool.h"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace sluice::config {
+namespace {
+
+constexpr std::string_view kSpaces = " \t\r\v\f";
+
+struct CloseFile {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+
+Result<std::string> read_file(const std::string& path) {
+  const auto cannot = [&] {
+    return fail(Errc::kSystem, "can't read the list of reducers " + path + ": " + std::strerror(errno));
+  };
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "re"));
+  if (!file) return cannot();
+  std::string text;
+  std::array<char, 16384> piece;
+  while (const size_t n = std::fread(piece.data(), 1, piece.size(), file.get())) {
+    text.append(piece.data(), n);
+    if (text.size() > kMaxPoolFile) {
+      return fail(Errc::kInvalidArgument,
+                  path + ": more than " + std::to_string(kMaxPoolFile) + " bytes are no list of reducers");
+    }
+  }
+  if (std::ferror(file.get()) != 0) return cannot();
+  return text;
+}
+
+}  // namespace
+
+Result<std::vector<Endpoint>> parse_pool_file(std::string_view text) {
+  std::vector<Endpoint> out;
+  for (size_t line = 1; !text.empty(); ++line) {
+    const size_t end = text.find('\n');
+    const std::string_view whole = text.substr(0, end);
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    const std::string_view said = whole.substr(0, whole.find('#'));
+    const size_t column = said.find_first_not_of(kSpaces);
+    if (column == std::string_view::npos) continue;
+    const std::string place = std::to_string(line) + ":" + std::to_string(column + 1) + ": ";
+    if (auto added = add_endpoint(said.substr(column), place, out); !added)
+      return tl::unexpected(added.error());
+  }
+  if (out.empty()) return fail(Errc::kInvalidArgument, "1:1: no reducer is named");
+  return out;
+}
+
+Result<Pool> read_pool(std::string_view text) {
+  const size_t first = text.find_first_not_of(kSpaces);
+  if (first == std::string_view::npos || text[first] != '@') {
+    auto list = parse_endpoints(text);
+    if (!list) return tl::unexpected(list.error());
+    return Pool{.reducers = std::move(*list), .file = {}};
+  }
+  std::string path(text.substr(first + 1));
+  if (path.empty()) return fail(Errc::kInvalidArgument, "\"@\" without a file behind it");
+  auto content = read_file(path);
+  if (!content) return tl::unexpected(content.error());
+  auto list = parse_pool_file(*content);
+  if (!list) return fail(list.error().code, path + ":" + list.error().text);
+  return Pool{.reducers = std::move(*list), .file = std::move(path)};
+}
+
+std::optional<FileWatch::Stamp> FileWatch::look() const {
+  struct stat s {};
+  if (::stat(path_.c_str(), &s) != 0) return std::nullopt;
+  return Stamp{.device = s.st_dev,
+               .inode = s.st_ino,
+               .size = s.st_size,
+               .written = Nanos{s.st_mtim.tv_sec} * kSecond + s.st_mtim.tv_nsec};
+}
+
+bool FileWatch::changed() {
+  const std::optional<Stamp> now = look();
+  if (std::exchange(seen_, now) != now || !now || now == read_) return false;
+  read_ = now;
+  return true;
+}
+
+}  // namespace sluice::config

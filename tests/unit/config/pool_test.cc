@@ -1,0 +1,99 @@
+#include "config/pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+namespace sluice::config {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string error_of(std::string_view text) {
+  const auto parsed = parse_pool_file(text);
+  return parsed ? "" : parsed.error().text;
+}
+
+class PoolFile : public ::testing::Test {
+ protected:
+  PoolFile() : path_(::testing::TempDir() + "sluice-pool-" + std::to_string(::getpid())) {}
+  ~PoolFile() override { static_cast<void>(std::remove(path_.c_str())); }
+  void write(const std::string& text) const { std::ofstream(path_) << text; }
+  const std::string path_;
+};
+
+TEST(PoolText, HoldsAnAddressALineAndComments) {
+  const auto parsed = parse_pool_file("# the pool\n\na\n  b:7471*3 # the large one\r\n[fd00::2]:9\t\n#c");
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().text;
+  EXPECT_EQ(*parsed,
+            (std::vector<Endpoint>{
+                {.host = "a"}, {.host = "b", .port = 7471, .weight = 3}, {.host = "fd00::2", .port = 9}}));
+}
+
+TEST(PoolText, SaysWhereItIsWrong) {
+  EXPECT_EQ(error_of("a\n  b:99999\n"), "2:3: \"b:99999\": port \"99999\" is not in 1..65535");
+  EXPECT_THAT(error_of("a\n#\n\n\tb*0"), StartsWith("4:2: \"b*0\": weight"));
+  EXPECT_THAT(error_of("a, b"), StartsWith("1:1: \"a, b\": the host holds"));
+  EXPECT_EQ(error_of("a\nb\na:7470"), "3:1: \"a:7470\": stands in the list already, as number 1");
+  EXPECT_EQ(error_of("# nobody\n"), "1:1: no reducer is named");
+  EXPECT_EQ(error_of(""), "1:1: no reducer is named");
+}
+
+TEST_F(PoolFile, IsNamedByAnAt) {
+  write("a\nb\n");
+  const auto pool = read_pool("@" + path_);
+  ASSERT_TRUE(pool.has_value()) << pool.error().text;
+  EXPECT_EQ(pool->reducers.size(), 2u);
+  EXPECT_EQ(pool->file, path_);
+  const auto list = read_pool("a,b,c");
+  ASSERT_TRUE(list.has_value());
+  EXPECT_EQ(list->reducers.size(), 3u);
+  EXPECT_EQ(list->file, "");
+}
+
+TEST_F(PoolFile, IsNamedInErrors) {
+  EXPECT_THAT(read_pool("@" + path_).error().text, HasSubstr(path_));
+  EXPECT_EQ(read_pool("@" + path_).error().code, Errc::kSystem);
+  EXPECT_EQ(read_pool("@").error().code, Errc::kInvalidArgument);
+  write("a\nb:x\n");
+  EXPECT_EQ(read_pool("@" + path_).error().text, path_ + ":2:1: \"b:x\": port \"x\" is not in 1..65535");
+  write(std::string(kMaxPoolFile, '#') + "\na");
+  EXPECT_THAT(read_pool("@" + path_).error().text, HasSubstr("no list of reducers"));
+}
+
+TEST_F(PoolFile, HasChangedOnceItStandsStill) {
+  write("a\n");
+  FileWatch watch(path_);
+  EXPECT_FALSE(watch.changed());
+  EXPECT_TRUE(watch.changed()) << "nobody knows what it held before";
+  EXPECT_FALSE(watch.changed());
+  write("a\nb\n");
+  EXPECT_FALSE(watch.changed()) << "it may be being written";
+  EXPECT_TRUE(watch.changed());
+  EXPECT_FALSE(watch.changed());
+  write("a\nb\nc\n");
+  EXPECT_FALSE(watch.changed());
+  write("a\nb\nc\nd\n");
+  EXPECT_FALSE(watch.changed()) << "it was being written";
+  EXPECT_TRUE(watch.changed());
+}
+
+TEST_F(PoolFile, ThatIsAwayHasNotChanged) {
+  write("a\n");
+  FileWatch watch(path_);
+  static_cast<void>(watch.changed());
+  EXPECT_TRUE(watch.changed());
+  ASSERT_EQ(std::remove(path_.c_str()), 0);
+  EXPECT_FALSE(watch.changed());
+  EXPECT_FALSE(watch.changed());
+  write("a\nb\n");
+  EXPECT_FALSE(watch.changed());
+  EXPECT_TRUE(watch.changed());
+}
+
+}  // namespace
+}  // namespace sluice::config
