@@ -35,13 +35,13 @@ std::optional<Error> Conductor::check_join(const wire::Hello& hello, const wire:
       join.window_bytes / join.slot_bytes > kMaxSlots) {
     return limit("window bytes", join.window_bytes, join.slot_bytes, wire::kMaxWindowBytes);
   }
-  const uint32_t offered = make_welcome(wire::kVersionMax).lanes;
+  const uint32_t offered = make_welcome(wire::kVersionMax, hello.session).lanes;
   if (join.lanes < 1 || join.lanes > offered) return limit("lanes", join.lanes, 1, offered);
   if (join.reducers.empty() || join.reducer_index >= join.reducers.size()) {
     return limit("reducer index", join.reducer_index, 0,
                  join.reducers.empty() ? 0 : join.reducers.size() - 1);
   }
-  if (join.reducers[join.reducer_index] != id_) {
+  if (join.reducers[join.reducer_index] != id_for(hello.session)) {
     return Error{Errc::kMismatch, "the list of reducers names another one at the place of this reducer"};
   }
   return std::nullopt;
@@ -97,6 +97,19 @@ void Conductor::join(Connection& connection, const wire::Hello& hello, const wir
   ++sessions_begun_;
   Session& s = *sessions_.emplace(hello.session, std::move(session)).first->second;
   s.add(connection.shared_from_this(), hello, join);
+}
+
+uint64_t Conductor::id_for(const SessionId& session) const {
+  const auto later = later_ids_.find(session);
+  return later == later_ids_.end() ? id_ : later->second.id;
+}
+
+void Conductor::become_another_for(const SessionId& session) {
+  if (later_ids_.size() >= kLaterIds && !later_ids_.contains(session)) {
+    later_ids_.erase(
+        std::ranges::min_element(later_ids_, {}, [](const auto& entry) { return entry.second.since; }));
+  }
+  later_ids_.insert_or_assign(session, LaterId{.id = random64(), .since = now_});
 }
 
 Session* Conductor::find_session(const SessionId& id) {

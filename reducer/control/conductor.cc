@@ -281,13 +281,13 @@ void Conductor::finish_if_empty() {
   }
 }
 
-wire::Welcome Conductor::make_welcome(uint8_t version) const {
+wire::Welcome Conductor::make_welcome(uint8_t version, const SessionId& session) const {
   wire::Welcome welcome;
   welcome.version = version;
   welcome.lanes =
       static_cast<uint16_t>(std::min({options_.lanes_per_session, lane_count(), uint32_t{wire::kMaxLanes}}));
   welcome.max_slot_bytes = options_.max_slot_bytes;
-  welcome.reducer = id_;
+  welcome.reducer = id_for(session);
   welcome.features = wire::kFeaturesSurvive;
   welcome.software = "sluice " SLUICE_VERSION;
   SLUICE_ASSERT(getrandom(welcome.nonce.data(), welcome.nonce.size(), 0) ==

@@ -49,7 +49,12 @@ class Conductor {
   [[nodiscard]] Nanos linger() const noexcept;
   [[nodiscard]] bool has_key() const noexcept { return keys_.has_key(); }
   [[nodiscard]] wire::Digest token_for(const std::string& job) const { return keys_.token_for(job); }
-  [[nodiscard]] wire::Welcome make_welcome(uint8_t version) const;
+  [[nodiscard]] wire::Welcome make_welcome(uint8_t version, const SessionId& session) const;
+  // The id under which ranks of this session find the reducer here.
+  [[nodiscard]] uint64_t id_for(const SessionId& session) const;
+  // The session goes on, and takes nobody back under an id that it has removed: should its ranks look here
+  // again, this reducer is another.
+  void become_another_for(const SessionId& session);
   void join(Connection& connection, const wire::Hello& hello, const wire::Join& join);
   [[nodiscard]] Session* find_session(const SessionId& id);
   // The verdict on the session that `hello` names, for those of its job.
@@ -116,6 +121,7 @@ class Conductor {
 
   static constexpr Nanos kTick = 50 * kMillisecond;
   static constexpr Nanos kKept = 60 * kSecond;
+  static constexpr size_t kLaterIds = 4096;  // then the oldest is forgotten: that session goes on without
   // Of a reducer that ends now: together with the drain timeout it must stay under what an orchestrator
   // waits.
   static constexpr Nanos kLastLinger = 1 * kSecond;
@@ -140,6 +146,11 @@ class Conductor {
   std::unordered_set<std::shared_ptr<Connection>> connections_;
   std::map<SessionId, std::unique_ptr<Session>> sessions_;
   std::vector<std::unique_ptr<Session>> ending_;  // their ids are free again
+  struct LaterId {
+    uint64_t id;
+    Nanos since;
+  };
+  std::map<SessionId, LaterId> later_ids_;  // of sessions that have gone on without this reducer
   std::map<JobSession, KeptVerdict> verdicts_;
   std::map<JobSession, KeptRefusal> refusals_;
   std::vector<std::deque<LaneCommand>> waiting_commands_;  // a lane's ring was full

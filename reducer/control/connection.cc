@@ -207,7 +207,7 @@ void Connection::on_hello() {
                                                wire::version_range(hello_.min_version, hello_.max_version)});
   }
   if (hello_.purpose > wire::Purpose::kVerdict) return close(Errc::kBadField);
-  welcome_ = conductor_.make_welcome(*version);
+  welcome_ = conductor_.make_welcome(*version, hello_.session);
   if (conductor_.has_key()) {
     token_ = conductor_.token_for(wire::job_name(hello_));
     welcome_.proof = 1;

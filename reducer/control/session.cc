@@ -220,7 +220,10 @@ void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   abort.text = text;
   if (state_ == State::kJoining) conductor_.keep_refusal(*this, {code, text}, rank);
   // A session that runs elsewhere does not end by this reducer's not coming to it.
-  if (state_ == State::kJoining && came_later_) return begin_ending({});
+  if (state_ == State::kJoining && came_later_) {
+    conductor_.become_another_for(id_);
+    return begin_ending({});
+  }
   for (const RankState& r : ranks_) {
     if (r.control) r.control->send(abort);
   }

@@ -54,7 +54,7 @@ Session::Session(Conductor& conductor, const wire::Hello& hello, const wire::Joi
       join_deadline_(join_deadline_for(join)),
       incarnation_(came_later_ ? hello.incarnation : 0),
       ranks_(hello.ranks),
-      view_(conductor.id(), hello.ranks, join.reducers, came_later_) {}
+      view_(join.reducers[join.reducer_index], hello.ranks, join.reducers, came_later_) {}
 
 Nanos Session::join_deadline_for(const wire::Join& join) const noexcept {
   const Nanos asked = Nanos{join.join_timeout_ms} * kMillisecond;

@@ -153,6 +153,7 @@ void Session::watch_ranks(Nanos now) {
   moved_ = view_.removed();
   log::warn("session " + to_string(id_) + " forgotten: no rank has had its connections for " +
             in_ms(timeout));
+  conductor_.become_another_for(id_);
   begin_ending({});
 }
 
@@ -174,6 +175,7 @@ void Session::end_if_moved() {
   if (leave_pending()) return;
   moved_ = true;
   log::info("session " + to_string(id_) + " moved to other reducers");
+  conductor_.become_another_for(id_);
   begin_ending({});
 }
 

@@ -192,6 +192,43 @@ TEST_F(ReducerViews, OneThatIsRemovedGoesQuietly) {
   EXPECT_EQ(status()["sessions"]["failed"], 0);
 }
 
+// A session removes an id for good; the process may have been frozen, or taken from the list and put back.
+TEST_F(ReducerViews, IsAnotherToASessionThatHasGoneOnWithoutIt) {
+  start(patient());
+  const auto id_for = [this](uint8_t session) {
+    ScriptedConnection c(port());
+    wire::Hello hello;
+    hello.session = session_id(session);
+    hello.purpose = wire::Purpose::kStatus;
+    return c.greet(hello).reducer;
+  };
+  const uint64_t first = reducer->id();
+  auto ranks = begin_session(port(), surviving(2));
+  EXPECT_EQ(id_for(1), first);
+  suspect(ranks[0], first);
+  EXPECT_TRUE(eventually_of_version(1));
+  EXPECT_EQ(id_for(1), first) << "its ranks are still here";
+  close_all(ranks);
+  EXPECT_TRUE(eventually_empty());
+  const uint64_t second = id_for(1);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(id_for(1), second);
+  EXPECT_EQ(id_for(2), first) << "of others it has not gone";
+
+  // Under that one it is joined again, and no other.
+  Shape again = surviving(1);
+  again.more_reducers = {};
+  again.reducers_before = {kOther};
+  again.incarnation = 99;
+  auto back = begin_session(port(), again);
+  wire::ViewKnown known;
+  known.removed = {first};
+  known.added = known.seated = {second};
+  back[0].control.send(known, back[0].joined.handle);
+  suspect(back[0], kOther);  // it is the last one, and the arbiter
+  EXPECT_EQ(back[0].control.expect<wire::ViewQuery>().added, std::vector<uint64_t>{second});
+}
+
 TEST_F(ReducerViews, DrainsByLettingSessionsGo) {
   start(patient());
   auto ranks = begin_session(port(), surviving(2));
