@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "config/endpoints.h"
+#include "config/pool.h"
 #include "config/sizes.h"
 #include "gpu_client/engine/credentials.h"
 #include "wire/messages.h"
@@ -130,11 +130,12 @@ Result<engine::SessionOptions> read_options(const sluice_options& given) {
   const sluice_options& o = *sized;
   if (auto checked = check_numbers(o); !checked) return tl::unexpected(checked.error());
   if (o.reducers == nullptr) return bad("reducers is NULL");
-  auto reducers = config::parse_endpoints(o.reducers);
-  if (!reducers) return add_context("reducers", reducers.error());
+  auto pool = config::read_pool(o.reducers);
+  if (!pool) return add_context("reducers", pool.error());
 
   engine::SessionOptions out;
-  out.join.reducers = std::move(*reducers);
+  out.join.reducers = std::move(pool->reducers);
+  out.join.pool_file = std::move(pool->file);
   engine::Identity& who = out.join.who;
   std::copy(std::begin(o.session_id), std::end(o.session_id), who.session.bytes.begin());
   if (who.session == SessionId{})

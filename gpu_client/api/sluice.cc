@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "core/clock.h"
@@ -215,6 +216,28 @@ sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats)
     own.waited_ms = s.waiting.waited_ms;
     copy_sized(own, stats, own.struct_size);
     return SLUICE_OK;
+  });
+}
+
+sluice_status sluice_session_set_reducers(sluice_session* session, const char* reducers, char* error,
+                                          size_t error_size) {
+  copy_text("", error, error_size);
+  if (session == nullptr) return SLUICE_INVALID_ARGUMENT;
+  if (!is_ours(session)) return SLUICE_CLOSED;
+  return guarded([&] {
+    std::optional<sluice::config::Pool> pool;
+    if (reducers != nullptr) {
+      auto read = sluice::config::read_pool(reducers);
+      if (!read) {
+        copy_text(read.error().text, error, error_size);
+        return to_status(read.error().code);
+      }
+      pool = std::move(*read);
+    }
+    const auto set = session->engine->set_reducers(std::move(pool));
+    if (set) return SLUICE_OK;
+    copy_text(set.error().text, error, error_size);
+    return to_status(set.error().code);
   });
 }
 

@@ -20,6 +20,7 @@ inline constexpr Nanos kVerdictGrace = 5 * kSecond;
 
 struct JoinOptions {
   std::vector<config::Endpoint> reducers;  // not empty; the order is part of the view
+  std::string pool_file;  // where they stand, to be read again; empty: they don't change by themselves
   Identity who;
   uint32_t lanes = 0;  // per reducer, at most what it offers; 0: what it offers
   uint32_t window_bytes = 2 * kMiB;

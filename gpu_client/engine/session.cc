@@ -165,6 +165,14 @@ SessionStats Session::stats() {
   return s;
 }
 
+Result<void> Session::set_reducers(std::optional<config::Pool> pool) {
+  if (const Errc ended = fate_.code(); ended != Errc::kOk) return fail(ended, fate_.text());
+  if (!survival_)
+    return fail(Errc::kUnsupported,
+                "a session that does not survive losses keeps the reducers it began with");
+  return survival_->set_reducers(std::move(pool));
+}
+
 Status Session::close() {
   {
     const std::lock_guard lock(submission_);

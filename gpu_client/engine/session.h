@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,10 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   [[nodiscard]] Errc code() const noexcept { return fate_.code(); }
   [[nodiscard]] std::string reason() const { return fate_.text(); }
   [[nodiscard]] SessionStats stats();
+
+  // The list of reducers is now another, or, with nothing, its file is to be read now. Counts at rank 0; what
+  // it changes is done later. kUnsupported where losses are not survived, kInvalidArgument without a file.
+  [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool);
 
   // Waits for the open operations, leaves, closes: all within the linger time. kOk; kTimeout when it was not
   // enough; or why the session ended before. No other call may be under way or follow.

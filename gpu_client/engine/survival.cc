@@ -1,7 +1,5 @@
 #include "gpu_client/engine/survival.h"
 
-#include <sys/eventfd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -28,8 +26,7 @@ Survival::Survival(const JoinOptions& options, const Membership& membership, Ses
       view_hash_(membership.view_hash),
       session_(session),
       listener_(listener),
-      follower_(membership.view),
-      interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      follower_(membership.view) {
   uint32_t link = 0;
   for (const Seat& seat : membership.seats) {
     const auto lanes = static_cast<uint32_t>(seat.lanes.size());
@@ -43,8 +40,17 @@ Survival::Survival(const JoinOptions& options, const Membership& membership, Ses
     p.first_link = link;
     p.lanes = lanes;
     link += lanes;
-    addresses_.push_back({.endpoint = options_.reducers[p.index], .reducer = seat.id});
   }
+  if (options_.who.rank != 0) return;
+  watch_ = std::make_unique<PoolWatch>(PoolWatchOptions{.reducers = options_.reducers,
+                                                        .file = options_.pool_file,
+                                                        .who = options_.who,
+                                                        .incarnation = incarnation_,
+                                                        .first_view = first_view_,
+                                                        .lanes = options_.lanes,
+                                                        .join_timeout = options_.join_timeout,
+                                                        .seat_timeout = join_time()},
+                                       static_cast<PoolWatch::Listener&>(*this));
 }
 
 Survival::~Survival() {
@@ -57,17 +63,25 @@ void Survival::stop() noexcept {
     stopping_ = true;
   }
   changed_.notify_all();
-  static_cast<void>(::eventfd_write(interrupt_.fd(), 1));
   if (thread_.joinable()) thread_.join();
+  if (watch_) watch_->stop();
+  for (Joining& j : joinings_) {
+    j.interrupt();
+    j.thread.join();
+  }
+  joinings_.clear();
   for (Post& p : posts_) p.mender.reset();
   events_.clear();
 }
 
 void Survival::begin(uint64_t kept) {
   kept_ = kept;
-  const std::lock_guard lock(mutex_);
-  begun_ = true;
-  start_if_due();
+  {
+    const std::lock_guard lock(mutex_);
+    begun_ = true;
+    start_if_due();
+  }
+  if (watch_) tell_watch(watch_->begin());
 }
 
 void Survival::post(std::function<void()> event) {
@@ -97,7 +111,10 @@ void Survival::run() {
   while (!stopping_) {
     if (events_.empty()) {
       const auto woken = [this] { return stopping_ || !events_.empty(); };
-      Nanos until = next_look_ != 0 ? std::max(next_look_ - monotonic_now(), Nanos{0}) : 3600 * kSecond;
+      Nanos until = 3600 * kSecond;
+      for (const Joining& j : joinings_) {
+        if (!j.given_up) until = std::min(until, std::max(j.deadline - monotonic_now(), Nanos{0}));
+      }
       if (restart_due_) until = std::min(until, kAskAgain);
       changed_.wait_for(lock, std::chrono::nanoseconds(until), woken);
     }
@@ -110,7 +127,7 @@ void Survival::run() {
     try {
       if (event && !given_up_) event();
       if (restart_due_ && !given_up_) try_restart();
-      if (next_look_ != 0 && monotonic_now() >= next_look_ && !given_up_) look_for_newcomers();
+      end_late_joins();
     } catch (const std::exception& e) {
       give_up({Errc::kExhausted, std::string("out of memory while surviving a loss: ") + e.what()});
     }
@@ -189,7 +206,8 @@ void Survival::suspect(Post& p, Errc code, const std::string& why) {
   if (auto end = follower_.hopeless())
     return give_up({end->code, p.name + " was lost: " + reason + "; " + end->text});
   session_.keeper.send_all(kept_, wire::Suspect{.reducer = p.id, .code = code});
-  watch_address_of(p.id);
+  hurry_joins();
+  if (watch_) tell_watch(watch_->gone(p.id));
 }
 
 void Survival::on_query(size_t peer, const wire::ViewQuery& query) {
@@ -204,20 +222,22 @@ void Survival::on_query(size_t peer, const wire::ViewQuery& query) {
   }
   if (q.step == Step::kTakeUp) restart_due_ = false;
   for (const uint64_t id : q.close) {
-    Post* const p = post_of(id);
-    if (p == nullptr) continue;
-    if (stall_reason_.empty()) stall_reason_ = p->name + ": another rank lost it";
-    let_go(*p);
-  }
-  for (const ViewFollower::Newcomer& newcomer : q.join) {
-    if (join_newcomer(newcomer)) {
-      if (stall_reason_.empty()) stall_reason_ = posts_.back().name + ": taken into the session";
-      continue;
+    if (Post* const p = post_of(id); p != nullptr) {
+      if (stall_reason_.empty()) stall_reason_ = p->name + ": another rank lost it";
+      let_go(*p);
+    } else {
+      seats_.erase(id);
+      if (watch_) tell_watch(watch_->gone(id));
     }
-    watch_address_of(newcomer.id);
-    if (!follower_.suspect(newcomer.id)) continue;
-    session_.keeper.send_all(kept_, wire::Suspect{.reducer = newcomer.id, .code = Errc::kReducerLost});
   }
+  asked_by_ = peer;
+  for (const ViewFollower::Newcomer& newcomer : q.join) join(newcomer);
+  answer_query();
+}
+
+// Once all that it asks for has been done: this rank goes on contributing until then.
+void Survival::answer_query() {
+  if (given_up_ || !std::ranges::all_of(joinings_, &Joining::given_up)) return;
   if (auto end = follower_.hopeless()) return give_up(*end);
   // One that was carried out and is asked again, because its answer may have been lost, stops nothing.
   const bool to_stop = follower_.stopped();
@@ -228,7 +248,7 @@ void Survival::on_query(size_t peer, const wire::ViewQuery& query) {
     first_unfinished = session_.exchange.first_unfinished();
   });
   if (!stopped) return;
-  if (const auto answer = follower_.answer(first_unfinished)) session_.keeper.send(kept_, peer, *answer);
+  if (const auto answer = follower_.answer(first_unfinished)) session_.keeper.send(kept_, asked_by_, *answer);
 }
 
 void Survival::on_commit(size_t peer, const wire::ViewCommit& commit) {

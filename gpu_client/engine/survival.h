@@ -3,7 +3,9 @@
 // knows what may be agreed to, the exchange restarts.
 //
 // One thread of its own, started with the first event: a session to which nothing happens has none.
-// Everything that blocks or waits is done there. All state is that thread's; others post events.
+// All state is that thread's; others post events. What may last is done elsewhere, so that a second loss is
+// heard during the first: connections are opened by menders, reducers that come up are joined by a thread
+// each, and looked for by PoolWatch.
 #pragma once
 
 #include <atomic>
@@ -11,8 +13,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +28,7 @@
 #include "gpu_client/engine/keeper.h"
 #include "gpu_client/engine/membership.h"
 #include "gpu_client/engine/mender.h"
+#include "gpu_client/engine/pool_watch.h"
 #include "gpu_client/engine/progress.h"
 #include "gpu_client/engine/view_follower.h"
 #include "transport/tcp/tcp_context.h"
@@ -37,7 +42,7 @@ struct SurvivalCounts {
   uint64_t longest_stall_ns = 0;
 };
 
-class Survival final : Mender::Listener {
+class Survival final : Mender::Listener, PoolWatch::Listener {
  public:
   // Bad frames that a reducer's connection may be closed for in a row, with fewer than kGoodFrames on a
   // connection between two.
@@ -81,6 +86,10 @@ class Survival final : Mender::Listener {
   void view_commit(size_t peer, const wire::ViewCommit& commit);
   void drain_notice(size_t peer, const wire::DrainNotice& notice);
 
+  // What the list of reducers is now, or, with nothing, that its file is to be read now. Of rank 0 alone: the
+  // others hear of it by view changes, and their lists count for nothing. Any thread.
+  [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool);
+
   // Ends what is under way and its threads. Nothing of the session is touched after it, but what was posted
   // to the driver before may still be done there. Not from the listener.
   void stop() noexcept;
@@ -90,13 +99,8 @@ class Survival final : Mender::Listener {
  private:
   // One reducer of the roster, by the keeper's index.
   struct Post;
-  // A place where reducers of this session run, one after the other.
-  struct Address {
-    config::Endpoint endpoint;
-    uint64_t reducer = 0;  // the last seen there
-    Nanos look_at = 0;     // when to look who is there now
-    Nanos pause = 0;
-  };
+  // A reducer that is being joined on VIEW_QUERY, by a thread.
+  struct Joining;
 
   // survival.cc: the thread, and what it decides
   void post(std::function<void()> event);
@@ -115,6 +119,8 @@ class Survival final : Mender::Listener {
   void on_control_mended(uint64_t reducer, ControlLink link) noexcept override;
   void on_lane_mended(uint64_t reducer, uint32_t lane, transport::tcp::Socket socket) noexcept override;
   void on_reducer_gone(uint64_t reducer, Errc code, std::string text) noexcept override;
+  void on_reducer_found(const config::Endpoint& address, Seat seat) override;
+  void on_unlisted(std::vector<uint64_t> reducers) override;
 
   // survival_steps.cc: what it has done
   [[nodiscard]] bool on_driver(std::function<void()> work);
@@ -123,13 +129,23 @@ class Survival final : Mender::Listener {
   void take_control(Post& p, ControlLink link);
   void give_link(uint32_t index, transport::tcp::Socket& socket);
   void take_lane(const Post& p, uint32_t lane, transport::tcp::Socket socket);
-  [[nodiscard]] bool join_newcomer(const ViewFollower::Newcomer& newcomer);
   void try_restart();
-  void look_for_newcomers();
-  void look(Address& address);
   [[nodiscard]] std::vector<uint32_t> placement();
   [[nodiscard]] Post* post_of(uint64_t reducer) noexcept;  // null: never joined here
-  void watch_address_of(uint64_t reducer);
+  void tell_watch(Result<void> told);
+
+  // survival_newcomers.cc: reducers that come, and that the list has no more
+  void take_found(const config::Endpoint& address, Seat seat);
+  void join(const ViewFollower::Newcomer& newcomer);
+  void start_joining(const ViewFollower::Newcomer& newcomer);
+  void on_joined(uint64_t reducer, Result<Seat> seat);
+  [[nodiscard]] bool take_in(uint64_t reducer, Seat& seat);
+  void cannot_join(uint64_t reducer, const std::string& why);
+  void hurry_joins();
+  void end_late_joins();
+  void drop_unlisted(const std::vector<uint64_t>& reducers);
+  void answer_query();
+  [[nodiscard]] Nanos join_time() const noexcept;
 
   const JoinOptions options_;
   const uint64_t incarnation_;
@@ -140,8 +156,9 @@ class Survival final : Mender::Listener {
   Listener& listener_;
   ViewFollower follower_;
   std::deque<Post> posts_;
-  std::vector<Address> addresses_;  // of the list of reducers, in its order
-  Nanos next_look_ = 0;  // for newcomers at them; 0: all are in use, or it is not this rank's business
+  std::map<uint64_t, Seat> seats_;  // that this rank, which looks for all, has taken before it was asked to
+  std::vector<Joining> joinings_;
+  size_t asked_by_ = 0;  // who asked last, by VIEW_QUERY
   bool restart_due_ = false;
   bool given_up_ = false;
   Nanos stalled_since_ = 0;  // 0: not
@@ -152,7 +169,7 @@ class Survival final : Mender::Listener {
   std::deque<std::function<void()>> events_;
   bool begun_ = false, stopping_ = false;
   std::thread thread_;
-  transport::tcp::Socket interrupt_;  // eventfd; readable from stop() on
+  std::unique_ptr<PoolWatch> watch_;  // rank 0's
 
   std::atomic<uint64_t> resumed_{0}, view_changes_{0}, stalled_ns_{0}, longest_stall_ns_{0};
 };

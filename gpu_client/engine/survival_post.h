@@ -1,9 +1,13 @@
-// A reducer as Survival sees it, by the keeper's index: which links are its, and what is broken.
+// A reducer as Survival sees it, by the keeper's index: which links are its, and what is broken. And one that
+// is to become that.
 #pragma once
+
+#include <sys/eventfd.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gpu_client/engine/membership.h"
@@ -31,6 +35,17 @@ struct Survival::Post {
   uint64_t broken_lanes = 0;                          // a bit each
   bool broken_control = false;
   bool lost = false;  // suspected, or removed
+};
+
+struct Survival::Joining {
+  // Ends what it waits for, but not the resolving of a name.
+  void interrupt() const noexcept { static_cast<void>(::eventfd_write(interrupted.fd(), 1)); }
+
+  uint64_t reducer = 0;
+  Nanos deadline = 0;
+  bool given_up = false;               // what comes of it is dropped
+  transport::tcp::Socket interrupted;  // eventfd
+  std::thread thread;
 };
 
 }  // namespace sluice::engine

@@ -4,24 +4,12 @@
 #include <exception>
 #include <utility>
 
-#include "core/assert.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "gpu_client/engine/seat_taking.h"
 #include "gpu_client/engine/survival.h"
 #include "gpu_client/engine/survival_post.h"
 
 namespace sluice::engine {
-namespace {
-
-// For all connections to a reducer that came up: ranks go on without it, so there is no hurry but to know.
-constexpr Nanos kJoinNewcomer = 5 * kSecond;
-// A reducer that is restarted is back soon; a machine that is not comes back some day.
-constexpr Nanos kFirstLook = 250 * kMillisecond;
-constexpr Nanos kLongestLook = 2 * kSecond;
-constexpr Nanos kLook = 500 * kMillisecond;
-
-}  // namespace
 
 // Of a session that its caller drives, this thread takes the wheel while the caller does not have it.
 bool Survival::on_driver(std::function<void()> work) {
@@ -123,7 +111,8 @@ void Survival::give_link(uint32_t index, transport::tcp::Socket& socket) {
 
 // Removed by the arbiter: nothing of it is used from here on.
 void Survival::let_go(Post& p) {
-  if (!std::exchange(p.lost, true)) watch_address_of(p.id);
+  if (!std::exchange(p.lost, true) && watch_) tell_watch(watch_->gone(p.id));
+  hurry_joins();
   p.mender.reset();
   p.waiting_lanes.clear();
   session_.keeper.drop(kept_, p.index);
@@ -133,80 +122,9 @@ void Survival::let_go(Post& p) {
   }));
 }
 
-// All ranks do this at the same VIEW_QUERY, and go on contributing meanwhile.
-bool Survival::join_newcomer(const ViewFollower::Newcomer& newcomer) {
-  if (!newcomer.address) return false;
-  const NewcomerTerms terms{.address = *newcomer.address,
-                            .reducer = newcomer.id,
-                            .incarnation = incarnation_,
-                            .first = &first_view_,
-                            .lanes = options_.lanes,
-                            .join_timeout = options_.join_timeout};
-  const Nanos deadline = monotonic_now() + std::min(options_.connect_timeout, kJoinNewcomer);
-  auto seat = engine::join_newcomer(terms, options_.who, Until(deadline, interrupt_.fd()));
-  if (!seat) {
-    log::warn("a reducer that came up can't be used: " + seat.error().text);
-    return false;
-  }
-  const auto lanes = static_cast<uint32_t>(seat->lanes.size());
-  if (!follower_.joined(newcomer.id, static_cast<uint16_t>(lanes))) return false;
-  auto peer = session_.keeper.add_peer(kept_, {.link = std::move(seat->control),
-                                               .heartbeat = Nanos{seat->heartbeat_ms} * kMillisecond,
-                                               .timeout = Nanos{seat->peer_timeout_ms} * kMillisecond});
-  if (!peer) return false;
-  Post& p = posts_.emplace_back();
-  p.index = *peer;
-  SLUICE_ASSERT(p.index + 1 == posts_.size());
-  p.id = newcomer.id;
-  p.name = seat->name;
-  p.address = seat->address;
-  p.handle = seat->handle;
-  p.slots = seat->slots;
-  p.lanes = lanes;
-  p.waiting_lanes = std::move(seat->lanes);
-  return on_driver([this, &p] {
-    p.first_link = session_.exchange.link_count();
-    for (uint32_t lane = 0; lane < p.lanes; ++lane)
-      session_.exchange.add_link({.handle = p.handle, .slots = p.slots});
-  });
-}
-
-// One rank looks for all: what it finds is told to the reducers, and asked of every rank by the arbiter.
-void Survival::watch_address_of(uint64_t reducer) {
-  if (options_.who.rank != 0) return;
-  const auto at = std::ranges::find(addresses_, reducer, &Address::reducer);
-  if (at == addresses_.end()) return;
-  at->pause = kFirstLook;
-  at->look_at = monotonic_now() + at->pause;
-  next_look_ = next_look_ == 0 ? at->look_at : std::min(next_look_, at->look_at);
-}
-
-// One address at a time: a look may last, and events come first.
-void Survival::look_for_newcomers() {
-  const Nanos now = monotonic_now();
-  const auto due = [now](const Address& a) { return a.look_at != 0 && now >= a.look_at; };
-  if (const auto a = std::ranges::find_if(addresses_, due); a != addresses_.end()) {
-    a->pause = std::min(2 * a->pause, kLongestLook);
-    a->look_at = now + a->pause;
-    look(*a);
-  }
-  next_look_ = 0;
-  for (const Address& a : addresses_) {
-    if (a.look_at != 0) next_look_ = next_look_ == 0 ? a.look_at : std::min(next_look_, a.look_at);
-  }
-}
-
-void Survival::look(Address& a) {
-  const Until until(monotonic_now() + kLook, interrupt_.fd());
-  auto socket = connect_once(a.endpoint, options_.who, until);
-  if (!socket) return;
-  auto g = introduce(std::move(*socket), name_of(a.endpoint), options_.who, wire::Purpose::kStatus, 0,
-                     incarnation_, until);
-  if (!g || g->welcome.reducer == a.reducer || !follower_.add(g->welcome.reducer, a.endpoint)) return;
-  log::info(g->name + " is back and is taken into the session");
-  a.reducer = g->welcome.reducer;
-  a.look_at = 0;
-  session_.keeper.send_all(kept_, follower_.known());
+// Where the system has no thread to look for reducers the session goes on with those it has.
+void Survival::tell_watch(Result<void> told) {
+  if (!told) log::warn("nobody looks for reducers that come: " + told.error().text);
 }
 
 Survival::Post* Survival::post_of(uint64_t reducer) noexcept {
@@ -246,7 +164,10 @@ void Survival::try_restart() {
   if (!asked || !restarted) return;
   restart_due_ = false;
   view_changes_.fetch_add(1, std::memory_order_relaxed);
-  for (const size_t peer : came) session_.keeper.seat(kept_, peer, {.incarnation = incarnation_});
+  for (const size_t peer : came) {
+    session_.keeper.seat(kept_, peer, {.incarnation = incarnation_});
+    if (watch_) watch_->seated(posts_[peer].id);
+  }
   session_.keeper.send_all(kept_, follower_.known());
   end_stall("view changed");
 }

@@ -58,6 +58,44 @@ TEST_F(CxxFace, OwnsRequests) {
   });
 }
 
+TEST_F(CxxFace, GoesOverToAnotherListOfReducers) {
+  start_reducers(2);
+  const std::string second = addresses_.substr(addresses_.find(',') + 1);
+  addresses_.resize(addresses_.find(','));
+  std::vector<int> rounds(2);
+  each_rank(2, [&](uint32_t rank) {
+    Session session(cxx_options(rank, 2));
+    EXPECT_THROW(session.set_reducers("a,,b"), client::Error);
+    if (rank == 0) {
+      EXPECT_THROW(session.set_reducers(), client::Error) << "there is no file";
+    }
+    session.set_reducers(second);  // on every rank: rank 0's counts
+    for (float moved = 0; moved == 0; ++rounds[rank]) {
+      std::vector<float> v(100'000, static_cast<float>(rank + 1));
+      session.allreduce(v.data(), v.data(), v.size());
+      ASSERT_EQ(v, std::vector<float>(100'000, 3.f));
+      moved = rank == 0 && reducers_[0]->status_json().find("\"moved\":1") != std::string::npos ? 1.f : 0.f;
+      session.allreduce(&moved, &moved, 1);
+    }
+    session.close();
+  });
+  EXPECT_EQ(rounds[0], rounds[1]);
+  EXPECT_NE(reducers_[1]->status_json().find("\"completed\":1"), std::string::npos);
+}
+
+TEST_F(CxxFace, KeepsItsReducersWhereNoResultsAreKept) {
+  start_reducers(1);
+  Options o = cxx_options(0, 1);
+  o.raw.keep_results = 0;
+  Session session(o);
+  try {
+    session.set_reducers(addresses_);
+    FAIL() << "it can't change";
+  } catch (const client::Error& e) {
+    EXPECT_EQ(e.status(), SLUICE_UNSUPPORTED);
+  }
+}
+
 TEST_F(CxxFace, ThrowsTheReason) {
   Options o = cxx_options(0, 1);
   o.reducers = "127.0.0.1:1";

@@ -86,7 +86,8 @@ typedef uint64_t sluice_request;
 typedef struct sluice_options {
   size_t struct_size;   /* of the struct as the caller was compiled; set by sluice_options_init */
   const char* reducers; /* "host:port,host:port*2,[::1]:7470": same order on all ranks; port 7470 and weight 1
-                           by default */
+                           by default. Or "@FILE": one a line in a file, which rank 0 reads again about a
+                           second after it has changed, see sluice_session_set_reducers */
   uint8_t session_id[16]; /* same on all ranks, unlike that of any other session of the pool */
   uint32_t rank;          /* 0..ranks-1, each once */
   uint32_t ranks;
@@ -176,6 +177,22 @@ SLUICE_API sluice_status sluice_session_error(sluice_session* session, char* tex
 /* Counts so far. Fields that this library does not know are set to zero. SLUICE_INVALID_ARGUMENT when
  * stats->struct_size is not set. */
 SLUICE_API sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats);
+
+/* Another list of reducers for a session that runs, in the form of sluice_options.reducers; "@FILE" is
+ * watched from now on in place of the file there was. NULL: the file that the session was created with is
+ * read now, whether it has changed or not.
+ *
+ * Returns once the list is taken; what it changes is done later, between two chunks, without an end to any
+ * operation. Reducers that are new in it are joined by all ranks; one that can't be reached or refuses
+ * (memory, draining) is left out and tried again. Those that it has no more are left as if they drained, once
+ * one of the list carries the session. The weight of one in use stays what it is.
+ *
+ * Rank 0 acts on it for all ranks. On another rank the list is checked, and has no effect; so every rank may
+ * call it, or rank 0 alone. SLUICE_INVALID_ARGUMENT and SLUICE_SYSTEM: the list or file is wrong or can't be
+ * read, `error` (as in sluice_session_create) says where, and the list stays as it was. SLUICE_UNSUPPORTED:
+ * the session does not outlive losses (keep_results), hence no changes either. */
+SLUICE_API sluice_status sluice_session_set_reducers(sluice_session* session, const char* reducers,
+                                                     char* error, size_t error_size);
 
 /* Tells the reducers that this rank leaves, waits up to linger_ms until nobody needs it any more, and frees
  * the session. Open operations are waited for within the same time, then given up. NULL is allowed. The

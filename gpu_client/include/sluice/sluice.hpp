@@ -156,6 +156,13 @@ class Session {
     check(sluice_session_stats(session_, &s));
     return s;
   }
+  // Another list of reducers, "host:port,..." or "@FILE"; empty: the file is read again now. Rank 0's counts.
+  void set_reducers(const std::string& reducers = {}) {
+    std::array<char, 2048> words{};
+    const sluice_status status = sluice_session_set_reducers(
+        session_, reducers.empty() ? nullptr : reducers.c_str(), words.data(), words.size());
+    if (status != SLUICE_OK) throw Error(status, words.data());
+  }
   // Leaves and closes; throws Error when that did not go in order. The session is over either way.
   void close() {
     const sluice_status status = sluice_session_close(std::exchange(session_, nullptr));
