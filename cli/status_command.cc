@@ -9,6 +9,7 @@
 #include "bench/e2e/pool_status.h"
 #include "cli/commands.h"
 #include "cli/option_set.h"
+#include "config/pool.h"
 #include "core/log.h"
 
 namespace sluice::cli {
@@ -25,7 +26,7 @@ struct StatusFlags {
 // One object per reducer, in order; one that does not answer is {"reducer", "error"} and makes the exit
 // code 69.
 int run_status(const StatusFlags& flags) {
-  const auto pool = bench::value_or_fail(config::parse_endpoints(flags.reducers), bench::kExitUsage);
+  const auto pool = bench::value_or_fail(config::read_reducers(flags.reducers), bench::kExitUsage);
   const auto credentials = bench::value_or_fail(
       bench::read_credentials(flags.key_file, flags.token_file, flags.job), bench::kExitConfig);
   int code = bench::kExitOk;

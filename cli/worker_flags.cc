@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "bench/e2e/exit_codes.h"
-#include "config/endpoints.h"
+#include "config/pool.h"
 #include "config/secret_file.h"
 
 namespace sluice::cli {
@@ -16,9 +16,11 @@ void WorkerFlags::add_to(OptionSet& set) {
   set.group("Workers and reducers");
   set.number("--workers", workers_, "workers in all");
   set.text("--reducers", reducers_, "N|LIST",
-           "reducers to start on loopback, or running ones: host:port,host:port*2,...");
+           "reducers to start on loopback, or running ones: host:port,host:port*2,... or @FILE");
   set.text("--connect", connect_, "LIST",
-           "use these running reducers, whatever --reducers says; same order for all workers");
+           "use these running reducers, whatever --reducers says; same order for all workers. @FILE: one a "
+           "line in a file, "
+           "which is read again when it changes and at SIGHUP");
   set.number("--rank", rank_,
              "be this one worker of a run on several hosts (0..workers-1) instead of starting all")
       ->default_str("")
@@ -51,7 +53,7 @@ void WorkerFlags::check() const {
     throw Failure(bench::kExitUsage, "--key-file and --token-file are one too many");
   }
   if (const std::string list = pool_list(); !list.empty())
-    (void)bench::value_or_fail(config::parse_endpoints(list), bench::kExitUsage);
+    (void)bench::value_or_fail(config::read_reducers(list), bench::kExitUsage);
   for (const std::string& path : {key_file_, token_file_}) {
     if (!path.empty()) (void)bench::value_or_fail(config::read_secret_file(path), bench::kExitConfig);
   }

@@ -81,6 +81,12 @@ std::optional<FileWatch::Stamp> FileWatch::look() const {
                .written = Nanos{s.st_mtim.tv_sec} * kSecond + s.st_mtim.tv_nsec};
 }
 
+Result<std::vector<Endpoint>> read_reducers(std::string_view text) {
+  auto pool = read_pool(text);
+  if (!pool) return tl::unexpected(pool.error());
+  return std::move(pool->reducers);
+}
+
 bool FileWatch::changed() {
   const std::optional<Stamp> now = look();
   if (std::exchange(seen_, now) != now || !now || now == read_) return false;

@@ -28,6 +28,9 @@ struct Pool {
 // wrong, of a file as `FILE:line:column: "b:99999": port 99999 is not in 1..65535`.
 [[nodiscard]] Result<Pool> read_pool(std::string_view text);
 
+// The same, of who needs the addresses of this moment alone.
+[[nodiscard]] Result<std::vector<Endpoint>> read_reducers(std::string_view text);
+
 // What such a file holds: "host[:port][*weight]" a line; from '#' on a line is a comment; empty lines are
 // skipped. At least one address. Errors begin with "line:column: ".
 [[nodiscard]] Result<std::vector<Endpoint>> parse_pool_file(std::string_view text);

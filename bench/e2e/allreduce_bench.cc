@@ -13,7 +13,7 @@
 #include "bench/e2e/pattern.h"
 #include "bench/e2e/pool_status.h"
 #include "bench/e2e/size_sweep.h"
-#include "config/endpoints.h"
+#include "config/pool.h"
 #include "core/arena.h"
 #include "core/clock.h"
 
@@ -70,7 +70,7 @@ class AllreduceRun {
   };
 
   static std::vector<config::Endpoint> parse_pool(const WorkerOptions& worker) {
-    return value_or_fail(config::parse_endpoints(worker.reducers), kExitUsage);
+    return value_or_fail(config::read_reducers(worker.reducers), kExitUsage);
   }
   static Credentials parse_secret(const WorkerOptions& worker) {
     return value_or_fail(read_credentials(worker.key_file, worker.token_file, worker.job), kExitConfig);

@@ -32,6 +32,7 @@ class Launch {
  public:
   explicit Launch(const LaunchOptions& options)
       : options_(options),
+        processes_(options.connect.starts_with('@')),
         deadline_(options.deadline != 0 ? monotonic_now() + options.deadline
                                         : std::numeric_limits<Nanos>::max() / 2) {}
 
@@ -137,8 +138,8 @@ class Launch {
   }
 
   const LaunchOptions& options_;
-  const Nanos deadline_;
   ProcessGroup processes_;
+  const Nanos deadline_;
   LocalPool pool_;
   std::optional<LocalStar> star_;
   std::vector<size_t> workers_;

@@ -14,7 +14,9 @@ namespace sluice::bench {
 struct LaunchOptions {
   std::vector<std::string> arguments;  // of this program, as given by the user
   uint32_t workers = 1;
-  std::string connect;  // list of running reducers; empty: start `pool`
+  // List of running reducers; empty: start `pool`. Of "@FILE" a SIGHUP is passed on to the workers, who read
+  // it again.
+  std::string connect;
   LocalPoolOptions pool;
   std::string session;  // 32 hex digits; empty: random
   Nanos deadline = 0;   // for the whole run from now; 0: none

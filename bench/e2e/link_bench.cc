@@ -8,7 +8,7 @@
 #include "bench/e2e/pattern.h"
 #include "bench/e2e/quantiles.h"
 #include "bench/e2e/rank_info.h"
-#include "config/endpoints.h"
+#include "config/pool.h"
 #include "core/arena.h"
 #include "core/clock.h"
 
@@ -50,7 +50,7 @@ class LinkRun {
   // Without weights: here every reducer is measured for itself.
   static std::vector<std::string> reducers_of(const WorkerOptions& worker) {
     std::vector<std::string> reducers;
-    for (config::Endpoint& endpoint : value_or_fail(config::parse_endpoints(worker.reducers), kExitUsage)) {
+    for (config::Endpoint& endpoint : value_or_fail(config::read_reducers(worker.reducers), kExitUsage)) {
       endpoint.weight = 1;
       reducers.push_back(config::to_string(endpoint));
     }

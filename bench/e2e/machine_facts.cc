@@ -13,7 +13,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "config/endpoints.h"
+#include "config/pool.h"
 #include "core/units.h"
 #include "transport/tcp/socket.h"
 
@@ -66,7 +66,7 @@ MachineFacts machine_facts(const std::string& peers, const std::string& local_ad
     facts.host = name.nodename;
     facts.kernel = fmt::format("{} {} {}", name.sysname, name.release, name.machine);
   }
-  if (const auto pool = config::parse_endpoints(peers)) {
+  if (const auto pool = config::read_reducers(peers)) {
     if (auto nic = nic_towards(pool->front().host, local_address)) facts.nic = std::move(*nic);
   }
   return facts;

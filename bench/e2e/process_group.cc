@@ -57,7 +57,13 @@ std::string ChildEnd::text() const {
   return fmt::format("{} (pid {}) ended with exit code {}", name, pid, WEXITSTATUS(wait_status));
 }
 
-ProcessGroup::ProcessGroup() {
+ProcessGroup::ProcessGroup(bool pass_on_hangups) : pass_on_hangups_(pass_on_hangups) {
+  if (pass_on_hangups_) {
+    sigset_t hangup;
+    sigemptyset(&hangup);
+    sigaddset(&hangup, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
+  }
   const sigset_t watched = watched_signals();
   pthread_sigmask(SIG_BLOCK, &watched, &old_mask_);
   sigset_t stop;
@@ -137,7 +143,8 @@ std::optional<ChildEnd> ProcessGroup::reap(size_t index, bool block) {
 }
 
 std::optional<ChildEnd> ProcessGroup::wait(Nanos deadline) {
-  const sigset_t watched = watched_signals();
+  sigset_t watched = watched_signals();
+  if (pass_on_hangups_) sigaddset(&watched, SIGHUP);
   for (;;) {
     for (size_t i = 0; i < children_.size(); ++i) {
       if (!running(i)) continue;
@@ -151,6 +158,8 @@ std::optional<ChildEnd> ProcessGroup::wait(Nanos deadline) {
       interrupted_ = number;
       return std::nullopt;
     }
+    if (number != SIGHUP) continue;
+    for (size_t i = 0; i < children_.size(); ++i) signal(i, SIGHUP);
   }
 }
 

@@ -37,8 +37,9 @@ struct ChildEnd {
 
 class ProcessGroup {
  public:
-  // Blocks SIGCHLD, SIGINT and SIGTERM in the calling thread until destroyed: they are taken by wait().
-  ProcessGroup();
+  // Blocks SIGCHLD, SIGINT and SIGTERM in the calling thread until destroyed: they are taken by wait(). With
+  // `pass_on_hangups` SIGHUP too, for good: wait() hands it to the children, who begin with it blocked.
+  explicit ProcessGroup(bool pass_on_hangups = false);
   // Kills and reaps whoever is left.
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
@@ -85,6 +86,7 @@ class ProcessGroup {
   void close_pipes(Child& child);
 
   std::vector<Child> children_;
+  const bool pass_on_hangups_;
   sigset_t old_mask_{};
   int signals_ = -1;  // SIGINT and SIGTERM as something to poll
   int interrupted_ = 0;

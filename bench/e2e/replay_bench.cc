@@ -13,7 +13,7 @@
 #include "bench/e2e/pattern.h"
 #include "bench/e2e/pool_status.h"
 #include "bench/e2e/replay_report.h"
-#include "config/endpoints.h"
+#include "config/pool.h"
 #include "config/sizes.h"
 #include "core/clock.h"
 
@@ -41,7 +41,7 @@ class ReplayRun {
         buffers_(buckets_, options.buffer_limit),
         session_(worker),
         own_thread_(worker.progress_threads != 0),
-        pool_(value_or_fail(config::parse_endpoints(worker.reducers), kExitUsage)),
+        pool_(value_or_fail(config::read_reducers(worker.reducers), kExitUsage)),
         credentials_(
             value_or_fail(read_credentials(worker.key_file, worker.token_file, worker.job), kExitConfig)),
         requests_(buckets_.size()) {}

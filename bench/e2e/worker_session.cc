@@ -77,6 +77,8 @@ WorkerSession::WorkerSession(const WorkerOptions& o) : rank_(o.rank), ranks_(o.r
   if (o.join_timeout_ms != 0) options.join_timeout_ms = u32(o.join_timeout_ms);
   options.interface_address = or_null(o.interface_address);
 
+  const bool reloads = o.reducers.starts_with('@');
+  if (reloads) PoolReload::block_signal();  // before the library has threads
   std::array<char, 1024> error{};
   sluice_session* session = nullptr;
   const sluice_status status = sluice_session_create(&options, &session, error.data(), error.size());
@@ -86,6 +88,7 @@ WorkerSession::WorkerSession(const WorkerOptions& o) : rank_(o.rank), ranks_(o.r
                                     sluice_status_string(status)));
   }
   session_.reset(session);
+  if (reloads) reload_ = std::make_unique<PoolReload>(session);
 }
 
 void WorkerSession::check(sluice_status status, const char* what) const {
@@ -154,6 +157,7 @@ sluice_stats WorkerSession::stats() const {
 }
 
 void WorkerSession::close() {
+  reload_.reset();
   const sluice_status status = sluice_session_close(session_.release());
   if (status != SLUICE_OK) {
     throw Failure(kExitFailure,

@@ -10,12 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "bench/e2e/pool_reload.h"
 #include "wire/dtype.h"
 
 namespace sluice::bench {
 
 struct WorkerOptions {
-  std::string reducers;  // "host:port,..."
+  std::string reducers;  // "host:port,...", or "@FILE": SIGHUP has the file read again
   std::string session;   // 32 hex digits
   uint32_t rank = 0;
   uint32_t ranks = 1;
@@ -68,6 +69,7 @@ class WorkerSession {
   void check(sluice_status status, const char* what) const;
 
   std::unique_ptr<sluice_session, Close> session_;
+  std::unique_ptr<PoolReload> reload_;  // before the session goes
   uint32_t rank_;
   uint32_t ranks_;
 };

@@ -9,6 +9,7 @@
 
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/pool_status.h"
+#include "config/pool.h"
 #include "core/clock.h"
 
 namespace sluice::demo {
@@ -38,7 +39,7 @@ std::string bytes_text(double bytes) {
 // Which part of a run's work each reducer had, as it tells itself.
 ordered_json pool_shares(const bench::WorkerOptions& worker) {
   ordered_json shares = ordered_json::array();
-  auto pool = config::parse_endpoints(worker.reducers);
+  auto pool = config::read_reducers(worker.reducers);
   auto credentials = bench::read_credentials(worker.key_file, worker.token_file, worker.job);
   if (!pool || !credentials) return shares;
   for (const config::Endpoint& reducer : *pool) {

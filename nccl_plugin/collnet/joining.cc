@@ -7,6 +7,7 @@
 #include "gpu_client/engine/credentials.h"
 #include "gpu_client/engine/greeting.h"
 #include "nccl_plugin/collnet/agreement.h"
+#include "nccl_plugin/host/log.h"
 #include "wire/sha256.h"
 
 namespace sluice::nccl::collnet {
@@ -22,6 +23,19 @@ std::string common_text(const Settings& s) {
   for (size_t i = 0; i < 8; ++i)
     text += "0123456789abcdef"[digest[i] >> 4], text += "0123456789abcdef"[digest[i] & 15];
   return text;
+}
+
+// The list as its file has it at this moment: a communicator may be made long after the plugin was loaded.
+// What can't be read leaves the list as it was.
+Settings with_pool_of_now(const Settings& s) {
+  Settings now = s;
+  if (s.pool_file.empty()) return now;
+  if (auto pool = config::read_pool("@" + s.pool_file)) {
+    now.reducers = std::move(pool->reducers);
+  } else {
+    warn("the list of reducers stays as it was: %s", pool.error().text.c_str());
+  }
+  return now;
 }
 
 // Reaches every reducer before anybody joins: a reducer that one node can't reach, a wrong token and a full
@@ -53,7 +67,9 @@ Result<std::vector<Contact>> contacts_of(std::span<void* const> handles) {
 
 }  // namespace
 
-Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& listener, const Settings& s) {
+Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& listener,
+                                   const Settings& settings) {
+  const Settings s = with_pool_of_now(settings);
   // Everything up to the gathering is a function of what all nodes have, so it fails on all of them.
   auto nodes = contacts_of(handles);
   if (!nodes) return tl::unexpected(nodes.error());
@@ -77,6 +93,7 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
 
   engine::SessionOptions options;
   options.join.reducers = s.reducers;
+  options.join.pool_file = s.pool_file;
   options.join.who = {.session = session,
                       .rank = rank,
                       .ranks = ranks,

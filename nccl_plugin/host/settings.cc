@@ -122,9 +122,10 @@ SettingsRead read_settings(const char* const* environment) {
   r.unknown_names();
   r.text("SLUICE_NET_NAME", s.net_name);
   r.read("SLUICE_REDUCERS", [&s](const std::string& value) -> std::string {
-    auto parsed = config::parse_endpoints(value);
-    if (!parsed) return parsed.error().text;
-    s.reducers = std::move(*parsed);
+    auto pool = config::read_pool(value);
+    if (!pool) return pool.error().text;
+    s.reducers = std::move(pool->reducers);
+    s.pool_file = std::move(pool->file);
     return {};
   });
   r.text("SLUICE_JOB", s.job);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/endpoints.h"
+#include "config/pool.h"
 #include "core/units.h"
 
 namespace sluice::nccl {
@@ -17,6 +17,7 @@ enum class OffloadPolicy { kAuto, kAlways, kNever };
 struct Settings {
   std::string net_name = "SLUICE";               // SLUICE_NET_NAME: for images that set NCCL_NET
   std::vector<config::Endpoint> reducers;        // SLUICE_REDUCERS; empty: no offload
+  std::string pool_file;                         // where they stand, of SLUICE_REDUCERS=@FILE; else empty
   std::string job = "default";                   // SLUICE_JOB
   std::string key_file;                          // SLUICE_KEY_FILE
   std::string token_file;                        // SLUICE_TOKEN_FILE
