@@ -214,6 +214,12 @@ sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats)
     own.missing_ranks = s.waiting.missing_ranks;
     own.missing_rank = s.waiting.first_rank;
     own.waited_ms = s.waiting.waited_ms;
+    own.connections_resumed = s.survival.connections_resumed;
+    own.view_changes = s.survival.view_changes;
+    own.payload_bytes_resent = s.bytes_resent;
+    own.stalled_us = s.survival.stalled_ns / sluice::kMicrosecond;
+    own.longest_stall_us = s.survival.longest_stall_ns / sluice::kMicrosecond;
+    std::ranges::copy(s.survival.stalls, own.stalls);
     copy_sized(own, stats, own.struct_size);
     return SLUICE_OK;
   });

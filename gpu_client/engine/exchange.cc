@@ -238,6 +238,12 @@ uint64_t Exchange::result_bytes_copied() const noexcept {
   return sum;
 }
 
+uint64_t Exchange::bytes_resent() const noexcept {
+  uint64_t sum = 0;
+  for (const Link& l : links_) sum += l.bytes_resent();
+  return sum;
+}
+
 transport::EndpointCounters Exchange::counters() const noexcept {
   transport::EndpointCounters sum;
   for (const Link& l : links_) sum += l.counters();

@@ -121,6 +121,7 @@ class Exchange {
   // Operations that ended with kOk.
   [[nodiscard]] uint64_t operations_done() const noexcept { return operations_done_; }
   [[nodiscard]] transport::EndpointCounters counters() const noexcept;
+  [[nodiscard]] uint64_t bytes_resent() const noexcept;
   // Bytes of results that were received in the ring and copied (link.h).
   [[nodiscard]] uint64_t result_bytes_copied() const noexcept;
   [[nodiscard]] const Ending& last_breach() const noexcept { return breach_; }

@@ -214,6 +214,7 @@ Status Link::put_chunk(uint64_t sequence, const ChunkRecord& r) noexcept {
   wire::encode_extension(wire::OpInfo{.count = r.count}, extension);
   const Status status = endpoint_->put(h, extension, payload, sequence);
   if (!status.ok()) return status;
+  if ((h.flags & wire::kFlagResent) != 0) bytes_resent_ += h.length;
   crc_chunk_ = ~uint64_t{0};
   tell_losses_ = false;
   return status;

@@ -81,6 +81,8 @@ class Link final : public transport::Handler {
   [[nodiscard]] uint64_t outstanding() const noexcept { return next_sequence_ - finished_; }
   // Bytes of results that were copied from the ring.
   [[nodiscard]] uint64_t bytes_copied() const noexcept { return bytes_copied_; }
+  // Payload put once more, after a connection was resumed or the view had changed.
+  [[nodiscard]] uint64_t bytes_resent() const noexcept { return bytes_resent_; }
   // Of all its connections; payload is that of contributions and results.
   [[nodiscard]] transport::EndpointCounters counters() const noexcept;
   // Frames that came on the connection that was closed last.
@@ -149,6 +151,7 @@ class Link final : public transport::Handler {
   uint64_t next_sent_ = 0;      // sequence of the contribution to be given back next
   uint64_t finished_ = 0;       // results in the user's buffer
   uint64_t bytes_copied_ = 0;
+  uint64_t bytes_resent_ = 0;
   uint64_t crc_chunk_ = ~uint64_t{0};  // whose payload CRC is known already, because put() said to come again
   uint32_t crc_ = 0;
   bool receiving_ = false;  // a result has begun, and is not whole yet

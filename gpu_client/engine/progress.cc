@@ -81,7 +81,7 @@ void Progress::one_turn(Nanos now, unsigned& work) noexcept {
       wanted != snapshots_taken_.load(std::memory_order_relaxed)) {
     {
       const std::lock_guard lock(mutex_);
-      snapshot_ = exchange_.counters();
+      snapshot_ = {.lanes = exchange_.counters(), .bytes_resent = exchange_.bytes_resent()};
     }
     snapshots_taken_.store(wanted, std::memory_order_seq_cst);
     signal();
@@ -104,7 +104,7 @@ void Progress::sleep(Nanos now, Nanos deadline) noexcept {
   idle_since_ = 0;
 }
 
-transport::EndpointCounters Progress::counters() noexcept {
+Progress::Counters Progress::counters() noexcept {
   const uint64_t mine = snapshots_wanted_.fetch_add(1, std::memory_order_acq_rel) + 1;
   notify();
   static_cast<void>(wait([&] { return snapshots_taken_.load(std::memory_order_seq_cst) >= mine; },

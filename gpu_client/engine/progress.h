@@ -44,8 +44,12 @@ class Progress {
   template <typename Predicate>
   bool wait(Predicate done, Nanos deadline) noexcept;
 
-  // Counters of the links, as of now.
-  [[nodiscard]] transport::EndpointCounters counters() noexcept;
+  // Of the links, as of now.
+  struct Counters {
+    transport::EndpointCounters lanes;
+    uint64_t bytes_resent = 0;
+  };
+  [[nodiscard]] Counters counters() noexcept;
   [[nodiscard]] uint64_t operations_done() const noexcept {
     return operations_done_.load(std::memory_order_relaxed);
   }
@@ -82,7 +86,7 @@ class Progress {
   std::condition_variable changed_;
   std::atomic<uint64_t> snapshots_wanted_{0};
   std::atomic<uint64_t> snapshots_taken_{0};
-  transport::EndpointCounters snapshot_;
+  Counters snapshot_;
   std::atomic<uint64_t> operations_done_{0};
 };
 

@@ -153,7 +153,9 @@ Status Session::wait(uint64_t name, Nanos deadline) {
 
 SessionStats Session::stats() {
   SessionStats s;
-  s.lanes = progress_->counters();
+  const Progress::Counters counters = progress_->counters();
+  s.lanes = counters.lanes;
+  s.bytes_resent = counters.bytes_resent;
   s.operations = progress_->operations_done() + empty_operations_.load(std::memory_order_relaxed);
   s.reducers = static_cast<uint32_t>(options_.join.reducers.size());
   s.lane_connections = exchange_->link_count();

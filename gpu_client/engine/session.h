@@ -40,14 +40,15 @@ struct SessionStats {
   Keeper::Waiting waiting;
   Stragglers::Slowest slowest;
   SurvivalCounts survival;
+  uint64_t bytes_resent = 0;
 };
 
 class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
  public:
   // Joins; blocks as join_session does.
   [[nodiscard]] static Result<std::unique_ptr<Session>> create(SessionOptions options);
-  // Without close() or abort(): the connections break, which the other ranks see as the loss of this one, of a
-  // session that survives losses only at the absence deadline.
+  // Without close() or abort(): the connections break, which the other ranks see as the loss of this one, of
+  // a session that survives losses only at the absence deadline.
   ~Session();
   Session(const Session&) = delete;
 

@@ -275,6 +275,9 @@ void Survival::end_stall(const char* what) {
   if (stalled_since_ == 0) return;
   const auto took = static_cast<uint64_t>(monotonic_now() - std::exchange(stalled_since_, 0));
   stalled_ns_.fetch_add(took, std::memory_order_relaxed);
+  const auto bucket = std::ranges::upper_bound(SurvivalCounts::kBounds, static_cast<Nanos>(took));
+  stalls_[static_cast<size_t>(bucket - SurvivalCounts::kBounds.begin())].fetch_add(1,
+                                                                                   std::memory_order_relaxed);
   if (took > longest_stall_ns_.load(std::memory_order_relaxed))
     longest_stall_ns_.store(took, std::memory_order_relaxed);
   log::warn("session goes on after " + std::to_string(took / kMillisecond) + " ms: " + what +
@@ -288,10 +291,12 @@ bool Survival::mended() const {
 }
 
 SurvivalCounts Survival::counts() const noexcept {
-  return {.connections_resumed = resumed_.load(std::memory_order_relaxed),
-          .view_changes = view_changes_.load(std::memory_order_relaxed),
-          .stalled_ns = stalled_ns_.load(std::memory_order_relaxed),
-          .longest_stall_ns = longest_stall_ns_.load(std::memory_order_relaxed)};
+  SurvivalCounts counts{.connections_resumed = resumed_.load(std::memory_order_relaxed),
+                        .view_changes = view_changes_.load(std::memory_order_relaxed),
+                        .stalled_ns = stalled_ns_.load(std::memory_order_relaxed),
+                        .longest_stall_ns = longest_stall_ns_.load(std::memory_order_relaxed)};
+  for (size_t i = 0; i < stalls_.size(); ++i) counts.stalls[i] = stalls_[i].load(std::memory_order_relaxed);
+  return counts;
 }
 
 }  // namespace sluice::engine

@@ -8,6 +8,7 @@
 // each, and looked for by PoolWatch.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -36,10 +37,14 @@
 namespace sluice::engine {
 
 struct SurvivalCounts {
+  // Stalls below 10 ms, 100 ms, 1 s, 10 s, and longer ones.
+  static constexpr std::array<Nanos, 4> kBounds = {10 * kMillisecond, 100 * kMillisecond, kSecond,
+                                                   10 * kSecond};
   uint64_t connections_resumed = 0;
   uint64_t view_changes = 0;
   uint64_t stalled_ns = 0;  // from the first word of a loss to the restart or the last connection resumed
   uint64_t longest_stall_ns = 0;
+  std::array<uint32_t, kBounds.size() + 1> stalls{};
 };
 
 class Survival final : Mender::Listener, PoolWatch::Listener {
@@ -172,6 +177,7 @@ class Survival final : Mender::Listener, PoolWatch::Listener {
   std::unique_ptr<PoolWatch> watch_;  // rank 0's
 
   std::atomic<uint64_t> resumed_{0}, view_changes_{0}, stalled_ns_{0}, longest_stall_ns_{0};
+  std::array<std::atomic<uint32_t>, SurvivalCounts::kBounds.size() + 1> stalls_{};
 };
 
 }  // namespace sluice::engine

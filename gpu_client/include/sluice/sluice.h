@@ -125,6 +125,14 @@ typedef struct sluice_stats {
   uint32_t missing_ranks; /* last told by a reducer: ranks that the oldest chunk waits for, ... */
   uint32_t missing_rank;  /* ... the first of them (0xffffffff none), ... */
   uint32_t waited_ms;     /* ... and how long it has waited */
+  /* What the session has survived. */
+  uint64_t connections_resumed;  /* opened again after they broke */
+  uint64_t view_changes;         /* reducers lost, drained or added */
+  uint64_t payload_bytes_resent; /* of payload_bytes_out */
+  uint64_t stalled_us;           /* between the first word of a loss and going on, all together, ... */
+  uint64_t longest_stall_us;     /* ... the longest, ... */
+  uint32_t stalls[5];            /* ... and how many took less than 10 ms, 100 ms, 1 s, 10 s, or longer */
+  uint32_t reserved;
 } sluice_stats;
 
 /* "0.1.0" */

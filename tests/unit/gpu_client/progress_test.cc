@@ -126,7 +126,7 @@ TEST_P(ProgressTest, WakesWaitersWhenTheFateIsSealedElsewhere) {
 TEST_P(ProgressTest, TellsCountersOfTheMoment) {
   const uint32_t op = submit();
   ASSERT_TRUE(wait(op, 20 * kSecond));
-  const auto c = progress_->counters();
+  const transport::EndpointCounters c = progress_->counters().lanes;
   EXPECT_EQ(c.payload_bytes_out, sizeof in_) << "COMMIT does not count";
   EXPECT_EQ(c.frames_out, 2u);
   EXPECT_EQ(c.payload_bytes_in, sizeof in_);
