@@ -151,6 +151,7 @@ void Conductor::accepted(asio::ip::tcp::socket socket) {
 }
 
 void Conductor::schedule_tick() {
+  next_tick_ = monotonic_now() + kTick;
   timer_.expires_after(std::chrono::nanoseconds(kTick));
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
@@ -160,7 +161,12 @@ void Conductor::schedule_tick() {
 }
 
 void Conductor::tick() {
+  const Nanos due = next_tick_;
   now_ = monotonic_now();
+  if (due != 0 && now_ - due > kSlept) {
+    log::warn("this process stood still for " + std::to_string((now_ - due) / kMillisecond) + " ms");
+    for (const auto& [id, session] : sessions_) session->slept(now_ - due);
+  }
   flush_commands();
   take_events();
   for (const auto& [id, session] : sessions_) session->tick(now_);

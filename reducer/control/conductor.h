@@ -120,6 +120,7 @@ class Conductor {
   [[nodiscard]] std::optional<Error> check_join(const wire::Hello& hello, const wire::Join& join) const;
 
   static constexpr Nanos kTick = 50 * kMillisecond;
+  static constexpr Nanos kSlept = 500 * kMillisecond;  // a tick this late: the process was stopped
   static constexpr Nanos kKept = 60 * kSecond;
   static constexpr size_t kLaterIds = 4096;  // then the oldest is forgotten: that session goes on without
   // Of a reducer that ends now: together with the drain timeout it must stay under what an orchestrator
@@ -131,6 +132,7 @@ class Conductor {
   const uint64_t id_;
   std::vector<std::unique_ptr<LaneThread>>& lanes_;
   Nanos now_ = 0;
+  Nanos next_tick_ = 0;
   const Nanos started_;
 
   asio::io_context io_{1};

@@ -72,6 +72,8 @@ class Session {
   // ---- from lanes and the clock ----
   void on_event(const LaneEvent& event);
   void tick(Nanos now);
+  // This process stood still so long: what ranks said meanwhile has not been read yet.
+  void slept(Nanos time);
 
   // Of a session that is ending: wait for its peers no longer than this.
   void end_by(Nanos deadline) noexcept { close_deadline_ = std::min(close_deadline_, deadline); }
@@ -146,7 +148,8 @@ class Session {
   [[nodiscard]] bool has_connection(uint32_t rank) const;
   void note_absence(uint32_t rank);
   void watch_ranks(Nanos now);
-  void watch_silence(uint32_t rank, Nanos now);
+  void watch_silence(Nanos now);
+  void forget(const std::string& why);
   void end_if_moved();
   void close_rank(uint32_t rank, Errc reason);
   void carry_out(ViewChange::Step step, uint32_t rank, const std::string& why);

@@ -132,38 +132,58 @@ void Session::close_rank(uint32_t rank, Errc reason) {
 void Session::watch_ranks(Nanos now) {
   if (view_.removed()) end_if_moved();
   announce_drain();
+  if (!outlives_losses()) return;
   const Nanos timeout = conductor_.options().absence_timeout;
-  uint32_t present = 0;
-  uint32_t absent = 0;
+  uint32_t lost = wire::kNoRank;
+  bool one_has_all = false;
+  bool all_lost = true;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (!outlives_losses()) return;
     if (ranks_[rank].left) continue;
     note_absence(rank);
     const Nanos since = absent_since(rank);
+    one_has_all |= since == 0;
     if (since == 0 || now - since < timeout) {
-      ++present;
-    } else if (view_.arbiter()) {
-      return fail(Errc::kPeerLost, rank, name(rank) + " was lost: no connection for " + in_ms(now - since));
-    } else {
-      ++absent;
+      all_lost = false;
+    } else if (lost == wire::kNoRank) {
+      lost = rank;
     }
-    watch_silence(rank, now);
   }
-  if (absent == 0 || present != 0 || !outlives_losses()) return;
+  if (lost != wire::kNoRank && all_lost)
+    return forget("no rank has had its connections for " + in_ms(timeout));
+  // That none of them is here says more of this reducer than of any rank: they may go on without it.
+  if (lost != wire::kNoRank && one_has_all && view_.arbiter()) {
+    return fail(Errc::kPeerLost, lost,
+                name(lost) + " was lost: no connection for " + in_ms(now - absent_since(lost)));
+  }
+  watch_silence(now);
+}
+
+void Session::forget(const std::string& why) {
   moved_ = view_.removed();
-  log::warn("session " + to_string(id_) + " forgotten: no rank has had its connections for " +
-            in_ms(timeout));
+  log::warn("session " + to_string(id_) + " forgotten: " + why);
   conductor_.become_another_for(id_);
   begin_ending({});
 }
 
-void Session::watch_silence(uint32_t rank, Nanos now) {
-  const RankState& r = ranks_[rank];
-  if (!r.control || now - r.last_heard < conductor_.options().peer_timeout) return;
-  const std::string silent = "silent for " + in_ms(now - r.last_heard);
-  if (view_.arbiter()) return fail(Errc::kPeerLost, rank, name(rank) + " was lost: " + silent);
-  log::warn("session " + to_string(id_) + ": " + name(rank) + " is " + silent + ": connections closed");
-  close_rank(rank, Errc::kTimeout);
+void Session::watch_silence(Nanos now) {
+  const Nanos timeout = conductor_.options().peer_timeout;
+  const auto speaks = [&](const RankState& r) {
+    return r.control && !r.left && now - r.last_heard < timeout;
+  };
+  const bool one_speaks = std::ranges::any_of(ranks_, speaks);
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    const RankState& r = ranks_[rank];
+    if (!r.control || r.left || speaks(r)) continue;
+    const std::string silent = "silent for " + in_ms(now - r.last_heard);
+    if (view_.arbiter() && one_speaks)
+      return fail(Errc::kPeerLost, rank, name(rank) + " was lost: " + silent);
+    log::warn("session " + to_string(id_) + ": " + name(rank) + " is " + silent + ": connections closed");
+    close_rank(rank, Errc::kTimeout);
+  }
+}
+
+void Session::slept(Nanos time) {
+  for (RankState& r : ranks_) r.last_heard += time;
 }
 
 // The ranks of a reducer that was removed close their connections when they have changed views.
