@@ -18,59 +18,11 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from jobs import KINDS, Failed  # noqa: E402
-from relay import Relay  # noqa: E402
+from jobs import KINDS  # noqa: E402
+from processes import Failed, Reducer, expect_freed, quantiles, until  # noqa: E402
 
-EVENTS = ("kill", "kill-two", "stop", "drain", "cut", "corrupt", "delay")
-
-
-def until(what, condition, deadline_s=60.0):
-    deadline = time.monotonic() + deadline_s
-    while time.monotonic() < deadline:
-        value = condition()
-        if value is not None and value is not False:
-            return value
-        time.sleep(0.01)
-    raise Failed(f"not within {deadline_s:.0f} s: {what}")
-
-
-class Reducer:
-    """A reducer on a port of its own, which it keeps over its restarts; workers reach it through a relay when connections are to be harmed."""
-
-    def __init__(self, program, folder, name, options, relayed):
-        self.program, self.folder, self.name, self.options = program, folder, name, options
-        self.port, self.process, self.starts = 0, None, 0
-        self.start()
-        self.relay = Relay(f"127.0.0.1:{self.port}") if relayed else None
-        self.address = self.relay.address if relayed else f"127.0.0.1:{self.port}"
-
-    def start(self):
-        self.starts += 1
-        port_file = self.folder / f"{self.name}.port"
-        port_file.unlink(missing_ok=True)
-
-        def listens():
-            # Connections of the one before may hold the port for a moment.
-            if self.process is None or self.process.poll() is not None:
-                with open(self.folder / f"{self.name}.log", "ab") as log:
-                    self.process = subprocess.Popen([self.program, "reducer", "--listen", f"127.0.0.1:{self.port}", "--port-file", port_file,
-                                                     *self.options], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-            return port_file.exists() and port_file.read_text().strip()
-
-        self.port = int(until(f"{self.name} listens", listens))
-
-    def status(self):
-        done = subprocess.run([self.program, "status", "--reducers", f"127.0.0.1:{self.port}", "--timeout", "2s"], capture_output=True, text=True,
-                              timeout=10, check=False)
-        try:
-            return json.loads(done.stdout)[0]["status"]
-        except (ValueError, KeyError, IndexError):
-            return None
-
-    def end(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+EVENTS = ("kill", "kill-two", "stop", "drain", "cut", "corrupt", "flip", "delay")
+GIVEN_UP = "connection given up for a bad frame"
 
 
 class Chaos:
@@ -79,19 +31,24 @@ class Chaos:
         self.choose = random.Random(options.seed)
         self.counts = dict.fromkeys(EVENTS, 0)
         self.killed = 0
-        relayed = any(e in ("cut", "corrupt", "delay") for e in options.of)
+        self.flipped = None  # bits turned over and found
+        relayed = any(e in ("cut", "corrupt", "flip", "delay") for e in options.of)
         timeouts = ["--peer-timeout", f"{options.peer_timeout_ms}ms", "--heartbeat", f"{options.peer_timeout_ms // 10}ms"]
         self.reducers = [Reducer(program, folder, f"reducer-{i}", timeouts, relayed) for i in range(options.reducers)]
+        self.held = [until(f"{r.name} answers", r.held) for r in self.reducers]
+        self.workers = []  # what they hold each time that all is well
         self.job = KINDS[options.job](self.reducers, options, folder)
-
-    def in_use(self, reducer):
-        status = reducer.status()
-        return status is not None and status["sessions"]["open"] == self.job.sessions and status["data"]["bytes_in"] > 0
 
     def whole(self):
         """The job runs on all reducers."""
         self.job.check()
-        return all(self.in_use(r) for r in self.reducers)
+        if not all(self.in_use(r) for r in self.reducers):
+            return False
+        self.workers.append(self.job.workers())
+        return True
+
+    def in_use(self, reducer):
+        return reducer.in_use(self.job.sessions)
 
     def spare_one(self, victims):
         """The last reducer of a session can't be outlived: waits until the job runs on one that is left."""
@@ -107,6 +64,18 @@ class Chaos:
             r.process.wait()
             r.start()
 
+    def found(self):
+        """Damaged frames that either side has noticed."""
+        closed = [until(f"{r.name} answers", r.status)["closed"] for r in self.reducers]
+        return sum(n for reasons in closed for reason, n in reasons.items() if reason.startswith("bad_")) + sum(GIVEN_UP in n for n in self.job.log())
+
+    def flip(self, reducer):
+        """One bit of what passes there, which is to be found before there is another. Only where no reducer ends, since it counts."""
+        before = reducer.relay.flips
+        until("data passes", lambda: reducer.relay.flips > before or not reducer.relay.flip(self.choose.randrange(1 << 30)) and None)
+        flips = sum(r.relay.flips for r in self.reducers)
+        until(f"flipped bit {flips} is found", lambda: (self.job.check(), self.found() == flips)[1])
+
     def one(self, event):
         r = self.choose.choice(self.reducers)
         pause = self.choose.uniform(0, 0.3)
@@ -121,21 +90,18 @@ class Chaos:
             given_up = self.choose.random() < 0.5
             time.sleep(self.options.peer_timeout_ms / 1000 * (2.0 if given_up else 0.4))
             r.process.send_signal(signal.SIGCONT)
-            if given_up:  # a process that a session has removed is not taken back: the next one is
-                r.process.terminate()
-                r.process.wait(timeout=60)
-                r.start()
+            if given_up:  # what it still has of the session is not the session
+                until(f"{r.name} sees that the job went on without it", lambda: not self.in_use(r))
         elif event == "drain":
             self.spare_one([r])
-            r.process.send_signal(signal.SIGTERM)
-            code = r.process.wait(timeout=60)
-            if code != 0:
-                raise Failed(f"{r.name} drained with exit code {code}")
+            r.drain()
             r.start()
         elif event == "cut":
             r.relay.cut(self.choose.randrange(1 << 30))
         elif event == "corrupt":
             r.relay.corrupt(self.choose.randrange(1 << 30))
+        elif event == "flip":
+            self.flip(r)
         elif event == "delay":
             r.relay.hold(self.choose.uniform(0.05, 0.5))
         self.counts[event] += 1
@@ -155,7 +121,19 @@ class Chaos:
             if self.options.progress and (number + 1) % 50 == 0:
                 print(f"# {number + 1} events, {self.killed} reducers killed, stalls {quantiles(self.job.stalls)}", file=sys.stderr)
         until("the job runs on all reducers at the end", self.whole)
+        if self.options.of == ["flip"]:
+            self.flipped = {"flips": sum(r.relay.flips for r in self.reducers), "found": self.found(),
+                            "resumed": sum(r.status()["resumes"]["lane"] for r in self.reducers)}
         self.job.finish()
+        expect_freed(self.reducers, self.held)
+        self.expect_no_growth()
+
+    def expect_no_growth(self):
+        """Of the workers, from when each part of them has been needed once (a thread that survives losses, a mender for each reducer)."""
+        for rank, (then, now) in enumerate(zip(self.workers[len(self.workers) // 4], self.workers[-1])):
+            for what, most in (("descriptors", self.options.reducers), ("threads", 1), ("resident_bytes", self.options.max_growth_mib << 20)):
+                if now[what] > then[what] + most:
+                    raise Failed(f"worker {rank} has {now[what]} {what}, after a quarter of the events it had {then[what]}")
 
     def end(self):
         self.job.end()
@@ -165,19 +143,12 @@ class Chaos:
             r.end()
 
 
-def quantiles(stalls):
-    if not stalls:
-        return "none"
-    s = sorted(stalls)
-    return f"median {s[len(s) // 2]} ms, p99 {s[min(len(s) - 1, len(s) * 99 // 100)]} ms, longest {s[-1]} ms ({len(s)})"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sluice", default="sluice", help="the program")
     parser.add_argument("--seed", type=int, default=0, help="0: a random one, which is printed")
     parser.add_argument("--events", type=int, default=50)
-    parser.add_argument("--of", default="kill", help=f"kinds of events, with commas between, of {','.join(EVENTS)}, or all")
+    parser.add_argument("--of", default="kill", help=f"kinds of events, with commas between, of {','.join(EVENTS)}, or all (but flip, which counts)")
     parser.add_argument("--job", choices=KINDS, default="soak", help="; ".join(f"{name}: {kind.__doc__}" for name, kind in KINDS.items()))
     parser.add_argument("--player", help="the program that plays NCCL (target sluice_nccl_player)")
     parser.add_argument("--plugin", help="libnccl-net-sluice.so; default: the one beside the program")
@@ -186,12 +157,13 @@ def main():
     parser.add_argument("--reducers", type=int, default=3)
     parser.add_argument("--max-size", default="1M", help="largest operation of the soak")
     parser.add_argument("--peer-timeout-ms", type=int, default=1000, help="silence after which a reducer is given up")
+    parser.add_argument("--max-growth-mib", type=int, default=16, help="most that a worker's resident memory may grow by in the last three quarters")
     parser.add_argument("--soak", action="append", default=[], metavar="OPTION", help="one more option of `sluice bench soak`")
     parser.add_argument("--json", help="file for the result")
     parser.add_argument("--progress", action="store_true")
     parser.add_argument("--keep", action="store_true", help="keep the folder with the logs, and name it")
     options = parser.parse_args()
-    options.of = list(EVENTS) if options.of == "all" else options.of.split(",")
+    options.of = [e for e in EVENTS if e != "flip"] if options.of == "all" else options.of.split(",")
     if wrong := [e for e in options.of if e not in EVENTS]:
         parser.error(f"no event {wrong[0]}; there are {', '.join(EVENTS)}")
     if options.reducers < 2:
@@ -216,7 +188,7 @@ def main():
     stalls = sorted(job.stalls) if job else []
     result = {"schema": "sluice.chaos/1", "seed": options.seed, "job": options.job, "events": chaos.counts if chaos else {},
               "killed": chaos.killed if chaos else 0, "error": error, "jobs": job.runs if job else 0, "stalls_ms": stalls,
-              options.job: job.result() if job else None}
+              "flipped": chaos.flipped if chaos else None, "workers": chaos.workers if chaos else [], options.job: job.result() if job else None}
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=1))
     print(f"seed {options.seed}: {sum(result['events'].values())} events, {result['killed']} reducers killed, {result['jobs']} jobs right, stalls {quantiles(stalls)}"

@@ -6,14 +6,13 @@ import re
 import signal
 import subprocess
 import threading
+import time
+
+from processes import Failed, hold_of_children
 
 LIBRARY = re.compile(r"session goes on after (\d+) ms")
 PLUGIN = re.compile(r"NET/SLUICE: session goes on after (\d+) ms")
 EPOCH = re.compile(r"^epoch +(\d+)/(\d+) ")
-
-
-class Failed(Exception):
-    pass
 
 
 class Output:
@@ -22,6 +21,7 @@ class Output:
     def __init__(self, command, stall, stalls, env=None):
         self.stalls, self._stall = stalls, stall
         self.lines, self.notes, self.epoch = [], [], 0
+        self.first_row = None  # when the first row of progress came
         self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         errors="replace", env={**os.environ, **(env or {})})
         self._readers = [threading.Thread(target=self._read, args=(stream, keep), daemon=True)
@@ -31,6 +31,8 @@ class Output:
 
     def _read(self, stream, keep):
         for line in stream:
+            if keep is self.lines and not line.startswith("#") and self.first_row is None:
+                self.first_row = time.monotonic()
             keep.append(line.rstrip())
             if found := self._stall.search(line):
                 self.stalls.append(int(found[1]))
@@ -89,6 +91,10 @@ class Job:
     def result(self):
         return None
 
+    def workers(self):
+        """What each worker holds now, where each is a process."""
+        return []
+
     def log(self):
         return self.output.lines + self.output.notes if self.output else []
 
@@ -102,11 +108,14 @@ class Soak(Job):
 
     def start(self):
         o = self.options
-        self.begin(o.sluice, "bench", "soak", "--duration", "0", "--interval", "1s", "--json", self.folder / "soak.json", "--connect", self.addresses, "--workers",
+        self.begin(o.sluice, "bench", "soak", "--duration", "0", "--interval", f"{getattr(o, 'bucket_ms', 1000)}ms", "--json", self.folder / "soak.json", "--connect", self.addresses, "--workers",
                    o.workers, "--seed", o.seed, "--max-size", o.max_size, *o.soak)
 
     def stop(self):
         self.output.process.send_signal(signal.SIGINT)
+
+    def workers(self):
+        return hold_of_children(self.output.process.pid)
 
     def result(self):
         path = self.folder / "soak.json"

@@ -22,6 +22,8 @@ class Relay:
         self.pairs = set()
         self.held_until = 0.0
         self.to_corrupt = None  # (pair, random)
+        self.flips = 0          # bits turned over so far
+        self.passed = {}        # bytes, by pair
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
@@ -40,6 +42,16 @@ class Relay:
             if self.pairs:
                 chosen = random.Random(seed)
                 self.to_corrupt = (chosen.choice(sorted(self.pairs, key=id)), chosen)
+
+    def flip(self, seed):
+        """The same on a connection that data passes on; false when there is none just now."""
+        with self.lock:
+            busy = sorted((p for p in self.pairs if self.passed.get(p, 0) > 1 << 20), key=id)
+            if not busy:
+                return False
+            chosen = random.Random(seed)
+            self.to_corrupt = (chosen.choice(busy), chosen)
+            return True
 
     def hold(self, seconds):
         """Nothing passes for so long."""
@@ -86,6 +98,9 @@ class Relay:
             each.join()
         with self.lock:
             self.pairs.discard(pair)
+            self.passed.pop(pair, None)
+            if self.to_corrupt and self.to_corrupt[0] == pair:
+                self.to_corrupt = None
         for each in pair:
             each.close()
 
@@ -97,8 +112,10 @@ class Relay:
                     time.sleep(wait)
                 with self.lock:
                     harm = self.to_corrupt if self.to_corrupt and self.to_corrupt[0] == pair else None
+                    self.passed[pair] = self.passed.get(pair, 0) + len(data)
                     if harm:
                         self.to_corrupt = None
+                        self.flips += 1
                 if harm:
                     data = bytearray(data)
                     data[harm[1].randrange(len(data))] ^= 1 << harm[1].randrange(8)

@@ -29,6 +29,29 @@ class Chaos(SluiceTest):
                     self.assertGreaterEqual(result["killed"], 6)
                     self.assertTrue(result["stalls_ms"], "nobody noticed")
 
+    def test_every_bit_that_is_turned_over_is_found_and_sent_again(self):
+        done, result = self.chaos("--seed", "11", "--events", "8", "--of", "flip")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual((result["flipped"]["flips"], result["flipped"]["found"]), (8, 8))
+        self.assertGreaterEqual(result["flipped"]["resumed"], 8)
+        self.assertEqual(result["soak"]["nwrong"], 0)
+
+    def rolling(self, *arguments):
+        result = self.folder / "rolling.json"
+        done = subprocess.run([sys.executable, "-B", CHAOS.parent / "rolling.py", "--sluice", sluice_process.PROGRAM, "--json", result, *arguments],
+                              capture_output=True, text=True, timeout=240, env=environment(), check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return json.loads(result.read_text())
+
+    def test_a_whole_pool_is_restarted_under_a_job(self):
+        result = self.rolling("--duration-s", "1", "--pause-s", "0.2")
+        self.assertGreaterEqual(result["restarts"], 3)
+        self.assertEqual(result["nwrong"], 0)
+
+    def test_a_whole_pool_is_restarted_under_training_and_the_weights_have_the_same_bits(self):
+        result = self.rolling("--job", "digits", "--workers", "2")
+        self.assertGreaterEqual(result["restarts"], 3)
+
     def test_a_job_that_keeps_no_results_ends_with_the_first_loss(self):
         done, result = self.chaos("--seed", "7", "--events", "1", "--of", "kill", "--soak=--no-keep")
         self.assertEqual(done.returncode, 1)

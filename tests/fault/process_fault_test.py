@@ -22,6 +22,9 @@ class ProcessFaults(SluiceTest):
         return [self.start(*JOB, *more, "--workers", count, "--rank", rank, "--session", session, "--connect", pool)
                 for rank in (present if present is not None else range(count))]
 
+    def reserved(self, pool):
+        return [self.status(address)["memory"]["reserved_bytes"] for address in pool.split(",")]
+
     def expect_freed(self, pool, sessions):
         for address in pool.split(","):
             until(f"{address} has {sessions} sessions left",
@@ -30,11 +33,13 @@ class ProcessFaults(SluiceTest):
     def test_a_rank_that_dies_or_stops_is_named_and_the_neighbour_goes_on(self):
         for seed in SEEDS:
             choose = random.Random(seed)
-            how = choose.choice([signal.SIGKILL, signal.SIGSTOP])
+            how = (signal.SIGKILL, signal.SIGSTOP)[seed % 2]
             victim = choose.randrange(4)
             with self.subTest(seed=seed, how=how, victim=victim):
                 _, pool = self.start_pool()
                 healthy = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", pool)
+                until("the neighbour runs", lambda: rows(healthy) >= 1)
+                reserved = self.reserved(pool)
                 ranks = self.start_ranks(pool, 4, f"{seed:032x}", "-N", "0")
                 at = choose.randrange(1, 8)
                 until("the job runs", lambda: rows(ranks[0]) >= at or ranks[0].ended())
@@ -51,6 +56,7 @@ class ProcessFaults(SluiceTest):
                 until("the neighbour goes on", lambda: rows(healthy) > before or healthy.ended())
                 self.assertFalse(healthy.ended(), healthy.stderr())
                 self.expect_freed(pool, 1)
+                self.assertEqual(self.reserved(pool), reserved)
 
     def test_a_reducer_that_stops_is_named_on_every_rank_where_no_results_are_kept(self):
         for seed in SEEDS:
