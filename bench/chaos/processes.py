@@ -68,7 +68,7 @@ class Reducer:
         """That many sessions run here, and each with all its ranks."""
         status = self.status()
         return status is not None and status["sessions"]["open"] == sessions and status["data"]["bytes_in"] > 0 \
-            and all(s["absent_ranks"] == 0 for s in status["session_list"])
+            and all(s.get("absent_ranks", 0) == 0 for s in status["session_list"])
 
     def drain(self):
         """SIGTERM, and its end, which is in order once the last session has moved."""
@@ -97,11 +97,14 @@ def expect_freed(reducers, before):
 
 
 def hold_of_children(pid):
-    """What each child of a process holds now: descriptors, threads, resident bytes."""
+    """What each child of a process holds now: descriptors, threads, resident bytes. Without those that have just ended."""
     counts = []
     for child in [int(p) for task in Path(f"/proc/{pid}/task").glob("*/children") for p in task.read_text().split()]:
-        status = dict(line.split(":", 1) for line in Path(f"/proc/{child}/status").read_text().splitlines() if ":" in line)
-        counts.append({"descriptors": descriptors(child), "threads": int(status["Threads"]), "resident_bytes": 1024 * int(status["VmRSS"].split()[0])})
+        try:
+            status = dict(line.split(":", 1) for line in Path(f"/proc/{child}/status").read_text().splitlines() if ":" in line)
+            counts.append({"descriptors": descriptors(child), "threads": int(status["Threads"]), "resident_bytes": 1024 * int(status["VmRSS"].split()[0])})
+        except (OSError, KeyError):
+            continue
     return counts
 
 

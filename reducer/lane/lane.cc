@@ -22,7 +22,7 @@ unsigned Lane::do_work(Nanos now) noexcept {
   work += fold();
   if (now >= next_tick_) {
     next_tick_ = now + kTick;
-    for (LaneSession* s : sessions_) s->tick();
+    for (LaneSession* s : sessions_) s->tick(options_.frame_timeout);
   }
   report();
   counters_.turns.add(1);

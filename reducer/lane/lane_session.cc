@@ -30,6 +30,7 @@ void LaneSession::attach(Rank rank, transport::Endpoint& ep) noexcept {
   l.close_reported_ = false;  // and not of one that was replaced in the turn that it closed in
   l.loss_watch_.begin(ep);
   l.state_ = RankLink::State::kAttached;
+  l.attached_at_ = now_;
   l.down_since_.store(0, std::memory_order_relaxed);
   ++open_links_;
 }
@@ -103,10 +104,14 @@ void LaneSession::end() noexcept {
   }
 }
 
-void LaneSession::tick() noexcept {
+void LaneSession::tick(Nanos frame_timeout) noexcept {
   for (const auto& l : links_) {
     if (l->endpoint_ == nullptr) continue;
     l->account();
+    // The first connection of a rank waits for the verdict; one that takes its place has RESUME to say at
+    // once.
+    if (l->committed_ && l->state_ == RankLink::State::kAttached && now_ - l->attached_at_ >= frame_timeout)
+      l->endpoint_->close(Errc::kTimeout);
     if (ending_ && close_now_.load(std::memory_order_relaxed)) l->endpoint_->close(Errc::kAborted);
   }
   publish_missing();

@@ -72,7 +72,7 @@ class LaneSession {
 
   // Every 100 ms: publishes which ranks the oldest unfinished chunk waits for, and counters; closes what was
   // asked to be closed.
-  void tick() noexcept;
+  void tick(Nanos frame_timeout) noexcept;
 
   void set_now(Nanos now) noexcept { now_ = now; }
 

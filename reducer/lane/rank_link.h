@@ -52,6 +52,7 @@ class RankLink final : public transport::Handler {
   LaneSession& session_;
   const Rank rank_;
   State state_ = State::kAbsent;
+  Nanos attached_at_ = 0;
   bool committed_ = false;  // once: from then on its connections begin with RESUME
   LaneView view_;           // not the session's: behind, and what it contributes is dropped
   bool said_leave_ = false;

@@ -235,6 +235,25 @@ TEST(LaneResume, RefusesAnyOtherFirstFrame) {
   }
 }
 
+TEST(LaneResume, DoesNotWaitForeverForTheFirstFrame) {
+  SurvivingRig rig(2);
+  rig.connect_again(1);
+  rig.settle();
+  rig.advance(9 * kSecond);
+  rig.settle();
+  EXPECT_THAT(rig.closed(), IsEmpty());
+  rig.advance(2 * kSecond);
+  rig.settle();
+  EXPECT_THAT(rig.closed(), ElementsAre(Errc::kTimeout));
+  rig.resume(1, 0);
+  rig.contribute_all(0);
+  rig.advance(3600 * kSecond);  // one that goes on may be late for any time
+  rig.settle();
+  EXPECT_THAT(rig.closed(), IsEmpty());
+  rig.contribute_all(1);
+  EXPECT_THAT(rig.sequences(0), ElementsAre(0, 1));
+}
+
 TEST(LaneResume, RefusesResumeTwice) {
   SurvivingRig rig(2);
   rig.resume(1, 0);
