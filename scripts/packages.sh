@@ -9,10 +9,11 @@ BUILD_PACKAGES=(
   libboost-dev        # Asio, headers only
   libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev
   zlib1g-dev
+  libssl-dev          # OpenSSL 3, for libsluice_tls.so alone
 )
 
 # What the tests take beside that.
-TEST_PACKAGES=(libgtest-dev libgmock-dev python3 spin)
+TEST_PACKAGES=(libgtest-dev libgmock-dev python3 spin openssl)
 
 # What format, clang-tidy, the benchmarks, the counts of instructions and the test with real NCCL (pip) take; without them those are skipped.
 CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev python3-pip valgrind)

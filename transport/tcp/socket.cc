@@ -16,6 +16,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/assert.h"
 #include "core/clock.h"
 #include "transport/tcp/address.h"
 
@@ -135,12 +136,14 @@ Result<Socket> listen_one(const addrinfo& at, const SocketOptions& options, int 
 
 }  // namespace
 
-Socket::Socket(Socket&& other) noexcept : fd_(other.release()) {}
+Socket::Socket(Socket&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), secure_(std::move(other.secure_)) {}
 
 Socket& Socket::operator=(Socket&& other) noexcept {
   if (this != &other) {
     if (fd_ >= 0) ::close(fd_);
-    fd_ = other.release();
+    fd_ = std::exchange(other.fd_, -1);
+    secure_ = std::move(other.secure_);
   }
   return *this;
 }
@@ -150,7 +153,18 @@ Socket::~Socket() {
 }
 
 int Socket::release() noexcept {
+  SLUICE_ASSERT(!secure_);
   return std::exchange(fd_, -1);
+}
+
+RawSocket Socket::release_raw() noexcept {
+  return {.fd = std::exchange(fd_, -1), .secure = secure_.release()};
+}
+
+bool Socket::end_sending() const noexcept {
+  if (secure_ && !secure_->end()) return false;
+  ::shutdown(fd_, SHUT_WR);
+  return true;
 }
 
 AppliedOptions apply_options(int fd, const SocketOptions& options) {
@@ -237,9 +251,13 @@ std::string peer_name(int fd) {
   return address_text(address);
 }
 
-Status read_exact(int fd, std::span<std::byte> out, const Until& until) noexcept {
+namespace {
+
+// `receive` and `send` as the calls of the system.
+template <typename Receive>
+Status read_exactly(int fd, std::span<std::byte> out, const Until& until, Receive receive) noexcept {
   while (!out.empty()) {
-    const ssize_t n = ::recv(fd, out.data(), out.size(), MSG_DONTWAIT);
+    const ssize_t n = receive(out);
     if (n > 0) {
       out = out.subspan(static_cast<size_t>(n));
     } else if (n == 0) {
@@ -253,9 +271,10 @@ Status read_exact(int fd, std::span<std::byte> out, const Until& until) noexcept
   return Errc::kOk;
 }
 
-Status write_all(int fd, std::span<const std::byte> data, const Until& until) noexcept {
+template <typename Send>
+Status write_completely(int fd, std::span<const std::byte> data, const Until& until, Send send) noexcept {
   while (!data.empty()) {
-    const ssize_t n = ::send(fd, data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n = send(data);
     if (n >= 0) {
       data = data.subspan(static_cast<size_t>(n));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -265,6 +284,50 @@ Status write_all(int fd, std::span<const std::byte> data, const Until& until) no
     }
   }
   return Errc::kOk;
+}
+
+}  // namespace
+
+Status read_exact(int fd, std::span<std::byte> out, const Until& until) noexcept {
+  return read_exactly(fd, out, until, [fd](std::span<std::byte> to) {
+    return ::recv(fd, to.data(), to.size(), MSG_DONTWAIT);
+  });
+}
+
+Status write_all(int fd, std::span<const std::byte> data, const Until& until) noexcept {
+  return write_completely(fd, data, until, [fd](std::span<const std::byte> from) {
+    return ::send(fd, from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  });
+}
+
+Status read_exact(const Socket& socket, std::span<std::byte> out, const Until& until) noexcept {
+  return read_exactly(socket.fd(), out, until, [&socket](std::span<std::byte> to) {
+    iovec block{.iov_base = to.data(), .iov_len = to.size()};
+    return socket.receive({&block, 1});
+  });
+}
+
+Status write_all(const Socket& socket, std::span<const std::byte> data, const Until& until) noexcept {
+  return write_completely(socket.fd(), data, until, [&socket](std::span<const std::byte> from) {
+    iovec block{.iov_base = const_cast<std::byte*>(from.data()), .iov_len = from.size()};  // serves reads too
+    return socket.send({&block, 1});
+  });
+}
+
+Result<void> shake_hands(Socket& socket, const TlsContext& context, const TlsPeer& peer, const Until& until) {
+  auto stream = context.open(socket.fd(), peer);
+  if (!stream) return tl::unexpected(stream.error());
+  for (;;) {
+    using Step = SecureStream::Step;
+    const Step step = (*stream)->handshake();
+    if (step == Step::kDone) break;
+    if (step == Step::kFailed) return fail(Errc::kUnauthenticated, (*stream)->why());
+    const short events = step == Step::kWantsRead ? POLLIN : POLLOUT;
+    if (const Status ready = wait_ready(socket.fd(), events, until); !ready.ok())
+      return fail(ready.code(), ready == Errc::kShutdown ? "interrupted" : "no answer in time");
+  }
+  socket.secure(std::move(*stream));
+  return {};
 }
 
 }  // namespace sluice::transport::tcp

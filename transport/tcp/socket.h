@@ -2,30 +2,73 @@
 // with deadlines.
 #pragma once
 
+#include <sys/socket.h>
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "core/result.h"
 #include "core/units.h"
+#include "transport/tcp/secure_stream.h"
 
 namespace sluice::transport::tcp {
 
-// Owns a file descriptor.
+// What a Socket owns, where it goes through something that holds values only.
+struct RawSocket {
+  int fd = -1;
+  SecureStream* secure = nullptr;
+};
+
+// Owns a file descriptor, and the TLS of its connection where that has one.
 class Socket {
  public:
   Socket() noexcept = default;
   explicit Socket(int fd) noexcept : fd_(fd) {}
+  explicit Socket(RawSocket raw) noexcept : fd_(raw.fd), secure_(raw.secure) {}
   Socket(Socket&& other) noexcept;
   Socket& operator=(Socket&& other) noexcept;
   ~Socket();
   [[nodiscard]] int fd() const noexcept { return fd_; }
   [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
-  [[nodiscard]] int release() noexcept;  // caller owns it now
+  // The caller owns it now. Of a connection without TLS alone.
+  [[nodiscard]] int release() noexcept;
+  [[nodiscard]] RawSocket release_raw() noexcept;
+
+  // From here on bytes go through `stream`, whose handshake is over.
+  void secure(std::unique_ptr<SecureStream> stream) noexcept { secure_ = std::move(stream); }
+  [[nodiscard]] const SecureStream* secured() const noexcept { return secure_.get(); }
+
+  // recvmsg and sendmsg, never blocking and never raising SIGPIPE, through TLS where there is TLS. The data
+  // path's own calls: no more than a look at a pointer is added to those.
+  [[nodiscard]] ssize_t receive(std::span<iovec> blocks) const noexcept {
+    if (secure_) return secure_->receive(blocks);
+    msghdr message{};
+    message.msg_iov = blocks.data();
+    message.msg_iovlen = blocks.size();
+    return ::recvmsg(fd_, &message, MSG_DONTWAIT);
+  }
+  [[nodiscard]] ssize_t send(std::span<iovec> blocks) const noexcept {
+    if (secure_) return secure_->send(blocks);
+    msghdr message{};
+    message.msg_iov = blocks.data();
+    message.msg_iovlen = blocks.size();
+    return ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  // After a receive() that gave less than was asked for: true when asking again must wait for an event.
+  [[nodiscard]] bool drained() const noexcept { return !secure_ || !secure_->over(); }
+  // True when receive() may have something that no event will announce; a receive() tells.
+  [[nodiscard]] bool pending() const noexcept { return secure_ && secure_->pending(); }
+  // Tells the peer that nothing more comes. False: the socket has no room for the last word of TLS, call
+  // again when it is writable.
+  [[nodiscard]] bool end_sending() const noexcept;
 
  private:
   int fd_ = -1;
+  std::unique_ptr<SecureStream> secure_;
 };
 
 struct SocketOptions {
@@ -78,5 +121,13 @@ AppliedOptions apply_options(int fd, const SocketOptions& options);
 // non-blocking.
 [[nodiscard]] Status read_exact(int fd, std::span<std::byte> out, const Until& until) noexcept;
 [[nodiscard]] Status write_all(int fd, std::span<const std::byte> data, const Until& until) noexcept;
+// The same, through TLS where the connection has it.
+[[nodiscard]] Status read_exact(const Socket& socket, std::span<std::byte> out, const Until& until) noexcept;
+[[nodiscard]] Status write_all(const Socket& socket, std::span<const std::byte> data,
+                               const Until& until) noexcept;
+// The TLS handshake on a connected socket, which has it from then on. kTimeout, kShutdown, or
+// kUnauthenticated with the reason.
+[[nodiscard]] Result<void> shake_hands(Socket& socket, const TlsContext& context, const TlsPeer& peer,
+                                       const Until& until);
 
 }  // namespace sluice::transport::tcp

@@ -41,7 +41,7 @@ class EpollContext final : public TcpContext {
     agenda_.scratch = {scratch_.get(), FrameReader::kScratchBytes};
   }
 
-  Result<Endpoint*> adopt(int fd, Handler& handler, const EndpointOptions& options) override;
+  Result<Endpoint*> adopt(Socket socket, Handler& handler, const EndpointOptions& options) override;
   unsigned poll(Nanos now, size_t budget_bytes) noexcept override;
   void wait(Nanos timeout) noexcept override;
   void wake() noexcept override { poller_->wake(); }
@@ -94,8 +94,8 @@ uint32_t EpollContext::free_seat() {
   return free_seats_.back();
 }
 
-Result<Endpoint*> EpollContext::adopt(int fd, Handler& handler, const EndpointOptions& options) {
-  Socket socket(fd);
+Result<Endpoint*> EpollContext::adopt(Socket socket, Handler& handler, const EndpointOptions& options) {
+  const int fd = socket.fd();
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
     return fail(Errc::kSystem, "cannot make a socket non-blocking: " + error_text(errno));

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/result.h"
+#include "transport/tcp/socket.h"
 #include "transport/transport.h"
 
 namespace sluice::transport::tcp {
@@ -17,7 +18,11 @@ class TcpContext : public Context {
   // keepalive), and closes it with the endpoint. On error the fd is
   // closed too. `handler` must outlive the endpoint. Owner thread. The endpoint lives until after its
   // on_closed().
-  [[nodiscard]] virtual Result<Endpoint*> adopt(int fd, Handler& handler, const EndpointOptions& options) = 0;
+  [[nodiscard]] virtual Result<Endpoint*> adopt(Socket socket, Handler& handler,
+                                                const EndpointOptions& options) = 0;
+  [[nodiscard]] Result<Endpoint*> adopt(int fd, Handler& handler, const EndpointOptions& options) {
+    return adopt(Socket(fd), handler, options);
+  }
 };
 
 [[nodiscard]] Result<std::unique_ptr<TcpContext>> make_context();

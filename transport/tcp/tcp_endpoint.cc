@@ -34,10 +34,18 @@ TcpEndpoint::TcpEndpoint(Socket socket, Handle self, Handler& handler, const End
       agenda_(agenda),
       queue_(std::max<size_t>(options.send_queue, 1)),
       reader_(options.max_payload, agenda.scratch),
-      peer_(peer_name(socket_.fd())) {}
+      peer_(peer_name(socket_.fd())) {
+  // Bytes that came with the handshake are announced by nothing.
+  if (socket_.pending()) {
+    in_receive_list_ = true;
+    agenda_.receive.push_back(self_);
+  }
+}
 
 TcpEndpoint::~TcpEndpoint() {
-  if (socket_.valid()) ::shutdown(socket_.fd(), SHUT_RDWR);  // copies of the descriptor: see close()
+  if (!socket_.valid()) return;
+  static_cast<void>(socket_.end_sending());
+  ::shutdown(socket_.fd(), SHUT_RDWR);  // copies of the descriptor: see close()
 }
 
 Status TcpEndpoint::put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
@@ -70,6 +78,7 @@ void TcpEndpoint::close(Errc reason) noexcept {
     const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
     (void)::connect(socket_.fd(), &nobody, sizeof nobody);
   } else {
+    static_cast<void>(socket_.end_sending());
     ::shutdown(socket_.fd(), SHUT_RDWR);
   }
   socket_ = Socket();
@@ -109,12 +118,10 @@ unsigned TcpEndpoint::receive(Nanos now, uint64_t turn, size_t budget_bytes) noe
   const uint64_t bytes_before = counters_.wire_bytes_in;
   std::array<iovec, FrameReader::kBlocks> buffers;
   while (!closing_) {
-    msghdr message{};
-    message.msg_iov = buffers.data();
-    message.msg_iovlen = reader_.buffers(*this, handler_, buffers);
+    const auto blocks = std::span(buffers).first(reader_.buffers(*this, handler_, buffers));
     size_t asked = 0;
-    for (const iovec& block : std::span(buffers).first(message.msg_iovlen)) asked += block.iov_len;
-    const ssize_t n = ::recvmsg(socket_.fd(), &message, 0);
+    for (const iovec& block : blocks) asked += block.iov_len;
+    const ssize_t n = socket_.receive(blocks);
     ++counters_.receive_calls;
     if (n < 0 && errno == EINTR) continue;
     if (n == 0) {
@@ -130,7 +137,7 @@ unsigned TcpEndpoint::receive(Nanos now, uint64_t turn, size_t budget_bytes) noe
     counters_.wire_bytes_in += static_cast<uint64_t>(n);
     const Status parsed = reader_.consume(static_cast<size_t>(n), *this, handler_, counters_);
     if (!parsed.ok()) close(parsed.code());
-    if (static_cast<size_t>(n) < asked && !cannot_send_)
+    if (static_cast<size_t>(n) < asked && !cannot_send_ && socket_.drained())
       break;  // the socket is empty: asking again is a wasted call
     if (counters_.wire_bytes_in - bytes_before >= budget_bytes) {
       if (!closing_ && !std::exchange(in_receive_list_, true)) agenda_.receive.push_back(self_);
@@ -172,10 +179,8 @@ unsigned TcpEndpoint::send_queued(Nanos now) noexcept {
       return done;
     }
     size_t asked = 0;
-    msghdr message{};
-    message.msg_iov = blocks.data();
-    message.msg_iovlen = queue_.gather(blocks, asked);
-    const ssize_t n = ::sendmsg(socket_.fd(), &message, MSG_NOSIGNAL);
+    const size_t used = queue_.gather(blocks, asked);
+    const ssize_t n = socket_.send(std::span(blocks).first(used));
     ++counters_.send_calls;
     if (n < 0) {
       if (errno == EINTR) continue;
@@ -213,8 +218,9 @@ unsigned TcpEndpoint::give_back_sent() noexcept {
 
 void TcpEndpoint::sent_everything() noexcept {
   if (peer_ended_) return close(Errc::kClosed);
-  want_writable(false);
-  if (ended_ && !std::exchange(told_peer_, true)) ::shutdown(socket_.fd(), SHUT_WR);
+  const bool tell = ended_ && !told_peer_;
+  if (tell) told_peer_ = socket_.end_sending();
+  want_writable(tell && !told_peer_);
 }
 
 void TcpEndpoint::send_failed() noexcept {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "core/clock.h"
+#include "tests/conformance/transport/tls_pair.h"
 #include "transport/inproc/inproc_network.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
@@ -47,16 +48,45 @@ Bed tcp_bed(const std::string& host) {
   return bed;
 }
 
+Bed tls_bed() {
+  Bed bed;
+  if (!find_tls_library()) {
+    bed.missing = "libsluice_tls.so was not built";
+    return bed;
+  }
+  auto a = tcp::make_context();
+  auto b = tcp::make_context();
+  if (!a || !b) throw std::runtime_error("no epoll");
+  // Few records with one key: what happens once in 100 GB happens in every test.
+  bed.connect = [terms = same_key(5), pa = a->get(), pb = b->get()](Handler& ha, Handler& hb,
+                                                                    const EndpointOptions& o) {
+    TlsPair pair = tls_pair("127.0.0.1", terms);
+    if (!pair.client.valid()) throw std::runtime_error(pair.client_why + " / " + pair.server_why);
+    auto ea = pa->adopt(std::move(pair.client), ha, o);
+    auto eb = pb->adopt(std::move(pair.server), hb, o);
+    if (!ea || !eb) throw std::runtime_error("adopt failed");
+    return std::pair{*ea, *eb};
+  };
+  bed.a = std::move(*a);
+  bed.b = std::move(*b);
+  return bed;
+}
+
 }  // namespace
 
 std::vector<std::string> bed_names() {
-  return {"inproc", "tcp", "tcp6", "fault(inproc)", "fault(tcp)"};
+  return {"inproc", "tcp", "tcp6", "tls", "fault(inproc)", "fault(tcp)", "fault(tls)"};
 }
 
 Bed make_bed(const std::string& name) {
   if (name == "inproc") return inproc_bed();
   if (name == "tcp") return tcp_bed("127.0.0.1");
   if (name == "tcp6") return tcp_bed("::1");
+  if (name == "tls") return tls_bed();
+  if (name == "fault(tls)") {
+    Bed bed = tls_bed();
+    return bed.missing.empty() ? put_faults(std::move(bed), {}, {}) : std::move(bed);
+  }
   if (name == "fault(inproc)") return put_faults(inproc_bed(), {}, {});
   if (name == "fault(tcp)") return put_faults(tcp_bed("127.0.0.1"), {}, {});
   throw std::runtime_error("no bed " + name);

@@ -20,7 +20,7 @@ struct Bed {
   std::string missing;  // why this host has no such transport; empty = it has
 };
 
-// "inproc", "tcp", "tcp6", "fault(inproc)", "fault(tcp)": the last two with empty plans.
+// "inproc", "tcp", "tcp6", "tls", and "fault(...)" over some of them with empty plans.
 [[nodiscard]] std::vector<std::string> bed_names();
 [[nodiscard]] Bed make_bed(const std::string& name);
 
