@@ -58,4 +58,16 @@ Mac client_proof(const Digest& token, const Hello& hello, const Welcome& welcome
   return hmac_sha256(std::as_bytes(std::span(token)), data);
 }
 
+Digest tls_key(const Digest& token) {
+  std::vector<std::byte> data;
+  append(data, "sluice tls psk");
+  return hmac_sha256(std::as_bytes(std::span(token)), data);
+}
+
+Digest tls_binding(const Hello& hello, const Welcome& welcome) {
+  std::vector<std::byte> data = encode_body(hello);
+  std::ranges::copy(encode_body(welcome), std::back_inserter(data));
+  return sha256(data);
+}
+
 }  // namespace sluice::wire

@@ -34,4 +34,10 @@ namespace sluice::wire {
 [[nodiscard]] Mac client_proof(const Digest& token, const Hello& hello, const Welcome& welcome,
                                uint64_t view_hash);
 
+// The pre-shared key of TLS = HMAC-SHA256(token, "sluice tls psk\0").
+[[nodiscard]] Digest tls_key(const Digest& token);
+
+// What TLS is bound to: SHA-256 over the bodies of HELLO and WELCOME as sent.
+[[nodiscard]] Digest tls_binding(const Hello& hello, const Welcome& welcome);
+
 }  // namespace sluice::wire

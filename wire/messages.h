@@ -29,6 +29,7 @@ inline constexpr size_t kMaxAddresses = 4000;
 // Feature bits of HELLO and WELCOME.
 inline constexpr uint64_t kFeatureResume = uint64_t{1} << 0;
 inline constexpr uint64_t kFeatureViewChange = uint64_t{1} << 1;
+inline constexpr uint64_t kFeatureTls = uint64_t{1} << 2;  // what follows WELCOME goes through TLS
 inline constexpr uint64_t kFeaturesSurvive = kFeatureResume | kFeatureViewChange;  // both or none
 
 using Nonce = std::array<uint8_t, 32>;

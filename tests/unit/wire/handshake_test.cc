@@ -159,5 +159,24 @@ TEST(Proofs, OfOneSideAreNotTheOthers) {
   EXPECT_NE(server_proof(token, hello(), welcome()), client_proof(token, hello(), welcome(), 0));
 }
 
+TEST(TlsKey, IsMadeOfTheToken) {
+  Digest token;
+  std::iota(token.begin(), token.end(), uint8_t{0});
+  const Digest made = tls_key(token);
+  EXPECT_EQ(made[0], 0x55);
+  EXPECT_EQ(made[1], 0xb0);
+  EXPECT_EQ(made[31], 0x8e);
+}
+
+TEST(TlsBinding, CoversBothBodies) {
+  Welcome w;
+  const Digest bound = tls_binding(hello(), w);
+  Hello without = hello();
+  without.features ^= kFeatureTls;
+  EXPECT_NE(tls_binding(without, w), bound);
+  w.features ^= kFeatureTls;
+  EXPECT_NE(tls_binding(hello(), w), bound);
+}
+
 }  // namespace
 }  // namespace sluice::wire
