@@ -19,6 +19,9 @@ struct Endpoint {
   std::string host;  // name or literal, IPv6 without brackets
   uint16_t port = kDefaultPort;
   uint16_t weight = 1;  // share of the chunks, relative: 1..kMaxWeight
+  // Where `host` is the address that a name was found at: that name, which a certificate has to show. Empty:
+  // `host` itself. No part of the text.
+  std::string name = {};
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 

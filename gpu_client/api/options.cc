@@ -10,6 +10,7 @@
 #include "config/pool.h"
 #include "config/sizes.h"
 #include "gpu_client/engine/credentials.h"
+#include "gpu_client/engine/tls_terms.h"
 #include "wire/messages.h"
 #include "wire/view.h"
 
@@ -150,6 +151,9 @@ Result<engine::SessionOptions> read_options(const sluice_options& given) {
   auto token = engine::load_token(text_of(o.key_file), text_of(o.token_file), who.job);
   if (!token) return tl::unexpected(token.error());
   who.token = *token;
+  auto tls = engine::read_tls_variables();
+  if (!tls) return tl::unexpected(tls.error());
+  who.tls = std::move(*tls);
   out.join.lanes = o.lanes;
   out.join.window_bytes = o.window_bytes;
   out.join.slot_bytes = o.slot_bytes;

@@ -42,7 +42,8 @@ Status ControlLink::receive(Frame& out) {
         return Errc::kOk;
       }
     }
-    const ssize_t n = ::recv(socket_.fd(), in_.data() + have_, target_ - have_, MSG_DONTWAIT);
+    iovec block{.iov_base = in_.data() + have_, .iov_len = target_ - have_};
+    const ssize_t n = socket_.receive({&block, 1});
     if (n > 0) {
       have_ += static_cast<size_t>(n);
     } else if (n == 0) {
@@ -65,8 +66,8 @@ Status ControlLink::flush() {
   size_t sent = 0;
   Status status;
   while (sent < unsent_.size()) {
-    const ssize_t n =
-        ::send(socket_.fd(), unsent_.data() + sent, unsent_.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    iovec block{.iov_base = unsent_.data() + sent, .iov_len = unsent_.size() - sent};
+    const ssize_t n = socket_.send({&block, 1});
     if (n >= 0) {
       sent += static_cast<size_t>(n);
     } else if (errno != EINTR) {
@@ -79,7 +80,7 @@ Status ControlLink::flush() {
 }
 
 void ControlLink::shutdown() noexcept {
-  ::shutdown(socket_.fd(), SHUT_WR);
+  if (!socket_.end_sending()) ::shutdown(socket_.fd(), SHUT_WR);  // full: nobody reads there
 }
 
 void ControlLink::close() noexcept {

@@ -42,6 +42,10 @@ class ControlLink {
   Status flush();
   [[nodiscard]] bool has_unsent() const noexcept { return !unsent_.empty(); }
 
+  // True when receive() may have a frame that no event of the descriptor will announce. Only one that was not
+  // asked until kWouldBlock since then has.
+  [[nodiscard]] bool pending() const noexcept { return socket_.pending(); }
+
   // Tells the peer that nothing more comes. The peer's frames can still be received.
   void shutdown() noexcept;
   // Ends it both ways: what was kept is dropped, sending and receiving give kReset.

@@ -50,18 +50,19 @@ struct Received {
 };
 
 // One control frame, checked as far as that goes without knowing who sends it.
-Received receive_frame(int fd, wire::FrameHeader& h, std::vector<std::byte>& body, const Until& until) {
+Received receive_frame(const Socket& from, wire::FrameHeader& h, std::vector<std::byte>& body,
+                       const Until& until) {
   std::array<std::byte, wire::kHeaderBytes> raw;
   std::array<std::byte, transport::kMaxExtensions> area;
-  if (const Status s = transport::tcp::read_exact(fd, raw, until); !s.ok()) return {s};
+  if (const Status s = transport::tcp::read_exact(from, raw, until); !s.ok()) return {s};
   if (const Status s = wire::decode_header(raw, h); !s.ok()) return {s, true};
   if (wire::is_data(h.type)) return {Errc::kUnexpectedMessage, true};
   if (h.extension_bytes() > area.size()) return {Errc::kBadExtension, true};
   const std::span extensions(area.data(), h.extension_bytes());
-  if (const Status s = transport::tcp::read_exact(fd, extensions, until); !s.ok()) return {s};
+  if (const Status s = transport::tcp::read_exact(from, extensions, until); !s.ok()) return {s};
   if (const Status s = wire::verify_header(raw, extensions); !s.ok()) return {s, true};
   body.resize(h.length);
-  if (const Status s = transport::tcp::read_exact(fd, body, until); !s.ok()) return {s};
+  if (const Status s = transport::tcp::read_exact(from, body, until); !s.ok()) return {s};
   const bool checked = (h.flags & wire::kFlagPayloadCrc) != 0;
   if (checked && crc32c(body) != h.payload_crc) return {Errc::kBadPayloadCrc, true};
   return {};
@@ -72,6 +73,9 @@ tl::unexpected<Error> broke(const Greeting& g, Status status, const std::string&
   if (status.code() == Errc::kTimeout) what = "no answer in time";
   if (status.code() == Errc::kClosed) what = "closed the connection";
   if (status.code() == Errc::kShutdown) what = "interrupted";
+  // What TLS has against us comes after our own side of the handshake is done.
+  const transport::tcp::SecureStream* const secured = g.socket.secured();
+  if (status.code() == Errc::kReset && secured != nullptr && !secured->why().empty()) what = secured->why();
   const bool ours = status.code() == Errc::kTimeout || status.code() == Errc::kShutdown;
   return fail(ours ? status.code() : Errc::kReducerLost, g.name + ": " + what + " while " + doing);
 }
@@ -106,6 +110,27 @@ Result<void> check_welcome(const Greeting& g, const Identity& who) {
   return {};
 }
 
+Result<void> go_on_in_tls(Greeting& g, const config::Endpoint& reducer, const Identity& who,
+                          const Until& until) {
+  if (!who.tls) return {};
+  if ((g.welcome.features & wire::kFeatureTls) == 0) {
+    if (!who.tls->required) return {};
+    return fail(Errc::kUnauthenticated, g.name + ": does not offer TLS, and SLUICE_TLS is `require`");
+  }
+  const wire::Digest bound = wire::tls_binding(g.hello, g.welcome);
+  transport::tcp::TlsPeer peer{.identity = who.job,
+                               .psk = std::nullopt,
+                               .host = reducer.name.empty() ? reducer.host : reducer.name,
+                               .bound = std::as_bytes(std::span(bound))};
+  if (!who.tls->context->has_ca() && who.token) {
+    const wire::Digest key = wire::tls_key(*who.token);
+    std::ranges::copy(std::as_bytes(std::span(key)), peer.psk.emplace().begin());
+  }
+  auto shaken = transport::tcp::shake_hands(g.socket, *who.tls->context, peer, until);
+  if (!shaken) return add_context(g.name, shaken.error());
+  return {};
+}
+
 }  // namespace
 
 std::string printable(std::string text) {
@@ -128,8 +153,9 @@ Result<Socket> connect_once(const config::Endpoint& reducer, const Identity& who
   return transport::tcp::connect_to(reducer.host, reducer.port, options, until);
 }
 
-Result<Greeting> introduce(Socket socket, std::string name, const Identity& who, wire::Purpose purpose,
-                           uint32_t lane, uint64_t incarnation, const Until& until) {
+Result<Greeting> introduce(Socket socket, const config::Endpoint& reducer, std::string name,
+                           const Identity& who, wire::Purpose purpose, uint32_t lane, uint64_t incarnation,
+                           const Until& until) {
   auto nonce = fresh_nonce();
   if (!nonce) return tl::unexpected(nonce.error());
   Greeting g;
@@ -142,12 +168,14 @@ Result<Greeting> introduce(Socket socket, std::string name, const Identity& who,
   g.hello.session = who.session;
   g.hello.incarnation = incarnation;
   g.hello.features = who.survives ? wire::kFeaturesSurvive : 0;
+  if (who.tls) g.hello.features |= wire::kFeatureTls;
   g.hello.nonce = *nonce;
   g.hello.job = who.job;
   auto welcome = ask<wire::Welcome>(g, g.hello, until);
   if (!welcome) return tl::unexpected(welcome.error());
   g.welcome = std::move(*welcome);
   if (auto checked = check_welcome(g, who); !checked) return tl::unexpected(checked.error());
+  if (auto secured = go_on_in_tls(g, reducer, who, until); !secured) return tl::unexpected(secured.error());
   return g;
 }
 
@@ -155,7 +183,7 @@ Result<Greeting> greet(const config::Endpoint& reducer, const Identity& who, wir
                        uint32_t lane, uint64_t incarnation, Nanos deadline) {
   auto socket = connect_patiently(reducer, who, deadline);
   if (!socket) return add_context(name_of(reducer), socket.error());
-  return introduce(std::move(*socket), name_of(reducer), who, purpose, lane, incarnation, deadline);
+  return introduce(std::move(*socket), reducer, name_of(reducer), who, purpose, lane, incarnation, deadline);
 }
 
 wire::Mac proof(const Greeting& greeting, const Identity& who, uint64_t view_hash) {
@@ -164,7 +192,7 @@ wire::Mac proof(const Greeting& greeting, const Identity& who, uint64_t view_has
 }
 
 Result<void> send_frame(const Greeting& to, const std::vector<std::byte>& frame, const Until& until) {
-  const Status s = transport::tcp::write_all(to.socket.fd(), frame, until);
+  const Status s = transport::tcp::write_all(to.socket, frame, until);
   // After a reset the reason may still be readable: let the receive report.
   if (s.ok() || s.code() == Errc::kReset) return {};
   return broke(to, s, "sending the handshake");
@@ -180,7 +208,7 @@ Result<std::vector<std::byte>> receive_body(const Greeting& from, wire::FrameTyp
   for (;;) {
     wire::FrameHeader h;
     std::vector<std::byte> body;
-    if (const Received r = receive_frame(from.socket.fd(), h, body, until); !r.status.ok()) {
+    if (const Received r = receive_frame(from.socket, h, body, until); !r.status.ok()) {
       if (r.malformed) return malformed(r.status);
       return broke(from, r.status, doing);
     }

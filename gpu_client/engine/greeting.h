@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "config/endpoints.h"
 #include "core/ids.h"
 #include "core/result.h"
+#include "gpu_client/engine/tls_terms.h"
 #include "transport/tcp/socket.h"
 #include "wire/handshake.h"
 #include "wire/messages.h"
@@ -26,6 +28,7 @@ struct Identity {
   std::string interface_address;  // to connect from; empty: the route's
   // Wants a session that survives losses (PROTOCOL.md section 11).
   bool survives = false;
+  std::shared_ptr<const TlsTerms> tls = nullptr;  // none: off
 };
 
 struct Greeting {
@@ -52,10 +55,11 @@ using transport::tcp::Until;
 // without the reducer's name.
 [[nodiscard]] Result<transport::tcp::Socket> connect_once(const config::Endpoint& reducer,
                                                           const Identity& who, const Until& until);
-// HELLO and WELCOME on a new connection to the reducer called `name`.
-[[nodiscard]] Result<Greeting> introduce(transport::tcp::Socket socket, std::string name, const Identity& who,
-                                         wire::Purpose purpose, uint32_t lane, uint64_t incarnation,
-                                         const Until& until);
+// HELLO and WELCOME, and the TLS handshake where both want TLS, on a new connection to `reducer`, called
+// `name`.
+[[nodiscard]] Result<Greeting> introduce(transport::tcp::Socket socket, const config::Endpoint& reducer,
+                                         std::string name, const Identity& who, wire::Purpose purpose,
+                                         uint32_t lane, uint64_t incarnation, const Until& until);
 
 // The client's proof for JOIN, ATTACH, VERDICT_QUERY; zeros without a token.
 [[nodiscard]] wire::Mac proof(const Greeting& greeting, const Identity& who, uint64_t view_hash);

@@ -97,6 +97,7 @@ uint64_t Keeper::add(std::vector<Peer> peers, Listener& listener, bool survives)
 
 void Keeper::keep(uint64_t id, Kept& kept, Peer peer, Nanos now) {
   kept.peers.push_back({.peer = std::move(peer), .last_heard = now, .next_beat = now, .waiting = {}});
+  kept.peers.back().more = kept.peers.back().peer.link.pending();
   watch(id, kept.peers.back(), kept.peers.size() - 1);
 }
 
@@ -150,6 +151,7 @@ void Keeper::replace(uint64_t session, size_t peer, ControlLink link) {
   if (!p.gone) unwatch(p);
   p.peer.link = std::move(link);
   p.gone = p.stuck = p.watched = false;
+  p.more = p.peer.link.pending();
   p.last_heard = p.next_beat = monotonic_now();
   p.waiting = {};
   watch(session, p, peer);
@@ -228,9 +230,9 @@ void Keeper::attend() {
 Nanos Keeper::next_due() const {
   Nanos due = INT64_MAX;
   for (const auto& [id, kept] : sessions_) {
-    if (kept.ended) continue;
     for (const KeptPeer& p : kept.peers) {
-      if (!p.gone) due = std::min({due, p.next_beat, p.last_heard + p.peer.timeout});
+      if (!p.gone && p.more) return 0;
+      if (!p.gone && !kept.ended) due = std::min({due, p.next_beat, p.last_heard + p.peer.timeout});
     }
   }
   return due;
@@ -258,13 +260,23 @@ void Keeper::turn() {
     const auto found = sessions_.find(event >> kPeerBits);  // it may have been removed meanwhile
     if (found != sessions_.end()) serve(found->first, found->second, event & ((1u << kPeerBits) - 1));
   }
+  for (auto& [id, kept] : sessions_) {
+    for (size_t i = 0; i < kept.peers.size(); ++i) {
+      if (kept.peers[i].more) serve(id, kept, i);
+    }
+  }
   const Nanos now = monotonic_now();
   for (auto& [id, kept] : sessions_) tick(id, kept, now);
 }
 
 void Keeper::serve(uint64_t id, Kept& kept, size_t index) {
   KeptPeer& p = kept.peers[index];
-  for (int i = 0; i < kFramesInARow && !p.gone; ++i) {
+  p.more = false;
+  for (int i = 0; !p.gone; ++i) {
+    if (i == kFramesInARow) {
+      p.more = p.peer.link.pending();
+      break;
+    }
     ControlLink::Frame frame;
     const Status status = p.peer.link.receive(frame);
     if (status.code() == Errc::kWouldBlock) break;

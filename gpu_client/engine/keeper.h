@@ -115,6 +115,7 @@ class Keeper {
     bool stuck = false;    // a message could not be sent whole: the connection is to end
     bool seated = true;    // not while the session does not go on with it yet
     bool acked = false;    // LEAVE
+    bool more = false;     // frames may be there that no event will announce
     bool watched = false;
     bool watching_writable = false;
     Waiting waiting;

@@ -123,7 +123,7 @@ Mender::Attempt Mender::attempt(size_t item, const Until& until) const {
     const bool unknown = why.code == Errc::kUnknownSession;
     return failed(unknown ? Outcome::kRefused : Outcome::kAgain, std::move(why));
   };
-  auto g = introduce(std::move(*socket), options_.name, options_.who,
+  auto g = introduce(std::move(*socket), options_.address, options_.name, options_.who,
                      control ? wire::Purpose::kControl : wire::Purpose::kLane,
                      control ? 0 : static_cast<uint32_t>(item - 1), options_.incarnation, until);
   if (!g) return told(std::move(g.error()));

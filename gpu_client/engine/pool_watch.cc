@@ -183,8 +183,8 @@ Result<uint64_t> PoolWatch::who_is_at(const config::Endpoint& endpoint) const {
   const Until until(monotonic_now() + kLook, interrupt_.fd());
   auto socket = connect_once(endpoint, options_.who, until);
   if (!socket) return fail(Errc::kReducerLost, name + ": " + socket.error().text);
-  auto g = introduce(std::move(*socket), name, options_.who, wire::Purpose::kStatus, 0, options_.incarnation,
-                     until);
+  auto g = introduce(std::move(*socket), endpoint, name, options_.who, wire::Purpose::kStatus, 0,
+                     options_.incarnation, until);
   if (!g) return tl::unexpected(g.error());
   return g->welcome.reducer;
 }

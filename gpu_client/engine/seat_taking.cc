@@ -18,6 +18,7 @@ config::Endpoint reached_at(const transport::tcp::Socket& socket, const config::
   auto reached = config::parse_endpoints(transport::tcp::peer_name(socket.fd()));
   if (!reached || reached->size() != 1 || reached->front().host.starts_with("fe80:")) return address;
   reached->front().weight = address.weight;
+  reached->front().name = address.name.empty() ? address.host : address.name;
   return reached->front();
 }
 
@@ -93,7 +94,7 @@ Result<Seat> join_newcomer(const NewcomerTerms& terms, const Identity& who, cons
   const auto open = [&](wire::Purpose purpose, uint32_t lane) -> Result<Greeting> {
     auto socket = connect_once(terms.address, who, until);
     if (!socket) return add_context(name, socket.error());
-    auto g = introduce(std::move(*socket), name, who, purpose, lane, terms.incarnation, until);
+    auto g = introduce(std::move(*socket), terms.address, name, who, purpose, lane, terms.incarnation, until);
     if (g && g->welcome.reducer != terms.reducer) return tl::unexpected(another_process(*g));
     return g;
   };

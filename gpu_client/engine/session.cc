@@ -80,7 +80,7 @@ Result<void> Session::adopt_lanes(std::vector<Seat>& seats) {
   uint32_t i = 0;
   for (Seat& seat : seats) {
     for (transport::tcp::Socket& lane : seat.lanes) {
-      auto ep = context_->adopt(lane.release(), exchange_->link(i), exchange_->endpoint_options(i));
+      auto ep = context_->adopt(std::move(lane), exchange_->link(i), exchange_->endpoint_options(i));
       if (!ep) return add_context(link_names_[i], ep.error());
       exchange_->link(i).bind(**ep);
       ++i;

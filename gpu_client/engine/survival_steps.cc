@@ -103,7 +103,7 @@ void Survival::take_lane(const Post& p, uint32_t lane, transport::tcp::Socket so
 void Survival::give_link(uint32_t index, transport::tcp::Socket& socket) {
   Link& link = session_.exchange.link(index);
   if (session_.exchange.ended() || link.bound()) return;
-  auto ep = session_.context.adopt(socket.release(), link, session_.exchange.endpoint_options(index));
+  auto ep = session_.context.adopt(std::move(socket), link, session_.exchange.endpoint_options(index));
   if (!ep) return link_lost(index, Errc::kReset, 0, "");
   link.bind(**ep);
   static_cast<void>(link.resume());  // fails only on a connection that closes, which is heard of
