@@ -58,17 +58,31 @@ std::unique_ptr<Lane> make_lane(std::unique_ptr<transport::tcp::TcpContext> cont
   transport::tcp::TcpContext& tcp = *context;
   return std::make_unique<Lane>(
       std::move(context),
-      [&tcp](int fd, transport::Handler& handler, const transport::EndpointOptions& o) {
-        return tcp.adopt(fd, handler, o);
-      },
+      [&tcp](transport::tcp::Socket socket, transport::Handler& handler,
+             const transport::EndpointOptions& o) { return tcp.adopt(std::move(socket), handler, o); },
       LaneOptions{.frame_timeout = options.frame_timeout});
+}
+
+// Null: off.
+Result<std::shared_ptr<const transport::tcp::TlsContext>> make_tls(const ReducerOptions& o, bool has_key) {
+  const transport::tcp::TlsFiles& files = o.tls_files;
+  if (o.tls == TlsMode::kOff) return std::shared_ptr<const transport::tcp::TlsContext>();
+  if (files.certificate.empty() && (!has_key || !files.ca.empty())) {
+    return fail(Errc::kInvalidArgument, files.ca.empty()
+                                            ? "TLS needs a key file or a certificate to be known by"
+                                            : "who wants certificates of workers needs one of its own");
+  }
+  return transport::tcp::TlsContext::make(true, files);
 }
 
 class RunningReducer final : public Reducer {
  public:
   RunningReducer(const ReducerOptions& options, int listen_fd, uint16_t port, KeyStore keys,
+                 std::shared_ptr<const transport::tcp::TlsContext> tls,
                  std::vector<std::unique_ptr<LaneThread>> lanes)
-      : port_(port), lanes_(std::move(lanes)), conductor_(options, listen_fd, std::move(keys), lanes_) {
+      : port_(port),
+        lanes_(std::move(lanes)),
+        conductor_(options, listen_fd, std::move(keys), std::move(tls), lanes_) {
     for (const auto& lane : lanes_) lane->start();
     conductor_.start();
   }
@@ -110,6 +124,8 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
     return fail(Errc::kInvalidArgument,
                 "listening off loopback needs a key file (or insecure, if the network is trusted)");
   }
+  auto tls = make_tls(options, keys.has_key());
+  if (!tls) return tl::unexpected(std::move(tls.error()));
   const transport::tcp::SocketOptions socket{.buffer_bytes = options.socket_buffer,
                                              .congestion_control = options.congestion_control,
                                              .local_address = {}};
@@ -130,7 +146,7 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
         std::make_unique<LaneThread>(make_lane(std::move(*context), options), options.idle, options.spin));
   }
   return std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(keys),
-                                          std::move(lanes));
+                                          std::move(*tls), std::move(lanes));
 }
 
 }  // namespace sluice::reducer

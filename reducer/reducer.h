@@ -9,8 +9,12 @@
 
 #include "core/result.h"
 #include "core/units.h"
+#include "transport/tcp/secure_stream.h"
 
 namespace sluice::reducer {
+
+// kOn: who offers TLS gets it; kRequire: nobody else is served.
+enum class TlsMode : uint8_t { kOff, kOn, kRequire };
 
 enum class Idle : uint8_t { kEpoll, kYield, kSpin };  // what a lane does when it has nothing to do
 
@@ -24,6 +28,8 @@ struct ReducerOptions {
   uint32_t max_connections = 16384;       // handshakes and control connections; more are closed and counted
   std::string key_file;                   // empty: no authentication
   bool insecure = false;                  // allows an address off loopback without a key
+  TlsMode tls = TlsMode::kOff;            // by the job's token, by a certificate, or both (docs/security.md)
+  transport::tcp::TlsFiles tls_files = {};  // certificate; ca: workers must show one of its certificates
   Idle idle = Idle::kEpoll;
   Nanos spin = 20 * kMicrosecond;   // how long an idle lane polls before it sleeps (Idle::kEpoll)
   bool payload_crc = true;          // put a CRC on results

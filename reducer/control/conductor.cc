@@ -19,9 +19,11 @@
 namespace sluice::reducer {
 
 Conductor::Conductor(const ReducerOptions& options, int listen_fd, KeyStore keys,
+                     std::shared_ptr<const transport::tcp::TlsContext> tls,
                      std::vector<std::unique_ptr<LaneThread>>& lanes)
     : options_(options),
       keys_(std::move(keys)),
+      tls_(std::move(tls)),
       id_(random64()),
       lanes_(lanes),
       now_(monotonic_now()),
@@ -294,7 +296,7 @@ wire::Welcome Conductor::make_welcome(uint8_t version, const SessionId& session)
       static_cast<uint16_t>(std::min({options_.lanes_per_session, lane_count(), uint32_t{wire::kMaxLanes}}));
   welcome.max_slot_bytes = options_.max_slot_bytes;
   welcome.reducer = id_for(session);
-  welcome.features = wire::kFeaturesSurvive;
+  welcome.features = wire::kFeaturesSurvive | (tls_ ? wire::kFeatureTls : 0);
   welcome.software = "sluice " SLUICE_VERSION;
   SLUICE_ASSERT(getrandom(welcome.nonce.data(), welcome.nonce.size(), 0) ==
                 static_cast<ssize_t>(welcome.nonce.size()));

@@ -30,6 +30,7 @@ class Conductor {
  public:
   // Takes the listening socket and the lanes, which must outlive it.
   Conductor(const ReducerOptions& options, int listen_fd, KeyStore keys,
+            std::shared_ptr<const transport::tcp::TlsContext> tls,
             std::vector<std::unique_ptr<LaneThread>>& lanes);
   ~Conductor();
 
@@ -49,6 +50,14 @@ class Conductor {
   [[nodiscard]] Nanos linger() const noexcept;
   [[nodiscard]] bool has_key() const noexcept { return keys_.has_key(); }
   [[nodiscard]] wire::Digest token_for(const std::string& job) const { return keys_.token_for(job); }
+  // Handshakes of TLS, over the reducer's life.
+  struct TlsCounts {
+    uint64_t agreed = 0;
+    uint64_t failed = 0;
+  };
+  [[nodiscard]] TlsCounts& tls_counts() noexcept { return tls_counts_; }
+  // Null: off.
+  [[nodiscard]] const transport::tcp::TlsContext* tls() const noexcept { return tls_.get(); }
   [[nodiscard]] wire::Welcome make_welcome(uint8_t version, const SessionId& session) const;
   // The id under which ranks of this session find the reducer here.
   [[nodiscard]] uint64_t id_for(const SessionId& session) const;
@@ -129,6 +138,7 @@ class Conductor {
 
   const ReducerOptions options_;
   const KeyStore keys_;
+  const std::shared_ptr<const transport::tcp::TlsContext> tls_;
   const uint64_t id_;
   std::vector<std::unique_ptr<LaneThread>>& lanes_;
   Nanos now_ = 0;
@@ -172,6 +182,7 @@ class Conductor {
   uint64_t sessions_failed_ = 0;
   uint64_t sessions_moved_ = 0;
   SurvivalCounts survival_;
+  TlsCounts tls_counts_;
 };
 
 }  // namespace sluice::reducer

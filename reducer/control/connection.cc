@@ -1,10 +1,9 @@
 #include "reducer/control/connection.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "core/crc32c.h"
+#include "core/log.h"
 #include "reducer/control/conductor.h"
 #include "reducer/control/session.h"
 #include "transport/transport.h"
@@ -37,8 +36,7 @@ void Connection::close(Errc reason) {
   if (state_ == State::kClosed) return;
   const bool finishing = state_ == State::kFinishing;
   state_ = State::kClosed;
-  boost::system::error_code ignored;
-  socket_.close(ignored);
+  socket_.close();
   conductor_.count_close(finishing ? Errc::kClosed : reason);
   if (Session* const s = std::exchange(session_, nullptr); s != nullptr && !finishing)
     s->control_lost(rank_, reason);
@@ -98,15 +96,13 @@ void Connection::written() {
     drain_until_closed();
   } else if (hand_over_) {
     state_ = State::kClosed;
-    boost::system::error_code error;
-    const int fd = socket_.release(error);
+    transport::tcp::Socket socket = socket_.release();
     // The session may have ended while ATTACHED was being written.
     Session* const session = conductor_.find_session(hello_.session);
-    if (error || session == nullptr || session->handle() != handle_) {
-      if (!error) ::close(fd);
-      return;
-    }
-    session->lane_attached(hello_.rank, hello_.lane, fd);
+    if (!socket.valid() || session == nullptr || session->handle() != handle_) return;
+    session->lane_attached(hello_.rank, hello_.lane, std::move(socket));
+  } else if (state_ == State::kSecuring) {
+    begin_tls();
   }
 }
 
@@ -114,8 +110,7 @@ void Connection::written() {
 // reset. A read that is under way keeps its buffer and is the only one that hears of the end: Asio completes
 // one read per end of stream.
 void Connection::drain_until_closed() {
-  boost::system::error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  socket_.end_sending();
   if (reading_) return;
   body_.resize(4096);
   socket_.async_read_some(asio::buffer(body_),
@@ -169,8 +164,8 @@ void Connection::read_body() {
         }
         if (self->state_ == State::kControl) self->deadline_ = 0;
         self->act_on_frame();
-        if (self->state_ != State::kFinishing && self->state_ != State::kClosed && !self->hand_over_)
-          self->read_header();
+        const bool reads_on = self->state_ == State::kRequest || self->state_ == State::kControl;
+        if (reads_on && !self->hand_over_) self->read_header();
       });
 }
 
@@ -191,6 +186,7 @@ void Connection::on_frame() {
     case State::kHello: return on_hello();
     case State::kRequest: return on_request();
     case State::kControl: return on_control();
+    case State::kSecuring:
     case State::kFinishing:
     case State::kClosed: return;
   }
@@ -213,8 +209,38 @@ void Connection::on_hello() {
     welcome_.proof = 1;
     welcome_.mac = wire::server_proof(*token_, hello_, welcome_);
   }
-  state_ = State::kRequest;
+  const bool offered = (hello_.features & wire::kFeatureTls) != 0;
+  if (conductor_.options().tls == TlsMode::kRequire && !offered) {
+    return refuse({Errc::kUnauthenticated,
+                   "this reducer speaks to nobody without TLS, and TLS was not offered (SLUICE_TLS)"},
+                  hello_.rank);
+  }
+  state_ = offered && conductor_.tls() != nullptr ? State::kSecuring : State::kRequest;
   send(welcome_);
+}
+
+// WELCOME is out, and nothing has been read behind HELLO.
+void Connection::begin_tls() {
+  const wire::Digest bound = wire::tls_binding(hello_, welcome_);
+  transport::tcp::TlsPeer peer{.identity = wire::job_name(hello_),
+                               .psk = std::nullopt,
+                               .host = {},
+                               .bound = std::as_bytes(std::span(bound))};
+  // Where workers must show certificates a token does not do in their place.
+  if (token_ && !conductor_.tls()->has_ca()) {
+    const wire::Digest key = wire::tls_key(*token_);
+    std::ranges::copy(std::as_bytes(std::span(key)), peer.psk.emplace().begin());
+  }
+  socket_.async_secure(*conductor_.tls(), peer, [self = shared_from_this()](const std::string& why) {
+    if (self->state_ != State::kSecuring) return;
+    ++(why.empty() ? self->conductor_.tls_counts().agreed : self->conductor_.tls_counts().failed);
+    if (!why.empty()) {
+      log::debug(self->peer_ + ": " + why);
+      return self->close(Errc::kUnauthenticated);
+    }
+    self->state_ = State::kRequest;
+    self->read_header();
+  });
 }
 
 bool Connection::proven(const wire::Mac& mac, uint64_t view_hash) const {

@@ -13,6 +13,7 @@
 #include "core/result.h"
 #include "core/units.h"
 #include "reducer/control/asio.h"
+#include "reducer/control/peer_socket.h"
 #include "wire/messages.h"
 #include "wire/sha256.h"
 
@@ -58,7 +59,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   [[nodiscard]] bool closed() const noexcept { return state_ == State::kClosed; }
 
  private:
-  enum class State : uint8_t { kHello, kRequest, kControl, kFinishing, kClosed };
+  // kSecuring: WELCOME and the handshake of TLS.
+  enum class State : uint8_t { kHello, kSecuring, kRequest, kControl, kFinishing, kClosed };
   static constexpr size_t kMaxQueued = 64 * kKiB;
 
   void send_frame(std::vector<std::byte> frame);
@@ -69,6 +71,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_frame();
   void act_on_frame() noexcept;
   void on_hello();
+  void begin_tls();
   void on_request();
   void on_control();
   void on_loss_word();
@@ -90,7 +93,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   Conductor& conductor_;
-  asio::ip::tcp::socket socket_;
+  PeerSocket socket_;
   const std::string peer_;
   State state_ = State::kHello;
   Nanos deadline_ = 0;  // of the state, 0 = none

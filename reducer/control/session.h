@@ -49,7 +49,7 @@ class Session {
   void add(const std::shared_ptr<Connection>& control, const wire::Hello& hello, const wire::Join& join);
   // W, or why this lane connection is refused.
   [[nodiscard]] Result<uint32_t> admit_lane(const wire::Hello& hello, const wire::Attach& attach);
-  void lane_attached(uint32_t rank, uint32_t lane, int fd);
+  void lane_attached(uint32_t rank, uint32_t lane, transport::tcp::Socket socket);
 
   // ---- from control connections ----
   void heard(uint32_t rank);

@@ -1,6 +1,4 @@
 // A session's beginning: what the ranks must agree on, the lane connections, the vote.
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "core/log.h"
@@ -191,14 +189,14 @@ Result<uint32_t> Session::admit_lane(const wire::Hello& hello, const wire::Attac
   return plan_.slots;
 }
 
-void Session::lane_attached(uint32_t rank, uint32_t lane, int fd) {
-  if (state_ == State::kEnding) {  // the lane was given kEnd, its last command
-    ::close(fd);
-    return;
-  }
-  conductor_.send_command(
-      first_lane_ + lane,
-      {.kind = LaneCommand::Kind::kAttach, .session = lanes_[lane].get(), .rank = rank, .fd = fd});
+void Session::lane_attached(uint32_t rank, uint32_t lane, transport::tcp::Socket socket) {
+  if (state_ == State::kEnding) return;  // the lane was given kEnd, its last command
+  const transport::tcp::RawSocket raw = socket.release_raw();
+  conductor_.send_command(first_lane_ + lane, {.kind = LaneCommand::Kind::kAttach,
+                                               .session = lanes_[lane].get(),
+                                               .rank = rank,
+                                               .fd = raw.fd,
+                                               .secure = raw.secure});
 }
 
 void Session::on_vote(Connection& from, uint32_t rank, const wire::Vote& vote) {

@@ -82,6 +82,7 @@ std::string Conductor::status_json() {
   j["closed"] = closed;    // connections, by reason
   j["refused"] = refused;  // joins, by reason
   j["connections"] = {{"accepted", accepted_}, {"open", connections_.size()}};
+  j["tls"] = {{"agreed", tls_counts_.agreed}, {"failed", tls_counts_.failed}};
   j["sessions"] = {{"begun", sessions_begun_}, {"completed", sessions_completed_},
                    {"moved", sessions_moved_}, {"failed", sessions_failed_},
                    {"open", sessions_.size()}, {"releasing", ending_.size()}};

@@ -64,9 +64,11 @@ void Lane::carry_out(const LaneCommand& c) noexcept {
   LaneSession& session = *c.session;
   enter(session);
   switch (c.kind) {
-    case LaneCommand::Kind::kAttach:
-      if (!session.replace(c.rank, c.fd)) adopt(session, c.rank, c.fd);
+    case LaneCommand::Kind::kAttach: {
+      transport::tcp::Socket socket({.fd = c.fd, .secure = c.secure});
+      if (!session.replace(c.rank, socket)) adopt(session, c.rank, std::move(socket));
       break;
+    }
     case LaneCommand::Kind::kRankLeft: session.rank_left(c.rank); break;
     case LaneCommand::Kind::kCloseRank: session.close_rank(c.rank); break;
     case LaneCommand::Kind::kEnd: session.end(); break;
@@ -74,8 +76,8 @@ void Lane::carry_out(const LaneCommand& c) noexcept {
   }
 }
 
-void Lane::adopt(LaneSession& session, Rank rank, int fd) noexcept {
-  auto ep = adopt_(fd, session.link(rank), endpoint_options(session.plan()));
+void Lane::adopt(LaneSession& session, Rank rank, transport::tcp::Socket socket) noexcept {
+  auto ep = adopt_(std::move(socket), session.link(rank), endpoint_options(session.plan()));
   if (ep) {
     session.attach(rank, **ep);
   } else {
@@ -87,7 +89,7 @@ void Lane::adopt(LaneSession& session, Rank rank, int fd) noexcept {
 unsigned Lane::take_over() noexcept {
   unsigned done = 0;
   for (LaneSession* s : sessions_) {
-    for (; const auto next = s->next_takeover(); ++done) adopt(*s, next->rank, next->fd);
+    for (; auto next = s->next_takeover(); ++done) adopt(*s, next->rank, std::move(next->socket));
   }
   return done;
 }

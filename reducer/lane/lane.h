@@ -12,6 +12,7 @@
 #include "reducer/lane/lane_counters.h"
 #include "reducer/lane/lane_messages.h"
 #include "reducer/lane/lane_session.h"
+#include "transport/tcp/socket.h"
 #include "transport/transport.h"
 
 namespace sluice::reducer {
@@ -26,7 +27,7 @@ struct LaneOptions {
 class Lane {
  public:
   // Makes an endpoint of a connected socket; set-up path.
-  using Adopt = std::function<Result<transport::Endpoint*>(int fd, transport::Handler&,
+  using Adopt = std::function<Result<transport::Endpoint*>(transport::tcp::Socket, transport::Handler&,
                                                            const transport::EndpointOptions&)>;
 
   Lane(std::unique_ptr<transport::Context> context, Adopt adopt, const LaneOptions& options);
@@ -57,7 +58,7 @@ class Lane {
  private:
   unsigned obey() noexcept;
   void carry_out(const LaneCommand& command) noexcept;
-  void adopt(LaneSession& session, Rank rank, int fd) noexcept;
+  void adopt(LaneSession& session, Rank rank, transport::tcp::Socket socket) noexcept;
   unsigned take_over() noexcept;
   unsigned fold() noexcept;
   void report() noexcept;

@@ -8,6 +8,7 @@
 
 #include "core/ids.h"
 #include "core/status.h"
+#include "transport/tcp/secure_stream.h"
 
 namespace sluice::reducer {
 
@@ -27,6 +28,7 @@ struct LaneCommand {
   LaneSession* session = nullptr;
   Rank rank = 0;
   int fd = -1;
+  transport::tcp::SecureStream* secure = nullptr;  // its TLS, owned with it; null: none
 };
 
 struct LaneEvent {

@@ -35,11 +35,10 @@ void LaneSession::attach(Rank rank, transport::Endpoint& ep) noexcept {
   ++open_links_;
 }
 
-bool LaneSession::replace(Rank rank, int fd) noexcept {
+bool LaneSession::replace(Rank rank, transport::tcp::Socket& socket) noexcept {
   RankLink& l = link(rank);
   if (!plan_.survives || l.endpoint_ == nullptr) return false;
-  l.drop_waiting();
-  l.waiting_fd_ = fd;
+  l.waiting_ = std::move(socket);
   l.endpoint_->close(Errc::kReset);
   return true;
 }
@@ -47,10 +46,10 @@ bool LaneSession::replace(Rank rank, int fd) noexcept {
 std::optional<LaneSession::Takeover> LaneSession::next_takeover() noexcept {
   if (takeovers_due_ == 0) return std::nullopt;
   const auto due = std::ranges::find_if(
-      links_, [](const auto& l) { return l->endpoint_ == nullptr && l->waiting_fd_ >= 0; });
+      links_, [](const auto& l) { return l->endpoint_ == nullptr && l->waiting_.valid(); });
   SLUICE_ASSERT(due != links_.end());
   --takeovers_due_;
-  return Takeover{(*due)->rank_, std::exchange((*due)->waiting_fd_, -1)};
+  return Takeover{(*due)->rank_, std::exchange((*due)->waiting_, {})};
 }
 
 void LaneSession::never_attached(Rank rank) noexcept {
@@ -79,7 +78,7 @@ void LaneSession::result_sent(RankLink& link, transport::Cookie view, Status sta
 void LaneSession::link_closed(RankLink& link, Errc reason) noexcept {
   --open_links_;
   counters_->count_close(reason);
-  if (link.waiting_fd_ >= 0) ++takeovers_due_;
+  if (link.waiting_.valid()) ++takeovers_due_;
   report_due_ = true;
   if (plan_.survives && link.beyond_mending(reason) && !link.said_leave_ && !ended()) {
     fail(Errc::kPeerLost, link.rank_, "rank %" PRIu32 " was lost: its connections break over and over, %s",

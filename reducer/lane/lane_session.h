@@ -20,6 +20,7 @@
 #include "reducer/lane/rank_link.h"
 #include "reducer/slots/chunk_slot.h"
 #include "reducer/slots/slot_arena.h"
+#include "transport/tcp/socket.h"
 #include "wire/messages.h"
 
 namespace sluice::reducer {
@@ -44,11 +45,11 @@ class LaneSession {
   [[nodiscard]] RankLink& link(Rank rank) noexcept { return *links_[rank]; }
   void attach(Rank rank, transport::Endpoint& ep) noexcept;
   // A connection of a rank that has one, which is closed for it. False: the rank has none, attach it now.
-  // Takes `fd` when true.
-  [[nodiscard]] bool replace(Rank rank, int fd) noexcept;
+  // Takes `socket` when true.
+  [[nodiscard]] bool replace(Rank rank, transport::tcp::Socket& socket) noexcept;
   struct Takeover {
     Rank rank;
-    int fd;  // the caller's to attach
+    transport::tcp::Socket socket;  // the caller's to attach
   };
   // The next connection whose predecessor is gone.
   [[nodiscard]] std::optional<Takeover> next_takeover() noexcept;

@@ -1,7 +1,5 @@
 #include "reducer/lane/rank_link.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -83,10 +81,6 @@ bool RankLink::beyond_mending(Errc reason) noexcept {
   if (!is_bad_frame(reason)) return false;
   bad_closes_ = std::exchange(good_frames_, 0) >= kGoodFrames ? 1 : bad_closes_ + 1;
   return bad_closes_ >= kBadCloses;
-}
-
-void RankLink::drop_waiting() noexcept {
-  if (waiting_fd_ >= 0) ::close(std::exchange(waiting_fd_, -1));
 }
 
 void RankLink::account() noexcept {

@@ -7,6 +7,7 @@
 
 #include "core/ids.h"
 #include "transport/loss_watch.h"
+#include "transport/tcp/socket.h"
 #include "transport/transport.h"
 
 namespace sluice::reducer {
@@ -27,7 +28,7 @@ class RankLink final : public transport::Handler {
       : session_(session), rank_(rank), view_(view) {}
   RankLink(const RankLink&) = delete;
   RankLink& operator=(const RankLink&) = delete;
-  ~RankLink() { drop_waiting(); }
+  ~RankLink() = default;
 
   transport::Placement on_header(transport::Endpoint& ep, const wire::FrameHeader& header,
                                  std::span<const std::byte> extensions) noexcept override;
@@ -44,7 +45,7 @@ class RankLink final : public transport::Handler {
 
   // Counters of the endpoint already added to the lane's.
   void account() noexcept;
-  void drop_waiting() noexcept;
+  void drop_waiting() noexcept { waiting_ = transport::tcp::Socket(); }
   // True when the connection that closes with `reason` shows that the path to this rank, or the rank, can't
   // be mended.
   [[nodiscard]] bool beyond_mending(Errc reason) noexcept;
@@ -60,7 +61,7 @@ class RankLink final : public transport::Handler {
   bool close_reported_ = false;
   Errc close_reason_ = Errc::kOk;
   transport::Endpoint* endpoint_ = nullptr;
-  int waiting_fd_ = -1;             // owned: taken over when endpoint_, which is closing, is gone
+  transport::tcp::Socket waiting_;  // taken over when endpoint_, which is closing, is gone
   uint32_t bad_closes_ = 0;         // by bad frames, without kGoodFrames between one and the next
   uint32_t good_frames_ = 0;        // since the last of them, saturated
   uint64_t next_contribution_ = 0;  // sequence expected next, in view_

@@ -21,8 +21,9 @@ LaneBed::LaneBed(size_t fold_budget) {
   auto context = transport::tcp::make_context();
   SLUICE_ASSERT(context.has_value());
   transport::tcp::TcpContext* const tcp = context->get();
-  const auto adopt = [tcp](int fd, transport::Handler& handler, const transport::EndpointOptions& options) {
-    return tcp->adopt(fd, handler, options);
+  const auto adopt = [tcp](transport::tcp::Socket socket, transport::Handler& handler,
+                           const transport::EndpointOptions& options) {
+    return tcp->adopt(std::move(socket), handler, options);
   };
   lane = std::make_unique<reducer::Lane>(
       std::move(*context), adopt,

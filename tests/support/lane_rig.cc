@@ -1,7 +1,6 @@
 #include "tests/support/lane_rig.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -20,9 +19,8 @@ LaneRig::LaneRig(uint32_t rank_count, uint32_t slots, uint32_t slot_bytes, bool 
       view{.version = plan.view_version, .view_hash = plan.view_hash, .base_chunk = 0},
       network(transport::inproc::make_network()),
       blocked_(rank_count, false) {
-  const auto adopt = [this](int fd, transport::Handler& handler,
+  const auto adopt = [this](const transport::tcp::Socket&, transport::Handler& handler,
                             const transport::EndpointOptions& options) -> Result<transport::Endpoint*> {
-    ::close(fd);
     if (refuse_to_adopt) return fail(Errc::kSystem, "as the test says");
     for (uint32_t r = 0; r < plan.ranks; ++r) {
       if (&session->link(r) == &handler) return connect(r, handler, options);

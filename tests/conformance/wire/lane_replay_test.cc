@@ -43,8 +43,9 @@ class LaneReplay : public testing::Test {
   LaneReplay() {
     auto context = transport::tcp::make_context();
     transport::tcp::TcpContext* const tcp = context->get();
-    const auto adopt = [tcp](int fd, transport::Handler& handler, const transport::EndpointOptions& options) {
-      return tcp->adopt(fd, handler, options);
+    const auto adopt = [tcp](Socket socket, transport::Handler& handler,
+                             const transport::EndpointOptions& options) {
+      return tcp->adopt(std::move(socket), handler, options);
     };
     session_ = std::make_unique<LaneSession>(plan_, *SlotArena::map(plan_));
     lane_ = std::make_unique<Lane>(std::move(*context), adopt, LaneOptions{});
