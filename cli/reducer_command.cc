@@ -32,6 +32,7 @@ struct ReducerFlags {
   uint64_t socket_buffer = 0;
   std::string idle = "epoll";
   bool no_crc = false;
+  std::string tls = "off";
   std::string port_file;
 };
 
@@ -45,7 +46,10 @@ void say_started(reducer::Reducer& server, const reducer::ReducerOptions& option
       "reducer {:016x} listens on {}: {} lanes, memory limit {:.0f} MB, {}", server.id(),
       transport::tcp::endpoint_text(options.listen_host.empty() ? "*" : options.listen_host, server.port()),
       status["lanes"].get<uint64_t>(), megabytes(status["memory"]["limit_bytes"]),
-      options.key_file.empty() ? "no authentication" : "workers must prove a token"));
+      (options.key_file.empty() ? "no authentication" : "workers must prove a token") +
+          std::string(options.tls == reducer::TlsMode::kOff  ? ""
+                      : options.tls == reducer::TlsMode::kOn ? ", TLS for those that offer it"
+                                                             : ", TLS alone")));
 }
 
 void say_ended(reducer::Reducer& server, reducer::ExitReason reason) {
@@ -80,6 +84,9 @@ int run_reducer(ReducerFlags flags) {
   options.max_slot_bytes = static_cast<uint32_t>(std::min<uint64_t>(flags.max_slot, UINT32_MAX));
   options.socket_buffer = flags.socket_buffer;
   options.payload_crc = !flags.no_crc;
+  options.tls = flags.tls == "require" ? reducer::TlsMode::kRequire
+                : flags.tls == "on"    ? reducer::TlsMode::kOn
+                                       : reducer::TlsMode::kOff;
   options.idle = flags.idle == "spin"    ? reducer::Idle::kSpin
                  : flags.idle == "yield" ? reducer::Idle::kYield
                                          : reducer::Idle::kEpoll;
@@ -154,6 +161,13 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
   set.text("--key-file", o.key_file, "FILE",
            "pool key (sluice keygen): every connection must prove its job's token");
   set.flag("--insecure", o.insecure, "listen off loopback without a key");
+  set.text("--tls", flags->tls, "MODE",
+           "off; on: for workers that offer it; require: for workers that offer it, and no others are served")
+      ->check(CLI::IsMember({"off", "on", "require"}));
+  set.text("--tls-cert", o.tls_files.certificate, "FILE",
+           "certificate to be known by, PEM with its chain; without one the job's token proves both sides");
+  set.text("--tls-key", o.tls_files.key, "FILE", "its private key; none: in the same file");
+  set.text("--tls-client-ca", o.tls_files.ca, "FILE", "workers must show a certificate of this authority");
   set.group("Speed");
   set.text("--idle", flags->idle, "HOW", "what a lane without work does: epoll, yield, spin")
       ->check(CLI::IsMember({"epoll", "yield", "spin"}));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstdlib>
 
 #include "bench/e2e/exit_codes.h"
 #include "config/pool.h"
@@ -32,6 +33,10 @@ void WorkerFlags::add_to(OptionSet& set) {
   set.text("--job", job_, "NAME", "job that the token is for");
   set.text("--key-file", key_file_, "FILE", "pool key, or ...");
   set.text("--token-file", token_file_, "FILE", "... the token of --job");
+  set.text("--tls", tls_, "MODE",
+           "off; on: where the reducer offers it; require. Reducers started here take it too; by the key, or "
+           "variables (docs/security.md)")
+      ->check(CLI::IsMember({"off", "on", "require"}));
   set.number(
       "--lanes", lanes_,
       "connections per worker and reducer, and lane threads of a reducer started here; 0: its default");
@@ -52,6 +57,8 @@ void WorkerFlags::check() const {
   if (!key_file_.empty() && !token_file_.empty()) {
     throw Failure(bench::kExitUsage, "--key-file and --token-file are one too many");
   }
+  // What the library, the workers and the reducers of this run read.
+  if (!tls_.empty()) ::setenv("SLUICE_TLS", tls_.c_str(), 1);
   if (const std::string list = pool_list(); !list.empty())
     (void)bench::value_or_fail(config::read_reducers(list), bench::kExitUsage);
   for (const std::string& path : {key_file_, token_file_}) {
