@@ -12,10 +12,10 @@ CHAOS = Path(__file__).resolve().parents[2] / "bench" / "chaos" / "chaos.py"
 
 
 class Chaos(SluiceTest):
-    def chaos(self, *arguments):
+    def chaos(self, *arguments, env=None):
         result = self.folder / "chaos.json"
         done = subprocess.run([sys.executable, "-B", CHAOS, "--sluice", sluice_process.PROGRAM, "--json", result, "--max-size", "256K", *arguments],
-                              capture_output=True, text=True, timeout=240, env=environment(), check=False)
+                              capture_output=True, text=True, timeout=240, env=environment(env), check=False)
         return done, json.loads(result.read_text())
 
     def test_a_job_outlives_harm_of_every_kind(self):
@@ -51,6 +51,18 @@ class Chaos(SluiceTest):
     def test_a_whole_pool_is_restarted_under_training_and_the_weights_have_the_same_bits(self):
         result = self.rolling("--job", "digits", "--workers", "2")
         self.assertGreaterEqual(result["restarts"], 3)
+
+    def test_a_job_outlives_harm_over_tls(self):
+        if not (Path(sluice_process.PROGRAM).parents[1] / "lib" / "libsluice_tls.so").exists():
+            self.skipTest("libsluice_tls.so was not built")
+        key = self.folder / "pool.key"
+        self.run_sluice("keygen", "--out", key)
+        for of in ("kill", "cut,corrupt"):
+            with self.subTest(of=of):
+                done, result = self.chaos("--seed", "7", "--events", "4", "--of", of, "--peer-timeout-ms", "3000",
+                                          env={"SLUICE_TLS": "require", "SLUICE_KEY_FILE": str(key)})
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertEqual(result["soak"]["nwrong"], 0)
 
     def test_a_job_that_keeps_no_results_ends_with_the_first_loss(self):
         done, result = self.chaos("--seed", "7", "--events", "1", "--of", "kill", "--soak=--no-keep")

@@ -2,8 +2,10 @@
 
 import re
 import subprocess
+from pathlib import Path
 
 import playing
+import sluice_process
 from sluice_process import SluiceTest
 
 NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
@@ -12,14 +14,14 @@ SYMBOLS = {f"ncclNetPlugin_v{version}" for version in range(5, 13)} | {
     f"ncclCollNetPlugin_v{version}" for version in range(8, 13)} | {f"ncclTunerPlugin_v{version}" for version in range(2, 7)}
 
 
-def readelf(*options):
-    return subprocess.run(["readelf", "--wide", *options, str(playing.PLUGIN)], capture_output=True, text=True, check=True).stdout
+def readelf(*options, of=None):
+    return subprocess.run(["readelf", "--wide", *options, str(of or playing.PLUGIN)], capture_output=True, text=True, check=True).stdout
 
 
 class BuiltFile(SluiceTest):
-    def symbols(self):
+    def symbols(self, of=None):
         """(name, is defined) of the dynamic symbols; versions cut off."""
-        for line in readelf("--dyn-syms").splitlines():
+        for line in readelf("--dyn-syms", of=of).splitlines():
             fields = line.split()
             if len(fields) >= 8 and fields[0].rstrip(":").isdigit() and fields[4] in ("GLOBAL", "WEAK"):
                 yield fields[7], fields[6] != "UND"
@@ -30,6 +32,13 @@ class BuiltFile(SluiceTest):
     def test_needs_the_c_library_alone(self):
         needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", readelf("--dynamic")))
         self.assertLessEqual(needed, NEEDED)
+
+    def test_openssl_is_needed_by_its_own_library_alone(self):
+        for file in (playing.PLUGIN, sluice_process.PROGRAM):
+            self.assertEqual(re.findall(r"\(NEEDED\).*(?:ssl|crypto|sluice_tls).*", readelf("--dynamic", of=file)), [])
+        library = Path(playing.PLUGIN).parent / "libsluice_tls.so"
+        if library.exists():
+            self.assertEqual({name.split("@")[0] for name, defined in self.symbols(library) if defined and "@" not in name}, {"sluice_tls_v1"})
 
     def test_takes_nothing_of_cuda(self):
         taken = [name for name, defined in self.symbols() if not defined]
