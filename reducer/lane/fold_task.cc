@@ -17,7 +17,7 @@ void LaneSession::push_task(uint32_t slot, uint32_t group) noexcept {
 
 size_t LaneSession::fold(size_t output_budget) noexcept {
   size_t done = 0;
-  while (done < output_budget && has_folds() && !ended()) {
+  while (done < output_budget && has_folds()) {
     const FoldTask task = tasks_[task_head_ % tasks_.size()];
     bool complete = false;
     done += fold_piece(task, output_budget - done, complete);
@@ -26,7 +26,9 @@ size_t LaneSession::fold(size_t output_budget) noexcept {
     task_element_ = 0;
     task_complete(task);
     task_crc_ = 0;
+    if (!meter_.may_serve()) break;
   }
+  fold_time_ += static_cast<double>(done) * fold_cost_;
   return done;
 }
 
@@ -125,6 +127,7 @@ void LaneSession::put_result(uint32_t slot) noexcept {
                        .lag_us = static_cast<uint32_t>(std::min<uint64_t>(lag_us, UINT32_MAX))},
       result.extension);
   counters_->chunks.add(1);
+  meter_.add(uint64_t{h.length} * plan_.ranks);
   if (c.kept) counters_->kept_results.add(1);
   counters_->straggler_us.add(lag_us);
   counters_->straggler_us_max.raise_to(lag_us);

@@ -15,6 +15,7 @@ Lane::Lane(std::unique_ptr<transport::Context> context, Adopt adopt, const LaneO
 
 unsigned Lane::do_work(Nanos now) noexcept {
   now_ = now;
+  if (options_.fair != nullptr) options_.fair->turn(now);
   for (LaneSession* s : sessions_) s->set_now(now);
   unsigned work = obey();
   work += context_->poll(now, options_.receive_budget);
@@ -94,14 +95,35 @@ unsigned Lane::take_over() noexcept {
   return done;
 }
 
-// One session a turn, round about, so that a session with much to fold leaves the others their turns.
+// The session that has had least for its weight comes first, and each only a piece at a time where there are
+// several: little that is to be summed does not wait for much.
 unsigned Lane::fold() noexcept {
   size_t left = options_.fold_budget;
-  for (size_t tried = 0; tried < sessions_.size() && left > 0; ++tried) {
-    next_fold_ = next_fold_ + 1 < sessions_.size() ? next_fold_ + 1 : 0;
-    if (sessions_[next_fold_]->has_folds()) left -= std::min(left, sessions_[next_fold_]->fold(left));
+  holds_ = false;
+  while (left > 0) {
+    LaneSession* const s = next_to_fold();
+    if (s == nullptr) break;
+    left -= std::min(left, s->fold(sessions_.size() == 1 ? left : std::min(left, kFoldPiece)));
   }
   return left == options_.fold_budget ? 0 : 1;
+}
+
+LaneSession* Lane::next_to_fold() noexcept {
+  LaneSession* next = nullptr;
+  for (LaneSession* s : sessions_) {
+    if (!s->has_folds()) {
+      s->rest_folding();
+      continue;
+    }
+    if (!s->may_fold()) {
+      holds_ = true;
+      continue;
+    }
+    s->begin_folding(fold_time_);
+    if (next == nullptr || s->fold_time() < next->fold_time()) next = s;
+  }
+  if (next != nullptr) fold_time_ = next->fold_time();
+  return next;
 }
 
 void Lane::report() noexcept {

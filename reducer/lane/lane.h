@@ -9,6 +9,7 @@
 
 #include "core/result.h"
 #include "core/spsc_ring.h"
+#include "reducer/fair/fair_pool.h"
 #include "reducer/lane/lane_counters.h"
 #include "reducer/lane/lane_messages.h"
 #include "reducer/lane/lane_session.h"
@@ -22,6 +23,7 @@ struct LaneOptions {
   size_t fold_budget = 256 * kKiB;  // output of folds between two polls, so that receiving never waits long
   Nanos frame_timeout = 10 * kSecond;
   size_t ring_capacity = 4096;  // commands and events
+  FairPool* fair = nullptr;     // of the reducer's lanes; null: no session is held back for another
 };
 
 class Lane {
@@ -41,6 +43,8 @@ class Lane {
   [[nodiscard]] transport::EndpointOptions endpoint_options(const SessionPlan& plan) const noexcept;
   [[nodiscard]] transport::Context& context() noexcept { return *context_; }
   [[nodiscard]] size_t session_count() const noexcept { return sessions_.size(); }
+  // How long it may sleep when idle: sums that are held back for other sessions are looked at again.
+  [[nodiscard]] Nanos idle_limit() const noexcept { return holds_ ? FairShares::kTurn : kTick; }
 
   // ---- conductor thread ----
   // False: the ring is full (counted); the conductor keeps the command and tries again.
@@ -61,17 +65,20 @@ class Lane {
   void adopt(LaneSession& session, Rank rank, transport::tcp::Socket socket) noexcept;
   unsigned take_over() noexcept;
   unsigned fold() noexcept;
+  [[nodiscard]] LaneSession* next_to_fold() noexcept;
   void report() noexcept;
   void enter(LaneSession& session);
 
   static constexpr Nanos kTick = 100 * kMillisecond;
+  static constexpr size_t kFoldPiece = 64 * kKiB;
 
   const LaneOptions options_;
   std::unique_ptr<transport::Context> context_;
   Adopt adopt_;
   std::function<void()> bell_;
   std::vector<LaneSession*> sessions_;
-  size_t next_fold_ = 0;  // session whose turn it is
+  double fold_time_ = 0;  // virtual time of the session that was folded last
+  bool holds_ = false;    // a session has sums to make that its meter holds back
   Nanos next_tick_ = 0;
   Nanos now_ = 0;
   SpscRing<LaneCommand> commands_;

@@ -6,6 +6,7 @@
 // behind until they follow.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "core/spsc_ring.h"
+#include "reducer/fair/meter.h"
 #include "reducer/kernels/fold.h"
 #include "reducer/lane/lane_counters.h"
 #include "reducer/lane/lane_messages.h"
@@ -64,7 +66,27 @@ class LaneSession {
   // of output.
   size_t fold(size_t output_budget) noexcept;
   // False too while they are held back by results of an old view.
-  [[nodiscard]] bool has_folds() const noexcept { return task_head_ != task_tail_ && old_puts_ == 0; }
+  [[nodiscard]] bool has_folds() const noexcept {
+    return task_head_ != task_tail_ && old_puts_ == 0 && !ended();
+  }
+
+  // What may begin now: not what other sessions' shares hold back. What has begun goes on.
+  [[nodiscard]] bool may_fold() noexcept {
+    const bool may = task_element_ != 0 || meter_.may_serve();
+    meter_.set_held(!may);
+    return may;
+  }
+  // Virtual time of its folds on this lane: bytes that went into sums, over its weight. Who comes back from
+  // having none starts where the lane is.
+  [[nodiscard]] double fold_time() const noexcept { return fold_time_; }
+  void begin_folding(double lane_time) noexcept {
+    if (!folding_) fold_time_ = std::max(fold_time_, lane_time);
+    folding_ = true;
+  }
+  void rest_folding() noexcept {
+    folding_ = false;
+    meter_.set_held(false);
+  }
 
   // Pushes every event that is due, as far as there is room. True when that was the last event of all: the
   // conductor may have freed the session by then, so nothing of it may be touched.
@@ -92,6 +114,7 @@ class LaneSession {
     std::array<uint32_t, kMaxMissing> ranks{};
   };
   [[nodiscard]] Missing missing() const noexcept;
+  [[nodiscard]] Meter& meter() noexcept { return meter_; }
 
  private:
   friend class RankLink;
@@ -152,6 +175,7 @@ class LaneSession {
 
   const SessionPlan plan_;
   const uint32_t groups_;
+  const double fold_cost_;  // in fold_time_, of a byte of output
   SlotArena arena_;
   std::vector<std::unique_ptr<RankLink>> links_;
   std::vector<ChunkSlot> chunks_;
@@ -166,6 +190,9 @@ class LaneSession {
   uint64_t task_tail_ = 0;
   size_t task_element_ = 0;  // elements of the head task already folded
   uint32_t task_crc_ = 0;
+  Meter meter_;
+  double fold_time_ = 0;
+  bool folding_ = false;  // has had tasks since fold_time_ was set
 
   bool tell_losses_ = false;  // in the next result
 

@@ -26,7 +26,6 @@ void LaneThread::stop() noexcept {
 }
 
 void LaneThread::run() noexcept {
-  constexpr Nanos kLongestSleep = 100 * kMillisecond;  // a tick: deadlines and published state
   Nanos busy_at = monotonic_now();
   while (!stop_.load(std::memory_order_relaxed)) {
     const Nanos now = monotonic_now();
@@ -38,7 +37,7 @@ void LaneThread::run() noexcept {
       case Idle::kSpin: break;
       case Idle::kYield: sched_yield(); break;
       case Idle::kEpoll:
-        if (now - busy_at >= spin_) lane_->context().wait(kLongestSleep);
+        if (now - busy_at >= spin_) lane_->context().wait(lane_->idle_limit());
         break;
     }
   }

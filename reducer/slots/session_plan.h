@@ -14,6 +14,7 @@ struct SessionPlan {
   uint32_t view_hash = 0;  // low half
   bool payload_crc = true;
   bool survives = false;  // connections are resumed and views change (PROTOCOL.md section 11)
+  uint32_t weight = 1;    // of its tenant, beside the other sessions of a lane
 };
 
 }  // namespace sluice::reducer
