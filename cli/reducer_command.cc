@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/port_file.h"
@@ -34,7 +37,20 @@ struct ReducerFlags {
   bool no_crc = false;
   std::string tls = "off";
   std::string port_file;
+  std::vector<std::string> weights;
 };
+
+// "acme=3"; a tenant's name may hold a '='.
+std::pair<std::string, uint32_t> parse_weight(const std::string& text) {
+  const size_t at = text.rfind('=');
+  uint32_t weight = 0;
+  const char* const end = text.data() + text.size();
+  if (at == std::string::npos || at == 0 || std::from_chars(text.data() + at + 1, end, weight).ptr != end ||
+      at + 1 == text.size()) {
+    throw Failure(bench::kExitUsage, fmt::format("--weight {}: TENANT=N is wanted", text));
+  }
+  return {text.substr(0, at), weight};
+}
 
 double megabytes(const nlohmann::json& bytes) {
   return 1e-6 * bytes.get<double>();
@@ -83,6 +99,10 @@ int run_reducer(ReducerFlags flags) {
   options.listen_port = address.port;
   options.max_slot_bytes = static_cast<uint32_t>(std::min<uint64_t>(flags.max_slot, UINT32_MAX));
   options.socket_buffer = flags.socket_buffer;
+  for (const std::string& text : flags.weights) {
+    const auto [tenant, weight] = parse_weight(text);
+    options.weights.insert_or_assign(tenant, weight);
+  }
   options.payload_crc = !flags.no_crc;
   options.tls = flags.tls == "require" ? reducer::TlsMode::kRequire
                 : flags.tls == "on"    ? reducer::TlsMode::kOn
@@ -152,11 +172,24 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
              "connections that each rank of a session is offered, at most --lanes");
   set.size("--memory-limit", o.memory_limit,
            "bytes that sessions may reserve; 0: half of the machine's memory");
+  set.size("--session-memory-limit", o.session_memory_limit, "of that, for one session; 0: as much");
+  set.size("--tenant-memory-limit", o.tenant_memory_limit,
+           "of that, for all sessions of one tenant; 0: as much");
   set.size("--max-slot", flags->max_slot, "largest slot, hence chunk, that a session may ask for");
   set.number(
       "--max-connections", o.max_connections,
       "handshakes and control connections at a time; more are closed at once. Connections of lanes that are "
       "attached do not count");
+  set.group("Shares");
+  set.list("--weight", flags->weights,
+           "TENANT=N,...: of what is too little for all, N parts (1 to 100) for this tenant's sessions; a "
+           "client "
+           "that names no tenant counts as one of its job's name")
+      ->take_all()
+      ->group("Shares");
+  set.number("--default-weight", o.default_weight, "parts of every other tenant");
+  set.flag("--tenant-is-job", o.tenant_is_job,
+           "what clients call their tenant does not count; their job, which the token proves, does");
   set.group("Security");
   set.text("--key-file", o.key_file, "FILE",
            "pool key (sluice keygen): every connection must prove its job's token");

@@ -34,10 +34,22 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
+std::string bad_weight(const std::string& whose, uint32_t weight) {
+  return "weight " + whose + " is " + std::to_string(weight) + ", not within 1 and " +
+         std::to_string(kMaxWeight);
+}
+
 // Options with which every session would be refused or lost at once.
 std::optional<Error> unlivable(const ReducerOptions& o) {
   const auto bad = [](const std::string& text) { return Error{Errc::kInvalidArgument, text}; };
   const auto ms = [](Nanos time) { return std::to_string(time / kMillisecond) + " ms"; };
+  for (const auto& [tenant, weight] : o.weights) {
+    if (tenant.empty() || tenant.size() > wire::kMaxJobText)
+      return bad("a weight's tenant has 1 to " + std::to_string(wire::kMaxJobText) + " characters");
+    if (weight < 1 || weight > kMaxWeight) return bad(bad_weight("of tenant " + tenant, weight));
+  }
+  if (o.default_weight < 1 || o.default_weight > kMaxWeight)
+    return bad(bad_weight("of the other tenants", o.default_weight));
   if (o.lanes_per_session == 0) return bad("lanes per session must be at least 1");
   if (o.max_slot_bytes < wire::kMinSlotBytes || o.max_slot_bytes > wire::kMaxPayload) {
     return bad("max slot bytes " + std::to_string(o.max_slot_bytes) + " is not within " +
@@ -54,13 +66,13 @@ std::optional<Error> unlivable(const ReducerOptions& o) {
 }
 
 std::unique_ptr<Lane> make_lane(std::unique_ptr<transport::tcp::TcpContext> context,
-                                const ReducerOptions& options) {
+                                const ReducerOptions& options, FairPool& fair) {
   transport::tcp::TcpContext& tcp = *context;
   return std::make_unique<Lane>(
       std::move(context),
       [&tcp](transport::tcp::Socket socket, transport::Handler& handler,
              const transport::EndpointOptions& o) { return tcp.adopt(std::move(socket), handler, o); },
-      LaneOptions{.frame_timeout = options.frame_timeout});
+      LaneOptions{.frame_timeout = options.frame_timeout, .fair = &fair});
 }
 
 // Null: off.
@@ -78,11 +90,12 @@ Result<std::shared_ptr<const transport::tcp::TlsContext>> make_tls(const Reducer
 class RunningReducer final : public Reducer {
  public:
   RunningReducer(const ReducerOptions& options, int listen_fd, uint16_t port, KeyStore keys,
-                 std::shared_ptr<const transport::tcp::TlsContext> tls,
+                 std::shared_ptr<const transport::tcp::TlsContext> tls, std::unique_ptr<FairPool> fair,
                  std::vector<std::unique_ptr<LaneThread>> lanes)
       : port_(port),
+        fair_(std::move(fair)),
         lanes_(std::move(lanes)),
-        conductor_(options, listen_fd, std::move(keys), std::move(tls), lanes_) {
+        conductor_(options, listen_fd, std::move(keys), std::move(tls), *fair_, lanes_) {
     for (const auto& lane : lanes_) lane->start();
     conductor_.start();
   }
@@ -104,6 +117,7 @@ class RunningReducer final : public Reducer {
 
  private:
   const uint16_t port_;
+  const std::unique_ptr<FairPool> fair_;
   std::vector<std::unique_ptr<LaneThread>> lanes_;
   Conductor conductor_;
 };
@@ -138,15 +152,16 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   const auto port = transport::tcp::bound_port(listener->fd());
   if (!port) return tl::unexpected(port.error());
 
+  auto fair = std::make_unique<FairPool>();
   std::vector<std::unique_ptr<LaneThread>> lanes;
   for (uint32_t i = 0; i < options.lanes; ++i) {
     auto context = transport::tcp::make_context();
     if (!context) return tl::unexpected(std::move(context.error()));
-    lanes.push_back(
-        std::make_unique<LaneThread>(make_lane(std::move(*context), options), options.idle, options.spin));
+    lanes.push_back(std::make_unique<LaneThread>(make_lane(std::move(*context), options, *fair), options.idle,
+                                                 options.spin));
   }
   return std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(keys),
-                                          std::move(*tls), std::move(lanes));
+                                          std::move(*tls), std::move(fair), std::move(lanes));
 }
 
 }  // namespace sluice::reducer

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,12 +24,18 @@ struct ReducerOptions {
   uint16_t listen_port = 7470;            // 0: chosen by the OS
   uint32_t lanes = 0;                     // lane threads; 0: one per CPU that this process may use
   uint64_t memory_limit = 0;              // bytes that sessions may reserve; 0: half of the machine's memory
+  uint64_t session_memory_limit = 0;      // the same of one session; 0: no limit of its own
+  uint64_t tenant_memory_limit = 0;       // the same of all sessions of one tenant; 0: no limit of its own
   uint32_t max_slot_bytes = kMiB;         // largest slot a session may ask for
   uint32_t lanes_per_session = 2;         // lane connections per rank offered, at most `lanes`
   uint32_t max_connections = 16384;       // handshakes and control connections; more are closed and counted
-  std::string key_file;                   // empty: no authentication
-  bool insecure = false;                  // allows an address off loopback without a key
-  TlsMode tls = TlsMode::kOff;            // by the job's token, by a certificate, or both (docs/security.md)
+  // Shares of what is too little for all: docs/fair-pool.md. Weights are 1..kMaxWeight.
+  std::map<std::string, uint32_t> weights;  // by tenant
+  uint32_t default_weight = 1;              // of every other tenant
+  bool tenant_is_job = false;               // what clients call their tenant does not count, their job does
+  std::string key_file;                     // empty: no authentication
+  bool insecure = false;                    // allows an address off loopback without a key
+  TlsMode tls = TlsMode::kOff;  // by the job's token, by a certificate, or both (docs/security.md)
   transport::tcp::TlsFiles tls_files = {};  // certificate; ca: workers must show one of its certificates
   Idle idle = Idle::kEpoll;
   Nanos spin = 20 * kMicrosecond;   // how long an idle lane polls before it sleeps (Idle::kEpoll)
@@ -46,6 +53,9 @@ struct ReducerOptions {
   Nanos drain_timeout = 25 * kSecond;
   Nanos absence_timeout = 4 * kSecond;  // of a rank, in sessions that survive losses
 };
+
+// Of a tenant.
+inline constexpr uint32_t kMaxWeight = 100;
 
 enum class ExitReason : uint8_t { kDrained, kDrainTimeout };
 

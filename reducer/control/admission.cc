@@ -76,13 +76,9 @@ void Conductor::join(Connection& connection, const wire::Hello& hello, const wir
   }
   if (draining_) return connection.refuse({Errc::kDraining, "this reducer is draining"}, hello.rank);
   const uint64_t bytes = Session::bytes_for(hello, join);
-  if (bytes > options_.memory_limit - std::min(reserved_bytes_, options_.memory_limit)) {
-    return connection.refuse(
-        {Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) + " bytes here; the limit is " +
-                                 std::to_string(options_.memory_limit) + ", of which " +
-                                 std::to_string(reserved_bytes_) + " are reserved"},
-        hello.rank);
-  }
+  const std::string tenant = tenant_of(hello);
+  if (auto error = tenants_.refuses(tenant, bytes, reserved_bytes_))
+    return connection.refuse(*error, hello.rank);
   // The session id spreads sessions over lanes; the lanes of one session are neighbours, hence different.
   const uint32_t first_lane =
       (uint32_t{hello.session.bytes[0]} | uint32_t{hello.session.bytes[1]} << 8) % lane_count();
@@ -93,6 +89,7 @@ void Conductor::join(Connection& connection, const wire::Hello& hello, const wir
         {Errc::kMemoryLimit, "the system has no " + std::to_string(bytes) + " bytes for the session"},
         hello.rank);
   }
+  session->take_share(tenants_.reserve(tenant, bytes).account);
   reserved_bytes_ += bytes;
   ++sessions_begun_;
   Session& s = *sessions_.emplace(hello.session, std::move(session)).first->second;
@@ -110,6 +107,15 @@ void Conductor::become_another_for(const SessionId& session) {
         std::ranges::min_element(later_ids_, {}, [](const auto& entry) { return entry.second.since; }));
   }
   later_ids_.insert_or_assign(session, LaterId{.id = random64(), .since = now_});
+}
+
+std::string Conductor::tenant_of(const wire::Hello& hello) const {
+  const bool names_one = !options_.tenant_is_job && !hello.tenant.empty();
+  std::string name = names_one ? hello.tenant : wire::job_name(hello);
+  // A peer's words in logs and status.
+  std::ranges::replace_if(
+      name, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return name;
 }
 
 Session* Conductor::find_session(const SessionId& id) {

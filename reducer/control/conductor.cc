@@ -19,12 +19,14 @@
 namespace sluice::reducer {
 
 Conductor::Conductor(const ReducerOptions& options, int listen_fd, KeyStore keys,
-                     std::shared_ptr<const transport::tcp::TlsContext> tls,
+                     std::shared_ptr<const transport::tcp::TlsContext> tls, FairPool& fair,
                      std::vector<std::unique_ptr<LaneThread>>& lanes)
     : options_(options),
       keys_(std::move(keys)),
       tls_(std::move(tls)),
       id_(random64()),
+      fair_(fair),
+      tenants_(options_),
       lanes_(lanes),
       now_(monotonic_now()),
       started_(now_),
@@ -233,6 +235,7 @@ void Conductor::free_ended() {
   std::erase_if(ending_, [this](const std::unique_ptr<Session>& s) {
     if (!s->over()) return false;
     reserved_bytes_ -= s->reserved_bytes();
+    tenants_.release(s->tenant(), s->reserved_bytes(), s->served_bytes());
     return true;
   });
 }

@@ -20,6 +20,8 @@
 #include "reducer/control/asio.h"
 #include "reducer/control/connection.h"
 #include "reducer/control/session.h"
+#include "reducer/control/tenants.h"
+#include "reducer/fair/fair_pool.h"
 #include "reducer/lane/lane_thread.h"
 #include "reducer/reducer.h"
 #include "reducer/security/key_store.h"
@@ -28,9 +30,9 @@ namespace sluice::reducer {
 
 class Conductor {
  public:
-  // Takes the listening socket and the lanes, which must outlive it.
+  // Takes the listening socket; `fair` and the lanes must outlive it.
   Conductor(const ReducerOptions& options, int listen_fd, KeyStore keys,
-            std::shared_ptr<const transport::tcp::TlsContext> tls,
+            std::shared_ptr<const transport::tcp::TlsContext> tls, FairPool& fair,
             std::vector<std::unique_ptr<LaneThread>>& lanes);
   ~Conductor();
 
@@ -73,6 +75,10 @@ class Conductor {
   void keep_refusal(const Session& session, Error error, uint32_t rank);
   void send_command(uint32_t lane, const LaneCommand& command);
   [[nodiscard]] uint32_t lane_count() const noexcept { return static_cast<uint32_t>(lanes_.size()); }
+  [[nodiscard]] FairPool& fair() noexcept { return fair_; }
+  // Under which tenant a session of this client counts.
+  [[nodiscard]] std::string tenant_of(const wire::Hello& hello) const;
+  [[nodiscard]] uint32_t weight_of(const std::string& tenant) const { return tenants_.weight_of(tenant); }
   void count_close(Errc reason) noexcept { counters_.count_close(reason); }
   void count_refusal(Errc reason) noexcept;
   [[nodiscard]] bool draining() const noexcept { return draining_; }
@@ -85,6 +91,7 @@ class Conductor {
   };
   [[nodiscard]] SurvivalCounts& survival() noexcept { return survival_; }
   [[nodiscard]] std::string status_json();
+  [[nodiscard]] nlohmann::json fair_status() const;
   static uint64_t random64();
 
  private:
@@ -140,6 +147,8 @@ class Conductor {
   const KeyStore keys_;
   const std::shared_ptr<const transport::tcp::TlsContext> tls_;
   const uint64_t id_;
+  FairPool& fair_;
+  Tenants tenants_;
   std::vector<std::unique_ptr<LaneThread>>& lanes_;
   Nanos now_ = 0;
   Nanos next_tick_ = 0;

@@ -17,6 +17,7 @@
 #include "core/result.h"
 #include "reducer/control/connection.h"
 #include "reducer/control/view_change.h"
+#include "reducer/fair/fair_shares.h"
 #include "reducer/lane/lane_messages.h"
 #include "reducer/lane/lane_session.h"
 #include "reducer/slots/session_plan.h"
@@ -33,6 +34,7 @@ class Session {
   Session(Conductor& conductor, const wire::Hello& hello, const wire::Join& join, uint32_t handle,
           uint32_t first_lane);
   Session(const Session&) = delete;
+  ~Session();
   Session& operator=(const Session&) = delete;
 
   // Bytes a session of this shape reserves here: the formula of docs/operations.md.
@@ -46,6 +48,8 @@ class Session {
   [[nodiscard]] std::optional<Error> difference(const wire::Hello& hello, const wire::Join& join,
                                                 const std::string& peer) const;
   [[nodiscard]] Status map_slots();  // kMemoryLimit when the system has no address space
+  // From here on its lanes take part in the pool's shares, under this account. After map_slots().
+  void take_share(FairAccount& account);
   void add(const std::shared_ptr<Connection>& control, const wire::Hello& hello, const wire::Join& join);
   // W, or why this lane connection is refused.
   [[nodiscard]] Result<uint32_t> admit_lane(const wire::Hello& hello, const wire::Attach& attach);
@@ -93,6 +97,9 @@ class Session {
   [[nodiscard]] bool moved() const noexcept { return moved_; }  // ended here, goes on at other reducers
   [[nodiscard]] const SessionId& id() const noexcept { return id_; }
   [[nodiscard]] const std::string& job() const noexcept { return job_; }
+  [[nodiscard]] const std::string& tenant() const noexcept { return tenant_; }
+  [[nodiscard]] uint64_t served_bytes() const noexcept;
+  [[nodiscard]] const FairShares::Member& share() const noexcept { return share_; }
   [[nodiscard]] uint32_t handle() const noexcept { return plan_.handle; }
   [[nodiscard]] uint64_t reserved_bytes() const noexcept { return reserved_; }
   [[nodiscard]] uint32_t rank_count() const noexcept { return plan_.ranks; }
@@ -164,6 +171,7 @@ class Session {
   Conductor& conductor_;
   const SessionId id_;
   const std::string job_;
+  const std::string tenant_;
   const wire::Join agreed_;
   const uint32_t first_rank_;
   const bool came_later_;  // joined when it ran already, at other reducers
@@ -183,6 +191,7 @@ class Session {
   std::vector<RankState> ranks_;
   std::vector<std::unique_ptr<LaneSession>> lanes_;
   size_t lanes_released_ = 0;
+  FairShares::Member share_;
   ViewChange view_;
   bool drain_announced_ = false;
   bool removal_noted_ = false;

@@ -16,7 +16,8 @@ bool survives_losses(const wire::Hello& hello) {
   return (hello.features & wire::kFeaturesSurvive) == wire::kFeaturesSurvive;
 }
 
-SessionPlan plan_of(const wire::Hello& hello, const wire::Join& join, uint32_t handle, bool payload_crc) {
+SessionPlan plan_of(const wire::Hello& hello, const wire::Join& join, uint32_t handle, bool payload_crc,
+                    uint32_t weight) {
   return {.handle = handle,
           .ranks = hello.ranks,
           .slots = wire::slots_per_lane(join.window_bytes, join.slot_bytes, join.lanes),
@@ -24,7 +25,8 @@ SessionPlan plan_of(const wire::Hello& hello, const wire::Join& join, uint32_t h
           .view_version = 0,
           .view_hash = static_cast<uint32_t>(join.view_hash),
           .payload_crc = payload_crc,
-          .survives = survives_losses(hello)};
+          .survives = survives_losses(hello),
+          .weight = weight};
 }
 
 std::string list_ranks(const std::vector<uint32_t>& ranks) {
@@ -42,10 +44,11 @@ Session::Session(Conductor& conductor, const wire::Hello& hello, const wire::Joi
     : conductor_(conductor),
       id_(hello.session),
       job_(wire::job_name(hello)),
+      tenant_(conductor.tenant_of(hello)),
       agreed_(join),
       first_rank_(hello.rank),
       came_later_(survives_losses(hello) && hello.incarnation != 0),
-      plan_(plan_of(hello, join, handle, conductor.options().payload_crc)),
+      plan_(plan_of(hello, join, handle, conductor.options().payload_crc, conductor.weight_of(tenant_))),
       first_lane_(first_lane),
       reserved_(bytes_for(hello, join)),
       first_join_at_(conductor.now()),
@@ -61,7 +64,7 @@ Nanos Session::join_deadline_for(const wire::Join& join) const noexcept {
 }
 
 uint64_t Session::bytes_for(const wire::Hello& hello, const wire::Join& join) noexcept {
-  return join.lanes * SlotArena::bytes_for(plan_of(hello, join, 0, true));
+  return join.lanes * SlotArena::bytes_for(plan_of(hello, join, 0, true, 1));
 }
 
 Status Session::map_slots() {
@@ -71,6 +74,24 @@ Status Session::map_slots() {
     lanes_.push_back(std::make_unique<LaneSession>(plan_, std::move(*arena)));
   }
   return Errc::kOk;
+}
+
+void Session::take_share(FairAccount& account) {
+  share_.account = &account;
+  share_.chunk_bytes = uint64_t{plan_.slot_bytes} * plan_.ranks;
+  share_.under_way = share_.chunk_bytes * plan_.slots * lanes_.size();
+  for (const auto& lane : lanes_) share_.meters.push_back(&lane->meter());
+  conductor_.fair().add(share_);
+}
+
+Session::~Session() {
+  if (share_.account != nullptr) conductor_.fair().remove(share_);
+}
+
+uint64_t Session::served_bytes() const noexcept {
+  uint64_t served = 0;
+  for (const Meter* meter : share_.meters) served += meter->served();
+  return served;
 }
 
 std::optional<Error> Session::foreign_job(const wire::Hello& hello) const {
@@ -89,6 +110,10 @@ std::optional<Error> Session::difference(const wire::Hello& hello, const wire::J
   };
   if (hello.ranks != plan_.ranks) return differ("the number of ranks", hello.ranks, plan_.ranks);
   if (auto error = different_kind(hello, rank)) return error;
+  if (const std::string tenant = conductor_.tenant_of(hello); tenant != tenant_) {
+    return Error{Errc::kMismatch, "ranks disagree on the tenant: " + rank + " has \"" + tenant + "\", " +
+                                      name(first_rank_) + " has \"" + tenant_ + "\""};
+  }
   // While a session that runs takes this reducer up others may come and go, so ranks may join in different
   // views; they tell of which on their lanes and by VIEW_KNOWN.
   if (!came_later_) {

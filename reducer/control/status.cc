@@ -27,6 +27,21 @@ void add_reasons(nlohmann::json& into, const std::array<Counter, kErrcSlots>& co
 
 }  // namespace
 
+nlohmann::json Conductor::fair_status() const {
+  return fair_.with([](const FairShares& shares) {
+    uint64_t active = 0, held = 0, modest = 0;
+    for (const FairShares::Member* m : shares.members()) {
+      active += m->active ? 1 : 0;
+      held += m->active && m->held ? 1 : 0;
+      modest += m->modest ? 1 : 0;
+    }
+    return nlohmann::json{{"bytes_per_second", static_cast<uint64_t>(shares.bytes_per_second())},
+                          {"active", active},
+                          {"held", held},
+                          {"modest", modest}};
+  });
+}
+
 std::string Conductor::status_json() {
   now_ = std::max(now_, started_);
   nlohmann::json j;
@@ -88,16 +103,25 @@ std::string Conductor::status_json() {
                    {"open", sessions_.size()}, {"releasing", ending_.size()}};
   j["resumes"] = {{"control", survival_.control_resumes}, {"lane", lane_resumes}};
   j["view_changes"] = {{"proposed", survival_.views_proposed}, {"committed", survival_.views_committed}};
+  std::map<std::string, uint64_t> tenant_bytes;
+  for (const auto& [id, session] : sessions_) tenant_bytes[session->tenant()] += session->served_bytes();
+  for (const auto& session : ending_) tenant_bytes[session->tenant()] += session->served_bytes();
+  j["tenants"] = tenants_.status(tenant_bytes);
+  j["fair"] = fair_status();
   nlohmann::json list = nlohmann::json::array();
   const size_t most = wire::kMaxStatusText - std::min(j.dump().size() + 32, wire::kMaxStatusText);
   size_t listed_bytes = 0;
   for (const auto& [id, session] : sessions_) {
     if (list.size() == kListedSessions) break;
-    nlohmann::json s = {{"id", to_string(id)},
-                        {"state", session->state_name()},
-                        {"ranks", session->rank_count()},
-                        {"joined", session->joined_ranks().size()},
-                        {"reserved_bytes", session->reserved_bytes()}};
+    nlohmann::json s = {
+        {"id", to_string(id)},
+        {"state", session->state_name()},
+        {"ranks", session->rank_count()},
+        {"joined", session->joined_ranks().size()},
+        {"reserved_bytes", session->reserved_bytes()},
+        {"tenant", session->tenant()},
+        {"served_bytes", session->served_bytes()},
+        {"held_ms", fair_.with([&](const FairShares&) { return session->share().held_for; }) / kMillisecond}};
     if (const auto m = session->missing(); m.since != 0) {
       s["waited_ms"] = (now_ - m.since) / kMillisecond;
       s["missing_ranks"] = m.count;

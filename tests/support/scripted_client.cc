@@ -74,6 +74,7 @@ wire::Hello ScriptedMember::hello(wire::Purpose purpose, uint32_t lane) const {
   h.ranks = shape_.ranks;
   h.lane = lane;
   h.job = shape_.job;
+  h.tenant = shape_.tenant;
   h.features = shape_.features;
   h.incarnation = incarnation;
   h.nonce[0] = static_cast<uint8_t>(shape_.rank);

@@ -71,6 +71,7 @@ class ScriptedMember {
     uint64_t incarnation = 0;  // of a session that runs already, elsewhere
     std::optional<wire::Digest> token{};
     std::string job{};
+    std::string tenant{};
   };
 
   ScriptedMember(uint16_t port, Shape shape);

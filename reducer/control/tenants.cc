@@ -1,0 +1,100 @@
+#include "reducer/control/tenants.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/assert.h"
+
+namespace sluice::reducer {
+namespace {
+
+std::optional<Error> beyond(const std::string& whose, uint64_t bytes, uint64_t limit, uint64_t reserved) {
+  if (bytes <= limit - std::min(reserved, limit)) return std::nullopt;
+  return Error{Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) + " bytes here; the limit " +
+                                       whose + std::to_string(limit) + ", of which " +
+                                       std::to_string(reserved) + " are reserved"};
+}
+
+}  // namespace
+
+Tenants::Tenants(const ReducerOptions& options) : options_(options) {
+  for (const auto& [name, weight] : options.weights) {
+    Tenant& t = tenants_[name];
+    t.account.weight = weight;
+    t.given = true;
+  }
+}
+
+std::optional<Error> Tenants::refuses(const std::string& name, uint64_t bytes, uint64_t reserved_in_all) {
+  std::optional<Error> error;
+  if (options_.session_memory_limit != 0 && bytes > options_.session_memory_limit) {
+    error = Error{Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) +
+                                          " bytes here; a session may have " +
+                                          std::to_string(options_.session_memory_limit)};
+  }
+  Tenant& tenant = find(name);
+  if (!error && options_.tenant_memory_limit != 0) {
+    error =
+        beyond("of tenant \"" + name + "\" is ", bytes, options_.tenant_memory_limit, tenant.reserved_bytes);
+  }
+  if (!error) error = beyond("is ", bytes, options_.memory_limit, reserved_in_all);
+  if (error) ++tenant.refused;
+  return error;
+}
+
+uint32_t Tenants::weight_of(const std::string& name) const {
+  const auto given = options_.weights.find(name);
+  return given == options_.weights.end() ? options_.default_weight : given->second;
+}
+
+Tenants::Tenant& Tenants::find(const std::string& name) {
+  if (const auto found = tenants_.find(name); found != tenants_.end()) return found->second;
+  // Names are the peers' to choose: what is remembered of those without a session is bounded.
+  if (tenants_.size() >= kRemembered + options_.weights.size()) {
+    std::erase_if(tenants_, [](const auto& t) { return !t.second.given && t.second.sessions == 0; });
+  }
+  Tenant& made = tenants_[name];
+  made.account.weight = weight_of(name);
+  return made;
+}
+
+Tenants::Tenant& Tenants::reserve(const std::string& name, uint64_t bytes) {
+  Tenant& t = find(name);
+  t.reserved_bytes += bytes;
+  ++t.sessions;
+  return t;
+}
+
+void Tenants::release(const std::string& name, uint64_t bytes, uint64_t served_bytes) {
+  const auto found = tenants_.find(name);
+  SLUICE_ASSERT(found != tenants_.end() && found->second.sessions > 0);
+  found->second.reserved_bytes -= bytes;
+  found->second.served_bytes += served_bytes;
+  --found->second.sessions;
+}
+
+nlohmann::json Tenants::status(const std::map<std::string, uint64_t>& open_bytes) const {
+  std::vector<const std::pair<const std::string, Tenant>*> order;
+  for (const auto& t : tenants_) order.push_back(&t);
+  const auto more = [](const auto* a, const auto* b) {
+    return std::pair(a->second.reserved_bytes, a->second.refused) >
+           std::pair(b->second.reserved_bytes, b->second.refused);
+  };
+  std::ranges::stable_sort(order, more);
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto* entry : order) {
+    if (list.size() == kListed) break;
+    const auto& [name, t] = *entry;
+    const auto open = open_bytes.find(name);
+    list.push_back({{"tenant", name},
+                    {"weight", t.account.weight},
+                    {"sessions", t.sessions},
+                    {"reserved_bytes", t.reserved_bytes},
+                    {"served_bytes", t.served_bytes + (open == open_bytes.end() ? 0 : open->second)},
+                    {"refused", t.refused}});
+  }
+  return list;
+}
+
+}  // namespace sluice::reducer
