@@ -31,6 +31,8 @@ void WorkerFlags::add_to(OptionSet& set) {
   set.duration("--timeout", timeout_, "most that a launched run may take; 0: no limit");
   set.group("Session");
   set.text("--job", job_, "NAME", "job that the token is for");
+  set.text("--tenant", tenant_, "NAME",
+           "whose share and memory of the reducers this counts for; default: the job's name");
   set.text("--key-file", key_file_, "FILE", "pool key, or ...");
   set.text("--token-file", token_file_, "FILE", "... the token of --job");
   set.text("--tls", tls_, "MODE",
@@ -94,6 +96,7 @@ bench::WorkerOptions WorkerFlags::worker() const {
           .rank = static_cast<uint32_t>(rank_),
           .ranks = workers_,
           .job = job_,
+          .tenant = tenant_,
           .key_file = key_file_,
           .token_file = token_file_,
           .lanes = lanes_,

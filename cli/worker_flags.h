@@ -41,6 +41,7 @@ class WorkerFlags {
   std::string connect_;
   std::string session_;
   std::string job_ = "default";
+  std::string tenant_;
   std::string key_file_;
   std::string token_file_;
   std::string tls_;  // empty: what the variable says

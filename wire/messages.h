@@ -54,7 +54,7 @@ struct Hello {
   uint64_t features = 0;
   Nonce nonce{};
   std::string job{};               // the job id the token was made for; "" = "default"
-  std::string tenant{};            // reserved for accounting; may be empty
+  std::string tenant{};            // whose share and memory it counts for; "" = the job's
   std::vector<std::byte> later{};  // what a newer peer appended, kept since proofs cover bodies as sent
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {

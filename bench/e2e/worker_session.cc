@@ -65,6 +65,7 @@ WorkerSession::WorkerSession(const WorkerOptions& o) : rank_(o.rank), ranks_(o.r
   options.rank = o.rank;
   options.ranks = o.ranks;
   options.job = or_null(o.job);
+  if (!o.tenant.empty()) options.tenant = o.tenant.c_str();
   options.key_file = or_null(o.key_file);
   options.token_file = or_null(o.token_file);
   options.lanes = o.lanes;

@@ -20,7 +20,8 @@ struct WorkerOptions {
   std::string session;   // 32 hex digits
   uint32_t rank = 0;
   uint32_t ranks = 1;
-  std::string job;  // empty: "default"
+  std::string job;     // empty: "default"
+  std::string tenant;  // empty: the library's default
   std::string key_file;
   std::string token_file;
   uint32_t lanes = 0;         // connections per reducer; 0: what it offers

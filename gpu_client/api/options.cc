@@ -108,6 +108,7 @@ sluice_options default_options() noexcept {
   options.linger_ms = 5'000;
   options.keep_results = 1;
   options.resume_timeout_ms = 2'000;
+  options.tenant = std::getenv("SLUICE_TENANT");
   for (const Deadline& d : kDeadlines) {
     const char* value = std::getenv(d.variable);
     if (value == nullptr) continue;
@@ -146,6 +147,10 @@ Result<engine::SessionOptions> read_options(const sluice_options& given) {
   if (!text_of(o.job).empty()) who.job = o.job;
   if (who.job.size() > wire::kMaxJobText) {
     return bad("job is longer than " + std::to_string(wire::kMaxJobText) + " characters");
+  }
+  who.tenant = text_of(o.tenant);
+  if (who.tenant.size() > wire::kMaxJobText) {
+    return bad("tenant is longer than " + std::to_string(wire::kMaxJobText) + " characters");
   }
   who.interface_address = text_of(o.interface_address);
   auto token = engine::load_token(text_of(o.key_file), text_of(o.token_file), who.job);

@@ -171,6 +171,7 @@ Result<Greeting> introduce(Socket socket, const config::Endpoint& reducer, std::
   if (who.tls) g.hello.features |= wire::kFeatureTls;
   g.hello.nonce = *nonce;
   g.hello.job = who.job;
+  g.hello.tenant = who.tenant;
   auto welcome = ask<wire::Welcome>(g, g.hello, until);
   if (!welcome) return tl::unexpected(welcome.error());
   g.welcome = std::move(*welcome);

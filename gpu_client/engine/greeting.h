@@ -23,6 +23,7 @@ struct Identity {
   Rank rank = 0;
   uint32_t ranks = 0;
   std::string job = "default";
+  std::string tenant{};  // empty: the job's name counts as one
   // None: nothing is proved, and a reducer that asks for proof is an error.
   std::optional<wire::Digest> token;
   std::string interface_address;  // to connect from; empty: the route's

@@ -99,6 +99,7 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
                       .rank = rank,
                       .ranks = ranks,
                       .job = s.job,
+                      .tenant = s.tenant,
                       .token = std::nullopt,
                       .interface_address = listener.contact.address,
                       .survives = s.survive};

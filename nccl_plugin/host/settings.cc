@@ -129,6 +129,7 @@ SettingsRead read_settings(const char* const* environment) {
     return {};
   });
   r.text("SLUICE_JOB", s.job);
+  r.text("SLUICE_TENANT", s.tenant);
   r.text("SLUICE_KEY_FILE", s.key_file);
   r.text("SLUICE_TOKEN_FILE", s.token_file);
   r.choice("SLUICE_NET", s.net, {{"auto", NetPolicy::kAuto}, {"always", NetPolicy::kAlways}});

@@ -19,6 +19,7 @@ struct Settings {
   std::vector<config::Endpoint> reducers;        // SLUICE_REDUCERS; empty: no offload
   std::string pool_file;                         // where they stand, of SLUICE_REDUCERS=@FILE; else empty
   std::string job = "default";                   // SLUICE_JOB
+  std::string tenant;                            // SLUICE_TENANT; empty: the job's name counts as one
   std::string key_file;                          // SLUICE_KEY_FILE
   std::string token_file;                        // SLUICE_TOKEN_FILE
   NetPolicy net = NetPolicy::kAuto;              // SLUICE_NET=auto|always

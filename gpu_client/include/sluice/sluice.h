@@ -109,6 +109,8 @@ typedef struct sluice_options {
                             with no copy, and the first loss ends the session. The same on all ranks */
   uint32_t resume_timeout_ms; /* how long a broken connection is tried to be opened again before its reducer
                                  counts as lost; 2 s */
+  const char* tenant; /* whose share and memory of a reducer the session counts for, where its operator set
+                         some; the same on all ranks. NULL = SLUICE_TENANT, or what the job is called */
 } sluice_options;
 
 typedef struct sluice_stats {

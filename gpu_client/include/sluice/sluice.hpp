@@ -58,6 +58,7 @@ struct Options {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
   std::string job, key_file, token_file, interface_address;
+  std::string tenant;  // empty: SLUICE_TENANT counts
   sluice_options raw{};
 };
 
@@ -109,6 +110,7 @@ class Session {
     o.key_file = text(options.key_file);
     o.token_file = text(options.token_file);
     o.interface_address = text(options.interface_address);
+    if (!options.tenant.empty()) o.tenant = options.tenant.c_str();
     std::array<char, 2048> words{};
     const sluice_status status = sluice_session_create(&o, &session_, words.data(), words.size());
     if (status != SLUICE_OK) throw Error(status, words.data());
