@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What TLS costs: `sluice bench allreduce` without and with it by turns, on the same machine in the same minutes.
+"""What one feature costs: `sluice bench allreduce` without and with it by turns, on the same machine in the same minutes.
 
-    bench/tls/cost.py --sluice build/bin/sluice --workers 4 --sizes 64K,1M,16M --rounds 5
+    bench/cost/cost.py --of survive --sluice build/bin/sluice --workers 4 --sizes 64K,1M,16M --rounds 5
 
 A table on stdout: per size the median over the rounds of the median operation, and CPU seconds per 1e9 bytes of workers (contributed) and reducers
-(received). Reducers and workers share this machine, so the processor is what TLS is paid with; where the network is the limit, look at the CPU columns."""
+(received). Reducers and workers share this machine, so the processor is what it is paid with; where the network is the limit, look at the CPU columns."""
 
 import argparse
 import json
@@ -15,14 +15,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-MODES = ("off", "require")
+# Options without it, options with it.
+FEATURES = {
+    "tls": (["--tls", "off"], ["--tls", "require"]),
+    "survive": (["--no-keep"], []),
+    "crc": (["--no-crc"], []),
+}
+MODES = (0, 1)
 
 
 def run(options, size, mode, key, folder):
     result = folder / "result.json"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
     subprocess.run([options.sluice, "bench", "allreduce", "-b", size, "-e", size, "-n", str(options.iterations), "-w", "5", "--workers",
-                    str(options.workers), "--reducers", str(options.reducers), "--key-file", key, "--tls", mode, "--json", result],
+                    str(options.workers), "--reducers", str(options.reducers), "--key-file", key, *FEATURES[options.of][mode], "--json", result],
                    check=True, stdout=subprocess.DEVNULL, timeout=600, env=environment)
     (row,) = json.loads(result.read_text())["results"]
     side = row["out_of_place"]
@@ -32,6 +38,7 @@ def run(options, size, mode, key, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--of", choices=FEATURES, required=True)
     parser.add_argument("--sluice", default="sluice", help="the program")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--reducers", type=int, default=1)
@@ -39,9 +46,9 @@ def main():
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    print("#   size    plain us      TLS us   time   worker CPU s/GB plain   TLS   reducer CPU s/GB plain   TLS")
+    print(f"#   size  without us     with us   time  worker CPU s/GB without    with  reducer CPU s/GB without    with   ({options.of})")
     wrong = 0
-    with tempfile.TemporaryDirectory(prefix="sluice-tls-") as name:
+    with tempfile.TemporaryDirectory(prefix="sluice-cost-") as name:
         folder = Path(name)
         key = folder / "pool.key"
         subprocess.run([options.sluice, "keygen", "--out", key], check=True, stdout=subprocess.DEVNULL, timeout=60)
@@ -52,9 +59,9 @@ def main():
             def middle(mode, what):
                 return statistics.median(r[mode][what] for r in rounds)
 
-            ratio = statistics.median(r["require"]["us"] / r["off"]["us"] for r in rounds)
-            print(f"{size:>8} {middle('off', 'us'):11.1f} {middle('require', 'us'):11.1f} {ratio:6.2f} {middle('off', 'worker'):22.3f} "
-                  f"{middle('require', 'worker'):7.3f} {middle('off', 'reducer'):22.3f} {middle('require', 'reducer'):7.3f}", flush=True)
+            ratio = statistics.median(r[1]["us"] / r[0]["us"] for r in rounds)
+            print(f"{size:>8} {middle(0, 'us'):11.1f} {middle(1, 'us'):11.1f} {ratio:6.2f} {middle(0, 'worker'):24.3f} {middle(1, 'worker'):7.3f} "
+                  f"{middle(0, 'reducer'):25.3f} {middle(1, 'reducer'):7.3f}", flush=True)
     return 2 if wrong else 0
 
 
