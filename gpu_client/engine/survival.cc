@@ -162,7 +162,7 @@ void Survival::view_commit(size_t peer, const wire::ViewCommit& commit) {
 }
 
 void Survival::drain_notice(size_t peer, const wire::DrainNotice& /*notice*/) {
-  post([this, peer] { suspect(posts_[peer], Errc::kDraining, "it drains"); });
+  post([this, peer] { on_drain_notice(posts_[peer]); });
 }
 
 void Survival::on_link_lost(uint32_t link, Errc reason, uint64_t frames, const std::string& words) {
@@ -195,13 +195,32 @@ void Survival::on_peer_gone(size_t peer, Errc code, const std::string& text) {
   mend(posts_[peer], true, 0);
 }
 
+// It serves as before until all ranks have changed views: the others decide, since of two that drain at the
+// same time one may have to stay.
+void Survival::on_drain_notice(Post& p) {
+  if (p.lost || std::exchange(p.draining, true)) return;
+  log::warn(p.name + " leaves the session: it drains");
+  stall_reason_ = p.name + ": it drains";
+  ask_for_drains();
+}
+
+void Survival::ask_for_drains() {
+  for (const Post& p : posts_) {
+    if (p.lost || !p.draining) continue;
+    for (const Post& other : posts_) {
+      if (!other.lost && other.id != p.id)
+        session_.keeper.send(kept_, other.index, wire::Suspect{.reducer = p.id, .code = Errc::kDraining});
+    }
+  }
+}
+
 void Survival::suspect(Post& p, Errc code, const std::string& why) {
   if (!follower_.suspect(p.id)) return;
   begin_stall();
   p.lost = true;
   const std::string named = p.name + ": ";  // what was seen of it may begin with its name
   const std::string reason = why.starts_with(named) ? why.substr(named.size()) : why;
-  log::warn(p.name + (code == Errc::kDraining ? " leaves the session: " : " was lost: ") + reason);
+  log::warn(p.name + (code == Errc::kShutdown ? " leaves the session: " : " was lost: ") + reason);
   stall_reason_ = named + reason;
   if (auto end = follower_.hopeless())
     return give_up({end->code, p.name + " was lost: " + reason + "; " + end->text});

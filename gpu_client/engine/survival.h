@@ -115,6 +115,8 @@ class Survival final : Mender::Listener, PoolWatch::Listener {
   void on_peer_gone(size_t peer, Errc code, const std::string& text);
   void on_query(size_t peer, const wire::ViewQuery& query);
   void on_commit(size_t peer, const wire::ViewCommit& commit);
+  void on_drain_notice(Post& p);
+  void ask_for_drains();
   void suspect(Post& p, Errc code, const std::string& why);
   void give_up(const Error& why);
   void begin_stall();

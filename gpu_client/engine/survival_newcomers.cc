@@ -155,7 +155,7 @@ void Survival::drop_unlisted(const std::vector<uint64_t>& reducers) {
   if (std::ranges::none_of(posts_, stays)) return;
   for (const uint64_t id : reducers) {
     Post* const p = post_of(id);
-    if (p != nullptr && !p->lost) suspect(*p, Errc::kDraining, "the list of reducers has it no more");
+    if (p != nullptr && !p->lost) suspect(*p, Errc::kShutdown, "the list of reducers has it no more");
   }
 }
 

@@ -34,6 +34,7 @@ struct Survival::Post {
   unsigned bad_frames = 0;                            // in a row
   uint64_t broken_lanes = 0;                          // a bit each
   bool broken_control = false;
+  bool draining = false;
   bool lost = false;  // suspected, or removed
 };
 

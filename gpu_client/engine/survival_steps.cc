@@ -90,6 +90,7 @@ void Survival::take_control(Post& p, ControlLink link) {
   resumed_.fetch_add(1, std::memory_order_relaxed);
   // What the reducer may have missed.
   if (follower_.roster().version() != 0) session_.keeper.send(kept_, p.index, follower_.known());
+  ask_for_drains();
   if (mended()) end_stall("connections resumed");
 }
 
@@ -111,6 +112,8 @@ void Survival::give_link(uint32_t index, transport::tcp::Socket& socket) {
 
 // Removed by the arbiter: nothing of it is used from here on.
 void Survival::let_go(Post& p) {
+  if (p.draining)
+    session_.keeper.send(kept_, p.index, wire::Suspect{.reducer = p.id, .code = Errc::kDraining});
   if (!std::exchange(p.lost, true) && watch_) tell_watch(watch_->gone(p.id));
   hurry_joins();
   p.mender.reset();
@@ -169,6 +172,7 @@ void Survival::try_restart() {
     if (watch_) watch_->seated(posts_[peer].id);
   }
   session_.keeper.send_all(kept_, follower_.known());
+  ask_for_drains();
   end_stall("view changed");
 }
 

@@ -238,6 +238,8 @@ void Session::say_to_all(const M& message) {
 
 void Session::on_suspect(uint32_t rank, const wire::Suspect& suspect) {
   if (state_ == State::kEnding) return;
+  // Who drains lets nobody else go for it: of all that drain, the one that began last stays.
+  if (suspect.code == Errc::kDraining && drain_announced_ && !view_.is_self(suspect.reducer)) return;
   const std::string why =
       name(rank) + " suspects " + reducer_name(suspect.reducer) + ": " + std::string(to_string(suspect.code));
   carry_out(view_.suspect(suspect.reducer), rank, why);

@@ -319,6 +319,28 @@ TEST_F(EngineFailure, CountsWhatItHasSurvived) {
   close_all(sessions);
 }
 
+TEST_F(EngineFailure, APoolThatDrainsAllAtOnceServesItToItsEnd) {
+  start_reducers(3);
+  const auto sessions = create_all(2, nullptr);
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  std::thread drainer([&] {
+    for (const auto& r : reducers_) r->drain();
+  });
+  each_rank(2, [&](uint32_t r) {
+    std::vector<float> x(100'000, 1.0F);
+    for (int i = 0; i < 200; ++i) {
+      std::fill(x.begin(), x.end(), 1.0F);
+      ASSERT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM),
+                SLUICE_OK)
+          << reason_of(sessions[r].session);
+      ASSERT_EQ(x[0], 2.0F);
+    }
+  });
+  drainer.join();
+  close_all(sessions);
+  for (const auto& r : reducers_) EXPECT_EQ(r->wait(), reducer::ExitReason::kDrained);
+}
+
 TEST_F(EngineFailure, EndsWithRankLeftWhenOneIsLeftBehind) {
   start_reducers(1);
   const auto sessions = create_all(2, nullptr);

@@ -249,6 +249,17 @@ TEST_F(ReducerViews, DrainsByLettingSessionsGo) {
   EXPECT_EQ(status()["sessions"]["failed"], 0);
 }
 
+TEST_F(ReducerViews, LetsNobodyElseGoWhileItDrains) {
+  start(patient());
+  auto ranks = begin_session(port(), surviving(2));
+  reducer->drain();
+  for (auto& r : ranks) (void)r.control.expect<wire::DrainNotice>();
+  suspect(ranks[0], kOther, Errc::kDraining);
+  suspect(ranks[0], kThird, Errc::kDraining);
+  suspect(ranks[0], kOther);  // but it believes that one is dead
+  EXPECT_EQ(ranks[0].control.expect<wire::ViewQuery>().removed, std::vector<uint64_t>{kOther});
+}
+
 TEST_F(ReducerViews, ServesToItsEndWhatHasNoOtherReducer) {
   start(patient());
   Shape alone = surviving(1);
