@@ -17,6 +17,7 @@ namespace sluice::reducer {
 
 class PeerSocket {
  public:
+  // NOLINTNEXTLINE(readability-identifier-naming): Asio asks for this name
   using executor_type = asio::ip::tcp::socket::executor_type;
 
   explicit PeerSocket(asio::ip::tcp::socket socket) noexcept : socket_(std::move(socket)) {}

@@ -111,7 +111,8 @@ std::string Conductor::status_json() {
   nlohmann::json list = nlohmann::json::array();
   const size_t most = wire::kMaxStatusText - std::min(j.dump().size() + 32, wire::kMaxStatusText);
   size_t listed_bytes = 0;
-  for (const auto& [id, session] : sessions_) {
+  for (const auto& [id, owned] : sessions_) {
+    const Session* const session = owned.get();
     if (list.size() == kListedSessions) break;
     nlohmann::json s = {
         {"id", to_string(id)},
