@@ -40,7 +40,7 @@ class Output:
                 self.epoch = int(found[1])
 
     def wait(self):
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=300)  # a training runs to its end
         for reader in self._readers:
             reader.join(timeout=5)
         return code
