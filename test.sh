@@ -107,7 +107,7 @@ install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
 install_packages "${CHECK_PACKAGES[@]}" || true # what they are for is skipped below, by name
 install_packages "${PEER_PACKAGES[@]}" || true
 
-step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_WERROR=ON || finish
+step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_TESTS_TOGETHER=ON -DSLUICE_WERROR=ON || finish
 if (($# > 0)); then
   run_tests release -L "$(labels_regex "$@")"
   finish

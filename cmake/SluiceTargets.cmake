@@ -26,15 +26,15 @@ if(SLUICE_FUZZ)
   target_compile_options(sluice_build_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# sluice_compile_together(<target> [APART sources...]): with sanitizers, which nobody rebuilds file by file, up to eight sources are one
-# translation unit: instrumenting what headers like CLI11's make takes the compiler longer than all the rest. APART: sources that
-# define a name which another one of the target defines too. Not for what ships: that is tested as it is compiled elsewhere.
-function(sluice_compile_together target)
-  cmake_parse_arguments(ARG "" "" "APART" ${ARGN})
-  if(SLUICE_SANITIZE)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  endif()
+# With sanitizers, which nobody rebuilds file by file, up to eight sources of a target are one translation unit: instrumenting what
+# headers like CLI11's make takes the compiler longer than all the rest. What ships is tested as it is compiled elsewhere.
+if(SLUICE_SANITIZE)
+  set(CMAKE_UNITY_BUILD ON)
+endif()
+
+# sluice_compile_apart(sources...): they define a name that another source of their target defines too.
+function(sluice_compile_apart)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # sluice_room(<name> SOURCES ... [PUBLIC libs...] [PRIVATE libs...]): one static library per room, alias sluice::<name>.
