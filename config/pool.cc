@@ -74,7 +74,7 @@ Result<Pool> read_pool(std::string_view text) {
 
 std::optional<FileWatch::Stamp> FileWatch::look() const {
   struct stat s {};
-  if (::stat(path_.c_str(), &s) != 0) return std::nullopt;
+  if (::stat(path_.c_str(), &s) != 0 || !S_ISREG(s.st_mode)) return std::nullopt;
   return Stamp{.device = s.st_dev,
                .inode = s.st_ino,
                .size = s.st_size,

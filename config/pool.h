@@ -43,6 +43,8 @@ class FileWatch {
   // True once for each change; the first sight of the file is one. A file that is not there, for a moment or
   // for good, has not changed.
   [[nodiscard]] bool changed();
+  // It is a file that can be read over and over: no pipe, which could block whoever reads it again.
+  [[nodiscard]] bool there() const { return look().has_value(); }
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:

@@ -79,6 +79,7 @@ class Exchange {
   Exchange(const Exchange&) = delete;
 
   [[nodiscard]] Link& link(uint32_t i) noexcept { return links_[i]; }
+  [[nodiscard]] uint32_t open_links() const noexcept { return open_links_; }
   [[nodiscard]] uint32_t link_count() const noexcept { return static_cast<uint32_t>(links_.size()); }
   // What the endpoint of link i must be able to queue and receive.
   [[nodiscard]] transport::EndpointOptions endpoint_options(uint32_t i) const noexcept;

@@ -31,7 +31,7 @@ PoolWatch::PoolWatch(PoolWatchOptions options, Listener& listener)
   for (size_t i = 0; i < options_.reducers.size(); ++i) {
     const uint64_t id = options_.first_view.reducers[i].id;
     addresses_.push_back({.endpoint = options_.reducers[i], .reducer = id, .tried = true, .said = {}});
-    members_[id] = {.seated = true};
+    members_[id] = true;
   }
   if (has_file_) file_.emplace(options_.file);
 }
@@ -70,15 +70,19 @@ Result<void> PoolWatch::begin() {
 Result<void> PoolWatch::gone(uint64_t reducer) {
   const std::lock_guard lock(mutex_);
   orders_.emplace_back([this, reducer] {
+    if (!removed_.insert(reducer).second) return;
     const auto member = members_.find(reducer);
-    const bool was_seated = member != members_.end() && member->second.seated;
+    const bool was_seated = member != members_.end() && member->second;
     members_.erase(reducer);
-    removed_[reducer] = was_seated;
+    list_changed_ = true;
     const auto at = std::ranges::find(addresses_, reducer, &Address::reducer);
     if (at == addresses_.end()) return;
-    // One that this rank could join and another could not is a refusal too.
+    // One that this rank could join and another could not is a refusal too, of which each costs all ranks a
+    // change of views: it gets longer pauses.
     at->refused = !was_seated;
-    at->pause = was_seated ? options_.first_pause : std::max(at->pause, options_.first_pause);
+    at->pause = was_seated ? options_.first_pause
+                           : std::min(2 * std::max(at->pause, options_.first_pause / 2),
+                                      options_.longest_after_refusal);
     at->look_at = monotonic_now() + at->pause;
   });
   return wake();
@@ -88,7 +92,8 @@ void PoolWatch::seated(uint64_t reducer) {
   const std::lock_guard lock(mutex_);
   if (!thread_.joinable()) return;  // of the first view: they are
   orders_.emplace_back([this, reducer] {
-    if (const auto member = members_.find(reducer); member != members_.end()) member->second.seated = true;
+    if (const auto member = members_.find(reducer); member != members_.end()) member->second = true;
+    list_changed_ = true;
   });
   changed_.notify_all();
 }
@@ -114,25 +119,40 @@ Result<void> PoolWatch::reread() {
 void PoolWatch::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    std::vector<std::function<void()>> orders = std::exchange(orders_, {});
-    lock.unlock();
-    try {
-      for (const auto& order : orders) order();
-      const Nanos now = monotonic_now();
-      if (file_ && now >= file_at_) look_at_file(false);
-      // One address at a time: a look may last, and word of other losses comes meanwhile.
-      const auto due = [now](const Address& a) { return a.look_at != 0 && now >= a.look_at; };
-      if (const auto a = std::ranges::find_if(addresses_, due); a != addresses_.end()) look(*a);
-      if (list_changed_ && std::ranges::all_of(addresses_, &Address::tried)) tell_unlisted();
-    } catch (const std::exception& e) {
-      log::warn(std::string("looking for reducers: ") + e.what());
-      const Nanos later = monotonic_now() + options_.longest_pause;
-      for (Address& a : addresses_) a.look_at = a.look_at == 0 ? 0 : std::max(a.look_at, later);
+    std::function<void()> work = [this] { look_round(); };
+    const bool idle = orders_.empty();
+    if (!idle) {
+      work = std::move(orders_.front());
+      orders_.pop_front();
     }
+    lock.unlock();
+    attempt(work);
     lock.lock();
+    if (!idle) continue;
     const Nanos left = std::max(next_due() - monotonic_now(), Nanos{0});
     changed_.wait_for(lock, std::chrono::nanoseconds(left), [this] { return stopping_ || !orders_.empty(); });
   }
+}
+
+void PoolWatch::attempt(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& e) {
+    log::warn(std::string("looking for reducers: ") + e.what());
+    const Nanos later = monotonic_now() + options_.longest_pause;
+    for (Address& a : addresses_) a.look_at = a.look_at == 0 ? 0 : std::max(a.look_at, later);
+  }
+}
+
+// One address at a time, for a look may last and word of losses comes meanwhile: the one that has been due
+// longest, so that none waits behind others that are slow each time.
+void PoolWatch::look_round() {
+  const Nanos now = monotonic_now();
+  if (file_ && now >= file_at_) look_at_file(false);
+  const auto due = [](const Address& a) { return a.look_at != 0 ? a.look_at : INT64_MAX; };
+  if (const auto a = std::ranges::min_element(addresses_, {}, due); a != addresses_.end() && due(*a) <= now)
+    look(*a);
+  if (list_changed_ && std::ranges::all_of(addresses_, &Address::tried)) tell_unlisted();
 }
 
 Nanos PoolWatch::next_due() const {
@@ -146,10 +166,12 @@ Nanos PoolWatch::next_due() const {
 
 void PoolWatch::look_at_file(bool unchanged_too) {
   file_at_ = monotonic_now() + options_.file_pause;
-  if (!file_ || (!file_->changed() && !unchanged_too)) return;
+  if (!file_ || (!file_->changed() && !(unchanged_too && file_->there()))) return;
   auto pool = config::read_pool("@" + file_->path());
   if (!pool) {
     log::warn("the list of reducers stays as it was: " + pool.error().text);
+    if (pool.error().code == Errc::kSystem)
+      file_.emplace(std::string(file_->path()));  // not its content's fault
     return;
   }
   take_list(pool->reducers);
@@ -204,6 +226,7 @@ void PoolWatch::look(Address& a) {
   const auto id = who_is_at(a.endpoint);
   if (!id) {
     const bool away = id.error().code == Errc::kReducerLost || id.error().code == Errc::kTimeout;
+    if (away) a.refused = false;
     // Of one that was lost it is known that it is away.
     return put_off(a, !away, away && !first ? std::string() : id.error().text);
   }
@@ -219,7 +242,7 @@ void PoolWatch::look(Address& a) {
   a.reducer = *id;
   a.look_at = 0;
   a.said.clear();
-  members_[*id] = {};
+  members_[*id] = false;
   log::info(seat->name + (first ? " is new in the list" : " is back") + " and is taken into the session");
   listener_.on_reducer_found(a.endpoint, std::move(*seat));
 }
@@ -228,6 +251,7 @@ void PoolWatch::put_off(Address& a, bool refused, const std::string& why) {
   a.refused |= refused;
   a.pause = std::min(2 * a.pause, a.refused ? options_.longest_after_refusal : options_.longest_pause);
   a.look_at = monotonic_now() + a.pause;
+  if (stopping_) return;  // that is why
   if (why.empty() || why == a.said) return;
   a.said = why;
   log::warn("the session goes on without a reducer of the list, and tries it again: " + why);
@@ -236,11 +260,11 @@ void PoolWatch::put_off(Address& a, bool refused, const std::string& why) {
 void PoolWatch::tell_unlisted() {
   std::vector<uint64_t> unlisted;
   bool one_stays = false;
-  for (const auto& [id, member] : members_) {
+  for (const auto& [id, seated] : members_) {
     if (std::ranges::find(addresses_, id, &Address::reducer) == addresses_.end()) {
       unlisted.push_back(id);
     } else {
-      one_stays |= member.seated;
+      one_stays |= seated;
     }
   }
   if (!unlisted.empty() && !one_stays) return;  // until one of the list is seated

@@ -7,13 +7,16 @@
 // losses can't wait for that.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -88,12 +91,10 @@ class PoolWatch {
     bool refused = false;  // there is somebody whom the session can't have
     std::string said;      // what the log has of why not
   };
-  struct Member {
-    bool seated = false;
-  };
-
   [[nodiscard]] Result<void> wake();
   void run();
+  void attempt(const std::function<void()>& work);
+  void look_round();
   [[nodiscard]] Nanos next_due() const;
   void take_list(const std::vector<config::Endpoint>& list);
   void look_at_file(bool unchanged_too);
@@ -108,17 +109,17 @@ class PoolWatch {
 
   // The thread's own.
   std::vector<Address> addresses_;
-  std::map<uint64_t, Member> members_;  // reducers of the session
-  std::map<uint64_t, bool> removed_;    // that were; whether they had been seated
+  std::map<uint64_t, bool> members_;  // reducers of the session; whether they are seated
+  std::set<uint64_t> removed_;        // that were
   std::optional<config::FileWatch> file_;
   Nanos file_at_ = 0;
-  bool list_changed_ = false;  // and those that it has no more have not been told
+  bool list_changed_ = false;  // or who is in use: those that it has no more are to be told
 
   std::mutex mutex_;  // of the rest
   std::condition_variable changed_;
-  std::vector<std::function<void()>> orders_;
+  std::deque<std::function<void()>> orders_;
   bool has_file_ = false;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_{false};  // written with the lock
   std::thread thread_;
   transport::tcp::Socket interrupt_;  // eventfd; readable from stop() on
 };

@@ -81,7 +81,9 @@ void Progress::one_turn(Nanos now, unsigned& work) noexcept {
       wanted != snapshots_taken_.load(std::memory_order_relaxed)) {
     {
       const std::lock_guard lock(mutex_);
-      snapshot_ = {.lanes = exchange_.counters(), .bytes_resent = exchange_.bytes_resent()};
+      snapshot_ = {.lanes = exchange_.counters(),
+                   .bytes_resent = exchange_.bytes_resent(),
+                   .open_links = exchange_.open_links()};
     }
     snapshots_taken_.store(wanted, std::memory_order_seq_cst);
     signal();

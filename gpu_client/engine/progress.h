@@ -48,6 +48,7 @@ class Progress {
   struct Counters {
     transport::EndpointCounters lanes;
     uint64_t bytes_resent = 0;
+    uint32_t open_links = 0;
   };
   [[nodiscard]] Counters counters() noexcept;
   [[nodiscard]] uint64_t operations_done() const noexcept {

@@ -70,6 +70,7 @@ Result<void> Session::begin(Membership membership) {
   }
   kept_ = keeper_->add(std::move(peers), *this, membership.survives);
   if (survival_) survival_->begin(kept_);
+  begun_.store(true, std::memory_order_release);
   // COMMIT leaves now, not with the first operation: a reducer that hears nothing on a lane can't tell a late
   // rank from a lost one.
   progress_->drive();
@@ -158,7 +159,7 @@ SessionStats Session::stats() {
   s.bytes_resent = counters.bytes_resent;
   s.operations = progress_->operations_done() + empty_operations_.load(std::memory_order_relaxed);
   s.reducers = static_cast<uint32_t>(options_.join.reducers.size());
-  s.lane_connections = exchange_->link_count();
+  s.lane_connections = counters.open_links;
   s.slowest = exchange_->stragglers().slowest();
   s.waiting = {.missing_ranks = missing_ranks_.load(std::memory_order_relaxed),
                .first_rank = missing_rank_.load(std::memory_order_relaxed),
@@ -250,7 +251,9 @@ uint64_t Session::finished() const noexcept {
 // Of a session that survives losses also between operations: a rank that computes for long must notice a lane
 // connection that broke before the reducers miss it for the absence deadline.
 void Session::on_attend() noexcept {
-  if (!options_.own_thread && (survival_ || table_->open_count() > 0)) progress_->drive();
+  if (!options_.own_thread && begun_.load(std::memory_order_acquire) &&
+      (survival_ || table_->open_count() > 0))
+    progress_->drive();
 }
 
 // An event for Survival. One that there is no memory for can't be survived.

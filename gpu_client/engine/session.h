@@ -114,6 +114,7 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   std::mutex submission_;  // callers only: the driver never takes it
   bool closing_ = false;
   std::atomic<uint64_t> empty_operations_{0};
+  std::atomic<bool> begun_{false};  // all parts are there
   std::atomic<bool> leaving_{false}, left_{false};
   std::atomic<uint32_t> missing_ranks_{0}, missing_rank_{wire::kNoRank}, waited_ms_{0};
 

@@ -246,11 +246,13 @@ void Survival::on_query(size_t peer, const wire::ViewQuery& query) {
       let_go(*p);
     } else {
       seats_.erase(id);
+      stop_joining(id);
       if (watch_) tell_watch(watch_->gone(id));
     }
   }
   asked_by_ = peer;
   for (const ViewFollower::Newcomer& newcomer : q.join) join(newcomer);
+  if (!q.close.empty()) hurry_joins();
   answer_query();
 }
 

@@ -148,6 +148,7 @@ class Survival final : Mender::Listener, PoolWatch::Listener {
   void on_joined(uint64_t reducer, Result<Seat> seat);
   [[nodiscard]] bool take_in(uint64_t reducer, Seat& seat);
   void cannot_join(uint64_t reducer, const std::string& why);
+  void stop_joining(uint64_t reducer);
   void hurry_joins();
   void end_late_joins();
   void drop_unlisted(const std::vector<uint64_t>& reducers);

@@ -15,10 +15,13 @@
 namespace sluice::engine {
 namespace {
 
-// For all connections to a reducer that came up: ranks go on without it, so there is no hurry but to know.
+// For all connections to a reducer that came up. Ranks that have joined it contribute nothing until all have
+// answered, so this is the most that one rank's trouble with it costs the others.
 constexpr Nanos kJoinNewcomer = 5 * kSecond;
 // The same once another reducer is lost: chunks wait for the change of views, and that for this.
 constexpr Nanos kJoinInHurry = 500 * kMillisecond;
+// Of the removals that a session can tell, so many are kept for reducers that it has.
+constexpr size_t kSpareRemovals = 64;
 
 }  // namespace
 
@@ -45,8 +48,12 @@ void Survival::on_unlisted(std::vector<uint64_t> reducers) {
 void Survival::take_found(const config::Endpoint& address, Seat seat) {
   const uint64_t id = seat.id;
   const wire::Roster& roster = follower_.roster();
-  const bool full = roster.added().size() >= wire::kMaxViewChange ||
-                    roster.first().size() + roster.added().size() >= wire::kMaxReducers;
+  // Whoever is taken up may be removed again, like those that are there now, and has to be told then.
+  const size_t ever = roster.first().size() + roster.added().size();
+  const size_t spare = std::min(ever - roster.removed().size(), kSpareRemovals);
+  const bool full =
+      std::max(roster.added().size(), roster.removed().size() + spare) >= wire::kMaxViewChange ||
+      ever >= wire::kMaxReducers;
   if (full) return log::warn(seat.name + " is not taken up: more have come to this session than it can name");
   if (!follower_.add(id, address)) return;
   seats_.insert_or_assign(id, std::move(seat));
@@ -79,7 +86,13 @@ void Survival::start_joining(const ViewFollower::Newcomer& newcomer) {
                               .first = &first_view_,
                               .lanes = options_.lanes,
                               .join_timeout = options_.join_timeout};
-    auto seat = std::make_shared<Result<Seat>>(engine::join_newcomer(terms, options_.who, until));
+    // Nothing may leave a thread inside somebody else's process.
+    auto seat = std::make_shared<Result<Seat>>(fail(Errc::kExhausted, "out of memory"));
+    try {
+      *seat = engine::join_newcomer(terms, options_.who, until);
+    } catch (const std::exception& e) {
+      *seat = fail(Errc::kExhausted, e.what());
+    }
     post([this, id = newcomer.id, seat] { on_joined(id, std::move(*seat)); });
   });
   if (!thread) return cannot_join(newcomer.id, thread.error().text);
@@ -128,6 +141,12 @@ void Survival::cannot_join(uint64_t reducer, const std::string& why) {
   if (watch_) tell_watch(watch_->gone(reducer));
   if (!follower_.suspect(reducer)) return;
   session_.keeper.send_all(kept_, wire::Suspect{.reducer = reducer, .code = Errc::kReducerLost});
+}
+
+void Survival::stop_joining(uint64_t reducer) {
+  for (Joining& j : joinings_) {
+    if (j.reducer == reducer && !std::exchange(j.given_up, true)) j.interrupt();
+  }
 }
 
 void Survival::hurry_joins() {

@@ -115,7 +115,6 @@ void Survival::let_go(Post& p) {
   if (p.draining)
     session_.keeper.send(kept_, p.index, wire::Suspect{.reducer = p.id, .code = Errc::kDraining});
   if (!std::exchange(p.lost, true) && watch_) tell_watch(watch_->gone(p.id));
-  hurry_joins();
   p.mender.reset();
   p.waiting_lanes.clear();
   session_.keeper.drop(kept_, p.index);

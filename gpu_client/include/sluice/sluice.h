@@ -122,8 +122,8 @@ typedef struct sluice_stats {
   uint64_t wire_bytes_in;
   uint64_t send_calls;
   uint64_t receive_calls;
-  uint32_t reducers;
-  uint32_t lanes;         /* lane connections in all */
+  uint32_t reducers;      /* of the list that the session was created with */
+  uint32_t lanes;         /* lane connections that stand */
   uint32_t missing_ranks; /* last told by a reducer: ranks that the oldest chunk waits for, ... */
   uint32_t missing_rank;  /* ... the first of them (0xffffffff none), ... */
   uint32_t waited_ms;     /* ... and how long it has waited */
@@ -189,8 +189,8 @@ SLUICE_API sluice_status sluice_session_error(sluice_session* session, char* tex
 SLUICE_API sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats);
 
 /* Another list of reducers for a session that runs, in the form of sluice_options.reducers; "@FILE" is
- * watched from now on in place of the file there was. NULL: the file that the session was created with is
- * read now, whether it has changed or not.
+ * watched from now on in place of the file there was. NULL: the file that is watched is read now, whether it
+ * has changed or not.
  *
  * Returns once the list is taken; what it changes is done later, between two chunks, without an end to any
  * operation. Reducers that are new in it are joined by all ranks; one that can't be reached or refuses
