@@ -46,6 +46,8 @@ std::optional<Error> unlivable(const ReducerOptions& o) {
   for (const auto& [tenant, weight] : o.weights) {
     if (tenant.empty() || tenant.size() > wire::kMaxJobText)
       return bad("a weight's tenant has 1 to " + std::to_string(wire::kMaxJobText) + " characters");
+    if (std::ranges::any_of(tenant, [](char c) { return c < ' ' || c > '~'; }))
+      return bad("a weight's tenant has printable ASCII characters");
     if (weight < 1 || weight > kMaxWeight) return bad(bad_weight("of tenant " + tenant, weight));
   }
   if (o.default_weight < 1 || o.default_weight > kMaxWeight)

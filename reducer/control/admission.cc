@@ -89,10 +89,12 @@ void Conductor::join(Connection& connection, const wire::Hello& hello, const wir
         {Errc::kMemoryLimit, "the system has no " + std::to_string(bytes) + " bytes for the session"},
         hello.rank);
   }
-  session->take_share(tenants_.reserve(tenant, bytes).account);
+  // What may throw comes before what is counted.
+  session->take_share(tenants_.account(tenant));
+  Session& s = *sessions_.emplace(hello.session, std::move(session)).first->second;
+  tenants_.reserve(tenant, bytes);
   reserved_bytes_ += bytes;
   ++sessions_begun_;
-  Session& s = *sessions_.emplace(hello.session, std::move(session)).first->second;
   s.add(connection.shared_from_this(), hello, join);
 }
 

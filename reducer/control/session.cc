@@ -47,10 +47,11 @@ void Session::on_leave(Connection& from, uint32_t rank, const wire::Leave& leave
     return from.finish();
   }
   if (state_ != State::kActive || r.left) return from.close(Errc::kUnexpectedMessage);
+  const bool asked = leave_pending();  // tick() asks again
   r.finished = std::max(r.finished, leave.finished);
   take_leave(rank);
   acknowledge_leaves();
-  if (leave_pending()) ask_what_is_finished();
+  if (!asked) ask_what_is_finished();
 }
 
 void Session::take_leave(uint32_t rank) {
@@ -70,20 +71,28 @@ bool Session::leave_pending() const {
 // A rank may go when nobody can miss what it holds: every other one has as many results, or leaves too
 // (PROTOCOL.md section 10).
 void Session::acknowledge_leaves() {
+  uint64_t all_have = UINT64_MAX;
+  for (const RankState& r : ranks_) {
+    if (!r.left) all_have = std::min(all_have, r.finished);
+  }
   for (uint32_t rank = 0; rank < ranks_.size() && state_ == State::kActive; ++rank) {
-    const RankState& leaver = ranks_[rank];
-    if (!leaver.left || leaver.leave_acked) continue;
-    const bool missed = std::ranges::any_of(
-        ranks_, [&](const RankState& r) { return !r.left && r.finished < leaver.finished; });
-    if (!missed) acknowledge_leave(rank);
+    const RankState& r = ranks_[rank];
+    if (r.left && !r.leave_acked && r.finished <= all_have) acknowledge_leave(rank);
   }
   complete_if_all_left();
 }
 
+// Those that had less when they last told.
 void Session::ask_what_is_finished() {
-  const wire::Heartbeat beat{.count = ++heartbeat_count_, .missing = {}, .answer = 1};
+  if (state_ != State::kActive || !leave_pending()) return;
+  uint64_t wanted = 0;
   for (const RankState& r : ranks_) {
-    if (r.control && !r.left && !r.control->backed_up()) r.control->send(beat);
+    if (r.left && !r.leave_acked) wanted = std::max(wanted, r.finished);
+  }
+  wire::Heartbeat beat = heartbeat();
+  beat.answer = 1;
+  for (const RankState& r : ranks_) {
+    if (r.finished < wanted) tell(r, beat);
   }
 }
 
@@ -179,11 +188,12 @@ void Session::tick(Nanos now) {
                       std::to_string((now - r.last_heard) / kMillisecond) + " ms");
     }
   }
-  if (state_ == State::kActive && leave_pending()) ask_what_is_finished();
+  ask_what_is_finished();
   if (outlives_losses()) watch_ranks(now);
   if (state_ == State::kActive && now >= next_heartbeat_) {
     next_heartbeat_ = now + options.heartbeat;
-    send_heartbeats(now);
+    const wire::Heartbeat beat = heartbeat();
+    for (const RankState& r : ranks_) tell(r, beat);
   }
 }
 
@@ -196,17 +206,20 @@ LaneSession::Missing Session::missing() const {
   return oldest;
 }
 
-void Session::send_heartbeats(Nanos now) {
+wire::Heartbeat Session::heartbeat() {
   wire::Heartbeat beat;
   beat.count = ++heartbeat_count_;
   if (const auto m = missing(); m.since != 0) {
-    beat.waited_ms = static_cast<uint32_t>(std::clamp<Nanos>((now - m.since) / kMillisecond, 0, UINT32_MAX));
+    beat.waited_ms =
+        static_cast<uint32_t>(std::clamp<Nanos>((conductor_.now() - m.since) / kMillisecond, 0, UINT32_MAX));
     beat.missing_ranks = m.count;
     beat.missing.assign(m.ranks.begin(), m.ranks.begin() + std::min<size_t>(m.count, m.ranks.size()));
   }
-  for (const RankState& r : ranks_) {
-    if (r.control && !r.left && !r.control->backed_up()) r.control->send(beat);
-  }
+  return beat;
+}
+
+void Session::tell(const RankState& r, const wire::Heartbeat& beat) {
+  if (r.control && !r.left && !r.control->backed_up()) r.control->send(beat);
 }
 
 void Session::fail(Errc code, uint32_t rank, const std::string& text) {

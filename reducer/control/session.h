@@ -142,7 +142,8 @@ class Session {
   void ask_what_is_finished();
   void complete_if_all_left();
   void begin_ending(const std::vector<std::byte>& abort_body);
-  void send_heartbeats(Nanos now);
+  [[nodiscard]] wire::Heartbeat heartbeat();
+  static void tell(const RankState& r, const wire::Heartbeat& beat);
   // Of the join. Who joins a session that runs votes on nothing.
   [[nodiscard]] bool counts_votes() const noexcept { return agreed_.reducer_index == 0 && !came_later_; }
   [[nodiscard]] std::string name(uint32_t rank) const;  // "rank 3 (10.0.0.3:50112)"
@@ -194,6 +195,7 @@ class Session {
   FairShares::Member share_;
   ViewChange view_;
   bool drain_announced_ = false;
+  Nanos slept_until_ = 0;  // what happened before is not known yet
   bool removal_noted_ = false;
 };
 

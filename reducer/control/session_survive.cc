@@ -142,7 +142,7 @@ void Session::watch_ranks(Nanos now) {
     note_absence(rank);
     const Nanos since = absent_since(rank);
     one_has_all |= since == 0;
-    if (since == 0 || now - since < timeout) {
+    if (since == 0 || now - std::max(since, slept_until_) < timeout) {
       all_lost = false;
     } else if (lost == wire::kNoRank) {
       lost = rank;
@@ -183,6 +183,7 @@ void Session::watch_silence(Nanos now) {
 }
 
 void Session::slept(Nanos time) {
+  slept_until_ = conductor_.now();
   for (RankState& r : ranks_) r.last_heard += time;
 }
 
@@ -238,7 +239,8 @@ void Session::say_to_all(const M& message) {
 
 void Session::on_suspect(uint32_t rank, const wire::Suspect& suspect) {
   if (state_ == State::kEnding) return;
-  // Who drains lets nobody else go for it: of all that drain, the one that began last stays.
+  // Who drains lets nobody else go for it: of all that drain, the one that began last stays, or those that
+  // began at once.
   if (suspect.code == Errc::kDraining && drain_announced_ && !view_.is_self(suspect.reducer)) return;
   const std::string why =
       name(rank) + " suspects " + reducer_name(suspect.reducer) + ": " + std::string(to_string(suspect.code));

@@ -59,11 +59,15 @@ Tenants::Tenant& Tenants::find(const std::string& name) {
   return made;
 }
 
-Tenants::Tenant& Tenants::reserve(const std::string& name, uint64_t bytes) {
-  Tenant& t = find(name);
-  t.reserved_bytes += bytes;
-  ++t.sessions;
-  return t;
+FairAccount& Tenants::account(const std::string& name) {
+  return find(name).account;
+}
+
+void Tenants::reserve(const std::string& name, uint64_t bytes) noexcept {
+  const auto found = tenants_.find(name);
+  SLUICE_ASSERT(found != tenants_.end());
+  found->second.reserved_bytes += bytes;
+  ++found->second.sessions;
 }
 
 void Tenants::release(const std::string& name, uint64_t bytes, uint64_t served_bytes) {

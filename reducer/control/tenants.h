@@ -37,8 +37,9 @@ class Tenants {
   // Why a session of `bytes` can't be had for `name`; counted. `reserved_in_all` is the pool's.
   [[nodiscard]] std::optional<Error> refuses(const std::string& name, uint64_t bytes,
                                              uint64_t reserved_in_all);
-  // The tenant stays where it is until it is released as often.
-  [[nodiscard]] Tenant& reserve(const std::string& name, uint64_t bytes);
+  // Of a tenant that refuses() was asked of last; stays where it is while the tenant has reserved something.
+  [[nodiscard]] FairAccount& account(const std::string& name);
+  void reserve(const std::string& name, uint64_t bytes) noexcept;
   void release(const std::string& name, uint64_t bytes, uint64_t served_bytes);
 
   // The largest by reserved memory, then by refusals, at most kListed. `open_bytes`: served by open sessions.

@@ -53,8 +53,8 @@ class ViewChange {
 
   // This reducer is the one that proposes and that declares ranks lost.
   [[nodiscard]] bool arbiter() const noexcept { return arbiter_; }
-  // It has been removed and does nothing more.
   [[nodiscard]] bool is_self(uint64_t reducer) const noexcept { return reducer == own_; }
+  // It has been removed and does nothing more.
   [[nodiscard]] bool removed() const { return roster_.removed(own_); }
   [[nodiscard]] bool others_live() const;
   [[nodiscard]] const wire::Roster& roster() const noexcept { return roster_; }

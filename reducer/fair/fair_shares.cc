@@ -89,7 +89,7 @@ FairShares::Turn FairShares::take_stock(Nanos now) noexcept {
     }
     m->moved = served - m->served;
     m->served = served;
-    m->window_bytes = contended_ && settles_ <= 0 ? m->window_bytes + m->moved : 0;
+    if (contended_ && settles_ <= 0) m->window_bytes += m->moved;
     t.moved += static_cast<double>(m->moved);
     if (m->lent) lent_bytes_ += static_cast<double>(m->moved);
     if (waits) m->held_for += kTurn;

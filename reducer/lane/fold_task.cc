@@ -28,7 +28,6 @@ size_t LaneSession::fold(size_t output_budget) noexcept {
     task_crc_ = 0;
     if (!meter_.may_serve()) break;
   }
-  fold_time_ += static_cast<double>(done) * fold_cost_;
   return done;
 }
 
@@ -69,6 +68,7 @@ size_t LaneSession::fold_piece(const FoldTask& task, size_t output_budget, bool&
     task_crc_ = crc32c({out, count * out_size}, task_crc_);  // now, while the piece is in cache
   }
   if (stage != kernels::Stage::kFinish) counters_->bytes_folded.add(sources * count * wire_size);
+  fold_time_ += static_cast<double>(sources * count * in_size) / plan_.weight;
   task_element_ += count;
   complete = task_element_ == total;
   return count * out_size;
@@ -88,6 +88,7 @@ size_t LaneSession::copy_kept_piece(const FoldTask& task, size_t output_budget, 
   std::byte* const out = arena_.result(task.slot) + task_element_ * size;
   std::memcpy(out, arena_.contribution(c.kept_rank, task.slot) + task_element_ * size, count * size);
   if (plan_.payload_crc) task_crc_ = crc32c({out, count * size}, task_crc_);
+  fold_time_ += static_cast<double>(count * size) / plan_.weight;
   task_element_ += count;
   complete = task_element_ == total;
   return count * size;

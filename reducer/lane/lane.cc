@@ -40,6 +40,7 @@ transport::EndpointOptions Lane::endpoint_options(const SessionPlan& plan) const
 void Lane::enter(LaneSession& session) {
   if (std::ranges::find(sessions_, &session) != sessions_.end()) return;
   sessions_.push_back(&session);
+  ready_.reserve(sessions_.capacity());
   session.enter(counters_);
   session.set_now(now_);
 }
@@ -99,31 +100,33 @@ unsigned Lane::take_over() noexcept {
 // several: little that is to be summed does not wait for much.
 unsigned Lane::fold() noexcept {
   size_t left = options_.fold_budget;
-  holds_ = false;
-  while (left > 0) {
-    LaneSession* const s = next_to_fold();
-    if (s == nullptr) break;
-    left -= std::min(left, s->fold(sessions_.size() == 1 ? left : std::min(left, kFoldPiece)));
+  find_ready();
+  while (left > 0 && !ready_.empty()) {
+    const auto next = std::ranges::min_element(ready_, {}, &LaneSession::fold_time);
+    LaneSession& s = **next;
+    fold_time_ = s.fold_time();
+    left -= std::min(left, s.fold(sessions_.size() == 1 ? left : std::min(left, kFoldPiece)));
+    if (s.has_folds() && s.may_fold()) continue;
+    holds_ |= s.has_folds();
+    ready_.erase(next);
   }
   return left == options_.fold_budget ? 0 : 1;
 }
 
-LaneSession* Lane::next_to_fold() noexcept {
-  LaneSession* next = nullptr;
+// Nothing becomes ready within a turn's folds.
+void Lane::find_ready() noexcept {
+  ready_.clear();
+  holds_ = false;
   for (LaneSession* s : sessions_) {
     if (!s->has_folds()) {
       s->rest_folding();
-      continue;
-    }
-    if (!s->may_fold()) {
+    } else if (!s->may_fold()) {
       holds_ = true;
-      continue;
+    } else {
+      s->begin_folding(fold_time_);
+      ready_.push_back(s);
     }
-    s->begin_folding(fold_time_);
-    if (next == nullptr || s->fold_time() < next->fold_time()) next = s;
   }
-  if (next != nullptr) fold_time_ = next->fold_time();
-  return next;
 }
 
 void Lane::report() noexcept {

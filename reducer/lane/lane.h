@@ -65,7 +65,7 @@ class Lane {
   void adopt(LaneSession& session, Rank rank, transport::tcp::Socket socket) noexcept;
   unsigned take_over() noexcept;
   unsigned fold() noexcept;
-  [[nodiscard]] LaneSession* next_to_fold() noexcept;
+  void find_ready() noexcept;
   void report() noexcept;
   void enter(LaneSession& session);
 
@@ -77,8 +77,9 @@ class Lane {
   Adopt adopt_;
   std::function<void()> bell_;
   std::vector<LaneSession*> sessions_;
-  double fold_time_ = 0;  // virtual time of the session that was folded last
-  bool holds_ = false;    // a session has sums to make that its meter holds back
+  std::vector<LaneSession*> ready_;  // to fold in this turn; as much room as sessions_ has
+  double fold_time_ = 0;             // virtual time of the session that was folded last
+  bool holds_ = false;               // a session has sums to make that its meter holds back
   Nanos next_tick_ = 0;
   Nanos now_ = 0;
   SpscRing<LaneCommand> commands_;

@@ -11,7 +11,6 @@ namespace sluice::reducer {
 LaneSession::LaneSession(const SessionPlan& plan, SlotArena arena)
     : plan_(plan),
       groups_(group_count(plan.ranks)),
-      fold_cost_(static_cast<double>(plan.ranks) / plan.weight),
       arena_(std::move(arena)),
       chunks_(plan.slots),
       put_results_(plan.slots),

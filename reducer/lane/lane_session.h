@@ -70,14 +70,16 @@ class LaneSession {
     return task_head_ != task_tail_ && old_puts_ == 0 && !ended();
   }
 
-  // What may begin now: not what other sessions' shares hold back. What has begun goes on.
+  // What may begin now: not what other sessions' shares hold back. What has begun goes on. Who was held comes
+  // back where the lane is, like one that had nothing: the shares have settled that already.
   [[nodiscard]] bool may_fold() noexcept {
     const bool may = task_element_ != 0 || meter_.may_serve();
     meter_.set_held(!may);
+    if (!may) folding_ = false;
     return may;
   }
-  // Virtual time of its folds on this lane: bytes that went into sums, over its weight. Who comes back from
-  // having none starts where the lane is.
+  // Virtual time of its folds on this lane: bytes that were read for them, over its weight. Who comes back
+  // from having none starts where the lane is.
   [[nodiscard]] double fold_time() const noexcept { return fold_time_; }
   void begin_folding(double lane_time) noexcept {
     if (!folding_) fold_time_ = std::max(fold_time_, lane_time);
@@ -175,7 +177,6 @@ class LaneSession {
 
   const SessionPlan plan_;
   const uint32_t groups_;
-  const double fold_cost_;  // in fold_time_, of a byte of output
   SlotArena arena_;
   std::vector<std::unique_ptr<RankLink>> links_;
   std::vector<ChunkSlot> chunks_;

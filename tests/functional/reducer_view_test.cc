@@ -254,7 +254,6 @@ TEST_F(ReducerViews, LetsNobodyElseGoWhileItDrains) {
   auto ranks = begin_session(port(), surviving(2));
   reducer->drain();
   for (auto& r : ranks) (void)r.control.expect<wire::DrainNotice>();
-  suspect(ranks[0], kOther, Errc::kDraining);
   suspect(ranks[0], kThird, Errc::kDraining);
   suspect(ranks[0], kOther);  // but it believes that one is dead
   EXPECT_EQ(ranks[0].control.expect<wire::ViewQuery>().removed, std::vector<uint64_t>{kOther});

@@ -146,6 +146,33 @@ TEST_F(LaneFairTest, WhatIsHeldBackWaitsAndNobodyElseDoes) {
   EXPECT_GT(rig->lane->idle_limit(), reducer::FairShares::kTurn);
 }
 
+TEST_F(LaneFairTest, WhoWasHeldBackHasNoClaimToThatTime) {
+  begin(1);
+  ASSERT_NO_FATAL_FAILURE(fill(kFull, kFull));
+  neighbour->meter().set_limit(2 * kSlotBytes);
+  rig->settle();
+  rig->session->meter().set_limit(0);
+  const std::vector<float> values(kFull, 1.0f);
+  for (uint32_t i = 0; i < kSlots; ++i) ASSERT_TRUE(rig->contribute(0, kSlots + i, values).ok());
+  for (int i = 0; i < 64; ++i) turn();
+  ASSERT_EQ(chunks(rig->session->meter()), kSlots);
+  rig->session->meter().set_limit(reducer::Meter::kNoLimit);
+  neighbour->meter().set_limit(reducer::Meter::kNoLimit);
+  for (int i = 0; i < 2; ++i) turn();
+  EXPECT_EQ(chunks(neighbour->meter()), 2u + 4u);
+  EXPECT_EQ(chunks(rig->session->meter()), kSlots + 4u);
+}
+
+// Three groups: twenty contributions, then three partial sums.
+TEST_F(LaneFairTest, WhatWasReadForASumIsWhatItCounts) {
+  rig = std::make_unique<LaneRig>(20, kSlots, kSlotBytes);
+  rig->commit_all();
+  for (uint32_t rank = 0; rank < 20; ++rank)
+    ASSERT_TRUE(rig->contribute(rank, 0, std::vector<float>(kFull, 1.0f)).ok());
+  rig->settle();
+  EXPECT_EQ(rig->session->fold_time(), 23.0 * kSlotBytes);
+}
+
 // A session that ends while it is held back is let go like any other.
 TEST_F(LaneFairTest, AnEndDoesNotWaitForTheLimit) {
   begin(1);
