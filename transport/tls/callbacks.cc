@@ -49,6 +49,14 @@ int choose_protocol(SSL* ssl, const unsigned char** out, unsigned char* out_byte
   return SSL_TLSEXT_ERR_OK;
 }
 
+void watch_message(int sent, int /*version*/, int type, const void* message, size_t bytes, SSL* ssl,
+                   void* /*nothing*/) {
+  const std::span<const unsigned char> said(static_cast<const unsigned char*>(message), bytes);
+  if (sent != 0 || said.empty()) return;
+  if (type == SSL3_RT_INNER_CONTENT_TYPE) stream_of(ssl).record_came(said[0] == SSL3_RT_APPLICATION_DATA);
+  if (type == SSL3_RT_HANDSHAKE) stream_of(ssl).handshake_message_came(said);
+}
+
 SluiceTlsStream& stream_of(BIO* bio) noexcept {
   return *static_cast<SluiceTlsStream*>(BIO_get_data(bio));
 }
@@ -93,6 +101,7 @@ BIO* make_bio(SluiceTlsStream& stream) noexcept {
 }
 
 void set_callbacks(SSL_CTX* context, bool server) noexcept {
+  SSL_CTX_set_msg_callback(context, watch_message);
   if (server) {
     SSL_CTX_set_psk_find_session_callback(context, find_psk);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);

@@ -46,6 +46,8 @@ bool set_up(SSL_CTX* c, const SluiceTlsFiles& files, char* why, size_t why_bytes
   SSL_CTX_set_num_tickets(c, 0);
   SSL_CTX_set_read_ahead(c, 1);
   SSL_CTX_set_default_read_buffer_len(c, kReadBuffer);
+  // A key under a password can't be had: OpenSSL would ask the terminal for it, and wait.
+  SSL_CTX_set_default_passwd_cb(c, [](char*, int, int, void*) { return -1; });
   if (files.certificate != nullptr) {
     if (SSL_CTX_use_certificate_chain_file(c, files.certificate) != 1)
       return failed("certificate", files.certificate);

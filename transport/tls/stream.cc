@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "transport/tls/socket_bio.h"
 #include "transport/tls/words.h"
@@ -115,7 +116,12 @@ bool SluiceTlsStream::open(const SluiceTlsContext& context, int fd, const Sluice
 }
 
 int SluiceTlsStream::fail(const char* doing) noexcept {
-  if (!failed_) sluice::tls::explain(ssl_, doing, why.data(), why.size());
+  if (!failed_ && flooded_) {
+    std::snprintf(why.data(), why.size(), "%s: messages that have no place here, or new keys for nothing",
+                  doing);
+  } else if (!failed_) {
+    sluice::tls::explain(ssl_, doing, why.data(), why.size());
+  }
   ERR_clear_error();
   failed_ = true;
   return -1;
@@ -140,8 +146,23 @@ bool SluiceTlsStream::check_agreed() noexcept {
   return true;
 }
 
+// OpenSSL reads over messages within one call for as long as they come, and answers each request for a new
+// key at once: a peer that sends nothing else would keep this thread, and its memory. Ours change a key
+// before data and ask for nothing.
+void SluiceTlsStream::record_came(bool of_data) noexcept {
+  if (of_data) new_key_ = false;
+}
+
+void SluiceTlsStream::handshake_message_came(std::span<const unsigned char> message) noexcept {
+  if (!shaken_) return;
+  const bool quiet_update =
+      message.size() == 5 && message[0] == SSL3_MT_KEY_UPDATE && message[4] == SSL_KEY_UPDATE_NOT_REQUESTED;
+  flooded_ |= !quiet_update || std::exchange(new_key_, true);
+}
+
 SluiceTlsStep SluiceTlsStream::handshake() noexcept {
   if (failed_) return kSluiceTlsFailed;
+  short_read_ = false;
   ERR_clear_error();
   const int done = shaken_ ? 1 : SSL_do_handshake(ssl_);
   const int error = done == 1 ? SSL_ERROR_NONE : SSL_get_error(ssl_, done);
@@ -161,18 +182,19 @@ SluiceTlsStep SluiceTlsStream::handshake() noexcept {
 
 ssize_t SluiceTlsStream::receive(std::span<const iovec> blocks) noexcept {
   ERR_clear_error();  // what others have left in this thread's queue would be taken for ours
+  short_read_ = false;
   size_t total = 0;
   for (const iovec& block : blocks) {
     auto* const to = static_cast<unsigned char*>(block.iov_base);
     for (size_t have = 0; have < block.iov_len;) {
       size_t got = 0;
       if (!failed_ && !peer_ended_) {
-        if (SSL_read_ex(ssl_, to + have, block.iov_len - have, &got) == 1) {
+        if (SSL_read_ex(ssl_, to + have, block.iov_len - have, &got) == 1 && !flooded_) {
           have += got;
           total += got;
           continue;
         }
-        const int error = SSL_get_error(ssl_, 0);
+        const int error = flooded_ ? SSL_ERROR_SSL : SSL_get_error(ssl_, 0);
         if (error == SSL_ERROR_ZERO_RETURN) {
           peer_ended_ = true;
         } else if (error != SSL_ERROR_WANT_READ) {
@@ -281,8 +303,9 @@ SluiceTlsStream::Flush SluiceTlsStream::flush() noexcept {
 
 int SluiceTlsStream::take_ciphertext(const char* data, int bytes) noexcept {
   const size_t more = bytes > 0 ? static_cast<size_t>(bytes) : 0;
+  if (flooded_ || sealed_end_ + more > 2 * kMostSealed) return -1;
   if (sealed_capacity_ - sealed_end_ < more) {
-    // Grown by use: a control connection's stays small. At most kMostSealed, a record and its frame.
+    // Grown by use: a control connection's stays small.
     const size_t capacity = std::max(2 * sealed_capacity_, sealed_end_ + more);
     void* const larger = std::realloc(sealed_, capacity);
     if (larger == nullptr) return -1;
@@ -295,9 +318,17 @@ int SluiceTlsStream::take_ciphertext(const char* data, int bytes) noexcept {
 }
 
 int SluiceTlsStream::give_ciphertext(char* to, int bytes, bool& again) noexcept {
+  if (flooded_) return -1;
+  if (short_read_) {  // asking again is a wasted call: the socket says when there is more
+    again = true;
+    return -1;
+  }
   for (;;) {
     const ssize_t n = ::recv(fd_, to, static_cast<size_t>(bytes), MSG_DONTWAIT);
-    if (n > 0) return static_cast<int>(n);
+    if (n > 0) {
+      short_read_ = n < bytes;
+      return static_cast<int>(n);
+    }
     if (n == 0) {
       socket_ended_ = true;
       return 0;

@@ -44,6 +44,8 @@ struct SluiceTlsStream {
     return {bound_.data(), bound_bytes_};
   }
   [[nodiscard]] SSL_SESSION* psk() const noexcept { return psk_; }
+  void record_came(bool of_data) noexcept;
+  void handshake_message_came(std::span<const unsigned char> message) noexcept;
 
   std::array<char, 256> why{};
 
@@ -65,6 +67,9 @@ struct SluiceTlsStream {
   bool socket_ended_ = false;
   bool peer_ended_ = false;  // and said so
   bool ended_ = false;       // we have said so
+  bool flooded_ = false;     // by messages that no peer of ours sends
+  bool new_key_ = false;     // the peer has changed its key and has used it for nothing yet
+  bool short_read_ = false;  // the socket was empty when it was asked last
   uint64_t rekey_after_ = 0;
   uint64_t records_ = 0;  // with this key
 

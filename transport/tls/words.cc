@@ -1,6 +1,7 @@
 #include "transport/tls/words.h"
 
 #include <openssl/err.h>
+#include <openssl/sslerr.h>
 #include <openssl/x509_vfy.h>
 
 #include <cstdio>
@@ -16,8 +17,10 @@ void explain(const char* doing, char* why, size_t why_bytes) noexcept {
 }
 
 void explain(const SSL* ssl, const char* doing, char* why, size_t why_bytes) noexcept {
+  // The verdict alone says nothing: with a pre-shared key it is not "ok" at a server.
+  if (ERR_GET_REASON(ERR_peek_error()) != SSL_R_CERTIFICATE_VERIFY_FAILED)
+    return explain(doing, why, why_bytes);
   const long verdict = SSL_get_verify_result(ssl);
-  if (verdict == X509_V_OK) return explain(doing, why, why_bytes);
   std::snprintf(why, why_bytes, "%s: the peer's certificate: %s", doing,
                 X509_verify_cert_error_string(verdict));
   ERR_clear_error();
