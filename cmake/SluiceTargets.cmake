@@ -47,3 +47,16 @@ function(sluice_room name)
     POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_link_libraries(sluice_${name} PUBLIC sluice_build_flags ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
 endfunction()
+
+# sluice_closed_module(<target> <map>): a module that somebody else's process loads. Nothing of it is seen but what the map names, and the C++
+# library is inside: it must not meet the one of that process. It is never unloaded: threads, or others, may hold addresses of it.
+function(sluice_closed_module target map)
+  set_target_properties(${target} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib" CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LINK_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${map}")
+  target_link_options(${target} PRIVATE
+    "LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/${map}" "LINKER:--exclude-libs,ALL" "LINKER:-z,nodelete" "LINKER:-z,now")
+  if(NOT SLUICE_SANITIZE)
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc "LINKER:--no-undefined")
+  endif()
+endfunction()
