@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sums up the JUnit files that ctest wrote: what was skipped inside test programs and why, what failed, and one last line.
 
-Counted are the cases of a GoogleTest program, and every other ctest entry as one. A program that ended without its own summary
+Counted are the cases of a GoogleTest program, and every other ctest entry as one, beside the cases that it skipped. A program that ended without its own summary
 (crash, timeout) counts as one failure beside the cases that passed before.
 """
 
@@ -51,6 +51,10 @@ class Sum:
             self.failures.append(name)
         else:
             self.passed += 1
+            # Cases of a script that unittest left out; the script itself passes.
+            for case, reason in re.findall(r"^(\w+) \(.*\) \.\.\. skipped ['\"](.*)['\"]$", output, re.MULTILINE):
+                self.skipped += 1
+                self.skips.append(f"{name} {case}: {reason}")
 
 
 def main():

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from jobs import KINDS  # noqa: E402
-from processes import Failed, Reducer, expect_freed, quantiles, until  # noqa: E402
+from processes import Failed, expect_freed, quantiles, start_pool, until  # noqa: E402
 
 EVENTS = ("kill", "kill-two", "stop", "drain", "cut", "corrupt", "flip", "delay")
 GIVEN_UP = "connection given up for a bad frame"
@@ -34,8 +34,7 @@ class Chaos:
         self.flipped = None  # bits turned over and found
         relayed = any(e in ("cut", "corrupt", "flip", "delay") for e in options.of)
         timeouts = ["--peer-timeout", f"{options.peer_timeout_ms}ms", "--heartbeat", f"{options.peer_timeout_ms // 10}ms"]
-        self.reducers = [Reducer(program, folder, f"reducer-{i}", timeouts, relayed) for i in range(options.reducers)]
-        self.held = [until(f"{r.name} answers", r.held) for r in self.reducers]
+        self.reducers, self.held = start_pool(options.reducers, program, folder, timeouts, relayed)
         self.workers = []  # what they hold each time that all is well
         self.job = KINDS[options.job](self.reducers, options, folder)
 
@@ -74,7 +73,8 @@ class Chaos:
     def flip(self, reducer):
         """One bit of what passes there, which is to be found before there is another. Only where no reducer ends, since it counts."""
         before = reducer.relay.flips
-        until("data passes", lambda: reducer.relay.flips > before or not reducer.relay.flip(self.choose.randrange(1 << 30)) and None)
+        seed = self.choose.randrange(1 << 30)
+        until("data passes", lambda: reducer.relay.flip(seed, before))
         flips = sum(r.relay.flips for r in self.reducers)
         until(f"flipped bit {flips} is found", lambda: (self.job.check(), self.found() == flips)[1])
 
@@ -132,8 +132,10 @@ class Chaos:
 
     def expect_no_growth(self):
         """Of the workers, from when each part of them has been needed once (a thread that survives losses, a mender for each reducer)."""
+        if not self.workers and self.job.workers_are_processes:
+            raise Failed("what the workers hold could not be read from /proc")
         if not self.workers:
-            return  # of this kind of job the workers are not told apart
+            return
         for rank, (then, now) in enumerate(zip(self.workers[len(self.workers) // 4], self.workers[-1])):
             for what, most in (("descriptors", self.options.reducers), ("threads", 1), ("resident_bytes", self.options.max_growth_mib << 20)):
                 if now[what] > then[what] + most:
@@ -170,6 +172,8 @@ def main():
     options.of = [e for e in EVENTS if e != "flip"] if options.of == "all" else options.of.split(",")
     if wrong := [e for e in options.of if e not in EVENTS]:
         parser.error(f"no event {wrong[0]}; there are {', '.join(EVENTS)}")
+    if "flip" in options.of and set(options.of) & {"kill", "kill-two", "drain", "corrupt"}:
+        parser.error("flips are counted: not together with what ends reducers, or damages frames besides")
     if options.reducers < 2:
         parser.error("with fewer than 2 reducers nothing can be survived")
     if options.job == "player" and not options.player:

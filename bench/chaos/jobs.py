@@ -53,6 +53,7 @@ class Output:
 
 class Job:
     sessions = 1  # that it has at each reducer
+    workers_are_processes = False  # each one a child: workers() tells what they hold
 
     def __init__(self, pool, options, folder):
         self.addresses, self.options, self.folder = ",".join(r.address for r in pool), options, folder
@@ -92,7 +93,6 @@ class Job:
         return None
 
     def workers(self):
-        """What each worker holds now, where each is a process."""
         return []
 
     def log(self):
@@ -105,6 +105,8 @@ class Job:
 
 class Soak(Job):
     """Random operations through libsluice, every result of every rank checked."""
+
+    workers_are_processes = True
 
     def start(self):
         o = self.options

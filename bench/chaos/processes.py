@@ -29,7 +29,11 @@ class Reducer:
     def __init__(self, program, folder, name, options, relayed):
         self.program, self.folder, self.name, self.options = program, folder, name, options
         self.port, self.process, self.starts = 0, None, 0
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.end()
+            raise
         self.relay = Relay(f"127.0.0.1:{self.port}") if relayed else None
         self.address = self.relay.address if relayed else f"127.0.0.1:{self.port}"
 
@@ -78,9 +82,24 @@ class Reducer:
             raise Failed(f"{self.name} drained with exit code {code}")
 
     def end(self):
+        if self.process is None:
+            return
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+
+
+def start_pool(count, program, folder, options, relayed=False):
+    """Reducers that answer, and what each of them holds without a job. Those that came up end again when one does not."""
+    pool = []
+    try:
+        for i in range(count):
+            pool.append(Reducer(program, folder, f"reducer-{i}", options, relayed))
+        return pool, [until(f"{r.name} answers", r.held) for r in pool]
+    except BaseException:
+        for r in pool:
+            r.end()
+        raise
 
 
 def descriptors(pid):
@@ -98,8 +117,13 @@ def expect_freed(reducers, before):
 
 def hold_of_children(pid):
     """What each child of a process holds now: descriptors, threads, resident bytes. Without those that have just ended."""
-    counts = []
-    for child in [int(p) for task in Path(f"/proc/{pid}/task").glob("*/children") for p in task.read_text().split()]:
+    counts, children = [], []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            children += [int(p) for p in (task / "children").read_text().split()]
+        except OSError:  # a thread that has just ended
+            continue
+    for child in children:
         try:
             status = dict(line.split(":", 1) for line in Path(f"/proc/{child}/status").read_text().splitlines() if ":" in line)
             counts.append({"descriptors": descriptors(child), "threads": int(status["Threads"]), "resident_bytes": 1024 * int(status["VmRSS"].split()[0])})

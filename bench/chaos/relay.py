@@ -43,15 +43,14 @@ class Relay:
                 chosen = random.Random(seed)
                 self.to_corrupt = (chosen.choice(sorted(self.pairs, key=id)), chosen)
 
-    def flip(self, seed):
-        """The same on a connection that data passes on; false when there is none just now."""
+    def flip(self, seed, flips):
+        """The same on a connection that data passes on, where there is one, unless more than `flips` have been turned over. Ask until then."""
         with self.lock:
             busy = sorted((p for p in self.pairs if self.passed.get(p, 0) > 1 << 20), key=id)
-            if not busy:
-                return False
-            chosen = random.Random(seed)
-            self.to_corrupt = (chosen.choice(busy), chosen)
-            return True
+            if busy and self.flips == flips:
+                chosen = random.Random(seed)
+                self.to_corrupt = (chosen.choice(busy), chosen)
+            return self.flips > flips
 
     def hold(self, seconds):
         """Nothing passes for so long."""

@@ -18,15 +18,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from jobs import Soak  # noqa: E402
-from processes import Failed, Reducer, expect_freed, quantiles, until  # noqa: E402
+from processes import Failed, expect_freed, quantiles, start_pool, until  # noqa: E402
 
 BACK = 0.9  # of the median before: that is "back"
 
 
 class Pool:
     def __init__(self, program, folder, count):
-        self.reducers = [Reducer(program, folder, f"reducer-{i}", ["--peer-timeout", "5s", "--heartbeat", "500ms"], False) for i in range(count)]
-        self.held = [until(f"{r.name} answers", r.held) for r in self.reducers]
+        self.reducers, self.held = start_pool(count, program, folder, ["--peer-timeout", "5s", "--heartbeat", "500ms"])
         self.restarts = []
 
     def addresses(self):

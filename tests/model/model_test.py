@@ -70,6 +70,7 @@ PLANTED = {
     "query carried out answered again": {"BUG_QUERY_AGAIN": None, "CONTROL_CUTS": 1},
     "commit older than the answer carried out": {"BUG_OVERTAKEN": None, "NR": 3, "NC": 1, "CRASHES": 2, "CONTROL_CUTS": 1},
     "leaving while others still need a kept result": {"BUG_LEAVE_EARLY": None, "LEAVING": None},
+    "a heartbeat of a rank that lacks a result counted as if it had all": {"BUG_HOLDS_ANY": None, "LEAVING": None, "HEARTBEATS": None},
 }
 
 
@@ -137,6 +138,8 @@ def main():
         if not shutil.which(program):
             print(f"skipped: {program} is missing")
             return 77
+    for name in sorted(LONG) if asked.brief and not asked.names else ():
+        print(f"left out: {name}")
     names = asked.names or [name for name in everything if not (asked.brief and name in LONG)]
     with tempfile.TemporaryDirectory(prefix="sluice-model-") as scratch, ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         root = asked.keep or Path(scratch)
