@@ -11,6 +11,7 @@
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/host/names.h"
 #include "wire/frame.h"
+#include "wire/messages.h"
 #include "wire/view.h"
 
 namespace sluice::nccl {
@@ -128,8 +129,16 @@ SettingsRead read_settings(const char* const* environment) {
     s.pool_file = std::move(pool->file);
     return {};
   });
-  r.text("SLUICE_JOB", s.job);
-  r.text("SLUICE_TENANT", s.tenant);
+  const auto name = [&r](const char* variable, std::string& to) {
+    r.read(variable, [&to](const std::string& value) -> std::string {
+      if (value.size() > wire::kMaxJobText)
+        return "longer than " + std::to_string(wire::kMaxJobText) + " characters";
+      to = value;
+      return {};
+    });
+  };
+  name("SLUICE_JOB", s.job);
+  name("SLUICE_TENANT", s.tenant);
   r.text("SLUICE_KEY_FILE", s.key_file);
   r.text("SLUICE_TOKEN_FILE", s.token_file);
   r.choice("SLUICE_NET", s.net, {{"auto", NetPolicy::kAuto}, {"always", NetPolicy::kAlways}});
