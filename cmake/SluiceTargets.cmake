@@ -32,6 +32,12 @@ if(SLUICE_SANITIZE)
   set(CMAKE_UNITY_BUILD ON)
 endif()
 
+# For what need not be fast: the compiler takes half as long with few optimisations, and so does the instrumented rest with none.
+set(SLUICE_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
+if(SLUICE_SANITIZE)
+  set(SLUICE_COLD_OPTIONS -O0)
+endif()
+
 # sluice_compile_apart(sources...): they define a name that another source of their target defines too.
 function(sluice_compile_apart)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

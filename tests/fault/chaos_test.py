@@ -12,7 +12,7 @@ from sluice_process import SluiceTest, environment, main
 CHAOS = Path(__file__).resolve().parents[2] / "bench" / "chaos" / "chaos.py"
 # Under sanitizers, which take their time, and keep memory that was freed: what grows there says nothing.
 BRIEF = os.environ.get("SLUICE_TEST_BRIEF") == "1"
-EVENTS = 3 if BRIEF else 6
+EVENTS, EPOCHS = (3, 20) if BRIEF else (6, 200)
 
 
 class Chaos(SluiceTest):
@@ -43,7 +43,7 @@ class Chaos(SluiceTest):
 
     def rolling(self, *arguments):
         result = self.folder / "rolling.json"
-        done = subprocess.run([sys.executable, "-B", CHAOS.parent / "rolling.py", "--sluice", sluice_process.PROGRAM, "--json", result, *arguments],
+        done = subprocess.run([sys.executable, "-B", CHAOS.parent / "rolling.py", "--sluice", sluice_process.PROGRAM, "--json", result, *map(str, arguments)],
                               capture_output=True, text=True, timeout=240, env=environment(), check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(result.read_text())
@@ -54,7 +54,7 @@ class Chaos(SluiceTest):
         self.assertEqual(result["nwrong"], 0)
 
     def test_a_whole_pool_is_restarted_under_training_and_the_weights_have_the_same_bits(self):
-        result = self.rolling("--job", "digits", "--workers", "2")
+        result = self.rolling("--job", "digits", "--workers", "2", "--epochs", EPOCHS)
         self.assertGreaterEqual(result["restarts"], 3)
 
     def test_a_job_outlives_harm_over_tls(self):
