@@ -31,6 +31,7 @@ class Chaos:
         self.choose = random.Random(options.seed)
         self.counts = dict.fromkeys(EVENTS, 0)
         self.killed = 0
+        self.harmed = []  # when, of each event
         self.flipped = None  # bits turned over and found
         relayed = any(e in ("cut", "corrupt", "flip", "delay") for e in options.of)
         timeouts = ["--peer-timeout", f"{options.peer_timeout_ms}ms", "--heartbeat", f"{options.peer_timeout_ms // 10}ms"]
@@ -81,6 +82,7 @@ class Chaos:
     def one(self, event):
         r = self.choose.choice(self.reducers)
         pause = self.choose.uniform(0, 0.3)
+        self.harmed.append(time.monotonic())
         if event == "kill":
             self.kill([r])
         elif event == "kill-two":
@@ -194,13 +196,14 @@ def main():
             chaos.end()
     job = chaos.job if chaos else None
     stalls = sorted(job.stalls) if job else []
+    rounds = sorted(job.longest_rounds(chaos.harmed)) if job and not error else []
     result = {"schema": "sluice.chaos/1", "seed": options.seed, "job": options.job, "events": chaos.counts if chaos else {},
-              "killed": chaos.killed if chaos else 0, "error": error, "jobs": job.runs if job else 0, "stalls_ms": stalls,
+              "killed": chaos.killed if chaos else 0, "error": error, "jobs": job.runs if job else 0, "stalls_ms": stalls, "longest_rounds_ms": rounds,
               "flipped": chaos.flipped if chaos else None, "workers": chaos.workers if chaos else [], options.job: job.result() if job else None}
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=1))
     print(f"seed {options.seed}: {sum(result['events'].values())} events, {result['killed']} reducers killed, {result['jobs']} jobs right, stalls {quantiles(stalls)}"
-          + (f"; FAILED: {error}" if error else ""))
+          + (f"; longest round of operations after an event {quantiles(rounds)}" if rounds else "") + (f"; FAILED: {error}" if error else ""))
     if options.keep or error:
         print(f"# logs: {folder}", file=sys.stderr)
         if chaos:

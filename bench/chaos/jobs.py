@@ -92,6 +92,9 @@ class Job:
     def result(self):
         return None
 
+    def longest_rounds(self, events):
+        return []
+
     def workers(self):
         return []
 
@@ -110,7 +113,7 @@ class Soak(Job):
 
     def start(self):
         o = self.options
-        self.begin(o.sluice, "bench", "soak", "--duration", "0", "--interval", f"{getattr(o, 'bucket_ms', 1000)}ms", "--json", self.folder / "soak.json", "--connect", self.addresses, "--workers",
+        self.begin(o.sluice, "bench", "soak", "--duration", "0", "--interval", f"{getattr(o, 'bucket_ms', 100)}ms", "--json", self.folder / "soak.json", "--connect", self.addresses, "--workers",
                    o.workers, "--seed", o.seed, "--max-size", o.max_size, *o.soak)
 
     def stop(self):
@@ -122,6 +125,14 @@ class Soak(Job):
     def result(self):
         path = self.folder / "soak.json"
         return json.loads(path.read_text()) if path.exists() else None
+
+    def longest_rounds(self, events):
+        """Of each event (when it was, in order), the longest round in ms from then to the next: no stall was longer, whoever noticed it or not."""
+        rows = self.result()["results"]
+        began = self.output.first_row - rows[0]["seconds"]
+        ends = [began + row["seconds"] for row in rows]
+        return [max((row["longest_round_ms"] for row, begin, end in zip(rows, [began, *ends], ends) if end > event and begin < after), default=0)
+                for event, after in zip(events, [*events[1:], float("inf")])]
 
 
 class Player(Job):

@@ -136,4 +136,4 @@ def quantiles(stalls):
     if not stalls:
         return "none"
     s = sorted(stalls)
-    return f"median {s[len(s) // 2]} ms, p99 {s[min(len(s) - 1, len(s) * 99 // 100)]} ms, longest {s[-1]} ms ({len(s)})"
+    return f"median {s[len(s) // 2]:.0f} ms, p99 {s[min(len(s) - 1, len(s) * 99 // 100)]:.0f} ms, longest {s[-1]:.0f} ms ({len(s)})"

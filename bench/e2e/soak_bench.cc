@@ -69,6 +69,8 @@ class SoakRun {
     SoakPlan plan(seed, options_.open, options_.max_bytes);
     const Nanos begin = monotonic_now();
     Nanos told = begin;
+    Nanos round_began = begin;
+    Nanos longest_round = 0;  // of the whole run
     for (bool more = true; more;) {
       run_round(plan.next_round());
       const Nanos now = monotonic_now();
@@ -76,12 +78,18 @@ class SoakRun {
       total_.resident = resident_bytes();
       memory_.add(total_.elapsed, total_.resident);
       more = agree_to_go_on();
+      const Nanos round_ended = monotonic_now();
+      total_.longest_round = std::max(total_.longest_round, round_ended - round_began);
+      longest_round = std::max(longest_round, total_.longest_round);
+      round_began = round_ended;
       if (now - told < options_.interval) continue;
       told = now;
       total_.times = interval_times_.quantiles();
       interval_times_.clear();
       report.add(total_);
+      total_.longest_round = 0;
     }
+    total_.longest_round = longest_round;
     const int code = report.finish(end_of_run());
     session_.close();
     return code;

@@ -30,6 +30,7 @@ struct SoakProgress {
   uint64_t bytes = 0;       // reduced by them, of each rank
   uint64_t wrong = 0;       // elements, of all ranks
   Quantiles times = {};     // rank 0's, seconds from an operation's start to its end; of the stretch
+  Nanos longest_round = 0;  // rank 0's, filling, checking and agreeing to go on included; of the stretch
   uint64_t resident = 0;    // RSS of rank 0, bytes
 };
 

@@ -30,6 +30,7 @@ ordered_json json_of(const SoakProgress& p) {
           {"p50_ms", p.times.median * 1e3},
           {"p99_ms", p.times.p99 * 1e3},
           {"p999_ms", p.times.p999 * 1e3},
+          {"longest_round_ms", seconds(p.longest_round) * 1e3},
           {"rss_bytes", p.resident}};
 }
 

@@ -29,6 +29,8 @@ class Chaos(SluiceTest):
                 done, result = self.chaos("--seed", "7", "--events", str(EVENTS), "--of", of, "--peer-timeout-ms", "3000")
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertEqual(sum(result["events"].values()), EVENTS)
+                self.assertEqual(len(result["longest_rounds_ms"]), EVENTS)
+                self.assertGreater(min(result["longest_rounds_ms"]), 0)
                 self.assertEqual(result["soak"]["nwrong"], 0)
                 if "kill" in of:
                     self.assertGreaterEqual(result["killed"], EVENTS)

@@ -29,6 +29,8 @@ class Soak(SluiceTest):
         self.assertEqual((total["nwrong"], result["nwrong"]), (0, 0))
         self.assertEqual(total["time_count"], total["operations"])
         self.assertLessEqual(total["p50_ms"], total["p99_ms"])
+        self.assertLessEqual(total["p999_ms"], total["longest_round_ms"])
+        self.assertLessEqual(max(row["longest_round_ms"] for row in result["results"]), total["longest_round_ms"])
         self.assertGreater(result["rss_after_first_tenth_bytes"], 1 << 20)
         self.assertGreater(total["rss_bytes"], 1 << 20)
         self.assertGreaterEqual(len(result["results"]), 1)
