@@ -19,14 +19,19 @@ namespace sluice::engine {
 Mender::Mender(MenderOptions options, Listener& listener)
     : options_(std::move(options)),
       listener_(listener),
-      random_(static_cast<uint32_t>(monotonic_now()) ^ options_.who.rank) {}
+      back_off_(options_.first_pause, options_.longest_pause,
+                static_cast<uint32_t>(monotonic_now()) ^ options_.who.rank) {}
 
 Result<void> Mender::request(bool control, uint64_t lanes) {
   const std::lock_guard lock(mutex_);
   if (stopping_ || gone_) return {};
   const Nanos now = monotonic_now();
-  const auto broken = [&](size_t item) {
-    if (broken_since_[item] == 0) broken_since_[item] = now;
+  const auto broken = [&](size_t index) {
+    Item& item = items_[index];
+    if (item.broken_since != 0) return;
+    item.relapse = item.mended_at != 0 && now - item.mended_at < options_.longest_pause;
+    if (!item.relapse) item.first_broken = now;
+    item.broken_since = item.first_broken;
   };
   if (control) broken(kControl);
   for (size_t lane = 0; lane < wire::kMaxLanes; ++lane) {
@@ -61,9 +66,10 @@ std::optional<Mender::Job> Mender::next_job(size_t last) {
   std::optional<Job> job;
   for (size_t i = 1; i <= kItems && !stopping_; ++i) {
     const size_t item = (last + i) % kItems;
-    if (broken_since_[item] == 0) continue;
-    const Nanos deadline = broken_since_[item] + options_.resume_timeout;
-    if (!job) job = {.item = item, .deadline = deadline};
+    if (items_[item].broken_since == 0) continue;
+    const Nanos deadline = items_[item].broken_since + options_.resume_timeout;
+    if (!job)
+      job = {.item = item, .deadline = deadline, .relapse = std::exchange(items_[item].relapse, false)};
     job->deadline = std::min(job->deadline, deadline);
   }
   running_ = job.has_value();
@@ -72,11 +78,17 @@ std::optional<Mender::Job> Mender::next_job(size_t last) {
 
 void Mender::run() {
   using Outcome = Attempt::Outcome;
+  back_off_.reset();
   size_t last = kItems - 1;  // the control connection first
-  Nanos longest = options_.first_pause;
   Nanos refused_since = 0;
   std::string words = "not tried";
   while (const auto job = next_job(last)) {
+    if (job->relapse) {
+      // An opened connection proves nothing where it breaks at once: neither deadline nor back-off begin
+      // anew.
+      words = "connections break as soon as they are opened";
+      pause(job->deadline);
+    }
     const Nanos began = monotonic_now();
     if (began >= job->deadline) {
       return give_up(Errc::kTimeout, options_.name + ": not reached again within " +
@@ -87,7 +99,7 @@ void Mender::run() {
     Attempt a = attempt(job->item, {std::min(job->deadline, began + options_.try_timeout), interrupt_.fd()});
     if (a.outcome == Outcome::kMended) {
       if (!mended(job->item, std::move(a.socket))) return;
-      longest = options_.first_pause;
+      if (!job->relapse) back_off_.reset();
       refused_since = 0;
       continue;
     }
@@ -102,8 +114,7 @@ void Mender::run() {
     const bool conclusive = refused_since != 0 && now >= refused_since + options_.refusal_grace;
     if (a.outcome == Outcome::kGone || conclusive) return give_up(a.why.code, std::move(a.why.text));
     words = std::move(a.why.text);
-    pause(longest, next);
-    longest = std::min(2 * longest, options_.longest_pause);
+    pause(next);
   }
 }
 
@@ -144,7 +155,8 @@ bool Mender::mended(size_t item, transport::tcp::Socket socket) {
       running_ = false;
       return false;
     }
-    broken_since_[item] = 0;
+    items_[item].broken_since = 0;
+    items_[item].mended_at = monotonic_now();
   }
   if (item == kControl) {
     listener_.on_control_mended(options_.reducer,
@@ -165,10 +177,8 @@ void Mender::give_up(Errc code, std::string text) {
   listener_.on_reducer_gone(options_.reducer, code, std::move(text));
 }
 
-void Mender::pause(Nanos longest, Nanos until) {
-  const Nanos now = monotonic_now();
-  const Nanos wanted = longest - std::uniform_int_distribution<Nanos>(0, longest / 2)(random_);
-  const Nanos time = std::clamp<Nanos>(until - now, 0, wanted);
+void Mender::pause(Nanos until) {
+  const Nanos time = std::clamp<Nanos>(until - monotonic_now(), 0, back_off_.next());
   pollfd p{.fd = interrupt_.fd(), .events = POLLIN, .revents = 0};
   ::poll(&p, 1, static_cast<int>(div_ceil(static_cast<uint64_t>(time), kMillisecond)));
 }

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <string>
 #include <thread>
 
 #include "config/endpoints.h"
 #include "core/result.h"
 #include "core/units.h"
+#include "gpu_client/engine/back_off.h"
 #include "gpu_client/engine/control_link.h"
 #include "gpu_client/engine/greeting.h"
 #include "transport/tcp/socket.h"
@@ -33,10 +33,9 @@ struct MenderOptions {
   // How long refusals alone are taken for passing: a reducer that has not yet heard of the commit does not
   // know the session, and a listener may be away for a moment.
   Nanos refusal_grace = 100 * kMillisecond;
-  Nanos try_timeout = 2 * kSecond;  // of one try: what was lost on the way is not answered later
-  Nanos first_pause =
-      10 * kMillisecond;  // between tries; doubles up to the longest; each is cut at random by
-  Nanos longest_pause = 250 * kMillisecond;  // up to a half, so that ranks that broke together spread
+  Nanos try_timeout = 2 * kSecond;           // of one try: what was lost on the way is not answered later
+  Nanos first_pause = 10 * kMillisecond;     // between tries, as BackOff has it
+  Nanos longest_pause = 250 * kMillisecond;  // what breaks sooner after it was mended never was
 };
 
 class Mender {
@@ -62,8 +61,9 @@ class Mender {
   Mender(const Mender&) = delete;
 
   // These are to be opened again: the control connection, the lanes whose bits are set. What was asked for
-  // already and is not yet mended counts from then. Any thread; does not block. Nothing happens after the
-  // reducer was found gone, and after stop(). kSystem when no thread could be had: it may be asked again.
+  // already and is not yet mended counts from then, and so does what was mended only just now. Any thread;
+  // does not block. Nothing happens after the reducer was found gone, and after stop(). kSystem when no
+  // thread could be had: it may be asked again.
   Result<void> request(bool control, uint64_t lanes);
   // Gives up whatever is under way, at once. No call of the listener comes after this has returned. One
   // thread.
@@ -82,6 +82,7 @@ class Mender {
   struct Job {
     size_t item = 0;
     Nanos deadline = 0;  // of what has been broken for longest
+    bool relapse = false;
   };
 
   void run();
@@ -92,15 +93,22 @@ class Mender {
   // False on stop().
   [[nodiscard]] bool mended(size_t item, transport::tcp::Socket socket);
   void give_up(Errc code, std::string text);
-  void pause(Nanos longest, Nanos until);
+  // One pause of the back-off, no further than `until`, or to stop().
+  void pause(Nanos until);
 
   const MenderOptions options_;
   Listener& listener_;
-  std::minstd_rand random_;
+  BackOff back_off_;  // the thread's
 
   std::mutex mutex_;
-  std::array<Nanos, kItems> broken_since_{};  // 0: whole
-  bool running_ = false;                      // the thread will look at broken_since_ again
+  struct Item {
+    Nanos broken_since = 0;  // 0: whole
+    Nanos first_broken = 0;  // since when it has been whole for no longer than a moment
+    Nanos mended_at = 0;
+    bool relapse = false;  // it broke a moment after it was mended
+  };
+  std::array<Item, kItems> items_{};
+  bool running_ = false;  // the thread will look at items_ again
   bool stopping_ = false;
   bool gone_ = false;
   transport::tcp::Socket interrupt_;  // eventfd; readable from stop() on

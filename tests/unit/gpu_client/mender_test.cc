@@ -106,7 +106,8 @@ class MenderTest : public ::testing::Test, protected Mender::Listener {
   }
   void on_lane_mended(uint64_t reducer, uint32_t lane, transport::tcp::Socket socket) noexcept override {
     EXPECT_EQ(reducer, kId);
-    if (std::exchange(again_, false)) {
+    if (again_ > 0) {
+      --again_;
       EXPECT_TRUE(mender_->request(false, uint64_t{1} << lane).has_value());
     }
     set([&] { lanes_.push_back(lane), sockets_.push_back(std::move(socket)); });
@@ -124,7 +125,7 @@ class MenderTest : public ::testing::Test, protected Mender::Listener {
   int endings_ = 0;
   Errc gone_ = Errc::kOk;
   std::string text_;
-  bool again_ = false;
+  int again_ = 0;  // how many times a lane breaks as soon as it is mended
   std::unique_ptr<Mender> mender_;
 };
 
@@ -207,7 +208,7 @@ TEST_F(MenderTest, TakesMoreFromItsOwnThreadAndAfterARest) {
   reducer.play({mends(wire::Purpose::kLane, 3), mends(wire::Purpose::kLane, 3),
                 mends(wire::Purpose::kLane, 0), mends(wire::Purpose::kControl)});
   begin(patient(reducer.port()));
-  again_ = true;
+  again_ = 1;
   ASSERT_TRUE(mender_->request(false, 0b1000).has_value());
   ASSERT_TRUE(wait([&] { return lanes_.size() == 2; }));
   ASSERT_TRUE(mender_->request(false, 0b1).has_value());
@@ -314,6 +315,37 @@ TEST_F(MenderTest, AskingAgainDoesNotPutTheDeadlineOff) {
   for (const Nanos deadline = monotonic_now() + 20 * kSecond; !is_gone() && monotonic_now() < deadline;)
     ASSERT_TRUE(mender_->request(true, 1).has_value());
   EXPECT_EQ(gone_, Errc::kTimeout);
+}
+
+// What is opened and breaks at once was not mended: it is tried with pauses, until the deadline of the first
+// break.
+TEST_F(MenderTest, ConnectionsThatBreakAsSoonAsTheyAreOpenedPutNothingOff) {
+  const AnsweringReducer reducer;
+  MenderOptions o = patient(reducer.port());
+  o.resume_timeout = 200 * kMillisecond;
+  o.first_pause = 4 * kMillisecond;
+  o.longest_pause = 40 * kMillisecond;
+  begin(o);
+  again_ = 1'000'000;
+  ASSERT_TRUE(mender_->request(false, 0b1).has_value());
+  std::vector<Connection> connections;
+  const auto is_gone = [&] {
+    const std::lock_guard lock(mutex_);
+    return gone_ != Errc::kOk;
+  };
+  for (const Nanos deadline = monotonic_now() + 20 * kSecond; !is_gone() && monotonic_now() < deadline;) {
+    if (!reducer.called(5)) continue;
+    connections.push_back(reducer.accept());
+    try {
+      mends(wire::Purpose::kLane)(connections.back());
+    } catch (const std::exception&) {
+      connections.pop_back();  // its deadline came in the middle
+    }
+  }
+  EXPECT_EQ(gone_, Errc::kTimeout);
+  EXPECT_THAT(text_, HasSubstr("break as soon as they are opened"));
+  // Pauses of at least 2, 4, 8, 16, 20, 20, ... ms.
+  EXPECT_LT(connections.size(), 20u);
 }
 
 // A listener whose queue is full lets SYNs fall, as a host that is gone does.
