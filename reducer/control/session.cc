@@ -145,10 +145,13 @@ void Session::on_event(const LaneEvent& event) {
   switch (event.kind) {
     case LaneEvent::Kind::kReleased: ++lanes_released_; return;
     case LaneEvent::Kind::kFailed: return fail(event.code, event.rank, event.text.data());
+    case LaneEvent::Kind::kUnfit: return rank_unfit(event.rank, event.code);
     case LaneEvent::Kind::kClosed: {
       RankState& r = ranks_[event.rank];
       if (outlives_losses()) {
         r.lost_reason = event.code;
+        // What swallows one connection shows to the rank only by the end of another.
+        if (event.code == Errc::kTimeout) close_rank(event.rank, Errc::kTimeout);
         return note_absence(event.rank);
       }
       if (state_ == State::kEnding || (r.left && event.code == Errc::kClosed)) return;

@@ -126,6 +126,7 @@ class Session {
     Nanos leave_deadline = 0;
     Nanos lost_at = 0;  // a lane connection closed: the words for it may still come on the control connection
     Errc lost_reason = Errc::kOk;
+    Errc unfit = Errc::kOk;   // why its connections are not taken back
     Nanos control_down = 0;   // since when a session that survives has no control connection of it
     Nanos absence_noted = 0;  // what the log was told of absent_since()
   };
@@ -157,6 +158,8 @@ class Session {
   void note_absence(uint32_t rank);
   void watch_ranks(Nanos now);
   void watch_silence(Nanos now);
+  [[nodiscard]] std::optional<Error> bars_unfit(uint32_t rank) const;
+  void rank_unfit(uint32_t rank, Errc reason);
   void forget(const std::string& why);
   void end_if_moved();
   void close_rank(uint32_t rank, Errc reason);

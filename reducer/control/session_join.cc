@@ -202,6 +202,7 @@ Result<uint32_t> Session::admit_lane(const wire::Hello& hello, const wire::Attac
     return ::sluice::fail(Errc::kTooMany, "lane " + std::to_string(lane) + " was not agreed on");
   if (attach.view_hash != ranks_[rank].view_hash)
     return ::sluice::fail(Errc::kBadView, "view hash differs from that of the join");
+  if (auto error = bars_unfit(rank)) return tl::unexpected(std::move(*error));
   const uint64_t bit = uint64_t{1} << lane;
   if ((ranks_[rank].lanes_admitted & bit) != 0 && !again) {
     // One that comes again before this reducer has heard of the commit: soon it will have.
@@ -216,6 +217,7 @@ Result<uint32_t> Session::admit_lane(const wire::Hello& hello, const wire::Attac
 
 void Session::lane_attached(uint32_t rank, uint32_t lane, transport::tcp::Socket socket) {
   if (state_ == State::kEnding) return;  // the lane was given kEnd, its last command
+  if (bars_unfit(rank)) return;          // found meanwhile
   const transport::tcp::RawSocket raw = socket.release_raw();
   conductor_.send_command(first_lane_ + lane, {.kind = LaneCommand::Kind::kAttach,
                                                .session = lanes_[lane].get(),

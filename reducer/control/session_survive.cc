@@ -58,7 +58,13 @@ std::optional<Error> Session::bars_resume(const wire::Hello& hello, const wire::
   }
   if (attach.view_hash != ranks_[hello.rank].view_hash)
     return Error{Errc::kBadView, "view hash differs from that of the join"};
-  return std::nullopt;
+  return bars_unfit(hello.rank);
+}
+
+std::optional<Error> Session::bars_unfit(uint32_t rank) const {
+  if (ranks_[rank].unfit == Errc::kOk) return std::nullopt;
+  return Error{Errc::kUnknownSession,
+               "too many bad frames came from " + name(rank) + ": it must do without this reducer"};
 }
 
 void Session::resume(const std::shared_ptr<Connection>& control, uint32_t rank) {
@@ -134,6 +140,9 @@ void Session::watch_ranks(Nanos now) {
   announce_drain();
   if (!outlives_losses()) return;
   const Nanos timeout = conductor_.options().absence_timeout;
+  // A rank that stands still keeps its connections, and may be what the others' going on without this reducer
+  // waits for: that it is there says nothing.
+  const Nanos lately = 2 * conductor_.options().heartbeat;
   uint32_t lost = wire::kNoRank;
   bool one_has_all = false;
   bool all_lost = true;
@@ -141,7 +150,7 @@ void Session::watch_ranks(Nanos now) {
     if (ranks_[rank].left) continue;
     note_absence(rank);
     const Nanos since = absent_since(rank);
-    one_has_all |= since == 0;
+    one_has_all |= since == 0 && now - ranks_[rank].last_heard < lately;
     if (since == 0 || now - std::max(since, slept_until_) < timeout) {
       all_lost = false;
     } else if (lost == wire::kNoRank) {
@@ -153,7 +162,8 @@ void Session::watch_ranks(Nanos now) {
   // That none of them is here says more of this reducer than of any rank: they may go on without it.
   if (lost != wire::kNoRank && one_has_all && view_.arbiter()) {
     return fail(Errc::kPeerLost, lost,
-                name(lost) + " was lost: no connection for " + in_ms(now - absent_since(lost)));
+                name(lost) + " was lost: no connection for " + in_ms(now - absent_since(lost)) +
+                    ", not heard for " + in_ms(now - ranks_[lost].last_heard));
   }
   watch_silence(now);
 }
@@ -165,21 +175,28 @@ void Session::forget(const std::string& why) {
   begin_ending({});
 }
 
+// The arbiter too: the path between may be what is silent, and then the rank hears nothing either, or will
+// hear of the close, and can say so to the others. One that stands still stays absent.
 void Session::watch_silence(Nanos now) {
-  const Nanos timeout = conductor_.options().peer_timeout;
-  const auto speaks = [&](const RankState& r) {
-    return r.control && !r.left && now - r.last_heard < timeout;
-  };
-  const bool one_speaks = std::ranges::any_of(ranks_, speaks);
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     const RankState& r = ranks_[rank];
-    if (!r.control || r.left || speaks(r)) continue;
-    const std::string silent = "silent for " + in_ms(now - r.last_heard);
-    if (view_.arbiter() && one_speaks)
-      return fail(Errc::kPeerLost, rank, name(rank) + " was lost: " + silent);
-    log::warn("session " + to_string(id_) + ": " + name(rank) + " is " + silent + ": connections closed");
+    if (!r.control || r.left || now - r.last_heard < conductor_.options().peer_timeout) continue;
+    log::warn("session " + to_string(id_) + ": " + name(rank) + " is silent for " +
+              in_ms(now - r.last_heard) + ": connections closed");
     close_rank(rank, Errc::kTimeout);
   }
+}
+
+void Session::rank_unfit(uint32_t rank, Errc reason) {
+  RankState& r = ranks_[rank];
+  if (state_ == State::kEnding || r.left || r.unfit != Errc::kOk) return;
+  r.unfit = reason;
+  const std::string what = "its connections break over and over, " + std::string(to_string(reason));
+  // Whose fault it is cannot be seen from here. Others live: the rank has to do without this reducer.
+  if (!outlives_losses() || !view_.others_live())
+    return fail(Errc::kPeerLost, rank, name(rank) + " was lost: " + what);
+  log::warn("session " + to_string(id_) + ": " + name(rank) + " is taken back no more: " + what);
+  close_rank(rank, reason);
 }
 
 void Session::slept(Nanos time) {

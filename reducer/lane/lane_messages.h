@@ -36,6 +36,7 @@ struct LaneEvent {
     kNone,
     kClosed,    // a rank's lane connection is gone: code says why
     kFailed,    // the session can't go on: code, rank, text
+    kUnfit,     // a rank's connections break over and over by bad frames: code of the last
     kReleased,  // the lane will not touch this LaneSession again
   };
   Kind kind = Kind::kNone;

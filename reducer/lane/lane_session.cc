@@ -80,10 +80,7 @@ void LaneSession::link_closed(RankLink& link, Errc reason) noexcept {
   counters_->count_close(reason);
   if (link.waiting_.valid()) ++takeovers_due_;
   report_due_ = true;
-  if (plan_.survives && link.beyond_mending(reason) && !link.said_leave_ && !ended()) {
-    fail(Errc::kPeerLost, link.rank_, "rank %" PRIu32 " was lost: its connections break over and over, %s",
-         link.rank_, to_string(reason).data());
-  }
+  if (plan_.survives && link.beyond_mending(reason) && !link.said_leave_ && !ended()) link.unfit_ = true;
   complete_without_leavers();
 }
 
@@ -125,6 +122,10 @@ bool LaneSession::report(SpscRing<LaneEvent>& events) noexcept {
     if (l->state_ == RankLink::State::kClosed && !l->close_reported_) {
       if (!push({.kind = LaneEvent::Kind::kClosed, .rank = l->rank_, .code = l->close_reason_})) return false;
       l->close_reported_ = true;
+    }
+    if (l->unfit_ && !l->unfit_reported_) {
+      if (!push({.kind = LaneEvent::Kind::kUnfit, .rank = l->rank_, .code = l->close_reason_})) return false;
+      l->unfit_reported_ = true;
     }
   }
   if (failed_ && !failed_reported_) {

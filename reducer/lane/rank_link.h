@@ -59,6 +59,8 @@ class RankLink final : public transport::Handler {
   bool said_leave_ = false;
   bool left_ = false;  // contributes no more in this view; in the next one, what it has
   bool close_reported_ = false;
+  bool unfit_ = false;  // its connections break over and over by bad frames
+  bool unfit_reported_ = false;
   Errc close_reason_ = Errc::kOk;
   transport::Endpoint* endpoint_ = nullptr;
   transport::tcp::Socket waiting_;  // taken over when endpoint_, which is closing, is gone

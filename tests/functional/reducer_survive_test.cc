@@ -29,6 +29,18 @@ class ReducerSurvives : public ReducerTest {
     shape.reducers_before = {kOther};
     return shape;
   }
+  // What ends the session, as one hears it that goes on beating.
+  static wire::Abort abort_of_one_that_beats(ScriptedMember& rank) {
+    wire::Abort abort;
+    for (;;) {
+      rank.control.send(wire::Heartbeat{}, rank.joined.handle);
+      const auto frame = rank.control.receive();
+      if (!frame) throw std::runtime_error("the connection ended without a word");
+      if (frame->header.type != wire::FrameType::kAbort) continue;
+      EXPECT_TRUE(wire::decode_body(std::span<const std::byte>(frame->payload), abort).ok());
+      return abort;
+    }
+  }
   [[nodiscard]] bool eventually_absent(uint64_t count) const {
     return eventually([=](const auto& j) { return j["session_list"][0]["absent_ranks"] == count; });
   }
@@ -280,7 +292,7 @@ TEST_F(ReducerSurvives, ALostRankIsNamedToTheOthersByTheArbiter) {
     ranks[1].lanes.clear();
     if (!lane_only) ranks[1].control.close();
     for (const size_t r : {size_t{0}, size_t{2}}) {
-      const auto abort = ranks[r].control.expect<wire::Abort>();
+      const auto abort = abort_of_one_that_beats(ranks[r]);
       EXPECT_EQ(abort.code, Errc::kPeerLost);
       EXPECT_EQ(abort.rank, 1u);
       EXPECT_THAT(abort.text, AllOf(HasSubstr("rank 1 (127.0.0.1:"), HasSubstr("no connection for ")));
@@ -340,22 +352,78 @@ TEST_F(ReducerSurvives, OneThatIsNotTheArbiterCutsOffASilentRank) {
   EXPECT_EQ(status()["resumes"]["control"], 1);
 }
 
-TEST_F(ReducerSurvives, TheArbiterLosesASilentRankAsEver) {
+// It stands still, or the path between is what is silent; who stays away is lost.
+TEST_F(ReducerSurvives, TheArbiterCutsOffASilentRankAndLosesItOnlyWhenItStaysAway) {
   auto options = patient();
   options.peer_timeout = 300 * kMillisecond;
+  options.absence_timeout = 600 * kMillisecond;
+  options.heartbeat = 50 * kMillisecond;  // what wakes the one that beats
   start(options);
   auto ranks = begin_session(port(), surviving(2));
-  std::optional<wire::Abort> abort;
-  while (!abort) {
-    ranks[0].control.send(wire::Heartbeat{}, ranks[0].joined.handle);
-    const auto frame = ranks[0].control.receive();
-    ASSERT_TRUE(frame.has_value());
-    if (frame->header.type != wire::FrameType::kAbort) continue;
-    ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(frame->payload), abort.emplace()).ok());
+  for (const bool comes_back : {true, false}) {
+    while (!ranks[1].control.closed_within(50 * kMillisecond))
+      ranks[0].control.send(wire::Heartbeat{}, ranks[0].joined.handle);
+    EXPECT_TRUE(ranks[1].lanes[0].closed_within(10 * kSecond));
+    if (!comes_back) break;
+    (void)ranks[1].resume();
+    ranks[1].lanes[0] = ranks[1].ask_for_lane(0);
+    (void)ranks[1].lanes[0].expect<wire::Attached>();
+    ranks[1].lanes[0].send(wire::Resume{.incarnation = ranks[1].incarnation, .view_hash = 42},
+                           ranks[1].joined.handle);
+    (void)ranks[1].lanes[0].expect<wire::ResumeAck>();
+    EXPECT_TRUE(eventually_absent(0));
   }
-  EXPECT_EQ(abort->code, Errc::kPeerLost);
-  EXPECT_EQ(abort->rank, 1u);
-  EXPECT_THAT(abort->text, HasSubstr("silent for "));
+  const auto abort = abort_of_one_that_beats(ranks[0]);
+  EXPECT_EQ(abort.code, Errc::kPeerLost);
+  EXPECT_EQ(abort.rank, 1u);
+  EXPECT_THAT(abort.text, AllOf(HasSubstr("no connection for "), HasSubstr("not heard for ")));
+}
+
+// What the ranks' going on without this reducer waits for may be the rank that stands still.
+TEST_F(ReducerSurvives, ARankThatStandsStillIsNoWitnessThatAnotherIsLost) {
+  auto options = patient();
+  options.heartbeat = 50 * kMillisecond;
+  options.absence_timeout = 200 * kMillisecond;
+  options.peer_timeout = 800 * kMillisecond;
+  start(options);
+  auto ranks = begin_session(port(), surviving(2));
+  ranks[1].lanes.clear();
+  ranks[1].control.close();
+  for (;;) {
+    const auto frame = ranks[0].control.receive();
+    if (!frame) break;
+    EXPECT_EQ(frame->header.type, wire::FrameType::kHeartbeat) << to_string(frame->header.type);
+  }
+  EXPECT_TRUE(eventually_empty());
+}
+
+// Whose fault damaged frames are cannot be seen at one end.
+TEST_F(ReducerSurvives, ARankOfManyBadFramesMustDoWithoutThisReducer) {
+  start(patient());
+  auto ranks = begin_session(port(), elsewhere(2));
+  for (int i = 0; i < 16; ++i) {
+    ranks[1].lanes[0].send_text(std::string(200, 'x'));
+    EXPECT_TRUE(ranks[1].lanes[0].closed_within(10 * kSecond));
+    EXPECT_TRUE(eventually_absent(1));
+    if (i == 15) break;
+    ranks[1].lanes[0] = ranks[1].ask_for_lane(0);
+    (void)ranks[1].lanes[0].expect<wire::Attached>();
+    ranks[1].lanes[0].send(wire::Resume{.incarnation = ranks[1].incarnation, .view_hash = 42},
+                           ranks[1].joined.handle);
+    (void)ranks[1].lanes[0].expect<wire::ResumeAck>();
+    EXPECT_TRUE(eventually_absent(0));
+  }
+  EXPECT_TRUE(ranks[1].control.closed_within(10 * kSecond));
+  (void)ranks[1].ask_to_resume();
+  auto lane = ranks[1].ask_for_lane(0);
+  for (auto* const connection : {&ranks[1].control, &lane}) {
+    const auto refused = connection->expect<wire::Refused>();
+    EXPECT_EQ(refused.code, Errc::kUnknownSession);
+    EXPECT_THAT(refused.text, HasSubstr("too many bad frames"));
+  }
+  // The others go on.
+  EXPECT_EQ(status()["sessions"]["open"], 1);
+  (void)ranks[0].resume();
 }
 
 // It may have been cut off from them, or have stood still: they may go on without it.

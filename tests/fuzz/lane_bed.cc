@@ -256,6 +256,7 @@ void BedSession::take_event(const LaneEvent& event) {
       for (const LaneModel::Link& link : model_.links()) SLUICE_ASSERT(!link.open());
       released_ = true;
       break;
+    case LaneEvent::Kind::kUnfit:  // of sessions that survive losses
     case LaneEvent::Kind::kNone: SLUICE_ASSERT(false);
   }
 }

@@ -304,6 +304,7 @@ void SurvivingRanks::take_events() {
       failed_ = true;
       for (Rank& r : ranks_) r.may_close = true;
     }
+    SLUICE_ASSERT(e.kind != LaneEvent::Kind::kUnfit || tainted_);
     if (e.kind == LaneEvent::Kind::kReleased) released_ = true;
   }
 }
