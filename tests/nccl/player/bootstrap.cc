@@ -1,13 +1,19 @@
 #include "tests/nccl/player/bootstrap.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <optional>
 
 #include "tests/nccl/player/failure.h"
 
@@ -30,7 +36,9 @@ struct Exchange {
 
 struct Bootstrap::Shared {
   pthread_mutex_t mutex;
-  pthread_cond_t changed;
+  // Counts changes, for who waits for one. Not a condition variable: a rank that is killed while it waits at
+  // one leaves it so that its next broadcast never returns.
+  std::atomic<uint32_t> changes;
   std::atomic<bool> given_up;
   Exchange exchanges[kExchanges];
   char steps[kMostRanks][128];
@@ -51,6 +59,21 @@ class Locked {
   pthread_mutex_t& mutex_;
 };
 
+static_assert(std::atomic<uint32_t>::is_always_lock_free &&
+              sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
+
+void tell_change(std::atomic<uint32_t>& changes) {
+  ++changes;
+  syscall(SYS_futex, &changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// Until it is no longer `seen`; false at the deadline, which is of CLOCK_MONOTONIC.
+bool wait_for_change(std::atomic<uint32_t>& changes, uint32_t seen, const timespec& until) {
+  const long result =
+      syscall(SYS_futex, &changes, FUTEX_WAIT_BITSET, seen, &until, nullptr, FUTEX_BITSET_MATCH_ANY);
+  return result == 0 || errno != ETIMEDOUT;
+}
+
 Exchange* find(Exchange (&exchanges)[kExchanges], const char* name) {
   for (Exchange& exchange : exchanges) {
     if (std::strncmp(exchange.name, name, kNameBytes) == 0) return &exchange;
@@ -70,11 +93,6 @@ Bootstrap::Bootstrap(Clock::time_point deadline) : deadline_(deadline) {
   pthread_mutexattr_setpshared(&mutex_kind, PTHREAD_PROCESS_SHARED);
   pthread_mutexattr_setrobust(&mutex_kind, PTHREAD_MUTEX_ROBUST);
   pthread_mutex_init(&shared_->mutex, &mutex_kind);
-  pthread_condattr_t condition_kind;
-  pthread_condattr_init(&condition_kind);
-  pthread_condattr_setpshared(&condition_kind, PTHREAD_PROCESS_SHARED);
-  pthread_condattr_setclock(&condition_kind, CLOCK_MONOTONIC);
-  pthread_cond_init(&shared_->changed, &condition_kind);
 }
 
 Bootstrap::~Bootstrap() {
@@ -84,7 +102,7 @@ Bootstrap::~Bootstrap() {
 std::vector<Block> Bootstrap::all_gather(const std::string& name, int index, int count, const Block& mine) {
   require(mine.size() <= kMostBlockBytes && count <= kMostRanks && !name.empty() && name.size() < kNameBytes,
           "bootstrap: " + name);
-  Locked lock(shared_->mutex);
+  std::optional<Locked> lock(std::in_place, shared_->mutex);
   const auto wait_until = [&](auto holds) {
     // steady_clock is CLOCK_MONOTONIC here.
     const auto since_boot =
@@ -92,9 +110,11 @@ std::vector<Block> Bootstrap::all_gather(const std::string& name, int index, int
     const timespec until{since_boot / 1'000'000'000, since_boot % 1'000'000'000};
     while (!holds()) {
       if (shared_->given_up) throw Failure("another rank gave up while this one waited at " + name);
-      const int result = pthread_cond_timedwait(&shared_->changed, &shared_->mutex, &until);
-      if (result == EOWNERDEAD) pthread_mutex_consistent(&shared_->mutex);
-      if (result == ETIMEDOUT) throw Failure("not all ranks came to " + name);
+      const uint32_t seen = shared_->changes;
+      lock.reset();
+      const bool in_time = wait_for_change(shared_->changes, seen, until);
+      lock.emplace(shared_->mutex);
+      if (!in_time) throw Failure("not all ranks came to " + name);
     }
   };
 
@@ -112,7 +132,7 @@ std::vector<Block> Bootstrap::all_gather(const std::string& name, int index, int
   exchange->bytes[index] = mine.size();
   std::copy(mine.begin(), mine.end(), exchange->blocks[index]);
   ++exchange->came;
-  pthread_cond_broadcast(&shared_->changed);
+  tell_change(shared_->changes);
   wait_until([&] { return exchange->came == count; });
 
   std::vector<Block> all;
@@ -121,7 +141,7 @@ std::vector<Block> Bootstrap::all_gather(const std::string& name, int index, int
   }
   if (++exchange->left == count) {
     std::memset(static_cast<void*>(exchange), 0, sizeof(*exchange));
-    pthread_cond_broadcast(&shared_->changed);
+    tell_change(shared_->changes);
   }
   return all;
 }
@@ -129,7 +149,7 @@ std::vector<Block> Bootstrap::all_gather(const std::string& name, int index, int
 void Bootstrap::give_up() {
   Locked lock(shared_->mutex);
   shared_->given_up = true;
-  pthread_cond_broadcast(&shared_->changed);
+  tell_change(shared_->changes);
 }
 
 bool Bootstrap::given_up() const {
