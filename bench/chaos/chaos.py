@@ -3,8 +3,9 @@
 
 Starts a pool on loopback, a job over it (jobs.py: `sluice bench soak`, the digits job, or the NCCL plugin under either the digits job or the
 program that plays NCCL; everything they compute is checked), and then one event after the other: a reducer is killed and started again,
-stopped and woken, drained and started again; its connections are cut, bytes on them turned over, held up. Ends after --events, asks the job
-to end, and counts. Everything follows from --seed, which is printed; how processes and events fall in time does not.
+stopped and woken, drained and started again; its connections are cut, bytes on them turned over, held up; a new one comes into the list,
+and with one more than --reducers in it the one that was there longest goes. Ends after --events, asks the job to end, and counts.
+Everything follows from --seed, which is printed; how processes and events fall in time does not.
 """
 
 import argparse
@@ -21,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from jobs import KINDS  # noqa: E402
 from processes import Failed, expect_freed, quantiles, start_pool, until  # noqa: E402
 
-EVENTS = ("kill", "kill-two", "stop", "drain", "cut", "corrupt", "flip", "delay")
+EVENTS = ("kill", "kill-two", "stop", "drain", "cut", "corrupt", "flip", "delay", "add")
 GIVEN_UP = "connection given up for a bad frame"
 
 
@@ -35,8 +36,9 @@ class Chaos:
         self.flipped = None  # bits turned over and found
         relayed = any(e in ("cut", "corrupt", "flip", "delay") for e in options.of)
         timeouts = ["--peer-timeout", f"{options.peer_timeout_ms}ms", "--heartbeat", f"{options.peer_timeout_ms // 10}ms"]
-        self.reducers, self.held = start_pool(options.reducers, program, folder, timeouts, relayed)
-        self.workers = []  # what they hold each time that all is well
+        self.start_pool = lambda count, first=0: start_pool(count, program, folder, timeouts, relayed, first)
+        self.reducers, self.held = self.start_pool(options.reducers)
+        self.workers = []  # what they hold each time that all is well: (number of reducers, the ranks)
         self.job = KINDS[options.job](self.reducers, options, folder)
 
     def whole(self):
@@ -46,7 +48,7 @@ class Chaos:
             return False
         held = self.job.workers()
         if len(held) == self.options.workers:
-            self.workers.append(held)
+            self.workers.append((len(self.reducers), held))
         return True
 
     def in_use(self, reducer):
@@ -79,6 +81,21 @@ class Chaos:
         flips = sum(r.relay.flips for r in self.reducers)
         until(f"flipped bit {flips} is found", lambda: (self.job.check(), self.found() == flips)[1])
 
+    def add(self):
+        """A new reducer comes into the list, and is used; the one that was in it longest leaves a pool that has got too large, and ends."""
+        (new,), held = self.start_pool(1, self.options.reducers + self.counts["add"])
+        self.reducers.append(new)
+        self.held += held
+        self.job.list(self.reducers)
+        until(f"the job runs on {new.name}, which is new in the list", lambda: (self.job.check(), self.in_use(new))[1])
+        if len(self.reducers) <= self.options.reducers + 1:
+            return
+        self.job.list(self.reducers[1:])
+        expect_freed(self.reducers[:1], self.held[:1])
+        self.reducers[0].drain()
+        self.reducers.pop(0).end()
+        self.held.pop(0)
+
     def one(self, event):
         r = self.choose.choice(self.reducers)
         pause = self.choose.uniform(0, 0.3)
@@ -108,6 +125,8 @@ class Chaos:
             self.flip(r)
         elif event == "delay":
             r.relay.hold(self.choose.uniform(0.05, 0.5))
+        elif event == "add":
+            self.add()
         self.counts[event] += 1
         time.sleep(pause)
 
@@ -136,9 +155,10 @@ class Chaos:
         """Of the workers, from when each part of them has been needed once (a thread that survives losses, a mender for each reducer)."""
         if not self.workers and self.job.workers_are_processes:
             raise Failed("what the workers hold could not be read from /proc")
-        if not self.workers:
+        like = [ranks for reducers, ranks in self.workers if reducers == len(self.reducers)]
+        if not like:
             return
-        for rank, (then, now) in enumerate(zip(self.workers[len(self.workers) // 4], self.workers[-1])):
+        for rank, (then, now) in enumerate(zip(like[len(like) // 4], like[-1])):
             for what, most in (("descriptors", self.options.reducers), ("threads", 1), ("resident_bytes", self.options.max_growth_mib << 20)):
                 if now[what] > then[what] + most:
                     raise Failed(f"worker {rank} has {now[what]} {what}, after a quarter of the events it had {then[what]}")
@@ -146,8 +166,6 @@ class Chaos:
     def end(self):
         self.job.end()
         for r in self.reducers:
-            if r.relay:
-                r.relay.close()
             r.end()
 
 
@@ -156,7 +174,7 @@ def main():
     parser.add_argument("--sluice", default="sluice", help="the program")
     parser.add_argument("--seed", type=int, default=0, help="0: a random one, which is printed")
     parser.add_argument("--events", type=int, default=50)
-    parser.add_argument("--of", default="kill", help=f"kinds of events, with commas between, of {','.join(EVENTS)}, or all (but flip, which counts)")
+    parser.add_argument("--of", default="kill", help=f"kinds of events, with commas between, of {','.join(EVENTS)}, or all (but flip, which counts, and add where the job keeps its list)")
     parser.add_argument("--job", choices=KINDS, default="soak", help="; ".join(f"{name}: {kind.__doc__}" for name, kind in KINDS.items()))
     parser.add_argument("--player", help="the program that plays NCCL (target sluice_nccl_player)")
     parser.add_argument("--plugin", help="libnccl-net-sluice.so; default: the one beside the program")
@@ -171,11 +189,14 @@ def main():
     parser.add_argument("--progress", action="store_true")
     parser.add_argument("--keep", action="store_true", help="keep the folder with the logs, and name it")
     options = parser.parse_args()
-    options.of = [e for e in EVENTS if e != "flip"] if options.of == "all" else options.of.split(",")
+    relists = KINDS[options.job].takes_new_lists
+    options.of = [e for e in EVENTS if e != "flip" and (e != "add" or relists)] if options.of == "all" else options.of.split(",")
     if wrong := [e for e in options.of if e not in EVENTS]:
         parser.error(f"no event {wrong[0]}; there are {', '.join(EVENTS)}")
-    if "flip" in options.of and set(options.of) & {"kill", "kill-two", "drain", "corrupt"}:
+    if "flip" in options.of and set(options.of) & {"kill", "kill-two", "drain", "corrupt", "add"}:
         parser.error("flips are counted: not together with what ends reducers, or damages frames besides")
+    if "add" in options.of and not relists:
+        parser.error(f"add: the job {options.job} begins anew at any moment, and its ranks must all read the same list then")
     if options.reducers < 2:
         parser.error("with fewer than 2 reducers nothing can be survived")
     if options.job == "player" and not options.player:
@@ -199,7 +220,7 @@ def main():
     rounds = sorted(job.longest_rounds(chaos.harmed)) if job and not error else []
     result = {"schema": "sluice.chaos/1", "seed": options.seed, "job": options.job, "events": chaos.counts if chaos else {},
               "killed": chaos.killed if chaos else 0, "error": error, "jobs": job.runs if job else 0, "stalls_ms": stalls, "longest_rounds_ms": rounds,
-              "flipped": chaos.flipped if chaos else None, "workers": chaos.workers if chaos else [], options.job: job.result() if job else None}
+              "flipped": chaos.flipped if chaos else None, "workers": [ranks for _, ranks in chaos.workers] if chaos else [], options.job: job.result() if job else None}
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=1))
     print(f"seed {options.seed}: {sum(result['events'].values())} events, {result['killed']} reducers killed, {result['jobs']} jobs right, stalls {quantiles(stalls)}"

@@ -54,11 +54,23 @@ class Output:
 class Job:
     sessions = 1  # that it has at each reducer
     workers_are_processes = False  # each one a child: workers() tells what they hold
+    takes_new_lists = False  # while it runs; else it has the first one to its end
 
     def __init__(self, pool, options, folder):
-        self.addresses, self.options, self.folder = ",".join(r.address for r in pool), options, folder
+        self.options, self.folder = options, folder
         self.stalls, self.output = [], None
         self.runs = 0  # that ended, and were right
+        if self.takes_new_lists:
+            self.list(pool)
+            self.addresses = f"@{folder / 'pool'}"
+        else:
+            self.addresses = ",".join(r.address for r in pool)
+
+    def list(self, pool):
+        """From now on these are its reducers."""
+        beside = self.folder / "pool.new"
+        beside.write_text("".join(f"{r.address}\n" for r in pool))
+        beside.rename(self.folder / "pool")
 
     def start(self):
         raise NotImplementedError
@@ -110,11 +122,17 @@ class Soak(Job):
     """Random operations through libsluice, every result of every rank checked."""
 
     workers_are_processes = True
+    takes_new_lists = True
 
     def start(self):
         o = self.options
         self.begin(o.sluice, "bench", "soak", "--duration", "0", "--interval", f"{getattr(o, 'bucket_ms', 100)}ms", "--json", self.folder / "soak.json", "--connect", self.addresses, "--workers",
                    o.workers, "--seed", o.seed, "--max-size", o.max_size, *o.soak)
+
+    def list(self, pool):
+        super().list(pool)
+        if self.output:  # else a second passes before it looks
+            self.output.process.send_signal(signal.SIGHUP)
 
     def stop(self):
         self.output.process.send_signal(signal.SIGINT)
@@ -137,6 +155,8 @@ class Soak(Job):
 
 class Player(Job):
     """The program that plays NCCL to the plugin: random collectives, every result of every rank checked, and that nothing is written late."""
+
+    takes_new_lists = True  # looks once a second
 
     def start(self):
         o = self.options

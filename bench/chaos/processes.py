@@ -28,13 +28,14 @@ class Reducer:
 
     def __init__(self, program, folder, name, options, relayed):
         self.program, self.folder, self.name, self.options = program, folder, name, options
-        self.port, self.process, self.starts = 0, None, 0
+        self.port, self.process, self.starts, self.relay = 0, None, 0, None
         try:
             self.start()
         except BaseException:
             self.end()
             raise
-        self.relay = Relay(f"127.0.0.1:{self.port}") if relayed else None
+        if relayed:
+            self.relay = Relay(f"127.0.0.1:{self.port}")
         self.address = self.relay.address if relayed else f"127.0.0.1:{self.port}"
 
     def start(self):
@@ -82,6 +83,8 @@ class Reducer:
             raise Failed(f"{self.name} drained with exit code {code}")
 
     def end(self):
+        if self.relay:
+            self.relay.close()
         if self.process is None:
             return
         if self.process.poll() is None:
@@ -89,11 +92,11 @@ class Reducer:
         self.process.wait()
 
 
-def start_pool(count, program, folder, options, relayed=False):
-    """Reducers that answer, and what each of them holds without a job. Those that came up end again when one does not."""
+def start_pool(count, program, folder, options, relayed=False, first=0):
+    """Reducers that answer, and what each of them holds without a job. Those that came up end again when one does not. Their names count from `first`."""
     pool = []
     try:
-        for i in range(count):
+        for i in range(first, first + count):
             pool.append(Reducer(program, folder, f"reducer-{i}", options, relayed))
         return pool, [until(f"{r.name} answers", r.held) for r in pool]
     except BaseException:

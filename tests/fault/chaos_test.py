@@ -24,7 +24,7 @@ class Chaos(SluiceTest):
         return done, json.loads(result.read_text())
 
     def test_a_job_outlives_harm_of_every_kind(self):
-        for of in ("kill,kill-two", "stop", "drain", "cut,corrupt,delay"):
+        for of in ("kill,kill-two", "stop", "drain", "cut,corrupt,delay", "add"):
             with self.subTest(of=of):
                 done, result = self.chaos("--seed", "7", "--events", str(EVENTS), "--of", of, "--peer-timeout-ms", "3000")
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
