@@ -38,7 +38,8 @@ class Chaos:
         timeouts = ["--peer-timeout", f"{options.peer_timeout_ms}ms", "--heartbeat", f"{options.peer_timeout_ms // 10}ms"]
         self.start_pool = lambda count, first=0: start_pool(count, program, folder, timeouts, relayed, first)
         self.reducers, self.held = self.start_pool(options.reducers)
-        self.workers = []  # what they hold each time that all is well: (number of reducers, the ranks)
+        self.workers = []  # what they hold each time that all is well
+        self.alike = {}  # the same, of one run of the job over so many reducers
         self.job = KINDS[options.job](self.reducers, options, folder)
 
     def whole(self):
@@ -48,7 +49,8 @@ class Chaos:
             return False
         held = self.job.workers()
         if len(held) == self.options.workers:
-            self.workers.append((len(self.reducers), held))
+            self.workers.append(held)
+            self.alike.setdefault((self.job.runs, len(self.reducers)), []).append(held)
         return True
 
     def in_use(self, reducer):
@@ -152,16 +154,16 @@ class Chaos:
         self.expect_no_growth()
 
     def expect_no_growth(self):
-        """Of the workers, from when each part of them has been needed once (a thread that survives losses, a mender for each reducer)."""
-        if not self.workers and self.job.workers_are_processes:
+        """Of the workers, in each run of the job, from when most parts of them have been needed once (threads that watch, mend, survive losses)."""
+        if not self.workers:
             raise Failed("what the workers hold could not be read from /proc")
-        like = [ranks for reducers, ranks in self.workers if reducers == len(self.reducers)]
-        if not like:
-            return
-        for rank, (then, now) in enumerate(zip(like[len(like) // 4], like[-1])):
-            for what, most in (("descriptors", self.options.reducers), ("threads", 1), ("resident_bytes", self.options.max_growth_mib << 20)):
-                if now[what] > then[what] + most:
-                    raise Failed(f"worker {rank} has {now[what]} {what}, after a quarter of the events it had {then[what]}")
+        sessions = self.job.sessions
+        bounds = {"descriptors": self.options.reducers * sessions, "threads": 3 * sessions, "resident_bytes": self.options.max_growth_mib << 20}
+        for moments in self.alike.values():
+            for rank, (then, now) in enumerate(zip(moments[len(moments) // 4], moments[-1])):
+                for what, most in bounds.items():
+                    if now[what] > then[what] + most:
+                        raise Failed(f"worker {rank} has {now[what]} {what}, after a quarter of the events it had {then[what]}")
 
     def end(self):
         self.job.end()
@@ -220,7 +222,7 @@ def main():
     rounds = sorted(job.longest_rounds(chaos.harmed)) if job and not error else []
     result = {"schema": "sluice.chaos/1", "seed": options.seed, "job": options.job, "events": chaos.counts if chaos else {},
               "killed": chaos.killed if chaos else 0, "error": error, "jobs": job.runs if job else 0, "stalls_ms": stalls, "longest_rounds_ms": rounds,
-              "flipped": chaos.flipped if chaos else None, "workers": [ranks for _, ranks in chaos.workers] if chaos else [], options.job: job.result() if job else None}
+              "flipped": chaos.flipped if chaos else None, "workers": chaos.workers if chaos else [], options.job: job.result() if job else None}
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=1))
     print(f"seed {options.seed}: {sum(result['events'].values())} events, {result['killed']} reducers killed, {result['jobs']} jobs right, stalls {quantiles(stalls)}"

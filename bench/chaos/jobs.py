@@ -53,7 +53,6 @@ class Output:
 
 class Job:
     sessions = 1  # that it has at each reducer
-    workers_are_processes = False  # each one a child: workers() tells what they hold
     takes_new_lists = False  # while it runs; else it has the first one to its end
 
     def __init__(self, pool, options, folder):
@@ -108,7 +107,8 @@ class Job:
         return []
 
     def workers(self):
-        return []
+        """What each rank holds now; all ranks of all kinds are children of one process."""
+        return hold_of_children(self.output.process.pid)
 
     def log(self):
         return self.output.lines + self.output.notes if self.output else []
@@ -121,7 +121,6 @@ class Job:
 class Soak(Job):
     """Random operations through libsluice, every result of every rank checked."""
 
-    workers_are_processes = True
     takes_new_lists = True
 
     def start(self):
@@ -136,9 +135,6 @@ class Soak(Job):
 
     def stop(self):
         self.output.process.send_signal(signal.SIGINT)
-
-    def workers(self):
-        return hold_of_children(self.output.process.pid)
 
     def result(self):
         path = self.folder / "soak.json"
