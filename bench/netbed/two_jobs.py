@@ -74,7 +74,7 @@ class TwoJobs:
     def served(self):
         """What the reducer has moved for each job's tenant: payload each way, times ranks."""
         tenants = {entry["tenant"]: entry["served_bytes"] for entry in self.status()["tenants"]}
-        return {job: tenants.get(self.tenants[job], 0) for job in JOBS}
+        return {job: tenants.get(self.tenants.get(job), 0) for job in JOBS}
 
     def status(self):
         shown = self.bed.run("r0", [self.sluice, "status", "--reducers", self.pool])

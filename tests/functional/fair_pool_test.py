@@ -1,5 +1,6 @@
 """Two jobs on one reducer whose link is too narrow for both: bytes by weight, and nothing lost to a job that stops reading. Network namespaces of this test
-alone; needs root, exit 77 without. What is asserted are bytes of one job against bytes of the other in the same stretch of time."""
+alone; needs root, exit 77 without. What is asserted are bytes of one job against bytes of the other in the same stretch of time, and of a job beside one
+that has stopped against the same job alone: the link's shaped rate bounds both, not the machine."""
 
 import signal
 import sys
@@ -11,17 +12,16 @@ from sluice_process import SluiceTest, until
 
 from two_jobs import JOBS, TwoJobs  # noqa: E402: bed_probe says where it is
 
-RATE, WORKERS = "200mbit", 2
+RATE, WORKERS = "100mbit", 2  # what a machine with other things to do still carries
 LARGE = ["-b", "4M", "-e", "4M", "-m", "2", "-n", "100000", "-c", "0"]
-SETTLE_BYTES, BYTES = 100_000_000, 200_000_000
+# 12 s, in which shares have settled, and 16 s, over which they are exact (docs/fair-pool.md).
+SETTLE_BYTES, BYTES, STRETCHES = 150_000_000, 200_000_000, 5
+STRETCH_BYTES, QUEUED_BYTES = 60_000_000, 20_000_000
 
 
 class FairPool(SluiceTest):
-    def begin(self, reducer_options=(), **tenants):
-        jobs = self.enterContext(TwoJobs(sluice_process.PROGRAM, WORKERS, RATE, "0", reducer_options))
-        for job, tenant in tenants.items():
-            jobs.start(job, LARGE, tenant)
-        return jobs
+    def begin(self):
+        return self.enterContext(TwoJobs(sluice_process.PROGRAM, WORKERS, RATE, "0", ["--weight", "one=1,three=3"]))
 
     def moved(self, jobs, total):
         """What each job moves while both together move so much."""
@@ -30,37 +30,52 @@ class FairPool(SluiceTest):
         after = jobs.served()
         return {job: after[job] - before[job] for job in JOBS}
 
+    def per_second(self, jobs, total):
+        began = time.monotonic()
+        moved = self.moved(jobs, total)
+        seconds = time.monotonic() - began
+        return {job: of / seconds for job, of in moved.items()}
+
     def test_bytes_by_weight(self):
-        jobs = self.begin(["--weight", "one=1,three=3"], a="one", b="three")
+        jobs = self.begin()
+        jobs.start("a", LARGE, "one")
+        jobs.start("b", LARGE, "three")
         self.moved(jobs, SETTLE_BYTES)
-        moved = self.moved(jobs, BYTES)
-        ratio = moved["b"] / moved["a"]
-        print(f"weights 1:3, bytes 1:{ratio:.3f}", file=sys.stderr)
-        self.assertGreater(ratio, 3 * 0.85)
-        self.assertLess(ratio, 3 * 1.15)
+        ratios = []
+        # A job that a busy machine does not let run wants less than its share meanwhile, so there is more than one try.
+        while len(ratios) < STRETCHES and not (ratios and 3 * 0.9 < ratios[-1] < 3 * 1.1):
+            moved = self.moved(jobs, BYTES)
+            ratios.append(moved["b"] / moved["a"])
+        print("weights 1:3, bytes 1:" + ", 1:".join(f"{ratio:.3f}" for ratio in ratios), file=sys.stderr)
+        self.assertGreater(ratios[-1], 3 * 0.9)
+        self.assertLess(ratios[-1], 3 * 1.1)
 
     def held_ms(self, jobs, tenant):
         return sum(entry["held_ms"] for entry in jobs.status()["session_list"] if entry["tenant"] == tenant)
 
     def test_a_job_that_stops_costs_the_other_nothing(self):
-        jobs = self.begin(["--weight", "one=1,three=3"], a="one", b="three")
+        jobs = self.begin()
+        jobs.start("a", LARGE, "one")
+        self.moved(jobs, QUEUED_BYTES)
+        alone = self.per_second(jobs, STRETCH_BYTES)["a"]
+        jobs.start("b", LARGE, "three")
         self.moved(jobs, SETTLE_BYTES)
-        began = time.monotonic()
-        moved = self.moved(jobs, SETTLE_BYTES)
-        both = sum(moved.values()) / (time.monotonic() - began)
+        together = self.per_second(jobs, STRETCH_BYTES)
+        self.assertGreater(together["b"], 0)
         self.assertGreater(self.held_ms(jobs, "one"), 0)
         jobs.signal("b", 0, signal.SIGSTOP)  # one rank of the job with the larger share
-        self.moved(jobs, BYTES // 10)  # what the other had under way
+        self.moved(jobs, QUEUED_BYTES)  # what the other had under way
         held = self.held_ms(jobs, "one")
-        began = time.monotonic()
-        moved = self.moved(jobs, SETTLE_BYTES)
-        alone = moved["a"] / (time.monotonic() - began)
-        print(f"both: {both * 8e-6:.1f} Mb/s, the one when the other has stopped: {alone * 8e-6:.1f} Mb/s", file=sys.stderr)
-        self.assertEqual((moved["b"], self.held_ms(jobs, "one") - held), (0, 0))
+        beside = self.per_second(jobs, STRETCH_BYTES)
+        self.assertEqual((beside["b"], self.held_ms(jobs, "one") - held), (0, 0))
+        print("Mb/s of the one: " + ", ".join(f"{when} {rate * 8e-6:.1f}" for when, rate in (
+            ("alone", alone), ("beside the other", together["a"]), ("when that has stopped", beside["a"]))), file=sys.stderr)
+        self.assertGreater(beside["a"], 0.9 * alone)
+        self.assertGreater(beside["a"], 0.9 * sum(together.values()))
         # Nor is it lost: it goes on, and has its share again.
         jobs.signal("b", 0, signal.SIGCONT)
-        self.moved(jobs, SETTLE_BYTES)
-        self.assertGreater(self.moved(jobs, SETTLE_BYTES)["b"], 0)
+        self.moved(jobs, STRETCH_BYTES)
+        self.assertGreater(self.moved(jobs, STRETCH_BYTES)["b"], 0)
 
 
 if __name__ == "__main__":
