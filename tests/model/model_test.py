@@ -66,6 +66,7 @@ PLANTED = {
     "ring one place short": {"BUG_RING": None},
     "no limit of depth": {"BUG_DEPTH": None, "NC": 4},
     "contributions after the answer": {"BUG_NO_STOP": None},
+    "commit before all ranks have answered": {"BUG_COMMIT_EARLY": None},
     "RESUME_ACK taken for another view's": {"BUG_ACK_OF_ANY_VIEW": None, "LANE_CUTS": 1},
     "query carried out answered again": {"BUG_QUERY_AGAIN": None, "CONTROL_CUTS": 1},
     "commit older than the answer carried out": {"BUG_OVERTAKEN": None, "NR": 3, "NC": 1, "CRASHES": 2, "CONTROL_CUTS": 1},

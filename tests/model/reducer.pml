@@ -128,13 +128,19 @@ inline hear(r, roster) {
   fi
 }
 
+#ifdef BUG_COMMIT_EARLY /* the first answer is enough */
+#define ANSWERED_ENOUGH(r) (answers[r] != 0)
+#else
+#define ANSWERED_ENOUGH(r) (answers[r] == ALL_RANKS)
+#endif
+
 inline answered(w, r, roster, first) {
   if
   :: roster == proposed[r] && !committed[r] ->
      answers[r] = answers[r] | BIT(w);
      smallest[r] = (first < smallest[r] -> first : smallest[r]);
      if
-     :: answers[r] == ALL_RANKS ->
+     :: ANSWERED_ENOUGH(r) ->
         committed[r] = 1;
         last_roster[r] = proposed[r];
         last_base[r] = smallest[r];
