@@ -220,6 +220,7 @@ sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats)
     own.stalled_us = s.survival.stalled_ns / sluice::kMicrosecond;
     own.longest_stall_us = s.survival.longest_stall_ns / sluice::kMicrosecond;
     std::ranges::copy(s.survival.stalls, own.stalls);
+    own.reducers_lost = s.survival.reducers_lost;
     copy_sized(own, stats, own.struct_size);
     return SLUICE_OK;
   });

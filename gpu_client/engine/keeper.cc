@@ -173,6 +173,14 @@ void Keeper::drop(uint64_t session, size_t peer) {
   check_left(*kept);
 }
 
+bool Keeper::missed(uint64_t session, size_t peer) {
+  const std::lock_guard lock(mutex_);
+  const Kept* const kept = running(session);
+  if (kept == nullptr || peer >= kept->peers.size()) return false;
+  const KeptPeer& p = kept->peers[peer];
+  return p.gone || monotonic_now() - p.last_heard >= p.peer.timeout / 2;
+}
+
 std::optional<size_t> Keeper::add_peer(uint64_t session, Peer peer) {
   const std::lock_guard lock(mutex_);
   Kept* const kept = running(session);

@@ -218,6 +218,7 @@ void Survival::suspect(Post& p, Errc code, const std::string& why) {
   if (!follower_.suspect(p.id)) return;
   begin_stall();
   p.lost = true;
+  if (code != Errc::kShutdown) reducers_lost_.fetch_add(1, std::memory_order_relaxed);
   const std::string named = p.name + ": ";  // what was seen of it may begin with its name
   const std::string reason = why.starts_with(named) ? why.substr(named.size()) : why;
   log::warn(p.name + (code == Errc::kShutdown ? " leaves the session: " : " was lost: ") + reason);
@@ -314,6 +315,7 @@ bool Survival::mended() const {
 SurvivalCounts Survival::counts() const noexcept {
   SurvivalCounts counts{.connections_resumed = resumed_.load(std::memory_order_relaxed),
                         .view_changes = view_changes_.load(std::memory_order_relaxed),
+                        .reducers_lost = reducers_lost_.load(std::memory_order_relaxed),
                         .stalled_ns = stalled_ns_.load(std::memory_order_relaxed),
                         .longest_stall_ns = longest_stall_ns_.load(std::memory_order_relaxed)};
   for (size_t i = 0; i < stalls_.size(); ++i) counts.stalls[i] = stalls_[i].load(std::memory_order_relaxed);

@@ -42,7 +42,8 @@ struct SurvivalCounts {
                                                    10 * kSecond};
   uint64_t connections_resumed = 0;
   uint64_t view_changes = 0;
-  uint64_t stalled_ns = 0;  // from the first word of a loss to the restart or the last connection resumed
+  uint32_t reducers_lost = 0;  // left because this rank had lost them: not drained, not off the list
+  uint64_t stalled_ns = 0;     // from the first word of a loss to the restart or the last connection resumed
   uint64_t longest_stall_ns = 0;
   std::array<uint32_t, kBounds.size() + 1> stalls{};
 };
@@ -132,6 +133,7 @@ class Survival final : Mender::Listener, PoolWatch::Listener {
   // survival_steps.cc: what it has done
   [[nodiscard]] bool on_driver(std::function<void()> work);
   void let_go(Post& p);
+  [[nodiscard]] bool out_of_reach(const Post& p) const;
   void mend(Post& p, bool control, uint64_t lanes);
   void take_control(Post& p, ControlLink link);
   void give_link(uint32_t index, transport::tcp::Socket& socket);
@@ -180,6 +182,7 @@ class Survival final : Mender::Listener, PoolWatch::Listener {
   std::unique_ptr<PoolWatch> watch_;  // rank 0's
 
   std::atomic<uint64_t> resumed_{0}, view_changes_{0}, stalled_ns_{0}, longest_stall_ns_{0};
+  std::atomic<uint32_t> reducers_lost_{0};
   std::array<std::atomic<uint32_t>, SurvivalCounts::kBounds.size() + 1> stalls_{};
 };
 

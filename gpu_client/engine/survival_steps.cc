@@ -114,7 +114,10 @@ void Survival::give_link(uint32_t index, transport::tcp::Socket& socket) {
 void Survival::let_go(Post& p) {
   if (p.draining)
     session_.keeper.send(kept_, p.index, wire::Suspect{.reducer = p.id, .code = Errc::kDraining});
-  if (!std::exchange(p.lost, true) && watch_) tell_watch(watch_->gone(p.id));
+  if (!std::exchange(p.lost, true)) {
+    if (!p.draining && out_of_reach(p)) reducers_lost_.fetch_add(1, std::memory_order_relaxed);
+    if (watch_) tell_watch(watch_->gone(p.id));
+  }
   p.mender.reset();
   p.waiting_lanes.clear();
   session_.keeper.drop(kept_, p.index);
@@ -122,6 +125,12 @@ void Survival::let_go(Post& p) {
     for (uint32_t lane = 0; lane < p.lanes; ++lane)
       session_.exchange.link(p.first_link + lane).close(Errc::kReset);
   }));
+}
+
+// VIEW_QUERY doesn't say why a reducer goes. If it is lost, this rank was about to find out too; of one that
+// rank 0 has no more in its list all connections stand.
+bool Survival::out_of_reach(const Post& p) const {
+  return p.broken_control || p.broken_lanes != 0 || session_.keeper.missed(kept_, p.index);
 }
 
 // Where the system has no thread to look for reducers the session goes on with those it has.

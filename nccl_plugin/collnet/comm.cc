@@ -139,13 +139,14 @@ void Comm::leave() noexcept {
     }
   }
   const double share = ledger().share();
-  std::array<char, 128> losses{};
+  std::array<char, 160> losses{};
   if (survival.view_changes + survival.connections_resumed > 0) {
-    std::snprintf(losses.data(), losses.size(),
-                  "; survived: %llu connections resumed, %llu view changes, longest stall %.0f ms",
-                  static_cast<unsigned long long>(survival.connections_resumed),
-                  static_cast<unsigned long long>(survival.view_changes),
-                  1e-6 * static_cast<double>(survival.longest_stall_ns));
+    std::snprintf(
+        losses.data(), losses.size(),
+        "; survived: %llu connections resumed, %llu view changes, %u reducers lost, longest stall %.0f ms",
+        static_cast<unsigned long long>(survival.connections_resumed),
+        static_cast<unsigned long long>(survival.view_changes), survival.reducers_lost,
+        1e-6 * static_cast<double>(survival.longest_stall_ns));
   }
   info(
       "communicator over %u nodes closed: %llu requests, %.1f MB through %u reducers, mean %.0f us, p99 %.0f "

@@ -6,7 +6,7 @@ import re
 import signal
 import time
 
-from playing import CONNECT_TIMEOUT_S, Play, abi, main, pause
+from playing import CONNECT_TIMEOUT_S, Play, SurvivingPlay, abi, main, pause
 from relay import Relay
 from sluice_process import children_of, closed_port
 
@@ -257,31 +257,8 @@ class Traffic(Play):
         self.assertIn("survive", said.pop())
 
 
-class Survive(Play):
+class Survive(SurvivingPlay):
     """Losses that the traffic outlives: every sum is right, nothing is written where NCCL has its memory back, and what happened is told once."""
-
-    def begin(self, count, *arguments, env=None):
-        self.addresses.clear()
-        self.reducers.clear()
-        self.start_pool(count, *arguments)
-        playing = self.begin_play("until-stopped", "--abi", abi(), "--ranks", 3, env=env)
-        self.assertTrue(playing.wait_for(": round "), playing.text())
-        return playing
-
-    def goes_on(self, playing, stalls=1):
-        """All ranks do, for some rounds more. Each stall is told once by each, with the reducer, why and how long."""
-        self.assertTrue(playing.wait_for("goes on after", 3 * stalls), playing.text())
-        self.assertTrue(playing.wait_for(": round ", playing.count(": round ") + 2), playing.text())
-
-    def finish(self, playing, *lost):
-        self.assertEqual(playing.stop(), 0, playing.text())
-        self.assertEqual(playing.count("all right:"), 3, playing.text())
-        self.assertEqual(playing.count("offload ended"), 0, playing.text())
-        stalls = [line for line in playing.lines() if "goes on after" in line]
-        self.assertEqual(len(stalls), 3 * len(lost), playing.text())
-        for address in lost:
-            of_it = [line for line in stalls if re.search(rf"after \d+ ms: view changed \(reducer {address}\b.*: .+\)", line)]
-            self.assertEqual(sorted({line[:6] for line in of_it}), ["rank 0", "rank 1", "rank 2"], playing.text())
 
     def test_a_reducer_dies(self):
         for count, victim, env in ((3, 0, {}), (3, 2, {"SLUICE_THREADS": "0"}), (2, 0, {"SLUICE_THREADS": "0"}), (2, 1, {})):
@@ -306,7 +283,7 @@ class Survive(Play):
                 self.goes_on(playing)
                 self.assertEqual(self.reducers[0].wait(), 0, self.reducers[0].stderr())
                 self.assertGreaterEqual(playing.count("leaves the session: it drains"), 1, playing.text())
-                self.finish(playing, self.addresses[0])
+                self.finish(playing, self.addresses[0], reducers_lost=0)
 
     def test_connections_break_while_a_rank_that_nobody_drives_computes(self):
         self.start_pool(2, *Traffic.IMPATIENT)

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -82,6 +83,37 @@ class Play(SluiceTest):
         code = playing.wait()
         self.assertEqual(code, expect, f"{scenario} {options}\n{playing.text()}")
         return playing.lines()
+
+
+class SurvivingPlay(Play):
+    """Traffic that outlives losses: every sum is right, nothing is written where NCCL has its memory back, and what happened is told once."""
+
+    def begin(self, count, *arguments, env=None):
+        self.addresses.clear()
+        self.reducers.clear()
+        self.start_pool(count, *arguments)
+        playing = self.begin_play("until-stopped", "--abi", abi(), "--ranks", 3, "--verbose", env=env)
+        self.assertTrue(playing.wait_for(": round "), playing.text())
+        return playing
+
+    def goes_on(self, playing, stalls=1):
+        """All ranks do, for some rounds more. Each stall is told once by each, with the reducer, why and how long."""
+        self.assertTrue(playing.wait_for("goes on after", 3 * stalls), playing.text())
+        self.assertTrue(playing.wait_for(": round ", playing.count(": round ") + 2), playing.text())
+
+    def finish(self, playing, *left, reducers_lost=None):
+        """`left`: addresses of the reducers that the session went on without, one stall each; `reducers_lost`: how many of them it must call lost."""
+        self.assertEqual(playing.stop(), 0, playing.text())
+        self.assertEqual(playing.count("all right:"), 3, playing.text())
+        self.assertEqual(playing.count("offload ended"), 0, playing.text())
+        stalls = [line for line in playing.lines() if "goes on after" in line]
+        self.assertEqual(len(stalls), 3 * len(left), playing.text())
+        for address in left:
+            of_it = [line for line in stalls if re.search(rf"after \d+ ms: view changed \(reducer {address}\b.*: .+\)", line)]
+            self.assertEqual(sorted({line[:6] for line in of_it}), ["rank 0", "rank 1", "rank 2"], playing.text())
+        lost = len(left) if reducers_lost is None else reducers_lost
+        self.assertEqual(playing.count("survived: "), 3 if left else 0, playing.text())
+        self.assertEqual(playing.count(f"survived: 0 connections resumed, {len(left)} view changes, {lost} reducers lost"), 3 if left else 0, playing.text())
 
 
 class Playing:

@@ -134,8 +134,13 @@ typedef struct sluice_stats {
   uint64_t stalled_us;           /* between the first word of a loss and going on, all together, ... */
   uint64_t longest_stall_us;     /* ... the longest, ... */
   uint32_t stalls[5];            /* ... and how many took less than 10 ms, 100 ms, 1 s, 10 s, or longer */
-  uint32_t reserved;
+  uint32_t reducers_lost;        /* that the session left because they were lost, see below */
 } sluice_stats;
+
+/* sluice_stats.reducers_lost, in reducers: of view_changes, what went wrong. One counts, once, when this rank
+ * could not reach it or heard nothing of it; not one that drained or that the list of reducers has no more,
+ * nor one that other ranks lost while this rank's connections to it stood. One that comes back and is lost
+ * again counts again. */
 
 /* "0.1.0" */
 SLUICE_API const char* sluice_version(void);

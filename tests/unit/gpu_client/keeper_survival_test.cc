@@ -74,6 +74,20 @@ TEST_F(KeeperSurvivalTest, TellsOfABrokenConnectionOnceAndGoesOn) {
   expect_quiet(0);
 }
 
+TEST_F(KeeperSurvivalTest, MissesAReducerBeforeItsSilenceHasLastedTooLong) {
+  survive(2 * kSecond);
+  EXPECT_FALSE(keeper_->missed(id_, 0));
+  EXPECT_FALSE(keeper_->missed(id_, 1));
+  lose_connection(1);
+  EXPECT_TRUE(keeper_->missed(id_, 1));
+  replace(1);
+  EXPECT_FALSE(keeper_->missed(id_, 1));
+  const Nanos deadline = monotonic_now() + 10 * kSecond;
+  while (!keeper_->missed(id_, 0) && monotonic_now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(keeper_->missed(id_, 0));
+  EXPECT_FALSE(keeper_->missed(id_, 2)) << "there is none";
+}
+
 TEST_F(KeeperSurvivalTest, ClosesOnMalformedFramesAndSaysWhatWasWrong) {
   survive();
   const char junk[] = "GET / HTTP/1.1\r\nHost: reducer\r\nAccept: everything that there is\r\n\r\n";

@@ -1,0 +1,185 @@
+// What sluice_stats says of the losses that a session has survived.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <iterator>
+#include <numeric>
+
+#include "tests/functional/engine_world.h"
+
+namespace sluice::test {
+namespace {
+
+class EngineCounts : public EngineWorld {
+ protected:
+  std::vector<Created> create_two() {
+    std::vector<Created> out(2);
+    each_rank(2, [&](uint32_t rank) { out[rank] = create(options_for(rank, 2)); });
+    return out;
+  }
+  static void close_all(const std::vector<Created>& sessions) {
+    each_rank(2, [&](uint32_t r) { EXPECT_EQ(sluice_session_close(sessions[r].session), SLUICE_OK); });
+  }
+  static sluice_stats stats_of(const Created& created) {
+    sluice_stats stats{};
+    stats.struct_size = sizeof stats;
+    EXPECT_EQ(sluice_session_stats(created.session, &stats), SLUICE_OK);
+    return stats;
+  }
+  // Moves all sessions on until it holds; false: not in time.
+  static bool drive(const std::vector<Created>& sessions, const std::function<bool()>& condition) {
+    for (const Nanos deadline = monotonic_now() + 20 * kSecond; !condition();) {
+      if (monotonic_now() >= deadline) return false;
+      for (const Created& c : sessions) static_cast<void>(sluice_progress(c.session));
+      std::this_thread::yield();
+    }
+    return true;
+  }
+  // Ends every connection that this process has opened to that port, as the network would; how many.
+  static size_t cut_connections_to(uint16_t port) {
+    std::vector<int> found;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      const int fd = std::stoi(entry.path().filename());
+      sockaddr_in peer{};
+      socklen_t size = sizeof peer;
+      if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && peer.sin_family == AF_INET &&
+          peer.sin_port == htons(port))
+        found.push_back(fd);
+    }
+    for (const int fd : found) ::shutdown(fd, SHUT_RDWR);
+    return found.size();
+  }
+};
+
+TEST_F(EngineCounts, CountsWhatItHasSurvived) {
+  start_reducers(2);
+  const auto sessions = create_two();
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  EXPECT_EQ(stats_of(sessions[0]).view_changes, 0u);
+  std::thread stopper([&] { reducers_[1]->stop(); });
+  each_rank(2, [&](uint32_t r) {
+    // Until both have seen it, and all they had under way with the one that stopped has been said again.
+    std::vector<float> seen(300'000);
+    for (float said = 0; said < 2; said = seen[0]) {
+      seen[0] = stats_of(sessions[r]).view_changes > 0 ? 1 : 0;
+      std::fill(seen.begin() + 1, seen.end(), 1.0F);
+      ASSERT_EQ(sluice_allreduce(sessions[r].session, seen.data(), seen.data(), seen.size(), SLUICE_F32,
+                                 SLUICE_SUM),
+                SLUICE_OK);
+      ASSERT_TRUE(std::all_of(seen.begin() + 1, seen.end(), [](float x) { return x == 2; }));
+    }
+    const sluice_stats stats = stats_of(sessions[r]);
+    EXPECT_EQ(stats.view_changes, 1u);
+    EXPECT_EQ(std::accumulate(std::begin(stats.stalls), std::end(stats.stalls), 0u), 1u);
+    EXPECT_GT(stats.stalled_us, 0u);
+    EXPECT_EQ(stats.stalled_us, stats.longest_stall_us);
+    EXPECT_EQ(stats.reducers_lost, 1u);
+    EXPECT_EQ(stats.connections_resumed, 0u);
+  });
+  stopper.join();
+  close_all(sessions);
+}
+
+TEST_F(EngineCounts, CountsWhatIsSentAgainAfterALoss) {
+  start_reducers(2);
+  const auto sessions = create_two();
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  constexpr size_t kCount = 20'000;  // few enough to be under way at once
+  constexpr uint64_t kBytes = kCount * sizeof(float);
+  std::vector<float> x(kCount, 1.0F);
+  sluice_request request = 0;
+  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, x.data(), x.data(), kCount, SLUICE_F32, SLUICE_SUM,
+                                   &request),
+            SLUICE_OK);
+  // No chunk can have a result while the other rank has contributed nothing, so the loss is of all of them.
+  ASSERT_TRUE(drive(sessions, [&] { return stats_of(sessions[0]).payload_bytes_out == kBytes; }));
+  EXPECT_EQ(stats_of(sessions[0]).payload_bytes_resent, 0u);
+  reducers_[1]->stop();
+  ASSERT_TRUE(drive(sessions, [&] {
+    return stats_of(sessions[0]).view_changes == 1 && stats_of(sessions[1]).view_changes == 1;
+  }));
+  std::vector<float> y(kCount, 2.0F);
+  ASSERT_EQ(sluice_allreduce(sessions[1].session, y.data(), y.data(), kCount, SLUICE_F32, SLUICE_SUM),
+            SLUICE_OK);
+  ASSERT_EQ(sluice_wait(sessions[0].session, request, -1), SLUICE_OK);
+  EXPECT_EQ(x, std::vector<float>(kCount, 3.0F));
+  for (uint32_t r = 0; r < 2; ++r) {
+    const sluice_stats stats = stats_of(sessions[r]);
+    EXPECT_EQ(stats.payload_bytes_resent, r == 0 ? kBytes : 0) << "rank " << r;
+    EXPECT_EQ(stats.payload_bytes_out, r == 0 ? 2 * kBytes : kBytes);
+    EXPECT_EQ(stats.connections_resumed, 0u);
+    EXPECT_EQ(stats.view_changes, 1u);
+    EXPECT_EQ(stats.reducers_lost, 1u);
+  }
+  close_all(sessions);
+}
+
+TEST_F(EngineCounts, CountsConnectionsThatAreOpenedAgain) {
+  start_reducers(1);
+  const auto sessions = create_two();
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  std::atomic<bool> enough = false;
+  std::thread traffic([&] {
+    each_rank(2, [&](uint32_t r) {
+      // Rank 0 says when it is the last one, so that both do as many.
+      std::vector<float> x(1'000'000);
+      for (x[0] = 0; x[0] == 0;) {
+        std::fill(x.begin(), x.end(), 1.0F);
+        x[0] = r == 0 && enough ? 1 : 0;
+        ASSERT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM),
+                  SLUICE_OK);
+        ASSERT_TRUE(std::all_of(x.begin() + 1, x.end(), [](float v) { return v == 2; }));
+      }
+    });
+  });
+  // Each time both ranks' control and lane connections, when all stand. Whether something was under way that
+  // did not arrive is chance; here it mostly is.
+  constexpr uint64_t kConnections = 3;
+  uint64_t cuts = 0;
+  const Nanos deadline = monotonic_now() + 30 * kSecond;
+  const auto resumed = [&] {
+    return stats_of(sessions[0]).connections_resumed >= cuts * kConnections &&
+           stats_of(sessions[1]).connections_resumed >= cuts * kConnections;
+  };
+  while (monotonic_now() < deadline && stats_of(sessions[0]).payload_bytes_resent == 0) {
+    EXPECT_EQ(cut_connections_to(reducers_[0]->port()), 2 * kConnections);
+    ++cuts;
+    while (!resumed() && monotonic_now() < deadline) std::this_thread::yield();
+  }
+  enough = true;
+  traffic.join();
+  EXPECT_GT(cuts, 0u);
+  EXPECT_GT(stats_of(sessions[0]).payload_bytes_resent, 0u);
+  for (const Created& c : sessions) {
+    const sluice_stats stats = stats_of(c);
+    EXPECT_EQ(stats.connections_resumed, cuts * kConnections);
+    EXPECT_LT(stats.payload_bytes_resent, stats.payload_bytes_out);
+    EXPECT_EQ(stats.view_changes, 0u);
+    EXPECT_EQ(stats.reducers_lost, 0u);
+  }
+  close_all(sessions);
+}
+
+TEST_F(EngineCounts, CountsNoReducerAsLostThatLeavesAsPlanned) {
+  start_reducers(3);
+  const auto sessions = create_two();
+  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  const auto changed = [&](uint64_t times) {
+    return drive(sessions, [&] {
+      return stats_of(sessions[0]).view_changes == times && stats_of(sessions[1]).view_changes == times;
+    });
+  };
+  reducers_[2]->drain();
+  ASSERT_TRUE(changed(1));
+  const std::string first = addresses_.substr(0, addresses_.find(','));
+  ASSERT_EQ(sluice_session_set_reducers(sessions[0].session, first.c_str(), nullptr, 0), SLUICE_OK);
+  ASSERT_TRUE(changed(2));
+  for (const Created& c : sessions) EXPECT_EQ(stats_of(c).reducers_lost, 0u);
+  close_all(sessions);
+}
+
+}  // namespace
+}  // namespace sluice::test
