@@ -11,7 +11,7 @@ import time
 from processes import Failed, hold_of_children
 
 LIBRARY = re.compile(r"session goes on after (\d+) ms")
-PLUGIN = re.compile(r"NET/SLUICE: session goes on after (\d+) ms")
+PLUGIN = re.compile(r"NET/SLUICE: \w+ rank \d+: session goes on after (\d+) ms")
 EPOCH = re.compile(r"^epoch +(\d+)/(\d+) ")
 
 

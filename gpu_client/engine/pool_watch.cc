@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "core/log.h"
 #include "gpu_client/engine/seat_taking.h"
 #include "gpu_client/engine/thread.h"
 
@@ -25,6 +24,7 @@ bool same_place(const config::Endpoint& a, const config::Endpoint& b) {
 
 PoolWatch::PoolWatch(PoolWatchOptions options, Listener& listener)
     : options_(std::move(options)),
+      log_(options_.who.session, options_.who.rank),
       listener_(listener),
       has_file_(!options_.file.empty()),
       interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -138,7 +138,7 @@ void PoolWatch::attempt(const std::function<void()>& work) {
   try {
     work();
   } catch (const std::exception& e) {
-    log::warn(std::string("looking for reducers: ") + e.what());
+    log_.warn(std::string("looking for reducers: ") + e.what());
     const Nanos later = monotonic_now() + options_.longest_pause;
     for (Address& a : addresses_) a.look_at = a.look_at == 0 ? 0 : std::max(a.look_at, later);
   }
@@ -169,7 +169,7 @@ void PoolWatch::look_at_file(bool unchanged_too) {
   if (!file_ || (!file_->changed() && !(unchanged_too && file_->there()))) return;
   auto pool = config::read_pool("@" + file_->path());
   if (!pool) {
-    log::warn("the list of reducers stays as it was: " + pool.error().text);
+    log_.warn("the list of reducers stays as it was: " + pool.error().text);
     if (pool.error().code == Errc::kSystem)
       file_.emplace(std::string(file_->path()));  // not its content's fault
     return;
@@ -196,7 +196,7 @@ void PoolWatch::take_list(const std::vector<config::Endpoint>& list) {
   addresses_ = std::move(next);
   if (came + went == 0) return;
   list_changed_ = true;
-  log::info("the list of reducers has changed: " + std::to_string(came) + " new, " + std::to_string(went) +
+  log_.info("the list of reducers has changed: " + std::to_string(came) + " new, " + std::to_string(went) +
             " gone, " + std::to_string(addresses_.size()) + " in all");
 }
 
@@ -243,7 +243,7 @@ void PoolWatch::look(Address& a) {
   a.look_at = 0;
   a.said.clear();
   members_[*id] = false;
-  log::info(seat->name + (first ? " is new in the list" : " is back") + " and is taken into the session");
+  log_.info(seat->name + (first ? " is new in the list" : " is back") + " and is taken into the session");
   listener_.on_reducer_found(a.endpoint, std::move(*seat));
 }
 
@@ -254,7 +254,7 @@ void PoolWatch::put_off(Address& a, bool refused, const std::string& why) {
   if (stopping_) return;  // that is why
   if (why.empty() || why == a.said) return;
   a.said = why;
-  log::warn("the session goes on without a reducer of the list, and tries it again: " + why);
+  log_.warn("the session goes on without a reducer of the list, and tries it again: " + why);
 }
 
 void PoolWatch::tell_unlisted() {

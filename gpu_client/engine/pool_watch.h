@@ -26,6 +26,7 @@
 #include "core/units.h"
 #include "gpu_client/engine/greeting.h"
 #include "gpu_client/engine/membership.h"
+#include "gpu_client/engine/session_log.h"
 
 namespace sluice::engine {
 
@@ -105,6 +106,7 @@ class PoolWatch {
   void tell_unlisted();
 
   const PoolWatchOptions options_;
+  const SessionLog log_;
   Listener& listener_;
 
   // The thread's own.

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "core/log.h"
 #include "gpu_client/engine/survival_post.h"
 #include "gpu_client/engine/thread.h"
 
@@ -21,6 +20,7 @@ constexpr Nanos kAskAgain = kMillisecond;
 Survival::Survival(const JoinOptions& options, const Membership& membership, Session session,
                    Listener& listener)
     : options_(options),
+      log_(options.who.session, options.who.rank),
       incarnation_(membership.incarnation),
       first_view_(membership.view),
       view_hash_(membership.view_hash),
@@ -178,7 +178,7 @@ void Survival::on_link_lost(uint32_t link, Errc reason, uint64_t frames, const s
   }
   if (is_bad_frame(reason)) {
     p.bad_frames = frames >= kGoodFrames ? 1 : p.bad_frames + 1;
-    log::warn(p.name + " lane " + std::to_string(link - p.first_link) +
+    log_.warn(p.name + " lane " + std::to_string(link - p.first_link) +
               ": connection given up for a bad frame (" + std::string(to_string(reason)) +
               (words.empty() ? "" : ": " + words) + ")");
     if (p.bad_frames >= kMaxBadFrames) return suspect(p, reason, "one bad frame after the other");
@@ -199,7 +199,7 @@ void Survival::on_peer_gone(size_t peer, Errc code, const std::string& text) {
 // same time one may have to stay.
 void Survival::on_drain_notice(Post& p) {
   if (p.lost || std::exchange(p.draining, true)) return;
-  log::warn(p.name + " leaves the session: it drains");
+  log_.warn(p.name + " leaves the session: it drains");
   stall_reason_ = p.name + ": it drains";
   ask_for_drains();
 }
@@ -221,7 +221,7 @@ void Survival::suspect(Post& p, Errc code, const std::string& why) {
   if (code != Errc::kShutdown) reducers_lost_.fetch_add(1, std::memory_order_relaxed);
   const std::string named = p.name + ": ";  // what was seen of it may begin with its name
   const std::string reason = why.starts_with(named) ? why.substr(named.size()) : why;
-  log::warn(p.name + (code == Errc::kShutdown ? " leaves the session: " : " was lost: ") + reason);
+  log_.warn(p.name + (code == Errc::kShutdown ? " leaves the session: " : " was lost: ") + reason);
   stall_reason_ = named + reason;
   if (auto end = follower_.hopeless())
     return give_up({end->code, p.name + " was lost: " + reason + "; " + end->text});
@@ -302,7 +302,7 @@ void Survival::end_stall(const char* what) {
                                                                                    std::memory_order_relaxed);
   if (took > longest_stall_ns_.load(std::memory_order_relaxed))
     longest_stall_ns_.store(took, std::memory_order_relaxed);
-  log::warn("session goes on after " + std::to_string(took / kMillisecond) + " ms: " + what +
+  log_.warn("session goes on after " + std::to_string(took / kMillisecond) + " ms: " + what +
             (stall_reason_.empty() ? "" : " (" + std::exchange(stall_reason_, {}) + ")"));
 }
 

@@ -31,6 +31,7 @@
 #include "gpu_client/engine/mender.h"
 #include "gpu_client/engine/pool_watch.h"
 #include "gpu_client/engine/progress.h"
+#include "gpu_client/engine/session_log.h"
 #include "gpu_client/engine/view_follower.h"
 #include "transport/tcp/tcp_context.h"
 
@@ -158,6 +159,7 @@ class Survival final : Mender::Listener, PoolWatch::Listener {
   [[nodiscard]] Nanos join_time() const noexcept;
 
   const JoinOptions options_;
+  const SessionLog log_;
   const uint64_t incarnation_;
   const wire::View first_view_;
   const uint64_t view_hash_;  // its hash

@@ -6,7 +6,6 @@
 
 #include "core/assert.h"
 #include "core/clock.h"
-#include "core/log.h"
 #include "gpu_client/engine/seat_taking.h"
 #include "gpu_client/engine/survival.h"
 #include "gpu_client/engine/survival_post.h"
@@ -54,7 +53,7 @@ void Survival::take_found(const config::Endpoint& address, Seat seat) {
   const bool full =
       std::max(roster.added().size(), roster.removed().size() + spare) >= wire::kMaxViewChange ||
       ever >= wire::kMaxReducers;
-  if (full) return log::warn(seat.name + " is not taken up: more have come to this session than it can name");
+  if (full) return log_.warn(seat.name + " is not taken up: more have come to this session than it can name");
   if (!follower_.add(id, address)) return;
   seats_.insert_or_assign(id, std::move(seat));
   session_.keeper.send_all(kept_, follower_.known());
@@ -137,7 +136,7 @@ bool Survival::take_in(uint64_t reducer, Seat& seat) {
 }
 
 void Survival::cannot_join(uint64_t reducer, const std::string& why) {
-  log::warn("a reducer that came up can't be used: " + why);
+  log_.warn("a reducer that came up can't be used: " + why);
   if (watch_) tell_watch(watch_->gone(reducer));
   if (!follower_.suspect(reducer)) return;
   session_.keeper.send_all(kept_, wire::Suspect{.reducer = reducer, .code = Errc::kReducerLost});

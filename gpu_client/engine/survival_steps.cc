@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "core/log.h"
 #include "gpu_client/engine/survival.h"
 #include "gpu_client/engine/survival_post.h"
 
@@ -135,7 +134,7 @@ bool Survival::out_of_reach(const Post& p) const {
 
 // Where the system has no thread to look for reducers the session goes on with those it has.
 void Survival::tell_watch(Result<void> told) {
-  if (!told) log::warn("nobody looks for reducers that come: " + told.error().text);
+  if (!told) log_.warn("nobody looks for reducers that come: " + told.error().text);
 }
 
 Survival::Post* Survival::post_of(uint64_t reducer) noexcept {

@@ -112,6 +112,10 @@ class SurvivingPlay(Play):
             of_it = [line for line in stalls if re.search(rf"after \d+ ms: view changed \(reducer {address}\b.*: .+\)", line)]
             self.assertEqual(sorted({line[:6] for line in of_it}), ["rank 0", "rank 1", "rank 2"], playing.text())
         lost = len(left) if reducers_lost is None else reducers_lost
+        # Which communicator it was, and which rank of it: a process may have many.
+        told = [re.match(r"(rank \d).* NET/SLUICE: ([0-9a-f]{8}) \1: ", line) for line in playing.lines() if "goes on after" in line or " was lost: " in line]
+        self.assertNotIn(None, told, playing.text())
+        self.assertLessEqual(len({found[2] for found in told}), 1, playing.text())
         self.assertEqual(playing.count("survived: "), 3 if left else 0, playing.text())
         self.assertEqual(playing.count(f"survived: 0 connections resumed, {len(left)} view changes, {lost} reducers lost"), 3 if left else 0, playing.text())
 
