@@ -47,6 +47,11 @@ def lengthy(test):
     return unittest.skip("under a sanitizer it is played with the newest version")(test) if brief else test
 
 
+def beside_plugin(name):
+    """A library of the same build."""
+    return PLUGIN.parent / name
+
+
 class Play(SluiceTest):
     """A test with reducers and players. self.addresses is what SLUICE_REDUCERS will be."""
 
