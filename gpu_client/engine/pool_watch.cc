@@ -77,12 +77,11 @@ Result<void> PoolWatch::gone(uint64_t reducer) {
     list_changed_ = true;
     const auto at = std::ranges::find(addresses_, reducer, &Address::reducer);
     if (at == addresses_.end()) return;
-    // One that this rank could join and another could not is a refusal too, of which each costs all ranks a
-    // change of views: it gets longer pauses.
+    // One that this rank could join and another could not costs all ranks a stall: soon it is hardly tried.
     at->refused = !was_seated;
     at->pause = was_seated ? options_.first_pause
-                           : std::min(2 * std::max(at->pause, options_.first_pause / 2),
-                                      options_.longest_after_refusal);
+                           : std::min(4 * std::max(at->pause, options_.first_pause / 4),
+                                      options_.longest_after_failure);
     at->look_at = monotonic_now() + at->pause;
   });
   return wake();

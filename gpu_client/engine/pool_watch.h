@@ -45,6 +45,9 @@ struct PoolWatchOptions {
   Nanos first_pause = 250 * kMillisecond;  // doubles up to the longest
   Nanos longest_pause = 2 * kSecond;
   Nanos longest_after_refusal = 30 * kSecond;
+  // Of one that some rank could not join; each such try stops all ranks for as long as that one takes to
+  // know.
+  Nanos longest_after_failure = 300 * kSecond;
 };
 
 class PoolWatch {
