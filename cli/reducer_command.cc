@@ -213,7 +213,8 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
   set.duration("--handshake-timeout", o.handshake_timeout, "from accept to the end of the handshake");
   set.duration("--frame-timeout", o.frame_timeout, "between pieces of a frame once begun");
   set.duration("--heartbeat", o.heartbeat, "between heartbeats");
-  set.duration("--peer-timeout", o.peer_timeout, "silence after which a rank is lost");
+  set.duration("--peer-timeout", o.peer_timeout,
+               "silence after which a rank is lost, or, of a session that survives losses, cut off");
   set.duration("--absence-timeout", o.absence_timeout,
                "of a session that survives losses: how long a rank may lack a connection before it is lost");
   set.duration("--join-timeout", o.join_timeout, "most that ranks may ask to wait for each other");

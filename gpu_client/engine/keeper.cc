@@ -178,7 +178,7 @@ bool Keeper::missed(uint64_t session, size_t peer) {
   const Kept* const kept = running(session);
   if (kept == nullptr || peer >= kept->peers.size()) return false;
   const KeptPeer& p = kept->peers[peer];
-  return p.gone || monotonic_now() - p.last_heard >= p.peer.timeout / 2;
+  return p.gone || monotonic_now() - p.last_heard >= std::max(p.peer.timeout / 2, 2 * p.peer.heartbeat);
 }
 
 std::optional<size_t> Keeper::add_peer(uint64_t session, Peer peer) {

@@ -100,7 +100,7 @@ class Keeper {
   // The reducer is no part of the session any more: its connection is closed and it counts as gone for good.
   void drop(uint64_t session, size_t peer);
   // The reducer's connection has ended, or nothing was heard on it for half the time after which it ends for
-  // silence: another rank may have missed the reducer already.
+  // silence, at least two heartbeats: another rank may have missed the reducer already.
   [[nodiscard]] bool missed(uint64_t session, size_t peer);
   // A reducer that is to be added to the session. Nothing after the session's end.
   [[nodiscard]] std::optional<size_t> add_peer(uint64_t session, Peer peer);

@@ -49,6 +49,11 @@ Result<void> Mender::request(bool control, uint64_t lanes) {
   return {};
 }
 
+void Mender::proven(uint32_t lane) {
+  const std::lock_guard lock(mutex_);
+  items_[1 + lane].mended_at = 0;
+}
+
 void Mender::stop() {
   {
     const std::lock_guard lock(mutex_);
@@ -78,8 +83,8 @@ std::optional<Mender::Job> Mender::next_job(size_t last) {
 
 void Mender::run() {
   using Outcome = Attempt::Outcome;
-  back_off_.reset();
   size_t last = kItems - 1;  // the control connection first
+  bool first = true;
   Nanos refused_since = 0;
   std::string words = "not tried";
   while (const auto job = next_job(last)) {
@@ -88,7 +93,10 @@ void Mender::run() {
       // anew.
       words = "connections break as soon as they are opened";
       pause(job->deadline);
+    } else if (first) {
+      back_off_.reset();
     }
+    first = false;
     const Nanos began = monotonic_now();
     if (began >= job->deadline) {
       return give_up(Errc::kTimeout, options_.name + ": not reached again within " +

@@ -65,6 +65,9 @@ class Mender {
   // does not block. Nothing happens after the reducer was found gone, and after stop(). kSystem when no
   // thread could be had: it may be asked again.
   Result<void> request(bool control, uint64_t lanes);
+  // The lane has carried more than the answer to RESUME since it was mended: if it breaks, it breaks anew. To
+  // be said before request(). Any thread.
+  void proven(uint32_t lane);
   // Gives up whatever is under way, at once. No call of the listener comes after this has returned. One
   // thread.
   void stop();

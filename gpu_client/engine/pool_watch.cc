@@ -248,7 +248,9 @@ void PoolWatch::look(Address& a) {
 
 void PoolWatch::put_off(Address& a, bool refused, const std::string& why) {
   a.refused |= refused;
-  a.pause = std::min(2 * a.pause, a.refused ? options_.longest_after_refusal : options_.longest_pause);
+  // One that could not be joined before has a longer pause already.
+  a.pause = std::max(
+      a.pause, std::min(2 * a.pause, a.refused ? options_.longest_after_refusal : options_.longest_pause));
   a.look_at = monotonic_now() + a.pause;
   if (stopping_) return;  // that is why
   if (why.empty() || why == a.said) return;

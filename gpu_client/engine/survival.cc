@@ -183,6 +183,7 @@ void Survival::on_link_lost(uint32_t link, Errc reason, uint64_t frames, const s
               (words.empty() ? "" : ": " + words) + ")");
     if (p.bad_frames >= kMaxBadFrames) return suspect(p, reason, "one bad frame after the other");
   }
+  if (frames > 1 && p.mender) p.mender->proven(link - p.first_link);
   mend(p, false, uint64_t{1} << (link - p.first_link));
 }
 

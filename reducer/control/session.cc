@@ -151,7 +151,7 @@ void Session::on_event(const LaneEvent& event) {
       if (outlives_losses()) {
         r.lost_reason = event.code;
         // What swallows one connection shows to the rank only by the end of another.
-        if (event.code == Errc::kTimeout) close_rank(event.rank, Errc::kTimeout);
+        if (event.code == Errc::kTimeout && !r.left) close_rank(event.rank, Errc::kTimeout);
         return note_absence(event.rank);
       }
       if (state_ == State::kEnding || (r.left && event.code == Errc::kClosed)) return;

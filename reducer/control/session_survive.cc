@@ -28,6 +28,9 @@ std::string list_reducers(const std::vector<uint64_t>& ids) {
   return text;
 }
 
+// Least silence that makes a rank no witness: the clock that hears and judges goes by the conductor's ticks.
+constexpr Nanos kWitness = 500 * kMillisecond;
+
 std::string in_ms(Nanos time) {
   return std::to_string(time / kMillisecond) + " ms";
 }
@@ -142,7 +145,7 @@ void Session::watch_ranks(Nanos now) {
   const Nanos timeout = conductor_.options().absence_timeout;
   // A rank that stands still keeps its connections, and may be what the others' going on without this reducer
   // waits for: that it is there says nothing.
-  const Nanos lately = 2 * conductor_.options().heartbeat;
+  const Nanos lately = std::max(2 * conductor_.options().heartbeat, kWitness);
   uint32_t lost = wire::kNoRank;
   bool one_has_all = false;
   bool all_lost = true;

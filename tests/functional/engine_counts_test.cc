@@ -64,7 +64,8 @@ TEST_F(EngineCounts, CountsWhatItHasSurvived) {
     // Until both have seen it, and all they had under way with the one that stopped has been said again.
     std::vector<float> seen(300'000);
     for (float said = 0; said < 2; said = seen[0]) {
-      seen[0] = stats_of(sessions[r]).view_changes > 0 ? 1 : 0;
+      const sluice_stats now = stats_of(sessions[r]);
+      seen[0] = now.view_changes > 0 && now.stalled_us > 0 ? 1 : 0;
       std::fill(seen.begin() + 1, seen.end(), 1.0F);
       ASSERT_EQ(sluice_allreduce(sessions[r].session, seen.data(), seen.data(), seen.size(), SLUICE_F32,
                                  SLUICE_SUM),

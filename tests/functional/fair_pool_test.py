@@ -3,6 +3,7 @@ alone; needs root, exit 77 without. What is asserted are bytes of one job agains
 that has stopped against the same job alone: the link's shaped rate bounds both, not the machine."""
 
 import signal
+import statistics
 import sys
 import time
 
@@ -14,8 +15,8 @@ from two_jobs import JOBS, TwoJobs  # noqa: E402: bed_probe says where it is
 
 RATE, WORKERS = "100mbit", 2  # what a machine with other things to do still carries
 LARGE = ["-b", "4M", "-e", "4M", "-m", "2", "-n", "100000", "-c", "0"]
-# 12 s, in which shares have settled, and 16 s, over which they are exact (docs/fair-pool.md).
-SETTLE_BYTES, BYTES, STRETCHES = 150_000_000, 200_000_000, 5
+# 12 s, in which shares have settled, and three times 8 s.
+SETTLE_BYTES, BYTES, STRETCHES = 150_000_000, 100_000_000, 3
 STRETCH_BYTES, QUEUED_BYTES = 60_000_000, 20_000_000
 
 
@@ -42,13 +43,13 @@ class FairPool(SluiceTest):
         jobs.start("b", LARGE, "three")
         self.moved(jobs, SETTLE_BYTES)
         ratios = []
-        # A job that a busy machine does not let run wants less than its share meanwhile, so there is more than one try.
-        while len(ratios) < STRETCHES and not (ratios and 3 * 0.9 < ratios[-1] < 3 * 1.1):
+        for _ in range(STRETCHES):
             moved = self.moved(jobs, BYTES)
             ratios.append(moved["b"] / moved["a"])
         print("weights 1:3, bytes 1:" + ", 1:".join(f"{ratio:.3f}" for ratio in ratios), file=sys.stderr)
-        self.assertGreater(ratios[-1], 3 * 0.9)
-        self.assertLess(ratios[-1], 3 * 1.1)
+        # A job that a busy machine does not let run wants less than its share meanwhile: hence the median.
+        self.assertGreater(statistics.median(ratios), 3 * 0.9)
+        self.assertLess(statistics.median(ratios), 3 * 1.1)
 
     def held_ms(self, jobs, tenant):
         return sum(entry["held_ms"] for entry in jobs.status()["session_list"] if entry["tenant"] == tenant)

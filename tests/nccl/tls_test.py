@@ -62,7 +62,7 @@ class OverTls(SurvivingPlay):
         for relay in relays:
             self.addCleanup(relay.close)
         self.addresses = [relay.address for relay in relays]
-        playing = self.begin_play("until-stopped", "--abi", abi(), "--ranks", 3, "--verbose")
+        playing = self.begin_play("until-stopped", "--abi", abi(), "--ranks", 3, "--verbose", env={"SLUICE_RESUME_TIMEOUT": "10s"})
         self.assertTrue(playing.wait_for(": round "), playing.text())
         before = [self.secured(address) for address in reducers]
         for relay in relays:

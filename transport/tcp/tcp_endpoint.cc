@@ -129,7 +129,12 @@ unsigned TcpEndpoint::receive(Nanos now, uint64_t turn, size_t budget_bytes) noe
       return done + 1;
     }
     if (n < 0) {
-      if (!would_block(errno) || cannot_send_) close(Errc::kReset);
+      // Probes or sent bytes that nobody answered: a path gone silent, not a peer gone.
+      if (errno == ETIMEDOUT) {
+        close(Errc::kTimeout);
+      } else if (!would_block(errno) || cannot_send_) {
+        close(Errc::kReset);
+      }
       return done;
     }
     ++done;

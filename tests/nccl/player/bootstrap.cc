@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <climits>
 #include <cstdint>
 #include <cstring>
@@ -67,11 +66,10 @@ void tell_change(std::atomic<uint32_t>& changes) {
   syscall(SYS_futex, &changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Until it is no longer `seen`; false at the deadline, which is of CLOCK_MONOTONIC.
-bool wait_for_change(std::atomic<uint32_t>& changes, uint32_t seen, const timespec& until) {
-  const long result =
-      syscall(SYS_futex, &changes, FUTEX_WAIT_BITSET, seen, &until, nullptr, FUTEX_BITSET_MATCH_ANY);
-  return result == 0 || errno != ETIMEDOUT;
+// Until it is no longer `seen`, and a second at most: who was to tell may have been killed before it could.
+void wait_for_change(std::atomic<uint32_t>& changes, uint32_t seen) {
+  const timespec most{1, 0};
+  syscall(SYS_futex, &changes, FUTEX_WAIT, seen, &most, nullptr, 0);
 }
 
 Exchange* find(Exchange (&exchanges)[kExchanges], const char* name) {
@@ -104,17 +102,13 @@ std::vector<Block> Bootstrap::all_gather(const std::string& name, int index, int
           "bootstrap: " + name);
   std::optional<Locked> lock(std::in_place, shared_->mutex);
   const auto wait_until = [&](auto holds) {
-    // steady_clock is CLOCK_MONOTONIC here.
-    const auto since_boot =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(deadline_.time_since_epoch()).count();
-    const timespec until{since_boot / 1'000'000'000, since_boot % 1'000'000'000};
     while (!holds()) {
       if (shared_->given_up) throw Failure("another rank gave up while this one waited at " + name);
       const uint32_t seen = shared_->changes;
       lock.reset();
-      const bool in_time = wait_for_change(shared_->changes, seen, until);
+      wait_for_change(shared_->changes, seen);
       lock.emplace(shared_->mutex);
-      if (!in_time) throw Failure("not all ranks came to " + name);
+      if (Clock::now() >= deadline_ && !holds()) throw Failure("not all ranks came to " + name);
     }
   };
 
