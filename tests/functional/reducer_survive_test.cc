@@ -43,6 +43,10 @@ class ReducerSurvives : public ReducerTest {
       return abort;
     }
   }
+  // A loss before it has heard of the commit ends the join.
+  [[nodiscard]] bool eventually_active() const {
+    return eventually([](const auto& j) { return j["session_list"][0]["state"] == "active"; });
+  }
   [[nodiscard]] bool eventually_absent(uint64_t count) const {
     return eventually([=](const auto& j) {
       const auto& sessions = j["session_list"];
@@ -392,6 +396,7 @@ TEST_F(ReducerSurvives, ARankThatStandsStillIsNoWitnessThatAnotherIsLost) {
   options.peer_timeout = 2 * kSecond;
   start(options);
   auto ranks = begin_session(port(), surviving(2));
+  ASSERT_TRUE(eventually_active());
   ranks[1].lanes.clear();
   ranks[1].control.close();
   for (;;) {
@@ -409,6 +414,7 @@ TEST_F(ReducerSurvives, ARankOfManyBadFramesMustDoWithoutThisReducer) {
     Shape shape = last ? surviving(2) : elsewhere(2);
     shape.session = session_id(last ? 2 : 1);
     auto ranks = begin_session(port(), shape);
+    ASSERT_TRUE(eventually_active());
     for (int i = 0;; ++i) {
       ranks[1].lanes[0].send_text(std::string(200, 'x'));
       EXPECT_TRUE(ranks[1].lanes[0].closed_within(10 * kSecond));
@@ -450,6 +456,7 @@ TEST_F(ReducerSurvives, ALaneLostToADeadlineEndsTheRanksOtherConnections) {
   options.frame_timeout = 200 * kMillisecond;
   start(options);
   auto ranks = begin_session(port(), elsewhere(2));
+  ASSERT_TRUE(eventually_active());
   wire::FrameHeader h;
   std::array<std::byte, wire::kHeaderBytes> bytes{};
   wire::encode_header(h, {}, bytes);
@@ -482,6 +489,7 @@ TEST_F(ReducerSurvives, TheArbiterLosesNobodyWhereAllAreSilent) {
 TEST_F(ReducerSurvives, ABadFrameCostsItsConnectionOnly) {
   start(patient());
   auto ranks = begin_session(port(), surviving(2));
+  ASSERT_TRUE(eventually_active());
   ranks[0].control.send(wire::Welcome{}, ranks[0].joined.handle);
   EXPECT_TRUE(ranks[0].control.closed_within(10 * kSecond));
   ranks[1].lanes[0].send_text(std::string(200, 'x'));
