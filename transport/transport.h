@@ -77,7 +77,8 @@ class Handler {
   // The transport has let go of the payload of the put named by `cookie`. kOk: handed to the network.
   // Anything else: not sent.
   virtual void on_sent(Endpoint& ep, Cookie cookie, Status status) noexcept = 0;
-  // kClosed when the peer ended in order, the reason given to close(), or what broke.
+  // kClosed when the peer ended in order, the reason given to close(), or what broke: kReset; kTimeout also
+  // where what was sent, or probes, have gone unanswered for so long that the system gave up.
   virtual void on_closed(Endpoint& ep, Errc reason) noexcept = 0;
 
  protected:

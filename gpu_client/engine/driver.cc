@@ -123,10 +123,11 @@ void Driver::on_link_lost(uint32_t link, Errc reason) noexcept {
   if (!silent) {
     // What the transport found wrong with this connection is the reason, whatever the reducer may say of it.
     const Errc code = reason == Errc::kTimeout ? Errc::kReducerLost : reason;
-    static_cast<void>(exchange_->breach(
-        link, code, "%s: %s",
-        reason == Errc::kTimeout ? "a frame stopped half way" : "damaged or malformed frame",
-        to_string(reason).data()));
+    static_cast<void>(exchange_->breach(link, code, "%s: %s",
+                                        reason == Errc::kTimeout
+                                            ? "a frame stopped half way, or nothing is answered"
+                                            : "damaged or malformed frame",
+                                        to_string(reason).data()));
     return;
   }
   if (lost_at_ != 0 || harmless(reason)) return;

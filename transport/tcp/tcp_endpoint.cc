@@ -10,6 +10,11 @@
 namespace sluice::transport::tcp {
 namespace {
 
+// Probes or sent bytes that nobody answered are a path gone silent, not a peer gone.
+Errc broken_by(int error) noexcept {
+  return error == ETIMEDOUT ? Errc::kTimeout : Errc::kReset;
+}
+
 // Blocks of one gathered send: 16 frames with payload. More is no cheaper per frame and keeps other endpoints
 // waiting.
 constexpr size_t kGather = 32;
@@ -50,7 +55,7 @@ TcpEndpoint::~TcpEndpoint() {
 
 Status TcpEndpoint::put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                         std::span<const std::byte> payload, Cookie cookie) noexcept {
-  if (closing_ || ended_ || cannot_send_) return Errc::kClosed;
+  if (closing_ || ended_ || cannot_send()) return Errc::kClosed;
   if (header.length != payload.size() || header.extension_bytes() != extensions.size() ||
       extensions.size() > kMaxExtensions) {
     return Errc::kInvalidArgument;
@@ -129,11 +134,10 @@ unsigned TcpEndpoint::receive(Nanos now, uint64_t turn, size_t budget_bytes) noe
       return done + 1;
     }
     if (n < 0) {
-      // Probes or sent bytes that nobody answered: a path gone silent, not a peer gone.
-      if (errno == ETIMEDOUT) {
-        close(Errc::kTimeout);
-      } else if (!would_block(errno) || cannot_send_) {
-        close(Errc::kReset);
+      if (cannot_send()) {
+        close(send_error_);
+      } else if (!would_block(errno)) {
+        close(broken_by(errno));
       }
       return done;
     }
@@ -142,7 +146,7 @@ unsigned TcpEndpoint::receive(Nanos now, uint64_t turn, size_t budget_bytes) noe
     counters_.wire_bytes_in += static_cast<uint64_t>(n);
     const Status parsed = reader_.consume(static_cast<size_t>(n), *this, handler_, counters_);
     if (!parsed.ok()) close(parsed.code());
-    if (static_cast<size_t>(n) < asked && !cannot_send_ && socket_.drained())
+    if (static_cast<size_t>(n) < asked && !cannot_send() && socket_.drained())
       break;  // the socket is empty: asking again is a wasted call
     if (counters_.wire_bytes_in - bytes_before >= budget_bytes) {
       if (!closing_ && !std::exchange(in_receive_list_, true)) agenda_.receive.push_back(self_);
@@ -154,7 +158,8 @@ unsigned TcpEndpoint::receive(Nanos now, uint64_t turn, size_t budget_bytes) noe
 }
 
 void TcpEndpoint::end_of_stream(Nanos now) noexcept {
-  if (reader_.within_frame() || cannot_send_) return close(Errc::kReset);
+  if (cannot_send()) return close(send_error_);
+  if (reader_.within_frame()) return close(Errc::kReset);
   peer_ended_ = true;
   ended_ = true;
   if (queue_.empty()) return close(Errc::kClosed);
@@ -177,7 +182,7 @@ unsigned TcpEndpoint::send_queued(Nanos now) noexcept {
   unsigned done = 0;
   size_t bytes_sent = 0;
   std::array<iovec, kGather> blocks;
-  while (!closing_ && !cannot_send_ && !queue_.empty()) {
+  while (!closing_ && !cannot_send() && !queue_.empty()) {
     if (bytes_sent >= kSendPerTurn) {
       want_writable(false);
       list_for_flush();
@@ -192,7 +197,7 @@ unsigned TcpEndpoint::send_queued(Nanos now) noexcept {
       if (would_block(errno)) {
         want_writable(true);
       } else {
-        send_failed();
+        send_failed(broken_by(errno));
       }
       return done;
     }
@@ -206,7 +211,7 @@ unsigned TcpEndpoint::send_queued(Nanos now) noexcept {
       return done;
     }
   }
-  if (!closing_ && !cannot_send_) sent_everything();
+  if (!closing_ && !cannot_send()) sent_everything();
   return done;
 }
 
@@ -228,10 +233,10 @@ void TcpEndpoint::sent_everything() noexcept {
   want_writable(tell && !told_peer_);
 }
 
-void TcpEndpoint::send_failed() noexcept {
+void TcpEndpoint::send_failed(Errc why) noexcept {
   if (peer_ended_) return close(Errc::kClosed);
   // The peer may have said why before it broke the connection: take that in first.
-  cannot_send_ = true;
+  send_error_ = why;
   want_writable(false);
   if (!std::exchange(in_receive_list_, true)) agenda_.receive.push_back(self_);
 }

@@ -53,7 +53,8 @@ class TcpEndpoint final : public Endpoint {
   unsigned send_queued(Nanos now) noexcept;
   unsigned give_back_sent() noexcept;
   void end_of_stream(Nanos now) noexcept;
-  void send_failed() noexcept;
+  [[nodiscard]] bool cannot_send() const noexcept { return send_error_ != Errc::kOk; }
+  void send_failed(Errc why) noexcept;
   void sent_everything() noexcept;
   void want_flush() noexcept;
   void list_for_flush() noexcept;
@@ -72,7 +73,7 @@ class TcpEndpoint final : public Endpoint {
   bool ended_ = false;           // shutdown(), or the peer ended: no put()
   bool told_peer_ = false;       // that nothing more comes
   bool peer_ended_ = false;      // at a frame boundary
-  bool cannot_send_ = false;     // a send failed; what has arrived is still taken in
+  Errc send_error_ = Errc::kOk;  // why a send failed; what has arrived is still taken in
   bool waits_writable_ = false;  // the last send was short
   bool in_flush_ = false;
   bool in_flush_list_ = false;
