@@ -28,10 +28,9 @@ Result<void> Mender::request(bool control, uint64_t lanes) {
   const Nanos now = monotonic_now();
   const auto broken = [&](size_t index) {
     Item& item = items_[index];
-    if (item.broken_since != 0) return;
+    if (std::exchange(item.broken, true)) return;
     item.relapse = item.mended_at != 0 && now - item.mended_at < options_.longest_pause;
-    if (!item.relapse) item.first_broken = now;
-    item.broken_since = item.first_broken;
+    if (!item.relapse) item.since = now;
   };
   if (control) broken(kControl);
   for (size_t lane = 0; lane < wire::kMaxLanes; ++lane) {
@@ -71,8 +70,8 @@ std::optional<Mender::Job> Mender::next_job(size_t last) {
   std::optional<Job> job;
   for (size_t i = 1; i <= kItems && !stopping_; ++i) {
     const size_t item = (last + i) % kItems;
-    if (items_[item].broken_since == 0) continue;
-    const Nanos deadline = items_[item].broken_since + options_.resume_timeout;
+    if (!items_[item].broken) continue;
+    const Nanos deadline = items_[item].since + options_.resume_timeout;
     if (!job)
       job = {.item = item, .deadline = deadline, .relapse = std::exchange(items_[item].relapse, false)};
     job->deadline = std::min(job->deadline, deadline);
@@ -163,7 +162,7 @@ bool Mender::mended(size_t item, transport::tcp::Socket socket) {
       running_ = false;
       return false;
     }
-    items_[item].broken_since = 0;
+    items_[item].broken = false;
     items_[item].mended_at = monotonic_now();
   }
   if (item == kControl) {

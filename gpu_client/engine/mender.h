@@ -105,10 +105,10 @@ class Mender {
 
   std::mutex mutex_;
   struct Item {
-    Nanos broken_since = 0;  // 0: whole
-    Nanos first_broken = 0;  // since when it has been whole for no longer than a moment
-    Nanos mended_at = 0;
-    bool relapse = false;  // it broke a moment after it was mended
+    bool broken = false;
+    bool relapse = false;  // it broke a moment after it was mended, and has not been tried since
+    Nanos since = 0;       // when it broke first: a moment of being whole does not count
+    Nanos mended_at = 0;   // 0: never, or it has been of use since
   };
   std::array<Item, kItems> items_{};
   bool running_ = false;  // the thread will look at items_ again
