@@ -126,7 +126,7 @@ class Session {
     Nanos leave_deadline = 0;
     Nanos lost_at = 0;  // a lane connection closed: the words for it may still come on the control connection
     Errc lost_reason = Errc::kOk;
-    Errc unfit = Errc::kOk;   // why its connections are not taken back
+    bool unfit = false;       // its connections are not taken back
     Nanos control_down = 0;   // since when a session that survives has no control connection of it
     Nanos absence_noted = 0;  // what the log was told of absent_since()
   };

@@ -65,7 +65,7 @@ std::optional<Error> Session::bars_resume(const wire::Hello& hello, const wire::
 }
 
 std::optional<Error> Session::bars_unfit(uint32_t rank) const {
-  if (ranks_[rank].unfit == Errc::kOk) return std::nullopt;
+  if (!ranks_[rank].unfit) return std::nullopt;
   return Error{Errc::kUnknownSession,
                "too many bad frames came from " + name(rank) + ": it must do without this reducer"};
 }
@@ -192,8 +192,8 @@ void Session::watch_silence(Nanos now) {
 
 void Session::rank_unfit(uint32_t rank, Errc reason) {
   RankState& r = ranks_[rank];
-  if (state_ == State::kEnding || r.left || r.unfit != Errc::kOk) return;
-  r.unfit = reason;
+  if (state_ == State::kEnding || r.left || r.unfit) return;
+  r.unfit = true;
   const std::string what = "its connections break over and over, " + std::string(to_string(reason));
   // Whose fault it is cannot be seen from here. Others live: the rank has to do without this reducer.
   if (!outlives_losses() || !view_.others_live())
