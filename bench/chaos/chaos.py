@@ -38,8 +38,7 @@ class Chaos:
         timeouts = ["--peer-timeout", f"{options.peer_timeout_ms}ms", "--heartbeat", f"{options.peer_timeout_ms // 10}ms"]
         self.start_pool = lambda count, first=0: start_pool(count, program, folder, timeouts, relayed, first)
         self.reducers, self.held = self.start_pool(options.reducers)
-        self.workers = []  # what they hold each time that all is well
-        self.alike = {}  # the same, of one run of the job over so many reducers
+        self.workers = []  # what they hold each time that all is well, in which run of the job, over how many reducers
         self.job = KINDS[options.job](self.reducers, options, folder)
 
     def whole(self):
@@ -49,8 +48,7 @@ class Chaos:
             return False
         held = self.job.workers()
         if len(held) == self.options.workers:
-            self.workers.append(held)
-            self.alike.setdefault((self.job.runs, len(self.reducers)), []).append(held)
+            self.workers.append((self.job.runs, len(self.reducers), held))
         return True
 
     def in_use(self, reducer):
@@ -158,8 +156,11 @@ class Chaos:
         if not self.workers:
             raise Failed("what the workers hold could not be read from /proc")
         sessions = self.job.sessions
-        bounds = {"descriptors": self.options.reducers * sessions, "threads": 3 * sessions, "resident_bytes": self.options.max_growth_mib << 20}
-        for moments in self.alike.values():
+        bounds = {"descriptors": self.options.reducers * sessions, "threads": self.job.late_threads, "resident_bytes": self.options.max_growth_mib << 20}
+        alike = {}
+        for run, reducers, held in self.workers:
+            alike.setdefault((run, reducers), []).append(held)
+        for moments in alike.values():
             for rank, (then, now) in enumerate(zip(moments[len(moments) // 4], moments[-1])):
                 for what, most in bounds.items():
                     if now[what] > then[what] + most:
@@ -222,7 +223,7 @@ def main():
     rounds = sorted(job.longest_rounds(chaos.harmed)) if job and not error else []
     result = {"schema": "sluice.chaos/1", "seed": options.seed, "job": options.job, "events": chaos.counts if chaos else {},
               "killed": chaos.killed if chaos else 0, "error": error, "jobs": job.runs if job else 0, "stalls_ms": stalls, "longest_rounds_ms": rounds,
-              "flipped": chaos.flipped if chaos else None, "workers": chaos.workers if chaos else [], options.job: job.result() if job else None}
+              "flipped": chaos.flipped if chaos else None, "workers": [held for _, _, held in chaos.workers] if chaos else [], options.job: job.result() if job else None}
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=1))
     print(f"seed {options.seed}: {sum(result['events'].values())} events, {result['killed']} reducers killed, {result['jobs']} jobs right, stalls {quantiles(stalls)}"

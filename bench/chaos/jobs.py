@@ -53,6 +53,7 @@ class Output:
 
 class Job:
     sessions = 1  # that it has at each reducer
+    late_threads = 3  # that a rank may get after the first quarter of a run: to watch, to mend, to survive a loss
     takes_new_lists = False  # while it runs; else it has the first one to its end
 
     def __init__(self, pool, options, folder):
@@ -121,6 +122,7 @@ class Job:
 class Soak(Job):
     """Random operations through libsluice, every result of every rank checked."""
 
+    late_threads = 1  # a run is long
     takes_new_lists = True
 
     def start(self):
