@@ -122,7 +122,7 @@ class Rules(unittest.TestCase):
 
     def test_a_path_of_one_machine_is_found(self):
         self.write("docs/a.md", "see /home/ann/sluice\n")
-        self.write("docs/b.md", "see /etc/sluice/reducer.toml and docs/work/plan\n")
+        self.write("docs/b.md", "see /etc/sluice/reducer.toml and docs/home/plan\n")
         self.write("run", "#!/bin/bash\ncat /root/key\n")
         self.assertEqual(len(tree_rules.check_machine_paths(self.tree())), 2)
 
