@@ -38,6 +38,11 @@ if(SLUICE_SANITIZE)
   set(SLUICE_COLD_OPTIONS -O0)
 endif()
 
+# sluice_not_cold(<target>): its own loops over elements are most of what it does. Instrumented and without optimisation they outlast deadlines.
+function(sluice_not_cold target)
+  target_compile_options(${target} PRIVATE $<$<BOOL:${SLUICE_SANITIZE}>:-O1>)
+endfunction()
+
 # sluice_compile_apart(sources...): they define a name that another source of their target defines too.
 function(sluice_compile_apart)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
