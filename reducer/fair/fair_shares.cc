@@ -54,12 +54,8 @@ void FairShares::turn(Nanos now) noexcept {
   last_ = now;
   const Turn t = take_stock(now);
   contended_ = t.active >= 2;
-  if (!contended_) {
-    for (const Member* m : members_) {
-      if (m->active) floor_ = std::max(floor_, m->time);
-    }
-    return lift_all();
-  }
+  raise_floor(t, now);
+  if (!contended_) return lift_all();
   if (settles_ > 0) {
     settles_ -= elapsed;
   } else {
@@ -70,6 +66,19 @@ void FairShares::turn(Nanos now) noexcept {
   if (enough || window_time_ >= kMostWindow) end_window(now);
   if (window_ == 0 || capacity_ <= 0) return lift_all();
   hold(t, seconds(elapsed));
+}
+
+void FairShares::raise_floor(const Turn& t, Nanos now) noexcept {
+  double last = -1;
+  double first = 0;
+  for (const Member* m : members_) {
+    if (m->moved_at == 0 || now - m->moved_at >= kRecall || m->modest) continue;
+    if (last < 0 || m->time < last) last = m->time;
+    first = std::max(first, m->time);
+  }
+  if (last < 0) return;
+  const double most_lag = seconds(kMostLag) * capacity_ / std::max(t.weights, 1.0);
+  floor_ = std::max({floor_, last, first - most_lag});
 }
 
 FairShares::Turn FairShares::take_stock(Nanos now) noexcept {
@@ -95,7 +104,7 @@ FairShares::Turn FairShares::take_stock(Nanos now) noexcept {
     if (waits) m->held_for += kTurn;
     if (m->moved > 0 || waits) m->moved_at = now;
     const bool active = m->moved_at != 0 && now - m->moved_at < patience;
-    // Who comes back has no claim to what it did not want meanwhile.
+    // Who comes back after long has no claim to what it did not want meanwhile.
     if (active && !m->active) m->time = std::max(m->time, floor_);
     m->active = active;
     if (!active) continue;
@@ -165,23 +174,20 @@ void FairShares::reconsider(Member& m, Nanos now) noexcept {
 void FairShares::hold(const Turn& t, double elapsed) noexcept {
   const auto hungry = [](const Member* m) { return m->active && !m->modest; };
   double last = -1;
-  double first = 0;
-  for (const Member* m : members_) {
+  for (Member* m : members_) {
     if (!hungry(m)) continue;
+    m->time = std::max(m->time, floor_);
     if (last < 0 || m->time < last) last = m->time;
-    first = std::max(first, m->time);
   }
   if (last < 0) return lift_all();
-  floor_ = std::max({floor_, last, first - seconds(kMostLag) * capacity_ / t.weights});
   const double burst = std::max(2 * t.largest_chunk, 2 * seconds(kTurn) * capacity_);
   const double memory = std::max(burst, seconds(kMemory) * capacity_);
   bucket_ = std::clamp(bucket_ + kBusy * capacity_ * elapsed - t.moved, -memory, burst);
   // What the one behind does until the next turn is not known yet: as much as its share. Who is not that far
   // ahead goes on without limit, and may be further ahead for it at the next turn.
-  const double ahead = floor_ + 2 * seconds(kTurn) * capacity_ / t.weights;
+  const double ahead = last + 2 * seconds(kTurn) * capacity_ / t.weights;
   double held_weights = 0;
   for (Member* m : members_) {
-    if (hungry(m)) m->time = std::max(m->time, floor_);
     m->held = m->active && m->time > ahead;
     if (!m->held) continue;
     held_weights += weight_of(*m);

@@ -8,7 +8,7 @@
 // That must not waste what the one behind does not want. How much all move together while nobody is held is
 // measured now and then; where less than nearly as much is moved while some are held, the rest is lent to
 // them, and when that goes on the sessions behind are modest: for a while nobody is held for them. A session
-// that moves nothing at all for a short time counts for nothing.
+// that moves nothing at all for a short time is not waited for.
 //
 // No threads, no clock of its own; FairPool is the one that lanes and conductor share.
 #pragma once
@@ -35,6 +35,9 @@ class FairShares {
   // A session that moves nothing for so long, or for the time that so many chunks take, wants nothing.
   static constexpr Nanos kPatience = 20 * kMillisecond;
   static constexpr double kPatienceChunks = 16;
+  // It is not waited for, but keeps its claim to its part of that time if it comes back within this: TCP
+  // stands still for 200 ms, then for 400, when the last packets that were sent are lost.
+  static constexpr Nanos kRecall = 700 * kMillisecond;
   // What is moved is measured over windows, of time in which two or more want something: at least so long,
   // and so many times what they may have under way, since that comes in bursts; but at most ...
   static constexpr Nanos kWindow = 500 * kMillisecond, kMostWindow = 4 * kSecond;
@@ -97,6 +100,7 @@ class FairShares {
     double under_way = 0;
   };
   [[nodiscard]] Turn take_stock(Nanos now) noexcept;
+  void raise_floor(const Turn& turn, Nanos now) noexcept;
   void end_window(Nanos now) noexcept;
   void mark_modest(Nanos now) noexcept;
   void reconsider(Member& m, Nanos now) noexcept;
@@ -107,7 +111,7 @@ class FairShares {
 
   std::vector<Member*> members_;
   Nanos last_ = 0;
-  double floor_ = 0;        // virtual time of who is furthest behind of those that others wait for
+  double floor_ = 0;        // virtual time of who is furthest behind of those that have a claim
   double capacity_ = 0;     // bytes a second that all move when nobody is held
   double bucket_ = 0;       // bytes that may be lent; below 0 more was moved than had to be
   bool contended_ = false;  // two or more want something
