@@ -58,6 +58,12 @@ Status FrameReader::consume(size_t n, Endpoint& ep, Handler& handler, EndpointCo
                    : parse(std::span(stage_).first(staged_ + left), ep, handler, counters);
 }
 
+Status FrameReader::feed(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
+                         EndpointCounters& counters) noexcept {
+  if (const Status s = parse(bytes, ep, handler, counters); !s.ok()) return s;
+  return staged_ == 0 ? Errc::kOk : Errc::kBadLength;
+}
+
 // Frames that came where they were foreseen. `left` becomes what lies behind them.
 Status FrameReader::take_ahead(unsigned count, size_t& left, Endpoint& ep, Handler& handler,
                                EndpointCounters& counters) noexcept {

@@ -45,6 +45,11 @@ class FrameReader {
   // Anything but kOk is the reason to close: nothing may be fed after it.
   [[nodiscard]] Status consume(size_t n, Endpoint& ep, Handler& handler, EndpointCounters& counters) noexcept;
 
+  // For a transport that has its own buffers: bytes of the stream that lie in one, after all that was fed
+  // before. A header with its extensions is never cut: kBadLength. Not together with buffers().
+  [[nodiscard]] Status feed(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
+                            EndpointCounters& counters) noexcept;
+
   // Ends a consume() that is under way (called from one of its callbacks), and every later one.
   void stop() noexcept { stopped_ = true; }
 

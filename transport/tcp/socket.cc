@@ -23,6 +23,11 @@
 namespace sluice::transport::tcp {
 namespace {
 
+// Keepalive, in seconds: docs/timeouts.md.
+constexpr int kKeepaliveIdle = 60;
+constexpr int kKeepaliveInterval = 10;
+constexpr int kKeepaliveCount = 6;
+
 // Nothing when the host does not say (the file is absent in some network namespaces).
 size_t host_limit(const char* path) {
   size_t value = 0;
@@ -167,6 +172,20 @@ bool Socket::end_sending() const noexcept {
   return true;
 }
 
+void Socket::end() const noexcept {
+  static_cast<void>(end_sending());
+  ::shutdown(fd_, SHUT_RDWR);
+}
+
+void Socket::reset() const noexcept {
+  // To dissolve the association sends it at once; with SO_LINGER alone it would come when the last copy of
+  // the descriptor is closed.
+  const linger abort{.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
+  const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
+  (void)::connect(fd_, &nobody, sizeof nobody);
+}
+
 AppliedOptions apply_options(int fd, const SocketOptions& options) {
   AppliedOptions applied;
   if (options.buffer_bytes > 0) {
@@ -242,6 +261,15 @@ Result<uint16_t> bound_port(int fd) {
   if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
   return fail(Errc::kSystem, "not an internet socket");
+}
+
+// Lanes carry no heartbeats, and a rank may be late for hours: a peer that is gone, or a path that forgot the
+// connection, shows only to a probe. Never TCP_USER_TIMEOUT: it would end what is merely slow.
+void probe_when_idle(int fd) noexcept {
+  (void)set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  (void)set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdle);
+  (void)set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveInterval);
+  (void)set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveCount);
 }
 
 std::string peer_name(int fd) {

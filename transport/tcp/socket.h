@@ -65,6 +65,10 @@ class Socket {
   // Tells the peer that nothing more comes. False: the socket has no room for the last word of TLS, call
   // again when it is writable.
   [[nodiscard]] bool end_sending() const noexcept;
+  // The peer sees an end, though a child forked by this process holds a copy of the descriptor.
+  void end() const noexcept;
+  // The peer sees a reset, at once, and not an end.
+  void reset() const noexcept;
 
  private:
   int fd_ = -1;
@@ -113,6 +117,9 @@ AppliedOptions apply_options(int fd, const SocketOptions& options);
 [[nodiscard]] Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOptions& options,
                                        int backlog = 1024, AppliedOptions* applied = nullptr);
 [[nodiscard]] Result<uint16_t> bound_port(int fd);
+
+// Has the kernel probe an idle peer (docs/timeouts.md, keepalive).
+void probe_when_idle(int fd) noexcept;
 
 // "10.0.0.3:50112", "[::1]:7470".
 [[nodiscard]] std::string peer_name(int fd);

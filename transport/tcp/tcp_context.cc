@@ -24,14 +24,6 @@ constexpr size_t kEvents = 128;
 constexpr unsigned kTurnsWithoutEpoll = 3;
 // How often deadlines are looked at; an endpoint with a short one asks for more often.
 constexpr Nanos kDeadlineScan = 100 * kMillisecond;
-// Keepalive, in seconds: docs/timeouts.md.
-constexpr int kKeepaliveIdle = 60;
-constexpr int kKeepaliveInterval = 10;
-constexpr int kKeepaliveCount = 6;
-
-void set_option(int fd, int level, int name, int value) noexcept {
-  ::setsockopt(fd, level, name, &value, sizeof value);
-}
 
 class EpollContext final : public TcpContext {
  public:
@@ -42,6 +34,8 @@ class EpollContext final : public TcpContext {
   }
 
   Result<Endpoint*> adopt(Socket socket, Handler& handler, const EndpointOptions& options) override;
+  Result<Handle> watch(int fd, Watcher& watcher) override;
+  void unwatch(int fd, Handle watch) noexcept override;
   unsigned poll(Nanos now, size_t budget_bytes) noexcept override;
   void wait(Nanos timeout) noexcept override;
   void wake() noexcept override { poller_->wake(); }
@@ -51,10 +45,12 @@ class EpollContext final : public TcpContext {
   struct Seat {
     uint32_t generation = 0;
     std::unique_ptr<TcpEndpoint> endpoint;
+    Watcher* watcher = nullptr;
   };
 
   [[nodiscard]] TcpEndpoint* find(Handle h) const noexcept;
   [[nodiscard]] uint32_t free_seat();
+  void vacate(uint32_t index) noexcept;
   unsigned receive(Nanos now, size_t budget_bytes) noexcept;
   unsigned send(Nanos now) noexcept;
   void check_deadlines(Nanos now) noexcept;
@@ -94,19 +90,20 @@ uint32_t EpollContext::free_seat() {
   return free_seats_.back();
 }
 
+void EpollContext::vacate(uint32_t index) noexcept {
+  ++seats_[index].generation;
+  free_seats_.push_back(index);
+}
+
 Result<Endpoint*> EpollContext::adopt(Socket socket, Handler& handler, const EndpointOptions& options) {
   const int fd = socket.fd();
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
     return fail(Errc::kSystem, "cannot make a socket non-blocking: " + error_text(errno));
   }
-  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  // Lanes carry no heartbeats, and a rank may be late for hours: a peer that is gone, or a path that forgot
-  // the connection, shows only to a probe. Never TCP_USER_TIMEOUT: it would end what is merely slow.
-  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdle);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveInterval);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveCount);
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  probe_when_idle(fd);
   const uint32_t index = free_seat();
   Seat& seat = seats_[index];
   const Handle self{.index = index, .generation = seat.generation};
@@ -120,6 +117,22 @@ Result<Endpoint*> EpollContext::adopt(Socket socket, Handler& handler, const End
     scan_interval_ = std::clamp(options.frame_deadline / 4, kMillisecond, scan_interval_);
   }
   return seat.endpoint.get();
+}
+
+Result<Handle> EpollContext::watch(int fd, Watcher& watcher) {
+  const uint32_t index = free_seat();
+  const Handle self{.index = index, .generation = seats_[index].generation};
+  if (!poller_->add(fd, self, EPOLLIN))
+    return fail(Errc::kSystem, "cannot watch a descriptor: " + error_text(errno));
+  seats_[index].watcher = &watcher;
+  free_seats_.pop_back();
+  return self;
+}
+
+void EpollContext::unwatch(int fd, Handle watch) noexcept {
+  poller_->remove(fd);
+  seats_[watch.index].watcher = nullptr;
+  vacate(watch.index);
 }
 
 unsigned EpollContext::poll(Nanos now, size_t budget_bytes) noexcept {
@@ -144,8 +157,14 @@ unsigned EpollContext::receive(Nanos now, size_t budget_bytes) noexcept {
   }
   visiting_.clear();
   for (const epoll_event& event : std::span(events_).first(std::exchange(ready_, 0))) {
-    if (TcpEndpoint* ep = find(Poller::owner(event)))
+    const Handle owner = Poller::owner(event);
+    if (TcpEndpoint* ep = find(owner)) {
       done += ep->ready(event.events, now, turn_, budget_bytes);
+    } else if (Watcher* w = seats_[owner.index].generation == owner.generation ? seats_[owner.index].watcher
+                                                                               : nullptr) {
+      w->readable();
+      ++done;
+    }
   }
   return done;
 }
@@ -174,8 +193,7 @@ unsigned EpollContext::finish() noexcept {
     const Handle h = agenda_.finish[done];
     seats_[h.index].endpoint->finish();
     seats_[h.index].endpoint.reset();
-    ++seats_[h.index].generation;
-    free_seats_.push_back(h.index);
+    vacate(h.index);
     --count_;
   }
   agenda_.finish.clear();

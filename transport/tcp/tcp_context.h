@@ -5,11 +5,22 @@
 
 #include <memory>
 
+#include "core/ids.h"
 #include "core/result.h"
 #include "transport/tcp/socket.h"
 #include "transport/transport.h"
 
 namespace sluice::transport::tcp {
+
+// Of a descriptor that is not an endpoint's.
+class Watcher {
+ public:
+  // It is readable. Inside poll(); again at each until it is read.
+  virtual void readable() noexcept = 0;
+
+ protected:
+  ~Watcher() = default;
+};
 
 class TcpContext : public Context {
  public:
@@ -23,6 +34,11 @@ class TcpContext : public Context {
   [[nodiscard]] Result<Endpoint*> adopt(int fd, Handler& handler, const EndpointOptions& options) {
     return adopt(Socket(fd), handler, options);
   }
+
+  // Another transport's descriptors in this one's sleep: wait() ends when `fd` is readable, and poll() tells
+  // `watcher`. Both stay until unwatch(), which comes before the descriptor is closed. Owner thread.
+  [[nodiscard]] virtual Result<Handle> watch(int fd, Watcher& watcher) = 0;
+  virtual void unwatch(int fd, Handle watch) noexcept = 0;
 };
 
 [[nodiscard]] Result<std::unique_ptr<TcpContext>> make_context();

@@ -48,9 +48,7 @@ TcpEndpoint::TcpEndpoint(Socket socket, Handle self, Handler& handler, const End
 }
 
 TcpEndpoint::~TcpEndpoint() {
-  if (!socket_.valid()) return;
-  static_cast<void>(socket_.end_sending());
-  ::shutdown(socket_.fd(), SHUT_RDWR);  // copies of the descriptor: see close()
+  if (socket_.valid()) socket_.end();
 }
 
 Status TcpEndpoint::put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
@@ -76,15 +74,9 @@ void TcpEndpoint::close(Errc reason) noexcept {
   // neither end the epoll registration nor tell the peer.
   poller_.remove(socket_.fd());
   if (reason == Errc::kReset) {
-    // The peer sees a reset, not an end in order. To dissolve the association sends it at once; with
-    // SO_LINGER alone it would come when the last copy of the descriptor is closed.
-    const linger abort{.l_onoff = 1, .l_linger = 0};
-    ::setsockopt(socket_.fd(), SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
-    const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
-    (void)::connect(socket_.fd(), &nobody, sizeof nobody);
+    socket_.reset();
   } else {
-    static_cast<void>(socket_.end_sending());
-    ::shutdown(socket_.fd(), SHUT_RDWR);
+    socket_.end();
   }
   socket_ = Socket();
   agenda_.finish.push_back(self_);

@@ -237,5 +237,20 @@ TEST_F(FrameReading, StopsWithinOnFrame) {
   EXPECT_EQ(frames, 1U);
 }
 
+TEST_F(FrameReading, TakesBuffersOfItsFeeder) {
+  const Bytes first = stream_of({1000, 0, 300}, 16);
+  ASSERT_TRUE(reader.feed(std::span(first).first(500), endpoint, *this, counters).ok());
+  ASSERT_TRUE(reader.feed(std::span(first).subspan(500), endpoint, *this, counters).ok());
+  EXPECT_EQ(frames, 3U);
+  EXPECT_EQ(counters.bytes_copied, 1300U);
+}
+
+TEST_F(FrameReading, RefusesABufferThatCutsAHeader) {
+  const Bytes stream = stream_of({1000}, 16);
+  EXPECT_EQ(reader.feed(std::span(stream).first(wire::kHeaderBytes + 8), endpoint, *this, counters),
+            Errc::kBadLength);
+  EXPECT_EQ(headers, 0U);
+}
+
 }  // namespace
 }  // namespace sluice::transport::tcp
