@@ -10,6 +10,7 @@ BUILD_PACKAGES=(
   libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev
   zlib1g-dev
   libssl-dev          # OpenSSL 3, for libsluice_tls.so alone
+  libibverbs-dev      # headers; the library is loaded where there is a device
 )
 
 # What the tests take beside that.
@@ -20,6 +21,9 @@ CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libben
 
 # Other libraries that bench/peers measures beside ours; those that are missing are left out. The two MPIs live beside each other.
 PEER_PACKAGES=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
+
+# What tests of label rdma take: a guest with a kernel that has soft-RoCE, and the user's side of it. Not linux-image-cloud-amd64, which has no InfiniBand.
+RDMA_PACKAGES=(qemu-system-x86 busybox-static cpio kmod xz-utils iproute2 linux-image-amd64 ibverbs-providers)
 
 # What bench/report takes beside the peers.
 REPORT_PACKAGES=(python3 python3-matplotlib iproute2)

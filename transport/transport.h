@@ -1,4 +1,4 @@
-// The contract of every transport (inproc, tcp, later rdma; fault stands in front of any of them).
+// The contract of every transport (inproc, tcp, rdma; fault stands in front of any of them).
 //
 // One primitive: put a frame into the remote slot it names and tell the slot's owner. A slot in hand is a
 // credit: the layer above puts only what the peer has granted, so a receiver always has the place for what
@@ -93,7 +93,7 @@ struct EndpointCounters {
   uint64_t payload_bytes_out = 0;
   uint64_t wire_bytes_in = 0;  // headers and extensions included
   uint64_t wire_bytes_out = 0;
-  uint64_t receive_calls = 0;  // system calls (0 for inproc)
+  uint64_t receive_calls = 0;  // system calls (0 for inproc and rdma)
   uint64_t send_calls = 0;
   uint64_t bytes_copied = 0;  // payload bytes copied in user space on the way in
 

@@ -1,0 +1,287 @@
+#include "transport/rdma/queue_pair.h"
+
+#include <endian.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "core/assert.h"
+#include "transport/tcp/address.h"
+
+namespace sluice::transport::rdma {
+namespace {
+
+constexpr size_t kMemory = size_t{kSegmentBytes} * (kReceives + kSends);
+constexpr uint8_t kHops = 64;
+
+// The immediate word of a send: what it is, and how many credits it returns.
+constexpr uint32_t kEnd = 1U << 31;
+constexpr uint32_t kCreditMask = 0xffff;
+
+// Which of the two a completion is of; a failed one does not say by itself.
+constexpr uint64_t kOfSend = uint64_t{1} << 63;
+
+uint32_t random_packet_number() {
+  std::random_device random;
+  return random() & 0xffffff;
+}
+
+std::string memory_lock_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return "; the limit of locked memory is " + std::to_string(limit.rlim_cur) + " bytes (ulimit -l)";
+}
+
+}  // namespace
+
+QueuePair::QueuePair(std::shared_ptr<const Device> device, Path path) noexcept
+    : device_(std::move(device)),
+      calls_(device_->calls()),
+      path_(std::move(path)),
+      first_packet_(random_packet_number()) {}
+
+Result<std::unique_ptr<QueuePair>> QueuePair::make(const Path& path) {
+  auto device = Device::open(path);
+  if (!device) return tl::unexpected(device.error());
+  std::unique_ptr<QueuePair> pair(new QueuePair(std::move(*device), path));
+  if (auto built = pair->build(); !built) return add_context("RDMA device " + path.device, built.error());
+  return pair;
+}
+
+Result<void> QueuePair::build() {
+  const auto failed = [](const std::string& what) {
+    return fail(Errc::kSystem, "cannot " + what + ": " + tcp::error_text(errno));
+  };
+  void* const memory = ::mmap(nullptr, kMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return failed("map memory");
+  memory_ = static_cast<std::byte*>(memory);
+  // A child of the training process must not share pages that the device writes to.
+  ::madvise(memory, kMemory, MADV_DONTFORK);
+  region_ = calls_.reg_mr(device_->domain(), memory, kMemory, IBV_ACCESS_LOCAL_WRITE);
+  if (region_ == nullptr) {
+    const int why = errno;
+    return fail(Errc::kSystem, "cannot register " + std::to_string(kMemory) +
+                                   " bytes: " + tcp::error_text(why) + memory_lock_limit());
+  }
+  channel_ = calls_.create_comp_channel(device_->context());
+  if (channel_ == nullptr) return failed("make a completion channel");
+  const int flags = ::fcntl(channel_->fd, F_GETFL);
+  if (flags < 0 || ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) < 0)
+    return failed("make a completion channel non-blocking");
+  completion_queue_ = calls_.create_cq(device_->context(), kCompletions, this, channel_, 0);
+  if (completion_queue_ == nullptr) return failed("make a completion queue");
+  ibv_qp_init_attr wanted{};
+  wanted.send_cq = wanted.recv_cq = completion_queue_;
+  wanted.qp_type = IBV_QPT_RC;
+  wanted.cap = {.max_send_wr = kSends,
+                .max_recv_wr = kReceives,
+                .max_send_sge = 1,
+                .max_recv_sge = 1,
+                .max_inline_data = kInline};
+  pair_ = calls_.create_qp(device_->domain(), &wanted);
+  if (pair_ == nullptr) {
+    wanted.cap.max_inline_data = 0;  // some devices have none
+    pair_ = calls_.create_qp(device_->domain(), &wanted);
+  }
+  if (pair_ == nullptr) return failed("make a queue pair");
+  inline_bytes_ = std::min(kInline, wanted.cap.max_inline_data);
+  ibv_qp_attr init{};
+  init.qp_state = IBV_QPS_INIT;
+  init.port_num = path_.port;
+  errno =
+      calls_.modify_qp(pair_, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  if (errno != 0) return failed("initialise a queue pair");
+  for (uint32_t i = 0; i < kReceives; ++i) {
+    if (!post_receive(i).ok()) return failed("post a receive");
+  }
+  return {};
+}
+
+QueuePair::~QueuePair() {
+  // In this order; after the queue pair's end the device touches none of the memory.
+  if (pair_ != nullptr) calls_.destroy_qp(pair_);
+  if (completion_queue_ != nullptr) calls_.destroy_cq(completion_queue_);
+  if (channel_ != nullptr) calls_.destroy_comp_channel(channel_);
+  if (region_ != nullptr) calls_.dereg_mr(region_);
+  if (memory_ != nullptr) ::munmap(memory_, kMemory);
+}
+
+PairAddress QueuePair::address() const noexcept {
+  PairAddress a{.number = pair_->qp_num,
+                .sequence = first_packet_,
+                .lid = path_.lid,
+                .mtu = static_cast<uint8_t>(path_.mtu),
+                .segment_bytes = kSegmentBytes,
+                .segments = kDataReceives};
+  std::memcpy(a.gid.data(), path_.gid.raw, a.gid.size());
+  return a;
+}
+
+Result<void> QueuePair::join(const PairAddress& peer) {
+  ibv_qp_attr rtr{};
+  rtr.qp_state = IBV_QPS_RTR;
+  rtr.path_mtu = std::min(path_.mtu, static_cast<ibv_mtu>(peer.mtu));
+  rtr.dest_qp_num = peer.number;
+  rtr.rq_psn = peer.sequence;
+  rtr.max_dest_rd_atomic = 1;
+  rtr.min_rnr_timer = 12;
+  rtr.ah_attr.is_global = 1;
+  rtr.ah_attr.dlid = peer.lid;
+  rtr.ah_attr.port_num = path_.port;
+  rtr.ah_attr.grh.sgid_index = path_.gid_index;
+  rtr.ah_attr.grh.hop_limit = kHops;
+  std::memcpy(rtr.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
+  errno = calls_.modify_qp(pair_, &rtr,
+                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (errno != 0) return fail(Errc::kSystem, "cannot join a queue pair: " + tcp::error_text(errno));
+  ibv_qp_attr rts{};
+  rts.qp_state = IBV_QPS_RTS;
+  rts.timeout = kAckTimeout;
+  rts.retry_cnt = kRetries;
+  rts.rnr_retry = kRetries;
+  rts.sq_psn = first_packet_;
+  rts.max_rd_atomic = 1;
+  errno = calls_.modify_qp(pair_, &rts,
+                           IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                               IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  if (errno != 0) return fail(Errc::kSystem, "cannot start a queue pair: " + tcp::error_text(errno));
+  credits_ = peer_segments_ = peer.segments;
+  peer_segment_bytes_ = peer.segment_bytes;
+  return {};
+}
+
+std::byte* QueuePair::receive_segment(uint32_t i) const noexcept {
+  return memory_ + size_t{i} * kSegmentBytes;
+}
+
+std::byte* QueuePair::send_segment(uint64_t i) const noexcept {
+  return memory_ + size_t{kReceives + static_cast<uint32_t>(i % kSends)} * kSegmentBytes;
+}
+
+Status QueuePair::post_receive(uint32_t segment) noexcept {
+  ibv_sge place{.addr = reinterpret_cast<uintptr_t>(receive_segment(segment)),
+                .length = kSegmentBytes,
+                .lkey = region_->lkey};
+  ibv_recv_wr wanted{.wr_id = segment, .next = nullptr, .sg_list = &place, .num_sge = 1};
+  ibv_recv_wr* refused = nullptr;
+  errno = ibv_post_recv(pair_, &wanted, &refused);
+  return errno == 0 ? Errc::kOk : Errc::kReset;
+}
+
+Status QueuePair::post_send(size_t bytes, uint32_t word, bool signaled) noexcept {
+  SLUICE_ASSERT(send_is_free());
+  ibv_sge from{.addr = reinterpret_cast<uintptr_t>(send_segment(sends_posted_)),
+               .length = static_cast<uint32_t>(bytes),
+               .lkey = region_->lkey};
+  ibv_send_wr wanted{};
+  wanted.wr_id = kOfSend | sends_posted_;
+  wanted.sg_list = &from;
+  wanted.num_sge = bytes > 0 ? 1 : 0;
+  wanted.opcode = IBV_WR_SEND_WITH_IMM;
+  wanted.imm_data = htobe32(word | std::exchange(owed_, 0));
+  if (signaled || (sends_posted_ + 1) % kSignalEvery == 0) wanted.send_flags |= IBV_SEND_SIGNALED;
+  if (bytes > 0 && bytes <= inline_bytes_) wanted.send_flags |= IBV_SEND_INLINE;
+  ibv_send_wr* refused = nullptr;
+  if (ibv_post_send(pair_, &wanted, &refused) != 0) return broken_ = Errc::kReset;
+  ++sends_posted_;
+  return Errc::kOk;
+}
+
+std::span<std::byte> QueuePair::room() noexcept {
+  if (!can_send()) return {};
+  return {send_segment(sends_posted_), std::min(kSegmentBytes, peer_segment_bytes_)};
+}
+
+Status QueuePair::send(size_t bytes) noexcept {
+  SLUICE_ASSERT(credits_ > 0 && bytes > 0);
+  --credits_;
+  return post_send(bytes, 0, false);
+}
+
+Status QueuePair::end() noexcept {
+  if (!broken_.ok()) return broken_;
+  if (ended_) return Errc::kOk;
+  if (!send_is_free()) return Errc::kWouldBlock;
+  ended_ = true;
+  end_number_ = sends_posted_;
+  return post_send(0, kEnd, true);
+}
+
+Status QueuePair::return_credits() noexcept {
+  if (owed_ < kDataReceives / 2 || !send_is_free()) return Errc::kOk;
+  return post_send(0, 0, false);
+}
+
+Status QueuePair::received(const ibv_wc& done) noexcept {
+  const uint32_t word = be32toh(done.imm_data);
+  const auto segment = static_cast<uint32_t>(done.wr_id);
+  if (done.opcode != IBV_WC_RECV || (done.wc_flags & IBV_WC_WITH_IMM) == 0) return Errc::kBadType;
+  credits_ += word & kCreditMask;
+  if (credits_ > peer_segments_) return Errc::kSlotNotGranted;
+  const bool end = (word & kEnd) != 0;
+  if (done.byte_len == 0 && !end) return post_receive(segment);
+  arrived_[arrived_last_++ % kReceives] = {.segment = segment, .bytes = done.byte_len, .end = end};
+  return Errc::kOk;
+}
+
+Status QueuePair::collect() noexcept {
+  std::array<ibv_wc, 16> done;
+  while (broken_.ok()) {
+    const int count = ibv_poll_cq(completion_queue_, static_cast<int>(done.size()), done.data());
+    if (count < 0) broken_ = Errc::kReset;
+    if (count <= 0) break;
+    for (const ibv_wc& one : std::span(done).first(static_cast<size_t>(count))) {
+      if (one.status != IBV_WC_SUCCESS) {
+        broken_ = one.status == IBV_WC_RETRY_EXC_ERR ? Errc::kTimeout : Errc::kReset;
+      } else if ((one.wr_id & kOfSend) != 0) {
+        sends_done_ = (one.wr_id & ~kOfSend) + 1;
+      } else if (const Status s = received(one); !s.ok()) {
+        broken_ = s;
+      }
+      if (!broken_.ok()) break;  // those behind it say no more than that
+    }
+  }
+  if (broken_.ok()) broken_ = return_credits();
+  return broken_;
+}
+
+std::span<const std::byte> QueuePair::front() noexcept {
+  SLUICE_ASSERT(has_arrived() && !at_end());
+  const Arrived& a = arrived_[arrived_first_ % kReceives];
+  return {receive_segment(a.segment), a.bytes};
+}
+
+Status QueuePair::take() noexcept {
+  SLUICE_ASSERT(has_arrived() && !at_end());
+  const Arrived& a = arrived_[arrived_first_++ % kReceives];
+  ++owed_;
+  if (const Status s = post_receive(a.segment); !s.ok()) return broken_ = s;
+  return return_credits();
+}
+
+int QueuePair::event_fd() const noexcept {
+  return channel_->fd;
+}
+
+Status QueuePair::arm() noexcept {
+  if (std::exchange(armed_, true)) return Errc::kOk;
+  return ibv_req_notify_cq(completion_queue_, 0) == 0 ? Errc::kOk : Errc::kReset;
+}
+
+void QueuePair::event() noexcept {
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  if (calls_.get_cq_event(channel_, &queue, &context) != 0) return;
+  calls_.ack_cq_events(queue, 1);
+  armed_ = false;
+}
+
+}  // namespace sluice::transport::rdma

@@ -1,0 +1,82 @@
+#include "transport/rdma/rdma_context.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "transport/rdma/rdma_endpoint.h"
+
+namespace sluice::transport::rdma {
+namespace {
+
+class Both final : public RdmaContext {
+ public:
+  explicit Both(std::unique_ptr<tcp::TcpContext> tcp)
+      : tcp_(std::move(tcp)),
+        scratch_(std::make_unique_for_overwrite<std::byte[]>(tcp::FrameReader::kScratchBytes)) {}
+
+  Result<Endpoint*> adopt(tcp::Socket socket, Handler& handler, const EndpointOptions& options) override {
+    return tcp_->adopt(std::move(socket), handler, options);
+  }
+  Result<Endpoint*> adopt(Connection connection, Handler& handler, const EndpointOptions& options) override;
+  Result<Handle> watch(int fd, tcp::Watcher& watcher) override { return tcp_->watch(fd, watcher); }
+  void unwatch(int fd, Handle watch) noexcept override { tcp_->unwatch(fd, watch); }
+  unsigned poll(Nanos now, size_t budget_bytes) noexcept override;
+  void wait(Nanos timeout) noexcept override;
+  void wake() noexcept override { tcp_->wake(); }
+  size_t endpoint_count() const noexcept override { return tcp_->endpoint_count() + open_; }
+
+ private:
+  const std::unique_ptr<tcp::TcpContext> tcp_;
+  const std::unique_ptr<std::byte[]> scratch_;
+  std::vector<std::unique_ptr<RdmaEndpoint>> endpoints_;  // those that linger too
+  size_t open_ = 0;
+};
+
+Result<Endpoint*> Both::adopt(Connection connection, Handler& handler, const EndpointOptions& options) {
+  auto endpoint = std::make_unique<RdmaEndpoint>(std::move(connection), handler, options, *tcp_,
+                                                 std::span(scratch_.get(), tcp::FrameReader::kScratchBytes));
+  if (auto watched = endpoint->watch(); !watched) return tl::unexpected(watched.error());
+  endpoints_.push_back(std::move(endpoint));
+  ++open_;
+  return endpoints_.back().get();
+}
+
+// By index: a callback may adopt, and the list may move then.
+unsigned Both::poll(Nanos now, size_t budget_bytes) noexcept {
+  unsigned done = tcp_->poll(now, budget_bytes);
+  for (size_t i = 0; i < endpoints_.size(); ++i) done += endpoints_[i]->turn(now, budget_bytes);
+  bool any_gone = false;
+  for (bool again = true; std::exchange(again, false);) {
+    for (size_t i = 0; i < endpoints_.size(); ++i) {
+      any_gone |= endpoints_[i]->gone();
+      if (!endpoints_[i]->closing()) continue;
+      endpoints_[i]->finish();
+      --open_;
+      ++done;
+      again = true;  // its callback may have closed one before it
+    }
+  }
+  if (any_gone) std::erase_if(endpoints_, [](const auto& e) { return e->gone(); });
+  return done;
+}
+
+void Both::wait(Nanos timeout) noexcept {
+  for (const auto& endpoint : endpoints_) {
+    if (!endpoint->may_sleep()) timeout = 0;
+    // The owner must come round for the deadlines.
+    const Nanos scan = endpoint->frame_deadline() / 4;
+    if (endpoint->timed() && (timeout < 0 || timeout > scan)) timeout = scan;
+  }
+  tcp_->wait(timeout);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RdmaContext>> make_context() {
+  auto tcp = tcp::make_context();
+  if (!tcp) return tl::unexpected(tcp.error());
+  return std::make_unique<Both>(std::move(*tcp));
+}
+
+}  // namespace sluice::transport::rdma

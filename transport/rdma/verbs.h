@@ -1,0 +1,38 @@
+// libibverbs, loaded when it is first asked for: nothing is linked with it, and a machine without it does
+// without RDMA. What verbs.h defines inline (posting, polling) reaches the driver by itself.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "core/result.h"
+
+namespace sluice::transport::rdma {
+
+struct Verbs {
+  decltype(&ibv_get_device_list) get_device_list;
+  decltype(&ibv_free_device_list) free_device_list;
+  decltype(&ibv_get_device_name) get_device_name;
+  decltype(&ibv_open_device) open_device;
+  decltype(&ibv_close_device) close_device;
+  decltype(&_ibv_query_gid_table) query_gid_table;
+  decltype(&ibv_query_port) query_port;
+  decltype(&ibv_alloc_pd) alloc_pd;
+  decltype(&ibv_dealloc_pd) dealloc_pd;
+  decltype(&ibv_reg_mr) reg_mr;
+  decltype(&ibv_dereg_mr) dereg_mr;
+  decltype(&ibv_create_comp_channel) create_comp_channel;
+  decltype(&ibv_destroy_comp_channel) destroy_comp_channel;
+  decltype(&ibv_create_cq) create_cq;
+  decltype(&ibv_destroy_cq) destroy_cq;
+  decltype(&ibv_get_cq_event) get_cq_event;
+  decltype(&ibv_ack_cq_events) ack_cq_events;
+  decltype(&ibv_create_qp) create_qp;
+  decltype(&ibv_modify_qp) modify_qp;
+  decltype(&ibv_destroy_qp) destroy_qp;
+};
+
+// kUnsupported with the reason where the library, or a call of it, is not there. Any thread; loaded once,
+// never unloaded.
+[[nodiscard]] Result<const Verbs*> verbs();
+
+}  // namespace sluice::transport::rdma
