@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly LABELS=(unit conformance functional fault nccl fuzz model lint)
+readonly LABELS=(unit conformance functional fault nccl fuzz model rdma lint)
 
 usage() {
   cat <<END
@@ -106,6 +106,7 @@ echo "== packages"
 install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
 install_packages "${CHECK_PACKAGES[@]}" || true # what they are for is skipped below, by name
 install_packages "${PEER_PACKAGES[@]}" || true
+install_packages "${RDMA_PACKAGES[@]}" || true
 
 step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_TESTS_TOGETHER=ON -DSLUICE_WERROR=ON || finish
 if (($# > 0)); then

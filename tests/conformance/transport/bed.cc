@@ -3,9 +3,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cstdlib>
 #include <stdexcept>
 
 #include "core/clock.h"
+#include "tests/conformance/transport/rdma_bed.h"
 #include "tests/conformance/transport/tls_pair.h"
 #include "transport/inproc/inproc_network.h"
 #include "transport/tcp/socket.h"
@@ -75,7 +77,9 @@ Bed tls_bed() {
 }  // namespace
 
 std::vector<std::string> bed_names() {
-  return {"inproc", "tcp", "tcp6", "tls", "fault(inproc)", "fault(tcp)", "fault(tls)"};
+  std::vector<std::string> names{"inproc", "tcp", "tcp6", "tls", "fault(inproc)", "fault(tcp)", "fault(tls)"};
+  if (std::getenv("SLUICE_TEST_RDMA") != nullptr) names.insert(names.end(), {"rdma", "fault(rdma)"});
+  return names;
 }
 
 Bed make_bed(const std::string& name) {
@@ -87,6 +91,10 @@ Bed make_bed(const std::string& name) {
     Bed bed = tls_bed();
     return bed.missing.empty() ? put_faults(std::move(bed), {}, {}) : std::move(bed);
   }
+#ifdef SLUICE_HAVE_RDMA
+  if (name == "rdma") return rdma_bed();
+  if (name == "fault(rdma)") return put_faults(rdma_bed(), {}, {});
+#endif
   if (name == "fault(inproc)") return put_faults(inproc_bed(), {}, {});
   if (name == "fault(tcp)") return put_faults(tcp_bed("127.0.0.1"), {}, {});
   throw std::runtime_error("no bed " + name);
@@ -110,11 +118,13 @@ Bed put_faults(Bed below, fault::FaultPlan plan_a, fault::FaultPlan plan_b) {
   return bed;
 }
 
-std::pair<int, int> tcp_pair(const std::string& host) {
+std::pair<int, int> tcp_pair(const std::string& host, const std::string& from) {
   auto listener = tcp::listen_on(host, 0, {});
   if (!listener) return {-1, -1};
   const Nanos deadline = monotonic_now() + 10 * kSecond;
-  auto client = tcp::connect_to(host, tcp::bound_port(listener->fd()).value(), {}, deadline);
+  tcp::SocketOptions options;
+  options.local_address = from;
+  auto client = tcp::connect_to(host, tcp::bound_port(listener->fd()).value(), options, deadline);
   if (!client) return {-1, -1};
   pollfd p{.fd = listener->fd(), .events = POLLIN, .revents = 0};
   ::poll(&p, 1, 10'000);

@@ -20,14 +20,16 @@ struct Bed {
   std::string missing;  // why this host has no such transport; empty = it has
 };
 
-// "inproc", "tcp", "tcp6", "tls", and "fault(...)" over some of them with empty plans.
+// "inproc", "tcp", "tcp6", "tls", and "fault(...)" over some of them with empty plans; "rdma" where
+// SLUICE_TEST_RDMA says that the machine has a device, which is then no reason to skip.
 [[nodiscard]] std::vector<std::string> bed_names();
 [[nodiscard]] Bed make_bed(const std::string& name);
 
 // The same with faults in front of both contexts.
 [[nodiscard]] Bed put_faults(Bed below, fault::FaultPlan plan_a, fault::FaultPlan plan_b);
 
-// A connected pair of TCP sockets over the loopback address `host`; {-1, -1} when the host lacks it.
-[[nodiscard]] std::pair<int, int> tcp_pair(const std::string& host);
+// A connected pair of TCP sockets over the address `host`; {-1, -1} when the host lacks it. `from`: that of
+// the first.
+[[nodiscard]] std::pair<int, int> tcp_pair(const std::string& host, const std::string& from = {});
 
 }  // namespace sluice::transport::test

@@ -1,0 +1,185 @@
+// What goes wrong with a device, a peer or a limit: each ends in a readable error, and leaves nothing behind.
+// In a guest of guest.sh, as root: devices of its own are taken down.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <future>
+#include <memory>
+
+#include "core/clock.h"
+#include "tests/conformance/transport/fixture.h"
+#include "tests/conformance/transport/rdma_bed.h"
+#include "transport/rdma/rdma_context.h"
+
+namespace sluice::transport::test {
+namespace {
+
+size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+// What the kernel holds, of each device: "0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0". Nobody else is
+// in the guest.
+std::string held() {
+  const std::unique_ptr<FILE, int (*)(FILE*)> out(::popen("rdma resource show", "r"), ::pclose);
+  std::string text;
+  for (std::array<char, 256> line; out && std::fgets(line.data(), line.size(), out.get()) != nullptr;)
+    text += line.data();
+  return text;
+}
+
+void run(const std::string& command) {
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;  // NOLINT(cert-env33-c): the guest's own tools
+}
+
+class RdmaFailure : public PairTest {
+ protected:
+  void SetUp() override { build(rdma_bed()); }
+};
+
+TEST_F(RdmaFailure, NoDeviceHasTheAddress) {
+  const auto [one, other] = tcp_pair("127.0.0.1");
+  const tcp::Socket far(other);
+  const auto none = rdma::join(tcp::Socket(one), monotonic_now() + kPatience);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Errc::kUnsupported);
+  EXPECT_EQ(none.error().text, "no RDMA device has the address 127.0.0.1");
+}
+
+TEST_F(RdmaFailure, APeerThatSaysSomethingElseOrNothing) {
+  const auto meet = [](const Bytes& words) {
+    auto [one, other] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
+    tcp::Socket far(other);
+    auto near = std::async(std::launch::async,
+                           [fd = one] { return rdma::join(tcp::Socket(fd), monotonic_now() + 2 * kSecond); });
+    EXPECT_TRUE(write_all(far, words, monotonic_now() + kPatience).ok());
+    if (words.empty()) far = tcp::Socket();
+    const auto joined = near.get();
+    EXPECT_FALSE(joined);
+    return joined ? Errc::kOk : joined.error().code;
+  };
+  EXPECT_EQ(meet({}), Errc::kClosed);
+  EXPECT_EQ(meet(pattern(rdma::kPairAddressBytes, 1)), Errc::kBadMagic);
+  EXPECT_EQ(meet(pattern(rdma::kPairAddressBytes - 1, 1)), Errc::kTimeout);
+}
+
+TEST_F(RdmaFailure, AThousandConnectionsLeaveNothing) {
+  const size_t descriptors = open_descriptors();
+  const std::string before = held();
+  ASSERT_NE(before.find("qp 5 "), std::string::npos) << before;  // two pairs, and one that is the kernel's
+  for (int i = 0; i < 1000; ++i) {
+    Recorder one, other;
+    connect(one, other, {});
+    ASSERT_TRUE(one.put_pattern(100, 0).ok());
+    if (i % 3 == 0) {
+      one.close(i % 2 == 0 ? Errc::kReset : Errc::kAborted);
+    } else {
+      one.shutdown();
+    }
+    ASSERT_TRUE(drive_until([&] { return one.closed && other.closed; }));
+  }
+  // What was sent last is on its way for a moment after the close.
+  EXPECT_TRUE(drive_until([&] { return open_descriptors() == descriptors; }))
+      << open_descriptors() << " of " << descriptors;
+  EXPECT_EQ(held(), before);
+}
+
+TEST_F(RdmaFailure, APeerThatIsKilled) {
+  // The far end is another process: it says where its queue pair is over a pipe of its own, the TCP
+  // connection.
+  const auto [address, from] = rdma_addresses();
+  auto listener = tcp::listen_on(address, 0, {});
+  ASSERT_TRUE(listener);
+  const uint16_t port = tcp::bound_port(listener->fd()).value();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Nanos deadline = monotonic_now() + kPatience;
+    tcp::SocketOptions options;
+    options.local_address = from;
+    auto socket = tcp::connect_to(address, port, options, deadline);
+    auto joined = rdma::join(std::move(*socket), deadline);
+    for (;;) ::pause();
+  }
+  ASSERT_GT(child, 0);
+  ::fcntl(listener->fd(), F_SETFL, 0);
+  auto near =
+      rdma::join(tcp::Socket(::accept(listener->fd(), nullptr, nullptr)), monotonic_now() + kPatience);
+  ASSERT_TRUE(near) << near.error().text;
+  auto context = rdma::make_context();
+  ASSERT_TRUE(context);
+  Recorder alone;
+  alone.endpoint = *(*context)->adopt(std::move(*near), alone, {});
+  ASSERT_TRUE(alone.put_pattern(100'000, 0).ok());
+  const auto drive = [&](const std::function<bool()>& done) {
+    const Nanos deadline = monotonic_now() + kPatience;
+    while (!done() && monotonic_now() < deadline) {
+      if ((*context)->poll(monotonic_now(), kBudget) == 0) (*context)->wait(kSecond);
+    }
+    return done();
+  };
+  ASSERT_TRUE(drive([&] { return alone.all_given_back(); }));
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  ASSERT_TRUE(drive([&] { return alone.closed.has_value(); }));
+  EXPECT_TRUE(alone.closed == Errc::kClosed || alone.closed == Errc::kReset) << to_string(*alone.closed);
+}
+
+TEST_F(RdmaFailure, LockedMemoryIsTooLittle) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // Root may lock what it likes.
+    const rlimit limit{.rlim_cur = 64 * kKiB, .rlim_max = 64 * kKiB};
+    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(3);
+    const auto all = rdma::paths();
+    if (!all || all->empty()) ::_exit(4);
+    const auto pair = rdma::QueuePair::make(all->front());
+    if (pair) ::_exit(5);
+    std::fprintf(stderr, "%s\n", pair.error().text.c_str());
+    ::_exit(pair.error().text.find("the limit of locked memory is 65536 bytes (ulimit -l)") !=
+                    std::string::npos
+                ? 0
+                : 6);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// Its own device, so that the healthy pair keeps one.
+TEST_F(RdmaFailure, TheLinkGoesDown) {
+  const auto joined = [] {
+    auto [one, other] = tcp_pair("10.77.1.1", "10.77.1.2");
+    auto far = std::async(std::launch::async,
+                          [fd = other] { return rdma::join(tcp::Socket(fd), monotonic_now() + kPatience); });
+    auto near = rdma::join(tcp::Socket(one), monotonic_now() + kPatience);
+    return std::pair{std::move(near), far.get()};
+  };
+  auto [near, far] = joined();
+  ASSERT_TRUE(near && far);
+  auto a = rdma::make_context(), b = rdma::make_context();
+  ASSERT_TRUE(a && b);
+  Recorder one, other;
+  one.endpoint = *(*a)->adopt(std::move(*near), one, {});
+  other.endpoint = *(*b)->adopt(std::move(*far), other, {});
+  run("ip link set rail1 down");
+  ASSERT_TRUE(one.put_pattern(100'000, 0).ok());
+  const Nanos deadline = monotonic_now() + kPatience;
+  while (!one.closed && monotonic_now() < deadline) {
+    (*a)->poll(monotonic_now(), kBudget);
+    (*b)->poll(monotonic_now(), kBudget);
+  }
+  ASSERT_TRUE(one.closed);
+  EXPECT_TRUE(one.closed == Errc::kReset || one.closed == Errc::kTimeout) << to_string(*one.closed);
+  run("ip link set rail1 up");
+}
+
+}  // namespace
+}  // namespace sluice::transport::test
