@@ -91,6 +91,16 @@ TEST_F(RdmaFailure, AThousandConnectionsLeaveNothing) {
   EXPECT_EQ(held(), before);
 }
 
+// Nobody polls at the far end. What a device would make of more, a retry when the receiver is not ready, must
+// not come up.
+TEST_F(RdmaFailure, NoMoreIsSentThanThePeerHasReceivesFor) {
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
+  for (int i = 0; i < 100; ++i) bed_.a->poll(monotonic_now(), kBudget);
+  EXPECT_EQ(left.endpoint->counters().wire_bytes_out, size_t{rdma::kDataReceives} * rdma::kSegmentBytes);
+  ASSERT_TRUE(drive_until([&] { return right.received.size() == 4; }));
+  run("rdma statistic show link rxe0/1 | grep -qw 'rcvd_rnr_err 0'");
+}
+
 TEST_F(RdmaFailure, APeerThatIsKilled) {
   // The far end is another process: it says where its queue pair is over a pipe of its own, the TCP
   // connection.

@@ -200,7 +200,7 @@ GUEST
     printf 'cmd=('; printf '%q ' "$@"; echo ')'
     printf 'cd %q || fail "no such directory in the guest"\n' "$PWD"
     cat <<'GUEST'
-export SLUICE_TEST_RDMA=1 SLUICE_TEST_RAILS=$rails
+export SLUICE_TEST_RDMA=10.77.0.1,10.77.0.2
 read -r up _ </proc/uptime; echo "up $up" >/run/port.rc
 # pipes, not the ports themselves: a port can be opened only once, and programs
 # may open /dev/stdout again

@@ -4,10 +4,11 @@
 
 namespace sluice::transport::test {
 
-// Two IPv4 addresses of one device. Throws where there are none.
+// SLUICE_TEST_RDMA: addresses of this machine that RDMA devices have, of one or of two that are wired
+// together. Throws without.
 [[nodiscard]] std::pair<std::string, std::string> rdma_addresses();
 
-// Over the first device with two IPv4 addresses, one for each end.
+// Between them.
 [[nodiscard]] Bed rdma_bed();
 
 }  // namespace sluice::transport::test
