@@ -17,8 +17,9 @@ struct Connection {
 
 // Both ends call it at the same point of what they say over `socket`, from which nothing was read ahead. Each
 // says the address of its queue pair (kPairAddressBytes), joins with the other's, and says one byte when it
-// can receive. kUnsupported: there is no device with our end's address. kTimeout, kShutdown, kClosed, kReset
-// of the socket; kBad... where the peer's word is none. The socket is closed with an error.
+// can receive. kUnsupported: there is no device with our end's address, or the connection has TLS. kTimeout,
+// kShutdown, kClosed, kReset of the socket; kBad... where the peer's word is none. The socket is closed with
+// an error.
 [[nodiscard]] Result<Connection> join(tcp::Socket socket, const tcp::Until& until);
 
 }  // namespace sluice::transport::rdma

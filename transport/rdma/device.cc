@@ -69,13 +69,12 @@ void add_paths(const Verbs& v, ibv_device* device, std::vector<Path>& out) {
     const ibv_gid_entry& entry = entries[static_cast<size_t>(i)];
     const auto port = static_cast<uint8_t>(entry.port_num);
     ibv_port_attr attributes{};
-    if (entry.gid_type == IBV_GID_TYPE_ROCE_V1 || !query_port(v, context, port, attributes)) continue;
+    if (entry.gid_type != IBV_GID_TYPE_ROCE_V2 || !query_port(v, context, port, attributes)) continue;
     if (attributes.state != IBV_PORT_ACTIVE) continue;
     out.push_back({.device = v.get_device_name(device),
                    .port = port,
                    .gid_index = static_cast<uint8_t>(entry.gid_index),
                    .mtu = attributes.active_mtu,
-                   .lid = attributes.lid,
                    .gid = entry.gid,
                    .address = address_of(entry.gid)});
   }
@@ -106,6 +105,15 @@ Result<Path> path_of(int tcp_socket) {
   const auto found = std::ranges::find_if(*all, same);
   if (found != all->end()) return std::move(*found);
   return fail(Errc::kUnsupported, "no RDMA device has the address " + address_of(gid));
+}
+
+Result<ibv_gid> gid_of_peer(int tcp_socket) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  ibv_gid gid;
+  if (::getpeername(tcp_socket, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || !gid_of(peer, gid))
+    return fail(Errc::kReset, "the peer is gone");
+  return gid;
 }
 
 Result<std::shared_ptr<const Device>> Device::open(const Path& path) {

@@ -18,18 +18,20 @@ struct Path {
   uint8_t port = 1;
   uint8_t gid_index = 0;
   ibv_mtu mtu = IBV_MTU_1024;
-  uint16_t lid = 0;  // of InfiniBand
   ibv_gid gid{};
   std::string address;  // the gid as an IP address, "10.0.0.1", where it is one
 };
 
-// All of them, RoCE v2 and InfiniBand; empty where the machine has no device, or none with a port that is up.
+// All of RoCE v2; empty where the machine has no device, or none with a port that is up.
 // kUnsupported where there is no libibverbs.
 [[nodiscard]] Result<std::vector<Path>> paths();
 
 // The one with the address that a TCP connection has at our end: rails are told apart as the routes of TCP
 // are. kUnsupported: no device has that address, or the machine has none.
 [[nodiscard]] Result<Path> path_of(int tcp_socket);
+
+// The address that a TCP connection has at its other end, as a gid has it.
+[[nodiscard]] Result<ibv_gid> gid_of_peer(int tcp_socket);
 
 // Opened once for all who hold it. Any thread.
 class Device {

@@ -10,7 +10,7 @@ namespace sluice::transport::rdma {
 namespace {
 
 // Layout, little endian: magic u16, version u8, mtu u8, number u32, sequence u32, segment bytes u32, segments
-// u16, lid u16, gid 16 bytes, 4 bytes of 0.
+// u16, u16 of 0, gid 16 bytes, u32 of 0.
 constexpr uint16_t kMagic = 0x5152;  // "RQ"
 constexpr uint8_t kVersion = 1;
 constexpr uint32_t kNumberMask = 0xffffff;
@@ -27,7 +27,6 @@ void encode(const PairAddress& address, std::span<std::byte, kPairAddressBytes> 
   store_le<uint32_t>(p + 8, address.sequence);
   store_le<uint32_t>(p + 12, address.segment_bytes);
   store_le<uint16_t>(p + 16, static_cast<uint16_t>(address.segments));
-  store_le<uint16_t>(p + 18, address.lid);
   std::memcpy(p + 20, address.gid.data(), address.gid.size());
 }
 
@@ -43,7 +42,6 @@ Result<PairAddress> decode_pair_address(std::span<const std::byte, kPairAddressB
   a.sequence = load_le<uint32_t>(p + 8);
   a.segment_bytes = load_le<uint32_t>(p + 12);
   a.segments = load_le<uint16_t>(p + 16);
-  a.lid = load_le<uint16_t>(p + 18);
   std::memcpy(a.gid.data(), p + 20, a.gid.size());
   const bool in_range = a.mtu >= 1 && a.mtu <= 5 && a.number <= kNumberMask && a.sequence <= kNumberMask &&
                         a.segments >= 2 && a.segment_bytes >= 256 && a.segment_bytes <= kMiB;

@@ -13,7 +13,6 @@ namespace sluice::transport::rdma {
 struct PairAddress {
   uint32_t number = 0;    // of the queue pair, 24 bits
   uint32_t sequence = 0;  // of its first packet, 24 bits
-  uint16_t lid = 0;       // of InfiniBand
   uint8_t mtu = 0;        // as ibv_mtu: 1 (256 bytes) to 5 (4096)
   uint32_t segment_bytes = 0;
   uint32_t segments = 0;  // receives that are posted for data: the first credits of the peer

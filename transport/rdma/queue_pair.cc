@@ -41,7 +41,7 @@ std::string memory_lock_limit() {
 
 }  // namespace
 
-QueuePair::QueuePair(std::shared_ptr<const Device> device, Path path) noexcept
+QueuePair::QueuePair(std::shared_ptr<const Device> device, Path path)
     : device_(std::move(device)),
       calls_(device_->calls()),
       path_(std::move(path)),
@@ -116,7 +116,6 @@ QueuePair::~QueuePair() {
 PairAddress QueuePair::address() const noexcept {
   PairAddress a{.number = pair_->qp_num,
                 .sequence = first_packet_,
-                .lid = path_.lid,
                 .mtu = static_cast<uint8_t>(path_.mtu),
                 .segment_bytes = kSegmentBytes,
                 .segments = kDataReceives};
@@ -133,7 +132,6 @@ Result<void> QueuePair::join(const PairAddress& peer) {
   rtr.max_dest_rd_atomic = 1;
   rtr.min_rnr_timer = 12;
   rtr.ah_attr.is_global = 1;
-  rtr.ah_attr.dlid = peer.lid;
   rtr.ah_attr.port_num = path_.port;
   rtr.ah_attr.grh.sgid_index = path_.gid_index;
   rtr.ah_attr.grh.hop_limit = kHops;
@@ -227,7 +225,9 @@ Status QueuePair::received(const ibv_wc& done) noexcept {
   credits_ += word & kCreditMask;
   if (credits_ > peer_segments_) return Errc::kSlotNotGranted;
   const bool end = (word & kEnd) != 0;
-  if (done.byte_len == 0 && !end) return post_receive(segment);
+  // A word without credits could come without bound: it takes none itself.
+  if (done.byte_len == 0 && !end)
+    return (word & kCreditMask) > 0 ? post_receive(segment) : Status(Errc::kBadField);
   arrived_[arrived_last_++ % kReceives] = {.segment = segment, .bytes = done.byte_len, .end = end};
   return Errc::kOk;
 }
@@ -259,27 +259,31 @@ std::span<const std::byte> QueuePair::front() noexcept {
   return {receive_segment(a.segment), a.bytes};
 }
 
-Status QueuePair::take() noexcept {
+void QueuePair::take() noexcept {
   SLUICE_ASSERT(has_arrived() && !at_end());
   const Arrived& a = arrived_[arrived_first_++ % kReceives];
+  if (!broken_.ok()) return;  // what arrived before is still taken, and makes room for nothing
   ++owed_;
-  if (const Status s = post_receive(a.segment); !s.ok()) return broken_ = s;
-  return return_credits();
+  broken_ = post_receive(a.segment);
+  if (broken_.ok()) broken_ = return_credits();
 }
 
 int QueuePair::event_fd() const noexcept {
   return channel_->fd;
 }
 
-Status QueuePair::arm() noexcept {
-  if (std::exchange(armed_, true)) return Errc::kOk;
-  return ibv_req_notify_cq(completion_queue_, 0) == 0 ? Errc::kOk : Errc::kReset;
+void QueuePair::arm() noexcept {
+  if (std::exchange(armed_, true)) return;
+  if (ibv_req_notify_cq(completion_queue_, 0) != 0 && broken_.ok()) broken_ = Errc::kReset;
 }
 
 void QueuePair::event() noexcept {
   ibv_cq* queue = nullptr;
   void* context = nullptr;
-  if (calls_.get_cq_event(channel_, &queue, &context) != 0) return;
+  if (calls_.get_cq_event(channel_, &queue, &context) != 0) {
+    if (errno != EAGAIN && errno != EINTR && broken_.ok()) broken_ = Errc::kReset;  // the device is gone
+    return;
+  }
   calls_.ack_cq_events(queue, 1);
   armed_ = false;
 }

@@ -80,13 +80,13 @@ class QueuePair {
   }
   // The oldest segment; not at_end(). Valid until take().
   [[nodiscard]] std::span<const std::byte> front() noexcept;
-  [[nodiscard]] Status take() noexcept;
+  void take() noexcept;
 
   // ---- sleeping ----
   // Readable when something was done after arm().
   [[nodiscard]] int event_fd() const noexcept;
-  [[nodiscard]] Status arm() noexcept;  // collect() after it: what was done before announces nothing
-  void event() noexcept;                // event_fd() was readable
+  void arm() noexcept;    // collect() after it: what was done before announces nothing
+  void event() noexcept;  // event_fd() was readable
 
  private:
   struct Arrived {
@@ -94,7 +94,7 @@ class QueuePair {
     uint32_t bytes = 0;
     bool end = false;
   };
-  QueuePair(std::shared_ptr<const Device> device, Path path) noexcept;
+  QueuePair(std::shared_ptr<const Device> device, Path path);
   [[nodiscard]] Result<void> build();
   [[nodiscard]] std::byte* receive_segment(uint32_t i) const noexcept;
   [[nodiscard]] std::byte* send_segment(uint64_t i) const noexcept;

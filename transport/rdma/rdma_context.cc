@@ -1,19 +1,25 @@
 #include "transport/rdma/rdma_context.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
 #include "transport/rdma/rdma_endpoint.h"
 
 namespace sluice::transport::rdma {
 namespace {
+
+// How long a context that ends waits for what its endpoints have sent to arrive.
+constexpr Nanos kLeave = 1 * kSecond;
 
 class Both final : public RdmaContext {
  public:
   explicit Both(std::unique_ptr<tcp::TcpContext> tcp)
       : tcp_(std::move(tcp)),
         scratch_(std::make_unique_for_overwrite<std::byte[]>(tcp::FrameReader::kScratchBytes)) {}
+  ~Both() override;
 
   Result<Endpoint*> adopt(tcp::Socket socket, Handler& handler, const EndpointOptions& options) override {
     return tcp_->adopt(std::move(socket), handler, options);
@@ -32,6 +38,17 @@ class Both final : public RdmaContext {
   std::vector<std::unique_ptr<RdmaEndpoint>> endpoints_;  // those that linger too
   size_t open_ = 0;
 };
+
+// A kernel's socket sends on when its process has let go of it; nobody does that for a queue pair.
+Both::~Both() {
+  for (const auto& endpoint : endpoints_) endpoint->leave();
+  const auto gone = [](const auto& e) { return e->gone(); };
+  const Nanos deadline = monotonic_now() + kLeave;
+  while (!std::ranges::all_of(endpoints_, gone) && monotonic_now() < deadline) {
+    for (const auto& endpoint : endpoints_) endpoint->turn(deadline, 0);
+    std::this_thread::yield();
+  }
+}
 
 Result<Endpoint*> Both::adopt(Connection connection, Handler& handler, const EndpointOptions& options) {
   auto endpoint = std::make_unique<RdmaEndpoint>(std::move(connection), handler, options, *tcp_,

@@ -14,7 +14,8 @@ class RdmaContext : public tcp::TcpContext {
  public:
   using tcp::TcpContext::adopt;
   // Takes over a connection whose ends have joined. `handler` must outlive the endpoint. Owner thread. The
-  // endpoint lives until after its on_closed(); what it sent is on its way for a moment longer.
+  // endpoint lives until after its on_closed(). What it has sent by then arrives while the context is polled;
+  // a context that ends waits for that, a second at most.
   [[nodiscard]] virtual Result<Endpoint*> adopt(Connection connection, Handler& handler,
                                                 const EndpointOptions& options) = 0;
 };

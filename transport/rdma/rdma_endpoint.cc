@@ -73,9 +73,18 @@ void RdmaEndpoint::close(Errc reason) noexcept {
   closing_ = true;
   reason_ = reason;
   reader_.stop();
-  if (reason != Errc::kReset) return;
+  if (reason != Errc::kReset) {
+    (void)pair_->end();  // kWouldBlock: while it lingers; broken: the lifeline's end is all there is to say
+    return;
+  }
   unwatch_lifeline();
   lifeline_.reset();
+}
+
+void RdmaEndpoint::leave() noexcept {
+  close(Errc::kClosed);
+  if (!finished_) lingers_ = reason_ != Errc::kReset;
+  finished_ = true;
 }
 
 unsigned RdmaEndpoint::turn(Nanos now, size_t budget_bytes) noexcept {
@@ -122,7 +131,7 @@ unsigned RdmaEndpoint::give_back_sent() noexcept {
 unsigned RdmaEndpoint::receive(Nanos now, size_t budget_bytes) noexcept {
   // Whatever the peer sent before its connection's end is there once the end is seen.
   const Errc over = lifeline_over_;
-  const Status broken = pair_->collect();
+  (void)pair_->collect();  // broken() tells, after what has arrived
   unsigned done = 0;
   size_t bytes = 0;
   while (!closing_ && !peer_ended_ && pair_->has_arrived()) {
@@ -137,14 +146,15 @@ unsigned RdmaEndpoint::receive(Nanos now, size_t budget_bytes) noexcept {
     counters_.wire_bytes_in += segment.size();
     if (const Status parsed = reader_.feed(segment, *this, handler_, counters_); !parsed.ok())
       close(parsed.code());
-    if (!closing_ && !pair_->take().ok()) close(pair_->broken().code());
+    if (!closing_) pair_->take();
     if (bytes >= budget_bytes) return done;
   }
   if (closing_) return done;
-  if (!broken.ok()) {
-    close(broken.code());
+  if (!pair_->broken().ok()) {
+    close(pair_->broken().code());
   } else if (over != Errc::kOk) {
-    close(over == Errc::kClosed && reader_.within_frame() ? Errc::kReset : over);
+    // Who ends in order says so on the pair first, and stays until that has arrived.
+    close(over == Errc::kClosed && !peer_ended_ ? Errc::kReset : over);
   }
   return done;
 }
@@ -158,7 +168,7 @@ void RdmaEndpoint::end_of_stream(Nanos now) noexcept {
 }
 
 void RdmaEndpoint::check_deadline(Nanos now) noexcept {
-  if (!timed() || pair_->has_arrived()) return;
+  if (!timed() || (!peer_ended_ && pair_->has_arrived())) return;
   if (now - (peer_ended_ ? last_sent_ : last_received_) > options_.frame_deadline) close(Errc::kTimeout);
 }
 
@@ -179,10 +189,11 @@ void RdmaEndpoint::linger() noexcept {
 }
 
 bool RdmaEndpoint::may_sleep() noexcept {
-  if (!pair_->arm().ok() || closing()) return false;
+  pair_->arm();
+  if (closing()) return false;
   (void)pair_->collect();  // broken() keeps it
   if (lingers_) return pair_->broken().ok() && !lifeline_is_over() && pair_->ended() && !pair_->all_arrived();
-  if (!pair_->broken().ok() || pair_->has_arrived() || lifeline_is_over()) return false;
+  if (!pair_->broken().ok() || (!peer_ended_ && pair_->has_arrived()) || lifeline_is_over()) return false;
   const bool says_end = queue_.empty() && ended_ && !pair_->ended();
   return !says_end && (queue_.empty() || !pair_->can_send());
 }

@@ -17,7 +17,7 @@ class RdmaEndpoint final : public Endpoint {
   // `scratch` as for FrameReader; `sleep` outlives it.
   RdmaEndpoint(Connection connection, Handler& handler, const EndpointOptions& options,
                tcp::TcpContext& sleep, std::span<std::byte> scratch);
-  ~RdmaEndpoint();  // without callbacks; the peer is told as by close(kClosed)
+  ~RdmaEndpoint();  // leave() comes before it, and turns until gone()
   [[nodiscard]] Result<void> watch();
 
   Status put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
@@ -34,7 +34,8 @@ class RdmaEndpoint final : public Endpoint {
   [[nodiscard]] bool closing() const noexcept { return closing_ && !finished_; }
   // Gives everything back and calls on_closed(). Turns go on until gone().
   void finish() noexcept;
-  [[nodiscard]] bool finished() const noexcept { return finished_; }
+  // As close(kClosed) and finish(), without callbacks: for a context that ends.
+  void leave() noexcept;
   // What was sent before the close has arrived, or cannot any more.
   [[nodiscard]] bool gone() const noexcept { return finished_ && !lingers_; }
   // From now on what is done ends the sleep. False: something waits for a turn.

@@ -28,6 +28,11 @@ Loaded load() {
     return l;
   }
   Verbs& v = l.verbs;
+  // Before all other calls: children of a process that forks must not share the rings that a device reads.
+  // Kernels of 5.12 and later see to that by themselves.
+  decltype(&ibv_fork_init) fork_init = nullptr;
+  find(library, "ibv_fork_init", fork_init, l.missing);
+  if (fork_init != nullptr) (void)fork_init();
   find(library, "ibv_get_device_list", v.get_device_list, l.missing);
   find(library, "ibv_free_device_list", v.free_device_list, l.missing);
   find(library, "ibv_get_device_name", v.get_device_name, l.missing);

@@ -81,6 +81,18 @@ TEST_P(TransportClose, FollowsWhenThePeersContextIsDestroyed) {
   bed_.a.reset();
 }
 
+TEST_P(TransportClose, OfAContextLosesNothingThatWasSent) {
+  healthy_left.close(Errc::kClosed);
+  ASSERT_TRUE(drive_until([&] { return healthy_left.closed && healthy_right.closed; }));
+  for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(left.put_pattern(10'000, i).ok());
+  ASSERT_TRUE(drive_until([&] { return left.all_given_back(); }));
+  bed_.a.reset();
+  ASSERT_TRUE(drive_until([&] { return right.closed.has_value(); }));
+  EXPECT_EQ(right.received.size(), 3U);
+  EXPECT_EQ(right.closed, Errc::kClosed);
+  bed_.b.reset();
+}
+
 TEST_P(TransportClose, HappensWhenAHeaderIsRefused) {
   right.at_header = [](const wire::FrameHeader& h) {
     return h.sequence == 2 ? Status(Errc::kSlotNotGranted) : Status();

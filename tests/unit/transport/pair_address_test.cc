@@ -11,7 +11,6 @@ namespace {
 
 const PairAddress kSome{.number = 0xabcdef,
                         .sequence = 0x123456,
-                        .lid = 77,
                         .mtu = 5,
                         .segment_bytes = 16384,
                         .segments = 32,
