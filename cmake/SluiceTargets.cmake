@@ -40,7 +40,9 @@ endif()
 
 # sluice_not_cold(<target>): its own loops over elements are most of what it does. Instrumented and without optimisation they outlast deadlines.
 function(sluice_not_cold target)
-  target_compile_options(${target} PRIVATE $<$<BOOL:${SLUICE_SANITIZE}>:-O1>)
+  if(SLUICE_SANITIZE)
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
 endfunction()
 
 # sluice_compile_apart(sources...): they define a name that another source of their target defines too.
