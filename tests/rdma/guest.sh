@@ -25,7 +25,7 @@
 # The guest sees the host's whole file system read-only (9p) under a RAM overlay
 # that is lost, so COMMAND, its libraries and data are the host's own. It runs as root, in the
 # same working directory and with the same exported environment.
-# Exit status: COMMAND's own; 124 timeout; 125 the guest failed; 77 something is
+# Exit status: COMMAND's own; 124 timeout; 125 the guest failed; 77 no guest came up, or something is
 # missing (qemu, kernel, modules, tools): the usual "skip" code of test drivers.
 set -u
 me=${0##*/}
@@ -258,6 +258,12 @@ if [[ -n $rc ]]; then
     awk -v wall="$(awk "BEGIN{print $t1 - $t0}")" '$1 == "rc" && $3 > wall * 1.05 {exit 1}' "$run/rc" ||
         say "warning: the guest's clock ran fast ($(awk '$1 == "rc" {print $3}' "$run/rc") s in $(awk "BEGIN{printf \"%.1f\", $t1 - $t0}") s)"
     exit "$rc"
+fi
+# It never came so far as to run anything: this machine can't have a guest, which says nothing of COMMAND.
+if ! grep -q '^up ' "$run/rc"; then
+    cat "$run/qemu" >&2
+    tail -n 30 "$run/console" >&2
+    die 77 "no guest came up within $((SECONDS - s0)) s (qemu status $qrc)"
 fi
 ((qrc == 124 || SECONDS - s0 >= limit)) && { ((verbose)) || tail -n 5 "$run/console" >&2; die 124 "timeout: the guest was killed after $limit s"; }
 grep -v 'warning: .* doesn.t support requested feature' "$run/qemu" >&2
