@@ -45,6 +45,13 @@ using Cookie = uint64_t;
 // closed with bad_extension.
 inline constexpr size_t kMaxExtensions = 64;
 
+// What put() demands of its arguments.
+[[nodiscard]] inline bool fits(const wire::FrameHeader& header, std::span<const std::byte> extensions,
+                               std::span<const std::byte> payload) noexcept {
+  return header.length == payload.size() && header.extension_bytes() == extensions.size() &&
+         extensions.size() <= kMaxExtensions;
+}
+
 struct Placement {
   Status status;                 // anything but kOk closes the endpoint with that reason
   std::byte* payload = nullptr;  // where header.length bytes go; may be null when length is 0

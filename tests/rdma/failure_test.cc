@@ -152,20 +152,12 @@ TEST_F(RdmaFailure, LockedMemoryIsTooLittle) {
 
 // Its own device, so that the healthy pair keeps one.
 TEST_F(RdmaFailure, TheLinkGoesDown) {
-  const auto joined = [] {
-    auto [one, other] = tcp_pair("10.77.1.1", "10.77.1.2");
-    auto far = std::async(std::launch::async,
-                          [fd = other] { return rdma::join(tcp::Socket(fd), monotonic_now() + kPatience); });
-    auto near = rdma::join(tcp::Socket(one), monotonic_now() + kPatience);
-    return std::pair{std::move(near), far.get()};
-  };
-  auto [near, far] = joined();
-  ASSERT_TRUE(near && far);
+  auto [near, far] = joined("10.77.1.1", "10.77.1.2");
   auto a = rdma::make_context(), b = rdma::make_context();
   ASSERT_TRUE(a && b);
   Recorder one, other;
-  one.endpoint = *(*a)->adopt(std::move(*near), one, {});
-  other.endpoint = *(*b)->adopt(std::move(*far), other, {});
+  one.endpoint = *(*a)->adopt(std::move(near), one, {});
+  other.endpoint = *(*b)->adopt(std::move(far), other, {});
   run("ip link set rail1 down");
   ASSERT_TRUE(one.put_pattern(100'000, 0).ok());
   const Nanos deadline = monotonic_now() + kPatience;

@@ -17,10 +17,7 @@ void FaultEndpoint::bind(Endpoint& below, const EndpointOptions& options) {
 Status FaultEndpoint::put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                           std::span<const std::byte> payload, Cookie cookie) noexcept {
   if (closing_ || ended_ || below_ == nullptr) return Errc::kClosed;
-  if (header.length != payload.size() || header.extension_bytes() != extensions.size() ||
-      extensions.size() > kMaxExtensions) {
-    return Errc::kInvalidArgument;
-  }
+  if (!fits(header, extensions, payload)) return Errc::kInvalidArgument;
   if (outstanding_ == options_.send_queue) return Errc::kWouldBlock;
   Held frame{.header = header,
              .extensions = {},

@@ -22,10 +22,7 @@ InprocEndpoint::~InprocEndpoint() {
 Status InprocEndpoint::put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                            std::span<const std::byte> payload, Cookie cookie) noexcept {
   if (closing_ || ended_) return Errc::kClosed;
-  if (header.length != payload.size() || header.extension_bytes() != extensions.size() ||
-      extensions.size() > kMaxExtensions) {
-    return Errc::kInvalidArgument;
-  }
+  if (!fits(header, extensions, payload)) return Errc::kInvalidArgument;
   const std::lock_guard lock(connection_->mutex);
   Pipe& pipe = out();
   if (pipe.put - pipe.given_back == pipe.frames.size()) return Errc::kWouldBlock;

@@ -55,6 +55,17 @@ bool gid_of(const sockaddr_storage& address, ibv_gid& gid) {
   return true;
 }
 
+// Of an end of a connection, which `name` tells.
+template <typename Name>
+Result<ibv_gid> gid_by(Name name, int tcp_socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  ibv_gid gid;
+  if (name(tcp_socket, reinterpret_cast<sockaddr*>(&address), &size) != 0 || !gid_of(address, gid))
+    return fail(Errc::kReset, "a connection that has no addresses any more");
+  return gid;
+}
+
 bool query_port(const Verbs& v, ibv_context* context, uint8_t port, ibv_port_attr& out) {
   // The declaration is of the oldest layout, which is the beginning of the newest.
   return v.query_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(&out)) == 0;
@@ -93,11 +104,9 @@ Result<std::vector<Path>> paths() {
 }
 
 Result<Path> path_of(int tcp_socket) {
-  sockaddr_storage local{};
-  socklen_t size = sizeof local;
-  ibv_gid gid;
-  if (::getsockname(tcp_socket, reinterpret_cast<sockaddr*>(&local), &size) != 0 || !gid_of(local, gid))
-    return fail(Errc::kSystem, "cannot tell the local address of a connection");
+  const auto local = gid_by(::getsockname, tcp_socket);
+  if (!local) return tl::unexpected(local.error());
+  const ibv_gid& gid = *local;
   auto all = paths();
   if (!all) return tl::unexpected(all.error());
   if (all->empty()) return fail(Errc::kUnsupported, "no RDMA device");
@@ -108,12 +117,7 @@ Result<Path> path_of(int tcp_socket) {
 }
 
 Result<ibv_gid> gid_of_peer(int tcp_socket) {
-  sockaddr_storage peer{};
-  socklen_t size = sizeof peer;
-  ibv_gid gid;
-  if (::getpeername(tcp_socket, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || !gid_of(peer, gid))
-    return fail(Errc::kReset, "the peer is gone");
-  return gid;
+  return gid_by(::getpeername, tcp_socket);
 }
 
 Result<std::shared_ptr<const Device>> Device::open(const Path& path) {

@@ -51,7 +51,7 @@ void RdmaEndpoint::lifeline_readable() noexcept {
   const ssize_t n = ::recv(lifeline_.fd(), &word, sizeof word, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   if (n == 0) lifeline_over_ = Errc::kClosed;
-  if (n < 0) lifeline_over_ = errno == ETIMEDOUT ? Errc::kTimeout : Errc::kReset;
+  if (n < 0) lifeline_over_ = tcp::broken_by(errno);
   if (n > 0) lifeline_over_ = Errc::kBadType;
   unwatch_lifeline();
 }
@@ -59,10 +59,7 @@ void RdmaEndpoint::lifeline_readable() noexcept {
 Status RdmaEndpoint::put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                          std::span<const std::byte> payload, Cookie cookie) noexcept {
   if (closing_ || ended_ || !pair_->broken().ok()) return Errc::kClosed;
-  if (header.length != payload.size() || header.extension_bytes() != extensions.size() ||
-      extensions.size() > kMaxExtensions) {
-    return Errc::kInvalidArgument;
-  }
+  if (!fits(header, extensions, payload)) return Errc::kInvalidArgument;
   if (queue_.full()) return Errc::kWouldBlock;
   queue_.push(header, extensions, payload, cookie);
   return Errc::kOk;

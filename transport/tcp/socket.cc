@@ -272,6 +272,10 @@ void probe_when_idle(int fd) noexcept {
   (void)set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveCount);
 }
 
+Errc broken_by(int error) noexcept {
+  return error == ETIMEDOUT ? Errc::kTimeout : Errc::kReset;
+}
+
 std::string peer_name(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;

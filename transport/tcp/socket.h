@@ -121,6 +121,10 @@ AppliedOptions apply_options(int fd, const SocketOptions& options);
 // Has the kernel probe an idle peer (docs/timeouts.md, keepalive).
 void probe_when_idle(int fd) noexcept;
 
+// Why a connection is closed whose socket failed with `error`: probes or sent bytes that nobody answered are
+// a path gone silent, not a peer gone.
+[[nodiscard]] Errc broken_by(int error) noexcept;
+
 // "10.0.0.3:50112", "[::1]:7470".
 [[nodiscard]] std::string peer_name(int fd);
 

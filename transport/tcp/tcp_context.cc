@@ -49,6 +49,7 @@ class EpollContext final : public TcpContext {
   };
 
   [[nodiscard]] TcpEndpoint* find(Handle h) const noexcept;
+  [[nodiscard]] Watcher* find_watcher(Handle h) const noexcept;
   [[nodiscard]] uint32_t free_seat();
   void vacate(uint32_t index) noexcept;
   unsigned receive(Nanos now, size_t budget_bytes) noexcept;
@@ -76,6 +77,11 @@ TcpEndpoint* EpollContext::find(Handle h) const noexcept {
   // A handle may outlive its endpoint: events of a batch in which it was closed, lists made before.
   const Seat& seat = seats_[h.index];
   return seat.generation == h.generation ? seat.endpoint.get() : nullptr;
+}
+
+Watcher* EpollContext::find_watcher(Handle h) const noexcept {
+  const Seat& seat = seats_[h.index];
+  return seat.generation == h.generation ? seat.watcher : nullptr;
 }
 
 uint32_t EpollContext::free_seat() {
@@ -160,8 +166,7 @@ unsigned EpollContext::receive(Nanos now, size_t budget_bytes) noexcept {
     const Handle owner = Poller::owner(event);
     if (TcpEndpoint* ep = find(owner)) {
       done += ep->ready(event.events, now, turn_, budget_bytes);
-    } else if (Watcher* w = seats_[owner.index].generation == owner.generation ? seats_[owner.index].watcher
-                                                                               : nullptr) {
+    } else if (Watcher* w = find_watcher(owner)) {
       w->readable();
       ++done;
     }

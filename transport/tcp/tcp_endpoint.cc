@@ -10,11 +10,6 @@
 namespace sluice::transport::tcp {
 namespace {
 
-// Probes or sent bytes that nobody answered are a path gone silent, not a peer gone.
-Errc broken_by(int error) noexcept {
-  return error == ETIMEDOUT ? Errc::kTimeout : Errc::kReset;
-}
-
 // Blocks of one gathered send: 16 frames with payload. More is no cheaper per frame and keeps other endpoints
 // waiting.
 constexpr size_t kGather = 32;
@@ -54,10 +49,7 @@ TcpEndpoint::~TcpEndpoint() {
 Status TcpEndpoint::put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                         std::span<const std::byte> payload, Cookie cookie) noexcept {
   if (closing_ || ended_ || cannot_send()) return Errc::kClosed;
-  if (header.length != payload.size() || header.extension_bytes() != extensions.size() ||
-      extensions.size() > kMaxExtensions) {
-    return Errc::kInvalidArgument;
-  }
+  if (!fits(header, extensions, payload)) return Errc::kInvalidArgument;
   if (queue_.full()) return Errc::kWouldBlock;
   queue_.push(header, extensions, payload, cookie);
   want_flush();

@@ -7,11 +7,14 @@
 #include <stdexcept>
 
 #include "core/clock.h"
-#include "tests/conformance/transport/rdma_bed.h"
 #include "tests/conformance/transport/tls_pair.h"
 #include "transport/inproc/inproc_network.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
+
+#ifdef SLUICE_HAVE_RDMA
+#include "tests/conformance/transport/rdma_bed.h"
+#endif
 
 namespace sluice::transport::test {
 namespace {

@@ -8,7 +8,6 @@
 #include "transport/rdma/rdma_context.h"
 
 namespace sluice::transport::test {
-namespace {
 
 std::pair<rdma::Connection, rdma::Connection> joined(const std::string& one, const std::string& other) {
   const auto [first, second] = tcp_pair(one, other);
@@ -21,8 +20,6 @@ std::pair<rdma::Connection, rdma::Connection> joined(const std::string& one, con
     throw std::runtime_error((near ? "" : near.error().text) + " / " + (met ? "" : met.error().text));
   return {std::move(*near), std::move(*met)};
 }
-
-}  // namespace
 
 std::pair<std::string, std::string> rdma_addresses() {
   const char* const both = std::getenv("SLUICE_TEST_RDMA");

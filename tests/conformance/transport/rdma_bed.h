@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tests/conformance/transport/bed.h"
+#include "transport/rdma/connection.h"
 
 namespace sluice::transport::test {
 
@@ -8,7 +9,11 @@ namespace sluice::transport::test {
 // together. Throws without.
 [[nodiscard]] std::pair<std::string, std::string> rdma_addresses();
 
-// Between them.
+// A queue pair between two such addresses, both ends. Throws where they can't be joined.
+[[nodiscard]] std::pair<rdma::Connection, rdma::Connection> joined(const std::string& one,
+                                                                   const std::string& other);
+
+// Between rdma_addresses().
 [[nodiscard]] Bed rdma_bed();
 
 }  // namespace sluice::transport::test
