@@ -156,7 +156,7 @@ class Chaos:
         if not self.workers:
             raise Failed("what the workers hold could not be read from /proc")
         sessions = self.job.sessions
-        bounds = {"descriptors": self.options.reducers * sessions, "threads": self.job.late_threads, "resident_bytes": self.options.max_growth_mib << 20}
+        bounds = {"descriptors": self.options.reducers * sessions, "threads": self.job.late_threads * sessions, "resident_bytes": self.options.max_growth_mib << 20}
         alike = {}
         for run, reducers, held in self.workers:
             alike.setdefault((run, reducers), []).append(held)

@@ -53,7 +53,7 @@ class Output:
 
 class Job:
     sessions = 1  # that it has at each reducer
-    late_threads = 3  # that a rank may get after the first quarter of a run: to watch, to mend, to survive a loss
+    late_threads = 3  # that a session of a rank may get after the first quarter of a run: to watch, to mend, to survive a loss
     takes_new_lists = False  # while it runs; else it has the first one to its end
 
     def __init__(self, pool, options, folder):
