@@ -82,6 +82,8 @@ const char* to_string(FrameType t) noexcept {
     case FrameType::kAttach: return "ATTACH";
     case FrameType::kAttached: return "ATTACHED";
     case FrameType::kRefused: return "REFUSED";
+    case FrameType::kPair: return "PAIR";
+    case FrameType::kPaired: return "PAIRED";
     case FrameType::kVote: return "VOTE";
     case FrameType::kVerdict: return "VERDICT";
     case FrameType::kCommit: return "COMMIT";

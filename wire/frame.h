@@ -30,6 +30,8 @@ enum class FrameType : uint8_t {
   kAttach = 5,
   kAttached = 6,
   kRefused = 7,
+  kPair = 8,
+  kPaired = 9,
   // Control connection.
   kVote = 16,
   kVerdict = 17,

@@ -25,11 +25,14 @@ inline constexpr size_t kMaxErrorText = 1024;
 inline constexpr size_t kMaxStatusText = kMaxControlPayload - 2;
 inline constexpr size_t kMaxNamedRanks = 16;
 inline constexpr size_t kMaxAddresses = 4000;
+inline constexpr size_t kMaxPairAddress = 64;
+inline constexpr size_t kMaxWhy = 256;
 
 // Feature bits of HELLO and WELCOME.
 inline constexpr uint64_t kFeatureResume = uint64_t{1} << 0;
 inline constexpr uint64_t kFeatureViewChange = uint64_t{1} << 1;
-inline constexpr uint64_t kFeatureTls = uint64_t{1} << 2;  // what follows WELCOME goes through TLS
+inline constexpr uint64_t kFeatureTls = uint64_t{1} << 2;   // what follows WELCOME goes through TLS
+inline constexpr uint64_t kFeatureRdma = uint64_t{1} << 4;  // PAIR follows ATTACHED on lane connections
 inline constexpr uint64_t kFeaturesSurvive = kFeatureResume | kFeatureViewChange;  // both or none
 
 using Nonce = std::array<uint8_t, 32>;
@@ -135,6 +138,28 @@ struct Attached {
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
     v(m.slots);
+  }
+};
+
+// How a lane connection goes on where kFeatureRdma is in force: PROTOCOL.md section 5.
+struct Pair {
+  static constexpr FrameType kType = FrameType::kPair;
+  static constexpr bool kMayGrow = true;
+  std::vector<uint8_t> address{};  // of a queue pair (section 15); empty: there is none
+  std::string why{};               // there is none
+  template <typename Self, typename V>
+  static void visit(Self& m, V& v) {
+    v.list(m.address, kMaxPairAddress), v.text(m.why, kMaxWhy);
+  }
+};
+struct Paired {
+  static constexpr FrameType kType = FrameType::kPaired;
+  static constexpr bool kMayGrow = true;
+  uint8_t ready = 0;
+  std::string why{};  // not
+  template <typename Self, typename V>
+  static void visit(Self& m, V& v) {
+    v(m.ready), v.text(m.why, kMaxWhy);
   }
 };
 

@@ -39,13 +39,14 @@ void body(std::span<const std::byte> bytes) {
 
 using Body = void (*)(std::span<const std::byte>);
 constexpr Body kBodies[] = {
-    body<wire::Hello>,        body<wire::Welcome>,    body<wire::Join>,         body<wire::Joined>,
-    body<wire::Attach>,       body<wire::Attached>,   body<wire::Refused>,      body<wire::Vote>,
-    body<wire::Verdict>,      body<wire::Commit>,     body<wire::Heartbeat>,    body<wire::Leave>,
-    body<wire::LeaveAck>,     body<wire::Abort>,      body<wire::StatusQuery>,  body<wire::StatusReply>,
-    body<wire::VerdictQuery>, body<wire::Resume>,     body<wire::ResumeAck>,    body<wire::Suspect>,
-    body<wire::ViewQuery>,    body<wire::ViewAnswer>, body<wire::ViewCommit>,   body<wire::DrainNotice>,
-    body<wire::ViewKnown>,    body<wire::Stream>,     body<wire::StreamAnswer>,
+    body<wire::Hello>,        body<wire::Welcome>,     body<wire::Join>,         body<wire::Joined>,
+    body<wire::Attach>,       body<wire::Attached>,    body<wire::Refused>,      body<wire::Pair>,
+    body<wire::Paired>,       body<wire::Vote>,        body<wire::Verdict>,      body<wire::Commit>,
+    body<wire::Heartbeat>,    body<wire::Leave>,       body<wire::LeaveAck>,     body<wire::Abort>,
+    body<wire::StatusQuery>,  body<wire::StatusReply>, body<wire::VerdictQuery>, body<wire::Resume>,
+    body<wire::ResumeAck>,    body<wire::Suspect>,     body<wire::ViewQuery>,    body<wire::ViewAnswer>,
+    body<wire::ViewCommit>,   body<wire::DrainNotice>, body<wire::ViewKnown>,    body<wire::Stream>,
+    body<wire::StreamAnswer>,
 };
 
 void versions(Input& in) {

@@ -105,6 +105,12 @@ TEST(GoldenMessages, JoinedAttachAttached) {
   expect_body(Attached{.slots = 8}, "08000000");
 }
 
+TEST(GoldenMessages, PairAndPaired) {
+  expect_body(Pair{.address = {0x51, 0x52, 0x01}, .why = {}}, "0300 515201 0000");
+  expect_body(Pair{.address = {}, .why = "no"}, "0000 0200 6e6f");
+  expect_body(Paired{.ready = 1, .why = {}}, "01 0000");
+}
+
 TEST(GoldenMessages, RefusedAndAbort) {
   Refused refused;
   refused.code = Errc::kRankTaken;

@@ -29,10 +29,10 @@ class EveryMessage : public testing::Test {
   std::mt19937_64 random_{static_cast<uint64_t>(M::kType)};
 };
 
-using Messages =
-    testing::Types<Hello, Welcome, Join, Joined, Attach, Attached, Refused, Vote, Verdict, Commit, Heartbeat,
-                   Leave, LeaveAck, Abort, StatusQuery, StatusReply, VerdictQuery, Stream, StreamAnswer,
-                   Resume, ResumeAck, Suspect, ViewQuery, ViewAnswer, ViewCommit, DrainNotice, ViewKnown>;
+using Messages = testing::Types<Hello, Welcome, Join, Joined, Attach, Attached, Refused, Pair, Paired, Vote,
+                                Verdict, Commit, Heartbeat, Leave, LeaveAck, Abort, StatusQuery, StatusReply,
+                                VerdictQuery, Stream, StreamAnswer, Resume, ResumeAck, Suspect, ViewQuery,
+                                ViewAnswer, ViewCommit, DrainNotice, ViewKnown>;
 TYPED_TEST_SUITE(EveryMessage, Messages);
 
 // The messages marked + in PROTOCOL.md section 4.
@@ -40,7 +40,7 @@ template <typename M>
 constexpr bool kMarkedPlus =
     std::is_same_v<M, Hello> || std::is_same_v<M, Welcome> || std::is_same_v<M, Refused> ||
     std::is_same_v<M, Heartbeat> || std::is_same_v<M, Leave> || std::is_same_v<M, LeaveAck> ||
-    std::is_same_v<M, DrainNotice>;
+    std::is_same_v<M, DrainNotice> || std::is_same_v<M, Pair> || std::is_same_v<M, Paired>;
 
 TYPED_TEST(EveryMessage, ComesBackAsItWasSent) {
   for (int round = 0; round < 200; ++round) {
