@@ -2,13 +2,16 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "transport/tcp/address.h"
@@ -57,11 +60,11 @@ bool gid_of(const sockaddr_storage& address, ibv_gid& gid) {
 
 // Of an end of a connection, which `name` tells.
 template <typename Name>
-Result<ibv_gid> gid_by(Name name, int tcp_socket) {
+Result<ibv_gid> gid_by(Name name, int connection) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   ibv_gid gid;
-  if (name(tcp_socket, reinterpret_cast<sockaddr*>(&address), &size) != 0 || !gid_of(address, gid))
+  if (name(connection, reinterpret_cast<sockaddr*>(&address), &size) != 0 || !gid_of(address, gid))
     return fail(Errc::kReset, "a connection that has no addresses any more");
   return gid;
 }
@@ -71,80 +74,126 @@ bool query_port(const Verbs& v, ibv_context* context, uint8_t port, ibv_port_att
   return v.query_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(&out)) == 0;
 }
 
-void add_paths(const Verbs& v, ibv_device* device, std::vector<Path>& out) {
-  ibv_context* const context = v.open_device(device);
-  if (context == nullptr) return;
+void add_paths(const std::shared_ptr<const Device>& device, std::vector<Path>& out) {
+  const Verbs& v = device->calls();
   std::vector<ibv_gid_entry> entries(kMostGids);
-  const ssize_t count = v.query_gid_table(context, entries.data(), entries.size(), 0, sizeof(ibv_gid_entry));
+  const ssize_t count =
+      v.query_gid_table(device->context(), entries.data(), entries.size(), 0, sizeof(ibv_gid_entry));
   for (ssize_t i = 0; i < count; ++i) {
     const ibv_gid_entry& entry = entries[static_cast<size_t>(i)];
     const auto port = static_cast<uint8_t>(entry.port_num);
     ibv_port_attr attributes{};
-    if (entry.gid_type != IBV_GID_TYPE_ROCE_V2 || !query_port(v, context, port, attributes)) continue;
+    if (entry.gid_type != IBV_GID_TYPE_ROCE_V2 || !query_port(v, device->context(), port, attributes))
+      continue;
     if (attributes.state != IBV_PORT_ACTIVE) continue;
-    out.push_back({.device = v.get_device_name(device),
+    out.push_back({.device = device,
                    .port = port,
                    .gid_index = static_cast<uint8_t>(entry.gid_index),
                    .mtu = attributes.active_mtu,
                    .gid = entry.gid,
                    .address = address_of(entry.gid)});
   }
-  v.close_device(context);
+}
+
+const Path* find_path(const std::vector<Path>& all, const ibv_gid& gid) {
+  const auto same = [&](const Path& p) { return std::memcmp(p.gid.raw, gid.raw, sizeof gid.raw) == 0; };
+  const auto found = std::ranges::find_if(all, same);
+  return found != all.end() ? &*found : nullptr;
+}
+
+// Those that somebody holds: to open one takes milliseconds, and a session makes many connections.
+struct OpenDevices {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<const Device>> by_name;
+};
+OpenDevices& open_devices() {
+  static auto& all = *new OpenDevices;  // whoever ends last may be static too
+  return all;
+}
+
+std::vector<Path> paths_of_open_devices() {
+  std::vector<std::shared_ptr<const Device>> devices;
+  {
+    OpenDevices& open = open_devices();
+    const std::lock_guard lock(open.mutex);
+    for (const auto& [name, held] : open.by_name) {
+      if (auto device = held.lock()) devices.push_back(std::move(device));
+    }
+  }
+  std::vector<Path> out;
+  for (const auto& device : devices) add_paths(device, out);
+  return out;
+}
+
+// A machine without any need not have the library, which would speak of that.
+bool kernel_has_devices() {
+  std::error_code ignored;
+  const std::filesystem::directory_iterator all("/sys/class/infiniband", ignored);
+  return all != std::filesystem::directory_iterator();
 }
 
 }  // namespace
 
 Result<std::vector<Path>> paths() {
+  if (!kernel_has_devices()) return fail(Errc::kUnsupported, "no RDMA device");
   const auto v = verbs();
   if (!v) return tl::unexpected(v.error());
   const DeviceList list(**v);
   std::vector<Path> out;
-  for (int i = 0; i < list.count; ++i) add_paths(**v, list.devices[i], out);
+  std::string why;
+  for (int i = 0; i < list.count; ++i) {
+    const auto device = Device::open((*v)->get_device_name(list.devices[i]));
+    if (device) {
+      add_paths(*device, out);
+    } else if (why.empty()) {
+      why = ": " + device.error().text;
+    }
+  }
+  if (out.empty())
+    return fail(Errc::kUnsupported,
+                "no RDMA device can be used" + (why.empty() ? ": no port of RoCE v2 is up" : why));
   return out;
 }
 
-Result<Path> path_of(int tcp_socket) {
-  const auto local = gid_by(::getsockname, tcp_socket);
-  if (!local) return tl::unexpected(local.error());
-  const ibv_gid& gid = *local;
-  auto all = paths();
+Result<Path> path_of(int connection) {
+  const auto gid = gid_by(::getsockname, connection);
+  if (!gid) return tl::unexpected(gid.error());
+  const auto open = paths_of_open_devices();
+  if (const Path* const path = find_path(open, *gid)) return *path;
+  const auto all = paths();
   if (!all) return tl::unexpected(all.error());
-  if (all->empty()) return fail(Errc::kUnsupported, "no RDMA device");
-  const auto same = [&](const Path& p) { return std::memcmp(p.gid.raw, gid.raw, sizeof gid.raw) == 0; };
-  const auto found = std::ranges::find_if(*all, same);
-  if (found != all->end()) return std::move(*found);
-  return fail(Errc::kUnsupported, "no RDMA device has the address " + address_of(gid));
+  if (const Path* const path = find_path(*all, *gid)) return *path;
+  return fail(Errc::kUnsupported, "no RDMA device has the address " + address_of(*gid));
 }
 
-Result<ibv_gid> gid_of_peer(int tcp_socket) {
-  return gid_by(::getpeername, tcp_socket);
+Result<ibv_gid> gid_of_peer(int connection) {
+  return gid_by(::getpeername, connection);
 }
 
-Result<std::shared_ptr<const Device>> Device::open(const Path& path) {
-  static std::mutex mutex;
-  static auto& open =
-      *new std::map<std::string, std::weak_ptr<const Device>>;  // whoever ends last may be static too
-  const std::lock_guard lock(mutex);
-  if (auto there = open[path.device].lock()) return there;
+Result<std::shared_ptr<const Device>> Device::open(const std::string& name) {
+  OpenDevices& open = open_devices();
+  const std::lock_guard lock(open.mutex);
+  if (auto there = open.by_name[name].lock()) return there;
   const auto v = verbs();
   if (!v) return tl::unexpected(v.error());
   const DeviceList list(**v);
   for (int i = 0; i < list.count; ++i) {
-    if (path.device != (*v)->get_device_name(list.devices[i])) continue;
+    if (name != (*v)->get_device_name(list.devices[i])) continue;
+    errno = 0;
     ibv_context* const context = (*v)->open_device(list.devices[i]);
     if (context == nullptr)
-      return fail(Errc::kSystem, "cannot open RDMA device " + path.device + ": " + tcp::error_text(errno));
+      return fail(Errc::kSystem, "cannot open RDMA device " + name + ": " + tcp::error_text(errno));
     ibv_pd* const domain = (*v)->alloc_pd(context);
     if (domain == nullptr) {
       const std::string why = tcp::error_text(errno);
       (*v)->close_device(context);
-      return fail(Errc::kSystem, "no protection domain on " + path.device + ": " + why);
+      return fail(Errc::kSystem, "no protection domain on " + name + ": " + why);
     }
-    auto device = std::make_shared<const Device>(**v, context, domain);
-    open[path.device] = device;
+    auto device = std::make_shared<const Device>(**v, name, context, domain);
+    open.by_name[name] = device;
     return device;
   }
-  return fail(Errc::kUnsupported, "RDMA device " + path.device + " is gone");
+  return fail(Errc::kUnsupported, "RDMA device " + name + " is gone");
 }
 
 Device::~Device() {

@@ -23,6 +23,7 @@ constexpr uint8_t kHops = 64;
 
 // The immediate word of a send: what it is, and how many credits it returns.
 constexpr uint32_t kEnd = 1U << 31;
+constexpr uint32_t kProbe = 1U << 30;
 constexpr uint32_t kCreditMask = 0xffff;
 
 // Which of the two a completion is of; a failed one does not say by itself.
@@ -41,17 +42,13 @@ std::string memory_lock_limit() {
 
 }  // namespace
 
-QueuePair::QueuePair(std::shared_ptr<const Device> device, Path path)
-    : device_(std::move(device)),
-      calls_(device_->calls()),
-      path_(std::move(path)),
-      first_packet_(random_packet_number()) {}
+QueuePair::QueuePair(Path path)
+    : path_(std::move(path)), calls_(path_.device->calls()), first_packet_(random_packet_number()) {}
 
 Result<std::unique_ptr<QueuePair>> QueuePair::make(const Path& path) {
-  auto device = Device::open(path);
-  if (!device) return tl::unexpected(device.error());
-  std::unique_ptr<QueuePair> pair(new QueuePair(std::move(*device), path));
-  if (auto built = pair->build(); !built) return add_context("RDMA device " + path.device, built.error());
+  std::unique_ptr<QueuePair> pair(new QueuePair(path));
+  if (auto built = pair->build(); !built)
+    return add_context("RDMA device " + path.device->name(), built.error());
   return pair;
 }
 
@@ -64,18 +61,18 @@ Result<void> QueuePair::build() {
   memory_ = static_cast<std::byte*>(memory);
   // A child of the training process must not share pages that the device writes to.
   ::madvise(memory, kMemory, MADV_DONTFORK);
-  region_ = calls_.reg_mr(device_->domain(), memory, kMemory, IBV_ACCESS_LOCAL_WRITE);
+  region_ = calls_.reg_mr(path_.device->domain(), memory, kMemory, IBV_ACCESS_LOCAL_WRITE);
   if (region_ == nullptr) {
     const int why = errno;
     return fail(Errc::kSystem, "cannot register " + std::to_string(kMemory) +
                                    " bytes: " + tcp::error_text(why) + memory_lock_limit());
   }
-  channel_ = calls_.create_comp_channel(device_->context());
+  channel_ = calls_.create_comp_channel(path_.device->context());
   if (channel_ == nullptr) return failed("make a completion channel");
   const int flags = ::fcntl(channel_->fd, F_GETFL);
   if (flags < 0 || ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) < 0)
     return failed("make a completion channel non-blocking");
-  completion_queue_ = calls_.create_cq(device_->context(), kCompletions, this, channel_, 0);
+  completion_queue_ = calls_.create_cq(path_.device->context(), kCompletions, this, channel_, 0);
   if (completion_queue_ == nullptr) return failed("make a completion queue");
   ibv_qp_init_attr wanted{};
   wanted.send_cq = wanted.recv_cq = completion_queue_;
@@ -85,10 +82,10 @@ Result<void> QueuePair::build() {
                 .max_send_sge = 1,
                 .max_recv_sge = 1,
                 .max_inline_data = kInline};
-  pair_ = calls_.create_qp(device_->domain(), &wanted);
+  pair_ = calls_.create_qp(path_.device->domain(), &wanted);
   if (pair_ == nullptr) {
     wanted.cap.max_inline_data = 0;  // some devices have none
-    pair_ = calls_.create_qp(device_->domain(), &wanted);
+    pair_ = calls_.create_qp(path_.device->domain(), &wanted);
   }
   if (pair_ == nullptr) return failed("make a queue pair");
   inline_bytes_ = std::min(kInline, wanted.cap.max_inline_data);
@@ -193,6 +190,17 @@ Status QueuePair::post_send(size_t bytes, uint32_t word, bool signaled) noexcept
   return Errc::kOk;
 }
 
+Status QueuePair::prove(const tcp::Until& until) noexcept {
+  SLUICE_ASSERT(sends_posted_ == 0);
+  if (const Status s = post_send(0, kProbe, true); !s.ok()) return s;
+  for (;;) {
+    arm();
+    if (const Status s = collect(); !s.ok() || sends_done_ > 0) return s;
+    if (const Status s = tcp::wait_readable(event_fd(), until); !s.ok()) return s;
+    event();
+  }
+}
+
 std::span<std::byte> QueuePair::room() noexcept {
   if (!can_send()) return {};
   return {send_segment(sends_posted_), std::min(kSegmentBytes, peer_segment_bytes_)};
@@ -225,6 +233,8 @@ Status QueuePair::received(const ibv_wc& done) noexcept {
   credits_ += word & kCreditMask;
   if (credits_ > peer_segments_) return Errc::kSlotNotGranted;
   const bool end = (word & kEnd) != 0;
+  if ((word & kProbe) != 0 && done.byte_len == 0 && !std::exchange(was_probed_, true))
+    return post_receive(segment);
   // A word without credits could come without bound: it takes none itself.
   if (done.byte_len == 0 && !end)
     return (word & kCreditMask) > 0 ? post_receive(segment) : Status(Errc::kBadField);

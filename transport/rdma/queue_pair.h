@@ -13,6 +13,7 @@
 #include "core/units.h"
 #include "transport/rdma/device.h"
 #include "transport/rdma/pair_address.h"
+#include "transport/tcp/socket.h"
 
 namespace sluice::transport::rdma {
 
@@ -21,10 +22,10 @@ namespace sluice::transport::rdma {
 inline constexpr uint32_t kSegmentBytes = 16 * kKiB;
 // Receives posted for data, which are the peer's credits: 512 KiB under way.
 inline constexpr uint32_t kDataReceives = 32;
-// Receives posted for words that need no credit. The end is said once. Credits are returned without data when
-// half of them are owed; the peer, until it has seen such a word, sends at most kDataReceives segments, so
-// two of these words at most are under way.
-inline constexpr uint32_t kControlReceives = 3;
+// Receives posted for words that need no credit. The end is said once, so is a probe. Credits are returned
+// without data when half of them are owed; the peer, until it has seen such a word, sends at most
+// kDataReceives segments, so two of these words at most are under way.
+inline constexpr uint32_t kControlReceives = 4;
 inline constexpr uint32_t kReceives = kDataReceives + kControlReceives;
 // Sends posted and not known to be done; each has a segment.
 inline constexpr uint32_t kSends = 32;
@@ -40,18 +41,21 @@ inline constexpr uint8_t kAckTimeout = 16;
 inline constexpr uint8_t kRetries = 6;
 
 // One thread at a time.
-class QueuePair {
+class QueuePair final : public tcp::Companion {
  public:
   // Everything is registered and all receives are posted; nothing comes before join(). kUnsupported, or
   // kSystem with what failed: a memory lock limit that is too low is named.
   [[nodiscard]] static Result<std::unique_ptr<QueuePair>> make(const Path& path);
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
-  ~QueuePair();
+  ~QueuePair() override;
 
   [[nodiscard]] PairAddress address() const noexcept;
   // Both ends have done it before either sends.
   [[nodiscard]] Result<void> join(const PairAddress& peer);
+  // Sends a word, and waits until it has arrived: one end does it, once, before it sends anything else.
+  // kTimeout, kShutdown; kReset, kTimeout of a pair that is broken.
+  [[nodiscard]] Status prove(const tcp::Until& until) noexcept;
 
   // ---- sending ----
   // Where the next segment is written; empty without a credit, or when no send is free.
@@ -94,7 +98,7 @@ class QueuePair {
     uint32_t bytes = 0;
     bool end = false;
   };
-  QueuePair(std::shared_ptr<const Device> device, Path path);
+  explicit QueuePair(Path path);
   [[nodiscard]] Result<void> build();
   [[nodiscard]] std::byte* receive_segment(uint32_t i) const noexcept;
   [[nodiscard]] std::byte* send_segment(uint64_t i) const noexcept;
@@ -104,9 +108,8 @@ class QueuePair {
   [[nodiscard]] Status received(const ibv_wc& done) noexcept;
   [[nodiscard]] Status return_credits() noexcept;
 
-  const std::shared_ptr<const Device> device_;
-  const Verbs& calls_;
   const Path path_;
+  const Verbs& calls_;
   const uint32_t first_packet_;
   std::byte* memory_ = nullptr;
   ibv_mr* region_ = nullptr;
@@ -124,6 +127,7 @@ class QueuePair {
   bool ended_ = false;
   uint64_t end_number_ = 0;  // of the send that says so
   bool armed_ = false;
+  bool was_probed_ = false;
   Status broken_;
   std::array<Arrived, kReceives> arrived_;
   uint64_t arrived_first_ = 0;

@@ -14,17 +14,14 @@ namespace {
 // How long a context that ends waits for what its endpoints have sent to arrive.
 constexpr Nanos kLeave = 1 * kSecond;
 
-class Both final : public RdmaContext {
+class Both final : public tcp::TcpContext {
  public:
   explicit Both(std::unique_ptr<tcp::TcpContext> tcp)
       : tcp_(std::move(tcp)),
         scratch_(std::make_unique_for_overwrite<std::byte[]>(tcp::FrameReader::kScratchBytes)) {}
   ~Both() override;
 
-  Result<Endpoint*> adopt(tcp::Socket socket, Handler& handler, const EndpointOptions& options) override {
-    return tcp_->adopt(std::move(socket), handler, options);
-  }
-  Result<Endpoint*> adopt(Connection connection, Handler& handler, const EndpointOptions& options) override;
+  Result<Endpoint*> adopt(tcp::Socket socket, Handler& handler, const EndpointOptions& options) override;
   Result<Handle> watch(int fd, tcp::Watcher& watcher) override { return tcp_->watch(fd, watcher); }
   void unwatch(int fd, Handle watch) noexcept override { tcp_->unwatch(fd, watch); }
   unsigned poll(Nanos now, size_t budget_bytes) noexcept override;
@@ -50,8 +47,10 @@ Both::~Both() {
   }
 }
 
-Result<Endpoint*> Both::adopt(Connection connection, Handler& handler, const EndpointOptions& options) {
-  auto endpoint = std::make_unique<RdmaEndpoint>(std::move(connection), handler, options, *tcp_,
+Result<Endpoint*> Both::adopt(tcp::Socket socket, Handler& handler, const EndpointOptions& options) {
+  if (!socket.accompanied()) return tcp_->adopt(std::move(socket), handler, options);
+  std::unique_ptr<QueuePair> pair(static_cast<QueuePair*>(socket.take_companion().release()));
+  auto endpoint = std::make_unique<RdmaEndpoint>(std::move(socket), std::move(pair), handler, options, *tcp_,
                                                  std::span(scratch_.get(), tcp::FrameReader::kScratchBytes));
   if (auto watched = endpoint->watch(); !watched) return tl::unexpected(watched.error());
   endpoints_.push_back(std::move(endpoint));
@@ -90,7 +89,7 @@ void Both::wait(Nanos timeout) noexcept {
 
 }  // namespace
 
-Result<std::unique_ptr<RdmaContext>> make_context() {
+Result<std::unique_ptr<tcp::TcpContext>> make_context() {
   auto tcp = tcp::make_context();
   if (!tcp) return tl::unexpected(tcp.error());
   return std::make_unique<Both>(std::move(*tcp));

@@ -5,21 +5,13 @@
 #include <memory>
 
 #include "core/result.h"
-#include "transport/rdma/connection.h"
 #include "transport/tcp/tcp_context.h"
 
 namespace sluice::transport::rdma {
 
-class RdmaContext : public tcp::TcpContext {
- public:
-  using tcp::TcpContext::adopt;
-  // Takes over a connection whose ends have joined. `handler` must outlive the endpoint. Owner thread. The
-  // endpoint lives until after its on_closed(). What it has sent by then arrives while the context is polled;
-  // a context that ends waits for that, a second at most.
-  [[nodiscard]] virtual Result<Endpoint*> adopt(Connection connection, Handler& handler,
-                                                const EndpointOptions& options) = 0;
-};
-
-[[nodiscard]] Result<std::unique_ptr<RdmaContext>> make_context();
+// adopt() of a socket that has a queue pair (pairing.h) makes an endpoint over that. What such an endpoint
+// has sent when it closes arrives while the context is polled; a context that ends waits for that, a second
+// at most. In a build without verbs: one of TCP.
+[[nodiscard]] Result<std::unique_ptr<tcp::TcpContext>> make_context();
 
 }  // namespace sluice::transport::rdma

@@ -8,10 +8,11 @@
 
 namespace sluice::transport::rdma {
 
-RdmaEndpoint::RdmaEndpoint(Connection connection, Handler& handler, const EndpointOptions& options,
-                           tcp::TcpContext& sleep, std::span<std::byte> scratch)
-    : lifeline_(std::move(connection.lifeline)),
-      pair_(std::move(connection.pair)),
+RdmaEndpoint::RdmaEndpoint(tcp::Socket lifeline, std::unique_ptr<QueuePair> pair, Handler& handler,
+                           const EndpointOptions& options, tcp::TcpContext& sleep,
+                           std::span<std::byte> scratch)
+    : lifeline_(std::move(lifeline)),
+      pair_(std::move(pair)),
       handler_(handler),
       options_(options),
       sleep_(sleep),

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/ids.h"
-#include "transport/rdma/connection.h"
+#include "transport/rdma/queue_pair.h"
 #include "transport/tcp/frame_reader.h"
 #include "transport/tcp/send_queue.h"
 #include "transport/tcp/tcp_context.h"
@@ -14,9 +14,10 @@ namespace sluice::transport::rdma {
 
 class RdmaEndpoint final : public Endpoint {
  public:
-  // `scratch` as for FrameReader; `sleep` outlives it.
-  RdmaEndpoint(Connection connection, Handler& handler, const EndpointOptions& options,
-               tcp::TcpContext& sleep, std::span<std::byte> scratch);
+  // A TCP connection over which the ends of `pair` found each other stays: it is how a peer that ends, or is
+  // killed, is noticed at once. `scratch` as for FrameReader; `sleep` outlives it.
+  RdmaEndpoint(tcp::Socket lifeline, std::unique_ptr<QueuePair> pair, Handler& handler,
+               const EndpointOptions& options, tcp::TcpContext& sleep, std::span<std::byte> scratch);
   ~RdmaEndpoint();  // leave() comes before it, and turns until gone()
   [[nodiscard]] Result<void> watch();
 

@@ -141,14 +141,21 @@ Result<Socket> listen_one(const addrinfo& at, const SocketOptions& options, int 
 
 }  // namespace
 
+Status wait_readable(int fd, const Until& until) noexcept {
+  return wait_ready(fd, POLLIN, until);
+}
+
 Socket::Socket(Socket&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), secure_(std::move(other.secure_)) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      secure_(std::move(other.secure_)),
+      companion_(std::move(other.companion_)) {}
 
 Socket& Socket::operator=(Socket&& other) noexcept {
   if (this != &other) {
     if (fd_ >= 0) ::close(fd_);
     fd_ = std::exchange(other.fd_, -1);
     secure_ = std::move(other.secure_);
+    companion_ = std::move(other.companion_);
   }
   return *this;
 }
@@ -158,12 +165,12 @@ Socket::~Socket() {
 }
 
 int Socket::release() noexcept {
-  SLUICE_ASSERT(!secure_);
+  SLUICE_ASSERT(!secure_ && !companion_);
   return std::exchange(fd_, -1);
 }
 
 RawSocket Socket::release_raw() noexcept {
-  return {.fd = std::exchange(fd_, -1), .secure = secure_.release()};
+  return {.fd = std::exchange(fd_, -1), .secure = secure_.release(), .companion = companion_.release()};
 }
 
 bool Socket::end_sending() const noexcept {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "core/result.h"
 #include "core/units.h"
@@ -17,30 +18,46 @@
 
 namespace sluice::transport::tcp {
 
+// What another transport has beside a connection: it goes with the socket to the context that adopts it,
+// which must be of that transport.
+class Companion {
+ public:
+  Companion() = default;
+  Companion(const Companion&) = delete;
+  Companion& operator=(const Companion&) = delete;
+  virtual ~Companion() = default;
+};
+
 // What a Socket owns, where it goes through something that holds values only.
 struct RawSocket {
   int fd = -1;
   SecureStream* secure = nullptr;
+  Companion* companion = nullptr;
 };
 
-// Owns a file descriptor, and the TLS of its connection where that has one.
+// Owns a file descriptor, and the TLS of its connection, or its companion, where that has one.
 class Socket {
  public:
   Socket() noexcept = default;
   explicit Socket(int fd) noexcept : fd_(fd) {}
-  explicit Socket(RawSocket raw) noexcept : fd_(raw.fd), secure_(raw.secure) {}
+  explicit Socket(RawSocket raw) noexcept : fd_(raw.fd), secure_(raw.secure), companion_(raw.companion) {}
   Socket(Socket&& other) noexcept;
   Socket& operator=(Socket&& other) noexcept;
   ~Socket();
   [[nodiscard]] int fd() const noexcept { return fd_; }
   [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
-  // The caller owns it now. Of a connection without TLS alone.
+  // The caller owns it now. Of a connection without TLS and companion alone.
   [[nodiscard]] int release() noexcept;
   [[nodiscard]] RawSocket release_raw() noexcept;
 
   // From here on bytes go through `stream`, whose handshake is over.
   void secure(std::unique_ptr<SecureStream> stream) noexcept { secure_ = std::move(stream); }
   [[nodiscard]] const SecureStream* secured() const noexcept { return secure_.get(); }
+
+  // From here on frames go by way of `companion`.
+  void accompany(std::unique_ptr<Companion> companion) noexcept { companion_ = std::move(companion); }
+  [[nodiscard]] bool accompanied() const noexcept { return companion_ != nullptr; }
+  [[nodiscard]] std::unique_ptr<Companion> take_companion() noexcept { return std::move(companion_); }
 
   // recvmsg and sendmsg, never blocking and never raising SIGPIPE, through TLS where there is TLS. The data
   // path's own calls: no more than a look at a pointer is added to those.
@@ -73,6 +90,7 @@ class Socket {
  private:
   int fd_ = -1;
   std::unique_ptr<SecureStream> secure_;
+  std::unique_ptr<Companion> companion_;
 };
 
 struct SocketOptions {
@@ -91,6 +109,9 @@ struct Until {
   Nanos deadline;
   int interrupt;
 };
+
+// Waits until something can be read from a descriptor, or the end, or an error. kTimeout, kShutdown.
+[[nodiscard]] Status wait_readable(int fd, const Until& until) noexcept;
 
 // What the kernel did with the options; for `check` and logs.
 struct AppliedOptions {

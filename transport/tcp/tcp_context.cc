@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/assert.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/tcp_endpoint.h"
 
@@ -102,6 +103,7 @@ void EpollContext::vacate(uint32_t index) noexcept {
 }
 
 Result<Endpoint*> EpollContext::adopt(Socket socket, Handler& handler, const EndpointOptions& options) {
+  SLUICE_ASSERT(!socket.accompanied());  // its peer will speak elsewhere
   const int fd = socket.fd();
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {

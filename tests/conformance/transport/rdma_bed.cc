@@ -1,24 +1,28 @@
 #include "tests/conformance/transport/rdma_bed.h"
 
 #include <cstdlib>
-#include <future>
 #include <stdexcept>
 
-#include "core/clock.h"
+#include "transport/rdma/pairing.h"
 #include "transport/rdma/rdma_context.h"
 
 namespace sluice::transport::test {
 
-std::pair<rdma::Connection, rdma::Connection> joined(const std::string& one, const std::string& other) {
+std::pair<tcp::Socket, tcp::Socket> joined(const std::string& one, const std::string& other) {
   const auto [first, second] = tcp_pair(one, other);
-  const Nanos deadline = monotonic_now() + 20 * kSecond;
-  auto far = std::async(std::launch::async,
-                        [fd = second, deadline] { return rdma::join(tcp::Socket(fd), deadline); });
-  auto near = rdma::join(tcp::Socket(first), deadline);
-  auto met = far.get();
-  if (!near || !met)
-    throw std::runtime_error((near ? "" : near.error().text) + " / " + (met ? "" : met.error().text));
-  return {std::move(*near), std::move(*met)};
+  tcp::Socket near(first), far(second);
+  const auto offer = [](const tcp::Socket& s) {
+    auto offered = rdma::offer_pair(s.fd());
+    if (!offered) throw std::runtime_error(offered.error().text);
+    return std::move(*offered);
+  };
+  rdma::PairOffer a = offer(near), b = offer(far);
+  for (const auto& done :
+       {rdma::join_pair(*a.pair, near.fd(), b.address), rdma::join_pair(*b.pair, far.fd(), a.address)})
+    if (!done) throw std::runtime_error(done.error().text);
+  near.accompany(std::move(a.pair));
+  far.accompany(std::move(b.pair));
+  return {std::move(near), std::move(far)};
 }
 
 std::pair<std::string, std::string> rdma_addresses() {

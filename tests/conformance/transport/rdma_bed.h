@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tests/conformance/transport/bed.h"
-#include "transport/rdma/connection.h"
+#include "transport/tcp/socket.h"
 
 namespace sluice::transport::test {
 
@@ -9,9 +9,9 @@ namespace sluice::transport::test {
 // together. Throws without.
 [[nodiscard]] std::pair<std::string, std::string> rdma_addresses();
 
-// A queue pair between two such addresses, both ends. Throws where they can't be joined.
-[[nodiscard]] std::pair<rdma::Connection, rdma::Connection> joined(const std::string& one,
-                                                                   const std::string& other);
+// A connection between two such addresses that has a queue pair, both ends. Throws where they can't be
+// joined.
+[[nodiscard]] std::pair<tcp::Socket, tcp::Socket> joined(const std::string& one, const std::string& other);
 
 // Between rdma_addresses().
 [[nodiscard]] Bed rdma_bed();

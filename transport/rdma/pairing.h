@@ -1,0 +1,43 @@
+// How a TCP connection gets a queue pair: each end offers one and joins it with the other's; by what words
+// the addresses are exchanged is the callers' matter (PROTOCOL.md section 5). Names no verbs, and is there in
+// a build without them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "transport/rdma/pair_address.h"
+#include "transport/tcp/socket.h"
+
+namespace sluice::transport::rdma {
+
+// What connections of this machine may leave by: "mlx5_0 (10.0.0.1)"; never empty. kUnsupported with why
+// there is none.
+[[nodiscard]] Result<std::vector<std::string>> rails();
+
+struct PairOffer {
+  std::unique_ptr<tcp::Companion> pair;
+  std::array<std::byte, kPairAddressBytes> address;  // for the peer
+};
+
+// A queue pair with all that it needs, for a TCP connection. kUnsupported: no device has our end's address.
+// kSystem with what failed. Any thread.
+[[nodiscard]] Result<PairOffer> offer_pair(int connection);
+
+// Joins an offered pair with the address that the other end of `connection` has told. After it, once the peer
+// has done the same, and one of them has proved it, Socket::accompany() puts it in force. kBad... where the
+// address is none, or is not where the connection ends; kSystem.
+[[nodiscard]] Result<void> join_pair(tcp::Companion& pair, int connection,
+                                     std::span<const std::byte> address);
+
+// Whether anything comes through: where TCP goes RDMA need not (a firewall, a route, a switch). By one end,
+// once the other has joined. Waits until then, a second at most. kTimeout, kReset; kShutdown when
+// interrupted.
+[[nodiscard]] Result<void> prove_pair(tcp::Companion& pair, const tcp::Until& until);
+
+}  // namespace sluice::transport::rdma

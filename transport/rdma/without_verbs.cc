@@ -1,0 +1,34 @@
+// A build without libibverbs' headers.
+#include "transport/rdma/pairing.h"
+#include "transport/rdma/rdma_context.h"
+
+namespace sluice::transport::rdma {
+namespace {
+
+tl::unexpected<Error> not_built() {
+  return fail(Errc::kUnsupported, "no RDMA: this program was built without it");
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> rails() {
+  return not_built();
+}
+
+Result<PairOffer> offer_pair(int /*connection*/) {
+  return not_built();
+}
+
+Result<void> join_pair(tcp::Companion& /*pair*/, int /*connection*/, std::span<const std::byte> /*address*/) {
+  return not_built();
+}
+
+Result<void> prove_pair(tcp::Companion& /*pair*/, const tcp::Until& /*until*/) {
+  return not_built();
+}
+
+Result<std::unique_ptr<tcp::TcpContext>> make_context() {
+  return tcp::make_context();
+}
+
+}  // namespace sluice::transport::rdma
