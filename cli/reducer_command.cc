@@ -36,6 +36,7 @@ struct ReducerFlags {
   std::string idle = "epoll";
   bool no_crc = false;
   std::string tls = "off";
+  std::string transport = "auto";
   std::string port_file;
   std::vector<std::string> weights;
 };
@@ -56,6 +57,14 @@ double megabytes(const nlohmann::json& bytes) {
   return 1e-6 * bytes.get<double>();
 }
 
+// ", RDMA by mlx5_0 (10.0.0.1)"
+std::string words_on_rdma(const nlohmann::json& rdma) {
+  const auto rails = rdma["rails"].get<std::vector<std::string>>();
+  if (!rails.empty()) return fmt::format(", RDMA by {}", fmt::join(rails, ", "));
+  const auto why = rdma["why_none"].get<std::string>();
+  return why.empty() ? "" : ", TCP: " + why;
+}
+
 void say_started(reducer::Reducer& server, const reducer::ReducerOptions& options) {
   const auto status = nlohmann::json::parse(server.status_json());
   log::info(fmt::format(
@@ -65,7 +74,8 @@ void say_started(reducer::Reducer& server, const reducer::ReducerOptions& option
       (options.key_file.empty() ? "no authentication" : "workers must prove a token") +
           std::string(options.tls == reducer::TlsMode::kOff  ? ""
                       : options.tls == reducer::TlsMode::kOn ? ", TLS for those that offer it"
-                                                             : ", TLS alone")));
+                                                             : ", TLS alone") +
+          words_on_rdma(status["rdma"])));
 }
 
 void say_ended(reducer::Reducer& server, reducer::ExitReason reason) {
@@ -107,6 +117,7 @@ int run_reducer(ReducerFlags flags) {
   options.tls = flags.tls == "require" ? reducer::TlsMode::kRequire
                 : flags.tls == "on"    ? reducer::TlsMode::kOn
                                        : reducer::TlsMode::kOff;
+  options.transport = bench::value_or_fail(config::parse_lane_transport(flags.transport), bench::kExitUsage);
   options.idle = flags.idle == "spin"    ? reducer::Idle::kSpin
                  : flags.idle == "yield" ? reducer::Idle::kYield
                                          : reducer::Idle::kEpoll;
@@ -202,6 +213,10 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
   set.text("--tls-key", o.tls_files.key, "FILE", "its private key; none: in the same file");
   set.text("--tls-client-ca", o.tls_files.ca, "FILE", "workers must show a certificate of this authority");
   set.group("Speed");
+  set.text(
+         "--transport", flags->transport, "HOW",
+         "what lanes go over: auto, RDMA where both ends have it; tcp; rdma, and no lane is served otherwise")
+      ->check(CLI::IsMember({"auto", "tcp", "rdma"}));
   set.text("--idle", flags->idle, "HOW", "what a lane without work does: epoll, yield, spin")
       ->check(CLI::IsMember({"epoll", "yield", "spin"}));
   set.duration("--spin", o.spin, "how long it polls before it sleeps, with --idle epoll");

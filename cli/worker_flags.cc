@@ -39,6 +39,10 @@ void WorkerFlags::add_to(OptionSet& set) {
            "off; on: where the reducer offers it; require. Reducers started here take it too; by the key, or "
            "variables (docs/security.md)")
       ->check(CLI::IsMember({"off", "on", "require"}));
+  set.text("--transport", transport_, "HOW",
+           "what lanes go over: auto, RDMA where both ends have it; tcp; rdma alone. Reducers started here "
+           "take it too")
+      ->check(CLI::IsMember({"auto", "tcp", "rdma"}));
   set.number(
       "--lanes", lanes_,
       "connections per worker and reducer, and lane threads of a reducer started here; 0: its default");
@@ -61,6 +65,7 @@ void WorkerFlags::check() const {
   }
   // What the library, the workers and the reducers of this run read.
   if (!tls_.empty()) ::setenv("SLUICE_TLS", tls_.c_str(), 1);
+  if (!transport_.empty()) ::setenv("SLUICE_TRANSPORT", transport_.c_str(), 1);
   if (const std::string list = pool_list(); !list.empty())
     (void)bench::value_or_fail(config::read_reducers(list), bench::kExitUsage);
   for (const std::string& path : {key_file_, token_file_}) {

@@ -44,7 +44,8 @@ class WorkerFlags {
   std::string tenant_;
   std::string key_file_;
   std::string token_file_;
-  std::string tls_;  // empty: what the variable says
+  std::string tls_;        // empty: what the variable says
+  std::string transport_;  // empty: what the variable says
   uint32_t lanes_ = 0;
   uint64_t window_ = 2 * kMiB;
   uint64_t slot_ = 0;

@@ -10,6 +10,8 @@
 #include "reducer/control/conductor.h"
 #include "reducer/lane/lane_thread.h"
 #include "reducer/security/key_store.h"
+#include "transport/rdma/pairing.h"
+#include "transport/rdma/rdma_context.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
 #include "wire/view.h"
@@ -89,15 +91,31 @@ Result<std::shared_ptr<const transport::tcp::TlsContext>> make_tls(const Reducer
   return transport::tcp::TlsContext::make(true, files);
 }
 
+// What is said of RDMA to workers that ask for it.
+Result<RdmaOffer> look_for_rails(config::LaneTransport choice) {
+  RdmaOffer offer;
+  offer.only = choice == config::LaneTransport::kRdma;
+  if (choice == config::LaneTransport::kTcp) return offer;
+  auto rails = transport::rdma::rails();
+  if (rails) {
+    offer.rails = std::move(*rails);
+  } else if (offer.only) {
+    return tl::unexpected(rails.error());
+  } else {
+    offer.why_none = rails.error().text;
+  }
+  return offer;
+}
+
 class RunningReducer final : public Reducer {
  public:
   RunningReducer(const ReducerOptions& options, int listen_fd, uint16_t port, KeyStore keys,
-                 std::shared_ptr<const transport::tcp::TlsContext> tls, std::unique_ptr<FairPool> fair,
-                 std::vector<std::unique_ptr<LaneThread>> lanes)
+                 std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma,
+                 std::unique_ptr<FairPool> fair, std::vector<std::unique_ptr<LaneThread>> lanes)
       : port_(port),
         fair_(std::move(fair)),
         lanes_(std::move(lanes)),
-        conductor_(options, listen_fd, std::move(keys), std::move(tls), *fair_, lanes_) {
+        conductor_(options, listen_fd, std::move(keys), std::move(tls), std::move(rdma), *fair_, lanes_) {
     for (const auto& lane : lanes_) lane->start();
     conductor_.start();
   }
@@ -142,6 +160,8 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   }
   auto tls = make_tls(options, keys.has_key());
   if (!tls) return tl::unexpected(std::move(tls.error()));
+  auto rdma = look_for_rails(options.transport);
+  if (!rdma) return tl::unexpected(std::move(rdma.error()));
   const transport::tcp::SocketOptions socket{.buffer_bytes = options.socket_buffer,
                                              .congestion_control = options.congestion_control,
                                              .local_address = {}};
@@ -157,13 +177,14 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   auto fair = std::make_unique<FairPool>();
   std::vector<std::unique_ptr<LaneThread>> lanes;
   for (uint32_t i = 0; i < options.lanes; ++i) {
-    auto context = transport::tcp::make_context();
+    auto context = transport::rdma::make_context();
     if (!context) return tl::unexpected(std::move(context.error()));
     lanes.push_back(std::make_unique<LaneThread>(make_lane(std::move(*context), options, *fair), options.idle,
                                                  options.spin));
   }
   return std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(keys),
-                                          std::move(*tls), std::move(fair), std::move(lanes));
+                                          std::move(*tls), std::move(*rdma), std::move(fair),
+                                          std::move(lanes));
 }
 
 }  // namespace sluice::reducer

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "config/lane_transport.h"
 #include "core/result.h"
 #include "core/units.h"
 #include "transport/tcp/secure_stream.h"
@@ -37,6 +38,7 @@ struct ReducerOptions {
   bool insecure = false;                    // allows an address off loopback without a key
   TlsMode tls = TlsMode::kOff;  // by the job's token, by a certificate, or both (docs/security.md)
   transport::tcp::TlsFiles tls_files = {};  // certificate; ca: workers must show one of its certificates
+  config::LaneTransport transport = config::LaneTransport::kAuto;
   Idle idle = Idle::kEpoll;
   Nanos spin = 20 * kMicrosecond;   // how long an idle lane polls before it sleeps (Idle::kEpoll)
   bool payload_crc = true;          // put a CRC on results
@@ -64,7 +66,8 @@ class Reducer {
   virtual ~Reducer() = default;
 
   // Binds and starts the threads; ready to accept when it returns. Errors: kInvalidArgument (options that
-  // contradict, off loopback without key), kSystem (port in use, key file unreadable; the text says which).
+  // contradict, off loopback without key), kUnsupported (RDMA alone, and no device), kSystem (port in use,
+  // key file unreadable; the text says which).
   [[nodiscard]] static Result<std::unique_ptr<Reducer>> start(const ReducerOptions& options);
 
   [[nodiscard]] virtual uint16_t port() const noexcept = 0;

@@ -10,6 +10,7 @@
 #include "config/pool.h"
 #include "config/sizes.h"
 #include "gpu_client/engine/credentials.h"
+#include "gpu_client/engine/lane_terms.h"
 #include "gpu_client/engine/tls_terms.h"
 #include "wire/messages.h"
 #include "wire/view.h"
@@ -159,6 +160,9 @@ Result<engine::SessionOptions> read_options(const sluice_options& given) {
   auto tls = engine::read_tls_variables();
   if (!tls) return tl::unexpected(tls.error());
   who.tls = std::move(*tls);
+  auto lanes = engine::read_transport_variable();
+  if (!lanes) return tl::unexpected(lanes.error());
+  who.lanes = std::move(*lanes);
   out.join.lanes = o.lanes;
   out.join.window_bytes = o.window_bytes;
   out.join.slot_bytes = o.slot_bytes;

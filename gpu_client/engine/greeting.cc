@@ -169,6 +169,7 @@ Result<Greeting> introduce(Socket socket, const config::Endpoint& reducer, std::
   g.hello.incarnation = incarnation;
   g.hello.features = who.survives ? wire::kFeaturesSurvive : 0;
   if (who.tls) g.hello.features |= wire::kFeatureTls;
+  if (purpose == wire::Purpose::kLane && who.lanes.rdma) g.hello.features |= wire::kFeatureRdma;
   g.hello.nonce = *nonce;
   g.hello.job = who.job;
   g.hello.tenant = who.tenant;

@@ -17,6 +17,13 @@
 
 namespace sluice::engine {
 
+// What lane connections may go over.
+struct LaneTerms {
+  bool rdma = false;       // where the reducer can, too
+  bool only_rdma = false;  // a reducer that can't is an error
+  std::string no_rdma{};   // why there is none here; empty: TCP was asked for
+};
+
 // Who speaks, the same on every connection of a session.
 struct Identity {
   SessionId session;
@@ -30,6 +37,7 @@ struct Identity {
   // Wants a session that survives losses (PROTOCOL.md section 11).
   bool survives = false;
   std::shared_ptr<const TlsTerms> tls = nullptr;  // none: off
+  LaneTerms lanes{};
 };
 
 struct Greeting {
@@ -37,6 +45,7 @@ struct Greeting {
   std::string name;  // "reducer 10.0.0.2:7470"
   wire::Hello hello;
   wire::Welcome welcome;
+  std::string no_pair{};  // a lane connection that is attached: why it goes over TCP
 };
 
 using transport::tcp::Until;

@@ -6,6 +6,7 @@
 #include "core/clock.h"
 #include "gpu_client/engine/ballot.h"
 #include "gpu_client/engine/seat_taking.h"
+#include "gpu_client/engine/session_log.h"
 
 namespace sluice::engine {
 namespace {
@@ -22,6 +23,7 @@ class Joining {
     if (done) done = settle_view();
     if (done) done = join_all();
     if (done) done = attach_all();
+    if (done) say_transport();
     if (done) done = vote();
     if (!done) return tl::unexpected(give_up(std::move(done.error())));
     return std::move(membership_);
@@ -38,6 +40,7 @@ class Joining {
   Result<Seat> join_one(size_t i);
   Result<void> attach_all();
   Result<void> attach_lane(size_t i, uint32_t lane);
+  void say_transport() const;
   Result<void> vote();
   Error give_up(Error why);
 
@@ -46,6 +49,8 @@ class Joining {
   std::vector<Greeting> greetings_;  // by place in the view; their sockets move into the seats
   Nanos join_deadline_ = 0;
   bool voted_ = false;
+  size_t paired_ = 0;    // lane connections over RDMA
+  std::string no_pair_;  // why the first of the others is not
   Membership membership_;
 };
 
@@ -174,8 +179,22 @@ Result<void> Joining::attach_lane(size_t i, uint32_t lane) {
       {.reducer = seat.id, .handle = seat.handle, .view_hash = membership_.view_hash, .slots = seat.slots},
       deadline);
   if (!attached) return attached;
+  if (g->socket.accompanied()) ++paired_;
+  if (no_pair_.empty()) no_pair_ = std::move(g->no_pair);
   seat.lanes.push_back(std::move(g->socket));
   return {};
+}
+
+// Nothing where nothing but TCP was asked for; that this machine has no devices one rank says.
+void Joining::say_transport() const {
+  size_t all = 0;
+  for (const Seat& seat : membership_.seats) all += seat.lanes.size();
+  if ((paired_ == 0 && no_pair_.empty()) || (!who_.lanes.rdma && who_.rank != 0)) return;
+  const std::string way =
+      paired_ == all ? "RDMA"
+      : paired_ == 0 ? "TCP"
+                     : "RDMA, " + std::to_string(all - paired_) + " of " + std::to_string(all) + " over TCP";
+  SessionLog(who_.session, who_.rank).info("lanes over " + way + (no_pair_.empty() ? "" : ": " + no_pair_));
 }
 
 Result<void> Joining::attach_all() {

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "gpu_client/engine/lane_terms.h"
+
 namespace sluice::engine {
 namespace {
 
@@ -70,7 +72,7 @@ Error another_process(const Greeting& g) {
           g.name + ": another process answers there now; it was restarted, or stands behind a balancer"};
 }
 
-Result<void> attach(const Greeting& g, const Identity& who, const AttachTerms& terms, const Until& until) {
+Result<void> attach(Greeting& g, const Identity& who, const AttachTerms& terms, const Until& until) {
   if (g.welcome.reducer != terms.reducer) return tl::unexpected(another_process(g));
   wire::Attach request;
   request.handle = terms.handle;
@@ -83,7 +85,7 @@ Result<void> attach(const Greeting& g, const Identity& who, const AttachTerms& t
                                      " slots on a connection, " + std::to_string(terms.slots) +
                                      " follow from the view");
   }
-  return {};
+  return g.hello.purpose == wire::Purpose::kLane ? settle_transport(g, who.lanes, until) : Result<void>();
 }
 
 Result<Seat> join_newcomer(const NewcomerTerms& terms, const Identity& who, const Until& until) {

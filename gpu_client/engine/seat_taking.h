@@ -31,8 +31,9 @@ struct AttachTerms {
   uint32_t slots = 0;      // W; 0 for a control connection
 };
 
-// ATTACH and ATTACHED. kReducerLost when another process answers there, kMismatch when it grants other slots.
-[[nodiscard]] Result<void> attach(const Greeting& greeting, const Identity& who, const AttachTerms& terms,
+// ATTACH and ATTACHED, and what a lane connection goes over (lane_terms.h). kReducerLost when another process
+// answers there, kMismatch when it grants other slots.
+[[nodiscard]] Result<void> attach(Greeting& greeting, const Identity& who, const AttachTerms& terms,
                                   const Until& until);
 // What attach() says of another process.
 [[nodiscard]] Error another_process(const Greeting& greeting);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "transport/rdma/rdma_context.h"
 
 namespace sluice::engine {
 namespace {
@@ -48,7 +49,7 @@ Result<void> Session::begin(Membership membership) {
   auto exchange = Exchange::create(std::move(o), *table_, *driver_);
   if (!exchange) return tl::unexpected(exchange.error());
   exchange_ = std::move(*exchange);
-  auto context = transport::tcp::make_context();
+  auto context = transport::rdma::make_context();
   if (!context) return tl::unexpected(context.error());
   context_ = std::move(*context);
   driver_->attach(*exchange_, *context_);

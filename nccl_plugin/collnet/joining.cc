@@ -6,6 +6,7 @@
 #include "core/clock.h"
 #include "gpu_client/engine/credentials.h"
 #include "gpu_client/engine/greeting.h"
+#include "gpu_client/engine/lane_terms.h"
 #include "gpu_client/engine/tls_terms.h"
 #include "nccl_plugin/collnet/agreement.h"
 #include "nccl_plugin/host/log.h"
@@ -117,11 +118,14 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
   Result<void> reached;
   if (auto token = engine::load_token(s.key_file, s.token_file, s.job)) {
     options.join.who.token = *token;
-    if (auto tls = engine::read_tls_variables()) {
-      options.join.who.tls = std::move(*tls);
-      reached = reach_all(s, options.join.who, monotonic_now() + share);
+    auto tls = engine::read_tls_variables();
+    auto lanes = engine::read_transport_variable();
+    if (!tls || !lanes) {
+      reached = tl::unexpected(!tls ? tls.error() : lanes.error());
     } else {
-      reached = tl::unexpected(tls.error());
+      options.join.who.tls = std::move(*tls);
+      options.join.who.lanes = std::move(*lanes);
+      reached = reach_all(s, options.join.who, monotonic_now() + share);
     }
   } else {
     reached = tl::unexpected(token.error());

@@ -19,11 +19,12 @@
 namespace sluice::reducer {
 
 Conductor::Conductor(const ReducerOptions& options, int listen_fd, KeyStore keys,
-                     std::shared_ptr<const transport::tcp::TlsContext> tls, FairPool& fair,
+                     std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma, FairPool& fair,
                      std::vector<std::unique_ptr<LaneThread>>& lanes)
     : options_(options),
       keys_(std::move(keys)),
       tls_(std::move(tls)),
+      rdma_(std::move(rdma)),
       id_(random64()),
       fair_(fair),
       tenants_(options_),
@@ -299,7 +300,8 @@ wire::Welcome Conductor::make_welcome(uint8_t version, const SessionId& session)
       static_cast<uint16_t>(std::min({options_.lanes_per_session, lane_count(), uint32_t{wire::kMaxLanes}}));
   welcome.max_slot_bytes = options_.max_slot_bytes;
   welcome.reducer = id_for(session);
-  welcome.features = wire::kFeaturesSurvive | (tls_ ? wire::kFeatureTls : 0);
+  welcome.features = wire::kFeaturesSurvive | (tls_ ? wire::kFeatureTls : 0) |
+                     (rdma_.rails.empty() ? 0 : wire::kFeatureRdma);
   welcome.software = "sluice " SLUICE_VERSION;
   SLUICE_ASSERT(getrandom(welcome.nonce.data(), welcome.nonce.size(), 0) ==
                 static_cast<ssize_t>(welcome.nonce.size()));

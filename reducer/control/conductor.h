@@ -28,11 +28,18 @@
 
 namespace sluice::reducer {
 
+// Whether workers may have their lanes over RDMA here.
+struct RdmaOffer {
+  bool only = false;               // no lane is served over TCP
+  std::vector<std::string> rails;  // devices and addresses; none: not offered
+  std::string why_none;            // empty: not wanted
+};
+
 class Conductor {
  public:
   // Takes the listening socket; `fair` and the lanes must outlive it.
   Conductor(const ReducerOptions& options, int listen_fd, KeyStore keys,
-            std::shared_ptr<const transport::tcp::TlsContext> tls, FairPool& fair,
+            std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma, FairPool& fair,
             std::vector<std::unique_ptr<LaneThread>>& lanes);
   ~Conductor();
 
@@ -60,6 +67,13 @@ class Conductor {
   [[nodiscard]] TlsCounts& tls_counts() noexcept { return tls_counts_; }
   // Null: off.
   [[nodiscard]] const transport::tcp::TlsContext* tls() const noexcept { return tls_.get(); }
+  // Of lane connections that were to have a queue pair.
+  struct PairCounts {
+    uint64_t paired = 0;
+    uint64_t on_tcp = 0;  // went on over TCP instead
+  };
+  [[nodiscard]] PairCounts& pair_counts() noexcept { return pair_counts_; }
+  [[nodiscard]] const RdmaOffer& rdma() const noexcept { return rdma_; }
   [[nodiscard]] wire::Welcome make_welcome(uint8_t version, const SessionId& session) const;
   // The id under which ranks of this session find the reducer here.
   [[nodiscard]] uint64_t id_for(const SessionId& session) const;
@@ -146,6 +160,7 @@ class Conductor {
   const ReducerOptions options_;
   const KeyStore keys_;
   const std::shared_ptr<const transport::tcp::TlsContext> tls_;
+  const RdmaOffer rdma_;
   const uint64_t id_;
   FairPool& fair_;
   Tenants tenants_;
@@ -192,6 +207,7 @@ class Conductor {
   uint64_t sessions_moved_ = 0;
   SurvivalCounts survival_;
   TlsCounts tls_counts_;
+  PairCounts pair_counts_;
 };
 
 }  // namespace sluice::reducer

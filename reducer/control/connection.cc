@@ -95,15 +95,20 @@ void Connection::written() {
   } else if (state_ == State::kFinishing) {
     drain_until_closed();
   } else if (hand_over_) {
-    state_ = State::kClosed;
-    transport::tcp::Socket socket = socket_.release();
-    // The session may have ended while ATTACHED was being written.
-    Session* const session = conductor_.find_session(hello_.session);
-    if (!socket.valid() || session == nullptr || session->handle() != handle_) return;
-    session->lane_attached(hello_.rank, hello_.lane, std::move(socket));
+    hand_over();
   } else if (state_ == State::kSecuring) {
     begin_tls();
   }
+}
+
+void Connection::hand_over() {
+  state_ = State::kClosed;
+  transport::tcp::Socket socket = socket_.release();
+  socket.accompany(std::move(pair_));
+  // The session may have ended while ATTACHED was being written.
+  Session* const session = conductor_.find_session(hello_.session);
+  if (!socket.valid() || session == nullptr || session->handle() != handle_) return;
+  session->lane_attached(hello_.rank, hello_.lane, std::move(socket));
 }
 
 // Says that nothing more comes and reads until the peer has closed, so that the last words are not lost to a
@@ -164,7 +169,7 @@ void Connection::read_body() {
         }
         if (self->state_ == State::kControl) self->deadline_ = 0;
         self->act_on_frame();
-        const bool reads_on = self->state_ == State::kRequest || self->state_ == State::kControl;
+        const bool reads_on = self->state_ >= State::kRequest && self->state_ <= State::kControl;
         if (reads_on && !self->hand_over_) self->read_header();
       });
 }
@@ -185,6 +190,7 @@ void Connection::on_frame() {
   switch (state_) {
     case State::kHello: return on_hello();
     case State::kRequest: return on_request();
+    case State::kPairing: return pair_ ? on_paired() : on_pair();
     case State::kControl: return on_control();
     case State::kSecuring:
     case State::kFinishing:
@@ -314,9 +320,18 @@ void Connection::on_attach() {
   if (header_.type != wire::FrameType::kAttach) return close(Errc::kUnexpectedMessage);
   Session* const session = take_attach(attach);
   if (session == nullptr) return;
+  const bool pairs =
+      !conductor_.rdma().rails.empty() && (hello_.features & wire::kFeatureRdma) != 0 && !socket_.secured();
+  if (conductor_.rdma().only && !pairs)
+    return refuse({Errc::kUnsupported, "lanes are served over RDMA alone here (--transport)"}, hello_.rank);
   if (auto slots = session->admit_lane(hello_, attach); slots) {
     handle_ = attach.handle;
-    hand_over_ = true;  // before send(): nothing is read from here on by this object
+    // Before send(): a lane over TCP is read by this object no further.
+    if (pairs) {
+      state_ = State::kPairing;
+    } else {
+      hand_over_ = true;
+    }
     deadline_ = conductor_.now() + conductor_.options().handshake_timeout;
     send(wire::Attached{.slots = *slots});
   } else {

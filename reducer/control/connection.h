@@ -59,8 +59,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   [[nodiscard]] bool closed() const noexcept { return state_ == State::kClosed; }
 
  private:
-  // kSecuring: WELCOME and the handshake of TLS.
-  enum class State : uint8_t { kHello, kSecuring, kRequest, kControl, kFinishing, kClosed };
+  // kSecuring: WELCOME and the handshake of TLS; kPairing: a lane is attached, what it goes over is being
+  // said.
+  enum class State : uint8_t { kHello, kSecuring, kRequest, kPairing, kControl, kFinishing, kClosed };
   static constexpr size_t kMaxQueued = 64 * kKiB;
 
   void send_frame(std::vector<std::byte> frame);
@@ -76,6 +77,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_control();
   void on_loss_word();
   void on_attach();
+  void on_pair();
+  void on_paired();
+  void go_without_pair(const std::string& why);
+  void hand_over();
   void on_resume();
   // The session that an ATTACH is for; refuses, and returns nothing, where there is none or the peer proves
   // nothing.
@@ -110,7 +115,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::deque<std::vector<std::byte>> outgoing_;
   size_t queued_bytes_ = 0;
   bool writing_ = false;
-  bool hand_over_ = false;  // lane connection: goes to its lane when ATTACHED is written
+  bool hand_over_ = false;  // lane connection: goes to its lane when what is queued is written
+  std::unique_ptr<transport::tcp::Companion> pair_;  // offered and joined; PAIRED has not come
 
   wire::Hello hello_;
   wire::Welcome welcome_;

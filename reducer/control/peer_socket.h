@@ -23,6 +23,8 @@ class PeerSocket {
   explicit PeerSocket(asio::ip::tcp::socket socket) noexcept : socket_(std::move(socket)) {}
 
   executor_type get_executor() noexcept { return socket_.get_executor(); }
+  [[nodiscard]] int fd() { return socket_.native_handle(); }
+  [[nodiscard]] bool secured() const noexcept { return secure_ != nullptr; }
   void close() noexcept {
     boost::system::error_code ignored;
     socket_.close(ignored);

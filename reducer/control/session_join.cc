@@ -218,12 +218,10 @@ Result<uint32_t> Session::admit_lane(const wire::Hello& hello, const wire::Attac
 void Session::lane_attached(uint32_t rank, uint32_t lane, transport::tcp::Socket socket) {
   if (state_ == State::kEnding) return;  // the lane was given kEnd, its last command
   if (bars_unfit(rank)) return;          // found meanwhile
-  const transport::tcp::RawSocket raw = socket.release_raw();
   conductor_.send_command(first_lane_ + lane, {.kind = LaneCommand::Kind::kAttach,
                                                .session = lanes_[lane].get(),
                                                .rank = rank,
-                                               .fd = raw.fd,
-                                               .secure = raw.secure});
+                                               .socket = socket.release_raw()});
 }
 
 void Session::on_vote(Connection& from, uint32_t rank, const wire::Vote& vote) {

@@ -98,6 +98,10 @@ std::string Conductor::status_json() {
   j["refused"] = refused;  // joins, by reason
   j["connections"] = {{"accepted", accepted_}, {"open", connections_.size()}};
   j["tls"] = {{"agreed", tls_counts_.agreed}, {"failed", tls_counts_.failed}};
+  j["rdma"] = {{"rails", rdma_.rails},
+               {"why_none", rdma_.why_none},
+               {"paired", pair_counts_.paired},
+               {"on_tcp", pair_counts_.on_tcp}};
   j["sessions"] = {{"begun", sessions_begun_}, {"completed", sessions_completed_},
                    {"moved", sessions_moved_}, {"failed", sessions_failed_},
                    {"open", sessions_.size()}, {"releasing", ending_.size()}};

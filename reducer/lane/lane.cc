@@ -67,7 +67,7 @@ void Lane::carry_out(const LaneCommand& c) noexcept {
   enter(session);
   switch (c.kind) {
     case LaneCommand::Kind::kAttach: {
-      transport::tcp::Socket socket({.fd = c.fd, .secure = c.secure});
+      transport::tcp::Socket socket(c.socket);
       if (!session.replace(c.rank, socket)) adopt(session, c.rank, std::move(socket));
       break;
     }

@@ -1,5 +1,5 @@
 // What conductor and lanes tell each other, over bounded rings. Values only: no ownership changes hands but
-// of file descriptors and of the use (not the life) of a LaneSession: the conductor makes it, the lane uses
+// of sockets and of the use (not the life) of a LaneSession: the conductor makes it, the lane uses
 // it from the first kAttach until its kReleased, the conductor frees it after that.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include "core/ids.h"
 #include "core/status.h"
-#include "transport/tcp/secure_stream.h"
+#include "transport/tcp/socket.h"
 
 namespace sluice::reducer {
 
@@ -17,18 +17,18 @@ class LaneSession;
 struct LaneCommand {
   enum class Kind : uint8_t {
     kNone,
-    kAttach,     // fd: the handshake is over, serve rank `rank` of `session` on it. In a surviving session it
-                 // replaces the connection that the rank has, of which no kClosed is said then
+    // socket: the handshake is over, serve rank `rank` of `session` on it. In a surviving session it replaces
+    // the connection that the rank has, of which no kClosed is said then
+    kAttach,
     kRankLeft,   // rank contributes no more
     kCloseRank,  // break the connection of `rank`, so that it finds out that it is not heard
-    kEnd,  // close every connection of `session`, sending the ABORT that it was given; answer kReleased. Last
-           // command
+    // The last: close every connection of `session`, sending the ABORT that it was given; answer kReleased
+    kEnd,
   };
   Kind kind = Kind::kNone;
   LaneSession* session = nullptr;
   Rank rank = 0;
-  int fd = -1;
-  transport::tcp::SecureStream* secure = nullptr;  // its TLS, owned with it; null: none
+  transport::tcp::RawSocket socket{};
 };
 
 struct LaneEvent {

@@ -99,7 +99,7 @@ class Soak(SluiceTest):
         _, reducer = self.start_reducer("--no-crc")
         relay = Relay(reducer, damage_from=1024)
         self.addCleanup(relay.close)
-        run = self.start(*QUICK, "--duration", "0", "--no-crc", "--connect", relay.address)
+        run = self.start(*QUICK, "--duration", "0", "--no-crc", "--transport", "tcp", "--connect", relay.address)
         until("a progress line with wrong data", lambda: any(row[5] != "0" for row in rows_of(run.stdout())) or run.ended())
         run.signal(signal.SIGINT)
         self.assertEqual(run.wait(), 2, run.stderr())

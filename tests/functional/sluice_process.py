@@ -29,8 +29,8 @@ def main():
 
 
 def environment(extra=None):
-    """Without SLUICE_ variables of whoever runs the tests."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLUICE_", "NCCL_"))}
+    """Without SLUICE_ variables of whoever runs the tests, but for the transport that they run over."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLUICE_", "NCCL_")) or key == "SLUICE_TRANSPORT"}
     clean.update(extra or {})
     return clean
 

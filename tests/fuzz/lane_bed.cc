@@ -66,14 +66,14 @@ void BedSession::attach(uint32_t rank) {
     const int least = 1;  // the kernel takes its own minimum
     ::setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
   }
-  command({.kind = LaneCommand::Kind::kAttach, .rank = rank, .fd = fds[1]});
+  command({.kind = LaneCommand::Kind::kAttach, .rank = rank, .socket = {.fd = fds[1]}});
   model_.attach(rank);
   settle_and_check();
 }
 
 void BedSession::fail_to_attach(uint32_t rank) {
   const int file = ::open("/dev/null", O_RDONLY | O_CLOEXEC);  // epoll refuses it
-  command({.kind = LaneCommand::Kind::kAttach, .rank = rank, .fd = file});
+  command({.kind = LaneCommand::Kind::kAttach, .rank = rank, .socket = {.fd = file}});
   model_.never_attached(rank);
   settle_and_check();
 }

@@ -41,7 +41,8 @@ SurvivingRanks::SurvivingRanks(LaneBed& bed, const reducer::SessionPlan& plan, u
 }
 
 void SurvivingRanks::command(LaneCommand::Kind kind, uint32_t rank, int fd) {
-  SLUICE_ASSERT(bed_.lane->command({.kind = kind, .session = session_.get(), .rank = rank, .fd = fd}));
+  SLUICE_ASSERT(
+      bed_.lane->command({.kind = kind, .session = session_.get(), .rank = rank, .socket = {.fd = fd}}));
 }
 
 void SurvivingRanks::settle() {

@@ -48,8 +48,10 @@ transport::Endpoint* LaneRig::connect(uint32_t rank, transport::Handler& near_ha
 void LaneRig::connect_again(uint32_t rank) {
   retired.push_back(std::exchange(ranks[rank], std::make_unique<ScriptedRank>()));
   const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  (void)lane->command(
-      {.kind = reducer::LaneCommand::Kind::kAttach, .session = session.get(), .rank = rank, .fd = fd});
+  (void)lane->command({.kind = reducer::LaneCommand::Kind::kAttach,
+                       .session = session.get(),
+                       .rank = rank,
+                       .socket = {.fd = fd}});
 }
 
 LaneRig::~LaneRig() {

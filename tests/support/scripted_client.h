@@ -40,6 +40,7 @@ class ScriptedConnection {
   // True when the reducer closes within the time; frames before that are skipped.
   [[nodiscard]] bool closed_within(Nanos within);
   void close() { socket_ = transport::tcp::Socket(); }
+  [[nodiscard]] int fd() const noexcept { return socket_.fd(); }
 
   // HELLO and WELCOME.
   const wire::Welcome& greet(const wire::Hello& hello);

@@ -53,8 +53,10 @@ class LaneReplay : public testing::Test {
       std::array<int, 2> fds{};
       EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()), 0);
       clients_[rank] = Socket(fds[0]);
-      EXPECT_TRUE(lane_->command(
-          {.kind = LaneCommand::Kind::kAttach, .session = session_.get(), .rank = rank, .fd = fds[1]}));
+      EXPECT_TRUE(lane_->command({.kind = LaneCommand::Kind::kAttach,
+                                  .session = session_.get(),
+                                  .rank = rank,
+                                  .socket = {.fd = fds[1]}}));
     }
     settle();
   }

@@ -10,7 +10,6 @@ namespace {
 using reducer::LaneCommand;
 using reducer::LaneEvent;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 constexpr uint32_t kSlots = SurvivingRig::kSlots;
 
@@ -151,8 +150,8 @@ TEST(LaneResume, SaysThatAConnectionCouldNotBeTakenOver) {
 TEST(LaneResume, BreaksAConnectionThatWaitsToo) {
   SurvivingRig rig(2);
   rig.connect_again(1);
-  ASSERT_TRUE(rig.lane->command(
-      {.kind = LaneCommand::Kind::kCloseRank, .session = rig.session.get(), .rank = 1, .fd = -1}));
+  ASSERT_TRUE(
+      rig.lane->command({.kind = LaneCommand::Kind::kCloseRank, .session = rig.session.get(), .rank = 1}));
   rig.settle();
   EXPECT_THAT(rig.closed(), ElementsAre(Errc::kReset));
   EXPECT_EQ(rig.lane->context().endpoint_count(), 1u);
@@ -163,8 +162,7 @@ TEST(LaneResume, EndsWithAConnectionThatWaits) {
   SurvivingRig rig(1);
   rig.block(0);
   rig.connect_again(0);
-  ASSERT_TRUE(rig.lane->command(
-      {.kind = LaneCommand::Kind::kEnd, .session = rig.session.get(), .rank = 0, .fd = -1}));
+  ASSERT_TRUE(rig.lane->command({.kind = LaneCommand::Kind::kEnd, .session = rig.session.get(), .rank = 0}));
   rig.settle();
   EXPECT_EQ(rig.lane->session_count(), 0u);
   EXPECT_EQ(rig.events().back().kind, LaneEvent::Kind::kReleased);

@@ -1,0 +1,14 @@
+#include "config/lane_transport.h"
+
+#include <string>
+
+namespace sluice::config {
+
+Result<LaneTransport> parse_lane_transport(std::string_view text) {
+  if (text == "auto") return LaneTransport::kAuto;
+  if (text == "tcp") return LaneTransport::kTcp;
+  if (text == "rdma") return LaneTransport::kRdma;
+  return fail(Errc::kInvalidArgument, "\"" + std::string(text) + "\" is none of auto, tcp, rdma");
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,86 @@
+#include "gpu_client/engine/lane_terms.h"
+
+#include <cstdlib>
+#include <span>
+#include <utility>
+
+#include "config/lane_transport.h"
+#include "transport/rdma/pairing.h"
+
+namespace sluice::engine {
+namespace {
+
+namespace rdma = transport::rdma;
+
+std::string printable_or(std::string text, const char* other) {
+  return text.empty() ? other : printable(std::move(text));
+}
+
+// Why frames may not go over a queue pair, before anybody has tried; empty: they may.
+std::string obstacle(const Greeting& g) {
+  if (g.socket.secured() != nullptr) return "they go through TLS";
+  if ((g.welcome.features & wire::kFeatureRdma) == 0) return g.name + " offers none";
+  return {};
+}
+
+// PAIR there and back, PAIRED there. Why it came to nothing; empty: the socket has its pair.
+Result<std::string> pair_up(Greeting& g, const Until& until) {
+  wire::Pair ours;
+  auto offer = rdma::offer_pair(g.socket.fd());
+  if (offer) {
+    for (const std::byte b : offer->address) ours.address.push_back(std::to_integer<uint8_t>(b));
+  } else {
+    ours.why = offer.error().text;
+  }
+  auto theirs = ask<wire::Pair>(g, ours, until);
+  if (!theirs) return tl::unexpected(theirs.error());
+  if (!offer) return ours.why;
+  if (theirs->address.empty()) return g.name + ": " + printable_or(std::move(theirs->why), "no reason given");
+  auto joined = rdma::join_pair(*offer->pair, g.socket.fd(), std::as_bytes(std::span(theirs->address)));
+  if (joined) joined = rdma::prove_pair(*offer->pair, until);
+  wire::Paired paired;
+  paired.ready = joined ? 1 : 0;
+  if (!joined) paired.why = joined.error().text;
+  if (auto sent = send_frame(g, wire::encode_message(paired), until); !sent)
+    return tl::unexpected(sent.error());
+  if (!joined) return g.name + ": " + joined.error().text;
+  g.socket.accompany(std::move(offer->pair));
+  return std::string();
+}
+
+}  // namespace
+
+Result<LaneTerms> read_transport_variable() {
+  const char* const value = std::getenv("SLUICE_TRANSPORT");
+  const auto choice = config::parse_lane_transport(value != nullptr && *value != 0 ? value : "auto");
+  if (!choice) return add_context("variable SLUICE_TRANSPORT", choice.error());
+  LaneTerms terms{.rdma = *choice != config::LaneTransport::kTcp,
+                  .only_rdma = *choice == config::LaneTransport::kRdma,
+                  .no_rdma = {}};
+  if (!terms.rdma) return terms;
+  if (const auto rails = rdma::rails(); !rails) {
+    if (terms.only_rdma) return add_context("variable SLUICE_TRANSPORT is rdma", rails.error());
+    terms = {.rdma = false, .only_rdma = false, .no_rdma = rails.error().text};
+  }
+  return terms;
+}
+
+Result<void> settle_transport(Greeting& greeting, const LaneTerms& terms, const Until& until) {
+  if (!terms.rdma) {
+    greeting.no_pair = terms.no_rdma;
+    return {};
+  }
+  std::string why = obstacle(greeting);
+  if (why.empty()) {
+    auto paired = pair_up(greeting, until);
+    if (!paired) return tl::unexpected(paired.error());
+    why = std::move(*paired);
+  }
+  if (!why.empty() && terms.only_rdma)
+    return fail(Errc::kUnsupported,
+                greeting.name + ": no RDMA for a lane, and nothing else is allowed: " + why);
+  greeting.no_pair = std::move(why);
+  return {};
+}
+
+}  // namespace sluice::engine
