@@ -4,7 +4,7 @@
 # a machine whose own kernel has no InfiniBand support.
 #
 #   guest.sh [-c CORES] [-m MB] [-r RAILS] [-n dummy|pair]
-#            [-t S] [-a auto|kvm|tcg] [-k VERSION] [-v] [--check] -- COMMAND [ARG...]
+#            [-l] [-t S] [-a auto|kvm|tcg] [-k VERSION] [-v] [--check] -- COMMAND [ARG...]
 #
 #   -c, --cores N     guest CPUs                    (default: host's, at most 4)
 #   -m, --mem MB      guest memory                  (default 2048)
@@ -15,6 +15,8 @@
 #                     pair: two per rail, wired together: rxe<i>a on rail<i>a has
 #                     10.77.<i>.1, rxe<i>b on rail<i>b has 10.77.<i>.2; packets do
 #                     cross a veth, so tc netem and ip link down act on them
+#   -l, --loopback    a device on lo too, rxelo: programs that meet on 127.0.0.1 or ::1
+#                     have one between them
 #   -t, --timeout S   kill the guest after S seconds of wall time (default 300)
 #   -a, --accel KIND  auto: kvm if the CPU has svm/vmx and /dev/kvm opens, else tcg
 #   -k, --kernel VER  kernel version under /boot and /lib/modules (default: newest
@@ -34,13 +36,14 @@ die()  { say "$2"; exit "$1"; }
 usage(){ sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$0"; }
 
 cores=$(nproc); ((cores > 4)) && cores=4
-mem=2048 rails=2 net=dummy limit=300 accel=auto kver='' verbose=0 check=0
+mem=2048 rails=2 net=dummy loopback=0 limit=300 accel=auto kver='' verbose=0 check=0
 while (($#)); do
     case $1 in
         -c|--cores)   cores=$2; shift 2 ;;
         -m|--mem)     mem=$2; shift 2 ;;
         -r|--rails)   rails=$2; shift 2 ;;
         -n|--net)     net=$2; shift 2 ;;
+        -l|--loopback) loopback=1; shift ;;
         -t|--timeout) limit=$2; shift 2 ;;
         -a|--accel)   accel=$2; shift 2 ;;
         -k|--kernel)  kver=$2; shift 2 ;;
@@ -165,7 +168,7 @@ fi
 # --- what the guest runs --------------------------------------------------------
 fs=(-virtfs "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap")
 {
-    echo "rails=$rails net=$net"
+    echo "rails=$rails net=$net loopback=$loopback"
     cat <<'GUEST'
 for p in /sys/class/virtio-ports/vport*; do ln -sf /dev/${p##*/} /run/port.$(cat $p/name); done
 fail() { echo "rdma guest: $*" >/run/port.err; sync; reboot_; }
@@ -177,6 +180,7 @@ ip link set lo up
 sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0 net.ipv6.conf.default.accept_dad=0
 [[ $net == pair ]] && kind=veth || kind=dummy
 modprobe -a rdma_rxe ib_uverbs rdma_ucm $kind || fail "cannot load rdma_rxe, ib_uverbs, rdma_ucm or $kind"
+((loopback)) && { rdma link add rxelo type rxe netdev lo || fail "no device on lo"; }
 for ((i = 0; i < rails; i++)); do
     if [[ $net == pair ]]; then
         ip link add rail${i}a mtu 4500 type veth peer name rail${i}b mtu 4500 || fail "no veth"

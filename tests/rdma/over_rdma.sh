@@ -1,0 +1,50 @@
+#!/bin/bash
+# over_rdma.sh BUILD: tests of other labels again, in a guest of guest.sh --loopback: their 127.0.0.1 has a device, all lanes go over
+# RDMA, and whoever can't have that is refused. Their own deadlines hold, and the guest's.
+set -u
+cd "$(dirname "$0")/../.." || exit
+build=$1
+sluice=$build/bin/sluice
+logs=$(mktemp -d)
+export SLUICE_TRANSPORT=rdma PYTHONPATH=tests/functional SLUICE_TEST_DEADLINE_S=120
+
+run() {
+  local began=$SECONDS log
+  log=$(mktemp -p "$logs")
+  if "$@" >"$log" 2>&1; then
+    echo "passed in $((SECONDS - began)) s: $*"
+  else
+    echo "FAILED after $((SECONDS - began)) s: $*"
+    tail -n 60 "$log"
+    touch "$logs/failed"
+  fi
+}
+program() { run python3 -B "$1" --sluice "$sluice" "${@:2}"; }
+through_plugin() {
+  program "tests/nccl/$1" --player "$build/tests/nccl/player/sluice_nccl_player" --plugin "$build/lib/libnccl-net-sluice.so" "${@:2}"
+}
+
+# shellcheck disable=SC2317 # run() calls who calls it
+digits_hash() {
+  "$sluice" demo digits --workers 2 --reducers 2 --epochs 5 --json "$logs/digits" "$@" >/dev/null && sed -n 's/.*"weights_hash": *"\(.*\)".*/\1/p' "$logs/digits"
+}
+
+# shellcheck disable=SC2317 # run() calls it
+digits_over_rdma_and_tcp_come_to_the_same_bits() {
+  local over_rdma over_tcp
+  over_rdma=$(digits_hash) && over_tcp=$(digits_hash --transport tcp) && echo "$over_rdma $over_tcp" && [[ -n $over_rdma && $over_rdma == "$over_tcp" ]]
+}
+
+run "$build/tests/functional/engine_session_test"
+# Emulated, the one left out moves more than 40 MB within a drain's time.
+run "$build/tests/functional/engine_failure_test" --gtest_filter=-EngineFailure.APoolThatDrainsAllAtOnceServesItToItsEnd
+run "$build/tests/functional/engine_counts_test"
+run digits_over_rdma_and_tcp_come_to_the_same_bits
+program tests/functional/pool_file_test.py PoolFile.test_a_job_goes_where_the_list_says
+through_plugin collnet_test.py CollNet.test_in_place_bit_for_bit
+through_plugin failure_test.py Survive.test_a_reducer_dies
+run python3 -B bench/chaos/chaos.py --sluice "$sluice" --seed 7 --events 5 --of kill,kill-two,stop,drain --max-size 64K --peer-timeout-ms 5000
+! [[ -e $logs/failed ]]
+result=$?
+rm -rf "$logs"
+exit "$result"

@@ -1,0 +1,164 @@
+// What a reducer makes of a lane connection that wants, or could have, a queue pair: its peer may say
+// anything. In a guest of guest.sh --loopback.
+#include <array>
+#include <span>
+
+#include "tests/functional/reducer_fixture.h"
+#include "transport/rdma/pairing.h"
+
+namespace sluice::test {
+namespace {
+
+using Shape = ScriptedMember::Shape;
+
+wire::Pair with_address(std::span<const std::byte> address) {
+  wire::Pair pair;
+  for (const std::byte b : address) pair.address.push_back(std::to_integer<uint8_t>(b));
+  return pair;
+}
+
+class Pairing : public ReducerTest {
+ protected:
+  // One rank that has joined and asked for its lane. Its control connection says that it knows of RDMA too,
+  // which means nothing there.
+  void join(uint64_t features = wire::kFeatureRdma) {
+    rank.emplace(port(), Shape{.session = session_id(1), .features = features});
+    rank->join();
+    rank->expect_joined();
+    rank->lanes.push_back(rank->ask_for_lane(0));
+  }
+  ScriptedConnection& lane() { return rank->lanes[0]; }
+  void expect_attached() { (void)lane().expect<wire::Attached>(); }
+  // The lane is served over the TCP connection.
+  void expect_sums_over_tcp() {
+    rank->vote_yes();
+    rank->commit();
+    std::vector<float> values(100, 2.5f);
+    rank->contribute(0, values);
+    EXPECT_EQ(rank->result(0), values);
+  }
+  [[nodiscard]] bool eventually_on_tcp() const {
+    return eventually([](const nlohmann::json& j) { return j["rdma"]["on_tcp"] == 1; });
+  }
+  std::optional<ScriptedMember> rank;
+};
+
+TEST_F(Pairing, APeerThatDoesNotKnowItIsServedOverTcp) {
+  start();
+  join(0);
+  expect_attached();
+  expect_sums_over_tcp();
+  EXPECT_EQ(status()["rdma"]["on_tcp"], 0);
+}
+
+TEST_F(Pairing, APeerWithoutADeviceIsServedOverTcp) {
+  start();
+  join();
+  expect_attached();
+  lane().send(wire::Pair{.address = {}, .why = "no RDMA device"});
+  EXPECT_TRUE(lane().expect<wire::Pair>().address.empty());
+  expect_sums_over_tcp();
+  EXPECT_TRUE(eventually_on_tcp());
+}
+
+TEST_F(Pairing, AnAddressThatIsNoneIsServedOverTcpAndTold) {
+  start();
+  join();
+  expect_attached();
+  lane().send(wire::Pair{.address = std::vector<uint8_t>(40, 7), .why = {}});
+  const auto answer = lane().expect<wire::Pair>();
+  EXPECT_TRUE(answer.address.empty());
+  EXPECT_EQ(answer.why, "not the address of a queue pair");
+  expect_sums_over_tcp();
+  EXPECT_TRUE(eventually_on_tcp());
+}
+
+// As the client's end of a lane connection would have it.
+class Offered : public Pairing {
+ protected:
+  void SetUp() override {
+    start();
+    join();
+    expect_attached();
+    auto made = transport::rdma::offer_pair(lane().fd());
+    ASSERT_TRUE(made) << made.error().text;
+    offer = std::move(*made);
+    lane().send(with_address(offer.address));
+    answer = lane().expect<wire::Pair>();
+    ASSERT_EQ(answer.address.size(), transport::rdma::kPairAddressBytes) << answer.why;
+  }
+  transport::rdma::PairOffer offer;
+  wire::Pair answer;
+};
+
+TEST_F(Offered, WhatWasNotProvedIsServedOverTcp) {
+  lane().send(wire::Paired{.ready = 0, .why = "nothing comes through"});
+  expect_sums_over_tcp();
+  EXPECT_TRUE(eventually_on_tcp());
+}
+
+TEST_F(Offered, NothingIsReadFromTheConnectionOnceItIsPaired) {
+  ASSERT_TRUE(transport::rdma::join_pair(*offer.pair, lane().fd(), std::as_bytes(std::span(answer.address))));
+  ASSERT_TRUE(transport::rdma::prove_pair(*offer.pair, monotonic_now() + 10 * kSecond));
+  lane().send(wire::Paired{.ready = 1, .why = {}});
+  EXPECT_TRUE(eventually([](const nlohmann::json& j) { return j["rdma"]["paired"] == 1; }));
+  rank->vote_yes();
+  EXPECT_NO_THROW((void)rank->control.expect<wire::Verdict>());
+  lane().send(wire::Commit{.incarnation = 1});
+  EXPECT_TRUE(lane().closed_within(10 * kSecond));
+  EXPECT_TRUE(eventually_counted("closed", "bad_type"));
+}
+
+TEST_F(Offered, SilenceEndsAtTheHandshakesDeadline) {
+  EXPECT_TRUE(lane().closed_within(10 * kSecond));
+  EXPECT_TRUE(eventually_counted("closed", "timeout"));
+}
+
+TEST_F(Offered, AnotherWordThanPairedEndsIt) {
+  lane().send(with_address(offer.address));
+  EXPECT_TRUE(lane().closed_within(10 * kSecond));
+  EXPECT_TRUE(eventually_counted("closed", "unexpected_message"));
+}
+
+TEST_F(Pairing, AWordThatIsNotPairEndsIt) {
+  start();
+  join();
+  expect_attached();
+  lane().send(wire::Commit{.incarnation = 1});
+  EXPECT_TRUE(lane().closed_within(10 * kSecond));
+  EXPECT_TRUE(eventually_counted("closed", "unexpected_message"));
+}
+
+TEST_F(Pairing, WhereRdmaAloneIsServedOthersAreRefusedByName) {
+  auto options = short_deadlines();
+  options.transport = config::LaneTransport::kRdma;
+  start(options);
+  join(0);
+  const auto refused = lane().expect<wire::Refused>();
+  EXPECT_EQ(refused.code, Errc::kUnsupported);
+  EXPECT_EQ(refused.text, "lanes are served over RDMA alone here (--transport)");
+}
+
+TEST_F(Pairing, WhereRdmaAloneIsServedAPeerWithoutADeviceIsRefused) {
+  auto options = short_deadlines();
+  options.transport = config::LaneTransport::kRdma;
+  start(options);
+  join();
+  expect_attached();
+  lane().send(wire::Pair{.address = {}, .why = "no RDMA device"});
+  EXPECT_EQ(lane().expect<wire::Refused>().text,
+            "lanes are served over RDMA alone here (--transport): no RDMA device");
+}
+
+TEST_F(Pairing, WhereTcpIsServedNothingIsOffered) {
+  auto options = short_deadlines();
+  options.transport = config::LaneTransport::kTcp;
+  start(options);
+  join();
+  expect_attached();
+  expect_sums_over_tcp();
+  EXPECT_TRUE(status()["rdma"]["rails"].empty());
+}
+
+}  // namespace
+}  // namespace sluice::test
