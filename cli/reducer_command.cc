@@ -217,6 +217,11 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
          "--transport", flags->transport, "HOW",
          "what lanes go over: auto, RDMA where both ends have it; tcp; rdma, and no lane is served otherwise")
       ->check(CLI::IsMember({"auto", "tcp", "rdma"}));
+  set.text("--ib-hca", o.rdma_devices, "LIST",
+           "RDMA devices that may be used: mlx5_0,mlx5_1:2 (prefixes, port), =mlx5_0 exactly, ^mlx5_3 all "
+           "but these");
+  set.number("--ib-tc", o.rdma_traffic_class,
+             "traffic class of RoCE's packets, 0 to 255: their DSCP times 4");
   set.text("--idle", flags->idle, "HOW", "what a lane without work does: epoll, yield, spin")
       ->check(CLI::IsMember({"epoll", "yield", "spin"}));
   set.duration("--spin", o.spin, "how long it polls before it sleeps, with --idle epoll");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "config/name_list.h"
 #include "core/log.h"
 #include "reducer/control/conductor.h"
 #include "reducer/lane/lane_thread.h"
@@ -54,6 +55,8 @@ std::optional<Error> unlivable(const ReducerOptions& o) {
   }
   if (o.default_weight < 1 || o.default_weight > kMaxWeight)
     return bad(bad_weight("of the other tenants", o.default_weight));
+  if (o.transport == config::LaneTransport::kRdma && o.tls == TlsMode::kRequire)
+    return bad("with RDMA alone and TLS alone no lane can be served: RDMA is not encrypted");
   if (o.lanes_per_session == 0) return bad("lanes per session must be at least 1");
   if (o.max_slot_bytes < wire::kMinSlotBytes || o.max_slot_bytes > wire::kMaxPayload) {
     return bad("max slot bytes " + std::to_string(o.max_slot_bytes) + " is not within " +
@@ -92,11 +95,17 @@ Result<std::shared_ptr<const transport::tcp::TlsContext>> make_tls(const Reducer
 }
 
 // What is said of RDMA to workers that ask for it.
-Result<RdmaOffer> look_for_rails(config::LaneTransport choice) {
+Result<RdmaOffer> look_for_rails(const ReducerOptions& options) {
   RdmaOffer offer;
-  offer.only = choice == config::LaneTransport::kRdma;
-  if (choice == config::LaneTransport::kTcp) return offer;
-  auto rails = transport::rdma::rails();
+  offer.only = options.transport == config::LaneTransport::kRdma;
+  offer.choice.traffic_class = options.rdma_traffic_class;
+  if (!options.rdma_devices.empty()) {
+    offer.choice.allows = [list = options.rdma_devices](std::string_view device, unsigned port) {
+      return config::is_listed(list, device, port);
+    };
+  }
+  if (options.transport == config::LaneTransport::kTcp) return offer;
+  auto rails = transport::rdma::rails(offer.choice);
   if (rails) {
     offer.rails = std::move(*rails);
   } else if (offer.only) {
@@ -160,7 +169,7 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   }
   auto tls = make_tls(options, keys.has_key());
   if (!tls) return tl::unexpected(std::move(tls.error()));
-  auto rdma = look_for_rails(options.transport);
+  auto rdma = look_for_rails(options);
   if (!rdma) return tl::unexpected(std::move(rdma.error()));
   const transport::tcp::SocketOptions socket{.buffer_bytes = options.socket_buffer,
                                              .congestion_control = options.congestion_control,

@@ -39,6 +39,8 @@ struct ReducerOptions {
   TlsMode tls = TlsMode::kOff;  // by the job's token, by a certificate, or both (docs/security.md)
   transport::tcp::TlsFiles tls_files = {};  // certificate; ca: workers must show one of its certificates
   config::LaneTransport transport = config::LaneTransport::kAuto;
+  std::string rdma_devices;        // config/name_list.h; empty: any
+  uint8_t rdma_traffic_class = 0;  // of its packets
   Idle idle = Idle::kEpoll;
   Nanos spin = 20 * kMicrosecond;   // how long an idle lane polls before it sleeps (Idle::kEpoll)
   bool payload_crc = true;          // put a CRC on results

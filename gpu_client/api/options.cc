@@ -160,7 +160,7 @@ Result<engine::SessionOptions> read_options(const sluice_options& given) {
   auto tls = engine::read_tls_variables();
   if (!tls) return tl::unexpected(tls.error());
   who.tls = std::move(*tls);
-  auto lanes = engine::read_transport_variable();
+  auto lanes = engine::read_transport_variables();
   if (!lanes) return tl::unexpected(lanes.error());
   who.lanes = std::move(*lanes);
   out.join.lanes = o.lanes;

@@ -11,6 +11,7 @@
 #include "core/ids.h"
 #include "core/result.h"
 #include "gpu_client/engine/tls_terms.h"
+#include "transport/rdma/pairing.h"
 #include "transport/tcp/socket.h"
 #include "wire/handshake.h"
 #include "wire/messages.h"
@@ -22,6 +23,8 @@ struct LaneTerms {
   bool rdma = false;       // where the reducer can, too
   bool only_rdma = false;  // a reducer that can't is an error
   std::string no_rdma{};   // why there is none here; empty: TCP was asked for
+  transport::rdma::RailChoice choice{};
+  transport::rdma::Rails rails{};  // held open
 };
 
 // Who speaks, the same on every connection of a session.

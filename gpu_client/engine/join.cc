@@ -180,7 +180,8 @@ Result<void> Joining::attach_lane(size_t i, uint32_t lane) {
       deadline);
   if (!attached) return attached;
   if (g->socket.accompanied()) ++paired_;
-  if (no_pair_.empty()) no_pair_ = std::move(g->no_pair);
+  if (no_pair_.empty() && !g->no_pair.empty())
+    no_pair_ = (who_.lanes.rdma ? g->name + ": " : "") + g->no_pair;
   seat.lanes.push_back(std::move(g->socket));
   return {};
 }

@@ -1,16 +1,25 @@
 #include "gpu_client/engine/lane_terms.h"
 
+#include <charconv>
 #include <cstdlib>
 #include <span>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "config/lane_transport.h"
+#include "config/name_list.h"
 #include "transport/rdma/pairing.h"
 
 namespace sluice::engine {
 namespace {
 
 namespace rdma = transport::rdma;
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
 
 std::string printable_or(std::string text, const char* other) {
   return text.empty() ? other : printable(std::move(text));
@@ -19,14 +28,14 @@ std::string printable_or(std::string text, const char* other) {
 // Why frames may not go over a queue pair, before anybody has tried; empty: they may.
 std::string obstacle(const Greeting& g) {
   if (g.socket.secured() != nullptr) return "they go through TLS";
-  if ((g.welcome.features & wire::kFeatureRdma) == 0) return g.name + " offers none";
+  if ((g.welcome.features & wire::kFeatureRdma) == 0) return "the reducer offers none";
   return {};
 }
 
 // PAIR there and back, PAIRED there. Why it came to nothing; empty: the socket has its pair.
-Result<std::string> pair_up(Greeting& g, const Until& until) {
+Result<std::string> pair_up(Greeting& g, const LaneTerms& terms, const Until& until) {
   wire::Pair ours;
-  auto offer = rdma::offer_pair(g.socket.fd());
+  auto offer = rdma::offer_pair(g.socket.fd(), terms.choice);
   if (offer) {
     for (const std::byte b : offer->address) ours.address.push_back(std::to_integer<uint8_t>(b));
   } else {
@@ -35,7 +44,7 @@ Result<std::string> pair_up(Greeting& g, const Until& until) {
   auto theirs = ask<wire::Pair>(g, ours, until);
   if (!theirs) return tl::unexpected(theirs.error());
   if (!offer) return ours.why;
-  if (theirs->address.empty()) return g.name + ": " + printable_or(std::move(theirs->why), "no reason given");
+  if (theirs->address.empty()) return "there: " + printable_or(std::move(theirs->why), "no reason given");
   auto joined = rdma::join_pair(*offer->pair, g.socket.fd(), std::as_bytes(std::span(theirs->address)));
   if (joined) joined = rdma::prove_pair(*offer->pair, until);
   wire::Paired paired;
@@ -43,24 +52,45 @@ Result<std::string> pair_up(Greeting& g, const Until& until) {
   if (!joined) paired.why = joined.error().text;
   if (auto sent = send_frame(g, wire::encode_message(paired), until); !sent)
     return tl::unexpected(sent.error());
-  if (!joined) return g.name + ": " + joined.error().text;
+  if (!joined) {
+    // The reducer's word on that: nothing, or its refusal.
+    if (auto answer = receive_body(g, wire::FrameType::kPair, until); !answer)
+      return tl::unexpected(answer.error());
+    return joined.error().text;
+  }
   g.socket.accompany(std::move(offer->pair));
   return std::string();
 }
 
 }  // namespace
 
-Result<LaneTerms> read_transport_variable() {
-  const char* const value = std::getenv("SLUICE_TRANSPORT");
-  const auto choice = config::parse_lane_transport(value != nullptr && *value != 0 ? value : "auto");
+Result<LaneTerms> read_transport_variables() {
+  const std::string how = variable("SLUICE_TRANSPORT");
+  const auto choice = config::parse_lane_transport(how.empty() ? "auto" : how);
   if (!choice) return add_context("variable SLUICE_TRANSPORT", choice.error());
-  LaneTerms terms{.rdma = *choice != config::LaneTransport::kTcp,
-                  .only_rdma = *choice == config::LaneTransport::kRdma,
-                  .no_rdma = {}};
+  LaneTerms terms;
+  terms.rdma = *choice != config::LaneTransport::kTcp;
+  terms.only_rdma = *choice == config::LaneTransport::kRdma;
+  if (const std::string list = variable("SLUICE_IB_HCA"); !list.empty()) {
+    terms.choice.allows = [list](std::string_view device, unsigned port) {
+      return config::is_listed(list, device, port);
+    };
+  }
+  if (const std::string number = variable("SLUICE_IB_TC"); !number.empty()) {
+    const char* const end = number.data() + number.size();
+    const auto read = std::from_chars(number.data(), end, terms.choice.traffic_class);
+    if (read.ec != std::errc() || read.ptr != end)
+      return fail(Errc::kInvalidArgument, "variable SLUICE_IB_TC: \"" + number + "\" is not in 0..255");
+  }
   if (!terms.rdma) return terms;
-  if (const auto rails = rdma::rails(); !rails) {
-    if (terms.only_rdma) return add_context("variable SLUICE_TRANSPORT is rdma", rails.error());
-    terms = {.rdma = false, .only_rdma = false, .no_rdma = rails.error().text};
+  auto rails = rdma::rails(terms.choice);
+  if (rails) {
+    terms.rails = std::move(*rails);
+  } else if (terms.only_rdma) {
+    return add_context("variable SLUICE_TRANSPORT is rdma", rails.error());
+  } else {
+    terms.rdma = false;
+    terms.no_rdma = rails.error().text;
   }
   return terms;
 }
@@ -72,7 +102,7 @@ Result<void> settle_transport(Greeting& greeting, const LaneTerms& terms, const 
   }
   std::string why = obstacle(greeting);
   if (why.empty()) {
-    auto paired = pair_up(greeting, until);
+    auto paired = pair_up(greeting, terms, until);
     if (!paired) return tl::unexpected(paired.error());
     why = std::move(*paired);
   }

@@ -8,9 +8,10 @@
 
 namespace sluice::engine {
 
-// From SLUICE_TRANSPORT: auto (nothing means that too), tcp, rdma. Looks for RDMA devices. kInvalidArgument,
-// with the variable; kUnsupported where it says rdma and this machine has none.
-[[nodiscard]] Result<LaneTerms> read_transport_variable();
+// From SLUICE_TRANSPORT: auto (nothing means that too), tcp, rdma; SLUICE_IB_HCA, SLUICE_IB_TC. Looks for
+// RDMA devices. kInvalidArgument, with the variable; kUnsupported where rdma is wanted and this machine has
+// none.
+[[nodiscard]] Result<LaneTerms> read_transport_variables();
 
 // Behind ATTACHED on a lane connection: gives it a queue pair where both ends can have one. Else it goes on
 // over TCP, and greeting.no_pair says why; kUnsupported where the terms want nothing but RDMA. Errors are as

@@ -151,6 +151,7 @@ Mender::Attempt Mender::attempt(size_t item, const Until& until) const {
                           .view_hash = options_.view_hash,
                           .slots = control ? 0 : options_.slots};
   if (auto done = attach(*g, options_.who, terms, until); !done) return told(std::move(done.error()));
+  say_transport(*g, options_.who);
   return {.outcome = Outcome::kMended, .socket = std::move(g->socket)};
 }
 

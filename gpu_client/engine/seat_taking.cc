@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gpu_client/engine/lane_terms.h"
+#include "gpu_client/engine/session_log.h"
 
 namespace sluice::engine {
 namespace {
@@ -67,6 +68,12 @@ Result<Seat> take_seat(Greeting& g, const config::Endpoint& address, const Ident
               .lanes = {}};
 }
 
+void say_transport(const Greeting& g, const Identity& who) {
+  if (!who.lanes.rdma || g.no_pair.empty()) return;
+  SessionLog(who.session, who.rank)
+      .info(g.name + " lane " + std::to_string(g.hello.lane) + " goes over TCP: " + g.no_pair);
+}
+
 Error another_process(const Greeting& g) {
   return {Errc::kReducerLost,
           g.name + ": another process answers there now; it was restarted, or stands behind a balancer"};
@@ -125,6 +132,7 @@ Result<Seat> join_newcomer(const NewcomerTerms& terms, const Identity& who, cons
     auto greeting = open(wire::Purpose::kLane, lane);
     if (!greeting) return tl::unexpected(greeting.error());
     if (auto done = attach(*greeting, who, attach_terms, until); !done) return tl::unexpected(done.error());
+    say_transport(*greeting, who);
     seat->lanes.push_back(std::move(greeting->socket));
   }
   return seat;

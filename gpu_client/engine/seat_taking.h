@@ -31,6 +31,9 @@ struct AttachTerms {
   uint32_t slots = 0;      // W; 0 for a control connection
 };
 
+// Of a lane that is attached to a session that runs: that it goes over TCP, where it was to go over RDMA.
+void say_transport(const Greeting& greeting, const Identity& who);
+
 // ATTACH and ATTACHED, and what a lane connection goes over (lane_terms.h). kReducerLost when another process
 // answers there, kMismatch when it grants other slots.
 [[nodiscard]] Result<void> attach(Greeting& greeting, const Identity& who, const AttachTerms& terms,

@@ -119,7 +119,7 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
   if (auto token = engine::load_token(s.key_file, s.token_file, s.job)) {
     options.join.who.token = *token;
     auto tls = engine::read_tls_variables();
-    auto lanes = engine::read_transport_variable();
+    auto lanes = engine::read_transport_variables();
     if (!tls || !lanes) {
       reached = tl::unexpected(!tls ? tls.error() : lanes.error());
     } else {

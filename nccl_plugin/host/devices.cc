@@ -12,6 +12,7 @@
 #include <fstream>
 #include <memory>
 
+#include "config/name_list.h"
 #include "nccl_plugin/abi/types.h"
 
 namespace sluice::nccl {
@@ -84,7 +85,7 @@ std::vector<Device> matching(const ifaddrs* list, const std::string& interfaces,
   for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
     if (i->ifa_addr == nullptr || !usable(*i->ifa_addr)) continue;
     if ((i->ifa_flags & IFF_UP) == 0 || (i->ifa_flags & IFF_RUNNING) == 0) continue;
-    if (!interface_matches(interfaces, i->ifa_name)) continue;
+    if (!config::is_listed(interfaces, i->ifa_name)) continue;
     const bool v4 = i->ifa_addr->sa_family == AF_INET;
     const auto known = std::ranges::find(found, i->ifa_name, &Device::name);
     if (known != found.end()) {
@@ -104,22 +105,6 @@ std::vector<Device> matching(const ifaddrs* list, const std::string& interfaces,
 }
 
 }  // namespace
-
-bool interface_matches(std::string_view interfaces, std::string_view name) {
-  const bool without = interfaces.starts_with('^');
-  if (without) interfaces.remove_prefix(1);
-  const bool exact = interfaces.starts_with('=');
-  if (exact) interfaces.remove_prefix(1);
-  bool listed = false;
-  while (!interfaces.empty() && !listed) {
-    const size_t comma = std::min(interfaces.find(','), interfaces.size());
-    std::string_view entry = interfaces.substr(0, comma);
-    entry = entry.substr(0, entry.find(':'));  // NCCL's syntax allows a port, which means nothing here
-    listed = !entry.empty() && (exact ? name == entry : name.starts_with(entry));
-    interfaces.remove_prefix(std::min(comma + 1, interfaces.size()));
-  }
-  return listed != without;
-}
 
 std::vector<Device> find_devices(const DeviceRules& rules) {
   ifaddrs* raw = nullptr;

@@ -21,19 +21,15 @@ struct Device {
 };
 
 struct DeviceRules {
-  std::string
-      interfaces;  // NCCL_SOCKET_IFNAME's syntax: "eth,ens" prefixes, "=eth0" exact, "^docker" without,
-                   // "^=lo"; empty: all but loopback and docker*, and loopback when nothing else is there
-  uint32_t speed_mbps = 0;     // 0: what /sys says, 10000 where it says nothing
+  std::string interfaces;   // as config/name_list.h has it; empty: all but loopback and docker*, and loopback
+                            // when nothing else is there
+  uint32_t speed_mbps = 0;  // 0: what /sys says, 10000 where it says nothing
   std::string sysfs = "/sys";  // for tests
 };
 
 // Interfaces that are up and have an IPv4 or global IPv6 address (IPv4 preferred), in the kernel's order, at
 // most abi::kMaxDevices. The same on every call with the same host.
 [[nodiscard]] std::vector<Device> find_devices(const DeviceRules& rules);
-
-// True when `name` is among `interfaces` (DeviceRules' syntax, not empty).
-[[nodiscard]] bool interface_matches(std::string_view interfaces, std::string_view name);
 
 // An InfiniBand or RoCE port is active here: NCCL's own net is the better one while ours is TCP only. Empty,
 // or the device's name.

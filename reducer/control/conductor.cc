@@ -301,11 +301,19 @@ wire::Welcome Conductor::make_welcome(uint8_t version, const SessionId& session)
   welcome.max_slot_bytes = options_.max_slot_bytes;
   welcome.reducer = id_for(session);
   welcome.features = wire::kFeaturesSurvive | (tls_ ? wire::kFeatureTls : 0) |
-                     (rdma_.rails.empty() ? 0 : wire::kFeatureRdma);
+                     (rdma_.rails.names.empty() ? 0 : wire::kFeatureRdma);
   welcome.software = "sluice " SLUICE_VERSION;
   SLUICE_ASSERT(getrandom(welcome.nonce.data(), welcome.nonce.size(), 0) ==
                 static_cast<ssize_t>(welcome.nonce.size()));
   return welcome;
+}
+
+std::shared_ptr<void> Conductor::take_pairing() {
+  // 0.5 GiB of locked memory, which no session's reservation counts. Ranks open their lanes one by one.
+  constexpr uint32_t kMostPairing = 512;
+  if (pairing_ >= kMostPairing) return nullptr;
+  ++pairing_;
+  return {this, [](Conductor* self) { --self->pairing_; }};
 }
 
 void Conductor::count_refusal(Errc reason) noexcept {

@@ -25,14 +25,16 @@
 #include "reducer/lane/lane_thread.h"
 #include "reducer/reducer.h"
 #include "reducer/security/key_store.h"
+#include "transport/rdma/pairing.h"
 
 namespace sluice::reducer {
 
 // Whether workers may have their lanes over RDMA here.
 struct RdmaOffer {
-  bool only = false;               // no lane is served over TCP
-  std::vector<std::string> rails;  // devices and addresses; none: not offered
-  std::string why_none;            // empty: not wanted
+  bool only = false;             // no lane is served over TCP
+  transport::rdma::Rails rails;  // held open; none: not offered
+  std::string why_none;          // empty: not wanted
+  transport::rdma::RailChoice choice;
 };
 
 class Conductor {
@@ -74,6 +76,8 @@ class Conductor {
   };
   [[nodiscard]] PairCounts& pair_counts() noexcept { return pair_counts_; }
   [[nodiscard]] const RdmaOffer& rdma() const noexcept { return rdma_; }
+  // One of the queue pairs that may be between PAIR and PAIRED; null: there are too many. Held meanwhile.
+  [[nodiscard]] std::shared_ptr<void> take_pairing();
   [[nodiscard]] wire::Welcome make_welcome(uint8_t version, const SessionId& session) const;
   // The id under which ranks of this session find the reducer here.
   [[nodiscard]] uint64_t id_for(const SessionId& session) const;
@@ -208,6 +212,7 @@ class Conductor {
   SurvivalCounts survival_;
   TlsCounts tls_counts_;
   PairCounts pair_counts_;
+  uint32_t pairing_ = 0;
 };
 
 }  // namespace sluice::reducer

@@ -320,10 +320,10 @@ void Connection::on_attach() {
   if (header_.type != wire::FrameType::kAttach) return close(Errc::kUnexpectedMessage);
   Session* const session = take_attach(attach);
   if (session == nullptr) return;
-  const bool pairs =
-      !conductor_.rdma().rails.empty() && (hello_.features & wire::kFeatureRdma) != 0 && !socket_.secured();
+  const bool pairs = !conductor_.rdma().rails.names.empty() && (hello_.features & wire::kFeatureRdma) != 0 &&
+                     !socket_.secured();
   if (conductor_.rdma().only && !pairs)
-    return refuse({Errc::kUnsupported, "lanes are served over RDMA alone here (--transport)"}, hello_.rank);
+    return refuse_tcp(socket_.secured() ? "this one goes through TLS" : "it was not asked for");
   if (auto slots = session->admit_lane(hello_, attach); slots) {
     handle_ = attach.handle;
     // Before send(): a lane over TCP is read by this object no further.

@@ -80,6 +80,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_pair();
   void on_paired();
   void go_without_pair(const std::string& why);
+  void refuse_tcp(const std::string& why);
   void hand_over();
   void on_resume();
   // The session that an ATTACH is for; refuses, and returns nothing, where there is none or the peer proves
@@ -117,6 +118,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool writing_ = false;
   bool hand_over_ = false;  // lane connection: goes to its lane when what is queued is written
   std::unique_ptr<transport::tcp::Companion> pair_;  // offered and joined; PAIRED has not come
+  std::shared_ptr<void> pairing_;                    // its place among those
 
   wire::Hello hello_;
   wire::Welcome welcome_;

@@ -98,7 +98,7 @@ std::string Conductor::status_json() {
   j["refused"] = refused;  // joins, by reason
   j["connections"] = {{"accepted", accepted_}, {"open", connections_.size()}};
   j["tls"] = {{"agreed", tls_counts_.agreed}, {"failed", tls_counts_.failed}};
-  j["rdma"] = {{"rails", rdma_.rails},
+  j["rdma"] = {{"rails", rdma_.rails.names},
                {"why_none", rdma_.why_none},
                {"paired", pair_counts_.paired},
                {"on_tcp", pair_counts_.on_tcp}};

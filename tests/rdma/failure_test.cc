@@ -49,7 +49,7 @@ class RdmaFailure : public PairTest {
 TEST_F(RdmaFailure, NoDeviceHasTheAddress) {
   const auto [one, other] = tcp_pair("127.0.0.1");
   const tcp::Socket near(one), far(other);
-  const auto none = rdma::offer_pair(near.fd());
+  const auto none = rdma::offer_pair(near.fd(), {});
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Errc::kUnsupported);
   EXPECT_EQ(none.error().text, "no RDMA device has the address 127.0.0.1");
@@ -58,7 +58,7 @@ TEST_F(RdmaFailure, NoDeviceHasTheAddress) {
 TEST_F(RdmaFailure, AnAddressThatIsNoneOrIsElsewhere) {
   const auto [one, other] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
   const tcp::Socket near(one), far(other);
-  auto offer = rdma::offer_pair(near.fd());
+  auto offer = rdma::offer_pair(near.fd(), {});
   ASSERT_TRUE(offer) << offer.error().text;
   const auto told = [&](const Bytes& address) {
     const auto joined = rdma::join_pair(*offer->pair, near.fd(), address);
@@ -81,6 +81,9 @@ TEST_F(RdmaFailure, NothingComesThrough) {
   EXPECT_EQ(proved.error().code, Errc::kTimeout);
   EXPECT_EQ(proved.error().text, "nothing comes through on the queue pair: timeout");
   EXPECT_LT(monotonic_now() - began, kPatience) << "a second was enough";
+  const auto again = rdma::offer_pair(near.fd(), {});
+  ASSERT_FALSE(again) << "a session has many connections, and a second each is too much";
+  EXPECT_EQ(again.error().text, "nothing came through on a queue pair a moment ago");
   auto [one, other] = joined(rdma_addresses().first, rdma_addresses().second);
   EXPECT_TRUE(rdma::prove_pair(*one.take_companion(), monotonic_now() + kPatience));
 }
@@ -147,15 +150,38 @@ TEST_F(RdmaFailure, LockedMemoryIsTooLittle) {
     // Root may lock what it likes.
     const rlimit limit{.rlim_cur = 64 * kKiB, .rlim_max = 64 * kKiB};
     if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(3);
-    const auto all = rdma::paths();
+    const auto all = rdma::paths({});
     if (!all) ::_exit(4);
-    const auto pair = rdma::QueuePair::make(all->front());
+    const auto pair = rdma::QueuePair::make(all->front(), 0);
     if (pair) ::_exit(5);
     std::fprintf(stderr, "%s\n", pair.error().text.c_str());
     ::_exit(pair.error().text.find("the limit of locked memory is 65536 bytes (ulimit -l)") !=
                     std::string::npos
                 ? 0
                 : 6);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// A child has no use of what its parent holds, and makes its own.
+TEST_F(RdmaFailure, AChildOfAProcessThatHasPairsMakesItsOwn) {
+  const auto [address, from] = rdma_addresses();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto context = rdma::make_context();
+    if (!context) ::_exit(3);
+    auto [one, other] = joined(address, from);
+    Recorder sender, receiver;
+    sender.endpoint = *(*context)->adopt(std::move(one), sender, {});
+    receiver.endpoint = *(*context)->adopt(std::move(other), receiver, {});
+    if (!sender.put_pattern(100'000, 0).ok()) ::_exit(4);
+    const Nanos deadline = monotonic_now() + kPatience;
+    while (receiver.received.empty() && monotonic_now() < deadline)
+      (*context)->poll(monotonic_now(), kBudget);
+    ::_exit(receiver.received.size() == 1 ? 0 : 5);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -191,7 +217,7 @@ TEST(RdmaPeer, ThatIsKilledIsLostAndHasNotEnded) {
   const uint16_t port = tcp::bound_port(listener->fd()).value();
   // Both tell their address, join with the other's, and say so.
   const auto join = [deadline = monotonic_now() + kPatience](tcp::Socket& socket) {
-    auto offer = rdma::offer_pair(socket.fd());
+    auto offer = rdma::offer_pair(socket.fd(), {});
     if (!offer) return false;
     std::array<std::byte, rdma::kPairAddressBytes> peer;
     std::array<std::byte, 1> ready{};

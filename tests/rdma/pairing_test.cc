@@ -76,11 +76,15 @@ TEST_F(Pairing, AnAddressThatIsNoneIsServedOverTcpAndTold) {
 // As the client's end of a lane connection would have it.
 class Offered : public Pairing {
  protected:
-  void SetUp() override {
-    start();
+  void SetUp() override { offer_to(config::LaneTransport::kAuto); }
+  void offer_to(config::LaneTransport transport) {
+    rank.reset();
+    auto options = short_deadlines();
+    options.transport = transport;
+    start(options);
     join();
     expect_attached();
-    auto made = transport::rdma::offer_pair(lane().fd());
+    auto made = transport::rdma::offer_pair(lane().fd(), {});
     ASSERT_TRUE(made) << made.error().text;
     offer = std::move(*made);
     lane().send(with_address(offer.address));
@@ -93,8 +97,16 @@ class Offered : public Pairing {
 
 TEST_F(Offered, WhatWasNotProvedIsServedOverTcp) {
   lane().send(wire::Paired{.ready = 0, .why = "nothing comes through"});
+  EXPECT_TRUE(lane().expect<wire::Pair>().address.empty());
   expect_sums_over_tcp();
   EXPECT_TRUE(eventually_on_tcp());
+}
+
+TEST_F(Offered, WhatWasNotProvedIsRefusedWhereRdmaAloneIsServed) {
+  offer_to(config::LaneTransport::kRdma);
+  lane().send(wire::Paired{.ready = 0, .why = "nothing comes through"});
+  EXPECT_EQ(lane().expect<wire::Refused>().text,
+            "lanes are served over RDMA alone here (--transport): nothing comes through");
 }
 
 TEST_F(Offered, NothingIsReadFromTheConnectionOnceItIsPaired) {
@@ -135,8 +147,8 @@ TEST_F(Pairing, WhereRdmaAloneIsServedOthersAreRefusedByName) {
   start(options);
   join(0);
   const auto refused = lane().expect<wire::Refused>();
-  EXPECT_EQ(refused.code, Errc::kUnsupported);
-  EXPECT_EQ(refused.text, "lanes are served over RDMA alone here (--transport)");
+  EXPECT_EQ(refused.code, Errc::kMismatch);
+  EXPECT_EQ(refused.text, "lanes are served over RDMA alone here (--transport): it was not asked for");
 }
 
 TEST_F(Pairing, WhereRdmaAloneIsServedAPeerWithoutADeviceIsRefused) {

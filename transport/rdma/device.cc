@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -74,7 +75,8 @@ bool query_port(const Verbs& v, ibv_context* context, uint8_t port, ibv_port_att
   return v.query_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(&out)) == 0;
 }
 
-void add_paths(const std::shared_ptr<const Device>& device, std::vector<Path>& out) {
+void add_paths(const std::shared_ptr<const Device>& device, const RailChoice& choice,
+               std::vector<Path>& out) {
   const Verbs& v = device->calls();
   std::vector<ibv_gid_entry> entries(kMostGids);
   const ssize_t count =
@@ -86,6 +88,7 @@ void add_paths(const std::shared_ptr<const Device>& device, std::vector<Path>& o
     if (entry.gid_type != IBV_GID_TYPE_ROCE_V2 || !query_port(v, device->context(), port, attributes))
       continue;
     if (attributes.state != IBV_PORT_ACTIVE) continue;
+    if (choice.allows && !choice.allows(device->name(), port)) continue;
     out.push_back({.device = device,
                    .port = port,
                    .gid_index = static_cast<uint8_t>(entry.gid_index),
@@ -102,26 +105,37 @@ const Path* find_path(const std::vector<Path>& all, const ibv_gid& gid) {
 }
 
 // Those that somebody holds: to open one takes milliseconds, and a session makes many connections.
-struct OpenDevices {
+class OpenDevices {
+ public:
+  using ByName = std::map<std::string, std::weak_ptr<const Device>>;
+  static OpenDevices& all() {
+    static auto& devices = *new OpenDevices;  // whoever ends last may be static too
+    return devices;
+  }
+  // With the lock. A child of a process that forked has its parent's, which the device does not know it by.
+  ByName& by_name() {
+    if (owner_ != ::getpid()) by_name_.clear();
+    owner_ = ::getpid();
+    return by_name_;
+  }
   std::mutex mutex;
-  std::map<std::string, std::weak_ptr<const Device>> by_name;
-};
-OpenDevices& open_devices() {
-  static auto& all = *new OpenDevices;  // whoever ends last may be static too
-  return all;
-}
 
-std::vector<Path> paths_of_open_devices() {
+ private:
+  pid_t owner_ = ::getpid();
+  ByName by_name_;
+};
+
+std::vector<Path> paths_of_open_devices(const RailChoice& choice) {
   std::vector<std::shared_ptr<const Device>> devices;
   {
-    OpenDevices& open = open_devices();
+    OpenDevices& open = OpenDevices::all();
     const std::lock_guard lock(open.mutex);
-    for (const auto& [name, held] : open.by_name) {
+    for (const auto& [name, held] : open.by_name()) {
       if (auto device = held.lock()) devices.push_back(std::move(device));
     }
   }
   std::vector<Path> out;
-  for (const auto& device : devices) add_paths(device, out);
+  for (const auto& device : devices) add_paths(device, choice, out);
   return out;
 }
 
@@ -134,7 +148,7 @@ bool kernel_has_devices() {
 
 }  // namespace
 
-Result<std::vector<Path>> paths() {
+Result<std::vector<Path>> paths(const RailChoice& choice) {
   if (!kernel_has_devices()) return fail(Errc::kUnsupported, "no RDMA device");
   const auto v = verbs();
   if (!v) return tl::unexpected(v.error());
@@ -144,23 +158,24 @@ Result<std::vector<Path>> paths() {
   for (int i = 0; i < list.count; ++i) {
     const auto device = Device::open((*v)->get_device_name(list.devices[i]));
     if (device) {
-      add_paths(*device, out);
+      add_paths(*device, choice, out);
     } else if (why.empty()) {
       why = ": " + device.error().text;
     }
   }
   if (out.empty())
     return fail(Errc::kUnsupported,
-                "no RDMA device can be used" + (why.empty() ? ": no port of RoCE v2 is up" : why));
+                "no RDMA device can be used" +
+                    (why.empty() ? ": no port of RoCE v2 is up, or none that was chosen" : why));
   return out;
 }
 
-Result<Path> path_of(int connection) {
+Result<Path> path_of(int connection, const RailChoice& choice) {
   const auto gid = gid_by(::getsockname, connection);
   if (!gid) return tl::unexpected(gid.error());
-  const auto open = paths_of_open_devices();
+  const auto open = paths_of_open_devices(choice);
   if (const Path* const path = find_path(open, *gid)) return *path;
-  const auto all = paths();
+  const auto all = paths(choice);
   if (!all) return tl::unexpected(all.error());
   if (const Path* const path = find_path(*all, *gid)) return *path;
   return fail(Errc::kUnsupported, "no RDMA device has the address " + address_of(*gid));
@@ -171,9 +186,10 @@ Result<ibv_gid> gid_of_peer(int connection) {
 }
 
 Result<std::shared_ptr<const Device>> Device::open(const std::string& name) {
-  OpenDevices& open = open_devices();
+  OpenDevices& open = OpenDevices::all();
   const std::lock_guard lock(open.mutex);
-  if (auto there = open.by_name[name].lock()) return there;
+  std::weak_ptr<const Device>& held = open.by_name()[name];
+  if (auto there = held.lock()) return there;
   const auto v = verbs();
   if (!v) return tl::unexpected(v.error());
   const DeviceList list(**v);
@@ -190,7 +206,7 @@ Result<std::shared_ptr<const Device>> Device::open(const std::string& name) {
       return fail(Errc::kSystem, "no protection domain on " + name + ": " + why);
     }
     auto device = std::make_shared<const Device>(**v, name, context, domain);
-    open.by_name[name] = device;
+    held = device;
     return device;
   }
   return fail(Errc::kUnsupported, "RDMA device " + name + " is gone");

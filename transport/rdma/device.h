@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "transport/rdma/pairing.h"
 #include "transport/rdma/verbs.h"
 
 namespace sluice::transport::rdma {
@@ -43,12 +44,12 @@ struct Path {
   std::string address;  // the gid as an IP address, "10.0.0.1"
 };
 
-// All of RoCE v2, never none. kUnsupported: with why the machine has none.
-[[nodiscard]] Result<std::vector<Path>> paths();
+// All of RoCE v2 that may be used, never none. kUnsupported: with why the machine has none.
+[[nodiscard]] Result<std::vector<Path>> paths(const RailChoice& choice);
 
 // The one with the address that a TCP connection has at our end: rails are told apart as the routes of TCP
 // are. Looks at devices that are open first. kUnsupported: no device has that address, or as paths().
-[[nodiscard]] Result<Path> path_of(int connection);
+[[nodiscard]] Result<Path> path_of(int connection, const RailChoice& choice);
 
 // The address that a TCP connection has at its other end, as a gid has it.
 [[nodiscard]] Result<ibv_gid> gid_of_peer(int connection);

@@ -1,6 +1,10 @@
 #include "transport/rdma/pairing.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+#include <string>
 
 #include "core/clock.h"
 #include "transport/rdma/queue_pair.h"
@@ -9,25 +13,65 @@ namespace sluice::transport::rdma {
 namespace {
 
 constexpr Nanos kProof = 1 * kSecond;
+constexpr Nanos kDisproved = 60 * kSecond;
+
+// Ways on which nothing came through, and until when nobody need try: a session opens many connections, and
+// each try takes kProof.
+class Disproved {
+ public:
+  void note(const ibv_gid& from, const ibv_gid& to) {
+    const std::lock_guard lock(mutex_);
+    until_[key(from, to)] = monotonic_now() + kDisproved;
+  }
+  [[nodiscard]] bool has(const ibv_gid& from, const ibv_gid& to) {
+    const std::lock_guard lock(mutex_);
+    const Nanos now = monotonic_now();
+    std::erase_if(until_, [now](const auto& entry) { return entry.second <= now; });
+    return until_.contains(key(from, to));
+  }
+
+ private:
+  using Key = std::array<uint8_t, 32>;
+  static Key key(const ibv_gid& from, const ibv_gid& to) {
+    Key k;
+    std::ranges::copy(from.raw, k.begin());
+    std::ranges::copy(to.raw, k.begin() + 16);
+    return k;
+  }
+  std::mutex mutex_;
+  std::map<Key, Nanos> until_;
+};
+
+Disproved& disproved() {
+  static auto& all = *new Disproved;  // sessions may end after statics
+  return all;
+}
 
 }  // namespace
 
-Result<std::vector<std::string>> rails() {
-  auto all = paths();
+Result<Rails> rails(const RailChoice& choice) {
+  auto all = paths(choice);
   if (!all) return tl::unexpected(all.error());
-  std::vector<std::string> names;
+  Rails out;
   for (const Path& p : *all) {
     // Nobody is told to connect to one of a link only.
-    if (!p.address.starts_with("fe80:")) names.push_back(p.device->name() + " (" + p.address + ")");
+    if (p.address.starts_with("fe80:")) continue;
+    out.names.push_back(p.device->name() + " (" + p.address + ")");
+    out.open.push_back(p.device);
   }
-  if (names.empty()) return fail(Errc::kUnsupported, "no RDMA device has an address that others can reach");
-  return names;
+  if (out.names.empty())
+    return fail(Errc::kUnsupported, "no RDMA device has an address that others can reach");
+  return out;
 }
 
-Result<PairOffer> offer_pair(int connection) {
-  auto path = path_of(connection);
+Result<PairOffer> offer_pair(int connection, const RailChoice& choice) {
+  auto path = path_of(connection, choice);
   if (!path) return tl::unexpected(path.error());
-  auto pair = QueuePair::make(*path);
+  const auto peer = gid_of_peer(connection);
+  if (!peer) return tl::unexpected(peer.error());
+  if (disproved().has(path->gid, *peer))
+    return fail(Errc::kUnsupported, "nothing came through on a queue pair a moment ago");
+  auto pair = QueuePair::make(*path, choice.traffic_class);
   if (!pair) return tl::unexpected(pair.error());
   PairOffer offer;
   encode((*pair)->address(), offer.address);
@@ -35,7 +79,7 @@ Result<PairOffer> offer_pair(int connection) {
   return offer;
 }
 
-Result<void> join_pair(tcp::Companion& pair, int connection, std::span<const std::byte> address) {
+Result<void> check_pair_address(int connection, std::span<const std::byte> address) {
   if (address.size() != kPairAddressBytes)
     return fail(Errc::kBadLength,
                 "the address of a queue pair has " + std::to_string(address.size()) + " bytes");
@@ -46,14 +90,21 @@ Result<void> join_pair(tcp::Companion& pair, int connection, std::span<const std
   if (!gid) return tl::unexpected(gid.error());
   if (!std::ranges::equal(peer->gid, gid->raw))
     return fail(Errc::kBadField, "the peer's queue pair is at another address than its connection");
-  return static_cast<QueuePair&>(pair).join(*peer);
+  return {};
+}
+
+Result<void> join_pair(tcp::Companion& pair, int connection, std::span<const std::byte> address) {
+  if (auto checked = check_pair_address(connection, address); !checked) return checked;
+  return static_cast<QueuePair&>(pair).join(*decode_pair_address(address.first<kPairAddressBytes>()));
 }
 
 Result<void> prove_pair(tcp::Companion& pair, const tcp::Until& until) {
+  auto& proved = static_cast<QueuePair&>(pair);
   const tcp::Until bounded(std::min(until.deadline, monotonic_now() + kProof), until.interrupt);
-  if (const Status s = static_cast<QueuePair&>(pair).prove(bounded); !s.ok())
-    return fail(s.code(), "nothing comes through on the queue pair: " + std::string(to_string(s.code())));
-  return {};
+  const Status s = proved.prove(bounded);
+  if (s.ok()) return {};
+  if (s != Errc::kShutdown) disproved().note(proved.local_gid(), proved.peer_gid());
+  return fail(s.code(), "nothing comes through on the queue pair: " + std::string(to_string(s.code())));
 }
 
 }  // namespace sluice::transport::rdma

@@ -5,9 +5,12 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -16,18 +19,33 @@
 
 namespace sluice::transport::rdma {
 
-// What connections of this machine may leave by: "mlx5_0 (10.0.0.1)"; never empty. kUnsupported with why
-// there is none.
-[[nodiscard]] Result<std::vector<std::string>> rails();
+// Which ports may be used, and how their packets are marked.
+struct RailChoice {
+  std::function<bool(std::string_view device, unsigned port)> allows{};  // none: all
+  // Of RoCE's IP packets, DSCP in its upper six bits: what switches choose queues by.
+  uint8_t traffic_class = 0;
+};
+
+// What connections of this machine may leave by.
+struct Rails {
+  std::vector<std::string> names;                   // "mlx5_0 (10.0.0.1)"
+  std::vector<std::shared_ptr<const void>> open{};  // keeps the devices open: to open one takes milliseconds
+};
+
+// Never without a name. kUnsupported with why there is none.
+[[nodiscard]] Result<Rails> rails(const RailChoice& choice);
 
 struct PairOffer {
   std::unique_ptr<tcp::Companion> pair;
   std::array<std::byte, kPairAddressBytes> address;  // for the peer
 };
 
-// A queue pair with all that it needs, for a TCP connection. kUnsupported: no device has our end's address.
-// kSystem with what failed. Any thread.
-[[nodiscard]] Result<PairOffer> offer_pair(int connection);
+// A queue pair with all that it needs, for a TCP connection. kUnsupported: no device has our end's address,
+// or a proof has failed between the two ends of late. kSystem with what failed. Any thread.
+[[nodiscard]] Result<PairOffer> offer_pair(int connection, const RailChoice& choice);
+
+// Whether these are the bytes of an address where `connection` ends. kBad...
+[[nodiscard]] Result<void> check_pair_address(int connection, std::span<const std::byte> address);
 
 // Joins an offered pair with the address that the other end of `connection` has told. After it, once the peer
 // has done the same, and one of them has proved it, Socket::accompany() puts it in force. kBad... where the

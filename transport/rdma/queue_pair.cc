@@ -42,11 +42,14 @@ std::string memory_lock_limit() {
 
 }  // namespace
 
-QueuePair::QueuePair(Path path)
-    : path_(std::move(path)), calls_(path_.device->calls()), first_packet_(random_packet_number()) {}
+QueuePair::QueuePair(Path path, uint8_t traffic_class)
+    : path_(std::move(path)),
+      traffic_class_(traffic_class),
+      calls_(path_.device->calls()),
+      first_packet_(random_packet_number()) {}
 
-Result<std::unique_ptr<QueuePair>> QueuePair::make(const Path& path) {
-  std::unique_ptr<QueuePair> pair(new QueuePair(path));
+Result<std::unique_ptr<QueuePair>> QueuePair::make(const Path& path, uint8_t traffic_class) {
+  std::unique_ptr<QueuePair> pair(new QueuePair(path, traffic_class));
   if (auto built = pair->build(); !built)
     return add_context("RDMA device " + path.device->name(), built.error());
   return pair;
@@ -132,7 +135,9 @@ Result<void> QueuePair::join(const PairAddress& peer) {
   rtr.ah_attr.port_num = path_.port;
   rtr.ah_attr.grh.sgid_index = path_.gid_index;
   rtr.ah_attr.grh.hop_limit = kHops;
-  std::memcpy(rtr.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
+  rtr.ah_attr.grh.traffic_class = traffic_class_;
+  std::memcpy(peer_gid_.raw, peer.gid.data(), peer.gid.size());
+  rtr.ah_attr.grh.dgid = peer_gid_;
   errno = calls_.modify_qp(pair_, &rtr,
                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);

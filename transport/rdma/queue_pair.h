@@ -45,12 +45,14 @@ class QueuePair final : public tcp::Companion {
  public:
   // Everything is registered and all receives are posted; nothing comes before join(). kUnsupported, or
   // kSystem with what failed: a memory lock limit that is too low is named.
-  [[nodiscard]] static Result<std::unique_ptr<QueuePair>> make(const Path& path);
+  [[nodiscard]] static Result<std::unique_ptr<QueuePair>> make(const Path& path, uint8_t traffic_class);
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
   ~QueuePair() override;
 
   [[nodiscard]] PairAddress address() const noexcept;
+  [[nodiscard]] const ibv_gid& local_gid() const noexcept { return path_.gid; }
+  [[nodiscard]] const ibv_gid& peer_gid() const noexcept { return peer_gid_; }  // after join()
   // Both ends have done it before either sends.
   [[nodiscard]] Result<void> join(const PairAddress& peer);
   // Sends a word, and waits until it has arrived: one end does it, once, before it sends anything else.
@@ -98,7 +100,7 @@ class QueuePair final : public tcp::Companion {
     uint32_t bytes = 0;
     bool end = false;
   };
-  explicit QueuePair(Path path);
+  QueuePair(Path path, uint8_t traffic_class);
   [[nodiscard]] Result<void> build();
   [[nodiscard]] std::byte* receive_segment(uint32_t i) const noexcept;
   [[nodiscard]] std::byte* send_segment(uint64_t i) const noexcept;
@@ -109,6 +111,7 @@ class QueuePair final : public tcp::Companion {
   [[nodiscard]] Status return_credits() noexcept;
 
   const Path path_;
+  const uint8_t traffic_class_;
   const Verbs& calls_;
   const uint32_t first_packet_;
   std::byte* memory_ = nullptr;
@@ -118,6 +121,7 @@ class QueuePair final : public tcp::Companion {
   ibv_qp* pair_ = nullptr;
   uint32_t inline_bytes_ = 0;
 
+  ibv_gid peer_gid_{};
   uint64_t sends_posted_ = 0;
   uint64_t sends_done_ = 0;
   uint32_t credits_ = 0;  // segments that the peer has a receive for

@@ -11,11 +11,15 @@ tl::unexpected<Error> not_built() {
 
 }  // namespace
 
-Result<std::vector<std::string>> rails() {
+Result<Rails> rails(const RailChoice& /*choice*/) {
   return not_built();
 }
 
-Result<PairOffer> offer_pair(int /*connection*/) {
+Result<PairOffer> offer_pair(int /*connection*/, const RailChoice& /*choice*/) {
+  return not_built();
+}
+
+Result<void> check_pair_address(int /*connection*/, std::span<const std::byte> /*address*/) {
   return not_built();
 }
 

@@ -12,7 +12,7 @@ std::pair<tcp::Socket, tcp::Socket> joined(const std::string& one, const std::st
   const auto [first, second] = tcp_pair(one, other);
   tcp::Socket near(first), far(second);
   const auto offer = [](const tcp::Socket& s) {
-    auto offered = rdma::offer_pair(s.fd());
+    auto offered = rdma::offer_pair(s.fd(), {});
     if (!offered) throw std::runtime_error(offered.error().text);
     return std::move(*offered);
   };

@@ -19,15 +19,13 @@ using ::testing::HasSubstr;
 
 using Connection = AnsweringReducer::Connection;
 
-constexpr uint64_t kId = 50;
-
 class LaneTermsTest : public ::testing::Test {
  protected:
   LaneTermsTest() { who_.lanes.rdma = true; }
   // A lane connection behind ATTACHED, at a reducer that goes on with `answer`.
   Result<Greeting> settle(uint64_t offered, const std::function<void(Connection&)>& answer) {
     reducer_.play({[&](Connection& c) {
-      hello_ = AnsweringReducer::welcome(c, kId, 2, offered);
+      hello_ = AnsweringReducer::welcome(c, 50, 2, offered);
       if (answer) answer(c);
     }});
     const Nanos deadline = monotonic_now() + 20 * kSecond;
@@ -104,28 +102,29 @@ TEST_F(LaneTermsTest, AnAnswerThatIsNoneIsAnError) {
 
 class TransportVariable : public ::testing::Test {
  protected:
+  TransportVariable() { ::unsetenv("SLUICE_TRANSPORT"); }
   ~TransportVariable() override { ::unsetenv("SLUICE_TRANSPORT"); }
 };
 
 TEST_F(TransportVariable, SaysOneOfThree) {
   ::setenv("SLUICE_TRANSPORT", "tcp", 1);
-  const auto tcp = read_transport_variable();
+  const auto tcp = read_transport_variables();
   ASSERT_TRUE(tcp);
   EXPECT_FALSE(tcp->rdma);
   EXPECT_EQ(tcp->no_rdma, "") << "it was asked for";
   ::setenv("SLUICE_TRANSPORT", "quic", 1);
-  const auto wrong = read_transport_variable();
+  const auto wrong = read_transport_variables();
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error().text, "variable SLUICE_TRANSPORT: \"quic\" is none of auto, tcp, rdma");
 }
 
 TEST_F(TransportVariable, WithoutADeviceAutoIsTcpAndRdmaIsAnError) {
-  const auto unset = read_transport_variable();
+  const auto unset = read_transport_variables();
   ASSERT_TRUE(unset);
   if (unset->rdma) GTEST_SKIP() << "this machine has an RDMA device";
   EXPECT_NE(unset->no_rdma, "");
   ::setenv("SLUICE_TRANSPORT", "rdma", 1);
-  const auto wanted = read_transport_variable();
+  const auto wanted = read_transport_variables();
   ASSERT_FALSE(wanted);
   EXPECT_EQ(wanted.error().code, Errc::kUnsupported);
   EXPECT_EQ(wanted.error().text, "variable SLUICE_TRANSPORT is rdma: " + unset->no_rdma);

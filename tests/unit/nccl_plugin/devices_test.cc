@@ -34,24 +34,6 @@ class Devices : public testing::Test {
   fs::path root_;
 };
 
-TEST(InterfaceNames, AreMatchedAsNcclDoes) {
-  EXPECT_TRUE(interface_matches("eth", "eth0"));
-  EXPECT_TRUE(interface_matches("ens,eth", "eth0"));
-  EXPECT_FALSE(interface_matches("ens,eth1", "eth0"));
-  EXPECT_TRUE(interface_matches("=eth0", "eth0"));
-  EXPECT_FALSE(interface_matches("=eth", "eth0"));
-  EXPECT_FALSE(interface_matches("=eth0", "eth01"));
-  EXPECT_TRUE(interface_matches("=ens1,eth0", "eth0")) << "exact for all of the list";
-  EXPECT_FALSE(interface_matches("^docker,lo", "docker0"));
-  EXPECT_FALSE(interface_matches("^docker,lo", "lo"));
-  EXPECT_TRUE(interface_matches("^docker,lo", "eth0"));
-  EXPECT_FALSE(interface_matches("^=lo", "lo"));
-  EXPECT_TRUE(interface_matches("^=lo", "lom1"));
-  EXPECT_TRUE(interface_matches("eth0:7470", "eth0"));
-  EXPECT_TRUE(interface_matches("ens,,eth", "eth0"));
-  EXPECT_FALSE(interface_matches(",", "eth0")) << "an empty entry matches nothing";
-}
-
 TEST_F(Devices, AreTheOnesAskedForWithNumericAddress) {
   const auto found = loopback();
   ASSERT_EQ(found.size(), 1u);

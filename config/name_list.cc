@@ -1,0 +1,27 @@
+#include "config/name_list.h"
+
+#include <algorithm>
+#include <string>
+
+namespace sluice::config {
+
+bool is_listed(std::string_view list, std::string_view name, unsigned port) {
+  const bool without = list.starts_with('^');
+  if (without) list.remove_prefix(1);
+  const bool exact = list.starts_with('=');
+  if (exact) list.remove_prefix(1);
+  bool listed = false;
+  while (!list.empty() && !listed) {
+    const size_t comma = std::min(list.find(','), list.size());
+    const std::string_view entry = list.substr(0, comma);
+    const size_t colon = std::min(entry.find(':'), entry.size());
+    const std::string_view wanted = entry.substr(0, colon);
+    const bool this_port =
+        port == 0 || colon == entry.size() || entry.substr(colon + 1) == std::to_string(port);
+    listed = !wanted.empty() && this_port && (exact ? name == wanted : name.starts_with(wanted));
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return listed != without;
+}
+
+}  // namespace sluice::config
