@@ -197,7 +197,8 @@ Status QueuePair::post_send(size_t bytes, uint32_t word, bool signaled) noexcept
 
 Status QueuePair::prove(const tcp::Until& until) noexcept {
   SLUICE_ASSERT(sends_posted_ == 0);
-  if (const Status s = post_send(0, kProbe, true); !s.ok()) return s;
+  if (const Status s = post_send(std::min(kSegmentBytes, peer_segment_bytes_), kProbe, true); !s.ok())
+    return s;
   for (;;) {
     arm();
     if (const Status s = collect(); !s.ok() || sends_done_ > 0) return s;
@@ -238,8 +239,7 @@ Status QueuePair::received(const ibv_wc& done) noexcept {
   credits_ += word & kCreditMask;
   if (credits_ > peer_segments_) return Errc::kSlotNotGranted;
   const bool end = (word & kEnd) != 0;
-  if ((word & kProbe) != 0 && done.byte_len == 0 && !std::exchange(was_probed_, true))
-    return post_receive(segment);
+  if ((word & kProbe) != 0 && !std::exchange(was_probed_, true)) return post_receive(segment);
   // A word without credits could come without bound: it takes none itself.
   if (done.byte_len == 0 && !end)
     return (word & kCreditMask) > 0 ? post_receive(segment) : Status(Errc::kBadField);

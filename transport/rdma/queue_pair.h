@@ -55,8 +55,9 @@ class QueuePair final : public tcp::Companion {
   [[nodiscard]] const ibv_gid& peer_gid() const noexcept { return peer_gid_; }  // after join()
   // Both ends have done it before either sends.
   [[nodiscard]] Result<void> join(const PairAddress& peer);
-  // Sends a word, and waits until it has arrived: one end does it, once, before it sends anything else.
-  // kTimeout, kShutdown; kReset, kTimeout of a pair that is broken.
+  // Sends a full segment, since a way may carry short packets alone, and waits until it has arrived: one end
+  // does it, once, before it sends anything else. kTimeout, kShutdown; kReset, kTimeout of a pair that is
+  // broken.
   [[nodiscard]] Status prove(const tcp::Until& until) noexcept;
 
   // ---- sending ----
