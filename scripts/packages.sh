@@ -23,7 +23,7 @@ CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libben
 PEER_PACKAGES=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
 
 # What tests of label rdma take: a guest with a kernel that has soft-RoCE, and the user's side of it. Not linux-image-cloud-amd64, which has no InfiniBand.
-RDMA_PACKAGES=(qemu-system-x86 busybox-static cpio kmod xz-utils iproute2 linux-image-amd64 ibverbs-providers)
+RDMA_PACKAGES=(qemu-system-x86 busybox-static cpio kmod xz-utils iproute2 linux-image-amd64 ibverbs-providers perftest)
 
 # What bench/report takes beside the peers.
 REPORT_PACKAGES=(python3 python3-matplotlib iproute2)
