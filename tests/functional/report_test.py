@@ -34,7 +34,7 @@ class Report(unittest.TestCase):
         self.assertEqual({row["wrong"] for row in kernels.values()}, {0})
         page = self.page()
         for (kind, target), row in kernels.items():
-            self.assertIn(f"| {kind} | {target} | {row['in_gbps']:.1f} |", page)
+            self.assertIn(f"| {kind} | {target} | 64 KiB | {row['in_gbps']:.1f} |", page)
         self.assertEqual([row["name"] for row in results["reducer_cpu"]["data"]], ["with checksums", "without"])
         self.assertIn(f"revision {results['kernels']['machine']['revision']}", page)
 
