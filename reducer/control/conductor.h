@@ -165,6 +165,7 @@ class Conductor {
   const KeyStore keys_;
   const std::shared_ptr<const transport::tcp::TlsContext> tls_;
   const RdmaOffer rdma_;
+  uint32_t pairing_ = 0;  // outlives the connections that hold a place
   const uint64_t id_;
   FairPool& fair_;
   Tenants tenants_;
@@ -212,7 +213,6 @@ class Conductor {
   SurvivalCounts survival_;
   TlsCounts tls_counts_;
   PairCounts pair_counts_;
-  uint32_t pairing_ = 0;
 };
 
 }  // namespace sluice::reducer
