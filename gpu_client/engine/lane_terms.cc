@@ -37,7 +37,7 @@ Result<std::string> pair_up(Greeting& g, const LaneTerms& terms, const Until& un
   wire::Pair ours;
   auto offer = rdma::offer_pair(g.socket.fd(), terms.choice);
   if (offer) {
-    for (const std::byte b : offer->address) ours.address.push_back(std::to_integer<uint8_t>(b));
+    ours.address = offer->address;
   } else {
     ours.why = offer.error().text;
   }

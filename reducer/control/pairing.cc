@@ -28,7 +28,7 @@ void Connection::on_pair() {
   if (!joined) return go_without_pair(joined.error().text);
   pair_ = std::move(offer->pair);
   wire::Pair ours;
-  for (const std::byte b : offer->address) ours.address.push_back(std::to_integer<uint8_t>(b));
+  ours.address = std::move(offer->address);
   send(ours);
 }
 

@@ -67,8 +67,10 @@ TEST_F(RdmaFailure, AnAddressThatIsNoneOrIsElsewhere) {
   EXPECT_EQ(told({}), Errc::kBadLength);
   EXPECT_EQ(told(pattern(rdma::kPairAddressBytes, 1)), Errc::kBadMagic);
   EXPECT_EQ(told(pattern(rdma::kPairAddressBytes + 1, 1)), Errc::kBadLength);
+  const auto bytes = std::as_bytes(std::span(offer->address));
+  const Bytes own(bytes.begin(), bytes.end());
   // Its own: at this end of the connection, and not at the other.
-  EXPECT_EQ(told(Bytes(offer->address.begin(), offer->address.end())), Errc::kBadField);
+  EXPECT_EQ(told(own), Errc::kBadField);
 }
 
 // TCP goes from any address of this machine to any other; between its rails no wire goes.
@@ -221,8 +223,8 @@ TEST(RdmaPeer, ThatIsKilledIsLostAndHasNotEnded) {
     if (!offer) return false;
     std::array<std::byte, rdma::kPairAddressBytes> peer;
     std::array<std::byte, 1> ready{};
-    const bool told =
-        write_all(socket, offer->address, deadline).ok() && read_exact(socket, peer, deadline).ok();
+    const bool told = write_all(socket, std::as_bytes(std::span(offer->address)), deadline).ok() &&
+                      read_exact(socket, peer, deadline).ok();
     if (!told || !rdma::join_pair(*offer->pair, socket.fd(), peer)) return false;
     socket.accompany(std::move(offer->pair));
     return write_all(socket, ready, deadline).ok() && read_exact(socket, ready, deadline).ok();

@@ -11,12 +11,6 @@ namespace {
 
 using Shape = ScriptedMember::Shape;
 
-wire::Pair with_address(std::span<const std::byte> address) {
-  wire::Pair pair;
-  for (const std::byte b : address) pair.address.push_back(std::to_integer<uint8_t>(b));
-  return pair;
-}
-
 class Pairing : public ReducerTest {
  protected:
   // One rank that has joined and asked for its lane. Its control connection says that it knows of RDMA too,
@@ -87,7 +81,7 @@ class Offered : public Pairing {
     auto made = transport::rdma::offer_pair(lane().fd(), {});
     ASSERT_TRUE(made) << made.error().text;
     offer = std::move(*made);
-    lane().send(with_address(offer.address));
+    lane().send(wire::Pair{.address = offer.address, .why = {}});
     answer = lane().expect<wire::Pair>();
     ASSERT_EQ(answer.address.size(), transport::rdma::kPairAddressBytes) << answer.why;
   }
@@ -127,7 +121,7 @@ TEST_F(Offered, SilenceEndsAtTheHandshakesDeadline) {
 }
 
 TEST_F(Offered, AnotherWordThanPairedEndsIt) {
-  lane().send(with_address(offer.address));
+  lane().send(wire::Pair{.address = offer.address, .why = {}});
   EXPECT_TRUE(lane().closed_within(10 * kSecond));
   EXPECT_TRUE(eventually_counted("closed", "unexpected_message"));
 }

@@ -74,7 +74,8 @@ Result<PairOffer> offer_pair(int connection, const RailChoice& choice) {
   auto pair = QueuePair::make(*path, choice.traffic_class);
   if (!pair) return tl::unexpected(pair.error());
   PairOffer offer;
-  encode((*pair)->address(), offer.address);
+  offer.address.resize(kPairAddressBytes);
+  encode((*pair)->address(), std::as_writable_bytes(std::span(offer.address)).first<kPairAddressBytes>());
   offer.pair = std::move(*pair);
   return offer;
 }

@@ -3,7 +3,6 @@
 // a build without them.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -37,7 +36,7 @@ struct Rails {
 
 struct PairOffer {
   std::unique_ptr<tcp::Companion> pair;
-  std::array<std::byte, kPairAddressBytes> address;  // for the peer
+  std::vector<uint8_t> address;  // kPairAddressBytes for the peer, as PAIR has them
 };
 
 // A queue pair with all that it needs, for a TCP connection. kUnsupported: no device has our end's address,

@@ -1,6 +1,7 @@
 #include "tests/conformance/transport/rdma_bed.h"
 
 #include <cstdlib>
+#include <span>
 #include <stdexcept>
 
 #include "transport/rdma/pairing.h"
@@ -17,8 +18,8 @@ std::pair<tcp::Socket, tcp::Socket> joined(const std::string& one, const std::st
     return std::move(*offered);
   };
   rdma::PairOffer a = offer(near), b = offer(far);
-  for (const auto& done :
-       {rdma::join_pair(*a.pair, near.fd(), b.address), rdma::join_pair(*b.pair, far.fd(), a.address)})
+  for (const auto& done : {rdma::join_pair(*a.pair, near.fd(), std::as_bytes(std::span(b.address))),
+                           rdma::join_pair(*b.pair, far.fd(), std::as_bytes(std::span(a.address)))})
     if (!done) throw std::runtime_error(done.error().text);
   near.accompany(std::move(a.pair));
   far.accompany(std::move(b.pair));
