@@ -64,6 +64,15 @@ struct Forecast {
   uint32_t extension_bytes = 0;
 };
 
+// A place that the peer may write payload to by itself, ahead of the frame that tells of it: of the data
+// frame (wire::is_data) with this sequence in this view.
+struct Loan {
+  std::byte* place = nullptr;  // null: none
+  uint32_t capacity = 0;       // a longer payload comes otherwise
+  uint16_t view_version = 0;
+  uint64_t sequence = 0;
+};
+
 class Endpoint;
 
 // One per endpoint, owned by the layer above, outlives the endpoint.
@@ -81,6 +90,12 @@ class Handler {
   // the place, so nobody else may
   // need it, and places of several frames do not overlap.
   [[nodiscard]] virtual Forecast forecast(Endpoint& /*ep*/, unsigned /*ahead*/) noexcept { return {}; }
+  // The next place to be lent, in the order in which the frames will come; asked for again and again in
+  // poll(), until there is none for now. A transport whose peer can write by itself (rdma) then receives the
+  // payload where it belongs without a copy, when on_header() names that very place; another place costs a
+  // copy. From then until the frame came, or one behind it, the peer may write there at any moment, so nobody
+  // else may need it: recall() takes loans back.
+  [[nodiscard]] virtual Loan lend(Endpoint& /*ep*/) noexcept { return {}; }
   // The transport has let go of the payload of the put named by `cookie`. kOk: handed to the network.
   // Anything else: not sent.
   virtual void on_sent(Endpoint& ep, Cookie cookie, Status status) noexcept = 0;
@@ -103,6 +118,11 @@ struct EndpointCounters {
   uint64_t receive_calls = 0;  // system calls (0 for inproc and rdma)
   uint64_t send_calls = 0;
   uint64_t bytes_copied = 0;  // payload bytes copied in user space on the way in
+  // Of rdma alone.
+  uint64_t bytes_copied_out = 0;  // payload bytes copied in user space on the way out
+  uint64_t work_requests = 0;     // posted: sends, writes, receives
+  uint64_t doorbells = 0;         // calls that posted them
+  uint64_t completions = 0;
 
   EndpointCounters& operator+=(const EndpointCounters& c) noexcept {
     frames_in += c.frames_in;
@@ -114,6 +134,10 @@ struct EndpointCounters {
     receive_calls += c.receive_calls;
     send_calls += c.send_calls;
     bytes_copied += c.bytes_copied;
+    bytes_copied_out += c.bytes_copied_out;
+    work_requests += c.work_requests;
+    doorbells += c.doorbells;
+    completions += c.completions;
     return *this;
   }
 };
@@ -147,6 +171,11 @@ class Endpoint {
   // True when every accepted put has been handed to the network.
   [[nodiscard]] virtual bool idle() const noexcept = 0;
   [[nodiscard]] virtual const EndpointCounters& counters() const noexcept = 0;
+  // Asks the peer for what lend() gave; until lent() is false it may still be written to. Meanwhile frames
+  // come as ever, and lend() is not asked.
+  virtual void recall() noexcept {}
+  // The peer may write to a place that lend() gave. False once the endpoint has closed.
+  [[nodiscard]] virtual bool lent() const noexcept { return false; }
   // A number that goes up when packets of this connection were lost in the network, either way, as far as
   // this end can see; 0 where nothing can be lost or nobody tells. May cost a system call.
   [[nodiscard]] virtual uint64_t losses() const noexcept { return 0; }

@@ -154,7 +154,9 @@ TEST_F(RdmaFailure, LockedMemoryIsTooLittle) {
     if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(3);
     const auto all = rdma::paths({});
     if (!all) ::_exit(4);
-    const auto pair = rdma::QueuePair::make(all->front(), 0);
+    auto domain = rdma::Domain::make(all->front().device);
+    if (!domain) ::_exit(7);
+    const auto pair = rdma::QueuePair::make(all->front(), 0, std::move(*domain), {});
     if (pair) ::_exit(5);
     std::fprintf(stderr, "%s\n", pair.error().text.c_str());
     ::_exit(pair.error().text.find("the limit of locked memory is 65536 bytes (ulimit -l)") !=

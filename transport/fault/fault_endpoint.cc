@@ -159,6 +159,15 @@ void FaultEndpoint::on_frame(Endpoint&, const wire::FrameHeader& header,
   event.placed = payload;
 }
 
+// A layer that seems to stand still grants nothing.
+Loan FaultEndpoint::lend(Endpoint&) noexcept {
+  return stalled() || closing_ ? Loan{} : above_.lend(*this);
+}
+
+void FaultEndpoint::recall() noexcept {
+  if (below_ != nullptr) below_->recall();
+}
+
 void FaultEndpoint::on_sent(Endpoint&, Cookie cookie, Status status) noexcept {
   in_flight_.pop_front();
   if (!stalled()) {

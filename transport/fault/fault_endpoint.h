@@ -34,12 +34,15 @@ class FaultEndpoint final : public Endpoint, public Handler {
   bool idle() const noexcept override;
   const EndpointCounters& counters() const noexcept override;
   uint64_t losses() const noexcept override;
+  void recall() noexcept override;
+  bool lent() const noexcept override { return below_ != nullptr && below_->lent(); }
   std::string_view peer() const noexcept override { return peer_; }
 
   Placement on_header(Endpoint& ep, const wire::FrameHeader& header,
                       std::span<const std::byte> extensions) noexcept override;
   void on_frame(Endpoint& ep, const wire::FrameHeader& header, std::span<const std::byte> extensions,
                 std::span<std::byte> payload) noexcept override;
+  Loan lend(Endpoint& ep) noexcept override;
   void on_sent(Endpoint& ep, Cookie cookie, Status status) noexcept override;
   void on_closed(Endpoint& ep, Errc reason) noexcept override;
 

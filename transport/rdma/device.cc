@@ -199,13 +199,7 @@ Result<std::shared_ptr<const Device>> Device::open(const std::string& name) {
     ibv_context* const context = (*v)->open_device(list.devices[i]);
     if (context == nullptr)
       return fail(Errc::kSystem, "cannot open RDMA device " + name + ": " + tcp::error_text(errno));
-    ibv_pd* const domain = (*v)->alloc_pd(context);
-    if (domain == nullptr) {
-      const std::string why = tcp::error_text(errno);
-      (*v)->close_device(context);
-      return fail(Errc::kSystem, "no protection domain on " + name + ": " + why);
-    }
-    auto device = std::make_shared<const Device>(**v, name, context, domain);
+    auto device = std::make_shared<const Device>(**v, name, context);
     held = device;
     return device;
   }
@@ -213,7 +207,6 @@ Result<std::shared_ptr<const Device>> Device::open(const std::string& name) {
 }
 
 Device::~Device() {
-  calls_.dealloc_pd(domain_);
   calls_.close_device(context_);
 }
 

@@ -16,8 +16,8 @@ namespace sluice::transport::rdma {
 class Device {
  public:
   [[nodiscard]] static Result<std::shared_ptr<const Device>> open(const std::string& name);
-  Device(const Verbs& calls, std::string name, ibv_context* context, ibv_pd* domain) noexcept
-      : calls_(calls), name_(std::move(name)), context_(context), domain_(domain) {}
+  Device(const Verbs& calls, std::string name, ibv_context* context) noexcept
+      : calls_(calls), name_(std::move(name)), context_(context) {}
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   ~Device();
@@ -25,13 +25,11 @@ class Device {
   [[nodiscard]] const Verbs& calls() const noexcept { return calls_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }  // "mlx5_0"
   [[nodiscard]] ibv_context* context() const noexcept { return context_; }
-  [[nodiscard]] ibv_pd* domain() const noexcept { return domain_; }
 
  private:
   const Verbs& calls_;
   const std::string name_;
   ibv_context* const context_;
-  ibv_pd* const domain_;
 };
 
 // One way out of this machine: an entry of the address table of a port that is up.

@@ -12,7 +12,8 @@ namespace {
 // Layout, little endian: magic u16, version u8, mtu u8, number u32, sequence u32, segment bytes u32, segments
 // u16, u16 of 0, gid 16 bytes, u32 of 0.
 constexpr uint16_t kMagic = 0x5152;  // "RQ"
-constexpr uint8_t kVersion = 1;
+// Of what goes over the pair too: the immediate words, and lent places in front of segments since 2.
+constexpr uint8_t kVersion = 2;
 constexpr uint32_t kNumberMask = 0xffffff;
 
 }  // namespace

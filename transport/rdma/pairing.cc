@@ -64,14 +64,17 @@ Result<Rails> rails(const RailChoice& choice) {
   return out;
 }
 
-Result<PairOffer> offer_pair(int connection, const RailChoice& choice) {
+Result<PairOffer> offer_pair(int connection, const RailChoice& choice, const PairMemory& memory) {
   auto path = path_of(connection, choice);
   if (!path) return tl::unexpected(path.error());
   const auto peer = gid_of_peer(connection);
   if (!peer) return tl::unexpected(peer.error());
   if (disproved().has(path->gid, *peer))
     return fail(Errc::kUnsupported, "nothing came through on a queue pair a moment ago");
-  auto pair = QueuePair::make(*path, choice.traffic_class);
+  const auto shared = std::static_pointer_cast<RegisteredMemory>(memory.memory);
+  auto domain = shared ? shared->domain_on(path->device) : Domain::make(path->device);
+  if (!domain) return tl::unexpected(domain.error());
+  auto pair = QueuePair::make(*path, choice.traffic_class, std::move(*domain), memory.lends);
   if (!pair) return tl::unexpected(pair.error());
   PairOffer offer;
   offer.address.resize(kPairAddressBytes);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "transport/rdma/memory.h"
 #include "transport/rdma/pair_address.h"
 #include "transport/tcp/socket.h"
 
@@ -41,7 +42,8 @@ struct PairOffer {
 
 // A queue pair with all that it needs, for a TCP connection. kUnsupported: no device has our end's address,
 // or a proof has failed between the two ends of late. kSystem with what failed. Any thread.
-[[nodiscard]] Result<PairOffer> offer_pair(int connection, const RailChoice& choice);
+[[nodiscard]] Result<PairOffer> offer_pair(int connection, const RailChoice& choice,
+                                           const PairMemory& memory = {});
 
 // Whether these are the bytes of an address where `connection` ends. kBad...
 [[nodiscard]] Result<void> check_pair_address(int connection, std::span<const std::byte> address);

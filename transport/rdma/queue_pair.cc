@@ -3,7 +3,6 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -24,7 +23,13 @@ constexpr uint8_t kHops = 64;
 // The immediate word of a send: what it is, and how many credits it returns.
 constexpr uint32_t kEnd = 1U << 31;
 constexpr uint32_t kProbe = 1U << 30;
+constexpr uint32_t kPlaced = 1U << 29;
+constexpr uint32_t kRecall = 1U << 28;
+constexpr uint32_t kRecalled = 1U << 27;
+constexpr uint32_t kLoansShift = 16;
+constexpr uint32_t kLoansMask = 0xf;
 constexpr uint32_t kCreditMask = 0xffff;
+static_assert(kMostLoansTold <= kLoansMask);
 
 // Which of the two a completion is of; a failed one does not say by itself.
 constexpr uint64_t kOfSend = uint64_t{1} << 63;
@@ -34,22 +39,34 @@ uint32_t random_packet_number() {
   return random() & 0xffffff;
 }
 
-std::string memory_lock_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return "; the limit of locked memory is " + std::to_string(limit.rlim_cur) + " bytes (ulimit -l)";
+uint32_t word_of(const SegmentNote& note) noexcept {
+  return (note.placed ? kPlaced : 0) | (note.recall ? kRecall : 0) | (note.recalled ? kRecalled : 0) |
+         uint32_t{note.loans} << kLoansShift;
+}
+
+SegmentNote note_of(uint32_t word) noexcept {
+  return {.placed = (word & kPlaced) != 0,
+          .recall = (word & kRecall) != 0,
+          .recalled = (word & kRecalled) != 0,
+          .loans = static_cast<uint8_t>(word >> kLoansShift & kLoansMask)};
 }
 
 }  // namespace
 
-QueuePair::QueuePair(Path path, uint8_t traffic_class)
+QueuePair::QueuePair(Path path, uint8_t traffic_class, std::shared_ptr<Domain> domain,
+                     std::span<std::byte> lends)
     : path_(std::move(path)),
       traffic_class_(traffic_class),
       calls_(path_.device->calls()),
+      domain_(std::move(domain)),
+      regions_(domain_),
+      lends_(lends),
       first_packet_(random_packet_number()) {}
 
-Result<std::unique_ptr<QueuePair>> QueuePair::make(const Path& path, uint8_t traffic_class) {
-  std::unique_ptr<QueuePair> pair(new QueuePair(path, traffic_class));
+Result<std::unique_ptr<QueuePair>> QueuePair::make(const Path& path, uint8_t traffic_class,
+                                                   std::shared_ptr<Domain> domain,
+                                                   std::span<std::byte> lends) {
+  std::unique_ptr<QueuePair> pair(new QueuePair(path, traffic_class, std::move(domain), lends));
   if (auto built = pair->build(); !built)
     return add_context("RDMA device " + path.device->name(), built.error());
   return pair;
@@ -64,11 +81,19 @@ Result<void> QueuePair::build() {
   memory_ = static_cast<std::byte*>(memory);
   // A child of the training process must not share pages that the device writes to.
   ::madvise(memory, kMemory, MADV_DONTFORK);
-  region_ = calls_.reg_mr(path_.device->domain(), memory, kMemory, IBV_ACCESS_LOCAL_WRITE);
-  if (region_ == nullptr) {
-    const int why = errno;
-    return fail(Errc::kSystem, "cannot register " + std::to_string(kMemory) +
-                                   " bytes: " + tcp::error_text(why) + memory_lock_limit());
+  auto region = register_region(*path_.device, domain_->handle(), {memory_, kMemory}, IBV_ACCESS_LOCAL_WRITE);
+  if (!region) return tl::unexpected(region.error());
+  region_ = *region;
+  if (!lends_.empty()) {
+    auto lent = register_region(*path_.device, domain_->handle(), lends_,
+                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    if (!lent) return tl::unexpected(lent.error());
+    lent_region_ = *lent;
+    lent_keys_ = {.begin = lends_.data(),
+                  .end = lends_.data() + lends_.size(),
+                  .local_key = lent_region_->lkey,
+                  .remote_key = lent_region_->rkey,
+                  .lends = true};
   }
   channel_ = calls_.create_comp_channel(path_.device->context());
   if (channel_ == nullptr) return failed("make a completion channel");
@@ -80,21 +105,22 @@ Result<void> QueuePair::build() {
   ibv_qp_init_attr wanted{};
   wanted.send_cq = wanted.recv_cq = completion_queue_;
   wanted.qp_type = IBV_QPT_RC;
-  wanted.cap = {.max_send_wr = kSends,
+  wanted.cap = {.max_send_wr = kSendRequests,
                 .max_recv_wr = kReceives,
                 .max_send_sge = 1,
                 .max_recv_sge = 1,
                 .max_inline_data = kInline};
-  pair_ = calls_.create_qp(path_.device->domain(), &wanted);
+  pair_ = calls_.create_qp(domain_->handle(), &wanted);
   if (pair_ == nullptr) {
     wanted.cap.max_inline_data = 0;  // some devices have none
-    pair_ = calls_.create_qp(path_.device->domain(), &wanted);
+    pair_ = calls_.create_qp(domain_->handle(), &wanted);
   }
   if (pair_ == nullptr) return failed("make a queue pair");
   inline_bytes_ = std::min(kInline, wanted.cap.max_inline_data);
   ibv_qp_attr init{};
   init.qp_state = IBV_QPS_INIT;
   init.port_num = path_.port;
+  init.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   errno =
       calls_.modify_qp(pair_, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   if (errno != 0) return failed("initialise a queue pair");
@@ -109,6 +135,7 @@ QueuePair::~QueuePair() {
   if (pair_ != nullptr) calls_.destroy_qp(pair_);
   if (completion_queue_ != nullptr) calls_.destroy_cq(completion_queue_);
   if (channel_ != nullptr) calls_.destroy_comp_channel(channel_);
+  withdraw();
   if (region_ != nullptr) calls_.dereg_mr(region_);
   if (memory_ != nullptr) ::munmap(memory_, kMemory);
 }
@@ -172,11 +199,13 @@ Status QueuePair::post_receive(uint32_t segment) noexcept {
                 .lkey = region_->lkey};
   ibv_recv_wr wanted{.wr_id = segment, .next = nullptr, .sg_list = &place, .num_sge = 1};
   ibv_recv_wr* refused = nullptr;
+  ++counts_.work_requests;
+  ++counts_.doorbells;
   errno = ibv_post_recv(pair_, &wanted, &refused);
   return errno == 0 ? Errc::kOk : Errc::kReset;
 }
 
-Status QueuePair::post_send(size_t bytes, uint32_t word, bool signaled) noexcept {
+Status QueuePair::post_send(size_t bytes, uint32_t word, bool signaled, ibv_send_wr* write) noexcept {
   SLUICE_ASSERT(send_is_free());
   ibv_sge from{.addr = reinterpret_cast<uintptr_t>(send_segment(sends_posted_)),
                .length = static_cast<uint32_t>(bytes),
@@ -189,8 +218,11 @@ Status QueuePair::post_send(size_t bytes, uint32_t word, bool signaled) noexcept
   wanted.imm_data = htobe32(word | std::exchange(owed_, 0));
   if (signaled || (sends_posted_ + 1) % kSignalEvery == 0) wanted.send_flags |= IBV_SEND_SIGNALED;
   if (bytes > 0 && bytes <= inline_bytes_) wanted.send_flags |= IBV_SEND_INLINE;
+  if (write != nullptr) write->next = &wanted;
+  counts_.work_requests += write != nullptr ? 2 : 1;
+  ++counts_.doorbells;
   ibv_send_wr* refused = nullptr;
-  if (ibv_post_send(pair_, &wanted, &refused) != 0) return broken_ = Errc::kReset;
+  if (ibv_post_send(pair_, write != nullptr ? write : &wanted, &refused) != 0) return broken_ = Errc::kReset;
   ++sends_posted_;
   return Errc::kOk;
 }
@@ -212,10 +244,28 @@ std::span<std::byte> QueuePair::room() noexcept {
   return {send_segment(sends_posted_), std::min(kSegmentBytes, peer_segment_bytes_)};
 }
 
-Status QueuePair::send(size_t bytes) noexcept {
-  SLUICE_ASSERT(credits_ > 0 && bytes > 0);
+Status QueuePair::send(size_t bytes, const SegmentNote& note) noexcept {
+  SLUICE_ASSERT(credits_ > 0 && (bytes > 0 || note.recall || note.recalled));
   --credits_;
-  return post_send(bytes, 0, false);
+  return post_send(bytes, word_of(note), false);
+}
+
+// A write is placed before the send behind it is completed at the peer, and done here before that is.
+Status QueuePair::send_placed(std::span<const std::byte> payload, uint32_t local_key, const LentPlace& place,
+                              size_t bytes, SegmentNote note) noexcept {
+  SLUICE_ASSERT(credits_ > 0 && bytes > 0 && payload.size() <= place.capacity);
+  --credits_;
+  ibv_sge from{.addr = reinterpret_cast<uintptr_t>(payload.data()),
+               .length = static_cast<uint32_t>(payload.size()),
+               .lkey = local_key};
+  ibv_send_wr write{};
+  write.wr_id = kOfSend | sends_posted_;
+  write.sg_list = &from;
+  write.num_sge = 1;
+  write.opcode = IBV_WR_RDMA_WRITE;
+  write.wr.rdma = {.remote_addr = place.address, .rkey = place.key};
+  note.placed = true;
+  return post_send(bytes, word_of(note), true, &write);
 }
 
 Status QueuePair::end() noexcept {
@@ -240,10 +290,12 @@ Status QueuePair::received(const ibv_wc& done) noexcept {
   if (credits_ > peer_segments_) return Errc::kSlotNotGranted;
   const bool end = (word & kEnd) != 0;
   if ((word & kProbe) != 0 && !std::exchange(was_probed_, true)) return post_receive(segment);
+  const SegmentNote note = note_of(word);
   // A word without credits could come without bound: it takes none itself.
-  if (done.byte_len == 0 && !end)
+  if (done.byte_len == 0 && !end && !note.recall && !note.recalled)
     return (word & kCreditMask) > 0 ? post_receive(segment) : Status(Errc::kBadField);
-  arrived_[arrived_last_++ % kReceives] = {.segment = segment, .bytes = done.byte_len, .end = end};
+  arrived_[arrived_last_++ % kReceives] = {
+      .segment = segment, .bytes = done.byte_len, .end = end, .note = note};
   return Errc::kOk;
 }
 
@@ -253,6 +305,7 @@ Status QueuePair::collect() noexcept {
     const int count = ibv_poll_cq(completion_queue_, static_cast<int>(done.size()), done.data());
     if (count < 0) broken_ = Errc::kReset;
     if (count <= 0) break;
+    counts_.completions += static_cast<unsigned>(count);
     for (const ibv_wc& one : std::span(done).first(static_cast<size_t>(count))) {
       if (one.status != IBV_WC_SUCCESS) {
         broken_ = one.status == IBV_WC_RETRY_EXC_ERR ? Errc::kTimeout : Errc::kReset;
@@ -268,10 +321,10 @@ Status QueuePair::collect() noexcept {
   return broken_;
 }
 
-std::span<const std::byte> QueuePair::front() noexcept {
+QueuePair::Segment QueuePair::front() noexcept {
   SLUICE_ASSERT(has_arrived() && !at_end());
   const Arrived& a = arrived_[arrived_first_ % kReceives];
-  return {receive_segment(a.segment), a.bytes};
+  return {.bytes = {receive_segment(a.segment), a.bytes}, .note = a.note};
 }
 
 void QueuePair::take() noexcept {
@@ -281,6 +334,20 @@ void QueuePair::take() noexcept {
   ++owed_;
   broken_ = post_receive(a.segment);
   if (broken_.ok()) broken_ = return_credits();
+}
+
+const Region* QueuePair::region_of(const std::byte* at, size_t bytes) noexcept {
+  if (lent_region_ != nullptr && lent_keys_.has(at, bytes)) return &lent_keys_;
+  return regions_.find(at, bytes);
+}
+
+void QueuePair::withdraw() noexcept {
+  if (lent_region_ != nullptr) calls_.dereg_mr(std::exchange(lent_region_, nullptr));
+}
+
+void QueuePair::cut() noexcept {
+  if (broken_.ok()) broken_ = Errc::kReset;
+  if (pair_ != nullptr) calls_.destroy_qp(std::exchange(pair_, nullptr));
 }
 
 int QueuePair::event_fd() const noexcept {

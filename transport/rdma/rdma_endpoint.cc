@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <utility>
+
+#include "core/assert.h"
 
 namespace sluice::transport::rdma {
 
@@ -18,8 +21,10 @@ RdmaEndpoint::RdmaEndpoint(tcp::Socket lifeline, std::unique_ptr<QueuePair> pair
       sleep_(sleep),
       lifeline_watch_(*this),
       pair_watch_(*pair_),
-      queue_(std::max<size_t>(options.send_queue, 1)),
+      // Twice: a frame that waits for nothing but the device's word that it arrived is not queued any more.
+      outbox_(2 * std::max<size_t>(options.send_queue, 1)),
       reader_(options.max_payload, scratch),
+      intake_(*this),
       peer_(tcp::peer_name(lifeline_.fd())) {
   tcp::probe_when_idle(lifeline_.fd());
 }
@@ -61,8 +66,8 @@ Status RdmaEndpoint::put(const wire::FrameHeader& header, std::span<const std::b
                          std::span<const std::byte> payload, Cookie cookie) noexcept {
   if (closing_ || ended_ || !pair_->broken().ok()) return Errc::kClosed;
   if (!fits(header, extensions, payload)) return Errc::kInvalidArgument;
-  if (queue_.full()) return Errc::kWouldBlock;
-  queue_.push(header, extensions, payload, cookie);
+  if (outbox_.full()) return Errc::kWouldBlock;
+  outbox_.push(header, extensions, payload, cookie);
   return Errc::kOk;
 }
 
@@ -79,8 +84,17 @@ void RdmaEndpoint::close(Errc reason) noexcept {
   lifeline_.reset();
 }
 
+// From here on the device reads no payload of ours and writes to no place of ours. That ends the pair, and
+// what is still on its way with it, unless only what this connection alone lends is out.
+void RdmaEndpoint::let_go_of_memory() noexcept {
+  const bool peer_writes = lent() && !pair_->lends_its_own();
+  if (peer_writes || outbox_.reads_payload(pair_->sends_done())) pair_->cut();
+  pair_->withdraw();
+}
+
 void RdmaEndpoint::leave() noexcept {
   close(Errc::kClosed);
+  if (!finished_) let_go_of_memory();
   if (!finished_) lingers_ = reason_ != Errc::kReset;
   finished_ = true;
 }
@@ -92,23 +106,105 @@ unsigned RdmaEndpoint::turn(Nanos now, size_t budget_bytes) noexcept {
   if (!closing_) done += receive(now, budget_bytes);
   if (!closing_) done += flush(now);  // what the callbacks have put
   if (!closing_) check_deadline(now);
+  counters_.work_requests = pair_->counts().work_requests;
+  counters_.doorbells = pair_->counts().doorbells;
+  counters_.completions = pair_->counts().completions;
   return done;
 }
 
+// What goes with the next segment, or is a segment of its own.
+bool RdmaEndpoint::has_notes() noexcept {
+  return recall_due_ || recalled_due_ || (!recalling_ && lent_.next_untold() != nullptr);
+}
+
+// Not while a recall is under way: the peer gives back all that it was told of until it answers.
+void RdmaEndpoint::ask_for_places() noexcept {
+  while (!closing_ && !ended_ && !recalling_ && !lent_.full()) {
+    const Loan loan = handler_.lend(*this);
+    if (loan.place == nullptr) return;
+    const Region* const region = pair_->region_of(loan.place, loan.capacity);
+    if (region == nullptr || !region->lends) continue;  // its payload comes in segments
+    const bool in_order = lent_.push({.frame = {.view_version = loan.view_version, .sequence = loan.sequence},
+                                      .address = reinterpret_cast<uintptr_t>(loan.place),
+                                      .key = region->remote_key,
+                                      .capacity = loan.capacity});
+    SLUICE_ASSERT(in_order);
+  }
+}
+
+void RdmaEndpoint::recall() noexcept {
+  lent_.drop_untold();
+  if (recalling_ || !lent_.any_told()) return;
+  recalling_ = recall_due_ = true;
+}
+
+// Writes the places that the peer is to be told of to the beginning of `room`.
+SegmentNote RdmaEndpoint::take_notes(std::span<std::byte> room, size_t& used) noexcept {
+  constexpr size_t kHead = wire::kHeaderBytes + kMaxExtensions;
+  SegmentNote note{.recall = std::exchange(recall_due_, false),
+                   .recalled = std::exchange(recalled_due_, false)};
+  while (!recalling_ && note.loans < kMostLoansTold && room.size() - used >= kHead + kLoanBytes) {
+    const LentPlace* const loan = lent_.next_untold();
+    if (loan == nullptr) break;
+    encode(*loan, room.subspan(used).first<kLoanBytes>());
+    used += kLoanBytes;
+    ++note.loans;
+    lent_.told();
+  }
+  return note;
+}
+
+// One segment: a frame's head whose payload is written beside it, or bytes of as many frames as fit. False:
+// there was nothing to send, or no way to.
+bool RdmaEndpoint::send_next() noexcept {
+  const std::span<std::byte> room = pair_->room();
+  if (room.empty() || (!outbox_.unsent() && !has_notes())) return false;
+  size_t used = 0;
+  const SegmentNote note = take_notes(room, used);
+  size_t of_stream = 0;
+  while (const Outbox::Frame* const frame = outbox_.at_start()) {
+    const LentPlace* const place = frame->data ? borrowed_.find(frame->name) : nullptr;
+    const bool fits_there =
+        place != nullptr && frame->payload_bytes >= kLeastPlaced && frame->payload_bytes <= place->capacity;
+    const Region* const region =
+        fits_there ? pair_->region_of(frame->payload, frame->payload_bytes) : nullptr;
+    if (region == nullptr) {
+      const size_t taken = outbox_.take(room.subspan(used));
+      if (taken == 0) break;
+      if (place != nullptr) (void)borrowed_.settle(frame->name);
+      used += taken;
+      of_stream += taken;
+      continue;
+    }
+    if (of_stream > 0) break;  // behind these: it has a segment of its own
+    const LentPlace there = *borrowed_.settle(frame->name);
+    std::ranges::copy(frame->head(), room.begin() + static_cast<ptrdiff_t>(used));
+    used += frame->head_bytes;
+    counters_.wire_bytes_out += frame->head_bytes + frame->payload_bytes;
+    const Status sent = pair_->send_placed(frame->body(), region->local_key, there, used, note);
+    outbox_.sent_until(pair_->sends_posted());
+    return sent.ok();
+  }
+  if (of_stream == 0) {
+    // In the middle of a frame; or notes alone.
+    of_stream = outbox_.take(room.subspan(used));
+    used += of_stream;
+  }
+  counters_.wire_bytes_out += of_stream;
+  return pair_->send(used, note).ok();  // receive() ends one that is broken, with what has arrived
+}
+
 unsigned RdmaEndpoint::flush(Nanos now) noexcept {
-  unsigned done = 0;
-  while (!closing_ && !queue_.empty()) {
-    const std::span<std::byte> room = pair_->room();
-    if (room.empty()) return done;
-    const size_t bytes = queue_.take(room);
-    if (!pair_->send(bytes).ok()) return done;  // receive() ends it, with what has arrived
+  ask_for_places();
+  unsigned done = give_back_sent();
+  while (!closing_ && send_next()) {
     last_sent_ = now;
-    counters_.wire_bytes_out += bytes;
     done += 1 + give_back_sent();
   }
-  if (closing_ || !queue_.empty()) return done;
+  counters_.bytes_copied_out = outbox_.bytes_copied();
+  if (closing_ || outbox_.unsent()) return done;
   if (peer_ended_) {
-    close(Errc::kClosed);
+    if (outbox_.empty()) close(Errc::kClosed);
   } else if (ended_ && !pair_->ended()) {
     (void)pair_->end();  // kWouldBlock: at a later turn; broken: receive() ends it
   }
@@ -117,7 +213,7 @@ unsigned RdmaEndpoint::flush(Nanos now) noexcept {
 
 unsigned RdmaEndpoint::give_back_sent() noexcept {
   unsigned done = 0;
-  while (const tcp::SendQueue::Frame* frame = queue_.pop_sent()) {
+  while (const Outbox::Frame* frame = outbox_.pop_sent(pair_->sends_done())) {
     ++done;
     ++counters_.frames_out;
     counters_.payload_bytes_out += frame->payload_bytes;
@@ -126,26 +222,63 @@ unsigned RdmaEndpoint::give_back_sent() noexcept {
   return done;
 }
 
+Placement RdmaEndpoint::Intake::on_header(Endpoint& ep, const wire::FrameHeader& header,
+                                          std::span<const std::byte> extensions) noexcept {
+  lent.reset();
+  if (wire::is_data(header.type))
+    lent = endpoint.lent_.settle({.view_version = header.view_version, .sequence = header.sequence});
+  return endpoint.handler_.on_header(ep, header, extensions);
+}
+
+Status RdmaEndpoint::take_loans(std::span<const std::byte>& bytes, const SegmentNote& note) noexcept {
+  if (bytes.size() < note.loans * kLoanBytes) return Errc::kBadLength;
+  for (uint32_t i = 0; i < note.loans; ++i) {
+    if (!borrowed_.push(decode_loan(bytes.first<kLoanBytes>()))) return Errc::kBadField;
+    bytes = bytes.subspan(kLoanBytes);
+  }
+  return Errc::kOk;
+}
+
+Status RdmaEndpoint::take_segment(const QueuePair::Segment& segment) noexcept {
+  std::span<const std::byte> bytes = segment.bytes;
+  if (segment.note.recall) {
+    borrowed_.clear();
+    recalled_due_ = true;
+  }
+  if (segment.note.recalled) {
+    if (!recalling_ || recall_due_) return Errc::kUnexpectedMessage;
+    recalling_ = false;
+    lent_.clear();
+  }
+  if (const Status s = take_loans(bytes, segment.note); !s.ok()) return s;
+  counters_.wire_bytes_in += bytes.size();
+  if (!segment.note.placed)
+    return bytes.empty() ? Status(Errc::kOk) : reader_.feed(bytes, *this, intake_, counters_);
+  intake_.lent.reset();
+  if (const Status s = reader_.feed_head(bytes, *this, intake_); !s.ok()) return s;
+  if (closing_) return Errc::kOk;
+  const std::optional<LentPlace>& place = intake_.lent;
+  if (!place || reader_.header().length > place->capacity) return Errc::kSlotNotGranted;
+  counters_.wire_bytes_in += reader_.header().length;
+  return reader_.landed(reinterpret_cast<const std::byte*>(place->address), *this, intake_, counters_);
+}
+
 unsigned RdmaEndpoint::receive(Nanos now, size_t budget_bytes) noexcept {
   // Whatever the peer sent before its connection's end is there once the end is seen.
   const Errc over = lifeline_over_;
   (void)pair_->collect();  // broken() tells, after what has arrived
   unsigned done = 0;
-  size_t bytes = 0;
+  const uint64_t bytes_before = counters_.wire_bytes_in;
   while (!closing_ && !peer_ended_ && pair_->has_arrived()) {
     if (pair_->at_end()) {
       end_of_stream(now);
       return done + 1;
     }
-    const auto segment = pair_->front();
     ++done;
     last_received_ = now;
-    bytes += segment.size();
-    counters_.wire_bytes_in += segment.size();
-    if (const Status parsed = reader_.feed(segment, *this, handler_, counters_); !parsed.ok())
-      close(parsed.code());
+    if (const Status taken = take_segment(pair_->front()); !taken.ok()) close(taken.code());
     if (!closing_) pair_->take();
-    if (bytes >= budget_bytes) return done;
+    if (counters_.wire_bytes_in - bytes_before >= budget_bytes) return done;
   }
   if (closing_) return done;
   if (!pair_->broken().ok()) {
@@ -162,7 +295,7 @@ void RdmaEndpoint::end_of_stream(Nanos now) noexcept {
   peer_ended_ = true;
   ended_ = true;
   last_sent_ = now;
-  if (queue_.empty()) close(Errc::kClosed);
+  if (outbox_.empty()) close(Errc::kClosed);
 }
 
 void RdmaEndpoint::check_deadline(Nanos now) noexcept {
@@ -171,9 +304,10 @@ void RdmaEndpoint::check_deadline(Nanos now) noexcept {
 }
 
 void RdmaEndpoint::finish() noexcept {
+  let_go_of_memory();
   finished_ = true;
   lingers_ = reason_ != Errc::kReset;
-  while (!queue_.empty()) handler_.on_sent(*this, queue_.pop()->cookie, reason_);
+  while (!outbox_.empty()) handler_.on_sent(*this, outbox_.pop()->cookie, reason_);
   handler_.on_closed(*this, reason_);
 }
 
@@ -192,8 +326,9 @@ bool RdmaEndpoint::may_sleep() noexcept {
   (void)pair_->collect();  // broken() keeps it
   if (lingers_) return pair_->broken().ok() && !lifeline_is_over() && pair_->ended() && !pair_->all_arrived();
   if (!pair_->broken().ok() || (!peer_ended_ && pair_->has_arrived()) || lifeline_is_over()) return false;
-  const bool says_end = queue_.empty() && ended_ && !pair_->ended();
-  return !says_end && (queue_.empty() || !pair_->can_send());
+  const bool says_end = !outbox_.unsent() && ended_ && !pair_->ended();
+  const bool sends = (outbox_.unsent() || has_notes()) && pair_->can_send();
+  return !says_end && !sends;
 }
 
 }  // namespace sluice::transport::rdma

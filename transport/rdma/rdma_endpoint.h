@@ -1,12 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "core/ids.h"
+#include "transport/rdma/outbox.h"
 #include "transport/rdma/queue_pair.h"
 #include "transport/tcp/frame_reader.h"
-#include "transport/tcp/send_queue.h"
 #include "transport/tcp/tcp_context.h"
 #include "transport/transport.h"
 
@@ -14,6 +18,9 @@ namespace sluice::transport::rdma {
 
 class RdmaEndpoint final : public Endpoint {
  public:
+  // Payload of fewer bytes is cheaper to copy into a segment than to write by itself.
+  static constexpr size_t kLeastPlaced = 2 * kKiB;
+
   // A TCP connection over which the ends of `pair` found each other stays: it is how a peer that ends, or is
   // killed, is noticed at once. `scratch` as for FrameReader; `sleep` outlives it.
   RdmaEndpoint(tcp::Socket lifeline, std::unique_ptr<QueuePair> pair, Handler& handler,
@@ -25,7 +32,9 @@ class RdmaEndpoint final : public Endpoint {
              std::span<const std::byte> payload, Cookie cookie) noexcept override;
   void close(Errc reason) noexcept override;
   void shutdown() noexcept override { ended_ = true; }
-  bool idle() const noexcept override { return queue_.empty(); }
+  bool idle() const noexcept override { return outbox_.empty(); }
+  void recall() noexcept override;
+  bool lent() const noexcept override { return !finished_ && (lent_.any_told() || recalling_); }
   const EndpointCounters& counters() const noexcept override { return counters_; }
   std::string_view peer() const noexcept override { return peer_; }
 
@@ -59,7 +68,29 @@ class RdmaEndpoint final : public Endpoint {
     QueuePair& pair;
   };
 
+  // Between the reader and the handler: sees which frames go by.
+  struct Intake final : Handler {
+    explicit Intake(RdmaEndpoint& e) noexcept : endpoint(e) {}
+    Placement on_header(Endpoint& ep, const wire::FrameHeader& header,
+                        std::span<const std::byte> extensions) noexcept override;
+    void on_frame(Endpoint& ep, const wire::FrameHeader& header, std::span<const std::byte> extensions,
+                  std::span<std::byte> payload) noexcept override {
+      endpoint.handler_.on_frame(ep, header, extensions, payload);
+    }
+    void on_sent(Endpoint& /*ep*/, Cookie /*cookie*/, Status /*status*/) noexcept override {}
+    void on_closed(Endpoint& /*ep*/, Errc /*reason*/) noexcept override {}
+    RdmaEndpoint& endpoint;
+    std::optional<LentPlace> lent{};  // for the frame that began last
+  };
+
   unsigned flush(Nanos now) noexcept;
+  [[nodiscard]] bool send_next() noexcept;
+  [[nodiscard]] bool has_notes() noexcept;
+  void ask_for_places() noexcept;
+  [[nodiscard]] SegmentNote take_notes(std::span<std::byte> room, size_t& used) noexcept;
+  [[nodiscard]] Status take_loans(std::span<const std::byte>& bytes, const SegmentNote& note) noexcept;
+  [[nodiscard]] Status take_segment(const QueuePair::Segment& segment) noexcept;
+  void let_go_of_memory() noexcept;
   unsigned give_back_sent() noexcept;
   unsigned receive(Nanos now, size_t budget_bytes) noexcept;
   void end_of_stream(Nanos now) noexcept;
@@ -91,8 +122,14 @@ class RdmaEndpoint final : public Endpoint {
   Nanos last_received_ = 0;
   Nanos last_sent_ = 0;
   EndpointCounters counters_;
-  tcp::SendQueue queue_;
+  Outbox outbox_;
   tcp::FrameReader reader_;
+  Intake intake_;
+  Loans lent_;               // to the peer
+  Loans borrowed_;           // from the peer
+  bool recall_due_ = false;  // to be said
+  bool recalling_ = false;   // the answer has not come
+  bool recalled_due_ = false;
   const std::string peer_;
 };
 

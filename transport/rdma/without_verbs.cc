@@ -9,13 +9,24 @@ tl::unexpected<Error> not_built() {
   return fail(Errc::kUnsupported, "no RDMA: this program was built without it");
 }
 
+class NoMemory final : public Memory {
+ public:
+  Result<void> add(std::span<std::byte> /*bytes*/, Use /*use*/) override { return {}; }
+  bool remove(std::span<std::byte> /*bytes*/, Use /*use*/) noexcept override { return true; }
+  std::string refused() const override { return {}; }
+};
+
 }  // namespace
 
 Result<Rails> rails(const RailChoice& /*choice*/) {
   return not_built();
 }
 
-Result<PairOffer> offer_pair(int /*connection*/, const RailChoice& /*choice*/) {
+std::shared_ptr<Memory> Memory::make() {
+  return std::make_shared<NoMemory>();
+}
+
+Result<PairOffer> offer_pair(int /*connection*/, const RailChoice& /*choice*/, const PairMemory& /*memory*/) {
   return not_built();
 }
 

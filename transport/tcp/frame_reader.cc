@@ -64,6 +64,26 @@ Status FrameReader::feed(std::span<const std::byte> bytes, Endpoint& ep, Handler
   return staged_ == 0 ? Errc::kOk : Errc::kBadLength;
 }
 
+Status FrameReader::feed_head(std::span<const std::byte> head, Endpoint& ep, Handler& handler) noexcept {
+  if (within_frame()) return Errc::kBadLength;
+  size_t used = 0;
+  bool begun = false;
+  if (const Status s = begin_frame(head, ep, handler, used, begun); !s.ok()) return s;
+  return begun && used == head.size() ? Errc::kOk : Errc::kBadLength;
+}
+
+Status FrameReader::landed(const std::byte* payload, Endpoint& ep, Handler& handler,
+                           EndpointCounters& counters) noexcept {
+  if (stopped_) return Errc::kOk;
+  if (payload_ != payload && header_.length > 0) {
+    // A handler that lends a place may well answer with one that lies across it.
+    std::memmove(payload_, payload, header_.length);
+    counters.bytes_copied += header_.length;
+  }
+  account(header_.length);
+  return end_frame(ep, handler, counters);
+}
+
 // Frames that came where they were foreseen. `left` becomes what lies behind them.
 Status FrameReader::take_ahead(unsigned count, size_t& left, Endpoint& ep, Handler& handler,
                                EndpointCounters& counters) noexcept {

@@ -50,6 +50,15 @@ class FrameReader {
   [[nodiscard]] Status feed(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
                             EndpointCounters& counters) noexcept;
 
+  // For one that has frames whose payload is somewhere already: `head` is such a frame's header with its
+  // extensions, behind all that was fed before. Then, unless stopped, landed() with where it lies.
+  [[nodiscard]] Status feed_head(std::span<const std::byte> head, Endpoint& ep, Handler& handler) noexcept;
+  // Copies it where on_header() did not name that place.
+  [[nodiscard]] Status landed(const std::byte* payload, Endpoint& ep, Handler& handler,
+                              EndpointCounters& counters) noexcept;
+  // Of the frame that began last.
+  [[nodiscard]] const wire::FrameHeader& header() const noexcept { return header_; }
+
   // Ends a consume() that is under way (called from one of its callbacks), and every later one.
   void stop() noexcept { stopped_ = true; }
 

@@ -39,31 +39,6 @@ size_t SendQueue::gather(std::span<iovec> out, size_t& bytes) const noexcept {
   return used;
 }
 
-size_t SendQueue::take(std::span<std::byte> room) noexcept {
-  size_t taken = 0;
-  size_t skip = sent_;
-  for (uint64_t i = front_; i != back_; ++i) {
-    const Frame& f = frames_[index(i)];
-    if (skip >= f.bytes()) {
-      skip -= f.bytes();
-      continue;
-    }
-    if (skip < f.head_bytes) {
-      if (room.size() - taken < f.head_bytes) break;
-      std::memcpy(room.data() + taken, f.head.data(), f.head_bytes);
-      taken += f.head_bytes;
-      skip = f.head_bytes;
-    }
-    const size_t begun = std::exchange(skip, 0) - f.head_bytes;
-    const size_t part = std::min(room.size() - taken, f.payload_bytes - begun);
-    if (part > 0) std::memcpy(room.data() + taken, f.payload + begun, part);
-    taken += part;
-    if (begun + part < f.payload_bytes) break;
-  }
-  sent_ += taken;
-  return taken;
-}
-
 const SendQueue::Frame* SendQueue::pop_sent() noexcept {
   if (empty()) return nullptr;
   const Frame& f = frames_[index(front_)];

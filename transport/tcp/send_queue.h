@@ -39,10 +39,6 @@ class SendQueue {
   // filled; `bytes` is their sum.
   [[nodiscard]] size_t gather(std::span<iovec> out, size_t& bytes) const noexcept;
 
-  // For a transport that has its own buffers: the bytes that come next, copied, as many as `room` has place
-  // for without cutting a header from its extensions. They count as sent.
-  [[nodiscard]] size_t take(std::span<std::byte> room) noexcept;
-
   // `n` bytes of what gather() gave are on the stream; pop_sent() tells which frames that completes.
   void sent(size_t n) noexcept { sent_ += n; }
   // The front when all of its bytes are on the stream, else nullptr. Valid until the next push().

@@ -25,6 +25,7 @@ Bed inproc_bed() {
           .a = network->make_context(),
           .b = network->make_context(),
           .connect = {},
+          .know = {},
           .missing = {}};
   bed.connect = [n = network.get(), a = bed.a.get(), b = bed.b.get()](Handler& ha, Handler& hb,
                                                                       const EndpointOptions& o) {
@@ -108,6 +109,7 @@ Bed put_faults(Bed below, fault::FaultPlan plan_a, fault::FaultPlan plan_b) {
   auto b = fault::make_context(std::move(below.b), std::move(plan_b));
   Bed bed;
   bed.ground = std::move(below.ground);
+  bed.know = std::move(below.know);
   bed.missing = std::move(below.missing);
   bed.connect = [join = std::move(below.connect), pa = a.get(), pb = b.get()](Handler& ha, Handler& hb,
                                                                               const EndpointOptions& o) {

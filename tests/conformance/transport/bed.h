@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,8 @@ struct Bed {
   std::unique_ptr<Context> a;
   std::unique_ptr<Context> b;
   std::function<std::pair<Endpoint*, Endpoint*>(Handler&, Handler&, const EndpointOptions&)> connect;
+  // Has devices know these bytes for as long as what it gives lives; may be none.
+  std::function<std::shared_ptr<void>(std::span<std::byte>)> know;
   std::string missing;  // why this host has no such transport; empty = it has
 };
 

@@ -9,15 +9,17 @@
 
 namespace sluice::transport::test {
 
-std::pair<tcp::Socket, tcp::Socket> joined(const std::string& one, const std::string& other) {
+std::pair<tcp::Socket, tcp::Socket> joined(const std::string& one, const std::string& other,
+                                           const rdma::PairMemory& memory,
+                                           const rdma::PairMemory& other_memory) {
   const auto [first, second] = tcp_pair(one, other);
   tcp::Socket near(first), far(second);
-  const auto offer = [](const tcp::Socket& s) {
-    auto offered = rdma::offer_pair(s.fd(), {});
+  const auto offer = [](const tcp::Socket& s, const rdma::PairMemory& m) {
+    auto offered = rdma::offer_pair(s.fd(), {}, m);
     if (!offered) throw std::runtime_error(offered.error().text);
     return std::move(*offered);
   };
-  rdma::PairOffer a = offer(near), b = offer(far);
+  rdma::PairOffer a = offer(near, memory), b = offer(far, other_memory);
   for (const auto& done : {rdma::join_pair(*a.pair, near.fd(), std::as_bytes(std::span(b.address))),
                            rdma::join_pair(*b.pair, far.fd(), std::as_bytes(std::span(a.address)))})
     if (!done) throw std::runtime_error(done.error().text);
@@ -40,9 +42,14 @@ Bed rdma_bed() {
   auto a = rdma::make_context();
   auto b = rdma::make_context();
   if (!a || !b) throw std::runtime_error("no epoll");
-  bed.connect = [one = one, other = other, pa = a->get(), pb = b->get()](Handler& ha, Handler& hb,
-                                                                         const EndpointOptions& o) {
-    auto [near, far] = joined(one, other);
+  // Of all that both ends send and lend: as in one process, which they are.
+  const auto memory = rdma::Memory::make();
+  bed.know = [memory](std::span<std::byte> bytes) -> std::shared_ptr<void> {
+    return std::make_shared<rdma::KnownBytes>(memory, bytes, rdma::Memory::Use::kSendAndLend);
+  };
+  bed.connect = [one = one, other = other, memory, pa = a->get(), pb = b->get()](Handler& ha, Handler& hb,
+                                                                                 const EndpointOptions& o) {
+    auto [near, far] = joined(one, other, {.memory = memory}, {.memory = memory});
     auto ea = pa->adopt(std::move(near), ha, o);
     auto eb = pb->adopt(std::move(far), hb, o);
     if (!ea || !eb) throw std::runtime_error("adopt failed");

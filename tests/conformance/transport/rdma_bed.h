@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tests/conformance/transport/bed.h"
+#include "transport/rdma/memory.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::transport::test {
@@ -11,7 +12,9 @@ namespace sluice::transport::test {
 
 // A connection between two such addresses that has a queue pair, both ends. Throws where they can't be
 // joined.
-[[nodiscard]] std::pair<tcp::Socket, tcp::Socket> joined(const std::string& one, const std::string& other);
+[[nodiscard]] std::pair<tcp::Socket, tcp::Socket> joined(const std::string& one, const std::string& other,
+                                                         const rdma::PairMemory& memory = {},
+                                                         const rdma::PairMemory& other_memory = {});
 
 // Between rdma_addresses().
 [[nodiscard]] Bed rdma_bed();

@@ -37,7 +37,7 @@ TEST(PairAddress, OutOfRangeIsRefused) {
   };
   const std::vector<Case> cases{
       {Errc::kBadMagic, [](std::byte* p) { p[0] = std::byte{'X'}; }},
-      {Errc::kBadVersion, [](std::byte* p) { p[2] = std::byte{2}; }},
+      {Errc::kBadVersion, [](std::byte* p) { p[2] = std::byte{1}; }},
       {Errc::kBadField, [](std::byte* p) { p[3] = std::byte{0}; }},
       {Errc::kBadField, [](std::byte* p) { p[3] = std::byte{6}; }},
       {Errc::kBadField, [](std::byte* p) { store_le<uint32_t>(p + 4, 1U << 24); }},

@@ -63,39 +63,6 @@ TEST(SendQueue, GivesTheSameStreamHoweverTheSocketTakesIt) {
   }
 }
 
-// Whoever reads a buffer parses it by itself: no header, nor its extensions, goes on in the next.
-TEST(SendQueue, IsTakenInBuffersWithoutCuttingAHeader) {
-  for (const size_t room : {128, 129, 200, 1000, 16'384}) {
-    SCOPED_TRACE(room);
-    Sending s(4);
-    uint64_t number = 0;
-    size_t left_of_payload = 0;
-    while (number < 20 || !s.queue.empty()) {
-      while (number < 20 && !s.queue.full()) {
-        s.push(number % 3 == 0 ? 0 : number * 37, number, number % 9 * 8);
-        ++number;
-      }
-      Bytes buffer(room);
-      buffer.resize(s.queue.take(buffer));
-      ASSERT_FALSE(buffer.empty());
-      s.stream.insert(s.stream.end(), buffer.begin(), buffer.end());
-      while (const auto* frame = s.queue.pop_sent()) s.cookies.push_back(frame->cookie);
-      for (size_t at = std::min(left_of_payload, buffer.size()); at < buffer.size();) {
-        ASSERT_GE(buffer.size() - at, wire::kHeaderBytes);
-        wire::FrameHeader h;
-        ASSERT_TRUE(wire::decode_header(std::span(buffer).subspan(at).first<wire::kHeaderBytes>(), h).ok());
-        ASSERT_GE(buffer.size() - at, wire::kHeaderBytes + h.extension_bytes());
-        const size_t end = at + wire::kHeaderBytes + h.extension_bytes() + h.length;
-        left_of_payload = end > buffer.size() ? end : 0;
-        at = end;
-      }
-      left_of_payload -= std::min(left_of_payload, buffer.size());
-    }
-    EXPECT_EQ(s.stream, s.expected);
-    EXPECT_EQ(s.cookies.size(), 20U);
-  }
-}
-
 TEST(SendQueue, FillsNoMoreBlocksThanThereAre) {
   Sending s(64);
   for (uint64_t i = 0; i < 64; ++i) s.push(10, i, 0);

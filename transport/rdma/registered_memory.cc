@@ -1,0 +1,165 @@
+#include "transport/rdma/registered_memory.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "core/assert.h"
+#include "transport/tcp/address.h"
+
+namespace sluice::transport::rdma {
+namespace {
+
+std::string memory_lock_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return "; the limit of locked memory is " + std::to_string(limit.rlim_cur) + " bytes (ulimit -l)";
+}
+
+}  // namespace
+
+std::shared_ptr<Memory> Memory::make() {
+  return std::make_shared<RegisteredMemory>();
+}
+
+Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<std::byte> bytes,
+                                int access) {
+  errno = 0;
+  ibv_mr* const region = device.calls().reg_mr(domain, bytes.data(), bytes.size(), access);
+  if (region != nullptr) return region;
+  const int why = errno;
+  return fail(Errc::kSystem, "cannot register " + std::to_string(bytes.size()) +
+                                 " bytes: " + tcp::error_text(why) + memory_lock_limit());
+}
+
+Result<std::shared_ptr<Domain>> Domain::make(std::shared_ptr<const Device> device) {
+  errno = 0;
+  ibv_pd* const handle = device->calls().alloc_pd(device->context());
+  if (handle == nullptr)
+    return fail(Errc::kSystem, "no protection domain on " + device->name() + ": " + tcp::error_text(errno));
+  return std::make_shared<Domain>(std::move(device), handle);
+}
+
+Domain::Domain(std::shared_ptr<const Device> device, ibv_pd* handle) noexcept
+    : device_(std::move(device)), handle_(handle), table_(std::make_shared<Table>()) {}
+
+Domain::~Domain() {
+  for (const auto& [range, region] : registered_) device_->calls().dereg_mr(region);
+  device_->calls().dealloc_pd(handle_);
+}
+
+Result<void> Domain::add(std::span<std::byte> bytes, Memory::Use use) {
+  const bool lends = use == Memory::Use::kSendAndLend;
+  const std::lock_guard lock(mutex_);
+  auto region =
+      register_region(*device_, handle_, bytes, lends ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0);
+  if (!region) return add_context("RDMA device " + device_->name(), region.error());
+  registered_[{bytes.data(), bytes.size(), use}] = *region;
+  publish();
+  return {};
+}
+
+void Domain::remove(std::span<std::byte> bytes, Memory::Use use) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = registered_.find({bytes.data(), bytes.size(), use});
+  if (found == registered_.end()) return;  // it was refused
+  ibv_mr* const region = found->second;
+  registered_.erase(found);
+  publish();
+  device_->calls().dereg_mr(region);
+}
+
+void Domain::publish() {
+  auto table = std::make_shared<Table>();
+  for (const auto& [range, region] : registered_) {
+    const auto [begin, size, use] = range;
+    table->push_back({.begin = begin,
+                      .end = begin + size,
+                      .local_key = region->lkey,
+                      .remote_key = region->rkey,
+                      .lends = use == Memory::Use::kSendAndLend});
+  }
+  table_ = std::move(table);
+  changes_.fetch_add(1, std::memory_order_release);
+}
+
+std::shared_ptr<const Domain::Table> Domain::table() const {
+  const std::lock_guard lock(mutex_);
+  return table_;
+}
+
+const Region* RegionLookup::find(const std::byte* at, size_t bytes) noexcept {
+  if (const uint64_t now = domain_->changes(); now != changes_) {
+    table_ = domain_->table();
+    changes_ = now;
+    last_ = 0;
+  }
+  const size_t count = table_->size();
+  for (size_t i = 0; i < count; ++i) {
+    const size_t candidate = last_ + i < count ? last_ + i : last_ + i - count;
+    if (!(*table_)[candidate].has(at, bytes)) continue;
+    last_ = candidate;
+    return &(*table_)[candidate];
+  }
+  return nullptr;
+}
+
+std::vector<RegisteredMemory::Range>::iterator RegisteredMemory::find(std::span<std::byte> bytes, Use use) {
+  return std::ranges::find_if(ranges_, [&](const Range& r) {
+    return r.bytes.data() == bytes.data() && r.bytes.size() == bytes.size() && r.use == use;
+  });
+}
+
+Result<void> RegisteredMemory::register_at(Domain& domain, const Range& range) {
+  auto added = domain.add(range.bytes, range.use);
+  if (!added && refused_.empty()) refused_ = added.error().text;
+  return added;
+}
+
+Result<void> RegisteredMemory::add(std::span<std::byte> bytes, Use use) {
+  SLUICE_ASSERT(!bytes.empty());
+  const std::lock_guard lock(mutex_);
+  if (const auto known = find(bytes, use); known != ranges_.end()) {
+    ++known->count;
+    return {};
+  }
+  ranges_.push_back({.bytes = bytes, .use = use, .count = 1});
+  Result<void> out;
+  for (const auto& domain : domains_) {
+    auto added = register_at(*domain, ranges_.back());
+    if (!added && out) out = std::move(added);
+  }
+  return out;
+}
+
+bool RegisteredMemory::remove(std::span<std::byte> bytes, Use use) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto known = find(bytes, use);
+  if (known == ranges_.end()) return false;
+  if (--known->count > 0) return true;
+  for (const auto& domain : domains_) domain->remove(bytes, use);
+  ranges_.erase(known);
+  return true;
+}
+
+std::string RegisteredMemory::refused() const {
+  const std::lock_guard lock(mutex_);
+  return refused_;
+}
+
+Result<std::shared_ptr<Domain>> RegisteredMemory::domain_on(const std::shared_ptr<const Device>& device) {
+  const std::lock_guard lock(mutex_);
+  const auto there =
+      std::ranges::find_if(domains_, [&](const auto& d) { return &d->device() == device.get(); });
+  if (there != domains_.end()) return *there;
+  auto domain = Domain::make(device);
+  if (!domain) return domain;
+  // What is refused is copied: the pair itself can be had.
+  for (const Range& r : ranges_) (void)register_at(**domain, r);
+  domains_.push_back(*domain);
+  return domain;
+}
+
+}  // namespace sluice::transport::rdma

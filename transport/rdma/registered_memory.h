@@ -1,0 +1,106 @@
+// Memory as devices know it: a protection domain on each, and the regions registered there.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+#include "transport/rdma/device.h"
+#include "transport/rdma/memory.h"
+
+namespace sluice::transport::rdma {
+
+struct Region {
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
+  uint32_t local_key = 0;
+  uint32_t remote_key = 0;
+  bool lends = false;
+  [[nodiscard]] bool has(const std::byte* at, size_t bytes) const noexcept {
+    return at >= begin && at < end && bytes <= static_cast<size_t>(end - at);
+  }
+};
+
+// Registers with words about why it can't be done.
+[[nodiscard]] Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain,
+                                              std::span<std::byte> bytes, int access);
+
+// On one device. Any thread.
+class Domain {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<Domain>> make(std::shared_ptr<const Device> device);
+  Domain(std::shared_ptr<const Device> device, ibv_pd* handle) noexcept;
+  Domain(const Domain&) = delete;
+  Domain& operator=(const Domain&) = delete;
+  ~Domain();
+
+  [[nodiscard]] const Device& device() const noexcept { return *device_; }
+  [[nodiscard]] ibv_pd* handle() const noexcept { return handle_; }
+
+  [[nodiscard]] Result<void> add(std::span<std::byte> bytes, Memory::Use use);
+  void remove(std::span<std::byte> bytes, Memory::Use use) noexcept;
+
+  using Table = std::vector<Region>;
+  // Goes up with each change of the table.
+  [[nodiscard]] uint64_t changes() const noexcept { return changes_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::shared_ptr<const Table> table() const;
+
+ private:
+  using Range = std::tuple<std::byte*, size_t, Memory::Use>;
+  void publish();  // with the lock
+
+  const std::shared_ptr<const Device> device_;
+  ibv_pd* const handle_;
+  mutable std::mutex mutex_;
+  std::map<Range, ibv_mr*> registered_;
+  std::shared_ptr<const Table> table_;
+  std::atomic<uint64_t> changes_{0};
+};
+
+// One thread's view of a domain: a look-up takes no lock while nothing has changed.
+class RegionLookup {
+ public:
+  explicit RegionLookup(std::shared_ptr<const Domain> domain) noexcept : domain_(std::move(domain)) {}
+  // The region that has all of these bytes, or null. Valid until the next call.
+  [[nodiscard]] const Region* find(const std::byte* at, size_t bytes) noexcept;
+
+ private:
+  const std::shared_ptr<const Domain> domain_;
+  std::shared_ptr<const Domain::Table> table_;
+  uint64_t changes_ = ~uint64_t{0};
+  size_t last_ = 0;  // where the last one was found
+};
+
+class RegisteredMemory final : public Memory {
+ public:
+  Result<void> add(std::span<std::byte> bytes, Use use) override;
+  bool remove(std::span<std::byte> bytes, Use use) noexcept override;
+  std::string refused() const override;
+  // With all that was added. Made when the first pair on the device is.
+  [[nodiscard]] Result<std::shared_ptr<Domain>> domain_on(const std::shared_ptr<const Device>& device);
+
+ private:
+  struct Range {
+    std::span<std::byte> bytes;
+    Use use;
+    uint32_t count;
+  };
+  [[nodiscard]] std::vector<Range>::iterator find(std::span<std::byte> bytes, Use use);
+  // With the lock.
+  Result<void> register_at(Domain& domain, const Range& range);
+
+  mutable std::mutex mutex_;
+  std::vector<Range> ranges_;
+  std::vector<std::shared_ptr<Domain>> domains_;
+  std::string refused_;
+};
+
+}  // namespace sluice::transport::rdma
