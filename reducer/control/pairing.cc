@@ -21,7 +21,10 @@ void Connection::on_pair() {
     return go_without_pair(checked.error().text);
   pairing_ = conductor_.take_pairing();
   if (!pairing_) return go_without_pair("too many queue pairs are being agreed on");
-  auto offer = transport::rdma::offer_pair(socket_.fd(), conductor_.rdma().choice);
+  const Session* const session = conductor_.find_session(hello_.session);
+  if (session == nullptr || session->handle() != handle_) return go_without_pair("the session has ended");
+  auto offer = transport::rdma::offer_pair(socket_.fd(), conductor_.rdma().choice,
+                                           session->pair_memory(hello_.rank, hello_.lane));
   if (!offer) return go_without_pair(offer.error().text);
   // Joined before the answer: the client may send as soon as it has it.
   const auto joined = transport::rdma::join_pair(*offer->pair, socket_.fd(), address);

@@ -21,6 +21,7 @@
 #include "reducer/lane/lane_messages.h"
 #include "reducer/lane/lane_session.h"
 #include "reducer/slots/session_plan.h"
+#include "transport/rdma/memory.h"
 #include "wire/messages.h"
 
 namespace sluice::reducer {
@@ -102,6 +103,10 @@ class Session {
   [[nodiscard]] const FairShares::Member& share() const noexcept { return share_; }
   [[nodiscard]] uint32_t handle() const noexcept { return plan_.handle; }
   [[nodiscard]] uint64_t reserved_bytes() const noexcept { return reserved_; }
+  // Of a lane connection that was admitted.
+  [[nodiscard]] transport::rdma::PairMemory pair_memory(uint32_t rank, uint32_t lane) const {
+    return {.memory = memory_[lane].memory, .lends = lanes_[lane]->slots_of(rank)};
+  }
   [[nodiscard]] uint32_t rank_count() const noexcept { return plan_.ranks; }
   [[nodiscard]] const char* state_name() const noexcept;
   [[nodiscard]] std::vector<uint32_t> joined_ranks() const;
@@ -194,6 +199,12 @@ class Session {
   uint64_t heartbeat_count_ = 0;
   std::vector<RankState> ranks_;
   std::vector<std::unique_ptr<LaneSession>> lanes_;
+  // What devices may read of a lane; the ranks' own slots are with their queue pairs.
+  struct LaneMemory {
+    std::shared_ptr<transport::rdma::Memory> memory;
+    transport::rdma::KnownBytes results;
+  };
+  std::vector<LaneMemory> memory_;
   size_t lanes_released_ = 0;
   FairShares::Member share_;
   ViewChange view_;

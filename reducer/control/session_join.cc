@@ -68,10 +68,13 @@ uint64_t Session::bytes_for(const wire::Hello& hello, const wire::Join& join) no
 }
 
 Status Session::map_slots() {
+  using transport::rdma::Memory;
   for (uint32_t i = 0; i < agreed_.lanes; ++i) {
     auto arena = SlotArena::map(plan_);
     if (!arena) return Errc::kMemoryLimit;
     lanes_.push_back(std::make_unique<LaneSession>(plan_, std::move(*arena)));
+    auto memory = Memory::make();
+    memory_.push_back({memory, {memory, lanes_.back()->result_memory(), Memory::Use::kSend}});
   }
   return Errc::kOk;
 }

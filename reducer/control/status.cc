@@ -75,6 +75,10 @@ std::string Conductor::status_json() {
     add("bytes_in", c.bytes_in);
     add("bytes_out", c.bytes_out);
     add("bytes_copied", c.bytes_copied);
+    add("bytes_copied_out", c.bytes_copied_out);
+    add("rdma_work_requests", c.work_requests);
+    add("rdma_doorbells", c.doorbells);
+    add("rdma_completions", c.completions);
     add("receive_calls", c.receive_calls);
     add("send_calls", c.send_calls);
     add("chunks", c.chunks);

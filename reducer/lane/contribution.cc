@@ -10,7 +10,7 @@ namespace sluice::reducer {
 
 bool LaneSession::may_contribute(const RankLink& link, uint64_t sequence) const noexcept {
   return link.state_ == RankLink::State::kCommitted && !link.left_ &&
-         sequence < link.results_sent_ + plan_.slots;
+         sequence < link.results_put_ + plan_.slots;
 }
 
 std::byte* LaneSession::place_of(const RankLink& link, uint64_t sequence) const noexcept {

@@ -147,6 +147,7 @@ bool LaneSession::put(RankLink& link, const wire::FrameHeader& header, const Put
   const std::span<const std::byte> payload(arena_.result(header.slot), header.length);
   if (!link.endpoint_->put(header, result.extension, payload, view_.version).ok()) return false;
   ++link.puts_;
+  ++link.results_put_;
   return true;
 }
 

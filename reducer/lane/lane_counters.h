@@ -31,10 +31,12 @@ struct alignas(kCacheLine) LaneCounters {
   Counter frames_in, frames_out;
   Counter bytes_in, bytes_out;  // payload
   Counter bytes_copied;         // payload bytes copied before the fold
+  Counter bytes_copied_out;     // of results, on their way out
   Counter receive_calls, send_calls;
-  Counter chunks;        // results made
-  Counter bytes_folded;  // payload bytes that went into sums
-  Counter straggler_us;  // sum over chunks: last contribution after the first
+  Counter work_requests, doorbells, completions;  // over RDMA
+  Counter chunks;                                 // results made
+  Counter bytes_folded;                           // payload bytes that went into sums
+  Counter straggler_us;                           // sum over chunks: last contribution after the first
   Counter straggler_us_max;
   Counter resumes;                         // connections that went on where another broke off
   Counter results_resent;                  // on those

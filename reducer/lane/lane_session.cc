@@ -26,6 +26,7 @@ void LaneSession::attach(Rank rank, transport::Endpoint& ep) noexcept {
   RankLink& l = link(rank);
   SLUICE_ASSERT(l.state_ == RankLink::State::kAbsent || (plan_.survives && l.endpoint_ == nullptr));
   l.endpoint_ = &ep;
+  l.next_lent_ = l.next_contribution_;
   l.accounted_ = {};
   l.close_reported_ = false;  // and not of one that was replaced in the turn that it closed in
   l.loss_watch_.begin(ep);
@@ -68,11 +69,9 @@ void LaneSession::close_rank(Rank rank) noexcept {
   if (l.endpoint_ != nullptr) l.endpoint_->close(Errc::kReset);
 }
 
-void LaneSession::result_sent(RankLink& link, transport::Cookie view, Status status) noexcept {
+void LaneSession::result_sent(RankLink& link, transport::Cookie view) noexcept {
   --link.puts_;
   if (view != view_.version) --old_puts_;
-  if (!status.ok() || view != link.view_.version) return;
-  ++link.results_sent_;
 }
 
 void LaneSession::link_closed(RankLink& link, Errc reason) noexcept {

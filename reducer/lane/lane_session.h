@@ -11,6 +11,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,9 @@ class LaneSession {
   LaneSession& operator=(const LaneSession&) = delete;
 
   [[nodiscard]] const SessionPlan& plan() const noexcept { return plan_; }
+  // What results are sent from, and the slots that a rank's device may write to by itself. Any thread.
+  [[nodiscard]] std::span<std::byte> result_memory() const noexcept { return arena_.results(); }
+  [[nodiscard]] std::span<std::byte> slots_of(Rank rank) const noexcept { return arena_.contributions(rank); }
 
   // The ABORT to send when the session is ended; set by the conductor before it gives kEnd (the ring's
   // release orders it).
@@ -129,13 +133,14 @@ class LaneSession {
   };
 
   // RankLink's side (contribution.cc)
-  // The slot of that contribution is granted: its last result was handed to the rank's network.
+  // The slot of that contribution is granted: the result before it in the same slot was put. The rank may
+  // know that before we know that it was sent.
   [[nodiscard]] bool may_contribute(const RankLink& link, uint64_t sequence) const noexcept;
   [[nodiscard]] std::byte* place_of(const RankLink& link, uint64_t sequence) const noexcept;
   Status admit(RankLink& link, const wire::FrameHeader& h, std::byte*& place) noexcept;
   void contributed(RankLink& link, const wire::FrameHeader& h,
                    std::span<const std::byte> extensions) noexcept;
-  void result_sent(RankLink& link, transport::Cookie view, Status status) noexcept;
+  void result_sent(RankLink& link, transport::Cookie view) noexcept;
   void link_closed(RankLink& link, Errc reason) noexcept;
   Status commit(RankLink& link, std::span<const std::byte> body) noexcept;
   [[nodiscard]] bool other_incarnation(uint64_t told) const noexcept;

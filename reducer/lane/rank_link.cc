@@ -63,8 +63,19 @@ transport::Forecast RankLink::forecast(transport::Endpoint& /*ep*/, unsigned ahe
           .extension_bytes = wire::kSmallExtensionBytes};
 }
 
-void RankLink::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cookie, Status status) noexcept {
-  if (cookie != LaneSession::kControlCookie) session_.result_sent(*this, cookie, status);
+// As it may contribute: its slots are its own, so a frame of another view does no harm there.
+transport::Loan RankLink::lend(transport::Endpoint& /*ep*/) noexcept {
+  next_lent_ = std::max(next_lent_, next_contribution_);
+  if (!session_.may_contribute(*this, next_lent_)) return {};
+  const uint64_t sequence = next_lent_++;
+  return {.place = session_.place_of(*this, sequence),
+          .capacity = session_.plan_.slot_bytes,
+          .view_version = view_.version,
+          .sequence = sequence};
+}
+
+void RankLink::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cookie, Status /*status*/) noexcept {
+  if (cookie != LaneSession::kControlCookie) session_.result_sent(*this, cookie);
 }
 
 void RankLink::on_closed(transport::Endpoint& /*ep*/, Errc reason) noexcept {
@@ -91,6 +102,10 @@ void RankLink::account() noexcept {
   lane.bytes_in.add(c.payload_bytes_in - accounted_.payload_bytes_in);
   lane.bytes_out.add(c.payload_bytes_out - accounted_.payload_bytes_out);
   lane.bytes_copied.add(c.bytes_copied - accounted_.bytes_copied);
+  lane.bytes_copied_out.add(c.bytes_copied_out - accounted_.bytes_copied_out);
+  lane.work_requests.add(c.work_requests - accounted_.work_requests);
+  lane.doorbells.add(c.doorbells - accounted_.doorbells);
+  lane.completions.add(c.completions - accounted_.completions);
   lane.receive_calls.add(c.receive_calls - accounted_.receive_calls);
   lane.send_calls.add(c.send_calls - accounted_.send_calls);
   accounted_ = c;

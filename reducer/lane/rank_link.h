@@ -35,6 +35,7 @@ class RankLink final : public transport::Handler {
   void on_frame(transport::Endpoint& ep, const wire::FrameHeader& header,
                 std::span<const std::byte> extensions, std::span<std::byte> payload) noexcept override;
   transport::Forecast forecast(transport::Endpoint& ep, unsigned ahead) noexcept override;
+  transport::Loan lend(transport::Endpoint& ep) noexcept override;
   void on_sent(transport::Endpoint& ep, transport::Cookie cookie, Status status) noexcept override;
   void on_closed(transport::Endpoint& ep, Errc reason) noexcept override;
 
@@ -68,9 +69,10 @@ class RankLink final : public transport::Handler {
   uint32_t good_frames_ = 0;        // since the last of them, saturated
   uint64_t next_contribution_ = 0;  // sequence expected next, in view_
   uint32_t last_length_ = 0;        // of the contribution before it
-  uint64_t results_sent_ = 0;  // results of view_ handed to the network, or held by the rank: the credit for
-                               // sequence results_sent_ + W - 1
-  uint32_t puts_ = 0;          // of results, of any view, that the transport has not given back
+  uint64_t results_put_ = 0;  // results of view_ put on this connection, or held by the rank: the credit for
+                              // sequence results_put_ + W - 1
+  uint64_t next_lent_ = 0;    // sequence in view_ whose slot is to be lent next
+  uint32_t puts_ = 0;         // of results, of any view, that the transport has not given back
   std::atomic<Nanos> down_since_{0};  // any thread reads
   transport::EndpointCounters accounted_;
   transport::LossWatch loss_watch_;

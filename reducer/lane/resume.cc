@@ -24,7 +24,7 @@ Status LaneSession::resume(RankLink& link, std::span<const std::byte> body) noex
   incarnation_ = told.incarnation;
   link.state_ = RankLink::State::kCommitted;
   link.committed_ = true;
-  link.results_sent_ = told.results_held;
+  link.results_put_ = told.results_held;
   counters_->resumes.add(1);
   acknowledge(link);
   if (link.view_.version == view_.version) put_again(link);
@@ -49,7 +49,8 @@ Status LaneSession::enter_view(RankLink& link, const LaneView& to) noexcept {
   if (to.version > view_.version) move_to(to);
   link.view_ = to;
   link.next_contribution_ = 0;
-  link.results_sent_ = 0;
+  link.results_put_ = 0;
+  link.next_lent_ = 0;
   link.left_ = false;  // it contributes once more what it has, from the base on
   return Errc::kOk;
 }
@@ -97,7 +98,7 @@ void LaneSession::acknowledge(RankLink& link) noexcept {
 // The results are still in their slots: that of sequence s is written again by the fold of s + W, for which
 // all ranks have contributed s + W, this one too. It has not, since it lacks result s.
 void LaneSession::put_again(RankLink& link) noexcept {
-  for (uint64_t s = link.results_sent_; s < next_result_; ++s) {
+  for (uint64_t s = link.results_put_; s < next_result_; ++s) {
     const PutResult& result = put_results_[s % plan_.slots];
     SLUICE_DASSERT(result.header.sequence == s && link.next_contribution_ <= s + plan_.slots);
     wire::FrameHeader header = result.header;

@@ -6,9 +6,15 @@
 #include "reducer/kernels/fold.h"
 
 namespace sluice::reducer {
+namespace {
+
+// What sets of a cache and banks of memory repeat by.
+constexpr size_t kPage = 4 * kKiB;
+
+}  // namespace
 
 struct SlotArena::Layout {
-  size_t stride, partial_stride, results_at, partials_at, total;
+  size_t stride, rank_stride, partial_stride, results_at, partials_at, total;
 };
 
 uint32_t group_count(uint32_t ranks) noexcept {
@@ -17,11 +23,12 @@ uint32_t group_count(uint32_t ranks) noexcept {
 
 SlotArena::Layout SlotArena::layout(const SessionPlan& plan) noexcept {
   Layout l{};
-  // Header space, payload, and one line more, so that the same offset of eight ranks' slots does not fall
-  // into one cache set.
+  // Header space, payload, and one line more, so that the same offset of neighbouring slots does not fall
+  // into one cache set; nor that of eight ranks' slots, of which each rank has its own in one piece.
   l.stride = round_up(plan.slot_bytes, kCacheLine) + wire::kHeaderBytes + kCacheLine;
+  l.rank_stride = round_up(plan.slots * l.stride, kPage) + 2 * kCacheLine;
   l.partial_stride = 2 * round_up(plan.slot_bytes, kCacheLine) + kCacheLine;
-  l.results_at = size_t{plan.slots} * plan.ranks * l.stride;
+  l.results_at = size_t{plan.ranks} * l.rank_stride;
   l.partials_at = l.results_at + size_t{plan.slots} * l.stride;
   const size_t groups = group_count(plan.ranks);
   l.total = l.partials_at + (groups > 1 ? size_t{plan.slots} * groups * l.partial_stride : 0);
@@ -38,9 +45,10 @@ Result<SlotArena> SlotArena::map(const SessionPlan& plan) {
   if (!memory) return tl::unexpected(std::move(memory.error()));
   SlotArena arena;
   arena.memory_ = std::move(*memory);
-  arena.ranks_ = plan.ranks;
+  arena.slots_ = plan.slots;
   arena.groups_ = group_count(plan.ranks);
   arena.stride_ = l.stride;
+  arena.rank_stride_ = l.rank_stride;
   arena.partial_stride_ = l.partial_stride;
   arena.results_at_ = l.results_at;
   arena.partials_at_ = l.partials_at;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/arena.h"
 #include "core/result.h"
@@ -25,7 +26,15 @@ class SlotArena {
   // slot_bytes of payload, 64-byte aligned, with 64 bytes in front for a header (used by transports that
   // write both at once).
   [[nodiscard]] std::byte* contribution(uint32_t rank, uint32_t slot) const noexcept {
-    return memory_.data() + (size_t{slot} * ranks_ + rank) * stride_ + wire::kHeaderBytes;
+    return memory_.data() + rank * rank_stride_ + size_t{slot} * stride_ + wire::kHeaderBytes;
+  }
+  // All contribution slots of a rank: what its device may write to.
+  [[nodiscard]] std::span<std::byte> contributions(uint32_t rank) const noexcept {
+    return {memory_.data() + rank * rank_stride_, size_t{slots_} * stride_};
+  }
+  // All result slots.
+  [[nodiscard]] std::span<std::byte> results() const noexcept {
+    return {memory_.data() + results_at_, size_t{slots_} * stride_};
   }
   [[nodiscard]] std::byte* result(uint32_t slot) const noexcept {
     return memory_.data() + results_at_ + size_t{slot} * stride_ + wire::kHeaderBytes;
@@ -40,9 +49,10 @@ class SlotArena {
   [[nodiscard]] static Layout layout(const SessionPlan& plan) noexcept;
 
   Arena memory_;
-  size_t ranks_ = 0;
+  size_t slots_ = 0;
   size_t groups_ = 0;
   size_t stride_ = 0;
+  size_t rank_stride_ = 0;
   size_t partial_stride_ = 0;
   size_t results_at_ = 0;
   size_t partials_at_ = 0;
