@@ -221,6 +221,11 @@ sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats)
     own.longest_stall_us = s.survival.longest_stall_ns / sluice::kMicrosecond;
     std::ranges::copy(s.survival.stalls, own.stalls);
     own.reducers_lost = s.survival.reducers_lost;
+    own.payload_bytes_copied = s.bytes_copied;
+    own.rdma_lanes = s.rdma_lanes;
+    own.rdma_work_posted = s.lanes.work_requests;
+    own.rdma_doorbells = s.lanes.doorbells;
+    own.rdma_completions = s.lanes.completions;
     copy_sized(own, stats, own.struct_size);
     return SLUICE_OK;
   });
@@ -245,6 +250,27 @@ sluice_status sluice_session_set_reducers(sluice_session* session, const char* r
     if (set) return SLUICE_OK;
     copy_text(set.error().text, error, error_size);
     return to_status(set.error().code);
+  });
+}
+
+sluice_status sluice_memory_register(sluice_session* session, void* bytes, size_t size, char* error,
+                                     size_t error_size) {
+  copy_text("", error, error_size);
+  if (session == nullptr || bytes == nullptr || size == 0) return SLUICE_INVALID_ARGUMENT;
+  if (!is_ours(session)) return SLUICE_CLOSED;
+  return guarded([&] {
+    const auto known = session->engine->know_memory({static_cast<std::byte*>(bytes), size});
+    if (known) return SLUICE_OK;
+    copy_text(known.error().text, error, error_size);
+    return to_status(known.error().code);
+  });
+}
+
+sluice_status sluice_memory_unregister(sluice_session* session, void* bytes, size_t size) {
+  if (session == nullptr || bytes == nullptr || size == 0) return SLUICE_INVALID_ARGUMENT;
+  if (!is_ours(session)) return SLUICE_CLOSED;
+  return guarded([&] {
+    return to_status(session->engine->forget_memory({static_cast<std::byte*>(bytes), size}).code());
   });
 }
 

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/arena.h"
@@ -63,6 +64,7 @@ class ChunkRing {
   [[nodiscard]] std::byte* place(uint64_t chunk) const noexcept {
     return memory_.data() + chunk % depth_ * slot_bytes_;
   }
+  [[nodiscard]] std::span<std::byte> memory() const noexcept { return {memory_.data(), memory_.size()}; }
   // Its result is where the record says, and in the caller's buffer.
   void finish(uint64_t chunk) noexcept;
 

@@ -105,6 +105,11 @@ uint32_t Exchange::operation_of(uint64_t chunk) const noexcept {
   return kNoOperation;
 }
 
+void Exchange::stop() noexcept {
+  stopped_ = true;
+  for (Link& l : links_) l.recall();
+}
+
 bool Exchange::quiet() const noexcept {
   return stopped_ && std::ranges::all_of(links_, &Link::quiet);
 }
@@ -236,6 +241,10 @@ uint64_t Exchange::result_bytes_copied() const noexcept {
   uint64_t sum = 0;
   for (const Link& l : links_) sum += l.bytes_copied();
   return sum;
+}
+
+uint32_t Exchange::rdma_links() const noexcept {
+  return static_cast<uint32_t>(std::ranges::count_if(links_, &Link::over_rdma));
 }
 
 uint64_t Exchange::bytes_resent() const noexcept {

@@ -80,6 +80,8 @@ class Exchange {
 
   [[nodiscard]] Link& link(uint32_t i) noexcept { return links_[i]; }
   [[nodiscard]] uint32_t open_links() const noexcept { return open_links_; }
+  // Of those, over RDMA.
+  [[nodiscard]] uint32_t rdma_links() const noexcept;
   [[nodiscard]] uint32_t link_count() const noexcept { return static_cast<uint32_t>(links_.size()); }
   // What the endpoint of link i must be able to queue and receive.
   [[nodiscard]] transport::EndpointOptions endpoint_options(uint32_t i) const noexcept;
@@ -96,14 +98,15 @@ class Exchange {
   size_t put_chunks(size_t budget) noexcept;
 
   // Puts no chunk until restart(). What is under way goes on.
-  void stop() noexcept { stopped_ = true; }
+  void stop() noexcept;
+  [[nodiscard]] bool stopped() const noexcept { return stopped_; }
   // First chunk, through the session, that has no result here. Any thread.
   [[nodiscard]] uint64_t first_unfinished() const noexcept { return ring_.first_unfinished(); }
   [[nodiscard]] uint32_t depth() const noexcept { return ring_.depth(); }
   // One more link, of a reducer that was added; it gets chunks with the next restart(). May allocate.
   uint32_t add_link(const LinkOptions& options);
-  // Stopped, and the transport has let go of all contributions and is in no result: both come soon, or their
-  // connection is lost.
+  // Stopped, and the transport has let go of all contributions, is in no result, and has back all places that
+  // were lent: all of that comes soon, or the connection is lost.
   [[nodiscard]] bool quiet() const noexcept;
   // From view.base on in the new view. `placement` names links; those that it does not name are closed. Only
   // when quiet, with first_unfinished() - depth() <= base <= first_unfinished(). May allocate.
@@ -133,6 +136,8 @@ class Exchange {
   [[nodiscard]] const View& view() const noexcept { return view_; }
   [[nodiscard]] OpTable& table() noexcept { return table_; }
   [[nodiscard]] ChunkRing& ring() noexcept { return ring_; }
+  // Where results are received that the user's buffers can't keep. Its owner's until the exchange ends.
+  [[nodiscard]] std::span<std::byte> ring_memory() const noexcept { return ring_.memory(); }
   // Chunks below may have been put before the last restart.
   [[nodiscard]] uint64_t resend_until() const noexcept { return resend_until_; }
   void chunk_put(uint64_t chunk) noexcept { put_until_ = std::max(put_until_, chunk + 1); }

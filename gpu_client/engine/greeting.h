@@ -11,6 +11,7 @@
 #include "core/ids.h"
 #include "core/result.h"
 #include "gpu_client/engine/tls_terms.h"
+#include "transport/rdma/memory.h"
 #include "transport/rdma/pairing.h"
 #include "transport/tcp/socket.h"
 #include "wire/handshake.h"
@@ -24,7 +25,8 @@ struct LaneTerms {
   bool only_rdma = false;  // a reducer that can't is an error
   std::string no_rdma{};   // why there is none here; empty: TCP was asked for
   transport::rdma::RailChoice choice{};
-  transport::rdma::Rails rails{};  // held open
+  transport::rdma::Rails rails{};                     // held open
+  std::shared_ptr<transport::rdma::Memory> memory{};  // of the session; null without RDMA
 };
 
 // Who speaks, the same on every connection of a session.

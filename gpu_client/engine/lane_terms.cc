@@ -35,7 +35,7 @@ std::string obstacle(const Greeting& g) {
 // PAIR there and back, PAIRED there. Why it came to nothing; empty: the socket has its pair.
 Result<std::string> pair_up(Greeting& g, const LaneTerms& terms, const Until& until) {
   wire::Pair ours;
-  auto offer = rdma::offer_pair(g.socket.fd(), terms.choice);
+  auto offer = rdma::offer_pair(g.socket.fd(), terms.choice, {.memory = terms.memory});
   if (offer) {
     ours.address = offer->address;
   } else {
@@ -86,6 +86,7 @@ Result<LaneTerms> read_transport_variables() {
   auto rails = rdma::rails(terms.choice);
   if (rails) {
     terms.rails = std::move(*rails);
+    terms.memory = rdma::Memory::make();
   } else if (terms.only_rdma) {
     return add_context("variable SLUICE_TRANSPORT is rdma", rails.error());
   } else {

@@ -35,6 +35,8 @@ void Link::bind(transport::Endpoint& ep) noexcept {
   endpoint_ = &ep;
   state_ = State::kDown;
   in_view_ = false;
+  for (Flight& f : flights_) f.lent = nullptr;
+  next_lent_ = next_result_;
   loss_watch_.begin(ep);
   exchange_.link_opened();
 }
@@ -77,7 +79,8 @@ Status Link::put_control(wire::FrameType type) noexcept {
 }
 
 bool Link::quiet() const noexcept {
-  return controls_out_ == 0 && next_sent_ == next_put_ && !receiving_;
+  const bool lent = endpoint_ != nullptr && endpoint_->lent();
+  return controls_out_ == 0 && next_sent_ == next_put_ && !receiving_ && !lent;
 }
 
 void Link::restart(Share share, uint64_t base) noexcept {
@@ -89,7 +92,7 @@ void Link::restart(Share share, uint64_t base) noexcept {
     turn_ = static_cast<size_t>(turn);
     if (turn_ == share_.turns.size()) turn_ = 0, period_base_ += share_.period;
   }
-  next_sequence_ = next_put_ = next_result_ = next_sent_ = finished_ = 0;
+  next_sequence_ = next_put_ = next_result_ = next_sent_ = next_lent_ = finished_ = 0;
   queue_head_ = queue_tail_ = 0;
   crc_chunk_ = ~uint64_t{0};
   in_view_ = false;

@@ -6,7 +6,8 @@
 // Where a result is received is the chunk's business, not the connection's (chunk_ring.h): in the user's
 // buffer where D more chunks of the same operation follow, else in the ring and copied; with send == recv
 // always the ring, because half a result would be in the place of a contribution that may be asked for again.
-// Either way nothing is written to the user's buffer before the transport has given the contribution back.
+// Where results are not kept, always the user's buffer. A reducer that can write by itself is lent that place
+// as soon as the contribution is put: it has a result only once it has all of that.
 //
 // The connection may break and another take its place (PROTOCOL.md section 11): what the reducer lacks is put
 // again from where it was. When the view changes all begins again at sequence 0.
@@ -59,6 +60,10 @@ class Link final : public transport::Handler {
   // received in. By another connection that chunk could be done, and its buffer the caller's again, while the
   // rest of the frame is still written.
   [[nodiscard]] bool quiet() const noexcept;
+  // Lends no places until restart(), and asks for those back that the reducer has.
+  void recall() noexcept {
+    if (endpoint_ != nullptr) endpoint_->recall();
+  }
   // All begins again at the first chunk of `share` that is not before `base`. Only when quiet. A connection
   // that has not been resumed yet is closed: it would be in the old view.
   void restart(Share share, uint64_t base) noexcept;
@@ -77,6 +82,9 @@ class Link final : public transport::Handler {
   void tell_losses() noexcept { tell_losses_ = true; }
 
   void close(Errc reason) noexcept;
+  [[nodiscard]] bool over_rdma() const noexcept {
+    return endpoint_ != nullptr && endpoint_->counters().work_requests > 0;
+  }
   // Contributions put whose results are not in the user's buffer yet.
   [[nodiscard]] uint64_t outstanding() const noexcept { return next_sequence_ - finished_; }
   // Bytes of results that were copied from the ring.
@@ -93,6 +101,7 @@ class Link final : public transport::Handler {
   void on_frame(transport::Endpoint& ep, const wire::FrameHeader& header,
                 std::span<const std::byte> extensions, std::span<std::byte> payload) noexcept override;
   transport::Forecast forecast(transport::Endpoint& ep, unsigned ahead) noexcept override;
+  transport::Loan lend(transport::Endpoint& ep) noexcept override;
   void on_sent(transport::Endpoint& ep, transport::Cookie cookie, Status status) noexcept override;
   void on_closed(transport::Endpoint& ep, Errc reason) noexcept override;
 
@@ -111,6 +120,7 @@ class Link final : public transport::Handler {
     wire::DType dtype = wire::DType::kI8;
     wire::Op op = wire::Op::kSum;
     std::byte* place = nullptr;  // where its result was received; null: nowhere, the chunk is done
+    std::byte* lent = nullptr;   // where the reducer may write its result
   };
 
   // link.cc
@@ -126,6 +136,7 @@ class Link final : public transport::Handler {
   // Of the view before this one, sent before the reducer knew of the change.
   [[nodiscard]] bool is_stale(const wire::FrameHeader& h) const noexcept;
   [[nodiscard]] std::byte* place_of_result(uint64_t sequence) noexcept;
+  [[nodiscard]] std::byte* choose_place(uint64_t sequence, bool given_back) noexcept;
   [[nodiscard]] Status resumed(std::span<const std::byte> body) noexcept;
   void finish_flights() noexcept;
 
@@ -149,6 +160,7 @@ class Link final : public transport::Handler {
   uint64_t next_put_ = 0;       // to be put on this connection: less than next_sequence_ after a resume
   uint64_t next_result_ = 0;    // sequence of the result expected next
   uint64_t next_sent_ = 0;      // sequence of the contribution to be given back next
+  uint64_t next_lent_ = 0;      // sequence whose place is to be lent next
   uint64_t finished_ = 0;       // results in the user's buffer
   uint64_t bytes_copied_ = 0;
   uint64_t bytes_resent_ = 0;

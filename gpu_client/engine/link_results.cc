@@ -1,4 +1,5 @@
 // What a link receives: results, and the few words that a reducer says on a lane connection.
+#include <algorithm>
 #include <cstring>
 
 #include "core/assert.h"
@@ -47,14 +48,34 @@ bool Link::is_stale(const wire::FrameHeader& h) const noexcept {
 // Null: the chunk is done, by a result of an earlier view, and may be in the transport's hands as a
 // contribution; a frame that turned out damaged must not have been written over it.
 std::byte* Link::place_of_result(uint64_t sequence) noexcept {
+  const Flight& f = flight(sequence);
+  if (f.lent != nullptr && !exchange_.ring().done(f.chunk)) return f.lent;
+  return choose_place(sequence, sequence < next_sent_);
+}
+
+std::byte* Link::choose_place(uint64_t sequence, bool given_back) noexcept {
   const uint64_t q = flight(sequence).chunk;
   ChunkRing& ring = exchange_.ring();
   if (ring.done(q)) return nullptr;
   const ChunkRecord& r = ring.record(q);
   const OpRequest& request = exchange_.table()[r.operation].request;
   const bool kept_there = r.followed && request.send != request.recv;
-  const bool given_back = sequence < next_sent_;
   return given_back && (kept_there || !plan_.keep_results) ? request.recv + r.offset : ring.place(q);
+}
+
+// Of what is put, though not given back: whoever has the result has had the whole contribution.
+transport::Loan Link::lend(transport::Endpoint& /*ep*/) noexcept {
+  if (exchange_.ended() || exchange_.stopped() || state_ != State::kOpen) return {};
+  for (next_lent_ = std::max(next_lent_, next_result_); next_lent_ < next_put_; ++next_lent_) {
+    Flight& f = flight(next_lent_);
+    f.lent = choose_place(next_lent_, true);
+    if (f.lent == nullptr) continue;
+    return {.place = f.lent,
+            .capacity = f.length,
+            .view_version = exchange_.view().version,
+            .sequence = next_lent_++};
+  }
+  return {};
 }
 
 // Results come in order, as long as what was asked for. A forecast that is wrong may be written over, so none

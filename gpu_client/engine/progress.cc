@@ -83,6 +83,8 @@ void Progress::one_turn(Nanos now, unsigned& work) noexcept {
       const std::lock_guard lock(mutex_);
       snapshot_ = {.lanes = exchange_.counters(),
                    .bytes_resent = exchange_.bytes_resent(),
+                   .results_copied = exchange_.result_bytes_copied(),
+                   .rdma_links = exchange_.rdma_links(),
                    .open_links = exchange_.open_links()};
     }
     snapshots_taken_.store(wanted, std::memory_order_seq_cst);

@@ -48,6 +48,8 @@ class Progress {
   struct Counters {
     transport::EndpointCounters lanes;
     uint64_t bytes_resent = 0;
+    uint64_t results_copied = 0;
+    uint32_t rdma_links = 0;
     uint32_t open_links = 0;
   };
   [[nodiscard]] Counters counters() noexcept;

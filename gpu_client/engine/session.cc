@@ -49,11 +49,16 @@ Result<void> Session::begin(Membership membership) {
   auto exchange = Exchange::create(std::move(o), *table_, *driver_);
   if (!exchange) return tl::unexpected(exchange.error());
   exchange_ = std::move(*exchange);
+  if (const auto& memory = options_.join.who.lanes.memory)
+    known_ring_ = {memory, exchange_->ring_memory(), transport::rdma::Memory::Use::kSendAndLend};
   auto context = transport::rdma::make_context();
   if (!context) return tl::unexpected(context.error());
   context_ = std::move(*context);
   driver_->attach(*exchange_, *context_);
   if (auto adopted = adopt_lanes(membership.seats); !adopted) return adopted;
+  if (const auto& memory = options_.join.who.lanes.memory; memory && !memory->refused().empty())
+    SessionLog(options_.join.who.session, options_.join.who.rank)
+        .info("payload is copied for RDMA: " + memory->refused());
   if (const Status s = exchange_->begin(); !s.ok())
     return fail(s.code(), "COMMIT could not be put on a lane connection");
   progress_ = std::make_unique<Progress>(*driver_, *exchange_, *context_);
@@ -158,6 +163,8 @@ SessionStats Session::stats() {
   const Progress::Counters counters = progress_->counters();
   s.lanes = counters.lanes;
   s.bytes_resent = counters.bytes_resent;
+  s.bytes_copied = counters.results_copied + s.lanes.bytes_copied + s.lanes.bytes_copied_out;
+  s.rdma_lanes = counters.rdma_links;
   s.operations = progress_->operations_done() + empty_operations_.load(std::memory_order_relaxed);
   s.reducers = static_cast<uint32_t>(options_.join.reducers.size());
   s.lane_connections = counters.open_links;
@@ -175,6 +182,20 @@ Result<void> Session::set_reducers(std::optional<config::Pool> pool) {
     return fail(Errc::kUnsupported,
                 "a session that does not survive losses keeps the reducers it began with");
   return survival_->set_reducers(std::move(pool));
+}
+
+Result<void> Session::know_memory(std::span<std::byte> bytes) {
+  const auto& memory = options_.join.who.lanes.memory;
+  if (!memory) return {};
+  auto known = memory->add(bytes, transport::rdma::Memory::Use::kSendAndLend);
+  if (!known) (void)memory->remove(bytes, transport::rdma::Memory::Use::kSendAndLend);
+  return known;
+}
+
+Status Session::forget_memory(std::span<std::byte> bytes) {
+  const auto& memory = options_.join.who.lanes.memory;
+  if (!memory || memory->remove(bytes, transport::rdma::Memory::Use::kSendAndLend)) return Errc::kOk;
+  return Errc::kInvalidArgument;
 }
 
 Status Session::close() {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "gpu_client/engine/op_table.h"
 #include "gpu_client/engine/progress.h"
 #include "gpu_client/engine/survival.h"
+#include "transport/rdma/memory.h"
 #include "transport/tcp/tcp_context.h"
 
 namespace sluice::engine {
@@ -41,6 +43,8 @@ struct SessionStats {
   Stragglers::Slowest slowest;
   SurvivalCounts survival;
   uint64_t bytes_resent = 0;
+  uint64_t bytes_copied = 0;  // payload, between the operations' buffers and the network
+  uint32_t rdma_lanes = 0;
 };
 
 class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
@@ -69,6 +73,14 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   // The list of reducers is now another, or, with nothing, its file is to be read now. Counts at rank 0; what
   // it changes is done later. kUnsupported where losses are not survived, kInvalidArgument without a file.
   [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool);
+
+  // From now on devices read and write these bytes where operations name them, which then are not copied. The
+  // caller keeps them mapped until forget_memory(), before which no operation that names them is open. A
+  // range may be known several times. Without RDMA nothing happens. kSystem with why a device refused: they
+  // are not known then. Any thread.
+  [[nodiscard]] Result<void> know_memory(std::span<std::byte> bytes);
+  // kInvalidArgument: they are not known.
+  [[nodiscard]] Status forget_memory(std::span<std::byte> bytes);
 
   // Waits for the open operations, leaves, closes: all within the linger time. kOk; kTimeout when it was not
   // enough; or why the session ended before. No other call may be under way or follow.
@@ -122,6 +134,7 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   std::unique_ptr<OpTable> table_;
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Exchange> exchange_;
+  transport::rdma::KnownBytes known_ring_;
   std::unique_ptr<transport::tcp::TcpContext> context_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Survival> survival_;  // of a session that survives losses

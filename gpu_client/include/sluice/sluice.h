@@ -135,6 +135,13 @@ typedef struct sluice_stats {
   uint64_t longest_stall_us;     /* ... the longest, ... */
   uint32_t stalls[5];            /* ... and how many took less than 10 ms, 100 ms, 1 s, 10 s, or longer */
   uint32_t reducers_lost;        /* that the session left because they were lost, see below */
+  /* Payload bytes copied by the processor between the caller's buffers and the network: results that have to
+   * be kept, and over RDMA all that lies in memory that is not registered. */
+  uint64_t payload_bytes_copied;
+  uint32_t rdma_lanes;       /* of lanes, those over RDMA */
+  uint64_t rdma_work_posted; /* work requests, ... */
+  uint64_t rdma_doorbells;   /* ... calls that posted them, ... */
+  uint64_t rdma_completions; /* ... and what came of them */
 } sluice_stats;
 
 /* sluice_stats.reducers_lost, in reducers: of view_changes, what went wrong. One counts, once, when this rank
@@ -171,6 +178,18 @@ SLUICE_API sluice_status sluice_session_create(const sluice_options* options, sl
 SLUICE_API sluice_status sluice_allreduce_async(sluice_session* session, const void* send, void* recv,
                                                 size_t count, sluice_dtype dtype, sluice_op op,
                                                 sluice_request* request);
+
+/* Bytes in which operations' buffers will lie: over RDMA the network card then reads and writes them in
+ * place, where otherwise the processor copies payload at this end. Elsewhere nothing happens. To register
+ * takes milliseconds, so do it once, not for each operation; the pages are locked (ulimit -l). They must be
+ * writable and stay mapped until they are unregistered, before which no operation on them may be open, or the
+ * session is closed. Ranges may overlap, and the same one be registered again. Any thread. SLUICE_SYSTEM: the
+ * card, or the limit of locked memory, refuses; operations work as without it. `error` as in
+ * sluice_session_create. */
+SLUICE_API sluice_status sluice_memory_register(sluice_session* session, void* bytes, size_t size,
+                                                char* error, size_t error_size);
+/* SLUICE_INVALID_ARGUMENT: this very range is not registered. */
+SLUICE_API sluice_status sluice_memory_unregister(sluice_session* session, void* bytes, size_t size);
 
 /* *done = 1 and the operation's status when it has ended (the request is then over), else *done = 0 and
  * SLUICE_OK. Does not block. */
