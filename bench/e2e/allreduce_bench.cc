@@ -37,6 +37,8 @@ class AllreduceRun {
     send_ = value_or_fail(Arena::map(options.max_bytes + slack), kExitFailure);
     for (int i = 0; i < options.aggregated; ++i)
       recv_.push_back(value_or_fail(Arena::map(options.max_bytes + slack), kExitFailure));
+    session_.use_memory(send_.data(), send_.size());
+    for (const Arena& arena : recv_) session_.use_memory(arena.data(), arena.size());
   }
 
   int run(const WorkerOptions& worker) {

@@ -51,6 +51,14 @@ BucketBuffers::BucketBuffers(const std::vector<Bucket>& buckets, uint64_t limit)
   if (share) receive_ = value_or_fail(Arena::map(room), kExitFailure);
 }
 
+std::vector<std::span<std::byte>> BucketBuffers::memory() const {
+  std::vector<std::span<std::byte>> parts;
+  for (const Arena* arena : {&send_, &receive_}) {
+    if (arena->size() > 0) parts.emplace_back(arena->data(), arena->size());
+  }
+  return parts;
+}
+
 BucketBuffers::Place BucketBuffers::place(size_t bucket) const {
   std::byte* const send = send_.data() + offsets_[bucket];
   return {.send = send, .recv = shared() ? receive_.data() + offsets_[bucket] : send};

@@ -1,6 +1,7 @@
 // Memory of the buckets of a trace.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "bench/traces/trace.h"
@@ -24,6 +25,8 @@ class BucketBuffers {
   };
   [[nodiscard]] Place place(size_t bucket) const;
   [[nodiscard]] bool shared() const noexcept { return receive_.size() != 0; }
+  // All that places lie in.
+  [[nodiscard]] std::vector<std::span<std::byte>> memory() const;
   [[nodiscard]] uint64_t bytes() const noexcept { return send_.size() + receive_.size(); }
   // The first bucket after `begin` that shares memory with one from `begin` on; the number of buckets if none
   // does.

@@ -38,6 +38,7 @@ class LatencyRun {
         session_(worker),
         send_(value_or_fail(Arena::map(options.max_bytes), kExitFailure)),
         recv_(value_or_fail(Arena::map(options.max_bytes), kExitFailure)) {
+    for (const Arena* arena : {&send_, &recv_}) session_.use_memory(arena->data(), arena->size());
     // Nothing is allocated while time runs.
     sluice_times_.reserve(options.iterations);
     star_times_.reserve(options.iterations);

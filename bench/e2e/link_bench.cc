@@ -26,7 +26,9 @@ class LinkRun {
         reducers_(reducers_of(worker)),
         session_(worker),
         send_(value_or_fail(Arena::map(options.bytes), kExitFailure)),
-        recv_(value_or_fail(Arena::map(options.bytes), kExitFailure)) {}
+        recv_(value_or_fail(Arena::map(options.bytes), kExitFailure)) {
+    for (const Arena* arena : {&send_, &recv_}) session_.use_memory(arena->data(), arena->size());
+  }
 
   int run() {
     LinkReport report(options_, worker_, reducers_, gather_ranks(session_));

@@ -44,7 +44,9 @@ class ReplayRun {
         pool_(value_or_fail(config::read_reducers(worker.reducers), kExitUsage)),
         credentials_(
             value_or_fail(read_credentials(worker.key_file, worker.token_file, worker.job), kExitConfig)),
-        requests_(buckets_.size()) {}
+        requests_(buckets_.size()) {
+    for (const std::span<std::byte> part : buffers_.memory()) session_.use_memory(part.data(), part.size());
+  }
 
   int run(const WorkerOptions& worker) {
     ReplayReport report(options_, worker, gather_ranks(session_), buffers_text());

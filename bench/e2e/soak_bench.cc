@@ -59,6 +59,7 @@ class SoakRun {
         *arena = value_or_fail(Arena::map(bytes), kExitFailure);
         // In memory from the start: what comes later is growth.
         std::fill_n(arena->data(), bytes, std::byte{1});
+        session_.use_memory(arena->data(), bytes);
       }
     }
   }

@@ -101,6 +101,12 @@ void WorkerSession::check(sluice_status status, const char* what) const {
                             text[0] != '\0' ? ": " : "", text.data()));
 }
 
+void WorkerSession::use_memory(void* bytes, size_t size) {
+  std::array<char, 512> why{};
+  if (sluice_memory_register(session_.get(), bytes, size, why.data(), why.size()) != SLUICE_OK)
+    fmt::print(stderr, "rank {}: payload will be copied: {}\n", rank_, why.data());
+}
+
 void WorkerSession::allreduce(const void* send, void* recv, size_t count, wire::DType dtype, wire::Op op) {
   check(sluice_allreduce(session_.get(), send, recv, count, face(dtype), face(op)), "allreduce");
 }

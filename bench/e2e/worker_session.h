@@ -45,6 +45,9 @@ class WorkerSession {
   [[nodiscard]] uint32_t rank() const noexcept { return rank_; }
   [[nodiscard]] uint32_t ranks() const noexcept { return ranks_; }
 
+  // Memory of later operations: used in place over RDMA, where the card takes it; a word on stderr where not.
+  // Stays mapped until the session is closed.
+  void use_memory(void* bytes, size_t size);
   void allreduce(const void* send, void* recv, size_t count, wire::DType dtype, wire::Op op);
   [[nodiscard]] sluice_request start(const void* send, void* recv, size_t count, wire::DType dtype,
                                      wire::Op op);

@@ -162,6 +162,7 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
                             plugin ? ",\nthrough " + plugin->path() + " as NCCL uses it" : ""));
 
   std::vector<float> own(demo.training().total_size());
+  session.use_memory(own.data(), own.size() * sizeof(float));
   Nanos in_allreduce = 0;
   uint64_t operations = 0;
   demo.train([&](std::span<const uint32_t> batch, std::span<float> total) {
