@@ -68,7 +68,9 @@ bool supports(int data_type, int op) noexcept {
 
 Status register_memory(Comm& comm, void* data, size_t bytes, void** handle) noexcept {
   try {
-    *handle = comm.ranges().add({.data = static_cast<const std::byte*>(data), .bytes = bytes});
+    const auto added = comm.ranges().add({.data = static_cast<const std::byte*>(data), .bytes = bytes});
+    *handle = added.handle;
+    if (added.first) comm.know({static_cast<std::byte*>(data), bytes});
     return {};
   } catch (const std::exception&) {
     *handle = nullptr;  // null is as good as any: TCP needs no registration, and an error here on one node
@@ -78,7 +80,10 @@ Status register_memory(Comm& comm, void* data, size_t bytes, void** handle) noex
 }
 
 void deregister_memory(Comm& comm, void* handle) noexcept {
-  if (const auto range = comm.ranges().remove(handle)) comm.quiesce(*range);
+  const auto range = comm.ranges().remove(handle);
+  if (!range) return;
+  comm.quiesce(*range);
+  comm.forget({const_cast<std::byte*>(range->data), range->bytes});  // it came as one that may be written
 }
 
 Status iallreduce(Comm& comm, const void* send, void* receive, size_t count, int data_type, int op,

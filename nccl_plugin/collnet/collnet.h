@@ -34,7 +34,7 @@ class Request;
 [[nodiscard]] bool supports(int data_type, int op) noexcept;
 
 // A reference to [data, data + bytes). Registering the same range again is counted; any range may be used
-// unregistered over TCP, but see deregister_memory.
+// unregistered, but see deregister_memory. Over RDMA requests in it are not copied.
 [[nodiscard]] Status register_memory(Comm& comm, void* data, size_t bytes, void** handle) noexcept;
 // With requests open that touch the range: NCCL is tearing down after an abort and frees the memory next, so
 // the session is ended here and nothing of ours touches it any more when this returns.

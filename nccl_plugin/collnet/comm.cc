@@ -115,6 +115,21 @@ void Comm::quiesce(const Ranges::Range& range) noexcept {
   }
 }
 
+void Comm::know(std::span<std::byte> bytes) noexcept {
+  const std::lock_guard lock(ending_);
+  if (!session_ || bytes.empty()) return;
+  try {
+    if (const auto known = session_->know_memory(bytes); !known && !std::exchange(told_of_copies_, true))
+      info("payload is copied: %s", known.error().text.c_str());
+  } catch (...) {  // no memory to write it down: it is copied
+  }
+}
+
+void Comm::forget(std::span<std::byte> bytes) noexcept {
+  const std::lock_guard lock(ending_);
+  if (session_ && !bytes.empty()) (void)session_->forget_memory(bytes);
+}
+
 void Comm::abandon() noexcept {
   try {
     session_->abort(Errc::kAborted, "NCCL closed the communicator with requests open");

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "gpu_client/engine/session.h"
@@ -45,6 +46,9 @@ class Comm {
   // Service thread.
   [[nodiscard]] Ranges& ranges() noexcept { return ranges_; }
   void quiesce(const Ranges::Range& range) noexcept;
+  // Devices read and write these bytes in place, or don't: an error is a word in the log.
+  void know(std::span<std::byte> bytes) noexcept;
+  void forget(std::span<std::byte> bytes) noexcept;
   void leave() noexcept;
 
  private:
@@ -73,6 +77,7 @@ class Comm {
   uint64_t under_way_ = 0;  // bytes; progress thread's, as every write of open_
   Errc ended_ = Errc::kOk;  // anything else: no call reaches the session any more
   Ranges ranges_;
+  bool told_of_copies_ = false;
 
   uint64_t calls_ = 0;
   uint64_t bytes_ = 0;

@@ -5,17 +5,17 @@
 
 namespace sluice::nccl::collnet {
 
-void* Ranges::add(const Range& range) {
+Ranges::Added Ranges::add(const Range& range) {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find_if(entries_, [&](const auto& e) {
     return !e->leaving && e->range.data == range.data && e->range.bytes == range.bytes;
   });
   if (found != entries_.end()) {
     ++(*found)->count;
-    return found->get();
+    return {found->get(), false};
   }
   entries_.push_back(std::make_unique<Entry>(Entry{.range = range, .count = 1, .leaving = false}));
-  return entries_.back().get();
+  return {entries_.back().get(), true};
 }
 
 std::optional<Ranges::Range> Ranges::remove(void* handle) {

@@ -20,8 +20,12 @@ class Ranges {
     }
   };
 
-  // The handle of the range, the same for each registration of it.
-  [[nodiscard]] void* add(const Range& range);
+  // The handle of the range, the same for each registration of it; `first`: this is the first one.
+  struct Added {
+    void* handle;
+    bool first;
+  };
+  [[nodiscard]] Added add(const Range& range);
   // Takes one registration back; the range when it was the first taken back of it (NCCL frees the memory
   // before it takes back the rest), nothing for later ones or a handle that is none.
   [[nodiscard]] std::optional<Range> remove(void* handle);

@@ -12,9 +12,9 @@ std::array<std::byte, 4096> memory;
 TEST(Ranges, CountsTheSameRangeAndTellsItsFirstTakingBack) {
   Ranges r;
   const Ranges::Range range{.data = memory.data(), .bytes = 1024};
-  void* const handle = r.add(range);
-  EXPECT_EQ(r.add(range), handle);
-  EXPECT_EQ(r.add(range), handle);
+  void* const handle = r.add(range).handle;
+  EXPECT_EQ(r.add(range).handle, handle);
+  EXPECT_EQ(r.add(range).handle, handle);
   EXPECT_EQ(r.size(), 1U);
   const auto first = r.remove(handle);
   ASSERT_TRUE(first);
@@ -27,10 +27,10 @@ TEST(Ranges, CountsTheSameRangeAndTellsItsFirstTakingBack) {
 TEST(Ranges, DoesNotMixARangeThatIsLeavingWithItsSuccessor) {
   Ranges r;
   const Ranges::Range range{.data = memory.data(), .bytes = 1024};
-  void* const old = r.add(range);
-  (void)r.add(range);
+  void* const old = r.add(range).handle;
+  (void)r.add(range).handle;
   EXPECT_TRUE(r.remove(old));
-  void* const fresh = r.add(range);
+  void* const fresh = r.add(range).handle;
   EXPECT_NE(fresh, old);
   EXPECT_TRUE(r.remove(fresh));
   EXPECT_FALSE(r.remove(old));
