@@ -90,6 +90,28 @@ TEST_F(RdmaFailure, NothingComesThrough) {
   EXPECT_TRUE(rdma::prove_pair(*one.take_companion(), monotonic_now() + kPatience));
 }
 
+// For who may not wait: by its own clock.
+TEST_F(RdmaFailure, NothingComesThroughIsFoundInSteps) {
+  auto [near, far] = joined("10.77.1.1", "10.77.0.2");
+  const auto pair = near.take_companion();
+  const Nanos since = monotonic_now();
+  ASSERT_TRUE(rdma::start_proof(*pair));
+  EXPECT_EQ(rdma::look_at_proof(*pair, since, since).error().code, Errc::kWouldBlock);
+  EXPECT_TRUE(rdma::offer_pair(near.fd(), {})) << "nothing is known yet";
+  EXPECT_EQ(rdma::look_at_proof(*pair, since, since + 1 * kSecond).error().text,
+            "nothing comes through on the queue pair: timeout");
+  EXPECT_FALSE(rdma::offer_pair(near.fd(), {})) << "others need not try";
+
+  auto [one, other] = joined(rdma_addresses().first, rdma_addresses().second);
+  const auto good = one.take_companion();
+  ASSERT_TRUE(rdma::start_proof(*good));
+  const Nanos deadline = monotonic_now() + kPatience;
+  Result<void> proved = rdma::look_at_proof(*good, 0, 0);
+  while (!proved && proved.error().code == Errc::kWouldBlock && monotonic_now() < deadline)
+    proved = rdma::look_at_proof(*good, 0, 0);
+  EXPECT_TRUE(proved);
+}
+
 TEST_F(RdmaFailure, AThousandConnectionsLeaveNothing) {
   const size_t descriptors = open_descriptors();
   const std::string before = held();

@@ -47,6 +47,13 @@ Disproved& disproved() {
   return all;
 }
 
+// Of a proof that is over.
+Result<void> outcome(const QueuePair& proved, Status s) {
+  if (s.ok()) return {};
+  if (s != Status(Errc::kShutdown)) disproved().note(proved.local_gid(), proved.peer_gid());
+  return fail(s.code(), "nothing comes through on the queue pair: " + std::string(to_string(s.code())));
+}
+
 }  // namespace
 
 Result<Rails> rails(const RailChoice& choice) {
@@ -105,10 +112,20 @@ Result<void> join_pair(tcp::Companion& pair, int connection, std::span<const std
 Result<void> prove_pair(tcp::Companion& pair, const tcp::Until& until) {
   auto& proved = static_cast<QueuePair&>(pair);
   const tcp::Until bounded(std::min(until.deadline, monotonic_now() + kProof), until.interrupt);
-  const Status s = proved.prove(bounded);
-  if (s.ok()) return {};
-  if (s != Errc::kShutdown) disproved().note(proved.local_gid(), proved.peer_gid());
-  return fail(s.code(), "nothing comes through on the queue pair: " + std::string(to_string(s.code())));
+  return outcome(proved, proved.prove(bounded));
+}
+
+Result<void> start_proof(tcp::Companion& pair) {
+  auto& proved = static_cast<QueuePair&>(pair);
+  return outcome(proved, proved.start_proof());
+}
+
+Result<void> look_at_proof(tcp::Companion& pair, Nanos since, Nanos now) {
+  auto& proved = static_cast<QueuePair&>(pair);
+  const Status s = proved.proof_state();
+  if (s != Status(Errc::kWouldBlock)) return outcome(proved, s);
+  if (now - since < kProof) return fail(Errc::kWouldBlock, "");
+  return outcome(proved, Errc::kTimeout);
 }
 
 }  // namespace sluice::transport::rdma

@@ -59,4 +59,9 @@ struct PairOffer {
 // interrupted.
 [[nodiscard]] Result<void> prove_pair(tcp::Companion& pair, const tcp::Until& until);
 
+// The same for who may not wait: begun at `since`, then looked at. kWouldBlock until something is known, a
+// second after `since` at most.
+[[nodiscard]] Result<void> start_proof(tcp::Companion& pair);
+[[nodiscard]] Result<void> look_at_proof(tcp::Companion& pair, Nanos since, Nanos now);
+
 }  // namespace sluice::transport::rdma

@@ -227,13 +227,21 @@ Status QueuePair::post_send(size_t bytes, uint32_t word, bool signaled, ibv_send
   return Errc::kOk;
 }
 
-Status QueuePair::prove(const tcp::Until& until) noexcept {
+Status QueuePair::start_proof() noexcept {
   SLUICE_ASSERT(sends_posted_ == 0);
-  if (const Status s = post_send(std::min(kSegmentBytes, peer_segment_bytes_), kProbe, true); !s.ok())
-    return s;
+  return post_send(std::min(kSegmentBytes, peer_segment_bytes_), kProbe, true);
+}
+
+Status QueuePair::proof_state() noexcept {
+  if (const Status s = collect(); !s.ok()) return s;
+  return sends_done_ > 0 ? Errc::kOk : Errc::kWouldBlock;
+}
+
+Status QueuePair::prove(const tcp::Until& until) noexcept {
+  if (const Status s = start_proof(); !s.ok()) return s;
   for (;;) {
     arm();
-    if (const Status s = collect(); !s.ok() || sends_done_ > 0) return s;
+    if (const Status s = proof_state(); s != Status(Errc::kWouldBlock)) return s;
     if (const Status s = tcp::wait_readable(event_fd(), until); !s.ok()) return s;
     event();
   }

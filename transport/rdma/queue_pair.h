@@ -75,6 +75,9 @@ class QueuePair final : public tcp::Companion {
   // does it, once, before it sends anything else. kTimeout, kShutdown; kReset, kTimeout of a pair that is
   // broken.
   [[nodiscard]] Status prove(const tcp::Until& until) noexcept;
+  // The same without waiting: kWouldBlock until it has arrived.
+  [[nodiscard]] Status start_proof() noexcept;
+  [[nodiscard]] Status proof_state() noexcept;
 
   // ---- sending ----
   // Where the next segment is written; empty without a credit, or when no send is free.

@@ -42,6 +42,14 @@ Result<void> prove_pair(tcp::Companion& /*pair*/, const tcp::Until& /*until*/) {
   return not_built();
 }
 
+Result<void> start_proof(tcp::Companion& /*pair*/) {
+  return not_built();
+}
+
+Result<void> look_at_proof(tcp::Companion& /*pair*/, Nanos /*since*/, Nanos /*now*/) {
+  return not_built();
+}
+
 Result<std::unique_ptr<tcp::TcpContext>> make_context() {
   return tcp::make_context();
 }
