@@ -42,7 +42,10 @@ Both::~Both() {
   const auto gone = [](const auto& e) { return e->gone(); };
   const Nanos deadline = monotonic_now() + kLeave;
   while (!std::ranges::all_of(endpoints_, gone) && monotonic_now() < deadline) {
-    for (const auto& endpoint : endpoints_) endpoint->turn(deadline, 0);
+    for (const auto& endpoint : endpoints_) {
+      endpoint->look_at_lifeline();  // a peer that is gone takes nothing
+      endpoint->turn(deadline, 0);
+    }
     std::this_thread::yield();
   }
 }

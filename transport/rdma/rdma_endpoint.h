@@ -46,6 +46,10 @@ class RdmaEndpoint final : public Endpoint {
   void finish() noexcept;
   // As close(kClosed) and finish(), without callbacks: for a context that ends.
   void leave() noexcept;
+  // For who does not poll `sleep` any more.
+  void look_at_lifeline() noexcept {
+    if (watches_lifeline_) lifeline_readable();
+  }
   // What was sent before the close has arrived, or cannot any more.
   [[nodiscard]] bool gone() const noexcept { return finished_ && !lingers_; }
   // From now on what is done ends the sleep. False: something waits for a turn.
