@@ -100,6 +100,7 @@ const char* to_string(FrameType t) noexcept {
     case FrameType::kStreamAnswer: return "STREAM_ANSWER";
     case FrameType::kGrant: return "GRANT";
     case FrameType::kPiece: return "PIECE";
+    case FrameType::kStreamOffer: return "STREAM_OFFER";
     case FrameType::kResume: return "RESUME";
     case FrameType::kResumeAck: return "RESUME_ACK";
     case FrameType::kSuspect: return "SUSPECT";

@@ -51,6 +51,7 @@ enum class FrameType : uint8_t {
   kStreamAnswer = 41,
   kGrant = 42,
   kPiece = 43,
+  kStreamOffer = 44,
   // Surviving losses (PROTOCOL.md section 11).
   kResume = 48,
   kResumeAck = 49,

@@ -33,6 +33,9 @@ inline constexpr uint64_t kFeatureResume = uint64_t{1} << 0;
 inline constexpr uint64_t kFeatureViewChange = uint64_t{1} << 1;
 inline constexpr uint64_t kFeatureTls = uint64_t{1} << 2;   // what follows WELCOME goes through TLS
 inline constexpr uint64_t kFeatureRdma = uint64_t{1} << 4;  // PAIR follows ATTACHED on lane connections
+// Of point-to-point streams: PAIR follows STREAM_ANSWER; and a stream without a queue pair is not taken.
+inline constexpr uint64_t kStreamRdma = kFeatureRdma;
+inline constexpr uint64_t kStreamRdmaAlone = uint64_t{1} << 5;
 inline constexpr uint64_t kFeaturesSurvive = kFeatureResume | kFeatureViewChange;  // both or none
 
 using Nonce = std::array<uint8_t, 32>;
@@ -141,7 +144,7 @@ struct Attached {
   }
 };
 
-// How a lane connection goes on where kFeatureRdma is in force: PROTOCOL.md section 5.
+// How a lane connection, or a stream, goes on where kFeatureRdma is in force: PROTOCOL.md sections 5 and 13.
 struct Pair {
   static constexpr FrameType kType = FrameType::kPair;
   static constexpr bool kMayGrow = true;
@@ -290,6 +293,17 @@ struct Stream {
   template <typename Self, typename V>
   static void visit(Self& m, V& v) {
     v(m.min_version), v(m.max_version), v(m.index), v(m.count), v(m.secret);
+  }
+};
+// In place of STREAM, to a receiver whose handle told features: with those of the sender.
+struct StreamOffer {
+  static constexpr FrameType kType = FrameType::kStreamOffer;
+  static constexpr bool kMayGrow = false;
+  Stream stream{};
+  uint64_t features = 0;
+  template <typename Self, typename V>
+  static void visit(Self& m, V& v) {
+    Stream::visit(m.stream, v), v(m.features);
   }
 };
 // The receiver's answer on each stream it takes, once it has all it will take.

@@ -46,7 +46,7 @@ constexpr Body kBodies[] = {
     body<wire::StatusQuery>,  body<wire::StatusReply>, body<wire::VerdictQuery>, body<wire::Resume>,
     body<wire::ResumeAck>,    body<wire::Suspect>,     body<wire::ViewQuery>,    body<wire::ViewAnswer>,
     body<wire::ViewCommit>,   body<wire::DrainNotice>, body<wire::ViewKnown>,    body<wire::Stream>,
-    body<wire::StreamAnswer>,
+    body<wire::StreamAnswer>, body<wire::StreamOffer>,
 };
 
 void versions(Input& in) {

@@ -301,7 +301,7 @@ TEST(Frame, TakesEveryKnownTypeAndNoOther) {
     EXPECT_EQ(decode(encode(header)), expected) << number;
     known += is_known(header.type) ? 1 : 0;
   }
-  EXPECT_EQ(known, 33);
+  EXPECT_EQ(known, 34);
 }
 
 TEST(Frame, FingerprintsCountTypeOperatorAndKind) {

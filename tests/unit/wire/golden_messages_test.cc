@@ -153,6 +153,8 @@ TEST(GoldenMessages, StreamAndStreamAnswer) {
   Stream stream{.min_version = 1, .max_version = 2, .index = 3, .count = 4};
   std::iota(stream.secret.begin(), stream.secret.end(), uint8_t{0x10});
   expect_body(stream, "01 02 0300 0400 101112131415161718191a1b1c1d1e1f");
+  expect_body(StreamOffer{.stream = stream, .features = kStreamRdma | kStreamRdmaAlone},
+              "01 02 0300 0400 101112131415161718191a1b1c1d1e1f 3000000000000000");
   expect_body(StreamAnswer{.code = Errc::kNoCommonVersion, .version = 1, .count = 4}, "3500 01 00 0400");
 }
 

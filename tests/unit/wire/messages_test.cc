@@ -31,8 +31,8 @@ class EveryMessage : public testing::Test {
 
 using Messages = testing::Types<Hello, Welcome, Join, Joined, Attach, Attached, Refused, Pair, Paired, Vote,
                                 Verdict, Commit, Heartbeat, Leave, LeaveAck, Abort, StatusQuery, StatusReply,
-                                VerdictQuery, Stream, StreamAnswer, Resume, ResumeAck, Suspect, ViewQuery,
-                                ViewAnswer, ViewCommit, DrainNotice, ViewKnown>;
+                                VerdictQuery, Stream, StreamOffer, StreamAnswer, Resume, ResumeAck, Suspect,
+                                ViewQuery, ViewAnswer, ViewCommit, DrainNotice, ViewKnown>;
 TYPED_TEST_SUITE(EveryMessage, Messages);
 
 // The messages marked + in PROTOCOL.md section 4.
