@@ -34,6 +34,7 @@ using bench::Place;
 using transport::tcp::Socket;
 
 constexpr size_t kInFlight = 8;
+const nccl::net::StreamTerms kTcp;
 
 using Buffers = std::vector<std::vector<std::byte>>;
 
@@ -136,7 +137,7 @@ void receiver(const Pipe& to_sender, const Pipe& from_sender, int runs, const st
     nccl::net::GreetedStreams streams[2];
     for (auto& s : streams) {
       std::array<std::byte, abi::kHandleBytes> handle{};
-      auto listener = nccl::net::Listener::open(here.address, nccl::net::Handle(handle));
+      auto listener = nccl::net::Listener::open(here.address, kTcp, nccl::net::Handle(handle));
       if (!listener) give_up(listener.error().text);
       to_sender.write(handle.data(), handle.size());
       s = greeted([&] { return (*listener)->accept(monotonic_now()); });
@@ -195,7 +196,8 @@ void sender(const Pipe& to_receiver, const Pipe& from_receiver, int runs, const 
       std::array<std::byte, abi::kHandleBytes> handle{};
       from_receiver.read(handle.data(), handle.size());
       auto invitation = nccl::net::read_invitation(nccl::net::Handle(handle));
-      auto connector = nccl::net::Connector::start(*invitation, here.address, load.streams, monotonic_now());
+      auto connector =
+          nccl::net::Connector::start(*invitation, here.address, load.streams, kTcp, monotonic_now());
       if (!connector) give_up(connector.error().text);
       s = greeted([&] { return (*connector)->progress(monotonic_now()); });
     }

@@ -32,6 +32,7 @@ using bench::Pipe;
 using bench::Place;
 
 constexpr int kWarmUp = 5;
+const net::StreamTerms kTcp;
 
 using Handle = std::array<std::byte, abi::kHandleBytes>;
 
@@ -40,7 +41,7 @@ class Rank {
   Rank(size_t rank, const std::vector<Place>& places, const std::vector<Pipe>& pipes)
       : rank_(rank), n_(places.size()) {
     Handle mine{};
-    auto listener = net::Listener::open(places[rank].address, net::Handle(mine));
+    auto listener = net::Listener::open(places[rank].address, kTcp, net::Handle(mine));
     if (!listener) give_up(listener.error().text);
     // The one before reads it from this rank's pipe.
     pipes[rank].write(mine.data(), mine.size());
@@ -48,7 +49,7 @@ class Rank {
     pipes[(rank + 1) % n_].read(next.data(), next.size());
     auto invitation = net::read_invitation(net::Handle(next));
     if (!invitation) give_up(invitation.error().text);
-    auto connector = net::Connector::start(*invitation, places[rank].address, 1, monotonic_now());
+    auto connector = net::Connector::start(*invitation, places[rank].address, 1, kTcp, monotonic_now());
     if (!connector) give_up(connector.error().text);
     // Both at once: in a ring everybody waits for somebody.
     while (!send_ || !receive_) {

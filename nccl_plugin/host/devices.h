@@ -31,8 +31,8 @@ struct DeviceRules {
 // most abi::kMaxDevices. The same on every call with the same host.
 [[nodiscard]] std::vector<Device> find_devices(const DeviceRules& rules);
 
-// An InfiniBand or RoCE port is active here: NCCL's own net is the better one while ours is TCP only. Empty,
-// or the device's name.
+// An InfiniBand or RoCE port is active here: NCCL's own net is the better one while ours copies all it moves.
+// Empty, or the device's name.
 [[nodiscard]] std::string active_rdma_device(const std::string& sysfs);
 
 }  // namespace sluice::nccl

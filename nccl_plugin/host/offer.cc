@@ -19,8 +19,8 @@ Offer decide(const Settings& s) {
   if (const std::string rdma = active_rdma_device(rules.sysfs);
       !rdma.empty() && s.net != NetPolicy::kAlways) {
     offer.why = "RDMA device " + rdma +
-                " is active and this plugin's network is TCP only; NCCL keeps its own network, without "
-                "offload (SLUICE_NET=always overrides)";
+                " is active, and NCCL's own network copies less over it than this plugin's; NCCL keeps it, "
+                "without offload (SLUICE_NET=always overrides)";
     offer.warning = true;
     return offer;
   }
@@ -54,8 +54,8 @@ void tell_offer() noexcept {
       std::string devices;
       for (const Device& d : o.net) devices += (devices.empty() ? "" : ", ") + d.name + " " + d.address;
       if (!o.collnet.empty()) {
-        info("protocol %u, TCP over %s, %zu reducers configured", unsigned{wire::kVersionMax},
-             devices.c_str(), settings().reducers.size());
+        info("protocol %u by %s, %zu reducers configured", unsigned{wire::kVersionMax}, devices.c_str(),
+             settings().reducers.size());
       } else if (o.warning) {
         warn("%s", o.why.c_str());
       } else {

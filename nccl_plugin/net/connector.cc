@@ -6,14 +6,24 @@
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/net/limits.h"
 #include "nccl_plugin/net/stream_socket.h"
+#include "transport/rdma/rdma_context.h"
 #include "transport/tcp/address.h"
 
 namespace sluice::nccl::net {
 
-Connector::Connector(const Invitation& invitation, Nanos now)
+Connector::Connector(const Invitation& invitation, const StreamTerms& terms, Nanos now)
     : invitation_(invitation),
+      terms_(terms),
       peer_(transport::tcp::address_text(invitation.address)),
       deadline_(now + kSetupDeadline) {}
+
+bool Connector::pairs() const noexcept {
+  return (features_of(terms_) & invitation_.features & wire::kStreamRdma) != 0;
+}
+
+bool Connector::pairs_alone() const noexcept {
+  return ((features_of(terms_) | invitation_.features) & wire::kStreamRdmaAlone) != 0;
+}
 
 bool Connector::forgotten(Nanos now) const noexcept {
   return now > deadline_ + kPeerDeadline;
@@ -21,9 +31,11 @@ bool Connector::forgotten(Nanos now) const noexcept {
 
 Result<std::unique_ptr<Connector>> Connector::start(const Invitation& invitation,
                                                     const std::string& local_address, unsigned streams,
-                                                    Nanos now) {
-  std::unique_ptr<Connector> c(new Connector(invitation, now));
-  auto context = transport::tcp::make_context();
+                                                    const StreamTerms& terms, Nanos now) {
+  std::unique_ptr<Connector> c(new Connector(invitation, terms, now));
+  if (terms.only_rdma && !c->pairs())
+    return add_context(c->peer_, rdma_is_needed("the receiver offers none"));
+  auto context = transport::rdma::make_context();
   if (!context) return tl::unexpected(context.error());
   c->context_ = std::move(*context);
   streams = std::clamp(streams, 1u, kMaxStreams);
@@ -42,6 +54,22 @@ Result<std::unique_ptr<Connector>> Connector::start(const Invitation& invitation
 }
 
 Result<GreetedStreams> Connector::progress(Nanos now) {
+  if (!pairings_) {
+    auto answered = hear_answers(now);
+    if (!answered) return answered;
+    if (!pairs()) {
+      if (terms_.rdma) answered->way = "streams over TCP: the receiver offers no RDMA";
+      return answered;
+    }
+    pairings_.emplace(std::move(*answered), End::kSender, terms_.choice, pairs_alone(), now);
+    deadline_ = now + kPeerDeadline;
+  }
+  auto paired = pairings_->progress(now);
+  if (!paired) return add_context(peer_, paired.error());
+  return paired;
+}
+
+Result<GreetedStreams> Connector::hear_answers(Nanos now) {
   for (size_t i = 0; i < streams_.size(); ++i) {
     if (auto advanced = advance(i, now); !advanced) return add_context(peer_, advanced.error());
   }
@@ -68,7 +96,11 @@ Result<void> Connector::advance(size_t index, Nanos now) {
   const wire::Stream hello{.index = static_cast<uint16_t>(index),
                            .count = static_cast<uint16_t>(streams_.size()),
                            .secret = invitation_.secret};
-  if (!send_frame(s.socket.fd(), wire::encode_message(hello)).ok())
+  // A receiver of an earlier version knows STREAM alone, and one that pairs nothing need not be told more.
+  const auto frame =
+      pairs() ? wire::encode_message(wire::StreamOffer{.stream = hello, .features = features_of(terms_)})
+              : wire::encode_message(hello);
+  if (!send_frame(s.socket.fd(), frame).ok())
     return fail(Errc::kReset, "connection broke before anything was said");
   s.greeted = true;
   if (++greeted_ == streams_.size()) deadline_ = now + kPeerDeadline;
@@ -78,16 +110,20 @@ Result<void> Connector::advance(size_t index, Nanos now) {
 Result<void> Connector::hear_answer(Stream& stream) {
   const Status read = stream.answer.read(stream.socket.fd());
   if (read == Status(Errc::kWouldBlock)) return {};
-  if (!read.ok()) {
+  const bool ended = read == Status(Errc::kClosed) || read == Status(Errc::kReset);
+  if (ended) {
     // The receiver ends those it has no room for; progress() says whether enough are left.
     stream.socket = {};
     return {};
   }
   wire::StreamAnswer answer;
-  if (const Status s = decode_answer(stream.answer.bytes(), answer); !s.ok())
+  if (const Status s = read.ok() ? decode_word(stream.answer.bytes(), answer) : read; !s.ok())
     return fail(s.code(), "not an answer: " + std::string(to_string(s.code())));
-  if (answer.code != Errc::kOk)
-    return fail(answer.code, "refused by the receiver: " + std::string(to_string(answer.code)));
+  if (answer.code != Errc::kOk) {
+    const char* const why =
+        !pairs() && pairs_alone() ? " (it takes streams over RDMA alone, SLUICE_TRANSPORT)" : "";
+    return fail(answer.code, "refused by the receiver: " + std::string(to_string(answer.code)) + why);
+  }
   if (answer.version < wire::kVersionMin || answer.version > wire::kVersionMax)
     return fail(Errc::kBadVersion,
                 "the receiver answers with protocol version " + std::to_string(answer.version));
@@ -101,7 +137,7 @@ Result<void> Connector::hear_answer(Stream& stream) {
   return {};
 }
 
-Result<GreetedStreams> Connector::streams_that_were_answered() {
+GreetedStreams Connector::streams_that_were_answered() {
   GreetedStreams out{.context = std::move(context_), .sockets = {}};
   for (Stream& s : streams_) {
     if (s.answered) out.sockets.push_back(std::move(s.socket));

@@ -7,28 +7,10 @@
 #include "core/crc32c.h"
 
 namespace sluice::nccl::net {
-namespace {
 
-template <typename M>
-Status decode(std::span<const std::byte> frame, M& out) {
-  const auto raw = frame.first<wire::kHeaderBytes>();
-  const auto body = frame.subspan(wire::kHeaderBytes);
-  wire::FrameHeader h;
-  if (const Status s = wire::decode_header(raw, h); !s.ok()) return s;
-  if (h.type != M::kType) return Errc::kUnexpectedMessage;
-  if (h.ext_len8 != 0) return Errc::kBadExtension;
-  if (h.length != body.size()) return Errc::kBadLength;
-  if (const Status s = wire::verify_header(raw, {}); !s.ok()) return s;
-  if ((h.flags & wire::kFlagPayloadCrc) != 0 && crc32c(body) != h.payload_crc) return Errc::kBadPayloadCrc;
-  return wire::decode_body(body, out);
-}
-
-}  // namespace
-
-template <size_t N>
-Status ExactBytes<N>::read(int fd) noexcept {
-  while (filled_ < N) {
-    const ssize_t n = ::recv(fd, bytes_.data() + filled_, N - filled_, MSG_DONTWAIT);
+Status FrameBytes::fill(int fd, size_t size) noexcept {
+  while (filled_ < size) {
+    const ssize_t n = ::recv(fd, bytes_.data() + filled_, size - filled_, MSG_DONTWAIT);
     if (n == 0) return Errc::kClosed;
     if (n > 0) {
       filled_ += static_cast<size_t>(n);
@@ -40,14 +22,41 @@ Status ExactBytes<N>::read(int fd) noexcept {
   }
   return Errc::kOk;
 }
-template class ExactBytes<kStreamBytes>;
-template class ExactBytes<kAnswerBytes>;
 
-Status decode_stream(std::span<const std::byte> frame, wire::Stream& out) {
-  return decode(frame, out);
+Status FrameBytes::read(int fd) noexcept {
+  if (size_ == 0) {
+    if (const Status s = fill(fd, wire::kHeaderBytes); !s.ok()) return s;
+    wire::FrameHeader h;
+    if (const Status s = wire::decode_header(std::span(bytes_).first<wire::kHeaderBytes>(), h); !s.ok())
+      return s;
+    if (h.ext_len8 != 0) return Errc::kBadExtension;
+    if (h.length > kMostWordBytes - wire::kHeaderBytes) return Errc::kBadLength;
+    size_ = wire::kHeaderBytes + h.length;
+  }
+  return fill(fd, size_);
 }
-Status decode_answer(std::span<const std::byte> frame, wire::StreamAnswer& out) {
-  return decode(frame, out);
+
+template <typename Message>
+Status decode_word(std::span<const std::byte> frame, Message& out) {
+  const auto raw = frame.first<wire::kHeaderBytes>();
+  const auto body = frame.subspan(wire::kHeaderBytes);
+  wire::FrameHeader h;
+  if (const Status s = wire::decode_header(raw, h); !s.ok()) return s;
+  if (h.type != Message::kType) return Errc::kUnexpectedMessage;
+  if (const Status s = wire::verify_header(raw, {}); !s.ok()) return s;
+  if ((h.flags & wire::kFlagPayloadCrc) != 0 && crc32c(body) != h.payload_crc) return Errc::kBadPayloadCrc;
+  return wire::decode_body(body, out);
+}
+template Status decode_word(std::span<const std::byte>, wire::StreamAnswer&);
+template Status decode_word(std::span<const std::byte>, wire::Pair&);
+template Status decode_word(std::span<const std::byte>, wire::Paired&);
+
+Status decode_opening(std::span<const std::byte> frame, wire::StreamOffer& out) {
+  wire::Stream plain;
+  const Status s = decode_word(frame, plain);
+  if (s == Status(Errc::kUnexpectedMessage)) return decode_word(frame, out);
+  if (s.ok()) out = {.stream = plain};
+  return s;
 }
 
 Status send_frame(int fd, std::span<const std::byte> frame) noexcept {

@@ -1,5 +1,5 @@
-// STREAM and STREAM_ANSWER on a socket that is not a transport's yet: read to their last byte and no further,
-// without blocking.
+// The words on a socket that is not a transport's yet: frames read to their last byte and no further, without
+// blocking.
 #pragma once
 
 #include <array>
@@ -11,28 +11,37 @@
 
 namespace sluice::nccl::net {
 
-inline constexpr size_t kStreamBytes = wire::kHeaderBytes + 22;
-inline constexpr size_t kAnswerBytes = wire::kHeaderBytes + 6;
+// Of the longest, PAIR: a list and a text, with their counts.
+inline constexpr size_t kMostWordBytes = wire::kHeaderBytes + 2 + wire::kMaxPairAddress + 2 + wire::kMaxWhy;
 
-template <size_t N>
-class ExactBytes {
+// One frame.
+class FrameBytes {
  public:
-  // kOk when all are there, kWouldBlock, kClosed, kReset.
+  // kOk when it is there whole, kWouldBlock, kClosed, kReset; the code of a header that is none, kBadLength
+  // of one that says more than any word has.
   [[nodiscard]] Status read(int fd) noexcept;
-  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
+  // After kOk.
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return std::span(bytes_).first(filled_); }
 
  private:
-  std::array<std::byte, N> bytes_{};
+  // Until `filled_` is `size`.
+  [[nodiscard]] Status fill(int fd, size_t size) noexcept;
+  std::array<std::byte, kMostWordBytes> bytes_{};
   size_t filled_ = 0;
+  size_t size_ = 0;  // of the frame; 0 before its header is there
 };
-extern template class ExactBytes<kStreamBytes>;
-extern template class ExactBytes<kAnswerBytes>;
 
-// Allocate nothing that a peer chooses the size of. Output on kOk only.
-[[nodiscard]] Status decode_stream(std::span<const std::byte> frame, wire::Stream& out);
-[[nodiscard]] Status decode_answer(std::span<const std::byte> frame, wire::StreamAnswer& out);
+// Of a whole frame. Allocates no more than a word has bytes. Output on kOk only.
+template <typename Message>
+[[nodiscard]] Status decode_word(std::span<const std::byte> frame, Message& out);
+extern template Status decode_word(std::span<const std::byte>, wire::StreamAnswer&);
+extern template Status decode_word(std::span<const std::byte>, wire::Pair&);
+extern template Status decode_word(std::span<const std::byte>, wire::Paired&);
+// STREAM_OFFER, or STREAM: then without features.
+[[nodiscard]] Status decode_opening(std::span<const std::byte> frame, wire::StreamOffer& out);
 
-// A first frame on a new connection always fits the socket's buffer: anything but all of it is kReset.
+// Words alone are on their way at that time, and always fit the socket's buffer: anything but all of it is
+// kReset.
 [[nodiscard]] Status send_frame(int fd, std::span<const std::byte> frame) noexcept;
 
 }  // namespace sluice::nccl::net

@@ -25,6 +25,7 @@ enum Offset : size_t {
   kAtPort = 8,
   kAtAddress = 16,  // 4 or 16 bytes in network order, then zeros
   kAtSecret = 32,
+  kAtFeatures = 48,
   kAtConnect = 120,  // the connector's own
 };
 static_assert(kAtConnect + sizeof(uint64_t) == abi::kHandleBytes);
@@ -48,6 +49,7 @@ void write_invitation(const Invitation& invitation, Handle handle) noexcept {
     std::memcpy(p + kAtAddress, &a.sin_addr, sizeof a.sin_addr);
   }
   std::memcpy(p + kAtSecret, invitation.secret.data(), invitation.secret.size());
+  store_le(p + kAtFeatures, invitation.features);
 }
 
 Result<Invitation> read_invitation(Handle handle) {
@@ -76,6 +78,7 @@ Result<Invitation> read_invitation(Handle handle) {
     std::memcpy(&a.sin_addr, p + kAtAddress, sizeof a.sin_addr);
   }
   std::memcpy(out.secret.data(), p + kAtSecret, out.secret.size());
+  out.features = load_le<uint64_t>(p + kAtFeatures);
   return out;
 }
 

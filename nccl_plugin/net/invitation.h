@@ -17,6 +17,7 @@ using Secret = std::array<uint8_t, 16>;
 struct Invitation {
   sockaddr_storage address{};  // IPv4 or IPv6, with port
   Secret secret{};
+  uint64_t features = 0;  // wire::kStream...; of a listener that knows of none: 0
 };
 
 // The connector's part of the handle is zeroed.

@@ -13,6 +13,7 @@
 #include "nccl_plugin/net/listener.h"
 #include "nccl_plugin/net/recv_comm.h"
 #include "nccl_plugin/net/send_comm.h"
+#include "nccl_plugin/net/stream_terms.h"
 
 namespace sluice::nccl::net {
 namespace {
@@ -42,7 +43,9 @@ Result<Connector*> connector_for(int device, Handle handle, Nanos now) {
   if (Connector* under_way = connects().find(connect_number(handle), invitation->secret)) return under_way;
   const auto from = device_of(device);
   if (!from) return tl::unexpected(from.error());
-  auto connector = Connector::start(*invitation, (*from)->address, settings().streams, now);
+  const auto& terms = stream_terms();
+  if (!terms) return tl::unexpected(terms.error());
+  auto connector = Connector::start(*invitation, (*from)->address, settings().streams, *terms, now);
   if (!connector) return tl::unexpected(connector.error());
   Connector* const started = connector->get();
   set_connect_number(handle, connects().add(std::move(*connector), now));
@@ -69,7 +72,9 @@ Status listen(int device, Handle handle, Listener** listener) {
   *listener = nullptr;
   const auto at = device_of(device);
   if (!at) return tell("listen", at.error());
-  auto opened = Listener::open((*at)->address, handle);
+  const auto& terms = stream_terms();
+  if (!terms) return tell("listen", terms.error());
+  auto opened = Listener::open((*at)->address, *terms, handle);
   if (!opened) return tell("listen", opened.error());
   *listener = opened->release();
   return Errc::kOk;
@@ -123,15 +128,24 @@ Status test(Request& request, bool* done, size_t* bytes) noexcept {
 void close(SendComm* comm) noexcept {
   std::unique_ptr<SendComm> owned(comm);
   if (!owned || !may_end_in_order(*owned)) return;
+  if (owned->all_over_rdma()) {
+    // Nobody sends on for a queue pair whose process ends next: with the group its context ends, which waits
+    // until all has arrived.
+    owned->cut(Errc::kClosed);
+    return;
+  }
   owned->begin_ending();
   owned->poll(monotonic_now());  // the peer is told now, even if the process ends next
   if (owned->streams_left() > 0) end_in_background(std::move(owned));
 }
 
 void close(RecvComm* comm) noexcept {
-  const std::unique_ptr<RecvComm> owned(comm);
+  std::unique_ptr<RecvComm> owned(comm);
   // Every message asked for is here, and nothing else may come: there is nothing to wait for.
-  if (owned && may_end_in_order(*owned)) owned->cut(Errc::kClosed);
+  if (!owned || !may_end_in_order(*owned)) return;
+  owned->cut(Errc::kClosed);
+  // But for the word that says so.
+  if (owned->any_over_rdma()) end_in_background(std::move(owned));
 }
 
 void close(Listener* listener) noexcept {

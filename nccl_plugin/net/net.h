@@ -1,10 +1,11 @@
 // NCCL's point-to-point net, free of ABI versions: the files of abi/ translate. One sender, one receiver,
-// several TCP streams between them. PROTOCOL.md section 13 is the exchange.
+// several streams between them, each over TCP or a queue pair. PROTOCOL.md section 13 is the exchange.
 //
 // Threads: NCCL calls listen, connect, accept and close from a service thread and isend, irecv and test from
 // a progress thread, never two at a time on one comm. Different comms are independent. No thread of ours:
-// test() drives the comm, and nothing here blocks, save close_*, which hands what is unsent to the closer
-// (closer.h) and returns.
+// test() drives the comm, and nothing here blocks: close() hands what is unsent to the closer (closer.h) and
+// returns. Save that of a sender over queue pairs: it waits until what was sent has arrived, a second at
+// most.
 #pragma once
 
 #include <cstddef>

@@ -21,13 +21,18 @@ Result<void> StreamGroup::adopt(GreetedStreams greeted, const transport::Endpoin
   for (transport::tcp::Socket& socket : greeted.sockets) {
     Stream& s = streams_[stream_count_];
     s.group = this;
-    s.fd = socket.fd();
-    auto endpoint = context_->adopt(socket.release(), s, options);
+    if (socket.accompanied()) {
+      ++over_rdma_;
+    } else {
+      s.fd = socket.fd();
+    }
+    auto endpoint = context_->adopt(std::move(socket), s, options);
     if (!endpoint) return tl::unexpected(endpoint.error());
     s.endpoint = *endpoint;
     streams_left_ = ++stream_count_;
   }
   peer_ = streams_[0].endpoint->peer();
+  if (!greeted.way.empty()) info("%s %s: %s", what_, peer_.c_str(), greeted.way.c_str());
   return {};
 }
 
@@ -42,7 +47,8 @@ void StreamGroup::drive() noexcept {
 void StreamGroup::look_for_silence(Nanos now) noexcept {
   next_look_ = now + kSilenceLook;
   for (Stream& s : streams()) {
-    if (s.endpoint == nullptr || s.silence.look(acknowledgement(s.fd), now) < kVanishedAfter) continue;
+    if (s.endpoint == nullptr || s.fd < 0) continue;
+    if (s.silence.look(acknowledgement(s.fd), now) < kVanishedAfter) continue;
     std::array<char, 96> text;
     std::snprintf(text.data(), text.size(), "the host has acknowledged nothing for %lld s",
                   static_cast<long long>(kVanishedAfter / kSecond));

@@ -46,6 +46,8 @@ class StreamGroup {
   void begin_ending() noexcept;
   void poll(Nanos now) noexcept;
   [[nodiscard]] size_t streams_left() const noexcept { return streams_left_; }
+  [[nodiscard]] bool any_over_rdma() const noexcept { return over_rdma_ > 0; }
+  [[nodiscard]] bool all_over_rdma() const noexcept { return over_rdma_ == stream_count_; }
 
  protected:
   struct Stream final : transport::Handler {
@@ -54,7 +56,8 @@ class StreamGroup {
     // Put and not given back. Kept by who puts and by sent().
     uint64_t unsent_bytes = 0;
     unsigned unsent_frames = 0;
-    int fd = -1;  // the endpoint's, to ask the kernel
+    // The endpoint's, to ask the kernel; none of a queue pair, whose device gives up by itself.
+    int fd = -1;
     Silence silence;
     transport::Placement on_header(transport::Endpoint& ep, const wire::FrameHeader& header,
                                    std::span<const std::byte> extensions) noexcept override;
@@ -97,6 +100,7 @@ class StreamGroup {
   Nanos next_poll_ = 0;
   Nanos next_look_ = 0;  // for silence
   unsigned stream_count_ = 0;
+  unsigned over_rdma_ = 0;  // of them
   size_t streams_left_ = 0;
   std::array<Stream, kMaxStreams> streams_;
   std::unique_ptr<transport::tcp::TcpContext> context_;  // ends before the handlers

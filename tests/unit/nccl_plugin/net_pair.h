@@ -17,6 +17,7 @@
 #include "nccl_plugin/net/listener.h"
 #include "nccl_plugin/net/recv_comm.h"
 #include "nccl_plugin/net/send_comm.h"
+#include "nccl_plugin/net/stream_terms.h"
 
 namespace sluice::nccl::test {
 
@@ -32,6 +33,17 @@ template <typename Step>
     if (monotonic_now() > deadline) return false;
   }
   return true;
+}
+
+// Those of the process: in a guest with RDMA, all these tests may be played over it.
+inline const StreamTerms& terms() {
+  return stream_terms().value();
+}
+
+// For who speaks by hand on the connections.
+inline const StreamTerms& tcp_terms() {
+  static const StreamTerms tcp;
+  return tcp;
 }
 
 struct HandleMemory {
@@ -77,11 +89,11 @@ class Warnings {
 // close() gives what was let go of here to the same functions that NCCL's calls go to.
 struct Pair {
   explicit Pair(unsigned streams = 4) {
-    auto opened = Listener::open("127.0.0.1", memory.handle());
+    auto opened = Listener::open("127.0.0.1", terms(), memory.handle());
     EXPECT_TRUE(opened.has_value()) << (opened ? "" : opened.error().text);
     const auto invitation = read_invitation(memory.handle());
     EXPECT_TRUE(invitation.has_value());
-    auto connector = Connector::start(*invitation, "127.0.0.1", streams, monotonic_now());
+    auto connector = Connector::start(*invitation, "127.0.0.1", streams, terms(), monotonic_now());
     EXPECT_TRUE(connector.has_value()) << (connector ? "" : connector.error().text);
     EXPECT_TRUE(until([&] {
       if (!send) {

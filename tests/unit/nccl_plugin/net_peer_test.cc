@@ -25,8 +25,9 @@ void write_frame(const Socket& socket, const FrameHeader& h, size_t payload_byte
 struct HandMadeSender {
   HandMadeSender() {
     HandleMemory memory;
-    auto listener = Listener::open("127.0.0.1", memory.handle());
-    auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, monotonic_now());
+    auto listener = Listener::open("127.0.0.1", tcp_terms(), memory.handle());
+    auto connector =
+        Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, tcp_terms(), monotonic_now());
     std::optional<GreetedStreams> mine;
     EXPECT_TRUE(until([&] {
       if (!mine) {
@@ -198,8 +199,9 @@ TEST(NetPeer, ReceiverEndsWhenItsSenderDies) {
 struct HandMadeReceiver {
   HandMadeReceiver() {
     HandleMemory memory;
-    auto listener = Listener::open("127.0.0.1", memory.handle());
-    auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, monotonic_now());
+    auto listener = Listener::open("127.0.0.1", tcp_terms(), memory.handle());
+    auto connector =
+        Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, tcp_terms(), monotonic_now());
     std::optional<GreetedStreams> mine;
     EXPECT_TRUE(until([&] {
       if (!mine) {

@@ -99,7 +99,7 @@ TEST(NetSetup, RefusesAHandleThatIsNotOurs) {
   HandleMemory memory;
   SendComm* send = nullptr;
   EXPECT_EQ(net::connect(0, memory.handle(), &send), Status(Errc::kBadMagic));
-  auto listener = Listener::open("127.0.0.1", memory.handle());
+  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
   memory.bytes[4] = std::byte{9};
   EXPECT_EQ(net::connect(0, memory.handle(), &send), Status(Errc::kNoCommonVersion));
   EXPECT_EQ(send, nullptr);
@@ -107,7 +107,7 @@ TEST(NetSetup, RefusesAHandleThatIsNotOurs) {
 
 TEST(NetSetup, TakesNoPointerFromThePeersHandle) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", memory.handle());
+  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
   ASSERT_TRUE(listener.has_value());
   std::fill(memory.bytes.end() - 8, memory.bytes.end(), std::byte{0x41});
   SendComm* send = nullptr;
@@ -128,7 +128,7 @@ TEST(NetSetup, TakesNoPointerFromThePeersHandle) {
 
 TEST(NetSetup, StrangersDisturbNothing) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", memory.handle());
+  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
   ASSERT_TRUE(listener.has_value());
   const Secret secret = read_invitation(memory.handle())->secret;
   Secret wrong = secret;
@@ -146,7 +146,8 @@ TEST(NetSetup, StrangersDisturbNothing) {
   strangers.push_back(stranger(memory, std::string(100'000, 'x')));
   stranger(memory, "gone at once");
 
-  auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 4, monotonic_now());
+  auto connector =
+      Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 4, terms(), monotonic_now());
   ASSERT_TRUE(connector.has_value());
   std::optional<GreetedStreams> sending;
   std::optional<GreetedStreams> receiving;
@@ -167,10 +168,10 @@ TEST(NetSetup, ConnectsOverIpv6WhateverTheFamilyOfTheSendersDevice) {
   for (const char* from : {"::1", "127.0.0.1"}) {
     SCOPED_TRACE(from);
     HandleMemory memory;
-    auto listener = Listener::open("::1", memory.handle());
+    auto listener = Listener::open("::1", terms(), memory.handle());
     // A host without IPv6 can't play this; the reason is shown in the summary.
     if (!listener) GTEST_SKIP() << listener.error().text;
-    auto connector = Connector::start(*read_invitation(memory.handle()), from, 2, monotonic_now());
+    auto connector = Connector::start(*read_invitation(memory.handle()), from, 2, terms(), monotonic_now());
     ASSERT_TRUE(connector.has_value()) << connector.error().text;
     std::optional<GreetedStreams> sending;
     std::optional<GreetedStreams> receiving;
@@ -189,7 +190,7 @@ TEST(NetSetup, ConnectsOverIpv6WhateverTheFamilyOfTheSendersDevice) {
 
 TEST(NetSetup, ManyStrangersKeepNobodyOut) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", memory.handle());
+  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
   std::deque<Socket> strangers;
   const auto crowd = [&](size_t count) {
     for (size_t i = 0; i < count; ++i) strangers.push_back(stranger(memory, "h"));
@@ -198,7 +199,8 @@ TEST(NetSetup, ManyStrangersKeepNobodyOut) {
     crowd(kMaxStrangers / 2);
     EXPECT_EQ((*listener)->accept(monotonic_now()).error().code, Errc::kWouldBlock);
   }
-  auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, monotonic_now());
+  auto connector =
+      Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, terms(), monotonic_now());
   // Over loopback the connects are through at once, and this call greets.
   EXPECT_EQ((*connector)->progress(monotonic_now()).error().code, Errc::kWouldBlock);
   crowd(kMaxStrangers / 2);
@@ -216,7 +218,7 @@ TEST(NetSetup, ManyStrangersKeepNobodyOut) {
 
 TEST(NetSetup, DropsAHalfGreetingAfterItsDeadline) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", memory.handle());
+  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
   const Socket half = stranger(memory, stream_frame(read_invitation(memory.handle())->secret).substr(0, 80));
   const Nanos now = monotonic_now();
   std::byte byte{};
@@ -232,7 +234,7 @@ TEST(NetSetup, DropsAHalfGreetingAfterItsDeadline) {
 
 TEST(NetSetup, TellsBothSidesThatThereIsNoCommonVersion) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", memory.handle());
+  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
   const Socket newer = stranger(memory, stream_frame(read_invitation(memory.handle())->secret, 0, 1, 2, 5));
   Error error;
   ASSERT_TRUE(until([&] {
@@ -243,16 +245,16 @@ TEST(NetSetup, TellsBothSidesThatThereIsNoCommonVersion) {
   }));
   EXPECT_EQ(error.code, Errc::kNoCommonVersion);
   EXPECT_NE(error.text.find("2-5"), std::string::npos) << error.text;
-  ExactBytes<kAnswerBytes> reader;
+  FrameBytes reader;
   ASSERT_TRUE(until([&] { return reader.read(newer.fd()).ok(); }));
   wire::StreamAnswer answer;
-  ASSERT_TRUE(decode_answer(reader.bytes(), answer).ok());
+  ASSERT_TRUE(decode_word(reader.bytes(), answer).ok());
   EXPECT_EQ(answer.code, Errc::kNoCommonVersion);
 }
 
 TEST(NetSetup, FailsWhenTheSenderDoesNotComeInTime) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", memory.handle());
+  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
   const Nanos now = monotonic_now();
   EXPECT_EQ((*listener)->accept(now).error().code, Errc::kWouldBlock);
   EXPECT_EQ((*listener)->accept(now + kPeerDeadline - 1).error().code, Errc::kWouldBlock);
@@ -261,9 +263,9 @@ TEST(NetSetup, FailsWhenTheSenderDoesNotComeInTime) {
 
 TEST(NetSetup, FailsWhenTheReceiverDoesNotAcceptInTime) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", memory.handle());
+  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
   const Nanos now = monotonic_now();
-  auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, now);
+  auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, terms(), now);
   Error error{Errc::kWouldBlock, ""};
   Nanos pretended = now;
   ASSERT_TRUE(until([&] {
@@ -277,8 +279,9 @@ TEST(NetSetup, FailsWhenTheReceiverDoesNotAcceptInTime) {
 
 TEST(NetSetup, FailsAtOnceWhenNobodyListens) {
   HandleMemory memory;
-  { auto listener = Listener::open("127.0.0.1", memory.handle()); }
-  auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, monotonic_now());
+  { auto listener = Listener::open("127.0.0.1", terms(), memory.handle()); }
+  auto connector =
+      Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, terms(), monotonic_now());
   Error error{Errc::kSystem, ""};
   if (connector) {
     ASSERT_TRUE(until([&] {
@@ -296,7 +299,7 @@ TEST(NetSetup, FailsAtOnceWhenNobodyListens) {
 // what is left works.
 int with_descriptors(int left, bool for_connector) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", memory.handle());
+  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
   if (!listener) return 2;
   const auto limit_to = [](int descriptors) {
     const Socket lowest_free(::dup(0));
@@ -308,7 +311,8 @@ int with_descriptors(int left, bool for_connector) {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   if (for_connector && !limit_to(left)) return 3;
-  auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 4, monotonic_now());
+  auto connector =
+      Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 4, terms(), monotonic_now());
   if (!connector) return 4;
   if (for_connector) ::setrlimit(RLIMIT_NOFILE, &before);
   if (!for_connector && !limit_to(left)) return 5;

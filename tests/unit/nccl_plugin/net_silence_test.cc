@@ -43,8 +43,9 @@ TEST(NetSilence, IsNoneWhereNothingIsOutstanding) {
 
 TEST(NetSilence, TheKernelTellsOfBytesThatWaitAtAPeerWhoReadsNothing) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", memory.handle());
-  auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 1, monotonic_now());
+  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
+  auto connector =
+      Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 1, terms(), monotonic_now());
   GreetedStreams mine;
   GreetedStreams theirs;
   ASSERT_TRUE(until([&] {
