@@ -20,7 +20,8 @@ struct Options {
   int rounds = 1;
   int absent = -1;    // rank that listens and never connects, with the scenario "connect"
   bool gone = false;  // that rank closes its listener too, as its process would by ending
-  int dies = -1;      // rank that is killed from outside, with the scenario "until-error"
+  int dies =
+      -1;  // rank that is killed from outside, with the scenario "until-error", or by itself, "net-killed"
   int late_rank = 0;
   int late_ms = 0;         // that rank's delay before its first request, or before connect
   std::string late_until;  // before connect: until all others say that they are "waiting", or have "answered"

@@ -39,6 +39,7 @@ constexpr Named kScenarios[] = {
     {"net-ring", player::play_net_ring},
     {"net-pairs", player::play_net_pairs},
     {"net-close", player::play_net_close},
+    {"net-killed", player::play_net_killed},
     {"offer", player::play_offer},
     {"tuner", player::play_tuner},
 };

@@ -1,4 +1,6 @@
 #include <sched.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <future>
 
@@ -12,6 +14,8 @@ namespace player {
 namespace {
 
 constexpr auto kErrorBound = std::chrono::seconds(20);
+// A process that was killed shows at once.
+constexpr auto kKilledBound = std::chrono::seconds(5);
 
 std::vector<size_t> odd_sizes() {
   return {1, 2,     7,     64,     0,       511, 4095,    4096,    4097, 0,
@@ -131,6 +135,36 @@ void play_net_close(Rank& rank) {
   NetLink link = connect_link(rank, plugin, contexts, 1, "after closes");
   run_flow(rank, plugin, link, 1, {odd_sizes(), 8, 2, false});
   close_link(plugin, link);
+  plugin.end(contexts);
+}
+
+// One rank is killed with receives open, and with a message to it on the way; both its neighbours wait for
+// what comes of theirs.
+void play_net_killed(Rank& rank) {
+  Plugin plugin(rank.options(), Plugin::Want::kIfOffered);
+  const Contexts contexts = plugin.begin(comm_id_of("killed"));
+  NetLink link = connect_link(rank, plugin, contexts, 1, "killed");
+  run_flow(rank, plugin, link, 1, {{1, 100'000}, 2, 1, false});
+  const int dies = rank.options().dies;
+  const bool sends_to_it = (rank.index() + 1) % rank.count() == dies;
+  const bool receives_from_it = rank.index() == (dies + 1) % rank.count();
+  std::vector<Posted> receives(2);
+  Posted send;
+  for (Posted& one : receives) post(rank, plugin, link.receive_comm, true, one);
+  rank.barrier("receives posted");
+  if (sends_to_it) post(rank, plugin, link.send_comm, false, send);
+  rank.barrier("all posted");
+  if (rank.index() == dies) kill(getpid(), SIGKILL);
+  const auto begin = Clock::now();
+  if (receives_from_it) {
+    for (Posted& one : receives)
+      require(fails(rank, plugin, one.request, "irecv from a rank that was killed"), "a receive was done");
+  }
+  if (sends_to_it) (void)fails(rank, plugin, send.request, "isend to a rank that was killed");
+  require(Clock::now() - begin < kKilledBound, "errors took too long");
+  const auto closing = Clock::now();
+  close_link(plugin, link);
+  require(Clock::now() - closing < kKilledBound, "closing took too long");
   plugin.end(contexts);
 }
 

@@ -32,6 +32,7 @@ void play_late(Rank& rank);  // a rank comes late, no error
 void play_net_ring(Rank& rank);
 void play_net_pairs(Rank& rank);
 void play_net_close(Rank& rank);
+void play_net_killed(Rank& rank);
 // scenario_offer.cc
 void play_offer(Rank& rank);
 // scenario_tuner.cc
