@@ -9,7 +9,7 @@
 namespace sluice::nccl::net {
 namespace {
 
-Result<StreamTerms> read() {
+Result<StreamTerms> read_terms() {
   auto terms = engine::read_transport_variables();
   if (terms && !terms->no_rdma.empty()) info("streams over TCP: %s", terms->no_rdma.c_str());
   if (!terms && terms.error().code == Errc::kInvalidArgument) {
@@ -23,7 +23,7 @@ Result<StreamTerms> read() {
 
 const Result<StreamTerms>& stream_terms() {
   // Never destroyed: threads of NCCL may run on while statics end.
-  static const auto& own = *new Result<StreamTerms>(read());
+  static const auto& own = *new Result<StreamTerms>(read_terms());
   return own;
 }
 
