@@ -1,6 +1,7 @@
 #include "transport/rdma/device.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -135,7 +136,11 @@ std::vector<Path> paths_of_open_devices(const RailChoice& choice) {
     }
   }
   std::vector<Path> out;
-  for (const auto& device : devices) add_paths(device, choice, out);
+  for (const auto& device : devices) {
+    // What was announced before is not about a queue pair that is made now.
+    device->events().look();
+    if (!device->events().gone()) add_paths(device, choice, out);
+  }
   return out;
 }
 
@@ -189,7 +194,7 @@ Result<std::shared_ptr<const Device>> Device::open(const std::string& name) {
   OpenDevices& open = OpenDevices::all();
   const std::lock_guard lock(open.mutex);
   std::weak_ptr<const Device>& held = open.by_name()[name];
-  if (auto there = held.lock()) return there;
+  if (auto there = held.lock(); there && !there->events().gone()) return there;
   const auto v = verbs();
   if (!v) return tl::unexpected(v.error());
   const DeviceList list(**v);
@@ -206,6 +211,9 @@ Result<std::shared_ptr<const Device>> Device::open(const std::string& name) {
       return fail(Errc::kSystem, "no protection domain on " + name + ": " + why);
     }
     auto device = std::make_shared<const Device>(**v, name, context, domain);
+    const int flags = ::fcntl(context->async_fd, F_GETFL);
+    if (flags < 0 || ::fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK) < 0)
+      return fail(Errc::kSystem, "cannot wait for events of " + name + ": " + tcp::error_text(errno));
     held = device;
     return device;
   }

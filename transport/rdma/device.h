@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "transport/rdma/device_events.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/verbs.h"
 
@@ -16,8 +17,12 @@ namespace sluice::transport::rdma {
 class Device {
  public:
   [[nodiscard]] static Result<std::shared_ptr<const Device>> open(const std::string& name);
-  Device(const Verbs& calls, std::string name, ibv_context* context, ibv_pd* domain) noexcept
-      : calls_(calls), name_(std::move(name)), context_(context), domain_(domain) {}
+  Device(const Verbs& calls, std::string name, ibv_context* context, ibv_pd* domain)
+      : calls_(calls),
+        name_(std::move(name)),
+        context_(context),
+        domain_(domain),
+        events_(calls, context, name_) {}
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   ~Device();
@@ -26,12 +31,14 @@ class Device {
   [[nodiscard]] const std::string& name() const noexcept { return name_; }  // "mlx5_0"
   [[nodiscard]] ibv_context* context() const noexcept { return context_; }
   [[nodiscard]] ibv_pd* domain() const noexcept { return domain_; }
+  [[nodiscard]] DeviceEvents& events() const noexcept { return events_; }
 
  private:
   const Verbs& calls_;
   const std::string name_;
   ibv_context* const context_;
   ibv_pd* const domain_;
+  mutable DeviceEvents events_;
 };
 
 // One way out of this machine: an entry of the address table of a port that is up.

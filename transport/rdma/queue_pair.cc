@@ -46,7 +46,8 @@ QueuePair::QueuePair(Path path, uint8_t traffic_class)
     : path_(std::move(path)),
       traffic_class_(traffic_class),
       calls_(path_.device->calls()),
-      first_packet_(random_packet_number()) {}
+      first_packet_(random_packet_number()),
+      events_(path_.device->events(), path_.port) {}
 
 Result<std::unique_ptr<QueuePair>> QueuePair::make(const Path& path, uint8_t traffic_class) {
   std::unique_ptr<QueuePair> pair(new QueuePair(path, traffic_class));
@@ -91,6 +92,7 @@ Result<void> QueuePair::build() {
     pair_ = calls_.create_qp(path_.device->domain(), &wanted);
   }
   if (pair_ == nullptr) return failed("make a queue pair");
+  events_.name(pair_, completion_queue_);
   inline_bytes_ = std::min(kInline, wanted.cap.max_inline_data);
   ibv_qp_attr init{};
   init.qp_state = IBV_QPS_INIT;
@@ -264,6 +266,7 @@ Status QueuePair::collect() noexcept {
       if (!broken_.ok()) break;  // those behind it say no more than that
     }
   }
+  if (broken_.ok() && events_.fatal()) broken_ = Errc::kReset;
   if (broken_.ok()) broken_ = return_credits();
   return broken_;
 }

@@ -51,6 +51,7 @@ class QueuePair final : public tcp::Companion {
   ~QueuePair() override;
 
   [[nodiscard]] PairAddress address() const noexcept;
+  [[nodiscard]] const std::shared_ptr<const Device>& device() const noexcept { return path_.device; }
   [[nodiscard]] const ibv_gid& local_gid() const noexcept { return path_.gid; }
   [[nodiscard]] const ibv_gid& peer_gid() const noexcept { return peer_gid_; }  // after join()
   // Both ends have done it before either sends.
@@ -115,6 +116,7 @@ class QueuePair final : public tcp::Companion {
   const uint8_t traffic_class_;
   const Verbs& calls_;
   const uint32_t first_packet_;
+  PairEvents events_;
   std::byte* memory_ = nullptr;
   ibv_mr* region_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
