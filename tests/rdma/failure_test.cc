@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <future>
@@ -256,6 +257,45 @@ TEST_F(RdmaFailure, ThePortGoesDownUnderThoseWhoOnlyReceive) {
             std::vector<std::string>{"RDMA device rxe1 port 1 went down: 2 queue pairs are lost"});
   run("ip link set rail1 up");
   // It is as good as before.
+  EXPECT_NO_THROW((void)joined("10.77.1.1", "10.77.1.2"));
+}
+
+// While two have a pair on it, and a third may need it. The kernel's soft-RoCE says nothing, and waits until
+// nobody has the device open; drivers of cards say it, and wait for nobody (device_events_test).
+TEST_F(RdmaFailure, TheDeviceIsRemoved) {
+  const size_t descriptors = open_descriptors();
+  {
+    auto rails = rdma::rails({});
+    ASSERT_TRUE(rails);
+    auto [near, far] = joined("10.77.1.1", "10.77.1.2");
+    auto a = rdma::make_context(), b = rdma::make_context();
+    ASSERT_TRUE(a && b);
+    Recorder one, other;
+    one.endpoint = *(*a)->adopt(std::move(near), one, {});
+    other.endpoint = *(*b)->adopt(std::move(far), other, {});
+    ASSERT_TRUE(one.put_pattern(100'000, 0).ok());
+    const Warnings warnings;
+    auto removed = std::async(std::launch::async, [] { run("rdma link delete rxe1"); });
+    const Nanos deadline = monotonic_now() + kPatience;
+    while (!(one.closed && other.closed) && monotonic_now() < deadline) {
+      (*a)->poll(monotonic_now(), kBudget);
+      (*b)->poll(monotonic_now(), kBudget);
+    }
+    EXPECT_EQ(one.closed, Errc::kReset);
+    EXPECT_EQ(other.closed, Errc::kReset);
+    EXPECT_EQ(Warnings::all(), std::vector<std::string>{"RDMA device rxe1 is gone: 2 queue pairs are lost"});
+    rdma::look_at_devices();
+    ASSERT_EQ(removed.wait_for(std::chrono::seconds(30)), std::future_status::ready)
+        << "somebody has it open";
+    EXPECT_EQ(held().find("rxe1"), std::string::npos);
+    const auto [three, four] = tcp_pair("10.77.1.1", "10.77.1.2");
+    const tcp::Socket next(three), at(four);
+    const auto none = rdma::offer_pair(next.fd(), {});
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().text, "no RDMA device has the address 10.77.1.2");
+  }
+  EXPECT_EQ(open_descriptors(), descriptors);
+  run("rdma link add rxe1 type rxe netdev rail1");
   EXPECT_NO_THROW((void)joined("10.77.1.1", "10.77.1.2"));
 }
 

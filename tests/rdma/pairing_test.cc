@@ -1,6 +1,9 @@
 // What a reducer makes of a lane connection that wants, or could have, a queue pair: its peer may say
 // anything. In a guest of guest.sh --loopback.
 #include <array>
+#include <chrono>
+#include <cstdlib>
+#include <future>
 #include <span>
 
 #include "tests/functional/reducer_fixture.h"
@@ -15,8 +18,8 @@ class Pairing : public ReducerTest {
  protected:
   // One rank that has joined and asked for its lane. Its control connection says that it knows of RDMA too,
   // which means nothing there.
-  void join(uint64_t features = wire::kFeatureRdma) {
-    rank.emplace(port(), Shape{.session = session_id(1), .features = features});
+  void join(uint64_t features = wire::kFeatureRdma, uint8_t session = 1) {
+    rank.emplace(port(), Shape{.session = session_id(session), .features = features});
     rank->join();
     rank->expect_joined();
     rank->lanes.push_back(rank->ask_for_lane(0));
@@ -85,6 +88,13 @@ class Offered : public Pairing {
     answer = lane().expect<wire::Pair>();
     ASSERT_EQ(answer.address.size(), transport::rdma::kPairAddressBytes) << answer.why;
   }
+  void become_paired() {
+    const auto address = std::as_bytes(std::span(answer.address));
+    ASSERT_TRUE(transport::rdma::join_pair(*offer.pair, lane().fd(), address));
+    ASSERT_TRUE(transport::rdma::prove_pair(*offer.pair, monotonic_now() + 10 * kSecond));
+    lane().send(wire::Paired{.ready = 1, .why = {}});
+    ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["rdma"]["paired"] == 1; }));
+  }
   transport::rdma::PairOffer offer;
   wire::Pair answer;
 };
@@ -103,11 +113,26 @@ TEST_F(Offered, WhatWasNotProvedIsRefusedWhereRdmaAloneIsServed) {
             "lanes are served over RDMA alone here (--transport): nothing comes through");
 }
 
+// It is idle, and has the device open, for which the kernel waits: it looks by itself.
+TEST_F(Offered, ADeviceThatIsRemovedEndsItsLanesAndTheNextGoOverTcp) {
+  become_paired();
+  offer.pair.reset();
+  auto removed = std::async(std::launch::async, [] { return std::system("rdma link delete rxelo"); });
+  EXPECT_TRUE(lane().closed_within(20 * kSecond));
+  EXPECT_TRUE(eventually_counted("closed", "reset"));
+  EXPECT_EQ(removed.wait_for(std::chrono::seconds(20)), std::future_status::ready) << "it has it open";
+  join(wire::kFeatureRdma, 2);
+  expect_attached();
+  lane().send(wire::Pair{.address = offer.address, .why = {}});
+  EXPECT_EQ(lane().expect<wire::Pair>().why, "no RDMA device has the address 127.0.0.1");
+  expect_sums_over_tcp();
+  EXPECT_TRUE(eventually_on_tcp());
+  EXPECT_EQ(std::system("rdma link add rxelo type rxe netdev lo"), 0);
+  offer_to(config::LaneTransport::kAuto);
+}
+
 TEST_F(Offered, NothingIsReadFromTheConnectionOnceItIsPaired) {
-  ASSERT_TRUE(transport::rdma::join_pair(*offer.pair, lane().fd(), std::as_bytes(std::span(answer.address))));
-  ASSERT_TRUE(transport::rdma::prove_pair(*offer.pair, monotonic_now() + 10 * kSecond));
-  lane().send(wire::Paired{.ready = 1, .why = {}});
-  EXPECT_TRUE(eventually([](const nlohmann::json& j) { return j["rdma"]["paired"] == 1; }));
+  become_paired();
   rank->vote_yes();
   EXPECT_NO_THROW((void)rank->control.expect<wire::Verdict>());
   lane().send(wire::Commit{.incarnation = 1});

@@ -105,6 +105,11 @@ const Path* find_path(const std::vector<Path>& all, const ibv_gid& gid) {
   return found != all.end() ? &*found : nullptr;
 }
 
+// What somebody who has no queue pair holds.
+struct Kept {
+  std::shared_ptr<const Device> device;  // with the lock of OpenDevices
+};
+
 // Those that somebody holds: to open one takes milliseconds, and a session makes many connections.
 class OpenDevices {
  public:
@@ -113,32 +118,43 @@ class OpenDevices {
     static auto& devices = *new OpenDevices;  // whoever ends last may be static too
     return devices;
   }
-  // With the lock. A child of a process that forked has its parent's, which the device does not know it by.
+  // With the lock.
   ByName& by_name() {
-    if (owner_ != ::getpid()) by_name_.clear();
-    owner_ = ::getpid();
+    forget_parents();
     return by_name_;
+  }
+  std::vector<std::weak_ptr<Kept>>& kept() {
+    forget_parents();
+    return kept_;
+  }
+  std::vector<std::shared_ptr<const Device>> held() {
+    const std::lock_guard lock(mutex);
+    std::vector<std::shared_ptr<const Device>> out;
+    for (const auto& [name, device] : by_name()) {
+      if (auto there = device.lock()) out.push_back(std::move(there));
+    }
+    return out;
   }
   std::mutex mutex;
 
  private:
+  // A child of a process that forked has its parent's, which the device does not know it by.
+  void forget_parents() {
+    if (owner_ == ::getpid()) return;
+    by_name_.clear();
+    kept_.clear();
+    owner_ = ::getpid();
+  }
   pid_t owner_ = ::getpid();
   ByName by_name_;
+  std::vector<std::weak_ptr<Kept>> kept_;
 };
 
 std::vector<Path> paths_of_open_devices(const RailChoice& choice) {
-  std::vector<std::shared_ptr<const Device>> devices;
-  {
-    OpenDevices& open = OpenDevices::all();
-    const std::lock_guard lock(open.mutex);
-    for (const auto& [name, held] : open.by_name()) {
-      if (auto device = held.lock()) devices.push_back(std::move(device));
-    }
-  }
+  // What was announced before is not about a queue pair that is made now.
+  look_at_devices();
   std::vector<Path> out;
-  for (const auto& device : devices) {
-    // What was announced before is not about a queue pair that is made now.
-    device->events().look();
+  for (const auto& device : OpenDevices::all().held()) {
     if (!device->events().gone()) add_paths(device, choice, out);
   }
   return out;
@@ -152,6 +168,27 @@ bool kernel_has_devices() {
 }
 
 }  // namespace
+
+void look_at_devices() {
+  OpenDevices& open = OpenDevices::all();
+  for (const auto& device : open.held()) device->events().look();
+  std::vector<std::shared_ptr<const Device>> over;  // closed after the lock is released: it is older
+  const std::lock_guard lock(open.mutex);
+  std::erase_if(open.kept(), [&over](const std::weak_ptr<Kept>& keeper) {
+    const auto kept = keeper.lock();
+    if (kept && kept->device->events().gone()) over.push_back(std::move(kept->device));
+    return !kept || !kept->device;
+  });
+}
+
+std::shared_ptr<const void> keep_open(std::shared_ptr<const Device> device) {
+  auto kept = std::make_shared<Kept>();
+  kept->device = std::move(device);
+  OpenDevices& open = OpenDevices::all();
+  const std::lock_guard lock(open.mutex);
+  open.kept().push_back(kept);
+  return kept;
+}
 
 Result<std::vector<Path>> paths(const RailChoice& choice) {
   if (!kernel_has_devices()) return fail(Errc::kUnsupported, "no RDMA device");

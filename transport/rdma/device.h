@@ -58,6 +58,10 @@ struct Path {
 // are. Looks at devices that are open first. kUnsupported: no device has that address, or as paths().
 [[nodiscard]] Result<Path> path_of(int connection, const RailChoice& choice);
 
+// Open until this ends, or the device is gone and look_at_devices() has seen it: some drivers wait with a
+// removal for all who have the device open.
+[[nodiscard]] std::shared_ptr<const void> keep_open(std::shared_ptr<const Device> device);
+
 // The address that a TCP connection has at its other end, as a gid has it.
 [[nodiscard]] Result<ibv_gid> gid_of_peer(int connection);
 

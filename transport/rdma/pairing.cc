@@ -57,7 +57,7 @@ Result<Rails> rails(const RailChoice& choice) {
     // Nobody is told to connect to one of a link only.
     if (p.address.starts_with("fe80:")) continue;
     out.names.push_back(p.device->name() + " (" + p.address + ")");
-    out.open.push_back(p.device);
+    out.open.push_back(keep_open(p.device));
   }
   if (out.names.empty())
     return fail(Errc::kUnsupported, "no RDMA device has an address that others can reach");

@@ -27,9 +27,14 @@ struct RailChoice {
 
 // What connections of this machine may leave by.
 struct Rails {
-  std::vector<std::string> names;                   // "mlx5_0 (10.0.0.1)"
-  std::vector<std::shared_ptr<const void>> open{};  // keeps the devices open: to open one takes milliseconds
+  std::vector<std::string> names;  // "mlx5_0 (10.0.0.1)"
+  // Keeps the devices open while they are there: to open one takes milliseconds.
+  std::vector<std::shared_ptr<const void>> open{};
 };
+
+// Takes what devices have to say, as contexts with queue pairs do by themselves, and lets go of those that
+// are gone: whoever holds rails and may be idle asks for it now and then. Any thread.
+void look_at_devices();
 
 // Never without a name. kUnsupported with why there is none.
 [[nodiscard]] Result<Rails> rails(const RailChoice& choice);

@@ -13,6 +13,8 @@ namespace {
 
 // How long a context that ends waits for what its endpoints have sent to arrive.
 constexpr Nanos kLeave = 1 * kSecond;
+// How long a device that goes without a word, as one of software does, goes unnoticed where packets go.
+constexpr Nanos kLook = 1 * kSecond;
 
 // A context's look at the events of a device that its endpoints use.
 class DeviceWatch final : public tcp::Watcher {
@@ -74,6 +76,7 @@ class Both final : public tcp::TcpContext {
   std::vector<std::unique_ptr<DeviceWatch>> devices_;
   std::vector<std::unique_ptr<RdmaEndpoint>> endpoints_;  // those that linger too
   size_t open_ = 0;
+  Nanos looked_ = 0;
 };
 
 // A kernel's socket sends on when its process has let go of it; nobody does that for a queue pair.
@@ -117,6 +120,10 @@ void Both::unwatch_unused() noexcept {
 // By index: a callback may adopt, and the list may move then.
 unsigned Both::poll(Nanos now, size_t budget_bytes) noexcept {
   unsigned done = tcp_->poll(now, budget_bytes);
+  if (!devices_.empty() && now - looked_ >= kLook) {
+    looked_ = now;
+    for (const auto& device : devices_) device->readable();
+  }
   for (size_t i = 0; i < endpoints_.size(); ++i) done += endpoints_[i]->turn(now, budget_bytes);
   bool any_gone = false;
   for (bool again = true; std::exchange(again, false);) {

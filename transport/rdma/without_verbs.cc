@@ -15,6 +15,8 @@ Result<Rails> rails(const RailChoice& /*choice*/) {
   return not_built();
 }
 
+void look_at_devices() {}
+
 Result<PairOffer> offer_pair(int /*connection*/, const RailChoice& /*choice*/) {
   return not_built();
 }
