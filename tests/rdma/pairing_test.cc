@@ -113,6 +113,32 @@ TEST_F(Offered, WhatWasNotProvedIsRefusedWhereRdmaAloneIsServed) {
             "lanes are served over RDMA alone here (--transport): nothing comes through");
 }
 
+TEST_F(Offered, WhatGoesByADeviceIsShown) {
+  const auto of_device = [this](const nlohmann::json& j) {
+    for (const auto& d : j["rdma"]["devices"]) {
+      if (d["device"] == "rxelo") return d;
+    }
+    return nlohmann::json();
+  };
+  const auto before = of_device(status());
+  ASSERT_TRUE(before.is_object());
+  // Both ends are of this process.
+  EXPECT_EQ(before["pairs"]["open"], 2);
+  EXPECT_EQ(before["registrations"]["bytes"], 2 * 1114112);
+  EXPECT_EQ(before["bytes_out"], 0);
+  become_paired();
+  offer.pair.reset();
+  lane().close();
+  EXPECT_TRUE(eventually([&](const nlohmann::json& j) { return of_device(j)["pairs"]["open"] == 0; }));
+  const auto after = of_device(status());
+  EXPECT_EQ(after["pairs"]["made"], before["pairs"]["made"]);
+  EXPECT_EQ(after["pairs"]["failed"], 0);
+  EXPECT_EQ(after["registrations"]["bytes"], 0);
+  EXPECT_EQ(after["registrations"]["made"], before["registrations"]["made"]);
+  EXPECT_EQ(after["port_losses"], 0);
+  EXPECT_EQ(after["retries_exhausted"], 0);
+}
+
 // It is idle, and has the device open, for which the kernel waits: it looks by itself.
 TEST_F(Offered, ADeviceThatIsRemovedEndsItsLanesAndTheNextGoOverTcp) {
   become_paired();

@@ -181,6 +181,19 @@ void look_at_devices() {
   });
 }
 
+std::vector<DeviceReport> device_reports() {
+  look_at_devices();
+  std::vector<DeviceReport> out;
+  for (const auto& device : OpenDevices::all().held()) {
+    if (device->events().gone()) continue;
+    DeviceReport& report = out.emplace_back();
+    report.device = device->name();
+    report.port_losses = device->events().port_losses();
+    device->counts().fill(report);
+  }
+  return out;
+}
+
 std::shared_ptr<const void> keep_open(std::shared_ptr<const Device> device) {
   auto kept = std::make_shared<Kept>();
   kept->device = std::move(device);

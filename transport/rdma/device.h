@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "transport/rdma/device_counts.h"
 #include "transport/rdma/device_events.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/verbs.h"
@@ -32,6 +33,7 @@ class Device {
   [[nodiscard]] ibv_context* context() const noexcept { return context_; }
   [[nodiscard]] ibv_pd* domain() const noexcept { return domain_; }
   [[nodiscard]] DeviceEvents& events() const noexcept { return events_; }
+  [[nodiscard]] DeviceCounts& counts() const noexcept { return counts_; }
 
  private:
   const Verbs& calls_;
@@ -39,6 +41,7 @@ class Device {
   ibv_context* const context_;
   ibv_pd* const domain_;
   mutable DeviceEvents events_;
+  mutable DeviceCounts counts_;
 };
 
 // One way out of this machine: an entry of the address table of a port that is up.

@@ -96,7 +96,10 @@ Result<void> check_pair_address(int connection, std::span<const std::byte> addre
 
 Result<void> join_pair(tcp::Companion& pair, int connection, std::span<const std::byte> address) {
   if (auto checked = check_pair_address(connection, address); !checked) return checked;
-  return static_cast<QueuePair&>(pair).join(*decode_pair_address(address.first<kPairAddressBytes>()));
+  auto& ours = static_cast<QueuePair&>(pair);
+  auto joined = ours.join(*decode_pair_address(address.first<kPairAddressBytes>()));
+  if (!joined) ours.device()->counts().pair_failed();
+  return joined;
 }
 
 Result<void> prove_pair(tcp::Companion& pair, const tcp::Until& until) {
@@ -104,7 +107,10 @@ Result<void> prove_pair(tcp::Companion& pair, const tcp::Until& until) {
   const tcp::Until bounded(std::min(until.deadline, monotonic_now() + kProof), until.interrupt);
   const Status s = proved.prove(bounded);
   if (s.ok()) return {};
-  if (s != Errc::kShutdown) disproved().note(proved.local_gid(), proved.peer_gid());
+  if (s != Errc::kShutdown) {
+    proved.device()->counts().pair_failed();
+    disproved().note(proved.local_gid(), proved.peer_gid());
+  }
   return fail(s.code(), "nothing comes through on the queue pair: " + std::string(to_string(s.code())));
 }
 

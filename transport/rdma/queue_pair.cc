@@ -47,12 +47,16 @@ QueuePair::QueuePair(Path path, uint8_t traffic_class)
       traffic_class_(traffic_class),
       calls_(path_.device->calls()),
       first_packet_(random_packet_number()),
-      events_(path_.device->events(), path_.port) {}
+      events_(path_.device->events(), path_.port),
+      bytes_in_(path_.device->counts().bytes_in()),
+      bytes_out_(path_.device->counts().bytes_out()) {}
 
 Result<std::unique_ptr<QueuePair>> QueuePair::make(const Path& path, uint8_t traffic_class) {
   std::unique_ptr<QueuePair> pair(new QueuePair(path, traffic_class));
-  if (auto built = pair->build(); !built)
+  if (auto built = pair->build(); !built) {
+    path.device->counts().pair_failed();
     return add_context("RDMA device " + path.device->name(), built.error());
+  }
   return pair;
 }
 
@@ -68,9 +72,11 @@ Result<void> QueuePair::build() {
   region_ = calls_.reg_mr(path_.device->domain(), memory, kMemory, IBV_ACCESS_LOCAL_WRITE);
   if (region_ == nullptr) {
     const int why = errno;
+    path_.device->counts().registration_failed();
     return fail(Errc::kSystem, "cannot register " + std::to_string(kMemory) +
                                    " bytes: " + tcp::error_text(why) + memory_lock_limit());
   }
+  path_.device->counts().registered(kMemory);
   channel_ = calls_.create_comp_channel(path_.device->context());
   if (channel_ == nullptr) return failed("make a completion channel");
   const int flags = ::fcntl(channel_->fd, F_GETFL);
@@ -92,6 +98,7 @@ Result<void> QueuePair::build() {
     pair_ = calls_.create_qp(path_.device->domain(), &wanted);
   }
   if (pair_ == nullptr) return failed("make a queue pair");
+  path_.device->counts().pair_made();
   events_.name(pair_, completion_queue_);
   inline_bytes_ = std::min(kInline, wanted.cap.max_inline_data);
   ibv_qp_attr init{};
@@ -108,10 +115,16 @@ Result<void> QueuePair::build() {
 
 QueuePair::~QueuePair() {
   // In this order; after the queue pair's end the device touches none of the memory.
-  if (pair_ != nullptr) calls_.destroy_qp(pair_);
+  if (pair_ != nullptr) {
+    calls_.destroy_qp(pair_);
+    path_.device->counts().pair_unmade();
+  }
   if (completion_queue_ != nullptr) calls_.destroy_cq(completion_queue_);
   if (channel_ != nullptr) calls_.destroy_comp_channel(channel_);
-  if (region_ != nullptr) calls_.dereg_mr(region_);
+  if (region_ != nullptr) {
+    calls_.dereg_mr(region_);
+    path_.device->counts().deregistered(kMemory);
+  }
   if (memory_ != nullptr) ::munmap(memory_, kMemory);
 }
 
@@ -217,6 +230,7 @@ std::span<std::byte> QueuePair::room() noexcept {
 Status QueuePair::send(size_t bytes) noexcept {
   SLUICE_ASSERT(credits_ > 0 && bytes > 0);
   --credits_;
+  bytes_out_.add(bytes);
   return post_send(bytes, 0, false);
 }
 
@@ -245,6 +259,7 @@ Status QueuePair::received(const ibv_wc& done) noexcept {
   // A word without credits could come without bound: it takes none itself.
   if (done.byte_len == 0 && !end)
     return (word & kCreditMask) > 0 ? post_receive(segment) : Status(Errc::kBadField);
+  bytes_in_.add(done.byte_len);
   arrived_[arrived_last_++ % kReceives] = {.segment = segment, .bytes = done.byte_len, .end = end};
   return Errc::kOk;
 }
@@ -257,6 +272,7 @@ Status QueuePair::collect() noexcept {
     if (count <= 0) break;
     for (const ibv_wc& one : std::span(done).first(static_cast<size_t>(count))) {
       if (one.status != IBV_WC_SUCCESS) {
+        path_.device->counts().completion_failed(one.status);
         broken_ = one.status == IBV_WC_RETRY_EXC_ERR ? Errc::kTimeout : Errc::kReset;
       } else if ((one.wr_id & kOfSend) != 0) {
         sends_done_ = (one.wr_id & ~kOfSend) + 1;
@@ -291,6 +307,8 @@ int QueuePair::event_fd() const noexcept {
 }
 
 void QueuePair::arm() noexcept {
+  bytes_in_.settle();
+  bytes_out_.settle();
   if (std::exchange(armed_, true)) return;
   if (ibv_req_notify_cq(completion_queue_, 0) != 0 && broken_.ok()) broken_ = Errc::kReset;
 }

@@ -117,6 +117,8 @@ class QueuePair final : public tcp::Companion {
   const Verbs& calls_;
   const uint32_t first_packet_;
   PairEvents events_;
+  Tally bytes_in_;
+  Tally bytes_out_;
   std::byte* memory_ = nullptr;
   ibv_mr* region_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;

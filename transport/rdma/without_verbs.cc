@@ -1,4 +1,5 @@
 // A build without libibverbs' headers.
+#include "transport/rdma/device_report.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/rdma_context.h"
 
@@ -16,6 +17,10 @@ Result<Rails> rails(const RailChoice& /*choice*/) {
 }
 
 void look_at_devices() {}
+
+std::vector<DeviceReport> device_reports() {
+  return {};
+}
 
 Result<PairOffer> offer_pair(int /*connection*/, const RailChoice& /*choice*/) {
   return not_built();
