@@ -110,6 +110,24 @@ TEST_F(RdmaFailure, AnAddressThatIsNoneOrIsElsewhere) {
   EXPECT_EQ(told(own), Errc::kBadField);
 }
 
+TEST_F(RdmaFailure, AnEntryOfTheAddressTableThatIsAskedFor) {
+  const auto [one, other] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
+  const tcp::Socket near(one), far(other);
+  const auto path = rdma::path_of(near.fd(), {});
+  ASSERT_TRUE(path);
+  const auto same = rdma::path_of(near.fd(), {.gid_index = path->gid_index});
+  ASSERT_TRUE(same) << same.error().text;
+  EXPECT_EQ(same->gid_index, path->gid_index);
+  const auto peers = rdma::path_of(far.fd(), {});
+  ASSERT_TRUE(peers);
+  ASSERT_NE(peers->gid_index, path->gid_index);
+  const auto none = rdma::offer_pair(near.fd(), {.gid_index = peers->gid_index});
+  ASSERT_FALSE(none) << "it has another address, which the peer would not take";
+  EXPECT_EQ(none.error().text, "no RDMA device has the address " + path->address + " at entry " +
+                                   std::to_string(peers->gid_index) + " of its GID table");
+  EXPECT_FALSE(rdma::rails({.gid_index = 200}));
+}
+
 // TCP goes from any address of this machine to any other; between its rails no wire goes.
 TEST_F(RdmaFailure, NothingComesThrough) {
   auto [near, far] = joined("10.77.0.1", "10.77.1.2");

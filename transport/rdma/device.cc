@@ -90,6 +90,7 @@ void add_paths(const std::shared_ptr<const Device>& device, const RailChoice& ch
       continue;
     if (attributes.state != IBV_PORT_ACTIVE) continue;
     if (choice.allows && !choice.allows(device->name(), port)) continue;
+    if (choice.gid_index >= 0 && entry.gid_index != static_cast<uint32_t>(choice.gid_index)) continue;
     out.push_back({.device = device,
                    .port = port,
                    .gid_index = static_cast<uint8_t>(entry.gid_index),
@@ -233,7 +234,9 @@ Result<Path> path_of(int connection, const RailChoice& choice) {
   const auto all = paths(choice);
   if (!all) return tl::unexpected(all.error());
   if (const Path* const path = find_path(*all, *gid)) return *path;
-  return fail(Errc::kUnsupported, "no RDMA device has the address " + address_of(*gid));
+  std::string where;
+  if (choice.gid_index >= 0) where = " at entry " + std::to_string(choice.gid_index) + " of its GID table";
+  return fail(Errc::kUnsupported, "no RDMA device has the address " + address_of(*gid) + where);
 }
 
 Result<ibv_gid> gid_of_peer(int connection) {

@@ -23,6 +23,9 @@ struct RailChoice {
   std::function<bool(std::string_view device, unsigned port)> allows{};  // none: all
   // Of RoCE's IP packets, DSCP in its upper six bits: what switches choose queues by.
   uint8_t traffic_class = 0;
+  // The one entry of a port's address table that may be used; -1: any. A queue pair has the address of its
+  // TCP connection whatever the entry: an index says which of those that have it, and of which network.
+  int gid_index = -1;
 };
 
 // What connections of this machine may leave by.
