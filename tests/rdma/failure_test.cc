@@ -9,7 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -21,27 +21,14 @@
 #include "core/log.h"
 #include "tests/conformance/transport/fixture.h"
 #include "tests/conformance/transport/rdma_bed.h"
+#include "tests/rdma/left_behind.h"
+#include "transport/rdma/device_report.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/queue_pair.h"
 #include "transport/rdma/rdma_context.h"
 
 namespace sluice::transport::test {
 namespace {
-
-size_t open_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
-
-// What the kernel holds, of each device: "0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0". Nobody else is
-// in the guest.
-std::string held() {
-  const std::unique_ptr<FILE, int (*)(FILE*)> out(::popen("rdma resource show", "r"), ::pclose);
-  std::string text;
-  for (std::array<char, 256> line; out && std::fgets(line.data(), line.size(), out.get()) != nullptr;)
-    text += line.data();
-  return text;
-}
 
 void run(const std::string& command) {
   ASSERT_EQ(std::system(command.c_str()), 0) << command;  // NOLINT(cert-env33-c): the guest's own tools
@@ -148,7 +135,9 @@ TEST_F(RdmaFailure, NothingComesThrough) {
 TEST_F(RdmaFailure, AThousandConnectionsLeaveNothing) {
   const size_t descriptors = open_descriptors();
   const std::string before = held();
-  ASSERT_NE(before.find("qp 5 "), std::string::npos) << before;  // two pairs, and one that is the kernel's
+  // Two pairs, and one that is the kernel's; memory is counted, and so is who has the device open.
+  ASSERT_NE(before.find("qp 5 "), std::string::npos) << before;
+  ASSERT_NE(before.find("mr 4 ctx 1 "), std::string::npos) << before;
   for (int i = 0; i < 1000; ++i) {
     Recorder one, other;
     connect(one, other, {});
@@ -209,8 +198,13 @@ TEST_F(RdmaFailure, LockedMemoryIsTooLittle) {
     if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(3);
     const auto all = rdma::paths({});
     if (!all) ::_exit(4);
+    const size_t descriptors = open_descriptors();
     const auto pair = rdma::QueuePair::make(all->front(), 0);
     if (pair) ::_exit(5);
+    if (open_descriptors() != descriptors) ::_exit(7);
+    const auto reports = rdma::device_reports();
+    const auto& one = reports.front();
+    if (one.registrations_failed != 1 || one.pairs_failed != 1 || one.pairs_made != 0) ::_exit(8);
     std::fprintf(stderr, "%s\n", pair.error().text.c_str());
     ::_exit(pair.error().text.find("the limit of locked memory is 65536 bytes (ulimit -l)") !=
                     std::string::npos
@@ -317,14 +311,38 @@ TEST_F(RdmaFailure, TheDeviceIsRemoved) {
   EXPECT_NO_THROW((void)joined("10.77.1.1", "10.77.1.2"));
 }
 
-// The far end is another process, with the device opened for itself: no pair is open here when it begins.
-TEST(RdmaPeer, ThatIsKilledIsLostAndHasNotEnded) {
-  const auto [address, from] = rdma_addresses();
-  auto listener = tcp::listen_on(address, 0, {});
-  ASSERT_TRUE(listener);
-  const uint16_t port = tcp::bound_port(listener->fd()).value();
+// The far end is another process, with the device opened for itself: no pair is open here when it begins. It
+// takes nothing.
+class RdmaPeer : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto [address, from] = rdma_addresses();
+    auto listener = tcp::listen_on(address, 0, {});
+    ASSERT_TRUE(listener);
+    const uint16_t port = tcp::bound_port(listener->fd()).value();
+    child = ::fork();
+    if (child == 0) {
+      tcp::SocketOptions options;
+      options.local_address = from;
+      auto socket = tcp::connect_to(address, port, options, monotonic_now() + kPatience);
+      if (!socket || !join(*socket)) ::_exit(1);
+      for (;;) ::pause();
+    }
+    ASSERT_GT(child, 0);
+    ::fcntl(listener->fd(), F_SETFL, 0);
+    tcp::Socket near(::accept(listener->fd(), nullptr, nullptr));
+    ASSERT_TRUE(join(near));
+    auto made = rdma::make_context();
+    ASSERT_TRUE(made);
+    context = std::move(*made);
+    alone.endpoint = *context->adopt(std::move(near), alone, {});
+  }
+  void TearDown() override {
+    if (child > 0) kill_it();
+  }
   // Both tell their address, join with the other's, and say so.
-  const auto join = [deadline = monotonic_now() + kPatience](tcp::Socket& socket) {
+  static bool join(tcp::Socket& socket) {
+    const Nanos deadline = monotonic_now() + kPatience;
     auto offer = rdma::offer_pair(socket.fd(), {});
     if (!offer) return false;
     std::array<std::byte, rdma::kPairAddressBytes> peer;
@@ -334,36 +352,49 @@ TEST(RdmaPeer, ThatIsKilledIsLostAndHasNotEnded) {
     if (!told || !rdma::join_pair(*offer->pair, socket.fd(), peer)) return false;
     socket.accompany(std::move(offer->pair));
     return write_all(socket, ready, deadline).ok() && read_exact(socket, ready, deadline).ok();
-  };
-  const pid_t child = ::fork();
-  if (child == 0) {
-    tcp::SocketOptions options;
-    options.local_address = from;
-    auto socket = tcp::connect_to(address, port, options, monotonic_now() + kPatience);
-    if (!socket || !join(*socket)) ::_exit(1);
-    for (;;) ::pause();
   }
-  ASSERT_GT(child, 0);
-  ::fcntl(listener->fd(), F_SETFL, 0);
-  tcp::Socket near(::accept(listener->fd(), nullptr, nullptr));
-  ASSERT_TRUE(join(near));
-  auto context = rdma::make_context();
-  ASSERT_TRUE(context);
-  Recorder alone;
-  alone.endpoint = *(*context)->adopt(std::move(near), alone, {});
-  ASSERT_TRUE(alone.put_pattern(100'000, 0).ok());
-  const auto drive = [&](const std::function<bool()>& done) {
+  void kill_it() {
+    EXPECT_EQ(::kill(child, SIGKILL), 0);
+    EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+    child = 0;
+  }
+  bool drive(const std::function<bool()>& done) {
     const Nanos deadline = monotonic_now() + kPatience;
     while (!done() && monotonic_now() < deadline) {
-      if ((*context)->poll(monotonic_now(), kBudget) == 0) (*context)->wait(kSecond);
+      if (context->poll(monotonic_now(), kBudget) == 0) context->wait(kSecond);
     }
     return done();
-  };
-  ASSERT_TRUE(drive([&] { return alone.all_given_back(); }));
-  ASSERT_EQ(::kill(child, SIGKILL), 0);
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  ASSERT_TRUE(drive([&] { return alone.closed.has_value(); }));
-  EXPECT_EQ(*alone.closed, Errc::kReset);
+  }
+  void expect_lost() {
+    ASSERT_TRUE(drive([this] { return alone.closed.has_value(); }));
+    EXPECT_EQ(*alone.closed, Errc::kReset);
+    EXPECT_TRUE(alone.all_given_back());
+  }
+  pid_t child = 0;
+  std::unique_ptr<tcp::TcpContext> context;
+  Recorder alone;
+};
+
+TEST_F(RdmaPeer, ThatIsKilledAfterAWriteIsLostAndHasNotEnded) {
+  ASSERT_TRUE(alone.put_pattern(100'000, 0).ok());
+  ASSERT_TRUE(drive([this] { return alone.all_given_back(); }));
+  kill_it();
+  expect_lost();
+}
+
+TEST_F(RdmaPeer, ThatIsKilledDuringAWrite) {
+  ASSERT_TRUE(alone.put_pattern(4 * kMiB, 0).ok());
+  ASSERT_TRUE(drive([this] { return alone.endpoint->counters().wire_bytes_out > 100'000; }));
+  EXPECT_FALSE(alone.all_given_back());
+  kill_it();
+  expect_lost();
+  EXPECT_FALSE(alone.sent.at(0).ok());
+}
+
+TEST_F(RdmaPeer, ThatIsKilledBeforeAWrite) {
+  kill_it();
+  ASSERT_TRUE(alone.put_pattern(100'000, 0).ok());
+  expect_lost();
 }
 
 }  // namespace

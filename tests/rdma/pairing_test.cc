@@ -2,7 +2,10 @@
 // anything. In a guest of guest.sh --loopback.
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <span>
 
@@ -56,6 +59,59 @@ TEST_F(Pairing, APeerWithoutADeviceIsServedOverTcp) {
   EXPECT_TRUE(lane().expect<wire::Pair>().address.empty());
   expect_sums_over_tcp();
   EXPECT_TRUE(eventually_on_tcp());
+}
+
+// Whoever may not join gets nothing of a device, whatever it says behind it.
+TEST_F(Pairing, WithoutTheTokenNoQueuePairIsMade) {
+  const std::string key_file = ::testing::TempDir() + "sluice_pairing_key";
+  std::ofstream(key_file) << "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
+  std::filesystem::permissions(key_file, std::filesystem::perms::owner_read);
+  auto options = short_deadlines();
+  options.key_file = key_file;
+  start(options);
+  const auto made = [this] {
+    uint64_t pairs = 0, registrations = 0;
+    const auto now = status();
+    for (const auto& d : now["rdma"]["devices"]) {
+      pairs += d["pairs"]["made"].get<uint64_t>();
+      registrations += d["registrations"]["made"].get<uint64_t>();
+    }
+    return pairs + registrations;
+  };
+  ASSERT_FALSE(status()["rdma"]["devices"].empty());
+  std::vector<std::byte> key(32);
+  for (size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(i);
+  Shape shape{.session = session_id(1),
+              .features = wire::kFeatureRdma,
+              .token = wire::job_token(key, "a"),
+              .job = "a"};
+  ScriptedMember own(port(), shape);
+  own.join();
+  own.expect_joined();
+  shape.token = wire::job_token(key, "b");
+  ScriptedMember stranger(port(), shape);
+  stranger.joined = own.joined;  // all but the token is known to it
+  ScriptedConnection asks = stranger.ask_for_lane(0);
+  wire::Pair pair{.address = std::vector<uint8_t>(transport::rdma::kPairAddressBytes), .why = {}};
+  transport::rdma::encode(
+      {.number = 17,
+       .sequence = 1,
+       .mtu = 3,
+       .segment_bytes = 16 * kKiB,
+       .segments = 32,
+       .gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}},
+      std::as_writable_bytes(std::span(pair.address)).first<transport::rdma::kPairAddressBytes>());
+  asks.send(pair);
+  EXPECT_EQ(asks.expect<wire::Refused>().code, Errc::kUnauthenticated);
+  EXPECT_TRUE(asks.closed_within(10 * kSecond));
+  EXPECT_EQ(made(), 0U);
+  // Who has it gets one by the same words.
+  own.lanes.push_back(own.ask_for_lane(0));
+  (void)own.lanes[0].expect<wire::Attached>();
+  own.lanes[0].send(pair);
+  EXPECT_EQ(own.lanes[0].expect<wire::Pair>().address.size(), transport::rdma::kPairAddressBytes);
+  EXPECT_EQ(made(), 2U);
+  std::remove(key_file.c_str());
 }
 
 TEST_F(Pairing, AnAddressThatIsNoneIsServedOverTcpAndTold) {
