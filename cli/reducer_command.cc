@@ -225,7 +225,8 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
              "address")
       ->check(CLI::Range(-1, 255));
   set.number("--ib-tc", o.rdma_traffic_class,
-             "traffic class of RoCE's packets, 0 to 255: their DSCP times 4");
+             "traffic class of RoCE's packets, 0 to 255: their DSCP times 4")
+      ->default_str("0");  // not as the character that a byte is
   set.text("--idle", flags->idle, "HOW", "what a lane without work does: epoll, yield, spin")
       ->check(CLI::IsMember({"epoll", "yield", "spin"}));
   set.duration("--spin", o.spin, "how long it polls before it sleeps, with --idle epoll");
