@@ -276,6 +276,7 @@ TEST_F(RdmaFailure, ThePortGoesDownUnderThoseWhoOnlyReceive) {
 // nobody has the device open; drivers of cards say it, and wait for nobody (device_events_test).
 TEST_F(RdmaFailure, TheDeviceIsRemoved) {
   const size_t descriptors = open_descriptors();
+  std::future<void> removed;  // waited for once nobody has the device, whatever went wrong
   {
     auto rails = rdma::rails({});
     ASSERT_TRUE(rails);
@@ -287,7 +288,7 @@ TEST_F(RdmaFailure, TheDeviceIsRemoved) {
     other.endpoint = *(*b)->adopt(std::move(far), other, {});
     ASSERT_TRUE(one.put_pattern(100'000, 0).ok());
     const Warnings warnings;
-    auto removed = std::async(std::launch::async, [] { run("rdma link delete rxe1"); });
+    removed = std::async(std::launch::async, [] { run("rdma link delete rxe1"); });
     const Nanos deadline = monotonic_now() + kPatience;
     while (!(one.closed && other.closed) && monotonic_now() < deadline) {
       (*a)->poll(monotonic_now(), kBudget);
