@@ -220,8 +220,13 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
   set.text("--ib-hca", o.rdma_devices, "LIST",
            "RDMA devices that may be used: mlx5_0,mlx5_1:2 (prefixes, port), =mlx5_0 exactly, ^mlx5_3 all "
            "but these");
+  set.number("--ib-gid-index", o.rdma_gid_index,
+             "the one entry of a port's address table that may be used; -1: any that has the connection's "
+             "address")
+      ->check(CLI::Range(-1, 255));
   set.number("--ib-tc", o.rdma_traffic_class,
-             "traffic class of RoCE's packets, 0 to 255: their DSCP times 4");
+             "traffic class of RoCE's packets, 0 to 255: their DSCP times 4")
+      ->default_str("0");  // not as the character that a byte is
   set.text("--idle", flags->idle, "HOW", "what a lane without work does: epoll, yield, spin")
       ->check(CLI::IsMember({"epoll", "yield", "spin"}));
   set.duration("--spin", o.spin, "how long it polls before it sleeps, with --idle epoll");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace sluice::config {
 
@@ -22,6 +23,13 @@ bool is_listed(std::string_view list, std::string_view name, unsigned port) {
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return listed != without;
+}
+
+std::function<bool(std::string_view device, unsigned port)> port_filter(std::string list) {
+  if (list.empty()) return {};
+  return [list = std::move(list)](std::string_view device, unsigned port) {
+    return is_listed(list, device, port);
+  };
 }
 
 }  // namespace sluice::config

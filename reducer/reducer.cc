@@ -99,11 +99,8 @@ Result<RdmaOffer> look_for_rails(const ReducerOptions& options) {
   RdmaOffer offer;
   offer.only = options.transport == config::LaneTransport::kRdma;
   offer.choice.traffic_class = options.rdma_traffic_class;
-  if (!options.rdma_devices.empty()) {
-    offer.choice.allows = [list = options.rdma_devices](std::string_view device, unsigned port) {
-      return config::is_listed(list, device, port);
-    };
-  }
+  offer.choice.allows = config::port_filter(options.rdma_devices);
+  offer.choice.gid_index = options.rdma_gid_index;
   if (options.transport == config::LaneTransport::kTcp) return offer;
   auto rails = transport::rdma::rails(offer.choice);
   if (rails) {

@@ -40,6 +40,7 @@ struct ReducerOptions {
   transport::tcp::TlsFiles tls_files = {};  // certificate; ca: workers must show one of its certificates
   config::LaneTransport transport = config::LaneTransport::kAuto;
   std::string rdma_devices;        // config/name_list.h; empty: any
+  int rdma_gid_index = -1;         // transport/rdma/pairing.h
   uint8_t rdma_traffic_class = 0;  // of its packets
   Idle idle = Idle::kEpoll;
   Nanos spin = 20 * kMicrosecond;   // how long an idle lane polls before it sleeps (Idle::kEpoll)

@@ -21,6 +21,19 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
+// Of least..255; not set, or empty: `otherwise`.
+Result<int> number(const char* name, int least, int otherwise) {
+  const std::string text = variable(name);
+  if (text.empty()) return otherwise;
+  const char* const end = text.data() + text.size();
+  int value = 0;
+  const auto read = std::from_chars(text.data(), end, value);
+  if (read.ec != std::errc() || read.ptr != end || value < least || value > 255)
+    return fail(Errc::kInvalidArgument, std::string("variable ") + name + ": \"" + text + "\" is not in " +
+                                            std::to_string(least) + "..255");
+  return value;
+}
+
 std::string printable_or(std::string text, const char* other) {
   return text.empty() ? other : printable(std::move(text));
 }
@@ -71,17 +84,13 @@ Result<LaneTerms> read_transport_variables() {
   LaneTerms terms;
   terms.rdma = *choice != config::LaneTransport::kTcp;
   terms.only_rdma = *choice == config::LaneTransport::kRdma;
-  if (const std::string list = variable("SLUICE_IB_HCA"); !list.empty()) {
-    terms.choice.allows = [list](std::string_view device, unsigned port) {
-      return config::is_listed(list, device, port);
-    };
-  }
-  if (const std::string number = variable("SLUICE_IB_TC"); !number.empty()) {
-    const char* const end = number.data() + number.size();
-    const auto read = std::from_chars(number.data(), end, terms.choice.traffic_class);
-    if (read.ec != std::errc() || read.ptr != end)
-      return fail(Errc::kInvalidArgument, "variable SLUICE_IB_TC: \"" + number + "\" is not in 0..255");
-  }
+  terms.choice.allows = config::port_filter(variable("SLUICE_IB_HCA"));
+  const auto index = number("SLUICE_IB_GID_INDEX", -1, terms.choice.gid_index);
+  if (!index) return tl::unexpected(index.error());
+  const auto traffic_class = number("SLUICE_IB_TC", 0, terms.choice.traffic_class);
+  if (!traffic_class) return tl::unexpected(traffic_class.error());
+  terms.choice.gid_index = *index;
+  terms.choice.traffic_class = static_cast<uint8_t>(*traffic_class);
   if (!terms.rdma) return terms;
   auto rails = rdma::rails(terms.choice);
   if (rails) {

@@ -8,9 +8,9 @@
 
 namespace sluice::engine {
 
-// From SLUICE_TRANSPORT: auto (nothing means that too), tcp, rdma; SLUICE_IB_HCA, SLUICE_IB_TC. Looks for
-// RDMA devices. kInvalidArgument, with the variable; kUnsupported where rdma is wanted and this machine has
-// none.
+// From SLUICE_TRANSPORT: auto (nothing means that too), tcp, rdma; SLUICE_IB_HCA, SLUICE_IB_GID_INDEX,
+// SLUICE_IB_TC. Looks for RDMA devices. kInvalidArgument, with the variable; kUnsupported where rdma is
+// wanted and this machine has none.
 [[nodiscard]] Result<LaneTerms> read_transport_variables();
 
 // Behind ATTACHED on a lane connection: gives it a queue pair where both ends can have one. Else it goes on

@@ -7,16 +7,15 @@
 namespace sluice::nccl {
 namespace {
 
-constexpr std::string_view kOfPlugin[] = {"SLUICE_CONNECT_TIMEOUT", "SLUICE_IB_HCA",    "SLUICE_IB_TC",
-                                          "SLUICE_IFNAME",          "SLUICE_JOB",       "SLUICE_JOIN_TIMEOUT",
-                                          "SLUICE_KEY_FILE",        "SLUICE_LANES",     "SLUICE_MIN_BYTES",
-                                          "SLUICE_MIN_NODES",       "SLUICE_NET",       "SLUICE_NET_NAME",
-                                          "SLUICE_NO_CRC",          "SLUICE_OFFLOAD",   "SLUICE_REDUCERS",
-                                          "SLUICE_RESUME_TIMEOUT",  "SLUICE_SLOT",      "SLUICE_SPEED",
-                                          "SLUICE_STREAMS",         "SLUICE_SURVIVE",   "SLUICE_TENANT",
-                                          "SLUICE_THREADS",         "SLUICE_TLS",       "SLUICE_TLS_CA",
-                                          "SLUICE_TLS_CERT",        "SLUICE_TLS_KEY",   "SLUICE_TLS_LIBRARY",
-                                          "SLUICE_TOKEN_FILE",      "SLUICE_TRANSPORT", "SLUICE_WINDOW"};
+constexpr std::string_view kOfPlugin[] = {
+    "SLUICE_CONNECT_TIMEOUT", "SLUICE_IB_GID_INDEX", "SLUICE_IB_HCA",       "SLUICE_IB_TC",
+    "SLUICE_IFNAME",          "SLUICE_JOB",          "SLUICE_JOIN_TIMEOUT", "SLUICE_KEY_FILE",
+    "SLUICE_LANES",           "SLUICE_MIN_BYTES",    "SLUICE_MIN_NODES",    "SLUICE_NET",
+    "SLUICE_NET_NAME",        "SLUICE_NO_CRC",       "SLUICE_OFFLOAD",      "SLUICE_REDUCERS",
+    "SLUICE_RESUME_TIMEOUT",  "SLUICE_SLOT",         "SLUICE_SPEED",        "SLUICE_STREAMS",
+    "SLUICE_SURVIVE",         "SLUICE_TENANT",       "SLUICE_THREADS",      "SLUICE_TLS",
+    "SLUICE_TLS_CA",          "SLUICE_TLS_CERT",     "SLUICE_TLS_KEY",      "SLUICE_TLS_LIBRARY",
+    "SLUICE_TOKEN_FILE",      "SLUICE_TRANSPORT",    "SLUICE_WINDOW"};
 
 // What `sluice` and its scripts read: in a container that does both, the plugin has nothing to say about
 // them.

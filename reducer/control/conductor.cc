@@ -181,6 +181,10 @@ void Conductor::tick() {
   std::erase_if(verdicts_, [this](const auto& v) { return v.second.until <= now_; });
   std::erase_if(refusals_, [this](const auto& r) { return r.second.until <= now_; });
   free_ended();
+  if (!rdma_.rails.open.empty() && now_ - looked_at_devices_ >= kLookAtDevices) {
+    looked_at_devices_ = now_;
+    transport::rdma::look_at_devices();
+  }
   if (draining_ && !hurried_ && now_ >= drain_deadline_) {
     if (!sessions_.empty()) exit_reason_ = ExitReason::kDrainTimeout;
     begin_stop(Errc::kDraining, "the reducer is draining and its drain timeout has passed");

@@ -154,6 +154,7 @@ class Conductor {
   [[nodiscard]] std::optional<Error> check_join(const wire::Hello& hello, const wire::Join& join) const;
 
   static constexpr Nanos kTick = 50 * kMillisecond;
+  static constexpr Nanos kLookAtDevices = 1 * kSecond;
   static constexpr Nanos kSlept = 500 * kMillisecond;  // a tick this late: the process was stopped
   static constexpr Nanos kKept = 60 * kSecond;
   static constexpr size_t kLaterIds = 4096;  // then the oldest is forgotten: that session goes on without
@@ -172,6 +173,7 @@ class Conductor {
   std::vector<std::unique_ptr<LaneThread>>& lanes_;
   Nanos now_ = 0;
   Nanos next_tick_ = 0;
+  Nanos looked_at_devices_ = 0;
   const Nanos started_;
 
   asio::io_context io_{1};

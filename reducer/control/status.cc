@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reducer/control/conductor.h"
+#include "transport/rdma/device_report.h"
 
 namespace sluice::reducer {
 namespace {
@@ -23,6 +24,25 @@ void add_reasons(nlohmann::json& into, const std::array<Counter, kErrcSlots>& co
     const std::string key(to_string(static_cast<Errc>(i)));
     into[key] = into.value(key, uint64_t{0}) + n;
   }
+}
+
+nlohmann::json rdma_devices() {
+  nlohmann::json all = nlohmann::json::array();
+  for (const auto& d : transport::rdma::device_reports()) {
+    nlohmann::json errors = nlohmann::json::object();
+    for (const auto& [name, count] : d.completion_errors) errors[std::string(name)] = count;
+    all.push_back(
+        {{"device", d.device},
+         {"bytes_in", d.bytes_in},
+         {"bytes_out", d.bytes_out},
+         {"pairs", {{"made", d.pairs_made}, {"open", d.pairs_open}, {"failed", d.pairs_failed}}},
+         {"registrations",
+          {{"made", d.registrations}, {"failed", d.registrations_failed}, {"bytes", d.registered_bytes}}},
+         {"port_losses", d.port_losses},
+         {"completion_errors", errors},
+         {"retries_exhausted", d.retries_exhausted}});
+  }
+  return all;
 }
 
 }  // namespace
@@ -105,7 +125,8 @@ std::string Conductor::status_json() {
   j["rdma"] = {{"rails", rdma_.rails.names},
                {"why_none", rdma_.why_none},
                {"paired", pair_counts_.paired},
-               {"on_tcp", pair_counts_.on_tcp}};
+               {"on_tcp", pair_counts_.on_tcp},
+               {"devices", rdma_devices()}};
   j["sessions"] = {{"begun", sessions_begun_}, {"completed", sessions_completed_},
                    {"moved", sessions_moved_}, {"failed", sessions_failed_},
                    {"open", sessions_.size()}, {"releasing", ending_.size()}};

@@ -7,14 +7,22 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
-#include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/clock.h"
+#include "core/log.h"
 #include "tests/conformance/transport/fixture.h"
 #include "tests/conformance/transport/rdma_bed.h"
+#include "tests/rdma/left_behind.h"
+#include "transport/rdma/device_report.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/queue_pair.h"
 #include "transport/rdma/rdma_context.h"
@@ -22,24 +30,40 @@
 namespace sluice::transport::test {
 namespace {
 
-size_t open_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
-
-// What the kernel holds, of each device: "0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0". Nobody else is
-// in the guest.
-std::string held() {
-  const std::unique_ptr<FILE, int (*)(FILE*)> out(::popen("rdma resource show", "r"), ::pclose);
-  std::string text;
-  for (std::array<char, 256> line; out && std::fgets(line.data(), line.size(), out.get()) != nullptr;)
-    text += line.data();
-  return text;
-}
-
 void run(const std::string& command) {
   ASSERT_EQ(std::system(command.c_str()), 0) << command;  // NOLINT(cert-env33-c): the guest's own tools
 }
+
+// What is said while one is there.
+class Warnings {
+ public:
+  Warnings() {
+    log::set_sink([](log::Level /*level*/, std::string_view line) noexcept {
+      const std::lock_guard lock(mutex());
+      lines().emplace_back(line);
+    });
+  }
+  Warnings(const Warnings&) = delete;
+  Warnings& operator=(const Warnings&) = delete;
+  ~Warnings() {
+    log::set_sink(nullptr);
+    lines().clear();
+  }
+  static std::vector<std::string> all() {
+    const std::lock_guard lock(mutex());
+    return lines();
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static std::vector<std::string>& lines() {
+    static std::vector<std::string> all;
+    return all;
+  }
+};
 
 class RdmaFailure : public PairTest {
  protected:
@@ -71,6 +95,24 @@ TEST_F(RdmaFailure, AnAddressThatIsNoneOrIsElsewhere) {
   const Bytes own(bytes.begin(), bytes.end());
   // Its own: at this end of the connection, and not at the other.
   EXPECT_EQ(told(own), Errc::kBadField);
+}
+
+TEST_F(RdmaFailure, AnEntryOfTheAddressTableThatIsAskedFor) {
+  const auto [one, other] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
+  const tcp::Socket near(one), far(other);
+  const auto path = rdma::path_of(near.fd(), {});
+  ASSERT_TRUE(path);
+  const auto same = rdma::path_of(near.fd(), {.gid_index = path->gid_index});
+  ASSERT_TRUE(same) << same.error().text;
+  EXPECT_EQ(same->gid_index, path->gid_index);
+  const auto peers = rdma::path_of(far.fd(), {});
+  ASSERT_TRUE(peers);
+  ASSERT_NE(peers->gid_index, path->gid_index);
+  const auto none = rdma::offer_pair(near.fd(), {.gid_index = peers->gid_index});
+  ASSERT_FALSE(none) << "it has another address, which the peer would not take";
+  EXPECT_EQ(none.error().text, "no RDMA device has the address " + path->address + " at entry " +
+                                   std::to_string(peers->gid_index) + " of its GID table");
+  EXPECT_FALSE(rdma::rails({.gid_index = 200}));
 }
 
 // TCP goes from any address of this machine to any other; between its rails no wire goes.
@@ -115,7 +157,9 @@ TEST_F(RdmaFailure, NothingComesThroughIsFoundInSteps) {
 TEST_F(RdmaFailure, AThousandConnectionsLeaveNothing) {
   const size_t descriptors = open_descriptors();
   const std::string before = held();
-  ASSERT_NE(before.find("qp 5 "), std::string::npos) << before;  // two pairs, and one that is the kernel's
+  // Two pairs, and one that is the kernel's; memory is counted, and so is who has the device open.
+  ASSERT_NE(before.find("qp 5 "), std::string::npos) << before;
+  ASSERT_NE(before.find("mr 4 ctx 1 "), std::string::npos) << before;
   for (int i = 0; i < 1000; ++i) {
     Recorder one, other;
     connect(one, other, {});
@@ -177,9 +221,14 @@ TEST_F(RdmaFailure, LockedMemoryIsTooLittle) {
     const auto all = rdma::paths({});
     if (!all) ::_exit(4);
     auto domain = rdma::Domain::make(all->front().device);
-    if (!domain) ::_exit(7);
+    if (!domain) ::_exit(9);
+    const size_t descriptors = open_descriptors();
     const auto pair = rdma::QueuePair::make(all->front(), 0, std::move(*domain), {});
     if (pair) ::_exit(5);
+    if (open_descriptors() != descriptors) ::_exit(7);
+    const auto reports = rdma::device_reports();
+    const auto& one = reports.front();
+    if (one.registrations_failed != 1 || one.pairs_failed != 1 || one.pairs_made != 0) ::_exit(8);
     std::fprintf(stderr, "%s\n", pair.error().text.c_str());
     ::_exit(pair.error().text.find("the limit of locked memory is 65536 bytes (ulimit -l)") !=
                     std::string::npos
@@ -215,34 +264,110 @@ TEST_F(RdmaFailure, AChildOfAProcessThatHasPairsMakesItsOwn) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// Its own device, so that the healthy pair keeps one.
-TEST_F(RdmaFailure, TheLinkGoesDown) {
+// Its own device, so that the healthy pair keeps one. Neither end sends anything: no retry tells them.
+TEST_F(RdmaFailure, ThePortGoesDownUnderThoseWhoOnlyReceive) {
   auto [near, far] = joined("10.77.1.1", "10.77.1.2");
   auto a = rdma::make_context(), b = rdma::make_context();
   ASSERT_TRUE(a && b);
   Recorder one, other;
   one.endpoint = *(*a)->adopt(std::move(near), one, {});
   other.endpoint = *(*b)->adopt(std::move(far), other, {});
+  // Asleep, in a thread each, as lanes are.
+  const auto until_closed = [deadline = monotonic_now() + kPatience](auto& context, const Recorder& end) {
+    unsigned turns = 0;
+    for (; !end.closed && monotonic_now() < deadline; ++turns) {
+      if (context->poll(monotonic_now(), kBudget) == 0) context->wait(deadline - monotonic_now());
+    }
+    return turns;
+  };
+  const Warnings warnings;
+  auto there = std::async(std::launch::async, [&] { return until_closed(*b, other); });
+  auto here = std::async(std::launch::async, [&] { return until_closed(*a, one); });
+  const Nanos began = monotonic_now();
   run("ip link set rail1 down");
-  ASSERT_TRUE(one.put_pattern(100'000, 0).ok());
-  const Nanos deadline = monotonic_now() + kPatience;
-  while (!one.closed && monotonic_now() < deadline) {
-    (*a)->poll(monotonic_now(), kBudget);
-    (*b)->poll(monotonic_now(), kBudget);
-  }
-  ASSERT_TRUE(one.closed);
-  EXPECT_TRUE(one.closed == Errc::kReset || one.closed == Errc::kTimeout) << to_string(*one.closed);
+  EXPECT_LT(here.get() + there.get(), 100U) << "they did not sleep";
+  EXPECT_LT(monotonic_now() - began, kSecond) << "no retries";
+  EXPECT_EQ(one.closed, Errc::kReset);
+  EXPECT_EQ(other.closed, Errc::kReset);
+  EXPECT_EQ(Warnings::all(),
+            std::vector<std::string>{"RDMA device rxe1 port 1 went down: 2 queue pairs are lost"});
   run("ip link set rail1 up");
+  // It is as good as before.
+  EXPECT_NO_THROW((void)joined("10.77.1.1", "10.77.1.2"));
 }
 
-// The far end is another process, with the device opened for itself: no pair is open here when it begins.
-TEST(RdmaPeer, ThatIsKilledIsLostAndHasNotEnded) {
-  const auto [address, from] = rdma_addresses();
-  auto listener = tcp::listen_on(address, 0, {});
-  ASSERT_TRUE(listener);
-  const uint16_t port = tcp::bound_port(listener->fd()).value();
+// While two have a pair on it, and a third may need it. The kernel's soft-RoCE says nothing, and waits until
+// nobody has the device open; drivers of cards say it, and wait for nobody (device_events_test).
+TEST_F(RdmaFailure, TheDeviceIsRemoved) {
+  const size_t descriptors = open_descriptors();
+  std::future<void> removed;  // waited for once nobody has the device, whatever went wrong
+  {
+    auto rails = rdma::rails({});
+    ASSERT_TRUE(rails);
+    auto [near, far] = joined("10.77.1.1", "10.77.1.2");
+    auto a = rdma::make_context(), b = rdma::make_context();
+    ASSERT_TRUE(a && b);
+    Recorder one, other;
+    one.endpoint = *(*a)->adopt(std::move(near), one, {});
+    other.endpoint = *(*b)->adopt(std::move(far), other, {});
+    ASSERT_TRUE(one.put_pattern(100'000, 0).ok());
+    const Warnings warnings;
+    removed = std::async(std::launch::async, [] { run("rdma link delete rxe1"); });
+    const Nanos deadline = monotonic_now() + kPatience;
+    while (!(one.closed && other.closed) && monotonic_now() < deadline) {
+      (*a)->poll(monotonic_now(), kBudget);
+      (*b)->poll(monotonic_now(), kBudget);
+    }
+    EXPECT_EQ(one.closed, Errc::kReset);
+    EXPECT_EQ(other.closed, Errc::kReset);
+    EXPECT_EQ(Warnings::all(), std::vector<std::string>{"RDMA device rxe1 is gone: 2 queue pairs are lost"});
+    rdma::look_at_devices();
+    ASSERT_EQ(removed.wait_for(std::chrono::seconds(30)), std::future_status::ready)
+        << "somebody has it open";
+    EXPECT_EQ(held().find("rxe1"), std::string::npos);
+    const auto [three, four] = tcp_pair("10.77.1.1", "10.77.1.2");
+    const tcp::Socket next(three), at(four);
+    const auto none = rdma::offer_pair(next.fd(), {});
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().text, "no RDMA device has the address 10.77.1.2");
+  }
+  EXPECT_EQ(open_descriptors(), descriptors);
+  run("rdma link add rxe1 type rxe netdev rail1");
+  EXPECT_NO_THROW((void)joined("10.77.1.1", "10.77.1.2"));
+}
+
+// The far end is another process, with the device opened for itself: no pair is open here when it begins. It
+// takes nothing.
+class RdmaPeer : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto [address, from] = rdma_addresses();
+    auto listener = tcp::listen_on(address, 0, {});
+    ASSERT_TRUE(listener);
+    const uint16_t port = tcp::bound_port(listener->fd()).value();
+    child = ::fork();
+    if (child == 0) {
+      tcp::SocketOptions options;
+      options.local_address = from;
+      auto socket = tcp::connect_to(address, port, options, monotonic_now() + kPatience);
+      if (!socket || !join(*socket)) ::_exit(1);
+      for (;;) ::pause();
+    }
+    ASSERT_GT(child, 0);
+    ::fcntl(listener->fd(), F_SETFL, 0);
+    tcp::Socket near(::accept(listener->fd(), nullptr, nullptr));
+    ASSERT_TRUE(join(near));
+    auto made = rdma::make_context();
+    ASSERT_TRUE(made);
+    context = std::move(*made);
+    alone.endpoint = *context->adopt(std::move(near), alone, {});
+  }
+  void TearDown() override {
+    if (child > 0) kill_it();
+  }
   // Both tell their address, join with the other's, and say so.
-  const auto join = [deadline = monotonic_now() + kPatience](tcp::Socket& socket) {
+  static bool join(tcp::Socket& socket) {
+    const Nanos deadline = monotonic_now() + kPatience;
     auto offer = rdma::offer_pair(socket.fd(), {});
     if (!offer) return false;
     std::array<std::byte, rdma::kPairAddressBytes> peer;
@@ -252,36 +377,49 @@ TEST(RdmaPeer, ThatIsKilledIsLostAndHasNotEnded) {
     if (!told || !rdma::join_pair(*offer->pair, socket.fd(), peer)) return false;
     socket.accompany(std::move(offer->pair));
     return write_all(socket, ready, deadline).ok() && read_exact(socket, ready, deadline).ok();
-  };
-  const pid_t child = ::fork();
-  if (child == 0) {
-    tcp::SocketOptions options;
-    options.local_address = from;
-    auto socket = tcp::connect_to(address, port, options, monotonic_now() + kPatience);
-    if (!socket || !join(*socket)) ::_exit(1);
-    for (;;) ::pause();
   }
-  ASSERT_GT(child, 0);
-  ::fcntl(listener->fd(), F_SETFL, 0);
-  tcp::Socket near(::accept(listener->fd(), nullptr, nullptr));
-  ASSERT_TRUE(join(near));
-  auto context = rdma::make_context();
-  ASSERT_TRUE(context);
-  Recorder alone;
-  alone.endpoint = *(*context)->adopt(std::move(near), alone, {});
-  ASSERT_TRUE(alone.put_pattern(100'000, 0).ok());
-  const auto drive = [&](const std::function<bool()>& done) {
+  void kill_it() {
+    EXPECT_EQ(::kill(child, SIGKILL), 0);
+    EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+    child = 0;
+  }
+  bool drive(const std::function<bool()>& done) {
     const Nanos deadline = monotonic_now() + kPatience;
     while (!done() && monotonic_now() < deadline) {
-      if ((*context)->poll(monotonic_now(), kBudget) == 0) (*context)->wait(kSecond);
+      if (context->poll(monotonic_now(), kBudget) == 0) context->wait(kSecond);
     }
     return done();
-  };
-  ASSERT_TRUE(drive([&] { return alone.all_given_back(); }));
-  ASSERT_EQ(::kill(child, SIGKILL), 0);
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  ASSERT_TRUE(drive([&] { return alone.closed.has_value(); }));
-  EXPECT_EQ(*alone.closed, Errc::kReset);
+  }
+  void expect_lost() {
+    ASSERT_TRUE(drive([this] { return alone.closed.has_value(); }));
+    EXPECT_EQ(*alone.closed, Errc::kReset);
+    EXPECT_TRUE(alone.all_given_back());
+  }
+  pid_t child = 0;
+  std::unique_ptr<tcp::TcpContext> context;
+  Recorder alone;
+};
+
+TEST_F(RdmaPeer, ThatIsKilledAfterAWriteIsLostAndHasNotEnded) {
+  ASSERT_TRUE(alone.put_pattern(100'000, 0).ok());
+  ASSERT_TRUE(drive([this] { return alone.all_given_back(); }));
+  kill_it();
+  expect_lost();
+}
+
+TEST_F(RdmaPeer, ThatIsKilledDuringAWrite) {
+  ASSERT_TRUE(alone.put_pattern(4 * kMiB, 0).ok());
+  ASSERT_TRUE(drive([this] { return alone.endpoint->counters().wire_bytes_out > 100'000; }));
+  EXPECT_FALSE(alone.all_given_back());
+  kill_it();
+  expect_lost();
+  EXPECT_FALSE(alone.sent.at(0).ok());
+}
+
+TEST_F(RdmaPeer, ThatIsKilledBeforeAWrite) {
+  kill_it();
+  ASSERT_TRUE(alone.put_pattern(100'000, 0).ok());
+  expect_lost();
 }
 
 }  // namespace

@@ -1,6 +1,12 @@
 // What a reducer makes of a lane connection that wants, or could have, a queue pair: its peer may say
 // anything. In a guest of guest.sh --loopback.
 #include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
 #include <span>
 
 #include "tests/functional/reducer_fixture.h"
@@ -15,8 +21,8 @@ class Pairing : public ReducerTest {
  protected:
   // One rank that has joined and asked for its lane. Its control connection says that it knows of RDMA too,
   // which means nothing there.
-  void join(uint64_t features = wire::kFeatureRdma) {
-    rank.emplace(port(), Shape{.session = session_id(1), .features = features});
+  void join(uint64_t features = wire::kFeatureRdma, uint8_t session = 1) {
+    rank.emplace(port(), Shape{.session = session_id(session), .features = features});
     rank->join();
     rank->expect_joined();
     rank->lanes.push_back(rank->ask_for_lane(0));
@@ -55,6 +61,59 @@ TEST_F(Pairing, APeerWithoutADeviceIsServedOverTcp) {
   EXPECT_TRUE(eventually_on_tcp());
 }
 
+// Whoever may not join gets nothing of a device, whatever it says behind it.
+TEST_F(Pairing, WithoutTheTokenNoQueuePairIsMade) {
+  const std::string key_file = ::testing::TempDir() + "sluice_pairing_key";
+  std::ofstream(key_file) << "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
+  std::filesystem::permissions(key_file, std::filesystem::perms::owner_read);
+  auto options = short_deadlines();
+  options.key_file = key_file;
+  start(options);
+  const auto made = [this] {
+    uint64_t pairs = 0, registrations = 0;
+    const auto now = status();
+    for (const auto& d : now["rdma"]["devices"]) {
+      pairs += d["pairs"]["made"].get<uint64_t>();
+      registrations += d["registrations"]["made"].get<uint64_t>();
+    }
+    return pairs + registrations;
+  };
+  ASSERT_FALSE(status()["rdma"]["devices"].empty());
+  std::vector<std::byte> key(32);
+  for (size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(i);
+  Shape shape{.session = session_id(1),
+              .features = wire::kFeatureRdma,
+              .token = wire::job_token(key, "a"),
+              .job = "a"};
+  ScriptedMember own(port(), shape);
+  own.join();
+  own.expect_joined();
+  shape.token = wire::job_token(key, "b");
+  ScriptedMember stranger(port(), shape);
+  stranger.joined = own.joined;  // all but the token is known to it
+  ScriptedConnection asks = stranger.ask_for_lane(0);
+  wire::Pair pair{.address = std::vector<uint8_t>(transport::rdma::kPairAddressBytes), .why = {}};
+  transport::rdma::encode(
+      {.number = 17,
+       .sequence = 1,
+       .mtu = 3,
+       .segment_bytes = 16 * kKiB,
+       .segments = 32,
+       .gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}},
+      std::as_writable_bytes(std::span(pair.address)).first<transport::rdma::kPairAddressBytes>());
+  asks.send(pair);
+  EXPECT_EQ(asks.expect<wire::Refused>().code, Errc::kUnauthenticated);
+  EXPECT_TRUE(asks.closed_within(10 * kSecond));
+  EXPECT_EQ(made(), 0U);
+  // Who has it gets one by the same words.
+  own.lanes.push_back(own.ask_for_lane(0));
+  (void)own.lanes[0].expect<wire::Attached>();
+  own.lanes[0].send(pair);
+  EXPECT_EQ(own.lanes[0].expect<wire::Pair>().address.size(), transport::rdma::kPairAddressBytes);
+  EXPECT_EQ(made(), 2U);
+  std::remove(key_file.c_str());
+}
+
 TEST_F(Pairing, AnAddressThatIsNoneIsServedOverTcpAndTold) {
   start();
   join();
@@ -85,6 +144,13 @@ class Offered : public Pairing {
     answer = lane().expect<wire::Pair>();
     ASSERT_EQ(answer.address.size(), transport::rdma::kPairAddressBytes) << answer.why;
   }
+  void become_paired() {
+    const auto address = std::as_bytes(std::span(answer.address));
+    ASSERT_TRUE(transport::rdma::join_pair(*offer.pair, lane().fd(), address));
+    ASSERT_TRUE(transport::rdma::prove_pair(*offer.pair, monotonic_now() + 10 * kSecond));
+    lane().send(wire::Paired{.ready = 1, .why = {}});
+    ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["rdma"]["paired"] == 1; }));
+  }
   transport::rdma::PairOffer offer;
   wire::Pair answer;
 };
@@ -103,11 +169,54 @@ TEST_F(Offered, WhatWasNotProvedIsRefusedWhereRdmaAloneIsServed) {
             "lanes are served over RDMA alone here (--transport): nothing comes through");
 }
 
+TEST_F(Offered, WhatGoesByADeviceIsShown) {
+  const auto of_device = [this](const nlohmann::json& j) {
+    for (const auto& d : j["rdma"]["devices"]) {
+      if (d["device"] == "rxelo") return d;
+    }
+    return nlohmann::json();
+  };
+  const auto before = of_device(status());
+  ASSERT_TRUE(before.is_object());
+  // Both ends are of this process.
+  EXPECT_EQ(before["pairs"]["open"], 2);
+  EXPECT_EQ(before["registrations"]["bytes"], 2 * 1114112);
+  EXPECT_EQ(before["bytes_out"], 0);
+  become_paired();
+  offer.pair.reset();
+  lane().close();
+  EXPECT_TRUE(eventually([&](const nlohmann::json& j) { return of_device(j)["pairs"]["open"] == 0; }));
+  const auto after = of_device(status());
+  EXPECT_EQ(after["pairs"]["made"], before["pairs"]["made"]);
+  EXPECT_EQ(after["pairs"]["failed"], 0);
+  EXPECT_EQ(after["registrations"]["bytes"], 0);
+  EXPECT_EQ(after["registrations"]["made"], before["registrations"]["made"]);
+  EXPECT_EQ(after["port_losses"], 0);
+  EXPECT_EQ(after["retries_exhausted"], 0);
+}
+
+// It is idle, and has the device open, for which the kernel waits: it looks by itself.
+TEST_F(Offered, ADeviceThatIsRemovedEndsItsLanesAndTheNextGoOverTcp) {
+  become_paired();
+  offer.pair.reset();
+  auto removed = std::async(std::launch::async, [] { return std::system("rdma link delete rxelo"); });
+  EXPECT_TRUE(lane().closed_within(20 * kSecond));
+  EXPECT_TRUE(eventually_counted("closed", "reset"));
+  const bool let_go = removed.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  if (!let_go) reducer.reset();
+  ASSERT_TRUE(let_go);
+  join(wire::kFeatureRdma, 2);
+  expect_attached();
+  lane().send(wire::Pair{.address = offer.address, .why = {}});
+  EXPECT_EQ(lane().expect<wire::Pair>().why, "no RDMA device has the address 127.0.0.1");
+  expect_sums_over_tcp();
+  EXPECT_TRUE(eventually_on_tcp());
+  EXPECT_EQ(std::system("rdma link add rxelo type rxe netdev lo"), 0);
+  offer_to(config::LaneTransport::kAuto);
+}
+
 TEST_F(Offered, NothingIsReadFromTheConnectionOnceItIsPaired) {
-  ASSERT_TRUE(transport::rdma::join_pair(*offer.pair, lane().fd(), std::as_bytes(std::span(answer.address))));
-  ASSERT_TRUE(transport::rdma::prove_pair(*offer.pair, monotonic_now() + 10 * kSecond));
-  lane().send(wire::Paired{.ready = 1, .why = {}});
-  EXPECT_TRUE(eventually([](const nlohmann::json& j) { return j["rdma"]["paired"] == 1; }));
+  become_paired();
   rank->vote_yes();
   EXPECT_NO_THROW((void)rank->control.expect<wire::Verdict>());
   lane().send(wire::Commit{.incarnation = 1});

@@ -1,6 +1,7 @@
 #include "transport/rdma/device.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -89,6 +90,7 @@ void add_paths(const std::shared_ptr<const Device>& device, const RailChoice& ch
       continue;
     if (attributes.state != IBV_PORT_ACTIVE) continue;
     if (choice.allows && !choice.allows(device->name(), port)) continue;
+    if (choice.gid_index >= 0 && entry.gid_index != static_cast<uint32_t>(choice.gid_index)) continue;
     out.push_back({.device = device,
                    .port = port,
                    .gid_index = static_cast<uint8_t>(entry.gid_index),
@@ -104,6 +106,11 @@ const Path* find_path(const std::vector<Path>& all, const ibv_gid& gid) {
   return found != all.end() ? &*found : nullptr;
 }
 
+// What somebody who has no queue pair holds.
+struct Kept {
+  std::shared_ptr<const Device> device;  // with the lock of OpenDevices
+};
+
 // Those that somebody holds: to open one takes milliseconds, and a session makes many connections.
 class OpenDevices {
  public:
@@ -112,30 +119,45 @@ class OpenDevices {
     static auto& devices = *new OpenDevices;  // whoever ends last may be static too
     return devices;
   }
-  // With the lock. A child of a process that forked has its parent's, which the device does not know it by.
+  // With the lock.
   ByName& by_name() {
-    if (owner_ != ::getpid()) by_name_.clear();
-    owner_ = ::getpid();
+    forget_parents();
     return by_name_;
+  }
+  std::vector<std::weak_ptr<Kept>>& kept() {
+    forget_parents();
+    return kept_;
+  }
+  std::vector<std::shared_ptr<const Device>> held() {
+    const std::lock_guard lock(mutex);
+    std::vector<std::shared_ptr<const Device>> out;
+    for (const auto& [name, device] : by_name()) {
+      if (auto there = device.lock()) out.push_back(std::move(there));
+    }
+    return out;
   }
   std::mutex mutex;
 
  private:
+  // A child of a process that forked has its parent's, which the device does not know it by.
+  void forget_parents() {
+    if (owner_ == ::getpid()) return;
+    by_name_.clear();
+    kept_.clear();
+    owner_ = ::getpid();
+  }
   pid_t owner_ = ::getpid();
   ByName by_name_;
+  std::vector<std::weak_ptr<Kept>> kept_;
 };
 
 std::vector<Path> paths_of_open_devices(const RailChoice& choice) {
-  std::vector<std::shared_ptr<const Device>> devices;
-  {
-    OpenDevices& open = OpenDevices::all();
-    const std::lock_guard lock(open.mutex);
-    for (const auto& [name, held] : open.by_name()) {
-      if (auto device = held.lock()) devices.push_back(std::move(device));
-    }
-  }
+  // What was announced before is not about a queue pair that is made now.
+  look_at_devices();
   std::vector<Path> out;
-  for (const auto& device : devices) add_paths(device, choice, out);
+  for (const auto& device : OpenDevices::all().held()) {
+    if (!device->events().gone()) add_paths(device, choice, out);
+  }
   return out;
 }
 
@@ -147,6 +169,40 @@ bool kernel_has_devices() {
 }
 
 }  // namespace
+
+void look_at_devices() {
+  OpenDevices& open = OpenDevices::all();
+  for (const auto& device : open.held()) device->events().look();
+  std::vector<std::shared_ptr<const Device>> over;  // closed after the lock is released: it is older
+  const std::lock_guard lock(open.mutex);
+  std::erase_if(open.kept(), [&over](const std::weak_ptr<Kept>& keeper) {
+    const auto kept = keeper.lock();
+    if (kept && kept->device->events().gone()) over.push_back(std::move(kept->device));
+    return !kept || !kept->device;
+  });
+}
+
+std::vector<DeviceReport> device_reports() {
+  look_at_devices();
+  std::vector<DeviceReport> out;
+  for (const auto& device : OpenDevices::all().held()) {
+    if (device->events().gone()) continue;
+    DeviceReport& report = out.emplace_back();
+    report.device = device->name();
+    report.port_losses = device->events().port_losses();
+    device->counts().fill(report);
+  }
+  return out;
+}
+
+std::shared_ptr<const void> keep_open(std::shared_ptr<const Device> device) {
+  auto kept = std::make_shared<Kept>();
+  kept->device = std::move(device);
+  OpenDevices& open = OpenDevices::all();
+  const std::lock_guard lock(open.mutex);
+  open.kept().push_back(kept);
+  return kept;
+}
 
 Result<std::vector<Path>> paths(const RailChoice& choice) {
   if (!kernel_has_devices()) return fail(Errc::kUnsupported, "no RDMA device");
@@ -178,7 +234,9 @@ Result<Path> path_of(int connection, const RailChoice& choice) {
   const auto all = paths(choice);
   if (!all) return tl::unexpected(all.error());
   if (const Path* const path = find_path(*all, *gid)) return *path;
-  return fail(Errc::kUnsupported, "no RDMA device has the address " + address_of(*gid));
+  std::string where;
+  if (choice.gid_index >= 0) where = " at entry " + std::to_string(choice.gid_index) + " of its GID table";
+  return fail(Errc::kUnsupported, "no RDMA device has the address " + address_of(*gid) + where);
 }
 
 Result<ibv_gid> gid_of_peer(int connection) {
@@ -189,7 +247,7 @@ Result<std::shared_ptr<const Device>> Device::open(const std::string& name) {
   OpenDevices& open = OpenDevices::all();
   const std::lock_guard lock(open.mutex);
   std::weak_ptr<const Device>& held = open.by_name()[name];
-  if (auto there = held.lock()) return there;
+  if (auto there = held.lock(); there && !there->events().gone()) return there;
   const auto v = verbs();
   if (!v) return tl::unexpected(v.error());
   const DeviceList list(**v);
@@ -200,6 +258,9 @@ Result<std::shared_ptr<const Device>> Device::open(const std::string& name) {
     if (context == nullptr)
       return fail(Errc::kSystem, "cannot open RDMA device " + name + ": " + tcp::error_text(errno));
     auto device = std::make_shared<const Device>(**v, name, context);
+    const int flags = ::fcntl(context->async_fd, F_GETFL);
+    if (flags < 0 || ::fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK) < 0)
+      return fail(Errc::kSystem, "cannot wait for events of " + name + ": " + tcp::error_text(errno));
     held = device;
     return device;
   }

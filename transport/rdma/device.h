@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/result.h"
+#include "transport/rdma/device_counts.h"
+#include "transport/rdma/device_events.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/verbs.h"
 
@@ -16,8 +18,8 @@ namespace sluice::transport::rdma {
 class Device {
  public:
   [[nodiscard]] static Result<std::shared_ptr<const Device>> open(const std::string& name);
-  Device(const Verbs& calls, std::string name, ibv_context* context) noexcept
-      : calls_(calls), name_(std::move(name)), context_(context) {}
+  Device(const Verbs& calls, std::string name, ibv_context* context)
+      : calls_(calls), name_(std::move(name)), context_(context), events_(calls, context, name_) {}
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   ~Device();
@@ -25,11 +27,15 @@ class Device {
   [[nodiscard]] const Verbs& calls() const noexcept { return calls_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }  // "mlx5_0"
   [[nodiscard]] ibv_context* context() const noexcept { return context_; }
+  [[nodiscard]] DeviceEvents& events() const noexcept { return events_; }
+  [[nodiscard]] DeviceCounts& counts() const noexcept { return counts_; }
 
  private:
   const Verbs& calls_;
   const std::string name_;
   ibv_context* const context_;
+  mutable DeviceEvents events_;
+  mutable DeviceCounts counts_;
 };
 
 // One way out of this machine: an entry of the address table of a port that is up.
@@ -48,6 +54,10 @@ struct Path {
 // The one with the address that a TCP connection has at our end: rails are told apart as the routes of TCP
 // are. Looks at devices that are open first. kUnsupported: no device has that address, or as paths().
 [[nodiscard]] Result<Path> path_of(int connection, const RailChoice& choice);
+
+// Open until this ends, or the device is gone and look_at_devices() has seen it: some drivers wait with a
+// removal for all who have the device open.
+[[nodiscard]] std::shared_ptr<const void> keep_open(std::shared_ptr<const Device> device);
 
 // The address that a TCP connection has at its other end, as a gid has it.
 [[nodiscard]] Result<ibv_gid> gid_of_peer(int connection);

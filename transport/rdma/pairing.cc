@@ -50,7 +50,10 @@ Disproved& disproved() {
 // Of a proof that is over.
 Result<void> outcome(const QueuePair& proved, Status s) {
   if (s.ok()) return {};
-  if (s != Status(Errc::kShutdown)) disproved().note(proved.local_gid(), proved.peer_gid());
+  if (s != Status(Errc::kShutdown)) {
+    proved.device()->counts().pair_failed();
+    disproved().note(proved.local_gid(), proved.peer_gid());
+  }
   return fail(s.code(), "nothing comes through on the queue pair: " + std::string(to_string(s.code())));
 }
 
@@ -64,7 +67,7 @@ Result<Rails> rails(const RailChoice& choice) {
     // Nobody is told to connect to one of a link only.
     if (p.address.starts_with("fe80:")) continue;
     out.names.push_back(p.device->name() + " (" + p.address + ")");
-    out.open.push_back(p.device);
+    out.open.push_back(keep_open(p.device));
   }
   if (out.names.empty())
     return fail(Errc::kUnsupported, "no RDMA device has an address that others can reach");
@@ -106,7 +109,10 @@ Result<void> check_pair_address(int connection, std::span<const std::byte> addre
 
 Result<void> join_pair(tcp::Companion& pair, int connection, std::span<const std::byte> address) {
   if (auto checked = check_pair_address(connection, address); !checked) return checked;
-  return static_cast<QueuePair&>(pair).join(*decode_pair_address(address.first<kPairAddressBytes>()));
+  auto& ours = static_cast<QueuePair&>(pair);
+  auto joined = ours.join(*decode_pair_address(address.first<kPairAddressBytes>()));
+  if (!joined) ours.device()->counts().pair_failed();
+  return joined;
 }
 
 Result<void> prove_pair(tcp::Companion& pair, const tcp::Until& until) {

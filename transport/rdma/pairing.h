@@ -24,13 +24,21 @@ struct RailChoice {
   std::function<bool(std::string_view device, unsigned port)> allows{};  // none: all
   // Of RoCE's IP packets, DSCP in its upper six bits: what switches choose queues by.
   uint8_t traffic_class = 0;
+  // The one entry of a port's address table that may be used; -1: any. A queue pair has the address of its
+  // TCP connection whatever the entry: an index says which of those that have it, and of which network.
+  int gid_index = -1;
 };
 
 // What connections of this machine may leave by.
 struct Rails {
-  std::vector<std::string> names;                   // "mlx5_0 (10.0.0.1)"
-  std::vector<std::shared_ptr<const void>> open{};  // keeps the devices open: to open one takes milliseconds
+  std::vector<std::string> names;  // "mlx5_0 (10.0.0.1)"
+  // Keeps the devices open while they are there: to open one takes milliseconds.
+  std::vector<std::shared_ptr<const void>> open{};
 };
+
+// Takes what devices have to say, as contexts with queue pairs do by themselves, and lets go of those that
+// are gone: whoever holds rails and may be idle asks for it now and then. Any thread.
+void look_at_devices();
 
 // Never without a name. kUnsupported with why there is none.
 [[nodiscard]] Result<Rails> rails(const RailChoice& choice);

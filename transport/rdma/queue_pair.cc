@@ -61,14 +61,19 @@ QueuePair::QueuePair(Path path, uint8_t traffic_class, std::shared_ptr<Domain> d
       domain_(std::move(domain)),
       regions_(domain_),
       lends_(lends),
-      first_packet_(random_packet_number()) {}
+      first_packet_(random_packet_number()),
+      events_(path_.device->events(), path_.port),
+      bytes_in_(path_.device->counts().bytes_in()),
+      bytes_out_(path_.device->counts().bytes_out()) {}
 
 Result<std::unique_ptr<QueuePair>> QueuePair::make(const Path& path, uint8_t traffic_class,
                                                    std::shared_ptr<Domain> domain,
                                                    std::span<std::byte> lends) {
   std::unique_ptr<QueuePair> pair(new QueuePair(path, traffic_class, std::move(domain), lends));
-  if (auto built = pair->build(); !built)
+  if (auto built = pair->build(); !built) {
+    path.device->counts().pair_failed();
     return add_context("RDMA device " + path.device->name(), built.error());
+  }
   return pair;
 }
 
@@ -116,6 +121,8 @@ Result<void> QueuePair::build() {
     pair_ = calls_.create_qp(domain_->handle(), &wanted);
   }
   if (pair_ == nullptr) return failed("make a queue pair");
+  path_.device->counts().pair_made();
+  events_.name(pair_, completion_queue_);
   inline_bytes_ = std::min(kInline, wanted.cap.max_inline_data);
   ibv_qp_attr init{};
   init.qp_state = IBV_QPS_INIT;
@@ -132,11 +139,11 @@ Result<void> QueuePair::build() {
 
 QueuePair::~QueuePair() {
   // In this order; after the queue pair's end the device touches none of the memory.
-  if (pair_ != nullptr) calls_.destroy_qp(pair_);
+  unmake();
   if (completion_queue_ != nullptr) calls_.destroy_cq(completion_queue_);
   if (channel_ != nullptr) calls_.destroy_comp_channel(channel_);
   withdraw();
-  if (region_ != nullptr) calls_.dereg_mr(region_);
+  if (region_ != nullptr) unregister_region(*path_.device, region_);
   if (memory_ != nullptr) ::munmap(memory_, kMemory);
 }
 
@@ -255,6 +262,7 @@ std::span<std::byte> QueuePair::room() noexcept {
 Status QueuePair::send(size_t bytes, const SegmentNote& note) noexcept {
   SLUICE_ASSERT(credits_ > 0 && (bytes > 0 || note.recall || note.recalled));
   --credits_;
+  bytes_out_.add(bytes);
   return post_send(bytes, word_of(note), false);
 }
 
@@ -273,6 +281,7 @@ Status QueuePair::send_placed(std::span<const std::byte> payload, uint32_t local
   write.opcode = IBV_WR_RDMA_WRITE;
   write.wr.rdma = {.remote_addr = place.address, .rkey = place.key};
   note.placed = true;
+  bytes_out_.add(bytes + payload.size());
   return post_send(bytes, word_of(note), true, &write);
 }
 
@@ -302,6 +311,7 @@ Status QueuePair::received(const ibv_wc& done) noexcept {
   // A word without credits could come without bound: it takes none itself.
   if (done.byte_len == 0 && !end && !note.recall && !note.recalled)
     return (word & kCreditMask) > 0 ? post_receive(segment) : Status(Errc::kBadField);
+  bytes_in_.add(done.byte_len);
   arrived_[arrived_last_++ % kReceives] = {
       .segment = segment, .bytes = done.byte_len, .end = end, .note = note};
   return Errc::kOk;
@@ -316,6 +326,7 @@ Status QueuePair::collect() noexcept {
     counts_.completions += static_cast<unsigned>(count);
     for (const ibv_wc& one : std::span(done).first(static_cast<size_t>(count))) {
       if (one.status != IBV_WC_SUCCESS) {
+        path_.device->counts().completion_failed(one.status);
         broken_ = one.status == IBV_WC_RETRY_EXC_ERR ? Errc::kTimeout : Errc::kReset;
       } else if ((one.wr_id & kOfSend) != 0) {
         sends_done_ = (one.wr_id & ~kOfSend) + 1;
@@ -325,6 +336,7 @@ Status QueuePair::collect() noexcept {
       if (!broken_.ok()) break;  // those behind it say no more than that
     }
   }
+  if (broken_.ok() && events_.fatal()) broken_ = Errc::kReset;
   if (broken_.ok()) broken_ = return_credits();
   return broken_;
 }
@@ -350,12 +362,19 @@ const Region* QueuePair::region_of(const std::byte* at, size_t bytes) noexcept {
 }
 
 void QueuePair::withdraw() noexcept {
-  if (lent_region_ != nullptr) calls_.dereg_mr(std::exchange(lent_region_, nullptr));
+  if (lent_region_ != nullptr) unregister_region(*path_.device, std::exchange(lent_region_, nullptr));
 }
 
 void QueuePair::cut() noexcept {
   if (broken_.ok()) broken_ = Errc::kReset;
-  if (pair_ != nullptr) calls_.destroy_qp(std::exchange(pair_, nullptr));
+  unmake();
+}
+
+void QueuePair::unmake() noexcept {
+  if (pair_ == nullptr) return;
+  events_.name(nullptr, completion_queue_);
+  calls_.destroy_qp(std::exchange(pair_, nullptr));
+  path_.device->counts().pair_unmade();
 }
 
 int QueuePair::event_fd() const noexcept {
@@ -363,6 +382,8 @@ int QueuePair::event_fd() const noexcept {
 }
 
 void QueuePair::arm() noexcept {
+  bytes_in_.settle();
+  bytes_out_.settle();
   if (std::exchange(armed_, true)) return;
   if (ibv_req_notify_cq(completion_queue_, 0) != 0 && broken_.ok()) broken_ = Errc::kReset;
 }

@@ -67,6 +67,7 @@ class QueuePair final : public tcp::Companion {
   ~QueuePair() override;
 
   [[nodiscard]] PairAddress address() const noexcept;
+  [[nodiscard]] const std::shared_ptr<const Device>& device() const noexcept { return path_.device; }
   [[nodiscard]] const ibv_gid& local_gid() const noexcept { return path_.gid; }
   [[nodiscard]] const ibv_gid& peer_gid() const noexcept { return peer_gid_; }  // after join()
   // Both ends have done it before either sends.
@@ -115,6 +116,8 @@ class QueuePair final : public tcp::Companion {
     std::span<const std::byte> bytes;
     SegmentNote note;
   };
+  // Payload that the peer has written beside the segments: for the device's counts.
+  void count_landed(size_t bytes) noexcept { bytes_in_.add(bytes); }
   // The oldest segment; not at_end(). Valid until take().
   [[nodiscard]] Segment front() noexcept;
   void take() noexcept;
@@ -151,6 +154,7 @@ class QueuePair final : public tcp::Companion {
   };
   QueuePair(Path path, uint8_t traffic_class, std::shared_ptr<Domain> domain, std::span<std::byte> lends);
   [[nodiscard]] Result<void> build();
+  void unmake() noexcept;
   [[nodiscard]] std::byte* receive_segment(uint32_t i) const noexcept;
   [[nodiscard]] std::byte* send_segment(uint64_t i) const noexcept;
   [[nodiscard]] bool send_is_free() const noexcept { return sends_posted_ - sends_done_ < kSends; }
@@ -168,6 +172,9 @@ class QueuePair final : public tcp::Companion {
   RegionLookup regions_;
   const std::span<std::byte> lends_;
   const uint32_t first_packet_;
+  PairEvents events_;
+  Tally bytes_in_;
+  Tally bytes_out_;
   std::byte* memory_ = nullptr;
   ibv_mr* region_ = nullptr;
   ibv_mr* lent_region_ = nullptr;

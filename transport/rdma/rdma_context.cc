@@ -13,6 +13,44 @@ namespace {
 
 // How long a context that ends waits for what its endpoints have sent to arrive.
 constexpr Nanos kLeave = 1 * kSecond;
+// How long a device that goes without a word, as one of software does, goes unnoticed where packets go.
+constexpr Nanos kLook = 1 * kSecond;
+
+// A context's look at the events of a device that its endpoints use.
+class DeviceWatch final : public tcp::Watcher {
+ public:
+  DeviceWatch(std::shared_ptr<const Device> device, tcp::TcpContext& sleep)
+      : device_(std::move(device)), sleep_(sleep) {
+    device_->events().wakes(sleep_);
+  }
+  DeviceWatch(const DeviceWatch&) = delete;
+  DeviceWatch& operator=(const DeviceWatch&) = delete;
+  ~DeviceWatch() {
+    unwatch();
+    device_->events().forget(sleep_);
+  }
+  [[nodiscard]] Result<void> watch() {
+    const auto watched = sleep_.watch(device_->events().fd(), *this);
+    if (!watched) return tl::unexpected(watched.error());
+    handle_ = *watched;
+    watches_ = true;
+    return {};
+  }
+  [[nodiscard]] const Device* device() const noexcept { return device_.get(); }
+  void readable() noexcept override {
+    device_->events().look();
+    if (device_->events().gone()) unwatch();  // it stays readable
+  }
+
+ private:
+  void unwatch() noexcept {
+    if (std::exchange(watches_, false)) sleep_.unwatch(device_->events().fd(), handle_);
+  }
+  const std::shared_ptr<const Device> device_;
+  tcp::TcpContext& sleep_;
+  Handle handle_;
+  bool watches_ = false;
+};
 
 class Both final : public tcp::TcpContext {
  public:
@@ -30,10 +68,15 @@ class Both final : public tcp::TcpContext {
   size_t endpoint_count() const noexcept override { return tcp_->endpoint_count() + open_; }
 
  private:
+  [[nodiscard]] Result<void> watch(const std::shared_ptr<const Device>& device);
+  void unwatch_unused() noexcept;
+
   const std::unique_ptr<tcp::TcpContext> tcp_;
   const std::unique_ptr<std::byte[]> scratch_;
+  std::vector<std::unique_ptr<DeviceWatch>> devices_;
   std::vector<std::unique_ptr<RdmaEndpoint>> endpoints_;  // those that linger too
   size_t open_ = 0;
+  Nanos looked_ = 0;
 };
 
 // A kernel's socket sends on when its process has let go of it; nobody does that for a queue pair.
@@ -56,14 +99,34 @@ Result<Endpoint*> Both::adopt(tcp::Socket socket, Handler& handler, const Endpoi
   auto endpoint = std::make_unique<RdmaEndpoint>(std::move(socket), std::move(pair), handler, options, *tcp_,
                                                  std::span(scratch_.get(), tcp::FrameReader::kScratchBytes));
   if (auto watched = endpoint->watch(); !watched) return tl::unexpected(watched.error());
+  if (auto watched = watch(endpoint->device()); !watched) return tl::unexpected(watched.error());
   endpoints_.push_back(std::move(endpoint));
   ++open_;
   return endpoints_.back().get();
 }
 
+Result<void> Both::watch(const std::shared_ptr<const Device>& device) {
+  if (std::ranges::find(devices_, device.get(), &DeviceWatch::device) != devices_.end()) return {};
+  auto added = std::make_unique<DeviceWatch>(device, *tcp_);
+  if (auto watched = added->watch(); !watched) return watched;
+  devices_.push_back(std::move(added));
+  return {};
+}
+
+void Both::unwatch_unused() noexcept {
+  std::erase_if(devices_, [&](const auto& watch) {
+    return std::ranges::none_of(
+        endpoints_, [&](const auto& endpoint) { return endpoint->device().get() == watch->device(); });
+  });
+}
+
 // By index: a callback may adopt, and the list may move then.
 unsigned Both::poll(Nanos now, size_t budget_bytes) noexcept {
   unsigned done = tcp_->poll(now, budget_bytes);
+  if (!devices_.empty() && now - looked_ >= kLook) {
+    looked_ = now;
+    for (const auto& device : devices_) device->readable();
+  }
   for (size_t i = 0; i < endpoints_.size(); ++i) done += endpoints_[i]->turn(now, budget_bytes);
   bool any_gone = false;
   for (bool again = true; std::exchange(again, false);) {
@@ -76,7 +139,10 @@ unsigned Both::poll(Nanos now, size_t budget_bytes) noexcept {
       again = true;  // its callback may have closed one before it
     }
   }
-  if (any_gone) std::erase_if(endpoints_, [](const auto& e) { return e->gone(); });
+  if (any_gone) {
+    std::erase_if(endpoints_, [](const auto& e) { return e->gone(); });
+    unwatch_unused();
+  }
   return done;
 }
 

@@ -21,8 +21,7 @@ RdmaEndpoint::RdmaEndpoint(tcp::Socket lifeline, std::unique_ptr<QueuePair> pair
       sleep_(sleep),
       lifeline_watch_(*this),
       pair_watch_(*pair_),
-      // Twice: a frame that waits for nothing but the device's word that it arrived is not queued any more.
-      outbox_(2 * std::max<size_t>(options.send_queue, 1)),
+      outbox_(std::max<size_t>(options.send_queue, 1)),
       reader_(options.max_payload, scratch),
       intake_(*this),
       peer_(tcp::peer_name(lifeline_.fd())) {
@@ -163,7 +162,9 @@ bool RdmaEndpoint::send_next() noexcept {
   const SegmentNote note = take_notes(room, used);
   size_t of_stream = 0;
   while (const Outbox::Frame* const frame = outbox_.at_start()) {
-    const LentPlace* const place = frame->data ? borrowed_.find(frame->name) : nullptr;
+    const bool data = frame->data;
+    const FrameName name = frame->name;
+    const LentPlace* const place = data ? borrowed_.find(name) : nullptr;
     const bool fits_there =
         place != nullptr && frame->payload_bytes >= kLeastPlaced && frame->payload_bytes <= place->capacity;
     const Region* const region =
@@ -171,13 +172,13 @@ bool RdmaEndpoint::send_next() noexcept {
     if (region == nullptr) {
       const size_t taken = outbox_.take(room.subspan(used));
       if (taken == 0) break;
-      if (place != nullptr) (void)borrowed_.settle(frame->name);
+      if (data) (void)borrowed_.settle(name);
       used += taken;
       of_stream += taken;
       continue;
     }
     if (of_stream > 0) break;  // behind these: it has a segment of its own
-    const LentPlace there = *borrowed_.settle(frame->name);
+    const LentPlace there = *borrowed_.settle(name);
     std::ranges::copy(frame->head(), room.begin() + static_cast<ptrdiff_t>(used));
     used += frame->head_bytes;
     counters_.wire_bytes_out += frame->head_bytes + frame->payload_bytes;
@@ -260,6 +261,7 @@ Status RdmaEndpoint::take_segment(const QueuePair::Segment& segment) noexcept {
   const std::optional<LentPlace>& place = intake_.lent;
   if (!place || reader_.header().length > place->capacity) return Errc::kSlotNotGranted;
   counters_.wire_bytes_in += reader_.header().length;
+  pair_->count_landed(reader_.header().length);
   return reader_.landed(reinterpret_cast<const std::byte*>(place->address), *this, intake_, counters_);
 }
 

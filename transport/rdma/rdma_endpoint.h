@@ -54,6 +54,7 @@ class RdmaEndpoint final : public Endpoint {
   [[nodiscard]] bool gone() const noexcept { return finished_ && !lingers_; }
   // From now on what is done ends the sleep. False: something waits for a turn.
   [[nodiscard]] bool may_sleep() noexcept;
+  [[nodiscard]] const std::shared_ptr<const Device>& device() const noexcept { return pair_->device(); }
   // A deadline runs.
   [[nodiscard]] bool timed() const noexcept {
     return !closing_ && options_.frame_deadline > 0 && (reader_.within_frame() || peer_ended_);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <utility>
 
 #include "core/assert.h"
 #include "transport/tcp/address.h"
@@ -28,10 +29,20 @@ Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<
                                 int access) {
   errno = 0;
   ibv_mr* const region = device.calls().reg_mr(domain, bytes.data(), bytes.size(), access);
-  if (region != nullptr) return region;
+  if (region != nullptr) {
+    device.counts().registered(bytes.size());
+    return region;
+  }
   const int why = errno;
+  device.counts().registration_failed();
   return fail(Errc::kSystem, "cannot register " + std::to_string(bytes.size()) +
                                  " bytes: " + tcp::error_text(why) + memory_lock_limit());
+}
+
+void unregister_region(const Device& device, ibv_mr* region) noexcept {
+  const size_t bytes = region->length;
+  device.calls().dereg_mr(region);
+  device.counts().deregistered(bytes);
 }
 
 Result<std::shared_ptr<Domain>> Domain::make(std::shared_ptr<const Device> device) {
@@ -46,7 +57,7 @@ Domain::Domain(std::shared_ptr<const Device> device, ibv_pd* handle) noexcept
     : device_(std::move(device)), handle_(handle), table_(std::make_shared<Table>()) {}
 
 Domain::~Domain() {
-  for (const auto& [range, region] : registered_) device_->calls().dereg_mr(region);
+  for (const auto& [range, region] : registered_) unregister_region(*device_, region);
   device_->calls().dealloc_pd(handle_);
 }
 
@@ -68,7 +79,7 @@ void Domain::remove(std::span<std::byte> bytes, Memory::Use use) noexcept {
   ibv_mr* const region = found->second;
   registered_.erase(found);
   publish();
-  device_->calls().dereg_mr(region);
+  unregister_region(*device_, region);
 }
 
 void Domain::publish() {
@@ -127,7 +138,7 @@ Result<void> RegisteredMemory::add(std::span<std::byte> bytes, Use use) {
   }
   ranges_.push_back({.bytes = bytes, .use = use, .count = 1});
   Result<void> out;
-  for (const auto& domain : domains_) {
+  for (const auto& domain : living()) {
     auto added = register_at(*domain, ranges_.back());
     if (!added && out) out = std::move(added);
   }
@@ -139,7 +150,7 @@ bool RegisteredMemory::remove(std::span<std::byte> bytes, Use use) noexcept {
   const auto known = find(bytes, use);
   if (known == ranges_.end()) return false;
   if (--known->count > 0) return true;
-  for (const auto& domain : domains_) domain->remove(bytes, use);
+  for (const auto& domain : living()) domain->remove(bytes, use);
   ranges_.erase(known);
   return true;
 }
@@ -149,15 +160,24 @@ std::string RegisteredMemory::refused() const {
   return refused_;
 }
 
+std::vector<std::shared_ptr<Domain>> RegisteredMemory::living() const {
+  std::vector<std::shared_ptr<Domain>> out;
+  for (const auto& held : domains_) {
+    if (auto domain = held.lock()) out.push_back(std::move(domain));
+  }
+  return out;
+}
+
 Result<std::shared_ptr<Domain>> RegisteredMemory::domain_on(const std::shared_ptr<const Device>& device) {
   const std::lock_guard lock(mutex_);
-  const auto there =
-      std::ranges::find_if(domains_, [&](const auto& d) { return &d->device() == device.get(); });
-  if (there != domains_.end()) return *there;
+  for (auto& domain : living()) {
+    if (&domain->device() == device.get()) return domain;
+  }
   auto domain = Domain::make(device);
   if (!domain) return domain;
   // What is refused is copied: the pair itself can be had.
   for (const Range& r : ranges_) (void)register_at(**domain, r);
+  std::erase_if(domains_, [](const auto& held) { return held.expired(); });
   domains_.push_back(*domain);
   return domain;
 }

@@ -32,6 +32,7 @@ struct Region {
 // Registers with words about why it can't be done.
 [[nodiscard]] Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain,
                                               std::span<std::byte> bytes, int access);
+void unregister_region(const Device& device, ibv_mr* region) noexcept;
 
 // On one device. Any thread.
 class Domain {
@@ -84,7 +85,7 @@ class RegisteredMemory final : public Memory {
   Result<void> add(std::span<std::byte> bytes, Use use) override;
   bool remove(std::span<std::byte> bytes, Use use) noexcept override;
   std::string refused() const override;
-  // With all that was added. Made when the first pair on the device is.
+  // With all that was added. Made with the first pair on the device, and kept by its pairs.
   [[nodiscard]] Result<std::shared_ptr<Domain>> domain_on(const std::shared_ptr<const Device>& device);
 
  private:
@@ -99,7 +100,9 @@ class RegisteredMemory final : public Memory {
 
   mutable std::mutex mutex_;
   std::vector<Range> ranges_;
-  std::vector<std::shared_ptr<Domain>> domains_;
+  // Theirs who have pairs there: a device that is removed must be let go of by all.
+  [[nodiscard]] std::vector<std::shared_ptr<Domain>> living() const;
+  std::vector<std::weak_ptr<Domain>> domains_;
   std::string refused_;
 };
 

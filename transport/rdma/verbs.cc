@@ -40,6 +40,8 @@ Loaded load() {
   find(library, "ibv_close_device", v.close_device, l.missing);
   find(library, "_ibv_query_gid_table", v.query_gid_table, l.missing);
   find(library, "ibv_query_port", v.query_port, l.missing);
+  find(library, "ibv_get_async_event", v.get_async_event, l.missing);
+  find(library, "ibv_ack_async_event", v.ack_async_event, l.missing);
   find(library, "ibv_alloc_pd", v.alloc_pd, l.missing);
   find(library, "ibv_dealloc_pd", v.dealloc_pd, l.missing);
   find(library, "ibv_reg_mr", v.reg_mr, l.missing);

@@ -16,6 +16,8 @@ struct Verbs {
   decltype(&ibv_close_device) close_device;
   decltype(&_ibv_query_gid_table) query_gid_table;
   decltype(&ibv_query_port) query_port;
+  decltype(&ibv_get_async_event) get_async_event;
+  decltype(&ibv_ack_async_event) ack_async_event;
   decltype(&ibv_alloc_pd) alloc_pd;
   decltype(&ibv_dealloc_pd) dealloc_pd;
   decltype(&ibv_reg_mr) reg_mr;

@@ -1,4 +1,5 @@
 // A build without libibverbs' headers.
+#include "transport/rdma/device_report.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/rdma_context.h"
 
@@ -20,6 +21,12 @@ class NoMemory final : public Memory {
 
 Result<Rails> rails(const RailChoice& /*choice*/) {
   return not_built();
+}
+
+void look_at_devices() {}
+
+std::vector<DeviceReport> device_reports() {
+  return {};
 }
 
 std::shared_ptr<Memory> Memory::make() {

@@ -33,5 +33,13 @@ TEST(NameList, TakesAPortWhereOneMeansSomething) {
   EXPECT_FALSE(is_listed("mlx5_0:", "mlx5_0", 1));
 }
 
+TEST(NameList, AsAFilterOfPorts) {
+  EXPECT_FALSE(port_filter("")) << "no list lets all through";
+  const auto filter = port_filter("=mlx5_0:1,mlx5_2");
+  EXPECT_TRUE(filter("mlx5_0", 1));
+  EXPECT_FALSE(filter("mlx5_0", 2));
+  EXPECT_TRUE(filter("mlx5_2", 2));
+}
+
 }  // namespace
 }  // namespace sluice::config

@@ -102,8 +102,13 @@ TEST_F(LaneTermsTest, AnAnswerThatIsNoneIsAnError) {
 
 class TransportVariable : public ::testing::Test {
  protected:
-  TransportVariable() { ::unsetenv("SLUICE_TRANSPORT"); }
-  ~TransportVariable() override { ::unsetenv("SLUICE_TRANSPORT"); }
+  TransportVariable() { unset(); }
+  ~TransportVariable() override { unset(); }
+  static void unset() {
+    for (const char* const name :
+         {"SLUICE_TRANSPORT", "SLUICE_IB_HCA", "SLUICE_IB_GID_INDEX", "SLUICE_IB_TC"})
+      ::unsetenv(name);
+  }
 };
 
 TEST_F(TransportVariable, SaysOneOfThree) {
@@ -116,6 +121,38 @@ TEST_F(TransportVariable, SaysOneOfThree) {
   const auto wrong = read_transport_variables();
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error().text, "variable SLUICE_TRANSPORT: \"quic\" is none of auto, tcp, rdma");
+}
+
+TEST_F(TransportVariable, WhichDevicesAndHow) {
+  ::setenv("SLUICE_TRANSPORT", "tcp", 1);
+  const auto none = read_transport_variables();
+  ASSERT_TRUE(none);
+  EXPECT_FALSE(none->choice.allows);
+  EXPECT_EQ(none->choice.gid_index, -1);
+  EXPECT_EQ(none->choice.traffic_class, 0);
+  ::setenv("SLUICE_IB_HCA", "mlx5_0:1", 1);
+  ::setenv("SLUICE_IB_GID_INDEX", "3", 1);
+  ::setenv("SLUICE_IB_TC", "106", 1);
+  const auto all = read_transport_variables();
+  ASSERT_TRUE(all);
+  EXPECT_TRUE(all->choice.allows("mlx5_0", 1));
+  EXPECT_FALSE(all->choice.allows("mlx5_0", 2));
+  EXPECT_EQ(all->choice.gid_index, 3);
+  EXPECT_EQ(all->choice.traffic_class, 106);
+  ::setenv("SLUICE_IB_GID_INDEX", "-1", 1);
+  EXPECT_EQ(read_transport_variables()->choice.gid_index, -1);
+  for (const char* const wrong : {"-2", "256", "3x", "one"}) {
+    ::setenv("SLUICE_IB_GID_INDEX", wrong, 1);
+    const auto refused = read_transport_variables();
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().text,
+              "variable SLUICE_IB_GID_INDEX: \"" + std::string(wrong) + "\" is not in -1..255");
+  }
+  ::setenv("SLUICE_IB_GID_INDEX", "", 1);
+  ::setenv("SLUICE_IB_TC", "-1", 1);
+  const auto refused = read_transport_variables();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().text, "variable SLUICE_IB_TC: \"-1\" is not in 0..255");
 }
 
 TEST_F(TransportVariable, WithoutADeviceAutoIsTcpAndRdmaIsAnError) {
