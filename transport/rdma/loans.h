@@ -3,6 +3,7 @@
 // it, goes by. So neither has to say what is over, and what the peer holds is never more than kMostLoans.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -42,16 +43,23 @@ class Loans {
  public:
   [[nodiscard]] bool empty() const noexcept { return first_ == last_; }
   [[nodiscard]] bool full() const noexcept { return last_ - first_ == kMostLoans; }
-  // False: there are too many, or it is not behind the one before it.
+  // False: there are too many, or it is not behind the one before it. One whose frame went by already, while
+  // the word of it was on its way, is over: the peer, who has seen that frame, counts it no more either.
   [[nodiscard]] bool push(const LentPlace& loan) noexcept {
-    if (full() || (!empty() && ring_[(last_ - 1) % kMostLoans].frame >= loan.frame)) return false;
+    if (newest_ && *newest_ >= loan.frame) return false;
+    if (passed_ && *passed_ >= loan.frame) return true;
+    if (full()) return false;
+    newest_ = loan.frame;
     ring_[last_++ % kMostLoans] = loan;
     return true;
   }
   // The loan for this frame, if there is one. It is over, and so are those for frames before it.
   [[nodiscard]] std::optional<LentPlace> settle(const FrameName& frame) noexcept {
-    while (!empty() && front().frame < frame) ++first_;
-    if (empty() || front().frame != frame) return std::nullopt;
+    if (find(frame) == nullptr) {
+      passed_ = passed_ ? std::max(*passed_, frame) : frame;
+      return std::nullopt;
+    }
+    passed_ = frame;
     return ring_[first_++ % kMostLoans];
   }
   // As settle(), to look only.
@@ -59,7 +67,10 @@ class Loans {
     while (!empty() && front().frame < frame) ++first_;
     return !empty() && front().frame == frame ? &front() : nullptr;
   }
-  void clear() noexcept { first_ = last_; }
+  void clear() noexcept {
+    first_ = last_;
+    newest_.reset();
+  }
 
   // ---- of the side that lends: which of them the peer knows of ----
   [[nodiscard]] const LentPlace* next_untold() noexcept {
@@ -79,6 +90,8 @@ class Loans {
   uint64_t first_ = 0;  // counts run up for ever
   uint64_t last_ = 0;
   uint64_t told_ = 0;
+  std::optional<FrameName> newest_;  // of those pushed
+  std::optional<FrameName> passed_;  // the latest of the frames that went by
 };
 
 }  // namespace sluice::transport::rdma

@@ -32,11 +32,15 @@ class Outbox {
     [[nodiscard]] std::span<const std::byte> body() const noexcept { return {payload, payload_bytes}; }
   };
 
-  explicit Outbox(size_t capacity) : frames_(capacity) {}
+  // `capacity`: frames that are not sent. Those that wait for no more than the device's word have room of
+  // their own: a peer may have answered one, and so made room for the next, before that word comes.
+  explicit Outbox(size_t capacity) : capacity_(capacity), frames_(4 * capacity) {}
 
   // Nothing is accepted and not given back.
   [[nodiscard]] bool empty() const noexcept { return front_ == back_; }
-  [[nodiscard]] bool full() const noexcept { return back_ - front_ == frames_.size(); }
+  [[nodiscard]] bool full() const noexcept {
+    return back_ - next_ >= capacity_ || back_ - front_ == frames_.size();
+  }
   // Some bytes are still to be sent.
   [[nodiscard]] bool unsent() const noexcept { return next_ != back_; }
 
@@ -67,6 +71,7 @@ class Outbox {
  private:
   [[nodiscard]] size_t index(uint64_t count) const noexcept { return count % frames_.size(); }
 
+  const size_t capacity_;
   std::vector<Frame> frames_;
   uint64_t front_ = 0;  // counts run up for ever
   uint64_t next_ = 0;   // not sent, or in part

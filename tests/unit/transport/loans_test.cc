@@ -58,6 +58,23 @@ TEST(Loans, AreTakenInOrderOnlyAndNotWithoutBound) {
   EXPECT_FALSE(loans.push(loan(1000)));
 }
 
+// Frames and word of loans for them cross: both sides come to the same count all the same.
+TEST(Loans, ThatComeAfterTheirFrameAreOver) {
+  Loans loans;
+  EXPECT_FALSE(loans.settle(loan(40).frame));
+  for (uint64_t s = 0; s <= 40 + kMostLoans; ++s) ASSERT_TRUE(loans.push(loan(s))) << s;
+  EXPECT_TRUE(loans.full());
+  EXPECT_FALSE(loans.push(loan(41 + kMostLoans)));
+  EXPECT_EQ(loans.find(loan(41).frame)->address, 1041U);
+}
+
+TEST(Loans, MayBeMadeAgainWhenTheyWereGivenBack) {
+  Loans loans;
+  ASSERT_TRUE(loans.push(loan(3)));
+  loans.clear();
+  EXPECT_TRUE(loans.push(loan(3)));
+}
+
 TEST(Loans, AreToldOnce) {
   Loans loans;
   for (uint64_t s = 0; s < 3; ++s) ASSERT_TRUE(loans.push(loan(s)));
