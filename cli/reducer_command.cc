@@ -35,6 +35,7 @@ struct ReducerFlags {
   uint64_t socket_buffer = 0;
   std::string idle = "epoll";
   bool no_crc = false;
+  bool anywhere = false;
   std::string tls = "off";
   std::string transport = "auto";
   std::string port_file;
@@ -114,6 +115,7 @@ int run_reducer(ReducerFlags flags) {
     options.weights.insert_or_assign(tenant, weight);
   }
   options.payload_crc = !flags.no_crc;
+  options.near_devices = !flags.anywhere;
   options.tls = flags.tls == "require" ? reducer::TlsMode::kRequire
                 : flags.tls == "on"    ? reducer::TlsMode::kOn
                                        : reducer::TlsMode::kOff;
@@ -227,6 +229,8 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
   set.number("--ib-tc", o.rdma_traffic_class,
              "traffic class of RoCE's packets, 0 to 255: their DSCP times 4")
       ->default_str("0");  // not as the character that a byte is
+  set.flag("--anywhere", flags->anywhere,
+           "run on all processors, not only those of the NUMA node that the RDMA devices are at");
   set.text("--idle", flags->idle, "HOW", "what a lane without work does: epoll, yield, spin")
       ->check(CLI::IsMember({"epoll", "yield", "spin"}));
   set.duration("--spin", o.spin, "how long it polls before it sleeps, with --idle epoll");

@@ -34,4 +34,10 @@ Result<Arena> Arena::map(size_t bytes) {
   return arena;
 }
 
+void Arena::prefer_large_pages() const noexcept {
+#ifdef MADV_HUGEPAGE
+  if (size_ > 0) (void)madvise(data_, size_, MADV_HUGEPAGE);  // a system without them has small ones
+#endif
+}
+
 }  // namespace sluice

@@ -19,6 +19,9 @@ class Arena {
   // Zeroed, page aligned; kMemoryLimit with the size in the text when the system has none.
   [[nodiscard]] static Result<Arena> map(size_t bytes);
 
+  // For memory that will be touched as a whole: the system may take large pages for it, which a device has
+  // fewer translations of. It costs what was never to be touched.
+  void prefer_large_pages() const noexcept;
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] size_t size() const noexcept { return size_; }
 

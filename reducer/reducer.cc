@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "reducer/control/conductor.h"
 #include "reducer/lane/lane_thread.h"
+#include "reducer/near_devices.h"
 #include "reducer/security/key_store.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/rdma_context.h"
@@ -22,11 +23,27 @@ namespace {
 
 constexpr int kBacklog = 1024;  // as many ranks may come at once; the host's net.core.somaxconn bounds it
 
-uint32_t usable_cpus() {
+cpu_set_t usable_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
+  if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_SET(0, &set);
+  return set;
+}
+
+uint32_t count_of(const cpu_set_t& processors) {
+  return static_cast<uint32_t>(std::max(1, CPU_COUNT(&processors)));
+}
+
+// Where lanes run; nothing: anywhere.
+std::optional<NearProcessors> near_rails(const ReducerOptions& options, const RdmaOffer& offer) {
+  if (!options.near_devices) return std::nullopt;
+  std::vector<std::string> devices;
+  for (const std::string& rail : offer.rails.names) devices.push_back(rail.substr(0, rail.find(' ')));
+  auto near = processors_near(devices, usable_processors());
+  if (near)
+    log::info("threads run on NUMA node " + std::to_string(near->node) + ", where " + devices.front() +
+              " is");
+  return near;
 }
 
 uint64_t half_of_memory() {
@@ -152,7 +169,6 @@ class RunningReducer final : public Reducer {
 
 Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   ReducerOptions options = asked;
-  if (options.lanes == 0) options.lanes = usable_cpus();
   if (options.memory_limit == 0) options.memory_limit = half_of_memory();
   if (auto error = unlivable(options)) return tl::unexpected(std::move(*error));
   KeyStore keys;
@@ -168,6 +184,8 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   if (!tls) return tl::unexpected(std::move(tls.error()));
   auto rdma = look_for_rails(options);
   if (!rdma) return tl::unexpected(std::move(rdma.error()));
+  const auto near = near_rails(options, *rdma);
+  if (options.lanes == 0) options.lanes = count_of(near ? near->set : usable_processors());
   const transport::tcp::SocketOptions socket{.buffer_bytes = options.socket_buffer,
                                              .congestion_control = options.congestion_control,
                                              .local_address = {}};
@@ -188,6 +206,7 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
     lanes.push_back(std::make_unique<LaneThread>(make_lane(std::move(*context), options, *fair), options.idle,
                                                  options.spin));
   }
+  const StartThreadsOn there(near);
   return std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(keys),
                                           std::move(*tls), std::move(*rdma), std::move(fair),
                                           std::move(lanes));

@@ -42,6 +42,7 @@ struct ReducerOptions {
   std::string rdma_devices;        // config/name_list.h; empty: any
   int rdma_gid_index = -1;         // transport/rdma/pairing.h
   uint8_t rdma_traffic_class = 0;  // of its packets
+  bool near_devices = true;        // threads run on the NUMA node of those devices, where that is one
   Idle idle = Idle::kEpoll;
   Nanos spin = 20 * kMicrosecond;   // how long an idle lane polls before it sleeps (Idle::kEpoll)
   bool payload_crc = true;          // put a CRC on results

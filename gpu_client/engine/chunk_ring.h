@@ -64,6 +64,8 @@ class ChunkRing {
   [[nodiscard]] std::byte* place(uint64_t chunk) const noexcept {
     return memory_.data() + chunk % depth_ * slot_bytes_;
   }
+  // As Arena has it; before the first result.
+  void prefer_large_pages() const noexcept { memory_.prefer_large_pages(); }
   [[nodiscard]] std::span<std::byte> memory() const noexcept { return {memory_.data(), memory_.size()}; }
   // Its result is where the record says, and in the caller's buffer.
   void finish(uint64_t chunk) noexcept;

@@ -136,8 +136,12 @@ class Exchange {
   [[nodiscard]] const View& view() const noexcept { return view_; }
   [[nodiscard]] OpTable& table() noexcept { return table_; }
   [[nodiscard]] ChunkRing& ring() noexcept { return ring_; }
-  // Where results are received that the user's buffers can't keep. Its owner's until the exchange ends.
-  [[nodiscard]] std::span<std::byte> ring_memory() const noexcept { return ring_.memory(); }
+  // Where results are received that the user's buffers can't keep, as long as the exchange lives; for
+  // devices, which touch all of it.
+  [[nodiscard]] std::span<std::byte> ring_for_devices() const noexcept {
+    ring_.prefer_large_pages();
+    return ring_.memory();
+  }
   // Chunks below may have been put before the last restart.
   [[nodiscard]] uint64_t resend_until() const noexcept { return resend_until_; }
   void chunk_put(uint64_t chunk) noexcept { put_until_ = std::max(put_until_, chunk + 1); }

@@ -50,7 +50,7 @@ Result<void> Session::begin(Membership membership) {
   if (!exchange) return tl::unexpected(exchange.error());
   exchange_ = std::move(*exchange);
   if (const auto& memory = options_.join.who.lanes.memory)
-    known_ring_ = {memory, exchange_->ring_memory(), transport::rdma::Memory::Use::kSendAndLend};
+    known_ring_ = {memory, exchange_->ring_for_devices(), transport::rdma::Memory::Use::kSendAndLend};
   auto context = transport::rdma::make_context();
   if (!context) return tl::unexpected(context.error());
   context_ = std::move(*context);

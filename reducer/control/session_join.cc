@@ -72,6 +72,7 @@ Status Session::map_slots() {
   for (uint32_t i = 0; i < agreed_.lanes; ++i) {
     auto arena = SlotArena::map(plan_);
     if (!arena) return Errc::kMemoryLimit;
+    if (!conductor_.rdma().rails.names.empty()) arena->prefer_large_pages();
     lanes_.push_back(std::make_unique<LaneSession>(plan_, std::move(*arena)));
     auto memory = Memory::make();
     memory_.push_back({memory, {memory, lanes_.back()->result_memory(), Memory::Use::kSend}});

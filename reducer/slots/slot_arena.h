@@ -23,6 +23,9 @@ class SlotArena {
   [[nodiscard]] static uint64_t bytes_for(const SessionPlan& plan) noexcept;
   [[nodiscard]] static Result<SlotArena> map(const SessionPlan& plan);
 
+  // Before it is touched, where devices are to know all of it (Arena::prefer_large_pages).
+  void prefer_large_pages() const noexcept { memory_.prefer_large_pages(); }
+
   // slot_bytes of payload, 64-byte aligned, with 64 bytes in front for a header (used by transports that
   // write both at once).
   [[nodiscard]] std::byte* contribution(uint32_t rank, uint32_t slot) const noexcept {
