@@ -38,6 +38,7 @@ Conductor::Conductor(const ReducerOptions& options, int listen_fd, KeyStore keys
       bell_(io_),
       waiting_commands_(lanes.size()) {
   SLUICE_ASSERT(bell_fd_ >= 0);
+  if (!rdma_.rails.names.empty()) pairing_thread_.emplace(1);
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   getsockname(listen_fd, reinterpret_cast<sockaddr*>(&address), &size);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_set>
@@ -78,6 +79,10 @@ class Conductor {
   [[nodiscard]] const RdmaOffer& rdma() const noexcept { return rdma_; }
   // One of the queue pairs that may be between PAIR and PAIRED; null: there are too many. Held meanwhile.
   [[nodiscard]] std::shared_ptr<void> take_pairing();
+  // A queue pair for a connection to which `socket` is another name, joined with the one at `address`: by a
+  // thread of its own, since to register memory takes milliseconds. `asker` hears of it (pair_made).
+  void make_pair(std::shared_ptr<Connection> asker, transport::tcp::Socket socket,
+                 std::vector<uint8_t> address, transport::rdma::PairMemory memory);
   [[nodiscard]] wire::Welcome make_welcome(uint8_t version, const SessionId& session) const;
   // The id under which ranks of this session find the reducer here.
   [[nodiscard]] uint64_t id_for(const SessionId& session) const;
@@ -183,6 +188,7 @@ class Conductor {
   int bell_fd_ = -1;
   asio::posix::stream_descriptor bell_;
   uint64_t bell_count_ = 0;
+  std::optional<asio::thread_pool> pairing_thread_;  // ends before what it posts to
   std::mutex ended_mutex_;  // held by the one who joins the thread or does its work after it
   std::thread thread_;
 

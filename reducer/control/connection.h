@@ -14,6 +14,7 @@
 #include "core/units.h"
 #include "reducer/control/asio.h"
 #include "reducer/control/peer_socket.h"
+#include "transport/rdma/pairing.h"
 #include "wire/messages.h"
 #include "wire/sha256.h"
 
@@ -44,6 +45,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // After this the connection tells `session` what arrives for `rank`.
   void bind(Session& session, uint32_t rank, uint32_t handle);
+
+  // What became of Conductor::make_pair().
+  void pair_made(Result<transport::rdma::PairOffer> made) noexcept;
 
   // Of a connection that is finishing: wait for its peer no longer than this.
   void end_by(Nanos deadline) noexcept {
@@ -79,6 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_attach();
   void on_pair();
   void on_paired();
+  void take_pair(Result<transport::rdma::PairOffer> made);
   void go_without_pair(const std::string& why);
   void refuse_tcp(const std::string& why);
   void hand_over();
@@ -116,7 +121,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::deque<std::vector<std::byte>> outgoing_;
   size_t queued_bytes_ = 0;
   bool writing_ = false;
-  bool hand_over_ = false;  // lane connection: goes to its lane when what is queued is written
+  bool hand_over_ = false;     // lane connection: goes to its lane when what is queued is written
+  bool pair_is_made_ = false;  // by another thread, just now
   std::unique_ptr<transport::tcp::Companion> pair_;  // offered and joined; PAIRED has not come
   std::shared_ptr<void> pairing_;                    // its place among those
 

@@ -2,6 +2,9 @@
 // PROTOCOL.md section 5.
 #include "transport/rdma/pairing.h"
 
+#include <fcntl.h>
+
+#include <exception>
 #include <span>
 #include <utility>
 
@@ -10,10 +13,25 @@
 #include "reducer/control/connection.h"
 
 namespace sluice::reducer {
+namespace {
+
+using transport::rdma::PairOffer;
+
+// Joined before the answer: the client may send as soon as it has it.
+Result<PairOffer> joined_pair(int connection, const transport::rdma::RailChoice& choice,
+                              std::span<const uint8_t> address, const transport::rdma::PairMemory& memory) {
+  auto offer = transport::rdma::offer_pair(connection, choice, memory);
+  if (!offer) return offer;
+  const auto joined = transport::rdma::join_pair(*offer->pair, connection, std::as_bytes(address));
+  if (!joined) return tl::unexpected(joined.error());
+  return offer;
+}
+
+}  // namespace
 
 void Connection::on_pair() {
   wire::Pair theirs;
-  if (header_.type != wire::FrameType::kPair) return close(Errc::kUnexpectedMessage);
+  if (header_.type != wire::FrameType::kPair || pair_is_made_) return close(Errc::kUnexpectedMessage);
   if (!take(theirs)) return;
   if (theirs.address.empty()) return go_without_pair(theirs.why);
   const auto address = std::as_bytes(std::span(theirs.address));
@@ -23,15 +41,44 @@ void Connection::on_pair() {
   if (!pairing_) return go_without_pair("too many queue pairs are being agreed on");
   const Session* const session = conductor_.find_session(hello_.session);
   if (session == nullptr || session->handle() != handle_) return go_without_pair("the session has ended");
-  auto offer = transport::rdma::offer_pair(socket_.fd(), conductor_.rdma().choice,
-                                           session->pair_memory(hello_.rank, hello_.lane));
-  if (!offer) return go_without_pair(offer.error().text);
-  // Joined before the answer: the client may send as soon as it has it.
-  const auto joined = transport::rdma::join_pair(*offer->pair, socket_.fd(), address);
-  if (!joined) return go_without_pair(joined.error().text);
-  pair_ = std::move(offer->pair);
+  transport::tcp::Socket same(::fcntl(socket_.fd(), F_DUPFD_CLOEXEC, 0));
+  if (!same.valid()) return go_without_pair("no descriptor is left");
+  pair_is_made_ = true;
+  conductor_.make_pair(shared_from_this(), std::move(same), std::move(theirs.address),
+                       session->pair_memory(hello_.rank, hello_.lane));
+}
+
+void Conductor::make_pair(std::shared_ptr<Connection> asker, transport::tcp::Socket socket,
+                          std::vector<uint8_t> address, transport::rdma::PairMemory memory) {
+  asio::post(*pairing_thread_, [this, asker = std::move(asker), socket = std::move(socket),
+                                address = std::move(address), memory = std::move(memory)]() mutable {
+    Result<PairOffer> made = fail(Errc::kMemoryLimit, "out of memory");
+    try {
+      made = joined_pair(socket.fd(), rdma_.choice, address, memory);
+    } catch (const std::exception&) {  // it says so already
+    }
+    // Here nothing of the asker's may end, which its own thread knows.
+    asio::post(io_, [asker = std::move(asker), made = std::move(made)]() mutable {
+      asker->pair_made(std::move(made));
+    });
+  });
+}
+
+void Connection::pair_made(Result<PairOffer> made) noexcept {
+  pair_is_made_ = false;
+  if (state_ != State::kPairing) return;  // it has ended meanwhile
+  try {
+    take_pair(std::move(made));
+  } catch (const std::exception&) {
+    close(Errc::kInternal);
+  }
+}
+
+void Connection::take_pair(Result<PairOffer> made) {
+  if (!made) return go_without_pair(made.error().text);
+  pair_ = std::move(made->pair);
   wire::Pair ours;
-  ours.address = std::move(offer->address);
+  ours.address = std::move(made->address);
   send(ours);
 }
 

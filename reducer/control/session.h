@@ -105,7 +105,9 @@ class Session {
   [[nodiscard]] uint64_t reserved_bytes() const noexcept { return reserved_; }
   // Of a lane connection that was admitted.
   [[nodiscard]] transport::rdma::PairMemory pair_memory(uint32_t rank, uint32_t lane) const {
-    return {.memory = memory_[lane].memory, .lends = lanes_[lane]->slots_of(rank)};
+    return {.memory = memory_[lane].memory,
+            .lends = lanes_[lane]->slots_of(rank),
+            .owner = lanes_[lane]->memory_owner()};
   }
   [[nodiscard]] uint32_t rank_count() const noexcept { return plan_.ranks; }
   [[nodiscard]] const char* state_name() const noexcept;

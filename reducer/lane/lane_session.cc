@@ -11,7 +11,8 @@ namespace sluice::reducer {
 LaneSession::LaneSession(const SessionPlan& plan, SlotArena arena)
     : plan_(plan),
       groups_(group_count(plan.ranks)),
-      arena_(std::move(arena)),
+      owned_arena_(std::make_shared<const SlotArena>(std::move(arena))),
+      arena_(*owned_arena_),
       chunks_(plan.slots),
       put_results_(plan.slots),
       sources_(std::max<size_t>(groups_, kernels::kGroup)),

@@ -41,6 +41,8 @@ class LaneSession {
   // What results are sent from, and the slots that a rank's device may write to by itself. Any thread.
   [[nodiscard]] std::span<std::byte> result_memory() const noexcept { return arena_.results(); }
   [[nodiscard]] std::span<std::byte> slots_of(Rank rank) const noexcept { return arena_.contributions(rank); }
+  // Keeps both mapped.
+  [[nodiscard]] std::shared_ptr<const void> memory_owner() const noexcept { return owned_arena_; }
 
   // The ABORT to send when the session is ended; set by the conductor before it gives kEnd (the ring's
   // release orders it).
@@ -182,7 +184,8 @@ class LaneSession {
 
   const SessionPlan plan_;
   const uint32_t groups_;
-  SlotArena arena_;
+  const std::shared_ptr<const SlotArena> owned_arena_;
+  const SlotArena& arena_;
   std::vector<std::unique_ptr<RankLink>> links_;
   std::vector<ChunkSlot> chunks_;
   std::vector<PutResult> put_results_;     // per slot, of the present view

@@ -66,6 +66,7 @@ struct PairMemory {
   // Bytes that this connection alone lends: others that were made with `memory` can't be written by its peer,
   // and they are out of reach as soon as it has closed.
   std::span<std::byte> lends{};
+  std::shared_ptr<const void> owner{};  // of those bytes: kept until the device knows them no more
 };
 
 }  // namespace sluice::transport::rdma

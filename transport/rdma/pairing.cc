@@ -84,7 +84,7 @@ Result<PairOffer> offer_pair(int connection, const RailChoice& choice, const Pai
   const auto shared = std::static_pointer_cast<RegisteredMemory>(memory.memory);
   auto domain = shared ? shared->domain_on(path->device) : Domain::make(path->device);
   if (!domain) return tl::unexpected(domain.error());
-  auto pair = QueuePair::make(*path, choice.traffic_class, std::move(*domain), memory.lends);
+  auto pair = QueuePair::make(*path, choice.traffic_class, std::move(*domain), memory.lends, memory.owner);
   if (!pair) return tl::unexpected(pair.error());
   PairOffer offer;
   offer.address.resize(kPairAddressBytes);

@@ -54,22 +54,24 @@ SegmentNote note_of(uint32_t word) noexcept {
 }  // namespace
 
 QueuePair::QueuePair(Path path, uint8_t traffic_class, std::shared_ptr<Domain> domain,
-                     std::span<std::byte> lends)
+                     std::span<std::byte> lends, std::shared_ptr<const void> owner)
     : path_(std::move(path)),
       traffic_class_(traffic_class),
       calls_(path_.device->calls()),
       domain_(std::move(domain)),
       regions_(domain_),
       lends_(lends),
+      owner_(std::move(owner)),
       first_packet_(random_packet_number()),
       events_(path_.device->events(), path_.port),
       bytes_in_(path_.device->counts().bytes_in()),
       bytes_out_(path_.device->counts().bytes_out()) {}
 
 Result<std::unique_ptr<QueuePair>> QueuePair::make(const Path& path, uint8_t traffic_class,
-                                                   std::shared_ptr<Domain> domain,
-                                                   std::span<std::byte> lends) {
-  std::unique_ptr<QueuePair> pair(new QueuePair(path, traffic_class, std::move(domain), lends));
+                                                   std::shared_ptr<Domain> domain, std::span<std::byte> lends,
+                                                   std::shared_ptr<const void> owner) {
+  std::unique_ptr<QueuePair> pair(
+      new QueuePair(path, traffic_class, std::move(domain), lends, std::move(owner)));
   if (auto built = pair->build(); !built) {
     path.device->counts().pair_failed();
     return add_context("RDMA device " + path.device->name(), built.error());
@@ -363,6 +365,7 @@ const Region* QueuePair::region_of(const std::byte* at, size_t bytes) noexcept {
 
 void QueuePair::withdraw() noexcept {
   if (lent_region_ != nullptr) unregister_region(*path_.device, std::exchange(lent_region_, nullptr));
+  owner_.reset();
 }
 
 void QueuePair::cut() noexcept {

@@ -58,10 +58,11 @@ class QueuePair final : public tcp::Companion {
  public:
   // Everything is registered and all receives are posted; nothing comes before join(). kUnsupported, or
   // kSystem with what failed: a memory lock limit that is too low is named.
-  // `lends`: registered in `domain` for this pair alone; may be empty.
+  // `lends`: registered in `domain` for this pair alone; may be empty. `owner` keeps them meanwhile.
   [[nodiscard]] static Result<std::unique_ptr<QueuePair>> make(const Path& path, uint8_t traffic_class,
                                                                std::shared_ptr<Domain> domain,
-                                                               std::span<std::byte> lends);
+                                                               std::span<std::byte> lends = {},
+                                                               std::shared_ptr<const void> owner = {});
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
   ~QueuePair() override;
@@ -152,7 +153,8 @@ class QueuePair final : public tcp::Companion {
     bool end = false;
     SegmentNote note{};
   };
-  QueuePair(Path path, uint8_t traffic_class, std::shared_ptr<Domain> domain, std::span<std::byte> lends);
+  QueuePair(Path path, uint8_t traffic_class, std::shared_ptr<Domain> domain, std::span<std::byte> lends,
+            std::shared_ptr<const void> owner);
   [[nodiscard]] Result<void> build();
   void unmake() noexcept;
   [[nodiscard]] std::byte* receive_segment(uint32_t i) const noexcept;
@@ -171,6 +173,7 @@ class QueuePair final : public tcp::Companion {
   const std::shared_ptr<Domain> domain_;
   RegionLookup regions_;
   const std::span<std::byte> lends_;
+  std::shared_ptr<const void> owner_;
   const uint32_t first_packet_;
   PairEvents events_;
   Tally bytes_in_;
