@@ -23,7 +23,10 @@ inline constexpr uint32_t kMostLoans = 64;
 struct FrameName {
   uint16_t view_version = 0;
   uint64_t sequence = 0;
-  friend auto operator<=>(const FrameName&, const FrameName&) = default;
+  friend bool operator==(const FrameName&, const FrameName&) = default;
+  friend bool operator<(const FrameName& a, const FrameName& b) noexcept {
+    return std::tie(a.view_version, a.sequence) < std::tie(b.view_version, b.sequence);
+  }
 };
 
 struct LentPlace {
@@ -46,8 +49,8 @@ class Loans {
   // False: there are too many, or it is not behind the one before it. One whose frame went by already, while
   // the word of it was on its way, is over: the peer, who has seen that frame, counts it no more either.
   [[nodiscard]] bool push(const LentPlace& loan) noexcept {
-    if (newest_ && *newest_ >= loan.frame) return false;
-    if (passed_ && *passed_ >= loan.frame) return true;
+    if (newest_ && !(*newest_ < loan.frame)) return false;
+    if (passed_ && !(*passed_ < loan.frame)) return true;
     if (full()) return false;
     newest_ = loan.frame;
     ring_[last_++ % kMostLoans] = loan;
