@@ -115,8 +115,8 @@ void Comm::quiesce(const Ranges::Range& range) noexcept {
   }
 }
 
+// No other thread lets go of the session; to register takes long.
 void Comm::know(std::span<std::byte> bytes) noexcept {
-  const std::lock_guard lock(ending_);
   if (!session_ || bytes.empty()) return;
   try {
     if (const auto known = session_->know_memory(bytes); !known && !std::exchange(told_of_copies_, true))
@@ -126,7 +126,6 @@ void Comm::know(std::span<std::byte> bytes) noexcept {
 }
 
 void Comm::forget(std::span<std::byte> bytes) noexcept {
-  const std::lock_guard lock(ending_);
   if (session_ && !bytes.empty()) (void)session_->forget_memory(bytes);
 }
 

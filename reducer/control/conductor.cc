@@ -314,7 +314,8 @@ wire::Welcome Conductor::make_welcome(uint8_t version, const SessionId& session)
 }
 
 std::shared_ptr<void> Conductor::take_pairing() {
-  // 0.5 GiB of locked memory, which no session's reservation counts. Ranks open their lanes one by one.
+  // 0.5 GiB of locked memory beside the slots, which no session's reservation counts. Ranks open their lanes
+  // one by one.
   constexpr uint32_t kMostPairing = 512;
   if (pairing_ >= kMostPairing) return nullptr;
   ++pairing_;

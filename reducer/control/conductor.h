@@ -79,10 +79,12 @@ class Conductor {
   [[nodiscard]] const RdmaOffer& rdma() const noexcept { return rdma_; }
   // One of the queue pairs that may be between PAIR and PAIRED; null: there are too many. Held meanwhile.
   [[nodiscard]] std::shared_ptr<void> take_pairing();
-  // A queue pair for a connection to which `socket` is another name, joined with the one at `address`: by a
-  // thread of its own, since to register memory takes milliseconds. `asker` hears of it (pair_made).
-  void make_pair(std::shared_ptr<Connection> asker, transport::tcp::Socket socket,
+  // A queue pair for a connection with these ends, joined with the one at `address`: by a thread of its own,
+  // since to register memory takes milliseconds. `asker` hears of it (pair_made).
+  void make_pair(std::shared_ptr<Connection> asker, const transport::rdma::ConnectionEnds& ends,
                  std::vector<uint8_t> address, transport::rdma::PairMemory memory);
+  // By the same thread; may be none.
+  void unmake_pair(std::unique_ptr<transport::tcp::Companion> pair) noexcept;
   [[nodiscard]] wire::Welcome make_welcome(uint8_t version, const SessionId& session) const;
   // The id under which ranks of this session find the reducer here.
   [[nodiscard]] uint64_t id_for(const SessionId& session) const;

@@ -36,6 +36,7 @@ void Connection::close(Errc reason) {
   if (state_ == State::kClosed) return;
   const bool finishing = state_ == State::kFinishing;
   state_ = State::kClosed;
+  drop_pair();
   socket_.close();
   conductor_.count_close(finishing ? Errc::kClosed : reason);
   if (Session* const s = std::exchange(session_, nullptr); s != nullptr && !finishing)
@@ -45,6 +46,7 @@ void Connection::close(Errc reason) {
 void Connection::finish() {
   if (state_ == State::kFinishing || state_ == State::kClosed) return;
   state_ = State::kFinishing;
+  drop_pair();
   session_ = nullptr;
   deadline_ = conductor_.now() + conductor_.linger();
   if (!writing_) drain_until_closed();
@@ -67,6 +69,9 @@ void Connection::refuse(const Error& error, uint32_t rank) {
 
 void Connection::check_deadline(Nanos now) {
   if (deadline_ != 0 && now >= deadline_) close(Errc::kTimeout);
+  // The slots that a pair has registered are in no count once their session is gone.
+  if (state_ == State::kPairing && conductor_.find_session(hello_.session) == nullptr)
+    close(Errc::kUnknownSession);
 }
 
 void Connection::send_frame(std::vector<std::byte> frame) {
@@ -170,7 +175,8 @@ void Connection::read_body() {
         if (self->state_ == State::kControl) self->deadline_ = 0;
         self->act_on_frame();
         const bool reads_on = self->state_ >= State::kRequest && self->state_ <= State::kControl;
-        if (reads_on && !self->hand_over_) self->read_header();
+        // What comes behind PAIR may be the lane's to read.
+        if (reads_on && !self->hand_over_ && !self->making_pair_) self->read_header();
       });
 }
 

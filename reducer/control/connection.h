@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -46,6 +47,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // After this the connection tells `session` what arrives for `rank`.
   void bind(Session& session, uint32_t rank, uint32_t handle);
 
+  // Any thread.
+  [[nodiscard]] bool wants_pair() const noexcept { return wants_pair_.load(std::memory_order_relaxed); }
   // What became of Conductor::make_pair().
   void pair_made(Result<transport::rdma::PairOffer> made) noexcept;
 
@@ -83,6 +86,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_attach();
   void on_pair();
   void on_paired();
+  void drop_pair() noexcept;
   void take_pair(Result<transport::rdma::PairOffer> made);
   void go_without_pair(const std::string& why);
   void refuse_tcp(const std::string& why);
@@ -121,8 +125,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::deque<std::vector<std::byte>> outgoing_;
   size_t queued_bytes_ = 0;
   bool writing_ = false;
-  bool hand_over_ = false;     // lane connection: goes to its lane when what is queued is written
-  bool pair_is_made_ = false;  // by another thread, just now
+  bool hand_over_ = false;               // lane connection: goes to its lane when what is queued is written
+  bool making_pair_ = false;             // by another thread; nothing is read meanwhile
+  std::atomic<bool> wants_pair_{false};  // what that thread looks at before it begins
   std::unique_ptr<transport::tcp::Companion> pair_;  // offered and joined; PAIRED has not come
   std::shared_ptr<void> pairing_;                    // its place among those
 

@@ -141,11 +141,13 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   }
 }
 
-// The queue holds W results and two control frames, and at most W results are open, so this can only fail on
-// a closing endpoint.
+// The queue holds W results and two control frames. A rank contributes s + W when it has result s, so at most
+// W wait for it: the queue of one that contributes and takes nothing is full, and it goes.
 bool LaneSession::put(RankLink& link, const wire::FrameHeader& header, const PutResult& result) noexcept {
   const std::span<const std::byte> payload(arena_.result(header.slot), header.length);
-  if (!link.endpoint_->put(header, result.extension, payload, view_.version).ok()) return false;
+  const Status put = link.endpoint_->put(header, result.extension, payload, view_.version);
+  if (put == Errc::kWouldBlock) link.endpoint_->close(Errc::kSlotNotGranted);
+  if (!put.ok()) return false;
   ++link.puts_;
   ++link.results_put_;
   return true;

@@ -100,12 +100,12 @@ TEST_F(RdmaFailure, AnAddressThatIsNoneOrIsElsewhere) {
 TEST_F(RdmaFailure, AnEntryOfTheAddressTableThatIsAskedFor) {
   const auto [one, other] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
   const tcp::Socket near(one), far(other);
-  const auto path = rdma::path_of(near.fd(), {});
+  const auto path = rdma::path_of(*rdma::gid_of_own_end(near.fd()), {});
   ASSERT_TRUE(path);
-  const auto same = rdma::path_of(near.fd(), {.gid_index = path->gid_index});
+  const auto same = rdma::path_of(*rdma::gid_of_own_end(near.fd()), {.gid_index = path->gid_index});
   ASSERT_TRUE(same) << same.error().text;
   EXPECT_EQ(same->gid_index, path->gid_index);
-  const auto peers = rdma::path_of(far.fd(), {});
+  const auto peers = rdma::path_of(*rdma::gid_of_own_end(far.fd()), {});
   ASSERT_TRUE(peers);
   ASSERT_NE(peers->gid_index, path->gid_index);
   const auto none = rdma::offer_pair(near.fd(), {.gid_index = peers->gid_index});

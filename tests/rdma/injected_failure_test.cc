@@ -42,7 +42,7 @@ class Injected : public testing::Test {
   }
   // Keeps the device open.
   rdma::Path through_calls(const tcp::Socket& socket) {
-    auto path = rdma::path_of(socket.fd(), {});
+    auto path = rdma::path_of(*rdma::gid_of_own_end(socket.fd()), {});
     if (!path) throw std::runtime_error(path.error().text);
     owners.push_back(path->device);
     const auto& d = *path->device;

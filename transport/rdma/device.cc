@@ -226,17 +226,19 @@ Result<std::vector<Path>> paths(const RailChoice& choice) {
   return out;
 }
 
-Result<Path> path_of(int connection, const RailChoice& choice) {
-  const auto gid = gid_by(::getsockname, connection);
-  if (!gid) return tl::unexpected(gid.error());
+Result<Path> path_of(const ibv_gid& ours, const RailChoice& choice) {
   const auto open = paths_of_open_devices(choice);
-  if (const Path* const path = find_path(open, *gid)) return *path;
+  if (const Path* const path = find_path(open, ours)) return *path;
   const auto all = paths(choice);
   if (!all) return tl::unexpected(all.error());
-  if (const Path* const path = find_path(*all, *gid)) return *path;
+  if (const Path* const path = find_path(*all, ours)) return *path;
   std::string where;
   if (choice.gid_index >= 0) where = " at entry " + std::to_string(choice.gid_index) + " of its GID table";
-  return fail(Errc::kUnsupported, "no RDMA device has the address " + address_of(*gid) + where);
+  return fail(Errc::kUnsupported, "no RDMA device has the address " + address_of(ours) + where);
+}
+
+Result<ibv_gid> gid_of_own_end(int connection) {
+  return gid_by(::getsockname, connection);
 }
 
 Result<ibv_gid> gid_of_peer(int connection) {

@@ -53,13 +53,14 @@ struct Path {
 
 // The one with the address that a TCP connection has at our end: rails are told apart as the routes of TCP
 // are. Looks at devices that are open first. kUnsupported: no device has that address, or as paths().
-[[nodiscard]] Result<Path> path_of(int connection, const RailChoice& choice);
+[[nodiscard]] Result<Path> path_of(const ibv_gid& ours, const RailChoice& choice);
 
 // Open until this ends, or the device is gone and look_at_devices() has seen it: some drivers wait with a
 // removal for all who have the device open.
 [[nodiscard]] std::shared_ptr<const void> keep_open(std::shared_ptr<const Device> device);
 
-// The address that a TCP connection has at its other end, as a gid has it.
+// The addresses that a TCP connection has at its ends, as gids have them.
+[[nodiscard]] Result<ibv_gid> gid_of_own_end(int connection);
 [[nodiscard]] Result<ibv_gid> gid_of_peer(int connection);
 
 }  // namespace sluice::transport::rdma

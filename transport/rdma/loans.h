@@ -82,7 +82,10 @@ class Loans {
   }
   void told() noexcept { ++told_; }
   void drop_untold() noexcept {
-    if (next_untold() != nullptr) last_ = told_;
+    if (next_untold() == nullptr) return;
+    last_ = told_;
+    newest_.reset();
+    if (any_told()) newest_ = ring_[(told_ - 1) % kMostLoans].frame;
   }
   [[nodiscard]] bool any_told() const noexcept { return told_ > first_; }
 

@@ -47,11 +47,7 @@ void Outbox::sent_until(uint64_t sends_done) noexcept {
 }
 
 const Outbox::Frame* Outbox::pop_sent(uint64_t sends_done) noexcept {
-  if (front_ == next_) return nullptr;
-  const Frame& f = frames_[index(front_)];
-  if (f.let_go_when > sends_done) return nullptr;
-  ++front_;
-  return &f;
+  return can_give_back(sends_done) ? &frames_[index(front_++)] : nullptr;
 }
 
 const Outbox::Frame* Outbox::pop() noexcept {

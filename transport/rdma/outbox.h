@@ -34,7 +34,8 @@ class Outbox {
 
   // `capacity`: frames that are not sent. Those that wait for no more than the device's word have room of
   // their own: a peer may have answered one, and so made room for the next, before that word comes.
-  explicit Outbox(size_t capacity) : capacity_(capacity), frames_(4 * capacity) {}
+  static constexpr size_t kWaiting = 64;
+  explicit Outbox(size_t capacity) : capacity_(capacity), frames_(2 * capacity + kWaiting) {}
 
   // Nothing is accepted and not given back.
   [[nodiscard]] bool empty() const noexcept { return front_ == back_; }
@@ -60,6 +61,10 @@ class Outbox {
   // at_start() is sent whole; its payload is the device's until so many sends are done.
   void sent_until(uint64_t sends_done) noexcept;
 
+  // pop_sent() has something.
+  [[nodiscard]] bool can_give_back(uint64_t sends_done) const noexcept {
+    return front_ != next_ && frames_[index(front_)].let_go_when <= sends_done;
+  }
   // The front, when it is sent and its payload let go of with `sends_done`; else null. Valid until the next
   // push().
   [[nodiscard]] const Frame* pop_sent(uint64_t sends_done) noexcept;

@@ -47,6 +47,12 @@ Disproved& disproved() {
   return all;
 }
 
+ibv_gid gid_from(const std::array<uint8_t, 16>& bytes) {
+  ibv_gid gid;
+  std::ranges::copy(bytes, gid.raw);
+  return gid;
+}
+
 // Of a proof that is over.
 Result<void> outcome(const QueuePair& proved, Status s) {
   if (s.ok()) return {};
@@ -74,12 +80,26 @@ Result<Rails> rails(const RailChoice& choice) {
   return out;
 }
 
+Result<ConnectionEnds> ends_of(int connection) {
+  const auto ours = gid_of_own_end(connection);
+  const auto peers = gid_of_peer(connection);
+  if (!ours || !peers) return tl::unexpected(ours ? peers.error() : ours.error());
+  ConnectionEnds ends;
+  std::ranges::copy(ours->raw, ends.ours.begin());
+  std::ranges::copy(peers->raw, ends.peers.begin());
+  return ends;
+}
+
 Result<PairOffer> offer_pair(int connection, const RailChoice& choice, const PairMemory& memory) {
-  auto path = path_of(connection, choice);
+  const auto ends = ends_of(connection);
+  if (!ends) return tl::unexpected(ends.error());
+  return offer_pair(*ends, choice, memory);
+}
+
+Result<PairOffer> offer_pair(const ConnectionEnds& ends, const RailChoice& choice, const PairMemory& memory) {
+  auto path = path_of(gid_from(ends.ours), choice);
   if (!path) return tl::unexpected(path.error());
-  const auto peer = gid_of_peer(connection);
-  if (!peer) return tl::unexpected(peer.error());
-  if (disproved().has(path->gid, *peer))
+  if (disproved().has(path->gid, gid_from(ends.peers)))
     return fail(Errc::kUnsupported, "nothing came through on a queue pair a moment ago");
   const auto shared = std::static_pointer_cast<RegisteredMemory>(memory.memory);
   auto domain = shared ? shared->domain_on(path->device) : Domain::make(path->device);
@@ -94,21 +114,31 @@ Result<PairOffer> offer_pair(int connection, const RailChoice& choice, const Pai
 }
 
 Result<void> check_pair_address(int connection, std::span<const std::byte> address) {
+  const auto ends = ends_of(connection);
+  if (!ends) return tl::unexpected(ends.error());
+  return check_pair_address(*ends, address);
+}
+
+Result<void> check_pair_address(const ConnectionEnds& ends, std::span<const std::byte> address) {
   if (address.size() != kPairAddressBytes)
     return fail(Errc::kBadLength,
                 "the address of a queue pair has " + std::to_string(address.size()) + " bytes");
   const auto peer = decode_pair_address(address.first<kPairAddressBytes>());
   if (!peer) return tl::unexpected(peer.error());
   // Nobody can have us send to somebody else.
-  const auto gid = gid_of_peer(connection);
-  if (!gid) return tl::unexpected(gid.error());
-  if (!std::ranges::equal(peer->gid, gid->raw))
+  if (peer->gid != ends.peers)
     return fail(Errc::kBadField, "the peer's queue pair is at another address than its connection");
   return {};
 }
 
 Result<void> join_pair(tcp::Companion& pair, int connection, std::span<const std::byte> address) {
-  if (auto checked = check_pair_address(connection, address); !checked) return checked;
+  const auto ends = ends_of(connection);
+  if (!ends) return tl::unexpected(ends.error());
+  return join_pair(pair, *ends, address);
+}
+
+Result<void> join_pair(tcp::Companion& pair, const ConnectionEnds& ends, std::span<const std::byte> address) {
+  if (auto checked = check_pair_address(ends, address); !checked) return checked;
   auto& ours = static_cast<QueuePair&>(pair);
   auto joined = ours.join(*decode_pair_address(address.first<kPairAddressBytes>()));
   if (!joined) ours.device()->counts().pair_failed();

@@ -3,6 +3,7 @@
 // a build without them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -43,6 +44,14 @@ void look_at_devices();
 // Never without a name. kUnsupported with why there is none.
 [[nodiscard]] Result<Rails> rails(const RailChoice& choice);
 
+// The IP addresses of a TCP connection's ends, as a gid has them: all that a queue pair needs to know of it.
+struct ConnectionEnds {
+  std::array<uint8_t, 16> ours{};
+  std::array<uint8_t, 16> peers{};
+};
+// kReset: it has none any more.
+[[nodiscard]] Result<ConnectionEnds> ends_of(int connection);
+
 struct PairOffer {
   std::unique_ptr<tcp::Companion> pair;
   std::vector<uint8_t> address;  // kPairAddressBytes for the peer, as PAIR has them
@@ -50,15 +59,20 @@ struct PairOffer {
 
 // A queue pair with all that it needs, for a TCP connection. kUnsupported: no device has our end's address,
 // or a proof has failed between the two ends of late. kSystem with what failed. Any thread.
+[[nodiscard]] Result<PairOffer> offer_pair(const ConnectionEnds& ends, const RailChoice& choice,
+                                           const PairMemory& memory = {});
 [[nodiscard]] Result<PairOffer> offer_pair(int connection, const RailChoice& choice,
                                            const PairMemory& memory = {});
 
 // Whether these are the bytes of an address where `connection` ends. kBad...
+[[nodiscard]] Result<void> check_pair_address(const ConnectionEnds& ends, std::span<const std::byte> address);
 [[nodiscard]] Result<void> check_pair_address(int connection, std::span<const std::byte> address);
 
 // Joins an offered pair with the address that the other end of `connection` has told. After it, once the peer
 // has done the same, and one of them has proved it, Socket::accompany() puts it in force. kBad... where the
 // address is none, or is not where the connection ends; kSystem.
+[[nodiscard]] Result<void> join_pair(tcp::Companion& pair, const ConnectionEnds& ends,
+                                     std::span<const std::byte> address);
 [[nodiscard]] Result<void> join_pair(tcp::Companion& pair, int connection,
                                      std::span<const std::byte> address);
 

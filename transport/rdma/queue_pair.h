@@ -22,7 +22,7 @@ namespace sluice::transport::rdma {
 // Bytes of a segment: a frame's header and extensions must fit. Smaller ones cost more work requests per
 // byte, larger ones more memory per connection.
 inline constexpr uint32_t kSegmentBytes = 16 * kKiB;
-// Receives posted for data, which are the peer's credits: 512 KiB under way.
+// Receives posted for data, which are the peer's credits: so many segments, or chunks beside them, under way.
 inline constexpr uint32_t kDataReceives = 32;
 // Receives posted for words that need no credit. The end is said once, so is a probe. Credits are returned
 // without data when half of them are owed; the peer, until it has seen such a word, sends at most

@@ -122,7 +122,8 @@ void RdmaEndpoint::ask_for_places() noexcept {
     const Loan loan = handler_.lend(*this);
     if (loan.place == nullptr) return;
     const Region* const region = pair_->region_of(loan.place, loan.capacity);
-    if (region == nullptr || !region->lends) continue;  // its payload comes in segments
+    const bool of_use = region != nullptr && region->lends && loan.capacity >= kLeastPlaced;
+    if (!of_use) continue;  // its payload comes in segments
     const bool in_order = lent_.push({.frame = {.view_version = loan.view_version, .sequence = loan.sequence},
                                       .address = reinterpret_cast<uintptr_t>(loan.place),
                                       .key = region->remote_key,
@@ -183,7 +184,8 @@ bool RdmaEndpoint::send_next() noexcept {
     used += frame->head_bytes;
     counters_.wire_bytes_out += frame->head_bytes + frame->payload_bytes;
     const Status sent = pair_->send_placed(frame->body(), region->local_key, there, used, note);
-    outbox_.sent_until(pair_->sends_posted());
+    // Of two requests the first may have been posted: its payload is the device's until the pair is gone.
+    outbox_.sent_until(pair_->sends_posted() + (sent.ok() ? 0 : 1));
     return sent.ok();
   }
   if (of_stream == 0) {
@@ -232,6 +234,7 @@ Placement RdmaEndpoint::Intake::on_header(Endpoint& ep, const wire::FrameHeader&
 }
 
 Status RdmaEndpoint::take_loans(std::span<const std::byte>& bytes, const SegmentNote& note) noexcept {
+  if (note.loans > kMostLoansTold) return Errc::kBadField;
   if (bytes.size() < note.loans * kLoanBytes) return Errc::kBadLength;
   for (uint32_t i = 0; i < note.loans; ++i) {
     if (!borrowed_.push(decode_loan(bytes.first<kLoanBytes>()))) return Errc::kBadField;
@@ -328,7 +331,9 @@ bool RdmaEndpoint::may_sleep() noexcept {
   (void)pair_->collect();  // broken() keeps it
   if (lingers_) return pair_->broken().ok() && !lifeline_is_over() && pair_->ended() && !pair_->all_arrived();
   if (!pair_->broken().ok() || (!peer_ended_ && pair_->has_arrived()) || lifeline_is_over()) return false;
-  const bool says_end = !outbox_.unsent() && ended_ && !pair_->ended();
+  // What collect() has just seen is announced by nothing.
+  if (outbox_.can_give_back(pair_->sends_done())) return false;
+  const bool says_end = !outbox_.unsent() && ended_ && !peer_ended_ && !pair_->ended();
   const bool sends = (outbox_.unsent() || has_notes()) && pair_->can_send();
   return !says_end && !sends;
 }

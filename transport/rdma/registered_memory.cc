@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -61,30 +62,43 @@ Domain::~Domain() {
   device_->calls().dealloc_pd(handle_);
 }
 
+// The device takes its time; whoever looks something up meanwhile does not wait for it.
 Result<void> Domain::add(std::span<std::byte> bytes, Memory::Use use) {
   const bool lends = use == Memory::Use::kSendAndLend;
-  const std::lock_guard lock(mutex_);
   auto region =
       register_region(*device_, handle_, bytes, lends ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0);
   if (!region) return add_context("RDMA device " + device_->name(), region.error());
-  registered_[{bytes.data(), bytes.size(), use}] = *region;
-  publish();
+  try {
+    const std::lock_guard lock(mutex_);
+    auto all = registered_;
+    all[{bytes.data(), bytes.size(), use}] = *region;
+    publish(std::move(all));
+  } catch (const std::bad_alloc&) {
+    unregister_region(*device_, *region);
+    return fail(Errc::kMemoryLimit, "out of memory");
+  }
   return {};
 }
 
 void Domain::remove(std::span<std::byte> bytes, Memory::Use use) noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto found = registered_.find({bytes.data(), bytes.size(), use});
-  if (found == registered_.end()) return;  // it was refused
-  ibv_mr* const region = found->second;
-  registered_.erase(found);
-  publish();
+  ibv_mr* region = nullptr;
+  try {
+    const std::lock_guard lock(mutex_);
+    auto all = registered_;
+    const auto found = all.find({bytes.data(), bytes.size(), use});
+    if (found == all.end()) return;  // it was refused
+    region = found->second;
+    all.erase(found);
+    publish(std::move(all));
+  } catch (const std::bad_alloc&) {
+    return;  // it stays registered until the last pair is gone
+  }
   unregister_region(*device_, region);
 }
 
-void Domain::publish() {
+void Domain::publish(Registered all) {
   auto table = std::make_shared<Table>();
-  for (const auto& [range, region] : registered_) {
+  for (const auto& [range, region] : all) {
     const auto [begin, size, use] = range;
     table->push_back({.begin = begin,
                       .end = begin + size,
@@ -92,6 +106,7 @@ void Domain::publish() {
                       .remote_key = region->rkey,
                       .lends = use == Memory::Use::kSendAndLend});
   }
+  registered_ = std::move(all);
   table_ = std::move(table);
   changes_.fetch_add(1, std::memory_order_release);
 }
@@ -150,7 +165,9 @@ bool RegisteredMemory::remove(std::span<std::byte> bytes, Use use) noexcept {
   const auto known = find(bytes, use);
   if (known == ranges_.end()) return false;
   if (--known->count > 0) return true;
-  for (const auto& domain : living()) domain->remove(bytes, use);
+  for (const auto& held : domains_) {
+    if (const auto domain = held.lock()) domain->remove(bytes, use);
+  }
   ranges_.erase(known);
   return true;
 }

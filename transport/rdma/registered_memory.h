@@ -34,7 +34,7 @@ struct Region {
                                               std::span<std::byte> bytes, int access);
 void unregister_region(const Device& device, ibv_mr* region) noexcept;
 
-// On one device. Any thread.
+// On one device. Any thread; add() and remove() of the same bytes one after the other.
 class Domain {
  public:
   [[nodiscard]] static Result<std::shared_ptr<Domain>> make(std::shared_ptr<const Device> device);
@@ -56,12 +56,13 @@ class Domain {
 
  private:
   using Range = std::tuple<std::byte*, size_t, Memory::Use>;
-  void publish();  // with the lock
+  using Registered = std::map<Range, ibv_mr*>;
+  void publish(Registered all);  // with the lock
 
   const std::shared_ptr<const Device> device_;
   ibv_pd* const handle_;
   mutable std::mutex mutex_;
-  std::map<Range, ibv_mr*> registered_;
+  Registered registered_;
   std::shared_ptr<const Table> table_;
   std::atomic<uint64_t> changes_{0};
 };

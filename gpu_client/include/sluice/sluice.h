@@ -183,9 +183,9 @@ SLUICE_API sluice_status sluice_allreduce_async(sluice_session* session, const v
  * place, where otherwise the processor copies payload at this end. Elsewhere nothing happens. To register
  * takes milliseconds, so do it once, not for each operation; the pages are locked (ulimit -l). They must be
  * writable and stay mapped until they are unregistered, before which no operation on them may be open, or the
- * session is closed. Ranges may overlap, and the same one be registered again. Any thread. SLUICE_SYSTEM: the
- * card, or the limit of locked memory, refuses; operations work as without it. `error` as in
- * sluice_session_create. */
+ * session is closed; on kernels before 5.12 children of a fork() must not touch them. Ranges may overlap, and
+ * the same one be registered again. Any thread. SLUICE_SYSTEM: the card, or the limit of locked memory,
+ * refuses; operations work as without it. `error` as in sluice_session_create. */
 SLUICE_API sluice_status sluice_memory_register(sluice_session* session, void* bytes, size_t size,
                                                 char* error, size_t error_size);
 /* SLUICE_INVALID_ARGUMENT: this very range is not registered. */

@@ -68,6 +68,17 @@ TEST(Loans, ThatComeAfterTheirFrameAreOver) {
   EXPECT_EQ(loans.find(loan(41).frame)->address, 1041U);
 }
 
+TEST(Loans, MayBeMadeAgainWhenTheyWereNeverTold) {
+  Loans loans;
+  ASSERT_TRUE(loans.push(loan(3)));
+  (void)loans.next_untold();
+  loans.told();
+  ASSERT_TRUE(loans.push(loan(4)));
+  loans.drop_untold();
+  EXPECT_TRUE(loans.push(loan(4)));
+  EXPECT_FALSE(loans.push(loan(3))) << "that one was told";
+}
+
 TEST(Loans, MayBeMadeAgainWhenTheyWereGivenBack) {
   Loans loans;
   ASSERT_TRUE(loans.push(loan(3)));

@@ -16,10 +16,10 @@ const PairAddress kSome{.number = 0xabcdef,
                         .segments = 32,
                         .gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 1}};
 
-using Bytes = std::array<std::byte, kPairAddressBytes>;
+using AddressBytes = std::array<std::byte, kPairAddressBytes>;
 
-Bytes encoded() {
-  Bytes bytes;
+AddressBytes encoded() {
+  AddressBytes bytes;
   encode(kSome, bytes);
   return bytes;
 }
@@ -47,7 +47,7 @@ TEST(PairAddress, OutOfRangeIsRefused) {
       {Errc::kBadField, [](std::byte* p) { store_le<uint16_t>(p + 16, 1); }},
   };
   for (const Case& c : cases) {
-    Bytes bytes = encoded();
+    AddressBytes bytes = encoded();
     c.spoil(bytes.data());
     const auto back = decode_pair_address(bytes);
     ASSERT_FALSE(back);
