@@ -24,7 +24,8 @@ class Prey final : public Handler {
   explicit Prey(std::byte* memory) : places(memory) {}
   Placement on_header(Endpoint& /*ep*/, const wire::FrameHeader& header,
                       std::span<const std::byte> /*extensions*/) noexcept override {
-    return {Errc::kOk, header.sequence < kPlaces ? places + header.sequence * kPlace : aside.data()};
+    const bool there = header.sequence < kPlaces && !elsewhere;
+    return {Errc::kOk, there ? places + header.sequence * kPlace : aside.data()};
   }
   void on_frame(Endpoint& /*ep*/, const wire::FrameHeader& /*header*/,
                 std::span<const std::byte> /*extensions*/, std::span<std::byte> payload) noexcept override {
@@ -41,6 +42,7 @@ class Prey final : public Handler {
 
   std::byte* const places;
   Bytes aside = Bytes(kPlace), last;
+  bool elsewhere = false;  // names other places than it has lent
   uint64_t next = 0;
   size_t received = 0;
   std::optional<Errc> closed;
@@ -49,7 +51,7 @@ class Prey final : public Handler {
 class LoanWords : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(memory_->add(lent(), rdma::Memory::Use::kSendAndLend).has_value());
+    ASSERT_TRUE(add_lent().has_value());
     const auto [one, other] = rdma_addresses();
     auto [near, far] = joined(one, other, {.memory = memory_}, {.memory = memory_});
     context_ = rdma::make_context().value();
@@ -57,6 +59,9 @@ class LoanWords : public testing::Test {
     peer_.reset(static_cast<rdma::QueuePair*>(far.take_companion().release()));
     lifeline_ = std::move(far);
     ASSERT_TRUE(drive_until([&] { return loans_.size() == kPlaces; }));
+  }
+  [[nodiscard]] virtual Result<void> add_lent() const {
+    return memory_->add(lent(), rdma::Memory::Use::kSendAndLend);
   }
   [[nodiscard]] std::span<std::byte> lent() const { return {arena_.data(), kPlaces * kPlace}; }
   [[nodiscard]] std::span<std::byte> other_memory() const {
@@ -194,6 +199,53 @@ TEST_F(LoanWords, ARecallIsWaitedForAndNothingIsTakenForItsAnswer) {
   ASSERT_TRUE(drive_until([&] { return !endpoint_->lent(); }));
   say(head_of(payload, 1), {.placed = true});
   ends_with(Errc::kSlotNotGranted);
+}
+
+// What is lent is where only devices may write.
+class OnlyHere : public LoanWords {
+ protected:
+  [[nodiscard]] Result<void> add_lent() const override { return memory_->add_device(lent(), {}); }
+  [[nodiscard]] bool untouched() const {
+    return std::ranges::all_of(lent(), [](std::byte b) { return b == std::byte{0}; });
+  }
+};
+
+TEST_F(OnlyHere, LoansSaySo) {
+  EXPECT_TRUE(std::ranges::all_of(loans_, &rdma::LentPlace::only_here));
+}
+
+TEST_F(OnlyHere, WhatLandsIsNotLookedAt) {
+  const Bytes payload = pattern(10, 1);
+  place(payload, loans_[0], head_of(pattern(10, 2), 0));
+  ASSERT_TRUE(drive_until([&] { return prey_.received == 1; }));
+  EXPECT_EQ(prey_.last, payload) << "by the test, which may";
+}
+
+TEST_F(OnlyHere, NothingIsCopiedThereFromTheStream) {
+  const Bytes payload = pattern(100, 0);
+  say(encode(header_for(payload, 0), {}, payload), {});
+  ends_with(Errc::kUnsupported);
+  EXPECT_EQ(prey_.received, 0U);
+  EXPECT_TRUE(untouched());
+}
+
+TEST_F(OnlyHere, NothingIsCopiedThereFromAnotherPlace) {
+  const Bytes payload = pattern(100, 0);
+  endpoint_->recall();  // nothing is lent any more
+  ASSERT_TRUE(drive_until([&] { return recalled_; }));
+  say({}, {.recalled = true});
+  ASSERT_TRUE(drive_until([&] { return !endpoint_->lent(); }));
+  say(head_of(payload, 0), {.placed = true});
+  ends_with(Errc::kUnsupported);
+  EXPECT_TRUE(untouched());
+}
+
+TEST_F(OnlyHere, NothingIsCopiedFromThere) {
+  prey_.elsewhere = true;
+  const Bytes payload = pattern(100, 0);
+  place(payload, loans_[0], head_of(payload, 0));
+  ends_with(Errc::kUnsupported);
+  EXPECT_EQ(prey_.received, 0U);
 }
 
 // The card stops it; nothing of what lies there is touched.

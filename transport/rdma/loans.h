@@ -34,10 +34,11 @@ struct LentPlace {
   uint64_t address = 0;  // in the memory of who lends
   uint32_t key = 0;      // of the region that it is in
   uint32_t capacity = 0;
+  bool only_here = false;  // the frame's payload can come nowhere else, however short it is
 };
 
-// As a segment has it, little endian: address u64, sequence u64, key u32, capacity u32, view version u16, and
-// 6 bytes of 0.
+// As a segment has it, little endian: address u64, sequence u64, key u32, capacity u32, view version u16,
+// flags u16 (bit 0: only here), and 4 bytes of 0.
 inline constexpr size_t kLoanBytes = 32;
 void encode(const LentPlace& loan, std::span<std::byte, kLoanBytes> out) noexcept;
 [[nodiscard]] LentPlace decode_loan(std::span<const std::byte, kLoanBytes> in) noexcept;

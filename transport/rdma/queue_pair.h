@@ -126,6 +126,10 @@ class QueuePair final : public tcp::Companion {
   // ---- memory ----
   // The region with all of these bytes, this pair's own or its domain's; null: none.
   [[nodiscard]] const Region* region_of(const std::byte* at, size_t bytes) noexcept;
+  // The same of memory that only devices may touch.
+  [[nodiscard]] const Region* device_region_of(const std::byte* at, size_t bytes) noexcept {
+    return regions_.find_device(at, bytes);
+  }
   // What this pair alone lends, or nothing.
   [[nodiscard]] bool lends_its_own() const noexcept { return lent_region_ != nullptr; }
   // From here on the peer can't write to that any more; one that tries breaks the pair.

@@ -121,13 +121,16 @@ void RdmaEndpoint::ask_for_places() noexcept {
   while (!closing_ && !ended_ && !recalling_ && !lent_.full()) {
     const Loan loan = handler_.lend(*this);
     if (loan.place == nullptr) return;
-    const Region* const region = pair_->region_of(loan.place, loan.capacity);
-    const bool of_use = region != nullptr && region->lends && loan.capacity >= kLeastPlaced;
+    const Region* const device = pair_->device_region_of(loan.place, loan.capacity);
+    const Region* const region = device != nullptr ? device : pair_->region_of(loan.place, loan.capacity);
+    const bool of_use =
+        region != nullptr && region->lends && (region->device || loan.capacity >= kLeastPlaced);
     if (!of_use) continue;  // its payload comes in segments
     const bool in_order = lent_.push({.frame = {.view_version = loan.view_version, .sequence = loan.sequence},
                                       .address = reinterpret_cast<uintptr_t>(loan.place),
                                       .key = region->remote_key,
-                                      .capacity = loan.capacity});
+                                      .capacity = loan.capacity,
+                                      .only_here = region->device});
     SLUICE_ASSERT(in_order);
   }
 }
@@ -154,22 +157,37 @@ SegmentNote RdmaEndpoint::take_notes(std::span<std::byte> room, size_t& used) no
   return note;
 }
 
+// The next frame's payload is where no processor may touch it, so it can't go in a segment; and no place has
+// been lent for it yet, or none that takes it.
+bool RdmaEndpoint::waits_for_place() noexcept {
+  const Outbox::Frame* const frame = outbox_.at_start();
+  if (frame == nullptr || frame->payload_bytes == 0) return false;
+  if (pair_->device_region_of(frame->payload, frame->payload_bytes) == nullptr) return false;
+  const LentPlace* const place = frame->data ? borrowed_.find(frame->name) : nullptr;
+  return place == nullptr || frame->payload_bytes > place->capacity;
+}
+
 // One segment: a frame's head whose payload is written beside it, or bytes of as many frames as fit. False:
 // there was nothing to send, or no way to.
 bool RdmaEndpoint::send_next() noexcept {
   const std::span<std::byte> room = pair_->room();
-  if (room.empty() || (!outbox_.unsent() && !has_notes())) return false;
+  if (room.empty()) return false;
+  bool waits = waits_for_place();
+  if ((waits || !outbox_.unsent()) && !has_notes()) return false;
   size_t used = 0;
   const SegmentNote note = take_notes(room, used);
   size_t of_stream = 0;
   while (const Outbox::Frame* const frame = outbox_.at_start()) {
+    if ((waits = waits_for_place())) break;
     const bool data = frame->data;
     const FrameName name = frame->name;
     const LentPlace* const place = data ? borrowed_.find(name) : nullptr;
-    const bool fits_there =
-        place != nullptr && frame->payload_bytes >= kLeastPlaced && frame->payload_bytes <= place->capacity;
-    const Region* const region =
-        fits_there ? pair_->region_of(frame->payload, frame->payload_bytes) : nullptr;
+    const Region* region = nullptr;
+    if (place != nullptr && frame->payload_bytes <= place->capacity) {
+      region = pair_->device_region_of(frame->payload, frame->payload_bytes);
+      const bool pays = frame->payload_bytes >= kLeastPlaced || place->only_here;
+      if (region == nullptr && pays) region = pair_->region_of(frame->payload, frame->payload_bytes);
+    }
     if (region == nullptr) {
       const size_t taken = outbox_.take(room.subspan(used));
       if (taken == 0) break;
@@ -188,7 +206,7 @@ bool RdmaEndpoint::send_next() noexcept {
     outbox_.sent_until(pair_->sends_posted() + (sent.ok() ? 0 : 1));
     return sent.ok();
   }
-  if (of_stream == 0) {
+  if (of_stream == 0 && !waits) {
     // In the middle of a frame; or notes alone.
     of_stream = outbox_.take(room.subspan(used));
     used += of_stream;
@@ -205,6 +223,9 @@ unsigned RdmaEndpoint::flush(Nanos now) noexcept {
     done += 1 + give_back_sent();
   }
   counters_.bytes_copied_out = outbox_.bytes_copied();
+  const bool waits = !closing_ && waits_for_place();
+  if (!waits || done > 0) waits_since_ = 0;
+  if (waits && waits_since_ == 0) waits_since_ = std::max<Nanos>(now, 1);
   if (closing_ || outbox_.unsent()) return done;
   if (peer_ended_) {
     if (outbox_.empty()) close(Errc::kClosed);
@@ -228,9 +249,16 @@ unsigned RdmaEndpoint::give_back_sent() noexcept {
 Placement RdmaEndpoint::Intake::on_header(Endpoint& ep, const wire::FrameHeader& header,
                                           std::span<const std::byte> extensions) noexcept {
   lent.reset();
-  if (wire::is_data(header.type))
-    lent = endpoint.lent_.settle({.view_version = header.view_version, .sequence = header.sequence});
-  return endpoint.handler_.on_header(ep, header, extensions);
+  unseen = false;
+  const bool data = wire::is_data(header.type);
+  if (data) lent = endpoint.lent_.settle({.view_version = header.view_version, .sequence = header.sequence});
+  const Placement to = endpoint.handler_.on_header(ep, header, extensions);
+  if (!data || !to.status.ok() || header.length == 0) return to;
+  const bool to_device = endpoint.pair_->device_region_of(to.payload, header.length) != nullptr;
+  unseen = to_device || (placed && lent && lent->only_here);
+  // Anything but a frame that has landed where it belongs would take a copy.
+  const bool there = placed && lent && lent->address == reinterpret_cast<uintptr_t>(to.payload);
+  return unseen && !there ? Placement{.status = Errc::kUnsupported} : to;
 }
 
 Status RdmaEndpoint::take_loans(std::span<const std::byte>& bytes, const SegmentNote& note) noexcept {
@@ -256,6 +284,7 @@ Status RdmaEndpoint::take_segment(const QueuePair::Segment& segment) noexcept {
   }
   if (const Status s = take_loans(bytes, segment.note); !s.ok()) return s;
   counters_.wire_bytes_in += bytes.size();
+  intake_.placed = segment.note.placed;
   if (!segment.note.placed)
     return bytes.empty() ? Status(Errc::kOk) : reader_.feed(bytes, *this, intake_, counters_);
   intake_.lent.reset();
@@ -265,6 +294,7 @@ Status RdmaEndpoint::take_segment(const QueuePair::Segment& segment) noexcept {
   if (!place || reader_.header().length > place->capacity) return Errc::kSlotNotGranted;
   counters_.wire_bytes_in += reader_.header().length;
   pair_->count_landed(reader_.header().length);
+  if (intake_.unseen) return reader_.landed_unseen(*this, intake_, counters_);
   return reader_.landed(reinterpret_cast<const std::byte*>(place->address), *this, intake_, counters_);
 }
 
@@ -305,6 +335,8 @@ void RdmaEndpoint::end_of_stream(Nanos now) noexcept {
 
 void RdmaEndpoint::check_deadline(Nanos now) noexcept {
   if (!timed() || (!peer_ended_ && pair_->has_arrived())) return;
+  if (waits_since_ != 0 && now - waits_since_ > options_.frame_deadline) return close(Errc::kUnsupported);
+  if (!peer_ended_ && !reader_.within_frame()) return;
   if (now - (peer_ended_ ? last_sent_ : last_received_) > options_.frame_deadline) close(Errc::kTimeout);
 }
 
@@ -334,7 +366,9 @@ bool RdmaEndpoint::may_sleep() noexcept {
   // What collect() has just seen is announced by nothing.
   if (outbox_.can_give_back(pair_->sends_done())) return false;
   const bool says_end = !outbox_.unsent() && ended_ && !peer_ended_ && !pair_->ended();
-  const bool sends = (outbox_.unsent() || has_notes()) && pair_->can_send();
+  // The word of a place that is waited for ends the sleep, as whatever arrives.
+  const bool has_bytes = outbox_.unsent() && !waits_for_place();
+  const bool sends = (has_bytes || has_notes()) && pair_->can_send();
   return !says_end && !sends;
 }
 

@@ -57,7 +57,8 @@ class RdmaEndpoint final : public Endpoint {
   [[nodiscard]] const std::shared_ptr<const Device>& device() const noexcept { return pair_->device(); }
   // A deadline runs.
   [[nodiscard]] bool timed() const noexcept {
-    return !closing_ && options_.frame_deadline > 0 && (reader_.within_frame() || peer_ended_);
+    return !closing_ && options_.frame_deadline > 0 &&
+           (reader_.within_frame() || peer_ended_ || waits_since_ != 0);
   }
   [[nodiscard]] Nanos frame_deadline() const noexcept { return options_.frame_deadline; }
 
@@ -86,11 +87,14 @@ class RdmaEndpoint final : public Endpoint {
     void on_closed(Endpoint& /*ep*/, Errc /*reason*/) noexcept override {}
     RdmaEndpoint& endpoint;
     std::optional<LentPlace> lent{};  // for the frame that began last
+    bool placed = false;              // the segment under way says so
+    bool unseen = false;              // that frame's payload is where only devices may touch it
   };
 
   unsigned flush(Nanos now) noexcept;
   [[nodiscard]] bool send_next() noexcept;
   [[nodiscard]] bool has_notes() noexcept;
+  [[nodiscard]] bool waits_for_place() noexcept;
   void ask_for_places() noexcept;
   [[nodiscard]] SegmentNote take_notes(std::span<std::byte> room, size_t& used) noexcept;
   [[nodiscard]] Status take_loans(std::span<const std::byte>& bytes, const SegmentNote& note) noexcept;
@@ -126,6 +130,7 @@ class RdmaEndpoint final : public Endpoint {
   Errc reason_ = Errc::kOk;
   Nanos last_received_ = 0;
   Nanos last_sent_ = 0;
+  Nanos waits_since_ = 0;  // for a place that the peer would lend; 0: it doesn't
   EndpointCounters counters_;
   Outbox outbox_;
   tcp::FrameReader reader_;

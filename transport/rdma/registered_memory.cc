@@ -1,6 +1,8 @@
 #include "transport/rdma/registered_memory.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,6 +22,8 @@ std::string memory_lock_limit() {
   return "; the limit of locked memory is " + std::to_string(limit.rlim_cur) + " bytes (ulimit -l)";
 }
 
+constexpr int kLentAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
 }  // namespace
 
 std::shared_ptr<Memory> Memory::make() {
@@ -38,6 +42,25 @@ Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<
   device.counts().registration_failed();
   return fail(Errc::kSystem, "cannot register " + std::to_string(bytes.size()) +
                                  " bytes: " + tcp::error_text(why) + memory_lock_limit());
+}
+
+Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<std::byte> bytes,
+                                const DmaBuf& dmabuf, int access) {
+  if (dmabuf.descriptor < 0) return register_region(device, domain, bytes, access);
+  if (device.calls().reg_dmabuf_mr == nullptr)
+    return fail(Errc::kUnsupported, "libibverbs has no ibv_reg_dmabuf_mr");
+  errno = 0;
+  ibv_mr* const region =
+      device.calls().reg_dmabuf_mr(domain, dmabuf.offset, bytes.size(),
+                                   reinterpret_cast<uintptr_t>(bytes.data()), dmabuf.descriptor, access);
+  if (region != nullptr) {
+    device.counts().registered(bytes.size());
+    return region;
+  }
+  const int why = errno;
+  device.counts().registration_failed();
+  return fail(Errc::kSystem, "cannot register " + std::to_string(bytes.size()) +
+                                 " bytes of a dmabuf: " + tcp::error_text(why));
 }
 
 void unregister_region(const Device& device, ibv_mr* region) noexcept {
@@ -63,10 +86,9 @@ Domain::~Domain() {
 }
 
 // The device takes its time; whoever looks something up meanwhile does not wait for it.
-Result<void> Domain::add(std::span<std::byte> bytes, Memory::Use use) {
-  const bool lends = use == Memory::Use::kSendAndLend;
-  auto region =
-      register_region(*device_, handle_, bytes, lends ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0);
+Result<void> Domain::add(std::span<std::byte> bytes, Memory::Use use, const DmaBuf& dmabuf) {
+  const int access = use == Memory::Use::kSend ? 0 : kLentAccess;
+  auto region = register_region(*device_, handle_, bytes, dmabuf, access);
   if (!region) return add_context("RDMA device " + device_->name(), region.error());
   try {
     const std::lock_guard lock(mutex_);
@@ -104,8 +126,10 @@ void Domain::publish(Registered all) {
                       .end = begin + size,
                       .local_key = region->lkey,
                       .remote_key = region->rkey,
-                      .lends = use == Memory::Use::kSendAndLend});
+                      .lends = use != Memory::Use::kSend,
+                      .device = use == Memory::Use::kDevice});
   }
+  std::stable_partition(table->begin(), table->end(), [](const Region& r) { return r.device; });
   registered_ = std::move(all);
   table_ = std::move(table);
   changes_.fetch_add(1, std::memory_order_release);
@@ -116,12 +140,25 @@ std::shared_ptr<const Domain::Table> Domain::table() const {
   return table_;
 }
 
-const Region* RegionLookup::find(const std::byte* at, size_t bytes) noexcept {
-  if (const uint64_t now = domain_->changes(); now != changes_) {
-    table_ = domain_->table();
-    changes_ = now;
-    last_ = 0;
+void RegionLookup::refresh() noexcept {
+  const uint64_t now = domain_->changes();
+  if (now == changes_) return;
+  table_ = domain_->table();
+  changes_ = now;
+  last_ = 0;
+  devices_ = static_cast<size_t>(std::ranges::count_if(*table_, &Region::device));
+}
+
+const Region* RegionLookup::find_device(const std::byte* at, size_t bytes) noexcept {
+  refresh();
+  for (size_t i = 0; i < devices_; ++i) {
+    if ((*table_)[i].has(at, bytes)) return &(*table_)[i];
   }
+  return nullptr;
+}
+
+const Region* RegionLookup::find(const std::byte* at, size_t bytes) noexcept {
+  refresh();
   const size_t count = table_->size();
   for (size_t i = 0; i < count; ++i) {
     const size_t candidate = last_ + i < count ? last_ + i : last_ + i - count;
@@ -139,7 +176,8 @@ std::vector<RegisteredMemory::Range>::iterator RegisteredMemory::find(std::span<
 }
 
 Result<void> RegisteredMemory::register_at(Domain& domain, const Range& range) {
-  auto added = domain.add(range.bytes, range.use);
+  auto added = domain.add(range.bytes, range.use, range.dmabuf);
+  if (!added && range.use == Use::kDevice) return added;  // it is not copied instead
   if (!added && refused_.empty()) refused_ = added.error().text;
   return added;
 }
@@ -160,6 +198,38 @@ Result<void> RegisteredMemory::add(std::span<std::byte> bytes, Use use) {
   return out;
 }
 
+Result<void> RegisteredMemory::add_device(std::span<std::byte> bytes, const DmaBuf& dmabuf) {
+  SLUICE_ASSERT(!bytes.empty());
+  const std::lock_guard lock(mutex_);
+  if (const auto known = find(bytes, Use::kDevice); known != ranges_.end()) {
+    ++known->count;
+    return {};
+  }
+  Range range{.bytes = bytes, .use = Use::kDevice, .count = 1, .dmabuf = dmabuf};
+  ranges_.reserve(ranges_.size() + 1);
+  if (dmabuf.descriptor >= 0) {
+    range.dmabuf.descriptor = ::fcntl(dmabuf.descriptor, F_DUPFD_CLOEXEC, 0);
+    if (range.dmabuf.descriptor < 0)
+      return fail(Errc::kSystem, "cannot keep the dmabuf's descriptor: " + tcp::error_text(errno));
+  }
+  const auto domains = living();
+  for (const auto& domain : domains) {
+    auto added = register_at(*domain, range);
+    if (added) continue;
+    for (const auto& other : domains) other->remove(bytes, Use::kDevice);
+    if (range.dmabuf.descriptor >= 0) ::close(range.dmabuf.descriptor);
+    return added;
+  }
+  ranges_.push_back(range);
+  return {};
+}
+
+RegisteredMemory::~RegisteredMemory() {
+  for (const Range& r : ranges_) {
+    if (r.dmabuf.descriptor >= 0) ::close(r.dmabuf.descriptor);
+  }
+}
+
 bool RegisteredMemory::remove(std::span<std::byte> bytes, Use use) noexcept {
   const std::lock_guard lock(mutex_);
   const auto known = find(bytes, use);
@@ -168,6 +238,7 @@ bool RegisteredMemory::remove(std::span<std::byte> bytes, Use use) noexcept {
   for (const auto& held : domains_) {
     if (const auto domain = held.lock()) domain->remove(bytes, use);
   }
+  if (known->dmabuf.descriptor >= 0) ::close(known->dmabuf.descriptor);
   ranges_.erase(known);
   return true;
 }
@@ -192,8 +263,11 @@ Result<std::shared_ptr<Domain>> RegisteredMemory::domain_on(const std::shared_pt
   }
   auto domain = Domain::make(device);
   if (!domain) return domain;
-  // What is refused is copied: the pair itself can be had.
-  for (const Range& r : ranges_) (void)register_at(**domain, r);
+  // What is refused is copied: the pair itself can be had. A GPU's memory can't be.
+  for (const Range& r : ranges_) {
+    if (auto added = register_at(**domain, r); !added && r.use == Use::kDevice)
+      return tl::unexpected(added.error());
+  }
   std::erase_if(domains_, [](const auto& held) { return held.expired(); });
   domains_.push_back(*domain);
   return domain;

@@ -24,6 +24,7 @@ struct Region {
   uint32_t local_key = 0;
   uint32_t remote_key = 0;
   bool lends = false;
+  bool device = false;  // only devices may touch it
   [[nodiscard]] bool has(const std::byte* at, size_t bytes) const noexcept {
     return at >= begin && at < end && bytes <= static_cast<size_t>(end - at);
   }
@@ -32,6 +33,9 @@ struct Region {
 // Registers with words about why it can't be done.
 [[nodiscard]] Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain,
                                               std::span<std::byte> bytes, int access);
+// The same of a GPU's memory.
+[[nodiscard]] Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain,
+                                              std::span<std::byte> bytes, const DmaBuf& dmabuf, int access);
 void unregister_region(const Device& device, ibv_mr* region) noexcept;
 
 // On one device. Any thread; add() and remove() of the same bytes one after the other.
@@ -46,10 +50,11 @@ class Domain {
   [[nodiscard]] const Device& device() const noexcept { return *device_; }
   [[nodiscard]] ibv_pd* handle() const noexcept { return handle_; }
 
-  [[nodiscard]] Result<void> add(std::span<std::byte> bytes, Memory::Use use);
+  // `dmabuf`: of kDevice.
+  [[nodiscard]] Result<void> add(std::span<std::byte> bytes, Memory::Use use, const DmaBuf& dmabuf = {});
   void remove(std::span<std::byte> bytes, Memory::Use use) noexcept;
 
-  using Table = std::vector<Region>;
+  using Table = std::vector<Region>;  // those of devices first
   // Goes up with each change of the table.
   [[nodiscard]] uint64_t changes() const noexcept { return changes_.load(std::memory_order_acquire); }
   [[nodiscard]] std::shared_ptr<const Table> table() const;
@@ -73,17 +78,24 @@ class RegionLookup {
   explicit RegionLookup(std::shared_ptr<const Domain> domain) noexcept : domain_(std::move(domain)) {}
   // The region that has all of these bytes, or null. Valid until the next call.
   [[nodiscard]] const Region* find(const std::byte* at, size_t bytes) noexcept;
+  // The same among those that only devices may touch; costs nothing where there are none.
+  [[nodiscard]] const Region* find_device(const std::byte* at, size_t bytes) noexcept;
 
  private:
+  void refresh() noexcept;
+
   const std::shared_ptr<const Domain> domain_;
   std::shared_ptr<const Domain::Table> table_;
   uint64_t changes_ = ~uint64_t{0};
-  size_t last_ = 0;  // where the last one was found
+  size_t devices_ = 0;  // so many in front of the table
+  size_t last_ = 0;     // where the last one was found
 };
 
 class RegisteredMemory final : public Memory {
  public:
+  ~RegisteredMemory() override;
   Result<void> add(std::span<std::byte> bytes, Use use) override;
+  Result<void> add_device(std::span<std::byte> bytes, const DmaBuf& dmabuf) override;
   bool remove(std::span<std::byte> bytes, Use use) noexcept override;
   std::string refused() const override;
   // With all that was added. Made with the first pair on the device, and kept by its pairs.
@@ -94,6 +106,7 @@ class RegisteredMemory final : public Memory {
     std::span<std::byte> bytes;
     Use use;
     uint32_t count;
+    DmaBuf dmabuf{};  // of kDevice; the descriptor is ours
   };
   [[nodiscard]] std::vector<Range>::iterator find(std::span<std::byte> bytes, Use use);
   // With the lock.

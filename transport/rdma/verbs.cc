@@ -45,6 +45,8 @@ Loaded load() {
   find(library, "ibv_alloc_pd", v.alloc_pd, l.missing);
   find(library, "ibv_dealloc_pd", v.dealloc_pd, l.missing);
   find(library, "ibv_reg_mr", v.reg_mr, l.missing);
+  std::string may_be_missing;
+  find(library, "ibv_reg_dmabuf_mr", v.reg_dmabuf_mr, may_be_missing);
   find(library, "ibv_dereg_mr", v.dereg_mr, l.missing);
   find(library, "ibv_create_comp_channel", v.create_comp_channel, l.missing);
   find(library, "ibv_destroy_comp_channel", v.destroy_comp_channel, l.missing);

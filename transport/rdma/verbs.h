@@ -4,6 +4,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
+#include <cstdint>
+
 #include "core/result.h"
 
 namespace sluice::transport::rdma {
@@ -21,6 +24,9 @@ struct Verbs {
   decltype(&ibv_alloc_pd) alloc_pd;
   decltype(&ibv_dealloc_pd) dealloc_pd;
   decltype(&ibv_reg_mr) reg_mr;
+  // Null where the library is older than rdma-core 34; its header may be too, so the type is written out.
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* domain, uint64_t offset, size_t length, uint64_t address, int descriptor,
+                           int access);
   decltype(&ibv_dereg_mr) dereg_mr;
   decltype(&ibv_create_comp_channel) create_comp_channel;
   decltype(&ibv_destroy_comp_channel) destroy_comp_channel;

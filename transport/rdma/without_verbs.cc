@@ -13,6 +13,9 @@ tl::unexpected<Error> not_built() {
 class NoMemory final : public Memory {
  public:
   Result<void> add(std::span<std::byte> /*bytes*/, Use /*use*/) override { return {}; }
+  Result<void> add_device(std::span<std::byte> /*bytes*/, const DmaBuf& /*dmabuf*/) override {
+    return not_built();
+  }
   bool remove(std::span<std::byte> /*bytes*/, Use /*use*/) noexcept override { return true; }
   std::string refused() const override { return {}; }
 };

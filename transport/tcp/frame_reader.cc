@@ -84,6 +84,13 @@ Status FrameReader::landed(const std::byte* payload, Endpoint& ep, Handler& hand
   return end_frame(ep, handler, counters);
 }
 
+Status FrameReader::landed_unseen(Endpoint& ep, Handler& handler, EndpointCounters& counters) noexcept {
+  if (stopped_) return Errc::kOk;
+  filled_ = header_.length;
+  crc_ = header_.payload_crc;
+  return end_frame(ep, handler, counters);
+}
+
 // Frames that came where they were foreseen. `left` becomes what lies behind them.
 Status FrameReader::take_ahead(unsigned count, size_t& left, Endpoint& ep, Handler& handler,
                                EndpointCounters& counters) noexcept {

@@ -56,6 +56,9 @@ class FrameReader {
   // Copies it where on_header() did not name that place.
   [[nodiscard]] Status landed(const std::byte* payload, Endpoint& ep, Handler& handler,
                               EndpointCounters& counters) noexcept;
+  // As landed() where on_header() has named, of payload that no processor may touch: its CRC is not looked
+  // at.
+  [[nodiscard]] Status landed_unseen(Endpoint& ep, Handler& handler, EndpointCounters& counters) noexcept;
   // Of the frame that began last.
   [[nodiscard]] const wire::FrameHeader& header() const noexcept { return header_; }
 

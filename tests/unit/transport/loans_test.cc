@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 namespace sluice::transport::rdma {
@@ -26,6 +27,21 @@ TEST(Loans, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.address, written.address);
   EXPECT_EQ(read.key, written.key);
   EXPECT_EQ(read.capacity, written.capacity);
+}
+
+// By the bit that the protocol names, and no matter what is behind it.
+TEST(Loans, SayThatPayloadMayComeNowhereElse) {
+  std::array<std::byte, kLoanBytes> bytes{};
+  LentPlace written = loan(1);
+  encode(written, bytes);
+  EXPECT_EQ(bytes[26], std::byte{0});
+  EXPECT_FALSE(decode_loan(bytes).only_here);
+  written.only_here = true;
+  encode(written, bytes);
+  EXPECT_EQ(bytes[26], std::byte{1});
+  EXPECT_TRUE(decode_loan(bytes).only_here);
+  std::fill(bytes.begin() + 26, bytes.end(), std::byte{0xfe});
+  EXPECT_FALSE(decode_loan(bytes).only_here);
 }
 
 TEST(Loans, EndWithTheirFrameOrOneBehindIt) {
