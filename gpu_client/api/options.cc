@@ -95,6 +95,15 @@ Result<void> check_numbers(const sluice_options& o) {
   return within("join_timeout_ms", o.join_timeout_ms, 1, UINT32_MAX);
 }
 
+// SLUICE_GDR: memory of GPUs may be registered.
+Result<bool> device_memory_allowed() {
+  const char* const set = std::getenv("SLUICE_GDR");
+  const std::string_view value = set != nullptr ? set : "";
+  if (value.empty() || value == "0") return false;
+  if (value == "1") return true;
+  return bad("variable SLUICE_GDR is \"" + std::string(value) + "\", not 0 or 1");
+}
+
 }  // namespace
 
 sluice_options default_options() noexcept {
@@ -172,6 +181,9 @@ Result<engine::SessionOptions> read_options(const sluice_options& given) {
   out.payload_crc = o.payload_crc == 1;
   out.keep_results = o.keep_results == 1;
   who.survives = out.keep_results;
+  const auto device_memory = device_memory_allowed();
+  if (!device_memory) return tl::unexpected(device_memory.error());
+  out.device_memory = *device_memory;
   out.join.resume_timeout = Nanos{o.resume_timeout_ms} * kMillisecond;
   out.op_timeout = Nanos{o.op_timeout_ms} * kMillisecond;
   out.linger = Nanos{o.linger_ms} * kMillisecond;

@@ -266,6 +266,20 @@ sluice_status sluice_memory_register(sluice_session* session, void* bytes, size_
   });
 }
 
+sluice_status sluice_memory_register_device(sluice_session* session, void* bytes, size_t size, int dmabuf,
+                                            uint64_t offset, char* error, size_t error_size) {
+  copy_text("", error, error_size);
+  if (session == nullptr || bytes == nullptr || size == 0) return SLUICE_INVALID_ARGUMENT;
+  if (!is_ours(session)) return SLUICE_CLOSED;
+  return guarded([&] {
+    const auto known = session->engine->know_device_memory({static_cast<std::byte*>(bytes), size},
+                                                           {.descriptor = dmabuf, .offset = offset});
+    if (known) return SLUICE_OK;
+    copy_text(known.error().text, error, error_size);
+    return to_status(known.error().code);
+  });
+}
+
 sluice_status sluice_memory_unregister(sluice_session* session, void* bytes, size_t size) {
   if (session == nullptr || bytes == nullptr || size == 0) return SLUICE_INVALID_ARGUMENT;
   if (!is_ours(session)) return SLUICE_CLOSED;

@@ -184,8 +184,9 @@ size_t Link::put_next() noexcept {
 }
 
 Status Link::put_chunk(uint64_t sequence, const ChunkRecord& r) noexcept {
-  const std::byte* const bytes = r.done ? r.result : exchange_.table()[r.operation].request.send + r.offset;
-  const std::span payload(bytes, r.length);
+  const OpRequest* const request = r.done ? nullptr : &exchange_.table()[r.operation].request;
+  const std::span payload(request == nullptr ? r.result : request->send + r.offset, r.length);
+  const bool may_look = request == nullptr || !request->on_device;
   const Exchange::View& view = exchange_.view();
   wire::FrameHeader h;
   h.type = wire::FrameType::kContribution;
@@ -203,7 +204,7 @@ Status Link::put_chunk(uint64_t sequence, const ChunkRecord& r) noexcept {
   h.op = r.op;
   h.length = r.length;
   h.fingerprint = r.fingerprint;
-  if (exchange_.options().payload_crc) {
+  if (exchange_.options().payload_crc && may_look) {
     // Right before the bytes are sent, while they are in cache; once, though put() may ask to come again.
     if (crc_chunk_ != r.chunk) crc_ = crc32c(payload), crc_chunk_ = r.chunk;
     h.flags = wire::kFlagPayloadCrc;

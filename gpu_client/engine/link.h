@@ -6,8 +6,9 @@
 // Where a result is received is the chunk's business, not the connection's (chunk_ring.h): in the user's
 // buffer where D more chunks of the same operation follow, else in the ring and copied; with send == recv
 // always the ring, because half a result would be in the place of a contribution that may be asked for again.
-// Where results are not kept, always the user's buffer. A reducer that can write by itself is lent that place
-// as soon as the contribution is put: it has a result only once it has all of that.
+// Where results are not kept, always the user's buffer, and so for device memory, which takes that. A reducer
+// that can write by itself is lent that place as soon as the contribution is put: it has a result only once
+// it has all of that.
 //
 // The connection may break and another take its place (PROTOCOL.md section 11): what the reducer lacks is put
 // again from where it was. When the view changes all begins again at sequence 0.

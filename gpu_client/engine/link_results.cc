@@ -59,6 +59,7 @@ std::byte* Link::choose_place(uint64_t sequence, bool given_back) noexcept {
   if (ring.done(q)) return nullptr;
   const ChunkRecord& r = ring.record(q);
   const OpRequest& request = exchange_.table()[r.operation].request;
+  if (request.on_device) return request.recv + r.offset;  // nothing can be copied there from the ring
   const bool kept_there = r.followed && request.send != request.recv;
   return given_back && (kept_there || !plan_.keep_results) ? request.recv + r.offset : ring.place(q);
 }

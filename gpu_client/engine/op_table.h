@@ -28,7 +28,8 @@ struct OpRequest {
   uint64_t count = 0;
   wire::DType dtype = wire::DType::kF32;
   wire::Op op = wire::Op::kSum;
-  Nanos deadline = 0;  // 0: none
+  Nanos deadline = 0;      // 0: none
+  bool on_device = false;  // send or recv lies where no processor may touch it
 };
 
 struct Operation {

@@ -1,9 +1,11 @@
 #include "gpu_client/engine/session.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "core/clock.h"
+#include "transport/rdma/loans.h"
 #include "transport/rdma/rdma_context.h"
 
 namespace sluice::engine {
@@ -108,6 +110,7 @@ Status Session::allreduce(OpRequest request, uint64_t& name) {
     const std::lock_guard lock(submission_);
     if (closing_) return Errc::kClosed;
     if (const Errc ended = fate_.code(); ended != Errc::kOk) return ended;
+    if (!device_memory_.empty() && !find_device_memory(request)) return Errc::kInvalidArgument;
     const auto index = table_->open(request);
     if (!index) return Errc::kExhausted;
     name = table_->name_of(*index);
@@ -192,8 +195,65 @@ Result<void> Session::know_memory(std::span<std::byte> bytes) {
   return known;
 }
 
+// Such a session keeps the links it began with, so they may be looked at here.
+Result<void> Session::may_know_device_memory() {
+  const auto refuse = [](std::string why) { return fail(Errc::kUnsupported, std::move(why)); };
+  if (!options_.device_memory) return refuse("device memory is experimental: SLUICE_GDR=1 allows it");
+  if (options_.keep_results) return refuse("results in device memory can't be kept: keep_results = 0");
+  const uint32_t links = exchange_->link_count();
+  if (const uint32_t paired = progress_->counters().rdma_links; paired < links) {
+    return refuse("device memory takes RDMA, and " + std::to_string(links - paired) + " of " +
+                  std::to_string(links) + " lanes are not over it");
+  }
+  for (uint32_t i = 0; i < links; ++i) {
+    const uint32_t slots = exchange_->link(i).slots();
+    // With more than can be lent at a time a result could come before its place was lent.
+    if (slots <= transport::rdma::kMostLoans) continue;
+    return refuse(link_names_[i] + " has " + std::to_string(slots) + " slots, and device memory takes " +
+                  std::to_string(transport::rdma::kMostLoans) +
+                  " at most: larger slot_bytes, or a smaller window_bytes");
+  }
+  return {};
+}
+
+Result<void> Session::know_device_memory(std::span<std::byte> bytes, const transport::rdma::DmaBuf& dmabuf) {
+  if (auto may = may_know_device_memory(); !may) return may;
+  const auto& memory = options_.join.who.lanes.memory;
+  if (auto known = memory->add_device(bytes, dmabuf); !known) return known;
+  const std::lock_guard lock(submission_);
+  device_memory_.push_back(bytes);
+  return {};
+}
+
+bool Session::find_device_memory(OpRequest& request) const noexcept {
+  const uint64_t size = request.count * wire::size_of(request.dtype);
+  bool whole = true;
+  for (const std::byte* const buffer : {request.send, static_cast<const std::byte*>(request.recv)}) {
+    bool touches = false, has = false;
+    for (const std::span<std::byte> known : device_memory_) {
+      const std::byte* const end = known.data() + known.size();
+      touches |= buffer < end && known.data() < buffer + size;
+      has |= buffer >= known.data() && buffer < end && size <= static_cast<size_t>(end - buffer);
+    }
+    request.on_device |= touches;
+    whole &= has || !touches;
+  }
+  return whole;
+}
+
 Status Session::forget_memory(std::span<std::byte> bytes) {
   const auto& memory = options_.join.who.lanes.memory;
+  {
+    const std::lock_guard lock(submission_);
+    const auto known = std::ranges::find_if(device_memory_, [&](std::span<std::byte> d) {
+      return d.data() == bytes.data() && d.size() == bytes.size();
+    });
+    if (known != device_memory_.end()) {
+      device_memory_.erase(known);
+      (void)memory->remove(bytes, transport::rdma::Memory::Use::kDevice);
+      return Errc::kOk;
+    }
+  }
   if (!memory || memory->remove(bytes, transport::rdma::Memory::Use::kSendAndLend)) return Errc::kOk;
   return Errc::kInvalidArgument;
 }

@@ -30,7 +30,8 @@ struct SessionOptions {
   bool own_thread = true;  // false: test(), wait() and progress() drive
   bool payload_crc = true;
   bool keep_results = true;
-  Nanos op_timeout = 0;  // 0: none
+  bool device_memory = false;  // may be known to the session
+  Nanos op_timeout = 0;        // 0: none
   Nanos linger = 5 * kSecond;
 };
 
@@ -56,8 +57,9 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   ~Session();
   Session(const Session&) = delete;
 
-  // kOk and a name for test() and wait(); kExhausted when the table is full; kClosed; or why the session
-  // ended. `request.deadline` is set here. Any thread.
+  // kOk and a name for test() and wait(); kExhausted when the table is full; kClosed; kInvalidArgument where
+  // a buffer lies in part only in device memory; or why the session ended. `request.deadline` and
+  // `.on_device` are set here. Any thread.
   [[nodiscard]] Status allreduce(OpRequest request, uint64_t& name);
   // kInvalidArgument for a name that is over. `done`: the operation has ended with the status returned, and
   // its name is over.
@@ -79,7 +81,11 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   // range may be known several times. Without RDMA nothing happens. kSystem with why a device refused: they
   // are not known then. Any thread.
   [[nodiscard]] Result<void> know_memory(std::span<std::byte> bytes);
-  // kInvalidArgument: they are not known.
+  // The same of bytes that only devices may touch, a GPU's: operations on them are never copied at this end,
+  // and have no payload checksum there. kUnsupported with why this session can't have them.
+  [[nodiscard]] Result<void> know_device_memory(std::span<std::byte> bytes,
+                                                const transport::rdma::DmaBuf& dmabuf);
+  // Of either kind. kInvalidArgument: they are not known.
   [[nodiscard]] Status forget_memory(std::span<std::byte> bytes);
 
   // Waits for the open operations, leaves, closes: all within the linger time. kOk; kTimeout when it was not
@@ -98,6 +104,9 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   // is open, kInvalidArgument for a name that is over. No status of an operation can be mistaken for these.
   [[nodiscard]] bool take_end(uint64_t name, Status& how);
   [[nodiscard]] std::string describe(const Ending& ending) const;
+  [[nodiscard]] Result<void> may_know_device_memory();
+  // Sets request.on_device; false: a buffer lies in part only there. With the submission lock.
+  [[nodiscard]] bool find_device_memory(OpRequest& request) const noexcept;
 
   void on_driver_ended(const Ending& ending) noexcept override;
   void on_session_lost(Errc code, std::string text) noexcept override;
@@ -125,6 +134,8 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
 
   std::mutex submission_;  // callers only: the driver never takes it
   bool closing_ = false;
+  std::vector<std::span<std::byte>>
+      device_memory_;  // with the submission lock; those known twice are there twice
   std::atomic<uint64_t> empty_operations_{0};
   std::atomic<bool> begun_{false};  // all parts are there
   std::atomic<bool> leaving_{false}, left_{false};

@@ -174,7 +174,8 @@ SLUICE_API sluice_status sluice_session_create(const sluice_options* options, sl
 
 /* Reduce `count` elements of `send` over all ranks into `recv` on all ranks. send == recv is allowed, other
  * overlap is not. Both stay valid, and send unchanged, until the request has ended. count may be 0. Host
- * memory. Returns without waiting; SLUICE_AGAIN when too many operations are open (1024). */
+ * memory, or what sluice_memory_register_device was told of. Returns without waiting; SLUICE_AGAIN when too
+ * many operations are open (1024). */
 SLUICE_API sluice_status sluice_allreduce_async(sluice_session* session, const void* send, void* recv,
                                                 size_t count, sluice_dtype dtype, sluice_op op,
                                                 sluice_request* request);
@@ -188,7 +189,20 @@ SLUICE_API sluice_status sluice_allreduce_async(sluice_session* session, const v
  * refuses; operations work as without it. `error` as in sluice_session_create. */
 SLUICE_API sluice_status sluice_memory_register(sluice_session* session, void* bytes, size_t size,
                                                 char* error, size_t error_size);
-/* SLUICE_INVALID_ARGUMENT: this very range is not registered. */
+/* The same of a GPU's memory, which the network card alone then reads and writes: no processor touches it.
+ * Experimental: SLUICE_GDR=1 when the session is created allows it. `bytes` is the GPU's pointer. dmabuf >=
+ * 0: the descriptor of a dmabuf (of cuMemGetHandleForAddressRange, say) that has these bytes at `offset`; the
+ * caller's, and needed for this call only. dmabuf < 0: the card's driver knows the pointer by itself, where
+ * nvidia_peermem is loaded. A buffer of an operation lies whole in one such range, or touches none
+ * (SLUICE_INVALID_ARGUMENT); one of the two may, or both, and what the GPU does with them is over before the
+ * operation and begins again behind it. What is lost: operations on such memory have no payload checksum at
+ * this end (payload_crc), and the session survives no losses (keep_results = 0). SLUICE_UNSUPPORTED: not
+ * allowed; results are kept; a lane is not over RDMA, or has more than 64 slots; or libibverbs is too old for
+ * a dmabuf. SLUICE_SYSTEM: the card refuses, and operations must not be given this memory. */
+SLUICE_API sluice_status sluice_memory_register_device(sluice_session* session, void* bytes, size_t size,
+                                                       int dmabuf, uint64_t offset, char* error,
+                                                       size_t error_size);
+/* Of either kind. SLUICE_INVALID_ARGUMENT: this very range is not registered. */
 SLUICE_API sluice_status sluice_memory_unregister(sluice_session* session, void* bytes, size_t size);
 
 /* *done = 1 and the operation's status when it has ended (the request is then over), else *done = 0 and
