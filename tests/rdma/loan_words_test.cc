@@ -1,5 +1,6 @@
 // What a peer may say of lent places, and do with them: the peer is a queue pair in the test's hands.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <functional>
@@ -78,6 +79,8 @@ class LoanWords : public testing::Test {
         for (size_t i = 0; i < note.loans; ++i)
           loans_.push_back(rdma::decode_loan(bytes.subspan(i * rdma::kLoanBytes).first<rdma::kLoanBytes>()));
         recalled_ |= note.recall;
+        placed_ += note.placed ? 1 : 0;
+        stream_bytes_ += bytes.size() - note.loans * rdma::kLoanBytes;
         peer_->take();
       }
     }
@@ -118,6 +121,8 @@ class LoanWords : public testing::Test {
   tcp::Socket lifeline_;
   std::vector<rdma::LentPlace> loans_;
   bool recalled_ = false;
+  size_t placed_ = 0;  // frames whose payload came beside the segments
+  size_t stream_bytes_ = 0;
 };
 
 TEST_F(LoanWords, APlaceIsUsedAsItWasLent) {
@@ -246,6 +251,78 @@ TEST_F(OnlyHere, NothingIsCopiedFromThere) {
   place(payload, loans_[0], head_of(payload, 0));
   ends_with(Errc::kUnsupported);
   EXPECT_EQ(prey_.received, 0U);
+}
+
+// What the endpoint sends is where no processor may read: it would be the end of the process.
+class FromDevice : public LoanWords {
+ protected:
+  void SetUp() override {
+    LoanWords::SetUp();
+    ASSERT_TRUE(memory_->add_device(other_memory(), {}).has_value());
+    std::ranges::copy(payload_, other_memory().begin());
+    const auto header = header_for(payload_, 7);
+    ASSERT_EQ(::mprotect(other_memory().data(), kPlace, PROT_NONE), 0);
+    ASSERT_TRUE(endpoint_->put(header, {}, other_memory().first(payload_.size()), 1).ok());
+  }
+  void lend_for(uint64_t sequence, uint32_t capacity) {
+    rdma::LentPlace place = loans_[3];
+    place.frame.sequence = sequence;
+    place.capacity = capacity;
+    Bytes bytes(rdma::kLoanBytes);
+    rdma::encode(place, std::span(bytes).first<rdma::kLoanBytes>());
+    say(bytes, {.loans = 1});
+  }
+  const Bytes payload_ = pattern(100, 7);
+};
+
+TEST_F(FromDevice, PayloadWaitsForAPlaceThatWordsDoNotWaitFor) {
+  endpoint_->recall();
+  ASSERT_TRUE(drive_until([&] { return recalled_; }));
+  EXPECT_EQ(stream_bytes_, 0U);
+  lend_for(6, kPlace);  // of another frame
+  say({}, {.recalled = true});
+  ASSERT_TRUE(drive_until([&] { return !endpoint_->lent(); }));
+  EXPECT_EQ(stream_bytes_, 0U);
+  lend_for(7, 100);
+  ASSERT_TRUE(drive_until([&] { return placed_ == 1; }));
+  EXPECT_EQ(stream_bytes_, wire::kHeaderBytes);
+  EXPECT_TRUE(std::ranges::equal(lent().subspan(3 * kPlace, 100), payload_));
+  EXPECT_EQ(endpoint_->counters().bytes_copied_out, 0U);
+}
+
+TEST_F(FromDevice, WhoWaitsForAPlaceSleepsUntilItComes) {
+  constexpr Nanos kNap = 20 * kMillisecond;
+  const auto slept = [&](Nanos most) {
+    const Nanos before = monotonic_now();
+    context_->wait(most);
+    return monotonic_now() - before;
+  };
+  ASSERT_TRUE(drive_until([&] { return slept(kNap) >= kNap; })) << "something keeps it awake";
+  lend_for(7, kPlace);
+  EXPECT_LT(slept(kPatience), kPatience / 2);
+  ASSERT_TRUE(drive_until([&] { return placed_ == 1; }));
+}
+
+TEST_F(FromDevice, WhoIsLentNothingGivesUp) {
+  const Nanos now = monotonic_now();
+  for (int turn = 0; turn < 3; ++turn) context_->poll(now, kBudget);
+  EXPECT_FALSE(prey_.closed);
+  context_->poll(now + EndpointOptions().frame_deadline + 1, kBudget);
+  ASSERT_TRUE(prey_.closed);
+  EXPECT_EQ(*prey_.closed, Errc::kUnsupported);
+}
+
+TEST_F(FromDevice, APlaceThatIsTooSmallIsNone) {
+  lend_for(7, 99);
+  const Bytes behind = pattern(10, 0);
+  say(encode(header_for(behind, 0), {}, behind), {});
+  ASSERT_TRUE(drive_until([&] { return prey_.received == 1; }));
+  const Nanos now = monotonic_now();
+  for (int turn = 0; turn < 3; ++turn) context_->poll(now, kBudget);
+  context_->poll(now + EndpointOptions().frame_deadline + 1, kBudget);
+  ASSERT_TRUE(prey_.closed);
+  EXPECT_EQ(*prey_.closed, Errc::kUnsupported);
+  EXPECT_EQ(placed_, 0U);
 }
 
 // The card stops it; nothing of what lies there is touched.
