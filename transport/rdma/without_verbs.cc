@@ -36,11 +36,29 @@ std::shared_ptr<Memory> Memory::make() {
   return std::make_shared<NoMemory>();
 }
 
+Result<ConnectionEnds> ends_of(int /*connection*/) {
+  return not_built();
+}
+
+Result<PairOffer> offer_pair(const ConnectionEnds& /*ends*/, const RailChoice& /*choice*/,
+                             const PairMemory& /*memory*/) {
+  return not_built();
+}
+
 Result<PairOffer> offer_pair(int /*connection*/, const RailChoice& /*choice*/, const PairMemory& /*memory*/) {
   return not_built();
 }
 
+Result<void> check_pair_address(const ConnectionEnds& /*ends*/, std::span<const std::byte> /*address*/) {
+  return not_built();
+}
+
 Result<void> check_pair_address(int /*connection*/, std::span<const std::byte> /*address*/) {
+  return not_built();
+}
+
+Result<void> join_pair(tcp::Companion& /*pair*/, const ConnectionEnds& /*ends*/,
+                       std::span<const std::byte> /*address*/) {
   return not_built();
 }
 
