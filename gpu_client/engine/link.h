@@ -136,8 +136,8 @@ class Link final : public transport::Handler {
   [[nodiscard]] Status check_result(const wire::FrameHeader& h) noexcept;
   // Of the view before this one, sent before the reducer knew of the change.
   [[nodiscard]] bool is_stale(const wire::FrameHeader& h) const noexcept;
-  [[nodiscard]] std::byte* place_of_result(uint64_t sequence) noexcept;
-  [[nodiscard]] std::byte* choose_place(uint64_t sequence, bool given_back) noexcept;
+  [[nodiscard]] std::byte* place_of_result(const Flight& f, bool given_back) noexcept;
+  [[nodiscard]] std::byte* choose_place(const Flight& f, bool given_back) noexcept;
   [[nodiscard]] Status resumed(std::span<const std::byte> body) noexcept;
   void finish_flights() noexcept;
 

@@ -47,14 +47,13 @@ bool Link::is_stale(const wire::FrameHeader& h) const noexcept {
 
 // Null: the chunk is done, by a result of an earlier view, and may be in the transport's hands as a
 // contribution; a frame that turned out damaged must not have been written over it.
-std::byte* Link::place_of_result(uint64_t sequence) noexcept {
-  const Flight& f = flight(sequence);
+std::byte* Link::place_of_result(const Flight& f, bool given_back) noexcept {
   if (f.lent != nullptr && !exchange_.ring().done(f.chunk)) return f.lent;
-  return choose_place(sequence, sequence < next_sent_);
+  return choose_place(f, given_back);
 }
 
-std::byte* Link::choose_place(uint64_t sequence, bool given_back) noexcept {
-  const uint64_t q = flight(sequence).chunk;
+std::byte* Link::choose_place(const Flight& f, bool given_back) noexcept {
+  const uint64_t q = f.chunk;
   ChunkRing& ring = exchange_.ring();
   if (ring.done(q)) return nullptr;
   const ChunkRecord& r = ring.record(q);
@@ -69,7 +68,7 @@ transport::Loan Link::lend(transport::Endpoint& /*ep*/) noexcept {
   if (exchange_.ended() || exchange_.stopped() || state_ != State::kOpen) return {};
   for (next_lent_ = std::max(next_lent_, next_result_); next_lent_ < next_put_; ++next_lent_) {
     Flight& f = flight(next_lent_);
-    f.lent = choose_place(next_lent_, true);
+    f.lent = choose_place(f, true);
     if (f.lent == nullptr) continue;
     return {.place = f.lent,
             .capacity = f.length,
@@ -84,9 +83,10 @@ transport::Loan Link::lend(transport::Endpoint& /*ep*/) noexcept {
 transport::Forecast Link::forecast(transport::Endpoint& /*ep*/, unsigned ahead) noexcept {
   const uint64_t sequence = next_result_ + ahead;
   if (exchange_.ended() || !in_view_ || sequence >= next_put_) return {};
-  std::byte* const place = place_of_result(sequence);
+  const Flight& f = flight(sequence);
+  std::byte* const place = place_of_result(f, sequence < next_sent_);
   if (place == nullptr) return {};
-  return {.payload = place, .length = flight(sequence).length, .extension_bytes = wire::kSmallExtensionBytes};
+  return {.payload = place, .length = f.length, .extension_bytes = wire::kSmallExtensionBytes};
 }
 
 transport::Placement Link::on_header(transport::Endpoint& /*ep*/, const wire::FrameHeader& header,
@@ -101,8 +101,8 @@ transport::Placement Link::on_header(transport::Endpoint& /*ep*/, const wire::Fr
     }
     const Status status = check_result(header);
     if (!status.ok()) return {.status = status};
-    std::byte* const place = place_of_result(next_result_);
-    flight(next_result_).place = place;
+    Flight& f = flight(next_result_);
+    std::byte* const place = f.place = place_of_result(f, next_result_ < next_sent_);
     receiving_ = true;
     return {.status = Errc::kOk, .payload = place != nullptr ? place : scratch_.data()};
   }
