@@ -123,11 +123,13 @@ Result<void> StreamPairing::answer() {
 // Joined before the answer: the sender may send as soon as it has it.
 Result<void> StreamPairing::join_with(const wire::Pair& theirs, std::vector<uint8_t>& address) {
   if (theirs.address.empty()) return fail(Errc::kUnsupported, reason_there(theirs.why));
+  const auto ends = rdma::ends_of(socket_.fd());
+  if (!ends) return tl::unexpected(ends.error());
   const auto there = std::as_bytes(std::span(theirs.address));
-  if (auto checked = rdma::check_pair_address(socket_.fd(), there); !checked) return checked;
-  auto offered = rdma::offer_pair(socket_.fd(), choice_);
+  if (auto checked = rdma::check_pair_address(*ends, there); !checked) return checked;
+  auto offered = rdma::offer_pair(*ends, choice_);
   if (!offered) return tl::unexpected(offered.error());
-  if (auto joined = rdma::join_pair(*offered->pair, socket_.fd(), there); !joined) return joined;
+  if (auto joined = rdma::join_pair(*offered->pair, *ends, there); !joined) return joined;
   pair_ = std::move(offered->pair);
   address = std::move(offered->address);
   return {};

@@ -33,15 +33,15 @@ void Connection::on_pair() {
   if (header_.type != wire::FrameType::kPair || making_pair_) return close(Errc::kUnexpectedMessage);
   if (!take(theirs)) return;
   if (theirs.address.empty()) return go_without_pair(theirs.why);
+  const auto ends = transport::rdma::ends_of(socket_.fd());
+  if (!ends) return close(ends.error().code);
   const auto address = std::as_bytes(std::span(theirs.address));
-  if (auto checked = transport::rdma::check_pair_address(socket_.fd(), address); !checked)
+  if (auto checked = transport::rdma::check_pair_address(*ends, address); !checked)
     return go_without_pair(checked.error().text);
   pairing_ = conductor_.take_pairing();
   if (!pairing_) return go_without_pair("too many queue pairs are being agreed on");
   const Session* const session = conductor_.find_session(hello_.session);
   if (session == nullptr || session->handle() != handle_) return go_without_pair("the session has ended");
-  const auto ends = transport::rdma::ends_of(socket_.fd());
-  if (!ends) return close(ends.error().code);
   making_pair_ = true;
   wants_pair_.store(true, std::memory_order_relaxed);
   conductor_.make_pair(shared_from_this(), *ends, std::move(theirs.address),

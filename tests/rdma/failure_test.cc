@@ -264,14 +264,22 @@ TEST_F(RdmaFailure, AChildOfAProcessThatHasPairsMakesItsOwn) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// Its own device, so that the healthy pair keeps one. Neither end sends anything: no retry tells them.
-TEST_F(RdmaFailure, ThePortGoesDownUnderThoseWhoOnlyReceive) {
-  auto [near, far] = joined("10.77.1.1", "10.77.1.2");
-  auto a = rdma::make_context(), b = rdma::make_context();
-  ASSERT_TRUE(a && b);
+// Two joined ends on a device of their own, so that the healthy pair keeps one.
+struct OnSecondRail {
+  OnSecondRail() {
+    auto [near, far] = joined("10.77.1.1", "10.77.1.2");
+    one.endpoint = *(*a)->adopt(std::move(near), one, {});
+    other.endpoint = *(*b)->adopt(std::move(far), other, {});
+  }
+  Result<std::unique_ptr<tcp::TcpContext>> a = rdma::make_context(), b = rdma::make_context();
   Recorder one, other;
-  one.endpoint = *(*a)->adopt(std::move(near), one, {});
-  other.endpoint = *(*b)->adopt(std::move(far), other, {});
+};
+
+// Neither end sends anything: no retry tells them.
+TEST_F(RdmaFailure, ThePortGoesDownUnderThoseWhoOnlyReceive) {
+  OnSecondRail rail;
+  auto &a = rail.a, &b = rail.b;
+  Recorder &one = rail.one, &other = rail.other;
   // Asleep, in a thread each, as lanes are.
   const auto until_closed = [deadline = monotonic_now() + kPatience](auto& context, const Recorder& end) {
     unsigned turns = 0;
@@ -304,12 +312,9 @@ TEST_F(RdmaFailure, TheDeviceIsRemoved) {
   {
     auto rails = rdma::rails({});
     ASSERT_TRUE(rails);
-    auto [near, far] = joined("10.77.1.1", "10.77.1.2");
-    auto a = rdma::make_context(), b = rdma::make_context();
-    ASSERT_TRUE(a && b);
-    Recorder one, other;
-    one.endpoint = *(*a)->adopt(std::move(near), one, {});
-    other.endpoint = *(*b)->adopt(std::move(far), other, {});
+    OnSecondRail rail;
+    auto &a = rail.a, &b = rail.b;
+    Recorder &one = rail.one, &other = rail.other;
     ASSERT_TRUE(one.put_pattern(100'000, 0).ok());
     const Warnings warnings;
     removed = std::async(std::launch::async, [] { run("rdma link delete rxe1"); });

@@ -11,13 +11,7 @@ void Outbox::push(const wire::FrameHeader& header, std::span<const std::byte> ex
                   std::span<const std::byte> payload, Cookie cookie) noexcept {
   SLUICE_DASSERT(!full());
   Frame& f = frames_[index(back_++)];
-  wire::encode_header(header, extensions, std::span(f.head_area).first<wire::kHeaderBytes>());
-  if (!extensions.empty())
-    std::memcpy(f.head_area.data() + wire::kHeaderBytes, extensions.data(), extensions.size());
-  f.head_bytes = static_cast<uint32_t>(wire::kHeaderBytes + extensions.size());
-  f.payload_bytes = header.length;
-  f.payload = payload.data();
-  f.cookie = cookie;
+  f.set(header, extensions, payload, cookie);
   f.name = {.view_version = header.view_version, .sequence = header.sequence};
   f.data = wire::is_data(header.type);
   f.let_go_when = 0;
@@ -37,7 +31,7 @@ size_t Outbox::take(std::span<std::byte> room) noexcept {
   if (part > 0) std::memcpy(room.data() + taken, f.payload + from, part);
   bytes_copied_ += part;
   begun_ += part;
-  if (begun_ == size_t{f.head_bytes} + f.payload_bytes) ++next_, begun_ = 0;
+  if (begun_ == f.bytes()) ++next_, begun_ = 0;
   return taken + part;
 }
 

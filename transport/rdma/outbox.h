@@ -3,12 +3,12 @@
 // has it.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "transport/queued_frame.h"
 #include "transport/rdma/loans.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
@@ -17,19 +17,10 @@ namespace sluice::transport::rdma {
 
 class Outbox {
  public:
-  struct Frame {
-    std::array<std::byte, wire::kHeaderBytes + kMaxExtensions> head_area;
-    uint32_t head_bytes;
-    uint32_t payload_bytes;
-    const std::byte* payload;
-    Cookie cookie;
+  struct Frame : QueuedFrame {
     FrameName name;
     bool data;             // wire::is_data
     uint64_t let_go_when;  // so many sends are done; 0: at once
-    [[nodiscard]] std::span<const std::byte> head() const noexcept {
-      return std::span(head_area).first(head_bytes);
-    }
-    [[nodiscard]] std::span<const std::byte> body() const noexcept { return {payload, payload_bytes}; }
   };
 
   // `capacity`: frames that are not sent. Those that wait for no more than the device's word have room of

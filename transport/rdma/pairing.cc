@@ -113,12 +113,6 @@ Result<PairOffer> offer_pair(const ConnectionEnds& ends, const RailChoice& choic
   return offer;
 }
 
-Result<void> check_pair_address(int connection, std::span<const std::byte> address) {
-  const auto ends = ends_of(connection);
-  if (!ends) return tl::unexpected(ends.error());
-  return check_pair_address(*ends, address);
-}
-
 Result<void> check_pair_address(const ConnectionEnds& ends, std::span<const std::byte> address) {
   if (address.size() != kPairAddressBytes)
     return fail(Errc::kBadLength,

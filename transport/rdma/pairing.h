@@ -66,7 +66,6 @@ struct PairOffer {
 
 // Whether these are the bytes of an address where `connection` ends. kBad...
 [[nodiscard]] Result<void> check_pair_address(const ConnectionEnds& ends, std::span<const std::byte> address);
-[[nodiscard]] Result<void> check_pair_address(int connection, std::span<const std::byte> address);
 
 // Joins an offered pair with the address that the other end of `connection` has told. After it, once the peer
 // has done the same, and one of them has proved it, Socket::accompany() puts it in force. kBad... where the

@@ -22,6 +22,18 @@ std::string memory_lock_limit() {
   return "; the limit of locked memory is " + std::to_string(limit.rlim_cur) + " bytes (ulimit -l)";
 }
 
+// What the device has answered, with errno where it refused.
+Result<ibv_mr*> counted(const Device& device, ibv_mr* region, size_t bytes, const char* what) {
+  if (region != nullptr) {
+    device.counts().registered(bytes);
+    return region;
+  }
+  const int why = errno;
+  device.counts().registration_failed();
+  return fail(Errc::kSystem, "cannot register " + std::to_string(bytes) + what + ": " + tcp::error_text(why) +
+                                 memory_lock_limit());
+}
+
 constexpr int kLentAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
 }  // namespace
@@ -33,15 +45,8 @@ std::shared_ptr<Memory> Memory::make() {
 Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<std::byte> bytes,
                                 int access) {
   errno = 0;
-  ibv_mr* const region = device.calls().reg_mr(domain, bytes.data(), bytes.size(), access);
-  if (region != nullptr) {
-    device.counts().registered(bytes.size());
-    return region;
-  }
-  const int why = errno;
-  device.counts().registration_failed();
-  return fail(Errc::kSystem, "cannot register " + std::to_string(bytes.size()) +
-                                 " bytes: " + tcp::error_text(why) + memory_lock_limit());
+  return counted(device, device.calls().reg_mr(domain, bytes.data(), bytes.size(), access), bytes.size(),
+                 " bytes");
 }
 
 Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<std::byte> bytes,
@@ -53,14 +58,7 @@ Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<
   ibv_mr* const region =
       device.calls().reg_dmabuf_mr(domain, dmabuf.offset, bytes.size(),
                                    reinterpret_cast<uintptr_t>(bytes.data()), dmabuf.descriptor, access);
-  if (region != nullptr) {
-    device.counts().registered(bytes.size());
-    return region;
-  }
-  const int why = errno;
-  device.counts().registration_failed();
-  return fail(Errc::kSystem, "cannot register " + std::to_string(bytes.size()) +
-                                 " bytes of a dmabuf: " + tcp::error_text(why));
+  return counted(device, region, bytes.size(), " bytes of a dmabuf");
 }
 
 void unregister_region(const Device& device, ibv_mr* region) noexcept {

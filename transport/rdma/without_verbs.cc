@@ -53,10 +53,6 @@ Result<void> check_pair_address(const ConnectionEnds& /*ends*/, std::span<const 
   return not_built();
 }
 
-Result<void> check_pair_address(int /*connection*/, std::span<const std::byte> /*address*/) {
-  return not_built();
-}
-
 Result<void> join_pair(tcp::Companion& /*pair*/, const ConnectionEnds& /*ends*/,
                        std::span<const std::byte> /*address*/) {
   return not_built();

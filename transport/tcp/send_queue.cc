@@ -8,14 +8,7 @@ namespace sluice::transport::tcp {
 
 void SendQueue::push(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                      std::span<const std::byte> payload, Cookie cookie) noexcept {
-  Frame& f = frames_[index(back_++)];
-  wire::encode_header(header, extensions, std::span(f.head).first<wire::kHeaderBytes>());
-  if (!extensions.empty())
-    std::memcpy(f.head.data() + wire::kHeaderBytes, extensions.data(), extensions.size());
-  f.head_bytes = static_cast<uint32_t>(wire::kHeaderBytes + extensions.size());
-  f.payload_bytes = header.length;
-  f.payload = payload.data();
-  f.cookie = cookie;
+  frames_[index(back_++)].set(header, extensions, payload, cookie);
 }
 
 size_t SendQueue::gather(std::span<iovec> out, size_t& bytes) const noexcept {
@@ -33,7 +26,7 @@ size_t SendQueue::gather(std::span<iovec> out, size_t& bytes) const noexcept {
   };
   for (uint64_t i = front_; i != back_ && used + 2 <= out.size(); ++i) {
     const Frame& f = frames_[index(i)];
-    add(f.head.data(), f.head_bytes);
+    add(f.head_area.data(), f.head_bytes);
     add(f.payload, f.payload_bytes);
   }
   return used;

@@ -4,12 +4,12 @@
 
 #include <sys/uio.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "transport/queued_frame.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
 
@@ -17,14 +17,7 @@ namespace sluice::transport::tcp {
 
 class SendQueue {
  public:
-  struct Frame {
-    std::array<std::byte, wire::kHeaderBytes + kMaxExtensions> head;
-    uint32_t head_bytes;
-    uint32_t payload_bytes;
-    const std::byte* payload;
-    Cookie cookie;
-    [[nodiscard]] size_t bytes() const noexcept { return size_t{head_bytes} + payload_bytes; }
-  };
+  using Frame = QueuedFrame;
 
   explicit SendQueue(size_t capacity) : frames_(capacity) {}
 

@@ -1,0 +1,39 @@
+// A frame that was put and is not given back: its head, encoded, and where the caller has its payload.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transport/transport.h"
+#include "wire/frame.h"
+
+namespace sluice::transport {
+
+struct QueuedFrame {
+  std::array<std::byte, wire::kHeaderBytes + kMaxExtensions> head_area;
+  uint32_t head_bytes;
+  uint32_t payload_bytes;
+  const std::byte* payload;
+  Cookie cookie;
+
+  // As Endpoint::put() has them.
+  void set(const wire::FrameHeader& header, std::span<const std::byte> extensions,
+           std::span<const std::byte> body, Cookie name) noexcept {
+    wire::encode_header(header, extensions, std::span(head_area).first<wire::kHeaderBytes>());
+    std::ranges::copy(extensions, head_area.begin() + wire::kHeaderBytes);
+    head_bytes = static_cast<uint32_t>(wire::kHeaderBytes + extensions.size());
+    payload_bytes = header.length;
+    payload = body.data();
+    cookie = name;
+  }
+  [[nodiscard]] std::span<const std::byte> head() const noexcept {
+    return std::span(head_area).first(head_bytes);
+  }
+  [[nodiscard]] std::span<const std::byte> body() const noexcept { return {payload, payload_bytes}; }
+  [[nodiscard]] size_t bytes() const noexcept { return size_t{head_bytes} + payload_bytes; }
+};
+
+}  // namespace sluice::transport
