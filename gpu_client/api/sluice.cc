@@ -2,74 +2,27 @@
 #include "gpu_client/include/sluice/sluice.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include "core/clock.h"
+#include "gpu_client/api/caller_words.h"
 #include "gpu_client/api/guard.h"
-#include "gpu_client/api/lineage.h"
 #include "gpu_client/api/options.h"
+#include "gpu_client/api/request.h"
+#include "gpu_client/api/session_handle.h"
 #include "gpu_client/api/status_map.h"
 #include "gpu_client/engine/session.h"
 
 using sluice::Errc;
 using sluice::Nanos;
 using sluice::Status;
+using sluice::api::copy_sized;
+using sluice::api::copy_text;
 using sluice::api::guarded;
+using sluice::api::is_ours;
 using sluice::api::to_status;
-
-struct sluice_session {
-  std::unique_ptr<sluice::engine::Session> engine;
-  uint64_t owner = sluice::api::generation();  // of the process that made it
-};
-
-namespace {
-
-// False in a child of fork(): nothing of the session may be touched there, not even its locks.
-bool is_ours(const sluice_session* session) noexcept {
-  return session->owner == sluice::api::generation();
-}
-
-void copy_text(std::string_view text, char* out, size_t size) noexcept {
-  if (out == nullptr || size == 0) return;
-  const size_t n = std::min(text.size(), size - 1);
-  std::memcpy(out, text.data(), n);
-  out[n] = '\0';
-}
-
-// What fits of `own` into the caller's struct of another version, and zeros behind it.
-template <typename Struct>
-void copy_sized(const Struct& own, Struct* out, size_t size) noexcept {
-  std::memset(static_cast<void*>(out), 0, size);
-  std::memcpy(static_cast<void*>(out), &own, std::min(size, sizeof own));
-}
-
-bool overlap(const std::byte* a, const std::byte* b, uint64_t bytes) noexcept {
-  const auto x = reinterpret_cast<uintptr_t>(a);
-  const auto y = reinterpret_cast<uintptr_t>(b);
-  return x != y && x < y + bytes && y < x + bytes;
-}
-
-// False for what no operation may be.
-bool read_request(const void* send, void* recv, size_t count, sluice_dtype dtype, sluice_op op,
-                  sluice::engine::OpRequest& out) noexcept {
-  const auto type = static_cast<unsigned>(dtype);
-  const auto operation = static_cast<unsigned>(op);
-  if (type >= sluice::wire::kDTypeCount || operation >= sluice::wire::kOpCount) return false;
-  out.send = static_cast<const std::byte*>(send);
-  out.recv = static_cast<std::byte*>(recv);
-  out.count = count;
-  out.dtype = static_cast<sluice::wire::DType>(type);
-  out.op = static_cast<sluice::wire::Op>(operation);
-  if (count == 0) return true;
-  const size_t element = sluice::wire::size_of(out.dtype);
-  if (count > static_cast<size_t>(PTRDIFF_MAX) / element) return false;
-  return send != nullptr && recv != nullptr && !overlap(out.send, out.recv, count * element);
-}
-
-}  // namespace
+using sluice::pipeline::Streams;
 
 const char* sluice_version(void) {
   return SLUICE_VERSION;
@@ -135,9 +88,14 @@ sluice_status sluice_allreduce_async(sluice_session* session, const void* send, 
                                      sluice_dtype dtype, sluice_op op, sluice_request* request) {
   if (request != nullptr) *request = 0;
   sluice::engine::OpRequest r;
-  if (session == nullptr || request == nullptr || !read_request(send, recv, count, dtype, op, r))
+  if (session == nullptr || request == nullptr ||
+      sluice::api::read_request(send, recv, count, dtype, op, r) != nullptr)
     return SLUICE_INVALID_ARGUMENT;
   if (!is_ours(session)) return SLUICE_CLOSED;
+  // The pieces of its streams' operations are issued later than their calls: ranks would not agree on an
+  // order.
+  if (session->open_streams() != nullptr) return SLUICE_UNSUPPORTED;
+  session->has_begun.store(true, std::memory_order_relaxed);
   return guarded([&] { return to_status(session->engine->allreduce(r, *request).code()); });
 }
 
@@ -147,7 +105,10 @@ sluice_status sluice_test(sluice_session* session, sluice_request request, int* 
   if (!is_ours(session)) return SLUICE_CLOSED;
   return guarded([&] {
     bool ended = false;
-    const Status status = session->engine->test(request, ended);
+    Streams* const streams = session->open_streams();
+    const Status status = streams != nullptr && Streams::is_name(request)
+                              ? streams->test(request, ended)
+                              : session->engine->test(request, ended);
     *done = ended ? 1 : 0;
     return to_status(status.code());
   });
@@ -160,7 +121,11 @@ sluice_status sluice_wait(sluice_session* session, sluice_request request, int t
     const Nanos deadline = timeout_ms < 0
                                ? sluice::engine::kNoDeadline
                                : sluice::monotonic_now() + Nanos{timeout_ms} * sluice::kMillisecond;
-    return to_status(session->engine->wait(request, deadline).code());
+    Streams* const streams = session->open_streams();
+    const Status status = streams != nullptr && Streams::is_name(request)
+                              ? streams->wait(request, deadline)
+                              : session->engine->wait(request, deadline);
+    return to_status(status.code());
   });
 }
 
@@ -295,6 +260,7 @@ sluice_status sluice_session_close(sluice_session* session) {
   if (!is_ours(session)) return SLUICE_OK;
   return guarded([&] {
     const std::unique_ptr<sluice_session> owned(session);
+    if (owned->streams) owned->streams->close(sluice::monotonic_now() + owned->engine->linger());
     return to_status(owned->engine->close().code());
   });
 }

@@ -225,6 +225,14 @@ Result<void> Session::know_device_memory(std::span<std::byte> bytes, const trans
   return {};
 }
 
+bool Session::knows_device_memory(const std::byte* at, uint64_t size) {
+  const std::lock_guard lock(submission_);
+  return std::ranges::any_of(device_memory_, [&](std::span<std::byte> known) {
+    return at >= known.data() && size <= known.size() &&
+           static_cast<size_t>(at - known.data()) <= known.size() - size;
+  });
+}
+
 bool Session::find_device_memory(OpRequest& request) const noexcept {
   const uint64_t size = request.count * wire::size_of(request.dtype);
   bool whole = true;

@@ -67,6 +67,8 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   // The same, blocking until `deadline`: kTimeout leaves the operation open.
   [[nodiscard]] Status wait(uint64_t name, Nanos deadline);
   void progress() noexcept { progress_->drive(); }
+  [[nodiscard]] uint32_t ranks() const noexcept { return options_.join.who.ranks; }
+  [[nodiscard]] Nanos linger() const noexcept { return options_.linger; }
 
   [[nodiscard]] Errc code() const noexcept { return fate_.code(); }
   [[nodiscard]] std::string reason() const { return fate_.text(); }
@@ -85,6 +87,8 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   // and have no payload checksum there. kUnsupported with why this session can't have them.
   [[nodiscard]] Result<void> know_device_memory(std::span<std::byte> bytes,
                                                 const transport::rdma::DmaBuf& dmabuf);
+  // Whether [at, at + size) lies whole in such memory. Any thread.
+  [[nodiscard]] bool knows_device_memory(const std::byte* at, uint64_t size);
   // Of either kind. kInvalidArgument: they are not known.
   [[nodiscard]] Status forget_memory(std::span<std::byte> bytes);
 

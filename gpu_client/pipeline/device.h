@@ -65,9 +65,12 @@ class Device {
 
   // Why a stream of the caller's can't be used: of another device, none of ours, being captured.
   [[nodiscard]] virtual Result<void> check_stream(Stream stream) = 0;
-  // Where [at, at + bytes) lies: kDevice what gather() and scatter() must fetch. kInvalidArgument with why it
+  // Where [at, at + bytes) lies: kDevice what only gather() and scatter() reach. kInvalidArgument with why it
   // can't be: another device's, or longer than what was allocated there.
   [[nodiscard]] virtual Result<Where> look_at(const void* at, uint64_t bytes) = 0;
+  // Whether gather() and scatter() take memory that look_at() calls kHost. If not, such memory is reduced
+  // where it lies, or refused.
+  [[nodiscard]] virtual bool reaches_host_memory() const noexcept { return false; }
 
   // Gives `stream` the event: it is over when all is done that the stream was given before. An event that is
   // recorded again stands for the new place; who waits for the old one goes on doing so.

@@ -105,7 +105,7 @@ TEST_F(EngineSession, HonoursWeightsAndLanes) {
         stats.struct_size = sizeof stats;
         ASSERT_EQ(sluice_session_stats(s, &stats), SLUICE_OK);
         EXPECT_EQ(stats.lanes, 3u);
-        EXPECT_EQ(stats.operations, 1u);
+        EXPECT_EQ(stats.operations, kOnStreams ? 16u : 1u);  // pieces of 256 KiB
         EXPECT_EQ(stats.payload_bytes_out, count * sizeof(float));
         EXPECT_EQ(stats.payload_bytes_in, count * sizeof(float));
         EXPECT_GT(stats.wire_bytes_out, stats.payload_bytes_out);
@@ -247,7 +247,9 @@ TEST_F(EngineSession, KeepsManyOperationsInFlight) {
             }
             ASSERT_EQ(status, SLUICE_OK);
           }
-          EXPECT_GT(oldest, 0u) << "the table never was full";
+          if (!kOnStreams) {
+            EXPECT_GT(oldest, 0u) << "the table never was full";
+          }
           for (; oldest < kOps; ++oldest) ASSERT_EQ(sluice_wait(s, requests[oldest], -1), SLUICE_OK);
           for (size_t i = 0; i < kOps; ++i) ASSERT_EQ(data[i], expected_sum(2, i * 5)) << i;
         });

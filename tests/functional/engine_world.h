@@ -15,8 +15,17 @@
 
 #include "core/clock.h"
 #include "reducer/reducer.h"
+#ifdef SLUICE_TEST_ON_STREAMS
+#include "tests/functional/on_streams.h"
+#endif
 
 namespace sluice::test {
+
+#ifdef SLUICE_TEST_ON_STREAMS
+inline constexpr bool kOnStreams = true;
+#else
+inline constexpr bool kOnStreams = false;
+#endif
 
 // What sluice_session_create said.
 struct Created {
@@ -30,6 +39,11 @@ inline Created create(const sluice_options& options) {
   std::array<char, 2048> text{};
   c.status = sluice_session_create(&options, &c.session, text.data(), text.size());
   c.error = text.data();
+#ifdef SLUICE_TEST_ON_STREAMS
+  if (c.status == SLUICE_OK) {
+    EXPECT_EQ(open_small_streams(c.session), SLUICE_OK) << sluice_refusal();
+  }
+#endif
   return c;
 }
 

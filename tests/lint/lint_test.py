@@ -83,7 +83,7 @@ class Rules(unittest.TestCase):
         self.expect_include_refused("wire/b.cc", '#include "transport/a.h"', "wire may not include")
         self.expect_include_refused("config/b.cc", '#include "wire/frame.h"', "config may not include")
         self.expect_include_refused("reducer/c.cc", '#include "gpu_client/engine/a.h"', "reducer may not include")
-        self.expect_include_refused("gpu_client/engine/b.cc", '#include "reducer/a.h"', "gpu_client may not include")
+        self.expect_include_refused("gpu_client/engine/b.cc", '#include "reducer/a.h"', "gpu_client/engine may not include")
         self.expect_include_refused("gpu_client/include/sluice/b.h", '#include "core/a.h"', "may not include")
         self.expect_include_refused("reducer/kernels/c.cc", '#include "wire/frame.h"', "reducer/kernels may not")
         self.expect_include_refused("transport/b.cc", '#include "tests/support/a.h"', "transport may not include")

@@ -1,0 +1,92 @@
+#include "gpu_client/host/host_stream.h"
+
+#include <set>
+#include <utility>
+
+#include "gpu_client/engine/thread.h"
+
+namespace sluice::host {
+namespace {
+
+// The streams that live, by address: a handle that comes from outside is looked up before it is followed.
+struct Living {
+  std::mutex mutex;
+  std::set<const void*> streams;
+};
+
+Living& living() {
+  static Living* const all = new Living;  // outlives static destructors: a stream may be destroyed by one
+  return *all;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HostStream>> HostStream::start() {
+  std::unique_ptr<HostStream> stream(new HostStream);
+  {
+    Living& all = living();
+    const std::lock_guard lock(all.mutex);
+    all.streams.insert(stream.get());
+  }
+  auto thread = engine::start_thread("sluice-stream", [s = stream.get()] { s->run(); });
+  if (!thread) return tl::unexpected(thread.error());
+  stream->thread_ = std::move(*thread);
+  return stream;
+}
+
+HostStream::~HostStream() {
+  {
+    Living& all = living();
+    const std::lock_guard lock(all.mutex);
+    all.streams.erase(this);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  given_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void HostStream::submit(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+  }
+  given_.notify_one();
+}
+
+void HostStream::synchronize() {
+  std::mutex mutex;
+  std::condition_variable reached;
+  bool done = false;
+  submit([&] {
+    // Told with the lock held: the waiting thread must not be gone with `reached` before.
+    const std::lock_guard lock(mutex);
+    done = true;
+    reached.notify_one();
+  });
+  std::unique_lock lock(mutex);
+  reached.wait(lock, [&] { return done; });
+}
+
+bool HostStream::is_one(const void* handle) {
+  Living& all = living();
+  const std::lock_guard lock(all.mutex);
+  return all.streams.contains(handle);
+}
+
+void HostStream::run() noexcept {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    given_.wait(lock, [this] { return ending_ || !work_.empty(); });
+    if (work_.empty()) return;
+    const std::function<void()> work = std::move(work_.front());
+    work_.pop_front();
+    lock.unlock();
+    work();
+    lock.lock();
+  }
+}
+
+}  // namespace sluice::host
