@@ -108,8 +108,9 @@ sluice_status sluice_session_open_streams(sluice_session* session, const sluice_
   if (session == nullptr) return refuse(SLUICE_INVALID_ARGUMENT, "session is NULL");
   if (!is_ours(session)) return refuse(SLUICE_CLOSED, kForked);
   return answer([&] {
-    const auto opened =
-        open_streams(*session, options != nullptr ? *options : sluice::api::default_stream_options());
+    // Not copied: a struct of a newer version is longer than ours.
+    const sluice_stream_options defaults = sluice::api::default_stream_options();
+    const auto opened = open_streams(*session, options != nullptr ? *options : defaults);
     if (opened) return SLUICE_OK;
     copy_text(opened.error().text, error, error_size);
     return refuse(opened.error());

@@ -69,6 +69,10 @@ class HostDevice final : public pipeline::Device {
     return std::make_unique<HostPinned>(std::move(*arena));
   }
   Result<std::unique_ptr<Event>> make_event() override { return std::make_unique<HostEvent>(); }
+  void finish() noexcept override {
+    out_->synchronize();
+    in_->synchronize();
+  }
   Stream out() noexcept override { return out_.get(); }
   Stream in() noexcept override { return in_.get(); }
 
@@ -76,6 +80,7 @@ class HostDevice final : public pipeline::Device {
     if (stream == nullptr || HostStream::is_one(stream)) return {};
     return fail(Errc::kInvalidArgument, "stream is none of sluice_host_stream_create that lives");
   }
+  bool keeps_order(Stream stream) const noexcept override { return stream != nullptr; }
   Result<Where> look_at(const void* /*at*/, uint64_t /*bytes*/) override { return Where::kHost; }
   bool reaches_host_memory() const noexcept override { return true; }
 

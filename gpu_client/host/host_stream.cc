@@ -52,22 +52,14 @@ void HostStream::submit(std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
+    ++count_given_;
   }
   given_.notify_one();
 }
 
-void HostStream::synchronize() {
-  std::mutex mutex;
-  std::condition_variable reached;
-  bool done = false;
-  submit([&] {
-    // Told with the lock held: the waiting thread must not be gone with `reached` before.
-    const std::lock_guard lock(mutex);
-    done = true;
-    reached.notify_one();
-  });
-  std::unique_lock lock(mutex);
-  reached.wait(lock, [&] { return done; });
+void HostStream::synchronize() noexcept {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [this, last = count_given_] { return count_done_ >= last; });
 }
 
 bool HostStream::is_one(const void* handle) {
@@ -81,11 +73,14 @@ void HostStream::run() noexcept {
   for (;;) {
     given_.wait(lock, [this] { return ending_ || !work_.empty(); });
     if (work_.empty()) return;
-    const std::function<void()> work = std::move(work_.front());
+    std::function<void()> work = std::move(work_.front());
     work_.pop_front();
     lock.unlock();
     work();
+    work = nullptr;  // what it holds is let go of before it counts as done
     lock.lock();
+    ++count_done_;
+    done_.notify_all();
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -22,7 +23,7 @@ class HostStream {
   // Any thread. Nothing of `work` throws.
   void submit(std::function<void()> work);
   // Returns when all is done that was given before. Not from the stream's own work.
-  void synchronize();
+  void synchronize() noexcept;
 
   // Whether `handle` is a stream that lives. Any thread.
   [[nodiscard]] static bool is_one(const void* handle);
@@ -32,8 +33,9 @@ class HostStream {
   void run() noexcept;
 
   std::mutex mutex_;
-  std::condition_variable given_;
+  std::condition_variable given_, done_;
   std::deque<std::function<void()>> work_;
+  uint64_t count_given_ = 0, count_done_ = 0;
   bool ending_ = false;
   std::thread thread_;
 };

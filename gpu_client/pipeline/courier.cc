@@ -43,7 +43,8 @@ void Courier::carry(Parcel parcel) {
   {
     const std::lock_guard lock(mutex_);
     // Here, where it may fail, so that land() needs no memory.
-    spare_.reserve(spare_.size() + under_way_ + 1);
+    const size_t most = spare_.size() + under_way_ + 1;
+    if (spare_.capacity() < most) spare_.reserve(2 * most);
     out_.push_back(std::move(parcel));
     ++out_.back().flight->parcels_left;
     ++under_way_;

@@ -9,8 +9,7 @@
 //  * What a stream is told to wait for has been given before, so that one hardware queue could run everything
 //    in the order in which it was given. hold() is the one exception: it waits for the host, which in its
 //    turn waits only for what was given before it.
-//  * After an error of one call all later ones may fail; the destructor works always, and waits for the two
-//    streams of the device's own, behind which nothing may be held any more.
+//  * After an error of one call all later ones may fail; finish() and the destructor work always.
 #pragma once
 
 #include <cstddef>
@@ -58,6 +57,10 @@ class Device {
   [[nodiscard]] virtual Result<std::unique_ptr<Pinned>> pin(size_t bytes) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> make_event() = 0;
 
+  // Returns when the streams of the device's own have done what they were given. Nothing of it is held by
+  // then.
+  virtual void finish() noexcept = 0;
+
   // Streams of the device's own, for what goes out to the network and what comes back. They wait for no other
   // stream but where told.
   [[nodiscard]] virtual Stream out() noexcept = 0;
@@ -65,6 +68,8 @@ class Device {
 
   // Why a stream of the caller's can't be used: of another device, none of ours, being captured.
   [[nodiscard]] virtual Result<void> check_stream(Stream stream) = 0;
+  // Whether `stream` keeps an order, so that what comes behind can wait by it.
+  [[nodiscard]] virtual bool keeps_order(Stream /*stream*/) const noexcept { return true; }
   // Where [at, at + bytes) lies: kDevice what only gather() and scatter() reach. kInvalidArgument with why it
   // can't be: another device's, or longer than what was allocated there.
   [[nodiscard]] virtual Result<Where> look_at(const void* at, uint64_t bytes) = 0;

@@ -1,12 +1,18 @@
 #include "gpu_client/pipeline/streams.h"
 
-#include <string>
+#include <algorithm>
 #include <utility>
 
-#include "core/assert.h"
 #include "wire/dtype.h"
 
 namespace sluice::pipeline {
+namespace {
+
+Error unheard() {
+  return {Errc::kInvalidArgument, "with neither a stream nor a request nobody hears of the end"};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Streams>> Streams::open(engine::Session& session, std::unique_ptr<Device> device,
                                                const StreamsOptions& options) {
@@ -38,6 +44,7 @@ Streams::Streams(engine::Session& session, std::unique_ptr<Device> device, const
 
 Streams::~Streams() {
   courier_.close(0);
+  device_->finish();  // its streams may still be in the staging
   (void)session_.forget_memory(staging_.bytes());
 }
 
@@ -71,6 +78,8 @@ Result<Tensor> Streams::look_at(const engine::OpRequest& request, Device::Stream
 Result<uint64_t> Streams::allreduce(const engine::OpRequest& request, Device::Stream stream, bool asked) {
   if (auto checked = device_->check_stream(stream); !checked) return tl::unexpected(checked.error());
   const std::lock_guard lock(giving_);
+  if (in_group_ && asked) return fail(Errc::kInvalidArgument, "within a group request must be NULL");
+  if (!in_group_ && !asked && !device_->keeps_order(stream)) return tl::unexpected(unheard());
   std::vector<Tensor> tensors;
   if (request.count > 0) {
     auto tensor = look_at(request, stream);
@@ -78,7 +87,6 @@ Result<uint64_t> Streams::allreduce(const engine::OpRequest& request, Device::St
     tensors.push_back(*tensor);
   }
   if (!in_group_) return give(tensors, 1, asked);
-  if (asked) return fail(Errc::kInvalidArgument, "within a group request must be NULL");
   group_.insert(group_.end(), tensors.begin(), tensors.end());
   ++group_operations_;
   return uint64_t{0};
@@ -104,6 +112,8 @@ Result<uint64_t> Streams::end_group(bool asked) {
   const uint64_t operations = std::exchange(group_operations_, 0);
   const Result<void> error = std::exchange(group_error_, {});
   if (!error) return add_context("an operation of the group was refused", error.error());
+  const auto is_unheard = [this](const Tensor& t) { return !device_->keeps_order(t.stream); };
+  if (!asked && std::ranges::any_of(tensors, is_unheard)) return tl::unexpected(unheard());
   return give(tensors, operations, asked);
 }
 

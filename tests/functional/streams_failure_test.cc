@@ -1,0 +1,285 @@
+// What is refused of streams, and what becomes of them when something fails: they go on.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <latch>
+#include <numeric>
+#include <vector>
+
+#include "tests/functional/streams_world.h"
+
+namespace sluice::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+class StreamsFailure : public StreamsWorld {
+ protected:
+  // A session of one rank, which needs nobody.
+  sluice_session* alone(const sluice_stream_options* options = nullptr) {
+    start_reducers(1);
+    const Created c = create(options_for(0, 1));
+    EXPECT_EQ(c.status, SLUICE_OK) << c.error;
+    if (options != nullptr) {
+      EXPECT_EQ(sluice_session_open_streams(c.session, options, nullptr, 0), SLUICE_OK) << sluice_refusal();
+    }
+    return c.session;
+  }
+  static sluice_status sum(sluice_session* s, std::vector<float>& x, sluice_stream stream,
+                           sluice_request* request = nullptr) {
+    return sluice_allreduce_on_stream(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM, stream,
+                                      request);
+  }
+};
+
+TEST_F(StreamsFailure, NamesTheOptionThatCannotBe) {
+  sluice_session* const s = alone();
+  const auto refused = [&](auto&& change, const char* words) {
+    sluice_stream_options o;
+    sluice_stream_options_init(&o);
+    change(o);
+    std::array<char, 512> error{};
+    EXPECT_EQ(sluice_session_open_streams(s, &o, error.data(), error.size()), SLUICE_INVALID_ARGUMENT)
+        << words;
+    EXPECT_THAT(error.data(), HasSubstr(words));
+    EXPECT_THAT(sluice_refusal(), HasSubstr(words));
+  };
+  refused([](auto& o) { o.struct_size = 8; }, "sluice_stream_options_init first");
+  refused([](auto& o) { o.device_kind = 7; }, "device_kind 7");
+  refused([](auto& o) { o.device = -2; }, "device -2");
+  refused([](auto& o) { o.piece_bytes = 0; }, "piece_bytes 0");
+  refused([](auto& o) { o.piece_bytes = 65537; }, "piece_bytes 65537 is no multiple");
+  refused([](auto& o) { o.staging_bytes = 15 << 20; }, "more than a quarter of staging_bytes 15728640");
+  refused([](auto& o) { o.staging_bytes = uint64_t{1} << 40; }, "staging_bytes 1099511627776");
+  refused([](auto& o) { o.wire_dtype = SLUICE_I8; }, "wire_dtype 0");
+  refused([](auto& o) { o.measure_error = 2; }, "measure_error 2");
+  refused([](auto& o) { o.always_staged = 2; }, "always_staged 2");
+  struct Newer {
+    sluice_stream_options options;
+    uint64_t unknown;
+  } newer{};
+  sluice_stream_options_init_sized(&newer.options, sizeof newer);
+  newer.unknown = 1;
+  EXPECT_EQ(sluice_session_open_streams(s, &newer.options, nullptr, 0), SLUICE_UNSUPPORTED);
+  newer.unknown = 0;
+  EXPECT_EQ(sluice_session_open_streams(s, &newer.options, nullptr, 0), SLUICE_OK);
+  EXPECT_EQ(sluice_session_open_streams(s, nullptr, nullptr, 0), SLUICE_INVALID_ARGUMENT);
+  EXPECT_THAT(sluice_refusal(), HasSubstr("has streams already"));
+  EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
+}
+
+TEST_F(StreamsFailure, ASessionTakesItsOperationsOneWayOnly) {
+  sluice_session* s = alone();
+  std::vector<float> x{1, 2, 3};
+  EXPECT_EQ(sum(s, x, nullptr), SLUICE_INVALID_ARGUMENT);
+  EXPECT_THAT(sluice_refusal(), HasSubstr("sluice_session_open_streams first"));
+  EXPECT_EQ(sluice_group_begin(s), SLUICE_INVALID_ARGUMENT);
+  ASSERT_EQ(sluice_allreduce(s, x.data(), x.data(), 3, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+  EXPECT_EQ(sluice_session_open_streams(s, nullptr, nullptr, 0), SLUICE_INVALID_ARGUMENT);
+  EXPECT_THAT(sluice_refusal(), HasSubstr("has had operations"));
+  EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
+  ++session_;
+  s = alone();
+  ASSERT_EQ(sluice_session_open_streams(s, nullptr, nullptr, 0), SLUICE_OK);
+  EXPECT_EQ(sluice_allreduce(s, x.data(), x.data(), 3, SLUICE_F32, SLUICE_SUM), SLUICE_UNSUPPORTED);
+  EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
+}
+
+TEST_F(StreamsFailure, RefusesWhatNoOperationMayBe) {
+  const sluice_stream_options options = small_options();
+  sluice_session* const s = alone(&options);
+  HostStreamOwner stream;
+  float x[8]{};
+  const auto refused = [&](const void* send, void* recv, size_t count, int dtype, int op, sluice_stream on,
+                           const char* words) {
+    EXPECT_EQ(sluice_allreduce_on_stream(s, send, recv, count, static_cast<sluice_dtype>(dtype),
+                                         static_cast<sluice_op>(op), on, nullptr),
+              SLUICE_INVALID_ARGUMENT)
+        << words;
+    EXPECT_THAT(sluice_refusal(), HasSubstr(words));
+  };
+  refused(nullptr, x, 1, SLUICE_F32, SLUICE_SUM, stream.get(), "send is NULL");
+  refused(x, nullptr, 1, SLUICE_F32, SLUICE_SUM, stream.get(), "recv is NULL");
+  refused(x, x + 1, 2, SLUICE_F32, SLUICE_SUM, stream.get(), "overlap");
+  refused(x, x, 1, 12, SLUICE_SUM, stream.get(), "no such dtype");
+  refused(x, x, 1, SLUICE_F32, 5, stream.get(), "no such op");
+  refused(x, x, SIZE_MAX / 2, SLUICE_F32, SLUICE_SUM, stream.get(), "more than any memory");
+  refused(x, x, 1, SLUICE_F32, SLUICE_SUM, x, "none of sluice_host_stream_create");
+  refused(x, x, 1, SLUICE_F32, SLUICE_SUM, nullptr, "nobody hears of the end");
+  sluice_stream gone = nullptr;
+  ASSERT_EQ(sluice_host_stream_create(&gone), SLUICE_OK);
+  ASSERT_EQ(sluice_host_stream_destroy(gone), SLUICE_OK);
+  refused(x, x, 1, SLUICE_F32, SLUICE_SUM, gone, "none of sluice_host_stream_create");
+  EXPECT_EQ(sluice_host_stream_destroy(gone), SLUICE_INVALID_ARGUMENT);
+  EXPECT_EQ(sluice_host_stream_synchronize(x), SLUICE_INVALID_ARGUMENT);
+  EXPECT_EQ(sluice_host_stream_submit(stream.get(), nullptr, nullptr), SLUICE_INVALID_ARGUMENT);
+  EXPECT_EQ(sluice_allreduce_on_stream(nullptr, x, x, 1, SLUICE_F32, SLUICE_SUM, nullptr, nullptr),
+            SLUICE_INVALID_ARGUMENT);
+  sluice_stream_stats stats{};
+  EXPECT_EQ(sluice_session_stream_stats(s, &stats), SLUICE_INVALID_ARGUMENT);
+  EXPECT_EQ(sluice_session_stream_stats(s, nullptr), SLUICE_INVALID_ARGUMENT);
+  // All of that has left the session as it was; nothing at all is an operation.
+  std::vector<float> y{1, 2, 3}, none;
+  sluice_request request = 0;
+  ASSERT_EQ(sum(s, none, stream.get(), &request), SLUICE_OK);
+  ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
+  ASSERT_EQ(sum(s, y, nullptr, &request), SLUICE_OK);
+  ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
+  EXPECT_THAT(y, ::testing::ElementsAre(1, 2, 3));
+  EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
+}
+
+TEST_F(StreamsFailure, AGroupIsWholeOrNothing) {
+  const sluice_stream_options options = small_options();
+  sluice_session* const s = alone(&options);
+  HostStreamOwner stream;
+  std::vector<float> x{1, 2, 3};
+  sluice_request request = 0;
+  EXPECT_EQ(sluice_group_end(s, &request), SLUICE_INVALID_ARGUMENT);
+  ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
+  EXPECT_EQ(sluice_group_begin(s), SLUICE_INVALID_ARGUMENT);
+  EXPECT_THAT(sluice_refusal(), HasSubstr("do not nest"));
+  ASSERT_EQ(sum(s, x, stream.get()), SLUICE_OK);
+  EXPECT_EQ(sum(s, x, stream.get(), &request), SLUICE_INVALID_ARGUMENT);
+  EXPECT_EQ(sluice_group_end(s, nullptr), SLUICE_INVALID_ARGUMENT);
+  EXPECT_THAT(sluice_refusal(), HasSubstr("an operation of the group was refused: within a group"));
+  EXPECT_EQ(stats_of(s).rounds, 0u);
+  ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
+  ASSERT_EQ(sum(s, x, nullptr), SLUICE_OK);
+  EXPECT_EQ(sluice_group_end(s, nullptr), SLUICE_INVALID_ARGUMENT);
+  EXPECT_THAT(sluice_refusal(), HasSubstr("nobody hears of the end"));
+  ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
+  ASSERT_EQ(sluice_group_end(s, &request), SLUICE_OK);
+  ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK) << "a group of nothing";
+  ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
+  ASSERT_EQ(sum(s, x, stream.get()), SLUICE_OK);
+  ASSERT_EQ(sluice_group_end(s, nullptr), SLUICE_OK);
+  stream.synchronize();
+  EXPECT_EQ(stats_of(s).rounds, 1u);
+  EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
+}
+
+TEST_F(StreamsFailure, TakesNoMoreThanItCanKeepTrackOf) {
+  const sluice_stream_options options = small_options();
+  sluice_session* const s = alone(&options);
+  HostStreamOwner stream;
+  std::latch go(1);
+  stream.submit([&] { go.wait(); });
+  constexpr size_t kMost = 8192;
+  std::vector<float> x(kMost + 1, 1.f);
+  const auto give = [&](size_t i) {
+    return sluice_allreduce_on_stream(s, &x[i], &x[i], 1, SLUICE_F32, SLUICE_SUM, stream.get(), nullptr);
+  };
+  for (size_t i = 0; i < kMost; ++i) ASSERT_EQ(give(i), SLUICE_OK) << i;
+  EXPECT_EQ(give(kMost), SLUICE_AGAIN);
+  EXPECT_THAT(sluice_refusal(), HasSubstr("8192 pieces are under way"));
+  go.count_down();
+  stream.synchronize();
+  EXPECT_EQ(give(kMost), SLUICE_OK);
+  stream.synchronize();
+  EXPECT_EQ(stats_of(s).operations, kMost + 1);
+  EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
+}
+
+// Closed while another rank is waited for: the operation is given up, and its stream goes on.
+TEST_F(StreamsFailure, AStreamOutlivesASessionThatIsClosedUnderIt) {
+  start_reducers(1);
+  for (const uint32_t staged : {0u, 1u}) {
+    std::latch joined(2), closed(1);
+    each_rank(2, [&](uint32_t rank) {
+      sluice_options o = options_for(rank, 2);
+      o.linger_ms = 200;
+      const Created c = create(o);
+      ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+      joined.arrive_and_wait();
+      if (rank == 1) {
+        closed.wait();
+        static_cast<void>(sluice_session_close(c.session));
+        return;
+      }
+      sluice_stream_options options = small_options();
+      options.always_staged = staged;
+      ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK);
+      HostStreamOwner stream;
+      std::vector<float> x(100'000, 1.f);
+      bool went_on = false;
+      ASSERT_EQ(sum(c.session, x, stream.get()), SLUICE_OK);
+      stream.submit([&] { went_on = true; });
+      EXPECT_EQ(sluice_session_close(c.session), SLUICE_TIMEOUT);
+      stream.synchronize();
+      EXPECT_TRUE(went_on);
+      closed.count_down();
+    });
+    ++session_;
+  }
+}
+
+TEST_F(StreamsFailure, AStreamOutlivesALostReducer) {
+  start_reducers(1);
+  std::latch given(2);
+  each_rank(2, [&](uint32_t rank) {
+    sluice_options o = options_for(rank, 2);
+    o.keep_results = 0;
+    const Created c = create(o);
+    ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+    sluice_stream_options options = small_options();
+    options.always_staged = rank;  // ranks need not agree on what is staged
+    ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK);
+    HostStreamOwner stream;
+    std::vector<float> x(100'000, 1.f);
+    std::latch stopped(1);
+    stream.submit([&] { stopped.wait(); });
+    sluice_request request = 0;
+    ASSERT_EQ(sum(c.session, x, stream.get(), &request), SLUICE_OK);
+    given.arrive_and_wait();
+    if (rank == 0) reducers_.clear();
+    stopped.count_down();
+    EXPECT_EQ(sluice_wait(c.session, request, -1), SLUICE_LOST);
+    stream.synchronize();
+    EXPECT_EQ(sum(c.session, x, stream.get()), SLUICE_LOST);
+    EXPECT_EQ(sluice_refusal(), reason_of(c.session));
+    EXPECT_EQ(sluice_session_close(c.session), SLUICE_LOST);
+    stream.synchronize();
+  });
+}
+
+TEST_F(StreamsFailure, AllRanksHearThatTheirWireTypesDiffer) {
+  start_reducers(1);
+  each_rank(2, [&](uint32_t rank) {
+    const Created c = create(options_for(rank, 2));
+    ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+    sluice_stream_options options = small_options();
+    options.wire_dtype = rank == 0 ? SLUICE_BF16 : SLUICE_WIRE_AS_GIVEN;
+    ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK);
+    HostStreamOwner stream;
+    std::vector<float> x(1000, 1.f);
+    sluice_request request = 0;
+    ASSERT_EQ(sum(c.session, x, stream.get(), &request), SLUICE_OK);
+    EXPECT_EQ(sluice_wait(c.session, request, -1), SLUICE_MISMATCH);
+    EXPECT_THAT(reason_of(c.session), HasSubstr("bf16"));
+    stream.synchronize();
+    EXPECT_EQ(sluice_session_close(c.session), SLUICE_MISMATCH);
+  });
+}
+
+TEST_F(StreamsFailure, AChildOfForkIsToldThatTheSessionIsNotItsOwn) {
+  const sluice_stream_options options = small_options();
+  sluice_session* const s = alone(&options);
+  const pid_t child = fork();
+  if (child == 0) {
+    float x = 1;
+    sluice_request request = 0;
+    const bool all = sluice_allreduce_on_stream(s, &x, &x, 1, SLUICE_F32, SLUICE_SUM, nullptr, &request) ==
+                         SLUICE_CLOSED &&
+                     sluice_group_begin(s) == SLUICE_CLOSED &&
+                     sluice_group_end(s, nullptr) == SLUICE_CLOSED && sluice_session_close(s) == SLUICE_OK;
+    _exit(all ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
+}
+
+}  // namespace
+}  // namespace sluice::test
