@@ -14,7 +14,7 @@ BUILD_PACKAGES=(
 )
 
 # What the tests take beside that.
-TEST_PACKAGES=(libgtest-dev libgmock-dev python3 spin openssl)
+TEST_PACKAGES=(libgtest-dev libgmock-dev python3 spin openssl pkgconf)
 
 # What format, clang-tidy, the benchmarks, the counts of instructions and the test with real NCCL (pip) take; without them those are skipped.
 CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev python3-pip valgrind)

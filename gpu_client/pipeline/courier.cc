@@ -137,11 +137,13 @@ void Courier::run_in() noexcept {
     lock.unlock();
     Parcel& parcel = one.front();
     if (parcel.name != 0) parcel.status = session_.wait(parcel.name, engine::kNoDeadline);
-    device_.open(landed_, parcel.number);
     lock.lock();
-    land(parcel);
+    land(parcel);  // counted before a stream goes on that somebody synchronizes with
+    lock.unlock();
+    device_.open(landed_, parcel.number);
     one.clear();
     changed_.notify_all();
+    lock.lock();
   }
 }
 

@@ -1,5 +1,5 @@
 // The C++ face, as a program would use it.
-#include <sluice/sluice.hpp>
+#include <sluice/streams.hpp>
 
 #include "tests/functional/engine_world.h"
 
@@ -107,6 +107,47 @@ TEST_F(CxxFace, ThrowsTheReason) {
     EXPECT_EQ(e.status(), SLUICE_TIMEOUT);
     EXPECT_THAT(e.what(), ::testing::HasSubstr("127.0.0.1:1"));
   }
+}
+
+TEST_F(CxxFace, OwnsStreamsAndPutsGroupsTogether) {
+  start_reducers(1);
+  each_rank(2, [&](uint32_t rank) {
+    Session session(cxx_options(rank, 2));
+    client::HostStream stream;
+    client::Streams streams(session);
+    std::vector<float> a(5000, 1.f), b(5000, 2.f);
+    float seen = 0;
+    streams.allreduce(a.data(), a.data(), a.size(), SLUICE_SUM, stream.get());
+    stream.submit([&] { seen = a[4999]; });
+    stream.synchronize();
+    EXPECT_EQ(seen, 2.f);
+    Request request = streams.allreduce_async(a.data(), a.data(), a.size(), SLUICE_AVG, stream.get());
+    request.wait();
+    EXPECT_EQ(a[0], 2.f);
+    streams
+        .group([&] {
+          streams.allreduce(a.data(), a.data(), a.size(), SLUICE_SUM, stream.get());
+          streams.allreduce(b.data(), b.data(), b.size(), SLUICE_SUM, stream.get());
+        })
+        .wait();
+    EXPECT_EQ(a[0], 4.f);
+    EXPECT_EQ(b[0], 4.f);
+    EXPECT_EQ(streams.stats().rounds, 3u);
+    EXPECT_THROW(static_cast<void>(streams.group([&] {
+                   streams.allreduce(static_cast<float*>(nullptr), b.data(), b.size(), SLUICE_SUM,
+                                     stream.get());
+                 })),
+                 client::Error);
+    EXPECT_EQ(streams.stats().rounds, 3u);
+    try {
+      const client::Streams again(session);
+      FAIL() << "a session has streams once";
+    } catch (const client::Error& error) {
+      EXPECT_EQ(error.status(), SLUICE_INVALID_ARGUMENT);
+      EXPECT_STREQ(error.what(), "the session has streams already");
+    }
+    session.close();
+  });
 }
 
 }  // namespace

@@ -1,13 +1,16 @@
-"""What `cmake --install` puts down serves a stranger's CMake project in C: over IPv4, IPv6 and a name."""
+"""What `cmake --install` puts down serves strangers' projects, by CMake and by pkg-config: over IPv4, IPv6 and a name. And the examples."""
 
 import os
+import shutil
 import subprocess
+import unittest
 from pathlib import Path
 
 from sluice_process import DEADLINE_S, SluiceTest, environment, main, until
 
 BUILD = Path(os.environ["SLUICE_BUILD"])
 PROJECT = Path(__file__).parent / "install"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Install(SluiceTest):
@@ -23,9 +26,24 @@ class Install(SluiceTest):
         self.assertIsNone(running.process.poll(), running.stderr())
         return f"{host}:{port_file.read_text().strip()}"
 
-    def test_a_program_in_c_finds_the_package_and_reduces(self):
+    def install(self, *components):
         prefix = self.folder / "prefix"
-        self.command("cmake", "--install", BUILD, "--prefix", prefix)
+        for component in components:
+            self.command("cmake", "--install", BUILD, "--prefix", prefix, *component)
+        return prefix
+
+    def ranks(self, program, reducers, count):
+        """What `program REDUCERS RANK RANKS` prints on each rank."""
+        running = [subprocess.Popen([*map(str, program), reducers, str(rank), str(count)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                    text=True, env=environment()) for rank in range(count)]
+        for rank in running:
+            self.addCleanup(rank.kill)
+        told = [rank.communicate(timeout=DEADLINE_S) for rank in running]
+        self.assertEqual([rank.returncode for rank in running], [0] * count, told)
+        return [out for out, _ in told]
+
+    def test_a_program_in_c_finds_the_package_and_reduces(self):
+        prefix = self.install([])
         self.assertIn("protocol", self.command(prefix / "bin" / "sluice", "--version"))
         self.command("cmake", "-G", "Ninja", "-S", PROJECT, "-B", self.folder / "user", f"-DCMAKE_PREFIX_PATH={prefix}")
         self.command("cmake", "--build", self.folder / "user")
@@ -36,12 +54,29 @@ class Install(SluiceTest):
                 self.skipTest("this host has no IPv6")
             reducers = ",".join(self.listen(host) for host in hosts)
             with self.subTest(reducers):
-                ranks = [subprocess.Popen([program, reducers, str(rank), "3"], stdout=subprocess.PIPE, text=True, env=environment())
-                         for rank in range(3)]
-                for rank in ranks:
-                    self.addCleanup(rank.kill)
-                for rank in ranks:
-                    self.assertEqual(rank.communicate(timeout=DEADLINE_S)[0], "ok 1 1 2\n")
+                self.assertEqual(self.ranks([program], reducers, 3), ["ok 1 1 2\n"] * 3)
+
+    def test_the_examples_build_against_the_client_alone_and_run(self):
+        prefix = self.install(["--component", "client"])
+        self.assertFalse((prefix / "bin").exists(), "the client's component has no programs")
+        self.command("cmake", "-G", "Ninja", "-S", ROOT / "examples", "-B", self.folder / "examples", f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.command("cmake", "--build", self.folder / "examples")
+        reducers = ",".join(self.listen("127.0.0.1") for _ in range(2))
+        self.assertEqual(self.ranks([self.folder / "examples" / "mean_of_ranks"], reducers, 3),
+                         [f"rank {rank} of 3: mean of 1000000 elements is 1\n" for rank in range(3)])
+        told = self.ranks([self.folder / "examples" / "overlapped_step"], reducers, 2)
+        self.assertEqual(len({out.splitlines()[1].split(": ")[1] for out in told}), 1, f"all ranks have the same sum: {told}")
+        for rank, out in enumerate(told):
+            self.assertRegex(out, rf"^rank {rank}: 40 operations in 40 pieces, relative error of bf16 0\.001\d\n")
+
+    @unittest.skipUnless(shutil.which("pkg-config"), "pkg-config is missing")
+    def test_pkg_config_is_all_that_a_compiler_needs(self):
+        prefix = self.install(["--component", "client"])
+        (found,) = prefix.glob("**/pkgconfig")
+        words = self.command("pkg-config", "--cflags", "--libs", "sluice", env=os.environ | {"PKG_CONFIG_PATH": str(found)}).split()
+        program = self.folder / "mean"
+        self.command("cc", PROJECT / "mean.c", "-o", program, *words, f"-Wl,-rpath,{found.parent}")
+        self.assertEqual(self.ranks([program], self.listen("127.0.0.1"), 2), ["ok 0.5 1 2\n"] * 2)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ struct Options {
 };
 
 class Session;
+class Streams;
 
 // An operation under way. Destroying one that has not ended waits for it: its buffers are in use until then.
 class Request {
@@ -87,6 +88,7 @@ class Request {
 
  private:
   friend class Session;
+  friend class Streams;  // streams.hpp
   Request(sluice_session* session, sluice_request request) noexcept : session_(session), request_(request) {}
   void finish() noexcept {
     if (session_ != nullptr) static_cast<void>(sluice_wait(std::exchange(session_, nullptr), request_, -1));

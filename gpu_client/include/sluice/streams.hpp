@@ -1,0 +1,126 @@
+// Operations in the order of streams, for C++17 and later: owners and exceptions over streams.h, which is the
+// manual. Header only.
+//
+//   sluice::client::Session session(options);
+//   sluice::client::Streams streams(session, sluice::client::on_gpu());
+//   streams.allreduce(gradients, gradients, count, SLUICE_AVG, stream);  // CUDA pointers, cudaStream_t
+#pragma once
+
+#include <sluice/streams.h>
+#include <sluice/sluice.hpp>
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace sluice::client {
+
+// Defaults: streams of the host.
+[[nodiscard]] inline sluice_stream_options on_host() noexcept {
+  sluice_stream_options o;
+  sluice_stream_options_init(&o);
+  return o;
+}
+// Of a GPU; -1: that of the caller's current context.
+[[nodiscard]] inline sluice_stream_options on_gpu(int device = -1) noexcept {
+  sluice_stream_options o = on_host();
+  o.device_kind = SLUICE_DEVICE_CUDA;
+  o.device = device;
+  return o;
+}
+
+// A stream of the host. What it is given runs on its thread, one after the other, and may throw nothing.
+class HostStream {
+ public:
+  HostStream() { check(sluice_host_stream_create(&stream_)); }
+  HostStream(HostStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  HostStream& operator=(HostStream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  // Does what it was given before. No session may still use it.
+  ~HostStream() { static_cast<void>(sluice_host_stream_destroy(stream_)); }
+
+  void submit(std::function<void()> work) {
+    auto own = std::make_unique<std::function<void()>>(std::move(work));
+    const auto run = [](void* argument) {
+      const std::unique_ptr<std::function<void()>> given(static_cast<std::function<void()>*>(argument));
+      (*given)();
+    };
+    check(sluice_host_stream_submit(stream_, run, own.get()));
+    static_cast<void>(own.release());
+  }
+  void synchronize() { check(sluice_host_stream_synchronize(stream_)); }
+  [[nodiscard]] sluice_stream get() const noexcept { return stream_; }
+
+ private:
+  static void check(sluice_status status) {
+    if (status != SLUICE_OK) throw Error(status, sluice_refusal());
+  }
+  sluice_stream stream_ = nullptr;
+};
+
+// The streams of a session, which outlives this.
+class Streams {
+ public:
+  // Throws Error.
+  explicit Streams(Session& session, const sluice_stream_options& options = on_host())
+      : session_(session.get()) {
+    check(sluice_session_open_streams(session_, &options, nullptr, 0));
+  }
+
+  // Ahead of all that `stream` is given from now on. Throws Error when it is refused.
+  template <typename T>
+  void allreduce(const T* send, T* recv, std::size_t count, sluice_op op, sluice_stream stream) {
+    allreduce(send, recv, count, dtype_of<T>(), op, stream);
+  }
+  void allreduce(const void* send, void* recv, std::size_t count, sluice_dtype dtype, sluice_op op,
+                 sluice_stream stream) {
+    check(sluice_allreduce_on_stream(session_, send, recv, count, dtype, op, stream, nullptr));
+  }
+  // The same, with the means to hear of its end.
+  template <typename T>
+  [[nodiscard]] Request allreduce_async(const T* send, T* recv, std::size_t count, sluice_op op,
+                                        sluice_stream stream) {
+    return allreduce_async(send, recv, count, dtype_of<T>(), op, stream);
+  }
+  [[nodiscard]] Request allreduce_async(const void* send, void* recv, std::size_t count, sluice_dtype dtype,
+                                        sluice_op op, sluice_stream stream) {
+    sluice_request request = 0;
+    check(sluice_allreduce_on_stream(session_, send, recv, count, dtype, op, stream, &request));
+    return Request(session_, request);
+  }
+
+  // Operations that `body` calls allreduce() for are put together. When it throws, those it has called for
+  // are done all the same, unless one of them was refused.
+  template <typename Body>
+  [[nodiscard]] Request group(Body&& body) {
+    check(sluice_group_begin(session_));
+    try {
+      std::forward<Body>(body)();
+    } catch (...) {
+      static_cast<void>(sluice_group_end(session_, nullptr));
+      throw;
+    }
+    sluice_request request = 0;
+    check(sluice_group_end(session_, &request));
+    return Request(session_, request);
+  }
+
+  [[nodiscard]] sluice_stream_stats stats() {
+    sluice_stream_stats s{};
+    s.struct_size = sizeof s;
+    check(sluice_session_stream_stats(session_, &s));
+    return s;
+  }
+
+ private:
+  static void check(sluice_status status) {
+    if (status != SLUICE_OK) throw Error(status, sluice_refusal());
+  }
+  sluice_session* session_;
+};
+
+}  // namespace sluice::client

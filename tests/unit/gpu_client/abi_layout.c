@@ -1,0 +1,111 @@
+/* Prints what a program that was compiled against the public headers relies on: numbers of enumerations,
+ * sizes and places of fields. libsluice-0.abi has the same, and abi_test.sh compares: what is there may not
+ * change, only grow at the end. */
+#include <sluice/streams.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#define NUMBER(name) printf("number %s %d\n", #name, (int)(name))
+#define FIELD(type, name) \
+  printf("field %s.%s at %zu of %zu\n", #type, #name, offsetof(type, name), sizeof(((type*)0)->name))
+
+int main(void) {
+  NUMBER(SLUICE_OK);
+  NUMBER(SLUICE_AGAIN);
+  NUMBER(SLUICE_INVALID_ARGUMENT);
+  NUMBER(SLUICE_UNSUPPORTED);
+  NUMBER(SLUICE_REFUSED);
+  NUMBER(SLUICE_TIMEOUT);
+  NUMBER(SLUICE_MISMATCH);
+  NUMBER(SLUICE_LOST);
+  NUMBER(SLUICE_CLOSED);
+  NUMBER(SLUICE_PROTOCOL);
+  NUMBER(SLUICE_SYSTEM);
+  NUMBER(SLUICE_INTERNAL);
+  NUMBER(SLUICE_I8);
+  NUMBER(SLUICE_U8);
+  NUMBER(SLUICE_I32);
+  NUMBER(SLUICE_U32);
+  NUMBER(SLUICE_I64);
+  NUMBER(SLUICE_U64);
+  NUMBER(SLUICE_F16);
+  NUMBER(SLUICE_F32);
+  NUMBER(SLUICE_F64);
+  NUMBER(SLUICE_BF16);
+  NUMBER(SLUICE_F8E4M3);
+  NUMBER(SLUICE_F8E5M2);
+  NUMBER(SLUICE_SUM);
+  NUMBER(SLUICE_PROD);
+  NUMBER(SLUICE_MIN);
+  NUMBER(SLUICE_MAX);
+  NUMBER(SLUICE_AVG);
+  NUMBER(SLUICE_DEVICE_HOST);
+  NUMBER(SLUICE_DEVICE_CUDA);
+  NUMBER(SLUICE_WIRE_AS_GIVEN);
+  FIELD(sluice_options, struct_size);
+  FIELD(sluice_options, reducers);
+  FIELD(sluice_options, session_id);
+  FIELD(sluice_options, rank);
+  FIELD(sluice_options, ranks);
+  FIELD(sluice_options, job);
+  FIELD(sluice_options, key_file);
+  FIELD(sluice_options, token_file);
+  FIELD(sluice_options, lanes);
+  FIELD(sluice_options, window_bytes);
+  FIELD(sluice_options, slot_bytes);
+  FIELD(sluice_options, progress_threads);
+  FIELD(sluice_options, payload_crc);
+  FIELD(sluice_options, connect_timeout_ms);
+  FIELD(sluice_options, join_timeout_ms);
+  FIELD(sluice_options, op_timeout_ms);
+  FIELD(sluice_options, linger_ms);
+  FIELD(sluice_options, interface_address);
+  FIELD(sluice_options, keep_results);
+  FIELD(sluice_options, resume_timeout_ms);
+  FIELD(sluice_options, tenant);
+  FIELD(sluice_stats, struct_size);
+  FIELD(sluice_stats, operations);
+  FIELD(sluice_stats, payload_bytes_out);
+  FIELD(sluice_stats, payload_bytes_in);
+  FIELD(sluice_stats, wire_bytes_out);
+  FIELD(sluice_stats, wire_bytes_in);
+  FIELD(sluice_stats, send_calls);
+  FIELD(sluice_stats, receive_calls);
+  FIELD(sluice_stats, reducers);
+  FIELD(sluice_stats, lanes);
+  FIELD(sluice_stats, missing_ranks);
+  FIELD(sluice_stats, missing_rank);
+  FIELD(sluice_stats, waited_ms);
+  FIELD(sluice_stats, connections_resumed);
+  FIELD(sluice_stats, view_changes);
+  FIELD(sluice_stats, payload_bytes_resent);
+  FIELD(sluice_stats, stalled_us);
+  FIELD(sluice_stats, longest_stall_us);
+  FIELD(sluice_stats, stalls);
+  FIELD(sluice_stats, reducers_lost);
+  FIELD(sluice_stats, payload_bytes_copied);
+  FIELD(sluice_stats, rdma_lanes);
+  FIELD(sluice_stats, rdma_work_posted);
+  FIELD(sluice_stats, rdma_doorbells);
+  FIELD(sluice_stats, rdma_completions);
+  FIELD(sluice_stream_options, struct_size);
+  FIELD(sluice_stream_options, device_kind);
+  FIELD(sluice_stream_options, device);
+  FIELD(sluice_stream_options, staging_bytes);
+  FIELD(sluice_stream_options, piece_bytes);
+  FIELD(sluice_stream_options, wire_dtype);
+  FIELD(sluice_stream_options, measure_error);
+  FIELD(sluice_stream_options, always_staged);
+  FIELD(sluice_stream_options, fusion_bytes);
+  FIELD(sluice_stream_stats, struct_size);
+  FIELD(sluice_stream_stats, operations);
+  FIELD(sluice_stream_stats, rounds);
+  FIELD(sluice_stream_stats, pieces);
+  FIELD(sluice_stream_stats, bytes_staged_out);
+  FIELD(sluice_stream_stats, bytes_staged_in);
+  FIELD(sluice_stream_stats, pinned_bytes);
+  FIELD(sluice_stream_stats, elements_cast);
+  FIELD(sluice_stream_stats, cast_error_squares);
+  FIELD(sluice_stream_stats, cast_value_squares);
+  return 0;
+}
