@@ -1,5 +1,6 @@
 // What the device and the courier are given for a round. The order of calls here is the order that a single
 // hardware queue could run: what waits for the host comes behind all that the host waits for.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -65,6 +66,7 @@ Result<uint64_t> Streams::give(const std::vector<Tensor>& tensors, uint64_t oper
 
 Status Streams::give_round(const Round& round, const std::shared_ptr<Flight>& flight) {
   ++stats_.rounds;
+  if (!round.staged && !device_->keeps_order(round.stream)) return give_parcels(round, flight, false);
   if (const Status s = device_->record(*begun_, round.stream); !s.ok()) return s;
   for (const Device::Stream stream : {device_->out(), device_->in()}) {
     if (const Status s = device_->wait(stream, *begun_); !s.ok()) return s;
@@ -176,13 +178,18 @@ Status Streams::give_staged(const Round& round, const std::shared_ptr<Flight>& f
 }
 
 Status Streams::give_in_place(const Round& round, const std::shared_ptr<Flight>& flight) {
+  if (const Status s = give_parcels(round, flight, true); !s.ok()) return s;
+  return device_->hold(device_->in(), staging_.landed(), given_);
+}
+
+Status Streams::give_parcels(const Round& round, const std::shared_ptr<Flight>& flight, bool in_order) {
   const uint64_t elements = piece_elements_of(round);
   const size_t size = wire::size_of(round.dtype);
   const Segment& all = round.segments.front();
   for (uint64_t first = 0; first < round.count; first += elements) {
     Parcel parcel;
     // The pieces behind the first are ready with it.
-    if (first == 0) {
+    if (in_order && first == 0) {
       if (const Status s = make_ready(parcel.ready); !s.ok()) return s;
     }
     parcel.request = {.send = all.send + first * size,
@@ -194,7 +201,7 @@ Status Streams::give_in_place(const Round& round, const std::shared_ptr<Flight>&
     parcel.flight = flight;
     courier_.carry(std::move(parcel));
   }
-  return device_->hold(device_->in(), staging_.landed(), given_);
+  return {};
 }
 
 }  // namespace sluice::pipeline

@@ -82,6 +82,8 @@ class Streams {
   [[nodiscard]] Status give_exponents(const Round& round, const std::shared_ptr<Flight>& flight, Cast& cast);
   [[nodiscard]] Status give_staged(const Round& round, const std::shared_ptr<Flight>& flight, Cast cast);
   [[nodiscard]] Status give_in_place(const Round& round, const std::shared_ptr<Flight>& flight);
+  // The round's pieces where they lie; without an order they are ready now.
+  [[nodiscard]] Status give_parcels(const Round& round, const std::shared_ptr<Flight>& flight, bool in_order);
   [[nodiscard]] Status make_ready(std::unique_ptr<Event>& event);
   [[nodiscard]] uint64_t name_flight(std::shared_ptr<Flight> flight);
   [[nodiscard]] std::shared_ptr<Flight> find(uint64_t name);

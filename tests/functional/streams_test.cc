@@ -116,6 +116,35 @@ TEST_F(Streams, RunBehindWhatTheStreamWasGivenAndAheadOfWhatItIsGiven) {
   }
 }
 
+TEST_F(Streams, NeedNoStreamOnTheHostWhereARequestTellsOfTheEnd) {
+  start_reducers(2);
+  for (const uint32_t staged : {0u, 1u}) {
+    sluice_stream_options options = small_options();
+    options.always_staged = staged;
+    run_streams(2, options, [&](uint32_t rank, sluice_session* s) {
+      HostStreamOwner stream;
+      for (const size_t count : {1, 1000, 200'000}) {
+        // Between operations of a stream, whose order they keep.
+        std::vector<float> data = ramp(rank, count), other = ramp(rank, 10);
+        sluice_request request = 0;
+        ASSERT_EQ(sluice_allreduce_on_stream(s, other.data(), other.data(), 10, SLUICE_F32, SLUICE_SUM,
+                                             stream.get(), nullptr),
+                  SLUICE_OK);
+        ASSERT_EQ(sluice_allreduce_on_stream(s, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM,
+                                             nullptr, &request),
+                  SLUICE_OK);
+        ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
+        std::vector<float> sum = ramp(0, count);
+        const std::vector<float> second = ramp(1, count);
+        for (size_t i = 0; i < count; ++i) sum[i] += second[i];
+        EXPECT_EQ(data, sum);
+        stream.synchronize();
+        EXPECT_EQ(other[9], sum.size() > 9 ? sum[9] : other[9]);
+      }
+    });
+  }
+}
+
 TEST_F(Streams, GoRoundInTheStagingWithoutAnybodyWaiting) {
   start_reducers(2);
   sluice_stream_options options = small_options();
