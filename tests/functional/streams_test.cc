@@ -241,7 +241,8 @@ TEST_F(Streams, SendF32AsF16WithScalesThatLetNoSumOverflow) {
     for (size_t i = 0; i < kCount; ++i) v[i] *= magnitude[i / kBlock] * (r == 1 ? 0.01f : 1.f);
     in.push_back(std::move(v));
   }
-  for (auto& v : in) std::fill_n(v.begin() + 3 * kBlock, 4, 60'000.f);  // 3 x 60000 is beyond f16
+  // The largest of their block on every rank: the sum is what must not overflow.
+  for (auto& v : in) std::fill_n(v.begin() + 3 * kBlock, 4, 500'000.f);
   in[0][5] = std::numeric_limits<float>::infinity();
   in[1][6] = std::numeric_limits<float>::quiet_NaN();
   for (const sluice_op op : {SLUICE_SUM, SLUICE_AVG}) {
@@ -310,6 +311,10 @@ TEST_F(Streams, PutOperationsOfAGroupTogether) {
     ASSERT_EQ(sluice_allreduce_on_stream(s, late.data(), late.data(), late.size(), SLUICE_F64, SLUICE_SUM,
                                          another.get(), nullptr),
               SLUICE_OK);
+    std::vector<double> most(10, rank);
+    ASSERT_EQ(sluice_allreduce_on_stream(s, most.data(), most.data(), most.size(), SLUICE_F64, SLUICE_MAX,
+                                         another.get(), nullptr),
+              SLUICE_OK);
     EXPECT_EQ(stats_of(s).rounds, 0u) << "nothing begins before the group is complete";
     sluice_request request = 0;
     ASSERT_EQ(sluice_group_end(s, &request), SLUICE_OK);
@@ -321,8 +326,10 @@ TEST_F(Streams, PutOperationsOfAGroupTogether) {
       ASSERT_EQ(data[i], sum) << i;
     }
     EXPECT_EQ(doubles, std::vector<double>(1000, 3.0));
-    EXPECT_EQ(stats_of(s).operations, 302u);
-    EXPECT_EQ(stats_of(s).rounds, 3u + 1 + 1) << "256 KiB, 256 KiB, the rest, f64, the other stream";
+    EXPECT_EQ(late, std::vector<double>(10, 4.0));
+    EXPECT_EQ(most, std::vector<double>(10, 1.0));
+    EXPECT_EQ(stats_of(s).operations, 303u);
+    EXPECT_EQ(stats_of(s).rounds, 3u + 1 + 1 + 1) << "256 KiB, 256 KiB, the rest, f64, another stream, max";
   });
 }
 
