@@ -39,6 +39,7 @@ run "$build/tests/functional/engine_session_test"
 # Emulated, the one left out moves more than 40 MB within a drain's time.
 run "$build/tests/functional/engine_failure_test" --gtest_filter=-EngineFailure.APoolThatDrainsAllAtOnceServesItToItsEnd
 run "$build/tests/functional/engine_counts_test"
+run "$build/tests/functional/streams_test" --gtest_filter='Streams.SendF32AsBf16*:Streams.PutOperations*'
 run digits_over_rdma_and_tcp_come_to_the_same_bits
 program tests/functional/pool_file_test.py PoolFile.test_a_job_goes_where_the_list_says
 through_plugin collnet_test.py CollNet.test_in_place_bit_for_bit
