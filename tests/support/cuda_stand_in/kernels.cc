@@ -1,0 +1,50 @@
+#include "tests/support/cuda_stand_in/kernels.h"
+
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): nvcc's words, and what it has
+// built in. kernels.cu says why one thread of a block after the other is the same.
+#define __global__
+#define __device__
+#define __shared__ static thread_local
+#define __launch_bounds__(threads)
+#define __syncthreads() static_cast<void>(0)
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
+
+namespace {
+
+struct Index {
+  unsigned int x = 0;
+};
+// NOLINTBEGIN(readability-identifier-naming): as above
+thread_local Index threadIdx, blockIdx, blockDim, gridDim;
+
+unsigned long long atomicCAS(unsigned long long* word, unsigned long long expected,
+                             unsigned long long wanted) {
+  (void)__atomic_compare_exchange_n(word, &expected, wanted, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+}
+// NOLINTEND(readability-identifier-naming)
+
+}  // namespace
+
+#include "gpu_client/cuda/kernels.cu"
+
+namespace sluice::cuda_stand_in {
+
+Kernel find_kernel(std::string_view name) {
+  if (name == "gather_cast") return gather_cast;
+  if (name == "scatter_cast") return scatter_cast;
+  if (name == "gather_bytes") return gather_bytes;
+  if (name == "scatter_bytes") return scatter_bytes;
+  if (name == "find_exponents") return find_exponents;
+  return nullptr;
+}
+
+void run(Kernel kernel, unsigned int blocks, unsigned int threads, const cuda::Launch& launch) {
+  gridDim.x = blocks;
+  blockDim.x = threads;
+  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+    for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) kernel(launch);
+  }
+}
+
+}  // namespace sluice::cuda_stand_in
