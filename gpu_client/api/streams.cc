@@ -13,6 +13,9 @@
 #include "gpu_client/api/session_handle.h"
 #include "gpu_client/api/status_map.h"
 #include "gpu_client/api/stream_options.h"
+#ifdef SLUICE_HAVE_CUDA
+#include "gpu_client/cuda/cuda_device.h"
+#endif
 #include "gpu_client/host/host_device.h"
 #include "gpu_client/host/host_stream.h"
 
@@ -68,8 +71,12 @@ sluice_status give_name(const Result<uint64_t>& given, sluice_request* request) 
 
 Result<std::unique_ptr<sluice::pipeline::Device>> open_device(sluice_device_kind kind, int ordinal) {
   if (kind == SLUICE_DEVICE_HOST) return sluice::host::open_host_device();
+#ifdef SLUICE_HAVE_CUDA
+  return sluice::cuda::open_cuda_device(ordinal);
+#else
   static_cast<void>(ordinal);
   return sluice::fail(Errc::kUnsupported, "this library was built without CUDA");
+#endif
 }
 
 Result<void> open_streams(sluice_session& session, const sluice_stream_options& options) {
