@@ -1,0 +1,136 @@
+"""libsluice: where it is, its structs and its functions, as gpu_client/include/sluice/{sluice,streams}.h have them.
+
+ctypes lets go of the interpreter's lock while a function runs, so one that waits keeps no other thread from running."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any, Optional
+
+from ._version import __version__
+from .errors import LibraryNotFound, of_status
+
+FILE = "libsluice.so.0"
+ERROR_BYTES = 1024
+
+OK, AGAIN, INVALID_ARGUMENT, TIMEOUT = 0, 1, 2, 5
+DEVICE_HOST, DEVICE_CUDA = 0, 1
+
+# Numbers as on the wire.
+DTYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7, "float64": 8,
+          "bfloat16": 9, "float8_e4m3fn": 10, "float8_e5m2": 11}
+OPS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 4}
+WIRE_DTYPES = {None: -1, "f16": 6, "bf16": 9}
+
+
+class Options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("reducers", c_char_p), ("session_id", c_uint8 * 16), ("rank", c_uint32), ("ranks", c_uint32),
+                ("job", c_char_p), ("key_file", c_char_p), ("token_file", c_char_p), ("lanes", c_uint32), ("window_bytes", c_uint32),
+                ("slot_bytes", c_uint32), ("progress_threads", c_uint32), ("payload_crc", c_uint32), ("connect_timeout_ms", c_uint32),
+                ("join_timeout_ms", c_uint32), ("op_timeout_ms", c_uint32), ("linger_ms", c_uint32), ("interface_address", c_char_p),
+                ("keep_results", c_uint32), ("resume_timeout_ms", c_uint32), ("tenant", c_char_p)]
+
+
+class Stats(Structure):
+    _fields_ = [("struct_size", c_size_t), ("operations", c_uint64), ("payload_bytes_out", c_uint64), ("payload_bytes_in", c_uint64),
+                ("wire_bytes_out", c_uint64), ("wire_bytes_in", c_uint64), ("send_calls", c_uint64), ("receive_calls", c_uint64),
+                ("reducers", c_uint32), ("lanes", c_uint32), ("missing_ranks", c_uint32), ("missing_rank", c_uint32), ("waited_ms", c_uint32),
+                ("connections_resumed", c_uint64), ("view_changes", c_uint64), ("payload_bytes_resent", c_uint64), ("stalled_us", c_uint64),
+                ("longest_stall_us", c_uint64), ("stalls", c_uint32 * 5), ("reducers_lost", c_uint32), ("payload_bytes_copied", c_uint64),
+                ("rdma_lanes", c_uint32), ("rdma_work_posted", c_uint64), ("rdma_doorbells", c_uint64), ("rdma_completions", c_uint64)]
+
+
+class StreamOptions(Structure):
+    _fields_ = [("struct_size", c_size_t), ("device_kind", c_int32), ("device", c_int32), ("staging_bytes", c_uint64),
+                ("piece_bytes", c_uint32), ("wire_dtype", c_int32), ("measure_error", c_uint32), ("always_staged", c_uint32),
+                ("fusion_bytes", c_uint64)]
+
+
+class StreamStats(Structure):
+    _fields_ = [("struct_size", c_size_t), ("operations", c_uint64), ("rounds", c_uint64), ("pieces", c_uint64),
+                ("bytes_staged_out", c_uint64), ("bytes_staged_in", c_uint64), ("pinned_bytes", c_uint64), ("elements_cast", c_uint64),
+                ("cast_error_squares", c_double), ("cast_value_squares", c_double)]
+
+
+_SESSION = c_void_p
+_REQUEST = c_uint64
+_TEXT = (POINTER(c_char), c_size_t)
+# name: result, arguments
+_PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "sluice_version": (c_char_p, ()),
+    "sluice_status_string": (c_char_p, (c_int,)),
+    "sluice_options_init_sized": (None, (POINTER(Options), c_size_t)),
+    "sluice_session_create": (c_int, (POINTER(Options), POINTER(_SESSION), *_TEXT)),
+    "sluice_test": (c_int, (_SESSION, _REQUEST, POINTER(c_int))),
+    "sluice_wait": (c_int, (_SESSION, _REQUEST, c_int)),
+    "sluice_session_error": (c_int, (_SESSION, *_TEXT)),
+    "sluice_session_stats": (c_int, (_SESSION, POINTER(Stats))),
+    "sluice_session_set_reducers": (c_int, (_SESSION, c_char_p, *_TEXT)),
+    "sluice_session_close": (c_int, (_SESSION,)),
+    "sluice_stream_options_init_sized": (None, (POINTER(StreamOptions), c_size_t)),
+    "sluice_session_open_streams": (c_int, (_SESSION, POINTER(StreamOptions), *_TEXT)),
+    "sluice_allreduce_on_stream": (c_int, (_SESSION, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, POINTER(_REQUEST))),
+    "sluice_group_begin": (c_int, (_SESSION,)),
+    "sluice_group_end": (c_int, (_SESSION, POINTER(_REQUEST))),
+    "sluice_refusal": (c_char_p, ()),
+    "sluice_session_stream_stats": (c_int, (_SESSION, POINTER(StreamStats))),
+}
+
+_lock = threading.Lock()
+_loaded: Optional[ctypes.CDLL] = None
+
+
+def places() -> list[str]:
+    """Where the library is looked for: the one place that SLUICE_LIBRARY names, or else beside this file (a wheel) and then where the loader looks."""
+    told = os.environ.get("SLUICE_LIBRARY")
+    return [told] if told else [str(Path(__file__).with_name(FILE)), FILE]
+
+
+def load() -> ctypes.CDLL:
+    """The library with its prototypes, loaded once in a process and never unloaded. LibraryNotFound says why not."""
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            _loaded = _open()
+        return _loaded
+
+
+def _open() -> ctypes.CDLL:
+    reasons = []
+    for place in places():
+        try:
+            library = ctypes.CDLL(place)
+        except OSError as error:
+            reasons.append(str(error))
+            continue
+        _declare(library, place)
+        return library
+    raise LibraryNotFound(f"no libsluice: {'; '.join(reasons)} (SLUICE_LIBRARY says where else it is)")
+
+
+def _declare(library: ctypes.CDLL, place: str) -> None:
+    for name, (result, arguments) in _PROTOTYPES.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            raise LibraryNotFound(f"{place} has no {name}: it is no libsluice, or one older than this package ({__version__})") from None
+        function.restype = result
+        function.argtypes = arguments
+    version = library.sluice_version().decode()
+    # Later libraries of one major version take what earlier programs give; structs have grown for this package in its minor version.
+    if version.split(".")[0] != __version__.split(".")[0] or _minor(version) < _minor(__version__):
+        raise LibraryNotFound(f"{place} has version {version}, this package {__version__}")
+
+
+def _minor(version: str) -> int:
+    return int(version.split(".")[1])
+
+
+def check(status: int, text: str = "") -> None:
+    """Raises what `status` stands for; `text` is the reason where the caller has one."""
+    if status != OK:
+        raise of_status(status, text or load().sluice_status_string(status).decode())

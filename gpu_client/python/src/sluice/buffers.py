@@ -1,0 +1,141 @@
+"""Arrays of others as pointer, count and element type: torch tensors, whatever has __array_interface__ (numpy) or
+__cuda_array_interface__ (cupy, numba), and whatever has __dlpack__. Nothing is copied, and neither numpy nor torch is imported."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from ._library import DTYPES
+from .dlpack import view_of_dlpack
+
+_TYPESTRS = {"i1": "int8", "u1": "uint8", "i4": "int32", "u4": "uint32", "i8": "int64", "u8": "uint64", "f2": "float16", "f4": "float32",
+             "f8": "float64"}
+_BYTES = {"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "float16": 2, "float32": 4, "float64": 8, "bfloat16": 2,
+          "float8_e4m3fn": 1, "float8_e5m2": 1}
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory of an array, dense and in C's order. Valid while `owner` lives."""
+
+    pointer: int
+    shape: tuple[int, ...]
+    dtype: str  # a key of _library.DTYPES
+    device: Optional[int]  # ordinal of the GPU that it is of; None: host memory
+    is_readonly: bool
+    owner: object
+
+    @property
+    def count(self) -> int:
+        return _product(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.count * _BYTES[self.dtype]
+
+
+def view(array: Any, name: str = "x") -> Buffer:
+    """The memory of `array`. TypeError: it is no array, or of a type that can't be reduced; ValueError: it is not dense. Both begin with `name`."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _view_of_tensor(array, name, torch)
+    interface = getattr(array, "__array_interface__", None)
+    if interface is not None:
+        return _view_of_interface(array, interface, name, None)
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _view_of_interface(array, interface, name, _device_of(array))
+    if hasattr(array, "__dlpack__"):
+        return _view_of_exporter(array, name)
+    raise TypeError(f"{name} is a {type(array).__name__}, neither a torch tensor nor an array with __array_interface__, "
+                    "__cuda_array_interface__ or __dlpack__")
+
+
+def check_pair(send: Buffer, receive: Buffer) -> None:
+    """That `receive` can take the reduction of `send`: the same memory, or memory of its own, of the same shape and type."""
+    if receive.is_readonly:
+        raise ValueError("out is read-only" if receive.pointer != send.pointer else "x is read-only, and the result would go there: give out=")
+    if send.dtype != receive.dtype:
+        raise TypeError(f"x is {send.dtype}, out is {receive.dtype}")
+    if send.shape != receive.shape:
+        raise ValueError(f"x has the shape {send.shape}, out {receive.shape}")
+    distance = abs(send.pointer - receive.pointer)
+    if 0 < distance < send.bytes:
+        raise ValueError("x and out overlap")
+
+
+def _view_of_tensor(tensor: Any, name: str, torch: Any) -> Buffer:
+    dtype = _known_dtype(str(tensor.dtype).split(".")[-1], name)
+    if tensor.layout != torch.strided:
+        raise ValueError(f"{name} is a tensor of layout {tensor.layout}, not a strided one")
+    if tensor.is_neg():
+        raise ValueError(f"{name} is a view that negates its memory: give a copy")
+    if not tensor.is_contiguous():
+        raise ValueError(f"{name} is not contiguous: its strides are {tuple(tensor.stride())} for the shape {tuple(tensor.shape)}")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name} is on {tensor.device}, neither on the cpu nor on cuda")
+    device = tensor.device.index if tensor.device.type == "cuda" else None
+    return _checked(Buffer(tensor.data_ptr(), tuple(tensor.shape), dtype, device, False, tensor), name)
+
+
+def _view_of_interface(array: Any, interface: dict[str, Any], name: str, device: Optional[int]) -> Buffer:
+    typestr = interface["typestr"]
+    dtype = _TYPESTRS.get(typestr[1:])
+    if dtype is None or typestr[0] == (">" if sys.byteorder == "little" else "<"):
+        # ml_dtypes' bfloat16 and fp8 are numpy dtypes of kind V (void) with a name of their own.
+        own_name = str(getattr(getattr(array, "dtype", None), "name", typestr))
+        dtype = _known_dtype(own_name if typestr[0] != ">" else f"{own_name} of the other byte order", name)
+    shape = tuple(interface["shape"])
+    if interface.get("mask") is not None:
+        raise ValueError(f"{name} has a mask")
+    _check_strides(interface.get("strides"), shape, _BYTES[dtype], name)
+    data = interface.get("data")
+    if data is None:
+        raise ValueError(f"{name} does not say where its memory is")
+    pointer, is_readonly = data
+    return _checked(Buffer(pointer or 0, shape, dtype, device, bool(is_readonly), array), name)
+
+
+def _view_of_exporter(array: Any, name: str) -> Buffer:
+    memory = view_of_dlpack(array, name)
+    dtype = _known_dtype(memory.dtype, name)
+    strides = None if memory.strides is None else tuple(stride * _BYTES[dtype] for stride in memory.strides)
+    _check_strides(strides, memory.shape, _BYTES[dtype], name)
+    return _checked(Buffer(memory.pointer, memory.shape, dtype, memory.device, memory.is_readonly, (array, memory.capsule)), name)
+
+
+def _known_dtype(dtype: str, name: str) -> str:
+    if dtype not in DTYPES:
+        raise TypeError(f"{name} is {dtype}; what can be reduced is {', '.join(DTYPES)}")
+    return dtype
+
+
+def _check_strides(strides: Optional[tuple[int, ...]], shape: tuple[int, ...], size: int, name: str) -> None:
+    """`strides` in bytes, None for those of a dense array; of dimensions of length 1 they mean nothing."""
+    if strides is None or _product(shape) == 0:
+        return
+    expected = size
+    for length, stride in zip(reversed(shape), reversed(strides)):
+        if length != 1 and stride != expected:
+            raise ValueError(f"{name} is not contiguous: its strides are {tuple(strides)} bytes for the shape {shape}")
+        expected *= length
+
+
+def _checked(buffer: Buffer, name: str) -> Buffer:
+    if buffer.pointer % _BYTES[buffer.dtype] != 0:
+        raise ValueError(f"{name} is not aligned to its elements")
+    return buffer
+
+
+def _device_of(array: Any) -> int:
+    """Ordinal of the GPU, where the array says it (cupy); 0 is what is left. The library knows a pointer's GPU by itself and refuses another one."""
+    return int(getattr(getattr(array, "device", None), "id", 0))
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    count = 1
+    for length in shape:
+        count *= length
+    return count
