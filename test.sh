@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly LABELS=(unit conformance functional fault nccl fuzz model rdma lint)
+readonly LABELS=(unit conformance functional fault nccl python fuzz model rdma lint)
 
 usage() {
   cat <<END

@@ -1,0 +1,38 @@
+"""examples/python/ddp.py under torchrun, as its users start it: the digits are learned, with bf16 on the wire as well as with f32."""
+
+import json
+import unittest
+
+from package_bed import ROOT, PackageTest, main
+
+EXAMPLE = ROOT / "examples" / "python" / "ddp.py"
+IMAGES = 360  # held out
+
+
+class Digits(PackageTest):
+    def train(self, *options):
+        result = self.folder / "result.json"
+        run = self.python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, EXAMPLE, "--reducers", self.address, "--json", result,
+                          *options)
+        print(self.outputs([run])[0], end="", flush=True)
+        return json.loads(result.read_text())
+
+    def test_bf16_on_the_wire_learns_as_well_as_f32(self):
+        self.address = ",".join(self.start_reducer()[1] for _ in range(2))
+        full, half = self.train(), self.train("--wire-dtype", "bf16")
+        for result in (full, half):
+            self.assertGreaterEqual(result["accuracy"], 0.95)
+            self.assertEqual((result["ranks"], len(result["losses"])), (2, 440))
+        # One image in a hundred.
+        self.assertLessEqual(abs(full["accuracy"] - half["accuracy"]), 0.01)
+        # That it was bf16: half the bytes, the rounding of 8 bits of mantissa, and other losses from the second step on.
+        self.assertEqual(full["payload_bytes_out"], 2 * half["payload_bytes_out"])
+        self.assertIsNone(full["relative_error"])
+        self.assertTrue(2 ** -11 < half["relative_error"] < 2 ** -8, half["relative_error"])
+        self.assertEqual(full["losses"][0], half["losses"][0])
+        self.assertNotEqual(full["losses"][1:], half["losses"][1:])
+        print(f"f32 {full['accuracy'] * IMAGES:.0f}, bf16 {half['accuracy'] * IMAGES:.0f} of {IMAGES}; relative error {half['relative_error']:.1e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""usage: in_environment.py NEEDS FOLDER TEST.py --sluice PROGRAM --library FILE [ARGUMENT...]: runs the test in the interpreter of FOLDER, which
+scripts/python_env.sh made. Exit 77, and why, where it lacks what the test NEEDS: arrays or torch."""
+
+import os
+import sys
+from pathlib import Path
+
+from package_bed import variables
+
+
+def main():
+    needs, folder, test = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+    if not (folder / f"has-{needs}").exists():
+        reason = folder.with_suffix(".reason")
+        print(reason.read_text().strip() if reason.exists() else f"{folder} has not been made: scripts/python_env.sh")
+        sys.exit(77)
+    interpreter = str(folder / "bin" / "python")
+    sys.stdout.flush()
+    os.execve(interpreter, [interpreter, "-B", *test], variables())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""How sessions are grouped, waited for, shared by threads, forked, lost and closed."""
+
+import gc
+import os
+import signal
+import threading
+import time
+import unittest
+import warnings
+from contextlib import suppress
+
+import numpy
+import sluice
+from package_bed import DEADLINE_S, PackageTest, main, open_session
+from sluice_process import until
+
+
+# One more reference, as a C++ object holds one that is never freed, so that the session is not collected either.
+LEAVES = """
+import ctypes, sys
+import numpy, sluice
+session = sluice.Session(sys.argv[1], session_id=bytes.fromhex(sys.argv[2]), rank=1, ranks=2)
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+session.allreduce(numpy.ones(1000, dtype="float32"))
+"""
+
+
+WAITS = """
+import signal, sys
+import numpy, sluice
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever whoever runs the tests has ignored
+session = sluice.Session(sys.argv[1], session_id=bytes.fromhex(sys.argv[2]), rank=1, ranks=2, linger_ms=200)
+try:
+    request = session.allreduce_async(numpy.ones(1000, dtype="float32"))
+    print("waits", flush=True)
+    request.wait()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def close_whatever_became_of_it(session):
+    with suppress(sluice.Error):
+        session.close()
+
+
+def ones(count=1000):
+    return numpy.ones(count, dtype="float32")
+
+
+class Sessions(PackageTest):
+    def setUp(self):
+        super().setUp()
+        self.reducer, self.address = self.start_reducer()
+
+    def pair(self, **options):
+        """Two ranks in this process."""
+        identity, sessions = os.urandom(16), [None, None]
+
+        def join(rank):
+            sessions[rank] = open_session(self.address, session_id=identity, rank=rank, ranks=2, **options)
+
+        threads = [threading.Thread(target=join, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        for session in sessions:
+            self.addCleanup(close_whatever_became_of_it, session)
+        return sessions
+
+    def test_a_group_is_one_request(self):
+        first, second = self.pair()
+        arrays = [[numpy.full(50, rank + i, dtype="float32") for i in range(4)] for rank in range(2)]
+        requests = []
+        for session, mine in zip((first, second), arrays):
+            with session.group() as request:
+                for array in mine:
+                    self.assertIs(session.allreduce_async(array), request)
+                self.assertFalse(request.done())
+                for wait, words in ((request.wait, "has not ended"), (lambda s=session: s.allreduce(ones()), "use allreduce_async")):
+                    with self.assertRaisesRegex(RuntimeError, words):
+                        wait()
+            requests.append(request)
+        for request in requests:
+            self.assertIsNone(request.wait(DEADLINE_S))
+        for mine in arrays:
+            self.assertEqual([array[0] for array in mine], [1, 3, 5, 7])
+
+    def test_of_a_group_that_raises_nothing_is_done(self):
+        session = open_session(self.address)
+        self.addCleanup(session.close)
+        array = ones()
+        with self.assertRaisesRegex(KeyError, "mine"):
+            with session.group() as request:
+                session.allreduce_async(array)
+                raise KeyError("mine")
+        with self.assertRaises(sluice.InvalidArgument):
+            request.wait()
+        self.assertEqual((session.error(), session.stream_stats().operations), (None, 0))
+        session.allreduce(array)
+        self.assertEqual(session.stream_stats().operations, 1)
+        with self.assertRaises(sluice.InvalidArgument):
+            with session.group(), session.group():
+                pass
+
+    def test_a_wait_that_was_too_short_leaves_the_request_open(self):
+        first, second = self.pair()
+        array = ones()
+        request = first.allreduce_async(array)
+        with self.assertRaisesRegex(sluice.Timeout, "not over after 0.05 s"):
+            request.wait(0.05)
+        self.assertFalse(request.done())
+        second.allreduce_async(ones()).wait(DEADLINE_S)
+        self.assertIs(request.wait(DEADLINE_S), array)
+        self.assertTrue(request.done())
+        self.assertEqual(request.wait()[0], 2)
+
+    def test_op_timeout_ends_the_session_and_not_the_wait(self):
+        first, _ = self.pair(op_timeout_ms=200)
+        request = first.allreduce_async(ones())
+        with self.assertRaises(sluice.Timeout) as caught:
+            request.wait(DEADLINE_S)
+        self.assertTrue(request.done())
+        self.assertEqual(str(caught.exception), str(first.error()))
+
+    def test_many_threads_wait_for_one_request(self):
+        first, second = self.pair()
+        request, seen = first.allreduce_async(ones()), []
+        threads = [threading.Thread(target=lambda: seen.append(request.wait(DEADLINE_S)[0])) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        second.allreduce(ones())
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        self.assertEqual(seen, [2] * 4)
+
+    def test_close_ends_other_threads_waits(self):
+        first, _ = self.pair(linger_ms=300)
+        request, seen, begun = first.allreduce_async(ones()), [], threading.Event()
+
+        def wait():
+            begun.set()
+            try:
+                request.wait(DEADLINE_S)
+            except sluice.Closed as error:
+                seen.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        begun.wait(DEADLINE_S)
+        begin = time.monotonic()
+        with self.assertRaises(sluice.Timeout):  # of the operation that the other rank never issued
+            first.close()
+        thread.join(DEADLINE_S)
+        self.assertEqual(len(seen), 1)
+        self.assertLess(time.monotonic() - begin, DEADLINE_S / 4)
+
+    def test_close_lets_calls_end_that_have_begun(self):
+        session = open_session(self.address)
+        closing = threading.Thread(target=session.close)
+        with session._use() as (library, handle):
+            closing.start()
+            until("it closes", lambda: session._is_closing)
+            closing.join(0.3)
+            self.assertTrue(closing.is_alive())
+            self.assertEqual(library.sluice_session_error(handle, None, 0), 0)
+        closing.join(DEADLINE_S)
+        self.assertFalse(closing.is_alive())
+
+    def test_ctrl_c_ends_a_wait(self):
+        identity = os.urandom(16)
+        waiting = self.python("-c", WAITS, self.address, identity.hex())
+        other = open_session(self.address, session_id=identity, rank=0, ranks=2)
+        self.addCleanup(close_whatever_became_of_it, other)
+        self.assertEqual(waiting.stdout.readline(), "waits\n")
+        waiting.send_signal(signal.SIGINT)
+        self.assertEqual(self.outputs([waiting]), ["interrupted\n"])
+
+    def test_a_closed_session_says_so(self):
+        with open_session(self.address) as session:
+            request = session.allreduce_async(ones())
+            request.wait()
+        session.close()
+        for call in (lambda: session.allreduce(ones()), session.stats, session.error, session.group().__enter__):
+            with self.assertRaises(sluice.Closed):
+                call()
+        self.assertEqual(request.wait()[0], 1)
+
+    def test_a_session_that_nobody_closed_warns(self):
+        session = open_session(self.address)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            del session
+            gc.collect()
+        self.assertEqual([str(w.message) for w in caught if w.category is ResourceWarning], ["<sluice.Session rank 0 of 1> was not closed"])
+
+    def test_the_interpreters_end_closes_what_is_open(self):
+        identity = os.urandom(16)
+        other = self.python("-c", LEAVES, self.address, identity.hex())
+        session = open_session(self.address, session_id=identity, rank=0, ranks=2)
+        self.addCleanup(close_whatever_became_of_it, session)
+        session.allreduce(ones())
+        with self.assertRaises(sluice.Closed):  # and not Lost, as of one that goes without a word
+            session.allreduce_async(ones()).wait(DEADLINE_S)
+        self.outputs([other])
+
+    def test_a_child_is_told_that_the_session_is_its_parents(self):
+        session = open_session(self.address)
+        self.addCleanup(session.close)
+        child = os.fork()
+        if child == 0:
+            try:
+                session.allreduce(ones())
+            except sluice.Closed:
+                session.close()
+                os._exit(7)
+            os._exit(1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
+        self.assertEqual(session.allreduce(ones())[0], 1)
+
+    def test_a_killed_reducer_is_lost_on_every_rank(self):
+        ranks = self.start_ranks("until_lost_rank.py", 2, self.address)
+        for rank in ranks:
+            self.assertEqual(rank.stdout.readline(), "begun\n")
+        self.reducer.signal(signal.SIGKILL)
+        for out in self.outputs(ranks):
+            self.assertRegex(out, rf"^Lost 7 Lost True .*{self.address}")
+
+    def test_another_list_of_reducers(self):
+        second = self.start_reducer()[1]
+        with open_session(self.address) as session:
+            session.set_reducers(second)
+            # Changes are made between two chunks, hence while operations go on.
+            until("the session goes over", lambda: session.allreduce(ones())[0] == 1 and self.status(second)["data"]["chunks"] > 0)
+            self.assertGreater(session.stats().view_changes, 0)
+            with self.assertRaisesRegex(sluice.InvalidArgument, "99999"):
+                session.set_reducers("nobody:99999")
+            self.assertIsNone(session.error())
+
+
+if __name__ == "__main__":
+    main()

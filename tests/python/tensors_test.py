@@ -1,0 +1,103 @@
+"""Tensors of torch on the CPU, the types that numpy has no name for, and what travels as fewer bits."""
+
+import os
+import threading
+import unittest
+
+import torch
+from package_bed import DEADLINE_S, PackageTest, main, open_session
+
+RANKS = 3
+
+
+class Tensors(PackageTest):
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(1)
+
+    def setUp(self):
+        super().setUp()
+        self.address = self.start_reducer()[1]
+
+    def by_ranks(self, work, **options):
+        """work(session) of each rank, in threads of this process: [what it returned]."""
+        identity, results, errors = os.urandom(16), [None] * RANKS, []
+
+        def run(rank):
+            try:
+                with open_session(self.address, session_id=identity, rank=rank, ranks=RANKS, **options) as session:
+                    results[rank] = work(session)
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(RANKS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        self.assertEqual(errors, [])
+        self.assertNotIn(None, results)
+        return results
+
+    def values(self, rank, count=10_007):
+        return torch.randn(count, generator=torch.Generator().manual_seed(rank))
+
+    def test_short_floats_are_added_in_float32_and_rounded_once(self):
+        for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+            inputs = [self.values(rank).to(dtype) for rank in range(RANKS)]
+            total = (inputs[0].float() + inputs[1].float()) + inputs[2].float()
+            for op, expected in (("sum", total), ("avg", total / RANKS)):
+                with self.subTest(dtype=dtype, op=op):
+                    for result in self.by_ranks(lambda session, op=op, inputs=inputs: session.allreduce(inputs[session.rank].clone(), op)):
+                        self.assertEqual(result.dtype, dtype)
+                        self.assertTrue(torch.equal(result.float(), expected.to(dtype).float()))
+
+    def test_what_cannot_be_reduced(self):
+        with open_session(self.address) as session:
+            for kind, words, tensor in (
+                    (TypeError, r"^x is bool; what can be reduced is", torch.ones(3) > 0),
+                    (TypeError, r"^x is int16;", torch.ones(3, dtype=torch.int16)),
+                    (TypeError, r"^x is complex64;", torch.ones(3, dtype=torch.complex64)),
+                    (ValueError, r"^x is not contiguous: its strides are \(1, 3\) for the shape \(3, 4\)", torch.ones(4, 3).t()),
+                    (ValueError, r"^x is a tensor of layout torch.sparse_coo", torch.eye(3).to_sparse()),
+                    (ValueError, r"^x is on meta, neither", torch.ones(3, device="meta")),
+                    (ValueError, r"^x is a view that negates", torch.ones(1, dtype=torch.complex64).conj().imag)):
+                with self.subTest(words), self.assertRaisesRegex(kind, words):
+                    session.allreduce(tensor)
+            weight = torch.nn.Parameter(torch.ones(3))
+            self.assertIs(session.allreduce(weight), weight)
+            self.assertEqual(session.stats().operations, 1)
+
+    def test_bf16_on_the_wire_halves_the_bytes_and_tells_what_it_costs(self):
+        inputs = [self.values(rank) for rank in range(RANKS)]
+        as_sent = [x.bfloat16().float() for x in inputs]
+        expected = ((as_sent[0] + as_sent[1]) + as_sent[2]).bfloat16().float()
+
+        def work(session):
+            out = torch.empty_like(inputs[session.rank])
+            session.allreduce(inputs[session.rank], out=out)
+            unlike = session.allreduce(inputs[session.rank].clone(), "max")  # sums and averages alone are rounded
+            return out, unlike, session.stats().payload_bytes_out, session.stream_stats()
+
+        count = inputs[0].numel()
+        for rank, (out, unlike, sent, streams) in enumerate(self.by_ranks(work, wire_dtype="bf16", measure_error=True)):
+            self.assertTrue(torch.equal(out, expected))
+            self.assertTrue(torch.equal(unlike, torch.stack(inputs).amax(0)))
+            self.assertEqual(sent, 2 * count + 4 * count)
+            self.assertEqual(streams.elements_cast, count)
+            error = ((as_sent[rank] - inputs[rank]).double().norm() / inputs[rank].double().norm()).item()
+            self.assertAlmostEqual(streams.relative_error, error, delta=error * 1e-6)
+            self.assertLess(error, 2 ** -8)
+        for _, _, _, streams in self.by_ranks(work):
+            self.assertEqual((streams.elements_cast, streams.relative_error), (0, None))
+
+    def test_f16_on_the_wire_carries_sums_beyond_its_range(self):
+        def work(session):
+            return session.allreduce(torch.full((1000,), 60_000.0))
+
+        for result in self.by_ranks(work, wire_dtype="f16"):
+            self.assertTrue(torch.allclose(result, torch.full((1000,), 180_000.0), rtol=2 ** -10))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""mypy --strict finds nothing in the package, and sees its types from outside."""
+
+import ast
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from package_bed import DEADLINE_S, PACKAGE, PackageTest, main, variables
+
+CACHE = Path(sys.prefix) / "mypy-cache"  # of the standard library's types, which take most of the time
+
+USER = """
+import sluice
+
+def mean(session: sluice.Session, gradient: object) -> None:
+    session.allreduce_async(gradient, "avg").wait(timeout=1.5)
+    session.group().__enter__().done()
+    count: int = session.stats().operations
+"""
+
+
+class Typed(PackageTest):
+    def mypy(self, *arguments, folder, expect):
+        done = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", CACHE, *arguments], capture_output=True, text=True, cwd=folder,
+                              timeout=2 * DEADLINE_S, env=variables(), check=False)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_the_package_is_strict(self):
+        for oldest in ("3.10", f"{sys.version_info.major}.{sys.version_info.minor}"):  # mypy knows no older one than 3.10
+            self.assertIn("no issues found in 12 source files", self.mypy("--python-version", oldest, folder=PACKAGE, expect=0))
+
+    def test_its_syntax_is_that_of_python_3_9(self):
+        for file in (PACKAGE / "src" / "sluice").glob("*.py"):
+            ast.parse(file.read_text(), file.name, feature_version=(3, 9))
+
+    def test_users_see_its_types(self):
+        program = self.folder / "program.py"
+        program.write_text(USER)
+        self.mypy("--strict", program, folder=self.folder, expect=0)
+        program.write_text(USER.replace("timeout=1.5", "timeout='long'").replace("count: int", "count: str"))
+        words = self.mypy("--strict", program, folder=self.folder, expect=1)
+        self.assertIn('"wait" of "Request" has incompatible type "str"', words)
+        self.assertIn("Found 2 errors", words)
+
+
+if __name__ == "__main__":
+    main()
