@@ -50,9 +50,9 @@ std::shared_ptr<Stream> Machine::make_stream(Context& context, bool blocking) {
   auto stream = std::make_shared<Stream>();
   stream->context = &context;
   stream->blocking = blocking;
-  if (one_queue) stream->queue = only_queue.lock();
+  if (one_queue) stream->queue = context.only_queue.lock();
   if (!stream->queue) stream->queue = std::make_shared<Queue>();
-  if (one_queue) only_queue = stream->queue;
+  if (one_queue) context.only_queue = stream->queue;
   return stream;
 }
 

@@ -41,6 +41,7 @@ struct Context {
   int retained = 0;
   CUresult broken = CUDA_SUCCESS;
   std::shared_ptr<Stream> legacy;
+  std::weak_ptr<Queue> only_queue;  // of streams made while there may be but one
   std::map<std::thread::id, std::shared_ptr<Stream>> per_thread;
 };
 
@@ -84,7 +85,6 @@ struct Machine {
   std::map<CUdeviceptr, Allocation> memory;
   std::vector<Fault> faults;
   CUresult kernel_fault = CUDA_SUCCESS;
-  std::weak_ptr<Queue> only_queue;
 
   // With the lock.
   [[nodiscard]] Stream* find(CUstream handle);

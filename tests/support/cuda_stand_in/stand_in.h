@@ -28,7 +28,7 @@ void reset();
 
 void set_gpus(int count);  // at most 4
 
-// Streams made from now on share one hardware queue, which does all in the order in which it was given; what
+// Streams of a GPU made from now on share one hardware queue, which does all in the order in which it was given; what
 // waits there holds up everything behind it.
 void use_one_queue(bool one);
 

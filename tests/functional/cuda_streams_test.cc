@@ -1,0 +1,327 @@
+// The C face over the CUDA part, on a driver that the processor plays: a GPU's memory, streams and failures.
+#include <cuda.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <latch>
+#include <numeric>
+#include <vector>
+
+#include "tests/functional/streams_world.h"
+#include "tests/support/cuda_stand_in/stand_in.h"
+
+namespace sluice::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What a rank's process has: the GPU's context, memory there, a stream. Of the test's thread alone.
+class Gpu {
+ public:
+  explicit Gpu(int ordinal = 0) : ordinal_(ordinal) {
+    CUcontext context = nullptr;
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, ordinal), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  }
+  ~Gpu() {
+    for (const CUdeviceptr at : memory_) EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamDestroy(stream_), CUDA_SUCCESS);
+    CUcontext context = nullptr;
+    EXPECT_EQ(cuCtxPopCurrent(&context), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(ordinal_), CUDA_SUCCESS);
+  }
+  Gpu(const Gpu&) = delete;
+  [[nodiscard]] CUstream stream() const { return stream_; }
+  void synchronize() { ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS); }
+
+  template <typename T>
+  T* allocate(size_t count) {
+    CUdeviceptr at = 0;
+    EXPECT_EQ(cuMemAlloc(&at, count * sizeof(T)), CUDA_SUCCESS);
+    memory_.push_back(at);
+    return reinterpret_cast<T*>(at);
+  }
+  // In the stream's order: `from` stays until it is synchronized.
+  template <typename T>
+  T* upload(const std::vector<T>& from) {
+    T* const to = allocate<T>(from.size());
+    EXPECT_EQ(
+        cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(to), from.data(), from.size() * sizeof(T), stream_),
+        CUDA_SUCCESS);
+    return to;
+  }
+  template <typename T>
+  void download(std::vector<T>& to, const T* from) {
+    EXPECT_EQ(
+        cuMemcpyDtoHAsync(to.data(), reinterpret_cast<CUdeviceptr>(from), to.size() * sizeof(T), stream_),
+        CUDA_SUCCESS);
+  }
+
+ private:
+  const int ordinal_;
+  CUstream stream_ = nullptr;
+  std::vector<CUdeviceptr> memory_;
+};
+
+class CudaStreams : public StreamsWorld {
+ protected:
+  static void SetUpTestSuite() {
+    ASSERT_EQ(setenv("SLUICE_CUDA_DRIVER", SLUICE_CUDA_STAND_IN, 1), 0);
+    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  }
+  void SetUp() override { cuda_stand_in::reset(); }
+  void TearDown() override { EXPECT_EQ(cuda_stand_in::live(), cuda_stand_in::Live{}); }
+
+  static sluice_stream_options gpu_options(int device = 0) {
+    sluice_stream_options o = small_options();
+    o.device_kind = SLUICE_DEVICE_CUDA;
+    o.device = device;
+    return o;
+  }
+};
+
+std::vector<float> ramp(uint32_t rank, size_t count) {
+  std::vector<float> v(count);
+  for (size_t i = 0; i < count; ++i) v[i] = static_cast<float>((i * 7 + rank * 13) % 32) / 32;
+  return v;
+}
+
+// All types and operators, casts, groups: on a GPU and on the host, by the same calls in the same order.
+class Script {
+ public:
+  Script(sluice_session* session, uint32_t rank) : session_(session), rank_(rank) {}
+
+  // give(bytes) makes memory that holds them, in the stream's order; take(memory, bytes) reads it back there.
+  template <typename Give, typename Take>
+  std::vector<std::vector<std::byte>> run(sluice_stream stream, Give&& give, Take&& take) {
+    std::vector<std::vector<std::byte>> results;
+    results.reserve(200);
+    inputs_.reserve(200);
+    const auto reduce = [&](size_t count, sluice_dtype dtype, sluice_op op) {
+      std::vector<std::byte>& in = inputs_.emplace_back(count * 8);
+      for (size_t i = 0; i < in.size(); ++i)
+        in[i] = static_cast<std::byte>((i * 2654435761u + rank_ * 97 + inputs_.size() * 31) >> 13);
+      void* const at = give(in);
+      EXPECT_EQ(sluice_allreduce_on_stream(session_, at, at, count, dtype, op, stream, nullptr), SLUICE_OK)
+          << sluice_refusal();
+      pending_.emplace_back(at, &results.emplace_back(in.size()));
+    };
+    const auto take_all = [&] {
+      for (const auto& [at, to] : pending_) take(at, *to);
+      pending_.clear();
+    };
+    for (int dtype = SLUICE_I8; dtype <= SLUICE_F8E5M2; ++dtype) {
+      for (int op = SLUICE_SUM; op <= SLUICE_AVG; ++op)
+        reduce(20'001, static_cast<sluice_dtype>(dtype), static_cast<sluice_op>(op));
+    }
+    take_all();
+    EXPECT_EQ(sluice_group_begin(session_), SLUICE_OK);
+    for (size_t i = 1; i < 40; ++i) reduce(i * 251, SLUICE_F32, i % 13 == 0 ? SLUICE_AVG : SLUICE_SUM);
+    EXPECT_EQ(sluice_group_end(session_, nullptr), SLUICE_OK) << sluice_refusal();
+    take_all();
+    return results;
+  }
+
+ private:
+  sluice_session* const session_;
+  const uint32_t rank_;
+  std::vector<std::vector<std::byte>> inputs_;
+  std::vector<std::pair<void*, std::vector<std::byte>*>> pending_;
+};
+
+TEST_F(CudaStreams, HaveTheBitsOfTheHostForEveryTypeOperatorAndWire) {
+  start_reducers(2);
+  constexpr uint32_t kRanks = 2;
+  for (const bool one_queue : {false, true}) {
+    cuda_stand_in::use_one_queue(one_queue);
+    for (const int wire : {SLUICE_WIRE_AS_GIVEN, int{SLUICE_BF16}, int{SLUICE_F16}}) {
+      std::array<std::vector<std::vector<std::byte>>, kRanks> wanted;
+      sluice_stream_options options = small_options();
+      options.always_staged = 1;
+      options.wire_dtype = wire;
+      run_streams(kRanks, options, [&](uint32_t rank, sluice_session* s) {
+        HostStreamOwner stream;
+        std::vector<std::unique_ptr<std::vector<std::byte>>> memory;
+        wanted[rank] = Script(s, rank).run(
+            stream.get(),
+            [&](const std::vector<std::byte>& in) {
+              return memory.emplace_back(std::make_unique<std::vector<std::byte>>(in))->data();
+            },
+            [&](void* at, std::vector<std::byte>& out) {
+              stream.synchronize();
+              std::memcpy(out.data(), at, out.size());
+            });
+      });
+      run_session(kRanks, nullptr, [&](uint32_t rank, sluice_session* s) {
+        Gpu gpu(static_cast<int>(rank));
+        sluice_stream_options on_gpu = gpu_options(static_cast<int>(rank));
+        on_gpu.wire_dtype = wire;
+        ASSERT_EQ(sluice_session_open_streams(s, &on_gpu, nullptr, 0), SLUICE_OK) << sluice_refusal();
+        // Nothing is synchronized with until the end: it is the stream that keeps the order.
+        Script script(s, rank);
+        const auto got = script.run(
+            gpu.stream(), [&](const std::vector<std::byte>& in) { return gpu.upload(in); },
+            [&](void* at, std::vector<std::byte>& out) { gpu.download(out, static_cast<std::byte*>(at)); });
+        gpu.synchronize();
+        EXPECT_EQ(got, wanted[rank]) << "wire " << wire << " one queue " << one_queue;
+      });
+      ++session_;
+    }
+  }
+}
+
+// Each stage of a large operation is given at once, and all of it can run in one queue.
+TEST_F(CudaStreams, NothingWaitsOnTheCallersThread) {
+  start_reducers(1);
+  for (const bool one_queue : {false, true}) {
+    cuda_stand_in::use_one_queue(one_queue);
+    std::latch given(2);
+    run_session(2, nullptr, [&](uint32_t rank, sluice_session* s) {
+      Gpu gpu(static_cast<int>(rank));
+      const sluice_stream_options options = gpu_options(-1);  // of the current context
+      ASSERT_EQ(sluice_session_open_streams(s, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
+      const std::vector<float> in = ramp(rank, 500'000);
+      std::vector<float> out(in.size());
+      float* const at = gpu.upload(in);
+      struct Gate {
+        std::latch open{1};
+      } gate;
+      const auto wait = [](void* argument) { static_cast<Gate*>(argument)->open.wait(); };
+      ASSERT_EQ(cuLaunchHostFunc(gpu.stream(), wait, &gate), CUDA_SUCCESS);
+      sluice_request request = 0;
+      for (int i = 0; i < 3; ++i) {
+        ASSERT_EQ(
+            sluice_allreduce_on_stream(s, at, at, in.size(), SLUICE_F32, SLUICE_AVG, gpu.stream(), &request),
+            SLUICE_OK);
+        gpu.download(out, at);
+      }
+      given.arrive_and_wait();
+      int done = 1;
+      EXPECT_EQ(sluice_test(s, request, &done), SLUICE_OK);
+      EXPECT_EQ(done, 0);
+      gate.open.count_down();
+      EXPECT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
+      gpu.synchronize();
+      std::vector<float> mean = ramp(0, in.size());
+      const std::vector<float> other = ramp(1, in.size());
+      for (size_t i = 0; i < mean.size(); ++i) mean[i] = (mean[i] + other[i]) / 2;
+      EXPECT_EQ(out, mean);
+    });
+    ++session_;
+  }
+}
+
+TEST_F(CudaStreams, RefuseWhatIsNotOfTheirGpu) {
+  start_reducers(1);
+  run_session(1, nullptr, [&](uint32_t, sluice_session* s) {
+    Gpu another(1);
+    float* const far = another.allocate<float>(100);  // while its context is the current one
+    Gpu gpu;
+    const sluice_stream_options options = gpu_options();
+    ASSERT_EQ(sluice_session_open_streams(s, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
+    float* const x = gpu.allocate<float>(100);
+    std::vector<float> host(100, 1.f);
+    const auto refused = [&](const float* send, float* recv, size_t count, CUstream stream,
+                             sluice_status status, const char* words) {
+      EXPECT_EQ(sluice_allreduce_on_stream(s, send, recv, count, SLUICE_F32, SLUICE_SUM, stream, nullptr),
+                status)
+          << words;
+      EXPECT_THAT(sluice_refusal(), HasSubstr(words));
+    };
+    refused(far, x, 100, gpu.stream(), SLUICE_INVALID_ARGUMENT, "of GPU 1");
+    refused(x, x, 101, gpu.stream(), SLUICE_INVALID_ARGUMENT, "beyond their allocation");
+    refused(x, host.data(), 100, gpu.stream(), SLUICE_INVALID_ARGUMENT, "the other of the host");
+    refused(x, x, 100, another.stream(), SLUICE_INVALID_ARGUMENT, "another GPU");
+    cuda_stand_in::capture(gpu.stream(), true);
+    refused(x, x, 100, gpu.stream(), SLUICE_UNSUPPORTED, "captured");
+    cuda_stand_in::capture(gpu.stream(), false);
+    // Memory of the host is reduced where it lies, in the stream's order; NULL is the default stream.
+    for (CUstream stream : {gpu.stream(), static_cast<CUstream>(nullptr)}) {
+      EXPECT_EQ(sluice_allreduce_on_stream(s, host.data(), host.data(), 100, SLUICE_F32, SLUICE_SUM, stream,
+                                           nullptr),
+                SLUICE_OK)
+          << sluice_refusal();
+      EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(stats_of(s).bytes_staged_out, 0u);
+  });
+}
+
+TEST_F(CudaStreams, OpenNothingWhereTheGpuRefuses) {
+  start_reducers(1);
+  run_session(1, nullptr, [&](uint32_t, sluice_session* s) {
+    const sluice_stream_options options = gpu_options();
+    const auto refused = [&](const sluice_stream_options& o, sluice_status status, const char* words) {
+      EXPECT_EQ(sluice_session_open_streams(s, &o, nullptr, 0), status) << words;
+      EXPECT_THAT(sluice_refusal(), HasSubstr(words));
+      EXPECT_EQ(cuda_stand_in::live(), cuda_stand_in::Live{});
+    };
+    refused(gpu_options(7), SLUICE_INVALID_ARGUMENT, "7");
+    for (int nth = 1; nth <= 2; ++nth) {  // a few bytes of the kernels' own, then the staging
+      cuda_stand_in::fail_call("cuMemHostAlloc", nth, CUDA_ERROR_OUT_OF_MEMORY);
+      refused(options, SLUICE_SYSTEM, "CUDA_ERROR_OUT_OF_MEMORY");
+    }
+    cuda_stand_in::fail_call("cuEventCreate", 3, CUDA_ERROR_OUT_OF_MEMORY);
+    refused(options, SLUICE_SYSTEM, "CUDA_ERROR_OUT_OF_MEMORY");
+    cuda_stand_in::set_gpus(0);
+    refused(options, SLUICE_UNSUPPORTED, "no GPU");
+    cuda_stand_in::set_gpus(2);
+    // The session is as it was.
+    std::vector<float> x(10, 1.f);
+    EXPECT_EQ(sluice_allreduce(s, x.data(), x.data(), 10, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+  });
+}
+
+// In every call that is made while an operation is given. Other ranks hear of it, and nobody hangs.
+TEST_F(CudaStreams, AGpuThatFailsInTheMidstEndsTheSessionOnAllRanks) {
+  start_reducers(1);
+  const std::array<std::pair<const char*, int>, 6> calls{{{"cuEventRecord", 3},
+                                                          {"cuStreamWaitEvent", 4},
+                                                          {"cuStreamWaitValue32", 2},
+                                                          {"cuMemcpyDtoHAsync", 2},
+                                                          {"cuMemcpyHtoDAsync", 2},
+                                                          {"cuEventSynchronize", 1}}};
+  for (const auto& [call, nth] : calls) {
+    std::latch ready(2);
+    each_rank(2, [&, name = call, at_call = nth](uint32_t rank) {
+      const Created c = create(options_for(rank, 2));
+      ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+      if (rank == 1) {
+        ready.arrive_and_wait();
+        std::vector<float> x(100'000, 1.f);
+        EXPECT_NE(sluice_allreduce(c.session, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM),
+                  SLUICE_OK);
+        EXPECT_THAT(reason_of(c.session), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS")) << name;
+        EXPECT_NE(sluice_session_close(c.session), SLUICE_OK);
+        return;
+      }
+      Gpu gpu;
+      const sluice_stream_options options = gpu_options();
+      ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
+      float* const x = gpu.allocate<float>(1'000'000);
+      ready.arrive_and_wait();
+      cuda_stand_in::fail_call(name, at_call, CUDA_ERROR_ILLEGAL_ADDRESS);
+      sluice_request request = 0;
+      const sluice_status status = sluice_allreduce_on_stream(c.session, x, x, 1'000'000, SLUICE_F32,
+                                                              SLUICE_SUM, gpu.stream(), &request);
+      if (status == SLUICE_OK) {
+        EXPECT_EQ(sluice_wait(c.session, request, -1), SLUICE_SYSTEM) << name;
+      } else {
+        EXPECT_EQ(status, SLUICE_SYSTEM) << name;
+        EXPECT_THAT(sluice_refusal(), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
+      }
+      gpu.synchronize();
+      // The reducers' word that the session has ended may be back before this rank's own.
+      EXPECT_NE(sluice_allreduce_on_stream(c.session, x, x, 1, SLUICE_F32, SLUICE_SUM, gpu.stream(), nullptr),
+                SLUICE_OK);
+      EXPECT_NE(sluice_session_close(c.session), SLUICE_OK);
+    });
+    EXPECT_EQ(cuda_stand_in::live(), cuda_stand_in::Live{}) << call;
+    cuda_stand_in::reset();
+    ++session_;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
