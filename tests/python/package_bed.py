@@ -29,7 +29,7 @@ def main():
 
 def variables(**extra):
     """Of a process that imports the package. One thread for each rank's arithmetic: ranks share the processors."""
-    library = {name: value for name, value in os.environ.items() if name == "SLUICE_LIBRARY"}
+    library = {name: value for name, value in os.environ.items() if name in ("SLUICE_LIBRARY", "SLUICE_CUDA_DRIVER")}
     return sluice_process.environment({"PYTHONPATH": str(PACKAGE / "src"), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
                                        "PYTHONDONTWRITEBYTECODE": "1", **library, **extra})
 
