@@ -42,6 +42,18 @@ void at_least(int value, int least, const char* what) {
 
 }  // namespace
 
+std::vector<wire::DType> dtypes_named(const std::string& text) {
+  if (text == "all") return bench::nccl_type_order();
+  if (const auto dtype = wire::parse_dtype(text)) return {*dtype};
+  throw Failure(bench::kExitUsage, fmt::format("datatype \"{}\" is not known", text));
+}
+
+std::vector<wire::Op> ops_named(const std::string& text) {
+  if (text == "all") return bench::nccl_op_order();
+  if (const auto op = wire::parse_op(text)) return {*op};
+  throw Failure(bench::kExitUsage, fmt::format("op \"{}\" is not known", text));
+}
+
 void NcclFlags::add_to(OptionSet& set, CLI::App& app) {
   bench::AllreduceOptions& o = options_;
   set.group("What to measure (letters of nccl-tests)");
@@ -103,20 +115,8 @@ bench::AllreduceOptions NcclFlags::options() const {
   if (o.aggregated > 1024)
     throw Failure(bench::kExitUsage, "agg_iters is above 1024, the most operations that may be open");
   (void)bench::sizes_of(o);
-  if (dtype_ == "all") {
-    o.dtypes = bench::nccl_type_order();
-  } else if (const auto dtype = wire::parse_dtype(dtype_)) {
-    o.dtypes = {*dtype};
-  } else {
-    throw Failure(bench::kExitUsage, fmt::format("datatype \"{}\" is not known", dtype_));
-  }
-  if (op_ == "all") {
-    o.ops = bench::nccl_op_order();
-  } else if (const auto op = wire::parse_op(op_)) {
-    o.ops = {*op};
-  } else {
-    throw Failure(bench::kExitUsage, fmt::format("op \"{}\" is not known", op_));
-  }
+  o.dtypes = dtypes_named(dtype_);
+  o.ops = ops_named(op_);
   o.json = json_.empty() ? output_file_ : json_;
   o.csv = csv_;
   o.extras = !plain_ && !o.plugin.use;

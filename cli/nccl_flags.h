@@ -3,11 +3,17 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "bench/e2e/allreduce_bench.h"
 #include "cli/option_set.h"
+#include "wire/dtype.h"
 
 namespace sluice::cli {
+
+// What -d and -o say: one, or "all". Failure(kExitUsage) for one that is not known.
+[[nodiscard]] std::vector<wire::DType> dtypes_named(const std::string& text);
+[[nodiscard]] std::vector<wire::Op> ops_named(const std::string& text);
 
 class NcclFlags {
  public:
