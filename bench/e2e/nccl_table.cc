@@ -86,9 +86,10 @@ std::string preamble(const TableConfig& c) {
   return text;
 }
 
-std::string device_line(uint32_t rank, int pid, const std::string& host) {
+std::string device_line(uint32_t rank, int pid, const std::string& host, int device,
+                        const std::string& kind) {
   return print("#  Rank %2d Group %2d Pid %6d on %10s device %2d [%04x:%02x:%02x] %s\n",
-               static_cast<int>(rank), 0, pid, host.c_str(), 0, 0, 0, 0, "cpu");
+               static_cast<int>(rank), 0, pid, host.c_str(), device, 0, 0, 0, kind.c_str());
 }
 
 std::string header(bool extras) {

@@ -62,7 +62,8 @@ struct TableConfig {
 
 [[nodiscard]] std::string preamble(const TableConfig& config);
 // "#  Rank  0 Group  0 Pid   4711 on      host1 device  0 [0000:00:00] cpu\n"
-[[nodiscard]] std::string device_line(uint32_t rank, int pid, const std::string& host);
+[[nodiscard]] std::string device_line(uint32_t rank, int pid, const std::string& host, int device = 0,
+                                      const std::string& kind = "cpu");
 [[nodiscard]] std::string header(bool extras);
 [[nodiscard]] std::string row_line(const Row& row, bool extras);
 // `min_bw` negative: not asked for.

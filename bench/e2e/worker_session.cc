@@ -130,6 +130,35 @@ bool WorkerSession::wait_for(sluice_request request, int timeout_ms) {
   return true;
 }
 
+void WorkerSession::open_streams(const sluice_stream_options& options) {
+  std::array<char, 1024> error{};
+  const sluice_status status =
+      sluice_session_open_streams(session_.get(), &options, error.data(), error.size());
+  if (status == SLUICE_OK) return;
+  const ExitCode code = status == SLUICE_INVALID_ARGUMENT ? kExitUsage
+                        : status == SLUICE_UNSUPPORTED    ? kExitUnavailable
+                                                          : kExitFailure;
+  throw Failure(code, fmt::format("rank {} has no streams: {} ({})", rank_, error.data(),
+                                  sluice_status_string(status)));
+}
+
+sluice_request WorkerSession::start_on_stream(const void* send, void* recv, size_t count, wire::DType dtype,
+                                              wire::Op op, sluice_stream stream) {
+  sluice_request request = 0;
+  const sluice_status status =
+      sluice_allreduce_on_stream(session_.get(), send, recv, count, face(dtype), face(op), stream, &request);
+  if (status == SLUICE_OK) return request;
+  throw Failure(kExitFailure, fmt::format("rank {}: allreduce on a stream failed: {}: {}", rank_,
+                                          sluice_status_string(status), sluice_refusal()));
+}
+
+sluice_stream_stats WorkerSession::stream_stats() const {
+  sluice_stream_stats stats{};
+  stats.struct_size = sizeof stats;
+  check(sluice_session_stream_stats(session_.get(), &stats), "stream stats");
+  return stats;
+}
+
 void WorkerSession::barrier() {
   (void)reduce(uint64_t{1}, wire::Op::kSum);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <sluice/sluice.h>
+#include <sluice/streams.h>
 
 #include <cstdint>
 #include <memory>
@@ -54,6 +55,13 @@ class WorkerSession {
   void wait(sluice_request request);
   // False when it is still open after `timeout_ms`.
   [[nodiscard]] bool wait_for(sluice_request request, int timeout_ms);
+
+  // From now on operations go by streams alone: start_on_stream() and wait(), none of the others. Failure:
+  // kExitUsage for options, kExitUnavailable where there is no such device.
+  void open_streams(const sluice_stream_options& options);
+  [[nodiscard]] sluice_request start_on_stream(const void* send, void* recv, size_t count, wire::DType dtype,
+                                               wire::Op op, sluice_stream stream);
+  [[nodiscard]] sluice_stream_stats stream_stats() const;
 
   // Collective, each of them.
   void barrier();
