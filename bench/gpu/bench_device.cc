@@ -1,0 +1,106 @@
+#include "bench/gpu/bench_device.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <utility>
+
+#include "bench/e2e/exit_codes.h"
+#include "core/arena.h"
+#include "gpu_client/host/host_device.h"
+
+namespace sluice::bench {
+namespace {
+
+using pipeline::Cast;
+using pipeline::Segment;
+
+class HostBuffer final : public DeviceBuffer {
+ public:
+  explicit HostBuffer(Arena arena) : arena_(std::move(arena)) { data_ = arena_.data(); }
+
+ private:
+  Arena arena_;
+};
+
+// All that this program has of CUDA.
+Result<int> count_gpus() {
+  return fail(Errc::kUnsupported, "this program was built without CUDA");
+}
+Result<std::unique_ptr<pipeline::Device>> open_gpu(int /*ordinal*/) {
+  return tl::unexpected(count_gpus().error());
+}
+Result<std::unique_ptr<DeviceBuffer>> allocate_on_gpu(int /*ordinal*/, uint64_t /*bytes*/) {
+  return tl::unexpected(count_gpus().error());
+}
+
+}  // namespace
+
+DeviceChoice parse_device(const std::string& text) {
+  if (text == "host") return {.kind = SLUICE_DEVICE_HOST};
+  if (text == "cuda") return {.kind = SLUICE_DEVICE_CUDA};
+  if (text.starts_with("cuda:")) {
+    DeviceChoice choice{.kind = SLUICE_DEVICE_CUDA};
+    const char* const end = text.data() + text.size();
+    const auto [read, error] = std::from_chars(text.data() + 5, end, choice.ordinal);
+    if (error == std::errc{} && read == end && choice.ordinal >= 0) return choice;
+  }
+  throw Failure(kExitUsage, fmt::format("device \"{}\" is none of host, cuda and cuda:N", text));
+}
+
+BenchDevice::BenchDevice(sluice_device_kind kind, int ordinal, std::unique_ptr<pipeline::Device> device)
+    : kind_(kind), ordinal_(ordinal), device_(std::move(device)) {
+  drained_ = value_or_fail(device_->make_event(), kExitFailure);
+}
+
+BenchDevice BenchDevice::open(const DeviceChoice& choice, uint32_t rank) {
+  std::string why_host;
+  if (choice.kind != SLUICE_DEVICE_HOST) {
+    const auto gpus = count_gpus();
+    if (gpus) {
+      const int ordinal = choice.ordinal >= 0 ? choice.ordinal : static_cast<int>(rank) % *gpus;
+      return {SLUICE_DEVICE_CUDA, ordinal, value_or_fail(open_gpu(ordinal), kExitUnavailable)};
+    }
+    if (choice.kind) throw Failure(kExitUnavailable, "no GPU: " + gpus.error().text);
+    why_host = gpus.error().text;
+  }
+  BenchDevice opened(SLUICE_DEVICE_HOST, 0, value_or_fail(host::open_host_device(), kExitFailure));
+  opened.why_host_ = std::move(why_host);
+  return opened;
+}
+
+const char* BenchDevice::name() const noexcept {
+  return kind_ == SLUICE_DEVICE_CUDA ? "cuda" : "host";
+}
+
+std::unique_ptr<DeviceBuffer> BenchDevice::allocate(uint64_t bytes) {
+  if (kind_ == SLUICE_DEVICE_CUDA) return value_or_fail(allocate_on_gpu(ordinal_, bytes), kExitFailure);
+  return std::make_unique<HostBuffer>(value_or_fail(Arena::map(bytes), kExitFailure));
+}
+
+std::unique_ptr<pipeline::Pinned> BenchDevice::pin(uint64_t bytes) {
+  return value_or_fail(device_->pin(bytes), kExitFailure);
+}
+
+void BenchDevice::read(const std::byte* from, std::byte* pinned, uint64_t bytes) {
+  const Segment whole{.send = from, .recv = nullptr, .count = bytes};
+  check(device_->gather(device_->out(), {&whole, 1}, pinned, Cast{.element_bytes = 1}));
+  drain(device_->out());
+}
+
+void BenchDevice::write(const std::byte* pinned, std::byte* to, uint64_t bytes) {
+  const Segment whole{.send = nullptr, .recv = to, .count = bytes};
+  check(device_->scatter(device_->in(), pinned, {&whole, 1}, Cast{.element_bytes = 1}));
+  drain(device_->in());
+}
+
+void BenchDevice::drain(pipeline::Device::Stream stream) {
+  check(device_->record(*drained_, stream));
+  check(device_->await(*drained_));
+}
+
+void BenchDevice::check(Status status) {
+  if (!status.ok()) throw Failure(kExitFailure, device_->last_words());
+}
+
+}  // namespace sluice::bench

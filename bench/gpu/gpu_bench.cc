@@ -1,0 +1,223 @@
+#include "bench/gpu/gpu_bench.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "bench/e2e/exit_codes.h"
+#include "bench/e2e/quantiles.h"
+#include "bench/e2e/rank_info.h"
+#include "bench/e2e/size_sweep.h"
+#include "bench/gpu/copy_limits.h"
+#include "bench/gpu/gpu_report.h"
+#include "bench/gpu/wire_pattern.h"
+#include "core/clock.h"
+#include "gpu_client/api/stream_options.h"
+
+namespace sluice::bench {
+namespace {
+
+using pipeline::WireCast;
+
+std::vector<uint64_t> sizes_of(const GpuBenchOptions& o) {
+  return sizes_of(SizeSweep{.min_bytes = o.min_bytes,
+                            .max_bytes = o.max_bytes,
+                            .factor = o.step_factor,
+                            .step_bytes = o.step_bytes});
+}
+
+sluice_stream_options stream_options_of(const PieceOptions& pieces) {
+  sluice_stream_options options;
+  sluice_stream_options_init(&options);
+  options.staging_bytes = pieces.staging_bytes;
+  options.piece_bytes = static_cast<uint32_t>(std::min<uint64_t>(pieces.piece_bytes, UINT32_MAX));
+  switch (pieces.wire) {
+    case WireCast::kBf16: options.wire_dtype = SLUICE_BF16; break;
+    case WireCast::kScaledF16: options.wire_dtype = SLUICE_F16; break;
+    case WireCast::kNone: break;
+  }
+  return options;
+}
+
+// The name of a second session of the same ranks: a session that has streams takes no other operations.
+WorkerOptions beside(WorkerOptions worker) {
+  char& digit = worker.session.back();
+  digit = digit == '0' ? '1' : '0';
+  return worker;
+}
+
+// One rank going through all rows.
+class GpuBenchRun {
+ public:
+  GpuBenchRun(const GpuBenchOptions& options, const WorkerOptions& worker)
+      : options_(options),
+        sizes_(sizes_of(options)),
+        device_(BenchDevice::open(options.device, worker.rank)),
+        session_(worker),
+        on_streams_(beside(worker)) {
+    sluice_stream_options streams = stream_options_of(options.pieces);
+    streams.device_kind = device_.kind();
+    streams.device = device_.ordinal();
+    streams.always_staged = device_.kind() == SLUICE_DEVICE_HOST ? 1 : 0;
+    on_streams_.open_streams(streams);
+    stages_ = std::make_unique<Stages>(device_, session_, options.pieces);
+    const uint64_t bytes = std::max(options.max_bytes, kLimitBytes);
+    send_ = device_.allocate(bytes);
+    recv_ = device_.allocate(bytes);
+    pinned_ = device_.pin(bytes);
+  }
+
+  int run(const WorkerOptions& worker) {
+    const CopyLimits limits =
+        measure_copy_limits(device_, session_, pinned_->bytes().data(), send_->data(), recv_->data());
+    GpuReport report(options_, worker, device_, gather_ranks(session_), gather_devices(session_, device_),
+                     limits);
+    for (const wire::DType dtype : options_.dtypes) {
+      for (const wire::Op op : options_.ops) {
+        for (const uint64_t bytes : sizes_) {
+          if (const uint64_t count = bytes / wire::size_of(dtype); count > 0)
+            report.add(measure(count, dtype, op));
+        }
+      }
+    }
+    const int code = report.finish();
+    on_streams_.close();
+    session_.close();
+    return code;
+  }
+
+ private:
+  // One of those that take turns.
+  struct Turn {
+    std::function<void()> work;
+    std::vector<double> seconds;  // of this rank
+  };
+
+  GpuRow measure(uint64_t count, wire::DType dtype, wire::Op op) {
+    const uint64_t bytes = count * wire::size_of(dtype);
+    GpuRow row;
+    row.table = {.bytes = bytes, .count = count, .dtype = dtype, .op = op};
+    // What goes over the network alone is what the pipeline sends: the same bits take the same time to add.
+    fill(pattern(dtype, op), count, send_->data());
+    fill(pattern(dtype, op), count, recv_->data());
+    stages_->prepare(send_->data(), recv_->data(), count, dtype, op);
+    row.pieces = stages_->pieces();
+    const uint64_t pieces_before = on_streams_.stream_stats().pieces;
+    operations_ = 0;
+
+    std::array<Turn, 5> turns{{{[this] { stages_->copy_out(); }, {}},
+                               {[this] { stages_->network(); }, {}},
+                               {[this] { stages_->copy_in(); }, {}},
+                               {[&] { allreduce(send_->data(), count, dtype, op); }, {}},
+                               {[&] { allreduce(recv_->data(), count, dtype, op); }, {}}}};
+    for (int i = 0; i < options_.warmup; ++i) {
+      for (Turn& turn : turns) turn.work();
+    }
+    for (int i = 0; i < options_.iterations; ++i) {
+      for (Turn& turn : turns) {
+        session_.barrier();
+        const Nanos begin = monotonic_now();
+        turn.work();
+        turn.seconds.push_back(1e-9 * static_cast<double>(monotonic_now() - begin));
+      }
+    }
+    row.copy_out = over_ranks(bytes, turns[0]);
+    row.network = over_ranks(bytes, turns[1]);
+    row.copy_in = over_ranks(bytes, turns[2]);
+    row.table.out_of_place = over_ranks(bytes, turns[3]);
+    row.table.in_place = over_ranks(bytes, turns[4]);
+    check_side(row.table.out_of_place, send_->data(), count, dtype, op);
+    check_side(row.table.in_place, recv_->data(), count, dtype, op);
+    row.operations = operations_;
+    row.pieces_sent = on_streams_.stream_stats().pieces - pieces_before;
+    return row;
+  }
+
+  // The clock stops when `recv_` holds the result.
+  void allreduce(const std::byte* send, uint64_t count, wire::DType dtype, wire::Op op) {
+    on_streams_.wait(on_streams_.start_on_stream(send, recv_->data(), count, dtype, op, nullptr));
+    ++operations_;
+  }
+
+  WirePattern pattern(wire::DType dtype, wire::Op op) {
+    return {dtype, op, cast_of(options_.pieces, dtype, op), session_.ranks(), seed_++};
+  }
+
+  void fill(const WirePattern& pattern, uint64_t count, std::byte* at) {
+    pattern.fill(session_.rank(), count, pinned_->bytes().data());
+    device_.write(pinned_->bytes().data(), at, pattern.bytes_of(count));
+  }
+
+  void check_side(Measurement& m, std::byte* send, uint64_t count, wire::DType dtype, wire::Op op) {
+    m.checked = options_.check > 0;
+    std::byte* const pinned = pinned_->bytes().data();
+    const uint64_t bytes = count * wire::size_of(dtype);
+    for (int i = 0; i < options_.check && m.wrong == 0; ++i) {
+      const WirePattern fresh = pattern(dtype, op);
+      if (send != recv_->data()) {
+        std::fill_n(pinned, bytes, std::byte{0});
+        device_.write(pinned, recv_->data(), bytes);
+      }
+      fill(fresh, count, send);
+      allreduce(send, count, dtype, op);
+      device_.read(recv_->data(), pinned, bytes);
+      m.wrong += session_.reduce(fresh.count_wrong(pinned, count), wire::Op::kSum);
+    }
+  }
+
+  // Means over iterations and ranks, as nccl-tests has them.
+  Measurement over_ranks(uint64_t bytes, const Turn& turn) {
+    double sum = 0;
+    for (const double seconds : turn.seconds) sum += seconds;
+    Measurement m;
+    m.seconds = session_.reduce(sum / static_cast<double>(turn.seconds.size()), wire::Op::kAvg);
+    m.alg_bw = 1e-9 * static_cast<double>(bytes) / m.seconds;
+    m.bus_bw = m.alg_bw * 2.0 * (session_.ranks() - 1) / session_.ranks();
+    m.iterations = quantiles_of(turn.seconds);
+    return m;
+  }
+
+  const GpuBenchOptions& options_;
+  std::vector<uint64_t> sizes_;
+  BenchDevice device_;
+  WorkerSession session_;     // the network alone, and what ranks tell each other
+  WorkerSession on_streams_;  // end to end
+  std::unique_ptr<Stages> stages_;
+  std::unique_ptr<DeviceBuffer> send_, recv_;
+  std::unique_ptr<pipeline::Pinned> pinned_;  // what goes to the device and comes from it outside the time
+  uint64_t operations_ = 0;
+  uint64_t seed_ = 1;
+};
+
+}  // namespace
+
+const Measurement& GpuRow::slowest() const noexcept {
+  const Measurement& copy = copy_out.seconds >= copy_in.seconds ? copy_out : copy_in;
+  return network.seconds >= copy.seconds ? network : copy;
+}
+
+const char* GpuRow::slowest_name() const noexcept {
+  const Measurement* const which = &slowest();
+  return which == &network ? "network" : which == &copy_out ? "D2H" : "H2D";
+}
+
+double GpuRow::ratio() const noexcept {
+  return table.out_of_place.seconds / slowest().seconds;
+}
+
+void check(const GpuBenchOptions& options) {
+  (void)sizes_of(options);
+  if (options.iterations < 1) throw Failure(kExitUsage, "iters is below 1");
+  if (options.warmup < 0) throw Failure(kExitUsage, "warmup_iters is below 0");
+  if (options.check < 0) throw Failure(kExitUsage, "check is below 0");
+  if (options.max_ratio < 0) throw Failure(kExitUsage, "max-ratio is below 0");
+  (void)value_or_fail(api::read_stream_options(stream_options_of(options.pieces)), kExitUsage);
+}
+
+int run_gpu_bench(const GpuBenchOptions& options, const WorkerOptions& worker) {
+  return GpuBenchRun(options, worker).run(worker);
+}
+
+}  // namespace sluice::bench
