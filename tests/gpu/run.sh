@@ -1,26 +1,34 @@
 #!/usr/bin/env bash
-# Real NCCL on a real GPU that several processes share, each a node of its own to NCCL (NCCL_HOSTID). One command, no network but loopback, under nine minutes.
-# usage: tests/gpu/run.sh [--out FOLDER] [--sluice FILE] [--plugin FILE]
-# Takes the built program and plugin, which need only libc, and compiles one test program with nvcc and the NCCL of the PyTorch wheel. Results are
-# written as they come: FOLDER/results.txt says what passed, FOLDER/*.log hold everything.
+# Streams of a real GPU, and real NCCL on it, in several processes that share it, each a node of its own to NCCL (NCCL_HOSTID). One command, no
+# network but loopback, under nine minutes.
+# usage: tests/gpu/run.sh [--out FOLDER] [--sluice FILE] [--plugin FILE] [--gpu-bench FILE] [--only streams|nccl] [--device host]
+# Takes the built programs (-DSLUICE_CUDA=ON) and plugin, and compiles one test program with nvcc and the NCCL of the PyTorch wheel. Results are
+# written as they come: FOLDER/results.txt says what passed, FOLDER/*.log hold everything. --device host tries the streams' steps without a GPU.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
 out=docs/gpu-results/$(date +%Y-%m-%d)
 sluice=build/release/bin/sluice
 plugin=build/release/lib/libnccl-net-sluice.so
+gpu_bench=build/release/bin/sluice-gpu-bench
+only=all
+device=cuda
 while (($# > 0)); do
   case $1 in
     --out) out=$2 && shift 2 ;;
     --sluice) sluice=$2 && shift 2 ;;
     --plugin) plugin=$2 && shift 2 ;;
+    --gpu-bench) gpu_bench=$2 && shift 2 ;;
+    --only) only=$2 && shift 2 ;;
+    --device) device=$2 && shift 2 ;;
     *)
-      sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"
+      sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}"
       exit 64
       ;;
   esac
 done
 readonly ranks=3
+readonly most_seconds=530
 mkdir -p "$out"
 results=$out/results.txt
 work=$(mktemp -d)
@@ -40,6 +48,8 @@ failed=0
 step() {
   local name=$1 limit=$2 begin=$SECONDS code
   shift 2
+  ((limit <= most_seconds - SECONDS)) || limit=$((most_seconds - SECONDS))
+  ((limit > 0)) || { failed=1; say "FAIL $name: no time was left"; return 1; }
   timeout --kill-after=5 "$limit" "$@" >"$out/$name.log" 2>&1
   code=$?
   ((code == 0)) || failed=1
@@ -47,15 +57,44 @@ step() {
   return $code
 }
 
-for needed in nvidia-smi nvcc python3; do
+# Allreduces on streams: right in every type, operator and form on the wire, bit by bit; then sizes, and whether the stages overlap.
+readonly mark=1.15 # most that 256 MiB take end to end, over the slowest single stage
+run_streams() {
+  local -a bench=("$gpu_bench" --log-level warn --device "$device" --reducers 2)
+  local name
+  step streams-first 60 "${bench[@]}" --workers 1 -b 1K -e 1K -n 1 || { say "  $(tail -1 "$out/streams-first.log")"; return; }
+  step streams-every-type 60 "${bench[@]}" --workers 2 -b 1M -e 1M -n 1 -d all -o all
+  step streams-small-pieces 60 "${bench[@]}" --workers 3 -b 1001 -e 9000003 -f 29 -n 1 -d all --piece 64K --staging 256K
+  for name in bf16 f16; do step "streams-as-$name" 60 "${bench[@]}" --workers 2 -b 1M -e 64M -f 8 -n 5 -o all --wire "$name"; done
+  # One rank has the GPU for itself, two take turns with its engines.
+  for name in 1 2; do
+    step "streams-sizes-$name" 90 "${bench[@]}" --workers "$name" -b 1M -e 256M -f 4 -n 10 --json "$out/streams-sizes-$name.json" --csv "$out/streams-sizes-$name.csv"
+  done
+  step streams-sizes-bf16 90 "${bench[@]}" --workers 2 -b 1M -e 256M -f 4 -n 10 --wire bf16 --csv "$out/streams-sizes-bf16.csv"
+  step streams-overlap 60 "${bench[@]}" --workers 2 -b 256M -e 256M -n 20 --max-ratio "$mark"
+  for name in streams-sizes-1 streams-sizes-2 streams-sizes-bf16 streams-overlap; do
+    { echo "$name"; grep -E '^ |^# (copy limits|End to end|device:)' "$out/$name.log"; } >>"$results"
+  done
+  say "  256 MiB, end to end over the slowest single stage: $(sed -n 's/^# End to end .* : //p' "$out/streams-overlap.log"), the mark is $mark"
+}
+
+needs=(nvidia-smi)
+[[ $device == host ]] && needs=() && only=streams
+[[ $only == streams ]] || needs+=(nvcc python3)
+for needed in "${needs[@]}"; do
   command -v "$needed" >/dev/null || { say "no $needed here: nothing was run"; exit 77; }
 done
-nccl=$(python3 -c 'import os, nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null || true)
 say "date $(date -u +%FT%TZ)"
-say "gpu $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
+if [[ $device == host ]]; then say "no GPU was asked for: streams are the host's"; else say "gpu $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"; fi
+if [[ $only != nccl ]]; then run_streams; fi
+if [[ $only == streams ]]; then
+  if ((failed)); then say "FAILED, $SECONDS s"; else say "passed, $SECONDS s"; fi
+  exit "$failed"
+fi
+nccl=$(python3 -c 'import os, nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null || true)
 say "nvcc $(nvcc --version | sed -n 's/.*release \([^,]*\),.*/\1/p')"
 say "sluice $("$sluice" --version | head -1)"
-[[ -n $nccl ]] || { say "no NCCL of a Python wheel here (nvidia-nccl)"; exit 77; }
+[[ -n $nccl ]] || { say "no NCCL of a Python wheel here (nvidia-nccl)"; exit $((failed ? 1 : 77)); }
 
 step compile 120 nvcc -std=c++17 -O2 -o "$work/nccl_job" tests/gpu/nccl_job.cu -I"$nccl/include" -L"$nccl/lib" -l:libnccl.so.2 \
   -Xlinker -rpath -Xlinker "$nccl/lib" || exit 1
