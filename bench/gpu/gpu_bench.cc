@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "bench/e2e/cpu_time.h"
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/quantiles.h"
 #include "bench/e2e/rank_info.h"
@@ -91,8 +92,9 @@ class GpuBenchRun {
  private:
   // One of those that take turns.
   struct Turn {
-    std::function<void()> work;
-    std::vector<double> seconds;  // of this rank
+    std::function<void()> work = {};
+    std::vector<double> seconds = {};  // of this rank
+    double cpu_seconds = 0;            // of all of them
   };
 
   GpuRow measure(uint64_t count, wire::DType dtype, wire::Op op) {
@@ -107,20 +109,22 @@ class GpuBenchRun {
     const uint64_t pieces_before = on_streams_.stream_stats().pieces;
     operations_ = 0;
 
-    std::array<Turn, 5> turns{{{[this] { stages_->copy_out(); }, {}},
-                               {[this] { stages_->network(); }, {}},
-                               {[this] { stages_->copy_in(); }, {}},
-                               {[&] { allreduce(send_->data(), count, dtype, op); }, {}},
-                               {[&] { allreduce(recv_->data(), count, dtype, op); }, {}}}};
+    std::array<Turn, 5> turns{Turn{.work = [this] { stages_->copy_out(); }},
+                              Turn{.work = [this] { stages_->network(); }},
+                              Turn{.work = [this] { stages_->copy_in(); }},
+                              Turn{.work = [&] { allreduce(send_->data(), count, dtype, op); }},
+                              Turn{.work = [&] { allreduce(recv_->data(), count, dtype, op); }}};
     for (int i = 0; i < options_.warmup; ++i) {
       for (Turn& turn : turns) turn.work();
     }
     for (int i = 0; i < options_.iterations; ++i) {
       for (Turn& turn : turns) {
         session_.barrier();
+        const double cpu_before = own_cpu_seconds();
         const Nanos begin = monotonic_now();
         turn.work();
         turn.seconds.push_back(1e-9 * static_cast<double>(monotonic_now() - begin));
+        turn.cpu_seconds += own_cpu_seconds() - cpu_before;
       }
     }
     row.copy_out = over_ranks(bytes, turns[0]);
@@ -128,6 +132,11 @@ class GpuBenchRun {
     row.copy_in = over_ranks(bytes, turns[2]);
     row.table.out_of_place = over_ranks(bytes, turns[3]);
     row.table.in_place = over_ranks(bytes, turns[4]);
+    row.cpu = {.copy_out = cpu_over_ranks(turns[0]),
+               .network = cpu_over_ranks(turns[1]),
+               .copy_in = cpu_over_ranks(turns[2]),
+               .out_of_place = cpu_over_ranks(turns[3]),
+               .in_place = cpu_over_ranks(turns[4])};
     check_side(row.table.out_of_place, send_->data(), count, dtype, op);
     check_side(row.table.in_place, recv_->data(), count, dtype, op);
     row.operations = operations_;
@@ -177,6 +186,10 @@ class GpuBenchRun {
     m.bus_bw = m.alg_bw * 2.0 * (session_.ranks() - 1) / session_.ranks();
     m.iterations = quantiles_of(turn.seconds);
     return m;
+  }
+
+  double cpu_over_ranks(const Turn& turn) {
+    return session_.reduce(turn.cpu_seconds / options_.iterations, wire::Op::kAvg);
   }
 
   const GpuBenchOptions& options_;

@@ -39,6 +39,15 @@ struct GpuRow {
   Measurement copy_out = {};
   Measurement network = {};
   Measurement copy_in = {};
+  // Processor seconds of a rank for one of each, mean over ranks: what a machine with too few cores is short
+  // of.
+  struct Cpu {
+    double copy_out = 0;
+    double network = 0;
+    double copy_in = 0;
+    double out_of_place = 0;
+    double in_place = 0;
+  } cpu = {};
   uint64_t pieces = 0;       // of one operation, as the stages cut it ...
   uint64_t pieces_sent = 0;  // ... and as the session counted them over all of the row,
   uint64_t operations = 0;   // which were so many

@@ -85,6 +85,14 @@ ordered_json stage(const Measurement& m) {
           {"time_count", m.iterations.count}};
 }
 
+ordered_json cpu(const GpuRow::Cpu& c) {
+  return {{"d2h", c.copy_out * 1e6},
+          {"network", c.network * 1e6},
+          {"h2d", c.copy_in * 1e6},
+          {"out_of_place", c.out_of_place * 1e6},
+          {"in_place", c.in_place * 1e6}};
+}
+
 ordered_json to_json(const CopyLimits& l) {
   return {{"bytes", kLimitBytes},           {"d2h_alone", l.out_alone},
           {"h2d_alone", l.in_alone},        {"d2h_all_ranks", l.out_together},
@@ -221,6 +229,7 @@ void GpuReport::write_json(double average_bus_bw, uint64_t wrong) const {
                                {"d2h", stage(row.copy_out)},
                                {"network", stage(row.network)},
                                {"h2d", stage(row.copy_in)},
+                               {"cpu", cpu(row.cpu)},
                                {"slowest_stage", row.slowest_name()},
                                {"ratio", row.ratio()},
                                {"pieces", row.pieces},

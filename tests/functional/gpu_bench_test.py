@@ -56,6 +56,7 @@ class GpuBench(SluiceTest):
             slowest = max(stage["time"] for stage in stages.values())
             self.assertEqual(stages[row["slowest_stage"]]["time"], slowest)
             self.assertAlmostEqual(row["ratio"], row["out_of_place"]["time"] / slowest, places=6)
+            self.assertEqual(list(row["cpu"]), ["d2h", "network", "h2d", "out_of_place", "in_place"])
             # Two sides: warm-up, timed and checked. The session cut them into the pieces that the stages were measured over.
             self.assertEqual(row["operations"], 2 * (2 + 3 + 1))
             self.assertEqual(row["pieces_sent"], row["operations"] * row["pieces"])
