@@ -9,6 +9,11 @@
 #include "core/arena.h"
 #include "gpu_client/host/host_device.h"
 
+#ifdef SLUICE_HAVE_CUDA
+#include "gpu_client/cuda/cuda_device.h"
+#include "gpu_client/cuda/device_memory.h"
+#endif
+
 namespace sluice::bench {
 namespace {
 
@@ -24,6 +29,27 @@ class HostBuffer final : public DeviceBuffer {
 };
 
 // All that this program has of CUDA.
+#ifdef SLUICE_HAVE_CUDA
+class GpuBuffer final : public DeviceBuffer {
+ public:
+  explicit GpuBuffer(cuda::DeviceMemory memory) : memory_(std::move(memory)) { data_ = memory_.data(); }
+
+ private:
+  cuda::DeviceMemory memory_;
+};
+
+Result<int> count_gpus() {
+  return cuda::count_gpus();
+}
+Result<std::unique_ptr<pipeline::Device>> open_gpu(int ordinal) {
+  return cuda::open_cuda_device(ordinal);
+}
+Result<std::unique_ptr<DeviceBuffer>> allocate_on_gpu(int ordinal, uint64_t bytes) {
+  auto memory = cuda::DeviceMemory::allocate(ordinal, bytes);
+  if (!memory) return tl::unexpected(memory.error());
+  return std::make_unique<GpuBuffer>(std::move(*memory));
+}
+#else
 Result<int> count_gpus() {
   return fail(Errc::kUnsupported, "this program was built without CUDA");
 }
@@ -33,6 +59,7 @@ Result<std::unique_ptr<pipeline::Device>> open_gpu(int /*ordinal*/) {
 Result<std::unique_ptr<DeviceBuffer>> allocate_on_gpu(int /*ordinal*/, uint64_t /*bytes*/) {
   return tl::unexpected(count_gpus().error());
 }
+#endif
 
 }  // namespace
 

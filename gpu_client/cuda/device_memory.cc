@@ -1,0 +1,48 @@
+#include "gpu_client/cuda/device_memory.h"
+
+#include <string>
+#include <utility>
+
+#include "gpu_client/cuda/context.h"
+#include "gpu_client/cuda/driver.h"
+
+namespace sluice::cuda {
+
+Result<int> count_gpus() {
+  const auto loaded = driver();
+  if (!loaded) return tl::unexpected(loaded.error());
+  const Driver& d = **loaded;
+  int count = 0;
+  CUresult result = d.init(0);
+  if (result == CUDA_SUCCESS) result = d.device_get_count(&count);
+  if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && count == 0))
+    return fail(Errc::kUnsupported, "no GPU on this machine");
+  if (result != CUDA_SUCCESS)
+    return fail(Errc::kUnsupported, "the CUDA driver does not start: " + describe(d, result));
+  return count;
+}
+
+Result<DeviceMemory> DeviceMemory::allocate(int ordinal, uint64_t bytes) {
+  auto context = Context::retain(ordinal);
+  if (!context) return tl::unexpected(std::move(context.error()));
+  CUdeviceptr at = 0;
+  const CUresult result = (*context)->within([&](const Driver& d) { return d.mem_alloc(&at, bytes); });
+  const std::string what = "cannot allocate " + std::to_string(bytes) + " bytes";
+  if (const Status s = (*context)->check(result, what.c_str()); !s.ok())
+    return fail(s.code(), (*context)->last_words());
+  return DeviceMemory(std::move(*context), reinterpret_cast<std::byte*>(at));
+}
+
+DeviceMemory::DeviceMemory(std::shared_ptr<Context> context, std::byte* data) noexcept
+    : context_(std::move(context)), data_(data) {}
+
+DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
+    : context_(std::move(other.context_)), data_(std::exchange(other.data_, nullptr)) {}
+
+DeviceMemory::~DeviceMemory() {
+  if (data_ == nullptr) return;
+  (void)context_->within(
+      [this](const Driver& d) { return d.mem_free(reinterpret_cast<CUdeviceptr>(data_)); });
+}
+
+}  // namespace sluice::cuda
