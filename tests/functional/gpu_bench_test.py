@@ -1,7 +1,9 @@
 """`sluice-gpu-bench` over the host's device: columns, files, counts, data that is right in every form, and exit codes. Times are nobody's business."""
 
 import csv
+import os
 import re
+import unittest
 
 from sluice_process import SluiceTest, closed_port, main
 
@@ -118,6 +120,18 @@ class GpuBench(SluiceTest):
             with self.subTest(device):
                 done = self.run_sluice("--device", device, "-b", "1K", "-e", "1K", "--workers", "1", expect=69, env=NO_GPU)
                 self.assertIn("no GPU: ", done.stderr)
+
+    @unittest.skipUnless("CUDA_STAND_IN" in os.environ, "built without CUDA")
+    def test_on_a_gpu_that_is_played(self):
+        env = {"SLUICE_CUDA_DRIVER": os.environ["CUDA_STAND_IN"]}
+        for wire in ("given", "bf16", "f16"):
+            with self.subTest(wire):
+                done = self.run_sluice("-b", "1000000", "-e", "1000000", "-o", "all", "-n", "1", "--wire", wire, "--workers", "2", env=env)
+                self.assertEqual([row[3:6] for row in rows_of(done.stdout)], [(op, "0", "0") for op in ALL_OPS])
+                self.assertEqual([line.split()[-1] for line in done.stdout.splitlines() if line.startswith("#  Rank ")], ["cuda", "cuda"])
+                self.assertNotIn("# device:", done.stdout)
+        done = self.run_sluice("--device", "cuda:100", "--workers", "1", expect=69, env=env)
+        self.assertIn("no GPU 100: ", done.stderr)
 
     def test_a_reducer_that_is_not_there_is_exit_69(self):
         holder, port = closed_port()
