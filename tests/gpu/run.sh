@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Streams of a real GPU, and real NCCL on it, in several processes that share it, each a node of its own to NCCL (NCCL_HOSTID). One command, no
 # network but loopback, under nine minutes.
-# usage: tests/gpu/run.sh [--out FOLDER] [--sluice FILE] [--plugin FILE] [--gpu-bench FILE] [--only streams|nccl] [--device host]
+# usage: tests/gpu/run.sh [--out FOLDER] [--sluice FILE] [--plugin FILE] [--gpu-bench FILE] [--device-tests FILE] [--only streams|nccl] [--device host]
 # Takes the built programs (-DSLUICE_CUDA=ON) and plugin, and compiles one test program with nvcc and the NCCL of the PyTorch wheel. Results are
 # written as they come: FOLDER/results.txt says what passed, FOLDER/*.log hold everything. --device host tries the streams' steps without a GPU.
 set -uo pipefail
@@ -11,6 +11,7 @@ out=docs/gpu-results/$(date +%Y-%m-%d)
 sluice=build/release/bin/sluice
 plugin=build/release/lib/libnccl-net-sluice.so
 gpu_bench=build/release/bin/sluice-gpu-bench
+device_tests=build/release/tests/conformance/device/device_conformance_test
 only=all
 device=cuda
 while (($# > 0)); do
@@ -19,6 +20,7 @@ while (($# > 0)); do
     --sluice) sluice=$2 && shift 2 ;;
     --plugin) plugin=$2 && shift 2 ;;
     --gpu-bench) gpu_bench=$2 && shift 2 ;;
+    --device-tests) device_tests=$2 && shift 2 ;;
     --only) only=$2 && shift 2 ;;
     --device) device=$2 && shift 2 ;;
     *)
@@ -62,6 +64,13 @@ readonly mark=1.15 # most that 256 MiB take end to end, over the slowest single 
 run_streams() {
   local -a bench=("$gpu_bench" --log-level warn --device "$device" --reducers 2)
   local name
+  # Not "cuda_one_queue": a GPU has many. Calls of the tests' own would be those of the driver that is played.
+  if [[ $device == cuda && -x $device_tests ]]; then
+    step device-conformance 60 env SLUICE_TEST_GPU=1 LD_PRELOAD=libcuda.so.1 "$device_tests" --gtest_filter='*/cuda'
+    say "  $(grep -E '^\[  (PASSED|FAILED)' "$out/device-conformance.log" | head -1)"
+  elif [[ $device == cuda ]]; then
+    say "SKIP device-conformance: no $device_tests"
+  fi
   step streams-first 60 "${bench[@]}" --workers 1 -b 1K -e 1K -n 1 || { say "  $(tail -1 "$out/streams-first.log")"; return; }
   step streams-every-type 60 "${bench[@]}" --workers 2 -b 1M -e 1M -n 1 -d all -o all
   step streams-small-pieces 60 "${bench[@]}" --workers 3 -b 1001 -e 9000003 -f 29 -n 1 -d all --piece 64K --staging 256K
