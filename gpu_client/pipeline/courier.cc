@@ -49,7 +49,7 @@ void Courier::carry(Parcel parcel) {
     ++out_.back().flight->parcels_left;
     ++under_way_;
   }
-  changed_.notify_all();
+  for_out_.notify_one();
 }
 
 uint64_t Courier::under_way() {
@@ -62,7 +62,7 @@ void Courier::given(Flight& flight, Errc failed) {
     const std::lock_guard lock(mutex_);
     end_part(flight, failed);
   }
-  changed_.notify_all();
+  landed_one_.notify_all();
 }
 
 void Courier::end_part(Flight& flight, Errc status) noexcept {
@@ -74,10 +74,10 @@ bool Courier::await(const Flight& flight, Nanos deadline, Errc& how) {
   std::unique_lock lock(mutex_);
   const auto landed = [&] { return flight.landed(); };
   if (deadline == engine::kNoDeadline) {
-    changed_.wait(lock, landed);
+    landed_one_.wait(lock, landed);
   } else {
     const Nanos left = deadline - monotonic_now();
-    if (!changed_.wait_for(lock, std::chrono::nanoseconds(left > 0 ? left : 0), landed)) return false;
+    if (!landed_one_.wait_for(lock, std::chrono::nanoseconds(left > 0 ? left : 0), landed)) return false;
   }
   how = flight.status;
   return true;
@@ -93,15 +93,16 @@ void Courier::close(Nanos deadline) {
   if (!out_thread_.joinable()) return;
   const auto idle = [this] { return under_way_ == 0; };
   const Nanos left = deadline - monotonic_now();
-  if (!changed_.wait_for(lock, std::chrono::nanoseconds(left > 0 ? left : 0), idle)) {
+  if (!landed_one_.wait_for(lock, std::chrono::nanoseconds(left > 0 ? left : 0), idle)) {
     lock.unlock();
     session_.abort(Errc::kTimeout, "the session was closed with operations of streams under way");
     lock.lock();
-    changed_.wait(lock, idle);
+    landed_one_.wait(lock, idle);
   }
   closing_ = true;
   lock.unlock();
-  changed_.notify_all();
+  for_out_.notify_one();
+  for_in_.notify_one();
   out_thread_.join();
   if (in_thread_.joinable()) in_thread_.join();
 }
@@ -110,14 +111,14 @@ void Courier::run_out() noexcept {
   std::list<Parcel> one;
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return closing_ || (!out_.empty() && in_.size() < kMostAtSession); });
+    for_out_.wait(lock, [this] { return closing_ || (!out_.empty() && in_.size() < kMostAtSession); });
     if (out_.empty()) return;
     one.splice(one.begin(), out_, out_.begin());
     lock.unlock();
     send(one.front());
     lock.lock();
     in_.splice(in_.end(), one);
-    changed_.notify_all();
+    for_in_.notify_one();
   }
 }
 
@@ -131,27 +132,29 @@ void Courier::run_in() noexcept {
   std::list<Parcel> one;
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return closing_ || !in_.empty(); });
+    for_in_.wait(lock, [this] { return closing_ || !in_.empty(); });
     if (in_.empty()) return;
     one.splice(one.begin(), in_, in_.begin());
     lock.unlock();
+    for_out_.notify_one();  // there is room
     Parcel& parcel = one.front();
     if (parcel.name != 0) parcel.status = session_.wait(parcel.name, engine::kNoDeadline);
     lock.lock();
-    land(parcel);  // counted before a stream goes on that somebody synchronizes with
+    const bool heard = land(parcel);  // counted before a stream goes on that somebody synchronizes with
     lock.unlock();
     device_.open(landed_, parcel.number);
     one.clear();
-    changed_.notify_all();
+    if (heard) landed_one_.notify_all();
     lock.lock();
   }
 }
 
-void Courier::land(Parcel& parcel) noexcept {
+bool Courier::land(Parcel& parcel) noexcept {
   if (parcel.piece) ++counts_.pieces;
   if (parcel.ready) spare_.push_back(std::move(parcel.ready));  // in what carry() has reserved
   --under_way_;
   end_part(*parcel.flight, parcel.status.code());
+  return under_way_ == 0 || parcel.flight->landed();
 }
 
 }  // namespace sluice::pipeline

@@ -68,14 +68,16 @@ class Courier {
   void run_out() noexcept;
   void run_in() noexcept;
   void send(Parcel& parcel) noexcept;
-  void land(Parcel& parcel) noexcept;
+  // Whether somebody may wait for that.
+  [[nodiscard]] bool land(Parcel& parcel) noexcept;
   void end_part(Flight& flight, Errc status) noexcept;
 
   engine::Session& session_;
   Device& device_;
   uint32_t* const landed_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  // What each of the two threads waits for, and what callers do: a flight that has landed, nothing under way.
+  std::condition_variable for_out_, for_in_, landed_one_;
   std::list<Parcel> out_, in_;  // nodes move on by themselves: the threads need no memory
   uint64_t under_way_ = 0;
   bool closing_ = false;

@@ -28,8 +28,8 @@ void reset();
 
 void set_gpus(int count);  // at most 4
 
-// Streams of a GPU made from now on share one hardware queue, which does all in the order in which it was given; what
-// waits there holds up everything behind it.
+// Streams of a GPU made from now on share one hardware queue, which does all in the order in which it was
+// given; what waits there holds up everything behind it.
 void use_one_queue(bool one);
 
 // The call of `function` (plain name: "cuMemHostAlloc"), `nth` from now on, 1 being the next, does nothing
