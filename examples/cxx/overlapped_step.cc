@@ -23,6 +23,8 @@ void compute(std::vector<float>& gradient, unsigned rank, std::size_t layer, int
 }
 
 double train(const sluice::client::Options& options) {
+  // Before whatever uses them: it is gone before they are, also when something throws.
+  std::vector<std::vector<float>> gradients(kLayers, std::vector<float>(kElements));
   sluice::client::Session session(options);
   sluice_stream_options stream_options = sluice::client::on_host();
   stream_options.wire_dtype = SLUICE_BF16;  // half the bytes on the network; added in f32
@@ -30,7 +32,6 @@ double train(const sluice::client::Options& options) {
   sluice::client::Streams streams(session, stream_options);
   sluice::client::HostStream compute_stream, network_stream;
 
-  std::vector<std::vector<float>> gradients(kLayers, std::vector<float>(kElements));
   double sum = 0;
   for (int step = 0; step < kSteps; ++step) {
     for (std::size_t layer = kLayers; layer-- > 0;) {
@@ -47,7 +48,7 @@ double train(const sluice::client::Options& options) {
               static_cast<unsigned long long>(stats.operations),
               static_cast<unsigned long long>(stats.pieces),
               std::sqrt(stats.cast_error_squares / stats.cast_value_squares));
-  session.close();
+  session.close();  // throws when the session has failed: results count only if it has not
   return sum;
 }
 

@@ -260,7 +260,8 @@ sluice_status sluice_session_close(sluice_session* session) {
   if (!is_ours(session)) return SLUICE_OK;
   return guarded([&] {
     const std::unique_ptr<sluice_session> owned(session);
-    if (owned->streams) owned->streams->close(sluice::monotonic_now() + owned->engine->linger());
-    return to_status(owned->engine->close().code());
+    const Nanos deadline = sluice::monotonic_now() + owned->engine->linger();
+    if (owned->streams) owned->streams->close(deadline);
+    return to_status(owned->engine->close(deadline).code());
   });
 }

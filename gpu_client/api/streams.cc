@@ -48,9 +48,13 @@ sluice_status refuse(const Error& error) noexcept {
 // What `body` returns, with words where an exception left none.
 template <typename Body>
 sluice_status answer(Body&& body) noexcept {
-  refusal[0] = '\0';
-  const sluice_status status = guarded(std::forward<Body>(body));
-  if (status == SLUICE_OK || refusal[0] != '\0') return status;
+  bool returned = false;
+  const sluice_status status = guarded([&] {
+    const sluice_status said = std::forward<Body>(body)();
+    returned = true;
+    return said;
+  });
+  if (returned) return status;
   return refuse(status, status == SLUICE_SYSTEM ? "out of memory" : "internal error");
 }
 
@@ -112,16 +116,17 @@ void sluice_stream_options_init_sized(sluice_stream_options* options, size_t siz
 sluice_status sluice_session_open_streams(sluice_session* session, const sluice_stream_options* options,
                                           char* error, size_t error_size) {
   copy_text("", error, error_size);
-  if (session == nullptr) return refuse(SLUICE_INVALID_ARGUMENT, "session is NULL");
-  if (!is_ours(session)) return refuse(SLUICE_CLOSED, kForked);
-  return answer([&] {
+  const auto open = [&] {
+    if (session == nullptr) return refuse(SLUICE_INVALID_ARGUMENT, "session is NULL");
+    if (!is_ours(session)) return refuse(SLUICE_CLOSED, kForked);
     // Not copied: a struct of a newer version is longer than ours.
     const sluice_stream_options defaults = sluice::api::default_stream_options();
     const auto opened = open_streams(*session, options != nullptr ? *options : defaults);
-    if (opened) return SLUICE_OK;
-    copy_text(opened.error().text, error, error_size);
-    return refuse(opened.error());
-  });
+    return opened ? SLUICE_OK : refuse(opened.error());
+  };
+  const sluice_status status = answer(open);
+  if (status != SLUICE_OK) copy_text(refusal.data(), error, error_size);
+  return status;
 }
 
 sluice_status sluice_allreduce_on_stream(sluice_session* session, const void* send, void* recv, size_t count,

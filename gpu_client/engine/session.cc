@@ -266,12 +266,12 @@ Status Session::forget_memory(std::span<std::byte> bytes) {
   return Errc::kInvalidArgument;
 }
 
-Status Session::close() {
+Status Session::close(Nanos deadline) {
   {
     const std::lock_guard lock(submission_);
     closing_ = true;
   }
-  const Nanos deadline = monotonic_now() + options_.linger;
+  if (deadline == kNoDeadline) deadline = monotonic_now() + options_.linger;
   const auto failed = [this] { return fate_.code() != Errc::kOk; };
   bool in_time = progress_->wait([&] { return table_->open_count() == 0 || failed(); }, deadline);
   if (!failed()) {

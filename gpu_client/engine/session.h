@@ -92,9 +92,10 @@ class Session final : Driver::Listener, Keeper::Listener, Survival::Listener {
   // Of either kind. kInvalidArgument: they are not known.
   [[nodiscard]] Status forget_memory(std::span<std::byte> bytes);
 
-  // Waits for the open operations, leaves, closes: all within the linger time. kOk; kTimeout when it was not
-  // enough; or why the session ended before. No other call may be under way or follow.
-  [[nodiscard]] Status close();
+  // Waits for the open operations, leaves, closes: all within the linger time, or until `deadline`. kOk;
+  // kTimeout when it was not enough; or why the session ended before. No other call may be under way or
+  // follow.
+  [[nodiscard]] Status close(Nanos deadline = kNoDeadline);
 
   // Ends the session and tells the other ranks why, which else would wait for this one to come back. The
   // buffers are let go of by the destructor. Any thread.

@@ -1,5 +1,8 @@
 #include "gpu_client/host/host_stream.h"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <set>
 #include <utility>
 
@@ -10,13 +13,24 @@ namespace {
 
 // The streams that live, by address: a handle that comes from outside is looked up before it is followed.
 struct Living {
+  explicit Living(pid_t p) : process(p) {}
+  const pid_t process;
   std::mutex mutex;
   std::set<const void*> streams;
 };
 
+// A child of fork() has none of its parent's, whose lock may be held there for ever: it begins anew. Outlives
+// static destructors, since a stream may be destroyed by one.
 Living& living() {
-  static Living* const all = new Living;  // outlives static destructors: a stream may be destroyed by one
-  return *all;
+  static std::atomic<Living*> all{nullptr};
+  const pid_t process = getpid();
+  Living* now = all.load(std::memory_order_acquire);
+  while (now == nullptr || now->process != process) {
+    auto* const made = new Living(process);
+    if (all.compare_exchange_strong(now, made, std::memory_order_acq_rel)) return *made;
+    delete made;
+  }
+  return *now;
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ class HostStream {
   // Returns when all is done that was given before. Not from the stream's own work.
   void synchronize() noexcept;
 
-  // Whether `handle` is a stream that lives. Any thread.
+  // Whether `handle` is a stream of this process that lives. Any thread.
   [[nodiscard]] static bool is_one(const void* handle);
 
  private:

@@ -66,7 +66,7 @@ SLUICE_HOST_DEVICE inline uint8_t exponent_of(float x) noexcept {
   return e == 0xff ? 0 : static_cast<uint8_t>(e);
 }
 
-// s: at most 126, so that 2^s and 2^-s are both normal. E is at most 254, and top at least 131.
+// s: at most 126, so that 2^s and 2^-s are both normal. E is at most 254, and top at least 130.
 SLUICE_HOST_DEVICE inline int32_t shift_of(uint8_t exponent, int32_t top) noexcept {
   const int32_t shift = top - (exponent > 1 ? exponent : 1);
   return shift < 126 ? shift : 126;

@@ -123,9 +123,17 @@ void Courier::run_out() noexcept {
 }
 
 void Courier::send(Parcel& parcel) noexcept {
-  if (parcel.ready) parcel.status = device_.await(*parcel.ready);
-  if (!parcel.status.ok()) return session_.abort(Errc::kSystem, device_.last_words());
-  parcel.status = session_.allreduce(parcel.request, parcel.name);
+  try {
+    if (parcel.ready) parcel.status = device_.await(*parcel.ready);
+    if (!parcel.status.ok()) return session_.abort(Errc::kSystem, device_.last_words());
+    parcel.status = session_.allreduce(parcel.request, parcel.name);
+    // One that is left out would let the other ranks take the next for it.
+    if (!parcel.status.ok() && session_.code() == Errc::kOk)
+      session_.abort(parcel.status.code(), "the session does not take a piece of an operation on a stream");
+  } catch (const std::exception&) {
+    parcel.status = Errc::kSystem;
+    session_.abort(Errc::kSystem, {});
+  }
 }
 
 void Courier::run_in() noexcept {

@@ -5,7 +5,7 @@
 // Rules.
 //  * "Gives" means: puts at the end of a stream and returns. Nothing that gives waits for a stream.
 //  * Calls that give come from one thread at a time (the pipeline's lock); await(), is_over() and open() from
-//    any thread, at any time.
+//    any thread, at any time; cast_error() from one thread at a time, beside calls that give.
 //  * What a stream is told to wait for has been given before, so that one hardware queue could run everything
 //    in the order in which it was given. hold() is the one exception: it waits for the host, which in its
 //    turn waits only for what was given before it.

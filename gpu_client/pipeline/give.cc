@@ -25,7 +25,7 @@ uint64_t Streams::parcels_of(const std::vector<Round>& rounds) const noexcept {
 
 Result<uint64_t> Streams::give(const std::vector<Tensor>& tensors, uint64_t operations, bool asked) {
   if (const Errc code = session_.code(); code != Errc::kOk) return fail(code, session_.reason());
-  if (broken_) return fail(Errc::kSystem, device_->last_words());
+  if (broken_.load(std::memory_order_relaxed)) return fail(Errc::kSystem, "an operation before has failed");
   const std::vector<Round> rounds = make_rounds(tensors, options_.fusion_bytes);
   const uint64_t under_way = courier_.under_way();
   if (under_way > 0 && under_way + parcels_of(rounds) > kMostUnderWay) {
@@ -36,10 +36,11 @@ Result<uint64_t> Streams::give(const std::vector<Tensor>& tensors, uint64_t oper
   flight->operations = operations;
   uint64_t name = 0;
   if (asked) {
-    if (auto event = device_->make_event(); event) {
+    // One of nothing is over by itself.
+    if (!rounds.empty()) {
+      auto event = device_->make_event();
+      if (!event) return tl::unexpected(event.error());
       flight->done = std::move(*event);
-    } else {
-      return tl::unexpected(event.error());
     }
     name = name_flight(flight);
   }
@@ -53,15 +54,28 @@ Result<uint64_t> Streams::give(const std::vector<Tensor>& tensors, uint64_t oper
     if (!status.ok()) words = device_->last_words();
   } catch (const std::exception& e) {
     status = Errc::kSystem;
-    words = e.what();
+    words = std::string("the operation can't be given: ") + e.what();
   }
   courier_.given(*flight, status.code());
   if (status.ok()) return name;
-  // Other ranks wait for what can't be given any more.
-  broken_ = true;
-  session_.abort(status.code(), words);
+  end_with({status.code(), words});
+  let_go(rounds);
   if (asked) forget(name);
   return fail(status.code(), words);
+}
+
+// What was given before it failed may still read and write the caller's buffers: the caller's streams go on
+// behind it, as far as the device still takes that.
+void Streams::let_go(const std::vector<Round>& rounds) {
+  try {
+    for (const Round& round : rounds) {
+      for (const Device::Stream own : {device_->out(), device_->in()}) {
+        if (device_->record(*ended_, own).ok()) (void)device_->wait(round.stream, *ended_);
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    return;  // the host's device alone, whose streams take memory
+  }
 }
 
 Status Streams::give_round(const Round& round, const std::shared_ptr<Flight>& flight) {

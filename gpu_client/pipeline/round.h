@@ -1,6 +1,6 @@
 // What the pipeline reduces as one: an operation, several of a group put together, or a part of one that is
-// too large. And how that is cut into pieces. Both are pure functions of what all ranks agree on, so that all
-// of them issue the same operations on the network.
+// too large. And how that is cut into pieces. Both are pure functions of what all ranks must agree on
+// (streams.h, Order), so that all of them issue the same operations on the network.
 #pragma once
 
 #include <cstdint>

@@ -26,6 +26,14 @@ Result<std::unique_ptr<Streams>> Streams::open(engine::Session& session, std::un
     *event = std::move(*made);
   }
   if (auto started = streams->courier_.start(); !started) return tl::unexpected(started.error());
+  // What every operation will ask for, and some GPUs lack. Nothing is held: the word is 0.
+  for (const Device::Stream stream : {streams->device_->out(), streams->device_->in()}) {
+    if (!streams->device_->hold(stream, streams->staging_.landed(), 0).ok()) {
+      return fail(Errc::kUnsupported,
+                  "streams can't wait for a word in memory here: " + streams->device_->last_words());
+    }
+  }
+  streams->device_->finish();
   // Over RDMA the staging is then read and written in place. Where a card refuses it is copied, as all memory
   // that is not registered.
   (void)session.know_memory(streams->staging_.bytes());
@@ -64,18 +72,49 @@ Result<Tensor> Streams::look_at(const engine::OpRequest& request, Device::Stream
     return fail(Errc::kInvalidArgument, "one of send and recv is memory of the GPU, the other of the host");
   }
   const bool host = *send == Device::Where::kHost;
+  const bool known_send = session_.knows_device_memory(request.send, bytes);
+  const bool known_recv = session_.knows_device_memory(request.recv, bytes);
   if (request.dtype == wire::DType::kF32 && (request.op == wire::Op::kSum || request.op == wire::Op::kAvg))
     tensor.cast = options_.cast;
-  tensor.stageable = !host || device_->reaches_host_memory();
-  if (!tensor.stageable && tensor.cast != WireCast::kNone)
-    return fail(Errc::kUnsupported, "memory of the host can't travel as wire_dtype from a GPU's stream");
-  tensor.staged = host ? options_.always_staged
-                       : !session_.knows_device_memory(request.send, bytes) ||
-                             !session_.knows_device_memory(request.recv, bytes);
+  // No processor touches a GPU's memory, which the host's device can't tell from its own.
+  const bool untouchable = host && (known_send || known_recv);
+  tensor.stageable = host ? device_->reaches_host_memory() && !untouchable : true;
+  if (!tensor.stageable && tensor.cast != WireCast::kNone) {
+    return fail(Errc::kUnsupported,
+                untouchable ? "a GPU's memory can't travel as wire_dtype from a stream of the host"
+                            : "memory of the host can't travel as wire_dtype from a GPU's stream");
+  }
+  tensor.staged = host ? options_.always_staged && !untouchable : !known_send || !known_recv;
   return tensor;
 }
 
 Result<uint64_t> Streams::allreduce(const engine::OpRequest& request, Device::Stream stream, bool asked) {
+  return or_end([&] { return take(request, stream, asked); });
+}
+
+Result<uint64_t> Streams::end_group(bool asked) {
+  return or_end([&] { return take_group(asked); });
+}
+
+// An operation that fails for other reasons than its own is one that other ranks will wait for.
+template <typename Give>
+Result<uint64_t> Streams::or_end(Give&& give) {
+  Result<uint64_t> given;
+  try {
+    given = give();
+  } catch (const std::bad_alloc&) {
+    given = fail(Errc::kSystem, "out of memory");
+  }
+  if (!given && given.error().code == Errc::kSystem) end_with(given.error());
+  return given;
+}
+
+void Streams::end_with(const Error& why) noexcept {
+  broken_.store(true, std::memory_order_relaxed);
+  if (session_.code() == Errc::kOk) session_.abort(why.code, why.text);
+}
+
+Result<uint64_t> Streams::take(const engine::OpRequest& request, Device::Stream stream, bool asked) {
   if (auto checked = device_->check_stream(stream); !checked) return tl::unexpected(checked.error());
   const std::lock_guard lock(giving_);
   if (in_group_ && asked) return fail(Errc::kInvalidArgument, "within a group request must be NULL");
@@ -104,7 +143,7 @@ void Streams::spoil_group(const Error& why) {
   if (in_group_ && group_error_) group_error_ = tl::unexpected(why);
 }
 
-Result<uint64_t> Streams::end_group(bool asked) {
+Result<uint64_t> Streams::take_group(bool asked) {
   const std::lock_guard lock(giving_);
   if (!in_group_) return fail(Errc::kInvalidArgument, "no group of this session is open");
   in_group_ = false;
@@ -144,8 +183,7 @@ Status Streams::test(uint64_t name, bool& done) {
   if (!courier_.await(*flight, 0, how) || (flight->done && !device_->is_over(*flight->done)))
     return Errc::kOk;
   done = true;
-  forget(name);
-  return how;
+  return end(name, *flight, how);
 }
 
 Status Streams::wait(uint64_t name, Nanos deadline) {
@@ -153,8 +191,14 @@ Status Streams::wait(uint64_t name, Nanos deadline) {
   if (!flight) return Errc::kInvalidArgument;
   Errc how = Errc::kOk;
   if (!courier_.await(*flight, deadline, how)) return Errc::kTimeout;
-  // All that is left are copies of the device's own stream that nothing holds any more.
-  const Status copied = flight->done ? device_->await(*flight->done) : Status{};
+  return end(name, *flight, how);
+}
+
+// Of one that has landed: all that may be left are copies of the device's own stream that nothing holds any
+// more.
+Status Streams::end(uint64_t name, Flight& flight, Errc how) {
+  const Status copied = flight.done ? device_->await(*flight.done) : Status{};
+  if (!copied.ok()) end_with({copied.code(), device_->last_words()});
   forget(name);
   return how != Errc::kOk ? Status(how) : copied;
 }
@@ -164,11 +208,13 @@ Result<StreamsStats> Streams::stats() {
   {
     const std::lock_guard lock(giving_);
     out = stats_;
-    if (options_.measure_error) {
-      const auto error = device_->cast_error();
-      if (!error) return tl::unexpected(error.error());
-      out.error = *error;
-    }
+  }
+  if (options_.measure_error) {
+    // Not with the other lock: it may wait for other ranks.
+    const std::lock_guard lock(measuring_);
+    const auto error = device_->cast_error();
+    if (!error) return tl::unexpected(error.error());
+    out.error = *error;
   }
   out.carried = courier_.counts();
   return out;

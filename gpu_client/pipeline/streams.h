@@ -74,6 +74,13 @@ class Streams {
 
   Streams(engine::Session& session, std::unique_ptr<Device> device, const StreamsOptions& options,
           Staging staging);
+  [[nodiscard]] Result<uint64_t> take(const engine::OpRequest& request, Device::Stream stream, bool asked);
+  [[nodiscard]] Result<uint64_t> take_group(bool asked);
+  template <typename Give>
+  [[nodiscard]] Result<uint64_t> or_end(Give&& give);
+  void end_with(const Error& why) noexcept;
+  [[nodiscard]] Status end(uint64_t name, Flight& flight, Errc how);
+  void let_go(const std::vector<Round>& rounds);
   [[nodiscard]] Result<Tensor> look_at(const engine::OpRequest& request, Device::Stream stream);
   [[nodiscard]] Result<uint64_t> give(const std::vector<Tensor>& tensors, uint64_t operations, bool asked);
   [[nodiscard]] uint64_t parcels_of(const std::vector<Round>& rounds) const noexcept;
@@ -102,8 +109,10 @@ class Streams {
   std::vector<Tensor> group_;
   uint64_t group_operations_ = 0;
   Result<void> group_error_;
-  bool broken_ = false;  // the device has refused in the midst of a round
   StreamsStats stats_;
+
+  std::atomic<bool> broken_{false};  // an operation that other ranks may wait for was not given
+  std::mutex measuring_;
 
   std::mutex names_;
   std::unordered_map<uint64_t, std::shared_ptr<Flight>> flights_;

@@ -25,8 +25,9 @@ class Gpu {
     EXPECT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   }
   ~Gpu() {
-    for (const CUdeviceptr at : memory_) EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamDestroy(stream_), CUDA_SUCCESS);
+    // A GPU that has failed says so again, and lets go of it all with its context.
+    for (const CUdeviceptr at : memory_) (void)cuMemFree(at);
+    (void)cuStreamDestroy(stream_);
     CUcontext context = nullptr;
     EXPECT_EQ(cuCtxPopCurrent(&context), CUDA_SUCCESS);
     EXPECT_EQ(cuDevicePrimaryCtxRelease(ordinal_), CUDA_SUCCESS);
@@ -270,6 +271,84 @@ TEST_F(CudaStreams, OpenNothingWhereTheGpuRefuses) {
     // The session is as it was.
     std::vector<float> x(10, 1.f);
     EXPECT_EQ(sluice_allreduce(s, x.data(), x.data(), 10, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+  });
+}
+
+TEST_F(CudaStreams, AreRefusedWhereAStreamCannotWaitForTheHost) {
+  start_reducers(1);
+  run_session(1, nullptr, [&](uint32_t, sluice_session* s) {
+    cuda_stand_in::fail_call("cuStreamWaitValue32", 1, CUDA_ERROR_NOT_SUPPORTED);
+    const sluice_stream_options options = gpu_options();
+    EXPECT_EQ(sluice_session_open_streams(s, &options, nullptr, 0), SLUICE_UNSUPPORTED);
+    EXPECT_THAT(sluice_refusal(), HasSubstr("can't wait for a word in memory"));
+  });
+}
+
+// Behind the network: the copy back of the last piece. Who only looks hears of it too.
+TEST_F(CudaStreams, ACopyBackThatFailsIsNoResult) {
+  start_reducers(1);
+  for (const bool waits : {false, true}) {
+    const Created c = create(options_for(0, 1));
+    ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+    {
+      Gpu gpu;
+      sluice_stream_options options = gpu_options();
+      options.wire_dtype = SLUICE_BF16;  // copied back by a kernel
+      ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
+      float* const x = gpu.allocate<float>(1000);
+      std::latch go(1);
+      const auto wait = [](void* argument) { static_cast<std::latch*>(argument)->wait(); };
+      sluice_request first = 0, request = 0;
+      ASSERT_EQ(
+          sluice_allreduce_on_stream(c.session, x, x, 1000, SLUICE_F32, SLUICE_SUM, gpu.stream(), &first),
+          SLUICE_OK);
+      ASSERT_EQ(sluice_wait(c.session, first, -1), SLUICE_OK);
+      ASSERT_EQ(cuLaunchHostFunc(gpu.stream(), wait, &go), CUDA_SUCCESS);
+      ASSERT_EQ(
+          sluice_allreduce_on_stream(c.session, x, x, 1000, SLUICE_F32, SLUICE_SUM, gpu.stream(), &request),
+          SLUICE_OK);
+      cuda_stand_in::fail_kernel(CUDA_ERROR_ILLEGAL_ADDRESS);
+      go.count_down();
+      sluice_status status = SLUICE_OK;
+      for (int done = 0; status == SLUICE_OK && done == 0;)
+        status = waits ? sluice_wait(c.session, request, -1) : sluice_test(c.session, request, &done);
+      EXPECT_EQ(status, SLUICE_SYSTEM);
+      EXPECT_EQ(sluice_session_error(c.session, nullptr, 0), SLUICE_SYSTEM);
+      EXPECT_THAT(reason_of(c.session), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
+      EXPECT_NE(sluice_session_close(c.session), SLUICE_OK);
+    }
+    EXPECT_EQ(cuda_stand_in::live(), cuda_stand_in::Live{});
+    cuda_stand_in::reset();
+    ++session_;
+  }
+}
+
+// The fault of a kernel of the user's own, with nothing of the session's under way.
+TEST_F(CudaStreams, AGpuThatHasFailedBeforeEndsTheSessionOnAllRanks) {
+  start_reducers(1);
+  std::latch failed(2);
+  each_rank(2, [&](uint32_t rank) {
+    const Created c = create(options_for(rank, 2));
+    ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+    if (rank == 0) {
+      Gpu gpu;
+      const sluice_stream_options options = gpu_options();
+      ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
+      float* const x = gpu.allocate<float>(10);
+      cuda_stand_in::fail_call("cuStreamGetCtx", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+      EXPECT_EQ(
+          sluice_allreduce_on_stream(c.session, x, x, 10, SLUICE_F32, SLUICE_SUM, gpu.stream(), nullptr),
+          SLUICE_SYSTEM);
+      EXPECT_NE(sluice_session_error(c.session, nullptr, 0), SLUICE_OK);
+      failed.arrive_and_wait();
+      EXPECT_NE(sluice_session_close(c.session), SLUICE_OK);
+      return;
+    }
+    failed.arrive_and_wait();
+    float x = 1;
+    EXPECT_NE(sluice_allreduce(c.session, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+    EXPECT_THAT(reason_of(c.session), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
+    EXPECT_NE(sluice_session_close(c.session), SLUICE_OK);
   });
 }
 

@@ -125,7 +125,7 @@ TEST_F(CxxFace, OwnsStreamsAndPutsGroupsTogether) {
     request.wait();
     EXPECT_EQ(a[0], 2.f);
     streams
-        .group([&] {
+        .group_async([&] {
           streams.allreduce(a.data(), a.data(), a.size(), SLUICE_SUM, stream.get());
           streams.allreduce(b.data(), b.data(), b.size(), SLUICE_SUM, stream.get());
         })
@@ -133,12 +133,15 @@ TEST_F(CxxFace, OwnsStreamsAndPutsGroupsTogether) {
     EXPECT_EQ(a[0], 4.f);
     EXPECT_EQ(b[0], 4.f);
     EXPECT_EQ(streams.stats().rounds, 3u);
-    EXPECT_THROW(static_cast<void>(streams.group([&] {
-                   streams.allreduce(static_cast<float*>(nullptr), b.data(), b.size(), SLUICE_SUM,
-                                     stream.get());
-                 })),
-                 client::Error);
-    EXPECT_EQ(streams.stats().rounds, 3u);
+    streams.group([&] { streams.allreduce(b.data(), b.data(), b.size(), SLUICE_SUM, stream.get()); });
+    stream.synchronize();
+    EXPECT_EQ(b[0], 8.f);
+    const auto throwing = [&] {
+      streams.allreduce(b.data(), b.data(), b.size(), SLUICE_SUM, stream.get());
+      throw std::out_of_range("the body's own");
+    };
+    EXPECT_THROW(streams.group(throwing), std::out_of_range);
+    EXPECT_EQ(streams.stats().rounds, 4u) << "nothing of it was done";
     try {
       const client::Streams again(session);
       FAIL() << "a session has streams once";

@@ -31,5 +31,7 @@ inline sluice_status allreduce_on_streams(sluice_session* session, const void* s
 
 }  // namespace sluice::test
 
+// NOLINTBEGIN(readability-identifier-naming): they stand for functions
 #define sluice_allreduce_async ::sluice::test::async_on_streams
 #define sluice_allreduce ::sluice::test::allreduce_on_streams
+// NOLINTEND(readability-identifier-naming)

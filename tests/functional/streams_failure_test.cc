@@ -281,5 +281,45 @@ TEST_F(StreamsFailure, AChildOfForkIsToldThatTheSessionIsNotItsOwn) {
   EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
 }
 
+// A thread of the parent's is not there: to wait for it would be for ever.
+TEST_F(StreamsFailure, AChildOfForkHasNoneOfItsParentsStreams) {
+  HostStreamOwner stream;
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    const auto nothing = [](void*) {};
+    sluice_stream own = nullptr;
+    const bool all = sluice_host_stream_synchronize(stream.get()) == SLUICE_INVALID_ARGUMENT &&
+                     sluice_host_stream_submit(stream.get(), nothing, nullptr) == SLUICE_INVALID_ARGUMENT &&
+                     sluice_host_stream_destroy(stream.get()) == SLUICE_INVALID_ARGUMENT &&
+                     sluice_host_stream_create(&own) == SLUICE_OK &&
+                     sluice_host_stream_synchronize(own) == SLUICE_OK &&
+                     sluice_host_stream_destroy(own) == SLUICE_OK;
+    _exit(all ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// Behind an operation that another rank keeps waiting.
+TEST_F(StreamsFailure, NothingIsOverAtOnce) {
+  start_reducers(1);
+  std::latch asked(1);
+  run_session(2, nullptr, [&](uint32_t rank, sluice_session* s) {
+    const sluice_stream_options options = small_options();
+    ASSERT_EQ(sluice_session_open_streams(s, &options, nullptr, 0), SLUICE_OK);
+    HostStreamOwner stream;
+    std::vector<float> x(1000, 1.f), none;
+    if (rank == 1) asked.wait();
+    ASSERT_EQ(sum(s, x, stream.get()), SLUICE_OK);
+    sluice_request request = 0;
+    ASSERT_EQ(sum(s, none, stream.get(), &request), SLUICE_OK);
+    EXPECT_EQ(sluice_wait(s, request, 0), SLUICE_OK);
+    if (rank == 0) asked.count_down();
+    stream.synchronize();
+  });
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -228,6 +228,13 @@ TEST_F(Streams, SendF32AsBf16RoundedOnceAtEachEnd) {
   });
 }
 
+// NaN are not equal, their bits are.
+std::vector<uint32_t> bits_of_all(const std::vector<float>& v) {
+  std::vector<uint32_t> bits(v.size());
+  std::ranges::transform(v, bits.begin(), pipeline::bits_of);
+  return bits;
+}
+
 // Gradients that no f16 holds, too large and too small, each kind in blocks of its own.
 TEST_F(Streams, SendF32AsF16WithScalesThatLetNoSumOverflow) {
   start_reducers(2);
@@ -260,7 +267,7 @@ TEST_F(Streams, SendF32AsF16WithScalesThatLetNoSumOverflow) {
                   SLUICE_OK);
         stream.synchronize();
         if (i > 0) {
-          EXPECT_EQ(std::memcmp(out.data(), results[rank].data(), kCount * sizeof(float)), 0);
+          EXPECT_EQ(bits_of_all(out), bits_of_all(results[rank]));
         }
         results[rank] = std::move(out);
       }
@@ -270,7 +277,7 @@ TEST_F(Streams, SendF32AsF16WithScalesThatLetNoSumOverflow) {
       EXPECT_LT(error, 1.0 / 2048);
     });
     for (uint32_t r = 1; r < kRanks; ++r)
-      EXPECT_EQ(std::memcmp(results[r].data(), results[0].data(), kCount * sizeof(float)), 0) << "rank " << r;
+      EXPECT_EQ(bits_of_all(results[r]), bits_of_all(results[0])) << "rank " << r;
     const std::vector<float>& out = results[0];
     EXPECT_EQ(out[5], std::numeric_limits<float>::infinity());
     EXPECT_TRUE(std::isnan(out[6]));

@@ -14,14 +14,17 @@
  * of the host that is pinned once (staging_bytes).
  *
  * Order. All ranks issue the same operations in the same order, in the same groups, with the same options but
- * device and measure_error; where two sessions share a GPU, also those of the two in one order, or the GPU
- * may wait for ever. A session that has streams takes operations by this header alone: of sluice_allreduce
- * and sluice_allreduce_async it says SLUICE_UNSUPPORTED.
+ * device and measure_error. Within a group, neighbours are on one stream on all ranks or on none, and in
+ * memory of the GPU on all or of the host on all; where two sessions share a GPU, also those of the two in
+ * one order, or the GPU may wait for ever: hence two ranks of a job in one process have a GPU each. A session
+ * that has streams takes operations by this header alone: of sluice_allreduce and sluice_allreduce_async it
+ * says SLUICE_UNSUPPORTED.
  *
  * Errors. What is refused on the spot (SLUICE_INVALID_ARGUMENT, SLUICE_UNSUPPORTED, SLUICE_AGAIN) has done
  * nothing, and sluice_refusal says why. When the session fails later, or the GPU does, streams go on all the
  * same: what waits for a result is let go, `recv` then holds anything, and sluice_session_error and the
- * request say so; so ask one of the two before results are used for good, as one does of NCCL. */
+ * request say so; so ask one of the two before results are used for good, as one does of NCCL. Where a copy
+ * back to the GPU fails, who waits for a request hears of it, and all others by CUDA. */
 #ifndef SLUICE_STREAMS_H_
 #define SLUICE_STREAMS_H_
 
@@ -54,12 +57,14 @@ typedef struct sluice_stream_options {
                            a quarter of staging_bytes; 4 MiB */
   int32_t wire_dtype;   /* SLUICE_WIRE_AS_GIVEN. SLUICE_BF16, SLUICE_F16: sums and averages of f32 travel as
                            this, half the bytes: contributions are rounded to nearest even, added in f32, and
-                           the result rounded once. SLUICE_F16: each 16384 elements of an operation are
-                           multiplied by a power of two before, the same on all ranks (one small operation
-                           more finds it), so that no finite sum overflows. Infinities and NaN stay what
-                           they are */
+                           the result rounded once. SLUICE_F16: each 16384 elements of what is reduced as
+                           one (an operation, or those that are put together) are multiplied by a power of
+                           two before, the same on all ranks (one small operation more finds it), so that
+                           no sum overflows that f32 itself holds with a few bits to spare. Infinities and
+                           NaN stay what they are */
   uint32_t measure_error; /* 1: what rounding to wire_dtype costs is added up, see sluice_stream_stats */
-  uint32_t always_staged; /* 1: host memory too goes through the staging, as the GPU's does */
+  uint32_t always_staged; /* 1: host memory too goes through the staging, as the GPU's does; with
+                              SLUICE_DEVICE_HOST */
   uint64_t fusion_bytes;  /* most that operations of a group are put together to, on the wire; 64 MiB */
 } sluice_stream_options;
 
@@ -101,7 +106,8 @@ SLUICE_API sluice_status sluice_session_open_streams(sluice_session* session,
  * SLUICE_INVALID_ARGUMENT: a null pointer, unknown dtype or op, count * size over 63 bits or beyond the
  * allocation that a pointer lies in, memory or a stream of another GPU, a host stream that is none.
  * SLUICE_UNSUPPORTED: the stream is being captured into a graph. SLUICE_AGAIN: more than 8192 pieces are
- * under way. SLUICE_SYSTEM: the GPU refused in the midst of it; the session has failed, on all ranks. */
+ * under way. SLUICE_SYSTEM: the GPU has failed, or there is no memory; the session has failed
+ * with it, on all ranks. */
 SLUICE_API sluice_status sluice_allreduce_on_stream(sluice_session* session, const void* send, void* recv,
                                                     size_t count, sluice_dtype dtype, sluice_op op,
                                                     sluice_stream stream, sluice_request* request);
@@ -110,18 +116,21 @@ SLUICE_API sluice_status sluice_allreduce_on_stream(sluice_session* session, con
  * They begin with sluice_group_end; buffers are in use from the first call on. Groups do not nest, and belong
  * to the session, not to a thread. `request` (may be NULL, as above) is over when all operations of the group
  * are, with the first error among them. When an operation in between was refused, so is sluice_group_end, and
- * nothing of the group is done: the same error, since ranks must agree on what a group holds. */
+ * nothing of the group is done: the same error, since ranks must agree on what a group holds. Nor is anything
+ * done when it says SLUICE_AGAIN: the group is over, and to be made again. cudaStreamPerThread means the
+ * thread that ends the group. */
 SLUICE_API sluice_status sluice_group_begin(sluice_session* session);
 SLUICE_API sluice_status sluice_group_end(sluice_session* session, sluice_request* request);
 
 /* Why the last function of this header that failed on this thread did; never NULL. Valid until the next. */
 SLUICE_API const char* sluice_refusal(void);
 
-/* Counts so far. On a GPU with measure_error it waits for the copies under way. */
+/* Counts so far. On a GPU with measure_error it waits for what is under way, other ranks included. */
 SLUICE_API sluice_status sluice_session_stream_stats(sluice_session* session, sluice_stream_stats* stats);
 
 /* A stream of the host: a thread that does what it is given, one after the other. `work` must not call into a
- * session's close, nor into this stream's destroy or synchronize. */
+ * session's close, nor into this stream's destroy or synchronize. A child of fork() has none of its parent's
+ * streams: there they are SLUICE_INVALID_ARGUMENT, and stay what they are. */
 SLUICE_API sluice_status sluice_host_stream_create(sluice_stream* stream);
 SLUICE_API sluice_status sluice_host_stream_submit(sluice_stream stream, void (*work)(void* argument),
                                                    void* argument);

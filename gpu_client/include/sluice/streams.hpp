@@ -93,17 +93,15 @@ class Streams {
     return Request(session_, request);
   }
 
-  // Operations that `body` calls allreduce() for are put together. When it throws, those it has called for
-  // are done all the same, unless one of them was refused.
+  // Operations that `body` calls allreduce() for are put together. When it throws, nothing of them is done.
   template <typename Body>
-  [[nodiscard]] Request group(Body&& body) {
-    check(sluice_group_begin(session_));
-    try {
-      std::forward<Body>(body)();
-    } catch (...) {
-      static_cast<void>(sluice_group_end(session_, nullptr));
-      throw;
-    }
+  void group(Body&& body) {
+    collect(std::forward<Body>(body));
+    check(sluice_group_end(session_, nullptr));
+  }
+  template <typename Body>
+  [[nodiscard]] Request group_async(Body&& body) {
+    collect(std::forward<Body>(body));
     sluice_request request = 0;
     check(sluice_group_end(session_, &request));
     return Request(session_, request);
@@ -119,6 +117,19 @@ class Streams {
  private:
   static void check(sluice_status status) {
     if (status != SLUICE_OK) throw Error(status, sluice_refusal());
+  }
+  template <typename Body>
+  void collect(Body&& body) {
+    check(sluice_group_begin(session_));
+    try {
+      std::forward<Body>(body)();
+    } catch (...) {
+      // A group with an operation that was refused is refused as a whole.
+      static_cast<void>(sluice_allreduce_on_stream(session_, nullptr, nullptr, 1, SLUICE_F32, SLUICE_SUM,
+                                                   nullptr, nullptr));
+      static_cast<void>(sluice_group_end(session_, nullptr));
+      throw;
+    }
   }
   sluice_session* session_;
 };

@@ -48,6 +48,7 @@ class Session:
         self._lock = threading.Condition()
         self._uses = 0  # calls under way, which the library must not lose the session under
         self._open: dict[int, Request] = {}
+        self._beginning: list[Request] = []  # not in _open yet; what an exception leaves here stays until the session is closed
         self._group: Optional[Request] = None
         self._followers: list[Callable[[], None]] = []
         self.rank, self.ranks = rank, ranks
@@ -101,11 +102,14 @@ class Session:
             request = group or Request(self, x if out is None else out)
             request._buffers += (send.owner, receive.owner, placeholder)
             name = ctypes.c_uint64()
+            # From before the call: a signal's exception may come between its return and the next line, and the arrays are in use by then.
+            self._beginning.append(request)
             status = library.sluice_allreduce_on_stream(session, *arguments, None if group else ctypes.byref(name))
+            if status == _library.OK and group is None:
+                self._remember(name.value, request)
+            self._beginning.remove(request)
             if status != _library.OK:
                 raise self._refusal(library, session, status)
-            if group is None:
-                self._remember(name.value, request)
         return request
 
     @contextmanager
@@ -126,12 +130,15 @@ class Session:
         with self._use() as (library, session):
             self._group = None
             name = ctypes.c_uint64()
+            self._beginning.append(request)
             status = library.sluice_group_end(session, ctypes.byref(name))
+            if status == _library.OK:
+                self._remember(name.value, request)
+            self._beginning.remove(request)
             if status != _library.OK:
                 error = self._refusal(library, session, status)
                 request._end(error)
                 raise error
-            self._remember(name.value, request)
 
     def stats(self) -> Stats:
         struct = _library.Stats(struct_size=ctypes.sizeof(_library.Stats))
