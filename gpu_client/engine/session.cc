@@ -399,6 +399,7 @@ void Session::on_not_survived(const Error& why) noexcept {
 
 void Session::abort(Errc code, const std::string& why) noexcept {
   try {
+    fate_.claim(code, why);
     keeper_->abort(kept_, code, options_.join.who.rank, why);
     seal(code, why);
   } catch (const std::exception&) {
