@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly LABELS=(unit conformance functional fault nccl python fuzz model rdma lint)
+readonly LABELS=(unit conformance functional streams fault nccl python fuzz model rdma lint)
 
 usage() {
   cat <<END
@@ -11,7 +11,7 @@ usage: ./test.sh [LABEL...]
 
 Without a label: installs the Debian packages it needs, builds the release preset and runs all its tests, checks the format and
 runs clang-tidy, then runs the tests again under the address and undefined behaviour sanitizers, and those of the labels unit,
-conformance, fault and nccl under the thread sanitizer. With labels: only those, of the release build.
+conformance, streams, fault and nccl under the thread sanitizer. With labels: only those, of the release build.
 
 Labels: ${LABELS[*]}
 
@@ -130,6 +130,6 @@ if step "build asan-ubsan" build_preset asan-ubsan -DSLUICE_WITH_BENCHMARK=OFF; 
   run_tests asan-ubsan -LE '^lint$'
 fi
 if step "build tsan" build_preset tsan -DSLUICE_WITH_BENCHMARK=OFF; then
-  run_tests tsan -L "$(labels_regex unit conformance fault nccl)"
+  run_tests tsan -L "$(labels_regex unit conformance streams fault nccl)"
 fi
 finish
