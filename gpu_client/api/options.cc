@@ -4,11 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 #include "config/pool.h"
 #include "config/sizes.h"
+#include "gpu_client/api/sized_struct.h"
 #include "gpu_client/engine/credentials.h"
 #include "gpu_client/engine/lane_terms.h"
 #include "gpu_client/engine/tls_terms.h"
@@ -50,22 +50,6 @@ std::string text_of(const char* s) {
 
 // The size of sluice_options in the first version: no caller's is smaller.
 constexpr size_t kFirstSize = offsetof(sluice_options, interface_address) + sizeof(char*);
-
-// The caller may have been compiled against an older or a newer header.
-Result<sluice_options> same_size(const sluice_options& given) {
-  sluice_options options = default_options();
-  if (given.struct_size < kFirstSize) {
-    return bad("sluice_options is not initialised: call sluice_options_init first");
-  }
-  const auto* extra = reinterpret_cast<const unsigned char*>(&given) + sizeof options;
-  if (given.struct_size > sizeof options && std::any_of(extra, extra + (given.struct_size - sizeof options),
-                                                        [](unsigned char b) { return b != 0; })) {
-    return fail(Errc::kUnsupported, "sluice_options holds options of a newer version than this library (" +
-                                        std::string(sluice_version()) + ")");
-  }
-  std::memcpy(&options, &given, std::min(given.struct_size, sizeof options));
-  return options;
-}
 
 Result<void> check_numbers(const sluice_options& o) {
   const auto within = [](const char* name, uint64_t value, uint64_t least, uint64_t most) -> Result<void> {
@@ -137,7 +121,7 @@ Result<engine::SessionOptions> read_options(const sluice_options& given) {
     if (value == nullptr) continue;
     if (auto ms = read_variable(d.variable, value); !ms) return tl::unexpected(ms.error());
   }
-  auto sized = same_size(given);
+  auto sized = in_our_size(given, default_options(), kFirstSize, "sluice_options");
   if (!sized) return tl::unexpected(sized.error());
   const sluice_options& o = *sized;
   if (auto checked = check_numbers(o); !checked) return tl::unexpected(checked.error());

@@ -1,9 +1,9 @@
 #include "gpu_client/api/stream_options.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <string>
+
+#include "gpu_client/api/sized_struct.h"
 
 namespace sluice::api {
 namespace {
@@ -17,23 +17,6 @@ tl::unexpected<Error> bad(std::string text) {
 
 // The size of sluice_stream_options in the first version: no caller's is smaller.
 constexpr size_t kFirstSize = offsetof(sluice_stream_options, fusion_bytes) + sizeof(uint64_t);
-
-// The caller may have been compiled against an older or a newer header.
-Result<sluice_stream_options> same_size(const sluice_stream_options& given) {
-  sluice_stream_options options = default_stream_options();
-  if (given.struct_size < kFirstSize)
-    return bad("sluice_stream_options is not initialised: call sluice_stream_options_init first");
-  const auto* const extra = reinterpret_cast<const unsigned char*>(&given) + sizeof options;
-  if (given.struct_size > sizeof options && std::any_of(extra, extra + (given.struct_size - sizeof options),
-                                                        [](unsigned char b) { return b != 0; })) {
-    return fail(Errc::kUnsupported,
-                "sluice_stream_options holds options of a newer version than this "
-                "library (" +
-                    std::string(sluice_version()) + ")");
-  }
-  std::memcpy(&options, &given, std::min(given.struct_size, sizeof options));
-  return options;
-}
 
 Result<void> check_sizes(const sluice_stream_options& o) {
   if (o.piece_bytes == 0 || o.piece_bytes % kPieceMultiple != 0)
@@ -63,7 +46,7 @@ sluice_stream_options default_stream_options() noexcept {
 }
 
 Result<StreamSetting> read_stream_options(const sluice_stream_options& given) {
-  auto sized = same_size(given);
+  auto sized = in_our_size(given, default_stream_options(), kFirstSize, "sluice_stream_options");
   if (!sized) return tl::unexpected(sized.error());
   const sluice_stream_options& o = *sized;
   if (auto checked = check_sizes(o); !checked) return tl::unexpected(checked.error());

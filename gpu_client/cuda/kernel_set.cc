@@ -13,6 +13,7 @@ using pipeline::CastError;
 using pipeline::kScaleBlock;
 using pipeline::Segment;
 using pipeline::WireCast;
+using Side = KernelSet::Side;
 
 // A guess that no GPU has been asked about, to be measured there: what PCIe holds on its way is under 100 KB
 // (50 GB/s by 2 us), and 64 blocks of 256 threads that have 8 bytes each under way are 128 KiB. More would
@@ -22,8 +23,6 @@ constexpr uint64_t kBlocks = 64;
 // Another such guess: a copy costs the host some two microseconds, as a kernel does, but moves with full
 // width and takes no multiprocessor.
 constexpr size_t kCopies = 8;
-
-enum class Side : uint8_t { kSend, kRecv };
 
 uint8_t* bytes_at(const std::byte* at) {
   return reinterpret_cast<uint8_t*>(const_cast<std::byte*>(at));
@@ -126,60 +125,50 @@ CUresult KernelSet::launch(CUfunction kernel, uint64_t blocks, CUstream stream, 
 
 CUresult KernelSet::gather(CUstream stream, std::span<const Segment> segments, std::byte* staging,
                            const Cast& cast) {
-  const Driver& d = context_->driver();
-  if (cast.wire == WireCast::kNone && segments.size() <= kCopies) {
-    for (const Segment& segment : segments) {
-      const uint64_t bytes = segment.count * cast.element_bytes;
-      if (bytes == 0) continue;
-      const CUresult r = d.memcpy_dtoh_async(staging, device_pointer(segment.send), bytes, stream);
-      if (r != CUDA_SUCCESS) return r;
-      staging += bytes;
-    }
-    return CUDA_SUCCESS;
-  }
-  Launch l{};
-  l.staging = bytes_at(staging);
-  if (cast.wire == WireCast::kNone)
-    return each_launch(segments, Side::kSend, cast.element_bytes, l, [&](Launch& full) {
-      return launch(gather_bytes_, blocks_for(full.total, kTileBytes), stream, full);
-    });
-  l.exponents = cast.exponents;
-  l.round_first = cast.first;
-  l.top = cast.top;
-  l.wire = cast.wire;
-  l.measure = cast.measure;
-  l.error = reinterpret_cast<CastError*>(error_);
-  return each_launch(segments, Side::kSend, 1, l, [&](Launch& full) {
-    return launch(gather_cast_, blocks_for(full.total, kTile), stream, full);
-  });
+  return move(stream, segments, Side::kSend, staging, cast);
 }
 
 CUresult KernelSet::scatter(CUstream stream, const std::byte* staging, std::span<const Segment> segments,
                             const Cast& cast) {
-  const Driver& d = context_->driver();
-  if (cast.wire == WireCast::kNone && segments.size() <= kCopies) {
-    for (const Segment& segment : segments) {
-      const uint64_t bytes = segment.count * cast.element_bytes;
-      if (bytes == 0) continue;
-      const CUresult r = d.memcpy_htod_async(device_pointer(segment.recv), staging, bytes, stream);
-      if (r != CUDA_SUCCESS) return r;
-      staging += bytes;
-    }
-    return CUDA_SUCCESS;
-  }
+  return move(stream, segments, Side::kRecv, const_cast<std::byte*>(staging), cast);
+}
+
+CUresult KernelSet::move(CUstream stream, std::span<const Segment> segments, Side side, std::byte* staging,
+                         const Cast& cast) {
+  const bool out = side == Side::kSend;
+  if (cast.wire == WireCast::kNone && segments.size() <= kCopies)
+    return copy(stream, segments, side, staging, cast.element_bytes);
   Launch l{};
   l.staging = bytes_at(staging);
-  if (cast.wire == WireCast::kNone)
-    return each_launch(segments, Side::kRecv, cast.element_bytes, l, [&](Launch& full) {
-      return launch(scatter_bytes_, blocks_for(full.total, kTileBytes), stream, full);
+  if (cast.wire == WireCast::kNone) {
+    return each_launch(segments, side, cast.element_bytes, l, [&](Launch& full) {
+      return launch(out ? gather_bytes_ : scatter_bytes_, blocks_for(full.total, kTileBytes), stream, full);
     });
+  }
   l.exponents = cast.exponents;
   l.round_first = cast.first;
   l.top = cast.top;
   l.wire = cast.wire;
-  return each_launch(segments, Side::kRecv, 1, l, [&](Launch& full) {
-    return launch(scatter_cast_, blocks_for(full.total, kTile), stream, full);
+  l.measure = out && cast.measure;
+  l.error = reinterpret_cast<CastError*>(error_);
+  return each_launch(segments, side, 1, l, [&](Launch& full) {
+    return launch(out ? gather_cast_ : scatter_cast_, blocks_for(full.total, kTile), stream, full);
   });
+}
+
+CUresult KernelSet::copy(CUstream stream, std::span<const Segment> segments, Side side, std::byte* staging,
+                         uint32_t element_bytes) {
+  const Driver& d = context_->driver();
+  for (const Segment& segment : segments) {
+    const uint64_t bytes = segment.count * element_bytes;
+    if (bytes == 0) continue;
+    const CUresult r = side == Side::kSend
+                           ? d.memcpy_dtoh_async(staging, device_pointer(segment.send), bytes, stream)
+                           : d.memcpy_htod_async(device_pointer(segment.recv), staging, bytes, stream);
+    if (r != CUDA_SUCCESS) return r;
+    staging += bytes;
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult KernelSet::find_exponents(CUstream stream, std::span<const Segment> segments, uint8_t* exponents) {

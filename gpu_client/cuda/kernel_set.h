@@ -14,6 +14,9 @@ namespace sluice::cuda {
 
 class KernelSet {
  public:
+  // Of a segment.
+  enum class Side : uint8_t { kSend, kRecv };
+
   // `warm`: a stream of the context's own, idle. kUnsupported: not for this GPU, or for a newer driver.
   [[nodiscard]] static Result<std::unique_ptr<KernelSet>> load(std::shared_ptr<Context> context,
                                                                CUstream warm);
@@ -34,6 +37,11 @@ class KernelSet {
  private:
   explicit KernelSet(std::shared_ptr<Context> context) noexcept : context_(std::move(context)) {}
   CUresult prepare(CUstream warm);
+  // Out of the send parts into staging, or out of staging into the recv parts.
+  CUresult move(CUstream stream, std::span<const pipeline::Segment> segments, Side side, std::byte* staging,
+                const pipeline::Cast& cast);
+  CUresult copy(CUstream stream, std::span<const pipeline::Segment> segments, Side side, std::byte* staging,
+                uint32_t element_bytes);
   CUresult launch(CUfunction kernel, uint64_t blocks, CUstream stream, Launch& parameters) const;
 
   const std::shared_ptr<Context> context_;
