@@ -48,7 +48,7 @@ class Streams {
   [[nodiscard]] static Result<std::unique_ptr<Streams>> open(engine::Session& session,
                                                              std::unique_ptr<Device> device,
                                                              const StreamsOptions& options);
-  // After close(). Waits for the device's own streams.
+  // Waits for the device's own streams, which may still copy results back.
   ~Streams();
 
   // Any thread, all of them. Names are for test() and wait(); 0 unless `asked`.
@@ -66,7 +66,7 @@ class Streams {
   [[nodiscard]] Status wait(uint64_t name, Nanos deadline);
 
   [[nodiscard]] Result<StreamsStats> stats();
-  // Waits for what is under way until the deadline, then fails the session; then for the streams.
+  // Waits for what is under way until the deadline, then fails the session, with which it ends.
   void close(Nanos deadline);
 
  private:

@@ -19,6 +19,15 @@ CUresult wait_for(const std::shared_ptr<Mark>& mark, const Context& context) {
   return context.broken;
 }
 
+// What the event stands for now. False: it is none.
+bool copy_event(CUevent event, Event& now) {
+  const Lock lock(machine().mutex);
+  const Event* const e = find_event(event);
+  if (e == nullptr) return false;
+  now = *e;
+  return true;
+}
+
 }  // namespace
 
 CUresult CUDAAPI cuStreamCreate(CUstream* stream, unsigned int flags) {
@@ -77,17 +86,10 @@ CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* sta
 
 CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int /*flags*/) {
   if (const CUresult r = enter("cuStreamWaitEvent"); r != CUDA_SUCCESS) return r;
-  std::shared_ptr<Mark> mark;
-  const Context* context = nullptr;
-  {
-    const Lock lock(machine().mutex);
-    const Event* const e = find_event(event);
-    if (e == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    mark = e->mark;
-    context = e->context;
-  }
-  if (!mark) return CUDA_SUCCESS;  // nothing was recorded
-  return give(stream, [mark, context] { return wait_for(mark, *context); });
+  Event now;
+  if (!copy_event(event, now)) return CUDA_ERROR_INVALID_HANDLE;
+  if (!now.mark) return CUDA_SUCCESS;  // nothing was recorded
+  return give(stream, [now] { return wait_for(now.mark, *now.context); });
 }
 
 CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned int flags) {
@@ -160,14 +162,7 @@ CUresult CUDAAPI cuEventQuery(CUevent event) {
 
 CUresult CUDAAPI cuEventSynchronize(CUevent event) {
   if (const CUresult r = enter_unsafe("cuEventSynchronize"); r != CUDA_SUCCESS) return r;
-  std::shared_ptr<Mark> mark;
-  const Context* context = nullptr;
-  {
-    const Lock lock(machine().mutex);
-    const Event* const e = find_event(event);
-    if (e == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    mark = e->mark;
-    context = e->context;
-  }
-  return mark ? wait_for(mark, *context) : CUDA_SUCCESS;
+  Event now;
+  if (!copy_event(event, now)) return CUDA_ERROR_INVALID_HANDLE;
+  return now.mark ? wait_for(now.mark, *now.context) : CUDA_SUCCESS;
 }
