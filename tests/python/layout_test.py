@@ -1,0 +1,42 @@
+"""The structs and functions as the package has them, against the record that the library's own ABI is held to."""
+
+import unittest
+
+from package_bed import ROOT, main
+from sluice import _library
+
+RECORD = ROOT / "tests" / "unit" / "gpu_client" / "libsluice-0.abi"
+STRUCTS = {"sluice_options": _library.Options, "sluice_stats": _library.Stats, "sluice_stream_options": _library.StreamOptions,
+           "sluice_stream_stats": _library.StreamStats}
+
+
+class Layout(unittest.TestCase):
+    def setUp(self):
+        self.lines = [line.split() for line in RECORD.read_text().splitlines()]
+
+    def test_fields_lie_where_the_library_has_them(self):
+        recorded = {}
+        for kind, name, *rest in self.lines:
+            if kind == "field":
+                struct, field = name.split(".")
+                recorded.setdefault(struct, {})[field] = (int(rest[1]), int(rest[3]))
+        self.assertEqual(recorded.keys(), STRUCTS.keys())
+        for name, struct in STRUCTS.items():
+            ours = {field: (getattr(struct, field).offset, getattr(struct, field).size) for field, _ in struct._fields_}
+            self.assertEqual(ours, recorded[name], name)
+
+    def test_numbers_are_the_library_s(self):
+        numbers = {name: int(rest[0]) for kind, name, *rest in self.lines if kind == "number"}
+        names = {"int8": "I8", "uint8": "U8", "int32": "I32", "uint32": "U32", "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32",
+                 "float64": "F64", "bfloat16": "BF16", "float8_e4m3fn": "F8E4M3", "float8_e5m2": "F8E5M2"}
+        self.assertEqual(_library.DTYPES, {ours: numbers[f"SLUICE_{theirs}"] for ours, theirs in names.items()})
+        self.assertEqual(_library.OPS, {op: numbers[f"SLUICE_{op.upper()}"] for op in _library.OPS})
+        self.assertEqual(_library.WIRE_DTYPES, {None: numbers["SLUICE_WIRE_AS_GIVEN"], "f16": numbers["SLUICE_F16"], "bf16": numbers["SLUICE_BF16"]})
+
+    def test_every_function_is_the_library_s(self):
+        symbols = {name.split("@@")[0] for kind, name, *_ in self.lines if kind == "symbol"}
+        self.assertLessEqual(_library._PROTOTYPES.keys(), symbols)
+
+
+if __name__ == "__main__":
+    main()
