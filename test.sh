@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly LABELS=(unit conformance functional streams fault nccl python fuzz model rdma lint)
+readonly LABELS=(unit conformance functional streams fault nccl python fuzz model rdma deploy lint)
 
 usage() {
   cat <<END
@@ -107,6 +107,7 @@ install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
 install_packages "${CHECK_PACKAGES[@]}" || true # what they are for is skipped below, by name
 install_packages "${PEER_PACKAGES[@]}" || true
 install_packages "${RDMA_PACKAGES[@]}" || true
+install_packages "${DEPLOY_PACKAGES[@]}" || true
 
 step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_TESTS_TOGETHER=ON -DSLUICE_WERROR=ON || finish
 if (($# > 0)); then

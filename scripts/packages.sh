@@ -27,6 +27,9 @@ PEER_PACKAGES=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
 # What tests of label rdma take: a guest with a kernel that has soft-RoCE, and the user's side of it. Not linux-image-cloud-amd64, which has no InfiniBand.
 RDMA_PACKAGES=(qemu-system-x86 busybox-static cpio kmod xz-utils iproute2 linux-image-amd64 ibverbs-providers perftest)
 
+# What tests of label deploy take.
+DEPLOY_PACKAGES=(python3-yaml python3-jsonschema)
+
 # What bench/report takes beside the peers.
 REPORT_PACKAGES=(python3 python3-matplotlib iproute2)
 
