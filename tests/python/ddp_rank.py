@@ -1,11 +1,13 @@
-"""usage: ddp_rank.py losses|lost: a rank that trains a small network under DistributedDataParallel on numbers drawn from a seed.
+"""usage: ddp_rank.py losses|lost|last: a rank that trains a small network under DistributedDataParallel on numbers drawn from a seed.
 
 losses: prints, as JSON, those of each step over all ranks, with the hook and with gloo's own allreduce, and whether gradients that are not averaged are
-the sums of those that are. lost: trains until backward raises, and prints what it raised."""
+the sums of those that are. lost: trains until backward raises, and prints what it raised. last: ends while the hook's thread holds the last request, and
+so the session."""
 
 import json
 import os
 import sys
+import threading
 
 import sluice
 import torch
@@ -75,6 +77,35 @@ def until_lost(session):
         print(f"again {error.status}")
 
 
+class Bucket:
+    def __init__(self):
+        self._gradients = torch.ones(100)
+
+    def buffer(self):
+        return self._gradients
+
+
+def leave_the_session_to_the_hooks_thread(session):
+    """When the event that it returns is set, that thread lets the session go, and takes its time to close it while the interpreter ends."""
+    let_go, late = threading.Event(), threading.Event()
+    wait, reason = sluice.Request.wait, sluice.Session._reason
+
+    def wait_for_main(request):
+        if threading.current_thread().name == "sluice-ddp":
+            let_go.wait(20)
+        return wait(request)
+
+    def reason_late(session, *arguments):  # what close asks first
+        if threading.current_thread().name == "sluice-ddp":
+            print("closed by the hook's thread", flush=True)
+            late.wait(1)  # nobody sets it
+        return reason(session, *arguments)
+
+    sluice.Request.wait, sluice.Session._reason = wait_for_main, reason_late
+    sluice.ddp_hook(session)(None, Bucket())
+    return let_go
+
+
 def main():
     what = sys.argv[1]
     torch.set_num_threads(1)
@@ -87,6 +118,10 @@ def main():
         assert session.stats().operations > 2 * STEPS, "one bucket a step proves nothing of their order"
         mean, total = gradients(sluice.ddp_hook(session)), gradients(sluice.ddp_hook(session, average=False))
         print(json.dumps({**losses, "sums": torch.equal(mean * session.ranks, total) and mean.any().item()}))
+    elif what == "last":
+        let_go = leave_the_session_to_the_hooks_thread(session)
+        del session
+        let_go.set()
     else:
         until_lost(session)
     dist.destroy_process_group()

@@ -43,6 +43,10 @@ class Ddp(PackageTest):
         self.reducer.signal(signal.SIGKILL)
         self.assertEqual(self.outputs(ranks), ["Lost is told: True\nagain 7\n"] * 2)
 
+    def test_a_session_may_be_left_to_the_hooks_thread(self):
+        # Which the interpreter's end would stop in the midst of torch's functions, and that is terminate().
+        self.assertEqual(self.run_ranks("ddp_rank.py", 2, self.address, "last"), ["closed by the hook's thread\n"] * 2)
+
 
 if __name__ == "__main__":
     main()

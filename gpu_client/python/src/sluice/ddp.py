@@ -2,14 +2,19 @@
 
 DDP compares the hook's annotations with the types themselves, so this file has no `from __future__ import annotations`."""
 
+import atexit
+import functools
 import os
 import queue
 import threading
+import weakref
+from contextlib import suppress
 from typing import Any, Callable, Optional
 
 import torch
 import torch.distributed as dist
 
+from .errors import Error
 from .request import Request
 from .session import Session
 
@@ -28,7 +33,7 @@ def session_from_torch(reducers: str, group: Optional[dist.ProcessGroup] = None,
 def make_hook(session: Session, average: bool) -> Hook:
     """What sluice.ddp_hook returns; see there."""
     op = "avg" if average else "sum"
-    endings = _Endings()
+    endings = _Endings(session)
     session._at_close(endings.stop)
     side_streams: dict[torch.device, torch.cuda.Stream] = {}
 
@@ -65,11 +70,13 @@ def _on_side_stream(session: Session, gradients: torch.Tensor, op: str,
 
 class _Endings:
     """A thread that waits for requests one after the other, in the order of their operations, and completes their futures. It begins with the first
-    and ends when the session is closed."""
+    and ends when the session is closed. No interpreter ends before it: it runs in torch's functions."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: Session) -> None:
         self._waiting: queue.SimpleQueue[Optional[tuple[Request, torch.futures.Future[Request]]]] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
+        self._at_exit = functools.partial(_end_at_exit, weakref.ref(session), self)
+        atexit.register(self._at_exit)
 
     def promise(self, request: Request) -> torch.futures.Future[torch.Tensor]:
         """A future of the request's result, or of what wait raises."""
@@ -84,10 +91,23 @@ class _Endings:
         return result
 
     def stop(self) -> None:
-        """What was promised is kept before."""
+        """What was promised is kept before. Again is harmless."""
         self._waiting.put(None)
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is threading.current_thread():
+            return  # the last one to hold a request of the session closes it, and that may be this thread, which ends soon: left to _end_at_exit
+        if self._thread is not None:
             self._thread.join()
+        atexit.unregister(self._at_exit)
+
+
+def _end_at_exit(reference: "weakref.ref[Session]", endings: _Endings) -> None:
+    """Closes the session, so that no request is waited for any more, and sees the thread end, which may be closing it just then."""
+    session = reference()
+    if session is not None:
+        with suppress(Error):
+            session.close()
+        del session
+    endings.stop()
 
 
 def _complete(waiting: "queue.SimpleQueue[Optional[tuple[Request, torch.futures.Future[Request]]]]") -> None:
