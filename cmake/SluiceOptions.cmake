@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 
 option(SLUICE_TESTS "Build the tests" ON)
-option(SLUICE_TESTS_TOGETHER "Compile several sources of a test at a time: faster from nothing, slower after a change" OFF)
+option(SLUICE_TESTS_TOGETHER "Compile several sources of a test or a tool at a time: faster from nothing, slower after a change" OFF)
 option(SLUICE_WERROR "Treat warnings as errors" OFF)
 option(SLUICE_FUZZ "Build libFuzzer targets (clang only)" OFF)
 set(SLUICE_SANITIZE "" CACHE STRING "Sanitizers of the whole build: address,undefined or thread")

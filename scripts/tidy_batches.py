@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 
-SIZE = 12
+SIZE = 24
 TIDY = ["clang-tidy-14", "--quiet"]
 COMPILER = {".c": "clang-14", ".cc": "clang++-14"}
 
