@@ -1,0 +1,63 @@
+#include "config/sizing/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice::config {
+namespace {
+
+// 800 / (0.1 * 80) must be 100, not 101, whatever the last bit of a double says.
+constexpr double kRounding = 1e-9;
+
+uint64_t ceiling(double value) noexcept {
+  return static_cast<uint64_t>(std::max(1.0, std::ceil(value * (1 - kRounding))));
+}
+
+}  // namespace
+
+uint64_t reducers_for(uint64_t workers, double worker_gbps, double reducer_gbps, double headroom) noexcept {
+  return ceiling(static_cast<double>(workers) * worker_gbps / (headroom * reducer_gbps));
+}
+
+double coverage(uint64_t workers, double worker_gbps, uint64_t reducers, double reducer_gbps) noexcept {
+  return static_cast<double>(reducers) * reducer_gbps / (static_cast<double>(workers) * worker_gbps);
+}
+
+double reducer_traffic(double coverage) noexcept {
+  return coverage >= 1 - kRounding ? 1 : 1 / coverage;
+}
+
+double ring_traffic(uint64_t members) noexcept {
+  const auto m = static_cast<double>(members);
+  return 2 * (m - 1) / m;
+}
+
+double tree_traffic(uint64_t nodes) noexcept {
+  switch (nodes) {
+    case 1: return 0;
+    case 2: return 1;
+    case 3: return 1.5;
+    default: return 2;
+  }
+}
+
+double transfer_seconds(double traffic, uint64_t bytes, double gbps) noexcept {
+  return traffic * static_cast<double>(bytes) * 8 / (gbps * 1e9);
+}
+
+std::optional<double> break_even_share(double extra, double speedup) noexcept {
+  if (speedup <= 1) return std::nullopt;
+  const double share = extra / (1 + extra) / (1 - 1 / speedup);
+  if (share > 1) return std::nullopt;
+  return share;
+}
+
+uint64_t flows_for(double pair_gbps, double flow_gbps) noexcept {
+  return ceiling(pair_gbps / flow_gbps);
+}
+
+double busy_processors(double gbps) noexcept {
+  return gbps / 8 * kReducerCpuSecondsPerGb;
+}
+
+}  // namespace sluice::config
