@@ -16,6 +16,7 @@ void add_keygen_command(CLI::App& program, Command& chosen);
 void add_status_command(CLI::App& program, Command& chosen);
 void add_check_command(CLI::App& program, Command& chosen);
 void add_install_command(CLI::App& program, Command& chosen);
+void add_plan_command(CLI::App& program, Command& chosen);
 // `arguments`: what the user typed after the program's name; launchers pass it on to their workers.
 void add_bench_commands(CLI::App& program, Command& chosen, const std::vector<std::string>& arguments);
 void add_demo_commands(CLI::App& program, Command& chosen, const std::vector<std::string>& arguments);

@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   cli::add_status_command(program, chosen);
   cli::add_check_command(program, chosen);
   cli::add_install_command(program, chosen);
+  cli::add_plan_command(program, chosen);
   cli::add_bench_commands(program, chosen, arguments);
   cli::add_demo_commands(program, chosen, arguments);
 
