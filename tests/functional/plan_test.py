@@ -5,6 +5,7 @@ SLUICE_TEST_CRDS: a folder with jobset.x-k8s.io_jobsets.yaml; without it the Job
 import copy
 import json
 import os
+import re
 import shutil
 import subprocess
 import unittest
@@ -21,6 +22,7 @@ try:
 except ImportError:
     jsonschema = None
 
+ROOT = Path(__file__).resolve().parents[2]
 EIGHT = ["plan", "--workers", "8", "--worker-type", "a2-highgpu-8g", "--reducer-type", "n1-highcpu-16"]
 
 
@@ -80,6 +82,16 @@ class Plan(SluiceTest):
         forced = self.json_of(*EIGHT[1:], "--reducers", "24")
         self.assertEqual(forced["coverage"], 0.96)
         self.assertTrue(any("coverage 0.96" in warning for warning in forced["warnings"]), forced["warnings"])
+
+    def test_the_worked_table_of_the_docs_is_what_the_program_says(self):
+        rows = re.findall(r"^\| `(--worker-type [^`]+)` \| (.+) \|$", (ROOT / "docs" / "sizing.md").read_text(), re.MULTILINE)
+        self.assertGreaterEqual(len(rows), 9)
+        for options, figures in rows:
+            plan = self.json_of("--workers", "8", *options.split())
+            even = plan["cost"]["break_even_share"]
+            said = [str(plan["reducers"]), f"{plan['coverage']:.2f}", f"{plan['speedup']:.2f}", f"{plan['speedup_flat_ring']:.2f}",
+                    f"{100 * plan['cost']['extra_share']:.1f} %", "never" if even is None else f"{100 * even:.0f} %"]
+            self.assertEqual(figures.split(" | "), said, options)
 
     def test_an_answer_that_says_no_is_exit_0(self):
         self.assertIn("no gain", self.plan("--workers", "2", "--worker-gbps", "100", "--provider", "gcp").stdout)
