@@ -34,6 +34,11 @@ std::span<const Crc32cTarget> crc32c_targets() noexcept {
       {"sse42", crc32c_impl::has_sse42() ? &crc32c_impl::sse42 : nullptr},
       {"vpclmul", crc32c_impl::has_vpclmul() ? &crc32c_impl::vpclmul : nullptr},
   }};
+#elif SLUICE_CRC32C_ARM
+  static const std::array<Crc32cTarget, 2> targets{{
+      {"table", &crc32c_impl::table},
+      {"armv8", crc32c_impl::has_armv8_crc() ? &crc32c_impl::armv8_crc : nullptr},
+  }};
 #else
   static const std::array<Crc32cTarget, 1> targets{{{"table", &crc32c_impl::table}}};
 #endif

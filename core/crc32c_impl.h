@@ -11,6 +11,11 @@
 #else
 #define SLUICE_CRC32C_X86 0
 #endif
+#if defined(__aarch64__) && defined(__linux__) && (defined(__GNUC__) || defined(__clang__))
+#define SLUICE_CRC32C_ARM 1
+#else
+#define SLUICE_CRC32C_ARM 0
+#endif
 
 namespace sluice::crc32c_impl {
 
@@ -42,14 +47,18 @@ inline constexpr uint32_t kPolynomial = 0x82F63B78;  // 0x1EDC6F41 reflected, wi
   return result;
 }
 
-// All three keep the contract of crc32c(): finished values in and out, any size, any alignment. The x86 ones
-// may be called only where the matching has_...() holds.
+// All keep the contract of crc32c(): finished values in and out, any size, any alignment. Those of a
+// processor's instructions may be called only where the matching has_...() holds.
 [[nodiscard]] uint32_t table(const std::byte* data, size_t size, uint32_t crc) noexcept;
 #if SLUICE_CRC32C_X86
 [[nodiscard]] bool has_sse42() noexcept;
 [[nodiscard]] uint32_t sse42(const std::byte* data, size_t size, uint32_t crc) noexcept;
 [[nodiscard]] bool has_vpclmul() noexcept;
 [[nodiscard]] uint32_t vpclmul(const std::byte* data, size_t size, uint32_t crc) noexcept;
+#endif
+#if SLUICE_CRC32C_ARM
+[[nodiscard]] bool has_armv8_crc() noexcept;
+[[nodiscard]] uint32_t armv8_crc(const std::byte* data, size_t size, uint32_t crc) noexcept;
 #endif
 
 }  // namespace sluice::crc32c_impl

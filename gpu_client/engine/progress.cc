@@ -19,6 +19,8 @@ constexpr Nanos kLongestSleep = kSecond;
 void pause_cpu() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 
