@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# usage: scripts/arm64_libraries.sh FOLDER
+# Unpacks Debian's arm64 packages of the libraries that the reducer takes into FOLDER, for cmake/aarch64.cmake. Nothing is installed and the
+# machine's own package lists stay as they are. Exit 77, with the reason, where they can't be had.
+set -euo pipefail
+
+readonly PACKAGES=(
+  libexpected-dev libhwy-dev libhwy1 libboost1.74-dev libspdlog-dev libspdlog1.10 libfmt-dev libfmt9 libcli11-dev nlohmann-json3-dev
+  zlib1g-dev zlib1g libssl-dev libssl3 libibverbs-dev libtomlplusplus-dev prometheus-cpp-dev libprometheus-cpp-core1.0 libgtest-dev libgmock-dev
+)
+
+root=$(mkdir -p "$1" && cd "$1" && pwd)
+if [[ "$(cat "$root/.packages" 2>/dev/null)" == "${PACKAGES[*]}" ]]; then
+  exit 0
+fi
+lists=$(mktemp -d)
+trap 'rm -rf "$lists"' EXIT
+mkdir -p "$lists"/{state/lists/partial,cache/archives/partial,packages}
+: >"$lists/status"
+apt=(apt-get -q -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o Acquire::Languages=none -o Acquire::Retries=3
+  -o "Dir::State=$lists/state" -o "Dir::State::status=$lists/status" -o "Dir::Cache=$lists/cache" -o APT::Sandbox::User=root)
+if ! "${apt[@]}" update >"$lists/log" 2>&1 || ! (cd "$lists/packages" && "${apt[@]}" download "${PACKAGES[@]}" >>"$lists/log" 2>&1); then
+  tail -n 5 "$lists/log" >&2
+  echo "packages for arm64 can't be had" >&2
+  exit 77
+fi
+for package in "$lists"/packages/*.deb; do dpkg -x "$package" "$root"; done
+echo "${PACKAGES[*]}" >"$root/.packages"
