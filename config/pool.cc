@@ -37,6 +37,25 @@ Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
+// Without the words that an MPI's hostfile has behind a host.
+std::string_view without_slots(std::string_view line) {
+  for (;;) {
+    const size_t end = line.find_last_not_of(kSpaces);
+    line = line.substr(0, end == line.npos ? 0 : end + 1);
+    const size_t space = line.find_last_of(kSpaces);
+    if (space == line.npos) return line;
+    const std::string_view word = line.substr(space + 1);
+    const size_t equals = word.find('=');
+    const std::string_view name = word.substr(0, equals);
+    if (equals == word.npos || equals + 1 == word.size() ||
+        word.find_first_not_of("0123456789", equals + 1) != word.npos ||
+        (name != "slots" && name != "max_slots" && name != "max-slots")) {
+      return line;
+    }
+    line = line.substr(0, space);
+  }
+}
+
 }  // namespace
 
 Result<std::vector<Endpoint>> parse_pool_file(std::string_view text) {
@@ -45,7 +64,7 @@ Result<std::vector<Endpoint>> parse_pool_file(std::string_view text) {
     const size_t end = text.find('\n');
     const std::string_view whole = text.substr(0, end);
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    const std::string_view said = whole.substr(0, whole.find('#'));
+    const std::string_view said = without_slots(whole.substr(0, whole.find('#')));
     const size_t column = said.find_first_not_of(kSpaces);
     if (column == std::string_view::npos) continue;
     const std::string place = std::to_string(line) + ":" + std::to_string(column + 1) + ": ";

@@ -32,7 +32,8 @@ struct Pool {
 [[nodiscard]] Result<std::vector<Endpoint>> read_reducers(std::string_view text);
 
 // What such a file holds: "host[:port][*weight]" a line; from '#' on a line is a comment; empty lines are
-// skipped. At least one address. Errors begin with "line:column: ".
+// skipped. "slots=N", "max_slots=N" and "max-slots=N" behind the host mean nothing here: a hostfile of an
+// MPI can be such a list. At least one address. Errors begin with "line:column: ".
 [[nodiscard]] Result<std::vector<Endpoint>> parse_pool_file(std::string_view text);
 
 // Tells by stat() alone when a file is to be read again. It must have stood still from one look to the next,

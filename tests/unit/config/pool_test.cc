@@ -34,6 +34,15 @@ TEST(PoolText, HoldsAnAddressALineAndComments) {
                 {.host = "a"}, {.host = "b", .port = 7471, .weight = 3}, {.host = "fd00::2", .port = 9}}));
 }
 
+TEST(PoolText, MayBeAHostfileOfAnMpi) {
+  const auto parsed = parse_pool_file("j-worker-0.j.ns.svc slots=8\nb:7471*2 slots=1 max_slots=4 # two\n");
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().text;
+  EXPECT_EQ(*parsed, (std::vector<Endpoint>{{.host = "j-worker-0.j.ns.svc"},
+                                            {.host = "b", .port = 7471, .weight = 2}}));
+  EXPECT_THAT(error_of("a slots=many"), StartsWith("1:1: \"a slots=many\": the host holds"));
+  EXPECT_THAT(error_of("a seats=4"), StartsWith("1:1: "));
+}
+
 TEST(PoolText, SaysWhereItIsWrong) {
   EXPECT_EQ(error_of("a\n  b:99999\n"), "2:3: \"b:99999\": port \"99999\" is not in 1..65535");
   EXPECT_THAT(error_of("a\n#\n\n\tb*0"), StartsWith("4:2: \"b*0\": weight"));
