@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "config/discovery/plain_text.h"
 #include "config/discovery/surroundings.h"
 
 namespace sluice::config::discovery {
@@ -38,15 +39,15 @@ std::optional<size_t> too_deep_at(std::string_view text) {
   return std::nullopt;
 }
 
-std::string escaped(const std::string& name) {  // RFC 6901 section 3; what is no plain text is shown as '?'
+std::string escaped(const std::string& name) {  // RFC 6901 section 3
   std::string out;
-  for (const char c : name.substr(0, 80)) {
+  for (const char c : plain(name)) {
     if (c == '~') {
       out += "~0";
     } else if (c == '/') {
       out += "~1";
     } else {
-      out += c >= ' ' && c <= '~' ? c : '?';
+      out += c;
     }
   }
   return out;
@@ -68,7 +69,7 @@ Result<JsonPlace> JsonPlace::parse(std::string origin, std::string_view text) {
   } catch (const json::parse_error& e) {
     return bad(e.byte == 0 ? 0 : e.byte - 1, e.byte > text.size() ? "the JSON is cut off here" : "no JSON");
   } catch (const json::exception& e) {  // a number that nothing holds
-    return bad(0, e.what());
+    return bad(0, plain(e.what()));
   }
 }
 

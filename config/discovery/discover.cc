@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "config/discovery/plain_text.h"
 #include "config/discovery/sources.h"
 
 namespace sluice::config::discovery {
@@ -53,7 +54,7 @@ std::string source_words() {
 
 Result<Outcome> discover(const Surroundings& here, std::string_view wanted) {
   const std::string said = here.variable("SLUICE_DISCOVERY").value_or("auto");
-  const std::string where = wanted.empty() ? "SLUICE_DISCOVERY=" + said : std::string(wanted);
+  const std::string where = wanted.empty() ? "SLUICE_DISCOVERY=" + plain(said) : plain(wanted);
   if (wanted.empty()) wanted = said;
   Outcome outcome;
   if (wanted == "none") return outcome;

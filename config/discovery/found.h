@@ -25,8 +25,8 @@ enum class Source : uint8_t {
   kKubernetes,
   kSlurm,
 };
-inline constexpr Source kSources[] = {Source::kStatic,    Source::kFile,       Source::kClusterSpec,
-                                      Source::kTfConfig,  Source::kSageMaker,  Source::kKubernetes,
+inline constexpr Source kSources[] = {Source::kStatic,   Source::kFile,      Source::kClusterSpec,
+                                      Source::kTfConfig, Source::kSageMaker, Source::kKubernetes,
                                       Source::kSlurm};
 
 [[nodiscard]] std::string_view to_string(Role role) noexcept;

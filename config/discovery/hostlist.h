@@ -13,8 +13,8 @@ namespace sluice::config::discovery {
 inline constexpr size_t kMaxHosts = 65536;
 
 // In the order written, the last bracket of a name counting fastest: a1 a2 a3 a07 a08 a09 b c0n2 c0n3 c1n2
-// c1n3. A number keeps the zeros in front of its range's first one. Errors are kInvalidArgument and begin with
-// "column N: ". Nothing is expanded beyond kMaxHosts.
+// c1n3. A number keeps the zeros in front of its range's first one. Errors are kInvalidArgument and begin
+// with "column N: ". Nothing is expanded beyond kMaxHosts.
 [[nodiscard]] Result<std::vector<std::string>> expand_hostlist(std::string_view text);
 
 }  // namespace sluice::config::discovery

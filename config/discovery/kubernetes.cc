@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "config/discovery/natural_order.h"
+#include "config/discovery/plain_text.h"
 #include "config/discovery/sources.h"
 #include "config/sizes.h"
 
@@ -11,18 +12,6 @@ namespace {
 
 constexpr Nanos kTimeout = 60 * kSecond;             // SLUICE_DISCOVERY_TIMEOUT
 constexpr Nanos kBetweenTries = 500 * kMillisecond;  // pods come one by one, and the DNS hears of them late
-
-Result<std::optional<uint32_t>> wanted_count(const Surroundings& here) {
-  const auto text = here.variable("SLUICE_REDUCER_COUNT");
-  if (!text) return std::optional<uint32_t>();
-  uint32_t n = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), n);
-  if (error != std::errc() || end != text->data() + text->size() || n < 1 || n > kMaxEndpoints) {
-    return fail(Errc::kInvalidArgument,
-                "SLUICE_REDUCER_COUNT: a number from 1 to " + std::to_string(kMaxEndpoints) + " is wanted");
-  }
-  return n;
-}
 
 Result<Nanos> patience(const Surroundings& here) {
   const auto text = here.variable("SLUICE_DISCOVERY_TIMEOUT");
@@ -56,8 +45,9 @@ Answer by_pattern(const Surroundings& here, const std::string& pattern, std::opt
   constexpr std::string_view kName = "SLUICE_REDUCER_POD_PATTERN";
   const size_t at = pattern.find("%d");
   if (at == std::string::npos || pattern.find('%', at + 1) != std::string::npos || pattern.find('%') != at) {
-    return fail(Errc::kInvalidArgument,
-                std::string(kName) + ": one %d is wanted where a pod's number stands, as in reducer-%d.reducer");
+    return fail(
+        Errc::kInvalidArgument,
+        std::string(kName) + ": one %d is wanted where a pod's number stands, as in reducer-%d.reducer");
   }
   if (!count) return fail(Errc::kInvalidArgument, std::string(kName) + " needs SLUICE_REDUCER_COUNT");
   Found found;
@@ -77,7 +67,7 @@ Result<std::vector<Endpoint>> endpoints_of(std::vector<SrvRecord> records, const
   records.erase(std::unique(records.begin(), records.end()), records.end());
   std::vector<Endpoint> out;
   for (const SrvRecord& r : records) {
-    if (auto added = add_endpoint(r.target + ":" + std::to_string(r.port), name + ": ", out); !added)
+    if (auto added = add_endpoint(r.target + ":" + std::to_string(r.port), plain(name) + ": ", out); !added)
       return tl::unexpected(added.error());
   }
   return out;
@@ -112,11 +102,24 @@ Answer by_service(const Surroundings& here, const std::string& service, std::opt
     if (left <= 0) break;
     here.pause(std::min(left, kBetweenTries));
   }
-  return fail(Errc::kTimeout, name + ": " + std::to_string(least) + " reducers wanted, not there within " +
-                                  duration_text(*timeout) + " (SLUICE_DISCOVERY_TIMEOUT): " + last);
+  return fail(Errc::kTimeout, plain(name) + ": " + std::to_string(least) +
+                                  " reducers wanted, not there within " + duration_text(*timeout) +
+                                  " (SLUICE_DISCOVERY_TIMEOUT): " + last);
 }
 
 }  // namespace
+
+Result<std::optional<uint32_t>> reducer_count(const Surroundings& here) {
+  const auto text = here.variable("SLUICE_REDUCER_COUNT");
+  if (!text) return std::optional<uint32_t>();
+  uint32_t n = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), n);
+  if (error != std::errc() || end != text->data() + text->size() || n < 1 || n > kMaxEndpoints) {
+    return fail(Errc::kInvalidArgument,
+                "SLUICE_REDUCER_COUNT: a number from 1 to " + std::to_string(kMaxEndpoints) + " is wanted");
+  }
+  return n;
+}
 
 bool asks_the_dns(const Surroundings& here) {
   return here.variable("SLUICE_REDUCER_SERVICE") && !here.variable("SLUICE_REDUCER_POD_PATTERN");
@@ -127,7 +130,7 @@ Answer from_kubernetes(const Surroundings& here) {
   const auto service = here.variable("SLUICE_REDUCER_SERVICE");
   if (!pattern && !service)
     return NotHere{.why = "neither SLUICE_REDUCER_POD_PATTERN nor SLUICE_REDUCER_SERVICE is set"};
-  const auto count = wanted_count(here);
+  const auto count = reducer_count(here);
   if (!count) return tl::unexpected(count.error());
   if (pattern) return by_pattern(here, *pattern, *count);
   if (!here.look_up) return NotHere{.why = "SLUICE_REDUCER_SERVICE is not asked for without the network"};

@@ -72,8 +72,8 @@ Result<NameServer> parse_name_server(std::string_view text) {
   const Endpoint& e = list.front();
   if (!is_literal(e.host))
     return fail(Errc::kInvalidArgument, "\"" + e.host + "\" is no address: a name server has to be one");
-  const bool has_port = text.find_last_of(':') != text.npos &&
-                        (text.find('[') == text.npos || text.find("]:") != text.npos);
+  const bool has_port =
+      text.find_last_of(':') != text.npos && (text.find('[') == text.npos || text.find("]:") != text.npos);
   return NameServer{.address = e.host, .port = has_port ? e.port : uint16_t{53}};
 }
 

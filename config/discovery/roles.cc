@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "config/discovery/plain_text.h"
+
 namespace sluice::config::discovery {
 namespace {
 
@@ -49,7 +51,7 @@ Result<void> note_trial(const JsonPlace& document, std::vector<std::string>& not
   auto trial = (*task)->member("trial");
   if (!trial) return tl::unexpected(trial.error());
   if (!*trial) return {};
-  if (const auto text = (*trial)->text(); text && text->size() <= 64) notes.push_back("trial " + *text);
+  if (const auto text = (*trial)->text(); text) notes.push_back("trial " + plain(*text));
   return {};
 }
 

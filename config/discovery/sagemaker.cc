@@ -5,6 +5,7 @@
 
 #include "config/discovery/bounded_json.h"
 #include "config/discovery/natural_order.h"
+#include "config/discovery/plain_text.h"
 #include "config/discovery/sources.h"
 
 namespace sluice::config::discovery {
@@ -15,11 +16,11 @@ constexpr const char* kFile = "/opt/ml/input/config/resourceconfig.json";
 using Hosts = std::vector<std::pair<std::string, std::string>>;  // name, place
 
 struct Cluster {
-  std::string here;                // this host
-  std::string group = {};          // and its group, as far as it is said
+  std::string here;        // this host
+  std::string group = {};  // and its group, as far as it is said
   std::map<std::string, Hosts> groups = {};
   std::string groups_place;
-  Hosts hosts = {};                // all of them
+  Hosts hosts = {};  // all of them
 };
 
 Result<std::string> optional_text(const JsonPlace& object, std::initializer_list<const char*> names) {
@@ -137,9 +138,10 @@ Answer from_sagemaker(const Surroundings& here) {
   if (picked == nullptr) {
     std::string groups;
     for (const auto& [name, hosts] : cluster.groups) groups += (groups.empty() ? "" : ", ") + name;
+    groups = plain(groups);
     const std::string there = cluster.groups_place + (groups.empty() ? " names none" : " names " + groups);
     if (wanted)
-      return fail(Errc::kInvalidArgument, "SLUICE_SM_GROUP=" + *wanted + ": no such group, " + there);
+      return fail(Errc::kInvalidArgument, "SLUICE_SM_GROUP=" + plain(*wanted) + ": no such group, " + there);
     return NotHere{.why = "no instance group is named reducer or reducers: " + there};
   }
   Hosts sorted = *picked;
@@ -179,10 +181,10 @@ Answer from_sagemaker(const Surroundings& here) {
     found.role = Role::kWorker;
     found.index = *w;
   } else {
-    return fail(Errc::kInvalidArgument, cluster.groups_place + ": this host, " + cluster.here +
-                                            ", is in no list of hosts");
+    return fail(Errc::kInvalidArgument,
+                cluster.groups_place + ": this host, " + plain(cluster.here) + ", is in no list of hosts");
   }
-  if (!cluster.group.empty()) found.notes.push_back("instance group " + cluster.group);
+  if (!cluster.group.empty()) found.notes.push_back("instance group " + plain(cluster.group));
   return found;
 }
 

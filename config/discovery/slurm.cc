@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "config/discovery/hostlist.h"
+#include "config/discovery/plain_text.h"
 #include "config/discovery/sources.h"
 
 namespace sluice::config::discovery {
@@ -49,7 +50,8 @@ Result<std::variant<Nodes, NotHere>> of_group(const Surroundings& here, const st
   if (*size > kMostComponents)
     return fail(Errc::kInvalidArgument, size_variable + ": more than " + std::to_string(kMostComponents));
   if (*group >= *size) {
-    return fail(Errc::kInvalidArgument, "SLUICE_SLURM_GROUP=" + group_text + ": the job has components 0 to " +
+    return fail(Errc::kInvalidArgument, "SLUICE_SLURM_GROUP=" + plain(group_text) +
+                                            ": the job has components 0 to " +
                                             std::to_string(*size - std::min(*size, 1u)));
   }
   Nodes out{.reducers = {}, .workers = {}, .variable = list_variable + std::to_string(*group)};
@@ -100,7 +102,8 @@ Answer from_slurm(const Surroundings& here) {
   Found found;
   if (nodes.reducers.size() > kMaxEndpoints) {
     return fail(Errc::kInvalidArgument, nodes.variable + ": " + std::to_string(nodes.reducers.size()) +
-                                            " nodes, more than " + std::to_string(kMaxEndpoints) + " reducers");
+                                            " nodes, more than " + std::to_string(kMaxEndpoints) +
+                                            " reducers");
   }
   for (const std::string& name : nodes.reducers) {
     if (auto added = add_endpoint(name, nodes.variable + ": ", found.reducers); !added)
@@ -114,7 +117,7 @@ Answer from_slurm(const Surroundings& here) {
   }
   const auto reducer = place_in(nodes.reducers, *own), worker = place_in(nodes.workers, *own);
   if (reducer && worker) {
-    found.notes.push_back("node " + *own + " is in both components");
+    found.notes.push_back("node " + plain(*own) + " is in both components");
   } else if (reducer) {
     found.role = Role::kReducer;
     found.index = reducer;

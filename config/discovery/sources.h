@@ -27,6 +27,9 @@ namespace sluice::config::discovery {
 // True where only the network can tell the reducers: SLUICE_REDUCER_SERVICE, and no pattern.
 [[nodiscard]] bool asks_the_dns(const Surroundings& here);
 
+// SLUICE_REDUCER_COUNT; nothing where it is not set.
+[[nodiscard]] Result<std::optional<uint32_t>> reducer_count(const Surroundings& here);
+
 // SLUICE_JOB_ID, else what torchrun, Slurm, SageMaker or a PMIx launcher call the job; empty where none of
 // them does. kInvalidArgument when SLUICE_JOB_ID is no name; what others say and is no name is passed over.
 [[nodiscard]] Result<std::string> job_id(const Surroundings& here);

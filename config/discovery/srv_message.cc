@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "config/discovery/plain_text.h"
+
 namespace sluice::config::discovery {
 namespace {
 
@@ -77,7 +79,9 @@ class Reader {
 }  // namespace
 
 Result<DnsBytes> srv_query(const std::string& name, uint16_t id) {
-  const auto bad = [&] { return fail(Errc::kInvalidArgument, "\"" + name + "\" is no name of the DNS"); };
+  const auto bad = [&] {
+    return fail(Errc::kInvalidArgument, "\"" + plain(name) + "\" is no name of the DNS");
+  };
   if (name.empty() || name.size() > kMaxName) return bad();
   DnsBytes out;
   put16(out, id);

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "config/discovery/plain_text.h"
 #include "config/discovery/sources.h"
 #include "config/pool.h"
 
@@ -31,7 +32,7 @@ Answer from_file(const Surroundings& here) {
   if (path.empty()) return fail(Errc::kInvalidArgument, "SLUICE_REDUCERS: \"@\" without a file behind it");
   const auto text = here.read_file(path);
   if (!text) return add_context("SLUICE_REDUCERS", text.error());
-  if (!*text) return fail(Errc::kSystem, "SLUICE_REDUCERS: " + path + " is not there");
+  if (!*text) return fail(Errc::kSystem, "SLUICE_REDUCERS: " + plain(path) + " is not there");
   auto reducers = parse_pool_file(**text);
   if (!reducers) return fail(reducers.error().code, path + ":" + reducers.error().text);
   return Found{.reducers = std::move(*reducers), .file = std::move(path)};

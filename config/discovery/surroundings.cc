@@ -20,9 +20,7 @@ struct Close {
 };
 
 Result<std::optional<std::string>> read_whole(const std::string& path) {
-  const auto cannot = [&] {
-    return fail(Errc::kSystem, "can't read " + path + ": " + std::strerror(errno));
-  };
+  const auto cannot = [&] { return fail(Errc::kSystem, "can't read " + path + ": " + std::strerror(errno)); };
   const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "re"));
   if (!file) {
     if (errno == ENOENT || errno == ENOTDIR) return std::optional<std::string>();

@@ -1,5 +1,5 @@
-// All that discovery may look at: variables, files, the host's name, the DNS and the clock, as functions. So a
-// table of cases needs no real environment, and a caller that must not touch the network leaves it out.
+// All that discovery may look at: variables, files, the host's name, the DNS and the clock, as functions. So
+// a table of cases needs no real environment, and a caller that must not touch the network leaves it out.
 #pragma once
 
 #include <cstdint>

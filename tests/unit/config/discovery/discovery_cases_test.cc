@@ -64,9 +64,12 @@ class Stage {
 json in_json(const Found& found) {
   json reducers = json::array();
   for (const Endpoint& e : found.reducers) reducers.push_back(config::to_string(e));
-  json out = {{"role", to_string(found.role)}, {"index", nullptr},
-              {"reducers", reducers},          {"workers", found.workers},
-              {"source", to_string(found.source)}, {"job", found.job}};
+  json out = {{"role", to_string(found.role)},
+              {"index", nullptr},
+              {"reducers", reducers},
+              {"workers", found.workers},
+              {"source", to_string(found.source)},
+              {"job", found.job}};
   if (found.index) out["index"] = *found.index;
   if (!found.file.empty()) out["file"] = found.file;
   if (!found.notes.empty()) out["notes"] = found.notes;
@@ -112,7 +115,8 @@ TEST(Discovery, TellsWhyTheSourcesBeforeDidNotWin) {
 }
 
 TEST(Discovery, TakesTheSourceThatTheCallerNames) {
-  const json c = {{"env", {{"SLUICE_REDUCERS", "a"}, {"SLUICE_SLURM_NODELIST", "b"}, {"SLUICE_DISCOVERY", "static"}}}};
+  const json c = {
+      {"env", {{"SLUICE_REDUCERS", "a"}, {"SLUICE_SLURM_NODELIST", "b"}, {"SLUICE_DISCOVERY", "static"}}}};
   Stage stage(c);
   const auto outcome = discover(stage.here, "slurm");
   ASSERT_TRUE(outcome && outcome->found);

@@ -19,8 +19,18 @@ void add(DnsBytes& to, std::string_view more) {
 
 // A reply with id 0x1234 and these flags and counts; the question is "a", type SRV.
 DnsBytes reply(uint16_t flags, uint16_t answers) {
-  DnsBytes out{0x12, 0x34, static_cast<uint8_t>(flags >> 8), static_cast<uint8_t>(flags & 0xff), 0, 1,
-               static_cast<uint8_t>(answers >> 8), static_cast<uint8_t>(answers & 0xff), 0, 0, 0, 0};
+  DnsBytes out{0x12,
+               0x34,
+               static_cast<uint8_t>(flags >> 8),
+               static_cast<uint8_t>(flags & 0xff),
+               0,
+               1,
+               static_cast<uint8_t>(answers >> 8),
+               static_cast<uint8_t>(answers & 0xff),
+               0,
+               0,
+               0,
+               0};
   add(out, std::string_view("\1a\0\0\41\0\1", 7));
   return out;
 }
@@ -86,8 +96,10 @@ TEST(SrvMessage, RefusesWhatIsMalformedWhereverItEnds) {
 TEST(ResolvConf, IsReadAsTheCLibraryDoes) {
   const auto conf = parse_resolv_conf(
       "# made by kubelet\nnameserver 10.96.0.10 # cluster\nnameserver fd00::a\nsearch x\n"
-      "search ml.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5 timeout:1\nnameserver bad\n");
-  EXPECT_THAT(conf.servers, ElementsAre(NameServer{.address = "10.96.0.10"}, NameServer{.address = "fd00::a"}));
+      "search ml.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5 timeout:1\nnameserver "
+      "bad\n");
+  EXPECT_THAT(conf.servers,
+              ElementsAre(NameServer{.address = "10.96.0.10"}, NameServer{.address = "fd00::a"}));
   EXPECT_THAT(conf.search, ElementsAre("ml.svc.cluster.local", "svc.cluster.local", "cluster.local"));
   EXPECT_EQ(conf.ndots, 5u);
   EXPECT_THAT(parse_resolv_conf("").servers, ElementsAre(NameServer{.address = "127.0.0.1"}));
