@@ -58,12 +58,19 @@ struct ReducerOptions {
   Nanos linger_timeout = 5 * kSecond;
   Nanos drain_timeout = 25 * kSecond;
   Nanos absence_timeout = 4 * kSecond;  // of a rank, in sessions that survive losses
+
+  // For platforms that wait for every host of a job (reducer/control/job_watch.h). 0: serves until it is told
+  // to end.
+  uint32_t expected_workers = 0;
+  Nanos arrival_timeout = 600 * kSecond;
+  Nanos idle_timeout = 30 * kSecond;
 };
 
 // Of a tenant.
 inline constexpr uint32_t kMaxWeight = 100;
 
-enum class ExitReason : uint8_t { kDrained, kDrainTimeout };
+// kJobDone, kNeverCame: the expected workers came and went, or did not come.
+enum class ExitReason : uint8_t { kDrained, kDrainTimeout, kJobDone, kNeverCame };
 
 class Reducer {
  public:

@@ -65,7 +65,8 @@ void Conductor::join(Connection& connection, const wire::Hello& hello, const wir
         kept->second.told.insert(hello.rank);
       return free_ended();
     }
-    return session.add(connection.shared_from_this(), hello, join);
+    session.add(connection.shared_from_this(), hello, join);
+    return watch_job();
   }
   if (auto kept = refusals_.find({wire::job_name(hello), hello.session}); kept != refusals_.end()) {
     // A rank that was told before comes for a new try; one that was not gets the words of the join it
@@ -96,6 +97,14 @@ void Conductor::join(Connection& connection, const wire::Hello& hello, const wir
   reserved_bytes_ += bytes;
   ++sessions_begun_;
   s.add(connection.shared_from_this(), hello, join);
+  watch_job();
+}
+
+void Conductor::watch_job() {
+  if (options_.expected_workers == 0) return;
+  size_t ranks = 0;
+  for (const auto& [id, session] : sessions_) ranks += session->joined_ranks().size();
+  job_.joined(static_cast<uint32_t>(ranks), now_);
 }
 
 uint64_t Conductor::id_for(const SessionId& session) const {

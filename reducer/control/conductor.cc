@@ -36,7 +36,11 @@ Conductor::Conductor(const ReducerOptions& options, int listen_fd, KeyStore keys
       accept_pause_(io_),
       bell_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       bell_(io_),
-      waiting_commands_(lanes.size()) {
+      waiting_commands_(lanes.size()),
+      job_({.expected = options_.expected_workers,
+            .arrival = options_.arrival_timeout,
+            .idle = options_.idle_timeout},
+           now_) {
   SLUICE_ASSERT(bell_fd_ >= 0);
   if (!rdma_.rails.names.empty()) pairing_thread_.emplace(1);
   sockaddr_storage address{};
@@ -190,7 +194,24 @@ void Conductor::tick() {
     if (!sessions_.empty()) exit_reason_ = ExitReason::kDrainTimeout;
     begin_stop(Errc::kDraining, "the reducer is draining and its drain timeout has passed");
   }
+  end_with_job();
   finish_if_empty();
+}
+
+void Conductor::end_with_job() {
+  if (draining_) return;
+  const JobWatch::Verdict verdict = job_.look(now_, !sessions_.empty() || !ending_.empty());
+  if (verdict == JobWatch::Verdict::kGoOn) return;
+  const std::string came =
+      std::to_string(job_.most()) + " of " + std::to_string(options_.expected_workers) + " expected ranks";
+  if (verdict == JobWatch::Verdict::kDone) {
+    exit_reason_ = ExitReason::kJobDone;
+    log::info("the job is over: " + came + " came and went");
+  } else {
+    exit_reason_ = ExitReason::kNeverCame;
+    log::warn("the job did not come: no more than " + came + " were here at a time");
+  }
+  begin_drain();
 }
 
 void Conductor::listen_to_lanes() {

@@ -20,6 +20,7 @@
 #include "core/result.h"
 #include "reducer/control/asio.h"
 #include "reducer/control/connection.h"
+#include "reducer/control/job_watch.h"
 #include "reducer/control/session.h"
 #include "reducer/control/tenants.h"
 #include "reducer/fair/fair_pool.h"
@@ -156,6 +157,8 @@ class Conductor {
   void flush_commands();
   void free_ended();
   void begin_drain();
+  void watch_job();
+  void end_with_job();
   void begin_stop(Errc code, const char* text);
   void finish_if_empty();
   [[nodiscard]] std::optional<Error> check_join(const wire::Hello& hello, const wire::Join& join) const;
@@ -212,6 +215,7 @@ class Conductor {
   bool stopping_ = false;
   Nanos drain_deadline_ = 0;
   ExitReason exit_reason_ = ExitReason::kDrained;
+  JobWatch job_;
 
   LaneCounters counters_;  // `closed` of connections that never reached a lane
   std::array<Counter, kErrcSlots> refused_;
