@@ -11,6 +11,11 @@ namespace sluice::cli {
 
 using Command = std::function<int()>;
 
+void add_discover_command(CLI::App& program, Command& chosen);
+// `rest`: what stands behind `auto`. It holds another command's options, which the program's own parser must
+// not see: arguments_before_auto() are how many of main()'s it may.
+void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::string> rest);
+[[nodiscard]] int arguments_before_auto(int argc, char** argv);
 void add_reducer_command(CLI::App& program, Command& chosen);
 void add_keygen_command(CLI::App& program, Command& chosen);
 void add_status_command(CLI::App& program, Command& chosen);

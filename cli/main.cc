@@ -22,7 +22,10 @@ int main(int argc, char** argv) {
 
   cli::Command chosen;
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const int own = cli::arguments_before_auto(argc, argv);
   cli::add_reducer_command(program, chosen);
+  cli::add_auto_command(program, chosen, {argv + own, argv + argc});
+  cli::add_discover_command(program, chosen);
   cli::add_keygen_command(program, chosen);
   cli::add_status_command(program, chosen);
   cli::add_check_command(program, chosen);
@@ -31,5 +34,5 @@ int main(int argc, char** argv) {
   cli::add_bench_commands(program, chosen, arguments);
   cli::add_demo_commands(program, chosen, arguments);
 
-  return cli::run_program(program, argc, argv, log_level, chosen);
+  return cli::run_program(program, own, argv, log_level, chosen);
 }

@@ -40,6 +40,7 @@ struct ReducerFlags {
   std::string transport = "auto";
   std::string port_file;
   std::vector<std::string> weights;
+  std::string mode = "service";
 };
 
 // "acme=3"; a tenant's name may hold a '='.
@@ -87,7 +88,7 @@ void say_ended(reducer::Reducer& server, reducer::ExitReason reason) {
   log::info(fmt::format(
       "{} after {:.1f} s: {} sessions completed, {} failed{}; {:.1f} MB received, {:.1f} MB sent; CPU user "
       "{:.2f} s, system {:.2f} s",
-      reason == reducer::ExitReason::kDrained ? "ended" : "ended by the drain timeout",
+      reason == reducer::ExitReason::kDrainTimeout ? "ended by the drain timeout" : "ended",
       status["uptime_seconds"].get<double>(), sessions["completed"].get<uint64_t>(),
       sessions["failed"].get<uint64_t>(), moved == 0 ? "" : fmt::format(", {} moved", moved),
       megabytes(data["bytes_in"]), megabytes(data["bytes_out"]), status["cpu"]["user_seconds"].get<double>(),
@@ -123,6 +124,11 @@ int run_reducer(ReducerFlags flags) {
   options.idle = flags.idle == "spin"    ? reducer::Idle::kSpin
                  : flags.idle == "yield" ? reducer::Idle::kYield
                                          : reducer::Idle::kEpoll;
+  if (flags.mode == "service") {
+    options.expected_workers = 0;
+  } else if (options.expected_workers == 0) {
+    throw Failure(bench::kExitUsage, "--mode job needs --expected-workers");
+  }
   if (!options.key_file.empty())
     (void)bench::value_or_fail(config::read_secret_file(options.key_file), bench::kExitConfig);
 
@@ -156,7 +162,7 @@ int run_reducer(ReducerFlags flags) {
   }
   waiter.join();
   say_ended(server, reason);
-  return code;
+  return reason == reducer::ExitReason::kNeverCame && code == bench::kExitOk ? bench::kExitTryAgain : code;
 }
 
 }  // namespace
@@ -168,7 +174,8 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
       "SIGTERM or SIGINT: no new sessions; those that survive losses move to their other reducers, the rest "
       "are served to their end (at most --drain-timeout), exit 0.\n"
       "A second signal: everything ends now, exit 130 or 143. Port in use: exit 75. Key unreadable: exit "
-      "78.");
+      "78.\n"
+      "With --mode job: exit 0 when the expected ranks have come and gone, 75 when they never came.");
   auto flags = std::make_shared<ReducerFlags>();
   reducer::ReducerOptions& o = flags->options;
   flags->max_slot = o.max_slot_bytes;
@@ -179,6 +186,17 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
   set.text("--listen", flags->listen, "HOST:PORT",
            "address to listen on; *:PORT is all addresses, port 0 is chosen by the OS");
   set.text("--port-file", flags->port_file, "FILE", "write the bound port here once it accepts");
+  set.group("Life");
+  set.text("--mode", flags->mode, "HOW",
+           "service: until it is told to end; job: until one job is over, for platforms that wait for every "
+           "host of a job")
+      ->check(CLI::IsMember({"service", "job"}));
+  set.number("--expected-workers", o.expected_workers,
+             "with --mode job: ranks that must have been here at a time before the job can be over");
+  set.duration("--arrival-timeout", o.arrival_timeout,
+               "with --mode job: until they must have come; 0: however late");
+  set.duration("--idle-timeout", o.idle_timeout,
+               "with --mode job: how long there must be no session before the job counts as over");
   set.group("Capacity");
   set.number("--lanes", o.lanes, "lane threads; 0: one per CPU");
   set.number("--lanes-per-session", o.lanes_per_session,

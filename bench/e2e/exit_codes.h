@@ -15,8 +15,11 @@ enum ExitCode : int {
   kExitWrongData = 2,     // a check found wrong data, or a figure below what was asked for
   kExitUsage = 64,        // bad option
   kExitUnavailable = 69,  // no reducer reachable, or it refused
-  kExitTryAgain = 75,     // port in use
-  kExitConfig = 78,       // key or token unreadable
+  kExitTryAgain = 75,     // port in use, a job that never came
+  kExitConfig = 78,       // key or token unreadable, what the platform says malformed
+  // As a shell says it.
+  kExitCannotExecute = 126,
+  kExitNoCommand = 127,
 };
 
 class Failure : public std::runtime_error {

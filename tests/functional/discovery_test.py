@@ -1,0 +1,189 @@
+"""`sluice discover` and `sluice auto` as a platform's entry point runs them, and reducers that end with their job."""
+
+import json
+import signal
+import subprocess
+
+import sluice_process
+from sluice_process import SluiceTest, closed_port, main, until
+
+JOB = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "5")
+
+
+def cluster_spec(pool, index, reducers=("127.0.0.1:2222",), workers=2):
+    names = [f"10.0.0.{n + 1}:2222" for n in range(workers)]
+    return json.dumps({"cluster": {"workerpool0": names[:1], "workerpool1": names[1:], "workerpool2": list(reducers)}, "environment": "cloud",
+                       "task": {"type": f"workerpool{pool}", "index": index}})
+
+
+class Discover(SluiceTest):
+    def discover(self, *arguments, env=None, expect=0):
+        return self.run_sluice("discover", *arguments, env=env, expect=expect)
+
+    def test_json_has_the_keys_that_scripts_read(self):
+        done = self.discover(env={"CLUSTER_SPEC": cluster_spec(2, 1, ["r0:2222", "r1:2223"]), "SLURM_JOB_ID": "77"})
+        self.assertEqual(json.loads(done.stdout), {"role": "reducer", "index": 1, "reducers": ["r0:2222", "r1:2223"], "workers": 2,
+                                                   "source": "cluster-spec", "job": "77"})
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        for word in ("role reducer 1", "by cluster-spec", "passed over: static: SLUICE_REDUCERS is not set"):
+            self.assertIn(word, done.stderr)
+
+    def test_env_and_hosts_are_what_other_programs_take(self):
+        env = {"SLUICE_REDUCERS": "a,b:7471*2,[fd00::2]", "SLUICE_JOB_ID": "train-7"}
+        self.assertEqual(self.discover("--format", "env", env=env).stdout, "SLUICE_REDUCERS=a:7470,b:7471*2,[fd00::2]:7470\nSLUICE_JOB_ID=train-7\n")
+        hosts = self.folder / "hosts"
+        hosts.write_text(self.discover("--format", "hosts", env=env).stdout)
+        again = self.discover("--source", "file", env={"SLUICE_REDUCERS": f"@{hosts}"})
+        self.assertEqual(json.loads(again.stdout)["reducers"], ["a:7470", "b:7471*2", "[fd00::2]:7470"])
+
+    def test_what_a_platform_calls_a_host_runs_no_command(self):
+        bad = self.folder / "pwned"
+        spec = json.dumps({"cluster": {"workerpool2": [f"$(touch${{IFS}}{bad.name})'x:2222"]}})
+        text = self.discover("--format", "env", env={"CLUSTER_SPEC": spec}).stdout
+        out = subprocess.run(["sh", "-c", text + 'printf %s "$SLUICE_REDUCERS"'], capture_output=True, text=True, cwd=self.folder, check=True)
+        self.assertEqual(out.stdout, f"$(touch${{IFS}}{bad.name})'x:2222")
+        self.assertFalse(bad.exists())
+
+    def test_a_file_of_sagemaker(self):
+        config = self.folder / "resourceconfig.json"
+        config.write_text(json.dumps({"current_host": "algo-1", "hosts": ["algo-1", "algo-2"], "instance_groups": [
+            {"instance_group_name": "gpu", "hosts": ["algo-1"]}, {"instance_group_name": "reducer", "hosts": ["algo-2"]}]}))
+        found = json.loads(self.discover(env={"SLUICE_SM_RESOURCE_CONFIG": str(config)}).stdout)
+        self.assertEqual((found["role"], found["reducers"], found["source"]), ("worker", ["algo-2:7470"], "sagemaker"))
+
+    def test_what_is_malformed_is_exit_78_and_one_line(self):
+        for env, words in (({"CLUSTER_SPEC": "{"}, "CLUSTER_SPEC:1:2: "), ({"SLUICE_REDUCERS": "a:x"}, "SLUICE_REDUCERS: item 1"),
+                           ({"SLUICE_REDUCERS": f"@{self.folder}/none"}, "is not there"), ({"SLUICE_DISCOVERY": "tea"}, "SLUICE_DISCOVERY=tea"),
+                           ({"SLUICE_SLURM_NODELIST": "a[1-999999999]"}, "column 3: more than"),
+                           ({"SLUICE_REDUCER_SERVICE": "r", "SLUICE_DNS_SERVER": "dns.example"}, "SLUICE_DNS_SERVER: ")):
+            with self.subTest(words):
+                done = self.discover(env=env, expect=78)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertIn(words, done.stderr)
+
+    def test_nothing_found_is_exit_69_with_every_reason(self):
+        done = self.discover(expect=69)
+        for word in ("static: SLUICE_REDUCERS is not set", "cluster-spec: CLUSTER_SPEC is not set", "slurm: "):
+            self.assertIn(word, done.stderr)
+        self.assertIn("switched off", self.discover(env={"SLUICE_DISCOVERY": "none", "SLUICE_REDUCERS": "a"}, expect=69).stderr)
+
+
+class Auto(SluiceTest):
+    def test_a_worker_runs_the_command_with_the_reducers(self):
+        show = ("--", "sh", "-c", 'echo "$SLUICE_REDUCERS|$SLUICE_JOB_ID|$1"; exit 7', "sh", "--lanes")
+        done = self.run_sluice("auto", *show, env={"CLUSTER_SPEC": cluster_spec(1, 0, ["r0:2222", "r1:2222"]), "SLURM_JOB_ID": "9"}, expect=7)
+        self.assertEqual(done.stdout, "r0:2222,r1:2222|9|--lanes\n")
+        self.assertRegex(done.stderr, r"role worker 1, 2 reducers, 2 workers, by cluster-spec, job 9")
+
+    def test_what_the_user_set_stays(self):
+        done = self.run_sluice("auto", "--", "sh", "-c", 'echo "$SLUICE_REDUCERS|$SLUICE_JOB_ID"',
+                               env={"SLUICE_REDUCERS": "@" + str(self.write("pool", "a\n")), "SLUICE_JOB_ID": "mine", "SLURM_JOB_ID": "9"})
+        self.assertEqual(done.stdout, f"@{self.folder}/pool|mine\n")
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def test_without_reducers_the_command_runs_all_the_same(self):
+        done = self.run_sluice("auto", "--", "sh", "-c", 'echo "[$SLUICE_REDUCERS]"')
+        self.assertEqual(done.stdout, "[]\n")
+        self.assertIn("runs without", done.stderr)
+        self.run_sluice("auto", "--", "true", env={"SLUICE_DISCOVERY": "slurm"}, expect=69)
+
+    def test_a_reducer_listens_at_its_own_entrys_port(self):
+        holder, port = closed_port()
+        holder.close()
+        env = {"CLUSTER_SPEC": cluster_spec(2, 1, ["127.0.0.1:1", f"127.0.0.1:{port}"])}
+        reducer = self.start("auto", "--insecure", "--lanes", "1", "--", "false", env=env)
+        until("it listens", lambda: "listens on" in reducer.stderr() or reducer.ended())
+        self.assertIn(f"listens on *:{port}", reducer.stderr())
+        self.assertIn("role reducer 1, 2 reducers, 2 workers, by cluster-spec", reducer.stderr())
+        self.assertEqual(self.status(f"127.0.0.1:{port}")["lanes"], 1)
+        reducer.signal(signal.SIGTERM)
+        self.assertEqual(reducer.wait(), 0)
+
+    def test_the_users_address_counts(self):
+        port_file = self.folder / "port"
+        env = {"CLUSTER_SPEC": cluster_spec(2, 0, ["127.0.0.1:1"])}
+        for options, more in ((("--listen", "127.0.0.1:0"), {}), ((), {"SLUICE_LISTEN": "127.0.0.1:0"})):
+            port_file.unlink(missing_ok=True)
+            reducer = self.start("auto", "--port-file", port_file, *options, "--", "false", env=env | more)
+            until("it says its port", lambda r=reducer: port_file.exists() or r.ended())
+            self.assertIn("listens on 127.0.0.1:", reducer.stderr())
+            reducer.end()
+
+    def test_off_loopback_it_says_what_to_do_without_a_key(self):
+        done = self.run_sluice("auto", "--", "false", env={"CLUSTER_SPEC": cluster_spec(2, 0)}, expect=64)
+        for word in ("--key-file", "keygen", "--insecure"):
+            self.assertIn(word, done.stderr)
+
+    def test_exit_codes_are_a_shells(self):
+        plain = self.write("plain", "no program\n")
+        self.assertIn("no-such-command", self.run_sluice("auto", "--", "no-such-command", expect=127).stderr)
+        self.run_sluice("auto", "--", plain, expect=126)
+        for arguments in ((), ("--",), ("true",), ("--nothing", "--", "true"), ("--lanes", "many", "--", "true")):
+            with self.subTest(arguments):
+                self.run_sluice("auto", *arguments, expect=64)
+        self.run_sluice("auto", "--", "true", env={"CLUSTER_SPEC": "{"}, expect=78)
+        self.assertIn("REDUCER OPTIONS", self.run_sluice("auto", "--help").stdout)
+
+    def test_a_job_of_slurms_whole(self):
+        """A reducer that ends with the job, and the job's workers, all by the one entry point."""
+        holder, port = closed_port()
+        holder.close()
+        group = {"SLUICE_SLURM_GROUP": "1", "SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_HET_GROUP_0": "gpu[1-2]", "SLURM_JOB_NODELIST_HET_GROUP_1": "localhost"}
+        reducer = self.start("auto", "--listen", f"127.0.0.1:{port}", "--idle-timeout", "300ms", "--", "false", env=group | {"SLURMD_NODENAME": "localhost"})
+        until("it listens", lambda: "listens on" in reducer.stderr() or reducer.ended())
+        self.run_sluice("auto", "--", sluice_process.PROGRAM, *JOB, "--workers", "2", "--connect", f"127.0.0.1:{port}", env=group | {"SLURMD_NODENAME": "gpu1"})
+        self.assertEqual(reducer.wait(), 0, reducer.stderr())
+        self.assertIn("the job is over: 2 of 2 expected ranks came and went", reducer.stderr())
+
+
+class Job(SluiceTest):
+    def test_it_ends_when_the_expected_ranks_have_come_and_gone(self):
+        reducer, address = self.start_reducer("--mode", "job", "--expected-workers", "2", "--idle-timeout", "1s", "--arrival-timeout", "0")
+        # A job before the job: too few ranks at a time, though two in all.
+        for _ in range(2):
+            self.run_sluice(*JOB, "--workers", "1", "--connect", address)
+        self.assertFalse(reducer.ended(), reducer.stderr())
+        # The second communicator of a job comes a moment later, and is served.
+        for _ in range(2):
+            self.run_sluice(*JOB, "--workers", "2", "--connect", address)
+        self.assertEqual(reducer.wait(), 0, reducer.stderr())
+        self.assertIn("4 sessions completed, 0 failed", reducer.stderr())
+        self.assertIn("2 of 2 expected ranks", reducer.stderr())
+
+    def test_a_running_session_is_not_cut_off(self):
+        reducer, address = self.start_reducer("--mode", "job", "--expected-workers", "5", "--idle-timeout", "200ms", "--arrival-timeout", "1500ms")
+        job = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", address)
+        until("the job has run for longer than the arrival timeout", lambda: self.status(address)["uptime_seconds"] > 2.5 or reducer.ended())
+        self.assertFalse(reducer.ended() or job.ended(), reducer.stderr())
+        job.signal(signal.SIGINT)
+        job.wait()
+        self.assertEqual(reducer.wait(), 75, reducer.stderr())
+        self.assertIn("no more than 2 of 5 expected ranks", reducer.stderr())
+
+    def test_nobody_comes(self):
+        reducer, _ = self.start_reducer("--mode", "job", "--expected-workers", "1", "--arrival-timeout", "300ms")
+        self.assertEqual(reducer.wait(), 75)
+        self.assertIn("the job did not come", reducer.stderr())
+
+    def test_a_service_waits_for_nobody(self):
+        reducer, address = self.start_reducer("--expected-workers", "1", "--arrival-timeout", "100ms", "--idle-timeout", "100ms")
+        until("time has passed", lambda: self.status(address)["uptime_seconds"] > 0.6)
+        self.assertFalse(reducer.ended())
+        reducer.signal(signal.SIGTERM)
+        self.assertEqual(reducer.wait(), 0)
+
+    def test_sigterm_before_the_job_is_a_drain(self):
+        reducer, _ = self.start_reducer("--mode", "job", "--expected-workers", "1")
+        reducer.signal(signal.SIGTERM)
+        self.assertEqual(reducer.wait(), 0)
+
+    def test_without_a_number_it_does_not_start(self):
+        self.assertIn("--expected-workers", self.run_sluice("reducer", "--mode", "job", expect=64).stderr)
+
+
+if __name__ == "__main__":
+    main()
