@@ -10,13 +10,15 @@
 #include "gpu_client/engine/tls_terms.h"
 #include "nccl_plugin/collnet/agreement.h"
 #include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/pool_by_dns.h"
 #include "wire/sha256.h"
 
 namespace sluice::nccl::collnet {
 namespace {
 
 // What the nodes compare: short enough for a word between them, and enough to see the difference.
-std::string common_text(const Settings& s) {
+std::string common_text(const Settings& s, const Result<void>& known) {
+  if (!known) return "none: " + known.error().text.substr(0, 900);
   std::string list;
   for (const config::Endpoint& e : s.reducers) list += (list.empty() ? "" : ",") + config::to_string(e);
   if (list.size() <= 1000) return list;
@@ -28,9 +30,17 @@ std::string common_text(const Settings& s) {
 }
 
 // The list as its file has it at this moment: a communicator may be made long after the plugin was loaded.
-// What can't be read leaves the list as it was.
-Settings with_pool_of_now(const Settings& s) {
+// What can't be read leaves the list as it was. One that only the DNS has is asked for here; `reached` says
+// why not.
+Settings with_pool_of_now(const Settings& s, Result<void>& reached) {
   Settings now = s;
+  if (s.reducers_by_dns != 0) {
+    if (const auto& pool = pool_by_dns()) {
+      now.reducers = *pool;
+    } else {
+      reached = tl::unexpected(pool.error());
+    }
+  }
   if (s.pool_file.empty()) return now;
   if (auto pool = config::read_pool("@" + s.pool_file)) {
     now.reducers = std::move(pool->reducers);
@@ -71,7 +81,8 @@ Result<std::vector<Contact>> contacts_of(std::span<void* const> handles) {
 
 Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& listener,
                                    const Settings& settings) {
-  const Settings s = with_pool_of_now(settings);
+  Result<void> reached;
+  const Settings s = with_pool_of_now(settings, reached);
   // Everything up to the gathering is a function of what all nodes have, so it fails on all of them.
   auto nodes = contacts_of(handles);
   if (!nodes) return tl::unexpected(nodes.error());
@@ -88,7 +99,7 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
   auto agreement = Agreement::gather({.nodes = std::move(*nodes),
                                       .rank = rank,
                                       .session = session,
-                                      .common = common_text(s),
+                                      .common = common_text(s, reached),
                                       .local_address = listener.contact.address},
                                      std::move(listener.socket), {.call = share, .late = s.join_timeout});
   if (!agreement) return tl::unexpected(agreement.error());
@@ -115,8 +126,9 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
   options.payload_crc = s.payload_crc;
 
   // First round: can everybody reach every reducer?
-  Result<void> reached;
-  if (auto token = engine::load_token(s.key_file, s.token_file, s.job)) {
+  if (!reached) {
+    // Said by all: who found nobody is heard, and not waited for.
+  } else if (auto token = engine::load_token(s.key_file, s.token_file, s.job)) {
     options.join.who.token = *token;
     auto tls = engine::read_tls_variables();
     auto lanes = engine::read_transport_variables();

@@ -12,7 +12,7 @@ namespace {
 Offer decide(const Settings& s) {
   Offer offer;
   const DeviceRules rules{.interfaces = s.interfaces, .speed_mbps = s.speed_mbps};
-  if (s.reducers.empty() && s.net != NetPolicy::kAlways) {
+  if (s.pool_size() == 0 && s.net != NetPolicy::kAlways) {
     offer.why = "no reducers are configured (SLUICE_REDUCERS); NCCL keeps its own network";
     return offer;
   }
@@ -31,7 +31,7 @@ Offer decide(const Settings& s) {
     offer.warning = true;
     return offer;
   }
-  if (s.reducers.empty()) {
+  if (s.pool_size() == 0) {
     offer.why = "no reducers are configured (SLUICE_REDUCERS): point-to-point only";
     return offer;
   }
@@ -54,8 +54,9 @@ void tell_offer() noexcept {
       std::string devices;
       for (const Device& d : o.net) devices += (devices.empty() ? "" : ", ") + d.name + " " + d.address;
       if (!o.collnet.empty()) {
-        info("protocol %u by %s, %zu reducers configured", unsigned{wire::kVersionMax}, devices.c_str(),
-             settings().reducers.size());
+        const Settings& s = settings();
+        info("protocol %u by %s, %zu reducers configured%s%s", unsigned{wire::kVersionMax}, devices.c_str(),
+             s.pool_size(), s.source.empty() ? "" : " by ", s.source.c_str());
       } else if (o.warning) {
         warn("%s", o.why.c_str());
       } else {

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <string_view>
 
+#include "config/discovery/discover.h"
+#include "config/discovery/sources.h"
 #include "config/sizes.h"
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/host/names.h"
@@ -109,6 +111,37 @@ class Reader {
   std::map<std::string_view, std::string_view> values_;
 };
 
+// Reducers that the platform names, where the user names none. Nothing here touches the network, and what is
+// malformed costs the offload, not the job.
+void look_around(const char* const* environment, SettingsRead& out) {
+  namespace discovery = config::discovery;
+  discovery::Surroundings here = discovery::process_surroundings(environment);
+  here.look_up = nullptr;
+  if (here.variable("SLUICE_REDUCERS")) return;
+  const auto outcome = discovery::discover(here);
+  if (!outcome) {
+    out.warnings.push_back("no offload: " + outcome.error().text);
+    return;
+  }
+  Settings& s = out.settings;
+  if (outcome->found) {
+    s.reducers = outcome->found->reducers;
+    s.source = discovery::to_string(outcome->found->source);
+    return;
+  }
+  const std::string wanted = here.variable("SLUICE_DISCOVERY").value_or("auto");
+  if (!discovery::asks_the_dns(here) || (wanted != "auto" && wanted != "kubernetes")) return;
+  // Every rank must count the same devices before anybody may ask, and price the same pool.
+  const auto count = discovery::reducer_count(here);
+  if (!count || !*count) {
+    out.warnings.push_back("no offload: " + (count ? "SLUICE_REDUCER_SERVICE needs SLUICE_REDUCER_COUNT here"
+                                                   : count.error().text));
+    return;
+  }
+  s.reducers_by_dns = **count;
+  s.source = discovery::to_string(discovery::Source::kKubernetes);
+}
+
 const SettingsRead& own() {
   static const SettingsRead read = read_settings(environ);
   return read;
@@ -166,6 +199,7 @@ SettingsRead read_settings(const char* const* environment) {
   r.size("SLUICE_MIN_BYTES", s.min_bytes, 0, UINT64_MAX);
   r.number("SLUICE_MIN_NODES", s.min_nodes, 2, 1u << 20);
   out.warnings = std::move(r.warnings);
+  look_around(environment, out);
   return out;
 }
 

@@ -16,8 +16,10 @@ enum class OffloadPolicy { kAuto, kAlways, kNever };
 
 struct Settings {
   std::string net_name = "SLUICE";               // SLUICE_NET_NAME: for images that set NCCL_NET
-  std::vector<config::Endpoint> reducers;        // SLUICE_REDUCERS; empty: no offload
+  std::vector<config::Endpoint> reducers;        // SLUICE_REDUCERS, else found (docs/discovery.md)
   std::string pool_file;                         // where they stand, of SLUICE_REDUCERS=@FILE; else empty
+  std::string source;                            // who named them, when SLUICE_REDUCERS did not
+  uint32_t reducers_by_dns = 0;                  // so many, of SLUICE_REDUCER_SERVICE, asked for in connect()
   std::string job = "default";                   // SLUICE_JOB
   std::string tenant;                            // SLUICE_TENANT; empty: the job's name counts as one
   std::string key_file;                          // SLUICE_KEY_FILE
@@ -38,6 +40,11 @@ struct Settings {
   OffloadPolicy offload = OffloadPolicy::kAuto;  // SLUICE_OFFLOAD=auto|always|never, for the tuner
   uint64_t min_bytes = 256 * kKiB;               // SLUICE_MIN_BYTES: smaller allreduces are left to NCCL
   uint32_t min_nodes = 3;                        // SLUICE_MIN_NODES: fewer gain nothing
+
+  // How many reducers there are; 0: no offload.
+  [[nodiscard]] size_t pool_size() const noexcept {
+    return reducers.empty() ? reducers_by_dns : reducers.size();
+  }
 };
 
 struct SettingsRead {

@@ -26,12 +26,12 @@ bool pool_is_wide_enough(const Question& q, size_t reducers) noexcept {
 }
 
 bool wants_offload(const Question& q, const Settings& s) noexcept {
-  if (q.function != kAllReduce || s.reducers.empty()) return false;
+  if (q.function != kAllReduce || s.pool_size() == 0) return false;
   switch (s.offload) {
     case OffloadPolicy::kNever: return false;
     case OffloadPolicy::kAlways: return true;
     case OffloadPolicy::kAuto:
-      return q.nodes >= s.min_nodes && q.bytes >= s.min_bytes && pool_is_wide_enough(q, s.reducers.size());
+      return q.nodes >= s.min_nodes && q.bytes >= s.min_bytes && pool_is_wide_enough(q, s.pool_size());
   }
   return false;
 }

@@ -58,14 +58,14 @@ void Tuner::tell_once(bool collnet) noexcept {
     } else if (collnet && s.offload == OffloadPolicy::kAuto && nodes_ < s.min_nodes) {
       info("offload OFF (%zu nodes: nothing is gained below %u, SLUICE_MIN_NODES)", nodes_, s.min_nodes);
     } else if (collnet && s.offload == OffloadPolicy::kAuto &&
-               !pool_is_wide_enough({.nodes = nodes_, .ranks = ranks_}, s.reducers.size())) {
+               !pool_is_wide_enough({.nodes = nodes_, .ranks = ranks_}, s.pool_size())) {
       info(
           "offload OFF (%zu reducers are too few for %zu nodes: a ring is faster unless their links are; "
           "SLUICE_OFFLOAD=always overrides)",
-          s.reducers.size(), nodes_);
+          s.pool_size(), nodes_);
     } else if (collnet) {
-      info("offload ON %zu reducers tcp, %zu ranks on %zu nodes, allreduces of %s and more",
-           s.reducers.size(), ranks_, nodes_,
+      info("offload ON %zu reducers tcp, %zu ranks on %zu nodes, allreduces of %s and more", s.pool_size(),
+           ranks_, nodes_,
            s.offload == OffloadPolicy::kAlways ? "any size"
                                                : (std::to_string(s.min_bytes / kKiB) + " KiB").c_str());
     } else if (!offer().why.empty()) {

@@ -50,6 +50,42 @@ TEST(PluginSettings, TakeWhatIsSet) {
   EXPECT_EQ(r.settings.resume_timeout, 500 * kMillisecond);
 }
 
+TEST(PluginSettings, TakeReducersOfThePlatformWhereNobodyNamesAny) {
+  const char* spec = "CLUSTER_SPEC={\"cluster\": {\"workerpool2\": [\"r0:2222\", \"r1:2222\"]}}";
+  const auto found = read({spec});
+  EXPECT_THAT(found.warnings, IsEmpty());
+  EXPECT_EQ(found.settings.pool_size(), 2U);
+  EXPECT_EQ(found.settings.source, "cluster-spec");
+  const auto named = read({spec, "SLUICE_REDUCERS=a"});
+  EXPECT_EQ(named.settings.pool_size(), 1U);
+  EXPECT_EQ(named.settings.source, "");
+  EXPECT_EQ(read({spec, "SLUICE_DISCOVERY=none"}).settings.pool_size(), 0U);
+  // A wrong list is not made up for by somebody else's: the other ranks have the right one.
+  EXPECT_EQ(read({spec, "SLUICE_REDUCERS=a:99999"}).settings.pool_size(), 0U);
+}
+
+TEST(PluginSettings, LeaveTheDnsForLater) {
+  const auto r = read({"SLUICE_REDUCER_SERVICE=reducer", "SLUICE_REDUCER_COUNT=4"});
+  EXPECT_THAT(r.warnings, IsEmpty());
+  EXPECT_THAT(r.settings.reducers, IsEmpty());
+  EXPECT_EQ(r.settings.pool_size(), 4U);
+  EXPECT_EQ(read({"SLUICE_REDUCER_SERVICE=r", "SLUICE_REDUCER_COUNT=4", "SLUICE_DISCOVERY=slurm"})
+                .settings.pool_size(),
+            0U);
+}
+
+TEST(PluginSettings, WarnOnceOfAPlatformThatSaysItWrongly) {
+  for (const auto& [bad, words] : std::vector<std::pair<const char*, const char*>>{
+           {"CLUSTER_SPEC={", "no offload: CLUSTER_SPEC:1:2: "},
+           {"SLUICE_REDUCER_SERVICE=reducer", "needs SLUICE_REDUCER_COUNT"},
+           {"SLUICE_SLURM_NODELIST=a[", "no offload: SLUICE_SLURM_NODELIST: column 3: "},
+           {"SLUICE_DISCOVERY=tea", "no offload: SLUICE_DISCOVERY=tea"}}) {
+    const auto r = read({bad});
+    EXPECT_THAT(r.warnings, ElementsAre(HasSubstr(words))) << bad;
+    EXPECT_EQ(r.settings.pool_size(), 0U);
+  }
+}
+
 TEST(PluginSettings, FollowNcclsInterfacesWithoutTheirOwn) {
   EXPECT_EQ(read({"NCCL_SOCKET_IFNAME==eth0"}).settings.interfaces, "=eth0");
 }
