@@ -1,11 +1,14 @@
 #include "gpu_client/api/options.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <string>
 
+#include "config/discovery/discover.h"
 #include "config/pool.h"
 #include "config/sizes.h"
 #include "gpu_client/api/sized_struct.h"
@@ -115,6 +118,16 @@ sluice_options default_options() noexcept {
   return options;
 }
 
+// Who the caller did not name: SLUICE_REDUCERS, or what the platform says.
+static Result<config::Pool> find_pool() {
+  auto outcome = config::discovery::discover(config::discovery::process_surroundings(environ));
+  if (!outcome) return tl::unexpected(outcome.error());
+  if (!outcome->found)
+    return bad("NULL is given, and neither SLUICE_REDUCERS nor the platform names any (docs/discovery.md)");
+  return config::Pool{.reducers = std::move(outcome->found->reducers),
+                      .file = std::move(outcome->found->file)};
+}
+
 Result<engine::SessionOptions> read_options(const sluice_options& given) {
   for (const Deadline& d : kDeadlines) {
     const char* value = std::getenv(d.variable);
@@ -125,8 +138,7 @@ Result<engine::SessionOptions> read_options(const sluice_options& given) {
   if (!sized) return tl::unexpected(sized.error());
   const sluice_options& o = *sized;
   if (auto checked = check_numbers(o); !checked) return tl::unexpected(checked.error());
-  if (o.reducers == nullptr) return bad("reducers is NULL");
-  auto pool = config::read_pool(o.reducers);
+  auto pool = o.reducers != nullptr ? config::read_pool(o.reducers) : find_pool();
   if (!pool) return add_context("reducers", pool.error());
 
   engine::SessionOptions out;

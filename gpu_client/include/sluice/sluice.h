@@ -87,7 +87,9 @@ typedef struct sluice_options {
   size_t struct_size;   /* of the struct as the caller was compiled; set by sluice_options_init */
   const char* reducers; /* "host:port,host:port*2,[::1]:7470": same order on all ranks; port 7470 and weight 1
                            by default. Or "@FILE": one a line in a file, which rank 0 reads again about a
-                           second after it has changed, see sluice_session_set_reducers */
+                           second after it has changed, see sluice_session_set_reducers. NULL: those of the
+                           variable SLUICE_REDUCERS, else what the platform says (docs/discovery.md); a DNS
+                           may be asked for as long as SLUICE_DISCOVERY_TIMEOUT says */
   uint8_t session_id[16]; /* same on all ranks, unlike that of any other session of the pool */
   uint32_t rank;          /* 0..ranks-1, each once */
   uint32_t ranks;
