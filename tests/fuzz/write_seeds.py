@@ -4,6 +4,7 @@
     python3 tests/fuzz/write_seeds.py
 """
 
+import json
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -141,6 +142,33 @@ def lane_survive_seeds():
     }  # fmt: skip
 
 
+def discovery_seeds():
+    hostlist, cluster_spec, tf_config, sagemaker, pods, order, reply, resolver = range(8)
+    spec = json.dumps({"cluster": {"workerpool0": ["w0:2222"], "workerpool1": ["w1:2222"], "workerpool2": ["r0:2222", "r1:2222"], "workerpool3": {}},
+                       "environment": "cloud", "task": {"type": "workerpool2", "index": "1", "trial": "3"}, "job": {"a": [1, 2.5, None, True]}})
+    roles = json.dumps({"cluster": {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1"]}, "task": {"type": "ps", "index": 0}})
+    resources = json.dumps({"current_host": "algo-1", "current_group_name": "gpu", "hosts": ["algo-1", "algo-2"],
+                            "instance_groups": [{"instance_group_name": "gpu", "hosts": ["algo-1"]}, {"instance_group_name": "reducer", "hosts": ["algo-2"]}]})
+    question = b"\x12\x34\x81\x80\0\1\0\1\0\0\0\0\1a\0\0\x21\0\1"
+    return {name: bytes([what]) + (data if isinstance(data, bytes) else data.encode()) for name, what, data in (
+        ("hostlist", hostlist, "a[1-3,07-09],b,c[0-1]n[2-3]"),
+        ("hostlist_too_many", hostlist, "a[1-999999999]"),
+        ("hostlist_product", hostlist, "a[1-300][1-300][1-300],b"),
+        ("cluster_spec", cluster_spec, spec),
+        ("cluster_spec_deep", cluster_spec, '{"job":' + "[" * 80),
+        ("cluster_spec_cut", cluster_spec, spec[:70]),
+        ("cluster_spec_escapes", cluster_spec, '{"cluster":{"workerpool2":["\\u0000\\ud800x:1"]}}'),
+        ("tf_config", tf_config, roles),
+        ("sagemaker", sagemaker, resources),
+        ("sagemaker_odd_host", sagemaker, '{"current_host":"a\\nb","instance_groups":[{"instance_group_name":"reducer","hosts":["r"]}]}'),
+        ("pods", pods, "reducer-%d.reducer:7471"),
+        ("order", order, "r-10r-9xr-010"),
+        ("srv", reply, question + b"\xc0\x0c\0\x21\0\1\0\0\0\5\0\x0c\0\0\0\x64\x1d\x2e\3r-1\xc0\x0c"),
+        ("srv_loop", reply, question + b"\xc0\x13\0\x21"),
+        ("resolv_conf", resolver, "nameserver 10.96.0.10\nsearch ml.svc.cluster.local svc.cluster.local\noptions ndots:5\n"),
+    )}
+
+
 def main():
     frames = recorded_frames()
     write("frame_fuzz", frame_seeds(frames))
@@ -148,6 +176,7 @@ def main():
     write("stream_fuzz", stream_seeds())
     write("lane_fuzz", lane_seeds())
     write("lane_survive_fuzz", lane_survive_seeds())
+    write("discovery_fuzz", discovery_seeds())
 
 
 if __name__ == "__main__":
