@@ -75,7 +75,10 @@ Result<Endpoint> parse_one(std::string_view text) {
   if (host.empty()) return bad("the host is missing");
   if (host.size() > kMaxHost)
     return bad("the host is longer than " + std::to_string(kMaxHost) + " characters");
-  const auto odd = [](char c) { return c <= ' ' || c > '~' || c == '/' || c == '[' || c == ']' || c == '#'; };
+  // A comma or an '@' would be read back as another list.
+  const auto odd = [](char c) {
+    return c <= ' ' || c > '~' || std::string_view("/[]#,@").find(c) != std::string_view::npos;
+  };
   if (std::any_of(host.begin(), host.end(), odd)) return bad("the host holds a character that no host has");
   if (port) {
     const auto value = number(*port);

@@ -98,9 +98,8 @@ Answer by_service(const Surroundings& here, const std::string& service, std::opt
     } else {
       last = records ? std::to_string(records->size()) + " found" : records.error().text;
     }
-    const Nanos left = deadline - here.now();
-    if (left <= 0) break;
-    here.pause(std::min(left, kBetweenTries));
+    if (const Nanos left = deadline - here.now(); left > 0) here.pause(std::min(left, kBetweenTries));
+    if (here.now() >= deadline) break;  // one more question would be cut off, and say less than the last
   }
   return fail(Errc::kTimeout, plain(name) + ": " + std::to_string(least) +
                                   " reducers wanted, not there within " + duration_text(*timeout) +

@@ -91,6 +91,16 @@ Result<bool> device_memory_allowed() {
   return bad("variable SLUICE_GDR is \"" + std::string(value) + "\", not 0 or 1");
 }
 
+// Who the caller did not name: SLUICE_REDUCERS, or what the platform says.
+Result<config::Pool> find_pool() {
+  auto outcome = config::discovery::discover(config::discovery::process_surroundings(environ));
+  if (!outcome) return tl::unexpected(outcome.error());
+  if (!outcome->found)
+    return bad("NULL is given, and neither SLUICE_REDUCERS nor the platform names any (docs/discovery.md)");
+  return config::Pool{.reducers = std::move(outcome->found->reducers),
+                      .file = std::move(outcome->found->file)};
+}
+
 }  // namespace
 
 sluice_options default_options() noexcept {
@@ -116,16 +126,6 @@ sluice_options default_options() noexcept {
     }
   }
   return options;
-}
-
-// Who the caller did not name: SLUICE_REDUCERS, or what the platform says.
-static Result<config::Pool> find_pool() {
-  auto outcome = config::discovery::discover(config::discovery::process_surroundings(environ));
-  if (!outcome) return tl::unexpected(outcome.error());
-  if (!outcome->found)
-    return bad("NULL is given, and neither SLUICE_REDUCERS nor the platform names any (docs/discovery.md)");
-  return config::Pool{.reducers = std::move(outcome->found->reducers),
-                      .file = std::move(outcome->found->file)};
 }
 
 Result<engine::SessionOptions> read_options(const sluice_options& given) {

@@ -177,7 +177,7 @@ bool is_known_variable(std::string_view name) noexcept {
   const auto is_it = [name](std::string_view known) { return known == name; };
   return std::ranges::any_of(kOfPlugin, is_it) || std::ranges::any_of(kOfProgram, is_it) ||
          name.find("_SERVICE_HOST") != name.npos || name.find("_SERVICE_PORT") != name.npos ||
-         name.find("_PORT_") != name.npos || name == "SLUICE_PORT";
+         name.find("_PORT_") != name.npos || name.ends_with("_PORT");
 }
 
 std::string_view nearest_variable(std::string_view name) {

@@ -162,6 +162,7 @@ def discovery_seeds():
         ("sagemaker", sagemaker, resources),
         ("sagemaker_odd_host", sagemaker, '{"current_host":"a\\nb","instance_groups":[{"instance_group_name":"reducer","hosts":["r"]}]}'),
         ("pods", pods, "reducer-%d.reducer:7471"),
+        ("pods_with_comma", pods, "worue,16%d."),
         ("order", order, "r-10r-9xr-010"),
         ("srv", reply, question + b"\xc0\x0c\0\x21\0\1\0\0\0\5\0\x0c\0\0\0\x64\x1d\x2e\3r-1\xc0\x0c"),
         ("srv_loop", reply, question + b"\xc0\x13\0\x21"),

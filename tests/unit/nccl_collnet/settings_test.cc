@@ -112,12 +112,12 @@ TEST(PluginSettings, NameTheNearestVariableForOneThatIsUnknown) {
 }
 
 TEST(PluginSettings, SayNothingOfTheProgramsVariablesOrAPlatforms) {
-  EXPECT_THAT(
-      read({"SLUICE_LISTEN=*:7470", "SLUICE_ABSENCE_TIMEOUT=9s", "SLUICE_OP_TIMEOUT=1m",
-            "SLUICE_SERVICE_HOST=10.0.0.1", "SLUICE_SERVICE_PORT_DATA=7470",
-            "SLUICE_PORT=tcp://10.0.0.1:7470", "SLUICE_PORT_7470_TCP_ADDR=10.0.0.1", "SLUICE_STREAMS="})
-          .warnings,
-      IsEmpty());
+  EXPECT_THAT(read({"SLUICE_LISTEN=*:7470", "SLUICE_ABSENCE_TIMEOUT=9s", "SLUICE_OP_TIMEOUT=1m",
+                    "SLUICE_SERVICE_HOST=10.0.0.1", "SLUICE_SERVICE_PORT_DATA=7470",
+                    "SLUICE_PORT=tcp://10.0.0.1:7470", "SLUICE_REDUCER_PORT=tcp://10.0.0.1:7470",
+                    "SLUICE_PORT_7470_TCP_ADDR=10.0.0.1", "SLUICE_STREAMS="})
+                  .warnings,
+              IsEmpty());
 }
 
 TEST(LikelyCause, NamesTheFirstThatHolds) {

@@ -33,7 +33,10 @@ class Stage {
     here.host_name = [this] { return case_.value("host", std::string()); };
     here.now = [this] { return now; };
     here.pause = [this](Nanos time) { now += time; };
-    if (case_.contains("srv")) here.look_up = [this](const std::string& name, Nanos) { return answer(name); };
+    if (case_.contains("srv"))
+      here.look_up = [this](const std::string& name, Nanos deadline) {
+        return now < deadline ? answer(name) : fail(Errc::kTimeout, "no time");
+      };
   }
 
   Surroundings here;
