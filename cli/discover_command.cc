@@ -35,7 +35,7 @@ void print_json(const Found& found) {
 }
 
 // For a shell, and as it is for what reads NAME=VALUE lines, unless a platform's host names need quotes.
-std::string quoted(const std::string& text) {
+std::string for_shell(const std::string& text) {
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            std::string_view("-_.,:*[]@+").find(c) != std::string_view::npos;
@@ -47,8 +47,8 @@ std::string quoted(const std::string& text) {
 }
 
 void print_env(const Found& found) {
-  std::string out = "SLUICE_REDUCERS=" + quoted(list_of(found)) + "\n";
-  if (!found.job.empty()) out += "SLUICE_JOB_ID=" + quoted(found.job) + "\n";
+  std::string out = "SLUICE_REDUCERS=" + for_shell(list_of(found)) + "\n";
+  if (!found.job.empty()) out += "SLUICE_JOB_ID=" + for_shell(found.job) + "\n";
   std::fputs(out.c_str(), stdout);
 }
 
