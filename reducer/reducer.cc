@@ -179,8 +179,8 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   } else if (!options.insecure && !is_loopback(options.listen_host)) {
     return fail(
         Errc::kInvalidArgument,
-        "listening off loopback needs a key: --key-file FILE, which `sluice keygen` makes, or --insecure "
-        "where everybody on the network is trusted");
+        "listening off loopback needs a key file (--key-file, made by sluice keygen; or --insecure, where "
+        "everybody on the network is trusted)");
   }
   auto tls = make_tls(options, keys.has_key());
   if (!tls) return tl::unexpected(std::move(tls.error()));

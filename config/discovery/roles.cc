@@ -98,7 +98,7 @@ Answer read_roles(const JsonPlace& document, const RoleNames& names) {
     found.workers += *count;
   }
   if (*task && found.role == Role::kUnknown)
-    found.notes.push_back("the task is neither reducer nor worker here");
+    found.notes.emplace_back("the task is neither reducer nor worker here");
   if (auto noted = note_trial(document, found.notes); !noted) return tl::unexpected(noted.error());
   return found;
 }

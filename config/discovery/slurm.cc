@@ -112,7 +112,7 @@ Answer from_slurm(const Surroundings& here) {
   found.workers = static_cast<uint32_t>(nodes.workers.size());
   const auto own = here.variable("SLURMD_NODENAME");
   if (!own) {
-    found.notes.push_back("SLURMD_NODENAME is not set: no task of Slurm's");
+    found.notes.emplace_back("SLURMD_NODENAME is not set: no task of Slurm's");
     return found;
   }
   const auto reducer = place_in(nodes.reducers, *own), worker = place_in(nodes.workers, *own);
