@@ -26,6 +26,10 @@ void add_plan_command(CLI::App& program, Command& chosen);
 void add_bench_commands(CLI::App& program, Command& chosen, const std::vector<std::string>& arguments);
 void add_demo_commands(CLI::App& program, Command& chosen, const std::vector<std::string>& arguments);
 
+// `completion` and `man`, which tell of everything that `program` has when they run, whoever added it. It
+// outlives the parse.
+void add_description_commands(CLI::App& program, Command& chosen);
+
 // What `sluice --version` prints: version, protocol range, compiler, kernel targets of this CPU.
 [[nodiscard]] std::string version_text();
 

@@ -40,6 +40,10 @@ int main(int argc, char** argv) {
     options.arguments = arguments;
     return bench::run_gpu_bench(options, workers.worker());
   };
+  // For those who package it.
+  cli::add_description_commands(program, chosen);
+  program.get_subcommand("completion")->group("");
+  program.get_subcommand("man")->group("");
   // What the launcher starts for a run of its own; people have `sluice reducer`.
   cli::add_reducer_command(program, chosen);
   program.get_subcommand("reducer")->group("");

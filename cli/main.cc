@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   cli::add_plan_command(program, chosen);
   cli::add_bench_commands(program, chosen, arguments);
   cli::add_demo_commands(program, chosen, arguments);
+  cli::add_description_commands(program, chosen);
 
   return cli::run_program(program, own, argv, log_level, chosen);
 }

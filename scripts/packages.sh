@@ -28,7 +28,11 @@ PEER_PACKAGES=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
 RDMA_PACKAGES=(qemu-system-x86 busybox-static cpio kmod xz-utils iproute2 linux-image-amd64 ibverbs-providers perftest)
 
 # What tests of label deploy take.
-DEPLOY_PACKAGES=(python3-yaml python3-jsonschema g++-aarch64-linux-gnu qemu-user-static dnsmasq-base)
+DEPLOY_PACKAGES=(
+  python3-yaml python3-jsonschema
+  g++-aarch64-linux-gnu qemu-user-static dnsmasq-base
+  zsh fish man-db mandoc          # completion, manual pages
+)
 
 # What bench/report takes beside the peers.
 REPORT_PACKAGES=(python3 python3-matplotlib iproute2)

@@ -1,0 +1,118 @@
+"""What tests of this folder share: where the tree and the build are, and how a missing tool skips a test and says so."""
+
+import argparse
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+# A step that hangs must fail before ctest's watchdog ends the whole test.
+DEADLINE_S = float(os.environ.get("SLUICE_TEST_DEADLINE_S", "60"))
+
+ROOT = None
+BUILD = None
+
+
+def main():
+    """Entry of a test file: --root TREE --build FOLDER, then what unittest takes. 77 when nothing of it could run."""
+    global ROOT, BUILD
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--build", type=Path, required=True)
+    arguments, rest = parser.parse_known_args()
+    ROOT, BUILD = arguments.root.resolve(), arguments.build.resolve()
+    module = sys.modules["__main__"]
+    module.ROOT, module.BUILD = ROOT, BUILD
+    result = unittest.main(argv=[sys.argv[0], *rest], module="__main__", verbosity=2, exit=False).result
+    for test, reason in result.skipped:
+        print(f"skipped: {test}: {reason}")
+    if not result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(77 if result.skipped and len(result.skipped) >= result.testsRun else 0)
+
+
+def program(name="sluice"):
+    return BUILD / "bin" / name
+
+
+def need(*tools):
+    """Skips the test that lacks one of them."""
+    for tool in tools:
+        if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None:
+            raise unittest.SkipTest(f"{tool} is missing")
+
+
+def need_root():
+    if os.geteuid() != 0:
+        raise unittest.SkipTest("it takes root")
+
+
+def environment(extra=None):
+    """Without what the person who runs the tests may have set for Sluice or systemd."""
+    clean = {key: value for key, value in os.environ.items()
+             if not key.startswith(("SLUICE_", "NCCL_")) and key not in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")}
+    clean["PATH"] += ":/usr/sbin:/sbin"
+    clean.update(extra or {})
+    return clean
+
+
+def until(what, condition):
+    """Polls until condition() is neither None nor False and returns that; fails after DEADLINE_S, naming `what`."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        value = condition()
+        if value is not None and value is not False:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"not within {DEADLINE_S} s: {what}")
+
+
+def accepts(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_port():
+    """One that nobody had a moment ago: for programs that cannot be told to take any."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def version():
+    return (ROOT / "VERSION").read_text().strip()
+
+
+def command_paths():
+    """[["sluice"], ["sluice", "bench"], ...] as --help lists them, by asking the program itself."""
+    found, open_paths = [], [[]]
+    while open_paths:
+        path = open_paths.pop(0)
+        found.append(["sluice", *path])
+        told = subprocess.run([program(), *path, "--help"], capture_output=True, text=True, check=True, timeout=DEADLINE_S, env=environment()).stdout
+        listed = re.search(r"^Subcommands:\n((?:  .*\n|\n)*)", told, re.MULTILINE)
+        for line in (listed.group(1) if listed else "").splitlines():
+            if match := re.match(r"  (\S+)", line):
+                open_paths.append([*path, match.group(1)])
+    return found
+
+
+class DeployTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="sluice-deploy-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def command(self, *words, expect=0, timeout=DEADLINE_S, **how):
+        """Runs to the end; fails when the exit code is not `expect` (None: any). Returns the CompletedProcess, stderr in stdout."""
+        how.setdefault("env", environment())
+        done = subprocess.run([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+                              errors="replace", timeout=timeout, check=False, **how)
+        if expect is not None:
+            self.assertEqual(done.returncode, expect, f"{' '.join(map(str, words))}\n{done.stdout}")
+        return done
