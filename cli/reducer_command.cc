@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,7 +20,9 @@
 #include "cli/listen_address.h"
 #include "cli/option_set.h"
 #include "cli/signals.h"
+#include "cli/supervisor.h"
 #include "config/secret_file.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "reducer/reducer.h"
 #include "transport/tcp/address.h"
@@ -101,6 +105,22 @@ bench::ExitCode exit_code_of(const Error& error) {
   return error.text.find("in use") != std::string::npos ? bench::kExitTryAgain : bench::kExitFailure;
 }
 
+// What ends a reducer when its sessions have gone.
+constexpr Nanos kAfterDrain = 10 * kSecond;
+
+// Whether the conductor answers, and every lane had turned when it was last looked at, at most once a second.
+std::function<bool()> lanes_turn(reducer::Reducer& server) {
+  return [&server, before = std::vector<uint64_t>(), at = Nanos{0}, well = true]() mutable {
+    std::vector<uint64_t> now = server.turns();
+    if (monotonic_now() - at < kSecond) return well;
+    well = true;
+    for (size_t i = 0; i < before.size(); ++i) well = well && now[i] != before[i];
+    before = std::move(now);
+    at = monotonic_now();
+    return well;
+  };
+}
+
 int run_reducer(ReducerFlags flags) {
   // Whoever reads the log may end before the reducer does: a line that nobody takes is lost, not the
   // sessions.
@@ -132,6 +152,7 @@ int run_reducer(ReducerFlags flags) {
   if (!options.key_file.empty())
     (void)bench::value_or_fail(config::read_secret_file(options.key_file), bench::kExitConfig);
 
+  const Supervisor supervisor;
   const StopSignals signals;
   auto started = reducer::Reducer::start(options);
   if (!started) throw Failure(exit_code_of(started.error()), started.error().text);
@@ -143,23 +164,30 @@ int run_reducer(ReducerFlags flags) {
     }
   }
 
+  supervisor.tell(fmt::format("READY=1\nSTATUS=listens on port {}", server.port()));
+
   const transport::tcp::Socket ended(eventfd(0, EFD_CLOEXEC));
   reducer::ExitReason reason = reducer::ExitReason::kDrained;
   std::thread waiter([&server, &ended, &reason] {
     reason = server.wait();
     eventfd_write(ended.fd(), 1);
   });
+  std::optional<Watchdog> watchdog(std::in_place, supervisor, lanes_turn(server));
   int code = bench::kExitOk;
   for (int signals_seen = 0;;) {
     const int number = signals.wait(ended.fd());
     if (number == 0) break;
     if (++signals_seen == 1) {
+      // A drain is not to be cut short by the manager's own limit, whichever is longer.
+      supervisor.tell(fmt::format("STOPPING=1\nSTATUS=drains\nEXTEND_TIMEOUT_USEC={}",
+                                  (options.drain_timeout + kAfterDrain) / kMicrosecond));
       server.drain();
     } else {
       code = 128 + number;
       server.stop();
     }
   }
+  watchdog.reset();  // lanes have ended, and stand still rightly
   waiter.join();
   say_ended(server, reason);
   return reason == reducer::ExitReason::kNeverCame && code == bench::kExitOk ? bench::kExitTryAgain : code;

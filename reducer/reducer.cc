@@ -156,6 +156,12 @@ class RunningReducer final : public Reducer {
     for (const auto& lane : lanes_) lane->stop();
     return reason;
   }
+  std::vector<uint64_t> turns() override {
+    (void)conductor_.status_from_outside();
+    std::vector<uint64_t> all;
+    for (const auto& lane : lanes_) all.push_back(lane->lane().counters().turns.get());
+    return all;
+  }
   std::string status_json() override { return conductor_.status_from_outside(); }
 
  private:

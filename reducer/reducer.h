@@ -93,6 +93,11 @@ class Reducer {
   // Blocks until drained or stopped and all threads are joined.
   virtual ExitReason wait() = 0;
 
+  // Turns that each lane's loop has made; an idle lane makes ten a second. Blocks until the conductor has
+  // answered something. Who asks again after a second and finds a number unchanged knows a lane that hangs.
+  // Any thread, until wait() has returned.
+  [[nodiscard]] virtual std::vector<uint64_t> turns() = 0;
+
   // One JSON object: sessions with their missing ranks, counters, bytes, CPU seconds. Any thread; what
   // `sluice status` prints. Keys: see docs/operations.md.
   [[nodiscard]] virtual std::string status_json() = 0;

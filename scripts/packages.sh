@@ -32,6 +32,7 @@ DEPLOY_PACKAGES=(
   python3-yaml python3-jsonschema
   g++-aarch64-linux-gnu qemu-user-static dnsmasq-base
   zsh fish man-db mandoc          # completion, manual pages
+  systemd                         # systemd-analyze
 )
 
 # What bench/report takes beside the peers.
