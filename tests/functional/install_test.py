@@ -57,7 +57,7 @@ class Install(SluiceTest):
                 self.assertEqual(self.ranks([program], reducers, 3), ["ok 1 1 2\n"] * 3)
 
     def test_the_examples_build_against_the_client_alone_and_run(self):
-        prefix = self.install(["--component", "client"])
+        prefix = self.install(["--component", "client"], ["--component", "client_library"])
         self.assertFalse((prefix / "bin").exists(), "the client's component has no programs")
         self.command("cmake", "-G", "Ninja", "-S", ROOT / "examples", "-B", self.folder / "examples", f"-DCMAKE_PREFIX_PATH={prefix}")
         self.command("cmake", "--build", self.folder / "examples")
@@ -71,7 +71,7 @@ class Install(SluiceTest):
 
     @unittest.skipUnless(shutil.which("pkg-config"), "pkg-config is missing")
     def test_pkg_config_is_all_that_a_compiler_needs(self):
-        prefix = self.install(["--component", "client"])
+        prefix = self.install(["--component", "client"], ["--component", "client_library"])
         (found,) = prefix.glob("**/pkgconfig")
         words = self.command("pkg-config", "--cflags", "--libs", "sluice", env=os.environ | {"PKG_CONFIG_PATH": str(found)}).split()
         program = self.folder / "mean"

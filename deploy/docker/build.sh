@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Builds the images sluice-reducer, sluice-plugin and sluice-auto from Debian packages, by docker or buildah, whichever is there.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+
+usage() {
+  cat <<'END'
+usage: deploy/docker/build.sh [--push REGISTRY/NAME] [--tag T] [--base IMAGE] [--packages FOLDER] [reducer|plugin|auto ...]
+
+  --push PREFIX      also push: PREFIX/sluice-reducer:T, ...
+  --tag T            default: the version
+  --base IMAGE       Debian 12 or what is built on it; default: debian:12-slim
+  --packages FOLDER  with the .deb files; default: build/packages, made by cpack from build/release when it is empty
+END
+}
+
+push='' tag='' base='' packages='' images=()
+while (($# > 0)); do
+  case $1 in
+    --push | --tag | --base | --packages)
+      if (($# < 2)); then
+        echo "build.sh: $1 wants a value" >&2
+        exit 64
+      fi
+      declare "${1#--}=$2"
+      shift 2
+      ;;
+    reducer | plugin | auto)
+      images+=("$1")
+      shift
+      ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    *)
+      echo "build.sh: unknown argument $1" >&2
+      usage >&2
+      exit 64
+      ;;
+  esac
+done
+if ((${#images[@]} == 0)); then images=(reducer plugin auto); fi
+version=$(<"$root/VERSION")
+tag=${tag:-$version}
+
+if [[ -z "$packages" ]]; then
+  packages=$root/build/packages
+  if ! compgen -G "$packages/*.deb" >/dev/null; then
+    echo "build.sh: cpack of build/release into build/packages" >&2
+    cpack --config "$root/build/release/CPackConfig.cmake" -B "$packages" >&2
+    rm -rf "$packages/_CPack_Packages" # where cpack worked: no part of an image
+  fi
+fi
+
+if command -v docker >/dev/null; then
+  build=(docker build)
+  tool=docker
+elif command -v buildah >/dev/null; then
+  # The format that has HEALTHCHECK.
+  build=(buildah bud --format docker)
+  tool=buildah
+else
+  echo "build.sh: neither docker nor buildah is there" >&2
+  exit 69
+fi
+
+revision=$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)
+arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision")
+if [[ -n "$base" ]]; then arguments+=(--build-arg "BASE=$base"); fi
+for image in "${images[@]}"; do
+  name=sluice-$image:$tag
+  "${build[@]}" "${arguments[@]}" -t "$name" -f "$root/deploy/docker/Dockerfile.$image" "$packages"
+  if [[ -n "$push" ]]; then
+    "$tool" tag "$name" "$push/$name"
+    "$tool" push "$push/$name"
+  fi
+done

@@ -1,0 +1,98 @@
+"""The Debian packages: what lintian says of them, and a life of theirs on a system that has nothing but their dependencies."""
+
+import re
+import signal
+import subprocess
+
+import deploy_case
+from built_packages import base_root, field, packages
+from deploy_case import DEADLINE_S, DeployTest, environment, main, need, program, until, version
+
+NAMES = ["libnccl-net-sluice", "libsluice-dev", "libsluice0", "sluice-reducer", "sluice-tools"]
+
+
+class Packages(DeployTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.debs = packages(fresh=True)
+
+    def chroot(self, *words, **how):
+        how.setdefault("env", environment({"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"}))
+        return self.command("chroot", self.root, *words, **how)
+
+    def files(self):
+        """All there is, but for what dpkg and ldconfig keep for themselves."""
+        told = self.command("find", self.root, "-xdev", "-printf", "/%P\n").stdout.splitlines()
+        return {path for path in told if not re.match(r"/(var/(lib/(dpkg|apt|systemd)|log|cache)|tmp|etc/ld\.so\.cache)(/|$)", path)}
+
+    def test_names_and_versions(self):
+        self.assertEqual([name for name in self.debs if name != "libsluice-tls"], NAMES)
+        for name, deb in self.debs.items():
+            self.assertEqual((field(deb, "Package"), field(deb, "Version")), (name, version()))
+        changelog = (deploy_case.ROOT / "deploy" / "packaging" / "debian" / "changelog").read_text()
+        self.assertTrue(changelog.startswith(f"sluice ({version()}) "), "the changelog's first entry is the version's")
+        for deb in self.debs.values():
+            self.assertNotIn("libnccl-net.so\n", self.command("dpkg-deb", "-c", deb).stdout + "\n", "that name is others' too")
+
+    def test_lintian(self):
+        need("lintian")
+        told = self.command("lintian", "--allow-root", "--fail-on", "error,warning", *self.debs.values(), timeout=120).stdout
+        self.assertNotRegex(told, r"(?m)^[EW]: ")
+
+    def test_installed_used_reinstalled_removed_and_purged(self):
+        base = base_root(self.debs)
+        self.root = self.folder / "root"
+        self.command("cp", "-a", "--reflink=auto", base, self.root)
+        before = self.files()
+        self.command("cp", *self.debs.values(), self.root / "tmp")
+        debs = [f"/tmp/{deb.name}" for deb in self.debs.values()]
+        self.chroot("dpkg", "-i", *debs)
+        self.assertEqual(self.chroot("dpkg", "--audit").stdout, "")
+
+        self.assertTrue(self.chroot("sluice", "--version").stdout.startswith(f"sluice {version()}\n"))
+        self.assertTrue(self.chroot("sluice-gpu-bench", "--version").stdout.startswith(f"sluice {version()}\n"))
+        self.assertEqual(self.command("man", "-M", self.root / "usr/share/man", "-w", "sluice-reducer").stdout.strip(),
+                         str(self.root / "usr/share/man/man1/sluice-reducer.1.gz"))
+        wanted = self.root / "etc/systemd/system/multi-user.target.wants/sluice-reducer.service"
+        self.assertTrue(wanted.is_symlink(), "the unit is enabled")
+        self.chroot("bash", "-c", "source /usr/share/bash-completion/completions/sluice && complete -p sluice")
+        self.use()
+
+        # An operator's words stay where a package is installed again.
+        (self.root / "etc/default/sluice-reducer").write_text("SLUICE_LANES=3\n")
+        wanted.unlink()  # systemctl disable
+        self.chroot("dpkg", "-i", *debs)
+        self.assertEqual((self.root / "etc/default/sluice-reducer").read_text(), "SLUICE_LANES=3\n")
+        self.assertFalse(wanted.is_symlink(), "it stays disabled")
+        self.chroot("sluice", "keygen", "--out", "/etc/sluice/pool.key")
+
+        self.chroot("dpkg", "--remove", *self.debs)
+        self.assertFalse((self.root / "usr/bin/sluice").exists())
+        self.assertTrue((self.root / "etc/default/sluice-reducer").exists())
+        self.assertTrue((self.root / "etc/sluice/pool.key").exists())
+        self.chroot("dpkg", "--purge", *self.debs)
+        self.assertEqual(self.files() ^ before, set())
+
+    def use(self):
+        """A reducer of the installed program serves the host's, and the installed plugin is found by its name alone."""
+        port_file = self.root / "tmp/port"
+        errors = self.folder / "stderr"
+        with open(errors, "wb") as log:
+            reducer = subprocess.Popen(["chroot", self.root, "sluice", "reducer", "--listen", "127.0.0.1:0", "--port-file", "/tmp/port"],
+                                       stderr=log, stdin=subprocess.DEVNULL, env=environment())
+        self.addCleanup(reducer.wait)
+        self.addCleanup(reducer.kill)
+        until("the reducer listens", lambda: port_file.exists() or reducer.poll() is not None)
+        self.assertIsNone(reducer.poll(), errors.read_text())
+        address = f"127.0.0.1:{port_file.read_text().strip()}"
+        told = self.command(program(), "bench", "allreduce", "-b", "64K", "-e", "1M", "-f", "4", "--workers", "2", "--connect", address).stdout
+        self.assertRegex(told, r"# Out of bounds values : 0 OK")
+        told = self.chroot("sluice", "check", "plugin", env=environment({"SLUICE_REDUCERS": address, "NCCL_COLLNET_ENABLE": "1"})).stdout
+        self.assertRegex(told, r"plugin +libnccl-net-sluice\.so: ")
+        self.assertRegex(told, r"reduction +\d+ floats, right")
+        reducer.send_signal(signal.SIGTERM)
+        self.assertEqual(reducer.wait(DEADLINE_S), 0, errors.read_text())
+
+
+if __name__ == "__main__":
+    main()
