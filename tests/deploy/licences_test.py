@@ -1,0 +1,38 @@
+"""Every file of the tree has a licence and a holder (REUSE), every licence its text, and what is linked is named in THIRD_PARTY.md."""
+
+import re
+import subprocess
+
+import deploy_case
+from deploy_case import DeployTest, main, need, program
+
+
+class Licences(DeployTest):
+    def test_reuse(self):
+        need("reuse")
+        told = self.command("reuse", "--root", deploy_case.ROOT, "lint", cwd=deploy_case.ROOT).stdout
+        self.assertRegex(told, r"compliant with version")
+
+    def test_the_bill_of_materials_can_be_written(self):
+        need("reuse")
+        told = self.command("reuse", "--root", deploy_case.ROOT, "spdx", "-o", self.folder / "sluice.spdx", cwd=deploy_case.ROOT, timeout=120)
+        text = (self.folder / "sluice.spdx").read_text()
+        self.assertIn("SPDXVersion: SPDX-2.1", text, told.stdout)
+        self.assertRegex(text, r"FileName: \./CMakeLists\.txt")
+        digits = text[text.index("FileName: ./demo/digits/digits.csv.gz"):]
+        self.assertIn("LicenseInfoInFile: CC-BY-4.0", digits[:600])
+
+    def test_every_library_that_is_linked_is_named(self):
+        need("readelf")
+        listed = (deploy_case.ROOT / "THIRD_PARTY.md").read_text()
+        linked = set()
+        for path in [program(), program("sluice-gpu-bench"), *(deploy_case.BUILD / "lib").glob("*.so")]:
+            told = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
+            linked |= set(re.findall(r"\(NEEDED\).*\[(.*?)\.so", told))
+        self.assertIn("libc", linked)
+        own = {"libsluice", "libsluice_tls", "ld-linux-x86-64"}
+        self.assertEqual({name for name in linked - own if f"`{name}`" not in listed}, set())
+
+
+if __name__ == "__main__":
+    main()
