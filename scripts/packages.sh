@@ -33,6 +33,8 @@ DEPLOY_PACKAGES=(
   g++-aarch64-linux-gnu qemu-user-static dnsmasq-base
   zsh fish man-db mandoc          # completion, manual pages
   systemd                         # systemd-analyze
+  lintian file mmdebstrap buildah # packages and images, on a system made for them
+  reuse                           # licences
 )
 
 # What bench/report takes beside the peers.

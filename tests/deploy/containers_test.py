@@ -80,15 +80,17 @@ class Containers(DeployTest):
                 self.assertEqual((labels["title"], labels["version"], labels["licenses"]), (f"sluice-{image}", version(), "Apache-2.0"))
                 self.assertNotIn(labels["revision"], ("", "unknown"))
                 if image != "plugin":
-                    self.assertIn("SLUICE_LISTEN=*:7470", config["Env"])
+                    self.assertLessEqual({"SLUICE_LISTEN=*:7470", "SLUICE_HTTP_LISTEN=*:9470"}, set(config["Env"]))
+        self.assertEqual(self.config("reducer")["Healthcheck"]["Test"], ["CMD", "/usr/bin/sluice", "check", "health"])
 
     def test_a_reducer_serves_the_host_and_drains(self):
-        port = free_port()
+        port, http = free_port(), free_port()
         container = self.container("reducer")
         log = self.folder / "log"
         with open(log, "wb") as out:
             # buildah runs a command, not the entrypoint.
-            running = subprocess.Popen(["buildah", "run", "--env", f"SLUICE_LISTEN=127.0.0.1:{port}", container, "--", *self.config("reducer")["Entrypoint"]],
+            running = subprocess.Popen(["buildah", "run", "--env", f"SLUICE_LISTEN=127.0.0.1:{port}", "--env", f"SLUICE_HTTP_LISTEN=127.0.0.1:{http}",
+                                        container, "--", *self.config("reducer")["Entrypoint"]],
                                        stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=self.environment)
         self.addCleanup(running.wait)
         self.addCleanup(running.kill)
@@ -100,6 +102,8 @@ class Containers(DeployTest):
         self.assertIn("Uid:\t65532\t65532\t65532\t65532\n", status)
         told = self.command(program(), "bench", "allreduce", "-b", "64K", "-e", "1M", "-f", "4", "--workers", "2", "--connect", f"127.0.0.1:{port}").stdout
         self.assertRegex(told, r"# Out of bounds values : 0 OK")
+        if "health" in self.command(program(), "check", "--help").stdout:
+            self.run_tool("buildah", "run", container, "--", *self.config("reducer")["Healthcheck"]["Test"][1:], "--http", f"127.0.0.1:{http}")
         os.kill(reducer, getattr(signal, self.config("reducer")["StopSignal"]))
         self.assertEqual(running.wait(DEADLINE_S), 0, log.read_text())
         self.assertIn("1 sessions completed, 0 failed", log.read_text())

@@ -21,6 +21,10 @@ def units():
     return deploy_case.ROOT / "deploy" / "systemd"
 
 
+def takes(command, option):
+    return option in subprocess.run([program(), command, "--help"], capture_output=True, text=True, check=True).stdout
+
+
 def read_unit(path):
     parser = configparser.RawConfigParser(strict=False, interpolation=None)
     parser.optionxform = str
@@ -78,8 +82,12 @@ class Started(DeployTest):
         self.assertEqual(words[0], "/usr/bin/sluice")
         variables = dict(line.split("=", 1) for line in (units() / "sluice-reducer.default").read_text().splitlines()
                          if line and not line.startswith("#"))
-        self.assertIn("SLUICE_LISTEN", variables)
-        variables.update({"SLUICE_LISTEN": "127.0.0.1:0", "SLUICE_PORT_FILE": str(self.port_file)}, **extra)
+        self.assertEqual((variables["SLUICE_LISTEN"], variables["SLUICE_HTTP_LISTEN"]), ("*:7470", "*:9470"))
+        name, _, configuration = service["Environment"].partition("=")
+        self.assertEqual((name, configuration), ("SLUICE_CONFIG", "/etc/sluice/reducer.toml"))
+        variables.update({"SLUICE_LISTEN": "127.0.0.1:0", "SLUICE_HTTP_LISTEN": "127.0.0.1:0", "SLUICE_PORT_FILE": str(self.port_file)}, **extra)
+        if (sample := deploy_case.ROOT / "config" / "reducer.toml").exists():
+            variables[name] = str(sample)
         with open(self.errors, "wb") as errors:
             process = subprocess.Popen([program(), *words[1:]], stderr=errors, stdin=subprocess.DEVNULL, env=environment(variables))
         self.addCleanup(process.wait)
@@ -104,6 +112,9 @@ class Started(DeployTest):
                 process = self.start({"NOTIFY_SOCKET": address})
                 self.assertEqual(heard.recv(4096).decode().splitlines()[0], "READY=1", "the first that is said")
                 self.assertTrue(accepts(int(self.port_file.read_text())), "it accepts when it says so")
+                if takes("reducer", "--config"):  # what ExecReload sends
+                    process.send_signal(signal.SIGHUP)
+                    until("it has read its settings again", lambda: "SIGHUP" in self.errors.read_text())
                 process.send_signal(signal.SIGTERM)
                 stopping = self.hear(heard, "STOPPING=1")
                 self.assertIn("EXTEND_TIMEOUT_USEC=35000000", stopping)
