@@ -10,6 +10,7 @@ set(SLUICE_SANITIZE "" CACHE STRING "Sanitizers of the whole build: address,unde
 set(SLUICE_TLS AUTO CACHE STRING "libsluice_tls.so, TLS 1.3 by OpenSSL: AUTO, ON or OFF")
 set(SLUICE_RDMA AUTO CACHE STRING "Frames over queue pairs, by libibverbs where that is loaded: AUTO, ON or OFF")
 set(SLUICE_CUDA AUTO CACHE STRING "Streams of GPUs, by the CUDA driver where that is loaded: AUTO, ON or OFF")
+set(SLUICE_PROMETHEUS AUTO CACHE STRING "/metrics of a reducer, by prometheus-cpp: AUTO, ON or OFF")
 set(SLUICE_WHEEL AUTO CACHE STRING "sluice_wheel, the Python package with libsluice in it: AUTO, ON or OFF")
 set(SLUICE_WITH_ISAL AUTO CACHE STRING "ISA-L as a second opinion in the CRC32C benchmark: AUTO, ON or OFF")
 set(SLUICE_WITH_BENCHMARK AUTO CACHE STRING "google-benchmark micro benchmarks: AUTO, ON or OFF")

@@ -134,13 +134,20 @@ class RunningReducer final : public Reducer {
  public:
   RunningReducer(const ReducerOptions& options, int listen_fd, uint16_t port, KeyStore keys,
                  std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma,
-                 std::unique_ptr<FairPool> fair, std::vector<std::unique_ptr<LaneThread>> lanes)
+                 std::unique_ptr<FairPool> fair, std::vector<std::unique_ptr<LaneThread>> lanes,
+                 std::unique_ptr<admin::HttpServer> http)
       : port_(port),
         fair_(std::move(fair)),
         lanes_(std::move(lanes)),
-        conductor_(options, listen_fd, std::move(keys), std::move(tls), std::move(rdma), *fair_, lanes_) {
+        conductor_(options, listen_fd, std::move(keys), std::move(tls), std::move(rdma), *fair_, lanes_),
+        http_(std::move(http)) {
     for (const auto& lane : lanes_) lane->start();
     conductor_.start();
+  }
+  // Apart from the rest: not on the processors that the lanes have for themselves.
+  void serve_http() {
+    if (!http_) return;
+    http_->start([this](std::function<void(std::string)> tell) { conductor_.ask_status(std::move(tell)); });
   }
   ~RunningReducer() override {
     conductor_.stop();
@@ -148,6 +155,7 @@ class RunningReducer final : public Reducer {
   }
 
   uint16_t port() const noexcept override { return port_; }
+  uint16_t http_port() const noexcept override { return http_ ? http_->port() : uint16_t{0}; }
   uint64_t id() const noexcept override { return conductor_.id(); }
   void drain() noexcept override { conductor_.drain(); }
   void stop() noexcept override { conductor_.stop(); }
@@ -169,6 +177,8 @@ class RunningReducer final : public Reducer {
   const std::unique_ptr<FairPool> fair_;
   std::vector<std::unique_ptr<LaneThread>> lanes_;
   Conductor conductor_;
+  // Ends before the conductor, whose thread has ended before: it may call back no more.
+  const std::unique_ptr<admin::HttpServer> http_;
 };
 
 }  // namespace
@@ -206,6 +216,13 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   const auto port = transport::tcp::bound_port(listener->fd());
   if (!port) return tl::unexpected(port.error());
 
+  std::unique_ptr<admin::HttpServer> http;
+  if (options.http) {
+    auto bound = admin::HttpServer::bind(*options.http, options.listen_host);
+    if (!bound) return tl::unexpected(std::move(bound.error()));
+    http = std::move(*bound);
+  }
+
   auto fair = std::make_unique<FairPool>();
   std::vector<std::unique_ptr<LaneThread>> lanes;
   for (uint32_t i = 0; i < options.lanes; ++i) {
@@ -214,10 +231,15 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
     lanes.push_back(std::make_unique<LaneThread>(make_lane(std::move(*context), options, *fair), options.idle,
                                                  options.spin));
   }
-  const StartThreadsOn there(near);
-  return std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(keys),
-                                          std::move(*tls), std::move(*rdma), std::move(fair),
-                                          std::move(lanes));
+  std::unique_ptr<RunningReducer> running;
+  {
+    const StartThreadsOn there(near);
+    running = std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(keys),
+                                               std::move(*tls), std::move(*rdma), std::move(fair),
+                                               std::move(lanes), std::move(http));
+  }
+  running->serve_http();
+  return running;
 }
 
 }  // namespace sluice::reducer

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/lane_transport.h"
 #include "core/result.h"
 #include "core/units.h"
+#include "reducer/admin/http_server.h"
 #include "transport/tcp/secure_stream.h"
 
 namespace sluice::reducer {
@@ -49,6 +51,8 @@ struct ReducerOptions {
   size_t socket_buffer = 4 * kMiB;  // SO_SNDBUF and SO_RCVBUF; 0: leave to the kernel
   std::string congestion_control;   // empty: the host's default
 
+  std::optional<admin::HttpOptions> http;  // health, metrics, status, page; none: not served
+
   // Deadlines: docs/timeouts.md.
   Nanos handshake_timeout = 5 * kSecond;
   Nanos frame_timeout = 10 * kSecond;
@@ -82,6 +86,7 @@ class Reducer {
   [[nodiscard]] static Result<std::unique_ptr<Reducer>> start(const ReducerOptions& options);
 
   [[nodiscard]] virtual uint16_t port() const noexcept = 0;
+  [[nodiscard]] virtual uint16_t http_port() const noexcept = 0;  // 0: not served
   [[nodiscard]] virtual uint64_t id() const noexcept = 0;
 
   // Refuse new sessions, let those go that survive losses and have another reducer, serve the others to their

@@ -7,6 +7,7 @@ BUILD_PACKAGES=(
   libexpected-dev     # tl::expected
   libhwy-dev          # Highway: run-time SIMD dispatch in reducer/kernels
   libboost-dev        # Asio, headers only
+  prometheus-cpp-dev  # its text format, for /metrics
   libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev
   zlib1g-dev
   libssl-dev          # OpenSSL 3, for libsluice_tls.so alone
@@ -35,6 +36,7 @@ DEPLOY_PACKAGES=(
   systemd                         # systemd-analyze
   lintian file mmdebstrap buildah # packages and images, on a system made for them
   reuse                           # licences
+  prometheus chromium             # rules and the scrape; the page
 )
 
 # What bench/report takes beside the peers.

@@ -129,6 +129,15 @@ std::string Conductor::status_from_outside() {
   return future.get();
 }
 
+void Conductor::ask_status(std::function<void(std::string)> tell) {
+  asio::post(io_, [this, tell = std::move(tell)] {
+    attempt([&] {
+      now_ = monotonic_now();
+      tell(status_json());
+    });
+  });
+}
+
 void Conductor::accept() {
   acceptor_.async_accept([this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
     if (stopping_ || error == asio::error::operation_aborted) return;

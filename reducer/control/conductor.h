@@ -54,6 +54,8 @@ class Conductor {
   void drain() noexcept;
   void stop() noexcept;
   [[nodiscard]] std::string status_from_outside();
+  // The same without waiting: `tell` gets it on the conductor's thread, or never where that has ended.
+  void ask_status(std::function<void(std::string)> tell);
   [[nodiscard]] uint64_t id() const noexcept { return id_; }
 
   // ---- conductor thread: for Connection and Session ----

@@ -200,6 +200,12 @@ void Session::tick(Nanos now) {
   }
 }
 
+Nanos Session::waited_for(uint32_t rank) const noexcept {
+  Nanos longest = 0;
+  for (const auto& lane : lanes_) longest = std::max(longest, lane->waited_for(rank));
+  return longest;
+}
+
 LaneSession::Missing Session::missing() const {
   LaneSession::Missing oldest;
   for (const auto& lane : lanes_) {

@@ -114,6 +114,9 @@ class Session {
   [[nodiscard]] std::vector<uint32_t> joined_ranks() const;
   // The lane that has waited longest, and for whom.
   [[nodiscard]] LaneSession::Missing missing() const;
+  // How long the others waited for this rank in all, on the lane where that was longest.
+  [[nodiscard]] Nanos waited_for(uint32_t rank) const noexcept;
+  [[nodiscard]] bool joining() const noexcept { return state_ == State::kJoining; }
   [[nodiscard]] uint16_t roster_version() const noexcept { return view_.roster().version(); }
   [[nodiscard]] std::vector<uint32_t> absent_ranks() const;  // that have not all their connections
 

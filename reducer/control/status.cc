@@ -2,33 +2,54 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "reducer/control/conductor.h"
+#include "reducer/control/lane_status.h"
 #include "transport/rdma/device_report.h"
 
 namespace sluice::reducer {
 namespace {
 
-// A reply must fit one control frame; sessions beyond what does, or beyond these, are counted, not listed.
+// A reply to who asks over a connection must fit one control frame; sessions beyond what does, or beyond
+// these, are counted, not listed. Of many sessions fewer slow ranks are named each.
 constexpr size_t kListedSessions = 32;
+constexpr size_t kListedSlowRanks = 16, kOfManySessions = 4, kManySessions = 8;
 
 double seconds(const timeval& t) {
   return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
 }
 
-void add_reasons(nlohmann::json& into, const std::array<Counter, kErrcSlots>& counts) {
-  for (size_t i = 0; i < kErrcSlots; ++i) {
-    const uint64_t n = counts[i].get();
-    if (n == 0) continue;
-    const std::string key(to_string(static_cast<Errc>(i)));
-    into[key] = into.value(key, uint64_t{0}) + n;
-  }
+// As the log has it; a reader of JSON may keep 53 bits of a number.
+std::string id_words(uint64_t id) {
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016" PRIx64, id);
+  return text.data();
 }
 
-nlohmann::json rdma_devices() {
+// Those that the others have waited for most so far, worst first.
+nlohmann::json slow_ranks(const Session& session, size_t most) {
+  std::vector<std::pair<Nanos, uint32_t>> waits;
+  for (uint32_t rank = 0; rank < session.rank_count(); ++rank) {
+    if (const Nanos waited = session.waited_for(rank); waited != 0) waits.emplace_back(waited, rank);
+  }
+  most = std::min(most, waits.size());
+  std::ranges::partial_sort(waits, waits.begin() + static_cast<ptrdiff_t>(most), std::greater<>());
+  nlohmann::json list = nlohmann::json::array();
+  for (size_t i = 0; i < most; ++i) {
+    list.push_back({{"rank", waits[i].second}, {"waited_ms", waits[i].first / kMillisecond}});
+  }
+  return list;
+}
+
+nlohmann::json rdma_devices(uint64_t& pairs_open) {
   nlohmann::json all = nlohmann::json::array();
   for (const auto& d : transport::rdma::device_reports()) {
+    pairs_open += d.pairs_open;
     nlohmann::json errors = nlohmann::json::object();
     for (const auto& [name, count] : d.completion_errors) errors[std::string(name)] = count;
     all.push_back(
@@ -67,6 +88,7 @@ std::string Conductor::status_json() {
   nlohmann::json j;
   j["version"] = SLUICE_VERSION;
   j["reducer_id"] = id_;
+  j["id"] = id_words(id_);
   j["uptime_seconds"] = static_cast<double>(now_ - started_) * 1e-9;
   j["draining"] = draining_;
   j["lanes"] = lanes_.size();
@@ -81,43 +103,15 @@ std::string Conductor::status_json() {
   nlohmann::json refused = nlohmann::json::object();
   add_reasons(closed, counters_.closed);
   add_reasons(refused, refused_);
-  nlohmann::json sum = nlohmann::json::object();
-  const auto add = [&sum](const char* key, const Counter& c) {
-    sum[key] = sum.value(key, uint64_t{0}) + c.get();
-  };
-  uint64_t straggler_max = 0;
-  uint64_t ring_full = 0;
   uint64_t lane_resumes = 0;
   for (const auto& thread : lanes_) {
     const LaneCounters& c = thread->lane().counters();
-    add("frames_in", c.frames_in);
-    add("frames_out", c.frames_out);
-    add("bytes_in", c.bytes_in);
-    add("bytes_out", c.bytes_out);
-    add("bytes_copied", c.bytes_copied);
-    add("bytes_copied_out", c.bytes_copied_out);
-    add("rdma_work_requests", c.work_requests);
-    add("rdma_doorbells", c.doorbells);
-    add("rdma_completions", c.completions);
-    add("receive_calls", c.receive_calls);
-    add("send_calls", c.send_calls);
-    add("chunks", c.chunks);
-    add("bytes_folded", c.bytes_folded);
-    add("straggler_us", c.straggler_us);
-    add("turns", c.turns);
-    add("busy_turns", c.busy_turns);
-    add("results_resent", c.results_resent);
-    add("contributions_dropped", c.contributions_dropped);
-    add("view_moves", c.view_moves);
-    add("kept_results", c.kept_results);
     lane_resumes += c.resumes.get();
-    straggler_max = std::max(straggler_max, c.straggler_us_max.get());
-    ring_full += thread->lane().ring_full_count();
     add_reasons(closed, c.closed);
   }
-  sum["straggler_us_max"] = straggler_max;
-  sum["ring_full"] = ring_full;
-  j["data"] = sum;
+  uint64_t rdma_pairs = 0;
+  const auto devices = rdma_devices(rdma_pairs);
+  add_lanes(j, lanes_, rdma_pairs);
   j["closed"] = closed;    // connections, by reason
   j["refused"] = refused;  // joins, by reason
   j["connections"] = {{"accepted", accepted_}, {"open", connections_.size()}};
@@ -126,10 +120,12 @@ std::string Conductor::status_json() {
                {"why_none", rdma_.why_none},
                {"paired", pair_counts_.paired},
                {"on_tcp", pair_counts_.on_tcp},
-               {"devices", rdma_devices()}};
+               {"devices", devices}};
+  const auto joining = std::ranges::count_if(sessions_, [](const auto& s) { return s.second->joining(); });
   j["sessions"] = {{"begun", sessions_begun_}, {"completed", sessions_completed_},
                    {"moved", sessions_moved_}, {"failed", sessions_failed_},
-                   {"open", sessions_.size()}, {"releasing", ending_.size()}};
+                   {"open", sessions_.size()}, {"releasing", ending_.size()},
+                   {"joining", joining}};
   j["resumes"] = {{"control", survival_.control_resumes}, {"lane", lane_resumes}};
   j["view_changes"] = {{"proposed", survival_.views_proposed}, {"committed", survival_.views_committed}};
   std::map<std::string, uint64_t> tenant_bytes;
@@ -137,6 +133,15 @@ std::string Conductor::status_json() {
   for (const auto& session : ending_) tenant_bytes[session->tenant()] += session->served_bytes();
   j["tenants"] = tenants_.status(tenant_bytes);
   j["fair"] = fair_status();
+  uint64_t waiting = 0;
+  Nanos longest = 0;
+  for (const auto& [id, session] : sessions_) {
+    const Nanos since = session->missing().since;
+    if (since == 0) continue;
+    waiting += now_ - since >= kSecond ? 1 : 0;
+    longest = std::max(longest, now_ - since);
+  }
+  j["waits"] = {{"sessions", waiting}, {"longest_ms", longest / kMillisecond}};
   nlohmann::json list = nlohmann::json::array();
   const size_t most = wire::kMaxStatusText - std::min(j.dump().size() + 32, wire::kMaxStatusText);
   size_t listed_bytes = 0;
@@ -151,6 +156,8 @@ std::string Conductor::status_json() {
         {"reserved_bytes", session->reserved_bytes()},
         {"tenant", session->tenant()},
         {"served_bytes", session->served_bytes()},
+        {"slow_ranks",
+         slow_ranks(*session, sessions_.size() > kManySessions ? kOfManySessions : kListedSlowRanks)},
         {"held_ms", fair_.with([&](const FairShares&) { return session->share().held_for; }) / kMillisecond}};
     if (const auto m = session->missing(); m.since != 0) {
       s["waited_ms"] = (now_ - m.since) / kMillisecond;

@@ -67,7 +67,10 @@ size_t LaneSession::fold_piece(const FoldTask& task, size_t output_budget, bool&
   if (stage != kernels::Stage::kPartial && plan_.payload_crc) {
     task_crc_ = crc32c({out, count * out_size}, task_crc_);  // now, while the piece is in cache
   }
-  if (stage != kernels::Stage::kFinish) counters_->bytes_folded.add(sources * count * wire_size);
+  if (stage != kernels::Stage::kFinish) {
+    counters_->folded[static_cast<size_t>(h.wire_dtype)][static_cast<size_t>(h.op)].add(sources * count *
+                                                                                        wire_size);
+  }
   fold_time_ += static_cast<double>(sources * count * in_size) / plan_.weight;
   task_element_ += count;
   complete = task_element_ == total;
@@ -132,6 +135,16 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   if (c.kept) counters_->kept_results.add(1);
   counters_->straggler_us.add(lag_us);
   counters_->straggler_us_max.raise_to(lag_us);
+  counters_->straggler.add(lag_us);
+  // Chunks that wait side by side are one wait; they are complete in the order of their sequences.
+  if (const Nanos since = std::max(c.first_arrival, waited_until_); c.last_arrival > since) {
+    waited_for_[c.last_rank].add(static_cast<uint64_t>(c.last_arrival - since));
+    waited_until_ = c.last_arrival;
+  }
+  if (c.count != 0) {
+    const double whole = static_cast<double>(c.count) * static_cast<double>(wire::size_of(h.wire_dtype));
+    counters_->operations.add(std::min(1.0, h.length / whole));  // a rank says what the whole is
+  }
   SLUICE_DASSERT(h.sequence == next_result_);
   next_result_ = h.sequence + 1;
   c.state = ChunkState::kFree;

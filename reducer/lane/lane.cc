@@ -14,6 +14,7 @@ Lane::Lane(std::unique_ptr<transport::Context> context, Adopt adopt, const LaneO
       events_(options.ring_capacity) {}
 
 unsigned Lane::do_work(Nanos now) noexcept {
+  if (busy_) counters_.busy_ns.add(static_cast<uint64_t>(now - now_));
   now_ = now;
   if (options_.fair != nullptr) options_.fair->turn(now);
   for (LaneSession* s : sessions_) s->set_now(now);
@@ -27,7 +28,8 @@ unsigned Lane::do_work(Nanos now) noexcept {
   }
   report();
   counters_.turns.add(1);
-  if (work != 0) counters_.busy_turns.add(1);
+  busy_ = work != 0;
+  if (busy_) counters_.busy_turns.add(1);
   return work;
 }
 

@@ -82,6 +82,7 @@ class Lane {
   bool holds_ = false;               // a session has sums to make that its meter holds back
   Nanos next_tick_ = 0;
   Nanos now_ = 0;
+  bool busy_ = false;  // the last turn was
   SpscRing<LaneCommand> commands_;
   SpscRing<LaneEvent> events_;
   LaneCounters counters_;

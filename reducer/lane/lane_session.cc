@@ -15,6 +15,7 @@ LaneSession::LaneSession(const SessionPlan& plan, SlotArena arena)
       arena_(*owned_arena_),
       chunks_(plan.slots),
       put_results_(plan.slots),
+      waited_for_(plan.ranks),
       sources_(std::max<size_t>(groups_, kernels::kGroup)),
       tasks_(size_t{plan.slots} * (groups_ + 1)),
       view_{.version = plan.view_version, .hash = plan.view_hash} {
@@ -35,6 +36,7 @@ void LaneSession::attach(Rank rank, transport::Endpoint& ep) noexcept {
   l.attached_at_ = now_;
   l.down_since_.store(0, std::memory_order_relaxed);
   ++open_links_;
+  counters_->attached.add(1);
 }
 
 bool LaneSession::replace(Rank rank, transport::tcp::Socket& socket) noexcept {
@@ -77,6 +79,7 @@ void LaneSession::result_sent(RankLink& link, transport::Cookie view) noexcept {
 
 void LaneSession::link_closed(RankLink& link, Errc reason) noexcept {
   --open_links_;
+  counters_->detached.add(1);
   counters_->count_close(reason);
   if (link.waiting_.valid()) ++takeovers_due_;
   report_due_ = true;

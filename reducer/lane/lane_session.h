@@ -122,6 +122,13 @@ class LaneSession {
     std::array<uint32_t, kMaxMissing> ranks{};
   };
   [[nodiscard]] Missing missing() const noexcept;
+  // How long this lane had something of the others and waited for this rank, in all: the rank whose
+  // contribution completes a chunk is charged the time since the first came, but for what was charged with a
+  // chunk before it. So it is time, not chunks times time, and the sum over the ranks is no more than has
+  // passed. Of several that are late alike each is charged where it is last.
+  [[nodiscard]] Nanos waited_for(Rank rank) const noexcept {
+    return static_cast<Nanos>(waited_for_[rank].get());
+  }
   [[nodiscard]] Meter& meter() noexcept { return meter_; }
 
  private:
@@ -189,6 +196,8 @@ class LaneSession {
   std::vector<std::unique_ptr<RankLink>> links_;
   std::vector<ChunkSlot> chunks_;
   std::vector<PutResult> put_results_;     // per slot, of the present view
+  std::vector<Counter> waited_for_;        // by rank, nanoseconds
+  Nanos waited_until_ = 0;                 // time that has been charged
   std::vector<const std::byte*> sources_;  // scratch of a fold, sized once
   LaneCounters* counters_ = nullptr;
   Nanos now_ = 0;

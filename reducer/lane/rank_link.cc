@@ -99,8 +99,10 @@ void RankLink::account() noexcept {
   LaneCounters& lane = *session_.counters_;
   lane.frames_in.add(c.frames_in - accounted_.frames_in);
   lane.frames_out.add(c.frames_out - accounted_.frames_out);
-  lane.bytes_in.add(c.payload_bytes_in - accounted_.payload_bytes_in);
-  lane.bytes_out.add(c.payload_bytes_out - accounted_.payload_bytes_out);
+  // Who counts work requests has a device under it; its first ones were posted before its first frame.
+  LaneCounters::Moved& moved = c.work_requests != 0 ? lane.rdma : lane.tcp;
+  moved.bytes_in.add(c.payload_bytes_in - accounted_.payload_bytes_in);
+  moved.bytes_out.add(c.payload_bytes_out - accounted_.payload_bytes_out);
   lane.bytes_copied.add(c.bytes_copied - accounted_.bytes_copied);
   lane.bytes_copied_out.add(c.bytes_copied_out - accounted_.bytes_copied_out);
   lane.work_requests.add(c.work_requests - accounted_.work_requests);

@@ -80,7 +80,7 @@ TEST(LaneView, DropsASumThatIsHalfMade) {
   for (uint32_t r = 0; r < 3; ++r) (void)rig.contribute(r, 0, values);
   (void)rig.lane->do_work(rig.now);
   ASSERT_TRUE(rig.session->has_folds());
-  ASSERT_GT(rig.lane->counters().bytes_folded.get(), 0u);
+  ASSERT_GT(rig.lane->counters().bytes_folded(), 0u);
   rig.view = kNext;
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000);
   for (uint32_t r = 0; r < 3; ++r) {

@@ -1,0 +1,260 @@
+#include "reducer/admin/metrics.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/metric_type.h>
+#include <prometheus/text_serializer.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/status.h"
+#include "core/units.h"
+
+namespace sluice::reducer::admin {
+namespace {
+
+using Json = nlohmann::json;
+using Pointer = nlohmann::json_pointer<std::string>;
+
+// Put together a family at a time: its name, its help, its samples.
+class Families {
+ public:
+  using Labels = std::vector<std::pair<std::string, std::string>>;
+
+  // What follows belongs to it.
+  Families& gauge(const char* name, const char* help) {
+    return begin(name, help, prometheus::MetricType::Gauge);
+  }
+  Families& counter(const char* name, const char* help) {
+    return begin(name, help, prometheus::MetricType::Counter);
+  }
+  Families& histogram(const char* name, const char* help) {
+    return begin(name, help, prometheus::MetricType::Histogram);
+  }
+
+  Families& add(double value, const Labels& labels = {}) {
+    prometheus::ClientMetric metric = labelled(labels);
+    (all_.back().type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+    all_.back().metric.push_back(std::move(metric));
+    return *this;
+  }
+  Families& add(prometheus::ClientMetric::Histogram histogram) {
+    prometheus::ClientMetric metric;
+    metric.histogram = std::move(histogram);
+    all_.back().metric.push_back(std::move(metric));
+    return *this;
+  }
+
+  // Those that have samples.
+  [[nodiscard]] std::vector<prometheus::MetricFamily> take() {
+    std::erase_if(all_, [](const prometheus::MetricFamily& family) { return family.metric.empty(); });
+    return std::move(all_);
+  }
+
+ private:
+  Families& begin(const char* name, const char* help, prometheus::MetricType type) {
+    all_.push_back({.name = name, .help = help, .type = type, .metric = {}});
+    return *this;
+  }
+  static prometheus::ClientMetric labelled(const Labels& labels) {
+    prometheus::ClientMetric metric;
+    for (const auto& [name, value] : labels) metric.label.push_back({.name = name, .value = value});
+    return metric;
+  }
+
+  std::vector<prometheus::MetricFamily> all_;
+};
+
+// Of a status that has no such number: 0.
+double number(const Json& status, const char* where) {
+  const Json value = status.value(Pointer(where), Json(0));
+  return value.is_number() ? value.get<double>() : 0;
+}
+
+const Json& object(const Json& status, const char* name) {
+  static const Json none = Json::object();
+  const auto found = status.find(name);
+  return found != status.end() && found->is_object() ? *found : none;
+}
+
+void add_self(Families& f, const Json& status, const std::map<std::string, std::string>& build,
+              const HostFacts& host) {
+  Families::Labels labels = {{"version", status.value("version", "")}};
+  labels.insert(labels.end(), build.begin(), build.end());
+  f.gauge("sluice_build_info", "What runs here; always 1.").add(1, labels);
+  f.gauge("sluice_transport_info", "What lanes can go over; always 1.");
+  for (const Link& link : host.links) f.add(1, {{"transport", "tcp"}, {"device", link.device}});
+  for (const Json& rail : status.value("/rdma/rails"_json_pointer, Json::array())) {
+    const std::string name = rail.is_string() ? rail.get<std::string>() : "";
+    f.add(1, {{"transport", "rdma"}, {"device", name.substr(0, name.find(' '))}});  // "mlx5_0 (10.0.0.1)"
+  }
+  f.gauge("sluice_link_speed_bytes_per_second",
+          "Speed of a network interface that workers come by, each way.");
+  for (const Link& link : host.links)
+    f.add(static_cast<double>(link.bytes_per_second), {{"device", link.device}});
+  const bool draining = status.value("draining", false);
+  f.gauge("sluice_ready", "1: takes new sessions.").add(draining ? 0 : 1);
+  f.gauge("sluice_draining", "1: serves what runs to its end, then goes.").add(draining ? 1 : 0);
+}
+
+void add_sessions(Families& f, const Json& status) {
+  const double joining = number(status, "/sessions/joining");
+  f.gauge("sluice_sessions", "Sessions that are here, by state.")
+      .add(joining, {{"state", "connecting"}})
+      .add(number(status, "/sessions/open") - joining, {{"state", "active"}})
+      .add(number(status, "/sessions/releasing"), {{"state", "closing"}});
+  f.counter("sluice_sessions_total", "Sessions that have ended here; moved: they go on at other reducers.")
+      .add(number(status, "/sessions/completed"), {{"result", "completed"}})
+      .add(number(status, "/sessions/failed"), {{"result", "aborted"}})
+      .add(number(status, "/sessions/moved"), {{"result", "moved"}});
+  f.gauge("sluice_waiting_sessions", "Sessions that have waited for a rank for a second or more.")
+      .add(number(status, "/waits/sessions"));
+  f.gauge("sluice_longest_wait_seconds",
+          "How long the session that has waited longest has waited for a rank.")
+      .add(1e-3 * number(status, "/waits/longest_ms"));
+  f.gauge("sluice_held_sessions", "Sessions that are held back for others' shares.")
+      .add(number(status, "/fair/held"));
+  f.counter("sluice_resumes_total", "Connections of running sessions that were opened again.")
+      .add(number(status, "/resumes/control"), {{"connection", "control"}})
+      .add(number(status, "/resumes/lane"), {{"connection", "lane"}});
+  f.counter("sluice_view_changes_total",
+            "Changes of the reducers of a session, of those that are settled here.")
+      .add(number(status, "/view_changes/proposed"), {{"step", "proposed"}})
+      .add(number(status, "/view_changes/committed"), {{"step", "committed"}});
+}
+
+void add_connections(Families& f, const Json& status) {
+  f.gauge("sluice_connections", "Lane connections that are open, by transport.")
+      .add(number(status, "/transports/tcp/connections"), {{"transport", "tcp"}})
+      .add(number(status, "/transports/rdma/connections"), {{"transport", "rdma"}});
+  f.gauge("sluice_control_connections", "Control connections and handshakes that are open.")
+      .add(number(status, "/connections/open"));
+  f.counter("sluice_accepted_connections_total", "Connections to the data port.")
+      .add(number(status, "/connections/accepted"));
+
+  const Json& closed = object(status, "closed");
+  const Json& refused = object(status, "refused");
+  // Those that may come are there from the beginning: a rate can't see the first of a series that begins with
+  // it.
+  f.counter("sluice_protocol_errors_total", "Connections closed for what a peer sent, by reason.");
+  for (unsigned i = 0; i < 128; ++i) {
+    if (const auto code = static_cast<Errc>(i); is_known(code) && is_bad_frame(code))
+      f.add(closed.value(to_string(code), 0.0), {{"reason", std::string(to_string(code))}});
+  }
+  f.counter("sluice_closed_connections_total", "Connections closed for other reasons.");
+  for (unsigned i = 0; i < 128; ++i) {
+    const auto code = static_cast<Errc>(i);
+    const std::string reason(to_string(code));
+    if (is_known(code) && !is_bad_frame(code) && closed.contains(reason))
+      f.add(closed[reason].get<double>(), {{"reason", reason}});
+  }
+  f.counter("sluice_refused_joins_total", "Ranks that were refused a session, by reason.");
+  for (auto i = static_cast<unsigned>(Errc::kUnauthenticated); i <= static_cast<unsigned>(Errc::kTooMany);
+       ++i) {
+    const std::string reason(to_string(static_cast<Errc>(i)));
+    f.add(refused.value(reason, 0.0), {{"reason", reason}});
+  }
+  f.counter("sluice_tls_handshakes_total", "Handshakes of TLS.")
+      .add(number(status, "/tls/agreed"), {{"result", "agreed"}})
+      .add(number(status, "/tls/failed"), {{"result", "failed"}});
+}
+
+// The cells' bounds double from the first; what is in the last one is longer than all of them.
+prometheus::ClientMetric::Histogram straggler_waits(const Json& status) {
+  prometheus::ClientMetric::Histogram histogram;
+  const Json& waits = object(status, "straggler_waits");
+  double bound = 1e-6 * number(waits, "/first_bound_us");
+  const Json counts = waits.value("counts", Json::array());
+  for (const Json& count : counts) {
+    histogram.sample_count += count.get<uint64_t>();
+    if (histogram.bucket.size() + 1 < counts.size())
+      histogram.bucket.push_back({.cumulative_count = histogram.sample_count, .upper_bound = bound});
+    bound *= 2;
+  }
+  histogram.bucket.push_back(
+      {.cumulative_count = histogram.sample_count, .upper_bound = std::numeric_limits<double>::infinity()});
+  histogram.sample_sum = 1e-6 * number(status, "/data/straggler_us");
+  return histogram;
+}
+
+void add_work(Families& f, const Json& status) {
+  f.counter("sluice_receive_bytes_total", "Payload of contributions that came in.")
+      .add(number(status, "/transports/tcp/bytes_in"), {{"transport", "tcp"}})
+      .add(number(status, "/transports/rdma/bytes_in"), {{"transport", "rdma"}});
+  f.counter("sluice_transmit_bytes_total", "Payload of results that went out.")
+      .add(number(status, "/transports/tcp/bytes_out"), {{"transport", "tcp"}})
+      .add(number(status, "/transports/rdma/bytes_out"), {{"transport", "rdma"}});
+  f.counter("sluice_reduced_bytes_total", "Payload that went into sums.");
+  for (const auto& [dtype, ops] : object(status, "folded").items()) {
+    for (const auto& [op, bytes] : ops.items()) f.add(bytes.get<double>(), {{"dtype", dtype}, {"op", op}});
+  }
+  f.counter("sluice_chunks_total", "Results made, each of one chunk of an operation.")
+      .add(number(status, "/data/chunks"));
+  f.counter("sluice_operations_total",
+            "Operations, each counted at every reducer by the part that was done there: a pool's sum is "
+            "their number.")
+      .add(number(status, "/data/operations"));
+  f.counter("sluice_resent_results_total", "Results that were sent again on connections opened again.")
+      .add(number(status, "/data/results_resent"));
+  f.histogram("sluice_straggler_wait_seconds",
+              "Of each chunk, from the first contribution to the last: how much later the last worker was.")
+      .add(straggler_waits(status));
+  f.gauge("sluice_lanes", "Lane threads.").add(number(status, "/lanes"));
+  f.counter("sluice_lane_busy_seconds_total", "Time in which a lane had something to do.");
+  const Json busy = status.value("lane_busy_seconds", Json::array());
+  for (size_t lane = 0; lane < busy.size(); ++lane)
+    f.add(busy[lane].get<double>(), {{"lane", std::to_string(lane)}});
+  f.counter("sluice_full_queues_total", "Times that a bounded queue between two threads was full.")
+      .add(number(status, "/data/ring_full"));
+  f.gauge("sluice_chunk_pool_bytes", "Memory that sessions may reserve.")
+      .add(number(status, "/memory/limit_bytes"));
+  f.gauge("sluice_chunk_pool_used_bytes", "Memory that sessions have reserved.")
+      .add(number(status, "/memory/reserved_bytes"));
+}
+
+void add_rdma(Families& f, const Json& status) {
+  f.counter("sluice_rdma_pairings_total",
+            "Lane connections that asked for a queue pair; tcp: they went on without.")
+      .add(number(status, "/rdma/paired"), {{"result", "paired"}})
+      .add(number(status, "/rdma/on_tcp"), {{"result", "tcp"}});
+  const Json devices = status.value("/rdma/devices"_json_pointer, Json::array());
+  f.counter("sluice_rdma_completion_errors_total", "Connections that ended by an error of a queue pair.");
+  for (const Json& device : devices) {
+    for (const auto& [reason, count] : object(device, "completion_errors").items())
+      f.add(count.get<double>(), {{"device", device.value("device", "")}, {"reason", reason}});
+  }
+  f.counter("sluice_rdma_port_losses_total", "Times that a device's port went down.");
+  for (const Json& device : devices)
+    f.add(device.value("port_losses", 0.0), {{"device", device.value("device", "")}});
+}
+
+void add_process(Families& f, const ProcessFacts& p) {
+  f.counter("process_cpu_seconds_total", "CPU time, user and system.").add(p.cpu_seconds);
+  f.gauge("process_start_time_seconds", "Start of the process since the epoch.").add(p.start_seconds);
+  f.gauge("process_resident_memory_bytes", "Resident memory.").add(static_cast<double>(p.resident_bytes));
+  f.gauge("process_virtual_memory_bytes", "Virtual memory.").add(static_cast<double>(p.virtual_bytes));
+  f.gauge("process_threads", "Threads.").add(static_cast<double>(p.threads));
+  f.gauge("process_open_fds", "Open file descriptors.").add(static_cast<double>(p.open_descriptors));
+  f.gauge("process_max_fds", "Most file descriptors that may be open.")
+      .add(static_cast<double>(p.most_descriptors));
+}
+
+}  // namespace
+
+Result<std::string> metrics_text(const nlohmann::json& status,
+                                 const std::map<std::string, std::string>& build, const HostFacts& host) {
+  if (!status.is_object()) return fail(Errc::kInternal, "the status can't be read");
+  Families families;
+  add_self(families, status, build, host);
+  add_sessions(families, status);
+  add_connections(families, status);
+  add_work(families, status);
+  add_rdma(families, status);
+  add_process(families, host.process);
+  return prometheus::TextSerializer().Serialize(families.take());
+}
+
+}  // namespace sluice::reducer::admin

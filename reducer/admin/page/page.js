@@ -1,0 +1,173 @@
+"use strict";
+// Asks /status each second and shows what it says. Whatever comes from there is put in as text, never as markup: names of tenants are clients' bytes.
+const kKept = 120;      // samples of the lines: two minutes
+const kSlowWindow = 10; // samples that a slow rank's part is taken over
+const kSlowShown = 6;
+const $ = (id) => document.getElementById(id);
+const history = { in: [], out: [] };
+let samples = [];       // the last kSlowWindow answers: {at, status}
+
+const make = (tag, text, name) => {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (name) element.className = name;
+  return element;
+};
+const put = (id, text) => { $(id).textContent = text; };
+const at = (object, path) => path.split(".").reduce((o, key) => (o === null || o === undefined ? undefined : o[key]), object);
+const number = (object, path) => { const n = Number(at(object, path)); return Number.isFinite(n) ? n : 0; };
+
+const rateText = (bytes) => {
+  const bits = 8 * bytes;
+  return bits >= 1e9 ? (bits / 1e9).toFixed(2) + " Gb/s" : bits >= 1e6 ? (bits / 1e6).toFixed(1) + " Mb/s" : (bits / 1e3).toFixed(0) + " kb/s";
+};
+const sizeText = (bytes) => {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  for (; bytes >= 1024 && unit + 1 < units.length; ++unit) bytes /= 1024;
+  return bytes.toFixed(unit === 0 || bytes >= 100 ? 0 : 1) + " " + units[unit];
+};
+const timeText = (ms) => {
+  if (ms < 1000) return ms.toFixed(0) + " ms";
+  const s = ms / 1000;
+  if (s < 120) return s.toFixed(1) + " s";
+  return s < 7200 ? (s / 60).toFixed(0) + " min" : s < 172800 ? (s / 3600).toFixed(1) + " h" : (s / 86400).toFixed(1) + " days";
+};
+const countText = (n) => n.toLocaleString("en");
+
+const drawLine = (svg, values) => {
+  const top = Math.max(...values, 1);
+  const x = (i) => 240 - (values.length - 1 - i) * (240 / (kKept - 1));
+  const points = values.map((v, i) => x(i).toFixed(1) + " " + (54 - 50 * v / top).toFixed(1)).join(" L");
+  const path = (d, name) => {
+    const p = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    p.setAttribute("d", d);
+    p.setAttribute("class", name);
+    return p;
+  };
+  svg.replaceChildren(path("M" + x(0).toFixed(1) + " 56 L" + points + " L240 56 Z", "area"), path("M" + points, "stroke"));
+};
+
+const showRate = (name, bytes, known) => {
+  put(name, known ? rateText(bytes) : "");
+  if (!known) return;
+  history[name].push(bytes);
+  if (history[name].length > kKept) history[name].shift();
+  put(name + "-peak", "peak " + rateText(Math.max(...history[name])));
+  drawLine($(name + "-line"), history[name]);
+};
+
+const showList = (id, entries, none) => {
+  const rows = [];
+  for (const [name, value] of entries) rows.push(make("dt", name), make("dd", value));
+  if (rows.length === 0) rows.push(make("dt", none, "quiet"), make("dd", ""));
+  $(id).replaceChildren(...rows);
+};
+const counts = (object) => Object.entries(object || {}).sort((a, b) => b[1] - a[1]).map(([name, n]) => [name.replaceAll("_", " "), countText(Number(n))]);
+
+const sessionIn = (status, id) => (status.session_list || []).find((s) => s.id === id);
+
+// What the session waited for each rank within the window, worst first.
+const slowRanks = (session, then, ms) => {
+  const before = new Map(((then && then.slow_ranks) || []).map((r) => [r.rank, r.waited_ms]));
+  return (session.slow_ranks || [])
+    .map((r) => ({ rank: r.rank, all: r.waited_ms, part: then && ms > 0 ? Math.min(1, Math.max(0, r.waited_ms - (before.get(r.rank) || 0)) / ms) : 0 }))
+    .sort((a, b) => b.part - a.part || b.all - a.all).slice(0, kSlowShown);
+};
+
+const showSessions = (now, last, first) => {
+  const rows = [];
+  for (const s of now.status.session_list || []) {
+    const row = make("tr");
+    row.append(make("td", String(s.id).slice(0, 8)), make("td", s.tenant, "tenant"), make("td", s.state));
+    row.lastChild.previousSibling.title = String(s.tenant);
+    row.firstChild.title = String(s.id);
+    row.append(make("td", s.joined < s.ranks ? s.joined + " of " + s.ranks : String(s.ranks), "n"));
+    const was = last && sessionIn(last.status, s.id);
+    row.append(make("td", was ? rateText(1000 * Math.max(0, s.served_bytes - was.served_bytes) / (now.at - last.at)) : "", "n"));
+    const waits = number(s, "waited_ms") >= 1000;
+    const missing = (s.missing || []).slice(0, 8).join(", ") + (s.missing_ranks > 8 ? " and " + (s.missing_ranks - 8) + " more" : "");
+    const absent = number(s, "absent_ranks") > 0 ? " (not connected: " + (s.absent || []).slice(0, 8).join(", ") + ")" : "";
+    row.append(make("td", (waits ? "rank " + missing + ", " + timeText(s.waited_ms) : "") + absent, waits || absent ? "waits" : ""));
+    const slow = make("td");
+    for (const r of slowRanks(s, first && sessionIn(first.status, s.id), first ? now.at - first.at : 0)) {
+      const entry = make("span", undefined, r.part >= 0.1 ? "slow now" : "slow");
+      entry.append("rank " + r.rank + " ", make("b", (100 * r.part).toFixed(0) + "%"), " ", make("span", timeText(r.all), "quiet"));
+      slow.append(entry);
+    }
+    row.append(slow);
+    rows.push(row);
+  }
+  if (rows.length === 0) {
+    const row = make("tr"), cell = make("td", "none", "quiet");
+    cell.colSpan = 7;
+    row.append(cell);
+    rows.push(row);
+  }
+  $("sessions").replaceChildren(...rows);
+  const open = number(now.status, "sessions.open");
+  put("session-count", open + (open > (now.status.session_list || []).length ? ", not all shown" : ""));
+};
+
+const badge = (text, kind) => {
+  put("state", text);
+  $("state").className = "badge " + kind;
+};
+
+const show = (now) => {
+  const status = now.status;
+  const last = samples[samples.length - 1], first = samples[0];
+  const seconds = last ? (now.at - last.at) / 1000 : 0;
+  const rate = (path) => (last && seconds > 0 ? Math.max(0, number(status, path) - number(last.status, path)) / seconds : 0);
+  const waiting = number(status, "waits.sessions");
+  if (status.draining) badge("draining", "warn");
+  else if (waiting > 0) badge("ready, " + waiting + (waiting === 1 ? " session waits" : " sessions wait") + " for a rank", "warn");
+  else badge("ready", "good");
+  put("who", "id " + status.id + ", version " + status.version + ", up " + timeText(1000 * number(status, "uptime_seconds")));
+  showRate("in", rate("data.bytes_in"), last !== undefined);
+  showRate("out", rate("data.bytes_out"), last !== undefined);
+  put("operations", rate("data.operations").toFixed(1) + " /s");
+  put("chunks", countText(Math.round(rate("data.chunks"))) + " /s");
+  put("cpus", (rate("cpu.user_seconds") + rate("cpu.system_seconds")).toFixed(2));
+  const sum = (list) => (list || []).reduce((a, b) => a + b, 0);
+  const busy = last && seconds > 0 ? (sum(status.lane_busy_seconds) - sum(last.status.lane_busy_seconds)) / seconds / Math.max(1, number(status, "lanes")) : 0;
+  put("busy", (100 * Math.min(1, Math.max(0, busy))).toFixed(0) + "%");
+  put("lanes", "of " + number(status, "lanes"));
+  $("busy-bar").value = Math.min(1, Math.max(0, busy));
+  const used = number(status, "memory.reserved_bytes"), limit = number(status, "memory.limit_bytes");
+  put("memory", sizeText(used));
+  put("memory-limit", "of " + sizeText(limit));
+  $("memory-bar").value = limit > 0 ? used / limit : 0;
+  const tcp = number(status, "transports.tcp.connections"), rdma = number(status, "transports.rdma.connections");
+  put("connections", countText(tcp + rdma));
+  put("rdma", rdma > 0 ? countText(rdma) + " over RDMA" : "TCP");
+  showSessions(now, last, first);
+  showList("ended", [["completed", countText(number(status, "sessions.completed"))], ["moved to other reducers", countText(number(status, "sessions.moved"))],
+    ["failed", countText(number(status, "sessions.failed"))]], "none");
+  showList("refused", counts(status.refused), "none");
+  showList("closed", counts(status.closed), "none");
+  showList("tenants", (status.tenants || []).map((t) => [t.tenant, sizeText(t.served_bytes)]), "none");
+};
+
+const ask = async () => {
+  const begun = performance.now();
+  try {
+    const reply = await fetch("/status", { cache: "no-store" });
+    if (!reply.ok) throw new Error(await reply.text());
+    const status = await reply.json();
+    const now = { at: 1000 * number(status, "uptime_seconds"), status }; // the reducer's clock: an answer may have waited, or be one given before
+    const last = samples[samples.length - 1];
+    if (last && (last.status.id !== status.id || now.at < last.at)) samples = []; // another process at this address
+    if (samples.length === 0 || now.at > last.at) {
+      show(now);
+      samples.push(now);
+      if (samples.length > kSlowWindow) samples.shift();
+    }
+    document.body.classList.remove("stale");
+  } catch (error) {
+    badge("no answer", "bad");
+    document.body.classList.add("stale");
+  }
+  setTimeout(ask, Math.max(0, 1000 - (performance.now() - begun)));
+};
+ask();

@@ -1,0 +1,12 @@
+// metrics_text() of a build without prometheus-cpp.
+#include "reducer/admin/metrics.h"
+
+namespace sluice::reducer::admin {
+
+Result<std::string> metrics_text(const nlohmann::json& /*status*/,
+                                 const std::map<std::string, std::string>& /*build*/,
+                                 const HostFacts& /*host*/) {
+  return fail(Errc::kUnsupported, "built without prometheus-cpp: no metrics; /status has the same numbers");
+}
+
+}  // namespace sluice::reducer::admin

@@ -1,0 +1,105 @@
+#include "reducer/control/lane_status.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "wire/dtype.h"
+
+namespace sluice::reducer {
+namespace {
+
+constexpr std::pair<const char*, Counter LaneCounters::*> kSums[] = {
+    {"frames_in", &LaneCounters::frames_in},
+    {"frames_out", &LaneCounters::frames_out},
+    {"bytes_copied", &LaneCounters::bytes_copied},
+    {"bytes_copied_out", &LaneCounters::bytes_copied_out},
+    {"rdma_work_requests", &LaneCounters::work_requests},
+    {"rdma_doorbells", &LaneCounters::doorbells},
+    {"rdma_completions", &LaneCounters::completions},
+    {"receive_calls", &LaneCounters::receive_calls},
+    {"send_calls", &LaneCounters::send_calls},
+    {"chunks", &LaneCounters::chunks},
+    {"straggler_us", &LaneCounters::straggler_us},
+    {"turns", &LaneCounters::turns},
+    {"busy_turns", &LaneCounters::busy_turns},
+    {"results_resent", &LaneCounters::results_resent},
+    {"contributions_dropped", &LaneCounters::contributions_dropped},
+    {"view_moves", &LaneCounters::view_moves},
+    {"kept_results", &LaneCounters::kept_results},
+};
+
+struct MovedBytes {
+  uint64_t in = 0, out = 0;
+  void add(const LaneCounters::Moved& moved) noexcept {
+    in += moved.bytes_in.get();
+    out += moved.bytes_out.get();
+  }
+};
+
+nlohmann::json transport_status(const MovedBytes& moved, uint64_t connections) {
+  return {{"bytes_in", moved.in}, {"bytes_out", moved.out}, {"connections", connections}};
+}
+
+}  // namespace
+
+void add_reasons(nlohmann::json& into, const std::array<Counter, kErrcSlots>& counts) {
+  for (size_t i = 0; i < kErrcSlots; ++i) {
+    const uint64_t n = counts[i].get();
+    if (n == 0) continue;
+    const std::string key(to_string(static_cast<Errc>(i)));
+    into[key] = into.value(key, uint64_t{0}) + n;
+  }
+}
+
+void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThread>> lanes,
+               uint64_t rdma_pairs) {
+  MovedBytes tcp, rdma;
+  uint64_t connections = 0, straggler_max = 0, ring_full = 0;
+  double operations = 0;
+  std::array<std::array<uint64_t, wire::kOpCount>, wire::kDTypeCount> folded{};
+  std::array<uint64_t, Durations::kCells> waits{};
+  nlohmann::json data = nlohmann::json::object(), busy = nlohmann::json::array();
+  for (const auto& thread : lanes) {
+    const LaneCounters& c = thread->lane().counters();
+    for (const auto& [key, counter] : kSums) data[key] = data.value(key, uint64_t{0}) + (c.*counter).get();
+    tcp.add(c.tcp);
+    rdma.add(c.rdma);
+    const uint64_t gone = c.detached.get();  // before those that came, of which it is never more
+    connections += c.attached.get() - gone;
+    operations += c.operations.get();
+    for (size_t t = 0; t < folded.size(); ++t) {
+      for (size_t o = 0; o < folded[t].size(); ++o) folded[t][o] += c.folded[t][o].get();
+    }
+    for (size_t i = 0; i < waits.size(); ++i) waits[i] += c.straggler.cell(i);
+    straggler_max = std::max(straggler_max, c.straggler_us_max.get());
+    ring_full += thread->lane().ring_full_count();
+    busy.push_back(1e-9 * static_cast<double>(c.busy_ns.get()));
+  }
+  uint64_t all_folded = 0;
+  nlohmann::json by_type = nlohmann::json::object();
+  for (size_t t = 0; t < folded.size(); ++t) {
+    for (size_t o = 0; o < folded[t].size(); ++o) {
+      if (folded[t][o] == 0) continue;
+      all_folded += folded[t][o];
+      by_type[std::string(to_string(static_cast<wire::DType>(t)))]
+             [std::string(to_string(static_cast<wire::Op>(o)))] = folded[t][o];
+    }
+  }
+  data["bytes_in"] = tcp.in + rdma.in;
+  data["bytes_out"] = tcp.out + rdma.out;
+  data["bytes_folded"] = all_folded;
+  data["operations"] = operations;
+  data["straggler_us_max"] = straggler_max;
+  data["ring_full"] = ring_full;
+  rdma_pairs = std::min(rdma_pairs, connections);
+  status["data"] = std::move(data);
+  status["transports"] = {{"tcp", transport_status(tcp, connections - rdma_pairs)},
+                          {"rdma", transport_status(rdma, rdma_pairs)}};
+  status["folded"] = std::move(by_type);
+  status["straggler_waits"] = {{"first_bound_us", Durations::kFirst}, {"counts", waits}};
+  status["lane_busy_seconds"] = std::move(busy);
+}
+
+}  // namespace sluice::reducer

@@ -1,0 +1,119 @@
+// The HTTP server beside a reducer that the test plays.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "reducer/admin/http_get.h"
+#include "reducer/admin/http_server.h"
+#include "reducer/admin/metrics.h"
+
+namespace sluice::reducer::admin {
+namespace {
+
+class Server {
+ public:
+  explicit Server(AskStatus ask, const HttpOptions& options) {
+    auto bound = HttpServer::bind(options, "127.0.0.1");
+    EXPECT_TRUE(bound) << (bound ? "" : bound.error().text);
+    server_ = std::move(*bound);
+    server_->start(std::move(ask));
+  }
+  HttpReply get(const std::string& path) const {
+    auto reply = http_get("127.0.0.1", server_->port(), path, 20 * kSecond);
+    EXPECT_TRUE(reply) << (reply ? "" : reply.error().text);
+    return reply ? *reply : HttpReply{};
+  }
+  [[nodiscard]] uint16_t port() const { return server_->port(); }
+
+ private:
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST(HttpServer, SaysSoWhenTheReducerDoesNotAnswer) {
+  std::vector<std::function<void(std::string)>> never;
+  const Server server([&never](auto tell) { never.push_back(std::move(tell)); },
+                      {.host = "127.0.0.1", .status_timeout = 50 * kMillisecond});
+  EXPECT_EQ(server.get("/livez").status, 200u);
+  const HttpReply reply = server.get("/readyz");
+  EXPECT_EQ(reply.status, 503u);
+  EXPECT_EQ(reply.body, "the reducer does not say how it is\n");
+  EXPECT_EQ(server.get("/status").status, 503u);  // asked again
+  EXPECT_GE(never.size(), 2u);
+  for (const auto& tell : never) tell("{}");  // too late: nobody takes it for an answer to what comes next
+}
+
+TEST(HttpServer, AsksOnceForAllThatWantToKnow) {
+  std::mutex mutex;
+  std::vector<std::function<void(std::string)>> asked;
+  std::promise<void> first;
+  const Server server(
+      [&](auto tell) {
+        const std::lock_guard lock(mutex);
+        asked.push_back(std::move(tell));
+        if (asked.size() == 1) first.set_value();
+      },
+      {.host = "127.0.0.1", .status_timeout = 20 * kSecond, .status_age = 60 * kSecond});
+  std::vector<std::future<HttpReply>> replies;
+  for (int i = 0; i < 8; ++i)
+    replies.push_back(std::async(std::launch::async, [&server] { return server.get("/status"); }));
+  first.get_future().wait();
+  {
+    const std::lock_guard lock(mutex);
+    asked.front()(R"({"draining": false})");
+  }
+  for (auto& reply : replies) EXPECT_EQ(reply.get().body, "{\"draining\": false}\n");
+  EXPECT_EQ(server.get("/readyz").body, "ok\n");
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(asked.size(), 1u);
+}
+
+TEST(HttpServer, EndsWithClientsThatWait) {
+  std::promise<void> asked;
+  auto server = std::make_unique<Server>([&asked](auto) { asked.set_value(); },
+                                         HttpOptions{.host = "127.0.0.1", .status_timeout = 60 * kSecond});
+  const uint16_t port = server->port();
+  auto waits =
+      std::async(std::launch::async, [port] { return http_get("127.0.0.1", port, "/status", 20 * kSecond); });
+  asked.get_future().wait();
+  server.reset();
+  const auto reply = waits.get();
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().code, Errc::kReset);
+}
+
+TEST(Metrics, TakeWhateverTheStatusLacks) {
+  const HostFacts host{.process = {}, .links = {{.device = "eth0", .bytes_per_second = 125'000'000}}};
+  for (const char* status :
+       {"{}", R"({"data": 3, "folded": [], "straggler_waits": {"counts": []}, "rdma": {"devices": [{}]}})"}) {
+    const auto text = metrics_text(nlohmann::json::parse(status), {}, host);
+    if (!text) {
+      EXPECT_EQ(text.error().code, Errc::kUnsupported);
+      continue;
+    }
+    EXPECT_NE(text->find("sluice_link_speed_bytes_per_second{device=\"eth0\"} 125000000\n"),
+              std::string::npos);
+    EXPECT_NE(text->find("sluice_ready 1\n"), std::string::npos);
+  }
+}
+
+TEST(Metrics, CellsAreAddedUpInAHistogram) {
+  const auto text = metrics_text(
+      nlohmann::json::parse(
+          R"({"data": {"straggler_us": 2500000}, "straggler_waits": {"first_bound_us": 16, "counts": [5, 0, 2, 1]}})"),
+      {}, {});
+  if (!text) GTEST_SKIP() << text.error().text;
+  for (const char* line :
+       {"_bucket{le=\"1.6e-05\"} 5\n", "_bucket{le=\"3.2e-05\"} 5\n", "_bucket{le=\"6.4e-05\"} 7\n",
+        "_bucket{le=\"+Inf\"} 8\n", "_count 8\n", "_sum 2.5\n"}) {
+    EXPECT_NE(text->find(std::string("sluice_straggler_wait_seconds") + line), std::string::npos)
+        << line << *text;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::reducer::admin
