@@ -12,6 +12,7 @@
 
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/loaded_plugin.h"
+#include "cli/check_health.h"
 #include "cli/commands.h"
 #include "cli/option_set.h"
 #include "core/clock.h"
@@ -129,6 +130,7 @@ void add_check_command(CLI::App& program, Command& chosen) {
       "...\n"
       "Exit 0: all well. 69: a reducer is not there or refuses. 78: the plugin would not be used, with the "
       "reason.");
+  add_check_health(*check, chosen);
   auto path = std::make_shared<std::string>();
   app->add_option("path", *path, "the library; default: the one beside this program")->type_name("FILE");
   app->callback([path, &chosen] { chosen = [path] { return run_check(*path); }; });

@@ -19,6 +19,7 @@ void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::strin
 void add_reducer_command(CLI::App& program, Command& chosen);
 void add_keygen_command(CLI::App& program, Command& chosen);
 void add_status_command(CLI::App& program, Command& chosen);
+void add_top_command(CLI::App& program, Command& chosen);
 void add_check_command(CLI::App& program, Command& chosen);
 void add_install_command(CLI::App& program, Command& chosen);
 void add_plan_command(CLI::App& program, Command& chosen);
@@ -32,5 +33,7 @@ void add_description_commands(CLI::App& program, Command& chosen);
 
 // What `sluice --version` prints: version, protocol range, compiler, kernel targets of this CPU.
 [[nodiscard]] std::string version_text();
+// "gcc 12.2.0".
+[[nodiscard]] std::string compiler_text();
 
 }  // namespace sluice::cli

@@ -17,6 +17,7 @@
 #include "bench/e2e/exit_codes.h"
 #include "bench/e2e/port_file.h"
 #include "cli/commands.h"
+#include "cli/http_options.h"
 #include "cli/listen_address.h"
 #include "cli/option_set.h"
 #include "cli/signals.h"
@@ -43,6 +44,8 @@ struct ReducerFlags {
   std::string tls = "off";
   std::string transport = "auto";
   std::string port_file;
+  std::string http_listen;
+  std::string http_port_file;
   std::vector<std::string> weights;
   std::string mode = "service";
 };
@@ -82,6 +85,11 @@ void say_started(reducer::Reducer& server, const reducer::ReducerOptions& option
                       : options.tls == reducer::TlsMode::kOn ? ", TLS for those that offer it"
                                                              : ", TLS alone") +
           words_on_rdma(status["rdma"])));
+  if (options.http) {
+    log::info(fmt::format("health, metrics and status at http://{}/",
+                          transport::tcp::endpoint_text(options.http->host.empty() ? "*" : options.http->host,
+                                                        server.http_port())));
+  }
 }
 
 void say_ended(reducer::Reducer& server, reducer::ExitReason reason) {
@@ -149,6 +157,7 @@ int run_reducer(ReducerFlags flags) {
   } else if (options.expected_workers == 0) {
     throw Failure(bench::kExitUsage, "--mode job needs --expected-workers");
   }
+  if (!flags.http_listen.empty()) options.http = http_options(flags.http_listen);
   if (!options.key_file.empty())
     (void)bench::value_or_fail(config::read_secret_file(options.key_file), bench::kExitConfig);
 
@@ -164,6 +173,10 @@ int run_reducer(ReducerFlags flags) {
     }
   }
 
+  if (options.http && !flags.http_port_file.empty()) {
+    if (auto written = bench::write_port_file(flags.http_port_file, server.http_port()); !written)
+      throw Failure(bench::kExitFailure, written.error().text);
+  }
   supervisor.tell(fmt::format("READY=1\nSTATUS=listens on port {}", server.port()));
 
   const transport::tcp::Socket ended(eventfd(0, EFD_CLOEXEC));
@@ -214,6 +227,9 @@ void add_reducer_command(CLI::App& program, Command& chosen) {
   set.text("--listen", flags->listen, "HOST:PORT",
            "address to listen on; *:PORT is all addresses, port 0 is chosen by the OS");
   set.text("--port-file", flags->port_file, "FILE", "write the bound port here once it accepts");
+  set.text("--http-listen", flags->http_listen, "HOST:PORT",
+           "serve health, metrics, status and a page there, to everybody who can reach it; none: not served");
+  set.text("--http-port-file", flags->http_port_file, "FILE", "write the port of --http-listen here");
   set.group("Life");
   set.text("--mode", flags->mode, "HOW",
            "service: until it is told to end; job: until one job is over, for platforms that wait for every "

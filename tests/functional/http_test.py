@@ -1,0 +1,332 @@
+"""What a reducer says over HTTP: health through start, drain and hang; status, metrics, page; and clients that mean no good."""
+
+import base64
+import hashlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+
+from sluice_process import DEADLINE_S, SluiceTest, main, until
+
+JOB = ("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5")
+LOOP = (*JOB, "-N", "0", "--workers", "2")
+
+
+class Http(SluiceTest):
+    def start_http(self, *arguments, env=None):
+        """A reducer that serves HTTP: (Running, data address, HTTP port)."""
+        port_file = self.folder / f"http-{time.monotonic_ns()}"
+        reducer, address = self.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file, *arguments, env=env)
+        until("it says its HTTP port", port_file.exists)
+        return reducer, address, int(port_file.read_text())
+
+    def ask(self, port, path, method="GET", body=None):
+        """(status, headers, text)"""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+        try:
+            connection.request(method, path, body=body)
+            reply = connection.getresponse()
+            return reply.status, reply.headers, reply.read().decode()
+        finally:
+            connection.close()
+
+    def get(self, port, path):
+        status, _, text = self.ask(port, path)
+        self.assertEqual(status, 200, text)
+        return text
+
+    def http_status(self, port):
+        return json.loads(self.get(port, "/status"))
+
+    def raw(self, port, request, shut=False):
+        """What comes back until the server closes."""
+        with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client:
+            client.settimeout(DEADLINE_S)
+            client.sendall(request)
+            if shut:
+                client.shutdown(socket.SHUT_WR)
+            reply = b""
+            while piece := client.recv(65536):
+                reply += piece
+            return reply
+
+    def begin(self, job):
+        until("the job has begun", lambda: any(line and not line.startswith("#") for line in job.stdout().splitlines()) or job.ended())
+        self.assertFalse(job.ended(), job.stderr())
+
+    def samples(self, port):
+        """{name and labels: value} of /metrics."""
+        lines = [line for line in self.get(port, "/metrics").splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+class Health(Http):
+    def test_probes_while_it_serves(self):
+        reducer, _, port = self.start_http()
+        self.assertIn(f"at http://127.0.0.1:{port}/", reducer.stderr())
+        for path in ("/livez", "/readyz", "/startupz", "/healthz"):
+            self.assertEqual(self.get(port, path), "ok\n")
+        self.assertEqual(self.run_sluice("check", "health", "--http", f"127.0.0.1:{port}").stdout, "ok\n")
+        # As a container's probe, which is given no option.
+        self.run_sluice("check", "health", env={"SLUICE_HTTP_LISTEN": f"*:{port}"})
+
+    def test_ready_ends_with_the_drain_and_live_does_not(self):
+        reducer, address, port = self.start_http()
+        job = self.start(*LOOP, "--connect", address)
+        self.begin(job)
+        self.assertEqual(self.samples(port)["sluice_ready"], 1)
+        reducer.signal(signal.SIGTERM)
+        until("it is not ready", lambda: self.ask(port, "/readyz")[0] == 503)
+        status, _, text = self.ask(port, "/readyz")
+        self.assertEqual((status, text), (503, "draining: 1 sessions to finish, no new ones are taken\n"))
+        self.assertEqual(self.get(port, "/livez"), "ok\n")
+        refused = self.run_sluice("check", "health", "--http", f"127.0.0.1:{port}", expect=69)
+        self.assertIn("says 503 to /readyz: draining", refused.stderr)
+        metrics = self.samples(port)
+        self.assertEqual((metrics["sluice_ready"], metrics["sluice_draining"]), (0, 1))
+        job.signal(signal.SIGINT)
+        job.wait()
+        self.assertEqual(reducer.wait(), 0)
+        gone = self.run_sluice("check", "health", "--http", f"127.0.0.1:{port}", expect=69)
+        self.assertIn(f"127.0.0.1:{port}", gone.stderr)
+
+    def test_a_reducer_that_stands_still_fails_the_probe_in_time(self):
+        reducer, _, port = self.start_http()
+        reducer.signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        late = self.run_sluice("check", "health", "--http", f"127.0.0.1:{port}", "--timeout", "500ms", expect=69)
+        self.assertIn("did not answer /readyz in time", late.stderr)
+        self.assertLess(time.monotonic() - begun, 10)
+        reducer.signal(signal.SIGCONT)
+        self.assertEqual(self.get(port, "/readyz"), "ok\n")
+
+    def test_a_port_in_use_is_worth_another_try(self):
+        _, _, port = self.start_http()
+        taken = self.run_sluice("reducer", "--listen", "127.0.0.1:0", "--http-listen", f"127.0.0.1:{port}", expect=75)
+        self.assertRegex(taken.stderr, rf"127\.0\.0\.1:{port}.*in use")
+        wrong = self.run_sluice("reducer", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:99999", expect=64)
+        self.assertIn("--http-listen", wrong.stderr)
+
+    def test_nothing_is_served_unless_asked_for(self):
+        reducer, _ = self.start_reducer()
+        inodes = {os.readlink(link) for link in Path(f"/proc/{reducer.pid}/fd").iterdir() if link.is_symlink()}
+        self.assertEqual(sum(1 for line in Path(f"/proc/{reducer.pid}/net/tcp").read_text().splitlines()[1:]
+                             if line.split()[3] == "0A" and f"socket:[{line.split()[9]}]" in inodes), 1)
+
+
+class Shown(Http):
+    def test_status_is_what_sluice_status_says(self):
+        _, address, port = self.start_http()
+        status, headers, text = self.ask(port, "/status")
+        self.assertEqual((status, headers["Content-Type"], headers["Cache-Control"]), (200, "application/json", "no-store"))
+        self.assertEqual(set(json.loads(text)), set(self.status(address)))
+
+    def test_metrics_are_the_work_that_was_done(self):
+        _, address, port = self.start_http("--lanes", "2")
+        before = self.samples(port)
+        self.assertEqual(before['sluice_protocol_errors_total{reason="bad_magic"}'], 0)
+        operations, size, workers = 20, 64 * 1024, 2
+        self.run_sluice("bench", "allreduce", "-b", size, "-e", size, "-n", operations, "-w", "0", "-c", "0", "-d", "bfloat16", "--workers", workers,
+                        "--connect", address)
+        until("all is counted", lambda: self.samples(port)['sluice_sessions_total{result="completed"}'] == 1)
+        metrics = self.samples(port)
+        done = metrics["sluice_operations_total"]
+        self.assertGreaterEqual(done, operations)
+        self.assertAlmostEqual(done, round(done), places=6)  # each operation is counted by its parts, once
+        summed = metrics['sluice_reduced_bytes_total{dtype="bf16",op="sum"}']
+        self.assertGreaterEqual(summed, operations * size * workers)
+        # What comes beside is the ranks' COMMITs; what the bench asks its ranks goes by small sums of its own.
+        received = metrics['sluice_receive_bytes_total{transport="tcp"}'] + metrics['sluice_receive_bytes_total{transport="rdma"}']
+        reduced = sum(value for name, value in metrics.items() if name.startswith("sluice_reduced_bytes_total"))
+        self.assertTrue(reduced <= received < reduced + 4096, (reduced, received))
+        self.assertEqual(metrics["sluice_straggler_wait_seconds_count"], metrics["sluice_chunks_total"])
+        self.assertEqual(metrics['sluice_straggler_wait_seconds_bucket{le="+Inf"}'], metrics["sluice_chunks_total"])
+        bounds = [float(found[1]) for found in (re.match(r'sluice_straggler_wait_seconds_bucket\{le="([\d.e-]+)"\}', name) for name in metrics) if found]
+        self.assertEqual((min(bounds), max(bounds), len(bounds)), (1.6e-05, 67.108864, 23))
+        self.assertEqual(metrics["sluice_lanes"], 2)
+        self.assertGreater(metrics['sluice_lane_busy_seconds_total{lane="0"}'] + metrics['sluice_lane_busy_seconds_total{lane="1"}'], 0)
+        self.assertEqual((metrics['sluice_connections{transport="tcp"}'], metrics["sluice_chunk_pool_used_bytes"]), (0, 0))
+        self.assertGreater(metrics["process_resident_memory_bytes"], 1e6)
+        self.assertLess(abs(metrics["process_start_time_seconds"] - time.time()), 600)
+        info = next(name for name in metrics if name.startswith("sluice_build_info"))
+        self.assertRegex(info, r'^sluice_build_info\{version="[\d.]+",compiler="(gcc|clang) [\d.]+",revision="[^"]+",simd="[^"]+"\}$')
+
+    def test_a_peer_s_garbage_and_a_refusal_are_counted(self):
+        _, address, port = self.start_http("--memory-limit", "1M")
+        host, data_port = address.split(":")
+        with socket.create_connection((host, int(data_port))) as scanner:
+            scanner.sendall(b"GET / HTTP/1.0\r\n\r\n" + bytes(100))
+            scanner.settimeout(DEADLINE_S)
+            try:
+                while scanner.recv(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+        self.run_sluice(*JOB, "--workers", "2", "--connect", address, expect=69)
+        metrics = self.samples(port)
+        self.assertEqual(metrics['sluice_protocol_errors_total{reason="bad_magic"}'], 1)
+        self.assertGreaterEqual(metrics['sluice_refused_joins_total{reason="memory_limit"}'], 1)
+
+    def test_no_label_is_of_a_client_s_choice(self):
+        _, address, port = self.start_http()
+        names = []
+        for tenant in ("aardvark", "zebra"):
+            job = self.start(*LOOP, "--connect", address, env={"SLUICE_TENANT": tenant})
+            self.begin(job)
+            until("the session has moved something", lambda: self.samples(port).get('sluice_connections{transport="tcp"}', 0) > 0)
+            names.append({re.sub(r'le="[^"]*"', "", name) for name in self.samples(port)})
+            job.signal(signal.SIGINT)
+            job.wait()
+            until("it is gone", lambda: self.http_status(port)["sessions"]["open"] == 0)
+        new = {name for name in names[1] - names[0] if not name.startswith(("sluice_reduced_bytes_total", "sluice_closed_connections_total"))}
+        self.assertEqual(new, set())
+        self.assertNotIn("zebra", self.get(port, "/metrics"))
+
+    def test_a_rank_that_is_late_is_named_while_and_after(self):
+        _, address, port = self.start_http("--peer-timeout", "10m")
+        session = "000102030405060708090a0b0c0d0e0f"
+        ranks = [self.start(*LOOP, "--rank", rank, "--session", session, "--connect", address) for rank in (0, 1)]
+        self.begin(ranks[0])
+        ranks[1].signal(signal.SIGSTOP)
+        until("the wait is seen", lambda: self.samples(port)["sluice_longest_wait_seconds"] > 1)
+        metrics = self.samples(port)
+        self.assertEqual(metrics["sluice_waiting_sessions"], 1)
+        self.assertEqual(self.http_status(port)["session_list"][0]["missing"], [1])
+        screen = self.run_sluice("top", "--once", "--interval", "200ms", "--reducers", address).stdout
+        self.assertRegex(screen, r"\n00010203.* \d\.\d s for 1 ")
+        ranks[1].signal(signal.SIGCONT)
+
+        def slow():
+            return {slow["rank"]: slow["waited_ms"] for slow in self.http_status(port)["session_list"][0]["slow_ranks"]}
+
+        until("rank 1 is charged", lambda: slow().get(1, 0) > 1000)
+        # No more than the time that has passed, though many chunks waited side by side.
+        self.assertLess(slow()[1] + slow().get(0, 0), 1e3 * self.http_status(port)["uptime_seconds"])
+        self.assertLess(slow().get(0, 0), slow()[1])
+        self.assertEqual(next(iter(slow())), 1)  # the worst comes first
+
+    def test_the_page_loads_nothing_and_runs_only_itself(self):
+        _, _, port = self.start_http()
+        status, headers, text = self.ask(port, "/")
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/html; charset=utf-8"))
+        self.assertIsNone(re.search(r'(src|href)="(?!data:|/status|/metrics)', text))
+        self.assertNotIn("innerHTML", text)
+        policy = headers["Content-Security-Policy"]
+        self.assertTrue(policy.startswith("default-src 'none';"), policy)
+        self.assertNotIn("unsafe", policy)
+        for part, tag in (("script-src", "script"), ("style-src", "style")):
+            body = re.search(rf"<{tag}>(.*)</{tag}>", text, re.DOTALL)[1]
+            self.assertIn(f"{part} 'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'", policy)
+
+
+class Clients(Http):
+    """The reducer serves its job, and who is next, whatever these do."""
+
+    def descriptors(self, running):
+        return len(os.listdir(f"/proc/{running.pid}/fd"))
+
+    def test_what_is_not_there_or_not_allowed(self):
+        _, _, port = self.start_http()
+        status, _, text = self.ask(port, "/etc/passwd")
+        self.assertEqual(status, 404)
+        self.assertIn("/metrics", text)
+        status, headers, _ = self.ask(port, "/status", method="POST", body="x")
+        self.assertEqual((status, headers["Allow"]), (405, "GET, HEAD"))
+        self.assertEqual(self.ask(port, "/status", method="BREW")[0], 405)
+        self.assertEqual(self.ask(port, "/status", body="something")[0], 400)
+        status, headers, text = self.ask(port, "/metrics", method="HEAD")
+        self.assertEqual((status, text), (200, ""))
+        self.assertGreater(int(headers["Content-Length"]), 1000)
+        self.assertEqual(self.ask(port, "/livez?probe=1")[0], 200)
+
+    def test_garbage_is_refused_in_words(self):
+        _, _, port = self.start_http()
+        for request in (b"\x00\x01\x02\x03\r\n\r\n", b"hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+                        b"GET nowhere HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"SLUC" + os.urandom(2000) + b"\r\n\r\n"):
+            self.assertTrue(self.raw(port, request).startswith(b"HTTP/1.1 400 "), request)
+        long_header = b"GET / HTTP/1.1\r\nX: " + 100_000 * b"a" + b"\r\n\r\n"
+        self.assertTrue(self.raw(port, long_header).startswith(b"HTTP/1.1 431 "))
+        self.assertTrue(self.raw(port, b"GET /" + 100_000 * b"a" + b" HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 431 "))
+        self.assertEqual(self.raw(port, b"GET / HT", shut=True), b"")
+        self.assertEqual(self.get(port, "/livez"), "ok\n")
+
+    def test_two_requests_at_once_get_two_answers(self):
+        _, _, port = self.start_http()
+        reply = self.raw(port, b"GET /livez HTTP/1.1\r\n\r\nGET /status HTTP/1.1\r\nConnection: close\r\n\r\n")
+        self.assertEqual(reply.count(b"HTTP/1.1 200 OK"), 2)
+        self.assertTrue(reply.rstrip().endswith(b"}"))
+
+    def test_a_thousand_silent_connections_keep_nobody_out(self):
+        reducer, address, port = self.start_http()
+        before = self.descriptors(reducer)
+        job = self.start(*JOB, "-N", "300", "--workers", "2", "--connect", address)
+        self.begin(job)
+        silent = []
+        self.addCleanup(lambda: [client.close() for client in silent])
+        for i in range(1000):
+            client = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
+            client.sendall(b"GET / HTTP/1.1\r\nX-Slow: " if i % 2 else b"G")
+            silent.append(client)
+            if i % 100 == 99:
+                self.assertEqual(self.get(port, "/readyz"), "ok\n")
+                self.assertLess(self.descriptors(reducer), before + 100)
+        self.assertEqual(job.wait(), 0, job.stderr())
+        for client in silent:
+            client.close()
+        until("none is left", lambda: self.descriptors(reducer) <= before + 2)
+
+    def test_who_sends_a_byte_now_and_then_is_closed_in_time(self):
+        _, _, port = self.start_http()
+        begun = time.monotonic()
+        with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as slow:
+            slow.settimeout(0.2)
+            request = iter(b"GET / HTTP/1.1\r\nX: " + 1000 * b"a")
+
+            def closed():
+                try:
+                    slow.sendall(bytes([next(request)]))
+                    return slow.recv(1) == b""
+                except TimeoutError:
+                    return False
+                except (ConnectionResetError, BrokenPipeError):
+                    return True
+
+            until("it is closed", closed)
+        self.assertLess(time.monotonic() - begun, 20)
+
+    def test_who_takes_no_answers_keeps_nobody_out(self):
+        _, _, port = self.start_http()
+        greedy = []
+        self.addCleanup(lambda: [client.close() for client in greedy])
+        for _ in range(64):
+            client = socket.socket()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", port))
+            client.settimeout(DEADLINE_S)
+            client.sendall(2000 * b"GET /status HTTP/1.1\r\n\r\n")  # several MB of answers
+            greedy.append(client)
+        self.assertEqual(self.get(port, "/readyz"), "ok\n")
+
+    def test_who_takes_no_answers_is_closed(self):
+        reducer, _, port = self.start_http()
+        before = self.descriptors(reducer)
+        with socket.socket() as greedy:
+            greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            greedy.connect(("127.0.0.1", port))
+            greedy.settimeout(0.2)
+            try:
+                while True:
+                    greedy.sendall(200 * b"GET /metrics HTTP/1.1\r\n\r\n")
+            except (TimeoutError, OSError):
+                pass
+            self.assertEqual(self.get(port, "/livez"), "ok\n")
+            until("it is let go of", lambda: self.descriptors(reducer) <= before)
+
+
+if __name__ == "__main__":
+    main()

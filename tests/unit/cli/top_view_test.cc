@@ -1,0 +1,103 @@
+#include "cli/top_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sluice::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Of a reducer that has moved `gigabytes`, and waited `ms` for rank 3 of its only session.
+TopSample::Reducer reducer(const char* name, Nanos at, double gigabytes, uint64_t ms,
+                           const char* tenant = "acme") {
+  const auto bytes = static_cast<uint64_t>(1e9 * gigabytes);
+  return {.name = name,
+          .at = at,
+          .status = {{"reducer_id", 7},
+                     {"draining", false},
+                     {"lanes", 2},
+                     {"lane_busy_seconds", {0.5 * gigabytes, 0.5 * gigabytes}},
+                     {"cpu", {{"user_seconds", gigabytes}, {"system_seconds", 0}}},
+                     {"memory", {{"limit_bytes", 4u << 20}, {"reserved_bytes", 3u << 19}}},
+                     {"data", {{"bytes_in", bytes}, {"bytes_out", bytes}, {"operations", 10 * gigabytes}}},
+                     {"closed", {{"bad_magic", 2}, {"closed", 50}}},
+                     {"refused", {{"memory_limit", 3}}},
+                     {"sessions", {{"open", 1}}},
+                     {"session_list",
+                      {{{"id", "00ff"},
+                        {"tenant", tenant},
+                        {"state", "active"},
+                        {"ranks", 4},
+                        {"joined", 4},
+                        {"served_bytes", bytes},
+                        {"slow_ranks", nlohmann::json::array({{{"rank", 3}, {"waited_ms", ms}}})}}}}}};
+}
+
+TEST(TopView, AddsUpThePool) {
+  const TopSample before{{reducer("a:1", 0, 1, 100), reducer("b:1", 0, 1, 100)}};
+  const TopSample now{{reducer("a:1", 2 * kSecond, 2, 1100), reducer("b:1", 2 * kSecond, 1.5, 300)}};
+  const std::string text = top_text(before, now, 400, 100);
+  EXPECT_THAT(
+      text, HasSubstr("pool: 2 of 2 reducers, 1 sessions; in 6.00 Gb/s, out 6.00 Gb/s, 7.5 operations/s\n"));
+  EXPECT_THAT(text, HasSubstr("memory 3.0 MiB of 8.0 MiB; 0.75 CPUs\n"));
+  // Each reducer has a part of the session; the wait is that of the one that waited longest.
+  EXPECT_THAT(text, HasSubstr("rank 3 50% (1.1 s)\n"));
+  EXPECT_THAT(text, HasSubstr("acme             active        4    2      6.00  -"));
+  EXPECT_THAT(
+      text, HasSubstr("ready        1      0      4.00      4.00    25%  0.50    1.5 MiB       2       3\n"));
+}
+
+TEST(TopView, ShowsWhoIsNotThere) {
+  TopSample::Reducer gone{.name = "b:1", .at = 0, .status = nullptr, .error = "refused\x1b[31m"};
+  const TopSample now{{reducer("a:1", kSecond, 1, 0), gone}};
+  const std::string text = top_text({}, now, 400, 100);
+  EXPECT_THAT(text, HasSubstr("pool: 1 of 2 reducers"));
+  EXPECT_THAT(text, HasSubstr("DOWN      refused?[31m\n"));
+  EXPECT_THAT(text, HasSubstr("in 0.00 Gb/s"));  // there was no sample before
+}
+
+TEST(TopView, TakesNoRatesFromAnotherProcess) {
+  const TopSample before{{reducer("a:1", 0, 5, 100)}};
+  TopSample now{{reducer("a:1", kSecond, 1, 100)}};
+  now.reducers[0].status["reducer_id"] = 8;
+  EXPECT_THAT(top_text(before, now, 400, 100), HasSubstr("in 0.00 Gb/s"));
+}
+
+TEST(TopView, SaysWhoIsWaitedFor) {
+  TopSample now{{reducer("a:1", kSecond, 1, 100)}};
+  auto& session = now.reducers[0].status["session_list"][0];
+  session["waited_ms"] = 130'000;
+  session["missing_ranks"] = 6;
+  session["missing"] = {1, 2, 3, 4, 5, 6};
+  EXPECT_THAT(top_text({}, now, 400, 100), HasSubstr("2 min for 1 2 3 4 and 2 more"));
+  session["state"] = "joining";
+  session["joined"] = 1;
+  EXPECT_THAT(top_text({}, now, 400, 100), HasSubstr("3 ranks to join"));
+}
+
+TEST(TopView, KeepsToTheScreenAndToPrintableCharacters) {
+  const TopSample now{{reducer("a:1", kSecond, 1, 100, "\x1b]0;owned\x07")}};
+  const std::string text = top_text({}, now, 60, 5);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5);
+  EXPECT_THAT(text, HasSubstr("more lines"));
+  EXPECT_THAT(top_text({}, now, 400, 100), Not(HasSubstr("\x1b")));
+  size_t line = 0;
+  for (const char c : text) {
+    line = c == '\n' ? 0 : line + 1;
+    EXPECT_LE(line, 60u);
+  }
+}
+
+TEST(TopView, TakesAnythingForAStatus) {
+  for (const char* status :
+       {"{}", R"({"session_list": 3, "lane_busy_seconds": [null], "closed": [], "draining": 1})",
+        R"({"session_list": [7, {"slow_ranks": [{}], "missing": ["x"]}], "data": []})"}) {
+    const TopSample sample{{{.name = "a:1", .at = kSecond, .status = nlohmann::json::parse(status)}}};
+    EXPECT_THAT(top_text(sample, sample, 400, 100), HasSubstr("pool: 1 of 1")) << status;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cli
