@@ -11,6 +11,7 @@
 #include "nccl_plugin/host/ledger.h"
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/host/offer.h"
+#include "nccl_plugin/host/stats_file.h"
 
 namespace sluice::nccl::collnet {
 
@@ -51,6 +52,10 @@ Status connect(std::span<void* const> handles, Listener& listener, Comm** comm) 
     if (!joined) {
       warn("offload OFF (%s)", joined.error().text.c_str());
       ledger().connect_failed(joined.error().text);
+      if (has_stats_file()) {
+        StatsLine line("refused");
+        append_stats(line.number("nodes", handles.size()).text("why", joined.error().text));
+      }
       return joined.error().code;
     }
     *comm = joined->release();

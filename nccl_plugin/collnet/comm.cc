@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -9,11 +10,18 @@
 #include "nccl_plugin/collnet/types.h"
 #include "nccl_plugin/host/ledger.h"
 #include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/stats_file.h"
 
 namespace sluice::nccl::collnet {
 
-Comm::Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t reducers, uint64_t budget)
-    : session_(std::move(session)), nodes_(nodes), reducers_(reducers), budget_(budget) {
+Comm::Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t rank, uint32_t reducers,
+           uint64_t budget)
+    : session_(std::move(session)),
+      nodes_(nodes),
+      rank_(rank),
+      reducers_(reducers),
+      budget_(budget),
+      begun_(monotonic_now()) {
   for (Request& r : requests_) r.comm = this;
   std::iota(free_.begin(), free_.end(), uint8_t{0});
 }
@@ -52,6 +60,7 @@ Status Comm::start(const void* send, void* receive, size_t count, int data_type,
   r.open = true;
   r.done = false;
   under_way_ += bytes;
+  if (under_way_count_++ == 0) busy_since_ = r.begun;
   open_.store(open + 1, std::memory_order_relaxed);
   *request = &r;
   return {};
@@ -76,7 +85,9 @@ Status Comm::look(Request& request) noexcept {
   }
   if (!request.done) return s;
   under_way_ -= request.bytes;
-  latency_.add(monotonic_now() - request.begun);
+  const Nanos now = monotonic_now();
+  if (--under_way_count_ == 0) busy_ += now - busy_since_;
+  latency_.add(now - request.begun);
   return s;
 }
 
@@ -162,6 +173,7 @@ void Comm::leave() noexcept {
         static_cast<unsigned long long>(survival.view_changes), survival.reducers_lost,
         1e-6 * static_cast<double>(survival.longest_stall_ns));
   }
+  if (has_stats_file()) write_stats(slowest, survival);
   info(
       "communicator over %u nodes closed: %llu requests, %.1f MB through %u reducers, mean %.0f us, p99 %.0f "
       "us; "
@@ -169,6 +181,29 @@ void Comm::leave() noexcept {
       nodes_, static_cast<unsigned long long>(calls_), 1e-6 * static_cast<double>(bytes_), reducers_,
       latency_.mean_us(), latency_.quantile_us(0.99), slowest.rank,
       1e-3 * static_cast<double>(slowest.lag_us), share < 0 ? 100.0 : 100 * share, losses.data());
+}
+
+void Comm::write_stats(const engine::Stragglers::Slowest& slowest,
+                       const engine::SurvivalCounts& survival) noexcept {
+  try {
+    const double busy = 1e-9 * static_cast<double>(busy_);
+    StatsLine line("offloaded");
+    line.number("nodes", nodes_).number("node", rank_).number("reducers", reducers_);
+    line.number("operations", calls_).number("bytes", bytes_);
+    line.real("open_seconds", 1e-9 * static_cast<double>(monotonic_now() - begun_))
+        .real("busy_seconds", busy);
+    line.real("algbw_bytes_per_second", busy > 0 ? static_cast<double>(bytes_) / busy : 0);
+    line.real("mean_us", latency_.mean_us()).real("p99_us", latency_.quantile_us(0.99));
+    line.number("slowest_node", slowest.rank)
+        .real("slowest_behind_ms", 1e-3 * static_cast<double>(slowest.lag_us));
+    line.number("connections_resumed", survival.connections_resumed)
+        .number("view_changes", survival.view_changes);
+    line.number("reducers_lost", survival.reducers_lost);
+    line.real("longest_stall_ms", 1e-6 * static_cast<double>(survival.longest_stall_ns));
+    line.text("end", ended_ == Errc::kOk ? "closed" : to_string(ended_));
+    append_stats(line);
+  } catch (const std::exception&) {  // out of memory for a line of statistics
+  }
 }
 
 }  // namespace sluice::nccl::collnet

@@ -34,7 +34,8 @@ class Comm {
   static constexpr size_t kMostRequests = 64;
 
   // `budget`: bytes of requests under way at a time. One that is larger is taken when no other is.
-  Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t reducers, uint64_t budget);
+  Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t rank, uint32_t reducers,
+       uint64_t budget);
   ~Comm();
   Comm(const Comm&) = delete;
 
@@ -69,6 +70,7 @@ class Comm {
                        // in normal work
   std::unique_ptr<engine::Session> session_;
   const uint32_t nodes_;
+  const uint32_t rank_;  // of this node
   const uint32_t reducers_;
   const uint64_t budget_;
   std::array<Request, kMostRequests> requests_;
@@ -79,8 +81,15 @@ class Comm {
   Ranges ranges_;
   bool told_of_copies_ = false;
 
+  void write_stats(const engine::Stragglers::Slowest& slowest,
+                   const engine::SurvivalCounts& survival) noexcept;
+
+  const Nanos begun_;
   uint64_t calls_ = 0;
   uint64_t bytes_ = 0;
+  Nanos busy_ = 0;  // with a request under way, in all
+  Nanos busy_since_ = 0;
+  uint32_t under_way_count_ = 0;
   Latency latency_;
 };
 

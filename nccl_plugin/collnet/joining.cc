@@ -156,7 +156,7 @@ Result<std::unique_ptr<Comm>> join(std::span<void* const> handles, Listener& lis
     if (created) (*created)->abort(all.error().code, all.error().text);
     return tl::unexpected(all.error());
   }
-  return std::make_unique<Comm>(std::move(*created), ranks, static_cast<uint32_t>(s.reducers.size()),
+  return std::make_unique<Comm>(std::move(*created), ranks, rank, static_cast<uint32_t>(s.reducers.size()),
                                 uint64_t{s.window_bytes} * s.reducers.size());
 }
 

@@ -198,6 +198,7 @@ SettingsRead read_settings(const char* const* environment) {
       {{"auto", OffloadPolicy::kAuto}, {"always", OffloadPolicy::kAlways}, {"never", OffloadPolicy::kNever}});
   r.size("SLUICE_MIN_BYTES", s.min_bytes, 0, UINT64_MAX);
   r.number("SLUICE_MIN_NODES", s.min_nodes, 2, 1u << 20);
+  r.text("SLUICE_STATS_FILE", s.stats_file);
   out.warnings = std::move(r.warnings);
   look_around(environment, out);
   return out;

@@ -40,6 +40,7 @@ struct Settings {
   OffloadPolicy offload = OffloadPolicy::kAuto;  // SLUICE_OFFLOAD=auto|always|never, for the tuner
   uint64_t min_bytes = 256 * kKiB;               // SLUICE_MIN_BYTES: smaller allreduces are left to NCCL
   uint32_t min_nodes = 3;                        // SLUICE_MIN_NODES: fewer gain nothing
+  std::string stats_file;                        // SLUICE_STATS_FILE; empty: none (host/stats_file.h)
 
   // How many reducers there are; 0: no offload.
   [[nodiscard]] size_t pool_size() const noexcept {

@@ -9,6 +9,7 @@
 #include "nccl_plugin/host/ledger.h"
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/host/offer.h"
+#include "nccl_plugin/host/stats_file.h"
 
 namespace sluice::nccl::tuner {
 namespace {
@@ -48,34 +49,65 @@ const char* likely_cause(size_t ranks, size_t nodes, const char* (*environment)(
          "type that is not taken, a rank without the plugin, or a topology without a way to the network";
 }
 
+Tuner::Verdict Tuner::verdict(bool collnet) const {
+  const Settings& s = settings();
+  const Ledger& l = ledger();
+  const auto off = [](std::string why) { return Verdict{.on = false, .words = std::move(why)}; };
+  const std::string nodes = std::to_string(nodes_);
+  if (collnet && s.offload == OffloadPolicy::kNever) return off("SLUICE_OFFLOAD=never");
+  if (collnet && s.offload == OffloadPolicy::kAuto && nodes_ < s.min_nodes)
+    return off(nodes + " nodes: nothing is gained below " + std::to_string(s.min_nodes) +
+               ", SLUICE_MIN_NODES");
+  if (collnet && s.offload == OffloadPolicy::kAuto &&
+      !pool_is_wide_enough({.nodes = nodes_, .ranks = ranks_}, s.pool_size())) {
+    return off(std::to_string(s.pool_size()) + " reducers are too few for " + nodes +
+               " nodes: a ring is faster unless their links are; SLUICE_OFFLOAD=always overrides");
+  }
+  if (collnet) {
+    return {.on = true,
+            .words = s.offload == OffloadPolicy::kAlways ? "any size"
+                                                         : std::to_string(s.min_bytes / kKiB) + " KiB"};
+  }
+  if (!offer().why.empty()) return off(offer().why);
+  if (l.failures() > 0 && l.connections() == 0) return off(l.last_failure());
+  return off(likely_cause(ranks_, nodes_, &from_environment));
+}
+
 void Tuner::tell_once(bool collnet) noexcept {
   if (told_.exchange(true, std::memory_order_relaxed)) return;
   try {
-    const Settings& s = settings();
-    const Ledger& l = ledger();
-    if (collnet && s.offload == OffloadPolicy::kNever) {
-      info("offload OFF (SLUICE_OFFLOAD=never), %zu ranks on %zu nodes", ranks_, nodes_);
-    } else if (collnet && s.offload == OffloadPolicy::kAuto && nodes_ < s.min_nodes) {
-      info("offload OFF (%zu nodes: nothing is gained below %u, SLUICE_MIN_NODES)", nodes_, s.min_nodes);
-    } else if (collnet && s.offload == OffloadPolicy::kAuto &&
-               !pool_is_wide_enough({.nodes = nodes_, .ranks = ranks_}, s.pool_size())) {
-      info(
-          "offload OFF (%zu reducers are too few for %zu nodes: a ring is faster unless their links are; "
-          "SLUICE_OFFLOAD=always overrides)",
-          s.pool_size(), nodes_);
-    } else if (collnet) {
-      info("offload ON %zu reducers tcp, %zu ranks on %zu nodes, allreduces of %s and more", s.pool_size(),
-           ranks_, nodes_,
-           s.offload == OffloadPolicy::kAlways ? "any size"
-                                               : (std::to_string(s.min_bytes / kKiB) + " KiB").c_str());
-    } else if (!offer().why.empty()) {
-      info("offload OFF (%s)", offer().why.c_str());
-    } else if (l.failures() > 0 && l.connections() == 0) {
-      info("offload OFF (%s)", l.last_failure().c_str());
+    verdict_ = verdict(collnet);
+    if (verdict_.on) {
+      info("offload ON %zu reducers tcp, %zu ranks on %zu nodes, allreduces of %s and more",
+           settings().pool_size(), ranks_, nodes_, verdict_.words.c_str());
+    } else if (settings().offload == OffloadPolicy::kNever && collnet) {
+      info("offload OFF (%s), %zu ranks on %zu nodes", verdict_.words.c_str(), ranks_, nodes_);
     } else {
-      info("offload OFF (%s)", likely_cause(ranks_, nodes_, &from_environment));
+      info("offload OFF (%s)", verdict_.words.c_str());
     }
   } catch (const std::exception&) {  // a line of the log is not worth the job
+  }
+}
+
+void Tuner::asked(uint64_t bytes, bool offload) noexcept {
+  ledger().asked(bytes, offload);
+  asked_ += 1;
+  asked_bytes_ += bytes;
+  if (offload) wanted_bytes_ += bytes;
+}
+
+Tuner::~Tuner() {
+  if (!has_stats_file()) return;
+  try {
+    StatsLine line("communicator");
+    line.number("ranks", ranks_).number("nodes", nodes_).number("reducers", settings().pool_size());
+    line.number("allreduces", asked_)
+        .number("allreduce_bytes", asked_bytes_)
+        .number("offload_bytes", wanted_bytes_);
+    line.truth("offload", verdict_.on);
+    if (!verdict_.on) line.text("why_not", asked_ == 0 ? "no allreduce was asked for" : verdict_.words);
+    append_stats(line);
+  } catch (const std::exception&) {  // out of memory for a line of statistics
   }
 }
 
@@ -84,7 +116,7 @@ void Tuner::price(int function, uint64_t bytes, float* table, int algorithms, in
   const bool collnet = has_collnet(table, algorithms, protocols);
   const bool chosen = tuner::price(q, settings(), table, algorithms, protocols);
   if (function != kAllReduce) return;
-  ledger().asked(bytes, chosen);
+  asked(bytes, chosen);
   tell_once(collnet);
 }
 
@@ -92,7 +124,7 @@ void Tuner::choose(int function, uint64_t bytes, bool collnet, int* algorithm, i
   if (function != kAllReduce) return;
   const Question q{.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_};
   const bool chosen = collnet && wants_offload(q, settings());
-  ledger().asked(bytes, chosen);
+  asked(bytes, chosen);
   tell_once(collnet);
   if (!collnet) return;
   if (chosen) {

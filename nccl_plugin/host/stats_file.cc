@@ -1,0 +1,159 @@
+#include "nccl_plugin/host/stats_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <exception>
+
+#include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/settings.h"
+
+namespace sluice::nccl {
+namespace {
+
+constexpr size_t kMostText = 512;  // of a value, before it is made JSON
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+// "2026-11-23T06:41:21.042Z"
+std::string utc_now() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm parts{};
+  gmtime_r(&now.tv_sec, &parts);
+  std::array<char, 32> day{};
+  std::strftime(day.data(), day.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%s.%03dZ", day.data(), static_cast<int>(now.tv_nsec / 1'000'000));
+  return text.data();
+}
+
+// Reasons hold peers' words: whatever is no printable ASCII goes as its number.
+void append_json(std::string& out, std::string_view text) {
+  out += '"';
+  for (const char c : text.substr(0, kMostText)) {
+    if (c == '"' || c == '\\') {
+      (out += '\\') += c;
+    } else if (c < ' ' || c > '~') {
+      std::array<char, 8> code{};
+      std::snprintf(code.data(), code.size(), "\\u%04x", static_cast<unsigned char>(c));
+      out += code.data();
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+}  // namespace
+
+StatsLine::StatsLine(std::string_view kind) {
+  text("time", utc_now()).text("host", host_name());
+  number("pid", static_cast<uint64_t>(getpid())).text("job", settings().job).text("kind", kind);
+}
+
+void StatsLine::key(std::string_view name) {
+  line_ += line_.empty() ? "{" : ",";
+  append_json(line_, name);
+  line_ += ':';
+}
+
+StatsLine& StatsLine::text(std::string_view name, std::string_view value) {
+  key(name);
+  append_json(line_, value);
+  return *this;
+}
+
+StatsLine& StatsLine::number(std::string_view name, uint64_t value) {
+  key(name);
+  line_ += std::to_string(value);
+  return *this;
+}
+
+StatsLine& StatsLine::real(std::string_view name, double value) {
+  key(name);
+  std::array<char, 40> digits{};
+  std::snprintf(digits.data(), digits.size(), "%.9g", std::isfinite(value) ? value : 0.0);
+  for (char& c : digits) {
+    if (c == ',') c = '.';  // the job may have set a locale
+  }
+  line_ += digits.data();
+  return *this;
+}
+
+StatsLine& StatsLine::truth(std::string_view name, bool value) {
+  key(name);
+  line_ += value ? "true" : "false";
+  return *this;
+}
+
+std::string StatsLine::take() {
+  return std::move(line_) + "}\n";
+}
+
+std::string stats_path(std::string_view pattern, std::string_view host, int64_t pid) {
+  std::string path;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (next == 'h') {
+      path += host;
+    } else if (next == 'p') {
+      path += std::to_string(pid);
+    } else if (next == '%') {
+      path += '%';
+    } else {
+      path += pattern[i];
+      continue;
+    }
+    ++i;
+  }
+  return path;
+}
+
+bool append_to(const std::string& path, const std::string& line, std::string& why) {
+  // Without O_NONBLOCK a pipe that nobody reads would hold up the job.
+  const int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+  if (fd < 0) {
+    why = std::strerror(errno);
+    return false;
+  }
+  struct stat file {};
+  if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) {
+    why = "it is no regular file";
+  } else if (static_cast<uint64_t>(file.st_size) >= kMostStats) {
+    why = "it has grown to " + std::to_string(kMostStats) + " bytes";
+  } else if (const ssize_t written = write(fd, line.data(), line.size());
+             written != static_cast<ssize_t>(line.size())) {
+    why = written < 0 ? std::strerror(errno) : "the file system is full";
+  }
+  close(fd);
+  return why.empty();
+}
+
+bool has_stats_file() noexcept {
+  return !settings().stats_file.empty();
+}
+
+void append_stats(StatsLine& line) noexcept {
+  static std::atomic<bool> told{false};
+  try {
+    const std::string path = stats_path(settings().stats_file, host_name(), getpid());
+    std::string why;
+    if (!append_to(path, line.take(), why) && !told.exchange(true))
+      warn("SLUICE_STATS_FILE: %s is not written: %s", path.c_str(), why.c_str());
+  } catch (const std::exception&) {  // out of memory for a line of statistics
+  }
+}
+
+}  // namespace sluice::nccl

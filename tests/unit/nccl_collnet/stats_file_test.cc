@@ -1,0 +1,80 @@
+#include "nccl_plugin/host/stats_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+namespace sluice::nccl {
+namespace {
+
+class StatsFile : public ::testing::Test {
+ protected:
+  StatsFile() {
+    char pattern[] = "/tmp/sluice-stats-XXXXXX";
+    folder_ = mkdtemp(pattern);
+  }
+  ~StatsFile() override {
+    (void)unlink(path().c_str());
+    (void)rmdir(folder_.c_str());
+  }
+  [[nodiscard]] std::string path() const { return folder_ + "/stats"; }
+  [[nodiscard]] std::string content() const {
+    std::ifstream file(path());
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::string folder_;
+  std::string why_;
+};
+
+TEST_F(StatsFile, LinesAreAppended) {
+  EXPECT_TRUE(append_to(path(), "{\"a\":1}\n", why_)) << why_;
+  EXPECT_TRUE(append_to(path(), "{\"a\":2}\n", why_)) << why_;
+  EXPECT_EQ(content(), "{\"a\":1}\n{\"a\":2}\n");
+}
+
+TEST_F(StatsFile, APipeThatNobodyReadsHoldsNobodyUp) {
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  EXPECT_FALSE(append_to(path(), "x\n", why_));
+  EXPECT_FALSE(why_.empty());
+}
+
+TEST_F(StatsFile, AFolderThatIsNotThereIsAReason) {
+  EXPECT_FALSE(append_to(folder_ + "/none/stats", "x\n", why_));
+  EXPECT_EQ(why_, "No such file or directory");
+}
+
+TEST_F(StatsFile, DoesNotGrowForEver) {
+  std::ofstream(path()) << "x";
+  ASSERT_EQ(truncate(path().c_str(), static_cast<off_t>(kMostStats)), 0);  // no blocks
+  EXPECT_FALSE(append_to(path(), "x\n", why_));
+  struct stat file {};
+  ASSERT_EQ(stat(path().c_str(), &file), 0);
+  EXPECT_EQ(static_cast<uint64_t>(file.st_size), kMostStats);
+}
+
+TEST(StatsPath, NamesHostAndProcess) {
+  EXPECT_EQ(stats_path("/log/%h-%p.json", "node7", 42), "/log/node7-42.json");
+  EXPECT_EQ(stats_path("100%%", "node7", 42), "100%");
+  EXPECT_EQ(stats_path("%x %", "node7", 42), "%x %");
+}
+
+TEST(StatsLine, IsJsonWhateverIsSaid) {
+  StatsLine line("refused");
+  line.text("why", "a \"quoted\" \\ line\nand \xff")
+      .number("nodes", 3)
+      .real("x", 0.0 / 0.0)
+      .truth("on", false);
+  const std::string text = line.take();
+  EXPECT_NE(
+      text.find(R"("kind":"refused","why":"a \"quoted\" \\ line\u000aand \u00ff","nodes":3,"x":0,"on":false})"
+                "\n"),
+      std::string::npos)
+      << text;
+  EXPECT_LT(StatsLine("x").text("why", std::string(100'000, 'a')).take().size(), 1500u);
+}
+
+}  // namespace
+}  // namespace sluice::nccl
