@@ -1,0 +1,139 @@
+"""What deploy/prometheus and deploy/grafana say, against promtool and against what a reducer under load really serves."""
+
+import argparse
+import contextlib
+import http.client
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ARGUMENTS = None
+# Of Prometheus itself.
+NOT_SERVED = {"up"}
+WORDS = {"by", "without", "on", "ignoring", "sum", "max", "count", "rate", "increase", "histogram_quantile", "max_over_time", "and", "or", "unless", "label_values"}
+
+
+def skip(reason):
+    print(reason)
+    sys.exit(77)
+
+
+def metric_names(expression):
+    """Names of series in an expression: what is neither in braces, nor a label of a clause, nor a word of the language."""
+    bare = re.sub(r'"[^"]*"', "", expression)
+    bare = re.sub(r"\{[^}]*\}", "", bare)
+    bare = re.sub(r"\[[^\]]*\]", "", bare)
+    bare = re.sub(r"\b(by|without|on|ignoring)\s*\([^)]*\)", "", bare)
+    return {name for name in re.findall(r"[a-zA-Z_:][\w:]*", bare) if name not in WORDS}
+
+
+class Promtool(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.rules = (ARGUMENTS.root / "deploy/prometheus/rules.yml").read_text()
+        cls.dashboard = json.loads((ARGUMENTS.root / "deploy/grafana/sluice.json").read_text())
+
+    def promtool(self, *arguments, text=None):
+        done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, input=text, timeout=60, check=False,
+                              cwd=ARGUMENTS.root / "deploy/prometheus")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def dashboard_expressions(self):
+        found = [target["expr"] for panel in self.dashboard["panels"] for target in panel["targets"]]
+        self.assertGreater(len(found), 20)
+        return found
+
+    def rule_lines(self, key):
+        return re.findall(rf"^ +(?:- )?{key}: (.*)$", self.rules, re.MULTILINE)
+
+    def test_rules_and_their_tests(self):
+        self.promtool("check", "rules", "rules.yml")
+        self.promtool("check", "config", "scrape.yml")
+        self.promtool("test", "rules", "rules_test.yml")
+
+    def test_each_alert_is_tested_and_explained(self):
+        tested = set(re.findall(r"alertname: (\w+)", (ARGUMENTS.root / "deploy/prometheus/rules_test.yml").read_text()))
+        alerts = self.rule_lines("alert")
+        self.assertEqual(tested, set(alerts))
+        page = (ARGUMENTS.root / "docs/metrics.md").read_text()
+        self.assertEqual([alert for alert in alerts if f"`{alert}`" not in page], [])
+
+    def test_each_panel_s_expression_is_one(self):
+        rules = ["groups:", "- name: dashboard", "  rules:"]
+        for i, expression in enumerate(self.dashboard_expressions()):
+            concrete = expression.replace("$__rate_interval", "5m").replace("$job", ".*").replace("$instance", ".*")
+            self.assertNotIn("$", concrete)
+            rules += [f"  - record: panel:{i}", f"    expr: {json.dumps(concrete)}"]
+        path = self.folder / "dashboard.yml"
+        path.write_text("\n".join(rules) + "\n")
+        self.promtool("check", "rules", path)
+        ids = [panel["id"] for panel in self.dashboard["panels"]]
+        self.assertEqual(len(ids), len(set(ids)))
+        self.assertEqual(self.dashboard["uid"], "sluice-pool")
+
+    def test_what_is_used_is_what_a_reducer_serves(self):
+        served = self.live_metrics()
+        self.assertEqual(self.promtool("check", "metrics", text=served), "")  # names, units, helps
+        declared = dict(re.findall(r"^# TYPE (\S+) (\S+)$", served, re.MULTILINE))
+        series = {name for name, kind in declared.items() if kind != "histogram"}
+        series |= {name + part for name, kind in declared.items() if kind == "histogram" for part in ("_bucket", "_sum", "_count")}
+        recorded = set(self.rule_lines("record"))
+        # Only where there is a device, and something failed.
+        rare = {"sluice_rdma_completion_errors_total", "sluice_rdma_port_losses_total", "sluice_transport_info", "sluice_link_speed_bytes_per_second"}
+        page = (ARGUMENTS.root / "docs/metrics.md").read_text()
+        documented = set(re.findall(r"^\| `([a-z_]+)`", page, re.MULTILINE))
+        for expression in self.rule_lines("expr") + self.dashboard_expressions():
+            names = metric_names(expression)
+            self.assertTrue(names, expression)
+            self.assertEqual(names - series - recorded - NOT_SERVED - rare, set(), expression)
+        self.assertEqual(set(declared) - documented, set(), "not in docs/metrics.md")
+        self.assertEqual({name for name in documented if name.startswith(("sluice_", "process_"))} - set(declared) - rare, set(), "not served")
+        # By what the source says of those that could not come here.
+        source = (ARGUMENTS.root / "reducer/admin/metrics.cc").read_text()
+        self.assertEqual({name for name in rare if f'"{name}"' not in source}, set())
+
+    def live_metrics(self):
+        """/metrics of a reducer that has done something."""
+        sys.path.insert(0, str(ARGUMENTS.root / "tests/functional"))
+        import sluice_process
+        sluice_process.PROGRAM = str(ARGUMENTS.build / "bin/sluice")
+
+        class Reducer(sluice_process.SluiceTest):
+            def runTest(self):
+                pass
+
+        world = Reducer()
+        world.setUp()
+        self.addCleanup(world.doCleanups)
+        port_file = world.folder / "http"
+        _, address = world.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file)
+        sluice_process.until("it says its HTTP port", port_file.exists)
+        world.run_sluice("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5", "--workers", "2", "--connect", address)
+
+        def scrape():
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", int(port_file.read_text()), timeout=10)) as connection:
+                connection.request("GET", "/metrics")
+                reply = connection.getresponse()
+                text = reply.read().decode()
+            if reply.status == 501:
+                skip(text)
+            return text if 'result="completed"} 1' in text else None
+
+        return sluice_process.until("the session has ended", scrape)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--build", type=Path, required=True)
+    ARGUMENTS = parser.parse_args()
+    if shutil.which("promtool") is None:
+        skip("promtool (package prometheus) is missing")
+    unittest.main(argv=[sys.argv[0]], verbosity=2)

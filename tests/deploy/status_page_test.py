@@ -1,0 +1,109 @@
+"""The page of a reducer under load in a headless Chromium: it shows what runs, and a client's name on it stays a name.
+
+SLUICE_TEST_KEEP=FOLDER keeps the picture there, to be looked at.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+ARGUMENTS = None
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+OWNED = "<script>document.title='owned'</script>"
+IMAGE = "<img src=x onerror=document.title='owned'>"
+
+
+def skip(reason):
+    print(reason)
+    sys.exit(77)
+
+
+def browse(folder, url, *arguments):
+    """What the browser prints; the page has had time for some answers, in the browser's own clock."""
+    done = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", f"--user-data-dir={folder}", "--window-size=1300,760", "--virtual-time-budget=20000", *arguments, url],
+        capture_output=True, text=True, timeout=90, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"chromium: {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def text_of(dom, element):
+    return re.search(rf'id="{element}"[^>]*>([^<]*)<', dom)[1]
+
+
+def main():
+    sys.path.insert(0, str(ARGUMENTS.root / "tests/functional"))
+    import sluice_process
+
+    sluice_process.PROGRAM = str(ARGUMENTS.build / "bin/sluice")
+
+    class Page(sluice_process.SluiceTest):
+        def setUp(self):
+            super().setUp()
+            self.jobs = []
+            port_file = self.folder / "http"
+            self.reducer, self.address = self.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file, "--weight", f"{IMAGE}=2",
+                                                             "--drain-timeout", "5m")
+            sluice_process.until("it says its HTTP port", port_file.exists)
+            self.url = f"http://127.0.0.1:{port_file.read_text().strip()}/"
+
+        def load(self):
+            for rank in range(3):
+                self.jobs.append(self.start("bench", "soak", "--connect", self.address, "--workers", "3", "--rank", rank, "--session", "0badcafe" * 4,
+                                            "--duration", "5m", "--max-size", "1M", env={"SLUICE_TENANT": OWNED}))
+            sluice_process.until("the load runs", lambda: self.status(self.address)["data"]["chunks"] > 1000 or any(job.ended() for job in self.jobs))
+            self.assertFalse(any(job.ended() for job in self.jobs), self.jobs[0].stderr())
+
+        def test_it_shows_what_runs_and_nothing_of_a_client_s_runs(self):
+            self.load()
+            dom = browse(self.folder / "profile", self.url, "--dump-dom")
+            self.assertIn("<title>Sluice reducer</title>", dom)
+            self.assertIn("&lt;script&gt;document.title='owned'&lt;/script&gt;", dom)
+            self.assertIn("&lt;img src=x onerror=document.title='owned'&gt;", dom)
+            self.assertEqual((dom.count("<script"), dom.count("<img")), (1, 0))
+            self.assertTrue(text_of(dom, "state").startswith("ready"), text_of(dom, "state"))
+            self.assertRegex(text_of(dom, "in"), r"^[1-9][\d.]* (k|M|G)b/s$")
+            self.assertRegex(text_of(dom, "out"), r"^[1-9][\d.]* (k|M|G)b/s$")
+            self.assertRegex(text_of(dom, "chunks"), r"^[1-9][\d,]* /s$")
+            self.assertIn("0badcafe", dom)
+            self.assertRegex(dom, r'class="slow( now)?">rank [012] <b>\d+%</b>')
+            self.assertRegex(dom, r'<svg id="in-line".*?<path d="M[\d. ]+L')
+
+        def test_its_picture(self):
+            self.load()
+            picture = self.folder / "page.png"
+            browse(self.folder / "profile", self.url, f"--screenshot={picture}")
+            head = picture.read_bytes()[:24]
+            self.assertEqual((head[:8], struct.unpack(">II", head[16:24])), (b"\x89PNG\r\n\x1a\n", (1300, 760)))
+            self.assertGreater(picture.stat().st_size, 20_000)  # a page without its script, or without its style, has less
+            if "SLUICE_TEST_KEEP" in os.environ:
+                shutil.copy(picture, os.environ["SLUICE_TEST_KEEP"])
+
+        def test_it_says_that_it_drains(self):
+            self.load()
+            self.reducer.signal(signal.SIGTERM)
+            sluice_process.until("it drains", lambda: self.status(self.address)["draining"])
+            dom = browse(self.folder / "profile", self.url, "--dump-dom")
+            self.assertEqual(text_of(dom, "state"), "draining")
+
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Page)
+    sys.exit(0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--build", type=Path, required=True)
+    ARGUMENTS = parser.parse_args()
+    if CHROMIUM is None:
+        skip("chromium is missing")
+    main()
