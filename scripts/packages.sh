@@ -37,6 +37,7 @@ DEPLOY_PACKAGES=(
   lintian file mmdebstrap buildah # packages and images, on a system made for them
   reuse                           # licences
   prometheus chromium             # rules and the scrape; the page
+  slurmctld slurmd slurm-client munge iproute2 # a cluster
 )
 
 # What bench/report takes beside the peers.
