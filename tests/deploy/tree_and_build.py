@@ -2,8 +2,11 @@
 
 import argparse
 import sys
+import time
 import unittest
 from pathlib import Path
+
+DEADLINE_S = 60
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = None
@@ -13,6 +16,18 @@ def skip(reason):
     """Ends the test as one that this machine cannot run."""
     print(f"skipped: {reason}")
     sys.exit(77)
+
+
+def until(what, condition, process=None):
+    """Polls until condition() is true and returns that; fails after DEADLINE_S, or when `process` has ended, naming `what`."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"the process has ended with {process.returncode} before {what}")
+        time.sleep(0.02)
+    raise AssertionError(f"not within {DEADLINE_S} s: {what}")
 
 
 def main(why_not=None):
