@@ -56,14 +56,14 @@ def why_none():
     return f"there is no {', no '.join(missing)} here" if missing else None
 
 
-def until(what, condition, seconds=DEADLINE_S):
-    deadline = time.monotonic() + seconds
+def until(what, condition):
+    deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
         time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
+    raise AssertionError(f"not within {DEADLINE_S} s: {what}")
 
 
 class Cluster:
@@ -151,6 +151,10 @@ class Cluster:
         if any(process.poll() is not None for process in self.processes):
             raise AssertionError("a daemon has ended")
         return self.run("sinfo", "-h", "-o", "%n %t", check=False).split()[1::2] == ["idle"] * len(GPU + CPU)
+
+    def bring_back(self, node):
+        self.run("scontrol", "update", f"nodename={node}", "state=resume")
+        until("all nodes are idle", self._all_idle)
 
     def submit(self, *words, cwd=None):
         """sbatch; the job's number."""

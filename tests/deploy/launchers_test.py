@@ -1,0 +1,101 @@
+"""The commands of docs/launchers.md that need no GPU, taken from the page, over two reducers of this machine; and every `sluice` command of the pages on platforms
+against the program's own --help. A launcher that is not here is skipped."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import tree_and_build
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "functional"))
+
+import sluice_process  # noqa: E402
+from sluice_process import DEADLINE_S, SluiceTest, environment  # noqa: E402
+
+PAGES = ["launchers.md", "kubernetes.md", "slurm.md"]
+
+
+def page(name):
+    return (tree_and_build.ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def commands(name):
+    """The lines of a page's code, continued ones put together."""
+    code = "\n".join(line[4:] for line in page(name).splitlines() if line.startswith("    "))
+    return re.sub(r"\\\n\s*", "", code).splitlines()
+
+
+class Launchers(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        sluice_process.PROGRAM = str(tree_and_build.PROGRAM)
+
+    def run_recipe(self, launcher, folder="", **extra):
+        """The page's command of this launcher that runs digits, word for word."""
+        words = [line for line in commands("launchers.md") if line.startswith(launcher + " ") and "digits.sh" in line]
+        self.assertEqual(len(words), 1, words)
+        reducers = ",".join(self.start_reducer("--listen", "127.0.0.1:0")[1] for _ in range(2))
+        path = f"{folder}:{tree_and_build.PROGRAM.parent}:{os.environ['PATH']}"
+        done = subprocess.run(shlex.split(words[0]), cwd=tree_and_build.ROOT, env=environment({"SLUICE_REDUCERS": reducers, "PATH": path, **extra}),
+                              capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        workers = re.search(r"(?:-np|--nproc-per-node) (\d+)", words[0]).group(1)
+        self.assertRegex(done.stdout, rf"weights +bit-identical on {workers} workers")
+        for reducer in reducers.split(","):
+            self.assertEqual(self.status(reducer)["sessions"]["completed"], 1)
+
+    def test_mpirun(self):
+        if shutil.which("mpirun") is None or "Open MPI" not in subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=False).stdout:
+            self.skipTest("there is no mpirun of Open MPI here")
+        self.run_recipe("mpirun", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+                        OMPI_MCA_btl="self,vader,tcp", OMPI_MCA_btl_tcp_if_include="lo", OMPI_MCA_oob_tcp_if_include="lo")
+
+    def test_torchrun(self):
+        folder = tree_and_build.ROOT / "build/python-venv"
+        if not (folder / "has-torch").exists():
+            self.skipTest(f"{folder} has no torch: scripts/python_env.sh")
+        self.run_recipe("torchrun", folder / "bin")
+
+
+class Pages(unittest.TestCase):
+    """Options that a page shows are the program's."""
+
+    @staticmethod
+    def help_of(words):
+        return subprocess.run([tree_and_build.PROGRAM, *words, "--help"], capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment())
+
+    def problems(self, name, lines):
+        found = []
+        for line in lines:
+            for command in re.findall(r"(?:^|[\s|(])sluice ((?:[a-z-]+ ?)+[^|>)#]*)", line):
+                words = command.split()
+                ours = words[:words.index("--")] if "--" in words else words
+                subcommand = ours[:1]
+                told = self.help_of(subcommand)
+                if f"Usage: sluice {' '.join(subcommand)} " not in told.stdout:
+                    found.append(f"{name}: sluice has no command {' '.join(subcommand)}: {line}")
+                elif ours[1:] and re.fullmatch("[a-z]+", ours[1]) and (deeper := self.help_of(ours[:2])).returncode == 0:
+                    told = deeper
+                for option in [word.split("=")[0] for word in ours if word.startswith("--")]:
+                    if not re.search(rf"{re.escape(option)}\b", told.stdout):
+                        found.append(f"{name}: sluice {' '.join(subcommand)} has no {option}: {line}")
+        return found
+
+    def test_commands_and_options_are_the_programs(self):
+        found = [problem for name in PAGES for problem in self.problems(name, commands(name) + re.findall(r"`(sluice [^`]+)`", page(name)))]
+        if found:
+            self.fail("\n" + "\n".join(found))
+
+    def test_an_option_that_is_not_there_is_found(self):
+        self.assertTrue(self.problems("", ["sluice keygen --outfile pool.key"]))
+        self.assertTrue(self.problems("", ["kubectl x | sluice keygem > pool.key"]))
+        self.assertFalse(self.problems("", ["sluice keygen --out pool.key   # --never"]))
+
+
+if __name__ == "__main__":
+    tree_and_build.main()
