@@ -15,7 +15,8 @@ elif [[ -n ${TORCHELASTIC_RUN_ID:-} ]]; then
   # shellcheck disable=SC2153 # RANK is torchrun's
   rank=$RANK workers=$WORLD_SIZE run=$TORCHELASTIC_RUN_ID/$MASTER_ADDR/$MASTER_PORT/$TORCHELASTIC_RESTART_COUNT
 elif [[ -n ${SLURM_PROCID:-} ]]; then
-  rank=$SLURM_PROCID workers=$SLURM_NTASKS run=$SLURM_JOB_ID.$SLURM_STEP_ID
+  # Of a step on both groups of a heterogeneous job, those of group 0 train and have the first ranks.
+  rank=$SLURM_PROCID workers=${SLURM_NTASKS_HET_GROUP_0:-$SLURM_NTASKS} run=$SLURM_JOB_ID.$SLURM_STEP_ID
 else
   echo "digits: started by none of mpirun, torchrun, srun" >&2
   exit 64

@@ -163,7 +163,7 @@ def known_words(objects, reducer, plugin, nccl_conf):
             for name in told:
                 if name.startswith("SLUICE_") and name not in known:
                     problems.append(f"{where}: {container['name']} has no variable {name}")
-            if "SLUICE_REDUCERS" in told and not is_reducer(container):
+            if "SLUICE_REDUCER_POD_PATTERN" in told:
                 for name, value in nccl_conf.items():
                     if name == "NCCL_NET_PLUGIN":
                         value = f"/opt/sluice/lib/libnccl-net-{value}.so"
@@ -196,9 +196,9 @@ def least_rights(objects):
     return problems
 
 
-def reducer_lists(objects, pool_replicas):
-    """SLUICE_REDUCERS of workers names each reducer once, in order, by its name in DNS. `pool_replicas`: of the StatefulSet that workers without reducers of their
-    own go to."""
+def reducers_found(objects, pool_replicas, discover):
+    """What a worker finds are the reducers that are made, each by its name in DNS. `pool_replicas`: of the StatefulSet that workers without reducers of their own go
+    to; `discover`: from variables to the list that the program makes of them."""
     problems = []
     jobs = {}
     for thing in objects:
@@ -207,14 +207,15 @@ def reducer_lists(objects, pool_replicas):
             jobs[job["name"]] = job["template"]["spec"]
     for where, _, spec, _ in all_pods(objects):
         for container in spec["containers"]:
-            told = variables(container, objects).get("SLUICE_REDUCERS")
-            if told is None:
+            told = variables(container, objects)
+            if "SLUICE_REDUCER_POD_PATTERN" not in told:
                 continue
             if jobs:
-                count, port = jobs["reducers"]["completions"], 7470
-                wanted = ",".join(f"$(JOBSET)-reducers-0-{i}.$(JOBSET):{port}" for i in range(count))
+                wanted = [f"js-reducers-0-{i}.js:7470" for i in range(jobs["reducers"]["completions"])]
             else:
-                wanted = ",".join(f"sluice-reducer-{i}.sluice-reducer:7470" for i in range(pool_replicas))
-            if told != wanted:
-                problems.append(f"{where}: SLUICE_REDUCERS is {told}, the reducers are {wanted}")
+                wanted = [f"sluice-reducer-{i}.sluice-reducer:7470" for i in range(pool_replicas)]
+            # As the kubelet puts other variables in.
+            found = discover({name: value.replace("$(JOBSET)", "js") for name, value in told.items() if name.startswith("SLUICE_") and value is not None})
+            if found != wanted:
+                problems.append(f"{where}: a worker finds {found}, the reducers are {wanted}")
     return problems

@@ -79,8 +79,10 @@ def reducer_variables():
 
 
 def plugin_variables():
+    """Those of the table of its page, and of the page on discovery, which it does too."""
     page = (tree_and_build.ROOT / "docs/nccl-plugin.md").read_text(encoding="utf-8")
-    return {name for row in re.findall(r"^\| (`SLUICE_.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(SLUICE_\w+)`", row)}
+    table = {name for row in re.findall(r"^\| (`SLUICE_.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(SLUICE_\w+)`", row)}
+    return table | set(re.findall(r"SLUICE_(?:DISCOVERY|REDUCER_)\w+", (tree_and_build.ROOT / "docs/discovery.md").read_text(encoding="utf-8")))
 
 
 def nccl_conf():
@@ -92,12 +94,18 @@ def pool_replicas():
     return next(thing["spec"]["replicas"] for thing in rendered("base") if thing["kind"] == "StatefulSet")
 
 
+def discover(told):
+    """The reducers that a worker with these variables finds."""
+    done = sluice("discover", "--format", "hosts", env=told)
+    return done.stdout.split() if done.returncode == 0 else done.stderr
+
+
 def every_rule(objects):
     """What is wrong by any rule but the schemas."""
     drain = rules.seconds(re.search(r"--drain-timeout TIME=(\S+)", reducer_help()).group(1))
     return [*rules.names_meet(objects), *rules.ports_meet(objects), *rules.reducers_fit(objects, drain),
             *rules.known_words(objects, reducer_variables(), plugin_variables(), nccl_conf()), *rules.least_rights(objects),
-            *rules.reducer_lists(objects, pool_replicas())]
+            *rules.reducers_found(objects, pool_replicas(), discover)]
 
 
 class Manifests(unittest.TestCase):
@@ -293,39 +301,56 @@ class Planted(unittest.TestCase):
             kinds["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] = 3
         self.expect_contradicted("jobset", fewer, "reducers-0-2")
 
+        def pattern(kinds):
+            next(e for e in kinds["Pod"]["spec"]["containers"][0]["env"] if e["name"] == "SLUICE_REDUCER_POD_PATTERN")["value"] = "sluice-reducer-%d.reducers"
+        self.expect_contradicted("worker", pattern, "sluice-reducer-0.reducers:7470")
+
 
 class Live(unittest.TestCase):
     """A reducer that is told what the manifests tell it."""
 
     def test_settings_are_accepted_and_probes_answered(self):
-        if "--http-listen" not in reducer_help():
-            self.skipTest("this reducer has no --http-listen")
         for folder in [*POOLS, *CUSTOM]:
-            with self.subTest(folder):
-                self.expect_answers(folder)
+            with self.subTest(folder), tempfile.TemporaryDirectory() as at:
+                self.expect_answers(folder, Path(at))
 
-    def expect_answers(self, folder):
+    def expect_answers(self, folder, at):
         container = next(c for _, _, spec, _ in rules.all_pods(rendered(folder)) for c in spec["containers"] if rules.is_reducer(c))
         told = rules.variables(container, rendered(folder))
-        with tempfile.TemporaryDirectory() as at:
-            key = Path(at, "pool.key")
-            self.assertEqual(sluice("keygen", "--out", key).returncode, 0)
-            # What the cluster gives, and what only one of several on this machine can have.
-            told.update(SLUICE_LANES="2", SLUICE_KEY_FILE=str(key), SLUICE_LISTEN="127.0.0.1:0", SLUICE_HTTP_LISTEN="127.0.0.1:0", SLUICE_MEMORY_LIMIT="64M")
-            self.assertNotIn(None, told.values())
-            environment = {**{name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}, **told}
-            with open(Path(at, "log"), "w+b") as log:
-                process = subprocess.Popen([tree_and_build.PROGRAM, "reducer"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-                try:
-                    port = tree_and_build.until("the HTTP port is said", lambda: re.search(r"HTTP.*?127\.0\.0\.1:(\d+)", Path(at, "log").read_text()), process)
-                    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-                        path = container[probe]["httpGet"]["path"]
-                        with urllib.request.urlopen(f"http://127.0.0.1:{port.group(1)}{path}", timeout=DEADLINE_S) as answer:
-                            self.assertEqual(answer.status, 200, path)
-                finally:
-                    process.terminate()
-                    process.wait(DEADLINE_S)
-                self.assertEqual(process.returncode, 0)
+        self.assertEqual(sluice("keygen", "--out", at / "pool.key").returncode, 0)
+        # What the cluster gives, and what only one of several on this machine can have.
+        told.update(SLUICE_LANES="2", SLUICE_KEY_FILE=str(at / "pool.key"), SLUICE_LISTEN="127.0.0.1:0", SLUICE_HTTP_LISTEN="127.0.0.1:0",
+                    SLUICE_HTTP_PORT_FILE=str(at / "port"), SLUICE_MEMORY_LIMIT="64M")
+        self.assertNotIn(None, told.values())
+        environment = {**{name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}, **told}
+        with open(at / "log", "wb") as log:
+            process = subprocess.Popen([tree_and_build.PROGRAM, "reducer"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            tree_and_build.until("the reducer says its HTTP port", (at / "port").exists, process)
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                path = container[probe]["httpGet"]["path"]
+                with urllib.request.urlopen(f"http://127.0.0.1:{(at / 'port').read_text().strip()}{path}", timeout=DEADLINE_S) as answer:
+                    self.assertEqual(answer.status, 200, path)
+        finally:
+            process.terminate()
+            process.wait(DEADLINE_S)
+        self.assertEqual(process.returncode, 0)
+
+
+class Plan(unittest.TestCase):
+    """What `sluice plan` writes for Kubernetes goes with what lies here."""
+
+    def test_its_overlay_is_one_over_the_base(self):
+        text = sluice("plan", "--workers", 8, "--worker-gbps", 100, "--reducer-type", "n1-highcpu-16", "--format", "kustomize").stdout
+        with tempfile.TemporaryDirectory(dir=tree_and_build.ROOT / "build") as folder:
+            overlay = yaml.safe_load(text)
+            overlay["resources"] = [os.path.relpath(kubernetes() / "overlays/tcp", folder)]
+            Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+            done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        objects = list(yaml.safe_load_all(done.stdout))
+        self.assertEqual(next(thing["spec"]["replicas"] for thing in objects if thing["kind"] == "StatefulSet"), 25)
+        self.assertEqual([problem for thing in objects for problem in schema.problems_of(thing)] + every_rule(objects), [])
 
 
 if __name__ == "__main__":

@@ -81,8 +81,9 @@ class Pages(unittest.TestCase):
                     found.append(f"{name}: sluice has no command {' '.join(subcommand)}: {line}")
                 elif ours[1:] and re.fullmatch("[a-z]+", ours[1]) and (deeper := self.help_of(ours[:2])).returncode == 0:
                     told = deeper
+                said = told.stdout + (self.help_of(["reducer"]).stdout if subcommand == ["auto"] else "")
                 for option in [word.split("=")[0] for word in ours if word.startswith("--")]:
-                    if not re.search(rf"{re.escape(option)}\b", told.stdout):
+                    if not re.search(rf"{re.escape(option)}\b", said):
                         found.append(f"{name}: sluice {' '.join(subcommand)} has no {option}: {line}")
         return found
 

@@ -36,7 +36,10 @@ class Slurm(unittest.TestCase):
         return file.read_text(errors="replace") if file else ""
 
     def expect_end(self, number, code):
-        ended = self.cluster.end_of(number)
+        try:
+            ended = self.cluster.end_of(number)
+        except AssertionError as error:
+            ended = error
         self.assertEqual(ended, code, f"{self.output(number)}\n{self.cluster.logs()}")
         return self.output(number)
 
@@ -87,6 +90,13 @@ class Slurm(unittest.TestCase):
         self.cluster.run("scancel", str(number))
         self.cluster.end_of(number)
         until("the key is gone", lambda: not (self.where / f".sluice-{number}").exists())
+
+    def test_every_node_finds_its_own_part(self):
+        number = self.submit("auto.sbatch", DIGITS, "--epochs", 3, options=["--export=ALL,SLUICE_IDLE_TIMEOUT=1s"])
+        said = self.expect_end(number, 0)
+        self.expect_digits(said)
+        self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", said)), 2, said)
+        self.assertEqual(sorted(path.name for path in self.where.iterdir()), [f"sluice-{number}.out"], "the key ends with the job")
 
     def test_a_standing_pool(self):
         key, reducers = self.where / "pool.key", self.where / "reducers"
