@@ -27,6 +27,7 @@ class Slurm(unittest.TestCase):
         self.where = Path(tempfile.mkdtemp(prefix="job-", dir=self.folder))
 
     def submit(self, script, *words, options=()):
+        """A script of deploy/slurm, or of any other folder."""
         number = self.cluster.submit(*options, self.scripts / script, *words, cwd=self.where)
         self.addCleanup(self.cluster.run, "scancel", str(number), check=False)
         return number
@@ -97,6 +98,12 @@ class Slurm(unittest.TestCase):
         self.expect_digits(said)
         self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", said)), 2, said)
         self.assertEqual(sorted(path.name for path in self.where.iterdir()), [f"sluice-{number}.out"], "the key ends with the job")
+
+    def test_what_plan_writes(self):
+        text = self.sluice("plan", "--workers", 2, "--worker-gbps", 100, "--reducer-gbps", 100, "--reducer-price", 2, "--format", "sbatch")
+        script = self.where / "planned.sbatch"
+        script.write_text(text.replace("#SBATCH hetjob\n", "#SBATCH hetjob\n#SBATCH --partition=cpu\n"))  # which is left to the user
+        self.expect_digits(self.expect_end(self.submit(script, DIGITS, "--epochs", 2, options=["--output=planned-%j.out"]), 0))
 
     def test_a_standing_pool(self):
         key, reducers = self.where / "pool.key", self.where / "reducers"
