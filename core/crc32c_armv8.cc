@@ -1,6 +1,6 @@
-// The CRC instructions of ARMv8. They take 8 bytes with a latency of two or three cycles but one may start each
-// cycle, so long inputs are cut into three streams that run interleaved. They are joined by the polynomial
-// arithmetic that every processor has: carry-less multiplication is an extension of its own there.
+// The CRC instructions of ARMv8. They take 8 bytes with a latency of two or three cycles but one may start
+// each cycle, so long inputs are cut into three streams that run interleaved. They are joined by the
+// polynomial arithmetic that every processor has: carry-less multiplication is an extension of its own there.
 #include "core/crc32c_impl.h"
 
 #if SLUICE_CRC32C_ARM
