@@ -8,7 +8,7 @@ BUILD_PACKAGES=(
   libhwy-dev          # Highway: run-time SIMD dispatch in reducer/kernels
   libboost-dev        # Asio, headers only
   prometheus-cpp-dev  # its text format, for /metrics
-  libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev
+  libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
   zlib1g-dev
   libssl-dev          # OpenSSL 3, for libsluice_tls.so alone
   libibverbs-dev      # headers; the library is loaded where there is a device

@@ -9,9 +9,10 @@
 
 #include "config/discovery/discover.h"
 #include "config/discovery/sources.h"
+#include "config/nearest_name.h"
 #include "config/sizes.h"
+#include "config/variables.h"
 #include "nccl_plugin/host/log.h"
-#include "nccl_plugin/host/names.h"
 #include "wire/frame.h"
 #include "wire/messages.h"
 #include "wire/view.h"
@@ -23,19 +24,11 @@ namespace {
 class Reader {
  public:
   explicit Reader(const char* const* environment) {
+    unknown_names(environment);
     for (; *environment != nullptr; ++environment) {
       const std::string_view entry = *environment;
       const size_t equals = entry.find('=');
       if (equals != entry.npos) values_.emplace(entry.substr(0, equals), entry.substr(equals + 1));
-    }
-  }
-
-  void unknown_names() {
-    for (const auto& [name, value] : values_) {
-      if (name.substr(0, 7) == "SLUICE_" && !is_known_variable(name)) {
-        warnings.push_back(std::string(name) + " is no variable of Sluice; did you mean " +
-                           std::string(nearest_variable(name)) + "?");
-      }
     }
   }
 
@@ -108,6 +101,13 @@ class Reader {
   std::vector<std::string> warnings;
 
  private:
+  void unknown_names(const char* const* environment) {
+    for (const config::Variable& unknown : config::unknown_variables(environment)) {
+      warnings.push_back(std::string(unknown.name) + " is no variable of Sluice; did you mean " +
+                         std::string(config::nearest_name(unknown.name, config::plugin_variables())) + "?");
+    }
+  }
+
   std::map<std::string_view, std::string_view> values_;
 };
 
@@ -153,7 +153,6 @@ SettingsRead read_settings(const char* const* environment) {
   SettingsRead out;
   Settings& s = out.settings;
   Reader r(environment);
-  r.unknown_names();
   r.text("SLUICE_NET_NAME", s.net_name);
   r.read("SLUICE_REDUCERS", [&s](const std::string& value) -> std::string {
     auto pool = config::read_pool(value);

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nccl_plugin/host/names.h"
 #include "nccl_plugin/tuner/tuner.h"
 
 namespace sluice::nccl {

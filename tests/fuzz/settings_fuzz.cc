@@ -1,0 +1,39 @@
+// Whatever a file of settings holds: it is read or refused with a place, and what is read lies within it.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "config/settings_file.h"
+
+namespace {
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+void check(const std::vector<sluice::config::Setting>& settings, size_t lines) {
+  using Kind = sluice::config::Setting::Kind;
+  for (const auto& setting : settings) {
+    require(setting.at.line >= 1 && setting.at.line <= lines && setting.at.column >= 1);
+    require(setting.key_at.line >= 1 && setting.key_at.line <= lines);
+    require(setting.items.empty() || setting.kind == Kind::kList || setting.kind == Kind::kTable);
+    require(setting.kind != Kind::kFlag || setting.text == "true" || setting.text == "false");
+    check(setting.items, lines);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto settings = sluice::config::parse_settings(text, "f");
+  if (settings) {
+    check(*settings, 1 + static_cast<size_t>(std::ranges::count(text, '\n')));
+  } else {
+    require(settings.error().text.starts_with("f:"));
+    require(settings.error().text.find('\n') == std::string::npos);
+  }
+  return 0;
+}
