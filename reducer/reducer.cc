@@ -59,19 +59,25 @@ std::string bad_weight(const std::string& whose, uint32_t weight) {
          std::to_string(kMaxWeight);
 }
 
-// Options with which every session would be refused or lost at once.
-std::optional<Error> unlivable(const ReducerOptions& o) {
+std::optional<Error> wrong_weights(const std::map<std::string, uint32_t>& weights, uint32_t default_weight) {
   const auto bad = [](const std::string& text) { return Error{Errc::kInvalidArgument, text}; };
-  const auto ms = [](Nanos time) { return std::to_string(time / kMillisecond) + " ms"; };
-  for (const auto& [tenant, weight] : o.weights) {
+  for (const auto& [tenant, weight] : weights) {
     if (tenant.empty() || tenant.size() > wire::kMaxJobText)
       return bad("a weight's tenant has 1 to " + std::to_string(wire::kMaxJobText) + " characters");
     if (std::ranges::any_of(tenant, [](char c) { return c < ' ' || c > '~'; }))
       return bad("a weight's tenant has printable ASCII characters");
     if (weight < 1 || weight > kMaxWeight) return bad(bad_weight("of tenant " + tenant, weight));
   }
-  if (o.default_weight < 1 || o.default_weight > kMaxWeight)
-    return bad(bad_weight("of the other tenants", o.default_weight));
+  if (default_weight < 1 || default_weight > kMaxWeight)
+    return bad(bad_weight("of the other tenants", default_weight));
+  return std::nullopt;
+}
+
+// Options with which every session would be refused or lost at once.
+std::optional<Error> unlivable(const ReducerOptions& o) {
+  const auto bad = [](const std::string& text) { return Error{Errc::kInvalidArgument, text}; };
+  const auto ms = [](Nanos time) { return std::to_string(time / kMillisecond) + " ms"; };
+  if (auto error = wrong_weights(o.weights, o.default_weight)) return error;
   if (o.transport == config::LaneTransport::kRdma && o.tls == TlsMode::kRequire)
     return bad("with RDMA alone and TLS alone no lane can be served: RDMA is not encrypted");
   if (o.lanes_per_session == 0) return bad("lanes per session must be at least 1");
@@ -100,15 +106,41 @@ std::unique_ptr<Lane> make_lane(std::unique_ptr<transport::tcp::TcpContext> cont
 }
 
 // Null: off.
-Result<std::shared_ptr<const transport::tcp::TlsContext>> make_tls(const ReducerOptions& o, bool has_key) {
-  const transport::tcp::TlsFiles& files = o.tls_files;
-  if (o.tls == TlsMode::kOff) return std::shared_ptr<const transport::tcp::TlsContext>();
+Result<std::shared_ptr<const transport::tcp::TlsContext>> make_tls(TlsMode mode,
+                                                                   const transport::tcp::TlsFiles& files,
+                                                                   bool has_key) {
+  if (mode == TlsMode::kOff) return std::shared_ptr<const transport::tcp::TlsContext>();
   if (files.certificate.empty() && (!has_key || !files.ca.empty())) {
     return fail(Errc::kInvalidArgument, files.ca.empty()
                                             ? "TLS needs a key file or a certificate to be known by"
                                             : "who wants certificates of workers needs one of its own");
   }
   return transport::tcp::TlsContext::make(true, files);
+}
+
+struct Secrets {
+  KeyStore keys;
+  std::shared_ptr<const transport::tcp::TlsContext> tls;
+};
+
+// All that is checked before anything is opened or started.
+Result<Secrets> check(const ReducerOptions& options) {
+  if (auto error = unlivable(options)) return tl::unexpected(std::move(*error));
+  Secrets secrets;
+  if (!options.key_file.empty()) {
+    auto loaded = KeyStore::load(options.key_file);
+    if (!loaded) return tl::unexpected(std::move(loaded.error()));
+    secrets.keys = std::move(*loaded);
+  } else if (!options.insecure && !is_loopback(options.listen_host)) {
+    return fail(
+        Errc::kInvalidArgument,
+        "listening off loopback needs a key file (--key-file, made by sluice keygen; or --insecure, where "
+        "everybody on the network is trusted)");
+  }
+  auto tls = make_tls(options.tls, options.tls_files, secrets.keys.has_key());
+  if (!tls) return tl::unexpected(std::move(tls.error()));
+  secrets.tls = std::move(*tls);
+  return secrets;
 }
 
 // What is said of RDMA to workers that ask for it.
@@ -137,6 +169,8 @@ class RunningReducer final : public Reducer {
                  std::unique_ptr<FairPool> fair, std::vector<std::unique_ptr<LaneThread>> lanes,
                  std::unique_ptr<admin::HttpServer> http)
       : port_(port),
+        tls_(options.tls),
+        has_key_(keys.has_key()),
         fair_(std::move(fair)),
         lanes_(std::move(lanes)),
         conductor_(options, listen_fd, std::move(keys), std::move(tls), std::move(rdma), *fair_, lanes_),
@@ -170,10 +204,22 @@ class RunningReducer final : public Reducer {
     for (const auto& lane : lanes_) all.push_back(lane->lane().counters().turns.get());
     return all;
   }
+  Result<void> reconfigure(const ReloadableOptions& asked) override {
+    ReloadableOptions options = asked;
+    if (options.memory_limit == 0) options.memory_limit = half_of_memory();
+    if (auto error = wrong_weights(options.weights, options.default_weight))
+      return tl::unexpected(std::move(*error));
+    auto tls = make_tls(tls_, options.tls_files, has_key_);
+    if (!tls) return tl::unexpected(std::move(tls.error()));
+    conductor_.reconfigure(std::move(options), std::move(*tls));
+    return {};
+  }
   std::string status_json() override { return conductor_.status_from_outside(); }
 
  private:
   const uint16_t port_;
+  const TlsMode tls_;
+  const bool has_key_;
   const std::unique_ptr<FairPool> fair_;
   std::vector<std::unique_ptr<LaneThread>> lanes_;
   Conductor conductor_;
@@ -183,23 +229,26 @@ class RunningReducer final : public Reducer {
 
 }  // namespace
 
+ReloadableOptions reloadable(const ReducerOptions& options) {
+  return {.memory_limit = options.memory_limit,
+          .session_memory_limit = options.session_memory_limit,
+          .tenant_memory_limit = options.tenant_memory_limit,
+          .weights = options.weights,
+          .default_weight = options.default_weight,
+          .tls_files = options.tls_files};
+}
+
+Result<void> check_options(const ReducerOptions& options) {
+  auto secrets = check(options);
+  if (!secrets) return tl::unexpected(std::move(secrets.error()));
+  return {};
+}
+
 Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   ReducerOptions options = asked;
   if (options.memory_limit == 0) options.memory_limit = half_of_memory();
-  if (auto error = unlivable(options)) return tl::unexpected(std::move(*error));
-  KeyStore keys;
-  if (!options.key_file.empty()) {
-    auto loaded = KeyStore::load(options.key_file);
-    if (!loaded) return tl::unexpected(std::move(loaded.error()));
-    keys = std::move(*loaded);
-  } else if (!options.insecure && !is_loopback(options.listen_host)) {
-    return fail(
-        Errc::kInvalidArgument,
-        "listening off loopback needs a key file (--key-file, made by sluice keygen; or --insecure, where "
-        "everybody on the network is trusted)");
-  }
-  auto tls = make_tls(options, keys.has_key());
-  if (!tls) return tl::unexpected(std::move(tls.error()));
+  auto secrets = check(options);
+  if (!secrets) return tl::unexpected(std::move(secrets.error()));
   auto rdma = look_for_rails(options);
   if (!rdma) return tl::unexpected(std::move(rdma.error()));
   const auto near = near_rails(options, *rdma);
@@ -234,8 +283,8 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   std::unique_ptr<RunningReducer> running;
   {
     const StartThreadsOn there(near);
-    running = std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(keys),
-                                               std::move(*tls), std::move(*rdma), std::move(fair),
+    running = std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(secrets->keys),
+                                               std::move(secrets->tls), std::move(*rdma), std::move(fair),
                                                std::move(lanes), std::move(http));
   }
   running->serve_http();

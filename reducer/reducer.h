@@ -73,6 +73,21 @@ struct ReducerOptions {
 // Of a tenant.
 inline constexpr uint32_t kMaxWeight = 100;
 
+// What may change while a reducer runs; each as in ReducerOptions.
+struct ReloadableOptions {
+  uint64_t memory_limit = 0;  // of sessions that join from now on, as the other two: none that runs is ended
+  uint64_t session_memory_limit = 0;
+  uint64_t tenant_memory_limit = 0;
+  std::map<std::string, uint32_t> weights;
+  uint32_t default_weight = 1;
+  transport::tcp::TlsFiles tls_files = {};  // read again, and used by connections from now on
+};
+[[nodiscard]] ReloadableOptions reloadable(const ReducerOptions& options);
+
+// What start() would refuse, as far as that can be told without a socket, a device or a thread: options that
+// contradict (kInvalidArgument), a key or a certificate that is of no use (kInvalidArgument, kSystem).
+[[nodiscard]] Result<void> check_options(const ReducerOptions& options);
+
 // kJobDone, kNeverCame: the expected workers came and went, or did not come.
 enum class ExitReason : uint8_t { kDrained, kDrainTimeout, kJobDone, kNeverCame };
 
@@ -102,6 +117,11 @@ class Reducer {
   // answered something. Who asks again after a second and finds a number unchanged knows a lane that hangs.
   // Any thread, until wait() has returned.
   [[nodiscard]] virtual std::vector<uint64_t> turns() = 0;
+
+  // Takes other options, or refuses all of them with what check_options() would say. New weights count for
+  // shares of the link at once; in the order of folding a session keeps the weight that it began with. Any
+  // thread.
+  [[nodiscard]] virtual Result<void> reconfigure(const ReloadableOptions& options) = 0;
 
   // One JSON object: sessions with their missing ranks, counters, bytes, CPU seconds. Any thread; what
   // `sluice status` prints. Keys: see docs/operations.md.

@@ -107,6 +107,25 @@ void Conductor::stop() noexcept {
   asio::post(io_, [this] { begin_stop(Errc::kShutdown, "the reducer was stopped"); });
 }
 
+void Conductor::reconfigure(ReloadableOptions options,
+                            std::shared_ptr<const transport::tcp::TlsContext> tls) {
+  asio::post(io_, [this, options = std::move(options), tls = std::move(tls)] { take_options(options, tls); });
+}
+
+// Streams that were opened by the old context live on: transport/tls/abi.h.
+void Conductor::take_options(const ReloadableOptions& options,
+                             std::shared_ptr<const transport::tcp::TlsContext> tls) {
+  options_.memory_limit = options.memory_limit;
+  options_.session_memory_limit = options.session_memory_limit;
+  options_.tenant_memory_limit = options.tenant_memory_limit;
+  options_.weights = options.weights;
+  options_.default_weight = options.default_weight;
+  options_.tls_files = options.tls_files;
+  tls_ = std::move(tls);
+  // Lanes read the weights in their turns.
+  fair_.with([this](const FairShares&) { tenants_.weigh_again(); });
+}
+
 std::string Conductor::status_from_outside() {
   std::promise<std::string> promise;
   auto future = promise.get_future();

@@ -53,6 +53,8 @@ class Conductor {
   // ---- any thread ----
   void drain() noexcept;
   void stop() noexcept;
+  // Options that were checked, and the context that their certificates are in.
+  void reconfigure(ReloadableOptions options, std::shared_ptr<const transport::tcp::TlsContext> tls);
   [[nodiscard]] std::string status_from_outside();
   // The same without waiting: `tell` gets it on the conductor's thread, or never where that has ended.
   void ask_status(std::function<void(std::string)> tell);
@@ -158,6 +160,7 @@ class Conductor {
   void take_events();
   void flush_commands();
   void free_ended();
+  void take_options(const ReloadableOptions& options, std::shared_ptr<const transport::tcp::TlsContext> tls);
   void begin_drain();
   void watch_job();
   void end_with_job();
@@ -174,9 +177,9 @@ class Conductor {
   // waits.
   static constexpr Nanos kLastLinger = 1 * kSecond;
 
-  const ReducerOptions options_;
+  ReducerOptions options_;
   const KeyStore keys_;
-  const std::shared_ptr<const transport::tcp::TlsContext> tls_;
+  std::shared_ptr<const transport::tcp::TlsContext> tls_;
   const RdmaOffer rdma_;
   uint32_t pairing_ = 0;  // outlives the connections that hold a place
   const uint64_t id_;

@@ -19,10 +19,14 @@ std::optional<Error> beyond(const std::string& whose, uint64_t bytes, uint64_t l
 }  // namespace
 
 Tenants::Tenants(const ReducerOptions& options) : options_(options) {
-  for (const auto& [name, weight] : options.weights) {
-    Tenant& t = tenants_[name];
-    t.account.weight = weight;
-    t.given = true;
+  weigh_again();
+}
+
+void Tenants::weigh_again() {
+  for (const auto& [name, weight] : options_.weights) tenants_.try_emplace(name);
+  for (auto& [name, tenant] : tenants_) {
+    tenant.given = options_.weights.contains(name);
+    tenant.account.weight = weight_of(name);
   }
 }
 

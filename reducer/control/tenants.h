@@ -33,6 +33,9 @@ class Tenants {
   // `options` outlives it.
   explicit Tenants(const ReducerOptions& options);
 
+  // After a change of the options' weights. While no turn of the shares reads them.
+  void weigh_again();
+
   [[nodiscard]] uint32_t weight_of(const std::string& name) const;
   // Why a session of `bytes` can't be had for `name`; counted. `reserved_in_all` is the pool's.
   [[nodiscard]] std::optional<Error> refuses(const std::string& name, uint64_t bytes,
