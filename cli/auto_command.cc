@@ -13,7 +13,11 @@
 
 #include "bench/e2e/exit_codes.h"
 #include "cli/commands.h"
+#include "cli/configuration.h"
+#include "cli/configuration_text.h"
 #include "cli/discovery.h"
+#include "cli/logging.h"
+#include "cli/option_set.h"
 #include "core/log.h"
 
 namespace sluice::cli {
@@ -49,31 +53,44 @@ bool waits_for_every_host(Source source) {
   return source == Source::kSageMaker || source == Source::kSlurm;
 }
 
-// What `sluice reducer` with these options would run. Throws Failure(kExitUsage), or CLI::Success for --help.
-Command parse_reducer(const std::vector<std::string>& options) {
+// `sluice reducer` with these options.
+struct ReducerProgram {
+  CLI::App program{"", "sluice"};
   Command chosen;
-  CLI::App program("", "sluice");
-  add_reducer_command(program, chosen);
+  std::unique_ptr<Configuration> configuration;
+};
+
+// Throws Failure(kExitUsage), or CLI::Success for --help. Variables and a file are not looked at: most hosts
+// become none.
+std::unique_ptr<ReducerProgram> parse_reducer(const std::vector<std::string>& options, const LogFlags& log) {
+  auto reducer = std::make_unique<ReducerProgram>();
+  add_reducer_command(reducer->program, reducer->chosen, log);
   std::vector<std::string> reversed(options.rbegin(), options.rend());  // as CLI11 takes them
   reversed.emplace_back("reducer");
   try {
-    program.parse(reversed);
+    reducer->program.parse(reversed);
   } catch (const CLI::Success&) {
     throw;
   } catch (const CLI::ParseError& e) {
     throw Failure(bench::kExitUsage, fmt::format("{} (see sluice reducer --help)", e.what()));
   }
-  if (!chosen) throw Failure(bench::kExitUsage, fmt::format("no option may stand there: {}", kUsage));
-  return chosen;
+  if (!reducer->chosen)
+    throw Failure(bench::kExitUsage, fmt::format("no option may stand there: {}", kUsage));
+  // With what the program itself was given.
+  reducer->configuration = std::make_unique<Configuration>(picked_options());
+  return reducer;
 }
 
-int be_reducer(const Found& found, const std::vector<std::string>& options) {
+int be_reducer(const Found& found, ReducerProgram& reducer, const LogFlags& log) {
   set_default("SLUICE_LISTEN", fmt::format("*:{}", found.reducers[*found.index].port));
   if (waits_for_every_host(found.source) && found.workers != 0) {
     set_default("SLUICE_MODE", "job");
     set_default("SLUICE_EXPECTED_WORKERS", std::to_string(found.workers));
   }
-  return parse_reducer(options)();
+  reducer.configuration->load();
+  if (print_if_asked(*reducer.configuration)) return bench::kExitOk;
+  set_log_level(log.level);  // a file may say another
+  return reducer.chosen();
 }
 
 // Does not return.
@@ -87,10 +104,10 @@ int be_reducer(const Found& found, const std::vector<std::string>& options) {
   throw Failure(static_cast<bench::ExitCode>(code), fmt::format("{}: {}", command[0], std::strerror(errno)));
 }
 
-int run_auto(const std::vector<std::string>& rest) {
+int run_auto(const std::vector<std::string>& rest, const LogFlags& log) {
   const AutoArguments arguments = split(rest);
   // On all hosts, not only on those that become reducers: else a slip shows in a log that few look at.
-  const Command unused = parse_reducer(arguments.options);
+  const auto reducer = parse_reducer(arguments.options, log);
   const auto outcome = discover_here("");
   if (!outcome.found) {
     // One host of a job that has no reducers is a host that trains. Who names a source means it.
@@ -104,7 +121,7 @@ int run_auto(const std::vector<std::string>& rest) {
   }
   const Found& found = *outcome.found;
   log::info(words_on(found));
-  if (found.role == Role::kReducer) return be_reducer(found, arguments.options);
+  if (found.role == Role::kReducer) return be_reducer(found, *reducer, log);
   set_default("SLUICE_REDUCERS", list_of(found));
   if (!found.job.empty()) set_default("SLUICE_JOB_ID", found.job);
   run_command(arguments.command);
@@ -115,7 +132,7 @@ int run_auto(const std::vector<std::string>& rest) {
 int arguments_before_auto(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
-    if (word == "--log-level") {
+    if (word == "--log-level" || word == "--log-format") {
       ++i;
     } else if (word == "auto") {
       const std::string_view next = i + 1 < argc ? argv[i + 1] : "";
@@ -127,7 +144,8 @@ int arguments_before_auto(int argc, char** argv) {
   return argc;
 }
 
-void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::string> rest) {
+void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::string> rest,
+                      const LogFlags& log) {
   CLI::App* app = program.add_subcommand(
       "auto", "be a reducer, or run a command, as the platform says of this host: " + std::string(kUsage));
   app->footer(
@@ -137,7 +155,8 @@ void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::strin
       "COMMAND gets SLUICE_REDUCERS and SLUICE_JOB_ID; what is set already stays.\n"
       "Exit: that of the reducer or the command; 69: reducers are configured and not found; 78: what is "
       "configured is malformed; 126, 127: COMMAND can't be run, is not there.");
-  app->callback([rest = std::move(rest), &chosen] { chosen = [rest] { return run_auto(rest); }; });
+  app->callback(
+      [rest = std::move(rest), &chosen, &log] { chosen = [rest, &log] { return run_auto(rest, log); }; });
 }
 
 }  // namespace sluice::cli

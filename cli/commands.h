@@ -11,12 +11,19 @@ namespace sluice::cli {
 
 using Command = std::function<int()>;
 
+// Options of every command.
+struct LogFlags {
+  std::string level = "info";
+  std::string format = "logfmt";
+};
+
 void add_discover_command(CLI::App& program, Command& chosen);
 // `rest`: what stands behind `auto`. It holds another command's options, which the program's own parser must
 // not see: arguments_before_auto() are how many of main()'s it may.
-void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::string> rest);
+void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::string> rest, const LogFlags& log);
 [[nodiscard]] int arguments_before_auto(int argc, char** argv);
-void add_reducer_command(CLI::App& program, Command& chosen);
+// `log` outlives the run: SIGHUP may change it.
+void add_reducer_command(CLI::App& program, Command& chosen, const LogFlags& log);
 void add_keygen_command(CLI::App& program, Command& chosen);
 void add_status_command(CLI::App& program, Command& chosen);
 void add_top_command(CLI::App& program, Command& chosen);

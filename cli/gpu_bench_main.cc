@@ -25,11 +25,11 @@ int main(int argc, char** argv) {
       "Exit 2: wrong data, or above --max-ratio. Exit 69: a GPU was asked for and there is none.");
   program.set_version_flag("--version", cli::version_text,
                            "print version, protocol range, compiler and kernel targets");
-  std::string log_level;
+  cli::LogFlags log;
   cli::GpuBenchFlags flags;
   cli::WorkerFlags workers(2);
   cli::OptionSet set(program);
-  cli::add_log_level(set, log_level);
+  cli::add_log_options(set, log);
   flags.add_to(set);
   workers.add_to(set);
 
@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   program.get_subcommand("completion")->group("");
   program.get_subcommand("man")->group("");
   // What the launcher starts for a run of its own; people have `sluice reducer`.
-  cli::add_reducer_command(program, chosen);
+  cli::add_reducer_command(program, chosen, log);
   program.get_subcommand("reducer")->group("");
-  return cli::run_program(program, argc, argv, log_level, chosen);
+  return cli::run_program(program, argc, argv, log, chosen);
 }

@@ -6,7 +6,7 @@
 
 namespace sluice::cli {
 
-ListenAddress parse_listen(const std::string& text, const char* option, uint16_t default_port) {
+Result<ListenAddress> listen_address(const std::string& text, uint16_t default_port) {
   const bool all = !text.empty() && (text.front() == '*' || text.front() == ':');
   const size_t colon = text.rfind(':');
   // Port 0 (the OS chooses) is no port of a list of reducers, so it is taken off first.
@@ -14,14 +14,25 @@ ListenAddress parse_listen(const std::string& text, const char* option, uint16_t
   std::string rest = all ? "all" + (colon == std::string::npos ? "" : text.substr(colon)) : text;
   if (any_port) rest.resize(rest.size() - 2);
   auto parsed = config::parse_endpoints(rest);
-  if (!parsed || parsed->size() != 1 || parsed->front().weight != 1) {
-    throw bench::Failure(bench::kExitUsage, fmt::format("{} \"{}\" is not HOST:PORT", option, text));
-  }
+  if (!parsed || parsed->size() != 1 || parsed->front().weight != 1)
+    return fail(Errc::kInvalidArgument, "is not HOST:PORT");
   const bool no_port = colon == std::string::npos || text.back() == ']';
-  return {.host = all ? "" : parsed->front().host,
-          .port = any_port  ? uint16_t{0}
-                  : no_port ? default_port
-                            : parsed->front().port};
+  return ListenAddress{.host = all ? "" : parsed->front().host,
+                       .port = any_port  ? uint16_t{0}
+                               : no_port ? default_port
+                                         : parsed->front().port};
+}
+
+std::string wrong_listen(const std::string& text) {
+  const auto parsed = listen_address(text);
+  return parsed ? std::string() : parsed.error().text;
+}
+
+ListenAddress parse_listen(const std::string& text, const char* option, uint16_t default_port) {
+  auto parsed = listen_address(text, default_port);
+  if (!parsed)
+    throw bench::Failure(bench::kExitUsage, fmt::format("{} \"{}\" {}", option, text, parsed.error().text));
+  return *parsed;
 }
 
 }  // namespace sluice::cli

@@ -1,13 +1,22 @@
 #include "cli/logging.h"
 
 #include <fmt/format.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
 
 #include "core/log.h"
 
 namespace sluice::cli {
 namespace {
+
+bool as_json = false;  // set before other threads are there
 
 void to_spdlog(log::Level level, std::string_view line) noexcept {
   try {
@@ -15,9 +24,40 @@ void to_spdlog(log::Level level, std::string_view line) noexcept {
                            : level == log::Level::kInfo ? spdlog::level::info
                            : level == log::Level::kWarn ? spdlog::level::warn
                                                         : spdlog::level::err;
-    spdlog::log(as_spdlog, "{}", quoted(line));
+    if (!spdlog::should_log(as_spdlog)) return;
+    // A peer's words may be no UTF-8, which JSON has to be.
+    spdlog::log(
+        as_spdlog, "{}",
+        as_json
+            ? nlohmann::json(std::string(line)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+            : quoted(line));
   } catch (...) {  // out of memory or a closed stderr: a log line is not worth the process
   }
+}
+
+// sd-daemon(3): the numbers of syslog.
+class Priority final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm& /*time*/,
+              spdlog::memory_buf_t& to) override {
+    const std::string_view text = message.level == spdlog::level::debug  ? "<7>"
+                                  : message.level == spdlog::level::info ? "<6>"
+                                  : message.level == spdlog::level::warn ? "<4>"
+                                                                         : "<3>";
+    to.append(text.data(), text.data() + text.size());
+  }
+  [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<Priority>();
+  }
+};
+
+// systemd.exec(5): JOURNAL_STREAM is device:inode of what it gave as stderr. A child whose stderr was sent
+// elsewhere has the variable all the same.
+bool into_the_journal() {
+  const char* const stream = std::getenv("JOURNAL_STREAM");
+  struct stat about {};
+  return stream != nullptr && ::fstat(STDERR_FILENO, &about) == 0 &&
+         fmt::format("{}:{}", about.st_dev, about.st_ino) == stream;
 }
 
 }  // namespace
@@ -37,13 +77,23 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
-void start_logging(const std::string& level) {
+void start_logging(const std::string& level, const std::string& format) {
+  as_json = format == "json";
   auto logger = spdlog::stderr_logger_mt("sluice");
-  logger->set_pattern("ts=%Y-%m-%dT%H:%M:%S.%eZ level=%l msg=%v", spdlog::pattern_time_type::utc);
+  auto pattern = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
+  pattern->add_flag<Priority>('*');
+  pattern->set_pattern(std::string(into_the_journal() ? "%*" : "") +
+                       (as_json ? R"({"ts":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l","msg":%v})"
+                                : "ts=%Y-%m-%dT%H:%M:%S.%eZ level=%l msg=%v"));
+  logger->set_formatter(std::move(pattern));
   logger->set_level(spdlog::level::from_str(level));
   logger->flush_on(spdlog::level::debug);
   spdlog::set_default_logger(std::move(logger));
   log::set_sink(&to_spdlog);
+}
+
+void set_log_level(const std::string& level) {
+  spdlog::set_level(spdlog::level::from_str(level));
 }
 
 }  // namespace sluice::cli

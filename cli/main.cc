@@ -10,21 +10,20 @@ int main(int argc, char** argv) {
   using namespace sluice;
   CLI::App program(
       "Sluice: a reduction server for distributed training.\nEvery option --foo-bar is also variable "
-      "SLUICE_FOO_BAR; the "
-      "command line goes first. Sizes: 64K, 4M, 1G (powers of 1024). Times: 500ms, 10s.",
+      "SLUICE_FOO_BAR; the command line goes first. Sizes: 64K, 4M, 1G (powers of 1024). Times: 500ms, 10s.",
       "sluice");
   program.set_version_flag("--version", cli::version_text,
                            "print version, protocol range, compiler and kernel targets");
   program.require_subcommand(1);
-  std::string log_level;
+  cli::LogFlags log;
   cli::OptionSet set(program);
-  cli::add_log_level(set, log_level);
+  cli::add_log_options(set, log);
 
   cli::Command chosen;
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const int own = cli::arguments_before_auto(argc, argv);
-  cli::add_reducer_command(program, chosen);
-  cli::add_auto_command(program, chosen, {argv + own, argv + argc});
+  cli::add_reducer_command(program, chosen, log);
+  cli::add_auto_command(program, chosen, {argv + own, argv + argc}, log);
   cli::add_discover_command(program, chosen);
   cli::add_keygen_command(program, chosen);
   cli::add_status_command(program, chosen);
@@ -36,5 +35,5 @@ int main(int argc, char** argv) {
   cli::add_demo_commands(program, chosen, arguments);
   cli::add_description_commands(program, chosen);
 
-  return cli::run_program(program, own, argv, log_level, chosen);
+  return cli::run_program(program, own, argv, log, chosen);
 }

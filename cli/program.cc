@@ -4,6 +4,8 @@
 #include <exception>
 
 #include "bench/e2e/exit_codes.h"
+#include "cli/configuration.h"
+#include "cli/configuration_text.h"
 #include "cli/logging.h"
 
 namespace sluice::cli {
@@ -15,35 +17,53 @@ std::string asked_for(const CLI::App& app) {
   return picked.empty() ? "" : " " + picked.front()->get_name() + asked_for(*picked.front());
 }
 
-}  // namespace
-
-void add_log_level(OptionSet& set, std::string& level) {
-  level = "info";
-  set.text("--log-level", level, "LEVEL", "least level that is logged: debug, info, warn, error")
-      ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+// CLI11 prints what it would read itself.
+void name_variables_in_help() {
+  for (const auto& set : picked_options()) {
+    for (const DeclaredOption& option : set->all)
+      option.option->envname(option.variable)->required(option.required);
+  }
 }
 
-int run_program(CLI::App& program, int argc, char** argv, const std::string& log_level,
-                const Command& chosen) {
+int failed(const std::string& name, const bench::Failure& e, const std::string& hint) {
+  std::fprintf(stderr, "%s: %s%s\n", name.c_str(), e.what(), hint.c_str());
+  return e.code();
+}
+
+}  // namespace
+
+void add_log_options(OptionSet& set, LogFlags& flags) {
+  set.group("Logging");
+  set.reloadable().choice("--log-level", flags.level, "LEVEL", {"debug", "info", "warn", "error"},
+                          "least level that is logged");
+  set.choice("--log-format", flags.format, "FORMAT", {"logfmt", "json"}, "what a line of the log looks like");
+}
+
+int run_program(CLI::App& program, int argc, char** argv, const LogFlags& log, const Command& chosen) {
   const std::string name = program.get_name();
+  const auto hint = [&] { return " (see " + name + asked_for(program) + " --help)"; };
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
+    name_variables_in_help();
     return program.exit(e);
   } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "%s: %s (see %s%s --help)\n", name.c_str(), e.what(), name.c_str(),
-                 asked_for(program).c_str());
-    return bench::kExitUsage;
+    return failed(name, bench::Failure(bench::kExitUsage, e.what()), hint());
+  }
+  Configuration configuration(picked_options());
+  try {
+    configuration.load();
+    if (print_if_asked(configuration)) return bench::kExitOk;
+  } catch (const bench::Failure& e) {
+    return failed(name, e, e.code() == bench::kExitUsage ? hint() : "");
   }
   try {
-    start_logging(log_level);
+    start_logging(log.level, log.format);
     return chosen();
   } catch (const bench::Failure& e) {
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), e.what());
-    return e.code();
+    return failed(name, e, "");
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), e.what());
-    return bench::kExitFailure;
+    return failed(name, bench::Failure(bench::kExitFailure, e.what()), "");
   }
 }
 

@@ -16,6 +16,7 @@ StopSignals::StopSignals() {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   fd_ = transport::tcp::Socket(signalfd(-1, &set, SFD_CLOEXEC));
   if (!fd_.valid()) throw bench::Failure(bench::kExitFailure, "signals can't be waited for");

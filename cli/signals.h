@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM as something to wait for, without handlers.
+// SIGINT, SIGTERM and SIGHUP as something to wait for, without handlers.
 #pragma once
 
 #include "transport/tcp/socket.h"
@@ -7,7 +7,7 @@ namespace sluice::cli {
 
 class StopSignals {
  public:
-  // Blocks both in this thread and those it starts from now on. Construct before other threads.
+  // Blocks them in this thread and those it starts from now on. Construct before other threads.
   StopSignals();
 
   // The next of them, or 0 when `other` became readable first. Any one thread.

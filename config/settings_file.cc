@@ -14,6 +14,17 @@
 // Without exceptions a parse error is a value, and this stays the one place that sees the library.
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
+// The library (3.3) asserts, and where assertions are off has compilers rely on, what a file can break: a key
+// that begins with a bracket ("[[["), a letter that is not ASCII where a space might be. Without either, its
+// own errors come to the same end.
+#undef NDEBUG
+#define TOML_ASSERT(condition) static_assert(true)
+#include <toml++/impl/forward_declarations.h>
+#undef TOML_UNREACHABLE
+#define TOML_UNREACHABLE return false
+#include <toml++/impl/unicode.h>
+#undef TOML_UNREACHABLE
+#define TOML_UNREACHABLE __builtin_unreachable()
 #include <toml++/toml.h>
 
 namespace sluice::config {

@@ -99,7 +99,7 @@ class CommandLine(SluiceTest):
             self.assertIn(str(port), done.stderr)
             done = self.run_sluice(*status, "--reducers", "127.0.0.1:1", expect=69, env={"SLUICE_REDUCERS": f"127.0.0.1:{port}"})
             self.assertNotIn(str(port), done.stderr)
-        self.run_sluice("reducer", expect=64, env={"SLUICE_DRAIN_TIMEOUT": "soon"})
+        self.run_sluice("reducer", expect=78, env={"SLUICE_DRAIN_TIMEOUT": "soon"})
         reducer, address = self.start_reducer("--lanes", "1", env={"SLUICE_LANES": "3", "SLUICE_LOG_LEVEL": "error"})
         self.assertEqual(self.status(address)["lanes"], 1)
         self.assertEqual(reducer.stderr(), "")

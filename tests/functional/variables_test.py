@@ -1,0 +1,81 @@
+"""Holds the table of known variables (config/variables.cc) to what reads them: the options of all commands and the sources."""
+
+import re
+import subprocess
+from pathlib import Path
+
+from sluice_process import SluiceTest, main
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "config" / "variables.cc"
+NAME = re.compile(r"SLUICE_[A-Z0-9]+(?:_[A-Z0-9]+)*")
+# As a word in quotes or before '=': what C++ and Python give to getenv, setenv and environments. Not macros, nor names in the middle of a text.
+IN_SOURCE = re.compile(rf"""["'](?P<name>{NAME.pattern})(?=["'=])""")
+IN_SHELL = re.compile(rf"""\$\{{?(?P<name>{NAME.pattern})\b|\bexport (?P<exported>{NAME.pattern})=""")
+# Given out to parts that are on their way: nobody reads them yet, and a reducer that refused them would be in these parts' way.
+PROMISED = {f"SLUICE_{name}" for name in (
+    "HTTP_LISTEN HTTP MODE EXPECTED_WORKERS ARRIVAL_TIMEOUT IDLE_TIMEOUT DISCOVERY REDUCER_SERVICE REDUCER_POD_PATTERN REDUCER_COUNT SLURM_GROUP SM_GROUP "
+    "DISCOVERY_TIMEOUT JOB_ID SOURCE FORMAT WORKER_GBPS REDUCER_TYPE").split()}
+# Variables of the build, never of an environment that a program sees; and what tests use as an example.
+OF_CMAKE = {"SLUICE_VERSION", "SLUICE_FOO_BAR"}
+
+
+def table():
+    text = TABLE.read_text()
+    return set(re.findall(r'^    "(SLUICE_\w+)",$', text, re.MULTILINE))
+
+
+def in_sources():
+    """{name: a place}. Only of what git knows: a build folder may lie in the tree."""
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, timeout=60, check=False)
+    if listed.returncode != 0:
+        return None
+    found = {}
+    for path in filter(None, listed.stdout.split("\0")):
+        file = ROOT / path
+        if path.startswith("tests/") or file == TABLE or not file.is_file():
+            continue  # tests use wrong names on purpose
+        if file.suffix in (".cc", ".h", ".hpp", ".cpp", ".cu", ".py"):
+            pattern = IN_SOURCE
+        elif file.suffix in (".sh", ".sbatch"):
+            pattern = IN_SHELL
+        else:
+            continue
+        for match in pattern.finditer(file.read_text(errors="replace")):
+            found.setdefault(next(filter(None, match.groupdict().values())), path)
+    return {name: path for name, path in found.items() if name not in OF_CMAKE and not name.startswith("SLUICE_TEST_")}
+
+
+class Variables(SluiceTest):
+    def options(self, *command):
+        """{variable: command} of a command and those below it."""
+        text = self.run_sluice(*command, "--help").stdout
+        found = {name: " ".join(("sluice", *command)) for name in re.findall(r"\(Env:(SLUICE_\w+)\)", text)}
+        below = text.split("\nSubcommands:\n")
+        for name in re.findall(r"^  ([a-z][\w-]*)  ", below[1], re.MULTILINE) if len(below) == 2 else ():
+            found |= self.options(*command, name)
+        return found
+
+    def test_every_option_is_in_the_table(self):
+        options = self.options()
+        self.assertGreater(len(options), 100)
+        for variable, command in sorted(options.items()):
+            self.assertIn(variable, table(), f"an option of {command}: it takes a line in config/variables.cc")
+
+    def test_the_table_and_the_sources_agree(self):
+        sources = in_sources()
+        if sources is None:
+            self.skipTest("no git, or no repository")
+        self.assertGreater(len(sources), 30)
+        for variable, path in sorted(sources.items()):
+            self.assertIn(variable, table(), f"{path} reads it: it takes a line in config/variables.cc")
+        # Those of bin/sluice-gpu-bench, whose program is not asked here.
+        declared = {"SLUICE_" + name.replace("-", "_").upper()
+                    for file in (ROOT / "cli").glob("*.cc") for name in re.findall(r'"(?:-\w,)?--([a-z][\w-]*)"', file.read_text())}
+        of_tests = {match.group("name") for file in (ROOT / "tests").rglob("*.py") for match in IN_SOURCE.finditer(file.read_text())}
+        for variable in sorted(table() - PROMISED):
+            self.assertIn(variable, set(sources) | declared | of_tests, "nobody reads it any more")
+
+
+if __name__ == "__main__":
+    main()
