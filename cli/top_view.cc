@@ -13,9 +13,14 @@ using Pointer = nlohmann::json_pointer<std::string>;
 
 constexpr size_t kSlowShown = 3;
 
+// Another's words: what is not there, or is no number, is 0.
 double number(const Json& status, const char* where) {
-  const Json value = status.is_object() ? status.value(Pointer(where), Json()) : Json();
-  return value.is_number() ? value.get<double>() : 0;
+  try {
+    const Json& value = status.at(Pointer(where));
+    return value.is_number() ? value.get<double>() : 0;
+  } catch (const Json::exception&) {
+    return 0;
+  }
 }
 
 std::string text(const Json& object, const char* key) {
@@ -112,6 +117,12 @@ uint32_t rank_of(const Json& value) {
                            : 0;
 }
 
+// Of an entry of slow_ranks.
+uint32_t rank_in(const Json& slow) {
+  const auto found = slow.is_object() ? slow.find("rank") : slow.end();
+  return rank_of(found != slow.end() ? *found : Json());
+}
+
 const Json& session_of(const TopSample::Reducer* reducer, const std::string& id) {
   static const Json none = Json::object();
   if (reducer == nullptr) return none;
@@ -136,11 +147,11 @@ void add(Session& into, const Json& s, const Json& earlier, double seconds) {
     for (const Json& rank : list(s, "missing")) into.missing.push_back(rank_of(rank));
   }
   for (const Json& slow : list(s, "slow_ranks")) {
-    const uint32_t rank = rank_of(slow.value("rank", Json()));
+    const uint32_t rank = rank_in(slow);
     const double total = number(slow, "/waited_ms");
     double then = 0;
     for (const Json& was : list(earlier, "slow_ranks")) {
-      if (rank_of(was.value("rank", Json())) == rank) then = number(was, "/waited_ms");
+      if (rank_in(was) == rank) then = number(was, "/waited_ms");
     }
     Session::Slow& known = into.slow[rank];
     known.total_ms = std::max(known.total_ms, total);

@@ -191,13 +191,20 @@ constexpr std::string_view kOfPrograms[] = {
 // clang-format on
 static_assert(std::ranges::is_sorted(kOfPlugin) && std::ranges::is_sorted(kOfPrograms));
 
+// SLUICE_REDUCER_PORT_7470_TCP and what stands behind it.
+bool is_port_of_a_service(std::string_view name) noexcept {
+  const size_t port = name.find("_PORT_");
+  if (port == name.npos) return false;
+  const std::string_view behind = name.substr(port + 6);
+  return !behind.empty() && behind.front() >= '0' && behind.front() <= '9';
+}
+
 // What Kubernetes makes of each Service whose name begins with "sluice".
 bool is_of_a_service(const Variable& variable) noexcept {
   const std::string_view name = variable.name;
   const bool is_port = name.ends_with("_PORT") && variable.value.find("://") != std::string_view::npos;
   return is_port || name.ends_with("_SERVICE_HOST") || name.ends_with("_SERVICE_PORT") ||
-         name.find("_SERVICE_PORT_") != std::string_view::npos ||
-         name.find("_PORT_") != std::string_view::npos;
+         name.find("_SERVICE_PORT_") != std::string_view::npos || is_port_of_a_service(name);
 }
 
 }  // namespace

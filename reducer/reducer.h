@@ -67,7 +67,7 @@ struct ReducerOptions {
   // to end.
   uint32_t expected_workers = 0;
   Nanos arrival_timeout = 600 * kSecond;
-  Nanos idle_timeout = 30 * kSecond;
+  Nanos idle_timeout = 120 * kSecond;
 };
 
 // Of a tenant.

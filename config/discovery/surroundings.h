@@ -27,7 +27,7 @@ struct Surroundings {
   // Nothing where it is not set; empty counts as not set.
   std::function<std::optional<std::string>(std::string_view name)> variable;
   // Nothing where there is no such file; kSystem when it can't be read, kInvalidArgument when it is longer
-  // than kMaxFile.
+  // than kMaxFile, or no regular file.
   std::function<Result<std::optional<std::string>>(const std::string& path)> read_file;
   std::function<std::string()> host_name;
   // The SRV records of a name, in no order, until a moment of now(). Null: nobody may ask the network.
@@ -37,7 +37,8 @@ struct Surroundings {
   std::function<void(Nanos)> pause;
 };
 
-// This process's own, the network included. `environment` ("NAME=value", ended by null) outlives it.
+// This process's own, the network included. `environment` ("NAME=value", ended by null) is copied at once:
+// another thread of the process may set a variable while a server is waited for.
 [[nodiscard]] Surroundings process_surroundings(const char* const* environment);
 
 }  // namespace sluice::config::discovery

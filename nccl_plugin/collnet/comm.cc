@@ -186,7 +186,8 @@ void Comm::leave() noexcept {
 void Comm::write_stats(const engine::Stragglers::Slowest& slowest,
                        const engine::SurvivalCounts& survival) noexcept {
   try {
-    const double busy = 1e-9 * static_cast<double>(busy_);
+    const Nanos unfinished = under_way_count_ != 0 ? monotonic_now() - busy_since_ : 0;
+    const double busy = 1e-9 * static_cast<double>(busy_ + unfinished);
     StatsLine line("offloaded");
     line.number("nodes", nodes_).number("node", rank_).number("reducers", reducers_);
     line.number("operations", calls_).number("bytes", bytes_);

@@ -35,7 +35,7 @@ std::string common_text(const Settings& s, const Result<void>& known) {
 Settings with_pool_of_now(const Settings& s, Result<void>& reached) {
   Settings now = s;
   if (s.reducers_by_dns != 0) {
-    if (const auto& pool = pool_by_dns()) {
+    if (const auto pool = pool_by_dns()) {
       now.reducers = *pool;
     } else {
       reached = tl::unexpected(pool.error());

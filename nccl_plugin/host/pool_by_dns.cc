@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <mutex>
 #include <utility>
 
 #include "config/discovery/discover.h"
@@ -21,8 +22,13 @@ Result<std::vector<config::Endpoint>> ask() {
 
 }  // namespace
 
-const Result<std::vector<config::Endpoint>>& pool_by_dns() {
-  static const Result<std::vector<config::Endpoint>> pool = ask();
+Result<std::vector<config::Endpoint>> pool_by_dns() {
+  static std::mutex asking;
+  static std::vector<config::Endpoint> known;
+  const std::lock_guard lock(asking);
+  if (!known.empty()) return known;
+  auto pool = ask();
+  if (pool) known = *pool;
   return pool;
 }
 

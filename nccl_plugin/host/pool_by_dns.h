@@ -8,8 +8,9 @@
 
 namespace sluice::nccl {
 
-// Asked once in a process, by the first communicator: the nodes compare what they got, and those that are
-// made later must not wait again. Blocks that caller for SLUICE_DISCOVERY_TIMEOUT at most.
-[[nodiscard]] const Result<std::vector<config::Endpoint>>& pool_by_dns();
+// Once found they stay: the nodes compare what they got, and communicators that are made later must not wait
+// again. Until then each communicator asks; reducers may come up later than the first of them. Blocks the
+// caller for SLUICE_DISCOVERY_TIMEOUT at most. Any thread.
+[[nodiscard]] Result<std::vector<config::Endpoint>> pool_by_dns();
 
 }  // namespace sluice::nccl

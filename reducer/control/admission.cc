@@ -102,8 +102,9 @@ void Conductor::join(Connection& connection, const wire::Hello& hello, const wir
 
 void Conductor::watch_job() {
   if (options_.expected_workers == 0) return;
+  // Not their sum: a job has a session for each communicator and head, each with all of its nodes.
   size_t ranks = 0;
-  for (const auto& [id, session] : sessions_) ranks += session->joined_ranks().size();
+  for (const auto& [id, session] : sessions_) ranks = std::max(ranks, session->joined_ranks().size());
   job_.joined(static_cast<uint32_t>(ranks), now_);
 }
 

@@ -13,7 +13,7 @@ namespace sluice::reducer {
 class JobWatch {
  public:
   struct Terms {
-    uint32_t expected = 0;  // ranks that must have been here at a time; 0: nothing is watched
+    uint32_t expected = 0;  // ranks that one session must have had at a time; 0: nothing is watched
     Nanos arrival = 0;      // until they must have come; 0: however late
     // How long there must be no session before the job counts as over: between its communicators, and between
     // a job and its restart, there is a moment without any.
@@ -23,14 +23,15 @@ class JobWatch {
 
   JobWatch(const Terms& terms, Nanos now) noexcept : terms_(terms), started_(now), idle_since_(now) {}
 
-  // A rank has joined: so many are in sessions now. A session that begins and ends between two looks counts.
+  // A rank has joined: so many are in the largest session now. A session that begins and ends between two
+  // looks counts.
   void joined(uint32_t ranks_now, Nanos now) noexcept {
     most_ = std::max(most_, ranks_now);
     idle_since_ = now;
   }
   // A session that runs is never ended: that fewer came than were expected may be a slip in the number.
   [[nodiscard]] Verdict look(Nanos now, bool has_sessions) noexcept;
-  // The most ranks that were here at a time.
+  // The most ranks that a session had at a time.
   [[nodiscard]] uint32_t most() const noexcept { return most_; }
 
  private:

@@ -66,8 +66,8 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
     for (const auto& [key, counter] : kSums) data[key] = data.value(key, uint64_t{0}) + (c.*counter).get();
     tcp.add(c.tcp);
     rdma.add(c.rdma);
-    const uint64_t gone = c.detached.get();  // before those that came, of which it is never more
-    connections += c.attached.get() - gone;
+    const uint64_t gone = c.detached.get();
+    connections += std::max(c.attached.get(), gone) - gone;  // two loads, which nothing orders
     operations += c.operations.get();
     for (size_t t = 0; t < folded.size(); ++t) {
       for (size_t o = 0; o < folded[t].size(); ++o) folded[t][o] += c.folded[t][o].get();
@@ -75,7 +75,8 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
     for (size_t i = 0; i < waits.size(); ++i) waits[i] += c.straggler.cell(i);
     straggler_max = std::max(straggler_max, c.straggler_us_max.get());
     ring_full += thread->lane().ring_full_count();
-    busy.push_back(1e-9 * static_cast<double>(c.busy_ns.get()));
+    // In ms: an answer is one control frame, and there may be a thousand lanes.
+    busy.push_back(1e-3 * static_cast<double>(c.busy_ns.get() / kMillisecond));
   }
   uint64_t all_folded = 0;
   nlohmann::json by_type = nlohmann::json::object();

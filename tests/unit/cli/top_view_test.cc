@@ -93,9 +93,10 @@ TEST(TopView, KeepsToTheScreenAndToPrintableCharacters) {
 TEST(TopView, TakesAnythingForAStatus) {
   for (const char* status :
        {"{}", R"({"session_list": 3, "lane_busy_seconds": [null], "closed": [], "draining": 1})",
-        R"({"session_list": [7, {"slow_ranks": [{}], "missing": ["x"]}], "data": []})"}) {
-    const TopSample sample{{{.name = "a:1", .at = kSecond, .status = nlohmann::json::parse(status)}}};
-    EXPECT_THAT(top_text(sample, sample, 400, 100), HasSubstr("pool: 1 of 1")) << status;
+        R"({"session_list": [7, {"slow_ranks": [{}, 1], "missing": ["x"]}], "data": []})"}) {
+    const TopSample then{{{.name = "a:1", .at = kSecond, .status = nlohmann::json::parse(status)}}};
+    const TopSample now{{{.name = "a:1", .at = 2 * kSecond, .status = nlohmann::json::parse(status)}}};
+    EXPECT_THAT(top_text(then, now, 400, 100), HasSubstr("pool: 1 of 1")) << status;
   }
 }
 
