@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <utility>
 
+#include "config/nearest_name.h"
 #include "config/sizing/csv_table.h"
 #include "config/sizing/vm_rows.h"
 #include "core/assert.h"
@@ -24,35 +24,18 @@ tl::unexpected<Error> bad(std::string text) {
   return fail(Errc::kInvalidArgument, std::move(text));
 }
 
-// Levenshtein's distance: single letters put in, left out or changed.
-size_t letters_apart(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
-
 std::string_view word(VmRole role) {
   return role == VmRole::kWorker ? "worker" : "reducer";
 }
 
-// "; c8gn.16xlarge is called nearly so", or nothing when nothing is.
+// "; c8gn.16xlarge is the nearest name there", or nothing in an empty table.
 std::string nearest(const std::vector<VmType>& rows, std::string_view type, VmRole role) {
-  const VmType* best = nullptr;
-  size_t least = std::max<size_t>(3, type.size() / 3) + 1;
+  std::vector<std::string_view> names;
   for (const VmType& row : rows) {
-    if (row.role != role) continue;
-    const size_t apart = letters_apart(type, row.type);
-    if (apart < least) least = apart, best = &row;
+    if (row.role == role) names.push_back(row.type);
   }
-  return best == nullptr ? "" : "; " + best->type + " is called nearly so";
+  if (names.empty()) return {};
+  return "; " + std::string(nearest_name(type, names)) + " is the nearest name there";
 }
 
 struct CloseFile {
