@@ -67,34 +67,44 @@ int run_plan(PlanFlags flags) {
 void add_pool_options(OptionSet& set, PlanFlags& flags) {
   config::PlanRequest& r = flags.request;
   set.group("Workers");
-  set.number("--workers", r.workers, "GPU nodes")->required();
+  set.number("--workers", r.workers, {1, config::kMostWorkers}, "GPU nodes")->required();
   set.text("--worker-type", r.worker.type, "TYPE", "VM type of the table, and ...");
-  set.number("--worker-gbps", flags.worker_gbps,
+  set.number("--worker-gbps", flags.worker_gbps, {0, config::kMostGbps},
              "... or: 1e9 bit/s that a node's NIC carries each way; 0: as the table says");
-  set.number("--worker-price", flags.worker_price, "USD an hour for a node; -1: as the table says");
-  set.number("--gpus-per-node", r.gpus_per_node,
+  set.number("--worker-price", flags.worker_price, {-1, config::kMostUsd},
+             "USD an hour for a node; -1: as the table says");
+  set.number("--gpus-per-node", r.gpus_per_node, {0, config::kMostGpusPerNode},
              "NCCL's flat ring goes through every GPU; 0: as the table says, else 1");
   set.group("Reducers");
   set.text("--reducer-type", r.reducer.type, "TYPE", "VM type; without it the provider's are compared");
-  set.number("--reducer-gbps", flags.reducer_gbps,
+  set.number("--reducer-gbps", flags.reducer_gbps, {0, config::kMostGbps},
              "1e9 bit/s that one carries each way; 0: as the table says");
-  set.number("--reducer-price", flags.reducer_price, "USD an hour for one; -1: as the table says");
-  set.number("--headroom", r.headroom, "share of a reducer's bandwidth to count on");
+  set.number("--reducer-price", flags.reducer_price, {-1, config::kMostUsd},
+             "USD an hour for one; -1: as the table says");
+  set.number("--headroom", r.headroom, {config::kLeastHeadroom, 1},
+             "share of a reducer's bandwidth to count on");
   set.number(
-      "--reducer-cpu-gbps", r.reducer_cpu_gbps,
+      "--reducer-cpu-gbps", r.reducer_cpu_gbps, {0, config::kMostGbps},
       "what its processors receive and answer, where that is less than its NIC carries; 0: they keep up");
   set.flag("--tier1", r.tier1, "GCP: reducers with Tier_1 networking, which is paid for besides");
   set.text("--provider", r.provider, "NAME",
            "aws, gcp, azure, or one of --prices; default: that of the types");
+  set.choice("--arch", r.arch, "ARCH",
+             {{"x86_64", config::ArchWish::kX86},
+              {"arm64", config::ArchWish::kArm64},
+              {"any", config::ArchWish::kAny}},
+             "processors of the type that is chosen where none is named; the table says those of most");
 }
 
 void add_other_options(OptionSet& set, PlanFlags& flags) {
   config::PlanRequest& r = flags.request;
   set.group("Assumptions");
-  set.size("--size", r.message_bytes, "bytes of the allreduce whose time is predicted");
-  set.number("--flow-gbps", r.flow_gbps,
+  set.size("--size", r.message_bytes, {1, config::kMostMessage},
+           "bytes of the allreduce whose time is predicted");
+  set.number("--flow-gbps", r.flow_gbps, {0, config::kMostGbps},
              "what one connection carries at most; 0: what is known of the provider");
-  set.number("--communicators", r.communicators, "that share the pool at a time, for its memory");
+  set.number("--communicators", r.communicators, {1, config::kMostCommunicators},
+             "that share the pool at a time, for its memory");
   set.text("--prices", flags.prices, "FILE", "table of VM types and prices over the one that is built in");
   set.group("Output");
   set.text("--format", flags.format, "FORMAT",
@@ -116,7 +126,7 @@ void add_plan_command(CLI::App& program, Command& chosen) {
   add_pool_options(set, *flags);
   // Not of the set: SLUICE_REDUCERS is a list of addresses wherever a job runs.
   app->add_option("--reducers", flags->request.reducers,
-                  "this many, whatever they cover; 0: as many as cover the workers")
+                  "this many, whatever they cover; 0: as many as cover the workers [0 to 1000000]")
       ->capture_default_str()
       ->group("Reducers")
       ->take_last();

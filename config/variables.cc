@@ -57,6 +57,7 @@ constexpr std::string_view kOfPrograms[] = {
     "SLUICE_ABSENCE_TIMEOUT",
     "SLUICE_AGG_ITERS",
     "SLUICE_ANYWHERE",
+    "SLUICE_ARCH",
     "SLUICE_ARRIVAL_TIMEOUT",
     "SLUICE_AVERAGE",
     "SLUICE_BATCH",

@@ -16,14 +16,6 @@
 namespace sluice::config {
 namespace {
 
-constexpr uint64_t kMostWorkers = 65536;
-constexpr uint64_t kMostPlannedReducers = 1'000'000;
-constexpr uint64_t kMostGpusPerNode = 1024;
-constexpr uint64_t kMostCommunicators = 4096;
-constexpr double kMostGbps = 1e6;
-constexpr double kMostUsd = 1e6;
-constexpr double kLeastHeadroom = 0.05;
-constexpr uint64_t kMostMessage = uint64_t{1} << 50;
 constexpr double kRounding = 1e-9;
 
 tl::unexpected<Error> bad(std::string text) {
@@ -129,6 +121,10 @@ bool cheaper(const Candidate& a, const Candidate& b) {
          std::tuple(b.usd_per_hour.value_or(kUnknown), b.count, b.vm.type);
 }
 
+bool is_wanted(const VmType& vm, ArchWish arch) {
+  return arch == ArchWish::kAny || (vm.arch == "arm64") == (arch == ArchWish::kArm64);
+}
+
 // Of the worker's provider and network. Those over EFA are left out: no transport of Sluice speaks it.
 Result<void> choose_reducer(Plan& plan, const VmCatalogue& catalogue) {
   const std::string& provider = plan.request.provider.empty() ? plan.worker.provider : plan.request.provider;
@@ -143,9 +139,13 @@ Result<void> choose_reducer(Plan& plan, const VmCatalogue& catalogue) {
                            provider, to_string(plan.worker.network())));
   }
   std::sort(plan.candidates.begin(), plan.candidates.end(), cheaper);
-  const auto common = std::find_if(plan.candidates.begin(), plan.candidates.end(),
-                                   [](const Candidate& c) { return c.vm.arch != "arm64" && c.usd_per_hour; });
-  plan.chosen = common != plan.candidates.end() ? *common : plan.candidates.front();
+  // Cheapest first, so the first that has a price; all are shown.
+  const auto fits = [&](const Candidate& c) { return is_wanted(c.vm, plan.request.arch); };
+  auto best = std::ranges::find_if(plan.candidates, fits);
+  if (best == plan.candidates.end())
+    return bad(fmt::format(
+        "the table has no reducer of {} with these processors: --arch any, or --reducer-type", provider));
+  plan.chosen = *best;
   plan.reducer = plan.chosen.vm;
   return {};
 }

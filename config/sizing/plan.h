@@ -13,6 +13,16 @@
 
 namespace sluice::config {
 
+// What make_plan() takes at most; more is a slip. Rates in 1e9 bit/s, prices in USD an hour.
+inline constexpr uint64_t kMostWorkers = 65536;
+inline constexpr uint64_t kMostPlannedReducers = 1'000'000;
+inline constexpr uint64_t kMostGpusPerNode = 1024;
+inline constexpr uint64_t kMostCommunicators = 4096;
+inline constexpr double kMostGbps = 1e6;
+inline constexpr double kMostUsd = 1e6;
+inline constexpr double kLeastHeadroom = 0.05;
+inline constexpr uint64_t kMostMessage = uint64_t{1} << 50;
+
 // What a user says of one side. Figures that are not given come from the table.
 struct VmWish {
   std::string type;
@@ -20,13 +30,17 @@ struct VmWish {
   std::optional<double> usd_per_hour;
 };
 
+// Processors of the types to choose among. Those of a type that the table does not say it of count as x86-64.
+enum class ArchWish : uint8_t { kAny, kX86, kArm64 };
+
 struct PlanRequest {
   uint64_t workers = 0;
   VmWish worker;
-  uint64_t gpus_per_node = 0;  // 0: the table's for the worker's type, else 1
-  VmWish reducer;              // without type and gbps: the best of the provider's
-  uint64_t reducers = 0;       // 0: as many as cover the workers
-  std::string provider;        // empty: that of the types
+  uint64_t gpus_per_node = 0;      // 0: the table's for the worker's type, else 1
+  VmWish reducer;                  // without type and gbps: the best of the provider's
+  uint64_t reducers = 0;           // 0: as many as cover the workers
+  std::string provider;            // empty: that of the types
+  ArchWish arch = ArchWish::kX86;  // of the reducers, where the type is not named
   bool tier1 = false;
   double headroom = 1.0;
   double flow_gbps = 0;         // 0: what is known of the provider

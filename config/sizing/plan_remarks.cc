@@ -118,7 +118,10 @@ void about_figures(Plan& plan, const VmType& vm, int64_t today) {
     warn(plan, fmt::format("{}: {:g} Gbps take Tier_1 networking, which is paid for beside the price here",
                            vm.type, vm.gbps));
   if (vm.arch == "arm64")
-    warn(plan, fmt::format("{} is arm64: Sluice has not been built or tested there", vm.type));
+    warn(plan,
+         fmt::format("{} is arm64: Sluice is cross-built for it and its tests run under an emulator, but it "
+                     "has not run on such a machine",
+                     vm.type));
   if (vm.note.find("UNVERIFIED") != std::string::npos) warn(plan, fmt::format("{}: {}", vm.type, vm.note));
 }
 
