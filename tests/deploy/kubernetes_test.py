@@ -340,17 +340,37 @@ class Live(unittest.TestCase):
 class Plan(unittest.TestCase):
     """What `sluice plan` writes for Kubernetes goes with what lies here."""
 
-    def test_its_overlay_is_one_over_the_base(self):
-        text = sluice("plan", "--workers", 8, "--worker-gbps", 100, "--reducer-type", "n1-highcpu-16", "--format", "kustomize").stdout
-        with tempfile.TemporaryDirectory(dir=tree_and_build.ROOT / "build") as folder:
-            overlay = yaml.safe_load(text)
-            overlay["resources"] = [os.path.relpath(kubernetes() / "overlays/tcp", folder)]
-            Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-            done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    EIGHT = ["plan", "--workers", 8, "--worker-gbps", 100, "--reducer-type", "n1-highcpu-16", "--format"]
+
+    def test_its_overlay_is_a_folder_beside_the_others(self):
+        text = sluice(*self.EIGHT, "kustomize").stdout
+        with tempfile.TemporaryDirectory() as at:
+            tree = shutil.copytree(kubernetes(), Path(at, "kubernetes"))
+            (tree / "planned").mkdir()
+            (tree / "planned/kustomization.yaml").write_text(text)
+            done = subprocess.run(["kubectl", "kustomize", tree / "planned"], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         objects = list(yaml.safe_load_all(done.stdout))
         self.assertEqual(next(thing["spec"]["replicas"] for thing in objects if thing["kind"] == "StatefulSet"), 25)
+        self.assertIn("NetworkPolicy", {thing["kind"] for thing in objects})
         self.assertEqual([problem for thing in objects for problem in schema.problems_of(thing)] + every_rule(objects), [])
+
+    def job_set(self, *options):
+        text = sluice(*self.EIGHT, "jobset", *options).stdout
+        for placeholder, image in (("REDUCER_IMAGE", "sluice-reducer"), ("PLUGIN_IMAGE", "sluice-plugin"), ("WORKER_IMAGE", "your-training-image")):
+            self.assertEqual(text.count(f"image: {placeholder}\n"), 1)
+            text = text.replace(f"image: {placeholder}\n", f"image: {image}\n")
+        return yaml.safe_load(text)
+
+    def test_its_job_set_keeps_every_rule(self):
+        # With 4 reducers their figures read as the shipped workers' do; many communicators take much memory.
+        for options in ([], ["--reducers", 4], ["--reducers", 2, "--communicators", 4096]):
+            self.assertEqual(every_rule([self.job_set(*options)]), [], options)
+
+    def test_its_job_set_is_as_its_definition_wants_it(self):
+        if custom_kinds() is None:
+            self.skipTest("SLUICE_TEST_CRDS names no folder with CRDs")
+        self.assertEqual(schema.problems_of(self.job_set(), custom_kinds()), [])
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "config/sizing/formats/formats.h"
@@ -27,7 +28,9 @@ uint64_t processors_to_ask(const Plan& plan) noexcept {
 }
 
 uint64_t gibibytes_to_ask(const Plan& plan) noexcept {
-  return div_ceil(plan.resident_bytes, kGiB) + 1;
+  // Beside what sessions reserve there are sockets' buffers: a fifth of the container's is left for them.
+  return std::max(div_ceil(plan.resident_bytes, kGiB) + 1,
+                  div_ceil(plan.memory_limit + plan.memory_limit / 4, kGiB));
 }
 
 }  // namespace sluice::config

@@ -19,15 +19,15 @@ namespace sluice::config {
 // The formats below take `job`: the job's name, as is_job_name() has it. kInvalidArgument says why there is
 // nothing to paste: other types than that platform has, too few nodes.
 //
-// `gcloud ai custom-jobs create` with the three worker pools that Vertex AI wants: one chief, the other
-// workers, the reducers.
+// A shell's lines that write the configuration of a custom job with the three worker pools that Vertex AI
+// wants (one chief, the other workers, the reducers) and create it.
 [[nodiscard]] Result<std::string> plan_as_gcloud(const Plan& plan, const std::string& job);
-// A JobSet (jobset.x-k8s.io/v1alpha2): workers that wait until the reducers are ready, and whose end ends
-// all.
+// deploy/kubernetes/jobset/jobset.yaml with these figures: workers that wait until the reducers are ready,
+// and whose end ends all.
 [[nodiscard]] Result<std::string> plan_as_jobset(const Plan& plan, const std::string& job);
-// A kustomize overlay for the reducers of deploy/kubernetes: how many, of which type, with how much.
+// An overlay over deploy/kubernetes/overlays/tcp: how many reducers, of which type, with how much.
 [[nodiscard]] Result<std::string> plan_as_kustomize(const Plan& plan, const std::string& job);
-// A heterogeneous Slurm job: workers in its first group, reducers in its second.
+// deploy/slurm/hetjob.sbatch with these figures: workers in its first group, reducers in its second.
 [[nodiscard]] Result<std::string> plan_as_sbatch(const Plan& plan, const std::string& job);
 
 // A label of the DNS: 1 to 40 of a-z, 0-9 and '-', a letter first, no '-' at its end.

@@ -2,7 +2,9 @@
 
 #include <array>
 
+#include "config/sizes.h"
 #include "config/sizing/formats/formats.h"
+#include "config/sizing/formats/shipped.h"
 
 namespace sluice::config {
 namespace {
@@ -20,34 +22,63 @@ constexpr std::array<Accelerator, 7> kAccelerators{{{"a2-highgpu-", "NVIDIA_TESL
                                                     {"a3-ultragpu-", "NVIDIA_H200_141GB"},
                                                     {"a4-highgpu-", "NVIDIA_B200"}}};
 
-// A value that the shell asks for where it is not set, so that nothing is started with it missing.
-std::string ask(std::string_view variable, std::string_view what) {
-  return fmt::format("${{{}:?{}}}", variable, what);
-}
+// What Vertex AI runs on the nodes of a pool. Words that begin with '$' are variables of the pasted text.
+struct Machine {
+  std::string type;
+  std::string accelerator = {};  // empty: none
+  uint64_t accelerators = 0;
+};
 
-// "machine-type=a2-highgpu-8g,accelerator-type=NVIDIA_TESLA_A100,accelerator-count=8"
-std::string machine(const Plan& plan) {
-  const VmType& vm = plan.worker;
-  if (vm.type.empty()) {
-    return fmt::format("machine-type={},accelerator-type={},accelerator-count={}",
-                       ask("WORKER_MACHINE_TYPE", "a machine type with GPUs"),
-                       ask("ACCELERATOR_TYPE", "the GPU, as Vertex AI calls it"), plan.gpus_per_node);
-  }
+Machine worker_machine(const Plan& plan) {
   // The table writes machines to which GPUs are added as "n1-highmem-96+8xV100".
-  const size_t plus = vm.type.find('+');
-  const std::string type = vm.type.substr(0, plus);
-  std::string gpu = ask("ACCELERATOR_TYPE", "the GPU, as Vertex AI calls it");
-  if (plus != std::string::npos && vm.type.ends_with("xV100")) gpu = "NVIDIA_TESLA_V100";
+  const std::string& name = plan.worker.type;
+  const size_t plus = name.find('+');
+  Machine out{.type = name.empty() ? "$WORKER_MACHINE_TYPE" : name.substr(0, plus),
+              .accelerator = "$ACCELERATOR_TYPE",
+              .accelerators = plan.gpus_per_node};
+  if (plus != std::string::npos && name.ends_with("xV100")) out.accelerator = "NVIDIA_TESLA_V100";
   for (const Accelerator& known : kAccelerators) {
-    if (type.starts_with(known.machines)) gpu = known.type;
+    if (out.type.starts_with(known.machines)) out.accelerator = known.type;
   }
-  return fmt::format("machine-type={},accelerator-type={},accelerator-count={}", type, gpu,
-                     plan.gpus_per_node);
+  return out;
 }
 
-std::string pool(const std::string& machine, uint64_t replicas, const std::string& image) {
-  return fmt::format("  --worker-pool-spec=\"{},replica-count={},container-image-uri={}\"", machine, replicas,
-                     image);
+// Nothing is started, and nothing is written, while one of them is missing.
+std::string wanted(const Machine& worker, const Machine& reducer) {
+  std::string out =
+      ": \"${REGION:?for example us-central1}\" \\\n"
+      "  \"${WORKER_IMAGE:?your training, with sluice and the NCCL plugin in it}\" \\\n"
+      "  \"${REDUCER_IMAGE:?the image sluice-auto in your registry}\" \\\n"
+      "  \"${TRAINING:?the command of a worker, with commas between its words: python, train.py}\" \\\n"
+      "  \"${KEY_FILE:?where containers see the key of sluice keygen: /gcs/BUCKET/pool.key}\"";
+  if (worker.type.starts_with('$')) out += " \\\n  \"${WORKER_MACHINE_TYPE:?a machine type with GPUs}\"";
+  if (worker.accelerator.starts_with('$'))
+    out += " \\\n  \"${ACCELERATOR_TYPE:?the GPU, as Vertex AI calls it}\"";
+  if (reducer.type.starts_with('$')) out += " \\\n  \"${REDUCER_MACHINE_TYPE:?a machine type}\"";
+  return out + " &&\n";
+}
+
+struct Container {
+  std::string_view image;
+  std::string command;  // words, with commas between
+  std::vector<Switch> env;
+};
+
+std::string pool(const Machine& machine, uint64_t replicas, const Container& container) {
+  std::string out = fmt::format("  - machineSpec:\n      machineType: {}\n", machine.type);
+  if (!machine.accelerator.empty())
+    out += fmt::format("      acceleratorType: {}\n      acceleratorCount: {}\n", machine.accelerator,
+                       machine.accelerators);
+  out += fmt::format(
+      "    replicaCount: {}\n"
+      "    containerSpec:\n"
+      "      imageUri: \"{}\"\n"
+      "      command: [{}]\n"
+      "      env:\n",
+      replicas, container.image, container.command);
+  for (const auto& [name, value] : container.env)
+    out += fmt::format("        - {{name: {}, value: \"{}\"}}\n", name, value);
+  return out;
 }
 
 }  // namespace
@@ -59,26 +90,33 @@ Result<std::string> plan_as_gcloud(const Plan& plan, const std::string& job) {
   }
   if (plan.request.workers < 2)
     return fail(Errc::kInvalidArgument, "--format gcloud: three pools take 2 workers or more");
-  const std::string worker_image = ask("WORKER_IMAGE", "image of your training, with the NCCL plugin in it");
-  const std::string reducer =
-      plan.reducer.type.empty() ? ask("REDUCER_MACHINE_TYPE", "a machine type") : plan.reducer.type;
+  const Machine worker_vm = worker_machine(plan);
+  const Machine reducer_vm{.type = plan.reducer.type.empty() ? "$REDUCER_MACHINE_TYPE" : plan.reducer.type};
+  Container worker{
+      .image = "$WORKER_IMAGE", .command = "sluice, auto, --, $TRAINING", .env = nccl_switches()};
+  worker.env.push_back({"SLUICE_KEY_FILE", "$KEY_FILE"});
+  // A reducer never runs what stands behind "--", but `sluice auto` wants it.
+  const Container reducer{
+      .image = "$REDUCER_IMAGE",
+      .command =
+          fmt::format("sluice, auto, --lanes-per-session, \"{}\", --memory-limit, \"{}\", --, \"true\"",
+                      plan.lanes_per_session, size_text(plan.memory_limit)),
+      .env = {{"SLUICE_KEY_FILE", "$KEY_FILE"}}};
   std::string out = plan_as_comment(plan);
-  out +=
+  out += fmt::format(
       "#\n"
-      "# Set REGION, WORKER_IMAGE and REDUCER_IMAGE before. REDUCER_IMAGE is the image sluice-auto: it finds "
-      "in\n"
-      "# CLUSTER_SPEC that it is of the third pool, and the port it is to listen on. SLUICE_KEY_FILE names "
-      "the\n"
-      "# pool's key in both images. Vertex AI ends the reducers when the chief, alone in the first pool, has "
-      "ended.\n";
-  out += fmt::format("gcloud ai custom-jobs create \\\n  --region=\"{}\" \\\n  --display-name={} \\\n",
-                     ask("REGION", "for example us-central1"), job);
-  out += pool(machine(plan), 1, worker_image) + " \\\n";
-  out += pool(machine(plan), plan.request.workers - 1, worker_image) + " \\\n";
-  out += pool("machine-type=" + reducer, plan.chosen.count,
-              ask("REDUCER_IMAGE", "the image sluice-auto in your registry")) +
-         "\n";
-  return out;
+      "# Set the variables below before. Every node finds its part, and the port to listen on, in\n"
+      "# CLUSTER_SPEC. Vertex AI ends the reducers when the chief, alone in the first pool, has ended.\n"
+      "{}"
+      "cat >{}.yaml <<JOB &&\n"
+      "workerPoolSpecs:\n",
+      wanted(worker_vm, reducer_vm), job);
+  out += pool(worker_vm, 1, worker) + pool(worker_vm, plan.request.workers - 1, worker) +
+         pool(reducer_vm, plan.chosen.count, reducer);
+  return out +
+         fmt::format(
+             "JOB\ngcloud ai custom-jobs create --region=\"$REGION\" --display-name={0} --config={0}.yaml\n",
+             job);
 }
 
 }  // namespace sluice::config

@@ -9,11 +9,11 @@ Result<std::string> plan_as_kustomize(const Plan& plan, const std::string& job) 
   std::string out = plan_as_comment(plan);
   out += fmt::format(
       "#\n"
-      "# kustomization.yaml of a folder beside deploy/kubernetes/base: `kubectl apply -k FOLDER`.\n"
+      "# deploy/kubernetes/FOLDER/kustomization.yaml: `kubectl apply -k deploy/kubernetes/FOLDER`.\n"
       "apiVersion: kustomize.config.k8s.io/v1beta1\n"
       "kind: Kustomization\n"
       "resources:\n"
-      "  - ../base  # deploy/kubernetes/base\n"
+      "  - ../overlays/tcp  # or another of deploy/kubernetes/overlays\n"
       "commonAnnotations:\n"
       "  sluice/planned-for: \"{}: {} workers of {} Gbps\"\n"
       "replicas:\n"

@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "config/sizing/calendar_day.h"
+#include "config/sizing/formats/shipped.h"
 #include "config/sizing/formats/wrapped_text.h"
 
 namespace sluice::config {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 Plan eight(const std::string& worker, const std::string& reducer) {
   PlanRequest r;
@@ -56,9 +56,23 @@ TEST(PlanFormats, JsonHoldsWhatIsUnknownAsNull) {
 TEST(PlanFormats, GcloudIsForThatProviderAlone) {
   EXPECT_THAT(plan_as_gcloud(eight("p5.48xlarge", "c8gn.48xlarge"), "a").error().text, HasSubstr("of aws"));
   const std::string v100 = *plan_as_gcloud(eight("n1-highmem-96+8xV100", "n1-highcpu-16"), "a");
-  EXPECT_THAT(v100,
-              HasSubstr("machine-type=n1-highmem-96,accelerator-type=NVIDIA_TESLA_V100,accelerator-count=8"));
-  EXPECT_THAT(v100, Not(HasSubstr("machine-type=n1-highmem-96+")));
+  EXPECT_THAT(v100, HasSubstr("      machineType: n1-highmem-96\n      acceleratorType: NVIDIA_TESLA_V100\n"
+                              "      acceleratorCount: 8\n"));
+}
+
+TEST(PlanFormats, FiguresGoWhereTheyStoodThoughOthersReadTheSame) {
+  const std::vector<Figure> figures = {{"b=2", "b=1"}, {"a=1", "a=b=2"}, {"c", ""}};
+  EXPECT_EQ(with_figures("a=1 b=2 c.", figures), "a=b=2 b=1 .");
+  EXPECT_EQ(with_figures("a", {}), "a");
+  EXPECT_DEATH((void)with_figures("a=1 b=2 c c", figures), "");
+  EXPECT_DEATH((void)with_figures("b=2 c", figures), "");
+}
+
+TEST(PlanFormats, SwitchesAreThoseOfNcclConf) {
+  std::vector<std::string> names;
+  for (const Switch& of : nccl_switches()) names.push_back(of.name);
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("NCCL_COLLNET_ENABLE", "NCCL_COLLNET_NODE_THRESHOLD",
+                                                     "NCCL_NET_PLUGIN", "NCCL_NET_PLUGIN_REF_COUNT"));
 }
 
 TEST(PlanFormats, NamesOfJobsAreLabels) {
