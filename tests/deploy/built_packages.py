@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 import deploy_case
-from deploy_case import environment, need, need_root, program
+from deploy_case import DEADLINE_S, environment, need, need_root, program
 
 MAKING_S = 300
 
@@ -42,7 +42,7 @@ def packages(fresh=False):
 
 
 def field(deb, name):
-    return subprocess.run(["dpkg-deb", "-f", deb, name], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(["dpkg-deb", "-f", deb, name], capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout.strip()
 
 
 def dependencies(debs):
@@ -63,7 +63,7 @@ def base_root(debs):
         shutil.rmtree(folder, ignore_errors=True)
         release = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
         lines = subprocess.run(["apt-get", "indextargets", "--format", "deb $(SITE) $(RELEASE) $(COMPONENT)", "Created-By: Packages"], capture_output=True,
-                               text=True, check=True).stdout.splitlines()
+                               text=True, timeout=DEADLINE_S, check=True).stdout.splitlines()
         sources = sorted({line for line in lines if release and re.search(rf" {release.group(1)}\S* main$", line)})
         if not sources:
             raise unittest.SkipTest("apt knows no place that has this Debian")

@@ -50,7 +50,7 @@ class Containers(DeployTest):
         graph = cls.store / "graph" / "overlay"
         mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         for point in sorted((point for point in mounted if point.startswith(f"{graph}")), reverse=True):
-            subprocess.run(["umount", "-l", point], check=False)
+            subprocess.run(["umount", "-l", point], timeout=DEADLINE_S, check=False)
         shutil.rmtree(cls.store, ignore_errors=True)
 
     @classmethod
@@ -77,10 +77,12 @@ class Containers(DeployTest):
                 self.assertEqual((config["User"], config["StopSignal"], config["Entrypoint"]), ("65532:65532", "SIGTERM", entrypoints[image]))
                 self.assertEqual(sorted(config.get("ExposedPorts", {})), [] if image == "plugin" else ["7470/tcp", "9470/tcp"])
                 labels = {key.removeprefix("org.opencontainers.image."): value for key, value in config["Labels"].items()}
-                self.assertEqual((labels["title"], labels["version"], labels["licenses"]), (f"sluice-{image}", version(), "Apache-2.0"))
+                self.assertEqual((labels["title"], labels["version"], labels["licenses"]), (f"sluice-{image}", version(), "Apache-2.0 AND CC-BY-4.0"))
                 self.assertNotIn(labels["revision"], ("", "unknown"))
-                if image != "plugin":
-                    self.assertLessEqual({"SLUICE_LISTEN=*:7470", "SLUICE_HTTP_LISTEN=*:9470"}, set(config["Env"]))
+                told = {word for word in config["Env"] if word.startswith("SLUICE_")}
+                self.assertEqual(told, {"reducer": {"SLUICE_LISTEN=*:7470", "SLUICE_HTTP_LISTEN=*:9470"}, "plugin": {"SLUICE_INSTALL_DIR=/target"},
+                                        # It would go before the port that the platform gave a reducer.
+                                        "auto": {"SLUICE_HTTP_LISTEN=*:9470"}}[image])
         self.assertEqual(self.config("reducer")["Healthcheck"]["Test"], ["CMD", "/usr/bin/sluice", "check", "health"])
 
     def test_a_reducer_serves_the_host_and_drains(self):
@@ -102,8 +104,7 @@ class Containers(DeployTest):
         self.assertIn("Uid:\t65532\t65532\t65532\t65532\n", status)
         told = self.command(program(), "bench", "allreduce", "-b", "64K", "-e", "1M", "-f", "4", "--workers", "2", "--connect", f"127.0.0.1:{port}").stdout
         self.assertRegex(told, r"# Out of bounds values : 0 OK")
-        if "health" in self.command(program(), "check", "--help").stdout:
-            self.run_tool("buildah", "run", container, "--", *self.config("reducer")["Healthcheck"]["Test"][1:], "--http", f"127.0.0.1:{http}")
+        self.run_tool("buildah", "run", container, "--", *self.config("reducer")["Healthcheck"]["Test"][1:], "--http", f"127.0.0.1:{http}")
         os.kill(reducer, getattr(signal, self.config("reducer")["StopSignal"]))
         self.assertEqual(running.wait(DEADLINE_S), 0, log.read_text())
         self.assertIn("1 sessions completed, 0 failed", log.read_text())
@@ -141,6 +142,73 @@ class Containers(DeployTest):
         self.assertTrue(self.run_tool("buildah", "run", container, "--", "sluice", "--version").startswith(f"sluice {version()}\n"))
         self.assertIn("NCCL_NET_PLUGIN=sluice", self.run_tool("buildah", "run", container, "--", "cat", "/etc/nccl.conf"))
         self.run_tool("buildah", "run", container, "--", "test", "-f", "/usr/lib/libnccl-net-sluice.so", "-a", "-x", "/usr/bin/sluice-gpu-bench")
+
+    def auto(self, *words, environment=None, options=(), expect=0):
+        """The entrypoint of sluice-auto with these words, in what a platform sets; both outputs."""
+        container = self.container("auto")
+        done = self.command("buildah", "run", *options, *self.set(environment or {}), container, "--", *self.config("auto")["Entrypoint"], *words,
+                            expect=expect, env=self.environment)
+        return done.stdout
+
+    @staticmethod
+    def set(environment):
+        return [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
+
+    def key(self):
+        """Options that put a pool's key where the container's user can read it."""
+        path = self.folder / "pool.key"
+        self.command(program(), "keygen", "--out", path)
+        os.chown(path, 65532, 65532)
+        self.folder.chmod(0o755)
+        return ["--volume", f"{self.folder}:/keys:ro", "--env", "SLUICE_KEY_FILE=/keys/pool.key"]
+
+    def test_started_by_vertex_it_is_a_reducer_or_a_worker(self):
+        port, http = free_port(), free_port()
+
+        def cluster_spec(task):
+            return {"CLUSTER_SPEC": json.dumps({"cluster": {"workerpool0": ["w:2222"], "workerpool2": [f"r0:{port + 1}", f"r1:{port}"]},
+                                                "environment": "cloud", "task": task}), "SLUICE_HTTP_LISTEN": f"127.0.0.1:{http}"}
+
+        reducer, worker = ({"type": f"workerpool{pool}", "index": index} for pool, index in ((2, 1), (0, 0)))
+        self.assertEqual(self.auto("--", "sh", "-c", "echo $SLUICE_REDUCERS", environment=cluster_spec(worker)).splitlines()[-1], f"r0:{port + 1},r1:{port}")
+        self.assertIn("--key-file", self.auto("--", "false", environment=cluster_spec(reducer), expect=64))
+        container = self.container("auto")
+        log = self.folder / "log"
+        with open(log, "wb") as out:
+            running = subprocess.Popen(["buildah", "run", *self.key(), *self.set(cluster_spec(reducer)), container, "--", *self.config("auto")["Entrypoint"],
+                                        "--lanes", "1", "--", "false"], stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=self.environment)
+        self.addCleanup(running.wait)
+        self.addCleanup(running.kill)
+        until("it listens at its own entry's port", lambda: accepts(port), running)
+        process = until("its process", lambda: self.below(running.pid, "sluice"))
+        self.addCleanup(self.kill, process)
+        told = self.command(program(), "status", "--reducers", f"127.0.0.1:{port}", "--key-file", self.folder / "pool.key").stdout
+        self.assertEqual(json.loads(told)[0]["status"]["lanes"], 1)
+        os.kill(process, signal.SIGTERM)
+        self.assertEqual(running.wait(DEADLINE_S), 0, log.read_text())
+
+    def test_started_by_sagemaker_it_is_a_reducer_of_the_job_or_a_worker(self):
+        groups = [{"instance_group_name": "worker", "hosts": ["algo-1", "algo-2"]}, {"instance_group_name": "reducer", "hosts": ["algo-3"]}]
+
+        def started(host, *words, **how):
+            at = self.folder / host
+            at.mkdir()
+            (at / "resourceconfig.json").write_text(json.dumps({"current_host": host, "hosts": ["algo-1", "algo-2", "algo-3"], "instance_groups": groups}))
+            return self.auto(*words, options=["--volume", f"{at}:/opt/ml/input/config:ro"], environment={"SLUICE_HTTP_LISTEN": ""}, **how)
+
+        self.folder.chmod(0o755)
+        self.assertEqual(started("algo-2", "--", "sh", "-c", "echo $SLUICE_REDUCERS").splitlines()[-1], "algo-3:7470")
+        # A job's reducer: it waits for both workers, and ends when they do not come.
+        said = started("algo-3", "--listen", "127.0.0.1:0", "--lanes", "1", "--arrival-timeout", "300ms", "--", "false", expect=75)
+        self.assertIn("of 2 expected ranks", said)
+
+    def test_started_by_kubernetes_it_is_the_reducer_of_its_name_or_a_worker(self):
+        names = {"SLUICE_REDUCER_POD_PATTERN": "pool-%d.pool", "SLUICE_REDUCER_COUNT": "2", "SLUICE_HTTP_LISTEN": ""}
+        self.assertEqual(self.auto("--", "sh", "-c", "echo $SLUICE_REDUCERS", environment=names, options=["--hostname", "train-0"]).splitlines()[-1],
+                         "pool-0.pool:7470,pool-1.pool:7470")
+        said = self.auto("--mode", "job", "--expected-workers", "1", "--listen", "127.0.0.1:0", "--lanes", "1", "--arrival-timeout", "300ms", "--", "false",
+                         environment=names, options=["--hostname", "pool-1"], expect=75)
+        self.assertIn("role reducer 1, 2 reducers", said)
 
     def below(self, pid, name):
         """The process of that name that `pid` or a child of its has started."""

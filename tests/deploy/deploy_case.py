@@ -15,20 +15,27 @@ from pathlib import Path
 # A step that hangs must fail before ctest's watchdog ends the whole test.
 DEADLINE_S = float(os.environ.get("SLUICE_TEST_DEADLINE_S", "60"))
 
-ROOT = None
+ROOT = Path(__file__).resolve().parents[2]
 BUILD = None
 
 
-def main():
-    """Entry of a test file: --root TREE --build FOLDER, then what unittest takes. 77 when nothing of it could run."""
+def skip(reason):
+    """Ends the whole file as one that this machine cannot run."""
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+
+def main(why_not=None):
+    """Entry of a test file: --root TREE --build FOLDER, then what unittest takes. 77 when nothing of it could run. `why_not` returns why this machine cannot
+    run any of it, or None."""
     global ROOT, BUILD
     parser = argparse.ArgumentParser()
-    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--build", type=Path, required=True)
     arguments, rest = parser.parse_known_args()
     ROOT, BUILD = arguments.root.resolve(), arguments.build.resolve()
-    module = sys.modules["__main__"]
-    module.ROOT, module.BUILD = ROOT, BUILD
+    if why_not is not None and (reason := why_not()):
+        skip(reason)
     result = unittest.main(argv=[sys.argv[0], *rest], module="__main__", verbosity=2, exit=False).result
     for test, reason in result.skipped:
         print(f"skipped: {test}: {reason}")
@@ -62,13 +69,15 @@ def environment(extra=None):
     return clean
 
 
-def until(what, condition):
-    """Polls until condition() is neither None nor False and returns that; fails after DEADLINE_S, naming `what`."""
+def until(what, condition, process=None):
+    """Polls until condition() is neither None nor False and returns that; fails after DEADLINE_S, or when `process` has ended, naming `what`."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         value = condition()
         if value is not None and value is not False:
             return value
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"the process has ended with {process.returncode} before {what}")
         time.sleep(0.02)
     raise AssertionError(f"not within {DEADLINE_S} s: {what}")
 

@@ -172,6 +172,22 @@ def known_words(objects, reducer, plugin, nccl_conf):
     return problems
 
 
+def keys_can_be_read(objects):
+    """A Secret's files are root's: who mounts one is root, or the pod has a group for them and the files let it read."""
+    problems = []
+    for where, _, spec, _ in all_pods(objects):
+        secrets = {volume["name"]: volume["secret"] for volume in spec.get("volumes", []) if "secret" in volume}
+        whole = spec.get("securityContext", {})
+        for container in containers(spec):
+            user = container.get("securityContext", {}).get("runAsUser", whole.get("runAsUser"))
+            for mount in container.get("volumeMounts", []):
+                # Without defaultMode it is 0644.
+                readable = "fsGroup" in whole and secrets.get(mount["name"], {}).get("defaultMode", 0o644) & 0o040
+                if mount["name"] in secrets and user != 0 and not readable:
+                    problems.append(f"{where}: {container['name']} cannot read {mount['mountPath']}")
+    return problems
+
+
 def least_rights(objects):
     """No pod of ours has more rights than it needs, and reducers are one a node."""
     problems = []

@@ -14,9 +14,9 @@ import unittest
 import urllib.request
 from pathlib import Path
 
-import tree_and_build
+import deploy_case
+from deploy_case import DEADLINE_S
 
-DEADLINE_S = 60
 FOLDERS = ["base", "overlays/tcp", "overlays/rdma", "overlays/hostnetwork", "installer", "worker", "jobset", "kubeflow"]
 CUSTOM = ["jobset", "kubeflow"]
 POOLS = FOLDERS[:4]
@@ -24,13 +24,13 @@ POOLS = FOLDERS[:4]
 
 def enter_environment():
     """Goes on in the interpreter that has the schemas, or ends as skipped."""
-    folder = tree_and_build.ROOT / "build/schema-venv"
+    folder = deploy_case.ROOT / "build/schema-venv"
     interpreter = folder / "bin/python"
     if Path(sys.prefix).resolve() == folder.resolve():
         return
-    made = subprocess.run([tree_and_build.ROOT / "scripts/schema_env.sh", folder], stdout=subprocess.PIPE, text=True, check=False)
+    made = subprocess.run([deploy_case.ROOT / "scripts/schema_env.sh", folder], stdout=subprocess.PIPE, text=True, timeout=280, check=False)
     if made.returncode == 77:
-        tree_and_build.skip(made.stdout.strip())
+        deploy_case.skip(made.stdout.strip())
     if made.returncode != 0:
         sys.exit(made.returncode)
     sys.stdout.flush()
@@ -38,7 +38,7 @@ def enter_environment():
 
 
 if shutil.which("kubectl") is None:
-    tree_and_build.skip("there is no kubectl here")
+    deploy_case.skip("there is no kubectl here")
 enter_environment()
 
 import kubernetes_rules as rules  # noqa: E402
@@ -47,7 +47,7 @@ import yaml  # noqa: E402
 
 
 def kubernetes():
-    return tree_and_build.ROOT / "deploy/kubernetes"
+    return deploy_case.ROOT / "deploy/kubernetes"
 
 
 @functools.cache
@@ -66,7 +66,7 @@ def custom_kinds():
 def sluice(*words, **how):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
     environment.update(how.pop("env", {}))
-    return subprocess.run([tree_and_build.PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment, **how)
+    return subprocess.run([deploy_case.program(), *map(str, words)], capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment, **how)
 
 
 @functools.cache
@@ -80,13 +80,13 @@ def reducer_variables():
 
 def plugin_variables():
     """Those of the table of its page, and of the page on discovery, which it does too."""
-    page = (tree_and_build.ROOT / "docs/nccl-plugin.md").read_text(encoding="utf-8")
+    page = (deploy_case.ROOT / "docs/nccl-plugin.md").read_text(encoding="utf-8")
     table = {name for row in re.findall(r"^\| (`SLUICE_.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(SLUICE_\w+)`", row)}
-    return table | set(re.findall(r"SLUICE_(?:DISCOVERY|REDUCER_)\w+", (tree_and_build.ROOT / "docs/discovery.md").read_text(encoding="utf-8")))
+    return table | set(re.findall(r"SLUICE_(?:DISCOVERY|REDUCER_)\w+", (deploy_case.ROOT / "docs/discovery.md").read_text(encoding="utf-8")))
 
 
 def nccl_conf():
-    lines = (tree_and_build.ROOT / "config/nccl.conf").read_text(encoding="utf-8").splitlines()
+    lines = (deploy_case.ROOT / "config/nccl.conf").read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
@@ -104,7 +104,8 @@ def every_rule(objects):
     """What is wrong by any rule but the schemas."""
     drain = rules.seconds(re.search(r"--drain-timeout TIME=(\S+)", reducer_help()).group(1))
     return [*rules.names_meet(objects), *rules.ports_meet(objects), *rules.reducers_fit(objects, drain),
-            *rules.known_words(objects, reducer_variables(), plugin_variables(), nccl_conf()), *rules.least_rights(objects),
+            *rules.known_words(objects, reducer_variables(), plugin_variables(), nccl_conf()), *rules.keys_can_be_read(objects),
+            *rules.least_rights(objects),
             *rules.reducers_found(objects, pool_replicas(), discover)]
 
 
@@ -142,18 +143,30 @@ class Manifests(unittest.TestCase):
         self.assertEqual([key for key in rdma["resources"]["limits"] if key.startswith("rdma/")], ["rdma/hca_shared_devices_a"])
 
     def test_images_are_of_this_version(self):
-        version = (tree_and_build.ROOT / "VERSION").read_text(encoding="utf-8").strip()
+        version = (deploy_case.ROOT / "VERSION").read_text(encoding="utf-8").strip()
         for folder in FOLDERS:
             for where, _, spec, _ in rules.all_pods(rendered(folder)):
                 for container in rules.containers(spec):
                     self.assertIn(container["image"], (f"sluice-reducer:{version}", f"sluice-plugin:{version}", "your-training-image:latest"), where)
 
-    def test_an_image_is_renamed_in_one_place(self):
-        with tempfile.TemporaryDirectory(dir=tree_and_build.ROOT / "build") as folder:
-            relative = os.path.relpath(kubernetes() / "overlays/tcp", folder)
-            Path(folder, "kustomization.yaml").write_text(f"resources: [{relative}]\nimages: [{{name: sluice-reducer, newName: example.test/mine, newTag: '7'}}]\n")
-            done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-        self.assertEqual(re.findall(r"image: (\S+)", done.stdout), ["example.test/mine:7"])
+    def test_images_are_renamed_in_one_place(self):
+        """By the overlay of docs/kubernetes.md, whatever the folder is that it stands over."""
+        page = (deploy_case.ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+        shown = re.search(r"^    # my-workers/kustomization.yaml.*\n((?:    .*\n)+)", page, re.MULTILINE).group(1)
+        for of in FOLDERS:
+            with self.subTest(of), tempfile.TemporaryDirectory(dir=deploy_case.ROOT / "build") as folder:
+                overlay = yaml.safe_load(shown)
+                overlay["resources"] = [os.path.relpath(kubernetes() / of, folder)]
+                if (configuration := kubernetes() / of / "images.yaml").exists():
+                    shutil.copy(configuration, folder)
+                else:
+                    del overlay["configurations"]
+                Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+                done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                images = re.findall(r"image: (\S+)", done.stdout)
+                self.assertTrue(images)
+                self.assertEqual([image for image in images if not image.startswith("YOUR-REGISTRY/")], [])
 
 
 class Planted(unittest.TestCase):
@@ -301,6 +314,14 @@ class Planted(unittest.TestCase):
             kinds["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] = 3
         self.expect_contradicted("jobset", fewer, "reducers-0-2")
 
+        def nobodys(kinds):
+            del kinds["Pod"]["spec"]["securityContext"]
+        self.expect_contradicted("worker", nobodys, "worker cannot read /run/secrets/sluice")
+
+        def for_root_alone(kinds):
+            self.pod(kinds)["volumes"][0]["secret"]["defaultMode"] = 0o400
+        self.expect_contradicted("base", for_root_alone, "reducer cannot read /run/secrets/sluice")
+
         def pattern(kinds):
             next(e for e in kinds["Pod"]["spec"]["containers"][0]["env"] if e["name"] == "SLUICE_REDUCER_POD_PATTERN")["value"] = "sluice-reducer-%d.reducers"
         self.expect_contradicted("worker", pattern, "sluice-reducer-0.reducers:7470")
@@ -324,9 +345,9 @@ class Live(unittest.TestCase):
         self.assertNotIn(None, told.values())
         environment = {**{name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}, **told}
         with open(at / "log", "wb") as log:
-            process = subprocess.Popen([tree_and_build.PROGRAM, "reducer"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            process = subprocess.Popen([deploy_case.program(), "reducer"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
-            tree_and_build.until("the reducer says its HTTP port", (at / "port").exists, process)
+            deploy_case.until("the reducer says its HTTP port", (at / "port").exists, process)
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 path = container[probe]["httpGet"]["path"]
                 with urllib.request.urlopen(f"http://127.0.0.1:{(at / 'port').read_text().strip()}{path}", timeout=DEADLINE_S) as answer:
@@ -374,4 +395,4 @@ class Plan(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    tree_and_build.main()
+    deploy_case.main()

@@ -1,6 +1,7 @@
 """The commands of docs/launchers.md that need no GPU, taken from the page, over two reducers of this machine; and every `sluice` command of the pages on platforms
 against the program's own --help. A launcher that is not here is skipped."""
 
+import json
 import os
 import re
 import shlex
@@ -10,7 +11,8 @@ import sys
 import unittest
 from pathlib import Path
 
-import tree_and_build
+import deploy_case
+from deploy_case import DeployTest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "functional"))
 
@@ -21,7 +23,7 @@ PAGES = ["launchers.md", "kubernetes.md", "slurm.md"]
 
 
 def page(name):
-    return (tree_and_build.ROOT / "docs" / name).read_text(encoding="utf-8")
+    return (deploy_case.ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
 def commands(name):
@@ -33,15 +35,15 @@ def commands(name):
 class Launchers(SluiceTest):
     def setUp(self):
         super().setUp()
-        sluice_process.PROGRAM = str(tree_and_build.PROGRAM)
+        sluice_process.PROGRAM = str(deploy_case.program())
 
     def run_recipe(self, launcher, folder="", **extra):
         """The page's command of this launcher that runs digits, word for word."""
         words = [line for line in commands("launchers.md") if line.startswith(launcher + " ") and "digits.sh" in line]
         self.assertEqual(len(words), 1, words)
         reducers = ",".join(self.start_reducer("--listen", "127.0.0.1:0")[1] for _ in range(2))
-        path = f"{folder}:{tree_and_build.PROGRAM.parent}:{os.environ['PATH']}"
-        done = subprocess.run(shlex.split(words[0]), cwd=tree_and_build.ROOT, env=environment({"SLUICE_REDUCERS": reducers, "PATH": path, **extra}),
+        path = f"{folder}:{deploy_case.program().parent}:{os.environ['PATH']}"
+        done = subprocess.run(shlex.split(words[0]), cwd=deploy_case.ROOT, env=environment({"SLUICE_REDUCERS": reducers, "PATH": path, **extra}),
                               capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         workers = re.search(r"(?:-np|--nproc-per-node) (\d+)", words[0]).group(1)
@@ -50,16 +52,40 @@ class Launchers(SluiceTest):
             self.assertEqual(self.status(reducer)["sessions"]["completed"], 1)
 
     def test_mpirun(self):
-        if shutil.which("mpirun") is None or "Open MPI" not in subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=False).stdout:
+        if shutil.which("mpirun") is None or "Open MPI" not in subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=DEADLINE_S,
+                                                                                              check=False).stdout:
             self.skipTest("there is no mpirun of Open MPI here")
         self.run_recipe("mpirun", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
                         OMPI_MCA_btl="self,vader,tcp", OMPI_MCA_btl_tcp_if_include="lo", OMPI_MCA_oob_tcp_if_include="lo")
 
     def test_torchrun(self):
-        folder = tree_and_build.ROOT / "build/python-venv"
+        folder = deploy_case.ROOT / "build/python-venv"
         if not (folder / "has-torch").exists():
             self.skipTest(f"{folder} has no torch: scripts/python_env.sh")
         self.run_recipe("torchrun", folder / "bin")
+
+
+class SageMaker(DeployTest):
+    def test_torchrun_is_told_what_the_platform_says(self):
+        """The recipe's start.sh, with a torchrun that says what it was called with."""
+        torchrun = self.folder / "torchrun"
+        torchrun.write_text('#!/bin/sh\necho "$SLUICE_REDUCERS $SLUICE_KEY_FILE $*"\n', encoding="ascii")
+        torchrun.chmod(0o755)
+        script = self.folder / "start.sh"
+        lines = commands("launchers.md")
+        first = next(i for i, line in enumerate(lines) if line.startswith("export SLUICE_KEY_FILE=/opt/ml"))
+        script.write_text("\n".join(["#!/usr/bin/env bash", *lines[first:first + 2]]) + "\n", encoding="utf-8")
+        hosts = [f"algo-{i}" for i in range(1, 13)]
+        groups = [{"instance_group_name": "reducer", "hosts": ["algo-1", "algo-3"]}, {"instance_group_name": "worker", "hosts": [*hosts[3:], "algo-2"]}]
+        for host, rank in (("algo-2", 0), ("algo-4", 1), ("algo-12", 9)):
+            config = self.folder / "resourceconfig.json"
+            config.write_text(json.dumps({"current_host": host, "hosts": hosts, "instance_groups": groups}), encoding="ascii")
+            told = environment({"SLUICE_SM_RESOURCE_CONFIG": str(config), "PATH": f"{self.folder}:{deploy_case.program().parent}:{os.environ['PATH']}"})
+            done = subprocess.run(["bash", script], cwd=deploy_case.ROOT, env=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S,
+                                  check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout, "algo-1:7470,algo-3:7470 /opt/ml/input/data/sluice/pool.key "
+                             f"--nnodes 10 --node-rank {rank} --master-addr algo-2 --master-port 29500 --nproc-per-node 8 train.py\n")
 
 
 class Pages(unittest.TestCase):
@@ -67,7 +93,7 @@ class Pages(unittest.TestCase):
 
     @staticmethod
     def help_of(words):
-        return subprocess.run([tree_and_build.PROGRAM, *words, "--help"], capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment())
+        return subprocess.run([deploy_case.program(), *words, "--help"], capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment())
 
     def problems(self, name, lines):
         found = []
@@ -99,4 +125,4 @@ class Pages(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    tree_and_build.main()
+    deploy_case.main()

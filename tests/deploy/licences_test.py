@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import deploy_case
-from deploy_case import DeployTest, main, need, program
+from deploy_case import DEADLINE_S, DeployTest, main, need, program
 
 
 class Licences(DeployTest):
@@ -27,7 +27,7 @@ class Licences(DeployTest):
         listed = (deploy_case.ROOT / "THIRD_PARTY.md").read_text()
         linked = set()
         for path in [program(), program("sluice-gpu-bench"), *(deploy_case.BUILD / "lib").glob("*.so")]:
-            told = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
+            told = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
             linked |= set(re.findall(r"\(NEEDED\).*\[(.*?)\.so", told))
         self.assertIn("libc", linked)
         own = {"libsluice", "libsluice_tls", "ld-linux-x86-64"}

@@ -1,26 +1,21 @@
 """What deploy/prometheus and deploy/grafana say, against promtool and against what a reducer under load really serves."""
 
-import argparse
 import contextlib
 import http.client
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-ARGUMENTS = None
+import deploy_case
+from deploy_case import main, need, program, until
+
 # Of Prometheus itself.
 NOT_SERVED = {"up"}
 WORDS = {"by", "without", "on", "ignoring", "sum", "max", "count", "rate", "increase", "histogram_quantile", "max_over_time", "and", "or", "unless", "label_values"}
-
-
-def skip(reason):
-    print(reason)
-    sys.exit(77)
 
 
 def metric_names(expression):
@@ -35,13 +30,14 @@ def metric_names(expression):
 class Promtool(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        need("promtool")  # package prometheus
         cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        cls.rules = (ARGUMENTS.root / "deploy/prometheus/rules.yml").read_text()
-        cls.dashboard = json.loads((ARGUMENTS.root / "deploy/grafana/sluice.json").read_text())
+        cls.rules = (deploy_case.ROOT / "deploy/prometheus/rules.yml").read_text()
+        cls.dashboard = json.loads((deploy_case.ROOT / "deploy/grafana/sluice.json").read_text())
 
     def promtool(self, *arguments, text=None):
         done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, input=text, timeout=60, check=False,
-                              cwd=ARGUMENTS.root / "deploy/prometheus")
+                              cwd=deploy_case.ROOT / "deploy/prometheus")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
@@ -59,10 +55,10 @@ class Promtool(unittest.TestCase):
         self.promtool("test", "rules", "rules_test.yml")
 
     def test_each_alert_is_tested_and_explained(self):
-        tested = set(re.findall(r"alertname: (\w+)", (ARGUMENTS.root / "deploy/prometheus/rules_test.yml").read_text()))
+        tested = set(re.findall(r"alertname: (\w+)", (deploy_case.ROOT / "deploy/prometheus/rules_test.yml").read_text()))
         alerts = self.rule_lines("alert")
         self.assertEqual(tested, set(alerts))
-        page = (ARGUMENTS.root / "docs/metrics.md").read_text()
+        page = (deploy_case.ROOT / "docs/metrics.md").read_text()
         self.assertEqual([alert for alert in alerts if f"`{alert}`" not in page], [])
 
     def test_each_panel_s_expression_is_one(self):
@@ -87,7 +83,7 @@ class Promtool(unittest.TestCase):
         recorded = set(self.rule_lines("record"))
         # Only where there is a device, and something failed.
         rare = {"sluice_rdma_completion_errors_total", "sluice_rdma_port_losses_total", "sluice_transport_info", "sluice_link_speed_bytes_per_second"}
-        page = (ARGUMENTS.root / "docs/metrics.md").read_text()
+        page = (deploy_case.ROOT / "docs/metrics.md").read_text()
         documented = set(re.findall(r"^\| `([a-z_]+)`", page, re.MULTILINE))
         for expression in self.rule_lines("expr") + self.dashboard_expressions():
             names = metric_names(expression)
@@ -96,14 +92,14 @@ class Promtool(unittest.TestCase):
         self.assertEqual(set(declared) - documented, set(), "not in docs/metrics.md")
         self.assertEqual({name for name in documented if name.startswith(("sluice_", "process_"))} - set(declared) - rare, set(), "not served")
         # By what the source says of those that could not come here.
-        source = (ARGUMENTS.root / "reducer/admin/metrics.cc").read_text()
+        source = (deploy_case.ROOT / "reducer/admin/metrics.cc").read_text()
         self.assertEqual({name for name in rare if f'"{name}"' not in source}, set())
 
     def live_metrics(self):
         """/metrics of a reducer that has done something."""
-        sys.path.insert(0, str(ARGUMENTS.root / "tests/functional"))
+        sys.path.insert(0, str(deploy_case.ROOT / "tests/functional"))
         import sluice_process
-        sluice_process.PROGRAM = str(ARGUMENTS.build / "bin/sluice")
+        sluice_process.PROGRAM = str(program())
 
         class Reducer(sluice_process.SluiceTest):
             def runTest(self):
@@ -114,7 +110,7 @@ class Promtool(unittest.TestCase):
         self.addCleanup(world.doCleanups)
         port_file = world.folder / "http"
         _, address = world.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file)
-        sluice_process.until("it says its HTTP port", port_file.exists)
+        until("it says its HTTP port", port_file.exists)
         world.run_sluice("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5", "--workers", "2", "--connect", address)
 
         def scrape():
@@ -122,18 +118,11 @@ class Promtool(unittest.TestCase):
                 connection.request("GET", "/metrics")
                 reply = connection.getresponse()
                 text = reply.read().decode()
-            if reply.status == 501:
-                skip(text)
+            self.assertEqual(reply.status, 200, text)
             return text if 'result="completed"} 1' in text else None
 
-        return sluice_process.until("the session has ended", scrape)
+        return until("the session has ended", scrape)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("--build", type=Path, required=True)
-    ARGUMENTS = parser.parse_args()
-    if shutil.which("promtool") is None:
-        skip("promtool (package prometheus) is missing")
-    unittest.main(argv=[sys.argv[0]], verbosity=2)
+    main()

@@ -7,14 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/netbed"))
 
 from bed import Bed  # noqa: E402
+from deploy_case import DEADLINE_S, until  # noqa: E402
 
-DEADLINE_S = 60
 GPU, CPU, CONTROLLER = ["gpu1", "gpu2"], ["cpu1", "cpu2"], "ctl"
 PROGRAMS = ["munged", "mungekey", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "scancel", "ip", "tc", "sysctl", "unshare"]
 PATH = "/usr/sbin:/sbin:" + os.environ["PATH"]
@@ -54,16 +53,6 @@ def why_none():
         return "nodes are network namespaces, which need root"
     missing = [program for program in PROGRAMS if shutil.which(program, path=PATH) is None]
     return f"there is no {', no '.join(missing)} here" if missing else None
-
-
-def until(what, condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"not within {DEADLINE_S} s: {what}")
 
 
 class Cluster:
@@ -106,7 +95,7 @@ class Cluster:
         self.bed.__exit__()
 
     def processes_at(self, host):
-        listed = subprocess.run(["ip", "netns", "pids", self.bed.namespace(host)], capture_output=True, text=True, check=False)
+        listed = subprocess.run(["ip", "netns", "pids", self.bed.namespace(host)], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         return [int(pid) for pid in listed.stdout.split()]
 
     def _write_files(self):
@@ -123,7 +112,7 @@ class Cluster:
 
     def _start_munge(self):
         key = self.folder / "munge.key"
-        subprocess.run(["mungekey", "-c", "-k", key], check=True, env=self.environment, capture_output=True)
+        subprocess.run(["mungekey", "-c", "-k", key], check=True, env=self.environment, capture_output=True, timeout=DEADLINE_S)
         words = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={self.folder}/munge.socket", f"--pid-file={self.folder}/munge.pid",
                  f"--log-file={self.folder}/munged.log", f"--seed-file={self.folder}/munge.seed"]
         with open(self.folder / "munged.log", "wb") as log:

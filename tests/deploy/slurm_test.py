@@ -7,11 +7,13 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import deploy_case
 import slurm_cluster
-import tree_and_build
-from slurm_cluster import Cluster, until
+from deploy_case import DEADLINE_S, until
+from slurm_cluster import Cluster
 
-
+# What a user's shell may have for a pool elsewhere: nothing of it may reach a script's reducers or workers.
+OTHERS = "SLUICE_REDUCERS=elsewhere:7470,SLUICE_KEY_FILE=/none,SLUICE_TOKEN_FILE=/none,SLUICE_JOB=another,SLUICE_DISCOVERY=none,SLUICE_LISTEN=127.0.0.1:1"
 DIGITS = Path(__file__).resolve().parents[2] / "deploy/launchers/digits.sh"
 
 
@@ -20,8 +22,8 @@ class Slurm(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = Path(tempfile.mkdtemp(prefix="sluice-slurm-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.scripts = tree_and_build.ROOT / "deploy/slurm"
-        cls.cluster = cls.enterClassContext(Cluster(cls.folder, tree_and_build.PROGRAM.parent))
+        cls.scripts = deploy_case.ROOT / "deploy/slurm"
+        cls.cluster = cls.enterClassContext(Cluster(cls.folder, deploy_case.program().parent))
 
     def setUp(self):
         self.where = Path(tempfile.mkdtemp(prefix="job-", dir=self.folder))
@@ -48,7 +50,8 @@ class Slurm(unittest.TestCase):
         until(f"job {number} says {what}", lambda: what in self.output(number))
 
     def sluice(self, *words):
-        return subprocess.run([tree_and_build.PROGRAM, *map(str, words)], check=True, capture_output=True, text=True, env=self.cluster.environment).stdout
+        return subprocess.run([deploy_case.program(), *map(str, words)], check=True, capture_output=True, text=True, timeout=DEADLINE_S,
+                              env=self.cluster.environment).stdout
 
     def expect_digits(self, said):
         self.assertRegex(said, r"weights +bit-identical on 2 workers")
@@ -57,7 +60,7 @@ class Slurm(unittest.TestCase):
         self.assertGreater(min(shares), 40, said)
 
     def test_a_job_with_reducers_of_its_own(self):
-        number = self.submit("hetjob.sbatch", DIGITS, "--epochs", 3)
+        number = self.submit("hetjob.sbatch", DIGITS, "--epochs", 3, options=[f"--export=ALL,{OTHERS}"])
         said = self.expect_end(number, 0)
         self.expect_digits(said)
         self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", said)), 2, said)
@@ -93,7 +96,7 @@ class Slurm(unittest.TestCase):
         until("the key is gone", lambda: not (self.where / f".sluice-{number}").exists())
 
     def test_every_node_finds_its_own_part(self):
-        number = self.submit("auto.sbatch", DIGITS, "--epochs", 3, options=["--export=ALL,SLUICE_IDLE_TIMEOUT=1s"])
+        number = self.submit("auto.sbatch", DIGITS, "--epochs", 3, options=[f"--export=ALL,SLUICE_IDLE_TIMEOUT=1s,{OTHERS}"])
         said = self.expect_end(number, 0)
         self.expect_digits(said)
         self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", said)), 2, said)
@@ -107,16 +110,17 @@ class Slurm(unittest.TestCase):
 
     def test_a_standing_pool(self):
         key, reducers = self.where / "pool.key", self.where / "reducers"
+        self.assertIn("sbatch pool.sbatch FOLDER", self.expect_end(self.submit("pool.sbatch"), 64))
         self.assertIn("no key", self.expect_end(self.submit("pool.sbatch", self.where), 78))
         self.sluice("keygen", "--out", key)
-        pool = self.submit("pool.sbatch", self.where)
+        pool = self.submit("pool.sbatch", self.where, options=[f"--export=ALL,{OTHERS}"])
         until("the pool's list", reducers.exists)
         self.assertEqual(reducers.read_text(), "cpu1:7470\ncpu2:7470\n")
 
         for name in ("first", "second"):
             self.sluice("keygen", "--job", name, "--key-file", key, "--out", self.where / f"{name}.token")
         train = ["train.sbatch", reducers, self.where / "first.token", DIGITS, "--epochs", 2]
-        self.expect_digits(self.expect_end(self.submit(*train, options=["--job-name=first"]), 0))
+        self.expect_digits(self.expect_end(self.submit(*train, options=["--job-name=first", f"--export=ALL,{OTHERS}"]), 0))
         self.expect_end(self.submit(*train, options=["--job-name=second"]), 69)  # the token is another job's
 
         self.cluster.run("scancel", "--batch", "--signal=TERM", str(pool))
@@ -126,4 +130,4 @@ class Slurm(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    tree_and_build.main(slurm_cluster.why_none)
+    deploy_case.main(slurm_cluster.why_none)
