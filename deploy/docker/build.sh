@@ -10,7 +10,7 @@ usage: deploy/docker/build.sh [--push REGISTRY/NAME] [--tag T] [--base IMAGE] [-
   --push PREFIX      also push: PREFIX/sluice-reducer:T, ...
   --tag T            default: the version
   --base IMAGE       Debian 12 or what is built on it; default: debian:12-slim
-  --packages FOLDER  with the .deb files; default: build/packages, made by cpack from build/release when it is empty
+  --packages FOLDER  with the .deb files, of one version; default: build/packages, made anew by cpack from build/release
 END
 }
 
@@ -46,12 +46,19 @@ tag=${tag:-$version}
 
 if [[ -z "$packages" ]]; then
   packages=$root/build/packages
-  if ! compgen -G "$packages/*.deb" >/dev/null; then
-    echo "build.sh: cpack of build/release into build/packages" >&2
-    cpack --config "$root/build/release/CPackConfig.cmake" -B "$packages" >&2
-    rm -rf "$packages/_CPack_Packages" # where cpack worked: no part of an image
-  fi
+  # Anew each time: packages that lie there may be of an older build.
+  echo "build.sh: cpack of build/release into build/packages" >&2
+  rm -f "$packages"/*.deb
+  cpack --config "$root/build/release/CPackConfig.cmake" -B "$packages" >&2
+  rm -rf "$packages/_CPack_Packages" # where cpack worked: no part of an image
 fi
+for package in libnccl-net-sluice libsluice-tls sluice-reducer sluice-tools; do
+  mapfile -t found < <(compgen -G "$packages/${package}_*.deb")
+  if ((${#found[@]} > 1)); then
+    echo "build.sh: $packages has ${#found[@]} packages ${package}: which of them?" >&2
+    exit 64
+  fi
+done
 
 if command -v docker >/dev/null; then
   build=(docker build)
