@@ -24,5 +24,12 @@ if ! "${apt[@]}" update >"$lists/log" 2>&1 || ! (cd "$lists/packages" && "${apt[
   echo "packages for arm64 can't be had" >&2
   exit 77
 fi
+if [[ -e "$root/.packages" ]]; then
+  find "$root" -mindepth 1 -delete # of another list: what is no longer on it would still be found
+elif [[ -n "$(ls -A "$root")" ]]; then
+  echo "$root is not empty, and nothing that this script has made" >&2
+  exit 64
+fi
+: >"$root/.packages" # not whole yet
 for package in "$lists"/packages/*.deb; do dpkg -x "$package" "$root"; done
 echo "${PACKAGES[*]}" >"$root/.packages"

@@ -8,11 +8,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 folder=${1:-build/schema-venv}
 readonly DEADLINE=200 # seconds
+readonly PACKAGE=kubernetes-validate==1.37.0 # with it come the schemas, so what the manifests are held to changes here alone
 
 mkdir -p "$(dirname "$folder")"
 exec 9>"$folder.lock"
 flock 9
-if [[ -e "$folder/has-schemas" ]]; then exit 0; fi
+if [[ "$(cat "$folder/has-schemas" 2>/dev/null)" == "$PACKAGE" ]]; then exit 0; fi
 
 # missing WHAT: says why, in one line, and ends.
 missing() {
@@ -22,6 +23,6 @@ missing() {
 
 rm -rf "$folder"
 "${PYTHON:-python3}" -m venv "$folder" >"$folder.log" 2>&1 || missing "no virtual environment"
-timeout "$DEADLINE" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --timeout 20 -q kubernetes-validate \
-  >"$folder.log" 2>&1 || missing "pip installs no kubernetes-validate"
-touch "$folder/has-schemas"
+timeout "$DEADLINE" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --timeout 20 -q "$PACKAGE" \
+  >"$folder.log" 2>&1 || missing "pip installs no $PACKAGE"
+echo "$PACKAGE" >"$folder/has-schemas"
