@@ -83,7 +83,12 @@ void add_discover_command(CLI::App& program, Command& chosen) {
   // Not a variable of its own name: the library and the plugin read this one.
   app->add_option("--source", flags->source,
                   "one of " + config::discovery::source_words() + " (variable SLUICE_DISCOVERY)")
-      ->type_name("SOURCE");
+      ->type_name("SOURCE")
+      ->check([](const std::string& word) {
+        return config::discovery::is_source_word(word)
+                   ? ""
+                   : "is none of " + config::discovery::source_words() + ": " + word;
+      });
   set.text("--format", flags->format, "HOW",
            "json; env: variables as NAME=VALUE; hosts: an address a line, a file for SLUICE_REDUCERS=@FILE")
       ->check(CLI::IsMember({"json", "env", "hosts"}));

@@ -102,6 +102,7 @@ constexpr std::string_view kOfPrograms[] = {
     "SLUICE_IDLE",
     "SLUICE_IDLE_TIMEOUT",
     "SLUICE_INSECURE",
+    "SLUICE_INSTALL_DIR",
     "SLUICE_INTERFACE",
     "SLUICE_INTERVAL",
     "SLUICE_ITERS",

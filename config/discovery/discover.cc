@@ -52,6 +52,11 @@ std::string source_words() {
   return words + ", none";
 }
 
+bool is_source_word(std::string_view word) noexcept {
+  return word == "auto" || word == "none" ||
+         std::ranges::any_of(kSources, [&](Source source) { return word == to_string(source); });
+}
+
 Result<Outcome> discover(const Surroundings& here, std::string_view wanted) {
   const std::string said = here.variable("SLUICE_DISCOVERY").value_or("auto");
   const std::string where = wanted.empty() ? "SLUICE_DISCOVERY=" + plain(said) : plain(wanted);

@@ -22,6 +22,7 @@ struct Outcome {
 
 // The words of SLUICE_DISCOVERY: "auto", "none" and the sources' names.
 [[nodiscard]] std::string source_words();
+[[nodiscard]] bool is_source_word(std::string_view word) noexcept;
 
 // `wanted` is one of those words; empty: what SLUICE_DISCOVERY says, else auto. With auto a source that is
 // there and wrong ends the search: a job that goes on with half of its nodes elsewhere would hang.
