@@ -95,11 +95,13 @@ class Auto(SluiceTest):
         holder, port = closed_port()
         holder.close()
         env = {"CLUSTER_SPEC": cluster_spec(2, 1, ["127.0.0.1:1", f"127.0.0.1:{port}"])}
-        reducer = self.start("auto", "--insecure", "--lanes", "1", "--", "false", env=env)
+        key = self.folder / "pool.key"
+        self.run_sluice("keygen", "--out", key)
+        reducer = self.start("auto", "--lanes", "1", "--", "false", env=env | {"SLUICE_KEY_FILE": str(key)})
         until("it listens", lambda: "listens on" in reducer.stderr() or reducer.ended())
         self.assertIn(f"listens on *:{port}", reducer.stderr())
         self.assertIn("role reducer 1, 2 reducers, 2 workers, by cluster-spec", reducer.stderr())
-        self.assertEqual(self.status(f"127.0.0.1:{port}")["lanes"], 1)
+        self.assertEqual(self.status(f"127.0.0.1:{port}", "--key-file", key)["lanes"], 1)
         reducer.signal(signal.SIGTERM)
         self.assertEqual(reducer.wait(), 0)
 

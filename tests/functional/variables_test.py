@@ -12,6 +12,7 @@ NAME = re.compile(r"SLUICE_[A-Z0-9]+(?:_[A-Z0-9]+)*")
 # As a word in quotes or before '=': what C++ and Python give to getenv, setenv and environments. Not macros, nor names in the middle of a text.
 IN_SOURCE = re.compile(rf"""["'](?P<name>{NAME.pattern})(?=["'=])""")
 IN_SHELL = re.compile(rf"""\$\{{?(?P<name>{NAME.pattern})\b|\bexport (?P<exported>{NAME.pattern})=""")
+IN_DOCKERFILE = re.compile(rf"""\b(?P<name>{NAME.pattern})=""")
 # Variables of the build, never of an environment that a program sees; and what tests use as an example.
 OF_CMAKE = {"SLUICE_VERSION", "SLUICE_FOO_BAR"}
 
@@ -31,13 +32,16 @@ def in_sources():
         file = ROOT / path
         if path.startswith("tests/") or file == TABLE or not file.is_file():
             continue  # tests use wrong names on purpose
+        text = file.read_text(errors="replace")
         if file.suffix in (".cc", ".h", ".hpp", ".cpp", ".cu", ".py"):
             pattern = IN_SOURCE
-        elif file.suffix in (".sh", ".sbatch"):
+        elif file.suffix in (".sh", ".sbatch") or (not file.suffix and text.startswith("#!")):
             pattern = IN_SHELL
+        elif file.name.startswith("Dockerfile"):
+            pattern = IN_DOCKERFILE
         else:
             continue
-        for match in pattern.finditer(file.read_text(errors="replace")):
+        for match in pattern.finditer(text):
             found.setdefault(next(filter(None, match.groupdict().values())), path)
     return {name: path for name, path in found.items() if name not in OF_CMAKE and not name.startswith("SLUICE_TEST_")}
 
