@@ -150,7 +150,8 @@ void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::strin
       "auto", "be a reducer, or run a command, as the platform says of this host: " + std::string(kUsage));
   app->footer(
       "REDUCER OPTIONS are those of `sluice reducer`; a reducer listens on all addresses, at the port that "
-      "its own entry has, and that takes --key-file or --insecure.\n"
+      "its own entry has, and that takes SLUICE_KEY_FILE, which COMMAND's workers read too, --key-file or "
+      "--insecure.\n"
       "On SageMaker and in Slurm's jobs it ends with the job (--mode job), elsewhere the platform ends it.\n"
       "COMMAND gets SLUICE_REDUCERS and SLUICE_JOB_ID; what is set already stays.\n"
       "Exit: that of the reducer or the command; 69: reducers are configured and not found; 78: what is "

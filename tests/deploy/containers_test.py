@@ -85,6 +85,12 @@ class Containers(DeployTest):
                                         "auto": {"SLUICE_HTTP_LISTEN=*:9470"}}[image])
         self.assertEqual(self.config("reducer")["Healthcheck"]["Test"], ["CMD", "/usr/bin/sluice", "check", "health"])
 
+    def test_packages_of_two_versions_are_refused(self):
+        for version_of in ("0.1.0", "0.2.0"):
+            (self.folder / f"sluice-reducer_{version_of}_amd64.deb").touch()
+        done = self.command(deploy_case.ROOT / "deploy/docker/build.sh", "--packages", self.folder, "reducer", expect=64)
+        self.assertIn("2 packages sluice-reducer", done.stdout)
+
     def test_a_reducer_serves_the_host_and_drains(self):
         port, http = free_port(), free_port()
         container = self.container("reducer")

@@ -88,10 +88,16 @@ def accepts(port):
 
 
 def free_port():
-    """One that nobody had a moment ago: for programs that cannot be told to take any."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One of TCP and UDP that nobody had a moment ago: for programs that cannot be told to take any."""
+    for _ in range(50):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
+            tcp.bind(("127.0.0.1", 0))
+            try:
+                udp.bind(tcp.getsockname())
+            except OSError:
+                continue
+            return tcp.getsockname()[1]
+    raise AssertionError("no port is free for both")
 
 
 def version():

@@ -1,46 +1,26 @@
-"""Reducers by a headless service's SRV records: against dnsmasq, and servers that misbehave. All on loopback. 77: no dnsmasq."""
+"""Reducers by a headless service's SRV records: against dnsmasq, and servers that misbehave. All on loopback."""
 
-import argparse
 import json
-import os
-import shutil
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import time
 import unittest
-from pathlib import Path
 
-SLUICE = None
-DNSMASQ = shutil.which("dnsmasq", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
-DEADLINE_S = 30
+from deploy_case import DEADLINE_S, accepts, environment, free_port, main, need, program, until
+
 NAME = "_data._tcp.reducer.ml.svc.cluster.local"
 
 
 def discover(server, service="reducer.ml.svc.cluster.local.", count=None, timeout="5s"):
     """(exit code, stdout, stderr, seconds)"""
-    env = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
-    env |= {"SLUICE_REDUCER_SERVICE": service, "SLUICE_DNS_SERVER": server, "SLUICE_DISCOVERY_TIMEOUT": timeout}
+    env = environment() | {"SLUICE_REDUCER_SERVICE": service, "SLUICE_DNS_SERVER": server, "SLUICE_DISCOVERY_TIMEOUT": timeout}
     if count:
         env["SLUICE_REDUCER_COUNT"] = str(count)
     begin = time.monotonic()
-    done = subprocess.run([SLUICE, "discover", "--source", "kubernetes"], env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = subprocess.run([program(), "discover", "--source", "kubernetes"], env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     return done.returncode, done.stdout, done.stderr, time.monotonic() - begin
-
-
-def a_free_port():
-    """Of UDP and TCP."""
-    for _ in range(50):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
-            udp.bind(("127.0.0.1", 0))
-            try:
-                tcp.bind(udp.getsockname())
-            except OSError:
-                continue
-            return udp.getsockname()[1]
-    raise AssertionError("no port is free for both")
 
 
 class Server(threading.Thread):
@@ -49,7 +29,7 @@ class Server(threading.Thread):
     def __init__(self, say):
         super().__init__(daemon=True)
         self.say, self.asked, self.open = say, [], []
-        port = a_free_port()
+        port = free_port()
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", port))
         self.tcp = socket.socket()
@@ -111,25 +91,18 @@ class Case(unittest.TestCase):
         return server
 
 
-@unittest.skipUnless(DNSMASQ, "no dnsmasq")
 class Dnsmasq(Case):
     def setUp(self):
-        port = a_free_port()
+        need("dnsmasq")
+        port = free_port()
         self.address = f"127.0.0.1:{port}"
         arguments = [f"--srv-host={NAME},reducer-{n}.reducer.ml.svc.cluster.local,{7470 + n}" for n in range(12)]
         arguments += [f"--srv-host=_data._tcp.large,{'x' * 50}-{n}.{'y' * 60}.{'z' * 60}.large,7470" for n in range(40)]
-        self.process = subprocess.Popen([DNSMASQ, "--keep-in-foreground", "--no-resolv", "--no-hosts", "--conf-file=/dev/null", "--bind-interfaces", "--no-daemon",
+        self.process = subprocess.Popen(["dnsmasq", "--keep-in-foreground", "--no-resolv", "--no-hosts", "--conf-file=/dev/null", "--bind-interfaces", "--no-daemon",
                                          "--listen-address=127.0.0.1", f"--port={port}", "--local=/local/", *arguments],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
         self.addCleanup(self.end)
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            self.assertIsNone(self.process.poll(), "dnsmasq ended")
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    return
-            time.sleep(0.02)
-        self.fail("dnsmasq does not listen")
+        until("dnsmasq listens", lambda: accepts(port), self.process)
 
     def end(self):
         self.process.kill()
@@ -169,7 +142,7 @@ class Misbehaving(Case):
         self.assertGreaterEqual(len(server.asked), 2)
 
     def test_nobody_at_the_port(self):
-        code, _, err, took = discover(f"127.0.0.1:{a_free_port()}", timeout="1s")
+        code, _, err, took = discover(f"127.0.0.1:{free_port()}", timeout="1s")
         self.assertEqual(code, 69, err)
         self.assertIn("refused", err)
         self.assertLess(took, 10)
@@ -221,21 +194,6 @@ class Misbehaving(Case):
         self.assertEqual(code, 78, err)
         self.assertIn("no host has", err)
         self.assertLess(took, 5)
-
-
-def main():
-    global SLUICE
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("--build", type=Path, required=True)
-    arguments, rest = parser.parse_known_args()
-    SLUICE = str(arguments.build / "bin" / "sluice")
-    result = unittest.main(argv=[sys.argv[0], *rest], module="__main__", verbosity=2, exit=False).result
-    if not result.wasSuccessful():
-        sys.exit(1)
-    if not DNSMASQ:
-        print("skipped in part: no dnsmasq (Debian: dnsmasq-base)", file=sys.stderr)
-        sys.exit(77)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 SLUICE_TEST_KEEP=FOLDER keeps the picture there, to be looked at.
 """
 
-import argparse
 import os
 import re
 import shutil
@@ -14,15 +13,15 @@ import sys
 import unittest
 from pathlib import Path
 
-ARGUMENTS = None
+from deploy_case import main, program, until
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "functional"))
+
+import sluice_process  # noqa: E402
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 OWNED = "<script>document.title='owned'</script>"
 IMAGE = "<img src=x onerror=document.title='owned'>"
-
-
-def skip(reason):
-    print(reason)
-    sys.exit(77)
 
 
 def browse(folder, url, *arguments):
@@ -40,70 +39,57 @@ def text_of(dom, element):
     return re.search(rf'id="{element}"[^>]*>([^<]*)<', dom)[1]
 
 
-def main():
-    sys.path.insert(0, str(ARGUMENTS.root / "tests/functional"))
-    import sluice_process
+@unittest.skipIf(CHROMIUM is None, "chromium is missing")
+class Page(sluice_process.SluiceTest):
+    def setUp(self):
+        super().setUp()
+        sluice_process.PROGRAM = str(program())
+        self.jobs = []
+        port_file = self.folder / "http"
+        self.reducer, self.address = self.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file, "--weight", f"{IMAGE}=2",
+                                                         "--drain-timeout", "5m")
+        until("it says its HTTP port", port_file.exists)
+        self.url = f"http://127.0.0.1:{port_file.read_text().strip()}/"
 
-    sluice_process.PROGRAM = str(ARGUMENTS.build / "bin/sluice")
+    def load(self):
+        for rank in range(3):
+            self.jobs.append(self.start("bench", "soak", "--connect", self.address, "--workers", "3", "--rank", rank, "--session", "0badcafe" * 4,
+                                        "--duration", "5m", "--max-size", "1M", env={"SLUICE_TENANT": OWNED}))
+        until("the load runs", lambda: self.status(self.address)["data"]["chunks"] > 1000 or any(job.ended() for job in self.jobs))
+        self.assertFalse(any(job.ended() for job in self.jobs), self.jobs[0].stderr())
 
-    class Page(sluice_process.SluiceTest):
-        def setUp(self):
-            super().setUp()
-            self.jobs = []
-            port_file = self.folder / "http"
-            self.reducer, self.address = self.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file, "--weight", f"{IMAGE}=2",
-                                                             "--drain-timeout", "5m")
-            sluice_process.until("it says its HTTP port", port_file.exists)
-            self.url = f"http://127.0.0.1:{port_file.read_text().strip()}/"
+    def test_it_shows_what_runs_and_nothing_of_a_client_s_runs(self):
+        self.load()
+        dom = browse(self.folder / "profile", self.url, "--dump-dom")
+        self.assertIn("<title>Sluice reducer</title>", dom)
+        self.assertIn("&lt;script&gt;document.title='owned'&lt;/script&gt;", dom)
+        self.assertIn("&lt;img src=x onerror=document.title='owned'&gt;", dom)
+        self.assertEqual((dom.count("<script"), dom.count("<img")), (1, 0))
+        self.assertTrue(text_of(dom, "state").startswith("ready"), text_of(dom, "state"))
+        self.assertRegex(text_of(dom, "in"), r"^[1-9][\d.]* (k|M|G)b/s$")
+        self.assertRegex(text_of(dom, "out"), r"^[1-9][\d.]* (k|M|G)b/s$")
+        self.assertRegex(text_of(dom, "chunks"), r"^[1-9][\d,]* /s$")
+        self.assertIn("0badcafe", dom)
+        self.assertRegex(dom, r'class="slow( now)?">rank [012] <b>\d+%</b>')
+        self.assertRegex(dom, r'<svg id="in-line".*?<path d="M[\d. ]+L')
 
-        def load(self):
-            for rank in range(3):
-                self.jobs.append(self.start("bench", "soak", "--connect", self.address, "--workers", "3", "--rank", rank, "--session", "0badcafe" * 4,
-                                            "--duration", "5m", "--max-size", "1M", env={"SLUICE_TENANT": OWNED}))
-            sluice_process.until("the load runs", lambda: self.status(self.address)["data"]["chunks"] > 1000 or any(job.ended() for job in self.jobs))
-            self.assertFalse(any(job.ended() for job in self.jobs), self.jobs[0].stderr())
+    def test_its_picture(self):
+        self.load()
+        picture = self.folder / "page.png"
+        browse(self.folder / "profile", self.url, f"--screenshot={picture}")
+        head = picture.read_bytes()[:24]
+        self.assertEqual((head[:8], struct.unpack(">II", head[16:24])), (b"\x89PNG\r\n\x1a\n", (1300, 760)))
+        self.assertGreater(picture.stat().st_size, 20_000)  # a page without its script, or without its style, has less
+        if "SLUICE_TEST_KEEP" in os.environ:
+            shutil.copy(picture, os.environ["SLUICE_TEST_KEEP"])
 
-        def test_it_shows_what_runs_and_nothing_of_a_client_s_runs(self):
-            self.load()
-            dom = browse(self.folder / "profile", self.url, "--dump-dom")
-            self.assertIn("<title>Sluice reducer</title>", dom)
-            self.assertIn("&lt;script&gt;document.title='owned'&lt;/script&gt;", dom)
-            self.assertIn("&lt;img src=x onerror=document.title='owned'&gt;", dom)
-            self.assertEqual((dom.count("<script"), dom.count("<img")), (1, 0))
-            self.assertTrue(text_of(dom, "state").startswith("ready"), text_of(dom, "state"))
-            self.assertRegex(text_of(dom, "in"), r"^[1-9][\d.]* (k|M|G)b/s$")
-            self.assertRegex(text_of(dom, "out"), r"^[1-9][\d.]* (k|M|G)b/s$")
-            self.assertRegex(text_of(dom, "chunks"), r"^[1-9][\d,]* /s$")
-            self.assertIn("0badcafe", dom)
-            self.assertRegex(dom, r'class="slow( now)?">rank [012] <b>\d+%</b>')
-            self.assertRegex(dom, r'<svg id="in-line".*?<path d="M[\d. ]+L')
-
-        def test_its_picture(self):
-            self.load()
-            picture = self.folder / "page.png"
-            browse(self.folder / "profile", self.url, f"--screenshot={picture}")
-            head = picture.read_bytes()[:24]
-            self.assertEqual((head[:8], struct.unpack(">II", head[16:24])), (b"\x89PNG\r\n\x1a\n", (1300, 760)))
-            self.assertGreater(picture.stat().st_size, 20_000)  # a page without its script, or without its style, has less
-            if "SLUICE_TEST_KEEP" in os.environ:
-                shutil.copy(picture, os.environ["SLUICE_TEST_KEEP"])
-
-        def test_it_says_that_it_drains(self):
-            self.load()
-            self.reducer.signal(signal.SIGTERM)
-            sluice_process.until("it drains", lambda: self.status(self.address)["draining"])
-            dom = browse(self.folder / "profile", self.url, "--dump-dom")
-            self.assertEqual(text_of(dom, "state"), "draining")
-
-    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Page)
-    sys.exit(0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1)
+    def test_it_says_that_it_drains(self):
+        self.load()
+        self.reducer.signal(signal.SIGTERM)
+        until("it drains", lambda: self.status(self.address)["draining"])
+        dom = browse(self.folder / "profile", self.url, "--dump-dom")
+        self.assertEqual(text_of(dom, "state"), "draining")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("--build", type=Path, required=True)
-    ARGUMENTS = parser.parse_args()
-    if CHROMIUM is None:
-        skip("chromium is missing")
     main()
