@@ -87,7 +87,7 @@ void add_discover_command(CLI::App& program, Command& chosen) {
       ->check([](const std::string& word) {
         return config::discovery::is_source_word(word)
                    ? ""
-                   : "is none of " + config::discovery::source_words() + ": " + word;
+                   : word + " is none of " + config::discovery::source_words();
       });
   set.text("--format", flags->format, "HOW",
            "json; env: variables as NAME=VALUE; hosts: an address a line, a file for SLUICE_REDUCERS=@FILE")

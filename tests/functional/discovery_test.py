@@ -61,6 +61,11 @@ class Discover(SluiceTest):
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(words, done.stderr)
 
+    def test_a_source_that_is_none_is_a_usage_error(self):
+        self.assertIn("--source: bogus is none of auto, static", self.discover("--source", "bogus", expect=64).stderr)
+        self.discover("--source", "", expect=64)
+        self.discover(env={"SLUICE_DISCOVERY": "bogus"}, expect=78)
+
     def test_nothing_found_is_exit_69_with_every_reason(self):
         done = self.discover(expect=69)
         for word in ("static: SLUICE_REDUCERS is not set", "cluster-spec: CLUSTER_SPEC is not set", "slurm: "):
