@@ -9,7 +9,6 @@
 #include "bench/e2e/exit_codes.h"
 #include "cli/commands.h"
 #include "cli/discovery.h"
-#include "cli/option_set.h"
 #include "core/log.h"
 
 namespace sluice::cli {
@@ -79,7 +78,6 @@ void add_discover_command(CLI::App& program, Command& chosen) {
       "On stderr: who said so, and why nobody before did.\n"
       "Exit 0; 69: nothing was found, or the DNS did not say in time; 78: what is configured is malformed.");
   auto flags = std::make_shared<DiscoverFlags>();
-  OptionSet set(*app);
   // Not a variable of its own name: the library and the plugin read this one.
   app->add_option("--source", flags->source,
                   "one of " + config::discovery::source_words() + " (variable SLUICE_DISCOVERY)")
@@ -89,9 +87,14 @@ void add_discover_command(CLI::App& program, Command& chosen) {
                    ? ""
                    : word + " is none of " + config::discovery::source_words();
       });
-  set.text("--format", flags->format, "HOW",
-           "json; env: variables as NAME=VALUE; hosts: an address a line, a file for SLUICE_REDUCERS=@FILE")
-      ->check(CLI::IsMember({"json", "env", "hosts"}));
+  // Nor is this one, where `plan` has other formats.
+  app->add_option(
+         "--format", flags->format,
+         "json; env: variables as NAME=VALUE; hosts: an address a line, a file for SLUICE_REDUCERS=@FILE")
+      ->check(CLI::IsMember({"json", "env", "hosts"}))
+      ->type_name("HOW")
+      ->capture_default_str()
+      ->take_last();
   app->callback([flags, &chosen] { chosen = [flags] { return run_discover(*flags); }; });
 }
 

@@ -19,7 +19,7 @@ using bench::Failure;
 
 struct PlanFlags {
   config::PlanRequest request;
-  // CLI11 has no optional that an environment variable may set; 0 and -1 stand for "not given".
+  // 0 and -1 stand for "not given".
   double worker_gbps = 0;
   double worker_price = -1;
   double reducer_gbps = 0;
@@ -107,9 +107,6 @@ void add_other_options(OptionSet& set, PlanFlags& flags) {
              "that share the pool at a time, for its memory");
   set.text("--prices", flags.prices, "FILE", "table of VM types and prices over the one that is built in");
   set.group("Output");
-  set.text("--format", flags.format, "FORMAT",
-           "text, json; to paste: gcloud (Vertex AI), jobset, kustomize (Kubernetes), sbatch (Slurm)")
-      ->check(CLI::IsMember({"text", "json", "gcloud", "jobset", "kustomize", "sbatch"}));
   set.text("--name", flags.name, "NAME", "of the job, in what is pasted");
 }
 
@@ -131,6 +128,14 @@ void add_plan_command(CLI::App& program, Command& chosen) {
       ->group("Reducers")
       ->take_last();
   add_other_options(set, *flags);
+  // Nor this: `discover` has other formats.
+  app->add_option("--format", flags->format,
+                  "text, json; to paste: gcloud (Vertex AI), jobset, kustomize (Kubernetes), sbatch (Slurm)")
+      ->check(CLI::IsMember({"text", "json", "gcloud", "jobset", "kustomize", "sbatch"}))
+      ->type_name("FORMAT")
+      ->capture_default_str()
+      ->group("Output")
+      ->take_last();
   app->callback([flags, &chosen] { chosen = [flags] { return run_plan(*flags); }; });
 }
 

@@ -87,7 +87,6 @@ constexpr std::string_view kOfPrograms[] = {
     "SLUICE_EXPECTED_WORKERS",
     "SLUICE_FAIL_SLOW",
     "SLUICE_FLOW_GBPS",
-    "SLUICE_FORMAT",
     "SLUICE_FRAME_TIMEOUT",
     "SLUICE_FUSION_THRESHOLD",
     "SLUICE_GDR",
