@@ -10,6 +10,7 @@
 #include "cli/option_set.h"
 #include "config/nearest_name.h"
 #include "config/variables.h"
+#include "core/assert.h"
 
 namespace sluice::cli {
 namespace {
@@ -116,6 +117,27 @@ void Configuration::take_environment() {
         take(option, {value}, Origin::kEnvironment, option.variable).map([] { return 0; }),
         bench::kExitConfig);
   });
+}
+
+DeclaredOption& Configuration::named(std::string_view name) const {
+  DeclaredOption* found = nullptr;
+  for_each([&](DeclaredOption& option) {
+    if (option.name == name) found = &option;
+  });
+  SLUICE_ASSERT(found != nullptr);
+  return *found;
+}
+
+void Configuration::set_default(std::string_view name, const std::string& value) {
+  DeclaredOption& option = named(name);
+  option.at_first = {value};
+  if (option.origin != Origin::kDefault) return;
+  const std::string wrong = option.assign(option.at_first);
+  if (!wrong.empty()) throw Failure(bench::kExitConfig, where_text(option, option.at_first) + ": " + wrong);
+}
+
+Origin Configuration::origin_of(std::string_view name) const {
+  return named(name).origin;
 }
 
 void Configuration::load() {
@@ -260,11 +282,14 @@ Result<Configuration::Changes> Configuration::reread(const std::function<Result<
     if (auto accepted = accept(); !accepted) return tl::unexpected(accepted.error());
     return changes;
   };
-  auto changes = renew();
-  if (!changes) {
-    for (const Before& b : before) put_back(b);
+  try {
+    auto changes = renew();
+    if (!changes) std::ranges::for_each(before, put_back);
+    return changes;
+  } catch (...) {  // out of memory
+    std::ranges::for_each(before, put_back);
+    throw;
   }
-  return changes;
 }
 
 }  // namespace sluice::cli

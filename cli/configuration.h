@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,10 @@ class Configuration {
   // Of picked_options(), after the parse.
   explicit Configuration(std::vector<std::shared_ptr<DeclaredOptions>> sets);
 
+  // Another default, before load(), for the option of this name ("--foo-bar"), which there must be. Throws
+  // Failure(kExitConfig) for a value that it can't have.
+  void set_default(std::string_view name, const std::string& value);
+
   // Variables, then the file, then what must be given. Throws Failure: kExitConfig with the variable, or with
   // file:line:column; kExitUsage for what is missing.
   void load();
@@ -26,6 +31,9 @@ class Configuration {
   // Of the command; null: no file may configure it.
   [[nodiscard]] const ByFile* by_file() const noexcept { return by_file_; }
   [[nodiscard]] const std::vector<std::shared_ptr<DeclaredOptions>>& sets() const noexcept { return sets_; }
+
+  // From when load() has returned.
+  [[nodiscard]] Origin origin_of(std::string_view name) const;
 
   struct Changes {
     std::vector<std::string> taken;  // "log_level info -> debug"
@@ -42,6 +50,7 @@ class Configuration {
     std::string place;
   };
 
+  [[nodiscard]] DeclaredOption& named(std::string_view name) const;
   void take_environment();
   void refuse_unknown_variables() const;
   [[nodiscard]] Result<std::vector<Found>> read_file() const;

@@ -3,8 +3,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -121,35 +123,73 @@ int check_reducer(const ReducerFlags& flags) {
 // What ends a reducer when its sessions have gone.
 constexpr Nanos kAfterDrain = 10 * kSecond;
 
-// Whether the conductor answers, and every lane had turned when it was last looked at, at most once a second.
-std::function<bool()> lanes_turn(reducer::Reducer& server) {
-  return [&server, before = std::vector<uint64_t>(), at = Nanos{0}, well = true]() mutable {
-    std::vector<uint64_t> now = server.turns();
-    if (monotonic_now() - at < kSecond) return well;
-    well = true;
-    for (size_t i = 0; i < before.size(); ++i) well = well && now[i] != before[i];
-    before = std::move(now);
-    at = monotonic_now();
+// Whether the conductor answers within `patience`, and every lane has turned in the last second. Well again
+// as soon as all of them have, whatever was said before.
+std::function<bool()> lanes_turn(reducer::Reducer& server, Nanos patience) {
+  return [&server, patience, before = std::vector<uint64_t>(), at = Nanos{0}, well = true]() mutable {
+    auto now = server.turns(patience);
+    if (!now) return false;
+    bool all = true;
+    for (size_t i = 0; i < before.size(); ++i) all = all && (*now)[i] != before[i];
+    if (all) {
+      before = std::move(*now);
+      at = monotonic_now();
+      well = true;
+    } else if (monotonic_now() - at >= kSecond) {
+      well = false;
+    }
     return well;
   };
+}
+
+// Waits for the reducer's end in a thread. Where nobody waits any more, that is made to come.
+class Waiter {
+ public:
+  Waiter(reducer::Reducer& server, int ended_fd)
+      : server_(server), thread_([this, ended_fd] {
+          reason_ = server_.wait();
+          eventfd_write(ended_fd, 1);
+        }) {}
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+  ~Waiter() {
+    if (!thread_.joinable()) return;
+    server_.stop();
+    thread_.join();
+  }
+  [[nodiscard]] reducer::ExitReason join() {
+    thread_.join();
+    return reason_;
+  }
+
+ private:
+  reducer::Reducer& server_;
+  reducer::ExitReason reason_ = reducer::ExitReason::kDrained;
+  std::thread thread_;  // the last: it uses the others
+};
+
+// Whatever is wrong with a file must not end the sessions of those that are served.
+void hang_up(const std::function<void()>& on_hang_up) {
+  try {
+    on_hang_up();
+  } catch (const std::exception& e) {
+    log::error(std::string("nothing is changed by SIGHUP: ") + e.what());
+  }
 }
 
 // Serves until the reducer has ended, by itself or by signals. Returns the exit code.
 int serve(reducer::Reducer& server, const Supervisor& supervisor, const StopSignals& signals,
           Nanos drain_timeout, const std::function<void()>& on_hang_up) {
   const transport::tcp::Socket ended(eventfd(0, EFD_CLOEXEC));
-  reducer::ExitReason reason = reducer::ExitReason::kDrained;
-  std::thread waiter([&server, &ended, &reason] {
-    reason = server.wait();
-    eventfd_write(ended.fd(), 1);
-  });
-  std::optional<Watchdog> watchdog(std::in_place, supervisor, lanes_turn(server));
+  Waiter waiter(server, ended.fd());
+  std::optional<Watchdog> watchdog(std::in_place, supervisor,
+                                   lanes_turn(server, std::min(kSecond, supervisor.watchdog_period() / 4)));
   int code = bench::kExitOk;
   for (int stops_seen = 0;;) {
     const int number = signals.wait(ended.fd());
     if (number == 0) break;
     if (number == SIGHUP) {
-      on_hang_up();
+      hang_up(on_hang_up);
     } else if (++stops_seen == 1) {
       // A drain is not to be cut short by the manager's own limit, whichever is longer.
       supervisor.tell(fmt::format("STOPPING=1\nSTATUS=drains\nEXTEND_TIMEOUT_USEC={}",
@@ -161,7 +201,7 @@ int serve(reducer::Reducer& server, const Supervisor& supervisor, const StopSign
     }
   }
   watchdog.reset();  // lanes have ended, and stand still rightly
-  waiter.join();
+  const reducer::ExitReason reason = waiter.join();
   say_ended(server, reason);
   return reason == reducer::ExitReason::kNeverCame && code == bench::kExitOk ? bench::kExitTryAgain : code;
 }

@@ -83,18 +83,27 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
+// No memory for a moment is no reason to end every session, which an exception out of a thread would.
+bool Watchdog::is_well() const noexcept {
+  try {
+    return turns_();
+  } catch (...) {
+    return false;
+  }
+}
+
 void Watchdog::run() {
-  // Twice in the time that is allowed, so that one late beat is none too late.
-  const auto period = std::chrono::nanoseconds(manager_.watchdog_period() / 2);
+  // So that neither a late beat nor one that was left out ends a process that is well again.
+  const auto period = std::chrono::nanoseconds(manager_.watchdog_period() / 4);
   bool said = false;
   std::unique_lock lock(mutex_);
   while (!ends_.wait_for(lock, period, [this] { return ending_; })) {
     lock.unlock();
-    if (turns_()) {
+    if (is_well()) {
       manager_.tell("WATCHDOG=1");
       said = false;
     } else if (!said) {
-      log::error("a lane stands still; the service manager is not told that all is well");
+      log::error("a lane stands still, or the conductor; the service manager is not told that all is well");
       said = true;
     }
     lock.lock();

@@ -33,8 +33,9 @@ class Supervisor {
   Nanos watchdog_period_ = 0;
 };
 
-// Beats from a thread of its own, as long as it lives: asks `turns`, and says WATCHDOG=1 when it answers.
-// `turns` may block when what it asks hangs; then the manager hears nothing more, and ends this process.
+// Beats from a thread of its own, as long as it lives: asks `turns` four times in the period, and says
+// WATCHDOG=1 when it says yes. No, an exception, or no answer at all as long as `turns` blocks: the manager
+// hears nothing, and after a whole period of that ends this process.
 class Watchdog {
  public:
   // Does nothing where the manager has no watchdog. `manager` and what `turns` asks outlive this.
@@ -45,6 +46,7 @@ class Watchdog {
 
  private:
   void run();
+  [[nodiscard]] bool is_well() const noexcept;
 
   const Supervisor& manager_;
   const std::function<bool()> turns_;

@@ -198,8 +198,8 @@ class RunningReducer final : public Reducer {
     for (const auto& lane : lanes_) lane->stop();
     return reason;
   }
-  std::vector<uint64_t> turns() override {
-    (void)conductor_.status_from_outside();
+  std::optional<std::vector<uint64_t>> turns(Nanos patience) override {
+    if (!conductor_.answers(patience)) return std::nullopt;
     std::vector<uint64_t> all;
     for (const auto& lane : lanes_) all.push_back(lane->lane().counters().turns.get());
     return all;

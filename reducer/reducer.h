@@ -113,10 +113,10 @@ class Reducer {
   // Blocks until drained or stopped and all threads are joined.
   virtual ExitReason wait() = 0;
 
-  // Turns that each lane's loop has made; an idle lane makes ten a second. Blocks until the conductor has
-  // answered something. Who asks again after a second and finds a number unchanged knows a lane that hangs.
-  // Any thread, until wait() has returned.
-  [[nodiscard]] virtual std::vector<uint64_t> turns() = 0;
+  // Turns that each lane's loop has made; an idle lane makes ten a second. Who asks again after a second and
+  // finds a number unchanged knows a lane that hangs. Nothing where the conductor does not answer within
+  // `patience`, for which this blocks at most. Any thread, until wait() has returned.
+  [[nodiscard]] virtual std::optional<std::vector<uint64_t>> turns(Nanos patience) = 0;
 
   // Takes other options, or refuses all of them with what check_options() would say. New weights count for
   // shares of the link at once; in the order of folding a session keeps the weight that it began with. Any

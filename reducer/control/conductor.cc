@@ -148,6 +148,18 @@ std::string Conductor::status_from_outside() {
   return future.get();
 }
 
+bool Conductor::answers(Nanos patience) {
+  const auto come_to = std::make_shared<std::promise<void>>();  // may outlive who asks
+  const auto future = come_to->get_future();
+  asio::post(io_, [come_to] { come_to->set_value(); });
+  const Nanos deadline = monotonic_now() + patience;
+  while (future.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+    if (io_.stopped()) return true;
+    if (monotonic_now() >= deadline) return false;
+  }
+  return true;
+}
+
 void Conductor::ask_status(std::function<void(std::string)> tell) {
   asio::post(io_, [this, tell = std::move(tell)] {
     attempt([&] {

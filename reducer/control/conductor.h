@@ -56,6 +56,8 @@ class Conductor {
   // Options that were checked, and the context that their certificates are in.
   void reconfigure(ReloadableOptions options, std::shared_ptr<const transport::tcp::TlsContext> tls);
   [[nodiscard]] std::string status_from_outside();
+  // Whether its loop comes to something that was given to it now, within `patience`; true where it has ended.
+  [[nodiscard]] bool answers(Nanos patience);
   // The same without waiting: `tell` gets it on the conductor's thread, or never where that has ended.
   void ask_status(std::function<void(std::string)> tell);
   [[nodiscard]] uint64_t id() const noexcept { return id_; }

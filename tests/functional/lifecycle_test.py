@@ -1,9 +1,12 @@
 """Beginnings and ends of processes: drain, second signal, a late rank, a killed worker, a killed launcher."""
 
+import contextlib
 import os
+import resource
 import signal
+import socket
 
-from sluice_process import SluiceTest, children_of, is_alive, main, until
+from sluice_process import SluiceTest, children_of, has_sanitizer, is_alive, limit_memory, main, until
 
 SESSION = "000102030405060708090a0b0c0d0e0f"
 JOB = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "5")
@@ -39,6 +42,29 @@ class Reducers(SluiceTest):
         self.assertFalse(reducer.ended())
         reducer.signal(signal.SIGTERM)
         self.assertEqual(reducer.wait(), 0)
+
+    def test_a_thread_that_cannot_be_had_is_an_error_and_no_crash(self):
+        """The watchdog's, which is the last to start."""
+        manager, port_file = self.folder / "notify", self.folder / "port"
+        with contextlib.ExitStack() as sockets:
+            def datagram():
+                made = sockets.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+                made.setblocking(False)
+                return made
+            datagram().bind(str(manager))
+            with contextlib.suppress(BlockingIOError):  # full: the reducer waits a second to say READY=1
+                while datagram().sendto(b"x", str(manager)):
+                    pass
+            reducer = self.start("reducer", "--listen", "127.0.0.1:0", "--lanes", "1", "--port-file", port_file,
+                                 env={"NOTIFY_SOCKET": str(manager), "WATCHDOG_USEC": "30000000"})
+            until("the reducer says its port", lambda: port_file.exists() or reducer.ended())
+            if has_sanitizer(reducer):
+                self.skipTest("a sanitizer's own memory comes first")
+            stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
+            # Room for one stack, that of the thread which waits for the reducer's end.
+            limit_memory(reducer, (2 << 20 if stack == resource.RLIM_INFINITY else stack) * 3 // 2)
+            self.assertEqual(reducer.wait(), 1, reducer.stderr())
+        self.assertIn("sluice: Resource temporarily unavailable", reducer.stderr())
 
     def test_a_draining_reducer_serves_a_running_job_to_its_end(self):
         reducer, address = self.start_reducer()

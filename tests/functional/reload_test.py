@@ -5,7 +5,7 @@ import shutil
 import signal
 import unittest
 
-from sluice_process import SluiceTest, main, until
+from sluice_process import SluiceTest, has_sanitizer, limit_memory, main, until
 from tls_test import RUN, Authority
 
 
@@ -64,6 +64,20 @@ class Reload(SluiceTest):
         self.assertIn("cannot be read", self.hang_up(reducer)[0])
         self.write('memory_limit = "16M"\n')
         self.assertIn("memory_limit 64M -> 16M", self.hang_up(reducer)[0])
+
+    def test_a_file_that_no_memory_is_left_for_changes_nothing(self):
+        path = self.write('memory_limit = "64M"\n')
+        reducer, address = self.start_reducer("--config", path, "--lanes", "1")
+        if has_sanitizer(reducer):
+            self.skipTest("a sanitizer's own memory comes first")
+        self.write('memory_limit = "32M"\n# ' + 900 * 1024 * "x" + "\n")
+        limit_memory(reducer, 0)
+        lines = self.hang_up(reducer)
+        self.assertFalse(reducer.ended(), reducer.stderr())
+        limit_memory(reducer, None)
+        self.assertIn("nothing is changed by SIGHUP: std::bad_alloc", lines[0])
+        self.assertEqual(self.status(address)["memory"]["limit_bytes"], 64 << 20)
+        self.assertIn("memory_limit 64M -> 32M", self.hang_up(reducer)[0])
 
     def test_command_line_and_variables_still_go_before_the_file(self):
         path = self.write("default_weight = 2\n")

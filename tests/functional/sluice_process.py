@@ -3,6 +3,8 @@
 import argparse
 import json
 import os
+import re
+import resource
 import shutil
 import socket
 import subprocess
@@ -147,6 +149,18 @@ def children_of(pid):
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         found += [int(child) for child in task.read_text().split()]
     return found
+
+
+def has_sanitizer(running):
+    """Whose address space is not what a limit can be told of."""
+    return bool(re.search("lib[at]san", Path(f"/proc/{running.pid}/maps").read_text()))
+
+
+def limit_memory(running, more):
+    """From now on the process gets no more address space than it has, and `more` bytes; None: as much as it may."""
+    _, most = resource.prlimit(running.pid, resource.RLIMIT_AS)
+    used = int(re.search(r"VmSize:\s+(\d+) kB", Path(f"/proc/{running.pid}/status").read_text())[1]) * 1024
+    resource.prlimit(running.pid, resource.RLIMIT_AS, (most if more is None else used + more, most))
 
 
 def is_alive(pid):
