@@ -20,7 +20,7 @@ struct LogFlags {
 void add_discover_command(CLI::App& program, Command& chosen);
 // `rest`: what stands behind `auto`. It holds another command's options, which the program's own parser must
 // not see: arguments_before_auto() are how many of main()'s it may.
-void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::string> rest, const LogFlags& log);
+void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::string> rest);
 [[nodiscard]] int arguments_before_auto(int argc, char** argv);
 // `log` outlives the run: SIGHUP may change it.
 void add_reducer_command(CLI::App& program, Command& chosen, const LogFlags& log);

@@ -78,18 +78,22 @@ std::string quoted(std::string_view text) {
 }
 
 void start_logging(const std::string& level, const std::string& format) {
-  as_json = format == "json";
   auto logger = spdlog::stderr_logger_mt("sluice");
+  logger->set_level(spdlog::level::from_str(level));
+  logger->flush_on(spdlog::level::debug);
+  spdlog::set_default_logger(std::move(logger));
+  set_log_format(format);
+  log::set_sink(&to_spdlog);
+}
+
+void set_log_format(const std::string& format) {
+  as_json = format == "json";
   auto pattern = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
   pattern->add_flag<Priority>('*');
   pattern->set_pattern(std::string(into_the_journal() ? "%*" : "") +
                        (as_json ? R"({"ts":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l","msg":%v})"
                                 : "ts=%Y-%m-%dT%H:%M:%S.%eZ level=%l msg=%v"));
-  logger->set_formatter(std::move(pattern));
-  logger->set_level(spdlog::level::from_str(level));
-  logger->flush_on(spdlog::level::debug);
-  spdlog::set_default_logger(std::move(logger));
-  log::set_sink(&to_spdlog);
+  spdlog::default_logger()->set_formatter(std::move(pattern));
 }
 
 void set_log_level(const std::string& level) {

@@ -11,6 +11,9 @@ namespace sluice::cli {
 // `level`: "debug", "info", "warn" or "error"; `format`: "logfmt" or "json". Call once, before other threads.
 void start_logging(const std::string& level, const std::string& format);
 
+// From the next line on. Before other threads.
+void set_log_format(const std::string& format);
+
 // From the next line on. Any thread.
 void set_log_level(const std::string& level);
 

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const int own = cli::arguments_before_auto(argc, argv);
   cli::add_reducer_command(program, chosen, log);
-  cli::add_auto_command(program, chosen, {argv + own, argv + argc}, log);
+  cli::add_auto_command(program, chosen, {argv + own, argv + argc});
   cli::add_discover_command(program, chosen);
   cli::add_keygen_command(program, chosen);
   cli::add_status_command(program, chosen);

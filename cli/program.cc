@@ -39,14 +39,18 @@ void add_log_options(OptionSet& set, LogFlags& flags) {
   set.choice("--log-format", flags.format, "FORMAT", {"logfmt", "json"}, "what a line of the log looks like");
 }
 
+int print_what_was_asked(CLI::App& program, const CLI::Success& asked) {
+  name_variables_in_help();
+  return program.exit(asked);
+}
+
 int run_program(CLI::App& program, int argc, char** argv, const LogFlags& log, const Command& chosen) {
   const std::string name = program.get_name();
   const auto hint = [&] { return " (see " + name + asked_for(program) + " --help)"; };
   try {
     program.parse(argc, argv);
-  } catch (const CLI::Success& e) {  // --help, --version
-    name_variables_in_help();
-    return program.exit(e);
+  } catch (const CLI::Success& e) {
+    return print_what_was_asked(program, e);
   } catch (const CLI::ParseError& e) {
     return failed(name, bench::Failure(bench::kExitUsage, e.what()), hint());
   }

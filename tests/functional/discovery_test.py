@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 
 import sluice_process
@@ -35,6 +36,12 @@ class Discover(SluiceTest):
         hosts.write_text(self.discover("--format", "hosts", env=env).stdout)
         again = self.discover("--source", "file", env={"SLUICE_REDUCERS": f"@{hosts}"})
         self.assertEqual(json.loads(again.stdout)["reducers"], ["a:7470", "b:7471*2", "[fd00::2]:7470"])
+
+    def test_no_variable_is_for_the_formats_of_two_commands(self):
+        for word in ("text", "sbatch", "env"):
+            env = {"SLUICE_REDUCERS": "a", "SLUICE_FORMAT": word}
+            self.assertEqual(json.loads(self.discover(env=env).stdout)["reducers"], ["a:7470"])
+            self.assertIn("reducers", self.run_sluice("plan", "--workers", "8", "--worker-gbps", "100", "--provider", "gcp", env=env).stdout)
 
     def test_what_a_platform_calls_a_host_runs_no_command(self):
         bad = self.folder / "pwned"
@@ -134,6 +141,69 @@ class Auto(SluiceTest):
                 self.run_sluice("auto", *arguments, expect=64)
         self.run_sluice("auto", "--", "true", env={"CLUSTER_SPEC": "{"}, expect=78)
         self.assertIn("REDUCER OPTIONS", self.run_sluice("auto", "--help").stdout)
+
+    def test_a_file_and_variables_go_before_what_the_platform_says(self):
+        env = {"SLURM_HET_SIZE": "2", "SLUICE_SLURM_GROUP": "1", "SLURM_JOB_NODELIST_HET_GROUP_0": "gpu[1-2]",
+               "SLURM_JOB_NODELIST_HET_GROUP_1": "localhost", "SLURMD_NODENAME": "localhost"}
+
+        def found(*options, more=None):
+            lines = self.run_sluice("auto", *options, "--print-config", "--", "false", env=env | (more or {})).stdout.splitlines()
+            parts = {line.split(" = ")[0]: line.split(" = ")[1].split("  # ") for line in lines if " = " in line}
+            return [(parts[key][0].strip(), parts[key][1]) for key in ("listen", "mode", "expected_workers")]
+        self.assertEqual(found(), [('"*:7470"', "default"), ('"job"', "default"), ("2", "default")])
+        path = self.write("reducer.toml", 'listen = "127.0.0.1:7"\nmode = "service"\nexpected_workers = 5\n')
+        self.assertEqual(found("--config", path), [('"127.0.0.1:7"', f"{path}:1:10"), ('"service"', f"{path}:2:8"), ("5", f"{path}:3:20")])
+        self.assertEqual(found("--config", path, "--mode", "job", more={"SLUICE_LISTEN": "[::1]:8"}),
+                         [('"[::1]:8"', "env SLUICE_LISTEN"), ('"job"', "cli"), ("5", f"{path}:3:20")])
+
+    def test_what_is_asked_of_a_reducer_is_answered_on_every_host(self):
+        ran = self.folder / "ran"
+        path = self.write("reducer.toml", "lanes = 9999\n")
+        good = self.write("good.toml", "lanes = 9\ninsecure = true\n")
+        for env in ({"CLUSTER_SPEC": cluster_spec(1, 0)}, {"CLUSTER_SPEC": cluster_spec(2, 0)}, {}):
+            with self.subTest(env):
+                self.assertIn("lanes = 9 ", self.run_sluice("auto", "--config", good, "--print-config", "--", "touch", ran, env=env).stdout)
+                self.assertEqual(self.run_sluice("auto", "--config", good, "--check-config", "--", "touch", ran, env=env).stdout, "the configuration is good\n")
+                self.assertIn(f"{path}:1:9: lanes = 9999", self.run_sluice("auto", "--config", path, "--check-config", "--", "touch", ran, env=env, expect=78).stderr)
+                sample = self.run_sluice("auto", "--print-config=sample", "--", "touch", ran, env=env).stdout
+                self.assertEqual(sample, self.run_sluice("reducer", "--print-config=sample").stdout)
+                told = self.run_sluice("auto", "--insecure", "--help", "--", "touch", ran, env=env)
+                self.assertIn("--expected-workers", told.stdout)
+                self.assertEqual(told.stderr, "")
+        self.assertFalse(ran.exists())
+
+    def test_the_log_is_as_asked_for_on_either_side_and_in_the_file(self):
+        worker = {"CLUSTER_SPEC": cluster_spec(1, 0)}
+        for options in (("auto", "--log-level", "error"), ("--log-level", "error", "auto"), ("--log-level", "debug", "auto", "--log-level", "error")):
+            self.assertEqual(self.run_sluice(*options, "--", "true", env=worker).stderr, "", options)
+        self.assertIn("role worker", json.loads(self.run_sluice("auto", "--log-format", "json", "--", "true", env=worker).stderr)["msg"])
+        port_file = self.folder / "port"
+        path = self.write("reducer.toml", 'log_format = "json"\nlisten = "127.0.0.1:0"\n')
+        reducer = self.start("auto", "--config", path, "--port-file", port_file, "--", "false", env={"CLUSTER_SPEC": cluster_spec(2, 0)})
+        until("it says its port", lambda: port_file.exists() or reducer.ended())
+        words = [json.loads(line)["msg"] for line in reducer.stderr().splitlines()]
+        self.assertIn("role reducer 0", words[0])
+        self.assertFalse([word for word in words if "SLUICE_LANES" in word])
+
+    def test_lanes_of_the_environment_are_told_to_mean_two_things(self):
+        env = {"CLUSTER_SPEC": cluster_spec(2, 0), "SLUICE_LANES": "1"}
+        for options, times in (((), 1), (("--lanes", "1"), 0)):
+            port_file = self.folder / f"port-{times}"
+            reducer = self.start("auto", "--listen", "127.0.0.1:0", "--port-file", port_file, *options, "--", "false", env=env)
+            until("it says its port", lambda r=reducer, f=port_file: f.exists() or r.ended())
+            self.assertEqual(reducer.stderr().count("SLUICE_LANES"), times, reducer.stderr())
+
+    def test_signals_end_it_while_the_network_is_silent(self):
+        """As process 1 of a container a signal that nobody handles would be lost: the exit code tells a handler from the default."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.settimeout(sluice_process.DEADLINE_S)
+            env = {"SLUICE_REDUCER_SERVICE": "reducers.example", "SLUICE_DNS_SERVER": f"127.0.0.1:{silent.getsockname()[1]}", "SLUICE_DISCOVERY_TIMEOUT": "60s"}
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asker = self.start("auto", "--", "true", env=env)
+                silent.recv(512)
+                asker.signal(number)
+                self.assertEqual(asker.wait(), 128 + number, asker.stderr())
 
     def test_a_job_of_slurms_whole(self):
         """A reducer that ends with the job, and the job's workers, all by the one entry point."""
