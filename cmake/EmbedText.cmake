@@ -1,23 +1,20 @@
-# cmake -D OUT=<file> -D FOLDER=<folder> -P EmbedText.cmake: the definitions of reducer/admin/page_parts.h. What is embedded is below 64 KiB a
-# file, as much as a literal may hold everywhere.
-foreach(part document style script)
-  set(name_document index.html)
-  set(name_style page.css)
-  set(name_script page.js)
-  file(READ "${FOLDER}/${name_${part}}" ${part})
-  string(FIND "${${part}}" ")====\"" ends_early)
-  if(NOT ends_early EQUAL -1)
-    message(FATAL_ERROR "${name_${part}} holds the end of the literal that it is put into")
-  endif()
-endforeach()
-file(CONFIGURE OUTPUT "${OUT}" @ONLY CONTENT [=[
-#include "reducer/admin/page_parts.h"
+# cmake -D TEXT=<file> -D NAMESPACE=<namespace> -D NAME=<constant> -D OUT=<file> -P EmbedText.cmake: the definition of that constant, a std::string_view of the
+# file's text. sluice_embed_text() of SluiceTargets.cmake calls it.
+file(READ "${TEXT}" text)
+if(text MATCHES "\\)embedded\"")
+  message(FATAL_ERROR "${TEXT} holds what ends the literal that it is put into")
+endif()
+# A compiler need not take a literal of more than 65536 characters.
+string(LENGTH "${text}" length)
+if(length GREATER 65000)
+  message(FATAL_ERROR "${TEXT} has grown too long for one literal: ${length} bytes")
+endif()
+file(WRITE "${OUT}" "#include <string_view>
 
-namespace sluice::reducer::admin {
+namespace ${NAMESPACE} {
 
-const std::string_view kPageDocument = R"====(@document@)====";
-const std::string_view kPageStyle = R"====(@style@)====";
-const std::string_view kPageScript = R"====(@script@)====";
+extern const std::string_view ${NAME};
+const std::string_view ${NAME} = R\"embedded(${text})embedded\";
 
-}  // namespace sluice::reducer::admin
-]=])
+}  // namespace ${NAMESPACE}
+")

@@ -70,6 +70,18 @@ function(sluice_room name)
   target_link_libraries(sluice_${name} PUBLIC sluice_build_flags ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
 endfunction()
 
+# sluice_embed_text(<variable> <namespace> <name> <file>): appends a source to the variable, in which `extern const std::string_view <name>` is the
+# file's text.
+function(sluice_embed_text variable namespace name file)
+  set(out "${CMAKE_CURRENT_BINARY_DIR}/${name}.cc")
+  set(script "${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake")
+  add_custom_command(OUTPUT "${out}"
+    COMMAND "${CMAKE_COMMAND}" -D "TEXT=${file}" -D "NAMESPACE=${namespace}" -D "NAME=${name}" -D "OUT=${out}" -P "${script}"
+    DEPENDS "${file}" "${script}"
+    VERBATIM)
+  set(${variable} ${${variable}} "${out}" PARENT_SCOPE)
+endfunction()
+
 # sluice_closed_module(<target> <map>): a module that somebody else's process loads. Nothing of it is seen but what the map names, and the C++
 # library is inside: it must not meet the one of that process. It is never unloaded: threads, or others, may hold addresses of it.
 function(sluice_closed_module target map)

@@ -16,7 +16,7 @@
 namespace sluice::config {
 
 // Generated from config/data/vm-bandwidth.csv (CMakeLists.txt).
-extern const char* const kVmTable;
+extern const std::string_view kVmTable;
 
 namespace {
 

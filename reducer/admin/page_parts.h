@@ -1,4 +1,4 @@
-// The files of reducer/admin/page/. Defined in what the build makes of them (cmake/EmbedText.cmake).
+// The files of reducer/admin/page/. Defined in what the build makes of them (sluice_embed_text).
 #pragma once
 
 #include <string_view>

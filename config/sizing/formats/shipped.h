@@ -10,9 +10,9 @@
 namespace sluice::config {
 
 // Generated (CMakeLists.txt).
-extern const char* const kNcclConf;       // config/nccl.conf
-extern const char* const kShippedJobSet;  // deploy/kubernetes/jobset/jobset.yaml
-extern const char* const kShippedSbatch;  // deploy/slurm/hetjob.sbatch
+extern const std::string_view kNcclConf;       // config/nccl.conf
+extern const std::string_view kShippedJobSet;  // deploy/kubernetes/jobset/jobset.yaml
+extern const std::string_view kShippedSbatch;  // deploy/slurm/hetjob.sbatch
 
 struct Figure {
   std::string_view shipped;  // with as much around it as makes it the only one
