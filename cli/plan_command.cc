@@ -7,8 +7,9 @@
 #include "bench/e2e/exit_codes.h"
 #include "cli/commands.h"
 #include "cli/option_set.h"
+#include "config/endpoints.h"
+#include "config/plain_text.h"
 #include "config/sizing/calendar_day.h"
-#include "config/sizing/csv_table.h"
 #include "config/sizing/formats/formats.h"
 #include "config/sizing/plan.h"
 
@@ -39,6 +40,10 @@ config::VmCatalogue catalogue(const std::string& prices) {
 std::string shown(const config::Plan& plan, const PlanFlags& flags) {
   if (flags.format == "text") return config::plan_as_text(plan);
   if (flags.format == "json") return config::plan_as_json(plan);
+  if (plan.chosen.count > config::kMaxEndpoints) {
+    throw Failure(bench::kExitUsage, fmt::format("--format {}: {} reducers, and a session holds at most {}",
+                                                 flags.format, plan.chosen.count, config::kMaxEndpoints));
+  }
   const auto as = flags.format == "gcloud"      ? config::plan_as_gcloud
                   : flags.format == "jobset"    ? config::plan_as_jobset
                   : flags.format == "kustomize" ? config::plan_as_kustomize
@@ -51,7 +56,7 @@ int run_plan(PlanFlags flags) {
     throw Failure(
         bench::kExitUsage,
         fmt::format("--name {}: 1 to 40 of a-z, 0-9 and '-' are wanted, a letter first, no '-' last",
-                    config::quoted_text(flags.name)));
+                    config::quoted(flags.name)));
   }
   config::PlanRequest& request = flags.request;
   if (flags.worker_gbps != 0) request.worker.gbps = flags.worker_gbps;

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <optional>
 
+#include "config/plain_text.h"
+
 namespace sluice::config {
 namespace {
 
@@ -14,13 +16,6 @@ std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(kSpaces);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
-}
-
-std::string quoted(std::string_view text) {
-  constexpr size_t kShown = 80;
-  std::string out = "\"";
-  for (const char c : text.substr(0, kShown)) out += (c >= ' ' && c <= '~') ? c : '?';
-  return out + (text.size() > kShown ? "...\"" : "\"");
 }
 
 // Digits only: no sign, no space, nothing behind.

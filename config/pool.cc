@@ -2,39 +2,24 @@
 
 #include <sys/stat.h>
 
-#include <array>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <utility>
+
+#include "config/whole_file.h"
 
 namespace sluice::config {
 namespace {
 
 constexpr std::string_view kSpaces = " \t\r\v\f";
 
-struct CloseFile {
-  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-};
-
 Result<std::string> read_file(const std::string& path) {
-  const auto cannot = [&] {
-    return fail(Errc::kSystem, "can't read the list of reducers " + path + ": " + std::strerror(errno));
-  };
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "re"));
-  if (!file) return cannot();
-  std::string text;
-  std::array<char, 16384> piece;
-  while (const size_t n = std::fread(piece.data(), 1, piece.size(), file.get())) {
-    text.append(piece.data(), n);
-    if (text.size() > kMaxPoolFile) {
-      return fail(Errc::kInvalidArgument,
-                  path + ": more than " + std::to_string(kMaxPoolFile) + " bytes are no list of reducers");
-    }
+  WholeFile file = read_whole_file(path, kMaxPoolFile, FileKind::kAny);
+  if (file.end == WholeFile::End::kRead) return std::move(file.text);
+  if (file.end == WholeFile::End::kTooLong) {
+    return fail(Errc::kInvalidArgument,
+                path + ": more than " + std::to_string(kMaxPoolFile) + " bytes are no list of reducers");
   }
-  if (std::ferror(file.get()) != 0) return cannot();
-  return text;
+  return fail(Errc::kSystem, "can't read the list of reducers " + path + ": " + std::strerror(file.error));
 }
 
 // Without the words that an MPI's hostfile has behind a host.

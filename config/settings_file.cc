@@ -1,15 +1,13 @@
 #include "config/settings_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <utility>
+
+#include "config/plain_text.h"
+#include "config/whole_file.h"
 
 // Without exceptions a parse error is a value, and this stays the one place that sees the library.
 #define TOML_EXCEPTIONS 0
@@ -88,40 +86,19 @@ Setting setting_of(const toml::node& node) {
 }
 
 // The library quotes what it found, and that may be anything.
-std::string one_line(std::string_view text) {
-  std::string out(text);
-  std::ranges::replace_if(
-      out, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, '?');
-  return out;
-}
-
 Result<std::string> read_file(const std::string& path) {
-  const auto cannot = [&path] {
-    return fail(Errc::kSystem, path + ": cannot be read: " + std::strerror(errno));
-  };
-  // A pipe without a writer would be waited for.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return cannot();
-  struct Close {
-    int fd;
-    ~Close() { ::close(fd); }
-  } const close{fd};
-  struct stat about {};
-  if (::fstat(fd, &about) != 0) return cannot();
-  if (!S_ISREG(about.st_mode)) return fail(Errc::kInvalidArgument, path + ": is no file");
-  std::string text;
-  std::array<char, 16384> piece;
-  for (;;) {
-    const ssize_t n = ::read(fd, piece.data(), piece.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return cannot();
-    if (n == 0) return text;
-    text.append(piece.data(), static_cast<size_t>(n));
-    if (text.size() > kMaxSettingsFile) {
+  using End = WholeFile::End;
+  WholeFile file = read_whole_file(path, kMaxSettingsFile, FileKind::kRegular);
+  switch (file.end) {
+    case End::kRead: return std::move(file.text);
+    case End::kNoFile: return fail(Errc::kInvalidArgument, path + ": is no file");
+    case End::kTooLong:
       return fail(Errc::kInvalidArgument,
                   path + ": more than " + std::to_string(kMaxSettingsFile) + " bytes are no settings");
-    }
+    case End::kMissing:
+    case End::kUnreadable: break;
   }
+  return fail(Errc::kSystem, path + ": cannot be read: " + std::strerror(file.error));
 }
 
 }  // namespace
@@ -147,7 +124,7 @@ Result<std::vector<Setting>> parse_settings(std::string_view text, const std::st
   const toml::parse_result parsed = toml::parse(text, path);
   if (!parsed) {
     return fail(Errc::kInvalidArgument, place_text(path, place_of(parsed.error().source())) + ": " +
-                                            one_line(parsed.error().description()));
+                                            plain(parsed.error().description()));
   }
   return settings_of(parsed.table());
 }

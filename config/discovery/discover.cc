@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "config/discovery/plain_text.h"
 #include "config/discovery/sources.h"
+#include "config/plain_text.h"
 
 namespace sluice::config::discovery {
 namespace {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "config/discovery/natural_order.h"
-#include "config/discovery/plain_text.h"
 #include "config/discovery/sources.h"
+#include "config/plain_text.h"
 #include "config/sizes.h"
 
 namespace sluice::config::discovery {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "config/discovery/plain_text.h"
+#include "config/plain_text.h"
 
 namespace sluice::config::discovery {
 namespace {

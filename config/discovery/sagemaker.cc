@@ -5,8 +5,8 @@
 
 #include "config/discovery/bounded_json.h"
 #include "config/discovery/natural_order.h"
-#include "config/discovery/plain_text.h"
 #include "config/discovery/sources.h"
+#include "config/plain_text.h"
 
 namespace sluice::config::discovery {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "config/discovery/plain_text.h"
+#include "config/plain_text.h"
 
 namespace sluice::config::discovery {
 namespace {

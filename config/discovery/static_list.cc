@@ -1,7 +1,7 @@
 #include <utility>
 
-#include "config/discovery/plain_text.h"
 #include "config/discovery/sources.h"
+#include "config/plain_text.h"
 #include "config/pool.h"
 
 namespace sluice::config::discovery {

@@ -1,52 +1,33 @@
 #include "config/discovery/surroundings.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <map>
 #include <memory>
 
 #include "config/discovery/srv_lookup.h"
+#include "config/whole_file.h"
 #include "core/clock.h"
 
 namespace sluice::config::discovery {
 namespace {
 
-struct Close {
-  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-};
-
-Result<std::optional<std::string>> read_whole(const std::string& path) {
-  const auto cannot = [&] { return fail(Errc::kSystem, "can't read " + path + ": " + std::strerror(errno)); };
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // of a pipe nobody may ever write
-  if (fd < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return std::optional<std::string>();
-    return cannot();
-  }
-  const std::unique_ptr<std::FILE, Close> file(::fdopen(fd, "r"));
-  if (!file) {
-    ::close(fd);
-    return cannot();
-  }
-  struct stat kind {};
-  if (::fstat(fd, &kind) != 0) return cannot();
-  if (!S_ISREG(kind.st_mode)) return fail(Errc::kInvalidArgument, path + ": no regular file");
-  std::string text;
-  std::array<char, 4096> piece;
-  while (const size_t n = std::fread(piece.data(), 1, piece.size(), file.get())) {
-    text.append(piece.data(), n);
-    if (text.size() > kMaxFile) {
+Result<std::optional<std::string>> read_file(const std::string& path) {
+  using End = WholeFile::End;
+  WholeFile file = read_whole_file(path, kMaxFile, FileKind::kRegular);
+  switch (file.end) {
+    case End::kRead: return std::move(file.text);
+    case End::kMissing: return std::nullopt;
+    case End::kNoFile: return fail(Errc::kInvalidArgument, path + ": no regular file");
+    case End::kTooLong:
       return fail(Errc::kInvalidArgument, path + ": longer than " + std::to_string(kMaxFile) + " bytes");
-    }
+    case End::kUnreadable: break;
   }
-  if (std::ferror(file.get()) != 0) return cannot();
-  return text;
+  return fail(Errc::kSystem, "can't read " + path + ": " + std::strerror(file.error));
 }
 
 using Variables = std::map<std::string, std::string, std::less<>>;
@@ -86,10 +67,10 @@ Surroundings process_surroundings(const char* const* environment) {
   Surroundings s;
   const std::shared_ptr<const Variables> all = copy_of(environment);
   s.variable = [all](std::string_view name) { return value_in(*all, name); };
-  s.read_file = read_whole;
+  s.read_file = read_file;
   s.host_name = own_name;
   s.look_up = [all](const std::string& name, Nanos deadline) -> Result<std::vector<SrvRecord>> {
-    const auto text = read_whole("/etc/resolv.conf");
+    const auto text = read_file("/etc/resolv.conf");
     ResolvConf conf = parse_resolv_conf(text && *text ? **text : std::string_view());
     if (const auto server = value_in(*all, "SLUICE_DNS_SERVER")) {
       auto parsed = parse_name_server(*server);

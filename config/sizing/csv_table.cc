@@ -80,13 +80,6 @@ std::string csv_place(const std::string& name, size_t line, size_t column) {
   return name + ":" + std::to_string(line) + ":" + std::to_string(column) + ": ";
 }
 
-std::string quoted_text(std::string_view text) {
-  constexpr size_t kShown = 80;
-  std::string out = "\"";
-  for (const char c : text.substr(0, kShown)) out += (c >= ' ' && c <= '~') ? c : '?';
-  return out + (text.size() > kShown ? "...\"" : "\"");
-}
-
 Result<std::vector<CsvRow>> parse_csv(std::string_view text, const std::string& name) {
   if (text.size() > kMaxCsvBytes) {
     return fail(Errc::kInvalidArgument, csv_place(name, 1, 1) + "more than " + std::to_string(kMaxCsvBytes) +

@@ -31,7 +31,4 @@ struct CsvRow {
 // "prices.csv:3:17: ".
 [[nodiscard]] std::string csv_place(const std::string& name, size_t line, size_t column);
 
-// As errors and tables show text that anybody may have written: at most 80 characters, odd bytes as '?'.
-[[nodiscard]] std::string quoted_text(std::string_view text);
-
 }  // namespace sluice::config

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "config/plain_text.h"
 #include "config/sizing/csv_table.h"
 #include "config/sizing/flow_caps.h"
 #include "config/sizing/model.h"
@@ -57,8 +58,7 @@ Result<void> check(const PlanRequest& r) {
        {std::pair("--worker-type", &r.worker.type), std::pair("--reducer-type", &r.reducer.type),
         std::pair("--provider", &r.provider)}) {
     if (!name->empty() && !is_vm_name(*name))
-      return bad(
-          fmt::format("{} {}: letters, digits, '.', '_', '+', '-' are wanted", option, quoted_text(*name)));
+      return bad(fmt::format("{} {}: letters, digits, '.', '_', '+', '-' are wanted", option, quoted(*name)));
   }
   if (!r.worker.gbps && r.worker.type.empty())
     return bad("how wide is a worker? --worker-type, or --worker-gbps");

@@ -1,16 +1,14 @@
 #include "config/sizing/vm_catalogue.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "config/nearest_name.h"
+#include "config/plain_text.h"
 #include "config/sizing/csv_table.h"
 #include "config/sizing/vm_rows.h"
+#include "config/whole_file.h"
 #include "core/assert.h"
 
 namespace sluice::config {
@@ -37,10 +35,6 @@ std::string nearest(const std::vector<VmType>& rows, std::string_view type, VmRo
   if (names.empty()) return {};
   return "; " + std::string(nearest_name(type, names)) + " is the nearest name there";
 }
-
-struct CloseFile {
-  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-};
 
 }  // namespace
 
@@ -90,20 +84,11 @@ Result<VmCatalogue> VmCatalogue::parse(std::string_view text, const std::string&
 }
 
 Result<VmCatalogue> VmCatalogue::read(const std::string& path) {
-  const auto cannot = [&] {
-    return fail(Errc::kSystem, "can't read the table of VM types " + path + ": " + std::strerror(errno));
-  };
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "re"));
-  if (!file) return cannot();
-  std::string text;
-  std::array<char, 16384> piece;
-  // One byte more than is allowed: parse_csv() says so.
-  while (const size_t n = std::fread(piece.data(), 1, piece.size(), file.get())) {
-    text.append(piece.data(), n);
-    if (text.size() > kMaxCsvBytes) break;
+  const WholeFile file = read_whole_file(path, kMaxCsvBytes, FileKind::kAny);
+  if (file.end == WholeFile::End::kMissing || file.end == WholeFile::End::kUnreadable) {
+    return fail(Errc::kSystem, "can't read the table of VM types " + path + ": " + std::strerror(file.error));
   }
-  if (std::ferror(file.get()) != 0) return cannot();
-  return parse(text, path);
+  return parse(file.text, path);  // which says that it is too long
 }
 
 VmCatalogue VmCatalogue::with(const VmCatalogue& other) const {
@@ -143,7 +128,7 @@ Result<const VmType*> VmCatalogue::find(std::string_view type, VmRole role, std:
     return bad(std::string(type) + " stands in the table as a " + std::string(word(of_other_role->role)) +
                ", not as a " + std::string(word(role)));
   }
-  return bad(std::string(word(role)) + " type " + quoted_text(type) + " is not in the table" +
+  return bad(std::string(word(role)) + " type " + quoted(type) + " is not in the table" +
              (provider.empty() ? "" : " of " + std::string(provider)) + nearest(rows_, type, role));
 }
 

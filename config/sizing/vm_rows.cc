@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "config/plain_text.h"
 #include "config/sizing/calendar_day.h"
 
 namespace sluice::config {
@@ -35,13 +36,13 @@ std::optional<double> decimal(std::string_view text) {
 
 Checked set_name(std::string& target, const std::string& text) {
   if (!is_vm_name(text))
-    return bad(quoted_text(text) + " is no name: 1 to 64 letters, digits, '.', '_', '+', '-'");
+    return bad(quoted(text) + " is no name: 1 to 64 letters, digits, '.', '_', '+', '-'");
   target = text;
   return {};
 }
 
 Checked set_role(VmType& row, const std::string& text) {
-  if (text != "worker" && text != "reducer") return bad(quoted_text(text) + " is neither worker nor reducer");
+  if (text != "worker" && text != "reducer") return bad(quoted(text) + " is neither worker nor reducer");
   row.role = text == "worker" ? VmRole::kWorker : VmRole::kReducer;
   return {};
 }
@@ -49,14 +50,14 @@ Checked set_role(VmType& row, const std::string& text) {
 Checked set_gbps(VmType& row, const std::string& text) {
   const auto value = decimal(text);
   if (!value || *value <= 0 || *value > kMostGbps)
-    return bad(quoted_text(text) + " is no bandwidth: more than 0, at most 1e6 Gbit/s");
+    return bad(quoted(text) + " is no bandwidth: more than 0, at most 1e6 Gbit/s");
   row.gbps = *value;
   return {};
 }
 
 Checked set_arch(VmType& row, const std::string& text) {
   if (!text.empty() && text != "x86_64" && text != "arm64")
-    return bad(quoted_text(text) + " is neither x86_64 nor arm64");
+    return bad(quoted(text) + " is neither x86_64 nor arm64");
   row.arch = text;
   return {};
 }
@@ -65,7 +66,7 @@ Checked set_gpus(VmType& row, const std::string& text) {
   if (text.empty()) return {};
   const auto value = decimal(text);
   if (!value || *value < 1 || *value > kMostGpus || *value != std::floor(*value))
-    return bad(quoted_text(text) + " is no number of GPUs: 1 to " + std::to_string(kMostGpus));
+    return bad(quoted(text) + " is no number of GPUs: 1 to " + std::to_string(kMostGpus));
   row.gpus = static_cast<uint32_t>(*value);
   return {};
 }
@@ -74,14 +75,14 @@ Checked set_price(VmType& row, const std::string& text) {
   if (text.empty()) return {};
   const auto value = decimal(text);
   if (!value || *value < 0 || *value > kMostUsd)
-    return bad(quoted_text(text) + " is no price: 0 to 1e6 USD an hour");
+    return bad(quoted(text) + " is no price: 0 to 1e6 USD an hour");
   row.usd_per_hour = *value;
   return {};
 }
 
 Checked set_date(std::string& target, const std::string& text) {
   if (!text.empty() && text != "undated" && !parse_day(text))
-    return bad(quoted_text(text) + " is no date: 2026-08-18, or undated");
+    return bad(quoted(text) + " is no date: 2026-08-18, or undated");
   target = text;
   return {};
 }
@@ -125,9 +126,9 @@ Result<std::vector<const Column*>> columns_of(const CsvRow& header, const std::s
     const auto* const column =
         std::find_if(kColumns.begin(), kColumns.end(), [&](const Column& c) { return c.name == field.text; });
     const std::string place = csv_place(name, header.line, field.column);
-    if (column == kColumns.end()) return bad(place + "unknown column " + quoted_text(field.text));
+    if (column == kColumns.end()) return bad(place + "unknown column " + quoted(field.text));
     if (std::find(out.begin(), out.end(), column) != out.end())
-      return bad(place + "column " + quoted_text(field.text) + " stands here twice");
+      return bad(place + "column " + quoted(field.text) + " stands here twice");
     out.push_back(column);
   }
   for (const Column& column : kColumns) {

@@ -84,6 +84,7 @@ class Plan(SluiceTest):
                           ["--workers", "8", "--worker-gbps", "nan", "--provider", "gcp"], [*EIGHT[1:], "--headroom", "2"],
                           [*EIGHT[1:], "--reducers", "1000001"], [*EIGHT[1:], "--format", "yaml"], [*EIGHT[1:], "--format", "jobset", "--name", "A_b"],
                           ["--workers", "8", "--worker-type", "p4d.24xlarge", "--format", "gcloud"],
+                          ["--workers", "65536", "--worker-gbps", "1e6", "--reducer-gbps", "0.001", "--format", "jobset"],
                           ["--workers", "8", "--worker-type", "p4d.24xlarge", "--reducer-type", "x; rm -rf /", "--reducer-gbps", "1"]):
             done = self.plan(*arguments, expect=64)
             self.assertEqual((done.stdout, done.stderr.count("\n")), ("", 1), done.stderr)
