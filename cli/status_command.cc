@@ -9,26 +9,18 @@
 #include "bench/e2e/pool_status.h"
 #include "cli/commands.h"
 #include "cli/option_set.h"
+#include "cli/pool_flags.h"
 #include "config/pool.h"
 #include "core/log.h"
 
 namespace sluice::cli {
 namespace {
 
-struct StatusFlags {
-  std::string reducers;
-  std::string key_file;
-  std::string token_file;
-  std::string job = "default";
-  Nanos timeout = 5 * kSecond;
-};
-
 // One object per reducer, in order; one that does not answer is {"reducer", "error"} and makes the exit
 // code 69.
-int run_status(const StatusFlags& flags) {
+int run_status(const PoolFlags& flags) {
   const auto pool = bench::value_or_fail(config::read_reducers(flags.reducers), bench::kExitUsage);
-  const auto credentials = bench::value_or_fail(
-      bench::read_credentials(flags.key_file, flags.token_file, flags.job), bench::kExitConfig);
+  const bench::Credentials credentials = flags.credentials();
   int code = bench::kExitOk;
   auto all = nlohmann::ordered_json::array();
   for (const config::Endpoint& reducer : pool) {
@@ -52,13 +44,9 @@ int run_status(const StatusFlags& flags) {
 void add_status_command(CLI::App& program, Command& chosen) {
   CLI::App* app =
       program.add_subcommand("status", "ask running reducers for sessions, missing ranks, counters");
-  auto flags = std::make_shared<StatusFlags>();
+  auto flags = std::make_shared<PoolFlags>();
   OptionSet set(*app);
-  set.text("--reducers", flags->reducers, "LIST", "host:port,host:port,...")->required();
-  set.text("--key-file", flags->key_file, "FILE", "pool key, or ...");
-  set.text("--token-file", flags->token_file, "FILE", "... the token of --job");
-  set.text("--job", flags->job, "NAME", "job that the token is for");
-  set.duration("--timeout", flags->timeout, "for each reducer");
+  flags->add_to(set);
   app->callback([flags, &chosen] { chosen = [flags] { return run_status(*flags); }; });
 }
 

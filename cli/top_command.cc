@@ -14,6 +14,7 @@
 #include "bench/e2e/pool_status.h"
 #include "cli/commands.h"
 #include "cli/option_set.h"
+#include "cli/pool_flags.h"
 #include "cli/top_view.h"
 #include "config/pool.h"
 #include "core/clock.h"
@@ -24,12 +25,8 @@ namespace {
 constexpr size_t kAskedAtOnce = 32;
 
 struct TopFlags {
-  std::string reducers;
-  std::string key_file;
-  std::string token_file;
-  std::string job = "default";
+  PoolFlags pool{.timeout = 2 * kSecond};
   Nanos interval = 1 * kSecond;
-  Nanos timeout = 2 * kSecond;
   bool once = false;
 };
 
@@ -88,16 +85,15 @@ bool all_answer(const TopSample& s) {
 int run_top(const TopFlags& flags) {
   if (flags.interval < 100 * kMillisecond)
     throw bench::Failure(bench::kExitUsage, "--interval is at least 100ms");
-  const auto credentials = bench::value_or_fail(
-      bench::read_credentials(flags.key_file, flags.token_file, flags.job), bench::kExitConfig);
-  auto pool = bench::value_or_fail(config::read_reducers(flags.reducers), bench::kExitUsage);
-  TopSample before = sample(pool, credentials, flags.timeout);
+  const bench::Credentials credentials = flags.pool.credentials();
+  auto pool = bench::value_or_fail(config::read_reducers(flags.pool.reducers), bench::kExitUsage);
+  TopSample before = sample(pool, credentials, flags.pool.timeout);
   for (Nanos next = monotonic_now();;) {
     next = std::max(next + flags.interval, monotonic_now());
     std::this_thread::sleep_for(std::chrono::nanoseconds(next - monotonic_now()));
     // A file may change; while it can't be read, what it said holds.
-    if (auto again = config::read_reducers(flags.reducers)) pool = std::move(*again);
-    TopSample now = sample(pool, credentials, flags.timeout);
+    if (auto again = config::read_reducers(flags.pool.reducers)) pool = std::move(*again);
+    TopSample now = sample(pool, credentials, flags.pool.timeout);
     const Screen s = screen();
     const std::string text = top_text(before, now, s.columns, s.lines);
     if (s.terminal && !flags.once) std::fputs("\033[H\033[2J", stdout);
@@ -121,12 +117,8 @@ void add_top_command(CLI::App& program, Command& chosen) {
       "With --once, exit 69: a reducer does not answer.");
   auto flags = std::make_shared<TopFlags>();
   OptionSet set(*app);
-  set.text("--reducers", flags->reducers, "LIST", "host:port,host:port,... or @FILE")->required();
-  set.text("--key-file", flags->key_file, "FILE", "pool key, or ...");
-  set.text("--token-file", flags->token_file, "FILE", "... the token of --job");
-  set.text("--job", flags->job, "NAME", "job that the token is for");
+  flags->pool.add_to(set);
   set.duration("--interval", flags->interval, "between two samples");
-  set.duration("--timeout", flags->timeout, "for each reducer");
   set.flag("--once", flags->once, "one sample, of one interval");
   app->callback([flags, &chosen] { chosen = [flags] { return run_top(*flags); }; });
 }
