@@ -76,7 +76,8 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
     straggler_max = std::max(straggler_max, c.straggler_us_max.get());
     ring_full += thread->lane().ring_full_count();
     // In ms: an answer is one control frame, and there may be a thousand lanes.
-    busy.push_back(1e-3 * static_cast<double>(c.busy_ns.get() / kMillisecond));
+    const uint64_t busy_ms = c.busy_ns.get() / kMillisecond;
+    busy.push_back(1e-3 * static_cast<double>(busy_ms));
   }
   uint64_t all_folded = 0;
   nlohmann::json by_type = nlohmann::json::object();
