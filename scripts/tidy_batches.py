@@ -1,27 +1,43 @@
 #!/usr/bin/env python3
-"""usage: tidy_batches.py BUILD JOBS: clang-tidy over all sources of BUILD's compile commands, several to a translation unit.
+"""usage: tidy_batches.py BUILD JOBS: clang-tidy over all sources of BUILD's compile commands, many to a translation unit.
 
 clang-tidy reads and matches every header of a translation unit, the system's too; that is nearly all of its time, and so taken once for
-a batch. The compiler, which is ten times as fast, says beforehand which sources can't be read together because they define the same name;
-those wait for another batch. A batch with a finding is halved, down to single sources, and those decide. What a batch cannot see: aliases
-and using-declarations that nothing uses, which are looked for only in the file that clang-tidy is given.
+a batch. Sources of all targets share a batch, with the definitions of all; the compiler, which is ten times as fast, says beforehand which
+can't be read together because they define the same name, and those wait for another batch. The sources in which a batch has findings are
+taken singly, as their own targets compile them, and that decides. What a batch cannot see: aliases and using-declarations that nothing uses,
+which are looked for only in the file that clang-tidy is given.
 """
 
 import collections
 import concurrent.futures
 import json
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
 
-SIZE = 24
+SIZE = 64
 TIDY = ["clang-tidy-14", "--quiet"]
 COMPILER = {".c": "clang-14", ".cc": "clang++-14"}
+# One batch is compiled with or without these alike: they say where code may lie and what a library shows.
+OF_NO_MATTER = {"-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"}
 
 
-def sources_by_flags(build, root):
-    groups = collections.OrderedDict()
+def flags_of(entry):
+    words = shlex.split(entry["command"])
+    output = words.index("-o")
+    return [word for word in words[1:output] + words[output + 2 :] if word not in ("-c", entry["file"]) and word not in OF_NO_MATTER]
+
+
+def definitions(flags):
+    """{name: its whole flag} of the definitions, without those that CMake makes for a library's own sources."""
+    return {re.split("[=]", flag)[0]: flag for flag in flags if flag.startswith("-D") and not flag.endswith("_EXPORTS")}
+
+
+def sets_of_sources(build, root):
+    """[(flags, sources)]: sources of one language whose targets differ in definitions and folders alone, unless two give a name two values."""
+    sets = collections.OrderedDict()
     seen = set()
     for entry in json.loads((build / "compile_commands.json").read_text()):
         source = pathlib.Path(entry["file"])
@@ -29,11 +45,18 @@ def sources_by_flags(build, root):
         if not source.is_relative_to(root) or source.is_relative_to(root / "build") or source in seen:
             continue
         seen.add(source)
-        words = shlex.split(entry["command"])
-        output = words.index("-o")
-        flags = [word for word in words[1:output] + words[output + 2 :] if word not in ("-c", entry["file"])]
-        groups.setdefault((source.suffix, tuple(flags)), []).append(source)
-    return groups
+        flags = flags_of(entry)
+        defined = definitions(flags)
+        folders = [flag for flag in flags if flag.startswith("-I")]
+        others = tuple(flag for flag in flags if not flag.startswith(("-I", "-D")))
+        for number in range(len(seen)):
+            of_set = sets.setdefault((source.suffix, others, number), ({}, {}, []))
+            if all(of_set[0].get(name, flag) == flag for name, flag in defined.items()):
+                break
+        of_set[0].update(defined)
+        of_set[1].update(dict.fromkeys(folders))
+        of_set[2].append(source)
+    return [([*defined.values(), *folders, *others], sources) for (_, others, _), (defined, folders, sources) in sets.items()]
 
 
 def write_batch(build, name, sources):
@@ -42,55 +65,90 @@ def write_batch(build, name, sources):
     return batch
 
 
+def named(sources, told):
+    """Those of the sources that an error or a warning is in, or in a header that they include."""
+    files = set()
+    included_from = []
+    for line in told.splitlines():
+        if including := re.match(r"In file included from ([^:]+):", line):
+            included_from.append(including[1])
+        elif where := re.match(r"(/[^:]+):\d+:\d+: (?:fatal )?(?:error|warning): ", line):
+            files.update([where[1], *included_from])
+        elif not line.startswith("  "):
+            included_from = []
+    return [source for source in sources if str(source) in files]
+
+
 def check(build, name, flags, sources):
     """Findings in these sources, empty when there are none."""
     if len(sources) == 1:
         run = subprocess.run([*TIDY, "-p", build, sources[0]], capture_output=True, text=True, check=False)
         return "" if run.returncode == 0 else run.stdout or run.stderr
-    run = subprocess.run([*TIDY, write_batch(build, name, sources), "--", *flags], capture_output=True, check=False, cwd=build)
+    run = subprocess.run([*TIDY, write_batch(build, name, sources), "--", *flags], capture_output=True, text=True, check=False, cwd=build)
     if run.returncode == 0:
         return ""
-    middle = len(sources) // 2
-    return check(build, name + "_0", flags, sources[:middle]) + check(build, name + "_1", flags, sources[middle:])
+    suspects = named(sources, run.stdout)
+    findings = "".join(check(build, name, flags, [source]) for source in suspects)
+    # A header's findings have no source's name, and are the batch's to tell.
+    return findings or (run.stdout if not suspects else "")
+
+
+def names_in(source):
+    """What seems to be declared at the beginnings of this source's lines: enough to keep most clashes apart without asking the compiler."""
+    declared = re.findall(r"^(?!using namespace|namespace|template|TEST|return|extern)[A-Za-z_][^\n;=({#\"]*?(?<!::)\b(\w+)\s*(?:[;=({]|$)", source.read_text(), re.MULTILINE)
+    return set(declared)
+
+
+def apart(sources):
+    """The sources in groups of at most SIZE, none of which declares a name twice as far as names_in() sees."""
+    groups = []
+    # Tests come first: GoogleTest's headers do not stand behind names of ours that are also the standard library's.
+    for source in sorted(sources, key=lambda source: "tests" not in source.parts):
+        names = names_in(source)
+        group = next((group for group in groups if len(group[1]) < SIZE and not group[0] & names), None)
+        if group is None:
+            group = (set(), [])
+            groups.append(group)
+        group[0].update(names)
+        group[1].append(source)
+    return [group for _, group in groups]
 
 
 def split(build, name, flags, sources):
-    """The first of these sources, as many as compile as one, and those that must wait for another batch."""
-    batch, waiting = sources[:SIZE], sources[SIZE:]
-    clashing = []
+    """As many of these sources as compile as one, and those that do not."""
+    batch, clashing = sources, []
     while len(batch) > 1:
         compiler = COMPILER[batch[0].suffix]
-        run = subprocess.run([compiler, "-fsyntax-only", "-w", "-ferror-limit=1", *flags, write_batch(build, name, batch)],
+        run = subprocess.run([compiler, "-fsyntax-only", "-w", "-ferror-limit=0", *flags, write_batch(build, name, batch)],
                              capture_output=True, text=True, check=False, cwd=build)
         if run.returncode == 0:
             break
-        # The first that is named is the one the error is in; with an error of another kind, the last goes.
-        named = [source for _, source in sorted((run.stderr.find(str(source)), source) for source in batch) if str(source) in run.stderr]
-        clashing.append(named[0] if named else batch[-1])
-        batch.remove(clashing[-1])
-    return batch, waiting + clashing
+        out = [source for source in named(batch, run.stderr) if source != batch[0]] or [batch[-1]]
+        clashing += out
+        batch = [source for source in batch if source not in out]
+    return batch, clashing
 
 
-def check_all(build, name, flags, sources):
-    """Findings in the sources of one set of flags, a batch after the other."""
-    findings = ""
+def batches(build, name, flags, sources):
+    """(name, flags, sources) of each batch; those that clash wait for a batch of their own."""
     number = 0
     while sources:
-        batch, sources = split(build, f"{name}_{number}", flags, sources)
-        findings += check(build, f"{name}_{number}", flags, batch)
-        number += 1
-    return findings
+        waiting = []
+        for group in apart(sources):
+            batch, clashing = split(build, f"{name}_{number}", flags, group)
+            waiting += clashing
+            yield f"{name}_{number}", flags, batch
+            number += 1
+        sources = waiting
 
 
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     (build / "batches").mkdir(exist_ok=True)
-    sets = sources_by_flags(build, pathlib.Path.cwd())
-    print(f"clang-tidy: {sum(map(len, sets.values()))} files", flush=True)
+    sets = sorted(sets_of_sources(build, pathlib.Path.cwd()), key=lambda of_set: -len(of_set[1]))
+    print(f"clang-tidy: {sum(len(sources) for _, sources in sets)} files", flush=True)
     with concurrent.futures.ThreadPoolExecutor(int(sys.argv[2])) as executor:
-        # The largest first, which take the longest.
-        largest_first = sorted(sets.items(), key=lambda item: -len(item[1]))
-        checks = [executor.submit(check_all, build, f"set_{i}", flags, sources) for i, ((_, flags), sources) in enumerate(largest_first)]
+        checks = [executor.submit(check, build, *batch) for i, (flags, sources) in enumerate(sets) for batch in batches(build, f"set_{i}", flags, sources)]
         findings = "".join(done.result() for done in checks)
     print(findings, end="")
     return 1 if findings else 0

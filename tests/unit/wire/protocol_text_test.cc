@@ -18,7 +18,7 @@ namespace sluice::wire {
 namespace {
 
 std::string protocol_text() {
-  std::ifstream file(SLUICE_PROTOCOL);
+  std::ifstream file(SLUICE_PROTOCOL_TEXT);
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
