@@ -15,8 +15,8 @@ conformance, streams, fault and nccl under the thread sanitizer. With labels: on
 
 Labels: ${LABELS[*]}
 
-Environment: SLUICE_JOBS, the number of compilers at a time; SLUICE_TEST_JOBS, of tests at a time (default: one for each processor, at
-most 4).
+Environment: SLUICE_JOBS, the number of compilers at a time; SLUICE_TEST_JOBS, of tests at a time (default: two for each processor, at
+most 8).
 END
 }
 
@@ -41,7 +41,8 @@ source scripts/packages.sh
 # shellcheck source=scripts/build.sh
 source scripts/build.sh
 
-test_jobs=${SLUICE_TEST_JOBS:-$(($(nproc) < 4 ? $(nproc) : 4))}
+# Two for each processor: half of a test's time goes by in waiting for deadlines, processes and each other.
+test_jobs=${SLUICE_TEST_JOBS:-$(($(nproc) < 4 ? 2 * $(nproc) : 8))}
 passed_steps=()
 failed_steps=()
 skipped_steps=()

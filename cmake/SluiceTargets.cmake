@@ -16,8 +16,9 @@ if(SLUICE_SANITIZE)
   target_compile_options(sluice_build_flags INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer)
   if(SLUICE_SANITIZE MATCHES "undefined")
     target_compile_options(sluice_build_flags INTERFACE -fno-sanitize-recover=undefined
-      # A third of the compiler's time goes into these in tests, which are all calls of GoogleTest; a null that is used is seen all the same.
-      $<$<PATH:IS_PREFIX,${PROJECT_SOURCE_DIR}/tests,$<TARGET_PROPERTY:SOURCE_DIR>>:-g0$<SEMICOLON>-fno-sanitize=null,vptr,object-size>)
+      # A third of the compiler's time goes into these where all is calls of libraries' templates; a null that is used is seen all the same.
+      $<$<OR:$<BOOL:$<TARGET_PROPERTY:SLUICE_COLD>>,$<PATH:IS_PREFIX,${PROJECT_SOURCE_DIR}/tests,$<TARGET_PROPERTY:SOURCE_DIR>>>:-fno-sanitize=null,vptr,object-size>
+      $<$<PATH:IS_PREFIX,${PROJECT_SOURCE_DIR}/tests,$<TARGET_PROPERTY:SOURCE_DIR>>:-g0>)
   endif()
   if(SLUICE_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(sluice_build_flags INTERFACE -Wno-tsan)  # Asio's fences, which it does not rely on alone
@@ -46,6 +47,12 @@ macro(sluice_tools_together)
     set(CMAKE_UNITY_BUILD ON)
   endif()
 endmacro()
+
+# sluice_cold(<target>): it need not be fast.
+function(sluice_cold target)
+  target_compile_options(${target} PRIVATE ${SLUICE_COLD_OPTIONS})
+  set_target_properties(${target} PROPERTIES SLUICE_COLD ON)
+endfunction()
 
 # sluice_not_cold(<target>): its own loops over elements are most of what it does. Instrumented and without optimisation they outlast deadlines.
 function(sluice_not_cold target)

@@ -41,10 +41,13 @@ def abi():
     return ABI or max(NET_ABIS)
 
 
+def brief():
+    return os.environ.get("SLUICE_TEST_BRIEF") == "1"
+
+
 def lengthy(test):
     """A test of what no version changes: it is played with the newest alone, not with the others (SLUICE_TEST_BRIEF=1)."""
-    brief = os.environ.get("SLUICE_TEST_BRIEF") == "1"
-    return unittest.skip("it is played with the newest version")(test) if brief else test
+    return unittest.skip("it is played with the newest version")(test) if brief() else test
 
 
 def beside_plugin(name):
