@@ -100,7 +100,8 @@ TEST(DiscoveryCases, ComeOutAsTheTableSays) {
     EXPECT_EQ(outcome->found ? in_json(*outcome->found) : json(), c["found"]);
     const json told = c.value("passed", json::object());
     for (const auto& [source, why] : told.items()) {
-      const auto passed = std::ranges::find(outcome->passed, source, [](const Outcome::Passed& p) { return to_string(p.source); });
+      const auto passed = std::ranges::find(outcome->passed, source,
+                                            [](const Outcome::Passed& p) { return to_string(p.source); });
       ASSERT_NE(passed, outcome->passed.end()) << source;
       EXPECT_THAT(passed->why, HasSubstr(why.get<std::string>()));
     }
