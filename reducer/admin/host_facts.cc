@@ -102,10 +102,26 @@ std::vector<Link> links(const std::string& host) {
   return found;
 }
 
+// /proc/net/snmp has two lines for each protocol: names, then numbers.
+uint64_t tcp_retransmits() {
+  std::ifstream file("/proc/self/net/snmp");
+  for (std::string names, numbers; std::getline(file, names) && std::getline(file, numbers);) {
+    std::istringstream name_words(names), number_words(numbers);
+    std::string name, number;
+    name_words >> name;
+    number_words >> number;
+    if (name != "Tcp:") continue;
+    while (name_words >> name && number_words >> number) {
+      if (name == "RetransSegs") return std::strtoull(number.c_str(), nullptr, 10);
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 HostFacts host_facts(const std::string& listen_host) {
-  return {.process = process_facts(), .links = links(listen_host)};
+  return {.process = process_facts(), .links = links(listen_host), .tcp_retransmits = tcp_retransmits()};
 }
 
 }  // namespace sluice::reducer::admin

@@ -25,6 +25,7 @@ struct Link {
 struct HostFacts {
   ProcessFacts process;
   std::vector<Link> links;
+  uint64_t tcp_retransmits = 0;  // segments, of the network namespace: a container's own, without hostNetwork
 };
 
 // `listen_host`: of the port that workers come to; its interface is the link. Empty, or a name: all links

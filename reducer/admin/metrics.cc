@@ -4,6 +4,7 @@
 #include <prometheus/metric_type.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -126,10 +127,13 @@ void add_sessions(Families& f, const Json& status) {
       .add(number(status, "/view_changes/committed"), {{"step", "committed"}});
 }
 
-void add_connections(Families& f, const Json& status) {
+void add_connections(Families& f, const Json& status, const HostFacts& host) {
   f.gauge("sluice_connections", "Lane connections that are open, by transport.")
       .add(number(status, "/transports/tcp/connections"), {{"transport", "tcp"}})
       .add(number(status, "/transports/rdma/connections"), {{"transport", "rdma"}});
+  f.counter("sluice_tcp_retransmits_total",
+            "Segments sent again in this network namespace, by whatever runs in it.")
+      .add(static_cast<double>(host.tcp_retransmits));
   f.gauge("sluice_control_connections", "Control connections and handshakes that are open.")
       .add(number(status, "/connections/open"));
   f.counter("sluice_accepted_connections_total", "Connections to the data port.")
@@ -160,6 +164,12 @@ void add_connections(Families& f, const Json& status) {
   f.counter("sluice_tls_handshakes_total", "Handshakes of TLS.")
       .add(number(status, "/tls/agreed"), {{"result", "agreed"}})
       .add(number(status, "/tls/failed"), {{"result", "failed"}});
+}
+
+double sum(const Json& seconds) {
+  double all = 0;
+  for (const Json& one : seconds) all += one.get<double>();
+  return all;
 }
 
 // The cells' bounds double from the first; what is in the last one is longer than all of them.
@@ -195,8 +205,10 @@ void add_work(Families& f, const Json& status) {
       .add(number(status, "/data/chunks"));
   f.counter("sluice_operations_total",
             "Operations, each counted at every reducer by the part that was done there: a pool's sum is "
-            "their number.")
-      .add(number(status, "/data/operations"));
+            "their number.");
+  for (const auto& [dtype, ops] : object(status, "operations").items()) {
+    for (const auto& [op, count] : ops.items()) f.add(count.get<double>(), {{"dtype", dtype}, {"op", op}});
+  }
   f.counter("sluice_resent_results_total", "Results that were sent again on connections opened again.")
       .add(number(status, "/data/results_resent"));
   f.histogram("sluice_straggler_wait_seconds",
@@ -207,6 +219,11 @@ void add_work(Families& f, const Json& status) {
   const Json busy = status.value("lane_busy_seconds", Json::array());
   for (size_t lane = 0; lane < busy.size(); ++lane)
     f.add(busy[lane].get<double>(), {{"lane", std::to_string(lane)}});
+  const double all = sum(busy), folds = sum(status.value("lane_fold_seconds", Json::array()));
+  f.counter("sluice_reduce_cpu_seconds_total",
+            "Time of lanes; reduce: sums and checksums of results, transfer: all else.")
+      .add(folds, {{"stage", "reduce"}})
+      .add(std::max(0.0, all - folds), {{"stage", "transfer"}});
   f.counter("sluice_full_queues_total", "Times that a bounded queue between two threads was full.")
       .add(number(status, "/data/ring_full"));
   f.gauge("sluice_chunk_pool_bytes", "Memory that sessions may reserve.")
@@ -250,7 +267,7 @@ Result<std::string> metrics_text(const nlohmann::json& status,
   Families families;
   add_self(families, status, build, host);
   add_sessions(families, status);
-  add_connections(families, status);
+  add_connections(families, status, host);
   add_work(families, status);
   add_rdma(families, status);
   add_process(families, host.process);

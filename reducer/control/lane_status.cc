@@ -42,6 +42,12 @@ nlohmann::json transport_status(const MovedBytes& moved, uint64_t connections) {
   return {{"bytes_in", moved.in}, {"bytes_out", moved.out}, {"connections", connections}};
 }
 
+// To the millisecond: an answer is one control frame, and there may be a thousand lanes.
+double seconds(const Counter& nanoseconds) {
+  const uint64_t milliseconds = nanoseconds.get() / kMillisecond;
+  return 1e-3 * static_cast<double>(milliseconds);
+}
+
 }  // namespace
 
 void add_reasons(nlohmann::json& into, const std::array<Counter, kErrcSlots>& counts) {
@@ -57,10 +63,10 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
                uint64_t rdma_pairs) {
   MovedBytes tcp, rdma;
   uint64_t connections = 0, straggler_max = 0, ring_full = 0;
-  double operations = 0;
   std::array<std::array<uint64_t, wire::kOpCount>, wire::kDTypeCount> folded{};
+  std::array<std::array<double, wire::kOpCount>, wire::kDTypeCount> operations{};
   std::array<uint64_t, Durations::kCells> waits{};
-  nlohmann::json data = nlohmann::json::object(), busy = nlohmann::json::array();
+  nlohmann::json data = nlohmann::json::object(), busy = nlohmann::json::array(), folding = busy;
   for (const auto& thread : lanes) {
     const LaneCounters& c = thread->lane().counters();
     for (const auto& [key, counter] : kSums) data[key] = data.value(key, uint64_t{0}) + (c.*counter).get();
@@ -68,31 +74,34 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
     rdma.add(c.rdma);
     const uint64_t gone = c.detached.get();
     connections += std::max(c.attached.get(), gone) - gone;  // two loads, which nothing orders
-    operations += c.operations.get();
     for (size_t t = 0; t < folded.size(); ++t) {
-      for (size_t o = 0; o < folded[t].size(); ++o) folded[t][o] += c.folded[t][o].get();
+      for (size_t o = 0; o < folded[t].size(); ++o) {
+        folded[t][o] += c.folded[t][o].get();
+        operations[t][o] += c.operations[t][o].get();
+      }
     }
     for (size_t i = 0; i < waits.size(); ++i) waits[i] += c.straggler.cell(i);
     straggler_max = std::max(straggler_max, c.straggler_us_max.get());
     ring_full += thread->lane().ring_full_count();
-    // In ms: an answer is one control frame, and there may be a thousand lanes.
-    const uint64_t busy_ms = c.busy_ns.get() / kMillisecond;
-    busy.push_back(1e-3 * static_cast<double>(busy_ms));
+    busy.push_back(seconds(c.busy_ns));
+    folding.push_back(seconds(c.fold_ns));
   }
   uint64_t all_folded = 0;
-  nlohmann::json by_type = nlohmann::json::object();
+  double all_operations = 0;
+  nlohmann::json by_type = nlohmann::json::object(), operations_by_type = by_type;
   for (size_t t = 0; t < folded.size(); ++t) {
     for (size_t o = 0; o < folded[t].size(); ++o) {
-      if (folded[t][o] == 0) continue;
+      const std::string type(to_string(static_cast<wire::DType>(t))), op(to_string(static_cast<wire::Op>(o)));
+      if (folded[t][o] != 0) by_type[type][op] = folded[t][o];
+      if (operations[t][o] != 0) operations_by_type[type][op] = operations[t][o];
       all_folded += folded[t][o];
-      by_type[std::string(to_string(static_cast<wire::DType>(t)))]
-             [std::string(to_string(static_cast<wire::Op>(o)))] = folded[t][o];
+      all_operations += operations[t][o];
     }
   }
   data["bytes_in"] = tcp.in + rdma.in;
   data["bytes_out"] = tcp.out + rdma.out;
   data["bytes_folded"] = all_folded;
-  data["operations"] = operations;
+  data["operations"] = all_operations;
   data["straggler_us_max"] = straggler_max;
   data["ring_full"] = ring_full;
   rdma_pairs = std::min(rdma_pairs, connections);
@@ -100,8 +109,10 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
   status["transports"] = {{"tcp", transport_status(tcp, connections - rdma_pairs)},
                           {"rdma", transport_status(rdma, rdma_pairs)}};
   status["folded"] = std::move(by_type);
+  status["operations"] = std::move(operations_by_type);
   status["straggler_waits"] = {{"first_bound_us", Durations::kFirst}, {"counts", waits}};
   status["lane_busy_seconds"] = std::move(busy);
+  status["lane_fold_seconds"] = std::move(folding);
 }
 
 }  // namespace sluice::reducer

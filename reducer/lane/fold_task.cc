@@ -143,7 +143,8 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   }
   if (c.count != 0) {
     const double whole = static_cast<double>(c.count) * static_cast<double>(wire::size_of(h.wire_dtype));
-    counters_->operations.add(std::min(1.0, h.length / whole));  // a rank says what the whole is
+    counters_->operations[static_cast<size_t>(h.wire_dtype)][static_cast<size_t>(h.op)].add(
+        std::min(1.0, h.length / whole));  // a rank says what the whole is
   }
   SLUICE_DASSERT(h.sequence == next_result_);
   next_result_ = h.sequence + 1;

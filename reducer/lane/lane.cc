@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/assert.h"
+#include "core/clock.h"
 
 namespace sluice::reducer {
 
@@ -103,6 +104,8 @@ unsigned Lane::take_over() noexcept {
 unsigned Lane::fold() noexcept {
   size_t left = options_.fold_budget;
   find_ready();
+  if (ready_.empty()) return 0;
+  const Nanos began = monotonic_now();
   while (left > 0 && !ready_.empty()) {
     const auto next = std::ranges::min_element(ready_, {}, &LaneSession::fold_time);
     LaneSession& s = **next;
@@ -112,6 +115,7 @@ unsigned Lane::fold() noexcept {
     holds_ |= s.has_folds();
     ready_.erase(next);
   }
+  counters_.fold_ns.add(static_cast<uint64_t>(monotonic_now() - began));
   return left == options_.fold_budget ? 0 : 1;
 }
 

@@ -63,7 +63,7 @@ struct alignas(kCacheLine) LaneCounters {
   Counter chunks;                                 // results made
   // Of an operation, the part whose result was made here: its payload over that of the whole. So a pool's
   // sum is how many operations it has done.
-  Tally<double> operations;
+  std::array<std::array<Tally<double>, wire::kOpCount>, wire::kDTypeCount> operations;
   std::array<std::array<Counter, wire::kOpCount>, wire::kDTypeCount>
       folded;            // payload bytes that were summed
   Counter straggler_us;  // sum over chunks: last contribution after the first
@@ -76,6 +76,7 @@ struct alignas(kCacheLine) LaneCounters {
   Counter kept_results;                    // chunks whose result a rank held: not summed
   Counter turns, busy_turns;               // of the lane's loop; busy = did something
   Counter busy_ns;                         // from the beginning of a busy turn to the next turn
+  Counter fold_ns;                         // of these: sums, and the checksums of results
   std::array<Counter, kErrcSlots> closed;  // connections closed, by reason
 
   [[nodiscard]] uint64_t bytes_folded() const noexcept {

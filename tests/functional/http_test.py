@@ -119,6 +119,11 @@ class Health(Http):
                              if line.split()[3] == "0A" and f"socket:[{line.split()[9]}]" in inodes), 1)
 
 
+def segments_sent_again():
+    names, numbers = (line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:"))
+    return int(numbers[names.index("RetransSegs")])
+
+
 class Shown(Http):
     def test_status_is_what_sluice_status_says(self):
         _, address, port = self.start_http()
@@ -128,14 +133,17 @@ class Shown(Http):
 
     def test_metrics_are_the_work_that_was_done(self):
         _, address, port = self.start_http("--lanes", "2")
+        sent_again = segments_sent_again()
         before = self.samples(port)
+        self.assertTrue(sent_again <= before["sluice_tcp_retransmits_total"] <= segments_sent_again())
         self.assertEqual(before['sluice_protocol_errors_total{reason="bad_magic"}'], 0)
         operations, size, workers = 20, 64 * 1024, 2
         self.run_sluice("bench", "allreduce", "-b", size, "-e", size, "-n", operations, "-w", "0", "-c", "0", "-d", "bfloat16", "--workers", workers,
                         "--connect", address)
         until("all is counted", lambda: self.samples(port)['sluice_sessions_total{result="completed"}'] == 1)
         metrics = self.samples(port)
-        done = metrics["sluice_operations_total"]
+        done = sum(value for name, value in metrics.items() if name.startswith("sluice_operations_total"))
+        self.assertGreaterEqual(metrics['sluice_operations_total{dtype="bf16",op="sum"}'], operations)
         self.assertGreaterEqual(done, operations)
         self.assertAlmostEqual(done, round(done), places=6)  # each operation is counted by its parts, once
         summed = metrics['sluice_reduced_bytes_total{dtype="bf16",op="sum"}']
@@ -150,6 +158,8 @@ class Shown(Http):
         self.assertEqual((min(bounds), max(bounds), len(bounds)), (1.6e-05, 67.108864, 23))
         self.assertEqual(metrics["sluice_lanes"], 2)
         self.assertGreater(metrics['sluice_lane_busy_seconds_total{lane="0"}'] + metrics['sluice_lane_busy_seconds_total{lane="1"}'], 0)
+        stages = [metrics[f'sluice_reduce_cpu_seconds_total{{stage="{stage}"}}'] for stage in ("reduce", "transfer")]
+        self.assertAlmostEqual(sum(stages), sum(metrics[f'sluice_lane_busy_seconds_total{{lane="{lane}"}}'] for lane in (0, 1)))
         self.assertEqual((metrics['sluice_connections{transport="tcp"}'], metrics["sluice_chunk_pool_used_bytes"]), (0, 0))
         self.assertGreater(metrics["process_resident_memory_bytes"], 1e6)
         self.assertLess(abs(metrics["process_start_time_seconds"] - time.time()), 600)

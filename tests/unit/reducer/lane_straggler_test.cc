@@ -75,6 +75,7 @@ TEST(LaneStraggler, WorkIsCountedByTypeAndOperation) {
   EXPECT_EQ(f32[static_cast<size_t>(wire::Op::kSum)].get(), 2 * 2 * 40u);
   EXPECT_EQ(f32[static_cast<size_t>(wire::Op::kMax)].get(), 2 * 40u);
   EXPECT_EQ(counters.bytes_folded(), 3 * 2 * 40u);
+  EXPECT_GT(counters.fold_ns.get(), 0u);
   EXPECT_EQ(counters.attached.get() - counters.detached.get(), 2u);
 }
 
