@@ -118,6 +118,8 @@ struct EndpointCounters {
   uint64_t receive_calls = 0;  // system calls (0 for inproc and rdma)
   uint64_t send_calls = 0;
   uint64_t bytes_copied = 0;  // payload bytes copied in user space on the way in
+  // Of tcp alone: time in which frames were queued and the socket took nothing, counted when it takes again.
+  uint64_t send_blocked_ns = 0;
   // Of rdma alone.
   uint64_t bytes_copied_out = 0;  // payload bytes copied in user space on the way out
   uint64_t work_requests = 0;     // posted: sends, writes, receives
@@ -134,6 +136,7 @@ struct EndpointCounters {
     receive_calls += c.receive_calls;
     send_calls += c.send_calls;
     bytes_copied += c.bytes_copied;
+    send_blocked_ns += c.send_blocked_ns;
     bytes_copied_out += c.bytes_copied_out;
     work_requests += c.work_requests;
     doorbells += c.doorbells;

@@ -197,6 +197,10 @@ void add_work(Families& f, const Json& status) {
   f.counter("sluice_transmit_bytes_total", "Payload of results that went out.")
       .add(number(status, "/transports/tcp/bytes_out"), {{"transport", "tcp"}})
       .add(number(status, "/transports/rdma/bytes_out"), {{"transport", "rdma"}});
+  f.counter(
+       "sluice_backpressure_seconds_total",
+       "Time in which results were ready and a worker's TCP connection took nothing, over all connections.")
+      .add(1e-9 * number(status, "/data/send_blocked_ns"), {{"direction", "send"}});
   f.counter("sluice_reduced_bytes_total", "Payload that went into sums.");
   for (const auto& [dtype, ops] : object(status, "folded").items()) {
     for (const auto& [op, bytes] : ops.items()) f.add(bytes.get<double>(), {{"dtype", dtype}, {"op", op}});

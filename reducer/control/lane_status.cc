@@ -21,6 +21,7 @@ constexpr std::pair<const char*, Counter LaneCounters::*> kSums[] = {
     {"receive_calls", &LaneCounters::receive_calls},
     {"send_calls", &LaneCounters::send_calls},
     {"chunks", &LaneCounters::chunks},
+    {"send_blocked_ns", &LaneCounters::send_blocked_ns},
     {"straggler_us", &LaneCounters::straggler_us},
     {"turns", &LaneCounters::turns},
     {"busy_turns", &LaneCounters::busy_turns},

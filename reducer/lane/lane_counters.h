@@ -59,6 +59,7 @@ struct alignas(kCacheLine) LaneCounters {
   Counter bytes_copied;        // payload bytes copied before the fold
   Counter bytes_copied_out;    // of results, on their way out
   Counter receive_calls, send_calls;
+  Counter send_blocked_ns;                        // over TCP: sum over connections, while they took nothing
   Counter work_requests, doorbells, completions;  // over RDMA
   Counter chunks;                                 // results made
   // Of an operation, the part whose result was made here: its payload over that of the whole. So a pool's

@@ -110,6 +110,7 @@ void RankLink::account() noexcept {
   lane.completions.add(c.completions - accounted_.completions);
   lane.receive_calls.add(c.receive_calls - accounted_.receive_calls);
   lane.send_calls.add(c.send_calls - accounted_.send_calls);
+  lane.send_blocked_ns.add(c.send_blocked_ns - accounted_.send_blocked_ns);
   accounted_ = c;
 }
 

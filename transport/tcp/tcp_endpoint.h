@@ -83,6 +83,7 @@ class TcpEndpoint final : public Endpoint {
   uint64_t last_turn_ = 0;  // in which receive() ran: once a turn is enough
   Nanos last_received_ = 0;
   Nanos last_sent_ = 0;
+  Nanos blocked_since_ = 0;  // while waits_writable_
   EndpointCounters counters_;
   SendQueue queue_;
   FrameReader reader_;

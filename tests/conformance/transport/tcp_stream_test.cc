@@ -338,6 +338,20 @@ TEST_F(TcpStream, SendsWhatTheCodecSays) {
   EXPECT_EQ(got, expected);
 }
 
+TEST_F(TcpStream, CountsTheTimeInWhichThePeerTakesNothing) {
+  for (uint64_t i = 0; i < 30; ++i) ASSERT_TRUE(victim->put_pattern(4 * kMiB, i).ok());
+  const Nanos begin = monotonic_now();
+  drain(begin);
+  const auto blocked = [this] { return victim->endpoint->counters().send_blocked_ns; };
+  EXPECT_EQ(blocked(), 0u);
+  Bytes got(kMiB);
+  while (blocked() == 0) {
+    ASSERT_TRUE(tcp::read_exact(raw_.fd(), got, monotonic_now() + kPatience).ok());
+    (void)bed_.b->poll(begin + 3 * kSecond, kBudget);
+  }
+  EXPECT_EQ(blocked(), 3u * kSecond);
+}
+
 TEST_F(TcpStream, WaitReturnsAtOnceWhileFramesAreQueued) {
   drain(monotonic_now());
   ASSERT_TRUE(victim->put_pattern(100, 0).ok());
