@@ -18,6 +18,12 @@ class EngineCounts : public EngineWorld {
   std::vector<Created> create_two() {
     std::vector<Created> out(2);
     each_rank(2, [&](uint32_t rank) { out[rank] = create(options_for(rank, 2)); });
+    // A reducer that is stopped before it has seen both begin ends the session.
+    EXPECT_TRUE(drive(out, [&] {
+      return std::ranges::all_of(reducers_, [](const auto& reducer) {
+        return reducer->status_json().find("\"joining\":0") != std::string::npos;
+      });
+    }));
     return out;
   }
   static void close_all(const std::vector<Created>& sessions) {
