@@ -80,7 +80,8 @@ TEST_F(CxxFace, GoesOverToAnotherListOfReducers) {
     session.close();
   });
   EXPECT_EQ(rounds[0], rounds[1]);
-  EXPECT_NE(reducers_[1]->status_json().find("\"completed\":1"), std::string::npos);
+  EXPECT_TRUE(
+      eventually([&] { return reducers_[1]->status_json().find("\"completed\":1") != std::string::npos; }));
 }
 
 TEST_F(CxxFace, KeepsItsReducersWhereNoResultsAreKept) {

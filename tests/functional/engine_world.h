@@ -90,6 +90,15 @@ class EngineWorld : public ::testing::Test {
     return o;
   }
 
+  // Waits for what a reducer does after its ranks have gone on; false: not in time.
+  static bool eventually(const std::function<bool()>& condition) {
+    for (const Nanos deadline = monotonic_now() + 20 * kSecond; !condition();) {
+      if (monotonic_now() >= deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
   // Runs `body` for each rank on a thread of its own, and joins them.
   static void each_rank(uint32_t ranks, const std::function<void(uint32_t)>& body) {
     std::vector<std::thread> threads;
