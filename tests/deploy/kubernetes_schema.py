@@ -1,12 +1,12 @@
 """Kubernetes objects against the API's own schemas, with unknown keys refused. Runs in the environment of scripts/schema_env.sh."""
 
 import functools
+import gzip
 import importlib.util
 import json
 import re
 from pathlib import Path
 
-import yaml
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
@@ -78,21 +78,17 @@ def closed(schema):
     return out
 
 
-class CustomKinds:
-    """The CRDs of a folder, one or more a file."""
-
-    def __init__(self, folder):
-        self._schemas = {}
-        for file in sorted(Path(folder).glob("*.yaml")):
-            for crd in yaml.safe_load_all(file.read_text(encoding="utf-8")):
-                spec = crd["spec"]
-                for version in spec["versions"]:
-                    schema = closed(version["schema"]["openAPIV3Schema"])
-                    schema["properties"]["metadata"] = {"type": "object"}
-                    self._schemas[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = Draft202012Validator(schema)
-
-    def validator(self, kind, api_version):
-        return self._schemas.get((api_version, kind))
+@functools.cache
+def custom_kinds():
+    """{(version, kind): validator} of the custom resource definitions in crds/."""
+    validators = {}
+    for file in sorted((Path(__file__).parent / "crds").glob("*.json.gz")):
+        crd = json.loads(gzip.decompress(file.read_bytes()))
+        for version, schema in crd["versions"].items():
+            refusing = closed(schema)
+            refusing["properties"]["metadata"] = {"type": "object"}
+            validators[f"{crd['group']}/{version}", crd["kind"]] = Draft202012Validator(refusing)
+    return validators
 
 
 def place(path):
@@ -122,11 +118,10 @@ def word_problems(thing, path=()):
     return problems
 
 
-def problems_of(thing, custom=None):
-    """What is wrong with one object, in lines that begin with its kind and name. A kind that neither the API nor `custom` has is wrong too."""
+def problems_of(thing):
+    """What is wrong with one object, in lines that begin with its kind and name. A kind that neither the API nor crds/ has is wrong too."""
     name, kind, api_version = f"{thing.get('kind')} {thing.get('metadata', {}).get('name')}", thing.get("kind", ""), thing.get("apiVersion", "")
-    validator = custom.validator(kind, api_version) if custom else None
-    if validator:
+    if validator := custom_kinds().get((api_version, kind)):
         found = complaints(validator, thing)
     else:
         found = []

@@ -1,6 +1,5 @@
 """The manifests of deploy/kubernetes: each kustomization is rendered, its objects checked against the API's schemas, and what they say against the program.
-Exit 77 without kubectl, or where scripts/schema_env.sh cannot have the schemas. Custom kinds are checked where SLUICE_TEST_CRDS names a folder with their
-CRDs."""
+Exit 77 without kubectl, or where scripts/schema_env.sh cannot have the schemas."""
 
 import copy
 import functools
@@ -55,12 +54,6 @@ def rendered(folder):
     done = subprocess.run(["kubectl", "kustomize", kubernetes() / folder], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, f"{folder}: {done.stderr}"
     return list(yaml.safe_load_all(done.stdout))
-
-
-@functools.cache
-def custom_kinds():
-    folder = os.environ.get("SLUICE_TEST_CRDS")
-    return schema.CustomKinds(folder) if folder else None
 
 
 def sluice(*words, **how):
@@ -118,16 +111,9 @@ class Manifests(unittest.TestCase):
         there = {file.parent.relative_to(kubernetes()).as_posix() for file in kubernetes().rglob("kustomization.yaml")}
         self.assertEqual(there - {"components/network-policy"}, set(FOLDERS))
 
-    def test_schemas_of_the_api(self):
+    def test_schemas(self):
         for folder in FOLDERS:
-            if folder not in CUSTOM:
-                self.expect_none([problem for thing in rendered(folder) for problem in schema.problems_of(thing)])
-
-    def test_schemas_of_custom_kinds(self):
-        if custom_kinds() is None:
-            self.skipTest("SLUICE_TEST_CRDS names no folder with CRDs")
-        for folder in CUSTOM:
-            self.expect_none([problem for thing in rendered(folder) for problem in schema.problems_of(thing, custom_kinds())])
+            self.expect_none([f"{folder}: {problem}" for thing in rendered(folder) for problem in schema.problems_of(thing)])
 
     def test_what_they_say(self):
         for folder in FOLDERS:
@@ -180,7 +166,7 @@ class Planted(unittest.TestCase):
         self.assertTrue(any(words in problem for problem in found), f"wanted {words!r} in {found}")
 
     def expect_refused(self, folder, change, words):
-        self.expect_found(folder, change, words, lambda objects: [problem for thing in objects for problem in schema.problems_of(thing, custom_kinds())])
+        self.expect_found(folder, change, words, lambda objects: [problem for thing in objects for problem in schema.problems_of(thing)])
 
     def expect_contradicted(self, folder, change, words):
         self.expect_found(folder, change, words, every_rule)
@@ -215,8 +201,6 @@ class Planted(unittest.TestCase):
         self.expect_refused("installer", host_path, "CreateDirectory")
 
     def test_keys_and_words_of_custom_kinds(self):
-        if custom_kinds() is None:
-            self.skipTest("SLUICE_TEST_CRDS names no folder with CRDs")
 
         def paralelism(kinds):
             kinds["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"]["paralelism"] = 2
@@ -389,9 +373,7 @@ class Plan(unittest.TestCase):
             self.assertEqual(every_rule([self.job_set(*options)]), [], options)
 
     def test_its_job_set_is_as_its_definition_wants_it(self):
-        if custom_kinds() is None:
-            self.skipTest("SLUICE_TEST_CRDS names no folder with CRDs")
-        self.assertEqual(schema.problems_of(self.job_set(), custom_kinds()), [])
+        self.assertEqual(schema.problems_of(self.job_set()), [])
 
 
 if __name__ == "__main__":
