@@ -32,11 +32,12 @@ def flags_of(entry):
 
 def definitions(flags):
     """{name: its whole flag} of the definitions, without those that CMake makes for a library's own sources."""
-    return {re.split("[=]", flag)[0]: flag for flag in flags if flag.startswith("-D") and not flag.endswith("_EXPORTS")}
+    return {flag.split("=")[0]: flag for flag in flags if flag.startswith("-D") and not flag.endswith("_EXPORTS")}
 
 
 def sets_of_sources(build, root):
-    """[(flags, sources)]: sources of one language whose targets differ in definitions and folders alone, unless two give a name two values."""
+    """[(flags, sources)]: sources of one language whose targets differ in definitions and folders alone. One that gives a name another value than those before
+    it is a set of its own."""
     sets = collections.OrderedDict()
     seen = set()
     for entry in json.loads((build / "compile_commands.json").read_text()):
@@ -49,20 +50,25 @@ def sets_of_sources(build, root):
         defined = definitions(flags)
         folders = [flag for flag in flags if flag.startswith("-I")]
         others = tuple(flag for flag in flags if not flag.startswith(("-I", "-D")))
-        for number in range(len(seen)):
-            of_set = sets.setdefault((source.suffix, others, number), ({}, {}, []))
-            if all(of_set[0].get(name, flag) == flag for name, flag in defined.items()):
-                break
-        of_set[0].update(defined)
-        of_set[1].update(dict.fromkeys(folders))
-        of_set[2].append(source)
-    return [([*defined.values(), *folders, *others], sources) for (_, others, _), (defined, folders, sources) in sets.items()]
+        known, known_folders, sources = sets.setdefault((source.suffix, others, None), ({}, {}, []))
+        if any(known.get(name, flag) != flag for name, flag in defined.items()):
+            known, known_folders, sources = sets.setdefault((source.suffix, others, source), ({}, {}, []))
+        known.update(defined)
+        known_folders.update(dict.fromkeys(folders))
+        sources.append(source)
+    return [([*known.values(), *folders, *others], sources) for (_, others, _), (known, folders, sources) in sets.items()]
 
 
 def write_batch(build, name, sources):
     batch = build / "batches" / (name + sources[0].suffix)
     batch.write_text("".join(f'#include "{source}"  // NOLINT(bugprone-suspicious-include)\n' for source in sources))
     return batch
+
+
+def where(line):
+    """The file that this line of a compiler's output has an error or a warning in, or none."""
+    found = re.match(r"(/[^:]+):\d+:\d+: (?:fatal )?(?:error|warning): ", line)
+    return found and found[1]
 
 
 def named(sources, told):
@@ -72,8 +78,8 @@ def named(sources, told):
     for line in told.splitlines():
         if including := re.match(r"In file included from ([^:]+):", line):
             included_from.append(including[1])
-        elif where := re.match(r"(/[^:]+):\d+:\d+: (?:fatal )?(?:error|warning): ", line):
-            files.update([where[1], *included_from])
+        elif file := where(line):
+            files.update([file, *included_from])
         elif not line.startswith("  "):
             included_from = []
     return [source for source in sources if str(source) in files]
@@ -88,9 +94,12 @@ def check(build, name, flags, sources):
     if run.returncode == 0:
         return ""
     suspects = named(sources, run.stdout)
-    findings = "".join(check(build, name, flags, [source]) for source in suspects)
-    # A header's findings have no source's name, and are the batch's to tell.
-    return findings or (run.stdout if not suspects else "")
+    told = "".join(check(build, name, flags, [source]) for source in suspects)
+    # Which source a header's finding came by is not said: those are told as they are.
+    in_headers = [line for line in run.stdout.splitlines(keepends=True) if (file := where(line)) and pathlib.Path(file) not in sources]
+    if not suspects and not in_headers:
+        return run.stdout + run.stderr  # it ended by something else
+    return told + "".join(in_headers)
 
 
 def names_in(source):
