@@ -84,10 +84,7 @@ unsigned TcpEndpoint::ready(uint32_t events, Nanos now, uint64_t turn, size_t bu
   unsigned done = 0;
   // An error shows in the call that meets it: the receive, or after the peer's end the send.
   const bool error = (events & (EPOLLERR | EPOLLHUP)) != 0;
-  if ((events & EPOLLOUT) != 0 || (error && peer_ended_)) {
-    if (waits_writable_) counters_.send_blocked_ns += static_cast<uint64_t>(now - blocked_since_);
-    done += flush(now);
-  }
+  if ((events & EPOLLOUT) != 0 || (error && peer_ended_)) done += flush(now);
   if (!closing_ && !peer_ended_ && ((events & EPOLLIN) != 0 || error))
     done += receive(now, turn, budget_bytes);
   return done;
@@ -152,13 +149,15 @@ void TcpEndpoint::end_of_stream(Nanos now) noexcept {
   if (queue_.empty()) return close(Errc::kClosed);
   // What was accepted before still goes out: the peer may have ended its own side only. No longer readable
   // for epoll, or it would report the end for ever.
-  last_sent_ = blocked_since_ = now;
+  last_sent_ = now;
+  if (!waits_writable_) blocked_since_ = now;
   poller_.modify(socket_.fd(), self_, EPOLLOUT);
   waits_writable_ = true;
   update_timed();
 }
 
 unsigned TcpEndpoint::flush(Nanos now) noexcept {
+  if (waits_writable_) counters_.send_blocked_ns += static_cast<uint64_t>(now - blocked_since_);
   blocked_since_ = now;  // should it be so again
   in_flush_ = true;
   const unsigned done = send_queued(now);
