@@ -166,10 +166,17 @@ void add_connections(Families& f, const Json& status, const HostFacts& host) {
       .add(number(status, "/tls/failed"), {{"result", "failed"}});
 }
 
-double sum(const Json& seconds) {
+double sum(const Json& numbers) {
   double all = 0;
-  for (const Json& one : seconds) all += one.get<double>();
+  for (const Json& one : numbers) all += one.get<double>();
   return all;
+}
+
+// {dtype: {op: number}}
+void add_by_type(Families& f, const Json& numbers) {
+  for (const auto& [dtype, ops] : numbers.items()) {
+    for (const auto& [op, number] : ops.items()) f.add(number.get<double>(), {{"dtype", dtype}, {"op", op}});
+  }
 }
 
 // The cells' bounds double from the first; what is in the last one is longer than all of them.
@@ -202,17 +209,13 @@ void add_work(Families& f, const Json& status) {
        "Time in which results were ready and a worker's TCP connection took nothing, over all connections.")
       .add(1e-9 * number(status, "/data/send_blocked_ns"), {{"direction", "send"}});
   f.counter("sluice_reduced_bytes_total", "Payload that went into sums.");
-  for (const auto& [dtype, ops] : object(status, "folded").items()) {
-    for (const auto& [op, bytes] : ops.items()) f.add(bytes.get<double>(), {{"dtype", dtype}, {"op", op}});
-  }
+  add_by_type(f, object(status, "folded"));
   f.counter("sluice_chunks_total", "Results made, each of one chunk of an operation.")
       .add(number(status, "/data/chunks"));
   f.counter("sluice_operations_total",
             "Operations, each counted at every reducer by the part that was done there: a pool's sum is "
             "their number.");
-  for (const auto& [dtype, ops] : object(status, "operations").items()) {
-    for (const auto& [op, count] : ops.items()) f.add(count.get<double>(), {{"dtype", dtype}, {"op", op}});
-  }
+  add_by_type(f, object(status, "operations"));
   f.counter("sluice_resent_results_total", "Results that were sent again on connections opened again.")
       .add(number(status, "/data/results_resent"));
   f.histogram("sluice_straggler_wait_seconds",
