@@ -73,10 +73,12 @@ run_tests() {
   local preset=$1 begin=$SECONDS
   shift
   local prefix=() jobs=$test_jobs
-  # Under it tests do nothing but compute, and threads that spin for each other take longest beside others.
-  if [[ $preset == tsan ]]; then jobs=$(((jobs + 1) / 2)); fi
-  # g++-12's thread sanitizer cannot lay out its shadow where the kernel randomises more than 28 bits of addresses.
-  if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then prefix=(setarch "$(uname -m)" -R); fi
+  if [[ $preset == tsan ]]; then
+    # Under it tests do nothing but compute, and threads that spin for each other take longest beside others.
+    jobs=$(((jobs + 1) / 2))
+    # g++-12's cannot lay out its shadow where the kernel randomises more than 28 bits of addresses.
+    if setarch "$(uname -m)" -R true 2>/dev/null; then prefix=(setarch "$(uname -m)" -R); fi
+  fi
   local junit="$PWD/build/$preset/junit.xml"
   rm -f "$junit"
   test_runs+=("$preset=$junit")

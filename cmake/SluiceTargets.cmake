@@ -15,10 +15,11 @@ target_compile_options(sluice_build_flags INTERFACE
 if(SLUICE_SANITIZE)
   target_compile_options(sluice_build_flags INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer)
   if(SLUICE_SANITIZE MATCHES "undefined")
+    set(of_tests "$<PATH:IS_PREFIX,${PROJECT_SOURCE_DIR}/tests,$<TARGET_PROPERTY:SOURCE_DIR>>")
     target_compile_options(sluice_build_flags INTERFACE -fno-sanitize-recover=undefined
       # A third of the compiler's time goes into these where all is calls of libraries' templates; a null that is used is seen all the same.
-      $<$<OR:$<BOOL:$<TARGET_PROPERTY:SLUICE_COLD>>,$<PATH:IS_PREFIX,${PROJECT_SOURCE_DIR}/tests,$<TARGET_PROPERTY:SOURCE_DIR>>>:-fno-sanitize=null,vptr,object-size>
-      $<$<PATH:IS_PREFIX,${PROJECT_SOURCE_DIR}/tests,$<TARGET_PROPERTY:SOURCE_DIR>>:-g0>)
+      $<$<OR:$<BOOL:$<TARGET_PROPERTY:SLUICE_COLD>>,${of_tests}>:-fno-sanitize=null,vptr,object-size>
+      $<${of_tests}:-g0>)
   endif()
   if(SLUICE_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(sluice_build_flags INTERFACE -Wno-tsan)  # Asio's fences, which it does not rely on alone

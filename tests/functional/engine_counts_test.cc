@@ -37,12 +37,10 @@ class EngineCounts : public EngineWorld {
   }
   // Moves all sessions on until it holds; false: not in time.
   static bool drive(const std::vector<Created>& sessions, const std::function<bool()>& condition) {
-    for (const Nanos deadline = monotonic_now() + 20 * kSecond; !condition();) {
-      if (monotonic_now() >= deadline) return false;
+    return eventually([&] {
       for (const Created& c : sessions) static_cast<void>(sluice_progress(c.session));
-      std::this_thread::yield();
-    }
-    return true;
+      return condition();
+    });
   }
   // Ends every connection that this process has opened to that port, as the network would; how many.
   static size_t cut_connections_to(uint16_t port) {

@@ -90,7 +90,7 @@ class EngineWorld : public ::testing::Test {
     return o;
   }
 
-  // Waits for what a reducer does after its ranks have gone on; false: not in time.
+  // Waits for what others do; false: not in time.
   static bool eventually(const std::function<bool()>& condition) {
     for (const Nanos deadline = monotonic_now() + 20 * kSecond; !condition();) {
       if (monotonic_now() >= deadline) return false;

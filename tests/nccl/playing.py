@@ -42,6 +42,7 @@ def abi():
 
 
 def brief():
+    """Whether less is to be played, where more tells nothing new: SLUICE_TEST_BRIEF=1."""
     return os.environ.get("SLUICE_TEST_BRIEF") == "1"
 
 
