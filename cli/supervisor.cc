@@ -46,9 +46,9 @@ Supervisor::Supervisor() : address_(take("NOTIFY_SOCKET")) {
   }
   if (address_[0] == '@') address_[0] = '\0';  // the abstract namespace
   // A year is as good as never, and does not overflow.
-  constexpr uint64_t kLongest = uint64_t{365} * 24 * 3600 * 1'000'000;
+  constexpr uint64_t kYear = uint64_t{365} * 24 * 3600 * 1'000'000;
   if (watched.empty() || number_in(watched) == static_cast<uint64_t>(getpid()))
-    watchdog_period_ = static_cast<Nanos>(std::min(period_us, kLongest)) * kMicrosecond;
+    watchdog_period_ = static_cast<Nanos>(std::min(period_us, kYear)) * kMicrosecond;
 }
 
 void Supervisor::tell(const std::string& lines) const noexcept {

@@ -30,8 +30,9 @@ if(SLUICE_FUZZ)
   target_compile_options(sluice_build_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# With sanitizers, which nobody rebuilds file by file, up to eight sources of a target are one translation unit: instrumenting what
-# headers like CLI11's make takes the compiler longer than all the rest. What ships is tested as it is compiled elsewhere.
+# With sanitizers, which nobody rebuilds file by file, most sources of a target are one translation unit: instrumenting what headers
+# like CLI11's make takes the compiler longer than all the rest. What ships is tested as it is compiled elsewhere.
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
 if(SLUICE_SANITIZE)
   set(CMAKE_UNITY_BUILD ON)
 endif()
@@ -59,6 +60,7 @@ endfunction()
 function(sluice_not_cold target)
   if(SLUICE_SANITIZE)
     target_compile_options(${target} PRIVATE -O1)
+    set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)  # those are of the others' optimisation
   endif()
 endfunction()
 
