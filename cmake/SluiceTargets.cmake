@@ -14,12 +14,16 @@ target_compile_options(sluice_build_flags INTERFACE
   $<$<BOOL:${SLUICE_WERROR}>:-Werror>)
 if(SLUICE_SANITIZE)
   target_compile_options(sluice_build_flags INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer)
+  string(REGEX MATCH "address|thread" sanitizer "${SLUICE_SANITIZE}")
+  string(TOUPPER "${sanitizer}" sanitizer)
+  target_compile_options(sluice_build_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-D__SANITIZE_${sanitizer}__>)  # as g++ does itself
   if(SLUICE_SANITIZE MATCHES "undefined")
-    set(of_tests "$<PATH:IS_PREFIX,${PROJECT_SOURCE_DIR}/tests,$<TARGET_PROPERTY:SOURCE_DIR>>")
     target_compile_options(sluice_build_flags INTERFACE -fno-sanitize-recover=undefined
-      # A third of the compiler's time goes into these where all is calls of libraries' templates; a null that is used is seen all the same.
-      $<$<OR:$<BOOL:$<TARGET_PROPERTY:SLUICE_COLD>>,${of_tests}>:-fno-sanitize=null,vptr,object-size>
-      $<${of_tests}:-g0>)
+      # A third of the compiler's time goes into these three. A null that is used ends the program all the same; object-size needs optimisation.
+      -fno-sanitize=null,vptr,object-size
+      # What NCCL and its plugins call each other by is declared on both sides, and C's enums hold what their callers give.
+      $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function,enum>
+      $<$<PATH:IS_PREFIX,${PROJECT_SOURCE_DIR}/tests,$<TARGET_PROPERTY:SOURCE_DIR>>:-g0>)
   endif()
   if(SLUICE_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(sluice_build_flags INTERFACE -Wno-tsan)  # Asio's fences, which it does not rely on alone
@@ -37,7 +41,8 @@ if(SLUICE_SANITIZE)
   set(CMAKE_UNITY_BUILD ON)
 endif()
 
-# For what need not be fast: the compiler takes half as long with few optimisations, and so does the instrumented rest with none.
+# For what need not be fast: the compiler takes half as long with few optimisations, and so does the instrumented rest with none. (With
+# the address sanitizer nothing is: its preset has -O0.)
 set(SLUICE_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
 if(SLUICE_SANITIZE)
   set(SLUICE_COLD_OPTIONS -O0)
@@ -53,7 +58,6 @@ endmacro()
 # sluice_cold(<target>): it need not be fast.
 function(sluice_cold target)
   target_compile_options(${target} PRIVATE ${SLUICE_COLD_OPTIONS})
-  set_target_properties(${target} PROPERTIES SLUICE_COLD ON)
 endfunction()
 
 # sluice_not_cold(<target>): its own loops over elements are most of what it does. Instrumented and without optimisation they outlast deadlines.
