@@ -1,13 +1,13 @@
 #include "tests/support/cuda_stand_in/kernels.h"
 
-// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): nvcc's words, and what it has
-// built in. kernels.cu says why one thread of a block after the other is the same.
+// NOLINTBEGIN(clang-diagnostic-reserved-macro-identifier,readability-identifier-naming): nvcc's words, and
+// what it has built in. kernels.cu says why one thread of a block after the other is the same.
 #define __global__
 #define __device__
 #define __shared__ static thread_local
 #define __launch_bounds__(threads)
 #define __syncthreads() static_cast<void>(0)
-// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
+// NOLINTEND(clang-diagnostic-reserved-macro-identifier,readability-identifier-naming)
 
 namespace {
 

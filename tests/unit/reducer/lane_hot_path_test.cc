@@ -30,11 +30,11 @@ void count(uint64_t& n) noexcept {
 
 #if SLUICE_COUNTS_LIBC
 extern "C" {
-// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): glibc's names
+// NOLINTBEGIN(clang-diagnostic-reserved-identifier,readability-identifier-naming): glibc's names
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
-// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
+// NOLINTEND(clang-diagnostic-reserved-identifier,readability-identifier-naming)
 void* malloc(size_t n) {
   count(allocations);
   return __libc_malloc(n);
