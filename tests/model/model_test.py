@@ -24,7 +24,7 @@ DEPTH = 10000
 MEMORY_MB = 4000
 DEADLINE_S = 900
 # 64-bit hashes of states are kept in place of states: of 10^7 states, two are taken for one with a chance of 3 in 10^6.
-COMPILE = ["-O2", "-w", "-DSAFETY", "-DHC4", "-DVECTORSZ=4096", f"-DMEMLIM={MEMORY_MB}"]
+COMPILE = ["-O1", "-w", "-DSAFETY", "-DHC4", "-DVECTORSZ=4096", f"-DMEMLIM={MEMORY_MB}"]
 
 # What must hold in every state: name, sizes. What is not named is as view_change.pml has it. The long ones first.
 CLEAN = {
