@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/instrumented.h"
 #include "tests/fault/fault_world.h"
 
 namespace sluice::test {
@@ -12,7 +13,7 @@ namespace {
 using transport::fault::FaultKind;
 using transport::fault::FaultRule;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SLUICE_INSTRUMENTED
 constexpr uint64_t kSeeds = 6;
 #else
 constexpr uint64_t kSeeds = 25;

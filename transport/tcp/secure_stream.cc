@@ -7,6 +7,8 @@
 #include <mutex>
 #include <vector>
 
+#include "core/instrumented.h"
+
 namespace sluice::transport::tcp {
 namespace {
 
@@ -40,14 +42,7 @@ std::vector<std::string> places() {
   return out;
 }
 
-#if defined(__has_feature)
-#define SLUICE_HAS_FEATURE(x) __has_feature(x)
-#else
-#define SLUICE_HAS_FEATURE(x) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                 \
-    SLUICE_HAS_FEATURE(address_sanitizer) || SLUICE_HAS_FEATURE(thread_sanitizer) || \
-    SLUICE_HAS_FEATURE(memory_sanitizer)
+#if SLUICE_INSTRUMENTED
 constexpr int kLoad = RTLD_NOW | RTLD_LOCAL;  // the sanitizer's run-time library must be met first
 #else
 // Its symbols to itself alone, and those it needs taken from what it brings: the training process may have

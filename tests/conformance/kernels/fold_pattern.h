@@ -8,13 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "core/instrumented.h"
 #include "reducer/kernels/fold.h"
 #include "wire/dtype.h"
 
 namespace sluice::kernels::test {
 
 // Instrumented or unoptimised code gets fewer sizes and fewer random values.
-#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if !defined(__OPTIMIZE__) || SLUICE_INSTRUMENTED
 inline constexpr bool kSlowBuild = true;
 #else
 inline constexpr bool kSlowBuild = false;

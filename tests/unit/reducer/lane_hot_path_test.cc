@@ -9,11 +9,12 @@
 #include <mutex>
 
 #include "core/clock.h"
+#include "core/instrumented.h"
 #include "tests/support/lane_rig.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SLUICE_INSTRUMENTED
 #define SLUICE_COUNTS_LIBC 0  // the sanitizers stand there themselves; operator new is counted all the same
 #else
 #define SLUICE_COUNTS_LIBC 1
