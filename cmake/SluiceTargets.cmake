@@ -3,6 +3,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
 
 # Every flag is a property of a target: nothing global, no -march.
+set(SLUICE_GNU_BEFORE_13 "$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>")
 add_library(sluice_build_flags INTERFACE)
 target_compile_features(sluice_build_flags INTERFACE cxx_std_20)
 target_compile_options(sluice_build_flags INTERFACE
@@ -10,20 +11,18 @@ target_compile_options(sluice_build_flags INTERFACE
   # No contraction and no reassociation: the bits of a sum are promised.
   -ffp-contract=off
   # g++ 12 warns about std::string's own operator+ ("x" + std::to_string(n)): its PR 105651, mended in 13.
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
+  $<${SLUICE_GNU_BEFORE_13}:-Wno-restrict>
   $<$<BOOL:${SLUICE_WERROR}>:-Werror>)
 if(SLUICE_SANITIZE)
   target_compile_options(sluice_build_flags INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer)
-  string(REGEX MATCH "address|thread" sanitizer "${SLUICE_SANITIZE}")
-  string(TOUPPER "${sanitizer}" sanitizer)
-  target_compile_options(sluice_build_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-D__SANITIZE_${sanitizer}__>)  # as g++ does itself
   if(SLUICE_SANITIZE MATCHES "undefined")
+    set(of_tests "$<PATH:IS_PREFIX,${PROJECT_SOURCE_DIR}/tests,$<TARGET_PROPERTY:SOURCE_DIR>>")
     target_compile_options(sluice_build_flags INTERFACE -fno-sanitize-recover=undefined
-      # A third of the compiler's time goes into these three. A null that is used ends the program all the same; object-size needs optimisation.
-      -fno-sanitize=null,vptr,object-size
-      # What NCCL and its plugins call each other by is declared on both sides, and C's enums hold what their callers give.
-      $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function,enum>
-      $<$<PATH:IS_PREFIX,${PROJECT_SOURCE_DIR}/tests,$<TARGET_PROPERTY:SOURCE_DIR>>:-g0>)
+      # A third of the compiler's time goes into these where all is calls of libraries' templates; a null that is used is seen all the same.
+      $<$<OR:$<BOOL:$<TARGET_PROPERTY:SLUICE_COLD>>,${of_tests}>:-fno-sanitize=null,vptr,object-size>
+      # Clang's alone. What NCCL and its plugins call each other by is declared on both sides; and an enum of C's holds what its callers like.
+      $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function$<$<BOOL:$<TARGET_PROPERTY:SLUICE_C_FACE>>:$<COMMA>enum>>
+      $<${of_tests}:-g0>)
   endif()
   if(SLUICE_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(sluice_build_flags INTERFACE -Wno-tsan)  # Asio's fences, which it does not rely on alone
@@ -58,6 +57,7 @@ endmacro()
 # sluice_cold(<target>): it need not be fast.
 function(sluice_cold target)
   target_compile_options(${target} PRIVATE ${SLUICE_COLD_OPTIONS})
+  set_target_properties(${target} PROPERTIES SLUICE_COLD ON)
 endfunction()
 
 # sluice_not_cold(<target>): its own loops over elements are most of what it does. Instrumented and without optimisation they outlast deadlines.
