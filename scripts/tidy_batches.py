@@ -2,10 +2,10 @@
 """usage: tidy_batches.py BUILD JOBS: clang-tidy over all sources of BUILD's compile commands, many to a translation unit.
 
 clang-tidy reads and matches every header of a translation unit, the system's too; that is nearly all of its time, and so taken once for
-a batch. Sources of all targets share a batch, with the definitions of all; the compiler, which is ten times as fast, says beforehand which
-can't be read together because they define the same name, and those wait for another batch. The sources in which a batch has findings are
-taken singly, as their own targets compile them, and that decides. What a batch cannot see: aliases and using-declarations that nothing uses,
-which are looked for only in the file that clang-tidy is given.
+a batch. Sources of all targets share a batch, with the definitions of all. Which can't be read together is guessed from their lines; where
+that was wrong, the compiler, which is faster, says which they are, and those are a batch of their own. The sources in which a batch has findings
+are taken singly, as their own targets compile them, and that decides. What a batch cannot see: aliases and using-declarations that nothing
+uses, which are looked for only in the file that clang-tidy is given.
 """
 
 import collections
@@ -17,7 +17,17 @@ import shlex
 import subprocess
 import sys
 
-SIZE = 64
+SIZE = 128
+# Behind others' headers and declarations these mean something else, which names_in() cannot see: they share batches with each other.
+KEPT_APART = {
+    "bench/micro/net_bench.cc",
+    "bench/micro/ring_bench.cc",
+    "config/sizing/plan.cc",
+    "config/sizing/vm_rows.cc",
+    "gpu_client/api/sluice.cc",
+    "reducer/kernels/load_only.cc",
+    "transport/tcp/path.cc",
+}
 TIDY = ["clang-tidy-14", "--quiet"]
 COMPILER = {".c": "clang-14", ".cc": "clang++-14"}
 # One batch is compiled with or without these alike: they say where code may lie and what a library shows.
@@ -25,7 +35,7 @@ OF_NO_MATTER = {"-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"}
 
 
 def flags_of(entry):
-    words = shlex.split(entry["command"])
+    words = shlex.split(entry["command"].replace(" -isystem ", " -isystem"))
     output = words.index("-o")
     return [word for word in words[1:output] + words[output + 2 :] if word not in ("-c", entry["file"]) and word not in OF_NO_MATTER]
 
@@ -48,9 +58,10 @@ def sets_of_sources(build, root):
         seen.add(source)
         flags = flags_of(entry)
         defined = definitions(flags)
-        folders = [flag for flag in flags if flag.startswith("-I")]
-        others = tuple(flag for flag in flags if not flag.startswith(("-I", "-D")))
-        known, known_folders, sources = sets.setdefault((source.suffix, others, None), ({}, {}, []))
+        folders = [flag for flag in flags if flag.startswith(("-I", "-isystem"))]
+        others = tuple(flag for flag in flags if not flag.startswith(("-I", "-isystem", "-D")))
+        shares = str(source.relative_to(root)) not in KEPT_APART
+        known, known_folders, sources = sets.setdefault((source.suffix, others, shares), ({}, {}, []))
         if any(known.get(name, flag) != flag for name, flag in defined.items()):
             known, known_folders, sources = sets.setdefault((source.suffix, others, source), ({}, {}, []))
         known.update(defined)
@@ -85,6 +96,21 @@ def named(sources, told):
     return [source for source in sources if str(source) in files]
 
 
+def split(build, name, flags, sources):
+    """As many of these sources as compile as one, and those that do not."""
+    batch, clashing = sources, []
+    while len(batch) > 1:
+        compiler = COMPILER[batch[0].suffix]
+        run = subprocess.run([compiler, "-fsyntax-only", "-w", "-ferror-limit=0", *flags, write_batch(build, name, batch)],
+                             capture_output=True, text=True, check=False, cwd=build)
+        if run.returncode == 0:
+            break
+        out = [source for source in named(batch, run.stderr) if source != batch[0]] or [batch[-1]]
+        clashing += out
+        batch = [source for source in batch if source not in out]
+    return batch, clashing
+
+
 def check(build, name, flags, sources):
     """Findings in these sources, empty when there are none."""
     if len(sources) == 1:
@@ -93,6 +119,10 @@ def check(build, name, flags, sources):
     run = subprocess.run([*TIDY, write_batch(build, name, sources), "--", *flags], capture_output=True, text=True, check=False, cwd=build)
     if run.returncode == 0:
         return ""
+    if "[clang-diagnostic-error]" in run.stdout:
+        batch, clashing = split(build, name, flags, sources)
+        if clashing:
+            return check(build, name, flags, batch) + check(build, name + "_apart", flags, clashing)
     suspects = named(sources, run.stdout)
     told = "".join(check(build, name, flags, [source]) for source in suspects)
     # Which source a header's finding came by is not said: those are told as they are.
@@ -104,8 +134,10 @@ def check(build, name, flags, sources):
 
 def names_in(source):
     """What seems to be declared at the beginnings of this source's lines: enough to keep most clashes apart without asking the compiler."""
-    declared = re.findall(r"^(?!using namespace|namespace|template|TEST|return|extern)[A-Za-z_][^\n;=({#\"]*?(?<!::)\b(\w+)\s*(?:[;=({]|$)", source.read_text(), re.MULTILINE)
-    return set(declared)
+    text = source.read_text()
+    declared = re.findall(r"^(?!using namespace|namespace|template|TEST|return|extern)[A-Za-z_][^\n;=({#\"]*?(?<!::)\b(\w+)\s*(?:[;=({]|$)", text, re.MULTILINE)
+    in_c = re.findall(r'^extern "C" [^\n(]*?(\w+)\(', text, re.MULTILINE)
+    return {*declared, *in_c}
 
 
 def apart(sources):
@@ -123,41 +155,13 @@ def apart(sources):
     return [group for _, group in groups]
 
 
-def split(build, name, flags, sources):
-    """As many of these sources as compile as one, and those that do not."""
-    batch, clashing = sources, []
-    while len(batch) > 1:
-        compiler = COMPILER[batch[0].suffix]
-        run = subprocess.run([compiler, "-fsyntax-only", "-w", "-ferror-limit=0", *flags, write_batch(build, name, batch)],
-                             capture_output=True, text=True, check=False, cwd=build)
-        if run.returncode == 0:
-            break
-        out = [source for source in named(batch, run.stderr) if source != batch[0]] or [batch[-1]]
-        clashing += out
-        batch = [source for source in batch if source not in out]
-    return batch, clashing
-
-
-def batches(build, name, flags, sources):
-    """(name, flags, sources) of each batch; those that clash wait for a batch of their own."""
-    number = 0
-    while sources:
-        waiting = []
-        for group in apart(sources):
-            batch, clashing = split(build, f"{name}_{number}", flags, group)
-            waiting += clashing
-            yield f"{name}_{number}", flags, batch
-            number += 1
-        sources = waiting
-
-
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     (build / "batches").mkdir(exist_ok=True)
     sets = sorted(sets_of_sources(build, pathlib.Path.cwd()), key=lambda of_set: -len(of_set[1]))
     print(f"clang-tidy: {sum(len(sources) for _, sources in sets)} files", flush=True)
     with concurrent.futures.ThreadPoolExecutor(int(sys.argv[2])) as executor:
-        checks = [executor.submit(check, build, *batch) for i, (flags, sources) in enumerate(sets) for batch in batches(build, f"set_{i}", flags, sources)]
+        checks = [executor.submit(check, build, f"set_{i}_{j}", flags, group) for i, (flags, sources) in enumerate(sets) for j, group in enumerate(apart(sources))]
         findings = "".join(done.result() for done in checks)
     print(findings, end="")
     return 1 if findings else 0
