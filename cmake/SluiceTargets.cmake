@@ -3,7 +3,6 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
 
 # Every flag is a property of a target: nothing global, no -march.
-set(SLUICE_GNU_BEFORE_13 "$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>")
 add_library(sluice_build_flags INTERFACE)
 target_compile_features(sluice_build_flags INTERFACE cxx_std_20)
 target_compile_options(sluice_build_flags INTERFACE
@@ -11,7 +10,7 @@ target_compile_options(sluice_build_flags INTERFACE
   # No contraction and no reassociation: the bits of a sum are promised.
   -ffp-contract=off
   # g++ 12 warns about std::string's own operator+ ("x" + std::to_string(n)): its PR 105651, mended in 13.
-  $<${SLUICE_GNU_BEFORE_13}:-Wno-restrict>
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
   $<$<BOOL:${SLUICE_WERROR}>:-Werror>)
 if(SLUICE_SANITIZE)
   target_compile_options(sluice_build_flags INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer)
@@ -60,9 +59,10 @@ function(sluice_cold target)
   set_target_properties(${target} PROPERTIES SLUICE_COLD ON)
 endfunction()
 
-# sluice_not_cold(<target>): its own loops over elements are most of what it does. Instrumented and without optimisation they outlast deadlines.
+# sluice_not_cold(<target>): its own loops over elements are most of what it does. Without optimisation they outlast deadlines.
 function(sluice_not_cold target)
-  if(SLUICE_SANITIZE)
+  get_target_property(options ${target} COMPILE_OPTIONS)
+  if(SLUICE_SANITIZE OR (CMAKE_BUILD_TYPE MATCHES "^Rel" AND "-O0" IN_LIST options))
     target_compile_options(${target} PRIVATE -O1)
     set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)  # those are of the others' optimisation
   endif()
