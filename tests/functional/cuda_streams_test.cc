@@ -388,7 +388,7 @@ TEST_F(CudaStreams, AGpuThatFailsInTheMidstEndsTheSessionOnAllRanks) {
         EXPECT_EQ(status, SLUICE_SYSTEM) << name;
         EXPECT_THAT(sluice_refusal(), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
       }
-      gpu.synchronize();
+      EXPECT_EQ(cuStreamSynchronize(gpu.stream()), CUDA_ERROR_ILLEGAL_ADDRESS) << name;
       EXPECT_EQ(sluice_allreduce_on_stream(c.session, x, x, 1, SLUICE_F32, SLUICE_SUM, gpu.stream(), nullptr),
                 SLUICE_SYSTEM);
       EXPECT_EQ(sluice_session_close(c.session), SLUICE_SYSTEM);

@@ -75,6 +75,12 @@ CUresult enter(const char* function, Needs needs) {
     if (fault->function != function || --fault->nth > 0) continue;
     const CUresult result = fault->result;
     m.faults.erase(fault);
+    // As a driver's is, so that nothing given before goes on without the order that the failed call would
+    // have made.
+    if (Context* const here = current(); result == CUDA_ERROR_ILLEGAL_ADDRESS && here != nullptr) {
+      here->broken = result;
+      m.changed.notify_all();
+    }
     return result;
   }
   if (needs == Needs::kNothing) return CUDA_SUCCESS;

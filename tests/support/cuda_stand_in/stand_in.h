@@ -33,7 +33,7 @@ void set_gpus(int count);  // at most 4
 void use_one_queue(bool one);
 
 // The call of `function` (plain name: "cuMemHostAlloc"), `nth` from now on, 1 being the next, does nothing
-// and says `result`.
+// and says `result`; CUDA_ERROR_ILLEGAL_ADDRESS is of its whole context from then on.
 void fail_call(const char* function, int nth, CUresult result);
 
 // The next kernel that runs fails as one does that wrote to a wrong address: with it all calls of its
