@@ -40,6 +40,7 @@ class CollNet(Play):
         # None of them was without a null request, so posting again was played.
         self.assertEqual(len([line for line in lines if "retries" in line and not line.endswith("retries 0")]), 3, lines)
 
+    @lengthy
     def test_open_bytes_that_are_taken(self):
         self.start_pool(2)
         # 128 KiB for each of two reducers.
@@ -47,6 +48,7 @@ class CollNet(Play):
         self.play("budget", "--ranks", 3, "--bytes", 256 << 10, env=env)
         self.play("budget", "--ranks", 2, "--bytes", 256 << 10, env=env | {"SLUICE_THREADS": "0"})
 
+    @lengthy
     def test_a_full_budget_frees_itself(self):
         # One group of eight channels: what is refused is asked for again and again, and nothing is tested meanwhile.
         self.start_pool(1)
