@@ -53,8 +53,16 @@ macro(sluice_tools_together)
   endif()
 endmacro()
 
+# sluice_together(<target>): it moves no gradients, so with SLUICE_TESTS_TOGETHER its sources too are compiled several at a time.
+function(sluice_together target)
+  if(SLUICE_TESTS_TOGETHER)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
+  endif()
+endfunction()
+
 # sluice_cold(<target>): it need not be fast.
 function(sluice_cold target)
+  sluice_together(${target})
   target_compile_options(${target} PRIVATE ${SLUICE_COLD_OPTIONS})
   set_target_properties(${target} PROPERTIES SLUICE_COLD ON)
 endfunction()
