@@ -19,8 +19,8 @@ TEST_PACKAGES=(libgtest-dev libgmock-dev python3 spin openssl pkgconf)
 
 # What format, clang-tidy, the benchmarks, the counts of instructions, the test with real NCCL (pip), those of label python (pip, venv) and the wheel
 # take; without them those are skipped.
-CHECK_PACKAGES=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev python3-pip python3-venv python3-setuptools
-  python3-wheel valgrind)
+CHECK_PACKAGES=(clang-14 libclang-rt-14-dev lld-14 clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev python3-pip python3-venv
+  python3-setuptools python3-wheel valgrind)
 
 # Other libraries that bench/peers measures beside ours; those that are missing are left out. The two MPIs live beside each other.
 PEER_PACKAGES=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
