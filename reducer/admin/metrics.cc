@@ -42,8 +42,8 @@ class Families {
     all_.back().metric.push_back(std::move(metric));
     return *this;
   }
-  Families& add(prometheus::ClientMetric::Histogram histogram) {
-    prometheus::ClientMetric metric;
+  Families& add(prometheus::ClientMetric::Histogram histogram, const Labels& labels = {}) {
+    prometheus::ClientMetric metric = labelled(labels);
     metric.histogram = std::move(histogram);
     all_.back().metric.push_back(std::move(metric));
     return *this;
@@ -180,11 +180,10 @@ void add_by_type(Families& f, const Json& numbers) {
 }
 
 // The cells' bounds double from the first; what is in the last one is longer than all of them.
-prometheus::ClientMetric::Histogram straggler_waits(const Json& status) {
+prometheus::ClientMetric::Histogram durations(const Json& cells, double sum_us) {
   prometheus::ClientMetric::Histogram histogram;
-  const Json& waits = object(status, "straggler_waits");
-  double bound = 1e-6 * number(waits, "/first_bound_us");
-  const Json counts = waits.value("counts", Json::array());
+  double bound = 1e-6 * number(cells, "/first_bound_us");
+  const Json counts = cells.value("counts", Json::array());
   for (const Json& count : counts) {
     histogram.sample_count += count.get<uint64_t>();
     if (histogram.bucket.size() + 1 < counts.size())
@@ -193,7 +192,7 @@ prometheus::ClientMetric::Histogram straggler_waits(const Json& status) {
   }
   histogram.bucket.push_back(
       {.cumulative_count = histogram.sample_count, .upper_bound = std::numeric_limits<double>::infinity()});
-  histogram.sample_sum = 1e-6 * number(status, "/data/straggler_us");
+  histogram.sample_sum = 1e-6 * sum_us;
   return histogram;
 }
 
@@ -216,11 +215,17 @@ void add_work(Families& f, const Json& status) {
             "Operations, each counted at every reducer by the part that was done there: a pool's sum is "
             "their number.");
   add_by_type(f, object(status, "operations"));
+  f.histogram(
+      "sluice_operation_duration_seconds",
+      "Of the part of an operation that one lane did, from the first contribution to the last result.");
+  for (const auto& [op, cells] : object(status, "operation_durations").items()) {
+    if (cells.is_object()) f.add(durations(cells, number(cells, "/sum_us")), {{"op", op}});
+  }
   f.counter("sluice_resent_results_total", "Results that were sent again on connections opened again.")
       .add(number(status, "/data/results_resent"));
   f.histogram("sluice_straggler_wait_seconds",
               "Of each chunk, from the first contribution to the last: how much later the last worker was.")
-      .add(straggler_waits(status));
+      .add(durations(object(status, "straggler_waits"), number(status, "/data/straggler_us")));
   f.gauge("sluice_lanes", "Lane threads.").add(number(status, "/lanes"));
   f.counter("sluice_lane_busy_seconds_total", "Time in which a lane had something to do.");
   const Json busy = status.value("lane_busy_seconds", Json::array());

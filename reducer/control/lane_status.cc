@@ -39,6 +39,12 @@ struct MovedBytes {
   }
 };
 
+using Cells = std::array<uint64_t, Durations::kCells>;
+
+void add(Cells& into, const Durations& of_lane) {
+  for (size_t i = 0; i < into.size(); ++i) into[i] += of_lane.cell(i);
+}
+
 nlohmann::json transport_status(const MovedBytes& moved, uint64_t connections) {
   return {{"bytes_in", moved.in}, {"bytes_out", moved.out}, {"connections", connections}};
 }
@@ -66,7 +72,9 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
   uint64_t connections = 0, straggler_max = 0, ring_full = 0;
   std::array<std::array<uint64_t, wire::kOpCount>, wire::kDTypeCount> folded{};
   std::array<std::array<double, wire::kOpCount>, wire::kDTypeCount> operations{};
-  std::array<uint64_t, Durations::kCells> waits{};
+  Cells waits{};
+  std::array<Cells, wire::kOpCount> durations{};
+  std::array<uint64_t, wire::kOpCount> duration_us{};
   nlohmann::json data = nlohmann::json::object(), busy = nlohmann::json::array(), folding = busy;
   for (const auto& thread : lanes) {
     const LaneCounters& c = thread->lane().counters();
@@ -81,7 +89,11 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
         operations[t][o] += c.operations[t][o].get();
       }
     }
-    for (size_t i = 0; i < waits.size(); ++i) waits[i] += c.straggler.cell(i);
+    add(waits, c.straggler);
+    for (size_t o = 0; o < durations.size(); ++o) {
+      add(durations[o], c.operation_durations[o]);
+      duration_us[o] += c.operation_us[o].get();
+    }
     straggler_max = std::max(straggler_max, c.straggler_us_max.get());
     ring_full += thread->lane().ring_full_count();
     busy.push_back(seconds(c.busy_ns));
@@ -112,6 +124,12 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
   status["folded"] = std::move(by_type);
   status["operations"] = std::move(operations_by_type);
   status["straggler_waits"] = {{"first_bound_us", Durations::kFirst}, {"counts", waits}};
+  nlohmann::json& by_op = status["operation_durations"] = nlohmann::json::object();
+  for (size_t o = 0; o < durations.size(); ++o) {
+    if (durations[o] == Cells{}) continue;
+    by_op[std::string(to_string(static_cast<wire::Op>(o)))] = {
+        {"first_bound_us", Durations::kFirst}, {"counts", durations[o]}, {"sum_us", duration_us[o]}};
+  }
   status["lane_busy_seconds"] = std::move(busy);
   status["lane_fold_seconds"] = std::move(folding);
 }

@@ -12,8 +12,9 @@
 
 namespace sluice::reducer {
 
-// Adds to `status`: data, transports, folded, operations, straggler_waits, lane_busy_seconds,
-// lane_fold_seconds. `rdma_pairs`: lane connections that are there now and go over a device. Any thread.
+// Adds to `status`: data, transports, folded, operations, straggler_waits, operation_durations,
+// lane_busy_seconds, lane_fold_seconds. `rdma_pairs`: lane connections that are there now and go over a
+// device. Any thread.
 void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThread>> lanes,
                uint64_t rdma_pairs);
 

@@ -136,6 +136,7 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   counters_->straggler_us.add(lag_us);
   counters_->straggler_us_max.raise_to(lag_us);
   counters_->straggler.add(lag_us);
+  operation_.result_made(h.op_id, h.op, c.first_arrival, now_, *counters_);
   // Chunks that wait side by side are one wait; they are complete in the order of their sequences.
   if (const Nanos since = std::max(c.first_arrival, waited_until_); c.last_arrival > since) {
     waited_for_[c.last_rank].add(static_cast<uint64_t>(c.last_arrival - since));

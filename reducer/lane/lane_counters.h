@@ -69,7 +69,9 @@ struct alignas(kCacheLine) LaneCounters {
       folded;            // payload bytes that were summed
   Counter straggler_us;  // sum over chunks: last contribution after the first
   Counter straggler_us_max;
-  Durations straggler;                     // the same of each chunk
+  Durations straggler;                                        // the same of each chunk
+  std::array<Durations, wire::kOpCount> operation_durations;  // of parts of operations, see OperationClock
+  std::array<Counter, wire::kOpCount> operation_us;           // their sums
   Counter resumes;                         // connections that went on where another broke off
   Counter results_resent;                  // on those
   Counter contributions_dropped;           // of ranks that had not followed into the next view

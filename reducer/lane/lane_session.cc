@@ -91,6 +91,7 @@ void LaneSession::end() noexcept {
   ending_ = true;
   report_due_ = true;
   takeovers_due_ = 0;
+  if (counters_ != nullptr) operation_.ended(*counters_);
   for (const auto& l : links_) {
     l->drop_waiting();
     if (l->endpoint_ == nullptr) continue;

@@ -20,6 +20,7 @@
 #include "reducer/kernels/fold.h"
 #include "reducer/lane/lane_counters.h"
 #include "reducer/lane/lane_messages.h"
+#include "reducer/lane/operation_clock.h"
 #include "reducer/lane/rank_link.h"
 #include "reducer/slots/chunk_slot.h"
 #include "reducer/slots/slot_arena.h"
@@ -195,9 +196,10 @@ class LaneSession {
   const SlotArena& arena_;
   std::vector<std::unique_ptr<RankLink>> links_;
   std::vector<ChunkSlot> chunks_;
-  std::vector<PutResult> put_results_;     // per slot, of the present view
-  std::vector<Counter> waited_for_;        // by rank, nanoseconds
-  Nanos waited_until_ = 0;                 // time that has been charged
+  std::vector<PutResult> put_results_;  // per slot, of the present view
+  std::vector<Counter> waited_for_;     // by rank, nanoseconds
+  Nanos waited_until_ = 0;              // time that has been charged
+  OperationClock operation_;
   std::vector<const std::byte*> sources_;  // scratch of a fold, sized once
   LaneCounters* counters_ = nullptr;
   Nanos now_ = 0;

@@ -154,6 +154,9 @@ class Shown(Http):
         self.assertTrue(reduced <= received < reduced + 4096, (reduced, received))
         self.assertEqual(metrics["sluice_straggler_wait_seconds_count"], metrics["sluice_chunks_total"])
         self.assertEqual(metrics['sluice_straggler_wait_seconds_bucket{le="+Inf"}'], metrics["sluice_chunks_total"])
+        # Parts of operations: one or two lanes had chunks of each, and the last one ended with its session.
+        timed = sum(value for name, value in metrics.items() if name.startswith("sluice_operation_duration_seconds_count"))
+        self.assertTrue(done <= timed <= 2 * done, (timed, done))
         bounds = [float(found[1]) for found in (re.match(r'sluice_straggler_wait_seconds_bucket\{le="([\d.e-]+)"\}', name) for name in metrics) if found]
         self.assertEqual((min(bounds), max(bounds), len(bounds)), (1.6e-05, 67.108864, 23))
         self.assertEqual(metrics["sluice_lanes"], 2)

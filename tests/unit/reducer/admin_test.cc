@@ -88,8 +88,9 @@ TEST(HttpServer, EndsWithClientsThatWait) {
 
 TEST(Metrics, TakeWhateverTheStatusLacks) {
   const HostFacts host{.process = {}, .links = {{.device = "eth0", .bytes_per_second = 125'000'000}}};
-  for (const char* status :
-       {"{}", R"({"data": 3, "folded": [], "straggler_waits": {"counts": []}, "rdma": {"devices": [{}]}})"}) {
+  const char* const odd = R"({"data": 3, "folded": [], "straggler_waits": {"counts": []},
+                              "operation_durations": {"sum": 1, "max": {}}, "rdma": {"devices": [{}]}})";
+  for (const char* status : {"{}", odd}) {
     const auto text = metrics_text(nlohmann::json::parse(status), {}, host);
     if (!text) {
       EXPECT_EQ(text.error().code, Errc::kUnsupported);
@@ -104,13 +105,19 @@ TEST(Metrics, TakeWhateverTheStatusLacks) {
 TEST(Metrics, CellsAreAddedUpInAHistogram) {
   const auto text = metrics_text(
       nlohmann::json::parse(
-          R"({"data": {"straggler_us": 2500000}, "straggler_waits": {"first_bound_us": 16, "counts": [5, 0, 2, 1]}})"),
+          R"({"data": {"straggler_us": 2500000}, "straggler_waits": {"first_bound_us": 16, "counts": [5, 0, 2, 1]},
+              "operation_durations": {"sum": {"first_bound_us": 16, "counts": [1, 2], "sum_us": 500000}}})"),
       {}, {});
   if (!text) GTEST_SKIP() << text.error().text;
   for (const char* line :
        {"_bucket{le=\"1.6e-05\"} 5\n", "_bucket{le=\"3.2e-05\"} 5\n", "_bucket{le=\"6.4e-05\"} 7\n",
         "_bucket{le=\"+Inf\"} 8\n", "_count 8\n", "_sum 2.5\n"}) {
     EXPECT_NE(text->find(std::string("sluice_straggler_wait_seconds") + line), std::string::npos)
+        << line << *text;
+  }
+  for (const char* line : {"_bucket{op=\"sum\",le=\"1.6e-05\"} 1\n", "_bucket{op=\"sum\",le=\"+Inf\"} 3\n",
+                           "_count{op=\"sum\"} 3\n", "_sum{op=\"sum\"} 0.5\n"}) {
+    EXPECT_NE(text->find(std::string("sluice_operation_duration_seconds") + line), std::string::npos)
         << line << *text;
   }
 }

@@ -61,6 +61,40 @@ TEST(LaneStraggler, NoTimeIsChargedTwice) {
   EXPECT_EQ(waits(rig), (std::vector<Nanos>{0, 15, 20}));
 }
 
+TEST(LaneStraggler, AnOperationTakesFromItsFirstContributionToItsLastResult) {
+  LaneRig rig(2);
+  rig.commit_all();
+  const auto operation = [&](uint64_t sequence, uint32_t rank, uint32_t op_id) {
+    wire::FrameHeader h = rig.header(sequence, kValues.size());
+    h.op_id = op_id;
+    ASSERT_TRUE(rig.ranks[rank]->send(h, LaneRig::bytes(kValues)).ok());
+    rig.settle();
+  };
+  const auto& counters = rig.lane->counters();
+  const auto sum = static_cast<size_t>(wire::Op::kSum);
+  const auto counted = [&] {
+    uint64_t n = 0;
+    for (size_t i = 0; i < reducer::Durations::kCells; ++i) n += counters.operation_durations[sum].cell(i);
+    return n;
+  };
+  for (uint64_t chunk : {0, 1}) {  // two of one operation, 5 ms each and 1 ms between
+    operation(chunk, 0, 7);
+    rig.advance(5 * kMillisecond);
+    operation(chunk, 1, 7);
+    rig.advance(kMillisecond);
+  }
+  EXPECT_EQ(counted(), 0u);  // more of it may come
+  operation(2, 0, 8);
+  rig.advance(40 * kMillisecond);
+  operation(2, 1, 8);
+  EXPECT_EQ(counted(), 1u);
+  EXPECT_EQ(counters.operation_us[sum].get(), 11'000u);
+  rig.session->end();
+  EXPECT_EQ(counted(), 2u);
+  EXPECT_EQ(counters.operation_us[sum].get(), 51'000u);
+  EXPECT_EQ(counters.operation_durations[sum].cell(10), 1u);  // 8.2 to 16.4 ms
+}
+
 TEST(LaneStraggler, WorkIsCountedByTypeAndOperation) {
   LaneRig rig(2);
   rig.commit_all();
