@@ -22,7 +22,6 @@ constexpr std::pair<const char*, Counter LaneCounters::*> kSums[] = {
     {"send_calls", &LaneCounters::send_calls},
     {"chunks", &LaneCounters::chunks},
     {"send_blocked_ns", &LaneCounters::send_blocked_ns},
-    {"straggler_us", &LaneCounters::straggler_us},
     {"turns", &LaneCounters::turns},
     {"busy_turns", &LaneCounters::busy_turns},
     {"results_resent", &LaneCounters::results_resent},
@@ -39,11 +38,14 @@ struct MovedBytes {
   }
 };
 
-using Cells = std::array<uint64_t, Durations::kCells>;
-
-void add(Cells& into, const Durations& of_lane) {
-  for (size_t i = 0; i < into.size(); ++i) into[i] += of_lane.cell(i);
-}
+struct AllDurations {
+  std::array<uint64_t, Durations::kCells> cells{};
+  uint64_t sum_us = 0;
+  void add(const Durations& of_lane) noexcept {
+    for (size_t i = 0; i < cells.size(); ++i) cells[i] += of_lane.cell(i);
+    sum_us += of_lane.sum_us();
+  }
+};
 
 nlohmann::json transport_status(const MovedBytes& moved, uint64_t connections) {
   return {{"bytes_in", moved.in}, {"bytes_out", moved.out}, {"connections", connections}};
@@ -72,9 +74,8 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
   uint64_t connections = 0, straggler_max = 0, ring_full = 0;
   std::array<std::array<uint64_t, wire::kOpCount>, wire::kDTypeCount> folded{};
   std::array<std::array<double, wire::kOpCount>, wire::kDTypeCount> operations{};
-  Cells waits{};
-  std::array<Cells, wire::kOpCount> durations{};
-  std::array<uint64_t, wire::kOpCount> duration_us{};
+  AllDurations waits;
+  std::array<AllDurations, wire::kOpCount> durations;
   nlohmann::json data = nlohmann::json::object(), busy = nlohmann::json::array(), folding = busy;
   for (const auto& thread : lanes) {
     const LaneCounters& c = thread->lane().counters();
@@ -89,11 +90,8 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
         operations[t][o] += c.operations[t][o].get();
       }
     }
-    add(waits, c.straggler);
-    for (size_t o = 0; o < durations.size(); ++o) {
-      add(durations[o], c.operation_durations[o]);
-      duration_us[o] += c.operation_us[o].get();
-    }
+    waits.add(c.straggler);
+    for (size_t o = 0; o < durations.size(); ++o) durations[o].add(c.operation_durations[o]);
     straggler_max = std::max(straggler_max, c.straggler_us_max.get());
     ring_full += thread->lane().ring_full_count();
     busy.push_back(seconds(c.busy_ns));
@@ -115,6 +113,7 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
   data["bytes_out"] = tcp.out + rdma.out;
   data["bytes_folded"] = all_folded;
   data["operations"] = all_operations;
+  data["straggler_us"] = waits.sum_us;
   data["straggler_us_max"] = straggler_max;
   data["ring_full"] = ring_full;
   rdma_pairs = std::min(rdma_pairs, connections);
@@ -123,12 +122,13 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
                           {"rdma", transport_status(rdma, rdma_pairs)}};
   status["folded"] = std::move(by_type);
   status["operations"] = std::move(operations_by_type);
-  status["straggler_waits"] = {{"first_bound_us", Durations::kFirst}, {"counts", waits}};
+  status["straggler_waits"] = {{"first_bound_us", Durations::kFirst}, {"counts", waits.cells}};
   nlohmann::json& by_op = status["operation_durations"] = nlohmann::json::object();
   for (size_t o = 0; o < durations.size(); ++o) {
-    if (durations[o] == Cells{}) continue;
-    by_op[std::string(to_string(static_cast<wire::Op>(o)))] = {
-        {"first_bound_us", Durations::kFirst}, {"counts", durations[o]}, {"sum_us", duration_us[o]}};
+    if (std::ranges::count(durations[o].cells, 0u) == Durations::kCells) continue;
+    by_op[std::string(to_string(static_cast<wire::Op>(o)))] = {{"first_bound_us", Durations::kFirst},
+                                                               {"counts", durations[o].cells},
+                                                               {"sum_us", durations[o].sum_us}};
   }
   status["lane_busy_seconds"] = std::move(busy);
   status["lane_fold_seconds"] = std::move(folding);

@@ -133,7 +133,6 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   counters_->chunks.add(1);
   meter_.add(uint64_t{h.length} * plan_.ranks);
   if (c.kept) counters_->kept_results.add(1);
-  counters_->straggler_us.add(lag_us);
   counters_->straggler_us_max.raise_to(lag_us);
   counters_->straggler.add(lag_us);
   operation_.result_made(h.op_id, h.op, c.first_arrival, now_, *counters_);

@@ -40,11 +40,14 @@ class Durations {
 
   void add(uint64_t microseconds) noexcept {
     cells_[std::min<size_t>(std::bit_width(microseconds / kFirst), kCells - 1)].add(1);
+    sum_us_.add(microseconds);
   }
   [[nodiscard]] uint64_t cell(size_t i) const noexcept { return cells_[i].get(); }
+  [[nodiscard]] uint64_t sum_us() const noexcept { return sum_us_.get(); }
 
  private:
   std::array<Counter, kCells> cells_;
+  Counter sum_us_;
 };
 
 inline constexpr size_t kErrcSlots = 128;  // Errc numbers are below; others count in slot 0
@@ -66,12 +69,10 @@ struct alignas(kCacheLine) LaneCounters {
   // sum is how many operations it has done.
   std::array<std::array<Tally<double>, wire::kOpCount>, wire::kDTypeCount> operations;
   std::array<std::array<Counter, wire::kOpCount>, wire::kDTypeCount>
-      folded;            // payload bytes that were summed
-  Counter straggler_us;  // sum over chunks: last contribution after the first
+      folded;           // payload bytes that were summed
+  Durations straggler;  // of each chunk: last contribution after the first
   Counter straggler_us_max;
-  Durations straggler;                                        // the same of each chunk
   std::array<Durations, wire::kOpCount> operation_durations;  // of parts of operations, see OperationClock
-  std::array<Counter, wire::kOpCount> operation_us;           // their sums
   Counter resumes;                         // connections that went on where another broke off
   Counter results_resent;                  // on those
   Counter contributions_dropped;           // of ranks that had not followed into the next view

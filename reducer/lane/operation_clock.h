@@ -31,7 +31,6 @@ class OperationClock {
     if (!under_way_) return;
     under_way_ = false;
     const auto us = static_cast<uint64_t>((last_result_ - began_) / kMicrosecond);
-    counters.operation_us[static_cast<size_t>(op_)].add(us);
     counters.operation_durations[static_cast<size_t>(op_)].add(us);
   }
 

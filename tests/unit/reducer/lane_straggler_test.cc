@@ -32,7 +32,7 @@ TEST(LaneStraggler, TheLastIsChargedTheTimeSinceTheFirst) {
   contribute(rig, 2, 0);
   EXPECT_EQ(waits(rig), (std::vector<Nanos>{0, 0, 30}));
   const auto& counters = rig.lane->counters();
-  EXPECT_EQ(counters.straggler_us.get(), 30'000u);
+  EXPECT_EQ(counters.straggler.sum_us(), 30'000u);
   // 16 us doubled 11 times is 32.8 ms.
   EXPECT_EQ(counters.straggler.cell(11), 1u);
 }
@@ -44,7 +44,7 @@ TEST(LaneStraggler, ChunksThatWaitSideBySideAreOneWait) {
   rig.advance(50 * kMillisecond);
   for (uint64_t sequence : {0, 1, 2}) contribute(rig, 1, sequence);
   EXPECT_EQ(waits(rig), (std::vector<Nanos>{0, 50}));
-  EXPECT_EQ(rig.lane->counters().straggler_us.get(), 150'000u);  // of each chunk
+  EXPECT_EQ(rig.lane->counters().straggler.sum_us(), 150'000u);  // of each chunk
 }
 
 TEST(LaneStraggler, NoTimeIsChargedTwice) {
@@ -88,10 +88,10 @@ TEST(LaneStraggler, AnOperationTakesFromItsFirstContributionToItsLastResult) {
   rig.advance(40 * kMillisecond);
   operation(2, 1, 8);
   EXPECT_EQ(counted(), 1u);
-  EXPECT_EQ(counters.operation_us[sum].get(), 11'000u);
+  EXPECT_EQ(counters.operation_durations[sum].sum_us(), 11'000u);
   rig.session->end();
   EXPECT_EQ(counted(), 2u);
-  EXPECT_EQ(counters.operation_us[sum].get(), 51'000u);
+  EXPECT_EQ(counters.operation_durations[sum].sum_us(), 51'000u);
   EXPECT_EQ(counters.operation_durations[sum].cell(10), 1u);  // 8.2 to 16.4 ms
 }
 
