@@ -1,4 +1,6 @@
-"""Hosts on a switch, as network namespaces of this machine: each with a link of a given rate in both directions. Needs root, ip and tc.
+"""Hosts on a switch, as network namespaces of this machine: each with a link of a given rate in both directions. Needs ip, tc, sysctl, nsenter and
+unshare, and the rights of root in its user namespace; why_none() says what is missing. Namespaces are entered with nsenter, because `ip netns exec` and
+`ip -n` fail in a chroot, whose / is no mount point.
 
     with Bed(["w0", "w1", "r0"], "1gbit") as bed:
         bed.run("w0", ["ping", "-c1", bed.address("w1")])
@@ -11,16 +13,50 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import subprocess
 from pathlib import Path
 
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 LOCK = Path("/run/lock/sluice-netbed")
+NAMESPACES = Path("/run/netns")
+PROGRAMS = ("ip", "tc", "sysctl", "nsenter", "unshare")
 UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3, "bit": 1}
 
 
 def command(*words, check=True):
     return subprocess.run([str(w) for w in words], check=check, capture_output=True, text=True)
+
+
+def inside(namespace, *words):
+    """The command that runs `words` in the network namespace."""
+    return ["nsenter", f"--net={NAMESPACES / namespace}", *words]
+
+
+def root_is_mount_point():
+    """False in a chroot into a plain folder: there the propagation of / can't be changed."""
+    return any(line.split()[4] == "/" for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
+
+
+def own_mounts(words):
+    """The command that runs `words` in a mount namespace of its own, whose /sys shows the devices of its network namespace."""
+    if root_is_mount_point():
+        propagation, sysfs = "slave", "mount -t sysfs sysfs /sys"
+    else:
+        propagation, sysfs = "unchanged", "mount --make-rprivate /sys && mount -t sysfs sysfs /sys"
+    return ["unshare", "--mount", "--propagation", propagation, "sh", "-c", f'{{ {sysfs}; }} 2>/dev/null; exec "$@"', "sh", *words]
+
+
+def why_none():
+    """None where this process can make a Bed, else the reason."""
+    for program in PROGRAMS:
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    try:
+        with Bed(["probe"], "1gbit"):
+            return None
+    except SystemExit as error:
+        return str(error)
 
 
 def bits(rate):
@@ -41,7 +77,11 @@ def rate_text(per_second):
 @contextlib.contextmanager
 def allowed(algorithm):
     """Lets namespaces choose this congestion control meanwhile: the machine's list of what is allowed holds for them too. What they have chosen they keep."""
-    with open(LOCK, "w", encoding="ascii") as lock:
+    try:
+        lock = open(LOCK, "w", encoding="ascii")
+    except OSError as error:
+        raise SystemExit(f"the bed does not come up: {LOCK}: {error.strerror}") from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = ALLOWED.read_text(encoding="ascii").split()
         if algorithm in before:
@@ -105,11 +145,11 @@ class Bed(Hosts):
         return [self.namespace(host) for host in self.hosts] + [self.switch]
 
     def is_there(self, name):
-        return Path("/run/netns", name).exists()
+        return (NAMESPACES / name).exists()
 
     def is_own(self, name):
         """Whether this Bed made the namespace. Its inode would not tell: numbers of ended ones come back."""
-        shown = command("ip", "-n", name, "-j", "link", "show", "dev", "lo", check=False)
+        shown = command(*inside(name, "ip"), "-j", "link", "show", "dev", "lo", check=False)
         return shown.returncode == 0 and json.loads(shown.stdout)[0].get("ifalias") == self.mark
 
     def __enter__(self):
@@ -123,8 +163,8 @@ class Bed(Hosts):
         try:
             with allowed(self.congestion_control):
                 self._add_namespace(self.switch)
-                command("ip", "-n", self.switch, "link", "add", "br0", "mtu", self.mtu, "type", "bridge", "stp_state", "0", "forward_delay", "0")
-                command("ip", "-n", self.switch, "link", "set", "br0", "up")
+                command(*inside(self.switch, "ip"), "link", "add", "br0", "mtu", self.mtu, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+                command(*inside(self.switch, "ip"), "link", "set", "br0", "up")
                 for host in self.hosts:
                     self._add(host)
         except subprocess.CalledProcessError as error:
@@ -136,7 +176,7 @@ class Bed(Hosts):
 
     def _add_namespace(self, name):
         command("ip", "netns", "add", name)
-        command("ip", "-n", name, "link", "set", "lo", "alias", self.mark)
+        command(*inside(name, "ip"), "link", "set", "lo", "alias", self.mark)
 
     def _port(self, host):
         return f"p{self.hosts.index(host)}"
@@ -144,14 +184,14 @@ class Bed(Hosts):
     def _add(self, host):
         name, port = self.namespace(host), self._port(host)
         self._add_namespace(name)
-        command("ip", "-n", name, "link", "add", "eth0", "mtu", self.mtu, "type", "veth", "peer", "name", port, "mtu", self.mtu, "netns", self.switch)
-        command("ip", "-n", self.switch, "link", "set", port, "master", "br0", "up")
-        command("ip", "-n", name, "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
-        command("ip", "-n", name, "link", "set", "lo", "up")
-        command("ip", "-n", name, "link", "set", "eth0", "up")
-        command("ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={self.congestion_control}")
+        command(*inside(name, "ip"), "link", "add", "eth0", "mtu", self.mtu, "type", "veth", "peer", "name", port, "mtu", self.mtu, "netns", self.switch)
+        command(*inside(self.switch, "ip"), "link", "set", port, "master", "br0", "up")
+        command(*inside(name, "ip"), "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
+        command(*inside(name, "ip"), "link", "set", "lo", "up")
+        command(*inside(name, "ip"), "link", "set", "eth0", "up")
+        command(*inside(name, "sysctl"), "-qw", f"net.ipv4.tcp_congestion_control={self.congestion_control}")
         # Not every sysctl says by its exit code that nothing was written.
-        chosen = command("ip", "netns", "exec", name, "sysctl", "-n", "net.ipv4.tcp_congestion_control").stdout.strip()
+        chosen = command(*inside(name, "sysctl"), "-n", "net.ipv4.tcp_congestion_control").stdout.strip()
         if chosen != self.congestion_control:
             raise SystemExit(f"the bed does not come up: {name} has congestion control {chosen}, not {self.congestion_control}")
         if self.rates[host] != "0":
@@ -164,9 +204,9 @@ class Bed(Hosts):
         queue = max(self.QUEUE_BYTES, int(wide / 8e3 * self.QUEUE_MS))
         for where, device in self._ends(host).values():
             if wide:
-                command("tc", "-n", where, "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{int(wide)}bit", "burst", burst, "limit", burst + queue)
+                command(*inside(where, "tc"), "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{int(wide)}bit", "burst", burst, "limit", burst + queue)
             elif self.rates[host] != "0":
-                command("tc", "-n", where, "qdisc", "del", "dev", device, "root")
+                command(*inside(where, "tc"), "qdisc", "del", "dev", device, "root")
         self.rates[host] = rate
 
     def _ends(self, host):
@@ -178,15 +218,15 @@ class Bed(Hosts):
         rows = []
         for host in self.hosts:
             for end, (where, device) in self._ends(host).items():
-                link = json.loads(command("ip", "-n", where, "-s", "-j", "link", "show", "dev", device).stdout)[0]["stats64"]["tx"]
-                limiter = json.loads(command("tc", "-n", where, "-s", "-j", "qdisc", "show", "dev", device).stdout)[0]
+                link = json.loads(command(*inside(where, "ip"), "-s", "-j", "link", "show", "dev", device).stdout)[0]["stats64"]["tx"]
+                limiter = json.loads(command(*inside(where, "tc"), "-s", "-j", "qdisc", "show", "dev", device).stdout)[0]
                 rows.append({"host": host, "end": end, "rate": self.rates[host], "sent_bytes": link["bytes"], "drops": link["dropped"] + limiter["drops"],
                              "overlimits": limiter["overlimits"]})
         return rows
 
     def sent_bytes(self):
         """Of all hosts so far, over their links."""
-        return sum(json.loads(command("ip", "-n", self.namespace(host), "-s", "-j", "link", "show", "dev", "eth0").stdout)[0]["stats64"]["tx"]["bytes"]
+        return sum(json.loads(command(*inside(self.namespace(host), "ip"), "-s", "-j", "link", "show", "dev", "eth0").stdout)[0]["stats64"]["tx"]["bytes"]
                    for host in self.hosts)
 
     def down(self):
@@ -201,7 +241,7 @@ class Bed(Hosts):
         return strange
 
     def words(self, host, words):
-        return ["ip", "netns", "exec", self.namespace(host), *map(str, words)]
+        return inside(self.namespace(host), *own_mounts(map(str, words)))
 
 
 class Loopback(Hosts):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A bed of hosts that stays until it is taken down: workers w0, w1, ..., reducers r0, r1, ... and ctl, whose link has no limit, on one switch. Network
-namespaces of this machine (bed.py); needs root, ip and tc.
+namespaces of this machine (bed.py).
 
     netbed.py up --workers 4 --reducers 2 --rate 200mbit
     netbed.py exec r0 sluice reducer --insecure --listen 10.99.0.5:7470

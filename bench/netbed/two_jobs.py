@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Two jobs on one reducer whose link is the narrowest: what each moves over its workers' links, second by second. Network namespaces of this machine
-(bed.py); needs root, ip and tc.
+(bed.py).
 
     two_jobs.py --sluice build/bin/sluice --weight b=3 --seconds 20
     two_jobs.py --sluice build/bin/sluice --only b
@@ -18,14 +18,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from bed import Bed, command
+from bed import Bed, command, inside
 from sluice_run import end, port_of
 
 JOBS = ("a", "b")
 
 
 def sent_bytes(bed, hosts):
-    return sum(json.loads(command("ip", "-n", bed.namespace(host), "-s", "-j", "link", "show", "dev", "eth0").stdout)[0]["stats64"]["tx"]["bytes"] for host in hosts)
+    return sum(json.loads(command(*inside(bed.namespace(host), "ip"), "-s", "-j", "link", "show", "dev", "eth0").stdout)[0]["stats64"]["tx"]["bytes"] for host in hosts)
 
 
 class TwoJobs:

@@ -9,7 +9,7 @@ shift
 for entry in $SLUICE_BED_HOSTS; do
   if [[ "$entry" == "$address="* ]]; then
     namespace=${entry#*=}
-    exec ip netns exec "$namespace" unshare --uts sh -c "hostname $namespace; $*"
+    exec nsenter --net="/run/netns/$namespace" unshare --uts sh -c "hostname $namespace; $*"
   fi
 done
 echo "netns_rsh.sh: no host $address in the bed" >&2

@@ -2,11 +2,10 @@
 
 import json
 import math
-import os
 import subprocess
 from pathlib import Path
 
-from bed import Bed, Loopback, rate_text
+from bed import Bed, Loopback, rate_text, why_none
 from peers import PeerError, Sluice, peer
 from sluice_run import SluiceFailed
 
@@ -37,13 +36,13 @@ class Run:
 
     def bed(self, workers, reducers, worker_rate, reducer_rate):
         """Links in bits per second; 0: no limit."""
-        if os.geteuid() != 0:
-            raise CannotRun("network namespaces need root")
+        if reason := why_none():
+            raise CannotRun(reason)
         hosts = [f"w{i}" for i in range(workers)] + [f"r{i}" for i in range(reducers)] + ["ctl"]
         return Bed(hosts, lambda host: "0" if host == "ctl" else rate_text(worker_rate if host[0] == "w" else reducer_rate))
 
     def loopback(self):
-        return Loopback(apart=os.geteuid() == 0)
+        return Loopback(apart=why_none() is None)
 
     def pick(self, full, brief):
         return brief if self.brief else full
