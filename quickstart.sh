@@ -16,6 +16,8 @@ usage: ./quickstart.sh [--build-only]
   --help        this text
 
 Environment: SLUICE_JOBS, the number of compilers at a time (default: one for each processor).
+
+Exit codes: 0 done; 1 the build or the training failed; 64 a wrong argument; 69 this machine lacks what the build needs.
 END
 }
 
@@ -30,18 +32,22 @@ for argument in "$@"; do
     *)
       echo "quickstart.sh: unknown argument $argument" >&2
       usage >&2
-      exit 2
+      exit 64
       ;;
   esac
 done
 
+# shellcheck source=scripts/machine.sh
+source scripts/machine.sh
 # shellcheck source=scripts/packages.sh
 source scripts/packages.sh
 # shellcheck source=scripts/build.sh
 source scripts/build.sh
 
+check_machine
 echo "== 1. packages"
-install_packages "${BUILD_PACKAGES[@]}"
+install_packages "${BUILD_PACKAGES[@]}" || exit "$EXIT_UNAVAILABLE"
+check_tools
 echo "== 2. build/release"
 build_preset release -DSLUICE_TESTS=OFF
 if ((!run_demo)); then

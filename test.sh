@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every test this machine can run and says which it cannot, and why.
+# Runs every test that this machine can run, and lists the others with the reason.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -15,8 +15,15 @@ unit, conformance, streams, fault and nccl under the thread sanitizer (by clang 
 
 Labels: ${LABELS[*]}
 
-Environment: SLUICE_JOBS, the number of compilers at a time; SLUICE_TEST_JOBS, of tests at a time (default: two for each processor, at
-most 8).
+A test that needs something this machine lacks is skipped; the summary lists the skipped tests with the reason.
+
+Environment:
+  SLUICE_JOBS          compilers at a time (default: one for each processor)
+  SLUICE_TEST_JOBS     tests at a time (default: two for each processor, at most 8)
+  SLUICE_TEST_REQUIRE  capabilities, separated by commas, for which a skip is a failure; "all": whatever Debian and PyPI provide
+                       (tests/capabilities/capabilities.py list)
+
+Exit codes: 0 all tests passed or were skipped; 1 a build or test failed; 64 a wrong argument; 69 this machine lacks what the build needs.
 END
 }
 
@@ -31,11 +38,13 @@ for label in "$@"; do
           ;;
       esac
       echo "test.sh: no label $label; there are: ${LABELS[*]}" >&2
-      exit 2
+      exit 64
       ;;
   esac
 done
 
+# shellcheck source=scripts/machine.sh
+source scripts/machine.sh
 # shellcheck source=scripts/packages.sh
 source scripts/packages.sh
 # shellcheck source=scripts/build.sh
@@ -63,9 +72,11 @@ step() {
   fi
 }
 
-skip() {
-  echo "== $1: skipped, $2"
-  skipped_steps+=("$1: $2")
+# skip_step NAME PROGRAM: for a program that is missing.
+skip_step() {
+  local reason="needs program:$2: $2 is not installed"
+  echo "== $1: skipped, $reason"
+  skipped_steps+=(--skipped-step "$1=$reason")
 }
 
 # run_tests PRESET [CTEST-ARGUMENT...]: cases are counted from the JUnit file, failures of ctest itself too, by its absence.
@@ -98,21 +109,26 @@ finish() {
   local reason
   echo
   echo "== summary, $((SECONDS / 60)) min $((SECONDS % 60)) s"
-  # The optional parts that this machine's builds left out, as CMake said them.
-  sed -n 's/^-- *\(.*: not built, .*\)$/skipped: \1/p' build/*/configure.log | sort -u
-  for reason in "${skipped_steps[@]}"; do echo "skipped: $reason"; done
+  # The optional parts that CMake left out.
+  sed -n 's/^-- *\(.*: not built, .*\)$/\1/p' build/*/configure.log | sort -u
   for reason in "${failed_steps[@]}"; do echo "failed: $reason"; done
   python3 scripts/test_report.py --other-passed "${#passed_steps[@]}" --other-failed "${#failed_steps[@]}" \
-    --other-skipped "${#skipped_steps[@]}" "${test_runs[@]}"
+    --require "${SLUICE_TEST_REQUIRE:-}" "${skipped_steps[@]}" "${test_runs[@]}"
   exit
 }
 
+check_machine
 echo "== packages"
-install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
-install_packages "${CHECK_PACKAGES[@]}" || true # what they are for is skipped below, by name
+install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" || exit "$EXIT_UNAVAILABLE"
+check_tools
+install_packages "${CHECK_PACKAGES[@]}" || true # tests that need them are skipped
 install_packages "${PEER_PACKAGES[@]}" || true
 install_packages "${RDMA_PACKAGES[@]}" || true
 install_packages "${DEPLOY_PACKAGES[@]}" || true
+
+echo "== capabilities of this machine"
+export SLUICE_TEST_CAPABILITIES="$PWD/build/capabilities.tsv"
+python3 -B tests/capabilities/capabilities.py check --out "$SLUICE_TEST_CAPABILITIES"
 
 step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_TESTS_TOGETHER=ON -DSLUICE_WERROR=ON || finish
 if (($# > 0)); then
@@ -124,12 +140,12 @@ run_tests release
 if command -v clang-format-14 >/dev/null; then
   step "format" scripts/format.sh --check || true
 else
-  skip "format" "clang-format-14 is missing"
+  skip_step "format" clang-format-14
 fi
 if command -v clang-tidy-14 >/dev/null && command -v clang++-14 >/dev/null; then
   step "clang-tidy" scripts/tidy.sh || true
 else
-  skip "clang-tidy" "clang-tidy-14 or clang-14 is missing"
+  skip_step "clang-tidy" clang-tidy-14
 fi
 
 # clang takes half of g++'s time for what it does not optimise, and of its thread sanitizer the programs are done in two thirds of the time.

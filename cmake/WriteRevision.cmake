@@ -2,6 +2,13 @@
 # changes, so that a build without a new commit compiles nothing.
 find_package(Git QUIET)
 set(REVISION "unknown")
+# `git archive` writes the revision into this file; in a checkout it holds the pattern.
+if(EXISTS "${SOURCE}/cmake/archive_revision.txt")
+  file(STRINGS "${SOURCE}/cmake/archive_revision.txt" archived LIMIT_COUNT 1)
+  if(archived MATCHES "^[^$]+$")
+    set(REVISION "${archived}")
+  endif()
+endif()
 if(GIT_FOUND)
   # An archive unpacked inside somebody else's repository is not of that repository's revision.
   execute_process(COMMAND "${GIT_EXECUTABLE}" rev-parse --show-toplevel WORKING_DIRECTORY "${SOURCE}"

@@ -43,7 +43,7 @@ DEPLOY_PACKAGES=(
 # What bench/report takes beside the peers.
 REPORT_PACKAGES=(python3 python3-matplotlib iproute2)
 
-# missing_packages PACKAGE...: prints those that are not installed.
+# missing_packages PACKAGE...: prints the packages that are not installed.
 missing_packages() {
   local package
   for package in "$@"; do
@@ -53,7 +53,7 @@ missing_packages() {
   done
 }
 
-# install_packages PACKAGE...: installs what is missing with apt-get; says so before. Returns 1 with one line when it cannot.
+# install_packages PACKAGE...: installs the missing packages with apt-get and prints their names before. Returns 1 with one line on stderr where it cannot.
 install_packages() {
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "not a Debian system: expecting what these packages hold to be there: $*" >&2
@@ -67,16 +67,22 @@ install_packages() {
   fi
   local as_root=()
   if ((EUID != 0)); then
-    if ! command -v sudo >/dev/null; then
-      echo "these packages are missing, and installing them takes root: ${missing[*]}" >&2
+    # -n where nobody can type a password.
+    as_root=(sudo)
+    if [[ ! -t 0 ]]; then as_root=(sudo -n); fi
+    if ! command -v sudo >/dev/null || ! "${as_root[@]}" true 2>/dev/null; then
+      echo "packages are missing and user $(id -un 2>/dev/null || id -u) cannot install them; as root: apt-get install ${missing[*]}" >&2
       return 1
     fi
-    as_root=(sudo)
   fi
   echo "packages: installing ${missing[*]}"
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=400 -o Acquire::Retries=3)
-  if ! "${apt[@]}" update >/dev/null ||
-    ! "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null; then
+  # Everything is downloaded before anything is installed: a network that fails leaves nothing half-installed.
+  if ! "${apt[@]}" update >/dev/null || ! "${apt[@]}" install -y --no-install-recommends --download-only "${missing[@]}" >/dev/null; then
+    echo "apt-get could not download (is the network reachable?): ${missing[*]}" >&2
+    return 1
+  fi
+  if ! "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null; then
     echo "apt-get could not install: ${missing[*]}" >&2
     return 1
   fi

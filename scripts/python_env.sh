@@ -17,7 +17,8 @@ flock 9
 missing() {
   local reason
   reason="$1: $(grep -v '^ *$' "$2" | tail -1)"
-  echo "$reason" | tee "$folder.reason"
+  echo "$reason" >"$folder.reason"
+  echo "skipped: needs pypi: $reason"
   exit 77
 }
 
@@ -25,7 +26,7 @@ log="$folder.log"
 rm -f "$folder.reason"
 if [[ ! -e "$folder/has-arrays" ]]; then
   rm -rf "$folder"
-  "${PYTHON:-python3}" -m venv "$folder" >"$log" 2>&1 || missing "no virtual environment" "$log"
+  "${PYTHON:-python3}" -m venv "$folder" >"$log" 2>&1 || missing "venv" "$log"
 fi
 
 # install MARK PACKAGE...
@@ -34,7 +35,7 @@ install() {
   shift
   if [[ -e "$mark" ]]; then return; fi
   timeout "$DEADLINE" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --timeout 20 -q "$@" >"$log" 2>&1 ||
-    missing "pip installs no $*" "$log"
+    missing "pip install $*" "$log"
   touch "$mark"
 }
 

@@ -22,7 +22,7 @@ missing() {
 }
 
 rm -rf "$folder"
-"${PYTHON:-python3}" -m venv "$folder" >"$folder.log" 2>&1 || missing "no virtual environment"
+"${PYTHON:-python3}" -m venv "$folder" >"$folder.log" 2>&1 || missing "venv"
 timeout "$DEADLINE" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --timeout 20 -q "$PACKAGE" \
-  >"$folder.log" 2>&1 || missing "pip installs no $PACKAGE"
+  >"$folder.log" 2>&1 || missing "pip install $PACKAGE"
 echo "$PACKAGE" >"$folder/has-schemas"

@@ -10,7 +10,10 @@ import unittest
 from pathlib import Path
 
 import deploy_case
-from deploy_case import DEADLINE_S, environment, need, need_root, program
+from deploy_case import DEADLINE_S, environment, need, program
+
+import capabilities  # noqa: E402: deploy_case says where it is
+import probes  # noqa: E402
 
 MAKING_S = 300
 
@@ -53,8 +56,8 @@ def dependencies(debs):
 
 def base_root(debs):
     """A Debian with apt and the dependencies; nobody may write there. Made from where this machine's apt takes packages; takes root."""
-    need_root()
-    need("mmdebstrap", "chroot")
+    capabilities.need("debian-mirror")
+    need("chroot")
     wanted = dependencies(debs)
     with alone("root") as folder:
         listed = folder.parent / "root.packages"
@@ -65,13 +68,11 @@ def base_root(debs):
         lines = subprocess.run(["apt-get", "indextargets", "--format", "deb $(SITE) $(RELEASE) $(COMPONENT)", "Created-By: Packages"], capture_output=True,
                                text=True, timeout=DEADLINE_S, check=True).stdout.splitlines()
         sources = sorted({line for line in lines if release and re.search(rf" {release.group(1)}\S* main$", line)})
-        if not sources:
-            raise unittest.SkipTest("apt knows no place that has this Debian")
         done = subprocess.run(["mmdebstrap", "--mode=root", "--variant=apt", f"--include={','.join(wanted)}", release.group(1), folder, "-"],
                               input="\n".join(sources) + "\n", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=MAKING_S,
                               env=environment())
         if done.returncode != 0:
             shutil.rmtree(folder, ignore_errors=True)
-            raise unittest.SkipTest(f"no base system could be made: {done.stdout[-600:]}")
+            raise unittest.SkipTest(f"needs debian-mirror: mmdebstrap: {probes.last_line(done.stdout)}")
         listed.write_text(" ".join(wanted))
         return folder

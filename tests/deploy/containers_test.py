@@ -10,7 +10,10 @@ from pathlib import Path
 
 import deploy_case
 from built_packages import base_root, packages
-from deploy_case import DEADLINE_S, DeployTest, accepts, environment, free_port, main, need, program, until, version
+from deploy_case import DEADLINE_S, DeployTest, accepts, environment, free_port, main, program, until, version
+
+import capabilities  # noqa: E402: deploy_case says where it is
+import probes  # noqa: E402
 
 BASE = "localhost/sluice-test-base"
 IMAGES = ["reducer", "plugin", "auto"]
@@ -19,7 +22,7 @@ IMAGES = ["reducer", "plugin", "auto"]
 class Containers(DeployTest):
     @classmethod
     def setUpClass(cls):
-        need("buildah")
+        capabilities.need("buildah")
         debs = packages()
         root = base_root(debs)
         cls.store = deploy_case.BUILD / "deploy" / "containers"
@@ -27,10 +30,8 @@ class Containers(DeployTest):
         cls.remove_store()
         cls.store.mkdir()
         # A store of its own: nothing of this is left, and nothing of the machine's is touched.
-        (cls.store / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{cls.store}/graph"\nrunroot = "{cls.store}/run"\n')
         (cls.store / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
-        cls.environment = environment({"CONTAINERS_STORAGE_CONF": str(cls.store / "storage.conf"), "BUILDAH_ISOLATION": "chroot",
-                                       "XDG_RUNTIME_DIR": str(cls.store / "run")})
+        cls.environment = environment(probes.storage_settings(cls.store, probes.storage_driver()[0]))
         made = cls.run_tool("buildah", "from", "scratch")
         cls.run_tool("buildah", "add", "--quiet", made, root, "/")
         cls.run_tool("buildah", "commit", "--quiet", "--disable-compression", made, BASE)

@@ -12,6 +12,12 @@ import time
 import unittest
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "capabilities"))
+
+import capabilities  # noqa: E402
+import probes  # noqa: E402
+from capabilities import skip  # noqa: E402
+
 # A step that hangs must fail before ctest's watchdog ends the whole test.
 DEADLINE_S = float(os.environ.get("SLUICE_TEST_DEADLINE_S", "60"))
 
@@ -19,26 +25,19 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = None
 
 
-def skip(reason):
-    """Ends the whole file as one that this machine cannot run."""
-    print(f"skipped: {reason}")
-    sys.exit(77)
-
-
-def main(why_not=None):
-    """Entry of a test file: --root TREE --build FOLDER, then what unittest takes. 77 when nothing of it could run. `why_not` returns why this machine cannot
-    run any of it, or None."""
+def main(*needed):
+    """Entry of a test file: --root TREE --build FOLDER, then what unittest takes. Exit 77 where none of its cases could run, or where this machine lacks one of
+    the capabilities `needed`."""
     global ROOT, BUILD
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--build", type=Path, required=True)
     arguments, rest = parser.parse_known_args()
     ROOT, BUILD = arguments.root.resolve(), arguments.build.resolve()
-    if why_not is not None and (reason := why_not()):
-        skip(reason)
+    capabilities.require(*needed)
     result = unittest.main(argv=[sys.argv[0], *rest], module="__main__", verbosity=2, exit=False).result
-    for test, reason in result.skipped:
-        print(f"skipped: {test}: {reason}")
+    for reason in sorted({reason for _, reason in result.skipped}):
+        print(f"skipped: {reason}")
     if not result.wasSuccessful():
         sys.exit(1)
     sys.exit(77 if result.skipped and len(result.skipped) >= result.testsRun else 0)
@@ -49,22 +48,15 @@ def program(name="sluice"):
 
 
 def need(*tools):
-    """Skips the test that lacks one of them."""
-    for tool in tools:
-        if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None:
-            raise unittest.SkipTest(f"{tool} is missing")
-
-
-def need_root():
-    if os.geteuid() != 0:
-        raise unittest.SkipTest("it takes root")
+    """Skips the test where one of the programs is missing."""
+    capabilities.need(*(capabilities.PROGRAM + tool for tool in tools))
 
 
 def environment(extra=None):
     """Without what the person who runs the tests may have set for Sluice or systemd."""
     clean = {key: value for key, value in os.environ.items()
              if not key.startswith(("SLUICE_", "NCCL_")) and key not in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")}
-    clean["PATH"] += ":/usr/sbin:/sbin"
+    clean["PATH"] += probes.SYSTEM_PATH
     clean.update(extra or {})
     return clean
 

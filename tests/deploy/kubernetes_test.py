@@ -29,15 +29,14 @@ def enter_environment():
         return
     made = subprocess.run([deploy_case.ROOT / "scripts/schema_env.sh", folder], stdout=subprocess.PIPE, text=True, timeout=280, check=False)
     if made.returncode == 77:
-        deploy_case.skip(made.stdout.strip())
+        deploy_case.skip(f"needs pypi: {made.stdout.strip()}")
     if made.returncode != 0:
         sys.exit(made.returncode)
     sys.stdout.flush()
     os.execv(interpreter, [interpreter, "-B", *sys.argv])
 
 
-if shutil.which("kubectl") is None:
-    deploy_case.skip("there is no kubectl here")
+deploy_case.capabilities.require("program:kubectl")
 enter_environment()
 
 import kubernetes_rules as rules  # noqa: E402

@@ -54,14 +54,14 @@ class Launchers(SluiceTest):
     def test_mpirun(self):
         if shutil.which("mpirun") is None or "Open MPI" not in subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=DEADLINE_S,
                                                                                               check=False).stdout:
-            self.skipTest("there is no mpirun of Open MPI here")
+            self.skipTest("needs program:mpirun: mpirun of Open MPI is not installed")
         self.run_recipe("mpirun", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
                         OMPI_MCA_btl="self,vader,tcp", OMPI_MCA_btl_tcp_if_include="lo", OMPI_MCA_oob_tcp_if_include="lo")
 
     def test_torchrun(self):
         folder = deploy_case.ROOT / "build/python-venv"
         if not (folder / "has-torch").exists():
-            self.skipTest(f"{folder} has no torch: scripts/python_env.sh")
+            self.skipTest(f"needs pypi: {folder.relative_to(deploy_case.ROOT)} has no torch")
         self.run_recipe("torchrun", folder / "bin")
 
 

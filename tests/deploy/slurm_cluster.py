@@ -1,5 +1,5 @@
 """A Slurm cluster on this machine: munge, a controller and nodes, each node a host of its own (network namespace, host name, /etc/hosts), so that scripts run
-here as they ship, ports included. Needs root and Debian's slurmctld, slurmd, slurm-client and munge. All state is in one folder and ends with the cluster."""
+here as they ship, ports included. Needs the capabilities of NEEDS: Debian's slurmctld, slurmd, slurm-client and munge, and network namespaces. All state is in one folder and ends with the cluster."""
 
 import contextlib
 import os
@@ -15,7 +15,8 @@ from bed import Bed  # noqa: E402
 from deploy_case import DEADLINE_S, until  # noqa: E402
 
 GPU, CPU, CONTROLLER = ["gpu1", "gpu2"], ["cpu1", "cpu2"], "ctl"
-PROGRAMS = ["munged", "mungekey", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "scancel", "ip", "tc", "sysctl", "unshare"]
+NEEDS = ["network-namespaces", "bind-mounts",
+         *(f"program:{name}" for name in ("munged", "mungekey", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "scancel"))]
 PATH = "/usr/sbin:/sbin:" + os.environ["PATH"]
 
 # bf_interval: heterogeneous jobs wait for the backfill scheduler, which looks every 30 s by default. What stands for GPUs are empty files.
@@ -45,14 +46,6 @@ NodeName={cpu} CPUs=2
 PartitionName=gpu Nodes={gpu} Default=YES
 PartitionName=cpu Nodes={cpu}
 """
-
-
-def why_none():
-    """None where there can be a cluster."""
-    if os.geteuid() != 0:
-        return "nodes are network namespaces, which need root"
-    missing = [program for program in PROGRAMS if shutil.which(program, path=PATH) is None]
-    return f"there is no {', no '.join(missing)} here" if missing else None
 
 
 class Cluster:

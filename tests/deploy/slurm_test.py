@@ -131,4 +131,5 @@ class Slurm(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    deploy_case.main(slurm_cluster.why_none)
+    deploy_case.capabilities.enter_namespaces()
+    deploy_case.main(*slurm_cluster.NEEDS)

@@ -39,7 +39,7 @@ def text_of(dom, element):
     return re.search(rf'id="{element}"[^>]*>([^<]*)<', dom)[1]
 
 
-@unittest.skipIf(CHROMIUM is None, "chromium is missing")
+@unittest.skipIf(CHROMIUM is None, "needs program:chromium: chromium is not installed")
 class Page(sluice_process.SluiceTest):
     def setUp(self):
         super().setUp()

@@ -196,7 +196,7 @@ class Held:
 
     def ask(self, request):
         if self.libc.ptrace(ctypes.c_long(request), ctypes.c_int(self.thread), None, None) != 0:
-            raise unittest.SkipTest(f"nobody may hold a thread here: {os.strerror(ctypes.get_errno())}")
+            raise unittest.SkipTest(f"needs ptrace: {os.strerror(ctypes.get_errno())}")
 
     def __enter__(self):
         self.ask(PTRACE_SEIZE)

@@ -61,7 +61,7 @@ class Chaos(SluiceTest):
 
     def test_a_job_outlives_harm_over_tls(self):
         if not (Path(sluice_process.PROGRAM).parents[1] / "lib" / "libsluice_tls.so").exists():
-            self.skipTest("libsluice_tls.so was not built")
+            self.skipTest("needs tls-library: libsluice_tls.so was not built")
         key = self.folder / "pool.key"
         self.run_sluice("keygen", "--out", key)
         for of in ("kill", "cut,corrupt"):

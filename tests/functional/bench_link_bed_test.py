@@ -1,8 +1,6 @@
-"""`sluice bench link` over shaped links: it names the one host whose link is slow. Network namespaces of this test alone; needs root, exit 77 without."""
+"""`sluice bench link` over shaped links: it names the one host whose link is slow. Network namespaces of this test alone; exit 77 where none can be made."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +10,7 @@ from sluice_process import DEADLINE_S, SluiceTest, environment, until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "netbed"))
 from bed import Bed  # noqa: E402
+from capabilities import enter_namespaces, require  # noqa: E402
 
 WORKERS, REDUCERS = ["w0", "w1", "w2"], ["r0", "r1"]
 
@@ -64,21 +63,7 @@ class LinkBed(SluiceTest):
         self.assertEqual([(entry["rank"], entry["reducer"]) for entry in result["slow"]], [(None, pool["r1"])])
 
 
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(77)
-
-
 if __name__ == "__main__":
-    if os.geteuid() != 0:
-        skip("network namespaces need root")
-    for program in ("ip", "tc"):
-        if shutil.which(program) is None:
-            skip(f"there is no {program} here")
-    probe = Bed(["probe"], "10mbit")
-    try:
-        with probe:
-            pass
-    except SystemExit as refused:
-        skip(refused)
+    enter_namespaces()
+    require("network-namespaces")
     sluice_process.main()

@@ -388,7 +388,8 @@ void AFailureInTheMidst::operation_of_rank_0(sluice_session* session, const char
 // Other ranks hear of it, and nobody hangs.
 TEST_P(AFailureInTheMidst, EndsTheSessionOnAllRanks) {
   if (SLUICE_INSTRUMENTED_THREADS && !breaks_context(GetParam()))
-    GTEST_SKIP() << "copies that are let go race with those before them, of memory whose content is lost";
+    GTEST_SKIP()
+        << "left out: copies that are let go race with those before them, of memory whose content is lost";
   const std::string error =
       breaks_context(GetParam()) ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OUT_OF_MEMORY";
   start_reducers(1);

@@ -1,17 +1,20 @@
 """Two jobs on one reducer whose link is too narrow for both: bytes by weight, and nothing lost to a job that stops reading. Network namespaces of this test
-alone; needs root, exit 77 without. What is asserted are bytes of one job against bytes of the other in the same stretch of time, and of a job beside one
+alone; exit 77 where none can be made. What is asserted are bytes of one job against bytes of the other in the same stretch of time, and of a job beside one
 that has stopped against the same job alone: the link's shaped rate bounds both, not the machine."""
 
 import signal
 import statistics
 import sys
 import time
+from pathlib import Path
 
-import bed_probe
 import sluice_process
 from sluice_process import SluiceTest, until
 
-from two_jobs import JOBS, TwoJobs  # noqa: E402: bed_probe says where it is
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/netbed"))
+
+from capabilities import enter_namespaces, require  # noqa: E402: sluice_process says where it is
+from two_jobs import JOBS, TwoJobs  # noqa: E402
 
 RATE, WORKERS = "100mbit", 2  # what a machine with other things to do still carries
 LARGE = ["-b", "4M", "-e", "4M", "-m", "2", "-n", "100000", "-c", "0"]
@@ -80,8 +83,6 @@ class FairPool(SluiceTest):
 
 
 if __name__ == "__main__":
-    why = bed_probe.why_no_bed()
-    if why:
-        print(f"skipped: {why}")
-        sys.exit(77)
+    enter_namespaces()
+    require("network-namespaces")
     sluice_process.main()

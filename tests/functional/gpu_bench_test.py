@@ -121,7 +121,7 @@ class GpuBench(SluiceTest):
                 done = self.run_sluice("--device", device, "-b", "1K", "-e", "1K", "--workers", "1", expect=69, env=NO_GPU)
                 self.assertIn("no GPU: ", done.stderr)
 
-    @unittest.skipUnless("CUDA_STAND_IN" in os.environ, "built without CUDA")
+    @unittest.skipUnless("CUDA_STAND_IN" in os.environ, "needs cuda-toolkit: this build has no CUDA")
     def test_on_a_gpu_that_is_played(self):
         env = {"SLUICE_CUDA_DRIVER": os.environ["CUDA_STAND_IN"]}
         for wire in ("given", "bf16", "f16"):

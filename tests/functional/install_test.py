@@ -3,10 +3,11 @@
 import os
 import shutil
 import subprocess
-import unittest
 from pathlib import Path
 
 from sluice_process import DEADLINE_S, SluiceTest, environment, main, until
+
+from capabilities import need, needs  # noqa: E402: sluice_process says where it is
 
 BUILD = Path(os.environ["SLUICE_BUILD"])
 PROJECT = Path(__file__).parent / "install"
@@ -48,10 +49,9 @@ class Install(SluiceTest):
         self.command("cmake", "-G", "Ninja", "-S", PROJECT, "-B", self.folder / "user", f"-DCMAKE_PREFIX_PATH={prefix}")
         self.command("cmake", "--build", self.folder / "user")
         program = self.folder / "user" / "mean"
-        ipv6 = Path("/proc/net/if_inet6")
         for hosts in (["127.0.0.1", "localhost"], ["[::1]"]):
-            if hosts == ["[::1]"] and not (ipv6.exists() and ipv6.read_text().strip()):
-                self.skipTest("this host has no IPv6")
+            if hosts == ["[::1]"]:
+                need("ipv6")
             reducers = ",".join(self.listen(host) for host in hosts)
             with self.subTest(reducers):
                 self.assertEqual(self.ranks([program], reducers, 3), ["ok 1 1 2\n"] * 3)
@@ -69,7 +69,7 @@ class Install(SluiceTest):
         for rank, out in enumerate(told):
             self.assertRegex(out, rf"^rank {rank}: 40 operations in 40 pieces, relative error of bf16 0\.001\d\n")
 
-    @unittest.skipUnless(shutil.which("pkg-config"), "pkg-config is missing")
+    @needs("program:pkg-config")
     def test_pkg_config_is_all_that_a_compiler_needs(self):
         prefix = self.install(["--component", "client"], ["--component", "client_library"])
         (found,) = prefix.glob("**/pkgconfig")

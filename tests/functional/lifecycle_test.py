@@ -59,7 +59,7 @@ class Reducers(SluiceTest):
                                  env={"NOTIFY_SOCKET": str(manager), "WATCHDOG_USEC": "30000000"})
             until("the reducer says its port", lambda: port_file.exists() or reducer.ended())
             if has_sanitizer(reducer):
-                self.skipTest("a sanitizer's own memory comes first")
+                self.skipTest("left out: a sanitizer reserves memory of its own first")
             stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
             # Room for one stack, that of the thread which waits for the reducer's end.
             limit_memory(reducer, (2 << 20 if stack == resource.RLIM_INFINITY else stack) * 3 // 2)

@@ -8,16 +8,19 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from bed_probe import ROOT, why_no_bed
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / folder) for folder in ("bench/netbed", "bench/peers", "tests/capabilities")]
 
-import peers
-from bed import Bed, Loopback
+import peers  # noqa: E402
+from bed import Bed, Loopback  # noqa: E402
+from capabilities import enter_namespaces, needs  # noqa: E402
+
+enter_namespaces()
 
 peers.DEADLINE_S = 60
 PROGRAMS = None
 SLUICE = None
 NAMES = []  # of the peers whose driver was built
-NO_BED = why_no_bed()
 
 
 def one_of_each_library():
@@ -111,7 +114,7 @@ class OnLoopback(Peers):
             self.assertGreaterEqual(min(min(seconds) for seconds in row["operation_seconds"]), 0.002)
 
 
-@unittest.skipIf(NO_BED, NO_BED)
+@needs("network-namespaces")
 class InABed(Peers):
     def test_sums_are_right(self):
         with Bed(["w0", "w1", "ctl"], "0") as bed:

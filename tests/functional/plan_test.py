@@ -133,7 +133,7 @@ class Plan(SluiceTest):
         called = self.bash(script, filled).stdout.splitlines()
         return called, yaml.safe_load((self.folder / "big-job.yaml").read_text())["workerPoolSpecs"]
 
-    @unittest.skipIf(yaml is None, "python3-yaml is missing")
+    @unittest.skipIf(yaml is None, "needs python-module:yaml: python3-yaml is not installed")
     def test_gcloud_gets_three_pools(self):
         called, pools = self.vertex_job()
         self.assertEqual(called, ["ai", "custom-jobs", "create", "--region=r1", "--display-name=big-job", "--config=big-job.yaml"])
@@ -146,7 +146,7 @@ class Plan(SluiceTest):
         told = {entry["name"]: entry["value"] for entry in pools[0]["containerSpec"]["env"]}
         self.assertEqual(told, conf | {"SLUICE_KEY_FILE": str(self.folder / "pool.key")})
 
-    @unittest.skipIf(yaml is None, "python3-yaml is missing")
+    @unittest.skipIf(yaml is None, "needs python-module:yaml: python3-yaml is not installed")
     def test_what_gcloud_gets_is_a_reducer_and_a_worker(self):
         _, pools = self.vertex_job(training='sh, -c, "echo $SLUICE_REDUCERS with $SLUICE_KEY_FILE", sh')
         self.run_sluice("keygen", "--out", self.folder / "pool.key")
@@ -200,7 +200,7 @@ class Plan(SluiceTest):
         self.assertIn("scancel --signal=TERM 6.0", lines)
         self.assertEqual(list(self.folder.glob(".sluice-*")), [], "the key is left behind")
 
-    @unittest.skipIf(yaml is None, "python3-yaml is missing")
+    @unittest.skipIf(yaml is None, "needs python-module:yaml: python3-yaml is not installed")
     def test_jobset_waits_for_the_reducers_it_names(self):
         parsed = yaml.safe_load(self.run_sluice(*EIGHT, "--format", "jobset", "--name", "big-job").stdout)
         reducers, workers = parsed["spec"]["replicatedJobs"]
@@ -222,7 +222,7 @@ class Plan(SluiceTest):
         few = yaml.safe_load(self.run_sluice("plan", "--workers", "2", "--worker-gbps", "1", "--reducer-gbps", "1", "--reducers", "4", "--format", "jobset").stdout)
         self.assertEqual([job["template"]["spec"]["completions"] for job in few["spec"]["replicatedJobs"]], [4, 2])
 
-    @unittest.skipIf(yaml is None, "python3-yaml is missing")
+    @unittest.skipIf(yaml is None, "needs python-module:yaml: python3-yaml is not installed")
     def test_kustomize_patches_the_set_of_reducers(self):
         text = self.run_sluice(*EIGHT, "--format", "kustomize").stdout
         overlay = yaml.safe_load(text)

@@ -14,7 +14,8 @@ namespace {
 class ReducerTls : public ReducerTest {
  protected:
   void SetUp() override {
-    if (!transport::test::find_tls_library()) GTEST_SKIP() << "libsluice_tls.so was not built";
+    if (!transport::test::find_tls_library())
+      GTEST_SKIP() << "needs tls-library: libsluice_tls.so was not built";
     std::string name = testing::TempDir() + "sluice-tls-XXXXXX";
     const transport::tcp::Socket file(::mkstemp(name.data()));
     ASSERT_TRUE(file.valid());

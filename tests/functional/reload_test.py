@@ -3,9 +3,9 @@
 import os
 import shutil
 import signal
-import unittest
 
 from sluice_process import SluiceTest, has_sanitizer, limit_memory, main, until
+from capabilities import needs  # noqa: E402: sluice_process says where it is
 from tls_test import RUN, Authority
 
 
@@ -69,7 +69,7 @@ class Reload(SluiceTest):
         path = self.write('memory_limit = "64M"\n')
         reducer, address = self.start_reducer("--config", path, "--lanes", "1")
         if has_sanitizer(reducer):
-            self.skipTest("a sanitizer's own memory comes first")
+            self.skipTest("left out: a sanitizer reserves memory of its own first")
         self.write('memory_limit = "32M"\n# ' + 900 * 1024 * "x" + "\n")
         limit_memory(reducer, 0)
         lines = self.hang_up(reducer)
@@ -110,7 +110,7 @@ class Reload(SluiceTest):
         job.signal(signal.SIGINT)
         job.wait()
 
-    @unittest.skipUnless(shutil.which("openssl"), "no openssl program")
+    @needs("program:openssl")
     def test_certificates_are_read_again(self):
         old, new = Authority(self.folder, "old"), Authority(self.folder, "new")
         file = self.folder / "reducer.pem"
@@ -120,7 +120,7 @@ class Reload(SluiceTest):
         put(old)
         reducer, address = self.start_reducer("--tls", "require", "--tls-cert", file)
         if "no RDMA" not in reducer.stderr() and "RDMA by" in reducer.stderr():
-            self.skipTest("lanes over RDMA have no TLS")
+            self.skipTest("left out: lanes over RDMA have no TLS")
 
         def job(authority, expect):
             self.run_sluice(*RUN, "--connect", address, env={"SLUICE_TLS": "require", "SLUICE_TLS_CA": str(authority.ca)}, expect=expect)

@@ -14,6 +14,8 @@ import time
 import unittest
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "capabilities"))
+
 # A hang must show as a failure of the step that hung, so steps end before ctest's watchdog does.
 DEADLINE_S = float(os.environ.get("SLUICE_TEST_DEADLINE_S", "60"))
 

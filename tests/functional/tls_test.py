@@ -1,10 +1,10 @@
 """TLS between real processes: by the job's token and by certificates, and what is refused. Certificates take the openssl program."""
 
-import shutil
 import subprocess
-import unittest
 
 from sluice_process import SluiceTest, main
+
+from capabilities import need, needs  # noqa: E402: sluice_process says where it is
 
 RUN = ("bench", "allreduce", "-b", "4K", "-e", "1M", "-f", "16", "-n", "3", "--workers", "2", "--join-timeout", "20s")
 
@@ -51,8 +51,7 @@ class ByToken(SluiceTest):
 
     def test_a_worker_with_nothing_to_know_the_reducer_by_says_so(self):
         # Without a key there is no token, and no authority was named.
-        if not shutil.which("openssl"):
-            self.skipTest("no openssl program")
+        need("program:openssl")
         certificate = Authority(self.folder).certificate("localhost", "DNS:localhost")
         _, address = self.start_reducer("--tls", "on", "--tls-cert", certificate)
         done = self.run_sluice(*RUN, "--connect", address, "--tls", "on", expect=64)
@@ -92,7 +91,7 @@ class Authority:
         return out
 
 
-@unittest.skipUnless(shutil.which("openssl"), "no openssl program")
+@needs("program:openssl")
 class ByCertificate(SluiceTest):
     def setUp(self):
         super().setUp()

@@ -9,12 +9,15 @@ its bound in the same commit; what has to cost more raises it and says why. Ends
 import argparse
 import collections
 import os
-import platform
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "capabilities"))
+
+from capabilities import require, skip  # noqa: E402
 
 # name: (unit, bound, count when the bound was set)
 BOUNDS = {
@@ -30,11 +33,6 @@ BOUNDS = {
 DISPATCH = {"fold": "AVX2", "crc": "sse42"}
 # The rig's transport, whose mutex and copies no deployment has.
 NOT_OURS = ("sluice::transport::inproc::",)
-
-
-def skip(reason):
-    print(reason)
-    sys.exit(77)
 
 
 def self_costs(text, program):
@@ -59,15 +57,11 @@ def main():
     parser.add_argument("--program", required=True, help="counted_work")
     parser.add_argument("work", choices=BOUNDS)
     arguments = parser.parse_args()
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        skip("valgrind is missing")
-    if platform.machine() != "x86_64":
-        skip(f"the bounds are x86-64's, this is {platform.machine()}")
+    require("callgrind")
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "callgrind.out")
         run = subprocess.run(
-            [valgrind, "--tool=callgrind", f"--callgrind-out-file={out}", "--compress-strings=no", "--compress-pos=no",
+            ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--compress-strings=no", "--compress-pos=no",
              "--collect-atstart=no", "--toggle-collect=counted_region", arguments.program, arguments.work],
             capture_output=True, text=True, timeout=150, check=False)
         units = re.search(r"^units (\d+) fold (\S+) crc (\S+)$", run.stdout, re.MULTILINE)
@@ -77,7 +71,7 @@ def main():
             costs = self_costs(file.read(), arguments.program)
     chosen = {"fold": units.group(2), "crc": units.group(3)}
     if chosen != DISPATCH:
-        skip(f"the bounds are for {DISPATCH}, callgrind has {chosen} here")
+        skip(f"needs callgrind: the bounds are for {DISPATCH}, callgrind offers {chosen}")
     count = int(units.group(1))
     ours = {name: cost / count for name, cost in costs.items() if not name.startswith(NOT_OURS)}
     each = sum(ours.values())

@@ -137,7 +137,7 @@ def main():
         parser.error(f"no such case: {unknown[0]}; --list tells what there is")
     for program in ("spin", "cc"):
         if not shutil.which(program):
-            print(f"skipped: {program} is missing")
+            print(f"skipped: needs program:{program}: {program} is not installed")
             return 77
     for name in sorted(LONG) if asked.brief and not asked.names else ():
         print(f"left out: {name}")

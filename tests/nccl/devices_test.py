@@ -1,20 +1,25 @@
-"""Several network devices: two hosts that are joined by two links, as network namespaces of this test alone. Needs root; exit 77 without.
+"""Several network devices: two hosts that are joined by two links, as network namespaces of this test alone. Exit 77 where none can be made.
 
 Rank 1 is on the other host than rank 0 and the reducers, so the links' own counters tell which device was used."""
 
 import os
 import re
-import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import playing
 from playing import Play
 from sluice_process import until
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/netbed"))
+
+from bed import own_mounts  # noqa: E402
+from capabilities import enter_namespaces, require  # noqa: E402: sluice_process says where it is
+
 INSIDE = "SLUICE_TEST_INSIDE_NAMESPACE"
 LINKS = ("sl0", "sl1")
-PRIVATE = ["unshare", "--net", "--mount"]
+PRIVATE = ["unshare", "--net"]
 # What a link without a device in use carries: neighbour discovery, and nothing of ours.
 IDLE_BYTES = 10_000
 
@@ -116,22 +121,10 @@ class Devices(Play):
             self.assertGreater(carried, 500_000)
 
 
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(77)
-
-
 if __name__ == "__main__":
     if os.environ.get(INSIDE) != "1":
-        if os.geteuid() != 0:
-            skip("network namespaces need root")
-        for program in ("unshare", "nsenter", "ip"):
-            if shutil.which(program) is None:
-                skip(f"there is no {program} here")
-        probe = subprocess.run([*PRIVATE, "ip", "link", "add", "sl0", "type", "veth", "peer", "name", "sl1"], capture_output=True, text=True, check=False)
-        if probe.returncode != 0:
-            skip(f"network namespaces can't be had: {probe.stderr.strip()}")
+        enter_namespaces()
+        require("network-namespaces")
         os.environ[INSIDE] = "1"
-        # The interfaces in /sys are those of whoever mounted it.
-        os.execvp(PRIVATE[0], [*PRIVATE, "sh", "-c", "mount -t sysfs sysfs /sys || true; exec \"$@\"", "sh", sys.executable, "-B", *sys.argv])
+        os.execvp(PRIVATE[0], [*PRIVATE, *own_mounts([sys.executable, "-B", *sys.argv])])
     playing.main()

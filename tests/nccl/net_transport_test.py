@@ -6,7 +6,7 @@ import unittest
 from playing import Play, main
 
 OVER_RDMA = os.environ.get("SLUICE_TRANSPORT") == "rdma"
-over_rdma = unittest.skipUnless(OVER_RDMA, "SLUICE_TRANSPORT is not rdma")
+over_rdma = unittest.skipUnless(OVER_RDMA, "left out: rdma/sessions runs it, over RDMA")
 
 
 class NetTransport(Play):

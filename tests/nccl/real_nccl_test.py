@@ -13,6 +13,10 @@ import unittest
 import zipfile
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "capabilities"))
+
+from capabilities import require, skip  # noqa: E402
+
 # release: package, net version that it takes, whether it takes our CollNet (v8 and newer)
 RELEASES = {
     "2.14.3": ("nvidia-nccl-cu11", 6, False),
@@ -99,16 +103,16 @@ def main():
     parser.add_argument("--wheels", type=Path, required=True)
     arguments, rest = parser.parse_known_args()
     PLUGIN = arguments.plugin.resolve()
+    require("pypi")
     reason = ""
     for release in RELEASES:
         try:
             LIBRARIES[release] = fetch(release, arguments.wheels)
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-            reason = f"NCCL {release} can't be had: {error}"
+            reason = f"NCCL {release}: {error}"
             print(reason)
     if not LIBRARIES:
-        print(reason)
-        sys.exit(77)
+        skip(f"needs pypi: {reason}")
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
 
 

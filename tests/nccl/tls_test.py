@@ -15,7 +15,7 @@ class OverTls(SurvivingPlay):
     @classmethod
     def setUpClass(cls):
         if not beside_plugin("libsluice_tls.so").exists():
-            raise unittest.SkipTest("libsluice_tls.so was not built")  # ctest looks for these words
+            raise unittest.SkipTest("needs tls-library: libsluice_tls.so was not built")  # ctest looks for these words
 
     def setUp(self):
         super().setUp()

@@ -12,7 +12,7 @@ def main():
     needs, folder, test = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     if not (folder / f"has-{needs}").exists():
         reason = folder.with_suffix(".reason")
-        print(reason.read_text().strip() if reason.exists() else f"{folder} has not been made: scripts/python_env.sh")
+        print(f"skipped: needs pypi: {reason.read_text().strip() if reason.exists() else 'build/python-venv has not been made'}")
         sys.exit(77)
     interpreter = str(folder / "bin" / "python")
     sys.stdout.flush()

@@ -84,7 +84,7 @@ class Refusals(PackageTest):
 
     def test_a_gpu_that_is_not_there(self):
         if Path("/proc/driver/nvidia").exists():
-            self.skipTest("this machine has a driver for GPUs")
+            self.skipTest("left out: this machine has a driver for GPUs")
         for device in ("cuda", "cuda:1", 0):
             with self.subTest(device), self.assertRaises(sluice.Unsupported) as caught:
                 open_session(self.address, device=device)

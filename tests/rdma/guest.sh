@@ -92,6 +92,7 @@ if ((${#missing[@]})); then
     list=' '
     for p in "${pkgs[@]}"; do [[ $list == *" $p "* ]] || list+="$p "; done
     say "on Debian: apt-get install${list% }"
+    echo "skipped: needs rdma-guest: missing $(IFS=,; echo "${missing[*]}")" >&2
     exit 77
 fi
 
@@ -272,7 +273,7 @@ fi
 if ! grep -q '^up ' "$run/rc"; then
     cat "$run/qemu" >&2
     tail -n 30 "$run/console" >&2
-    die 77 "no guest came up within $((SECONDS - s0)) s (qemu status $qrc)"
+    die 77 "needs rdma-guest: no guest came up within $((SECONDS - s0)) s (qemu status $qrc)"
 fi
 ((qrc == 124 || SECONDS - s0 >= limit)) && { ((verbose)) || tail -n 5 "$run/console" >&2; die 124 "timeout: the guest was killed after $limit s"; }
 grep -v 'warning: .* doesn.t support requested feature' "$run/qemu" >&2

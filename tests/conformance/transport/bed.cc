@@ -40,7 +40,7 @@ Bed tcp_bed(const std::string& host) {
   if (!a || !b) throw std::runtime_error("no epoll");
   Bed bed;
   const auto probe = tcp_pair(host);
-  if (probe.first < 0) bed.missing = "this host has no address " + host;
+  if (probe.first < 0) bed.missing = "needs ipv6: this host has no address " + host;
   const tcp::Socket first(probe.first), second(probe.second);
   bed.connect = [host, pa = a->get(), pb = b->get()](Handler& ha, Handler& hb, const EndpointOptions& o) {
     const auto [fa, fb] = tcp_pair(host);
@@ -57,7 +57,7 @@ Bed tcp_bed(const std::string& host) {
 Bed tls_bed() {
   Bed bed;
   if (!find_tls_library()) {
-    bed.missing = "libsluice_tls.so was not built";
+    bed.missing = "needs tls-library: libsluice_tls.so was not built";
     return bed;
   }
   auto a = tcp::make_context();

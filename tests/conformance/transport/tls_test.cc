@@ -20,7 +20,7 @@ using ::testing::Not;
 class TlsHandshake : public testing::Test {
  protected:
   void SetUp() override {
-    if (!find_tls_library()) GTEST_SKIP() << "libsluice_tls.so was not built";
+    if (!find_tls_library()) GTEST_SKIP() << "needs tls-library: libsluice_tls.so was not built";
     terms = same_key();
   }
   // Both sides see it fail, or one of them does and the other would at its next word.

@@ -10,7 +10,8 @@ namespace {
 class KeeperTls : public test::KeeperRig {
  protected:
   void SetUp() override {
-    if (!transport::test::find_tls_library()) GTEST_SKIP() << "libsluice_tls.so was not built";
+    if (!transport::test::find_tls_library())
+      GTEST_SKIP() << "needs tls-library: libsluice_tls.so was not built";
   }
 };
 

@@ -386,7 +386,7 @@ bool wait_for_syn(uint16_t port) {
 
 TEST_F(MenderTest, GivesUpAtTheDeadlineWhenNobodyIsThere) {
   const BlackHole hole;
-  if (!hole.full()) GTEST_SKIP() << "this kernel queues more connections than asked";
+  if (!hole.full()) GTEST_SKIP() << "needs accept-queue: this kernel queues more connections than asked";
   MenderOptions o = patient(hole.port());
   o.resume_timeout = 100 * kMillisecond;
   begin(o);
@@ -398,7 +398,7 @@ TEST_F(MenderTest, GivesUpAtTheDeadlineWhenNobodyIsThere) {
 // In the following four nothing but stop() ends the wait: where it does not, ctest does.
 TEST_F(MenderTest, StopsWhileNobodyIsThere) {
   const BlackHole hole;
-  if (!hole.full()) GTEST_SKIP() << "this kernel queues more connections than asked";
+  if (!hole.full()) GTEST_SKIP() << "needs accept-queue: this kernel queues more connections than asked";
   begin(patient(hole.port()));
   ASSERT_TRUE(mender_->request(true, 0).has_value());
   ASSERT_TRUE(wait_for_syn(hole.port()));

@@ -170,7 +170,7 @@ TEST(NetSetup, ConnectsOverIpv6WhateverTheFamilyOfTheSendersDevice) {
     HandleMemory memory;
     auto listener = Listener::open("::1", terms(), memory.handle());
     // A host without IPv6 can't play this; the reason is shown in the summary.
-    if (!listener) GTEST_SKIP() << listener.error().text;
+    if (!listener) GTEST_SKIP() << "needs ipv6: " << listener.error().text;
     auto connector = Connector::start(*read_invitation(memory.handle()), from, 2, terms(), monotonic_now());
     ASSERT_TRUE(connector.has_value()) << connector.error().text;
     std::optional<GreetedStreams> sending;

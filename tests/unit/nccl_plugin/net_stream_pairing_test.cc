@@ -472,7 +472,8 @@ TEST(NetPairing, WhereOneTakesRdmaAloneBothFailAndSayWhy) {
 
 // Devices that tests may use: in a guest of guest.sh.
 TEST(NetPairing, WhereNothingComesThroughItGoesOverTcp) {
-  if (std::getenv("SLUICE_TEST_RDMA") == nullptr) GTEST_SKIP() << "no guest with two rails";
+  if (std::getenv("SLUICE_TEST_RDMA") == nullptr)
+    GTEST_SKIP() << "left out: rdma/two_rails runs it in its guest";
   const StreamTerms some = wanted();
   BothEnds ends(some, some, "10.77.0.1", "10.77.1.2");
   ASSERT_TRUE(*ends.sending && *ends.receiving);

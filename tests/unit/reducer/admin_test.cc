@@ -108,7 +108,7 @@ TEST(Metrics, CellsAreAddedUpInAHistogram) {
           R"({"data": {"straggler_us": 2500000}, "straggler_waits": {"first_bound_us": 16, "counts": [5, 0, 2, 1]},
               "operation_durations": {"sum": {"first_bound_us": 16, "counts": [1, 2], "sum_us": 500000}}})"),
       {}, {});
-  if (!text) GTEST_SKIP() << text.error().text;
+  if (!text) GTEST_SKIP() << "needs prometheus-library: " << text.error().text;
   for (const char* line :
        {"_bucket{le=\"1.6e-05\"} 5\n", "_bucket{le=\"3.2e-05\"} 5\n", "_bucket{le=\"6.4e-05\"} 7\n",
         "_bucket{le=\"+Inf\"} 8\n", "_count 8\n", "_sum 2.5\n"}) {

@@ -60,7 +60,7 @@ TEST(Socket, ConnectsOverIpv4AndByName) {
 }
 
 TEST(Socket, ConnectsOverIpv6) {
-  if (!has_ipv6()) GTEST_SKIP() << "this host has no address ::1";
+  if (!has_ipv6()) GTEST_SKIP() << "needs ipv6: this host has no address ::1";
   const Joined j = join("::1");
   ASSERT_TRUE(j.server.valid());
   EXPECT_THAT(peer_name(j.server.fd()), StartsWith("[::1]:"));
@@ -114,7 +114,7 @@ TEST(Socket, GivesUpAtTheDeadlineWhenNobodyAnswers) {
     EXPECT_LT(monotonic_now() - begin, 20 * kSecond);
     return;
   }
-  GTEST_SKIP() << "this kernel queues more connections than asked";
+  GTEST_SKIP() << "needs accept-queue: this kernel queues more connections than asked";
 }
 
 TEST(Socket, SaysWhenAPortIsTaken) {
@@ -160,7 +160,8 @@ TEST(Socket, SetsBuffersOnlyWithinTheHostsLimits) {
   std::ifstream("/proc/sys/net/core/rmem_max") >> rmem;
   std::ifstream("/proc/sys/net/core/wmem_max") >> wmem;
   const size_t limit = std::min(rmem, wmem);
-  if (limit < 8192) GTEST_SKIP() << "this host does not tell net.core.rmem_max and wmem_max";
+  if (limit < 8192)
+    GTEST_SKIP() << "needs socket-buffers: this host does not tell net.core.rmem_max and wmem_max";
   const Socket fits(::socket(AF_INET, SOCK_STREAM, 0)), exceeds(::socket(AF_INET, SOCK_STREAM, 0));
   const int before = option(exceeds.fd(), SOL_SOCKET, SO_RCVBUF);
 
@@ -237,7 +238,8 @@ TEST(Socket, IsInterruptedInEveryWait) {
     if (!s) break;
     queue.push_back(std::move(*s));
   }
-  if (queue.size() == 10) GTEST_SKIP() << "this kernel queues more connections than asked";
+  if (queue.size() == 10)
+    GTEST_SKIP() << "needs accept-queue: this kernel queues more connections than asked";
   const auto s = connect_to("127.0.0.1", bound_port(listener->fd()).value(), {}, until);
   ASSERT_FALSE(s.has_value());
   EXPECT_EQ(s.error().code, Errc::kShutdown);

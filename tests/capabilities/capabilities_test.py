@@ -1,0 +1,215 @@
+"""What happens on a machine that lacks something: each capability is taken away in turn, and tests, summary and scripts must say so in one sentence."""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import capabilities
+import probes
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 120
+PROGRAM = None
+
+JUNIT = """<testsuite>
+<testcase name="deploy/slurm" status="notrun"><system-out>noise
+skipped: needs network-namespaces: ip: Operation not permitted
+</system-out></testcase>
+<testcase name="deploy/kubernetes" status="notrun"><system-out>skipped: needs program:kubectl: kubectl is not installed</system-out></testcase>
+<testcase name="functional/plan" status="run"><system-out>test_a (plan.Plan.test_a) ... skipped 'needs python-module:yaml: python3-yaml is not installed'
+test_b (plan.Plan.test_b) ... skipped "left out: another test's work"
+</system-out></testcase>
+<testcase name="unit/socket" status="run"><system-out>[==========] Running 2 tests
+[ RUN      ] Socket.OverIpv6
+file.cc:3: Skipped
+needs ipv6: this host has no address ::1
+[  SKIPPED ] Socket.OverIpv6 (0 ms)
+[ RUN      ] Socket.Other
+[       OK ] Socket.Other (0 ms)
+</system-out></testcase>
+{more}</testsuite>
+"""
+
+
+def run(*words, env=None, cwd=ROOT):
+    return subprocess.run([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, timeout=DEADLINE_S,
+                          check=False, env=env, cwd=cwd)
+
+
+class OnAPoorMachine(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="sluice-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.folder.chmod(0o755)
+        self.programs = self.folder / "programs"
+        self.programs.mkdir()
+
+    def environment(self, **variables):
+        """This one without answers and package index settings; programs of self.programs come first."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLUICE_", "PIP_"))}
+        return kept | {"PATH": f"{self.programs}:{os.environ['PATH']}"} | variables
+
+    def fake(self, name, text="", status=1):
+        script = self.programs / name
+        script.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit {status}\n", encoding="utf-8")
+        script.chmod(0o755)
+
+    def without(self, name):
+        """The environment of a machine without that program."""
+        for folder in map(Path, os.environ["PATH"].split(":")):
+            for program in folder.iterdir() if folder.is_dir() else []:
+                link = self.programs / program.name
+                if program.name != name and not link.is_symlink():
+                    link.symlink_to(program)
+        return self.environment(PATH=str(self.programs))
+
+
+class Probes(OnAPoorMachine):
+    def expect_missing(self, name, text, env):
+        done = run(sys.executable, "-B", ROOT / "tests/capabilities/capabilities.py", "why", name, env=env)
+        self.assertEqual(done.returncode, 77, done.stdout)
+        self.assertRegex(done.stdout, rf"^skipped: needs {name}: .*{text}.*\n$")
+
+    def test_network_namespaces_that_may_not_be_made(self):
+        self.fake("ip", "Operation not permitted")
+        self.expect_missing("network-namespaces", "Operation not permitted", self.environment())
+
+    def test_programs_that_are_not_installed(self):
+        for program, name in (("valgrind", "callgrind"), ("buildah", "buildah"), ("mmdebstrap", "debian-mirror"), ("kubectl", "program:kubectl"),
+                              ("qemu-system-x86_64", "rdma-guest")):
+            with self.subTest(name):
+                shutil.rmtree(self.programs)
+                self.programs.mkdir()
+                expected = f"{program} is not installed|missing {program}|is not root|apt-get install"
+                self.expect_missing(name, f"({expected})", self.without(program))
+
+    @capabilities.needs("root")
+    def test_a_store_that_takes_no_image(self):
+        self.fake("buildah", "invalid argument")
+        self.expect_missing("buildah", "overlay: invalid argument; vfs: invalid argument", self.environment())
+
+    @capabilities.needs("root")
+    def test_an_apt_without_lists(self):
+        self.fake("apt-get", status=0)
+        self.expect_missing("debian-mirror", "run apt-get update", self.environment())
+
+    def test_a_package_index_that_does_not_answer(self):
+        closed = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": "http://127.0.0.1:1/simple", "PIP_RETRIES": "0"}
+        self.expect_missing("pypi", "six", self.environment(**closed))
+
+    def test_mounts_that_may_not_be_made(self):
+        self.fake("unshare", "unshare failed: Operation not permitted")
+        self.expect_missing("bind-mounts", "Operation not permitted", self.environment())
+
+    def test_an_empty_home_takes_nothing_away(self):
+        homeless = self.environment(HOME="")
+        del homeless["HOME"]
+        for env in (homeless, homeless | {"HOME": ""}):
+            out = self.folder / "answers"
+            run(sys.executable, "-B", ROOT / "tests/capabilities/capabilities.py", "check", "--out", out, env=env)
+            found = dict(line.split("\t", 1) for line in out.read_text(encoding="utf-8").splitlines())
+            for name in ("buildah", "network-namespaces", "bind-mounts", "rdma-guest"):
+                self.assertEqual(found[name] or None, capabilities.why_not(name), name)
+
+    def test_answers_of_the_run_are_taken(self):
+        answers = self.folder / "answers"
+        answers.write_text("ipv6\tthe answer of the run\n", encoding="utf-8")
+        self.expect_missing("ipv6", "the answer of the run", self.environment(SLUICE_TEST_CAPABILITIES=str(answers)))
+
+    def test_without_git_the_sources_and_the_revision_are_found(self):
+        env = self.without("git")
+        if PROGRAM:
+            done = run(sys.executable, "-B", ROOT / "tests/functional/variables_test.py", "--sluice", PROGRAM, env=env)
+            self.assertEqual(done.returncode, 0, done.stdout)
+        source = self.folder / "archive"
+        (source / "cmake").mkdir(parents=True)
+        (source / "cmake/archive_revision.txt").write_text("v9-g1234567\n", encoding="ascii")
+        done = run("cmake", "-D", f"SOURCE={source}", "-D", f"OUT={self.folder}/revision.cc", "-P", ROOT / "cmake/WriteRevision.cmake", env=env)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn('return "v9-g1234567";', (self.folder / "revision.cc").read_text(encoding="utf-8"))
+
+
+class Summary(OnAPoorMachine):
+    def report(self, *options, more=""):
+        file = self.folder / "junit.xml"
+        file.write_text(JUNIT.format(more=more), encoding="utf-8")
+        return run(sys.executable, "-B", ROOT / "scripts/test_report.py", "--other-passed", 1, *options, f"release={file}")
+
+    def test_what_was_not_run_is_grouped_by_its_reason(self):
+        done = self.report("--skipped-step", "clang-tidy=needs program:clang-tidy-14: clang-tidy-14 is not installed")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[:3], ["not run:", "  needs ipv6: this host has no address ::1", "    1: release: unit/socket Socket.OverIpv6"])
+        self.assertIn("  left out: another test's work", lines)
+        self.assertIn("    1: builds and checks: clang-tidy", lines)
+        self.assertEqual(lines[-1], "3 passed, 0 failed, 6 skipped")
+
+    def test_a_required_capability_may_not_be_missing(self):
+        done = self.report("--require", "network-namespaces")
+        self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "3 passed, 1 failed, 4 skipped"), done.stdout)
+        self.assertIn("failed: release: deploy/slurm: skipped, but SLUICE_TEST_REQUIRE asks for it: needs network-namespaces: ip: Operation", done.stdout)
+
+    def test_all_leaves_out_what_debian_does_not_provide(self):
+        done = self.report("--require", "all", more='<testcase name="x" status="notrun"><system-out>no reason</system-out></testcase>')
+        self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "3 passed, 4 failed, 2 skipped"), done.stdout)
+        self.assertIn("  needs program:kubectl", done.stdout)
+
+
+class Scripts(OnAPoorMachine):
+    """One sentence, exit code 69, and nothing installed or built."""
+
+    def expect_refused(self, text, env):
+        for script in ("quickstart.sh", "test.sh"):
+            with self.subTest(script):
+                done = run(ROOT / script, env=env)
+                self.assertEqual(done.returncode, 69, done.stdout)
+                self.assertRegex(done.stdout.splitlines()[-1], text)
+                self.assertNotIn("build release", done.stdout)
+
+    def test_a_full_disk(self):
+        self.expect_refused(r"has \d+ MiB of free disk space; the build needs 999999999 MiB$", self.environment(SLUICE_TEST_DISK_MIB="999999999"))
+
+    def test_little_memory(self):
+        self.expect_refused(r"has \d+ MiB of free memory; the compiler needs 999999999 MiB$", self.environment(SLUICE_TEST_MEMORY_MIB="999999999"))
+
+    def test_an_old_glibc(self):
+        self.fake("getconf")
+        (self.programs / "getconf").write_text("#!/bin/sh\necho glibc 2.31\n", encoding="ascii")
+        self.expect_refused(r"glibc 2\.34 or newer is needed; this machine has 2\.31$", self.environment())
+
+    def test_an_old_cmake(self):
+        self.fake("cmake")
+        (self.programs / "cmake").write_text("#!/bin/sh\necho cmake version 3.18.4\n", encoding="ascii")
+        self.fake("dpkg-query", status=0)
+        (self.programs / "dpkg-query").write_text("#!/bin/sh\necho installed\n", encoding="ascii")
+        self.expect_refused(r"CMake 3\.25 or newer is needed; this machine has 3\.18\.4$", self.environment())
+
+    @capabilities.needs("root")
+    def test_no_network(self):
+        self.fake("dpkg-query", status=1)
+        self.fake("apt-get", "Could not resolve the mirror", status=100)
+        self.expect_refused(r"^apt-get could not download \(is the network reachable\?\): g\+\+ ", self.environment())
+
+    @capabilities.needs("root", "program:setpriv")
+    def test_a_user_who_may_not_install(self):
+        self.fake("dpkg-query", status=1)
+        scripts = self.folder / "scripts"
+        shutil.copytree(ROOT / "scripts", scripts)
+        done = run("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", "source scripts/packages.sh; install_packages g++ cmake",
+                   env=self.environment(), cwd=self.folder)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stdout, r"^packages are missing and user \S+ cannot install them; as root: apt-get install g\+\+ cmake\n$")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sluice", help="the program of the build")
+    arguments, rest = parser.parse_known_args()
+    PROGRAM = arguments.sluice
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)

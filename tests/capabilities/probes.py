@@ -1,0 +1,169 @@
+"""The probes of capabilities.py: each tries the real thing, briefly, and returns None or one line that says why it does not work."""
+
+import contextlib
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 60
+# Set once a test has started again inside namespaces of its own.
+ENTERED = "SLUICE_TEST_IN_NAMESPACES"
+SYSTEM_PATH = ":/usr/sbin:/sbin"
+
+
+def last_line(text):
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+def try_command(words, **how):
+    """None where the command ends with 0, else what it printed last."""
+    how.setdefault("env", os.environ | {"PATH": os.environ.get("PATH", "/usr/bin:/bin") + SYSTEM_PATH})
+    try:
+        done = subprocess.run([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace",
+                              timeout=DEADLINE_S, check=False, **how)
+    except FileNotFoundError:
+        return f"{words[0]} is not installed"
+    except subprocess.TimeoutExpired:
+        return f"{Path(words[0]).name}: no answer within {DEADLINE_S} s"
+    except OSError as error:
+        return f"{words[0]}: {error.strerror}"
+    return None if done.returncode == 0 else last_line(done.stdout)
+
+
+def program(name):
+    path = os.environ.get("PATH", "/usr/bin:/bin") + SYSTEM_PATH
+    return None if shutil.which(name, path=path) else f"{name} is not installed"
+
+
+def programs(*names):
+    return next((reason for name in names if (reason := program(name))), None)
+
+
+def root():
+    return None if os.geteuid() == 0 else f"user {os.geteuid()} is not root"
+
+
+def namespaces_reason():
+    """Whether a bed of one host comes up in this process's own namespaces."""
+    bed = "import sys; sys.path.insert(0, sys.argv[1]); from bed import why_none; sys.exit(why_none())"
+    return try_command([sys.executable, "-B", "-c", bed, ROOT / "bench/netbed"])
+
+
+def namespace_entry():
+    """The command line that a process puts before its own to be able to make beds; empty where nothing is to be put there."""
+    if os.environ.get(ENTERED) == "1" or programs("ip", "tc", "sysctl", "nsenter", "unshare"):
+        return []
+    if os.geteuid() == 0 and namespaces_reason() is None:
+        return []
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    entry = ["unshare", *user, "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /run && mkdir -p /run/lock /run/netns && exec "$@"', "sh"]
+    return entry if try_command([*entry, "true"]) is None else []
+
+
+def network_namespaces():
+    if reason := programs("ip", "tc", "sysctl", "nsenter", "unshare"):
+        return reason
+    entry = namespace_entry()
+    if not entry:
+        return namespaces_reason()
+    inside = "import sys; sys.path.insert(0, sys.argv[1]); import probes; sys.exit(probes.namespaces_reason())"
+    return try_command([*entry, sys.executable, "-B", "-c", inside, Path(__file__).parent])
+
+
+def bind_mounts():
+    """A file is bound over another one in a mount namespace of the command alone, and this process does not see it."""
+    script = 'mount --bind "$1" "$2" || exit 1; ! [ "/proc/$3/root$2" -ef "$1" ] || { umount "$2"; echo "mounts of a namespace are seen outside of it"; exit 1; }'
+    with tempfile.TemporaryDirectory() as folder:
+        one, other = Path(folder, "one"), Path(folder, "other")
+        one.touch()
+        other.touch()
+        return try_command([*namespace_entry(), "unshare", "--mount", "--propagation", "unchanged", "sh", "-c", script, "sh", one, other, os.getpid()])
+
+
+def debian_mirror():
+    if reason := root() or programs("mmdebstrap", "apt-get"):
+        return reason
+    release = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(encoding="utf-8"), re.MULTILINE)
+    done = subprocess.run(["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT)", "Created-By: Packages"], capture_output=True, text=True,
+                          timeout=DEADLINE_S, check=False)
+    if not release or not re.search(rf"^{release.group(1)}\S* main$", done.stdout, re.MULTILINE):
+        return "apt has no package list of this Debian release: run apt-get update"
+    return None
+
+
+# The storage drivers of containers, the better one first: overlay needs a file system that can hold its layers.
+STORAGE_DRIVERS = ("overlay", "vfs")
+
+
+def storage_settings(folder, driver):
+    """Environment of a buildah whose whole state is in `folder`."""
+    folder = Path(folder)
+    (folder / "storage.conf").write_text(f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n', encoding="utf-8")
+    return {"CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"), "BUILDAH_ISOLATION": "chroot", "XDG_RUNTIME_DIR": str(folder / "run"), "HOME": str(folder)}
+
+
+def storage_reason(driver):
+    """Commits an image of one file and removes it."""
+    parent = ROOT / "build"
+    parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent, prefix="buildah-probe-", ignore_cleanup_errors=True) as folder:
+        Path(folder, "file").touch()
+        script = ('set -e; made=$(buildah from scratch); buildah add --quiet "$made" "$1/file" /; '
+                  'buildah commit --quiet --disable-compression "$made" localhost/probe; buildah rm --all')
+        reason = try_command(["sh", "-c", script, "sh", folder], env=os.environ | storage_settings(folder, driver) | {"PATH": os.environ["PATH"] + SYSTEM_PATH})
+        for point in sorted((line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()), reverse=True):
+            if point.startswith(folder):
+                subprocess.run(["umount", "-l", point], timeout=DEADLINE_S, check=False)
+        return reason
+
+
+def storage_driver():
+    """(driver, None), or (None, why none works)."""
+    reasons = []
+    for driver in STORAGE_DRIVERS:
+        reason = storage_reason(driver)
+        if reason is None:
+            return driver, None
+        reasons.append(f"{driver}: {reason}")
+    return None, "; ".join(reasons)
+
+
+def buildah():
+    return root() or program("buildah") or storage_driver()[1]
+
+
+def rdma_guest():
+    reason = try_command([ROOT / "tests/rdma/guest.sh", "--check"])
+    return reason and reason.removeprefix("skipped: needs rdma-guest: ")
+
+
+def pypi():
+    """A small package can be downloaded into a virtual environment's reach."""
+    with tempfile.TemporaryDirectory() as folder:
+        if reason := try_command([sys.executable, "-m", "venv", "--without-pip", Path(folder, "venv")]):
+            return f"no virtual environment: {reason}"
+        return try_command([sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "20", "download", "-q",
+                            "--no-deps", "--no-cache-dir", "-d", folder, "six"])
+
+
+def ipv6():
+    with contextlib.closing(socket.socket(socket.AF_INET6)) if socket.has_ipv6 else contextlib.nullcontext() as probe:
+        try:
+            probe.bind(("::1", 0))
+        except (OSError, AttributeError) as error:
+            return f"no address ::1: {error}"
+    return None
+
+
+def callgrind():
+    if platform.machine() != "x86_64":
+        return f"the bounds are for x86_64, this machine is {platform.machine()}"
+    return program("valgrind")
