@@ -15,7 +15,6 @@ scripts/test_report.py groups the skips by that text. SLUICE_TEST_REQUIRE turns 
 import argparse
 import functools
 import os
-import shutil
 import sys
 import unittest
 from pathlib import Path

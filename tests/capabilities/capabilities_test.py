@@ -10,7 +10,6 @@ import unittest
 from pathlib import Path
 
 import capabilities
-import probes
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120

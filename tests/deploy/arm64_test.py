@@ -4,12 +4,11 @@ this machine's workers, who get what one of their own gives them. Exit 77, with 
 
 import json
 import os
-import shutil
 import subprocess
 import unittest
 
 import deploy_case
-from deploy_case import DEADLINE_S, DeployTest, environment, main, program, until
+from deploy_case import DEADLINE_S, DeployTest, environment, main, need, program, until
 
 LIMIT_S = 900  # of the build; ctest ends the rest
 PROGRAM = os.environ.get("SLUICE_TEST_ARM64") == "program"

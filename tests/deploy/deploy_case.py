@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "capabilities"))
 
 import capabilities  # noqa: E402
 import probes  # noqa: E402
-from capabilities import skip  # noqa: E402
+from capabilities import skip  # noqa: E402, F401: for tests of this folder
 
 # A step that hangs must fail before ctest's watchdog ends the whole test.
 DEADLINE_S = float(os.environ.get("SLUICE_TEST_DEADLINE_S", "60"))

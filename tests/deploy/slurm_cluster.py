@@ -3,7 +3,6 @@ here as they ship, ports included. Needs the capabilities of NEEDS: Debian's slu
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys

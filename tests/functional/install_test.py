@@ -1,7 +1,6 @@
 """What `cmake --install` puts down serves strangers' projects, by CMake and by pkg-config: over IPv4, IPv6 and a name. And the examples."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import unittest
 from pathlib import Path
 
 import numpy
