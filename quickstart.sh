@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds Sluice on Debian bookworm and trains a model over it.
+# Builds Sluice on Debian bookworm and trains a small model with it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -7,17 +7,17 @@ usage() {
   cat <<'END'
 usage: ./quickstart.sh [--build-only]
 
-1. Installs the Debian packages that building needs, where they are missing (apt-get, as root or by sudo).
-2. Builds the release preset into build/release: bin/sluice and lib/.
-3. Trains a small network on handwritten digits: 4 worker processes whose gradients are summed by 2 reducers on loopback, through
-   the NCCL plugin, called as NCCL calls it.
+1. Installs the missing Debian packages of the build (apt-get, as root or with sudo).
+2. Builds the release preset in build/release: bin/sluice and lib/.
+3. Trains a small network on handwritten digits: 4 worker processes send gradients through the NCCL plugin, and 2 reducers on
+   loopback sum them.
 
   --build-only  stop after step 2
-  --help        this text
+  --help        print this text
 
-Environment: SLUICE_JOBS, the number of compilers at a time (default: one for each processor).
+Environment: SLUICE_JOBS, the number of parallel compiler processes (default: one per processor).
 
-Exit codes: 0 done; 1 the build or the training failed; 64 a wrong argument; 69 this machine lacks what the build needs.
+Exit codes: 0 success; 1 the build or the training failed; 64 invalid argument; 69 this machine cannot build Sluice.
 END
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every test that this machine can run, and lists the others with the reason.
+# Runs all tests that this machine supports, and lists the skipped tests with the reason.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -9,21 +9,22 @@ usage() {
   cat <<END
 usage: ./test.sh [LABEL...]
 
-Without a label: installs the Debian packages it needs, builds the release preset and runs all its tests, checks the format and
-runs clang-tidy, then runs the tests again under the address and undefined behaviour sanitizers, and those with threads of the labels
-unit, conformance, streams, fault and nccl under the thread sanitizer (by clang where that is). With labels: only those, of the release build.
+Without a label: installs the required Debian packages, builds the release preset and runs all its tests, checks the format, and
+runs clang-tidy. Then runs the tests again with the address and undefined behavior sanitizers, and the multi-threaded tests of the
+labels unit, conformance, streams, fault and nccl with the thread sanitizer (with clang if installed). With labels: runs only the
+tests with these labels in the release build.
 
 Labels: ${LABELS[*]}
 
-A test that needs something this machine lacks is skipped; the summary lists the skipped tests with the reason.
+Tests whose requirements this machine does not meet are skipped; the summary lists them with the reason.
 
 Environment:
-  SLUICE_JOBS          compilers at a time (default: one for each processor)
-  SLUICE_TEST_JOBS     tests at a time (default: two for each processor, at most 8)
-  SLUICE_TEST_REQUIRE  capabilities, separated by commas, for which a skip is a failure; "all": whatever Debian and PyPI provide
+  SLUICE_JOBS          number of parallel compiler processes (default: one per processor)
+  SLUICE_TEST_JOBS     number of parallel tests (default: two per processor, at most 8)
+  SLUICE_TEST_REQUIRE  comma-separated capabilities for which a skip is a failure; "all": all that Debian and PyPI provide
                        (tests/capabilities/capabilities.py list)
 
-Exit codes: 0 all tests passed or were skipped; 1 a build or test failed; 64 a wrong argument; 69 this machine lacks what the build needs.
+Exit codes: 0 all tests passed or were skipped; 1 a build or test failed; 64 invalid argument; 69 this machine cannot build Sluice.
 END
 }
 
@@ -37,7 +38,7 @@ for label in "$@"; do
           exit 0
           ;;
       esac
-      echo "test.sh: no label $label; there are: ${LABELS[*]}" >&2
+      echo "test.sh: unknown label $label; the labels are: ${LABELS[*]}" >&2
       exit 64
       ;;
   esac
@@ -50,14 +51,14 @@ source scripts/packages.sh
 # shellcheck source=scripts/build.sh
 source scripts/build.sh
 
-# Two for each processor: half of a test's time goes by in waiting for deadlines, processes and each other.
+# Two per processor, because tests spend half of their time waiting for deadlines and processes.
 test_jobs=${SLUICE_TEST_JOBS:-$(($(nproc) < 4 ? 2 * $(nproc) : 8))}
 passed_steps=()
 failed_steps=()
 skipped_steps=()
 test_runs=()
 
-# step NAME COMMAND...: runs it and goes on after a failure, so that one run tells everything.
+# step NAME COMMAND...: runs a step and records the result. A failure does not end the script, so one run reports all failures.
 step() {
   local name=$1 begin=$SECONDS
   shift
@@ -72,22 +73,22 @@ step() {
   fi
 }
 
-# skip_step NAME PROGRAM: for a program that is missing.
+# skip_step NAME PROGRAM: records that a step is skipped because the program is not installed.
 skip_step() {
   local reason="needs program:$2: $2 is not installed"
   echo "== $1: skipped, $reason"
   skipped_steps+=(--skipped-step "$1=$reason")
 }
 
-# run_tests PRESET [CTEST-ARGUMENT...]: cases are counted from the JUnit file, failures of ctest itself too, by its absence.
+# run_tests PRESET [CTEST-ARGUMENT...]: runs ctest. test_report.py reads the JUnit file; a missing file counts as a failure.
 run_tests() {
   local preset=$1 begin=$SECONDS
   shift
   local prefix=() jobs=$test_jobs
   if [[ $preset == tsan ]]; then
-    # Under it tests do nothing but compute, and threads that spin for each other take longest beside others.
+    # With the thread sanitizer, tests are CPU-bound, and threads that spin for each other are slow on a loaded machine.
     jobs=$(((jobs + 1) / 2))
-    # It cannot lay out its shadow where the kernel randomises more than 28 bits of addresses.
+    # The thread sanitizer cannot map its shadow memory if the kernel randomizes more than 28 address bits.
     if setarch "$(uname -m)" -R true 2>/dev/null; then prefix=(setarch "$(uname -m)" -R); fi
   fi
   local junit="$PWD/build/$preset/junit.xml"
@@ -99,7 +100,7 @@ run_tests() {
   echo "-- tests, $preset: $((SECONDS - begin)) s"
 }
 
-# One regular expression that matches exactly the labels given.
+# labels_regex LABEL...: prints a regular expression that matches exactly the labels.
 labels_regex() {
   local IFS='|'
   echo "^($*)\$"
@@ -109,7 +110,7 @@ finish() {
   local reason
   echo
   echo "== summary, $((SECONDS / 60)) min $((SECONDS % 60)) s"
-  # The optional parts that CMake left out.
+  # The optional parts that were not built.
   sed -n 's/^-- *\(.*: not built, .*\)$/\1/p' build/*/configure.log | sort -u
   for reason in "${failed_steps[@]}"; do echo "failed: $reason"; done
   python3 scripts/test_report.py --other-passed "${#passed_steps[@]}" --other-failed "${#failed_steps[@]}" \
@@ -121,7 +122,7 @@ check_machine
 echo "== packages"
 install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" || exit "$EXIT_UNAVAILABLE"
 check_tools
-install_packages "${CHECK_PACKAGES[@]}" || true # tests that need them are skipped
+install_packages "${CHECK_PACKAGES[@]}" || true # tests that need these packages are skipped
 install_packages "${PEER_PACKAGES[@]}" || true
 install_packages "${RDMA_PACKAGES[@]}" || true
 install_packages "${DEPLOY_PACKAGES[@]}" || true
@@ -148,7 +149,8 @@ else
   skip_step "clang-tidy" clang-tidy-14
 fi
 
-# clang takes half of g++'s time for what it does not optimise, and of its thread sanitizer the programs are done in two thirds of the time.
+# Without optimization, clang compiles in half of the time of g++. Programs with clang's thread sanitizer need two thirds of the
+# run time.
 sanitizers_compiler=()
 if command -v clang++-14 >/dev/null && [[ -e $(clang++-14 --print-file-name="libclang_rt.asan-$(uname -m).a") ]]; then
   sanitizers_compiler=(--fresh -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14)

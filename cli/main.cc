@@ -1,16 +1,18 @@
-// `sluice`: one program, subcommands in a file each (commands.h).
+// Program `sluice`. Its subcommands are in cli/commands/.
 #include <string>
 #include <vector>
 
-#include "cli/commands.h"
-#include "cli/option_set.h"
-#include "cli/program.h"
+#include "cli/commands/commands.h"
+#include "cli/options/option_set.h"
+#include "cli/process/program.h"
+#include "cli/process/version.h"
 
 int main(int argc, char** argv) {
   using namespace sluice;
   CLI::App program(
       "Sluice: a reduction server for distributed training.\nEvery option --foo-bar is also variable "
-      "SLUICE_FOO_BAR; the command line goes first. Sizes: 64K, 4M, 1G (powers of 1024). Times: 500ms, 10s.",
+      "SLUICE_FOO_BAR; the command line has precedence. Sizes: 64K, 4M, 1G (powers of 1024). Durations: "
+      "500ms, 10s.",
       "sluice");
   program.set_version_flag("--version", cli::version_text,
                            "print version, protocol range, compiler and kernel targets");
@@ -21,9 +23,9 @@ int main(int argc, char** argv) {
 
   cli::Command chosen;
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const int own = cli::arguments_before_auto(argc, argv);
+  const int own_arguments = cli::arguments_before_auto(argc, argv);
   cli::add_reducer_command(program, chosen, log);
-  cli::add_auto_command(program, chosen, {argv + own, argv + argc});
+  cli::add_auto_command(program, chosen, {argv + own_arguments, argv + argc});
   cli::add_discover_command(program, chosen);
   cli::add_keygen_command(program, chosen);
   cli::add_status_command(program, chosen);
@@ -35,5 +37,5 @@ int main(int argc, char** argv) {
   cli::add_demo_commands(program, chosen, arguments);
   cli::add_description_commands(program, chosen);
 
-  return cli::run_program(program, own, argv, log, chosen);
+  return cli::run_program(program, own_arguments, argv, log, chosen);
 }

@@ -1,23 +1,23 @@
-# Options and optional parts. A part is AUTO (built when what it needs is there, otherwise its absence is said at the end
-# of configure), ON (missing is an error) or OFF.
+# Options and optional parts. A part is AUTO (built if its dependencies are found; otherwise the configure step reports the
+# reason), ON (a missing dependency is an error) or OFF.
 include(GNUInstallDirs)
 
 option(SLUICE_TESTS "Build the tests" ON)
-option(SLUICE_TESTS_TOGETHER "Compile several sources of a test or a tool at a time: faster from nothing, slower after a change" OFF)
+option(SLUICE_TESTS_TOGETHER "Compile the sources of tests and tools as unity builds: faster for a full build, slower for an incremental one" OFF)
 option(SLUICE_WERROR "Treat warnings as errors" OFF)
 option(SLUICE_FUZZ "Build libFuzzer targets (clang only)" OFF)
-set(SLUICE_SANITIZE "" CACHE STRING "Sanitizers of the whole build: address,undefined or thread")
-set(SLUICE_TLS AUTO CACHE STRING "libsluice_tls.so, TLS 1.3 by OpenSSL: AUTO, ON or OFF")
-set(SLUICE_RDMA AUTO CACHE STRING "Frames over queue pairs, by libibverbs where that is loaded: AUTO, ON or OFF")
-set(SLUICE_CUDA AUTO CACHE STRING "Streams of GPUs, by the CUDA driver where that is loaded: AUTO, ON or OFF")
-set(SLUICE_PROMETHEUS AUTO CACHE STRING "/metrics of a reducer, by prometheus-cpp: AUTO, ON or OFF")
-set(SLUICE_WHEEL AUTO CACHE STRING "sluice_wheel, the Python package with libsluice in it: AUTO, ON or OFF")
-set(SLUICE_WITH_ISAL AUTO CACHE STRING "ISA-L as a second opinion in the CRC32C benchmark: AUTO, ON or OFF")
-set(SLUICE_WITH_BENCHMARK AUTO CACHE STRING "google-benchmark micro benchmarks: AUTO, ON or OFF")
+set(SLUICE_SANITIZE "" CACHE STRING "Sanitizers for all targets: address,undefined or thread")
+set(SLUICE_TLS AUTO CACHE STRING "libsluice_tls.so, TLS 1.3 with OpenSSL: AUTO, ON or OFF")
+set(SLUICE_RDMA AUTO CACHE STRING "RDMA transport; loads libibverbs at run time: AUTO, ON or OFF")
+set(SLUICE_CUDA AUTO CACHE STRING "Operations on GPU streams; loads the CUDA driver at run time: AUTO, ON or OFF")
+set(SLUICE_PROMETHEUS AUTO CACHE STRING "/metrics of a reducer with prometheus-cpp: AUTO, ON or OFF")
+set(SLUICE_WHEEL AUTO CACHE STRING "Target sluice_wheel, the Python package that contains libsluice: AUTO, ON or OFF")
+set(SLUICE_WITH_ISAL AUTO CACHE STRING "Comparison with ISA-L in the CRC-32C benchmark: AUTO, ON or OFF")
+set(SLUICE_WITH_BENCHMARK AUTO CACHE STRING "Micro benchmarks with google-benchmark: AUTO, ON or OFF")
 
 set_property(GLOBAL PROPERTY SLUICE_PARTS "")
 
-# sluice_part(<name> <option> <found> <reason when missing>) sets SLUICE_HAVE_<name> in the caller.
+# sluice_part(<name> <option> <found> <reason if not found>) sets SLUICE_HAVE_<name> in the scope of the caller.
 function(sluice_part name option found reason)
   set(have OFF)
   if("${${option}}" STREQUAL "OFF")

@@ -1,8 +1,9 @@
-# cmake -D SOURCE=<folder> -D OUT=<file> -P WriteRevision.cmake: the definition of sluice::bench::revision(). OUT is written only when it
-# changes, so that a build without a new commit compiles nothing.
+# cmake -D SOURCE=<folder> -D OUT=<file> -P WriteRevision.cmake
+# Writes the definition of sluice::bench::revision() to OUT. The script changes OUT only when the revision changes, so that a
+# build without a new commit compiles nothing.
 find_package(Git QUIET)
 set(REVISION "unknown")
-# `git archive` writes the revision into this file; in a checkout it holds the pattern.
+# `git archive` writes the revision to this file; in a checkout the file contains the placeholder.
 if(EXISTS "${SOURCE}/cmake/archive_revision.txt")
   file(STRINGS "${SOURCE}/cmake/archive_revision.txt" archived LIMIT_COUNT 1)
   if(archived MATCHES "^[^$]+$")
@@ -10,7 +11,7 @@ if(EXISTS "${SOURCE}/cmake/archive_revision.txt")
   endif()
 endif()
 if(GIT_FOUND)
-  # An archive unpacked inside somebody else's repository is not of that repository's revision.
+  # The folder may be an archive inside another repository, whose revision does not apply.
   execute_process(COMMAND "${GIT_EXECUTABLE}" rev-parse --show-toplevel WORKING_DIRECTORY "${SOURCE}"
                   OUTPUT_VARIABLE top OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   file(REAL_PATH "${SOURCE}" source)
@@ -23,7 +24,7 @@ if(GIT_FOUND)
   endif()
 endif()
 file(CONFIGURE OUTPUT "${OUT}" @ONLY CONTENT [[
-#include "bench/e2e/machine_facts.h"
+#include "bench/e2e/report/machine_facts.h"
 
 namespace sluice::bench {
 

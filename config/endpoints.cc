@@ -4,13 +4,13 @@
 #include <charconv>
 #include <optional>
 
-#include "config/plain_text.h"
+#include "config/printable_text.h"
 
 namespace sluice::config {
 namespace {
 
 constexpr std::string_view kSpaces = " \t\r\n\v\f";
-constexpr size_t kMaxHost = 253;  // longest name of the DNS, RFC 1035 section 2.3.4
+constexpr size_t kMaxHost = 253;  // limit of a DNS name, RFC 1035 section 2.3.4
 
 std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(kSpaces);
@@ -18,8 +18,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
 }
 
-// Digits only: no sign, no space, nothing behind.
-std::optional<uint32_t> number(std::string_view digits) {
+// Accepts digits only: no sign, no space, no trailing text.
+std::optional<uint32_t> parse_digits(std::string_view digits) {
   uint32_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc() || end != digits.data() + digits.size() || digits.empty()) return std::nullopt;
@@ -30,21 +30,21 @@ tl::unexpected<Error> bad(std::string text) {
   return fail(Errc::kInvalidArgument, std::move(text));
 }
 
-// Splits "host", "host:port", "[literal]" and "[literal]:port"; `port` is empty when there is none.
+// Splits "host", "host:port", "[address]" and "[address]:port"; `port` stays empty when the text has none.
 Result<void> split_host_port(std::string_view text, std::string_view& host,
                              std::optional<std::string_view>& port) {
   std::string_view rest;
   if (text.starts_with('[')) {
     const size_t close = text.find(']');
-    if (close == std::string_view::npos) return bad("the bracket is not closed");
+    if (close == std::string_view::npos) return bad("missing \"]\" after the IPv6 address");
     host = text.substr(1, close - 1);
     rest = text.substr(close + 1);
-    if (!rest.empty() && rest[0] != ':') return bad("only a port may follow the bracket");
-    if (host.find(':') == std::string_view::npos) return bad("brackets are for IPv6 addresses");
+    if (!rest.empty() && rest[0] != ':') return bad("expected \":PORT\" after \"]\"");
+    if (host.find(':') == std::string_view::npos) return bad("brackets may only enclose an IPv6 address");
   } else {
     const size_t colon = text.find(':');
     if (colon != std::string_view::npos && text.find(':', colon + 1) != std::string_view::npos) {
-      return bad("an IPv6 address needs brackets: [fd00::2]:7470");
+      return bad("an IPv6 address needs brackets, as in [fd00::2]:7470");
     }
     host = text.substr(0, colon);
     rest = colon == std::string_view::npos ? std::string_view() : text.substr(colon);
@@ -57,7 +57,7 @@ Result<Endpoint> parse_one(std::string_view text) {
   Endpoint out;
   if (const size_t star = text.find('*'); star != std::string_view::npos) {
     const std::string_view digits = trimmed(text.substr(star + 1));
-    const auto weight = number(digits);
+    const auto weight = parse_digits(digits);
     if (!weight || *weight < 1 || *weight > kMaxWeight) {
       return bad("weight " + quoted(digits) + " is not in 1.." + std::to_string(kMaxWeight));
     }
@@ -67,16 +67,16 @@ Result<Endpoint> parse_one(std::string_view text) {
   std::string_view host;
   std::optional<std::string_view> port;
   if (auto split = split_host_port(text, host, port); !split) return tl::unexpected(split.error());
-  if (host.empty()) return bad("the host is missing");
-  if (host.size() > kMaxHost)
-    return bad("the host is longer than " + std::to_string(kMaxHost) + " characters");
-  // A comma or an '@' would be read back as another list.
-  const auto odd = [](char c) {
+  if (host.empty()) return bad("host is empty");
+  if (host.size() > kMaxHost) return bad("host is longer than " + std::to_string(kMaxHost) + " characters");
+  // A comma or an '@' would change the meaning of the list that to_string() writes.
+  const auto is_forbidden = [](char c) {
     return c <= ' ' || c > '~' || std::string_view("/[]#,@").find(c) != std::string_view::npos;
   };
-  if (std::any_of(host.begin(), host.end(), odd)) return bad("the host holds a character that no host has");
+  if (std::any_of(host.begin(), host.end(), is_forbidden))
+    return bad("host contains a character that is not allowed in a host name");
   if (port) {
-    const auto value = number(*port);
+    const auto value = parse_digits(*port);
     if (!value || *value < 1 || *value > 65535) return bad("port " + quoted(*port) + " is not in 1..65535");
     out.port = static_cast<uint16_t>(*value);
   }
@@ -87,38 +87,40 @@ Result<Endpoint> parse_one(std::string_view text) {
 }  // namespace
 
 std::string to_string(const Endpoint& endpoint) {
-  const bool literal = endpoint.host.find(':') != std::string::npos;
-  std::string out = literal ? "[" + endpoint.host + "]" : endpoint.host;
+  const bool is_ipv6 = endpoint.host.find(':') != std::string::npos;
+  std::string out = is_ipv6 ? "[" + endpoint.host + "]" : endpoint.host;
   out += ":" + std::to_string(endpoint.port);
   if (endpoint.weight != 1) out += "*" + std::to_string(endpoint.weight);
   return out;
 }
 
-Result<void> add_endpoint(std::string_view item, const std::string& place, std::vector<Endpoint>& list) {
+Result<void> add_endpoint(std::string_view item, const std::string& position, std::vector<Endpoint>& list) {
   item = trimmed(item);
-  auto one = parse_one(item);
-  if (!one) return add_context(place + quoted(item), one.error());
-  // Twice is a slip that would otherwise surface as a refused session.
-  const auto same = [&](const Endpoint& e) { return e.host == one->host && e.port == one->port; };
-  if (const auto twin = std::find_if(list.begin(), list.end(), same); twin != list.end()) {
-    return bad(place + quoted(item) + ": stands in the list already, as number " +
-               std::to_string(twin - list.begin() + 1));
+  auto endpoint = parse_one(item);
+  if (!endpoint) return add_context(position + quoted(item), endpoint.error());
+  // Without this check a duplicate would appear later as a rejected session.
+  const auto is_same = [&](const Endpoint& e) {
+    return e.host == endpoint->host && e.port == endpoint->port;
+  };
+  if (const auto twin = std::find_if(list.begin(), list.end(), is_same); twin != list.end()) {
+    return bad(position + quoted(item) + ": duplicate of entry " + std::to_string(twin - list.begin() + 1));
   }
   if (list.size() == kMaxEndpoints)
-    return bad(place + quoted(item) + ": more than " + std::to_string(kMaxEndpoints) + " reducers");
-  list.push_back(std::move(*one));
+    return bad(position + quoted(item) + ": too many reducers, the limit is " +
+               std::to_string(kMaxEndpoints));
+  list.push_back(std::move(*endpoint));
   return {};
 }
 
 Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
-  if (trimmed(text).empty()) return bad("the list of reducers is empty");
+  if (trimmed(text).empty()) return bad("reducer list is empty");
   std::vector<Endpoint> out;
-  for (size_t number_of_item = 1;; ++number_of_item) {
+  for (size_t item_number = 1;; ++item_number) {
     const size_t comma = text.find(',');
-    const std::string place = "item " + std::to_string(number_of_item);
+    const std::string position = "item " + std::to_string(item_number);
     const std::string_view item = trimmed(text.substr(0, comma));
-    if (item.empty()) return bad(place + " is empty");
-    if (auto added = add_endpoint(item, place + ", ", out); !added) return tl::unexpected(added.error());
+    if (item.empty()) return bad(position + " is empty");
+    if (auto added = add_endpoint(item, position + ", ", out); !added) return tl::unexpected(added.error());
     if (comma == std::string_view::npos) return out;
     text.remove_prefix(comma + 1);
   }

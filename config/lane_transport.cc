@@ -8,7 +8,8 @@ Result<LaneTransport> parse_lane_transport(std::string_view text) {
   if (text == "auto") return LaneTransport::kAuto;
   if (text == "tcp") return LaneTransport::kTcp;
   if (text == "rdma") return LaneTransport::kRdma;
-  return fail(Errc::kInvalidArgument, "\"" + std::string(text) + "\" is none of auto, tcp, rdma");
+  return fail(Errc::kInvalidArgument,
+              "unknown transport \"" + std::string(text) + "\"; expected auto, tcp or rdma");
 }
 
 }  // namespace sluice::config

@@ -1,4 +1,4 @@
-// What lane connections may go over.
+// Names the transports that lane connections may use.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace sluice::config {
 
-// kAuto: RDMA where both ends can, else TCP.
+// kAuto selects RDMA when both ends support it, otherwise TCP.
 enum class LaneTransport : uint8_t { kAuto, kTcp, kRdma };
 
-// "auto", "tcp", "rdma". kInvalidArgument names the value.
+// Accepts "auto", "tcp" and "rdma". Returns kInvalidArgument with the rejected value.
 [[nodiscard]] Result<LaneTransport> parse_lane_transport(std::string_view text);
 
 }  // namespace sluice::config

@@ -7,8 +7,8 @@
 namespace sluice::config {
 
 bool is_listed(std::string_view list, std::string_view name, unsigned port) {
-  const bool without = list.starts_with('^');
-  if (without) list.remove_prefix(1);
+  const bool excludes = list.starts_with('^');
+  if (excludes) list.remove_prefix(1);
   const bool exact = list.starts_with('=');
   if (exact) list.remove_prefix(1);
   bool listed = false;
@@ -16,13 +16,13 @@ bool is_listed(std::string_view list, std::string_view name, unsigned port) {
     const size_t comma = std::min(list.find(','), list.size());
     const std::string_view entry = list.substr(0, comma);
     const size_t colon = std::min(entry.find(':'), entry.size());
-    const std::string_view wanted = entry.substr(0, colon);
-    const bool this_port =
+    const std::string_view pattern = entry.substr(0, colon);
+    const bool port_matches =
         port == 0 || colon == entry.size() || entry.substr(colon + 1) == std::to_string(port);
-    listed = !wanted.empty() && this_port && (exact ? name == wanted : name.starts_with(wanted));
+    listed = !pattern.empty() && port_matches && (exact ? name == pattern : name.starts_with(pattern));
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
-  return listed != without;
+  return listed != excludes;
 }
 
 std::function<bool(std::string_view device, unsigned port)> port_filter(std::string list) {

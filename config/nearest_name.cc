@@ -7,12 +7,12 @@
 namespace sluice::config {
 namespace {
 
-constexpr size_t kMost = 64;  // names come from files and environments: what is compared is bounded
+constexpr size_t kMaxLength = 64;  // names come from files and environments, so the work must be bounded
 
 size_t distance(std::string_view a, std::string_view b) {
-  a = a.substr(0, kMost);
-  b = b.substr(0, kMost);
-  std::array<size_t, kMost + 1> row{};
+  a = a.substr(0, kMaxLength);
+  b = b.substr(0, kMaxLength);
+  std::array<size_t, kMaxLength + 1> row{};
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
     size_t diagonal = row[0];

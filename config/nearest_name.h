@@ -1,4 +1,4 @@
-// What somebody may have meant by a name that nobody knows.
+// Finds the known name that is most similar to a misspelled one, for "did you mean" messages.
 #pragma once
 
 #include <span>
@@ -6,8 +6,8 @@
 
 namespace sluice::config {
 
-// Of `names` the one with the fewest letters to add, drop or change (Levenshtein's distance), the first of
-// several; empty when there are none. Letters beyond the 64th don't count.
+// Returns the element of `names` with the smallest Levenshtein distance to `name`, the first of equals; empty
+// when `names` is empty. Only the first 64 characters count.
 [[nodiscard]] std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names);
 
 }  // namespace sluice::config

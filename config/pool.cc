@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "config/whole_file.h"
+#include "config/file_contents.h"
 
 namespace sluice::config {
 namespace {
@@ -13,16 +13,17 @@ namespace {
 constexpr std::string_view kSpaces = " \t\r\v\f";
 
 Result<std::string> read_file(const std::string& path) {
-  WholeFile file = read_whole_file(path, kMaxPoolFile, FileKind::kAny);
-  if (file.end == WholeFile::End::kRead) return std::move(file.text);
-  if (file.end == WholeFile::End::kTooLong) {
+  using Status = FileContents::Status;
+  FileContents file = read_file_contents(path, kMaxPoolFile, FileKind::kAny);
+  if (file.status == Status::kOk) return std::move(file.text);
+  if (file.status == Status::kTooLong) {
     return fail(Errc::kInvalidArgument,
-                path + ": more than " + std::to_string(kMaxPoolFile) + " bytes are no list of reducers");
+                path + ": reducer list is longer than " + std::to_string(kMaxPoolFile) + " bytes");
   }
-  return fail(Errc::kSystem, "can't read the list of reducers " + path + ": " + std::strerror(file.error));
+  return fail(Errc::kSystem, "cannot read reducer list " + path + ": " + std::strerror(file.error));
 }
 
-// Without the words that an MPI's hostfile has behind a host.
+// Removes the slot counts that an MPI hostfile has after a host.
 std::string_view without_slots(std::string_view line) {
   for (;;) {
     const size_t end = line.find_last_not_of(kSpaces);
@@ -47,16 +48,17 @@ Result<std::vector<Endpoint>> parse_pool_file(std::string_view text) {
   std::vector<Endpoint> out;
   for (size_t line = 1; !text.empty(); ++line) {
     const size_t end = text.find('\n');
-    const std::string_view whole = text.substr(0, end);
+    const std::string_view whole_line = text.substr(0, end);
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    const std::string_view said = without_slots(whole.substr(0, whole.find('#')));
-    const size_t column = said.find_first_not_of(kSpaces);
+    const std::string_view entry = without_slots(whole_line.substr(0, whole_line.find('#')));
+    const size_t column = entry.find_first_not_of(kSpaces);
     if (column == std::string_view::npos) continue;
-    const std::string place = std::to_string(line) + ":" + std::to_string(column + 1) + ": ";
-    if (auto added = add_endpoint(said.substr(column), place, out); !added)
+    const std::string position = std::to_string(line) + ":" + std::to_string(column + 1) + ": ";
+    if (auto added = add_endpoint(entry.substr(column), position, out); !added)
       return tl::unexpected(added.error());
   }
-  if (out.empty()) return fail(Errc::kInvalidArgument, "1:1: no reducer is named");
+  if (out.empty())
+    return fail(Errc::kInvalidArgument, "1:1: expected host[:port][*weight], found an empty list");
   return out;
 }
 
@@ -68,7 +70,7 @@ Result<Pool> read_pool(std::string_view text) {
     return Pool{.reducers = std::move(*list), .file = {}};
   }
   std::string path(text.substr(first + 1));
-  if (path.empty()) return fail(Errc::kInvalidArgument, "\"@\" without a file behind it");
+  if (path.empty()) return fail(Errc::kInvalidArgument, "\"@\" must be followed by a file name");
   auto content = read_file(path);
   if (!content) return tl::unexpected(content.error());
   auto list = parse_pool_file(*content);
@@ -76,13 +78,13 @@ Result<Pool> read_pool(std::string_view text) {
   return Pool{.reducers = std::move(*list), .file = std::move(path)};
 }
 
-std::optional<FileWatch::Stamp> FileWatch::look() const {
+std::optional<FileWatch::Stamp> FileWatch::stat_file() const {
   struct stat s {};
   if (::stat(path_.c_str(), &s) != 0 || !S_ISREG(s.st_mode)) return std::nullopt;
   return Stamp{.device = s.st_dev,
                .inode = s.st_ino,
                .size = s.st_size,
-               .written = Nanos{s.st_mtim.tv_sec} * kSecond + s.st_mtim.tv_nsec};
+               .modified = Nanos{s.st_mtim.tv_sec} * kSecond + s.st_mtim.tv_nsec};
 }
 
 Result<std::vector<Endpoint>> read_reducers(std::string_view text) {
@@ -91,10 +93,10 @@ Result<std::vector<Endpoint>> read_reducers(std::string_view text) {
   return std::move(pool->reducers);
 }
 
-bool FileWatch::changed() {
-  const std::optional<Stamp> now = look();
-  if (std::exchange(seen_, now) != now || !now || now == read_) return false;
-  read_ = now;
+bool FileWatch::has_changed() {
+  const std::optional<Stamp> now = stat_file();
+  if (std::exchange(last_seen_, now) != now || !now || now == reported_) return false;
+  reported_ = now;
   return true;
 }
 

@@ -1,5 +1,5 @@
-// Which reducers a job uses, as people say it: the list itself, or "@FILE", a file with one address a line
-// that may change while jobs run. One reader for library, plugin and programs.
+// Reads the reducer list of a job: the list itself, or "@FILE", a file with one address per line that may
+// change while jobs run. The client library, the NCCL plugin and the programs share this parser.
 #pragma once
 
 #include <sys/types.h>
@@ -21,31 +21,31 @@ inline constexpr size_t kMaxPoolFile = kMiB;
 
 struct Pool {
   std::vector<Endpoint> reducers;
-  std::string file;  // where they stand; empty: the list was given as it is
+  std::string file;  // the file that lists the reducers; empty: the list was given directly
 };
 
-// "host[:port][*weight],..." or "@FILE". kSystem when the file can't be read; kInvalidArgument names what is
-// wrong, of a file as `FILE:line:column: "b:99999": port 99999 is not in 1..65535`.
+// Parses "host[:port][*weight],..." or "@FILE". Returns kSystem when the file cannot be read. Returns
+// kInvalidArgument with the reason; for a file: `FILE:line:column: "b:99999": port "99999" is not
+// in 1..65535`.
 [[nodiscard]] Result<Pool> read_pool(std::string_view text);
 
-// The same, of who needs the addresses of this moment alone.
+// Like read_pool(), for callers that do not follow later changes of the file.
 [[nodiscard]] Result<std::vector<Endpoint>> read_reducers(std::string_view text);
 
-// What such a file holds: "host[:port][*weight]" a line; from '#' on a line is a comment; empty lines are
-// skipped. "slots=N", "max_slots=N" and "max-slots=N" behind the host mean nothing here: a hostfile of an
-// MPI can be such a list. At least one address. Errors begin with "line:column: ".
+// Parses the contents of a pool file: "host[:port][*weight]" per line, comments from '#' to the end of the
+// line, empty lines skipped. "slots=N", "max_slots=N" and "max-slots=N" after the host are ignored, so an MPI
+// hostfile is a valid pool file. At least one address is required. Errors begin with "line:column: ".
 [[nodiscard]] Result<std::vector<Endpoint>> parse_pool_file(std::string_view text);
 
-// Tells by stat() alone when a file is to be read again. It must have stood still from one look to the next,
-// so that one that is being written is not taken for a short one.
+// Class FileWatch detects by stat() when a file must be read again. A change counts once two calls in a row
+// see the same file. Otherwise a file that is still being written could be read half-finished.
 class FileWatch {
  public:
   explicit FileWatch(std::string path) : path_(std::move(path)) {}
-  // True once for each change; the first sight of the file is one. A file that is not there, for a moment or
-  // for good, has not changed.
-  [[nodiscard]] bool changed();
-  // It is a file that can be read over and over: no pipe, which could block whoever reads it again.
-  [[nodiscard]] bool there() const { return look().has_value(); }
+  // Returns true once per change; the first sight of the file is a change. A missing file has not changed.
+  [[nodiscard]] bool has_changed();
+  // True for a regular file. A pipe is excluded: reading it again could block.
+  [[nodiscard]] bool exists() const { return stat_file().has_value(); }
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
@@ -53,14 +53,14 @@ class FileWatch {
     dev_t device = 0;
     ino_t inode = 0;
     off_t size = 0;
-    Nanos written = 0;
+    Nanos modified = 0;
     friend bool operator==(const Stamp&, const Stamp&) = default;
   };
-  [[nodiscard]] std::optional<Stamp> look() const;
+  [[nodiscard]] std::optional<Stamp> stat_file() const;
 
   std::string path_;
-  std::optional<Stamp> read_;
-  std::optional<Stamp> seen_;
+  std::optional<Stamp> reported_;  // of the last reported change
+  std::optional<Stamp> last_seen_;
 };
 
 }  // namespace sluice::config

@@ -24,11 +24,11 @@ int hex_value(char c) {
 Result<SecretFile> read_secret_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  // One byte more than the longest sensible file: a larger one is refused without reading it all.
+  // One byte more than the longest accepted file: a larger one is rejected without reading all of it.
   std::array<char, 4 * kDigits + 1> buffer{};
   file.read(buffer.data(), buffer.size());
   if (!file.is_open() || file.bad()) {
-    return fail(Errc::kSystem, path + ": cannot be read: " + std::strerror(errno != 0 ? errno : EIO));
+    return fail(Errc::kSystem, "cannot read " + path + ": " + std::strerror(errno != 0 ? errno : EIO));
   }
   const std::string_view whole(buffer.data(), static_cast<size_t>(file.gcount()));
   const size_t first = whole.find_first_not_of(kSpaces);
@@ -42,10 +42,10 @@ Result<SecretFile> read_secret_file(const std::string& path) {
   }
   if (!good)
     return fail(Errc::kInvalidArgument,
-                path + ": does not hold 64 hex digits (sluice keygen writes such files)");
+                path + ": expected 64 hex digits (create the file with sluice keygen)");
   struct stat about {};
   if (::stat(path.c_str(), &about) == 0 && (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    out.warning = path + ": others may read this secret; chmod 600 keeps them out";
+    out.warning = path + ": other users can read this secret; run chmod 600";
   }
   return out;
 }

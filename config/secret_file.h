@@ -1,6 +1,5 @@
-// Keys and tokens in files: 32 bytes written as 64 hex digits and a newline (`sluice keygen`). One reader for
-// the pool's key and for job tokens, used by reducers and workers alike, so that both take the same bytes
-// from the same file.
+// Reads pool keys and job tokens from files: 32 bytes written as 64 hex digits and a newline, as written by
+// `sluice keygen`. Reducers and workers share this parser, so both derive the same bytes from the same file.
 #pragma once
 
 #include <array>
@@ -16,14 +15,14 @@ using Secret = std::array<uint8_t, 32>;
 
 struct SecretFile {
   Secret secret{};
-  std::string warning;  // empty, or one line about who else can read the file
+  std::string warning;  // one line when other users can read the file, otherwise empty
 };
 
-// kSystem when the file cannot be read, kInvalidArgument when it holds anything but 64 hex digits and white
-// space around them. Error texts name the path and never show what the file holds.
+// Returns kSystem when the file cannot be read, and kInvalidArgument when it contains anything but 64 hex
+// digits with optional white space around them. Error texts name the path and never show file contents.
 [[nodiscard]] Result<SecretFile> read_secret_file(const std::string& path);
 
-// The text of such a file, its newline included.
+// Returns the contents of such a file, including the newline.
 [[nodiscard]] std::string secret_text(const Secret& secret);
 
 }  // namespace sluice::config

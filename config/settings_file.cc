@@ -6,15 +6,15 @@
 #include <cstring>
 #include <utility>
 
-#include "config/plain_text.h"
-#include "config/whole_file.h"
+#include "config/file_contents.h"
+#include "config/printable_text.h"
 
-// Without exceptions a parse error is a value, and this stays the one place that sees the library.
+// Without exceptions a parse error is a value, and no other file needs the library's types.
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
-// The library (3.3) asserts, and where assertions are off has compilers rely on, what a file can break: a key
-// that begins with a bracket ("[[["), a letter that is not ASCII where a space might be. Without either, its
-// own errors come to the same end.
+// The library (3.3) asserts conditions that a file can violate. Examples are a key that begins with a bracket
+// ("[[[") and a non-ASCII letter in the place of a space. With NDEBUG it marks the same code unreachable.
+// With both disabled here, the library reports a parse error instead.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_assert(true)
 #include <toml++/impl/forward_declarations.h>
@@ -28,7 +28,7 @@
 namespace sluice::config {
 namespace {
 
-Place place_of(const toml::source_region& source) {
+Position position_of(const toml::source_region& source) {
   return {.line = std::max<uint32_t>(source.begin.line, 1),
           .column = std::max<uint32_t>(source.begin.column, 1)};
 }
@@ -46,18 +46,18 @@ std::vector<Setting> settings_of(const toml::table& table) {
   for (const auto& [key, node] : table) {
     out.push_back(setting_of(node));
     out.back().key = std::string(key.str());
-    out.back().key_at = place_of(key.source());
+    out.back().key_position = position_of(key.source());
   }
-  // The library sorts by name; people read from above.
-  std::ranges::stable_sort(out, {},
-                           [](const Setting& s) { return std::pair(s.key_at.line, s.key_at.column); });
+  // The library sorts by name; messages must follow the order of the file.
+  std::ranges::stable_sort(
+      out, {}, [](const Setting& s) { return std::pair(s.key_position.line, s.key_position.column); });
   return out;
 }
 
 Setting setting_of(const toml::node& node) {
   using Kind = Setting::Kind;
   Setting out;
-  out.at = place_of(node.source());
+  out.value_position = position_of(node.source());
   switch (node.type()) {
     case toml::node_type::table:
       out.kind = Kind::kTable;
@@ -85,46 +85,46 @@ Setting setting_of(const toml::node& node) {
   return out;
 }
 
-// The library quotes what it found, and that may be anything.
 Result<std::string> read_file(const std::string& path) {
-  using End = WholeFile::End;
-  WholeFile file = read_whole_file(path, kMaxSettingsFile, FileKind::kRegular);
-  switch (file.end) {
-    case End::kRead: return std::move(file.text);
-    case End::kNoFile: return fail(Errc::kInvalidArgument, path + ": is no file");
-    case End::kTooLong:
-      return fail(Errc::kInvalidArgument,
-                  path + ": more than " + std::to_string(kMaxSettingsFile) + " bytes are no settings");
-    case End::kMissing:
-    case End::kUnreadable: break;
+  using Status = FileContents::Status;
+  FileContents file = read_file_contents(path, kMaxSettingsFile, FileKind::kRegular);
+  switch (file.status) {
+    case Status::kOk: return std::move(file.text);
+    case Status::kNotRegular: return fail(Errc::kInvalidArgument, path + ": not a regular file");
+    case Status::kTooLong:
+      return fail(Errc::kInvalidArgument, path + ": configuration file is longer than " +
+                                              std::to_string(kMaxSettingsFile) + " bytes");
+    case Status::kNotFound:
+    case Status::kUnreadable: break;
   }
-  return fail(Errc::kSystem, path + ": cannot be read: " + std::strerror(file.error));
+  return fail(Errc::kSystem, "cannot read " + path + ": " + std::strerror(file.error));
 }
 
 }  // namespace
 
-std::string_view words_for(Setting::Kind kind) noexcept {
+std::string_view kind_name(Setting::Kind kind) noexcept {
   switch (kind) {
     case Setting::Kind::kText: return "a string";
-    case Setting::Kind::kInteger: return "a whole number";
-    case Setting::Kind::kFraction: return "a number with a fraction";
-    case Setting::Kind::kFlag: return "true or false";
+    case Setting::Kind::kInteger: return "an integer";
+    case Setting::Kind::kFraction: return "a floating-point number";
+    case Setting::Kind::kFlag: return "a boolean";
     case Setting::Kind::kDate: return "a date or time";
-    case Setting::Kind::kList: return "a list";
+    case Setting::Kind::kList: return "an array";
     case Setting::Kind::kTable: return "a table";
   }
   return "";
 }
 
-std::string place_text(const std::string& path, Place place) {
-  return path + ":" + std::to_string(place.line) + ":" + std::to_string(place.column);
+std::string position_text(const std::string& path, Position position) {
+  return path + ":" + std::to_string(position.line) + ":" + std::to_string(position.column);
 }
 
 Result<std::vector<Setting>> parse_settings(std::string_view text, const std::string& path) {
   const toml::parse_result parsed = toml::parse(text, path);
   if (!parsed) {
-    return fail(Errc::kInvalidArgument, place_text(path, place_of(parsed.error().source())) + ": " +
-                                            plain(parsed.error().description()));
+    // The description quotes the file, which may contain any bytes.
+    return fail(Errc::kInvalidArgument, position_text(path, position_of(parsed.error().source())) + ": " +
+                                            printable(parsed.error().description()));
   }
   return settings_of(parsed.table());
 }

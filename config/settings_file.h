@@ -1,5 +1,5 @@
-// A file of settings, TOML 1.0, as names and texts with the place where each stands. What the names mean is
-// for whoever declares them; nothing here knows an option.
+// Reads a TOML 1.0 configuration file as keys and text values, each with its position in the file. The caller
+// interprets the keys; this parser knows no option.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace sluice::config {
 
 inline constexpr size_t kMaxSettingsFile = kMiB;
 
-// Both from 1; columns count characters, not bytes.
-struct Place {
+// Lines and columns start at 1; columns count characters, not bytes.
+struct Position {
   uint32_t line = 1;
   uint32_t column = 1;
 };
@@ -23,25 +23,26 @@ struct Place {
 struct Setting {
   enum class Kind : uint8_t { kText, kInteger, kFraction, kFlag, kDate, kList, kTable };
 
-  std::string key;  // of what stands in a table; empty: an item of a list
+  std::string key;  // empty for an item of a list
   Kind kind = Kind::kText;
-  std::string text;            // as one would write it in a variable; empty for lists and tables
-  std::vector<Setting> items;  // of a list or a table, as they stand in the file
-  Place key_at;
-  Place at;  // of the value
+  std::string text;  // the value as an environment variable would hold it; empty for lists and tables
+  std::vector<Setting> items;  // of a list or a table, in file order
+  Position key_position;
+  Position value_position;
 };
 
-// "a string", "a whole number", "a list": what people are told that they wrote.
-[[nodiscard]] std::string_view words_for(Setting::Kind kind) noexcept;
+// Returns "a string", "an integer", "an array" and so on, for messages.
+[[nodiscard]] std::string_view kind_name(Setting::Kind kind) noexcept;
 
-// "reducer.toml:12:9"
-[[nodiscard]] std::string place_text(const std::string& path, Place place);
+// Returns "reducer.toml:12:9".
+[[nodiscard]] std::string position_text(const std::string& path, Position position);
 
-// What `text` says, tables as settings of their own. kInvalidArgument begins with `path`:line:column.
+// Parses `text`; a table is one Setting with items. Errors are kInvalidArgument and begin with
+// `path`:line:column.
 [[nodiscard]] Result<std::vector<Setting>> parse_settings(std::string_view text, const std::string& path);
 
-// kSystem when `path` can't be read, kInvalidArgument when it is no file, is longer than kMaxSettingsFile
-// or is not TOML. Never waits: what is no file (a pipe, a terminal) is refused.
+// Returns kSystem when `path` cannot be read. Returns kInvalidArgument when it is not a regular file, longer
+// than kMaxSettingsFile or not TOML. Never blocks: pipes and terminals are rejected.
 [[nodiscard]] Result<std::vector<Setting>> read_settings(const std::string& path);
 
 }  // namespace sluice::config

@@ -16,11 +16,11 @@ constexpr std::array<Unit, 5> kSizes{{{"", 1}, {"K", kKiB}, {"M", kMiB}, {"G", k
 constexpr std::array<Unit, 5> kTimes{
     {{"us", kMicrosecond}, {"ms", kMillisecond}, {"s", kSecond}, {"m", 60 * kSecond}, {"h", 3600 * kSecond}}};
 
-tl::unexpected<Error> bad(std::string_view text, const std::string& why) {
-  return fail(Errc::kInvalidArgument, "\"" + std::string(text.substr(0, 40)) + "\" " + why);
+tl::unexpected<Error> bad(std::string_view text, const std::string& reason) {
+  return fail(Errc::kInvalidArgument, "\"" + std::string(text.substr(0, 40)) + "\" " + reason);
 }
 
-// The digits in front, and what stands behind them. False without digits or on overflow.
+// Splits leading digits from the unit. Returns false without digits or on overflow.
 bool split_number(std::string_view text, uint64_t& value, std::string_view& unit) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return false;
@@ -39,7 +39,7 @@ bool multiply(uint64_t& value, uint64_t factor, uint64_t largest) {
 Result<uint64_t> parse_size(std::string_view text) {
   uint64_t value = 0;
   std::string_view rest;
-  if (!split_number(text, value, rest)) return bad(text, "is not a size: write 65536, 64K, 4M or 1G");
+  if (!split_number(text, value, rest)) return bad(text, "is not a size; expected 65536, 64K, 4M or 1G");
   std::string unit(rest);
   for (char& c : unit) c = (c >= 'a' && c <= 'z') ? static_cast<char>(c - 'a' + 'A') : c;
   if (unit.ends_with("IB") && unit.size() == 3) {
@@ -52,21 +52,21 @@ Result<uint64_t> parse_size(std::string_view text) {
     if (!multiply(value, u.factor, std::numeric_limits<uint64_t>::max())) return bad(text, "is too large");
     return value;
   }
-  return bad(text, "has an unknown unit: write K, M, G or T, powers of 1024");
+  return bad(text, "has an unknown unit; expected K, M, G or T (powers of 1024)");
 }
 
 Result<Nanos> parse_duration(std::string_view text) {
   uint64_t value = 0;
   std::string_view unit;
-  if (!split_number(text, value, unit)) return bad(text, "is not a duration: write 500ms, 10s or 1m");
+  if (!split_number(text, value, unit)) return bad(text, "is not a duration; expected 500ms, 10s or 1m");
   if (unit.empty() && value == 0) return Nanos{0};
   for (const Unit& u : kTimes) {
     if (unit != u.name) continue;
     if (!multiply(value, u.factor, std::numeric_limits<Nanos>::max())) return bad(text, "is too long");
     return static_cast<Nanos>(value);
   }
-  return bad(text, unit.empty() ? "needs a unit: us, ms, s, m or h"
-                                : "has an unknown unit: write us, ms, s, m or h");
+  return bad(text, unit.empty() ? "has no unit; expected us, ms, s, m or h"
+                                : "has an unknown unit; expected us, ms, s, m or h");
 }
 
 std::string size_text(uint64_t bytes) {
@@ -84,7 +84,7 @@ std::string duration_text(Nanos duration) {
     if (value >= u->factor && value % u->factor == 0)
       return std::to_string(value / u->factor) + std::string(u->name);
   }
-  return std::to_string(value / kMicrosecond) + "us";  // finer than any deadline is set
+  return std::to_string(value / kMicrosecond) + "us";  // no deadline is set more finely
 }
 
 }  // namespace sluice::config

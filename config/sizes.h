@@ -1,4 +1,4 @@
-// Sizes and durations as people write them.
+// Parses and formats sizes and durations as users write them.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace sluice::config {
 
-// "65536", "64K", "4M", "1G", "2T": powers of 1024, in either case, "B" or "iB" may follow. kInvalidArgument
-// names the value.
+// Parses "65536", "64K", "4M", "1G", "2T": powers of 1024, in either case, optionally followed by "B" or
+// "iB". Returns kInvalidArgument with the value.
 [[nodiscard]] Result<uint64_t> parse_size(std::string_view text);
 
-// "250us", "500ms", "10s", "1m", "2h"; "0" needs no unit. Any other bare number is refused: seconds and
-// milliseconds are mixed up too easily.
+// Parses "250us", "500ms", "10s", "1m", "2h". Only "0" may omit the unit: a bare number could mean seconds or
+// milliseconds.
 [[nodiscard]] Result<Nanos> parse_duration(std::string_view text);
 
-// "64K", "1536", "4M": the largest unit that is exact.
+// Returns "64K", "1536", "4M": the largest unit that is exact.
 [[nodiscard]] std::string size_text(uint64_t bytes);
-// "500ms", "10s", "1m": the largest unit that is exact; "0".
+// Returns "500ms", "10s", "1m": the largest unit that is exact; "0" without a unit.
 [[nodiscard]] std::string duration_text(Nanos duration);
 
 }  // namespace sluice::config

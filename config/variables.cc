@@ -5,9 +5,9 @@
 namespace sluice::config {
 namespace {
 
-// A line for each, so that who adds one touches no other.
+// One per line, so that two additions do not conflict.
 // clang-format off
-constexpr std::string_view kOfPlugin[] = {
+constexpr std::string_view kPluginVariables[] = {
     "SLUICE_CONNECT_TIMEOUT",
     "SLUICE_DISCOVERY",
     "SLUICE_DISCOVERY_TIMEOUT",
@@ -53,7 +53,7 @@ constexpr std::string_view kOfPlugin[] = {
     "SLUICE_WINDOW",
 };
 
-constexpr std::string_view kOfPrograms[] = {
+constexpr std::string_view kProgramVariables[] = {
     "SLUICE_ABSENCE_TIMEOUT",
     "SLUICE_AGG_ITERS",
     "SLUICE_ANYWHERE",
@@ -61,7 +61,6 @@ constexpr std::string_view kOfPrograms[] = {
     "SLUICE_ARRIVAL_TIMEOUT",
     "SLUICE_AVERAGE",
     "SLUICE_BATCH",
-    "SLUICE_BED_HOSTS",
     "SLUICE_BLOCKING",
     "SLUICE_BUCKETING",
     "SLUICE_BUCKET_CAP",
@@ -190,38 +189,38 @@ constexpr std::string_view kOfPrograms[] = {
     "SLUICE_WORKER_TYPE",
 };
 // clang-format on
-static_assert(std::ranges::is_sorted(kOfPlugin) && std::ranges::is_sorted(kOfPrograms));
+static_assert(std::ranges::is_sorted(kPluginVariables) && std::ranges::is_sorted(kProgramVariables));
 
-// SLUICE_REDUCER_PORT_7470_TCP and what stands behind it.
-bool is_port_of_a_service(std::string_view name) noexcept {
+// Matches SLUICE_REDUCER_PORT_7470_TCP and longer names.
+bool is_service_port_variable(std::string_view name) noexcept {
   const size_t port = name.find("_PORT_");
   if (port == name.npos) return false;
-  const std::string_view behind = name.substr(port + 6);
-  return !behind.empty() && behind.front() >= '0' && behind.front() <= '9';
+  const std::string_view rest = name.substr(port + 6);
+  return !rest.empty() && rest.front() >= '0' && rest.front() <= '9';
 }
 
-// What Kubernetes makes of each Service whose name begins with "sluice".
-bool is_of_a_service(const Variable& variable) noexcept {
+// Matches the variables that Kubernetes sets for each Service whose name begins with "sluice".
+bool is_service_variable(const Variable& variable) noexcept {
   const std::string_view name = variable.name;
   const bool is_port = name.ends_with("_PORT") && variable.value.find("://") != std::string_view::npos;
   return is_port || name.ends_with("_SERVICE_HOST") || name.ends_with("_SERVICE_PORT") ||
-         name.find("_SERVICE_PORT_") != std::string_view::npos || is_port_of_a_service(name);
+         name.find("_SERVICE_PORT_") != std::string_view::npos || is_service_port_variable(name);
 }
 
 }  // namespace
 
 std::span<const std::string_view> plugin_variables() noexcept {
-  return kOfPlugin;
+  return kPluginVariables;
 }
 
 std::span<const std::string_view> program_variables() noexcept {
-  return kOfPrograms;
+  return kProgramVariables;
 }
 
 bool is_known_variable(const Variable& variable) noexcept {
-  return std::ranges::binary_search(kOfPlugin, variable.name) ||
-         std::ranges::binary_search(kOfPrograms, variable.name) ||
-         variable.name.starts_with("SLUICE_TEST_") || is_of_a_service(variable);
+  return std::ranges::binary_search(kPluginVariables, variable.name) ||
+         std::ranges::binary_search(kProgramVariables, variable.name) ||
+         variable.name.starts_with("SLUICE_TEST_") || is_service_variable(variable);
 }
 
 std::vector<Variable> unknown_variables(const char* const* environment) {

@@ -1,6 +1,6 @@
-// The SLUICE_ variables that mean something to somebody. One table for the plugin, libsluice and all
-// programs, since they meet in one environment: what is meant for one of them is no slip to the others. A
-// test holds it to the sources (functional/variables_test).
+// Lists the SLUICE_ environment variables that any component of the project reads. The NCCL plugin, libsluice
+// and all programs share one environment, so each must know the variables of the others. The test
+// functional/variables_test compares the list with the sources.
 #pragma once
 
 #include <span>
@@ -14,17 +14,17 @@ struct Variable {
   std::string_view value;
 };
 
-// What the NCCL plugin and libsluice read.
+// Variables that the NCCL plugin and libsluice read.
 [[nodiscard]] std::span<const std::string_view> plugin_variables() noexcept;
-// What the options of the programs, the scripts and the tests read beside that.
+// Further variables that program options, scripts and tests read.
 [[nodiscard]] std::span<const std::string_view> program_variables() noexcept;
 
-// One of the two tables, one of a test (SLUICE_TEST_...), or one that a platform makes from the name of a
-// service (SLUICE_SERVICE_HOST, SLUICE_REDUCER_PORT=tcp://..., SLUICE_PORT_7470_TCP_ADDR).
+// True for a listed variable, a test variable (SLUICE_TEST_...), and a variable that Kubernetes derives from
+// a Service name (SLUICE_SERVICE_HOST, SLUICE_REDUCER_PORT=tcp://..., SLUICE_PORT_7470_TCP_ADDR).
 [[nodiscard]] bool is_known_variable(const Variable& variable) noexcept;
 
-// Those of `environment` ("NAME=value", ended by null) that begin with SLUICE_ and that nobody knows, by
-// name. They point into it.
+// Returns the SLUICE_ variables of `environment` ("NAME=value", ended by null) that are not known, sorted by
+// name. The results point into `environment`.
 [[nodiscard]] std::vector<Variable> unknown_variables(const char* const* environment);
 
 }  // namespace sluice::config

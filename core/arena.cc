@@ -36,7 +36,7 @@ Result<Arena> Arena::map(size_t bytes) {
 
 void Arena::prefer_large_pages() const noexcept {
 #ifdef MADV_HUGEPAGE
-  if (size_ > 0) (void)madvise(data_, size_, MADV_HUGEPAGE);  // a system without them has small ones
+  if (size_ > 0) (void)madvise(data_, size_, MADV_HUGEPAGE);  // if refused, small pages stay
 #endif
 }
 

@@ -1,5 +1,3 @@
-// One anonymous mapping with one owner. Pages are touched by whoever uses them first, so an arena costs
-// address space until then: the reducer reserves by arithmetic at join and pays RSS as slots fill.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +7,8 @@
 
 namespace sluice {
 
+// Arena owns one anonymous memory mapping. A page uses physical memory only after its first access. So the
+// reducer can reserve the memory of a session at join, and its RSS grows only as slots fill.
 class Arena {
  public:
   Arena() noexcept = default;
@@ -16,11 +16,11 @@ class Arena {
   Arena& operator=(Arena&& other) noexcept;
   ~Arena();
 
-  // Zeroed, page aligned; kMemoryLimit with the size in the text when the system has none.
+  // Maps zeroed, page-aligned memory. kMemoryLimit, with the size in the text, when the system refuses.
   [[nodiscard]] static Result<Arena> map(size_t bytes);
 
-  // For memory that will be touched as a whole: the system may take large pages for it, which a device has
-  // fewer translations of. It costs what was never to be touched.
+  // Allows large pages, so that a device needs fewer address translations. Only for memory that is used as a
+  // whole, because large pages also occupy the memory of untouched parts.
   void prefer_large_pages() const noexcept;
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] size_t size() const noexcept { return size_; }

@@ -6,7 +6,7 @@
 namespace sluice {
 
 void assert_failed(const char* expression, const char* file, int line) noexcept {
-  std::fprintf(stderr, "sluice: invariant broken: %s (%s:%d)\n", expression, file, line);
+  std::fprintf(stderr, "sluice: assertion failed: %s (%s:%d)\n", expression, file, line);
   std::abort();
 }
 

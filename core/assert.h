@@ -1,16 +1,17 @@
-// Asserts are for our own invariants. A peer's bytes never reach one: they are checked and counted.
+// Assertions of internal invariants. Input from a peer must never reach an assertion; it is checked and
+// counted instead.
 #pragma once
 
 namespace sluice {
-// Prints expression and place, then aborts.
+// Prints the expression and its source location, then aborts.
 [[noreturn]] void assert_failed(const char* expression, const char* file, int line) noexcept;
 }  // namespace sluice
 
-// On in every build: cold code, and invariants whose breach would corrupt sums.
+// Enabled in every build: for cold code, and for invariants whose violation would corrupt sums.
 #define SLUICE_ASSERT(expr) \
   ((expr) ? static_cast<void>(0) : ::sluice::assert_failed(#expr, __FILE__, __LINE__))
 
-// Debug builds only: per-frame code on lanes.
+// Enabled in debug builds only: for per-frame code on lanes.
 #ifdef NDEBUG
 #define SLUICE_DASSERT(expr) static_cast<void>(sizeof(expr))
 #else

@@ -1,4 +1,4 @@
-// Explicit little-endian loads and stores: the wire's byte order, whatever the host's.
+// Little-endian loads and stores, independent of the host's byte order.
 #pragma once
 
 #include <bit>

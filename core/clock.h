@@ -1,12 +1,12 @@
-// The clock is read once per turn at the outermost loop and handed down as a value; nothing below reads it
-// again, so tests hand in any time they like.
+// The monotonic clock. The outermost loop reads it once per iteration and passes the time down as a value. No
+// lower code reads it again, so tests can supply any time.
 #pragma once
 
 #include "core/units.h"
 
 namespace sluice {
 
-// CLOCK_MONOTONIC now. Any thread.
+// The current time of CLOCK_MONOTONIC. Any thread.
 [[nodiscard]] Nanos monotonic_now() noexcept;
 
 }  // namespace sluice

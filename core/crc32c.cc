@@ -10,8 +10,8 @@ namespace {
 
 uint32_t choose(const std::byte* data, size_t size, uint32_t crc) noexcept;
 
-// Starts at choose() and is replaced at the first call, so it is right from the first static initialiser on
-// and costs no guard. Threads that race there all store the same value.
+// Starts as choose() and is replaced at the first call. So it works during static initialization and needs no
+// guard. Threads that race at the first call store the same value.
 constinit std::atomic<Crc32cFunction> chosen{&choose};
 
 uint32_t choose(const std::byte* data, size_t size, uint32_t crc) noexcept {
@@ -26,7 +26,7 @@ uint32_t crc32c(std::span<const std::byte> data, uint32_t crc) noexcept {
   return chosen.load(std::memory_order_relaxed)(data.data(), data.size(), crc);
 }
 
-// From the slowest to the fastest.
+// Ordered from the slowest to the fastest.
 std::span<const Crc32cTarget> crc32c_targets() noexcept {
 #if SLUICE_CRC32C_X86
   static const std::array<Crc32cTarget, 3> targets{{

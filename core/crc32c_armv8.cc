@@ -1,6 +1,6 @@
-// The CRC instructions of ARMv8. They take 8 bytes with a latency of two or three cycles but one may start
-// each cycle, so long inputs are cut into three streams that run interleaved. They are joined by the
-// polynomial arithmetic that every processor has: carry-less multiplication is an extension of its own there.
+// CRC-32C with the CRC instructions of ARMv8. An instruction processes 8 bytes with a latency of two or three
+// cycles, and one can start in each cycle. So long inputs are split into three interleaved streams. Portable
+// polynomial arithmetic combines them, because carry-less multiplication is a separate extension of ARMv8.
 #include "core/crc32c_impl.h"
 
 #if SLUICE_CRC32C_ARM
@@ -26,10 +26,11 @@ uint64_t load64_arm(const std::byte* p) noexcept {
   return v;
 }
 
-// Joining three streams costs some 200 cycles, this many bytes each about 512.
+// Bytes of one stream: about 512 cycles. Combining three streams costs about 200 cycles.
 constexpr size_t kStream = 4096;
 
-SLUICE_TARGET_CRC uint32_t eat_arm_triples(const std::byte*& data, size_t& size, uint32_t state) noexcept {
+SLUICE_TARGET_CRC uint32_t process_arm_triples(const std::byte*& data, size_t& size,
+                                               uint32_t state) noexcept {
   constexpr uint32_t kOne = x_to_the(kStream * 8);
   constexpr uint32_t kTwo = x_to_the(2 * kStream * 8);
   for (; size >= 3 * kStream; data += 3 * kStream, size -= 3 * kStream) {
@@ -53,9 +54,9 @@ bool has_armv8_crc() noexcept {
 }
 
 SLUICE_TARGET_CRC uint32_t armv8_crc(const std::byte* data, size_t size, uint32_t crc) noexcept {
-  uint32_t state = eat_arm_triples(data, size, ~crc);
+  uint32_t state = process_arm_triples(data, size, ~crc);
   for (; size >= 8; data += 8, size -= 8) state = __crc32cd(state, load64_arm(data));
-  if (size >= 4) {  // a frame header is 60 bytes
+  if (size >= 4) {  // the CRC of a frame header covers 60 bytes
     uint32_t v;
     std::memcpy(&v, data, sizeof v);
     state = __crc32cw(state, v);

@@ -1,6 +1,6 @@
-// The implementations behind core/crc32c.h and the polynomial arithmetic they share. Everything is in the
-// reflected representation of CRC-32C: bit 31 of a 32-bit value is the coefficient of x^0, bit 0 that of
-// x^31.
+// The implementations of core/crc32c.h and their shared polynomial arithmetic. All values use the reflected
+// representation of CRC-32C: bit 31 of a 32-bit value is the coefficient of x^0, and bit 0 is the coefficient
+// of x^31.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +47,8 @@ inline constexpr uint32_t kPolynomial = 0x82F63B78;  // 0x1EDC6F41 reflected, wi
   return result;
 }
 
-// All keep the contract of crc32c(): finished values in and out, any size, any alignment. Those of a
-// processor's instructions may be called only where the matching has_...() holds.
+// All functions follow the contract of crc32c(): final CRC values in and out, any size, any alignment. Call a
+// function for special instructions only if its has_...() returns true.
 [[nodiscard]] uint32_t table(const std::byte* data, size_t size, uint32_t crc) noexcept;
 #if SLUICE_CRC32C_X86
 [[nodiscard]] bool has_sse42() noexcept;

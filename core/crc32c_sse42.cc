@@ -1,6 +1,6 @@
-// The crc32 instruction of SSE4.2. It takes 8 bytes with a latency of three cycles but one may start each
-// cycle, so long inputs are cut into three streams that run interleaved and are joined by a carry-less
-// multiplication.
+// CRC-32C with the crc32 instruction of SSE4.2. The instruction processes 8 bytes with a latency of three
+// cycles, and one can start in each cycle. So long inputs are split into three interleaved streams, which a
+// carry-less multiplication combines.
 #include "core/crc32c_impl.h"
 
 #if SLUICE_CRC32C_X86
@@ -21,8 +21,9 @@ uint64_t load64(const std::byte* p) noexcept {
   return v;
 }
 
-// The state after `bytes` zero bytes. crc32(0, v) is v(x) * x^32, the product of two reflected 32-bit values
-// read as a reflected 64-bit one has a factor x too many; hence 33.
+// Returns the state after `bytes` zero bytes. The exponent is reduced by 33: crc32(0, v) contributes x^32,
+// and the product of two reflected 32-bit values, read as a reflected 64-bit value, contributes an extra
+// factor x.
 template <size_t bytes>
 SLUICE_TARGET_SSE42 uint32_t advance(uint32_t state) noexcept {
   static_assert(bytes * 8 > 33);
@@ -32,9 +33,9 @@ SLUICE_TARGET_SSE42 uint32_t advance(uint32_t state) noexcept {
   return static_cast<uint32_t>(_mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(product))));
 }
 
-// Eats groups of three streams of `bytes` each while there are any.
+// Processes the input in groups of three streams of `bytes` each, as long as a whole group remains.
 template <size_t bytes>
-SLUICE_TARGET_SSE42 uint32_t eat_triples(const std::byte*& data, size_t& size, uint32_t state) noexcept {
+SLUICE_TARGET_SSE42 uint32_t process_triples(const std::byte*& data, size_t& size, uint32_t state) noexcept {
   static_assert(bytes % 8 == 0);
   for (; size >= 3 * bytes; data += 3 * bytes, size -= 3 * bytes) {
     uint64_t a = state;
@@ -54,19 +55,19 @@ SLUICE_TARGET_SSE42 uint32_t eat_triples(const std::byte*& data, size_t& size, u
 }  // namespace
 
 bool has_sse42() noexcept {
-  __builtin_cpu_init();  // a static initialiser may get here before libgcc's own
+  __builtin_cpu_init();  // a static initializer may run before the one of libgcc
   return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
 }
 
 SLUICE_TARGET_SSE42 uint32_t sse42(const std::byte* data, size_t size, uint32_t crc) noexcept {
-  // Large groups make the joins cheap, small ones leave little for the single stream at the end.
-  uint32_t state = eat_triples<2048>(data, size, ~crc);
-  state = eat_triples<256>(data, size, state);
-  state = eat_triples<64>(data, size, state);
+  // Large groups combine cheaply; small groups leave little input for the single stream at the end.
+  uint32_t state = process_triples<2048>(data, size, ~crc);
+  state = process_triples<256>(data, size, state);
+  state = process_triples<64>(data, size, state);
   uint64_t wide = state;
   for (; size >= 8; data += 8, size -= 8) wide = _mm_crc32_u64(wide, load64(data));
   state = static_cast<uint32_t>(wide);
-  if (size >= 4) {  // a frame header is 60 bytes
+  if (size >= 4) {  // the CRC of a frame header covers 60 bytes
     uint32_t v;
     std::memcpy(&v, data, sizeof v);
     state = _mm_crc32_u32(state, v);

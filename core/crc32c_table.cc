@@ -1,5 +1,5 @@
-// Slicing by 8: for every CPU. Entry [k][b] is what byte b does to the state when k more bytes follow it in
-// the group of eight.
+// CRC-32C with tables (slicing by 8), for every CPU. Entry [k][b] is the effect of byte b on the state when k
+// more bytes follow it in the group of eight.
 #include <array>
 
 #include "core/bytes.h"

@@ -1,11 +1,11 @@
-// Folding by carry-less multiplication, four 64-byte accumulators of four 128-bit lanes each (the method of
-// Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, on
-// 512-bit registers).
+// CRC-32C by folding with carry-less multiplication: the method of Gopal et al., "Fast CRC Computation for
+// Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, on 512-bit registers. There are four 64-byte
+// accumulators of four 128-bit lanes each.
 //
-// A lane holds a polynomial X = L x^64 + H, L its low 64 bits (reflected, so they are the higher powers). To
-// move it D bits ahead it is replaced by something congruent to X x^D mod P that fits the lane: L (x^(D+64)
-// mod P) + H (x^D mod P). The product of two reflected 64-bit values read as a reflected 128-bit one has a
-// factor x too many, so the exponents below are one less.
+// A lane holds a polynomial X = L x^64 + H, where L is its low 64 bits (reflected, so L has the higher
+// powers). To move it D bits ahead, X is replaced by a value that is congruent to X x^D mod P and fits the
+// lane: L (x^(D+64) mod P) + H (x^D mod P). The product of two reflected 64-bit values, read as a reflected
+// 128-bit value, has an extra factor x, so the exponents below are one less.
 #include "core/crc32c_impl.h"
 
 #if SLUICE_CRC32C_X86
@@ -26,7 +26,7 @@ constexpr FoldFactors fold_factors(uint64_t bits) noexcept {
   return {uint64_t{x_to_the(bits + 63)} << 32, uint64_t{x_to_the(bits - 1)} << 32};
 }
 
-// Factors of the four lanes of one accumulator, in the order they stand in memory.
+// Factors of the four lanes of one accumulator, in memory order.
 struct alignas(64) LaneFactors {
   FoldFactors lane[4];
 };
@@ -36,15 +36,15 @@ constexpr LaneFactors same_for_all(uint64_t bits) noexcept {
   return {{f, f, f, f}};
 }
 
-constexpr size_t kStride = 256;  // bytes per turn of the main loop
+constexpr size_t kStride = 256;  // bytes per iteration of the main loop
 constexpr LaneFactors kBy256 = same_for_all(8 * 256);
 constexpr LaneFactors kBy192 = same_for_all(8 * 192);
 constexpr LaneFactors kBy128 = same_for_all(8 * 128);
 constexpr LaneFactors kBy64 = same_for_all(8 * 64);
-// Brings the first three lanes to the place of the fourth, which is added as it is.
+// Moves the first three lanes to the position of the fourth, which is added unchanged.
 constexpr LaneFactors kToLastLane = {{fold_factors(384), fold_factors(256), fold_factors(128), {0, 0}}};
 
-// Below this the set-up and the reduction at the end cost more than they gain.
+// For smaller inputs, setup and final reduction cost more than the fast loop saves.
 constexpr size_t kSmallest = 256;
 
 SLUICE_TARGET_VPCLMUL inline __m512i load(const void* p) noexcept {
@@ -55,18 +55,18 @@ SLUICE_TARGET_VPCLMUL inline __m512i xor3(__m512i a, __m512i b, __m512i c) noexc
   return _mm512_ternarylogic_epi64(a, b, c, 0x96);
 }
 
-// `x` moved ahead by the distance of `factors`, plus `next`.
+// Moves `x` ahead by the distance of `factors` and adds `next`.
 SLUICE_TARGET_VPCLMUL inline __m512i fold(__m512i x, __m512i factors, __m512i next) noexcept {
   return xor3(_mm512_clmulepi64_epi128(x, factors, 0x00), _mm512_clmulepi64_epi128(x, factors, 0x11), next);
 }
 
-// The masked form because g++-12 warns about its own header in the plain one.
+// Uses the masked form, because g++-12 warns about its own header with the plain form.
 template <int index>
 SLUICE_TARGET_VPCLMUL inline __m128i lane(__m512i x) noexcept {
   return _mm512_maskz_extracti32x4_epi32(0xF, x, index);
 }
 
-// The state that the 64 bytes of `x` leave behind.
+// The CRC state after the 64 bytes of `x`.
 SLUICE_TARGET_VPCLMUL inline uint32_t reduce(__m512i x) noexcept {
   const __m512i moved = fold(x, load(&kToLastLane), _mm512_setzero_si512());
   const __m128i sum =
@@ -78,7 +78,7 @@ SLUICE_TARGET_VPCLMUL inline uint32_t reduce(__m512i x) noexcept {
 }  // namespace
 
 bool has_vpclmul() noexcept {
-  __builtin_cpu_init();  // a static initialiser may get here before libgcc's own
+  __builtin_cpu_init();  // a static initializer may run before the one of libgcc
   return has_sse42() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("vpclmulqdq");
 }
@@ -86,7 +86,7 @@ bool has_vpclmul() noexcept {
 SLUICE_TARGET_VPCLMUL uint32_t vpclmul(const std::byte* data, size_t size, uint32_t crc) noexcept {
   if (size < kSmallest) return sse42(data, size, crc);
 
-  // The state so far is the same as four bytes added in front.
+  // The current state is equivalent to an XOR into the first four bytes.
   __m512i a = _mm512_xor_si512(load(data), _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(~crc))));
   __m512i b = load(data + 64);
   __m512i c = load(data + 128);

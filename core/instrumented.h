@@ -1,6 +1,6 @@
-// SLUICE_INSTRUMENTED: 1 where this translation unit is compiled for a sanitizer that looks at memory or
-// threads, else 0; SLUICE_INSTRUMENTED_THREADS: for one that looks at threads. g++ tells by macros, clang by
-// features.
+// SLUICE_INSTRUMENTED is 1 if a memory or thread sanitizer instruments this translation unit, else 0.
+// SLUICE_INSTRUMENTED_THREADS is the same for a thread sanitizer. g++ defines macros, clang has feature
+// tests.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

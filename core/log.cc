@@ -12,7 +12,7 @@ void to_stderr(Level level, std::string_view line) noexcept {
                static_cast<int>(line.size()), line.data());
 }
 
-std::atomic<Sink> current_sink{&to_stderr};  // written at start, read by write()
+std::atomic<Sink> current_sink{&to_stderr};  // set at program start, read by write()
 
 }  // namespace
 

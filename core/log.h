@@ -1,6 +1,7 @@
-// Where cold code says something. One line an event, by the first who decides it. Levels: error needs a
-// person; warn is degraded but running; info is one line per lifecycle event (reducer up, session begun,
-// session ended); debug per object. Lanes do not log: they count, and the conductor speaks for them.
+// Logging for cold code. Each event is logged once, on one line, by the code that decides it. Levels: error
+// needs an operator; warn is degraded but running; info is one line per lifecycle event (reducer up, session
+// started, session ended); debug is per object. Lanes do not log: they count, and the control loop logs for
+// them.
 #pragma once
 
 #include <string_view>
@@ -9,10 +10,11 @@ namespace sluice::log {
 
 enum class Level { kDebug, kInfo, kWarn, kError };
 
-// Called from any thread; must be thread-safe itself. `line` has no newline.
+// Called from any thread, so it must be thread-safe. `line` has no newline.
 using Sink = void (*)(Level level, std::string_view line) noexcept;
 
-// Default sink: warn and error to stderr. The program installs its own at start; a library leaves it alone.
+// The default sink writes warn and error to stderr. A program installs its own sink at start; a library must
+// not.
 void set_sink(Sink sink) noexcept;
 
 void write(Level level, std::string_view line) noexcept;

@@ -1,4 +1,4 @@
-// Errors with text, for set-up and control paths. Never on a lane: Error allocates.
+// Errors with text, for setup and control paths. Lanes must not use them, because Error allocates.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace sluice {
 
 struct Error {
   Errc code = Errc::kInternal;
-  std::string text;  // one line, lower case, says the fact and names the value: "port 7470 is in use"
+  std::string text;  // one line, lower case, with the fact and its value: "port 7470 is in use"
 };
 
 template <typename T>
@@ -21,7 +21,7 @@ using Result = tl::expected<T, Error>;
   return tl::unexpected<Error>(Error{code, std::move(text)});
 }
 
-// Context goes in front as the error travels up: "reducer 10.0.0.2:7470: connection refused".
+// Adds context in front while the error is passed up: "reducer 10.0.0.2:7470: connection refused".
 [[nodiscard]] inline tl::unexpected<Error> add_context(std::string context, Error error) {
   error.text = std::move(context) + ": " + error.text;
   return tl::unexpected<Error>(std::move(error));

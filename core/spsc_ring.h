@@ -1,5 +1,3 @@
-// Bounded single-producer single-consumer queue: how the conductor and a lane talk. No allocation after
-// construction, no lock; a full ring is a return value and a counter, never a wait.
 #pragma once
 
 #include <atomic>
@@ -13,17 +11,19 @@
 
 namespace sluice {
 
+// SpscRing is a bounded single-producer, single-consumer queue between the control loop and a lane. After
+// construction it neither allocates nor locks. A push to a full ring fails at once and is counted.
 template <typename T>
 class SpscRing {
   static_assert(std::is_default_constructible_v<T> && std::is_nothrow_move_assignable_v<T>);
 
  public:
-  // Capacity is rounded up to a power of two.
+  // Rounds the capacity up to a power of two.
   explicit SpscRing(size_t capacity) : slots_(std::bit_ceil(capacity < 2 ? size_t{2} : capacity)) {}
   SpscRing(const SpscRing&) = delete;
   SpscRing& operator=(const SpscRing&) = delete;
 
-  // Producer thread. False when full (counted); `value` is then untouched.
+  // Producer thread. False when full; `value` is then unchanged and the failure is counted.
   [[nodiscard]] bool try_push(T& value) noexcept {
     const uint64_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - cached_head_ == slots_.size()) {
@@ -54,15 +54,15 @@ class SpscRing {
   }
 
   [[nodiscard]] size_t capacity() const noexcept { return slots_.size(); }
-  // How often a push found the ring full. Any thread.
+  // Number of failed pushes. Any thread.
   [[nodiscard]] uint64_t full_count() const noexcept { return full_count_.load(std::memory_order_relaxed); }
 
  private:
   std::vector<T> slots_;
   alignas(kCacheLine) std::atomic<uint64_t> head_{0};
-  uint64_t cached_tail_ = 0;  // consumer's
+  uint64_t cached_tail_ = 0;  // used by the consumer only
   alignas(kCacheLine) std::atomic<uint64_t> tail_{0};
-  uint64_t cached_head_ = 0;  // producer's
+  uint64_t cached_head_ = 0;  // used by the producer only
   std::atomic<uint64_t> full_count_{0};
 };
 

@@ -1,5 +1,5 @@
-// The words for "how did it end". Errc values travel in REFUSED and ABORT frames (wire/PROTOCOL.md, error
-// codes), so a number, once given, is never reused.
+// Status codes. Errc values are sent in REFUSED and ABORT frames (docs/reference/protocol.md, error codes),
+// so a number is never reused.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@ namespace sluice {
 
 enum class Errc : uint16_t {
   kOk = 0,
-  kWouldBlock = 1,  // normal: no credit or no queue space now, try again after progress
-  kClosed = 2,      // the peer ended in order
+  kWouldBlock = 1,  // normal: no credit or queue space now; try again after progress
+  kClosed = 2,      // the peer closed the connection in order
   kReset = 3,       // the connection broke
-  kTimeout = 4,     // a named deadline passed (docs/timeouts.md)
-  // A peer's bytes were wrong: that endpoint is closed and the reason counted.
+  kTimeout = 4,     // a named deadline passed (docs/reference/configuration.md)
+  // Protocol violations of a peer: the endpoint is closed and the reason counted.
   kBadMagic = 16,
   kBadVersion = 17,
   kBadType = 18,
@@ -49,22 +49,22 @@ enum class Errc : uint16_t {
   kAborted = 67,
   kOpTimeout = 68,
   kShutdown = 69,
-  // This process.
+  // Local errors.
   kInvalidArgument = 80,
   kUnsupported = 81,
   kSystem = 82,
   kInternal = 83,
-  kExhausted = 84,  // a table of fixed size is full
+  kExhausted = 84,  // a fixed-size table is full
 };
 
-// Stable lower-case name, e.g. "bad_header_crc": the label of counters and the word in messages. "unknown"
-// for numbers of a newer peer.
+// The stable lower-case name, such as "bad_header_crc", for metric labels and messages. "unknown" for a
+// number of a newer peer.
 [[nodiscard]] std::string_view to_string(Errc code) noexcept;
 
-// True for a number that this build knows; a peer may send any.
+// True for a number that this build knows. A peer may send any number.
 [[nodiscard]] bool is_known(Errc code) noexcept;
 
-// One word, no text: the error of hot paths. Text is added where a person will read it (core/result.h).
+// Status is an error code without text, for hot paths. Cold code adds text (core/result.h).
 class [[nodiscard]] Status {
  public:
   constexpr Status() noexcept = default;
@@ -78,7 +78,7 @@ class [[nodiscard]] Status {
   Errc code_ = Errc::kOk;
 };
 
-// A peer's bytes broke the protocol: what a connection is closed with at once.
+// True for protocol violations, which close a connection at once.
 [[nodiscard]] constexpr bool is_bad_frame(Errc code) noexcept {
   return code >= Errc::kBadMagic && code <= Errc::kUnexpectedMessage;
 }

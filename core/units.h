@@ -1,4 +1,4 @@
-// Time and size in one unit each: nanoseconds on the monotonic clock, bytes.
+// Units: all times are nanoseconds of the monotonic clock, all sizes are bytes.
 #pragma once
 
 #include <cstddef>

@@ -8,12 +8,14 @@
 
 #include "config/name_list.h"
 #include "core/log.h"
-#include "reducer/control/conductor.h"
+#include "reducer/control/control_loop.h"
 #include "reducer/lane/lane_thread.h"
-#include "reducer/near_devices.h"
+#include "reducer/numa_affinity.h"
 #include "reducer/security/key_store.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/rdma_context.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/connect.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
 #include "wire/view.h"
@@ -21,28 +23,29 @@
 namespace sluice::reducer {
 namespace {
 
-constexpr int kBacklog = 1024;  // as many ranks may come at once; the host's net.core.somaxconn bounds it
+constexpr int kBacklog = 1024;  // for ranks that connect at the same time; net.core.somaxconn may lower it
 
-cpu_set_t usable_processors() {
+cpu_set_t allowed_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_SET(0, &set);
   return set;
 }
 
-uint32_t count_of(const cpu_set_t& processors) {
-  return static_cast<uint32_t>(std::max(1, CPU_COUNT(&processors)));
+uint32_t count_of(const cpu_set_t& cpus) {
+  return static_cast<uint32_t>(std::max(1, CPU_COUNT(&cpus)));
 }
 
-// Where lanes run; nothing: anywhere.
-std::optional<NearProcessors> near_rails(const ReducerOptions& options, const RdmaOffer& offer) {
-  if (!options.near_devices) return std::nullopt;
+// The CPUs that the threads run on; nothing: all allowed ones.
+std::optional<NumaCpus> cpus_near_rails(const ReducerOptions& options, const RdmaOffer& offer) {
+  if (!options.use_device_numa_node) return std::nullopt;
   std::vector<std::string> devices;
   for (const std::string& rail : offer.rails.names) devices.push_back(rail.substr(0, rail.find(' ')));
-  auto near = processors_near(devices, usable_processors());
-  if (near)
-    log::info("threads run on NUMA node " + std::to_string(near->node) + ", where " + devices.front() +
-              " is");
+  auto near = cpus_near(devices, allowed_cpus());
+  if (near) {
+    log::info("threads run on NUMA node " + std::to_string(near->node) + ", the node of RDMA device " +
+              devices.front());
+  }
   return near;
 }
 
@@ -54,44 +57,46 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
-std::string bad_weight(const std::string& whose, uint32_t weight) {
-  return "weight " + whose + " is " + std::to_string(weight) + ", not within 1 and " +
-         std::to_string(kMaxWeight);
+Error invalid(const std::string& text) {
+  return {Errc::kInvalidArgument, text};
 }
 
-std::optional<Error> wrong_weights(const std::map<std::string, uint32_t>& weights, uint32_t default_weight) {
-  const auto bad = [](const std::string& text) { return Error{Errc::kInvalidArgument, text}; };
+std::optional<Error> check_weight(const std::string& subject, uint32_t weight) {
+  if (weight >= 1 && weight <= kMaxWeight) return std::nullopt;
+  return invalid(subject + " is " + std::to_string(weight) + "; expected 1 to " + std::to_string(kMaxWeight));
+}
+
+std::optional<Error> check_weights(const std::map<std::string, uint32_t>& weights, uint32_t default_weight) {
   for (const auto& [tenant, weight] : weights) {
     if (tenant.empty() || tenant.size() > wire::kMaxJobText)
-      return bad("a weight's tenant has 1 to " + std::to_string(wire::kMaxJobText) + " characters");
+      return invalid("tenant of a weight must have 1 to " + std::to_string(wire::kMaxJobText) +
+                     " characters");
     if (std::ranges::any_of(tenant, [](char c) { return c < ' ' || c > '~'; }))
-      return bad("a weight's tenant has printable ASCII characters");
-    if (weight < 1 || weight > kMaxWeight) return bad(bad_weight("of tenant " + tenant, weight));
+      return invalid("tenant of a weight must have printable ASCII characters only");
+    if (auto error = check_weight("weight of tenant \"" + tenant + "\"", weight)) return error;
   }
-  if (default_weight < 1 || default_weight > kMaxWeight)
-    return bad(bad_weight("of the other tenants", default_weight));
-  return std::nullopt;
+  return check_weight("default weight", default_weight);
 }
 
-// Options with which every session would be refused or lost at once.
-std::optional<Error> unlivable(const ReducerOptions& o) {
-  const auto bad = [](const std::string& text) { return Error{Errc::kInvalidArgument, text}; };
+// Rejects options with which every session would be refused or lost at once.
+std::optional<Error> check_consistency(const ReducerOptions& o) {
   const auto ms = [](Nanos time) { return std::to_string(time / kMillisecond) + " ms"; };
-  if (auto error = wrong_weights(o.weights, o.default_weight)) return error;
+  if (auto error = check_weights(o.weights, o.default_weight)) return error;
   if (o.transport == config::LaneTransport::kRdma && o.tls == TlsMode::kRequire)
-    return bad("with RDMA alone and TLS alone no lane can be served: RDMA is not encrypted");
-  if (o.lanes_per_session == 0) return bad("lanes per session must be at least 1");
+    return invalid("transport \"rdma\" and TLS mode \"require\" exclude each other: RDMA is not encrypted");
+  if (o.lanes_per_session == 0) return invalid("lanes per session must be at least 1");
   if (o.max_slot_bytes < wire::kMinSlotBytes || o.max_slot_bytes > wire::kMaxPayload) {
-    return bad("max slot bytes " + std::to_string(o.max_slot_bytes) + " is not within " +
-               std::to_string(wire::kMinSlotBytes) + " and " + std::to_string(wire::kMaxPayload));
+    return invalid("max slot bytes is " + std::to_string(o.max_slot_bytes) + "; expected " +
+                   std::to_string(wire::kMinSlotBytes) + " to " + std::to_string(wire::kMaxPayload));
   }
-  if (o.handshake_timeout <= 0) return bad("handshake timeout must be more than 0");
-  if (o.frame_timeout <= 0) return bad("frame timeout must be more than 0");
-  if (o.heartbeat < kMillisecond) return bad("heartbeat must be at least 1 ms");
+  if (o.handshake_timeout <= 0) return invalid("handshake timeout must be more than 0");
+  if (o.frame_timeout <= 0) return invalid("frame timeout must be more than 0");
+  if (o.heartbeat < kMillisecond) return invalid("heartbeat must be at least 1 ms");
   if (o.peer_timeout <= o.heartbeat) {
-    return bad("peer timeout " + ms(o.peer_timeout) + " must be more than the heartbeat, " + ms(o.heartbeat));
+    return invalid("peer timeout " + ms(o.peer_timeout) + " must be more than the heartbeat, " +
+                   ms(o.heartbeat));
   }
-  if (o.absence_timeout <= 0) return bad("absence timeout must be more than 0");
+  if (o.absence_timeout <= 0) return invalid("absence timeout must be more than 0");
   return std::nullopt;
 }
 
@@ -105,59 +110,58 @@ std::unique_ptr<Lane> make_lane(std::unique_ptr<transport::tcp::TcpContext> cont
       LaneOptions{.frame_timeout = options.frame_timeout, .fair = &fair});
 }
 
-// Null: off.
+// Null if TLS is off.
 Result<std::shared_ptr<const transport::tcp::TlsContext>> make_tls(TlsMode mode,
                                                                    const transport::tcp::TlsFiles& files,
                                                                    bool has_key) {
   if (mode == TlsMode::kOff) return std::shared_ptr<const transport::tcp::TlsContext>();
   if (files.certificate.empty() && (!has_key || !files.ca.empty())) {
-    return fail(Errc::kInvalidArgument, files.ca.empty()
-                                            ? "TLS needs a key file or a certificate to be known by"
-                                            : "who wants certificates of workers needs one of its own");
+    return fail(Errc::kInvalidArgument,
+                files.ca.empty()
+                    ? "TLS needs a key file (--key-file) or a certificate (--tls-cert)"
+                    : "a CA for worker certificates (--tls-client-ca) needs a certificate (--tls-cert)");
   }
   return transport::tcp::TlsContext::make(true, files);
 }
 
-struct Secrets {
+struct Credentials {
   KeyStore keys;
   std::shared_ptr<const transport::tcp::TlsContext> tls;
 };
 
-// All that is checked before anything is opened or started.
-Result<Secrets> check(const ReducerOptions& options) {
-  if (auto error = unlivable(options)) return tl::unexpected(std::move(*error));
-  Secrets secrets;
+// The checks that precede opening or starting anything.
+Result<Credentials> check_and_load(const ReducerOptions& options) {
+  if (auto error = check_consistency(options)) return tl::unexpected(std::move(*error));
+  Credentials credentials;
   if (!options.key_file.empty()) {
     auto loaded = KeyStore::load(options.key_file);
     if (!loaded) return tl::unexpected(std::move(loaded.error()));
-    secrets.keys = std::move(*loaded);
+    credentials.keys = std::move(*loaded);
   } else if (!options.insecure && !is_loopback(options.listen_host)) {
-    return fail(
-        Errc::kInvalidArgument,
-        "listening off loopback needs a key file (--key-file, made by sluice keygen; or --insecure, where "
-        "everybody on the network is trusted)");
+    return fail(Errc::kInvalidArgument,
+                "listening on a non-loopback address needs a key file (--key-file, created by sluice "
+                "keygen), or --insecure if every host on the network is trusted");
   }
-  auto tls = make_tls(options.tls, options.tls_files, secrets.keys.has_key());
+  auto tls = make_tls(options.tls, options.tls_files, credentials.keys.has_key());
   if (!tls) return tl::unexpected(std::move(tls.error()));
-  secrets.tls = std::move(*tls);
-  return secrets;
+  credentials.tls = std::move(*tls);
+  return credentials;
 }
 
-// What is said of RDMA to workers that ask for it.
-Result<RdmaOffer> look_for_rails(const ReducerOptions& options) {
+Result<RdmaOffer> find_rdma_offer(const ReducerOptions& options) {
   RdmaOffer offer;
-  offer.only = options.transport == config::LaneTransport::kRdma;
+  offer.required = options.transport == config::LaneTransport::kRdma;
   offer.choice.traffic_class = options.rdma_traffic_class;
   offer.choice.allows = config::port_filter(options.rdma_devices);
   offer.choice.gid_index = options.rdma_gid_index;
   if (options.transport == config::LaneTransport::kTcp) return offer;
-  auto rails = transport::rdma::rails(offer.choice);
+  auto rails = transport::rdma::find_rails(offer.choice);
   if (rails) {
     offer.rails = std::move(*rails);
-  } else if (offer.only) {
+  } else if (offer.required) {
     return tl::unexpected(rails.error());
   } else {
-    offer.why_none = rails.error().text;
+    offer.unavailable_reason = rails.error().text;
   }
   return offer;
 }
@@ -173,48 +177,50 @@ class RunningReducer final : public Reducer {
         has_key_(keys.has_key()),
         fair_(std::move(fair)),
         lanes_(std::move(lanes)),
-        conductor_(options, listen_fd, std::move(keys), std::move(tls), std::move(rdma), *fair_, lanes_),
+        control_loop_(options, listen_fd, std::move(keys), std::move(tls), std::move(rdma), *fair_, lanes_),
         http_(std::move(http)) {
     for (const auto& lane : lanes_) lane->start();
-    conductor_.start();
+    control_loop_.start();
   }
-  // Apart from the rest: not on the processors that the lanes have for themselves.
-  void serve_http() {
+  // Not called by the constructor, which may be pinned to the lanes' CPUs: the HTTP thread must not be
+  // pinned.
+  void start_http() {
     if (!http_) return;
-    http_->start([this](std::function<void(std::string)> tell) { conductor_.ask_status(std::move(tell)); });
+    http_->start(
+        [this](std::function<void(std::string)> reply) { control_loop_.request_status(std::move(reply)); });
   }
   ~RunningReducer() override {
-    conductor_.stop();
+    control_loop_.stop();
     (void)wait();
   }
 
   uint16_t port() const noexcept override { return port_; }
   uint16_t http_port() const noexcept override { return http_ ? http_->port() : uint16_t{0}; }
-  uint64_t id() const noexcept override { return conductor_.id(); }
-  void drain() noexcept override { conductor_.drain(); }
-  void stop() noexcept override { conductor_.stop(); }
+  uint64_t id() const noexcept override { return control_loop_.id(); }
+  void drain() noexcept override { control_loop_.drain(); }
+  void stop() noexcept override { control_loop_.stop(); }
   ExitReason wait() override {
-    const ExitReason reason = conductor_.join();
+    const ExitReason reason = control_loop_.join();
     for (const auto& lane : lanes_) lane->stop();
     return reason;
   }
-  std::optional<std::vector<uint64_t>> turns(Nanos patience) override {
-    if (!conductor_.answers(patience)) return std::nullopt;
+  std::optional<std::vector<uint64_t>> lane_turns(Nanos timeout) override {
+    if (!control_loop_.is_responsive(timeout)) return std::nullopt;
     std::vector<uint64_t> all;
     for (const auto& lane : lanes_) all.push_back(lane->lane().counters().turns.get());
     return all;
   }
-  Result<void> reconfigure(const ReloadableOptions& asked) override {
-    ReloadableOptions options = asked;
+  Result<void> reconfigure(const ReloadableOptions& requested) override {
+    ReloadableOptions options = requested;
     if (options.memory_limit == 0) options.memory_limit = half_of_memory();
-    if (auto error = wrong_weights(options.weights, options.default_weight))
+    if (auto error = check_weights(options.weights, options.default_weight))
       return tl::unexpected(std::move(*error));
     auto tls = make_tls(tls_, options.tls_files, has_key_);
     if (!tls) return tl::unexpected(std::move(tls.error()));
-    conductor_.reconfigure(std::move(options), std::move(*tls));
+    control_loop_.reconfigure(std::move(options), std::move(*tls));
     return {};
   }
-  std::string status_json() override { return conductor_.status_from_outside(); }
+  std::string status_json() override { return control_loop_.query_status(); }
 
  private:
   const uint16_t port_;
@@ -222,8 +228,8 @@ class RunningReducer final : public Reducer {
   const bool has_key_;
   const std::unique_ptr<FairPool> fair_;
   std::vector<std::unique_ptr<LaneThread>> lanes_;
-  Conductor conductor_;
-  // Ends before the conductor, whose thread has ended before: it may call back no more.
+  ControlLoop control_loop_;
+  // Destroyed before the control loop, and after its thread has ended: no status callback can follow.
   const std::unique_ptr<admin::HttpServer> http_;
 };
 
@@ -239,20 +245,20 @@ ReloadableOptions reloadable(const ReducerOptions& options) {
 }
 
 Result<void> check_options(const ReducerOptions& options) {
-  auto secrets = check(options);
-  if (!secrets) return tl::unexpected(std::move(secrets.error()));
+  auto credentials = check_and_load(options);
+  if (!credentials) return tl::unexpected(std::move(credentials.error()));
   return {};
 }
 
-Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
-  ReducerOptions options = asked;
+Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& requested) {
+  ReducerOptions options = requested;
   if (options.memory_limit == 0) options.memory_limit = half_of_memory();
-  auto secrets = check(options);
-  if (!secrets) return tl::unexpected(std::move(secrets.error()));
-  auto rdma = look_for_rails(options);
+  auto credentials = check_and_load(options);
+  if (!credentials) return tl::unexpected(std::move(credentials.error()));
+  auto rdma = find_rdma_offer(options);
   if (!rdma) return tl::unexpected(std::move(rdma.error()));
-  const auto near = near_rails(options, *rdma);
-  if (options.lanes == 0) options.lanes = count_of(near ? near->set : usable_processors());
+  const auto near = cpus_near_rails(options, *rdma);
+  if (options.lanes == 0) options.lanes = count_of(near ? near->set : allowed_cpus());
   const transport::tcp::SocketOptions socket{.buffer_bytes = options.socket_buffer,
                                              .congestion_control = options.congestion_control,
                                              .local_address = {}};
@@ -282,12 +288,12 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& asked) {
   }
   std::unique_ptr<RunningReducer> running;
   {
-    const StartThreadsOn there(near);
-    running = std::make_unique<RunningReducer>(options, listener->release(), *port, std::move(secrets->keys),
-                                               std::move(secrets->tls), std::move(*rdma), std::move(fair),
-                                               std::move(lanes), std::move(http));
+    const ScopedCpuAffinity affinity(near);
+    running = std::make_unique<RunningReducer>(
+        options, listener->release(), *port, std::move(credentials->keys), std::move(credentials->tls),
+        std::move(*rdma), std::move(fair), std::move(lanes), std::move(http));
   }
-  running->serve_http();
+  running->start_http();
   return running;
 }
 

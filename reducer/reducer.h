@@ -1,5 +1,6 @@
-// A reducer process in one object: one conductor thread (accept, handshake, sessions) and the lane threads
-// that sum. What `sluice reducer` starts and what in-process tests start.
+// Class Reducer is a reducer in one object: the control thread, the lane threads that sum, and the HTTP port.
+//
+// `sluice reducer` and in-process tests start it.
 #pragma once
 
 #include <cstdint>
@@ -17,114 +18,117 @@
 
 namespace sluice::reducer {
 
-// kOn: who offers TLS gets it; kRequire: nobody else is served.
+// kOn: TLS for clients that offer it. kRequire: clients that do not offer it are refused.
 enum class TlsMode : uint8_t { kOff, kOn, kRequire };
 
-enum class Idle : uint8_t { kEpoll, kYield, kSpin };  // what a lane does when it has nothing to do
+enum class IdleStrategy : uint8_t { kEpoll, kYield, kSpin };  // of a lane without work
 
 struct ReducerOptions {
   std::string listen_host = "127.0.0.1";  // empty: all addresses
   uint16_t listen_port = 7470;            // 0: chosen by the OS
   uint32_t lanes = 0;                     // lane threads; 0: one per CPU that this process may use
-  uint64_t memory_limit = 0;              // bytes that sessions may reserve; 0: half of the machine's memory
-  uint64_t session_memory_limit = 0;      // the same of one session; 0: no limit of its own
-  uint64_t tenant_memory_limit = 0;       // the same of all sessions of one tenant; 0: no limit of its own
-  uint32_t max_slot_bytes = kMiB;         // largest slot a session may ask for
-  uint32_t lanes_per_session = 2;         // lane connections per rank offered, at most `lanes`
+  uint64_t memory_limit = 0;              // bytes for all sessions; 0: half of the machine's memory
+  uint64_t session_memory_limit = 0;      // bytes for one session; 0: up to memory_limit
+  uint64_t tenant_memory_limit = 0;       // bytes for the sessions of one tenant; 0: up to memory_limit
+  uint32_t max_slot_bytes = kMiB;         // largest slot that a session may request
+  uint32_t lanes_per_session = 2;         // lane connections offered to a rank, at most `lanes`
   uint32_t max_connections = 16384;       // handshakes and control connections; more are closed and counted
-  // Shares of what is too little for all: docs/fair-pool.md. Weights are 1..kMaxWeight.
+  // Shares of the reducer's capacity under contention (docs/guides/operate.md), 1..kMaxWeight.
   std::map<std::string, uint32_t> weights;  // by tenant
   uint32_t default_weight = 1;              // of every other tenant
-  bool tenant_is_job = false;               // what clients call their tenant does not count, their job does
+  bool tenant_is_job = false;               // the job is the tenant, whatever tenant the client names
   std::string key_file;                     // empty: no authentication
-  bool insecure = false;                    // allows an address off loopback without a key
-  TlsMode tls = TlsMode::kOff;  // by the job's token, by a certificate, or both (docs/security.md)
-  transport::tcp::TlsFiles tls_files = {};  // certificate; ca: workers must show one of its certificates
+  bool insecure = false;                    // allows a non-loopback address without a key
+  // By the job's token, a certificate or both: docs/guides/secure.md.
+  TlsMode tls = TlsMode::kOff;
+  transport::tcp::TlsFiles tls_files = {};  // with `ca`, workers must present a certificate of that authority
   config::LaneTransport transport = config::LaneTransport::kAuto;
-  std::string rdma_devices;        // config/name_list.h; empty: any
+  std::string rdma_devices;        // filter, see config/name_list.h; empty: all devices
   int rdma_gid_index = -1;         // transport/rdma/pairing.h
-  uint8_t rdma_traffic_class = 0;  // of its packets
-  bool near_devices = true;        // threads run on the NUMA node of those devices, where that is one
-  Idle idle = Idle::kEpoll;
-  Nanos spin = 20 * kMicrosecond;   // how long an idle lane polls before it sleeps (Idle::kEpoll)
-  bool payload_crc = true;          // put a CRC on results
-  size_t socket_buffer = 4 * kMiB;  // SO_SNDBUF and SO_RCVBUF; 0: leave to the kernel
-  std::string congestion_control;   // empty: the host's default
+  uint8_t rdma_traffic_class = 0;  // of RDMA packets
+  // Pins threads to the NUMA node of the RDMA devices, if these share one.
+  bool use_device_numa_node = true;
+  IdleStrategy idle = IdleStrategy::kEpoll;
+  Nanos spin = 20 * kMicrosecond;   // how long an idle lane polls before it sleeps, with kEpoll
+  bool payload_crc = true;          // results carry a CRC
+  size_t socket_buffer = 4 * kMiB;  // SO_SNDBUF and SO_RCVBUF; 0: chosen by the kernel
+  std::string congestion_control;   // of TCP; empty: the host's default
 
-  std::optional<admin::HttpOptions> http;  // health, metrics, status, page; none: not served
+  std::optional<admin::HttpOptions> http;  // nothing: no HTTP port
 
-  // Deadlines: docs/timeouts.md.
+  // Deadlines: docs/reference/configuration.md.
   Nanos handshake_timeout = 5 * kSecond;
   Nanos frame_timeout = 10 * kSecond;
   Nanos heartbeat = 1 * kSecond;
   Nanos peer_timeout = 10 * kSecond;
-  Nanos join_timeout = 60 * kSecond;  // upper bound of what ranks may ask
+  Nanos join_timeout = 60 * kSecond;  // upper bound of the ranks' own join timeouts
   Nanos linger_timeout = 5 * kSecond;
   Nanos drain_timeout = 25 * kSecond;
-  Nanos absence_timeout = 4 * kSecond;  // of a rank, in sessions that survive losses
+  Nanos absence_timeout = 4 * kSecond;  // of a rank of a fault-tolerant session
 
-  // For platforms that wait for every host of a job (reducer/control/job_watch.h). 0: serves until it is told
-  // to end.
+  // For platforms that wait for every host of a job (reducer/control/job_monitor.h). 0: runs until stopped.
   uint32_t expected_workers = 0;
   Nanos arrival_timeout = 600 * kSecond;
   Nanos idle_timeout = 120 * kSecond;
 };
 
-// Of a tenant.
-inline constexpr uint32_t kMaxWeight = 100;
+inline constexpr uint32_t kMaxWeight = 100;  // of a tenant
 
-// What may change while a reducer runs; each as in ReducerOptions.
+// The options that may change while a reducer runs, as in ReducerOptions. Limits apply to sessions that join
+// later; no running session is ended.
 struct ReloadableOptions {
-  uint64_t memory_limit = 0;  // of sessions that join from now on, as the other two: none that runs is ended
+  uint64_t memory_limit = 0;
   uint64_t session_memory_limit = 0;
   uint64_t tenant_memory_limit = 0;
   std::map<std::string, uint32_t> weights;
   uint32_t default_weight = 1;
-  transport::tcp::TlsFiles tls_files = {};  // read again, and used by connections from now on
+  transport::tcp::TlsFiles tls_files = {};  // reread; later connections use them
 };
 [[nodiscard]] ReloadableOptions reloadable(const ReducerOptions& options);
 
-// What start() would refuse, as far as that can be told without a socket, a device or a thread: options that
-// contradict (kInvalidArgument), a key or a certificate that is of no use (kInvalidArgument, kSystem).
+// The checks of start() that need no socket, device or thread. Errors: kInvalidArgument (contradicting
+// options, unusable key or certificate), kSystem.
 [[nodiscard]] Result<void> check_options(const ReducerOptions& options);
 
-// kJobDone, kNeverCame: the expected workers came and went, or did not come.
-enum class ExitReason : uint8_t { kDrained, kDrainTimeout, kJobDone, kNeverCame };
+// kJobDone: the expected workers joined and all sessions have ended. kJobNeverStarted: they did not join in
+// time.
+enum class ExitReason : uint8_t { kDrained, kDrainTimeout, kJobDone, kJobNeverStarted };
 
 class Reducer {
  public:
   virtual ~Reducer() = default;
 
-  // Binds and starts the threads; ready to accept when it returns. Errors: kInvalidArgument (options that
-  // contradict, off loopback without key), kUnsupported (RDMA alone, and no device), kSystem (port in use,
-  // key file unreadable; the text says which).
+  // Binds the ports and starts the threads; accepts connections when it returns. Errors, with details in the
+  // text: kInvalidArgument (contradicting options, no key off loopback), kUnsupported (RDMA required, but no
+  // device), kSystem (port in use, key file unreadable).
   [[nodiscard]] static Result<std::unique_ptr<Reducer>> start(const ReducerOptions& options);
 
   [[nodiscard]] virtual uint16_t port() const noexcept = 0;
-  [[nodiscard]] virtual uint16_t http_port() const noexcept = 0;  // 0: not served
+  [[nodiscard]] virtual uint16_t http_port() const noexcept = 0;  // 0: no HTTP port
   [[nodiscard]] virtual uint64_t id() const noexcept = 0;
 
-  // Refuse new sessions, let those go that survive losses and have another reducer, serve the others to their
-  // end, then stop; after drain_timeout the rest is ended with `draining`. Any thread; from a signal handler
-  // only through a pipe or signalfd of the caller.
+  // Refuses new sessions, lets fault-tolerant sessions move to their other reducers, serves the other
+  // sessions to their end, then stops. After drain_timeout the remaining sessions end with `draining`. Any
+  // thread; not from a signal handler.
   virtual void drain() noexcept = 0;
-  // Ends every session with `shutdown` now; one that can go on elsewhere only loses its connections.
+  // Stops now. Every session ends with `shutdown`, except that a fault-tolerant session with other reducers
+  // only loses its connections to this one.
   virtual void stop() noexcept = 0;
-  // Blocks until drained or stopped and all threads are joined.
+  // Blocks until the reducer has drained or stopped and all threads are joined.
   virtual ExitReason wait() = 0;
 
-  // Turns that each lane's loop has made; an idle lane makes ten a second. Who asks again after a second and
-  // finds a number unchanged knows a lane that hangs. Nothing where the conductor does not answer within
-  // `patience`, for which this blocks at most. Any thread, until wait() has returned.
-  [[nodiscard]] virtual std::optional<std::vector<uint64_t>> turns(Nanos patience) = 0;
+  // The number of turns that each lane's loop has made. An idle lane makes ten per second, so a number that
+  // does not change within a second indicates a lane that hangs. Nothing if the control loop does not respond
+  // within `timeout`, the longest time that this call blocks. Any thread, until wait() has returned.
+  [[nodiscard]] virtual std::optional<std::vector<uint64_t>> lane_turns(Nanos timeout) = 0;
 
-  // Takes other options, or refuses all of them with what check_options() would say. New weights count for
-  // shares of the link at once; in the order of folding a session keeps the weight that it began with. Any
+  // Applies all options, or none of them and returns the error of check_options(). New weights apply to the
+  // shares of the capacity at once; the order of folds keeps the weight that a session started with. Any
   // thread.
   [[nodiscard]] virtual Result<void> reconfigure(const ReloadableOptions& options) = 0;
 
-  // One JSON object: sessions with their missing ranks, counters, bytes, CPU seconds. Any thread; what
-  // `sluice status` prints. Keys: see docs/operations.md.
+  // The status that `sluice status` prints, as one JSON object with the keys of docs/guides/operate.md. Any
+  // thread.
   [[nodiscard]] virtual std::string status_json() = 0;
 };
 

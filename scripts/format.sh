@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # usage: scripts/format.sh [--check] [FILE...]
-# Formats C++ sources (all of the tree, or FILEs) with clang-format 14. --check changes nothing and fails where something would change.
+# Formats the C++ sources of the tree, or FILEs, with clang-format 14. --check changes nothing and fails if a file is not
+# formatted.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,16 +11,16 @@ if [[ "${1:-}" == --check ]]; then
   shift
 fi
 
-# Another major version lays out the same source differently.
+# Other major versions format the same source differently.
 readonly MAJOR=14
 clang_format=$(command -v "clang-format-$MAJOR" || command -v clang-format || true)
 if [[ -z "$clang_format" ]]; then
-  echo "format.sh: clang-format $MAJOR is missing (apt-get install clang-format-$MAJOR)" >&2
+  echo "format.sh: clang-format $MAJOR is not installed (apt-get install clang-format-$MAJOR)" >&2
   exit 2
 fi
 version=$("$clang_format" --version | sed -n 's/.*version \([0-9]*\)\..*/\1/p')
 if [[ "$version" != "$MAJOR" ]]; then
-  echo "format.sh: $clang_format has version ${version:-unknown}; this tree is formatted with $MAJOR" >&2
+  echo "format.sh: $clang_format has version ${version:-unknown}; expected $MAJOR" >&2
   exit 2
 fi
 
@@ -33,6 +34,6 @@ if ((!check)); then
   exec "$clang_format" -i "${files[@]}"
 fi
 if ! "$clang_format" --dry-run --Werror "${files[@]}"; then
-  echo "format.sh: run scripts/format.sh" >&2
+  echo "format.sh: sources are not formatted; run scripts/format.sh" >&2
   exit 1
 fi

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Whether this machine can build Sluice at all. Sourced by quickstart.sh and test.sh before anything is installed or built.
+# Checks whether this machine can build Sluice. quickstart.sh and test.sh source this file before they install or build.
 
-readonly EXIT_UNAVAILABLE=69 # this machine lacks something; one line on stderr names it
+readonly EXIT_UNAVAILABLE=69 # a requirement is missing; one line on stderr states it
 
-# How much a build takes: the release build with its tests, and what one compiler needs at the same time.
-# The variables let tests ask for more than any machine has.
+# Requirements of the release build with tests: disk space, and memory of one compiler process.
+# Tests set the variables to values that no machine meets.
 readonly NEEDED_DISK_MIB=${SLUICE_TEST_DISK_MIB:-4096}
 readonly NEEDED_MEMORY_MIB=${SLUICE_TEST_MEMORY_MIB:-1536}
 readonly NEEDED_CMAKE=3.25
@@ -18,11 +18,11 @@ unavailable() {
 # at_least VERSION NEEDED
 at_least() { [[ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" == "$2" ]]; }
 
-# check_machine: ends the script with one sentence where the build cannot succeed here.
+# check_machine: ends the script with one line on stderr when the build cannot succeed on this machine.
 check_machine() {
   local found
   if ! { mkdir -p build && : >build/.writable && rm -f build/.writable; } 2>/dev/null; then
-    unavailable "$PWD/build cannot be written by user $(id -un 2>/dev/null || id -u)"
+    unavailable "user $(id -un 2>/dev/null || id -u) cannot write to $PWD/build"
   fi
   found=$(df -Pm build | awk 'NR == 2 { print $4 }')
   if ((found < NEEDED_DISK_MIB)); then
@@ -38,7 +38,7 @@ check_machine() {
   fi
 }
 
-# check_tools: after the packages are there.
+# check_tools: checks tool versions; call it after the packages are installed.
 check_tools() {
   local found
   found=$(cmake --version 2>/dev/null | awk 'NR == 1 { print $3 }' || true)

@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # usage: scripts/python_env.sh [FOLDER]
-# What tests of label python take, as a virtual environment in FOLDER (build/python-venv): numpy, mypy, setuptools, wheel, and torch, which is 5 GB.
-# Made once, kept for all presets. FOLDER/has-arrays and FOLDER/has-torch are there when those are; exit 77 and FOLDER.reason say what can't be had.
-# PYTHON names the interpreter.
+# Creates the virtual environment of the tests with the label python in FOLDER (default: build/python-venv). It contains numpy,
+# mypy, setuptools, wheel, and torch (5 GB). All presets share it. The files FOLDER/has-arrays and FOLDER/has-torch mark complete
+# installations. When an installation fails, the script exits with 77 and writes the reason to FOLDER.reason. PYTHON sets the
+# interpreter.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 folder=${1:-build/python-venv}
-readonly DEADLINE=900 # seconds for each of the two
+readonly DEADLINE=900 # seconds per installation
 
 mkdir -p "$(dirname "$folder")"
 exec 9>"$folder.lock"
 flock 9
 
-# missing WHAT LOG: says why, in one line, and ends.
-missing() {
+# skip STEP LOG: prints the reason in one line and exits with 77.
+skip() {
   local reason
   reason="$1: $(grep -v '^ *$' "$2" | tail -1)"
   echo "$reason" >"$folder.reason"
@@ -26,16 +27,16 @@ log="$folder.log"
 rm -f "$folder.reason"
 if [[ ! -e "$folder/has-arrays" ]]; then
   rm -rf "$folder"
-  "${PYTHON:-python3}" -m venv "$folder" >"$log" 2>&1 || missing "venv" "$log"
+  "${PYTHON:-python3}" -m venv "$folder" >"$log" 2>&1 || skip "venv" "$log"
 fi
 
-# install MARK PACKAGE...
+# install MARK PACKAGE...: installs the packages and creates the file MARK.
 install() {
   local mark=$folder/$1
   shift
   if [[ -e "$mark" ]]; then return; fi
   timeout "$DEADLINE" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --timeout 20 -q "$@" >"$log" 2>&1 ||
-    missing "pip install $*" "$log"
+    skip "pip install $*" "$log"
   touch "$mark"
 }
 

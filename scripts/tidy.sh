@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # usage: scripts/tidy.sh [--changed | FILE...]
-# clang-tidy 14 with the checks of .clang-tidy over the compile commands of the tidy preset: all sources of the tree; or those that
-# differ from the merge base with the main branch (on it: from the commit before), and those that include a header that does; or
-# FILEs. Two at a time by default (SLUICE_JOBS). All sources go in batches (tidy_batches.py), in a quarter of the time.
+# Runs clang-tidy 14 with the checks of .clang-tidy and the compile commands of the tidy preset.
+# Without arguments it checks all sources in batches (tidy_batches.py), in a quarter of the time. --changed checks the sources that
+# differ from the merge base with the main branch (on the main branch: from the previous commit), and the sources that include a
+# changed header. SLUICE_JOBS sets the number of processes (default: 2).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,14 +14,14 @@ sources() {
 import json, os, sys
 root = os.getcwd() + "/"
 files = {entry["file"] for entry in json.load(open(sys.argv[1] + "/compile_commands.json"))}
-# Generated sources live under build/ and are nobody's style.
+# Generated sources in build/ are not checked.
 print("\n".join(sorted(f[len(root):] for f in files if f.startswith(root) and not f.startswith(root + "build/"))))
 END
 }
 
 for tool in clang-tidy-14 clang++-14; do
   if ! command -v "$tool" >/dev/null; then
-    echo "tidy.sh: $tool is missing (apt-get install clang-tidy-14 clang-14)" >&2
+    echo "tidy.sh: $tool is not installed (apt-get install clang-tidy-14 clang-14)" >&2
     exit 2
   fi
 done
@@ -29,10 +30,10 @@ if ! cmake --preset tidy -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang+
   cat "$BUILD/configure.log" >&2
   exit 1
 fi
-# Headers that the build makes.
+# Generate the headers that sources include.
 cmake --build "$BUILD" --target sluice_abi_layouts_header >>"$BUILD/configure.log"
 
-# changed_sources: .cc files that differ from the base, or include a header that does.
+# changed_sources: prints the .cc files that differ from the base or include a changed header.
 changed_sources() {
   local base changed
   base=$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null || true)

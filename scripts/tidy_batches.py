@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""usage: tidy_batches.py BUILD JOBS: clang-tidy over all sources of BUILD's compile commands, many to a translation unit.
+"""usage: tidy_batches.py BUILD JOBS: runs clang-tidy on all sources in BUILD's compile commands, many sources per translation unit.
 
-clang-tidy reads and matches every header of a translation unit, the system's too; that is nearly all of its time, and so taken once for
-a batch. Sources of all targets share a batch, with the definitions of all. Which can't be read together is guessed from their lines; where
-that was wrong, the compiler, which is faster, says which they are, and those are a batch of their own. The sources in which a batch has findings
-are taken singly, as their own targets compile them, and that decides. What a batch cannot see: aliases and using-declarations that nothing
-uses, which are looked for only in the file that clang-tidy is given.
+clang-tidy spends most of its time on headers, including system headers. A batch of sources in one translation unit pays this
+cost once. Sources of all targets share batches, with the definitions of all targets. names_in() guesses which sources cannot
+share a batch. If the guess is wrong, the compiler, which is faster than clang-tidy, finds the conflicting sources, and they get
+a separate batch. A source with findings in a batch is checked again alone with the flags of its target; that result counts.
+
+Limitation: clang-tidy looks for unused aliases and using-declarations only in the main file, so a batch does not report them.
 """
 
 import collections
@@ -18,7 +19,8 @@ import subprocess
 import sys
 
 SIZE = 128
-# Behind others' headers and declarations these mean something else, which names_in() cannot see: they share batches with each other.
+# The headers and declarations of other sources change the meaning of these sources, and names_in() cannot detect it. They share
+# batches only with each other.
 KEPT_APART = {
     "bench/micro/net_bench.cc",
     "bench/micro/ring_bench.cc",
@@ -26,33 +28,33 @@ KEPT_APART = {
     "config/sizing/vm_rows.cc",
     "gpu_client/api/sluice.cc",
     "reducer/kernels/load_only.cc",
-    "transport/tcp/path.cc",
+    "transport/tcp/packet_loss.cc",
 }
 TIDY = ["clang-tidy-14", "--quiet"]
 COMPILER = {".c": "clang-14", ".cc": "clang++-14"}
-# One batch is compiled with or without these alike: they say where code may lie and what a library shows.
-OF_NO_MATTER = {"-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"}
+# Flags that do not affect clang-tidy: code model and symbol visibility.
+IGNORED_FLAGS = {"-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"}
 
 
 def flags_of(entry):
-    words = shlex.split(entry["command"].replace(" -isystem ", " -isystem"))
-    output = words.index("-o")
-    return [word for word in words[1:output] + words[output + 2 :] if word not in ("-c", entry["file"]) and word not in OF_NO_MATTER]
+    arguments = shlex.split(entry["command"].replace(" -isystem ", " -isystem"))
+    output = arguments.index("-o")
+    return [flag for flag in arguments[1:output] + arguments[output + 2 :] if flag not in ("-c", entry["file"]) and flag not in IGNORED_FLAGS]
 
 
 def definitions(flags):
-    """{name: its whole flag} of the definitions, without those that CMake makes for a library's own sources."""
+    """Returns {name: flag} of the -D flags, without the _EXPORTS definitions that CMake adds for libraries."""
     return {flag.split("=")[0]: flag for flag in flags if flag.startswith("-D") and not flag.endswith("_EXPORTS")}
 
 
 def sets_of_sources(build, root):
-    """[(flags, sources)]: sources of one language whose targets differ in definitions and folders alone. One that gives a name another value than those before
-    it is a set of its own."""
+    """Returns [(flags, sources)]: the sources of a set have the same language, and their flags differ only in definitions and
+    include folders. A source that defines a macro with another value than earlier sources gets a separate set."""
     sets = collections.OrderedDict()
     seen = set()
     for entry in json.loads((build / "compile_commands.json").read_text()):
         source = pathlib.Path(entry["file"])
-        # Generated sources live under the build and are nobody's style.
+        # Generated sources in the build folder are not checked.
         if not source.is_relative_to(root) or source.is_relative_to(root / "build") or source in seen:
             continue
         seen.add(source)
@@ -76,20 +78,20 @@ def write_batch(build, name, sources):
     return batch
 
 
-def where(line):
-    """The file that this line of a compiler's output has an error or a warning in, or none."""
+def file_of_diagnostic(line):
+    """Returns the file of an error or warning in a line of compiler output, or None."""
     found = re.match(r"(/[^:]+):\d+:\d+: (?:fatal )?(?:error|warning): ", line)
     return found and found[1]
 
 
-def named(sources, told):
-    """Those of the sources that an error or a warning is in, or in a header that they include."""
+def sources_with_diagnostics(sources, output):
+    """Returns the sources that have an error or warning, or include a header that has one."""
     files = set()
     included_from = []
-    for line in told.splitlines():
+    for line in output.splitlines():
         if including := re.match(r"In file included from ([^:]+):", line):
             included_from.append(including[1])
-        elif file := where(line):
+        elif file := file_of_diagnostic(line):
             files.update([file, *included_from])
         elif not line.startswith("  "):
             included_from = []
@@ -97,7 +99,7 @@ def named(sources, told):
 
 
 def split(build, name, flags, sources):
-    """As many of these sources as compile as one, and those that do not."""
+    """Returns the sources that compile together and the sources that conflict with them."""
     batch, clashing = sources, []
     while len(batch) > 1:
         compiler = COMPILER[batch[0].suffix]
@@ -105,14 +107,14 @@ def split(build, name, flags, sources):
                              capture_output=True, text=True, check=False, cwd=build)
         if run.returncode == 0:
             break
-        out = [source for source in named(batch, run.stderr) if source != batch[0]] or [batch[-1]]
-        clashing += out
-        batch = [source for source in batch if source not in out]
+        conflicts = [source for source in sources_with_diagnostics(batch, run.stderr) if source != batch[0]] or [batch[-1]]
+        clashing += conflicts
+        batch = [source for source in batch if source not in conflicts]
     return batch, clashing
 
 
 def check(build, name, flags, sources):
-    """Findings in these sources, empty when there are none."""
+    """Returns the findings in the sources as text; empty without findings."""
     if len(sources) == 1:
         run = subprocess.run([*TIDY, "-p", build, sources[0]], capture_output=True, text=True, check=False)
         return "" if run.returncode == 0 else run.stdout or run.stderr
@@ -123,27 +125,28 @@ def check(build, name, flags, sources):
         batch, clashing = split(build, name, flags, sources)
         if clashing:
             return check(build, name, flags, batch) + check(build, name + "_apart", flags, clashing)
-    suspects = named(sources, run.stdout)
-    told = "".join(check(build, name, flags, [source]) for source in suspects)
-    # Which source a header's finding came by is not said: those are told as they are.
-    in_headers = [line for line in run.stdout.splitlines(keepends=True) if (file := where(line)) and pathlib.Path(file) not in sources]
+    suspects = sources_with_diagnostics(sources, run.stdout)
+    findings = "".join(check(build, name, flags, [source]) for source in suspects)
+    # A finding in a header does not state the source, so it is reported without a second check.
+    in_headers = [line for line in run.stdout.splitlines(keepends=True) if (file := file_of_diagnostic(line)) and pathlib.Path(file) not in sources]
     if not suspects and not in_headers:
-        return run.stdout + run.stderr  # it ended by something else
-    return told + "".join(in_headers)
+        return run.stdout + run.stderr  # clang-tidy failed for another reason
+    return findings + "".join(in_headers)
 
 
 def names_in(source):
-    """What seems to be declared at the beginnings of this source's lines: enough to keep most clashes apart without asking the compiler."""
+    """Guesses the names that the source declares, from the beginnings of its lines. This prevents most conflicts without a compiler
+    run."""
     text = source.read_text()
     declared = re.findall(r"^(?!using namespace|namespace|template|TEST|return|extern)[A-Za-z_][^\n;=({#\"]*?(?<!::)\b(\w+)\s*(?:[;=({]|$)", text, re.MULTILINE)
     in_c = re.findall(r'^extern "C" [^\n(]*?(\w+)\(', text, re.MULTILINE)
     return {*declared, *in_c}
 
 
-def apart(sources):
-    """The sources in groups of at most SIZE, none of which declares a name twice as far as names_in() sees."""
+def group_without_conflicts(sources):
+    """Returns groups of at most SIZE sources. Within a group, names_in() finds no name twice."""
     groups = []
-    # Tests come first: GoogleTest's headers do not stand behind names of ours that are also the standard library's.
+    # Tests come first: the headers of GoogleTest do not compile after declarations with names of the standard library.
     for source in sorted(sources, key=lambda source: "tests" not in source.parts):
         names = names_in(source)
         group = next((group for group in groups if len(group[1]) < SIZE and not group[0] & names), None)
@@ -161,7 +164,7 @@ def main():
     sets = sorted(sets_of_sources(build, pathlib.Path.cwd()), key=lambda of_set: -len(of_set[1]))
     print(f"clang-tidy: {sum(len(sources) for _, sources in sets)} files", flush=True)
     with concurrent.futures.ThreadPoolExecutor(int(sys.argv[2])) as executor:
-        checks = [executor.submit(check, build, f"set_{i}_{j}", flags, group) for i, (flags, sources) in enumerate(sets) for j, group in enumerate(apart(sources))]
+        checks = [executor.submit(check, build, f"set_{i}_{j}", flags, group) for i, (flags, sources) in enumerate(sets) for j, group in enumerate(group_without_conflicts(sources))]
         findings = "".join(done.result() for done in checks)
     print(findings, end="")
     return 1 if findings else 0

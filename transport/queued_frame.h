@@ -1,4 +1,3 @@
-// A frame that was put and is not given back: its head, encoded, and where the caller has its payload.
 #pragma once
 
 #include <algorithm>
@@ -12,22 +11,24 @@
 
 namespace sluice::transport {
 
+// An accepted put without on_sent(): the encoded header with its extensions, and a reference to the caller's
+// payload.
 struct QueuedFrame {
-  std::array<std::byte, wire::kHeaderBytes + kMaxExtensions> head_area;
+  std::array<std::byte, wire::kHeaderBytes + kMaxExtensionBytes> head_area;
   uint32_t head_bytes;
   uint32_t payload_bytes;
   const std::byte* payload;
   Cookie cookie;
 
-  // As Endpoint::put() has them.
+  // Accepts the arguments of Endpoint::put().
   void set(const wire::FrameHeader& header, std::span<const std::byte> extensions,
-           std::span<const std::byte> body, Cookie name) noexcept {
+           std::span<const std::byte> body, Cookie id) noexcept {
     wire::encode_header(header, extensions, std::span(head_area).first<wire::kHeaderBytes>());
     std::ranges::copy(extensions, head_area.begin() + wire::kHeaderBytes);
     head_bytes = static_cast<uint32_t>(wire::kHeaderBytes + extensions.size());
     payload_bytes = header.length;
     payload = body.data();
-    cookie = name;
+    cookie = id;
   }
   [[nodiscard]] std::span<const std::byte> head() const noexcept {
     return std::span(head_area).first(head_bytes);

@@ -1,30 +1,39 @@
-// The contract of every transport (inproc, tcp, rdma; fault stands in front of any of them).
+// The contract of every transport: inproc, tcp and rdma, and fault, which wraps any of them.
 //
-// One primitive: put a frame into the remote slot it names and tell the slot's owner. A slot in hand is a
-// credit: the layer above puts only what the peer has granted, so a receiver always has the place for what
-// arrives and a transport never buffers payload of its own.
+// A transport has one primitive: put() moves a frame to the slot that the frame names and notifies the slot's
+// owner. A granted slot is a credit. A caller puts a frame only with a credit, so the receiver always has
+// memory for the frame, and a transport never buffers payload of its own.
 //
-// Threads. A Context belongs to one thread, its owner; every call on it, on its endpoints, and every callback
-// happens there. Context::wake() is the one exception: any thread. Two contexts share nothing.
+// Threads. One thread, the owner, makes every call on a Context and on its endpoints, and every callback runs
+// on that thread. Only Context::wake() may be called from any thread. Two contexts share no state.
 //
-// Buffers. Extensions are copied inside put(). Payload bytes belong to the transport from an accepted put()
-// until on_sent() for its cookie: until then they must stay valid and unchanged. The memory a Handler returns
-// from on_header() belongs to the transport until on_frame() for that header, or on_closed(), whichever comes
-// first.
+// Buffers.
+//   * put() copies the extensions before it returns.
+//   * The transport owns the payload of an accepted put() until on_sent() for its cookie. Until then the
+//     payload must stay valid and unchanged.
+//   * The transport owns the memory that on_header() returns until on_frame() for that header or until
+//     on_closed(), whichever comes first.
+//   * The peer may write to an advertised buffer at any time, as Handler::advertise() describes.
 //
-// Callbacks. They run inside Context::poll() and only there: never inside put(), close() or adopt. A callback
-// may call put() and close() on any endpoint of the context. None may throw. Per endpoint:
-//   * each accepted put() gets exactly one on_sent(), in the order of the puts, also when the endpoint closes
-//   (with the reason);
-//   * on_header() is followed by on_frame() for the same frame, or by on_closed();
-//   * on_closed() comes exactly once, as the last callback; the Endpoint is destroyed by its Context after it
-//   returns.
-// A sent frame is a frame handed to the network: only the peer's answer proves arrival.
+// Callbacks run only inside Context::poll(), never inside put(), close() or the call that adopts a
+// connection. A callback may call put(), shutdown() and close() on any endpoint of the context. A callback
+// must not throw. For each endpoint:
+//   * Every accepted put() gets exactly one on_sent(), in the order of the puts. When the endpoint closes,
+//     the remaining puts get on_sent() with the reason.
+//   * on_header() is followed by on_frame() for the same frame, or by on_closed().
+//   * on_closed() is called exactly once and is the last callback. The Context destroys the Endpoint after
+//     on_closed() returns.
 //
-// Trust. A transport checks what needs no knowledge of the session: magic, version, type, lengths,
-// enumerations, header CRC, payload CRC (as the bytes arrive, while they are in cache). The first breach
-// closes that endpoint with its reason; nothing else notices. What needs the session is checked by
-// on_header().
+// Completion. on_sent(kOk) means that the frame is handed to the network and that its payload buffer is free.
+// It does not mean that the frame arrived. Only an answer of the peer proves that.
+//
+// Flow control. kWouldBlock is a normal result: the send queue is full. The caller tries again after
+// progress.
+//
+// Errors. A transport checks everything that needs no knowledge of the session: magic, version, type,
+// lengths, enumerations, header CRC and payload CRC. The CRC of the payload is computed while the bytes are
+// in cache. The first violation closes this endpoint with its reason and affects nothing else. on_header()
+// checks the rest.
 #pragma once
 
 #include <cstddef>
@@ -38,76 +47,88 @@
 
 namespace sluice::transport {
 
-// The caller's name for a put; returned by on_sent(), never interpreted.
+// Identifies a put to its caller. on_sent() returns the cookie; a transport never interprets it.
 using Cookie = uint64_t;
 
-// Most extension bytes of a frame (PROTOCOL.md section 2). The header could announce more: such a frame is
-// closed with bad_extension.
-inline constexpr size_t kMaxExtensions = 64;
+// Maximum extension bytes of a frame (protocol.md section 2). A header can announce more; such a frame closes
+// the endpoint with kBadExtension.
+inline constexpr size_t kMaxExtensionBytes = 64;
 
-// What put() demands of its arguments.
-[[nodiscard]] inline bool fits(const wire::FrameHeader& header, std::span<const std::byte> extensions,
-                               std::span<const std::byte> payload) noexcept {
+// True when the lengths in the header match the arguments of put().
+[[nodiscard]] inline bool lengths_match(const wire::FrameHeader& header,
+                                        std::span<const std::byte> extensions,
+                                        std::span<const std::byte> payload) noexcept {
   return header.length == payload.size() && header.extension_bytes() == extensions.size() &&
-         extensions.size() <= kMaxExtensions;
+         extensions.size() <= kMaxExtensionBytes;
 }
 
-struct Placement {
-  Status status;                 // anything but kOk closes the endpoint with that reason
-  std::byte* payload = nullptr;  // where header.length bytes go; may be null when length is 0
+// The answer of on_header(): memory for the payload, or a refusal.
+struct ReceiveTarget {
+  Status status;                 // any value but kOk closes the endpoint with that reason
+  std::byte* payload = nullptr;  // receives header.length bytes; may be null when length is 0
 };
 
-// A frame that is likely to come. Length 0: nobody knows.
-struct Forecast {
-  std::byte* payload = nullptr;  // what on_header() would say
+// A frame that the handler expects to arrive. Length 0 means that the handler expects none.
+struct ExpectedFrame {
+  std::byte* payload = nullptr;  // the memory that on_header() would return
   uint32_t length = 0;           // of the payload
   uint32_t extension_bytes = 0;
 };
 
-// A place that the peer may write payload to by itself, ahead of the frame that tells of it: of the data
-// frame (wire::is_data) with this sequence in this view.
-struct Loan {
-  std::byte* place = nullptr;  // null: none
-  uint32_t capacity = 0;       // a longer payload comes otherwise
+// Local memory that the peer may write directly. The buffer is for the payload of one data frame
+// (wire::is_data), which is named by its view version and sequence.
+struct RemoteBuffer {
+  std::byte* payload = nullptr;  // null: no buffer
+  uint32_t capacity = 0;         // a longer payload arrives as an ordinary frame
   uint16_t view_version = 0;
   uint64_t sequence = 0;
 };
 
 class Endpoint;
 
-// One per endpoint, owned by the layer above, outlives the endpoint.
+// Handler receives the callbacks of one endpoint. The layer above the transport implements and owns it; it
+// must outlive the endpoint.
 class Handler {
  public:
-  // A header that passed the transport's own checks, its CRC included. Say where the payload goes, or refuse.
-  [[nodiscard]] virtual Placement on_header(Endpoint& ep, const wire::FrameHeader& header,
-                                            std::span<const std::byte> extensions) noexcept = 0;
-  // The whole frame is there and its payload CRC was right. `payload` is the memory given in on_header().
+  // A header has arrived and passed the transport's checks, its CRC included. Returns the memory for the
+  // payload, or refuses the frame.
+  [[nodiscard]] virtual ReceiveTarget on_header(Endpoint& ep, const wire::FrameHeader& header,
+                                                std::span<const std::byte> extensions) noexcept = 0;
+
+  // The whole frame has arrived and its payload CRC matches. `payload` is the memory that on_header()
+  // returned.
   virtual void on_frame(Endpoint& ep, const wire::FrameHeader& header, std::span<const std::byte> extensions,
                         std::span<std::byte> payload) noexcept = 0;
-  // What on_header() is likely to be told of the frame that is the (`ahead` + 1)-th one after those that
-  // on_frame() has told: with it a transport over streams receives several frames by one system call. A guess
-  // that is wrong costs a copy; but until that frame is there, bytes that belong elsewhere may be written to
-  // the place, so nobody else may
-  // need it, and places of several frames do not overlap.
-  [[nodiscard]] virtual Forecast forecast(Endpoint& /*ep*/, unsigned /*ahead*/) noexcept { return {}; }
-  // The next place to be lent, in the order in which the frames will come; asked for again and again in
-  // poll(), until there is none for now. A transport whose peer can write by itself (rdma) then receives the
-  // payload where it belongs without a copy, when on_header() names that very place; another place costs a
-  // copy. From then until the frame came, or one behind it, the peer may write there at any moment, so nobody
-  // else may need it: recall() takes loans back.
-  [[nodiscard]] virtual Loan lend(Endpoint& /*ep*/) noexcept { return {}; }
-  // The transport has let go of the payload of the put named by `cookie`. kOk: handed to the network.
-  // Anything else: not sent.
+
+  // Predicts the (`ahead` + 1)-th frame after the last on_frame(). A transport over streams uses the
+  // prediction to receive several frames with one system call. A wrong prediction costs a copy. Until the
+  // predicted frame arrives, bytes of other frames may be written to its payload memory. So nothing else may
+  // use that memory, and the memory of several predicted frames must not overlap.
+  [[nodiscard]] virtual ExpectedFrame expected_frame(Endpoint& /*ep*/, unsigned /*ahead*/) noexcept {
+    return {};
+  }
+
+  // Returns the next buffer to advertise to the peer, in the order in which the frames will arrive. poll()
+  // calls this until the handler returns none. With a transport whose peer can write remotely (rdma), the
+  // payload then arrives in place if on_header() returns the same memory; other memory costs a copy. The peer
+  // may write to the buffer until its frame, or a later frame, has arrived, so nothing else may use the
+  // buffer until then. Endpoint::recall() takes advertised buffers back earlier.
+  [[nodiscard]] virtual RemoteBuffer advertise(Endpoint& /*ep*/) noexcept { return {}; }
+
+  // The transport no longer uses the payload of the put that `cookie` identifies. kOk: the frame is handed to
+  // the network. Any other status: the frame was not sent.
   virtual void on_sent(Endpoint& ep, Cookie cookie, Status status) noexcept = 0;
-  // kClosed when the peer ended in order, the reason given to close(), or what broke: kReset; kTimeout also
-  // where what was sent, or probes, have gone unanswered for so long that the system gave up.
+
+  // The endpoint has closed. `reason` is kClosed when the peer shut down in order, the argument of close(),
+  // or the error: kReset for a broken connection, kTimeout for a missed deadline. kTimeout also covers sent
+  // data or keepalive probes that stayed unacknowledged until the kernel gave up.
   virtual void on_closed(Endpoint& ep, Errc reason) noexcept = 0;
 
  protected:
   ~Handler() = default;
 };
 
-// Plain counters, written by the owner thread; read them there.
+// EndpointCounters counts the traffic of one endpoint. Only the owner thread reads and writes the counters.
 struct EndpointCounters {
   uint64_t frames_in = 0;
   uint64_t frames_out = 0;
@@ -117,12 +138,13 @@ struct EndpointCounters {
   uint64_t wire_bytes_out = 0;
   uint64_t receive_calls = 0;  // system calls (0 for inproc and rdma)
   uint64_t send_calls = 0;
-  uint64_t bytes_copied = 0;  // payload bytes copied in user space on the way in
-  // Of tcp alone: time in which frames were queued and the socket took nothing, counted when it takes again.
+  uint64_t bytes_copied = 0;  // payload bytes copied in user space while receiving
+  // tcp only: time during which frames were queued and the socket accepted none. Updated when it accepts
+  // again.
   uint64_t send_blocked_ns = 0;
-  // Of rdma alone.
-  uint64_t bytes_copied_out = 0;  // payload bytes copied in user space on the way out
-  uint64_t work_requests = 0;     // posted: sends, writes, receives
+  // rdma only.
+  uint64_t bytes_copied_out = 0;  // payload bytes copied in user space while sending
+  uint64_t work_requests = 0;     // posted sends, writes and receives
   uint64_t doorbells = 0;         // calls that posted them
   uint64_t completions = 0;
 
@@ -145,72 +167,77 @@ struct EndpointCounters {
   }
 };
 
+// Endpoint is one end of a connection. Its Context owns and destroys it.
 class Endpoint {
  public:
   Endpoint() = default;
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  // Queue one frame. header.length must equal payload.size(), header.ext_len8 * 8 must equal
-  // extensions.size() (<= kMaxExtensions); header.payload_crc is the caller's business when kFlagPayloadCrc
-  // is set (it knows when the bytes are in cache). kOk: accepted, exactly one on_sent follows. kWouldBlock:
-  // queue full, nothing taken, try after progress. kClosed: closing.
+  // Queues one frame. header.length must equal payload.size(), and header.ext_len8 * 8 must equal
+  // extensions.size(), which is at most kMaxExtensionBytes. With kFlagPayloadCrc the caller sets
+  // header.payload_crc, because only the caller knows when the bytes are in cache.
+  //   kOk: accepted; exactly one on_sent() follows.
+  //   kWouldBlock: the queue is full and nothing was accepted; try again after progress.
+  //   kClosed: the endpoint is closing or shut down.
+  //   kInvalidArgument: the lengths do not match.
   [[nodiscard]] virtual Status put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                                    std::span<const std::byte> payload, Cookie cookie) noexcept = 0;
 
-  // Closes now; frames not yet handed to the network are given back by on_sent(reason), then
-  // on_closed(reason), from a later poll. With kReset the peer sees the connection break; with any other
-  // reason an end, which is in order (kClosed) for it where it falls between two frames and nothing was on
-  // its way to us.
+  // Closes at once. A later poll() calls on_sent(reason) for each frame not yet handed to the network, then
+  // on_closed(reason). With kReset the peer sees a broken connection. With any other reason the peer sees an
+  // orderly end (kClosed), provided that the close falls between two frames and no frame is on its way here.
   virtual void close(Errc reason) noexcept = 0;
 
-  // Sends what is queued, tells the peer that nothing more comes, and keeps receiving until the peer closes
-  // too; then on_closed(kClosed). No put() after this. The caller bounds it: close() ends it at any time. The
-  // peer's end of it is the same by itself: with its last frame received, an endpoint refuses put(), sends
-  // what it had accepted, and closes with kClosed. A transport over streams closes with kTimeout when the
-  // frame deadline passes without a byte taken.
+  // Shuts down in order: refuses further puts, sends the queued frames, tells the peer that no more frames
+  // follow, and receives until the peer closes too; then on_closed(kClosed). The caller limits the time:
+  // close() ends the shutdown at any point. A shutdown by the peer has the same effect here without a call:
+  // after the peer's last frame, the endpoint refuses put(), sends its accepted frames, and closes with
+  // kClosed. A transport over streams closes with kTimeout when it can send no byte for the frame deadline.
   virtual void shutdown() noexcept = 0;
 
   // True when every accepted put has been handed to the network.
   [[nodiscard]] virtual bool idle() const noexcept = 0;
   [[nodiscard]] virtual const EndpointCounters& counters() const noexcept = 0;
-  // Asks the peer for what lend() gave; until lent() is false it may still be written to. Meanwhile frames
-  // come as ever, and lend() is not asked.
+
+  // Asks the peer to give up all advertised buffers. The peer may still write to them while
+  // has_advertised_buffers() is true. Meanwhile frames arrive as usual and advertise() is not called.
   virtual void recall() noexcept {}
-  // The peer may write to a place that lend() gave. False once the endpoint has closed.
-  [[nodiscard]] virtual bool lent() const noexcept { return false; }
-  // A number that goes up when packets of this connection were lost in the network, either way, as far as
-  // this end can see; 0 where nothing can be lost or nobody tells. May cost a system call.
+  // True while the peer may write to an advertised buffer. False once the endpoint has closed.
+  [[nodiscard]] virtual bool has_advertised_buffers() const noexcept { return false; }
+
+  // A count that grows when the network loses packets of this connection, in either direction, as far as this
+  // end can tell. 0 where no packet can be lost or the loss is unknown. May cost a system call.
   [[nodiscard]] virtual uint64_t losses() const noexcept { return 0; }
-  // "10.0.0.3:50112" or "inproc 4": for messages. Valid while the endpoint lives.
+  // "10.0.0.3:50112" or "inproc 4", for messages. Valid while the endpoint lives.
   [[nodiscard]] virtual std::string_view peer() const noexcept = 0;
 
  protected:
-  ~Endpoint() = default;  // owned and destroyed by the Context
+  ~Endpoint() = default;
 };
 
 struct EndpointOptions {
-  uint32_t send_queue = 64;                  // most puts accepted and not yet given back
-  uint32_t max_payload = wire::kMaxPayload;  // longer frames are closed with bad_length before on_header
-  Nanos frame_deadline =
-      10 * kSecond;  // a started frame must end within this much time without a byte; 0 = none
+  uint32_t send_queue = 64;                  // maximum number of accepted puts without on_sent()
+  uint32_t max_payload = wire::kMaxPayload;  // longer frames close the endpoint (kBadLength)
+  Nanos frame_deadline = 10 * kSecond;       // longest pause within a started frame; 0: no limit
 };
 
+// Context drives the endpoints of one thread.
 class Context {
  public:
-  // Endpoints that are left end with it, without callbacks.
+  // Destroys the remaining endpoints without callbacks.
   virtual ~Context() = default;
   Context() = default;
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // One turn: hand queued frames to the network, take in what is there, run callbacks. At most about
-  // `budget_bytes` of payload are received per endpoint, so that the owner gets to its other work. `now`
-  // feeds deadlines. Returns how much was done (0 = nothing to do).
+  // Makes progress once: hands queued frames to the network, receives, and runs callbacks. Receives about
+  // `budget_bytes` of payload per endpoint at most, so that the owner can do its other work. Deadlines use
+  // `now`. Returns the amount of work done; 0 means that there was none.
   virtual unsigned poll(Nanos now, size_t budget_bytes) noexcept = 0;
 
-  // Sleeps until an endpoint has something to do, wake() is called, or `timeout` has passed (0: returns at
-  // once; < 0: no limit). A wake() before or during the wait ends it.
+  // Sleeps until an endpoint has work, wake() is called, or `timeout` has passed (0: returns at once; < 0: no
+  // limit). A wake() before or during the wait ends it.
   virtual void wait(Nanos timeout) noexcept = 0;
 
   // Ends a wait(). Any thread.

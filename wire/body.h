@@ -1,7 +1,7 @@
-// Bodies of control frames are lists of fields. A message names its fields once, in wire order, in visit();
-// the writer and the reader here walk that list, so the two can't differ. Integers are little-endian; a text
-// is u16 length and bytes; a list is u16 count and items. Control path only: texts and lists allocate,
-// bounded by the limits given in the message.
+// Writer and reader for the bodies of control frames. A message lists its fields once, in wire order, in
+// visit(). BodyWriter and BodyReader both visit that list, so encoder and decoder cannot differ. Integers are
+// little-endian; a text is a u16 length and bytes; a list is a u16 count and items. For the control path
+// only: texts and lists allocate, up to the limits in the message.
 #pragma once
 
 #include <array>
@@ -20,6 +20,7 @@
 
 namespace sluice::wire {
 
+// BodyWriter appends fields to a body.
 class BodyWriter {
  public:
   template <typename T>
@@ -34,7 +35,7 @@ class BodyWriter {
   void operator()(const std::array<uint8_t, N>& v) {
     for (uint8_t b : v) bytes_.push_back(static_cast<std::byte>(b));
   }
-  // Longer texts are cut: a message is for a person, its tail is not worth a failure.
+  // Truncates a text at `limit`: texts are for people, and a missing end must not fail the message.
   void text(const std::string& v, size_t limit) {
     const size_t n = v.size() < limit ? v.size() : limit;
     append(static_cast<uint16_t>(n));
@@ -59,6 +60,8 @@ class BodyWriter {
   std::vector<std::byte> bytes_;
 };
 
+// BodyReader reads fields from a body. After the first error it reads nothing more and status() holds the
+// error.
 class BodyReader {
  public:
   explicit BodyReader(std::span<const std::byte> in) noexcept : in_(in) {}
@@ -95,7 +98,7 @@ class BodyReader {
     v.resize(n);
     for (T& item : v) take(item);
   }
-  // All that is left, for messages whose proof covers what a later version appended.
+  // Reads all remaining bytes, for messages whose proof covers the fields of later versions.
   void rest(std::vector<std::byte>& v) {
     if (!status_.ok()) return;
     v.assign(in_.begin(), in_.end());

@@ -6,7 +6,7 @@
 namespace sluice::wire {
 namespace {
 
-// The first name of a type is the one printed.
+// to_string() returns the first name of a type.
 constexpr std::pair<std::string_view, DType> kDTypeNames[] = {
     {"i8", DType::kI8},           {"u8", DType::kU8},           {"i32", DType::kI32},
     {"u32", DType::kU32},         {"i64", DType::kI64},         {"u64", DType::kU64},

@@ -1,5 +1,5 @@
-// Element types and reduction operators as they stand on the wire (PROTOCOL.md section 6). Numbers are the
-// protocol's own.
+// Element types and reduction operators of the protocol (protocol.md section 6). The numbers differ from
+// NCCL's.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ inline constexpr size_t kOpCount = 5;
   return static_cast<uint8_t>(op) < kOpCount;
 }
 
-// Bytes per element: 1, 2, 4 or 8. `t` must be valid.
+// Returns the bytes per element: 1, 2, 4 or 8. `t` must be valid.
 [[nodiscard]] constexpr size_t size_of(DType t) noexcept {
   switch (t) {
     case DType::kI8:
@@ -54,7 +54,7 @@ inline constexpr size_t kOpCount = 5;
   return 0;
 }
 
-// The type sums of `t` are kept in: f32 for the 8 and 16 bit floats, `t` itself otherwise.
+// The type in which values of `t` are accumulated: f32 for 8-bit and 16-bit floats, otherwise `t`.
 [[nodiscard]] constexpr DType accumulator_of(DType t) noexcept {
   switch (t) {
     case DType::kF16:
@@ -69,7 +69,8 @@ inline constexpr size_t kOpCount = 5;
 [[nodiscard]] std::string_view to_string(DType t) noexcept;
 [[nodiscard]] std::string_view to_string(Op op) noexcept;
 
-// Parse the names above, and nccl-tests' ("float", "half", "bfloat16", "int8", "double", "fp8_e4m3", ...).
+// Parse the names above and those of nccl-tests ("float", "half", "bfloat16", "int8", "double", "fp8_e4m3",
+// ...).
 [[nodiscard]] std::optional<DType> parse_dtype(std::string_view name) noexcept;
 [[nodiscard]] std::optional<Op> parse_op(std::string_view name) noexcept;
 

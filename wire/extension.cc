@@ -17,9 +17,8 @@ void encode_extension_header(ExtensionType type, uint16_t body, std::byte* out) 
   store_le(out + 4, uint32_t{0});
 }
 
-// Whether a mandatory extension can be heeded: of a type that is read here, in the size it is read in. The
-// reserved types are not.
-bool is_understood(uint16_t type, size_t body) noexcept {
+// True when a mandatory extension has a supported type and size. The reserved types are not supported.
+bool is_supported(uint16_t type, size_t body) noexcept {
   switch (static_cast<ExtensionType>(type & ~kMandatory)) {
     case ExtensionType::kResult:
     case ExtensionType::kTraceId:
@@ -64,7 +63,7 @@ Status check_extensions(std::span<const std::byte> area) noexcept {
     const size_t body = load_le<uint16_t>(area.data() + 2);
     const size_t whole = kExtensionHeader + round_up(body, 8);
     if (load_le<uint32_t>(area.data() + 4) != 0 || whole > area.size()) return Errc::kBadExtension;
-    if ((type & kMandatory) != 0 && !is_understood(type, body)) return Errc::kBadExtension;
+    if ((type & kMandatory) != 0 && !is_supported(type, body)) return Errc::kBadExtension;
     const auto padding = area.subspan(kExtensionHeader + body, whole - kExtensionHeader - body);
     if (std::ranges::any_of(padding, [](std::byte b) { return b != std::byte{0}; }))
       return Errc::kBadExtension;

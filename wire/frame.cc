@@ -9,7 +9,7 @@
 namespace sluice::wire {
 namespace {
 
-// Offsets of PROTOCOL.md section 2.
+// Offsets of protocol.md section 2.
 enum Offset : size_t {
   kAtMagic = 0,
   kAtVersion = 4,
@@ -45,7 +45,7 @@ uint8_t u8_at(ConstHeaderBytes in, size_t offset) noexcept {
   return std::to_integer<uint8_t>(in[offset]);
 }
 
-// Fields that only the data frames of reductions carry; each must be of a known value there.
+// Checks the fields that only CONTRIBUTION and RESULT use.
 Status check_reduction_fields(const FrameHeader& h) noexcept {
   if (h.kind != Kind::kAllreduce) return Errc::kBadKind;
   if (h.encoding != Encoding::kPlain) return Errc::kBadEncoding;
@@ -58,7 +58,7 @@ Status check_reduction_fields(const FrameHeader& h) noexcept {
   return Errc::kOk;
 }
 
-// The other frames, control and point to point, leave them alone.
+// Checks that all other frames leave these fields at 0.
 Status check_plain_fields(const FrameHeader& h) noexcept {
   if (h.kind != Kind::kNone) return Errc::kBadKind;
   if (h.encoding != Encoding::kPlain || h.scale_exponent != 0) return Errc::kBadEncoding;
@@ -146,7 +146,7 @@ Status decode_header(ConstHeaderBytes in, FrameHeader& out) noexcept {
   FrameHeader h;
   h.version = u8_at(in, kAtVersion);
   h.type = static_cast<FrameType>(u8_at(in, kAtType));
-  // A peer without a common version must still be readable, to be refused by name.
+  // HELLO and REFUSED of any version are readable, so that a refusal can name both version ranges.
   const bool any_version = h.type == FrameType::kHello || h.type == FrameType::kRefused;
   if (h.version == 0 || (!any_version && (h.version < kVersionMin || h.version > kVersionMax)))
     return Errc::kBadVersion;

@@ -1,6 +1,6 @@
-// The frame: a fixed 64-byte header, then ext_len8*8 bytes of extensions, then `length` bytes of payload.
-// PROTOCOL.md section 2 is the normative table; this is its codec. Pure: bytes in, struct out, no allocation,
-// every field checked that can be checked without knowing the session.
+// Codec of frames (protocol.md section 2): a fixed 64-byte header, then ext_len8 * 8 bytes of extensions,
+// then `length` bytes of payload. The functions are pure and do not allocate. They check every field that can
+// be checked without knowledge of the session.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ inline constexpr uint8_t kVersionMax = 1;
 inline constexpr size_t kHeaderBytes = 64;
 // Largest payload of a control frame (every type but CONTRIBUTION, RESULT and PIECE).
 inline constexpr size_t kMaxControlPayload = 16 * 1024;
-// Largest payload of any frame; sessions agree on less (their slot size).
+// Largest payload of any frame; a session agrees on a smaller limit, its slot size.
 inline constexpr size_t kMaxPayload = 4 * 1024 * 1024;
 
 enum class FrameType : uint8_t {
-  // Handshake, first frames of every connection.
+  // Handshake: the first frames of every connection.
   kHello = 1,
   kWelcome = 2,
   kJoin = 3,
@@ -46,13 +46,13 @@ enum class FrameType : uint8_t {
   // Lane connection.
   kContribution = 32,
   kResult = 33,
-  // Point-to-point streams (PROTOCOL.md section 13).
+  // Point-to-point streams (protocol.md section 13).
   kStream = 40,
   kStreamAnswer = 41,
   kGrant = 42,
   kPiece = 43,
   kStreamOffer = 44,
-  // Surviving losses (PROTOCOL.md section 11).
+  // Fault tolerance (protocol.md section 11).
   kResume = 48,
   kResumeAck = 49,
   kSuspect = 50,
@@ -68,12 +68,11 @@ enum class FrameType : uint8_t {
 }
 [[nodiscard]] const char* to_string(FrameType t) noexcept;
 
-// Bits of `flags`. Unknown bits are refused (bad_field), so that a later version may give them meaning.
+// Bits of `flags`. Frames with unknown bits are refused (kBadField), so that a later version can define them.
 inline constexpr uint16_t kFlagPayloadCrc = 1u << 0;  // payload_crc is valid and must match
 inline constexpr uint16_t kFlagResent = 1u << 1;      // sent again after RESUME or a view change
-inline constexpr uint16_t kFlagLosses =
-    1u << 2;  // packets of this session were lost, as the sender sees or was told
-inline constexpr uint16_t kFlagKept = 1u << 3;  // the payload of a CONTRIBUTION is the chunk's result
+inline constexpr uint16_t kFlagLosses = 1u << 2;      // the sender knows of lost packets of this session
+inline constexpr uint16_t kFlagKept = 1u << 3;        // the payload of a CONTRIBUTION is the chunk's result
 inline constexpr uint16_t kKnownFlags = kFlagPayloadCrc | kFlagResent | kFlagLosses | kFlagKept;
 
 enum class Kind : uint8_t { kNone = 0, kAllreduce = 1, kReduceScatter = 2, kAllgather = 3 };
@@ -86,20 +85,20 @@ struct FrameHeader {
   uint8_t ext_len8 = 0;       // bytes of extensions / 8
   int8_t scale_exponent = 0;  // payload was multiplied by 2^scale_exponent (0 in version 1)
   uint16_t view_version = 0;
-  uint32_t session = 0;    // handle given by the reducer in JOINED; 0 before that
+  uint32_t session = 0;    // the handle from JOINED; 0 before JOINED
   uint32_t view_hash = 0;  // low half of the 64-bit view hash
   uint16_t slot = 0;       // sequence mod W
   Kind kind = Kind::kNone;
   Encoding encoding = Encoding::kPlain;
   uint64_t sequence = 0;  // per lane connection, 0, 1, 2, ... within a view
-  uint64_t chunk = 0;     // q: runs through the whole session, never restarts
-  uint32_t op_id = 0;     // counts the session's operations, wraps
+  uint64_t chunk = 0;     // q: counts through the whole session and never restarts
+  uint32_t op_id = 0;     // counts the operations of the session; wraps
   DType wire_dtype = DType::kI8;
   DType acc_dtype = DType::kI8;
   DType result_dtype = DType::kI8;
   Op op = Op::kSum;
   uint32_t length = 0;       // payload bytes
-  uint32_t fingerprint = 0;  // of (count, dtype, op, kind): same on all ranks or refused
+  uint32_t fingerprint = 0;  // of (count, dtype, op, kind); must be equal on all ranks
   uint32_t payload_crc = 0;  // CRC32C of the payload when kFlagPayloadCrc
 
   [[nodiscard]] size_t extension_bytes() const noexcept { return size_t{ext_len8} * 8; }
@@ -112,15 +111,15 @@ using ConstHeaderBytes = std::span<const std::byte, kHeaderBytes>;
 // Writes the 64 bytes; the header CRC covers bytes 0..59 and then `extensions` (ext_len8*8 bytes).
 void encode_header(const FrameHeader& h, std::span<const std::byte> extensions, HeaderBytes out) noexcept;
 
-// Step 1, as soon as 64 bytes are there: magic, version range, type, flags, enumerations, length limits. The
-// CRC is not checked yet (extensions are missing), so lengths are only bounded, not trusted beyond that.
-// Outputs only on kOk.
+// Step 1, as soon as the 64 bytes have arrived: checks magic, version, type, flags, enumerations and length
+// limits. The header CRC also covers the extensions, so it is not checked yet: the lengths are bounded but
+// may be wrong. Writes `out` only on kOk.
 [[nodiscard]] Status decode_header(ConstHeaderBytes in, FrameHeader& out) noexcept;
 
-// Step 2, with the extensions in hand: header CRC, then the framing of the extensions.
+// Step 2, when the extensions have arrived: checks the header CRC, then the framing of the extensions.
 [[nodiscard]] Status verify_header(ConstHeaderBytes in, std::span<const std::byte> extensions) noexcept;
 
-// Fingerprint of an operation: CRC32C over (count u64, wire dtype u8, op u8, kind u8, 5 zero bytes).
+// The fingerprint of an operation: CRC32C over (count u64, wire dtype u8, op u8, kind u8, 5 zero bytes).
 [[nodiscard]] uint32_t fingerprint(uint64_t count, DType dtype, Op op, Kind kind) noexcept;
 
 }  // namespace sluice::wire

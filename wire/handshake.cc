@@ -11,7 +11,7 @@ void append(std::vector<std::byte>& out, std::string_view text) {
   out.push_back(std::byte{0});
 }
 
-// What both proofs cover. WELCOME goes in with its mac zeroed, since the server's proof is that field.
+// The bytes that both proofs cover. The mac of WELCOME is zeroed, because it is the server's proof itself.
 std::vector<std::byte> transcript(std::string_view role, const Hello& hello, const Welcome& welcome) {
   std::vector<std::byte> out;
   append(out, role);

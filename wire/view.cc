@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kMinChunk = 16 * kKiB;
 constexpr uint32_t kChunkAlign = 64;
-constexpr uint32_t kChunksPerLane = 2;  // one on the way up while one is on the way down
+constexpr uint32_t kChunksPerLane = 2;  // one contribution and one result in transit
 
 template <typename T>
 void append(std::vector<std::byte>& out, T v) {
@@ -47,11 +47,11 @@ uint32_t chunk_bytes(uint64_t op_bytes, uint32_t lane_count, uint32_t slot_bytes
 }
 
 std::vector<uint32_t> placement_table(const View& view) {
-  // Smooth weighted round robin over reducers; each reducer's own turns go round its lanes.
+  // Smooth weighted round robin over reducers. The turns of each reducer cycle through its lanes.
   const size_t count = view.reducers.size();
   std::vector<uint32_t> first_lane(count);
-  // A reducer's turns in one period: its weight times the largest lane count, so that every lane of it gets
-  // its share.
+  // Turns of a reducer in one period: its weight times the largest lane count, so that each of its lanes gets
+  // a share.
   std::vector<int64_t> share(count, 0);
   uint32_t most_lanes = 0;
   for (const ViewReducer& r : view.reducers)

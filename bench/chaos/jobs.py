@@ -1,4 +1,5 @@
-"""The jobs that chaos.py does harm to. Each tells of its stalls, says whether it still runs, and at its end whether all it computed was right."""
+"""Defines the jobs of chaos.py and rolling.py. A job reports its stalls, whether it runs, and at its end whether all results were
+correct."""
 
 import json
 import os
@@ -8,94 +9,97 @@ import subprocess
 import threading
 import time
 
-from processes import Failed, hold_of_children
+from processes import Failed, child_resources
 
-LIBRARY = re.compile(r"session goes on after (\d+) ms")
-PLUGIN = re.compile(r"NET/SLUICE: \w+ rank \d+: session goes on after (\d+) ms")
+# Log lines that report the length of a stall in ms.
+LIBRARY_STALL = re.compile(r"session resumed after (\d+) ms")
+PLUGIN_STALL = re.compile(r"NET/SLUICE: \w+ rank \d+: session resumed after (\d+) ms")
 EPOCH = re.compile(r"^epoch +(\d+)/(\d+) ")
 
 
-class Output:
-    """A process, its lines read as they come."""
+class ProcessOutput:
+    """Starts a process and reads its output in threads."""
 
-    def __init__(self, command, stall, stalls, env=None):
-        self.stalls, self._stall = stalls, stall
-        self.lines, self.notes, self.epoch = [], [], 0
-        self.first_row = None  # when the first row of progress came
+    def __init__(self, command, stall_pattern, stalls, env=None):
+        self.stalls, self._stall_pattern = stalls, stall_pattern
+        self.lines, self.notes, self.epoch = [], [], 0  # notes: lines on stderr
+        self.first_row = None  # time of the first progress line
         self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         errors="replace", env={**os.environ, **(env or {})})
-        self._readers = [threading.Thread(target=self._read, args=(stream, keep), daemon=True)
-                         for stream, keep in ((self.process.stdout, self.lines), (self.process.stderr, self.notes))]
+        self._readers = [threading.Thread(target=self._read, args=(stream, lines), daemon=True)
+                         for stream, lines in ((self.process.stdout, self.lines), (self.process.stderr, self.notes))]
         for reader in self._readers:
             reader.start()
 
-    def _read(self, stream, keep):
+    def _read(self, stream, lines):
         for line in stream:
-            if keep is self.lines and not line.startswith("#") and self.first_row is None:
+            if lines is self.lines and not line.startswith("#") and self.first_row is None:
                 self.first_row = time.monotonic()
-            keep.append(line.rstrip())
-            if found := self._stall.search(line):
+            lines.append(line.rstrip())
+            if found := self._stall_pattern.search(line):
                 self.stalls.append(int(found[1]))
             if found := EPOCH.match(line):
                 self.epoch = int(found[1])
 
     def wait(self):
-        code = self.process.wait(timeout=300)  # a training runs to its end
+        code = self.process.wait(timeout=300)  # the time of a whole training
         for reader in self._readers:
             reader.join(timeout=5)
         return code
 
-    def end(self):
+    def kill(self):
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
 
 
 class Job:
-    sessions = 1  # that it has at each reducer
-    late_threads = 3  # that a session of a rank may get after the first quarter of a run: to watch, to mend, to survive a loss
-    takes_new_lists = False  # while it runs; else it has the first one to its end
+    """Base class of the jobs."""
+
+    sessions = 1  # number of sessions at each reducer
+    late_threads = 3  # threads that a session may start after the first quarter of a run: heartbeats, reconnection, recovery
+    can_change_pool = False  # whether the pool may change while the job runs
 
     def __init__(self, pool, options, folder):
         self.options, self.folder = options, folder
         self.stalls, self.output = [], None
-        self.runs = 0  # that ended, and were right
-        if self.takes_new_lists:
-            self.list(pool)
+        self.runs = 0  # number of completed and correct runs
+        if self.can_change_pool:
+            self.set_pool(pool)
             self.addresses = f"@{folder / 'pool'}"
         else:
             self.addresses = ",".join(r.address for r in pool)
 
-    def list(self, pool):
-        """From now on these are its reducers."""
-        beside = self.folder / "pool.new"
-        beside.write_text("".join(f"{r.address}\n" for r in pool))
-        beside.rename(self.folder / "pool")
+    def set_pool(self, pool):
+        """Replaces the pool file atomically."""
+        temporary = self.folder / "pool.new"
+        temporary.write_text("".join(f"{r.address}\n" for r in pool))
+        temporary.rename(self.folder / "pool")
 
     def start(self):
         raise NotImplementedError
 
-    def begin(self, *command, stall=LIBRARY, env=None):
-        self.output = Output(command, stall, self.stalls, env)
+    def start_process(self, *command, stall_pattern=LIBRARY_STALL, env=None):
+        self.output = ProcessOutput(command, stall_pattern, self.stalls, env)
 
-    def failed(self, what):
-        return Failed(f"{what}: " + " | ".join((self.output.lines[-2:] + self.output.notes)[-8:]))
+    def failure(self, message):
+        return Failed(f"{message}: " + " | ".join((self.output.lines[-2:] + self.output.notes)[-8:]))
 
     def check(self):
-        """Raises Failed when it has ended, or ended wrongly."""
+        """Raises Failed when the job has ended."""
         if self.output.process.poll() is not None:
-            raise self.failed(f"the job ended with {self.output.process.returncode}")
+            raise self.failure(f"the job exited with code {self.output.process.returncode}")
 
-    def fresh(self):
-        """True when another run of it has just begun, which is not to be harmed before it runs on all reducers."""
+    def has_new_run(self):
+        """Returns True when a new run has just started. It must run on all reducers before the next event."""
         return False
 
     def finish(self):
-        """Ends it in order. Raises Failed when something was wrong."""
+        """Ends the job in an orderly way. Raises Failed when a result was wrong."""
         self.check()
         self.stop()
         if (code := self.output.wait()) != 0:
-            raise self.failed(f"the job ended with {code}")
+            raise self.failure(f"the job exited with code {code}")
         self.runs += 1
 
     def stop(self):
@@ -107,32 +111,33 @@ class Job:
     def longest_rounds(self, events):
         return []
 
-    def workers(self):
-        """What each rank holds now; all ranks of all kinds are children of one process."""
-        return hold_of_children(self.output.process.pid)
+    def worker_resources(self):
+        """Returns the current resources of each rank. The ranks of every job are children of one process."""
+        return child_resources(self.output.process.pid)
 
     def log(self):
         return self.output.lines + self.output.notes if self.output else []
 
-    def end(self):
+    def kill(self):
         if self.output:
-            self.output.end()
+            self.output.kill()
 
 
 class Soak(Job):
-    """Random operations through libsluice, every result of every rank checked."""
+    """random operations with libsluice; every rank checks every result"""
 
-    late_threads = 1  # a run is long
-    takes_new_lists = True
+    late_threads = 1  # long runs start most threads in the first quarter
+    can_change_pool = True
 
     def start(self):
         o = self.options
-        self.begin(o.sluice, "bench", "soak", "--duration", "0", "--interval", f"{getattr(o, 'bucket_ms', 100)}ms", "--json", self.folder / "soak.json", "--connect", self.addresses, "--workers",
-                   o.workers, "--seed", o.seed, "--max-size", o.max_size, *o.soak)
+        self.start_process(o.sluice, "bench", "soak", "--duration", "0", "--interval", f"{getattr(o, 'bucket_ms', 100)}ms",
+                           "--json", self.folder / "soak.json", "--connect", self.addresses, "--workers", o.workers, "--seed", o.seed,
+                           "--max-size", o.max_size, *o.soak)
 
-    def list(self, pool):
-        super().list(pool)
-        if self.output:  # else a second passes before it looks
+    def set_pool(self, pool):
+        super().set_pool(pool)
+        if self.output:  # without the signal, the ranks read the file once per second
             self.output.process.send_signal(signal.SIGHUP)
 
     def stop(self):
@@ -143,7 +148,7 @@ class Soak(Job):
         return json.loads(path.read_text()) if path.exists() else None
 
     def longest_rounds(self, events):
-        """Of each event (when it was, in order), the longest round in ms from then to the next: no stall was longer, whoever noticed it or not."""
+        """Returns for each event (a time; in order) the longest round in ms until the next event, an upper bound of all stalls."""
         rows = self.result()["results"]
         began = self.output.first_row - rows[0]["seconds"]
         ends = [began + row["seconds"] for row in rows]
@@ -152,28 +157,28 @@ class Soak(Job):
 
 
 class Player(Job):
-    """The program that plays NCCL to the plugin: random collectives, every result of every rank checked, and that nothing is written late."""
+    """the program that acts as NCCL for the plugin; random collectives, checks of all results and of late writes"""
 
-    takes_new_lists = True  # looks once a second
+    can_change_pool = True  # reads the file once per second
 
     def start(self):
         o = self.options
-        self.begin(o.player, o.plugin, "--scenario", "until-stopped", "--ranks", o.workers, "--seconds", 7 * 86400, stall=PLUGIN,
-                   env={"SLUICE_REDUCERS": self.addresses, "SLUICE_IFNAME": "lo", "SLUICE_NET": "always"})
+        self.start_process(o.player, o.plugin, "--scenario", "until-stopped", "--ranks", o.workers, "--seconds", 7 * 86400, stall_pattern=PLUGIN_STALL,
+                           env={"SLUICE_REDUCERS": self.addresses, "SLUICE_IFNAME": "lo", "SLUICE_NET": "always"})
 
     def stop(self):
         self.output.process.stdin.close()
 
 
 class Digits(Job):
-    """The digits job through libsluice, trained over and over; the first training is left alone, and all others must come to its weights."""
+    """the digits job with libsluice in repeated trainings; the first one has no faults, and all others must reach the same weights"""
 
-    stall = LIBRARY
+    stall_pattern = LIBRARY_STALL
 
     def __init__(self, pool, options, folder):
         super().__init__(pool, options, folder)
         self._json = folder / "digits.json"
-        self._hash, self._fresh = None, False
+        self._hash, self._is_new_run = None, False
 
     def start(self):
         self._train()
@@ -181,54 +186,55 @@ class Digits(Job):
         self.check()
 
     def _train(self):
-        self.begin(self.options.sluice, "demo", "digits", "--connect", self.addresses, "--workers", self.options.workers, "--epochs",
-                   self.options.epochs, "--seed", self.options.seed, "--json", self._json, *self.more(), stall=self.stall, env={"NCCL_DEBUG": "WARN"})
-        self._fresh = True
+        self.start_process(self.options.sluice, "demo", "digits", "--connect", self.addresses, "--workers", self.options.workers, "--epochs",
+                           self.options.epochs, "--seed", self.options.seed, "--json", self._json, *self.extra_options(),
+                           stall_pattern=self.stall_pattern, env={"NCCL_DEBUG": "WARN"})
+        self._is_new_run = True
 
-    def more(self):
+    def extra_options(self):
         return ()
 
-    def fresh(self):
-        # A training that is about to end is left to end: leaving and a loss at the same moment are another matter.
+    def has_new_run(self):
+        # Lets a training near its end finish, because an event during the leave is a different case.
         if self.output.process.poll() is None and self.output.epoch > self.options.epochs * 0.85:
             try:
                 self.output.process.wait(timeout=60)
             except subprocess.TimeoutExpired as expired:
-                raise self.failed("the job does not end") from expired
+                raise self.failure("the job did not exit within 60 s") from expired
         self.check()
-        was, self._fresh = self._fresh, False
-        return was
+        is_new_run, self._is_new_run = self._is_new_run, False
+        return is_new_run
 
-    def _ended(self):
+    def _check_result(self):
         code = self.output.wait()
         if code != 0:
-            raise self.failed(f"the job ended with {code}")
+            raise self.failure(f"the job exited with code {code}")
         result = json.loads(self._json.read_text())
         if self._hash is None:
             self._hash = result["weights_hash"]
         elif result["weights_hash"] != self._hash:
-            raise self.failed(f"the weights have the hash {result['weights_hash']}, undisturbed {self._hash}")
+            raise self.failure(f"the weights have the hash {result['weights_hash']}; expected {self._hash} as without faults")
         self.runs += 1
 
     def check(self):
         if self.output.process.poll() is not None:
-            self._ended()
+            self._check_result()
             self._train()
 
     def finish(self):
-        self._ended()
+        self._check_result()
 
     def result(self):
         return {"weights_hash": self._hash, "epochs": self.options.epochs, "trainings": self.runs}
 
 
 class DigitsThroughPlugin(Digits):
-    """The same, its gradients through the NCCL plugin; what its ranks say to each other beside that goes through libsluice."""
+    """the digits job with the NCCL plugin for gradients; its other messages use libsluice"""
 
     sessions = 2
-    stall = PLUGIN
+    stall_pattern = PLUGIN_STALL
 
-    def more(self):
+    def extra_options(self):
         return "--through-plugin", "--plugin", self.options.plugin
 
 

@@ -1,4 +1,4 @@
-"""A pool and a job as the programs here run them: processes on loopback, what they hold counted."""
+"""Starts reducer processes on loopback and counts the resources of reducers and workers."""
 
 import json
 import signal
@@ -10,33 +10,35 @@ from relay import Relay
 
 
 class Failed(Exception):
-    pass
+    """A check of the run failed."""
 
 
-def until(what, condition, deadline_s=60.0):
+def wait_until(description, condition, deadline_s=60.0):
+    """Polls the condition until it is neither None nor False, and returns its value. Raises Failed after the deadline."""
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline:
         value = condition()
         if value is not None and value is not False:
             return value
         time.sleep(0.01)
-    raise Failed(f"not within {deadline_s:.0f} s: {what}")
+    raise Failed(f"timeout after {deadline_s:.0f} s: expected that {description}")
 
 
 class Reducer:
-    """A reducer on a port of its own, which it keeps over its restarts; workers reach it through a relay when connections are to be harmed."""
+    """A reducer process with a fixed port, which stays the same over restarts. With `has_relay`, workers connect through a relay that
+    injects faults."""
 
-    def __init__(self, program, folder, name, options, relayed):
+    def __init__(self, program, folder, name, options, has_relay):
         self.program, self.folder, self.name, self.options = program, folder, name, options
         self.port, self.process, self.starts, self.relay = 0, None, 0, None
         try:
             self.start()
         except BaseException:
-            self.end()
+            self.kill()
             raise
-        if relayed:
+        if has_relay:
             self.relay = Relay(f"127.0.0.1:{self.port}")
-        self.address = self.relay.address if relayed else f"127.0.0.1:{self.port}"
+        self.address = self.relay.address if has_relay else f"127.0.0.1:{self.port}"
 
     def start(self):
         self.starts += 1
@@ -44,14 +46,14 @@ class Reducer:
         port_file.unlink(missing_ok=True)
 
         def listens():
-            # Connections of the one before may hold the port for a moment.
+            # Connections of the previous process may block the port for a short time, so starts are repeated.
             if self.process is None or self.process.poll() is not None:
                 with open(self.folder / f"{self.name}.log", "ab") as log:
                     self.process = subprocess.Popen([self.program, "reducer", "--listen", f"127.0.0.1:{self.port}", "--port-file", port_file,
                                                      *self.options], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
             return port_file.exists() and port_file.read_text().strip()
 
-        self.port = int(until(f"{self.name} listens", listens))
+        self.port = int(wait_until(f"{self.name} listens", listens))
 
     def status(self):
         done = subprocess.run([self.program, "status", "--reducers", f"127.0.0.1:{self.port}", "--timeout", "2s"], capture_output=True, text=True,
@@ -61,8 +63,8 @@ class Reducer:
         except (ValueError, KeyError, IndexError):
             return None
 
-    def held(self):
-        """What sessions hold here, and descriptors; nothing while it does not answer."""
+    def resources(self):
+        """Returns the resources of sessions and the number of descriptors; None if the reducer does not answer."""
         status = self.status()
         if status is None:
             return None
@@ -70,19 +72,19 @@ class Reducer:
                 "descriptors": descriptors(self.process.pid)}
 
     def in_use(self, sessions=1):
-        """That many sessions run here, and each with all its ranks."""
+        """Returns True when the reducer has exactly `sessions` open sessions, each with all its ranks."""
         status = self.status()
         return status is not None and status["sessions"]["open"] == sessions and status["data"]["bytes_in"] > 0 \
             and all(s.get("absent_ranks", 0) == 0 for s in status["session_list"])
 
     def drain(self):
-        """SIGTERM, and its end, which is in order once the last session has moved."""
+        """Sends SIGTERM and waits for exit code 0. The reducer exits when its sessions have moved to other reducers."""
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(timeout=60)
         if code != 0:
-            raise Failed(f"{self.name} drained with exit code {code}")
+            raise Failed(f"{self.name} exited with code {code} after a drain; expected 0")
 
-    def end(self):
+    def kill(self):
         if self.relay:
             self.relay.close()
         if self.process is None:
@@ -92,16 +94,17 @@ class Reducer:
         self.process.wait()
 
 
-def start_pool(count, program, folder, options, relayed=False, first=0):
-    """Reducers that answer, and what each of them holds without a job. Those that came up end again when one does not. Their names count from `first`."""
+def start_pool(count, program, folder, options, has_relays=False, first=0):
+    """Starts reducers with names from reducer-<first>. Returns the reducers and their resources without a job. If one does not start,
+    kills the others."""
     pool = []
     try:
         for i in range(first, first + count):
-            pool.append(Reducer(program, folder, f"reducer-{i}", options, relayed))
-        return pool, [until(f"{r.name} answers", r.held) for r in pool]
+            pool.append(Reducer(program, folder, f"reducer-{i}", options, has_relays))
+        return pool, [wait_until(f"{r.name} answers", r.resources) for r in pool]
     except BaseException:
         for r in pool:
-            r.end()
+            r.kill()
         raise
 
 
@@ -109,33 +112,33 @@ def descriptors(pid):
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def expect_freed(reducers, before):
-    """No session, slot or descriptor may be left at a reducer once the job is over."""
-    for r, held in zip(reducers, before):
+def expect_freed(reducers, baselines):
+    """Waits until each reducer has the same resources as before the job: no session, slot or descriptor may leak."""
+    for r, baseline in zip(reducers, baselines):
         try:
-            until(f"{r.name} holds what it held before the job", lambda r=r, held=held: r.held() == held, 30)
+            wait_until(f"{r.name} frees the resources of the job", lambda r=r, baseline=baseline: r.resources() == baseline, 30)
         except Failed as failed:
-            raise Failed(f"{failed}: {held}; it holds {r.held()}") from failed
+            raise Failed(f"{failed}: {baseline} before the job, {r.resources()} now") from failed
 
 
-def hold_of_children(pid):
-    """What each child of a process holds now: descriptors, threads, resident bytes. Without those that have just ended."""
-    counts, children = [], []
+def child_resources(pid):
+    """Returns descriptors, threads and resident bytes of each child of a process. Skips children that have just ended."""
+    resources, children = [], []
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             children += [int(p) for p in (task / "children").read_text().split()]
-        except OSError:  # a thread that has just ended
+        except OSError:  # the thread has just ended
             continue
     for child in children:
         try:
             status = dict(line.split(":", 1) for line in Path(f"/proc/{child}/status").read_text().splitlines() if ":" in line)
-            counts.append({"descriptors": descriptors(child), "threads": int(status["Threads"]), "resident_bytes": 1024 * int(status["VmRSS"].split()[0])})
+            resources.append({"descriptors": descriptors(child), "threads": int(status["Threads"]), "resident_bytes": 1024 * int(status["VmRSS"].split()[0])})
         except (OSError, KeyError):
             continue
-    return counts
+    return resources
 
 
-def quantiles(stalls):
+def stall_summary(stalls):
     if not stalls:
         return "none"
     s = sorted(stalls)

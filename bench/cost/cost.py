@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What one feature costs: `sluice bench allreduce` without and with it by turns, on the same machine in the same minutes.
+"""Measures the cost of one feature: runs `sluice bench allreduce` without and with the feature in alternating rounds.
 
-    bench/cost/cost.py --of survive --sluice build/bin/sluice --workers 4 --sizes 64K,1M,16M --rounds 5
+    bench/cost/cost.py --of fault-tolerance --sluice build/bin/sluice --workers 4 --sizes 64K,1M,16M --rounds 5
 
-A table on stdout: per size the median over the rounds of the median operation, and CPU seconds per 1e9 bytes of workers (contributed) and reducers
-(received). Reducers and workers share this machine, so the processor is what it is paid with; where the network is the limit, look at the CPU columns."""
+Prints a table: for each size the median over the rounds of the median operation time, and CPU seconds per 1e9 bytes of workers
+(contributed) and reducers (received). Reducers and workers share this machine, so the CPU limits the times. For deployments in
+which the network is the limit, compare the CPU columns."""
 
 import argparse
 import json
@@ -15,10 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Options without it, options with it.
+# Feature: (options without the feature, options with the feature).
 FEATURES = {
     "tls": (["--tls", "off"], ["--tls", "require"]),
-    "survive": (["--no-keep"], []),
+    "fault-tolerance": (["--no-keep"], []),
     "crc": (["--no-crc"], []),
 }
 MODES = (0, 1)
@@ -38,8 +39,8 @@ def run(options, size, mode, key, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--of", choices=FEATURES, required=True)
-    parser.add_argument("--sluice", default="sluice", help="the program")
+    parser.add_argument("--of", choices=FEATURES, required=True, help="feature: TLS, fault tolerance or payload checksums")
+    parser.add_argument("--sluice", default="sluice", help="the sluice program")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--reducers", type=int, default=1)
     parser.add_argument("--sizes", default="64K,1M,16M")
@@ -56,12 +57,12 @@ def main():
             rounds = [{mode: run(options, size, mode, key, folder) for mode in MODES} for _ in range(options.rounds)]
             wrong += sum(r[mode]["wrong"] for r in rounds for mode in MODES)
 
-            def middle(mode, what):
-                return statistics.median(r[mode][what] for r in rounds)
+            def median_of(mode, key):
+                return statistics.median(r[mode][key] for r in rounds)
 
             ratio = statistics.median(r[1]["us"] / r[0]["us"] for r in rounds)
-            print(f"{size:>8} {middle(0, 'us'):11.1f} {middle(1, 'us'):11.1f} {ratio:6.2f} {middle(0, 'worker'):24.3f} {middle(1, 'worker'):7.3f} "
-                  f"{middle(0, 'reducer'):25.3f} {middle(1, 'reducer'):7.3f}", flush=True)
+            print(f"{size:>8} {median_of(0, 'us'):11.1f} {median_of(1, 'us'):11.1f} {ratio:6.2f} {median_of(0, 'worker'):24.3f} {median_of(1, 'worker'):7.3f} "
+                  f"{median_of(0, 'reducer'):25.3f} {median_of(1, 'reducer'):7.3f}", flush=True)
     return 2 if wrong else 0
 
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <utility>
 
-#include "bench/e2e/exit_codes.h"
+#include "bench/e2e/process/exit_codes.h"
 #include "core/arena.h"
 #include "gpu_client/host/host_device.h"
 
@@ -17,8 +17,8 @@
 namespace sluice::bench {
 namespace {
 
+using pipeline::BufferRange;
 using pipeline::Cast;
-using pipeline::Segment;
 
 class HostBuffer final : public DeviceBuffer {
  public:
@@ -28,7 +28,7 @@ class HostBuffer final : public DeviceBuffer {
   Arena arena_;
 };
 
-// All that this program has of CUDA.
+// The only uses of CUDA in this program.
 #ifdef SLUICE_HAVE_CUDA
 class GpuBuffer final : public DeviceBuffer {
  public:
@@ -72,7 +72,7 @@ DeviceChoice parse_device(const std::string& text) {
     const auto [read, error] = std::from_chars(text.data() + 5, end, choice.ordinal);
     if (error == std::errc{} && read == end && choice.ordinal >= 0) return choice;
   }
-  throw Failure(kExitUsage, fmt::format("device \"{}\" is none of host, cuda and cuda:N", text));
+  throw Failure(kExitUsage, fmt::format("device \"{}\": expected host, cuda or cuda:N", text));
 }
 
 BenchDevice::BenchDevice(sluice_device_kind kind, int ordinal, std::unique_ptr<pipeline::Device> device)
@@ -81,18 +81,18 @@ BenchDevice::BenchDevice(sluice_device_kind kind, int ordinal, std::unique_ptr<p
 }
 
 BenchDevice BenchDevice::open(const DeviceChoice& choice, uint32_t rank) {
-  std::string why_host;
+  std::string host_reason;
   if (choice.kind != SLUICE_DEVICE_HOST) {
     const auto gpus = count_gpus();
     if (gpus) {
       const int ordinal = choice.ordinal >= 0 ? choice.ordinal : static_cast<int>(rank) % *gpus;
       return {SLUICE_DEVICE_CUDA, ordinal, value_or_fail(open_gpu(ordinal), kExitUnavailable)};
     }
-    if (choice.kind) throw Failure(kExitUnavailable, "no GPU: " + gpus.error().text);
-    why_host = gpus.error().text;
+    if (choice.kind) throw Failure(kExitUnavailable, "no usable GPU: " + gpus.error().text);
+    host_reason = gpus.error().text;
   }
   BenchDevice opened(SLUICE_DEVICE_HOST, 0, value_or_fail(host::open_host_device(), kExitFailure));
-  opened.why_host_ = std::move(why_host);
+  opened.host_reason_ = std::move(host_reason);
   return opened;
 }
 
@@ -105,29 +105,29 @@ std::unique_ptr<DeviceBuffer> BenchDevice::allocate(uint64_t bytes) {
   return std::make_unique<HostBuffer>(value_or_fail(Arena::map(bytes), kExitFailure));
 }
 
-std::unique_ptr<pipeline::Pinned> BenchDevice::pin(uint64_t bytes) {
-  return value_or_fail(device_->pin(bytes), kExitFailure);
+std::unique_ptr<pipeline::PinnedMemory> BenchDevice::pin(uint64_t bytes) {
+  return value_or_fail(device_->allocate_pinned(bytes), kExitFailure);
 }
 
 void BenchDevice::read(const std::byte* from, std::byte* pinned, uint64_t bytes) {
-  const Segment whole{.send = from, .recv = nullptr, .count = bytes};
-  check(device_->gather(device_->out(), {&whole, 1}, pinned, Cast{.element_bytes = 1}));
-  drain(device_->out());
+  const BufferRange whole{.send = from, .recv = nullptr, .count = bytes};
+  check(device_->gather(device_->copy_out_stream(), {&whole, 1}, pinned, Cast{.element_bytes = 1}));
+  drain(device_->copy_out_stream());
 }
 
 void BenchDevice::write(const std::byte* pinned, std::byte* to, uint64_t bytes) {
-  const Segment whole{.send = nullptr, .recv = to, .count = bytes};
-  check(device_->scatter(device_->in(), pinned, {&whole, 1}, Cast{.element_bytes = 1}));
-  drain(device_->in());
+  const BufferRange whole{.send = nullptr, .recv = to, .count = bytes};
+  check(device_->scatter(device_->copy_in_stream(), pinned, {&whole, 1}, Cast{.element_bytes = 1}));
+  drain(device_->copy_in_stream());
 }
 
 void BenchDevice::drain(pipeline::Device::Stream stream) {
   check(device_->record(*drained_, stream));
-  check(device_->await(*drained_));
+  check(device_->synchronize(*drained_));
 }
 
 void BenchDevice::check(Status status) {
-  if (!status.ok()) throw Failure(kExitFailure, device_->last_words());
+  if (!status.ok()) throw Failure(kExitFailure, device_->last_error());
 }
 
 }  // namespace sluice::bench

@@ -1,5 +1,5 @@
-// The device that one rank measures: the pipeline's, opened once more beside the session's own for what is
-// measured without a session, and memory that lies on it.
+// Class BenchDevice is the device that one rank measures, and allocates memory on it. The session opens a
+// separate pipeline::Device. Measurements without a session use this one.
 #pragma once
 
 #include <sluice/streams.h>
@@ -16,14 +16,14 @@
 namespace sluice::bench {
 
 struct DeviceChoice {
-  std::optional<sluice_device_kind> kind = {};  // nothing: a GPU where there is one
-  int ordinal = -1;                             // of a GPU; -1: rank modulo the number of GPUs
+  std::optional<sluice_device_kind> kind = {};  // empty: a GPU if available, otherwise the host
+  int ordinal = -1;                             // of the GPU; -1: rank modulo the number of GPUs
 };
 
-// "host", "cuda" or "cuda:N". Failure(kExitUsage) for anything else.
+// Parses "host", "cuda" or "cuda:N". Throws Failure(kExitUsage) for other texts.
 [[nodiscard]] DeviceChoice parse_device(const std::string& text);
 
-// Memory that operations name.
+// Memory on the device for send and receive buffers.
 class DeviceBuffer {
  public:
   virtual ~DeviceBuffer() = default;
@@ -35,27 +35,27 @@ class DeviceBuffer {
 
 class BenchDevice {
  public:
-  // Failure(kExitUnavailable) when it has to be a GPU, and there is none that can be used.
+  // Throws Failure(kExitUnavailable) when `choice` requires a GPU and none is usable.
   [[nodiscard]] static BenchDevice open(const DeviceChoice& choice, uint32_t rank);
 
   [[nodiscard]] sluice_device_kind kind() const noexcept { return kind_; }
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
-  // "host", "cuda".
+  // Returns "host" or "cuda".
   [[nodiscard]] const char* name() const noexcept;
-  // Why it is not the GPU that would have been taken; empty: it is, or nobody asked for one.
-  [[nodiscard]] const std::string& why_host() const noexcept { return why_host_; }
+  // Returns why the host is used instead of a GPU; empty when a GPU is used or the caller chose the host.
+  [[nodiscard]] const std::string& host_reason() const noexcept { return host_reason_; }
   [[nodiscard]] pipeline::Device& device() noexcept { return *device_; }
 
-  // Both: Failure(kExitFailure) when there is not so much.
+  // Both throw Failure(kExitFailure) when the memory is not available.
   [[nodiscard]] std::unique_ptr<DeviceBuffer> allocate(uint64_t bytes);
-  [[nodiscard]] std::unique_ptr<pipeline::Pinned> pin(uint64_t bytes);
+  [[nodiscard]] std::unique_ptr<pipeline::PinnedMemory> pin(uint64_t bytes);
 
-  // Copies `bytes` from or to pinned memory, and returns when it is done.
+  // Copy `bytes` to or from pinned memory and return when the copy is complete.
   void read(const std::byte* from, std::byte* pinned, uint64_t bytes);
   void write(const std::byte* pinned, std::byte* to, uint64_t bytes);
-  // Returns when all is done that `stream` was given.
+  // Returns when all work of `stream` is complete.
   void drain(pipeline::Device::Stream stream);
-  // Failure(kExitFailure) with what the device says of it.
+  // Throws Failure(kExitFailure) with the error text of the device.
   void check(Status status);
 
  private:
@@ -63,7 +63,7 @@ class BenchDevice {
 
   sluice_device_kind kind_;
   int ordinal_;
-  std::string why_host_;
+  std::string host_reason_;
   std::unique_ptr<pipeline::Device> device_;
   std::unique_ptr<pipeline::Event> drained_;
 };

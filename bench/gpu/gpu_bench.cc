@@ -6,11 +6,11 @@
 #include <memory>
 #include <utility>
 
-#include "bench/e2e/cpu_time.h"
-#include "bench/e2e/exit_codes.h"
-#include "bench/e2e/quantiles.h"
-#include "bench/e2e/rank_info.h"
-#include "bench/e2e/size_sweep.h"
+#include "bench/e2e/process/cpu_time.h"
+#include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/quantiles.h"
+#include "bench/e2e/worker/rank_info.h"
+#include "bench/e2e/workload/size_sweep.h"
 #include "bench/gpu/copy_limits.h"
 #include "bench/gpu/gpu_report.h"
 #include "bench/gpu/wire_pattern.h"
@@ -42,14 +42,15 @@ sluice_stream_options stream_options_of(const PieceOptions& pieces) {
   return options;
 }
 
-// The name of a second session of the same ranks: a session that has streams takes no other operations.
-WorkerOptions beside(WorkerOptions worker) {
+// Returns the options of a second session of the same ranks, because a session with streams accepts only
+// operations on streams.
+WorkerOptions second_session(WorkerOptions worker) {
   char& digit = worker.session.back();
   digit = digit == '0' ? '1' : '0';
   return worker;
 }
 
-// One rank going through all rows.
+// Class GpuBenchRun measures all rows on one rank.
 class GpuBenchRun {
  public:
   GpuBenchRun(const GpuBenchOptions& options, const WorkerOptions& worker)
@@ -57,7 +58,7 @@ class GpuBenchRun {
         sizes_(sizes_of(options)),
         device_(BenchDevice::open(options.device, worker.rank)),
         session_(worker),
-        on_streams_(beside(worker)) {
+        on_streams_(second_session(worker)) {
     sluice_stream_options streams = stream_options_of(options.pieces);
     streams.device_kind = device_.kind();
     streams.device = device_.ordinal();
@@ -90,18 +91,18 @@ class GpuBenchRun {
   }
 
  private:
-  // One of those that take turns.
-  struct Turn {
+  // One of the interleaved measurements, on this rank.
+  struct TimedTask {
     std::function<void()> work = {};
-    std::vector<double> seconds = {};  // of this rank
-    double cpu_seconds = 0;            // of all of them
+    std::vector<double> seconds = {};  // per iteration
+    double cpu_seconds = 0;            // of all iterations
   };
 
   GpuRow measure(uint64_t count, wire::DType dtype, wire::Op op) {
     const uint64_t bytes = count * wire::size_of(dtype);
     GpuRow row;
     row.table = {.bytes = bytes, .count = count, .dtype = dtype, .op = op};
-    // What goes over the network alone is what the pipeline sends: the same bits take the same time to add.
+    // The network stage sends the data of the pipeline, because the time of a reduction depends on the data.
     fill(pattern(dtype, op), count, send_->data());
     fill(pattern(dtype, op), count, recv_->data());
     stages_->prepare(send_->data(), recv_->data(), count, dtype, op);
@@ -109,42 +110,42 @@ class GpuBenchRun {
     const uint64_t pieces_before = on_streams_.stream_stats().pieces;
     operations_ = 0;
 
-    std::array<Turn, 5> turns{Turn{.work = [this] { stages_->copy_out(); }},
-                              Turn{.work = [this] { stages_->network(); }},
-                              Turn{.work = [this] { stages_->copy_in(); }},
-                              Turn{.work = [&] { allreduce(send_->data(), count, dtype, op); }},
-                              Turn{.work = [&] { allreduce(recv_->data(), count, dtype, op); }}};
+    std::array<TimedTask, 5> tasks{TimedTask{.work = [this] { stages_->copy_out(); }},
+                                   TimedTask{.work = [this] { stages_->network(); }},
+                                   TimedTask{.work = [this] { stages_->copy_in(); }},
+                                   TimedTask{.work = [&] { allreduce(send_->data(), count, dtype, op); }},
+                                   TimedTask{.work = [&] { allreduce(recv_->data(), count, dtype, op); }}};
     for (int i = 0; i < options_.warmup; ++i) {
-      for (Turn& turn : turns) turn.work();
+      for (TimedTask& task : tasks) task.work();
     }
     for (int i = 0; i < options_.iterations; ++i) {
-      for (Turn& turn : turns) {
+      for (TimedTask& task : tasks) {
         session_.barrier();
         const double cpu_before = own_cpu_seconds();
         const Nanos begin = monotonic_now();
-        turn.work();
-        turn.seconds.push_back(1e-9 * static_cast<double>(monotonic_now() - begin));
-        turn.cpu_seconds += own_cpu_seconds() - cpu_before;
+        task.work();
+        task.seconds.push_back(1e-9 * static_cast<double>(monotonic_now() - begin));
+        task.cpu_seconds += own_cpu_seconds() - cpu_before;
       }
     }
-    row.copy_out = over_ranks(bytes, turns[0]);
-    row.network = over_ranks(bytes, turns[1]);
-    row.copy_in = over_ranks(bytes, turns[2]);
-    row.table.out_of_place = over_ranks(bytes, turns[3]);
-    row.table.in_place = over_ranks(bytes, turns[4]);
-    row.cpu = {.copy_out = cpu_over_ranks(turns[0]),
-               .network = cpu_over_ranks(turns[1]),
-               .copy_in = cpu_over_ranks(turns[2]),
-               .out_of_place = cpu_over_ranks(turns[3]),
-               .in_place = cpu_over_ranks(turns[4])};
-    check_side(row.table.out_of_place, send_->data(), count, dtype, op);
-    check_side(row.table.in_place, recv_->data(), count, dtype, op);
+    row.copy_out = over_ranks(bytes, tasks[0]);
+    row.network = over_ranks(bytes, tasks[1]);
+    row.copy_in = over_ranks(bytes, tasks[2]);
+    row.table.out_of_place = over_ranks(bytes, tasks[3]);
+    row.table.in_place = over_ranks(bytes, tasks[4]);
+    row.cpu = {.copy_out = cpu_over_ranks(tasks[0]),
+               .network = cpu_over_ranks(tasks[1]),
+               .copy_in = cpu_over_ranks(tasks[2]),
+               .out_of_place = cpu_over_ranks(tasks[3]),
+               .in_place = cpu_over_ranks(tasks[4])};
+    check_results(row.table.out_of_place, send_->data(), count, dtype, op);
+    check_results(row.table.in_place, recv_->data(), count, dtype, op);
     row.operations = operations_;
     row.pieces_sent = on_streams_.stream_stats().pieces - pieces_before;
     return row;
   }
 
-  // The clock stops when `recv_` holds the result.
+  // Returns when `recv_` holds the result.
   void allreduce(const std::byte* send, uint64_t count, wire::DType dtype, wire::Op op) {
     on_streams_.wait(on_streams_.start_on_stream(send, recv_->data(), count, dtype, op, nullptr));
     ++operations_;
@@ -159,7 +160,7 @@ class GpuBenchRun {
     device_.write(pinned_->bytes().data(), at, pattern.bytes_of(count));
   }
 
-  void check_side(Measurement& m, std::byte* send, uint64_t count, wire::DType dtype, wire::Op op) {
+  void check_results(Measurement& m, std::byte* send, uint64_t count, wire::DType dtype, wire::Op op) {
     m.checked = options_.check > 0;
     std::byte* const pinned = pinned_->bytes().data();
     const uint64_t bytes = count * wire::size_of(dtype);
@@ -176,30 +177,31 @@ class GpuBenchRun {
     }
   }
 
-  // Means over iterations and ranks, as nccl-tests has them.
-  Measurement over_ranks(uint64_t bytes, const Turn& turn) {
+  // Returns means over iterations and ranks, like nccl-tests.
+  Measurement over_ranks(uint64_t bytes, const TimedTask& task) {
     double sum = 0;
-    for (const double seconds : turn.seconds) sum += seconds;
+    for (const double seconds : task.seconds) sum += seconds;
     Measurement m;
-    m.seconds = session_.reduce(sum / static_cast<double>(turn.seconds.size()), wire::Op::kAvg);
+    m.seconds = session_.reduce(sum / static_cast<double>(task.seconds.size()), wire::Op::kAvg);
     m.alg_bw = 1e-9 * static_cast<double>(bytes) / m.seconds;
     m.bus_bw = m.alg_bw * 2.0 * (session_.ranks() - 1) / session_.ranks();
-    m.iterations = quantiles_of(turn.seconds);
+    m.iterations = quantiles_of(task.seconds);
     return m;
   }
 
-  double cpu_over_ranks(const Turn& turn) {
-    return session_.reduce(turn.cpu_seconds / options_.iterations, wire::Op::kAvg);
+  double cpu_over_ranks(const TimedTask& task) {
+    return session_.reduce(task.cpu_seconds / options_.iterations, wire::Op::kAvg);
   }
 
   const GpuBenchOptions& options_;
   std::vector<uint64_t> sizes_;
   BenchDevice device_;
-  WorkerSession session_;     // the network alone, and what ranks tell each other
-  WorkerSession on_streams_;  // end to end
+  WorkerSession session_;     // for the network stage, and for the exchange between the ranks
+  WorkerSession on_streams_;  // for the operations end to end
   std::unique_ptr<Stages> stages_;
   std::unique_ptr<DeviceBuffer> send_, recv_;
-  std::unique_ptr<pipeline::Pinned> pinned_;  // what goes to the device and comes from it outside the time
+  std::unique_ptr<pipeline::PinnedMemory>
+      pinned_;  // for copies to and from the device outside the timed code
   uint64_t operations_ = 0;
   uint64_t seed_ = 1;
 };
@@ -212,8 +214,8 @@ const Measurement& GpuRow::slowest() const noexcept {
 }
 
 const char* GpuRow::slowest_name() const noexcept {
-  const Measurement* const which = &slowest();
-  return which == &network ? "network" : which == &copy_out ? "D2H" : "H2D";
+  const Measurement* const stage = &slowest();
+  return stage == &network ? "network" : stage == &copy_out ? "D2H" : "H2D";
 }
 
 double GpuRow::ratio() const noexcept {
@@ -222,10 +224,10 @@ double GpuRow::ratio() const noexcept {
 
 void check(const GpuBenchOptions& options) {
   (void)sizes_of(options);
-  if (options.iterations < 1) throw Failure(kExitUsage, "iters is below 1");
-  if (options.warmup < 0) throw Failure(kExitUsage, "warmup_iters is below 0");
-  if (options.check < 0) throw Failure(kExitUsage, "check is below 0");
-  if (options.max_ratio < 0) throw Failure(kExitUsage, "max-ratio is below 0");
+  if (options.iterations < 1) throw Failure(kExitUsage, "iters is below 1; expected a positive number");
+  if (options.warmup < 0) throw Failure(kExitUsage, "warmup_iters is negative");
+  if (options.check < 0) throw Failure(kExitUsage, "check is negative");
+  if (options.max_ratio < 0) throw Failure(kExitUsage, "max-ratio is negative");
   (void)value_or_fail(api::read_stream_options(stream_options_of(options.pieces)), kExitUsage);
 }
 

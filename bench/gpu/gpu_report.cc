@@ -8,8 +8,8 @@
 #include <sstream>
 #include <utility>
 
-#include "bench/e2e/exit_codes.h"
-#include "bench/e2e/output.h"
+#include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/output.h"
 #include "config/sizes.h"
 #include "wire/frame.h"
 
@@ -22,7 +22,7 @@ using pipeline::WireCast;
 constexpr const char* kProgram = "sluice-gpu-bench";
 constexpr const char* kSchema = "sluice.bench.gpu/1";
 
-const char* name_of(WireCast wire) noexcept {
+const char* wire_cast_name(WireCast wire) noexcept {
   switch (wire) {
     case WireCast::kBf16: return "bf16";
     case WireCast::kScaledF16: return "f16";
@@ -31,7 +31,8 @@ const char* name_of(WireCast wire) noexcept {
   return "given";
 }
 
-// Behind nccl-tests' columns. Its first line is three characters short.
+// Formats the columns after those of nccl-tests, whose first header line is three characters shorter than the
+// others.
 std::string stage_columns(const char* a, const char* b, const char* c, const char* d, const char* e,
                           const char* f) {
   return fmt::format("  {:>7} {:>7} {:>7} {:>10} {:>8} {:>9}\n", a, b, c, d, e, f);
@@ -54,20 +55,21 @@ std::string gpu_row_line(const GpuRow& row) {
   std::string text = row_line(row.table, false);
   text.pop_back();
   return text + " " +
-         stage_columns(fitted(row.copy_out.alg_bw, 7).c_str(), fitted(row.network.alg_bw, 7).c_str(),
-                       fitted(row.copy_in.alg_bw, 7).c_str(),
-                       fitted(row.table.out_of_place.alg_bw, 7).c_str(), row.slowest_name(),
-                       fitted(row.ratio(), 7).c_str());
+         stage_columns(format_to_width(row.copy_out.alg_bw, 7).c_str(),
+                       format_to_width(row.network.alg_bw, 7).c_str(),
+                       format_to_width(row.copy_in.alg_bw, 7).c_str(),
+                       format_to_width(row.table.out_of_place.alg_bw, 7).c_str(), row.slowest_name(),
+                       format_to_width(row.ratio(), 7).c_str());
 }
 
-// "cuda:1" is device 1 of kind cuda.
-std::pair<int, std::string> parse_name(const std::string& name) {
+// Splits "cuda:1" into the ordinal 1 and the kind "cuda".
+std::pair<int, std::string> split_device_name(const std::string& name) {
   const size_t colon = name.find(':');
   if (colon == std::string::npos) return {0, name};
   return {std::atoi(name.c_str() + colon + 1), name.substr(0, colon)};
 }
 
-ordered_json side(const Measurement& m) {
+ordered_json measurement_json(const Measurement& m) {
   return {{"time", m.seconds * 1e6},
           {"alg_bw", m.alg_bw},
           {"bus_bw", m.bus_bw},
@@ -77,7 +79,7 @@ ordered_json side(const Measurement& m) {
           {"nwrong", m.checked ? ordered_json(m.wrong) : ordered_json(nullptr)}};
 }
 
-ordered_json stage(const Measurement& m) {
+ordered_json stage_json(const Measurement& m) {
   return {{"time", m.seconds * 1e6},
           {"gb_per_second", m.alg_bw},
           {"time_median", m.iterations.median * 1e6},
@@ -85,7 +87,7 @@ ordered_json stage(const Measurement& m) {
           {"time_count", m.iterations.count}};
 }
 
-ordered_json cpu(const GpuRow::Cpu& c) {
+ordered_json cpu_json(const GpuRow::Cpu& c) {
   return {{"d2h", c.copy_out * 1e6},
           {"network", c.network * 1e6},
           {"h2d", c.copy_in * 1e6},
@@ -94,9 +96,12 @@ ordered_json cpu(const GpuRow::Cpu& c) {
 }
 
 ordered_json to_json(const CopyLimits& l) {
-  return {{"bytes", kLimitBytes},           {"d2h_alone", l.out_alone},
-          {"h2d_alone", l.in_alone},        {"d2h_all_ranks", l.out_together},
-          {"h2d_all_ranks", l.in_together}, {"both_ways_all_ranks", l.both_together}};
+  return {{"bytes", kLimitBytes},
+          {"d2h_alone", l.out_alone},
+          {"h2d_alone", l.in_alone},
+          {"d2h_all_ranks", l.out_concurrent},
+          {"h2d_all_ranks", l.in_concurrent},
+          {"both_ways_all_ranks", l.both_concurrent}};
 }
 
 }  // namespace
@@ -115,10 +120,10 @@ GpuReport::GpuReport(const GpuBenchOptions& options, const WorkerOptions& worker
       limits_(limits) {
   if (worker.rank != 0) return;
   machine_ = machine_facts(worker.reducers, worker.interface_address);
-  say(head(device));
+  print_flushed(header_text(device));
 }
 
-std::string GpuReport::head(const BenchDevice& device) const {
+std::string GpuReport::header_text(const BenchDevice& device) const {
   const GpuBenchOptions& o = options_;
   std::string text = preamble(
       {.version = fmt::format("{} protocol {}-{}", sluice_version(), wire::kVersionMin, wire::kVersionMax),
@@ -135,37 +140,37 @@ std::string GpuReport::head(const BenchDevice& device) const {
        .blocking = 0,
        .extras = true});
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    const auto [ordinal, kind] = parse_name(devices_[i]);
+    const auto [ordinal, kind] = split_device_name(devices_[i]);
     text += device_line(ranks_[i].rank, ranks_[i].pid, ranks_[i].host, ordinal, kind);
   }
   text += text_of(machine_) + "# reducers: " + worker_.reducers + "\n";
   if (device.kind() == SLUICE_DEVICE_HOST) {
     text +=
-        "# device: the host. There is no GPU in these figures: D2H and H2D are copies between two places of "
-        "the host's memory, by the streams' threads.\n";
-    if (!device.why_host().empty()) text += "# device: no GPU was taken: " + device.why_host() + "\n";
+        "# device: host. No GPU is involved: D2H and H2D are copies within host memory by the threads of the "
+        "streams.\n";
+    if (!device.host_reason().empty()) text += "# device: no GPU used: " + device.host_reason() + "\n";
   }
-  text += fmt::format("# staging {}, pieces of at most {}, float travels as {}\n",
+  text += fmt::format("# staging {}, pieces of at most {}, float on the wire: {}\n",
                       config::size_text(o.pieces.staging_bytes), config::size_text(o.pieces.piece_bytes),
-                      name_of(o.pieces.wire));
+                      wire_cast_name(o.pieces.wire));
   text += fmt::format(
-      "# copy limits, one of {}, GB/s: one rank alone D2H {:.2f} H2D {:.2f}; all {} at once, each, D2H "
-      "{:.2f} "
-      "H2D {:.2f}, both ways at once {:.2f} each way\n",
+      "# copy limits for {} in GB/s: one rank alone D2H {:.2f} H2D {:.2f}; all {} ranks at once, per rank, "
+      "D2H {:.2f} H2D {:.2f}, both directions at once {:.2f} per direction\n",
       config::size_text(kLimitBytes), limits_.out_alone, limits_.in_alone, worker_.ranks,
-      limits_.out_together, limits_.in_together, limits_.both_together);
+      limits_.out_concurrent, limits_.in_concurrent, limits_.both_concurrent);
   text +=
-      "# GB/s are of the operation's bytes, however few of them travel. Stages and both sides take turns, "
-      "all ranks at once, each after a barrier.\n";
+      "# GB/s refer to the bytes of the operation, even if fewer bytes are transferred. Stages and "
+      "operations "
+      "alternate on all ranks at once, each after a barrier.\n";
   return text + header_line();
 }
 
 void GpuReport::add(const GpuRow& row) {
   rows_.push_back(row);
-  if (worker_.rank == 0) say(gpu_row_line(row));
+  if (worker_.rank == 0) print_flushed(gpu_row_line(row));
 }
 
-double GpuReport::ratio_at_end() const {
+double GpuReport::ratio_at_largest() const {
   uint64_t largest = 0;
   double ratio = 0;
   for (const GpuRow& row : rows_) {
@@ -184,19 +189,21 @@ int GpuReport::finish() {
     bus_bw += row.table.out_of_place.bus_bw + row.table.in_place.bus_bw;
   }
   if (!rows_.empty()) bus_bw /= 2 * static_cast<double>(rows_.size());
-  // Over the same means on all ranks, so all of them end with the same code.
-  const double ratio = ratio_at_end();
-  const bool slow = options_.max_ratio > 0 && ratio > options_.max_ratio;
+  // The ratio is computed from means over all ranks, so all ranks return the same code.
+  const double ratio = ratio_at_largest();
+  const bool is_too_slow = options_.max_ratio > 0 && ratio > options_.max_ratio;
   if (worker_.rank == 0) {
-    const std::string asked =
-        options_.max_ratio > 0 ? fmt::format(" {} (at most {})", slow ? "FAILED" : "OK", options_.max_ratio)
-                               : "";
-    say(fmt::format("# End to end over the slowest single stage, largest size : {:.3f}{}\n", ratio, asked));
-    say(footer(kProgram, wrong, bus_bw, -1));
+    const std::string verdict =
+        options_.max_ratio > 0
+            ? fmt::format(" {} (at most {})", is_too_slow ? "FAILED" : "OK", options_.max_ratio)
+            : "";
+    print_flushed(
+        fmt::format("# End to end over the slowest single stage, largest size : {:.3f}{}\n", ratio, verdict));
+    print_flushed(footer(kProgram, wrong, bus_bw, -1));
     if (!options_.json.empty()) write_json(bus_bw, wrong);
     if (!options_.csv.empty()) write_csv();
   }
-  return wrong != 0 || slow ? kExitWrongData : kExitOk;
+  return wrong != 0 || is_too_slow ? kExitWrongData : kExitOk;
 }
 
 void GpuReport::write_json(double average_bus_bw, uint64_t wrong) const {
@@ -208,7 +215,7 @@ void GpuReport::write_json(double average_bus_bw, uint64_t wrong) const {
                                            {"validation", options_.check},
                                            {"staging_bytes", options_.pieces.staging_bytes},
                                            {"piece_bytes", options_.pieces.piece_bytes},
-                                           {"wire", name_of(options_.pieces.wire)},
+                                           {"wire", wire_cast_name(options_.pieces.wire)},
                                            {"progress_threads", worker_.progress_threads},
                                            {"payload_crc", worker_.payload_crc}};
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -224,22 +231,22 @@ void GpuReport::write_json(double average_bus_bw, uint64_t wrong) const {
                                {"count", row.table.count},
                                {"type", nccl_type_name(row.table.dtype)},
                                {"redop", wire::to_string(row.table.op)},
-                               {"out_of_place", side(row.table.out_of_place)},
-                               {"in_place", side(row.table.in_place)},
-                               {"d2h", stage(row.copy_out)},
-                               {"network", stage(row.network)},
-                               {"h2d", stage(row.copy_in)},
-                               {"cpu", cpu(row.cpu)},
+                               {"out_of_place", measurement_json(row.table.out_of_place)},
+                               {"in_place", measurement_json(row.table.in_place)},
+                               {"d2h", stage_json(row.copy_out)},
+                               {"network", stage_json(row.network)},
+                               {"h2d", stage_json(row.copy_in)},
+                               {"cpu", cpu_json(row.cpu)},
                                {"slowest_stage", row.slowest_name()},
                                {"ratio", row.ratio()},
                                {"pieces", row.pieces},
                                {"pieces_sent", row.pieces_sent},
                                {"operations", row.operations}});
   }
-  json["ratio_at_largest"] = ratio_at_end();
+  json["ratio_at_largest"] = ratio_at_largest();
   json["out_of_bounds"] = {{"count", wrong}, {"okay", wrong == 0}};
   json["average_bus_bandwidth"] = average_bus_bw;
-  save_result(options_.json, json.dump(2) + "\n");
+  write_result_file(options_.json, json.dump(2) + "\n");
 }
 
 void GpuReport::write_csv() const {
@@ -247,21 +254,19 @@ void GpuReport::write_csv() const {
       "size,count,type,redop,out_of_place_time_us,out_of_place_algbw,out_of_place_busbw,out_of_place_wrong,"
       "in_place_time_us,in_place_algbw,in_place_busbw,in_place_wrong,d2h_time_us,d2h_gbps,network_time_us,"
       "network_gbps,h2d_time_us,h2d_gbps,slowest_stage,ratio,pieces\n";
-  const auto side_text = [](const Measurement& m) {
+  const auto measurement_csv = [](const Measurement& m) {
     return fmt::format("{},{},{},{}", m.seconds * 1e6, m.alg_bw, m.bus_bw,
                        m.checked ? std::to_string(m.wrong) : "");
   };
-  const auto stage_text = [](const Measurement& m) {
-    return fmt::format("{},{}", m.seconds * 1e6, m.alg_bw);
-  };
+  const auto stage_csv = [](const Measurement& m) { return fmt::format("{},{}", m.seconds * 1e6, m.alg_bw); };
   for (const GpuRow& row : rows_) {
     text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n", row.table.bytes, row.table.count,
                         nccl_type_name(row.table.dtype), wire::to_string(row.table.op),
-                        side_text(row.table.out_of_place), side_text(row.table.in_place),
-                        stage_text(row.copy_out), stage_text(row.network), stage_text(row.copy_in),
+                        measurement_csv(row.table.out_of_place), measurement_csv(row.table.in_place),
+                        stage_csv(row.copy_out), stage_csv(row.network), stage_csv(row.copy_in),
                         row.slowest_name(), row.ratio(), row.pieces);
   }
-  save_result(options_.csv, text);
+  write_result_file(options_.csv, text);
 }
 
 }  // namespace sluice::bench

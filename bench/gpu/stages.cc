@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <utility>
 
-#include "bench/e2e/exit_codes.h"
+#include "bench/e2e/process/exit_codes.h"
 #include "core/units.h"
 
 namespace sluice::bench {
 
 using pipeline::Cast;
-using pipeline::Place;
+using pipeline::StagingBuffer;
 using pipeline::WireCast;
 
 WireCast cast_of(const PieceOptions& options, wire::DType dtype, wire::Op op) noexcept {
-  const bool added = op == wire::Op::kSum || op == wire::Op::kAvg;
-  return dtype == wire::DType::kF32 && added ? options.wire : WireCast::kNone;
+  const bool is_additive = op == wire::Op::kSum || op == wire::Op::kAvg;
+  return dtype == wire::DType::kF32 && is_additive ? options.wire : WireCast::kNone;
 }
 
 Stages::Stages(BenchDevice& device, WorkerSession& session, const PieceOptions& options)
@@ -25,35 +25,34 @@ Stages::Stages(BenchDevice& device, WorkerSession& session, const PieceOptions& 
                                                      static_cast<uint32_t>(options.piece_bytes),
                                                      options.wire == WireCast::kScaledF16),
                              kExitFailure)) {
-  for (size_t i = 0; i < staging_.places(); ++i) places_.push_back(&staging_.next_piece());
-  for (size_t i = 0; i < pipeline::Staging::kExponentPlaces; ++i)
-    exponents_.push_back(&staging_.next_exponents());
-  session_.use_memory(staging_.bytes().data(), staging_.bytes().size());
+  for (size_t i = 0; i < staging_.buffer_count(); ++i) buffers_.push_back(&staging_.next_segment_buffer());
+  for (size_t i = 0; i < pipeline::Staging::kExponentBuffers; ++i)
+    exponents_.push_back(&staging_.next_exponent_buffer());
+  session_.register_memory(staging_.bytes().data(), staging_.bytes().size());
 }
 
 void Stages::prepare(const std::byte* send, std::byte* recv, uint64_t count, wire::DType dtype, wire::Op op) {
   cast_ = cast_of(options_, dtype, op);
   op_ = op;
   pieces_.clear();
-  rounds_ = pipeline::make_rounds(
+  batches_ = pipeline::make_batches(
       {{.send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .cast = cast_, .staged = true}},
       0);
-  for (size_t r = 0; r < rounds_.size(); ++r) {
-    const pipeline::Round& round = rounds_[r];
-    wire_dtype_ = round.wire_dtype();
+  for (size_t b = 0; b < batches_.size(); ++b) {
+    const pipeline::Batch& batch = batches_[b];
+    wire_dtype_ = batch.wire_dtype();
     Cast cast{.wire = cast_, .element_bytes = static_cast<uint32_t>(wire::size_of(dtype))};
-    cast.top = pipeline::scale_top(op == wire::Op::kAvg ? 1 : session_.ranks());
-    const uint64_t most =
-        pipeline::piece_elements(round.count, cast.wire_bytes(), static_cast<uint32_t>(options_.piece_bytes));
-    for (; cast.first < round.count; cast.first += most) {
-      Piece piece{
-          .segments = {}, .cast = cast, .count = std::min(most, round.count - cast.first), .round = r};
-      pipeline::take_segments(round.segments, cast.first, piece.count, cast.element_bytes, piece.segments);
-      piece.place = places_[pieces_.size() % places_.size()];
+    cast.exponent_limit = pipeline::scaled_exponent_limit(op == wire::Op::kAvg ? 1 : session_.ranks());
+    const uint64_t most = pipeline::segment_elements(batch.count, cast.wire_bytes(),
+                                                     static_cast<uint32_t>(options_.piece_bytes));
+    for (; cast.first < batch.count; cast.first += most) {
+      Piece piece{.ranges = {}, .cast = cast, .count = std::min(most, batch.count - cast.first), .batch = b};
+      pipeline::slice_ranges(batch.ranges, cast.first, piece.count, cast.element_bytes, piece.ranges);
+      piece.buffer = buffers_[pieces_.size() % buffers_.size()];
       pieces_.push_back(std::move(piece));
     }
   }
-  open_.resize(pieces_.size());
+  requests_.resize(pieces_.size());
 }
 
 Cast Stages::cast_with(const Piece& piece, const std::byte* exponents) const noexcept {
@@ -64,44 +63,45 @@ Cast Stages::cast_with(const Piece& piece, const std::byte* exponents) const noe
 
 void Stages::copy_out() {
   pipeline::Device& device = device_.device();
-  for (size_t i = 0, round = 0; i < pieces_.size(); ++i) {
+  for (size_t i = 0, batch = 0; i < pieces_.size(); ++i) {
     const Piece& piece = pieces_[i];
-    if (is_scaled() && (i == 0 || piece.round != round)) {
-      round = piece.round;
-      device_.check(device.find_exponents(device.out(), rounds_[round].segments,
-                                          reinterpret_cast<uint8_t*>(exponents_of(round).out)));
+    if (is_scaled() && (i == 0 || piece.batch != batch)) {
+      batch = piece.batch;
+      device_.check(device.find_exponents(device.copy_out_stream(), batches_[batch].ranges,
+                                          reinterpret_cast<uint8_t*>(exponents_of(batch).send)));
     }
-    const Cast cast = cast_with(piece, exponents_of(piece.round).out);
-    device_.check(device.gather(device.out(), piece.segments, piece.place->out, cast));
-    device_.check(device.record(*piece.place->free, device.out()));
+    const Cast cast = cast_with(piece, exponents_of(piece.batch).send);
+    device_.check(device.gather(device.copy_out_stream(), piece.ranges, piece.buffer->send, cast));
+    device_.check(device.record(*piece.buffer->released, device.copy_out_stream()));
   }
-  device_.drain(device.out());
+  device_.drain(device.copy_out_stream());
 }
 
 void Stages::network() {
-  size_t waited = 0;
+  size_t finished = 0;
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& piece = pieces_[i];
-    if (is_scaled() && (i == 0 || piece.round != pieces_[i - 1].round)) {
-      const Place& place = exponents_of(piece.round);
-      session_.allreduce(place.out, place.in, div_ceil(rounds_[piece.round].count, pipeline::kScaleBlock),
-                         wire::DType::kU8, wire::Op::kMax);
+    if (is_scaled() && (i == 0 || piece.batch != pieces_[i - 1].batch)) {
+      const StagingBuffer& exponents = exponents_of(piece.batch);
+      session_.allreduce(exponents.send, exponents.recv,
+                         div_ceil(batches_[piece.batch].count, pipeline::kScaleBlock), wire::DType::kU8,
+                         wire::Op::kMax);
     }
     // The result before it has left the place that this one's goes to.
-    if (i >= places_.size()) session_.wait(open_[waited++]);
-    open_[i] = session_.start(piece.place->out, piece.place->in, piece.count, wire_dtype_, op_);
+    if (i >= buffers_.size()) session_.wait(requests_[finished++]);
+    requests_[i] = session_.start(piece.buffer->send, piece.buffer->recv, piece.count, wire_dtype_, op_);
   }
-  for (; waited < pieces_.size(); ++waited) session_.wait(open_[waited]);
+  for (; finished < pieces_.size(); ++finished) session_.wait(requests_[finished]);
 }
 
 void Stages::copy_in() {
   pipeline::Device& device = device_.device();
   for (const Piece& piece : pieces_) {
-    const Cast cast = cast_with(piece, exponents_of(piece.round).in);
-    device_.check(device.scatter(device.in(), piece.place->in, piece.segments, cast));
-    device_.check(device.record(*piece.place->free, device.in()));
+    const Cast cast = cast_with(piece, exponents_of(piece.batch).recv);
+    device_.check(device.scatter(device.copy_in_stream(), piece.buffer->recv, piece.ranges, cast));
+    device_.check(device.record(*piece.buffer->released, device.copy_in_stream()));
   }
-  device_.drain(device.in());
+  device_.drain(device.copy_in_stream());
 }
 
 }  // namespace sluice::bench

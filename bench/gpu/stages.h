@@ -1,16 +1,17 @@
-// The three stages that an allreduce on a stream goes through, each alone: the copies out of a device, the
-// network, the copies back. Over the same pieces, in staging of the same shape and by the same calls as the
-// pipeline's (gpu_client/pipeline/give.cc), but one stage after the other.
+// Class Stages runs each of the three stages of an allreduce on a stream alone: the copies from the device,
+// the network operations, and the copies to the device. The pieces, the staging memory and the calls are
+// those of the pipeline (gpu_client/pipeline/streams_enqueue.cc), but the stages do not overlap.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "bench/e2e/worker_session.h"
+#include "bench/e2e/worker/worker_session.h"
 #include "bench/gpu/bench_device.h"
+#include "core/units.h"
+#include "gpu_client/pipeline/batch.h"
 #include "gpu_client/pipeline/cast.h"
-#include "gpu_client/pipeline/round.h"
 #include "gpu_client/pipeline/staging.h"
 #include "wire/dtype.h"
 
@@ -19,39 +20,41 @@ namespace sluice::bench {
 struct PieceOptions {
   uint64_t staging_bytes = 64 * kMiB;
   uint64_t piece_bytes = 4 * kMiB;
-  pipeline::WireCast wire = pipeline::WireCast::kNone;  // of sums and averages of float
+  pipeline::WireCast wire = pipeline::WireCast::kNone;  // wire type of sums and averages of float
 };
 
-// How elements of this type and operator travel.
+// Returns the conversion of elements of this type and operator for the wire.
 [[nodiscard]] pipeline::WireCast cast_of(const PieceOptions& options, wire::DType dtype,
                                          wire::Op op) noexcept;
 
 class Stages {
  public:
-  // Both outlive it; `session` is one without streams. `options` are such as a session has taken.
+  // `device` and `session` must outlive the object; `session` has no streams. A session must accept
+  // `options`.
   Stages(BenchDevice& device, WorkerSession& session, const PieceOptions& options);
 
-  // What the stages do from now on. The buffers are of the device.
+  // Sets the operation of the stages. The buffers are device memory.
   void prepare(const std::byte* send, std::byte* recv, uint64_t count, wire::DType dtype, wire::Op op);
   [[nodiscard]] uint64_t pieces() const noexcept { return pieces_.size(); }
 
-  // Each returns when it is done. network() is collective, over what copy_out() has left in the staging.
+  // Each function returns when its stage is complete. network() is collective and reduces the data that
+  // copy_out() stored in the staging memory.
   void copy_out();
   void network();
   void copy_in();
 
  private:
   struct Piece {
-    std::vector<pipeline::Segment> segments;
-    pipeline::Cast cast;  // but for the exponents
+    std::vector<pipeline::BufferRange> ranges;
+    pipeline::Cast cast;  // without the exponents
     uint64_t count = 0;
-    size_t round = 0;
-    pipeline::Place* place = nullptr;
+    size_t batch = 0;
+    pipeline::StagingBuffer* buffer = nullptr;
   };
 
-  // Of a scaled round, in a place of its own.
-  [[nodiscard]] pipeline::Place& exponents_of(size_t round) noexcept {
-    return *exponents_[round % exponents_.size()];
+  // Returns the exponent buffer of a scaled batch.
+  [[nodiscard]] pipeline::StagingBuffer& exponents_of(size_t batch) noexcept {
+    return *exponents_[batch % exponents_.size()];
   }
   [[nodiscard]] bool is_scaled() const noexcept { return cast_ == pipeline::WireCast::kScaledF16; }
   [[nodiscard]] pipeline::Cast cast_with(const Piece& piece, const std::byte* exponents) const noexcept;
@@ -60,13 +63,13 @@ class Stages {
   WorkerSession& session_;
   const PieceOptions options_;
   pipeline::Staging staging_;
-  std::vector<pipeline::Place*> places_, exponents_;
-  std::vector<pipeline::Round> rounds_;
+  std::vector<pipeline::StagingBuffer*> buffers_, exponents_;
+  std::vector<pipeline::Batch> batches_;
   std::vector<Piece> pieces_;
   pipeline::WireCast cast_ = pipeline::WireCast::kNone;
   wire::DType wire_dtype_ = wire::DType::kF32;
   wire::Op op_ = wire::Op::kSum;
-  std::vector<sluice_request> open_;  // of pieces, by their number
+  std::vector<sluice_request> requests_;  // by the index of the piece
 };
 
 }  // namespace sluice::bench

@@ -1,11 +1,12 @@
-// A pattern (bench/e2e/pattern.h) for elements that travel in another form than they lie in memory: it is one
-// of the form on the wire, widened, so that no rounding is left and a check is a comparison of bits here too.
+// Class WirePattern is a Pattern (bench/e2e/workload/pattern.h) for elements whose wire type differs from the
+// type in memory. Its values are a pattern of the wire type, widened. They need no rounding, so a check is a
+// bitwise comparison.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "bench/e2e/pattern.h"
+#include "bench/e2e/workload/pattern.h"
 #include "gpu_client/pipeline/cast.h"
 #include "wire/dtype.h"
 
@@ -16,10 +17,10 @@ class WirePattern {
   WirePattern(wire::DType dtype, wire::Op op, pipeline::WireCast cast, uint32_t ranks,
               uint64_t seed) noexcept;
 
-  // What `rank` contributes, into `count` elements at `out`.
+  // Writes the contribution of `rank` to `count` elements at `out`.
   void fill(uint32_t rank, uint64_t count, std::byte* out) const;
   [[nodiscard]] uint64_t bytes_of(uint64_t count) const noexcept { return count * wire::size_of(dtype_); }
-  // Elements that are not what the reduction gives. `data` is spoilt.
+  // Returns the number of elements that differ from the expected result. Overwrites `data`.
   [[nodiscard]] uint64_t count_wrong(std::byte* data, uint64_t count) const;
 
  private:

@@ -1,4 +1,4 @@
-// One process of a benchmark that is several: where it lives, how it speaks to another, how it gives up.
+// Helpers of benchmarks with several processes: network namespaces, pipes, and fatal errors.
 #pragma once
 
 #include <fcntl.h>
@@ -15,36 +15,38 @@
 
 namespace sluice::bench {
 
-// Ends this process with a line on stderr.
-[[noreturn]] inline void give_up(const std::string& what) {
-  std::fprintf(stderr, "%s: %s\n", ::program_invocation_short_name, what.c_str());
+// Prints a line to stderr and ends this process with exit code 1.
+[[noreturn]] inline void exit_with_error(const std::string& message) {
+  std::fprintf(stderr, "%s: %s\n", ::program_invocation_short_name, message.c_str());
   std::_Exit(1);
 }
 
-// On loopback, or in a network namespace with an address of its own.
-struct Place {
-  std::string name;  // of a namespace, as `ip netns` has it; empty: this one
+// The location of a process: an address in this network namespace or in another one.
+struct ProcessLocation {
+  std::string name;  // of the namespace, as in `ip netns`; empty: the current namespace
   std::string address = "127.0.0.1";
 
   void enter() const {
     if (name.empty()) return;
     const transport::tcp::Socket fd(::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd.valid() || ::setns(fd.fd(), CLONE_NEWNET) != 0) give_up("cannot enter the namespace " + name);
+    if (!fd.valid() || ::setns(fd.fd(), CLONE_NEWNET) != 0)
+      exit_with_error("cannot enter network namespace " + name);
   }
 };
 
-// From one process to another, made before they part.
+// A pipe between two processes; create it before the fork.
 struct Pipe {
   Pipe() {
-    if (::pipe(ends) != 0) give_up("no pipe");
+    if (::pipe(ends) != 0) exit_with_error("cannot create a pipe");
   }
   void write(const void* data, size_t size) const {
-    if (::write(ends[1], data, size) != static_cast<ssize_t>(size)) give_up("the other process is gone");
+    if (::write(ends[1], data, size) != static_cast<ssize_t>(size))
+      exit_with_error("the other process has ended");
   }
   void read(void* data, size_t size) const {
     for (size_t have = 0; have < size;) {
       const ssize_t n = ::read(ends[0], static_cast<char*>(data) + have, size - have);
-      if (n <= 0) give_up("the other process is gone");
+      if (n <= 0) exit_with_error("the other process has ended");
       have += static_cast<size_t>(n);
     }
   }

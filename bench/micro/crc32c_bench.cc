@@ -1,6 +1,6 @@
-// Bytes per second of every CRC-32C implementation this CPU can run, and of ISA-L's beside them where it was
-// found. Sizes: the checked part of a frame header, a header with extensions, a small and a large payload.
-// Offset 1 shows what alignment matters.
+// Measures the bytes per second of each CRC-32C implementation that this CPU supports, and of ISA-L if
+// available. The sizes are the checked part of a frame header, a header with extensions, and small and large
+// payloads. Offset 1 shows the effect of alignment.
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 using sluice::Crc32cFunction;
 
 #ifdef SLUICE_HAVE_ISAL
-// ISA-L takes and gives the raw state. Its signature has no const and an int for the size.
+// ISA-L uses the raw state. Its signature has no const and an int for the size.
 uint32_t isal(const std::byte* data, size_t size, uint32_t crc) noexcept {
   auto* bytes = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(data));
   return ~crc32_iscsi(bytes, static_cast<int>(size), ~crc);
@@ -30,7 +30,7 @@ void checksum(benchmark::State& state, Crc32cFunction function) {
   const std::byte* const aligned = bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
   uint32_t crc = 0;
   for (auto _ : state) {
-    crc = function(aligned + offset, size, crc);  // each turn needs the one before: latency counts
+    crc = function(aligned + offset, size, crc);  // depends on the previous iteration, so latency counts
     benchmark::DoNotOptimize(crc);
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * static_cast<int64_t>(size));

@@ -1,6 +1,6 @@
-// The NCCL plugin's point-to-point net over loopback, one process sending to another, beside plain
-// non-blocking sockets that move the same messages over as many connections: GB/s of each and their ratio,
-// measured in turns.
+// Compares the point-to-point transport of the NCCL plugin with plain non-blocking sockets: one process sends
+// to another over loopback. Both move the same messages over the same number of connections in alternating
+// runs. Prints GB/s of each and the ratio.
 //   net_bench [MiB per run] [runs] [--message KiB] [--streams N] [--sender NETNS ADDRESS] [--receiver NETNS
 //   ADDRESS]
 #include <sched.h>
@@ -28,17 +28,17 @@ namespace {
 
 using namespace sluice;
 using namespace sluice::nccl;
-using bench::give_up;
+using bench::exit_with_error;
 using bench::Pipe;
-using bench::Place;
+using bench::ProcessLocation;
 using transport::tcp::Socket;
 
 constexpr size_t kInFlight = 8;
-const nccl::net::StreamTerms kTcp;
+const nccl::net::StreamSettings kTcp;
 
 using Buffers = std::vector<std::vector<std::byte>>;
 
-Buffers buffers(size_t size, bool filled) {
+Buffers make_buffers(size_t size, bool filled) {
   Buffers all(kInFlight, std::vector<std::byte>(size));
   for (size_t i = 0; filled && i < kInFlight; ++i) {
     for (size_t k = 0; k < size; ++k) all[i][k] = static_cast<std::byte>(k * 31 + i + (k >> 12));
@@ -52,10 +52,12 @@ struct Load {
   size_t messages;
 };
 
-// The floor: each message cut evenly over the connections, no header, no grant.
-class Plain {
+// Class PlainSockets is the lower bound: it splits each message evenly over the connections, without headers
+// and grants.
+class PlainSockets {
  public:
-  Plain(std::vector<Socket> sockets, size_t message) : sockets_(std::move(sockets)), message_(message) {}
+  PlainSockets(std::vector<Socket> sockets, size_t message)
+      : sockets_(std::move(sockets)), message_(message) {}
 
   void run(Buffers& data, size_t messages, bool out) {
     const size_t n = sockets_.size();
@@ -65,27 +67,27 @@ class Plain {
       size_t done = 0;
     };
     std::vector<Position> positions(n);
-    for (size_t over = 0; over < n;) {
+    for (size_t finished = 0; finished < n;) {
       bool idle = true;
       for (size_t i = 0; i < n; ++i) {
         Position& at = positions[i];
         while (at.message < messages) {
           std::byte* const p = data[at.message % kInFlight].data() + i * part + at.done;
-          // As much in one call as the net's reader takes.
-          const size_t want = out ? part - at.done : std::min(part - at.done, 256 * kKiB);
-          const ssize_t moved = out ? ::send(sockets_[i].fd(), p, want, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                    : ::recv(sockets_[i].fd(), p, want, MSG_DONTWAIT);
+          // The same limit per call as in the reader of the transport.
+          const size_t length = out ? part - at.done : std::min(part - at.done, 256 * kKiB);
+          const ssize_t moved = out ? ::send(sockets_[i].fd(), p, length, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                    : ::recv(sockets_[i].fd(), p, length, MSG_DONTWAIT);
           if (moved < 0 && (errno == EAGAIN || errno == EINTR)) break;
-          if (moved <= 0) give_up("plain connection lost");
+          if (moved <= 0) exit_with_error("plain connection closed");
           idle = false;
           at.done += static_cast<size_t>(moved);
           if (at.done == part) {
             at.done = 0;
-            if (++at.message == messages) ++over;
+            if (++at.message == messages) ++finished;
           }
         }
       }
-      if (idle) ::sched_yield();  // as NCCL's progress thread does
+      if (idle) ::sched_yield();  // like the progress thread of NCCL
     }
   }
 
@@ -98,21 +100,21 @@ template <typename Post>
 void run_net(size_t messages, Post post) {
   nccl::net::Request* open[kInFlight]{};
   size_t posted = 0;
-  size_t over = 0;
-  while (over < messages) {
+  size_t finished = 0;
+  while (finished < messages) {
     bool idle = true;
     for (size_t i = 0; i < kInFlight; ++i) {
       if (open[i] != nullptr) {
         bool done = false;
-        if (!nccl::net::test(*open[i], &done, nullptr).ok()) give_up("net connection lost");
+        if (!nccl::net::test(*open[i], &done, nullptr).ok()) exit_with_error("net connection closed");
         if (!done) continue;
         open[i] = nullptr;
-        ++over;
+        ++finished;
         idle = false;
       }
-      // In order of the buffers: message k is in buffer k mod kInFlight on both sides.
+      // Message k uses buffer k mod kInFlight on both sides.
       if (posted < messages && posted % kInFlight == i) {
-        if (!post(i, &open[i]).ok()) give_up("net connection lost");
+        if (!post(i, &open[i]).ok()) exit_with_error("net connection closed");
         if (open[i] != nullptr) ++posted, idle = false;
       }
     }
@@ -120,32 +122,33 @@ void run_net(size_t messages, Post post) {
   }
 }
 
-// The two handshakes of net and plain: the same one, so that the sockets are the same too.
+// PendingConnects with the handshake of the transport, also for the plain sockets, so that both use equal
+// sockets.
 template <typename Side>
-nccl::net::GreetedStreams greeted(Side side) {
+nccl::net::ConnectedStreams connect_streams(Side side) {
   for (;;) {
     auto streams = side();
     if (streams) return std::move(*streams);
-    if (streams.error().code != Errc::kWouldBlock) give_up(streams.error().text);
+    if (streams.error().code != Errc::kWouldBlock) exit_with_error(streams.error().text);
   }
 }
 
-// The pipes tell where the receiver listens, and when a run is over.
-void receiver(const Pipe& to_sender, const Pipe& from_sender, int runs, const std::vector<Load>& loads,
-              const Place& here) {
+// Runs the receiver. The pipes carry the address of the receiver and the start and end of each run.
+void run_receiver(const Pipe& to_sender, const Pipe& from_sender, int runs, const std::vector<Load>& loads,
+                  const ProcessLocation& here) {
   for (const Load& load : loads) {
-    nccl::net::GreetedStreams streams[2];
+    nccl::net::ConnectedStreams streams[2];
     for (auto& s : streams) {
       std::array<std::byte, abi::kHandleBytes> handle{};
       auto listener = nccl::net::Listener::open(here.address, kTcp, nccl::net::Handle(handle));
-      if (!listener) give_up(listener.error().text);
+      if (!listener) exit_with_error(listener.error().text);
       to_sender.write(handle.data(), handle.size());
-      s = greeted([&] { return (*listener)->accept(monotonic_now()); });
+      s = connect_streams([&] { return (*listener)->accept(monotonic_now()); });
     }
-    Plain plain(std::move(streams[0].sockets), load.message);
+    PlainSockets plain(std::move(streams[0].sockets), load.message);
     const auto comm = std::move(*nccl::net::RecvComm::make(std::move(streams[1])));
-    const Buffers expected = buffers(load.message, true);
-    Buffers data = buffers(load.message, false);
+    const Buffers expected = make_buffers(load.message, true);
+    Buffers data = make_buffers(load.message, false);
     for (int run = 0; run < 2 * runs; ++run) {
       char go = 0;
       from_sender.read(&go, 1);
@@ -157,16 +160,16 @@ void receiver(const Pipe& to_sender, const Pipe& from_sender, int runs, const st
         });
       }
       to_sender.write(&go, 1);
-      if (data != expected) give_up("what arrived is not what was sent");
+      if (data != expected) exit_with_error("received data differs from the sent data");
       for (auto& buffer : data) std::ranges::fill(buffer, std::byte{0});
       to_sender.write(&go, 1);
     }
   }
 }
 
-// Each process on a CPU of its own: on one they would take turns, and where the scheduler puts them would be
-// what is measured.
-void stay_on(bool first) {
+// Pins this process to the first or the last CPU. On one CPU the processes would take turns, and without
+// pinning the placement by the scheduler would affect the result.
+void pin_to_cpu(bool first) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
@@ -185,25 +188,25 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-void sender(const Pipe& to_receiver, const Pipe& from_receiver, int runs, const std::vector<Load>& loads,
-            const Place& here) {
+void run_sender(const Pipe& to_receiver, const Pipe& from_receiver, int runs, const std::vector<Load>& loads,
+                const ProcessLocation& here) {
   std::printf("GB/s, %d runs each, %zu messages in flight\n", runs, kInFlight);
   std::printf("%-10s %7s  %10s %10s  %6s  %10s %10s\n", "message", "streams", "plain", "net", "ratio",
               "plain best", "net best");
   for (const Load& load : loads) {
-    nccl::net::GreetedStreams streams[2];
+    nccl::net::ConnectedStreams streams[2];
     for (auto& s : streams) {
       std::array<std::byte, abi::kHandleBytes> handle{};
       from_receiver.read(handle.data(), handle.size());
-      auto invitation = nccl::net::read_invitation(nccl::net::Handle(handle));
+      auto listen_handle = nccl::net::decode_listen_handle(nccl::net::Handle(handle));
       auto connector =
-          nccl::net::Connector::start(*invitation, here.address, load.streams, kTcp, monotonic_now());
-      if (!connector) give_up(connector.error().text);
-      s = greeted([&] { return (*connector)->progress(monotonic_now()); });
+          nccl::net::Connector::start(*listen_handle, here.address, load.streams, kTcp, monotonic_now());
+      if (!connector) exit_with_error(connector.error().text);
+      s = connect_streams([&] { return (*connector)->progress(monotonic_now()); });
     }
-    Plain plain(std::move(streams[0].sockets), load.message);
+    PlainSockets plain(std::move(streams[0].sockets), load.message);
     const auto comm = std::move(*nccl::net::SendComm::make(std::move(streams[1])));
-    Buffers data = buffers(load.message, true);
+    Buffers data = make_buffers(load.message, true);
     std::vector<double> rates[2];
     for (int run = 0; run < 2 * runs; ++run) {
       const Nanos begin = monotonic_now();
@@ -235,17 +238,17 @@ void sender(const Pipe& to_receiver, const Pipe& from_receiver, int runs, const 
 int main(int argc, char** argv) {
   std::vector<size_t> messages = {64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB};
   std::vector<unsigned> stream_counts = {1, 2, 4};
-  Place from, to;
+  ProcessLocation from, to;
   std::vector<size_t> numbers;
   for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--message" && i + 1 < argc) {
+    const std::string argument = argv[i];
+    if (argument == "--message" && i + 1 < argc) {
       messages = {std::strtoull(argv[++i], nullptr, 10) * kKiB};
-    } else if (word == "--streams" && i + 1 < argc) {
+    } else if (argument == "--streams" && i + 1 < argc) {
       stream_counts = {static_cast<unsigned>(std::strtoul(argv[++i], nullptr, 10))};
-    } else if ((word == "--sender" || word == "--receiver") && i + 2 < argc) {
-      Place& place = word == "--sender" ? from : to;
-      place = {.name = argv[i + 1], .address = argv[i + 2]};
+    } else if ((argument == "--sender" || argument == "--receiver") && i + 2 < argc) {
+      ProcessLocation& location = argument == "--sender" ? from : to;
+      location = {.name = argv[i + 1], .address = argv[i + 2]};
       i += 2;
     } else {
       numbers.push_back(std::strtoull(argv[i], nullptr, 10));
@@ -261,20 +264,20 @@ int main(int argc, char** argv) {
   const Pipe down;
   const Pipe up;
   const pid_t child = ::fork();
-  if (child < 0) give_up("cannot fork");
+  if (child < 0) exit_with_error("cannot fork the receiver");
   if (child == 0) {
     ::close(down.ends[1]);
     ::close(up.ends[0]);
-    stay_on(false);
+    pin_to_cpu(false);
     to.enter();
-    receiver(up, down, runs, loads, to);
+    run_receiver(up, down, runs, loads, to);
     std::_Exit(0);
   }
   ::close(down.ends[0]);
   ::close(up.ends[1]);
-  stay_on(true);
+  pin_to_cpu(true);
   from.enter();
-  sender(down, up, runs, loads, from);
+  run_sender(down, up, runs, loads, from);
   int status = 0;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;

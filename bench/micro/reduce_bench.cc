@@ -7,16 +7,16 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "bench/e2e/exit_codes.h"
-#include "bench/e2e/machine_facts.h"
-#include "bench/e2e/output.h"
+#include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/machine_facts.h"
+#include "bench/e2e/report/output.h"
 #include "bench/micro/reduce_measure.h"
 #include "reducer/kernels/fold.h"
 
 namespace sluice::bench {
 namespace {
 
-constexpr size_t kMostSources = 256;  // FoldFunction's limit
+constexpr size_t kMaxSources = 256;  // limit of FoldFunction
 
 template <class E, size_t kCount>
 std::vector<E> or_all(const std::vector<E>& chosen) {
@@ -27,29 +27,30 @@ std::vector<E> or_all(const std::vector<E>& chosen) {
 }
 
 std::vector<kernels::FoldTarget> choose_targets(const std::vector<std::string>& names) {
-  const auto here = kernels::fold_targets();
-  if (names.empty()) return {here.front()};
+  const auto available = kernels::fold_targets();
+  if (names.empty()) return {available.front()};
   std::vector<kernels::FoldTarget> chosen;
   for (const std::string& name : names) {
-    if (name == "all") return {here.begin(), here.end()};
-    const auto found = std::find_if(here.begin(), here.end(), [&](const auto& t) { return name == t.name; });
-    if (found == here.end()) {
+    if (name == "all") return {available.begin(), available.end()};
+    const auto found =
+        std::find_if(available.begin(), available.end(), [&](const auto& t) { return name == t.name; });
+    if (found == available.end()) {
       std::string known;
-      for (const auto& t : here) known.append(" ").append(t.name);
-      throw Failure(kExitUsage, fmt::format("no target \"{}\" on this cpu; there are{}", name, known));
+      for (const auto& t : available) known.append(" ").append(t.name);
+      throw Failure(kExitUsage, fmt::format("no target \"{}\" on this CPU; the targets are:{}", name, known));
     }
     chosen.push_back(*found);
   }
   return chosen;
 }
 
-void print_head(const ReduceBenchOptions& options, const MachineFacts& machine) {
+void print_header(const ReduceBenchOptions& options, const MachineFacts& machine) {
   fmt::print("{}", text_of(machine));
   fmt::print(
-      "# {} sources of {} bytes, one thread. in: bytes of all sources over time; load: the same sources,\n",
+      "# {} sources of {} bytes, one thread. in: bytes of all sources per second; load: the same with "
+      "loads\n",
       options.sources, options.bytes);
-  fmt::print(
-      "# loads only; ratio: in / load. Medians over rounds in which fold, load and memcpy take turns.\n");
+  fmt::print("# only; ratio: in / load. Medians over interleaved rounds of fold, load and memcpy.\n");
   fmt::print("# wrong: elements that differ from the scalar reference.\n#\n");
   fmt::print("# {:<8}{:<6}{:<9}{:>10}{:>12}{:>8}{:>14}{:>8}{:>8}\n", "type", "op", "target", "in GB/s",
              "load GB/s", "ratio", "memcpy GB/s", "rounds", "#wrong");
@@ -87,20 +88,20 @@ void write_json(const ReduceBenchOptions& options, const MachineFacts& machine,
                                            {"bytes_per_source", options.bytes},
                                            {"sources", options.sources},
                                            {"results", rows}};
-  save_result(options.json_path, document.dump(2) + "\n");
+  write_result_file(options.json_path, document.dump(2) + "\n");
 }
 
 }  // namespace
 
 int run_reduce_bench(const ReduceBenchOptions& options) {
-  if (options.sources < 1 || options.sources > kMostSources || options.bytes < sizeof(uint64_t)) {
-    throw Failure(kExitUsage, fmt::format("takes 1 to {} sources of at least {} bytes, not {} of {}",
-                                          kMostSources, sizeof(uint64_t), options.sources, options.bytes));
+  if (options.sources < 1 || options.sources > kMaxSources || options.bytes < sizeof(uint64_t)) {
+    throw Failure(kExitUsage, fmt::format("{} sources of {} B; expected 1 to {} sources of at least {} B",
+                                          options.sources, options.bytes, kMaxSources, sizeof(uint64_t)));
   }
   const std::vector<kernels::FoldTarget> targets = choose_targets(options.targets);
   ReduceBuffers buffers = value_or_fail(ReduceBuffers::make(options.sources, options.bytes), kExitFailure);
   const MachineFacts machine = machine_facts("");
-  print_head(options, machine);
+  print_header(options, machine);
   size_t wrong = 0;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   std::string csv = "type,op,target,in_gbps,load_only_gbps,ratio,memcpy_gbps,rounds,wrong\n";
@@ -118,7 +119,7 @@ int run_reduce_bench(const ReduceBenchOptions& options) {
   }
   fmt::print("# Out of bounds values : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   if (!options.json_path.empty()) write_json(options, machine, rows);
-  if (!options.csv_path.empty()) save_result(options.csv_path, csv);
+  if (!options.csv_path.empty()) write_result_file(options.csv_path, csv);
   return wrong == 0 ? kExitOk : kExitWrongData;
 }
 

@@ -1,6 +1,6 @@
-// `sluice bench reduce`: how fast the folds are on this machine, beside a pass that only loads the same
-// buffers, and memcpy. No number without a check: every row's result is compared with the scalar reference in
-// the same run.
+// Runs `sluice bench reduce`: the bandwidth of the fold kernels on this machine, compared with a loop that
+// only loads the same buffers and with memcpy. The result of each row is checked against the scalar reference
+// in the same run.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,17 @@ namespace sluice::bench {
 struct ReduceBenchOptions {
   std::vector<wire::DType> types;  // empty: all
   std::vector<wire::Op> ops;       // empty: all
-  std::vector<std::string>
-      targets;                // names as in kernels::fold_targets(); empty: the best one; "all": every one
-  size_t bytes = 256 * kKiB;  // per source; rounded down to whole elements
-  size_t sources = 8;         // 1..256
-  Nanos budget = 200 * kMillisecond;  // time measured per row, at least; never fewer than 5 rounds
-  std::string json_path;              // files written beside the table when not empty
+  // Names of kernels::fold_targets(); empty: the best target; "all": every target.
+  std::vector<std::string> targets;
+  size_t bytes = 256 * kKiB;          // per source; rounded down to whole elements
+  size_t sources = 8;                 // 1..256
+  Nanos budget = 200 * kMillisecond;  // minimum time per row; at least 5 rounds
+  std::string json_path;              // output files; empty: none
   std::string csv_path;
 };
 
-// Prints the table to standard output. Returns kExitOk, or kExitWrongData when a result is wrong. Throws
-// Failure: kExitUsage for bad options, kExitFailure when there is no memory or a file cannot be written.
+// Prints the table to stdout. Returns kExitOk, or kExitWrongData when a result is wrong. Throws Failure:
+// kExitUsage for invalid options, kExitFailure when memory is not available or a file cannot be written.
 [[nodiscard]] int run_reduce_bench(const ReduceBenchOptions& options);
 
 }  // namespace sluice::bench

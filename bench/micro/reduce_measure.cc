@@ -14,12 +14,12 @@ namespace sluice::bench {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kFewestRounds = 5;
-constexpr Nanos kTurn = kMillisecond;  // long against the clock, short against a change of the machine's mood
+constexpr size_t kMinRounds = 5;
+constexpr Nanos kMeasureTime = kMillisecond;  // well above the clock resolution, below most disturbances
 
-// Of this thread alone: on a shared machine the scheduler's turns and ours fall into step, and the wall clock
-// would charge every preemption to the same one of the three.
-Nanos cpu_now() {
+// Returns the CPU time of this thread. The wall clock would be biased: time slices of the scheduler can
+// synchronize with the rounds, and then every preemption hits the same measurement.
+Nanos thread_cpu_now() {
   timespec ts{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
   return static_cast<Nanos>(ts.tv_sec) * kSecond + ts.tv_nsec;
@@ -27,17 +27,17 @@ Nanos cpu_now() {
 
 template <class F>
 Nanos time_of(size_t repeats, const F& f) {
-  const Nanos begin = cpu_now();
+  const Nanos begin = thread_cpu_now();
   for (size_t i = 0; i < repeats; ++i) f();
-  return std::max<Nanos>(cpu_now() - begin, 1);
+  return std::max<Nanos>(thread_cpu_now() - begin, 1);
 }
 
 template <class F>
-size_t repeats_for_a_turn(const F& f) {
-  f();  // touches everything once
+size_t find_repeats(const F& f) {
+  f();  // touches all memory once
   size_t repeats = 1;
-  // The shorter of two, lest an interruption pass for a long turn.
-  while (std::min(time_of(repeats, f), time_of(repeats, f)) < kTurn) repeats *= 2;
+  // The minimum of two runs, so that an interruption does not count as run time.
+  while (std::min(time_of(repeats, f), time_of(repeats, f)) < kMeasureTime) repeats *= 2;
   return repeats;
 }
 
@@ -47,8 +47,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// +-[1, 2) for floats: exponent of one, random fraction and sign.
-uint64_t moderate(wire::DType t, uint64_t bits) {
+// Returns a float in +-[1, 2): the exponent of 1, and a random fraction and sign.
+uint64_t with_moderate_exponent(wire::DType t, uint64_t bits) {
   switch (t) {
     case wire::DType::kF16: return (bits & 0x83ff) | 0x3c00;
     case wire::DType::kBf16: return (bits & 0x807f) | 0x3f80;
@@ -84,7 +84,7 @@ void ReduceBuffers::fill(wire::DType t) {
   const size_t size = wire::size_of(t);
   for (std::byte* source : writable_) {
     for (size_t i = 0; i + size <= bytes_; i += size) {
-      const uint64_t pattern = moderate(t, random());
+      const uint64_t pattern = with_moderate_exponent(t, random());
       std::memcpy(source + i, &pattern, size);
     }
   }
@@ -106,16 +106,16 @@ ReduceRow measure_reduce(const ReduceBuffers& buffers, wire::DType t, wire::Op o
   const auto copy = [&] {
     for (const std::byte* source : sources) std::memcpy(buffers.destination(), source, bytes);
   };
-  const size_t fold_repeats = repeats_for_a_turn(fold);
-  const size_t load_repeats = repeats_for_a_turn(load);
-  const size_t copy_repeats = repeats_for_a_turn(copy);
+  const size_t fold_repeats = find_repeats(fold);
+  const size_t load_repeats = find_repeats(load);
+  const size_t copy_repeats = find_repeats(copy);
   const auto total = static_cast<double>(bytes * sources.size());
   std::vector<double> folds;
   std::vector<double> loads;
   std::vector<double> copies;
   std::vector<double> ratios;
   const Nanos end = monotonic_now() + budget;
-  while (monotonic_now() < end || folds.size() < kFewestRounds) {
+  while (monotonic_now() < end || folds.size() < kMinRounds) {
     // Bytes per nanosecond are GB/s.
     folds.push_back(total * static_cast<double>(fold_repeats) /
                     static_cast<double>(time_of(fold_repeats, fold)));

@@ -1,5 +1,5 @@
-// One row of the reduce benchmark: buffers, check, and rounds in which fold, load-only pass and memcpy take
-// turns.
+// Measures one row of the reduce benchmark: fold, load-only loop and memcpy in interleaved rounds, then the
+// check.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,14 @@
 
 namespace sluice::bench {
 
-// Sources back to back in one arena, as the slots of a reducer lie, and a destination.
+// Class ReduceBuffers holds the sources, adjacent in one arena like the slots of a reducer, and the
+// destination.
 class ReduceBuffers {
  public:
   [[nodiscard]] static Result<ReduceBuffers> make(size_t sources, size_t bytes);
 
-  // Random numbers of `t`; finite and of moderate size, so that no row is faster or slower for its specials.
+  // Fills the sources with random numbers of `t`. Floats are normal and of similar size, because special
+  // values may change the speed.
   void fill(wire::DType t);
 
   [[nodiscard]] std::span<const std::byte* const> sources() const { return pointers_; }
@@ -41,9 +43,9 @@ struct ReduceRow {
   wire::Op op;
   const char* target;
   double fold_gbps = 0;       // 10^9 bytes of all sources per second, median of the rounds
-  double load_only_gbps = 0;  // the same bytes, loads only
-  double memcpy_gbps = 0;     // bytes copied per second, one source after another into the destination
-  double ratio = 0;           // median over the rounds of fold / load-only
+  double load_only_gbps = 0;  // 10^9 bytes loaded per second
+  double memcpy_gbps = 0;     // 10^9 bytes copied per second, one source after another to the destination
+  double ratio = 0;           // median of fold / load-only of the rounds
   size_t rounds = 0;
   size_t wrong = 0;  // elements that differ from the scalar reference
 };

@@ -1,8 +1,8 @@
-// A ring allreduce over the NCCL plugin's point-to-point net, without overlap between its steps: what NCCL's
-// own algorithms have to offer where messages are small, on the same wires as the reducers. f32, sum.
+// Measures a ring allreduce (f32 sum) over the point-to-point transport of the NCCL plugin. The steps do not
+// overlap. The time estimates NCCL's own algorithms for small messages on the same links as the reducers.
 //   ring_bench --rank NETNS ADDRESS [--rank NETNS ADDRESS]... [--sizes BYTES,...] [--iterations N]
-// Prints size and the median time of an allreduce in microseconds; a tree's time follows from its hops, which
-// are a ring's at another size (bench/netbed/threshold.py).
+// Prints each size and the median time of an allreduce in microseconds. bench/test_network/threshold.py
+// derives the time of a tree from it: the hops of a tree equal those of a ring at another size.
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,44 +27,44 @@ namespace {
 
 using namespace sluice;
 using namespace sluice::nccl;
-using bench::give_up;
+using bench::exit_with_error;
 using bench::Pipe;
-using bench::Place;
+using bench::ProcessLocation;
 
 constexpr int kWarmUp = 5;
-const net::StreamTerms kTcp;
+const net::StreamSettings kTcp;
 
 using Handle = std::array<std::byte, abi::kHandleBytes>;
 
 class Rank {
  public:
-  Rank(size_t rank, const std::vector<Place>& places, const std::vector<Pipe>& pipes)
-      : rank_(rank), n_(places.size()) {
+  Rank(size_t rank, const std::vector<ProcessLocation>& locations, const std::vector<Pipe>& pipes)
+      : rank_(rank), n_(locations.size()) {
     Handle mine{};
-    auto listener = net::Listener::open(places[rank].address, kTcp, net::Handle(mine));
-    if (!listener) give_up(listener.error().text);
-    // The one before reads it from this rank's pipe.
+    auto listener = net::Listener::open(locations[rank].address, kTcp, net::Handle(mine));
+    if (!listener) exit_with_error(listener.error().text);
+    // The previous rank reads the handle from the pipe of this rank.
     pipes[rank].write(mine.data(), mine.size());
     Handle next{};
     pipes[(rank + 1) % n_].read(next.data(), next.size());
-    auto invitation = net::read_invitation(net::Handle(next));
-    if (!invitation) give_up(invitation.error().text);
-    auto connector = net::Connector::start(*invitation, places[rank].address, 1, kTcp, monotonic_now());
-    if (!connector) give_up(connector.error().text);
-    // Both at once: in a ring everybody waits for somebody.
+    auto listen_handle = net::decode_listen_handle(net::Handle(next));
+    if (!listen_handle) exit_with_error(listen_handle.error().text);
+    auto connector = net::Connector::start(*listen_handle, locations[rank].address, 1, kTcp, monotonic_now());
+    if (!connector) exit_with_error(connector.error().text);
+    // Progresses both connections, because in a ring every rank waits for another rank.
     while (!send_ || !receive_) {
       if (!send_) {
         if (auto s = (*connector)->progress(monotonic_now())) {
           send_ = std::move(*net::SendComm::make(std::move(*s)));
         } else if (s.error().code != Errc::kWouldBlock) {
-          give_up(s.error().text);
+          exit_with_error(s.error().text);
         }
       }
       if (!receive_) {
         if (auto s = (*listener)->accept(monotonic_now())) {
           receive_ = std::move(*net::RecvComm::make(std::move(*s)));
         } else if (s.error().code != Errc::kWouldBlock) {
-          give_up(s.error().text);
+          exit_with_error(s.error().text);
         }
       }
       ::sched_yield();
@@ -94,15 +94,15 @@ class Rank {
     while (!done[0] || !done[1]) {
       if (requests[0] == nullptr &&
           !net::irecv(*receive_, std::as_writable_bytes(in).data(), in.size_bytes(), 0, &requests[0]).ok())
-        give_up("connection lost");
+        exit_with_error("connection closed");
       if (requests[1] == nullptr &&
           !net::isend(*send_, std::as_bytes(out).data(), out.size_bytes(), 0, &requests[1]).ok())
-        give_up("connection lost");
+        exit_with_error("connection closed");
       for (int i = 0; i < 2; ++i) {
         if (requests[i] != nullptr && !done[i] && !net::test(*requests[i], &done[i], nullptr).ok())
-          give_up("connection lost");
+          exit_with_error("connection closed");
       }
-      if (!done[0] || !done[1]) ::sched_yield();  // as NCCL's progress thread does
+      if (!done[0] || !done[1]) ::sched_yield();  // like the progress thread of NCCL
     }
   }
 
@@ -113,10 +113,10 @@ class Rank {
   std::vector<float> scratch_;
 };
 
-void run(size_t rank, const std::vector<Place>& places, const std::vector<Pipe>& pipes,
+void run(size_t rank, const std::vector<ProcessLocation>& locations, const std::vector<Pipe>& pipes,
          const std::vector<size_t>& sizes, int iterations) {
-  places[rank].enter();
-  Rank self(rank, places, pipes);
+  locations[rank].enter();
+  Rank self(rank, locations, pipes);
   for (const size_t size : sizes) {
     std::vector<float> data(std::max<size_t>(size / sizeof(float), 1));
     std::vector<double> times;
@@ -125,8 +125,8 @@ void run(size_t rank, const std::vector<Place>& places, const std::vector<Pipe>&
       const Nanos begin = monotonic_now();
       self.allreduce(data);
       if (i >= kWarmUp) times.push_back(1e-3 * static_cast<double>(monotonic_now() - begin));
-      const auto n = static_cast<float>(places.size());
-      if (std::ranges::any_of(data, [n](float v) { return v != n; })) give_up("wrong sum");
+      const auto n = static_cast<float>(locations.size());
+      if (std::ranges::any_of(data, [n](float v) { return v != n; })) exit_with_error("wrong sum");
     }
     std::ranges::sort(times);
     if (rank == 0) std::printf("%zu %.1f\n", size, times[times.size() / 2]), std::fflush(stdout);
@@ -136,40 +136,40 @@ void run(size_t rank, const std::vector<Place>& places, const std::vector<Pipe>&
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<Place> places;
+  std::vector<ProcessLocation> locations;
   std::vector<size_t> sizes = {16 * kKiB, 64 * kKiB, 256 * kKiB, kMiB};
   int iterations = 50;
   for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--rank" && i + 2 < argc) {
-      places.push_back({argv[i + 1], argv[i + 2]});
+    const std::string argument = argv[i];
+    if (argument == "--rank" && i + 2 < argc) {
+      locations.push_back({argv[i + 1], argv[i + 2]});
       i += 2;
-    } else if (word == "--sizes" && i + 1 < argc) {
+    } else if (argument == "--sizes" && i + 1 < argc) {
       sizes.clear();
       for (char* at = argv[++i]; *at != '\0'; at += *at == ',') sizes.push_back(std::strtoull(at, &at, 10));
-    } else if (word == "--iterations" && i + 1 < argc) {
+    } else if (argument == "--iterations" && i + 1 < argc) {
       iterations = std::max(1, std::atoi(argv[++i]));
     } else {
-      give_up("unknown word " + word);
+      exit_with_error("unknown argument " + argument);
     }
   }
-  if (places.size() < 2) give_up("two ranks at least: --rank NETNS ADDRESS");
-  const std::vector<Pipe> pipes(places.size());
+  if (locations.size() < 2) exit_with_error("expected at least two ranks: --rank NETNS ADDRESS");
+  const std::vector<Pipe> pipes(locations.size());
   std::vector<pid_t> ranks;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
+  for (size_t rank = 0; rank < locations.size(); ++rank) {
     const pid_t pid = ::fork();
-    if (pid < 0) give_up("cannot fork");
+    if (pid < 0) exit_with_error("cannot fork a rank");
     if (pid == 0) {
-      run(rank, places, pipes, sizes, iterations);
+      run(rank, locations, pipes, sizes, iterations);
       std::_Exit(0);
     }
     ranks.push_back(pid);
   }
-  int worst = 0;
+  int exit_code = 0;
   for (const pid_t pid : ranks) {
     int status = 0;
     ::waitpid(pid, &status, 0);
-    worst = std::max(worst, WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    exit_code = std::max(exit_code, WIFEXITED(status) ? WEXITSTATUS(status) : 1);
   }
-  return worst;
+  return exit_code;
 }

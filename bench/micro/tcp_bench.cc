@@ -1,6 +1,6 @@
-// Frames over loopback TCP between two contexts, each driven by its own thread, one way or echoed: GB/s,
-// CPU-s/GB per thread, system calls per frame. Plain sockets moving the same bytes are measured beside them,
-// as the floor.
+// Measures frames over loopback TCP between two contexts with a thread each; the peer echoes each frame.
+// Prints GB/s, CPU seconds per GB of each thread, and system calls per frame. Plain sockets that move the
+// same bytes are the lower bound.
 //   tcp_bench [payload bytes] [seconds] [crc 0|1] [window frames]
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -18,6 +18,8 @@
 
 #include "core/clock.h"
 #include "core/crc32c.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/connect.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
 
@@ -67,13 +69,13 @@ wire::FrameHeader data_header(const Load& load, std::span<const std::byte> paylo
   return h;
 }
 
-// Keeps `window` frames on the way to the peer, which echoes each.
-struct Asker final : Handler {
-  explicit Asker(const Load& l) : load(l), out(l.payload), in(l.payload) {}
+// Keeps `window` frames in flight to the peer, which echoes each frame.
+struct EchoClient final : Handler {
+  explicit EchoClient(const Load& l) : load(l), out(l.payload), in(l.payload) {}
   void send(Endpoint& ep) {
-    if (ep.put(data_header(load, out), {}, out, 0).ok()) ++asked;
+    if (ep.put(data_header(load, out), {}, out, 0).ok()) ++requested;
   }
-  Placement on_header(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>) noexcept override {
+  ReceiveTarget on_header(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>) noexcept override {
     return {Errc::kOk, in.data()};
   }
   void on_frame(Endpoint& ep, const wire::FrameHeader&, std::span<const std::byte>,
@@ -84,17 +86,17 @@ struct Asker final : Handler {
   void on_sent(Endpoint&, Cookie, Status) noexcept override {}
   void on_closed(Endpoint&, Errc reason) noexcept override {
     closed = true;
-    std::printf("asker closed: %s\n", std::string(to_string(reason)).c_str());
+    std::printf("client closed: %s\n", std::string(to_string(reason)).c_str());
   }
   Load load;
   std::vector<std::byte> out, in;
-  uint64_t asked = 0, answered = 0;
+  uint64_t requested = 0, answered = 0;
   bool stop = false, closed = false;
 };
 
-struct Echo final : Handler {
-  explicit Echo(const Load& l) : load(l), slots(l.window, std::vector<std::byte>(l.payload)) {}
-  Placement on_header(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>) noexcept override {
+struct EchoServer final : Handler {
+  explicit EchoServer(const Load& l) : load(l), slots(l.window, std::vector<std::byte>(l.payload)) {}
+  ReceiveTarget on_header(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>) noexcept override {
     return {Errc::kOk, slots[next % slots.size()].data()};
   }
   void on_frame(Endpoint& ep, const wire::FrameHeader&, std::span<const std::byte>,
@@ -110,9 +112,9 @@ struct Echo final : Handler {
   bool closed = false;
 };
 
-void frames(const Load& load) {
+void measure_frames(const Load& load) {
   auto [client, server] = connected_pair();
-  Echo echo(load);
+  EchoServer echo(load);
   std::thread peer([&, fd = server] {
     auto context = *tcp::make_context();
     Endpoint* ep = *context->adopt(fd, echo, {.send_queue = load.window + 1});
@@ -123,37 +125,37 @@ void frames(const Load& load) {
     }
     const double gb = static_cast<double>(c.payload_bytes_in) * 1e-9;
     const double n = static_cast<double>(c.frames_in);
-    std::printf("  frames echo:  %.3f CPU-s/GB  recv/frame %.2f send/frame %.2f copied/frame %.0f\n",
+    std::printf("  frames echo:   %.3f CPU-s/GB  recv/frame %.2f send/frame %.2f copied/frame %.0f\n",
                 thread_cpu_seconds() / gb, static_cast<double>(c.receive_calls) / n,
                 static_cast<double>(c.send_calls) / n, static_cast<double>(c.bytes_copied) / n);
   });
   {
     auto context = *tcp::make_context();
-    Asker asker(load);
-    Endpoint* ep = *context->adopt(client, asker, {.send_queue = load.window});
+    EchoClient echo_client(load);
+    Endpoint* ep = *context->adopt(client, echo_client, {.send_queue = load.window});
     const double cpu = thread_cpu_seconds();
     const Nanos begin = monotonic_now();
-    for (uint32_t i = 0; i < load.window; ++i) asker.send(*ep);
-    while (asker.answered < asker.asked || !asker.stop) {
+    for (uint32_t i = 0; i < load.window; ++i) echo_client.send(*ep);
+    while (echo_client.answered < echo_client.requested || !echo_client.stop) {
       const Nanos now = monotonic_now();
-      asker.stop = now - begin > load.duration;
+      echo_client.stop = now - begin > load.duration;
       if (context->poll(now, kMiB) == 0) context->wait(kMillisecond);
     }
     const double seconds = static_cast<double>(monotonic_now() - begin) * 1e-9;
-    const double gb = static_cast<double>(asker.answered * load.payload) * 1e-9;
-    std::printf("  frames asker: %.3f CPU-s/GB  %.2f GB/s each way, %.2f us/frame\n",
+    const double gb = static_cast<double>(echo_client.answered * load.payload) * 1e-9;
+    std::printf("  frames client: %.3f CPU-s/GB  %.2f GB/s each way, %.2f us/frame\n",
                 (thread_cpu_seconds() - cpu) / gb, gb / seconds,
-                seconds * 1e6 / static_cast<double>(asker.answered));
+                seconds * 1e6 / static_cast<double>(echo_client.answered));
     ep->shutdown();
-    while (!asker.closed) {
+    while (!echo_client.closed) {
       if (context->poll(monotonic_now(), kMiB) == 0) context->wait(kMillisecond);
     }
   }
   peer.join();
 }
 
-// The floor: blocking reads and writes of whole payloads, no header, no checksum.
-bool move(int fd, std::byte* data, size_t size, bool out) {
+// Transfers a whole payload with blocking calls, without header and checksum: the lower bound.
+bool transfer(int fd, std::byte* data, size_t size, bool out) {
   while (size > 0) {
     const ssize_t n = out ? ::send(fd, data, size, MSG_NOSIGNAL) : ::recv(fd, data, size, 0);
     if (n <= 0) return false;
@@ -163,7 +165,7 @@ bool move(int fd, std::byte* data, size_t size, bool out) {
   return true;
 }
 
-void bare(const Load& load) {
+void measure_plain_sockets(const Load& load) {
   auto [client, server] = connected_pair();
   for (const int fd : {client, server}) {
     ::fcntl(fd, F_SETFL, 0);
@@ -171,15 +173,16 @@ void bare(const Load& load) {
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   }
   std::thread peer([&, fd = server] {
-    // As many places as the frames have, so that the caches see the same.
+    // As many slots as for the frames, so that the cache footprint is equal.
     std::vector<std::vector<std::byte>> slots(load.window, std::vector<std::byte>(load.payload));
     uint64_t bytes = 0;
     for (size_t i = 0;; i = (i + 1) % slots.size()) {
-      if (!move(fd, slots[i].data(), load.payload, false) || !move(fd, slots[i].data(), load.payload, true))
+      if (!transfer(fd, slots[i].data(), load.payload, false) ||
+          !transfer(fd, slots[i].data(), load.payload, true))
         break;
       bytes += load.payload;
     }
-    std::printf("  bare echo:    %.3f CPU-s/GB\n",
+    std::printf("  plain echo:    %.3f CPU-s/GB\n",
                 thread_cpu_seconds() / (static_cast<double>(bytes) * 1e-9));
     ::close(fd);
   });
@@ -187,17 +190,18 @@ void bare(const Load& load) {
   const double cpu = thread_cpu_seconds();
   const Nanos begin = monotonic_now();
   uint64_t answered = 0;
-  for (uint32_t i = 0; i < load.window; ++i) move(client, out.data(), out.size(), true);
+  for (uint32_t i = 0; i < load.window; ++i) transfer(client, out.data(), out.size(), true);
   while (monotonic_now() - begin < load.duration) {
-    if (!move(client, in.data(), in.size(), false) || !move(client, out.data(), out.size(), true)) break;
+    if (!transfer(client, in.data(), in.size(), false) || !transfer(client, out.data(), out.size(), true))
+      break;
     ++answered;
   }
   const double seconds = static_cast<double>(monotonic_now() - begin) * 1e-9;
   const double gb = static_cast<double>(answered * load.payload) * 1e-9;
-  std::printf("  bare asker:   %.3f CPU-s/GB  %.2f GB/s each way, %.2f us/frame\n",
+  std::printf("  plain client:  %.3f CPU-s/GB  %.2f GB/s each way, %.2f us/frame\n",
               (thread_cpu_seconds() - cpu) / gb, gb / seconds, seconds * 1e6 / static_cast<double>(answered));
   ::shutdown(client, SHUT_WR);
-  while (move(client, in.data(), in.size(), false)) {
+  while (transfer(client, in.data(), in.size(), false)) {
   }
   ::close(client);
   peer.join();
@@ -212,6 +216,6 @@ int main(int argc, char** argv) {
   if (argc > 3) load.crc = std::atoi(argv[3]) != 0;
   if (argc > 4) load.window = static_cast<uint32_t>(std::max(1, std::atoi(argv[4])));
   std::printf("payload %zu, window %u, payload crc %s\n", load.payload, load.window, load.crc ? "on" : "off");
-  bare(load);
-  frames(load);
+  measure_plain_sockets(load);
+  measure_frames(load);
 }

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""`sluice` beside other libraries' allreduce, f32 sums, in turns: every round measures each of them once at each size, in one bed of shaped links (root), or
-with --loopback on this machine alone.
+"""Compares the allreduce of `sluice` with that of other libraries: f32 sums, all entries in interleaved rounds.
+
+Every round measures each entry once at each size: in one test network with rate-limited links (needs root), or on the loopback
+interface of this machine with --loopback.
 
     compare.py --sluice build/release/bin/sluice --peers build/release/bench/peers --workers 4 --reducers 1,2 --rate 200mbit --sizes 4M,16M --json out.json
-    compare.py ... --trace FILE          the steps of a trace (`sluice bench replay --print-trace`) in place of operations
+    compare.py ... --trace FILE          measures the steps of a trace (`sluice bench replay --print-trace`) instead of operations
 
-The time of an operation is that of the rank that took longest; medians and 99th percentiles are over the operations of all rounds. S/goodput: the size over what
-TCP gets through a worker's link; a ring of n takes at least 2(n-1)/n of it. CPU: of the workers, per 1e9 bytes that they contributed; libraries that spin while
-they wait have no meaningful one. Exit 1: something could not be measured; 2: wrong sums."""
+The time of an operation is the time of its slowest rank. Medians and 99th percentiles cover the operations of all rounds.
+S/goodput is the size divided by the TCP goodput of a worker's link; a ring of n ranks takes at least 2(n-1)/n of it. CPU is
+the CPU time of the workers per 1e9 bytes that they contributed; the figure means nothing for libraries that spin while they
+wait. Exit codes: 1 when an entry could not be measured, 2 for wrong sums."""
 
 import argparse
 import csv
@@ -22,7 +25,7 @@ from pathlib import Path
 
 import peers
 import sluice_run
-from bed import Bed, Loopback, bits, rate_text
+from test_network import Loopback, TestNetwork, bits_per_second, rate_text
 
 SCHEMA = "sluice.bench.compare/1"
 COLUMNS = ("workers", "entry", "bytes", "rounds", "runs", "median_seconds", "p99_seconds", "algbw_gb_per_second", "of_bound", "of_sluice", "cpu_seconds_per_gb",
@@ -35,7 +38,7 @@ def size(text):
 
 
 def list_of(parse):
-    return lambda text: [parse(word) for word in text.split(",")]
+    return lambda text: [parse(item) for item in text.split(",")]
 
 
 def size_text(value):
@@ -44,8 +47,8 @@ def size_text(value):
 
 
 def goodput(arguments):
-    """Bytes per second of a worker's link that are payload: 52 bytes of headers of each packet are not, nor are the 14 of its frame."""
-    return bits(arguments.rate) / 8 * (arguments.mtu - 52) / (arguments.mtu + 14)
+    """Payload bytes per second of a worker's link: each packet carries 52 bytes of headers, and its frame 14 more."""
+    return bits_per_second(arguments.rate) / 8 * (arguments.mtu - 52) / (arguments.mtu + 14)
 
 
 def percentile(values, share):
@@ -53,7 +56,7 @@ def percentile(values, share):
 
 
 class Comparison:
-    """Of all entries with one number of workers."""
+    """Measures all entries with one number of workers."""
 
     def __init__(self, arguments, workers, hosts, folder):
         self.arguments = arguments
@@ -62,39 +65,39 @@ class Comparison:
         self.folder = folder
         self.machine = None
         self.failures = []
-        self.samples = {}  # by entry and size: the results of all rounds
+        self.samples = {}  # (entry, size): the results of all rounds
         entries = [peers.Sluice(arguments.sluice, reducers) for reducers in arguments.reducers] if arguments.sluice else []
         entries += [peers.peer(name, arguments.peers) for name in arguments.entries] if arguments.peers else []
         self.entries = []
         for entry in entries:
-            why = entry.missing(hosts)
-            if why:
-                self.fail(f"{entry.name} left out: {why}")
+            reason = entry.unavailable_reason(hosts)
+            if reason:
+                self.fail(f"{entry.name} skipped: {reason}")
             else:
                 self.entries.append(entry)
 
-    def fail(self, what):
-        self.failures.append(what)
-        print(f"# {what}", flush=True)
+    def fail(self, message):
+        self.failures.append(message)
+        print(f"# {message}", flush=True)
 
     def run(self):
         for number in range(self.arguments.rounds):
-            # Nobody comes right after the same one in every round.
+            # The rounds start with different entries, so that no entry always follows the same one.
             first = number % max(1, len(self.entries))
             for entry in self.entries[first:] + self.entries[:first]:
                 self.measure(entry)
 
     def measure(self, entry):
-        if isinstance(entry, peers.Sluice) and isinstance(self.hosts, Bed):
-            as_wide = rate_text(bits(self.arguments.rate) * self.workers / entry.reducers)
+        if isinstance(entry, peers.Sluice) and isinstance(self.hosts, TestNetwork):
+            matching_rate = rate_text(bits_per_second(self.arguments.rate) * self.workers / entry.reducers)
             for i in range(entry.reducers):
-                self.hosts.set_rate(f"r{i}", self.arguments.reducer_rate or as_wide)
-        how = (self.arguments.iterations, self.arguments.warmup, self.folder)
+                self.hosts.set_rate(f"r{i}", self.arguments.reducer_rate or matching_rate)
+        settings = (self.arguments.iterations, self.arguments.warmup, self.folder)
         try:
             if self.arguments.trace:
-                results = [entry.replay(self.hosts, self.workers, self.arguments.trace, *how)]
+                results = [entry.replay(self.hosts, self.workers, self.arguments.trace, *settings)]
             else:
-                results = entry.measure(self.hosts, self.workers, self.arguments.sizes, *how)
+                results = entry.measure(self.hosts, self.workers, self.arguments.sizes, *settings)
         except peers.PeerError as error:
             self.fail(str(error))
             return
@@ -105,20 +108,20 @@ class Comparison:
 
     def rows(self):
         for length in [peers.trace_bytes(self.arguments.trace)] if self.arguments.trace else self.arguments.sizes:
-            ours = None
+            sluice_median = None
             for entry in self.entries:
                 rounds = self.samples.get((entry.name, length))
                 if not rounds:
                     continue
                 seconds = [s for result in rounds for s in result["operation_seconds"]]
                 median = statistics.median_low(seconds)
-                if ours is None and isinstance(entry, peers.Sluice):
-                    ours = median
-                bound = None if self.arguments.loopback or not bits(self.arguments.rate) else length / goodput(self.arguments)
+                if sluice_median is None and isinstance(entry, peers.Sluice):
+                    sluice_median = median
+                bound = None if self.arguments.loopback or not bits_per_second(self.arguments.rate) else length / goodput(self.arguments)
                 reducer_cpu = [result["reducer_cpu_seconds_per_gb"] for result in rounds if result.get("reducer_cpu_seconds_per_gb") is not None]
                 yield {"workers": self.workers, "entry": entry.name, "bytes": length, "rounds": len(rounds), "runs": len(seconds), "median_seconds": median,
                        "p99_seconds": percentile(seconds, 0.99), "algbw_gb_per_second": length / median * 1e-9, "of_bound": bound and median / bound,
-                       "of_sluice": ours and median / ours, "cpu_seconds_per_gb": statistics.median(result["cpu_seconds_per_gb"] for result in rounds),
+                       "of_sluice": sluice_median and median / sluice_median, "cpu_seconds_per_gb": statistics.median(result["cpu_seconds_per_gb"] for result in rounds),
                        "reducer_cpu_seconds_per_gb": statistics.median(reducer_cpu) if reducer_cpu else None,
                        "wrong": sum(result["wrong"] for result in rounds), "operation_seconds": [result["operation_seconds"] for result in rounds]}
 
@@ -136,11 +139,11 @@ def print_table(rows):
 
 def compare(arguments, workers, folder):
     if arguments.loopback:
-        place = Loopback(os.geteuid() == 0, arguments.congestion)
+        hosts = Loopback(os.geteuid() == 0, arguments.congestion)
     else:
-        hosts = [f"w{i}" for i in range(workers)] + [f"r{i}" for i in range(max(arguments.reducers))] + ["ctl"]
-        place = Bed(hosts, lambda host: arguments.rate if host[0] == "w" else "0", arguments.congestion, arguments.mtu)
-    with place as hosts:
+        names = [f"w{i}" for i in range(workers)] + [f"r{i}" for i in range(max(arguments.reducers))] + ["ctl"]
+        hosts = TestNetwork(names, lambda host: arguments.rate if host[0] == "w" else "0", arguments.congestion, arguments.mtu)
+    with hosts:
         comparison = Comparison(arguments, workers, hosts, folder)
         comparison.run()
     return comparison
@@ -148,33 +151,33 @@ def compare(arguments, workers, folder):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sluice", type=Path, help="the program; without it the peers alone")
-    parser.add_argument("--peers", type=Path, help="folder of the drivers: bench/peers of a build; without it sluice alone")
+    parser.add_argument("--sluice", type=Path, help="the program; without this option only the peers are measured")
+    parser.add_argument("--peers", type=Path, help="folder of the drivers, bench/peers of a build; without this option only sluice is measured")
     parser.add_argument("--entries", type=list_of(str), default=list(peers.PEERS), metavar="NAME,...",
-                        help="which peers: " + ", ".join(peers.PEERS) + " (default: all)")
+                        help="peers to measure: " + ", ".join(peers.PEERS) + " (default: all)")
     parser.add_argument("--workers", type=list_of(int), default=[4])
-    parser.add_argument("--reducers", type=list_of(int), default=[1, 2], help="of sluice's pools, each measured (default: 1,2)")
-    parser.add_argument("--rate", default="200mbit", help="of each worker's link, each way (default: 200mbit)")
-    parser.add_argument("--reducer-rate", help="of each reducer's link (default: so that the pool is as wide as the workers)")
-    parser.add_argument("--loopback", action="store_true", help="all on this machine over its loopback, nothing limited; needs no root")
-    parser.add_argument("--sizes", type=list_of(size), default=[4 << 20, 16 << 20], help="bytes, K, M, G (default: 4M,16M)")
-    parser.add_argument("--trace", type=lambda text: Path(text).resolve(), help="what is ready to be reduced when, in place of --sizes")
+    parser.add_argument("--reducers", type=list_of(int), default=[1, 2], help="sizes of the sluice pools, each measured (default: 1,2)")
+    parser.add_argument("--rate", default="200mbit", help="rate of each worker's link in each direction (default: 200mbit)")
+    parser.add_argument("--reducer-rate", help="rate of each reducer's link (default: the pool has the bandwidth of all workers)")
+    parser.add_argument("--loopback", action="store_true", help="run everything over the loopback interface without limits; needs no root")
+    parser.add_argument("--sizes", type=list_of(size), default=[4 << 20, 16 << 20], help="in bytes, with an optional suffix K, M or G (default: 4M,16M)")
+    parser.add_argument("--trace", type=lambda text: Path(text).resolve(), help="trace that states when each bucket is ready; replaces --sizes")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--iterations", type=int, default=5, help="timed operations of each size, or steps of the trace, in each round (default: 5)")
+    parser.add_argument("--iterations", type=int, default=5, help="timed operations of each size, or steps of the trace, per round (default: 5)")
     parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--deadline", type=int, default=600, metavar="SECONDS", help="of one entry's turn at all sizes (default: 600)")
-    parser.add_argument("--congestion", default="cubic", help="TCP's congestion control (default: cubic; loopback without root: the machine's)")
+    parser.add_argument("--deadline", type=int, default=600, metavar="SECONDS", help="time limit of one entry for all sizes of a round (default: 600)")
+    parser.add_argument("--congestion", default="cubic", help="TCP congestion control (default: cubic; on a loopback without root: the machine's setting)")
     parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--csv", type=Path)
     arguments = parser.parse_args()
     for name in arguments.entries:
         if name not in peers.PEERS:
-            parser.error(f"--entries {name}: there are {', '.join(peers.PEERS)}")
+            parser.error(f"--entries {name}: no such peer; the peers are {', '.join(peers.PEERS)}")
     if not arguments.sluice and not arguments.peers:
-        parser.error("neither --sluice nor --peers: nothing to measure")
+        parser.error("nothing to measure; set --sluice, --peers or both")
     if not arguments.loopback and os.geteuid() != 0:
-        parser.error("a bed needs root; --loopback does not")
+        parser.error("a test network needs root; run as root or use --loopback")
     return arguments
 
 
@@ -183,7 +186,7 @@ def save(arguments, machine, failures, rows):
         arguments.json.write_text(json.dumps({
             "schema": SCHEMA, "machine": machine,
             "links": None if arguments.loopback else {"rate": arguments.rate, "reducer_rate": arguments.reducer_rate, "mtu": arguments.mtu,
-                                                      "burst_bytes": Bed.BURST_BYTES, "queue_ms": Bed.QUEUE_MS},
+                                                      "burst_bytes": TestNetwork.BURST_BYTES, "queue_ms": TestNetwork.QUEUE_MS},
             "trace": arguments.trace and str(arguments.trace), "rounds": arguments.rounds, "iterations": arguments.iterations, "warmup": arguments.warmup,
             "failures": failures, "results": rows}, indent=1) + "\n", encoding="utf-8")
     if arguments.csv:
@@ -194,7 +197,7 @@ def save(arguments, machine, failures, rows):
 
 
 def main():
-    # So that ranks, reducers and namespaces are ended on the way out.
+    # An exception on SIGTERM lets the context managers stop ranks and reducers and remove namespaces.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     arguments = parse()
     peers.DEADLINE_S = sluice_run.DEADLINE_S = arguments.deadline
@@ -203,7 +206,7 @@ def main():
         for workers in arguments.workers:
             comparisons.append(compare(arguments, workers, Path(folder)))
     rows = [row for comparison in comparisons for row in comparison.rows()]
-    failures = [what for comparison in comparisons for what in comparison.failures]
+    failures = [message for comparison in comparisons for message in comparison.failures]
     links = "loopback" if arguments.loopback else f"links of {arguments.rate}, MTU {arguments.mtu}"
     machine = next((comparison.machine for comparison in comparisons if comparison.machine), {})
     print(f"# {links}, {machine.get('congestion_control')}, {arguments.rounds} rounds of {arguments.iterations} operations after {arguments.warmup}")

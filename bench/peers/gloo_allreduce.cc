@@ -1,4 +1,5 @@
-// The driver of Gloo over TCP: one process for each rank, which meet in a folder.
+// Driver for Gloo over TCP: one process per rank. The processes find each other through files in a shared
+// folder.
 #include <fmt/format.h>
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
@@ -19,7 +20,7 @@
 namespace sluice::bench {
 namespace {
 
-// For a rank to come, and for one operation.
+// Timeout for the connection of a rank and for one operation.
 constexpr std::chrono::minutes kTimeout{5};
 
 struct GlooOptions {
@@ -37,8 +38,8 @@ class GlooPeer final : public Peer {
         context_(std::make_shared<gloo::rendezvous::Context>(options.rank, options.ranks)) {
     gloo::rendezvous::FileStore store(options.store);
     context_->setTimeout(kTimeout);
-    const gloo::transport::tcp::attr where(options.address.c_str());
-    auto device = gloo::transport::tcp::CreateDevice(where);
+    const gloo::transport::tcp::attr attributes(options.address.c_str());
+    auto device = gloo::transport::tcp::CreateDevice(attributes);
     context_->connectFullMesh(store, device);
   }
 
@@ -49,18 +50,18 @@ class GlooPeer final : public Peer {
   [[nodiscard]] uint32_t rank() const override { return static_cast<uint32_t>(options_.rank); }
   [[nodiscard]] uint32_t ranks() const override { return static_cast<uint32_t>(options_.ranks); }
 
-  // The older algorithms are objects that belong to a buffer.
-  [[nodiscard]] bool in_place() const override {
+  // The older algorithms are objects that are bound to a buffer.
+  [[nodiscard]] bool is_in_place() const override {
     return options_.algorithm == "halving_doubling" || options_.algorithm == "ring_chunked";
   }
 
   void allreduce(const float* in, float* out, size_t count) override {
-    if (in_place()) {
+    if (is_in_place()) {
       prepared(out, count).run();
       return;
     }
     gloo::AllreduceOptions call(context_);
-    call.setInput(const_cast<float*>(in), count);  // which it only reads
+    call.setInput(const_cast<float*>(in), count);  // Gloo only reads the input
     call.setOutput(out, count);
     call.setAlgorithm(options_.algorithm == "bcube" ? gloo::AllreduceOptions::Algorithm::BCUBE
                                                     : gloo::AllreduceOptions::Algorithm::RING);
@@ -91,8 +92,8 @@ class GlooPeer final : public Peer {
     return by_rank;
   }
 
-  // A rank that is gone is a failure to those that still talk to it.
-  void leave(int /*code*/) override { barrier(); }
+  // Waits for all ranks, because Gloo fails on ranks that still communicate with a rank that has exited.
+  void shut_down(int /*code*/) override { barrier(); }
 
  private:
   gloo::Algorithm& prepared(float* buffer, size_t count) {
@@ -110,7 +111,7 @@ class GlooPeer final : public Peer {
 
   const GlooOptions options_;
   std::shared_ptr<gloo::rendezvous::Context> context_;
-  std::map<size_t, std::unique_ptr<gloo::Algorithm>> prepared_;  // by count; all for one buffer
+  std::map<size_t, std::unique_ptr<gloo::Algorithm>> prepared_;  // by count; all are bound to the same buffer
   uint32_t tag_ = 1;
 };
 
@@ -118,15 +119,18 @@ class GlooPeer final : public Peer {
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("Allreduces of Gloo over TCP: one process for each rank.", "gloo");
+  CLI::App app("Measures allreduces of Gloo over TCP, one process per rank.", "gloo");
   sluice::bench::GlooOptions options;
-  app.add_option("--rank", options.rank, "this process's, from 0")->required()->check(CLI::NonNegativeNumber);
-  app.add_option("--ranks", options.ranks, "how many there are")->required()->check(CLI::PositiveNumber);
-  app.add_option("--store", options.store, "an empty folder that all ranks see")
+  app.add_option("--rank", options.rank, "rank of this process, from 0")
+      ->required()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--ranks", options.ranks, "number of ranks")->required()->check(CLI::PositiveNumber);
+  app.add_option("--store", options.store, "empty folder that all ranks can access")
       ->required()
       ->check(CLI::ExistingDirectory);
-  app.add_option("--address", options.address, "this host's, as the others reach it")->required();
-  app.add_option("--algorithm", options.algorithm, "what to run")
+  app.add_option("--address", options.address, "address of this host that the other ranks connect to")
+      ->required();
+  app.add_option("--algorithm", options.algorithm, "allreduce algorithm")
       ->capture_default_str()
       ->check(CLI::IsMember({"ring", "ring_chunked", "halving_doubling", "bcube"}));
   return sluice::bench::peer_main(argc, argv, app,

@@ -1,5 +1,5 @@
-// The driver of an MPI library: built once with each that is installed. mpirun starts it; which algorithm and
-// which transport are mpirun's business too.
+// Driver for an MPI library, built once with each installed library. mpirun starts it and selects the
+// algorithm and the transport.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 class MpiPeer final : public Peer {
  public:
-  // MPI's own error handler ends the job, so no call here returns a failure.
+  // The default error handler of MPI ends the job, so the calls below return no errors.
   MpiPeer() {
     MPI_Init(nullptr, nullptr);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
@@ -25,7 +25,7 @@ class MpiPeer final : public Peer {
     std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
     int length = 0;
     MPI_Get_library_version(text.data(), &length);
-    // The rest of a long text says how it was built.
+    // The rest of the text describes the build.
     const std::string all(text.data(), static_cast<size_t>(length));
     std::string first = all.substr(0, all.find_first_of(",\n"));
     for (char& c : first) c = c == '\t' ? ' ' : c;
@@ -36,7 +36,8 @@ class MpiPeer final : public Peer {
   [[nodiscard]] uint32_t ranks() const override { return static_cast<uint32_t>(ranks_); }
 
   void allreduce(const float* in, float* out, size_t count) override {
-    if (count > INT_MAX) throw std::runtime_error(fmt::format("{} elements: MPI counts in int", count));
+    if (count > INT_MAX)
+      throw std::runtime_error(fmt::format("{} elements exceed the int count of MPI", count));
     MPI_Allreduce(in, out, static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   }
 
@@ -51,10 +52,10 @@ class MpiPeer final : public Peer {
     return by_rank;
   }
 
-  void leave(int code) override {
+  void shut_down(int code) override {
 #if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION < 40200000
-    // Over UCX its MPI_Finalize hangs now and then: a rank that waits in the process manager's barrier does
-    // nothing for those that still disconnect (its pull request 6596). All is said when rank 0 gets here.
+    // MPI_Finalize over UCX sometimes hangs: a rank in the barrier of the process manager does not progress
+    // the disconnects of other ranks (MPICH pull request 6596). Rank 0 has all results at this point.
     if (rank_ == 0) MPI_Abort(MPI_COMM_WORLD, code);
     barrier();
 #else
@@ -72,6 +73,6 @@ class MpiPeer final : public Peer {
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("Allreduces of an MPI library, to be started by its mpirun.", PEER_NAME);
+  CLI::App app("Measures allreduces of an MPI library. Start it with the mpirun of the library.", PEER_NAME);
   return sluice::bench::peer_main(argc, argv, app, [] { return std::make_unique<sluice::bench::MpiPeer>(); });
 }

@@ -1,5 +1,4 @@
-// What a driver tells the part that all drivers share about its library: one allreduce, a barrier, and a way
-// home for figures.
+// Class Peer is the interface to another library in a benchmark driver: allreduce, barrier and gather.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +15,21 @@ class Peer {
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  [[nodiscard]] virtual std::string library() const = 0;    // and its version
-  [[nodiscard]] virtual std::string algorithm() const = 0;  // empty: the library's choice
+  [[nodiscard]] virtual std::string library() const = 0;    // name and version
+  [[nodiscard]] virtual std::string algorithm() const = 0;  // empty: chosen by the library
   [[nodiscard]] virtual uint32_t rank() const = 0;
   [[nodiscard]] virtual uint32_t ranks() const = 0;
 
-  // Sums `count` floats of every rank into `out` at every rank.
+  // Writes the sum of `count` floats of all ranks to `out` on every rank.
   virtual void allreduce(const float* in, float* out, size_t count) = 0;
-  // True for an algorithm that knows only one buffer: it ignores `in` and sums what is in `out`.
-  [[nodiscard]] virtual bool in_place() const { return false; }
+  // Returns true when the algorithm has only one buffer: it ignores `in` and reduces the data in `out`.
+  [[nodiscard]] virtual bool is_in_place() const { return false; }
   virtual void barrier() = 0;
-  // At rank 0 every rank's values, in order of rank; elsewhere nothing. All ranks give as many.
+  // Returns the values of all ranks, sorted by rank, on rank 0, and nothing on other ranks. All ranks pass
+  // the same number of values.
   [[nodiscard]] virtual std::vector<std::vector<double>> gather(const std::vector<double>& values) = 0;
-  // Ends what the library has open, at all ranks together; not called after a failure. `code`: what this rank
-  // will exit with.
-  virtual void leave(int code) = 0;
+  // Shuts the library down; collective, and not called after a failure. `code`: exit code of this rank.
+  virtual void shut_down(int code) = 0;
 };
 
 }  // namespace sluice::bench

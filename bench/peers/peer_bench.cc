@@ -5,8 +5,8 @@
 #include <cstring>
 #include <ctime>
 
-#include "bench/e2e/cpu_time.h"
-#include "bench/e2e/pattern.h"
+#include "bench/e2e/process/cpu_time.h"
+#include "bench/e2e/workload/pattern.h"
 #include "core/clock.h"
 
 namespace sluice::bench {
@@ -32,10 +32,10 @@ double seconds_since(Nanos begin) {
 }
 
 Pattern pattern(const Peer& peer, uint64_t seed) {
-  return {wire::DType::kF32, wire::Op::kSum, peer.ranks(), seed, AddOrder::kAny};
+  return {wire::DType::kF32, wire::Op::kSum, peer.ranks(), seed, SummationOrder::kAny};
 }
 
-// One column of what was gathered.
+// Combines one column of the gathered values.
 template <typename Fold>
 double over_ranks(const std::vector<std::vector<double>>& by_rank, size_t column, Fold fold) {
   double value = by_rank.front()[column];
@@ -60,12 +60,12 @@ uint64_t sum_of(const std::vector<std::vector<double>>& by_rank, size_t column) 
 }  // namespace
 
 PeerBench::PeerBench(Peer& peer, const PeerOptions& options) : peer_(peer), options_(options) {
-  uint64_t most = 0;
-  for (const uint64_t bytes : options.bytes) most = std::max(most, bytes);
+  uint64_t max_bytes = 0;
+  for (const uint64_t bytes : options.bytes) max_bytes = std::max(max_bytes, bytes);
   if (options.trace) {
-    for (const Bucket& bucket : options.trace->buckets) most = std::max(most, bucket.bytes);
+    for (const Bucket& bucket : options.trace->buckets) max_bytes = std::max(max_bytes, bucket.bytes);
   }
-  first_.resize(most / sizeof(float));
+  first_.resize(max_bytes / sizeof(float));
   last_.resize(first_.size());
   out_.resize(first_.size());
 }
@@ -82,9 +82,10 @@ uint64_t PeerBench::check(uint64_t seed, size_t count) const {
   return pattern(peer_, seed).count_wrong(reinterpret_cast<const std::byte*>(out_.data()), count);
 }
 
-// Seconds of one operation. In place, `refill` puts the data there first, which is nobody's time.
-double PeerBench::operate(const std::vector<float>& in, size_t count, bool refill) {
-  if (peer_.in_place() && refill) {
+// Returns the seconds of one operation. For an in-place algorithm, `refill` first copies the data to the
+// buffer; the copy is not timed.
+double PeerBench::run_operation(const std::vector<float>& in, size_t count, bool refill) {
+  if (peer_.is_in_place() && refill) {
     const double before = thread_cpu_seconds();
     std::memcpy(out_.data(), in.data(), count * sizeof(float));
     copy_cpu_ += thread_cpu_seconds() - before;
@@ -96,7 +97,7 @@ double PeerBench::operate(const std::vector<float>& in, size_t count, bool refil
 
 uint64_t PeerBench::first_operation(size_t count) {
   std::fill_n(out_.begin(), count, 0.0F);
-  static_cast<void>(operate(first_, count, true));
+  static_cast<void>(run_operation(first_, count, true));
   return check(kFirstSeed, count);
 }
 
@@ -114,12 +115,12 @@ SizeResult PeerBench::measure(uint64_t bytes) {
   const size_t count = bytes / sizeof(float);
   fill(count);
   uint64_t wrong = first_operation(count);
-  for (uint32_t i = 0; i < options_.warmup; ++i) static_cast<void>(operate(first_, count, true));
+  for (uint32_t i = 0; i < options_.warmup; ++i) static_cast<void>(run_operation(first_, count, true));
   begin_loop();
   std::vector<double> figures;
   double total = 0;
   for (uint32_t i = 0; i < options_.iterations; ++i) {
-    figures.push_back(operate(i + 1 < options_.iterations ? first_ : last_, count, true));
+    figures.push_back(run_operation(i + 1 < options_.iterations ? first_ : last_, count, true));
     total += figures.back();
   }
   const double cpu = loop_cpu_seconds();
@@ -149,16 +150,17 @@ TraceResult PeerBench::replay(const Trace& trace) {
       peer_.barrier();
     }
     const Nanos begin = monotonic_now();
-    double operating = 0;
+    double allreduce_time = 0;
     for (const Bucket& bucket : trace.buckets) {
       const bool is_last = pass + 1 == passes && &bucket == &trace.buckets.back();
       sleep_until(begin + static_cast<Nanos>(bucket.ready_us) * kMicrosecond);
-      // In place what the last operation left is summed: right for time, and only the last one is looked at.
-      operating += operate(is_last ? last_ : first_, bucket.bytes / sizeof(float), is_last);
+      // In place, an operation reduces the result of the operation before. The times are valid, and only the
+      // last result is checked.
+      allreduce_time += run_operation(is_last ? last_ : first_, bucket.bytes / sizeof(float), is_last);
     }
     if (pass < options_.warmup) continue;
     figures[pass - options_.warmup] = seconds_since(begin);
-    figures[options_.iterations + pass - options_.warmup] = operating;
+    figures[options_.iterations + pass - options_.warmup] = allreduce_time;
   }
   const double cpu = loop_cpu_seconds();
   wrong += check(kLastSeed, trace.buckets.back().bytes / sizeof(float));

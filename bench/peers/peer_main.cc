@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "bench/e2e/exit_codes.h"
+#include "bench/e2e/process/exit_codes.h"
 #include "bench/peers/peer_bench.h"
 #include "bench/peers/peer_options.h"
 #include "bench/peers/peer_report.h"
@@ -14,17 +14,17 @@ namespace {
 int run(Peer& peer, const PeerOptions& options) {
   PeerBench bench(peer, options);
   PeerReport report(peer, options);
-  const bool speaks = peer.rank() == 0;
+  const bool is_rank_zero = peer.rank() == 0;
   for (const uint64_t bytes : options.bytes) {
     const SizeResult result = bench.measure(bytes);
-    if (speaks) report.add(result);
+    if (is_rank_zero) report.add(result);
   }
   if (options.trace) {
     const TraceResult result = bench.replay(*options.trace);
-    if (speaks) report.add(result, *options.trace);
+    if (is_rank_zero) report.add(result, *options.trace);
   }
-  const int code = speaks ? report.finish() : kExitOk;
-  peer.leave(code);
+  const int code = is_rank_zero ? report.finish() : kExitOk;
+  peer.shut_down(code);
   return code;
 }
 

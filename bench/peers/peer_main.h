@@ -1,4 +1,4 @@
-// main() of a driver.
+// Defines peer_main(), the main() of the drivers.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,8 +9,9 @@
 
 namespace sluice::bench {
 
-// `app` already has what the library needs to start; `join` starts it, with the other ranks. Returns the exit
-// code: 2 for wrong sums, at rank 0; 64 for a bad option; 1 for any other failure, said on stderr.
+// `app` has the options that the library needs to start. `join` starts the library with the other ranks.
+// Returns the exit code: 2 for wrong sums (on rank 0), 64 for an invalid option, 1 for any other failure.
+// Errors go to stderr.
 [[nodiscard]] int peer_main(int argc, char** argv, CLI::App& app,
                             const std::function<std::unique_ptr<Peer>()>& join);
 

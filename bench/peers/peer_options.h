@@ -1,4 +1,4 @@
-// The command line of every driver, beside what its library needs to start.
+// Class PeerFlags defines the command line options that all drivers share.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,18 +12,18 @@
 namespace sluice::bench {
 
 struct PeerOptions {
-  std::vector<uint64_t> bytes;  // of an allreduce, one after the other; empty when there is a trace
+  std::vector<uint64_t> bytes;  // sizes of the allreduces; empty with a trace
   std::optional<Trace> trace;
   uint32_t iterations = 5;
   uint32_t warmup = 2;
   std::string json;
-  int64_t spoil_rank = -1;
+  int64_t spoil_rank = -1;  // rank that contributes a wrong element; -1: none
 };
 
 class PeerFlags {
  public:
   void add_to(CLI::App& app);
-  // Throws Failure (kExitUsage, a trace that can't be read too).
+  // Throws Failure(kExitUsage) for invalid options and for an unreadable trace.
   [[nodiscard]] PeerOptions options() const;
 
  private:

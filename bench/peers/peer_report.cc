@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/e2e/exit_codes.h"
-#include "bench/e2e/machine_facts.h"
-#include "bench/e2e/output.h"
-#include "bench/e2e/quantiles.h"
+#include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/machine_facts.h"
+#include "bench/e2e/report/output.h"
+#include "bench/e2e/report/quantiles.h"
 
 namespace sluice::bench {
 namespace {
@@ -16,39 +16,40 @@ constexpr const char* kSchema = "sluice.bench.peer/1";
 
 }  // namespace
 
-// Of all ranks, per 1e9 bytes that they contributed.
+// Returns CPU seconds of all ranks per 1e9 bytes contributed.
 double PeerReport::cpu_per_gb(const std::vector<double>& cpu_seconds, double bytes) const {
   double sum = 0;
   for (const double seconds : cpu_seconds) sum += seconds;
   return sum / (bytes * options_.iterations * peer_.ranks() * 1e-9);
 }
 
-void PeerReport::say(const std::string& what, const std::vector<double>& seconds, double bytes,
-                     const std::vector<double>& cpu_seconds, uint64_t wrong) {
-  if (!said_head_) {
+void PeerReport::print_row(const std::string& name, const std::vector<double>& seconds, double bytes,
+                           const std::vector<double>& cpu_seconds, uint64_t wrong) {
+  if (!has_header_) {
     const std::string algorithm = peer_.algorithm();
-    fmt::print("# {}, {}, {} ranks, f32 sums; times are of the rank that took longest\n", peer_.library(),
-               algorithm.empty() ? "algorithm of its choice" : "algorithm " + algorithm, peer_.ranks());
+    fmt::print("# {}, {}, {} ranks, f32 sums; times of the slowest rank\n", peer_.library(),
+               algorithm.empty() ? "default algorithm" : "algorithm " + algorithm, peer_.ranks());
     fmt::print("{:>12} {:>6} {:>12} {:>12} {:>13} {:>13} {:>7}\n", "bytes", "runs", "median ms", "p99 ms",
                "algbw GB/s", "CPU s per GB", "#wrong");
-    said_head_ = true;
+    has_header_ = true;
   }
   const Quantiles times = quantiles_of(seconds);
-  fmt::print("{:>12} {:>6} {:>12.4f} {:>12.4f} {:>13.4f} {:>13.3f} {:>7}\n", what, times.count,
+  fmt::print("{:>12} {:>6} {:>12.4f} {:>12.4f} {:>13.4f} {:>13.3f} {:>7}\n", name, times.count,
              1e3 * times.median, 1e3 * times.p99, 1e-9 * bytes / times.median, cpu_per_gb(cpu_seconds, bytes),
              wrong);
   std::fflush(stdout);
 }
 
 void PeerReport::add(const SizeResult& result) {
-  say(std::to_string(result.bytes), result.operation_seconds, static_cast<double>(result.bytes),
-      result.cpu_seconds, result.wrong);
+  print_row(std::to_string(result.bytes), result.operation_seconds, static_cast<double>(result.bytes),
+            result.cpu_seconds, result.wrong);
   sizes_.push_back(result);
 }
 
 void PeerReport::add(const TraceResult& result, const Trace& trace) {
   trace_bytes_ = trace.bytes();
-  say("trace", result.iteration_seconds, static_cast<double>(trace_bytes_), result.cpu_seconds, result.wrong);
+  print_row("trace", result.iteration_seconds, static_cast<double>(trace_bytes_), result.cpu_seconds,
+            result.wrong);
   traces_.push_back(result);
 }
 
@@ -85,7 +86,7 @@ int PeerReport::finish() {
          {"wrong", r.wrong}});
     wrong += r.wrong;
   }
-  if (!options_.json.empty()) save_result(options_.json, json.dump(1) + "\n");
+  if (!options_.json.empty()) write_result_file(options_.json, json.dump(1) + "\n");
   return wrong == 0 ? kExitOk : kExitWrongData;
 }
 

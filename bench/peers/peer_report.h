@@ -1,4 +1,4 @@
-// What rank 0 of a driver says: a table on stdout, and everything in JSON.
+// Class PeerReport prints the table of a driver on rank 0 and writes the JSON file.
 #pragma once
 
 #include <string>
@@ -14,20 +14,20 @@ class PeerReport {
 
   void add(const SizeResult& result);
   void add(const TraceResult& result, const Trace& trace);
-  // Writes the JSON. kExitOk, or kExitWrongData.
+  // Writes the JSON file. Returns kExitOk or kExitWrongData.
   [[nodiscard]] int finish();
 
  private:
   [[nodiscard]] double cpu_per_gb(const std::vector<double>& cpu_seconds, double bytes) const;
-  void say(const std::string& what, const std::vector<double>& seconds, double bytes,
-           const std::vector<double>& cpu_seconds, uint64_t wrong);
+  void print_row(const std::string& name, const std::vector<double>& seconds, double bytes,
+                 const std::vector<double>& cpu_seconds, uint64_t wrong);
 
   const Peer& peer_;
   const PeerOptions& options_;
   std::vector<SizeResult> sizes_;
   std::vector<TraceResult> traces_;
   uint64_t trace_bytes_ = 0;
-  bool said_head_ = false;
+  bool has_header_ = false;
 };
 
 }  // namespace sluice::bench

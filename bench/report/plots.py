@@ -1,24 +1,24 @@
-"""The plots of the report, as SVG. Without matplotlib the page goes without them."""
+"""Draws the plots of the report as SVG. Without matplotlib the page has no plots."""
 
 try:
     import matplotlib
 except ImportError:
     matplotlib = None
 
-COLOURS = ["#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#787774"]
+COLORS = ["#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#787774"]
 
 
 def save(figure, folder, name):
     folder.mkdir(parents=True, exist_ok=True)
-    # No date, and the same ids each time: a plot of the same figures is the same file.
+    # No date and stable ids, so that the same figures always produce the same file.
     figure.savefig(folder / name, format="svg", metadata={"Date": None}, bbox_inches="tight")
     return name
 
 
 def figure_of(title, x, y):
-    """An empty plot, or None."""
+    """Returns an empty plot, or None without matplotlib."""
     if matplotlib is None:
-        print("plots are left out: matplotlib is not there (python3-matplotlib)", flush=True)
+        print("no plots: matplotlib is not installed (apt-get install python3-matplotlib)", flush=True)
         return None
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "sluice", "font.size": 9})
@@ -36,13 +36,13 @@ def figure_of(title, x, y):
 
 
 def lines(folder, name, title, x, y, series, bounds=(), log_x=False, log_y=False):
-    """`series` and `bounds`: (label, xs, ys); bounds are dashed. Returns [(title, file)]."""
+    """Draws `series` as lines and `bounds` as dashed lines; both are lists of (label, xs, ys). Returns [(title, file)]."""
     figure = figure_of(title, x, y)
     if figure is None:
         return []
     axes = figure.axes[0]
-    for (label, xs, ys), colour in zip(series, COLOURS):
-        axes.plot(xs, ys, marker="o", markersize=3.5, linewidth=1.4, color=colour, label=label)
+    for (label, xs, ys), color in zip(series, COLORS):
+        axes.plot(xs, ys, marker="o", markersize=3.5, linewidth=1.4, color=color, label=label)
     for (label, xs, ys), style in zip(bounds, ("--", ":", "-.")):
         axes.plot(xs, ys, linestyle=style, linewidth=1.1, color="#333333", label=label)
     if log_x:

@@ -1,34 +1,50 @@
-"""docs/benchmarks.md with its tables and plots: Sluice beside other libraries and beside what the links and the machine allow. Each section is a run of its
-own in which everything that is compared takes turns, so that what disturbs the machine disturbs all alike.
+"""Measures Sluice, other libraries and the limits of links and machine; writes docs/results/benchmarks.md with its tables (long ones as CSV) and plots.
+
+Each section is a separate run. All programs of a section take turns, so that a disturbance of the machine affects all of them.
 
 usage: report.py --sluice FILE --peers FOLDER [--sections links,latency] [--rounds 3] [--brief]
        report.py --render-only
 
-Sections that are not measured keep their last results. Shaped links need root; a section that can't run here says why and is left as it was."""
+Sections that are not measured keep their previous results. Rate-limited links need root. A section that cannot run prints the
+reason and keeps its previous results."""
 
 import argparse
+import csv
 import datetime
 import importlib
 import json
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-for folder in ("netbed", "peers", "report"):
+for folder in ("test_network", "peers", "report"):
     sys.path.insert(0, str(ROOT / "bench" / folder))
 
 from run import CannotRun, Run  # noqa: E402
 
-# In the order of the page.
+# Sections in the order of the page.
 SECTIONS = ["links", "narrow", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "replay"]
 INTRODUCTION = """# Benchmarks
 
-Made by `python3 bench/report/report.py --sluice build/release/bin/sluice --peers build/release/bench/peers` (docs/benchmarking.md says what it takes); the
-figures behind it are in [benchmarks/results.json](benchmarks/results.json). Times are medians; the number of runs and the p99 stand beside them. Within a
-table everything took turns in one run. "CPU s/GB" is user and system time per 1e9 bytes.
+This page shows measured times of Sluice and of other libraries, for readers who plan a deployment.
+The [benchmark guide](../guides/benchmark.md) explains how to repeat them. `python3
+bench/report/report.py --sluice build/release/bin/sluice --peers build/release/bench/peers`
+generates the page from [results.json](results.json).
+
+Times are medians; the tables also show the p99 and the number of runs. All rows of a table were
+measured in one run, in interleaved rounds. "CPU s/GB" is user and system time per 1e9
+bytes. Steal time is processor time that a hypervisor gave to other guests.
 """
+WIDTH = 100
+LONGEST_TABLE = 10  # lines of a table that stays in the page
+
+
+def wrapped(text):
+    """Wraps each paragraph at WIDTH characters."""
+    return "\n\n".join(textwrap.fill(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False) for paragraph in text.split("\n\n"))
 
 
 def section(name):
@@ -49,12 +65,12 @@ def measure(arguments, results_file):
             began = time.monotonic()
             try:
                 data = section(name).measure(run)
-            except CannotRun as why:
-                print(f"-- {name}: left as it was: {why}", flush=True)
+            except CannotRun as reason:
+                print(f"-- {name}: not measured, previous results kept: {reason}", flush=True)
                 failed.append(name)
                 continue
             results[name] = {"measured": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "seconds": round(time.monotonic() - began),
-                             "disturbed": run.disturbed(), "machine": run.machine(), "data": data}
+                             "disturbed": run.steal_share(), "machine": run.machine(), "data": data}
             results_file.parent.mkdir(parents=True, exist_ok=True)
             results_file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
             print(f"-- {name}: {results[name]['seconds']} s", flush=True)
@@ -62,46 +78,64 @@ def measure(arguments, results_file):
 
 
 def machine_line(entry):
-    m, nic = entry["machine"], entry["machine"].get("nic") or {}
-    return (f"{entry['measured']}, revision {m['revision']}, {m['kernel']}, {m['cores']} x {m['cpu']}, {m['memory_bytes'] / 2**30:.0f} GiB, "
-            f"{nic.get('name', 'no interface')}, MTU {nic.get('mtu', '-')}, {m['congestion_control']}; {100 * entry['disturbed']:.1f} % of the "
-            "processors' time went to others on the host")
+    m = entry["machine"]
+    return f"{m['kernel']}, {m['cores']} x {m['cpu']}, {m['memory_bytes'] / 2**30:.0f} GiB, {m['congestion_control']}"
 
 
-def render(results, docs):
-    plots = docs / "benchmarks"
-    text = INTRODUCTION
+def run_line(entry):
+    nic = entry["machine"].get("nic")
+    network = f"{nic['name']}, MTU {nic['mtu']}; " if nic else ""
+    return f"{entry['measured']}, revision {entry['machine']['revision']}; {network}{100 * entry['disturbed']:.1f} % steal time"
+
+
+def place_table(name, table, folder):
+    """Returns `table` itself, or a link to NAME.csv with its cells if it is long: a page is for reading, a CSV file for looking up."""
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if not line.startswith("|---")]
+    file = folder / f"{name}.csv"
+    if len(rows) <= LONGEST_TABLE:
+        file.unlink(missing_ok=True)
+        return table
+    with file.open("w", encoding="utf-8", newline="") as out:
+        csv.writer(out, lineterminator="\n").writerows(rows)
+    return f"All {len(rows) - 1} rows: [{file.name}]({file.name}).\n"
+
+
+def render(results, folder):
+    machines = {machine_line(entry) for entry in results.values()}
+    page = INTRODUCTION + (f"\n{wrapped(f'Machine of all sections: {machines.copy().pop()}.')}\n" if len(machines) == 1 else "")
     for name in SECTIONS:
         if name not in results:
             continue
         module, entry = section(name), results[name]
-        text += f"\n## {module.TITLE}\n\n{module.text(entry['data'])}"
-        for title, plot in module.plots(entry["data"], plots):
-            text += f"\n![{title}](benchmarks/{plot})\n"
-        text += f"\n<sub>{machine_line(entry)}</sub>\n"
-    (docs / "benchmarks.md").write_text(text, encoding="utf-8")
+        page += f"\n## {module.TITLE}\n\n{wrapped(module.text(entry['data']))}\n\n{place_table(name, module.table(entry['data']), folder)}"
+        for title, plot in module.plots(entry["data"], folder):
+            page += f"\n![{title}]({plot})\n"
+        page += "\n" + wrapped(f"<sub>{run_line(entry)}{'' if len(machines) == 1 else '; ' + machine_line(entry)}</sub>") + "\n"
+    (folder / "benchmarks.md").write_text(page, encoding="utf-8")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sluice", type=Path, help="the program")
-    parser.add_argument("--peers", type=Path, help="folder of the peers' drivers (docs/benchmarking.md)")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where benchmarks.md and benchmarks/ are")
-    parser.add_argument("--sections", type=lambda text: text.split(","), default=SECTIONS, help=",".join(SECTIONS))
-    parser.add_argument("--rounds", type=int, default=3, help="turns that everything has")
-    parser.add_argument("--brief", action="store_true", help="few sizes and runs, to see that it works: the figures mean nothing")
-    parser.add_argument("--render-only", action="store_true", help="the page again, from the results that are there")
+    parser.add_argument("--sluice", type=Path, help="the sluice program")
+    parser.add_argument("--peers", type=Path, help="folder of the drivers of the peers (docs/guides/benchmark.md)")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder that holds results/, which gets benchmarks.md, results.json and plots")
+    parser.add_argument("--sections", type=lambda text: text.split(","), default=SECTIONS, help="sections to measure: " + ",".join(SECTIONS))
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each section")
+    parser.add_argument("--brief", action="store_true", help="few sizes and runs, as a functional check; the figures mean nothing")
+    parser.add_argument("--render-only", action="store_true", help="write the page from the stored results; measure nothing")
     arguments = parser.parse_args()
     for name in arguments.sections:
         if name not in SECTIONS:
-            parser.error(f"no section {name}; there are {', '.join(SECTIONS)}")
-    results_file = arguments.docs / "benchmarks" / "results.json"
+            parser.error(f"no section {name}; the sections are {', '.join(SECTIONS)}")
+    folder = arguments.docs / "results"
+    results_file = folder / "results.json"
     failed = []
     if not arguments.render_only:
         if not arguments.sluice or not arguments.peers:
-            parser.error("--sluice and --peers are needed to measure")
+            parser.error("a measurement needs --sluice and --peers; use --render-only to measure nothing")
         failed = measure(arguments, results_file)
-    render(load(results_file), arguments.docs)
+    folder.mkdir(parents=True, exist_ok=True)
+    render(load(results_file), folder)
     return 1 if failed else 0
 
 

@@ -1,31 +1,33 @@
-"""What the sections of a report share: programs, rounds, beds, and how quiet the machine was."""
+"""Provides the parts that the sections of a report share: programs, rounds, test networks, and the steal time of the machine."""
 
 import json
 import math
 import subprocess
 from pathlib import Path
 
-from bed import Bed, Loopback, rate_text, why_none
 from peers import PeerError, Sluice, peer
 from sluice_run import SluiceFailed
+from test_network import Loopback, TestNetwork, rate_text, unavailable_reason
 
-# Of a TCP segment with timestamps in an Ethernet frame of 1514 bytes: what a link's rate leaves for payload.
+# Share of the link rate that is payload: TCP segments with timestamps in Ethernet frames of 1514 bytes.
 GOODPUT = 1448 / 1514
 MIB = 1 << 20
 
 
 class CannotRun(Exception):
-    """Says why."""
+    """A section cannot be measured on this machine; the message states the reason."""
 
 
 class Run:
+    """The run of one section."""
+
     def __init__(self, arguments, folder):
         self.program = arguments.sluice.resolve()
         self.programs = arguments.peers.resolve()
         self.rounds = 1 if arguments.brief else arguments.rounds
         self.brief = arguments.brief
         self.folder = folder
-        self._stolen = stolen_and_all()
+        self._cpu_ticks = steal_and_total_ticks()
         self._machine = None
 
     def sluice(self, reducers, options=()):
@@ -34,24 +36,24 @@ class Run:
     def peer(self, name):
         return peer(name, self.programs)
 
-    def bed(self, workers, reducers, worker_rate, reducer_rate):
-        """Links in bits per second; 0: no limit."""
-        if reason := why_none():
+    def network(self, workers, reducers, worker_rate, reducer_rate):
+        """Returns a test network. Rates in bits per second; 0: no limit."""
+        if reason := unavailable_reason():
             raise CannotRun(reason)
         hosts = [f"w{i}" for i in range(workers)] + [f"r{i}" for i in range(reducers)] + ["ctl"]
-        return Bed(hosts, lambda host: "0" if host == "ctl" else rate_text(worker_rate if host[0] == "w" else reducer_rate))
+        return TestNetwork(hosts, lambda host: "0" if host == "ctl" else rate_text(worker_rate if host[0] == "w" else reducer_rate))
 
     def loopback(self):
-        return Loopback(apart=why_none() is None)
+        return Loopback(private=unavailable_reason() is None)
 
     def pick(self, full, brief):
         return brief if self.brief else full
 
-    def in_turns(self, what, measure):
-        """measure(name) -> list of results, for each name of `what`, in each round; the results of all rounds by name."""
-        found = {name: [] for name in what}
+    def interleave(self, names, measure):
+        """Calls measure(name), which returns a list of results, for each name in each round. Returns the results by name."""
+        found = {name: [] for name in names}
         for number in range(self.rounds):
-            for name in what:
+            for name in names:
                 print(f"   round {number + 1}: {name}", flush=True)
                 try:
                     results = measure(name)
@@ -59,53 +61,55 @@ class Run:
                     raise CannotRun(str(error)) from error
                 found[name] += results
                 for result in results:
-                    self.note_machine(result)
+                    self.record_machine(result)
         return found
 
-    def verb(self, *words):
-        """JSON of `sluice bench WORDS...` on this machine."""
-        out = self.folder / "verb.json"
-        done = subprocess.run([self.program, "bench", *map(str, words), "--json", out], capture_output=True, text=True, timeout=900, check=False)
+    def bench(self, *arguments):
+        """Runs `sluice bench ARGUMENTS...` on this machine. Returns the content of its --json file."""
+        out = self.folder / "bench.json"
+        done = subprocess.run([self.program, "bench", *map(str, arguments), "--json", out], capture_output=True, text=True, timeout=900, check=False)
         if done.returncode != 0:
-            raise CannotRun(f"sluice bench {' '.join(map(str, words))} ended with {done.returncode}: {done.stderr.strip()[-400:]}")
-        told = json.loads(out.read_text(encoding="utf-8"))
-        self.note_machine(told)
-        return told
+            raise CannotRun(f"sluice bench {' '.join(map(str, arguments))} exited with code {done.returncode}: {done.stderr.strip()[-400:]}")
+        output = json.loads(out.read_text(encoding="utf-8"))
+        self.record_machine(output)
+        return output
 
-    def note_machine(self, told):
-        # The peers' drivers know no reducer, so no interface towards one.
-        if told.get("machine") and (self._machine is None or told["machine"]["nic"]):
-            self._machine = told["machine"]
+    def record_machine(self, output):
+        # The drivers of the peers have no reducer, so their facts lack the interface towards a reducer.
+        if output.get("machine") and (self._machine is None or output["machine"]["nic"]):
+            self._machine = output["machine"]
 
     def machine(self):
         if self._machine is None:
-            self.verb("reduce", "--budget", "1ms", "-d", "f32", "-o", "sum")
+            self.bench("reduce", "--budget", "1ms", "-d", "f32", "-o", "sum")
         return self._machine
 
-    def disturbed(self):
-        """The part of this machine's processor time that the host gave to others since the run began."""
-        stolen, everything = (now - then for now, then in zip(stolen_and_all(), self._stolen))
-        return stolen / everything if everything else 0.0
+    def steal_share(self):
+        """Returns the share of steal time in the processor time since the run began: a hypervisor gave it to other guests."""
+        steal, total = (now - before for now, before in zip(steal_and_total_ticks(), self._cpu_ticks))
+        return steal / total if total else 0.0
 
 
-def stolen_and_all():
-    ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
+def steal_and_total_ticks():
+    ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
     return ticks[7], sum(ticks)
 
 
 def ideal_seconds(size, worker_rate, reducer_rate, workers, reducers):
-    """S up and S down at once, at the goodput of the narrower side: a worker's link, or its share of the pool's."""
+    """Returns the time to send and receive `size` bytes at once, at the goodput of the narrower side: a worker's link or its
+    share of the pool's links."""
     share = reducers * reducer_rate / workers
     return size * 8 / (GOODPUT * min(worker_rate, share))
 
 
 def ring_seconds(size, worker_rate, workers):
-    """2 (n - 1) / n x S each way: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009."""
+    """Returns the minimum time of a ring, 2 (n - 1) / n x S in each direction. Patarasuk and Yuan, "Bandwidth optimal all-reduce
+    algorithms for clusters of workstations", 2009."""
     return 2 * (workers - 1) / workers * size * 8 / (GOODPUT * worker_rate)
 
 
 def spread(values):
-    """Median, p99 and number, by nearest rank as `sluice bench` does."""
+    """Returns median, p99 and count. Quantiles use the nearest rank, as in `sluice bench`."""
     ordered = sorted(values)
     rank = lambda p: ordered[max(0, math.ceil(p * len(ordered)) - 1)]  # noqa: E731
     return {"median": rank(0.5), "p99": rank(0.99), "count": len(ordered)}
@@ -118,11 +122,11 @@ def size_text(size):
     return f"{size} B"
 
 
-def rate_words(rate):
+def rate_label(rate):
     return f"{rate / 1e9:g} Gb/s" if rate >= 1e9 else f"{rate / 1e6:g} Mb/s"
 
 
-def table(head, rows):
-    """Markdown; cells are text."""
+def markdown_table(head, rows):
+    """Returns a Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]) + "\n"

@@ -3,7 +3,7 @@
 namespace sluice::bench {
 namespace {
 
-// Rounded up: nothing is sent before it is ready.
+// Rounds up, so that no bucket is ready too early.
 uint64_t microseconds(Nanos time) {
   return div_ceil(static_cast<uint64_t>(time), kMicrosecond);
 }
@@ -31,8 +31,9 @@ std::vector<Bucket> horovod_buckets(const std::vector<Gradient>& gradients, uint
   for (const Gradient& gradient : gradients) {
     const uint64_t bytes = gradient.elements * element_bytes;
     const uint64_t ready = static_cast<uint64_t>(gradient.ready);
-    const uint64_t turn = options.cycle == 0 ? ready : round_up(ready, static_cast<uint64_t>(options.cycle));
-    const uint64_t ready_us = microseconds(static_cast<Nanos>(turn));
+    const uint64_t cycle_end =
+        options.cycle == 0 ? ready : round_up(ready, static_cast<uint64_t>(options.cycle));
+    const uint64_t ready_us = microseconds(static_cast<Nanos>(cycle_end));
     if (!buckets.empty() && buckets.back().ready_us == ready_us &&
         buckets.back().bytes + bytes <= options.threshold) {
       buckets.back().bytes += bytes;

@@ -1,4 +1,4 @@
-// When the gradients of a step are ready.
+// Struct Gradient states the size of a gradient and the time at which it is ready within a step.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@ namespace sluice::bench {
 struct Gradient {
   std::string name;
   uint64_t elements = 0;
-  Nanos ready = 0;  // from the begin of the step
+  Nanos ready = 0;  // time since the start of the step
 };
 
-// In order of readiness: layers backwards. A step is a forward and a backward pass
-// and takes `step`, shared among layers by their floating point operations: nothing is ready before the
-// forward pass is over, and the last gradients are at `step`.
+// Returns the gradients in the order in which they are ready: from the last layer to the first. A step has a
+// forward and a backward pass and takes the time `step`. The time is divided among the layers by their
+// floating point operations. No gradient is ready before the end of the forward pass; the last gradients are
+// ready at `step`.
 [[nodiscard]] std::vector<Gradient> gradients_of(const Model& model, Nanos step);
 
 }  // namespace sluice::bench

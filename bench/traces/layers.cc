@@ -11,7 +11,7 @@ Tensor bias_of(const std::string& layer, uint64_t elements) {
   return {.name = layer + ".bias", .elements = elements};
 }
 
-// Of a layer that uses each of its weights `times` times.
+// Returns the operations of a layer that uses each weight `times` times.
 double flops_of(uint64_t weights, uint64_t times) {
   return 2.0 * static_cast<double>(weights) * static_cast<double>(times);
 }
@@ -35,7 +35,7 @@ Layer linear(const std::string& name, const Linear& shape) {
   return layer;
 }
 
-Layer normalisation(const std::string& name, uint64_t width, bool bias) {
+Layer normalization(const std::string& name, uint64_t width, bool bias) {
   Layer layer{.name = name, .forward_flops = 0, .tensors = {weight_of(name, width)}};
   if (bias) layer.tensors.push_back(bias_of(name, width));
   return layer;

@@ -1,7 +1,7 @@
-// Layers of networks, as far as their gradients go: how many there are and what they cost to compute.
-// A multiply-add counts as two floating point operations. Normalisations, activations, softmax and look-ups
-// count as none: they are about a hundredth of the operations of these networks. They take more of the time,
-// since memory bounds them, and that is not modelled.
+// Struct Layer describes a layer of a network: its gradient tensors and its computation cost. A multiply-add
+// counts as two floating point operations. Normalizations, activations, softmax and look-ups count as none,
+// because they are about 1 % of the operations of these networks. Their share of the time is larger, because
+// memory bandwidth limits them; the model ignores that.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ struct Tensor {
   uint64_t elements = 0;
 };
 
-// A piece of the forward pass. In the backward pass the gradients of all its tensors are ready at its end.
+// A part of the forward pass. In the backward pass all its gradients are ready when the layer is complete.
 struct Layer {
   std::string name;
-  double forward_flops = 0;     // for one sample
-  std::vector<Tensor> tensors;  // in the order in which PyTorch hands out gradients; none: arithmetic alone
-  bool frozen = false;          // not trained: no gradient, and no backward pass
+  double forward_flops = 0;     // per sample
+  std::vector<Tensor> tensors;  // in the gradient order of PyTorch; empty for layers without parameters
+  bool frozen = false;          // not trained: no gradient and no backward pass
 };
 
-// `positions`: how often the kernel is applied to one sample.
+// `positions`: number of applications of the kernel per sample.
 struct Convolution {
   uint64_t in;
   uint64_t out;
@@ -33,7 +33,7 @@ struct Convolution {
 };
 [[nodiscard]] Layer convolution(const std::string& name, const Convolution& shape);
 
-// `rows`: vectors of one sample that it is applied to.
+// `rows`: number of input vectors per sample.
 struct Linear {
   uint64_t in;
   uint64_t out;
@@ -42,14 +42,14 @@ struct Linear {
 };
 [[nodiscard]] Layer linear(const std::string& name, const Linear& shape);
 
-// Scale and, with `bias`, shift, of each of `width` features.
-[[nodiscard]] Layer normalisation(const std::string& name, uint64_t width, bool bias = true);
+// A scale and, with `bias`, a shift for each of `width` features.
+[[nodiscard]] Layer normalization(const std::string& name, uint64_t width, bool bias = true);
 
-// A table of `rows` vectors. Its gradient is dense, as frameworks send it by default.
+// A table of `rows` vectors. The gradient is dense, which is the default of frameworks.
 [[nodiscard]] Layer embedding(const std::string& name, uint64_t rows, uint64_t width);
 
-// Scores of every token with every other, and the weighted sum, over all heads together. A causal mask saves
-// nothing here.
+// The scores of all pairs of tokens and the weighted sum, over all heads. The model ignores savings by a
+// causal mask.
 [[nodiscard]] Layer attention(const std::string& name, uint64_t tokens, uint64_t width);
 
 }  // namespace sluice::bench

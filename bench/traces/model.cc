@@ -6,11 +6,11 @@
 namespace sluice::bench {
 namespace {
 
-template <typename T, typename Of>
-T sum_over(const std::vector<Layer>& layers, bool with_frozen, Of of) {
+template <typename T, typename Value>
+T sum_over(const std::vector<Layer>& layers, bool with_frozen, Value value) {
   T sum{};
   for (const Layer& layer : layers) {
-    if (with_frozen || !layer.frozen) sum += of(layer);
+    if (with_frozen || !layer.frozen) sum += value(layer);
   }
   return sum;
 }
@@ -21,7 +21,7 @@ uint64_t elements_of(const Layer& layer) {
   return elements;
 }
 
-double flops_of(const Layer& layer) {
+double forward_flops_of(const Layer& layer) {
   return layer.forward_flops;
 }
 
@@ -40,11 +40,11 @@ size_t Model::gradient_tensors() const {
 }
 
 double Model::forward_flops() const {
-  return sum_over<double>(layers, true, flops_of);
+  return sum_over<double>(layers, true, forward_flops_of);
 }
 
 double Model::backward_flops() const {
-  return 2 * sum_over<double>(layers, false, flops_of);
+  return 2 * sum_over<double>(layers, false, forward_flops_of);
 }
 
 Nanos assumed_step_time(const Model& model) {
@@ -65,7 +65,7 @@ Result<Model> find_model(std::string_view name) {
     if (model.name == name) return std::move(model);
     known += (known.empty() ? "" : ", ") + model.name;
   }
-  return fail(Errc::kInvalidArgument, "model \"" + std::string(name) + "\" is not known; there are " + known);
+  return fail(Errc::kInvalidArgument, "unknown model \"" + std::string(name) + "\"; the models are " + known);
 }
 
 }  // namespace sluice::bench

@@ -1,4 +1,4 @@
-// Networks whose training is replayed, built from their published architectures.
+// Struct Model describes a network whose training is replayed. The models follow the published architectures.
 #pragma once
 
 #include <string>
@@ -13,26 +13,26 @@ namespace sluice::bench {
 
 struct Model {
   std::string name;
-  std::string source;         // where the architecture is published
-  std::string sample;         // what one sample is: "image of 224 x 224"
-  std::string heads;          // what stands on top of the body, and what is not counted
-  uint32_t batch = 1;         // samples per worker and step: an assumption
+  std::string source;         // publication of the architecture
+  std::string sample;         // description of a sample, for example "image of 224 x 224"
+  std::string heads;          // heads of the network, and excluded parts
+  uint32_t batch = 1;         // samples per worker and step, an assumption
   std::vector<Layer> layers;  // in order of the forward pass
 
-  [[nodiscard]] uint64_t parameters() const;         // as published: frozen ones too
-  [[nodiscard]] uint64_t gradient_elements() const;  // without the frozen ones
+  [[nodiscard]] uint64_t parameters() const;         // as published, including frozen layers
+  [[nodiscard]] uint64_t gradient_elements() const;  // without frozen layers
   [[nodiscard]] size_t gradient_tensors() const;
-  // For one sample. The backward pass of what is trained costs twice its forward pass: a derivative by the
-  // input and one by the weights.
+  // Per sample. The backward pass of a trained layer costs twice its forward pass: one derivative with
+  // respect to the input and one with respect to the weights.
   [[nodiscard]] double forward_flops() const;
   [[nodiscard]] double backward_flops() const;
 };
 
-// What an accelerator is assumed to reach over a step, where nobody says how long a step takes. Not a
-// measurement: of the order that one data centre GPU of 2020 shows with 16-bit matrix units.
+// The assumed rate of an accelerator when the user does not state the time of a step. Not a measurement: the
+// order of magnitude of a data center GPU of 2020 with 16-bit matrix units.
 inline constexpr double kAssumedFlopsPerSecond = 60e12;
 
-// Forward and backward pass of one batch at that rate, in whole milliseconds.
+// Returns the time of the forward and backward pass of one batch at that rate, in whole milliseconds.
 [[nodiscard]] Nanos assumed_step_time(const Model& model);
 
 [[nodiscard]] Model resnet50();
@@ -42,7 +42,7 @@ inline constexpr double kAssumedFlopsPerSecond = 60e12;
 [[nodiscard]] Model llama_7b();
 
 [[nodiscard]] std::vector<Model> all_models();
-// kInvalidArgument names those that there are.
+// Errors: kInvalidArgument; the text lists the known models.
 [[nodiscard]] Result<Model> find_model(std::string_view name);
 
 }  // namespace sluice::bench

@@ -1,4 +1,4 @@
-// The table of `sluice bench replay --list`.
+// Formats the table of `sluice bench replay --list`.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,8 @@
 
 namespace sluice::bench {
 
-// Sizes and buckets for gradients of `element_bytes`, with the frameworks' defaults.
+// Returns sizes and buckets of all models for gradients of `element_bytes`, with the defaults of the
+// frameworks.
 [[nodiscard]] std::string model_list(uint64_t element_bytes);
 
 }  // namespace sluice::bench

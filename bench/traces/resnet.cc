@@ -1,4 +1,4 @@
-// ResNet-50 and Mask R-CNN on it. Names of tensors are torchvision's.
+// Models ResNet-50 and Mask R-CNN with a ResNet-50 backbone. The tensors have the names of torchvision.
 #include <array>
 #include <utility>
 
@@ -15,16 +15,16 @@ struct Image {
   [[nodiscard]] Image halved() const { return {(height + 1) / 2, (width + 1) / 2}; }
 };
 
-constexpr uint64_t kExpansion = 4;  // a block's output over its inner width
+constexpr uint64_t kExpansion = 4;  // output width of a block divided by its inner width
 constexpr std::array<uint64_t, 4> kBlocks = {3, 4, 6, 3};
 constexpr std::array<uint64_t, 4> kInner = {64, 128, 256, 512};
 
-// The bodies of He et al., "Deep Residual Learning for Image Recognition" (2015), table 1, 50 layers; a stage
-// is halved by the 3x3 convolution of its first block, as torchvision does and the paper's own code did by
-// the 1x1.
+// The body of He et al., "Deep Residual Learning for Image Recognition" (2015), table 1, 50 layers. As in
+// torchvision, the 3x3 convolution of the first block of a stage halves the image; the code of the paper used
+// the 1x1 convolution.
 class Resnet50Body {
  public:
-  // `batch_norm`: normalisations have a scale and a shift to train; otherwise they are constants.
+  // `batch_norm`: normalizations have a trainable scale and shift; otherwise they are constants.
   Resnet50Body(std::string prefix, Image image, bool batch_norm)
       : prefix_(std::move(prefix)), batch_norm_(batch_norm), image_(image.halved()) {
     add("conv1", "bn1", {.in = 3, .out = 64, .kernel = 7, .positions = image_.pixels()});
@@ -40,7 +40,7 @@ class Resnet50Body {
 
   std::vector<Layer> layers;
 
-  // Size of a stage's output, 0 to 3.
+  // Returns the output size of stage 0 to 3.
   [[nodiscard]] Image stage(size_t i) const { return stages_[i]; }
 
  private:
@@ -62,7 +62,7 @@ class Resnet50Body {
 
   void add(const std::string& name, const std::string& norm, const Convolution& shape) {
     layers.push_back(convolution(prefix_ + name, shape));
-    if (batch_norm_) layers.push_back(normalisation(prefix_ + norm, shape.out));
+    if (batch_norm_) layers.push_back(normalization(prefix_ + norm, shape.out));
   }
 
   std::string prefix_;
@@ -71,7 +71,8 @@ class Resnet50Body {
   std::array<Image, 4> stages_{};
 };
 
-// Lin et al., "Feature Pyramid Networks for Object Detection" (2016): from the smallest map to the largest.
+// Adds the pyramid of Lin et al., "Feature Pyramid Networks for Object Detection" (2016), from the smallest
+// map to the largest.
 void add_pyramid(std::vector<Layer>& layers, const Resnet50Body& body, uint64_t width) {
   for (size_t i = kBlocks.size(); i-- > 0;) {
     const std::string number = std::to_string(i);
@@ -99,16 +100,16 @@ Model resnet50() {
           .layers = std::move(body.layers)};
 }
 
-// He et al., "Mask R-CNN" (2017), as torchvision's maskrcnn_resnet50_fpn trains it from a trained backbone by
-// default: batch normalisation is constant, the stem and the first stage are frozen.
+// He et al., "Mask R-CNN" (2017), with the defaults of torchvision's maskrcnn_resnet50_fpn and a pretrained
+// backbone: batch normalization is constant, and the stem and the first stage are frozen.
 Model mask_rcnn_r50_fpn() {
   constexpr uint64_t kWidth = 256;    // of the pyramid and of the mask head
-  constexpr uint64_t kClasses = 91;   // of COCO, background included
+  constexpr uint64_t kClasses = 91;   // of COCO, including the background
   constexpr uint64_t kAnchors = 3;    // per position
-  constexpr uint64_t kBoxes = 512;    // per image that the box head learns from
-  constexpr uint64_t kMasks = 128;    // the same for the mask head: a quarter of them hold an object
-  constexpr uint64_t kBoxSide = 7;    // of what is cut out for the box head
-  constexpr uint64_t kMaskSide = 14;  // and for the mask head
+  constexpr uint64_t kBoxes = 512;    // per image for the training of the box head
+  constexpr uint64_t kMasks = 128;    // the same for the mask head: a quarter of the boxes contain an object
+  constexpr uint64_t kBoxSide = 7;    // of the regions of the box head
+  constexpr uint64_t kMaskSide = 14;  // of the regions of the mask head
   constexpr uint64_t kHidden = 1024;
 
   Resnet50Body body("backbone.body.", {800, 1344}, false);
@@ -118,7 +119,7 @@ Model mask_rcnn_r50_fpn() {
   }
   add_pyramid(layers, body, kWidth);
 
-  uint64_t pyramid = body.stage(3).halved().pixels();  // the fifth map, by pooling
+  uint64_t pyramid = body.stage(3).halved().pixels();  // the fifth map, the result of pooling
   for (size_t i = 0; i < kBlocks.size(); ++i) pyramid += body.stage(i).pixels();
   const auto per_pixel = [&layers](const std::string& name, uint64_t out, uint64_t kernel,
                                    uint64_t positions) {
@@ -140,14 +141,14 @@ Model mask_rcnn_r50_fpn() {
   constexpr uint64_t kMaskPixels = kMasks * kMaskSide * kMaskSide;
   for (int i = 0; i < 4; ++i)
     per_pixel(roi + "mask_head." + std::to_string(i) + ".0", kWidth, 3, kMaskPixels);
-  // Transposed, by 2: each pixel becomes four, one per weight of the kernel.
+  // A transposed convolution with stride 2: each pixel becomes four, one per weight of the kernel.
   per_pixel(roi + "mask_predictor.conv5_mask", kWidth, 2, kMaskPixels);
   per_pixel(roi + "mask_predictor.mask_fcn_logits", kClasses, 1, 4 * kMaskPixels);
 
   return {.name = "mask-rcnn-r50-fpn",
           .source = "He et al. 2017 (arXiv 1703.06870); torchvision maskrcnn_resnet50_fpn",
           .sample = "image of 800 x 1344, 512 boxes, 128 masks",
-          .heads = "COCO's 91 classes; stem, first stage and batch normalisation frozen",
+          .heads = "COCO's 91 classes; stem, first stage and batch normalization frozen",
           .batch = 4,
           .layers = std::move(layers)};
 }

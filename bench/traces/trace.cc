@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kBlank = " \t";
 
-// Cuts the next word off `line`; empty at its end.
+// Removes the next word from `line` and returns it; empty at the end of the line.
 std::string_view next_word(std::string_view& line) {
   const size_t begin = std::min(line.find_first_not_of(kBlank), line.size());
   const size_t end = std::min(line.find_first_of(kBlank, begin), line.size());
@@ -22,17 +22,17 @@ std::string_view next_word(std::string_view& line) {
   return word;
 }
 
-// A whole number from `least` to `most`.
-Result<uint64_t> parse_number(std::string_view word, const char* what, uint64_t least, uint64_t most) {
-  const std::string quoted = std::string(what) + " \"" + std::string(word.substr(0, 40)) + "\"";
+// Parses an integer from `min` to `max`.
+Result<uint64_t> parse_number(std::string_view word, const char* name, uint64_t min, uint64_t max) {
+  const std::string quoted = std::string(name) + " \"" + std::string(word.substr(0, 40)) + "\"";
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   const bool is_number = end == word.data() + word.size() && !word.empty();
   if (!is_number || (error != std::errc() && error != std::errc::result_out_of_range))
-    return fail(Errc::kInvalidArgument, quoted + " is not a whole number");
-  if (error != std::errc() || value > most)
-    return fail(Errc::kInvalidArgument, quoted + " is above " + std::to_string(most));
-  if (value < least) return fail(Errc::kInvalidArgument, quoted + " is below " + std::to_string(least));
+    return fail(Errc::kInvalidArgument, quoted + ": expected an integer");
+  if (error != std::errc() || value > max)
+    return fail(Errc::kInvalidArgument, quoted + " is above " + std::to_string(max));
+  if (value < min) return fail(Errc::kInvalidArgument, quoted + " is below " + std::to_string(min));
   return value;
 }
 
@@ -42,11 +42,12 @@ Result<Bucket> parse_bucket(std::string_view line, uint64_t element_bytes) {
   const auto bytes = parse_number(next_word(line), "bytes", 1, kMaxBucketBytes);
   if (!bytes) return tl::unexpected(bytes.error());
   if (*bytes % element_bytes != 0) {
-    return fail(Errc::kInvalidArgument, "bytes \"" + std::to_string(*bytes) + "\" is no multiple of the " +
-                                            std::to_string(element_bytes) + " of an element");
+    return fail(Errc::kInvalidArgument, "bytes \"" + std::to_string(*bytes) +
+                                            "\" is not a multiple of the element size, " +
+                                            std::to_string(element_bytes) + " B");
   }
   if (!next_word(line).empty())
-    return fail(Errc::kInvalidArgument, "there is more than \"<ready_us> <bytes>\"");
+    return fail(Errc::kInvalidArgument, "expected \"<ready_us> <bytes>\", found more words");
   return Bucket{.ready_us = *ready, .bytes = *bytes};
 }
 
@@ -86,16 +87,15 @@ Result<Trace> parse_trace(std::string_view text, const std::string& source, uint
     if (!trace.buckets.empty() && bucket->ready_us < trace.compute_us()) {
       return fail(Errc::kInvalidArgument, where + ": " + std::to_string(bucket->ready_us) +
                                               " us is before the " + std::to_string(trace.compute_us()) +
-                                              " us of the bucket above: sort them by time");
+                                              " us of the previous bucket; sort the buckets by time");
     }
     if (trace.buckets.size() == kMaxBuckets) {
-      return fail(Errc::kInvalidArgument,
-                  where + ": there are more than " + std::to_string(kMaxBuckets) + " buckets");
+      return fail(Errc::kInvalidArgument, where + ": more than " + std::to_string(kMaxBuckets) + " buckets");
     }
     trace.buckets.push_back(*bucket);
   }
   if (trace.buckets.empty())
-    return fail(Errc::kInvalidArgument, source + " has no line \"<ready_us> <bytes>\"");
+    return fail(Errc::kInvalidArgument, source + ": expected at least one line \"<ready_us> <bytes>\"");
   return trace;
 }
 
@@ -107,7 +107,7 @@ Result<Trace> read_trace(const std::string& path, uint64_t element_bytes) {
   return parse_trace(text.str(), path, element_bytes);
 }
 
-Trace stretched(Trace trace, double factor) {
+Trace scale_times(Trace trace, double factor) {
   for (Bucket& bucket : trace.buckets)
     bucket.ready_us = static_cast<uint64_t>(std::llround(static_cast<double>(bucket.ready_us) * factor));
   return trace;

@@ -11,23 +11,23 @@ using config::duration_text;
 using config::size_text;
 
 std::string step_text(const Model& model, Nanos step, bool assumed) {
-  const std::string text = fmt::format("step: {}, forward pass included, ", duration_text(step));
-  if (!assumed) return text + "as given";
-  return text + fmt::format("an assumption: {} samples ({}) at {:.0f} TFLOP/s", model.batch, model.sample,
+  const std::string text = fmt::format("step: {}, including the forward pass, ", duration_text(step));
+  if (!assumed) return text + "set by the user";
+  return text + fmt::format("assumed: {} samples ({}) at {:.0f} TFLOP/s", model.batch, model.sample,
                             kAssumedFlopsPerSecond * 1e-12);
 }
 
 std::string bucketing_text(const TraceRequest& request) {
   switch (request.bucketing) {
     case Bucketing::kDdp:
-      return fmt::format("buckets: as PyTorch's DDP makes them, first {}, then {}",
-                         size_text(request.ddp.first_cap), size_text(request.ddp.cap));
+      return fmt::format("buckets: like PyTorch DDP, first {}, then {}", size_text(request.ddp.first_cap),
+                         size_text(request.ddp.cap));
     case Bucketing::kHorovod:
-      return fmt::format("buckets: as Horovod makes them, cycle {}, threshold {}",
+      return fmt::format("buckets: like Horovod, cycle {}, threshold {}",
                          duration_text(request.horovod.cycle), size_text(request.horovod.threshold));
     case Bucketing::kNone: break;
   }
-  return "buckets: none, every gradient by itself";
+  return "buckets: none, one operation per gradient";
 }
 
 std::vector<Bucket> buckets_of(const TraceRequest& request, const std::vector<Gradient>& gradients) {
@@ -44,7 +44,7 @@ Result<Trace> model_trace(const TraceRequest& request) {
   if (!model) return tl::unexpected(model.error());
   const Nanos step = request.step != 0 ? request.step : assumed_step_time(*model);
   return Trace{.comments = {fmt::format("model: {}, {}; {}", model->name, model->source, model->heads),
-                            fmt::format("gradients: {} of {} parameters, in {} tensors, {} bytes each",
+                            fmt::format("gradients: {} of {} parameters in {} tensors, {} B per element",
                                         model->gradient_elements(), model->parameters(),
                                         model->gradient_tensors(), request.element_bytes),
                             step_text(*model, step, request.step == 0), bucketing_text(request)},
@@ -59,10 +59,10 @@ Result<Trace> trace_of(const TraceRequest& request) {
   if (request.compute_scale == 1) return trace;
   if (request.compute_scale * static_cast<double>(trace->compute_us()) > static_cast<double>(kMaxReadyUs)) {
     return fail(Errc::kInvalidArgument,
-                fmt::format("--compute-scale {} makes the step longer than 24h", request.compute_scale));
+                fmt::format("--compute-scale {} makes the step longer than 24 h", request.compute_scale));
   }
   trace->comments.push_back(fmt::format("times: multiplied by {}", request.compute_scale));
-  return stretched(std::move(*trace), request.compute_scale);
+  return scale_times(std::move(*trace), request.compute_scale);
 }
 
 }  // namespace sluice::bench

@@ -1,4 +1,4 @@
-// From what somebody asks for to the trace that is played.
+// Struct TraceRequest describes a trace by model or file; trace_of() builds the trace.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@ namespace sluice::bench {
 enum class Bucketing { kDdp, kHorovod, kNone };
 
 struct TraceRequest {
-  std::string model;  // of all_models()
+  std::string model;  // name in all_models()
   Nanos step = 0;     // 0: assumed_step_time()
   Bucketing bucketing = Bucketing::kDdp;
   DdpOptions ddp;
   HorovodOptions horovod;
-  std::string file;  // a trace to read; then everything above means nothing
+  std::string file;  // trace file; if set, the members above are ignored
   uint64_t element_bytes = 4;
-  double compute_scale = 1;  // multiplies all times, once buckets are made; 0: everything is ready at once
+  double compute_scale = 1;  // factor of all times after bucketing; 0: all buckets are ready at the start
 };
 
-// Its comments say what it is of and what was assumed. kInvalidArgument, kSystem.
+// The comments of the trace state its source and the assumptions. Errors: kInvalidArgument, kSystem.
 [[nodiscard]] Result<Trace> trace_of(const TraceRequest& request);
 
 }  // namespace sluice::bench

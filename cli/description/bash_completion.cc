@@ -1,7 +1,8 @@
-// For plain bash, without the package bash-completion: words that bash split at "=" are put together here.
+// Generates a completion script for bash that does not need the bash-completion package. The script itself
+// joins the words that bash splits at "=".
 #include <fmt/format.h>
 
-#include "cli/description/pages.h"
+#include "cli/description/generators.h"
 
 namespace sluice::cli {
 namespace {
@@ -19,7 +20,7 @@ _FUNCTION() {
       continue
     fi
     option=''
-    if [[ $word == -- ]]; then  # what follows is another program's
+    if [[ $word == -- ]]; then  # the command line of another program follows
       if ((at + 1 == COMP_CWORD)); then
         mapfile -t COMPREPLY < <(compgen -c -- "$current")
       else
@@ -55,56 +56,60 @@ _FUNCTION() {
 complete -F _FUNCTION PROGRAM
 )";
 
-std::string replaced(std::string text, std::string_view what, std::string_view by) {
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
-    text.replace(at, what.size(), by);
+std::string replace_all(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
   return text;
 }
 
-void add(std::string& list, const std::string& word) {
+void append_word(std::string& list, const std::string& word) {
   list += (list.empty() ? "" : " ") + word;
 }
 
-void words_case(std::string& out, const CommandWords& command) {
+// Writes the `case` branches that set the words of each command.
+void write_word_cases(std::string& out, const CommandDescription& command) {
   std::string commands, flags, valued;
-  for (const CommandWords& below : command.commands) add(commands, below.name());
-  for (const OptionWords& option : command.options) {
-    for (const std::string& name : option.names) add(option.kind == ValueKind::kNone ? flags : valued, name);
+  for (const CommandDescription& subcommand : command.commands) append_word(commands, subcommand.name());
+  for (const OptionDescription& option : command.options) {
+    for (const std::string& name : option.names)
+      append_word(option.kind == ValueKind::kNone ? flags : valued, name);
   }
-  out += fmt::format("    '{}') commands='{}' flags='{}' valued='{}' ;;\n", command.way(), commands, flags,
-                     valued);
-  for (const CommandWords& below : command.commands) words_case(out, below);
+  out += fmt::format("    '{}') commands='{}' flags='{}' valued='{}' ;;\n", command.subcommand_path(),
+                     commands, flags, valued);
+  for (const CommandDescription& subcommand : command.commands) write_word_cases(out, subcommand);
 }
 
-void value_case(std::string& out, const std::string& where, const OptionWords& option) {
-  if (option.kind == ValueKind::kFile) out += fmt::format("    '{}') kind=file ;;\n", where);
-  if (option.kind == ValueKind::kFolder) out += fmt::format("    '{}') kind=folder ;;\n", where);
+void write_value_case(std::string& out, const std::string& key, const OptionDescription& option) {
+  if (option.kind == ValueKind::kFile) out += fmt::format("    '{}') kind=file ;;\n", key);
+  if (option.kind == ValueKind::kFolder) out += fmt::format("    '{}') kind=folder ;;\n", key);
   if (option.kind == ValueKind::kChoices)
-    out += fmt::format("    '{}') choices='{}' ;;\n", where, fmt::join(option.choices, " "));
+    out += fmt::format("    '{}') choices='{}' ;;\n", key, fmt::join(option.choices, " "));
 }
 
-void value_cases(std::string& out, const CommandWords& command) {
-  for (const OptionWords& option : command.options) {
-    for (const std::string& name : option.names) value_case(out, command.way() + name, option);
+// Writes the `case` branches that set the completion of each option's value.
+void write_value_cases(std::string& out, const CommandDescription& command) {
+  const std::string path = command.subcommand_path();
+  for (const OptionDescription& option : command.options) {
+    for (const std::string& name : option.names) write_value_case(out, path + name, option);
   }
-  // The first alone: which one stands there is not worth counting for programs that have one or none.
-  if (!command.positionals.empty()) value_case(out, command.way(), command.positionals.front());
-  for (const CommandWords& below : command.commands) value_cases(out, below);
+  // Only the first positional: no command has more than one.
+  if (!command.positionals.empty()) write_value_case(out, path, command.positionals.front());
+  for (const CommandDescription& subcommand : command.commands) write_value_cases(out, subcommand);
 }
 
 }  // namespace
 
-std::string bash_completion(const CommandWords& program) {
-  const std::string function = replaced(program.name(), "-", "_");
+std::string bash_completion(const CommandDescription& program) {
+  const std::string function = replace_all(program.name(), "-", "_");
   std::string out = fmt::format(
-      "# bash completion of {0}; written by `{0} completion bash`\n\n_{1}_words() {{\n  case $1 in\n",
+      "# bash completion for {0}; generated by `{0} completion bash`\n\n_{1}_words() {{\n  case $1 in\n",
       program.name(), function);
-  words_case(out, program);
+  write_word_cases(out, program);
   out += fmt::format("  esac\n}}\n\n_{}_value() {{\n  kind='' choices=''\n  case $1 in\n", function);
-  value_cases(out, program);
+  write_value_cases(out, program);
   out += "  esac\n}\n";
-  return out +
-         replaced(replaced(std::string(kScript), "_FUNCTION", "_" + function), "PROGRAM", program.name());
+  const std::string script = replace_all(std::string(kScript), "_FUNCTION", "_" + function);
+  return out + replace_all(script, "PROGRAM", program.name());
 }
 
 }  // namespace sluice::cli

@@ -6,15 +6,15 @@
 namespace sluice::cli {
 namespace {
 
-bool is_plain(const std::string& word) {
+bool is_safe_word(const std::string& word) {
   return !word.empty() &&
          word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-") ==
              std::string::npos;
 }
 
-// CLI11 tells an option's checks by its type's name: "LEVEL:{debug,info}". Splits that; other checks, as
-// ":INT in [0 - 5]", only go.
-std::vector<std::string> take_choices(std::string& type) {
+// CLI11 appends an option's checks to its type name. Removes the choices of "LEVEL:{debug,info}" from the
+// type name and returns them; removes other checks such as ":INT in [0 - 5]".
+std::vector<std::string> extract_choices(std::string& type) {
   const size_t begin = type.find(":{");
   std::vector<std::string> choices;
   if (begin != std::string::npos && type.back() == '}') {
@@ -24,7 +24,7 @@ std::vector<std::string> take_choices(std::string& type) {
         word += type[i];
         continue;
       }
-      if (is_plain(word)) choices.push_back(word);
+      if (is_safe_word(word)) choices.push_back(word);
       word.clear();
     }
     type.resize(begin);
@@ -33,63 +33,63 @@ std::vector<std::string> take_choices(std::string& type) {
   return choices;
 }
 
-OptionWords words_of(const CLI::Option& option) {
-  OptionWords words;
+OptionDescription describe_option(const CLI::Option& option) {
+  OptionDescription out;
   if (option.get_positional()) {
-    words.names = {option.get_name(true)};
+    out.names = {option.get_name(true)};
   } else {
-    for (const std::string& name : option.get_snames()) words.names.push_back("-" + name);
-    for (const std::string& name : option.get_lnames()) words.names.push_back("--" + name);
+    for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
   }
   if (option.get_items_expected_max() != 0) {
-    words.value = option.get_type_name();
-    words.choices = take_choices(words.value);
-    if (words.value.empty()) words.value = "VALUE";
-    words.kind = !words.choices.empty()    ? ValueKind::kChoices
-                 : words.value == "FILE"   ? ValueKind::kFile
-                 : words.value == "FOLDER" ? ValueKind::kFolder
-                 : words.value == "DIR"    ? ValueKind::kFolder
-                                           : ValueKind::kAnything;
+    out.value = option.get_type_name();
+    out.choices = extract_choices(out.value);
+    if (out.value.empty()) out.value = "VALUE";
+    out.kind = !out.choices.empty()    ? ValueKind::kChoices
+               : out.value == "FILE"   ? ValueKind::kFile
+               : out.value == "FOLDER" ? ValueKind::kFolder
+               : out.value == "DIR"    ? ValueKind::kFolder
+                                       : ValueKind::kAnything;
   }
-  words.help = option.get_description();
-  words.heading = option.get_group();
-  words.default_value = option.get_default_str();
-  words.required = option.get_required();
-  return words;
+  out.help = option.get_description();
+  out.heading = option.get_group();
+  out.default_value = option.get_default_str();
+  out.required = option.get_required();
+  return out;
 }
 
-CommandWords tree_of(const CLI::App& app, std::vector<std::string> path) {
-  CommandWords words;
-  words.path = std::move(path);
-  words.path.push_back(app.get_name());
-  words.help = app.get_description();
-  words.footer = app.get_footer();
+CommandDescription describe_command(const CLI::App& app, std::vector<std::string> path) {
+  CommandDescription out;
+  out.path = std::move(path);
+  out.path.push_back(app.get_name());
+  out.help = app.get_description();
+  out.footer = app.get_footer();
   for (const CLI::Option* option : app.get_options({})) {
     if (option->get_group().empty()) continue;  // hidden
-    (option->get_positional() ? words.positionals : words.options).push_back(words_of(*option));
+    (option->get_positional() ? out.positionals : out.options).push_back(describe_option(*option));
   }
   for (const CLI::App* command : app.get_subcommands({})) {
-    if (!command->get_group().empty()) words.commands.push_back(tree_of(*command, words.path));
+    if (!command->get_group().empty()) out.commands.push_back(describe_command(*command, out.path));
   }
-  return words;
+  return out;
 }
 
 }  // namespace
 
-std::string CommandWords::joined(char between) const {
+std::string CommandDescription::joined(char separator) const {
   std::string text;
-  for (const std::string& word : path) text += (text.empty() ? "" : std::string(1, between)) + word;
+  for (const std::string& word : path) text += (text.empty() ? "" : std::string(1, separator)) + word;
   return text;
 }
 
-std::string CommandWords::way() const {
+std::string CommandDescription::subcommand_path() const {
   std::string text;
   for (size_t i = 1; i < path.size(); ++i) text += path[i] + "/";
   return text;
 }
 
-CommandWords command_tree(const CLI::App& program) {
-  return tree_of(program, {});
+CommandDescription command_tree(const CLI::App& program) {
+  return describe_command(program, {});
 }
 
 std::string summary_of(const std::string& help) {

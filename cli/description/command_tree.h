@@ -1,5 +1,5 @@
-// A program's commands and options as plain values, read from what it declared to CLI11: what its man pages
-// and its shells' completions are written from, so that neither forgets an option.
+// Reads a program's commands and options from CLI11 into plain structs. Man pages and shell completions are
+// generated from them, so both contain every option.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,39 +9,41 @@
 
 namespace sluice::cli {
 
-// What a shell may offer after an option or in place of a positional.
+// What a shell completes after an option or for a positional argument.
 enum class ValueKind : uint8_t { kNone, kAnything, kChoices, kFile, kFolder };
 
-struct OptionWords {
-  std::vector<std::string> names;  // "-b", "--minbytes"; of a positional its one name without dashes
+struct OptionDescription {
+  std::vector<std::string> names;  // "-b", "--minbytes"; the name of a positional has no dashes
   std::string value;               // "HOST:PORT"; empty: a flag
   ValueKind kind = ValueKind::kNone;
-  std::vector<std::string> choices;  // with kChoices; letters, digits and "._+-" only
+  std::vector<std::string> choices;  // for kChoices; only letters, digits and "._+-"
   std::string help;
-  std::string heading;        // it stands under in --help
+  std::string heading;        // in --help
   std::string default_value;  // empty: none
   bool required = false;
 };
 
-struct CommandWords {
-  std::vector<std::string> path;  // {"sluice", "bench", "allreduce"}; the first is the program
+struct CommandDescription {
+  std::vector<std::string> path;  // {"sluice", "bench", "allreduce"}, beginning with the program
   std::string help;
   std::string footer;
-  std::vector<OptionWords> options;
-  std::vector<OptionWords> positionals;
-  std::vector<CommandWords> commands;
+  std::vector<OptionDescription> options;
+  std::vector<OptionDescription> positionals;
+  std::vector<CommandDescription> commands;
 
   [[nodiscard]] const std::string& name() const { return path.back(); }
-  // "sluice bench allreduce"
-  [[nodiscard]] std::string joined(char between) const;
-  // The words that lead here from the program, each with a slash: "bench/allreduce/"; of the program "".
-  [[nodiscard]] std::string way() const;
+  // Returns "sluice bench allreduce".
+  [[nodiscard]] std::string joined(char separator) const;
+  // Returns the path below the program, "bench/allreduce/", with which the completion scripts identify a
+  // command;
+  // "" for the program.
+  [[nodiscard]] std::string subcommand_path() const;
 };
 
-// All that --help would show, at every depth. `program` is declared to its end.
-[[nodiscard]] CommandWords command_tree(const CLI::App& program);
+// Returns everything that --help shows, for all subcommands. Call when `program` is declared completely.
+[[nodiscard]] CommandDescription command_tree(const CLI::App& program);
 
-// The first sentence or clause of a help text, on one line: what fits beside a name in a list.
+// Returns the first sentence or clause of a help text, for one line of a list.
 [[nodiscard]] std::string summary_of(const std::string& help);
 
 }  // namespace sluice::cli

@@ -4,22 +4,22 @@
 #include <utility>
 
 #include "config/discovery/sources.h"
-#include "config/plain_text.h"
+#include "config/printable_text.h"
 
 namespace sluice::config::discovery {
 namespace {
 
-Answer ask(Source source, const Surroundings& here, bool by_name) {
+SourceResult query_source(Source source, const Environment& env, bool requested) {
   switch (source) {
-    case Source::kStatic: return from_static_list(here);
-    case Source::kFile: return from_file(here);
-    case Source::kClusterSpec: return from_cluster_spec(here);
-    case Source::kTfConfig: return from_tf_config(here, by_name);
-    case Source::kSageMaker: return from_sagemaker(here);
-    case Source::kKubernetes: return from_kubernetes(here);
-    case Source::kSlurm: return from_slurm(here);
+    case Source::kStatic: return from_static_list(env);
+    case Source::kFile: return from_file(env);
+    case Source::kClusterSpec: return from_cluster_spec(env);
+    case Source::kTfConfig: return from_tf_config(env, requested);
+    case Source::kSageMaker: return from_sagemaker(env);
+    case Source::kKubernetes: return from_kubernetes(env);
+    case Source::kSlurm: return from_slurm(env);
   }
-  return NotHere{.why = "no such source"};
+  return NotConfigured{.reason = "unknown source"};
 }
 
 }  // namespace
@@ -46,41 +46,42 @@ std::string_view to_string(Source source) noexcept {
   return "unknown";
 }
 
-std::string source_words() {
-  std::string words = "auto";
-  for (const Source source : kSources) words += ", " + std::string(to_string(source));
-  return words + ", none";
+std::string source_names() {
+  std::string names = "auto";
+  for (const Source source : kSources) names += ", " + std::string(to_string(source));
+  return names + ", none";
 }
 
-bool is_source_word(std::string_view word) noexcept {
-  return word == "auto" || word == "none" ||
-         std::ranges::any_of(kSources, [&](Source source) { return word == to_string(source); });
+bool is_source_name(std::string_view name) noexcept {
+  return name == "auto" || name == "none" ||
+         std::ranges::any_of(kSources, [&](Source source) { return name == to_string(source); });
 }
 
-Result<Outcome> discover(const Surroundings& here, std::string_view wanted) {
-  const std::string said = here.variable("SLUICE_DISCOVERY").value_or("auto");
-  const std::string where = wanted.empty() ? "SLUICE_DISCOVERY=" + plain(said) : plain(wanted);
-  if (wanted.empty()) wanted = said;
+Result<Outcome> discover(const Environment& env, std::string_view requested) {
+  const std::string variable = env.variable("SLUICE_DISCOVERY").value_or("auto");
+  const std::string origin =
+      requested.empty() ? "SLUICE_DISCOVERY=" + printable(variable) : printable(requested);
+  if (requested.empty()) requested = variable;
   Outcome outcome;
-  if (wanted == "none") return outcome;
-  const bool any = wanted == "auto";
-  const auto is_wanted = [&](Source source) { return any || to_string(source) == wanted; };
-  if (std::ranges::none_of(kSources, is_wanted))
-    return fail(Errc::kInvalidArgument, where + " is none of " + source_words());
+  if (requested == "none") return outcome;
+  const bool try_all = requested == "auto";
+  const auto is_selected = [&](Source source) { return try_all || to_string(source) == requested; };
+  if (std::ranges::none_of(kSources, is_selected))
+    return fail(Errc::kInvalidArgument, origin + ": expected one of " + source_names());
 
   for (const Source source : kSources) {
-    if (!is_wanted(source)) continue;
-    auto answer = ask(source, here, !any);
-    if (!answer) return tl::unexpected(answer.error());
-    if (auto* not_here = std::get_if<NotHere>(&*answer)) {
-      outcome.passed.push_back({.source = source, .why = std::move(not_here->why)});
+    if (!is_selected(source)) continue;
+    auto queried = query_source(source, env, !try_all);
+    if (!queried) return tl::unexpected(queried.error());
+    if (auto* not_configured = std::get_if<NotConfigured>(&*queried)) {
+      outcome.skipped.push_back({.source = source, .reason = std::move(not_configured->reason)});
       continue;
     }
-    auto job = job_id(here);
+    auto job = job_id(env);
     if (!job) return tl::unexpected(job.error());
-    outcome.found = std::get<Found>(std::move(*answer));
-    outcome.found->source = source;
-    outcome.found->job = std::move(*job);
+    outcome.result = std::get<DiscoveryResult>(std::move(*queried));
+    outcome.result->source = source;
+    outcome.result->job = std::move(*job);
     break;
   }
   return outcome;

@@ -1,4 +1,5 @@
-// Who am I, and where are the reducers? Asks the sources in order until one of them knows.
+// Finds this process's role and the reducer addresses from the platform's environment. The sources are tried
+// in order until one of them is configured.
 #pragma once
 
 #include <optional>
@@ -6,28 +7,28 @@
 #include <string_view>
 #include <vector>
 
-#include "config/discovery/found.h"
-#include "config/discovery/surroundings.h"
+#include "config/discovery/discovery_result.h"
+#include "config/discovery/environment.h"
 
 namespace sluice::config::discovery {
 
 struct Outcome {
-  std::optional<Found> found;
-  struct Passed {
+  std::optional<DiscoveryResult> result;  // empty: no source is configured
+  struct SkippedSource {
     Source source;
-    std::string why;
+    std::string reason;
   };
-  std::vector<Passed> passed;  // those that were asked before, or all when nothing was found
+  std::vector<SkippedSource> skipped;  // the sources tried before `result` was found
 };
 
-// The words of SLUICE_DISCOVERY: "auto", "none" and the sources' names.
-[[nodiscard]] std::string source_words();
-[[nodiscard]] bool is_source_word(std::string_view word) noexcept;
+// Returns the accepted values of SLUICE_DISCOVERY: "auto", "none" and the names of the sources.
+[[nodiscard]] std::string source_names();
+[[nodiscard]] bool is_source_name(std::string_view name) noexcept;
 
-// `wanted` is one of those words; empty: what SLUICE_DISCOVERY says, else auto. With auto a source that is
-// there and wrong ends the search: a job that goes on with half of its nodes elsewhere would hang.
-// kInvalidArgument and kSystem: what is configured is wrong. kTimeout: the network did not say in time.
-// Blocks only where the DNS is asked, at most SLUICE_DISCOVERY_TIMEOUT.
-[[nodiscard]] Result<Outcome> discover(const Surroundings& here, std::string_view wanted = {});
+// `source` is one of source_names(); empty: the value of SLUICE_DISCOVERY, otherwise auto. With auto, a
+// source that is configured wrongly ends the search: continuing could split the nodes of one job over two
+// pools, and the job would hang. Returns kInvalidArgument or kSystem for a wrong configuration, kTimeout when
+// DNS did not answer in time. Blocks only for DNS, at most SLUICE_DISCOVERY_TIMEOUT.
+[[nodiscard]] Result<Outcome> discover(const Environment& env, std::string_view source = {});
 
 }  // namespace sluice::config::discovery

@@ -7,17 +7,17 @@
 namespace sluice::config::discovery {
 namespace {
 
-constexpr size_t kMaxDigits = 18;     // what 64 bits hold for certain
+constexpr size_t kMaxDigits = 18;     // any such number fits into 64 bits
 constexpr size_t kMaxHostName = 253;  // RFC 1035 section 2.3.4
 
-class Reader {
+class HostlistParser {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  explicit HostlistParser(std::string_view text) : text_(text) {}
 
-  Result<std::vector<std::string>> all() {
+  Result<std::vector<std::string>> parse() {
     std::vector<std::string> out;
     for (;;) {
-      auto names = one_item(kMaxHosts - out.size());
+      auto names = parse_item(kMaxHosts - out.size());
       if (!names) return tl::unexpected(names.error());
       out.insert(out.end(), names->begin(), names->end());
       if (at_ == text_.size()) return out;
@@ -28,79 +28,80 @@ class Reader {
  private:
   using Names = std::vector<std::string>;
 
-  [[nodiscard]] bool is(char c) const { return at_ < text_.size() && text_[at_] == c; }
-  [[nodiscard]] tl::unexpected<Error> wrong(size_t at, const std::string& what) const {
-    return fail(Errc::kInvalidArgument, "column " + std::to_string(at + 1) + ": " + what);
+  [[nodiscard]] bool next_is(char c) const { return at_ < text_.size() && text_[at_] == c; }
+  [[nodiscard]] tl::unexpected<Error> error(size_t at, const std::string& message) const {
+    return fail(Errc::kInvalidArgument, "column " + std::to_string(at + 1) + ": " + message);
   }
 
-  // Up to a comma outside of brackets, or the end.
-  Result<Names> one_item(size_t room) {
+  // Parses up to a comma outside brackets, or the end. `capacity` is the number of hosts still allowed.
+  Result<Names> parse_item(size_t capacity) {
     const size_t begin = at_;
     Names names{""};
-    if (room == 0) return wrong(begin, too_many());
+    if (capacity == 0) return error(begin, too_many());
     while (at_ < text_.size() && text_[at_] != ',') {
       Names parts;
       if (text_[at_] == '[') {
-        auto numbers = bracket(room);
+        auto numbers = parse_bracket(capacity);
         if (!numbers) return numbers;
         parts = std::move(*numbers);
       } else {
-        auto word = plain();
-        if (!word) return tl::unexpected(word.error());
-        parts = {std::move(*word)};
+        auto literal = parse_literal();
+        if (!literal) return tl::unexpected(literal.error());
+        parts = {std::move(*literal)};
       }
-      if (parts.size() > room / names.size()) return wrong(begin, too_many());
-      Names longer;
-      longer.reserve(names.size() * parts.size());
+      if (parts.size() > capacity / names.size()) return error(begin, too_many());
+      Names expanded;
+      expanded.reserve(names.size() * parts.size());
       for (const std::string& name : names) {
-        for (const std::string& part : parts) longer.push_back(name + part);
+        for (const std::string& part : parts) expanded.push_back(name + part);
       }
-      names = std::move(longer);
-      if (names.front().size() > kMaxHostName) return wrong(begin, "the name is too long");
+      names = std::move(expanded);
+      if (names.front().size() > kMaxHostName)
+        return error(begin, "host name is longer than " + std::to_string(kMaxHostName) + " characters");
     }
-    if (names.front().empty()) return wrong(begin, "a host is missing");
+    if (names.front().empty()) return error(begin, "expected a host name");
     return names;
   }
 
-  Result<std::string> plain() {
+  Result<std::string> parse_literal() {
     const size_t begin = at_;
     while (at_ < text_.size() && text_[at_] != ',' && text_[at_] != '[') {
       const char c = text_[at_];
       const bool allowed = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                            c == '-' || c == '_' || c == '.';
-      if (!allowed) return wrong(at_, "a character that no host has");
+      if (!allowed) return error(at_, "character is not allowed in a host name");
       ++at_;
     }
     return std::string(text_.substr(begin, at_ - begin));
   }
 
-  // "[1-3,07,9]"
-  Result<Names> bracket(size_t room) {
+  // Parses "[1-3,07,9]".
+  Result<Names> parse_bracket(size_t capacity) {
     const size_t open = at_++;
     Names out;
     for (;;) {
-      if (auto added = range(room, out); !added) return tl::unexpected(added.error());
-      if (is(']')) break;
-      if (at_ == text_.size()) return wrong(open, "the bracket is not closed");
-      if (!is(',')) return wrong(at_, "',', '-' or ']' is wanted");
+      if (auto added = parse_range(capacity, out); !added) return tl::unexpected(added.error());
+      if (next_is(']')) break;
+      if (at_ == text_.size()) return error(open, "missing \"]\"");
+      if (!next_is(',')) return error(at_, "expected \",\", \"-\" or \"]\"");
       ++at_;
     }
     ++at_;
     return out;
   }
 
-  Result<void> range(size_t room, Names& out) {
+  Result<void> parse_range(size_t capacity, Names& out) {
     const size_t begin = at_;
     uint64_t first = 0, last = 0;
     size_t width = 0, ignored = 0;
-    if (auto read = number(first, width); !read) return read;
+    if (auto parsed = parse_number(first, width); !parsed) return parsed;
     last = first;
-    if (is('-')) {
+    if (next_is('-')) {
       ++at_;
-      if (auto read = number(last, ignored); !read) return read;
+      if (auto parsed = parse_number(last, ignored); !parsed) return parsed;
     }
-    if (last < first) return wrong(begin, "the range goes backwards");
-    if (last - first >= room - std::min(room, out.size())) return wrong(begin, too_many());
+    if (last < first) return error(begin, "end of range is below its start");
+    if (last - first >= capacity - std::min(capacity, out.size())) return error(begin, too_many());
     for (uint64_t n = first; n <= last; ++n) {
       const std::string digits = std::to_string(n);
       out.push_back(std::string(width - std::min(width, digits.size()), '0') + digits);
@@ -108,12 +109,13 @@ class Reader {
     return {};
   }
 
-  Result<void> number(uint64_t& value, size_t& width) {
+  Result<void> parse_number(uint64_t& value, size_t& width) {
     const size_t begin = at_;
     while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') ++at_;
     width = at_ - begin;
-    if (width == 0) return wrong(begin, "a number is wanted");
-    if (width > kMaxDigits) return wrong(begin, "the number has too many digits");
+    if (width == 0) return error(begin, "expected a number");
+    if (width > kMaxDigits)
+      return error(begin, "number has more than " + std::to_string(kMaxDigits) + " digits");
     std::from_chars(text_.data() + begin, text_.data() + at_, value);
     return {};
   }
@@ -127,7 +129,7 @@ class Reader {
 }  // namespace
 
 Result<std::vector<std::string>> expand_hostlist(std::string_view text) {
-  return Reader(text).all();
+  return HostlistParser(text).parse();
 }
 
 }  // namespace sluice::config::discovery

@@ -6,27 +6,27 @@
 namespace sluice::config::discovery {
 namespace {
 
-constexpr size_t kLongest = 256;
+constexpr size_t kMaxJobId = 256;
 
-bool is_name(const std::string& text) {
-  return text.size() <= kLongest && std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
+bool is_job_id(const std::string& text) {
+  return text.size() <= kMaxJobId && std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
 
-// Of the launchers, the one nearest to the processes first. torchrun says "none" where nobody gave an id.
-constexpr std::string_view kOfLaunchers[] = {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "TRAINING_JOB_NAME",
-                                             "PMIX_NAMESPACE"};
+// The innermost launcher comes first. torchrun sets "none" when the user gave no id.
+constexpr std::string_view kLauncherVariables[] = {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "TRAINING_JOB_NAME",
+                                                   "PMIX_NAMESPACE"};
 
 }  // namespace
 
-Result<std::string> job_id(const Surroundings& here) {
-  if (auto own = here.variable("SLUICE_JOB_ID")) {
-    if (is_name(*own)) return std::move(*own);
-    return fail(Errc::kInvalidArgument, "SLUICE_JOB_ID: 1 to " + std::to_string(kLongest) +
-                                            " printable characters without spaces are wanted");
+Result<std::string> job_id(const Environment& env) {
+  if (auto own = env.variable("SLUICE_JOB_ID")) {
+    if (is_job_id(*own)) return std::move(*own);
+    return fail(Errc::kInvalidArgument, "SLUICE_JOB_ID: expected 1 to " + std::to_string(kMaxJobId) +
+                                            " printable characters without spaces");
   }
-  for (const std::string_view variable : kOfLaunchers) {
-    auto said = here.variable(variable);
-    if (said && *said != "none" && is_name(*said)) return std::move(*said);
+  for (const std::string_view variable : kLauncherVariables) {
+    auto value = env.variable(variable);
+    if (value && *value != "none" && is_job_id(*value)) return std::move(*value);
   }
   return std::string();
 }

@@ -4,60 +4,60 @@
 
 #include "config/discovery/natural_order.h"
 #include "config/discovery/sources.h"
-#include "config/plain_text.h"
+#include "config/printable_text.h"
 #include "config/sizes.h"
 
 namespace sluice::config::discovery {
 namespace {
 
-constexpr Nanos kTimeout = 60 * kSecond;             // SLUICE_DISCOVERY_TIMEOUT
-constexpr Nanos kBetweenTries = 500 * kMillisecond;  // pods come one by one, and the DNS hears of them late
+constexpr Nanos kDefaultTimeout = 60 * kSecond;       // SLUICE_DISCOVERY_TIMEOUT
+constexpr Nanos kRetryInterval = 500 * kMillisecond;  // pods start one by one, and DNS records follow late
 
-Result<Nanos> patience(const Surroundings& here) {
-  const auto text = here.variable("SLUICE_DISCOVERY_TIMEOUT");
-  if (!text) return kTimeout;
+Result<Nanos> discovery_timeout(const Environment& env) {
+  const auto text = env.variable("SLUICE_DISCOVERY_TIMEOUT");
+  if (!text) return kDefaultTimeout;
   auto parsed = parse_duration(*text);
   if (!parsed) return add_context("SLUICE_DISCOVERY_TIMEOUT", parsed.error());
   return *parsed;
 }
 
-// A pod is called by the first label of its name.
+// The first label of a pod's DNS name is its host name.
 std::string_view first_label(std::string_view host) {
   return host.substr(0, host.find('.'));
 }
 
-// A pod that is in the list is a reducer; who looks for reducers and is none of them is a worker.
-void take_role(const Surroundings& here, Found& found) {
-  const std::string own = here.host_name();
+// A pod in the list is a reducer; any other pod that runs discovery is a worker.
+void set_role(const Environment& env, DiscoveryResult& result) {
+  const std::string own = env.host_name();
   const auto is_own = [&](const Endpoint& e) {
     return !own.empty() && first_label(e.host) == first_label(own);
   };
-  const auto at = std::ranges::find_if(found.reducers, is_own);
-  if (at == found.reducers.end()) {
-    found.role = Role::kWorker;
+  const auto at = std::ranges::find_if(result.reducers, is_own);
+  if (at == result.reducers.end()) {
+    result.role = Role::kWorker;
   } else {
-    found.role = Role::kReducer;
-    found.index = static_cast<uint32_t>(at - found.reducers.begin());
+    result.role = Role::kReducer;
+    result.index = static_cast<uint32_t>(at - result.reducers.begin());
   }
 }
 
-Answer by_pattern(const Surroundings& here, const std::string& pattern, std::optional<uint32_t> count) {
+SourceResult by_pattern(const Environment& env, const std::string& pattern, std::optional<uint32_t> count) {
   constexpr std::string_view kName = "SLUICE_REDUCER_POD_PATTERN";
   const size_t at = pattern.find("%d");
   if (at == std::string::npos || pattern.find('%', at + 1) != std::string::npos || pattern.find('%') != at) {
     return fail(
         Errc::kInvalidArgument,
-        std::string(kName) + ": one %d is wanted where a pod's number stands, as in reducer-%d.reducer");
+        std::string(kName) + ": expected exactly one %d for the pod number, as in reducer-%d.reducer");
   }
-  if (!count) return fail(Errc::kInvalidArgument, std::string(kName) + " needs SLUICE_REDUCER_COUNT");
-  Found found;
+  if (!count) return fail(Errc::kInvalidArgument, std::string(kName) + " requires SLUICE_REDUCER_COUNT");
+  DiscoveryResult result;
   for (uint32_t i = 0; i < *count; ++i) {
     const std::string name = pattern.substr(0, at) + std::to_string(i) + pattern.substr(at + 2);
-    if (auto added = add_endpoint(name, std::string(kName) + ": ", found.reducers); !added)
+    if (auto added = add_endpoint(name, std::string(kName) + ": ", result.reducers); !added)
       return tl::unexpected(added.error());
   }
-  take_role(here, found);
-  return found;
+  set_role(env, result);
+  return result;
 }
 
 Result<std::vector<Endpoint>> endpoints_of(std::vector<SrvRecord> records, const std::string& name) {
@@ -67,73 +67,75 @@ Result<std::vector<Endpoint>> endpoints_of(std::vector<SrvRecord> records, const
   records.erase(std::unique(records.begin(), records.end()), records.end());
   std::vector<Endpoint> out;
   for (const SrvRecord& r : records) {
-    if (auto added = add_endpoint(r.target + ":" + std::to_string(r.port), plain(name) + ": ", out); !added)
+    if (auto added = add_endpoint(r.target + ":" + std::to_string(r.port), printable(name) + ": ", out);
+        !added)
       return tl::unexpected(added.error());
   }
   return out;
 }
 
-Answer by_service(const Surroundings& here, const std::string& service, std::optional<uint32_t> count) {
-  const auto timeout = patience(here);
+SourceResult by_service(const Environment& env, const std::string& service, std::optional<uint32_t> count) {
+  const auto timeout = discovery_timeout(env);
   if (!timeout) return tl::unexpected(timeout.error());
-  // What a headless service's port of this name is published as (Kubernetes DNS specification, 2.4.2).
+  // The SRV name of port "data" of a headless service (Kubernetes DNS specification, 2.4.2).
   const std::string name = "_data._tcp." + service;
-  const uint32_t least = count.value_or(1);
-  const Nanos deadline = here.now() + *timeout;
-  std::string last = "nobody was asked yet";
+  const uint32_t required = count.value_or(1);
+  const Nanos deadline = env.now() + *timeout;
+  std::string status = "no DNS query was sent";
   for (;;) {
-    auto records = here.look_up(name, deadline);
+    auto records = env.resolve_srv(name, deadline);
     if (!records && records.error().code == Errc::kInvalidArgument) return tl::unexpected(records.error());
-    if (records && records->size() >= least) {
+    if (records && records->size() >= required) {
       auto list = endpoints_of(std::move(*records), name);
       if (!list) return tl::unexpected(list.error());
-      if (list->size() >= least) {
-        Found found{.reducers = std::move(*list)};
-        // Ranks that look while the service grows must not see different lists.
-        if (count) found.reducers.resize(*count);
-        take_role(here, found);
-        return found;
+      if (list->size() >= required) {
+        DiscoveryResult result{.reducers = std::move(*list)};
+        // Ranks that run discovery while the service grows must get the same list.
+        if (count) result.reducers.resize(*count);
+        set_role(env, result);
+        return result;
       }
-      last = std::to_string(list->size()) + " found";
+      status = std::to_string(list->size()) + " found";
     } else {
-      last = records ? std::to_string(records->size()) + " found" : records.error().text;
+      status = records ? std::to_string(records->size()) + " found" : records.error().text;
     }
-    if (const Nanos left = deadline - here.now(); left > 0) here.pause(std::min(left, kBetweenTries));
-    if (here.now() >= deadline) break;  // one more question would be cut off, and say less than the last
+    if (const Nanos left = deadline - env.now(); left > 0) env.sleep(std::min(left, kRetryInterval));
+    if (env.now() >= deadline) break;  // another query would be cut off, and its error would hide this status
   }
-  return fail(Errc::kTimeout, plain(name) + ": " + std::to_string(least) +
-                                  " reducers wanted, not there within " + duration_text(*timeout) +
-                                  " (SLUICE_DISCOVERY_TIMEOUT): " + last);
+  return fail(Errc::kTimeout, printable(name) + ": fewer than " + std::to_string(required) +
+                                  " reducers after " + duration_text(*timeout) +
+                                  " (SLUICE_DISCOVERY_TIMEOUT): " + status);
 }
 
 }  // namespace
 
-Result<std::optional<uint32_t>> reducer_count(const Surroundings& here) {
-  const auto text = here.variable("SLUICE_REDUCER_COUNT");
+Result<std::optional<uint32_t>> reducer_count(const Environment& env) {
+  const auto text = env.variable("SLUICE_REDUCER_COUNT");
   if (!text) return std::optional<uint32_t>();
   uint32_t n = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), n);
   if (error != std::errc() || end != text->data() + text->size() || n < 1 || n > kMaxEndpoints) {
     return fail(Errc::kInvalidArgument,
-                "SLUICE_REDUCER_COUNT: a number from 1 to " + std::to_string(kMaxEndpoints) + " is wanted");
+                "SLUICE_REDUCER_COUNT: expected an integer from 1 to " + std::to_string(kMaxEndpoints));
   }
   return n;
 }
 
-bool asks_the_dns(const Surroundings& here) {
-  return here.variable("SLUICE_REDUCER_SERVICE") && !here.variable("SLUICE_REDUCER_POD_PATTERN");
+bool uses_dns(const Environment& env) {
+  return env.variable("SLUICE_REDUCER_SERVICE") && !env.variable("SLUICE_REDUCER_POD_PATTERN");
 }
 
-Answer from_kubernetes(const Surroundings& here) {
-  const auto pattern = here.variable("SLUICE_REDUCER_POD_PATTERN");
-  const auto service = here.variable("SLUICE_REDUCER_SERVICE");
+SourceResult from_kubernetes(const Environment& env) {
+  const auto pattern = env.variable("SLUICE_REDUCER_POD_PATTERN");
+  const auto service = env.variable("SLUICE_REDUCER_SERVICE");
   if (!pattern && !service)
-    return NotHere{.why = "neither SLUICE_REDUCER_POD_PATTERN nor SLUICE_REDUCER_SERVICE is set"};
-  const auto count = reducer_count(here);
+    return NotConfigured{.reason = "neither SLUICE_REDUCER_POD_PATTERN nor SLUICE_REDUCER_SERVICE is set"};
+  const auto count = reducer_count(env);
   if (!count) return tl::unexpected(count.error());
-  if (pattern) return by_pattern(here, *pattern, *count);
-  if (!here.look_up) return NotHere{.why = "SLUICE_REDUCER_SERVICE is not asked for without the network"};
-  return by_service(here, *service, *count);
+  if (pattern) return by_pattern(env, *pattern, *count);
+  if (!env.resolve_srv)
+    return NotConfigured{.reason = "SLUICE_REDUCER_SERVICE is set, but DNS lookups are disabled"};
+  return by_service(env, *service, *count);
 }
 
 }  // namespace sluice::config::discovery

@@ -1,22 +1,22 @@
-// What CLUSTER_SPEC and TF_CONFIG share: lists of "host:port" by role, and a task that says which entry this
-// process is.
+// Reads the format that CLUSTER_SPEC and TF_CONFIG share: lists of "host:port" by role, and a task that names
+// this process's entry.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "config/discovery/bounded_json.h"
-#include "config/discovery/found.h"
+#include "config/discovery/discovery_result.h"
+#include "config/discovery/json_node.h"
 
 namespace sluice::config::discovery {
 
 struct RoleNames {
-  const char* reducers;              // key of the reducers' list in `cluster`
-  std::vector<std::string> workers;  // keys of the workers', in the order in which they are numbered
+  const char* reducers;              // key of the reducer list in `cluster`
+  std::vector<std::string> workers;  // keys of the worker lists, in the order of worker indexes
 };
 
-// The reducers of the document and this process's part in it. NotHere where the list of reducers is missing
-// or empty; `task` may be missing, and the role is unknown then.
-[[nodiscard]] Answer read_roles(const JsonPlace& document, const RoleNames& names);
+// Returns the reducers of the document and this process's role. Returns NotConfigured when the reducer list
+// is missing or empty. Without a `task` member the role is unknown.
+[[nodiscard]] SourceResult read_roles(const JsonNode& document, const RoleNames& names);
 
 }  // namespace sluice::config::discovery

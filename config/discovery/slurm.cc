@@ -4,22 +4,22 @@
 
 #include "config/discovery/hostlist.h"
 #include "config/discovery/sources.h"
-#include "config/plain_text.h"
+#include "config/printable_text.h"
 
 namespace sluice::config::discovery {
 namespace {
 
 using Names = std::vector<std::string>;
 
-Result<uint32_t> number_in(const std::string& variable, const std::string& text) {
+Result<uint32_t> parse_number(const std::string& variable, const std::string& text) {
   uint32_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (error != std::errc() || end != text.data() + text.size())
-    return fail(Errc::kInvalidArgument, variable + ": a whole number from 0 on is wanted");
+    return fail(Errc::kInvalidArgument, variable + ": expected a non-negative integer");
   return n;
 }
 
-Result<Names> nodes_in(const std::string& variable, const std::string& text) {
+Result<Names> parse_nodes(const std::string& variable, const std::string& text) {
   auto names = expand_hostlist(text);
   if (!names) return fail(names.error().code, variable + ": " + names.error().text);
   return std::move(*names);
@@ -28,38 +28,40 @@ Result<Names> nodes_in(const std::string& variable, const std::string& text) {
 struct Nodes {
   Names reducers;
   Names workers;
-  std::string variable;  // which named the reducers
+  std::string variable;  // the variable that lists the reducers
 };
 
-// The components of a heterogeneous job: Slurm calls them HET_GROUP, before 20.02 PACK_GROUP.
-Result<std::variant<Nodes, NotHere>> of_group(const Surroundings& here, const std::string& group_text) {
-  const auto group = number_in("SLUICE_SLURM_GROUP", group_text);
+// Reads the components of a heterogeneous job. Slurm calls them HET_GROUP, and PACK_GROUP before 20.02.
+Result<std::variant<Nodes, NotConfigured>> nodes_from_group(const Environment& env,
+                                                            const std::string& group_text) {
+  const auto group = parse_number("SLUICE_SLURM_GROUP", group_text);
   if (!group) return tl::unexpected(group.error());
   std::string size_variable, list_variable;
   std::optional<std::string> size_text;
-  for (const std::string word : {"HET", "PACK"}) {
-    size_variable = "SLURM_" + word + "_SIZE";
-    list_variable = "SLURM_JOB_NODELIST_" + word + "_GROUP_";
-    size_text = here.variable(size_variable);
+  for (const std::string infix : {"HET", "PACK"}) {
+    size_variable = "SLURM_" + infix + "_SIZE";
+    list_variable = "SLURM_JOB_NODELIST_" + infix + "_GROUP_";
+    size_text = env.variable(size_variable);
     if (size_text) break;
   }
-  if (!size_text) return NotHere{.why = "SLURM_HET_SIZE is not set: no heterogeneous job"};
-  const auto size = number_in(size_variable, *size_text);
+  if (!size_text) return NotConfigured{.reason = "SLURM_HET_SIZE is not set: not a heterogeneous job"};
+  const auto size = parse_number(size_variable, *size_text);
   if (!size) return tl::unexpected(size.error());
-  constexpr uint32_t kMostComponents = 1024;  // Slurm's own limit is 128
-  if (*size > kMostComponents)
-    return fail(Errc::kInvalidArgument, size_variable + ": more than " + std::to_string(kMostComponents));
+  constexpr uint32_t kMaxComponents = 1024;  // Slurm's own limit is 128
+  if (*size > kMaxComponents)
+    return fail(Errc::kInvalidArgument,
+                size_variable + ": must be at most " + std::to_string(kMaxComponents));
   if (*group >= *size) {
-    return fail(Errc::kInvalidArgument, "SLUICE_SLURM_GROUP=" + plain(group_text) +
+    return fail(Errc::kInvalidArgument, "SLUICE_SLURM_GROUP=" + printable(group_text) +
                                             ": the job has components 0 to " +
                                             std::to_string(*size - std::min(*size, 1u)));
   }
   Nodes out{.reducers = {}, .workers = {}, .variable = list_variable + std::to_string(*group)};
   for (uint32_t i = 0; i < *size; ++i) {
     const std::string variable = list_variable + std::to_string(i);
-    const auto text = here.variable(variable);
+    const auto text = env.variable(variable);
     if (!text) return fail(Errc::kInvalidArgument, variable + " is not set, but " + size_variable + " is");
-    auto names = nodes_in(variable, *text);
+    auto names = parse_nodes(variable, *text);
     if (!names) return tl::unexpected(names.error());
     Names& to = i == *group ? out.reducers : out.workers;
     to.insert(to.end(), names->begin(), names->end());
@@ -67,12 +69,12 @@ Result<std::variant<Nodes, NotHere>> of_group(const Surroundings& here, const st
   return out;
 }
 
-Result<std::variant<Nodes, NotHere>> of_list(const Surroundings& here, const std::string& text) {
-  auto reducers = nodes_in("SLUICE_SLURM_NODELIST", text);
+Result<std::variant<Nodes, NotConfigured>> nodes_from_list(const Environment& env, const std::string& text) {
+  auto reducers = parse_nodes("SLUICE_SLURM_NODELIST", text);
   if (!reducers) return tl::unexpected(reducers.error());
   Nodes out{.reducers = std::move(*reducers), .workers = {}, .variable = "SLUICE_SLURM_NODELIST"};
-  if (const auto job = here.variable("SLURM_JOB_NODELIST")) {
-    auto nodes = nodes_in("SLURM_JOB_NODELIST", *job);
+  if (const auto job = env.variable("SLURM_JOB_NODELIST")) {
+    auto nodes = parse_nodes("SLURM_JOB_NODELIST", *job);
     if (!nodes) return tl::unexpected(nodes.error());
     out.workers = std::move(*nodes);
     Names sorted = out.reducers;
@@ -82,7 +84,7 @@ Result<std::variant<Nodes, NotHere>> of_list(const Surroundings& here, const std
   return out;
 }
 
-std::optional<uint32_t> place_in(const Names& names, const std::string& name) {
+std::optional<uint32_t> index_of(const Names& names, const std::string& name) {
   const auto at = std::ranges::find(names, name);
   if (at == names.end()) return std::nullopt;
   return static_cast<uint32_t>(at - names.begin());
@@ -90,42 +92,42 @@ std::optional<uint32_t> place_in(const Names& names, const std::string& name) {
 
 }  // namespace
 
-Answer from_slurm(const Surroundings& here) {
-  const auto group = here.variable("SLUICE_SLURM_GROUP");
-  const auto list = here.variable("SLUICE_SLURM_NODELIST");
-  if (!group && !list) return NotHere{.why = "neither SLUICE_SLURM_GROUP nor SLUICE_SLURM_NODELIST is set"};
-  auto read = group ? of_group(here, *group) : of_list(here, *list);
+SourceResult from_slurm(const Environment& env) {
+  const auto group = env.variable("SLUICE_SLURM_GROUP");
+  const auto list = env.variable("SLUICE_SLURM_NODELIST");
+  if (!group && !list)
+    return NotConfigured{.reason = "neither SLUICE_SLURM_GROUP nor SLUICE_SLURM_NODELIST is set"};
+  auto read = group ? nodes_from_group(env, *group) : nodes_from_list(env, *list);
   if (!read) return tl::unexpected(read.error());
-  if (auto* not_here = std::get_if<NotHere>(&*read)) return std::move(*not_here);
+  if (auto* not_configured = std::get_if<NotConfigured>(&*read)) return std::move(*not_configured);
   const auto& nodes = std::get<Nodes>(*read);
 
-  Found found;
+  DiscoveryResult result;
   if (nodes.reducers.size() > kMaxEndpoints) {
     return fail(Errc::kInvalidArgument, nodes.variable + ": " + std::to_string(nodes.reducers.size()) +
-                                            " nodes, more than " + std::to_string(kMaxEndpoints) +
-                                            " reducers");
+                                            " reducer nodes, the limit is " + std::to_string(kMaxEndpoints));
   }
   for (const std::string& name : nodes.reducers) {
-    if (auto added = add_endpoint(name, nodes.variable + ": ", found.reducers); !added)
+    if (auto added = add_endpoint(name, nodes.variable + ": ", result.reducers); !added)
       return tl::unexpected(added.error());
   }
-  found.workers = static_cast<uint32_t>(nodes.workers.size());
-  const auto own = here.variable("SLURMD_NODENAME");
+  result.workers = static_cast<uint32_t>(nodes.workers.size());
+  const auto own = env.variable("SLURMD_NODENAME");
   if (!own) {
-    found.notes.emplace_back("SLURMD_NODENAME is not set: no task of Slurm's");
-    return found;
+    result.notes.emplace_back("SLURMD_NODENAME is not set: this process is not a Slurm task");
+    return result;
   }
-  const auto reducer = place_in(nodes.reducers, *own), worker = place_in(nodes.workers, *own);
+  const auto reducer = index_of(nodes.reducers, *own), worker = index_of(nodes.workers, *own);
   if (reducer && worker) {
-    found.notes.push_back("node " + plain(*own) + " is in both components");
+    result.notes.push_back("node " + printable(*own) + " is in both components");
   } else if (reducer) {
-    found.role = Role::kReducer;
-    found.index = reducer;
+    result.role = Role::kReducer;
+    result.index = reducer;
   } else if (worker) {
-    found.role = Role::kWorker;
-    found.index = worker;
+    result.role = Role::kWorker;
+    result.index = worker;
   }
-  return found;
+  return result;
 }
 
 }  // namespace sluice::config::discovery

@@ -1,187 +1,158 @@
 #include "config/discovery/srv_lookup.h"
 
-#include <fcntl.h>
-#include <netdb.h>
+#include <ares.h>
+#include <arpa/nameser.h>
 #include <poll.h>
-#include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <sys/time.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
+#include <memory>
 #include <utility>
 
-#include "config/discovery/srv_message.h"
+#include "config/printable_text.h"
 #include "core/clock.h"
 
 namespace sluice::config::discovery {
 namespace {
 
-constexpr Nanos kPatience = 1 * kSecond;  // with one server, each time
-constexpr int kRounds = 2;                // UDP loses packets
+constexpr int kTryMs = 1000;        // for one server; c-ares doubles it in the second round
+constexpr int kTries = 2;           // UDP loses packets
+constexpr int kEdnsPayload = 1232;  // no fragments on any path (DNS flag day 2020)
 
-class Socket {
- public:
-  Socket(int family, int type) : fd_(::socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {}
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
+struct DestroyChannel {
+  void operator()(ares_channel channel) const noexcept { ares_destroy(channel); }
+};
+using Channel = std::unique_ptr<ares_channeldata, DestroyChannel>;
 
-  [[nodiscard]] int fd() const noexcept { return fd_; }
-  // Until it is ready for `events`, or the deadline has passed.
-  [[nodiscard]] bool await(short events, Nanos deadline) const {
-    for (;;) {
-      const Nanos left = deadline - monotonic_now();
-      if (left <= 0) return false;
-      pollfd p{.fd = fd_, .events = events, .revents = 0};
-      const int n = ::poll(&p, 1, static_cast<int>(left / kMillisecond) + 1);
-      if (n > 0) return true;
-      if (n < 0 && errno != EINTR) return false;
-    }
+// The answer to one query; c-ares calls receive() exactly once.
+struct Reply {
+  bool is_done = false;
+  int status = ARES_ENODATA;
+  std::vector<SrvRecord> records;
+
+  static void receive(void* reply, int status, int, unsigned char* bytes, int length) {
+    auto& self = *static_cast<Reply*>(reply);
+    self.is_done = true;
+    self.status = status;
+    if (status == ARES_SUCCESS) self.status = self.parse(bytes, length);
   }
 
  private:
-  int fd_;
+  int parse(const unsigned char* bytes, int length) {
+    ares_srv_reply* list = nullptr;
+    const int result = ares_parse_srv_reply(bytes, length, &list);
+    // Priority and weight do not matter: all pods of a service are alike.
+    for (const ares_srv_reply* r = list; r != nullptr; r = r->next)
+      records.push_back({.target = r->host, .port = r->port});
+    if (list != nullptr) ares_free_data(list);
+    return result;
+  }
 };
 
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t size = 0;
-};
-
-Result<Address> address_of(const NameServer& server) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(server.address.c_str(), std::to_string(server.port).c_str(), &hints, &found) != 0)
-    return fail(Errc::kInvalidArgument, "\"" + server.address + "\" is no address");
-  Address out;
-  std::memcpy(&out.bytes, found->ai_addr, found->ai_addrlen);
-  out.size = found->ai_addrlen;
-  ::freeaddrinfo(found);
-  return out;
-}
-
-std::string text_of(const NameServer& server) {
-  return server.address + " port " + std::to_string(server.port);
-}
-
-tl::unexpected<Error> silent(const NameServer& server) {
-  return fail(Errc::kTimeout, "name server " + text_of(server) + " does not answer");
-}
-
-tl::unexpected<Error> system_error(const NameServer& server) {
-  return fail(Errc::kTimeout, "name server " + text_of(server) + ": " + std::strerror(errno));
-}
-
-Result<SrvReply> ask_by_udp(const NameServer& server, const Address& address, const DnsBytes& query,
-                            uint16_t id, Nanos deadline) {
-  const Socket socket(address.bytes.ss_family, SOCK_DGRAM);
-  // Connected, so that only this server's packets come in, and its host's refusal too.
-  if (socket.fd() < 0 ||
-      ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size) != 0 ||
-      ::send(socket.fd(), query.data(), query.size(), MSG_NOSIGNAL) < 0) {
-    return system_error(server);
+Result<Channel> open_channel(const std::string& server) {
+  // Its tables are set up once; later calls only count.
+  static const int library = ares_library_init(ARES_LIB_INIT_ALL);
+  if (library != ARES_SUCCESS) return fail(Errc::kSystem, std::string("c-ares: ") + ares_strerror(library));
+  ares_options options{};
+  options.flags = ARES_FLAG_EDNS;
+  options.ednspsz = kEdnsPayload;
+  options.timeout = kTryMs;
+  options.tries = kTries;
+  ares_channel raw = nullptr;
+  const int opened = ares_init_options(
+      &raw, &options, ARES_OPT_FLAGS | ARES_OPT_EDNSPSZ | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES);
+  if (opened != ARES_SUCCESS) return fail(Errc::kSystem, std::string("c-ares: ") + ares_strerror(opened));
+  Channel channel(raw);
+  if (!server.empty() && ares_set_servers_ports_csv(raw, server.c_str()) != ARES_SUCCESS) {
+    return fail(Errc::kInvalidArgument,
+                "SLUICE_DNS_SERVER: \"" + printable(server) +
+                    "\": expected the IP address of a name server, with an optional port");
   }
-  std::array<uint8_t, 4096> bytes;  // more than kUdpPayload asks for
-  while (socket.await(POLLIN, deadline)) {
-    const ssize_t n = ::recv(socket.fd(), bytes.data(), bytes.size(), 0);
-    if (n < 0 && errno != EAGAIN && errno != EINTR) return system_error(server);
-    if (n <= 0) continue;
-    auto reply = read_srv_reply(std::span(bytes).first(static_cast<size_t>(n)), id);
-    if (reply) return reply;  // what is no answer to this may be one to an earlier query
-  }
-  return silent(server);
+  return channel;
 }
 
-// All of `bytes`, one way or the other.
-template <typename Transfer>
-bool transfer_all(const Socket& socket, short events, std::span<uint8_t> bytes, Nanos deadline,
-                  Transfer transfer) {
-  while (!bytes.empty()) {
-    if (!socket.await(events, deadline)) return false;
-    const ssize_t n = transfer(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return false;
-    if (n > 0) bytes = bytes.subspan(static_cast<size_t>(n));
+// Waits for the next event of the channel's sockets and handles it.
+void run_once(ares_channel channel, Nanos time_left) {
+  std::array<ares_socket_t, ARES_GETSOCK_MAXNUM> sockets{};
+  const int wanted = ares_getsock(channel, sockets.data(), static_cast<int>(sockets.size()));
+  std::array<pollfd, ARES_GETSOCK_MAXNUM> polled{};
+  nfds_t count = 0;
+  for (unsigned i = 0; i < sockets.size(); ++i) {
+    const bool reads = ARES_GETSOCK_READABLE(static_cast<unsigned>(wanted), i) != 0;
+    const bool writes = ARES_GETSOCK_WRITABLE(static_cast<unsigned>(wanted), i) != 0;
+    if (!reads && !writes) continue;
+    const int events = (reads ? POLLIN : 0) | (writes ? POLLOUT : 0);
+    polled[count++] = {.fd = sockets[i], .events = static_cast<short>(events), .revents = 0};
   }
-  return true;
+  timeval limit{.tv_sec = time_left / kSecond, .tv_usec = time_left % kSecond / kMicrosecond};
+  timeval chosen{};
+  const timeval* wait = ares_timeout(channel, &limit, &chosen);
+  const auto wait_ms = static_cast<int>(wait->tv_sec * 1000 + wait->tv_usec / 1000) + 1;
+  if (::poll(polled.data(), count, wait_ms) <= 0) {
+    ares_process_fd(channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);  // retries and timeouts
+    return;
+  }
+  for (nfds_t i = 0; i < count; ++i) {
+    if (polled[i].revents == 0) continue;
+    const bool writable = (polled[i].revents & POLLOUT) != 0;
+    const bool readable = (polled[i].revents & ~POLLOUT) != 0;  // errors show when reading
+    ares_process_fd(channel, readable ? polled[i].fd : ARES_SOCKET_BAD,
+                    writable ? polled[i].fd : ARES_SOCKET_BAD);
+  }
 }
 
-Result<SrvReply> ask_by_tcp(const NameServer& server, const Address& address, const DnsBytes& query,
-                            uint16_t id, Nanos deadline) {
-  const Socket socket(address.bytes.ss_family, SOCK_STREAM);
-  if (socket.fd() < 0 ||
-      (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size) != 0 &&
-       errno != EINPROGRESS)) {
-    return system_error(server);
+std::string servers_text(ares_channel channel) {
+  ares_addr_port_node* list = nullptr;
+  std::string text;
+  if (ares_get_servers_ports(channel, &list) != ARES_SUCCESS) return text;
+  for (const ares_addr_port_node* s = list; s != nullptr; s = s->next) {
+    std::array<char, 64> address{};
+    if (ares_inet_ntop(s->family, &s->addr, address.data(), address.size()) == nullptr) continue;
+    text += std::string(text.empty() ? "" : ", ") + address.data() + " port " +
+            std::to_string(s->udp_port == 0 ? NAMESERVER_PORT : s->udp_port);
   }
-  DnsBytes framed{static_cast<uint8_t>(query.size() >> 8), static_cast<uint8_t>(query.size() & 0xff)};
-  framed.insert(framed.end(), query.begin(), query.end());
-  std::array<uint8_t, 2> length{};
-  if (!transfer_all(socket, POLLOUT, framed, deadline, ::send) ||
-      !transfer_all(socket, POLLIN, length, deadline, ::recv)) {
-    return silent(server);
-  }
-  DnsBytes bytes(static_cast<size_t>(length[0]) << 8 | length[1]);
-  if (!transfer_all(socket, POLLIN, bytes, deadline, ::recv)) return silent(server);
-  return read_srv_reply(bytes, id);
+  ares_free_data(list);
+  return text;
 }
 
-Result<SrvReply> ask(const NameServer& server, const std::string& name, Nanos deadline) {
-  auto address = address_of(server);
-  if (!address) return tl::unexpected(address.error());
-  uint16_t id = 0;
-  if (::getrandom(&id, sizeof id, 0) != sizeof id) return fail(Errc::kSystem, "no random number");
-  const auto query = srv_query(name, id);
-  if (!query) return tl::unexpected(query.error());
-  auto reply = ask_by_udp(server, *address, *query, id, deadline);
-  if (reply && reply->kind == SrvReply::Kind::kCut)
-    reply = ask_by_tcp(server, *address, *query, id, deadline);
-  if (reply && reply->kind == SrvReply::Kind::kCut)
-    return fail(Errc::kUnsupported, "name server " + text_of(server) + " cuts its answer over TCP too");
-  return reply;
-}
-
-// What is said of one name, whole: by the first server that knows.
-Result<SrvReply> ask_all(const std::string& name, const ResolvConf& conf, Nanos deadline) {
-  Result<SrvReply> last = fail(Errc::kTimeout, name + ": there was no time to ask");
-  for (int round = 0; round < kRounds; ++round) {
-    for (const NameServer& server : conf.servers) {
-      const Nanos now = monotonic_now();
-      if (now >= deadline) return last;
-      auto reply = ask(server, name, std::min(deadline, now + kPatience));
-      if (reply && reply->kind != SrvReply::Kind::kRefused) return reply;
-      if (!reply && reply.error().code == Errc::kInvalidArgument) return reply;
-      last = std::move(reply);
-    }
+Error error_of(int status, const std::string& name, ares_channel channel) {
+  const std::string shown = printable(name);
+  switch (status) {
+    case ARES_ENODATA:
+    case ARES_ENOTFOUND:
+      return {Errc::kUnsupported, "no SRV records of " + shown + " (the service's port must be named data)"};
+    case ARES_EBADNAME:
+    case ARES_EFORMERR: return {Errc::kInvalidArgument, "\"" + shown + "\" is not a DNS name"};
+    case ARES_ECONNREFUSED:
+      return {Errc::kTimeout, "name server " + servers_text(channel) + ": connection refused"};
+    case ARES_ETIMEOUT:
+    case ARES_ECANCELLED:
+      return {Errc::kTimeout, "name server " + servers_text(channel) + " does not answer"};
+    default:
+      return {Errc::kUnsupported,
+              "name server " + servers_text(channel) + ", asked for " + shown + ": " + ares_strerror(status)};
   }
-  return last;
 }
 
 }  // namespace
 
-Result<std::vector<SrvRecord>> look_up_srv(const std::string& name, const ResolvConf& conf, Nanos deadline) {
-  Error last{Errc::kTimeout, name + ": there was no time to ask"};
-  for (const std::string& whole : candidates(name, conf)) {
-    auto reply = ask_all(whole, conf, deadline);
-    if (!reply) {
-      if (reply.error().code == Errc::kInvalidArgument) return tl::unexpected(reply.error());
-      last = reply.error();
-      if (last.code == Errc::kTimeout) break;  // the next name would find the same silence
-    } else if (reply->kind == SrvReply::Kind::kRecords) {
-      return std::move(reply->records);
-    } else if (reply->kind == SrvReply::Kind::kRefused) {
-      last = {Errc::kUnsupported, whole + ": the name server refuses, code " + std::to_string(reply->code)};
-    } else if (last.code != Errc::kUnsupported) {
-      last = {Errc::kUnsupported, "no SRV records of " + whole + " (its port must be named data)"};
+Result<std::vector<SrvRecord>> look_up_srv(const std::string& name, const std::string& server,
+                                           Nanos deadline) {
+  auto channel = open_channel(server);
+  if (!channel) return tl::unexpected(channel.error());
+  Reply reply;
+  ares_search(channel->get(), name.c_str(), ns_c_in, ns_t_srv, Reply::receive, &reply);
+  while (!reply.is_done) {
+    const Nanos left = deadline - monotonic_now();
+    if (left > 0) {
+      run_once(channel->get(), left);
+    } else {
+      ares_cancel(channel->get());  // ends the query with ARES_ECANCELLED
     }
   }
-  return tl::unexpected(std::move(last));
+  if (reply.status != ARES_SUCCESS) return tl::unexpected(error_of(reply.status, name, channel->get()));
+  return std::move(reply.records);
 }
 
 }  // namespace sluice::config::discovery

@@ -3,22 +3,22 @@
 
 namespace sluice::config::discovery {
 
-Answer from_tf_config(const Surroundings& here, bool asked_for) {
-  const auto text = here.variable("TF_CONFIG");
-  if (!text) return NotHere{.why = "TF_CONFIG is not set"};
-  const auto document = JsonPlace::parse("TF_CONFIG", *text);
-  // Many write this variable, and most of them for other ends: only who asks for it hears of its mistakes.
+SourceResult from_tf_config(const Environment& env, bool requested) {
+  const auto text = env.variable("TF_CONFIG");
+  if (!text) return NotConfigured{.reason = "TF_CONFIG is not set"};
+  const auto document = JsonNode::parse("TF_CONFIG", *text);
+  // Many tools set this variable for other purposes, so errors in it count only when the source is requested.
   if (!document) {
-    if (asked_for) return tl::unexpected(document.error());
-    return NotHere{.why = document.error().text};
+    if (requested) return tl::unexpected(document.error());
+    return NotConfigured{.reason = document.error().text};
   }
-  if (!asked_for) {
+  if (!requested) {
     const auto environment = document->member("environment");
     const auto name = environment && *environment ? (*environment)->text() : Result<std::string>("");
     if (!name || *name != "cloud") {
-      return NotHere{.why =
-                         "TF_CONFIG:/environment is not \"cloud\", so its ps may be real parameter servers "
-                         "(SLUICE_DISCOVERY=tf-config takes them all the same)"};
+      return NotConfigured{.reason =
+                               "TF_CONFIG:/environment is not \"cloud\", so ps may be real parameter servers "
+                               "(SLUICE_DISCOVERY=tf-config uses them as reducers)"};
     }
   }
   return read_roles(*document, {.reducers = "ps", .workers = {"chief", "master", "worker"}});

@@ -1,4 +1,4 @@
-// Days as tables of prices date their figures.
+// Parses the dates of price and bandwidth tables.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace sluice::config {
 
-// Days since 1970-01-01 of "2026-08-18"; nothing for what is no day of the calendar.
+// Returns the days since 1970-01-01 of "2026-08-18", or nothing when the text is not a valid date.
 [[nodiscard]] std::optional<int64_t> parse_day(std::string_view text) noexcept;
 
-// By the system's clock, UTC.
+// Returns the current day in UTC by the system clock.
 [[nodiscard]] int64_t today() noexcept;
 
 }  // namespace sluice::config

@@ -30,7 +30,7 @@ class LineReader {
     at_ = next == std::string_view::npos ? line_.size() : next;
   }
 
-  // Leaves `at_` on the comma behind the field, or at the end.
+  // Leaves `at_` at the comma after the field, or at the end.
   Result<CsvField> next() {
     skip_spaces();
     CsvField field{.text = {}, .column = at_ + 1};
@@ -38,7 +38,7 @@ class LineReader {
     const size_t end = std::min(line_.find(',', at_), line_.size());
     std::string_view text = line_.substr(at_, end - at_);
     if (const size_t quote = text.find('"'); quote != std::string_view::npos)
-      return bad(at_ + quote, "a quote inside a field that does not begin with one");
+      return bad(at_ + quote, "quote inside an unquoted field");
     const size_t last = text.find_last_not_of(kSpaces);
     field.text = text.substr(0, last == std::string_view::npos ? 0 : last + 1);
     at_ = end;
@@ -48,7 +48,7 @@ class LineReader {
   Result<CsvField> quoted(CsvField field) {
     const size_t open = at_++;
     for (;; ++at_) {
-      if (at_ >= line_.size()) return bad(open, "the quote is not closed on its line");
+      if (at_ >= line_.size()) return bad(open, "missing closing quote");
       if (line_[at_] != '"') {
         field.text += line_[at_];
       } else if (at_ + 1 < line_.size() && line_[at_ + 1] == '"') {
@@ -59,13 +59,12 @@ class LineReader {
     }
     ++at_;
     skip_spaces();
-    if (at_ < line_.size() && line_[at_] != ',')
-      return bad(at_, "a comma is wanted behind the closing quote");
+    if (at_ < line_.size() && line_[at_] != ',') return bad(at_, "expected a comma after the closing quote");
     return field;
   }
 
-  tl::unexpected<Error> bad(size_t at, const std::string& why) const {
-    return fail(Errc::kInvalidArgument, csv_place(name_, number_, at + 1) + why);
+  tl::unexpected<Error> bad(size_t at, const std::string& reason) const {
+    return fail(Errc::kInvalidArgument, csv_position(name_, number_, at + 1) + reason);
   }
 
   std::string_view line_;
@@ -76,14 +75,14 @@ class LineReader {
 
 }  // namespace
 
-std::string csv_place(const std::string& name, size_t line, size_t column) {
+std::string csv_position(const std::string& name, size_t line, size_t column) {
   return name + ":" + std::to_string(line) + ":" + std::to_string(column) + ": ";
 }
 
 Result<std::vector<CsvRow>> parse_csv(std::string_view text, const std::string& name) {
   if (text.size() > kMaxCsvBytes) {
-    return fail(Errc::kInvalidArgument, csv_place(name, 1, 1) + "more than " + std::to_string(kMaxCsvBytes) +
-                                            " bytes are no table of VM types");
+    return fail(Errc::kInvalidArgument,
+                csv_position(name, 1, 1) + "table is longer than " + std::to_string(kMaxCsvBytes) + " bytes");
   }
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<CsvRow> rows;
@@ -93,7 +92,8 @@ Result<std::vector<CsvRow>> parse_csv(std::string_view text, const std::string& 
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (const size_t nul = line.find('\0'); nul != std::string_view::npos)
-      return fail(Errc::kInvalidArgument, csv_place(name, number, nul + 1) + "a zero byte: this is no text");
+      return fail(Errc::kInvalidArgument,
+                  csv_position(name, number, nul + 1) + "file contains a NUL byte; expected UTF-8 text");
     const size_t first = line.find_first_not_of(kSpaces);
     if (first == std::string_view::npos || line[first] == '#') continue;
     auto row = LineReader(line, number, name).row();

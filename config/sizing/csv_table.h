@@ -1,4 +1,4 @@
-// A table that people write: comma-separated values with a header line, read strictly.
+// Parses comma-separated values with strict checks, because users edit such tables by hand.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ inline constexpr size_t kMaxCsvBytes = 1024 * 1024;
 
 struct CsvField {
   std::string text;
-  size_t column = 0;  // of its first character in its line, from 1
+  size_t column = 0;  // of the first character, from 1
 };
 
 struct CsvRow {
@@ -22,13 +22,13 @@ struct CsvRow {
   std::vector<CsvField> fields;
 };
 
-// Rows as they stand, the header among them. A field in double quotes may hold commas, and "" for a quote,
-// but no line break. Spaces around a field are not part of it unless quoted. Lines that are empty or begin
-// with '#' are skipped; a byte order mark in front and CR before LF are allowed. kInvalidArgument as
-// "NAME:line:column: what is wrong"; `name` is what the text is called: a file.
+// Returns all rows, including the header. A field in double quotes may contain commas, and "" for a quote,
+// but no line break. Spaces around an unquoted field are removed. Empty lines and lines that begin with '#'
+// are skipped; a byte order mark and CR before LF are accepted. Errors are kInvalidArgument,
+// "NAME:line:column: reason", with `name` as the name of the table.
 [[nodiscard]] Result<std::vector<CsvRow>> parse_csv(std::string_view text, const std::string& name);
 
-// "prices.csv:3:17: ".
-[[nodiscard]] std::string csv_place(const std::string& name, size_t line, size_t column);
+// Returns "prices.csv:3:17: ".
+[[nodiscard]] std::string csv_position(const std::string& name, size_t line, size_t column);
 
 }  // namespace sluice::config

@@ -6,7 +6,7 @@
 namespace sluice::config {
 namespace {
 
-// 800 / (0.1 * 80) must be 100, not 101, whatever the last bit of a double says.
+// 800 / (0.1 * 80) must be 100, not 101, in spite of rounding.
 constexpr double kRounding = 1e-9;
 
 uint64_t ceiling(double value) noexcept {

@@ -1,7 +1,7 @@
-// What reducers can gain and what they cost, as formulas: bytes over bandwidth, nothing else. Latency,
-// headers and stragglers are left out, so a predicted time is a lower bound. N: worker nodes, as a reducer
-// sees them; G: GPUs in each; S: bytes that are reduced; Bw, Br: bandwidth of a worker's and a reducer's NIC,
-// each way at once. docs/sizing.md has the derivations.
+// Computes the speedup and the cost of reducers from bytes over bandwidth alone. Latency, headers and
+// stragglers are ignored, so a predicted time is a lower bound. N: worker nodes, as a reducer sees them;
+// G: GPUs per node; S: bytes to reduce; Bw, Br: NIC bandwidth of a worker and a reducer, full duplex.
+// docs/guides/size.md derives the formulas.
 #pragma once
 
 #include <cstdint>
@@ -9,42 +9,44 @@
 
 namespace sluice::config {
 
-// R = ceil(N Bw / (h Br)), the least number of reducers whose bandwidth, of which a share h is used, is at
-// least the workers' (Vertex AI, "Reduce training time with Reduction Server": the pool's total bandwidth
-// should match that of the worker pools). At least 1. All arguments are positive.
+// Returns R = ceil(N Bw / (h Br)), at least 1: the smallest number of reducers whose bandwidth, used to a
+// share h, covers the workers' bandwidth. The rule is Vertex AI's ("Reduce training time with Reduction
+// Server": the pool's total bandwidth should match that of the worker pools). All arguments are positive.
 [[nodiscard]] uint64_t reducers_for(uint64_t workers, double worker_gbps, double reducer_gbps,
                                     double headroom) noexcept;
 
-// R Br / (N Bw): 1 and more cover the workers.
+// Returns R Br / (N Bw). From 1 on, the reducers cover the workers.
 [[nodiscard]] double coverage(uint64_t workers, double worker_gbps, uint64_t reducers,
                               double reducer_gbps) noexcept;
 
-// Bytes that the busiest node's NIC moves each way, as multiples of S.
+// The following functions return the bytes that the busiest node's NIC moves in each direction, in multiples
+// of S.
 //
-// Through reducers S, times 1 / coverage where the pool is narrower than the workers.
+// Through reducers: 1, divided by the coverage when the pool is narrower than the workers.
 [[nodiscard]] double reducer_traffic(double coverage) noexcept;
-// A ring of `members`: 2 (members - 1) / members (nccl-tests, PERFORMANCE.md). Members are nodes in a
-// hierarchical ring, GPUs in NCCL's flat one. 0 for one node.
+// Ring of `members`: 2 (members - 1) / members (nccl-tests, PERFORMANCE.md); 0 for one member. Members are
+// nodes in a hierarchical ring and GPUs in NCCL's flat ring.
 [[nodiscard]] double ring_traffic(uint64_t members) noexcept;
-// NCCL's double binary tree: each half of S goes up and down every edge of one of two trees, in which a node
-// has up to three edges in one and one in the other. So S at two nodes, 1.5 S at three, 2 S from four on.
+// NCCL's double binary tree: each half of S moves up and down every edge of one of two trees. A node has up
+// to three edges in one tree and one in the other. So the traffic is 1 for two nodes, 1.5 for three, 2 from
+// four.
 [[nodiscard]] double tree_traffic(uint64_t nodes) noexcept;
 
-// Seconds that `traffic` x `bytes` take at `gbps`.
+// Returns the seconds that `traffic` x `bytes` need at `gbps`.
 [[nodiscard]] double transfer_seconds(double traffic, uint64_t bytes, double gbps) noexcept;
 
-// The share f of a step that must be communication that nothing hides, so that reducers which cost `extra` of
-// what the workers cost pay for themselves: the step shortens to (1 - f) + f / speedup and costs (1 + extra)
-// times as much an hour, so f = extra / (1 + extra) / (1 - 1 / speedup). Nothing where that is more than 1,
-// or nothing gets faster.
+// Returns the share f of a step that must be exposed communication so that the reducers pay for themselves.
+// `extra` is their cost relative to the workers. The step shortens to (1 - f) + f / speedup and costs
+// (1 + extra) times as much per hour, so f = extra / (1 + extra) / (1 - 1 / speedup). Returns nothing when f
+// exceeds 1 or there is no speedup.
 [[nodiscard]] std::optional<double> break_even_share(double extra, double speedup) noexcept;
 
-// Connections that one worker needs to one reducer, so that none has to carry more than `flow_gbps`.
+// Returns the connections that one worker needs to one reducer so that none carries more than `flow_gbps`.
 [[nodiscard]] uint64_t flows_for(double pair_gbps, double flow_gbps) noexcept;
 
-// Processors that a reducer keeps busy at `gbps` in and as much out. From docs/benchmarks.md, "On one
-// machine": 0.28 s of CPU for each 1e9 bytes received, checksums, sums and answers included, over loopback.
-// An assumption on any other machine.
+// Returns the number of CPUs that a reducer keeps busy when it receives and sends `gbps`. The constant was
+// measured over loopback on one machine and includes checksums, sums and results
+// (docs/results/benchmarks.md, "On one machine"); it is an assumption on any other machine.
 inline constexpr double kReducerCpuSecondsPerGb = 0.28;
 [[nodiscard]] double busy_processors(double gbps) noexcept;
 

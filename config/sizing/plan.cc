@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "config/plain_text.h"
+#include "config/printable_text.h"
 #include "config/sizing/csv_table.h"
 #include "config/sizing/flow_caps.h"
 #include "config/sizing/model.h"
@@ -23,72 +23,73 @@ tl::unexpected<Error> bad(std::string text) {
   return fail(Errc::kInvalidArgument, std::move(text));
 }
 
-Result<void> check_range(std::string_view option, double value, double least, double most) {
-  if (std::isfinite(value) && value >= least && value <= most) return {};
-  return bad(fmt::format("{} {}: {} to {} is wanted", option, value, least, most));
+Result<void> check_range(std::string_view option, double value, double min, double max) {
+  if (std::isfinite(value) && value >= min && value <= max) return {};
+  return bad(fmt::format("{} {}: must be {} to {}", option, value, min, max));
 }
 
 Result<void> check(const PlanRequest& r) {
   const auto count = [](uint64_t n) { return static_cast<double>(n); };
-  // The least that a rate may be keeps every quotient finite.
-  constexpr double kLeastGbps = 1e-3;
+  // A lower limit for rates keeps every quotient finite.
+  constexpr double kMinGbps = 1e-3;
   const std::vector<std::tuple<std::string_view, double, double, double>> ranges = {
-      {"--workers", count(r.workers), 1, count(kMostWorkers)},
-      {"--worker-gbps", r.worker.gbps.value_or(1), kLeastGbps, kMostGbps},
-      {"--worker-price", r.worker.usd_per_hour.value_or(0), 0, kMostUsd},
-      {"--gpus-per-node", count(r.gpus_per_node), 0, count(kMostGpusPerNode)},
-      {"--reducer-gbps", r.reducer.gbps.value_or(1), kLeastGbps, kMostGbps},
-      {"--reducer-price", r.reducer.usd_per_hour.value_or(0), 0, kMostUsd},
-      {"--reducers", count(r.reducers), 0, count(kMostPlannedReducers)},
-      {"--headroom", r.headroom, kLeastHeadroom, 1},
-      {"--flow-gbps", r.flow_gbps, 0, kMostGbps},
-      {"--reducer-cpu-gbps", r.reducer_cpu_gbps, 0, kMostGbps},
-      {"--size", count(r.message_bytes), 1, count(kMostMessage)},
-      {"--communicators", count(r.communicators), 1, count(kMostCommunicators)},
+      {"--workers", count(r.workers), 1, count(kMaxWorkers)},
+      {"--worker-gbps", r.worker.gbps.value_or(1), kMinGbps, kMaxGbps},
+      {"--worker-price", r.worker.usd_per_hour.value_or(0), 0, kMaxUsd},
+      {"--gpus-per-node", count(r.gpus_per_node), 0, count(kMaxGpusPerNode)},
+      {"--reducer-gbps", r.reducer.gbps.value_or(1), kMinGbps, kMaxGbps},
+      {"--reducer-price", r.reducer.usd_per_hour.value_or(0), 0, kMaxUsd},
+      {"--reducers", count(r.reducers), 0, count(kMaxPlannedReducers)},
+      {"--headroom", r.headroom, kMinHeadroom, 1},
+      {"--flow-gbps", r.flow_gbps, 0, kMaxGbps},
+      {"--reducer-cpu-gbps", r.reducer_cpu_gbps, 0, kMaxGbps},
+      {"--size", count(r.message_bytes), 1, count(kMaxMessage)},
+      {"--communicators", count(r.communicators), 1, count(kMaxCommunicators)},
   };
-  for (const auto& [option, value, least, most] : ranges) {
-    if (auto checked = check_range(option, value, least, most); !checked) return checked;
+  for (const auto& [option, value, min, max] : ranges) {
+    if (auto checked = check_range(option, value, min, max); !checked) return checked;
   }
   for (const auto& [option, rate] :
        {std::pair("--flow-gbps", r.flow_gbps), std::pair("--reducer-cpu-gbps", r.reducer_cpu_gbps)}) {
-    if (rate != 0 && rate < kLeastGbps)
-      return bad(fmt::format("{} {}: at least {}", option, rate, kLeastGbps));
+    if (rate != 0 && rate < kMinGbps)
+      return bad(fmt::format("{} {}: must be 0 or at least {}", option, rate, kMinGbps));
   }
   for (const auto& [option, name] :
        {std::pair("--worker-type", &r.worker.type), std::pair("--reducer-type", &r.reducer.type),
         std::pair("--provider", &r.provider)}) {
     if (!name->empty() && !is_vm_name(*name))
-      return bad(fmt::format("{} {}: letters, digits, '.', '_', '+', '-' are wanted", option, quoted(*name)));
+      return bad(fmt::format("{} {}: expected letters, digits, \".\", \"_\", \"+\" or \"-\"", option,
+                             quoted(*name)));
   }
   if (!r.worker.gbps && r.worker.type.empty())
-    return bad("how wide is a worker? --worker-type, or --worker-gbps");
+    return bad("worker bandwidth is not specified; set --worker-type or --worker-gbps");
   return {};
 }
 
-// The table's row with what the user said over it. A type that the table lacks needs a bandwidth.
-Result<VmType> resolve(const VmWish& wish, VmRole role, const PlanRequest& request,
-                       const VmCatalogue& catalogue) {
+// Returns the table's row with the user's values. A type that is not in the table needs a bandwidth.
+Result<VmType> resolve(const VmRequest& vm_request, VmRole role, const PlanRequest& request,
+                       const VmCatalog& catalog) {
   VmType vm;
   vm.role = role;
-  vm.type = wish.type;
+  vm.type = vm_request.type;
   vm.provider = request.provider;
-  if (!wish.type.empty()) {
-    const auto found = catalogue.find(wish.type, role, request.provider, request.tier1);
+  if (!vm_request.type.empty()) {
+    const auto found = catalog.find(vm_request.type, role, request.provider, request.tier1);
     if (found) {
       vm = **found;
-    } else if (!wish.gbps) {
+    } else if (!vm_request.gbps) {
       const std::string_view option = role == VmRole::kWorker ? "--worker-gbps" : "--reducer-gbps";
-      return bad(found.error().text + " (" + std::string(option) +
-                 " says what one outside the table carries)");
+      return bad(found.error().text + " (a type that is not in the table requires " + std::string(option) +
+                 ")");
     }
   }
-  if (wish.gbps && *wish.gbps != vm.gbps) {
-    vm.gbps = *wish.gbps;
+  if (vm_request.gbps && *vm_request.gbps != vm.gbps) {
+    vm.gbps = *vm_request.gbps;
     vm.bandwidth_source = "the command line";
     vm.bandwidth_date.clear();
   }
-  if (wish.usd_per_hour) {
-    vm.usd_per_hour = wish.usd_per_hour;
+  if (vm_request.usd_per_hour) {
+    vm.usd_per_hour = vm_request.usd_per_hour;
     vm.price_source = "the command line";
     vm.price_date.clear();
   }
@@ -99,7 +100,7 @@ double usable_gbps(const PlanRequest& request, const VmType& reducer) {
   return request.reducer_cpu_gbps > 0 ? std::min(request.reducer_cpu_gbps, reducer.gbps) : reducer.gbps;
 }
 
-Candidate weigh(const Plan& plan, const VmType& vm) {
+Candidate evaluate(const Plan& plan, const VmType& vm) {
   const PlanRequest& r = plan.request;
   const double gbps = usable_gbps(r, vm);
   Candidate c;
@@ -114,37 +115,41 @@ Candidate weigh(const Plan& plan, const VmType& vm) {
   return c;
 }
 
-// Cheapest first; without a price last, fewest first.
-bool cheaper(const Candidate& a, const Candidate& b) {
+// Orders by cost. Candidates without a price come last, ordered by the number of reducers.
+bool is_cheaper(const Candidate& a, const Candidate& b) {
   constexpr double kUnknown = 1e300;
   return std::tuple(a.usd_per_hour.value_or(kUnknown), a.count, a.vm.type) <
          std::tuple(b.usd_per_hour.value_or(kUnknown), b.count, b.vm.type);
 }
 
-bool is_wanted(const VmType& vm, ArchWish arch) {
-  return arch == ArchWish::kAny || (vm.arch == "arm64") == (arch == ArchWish::kArm64);
+bool matches(const VmType& vm, ArchFilter arch) {
+  return arch == ArchFilter::kAny || (vm.arch == "arm64") == (arch == ArchFilter::kArm64);
 }
 
-// Of the worker's provider and network. Those over EFA are left out: no transport of Sluice speaks it.
-Result<void> choose_reducer(Plan& plan, const VmCatalogue& catalogue) {
+// Considers the types of the worker's provider and network. EFA is left out: no transport of Sluice supports
+// it.
+Result<void> choose_reducer(Plan& plan, const VmCatalog& catalog) {
   const std::string& provider = plan.request.provider.empty() ? plan.worker.provider : plan.request.provider;
-  if (provider.empty()) return bad("which reducers? --reducer-type, --reducer-gbps, or --provider");
-  for (const VmType* vm : catalogue.reducers_of(provider, plan.request.tier1)) {
+  if (provider.empty())
+    return bad("reducer type is not specified; set --reducer-type, --reducer-gbps or --provider");
+  for (const VmType* vm : catalog.reducers_of(provider, plan.request.tier1)) {
     const VmNetwork network = vm->network();
     if (network != VmNetwork::kEfa && network == plan.worker.network())
-      plan.candidates.push_back(weigh(plan, *vm));
+      plan.candidates.push_back(evaluate(plan, *vm));
   }
   if (plan.candidates.empty()) {
-    return bad(fmt::format("the table has no reducer of {} over {}: --reducer-type, or --reducer-gbps",
-                           provider, to_string(plan.worker.network())));
+    return bad(
+        fmt::format("the table has no reducer type of {} over {}; set --reducer-type or --reducer-gbps",
+                    provider, to_string(plan.worker.network())));
   }
-  std::sort(plan.candidates.begin(), plan.candidates.end(), cheaper);
-  // Cheapest first, so the first that has a price; all are shown.
-  const auto fits = [&](const Candidate& c) { return is_wanted(c.vm, plan.request.arch); };
+  std::sort(plan.candidates.begin(), plan.candidates.end(), is_cheaper);
+  // The filter limits the choice; the report shows all candidates.
+  const auto fits = [&](const Candidate& c) { return matches(c.vm, plan.request.arch); };
   auto best = std::ranges::find_if(plan.candidates, fits);
   if (best == plan.candidates.end())
     return bad(fmt::format(
-        "the table has no reducer of {} with these processors: --arch any, or --reducer-type", provider));
+        "the table has no reducer type of {} with this architecture; set --arch any or --reducer-type",
+        provider));
   plan.chosen = *best;
   plan.reducer = plan.chosen.vm;
   return {};
@@ -157,7 +162,7 @@ void predict(Plan& plan) {
   };
   const double through = reducer_traffic(plan.chosen.coverage);
   const double nodes = ring_traffic(r.workers);
-  // Within one node nothing crosses the network, however many GPUs it has.
+  // The traffic of one node does not use the network, regardless of its GPUs.
   const double flat = r.workers == 1 ? 0 : ring_traffic(r.workers * plan.gpus_per_node);
   const double tree = tree_traffic(r.workers);
   plan.times = {.reducers = seconds(through),
@@ -176,43 +181,43 @@ void predict(Plan& plan) {
   }
 }
 
-void lay_out_connections(Plan& plan) {
+void plan_connections(Plan& plan) {
   const PlanRequest& r = plan.request;
   const auto reducers = static_cast<double>(plan.chosen.count);
   plan.pair_gbps = std::min(plan.worker.gbps / reducers, plan.usable_gbps / static_cast<double>(r.workers));
   const FlowCap cap = flow_cap_of(plan.reducer.provider, plan.reducer.network());
   plan.flow_gbps = r.flow_gbps > 0 ? r.flow_gbps : cap.gbps;
-  plan.flow_words = r.flow_gbps > 0 ? "as the command line says" : cap.words;
+  plan.flow_cap_source = r.flow_gbps > 0 ? "from the command line" : cap.source;
   plan.flows_per_pair = plan.flow_gbps > 0 ? flows_for(plan.pair_gbps, plan.flow_gbps) : 1;
-  plan.lanes_per_session = std::clamp(plan.flows_per_pair, kDefaultLanes, kMostLanes);
+  plan.lanes_per_session = std::clamp(plan.flows_per_pair, kDefaultLanes, kMaxLanes);
 }
 
-void lay_out_memory(Plan& plan) {
-  // NCCL has eight heads a node at most.
-  constexpr uint64_t kMostHeads = 8;
+void plan_memory(Plan& plan) {
+  // NCCL uses at most eight heads per node.
+  constexpr uint64_t kMaxHeads = 8;
   const PlanRequest& r = plan.request;
   plan.session_bytes = session_bytes(r.workers, plan.chosen.count, plan.lanes_per_session);
-  plan.most_heads = std::min(plan.gpus_per_node, kMostHeads);
-  const uint64_t sessions = r.communicators * plan.most_heads;
+  plan.max_heads = std::min(plan.gpus_per_node, kMaxHeads);
+  const uint64_t sessions = r.communicators * plan.max_heads;
   plan.memory_limit = round_up(sessions * plan.session_bytes, kGiB);
   plan.resident_bytes = resident_bytes(sessions, r.workers, plan.lanes_per_session, plan.session_bytes);
   plan.busy_processors = busy_processors(plan.usable_gbps * std::min(1.0, 1 / plan.chosen.coverage));
 }
 
-std::string pool_words(const Plan& plan) {
+std::string pool_text(const Plan& plan) {
   const Candidate& c = plan.chosen;
-  const std::string what =
+  const std::string type =
       plan.reducer.type.empty() ? fmt::format("reducers of {} Gbps", plan.reducer.gbps) : plan.reducer.type;
-  const std::string pool = fmt::format("{} x {}", c.count, what);
+  const std::string pool = fmt::format("{} x {}", c.count, type);
   const std::string workers = fmt::format("{} x {} Gbps", plan.request.workers, plan.worker.gbps);
   if (c.coverage >= 1 - kRounding) return fmt::format("{} cover {}", pool, workers);
   return fmt::format("{} cover {:.0f} % of {}", pool, std::floor(100 * c.coverage), workers);
 }
 
-std::string no_gain_words(const Plan& plan) {
-  if (plan.request.workers == 1) return "no gain: within one node nothing crosses the network";
+std::string no_gain_text(const Plan& plan) {
+  if (plan.request.workers == 1) return "no gain: all traffic stays within one node";
   if (plan.request.workers == 2 && plan.speedup >= 1 - kRounding)
-    return "no gain: at two nodes a ring and NCCL's tree move no more than reducers do";
+    return "no gain: with two nodes, a ring and NCCL's tree move no more bytes than reducers";
   return fmt::format("no gain: an allreduce takes {:.2f} x the time of a ring of nodes", 1 / plan.speedup);
 }
 
@@ -228,11 +233,11 @@ std::string_view to_string(Verdict verdict) noexcept {
   return "unknown";
 }
 
-Result<Plan> make_plan(const PlanRequest& request, const VmCatalogue& catalogue, int64_t today) {
+Result<Plan> make_plan(const PlanRequest& request, const VmCatalog& catalog, int64_t today) {
   if (auto checked = check(request); !checked) return tl::unexpected(checked.error());
   Plan plan;
   plan.request = request;
-  auto worker = resolve(request.worker, VmRole::kWorker, request, catalogue);
+  auto worker = resolve(request.worker, VmRole::kWorker, request, catalog);
   if (!worker) return tl::unexpected(worker.error());
   plan.worker = std::move(*worker);
   plan.gpus_per_node =
@@ -240,36 +245,35 @@ Result<Plan> make_plan(const PlanRequest& request, const VmCatalogue& catalogue,
   if (plan.worker.usd_per_hour)
     plan.workers_usd_per_hour = *plan.worker.usd_per_hour * static_cast<double>(request.workers);
   if (request.reducer.type.empty() && !request.reducer.gbps) {
-    if (auto chosen = choose_reducer(plan, catalogue); !chosen) return tl::unexpected(chosen.error());
+    if (auto chosen = choose_reducer(plan, catalog); !chosen) return tl::unexpected(chosen.error());
   } else {
-    auto reducer = resolve(request.reducer, VmRole::kReducer, request, catalogue);
+    auto reducer = resolve(request.reducer, VmRole::kReducer, request, catalog);
     if (!reducer) return tl::unexpected(reducer.error());
     plan.reducer = std::move(*reducer);
-    plan.chosen = weigh(plan, plan.reducer);
+    plan.chosen = evaluate(plan, plan.reducer);
   }
   plan.usable_gbps = usable_gbps(request, plan.reducer);
   predict(plan);
-  lay_out_connections(plan);
-  lay_out_memory(plan);
+  plan_connections(plan);
+  plan_memory(plan);
   add_remarks(plan, today);
   return plan;
 }
 
 std::string verdict_sentence(const Plan& plan) {
-  std::string text = pool_words(plan) + ": ";
-  if (plan.verdict == Verdict::kNoGain) return text + no_gain_words(plan);
-  text += fmt::format("an allreduce up to {:.2f} x as fast as over a ring of nodes", plan.speedup);
+  std::string text = pool_text(plan) + ": ";
+  if (plan.verdict == Verdict::kNoGain) return text + no_gain_text(plan);
+  text += fmt::format("allreduce up to {:.2f} x as fast as a ring of nodes", plan.speedup);
   if (plan.gpus_per_node > 1)
-    text += fmt::format(" ({:.2f} x NCCL's flat ring through {} GPUs)", plan.speedup_flat_ring,
+    text += fmt::format(" ({:.2f} x NCCL's flat ring over {} GPUs)", plan.speedup_flat_ring,
                         plan.request.workers * plan.gpus_per_node);
   switch (plan.verdict) {
     case Verdict::kPays:
-      return text + fmt::format(
-                        "; +{:.1f} % cost, pays when more than {:.0f} % of the step is communication "
-                        "that nothing hides",
-                        100 * *plan.chosen.extra, 100 * *plan.chosen.break_even);
+      return text +
+             fmt::format("; +{:.1f} % cost, pays when exposed communication exceeds {:.0f} % of the step",
+                         100 * *plan.chosen.extra, 100 * *plan.chosen.break_even);
     case Verdict::kDoesNotPay:
-      return text + fmt::format("; +{:.0f} % cost: does not pay, whatever the share of communication",
+      return text + fmt::format("; +{:.0f} % cost: does not pay at any share of communication",
                                 100 * *plan.chosen.extra);
     default: return text + "; cost unknown: a price is missing";
   }

@@ -1,4 +1,4 @@
-// What a plan has to say beside its figures.
+// Adds the warnings and notes of a plan.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace sluice::config {
 
-// Fills plan.warnings and plan.notes of a plan whose figures are there.
+// Fills plan.warnings and plan.notes; all other members of `plan` must be set.
 void add_remarks(Plan& plan, int64_t today);
 
 }  // namespace sluice::config

@@ -7,16 +7,16 @@
 #include <optional>
 #include <utility>
 
-#include "config/plain_text.h"
+#include "config/printable_text.h"
 #include "config/sizing/calendar_day.h"
 
 namespace sluice::config {
 namespace {
 
-constexpr double kMostGbps = 1e6;
-constexpr double kMostUsd = 1e6;
-constexpr uint32_t kMostGpus = 1024;
-constexpr size_t kMostRows = 4096;  // every row is compared with every other
+constexpr double kMaxGbps = 1e6;
+constexpr double kMaxUsd = 1e6;
+constexpr uint32_t kMaxGpus = 1024;
+constexpr size_t kMaxRows = 4096;  // the duplicate check compares every row with every other
 
 using Checked = Result<void>;
 
@@ -24,8 +24,8 @@ tl::unexpected<Error> bad(std::string text) {
   return fail(Errc::kInvalidArgument, std::move(text));
 }
 
-// Plain decimals: no sign, no "inf", no "0x".
-std::optional<double> decimal(std::string_view text) {
+// Accepts decimal numbers: no "inf", no "nan", no "0x".
+std::optional<double> parse_decimal(std::string_view text) {
   if (text.empty() || text.find_first_not_of("0123456789.eE+-") != std::string_view::npos)
     return std::nullopt;
   double value = 0;
@@ -36,68 +36,69 @@ std::optional<double> decimal(std::string_view text) {
 
 Checked set_name(std::string& target, const std::string& text) {
   if (!is_vm_name(text))
-    return bad(quoted(text) + " is no name: 1 to 64 letters, digits, '.', '_', '+', '-'");
+    return bad(quoted(text) +
+               " is not a valid name; expected 1 to 64 letters, digits, \".\", \"_\", \"+\" or \"-\"");
   target = text;
   return {};
 }
 
 Checked set_role(VmType& row, const std::string& text) {
-  if (text != "worker" && text != "reducer") return bad(quoted(text) + " is neither worker nor reducer");
+  if (text != "worker" && text != "reducer") return bad("expected worker or reducer, found " + quoted(text));
   row.role = text == "worker" ? VmRole::kWorker : VmRole::kReducer;
   return {};
 }
 
 Checked set_gbps(VmType& row, const std::string& text) {
-  const auto value = decimal(text);
-  if (!value || *value <= 0 || *value > kMostGbps)
-    return bad(quoted(text) + " is no bandwidth: more than 0, at most 1e6 Gbit/s");
+  const auto value = parse_decimal(text);
+  if (!value || *value <= 0 || *value > kMaxGbps)
+    return bad(quoted(text) + " is not a bandwidth; expected more than 0 and at most 1e6 Gbit/s");
   row.gbps = *value;
   return {};
 }
 
 Checked set_arch(VmType& row, const std::string& text) {
   if (!text.empty() && text != "x86_64" && text != "arm64")
-    return bad(quoted(text) + " is neither x86_64 nor arm64");
+    return bad("expected x86_64 or arm64, found " + quoted(text));
   row.arch = text;
   return {};
 }
 
 Checked set_gpus(VmType& row, const std::string& text) {
   if (text.empty()) return {};
-  const auto value = decimal(text);
-  if (!value || *value < 1 || *value > kMostGpus || *value != std::floor(*value))
-    return bad(quoted(text) + " is no number of GPUs: 1 to " + std::to_string(kMostGpus));
+  const auto value = parse_decimal(text);
+  if (!value || *value < 1 || *value > kMaxGpus || *value != std::floor(*value))
+    return bad(quoted(text) + " is not a number of GPUs; expected 1 to " + std::to_string(kMaxGpus));
   row.gpus = static_cast<uint32_t>(*value);
   return {};
 }
 
 Checked set_price(VmType& row, const std::string& text) {
   if (text.empty()) return {};
-  const auto value = decimal(text);
-  if (!value || *value < 0 || *value > kMostUsd)
-    return bad(quoted(text) + " is no price: 0 to 1e6 USD an hour");
+  const auto value = parse_decimal(text);
+  if (!value || *value < 0 || *value > kMaxUsd)
+    return bad(quoted(text) + " is not a price; expected 0 to 1e6 USD per hour");
   row.usd_per_hour = *value;
   return {};
 }
 
 Checked set_date(std::string& target, const std::string& text) {
   if (!text.empty() && text != "undated" && !parse_day(text))
-    return bad(quoted(text) + " is no date: 2026-08-18, or undated");
+    return bad(quoted(text) + " is not a date; expected YYYY-MM-DD or undated");
   target = text;
   return {};
 }
 
 Checked set_text(std::string& target, const std::string& text) {
-  // What is printed to terminals and pasted into shells holds no control characters.
-  const auto odd = [](unsigned char c) { return c < ' ' || c == 0x7f; };
-  if (std::any_of(text.begin(), text.end(), odd)) return bad("a control character in the text");
+  // The text is printed to terminals and pasted into shells.
+  const auto is_control = [](unsigned char c) { return c < ' ' || c == 0x7f; };
+  if (std::any_of(text.begin(), text.end(), is_control)) return bad("text contains a control character");
   target = text;
   return {};
 }
 
 struct Column {
   std::string_view name;
-  bool wanted;
+  bool is_required;
   Checked (*set)(VmType& row, const std::string& text);
 };
 
@@ -119,21 +120,21 @@ constexpr std::array<Column, 14> kColumns{{
     {"note", false, [](VmType& r, const std::string& t) { return set_text(r.note, t); }},
 }};
 
-// Which column of kColumns each field of the header is.
+// Returns the element of kColumns for each field of the header.
 Result<std::vector<const Column*>> columns_of(const CsvRow& header, const std::string& name) {
   std::vector<const Column*> out;
   for (const CsvField& field : header.fields) {
     const auto* const column =
         std::find_if(kColumns.begin(), kColumns.end(), [&](const Column& c) { return c.name == field.text; });
-    const std::string place = csv_place(name, header.line, field.column);
-    if (column == kColumns.end()) return bad(place + "unknown column " + quoted(field.text));
+    const std::string position = csv_position(name, header.line, field.column);
+    if (column == kColumns.end()) return bad(position + "unknown column " + quoted(field.text));
     if (std::find(out.begin(), out.end(), column) != out.end())
-      return bad(place + "column " + quoted(field.text) + " stands here twice");
+      return bad(position + "duplicate column " + quoted(field.text));
     out.push_back(column);
   }
   for (const Column& column : kColumns) {
-    if (column.wanted && std::find(out.begin(), out.end(), &column) == out.end())
-      return bad(csv_place(name, header.line, 1) + "column \"" + std::string(column.name) + "\" is missing");
+    if (column.is_required && std::find(out.begin(), out.end(), &column) == out.end())
+      return bad(csv_position(name, header.line, 1) + "missing column " + quoted(column.name));
   }
   return out;
 }
@@ -141,32 +142,31 @@ Result<std::vector<const Column*>> columns_of(const CsvRow& header, const std::s
 }  // namespace
 
 Result<std::vector<VmType>> vm_rows(const std::vector<CsvRow>& rows, const std::string& name) {
-  if (rows.empty()) return bad(csv_place(name, 1, 1) + "no line names the columns");
+  if (rows.empty()) return bad(csv_position(name, 1, 1) + "expected a header line, found an empty table");
   const auto columns = columns_of(rows.front(), name);
   if (!columns) return tl::unexpected(columns.error());
-  if (rows.size() > kMostRows) {
-    return bad(csv_place(name, rows[kMostRows].line, 1) + "more than " + std::to_string(kMostRows) +
-               " rows are no table of VM types");
+  if (rows.size() > kMaxRows) {
+    return bad(csv_position(name, rows[kMaxRows].line, 1) + "table has more than " +
+               std::to_string(kMaxRows) + " rows");
   }
   std::vector<VmType> out;
   std::vector<size_t> lines;
   for (size_t i = 1; i < rows.size(); ++i) {
     const CsvRow& row = rows[i];
     if (row.fields.size() != columns->size()) {
-      return bad(csv_place(name, row.line, row.fields.back().column) + std::to_string(row.fields.size()) +
-                 " fields, where the columns are " + std::to_string(columns->size()));
+      return bad(csv_position(name, row.line, row.fields.back().column) + "expected " +
+                 std::to_string(columns->size()) + " fields, found " + std::to_string(row.fields.size()));
     }
     VmType type;
     type.table = name;
     for (size_t f = 0; f < row.fields.size(); ++f) {
       if (auto set = (*columns)[f]->set(type, row.fields[f].text); !set)
-        return bad(csv_place(name, row.line, row.fields[f].column) + set.error().text);
+        return bad(csv_position(name, row.line, row.fields[f].column) + set.error().text);
     }
-    for (size_t before = 0; before < out.size(); ++before) {
-      const VmType& other = out[before];
-      if (same_entry(other, type))
-        return bad(csv_place(name, row.line, 1) + type.type + " stands in line " +
-                   std::to_string(lines[before]) + " already");
+    for (size_t j = 0; j < out.size(); ++j) {
+      if (same_entry(out[j], type))
+        return bad(csv_position(name, row.line, 1) + type.type + " is already defined in line " +
+                   std::to_string(lines[j]));
     }
     out.push_back(std::move(type));
     lines.push_back(row.line);

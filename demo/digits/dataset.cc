@@ -5,7 +5,7 @@
 
 #include <charconv>
 
-// The compressed file as it lies in the source tree, between two symbols.
+// Embeds the compressed file of the source tree between two symbols.
 __asm__(
     ".pushsection .rodata\n"
     ".global sluice_digits_begin\n"
@@ -15,7 +15,7 @@ __asm__(
     "\"\n"
     "sluice_digits_end:\n"
     ".popsection\n");
-// NOLINTBEGIN(readability-identifier-naming): symbols of the assembler
+// NOLINTBEGIN(readability-identifier-naming): assembler symbols
 extern "C" const unsigned char sluice_digits_begin[];
 extern "C" const unsigned char sluice_digits_end[];
 // NOLINTEND(readability-identifier-naming)
@@ -23,13 +23,13 @@ extern "C" const unsigned char sluice_digits_end[];
 namespace sluice::demo {
 namespace {
 
-constexpr float kBrightest = 16;
+constexpr float kMaxPixel = 16;
 constexpr size_t kHeldOutEvery = 5;
 
 Result<std::vector<char>> gunzip(std::span<const unsigned char> compressed) {
   z_stream stream{};
-  if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) return fail(Errc::kInternal, "zlib does not start");
-  stream.next_in = const_cast<unsigned char*>(compressed.data());  // zlib's interface; it only reads
+  if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) return fail(Errc::kInternal, "cannot initialize zlib");
+  stream.next_in = const_cast<unsigned char*>(compressed.data());  // zlib only reads it
   stream.avail_in = static_cast<unsigned>(compressed.size());
   std::vector<char> text;
   int status = Z_OK;
@@ -43,7 +43,7 @@ Result<std::vector<char>> gunzip(std::span<const unsigned char> compressed) {
   }
   inflateEnd(&stream);
   if (status != Z_STREAM_END)
-    return fail(Errc::kInternal, fmt::format("the embedded digits can't be unpacked (zlib {})", status));
+    return fail(Errc::kInternal, fmt::format("cannot decompress the embedded digits: zlib error {}", status));
   return text;
 }
 
@@ -66,14 +66,15 @@ Result<Dataset> parse_digits(std::span<const char> csv) {
       const bool last = column == kPixels;
       const char separator = last ? '\n' : ',';
       if (error != std::errc{} || next == end || *next != separator || value > (last ? kClasses - 1 : 16)) {
-        return fail(Errc::kInternal, fmt::format("digits: line {}, column {} is not a {}", digits.size() + 1,
-                                                 column + 1, last ? "digit" : "pixel from 0 to 16"));
+        return fail(Errc::kInternal,
+                    fmt::format("digits: line {}, column {}: expected a {}", digits.size() + 1, column + 1,
+                                last ? "digit" : "pixel value from 0 to 16"));
       }
       at = next + 1;
       if (last) {
         digits.labels.push_back(static_cast<uint8_t>(value));
       } else {
-        digits.pixels.push_back(static_cast<float>(value) / kBrightest);
+        digits.pixels.push_back(static_cast<float>(value) / kMaxPixel);
       }
     }
   }

@@ -1,4 +1,5 @@
-// The UCI handwritten digits, from inside the program (demo/digits/README.md has source and licence).
+// The UCI data set of handwritten digits, embedded in the program. See demo/digits/README.md for source and
+// license.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@ inline constexpr size_t kPixels = 64;  // 8 x 8
 inline constexpr size_t kClasses = 10;
 
 struct Dataset {
-  std::vector<float> pixels;    // kPixels for each image, 0..1
+  std::vector<float> pixels;    // kPixels values per image, 0..1
   std::vector<uint8_t> labels;  // 0..9
 
   [[nodiscard]] size_t size() const noexcept { return labels.size(); }
@@ -28,9 +29,10 @@ struct Split {
   Dataset held_out;  // every fifth image
 };
 
-// kInternal when the embedded file is damaged: a broken build.
+// Returns kInternal if the embedded file is corrupt, which means that the build is broken.
 [[nodiscard]] Result<Dataset> load_digits();
-// Lines of 65 comma-separated numbers.
+// Parses lines of 65 comma-separated integers: the pixels, 0..16, and the label. Returns kInternal with the
+// position of an error.
 [[nodiscard]] Result<Dataset> parse_digits(std::span<const char> csv);
 [[nodiscard]] Split split(const Dataset& all);
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "bench/e2e/exit_codes.h"
-#include "bench/e2e/pool_status.h"
+#include "bench/e2e/pool/pool_status.h"
+#include "bench/e2e/process/exit_codes.h"
 #include "config/pool.h"
 #include "core/clock.h"
 
@@ -25,8 +25,8 @@ double seconds(Nanos t) {
   return 1e-9 * static_cast<double>(t);
 }
 
-void say(const std::string& line) {
-  std::fputs(line.c_str(), stdout);
+void print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
 }
 
@@ -36,8 +36,9 @@ std::string bytes_text(double bytes) {
   return fmt::format("{:.2f} GB", bytes * 1e-9);
 }
 
-// Which part of a run's work each reducer had, as it tells itself.
-ordered_json pool_shares(const bench::WorkerOptions& worker) {
+// Returns the bytes and CPU time of each reducer as it reports them, or an empty array if one does not
+// answer.
+ordered_json query_reducer_shares(const bench::WorkerOptions& worker) {
   ordered_json shares = ordered_json::array();
   auto pool = config::read_reducers(worker.reducers);
   auto credentials = bench::read_credentials(worker.key_file, worker.token_file, worker.job);
@@ -52,25 +53,25 @@ ordered_json pool_shares(const bench::WorkerOptions& worker) {
   return shares;
 }
 
-// What all who train do; `speaks` for the one who tells.
+// The training and the report. Only the process with `is_reporting` evaluates and prints.
 class Demo {
  public:
-  Demo(const DigitsOptions& options, bool speaks)
+  Demo(const DigitsOptions& options, bool is_reporting)
       : options_(options),
         parts_(split(bench::value_or_fail(load_digits(), bench::kExitFailure))),
         training_(parts_.train, options.training),
-        speaks_(speaks) {}
+        is_reporting_(is_reporting) {}
 
   void train(const Training::SumShards& sum_shards) {
     const Nanos begin = monotonic_now();
     for (uint32_t e = 0; e < options_.training.epochs; ++e) {
       const EpochResult result = training_.run_epoch(sum_shards);
-      if (!speaks_) continue;
+      if (!is_reporting_) continue;
       const Score score = training_.network().evaluate(parts_.held_out);
       accuracy_ = static_cast<double>(score.correct) / static_cast<double>(parts_.held_out.size());
       loss_ = result.loss;
       const size_t done = kBarWidth * result.epoch / options_.training.epochs;
-      say(fmt::format(
+      print(fmt::format(
           "epoch {:>3}/{} [{}{}] loss {:.4f}  accuracy {:6.2f} %  held-out {:6.2f} %  {:6.2f} s\n",
           result.epoch, options_.training.epochs, std::string(done, '#'), std::string(kBarWidth - done, '.'),
           result.loss, 100.0 * static_cast<double>(result.train_accuracy), 100.0 * accuracy_,
@@ -80,21 +81,21 @@ class Demo {
   }
 
   [[nodiscard]] Training& training() noexcept { return training_; }
-  [[nodiscard]] double seconds_trained() const noexcept { return seconds_; }
+  [[nodiscard]] double training_seconds() const noexcept { return seconds_; }
 
-  void say_head(const std::string& who) const {
-    if (!speaks_) return;
-    say(
+  void print_header(const std::string& processes) const {
+    if (!is_reporting_) return;
+    print(
         fmt::format("handwritten digits (UCI, CC BY 4.0): {} images to train, {} held out\n"
-                    "network 64-{}-10, {} parameters; batches of {} images shared by {}\n",
+                    "network 64-{}-10, {} parameters; batches of {} images, shared by {}\n",
                     parts_.train.size(), parts_.held_out.size(), options_.training.hidden,
-                    training_.network().parameters().size(), options_.training.batch, who));
+                    training_.network().parameters().size(), options_.training.batch, processes));
   }
 
-  void say_accuracy() const {
-    say(fmt::format("held-out accuracy   {:.2f} % ({:.0f} of {} images that were never trained on)\n",
-                    100 * accuracy_, accuracy_ * static_cast<double>(parts_.held_out.size()),
-                    parts_.held_out.size()));
+  void print_accuracy() const {
+    print(fmt::format("held-out accuracy   {:.2f} % ({:.0f} of {} images that were never trained on)\n",
+                      100 * accuracy_, accuracy_ * static_cast<double>(parts_.held_out.size()),
+                      parts_.held_out.size()));
   }
 
   [[nodiscard]] ordered_json json(const char* mode) const {
@@ -114,21 +115,23 @@ class Demo {
             {"seconds", seconds_}};
   }
 
-  void save(const ordered_json& json) const {
+  void write_json(const ordered_json& json) const {
     if (options_.json.empty()) return;
     std::ofstream file(options_.json);
     file << json.dump(2) << '\n';
     file.close();
-    if (!file) throw bench::Failure(bench::kExitFailure, "cannot write " + options_.json);
+    if (!file) throw bench::Failure(bench::kExitFailure, "cannot write \"" + options_.json + "\"");
   }
 
-  [[nodiscard]] bool accurate() const noexcept { return !speaks_ || accuracy_ >= options_.min_accuracy; }
+  [[nodiscard]] bool is_accurate() const noexcept {
+    return !is_reporting_ || accuracy_ >= options_.min_accuracy;
+  }
 
  private:
   const DigitsOptions& options_;
   Split parts_;
   Training training_;
-  bool speaks_;
+  bool is_reporting_;
   double accuracy_ = 0;
   double loss_ = 0;
   double seconds_ = 0;
@@ -138,32 +141,32 @@ class Demo {
 
 int run_digits_single(const DigitsOptions& options) {
   Demo demo(options, true);
-  demo.say_head(fmt::format("{} shards in one process", options.training.workers));
+  demo.print_header(fmt::format("{} shards in one process", options.training.workers));
   demo.train(sum_in_one_process(demo.training(), options.training.workers));
-  say("\n");
-  demo.say_accuracy();
-  say(fmt::format("weights             hash {:016x}\n", demo.training().weights_hash()));
+  print("\n");
+  demo.print_accuracy();
+  print(fmt::format("weights             hash {:016x}\n", demo.training().weights_hash()));
   ordered_json json = demo.json("single");
-  json["weights_identical"] = nullptr;  // nobody to compare with
+  json["weights_identical"] = nullptr;  // a single process
   json["bytes_reduced"] = 0;
-  demo.save(json);
-  return demo.accurate() ? bench::kExitOk : bench::kExitWrongData;
+  demo.write_json(json);
+  return demo.is_accurate() ? bench::kExitOk : bench::kExitWrongData;
 }
 
 int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& worker) {
-  const bool speaks = worker.rank == 0;
-  Demo demo(options, speaks);
+  const bool is_reporting = worker.rank == 0;
+  Demo demo(options, is_reporting);
   bench::WorkerSession session(worker);
   const size_t reducers = session.stats().reducers;
   std::unique_ptr<bench::PluginAllreduce> plugin;
   if (options.plugin.use) plugin = std::make_unique<bench::PluginAllreduce>(options.plugin, worker, session);
-  demo.say_head(fmt::format("{} worker processes over {} reducer{}{}", worker.ranks, reducers,
-                            reducers == 1 ? "" : "s",
-                            plugin ? ",\nthrough " + plugin->path() + " as NCCL uses it" : ""));
+  demo.print_header(fmt::format("{} worker processes over {} reducer{}{}", worker.ranks, reducers,
+                                reducers == 1 ? "" : "s",
+                                plugin ? ",\nthrough " + plugin->path() + " as in NCCL" : ""));
 
   std::vector<float> own(demo.training().total_size());
-  session.use_memory(own.data(), own.size() * sizeof(float));
-  Nanos in_allreduce = 0;
+  session.register_memory(own.data(), own.size() * sizeof(float));
+  Nanos allreduce_time = 0;
   uint64_t operations = 0;
   demo.train([&](std::span<const uint32_t> batch, std::span<float> total) {
     demo.training().compute_shard(batch, worker.rank, own);
@@ -173,38 +176,38 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
     } else {
       session.allreduce(own.data(), total.data(), own.size(), wire::DType::kF32, wire::Op::kSum);
     }
-    in_allreduce += monotonic_now() - begin;
+    allreduce_time += monotonic_now() - begin;
     ++operations;
   });
   const uint64_t hash = demo.training().weights_hash();
   const bool identical = session.reduce(hash, wire::Op::kMin) == session.reduce(hash, wire::Op::kMax);
   plugin.reset();
   const sluice_stats stats = session.stats();
-  const ordered_json shares = speaks ? pool_shares(worker) : ordered_json::array();
+  const ordered_json shares = is_reporting ? query_reducer_shares(worker) : ordered_json::array();
   session.close();
-  if (!speaks) return identical ? bench::kExitOk : bench::kExitWrongData;
+  if (!is_reporting) return identical ? bench::kExitOk : bench::kExitWrongData;
 
   const double own_bytes = static_cast<double>(operations) * static_cast<double>(own.size() * sizeof(float));
-  const double rate = own_bytes / seconds(in_allreduce) * 1e-9;
-  say("\n");
-  demo.say_accuracy();
-  say(fmt::format("weights             {} on {} workers, hash {:016x}\n",
-                  identical ? "bit-identical" : "DIFFERENT", worker.ranks, hash));
-  say(fmt::format("reduced             {} in {} allreduces of {} from {} workers\n",
-                  bytes_text(own_bytes * worker.ranks), operations,
-                  bytes_text(static_cast<double>(own.size() * sizeof(float))), worker.ranks));
-  say(
-      fmt::format("bandwidth           {:.3f} GB/s per worker each way while reducing; {:.0f} % of {:.2f} s "
-                  "were spent in allreduce,\n"
-                  "                    waiting for the slowest worker included\n",
-                  rate, 100 * seconds(in_allreduce) / demo.seconds_trained(), demo.seconds_trained()));
+  const double rate = own_bytes / seconds(allreduce_time) * 1e-9;
+  print("\n");
+  demo.print_accuracy();
+  print(fmt::format("weights             {} on {} workers, hash {:016x}\n",
+                    identical ? "bit-identical" : "DIFFERENT", worker.ranks, hash));
+  print(fmt::format("reduced             {} in {} allreduces of {} from {} workers\n",
+                    bytes_text(own_bytes * worker.ranks), operations,
+                    bytes_text(static_cast<double>(own.size() * sizeof(float))), worker.ranks));
+  print(fmt::format(
+      "bandwidth           {:.3f} GB/s per worker and direction during allreduce; allreduce took {:.0f} % "
+      "of {:.2f} s,\n"
+      "                    including the wait for the slowest worker\n",
+      rate, 100 * seconds(allreduce_time) / demo.training_seconds(), demo.training_seconds()));
   double pool_bytes = 0;
   for (const auto& share : shares) pool_bytes += share["bytes_received"].get<double>();
   for (const auto& share : shares) {
-    say(fmt::format("reducer             {}: {:.1f} % of the bytes, {:.2f} CPU s\n",
-                    share["reducer"].get<std::string>(),
-                    pool_bytes > 0 ? 100 * share["bytes_received"].get<double>() / pool_bytes : 0.0,
-                    share["cpu_seconds"].get<double>()));
+    print(fmt::format("reducer             {}: {:.1f} % of the bytes, {:.2f} CPU s\n",
+                      share["reducer"].get<std::string>(),
+                      pool_bytes > 0 ? 100 * share["bytes_received"].get<double>() / pool_bytes : 0.0,
+                      share["cpu_seconds"].get<double>()));
   }
   ordered_json json = demo.json(options.plugin.use ? "plugin" : "reducers");
   json["weights_identical"] = identical;
@@ -213,11 +216,11 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
   json["bytes_reduced"] = own_bytes * worker.ranks;
   json["wire_bytes_sent"] = stats.wire_bytes_out;
   json["wire_bytes_received"] = stats.wire_bytes_in;
-  json["allreduce_seconds"] = seconds(in_allreduce);
+  json["allreduce_seconds"] = seconds(allreduce_time);
   json["gb_per_second"] = rate;
   json["reducer_shares"] = shares;
-  demo.save(json);
-  return identical && demo.accurate() ? bench::kExitOk : bench::kExitWrongData;
+  demo.write_json(json);
+  return identical && demo.is_accurate() ? bench::kExitOk : bench::kExitWrongData;
 }
 
 }  // namespace sluice::demo

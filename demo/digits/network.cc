@@ -6,7 +6,7 @@
 namespace sluice::demo {
 namespace {
 
-// Places in the row of parameters.
+// Offsets in the parameters.
 struct Layout {
   explicit Layout(size_t hidden) noexcept
       : bias1(kPixels * hidden),
@@ -36,25 +36,25 @@ Network::Network(size_t hidden, uint64_t seed)
       hidden_slope_(hidden),
       probability_(kClasses) {
   Random random(seed);
-  const Layout at(hidden);
+  const Layout offset(hidden);
   const float bound1 = std::sqrt(6.0F / kPixels);
   const float bound2 = std::sqrt(6.0F / static_cast<float>(hidden));
-  for (size_t i = 0; i < at.bias1; ++i) parameters_[i] = (2 * random.uniform() - 1) * bound1;
-  for (size_t i = at.weight2; i < at.bias2; ++i) parameters_[i] = (2 * random.uniform() - 1) * bound2;
+  for (size_t i = 0; i < offset.bias1; ++i) parameters_[i] = (2 * random.uniform() - 1) * bound1;
+  for (size_t i = offset.weight2; i < offset.bias2; ++i) parameters_[i] = (2 * random.uniform() - 1) * bound2;
 }
 
 void Network::forward(std::span<const float> image, uint8_t label, Score& score) {
-  const Layout at(hidden_);
+  const Layout offset(hidden_);
   const float* const weight1 = parameters_.data();
-  const float* const weight2 = parameters_.data() + at.weight2;
+  const float* const weight2 = parameters_.data() + offset.weight2;
   float* const hidden = hidden_out_.data();
-  std::copy_n(parameters_.data() + at.bias1, hidden_, hidden);
+  std::copy_n(parameters_.data() + offset.bias1, hidden_, hidden);
   for (size_t p = 0; p < kPixels; ++p) {
     const float x = image[p];
-    if (x == 0) continue;  // half of all pixels
+    if (x == 0) continue;  // true for half of all pixels
     for (size_t j = 0; j < hidden_; ++j) hidden[j] += x * weight1[p * hidden_ + j];
   }
-  std::copy_n(parameters_.data() + at.bias2, kClasses, probability_.data());
+  std::copy_n(parameters_.data() + offset.bias2, kClasses, probability_.data());
   for (size_t j = 0; j < hidden_; ++j) {
     hidden[j] = std::max(hidden[j], 0.0F);
     for (size_t k = 0; k < kClasses; ++k) probability_[k] += hidden[j] * weight2[j * kClasses + k];
@@ -74,17 +74,17 @@ void Network::forward(std::span<const float> image, uint8_t label, Score& score)
 
 Score Network::add_gradient(const Dataset& data, std::span<const uint32_t> images,
                             std::span<float> gradient) {
-  const Layout at(hidden_);
-  const float* const weight2 = parameters_.data() + at.weight2;
+  const Layout offset(hidden_);
+  const float* const weight2 = parameters_.data() + offset.weight2;
   float* const gradient1 = gradient.data();
-  float* const gradient2 = gradient.data() + at.weight2;
+  float* const gradient2 = gradient.data() + offset.weight2;
   Score score;
   for (uint32_t i : images) {
     const std::span<const float> image = data.image(i);
     forward(image, data.labels[i], score);
-    std::vector<float>& slope = probability_;  // of the loss by the inputs of the softmax
+    std::vector<float>& slope = probability_;  // derivative of the loss by the inputs of the softmax
     slope[data.labels[i]] -= 1;
-    for (size_t k = 0; k < kClasses; ++k) gradient[at.bias2 + k] += slope[k];
+    for (size_t k = 0; k < kClasses; ++k) gradient[offset.bias2 + k] += slope[k];
     for (size_t j = 0; j < hidden_; ++j) {
       float back = 0;
       for (size_t k = 0; k < kClasses; ++k) {
@@ -92,7 +92,7 @@ Score Network::add_gradient(const Dataset& data, std::span<const uint32_t> image
         back += weight2[j * kClasses + k] * slope[k];
       }
       hidden_slope_[j] = hidden_out_[j] > 0 ? back : 0.0F;
-      gradient[at.bias1 + j] += hidden_slope_[j];
+      gradient[offset.bias1 + j] += hidden_slope_[j];
     }
     const float* const hidden_slope = hidden_slope_.data();
     for (size_t p = 0; p < kPixels; ++p) {

@@ -1,6 +1,6 @@
-// A perceptron with one hidden layer of ReLUs and a softmax, in plain loops: f32, one order of operations, so
-// the same weights, images and machine give the same bits. Compiled without contraction and fast-math, as
-// everything here.
+// Class Network is a perceptron with one hidden layer of ReLUs and a softmax, in f32. The order of operations
+// is fixed, and the code is compiled without contraction and fast-math. So the same weights and images have
+// the same bits on a machine.
 #pragma once
 
 #include <cstddef>
@@ -12,29 +12,31 @@
 
 namespace sluice::demo {
 
-// Sums over images; all floats, so that they can ride in the same buffer as the gradient (counts below 2^24
-// are exact).
+// Sums over images. All are floats, so that they fit in the buffer of the gradient; counts below 2^24 are
+// exact.
 struct Score {
   float loss = 0;     // cross-entropy, nats
-  float correct = 0;  // images whose likeliest class is the right one
+  float correct = 0;  // images whose most likely class is the label
 };
 
 class Network {
  public:
-  // Weights uniform in +-sqrt(6 / inputs) (He et al. 2015), biases 0; the same for the same seed.
+  // Initializes weights uniformly in +-sqrt(6 / inputs) (He et al. 2015) and biases with 0, depending on
+  // `seed` only.
   Network(size_t hidden, uint64_t seed);
 
-  // All parameters in one row: weights of layer 1 [pixel][unit], its biases, weights of layer 2
-  // [unit][class], its biases.
+  // Returns all parameters: weights of layer 1 [pixel][unit], its biases, weights of layer 2 [unit][class],
+  // its biases.
   [[nodiscard]] std::span<float> parameters() noexcept { return parameters_; }
   [[nodiscard]] std::span<const float> parameters() const noexcept { return parameters_; }
 
-  // Adds the gradient of the summed loss of these images to `gradient` (as long as parameters()).
+  // Adds the gradient of the summed loss of the images to `gradient`, which has the size of parameters().
+  // Returns the score of the images.
   Score add_gradient(const Dataset& data, std::span<const uint32_t> images, std::span<float> gradient);
   [[nodiscard]] Score evaluate(const Dataset& data);
 
  private:
-  // Fills hidden_out_ and probability_; adds to the score.
+  // Sets hidden_out_ and probability_, and adds to `score`.
   void forward(std::span<const float> image, uint8_t label, Score& score);
 
   size_t hidden_;
@@ -44,8 +46,8 @@ class Network {
   std::vector<float> probability_;
 };
 
-// The generator of everything random in the demo: splitmix64 (Steele, Lea, Flood 2014). Same numbers on every
-// machine.
+// Class Random is the random number generator of the demo: splitmix64 (Steele, Lea, Flood 2014). The numbers
+// are the same on every machine.
 class Random {
  public:
   explicit Random(uint64_t seed) noexcept : state_(seed) {}

@@ -7,7 +7,7 @@
 namespace sluice::demo {
 namespace {
 
-constexpr uint32_t kGroup = 8;  // wire/PROTOCOL.md section 7
+constexpr uint32_t kRanksPerGroup = 8;  // docs/reference/protocol.md section 7
 
 }  // namespace
 
@@ -30,7 +30,7 @@ Training::Training(const Dataset& data, const TrainingOptions& options)
 
 EpochResult Training::run_epoch(const SumShards& sum_shards) {
   for (size_t i = order_.size(); i > 1; --i)
-    std::swap(order_[i - 1], order_[shuffle_.below(i)]);  // Fisher and Yates
+    std::swap(order_[i - 1], order_[shuffle_.below(i)]);  // Fisher-Yates shuffle
   double loss = 0;
   double correct = 0;
   for (size_t at = 0; at < order_.size(); at += options_.batch) {
@@ -75,15 +75,15 @@ uint64_t Training::weights_hash() const {
 }
 
 Training::SumShards sum_in_one_process(Training& training, uint32_t workers) {
-  const auto add = [](std::span<float> to, std::span<const float> what) {
-    for (size_t i = 0; i < to.size(); ++i) to[i] += what[i];
+  const auto add = [](std::span<float> to, std::span<const float> values) {
+    for (size_t i = 0; i < to.size(); ++i) to[i] += values[i];
   };
   return [&training, workers, add, group = std::vector<float>(training.total_size()),
           one = std::vector<float>(training.total_size())](std::span<const uint32_t> batch,
                                                            std::span<float> total) mutable {
-    for (uint32_t first = 0; first < workers; first += kGroup) {
+    for (uint32_t first = 0; first < workers; first += kRanksPerGroup) {
       training.compute_shard(batch, first, group);
-      for (uint32_t rank = first + 1; rank < std::min(first + kGroup, workers); ++rank) {
+      for (uint32_t rank = first + 1; rank < std::min(first + kRanksPerGroup, workers); ++rank) {
         training.compute_shard(batch, rank, one);
         add(group, one);
       }

@@ -1,6 +1,6 @@
-// Stochastic gradient descent with momentum over a data set whose batches are shared out to n workers.
-// Everything but the sum of the shards' gradients is computed the same way by whoever trains, so equal sums
-// make equal weights.
+// Class Training runs stochastic gradient descent with momentum; each batch is divided into shards for n
+// workers. All workers compute everything but the sum over the shards in the same way, so equal sums yield
+// equal weights.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace sluice::demo {
 struct TrainingOptions {
   uint32_t workers = 4;
   uint32_t epochs = 20;
-  uint32_t batch = 64;  // images a step, over all workers
+  uint32_t batch = 64;  // images per step of all workers
   uint32_t hidden = 128;
   uint64_t seed = 1;
   float learning_rate = 0.1F;
@@ -25,31 +25,30 @@ struct TrainingOptions {
 
 struct EpochResult {
   uint32_t epoch = 0;        // 1..epochs
-  float loss = 0;            // mean over the training images, as met
-  float train_accuracy = 0;  // 0..1, as met
+  float loss = 0;            // mean over the training images during the epoch
+  float train_accuracy = 0;  // 0..1, during the epoch
 };
 
-// Images of worker `rank` in a batch: consecutive, sizes that differ by at most one.
+// Returns the consecutive images of worker `rank` in a batch. The sizes of the shards differ by at most one.
 [[nodiscard]] std::span<const uint32_t> shard(std::span<const uint32_t> batch, uint32_t rank,
                                               uint32_t workers);
 
 class Training {
  public:
-  // Called with this step's batch; leaves in `total` what the shards of all workers sum to: gradient, then
-  // loss and correct.
+  // Sets `total` to the sum of the shards of all workers for a batch: the gradient, then loss and correct.
   using SumShards = std::function<void(std::span<const uint32_t> batch, std::span<float> total)>;
 
   Training(const Dataset& data, const TrainingOptions& options);
 
-  // Runs one epoch: every image once, in an order drawn from the seed.
+  // Trains once on every image, in a random order that depends on the seed.
   [[nodiscard]] EpochResult run_epoch(const SumShards& sum_shards);
 
-  // One shard's contribution to the total.
+  // Computes the contribution of one shard.
   void compute_shard(std::span<const uint32_t> batch, uint32_t rank, std::span<float> out);
   [[nodiscard]] size_t total_size() const noexcept { return network_.parameters().size() + 2; }
   [[nodiscard]] Network& network() noexcept { return network_; }
   [[nodiscard]] const Network& network() const noexcept { return network_; }
-  // FNV-1a over the bits of all weights.
+  // Returns the FNV-1a hash of the bits of all parameters.
   [[nodiscard]] uint64_t weights_hash() const;
 
  private:
@@ -65,8 +64,9 @@ class Training {
   std::vector<float> velocity_;
 };
 
-// What one process has to do to be n workers: all shards, summed as reducers sum (wire/PROTOCOL.md section
-// 7): ranks in groups of eight, in order, then the groups in order, rounding to f32 at each step.
+// Returns a function that computes and sums the shards of all workers in one process, in the order of
+// reducers (docs/reference/protocol.md section 7): groups of eight ranks in order, then the groups in order,
+// with rounding to f32 at each step.
 [[nodiscard]] Training::SumShards sum_in_one_process(Training& training, uint32_t workers);
 
 }  // namespace sluice::demo

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the images sluice-reducer, sluice-plugin and sluice-auto from Debian packages, by docker or buildah, whichever is there.
+# Builds the images sluice-reducer, sluice-plugin and sluice-auto from Debian packages with docker or, if not installed, buildah.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
@@ -7,10 +7,10 @@ usage() {
   cat <<'END'
 usage: deploy/docker/build.sh [--push REGISTRY/NAME] [--tag T] [--base IMAGE] [--packages FOLDER] [reducer|plugin|auto ...]
 
-  --push PREFIX      also push: PREFIX/sluice-reducer:T, ...
-  --tag T            default: the version
-  --base IMAGE       Debian 12 or what is built on it; default: debian:12-slim
-  --packages FOLDER  with the .deb files, of one version; default: build/packages, made anew by cpack from build/release
+  --push PREFIX      also push the images: PREFIX/sluice-reducer:T, ...
+  --tag T            tag of the images; default: the version
+  --base IMAGE       base image: Debian 12 or derived from it; default: debian:12-slim
+  --packages FOLDER  folder with the .deb files of one version; default: build/packages, created by cpack from build/release
 END
 }
 
@@ -19,7 +19,7 @@ while (($# > 0)); do
   case $1 in
     --push | --tag | --base | --packages)
       if (($# < 2)); then
-        echo "build.sh: $1 wants a value" >&2
+        echo "build.sh: $1: expected a value" >&2
         exit 64
       fi
       declare "${1#--}=$2"
@@ -46,16 +46,16 @@ tag=${tag:-$version}
 
 if [[ -z "$packages" ]]; then
   packages=$root/build/packages
-  # Anew each time: packages that lie there may be of an older build.
-  echo "build.sh: cpack of build/release into build/packages" >&2
+  # Always create the packages, because existing ones may be from an older build.
+  echo "build.sh: creating the packages in build/packages from build/release" >&2
   rm -f "$packages"/*.deb
   cpack --config "$root/build/release/CPackConfig.cmake" -B "$packages" >&2
-  rm -rf "$packages/_CPack_Packages" # where cpack worked: no part of an image
+  rm -rf "$packages/_CPack_Packages" # work folder of cpack, not part of an image
 fi
 for package in libnccl-net-sluice libsluice-tls sluice-reducer sluice-tools; do
   mapfile -t found < <(compgen -G "$packages/${package}_*.deb")
   if ((${#found[@]} > 1)); then
-    echo "build.sh: $packages has ${#found[@]} packages ${package}: which of them?" >&2
+    echo "build.sh: $packages has ${#found[@]} packages ${package}; expected one version" >&2
     exit 64
   fi
 done
@@ -64,11 +64,11 @@ if command -v docker >/dev/null; then
   build=(docker build)
   tool=docker
 elif command -v buildah >/dev/null; then
-  # The format that has HEALTHCHECK.
+  # Only the docker format supports HEALTHCHECK.
   build=(buildah bud --format docker)
   tool=buildah
 else
-  echo "build.sh: neither docker nor buildah is there" >&2
+  echo "build.sh: neither docker nor buildah is installed" >&2
   exit 69
 fi
 

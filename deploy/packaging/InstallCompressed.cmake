@@ -1,4 +1,4 @@
-# Included by the install script with `file`, `written` (a folder of the build) and `destination` set.
+# Compresses `file` into the build folder `written` and installs it in `destination`. The install script sets these variables.
 get_filename_component(compressed "${file}" NAME)
 string(APPEND compressed .gz)
 file(MAKE_DIRECTORY "${written}")

@@ -1,9 +1,9 @@
-/* The mean of a vector over all ranks, in C.
+/* Computes the mean of a vector over all ranks, in C.
  *
  *   sluice reducer --listen 127.0.0.1:7470 &
  *   for rank in 0 1 2; do ./mean_of_ranks 127.0.0.1:7470 $rank 3 & done; wait
  *
- * prints on each rank "rank 1 of 3: mean of 1000000 elements is 1". */
+ * Each rank prints a line such as "rank 1 of 3: mean of 1000000 elements is 1". */
 #include <sluice/sluice.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@ int main(int argc, char** argv) {
   options.reducers = argv[1];
   options.rank = (uint32_t)atoi(argv[2]);
   options.ranks = (uint32_t)atoi(argv[3]);
-  /* The same on all ranks, and another for every job: take 16 random bytes that your launcher hands to all.
-   */
+  /* Equal on all ranks and unique to the session. Use 16 random bytes that your launcher passes to all
+   * ranks. */
   memcpy(options.session_id, "mean of ranks 01", 16);
 
   char error[512];
@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
   if (values == NULL) return 1;
   for (int i = 0; i < kCount; ++i) values[i] = (float)options.rank;
 
-  /* In place; returns when the result is there. */
+  /* In place. Blocks until the result is there. */
   sluice_status status = sluice_allreduce(session, values, values, kCount, SLUICE_F32, SLUICE_AVG);
   if (status != SLUICE_OK) {
     sluice_session_error(session, error, sizeof error);
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   } else {
     printf("rank %u of %u: mean of %d elements is %g\n", options.rank, options.ranks, kCount, values[0]);
   }
-  /* Waits, for linger_ms at most, until nobody needs this rank any more. */
+  /* Waits for at most linger_ms until no other rank needs this one. */
   const sluice_status closed = sluice_session_close(session);
   free(values);
   return status == SLUICE_OK && closed == SLUICE_OK ? 0 : 1;

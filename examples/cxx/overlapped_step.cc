@@ -1,5 +1,5 @@
-// Training steps whose gradients are reduced while the next layers' are still computed, in C++, on a stream
-// of the host. On a GPU the same program has on_gpu() for on_host(), CUDA pointers, and its cudaStream_t.
+// Training steps that reduce the gradients of a layer while those of the next layer are computed, in C++, on
+// a host stream. On a GPU, replace on_host() by on_gpu(), and use CUDA pointers and a cudaStream_t.
 //
 //   sluice reducer --listen 127.0.0.1:7470 &
 //   for rank in 0 1; do ./overlapped_step 127.0.0.1:7470 $rank 2 & done; wait
@@ -13,17 +13,17 @@
 namespace {
 
 constexpr std::size_t kLayers = 8;
-constexpr std::size_t kElements = 200'000;  // of each layer
+constexpr std::size_t kElements = 200'000;  // per layer
 constexpr int kSteps = 5;
 
-// Stands for a backward pass.
+// Replaces the backward pass of a layer.
 void compute(std::vector<float>& gradient, unsigned rank, std::size_t layer, int step) {
   for (std::size_t i = 0; i < gradient.size(); ++i)
     gradient[i] = std::sin(static_cast<float>(i + layer)) * static_cast<float>(rank + 1 + step);
 }
 
 double train(const sluice::client::Options& options) {
-  // Before whatever uses them: it is gone before they are, also when something throws.
+  // Declared first: destroyed after the session and streams that use them, also after an exception.
   std::vector<std::vector<float>> gradients(kLayers, std::vector<float>(kElements));
   sluice::client::Session session(options);
   sluice_stream_options stream_options = sluice::client::on_host();
@@ -36,7 +36,7 @@ double train(const sluice::client::Options& options) {
   for (int step = 0; step < kSteps; ++step) {
     for (std::size_t layer = kLayers; layer-- > 0;) {
       compute_stream.submit([&, layer, step] { compute(gradients[layer], options.rank, layer, step); });
-      compute_stream.synchronize();  // on a GPU: an event that network_stream waits for
+      compute_stream.synchronize();  // on a GPU: let network_stream wait for an event
       streams.allreduce(gradients[layer].data(), gradients[layer].data(), kElements, SLUICE_AVG,
                         network_stream.get());
     }
@@ -48,7 +48,7 @@ double train(const sluice::client::Options& options) {
               static_cast<unsigned long long>(stats.operations),
               static_cast<unsigned long long>(stats.pieces),
               std::sqrt(stats.cast_error_squares / stats.cast_value_squares));
-  session.close();  // throws when the session has failed: results count only if it has not
+  session.close();  // throws if the session has failed, in which case the results are undefined
   return sum;
 }
 
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   options.reducers = argv[1];
   options.rank = static_cast<unsigned>(std::atoi(argv[2]));
   options.ranks = static_cast<unsigned>(std::atoi(argv[3]));
-  std::memcpy(options.session_id.data(), "overlapped steps", 16);  // take random bytes, the same on all ranks
+  std::memcpy(options.session_id.data(), "overlapped steps", 16);  // use random bytes, equal on all ranks
   try {
     std::printf("rank %u: sum %.6g\n", options.rank, train(options));
     return 0;

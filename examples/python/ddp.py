@@ -1,9 +1,9 @@
-"""Trains a small network on handwritten digits under DistributedDataParallel, with gradients reduced by a pool of reducers.
+"""Trains a small network on handwritten digits with DistributedDataParallel and gradients reduced by a pool of reducers.
 
     sluice reducer --listen 127.0.0.1:7470 &
     torchrun --nproc-per-node 2 examples/python/ddp.py --reducers 127.0.0.1:7470 --wire-dtype bf16
 
-The process group (gloo) is what torch needs for start-up and the loss that is shown; gradients do not pass through it."""
+torch needs the process group (gloo) for start-up and for the printed loss; gradients do not pass through it."""
 
 import argparse
 import gzip
@@ -17,11 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 DIGITS = Path(__file__).resolve().parents[2] / "demo" / "digits" / "digits.csv.gz"
 HELD_OUT_EVERY = 5
-BATCH = 64  # images a step, over all ranks
+BATCH = 64  # images per step of all ranks
 
 
 def load(path):
-    """Pixels in 0..1 and digits, ((to train), (held out)). Every fifth image is held out."""
+    """Returns ((pixels, digits) to train on, (pixels, digits) held out). Pixels are in 0..1; every fifth image is held out."""
     with gzip.open(path, "rt", encoding="ascii") as lines:
         rows = torch.tensor([[int(value) for value in line.split(",")] for line in lines])
     pixels, digits = rows[:, :-1].float() / 16, rows[:, -1]
@@ -30,13 +30,13 @@ def load(path):
 
 
 def train(model, data, epochs, rank, ranks):
-    """The loss of each step, over all ranks."""
+    """Trains and returns the loss of each step over all ranks."""
     pixels, digits = data
     order = torch.Generator().manual_seed(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
     for _ in range(epochs):
-        # Whole batches alone: averages of ranks are averages of images only where all ranks have as many.
+        # Complete batches only: the average over ranks equals the average over images only if all ranks have equally many.
         for batch in torch.randperm(len(digits), generator=order).split(BATCH)[:len(digits) // BATCH]:
             mine = batch[rank::ranks]
             loss = torch.nn.functional.cross_entropy(model(pixels[mine]), digits[mine])
@@ -51,11 +51,11 @@ def train(model, data, epochs, rank, ranks):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reducers", help="host:port,...; without it gloo reduces the gradients")
-    parser.add_argument("--wire-dtype", choices=("bf16", "f16"), help="as which gradients travel; as they are by default")
+    parser.add_argument("--reducers", help="host:port,...; default: gloo reduces the gradients")
+    parser.add_argument("--wire-dtype", choices=("bf16", "f16"), help="type in which gradients travel; default: float32")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--data", type=Path, default=DIGITS)
-    parser.add_argument("--json", type=Path, help="rank 0 writes losses and accuracy here")
+    parser.add_argument("--json", type=Path, help="file for losses and accuracy, written by rank 0")
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)

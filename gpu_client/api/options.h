@@ -1,17 +1,18 @@
-// sluice_options as the engine wants them, checked.
+// Validates sluice_options and converts them for the engine.
 #pragma once
 
 #include "core/result.h"
-#include "gpu_client/engine/session.h"
+#include "gpu_client/engine/session/session.h"
 #include "gpu_client/include/sluice/sluice.h"
 
 namespace sluice::api {
 
-// Defaults, and over them the variables of docs/timeouts.md. A variable that can't be read is left out here
-// and reported by read_options, since this one has nobody to tell.
+// Returns the defaults, overridden by the variables of docs/reference/configuration.md. Ignores a malformed
+// variable, because it cannot return an error; read_options() reports it.
 [[nodiscard]] sluice_options default_options() noexcept;
 
-// kInvalidArgument names the option and the value; kSystem when a key or token file can't be read.
+// Returns kInvalidArgument with the option's name and value, or kSystem if a key or token file cannot be
+// read.
 [[nodiscard]] Result<engine::SessionOptions> read_options(const sluice_options& options);
 
 }  // namespace sluice::api

@@ -7,7 +7,8 @@
 namespace sluice::api {
 namespace {
 
-bool overlap(const std::byte* a, const std::byte* b, uint64_t bytes) noexcept {
+// Whether two buffers of one size overlap and are not the same.
+bool overlap_partially(const std::byte* a, const std::byte* b, uint64_t bytes) noexcept {
   const auto x = reinterpret_cast<uintptr_t>(a);
   const auto y = reinterpret_cast<uintptr_t>(b);
   return x != y && x < y + bytes && y < x + bytes;
@@ -19,8 +20,8 @@ const char* read_request(const void* send, void* recv, size_t count, sluice_dtyp
                          engine::OpRequest& out) noexcept {
   const auto type = static_cast<unsigned>(dtype);
   const auto operation = static_cast<unsigned>(op);
-  if (type >= wire::kDTypeCount) return "there is no such dtype";
-  if (operation >= wire::kOpCount) return "there is no such op";
+  if (type >= wire::kDTypeCount) return "unknown dtype";
+  if (operation >= wire::kOpCount) return "unknown op";
   out.send = static_cast<const std::byte*>(send);
   out.recv = static_cast<std::byte*>(recv);
   out.count = count;
@@ -28,10 +29,11 @@ const char* read_request(const void* send, void* recv, size_t count, sluice_dtyp
   out.op = static_cast<wire::Op>(operation);
   if (count == 0) return nullptr;
   const size_t element = wire::size_of(out.dtype);
-  if (count > static_cast<size_t>(PTRDIFF_MAX) / element) return "count is more than any memory holds";
+  if (count > static_cast<size_t>(PTRDIFF_MAX) / element) return "count times element size exceeds 63 bits";
   if (send == nullptr) return "send is NULL";
   if (recv == nullptr) return "recv is NULL";
-  if (overlap(out.send, out.recv, count * element)) return "send and recv overlap, and are not the same";
+  if (overlap_partially(out.send, out.recv, count * element))
+    return "send and recv overlap; expected the same buffer or separate ones";
   return nullptr;
 }
 

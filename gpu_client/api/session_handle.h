@@ -1,34 +1,38 @@
-// What a sluice_session* points to.
+// Struct sluice_session is the target of the C API's opaque session pointer.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
 
-#include "gpu_client/api/lineage.h"
-#include "gpu_client/engine/session.h"
+#include "gpu_client/api/fork_guard.h"
+#include "gpu_client/engine/session/session.h"
 #include "gpu_client/include/sluice/sluice.h"
 #include "gpu_client/pipeline/streams.h"
 
 struct sluice_session {
   std::unique_ptr<sluice::engine::Session> engine;
-  std::unique_ptr<sluice::pipeline::Streams> streams;  // goes before the engine
-  std::mutex opening;                                  // of streams
-  std::atomic<sluice::pipeline::Streams*> opened{nullptr};
-  std::atomic<bool> has_begun{false};          // an operation was issued without streams
-  uint64_t owner = sluice::api::generation();  // of the process that made it
+  std::unique_ptr<sluice::pipeline::Streams> streams;  // destroyed before the engine
+  std::mutex open_streams_mutex;                       // protects `streams`
+  // Equal to streams.get() once the streams are open; read without the mutex.
+  std::atomic<sluice::pipeline::Streams*> published_streams{nullptr};
+  std::atomic<bool> has_operations{false};  // an operation was issued before streams were opened
+  uint64_t fork_generation = sluice::api::fork_generation();  // of the process that created the session
 
-  // nullptr: it has none.
-  [[nodiscard]] sluice::pipeline::Streams* open_streams() const noexcept {
-    return opened.load(std::memory_order_acquire);
+  // Returns null while the session has no streams.
+  [[nodiscard]] sluice::pipeline::Streams* streams_or_null() const noexcept {
+    return published_streams.load(std::memory_order_acquire);
   }
 };
 
 namespace sluice::api {
 
-// False in a child of fork(): nothing of the session may be touched there, not even its locks.
-[[nodiscard]] inline bool is_ours(const sluice_session* session) noexcept {
-  return session->owner == generation();
+// False in a child of fork(). Nothing of the session may be accessed then, not even its mutexes.
+[[nodiscard]] inline bool is_owned_by_this_process(const sluice_session* session) noexcept {
+  return session->fork_generation == fork_generation();
 }
+
+inline constexpr const char* kForkedText =
+    "the session belongs to the parent process; create a new one after fork()";
 
 }  // namespace sluice::api

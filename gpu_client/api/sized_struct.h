@@ -1,4 +1,4 @@
-// Options of a caller who was compiled against an older or a newer header than this library.
+// Reads an options struct of a caller that was compiled against an older or newer header than this library.
 #pragma once
 
 #include <algorithm>
@@ -11,21 +11,23 @@
 
 namespace sluice::api {
 
-// `given` over `defaults`, in our own size. `first` is the size of the first version: no caller's is smaller.
-// kInvalidArgument: it was never initialised; kUnsupported: it holds what we do not know.
+// Copies the fields of `caller_struct` that the caller's version has over `defaults`. `first_size` is the
+// size of the struct in the first release; no caller has a smaller one. Returns kInvalidArgument if the
+// struct was not initialized, kUnsupported if it sets a field that this library does not know.
 template <typename Struct>
-Result<Struct> in_our_size(const Struct& given, Struct defaults, size_t first, const std::string& name) {
-  if (given.struct_size < first) {
-    return fail(Errc::kInvalidArgument, name + " is not initialised: call " + name + "_init first");
+Result<Struct> read_sized_struct(const Struct& caller_struct, Struct defaults, size_t first_size,
+                                 const std::string& name) {
+  if (caller_struct.struct_size < first_size) {
+    return fail(Errc::kInvalidArgument, name + " is not initialized; call " + name + "_init first");
   }
-  const auto* const unknown = reinterpret_cast<const unsigned char*>(&given) + sizeof(Struct);
-  if (given.struct_size > sizeof(Struct) &&
-      std::any_of(unknown, unknown + (given.struct_size - sizeof(Struct)),
+  const auto* const unknown = reinterpret_cast<const unsigned char*>(&caller_struct) + sizeof(Struct);
+  if (caller_struct.struct_size > sizeof(Struct) &&
+      std::any_of(unknown, unknown + (caller_struct.struct_size - sizeof(Struct)),
                   [](unsigned char b) { return b != 0; })) {
-    return fail(Errc::kUnsupported, name + " holds options of a newer version than this library (" +
+    return fail(Errc::kUnsupported, name + " sets options of a newer version than this library (" +
                                         std::string(sluice_version()) + ")");
   }
-  std::memcpy(&defaults, &given, std::min(given.struct_size, sizeof(Struct)));
+  std::memcpy(&defaults, &caller_struct, std::min(caller_struct.struct_size, sizeof(Struct)));
   return defaults;
 }
 

@@ -48,7 +48,7 @@ sluice_status to_status(Errc code) noexcept {
     case Errc::kSystem: return SLUICE_SYSTEM;
     case Errc::kInternal: return SLUICE_INTERNAL;
   }
-  return SLUICE_LOST;  // a reason that a newer reducer has
+  return SLUICE_LOST;  // a code of a newer reducer
 }
 
 }  // namespace sluice::api

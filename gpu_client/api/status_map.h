@@ -1,4 +1,4 @@
-// The one place where the words of the engine become those of the C face.
+// Maps the engine's error codes to the statuses of the C API.
 #pragma once
 
 #include "core/status.h"

@@ -8,24 +8,24 @@
 namespace sluice::api {
 namespace {
 
-constexpr uint64_t kMostStaging = 64 * kGiB;
-constexpr uint32_t kPieceMultiple = 64 * kKiB;
+constexpr uint64_t kMaxStaging = 64 * kGiB;
+constexpr uint32_t kSegmentMultiple = 64 * kKiB;
 
-tl::unexpected<Error> bad(std::string text) {
+tl::unexpected<Error> invalid(std::string text) {
   return fail(Errc::kInvalidArgument, std::move(text));
 }
 
-// The size of sluice_stream_options in the first version: no caller's is smaller.
+// The size of sluice_stream_options in the first release.
 constexpr size_t kFirstSize = offsetof(sluice_stream_options, fusion_bytes) + sizeof(uint64_t);
 
 Result<void> check_sizes(const sluice_stream_options& o) {
-  if (o.piece_bytes == 0 || o.piece_bytes % kPieceMultiple != 0)
-    return bad("piece_bytes " + std::to_string(o.piece_bytes) + " is no multiple of 64 KiB");
-  if (o.staging_bytes > kMostStaging)
-    return bad("staging_bytes " + std::to_string(o.staging_bytes) + " is more than 64 GiB");
+  if (o.piece_bytes == 0 || o.piece_bytes % kSegmentMultiple != 0)
+    return invalid("piece_bytes " + std::to_string(o.piece_bytes) + " is not a multiple of 64 KiB");
+  if (o.staging_bytes > kMaxStaging)
+    return invalid("staging_bytes " + std::to_string(o.staging_bytes) + " exceeds 64 GiB");
   if (o.piece_bytes > o.staging_bytes / 4) {
-    return bad("piece_bytes " + std::to_string(o.piece_bytes) + " is more than a quarter of staging_bytes " +
-               std::to_string(o.staging_bytes));
+    return invalid("piece_bytes " + std::to_string(o.piece_bytes) + " exceeds a quarter of staging_bytes " +
+                   std::to_string(o.staging_bytes));
   }
   return {};
 }
@@ -39,35 +39,39 @@ sluice_stream_options default_stream_options() noexcept {
   o.device_kind = SLUICE_DEVICE_HOST;
   o.device = -1;
   o.staging_bytes = streams.staging_bytes;
-  o.piece_bytes = streams.piece_bytes;
+  o.piece_bytes = streams.segment_bytes;
   o.wire_dtype = SLUICE_WIRE_AS_GIVEN;
   o.fusion_bytes = streams.fusion_bytes;
   return o;
 }
 
-Result<StreamSetting> read_stream_options(const sluice_stream_options& given) {
-  auto sized = in_our_size(given, default_stream_options(), kFirstSize, "sluice_stream_options");
+Result<StreamSettings> read_stream_options(const sluice_stream_options& caller_options) {
+  auto sized =
+      read_sized_struct(caller_options, default_stream_options(), kFirstSize, "sluice_stream_options");
   if (!sized) return tl::unexpected(sized.error());
   const sluice_stream_options& o = *sized;
   if (auto checked = check_sizes(o); !checked) return tl::unexpected(checked.error());
-  StreamSetting out;
+  StreamSettings out;
   switch (o.device_kind) {
     case SLUICE_DEVICE_HOST: out.kind = SLUICE_DEVICE_HOST; break;
     case SLUICE_DEVICE_CUDA: out.kind = SLUICE_DEVICE_CUDA; break;
-    default: return bad("device_kind " + std::to_string(o.device_kind) + " is none");
+    default:
+      return invalid("device_kind " + std::to_string(o.device_kind) +
+                     ": expected SLUICE_DEVICE_HOST or SLUICE_DEVICE_CUDA");
   }
-  if (o.device < -1) return bad("device " + std::to_string(o.device) + " is none");
+  if (o.device < -1)
+    return invalid("device " + std::to_string(o.device) + ": expected the ordinal of a GPU or -1");
   out.device = o.device;
   switch (o.wire_dtype) {
     case SLUICE_WIRE_AS_GIVEN: break;
     case SLUICE_BF16: out.streams.cast = pipeline::WireCast::kBf16; break;
     case SLUICE_F16: out.streams.cast = pipeline::WireCast::kScaledF16; break;
     default:
-      return bad("wire_dtype " + std::to_string(o.wire_dtype) +
-                 " is none of SLUICE_WIRE_AS_GIVEN, SLUICE_BF16 and SLUICE_F16");
+      return invalid("wire_dtype " + std::to_string(o.wire_dtype) +
+                     ": expected SLUICE_WIRE_AS_GIVEN, SLUICE_BF16 or SLUICE_F16");
   }
   const auto flag = [](const char* name, uint32_t value) -> Result<bool> {
-    if (value > 1) return bad(std::string(name) + " " + std::to_string(value) + " is not 0 or 1");
+    if (value > 1) return invalid(std::string(name) + " " + std::to_string(value) + ": expected 0 or 1");
     return value == 1;
   };
   const auto measure = flag("measure_error", o.measure_error);
@@ -75,9 +79,11 @@ Result<StreamSetting> read_stream_options(const sluice_stream_options& given) {
   const auto staged = flag("always_staged", o.always_staged);
   if (!staged) return tl::unexpected(staged.error());
   if (*staged && out.kind == SLUICE_DEVICE_CUDA)
-    return bad("always_staged is for SLUICE_DEVICE_HOST: a GPU's copies of the host's memory wait");
+    return invalid(
+        "always_staged requires SLUICE_DEVICE_HOST, because GPU copies of host memory would block the "
+        "caller");
   out.streams.staging_bytes = o.staging_bytes;
-  out.streams.piece_bytes = o.piece_bytes;
+  out.streams.segment_bytes = o.piece_bytes;
   out.streams.measure_error = *measure;
   out.streams.always_staged = *staged;
   out.streams.fusion_bytes = o.fusion_bytes;

@@ -1,4 +1,4 @@
-// sluice_stream_options as the pipeline wants them, checked.
+// Validates sluice_stream_options and converts them for the pipeline.
 #pragma once
 
 #include "core/result.h"
@@ -9,12 +9,12 @@ namespace sluice::api {
 
 [[nodiscard]] sluice_stream_options default_stream_options() noexcept;
 
-struct StreamSetting {
+struct StreamSettings {
   sluice_device_kind kind = SLUICE_DEVICE_HOST;
   int device = -1;
   pipeline::StreamsOptions streams;
 };
-// kInvalidArgument names the option and the value; kUnsupported: options of a newer version.
-[[nodiscard]] Result<StreamSetting> read_stream_options(const sluice_stream_options& given);
+// Returns kInvalidArgument with the option's name and value, or kUnsupported for options of a newer version.
+[[nodiscard]] Result<StreamSettings> read_stream_options(const sluice_stream_options& caller_options);
 
 }  // namespace sluice::api

@@ -1,5 +1,4 @@
-// The C face of streams: checks arguments, and hands them to the pipeline. include/sluice/streams.h is the
-// manual.
+// Implements the C API of include/sluice/streams.h: validates arguments and calls the pipeline.
 #include "gpu_client/include/sluice/streams.h"
 
 #include <array>
@@ -7,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "gpu_client/api/caller_words.h"
-#include "gpu_client/api/guard.h"
+#include "gpu_client/api/caller_buffers.h"
+#include "gpu_client/api/exception_guard.h"
 #include "gpu_client/api/request.h"
 #include "gpu_client/api/session_handle.h"
 #include "gpu_client/api/status_map.h"
@@ -22,54 +21,55 @@
 using sluice::Errc;
 using sluice::Error;
 using sluice::Result;
+using sluice::api::catch_exceptions;
 using sluice::api::copy_sized;
 using sluice::api::copy_text;
-using sluice::api::guarded;
-using sluice::api::is_ours;
+using sluice::api::is_owned_by_this_process;
+using sluice::api::kForkedText;
 using sluice::api::to_status;
 using sluice::host::HostStream;
 using sluice::pipeline::Streams;
 
 namespace {
 
-constexpr const char* kForked = "the session belongs to the process that this one was forked from";
-
-// sluice_refusal's, of each thread.
+// The text of sluice_refusal().
 thread_local std::array<char, 512> refusal{};
 
-sluice_status refuse(sluice_status status, std::string_view words) noexcept {
-  copy_text(words, refusal.data(), refusal.size());
+// Sets the text of sluice_refusal() and returns `status`.
+sluice_status refuse(sluice_status status, std::string_view reason) noexcept {
+  copy_text(reason, refusal.data(), refusal.size());
   return status;
 }
 sluice_status refuse(const Error& error) noexcept {
   return refuse(to_status(error.code), error.text);
 }
 
-// What `body` returns, with words where an exception left none.
+// Runs `body`. Converts an exception to a status and sets the text of sluice_refusal().
 template <typename Body>
-sluice_status answer(Body&& body) noexcept {
+sluice_status run_guarded(Body&& body) noexcept {
   bool returned = false;
-  const sluice_status status = guarded([&] {
-    const sluice_status said = std::forward<Body>(body)();
+  const sluice_status status = catch_exceptions([&] {
+    const sluice_status result = std::forward<Body>(body)();
     returned = true;
-    return said;
+    return result;
   });
   if (returned) return status;
   return refuse(status, status == SLUICE_SYSTEM ? "out of memory" : "internal error");
 }
 
-// SLUICE_OK and the session's streams, or why there are none.
+// Sets `streams`, or refuses if the session has none.
 sluice_status find_streams(const sluice_session* session, Streams*& streams) noexcept {
   if (session == nullptr) return refuse(SLUICE_INVALID_ARGUMENT, "session is NULL");
-  if (!is_ours(session)) return refuse(SLUICE_CLOSED, kForked);
-  streams = session->open_streams();
+  if (!is_owned_by_this_process(session)) return refuse(SLUICE_CLOSED, kForkedText);
+  streams = session->streams_or_null();
   if (streams != nullptr) return SLUICE_OK;
-  return refuse(SLUICE_INVALID_ARGUMENT, "the session has no streams: sluice_session_open_streams first");
+  return refuse(SLUICE_INVALID_ARGUMENT,
+                "the session has no streams; call sluice_session_open_streams first");
 }
 
-sluice_status give_name(const Result<uint64_t>& given, sluice_request* request) noexcept {
-  if (!given) return refuse(given.error());
-  if (request != nullptr) *request = *given;
+sluice_status return_request(const Result<uint64_t>& result, sluice_request* request) noexcept {
+  if (!result) return refuse(result.error());
+  if (request != nullptr) *request = *result;
   return SLUICE_OK;
 }
 
@@ -84,19 +84,20 @@ Result<std::unique_ptr<sluice::pipeline::Device>> open_device(sluice_device_kind
 }
 
 Result<void> open_streams(sluice_session& session, const sluice_stream_options& options) {
-  const std::lock_guard lock(session.opening);
-  if (session.streams) return sluice::fail(Errc::kInvalidArgument, "the session has streams already");
-  if (session.has_begun.load(std::memory_order_relaxed)) {
-    return sluice::fail(Errc::kInvalidArgument, "the session has had operations: open its streams before");
+  const std::lock_guard lock(session.open_streams_mutex);
+  if (session.streams) return sluice::fail(Errc::kInvalidArgument, "the session already has streams");
+  if (session.has_operations.load(std::memory_order_relaxed)) {
+    return sluice::fail(Errc::kInvalidArgument,
+                        "the session has already had operations; open its streams before the first one");
   }
-  auto setting = sluice::api::read_stream_options(options);
-  if (!setting) return tl::unexpected(setting.error());
-  auto device = open_device(setting->kind, setting->device);
+  auto settings = sluice::api::read_stream_options(options);
+  if (!settings) return tl::unexpected(settings.error());
+  auto device = open_device(settings->kind, settings->device);
   if (!device) return tl::unexpected(device.error());
-  auto streams = Streams::open(*session.engine, std::move(*device), setting->streams);
+  auto streams = Streams::open(*session.engine, std::move(*device), settings->streams);
   if (!streams) return tl::unexpected(streams.error());
   session.streams = std::move(*streams);
-  session.opened.store(session.streams.get(), std::memory_order_release);
+  session.published_streams.store(session.streams.get(), std::memory_order_release);
   return {};
 }
 
@@ -108,9 +109,9 @@ const char* sluice_refusal(void) {
 
 void sluice_stream_options_init_sized(sluice_stream_options* options, size_t size) {
   if (options == nullptr || size < sizeof options->struct_size) return;
-  sluice_stream_options own = sluice::api::default_stream_options();
-  own.struct_size = size;
-  copy_sized(own, options, size);
+  sluice_stream_options defaults = sluice::api::default_stream_options();
+  defaults.struct_size = size;
+  copy_sized(defaults, options, size);
 }
 
 sluice_status sluice_session_open_streams(sluice_session* session, const sluice_stream_options* options,
@@ -118,13 +119,13 @@ sluice_status sluice_session_open_streams(sluice_session* session, const sluice_
   copy_text("", error, error_size);
   const auto open = [&] {
     if (session == nullptr) return refuse(SLUICE_INVALID_ARGUMENT, "session is NULL");
-    if (!is_ours(session)) return refuse(SLUICE_CLOSED, kForked);
-    // Not copied: a struct of a newer version is longer than ours.
+    if (!is_owned_by_this_process(session)) return refuse(SLUICE_CLOSED, kForkedText);
+    // By reference: a struct of a newer version is longer than this library's.
     const sluice_stream_options defaults = sluice::api::default_stream_options();
     const auto opened = open_streams(*session, options != nullptr ? *options : defaults);
     return opened ? SLUICE_OK : refuse(opened.error());
   };
-  const sluice_status status = answer(open);
+  const sluice_status status = run_guarded(open);
   if (status != SLUICE_OK) copy_text(refusal.data(), error, error_size);
   return status;
 }
@@ -135,23 +136,23 @@ sluice_status sluice_allreduce_on_stream(sluice_session* session, const void* se
   if (request != nullptr) *request = 0;
   Streams* streams = nullptr;
   if (const sluice_status status = find_streams(session, streams); status != SLUICE_OK) return status;
-  return answer([&] {
+  return run_guarded([&] {
     sluice::engine::OpRequest r;
-    Result<uint64_t> given;
-    if (const char* const wrong = sluice::api::read_request(send, recv, count, dtype, op, r)) {
-      given = sluice::fail(Errc::kInvalidArgument, wrong);
+    Result<uint64_t> result;
+    if (const char* const error = sluice::api::read_request(send, recv, count, dtype, op, r)) {
+      result = sluice::fail(Errc::kInvalidArgument, error);
     } else {
-      given = streams->allreduce(r, stream, request != nullptr);
+      result = streams->allreduce(r, stream, request != nullptr);
     }
-    if (!given) streams->spoil_group(given.error());
-    return give_name(given, request);
+    if (!result) streams->fail_group(result.error());
+    return return_request(result, request);
   });
 }
 
 sluice_status sluice_group_begin(sluice_session* session) {
   Streams* streams = nullptr;
   if (const sluice_status status = find_streams(session, streams); status != SLUICE_OK) return status;
-  return answer([&] {
+  return run_guarded([&] {
     const auto begun = streams->begin_group();
     return begun ? SLUICE_OK : refuse(begun.error());
   });
@@ -161,29 +162,29 @@ sluice_status sluice_group_end(sluice_session* session, sluice_request* request)
   if (request != nullptr) *request = 0;
   Streams* streams = nullptr;
   if (const sluice_status status = find_streams(session, streams); status != SLUICE_OK) return status;
-  return answer([&] { return give_name(streams->end_group(request != nullptr), request); });
+  return run_guarded([&] { return return_request(streams->end_group(request != nullptr), request); });
 }
 
 sluice_status sluice_session_stream_stats(sluice_session* session, sluice_stream_stats* stats) {
   if (stats == nullptr || stats->struct_size < sizeof stats->struct_size)
-    return refuse(SLUICE_INVALID_ARGUMENT, "stats is NULL, or its struct_size is not set");
+    return refuse(SLUICE_INVALID_ARGUMENT, "stats is NULL or its struct_size is not set");
   Streams* streams = nullptr;
   if (const sluice_status status = find_streams(session, streams); status != SLUICE_OK) return status;
-  return answer([&] {
-    const auto counted = streams->stats();
-    if (!counted) return refuse(counted.error());
-    sluice_stream_stats own{};
-    own.struct_size = stats->struct_size;
-    own.operations = counted->carried.operations;
-    own.rounds = counted->rounds;
-    own.pieces = counted->carried.pieces;
-    own.bytes_staged_out = counted->bytes_staged_out;
-    own.bytes_staged_in = counted->bytes_staged_in;
-    own.pinned_bytes = counted->pinned_bytes;
-    own.elements_cast = counted->elements_cast;
-    own.cast_error_squares = counted->error.error_squares;
-    own.cast_value_squares = counted->error.value_squares;
-    copy_sized(own, stats, own.struct_size);
+  return run_guarded([&] {
+    const auto counters = streams->stats();
+    if (!counters) return refuse(counters.error());
+    sluice_stream_stats out{};
+    out.struct_size = stats->struct_size;
+    out.operations = counters->completed.operations;
+    out.rounds = counters->batches;
+    out.pieces = counters->completed.segments;
+    out.bytes_staged_out = counters->bytes_staged_out;
+    out.bytes_staged_in = counters->bytes_staged_in;
+    out.pinned_bytes = counters->pinned_bytes;
+    out.elements_cast = counters->elements_cast;
+    out.cast_error_squares = counters->error.error_squares;
+    out.cast_value_squares = counters->error.value_squares;
+    copy_sized(out, stats, out.struct_size);
     return SLUICE_OK;
   });
 }
@@ -191,7 +192,7 @@ sluice_status sluice_session_stream_stats(sluice_session* session, sluice_stream
 sluice_status sluice_host_stream_create(sluice_stream* stream) {
   if (stream == nullptr) return refuse(SLUICE_INVALID_ARGUMENT, "stream is NULL");
   *stream = nullptr;
-  return answer([&] {
+  return run_guarded([&] {
     auto started = HostStream::start();
     if (!started) return refuse(started.error());
     *stream = started->release();
@@ -201,16 +202,18 @@ sluice_status sluice_host_stream_create(sluice_stream* stream) {
 
 sluice_status sluice_host_stream_submit(sluice_stream stream, void (*work)(void* argument), void* argument) {
   if (work == nullptr) return refuse(SLUICE_INVALID_ARGUMENT, "work is NULL");
-  return answer([&] {
-    if (!HostStream::is_one(stream)) return refuse(SLUICE_INVALID_ARGUMENT, "stream is no host stream");
+  return run_guarded([&] {
+    if (!HostStream::is_live(stream))
+      return refuse(SLUICE_INVALID_ARGUMENT, "stream is not a live host stream");
     static_cast<HostStream*>(stream)->submit([work, argument] { work(argument); });
     return SLUICE_OK;
   });
 }
 
 sluice_status sluice_host_stream_synchronize(sluice_stream stream) {
-  return answer([&] {
-    if (!HostStream::is_one(stream)) return refuse(SLUICE_INVALID_ARGUMENT, "stream is no host stream");
+  return run_guarded([&] {
+    if (!HostStream::is_live(stream))
+      return refuse(SLUICE_INVALID_ARGUMENT, "stream is not a live host stream");
     static_cast<HostStream*>(stream)->synchronize();
     return SLUICE_OK;
   });
@@ -218,8 +221,9 @@ sluice_status sluice_host_stream_synchronize(sluice_stream stream) {
 
 sluice_status sluice_host_stream_destroy(sluice_stream stream) {
   if (stream == nullptr) return SLUICE_OK;
-  return answer([&] {
-    if (!HostStream::is_one(stream)) return refuse(SLUICE_INVALID_ARGUMENT, "stream is no host stream");
+  return run_guarded([&] {
+    if (!HostStream::is_live(stream))
+      return refuse(SLUICE_INVALID_ARGUMENT, "stream is not a live host stream");
     delete static_cast<HostStream*>(stream);
     return SLUICE_OK;
   });

@@ -5,10 +5,10 @@
 namespace sluice::cuda {
 namespace {
 
-// What to say of a GPU that can't be had; CUDA_SUCCESS says nothing.
-Result<void> usable(const Driver& d, CUresult result, const std::string& what) {
+// Converts the result of a call that opens a GPU: errors mean that no GPU can be used.
+Result<void> require_gpu(const Driver& d, CUresult result, const std::string& what) {
   if (result == CUDA_SUCCESS) return {};
-  if (result == CUDA_ERROR_NO_DEVICE) return fail(Errc::kUnsupported, "no GPU on this machine");
+  if (result == CUDA_ERROR_NO_DEVICE) return fail(Errc::kUnsupported, "this machine has no GPU");
   return fail(Errc::kUnsupported, what + ": " + describe(d, result));
 }
 
@@ -16,7 +16,7 @@ Result<int> current_ordinal(const Driver& d) {
   CUdevice device = 0;
   if (d.ctx_get_device(&device) != CUDA_SUCCESS)
     return fail(Errc::kInvalidArgument,
-                "device is -1, that of the current CUDA context, but this thread has none");
+                "device is -1, which needs a current CUDA context, but this thread has none");
   return device;  // a CUdevice is its ordinal
 }
 
@@ -26,31 +26,31 @@ Result<std::shared_ptr<Context>> Context::retain(int ordinal) {
   const auto loaded = cuda::driver();
   if (!loaded) return tl::unexpected(loaded.error());
   const Driver& d = **loaded;
-  if (auto up = usable(d, d.init(0), "the CUDA driver does not start"); !up)
+  if (auto up = require_gpu(d, d.init(0), "cannot initialize the CUDA driver"); !up)
     return tl::unexpected(std::move(up.error()));
   int count = 0;
-  if (auto counted = usable(d, d.device_get_count(&count), "the GPUs can't be counted"); !counted)
+  if (auto counted = require_gpu(d, d.device_get_count(&count), "cannot count the GPUs"); !counted)
     return tl::unexpected(std::move(counted.error()));
-  if (count == 0) return fail(Errc::kUnsupported, "no GPU on this machine");
+  if (count == 0) return fail(Errc::kUnsupported, "this machine has no GPU");
   if (ordinal == -1) {
     const auto current = current_ordinal(d);
     if (!current) return tl::unexpected(current.error());
     ordinal = *current;
   }
   if (ordinal < 0 || ordinal >= count)
-    return fail(Errc::kInvalidArgument,
-                "no GPU " + std::to_string(ordinal) + ": there are " + std::to_string(count));
+    return fail(Errc::kInvalidArgument, "no GPU " + std::to_string(ordinal) + ": this machine has " +
+                                            std::to_string(count) + " GPUs");
   const std::string name = "GPU " + std::to_string(ordinal);
   CUdevice device = 0;
-  if (auto got = usable(d, d.device_get(&device, ordinal), name); !got)
+  if (auto got = require_gpu(d, d.device_get(&device, ordinal), name); !got)
     return tl::unexpected(std::move(got.error()));
   CUcontext handle = nullptr;
   if (const CUresult r = d.device_primary_ctx_retain(&handle, device); r != CUDA_SUCCESS)
-    return fail(Errc::kSystem, "no context on " + name + ": " + describe(d, r));
+    return fail(Errc::kSystem, "cannot retain the primary context of " + name + ": " + describe(d, r));
   auto context = std::make_shared<Context>(d, device, ordinal, handle);
-  // Pinned memory has the same address for both sides, which all of this room builds upon.
+  // All code here relies on pinned memory having one address for the host and the GPU.
   if (context->attribute(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) == 0)
-    return fail(Errc::kUnsupported, name + " does not share addresses with the host");
+    return fail(Errc::kUnsupported, name + " does not support unified addressing");
   return context;
 }
 
@@ -58,17 +58,17 @@ Context::~Context() {
   (void)driver_.device_primary_ctx_release(device_);
 }
 
-Context::Entered::Entered(const Context& context) noexcept
+Context::ScopedCurrent::ScopedCurrent(const Context& context) noexcept
     : driver_(context.driver_), result_(driver_.ctx_push_current(context.handle_)) {
-  // Another thread that captures in the global mode would find its capture broken by our harmless queries.
+  // In the global capture mode, harmless queries here would break a capture of another thread.
   if (result_ == CUDA_SUCCESS) (void)driver_.thread_exchange_stream_capture_mode(&mode_);
 }
 
-Context::Entered::~Entered() {
+Context::ScopedCurrent::~ScopedCurrent() {
   if (result_ != CUDA_SUCCESS) return;
   (void)driver_.thread_exchange_stream_capture_mode(&mode_);
-  CUcontext ours = nullptr;
-  (void)driver_.ctx_pop_current(&ours);
+  CUcontext popped = nullptr;
+  (void)driver_.ctx_pop_current(&popped);
 }
 
 int Context::attribute(CUdevice_attribute which) const noexcept {
@@ -78,15 +78,15 @@ int Context::attribute(CUdevice_attribute which) const noexcept {
 
 Status Context::check(CUresult result, const char* what) {
   if (result == CUDA_SUCCESS) return {};
-  std::string words = "GPU " + std::to_string(ordinal_) + ": " + what + ": " + describe(driver_, result);
+  std::string error = "GPU " + std::to_string(ordinal_) + ": " + what + ": " + describe(driver_, result);
   const std::lock_guard lock(mutex_);
-  last_words_ = std::move(words);
+  last_error_ = std::move(error);
   return Errc::kSystem;
 }
 
-std::string Context::last_words() const {
+std::string Context::last_error() const {
   const std::lock_guard lock(mutex_);
-  return last_words_;
+  return last_error_;
 }
 
 }  // namespace sluice::cuda

@@ -1,5 +1,8 @@
-// The primary context of one GPU, which the CUDA runtime of the process shares: kept for as long as somebody
-// holds a Context, and current on a thread only while one of our calls is there.
+// Class Context holds the primary CUDA context of one GPU, which it shares with the CUDA runtime of the
+// process. The context is retained while a Context exists. It is current on a thread only during a call of
+// this library.
+//
+// Threads. Any thread may call any function.
 #pragma once
 
 #include <memory>
@@ -13,8 +16,9 @@ namespace sluice::cuda {
 
 class Context {
  public:
-  // -1: the GPU of the calling thread's current context. kUnsupported: no driver, no GPU, or one that lacks
-  // what is needed.
+  // `ordinal` -1 means the GPU of the calling thread's current context. Returns kUnsupported without a driver
+  // or GPU, or if the GPU lacks a needed feature; kInvalidArgument if there is no such GPU or no current
+  // context.
   [[nodiscard]] static Result<std::shared_ptr<Context>> retain(int ordinal);
   Context(const Driver& driver, CUdevice device, int ordinal, CUcontext handle) noexcept
       : driver_(driver), device_(device), ordinal_(ordinal), handle_(handle) {}
@@ -22,14 +26,14 @@ class Context {
   Context& operator=(const Context&) = delete;
   ~Context();
 
-  // Makes the context the calling thread's own, and the thread's calls none of a graph that some thread is
-  // capturing, until it goes out of scope.
-  class Entered {
+  // Makes the context current on the calling thread for the lifetime of the object. Also relaxes the thread's
+  // capture mode, so that its calls do not break a stream capture of another thread.
+  class ScopedCurrent {
    public:
-    explicit Entered(const Context& context) noexcept;
-    ~Entered();
-    Entered(const Entered&) = delete;
-    Entered& operator=(const Entered&) = delete;
+    explicit ScopedCurrent(const Context& context) noexcept;
+    ~ScopedCurrent();
+    ScopedCurrent(const ScopedCurrent&) = delete;
+    ScopedCurrent& operator=(const ScopedCurrent&) = delete;
     [[nodiscard]] CUresult result() const noexcept { return result_; }
 
    private:
@@ -38,22 +42,23 @@ class Context {
     CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   };
 
-  // What call(driver) says within the context, or why the context can't be entered.
+  // Runs call(driver) with the context current. Returns its result, or the error of making the context
+  // current.
   template <typename Call>
-  CUresult within(Call&& call) const {
-    const Entered entered(*this);
-    return entered.result() != CUDA_SUCCESS ? entered.result() : call(driver_);
+  CUresult invoke(Call&& call) const {
+    const ScopedCurrent current(*this);
+    return current.result() != CUDA_SUCCESS ? current.result() : call(driver_);
   }
 
   [[nodiscard]] const Driver& driver() const noexcept { return driver_; }
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
   [[nodiscard]] CUcontext handle() const noexcept { return handle_; }
-  // 0 where the driver does not know it.
+  // Returns 0 if the driver does not know the attribute.
   [[nodiscard]] int attribute(CUdevice_attribute which) const noexcept;
 
-  // kSystem, and the words kept, unless it went well.
+  // Returns kSystem for an error, and stores "GPU 0: <what>: <error>" as the last error.
   Status check(CUresult result, const char* what);
-  [[nodiscard]] std::string last_words() const;
+  [[nodiscard]] std::string last_error() const;
 
  private:
   const Driver& driver_;
@@ -61,7 +66,7 @@ class Context {
   const int ordinal_;
   const CUcontext handle_;
   mutable std::mutex mutex_;
-  std::string last_words_;
+  std::string last_error_;
 };
 
 }  // namespace sluice::cuda

@@ -1,4 +1,4 @@
-// The pipeline's device that is a GPU, by the CUDA driver alone.
+// The pipeline's device for NVIDIA GPUs. It uses the CUDA driver API only.
 #pragma once
 
 #include <memory>
@@ -7,14 +7,14 @@
 
 namespace sluice::cuda {
 
-// `ordinal` counts as the driver does (CUDA_VISIBLE_DEVICES); -1: the GPU of the calling thread's current
-// context. kUnsupported: no driver, no GPU, or an old one of either; kInvalidArgument: no such GPU; kSystem:
-// the GPU refuses. No call changes the calling thread's current context.
+// `ordinal` is the driver's (CUDA_VISIBLE_DEVICES); -1 means the GPU of the calling thread's current context.
+// Returns kUnsupported without a driver or GPU, or if either is too old; kInvalidArgument if there is no such
+// GPU; kSystem if the driver refuses a call. No call changes the calling thread's current context.
 //
-// What the pipeline gives gather(), scatter() and find_exponents() is memory that look_at() has called
-// kDevice: the GPU's own, or managed. Memory of the host is not among it, pinned or pageable: a copy between
-// two places of the host waits for its stream on the calling thread, and a kernel reaches pageable memory on
-// few machines. Such memory the pipeline reduces where it lies, or refuses.
+// gather(), scatter() and find_exponents() accept only memory that locate() reports as kDevice: GPU or
+// managed memory. Host memory is excluded, pinned or pageable. A copy within host memory blocks the calling
+// thread until its stream reaches the copy, and few machines let kernels access pageable memory. The pipeline
+// reduces host memory in place or refuses it.
 [[nodiscard]] Result<std::unique_ptr<pipeline::Device>> open_cuda_device(int ordinal);
 
 }  // namespace sluice::cuda

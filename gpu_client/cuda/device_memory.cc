@@ -16,21 +16,21 @@ Result<int> count_gpus() {
   CUresult result = d.init(0);
   if (result == CUDA_SUCCESS) result = d.device_get_count(&count);
   if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && count == 0))
-    return fail(Errc::kUnsupported, "no GPU on this machine");
+    return fail(Errc::kUnsupported, "this machine has no GPU");
   if (result != CUDA_SUCCESS)
-    return fail(Errc::kUnsupported, "the CUDA driver does not start: " + describe(d, result));
+    return fail(Errc::kUnsupported, "cannot initialize the CUDA driver: " + describe(d, result));
   return count;
 }
 
 Result<DeviceMemory> DeviceMemory::allocate(int ordinal, uint64_t bytes) {
   auto context = Context::retain(ordinal);
   if (!context) return tl::unexpected(std::move(context.error()));
-  CUdeviceptr at = 0;
-  const CUresult result = (*context)->within([&](const Driver& d) { return d.mem_alloc(&at, bytes); });
+  CUdeviceptr address = 0;
+  const CUresult result = (*context)->invoke([&](const Driver& d) { return d.mem_alloc(&address, bytes); });
   const std::string what = "cannot allocate " + std::to_string(bytes) + " bytes";
   if (const Status s = (*context)->check(result, what.c_str()); !s.ok())
-    return fail(s.code(), (*context)->last_words());
-  return DeviceMemory(std::move(*context), reinterpret_cast<std::byte*>(at));
+    return fail(s.code(), (*context)->last_error());
+  return DeviceMemory(std::move(*context), reinterpret_cast<std::byte*>(address));
 }
 
 DeviceMemory::DeviceMemory(std::shared_ptr<Context> context, std::byte* data) noexcept
@@ -41,7 +41,7 @@ DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
 
 DeviceMemory::~DeviceMemory() {
   if (data_ == nullptr) return;
-  (void)context_->within(
+  (void)context_->invoke(
       [this](const Driver& d) { return d.mem_free(reinterpret_cast<CUdeviceptr>(data_)); });
 }
 

@@ -1,5 +1,5 @@
-// Memory of a GPU for programs that measure, and have no CUDA of their own. Sessions allocate none: what they
-// reduce is a caller's.
+// Class DeviceMemory owns GPU memory for benchmarks that do not use CUDA themselves. Sessions do not allocate
+// GPU memory; they reduce the caller's.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,19 @@ namespace sluice::cuda {
 
 class Context;
 
-// Those that the driver counts (CUDA_VISIBLE_DEVICES), at least 1. kUnsupported: there is none, with why.
+// Returns the number of GPUs that the driver reports (CUDA_VISIBLE_DEVICES), at least 1. Returns kUnsupported
+// with the cause if there is none.
 [[nodiscard]] Result<int> count_gpus();
 
 class DeviceMemory {
  public:
-  // On GPU `ordinal`. Errors are open_cuda_device()'s, kSystem where the GPU has not so much.
+  // Allocates on GPU `ordinal`. Returns the errors of open_cuda_device(), and kSystem if the GPU is out of
+  // memory.
   [[nodiscard]] static Result<DeviceMemory> allocate(int ordinal, uint64_t bytes);
   DeviceMemory(DeviceMemory&& other) noexcept;
   DeviceMemory& operator=(DeviceMemory&&) = delete;
   ~DeviceMemory();
-  // An address that the GPU alone follows.
+  // An address that only the GPU can access.
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
 
  private:

@@ -1,5 +1,6 @@
-// The CUDA driver, loaded when it is first asked for: nothing is linked with it, so a machine without it does
-// without GPUs. No CUDA runtime: a process may have another one, or none.
+// Struct Driver is the table of the CUDA driver API functions that this library uses. The driver is loaded on
+// first use and not linked, so the library also works on machines without a GPU. The CUDA runtime is not
+// used: the process may have its own version of it.
 #pragma once
 
 #include <cuda.h>
@@ -10,7 +11,8 @@
 
 namespace sluice::cuda {
 
-// Types are those of cuda.h's newest names; the symbols are those that the driver exports for them.
+// The types are those of the names in cuda.h; load_driver() maps each name to the symbol that the driver
+// exports.
 struct Driver {
   decltype(&cuInit) init;
   decltype(&cuDriverGetVersion) driver_get_version;
@@ -23,7 +25,7 @@ struct Driver {
   decltype(&cuDevicePrimaryCtxRelease) device_primary_ctx_release;
   decltype(&cuCtxPushCurrent) ctx_push_current;
   decltype(&cuCtxPopCurrent) ctx_pop_current;
-  // Written out: headers have given the plain name to another version of it.
+  // Declared by hand: newer headers map the plain name to another version of the function.
   CUresult(CUDAAPI* ctx_get_device)(CUdevice* device);
   decltype(&cuThreadExchangeStreamCaptureMode) thread_exchange_stream_capture_mode;
   decltype(&cuMemHostAlloc) mem_host_alloc;
@@ -52,13 +54,15 @@ struct Driver {
   decltype(&cuLaunchKernel) launch_kernel;
 };
 
-// kUnsupported with what is missing. Never unloaded: a driver has threads.
+// Returns kUnsupported with the name of what is missing. A loaded driver is never unloaded, because it has
+// threads.
 [[nodiscard]] Result<Driver> load_driver(const char* library);
 
-// libcuda.so.1, or what SLUICE_CUDA_DRIVER names; once it is loaded, always that one. Any thread.
+// Loads libcuda.so.1, or the library that SLUICE_CUDA_DRIVER names, and returns its table. Later calls return
+// the same table; a failed load is tried again. Any thread.
 [[nodiscard]] Result<const Driver*> driver();
 
-// "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
+// Returns for example "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
 [[nodiscard]] std::string describe(const Driver& driver, CUresult result);
 
 }  // namespace sluice::cuda

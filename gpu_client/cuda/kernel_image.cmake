@@ -1,5 +1,5 @@
 # usage: cmake -DIMAGE=kernels.fatbin -DSOURCE=kernel_image.cc -DVERSION=13.0.88 -P kernel_image.cmake
-# Writes the fat binary as a C++ source, by words: a compiler takes an eighth of the time that it takes for bytes.
+# Writes the fat binary as a C++ source of 64-bit words. They compile eight times as fast as bytes.
 file(READ "${IMAGE}" digits HEX)
 string(LENGTH "${digits}" length)
 math(EXPR odd "${length} % 16")

@@ -1,5 +1,4 @@
-// The kernels as one GPU runs them: loaded from what nvcc has compiled for all kinds of GPU into this
-// library.
+// Class KernelSet holds the kernels of kernels.cu, loaded on one GPU from the fat binary inside this library.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +13,38 @@ namespace sluice::cuda {
 
 class KernelSet {
  public:
-  // Of a segment.
+  // Selects the buffer of a BufferRange.
   enum class Side : uint8_t { kSend, kRecv };
 
-  // `warm`: a stream of the context's own, idle. kUnsupported: not for this GPU, or for a newer driver.
+  // `warm_up` is an idle stream of the context; each kernel is launched on it once. Returns kUnsupported if
+  // the binary has no code for this GPU or needs a newer driver.
   [[nodiscard]] static Result<std::unique_ptr<KernelSet>> load(std::shared_ptr<Context> context,
-                                                               CUstream warm);
+                                                               CUstream warm_up);
   ~KernelSet();
   KernelSet(const KernelSet&) = delete;
   KernelSet& operator=(const KernelSet&) = delete;
 
-  // Within the context. All segments are of the GPU, or managed; staging and exponents are pinned.
-  CUresult gather(CUstream stream, std::span<const pipeline::Segment> segments, std::byte* staging,
+  // These enqueue as the functions of pipeline::Device do. The context must be current. All ranges are GPU or
+  // managed memory; staging and exponents are pinned.
+  CUresult gather(CUstream stream, std::span<const pipeline::BufferRange> ranges, std::byte* staging,
                   const pipeline::Cast& cast);
-  CUresult scatter(CUstream stream, const std::byte* staging, std::span<const pipeline::Segment> segments,
+  CUresult scatter(CUstream stream, const std::byte* staging, std::span<const pipeline::BufferRange> ranges,
                    const pipeline::Cast& cast);
-  CUresult find_exponents(CUstream stream, std::span<const pipeline::Segment> segments, uint8_t* exponents);
+  CUresult find_exponents(CUstream stream, std::span<const pipeline::BufferRange> ranges, uint8_t* exponents);
 
-  // Within the context, behind all gather() on `stream` alone: the caller has waited for the other streams.
+  // Reads the sum of all errors so far after the work enqueued on `stream`. The context must be current. The
+  // caller must have synchronized with all other streams that were passed to gather().
   CUresult read_error(CUstream stream, pipeline::CastError& error);
 
  private:
   explicit KernelSet(std::shared_ptr<Context> context) noexcept : context_(std::move(context)) {}
-  CUresult prepare(CUstream warm);
-  // Out of the send parts into staging, or out of staging into the recv parts.
-  CUresult move(CUstream stream, std::span<const pipeline::Segment> segments, Side side, std::byte* staging,
-                const pipeline::Cast& cast);
-  CUresult copy(CUstream stream, std::span<const pipeline::Segment> segments, Side side, std::byte* staging,
-                uint32_t element_bytes);
+  CUresult prepare(CUstream warm_up);
+  // Copies from the send parts into staging, or from staging into the recv parts; converts if needed.
+  CUresult transfer(CUstream stream, std::span<const pipeline::BufferRange> ranges, Side side,
+                    std::byte* staging, const pipeline::Cast& cast);
+  // Copies with one driver call for each range.
+  CUresult copy_ranges(CUstream stream, std::span<const pipeline::BufferRange> ranges, Side side,
+                       std::byte* staging, uint32_t element_bytes);
   CUresult launch(CUfunction kernel, uint64_t blocks, CUstream stream, Launch& parameters) const;
 
   const std::shared_ptr<Context> context_;
@@ -51,8 +54,8 @@ class KernelSet {
   CUfunction gather_bytes_ = nullptr;
   CUfunction scatter_bytes_ = nullptr;
   CUfunction find_exponents_ = nullptr;
-  CUdeviceptr error_ = 0;                // a CastError of the GPU's
-  pipeline::CastError* read_ = nullptr;  // pinned
+  CUdeviceptr error_ = 0;                      // a CastError in GPU memory
+  pipeline::CastError* host_error_ = nullptr;  // pinned; read_error() copies into it
 };
 
 }  // namespace sluice::cuda

@@ -1,4 +1,4 @@
-// What the kernels are told: by value, in the parameters of a launch. For nvcc and the C++ compiler alike.
+// Parameters of the kernels, passed by value at each launch. Compiled by nvcc and by the C++ compiler.
 #pragma once
 
 #include <cstdint>
@@ -7,34 +7,35 @@
 
 namespace sluice::cuda {
 
-constexpr uint32_t kThreads = 256;  // of a block
-constexpr uint32_t kParts = 160;    // of a launch
-constexpr uint64_t kTile = 4096;    // elements that a block copies at a time
-constexpr uint64_t kTileBytes = 16384;
+constexpr uint32_t kThreadsPerBlock = 256;
+constexpr uint32_t kMaxRanges = 160;      // of one launch
+constexpr uint64_t kTileElements = 4096;  // elements that a block converts at a time
+constexpr uint64_t kTileBytes = 16384;    // bytes that a block copies at a time
 
-// Part of a launch that lies in one piece. In elements; gather_bytes and scatter_bytes count bytes.
-struct Part {
+// A contiguous range of memory. `first` and `count` are elements; for gather_bytes and scatter_bytes they are
+// bytes.
+struct LaunchRange {
   uint8_t* memory;  // of the GPU
-  uint64_t first;   // where it begins in the piece, or in the round where exponents are searched
+  uint64_t first;   // index in the segment; for find_exponents in the batch
   uint64_t count;
 };
 
-// Parts follow each other without gaps.
+// The ranges follow each other without gaps in the segment or batch.
 struct Launch {
-  uint8_t* staging;          // of the piece
-  const uint8_t* exponents;  // kScaledF16, as in pipeline::Cast
-  uint8_t* found;            // exponents that are searched
-  pipeline::CastError* error;
-  uint64_t round_first;  // the piece's first element in the round
-  uint64_t total;        // of all parts
-  int32_t top;
+  uint8_t* staging;            // of the segment
+  const uint8_t* exponents;    // kScaledF16: as in pipeline::Cast
+  uint8_t* found;              // output of find_exponents
+  pipeline::CastError* error;  // receives the errors if `measure`
+  uint64_t batch_first;        // index in the batch of the segment's first element
+  uint64_t total;              // of all ranges
+  int32_t exponent_limit;
   pipeline::WireCast wire;
   bool measure;
-  uint32_t count;  // of parts
-  Part parts[kParts];
+  uint32_t count;  // of ranges
+  LaunchRange ranges[kMaxRanges];
 };
 
-// What every driver takes.
+// All drivers accept 4 KiB of parameters.
 static_assert(sizeof(Launch) <= 4096);
 
 }  // namespace sluice::cuda

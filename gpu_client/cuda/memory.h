@@ -1,4 +1,5 @@
-// What a GPU's streams and the host share: pinned memory and events.
+// Pinned memory and events of a GPU, and the location of memory. Both kinds of objects keep their context
+// retained, so they may outlive the device.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,8 @@
 
 namespace sluice::cuda {
 
-[[nodiscard]] Result<std::unique_ptr<pipeline::Pinned>> pin(std::shared_ptr<Context> context, size_t bytes);
+[[nodiscard]] Result<std::unique_ptr<pipeline::PinnedMemory>> allocate_pinned(
+    std::shared_ptr<Context> context, size_t bytes);
 
 class CudaEvent final : public pipeline::Event {
  public:
@@ -24,7 +26,8 @@ class CudaEvent final : public pipeline::Event {
   const CUevent handle_;
 };
 
-// Device::look_at on the context's GPU.
-[[nodiscard]] Result<pipeline::Device::Where> look_at(Context& context, const void* at, uint64_t bytes);
+// Implements Device::locate for the context's GPU.
+[[nodiscard]] Result<pipeline::Device::MemoryLocation> locate(Context& context, const void* address,
+                                                              uint64_t bytes);
 
 }  // namespace sluice::cuda

@@ -7,13 +7,13 @@
 namespace sluice::host {
 namespace {
 
+using pipeline::BufferRange;
 using pipeline::Cast;
 using pipeline::CastError;
 using pipeline::kScaleBlock;
-using pipeline::Segment;
 using pipeline::WireCast;
 
-// Buffers of a caller's may be aligned to anything.
+// Callers' buffers may have any alignment.
 template <typename T>
 T load(const std::byte* at, uint64_t i) noexcept {
   T x;
@@ -25,33 +25,36 @@ void store(std::byte* at, uint64_t i, T x) noexcept {
   std::memcpy(at + i * sizeof(T), &x, sizeof(T));
 }
 
-// Runs of elements of one segment and one scale block: body(segment, element in it, element in the piece,
-// count).
+// Calls body(range, index in the range, index in the segment, count) for each run of elements that lie in one
+// range and in one scale block. `first` is the index in the batch of the first element.
 template <typename Body>
-void each_run(std::span<const Segment> segments, uint64_t first, Body&& body) {
-  uint64_t in_piece = 0;
-  for (const Segment& segment : segments) {
-    for (uint64_t i = 0; i < segment.count;) {
-      const uint64_t to_edge = kScaleBlock - (first + in_piece) % kScaleBlock;
-      const uint64_t count = std::min(segment.count - i, to_edge);
-      body(segment, i, in_piece, count);
+void each_run(std::span<const BufferRange> ranges, uint64_t first, Body&& body) {
+  uint64_t in_segment = 0;
+  for (const BufferRange& range : ranges) {
+    for (uint64_t i = 0; i < range.count;) {
+      const uint64_t to_block_end = kScaleBlock - (first + in_segment) % kScaleBlock;
+      const uint64_t count = std::min(range.count - i, to_block_end);
+      body(range, i, in_segment, count);
       i += count;
-      in_piece += count;
+      in_segment += count;
     }
   }
 }
 
-float scale_at(const Cast& cast, uint64_t in_piece, bool back) noexcept {
-  const int32_t shift = pipeline::shift_of(cast.exponents[(cast.first + in_piece) / kScaleBlock], cast.top);
-  return pipeline::power_of_two(back ? -shift : shift);
+// Returns the power of two for an element of the segment: for the way out, or for the way back.
+float scale_at(const Cast& cast, uint64_t in_segment, bool inverse) noexcept {
+  const int32_t shift =
+      pipeline::scale_shift(cast.exponents[(cast.first + in_segment) / kScaleBlock], cast.exponent_limit);
+  return pipeline::power_of_two(inverse ? -shift : shift);
 }
 
-template <typename Back>
-void measure(const std::byte* given, const std::byte* sent, uint64_t count, CastError& error,
-             Back&& back) noexcept {
+// Adds the errors of `count` elements to `error`. `restore` converts an element on the wire back to f32.
+template <typename Restore>
+void measure(const std::byte* values, const std::byte* sent, uint64_t count, CastError& error,
+             Restore&& restore) noexcept {
   for (uint64_t i = 0; i < count; ++i) {
-    const double x = load<float>(given, i);
-    const double y = back(load<uint16_t>(sent, i));
+    const double x = load<float>(values, i);
+    const double y = restore(load<uint16_t>(sent, i));
     if (!std::isfinite(x) || !std::isfinite(y)) continue;
     error.error_squares += (y - x) * (y - x);
     error.value_squares += x * x;
@@ -60,65 +63,69 @@ void measure(const std::byte* given, const std::byte* sent, uint64_t count, Cast
 
 }  // namespace
 
-void gather(std::span<const Segment> segments, std::byte* staging, const Cast& cast,
+void gather(std::span<const BufferRange> ranges, std::byte* staging, const Cast& cast,
             CastError& error) noexcept {
   if (cast.wire == WireCast::kNone) {
-    for (const Segment& segment : segments) {
-      const uint64_t bytes = segment.count * cast.element_bytes;
-      std::memcpy(staging, segment.send, bytes);
+    for (const BufferRange& range : ranges) {
+      const uint64_t bytes = range.count * cast.element_bytes;
+      std::memcpy(staging, range.send, bytes);
       staging += bytes;
     }
     return;
   }
   const bool scaled = cast.wire == WireCast::kScaledF16;
-  each_run(segments, cast.first, [&](const Segment& segment, uint64_t at, uint64_t in_piece, uint64_t count) {
-    const std::byte* const from = segment.send + at * sizeof(float);
-    std::byte* const to = staging + in_piece * sizeof(uint16_t);
-    if (!scaled) {
-      for (uint64_t i = 0; i < count; ++i) store(to, i, pipeline::to_bf16(load<float>(from, i)));
-      if (cast.measure) measure(from, to, count, error, pipeline::from_bf16);
-      return;
-    }
-    const float scale = scale_at(cast, in_piece, false);
-    for (uint64_t i = 0; i < count; ++i) store(to, i, pipeline::to_f16(load<float>(from, i) * scale));
-    if (!cast.measure) return;
-    const float unscale = scale_at(cast, in_piece, true);
-    measure(from, to, count, error, [unscale](uint16_t x) { return pipeline::from_f16(x) * unscale; });
-  });
+  each_run(
+      ranges, cast.first, [&](const BufferRange& range, uint64_t at, uint64_t in_segment, uint64_t count) {
+        const std::byte* const from = range.send + at * sizeof(float);
+        std::byte* const to = staging + in_segment * sizeof(uint16_t);
+        if (!scaled) {
+          for (uint64_t i = 0; i < count; ++i) store(to, i, pipeline::to_bf16(load<float>(from, i)));
+          if (cast.measure) measure(from, to, count, error, pipeline::from_bf16);
+          return;
+        }
+        const float scale = scale_at(cast, in_segment, false);
+        for (uint64_t i = 0; i < count; ++i) store(to, i, pipeline::to_f16(load<float>(from, i) * scale));
+        if (!cast.measure) return;
+        const float unscale = scale_at(cast, in_segment, true);
+        measure(from, to, count, error, [unscale](uint16_t x) { return pipeline::from_f16(x) * unscale; });
+      });
 }
 
-void scatter(const std::byte* staging, std::span<const Segment> segments, const Cast& cast) noexcept {
+void scatter(const std::byte* staging, std::span<const BufferRange> ranges, const Cast& cast) noexcept {
   if (cast.wire == WireCast::kNone) {
-    for (const Segment& segment : segments) {
-      const uint64_t bytes = segment.count * cast.element_bytes;
-      std::memcpy(segment.recv, staging, bytes);
+    for (const BufferRange& range : ranges) {
+      const uint64_t bytes = range.count * cast.element_bytes;
+      std::memcpy(range.recv, staging, bytes);
       staging += bytes;
     }
     return;
   }
   const bool scaled = cast.wire == WireCast::kScaledF16;
-  each_run(segments, cast.first, [&](const Segment& segment, uint64_t at, uint64_t in_piece, uint64_t count) {
-    const std::byte* const from = staging + in_piece * sizeof(uint16_t);
-    std::byte* const to = segment.recv + at * sizeof(float);
-    if (!scaled) {
-      for (uint64_t i = 0; i < count; ++i) store(to, i, pipeline::from_bf16(load<uint16_t>(from, i)));
-      return;
-    }
-    const float unscale = scale_at(cast, in_piece, true);
-    for (uint64_t i = 0; i < count; ++i) store(to, i, pipeline::from_f16(load<uint16_t>(from, i)) * unscale);
-  });
+  each_run(ranges, cast.first,
+           [&](const BufferRange& range, uint64_t at, uint64_t in_segment, uint64_t count) {
+             const std::byte* const from = staging + in_segment * sizeof(uint16_t);
+             std::byte* const to = range.recv + at * sizeof(float);
+             if (!scaled) {
+               for (uint64_t i = 0; i < count; ++i)
+                 store(to, i, pipeline::from_bf16(load<uint16_t>(from, i)));
+               return;
+             }
+             const float unscale = scale_at(cast, in_segment, true);
+             for (uint64_t i = 0; i < count; ++i)
+               store(to, i, pipeline::from_f16(load<uint16_t>(from, i)) * unscale);
+           });
 }
 
-void find_exponents(std::span<const Segment> segments, uint8_t* exponents) noexcept {
+void find_exponents(std::span<const BufferRange> ranges, uint8_t* exponents) noexcept {
   uint64_t count = 0;
-  for (const Segment& segment : segments) count += segment.count;
+  for (const BufferRange& range : ranges) count += range.count;
   std::fill_n(exponents, (count + kScaleBlock - 1) / kScaleBlock, uint8_t{0});
-  each_run(segments, 0, [&](const Segment& segment, uint64_t at, uint64_t in_round, uint64_t run) {
-    uint8_t& largest = exponents[in_round / kScaleBlock];
-    const std::byte* const from = segment.send + at * sizeof(float);
-    uint8_t most = largest;
-    for (uint64_t i = 0; i < run; ++i) most = std::max(most, pipeline::exponent_of(load<float>(from, i)));
-    largest = most;
+  each_run(ranges, 0, [&](const BufferRange& range, uint64_t at, uint64_t in_batch, uint64_t run) {
+    uint8_t& largest = exponents[in_batch / kScaleBlock];
+    const std::byte* const from = range.send + at * sizeof(float);
+    uint8_t max = largest;
+    for (uint64_t i = 0; i < run; ++i) max = std::max(max, pipeline::exponent_of(load<float>(from, i)));
+    largest = max;
   });
 }
 

@@ -1,4 +1,4 @@
-// What a GPU's copies and casts do, done by the processor.
+// The copies and conversions of a GPU, done by the CPU. The results have the same bits.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,12 @@
 
 namespace sluice::host {
 
-// As Device::gather, scatter and find_exponents have it, at once. `error` is added to where cast.measure.
-void gather(std::span<const pipeline::Segment> segments, std::byte* staging, const pipeline::Cast& cast,
+// These do at once what Device::gather, scatter and find_exponents enqueue. gather() adds to `error` if
+// cast.measure.
+void gather(std::span<const pipeline::BufferRange> ranges, std::byte* staging, const pipeline::Cast& cast,
             pipeline::CastError& error) noexcept;
-void scatter(const std::byte* staging, std::span<const pipeline::Segment> segments,
+void scatter(const std::byte* staging, std::span<const pipeline::BufferRange> ranges,
              const pipeline::Cast& cast) noexcept;
-void find_exponents(std::span<const pipeline::Segment> segments, uint8_t* exponents) noexcept;
+void find_exponents(std::span<const pipeline::BufferRange> ranges, uint8_t* exponents) noexcept;
 
 }  // namespace sluice::host

@@ -12,50 +12,52 @@
 namespace sluice::host {
 namespace {
 
+using pipeline::BufferRange;
 using pipeline::Cast;
 using pipeline::CastError;
 using pipeline::Event;
-using pipeline::Segment;
 
-class HostPinned final : public pipeline::Pinned {
+class HostPinnedMemory final : public pipeline::PinnedMemory {
  public:
-  explicit HostPinned(Arena arena) : arena_(std::move(arena)) { bytes_ = {arena_.data(), arena_.size()}; }
+  explicit HostPinnedMemory(Arena arena) : arena_(std::move(arena)) {
+    bytes_ = {arena_.data(), arena_.size()};
+  }
 
  private:
   Arena arena_;
 };
 
-// The place in a stream that an event stood for when it was recorded.
-struct Mark {
-  std::atomic<bool> over{false};
-  void reach() noexcept {
-    over.store(true, std::memory_order_release);
-    over.notify_all();
+// The position in a stream at which an event was recorded.
+struct Position {
+  std::atomic<bool> reached{false};
+  void set_reached() noexcept {
+    reached.store(true, std::memory_order_release);
+    reached.notify_all();
   }
-  void await() const noexcept { over.wait(false, std::memory_order_acquire); }
+  void wait() const noexcept { reached.wait(false, std::memory_order_acquire); }
 };
 
 class HostEvent final : public Event {
  public:
-  [[nodiscard]] std::shared_ptr<Mark> mark() {
+  [[nodiscard]] std::shared_ptr<Position> position() {
     const std::lock_guard lock(mutex_);
-    return mark_;
+    return position_;
   }
-  void stand_for(std::shared_ptr<Mark> mark) {
+  void set_position(std::shared_ptr<Position> position) {
     const std::lock_guard lock(mutex_);
-    mark_ = std::move(mark);
+    position_ = std::move(position);
   }
 
  private:
   std::mutex mutex_;
-  std::shared_ptr<Mark> mark_;  // none: never recorded, hence over
+  std::shared_ptr<Position> position_;  // null: never recorded, which counts as complete
 };
 
 void wait_until(uint32_t* word, uint32_t value) noexcept {
-  const std::atomic_ref<uint32_t> reached(*word);
-  for (uint32_t now = reached.load(std::memory_order_acquire); static_cast<int32_t>(now - value) < 0;
-       now = reached.load(std::memory_order_acquire))
-    reached.wait(now, std::memory_order_acquire);
+  const std::atomic_ref<uint32_t> current(*word);
+  for (uint32_t now = current.load(std::memory_order_acquire); static_cast<int32_t>(now - value) < 0;
+       now = current.load(std::memory_order_acquire))
+    current.wait(now, std::memory_order_acquire);
 }
 
 class HostDevice final : public pipeline::Device {
@@ -63,48 +65,51 @@ class HostDevice final : public pipeline::Device {
   HostDevice(std::unique_ptr<HostStream> out, std::unique_ptr<HostStream> in)
       : out_(std::move(out)), in_(std::move(in)) {}
 
-  Result<std::unique_ptr<pipeline::Pinned>> pin(size_t bytes) override {
+  Result<std::unique_ptr<pipeline::PinnedMemory>> allocate_pinned(size_t bytes) override {
     auto arena = Arena::map(bytes);
     if (!arena) return tl::unexpected(arena.error());
-    return std::make_unique<HostPinned>(std::move(*arena));
+    return std::make_unique<HostPinnedMemory>(std::move(*arena));
   }
   Result<std::unique_ptr<Event>> make_event() override { return std::make_unique<HostEvent>(); }
-  void finish() noexcept override {
+  void synchronize_copy_streams() noexcept override {
     out_->synchronize();
     in_->synchronize();
   }
-  Stream out() noexcept override { return out_.get(); }
-  Stream in() noexcept override { return in_.get(); }
+  Stream copy_out_stream() noexcept override { return out_.get(); }
+  Stream copy_in_stream() noexcept override { return in_.get(); }
 
   Result<void> check_stream(Stream stream) override {
-    if (stream == nullptr || HostStream::is_one(stream)) return {};
-    return fail(Errc::kInvalidArgument, "stream is none of sluice_host_stream_create that lives");
+    if (stream == nullptr || HostStream::is_live(stream)) return {};
+    return fail(Errc::kInvalidArgument, "stream is not a live stream of sluice_host_stream_create");
   }
-  bool keeps_order(Stream stream) const noexcept override { return stream != nullptr; }
-  Result<Where> look_at(const void* /*at*/, uint64_t /*bytes*/) override { return Where::kHost; }
-  bool reaches_host_memory() const noexcept override { return true; }
+  bool is_ordered(Stream stream) const noexcept override { return stream != nullptr; }
+  Result<MemoryLocation> locate(const void* /*address*/, uint64_t /*bytes*/) override {
+    return MemoryLocation::kHost;
+  }
+  bool can_access_host_memory() const noexcept override { return true; }
 
   Status record(Event& event, Stream stream) override {
-    auto mark = std::make_shared<Mark>();
-    static_cast<HostEvent&>(event).stand_for(mark);
-    give(stream, [mark] { mark->reach(); });
+    auto position = std::make_shared<Position>();
+    static_cast<HostEvent&>(event).set_position(position);
+    enqueue(stream, [position] { position->set_reached(); });
     return {};
   }
   Status wait(Stream stream, Event& event) override {
-    if (stream == nullptr) return {};  // the caller's own order has nothing that could wait
-    if (auto mark = static_cast<HostEvent&>(event).mark()) give(stream, [mark] { mark->await(); });
+    if (stream == nullptr) return {};  // no stream: there is no later work that could wait
+    if (auto position = static_cast<HostEvent&>(event).position())
+      enqueue(stream, [position] { position->wait(); });
     return {};
   }
-  Status hold(Stream stream, uint32_t* word, uint32_t value) override {
-    give(stream, [word, value] { wait_until(word, value); });
+  Status wait_value(Stream stream, uint32_t* word, uint32_t value) override {
+    enqueue(stream, [word, value] { wait_until(word, value); });
     return {};
   }
 
-  Status gather(Stream stream, std::span<const Segment> segments, std::byte* staging,
+  Status gather(Stream stream, std::span<const BufferRange> ranges, std::byte* staging,
                 const Cast& cast) override {
-    give(stream, [this, parts = copy(segments), staging, cast] {
+    enqueue(stream, [this, copied = copy(ranges), staging, cast] {
       CastError error;
-      host::gather(parts, staging, cast, error);
+      host::gather(copied, staging, cast, error);
       if (!cast.measure) return;
       const std::lock_guard lock(error_mutex_);
       error_.error_squares += error.error_squares;
@@ -112,50 +117,50 @@ class HostDevice final : public pipeline::Device {
     });
     return {};
   }
-  Status scatter(Stream stream, const std::byte* staging, std::span<const Segment> segments,
+  Status scatter(Stream stream, const std::byte* staging, std::span<const BufferRange> ranges,
                  const Cast& cast) override {
-    give(stream, [parts = copy(segments), staging, cast] { host::scatter(staging, parts, cast); });
+    enqueue(stream, [copied = copy(ranges), staging, cast] { host::scatter(staging, copied, cast); });
     return {};
   }
-  Status find_exponents(Stream stream, std::span<const Segment> segments, uint8_t* exponents) override {
-    give(stream, [parts = copy(segments), exponents] { host::find_exponents(parts, exponents); });
+  Status find_exponents(Stream stream, std::span<const BufferRange> ranges, uint8_t* exponents) override {
+    enqueue(stream, [copied = copy(ranges), exponents] { host::find_exponents(copied, exponents); });
     return {};
   }
 
-  Status await(Event& event) override {
-    if (const auto mark = static_cast<HostEvent&>(event).mark()) mark->await();
+  Status synchronize(Event& event) override {
+    if (const auto position = static_cast<HostEvent&>(event).position()) position->wait();
     return {};
   }
-  bool is_over(Event& event) override {
-    const auto mark = static_cast<HostEvent&>(event).mark();
-    return !mark || mark->over.load(std::memory_order_acquire);
+  bool is_complete(Event& event) override {
+    const auto position = static_cast<HostEvent&>(event).position();
+    return !position || position->reached.load(std::memory_order_acquire);
   }
-  void open(uint32_t* word, uint32_t value) noexcept override {
-    const std::atomic_ref<uint32_t> reached(*word);
-    reached.store(value, std::memory_order_release);
-    reached.notify_all();
+  void write_value(uint32_t* word, uint32_t value) noexcept override {
+    const std::atomic_ref<uint32_t> current(*word);
+    current.store(value, std::memory_order_release);
+    current.notify_all();
   }
 
   Result<CastError> cast_error() override {
     const std::lock_guard lock(error_mutex_);
     return error_;
   }
-  std::string last_words() const override { return "the host device does not fail"; }
+  std::string last_error() const override { return "no error: the host device never fails"; }
 
  private:
-  static std::vector<Segment> copy(std::span<const Segment> segments) {
-    return {segments.begin(), segments.end()};
+  static std::vector<BufferRange> copy(std::span<const BufferRange> ranges) {
+    return {ranges.begin(), ranges.end()};
   }
-  // What the caller's own order (no stream) is given is done at once.
+  // Without a stream the work runs at once.
   template <typename Work>
-  static void give(Stream stream, Work&& work) {
+  static void enqueue(Stream stream, Work&& work) {
     if (stream != nullptr) return static_cast<HostStream*>(stream)->submit(std::forward<Work>(work));
     work();
   }
 
   std::mutex error_mutex_;
   CastError error_;
-  std::unique_ptr<HostStream> out_, in_;  // the last to be made: their work uses all the rest
+  std::unique_ptr<HostStream> out_, in_;  // the last members: their work uses the others
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The pipeline's device where there is no GPU: streams are threads, and its memory is the host's own.
+// The pipeline's device for machines without a GPU: streams are threads, and device memory is host memory.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace sluice::host {
 
-// kSystem: no thread.
+// Returns kSystem if a thread cannot be started.
 [[nodiscard]] Result<std::unique_ptr<pipeline::Device>> open_host_device();
 
 }  // namespace sluice::host

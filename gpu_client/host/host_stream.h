@@ -1,4 +1,6 @@
-// A stream of the host: one thread that does what it is given, one after the other.
+// Class HostStream is a stream of the host: a thread that runs submitted work in order.
+//
+// Threads. Any thread may call any function. synchronize() must not be called from the stream's own work.
 #pragma once
 
 #include <condition_variable>
@@ -15,27 +17,28 @@ namespace sluice::host {
 
 class HostStream {
  public:
+  // Returns kSystem if the thread cannot be started.
   [[nodiscard]] static Result<std::unique_ptr<HostStream>> start();
-  // Does what it was given before.
+  // Runs all submitted work first.
   ~HostStream();
   HostStream(const HostStream&) = delete;
 
-  // Any thread. Nothing of `work` throws.
+  // `work` must not throw.
   void submit(std::function<void()> work);
-  // Returns when all is done that was given before. Not from the stream's own work.
+  // Blocks until all work that was submitted before the call is done.
   void synchronize() noexcept;
 
-  // Whether `handle` is a stream of this process that lives. Any thread.
-  [[nodiscard]] static bool is_one(const void* handle);
+  // Whether `handle` points to a stream of this process that has not been destroyed. Never dereferences it.
+  [[nodiscard]] static bool is_live(const void* handle);
 
  private:
   HostStream() = default;
   void run() noexcept;
 
   std::mutex mutex_;
-  std::condition_variable given_, done_;
+  std::condition_variable submitted_, done_;
   std::deque<std::function<void()>> work_;
-  uint64_t count_given_ = 0, count_done_ = 0;
+  uint64_t submitted_count_ = 0, done_count_ = 0;
   bool ending_ = false;
   std::thread thread_;
 };

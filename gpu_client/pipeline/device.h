@@ -1,15 +1,21 @@
-// What the pipeline needs of a device: streams that run what they are given in order, events between them,
-// and copies between its memory and pinned memory of the host, with a cast on the way where asked.
-// gpu_client/cuda and gpu_client/host are the two there are; tests/conformance/device holds both to this.
+// Class Device abstracts a GPU, or the host in its place, for the pipeline. It provides streams that run
+// their work in order, events between streams, and copies between device memory and pinned host memory that
+// convert elements on the way. gpu_client/cuda and gpu_client/host implement it; tests/conformance/device
+// tests both.
 //
-// Rules.
-//  * "Gives" means: puts at the end of a stream and returns. Nothing that gives waits for a stream.
-//  * Calls that give come from one thread at a time (the pipeline's lock); await(), is_over() and open() from
-//    any thread, at any time; cast_error() from one thread at a time, beside calls that give.
-//  * What a stream is told to wait for has been given before, so that one hardware queue could run everything
-//    in the order in which it was given. hold() is the one exception: it waits for the host, which in its
-//    turn waits only for what was given before it.
-//  * After an error of one call all later ones may fail; finish() and the destructor work always.
+// Enqueue. A function that "enqueues" appends work to a stream and returns. It never waits for a stream.
+//
+// Threads. Only one thread at a time may call functions that enqueue; the pipeline's mutex ensures that.
+// Any thread may call synchronize(), is_complete() and write_value() at any time. One thread at a time may
+// call cast_error(), also while another thread enqueues.
+//
+// Order. A stream waits only for work that was enqueued earlier, so a single hardware queue can run
+// everything in the order of the calls. wait_value() is the one exception: it waits for the host. The host in
+// turn waits only for work that was enqueued before that wait_value(). A violation deadlocks GPUs whose
+// streams share a queue.
+//
+// Errors. After a failed call all later calls may fail. synchronize_copy_streams() and the destructor always
+// work.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +29,18 @@
 
 namespace sluice::pipeline {
 
-// Part of an operation's buffers that lies in one piece: `count` elements each. Segments of a piece follow
-// each other in the staging without gaps.
-struct Segment {
+// A contiguous part of an operation's buffers: `count` elements in each. The ranges of a segment lie in the
+// staging buffer one after the other, without gaps.
+struct BufferRange {
   const std::byte* send = nullptr;
   std::byte* recv = nullptr;
   uint64_t count = 0;
 };
 
-// Memory of the host that the device reads and writes by itself; zeroed, aligned to pages. Freed with it.
-class Pinned {
+// Class PinnedMemory owns page-aligned, zeroed host memory that the device accesses directly.
+class PinnedMemory {
  public:
-  virtual ~Pinned() = default;
+  virtual ~PinnedMemory() = default;
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
 
  protected:
@@ -49,65 +55,63 @@ class Event {
 class Device {
  public:
   using Stream = void*;
-  enum class Where : uint8_t { kHost, kDevice };
+  enum class MemoryLocation : uint8_t { kHost, kDevice };
 
   virtual ~Device() = default;
 
-  // kSystem with the size and why.
-  [[nodiscard]] virtual Result<std::unique_ptr<Pinned>> pin(size_t bytes) = 0;
+  // Returns kSystem with the size and the cause when the memory cannot be pinned.
+  [[nodiscard]] virtual Result<std::unique_ptr<PinnedMemory>> allocate_pinned(size_t bytes) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> make_event() = 0;
 
-  // Returns when the streams of the device's own have done what they were given. Nothing of it is held by
-  // then.
-  virtual void finish() noexcept = 0;
+  // The two streams that the device owns: one for copies towards the network, one for copies back. Neither
+  // implicitly waits for another stream.
+  [[nodiscard]] virtual Stream copy_out_stream() noexcept = 0;
+  [[nodiscard]] virtual Stream copy_in_stream() noexcept = 0;
+  // Blocks until both have finished their work. No wait_value() may be pending on them.
+  virtual void synchronize_copy_streams() noexcept = 0;
 
-  // Streams of the device's own, for what goes out to the network and what comes back. They wait for no other
-  // stream but where told.
-  [[nodiscard]] virtual Stream out() noexcept = 0;
-  [[nodiscard]] virtual Stream in() noexcept = 0;
-
-  // Why a stream of the caller's can't be used: of another device, none of ours, being captured.
+  // Returns an error if the caller's stream cannot be used: it belongs to another device, is not a stream, or
+  // is being captured into a graph.
   [[nodiscard]] virtual Result<void> check_stream(Stream stream) = 0;
-  // Whether `stream` keeps an order, so that what comes behind can wait by it.
-  [[nodiscard]] virtual bool keeps_order(Stream /*stream*/) const noexcept { return true; }
-  // Where [at, at + bytes) lies: kDevice what only gather() and scatter() reach. kInvalidArgument with why it
-  // can't be: another device's, or longer than what was allocated there.
-  [[nodiscard]] virtual Result<Where> look_at(const void* at, uint64_t bytes) = 0;
-  // Whether gather() and scatter() take memory that look_at() calls kHost. If not, such memory is reduced
-  // where it lies, or refused.
-  [[nodiscard]] virtual bool reaches_host_memory() const noexcept { return false; }
+  // Whether `stream` has an order, so that later work in it can wait for an operation.
+  [[nodiscard]] virtual bool is_ordered(Stream /*stream*/) const noexcept { return true; }
+  // Returns where [address, address + bytes) lies; kDevice means that only gather() and scatter() access it.
+  // Returns kInvalidArgument for memory of another device and for a range beyond its allocation.
+  [[nodiscard]] virtual Result<MemoryLocation> locate(const void* address, uint64_t bytes) = 0;
+  // Whether gather() and scatter() accept memory that locate() reports as kHost. If not, such memory is
+  // reduced in place or refused.
+  [[nodiscard]] virtual bool can_access_host_memory() const noexcept { return false; }
 
-  // Gives `stream` the event: it is over when all is done that the stream was given before. An event that is
-  // recorded again stands for the new place; who waits for the old one goes on doing so.
+  // Enqueues the event into `stream`: it completes after all earlier work of the stream. Recording an event
+  // again moves it; streams that already wait for the earlier position keep waiting for that one.
   [[nodiscard]] virtual Status record(Event& event, Stream stream) = 0;
-  // Gives `stream` a wait for the event's place.
+  // Enqueues a wait for the event's current position.
   [[nodiscard]] virtual Status wait(Stream stream, Event& event) = 0;
-  // Gives `stream` a wait until *word, in pinned memory, has reached `value`, as numbers modulo 2^32: not
-  // more than 2^31 behind it.
-  [[nodiscard]] virtual Status hold(Stream stream, uint32_t* word, uint32_t value) = 0;
+  // Enqueues a wait until *word, in pinned memory, reaches `value`. The comparison is modulo 2^32, so the
+  // word may be at most 2^31 behind `value`.
+  [[nodiscard]] virtual Status wait_value(Stream stream, uint32_t* word, uint32_t value) = 0;
 
-  // Gives `stream` the copy of segments' send parts into `staging`, in pinned memory, in the form that `cast`
-  // says.
-  [[nodiscard]] virtual Status gather(Stream stream, std::span<const Segment> segments, std::byte* staging,
+  // Enqueues the copy of the ranges' send parts into `staging`, in pinned memory, converted as `cast` says.
+  [[nodiscard]] virtual Status gather(Stream stream, std::span<const BufferRange> ranges, std::byte* staging,
                                       const Cast& cast) = 0;
-  // The same from staging into segments' recv parts.
+  // Enqueues the copy from `staging` into the ranges' recv parts.
   [[nodiscard]] virtual Status scatter(Stream stream, const std::byte* staging,
-                                       std::span<const Segment> segments, const Cast& cast) = 0;
-  // Gives `stream` the search for each block's largest exponent (cast.h) in the send parts of a whole round;
-  // `exponents`, one for each block, are in pinned memory.
-  [[nodiscard]] virtual Status find_exponents(Stream stream, std::span<const Segment> segments,
+                                       std::span<const BufferRange> ranges, const Cast& cast) = 0;
+  // Enqueues the search for the largest exponent of each block (cast.h) in the send parts of a whole batch.
+  // Writes one byte for each block to `exponents`, in pinned memory.
+  [[nodiscard]] virtual Status find_exponents(Stream stream, std::span<const BufferRange> ranges,
                                               uint8_t* exponents) = 0;
 
-  // Returns when the event is over; kSystem when the device has failed.
-  [[nodiscard]] virtual Status await(Event& event) = 0;
-  [[nodiscard]] virtual bool is_over(Event& event) = 0;
-  // *word = value, and who is held by it looks again. What this thread has written before is seen by then.
-  virtual void open(uint32_t* word, uint32_t value) noexcept = 0;
+  // Blocks until the event is complete. Returns kSystem if the device has failed.
+  [[nodiscard]] virtual Status synchronize(Event& event) = 0;
+  [[nodiscard]] virtual bool is_complete(Event& event) = 0;
+  // Sets *word and wakes the streams that wait for it. A woken stream sees all earlier writes of this thread.
+  virtual void write_value(uint32_t* word, uint32_t value) noexcept = 0;
 
-  // What casts with `measure` have cost so far. May wait for the streams of the device's own.
+  // Returns the sum of the errors of all casts with `measure` so far. May wait for the device's own streams.
   [[nodiscard]] virtual Result<CastError> cast_error() = 0;
-  // What the device said when a call last failed, for a person; may be called when it has.
-  [[nodiscard]] virtual std::string last_words() const = 0;
+  // Returns the device's description of the last failed call.
+  [[nodiscard]] virtual std::string last_error() const = 0;
 };
 
 }  // namespace sluice::pipeline

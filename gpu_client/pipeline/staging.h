@@ -1,6 +1,9 @@
-// The pinned memory of a session: places for pieces on their way out and back, taken in turn, and places for
-// the exponents of scaled rounds. A place is used again once the device has copied its last result out of it,
-// which its event tells; nobody on the host waits for that, the device's streams do.
+// Class Staging owns the pinned memory of a session's streams: one pair of buffers for each segment in
+// flight, and pairs for the exponents of scaled batches. The pairs are used in turn. A pair is reused after
+// the device has copied its last result from it, which its event signals. Only the device's streams wait for
+// that event, not the host.
+//
+// Not thread-safe; the enqueue mutex of Streams protects it.
 #pragma once
 
 #include <array>
@@ -14,36 +17,41 @@
 
 namespace sluice::pipeline {
 
-// Memory that is given to streams again and again. `out` and `in` are both of its size.
-struct Place {
-  std::byte* out = nullptr;  // to the network
-  std::byte* in = nullptr;   // from it
-  std::unique_ptr<Event> free;
-  bool used = false;  // free has been recorded
+// A pair of buffers of one size in pinned memory: a contribution and its result.
+struct StagingBuffer {
+  std::byte* send = nullptr;
+  std::byte* recv = nullptr;
+  std::unique_ptr<Event> released;  // the device has copied the result out
+  bool used = false;                // `released` has been recorded
 };
 
 class Staging {
  public:
-  static constexpr size_t kExponentPlaces = 4;
+  static constexpr size_t kExponentBuffers = 4;
 
-  // piece_bytes is at most a quarter of staging_bytes. Exponents cost 128 KiB more where `scaled`.
-  [[nodiscard]] static Result<Staging> make(Device& device, uint64_t staging_bytes, uint32_t piece_bytes,
+  // `segment_bytes` is at most a quarter of `staging_bytes`. With `scaled` the exponents need 128 KiB more.
+  [[nodiscard]] static Result<Staging> make(Device& device, uint64_t staging_bytes, uint32_t segment_bytes,
                                             bool scaled);
 
-  [[nodiscard]] size_t places() const noexcept { return pieces_.size(); }
-  // The next in turn.
-  [[nodiscard]] Place& next_piece() noexcept { return pieces_[piece_turn_++ % pieces_.size()]; }
-  [[nodiscard]] Place& next_exponents() noexcept { return exponents_[exponent_turn_++ % exponents_.size()]; }
-  // What the host tells the device's streams by, see Device::hold.
-  [[nodiscard]] uint32_t* landed() const noexcept;
-  // All of it, for network cards.
+  // Pairs of buffers for segments.
+  [[nodiscard]] size_t buffer_count() const noexcept { return segments_.size(); }
+  [[nodiscard]] StagingBuffer& next_segment_buffer() noexcept {
+    return segments_[next_segment_++ % segments_.size()];
+  }
+  [[nodiscard]] StagingBuffer& next_exponent_buffer() noexcept {
+    return exponents_[next_exponent_++ % exponents_.size()];
+  }
+  // The word by which the host tells the device's streams how many network operations have completed. See
+  // Device::wait_value.
+  [[nodiscard]] uint32_t* completion_word() const noexcept;
+  // The whole memory, for registration with network cards.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return pinned_->bytes(); }
 
  private:
-  std::unique_ptr<Pinned> pinned_;
-  std::vector<Place> pieces_;
-  std::array<Place, kExponentPlaces> exponents_;
-  size_t piece_turn_ = 0, exponent_turn_ = 0;
+  std::unique_ptr<PinnedMemory> pinned_;
+  std::vector<StagingBuffer> segments_;
+  std::array<StagingBuffer, kExponentBuffers> exponents_;
+  size_t next_segment_ = 0, next_exponent_ = 0;
 };
 
 }  // namespace sluice::pipeline

@@ -8,35 +8,37 @@
 namespace sluice::pipeline {
 namespace {
 
-Error unheard() {
-  return {Errc::kInvalidArgument, "with neither a stream nor a request nobody hears of the end"};
+Error no_completion() {
+  return {Errc::kInvalidArgument,
+          "stream and request are both NULL: nothing would report the completion; pass one of them"};
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Streams>> Streams::open(engine::Session& session, std::unique_ptr<Device> device,
                                                const StreamsOptions& options) {
-  auto staging = Staging::make(*device, options.staging_bytes, options.piece_bytes,
+  auto staging = Staging::make(*device, options.staging_bytes, options.segment_bytes,
                                options.cast == WireCast::kScaledF16);
   if (!staging) return tl::unexpected(staging.error());
   std::unique_ptr<Streams> streams(new Streams(session, std::move(device), options, std::move(*staging)));
-  for (std::unique_ptr<Event>* event : {&streams->begun_, &streams->ended_}) {
+  for (std::unique_ptr<Event>* event : {&streams->caller_reached_, &streams->batch_done_}) {
     auto made = streams->device_->make_event();
     if (!made) return tl::unexpected(made.error());
     *event = std::move(*made);
   }
-  if (auto started = streams->courier_.start(); !started) return tl::unexpected(started.error());
-  // What every operation will ask for, and some GPUs lack. Nothing is held: the word is 0.
-  for (const Device::Stream stream : {streams->device_->out(), streams->device_->in()}) {
-    if (!streams->device_->hold(stream, streams->staging_.landed(), 0).ok()) {
+  if (auto started = streams->pump_.start(); !started) return tl::unexpected(started.error());
+  // Some GPUs lack stream memory operations, which every operation needs. The word is 0, so nothing blocks.
+  Device& d = *streams->device_;
+  for (const Device::Stream stream : {d.copy_out_stream(), d.copy_in_stream()}) {
+    if (!d.wait_value(stream, streams->staging_.completion_word(), 0).ok()) {
       return fail(Errc::kUnsupported,
-                  "streams can't wait for a word in memory here: " + streams->device_->last_words());
+                  "the device does not support streams that wait for a word in memory: " + d.last_error());
     }
   }
-  streams->device_->finish();
-  // Over RDMA the staging is then read and written in place. Where a card refuses it is copied, as all memory
-  // that is not registered.
-  (void)session.know_memory(streams->staging_.bytes());
+  d.synchronize_copy_streams();
+  // Lets RDMA access the staging in place. If the card refuses, the payload is copied as from any
+  // unregistered memory, so the error is ignored.
+  (void)session.register_memory(streams->staging_.bytes());
   return streams;
 }
 
@@ -46,17 +48,17 @@ Streams::Streams(engine::Session& session, std::unique_ptr<Device> device, const
       options_(options),
       device_(std::move(device)),
       staging_(std::move(staging)),
-      courier_(session, *device_, staging_.landed()) {
+      pump_(session, *device_, staging_.completion_word()) {
   stats_.pinned_bytes = staging_.bytes().size();
 }
 
 Streams::~Streams() {
-  courier_.close(0);
-  device_->finish();  // its streams may still be in the staging
-  (void)session_.forget_memory(staging_.bytes());
+  pump_.close(0);
+  device_->synchronize_copy_streams();  // they may still access the staging
+  (void)session_.deregister_memory(staging_.bytes());
 }
 
-Result<Tensor> Streams::look_at(const engine::OpRequest& request, Device::Stream stream) {
+Result<Tensor> Streams::make_tensor(const engine::OpRequest& request, Device::Stream stream) {
   Tensor tensor{.send = request.send,
                 .recv = request.recv,
                 .count = request.count,
@@ -64,164 +66,170 @@ Result<Tensor> Streams::look_at(const engine::OpRequest& request, Device::Stream
                 .op = request.op,
                 .stream = stream};
   const uint64_t bytes = request.count * wire::size_of(request.dtype);
-  const auto send = device_->look_at(request.send, bytes);
+  const auto send = device_->locate(request.send, bytes);
   if (!send) return add_context("send", send.error());
-  const auto recv = device_->look_at(request.recv, bytes);
+  const auto recv = device_->locate(request.recv, bytes);
   if (!recv) return add_context("recv", recv.error());
   if (*send != *recv) {
-    return fail(Errc::kInvalidArgument, "one of send and recv is memory of the GPU, the other of the host");
+    return fail(Errc::kInvalidArgument,
+                "send and recv must both be GPU memory or both be host memory, but one is GPU memory and the "
+                "other host memory");
   }
-  const bool host = *send == Device::Where::kHost;
-  const bool known_send = session_.knows_device_memory(request.send, bytes);
-  const bool known_recv = session_.knows_device_memory(request.recv, bytes);
+  const bool on_host = *send == Device::MemoryLocation::kHost;
+  const bool send_registered = session_.is_device_memory(request.send, bytes);
+  const bool recv_registered = session_.is_device_memory(request.recv, bytes);
   if (request.dtype == wire::DType::kF32 && (request.op == wire::Op::kSum || request.op == wire::Op::kAvg))
     tensor.cast = options_.cast;
-  // No processor touches a GPU's memory, which the host's device can't tell from its own.
-  const bool untouchable = host && (known_send || known_recv);
-  tensor.stageable = host ? device_->reaches_host_memory() && !untouchable : true;
+  // The host device takes registered GPU memory for its own, but the CPU must not access it.
+  const bool inaccessible = on_host && (send_registered || recv_registered);
+  tensor.stageable = on_host ? device_->can_access_host_memory() && !inaccessible : true;
   if (!tensor.stageable && tensor.cast != WireCast::kNone) {
-    return fail(Errc::kUnsupported,
-                untouchable ? "a GPU's memory can't travel as wire_dtype from a stream of the host"
-                            : "memory of the host can't travel as wire_dtype from a GPU's stream");
+    return fail(Errc::kUnsupported, inaccessible
+                                        ? "GPU memory cannot be converted to wire_dtype from a host stream"
+                                        : "host memory cannot be converted to wire_dtype from a GPU stream");
   }
-  tensor.staged = host ? options_.always_staged && !untouchable : !known_send || !known_recv;
+  tensor.staged = on_host ? options_.always_staged && !inaccessible : !send_registered || !recv_registered;
   return tensor;
 }
 
-Result<uint64_t> Streams::allreduce(const engine::OpRequest& request, Device::Stream stream, bool asked) {
-  return or_end([&] { return take(request, stream, asked); });
+Result<uint64_t> Streams::allreduce(const engine::OpRequest& request, Device::Stream stream,
+                                    bool with_request) {
+  return fail_session_on_error([&] { return add_operation(request, stream, with_request); });
 }
 
-Result<uint64_t> Streams::end_group(bool asked) {
-  return or_end([&] { return take_group(asked); });
+Result<uint64_t> Streams::end_group(bool with_request) {
+  return fail_session_on_error([&] { return enqueue_group(with_request); });
 }
 
-// An operation that fails for other reasons than its own is one that other ranks will wait for.
-template <typename Give>
-Result<uint64_t> Streams::or_end(Give&& give) {
-  Result<uint64_t> given;
+// An operation that fails because of the system, not because of its arguments, fails the session. The other
+// ranks would wait for it otherwise.
+template <typename Enqueue>
+Result<uint64_t> Streams::fail_session_on_error(Enqueue&& enqueue) {
+  Result<uint64_t> request;
   try {
-    given = give();
+    request = enqueue();
   } catch (const std::bad_alloc&) {
-    given = fail(Errc::kSystem, "out of memory");
+    request = fail(Errc::kSystem, "out of memory");
   }
-  if (!given && given.error().code == Errc::kSystem) end_with(given.error());
-  return given;
+  if (!request && request.error().code == Errc::kSystem) fail_session(request.error());
+  return request;
 }
 
-void Streams::end_with(const Error& why) noexcept {
-  broken_.store(true, std::memory_order_relaxed);
+void Streams::fail_session(const Error& why) noexcept {
+  has_failed_.store(true, std::memory_order_relaxed);
   if (session_.code() == Errc::kOk) session_.abort(why.code, why.text);
 }
 
-Result<uint64_t> Streams::take(const engine::OpRequest& request, Device::Stream stream, bool asked) {
+Result<uint64_t> Streams::add_operation(const engine::OpRequest& request, Device::Stream stream,
+                                        bool with_request) {
   if (auto checked = device_->check_stream(stream); !checked) return tl::unexpected(checked.error());
-  const std::lock_guard lock(giving_);
-  if (in_group_ && asked) return fail(Errc::kInvalidArgument, "within a group request must be NULL");
-  if (!in_group_ && !asked && !device_->keeps_order(stream)) return tl::unexpected(unheard());
+  const std::lock_guard lock(enqueue_mutex_);
+  if (in_group_ && with_request) return fail(Errc::kInvalidArgument, "request must be NULL within a group");
+  if (!in_group_ && !with_request && !device_->is_ordered(stream)) return tl::unexpected(no_completion());
   std::vector<Tensor> tensors;
   if (request.count > 0) {
-    auto tensor = look_at(request, stream);
+    auto tensor = make_tensor(request, stream);
     if (!tensor) return tl::unexpected(tensor.error());
     tensors.push_back(*tensor);
   }
-  if (!in_group_) return give(tensors, 1, asked);
+  if (!in_group_) return enqueue(tensors, 1, with_request);
   group_.insert(group_.end(), tensors.begin(), tensors.end());
   ++group_operations_;
   return uint64_t{0};
 }
 
 Result<void> Streams::begin_group() {
-  const std::lock_guard lock(giving_);
-  if (in_group_) return fail(Errc::kInvalidArgument, "a group of this session is open: groups do not nest");
+  const std::lock_guard lock(enqueue_mutex_);
+  if (in_group_)
+    return fail(Errc::kInvalidArgument, "the session already has an open group; groups do not nest");
   in_group_ = true;
   return {};
 }
 
-void Streams::spoil_group(const Error& why) {
-  const std::lock_guard lock(giving_);
+void Streams::fail_group(const Error& why) {
+  const std::lock_guard lock(enqueue_mutex_);
   if (in_group_ && group_error_) group_error_ = tl::unexpected(why);
 }
 
-Result<uint64_t> Streams::take_group(bool asked) {
-  const std::lock_guard lock(giving_);
-  if (!in_group_) return fail(Errc::kInvalidArgument, "no group of this session is open");
+Result<uint64_t> Streams::enqueue_group(bool with_request) {
+  const std::lock_guard lock(enqueue_mutex_);
+  if (!in_group_) return fail(Errc::kInvalidArgument, "the session has no open group");
   in_group_ = false;
   const std::vector<Tensor> tensors = std::exchange(group_, {});
   const uint64_t operations = std::exchange(group_operations_, 0);
   const Result<void> error = std::exchange(group_error_, {});
   if (!error) return add_context("an operation of the group was refused", error.error());
-  const auto is_unheard = [this](const Tensor& t) { return !device_->keeps_order(t.stream); };
-  if (!asked && std::ranges::any_of(tensors, is_unheard)) return tl::unexpected(unheard());
-  return give(tensors, operations, asked);
+  const auto is_unordered = [this](const Tensor& t) { return !device_->is_ordered(t.stream); };
+  if (!with_request && std::ranges::any_of(tensors, is_unordered)) return tl::unexpected(no_completion());
+  return enqueue(tensors, operations, with_request);
 }
 
-uint64_t Streams::name_flight(std::shared_ptr<Flight> flight) {
-  const std::lock_guard lock(names_);
-  if (next_name_ == 0) ++next_name_;
-  const uint64_t name = uint64_t{next_name_++} << 32 | kNameBit;
-  flights_.emplace(name, std::move(flight));
-  return name;
+uint64_t Streams::register_operation(OperationPtr operation) {
+  const std::lock_guard lock(requests_mutex_);
+  if (next_request_ == 0) ++next_request_;
+  const uint64_t request = uint64_t{next_request_++} << 32 | kRequestBit;
+  operations_.emplace(request, std::move(operation));
+  return request;
 }
 
-std::shared_ptr<Flight> Streams::find(uint64_t name) {
-  const std::lock_guard lock(names_);
-  const auto found = flights_.find(name);
-  return found != flights_.end() ? found->second : nullptr;
+Streams::OperationPtr Streams::find_operation(uint64_t request) {
+  const std::lock_guard lock(requests_mutex_);
+  const auto found = operations_.find(request);
+  return found != operations_.end() ? found->second : nullptr;
 }
 
-void Streams::forget(uint64_t name) {
-  const std::lock_guard lock(names_);
-  flights_.erase(name);
+void Streams::remove_operation(uint64_t request) {
+  const std::lock_guard lock(requests_mutex_);
+  operations_.erase(request);
 }
 
-Status Streams::test(uint64_t name, bool& done) {
+Status Streams::test(uint64_t request, bool& done) {
   done = false;
-  const std::shared_ptr<Flight> flight = find(name);
-  if (!flight) return Errc::kInvalidArgument;
-  Errc how = Errc::kOk;
-  if (!courier_.await(*flight, 0, how) || (flight->done && !device_->is_over(*flight->done)))
+  const OperationPtr operation = find_operation(request);
+  if (!operation) return Errc::kInvalidArgument;
+  Errc result = Errc::kOk;
+  if (!pump_.wait(*operation, 0, result) || (operation->done && !device_->is_complete(*operation->done)))
     return Errc::kOk;
   done = true;
-  return end(name, *flight, how);
+  return complete_request(request, *operation, result);
 }
 
-Status Streams::wait(uint64_t name, Nanos deadline) {
-  const std::shared_ptr<Flight> flight = find(name);
-  if (!flight) return Errc::kInvalidArgument;
-  Errc how = Errc::kOk;
-  if (!courier_.await(*flight, deadline, how)) return Errc::kTimeout;
-  return end(name, *flight, how);
+Status Streams::wait(uint64_t request, Nanos deadline) {
+  const OperationPtr operation = find_operation(request);
+  if (!operation) return Errc::kInvalidArgument;
+  Errc result = Errc::kOk;
+  if (!pump_.wait(*operation, deadline, result)) return Errc::kTimeout;
+  return complete_request(request, *operation, result);
 }
 
-// Of one that has landed: all that may be left are copies of the device's own stream that nothing holds any
-// more.
-Status Streams::end(uint64_t name, Flight& flight, Errc how) {
-  const Status copied = flight.done ? device_->await(*flight.done) : Status{};
-  if (!copied.ok()) end_with({copied.code(), device_->last_words()});
-  forget(name);
-  return how != Errc::kOk ? Status(how) : copied;
+// The operation has finished on the network. What may remain are copies on the device's own stream, which no
+// longer wait for the host.
+Status Streams::complete_request(uint64_t request, StreamOperation& operation, Errc result) {
+  const Status copied = operation.done ? device_->synchronize(*operation.done) : Status{};
+  if (!copied.ok()) fail_session({copied.code(), device_->last_error()});
+  remove_operation(request);
+  return result != Errc::kOk ? Status(result) : copied;
 }
 
 Result<StreamsStats> Streams::stats() {
   StreamsStats out;
   {
-    const std::lock_guard lock(giving_);
+    const std::lock_guard lock(enqueue_mutex_);
     out = stats_;
   }
   if (options_.measure_error) {
-    // Not with the other lock: it may wait for other ranks.
-    const std::lock_guard lock(measuring_);
+    // Not under enqueue_mutex_: cast_error() may wait for other ranks.
+    const std::lock_guard lock(cast_error_mutex_);
     const auto error = device_->cast_error();
     if (!error) return tl::unexpected(error.error());
     out.error = *error;
   }
-  out.carried = courier_.counts();
+  out.completed = pump_.counters();
   return out;
 }
 
 void Streams::close(Nanos deadline) {
-  courier_.close(deadline);
+  pump_.close(deadline);
 }
 
 }  // namespace sluice::pipeline

@@ -1,6 +1,9 @@
-// Allreduce in the order of a device's streams: puts operations into rounds, cuts rounds into pieces, and
-// gives the device and the courier what is to be done with each, in an order that one hardware queue could
-// run (docs/adr/0012). Behind the C face, whose words it keeps: include/sluice/streams.h.
+// Class Streams runs allreduces in the order of a device's streams. It merges operations into batches, splits
+// batches into segments, and enqueues the work of each segment on the device and on the stream pump. The
+// enqueue order is one that a single hardware queue could run (docs/design/adr/0012). The C API in
+// include/sluice/streams.h sits on top and documents the rules for callers.
+//
+// Threads. Any thread may call any public function.
 #pragma once
 
 #include <atomic>
@@ -11,27 +14,28 @@
 #include <vector>
 
 #include "core/result.h"
-#include "gpu_client/engine/session.h"
-#include "gpu_client/pipeline/courier.h"
+#include "core/units.h"
+#include "gpu_client/engine/session/session.h"
+#include "gpu_client/pipeline/batch.h"
 #include "gpu_client/pipeline/device.h"
-#include "gpu_client/pipeline/flight.h"
-#include "gpu_client/pipeline/round.h"
 #include "gpu_client/pipeline/staging.h"
+#include "gpu_client/pipeline/stream_operation.h"
+#include "gpu_client/pipeline/stream_pump.h"
 
 namespace sluice::pipeline {
 
 struct StreamsOptions {
   uint64_t staging_bytes = 64 * kMiB;
-  uint32_t piece_bytes = 4 * kMiB;  // at most a quarter of staging_bytes, a multiple of 64 KiB
-  WireCast cast = WireCast::kNone;  // of sums and averages of f32
+  uint32_t segment_bytes = 4 * kMiB;  // at most a quarter of staging_bytes, a multiple of 64 KiB
+  WireCast cast = WireCast::kNone;    // for sums and averages of f32
   bool measure_error = false;
-  bool always_staged = false;  // only where the device reaches host memory
+  bool always_staged = false;  // only if the device can access host memory
   uint64_t fusion_bytes = 64 * kMiB;
 };
 
 struct StreamsStats {
-  Courier::Counts carried;
-  uint64_t rounds = 0;
+  StreamPump::Counters completed;
+  uint64_t batches = 0;
   uint64_t bytes_staged_out = 0;
   uint64_t bytes_staged_in = 0;
   uint64_t pinned_bytes = 0;
@@ -41,84 +45,96 @@ struct StreamsStats {
 
 class Streams {
  public:
-  // Parcels under way beyond which nothing more is taken.
-  static constexpr uint64_t kMostUnderWay = 8192;
+  // Network operations in flight above which new operations are refused.
+  static constexpr uint64_t kMaxInflight = 8192;
 
-  // The session outlives it. kSystem: no memory can be pinned, no thread.
+  // The session outlives the object. Returns kSystem if memory cannot be pinned or a thread cannot be
+  // started.
   [[nodiscard]] static Result<std::unique_ptr<Streams>> open(engine::Session& session,
                                                              std::unique_ptr<Device> device,
                                                              const StreamsOptions& options);
-  // Waits for the device's own streams, which may still copy results back.
+  // Waits for the device's own streams, which may still copy results.
   ~Streams();
 
-  // Any thread, all of them. Names are for test() and wait(); 0 unless `asked`.
+  // Both return a request for test() and wait(), or 0 unless `with_request`.
   [[nodiscard]] Result<uint64_t> allreduce(const engine::OpRequest& request, Device::Stream stream,
-                                           bool asked);
+                                           bool with_request);
+  [[nodiscard]] Result<uint64_t> end_group(bool with_request);
   [[nodiscard]] Result<void> begin_group();
-  [[nodiscard]] Result<uint64_t> end_group(bool asked);
-  // Why an operation within the group was refused, so that its end is too.
-  void spoil_group(const Error& why);
+  // Makes end_group() fail, because an operation within the group was refused for the reason `why`.
+  void fail_group(const Error& why);
 
-  // A name of operations here, not of the session's.
-  [[nodiscard]] static bool is_name(uint64_t name) noexcept { return (name & kNameBit) != 0; }
-  // As engine::Session has them.
-  [[nodiscard]] Status test(uint64_t name, bool& done);
-  [[nodiscard]] Status wait(uint64_t name, Nanos deadline);
+  // Whether a request is one of this class and not one of the session.
+  [[nodiscard]] static bool is_stream_request(uint64_t request) noexcept {
+    return (request & kRequestBit) != 0;
+  }
+  // These behave as those of engine::Session.
+  [[nodiscard]] Status test(uint64_t request, bool& done);
+  [[nodiscard]] Status wait(uint64_t request, Nanos deadline);
 
   [[nodiscard]] Result<StreamsStats> stats();
-  // Waits for what is under way until the deadline, then fails the session, with which it ends.
+  // Waits for the work in flight. Fails the session at the deadline, which ends that work.
   void close(Nanos deadline);
 
  private:
-  static constexpr uint64_t kNameBit = 0x80000000;  // the session's names have an index below 1024 there
+  // The session's requests hold an index below 1024 in the lower half.
+  static constexpr uint64_t kRequestBit = 0x80000000;
 
   Streams(engine::Session& session, std::unique_ptr<Device> device, const StreamsOptions& options,
           Staging staging);
-  [[nodiscard]] Result<uint64_t> take(const engine::OpRequest& request, Device::Stream stream, bool asked);
-  [[nodiscard]] Result<uint64_t> take_group(bool asked);
-  template <typename Give>
-  [[nodiscard]] Result<uint64_t> or_end(Give&& give);
-  void end_with(const Error& why) noexcept;
-  [[nodiscard]] Status end(uint64_t name, Flight& flight, Errc how);
-  void let_go(const std::vector<Round>& rounds);
-  [[nodiscard]] Result<Tensor> look_at(const engine::OpRequest& request, Device::Stream stream);
-  [[nodiscard]] Result<uint64_t> give(const std::vector<Tensor>& tensors, uint64_t operations, bool asked);
-  [[nodiscard]] uint64_t parcels_of(const std::vector<Round>& rounds) const noexcept;
-  [[nodiscard]] uint64_t piece_elements_of(const Round& round) const noexcept;
-  [[nodiscard]] Status give_round(const Round& round, const std::shared_ptr<Flight>& flight);
-  [[nodiscard]] Status give_exponents(const Round& round, const std::shared_ptr<Flight>& flight, Cast& cast);
-  [[nodiscard]] Status give_staged(const Round& round, const std::shared_ptr<Flight>& flight, Cast cast);
-  [[nodiscard]] Status give_in_place(const Round& round, const std::shared_ptr<Flight>& flight);
-  // The round's pieces where they lie; without an order they are ready now.
-  [[nodiscard]] Status give_parcels(const Round& round, const std::shared_ptr<Flight>& flight, bool in_order);
-  [[nodiscard]] Status make_ready(std::unique_ptr<Event>& event);
-  [[nodiscard]] uint64_t name_flight(std::shared_ptr<Flight> flight);
-  [[nodiscard]] std::shared_ptr<Flight> find(uint64_t name);
-  void forget(uint64_t name);
+  [[nodiscard]] Result<uint64_t> add_operation(const engine::OpRequest& request, Device::Stream stream,
+                                               bool with_request);
+  [[nodiscard]] Result<uint64_t> enqueue_group(bool with_request);
+  template <typename Enqueue>
+  [[nodiscard]] Result<uint64_t> fail_session_on_error(Enqueue&& enqueue);
+  void fail_session(const Error& why) noexcept;
+  [[nodiscard]] Result<Tensor> make_tensor(const engine::OpRequest& request, Device::Stream stream);
+
+  // These need enqueue_mutex_.
+  [[nodiscard]] Result<uint64_t> enqueue(const std::vector<Tensor>& tensors, uint64_t operations,
+                                         bool with_request);
+  [[nodiscard]] uint64_t network_operations(const std::vector<Batch>& batches) const noexcept;
+  [[nodiscard]] uint64_t segment_elements_of(const Batch& batch) const noexcept;
+  using OperationPtr = std::shared_ptr<StreamOperation>;
+  [[nodiscard]] Status enqueue_batch(const Batch& batch, const OperationPtr& operation);
+  [[nodiscard]] Status enqueue_exponents(const Batch& batch, const OperationPtr& operation, Cast& cast);
+  [[nodiscard]] Status enqueue_staged(const Batch& batch, const OperationPtr& operation, Cast cast);
+  [[nodiscard]] Status enqueue_in_place(const Batch& batch, const OperationPtr& operation);
+  // Submits the batch's segments for reduction in place. Without `in_order` the contribution is ready now.
+  [[nodiscard]] Status submit_in_place(const Batch& batch, const OperationPtr& operation, bool in_order);
+  // Sets `event` to one that completes after the work enqueued so far on the copy-out stream.
+  [[nodiscard]] Status record_ready(std::unique_ptr<Event>& event);
+  void release_streams(const std::vector<Batch>& batches);
+
+  [[nodiscard]] uint64_t register_operation(OperationPtr operation);
+  [[nodiscard]] OperationPtr find_operation(uint64_t request);
+  void remove_operation(uint64_t request);
+  [[nodiscard]] Status complete_request(uint64_t request, StreamOperation& operation, Errc result);
 
   engine::Session& session_;
   const StreamsOptions options_;
   std::unique_ptr<Device> device_;
 
-  std::mutex giving_;  // what the device and the courier are given is in one order; with it:
+  // Gives the work on the device and on the pump one order. Protects all members down to stats_.
+  std::mutex enqueue_mutex_;
   Staging staging_;
-  std::unique_ptr<Event> begun_, ended_;  // of the round that is being given
-  std::vector<Segment> parts_;            // of the piece that is being given
-  uint32_t given_ = 0;                    // number of the last parcel
+  std::unique_ptr<Event> caller_reached_, batch_done_;  // of the batch that is being enqueued
+  std::vector<BufferRange> segment_ranges_;             // of the segment that is being enqueued
+  uint32_t last_number_ = 0;                            // of the last network operation
   bool in_group_ = false;
   std::vector<Tensor> group_;
   uint64_t group_operations_ = 0;
   Result<void> group_error_;
   StreamsStats stats_;
 
-  std::atomic<bool> broken_{false};  // an operation that other ranks may wait for was not given
-  std::mutex measuring_;
+  std::atomic<bool> has_failed_{false};  // an operation was not enqueued for which other ranks may wait
+  std::mutex cast_error_mutex_;
 
-  std::mutex names_;
-  std::unordered_map<uint64_t, std::shared_ptr<Flight>> flights_;
-  uint32_t next_name_ = 1;
+  std::mutex requests_mutex_;
+  std::unordered_map<uint64_t, OperationPtr> operations_;
+  uint32_t next_request_ = 1;
 
-  Courier courier_;  // its threads end before the rest goes
+  StreamPump pump_;  // the last member: its threads must end before the others are destroyed
 };
 
 }  // namespace sluice::pipeline

@@ -1,4 +1,5 @@
-// What the versions of ncclCollNet share: one function for each signature. The files collnet_vN.cc pick.
+// The entry points that the versions of ncclCollNet share: one function per signature. The files
+// collnet_vN.cc select them.
 #pragma once
 
 #include "nccl_plugin/abi/guard.h"
@@ -6,23 +7,23 @@
 #include "nccl_plugin/abi/properties.h"
 #include "nccl_plugin/abi/results.h"
 #include "nccl_plugin/collnet/collnet.h"
-#include "nccl_plugin/host/offer.h"
+#include "nccl_plugin/host/capabilities.h"
 
 namespace sluice::nccl::abi::collnet_entry {
 
-// The same as the net's: NCCL merges the devices of both by name.
+// The name of the net, because NCCL merges the devices of both by name.
 [[nodiscard]] inline const char* name() noexcept {
   return net_entry::name();
 }
 
-// For every communicator, also where CollNet is off: nothing that touches the network.
-inline Result begin(Logger logger) noexcept {
-  return net_entry::begin(logger);
+// NCCL calls this for every communicator, also without CollNet, so it must not use the network.
+inline Result init(Logger logger) noexcept {
+  return net_entry::init(logger);
 }
 
 inline Result devices(int* count) noexcept {
   return guarded("collnet devices", [&] {
-    *count = static_cast<int>(offer().collnet.size());
+    *count = static_cast<int>(capabilities().collnet.size());
     return kSuccess;
   });
 }
@@ -37,17 +38,17 @@ inline Result listen(int device, void* handle, void** comm) noexcept {
   const Status s =
       collnet::listen(device, collnet::Handle(static_cast<std::byte*>(handle), kHandleBytes), &listener);
   *comm = listener;
-  return result_of("collnet listen", s);
+  return log_result("collnet listen", s);
 }
 
 inline Result connect(void* handles[], int ranks, int /*rank*/, void* listener, void** comm) noexcept {
   *comm = nullptr;
   if (ranks < 1) return kInvalidArgument;
-  collnet::Comm* made = nullptr;
+  collnet::Comm* created = nullptr;
   const Status s = collnet::connect(std::span<void* const>(handles, static_cast<size_t>(ranks)),
-                                    *static_cast<collnet::Listener*>(listener), &made);
-  *comm = made;
-  return s.ok() ? kSuccess : kSystemError;  // said already
+                                    *static_cast<collnet::Listener*>(listener), &created);
+  *comm = created;
+  return s.ok() ? kSuccess : kSystemError;  // connect() has logged the reason
 }
 
 inline Result reduce_support(int data_type, int op, int* supported) noexcept {
@@ -56,9 +57,9 @@ inline Result reduce_support(int data_type, int op, int* supported) noexcept {
 }
 
 inline Result register_memory(void* comm, void* data, size_t size, int type, void** handle) noexcept {
-  if (type != kPointerHost) return kInvalidUsage;  // not in ptr_support, so NCCL does not ask
-  return result_of("collnet regMr",
-                   collnet::register_memory(*static_cast<collnet::Comm*>(comm), data, size, handle));
+  if (type != kPointerHost) return kInvalidUsage;  // not in ptr_support, so NCCL does not call this
+  return log_result("collnet regMr",
+                    collnet::register_memory(*static_cast<collnet::Comm*>(comm), data, size, handle));
 }
 inline Result register_dma_buf(void*, void*, size_t, int, uint64_t, int, void** handle) noexcept {
   *handle = nullptr;
@@ -76,21 +77,21 @@ Result allreduce(void* comm, void* send, void* receive, Count count, int data_ty
   const Status s = collnet::iallreduce(*static_cast<collnet::Comm*>(comm), send, receive,
                                        static_cast<size_t>(count), data_type, op, &r);
   *request = r;
-  return quiet_result_of(s);
+  return to_result(s);
 }
 
 inline Result flush(void*, void*, int, void*, void** request) noexcept {
-  *request = nullptr;  // only for GPU memory
+  *request = nullptr;  // for GPU memory only
   return kSuccess;
 }
 
 inline Result test(void* request, int* done, int* size) noexcept {
-  bool over = false;
+  bool is_done = false;
   size_t bytes = 0;
-  const Status s = collnet::test(*static_cast<collnet::Request*>(request), &over, &bytes);
-  *done = over && s.ok() ? 1 : 0;
-  if (over && size != nullptr) *size = static_cast<int>(bytes);
-  return quiet_result_of(s);
+  const Status s = collnet::test(*static_cast<collnet::Request*>(request), &is_done, &bytes);
+  *done = is_done && s.ok() ? 1 : 0;
+  if (is_done && size != nullptr) *size = static_cast<int>(bytes);
+  return to_result(s);
 }
 
 inline Result close_comm(void* comm) noexcept {

@@ -1,5 +1,5 @@
-// ncclCollNet_v11: NCCL 2.28 and newer. iallgather and ireducescatter stay null: NCCL then never asks. The
-// order of the members is NCCL's.
+// ncclCollNet_v11: NCCL 2.28 and newer. iallgather and ireducescatter are null, so NCCL does not
+// use them. NCCL defines the order of the members.
 #include "nccl_plugin/abi/collnet_entries.h"
 #include "nccl_plugin/abi/layout_check.h"
 
@@ -39,8 +39,8 @@ CollNetV11 ncclCollNetPlugin_v11 = {
     .name = collnet_entry::name(),
     .init =
         [](void** context, uint64_t, Logger log) {
-          *context = nullptr;  // the heads of one communicator share its id, so it names no session
-          return collnet_entry::begin(log);
+          *context = nullptr;  // unused: the heads of a communicator share its id
+          return collnet_entry::init(log);
         },
     .devices = collnet_entry::devices,
     .get_properties = collnet_entry::properties<PropertiesV11>,

@@ -1,5 +1,5 @@
-// ncclCollNet_v8: NCCL 2.20 and newer. iallgather and ireducescatter stay null: NCCL then never asks. The
-// order of the members is NCCL's.
+// ncclCollNet_v8: NCCL 2.20 and newer. iallgather and ireducescatter are null, so NCCL does not
+// use them. NCCL defines the order of the members.
 #include "nccl_plugin/abi/collnet_entries.h"
 #include "nccl_plugin/abi/layout_check.h"
 
@@ -35,7 +35,7 @@ SLUICE_CHECK_LAYOUT(collnet_v8, CollNetV8);
 extern "C" SLUICE_EXPORTED CollNetV8 ncclCollNetPlugin_v8;
 CollNetV8 ncclCollNetPlugin_v8 = {
     .name = collnet_entry::name(),
-    .init = [](Logger log) { return collnet_entry::begin(log); },
+    .init = [](Logger log) { return collnet_entry::init(log); },
     .devices = collnet_entry::devices,
     .get_properties = collnet_entry::properties<PropertiesV8>,
     .listen = collnet_entry::listen,

@@ -1,4 +1,3 @@
-// The one way from NCCL into the plugin: nothing thrown gets out.
 #pragma once
 
 #include <exception>
@@ -9,6 +8,8 @@
 
 namespace sluice::nccl::abi {
 
+// Runs `body` for an entry point of NCCL. Converts exceptions to a result and logs them: an exception must
+// not reach NCCL.
 template <typename Body>
 [[nodiscard]] Result guarded(const char* entry, Body body) noexcept {
   try {
@@ -20,7 +21,7 @@ template <typename Body>
     warn("%s: %s", entry, e.what());
     return kInternalError;
   } catch (...) {
-    warn("%s: unknown failure", entry);
+    warn("%s: unknown exception", entry);
     return kInternalError;
   }
 }

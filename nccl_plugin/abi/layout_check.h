@@ -1,5 +1,5 @@
-// Layouts are checked against the table that was read off NCCL's own headers (tests/nccl/abi/layouts.tsv):
-// with the tests configured, a wrong size, order or way of calling does not compile.
+// Checks the layouts against a table that was read from NCCL's headers (tests/nccl/abi/layouts.tsv). With the
+// tests configured, a wrong size, order or signature does not compile.
 #pragma once
 
 #include <cstddef>

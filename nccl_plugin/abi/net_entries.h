@@ -1,17 +1,17 @@
-// What the versions of ncclNet share: one function for each signature that more than one version has. The
-// files net_vN.cc pick.
+// The entry points that the versions of ncclNet share: one function per signature. The files net_vN.cc select
+// them.
 #pragma once
 
 #include "nccl_plugin/abi/guard.h"
 #include "nccl_plugin/abi/properties.h"
 #include "nccl_plugin/abi/results.h"
-#include "nccl_plugin/host/offer.h"
+#include "nccl_plugin/host/capabilities.h"
 #include "nccl_plugin/host/settings.h"
 #include "nccl_plugin/net/net.h"
 
 namespace sluice::nccl::abi::net_entry {
 
-// The name is read before init, right after the library is loaded.
+// NCCL reads the name before init, right after it has loaded the library.
 [[nodiscard]] inline const char* name() noexcept {
   try {
     return settings().net_name.c_str();
@@ -20,18 +20,18 @@ namespace sluice::nccl::abi::net_entry {
   }
 }
 
-inline Result begin(Logger logger) noexcept {
+inline Result init(Logger logger) noexcept {
   return guarded("net init", [&] {
     set_logger(logger);
-    tell_settings_warnings();
-    tell_offer();
+    log_settings_warnings();
+    log_capabilities();
     return kSuccess;
   });
 }
 
 inline Result devices(int* count) noexcept {
   return guarded("net devices", [&] {
-    *count = static_cast<int>(offer().net.size());
+    *count = static_cast<int>(capabilities().net.size());
     return kSuccess;
   });
 }
@@ -39,7 +39,7 @@ inline Result devices(int* count) noexcept {
 template <typename Properties>
 Result properties(int device, Properties* out) noexcept {
   return guarded("net getProperties", [&] {
-    const auto& table = offer().net;
+    const auto& table = capabilities().net;
     if (device < 0 || static_cast<size_t>(device) >= table.size()) return kInvalidArgument;
     fill(*out, table[static_cast<size_t>(device)], device);
     return kSuccess;
@@ -52,7 +52,7 @@ inline Result listen(int device, void* handle, void** comm) noexcept {
     const Status s =
         net::listen(device, net::Handle(static_cast<std::byte*>(handle), kHandleBytes), &listener);
     *comm = listener;
-    return result_of("net listen", s);
+    return log_result("net listen", s);
   });
 }
 
@@ -61,7 +61,7 @@ inline Result connect(int device, void* handle, void** comm) noexcept {
     net::SendComm* send = nullptr;
     const Status s = net::connect(device, net::Handle(static_cast<std::byte*>(handle), kHandleBytes), &send);
     *comm = send;
-    return result_of("net connect", s);
+    return log_result("net connect", s);
   });
 }
 
@@ -70,11 +70,11 @@ inline Result accept(void* listener, void** comm) noexcept {
     net::RecvComm* receive = nullptr;
     const Status s = net::accept(*static_cast<net::Listener*>(listener), &receive);
     *comm = receive;
-    return result_of("net accept", s);
+    return log_result("net accept", s);
   });
 }
 
-// Host memory needs no registration for TCP; nothing else is offered in ptrSupport.
+// Host memory needs no registration for TCP, and ptrSupport offers no other memory.
 template <typename Size>
 Result register_memory(void* /*comm*/, void* data, Size /*size*/, int type, void** handle) noexcept {
   *handle = data;
@@ -94,7 +94,7 @@ Result send(void* comm, void* data, Size size, int tag, void* /*handle*/, void**
   const Status s = net::isend(*static_cast<net::SendComm*>(comm), static_cast<const std::byte*>(data),
                               static_cast<size_t>(size), tag, &r);
   *request = r;
-  return result_of("net isend", s);
+  return log_result("net isend", s);
 }
 
 template <typename Size>
@@ -106,22 +106,22 @@ Result receive(void* comm, int n, void** data, Size* sizes, int* tags, void** /*
   const Status s = net::irecv(*static_cast<net::RecvComm*>(comm), static_cast<std::byte*>(data[0]),
                               static_cast<size_t>(sizes[0]), tags[0], &r);
   *request = r;
-  return result_of("net irecv", s);
+  return log_result("net irecv", s);
 }
 
-// Only for GPU memory, which is not offered; null means done.
+// For GPU memory only, which is not offered. A null request means done.
 inline Result flush(void*, int, void**, int*, void**, void** request) noexcept {
   *request = nullptr;
   return kSuccess;
 }
 
 inline Result test(void* request, int* done, int* sizes) noexcept {
-  bool over = false;
+  bool is_done = false;
   size_t bytes = 0;
-  const Status s = net::test(*static_cast<net::Request*>(request), &over, &bytes);
-  *done = over ? 1 : 0;
-  if (over && sizes != nullptr) *sizes = static_cast<int>(bytes);
-  return result_of("net test", s);
+  const Status s = net::test(*static_cast<net::Request*>(request), &is_done, &bytes);
+  *done = is_done ? 1 : 0;
+  if (is_done && sizes != nullptr) *sizes = static_cast<int>(bytes);
+  return log_result("net test", s);
 }
 
 inline Result close_send(void* comm) noexcept {

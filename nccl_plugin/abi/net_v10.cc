@@ -1,4 +1,4 @@
-// ncclNet_v10: NCCL 2.26 and newer. The order of the members is NCCL's.
+// ncclNet_v10: NCCL 2.26 and newer. NCCL defines the order of the members.
 #include "nccl_plugin/abi/layout_check.h"
 #include "nccl_plugin/abi/net_entries.h"
 
@@ -37,7 +37,7 @@ SLUICE_CHECK_LAYOUT(net_props_v10, PropertiesV9);
 extern "C" SLUICE_EXPORTED NetV10 ncclNetPlugin_v10;
 NetV10 ncclNetPlugin_v10 = {
     .name = net_entry::name(),
-    .init = [](Logger log, ProfilerCallback) { return net_entry::begin(log); },
+    .init = [](Logger log, ProfilerCallback) { return net_entry::init(log); },
     .devices = net_entry::devices,
     .get_properties = net_entry::properties<PropertiesV9>,
     .listen = net_entry::listen,

@@ -1,4 +1,4 @@
-// ncclNet_v12: NCCL 2.30 and newer. The order of the members is NCCL's.
+// ncclNet_v12: NCCL 2.30 and newer. NCCL defines the order of the members.
 #include "nccl_plugin/abi/layout_check.h"
 #include "nccl_plugin/abi/net_entries.h"
 
@@ -41,8 +41,8 @@ NetV12 ncclNetPlugin_v12 = {
     .name = net_entry::name(),
     .init =
         [](void** context, uint64_t, void*, Logger log, ProfilerCallback) {
-          *context = nullptr;  // nothing of ours belongs to one communicator
-          return net_entry::begin(log);
+          *context = nullptr;  // the plugin has no state per communicator
+          return net_entry::init(log);
         },
     .devices = net_entry::devices,
     .get_properties = net_entry::properties<PropertiesV12>,

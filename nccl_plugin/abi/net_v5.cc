@@ -1,4 +1,4 @@
-// ncclNet_v5: NCCL 2.12 and newer. The order of the members is NCCL's.
+// ncclNet_v5: NCCL 2.12 and newer. NCCL defines the order of the members.
 #include "nccl_plugin/abi/layout_check.h"
 #include "nccl_plugin/abi/net_entries.h"
 
@@ -29,7 +29,7 @@ SLUICE_CHECK_LAYOUT(net_props_v5, PropertiesV6);
 extern "C" SLUICE_EXPORTED NetV5 ncclNetPlugin_v5;
 NetV5 ncclNetPlugin_v5 = {
     .name = net_entry::name(),
-    .init = [](Logger log) { return net_entry::begin(log); },
+    .init = [](Logger log) { return net_entry::init(log); },
     .devices = net_entry::devices,
     .get_properties = net_entry::properties<PropertiesV6>,
     .listen = net_entry::listen,

@@ -1,4 +1,4 @@
-// ncclNet_v7: NCCL 2.19 and newer. The order of the members is NCCL's.
+// ncclNet_v7: NCCL 2.19 and newer. NCCL defines the order of the members.
 #include "nccl_plugin/abi/layout_check.h"
 #include "nccl_plugin/abi/net_entries.h"
 
@@ -33,7 +33,7 @@ SLUICE_CHECK_LAYOUT(net_props_v7, PropertiesV7);
 extern "C" SLUICE_EXPORTED NetV7 ncclNetPlugin_v7;
 NetV7 ncclNetPlugin_v7 = {
     .name = net_entry::name(),
-    .init = [](Logger log) { return net_entry::begin(log); },
+    .init = [](Logger log) { return net_entry::init(log); },
     .devices = net_entry::devices,
     .get_properties = net_entry::properties<PropertiesV7>,
     .listen = net_entry::listen,

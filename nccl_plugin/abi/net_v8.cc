@@ -1,4 +1,4 @@
-// ncclNet_v8: NCCL 2.20 and newer. The order of the members is NCCL's.
+// ncclNet_v8: NCCL 2.20 and newer. NCCL defines the order of the members.
 #include "nccl_plugin/abi/layout_check.h"
 #include "nccl_plugin/abi/net_entries.h"
 
@@ -33,7 +33,7 @@ SLUICE_CHECK_LAYOUT(net_props_v8, PropertiesV8);
 extern "C" SLUICE_EXPORTED NetV8 ncclNetPlugin_v8;
 NetV8 ncclNetPlugin_v8 = {
     .name = net_entry::name(),
-    .init = [](Logger log) { return net_entry::begin(log); },
+    .init = [](Logger log) { return net_entry::init(log); },
     .devices = net_entry::devices,
     .get_properties = net_entry::properties<PropertiesV8>,
     .listen = net_entry::listen,

@@ -1,4 +1,4 @@
-// ncclNet_v9: NCCL 2.24 and newer. The order of the members is NCCL's.
+// ncclNet_v9: NCCL 2.24 and newer. NCCL defines the order of the members.
 #include "nccl_plugin/abi/layout_check.h"
 #include "nccl_plugin/abi/net_entries.h"
 
@@ -34,7 +34,7 @@ SLUICE_CHECK_LAYOUT(net_props_v9, PropertiesV9);
 extern "C" SLUICE_EXPORTED NetV9 ncclNetPlugin_v9;
 NetV9 ncclNetPlugin_v9 = {
     .name = net_entry::name(),
-    .init = [](Logger log) { return net_entry::begin(log); },
+    .init = [](Logger log) { return net_entry::init(log); },
     .devices = net_entry::devices,
     .get_properties = net_entry::properties<PropertiesV9>,
     .listen = net_entry::listen,

@@ -1,5 +1,5 @@
-// ncclNetProperties of every version: what a device tells about itself. Layouts from NCCL's headers, checked
-// against the table in tests/nccl/abi.
+// The properties of a device (ncclNetProperties) in every version. The layouts are NCCL's, checked against
+// the table in tests/nccl/abi.
 #pragma once
 
 #include <cstddef>
@@ -118,8 +118,8 @@ struct PropertiesV12 {
   int16_t plane_id;
 };
 
-// Every field of every version: NCCL's wrappers copy what we leave unset from their stack. Strings live as
-// long as `device`.
+// Sets every field of every version: NCCL's wrappers would copy an unset field from their stack. The strings
+// belong to `device`.
 template <typename Properties>
 void fill(Properties& p, const Device& device, int index) noexcept {
   p.name = device.name.c_str();
@@ -128,7 +128,7 @@ void fill(Properties& p, const Device& device, int index) noexcept {
   p.ptr_support = kPointerHost;
   p.speed = static_cast<int>(device.speed_mbps);
   p.port = 0;
-  p.latency = 0;  // NCCL's own model of a network's latency
+  p.latency = 0;  // selects NCCL's own model of the latency
   p.max_comms = 65536;
   p.max_recvs = 1;
   if constexpr (requires { p.net_device_type; })

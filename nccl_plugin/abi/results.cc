@@ -4,12 +4,12 @@
 
 namespace sluice::nccl::abi {
 
-Result result_of(const char* entry, Status status) noexcept {
+Result log_result(const char* entry, Status status) noexcept {
   if (!status.ok()) warn("%s: %s", entry, to_string(status.code()).data());
-  return quiet_result_of(status);
+  return to_result(status);
 }
 
-Result quiet_result_of(Status status) noexcept {
+Result to_result(Status status) noexcept {
   switch (status.code()) {
     case Errc::kOk: return kSuccess;
     case Errc::kClosed:

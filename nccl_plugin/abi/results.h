@@ -1,4 +1,4 @@
-// Our words for an end as NCCL's, which it treats alike and the application sees.
+// Converts the plugin's status codes to NCCL's result codes, which the application sees.
 #pragma once
 
 #include "core/status.h"
@@ -6,9 +6,9 @@
 
 namespace sluice::nccl::abi {
 
-// Warns when it is an error: NCCL itself says only the number.
-[[nodiscard]] Result result_of(const char* entry, Status status) noexcept;
-// For an end whose reason has been said.
-[[nodiscard]] Result quiet_result_of(Status status) noexcept;
+// Converts and logs an error with the name of the call: NCCL itself logs only the number.
+[[nodiscard]] Result log_result(const char* entry, Status status) noexcept;
+// Converts a status whose reason is already logged.
+[[nodiscard]] Result to_result(Status status) noexcept;
 
 }  // namespace sluice::nccl::abi

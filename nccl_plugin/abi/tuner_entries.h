@@ -1,5 +1,5 @@
-// What the versions of ncclTuner share. Always success: NCCL passes an error on to the application, whatever
-// its header says.
+// The entry points that the versions of ncclTuner share. They always return success: NCCL passes an error to
+// the application, in spite of its header.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace sluice::nccl::abi::tuner_entry {
   return net_entry::name();
 }
 
-// Without memory for a context the tuner has nothing to say, which is no error.
-inline Result begin(size_t ranks, size_t nodes, Logger logger, void** context) noexcept {
+// Without memory for a context the tuner does nothing, which is not an error.
+inline Result init(size_t ranks, size_t nodes, Logger logger, void** context) noexcept {
   *context = nullptr;
   (void)guarded("tuner init", [&] {
     set_logger(logger);
@@ -25,12 +25,12 @@ inline Result begin(size_t ranks, size_t nodes, Logger logger, void** context) n
   return kSuccess;
 }
 
-// `table` is a matrix, whatever its type says.
-inline Result price(void* context, int function, size_t bytes, float** table, int algorithms,
-                    int protocols) noexcept {
+// `table` points to a matrix of floats, in spite of its type.
+inline Result get_costs(void* context, int function, size_t bytes, float** table, int algorithms,
+                        int protocols) noexcept {
   if (context != nullptr) {
-    static_cast<tuner::Tuner*>(context)->price(function, bytes, reinterpret_cast<float*>(table), algorithms,
-                                               protocols);
+    static_cast<tuner::Tuner*>(context)->adjust_costs(function, bytes, reinterpret_cast<float*>(table),
+                                                      algorithms, protocols);
   }
   return kSuccess;
 }
@@ -38,7 +38,7 @@ inline Result price(void* context, int function, size_t bytes, float** table, in
 inline Result choose(void* context, int function, size_t bytes, bool collnet, int* algorithm,
                      int* protocol) noexcept {
   if (context != nullptr)
-    static_cast<tuner::Tuner*>(context)->choose(function, bytes, collnet, algorithm, protocol);
+    static_cast<tuner::Tuner*>(context)->choose_algorithm(function, bytes, collnet, algorithm, protocol);
   return kSuccess;
 }
 
@@ -50,7 +50,7 @@ inline Result chunk_size(void* context, int function, size_t bytes, int algorith
   return kSuccess;
 }
 
-inline Result end(void* context) noexcept {
+inline Result finalize(void* context) noexcept {
   delete static_cast<tuner::Tuner*>(context);
   return kSuccess;
 }

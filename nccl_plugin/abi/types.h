@@ -1,5 +1,4 @@
-// NCCL's words as the plugin speaks them, the same in every ABI version. Names and layouts are ours; the
-// values are NCCL's.
+// NCCL's constants and types, the same in every ABI version. The names are the plugin's, the values NCCL's.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@ enum Result : int {
   kRemoteError = 6,
 };
 
-// ncclDebugLogLevel and ncclDebugLogSubSys, as far as we log.
+// The values of ncclDebugLogLevel and ncclDebugLogSubSys that the plugin uses.
 inline constexpr int kLogWarn = 2;
 inline constexpr int kLogInfo = 3;
 inline constexpr unsigned long kLogInit = 0x1;
@@ -27,8 +26,8 @@ using Logger = void (*)(int level, unsigned long flags, const char* file, int li
 
 inline constexpr size_t kHandleBytes = 128;  // NCCL_NET_HANDLE_MAXSIZE since 2.12
 inline constexpr int kMaxRequests = 32;      // NCCL_NET_MAX_REQUESTS, per comm
-inline constexpr int kMaxDevices =
-    32;  // CollNet's device index must stay below MAXCHANNELS of the oldest release
+// The device index of CollNet must be less than MAXCHANNELS of the oldest release.
+inline constexpr int kMaxDevices = 32;
 
 // ptrSupport and the type of regMr.
 inline constexpr int kPointerHost = 1;

@@ -5,13 +5,15 @@
 #include <exception>
 
 #include "nccl_plugin/collnet/comm.h"
-#include "nccl_plugin/collnet/joining.h"
 #include "nccl_plugin/collnet/listener.h"
+#include "nccl_plugin/collnet/session_connect.h"
 #include "nccl_plugin/collnet/types.h"
-#include "nccl_plugin/host/ledger.h"
+#include "nccl_plugin/host/capabilities.h"
+#include "nccl_plugin/host/communicator_log.h"
 #include "nccl_plugin/host/log.h"
-#include "nccl_plugin/host/offer.h"
 #include "nccl_plugin/host/stats_file.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/connect.h"
 
 namespace sluice::nccl::collnet {
 
@@ -19,28 +21,27 @@ Status listen(int device, Handle handle, Listener** listener) noexcept {
   *listener = nullptr;
   try {
     auto made = std::make_unique<Listener>();
-    Contact& contact = made->contact;
-    if (getrandom(contact.identity.data(), contact.identity.size(), 0) !=
-        static_cast<ssize_t>(contact.identity.size())) {
+    NodeHandle& own = made->handle;
+    if (getrandom(own.identity.data(), own.identity.size(), 0) != static_cast<ssize_t>(own.identity.size())) {
       return Errc::kSystem;
     }
-    const auto& table = offer().collnet;
+    const auto& table = capabilities().collnet;
     if (device >= 0 && static_cast<size_t>(device) < table.size()) {
-      contact.address = table[static_cast<size_t>(device)].address;
+      own.address = table[static_cast<size_t>(device)].address;
       auto socket = transport::tcp::listen_on(
-          contact.address, 0, {.buffer_bytes = 0, .congestion_control = {}, .local_address = {}});
+          own.address, 0, {.buffer_bytes = 0, .congestion_control = {}, .local_address = {}});
       if (socket) {
-        contact.port = transport::tcp::bound_port(socket->fd()).value_or(0);
+        own.port = transport::tcp::bound_port(socket->fd()).value_or(0);
         made->socket = std::move(*socket);
       } else {
-        warn("%s", socket.error().text.c_str());  // told to all nodes as port 0
+        warn("collnet listen: %s", socket.error().text.c_str());  // port 0 informs the other nodes
       }
     }
-    write_handle(contact, handle);
+    encode_node_handle(own, handle);
     *listener = made.release();
     return {};
   } catch (const std::exception& e) {
-    warn("listen: %s", e.what());
+    warn("collnet listen: %s", e.what());
     return Errc::kSystem;
   }
 }
@@ -48,21 +49,21 @@ Status listen(int device, Handle handle, Listener** listener) noexcept {
 Status connect(std::span<void* const> handles, Listener& listener, Comm** comm) noexcept {
   *comm = nullptr;
   try {
-    auto joined = join(handles, listener, settings());
-    if (!joined) {
-      warn("offload OFF (%s)", joined.error().text.c_str());
-      ledger().connect_failed(joined.error().text);
+    auto connected = connect_session(handles, listener, settings());
+    if (!connected) {
+      warn("offload OFF (%s)", connected.error().text.c_str());
+      communicator_log().add_failure(connected.error().text);
       if (has_stats_file()) {
         StatsLine line("refused");
-        append_stats(line.number("nodes", handles.size()).text("why", joined.error().text));
+        append_stats(line.number("nodes", handles.size()).text("why", connected.error().text));
       }
-      return joined.error().code;
+      return connected.error().code;
     }
-    *comm = joined->release();
-    ledger().connected();
+    *comm = connected->release();
+    communicator_log().add_connection();
     return {};
   } catch (const std::exception& e) {
-    warn("connect: %s", e.what());
+    warn("collnet connect: %s", e.what());
     return Errc::kSystem;
   }
 }
@@ -73,22 +74,24 @@ bool supports(int data_type, int op) noexcept {
 
 Status register_memory(Comm& comm, void* data, size_t bytes, void** handle) noexcept {
   try {
-    const auto added = comm.ranges().add({.data = static_cast<const std::byte*>(data), .bytes = bytes});
+    const auto added =
+        comm.registered_ranges().add({.data = static_cast<const std::byte*>(data), .bytes = bytes});
     *handle = added.handle;
-    if (added.first) comm.know({static_cast<std::byte*>(data), bytes});
+    if (added.is_first) comm.register_memory({static_cast<std::byte*>(data), bytes});
     return {};
   } catch (const std::exception&) {
-    *handle = nullptr;  // null is as good as any: TCP needs no registration, and an error here on one node
-                        // hangs the others
+    // Reports success without a registration, which only costs a copy. An error on this node would hang the
+    // others.
+    *handle = nullptr;
     return {};
   }
 }
 
 void deregister_memory(Comm& comm, void* handle) noexcept {
-  const auto range = comm.ranges().remove(handle);
+  const auto range = comm.registered_ranges().remove(handle);
   if (!range) return;
   comm.quiesce(*range);
-  comm.forget({const_cast<std::byte*>(range->data), range->bytes});  // it came as one that may be written
+  comm.deregister_memory({const_cast<std::byte*>(range->data), range->bytes});  // NCCL passed it as writable
 }
 
 Status iallreduce(Comm& comm, const void* send, void* receive, size_t count, int data_type, int op,
@@ -103,7 +106,7 @@ Status test(Request& request, bool* done, size_t* bytes) noexcept {
 
 void close(Comm* comm) noexcept {
   if (comm == nullptr) return;
-  comm->leave();
+  comm->close();
   delete comm;
 }
 

@@ -1,9 +1,9 @@
-// NCCL's CollNet over the reducers, free of ABI versions: the files of abi/ translate. A Comm is one head of
-// one communicator on this node: a session of the engine with as many ranks as the communicator has nodes.
+// NCCL's CollNet over the reducers, independent of the ABI version; abi/ adapts it. A Comm is one head of one
+// communicator on this node: a session of the engine with one rank per node.
 //
-// Threads: listen, connect, registration and close from NCCL's service thread; iallreduce and test from its
-// progress thread, at the same time as registration. Distinct Comms are used at the same time by different
-// threads.
+// Threads. NCCL calls listen, connect, register, deregister and close from its service thread, and iallreduce
+// and test from its progress thread, which may run at the same time as registrations. Different Comms may be
+// used by different threads.
 #pragma once
 
 #include <cstddef>
@@ -20,35 +20,36 @@ class Listener;
 class Comm;
 class Request;
 
-// Never fails for a reason of the network's: an error here would leave the other nodes waiting. What went
-// wrong is told by connect().
+// Opens a port for the other nodes. Does not fail for network errors, because an error here would leave the
+// other nodes waiting; connect() reports them on all nodes.
 [[nodiscard]] Status listen(int device, Handle handle, Listener** listener) noexcept;
 
-// Joins all nodes whose handles these are, over all reducers. Blocks, at most SLUICE_JOIN_TIMEOUT for
-// nodes that are late and about twice SLUICE_CONNECT_TIMEOUT for the rest. The nodes agree among themselves:
-// it succeeds on all or fails on all, with one reason. `handles` in the same order on all nodes: it is the
-// order of summing.
+// Connects all nodes with these handles to all reducers. `handles` must have the same order on all nodes; it
+// is the order of summation. Succeeds on all nodes or fails on all with one reason. Blocks for
+// SLUICE_JOIN_TIMEOUT at most while nodes are missing, and for about twice SLUICE_CONNECT_TIMEOUT for the
+// rest.
 [[nodiscard]] Status connect(std::span<void* const> handles, Listener& listener, Comm** comm) noexcept;
 
-// Whether allreduces of this type and operator are taken. Types and operators that are not known: no.
+// True when allreduces of this type and operator are supported. False for unknown values.
 [[nodiscard]] bool supports(int data_type, int op) noexcept;
 
-// A reference to [data, data + bytes). Registering the same range again is counted; any range may be used
-// unregistered, but see deregister_memory. Over RDMA requests in it are not copied.
+// Adds a reference to [data, data + bytes). The same range may be registered several times. Requests may use
+// unregistered memory; over RDMA, requests in registered memory are not copied.
 [[nodiscard]] Status register_memory(Comm& comm, void* data, size_t bytes, void** handle) noexcept;
-// With requests open that touch the range: NCCL is tearing down after an abort and frees the memory next, so
-// the session is ended here and nothing of ours touches it any more when this returns.
+// Removes a reference. If open requests use the range, NCCL is aborting and frees the memory next: the
+// session then ends here, and nothing accesses the range after this call.
 void deregister_memory(Comm& comm, void* handle) noexcept;
 
-// *request stays null when the open ones and this one are more bytes than SLUICE_WINDOW for each reducer, or
-// 64 requests: NCCL tries again. One alone is always taken. Buffers are ours until test() says done; send
-// == receive is allowed.
+// Sets *request, or leaves it null when there are 64 open requests, or when the open requests and this one
+// exceed SLUICE_WINDOW per reducer; NCCL then tries again. A single request is always accepted. Until test()
+// reports done, the buffers must stay valid and unchanged by the caller. send == receive is allowed.
 [[nodiscard]] Status iallreduce(Comm& comm, const void* send, void* receive, size_t count, int data_type,
                                 int op, Request** request) noexcept;
-// An error is the session's end, with its reason in the log once; every later call tells it again.
+// An error means that the session has ended. The reason is logged once; every later call returns the same
+// error.
 [[nodiscard]] Status test(Request& request, bool* done, size_t* bytes) noexcept;
 
-// With requests open: ends the session at once. Otherwise leaves in order. Says one line of what was done.
+// Leaves the session, or aborts it if requests are open. Logs one line of statistics.
 void close(Comm* comm) noexcept;
 void close(Listener* listener) noexcept;
 

@@ -3,15 +3,15 @@
 #include <string>
 
 #include "nccl_plugin/collnet/collnet.h"
-#include "nccl_plugin/collnet/handle.h"
+#include "nccl_plugin/collnet/node_handle.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::nccl::collnet {
 
-// Where the other nodes will call, until connect() takes the socket over.
+// Listener owns the socket to which the other nodes connect, until connect() takes the socket.
 class Listener {
  public:
-  Contact contact;
+  NodeHandle handle;
   transport::tcp::Socket socket;
 };
 

@@ -1,4 +1,4 @@
-// NCCL's types and operators as the wire's.
+// Converts NCCL's data types and operators to those of the protocol.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,7 @@ namespace sluice::nccl::collnet {
   }
 }
 
-// Averages never arrive: NCCL scales on the GPU and asks for sums.
+// NCCL never requests averages: it scales on the GPU and requests sums.
 [[nodiscard]] constexpr std::optional<wire::Op> op_of(int op) noexcept {
   switch (op) {
     case abi::kSum: return wire::Op::kSum;

@@ -24,11 +24,11 @@ struct FreeInterfaces {
   void operator()(ifaddrs* list) const noexcept { ::freeifaddrs(list); }
 };
 
-// As NCCL looks when it is not told: first the networks proper, then what containers and virtual machines
-// have, loopback when there is nothing else.
-constexpr const char* kAny[] = {"^docker,lo,virbr", "docker", "lo", "virbr"};
+// The order of NCCL's default search: physical networks, then those of containers and virtual machines, then
+// loopback.
+constexpr const char* kDefaultInterfaces[] = {"^docker,lo,virbr", "docker", "lo", "virbr"};
 
-std::string numeric(const sockaddr& address) {
+std::string address_text(const sockaddr& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const void* bytes =
       address.sa_family == AF_INET6
@@ -37,8 +37,9 @@ std::string numeric(const sockaddr& address) {
   return ::inet_ntop(address.sa_family, bytes, text.data(), text.size()) != nullptr ? text.data() : "";
 }
 
-// One that another host can be told: link-local needs a scope that only this host knows, ::1 is this host.
-bool usable(const sockaddr& address) {
+// True for an address that other hosts can connect to. A link-local address needs a scope, which is local to
+// the host.
+bool is_reachable(const sockaddr& address) {
   if (address.sa_family == AF_INET) return true;
   if (address.sa_family != AF_INET6) return false;
   const in6_addr& a = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
@@ -53,7 +54,7 @@ bool is_pci_function(const std::string& name) {
          is_hex(name[n - 3]) && std::all_of(name.begin(), name.end() - 8, is_hex);
 }
 
-// The function itself, or the one that a virtio device hangs on.
+// The PCI function of the interface; for a virtio device, the PCI function of its parent.
 std::string pci_path(const fs::path& interface) {
   std::error_code error;
   const fs::path device = fs::canonical(interface / "device", error);
@@ -63,56 +64,56 @@ std::string pci_path(const fs::path& interface) {
   return {};
 }
 
-uint32_t speed(const fs::path& interface, const DeviceRules& rules) {
-  if (rules.speed_mbps != 0) return rules.speed_mbps;
-  std::ifstream file(interface /
-                     "speed");  // missing, unreadable or -1 for interfaces without a link of their own
+uint32_t speed(const fs::path& interface, const DeviceOptions& options) {
+  if (options.speed_mbps != 0) return options.speed_mbps;
+  std::ifstream file(interface / "speed");  // missing, unreadable or -1 for virtual interfaces
   long value = 0;
   return file >> value && value > 0 && value <= 10'000'000 ? static_cast<uint32_t>(value) : 10'000;
 }
 
-// Where the kernel says nothing ("unknown", or no file) the interface's flags must do.
-bool operates(const fs::path& interface) {
+// When the kernel does not report a state ("unknown", or no file), the flags of the interface decide.
+bool is_operational(const fs::path& interface) {
   std::ifstream file(interface / "operstate");
   std::string state;
   return !(file >> state) || (state != "down" && state != "lowerlayerdown" && state != "notpresent");
 }
 
-std::vector<Device> matching(const ifaddrs* list, const std::string& interfaces, const DeviceRules& rules) {
+std::vector<Device> find_matching(const ifaddrs* list, const std::string& interfaces,
+                                  const DeviceOptions& options) {
   std::vector<Device> found;
-  // Twice round, since an interface's IPv6 address may stand before its IPv4 one: who is on the list first,
-  // then with which address.
+  // The kernel lists an interface once per address. The first entry adds the interface; a later IPv4 address
+  // replaces an IPv6 address.
   for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || !usable(*i->ifa_addr)) continue;
+    if (i->ifa_addr == nullptr || !is_reachable(*i->ifa_addr)) continue;
     if ((i->ifa_flags & IFF_UP) == 0 || (i->ifa_flags & IFF_RUNNING) == 0) continue;
     if (!config::is_listed(interfaces, i->ifa_name)) continue;
     const bool v4 = i->ifa_addr->sa_family == AF_INET;
     const auto known = std::ranges::find(found, i->ifa_name, &Device::name);
     if (known != found.end()) {
       const bool known_is_v6 = known->address.find(':') != std::string::npos;
-      if (v4 && known_is_v6) known->address = numeric(*i->ifa_addr);
+      if (v4 && known_is_v6) known->address = address_text(*i->ifa_addr);
       continue;
     }
-    const fs::path in_sysfs = fs::path(rules.sysfs) / "class" / "net" / i->ifa_name;
-    if (!operates(in_sysfs) || found.size() == abi::kMaxDevices) continue;
+    const fs::path sysfs_path = fs::path(options.sysfs) / "class" / "net" / i->ifa_name;
+    if (!is_operational(sysfs_path) || found.size() == abi::kMaxDevices) continue;
     found.push_back({.name = i->ifa_name,
-                     .pci_path = pci_path(in_sysfs),
-                     .address = numeric(*i->ifa_addr),
+                     .pci_path = pci_path(sysfs_path),
+                     .address = address_text(*i->ifa_addr),
                      .guid = ::if_nametoindex(i->ifa_name),
-                     .speed_mbps = speed(in_sysfs, rules)});
+                     .speed_mbps = speed(sysfs_path, options)});
   }
   return found;
 }
 
 }  // namespace
 
-std::vector<Device> find_devices(const DeviceRules& rules) {
+std::vector<Device> find_devices(const DeviceOptions& options) {
   ifaddrs* raw = nullptr;
   if (::getifaddrs(&raw) != 0) return {};
   const std::unique_ptr<ifaddrs, FreeInterfaces> list(raw);
-  if (!rules.interfaces.empty()) return matching(list.get(), rules.interfaces, rules);
-  for (const char* interfaces : kAny) {
-    auto found = matching(list.get(), interfaces, rules);
+  if (!options.interfaces.empty()) return find_matching(list.get(), options.interfaces, options);
+  for (const char* interfaces : kDefaultInterfaces) {
+    auto found = find_matching(list.get(), interfaces, options);
     if (!found.empty()) return found;
   }
   return {};
@@ -133,7 +134,7 @@ std::string active_rdma_device(const std::string& sysfs) {
         active.push_back(device->path().filename().string());
     }
   }
-  // The kernel lists them in any order; the same answer every time.
+  // Sysfs has no fixed order; the minimum makes the result the same on every call.
   return active.empty() ? std::string() : *std::ranges::min_element(active);
 }
 

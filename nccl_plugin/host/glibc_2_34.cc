@@ -1,5 +1,5 @@
-// What the static libstdc++ and libgcc want of a glibc newer than 2.34, the oldest that training images have:
-// made here of older functions, seen by this library alone (plugin.map).
+// Replacements for functions of glibc newer than 2.34 that the static libstdc++ and libgcc need. Training
+// images have glibc 2.34 at the oldest. Visible in this library only (plugin.map).
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>
@@ -16,7 +16,7 @@ struct Search {
   dl_find_object* found;
 };
 
-int look(dl_phdr_info* object, size_t, void* argument) {
+int visit_object(dl_phdr_info* object, size_t, void* argument) {
   auto& search = *static_cast<Search*>(argument);
   const ElfW(Phdr)* frames = nullptr;
   bool inside = false;
@@ -41,17 +41,17 @@ int look(dl_phdr_info* object, size_t, void* argument) {
 
 }  // namespace
 
-// For the unwinder: the loaded object that an address lies in.
+// For the unwinder: finds the loaded object that contains an address.
 extern "C" int _dl_find_object(void* address, dl_find_object* found) noexcept {
   Search search{.address = reinterpret_cast<uintptr_t>(address), .found = found};
-  return dl_iterate_phdr(&look, &search) == 1 ? 0 : -1;
+  return dl_iterate_phdr(&visit_object, &search) == 1 ? 0 : -1;
 }
 
 #endif
 
 #if __GLIBC_PREREQ(2, 36)
 
-// For std::random_device, which nobody here uses.
+// For std::random_device, which the plugin does not use.
 extern "C" uint32_t arc4random() noexcept {
   uint32_t value = 0;
   while (getrandom(&value, sizeof value, 0) != sizeof value) {

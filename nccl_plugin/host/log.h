@@ -1,15 +1,16 @@
-// Lines in NCCL's own log, where the people who run the job look. Cold path: formats, may lock in NCCL. Any
-// thread, but not after NCCL has unloaded the plugin.
+// Messages to NCCL's log. Not for hot paths: the calls format and may take a lock of NCCL. Any thread, but
+// not after NCCL has unloaded the plugin.
 #pragma once
 
 #include "nccl_plugin/abi/types.h"
 
 namespace sluice::nccl {
 
-// The last one given stays; nothing is said before the first. From then on the engine's lines come here too.
+// Sets the logger that NCCL passed; a null logger is ignored. Without a logger, messages are dropped. Also
+// redirects the messages of the engine to NCCL's log.
 void set_logger(abi::Logger logger) noexcept;
 
-// Each is one line with "NET/SLUICE: " in front; printf's format.
+// Log one line with the prefix "NET/SLUICE: ". The format is printf's.
 [[gnu::format(printf, 1, 2)]] void info(const char* format, ...) noexcept;  // NCCL_DEBUG=INFO
 [[gnu::format(printf, 1, 2)]] void warn(const char* format, ...) noexcept;  // NCCL_DEBUG=WARN
 

@@ -20,11 +20,11 @@
 namespace sluice::nccl {
 namespace {
 
-// One variable after the other, with one line for each that can't be taken.
-class Reader {
+// VariableReader reads environment variables and collects a warning for each invalid value.
+class VariableReader {
  public:
-  explicit Reader(const char* const* environment) {
-    unknown_names(environment);
+  explicit VariableReader(const char* const* environment) {
+    warn_about_unknown_names(environment);
     for (; *environment != nullptr; ++environment) {
       const std::string_view entry = *environment;
       const size_t equals = entry.find('=');
@@ -32,13 +32,14 @@ class Reader {
     }
   }
 
-  // `take` returns an empty string, or what is wrong with the value. Empty values count as unset.
-  template <typename Take>
-  void read(std::string_view name, Take take) {
+  // Calls `parse` with the value of a variable that is set and not empty. `parse` returns an error text;
+  // empty: none.
+  template <typename Parse>
+  void read(std::string_view name, Parse parse) {
     const auto found = values_.find(name);
     if (found == values_.end() || found->second.empty()) return;
-    if (const std::string wrong = take(std::string(found->second)); !wrong.empty()) {
-      warnings.push_back(std::string(name) + "=" + std::string(found->second) + " is ignored: " + wrong);
+    if (const std::string error = parse(std::string(found->second)); !error.empty()) {
+      warnings.push_back(std::string(name) + "=" + std::string(found->second) + " ignored: " + error);
     }
   }
   void text(std::string_view name, std::string& out) {
@@ -47,40 +48,40 @@ class Reader {
       return std::string();
     });
   }
-  void number(std::string_view name, uint32_t& out, uint32_t least, uint32_t most) {
+  void number(std::string_view name, uint32_t& out, uint32_t min, uint32_t max) {
     read(name, [&](const std::string& value) -> std::string {
       uint32_t n = 0;
       const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
-      if (error != std::errc() || end != value.data() + value.size() || n < least || n > most) {
-        return "it must be a number from " + std::to_string(least) + " to " + std::to_string(most);
+      if (error != std::errc() || end != value.data() + value.size() || n < min || n > max) {
+        return "expected a number from " + std::to_string(min) + " to " + std::to_string(max);
       }
       out = n;
       return {};
     });
   }
-  void size(std::string_view name, uint64_t& out, uint64_t least, uint64_t most) {
+  void size(std::string_view name, uint64_t& out, uint64_t min, uint64_t max) {
     read(name, [&](const std::string& value) -> std::string {
       const auto parsed = config::parse_size(value);
       if (!parsed) return parsed.error().text;
-      if (*parsed < least || *parsed > most) {
-        return "it must be from " + config::size_text(least) + " to " + config::size_text(most);
+      if (*parsed < min || *parsed > max) {
+        return "expected a size from " + config::size_text(min) + " to " + config::size_text(max);
       }
       out = *parsed;
       return {};
     });
   }
-  void deadline(std::string_view name, Nanos& out, Nanos least) {
-    read(name, [&out, least](const std::string& value) -> std::string {
+  void deadline(std::string_view name, Nanos& out, Nanos min) {
+    read(name, [&out, min](const std::string& value) -> std::string {
       const auto parsed = config::parse_duration(value);
       if (!parsed) return parsed.error().text;
-      if (*parsed < least) return "it must be at least " + config::duration_text(least);
+      if (*parsed < min) return "expected at least " + config::duration_text(min);
       out = *parsed;
       return {};
     });
   }
   void flag(std::string_view name, bool& out) {
     read(name, [&out](const std::string& value) -> std::string {
-      if (value != "0" && value != "1") return "it must be 0 or 1";
+      if (value != "0" && value != "1") return "expected 0 or 1";
       out = value == "1";
       return {};
     });
@@ -92,18 +93,18 @@ class Reader {
         out = found->second;
         return {};
       }
-      std::string wrong = "it must be one of";
-      for (const auto& [word, choice] : choices) wrong += " " + std::string(word);
-      return wrong;
+      std::string names;
+      for (const auto& [text, choice] : choices) names += (names.empty() ? "" : ", ") + std::string(text);
+      return "expected one of " + names;
     });
   }
 
   std::vector<std::string> warnings;
 
  private:
-  void unknown_names(const char* const* environment) {
+  void warn_about_unknown_names(const char* const* environment) {
     for (const config::Variable& unknown : config::unknown_variables(environment)) {
-      warnings.push_back(std::string(unknown.name) + " is no variable of Sluice; did you mean " +
+      warnings.push_back("unknown variable " + std::string(unknown.name) + "; did you mean " +
                          std::string(config::nearest_name(unknown.name, config::plugin_variables())) + "?");
     }
   }
@@ -111,48 +112,50 @@ class Reader {
   std::map<std::string_view, std::string_view> values_;
 };
 
-// Reducers that the platform names, where the user names none. Nothing here touches the network, and what is
-// malformed costs the offload, not the job.
-void look_around(const char* const* environment, SettingsRead& out) {
+// Takes the reducers from the platform's environment if SLUICE_REDUCERS is not set. Uses no network. An error
+// disables the offload, but not the job.
+void discover_reducers(const char* const* environment, SettingsResult& out) {
   namespace discovery = config::discovery;
-  discovery::Surroundings here = discovery::process_surroundings(environment);
-  here.look_up = nullptr;
-  if (here.variable("SLUICE_REDUCERS")) return;
-  const auto outcome = discovery::discover(here);
+  discovery::Environment platform = discovery::process_environment(environment);
+  platform.resolve_srv = nullptr;  // no DNS query
+  if (platform.variable("SLUICE_REDUCERS")) return;
+  const auto outcome = discovery::discover(platform);
   if (!outcome) {
     out.warnings.push_back("no offload: " + outcome.error().text);
     return;
   }
   Settings& s = out.settings;
-  if (outcome->found) {
-    s.reducers = outcome->found->reducers;
-    s.source = discovery::to_string(outcome->found->source);
+  if (outcome->result) {
+    s.reducers = outcome->result->reducers;
+    s.source = discovery::to_string(outcome->result->source);
     return;
   }
-  const std::string wanted = here.variable("SLUICE_DISCOVERY").value_or("auto");
-  if (!discovery::asks_the_dns(here) || (wanted != "auto" && wanted != "kubernetes")) return;
-  // Every rank must count the same devices before anybody may ask, and price the same pool.
-  const auto count = discovery::reducer_count(here);
+  const std::string selected = platform.variable("SLUICE_DISCOVERY").value_or("auto");
+  if (!discovery::uses_dns(platform) || (selected != "auto" && selected != "kubernetes")) return;
+  // The count must be known without a query: all ranks must report the same devices and the same costs to
+  // NCCL.
+  const auto count = discovery::reducer_count(platform);
   if (!count || !*count) {
-    out.warnings.push_back("no offload: " + (count ? "SLUICE_REDUCER_SERVICE needs SLUICE_REDUCER_COUNT here"
-                                                   : count.error().text));
+    out.warnings.push_back("no offload: " +
+                           (count ? "SLUICE_REDUCER_SERVICE is set without SLUICE_REDUCER_COUNT; set both"
+                                  : count.error().text));
     return;
   }
-  s.reducers_by_dns = **count;
+  s.dns_reducer_count = **count;
   s.source = discovery::to_string(discovery::Source::kKubernetes);
 }
 
-const SettingsRead& own() {
-  static const SettingsRead read = read_settings(environ);
-  return read;
+const SettingsResult& process_settings() {
+  static const SettingsResult result = read_settings(environ);
+  return result;
 }
 
 }  // namespace
 
-SettingsRead read_settings(const char* const* environment) {
-  SettingsRead out;
+SettingsResult read_settings(const char* const* environment) {
+  SettingsResult out;
   Settings& s = out.settings;
-  Reader r(environment);
+  VariableReader r(environment);
   r.text("SLUICE_NET_NAME", s.net_name);
   r.read("SLUICE_REDUCERS", [&s](const std::string& value) -> std::string {
     auto pool = config::read_pool(value);
@@ -161,16 +164,16 @@ SettingsRead read_settings(const char* const* environment) {
     s.pool_file = std::move(pool->file);
     return {};
   });
-  const auto name = [&r](const char* variable, std::string& to) {
+  const auto read_name = [&r](const char* variable, std::string& to) {
     r.read(variable, [&to](const std::string& value) -> std::string {
       if (value.size() > wire::kMaxJobText)
-        return "longer than " + std::to_string(wire::kMaxJobText) + " characters";
+        return "expected at most " + std::to_string(wire::kMaxJobText) + " characters";
       to = value;
       return {};
     });
   };
-  name("SLUICE_JOB", s.job);
-  name("SLUICE_TENANT", s.tenant);
+  read_name("SLUICE_JOB", s.job);
+  read_name("SLUICE_TENANT", s.tenant);
   r.text("SLUICE_KEY_FILE", s.key_file);
   r.text("SLUICE_TOKEN_FILE", s.token_file);
   r.choice("SLUICE_NET", s.net, {{"auto", NetPolicy::kAuto}, {"always", NetPolicy::kAlways}});
@@ -190,7 +193,7 @@ SettingsRead read_settings(const char* const* environment) {
   r.flag("SLUICE_THREADS", s.own_thread);
   r.deadline("SLUICE_CONNECT_TIMEOUT", s.connect_timeout, kSecond);
   r.deadline("SLUICE_JOIN_TIMEOUT", s.join_timeout, kSecond);
-  r.flag("SLUICE_SURVIVE", s.survive);
+  r.flag("SLUICE_SURVIVE", s.fault_tolerant);
   r.deadline("SLUICE_RESUME_TIMEOUT", s.resume_timeout, kMillisecond);
   r.choice(
       "SLUICE_OFFLOAD", s.offload,
@@ -199,21 +202,21 @@ SettingsRead read_settings(const char* const* environment) {
   r.number("SLUICE_MIN_NODES", s.min_nodes, 2, 1u << 20);
   r.text("SLUICE_STATS_FILE", s.stats_file);
   out.warnings = std::move(r.warnings);
-  look_around(environment, out);
+  discover_reducers(environment, out);
   return out;
 }
 
 const Settings& settings() {
-  return own().settings;
+  return process_settings().settings;
 }
 
-void tell_settings_warnings() noexcept {
-  static std::once_flag told;
+void log_settings_warnings() noexcept {
+  static std::once_flag logged;
   try {
-    std::call_once(told, [] {
-      for (const std::string& line : own().warnings) warn("%s", line.c_str());
+    std::call_once(logged, [] {
+      for (const std::string& line : process_settings().warnings) warn("%s", line.c_str());
     });
-  } catch (...) {  // a line of the log is not worth the job
+  } catch (...) {  // a missing log line must not fail the job
   }
 }
 

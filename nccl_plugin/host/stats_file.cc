@@ -19,7 +19,7 @@
 namespace sluice::nccl {
 namespace {
 
-constexpr size_t kMostText = 512;  // of a value, before it is made JSON
+constexpr size_t kMaxTextBytes = 512;  // of a value, before its encoding
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -39,10 +39,10 @@ std::string utc_now() {
   return text.data();
 }
 
-// Reasons hold peers' words: whatever is no printable ASCII goes as its number.
+// Texts may come from a peer: everything but printable ASCII is escaped as \u00xx.
 void append_json(std::string& out, std::string_view text) {
   out += '"';
-  for (const char c : text.substr(0, kMostText)) {
+  for (const char c : text.substr(0, kMaxTextBytes)) {
     if (c == '"' || c == '\\') {
       (out += '\\') += c;
     } else if (c < ' ' || c > '~') {
@@ -92,7 +92,7 @@ StatsLine& StatsLine::real(std::string_view name, double value) {
   return *this;
 }
 
-StatsLine& StatsLine::truth(std::string_view name, bool value) {
+StatsLine& StatsLine::boolean(std::string_view name, bool value) {
   key(name);
   line_ += value ? "true" : "false";
   return *this;
@@ -121,24 +121,24 @@ std::string stats_path(std::string_view pattern, std::string_view host, int64_t 
   return path;
 }
 
-bool append_to(const std::string& path, const std::string& line, std::string& why) {
-  // Without O_NONBLOCK a pipe that nobody reads would hold up the job.
+bool append_line(const std::string& path, const std::string& line, std::string& error) {
+  // Without O_NONBLOCK, a pipe without a reader would block the job.
   const int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
   if (fd < 0) {
-    why = std::strerror(errno);
+    error = std::strerror(errno);
     return false;
   }
   struct stat file {};
   if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) {
-    why = "it is no regular file";
-  } else if (static_cast<uint64_t>(file.st_size) >= kMostStats) {
-    why = "it has grown to " + std::to_string(kMostStats) + " bytes";
+    error = "not a regular file";
+  } else if (static_cast<uint64_t>(file.st_size) >= kMaxStatsBytes) {
+    error = "the file has reached its limit of " + std::to_string(kMaxStatsBytes) + " bytes";
   } else if (const ssize_t written = write(fd, line.data(), line.size());
              written != static_cast<ssize_t>(line.size())) {
-    why = written < 0 ? std::strerror(errno) : "the file system is full";
+    error = written < 0 ? std::strerror(errno) : "the file system is full";
   }
   close(fd);
-  return why.empty();
+  return error.empty();
 }
 
 bool has_stats_file() noexcept {
@@ -146,13 +146,13 @@ bool has_stats_file() noexcept {
 }
 
 void append_stats(StatsLine& line) noexcept {
-  static std::atomic<bool> told{false};
+  static std::atomic<bool> warned{false};
   try {
     const std::string path = stats_path(settings().stats_file, host_name(), getpid());
-    std::string why;
-    if (!append_to(path, line.take(), why) && !told.exchange(true))
-      warn("SLUICE_STATS_FILE: %s is not written: %s", path.c_str(), why.c_str());
-  } catch (const std::exception&) {  // out of memory for a line of statistics
+    std::string error;
+    if (!append_line(path, line.take(), error) && !warned.exchange(true))
+      warn("cannot write to SLUICE_STATS_FILE \"%s\": %s", path.c_str(), error.c_str());
+  } catch (const std::exception&) {  // out of memory: the line is lost
   }
 }
 

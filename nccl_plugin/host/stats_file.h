@@ -1,6 +1,6 @@
-// SLUICE_STATS_FILE: what became of each communicator of this process, a line of JSON at its end, for who
-// wants to know afterwards whether a job was offloaded and what it gained (docs/metrics.md has the keys).
-// Nothing that goes wrong here reaches the job: it is a warning, once.
+// SLUICE_STATS_FILE: a file with one line of JSON for each communicator that ended. It shows afterwards
+// whether a job was offloaded and with which throughput (docs/reference/metrics.md lists the keys). Errors
+// cause one warning and never reach the job.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace sluice::nccl {
 
-// One line, key by key; text is made JSON, of a bounded length.
+// StatsLine builds one line of JSON. Text values are escaped and truncated.
 class StatsLine {
  public:
-  // Begins with when and where: time, host, pid, job, kind.
+  // Starts with the keys time, host, pid, job and kind.
   explicit StatsLine(std::string_view kind);
   StatsLine& text(std::string_view key, std::string_view value);
   StatsLine& number(std::string_view key, uint64_t value);
   StatsLine& real(std::string_view key, double value);
-  StatsLine& truth(std::string_view key, bool value);
-  // Closed, with a line's end.
+  StatsLine& boolean(std::string_view key, bool value);
+  // Returns the complete line with its newline.
   [[nodiscard]] std::string take();
 
  private:
@@ -28,18 +28,19 @@ class StatsLine {
   std::string line_;
 };
 
-// A file is wanted; else it costs nothing to know that there is none.
+// True when SLUICE_STATS_FILE is set.
 [[nodiscard]] bool has_stats_file() noexcept;
 
-// Appends it by one write(), so that processes may share a file. Any thread; may block as a local file does.
+// Appends the line to the file with one write(), so that processes can share a file. Any thread. Blocks as
+// writes to a local file do.
 void append_stats(StatsLine& line) noexcept;
 
-// The same, of a file that is told: false with `why` when it is not written. A file that is no regular one,
-// or has grown to kMostStats, is left alone.
-inline constexpr uint64_t kMostStats = 64 * kMiB;
-[[nodiscard]] bool append_to(const std::string& path, const std::string& line, std::string& why);
+// The same for the file `path`. Returns false with `error` when the line was not written. Does not write to a
+// file that is not regular or has reached kMaxStatsBytes.
+inline constexpr uint64_t kMaxStatsBytes = 64 * kMiB;
+[[nodiscard]] bool append_line(const std::string& path, const std::string& line, std::string& error);
 
-// "%h" is the host's name, "%p" the process's id, "%%" a percent sign; anything else stays as it is.
+// Replaces "%h" by the host name, "%p" by the process id and "%%" by a percent sign.
 [[nodiscard]] std::string stats_path(std::string_view pattern, std::string_view host, int64_t pid);
 
 }  // namespace sluice::nccl

@@ -11,39 +11,39 @@
 
 namespace sluice::nccl::net {
 
-Connector::Connector(const Invitation& invitation, const StreamTerms& terms, Nanos now)
-    : invitation_(invitation),
-      terms_(terms),
-      peer_(transport::tcp::address_text(invitation.address)),
-      deadline_(now + kSetupDeadline) {}
+Connector::Connector(const ListenHandle& listen_handle, const StreamSettings& settings, Nanos now)
+    : listen_handle_(listen_handle),
+      settings_(settings),
+      peer_(transport::tcp::address_text(listen_handle.address)),
+      deadline_(now + kSetupTimeout) {}
 
-bool Connector::pairs() const noexcept {
-  return (features_of(terms_) & invitation_.features & wire::kStreamRdma) != 0;
+bool Connector::rdma_offered() const noexcept {
+  return (stream_features(settings_) & listen_handle_.features & wire::kStreamRdma) != 0;
 }
 
-bool Connector::pairs_alone() const noexcept {
-  return ((features_of(terms_) | invitation_.features) & wire::kStreamRdmaAlone) != 0;
+bool Connector::rdma_required() const noexcept {
+  return ((stream_features(settings_) | listen_handle_.features) & wire::kStreamRdmaOnly) != 0;
 }
 
-bool Connector::forgotten(Nanos now) const noexcept {
-  return now > deadline_ + kPeerDeadline;
+bool Connector::is_abandoned(Nanos now) const noexcept {
+  return now > deadline_ + kPeerTimeout;
 }
 
-Result<std::unique_ptr<Connector>> Connector::start(const Invitation& invitation,
+Result<std::unique_ptr<Connector>> Connector::start(const ListenHandle& listen_handle,
                                                     const std::string& local_address, unsigned streams,
-                                                    const StreamTerms& terms, Nanos now) {
-  std::unique_ptr<Connector> c(new Connector(invitation, terms, now));
-  if (terms.only_rdma && !c->pairs())
-    return add_context(c->peer_, rdma_is_needed("the receiver offers none"));
+                                                    const StreamSettings& settings, Nanos now) {
+  std::unique_ptr<Connector> c(new Connector(listen_handle, settings, now));
+  if (settings.rdma_required && !c->rdma_offered())
+    return add_context(c->peer_, rdma_required_error("the receiver does not offer RDMA"));
   auto context = transport::rdma::make_context();
   if (!context) return tl::unexpected(context.error());
   c->context_ = std::move(*context);
   streams = std::clamp(streams, 1u, kMaxStreams);
   c->streams_.reserve(streams);
   for (unsigned i = 0; i < streams; ++i) {
-    auto socket = begin_connect(invitation.address, local_address);
+    auto socket = start_connect(listen_handle.address, local_address);
     if (!socket && socket.error().code == Errc::kExhausted && i > 0) {
-      warn("connect to %s: %s: %u of %u connections are opened", c->peer_.c_str(),
+      warn("connect to %s: %s: opened only %u of %u connections", c->peer_.c_str(),
            socket.error().text.c_str(), i, streams);
       break;
     }
@@ -53,92 +53,96 @@ Result<std::unique_ptr<Connector>> Connector::start(const Invitation& invitation
   return c;
 }
 
-Result<GreetedStreams> Connector::progress(Nanos now) {
+Result<ConnectedStreams> Connector::progress(Nanos now) {
   if (!pairings_) {
-    auto answered = hear_answers(now);
+    auto answered = receive_answers(now);
     if (!answered) return answered;
-    if (!pairs()) {
-      if (terms_.rdma) answered->way = "streams over TCP: the receiver offers no RDMA";
+    if (!rdma_offered()) {
+      if (settings_.rdma) answered->transport_text = "streams over TCP: the receiver does not offer RDMA";
       return answered;
     }
-    pairings_.emplace(std::move(*answered), End::kSender, terms_.choice, pairs_alone(), now);
-    deadline_ = now + kPeerDeadline;
+    pairings_.emplace(std::move(*answered), Side::kSender, settings_.choice, rdma_required(), now);
+    deadline_ = now + kPeerTimeout;
   }
   auto paired = pairings_->progress(now);
   if (!paired) return add_context(peer_, paired.error());
   return paired;
 }
 
-Result<GreetedStreams> Connector::hear_answers(Nanos now) {
+Result<ConnectedStreams> Connector::receive_answers(Nanos now) {
   for (size_t i = 0; i < streams_.size(); ++i) {
     if (auto advanced = advance(i, now); !advanced) return add_context(peer_, advanced.error());
   }
-  if (answers_ > 0 && answers_ == answers_to_come_) return streams_that_were_answered();
+  if (answers_ > 0 && answers_ == expected_answers_) return take_answered_streams();
   const auto open = std::ranges::count_if(streams_, [](const Stream& s) { return s.socket.valid(); });
-  if (open == 0 || static_cast<size_t>(open) < answers_to_come_)
-    return fail(Errc::kReset, peer_ + ": connection closed by the receiver before it answered");
+  if (open == 0 || static_cast<size_t>(open) < expected_answers_)
+    return fail(Errc::kReset, peer_ + ": receiver closed the connection during the handshake");
   if (now < deadline_) return fail(Errc::kWouldBlock, "");
-  const bool connected = greeted_ == streams_.size();
-  return fail(Errc::kTimeout,
-              peer_ +
-                  (connected ? ": connected, but the receiver did not accept in " : ": no connection in ") +
-                  std::to_string((connected ? kPeerDeadline : kSetupDeadline) / kSecond) + " s");
+  const bool connected = streams_sent_ == streams_.size();
+  return fail(
+      Errc::kTimeout,
+      peer_ +
+          (connected ? ": connected, but the receiver did not accept within " : ": cannot connect within ") +
+          std::to_string((connected ? kPeerTimeout : kSetupTimeout) / kSecond) + " s");
 }
 
 Result<void> Connector::advance(size_t index, Nanos now) {
   Stream& s = streams_[index];
   if (!s.socket.valid() || s.answered) return {};
-  if (s.greeted) return hear_answer(s);
+  if (s.stream_sent) return receive_answer(s);
   int error = 0;
-  const Status connected = connect_progress(s.socket.fd(), error);
+  const Status connected = poll_connect(s.socket.fd(), error);
   if (connected == Status(Errc::kWouldBlock)) return {};
   if (!connected.ok()) return fail(Errc::kSystem, transport::tcp::error_text(error));
   const wire::Stream hello{.index = static_cast<uint16_t>(index),
                            .count = static_cast<uint16_t>(streams_.size()),
-                           .secret = invitation_.secret};
-  // A receiver of an earlier version knows STREAM alone, and one that pairs nothing need not be told more.
+                           .secret = listen_handle_.secret};
+  // A receiver of an earlier version knows only STREAM, and one without RDMA needs no features.
   const auto frame =
-      pairs() ? wire::encode_message(wire::StreamOffer{.stream = hello, .features = features_of(terms_)})
-              : wire::encode_message(hello);
+      rdma_offered()
+          ? wire::encode_message(wire::StreamOffer{.stream = hello, .features = stream_features(settings_)})
+          : wire::encode_message(hello);
   if (!send_frame(s.socket.fd(), frame).ok())
-    return fail(Errc::kReset, "connection broke before anything was said");
-  s.greeted = true;
-  if (++greeted_ == streams_.size()) deadline_ = now + kPeerDeadline;
+    return fail(Errc::kReset, "connection lost during the handshake");
+  s.stream_sent = true;
+  if (++streams_sent_ == streams_.size()) deadline_ = now + kPeerTimeout;
   return {};
 }
 
-Result<void> Connector::hear_answer(Stream& stream) {
+Result<void> Connector::receive_answer(Stream& stream) {
   const Status read = stream.answer.read(stream.socket.fd());
   if (read == Status(Errc::kWouldBlock)) return {};
   const bool ended = read == Status(Errc::kClosed) || read == Status(Errc::kReset);
   if (ended) {
-    // The receiver ends those it has no room for; progress() says whether enough are left.
+    // A receiver without free descriptors closes some connections. receive_answers() checks whether enough
+    // are left.
     stream.socket = {};
     return {};
   }
   wire::StreamAnswer answer;
-  if (const Status s = read.ok() ? decode_word(stream.answer.bytes(), answer) : read; !s.ok())
-    return fail(s.code(), "not an answer: " + std::string(to_string(s.code())));
+  if (const Status s = read.ok() ? decode_message(stream.answer.bytes(), answer) : read; !s.ok())
+    return fail(s.code(), "invalid answer of the receiver: " + std::string(to_string(s.code())));
   if (answer.code != Errc::kOk) {
-    const char* const why =
-        !pairs() && pairs_alone() ? " (it takes streams over RDMA alone, SLUICE_TRANSPORT)" : "";
-    return fail(answer.code, "refused by the receiver: " + std::string(to_string(answer.code)) + why);
+    const char* const hint = !rdma_offered() && rdma_required()
+                                 ? "; the receiver requires RDMA: set SLUICE_TRANSPORT=rdma or auto here"
+                                 : "";
+    return fail(answer.code, "refused by the receiver: " + std::string(to_string(answer.code)) + hint);
   }
   if (answer.version < wire::kVersionMin || answer.version > wire::kVersionMax)
-    return fail(Errc::kBadVersion,
-                "the receiver answers with protocol version " + std::to_string(answer.version));
-  const bool fits = answer.count > 0 && answer.count <= streams_.size();
-  if (!fits || (answers_to_come_ != 0 && answers_to_come_ != answer.count))
-    return fail(Errc::kBadField, "the receiver takes " + std::to_string(answer.count) + " of " +
-                                     std::to_string(streams_.size()) + " streams");
-  answers_to_come_ = answer.count;
+    return fail(Errc::kBadVersion, "receiver selected protocol version " + std::to_string(answer.version) +
+                                       ", which this side does not support");
+  const bool is_valid = answer.count > 0 && answer.count <= streams_.size();
+  if (!is_valid || (expected_answers_ != 0 && expected_answers_ != answer.count))
+    return fail(Errc::kBadField, "receiver accepts " + std::to_string(answer.count) + " of " +
+                                     std::to_string(streams_.size()) + " streams, an invalid number");
+  expected_answers_ = answer.count;
   stream.answered = true;
   ++answers_;
   return {};
 }
 
-GreetedStreams Connector::streams_that_were_answered() {
-  GreetedStreams out{.context = std::move(context_), .sockets = {}};
+ConnectedStreams Connector::take_answered_streams() {
+  ConnectedStreams out{.context = std::move(context_), .sockets = {}};
   for (Stream& s : streams_) {
     if (s.answered) out.sockets.push_back(std::move(s.socket));
   }

@@ -1,5 +1,3 @@
-// Opens the streams to a listener: all connects at once, then a STREAM on each, then the answers, then queue
-// pairs where both ends offer them. Never blocks.
 #pragma once
 
 #include <memory>
@@ -9,57 +7,59 @@
 
 #include "core/result.h"
 #include "core/units.h"
-#include "nccl_plugin/net/greeted_streams.h"
-#include "nccl_plugin/net/greeting.h"
-#include "nccl_plugin/net/invitation.h"
+#include "nccl_plugin/net/connected_streams.h"
+#include "nccl_plugin/net/handshake_frame.h"
+#include "nccl_plugin/net/listen_handle.h"
 #include "nccl_plugin/net/stream_pairing.h"
-#include "nccl_plugin/net/stream_terms.h"
+#include "nccl_plugin/net/stream_settings.h"
 
 namespace sluice::nccl::net {
 
+// Connector opens the streams to a listener: it starts all connects, sends STREAM on each socket, receives
+// the answers, and then sets up queue pairs if both sides offer them. Never blocks.
 class Connector {
  public:
-  // With fewer than `streams` when descriptors run out (one is needed), which is told. `local_address` as in
-  // begin_connect(). `terms` outlive it.
-  [[nodiscard]] static Result<std::unique_ptr<Connector>> start(const Invitation& invitation,
+  // Uses fewer than `streams` when the process runs out of descriptors, and logs that; at least one is
+  // necessary. `local_address` as in start_connect(). `settings` must outlive the connector.
+  [[nodiscard]] static Result<std::unique_ptr<Connector>> start(const ListenHandle& listen_handle,
                                                                 const std::string& local_address,
-                                                                unsigned streams, const StreamTerms& terms,
-                                                                Nanos now);
-  // kWouldBlock until the streams are there. After any other error it is over.
-  [[nodiscard]] Result<GreetedStreams> progress(Nanos now);
+                                                                unsigned streams,
+                                                                const StreamSettings& settings, Nanos now);
+  // Returns kWouldBlock until the streams are connected. Other errors are final.
+  [[nodiscard]] Result<ConnectedStreams> progress(Nanos now);
 
-  [[nodiscard]] const Secret& secret() const noexcept { return invitation_.secret; }
-  // Far past its deadlines: nobody has called progress() for a long time.
-  [[nodiscard]] bool forgotten(Nanos now) const noexcept;
+  [[nodiscard]] const Secret& secret() const noexcept { return listen_handle_.secret; }
+  // True long after the deadlines: the caller has stopped calling progress().
+  [[nodiscard]] bool is_abandoned(Nanos now) const noexcept;
 
  private:
   struct Stream {
     transport::tcp::Socket socket;
-    bool greeted = false;  // STREAM is sent
+    bool stream_sent = false;
     bool answered = false;
-    FrameBytes answer;
+    HandshakeFrame answer;
   };
 
-  Connector(const Invitation& invitation, const StreamTerms& terms, Nanos now);
-  // Both ends offer queue pairs.
-  [[nodiscard]] bool pairs() const noexcept;
-  // Either end takes nothing else.
-  [[nodiscard]] bool pairs_alone() const noexcept;
+  Connector(const ListenHandle& listen_handle, const StreamSettings& settings, Nanos now);
+  // True when both sides offer queue pairs.
+  [[nodiscard]] bool rdma_offered() const noexcept;
+  // True when one of the sides accepts only RDMA.
+  [[nodiscard]] bool rdma_required() const noexcept;
   [[nodiscard]] Result<void> advance(size_t index, Nanos now);
-  [[nodiscard]] Result<void> hear_answer(Stream& stream);
-  [[nodiscard]] Result<GreetedStreams> hear_answers(Nanos now);
-  [[nodiscard]] GreetedStreams streams_that_were_answered();
+  [[nodiscard]] Result<void> receive_answer(Stream& stream);
+  [[nodiscard]] Result<ConnectedStreams> receive_answers(Nanos now);
+  [[nodiscard]] ConnectedStreams take_answered_streams();
 
-  const Invitation invitation_;
-  const StreamTerms& terms_;
+  const ListenHandle listen_handle_;
+  const StreamSettings& settings_;
   const std::string peer_;
   Nanos deadline_;
   std::unique_ptr<transport::tcp::TcpContext> context_;
   std::vector<Stream> streams_;
-  size_t greeted_ = 0;
+  size_t streams_sent_ = 0;
   size_t answers_ = 0;
-  size_t answers_to_come_ = 0;              // as the first answer says; 0 before
-  std::optional<StreamPairings> pairings_;  // once all are answered
+  size_t expected_answers_ = 0;             // from the first answer; 0 before
+  std::optional<StreamPairings> pairings_;  // once all answers have arrived
 };
 
 }  // namespace sluice::nccl::net

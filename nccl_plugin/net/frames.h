@@ -1,4 +1,4 @@
-// GRANT and PIECE as headers: the table of PROTOCOL.md section 13.
+// Headers of GRANT and PIECE frames (protocol.md section 13).
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ namespace sluice::nccl::net {
   return h;
 }
 
-// What these frames have no use for must be 0.
-[[nodiscard]] inline bool other_fields_are_zero(const wire::FrameHeader& h) noexcept {
+// The fields that these frames do not use must be 0.
+[[nodiscard]] inline bool unused_fields_are_zero(const wire::FrameHeader& h) noexcept {
   return (h.flags & wire::kFlagResent) == 0 && h.view_version == 0 && h.session == 0 && h.view_hash == 0 &&
          h.wire_dtype == wire::DType{} && h.acc_dtype == wire::DType{} && h.result_dtype == wire::DType{} &&
          h.op == wire::Op{};

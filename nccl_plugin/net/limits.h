@@ -1,4 +1,4 @@
-// Numbers of the point-to-point net: limits of PROTOCOL.md section 13, and how long things may take.
+// Limits (protocol.md section 13) and timeouts of the point-to-point network.
 #pragma once
 
 #include <algorithm>
@@ -11,37 +11,37 @@
 namespace sluice::nccl::net {
 
 inline constexpr unsigned kMaxStreams = 16;
-inline constexpr uint64_t kMaxPieces = 4096;  // of one message: each is a bit at the receiver
+inline constexpr uint64_t kMaxPieces = 4096;  // per message; the receiver keeps one bit for each
 inline constexpr uint64_t kMaxMessageBytes = kMaxPieces * wire::kMaxPayload;
 
-// A TCP connect, and the handshake once its first stream is there.
-inline constexpr Nanos kSetupDeadline = 30 * kSecond;
-// Until the other side begins, or answers. Its service thread may be held up by another plugin call or by the
-// pinning of memory; that it is there is known from its handle, and that its host is, from TCP.
-inline constexpr Nanos kPeerDeadline = 120 * kSecond;
-// Of a connection that has not shown the secret.
-inline constexpr Nanos kStrangerDeadline = 5 * kSecond;
-// Connections that may stand there without having shown it; the oldest goes first.
-inline constexpr size_t kMaxStrangers = 64;
+// For the TCP connects, and for the remaining streams once the first stream has arrived.
+inline constexpr Nanos kSetupTimeout = 30 * kSecond;
+// For the peer's process to connect or to answer. Its service thread may be blocked in another call of the
+// plugin or in pinning memory. The handle shows that the process exists, and TCP shows that its host is up.
+inline constexpr Nanos kPeerTimeout = 120 * kSecond;
+// For a new connection to send the secret.
+inline constexpr Nanos kHandshakeTimeout = 5 * kSecond;
+// Connections that have not sent the secret; the oldest is dropped first.
+inline constexpr size_t kMaxUnauthenticated = 64;
 
-// A host that acknowledges nothing of what is sent to it for so long is gone; the same time that the
-// transport's keepalive takes where nothing is outstanding. And how often that is looked at.
-inline constexpr Nanos kVanishedAfter = 120 * kSecond;
-inline constexpr Nanos kSilenceLook = kSecond;
+// A host that acknowledges no sent data for this time counts as lost. The transport's keepalive takes equally
+// long when nothing is outstanding.
+inline constexpr Nanos kAckTimeout = 120 * kSecond;
+inline constexpr Nanos kAckCheckInterval = kSecond;
 
-// A sender's end in order; after it the connections are cut.
-inline constexpr Nanos kCloseDeadline = 5 * kSecond;
+// For a sender to shut down in order; then its connections are reset.
+inline constexpr Nanos kCloseTimeout = 5 * kSecond;
 
-// Pieces: small messages whole, others spread over the streams, large ones in pieces of a few receive calls
-// each.
-inline constexpr uint64_t kWholeBytes = 64 * kKiB;
+// A message up to kMaxWholeBytes is one piece. Larger messages are spread over the streams, in pieces of a
+// few receive calls each.
+inline constexpr uint64_t kMaxWholeBytes = 64 * kKiB;
 inline constexpr uint64_t kLargePieceBytes = 512 * kKiB;
 
-// Bytes of every piece but the last; 0 for a message of 0 bytes.
+// Bytes of every piece but the last; 0 for an empty message.
 [[nodiscard]] constexpr uint32_t piece_bytes(uint64_t message_bytes, unsigned streams) noexcept {
-  if (message_bytes <= kWholeBytes) return static_cast<uint32_t>(message_bytes);
+  if (message_bytes <= kMaxWholeBytes) return static_cast<uint32_t>(message_bytes);
   uint64_t piece = round_up(div_ceil(message_bytes, streams), 4 * kKiB);
-  piece = std::clamp<uint64_t>(piece, kWholeBytes, kLargePieceBytes);
+  piece = std::clamp<uint64_t>(piece, kMaxWholeBytes, kLargePieceBytes);
   while (div_ceil(message_bytes, piece) > kMaxPieces) piece *= 2;
   return static_cast<uint32_t>(piece);
 }

@@ -10,153 +10,156 @@
 #include "nccl_plugin/net/limits.h"
 #include "transport/rdma/rdma_context.h"
 #include "transport/tcp/address.h"
+#include "transport/tcp/connect.h"
 #include "wire/handshake.h"
 
 namespace sluice::nccl::net {
 
 using transport::tcp::Socket;
 
-Result<std::unique_ptr<Listener>> Listener::open(const std::string& address, const StreamTerms& terms,
+Result<std::unique_ptr<Listener>> Listener::open(const std::string& address, const StreamSettings& settings,
                                                  Handle handle) {
   auto secret = new_secret();
   if (!secret) return tl::unexpected(secret.error());
-  auto socket = transport::tcp::listen_on(address, 0, {}, static_cast<int>(kMaxStrangers));
+  auto socket = transport::tcp::listen_on(address, 0, {}, static_cast<int>(kMaxUnauthenticated));
   if (!socket) return tl::unexpected(socket.error());
-  Invitation invitation{.secret = *secret, .features = features_of(terms)};
-  socklen_t size = sizeof invitation.address;
-  if (::getsockname(socket->fd(), reinterpret_cast<sockaddr*>(&invitation.address), &size) != 0)
+  ListenHandle listen_handle{.secret = *secret, .features = stream_features(settings)};
+  socklen_t size = sizeof listen_handle.address;
+  if (::getsockname(socket->fd(), reinterpret_cast<sockaddr*>(&listen_handle.address), &size) != 0)
     return fail(Errc::kSystem, "cannot read the bound address: " + transport::tcp::error_text(errno));
-  write_invitation(invitation, handle);
-  return std::unique_ptr<Listener>(new Listener(std::move(*socket), *secret, terms));
+  encode_listen_handle(listen_handle, handle);
+  return std::unique_ptr<Listener>(new Listener(std::move(*socket), *secret, settings));
 }
 
-Result<GreetedStreams> Listener::accept(Nanos now) {
-  if (pairings_) return wait_for_pairs(now);
-  if (deadline_ == 0) deadline_ = now + kPeerDeadline;
+Result<ConnectedStreams> Listener::accept(Nanos now) {
+  if (pairings_) return finish_pairing(now);
+  if (deadline_ == 0) deadline_ = now + kPeerTimeout;
   if (!context_) {
     auto context = transport::rdma::make_context();
     if (!context) return tl::unexpected(context.error());
     context_ = std::move(*context);
   }
-  const bool all_taken = take_callers(now);
-  if (auto heard = hear_callers(now); !heard) return tl::unexpected(heard.error());
-  if (callers_.size() == kMaxStrangers) callers_.pop_front();  // each was heard at least once
-  const bool no_more = !all_taken && callers_.empty();
-  if (greeted_ > 0 && (greeted_ == streams_.size() || no_more)) {
+  const bool all_accepted = accept_connections(now);
+  if (auto read = read_offers(now); !read) return tl::unexpected(read.error());
+  if (pending_.size() == kMaxUnauthenticated) pending_.pop_front();  // each was read at least once
+  const bool no_more = !all_accepted && pending_.empty();
+  if (connected_ > 0 && (connected_ == streams_.size() || no_more)) {
     auto answered = answer_all();
     if (!answered) return answered;
-    return agree_on_pairs(std::move(*answered), now);
+    return start_pairing(std::move(*answered), now);
   }
   if (now < deadline_) return fail(Errc::kWouldBlock, "");
-  if (greeted_ == 0)
+  if (connected_ == 0)
     return fail(Errc::kTimeout,
-                "the sender did not come in " + std::to_string(kPeerDeadline / kSecond) + " s");
-  return fail(Errc::kTimeout, "only " + std::to_string(greeted_) + " of the sender's " +
-                                  std::to_string(streams_.size()) + " connections came in " +
-                                  std::to_string(kSetupDeadline / kSecond) + " s");
+                "sender did not connect within " + std::to_string(kPeerTimeout / kSecond) + " s");
+  return fail(Errc::kTimeout, "only " + std::to_string(connected_) + " of " +
+                                  std::to_string(streams_.size()) +
+                                  " connections of the sender arrived within " +
+                                  std::to_string(kSetupTimeout / kSecond) + " s");
 }
 
-bool Listener::take_callers(Nanos now) {
-  // So many at most in one call: it must end, whoever keeps connecting. Those for whom there is no place wait
-  // in the backlog.
-  for (size_t i = 0; i < kMaxStrangers && callers_.size() < kMaxStrangers; ++i) {
+bool Listener::accept_connections(Nanos now) {
+  // Bounded, so that a flood of connections cannot keep the call from returning. Further connections wait in
+  // the backlog.
+  for (size_t i = 0; i < kMaxUnauthenticated && pending_.size() < kMaxUnauthenticated; ++i) {
     Socket socket(::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno != EMFILE && errno != ENFILE) return true;
-      if (!std::exchange(told_exhausted_, true))
-        warn("accept: %s with %zu connections of %zu taken", transport::tcp::error_text(errno).c_str(),
-             greeted_, streams_.size());
+      if (!std::exchange(logged_exhausted_, true))
+        warn("accept: %s after %zu of %zu connections", transport::tcp::error_text(errno).c_str(), connected_,
+             streams_.size());
       return false;
     }
-    callers_.push_back({.socket = std::move(socket), .deadline = now + kStrangerDeadline, .frame = {}});
+    pending_.push_back({.socket = std::move(socket), .deadline = now + kHandshakeTimeout, .frame = {}});
   }
   return true;
 }
 
-Result<void> Listener::hear_callers(Nanos now) {
-  for (size_t i = 0; i < callers_.size();) {
-    Caller& caller = callers_[i];
-    const Status read = caller.frame.read(caller.socket.fd());
-    if (read == Status(Errc::kWouldBlock) && now < caller.deadline) {
+Result<void> Listener::read_offers(Nanos now) {
+  for (size_t i = 0; i < pending_.size();) {
+    PendingConnection& connection = pending_[i];
+    const Status read = connection.frame.read(connection.socket.fd());
+    if (read == Status(Errc::kWouldBlock) && now < connection.deadline) {
       ++i;
       continue;
     }
     wire::StreamOffer offer;
-    const bool knows = read.ok() && decode_opening(caller.frame.bytes(), offer).ok() &&
-                       same_secret(offer.stream.secret, secret_);
-    Socket socket = std::move(caller.socket);
-    callers_.erase(callers_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (!knows) {
-      info("a connection to a receiver's port from %s was not the sender's: dropped",
+    const bool is_sender = read.ok() && decode_stream_offer(connection.frame.bytes(), offer).ok() &&
+                           secrets_equal(offer.stream.secret, secret_);
+    Socket socket = std::move(connection.socket);
+    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!is_sender) {
+      info("dropped a connection from %s that did not send the secret of the sender",
            transport::tcp::peer_name(socket.fd()).c_str());
       continue;
     }
-    if (auto greeted = greet(std::move(socket), offer, now); !greeted) return greeted;
+    if (auto added = add_stream(std::move(socket), offer, now); !added) return added;
   }
   return {};
 }
 
-// Of a peer that knows the secret: what is wrong here is wrong for good.
-Result<void> Listener::greet(Socket socket, const wire::StreamOffer& offer, Nanos now) {
+// The peer knows the secret, so an invalid offer is an error and not the message of another program.
+Result<void> Listener::add_stream(Socket socket, const wire::StreamOffer& offer, Nanos now) {
   const wire::Stream& stream = offer.stream;
   const std::string peer = transport::tcp::peer_name(socket.fd());
   const auto refuse = [&](Errc code, const std::string& text) -> Result<void> {
     if (!send_frame(socket.fd(), wire::encode_message(wire::StreamAnswer{.code = code})).ok())
-      return fail(code, peer + ": " + text + " (and it was gone before it was told)");
+      return fail(code, peer + ": " + text + " (the peer closed the connection before the refusal)");
     return fail(code, peer + ": " + text);
   };
   const auto version = wire::common_version(stream.min_version, stream.max_version);
   if (!version) {
     return refuse(Errc::kNoCommonVersion,
-                  "sender speaks protocol " + wire::version_range(stream.min_version, stream.max_version) +
-                      ", this side " + wire::version_range(wire::kVersionMin, wire::kVersionMax));
+                  "sender supports protocol " + wire::version_range(stream.min_version, stream.max_version) +
+                      ", this side supports " + wire::version_range(wire::kVersionMin, wire::kVersionMax));
   }
   if (stream.count == 0 || stream.count > kMaxStreams ||
       (!streams_.empty() && stream.count != streams_.size()))
-    return refuse(Errc::kBadField, "sender opens " + std::to_string(stream.count) + " streams");
-  if (terms_.only_rdma && (offer.features & wire::kStreamRdma) == 0)
-    return refuse(Errc::kMismatch, rdma_is_needed("the sender offers none").text);
+    return refuse(Errc::kBadField,
+                  "sender opens an invalid number of streams: " + std::to_string(stream.count));
+  if (settings_.rdma_required && (offer.features & wire::kStreamRdma) == 0)
+    return refuse(Errc::kMismatch, rdma_required_error("the sender does not offer RDMA").text);
   if (!streams_.empty() && offer.features != features_)
-    return refuse(Errc::kBadField, "sender offers other features on another stream");
+    return refuse(Errc::kBadField, "sender offers different features on its streams");
   if (streams_.empty()) {
     features_ = offer.features;
     streams_.resize(stream.count);
-    deadline_ = now + kSetupDeadline;
+    deadline_ = now + kSetupTimeout;
   }
   if (stream.index >= streams_.size() || streams_[stream.index].valid())
     return refuse(Errc::kBadField, "sender opens stream " + std::to_string(stream.index) + " of " +
-                                       std::to_string(stream.count) + " out of range, or twice");
+                                       std::to_string(stream.count) + ": out of range or opened twice");
   streams_[stream.index] = std::move(socket);
   version_ = *version;
-  ++greeted_;
+  ++connected_;
   return {};
 }
 
-Result<GreetedStreams> Listener::answer_all() {
+Result<ConnectedStreams> Listener::answer_all() {
   std::erase_if(streams_, [](const Socket& s) { return !s.valid(); });
   const auto answer = wire::encode_message(
       wire::StreamAnswer{.version = version_, .count = static_cast<uint16_t>(streams_.size())});
   for (const Socket& s : streams_) {
     if (!send_frame(s.fd(), answer).ok())
-      return fail(Errc::kReset, "the sender is gone before it was answered");
+      return fail(Errc::kReset, "sender closed the connection before the handshake finished");
   }
-  greeted_ = 0;
-  deadline_ = 0;  // another sender may come: it has all its time
-  return GreetedStreams{.context = std::move(context_), .sockets = std::move(streams_)};
+  connected_ = 0;
+  deadline_ = 0;  // the next sender gets the full timeout
+  return ConnectedStreams{.context = std::move(context_), .sockets = std::move(streams_)};
 }
 
-Result<GreetedStreams> Listener::agree_on_pairs(GreetedStreams answered, Nanos now) {
-  if ((features_of(terms_) & features_ & wire::kStreamRdma) == 0) {
-    if (terms_.rdma) answered.way = "streams over TCP: the sender offers no RDMA";
+Result<ConnectedStreams> Listener::start_pairing(ConnectedStreams answered, Nanos now) {
+  if ((stream_features(settings_) & features_ & wire::kStreamRdma) == 0) {
+    if (settings_.rdma) answered.transport_text = "streams over TCP: the sender does not offer RDMA";
     return answered;
   }
-  const bool alone = terms_.only_rdma || (features_ & wire::kStreamRdmaAlone) != 0;
-  pairings_.emplace(std::move(answered), End::kReceiver, terms_.choice, alone, now);
-  return wait_for_pairs(now);
+  const bool rdma_required = settings_.rdma_required || (features_ & wire::kStreamRdmaOnly) != 0;
+  pairings_.emplace(std::move(answered), Side::kReceiver, settings_.choice, rdma_required, now);
+  return finish_pairing(now);
 }
 
-Result<GreetedStreams> Listener::wait_for_pairs(Nanos now) {
+Result<ConnectedStreams> Listener::finish_pairing(Nanos now) {
   auto paired = pairings_->progress(now);
   if (!paired && paired.error().code == Errc::kWouldBlock) return paired;
   pairings_.reset();

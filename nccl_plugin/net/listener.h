@@ -1,4 +1,3 @@
-// Waits for the streams of one sender. Anything else that connects is dropped and disturbs nothing.
 #pragma once
 
 #include <deque>
@@ -9,55 +8,59 @@
 
 #include "core/result.h"
 #include "core/units.h"
-#include "nccl_plugin/net/greeted_streams.h"
-#include "nccl_plugin/net/greeting.h"
-#include "nccl_plugin/net/invitation.h"
+#include "nccl_plugin/net/connected_streams.h"
+#include "nccl_plugin/net/handshake_frame.h"
+#include "nccl_plugin/net/listen_handle.h"
 #include "nccl_plugin/net/stream_pairing.h"
-#include "nccl_plugin/net/stream_terms.h"
+#include "nccl_plugin/net/stream_settings.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
 
 namespace sluice::nccl::net {
 
+// Listener accepts the streams of one sender. Other connections are dropped and do not affect the sender.
 class Listener {
  public:
-  // On `address` (numeric), a port of the OS's choice; both are written into `handle`. `terms` outlive it.
+  // Listens on `address` (numeric) and a free port, and writes both into `handle`. `settings` must outlive
+  // the listener.
   [[nodiscard]] static Result<std::unique_ptr<Listener>> open(const std::string& address,
-                                                              const StreamTerms& terms, Handle handle);
+                                                              const StreamSettings& settings, Handle handle);
 
-  // kWouldBlock until the streams are there. Never blocks. After any other error nothing more will come.
-  [[nodiscard]] Result<GreetedStreams> accept(Nanos now);
+  // Returns kWouldBlock until all streams are connected. Never blocks. Other errors are final for this
+  // sender.
+  [[nodiscard]] Result<ConnectedStreams> accept(Nanos now);
 
  private:
-  struct Caller {
+  struct PendingConnection {
     transport::tcp::Socket socket;
     Nanos deadline;
-    FrameBytes frame;
+    HandshakeFrame frame;
   };
 
-  Listener(transport::tcp::Socket socket, const Secret& secret, const StreamTerms& terms)
-      : socket_(std::move(socket)), secret_(secret), terms_(terms) {}
-  // False when descriptors ran out before callers did.
-  [[nodiscard]] bool take_callers(Nanos now);
-  [[nodiscard]] Result<void> hear_callers(Nanos now);
-  [[nodiscard]] Result<void> greet(transport::tcp::Socket socket, const wire::StreamOffer& offer, Nanos now);
-  [[nodiscard]] Result<GreetedStreams> answer_all();
-  [[nodiscard]] Result<GreetedStreams> agree_on_pairs(GreetedStreams answered, Nanos now);
-  [[nodiscard]] Result<GreetedStreams> wait_for_pairs(Nanos now);
+  Listener(transport::tcp::Socket socket, const Secret& secret, const StreamSettings& settings)
+      : socket_(std::move(socket)), secret_(secret), settings_(settings) {}
+  // Returns false when the process ran out of descriptors.
+  [[nodiscard]] bool accept_connections(Nanos now);
+  [[nodiscard]] Result<void> read_offers(Nanos now);
+  [[nodiscard]] Result<void> add_stream(transport::tcp::Socket socket, const wire::StreamOffer& offer,
+                                        Nanos now);
+  [[nodiscard]] Result<ConnectedStreams> answer_all();
+  [[nodiscard]] Result<ConnectedStreams> start_pairing(ConnectedStreams answered, Nanos now);
+  [[nodiscard]] Result<ConnectedStreams> finish_pairing(Nanos now);
 
   transport::tcp::Socket socket_;
   const Secret secret_;
-  const StreamTerms& terms_;
-  std::unique_ptr<transport::tcp::TcpContext>
-      context_;         // made first: what comes after may use up the descriptors
+  const StreamSettings& settings_;
+  // Created before the streams are accepted, which may use up the descriptors.
+  std::unique_ptr<transport::tcp::TcpContext> context_;
   Nanos deadline_ = 0;  // 0 before the first accept()
-  bool told_exhausted_ = false;
-  std::deque<Caller> callers_;
-  std::vector<transport::tcp::Socket>
-      streams_;  // by index, as many as the sender has opened; those not there yet are not valid
-  size_t greeted_ = 0;
+  bool logged_exhausted_ = false;
+  std::deque<PendingConnection> pending_;  // have not sent the secret
+  // By index, as many as the sender opens; missing streams are not valid.
+  std::vector<transport::tcp::Socket> streams_;
+  size_t connected_ = 0;
   uint8_t version_ = 0;
-  uint64_t features_ = 0;                   // the sender's
+  uint64_t features_ = 0;                   // of the sender
   std::optional<StreamPairings> pairings_;  // of a sender that was answered
 };
 

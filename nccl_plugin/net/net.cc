@@ -5,62 +5,66 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "nccl_plugin/host/capabilities.h"
 #include "nccl_plugin/host/log.h"
-#include "nccl_plugin/host/offer.h"
 #include "nccl_plugin/host/settings.h"
-#include "nccl_plugin/net/closer.h"
-#include "nccl_plugin/net/connects.h"
 #include "nccl_plugin/net/listener.h"
+#include "nccl_plugin/net/pending_connects.h"
 #include "nccl_plugin/net/recv_comm.h"
 #include "nccl_plugin/net/send_comm.h"
-#include "nccl_plugin/net/stream_terms.h"
+#include "nccl_plugin/net/stream_drainer.h"
+#include "nccl_plugin/net/stream_settings.h"
 
 namespace sluice::nccl::net {
 namespace {
 
-Connects& connects() {
-  static auto* const all = new Connects;  // never destroyed: threads of NCCL may run on while statics end
+PendingConnects& pending_connects() {
+  // Never destroyed: threads of NCCL may still run while static objects are destroyed.
+  static auto* const all = new PendingConnects;
   return *all;
 }
 
-Result<const Device*> device_of(int number) {
-  const auto& devices = offer().net;
+Result<const Device*> find_device(int number) {
+  const auto& devices = capabilities().net;
   if (number < 0 || static_cast<size_t>(number) >= devices.size()) {
-    return fail(Errc::kInvalidArgument,
-                "device " + std::to_string(number) + " of " + std::to_string(devices.size()));
+    return fail(Errc::kInvalidArgument, "device " + std::to_string(number) +
+                                            " does not exist; the plugin offers " +
+                                            std::to_string(devices.size()) + " devices");
   }
   return &devices[static_cast<size_t>(number)];
 }
 
-Status tell(const char* what, const Error& error) {
-  warn("%s: %s", what, error.text.c_str());
+Status log_error(const char* call, const Error& error) {
+  warn("%s: %s", call, error.text.c_str());
   return error.code;
 }
 
 Result<Connector*> connector_for(int device, Handle handle, Nanos now) {
-  const auto invitation = read_invitation(handle);
-  if (!invitation) return tl::unexpected(invitation.error());
-  if (Connector* under_way = connects().find(connect_number(handle), invitation->secret)) return under_way;
-  const auto from = device_of(device);
-  if (!from) return tl::unexpected(from.error());
-  const auto& terms = stream_terms();
-  if (!terms) return tl::unexpected(terms.error());
-  auto connector = Connector::start(*invitation, (*from)->address, settings().streams, *terms, now);
+  const auto listen_handle = decode_listen_handle(handle);
+  if (!listen_handle) return tl::unexpected(listen_handle.error());
+  if (Connector* pending = pending_connects().find(connect_id(handle), listen_handle->secret)) return pending;
+  const auto local = find_device(device);
+  if (!local) return tl::unexpected(local.error());
+  const auto& stream_options = stream_settings();
+  if (!stream_options) return tl::unexpected(stream_options.error());
+  auto connector =
+      Connector::start(*listen_handle, (*local)->address, settings().streams, *stream_options, now);
   if (!connector) return tl::unexpected(connector.error());
   Connector* const started = connector->get();
-  set_connect_number(handle, connects().add(std::move(*connector), now));
+  set_connect_id(handle, pending_connects().add(std::move(*connector), now));
   return started;
 }
 
-// False when its streams had to be cut: nothing that was asked for may be lost by that any more.
-bool may_end_in_order(StreamGroup& group) noexcept {
+// Closes the streams at once after an error or with open requests, when no requested data can be lost by
+// that. Returns true when the group can shut down in order instead.
+bool can_shut_down(StreamGroup& group) noexcept {
   if (!group.error().ok()) {
-    group.cut(group.error() == Status(Errc::kBadLength) ? Errc::kClosed
-                                                        : Errc::kReset);  // a notice may still be on its way
+    // After kBadLength a notice for the peer may still be queued, which a reset would drop.
+    group.close_streams(group.error() == Status(Errc::kBadLength) ? Errc::kClosed : Errc::kReset);
     return false;
   }
   if (group.open_requests() > 0) {
-    group.cut(Errc::kReset);
+    group.close_streams(Errc::kReset);
     return false;
   }
   return true;
@@ -70,12 +74,12 @@ bool may_end_in_order(StreamGroup& group) noexcept {
 
 Status listen(int device, Handle handle, Listener** listener) {
   *listener = nullptr;
-  const auto at = device_of(device);
-  if (!at) return tell("listen", at.error());
-  const auto& terms = stream_terms();
-  if (!terms) return tell("listen", terms.error());
-  auto opened = Listener::open((*at)->address, *terms, handle);
-  if (!opened) return tell("listen", opened.error());
+  const auto local = find_device(device);
+  if (!local) return log_error("listen", local.error());
+  const auto& stream_options = stream_settings();
+  if (!stream_options) return log_error("listen", stream_options.error());
+  auto opened = Listener::open((*local)->address, *stream_options, handle);
+  if (!opened) return log_error("listen", opened.error());
   *listener = opened->release();
   return Errc::kOk;
 }
@@ -84,13 +88,13 @@ Status connect(int device, Handle handle, SendComm** comm) {
   *comm = nullptr;
   const Nanos now = monotonic_now();
   const auto connector = connector_for(device, handle, now);
-  if (!connector) return tell("connect", connector.error());
+  if (!connector) return log_error("connect", connector.error());
   auto streams = (*connector)->progress(now);
   if (!streams && streams.error().code == Errc::kWouldBlock) return Errc::kOk;
-  connects().remove(connect_number(handle));
-  if (!streams) return tell("connect", streams.error());
+  pending_connects().remove(connect_id(handle));
+  if (!streams) return log_error("connect", streams.error());
   auto made = SendComm::make(std::move(*streams));
-  if (!made) return tell("connect", made.error());
+  if (!made) return log_error("connect", made.error());
   *comm = made->release();
   return Errc::kOk;
 }
@@ -99,9 +103,9 @@ Status accept(Listener& listener, RecvComm** comm) {
   *comm = nullptr;
   auto streams = listener.accept(monotonic_now());
   if (!streams && streams.error().code == Errc::kWouldBlock) return Errc::kOk;
-  if (!streams) return tell("accept", streams.error());
+  if (!streams) return log_error("accept", streams.error());
   auto made = RecvComm::make(std::move(*streams));
-  if (!made) return tell("accept", made.error());
+  if (!made) return log_error("accept", made.error());
   *comm = made->release();
   return Errc::kOk;
 }
@@ -116,8 +120,8 @@ Status irecv(RecvComm& comm, std::byte* data, size_t bytes, int tag, Request** r
 
 Status test(Request& request, bool* done, size_t* bytes) noexcept {
   *done = false;
-  if (!request.done) request.group->drive();
-  // What arrived before the end of the connection has arrived.
+  if (!request.done) request.group->progress();
+  // A request that is done stays done after the end of the connection.
   if (!request.done) return request.group->error();
   *done = true;
   if (bytes != nullptr) *bytes = request.bytes;
@@ -127,25 +131,25 @@ Status test(Request& request, bool* done, size_t* bytes) noexcept {
 
 void close(SendComm* comm) noexcept {
   std::unique_ptr<SendComm> owned(comm);
-  if (!owned || !may_end_in_order(*owned)) return;
-  if (owned->all_over_rdma()) {
-    // Nobody sends on for a queue pair whose process ends next: with the group its context ends, which waits
-    // until all has arrived.
-    owned->cut(Errc::kClosed);
+  if (!owned || !can_shut_down(*owned)) return;
+  if (owned->uses_rdma_only()) {
+    // A queue pair ends with its process, so draining in the background could lose data. The context is
+    // destroyed with the group and waits for the delivery.
+    owned->close_streams(Errc::kClosed);
     return;
   }
-  owned->begin_ending();
-  owned->poll(monotonic_now());  // the peer is told now, even if the process ends next
-  if (owned->streams_left() > 0) end_in_background(std::move(owned));
+  owned->begin_shutdown();
+  owned->poll(monotonic_now());  // informs the peer even if the process ends next
+  if (owned->open_streams() > 0) drain_in_background(std::move(owned));
 }
 
 void close(RecvComm* comm) noexcept {
   std::unique_ptr<RecvComm> owned(comm);
-  // Every message asked for is here, and nothing else may come: there is nothing to wait for.
-  if (!owned || !may_end_in_order(*owned)) return;
-  owned->cut(Errc::kClosed);
-  // But for the word that says so.
-  if (owned->any_over_rdma()) end_in_background(std::move(owned));
+  // All requested messages have arrived, so there is no data to wait for.
+  if (!owned || !can_shut_down(*owned)) return;
+  owned->close_streams(Errc::kClosed);
+  // The end of a queue pair must still be delivered to the sender.
+  if (owned->uses_rdma()) drain_in_background(std::move(owned));
 }
 
 void close(Listener* listener) noexcept {

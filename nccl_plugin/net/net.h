@@ -1,10 +1,10 @@
-// NCCL's point-to-point net, free of ABI versions: the files of abi/ translate. One sender, one receiver,
-// several streams between them, each over TCP or a queue pair. PROTOCOL.md section 13 is the exchange.
+// NCCL's point-to-point network, independent of the ABI version; abi/ adapts it. One sender, one receiver,
+// and several streams between them, each over TCP or a queue pair (protocol.md section 13).
 //
-// Threads: NCCL calls listen, connect, accept and close from a service thread and isend, irecv and test from
-// a progress thread, never two at a time on one comm. Different comms are independent. No thread of ours:
-// test() drives the comm, and nothing here blocks: close() hands what is unsent to the closer (closer.h) and
-// returns. Save that of a sender over queue pairs: it waits until what was sent has arrived, a second at
+// Threads. NCCL calls listen, connect, accept and close from a service thread, and isend, irecv and test from
+// a progress thread, never two at a time on one comm. Different comms are independent. The comm has no
+// thread; test() drives it. No call blocks: close() passes unsent data to the StreamDrainer. The exception is
+// close() of a sender whose streams are all queue pairs: it waits until the data is delivered, one second at
 // most.
 #pragma once
 
@@ -23,27 +23,27 @@ class SendComm;
 class RecvComm;
 class Request;
 
-// Opens a port on the device's address and writes where it is, and a secret that a peer must know, into
-// `handle`.
+// Opens a port on the device's address. Writes the port, the address and a secret for the peer into `handle`.
 [[nodiscard]] Status listen(int device, Handle handle, Listener** listener);
-// Both are called again with the same arguments until they fail or *comm is not null. State of a connect
-// under way is kept through the handle's tail: NCCL passes the same memory each time.
+// NCCL repeats both calls with the same arguments until they fail or *comm is not null. The state of a
+// pending connect is found through the last bytes of the handle, because NCCL passes the same memory each
+// time.
 [[nodiscard]] Status connect(int device, Handle handle, SendComm** comm);
 [[nodiscard]] Status accept(Listener& listener, RecvComm** comm);
 
-// *request stays null when abi::kMaxRequests are open, or nothing can be said to the peer now: NCCL tries
-// again. Buffers are the transport's until test() says done. `bytes` 0 is a message like any other.
+// Set *request, or leave it null when abi::kMaxRequests are open or nothing can be sent to the peer now; NCCL
+// then tries again. The buffers belong to the transport until test() reports done. Messages may have 0 bytes.
 [[nodiscard]] Status isend(SendComm& comm, const std::byte* data, size_t bytes, int tag,
                            Request** request) noexcept;
 [[nodiscard]] Status irecv(RecvComm& comm, std::byte* data, size_t bytes, int tag,
                            Request** request) noexcept;
 
-// kOk and *done; *bytes (may be null) is what was sent or received. A done request is over. An error is the
-// comm's end: kReset, kTimeout, or a word for what the peer did wrong; every request of the comm tells the
-// same.
+// Sets *done, and *bytes (may be null) to the bytes sent or received. The request ends when it is done. An
+// error ends the comm: kReset, kTimeout, or the code of a protocol error of the peer. All requests of the
+// comm then return the same error.
 [[nodiscard]] Status test(Request& request, bool* done, size_t* bytes) noexcept;
 
-// With requests open: they are dropped; the peer sees the connection end.
+// Open requests are dropped; the peer sees the connection close.
 void close(SendComm* comm) noexcept;
 void close(RecvComm* comm) noexcept;
 void close(Listener* listener) noexcept;

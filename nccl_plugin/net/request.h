@@ -1,4 +1,3 @@
-// One isend or irecv: a place in the table of its comm, from the call until test() has said done.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +6,18 @@
 
 namespace sluice::nccl::net {
 
+// Request is one isend or irecv. It is an entry of its comm's table, in use from the call until test()
+// reports done.
 class Request {
  public:
-  StreamGroup* group = nullptr;  // set once, when the table is made
-  bool taken = false;
+  StreamGroup* group = nullptr;  // set once, when the table is created
+  bool in_use = false;
   bool done = false;
-  size_t bytes = 0;  // sent or received, once done
+  size_t bytes = 0;  // sent or received, valid when done
 
   void release() noexcept {
-    taken = done = false;
-    group->request_over();
+    in_use = done = false;
+    group->remove_request();
   }
 };
 

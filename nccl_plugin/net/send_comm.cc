@@ -9,22 +9,21 @@
 namespace sluice::nccl::net {
 namespace {
 
-// What a stream may hold that the socket has not taken: enough for one gathered send, so that the rest can
-// still go to another stream.
-constexpr uint64_t kUnsentBytes = kMiB;
-constexpr unsigned kUnsentFrames = 48;
+// Most unsent data of a stream: enough for one gathered send. The rest can then go to another stream.
+constexpr uint64_t kMaxUnsentBytes = kMiB;
+constexpr unsigned kMaxUnsentFrames = 48;
 constexpr uint32_t kSendQueue = 64;
-static_assert(kUnsentFrames < kSendQueue);
-// Loads that differ by less are equal, and the first stream is taken: many small messages then leave in one
-// system call.
+static_assert(kMaxUnsentFrames < kSendQueue);
+// Loads that differ by less count as equal, and the first stream is selected: many small messages then need
+// one system call.
 constexpr uint64_t kLoadStep = 32 * kKiB;
 
-// A cookie is the message's place and the bytes its piece counted for.
-constexpr transport::Cookie cookie_of(size_t place, uint64_t bytes) noexcept {
-  return place | bytes << 8;
+// A cookie holds the index of the message and the load of its piece.
+constexpr transport::Cookie cookie_of(size_t index, uint64_t bytes) noexcept {
+  return index | bytes << 8;
 }
-constexpr uint64_t kNotice = 0xff;  // the place of a frame that is no message's
-static_assert(abi::kMaxRequests < kNotice);
+constexpr uint64_t kNoMessage = 0xff;  // the index of a frame without a message
+static_assert(abi::kMaxRequests < kNoMessage);
 
 }  // namespace
 
@@ -32,14 +31,13 @@ SendComm::SendComm() noexcept : StreamGroup("send to") {
   for (Message& m : messages_) m.group = this;
 }
 
-Result<std::unique_ptr<SendComm>> SendComm::make(GreetedStreams greeted) {
+Result<std::unique_ptr<SendComm>> SendComm::make(ConnectedStreams connected) {
   std::unique_ptr<SendComm> comm(new SendComm);
-  // The receiver sends headers alone. A frame has no deadline: its sender may be stopped for a while, and TCP
-  // knows when it is gone.
-  if (auto adopted =
-          comm->adopt(std::move(greeted), {.send_queue = kSendQueue, .max_payload = 0, .frame_deadline = 0});
-      !adopted)
-    return tl::unexpected(adopted.error());
+  // The receiver sends headers only. No frame deadline: the peer may be stopped for a while, and TCP detects
+  // its loss.
+  auto adopted =
+      comm->adopt(std::move(connected), {.send_queue = kSendQueue, .max_payload = 0, .frame_deadline = 0});
+  if (!adopted) return tl::unexpected(adopted.error());
   return comm;
 }
 
@@ -47,11 +45,11 @@ Status SendComm::send(const std::byte* data, size_t bytes, int tag, Request** re
   *request = nullptr;
   if (!error().ok()) return error();
   if (peer_ended_) {
-    end(Errc::kClosed, "the receiver has ended the connection");
+    fail_group(Errc::kClosed, "receiver has closed the connection");
     return error();
   }
   if (bytes > kMaxMessageBytes) return Errc::kInvalidArgument;
-  const auto free = std::ranges::find(messages_, false, &Message::taken);
+  const auto free = std::ranges::find(messages_, false, &Message::in_use);
   if (free == messages_.end()) return Errc::kOk;
   Message& m = *free;
   m.data = data;
@@ -62,9 +60,9 @@ Status SendComm::send(const std::byte* data, size_t bytes, int tag, Request** re
   m.pieces = static_cast<uint32_t>(piece_count(bytes, m.piece_bytes));
   m.next_piece = 0;
   m.unsent_pieces = 0;
-  m.taken = true;
-  m.waits = true;
-  request_taken();
+  m.in_use = true;
+  m.awaits_grant = true;
+  add_request();
   ++unfinished_;
   ++waiting_;
 
@@ -78,7 +76,7 @@ Status SendComm::send(const std::byte* data, size_t bytes, int tag, Request** re
   if (oldest != nullptr) {
     use_grant(static_cast<uint16_t>(oldest - grants_.data()), m);
     if (!error().ok()) {
-      poll(monotonic_now());  // the peer shall read why; nobody polls after an error
+      poll(monotonic_now());  // sends the notice; there is no poll after an error
       return error();
     }
   }
@@ -90,29 +88,29 @@ void SendComm::use_grant(uint16_t slot, Message& m) noexcept {
   Grant& g = grants_[slot];
   --open_grants_;
   --waiting_;
-  m.waits = false;
+  m.awaits_grant = false;
   g.state = Grant::State::kUsed;
   m.slot = slot;
   m.sequence = g.sequence;
-  if (m.bytes > g.bytes) return tell_too_long(g, slot, m);
-  const auto place = static_cast<uint8_t>(&m - messages_.data());
-  sending_[(sending_front_ + sending_count_++) % sending_.size()] = place;
+  if (m.bytes > g.bytes) return reject_too_long(g, slot, m);
+  const auto index = static_cast<uint8_t>(&m - messages_.data());
+  sending_[(sending_front_ + sending_count_++) % sending_.size()] = index;
   put_pieces();
 }
 
-void SendComm::tell_too_long(const Grant& grant, uint16_t slot, const Message& m) noexcept {
+void SendComm::reject_too_long(const Grant& grant, uint16_t slot, const Message& m) noexcept {
   transport::Endpoint* const ep = streams()[0].endpoint;
   if (ep != nullptr) {
-    // Not accepted: the peer sees the connection end instead.
-    [[maybe_unused]] const Status put =
-        ep->put(piece_header(m.sequence, slot, m.bytes, 0, m.piece_bytes, 0), {}, {}, cookie_of(kNotice, 0));
+    // If the put fails, the peer only sees the connection close.
+    const auto notice = piece_header(m.sequence, slot, m.bytes, 0, m.piece_bytes, 0);
+    [[maybe_unused]] const Status put = ep->put(notice, {}, {}, cookie_of(kNoMessage, 0));
   }
-  std::array<char, 160> text;
+  std::array<char, 224> text;
   std::snprintf(text.data(), text.size(),
-                "message of %zu bytes where the receiver expects %llu at most: do the ranks differ in "
-                "collective or in NCCL_ settings?",
+                "message of %zu bytes, but the receiver expects at most %llu bytes; check that all ranks "
+                "call the same collective with the same NCCL_ variables",
                 m.bytes, static_cast<unsigned long long>(grant.bytes));
-  end(Errc::kBadLength, text.data(), false);  // cut by close(), so that the notice gets out
+  fail_group(Errc::kBadLength, text.data(), false);  // the notice is still queued; close() closes the streams
 }
 
 void SendComm::put_pieces() noexcept {
@@ -130,7 +128,8 @@ void SendComm::put_pieces() noexcept {
 StreamGroup::Stream* SendComm::least_loaded() noexcept {
   Stream* best = nullptr;
   for (Stream& s : streams()) {
-    if (s.endpoint == nullptr || s.unsent_bytes >= kUnsentBytes || s.unsent_frames >= kUnsentFrames) continue;
+    const bool is_full = s.unsent_bytes >= kMaxUnsentBytes || s.unsent_frames >= kMaxUnsentFrames;
+    if (s.endpoint == nullptr || is_full) continue;
     if (best == nullptr || s.unsent_bytes / kLoadStep < best->unsent_bytes / kLoadStep) best = &s;
   }
   return best;
@@ -144,23 +143,23 @@ bool SendComm::put_next_piece(Message& m, Stream& stream) noexcept {
       piece_header(m.sequence, m.slot, m.bytes, m.next_piece, m.piece_bytes, length), {},
       {m.data + offset, length}, cookie_of(static_cast<size_t>(&m - messages_.data()), load));
   if (!put.ok()) {
-    if (put == Status(Errc::kClosed)) end(Errc::kClosed, "the receiver has ended the connection");
+    if (put == Status(Errc::kClosed)) fail_group(Errc::kClosed, "receiver has closed the connection");
     return false;
   }
   stream.unsent_bytes += load;
   ++stream.unsent_frames;
   ++m.next_piece;
   ++m.unsent_pieces;
-  poll_soon();
+  poll_at_next_progress();
   return true;
 }
 
-void SendComm::sent(Stream& stream, transport::Cookie cookie) noexcept {
-  const uint64_t place = cookie & 0xff;
-  if (place == kNotice) return;
+void SendComm::complete_send(Stream& stream, transport::Cookie cookie) noexcept {
+  const uint64_t index = cookie & 0xff;
+  if (index == kNoMessage) return;
   stream.unsent_bytes -= cookie >> 8;
   --stream.unsent_frames;
-  Message& m = messages_[place];
+  Message& m = messages_[index];
   if (--m.unsent_pieces == 0 && m.next_piece == m.pieces) {
     m.done = true;
     --unfinished_;
@@ -169,21 +168,21 @@ void SendComm::sent(Stream& stream, transport::Cookie cookie) noexcept {
   put_pieces();
 }
 
-transport::Placement SendComm::header(Stream& stream, const wire::FrameHeader& h) noexcept {
+transport::ReceiveTarget SendComm::accept_header(Stream& stream, const wire::FrameHeader& h) noexcept {
   const auto sequence = static_cast<unsigned long long>(h.sequence);
   if (h.type != wire::FrameType::kGrant || &stream != streams().data())
-    return refuse(Errc::kUnexpectedMessage, "%s from a receiver", wire::to_string(h.type));
-  if (!other_fields_are_zero(h) || h.fingerprint != 0)
-    return refuse(Errc::kBadField, "grant %llu with a field that has no meaning", sequence);
+    return reject(Errc::kUnexpectedMessage, "unexpected frame %s from the receiver", wire::to_string(h.type));
+  if (!unused_fields_are_zero(h) || h.fingerprint != 0)
+    return reject(Errc::kBadField, "grant %llu with a nonzero reserved field", sequence);
   if (h.sequence != next_grant_)
-    return refuse(Errc::kBadSequence, "grant %llu where %llu comes next", sequence,
+    return reject(Errc::kBadSequence, "grant %llu, expected grant %llu", sequence,
                   static_cast<unsigned long long>(next_grant_));
   if (h.slot >= grants_.size() || grants_[h.slot].state != Grant::State::kNone)
-    return refuse(Errc::kBadSlot, "grant %llu of slot %u, which is in use", sequence, unsigned{h.slot});
+    return reject(Errc::kBadSlot, "grant %llu for slot %u, which is in use", sequence, unsigned{h.slot});
   return {.status = Errc::kOk};
 }
 
-void SendComm::frame(const wire::FrameHeader& h) noexcept {
+void SendComm::complete_frame(const wire::FrameHeader& h) noexcept {
   ++next_grant_;
   ++open_grants_;
   grants_[h.slot] = {.state = Grant::State::kOpen,
@@ -193,15 +192,15 @@ void SendComm::frame(const wire::FrameHeader& h) noexcept {
   if (waiting_ == 0) return;
   Message* oldest = nullptr;
   for (Message& m : messages_) {
-    const bool fits = m.taken && m.waits && m.tag == grants_[h.slot].tag;
+    const bool fits = m.in_use && m.awaits_grant && m.tag == grants_[h.slot].tag;
     if (fits && (oldest == nullptr || m.order < oldest->order)) oldest = &m;
   }
   if (oldest != nullptr) use_grant(h.slot, *oldest);
 }
 
-void SendComm::stream_ended() noexcept {
+void SendComm::on_stream_end() noexcept {
   peer_ended_ = true;
-  if (unfinished_ > 0) end(Errc::kClosed, "the receiver ended the connection with sends open");
+  if (unfinished_ > 0) fail_group(Errc::kClosed, "receiver closed the connection with sends open");
 }
 
 }  // namespace sluice::nccl::net

@@ -10,49 +10,50 @@
 namespace sluice::nccl::net {
 namespace {
 
-// Payload taken from one stream in a turn: large enough to empty a socket's buffer in a few, small enough to
-// get round to the others.
+// Payload received from one stream per poll: enough to empty a socket buffer in a few polls, and small enough
+// to reach the other streams soon.
 constexpr size_t kPollBudget = kMiB;
 
 }  // namespace
 
-Result<void> StreamGroup::adopt(GreetedStreams greeted, const transport::EndpointOptions& options) {
-  context_ = std::move(greeted.context);
-  for (transport::tcp::Socket& socket : greeted.sockets) {
+Result<void> StreamGroup::adopt(ConnectedStreams connected, const transport::EndpointOptions& options) {
+  context_ = std::move(connected.context);
+  for (transport::tcp::Socket& socket : connected.sockets) {
     Stream& s = streams_[stream_count_];
     s.group = this;
-    if (socket.accompanied()) {
-      ++over_rdma_;
+    if (socket.has_queue_pair()) {
+      ++rdma_streams_;
     } else {
       s.fd = socket.fd();
     }
     auto endpoint = context_->adopt(std::move(socket), s, options);
     if (!endpoint) return tl::unexpected(endpoint.error());
     s.endpoint = *endpoint;
-    streams_left_ = ++stream_count_;
+    open_streams_ = ++stream_count_;
   }
   peer_ = streams_[0].endpoint->peer();
-  if (!greeted.way.empty()) info("%s %s: %s", what_, peer_.c_str(), greeted.way.c_str());
+  if (!connected.transport_text.empty())
+    info("%s %s: %s", action_, peer_.c_str(), connected.transport_text.c_str());
   return {};
 }
 
-void StreamGroup::drive() noexcept {
+void StreamGroup::progress() noexcept {
   if (!error_.ok()) return;
   const Nanos now = monotonic_now();
   if (now < next_poll_) return;
   next_poll_ = context_->poll(now, kPollBudget) == 0 ? now + kIdlePause : 0;
-  if (now >= next_look_) look_for_silence(now);
+  if (now >= next_timeout_check_) check_peer_timeouts(now);
 }
 
-void StreamGroup::look_for_silence(Nanos now) noexcept {
-  next_look_ = now + kSilenceLook;
+void StreamGroup::check_peer_timeouts(Nanos now) noexcept {
+  next_timeout_check_ = now + kAckCheckInterval;
   for (Stream& s : streams()) {
     if (s.endpoint == nullptr || s.fd < 0) continue;
-    if (s.silence.look(acknowledgement(s.fd), now) < kVanishedAfter) continue;
+    if (s.peer_timeout.update(read_ack_state(s.fd), now) < kAckTimeout) continue;
     std::array<char, 96> text;
-    std::snprintf(text.data(), text.size(), "the host has acknowledged nothing for %lld s",
-                  static_cast<long long>(kVanishedAfter / kSecond));
-    return end(Errc::kTimeout, text.data());
+    std::snprintf(text.data(), text.size(), "peer lost: its host acknowledged nothing for %lld s",
+                  static_cast<long long>(kAckTimeout / kSecond));
+    return fail_group(Errc::kTimeout, text.data());
   }
 }
 
@@ -60,71 +61,72 @@ void StreamGroup::poll(Nanos now) noexcept {
   context_->poll(now, kPollBudget);
 }
 
-void StreamGroup::cut(Errc reason) noexcept {
+void StreamGroup::close_streams(Errc reason) noexcept {
   for (Stream& s : streams()) {
     if (s.endpoint != nullptr) s.endpoint->close(reason);
   }
 }
 
-void StreamGroup::begin_ending() noexcept {
-  ending_ = true;
+void StreamGroup::begin_shutdown() noexcept {
+  shutting_down_ = true;
   for (Stream& s : streams()) {
     if (s.endpoint != nullptr) s.endpoint->shutdown();
   }
 }
 
-void StreamGroup::end(Errc reason, const char* text, bool cut_now) noexcept {
+void StreamGroup::fail_group(Errc reason, const char* text, bool close_now) noexcept {
   if (error_.ok()) {
     error_ = reason;
-    if (!ending_) warn("%s %s: %s", what_, peer_.c_str(), text);
+    if (!shutting_down_) warn("%s %s: %s", action_, peer_.c_str(), text);
   }
-  if (cut_now) cut(Errc::kReset);
+  if (close_now) close_streams(Errc::kReset);
 }
 
-transport::Placement StreamGroup::refuse(Errc code, const char* format, ...) noexcept {
+transport::ReceiveTarget StreamGroup::reject(Errc code, const char* format, ...) noexcept {
   std::array<char, 256> text;
   va_list arguments;
   va_start(arguments, format);
   std::vsnprintf(text.data(), text.size(), format, arguments);
   va_end(arguments);
-  // The stream it came on is closed by the transport with this code; the others are cut when that is told.
-  end(code, text.data(), false);
+  // The transport closes the stream of the frame with this code; on_stream_closed() then closes the others.
+  fail_group(code, text.data(), false);
   return {.status = code};
 }
 
-void StreamGroup::closed(Stream& stream, Errc reason) noexcept {
+void StreamGroup::on_stream_closed(Stream& stream, Errc reason) noexcept {
   stream.endpoint = nullptr;
-  --streams_left_;
+  --open_streams_;
   if (reason == Errc::kClosed) {
-    stream_ended();
+    on_stream_end();
   } else {
-    const std::string_view word = to_string(reason);
+    const std::string_view name = to_string(reason);
     std::array<char, 64> text;
-    std::snprintf(text.data(), text.size(), "connection lost: %.*s", static_cast<int>(word.size()),
-                  word.data());
-    end(reason, text.data());
+    std::snprintf(text.data(), text.size(), "connection lost: %.*s", static_cast<int>(name.size()),
+                  name.data());
+    fail_group(reason, text.data());
   }
 }
 
-transport::Placement StreamGroup::Stream::on_header(transport::Endpoint& /*ep*/, const wire::FrameHeader& h,
-                                                    std::span<const std::byte> /*extensions*/) noexcept {
-  return group->header(*this, h);
+transport::ReceiveTarget StreamGroup::Stream::on_header(transport::Endpoint& /*ep*/,
+                                                        const wire::FrameHeader& h,
+                                                        std::span<const std::byte> /*extensions*/) noexcept {
+  return group->accept_header(*this, h);
 }
 
 void StreamGroup::Stream::on_frame(transport::Endpoint& /*ep*/, const wire::FrameHeader& h,
                                    std::span<const std::byte> /*extensions*/,
                                    std::span<std::byte> /*payload*/) noexcept {
-  group->frame(h);
+  group->complete_frame(h);
 }
 
 void StreamGroup::Stream::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cookie,
                                   Status status) noexcept {
-  // What was not sent ends the group by on_closed().
-  if (status.ok()) group->sent(*this, cookie);
+  // A frame that was not sent is followed by on_closed(), which ends the group.
+  if (status.ok()) group->complete_send(*this, cookie);
 }
 
 void StreamGroup::Stream::on_closed(transport::Endpoint& /*ep*/, Errc reason) noexcept {
-  group->closed(*this, reason);
+  group->on_stream_closed(*this, reason);
 }
 
 }  // namespace sluice::nccl::net

@@ -3,188 +3,190 @@
 #include <span>
 #include <utility>
 
-#include "gpu_client/engine/greeting.h"
+#include "gpu_client/engine/base/peer_error.h"
 #include "nccl_plugin/net/limits.h"
-#include "nccl_plugin/net/stream_terms.h"
+#include "nccl_plugin/net/stream_settings.h"
 
 namespace sluice::nccl::net {
 namespace {
 
 namespace rdma = transport::rdma;
 
-std::string reason_there(std::string why) {
-  return "there: " + (why.empty() ? "no reason given" : engine::printable(std::move(why)));
+std::string peer_reason(std::string reason) {
+  if (reason.empty()) return "peer: no reason given";
+  return "peer: " + engine::replace_control_characters(std::move(reason));
 }
 
 }  // namespace
 
 template <typename Message>
-Result<void> StreamPairing::say(const Message& message) {
+Result<void> StreamPairing::send(const Message& message) {
   if (!send_frame(socket_.fd(), wire::encode_message(message)).ok())
-    return fail(Errc::kReset, "connection broke while a queue pair was agreed on");
+    return fail(Errc::kReset, "connection lost during queue pair setup");
   return {};
 }
 
 template <typename Message>
-Result<void> StreamPairing::hear(Message& out) {
-  Status s = heard_.read(socket_.fd());
+Result<void> StreamPairing::receive(Message& out) {
+  Status s = frame_.read(socket_.fd());
   if (s == Status(Errc::kWouldBlock)) return fail(Errc::kWouldBlock, "");
   if (s == Status(Errc::kClosed) || s == Status(Errc::kReset))
-    return fail(s.code(), "connection ended while a queue pair was agreed on");
-  if (s.ok()) s = decode_word(heard_.bytes(), out);
+    return fail(s.code(), "connection closed during queue pair setup");
+  if (s.ok()) s = decode_message(frame_.bytes(), out);
   if (!s.ok())
-    return fail(s.code(), std::string("not a ") + wire::to_string(Message::kType) + ": " +
-                              std::string(to_string(s.code())));
-  heard_ = {};
+    return fail(s.code(), std::string("expected ") + wire::to_string(Message::kType) +
+                              ", received an invalid message: " + std::string(to_string(s.code())));
+  frame_ = {};
   return {};
 }
 
-void StreamPairing::go_without(std::string why) {
+void StreamPairing::use_tcp(std::string reason) {
   pair_.reset();
-  if (obstacle_.empty()) obstacle_ = std::move(why);
+  if (tcp_reason_.empty()) tcp_reason_ = std::move(reason);
 }
 
 Result<void> StreamPairing::progress(Nanos now) {
-  Result<void> moved;
-  while (moved && step_ != Step::kSettled) {
+  Result<void> result;
+  while (result && step_ != Step::kDone) {
     switch (step_) {
       case Step::kBegin:
-        if (end_ == End::kSender) moved = offer();
-        step_ = Step::kHearPair;
+        if (side_ == Side::kSender) result = send_offer();
+        step_ = Step::kReceivePair;
         break;
-      case Step::kHearPair: moved = end_ == End::kSender ? join(now) : answer(); break;
-      case Step::kProve: moved = prove(now); break;
-      case Step::kHearPaired: moved = hear_paired(); break;
-      case Step::kSettled: break;
+      case Step::kReceivePair: result = side_ == Side::kSender ? connect(now) : answer_offer(); break;
+      case Step::kProbe: result = probe(now); break;
+      case Step::kReceivePaired: result = receive_paired(); break;
+      case Step::kDone: break;
     }
   }
-  return moved;
+  return result;
 }
 
-Result<void> StreamPairing::offer() {
-  wire::Pair ours;
-  if (auto offered = rdma::offer_pair(socket_.fd(), choice_)) {
-    pair_ = std::move(offered->pair);
-    ours.address = std::move(offered->address);
+Result<void> StreamPairing::send_offer() {
+  wire::Pair message;
+  if (auto offer = rdma::offer_pair(socket_.fd(), choice_)) {
+    pair_ = std::move(offer->pair);
+    message.address = std::move(offer->address);
   } else {
-    go_without(offered.error().text);
-    ours.why = obstacle_;
+    use_tcp(offer.error().text);
+    message.reason = tcp_reason_;
   }
-  return say(ours);
+  return send(message);
 }
 
-Result<void> StreamPairing::join(Nanos now) {
-  wire::Pair theirs;
-  if (auto heard = hear(theirs); !heard) return heard;
-  if (!pair_) return settle();
-  if (theirs.address.empty()) {
-    go_without(reason_there(std::move(theirs.why)));
-    return settle();
+Result<void> StreamPairing::connect(Nanos now) {
+  wire::Pair answer;
+  if (auto received = receive(answer); !received) return received;
+  if (!pair_) return send_paired();
+  if (answer.address.empty()) {
+    use_tcp(peer_reason(std::move(answer.reason)));
+    return send_paired();
   }
-  auto begun = rdma::join_pair(*pair_, socket_.fd(), std::as_bytes(std::span(theirs.address)));
-  if (begun) begun = rdma::start_proof(*pair_);
-  if (!begun) {
-    go_without(begun.error().text);
-    return settle();
+  auto started = rdma::connect_pair(*pair_, socket_.fd(), std::as_bytes(std::span(answer.address)));
+  if (started) started = rdma::start_probe(*pair_);
+  if (!started) {
+    use_tcp(started.error().text);
+    return send_paired();
   }
-  proof_since_ = now;
-  step_ = Step::kProve;
+  probe_since_ = now;
+  step_ = Step::kProbe;
   return {};
 }
 
-Result<void> StreamPairing::prove(Nanos now) {
-  auto proved = rdma::look_at_proof(*pair_, proof_since_, now);
-  if (!proved && proved.error().code == Errc::kWouldBlock) return proved;
-  if (!proved) go_without(proved.error().text);
-  return settle();
+Result<void> StreamPairing::probe(Nanos now) {
+  auto probed = rdma::poll_probe(*pair_, probe_since_, now);
+  if (!probed && probed.error().code == Errc::kWouldBlock) return probed;
+  if (!probed) use_tcp(probed.error().text);
+  return send_paired();
 }
 
-Result<void> StreamPairing::settle() {
+Result<void> StreamPairing::send_paired() {
   wire::Paired paired;
   paired.ready = pair_ ? 1 : 0;
-  paired.why = obstacle_;
-  if (pair_) socket_.accompany(std::move(pair_));
-  step_ = Step::kSettled;
-  return say(paired);
+  paired.reason = tcp_reason_;
+  if (pair_) socket_.attach_queue_pair(std::move(pair_));
+  step_ = Step::kDone;
+  return send(paired);
 }
 
-Result<void> StreamPairing::answer() {
-  wire::Pair theirs;
-  if (auto heard = hear(theirs); !heard) return heard;
-  wire::Pair ours;
-  if (auto joined = join_with(theirs, ours.address); !joined) {
-    go_without(joined.error().text);
-    ours.why = obstacle_;
+Result<void> StreamPairing::answer_offer() {
+  wire::Pair offer;
+  if (auto received = receive(offer); !received) return received;
+  wire::Pair answer;
+  if (auto connected = connect_to(offer, answer.address); !connected) {
+    use_tcp(connected.error().text);
+    answer.reason = tcp_reason_;
   }
-  step_ = Step::kHearPaired;
-  return say(ours);
+  step_ = Step::kReceivePaired;
+  return send(answer);
 }
 
-// Joined before the answer: the sender may send as soon as it has it.
-Result<void> StreamPairing::join_with(const wire::Pair& theirs, std::vector<uint8_t>& address) {
-  if (theirs.address.empty()) return fail(Errc::kUnsupported, reason_there(theirs.why));
-  const auto ends = rdma::ends_of(socket_.fd());
-  if (!ends) return tl::unexpected(ends.error());
-  const auto there = std::as_bytes(std::span(theirs.address));
-  if (auto checked = rdma::check_pair_address(*ends, there); !checked) return checked;
-  auto offered = rdma::offer_pair(*ends, choice_);
-  if (!offered) return tl::unexpected(offered.error());
-  if (auto joined = rdma::join_pair(*offered->pair, *ends, there); !joined) return joined;
-  pair_ = std::move(offered->pair);
-  address = std::move(offered->address);
+// Called before the answer is sent: the sender may use the queue pair as soon as it has the answer.
+Result<void> StreamPairing::connect_to(const wire::Pair& offer, std::vector<uint8_t>& address) {
+  if (offer.address.empty()) return fail(Errc::kUnsupported, peer_reason(offer.reason));
+  const auto gids = rdma::connection_gids(socket_.fd());
+  if (!gids) return tl::unexpected(gids.error());
+  const auto peer_address = std::as_bytes(std::span(offer.address));
+  if (auto checked = rdma::check_pair_address(*gids, peer_address); !checked) return checked;
+  auto own = rdma::offer_pair(*gids, choice_);
+  if (!own) return tl::unexpected(own.error());
+  if (auto connected = rdma::connect_pair(*own->pair, *gids, peer_address); !connected) return connected;
+  pair_ = std::move(own->pair);
+  address = std::move(own->address);
   return {};
 }
 
-Result<void> StreamPairing::hear_paired() {
+Result<void> StreamPairing::receive_paired() {
   wire::Paired paired;
-  if (auto heard = hear(paired); !heard) return heard;
+  if (auto received = receive(paired); !received) return received;
   if (paired.ready != 0 && !pair_)
-    return fail(Errc::kBadField, "the sender uses a queue pair that there is not");
+    return fail(Errc::kBadField, "sender uses a queue pair that does not exist");
   if (paired.ready == 0) {
-    go_without(reason_there(std::move(paired.why)));
+    use_tcp(peer_reason(std::move(paired.reason)));
   } else {
-    socket_.accompany(std::move(pair_));
+    socket_.attach_queue_pair(std::move(pair_));
   }
-  step_ = Step::kSettled;
+  step_ = Step::kDone;
   return {};
 }
 
-StreamPairings::StreamPairings(GreetedStreams greeted, End end, const rdma::RailChoice& choice, bool alone,
-                               Nanos now)
-    : greeted_(std::move(greeted)), alone_(alone), deadline_(now + kPeerDeadline) {
-  streams_.reserve(greeted_.sockets.size());
-  for (transport::tcp::Socket& s : greeted_.sockets) streams_.emplace_back(std::move(s), end, choice);
+StreamPairings::StreamPairings(ConnectedStreams connected, Side side, const rdma::RailChoice& choice,
+                               bool rdma_required, Nanos now)
+    : connected_(std::move(connected)), rdma_required_(rdma_required), deadline_(now + kPeerTimeout) {
+  streams_.reserve(connected_.sockets.size());
+  for (transport::tcp::Socket& s : connected_.sockets) streams_.emplace_back(std::move(s), side, choice);
 }
 
-Result<GreetedStreams> StreamPairings::progress(Nanos now) {
-  bool all = true;
+Result<ConnectedStreams> StreamPairings::progress(Nanos now) {
+  bool all_done = true;
   for (StreamPairing& s : streams_) {
-    if (auto moved = s.progress(now); !moved) {
-      if (moved.error().code != Errc::kWouldBlock) return tl::unexpected(moved.error());
-      all = false;
+    if (auto result = s.progress(now); !result) {
+      if (result.error().code != Errc::kWouldBlock) return tl::unexpected(result.error());
+      all_done = false;
     }
   }
-  if (all) return settled();
+  if (all_done) return finish();
   if (now < deadline_) return fail(Errc::kWouldBlock, "");
-  return fail(Errc::kTimeout,
-              "no answer about queue pairs in " + std::to_string(kPeerDeadline / kSecond) + " s");
+  return fail(Errc::kTimeout, "peer did not complete the queue pair setup within " +
+                                  std::to_string(kPeerTimeout / kSecond) + " s");
 }
 
-Result<GreetedStreams> StreamPairings::settled() {
-  size_t over_tcp = 0;
-  std::string why;
+Result<ConnectedStreams> StreamPairings::finish() {
+  size_t tcp_streams = 0;
+  std::string reason;
   for (const StreamPairing& s : streams_) {
-    if (s.obstacle().empty()) continue;
-    ++over_tcp;
-    if (why.empty()) why = s.obstacle();
+    if (s.tcp_reason().empty()) continue;
+    ++tcp_streams;
+    if (reason.empty()) reason = s.tcp_reason();
   }
-  if (alone_ && over_tcp > 0) return tl::unexpected(rdma_is_needed(why));
-  greeted_.way = over_tcp == streams_.size() ? "streams over TCP" : "streams over RDMA";
-  if (over_tcp > 0 && over_tcp < streams_.size())
-    greeted_.way += ", " + std::to_string(over_tcp) + " of " + std::to_string(streams_.size()) + " over TCP";
-  if (over_tcp > 0) greeted_.way += ": " + why;
-  for (size_t i = 0; i < streams_.size(); ++i) greeted_.sockets[i] = streams_[i].release();
-  return std::move(greeted_);
+  if (rdma_required_ && tcp_streams > 0) return tl::unexpected(rdma_required_error(reason));
+  std::string& text = connected_.transport_text;
+  text = tcp_streams == streams_.size() ? "streams over TCP" : "streams over RDMA";
+  if (tcp_streams > 0 && tcp_streams < streams_.size())
+    text += ", " + std::to_string(tcp_streams) + " of " + std::to_string(streams_.size()) + " over TCP";
+  if (tcp_streams > 0) text += ": " + reason;
+  for (size_t i = 0; i < streams_.size(); ++i) connected_.sockets[i] = streams_[i].release();
+  return std::move(connected_);
 }
 
 }  // namespace sluice::nccl::net

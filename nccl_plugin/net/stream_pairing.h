@@ -1,5 +1,3 @@
-// How greeted streams get queue pairs: on each PAIR there, PAIR back, PAIRED there (PROTOCOL.md section 13).
-// Never blocks.
 #pragma once
 
 #include <memory>
@@ -8,71 +6,74 @@
 
 #include "core/result.h"
 #include "core/units.h"
-#include "nccl_plugin/net/greeted_streams.h"
-#include "nccl_plugin/net/greeting.h"
+#include "nccl_plugin/net/connected_streams.h"
+#include "nccl_plugin/net/handshake_frame.h"
 #include "transport/rdma/pairing.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::nccl::net {
 
-enum class End : uint8_t { kSender, kReceiver };
+enum class Side : uint8_t { kSender, kReceiver };
 
+// StreamPairing sets up a queue pair for one stream: the sender sends PAIR, the receiver answers PAIR, the
+// sender sends PAIRED (protocol.md section 13). If the stream cannot have one, it stays on TCP. Never blocks.
 class StreamPairing {
  public:
-  StreamPairing(transport::tcp::Socket socket, End end, const transport::rdma::RailChoice& choice)
-      : socket_(std::move(socket)), end_(end), choice_(choice) {}
+  StreamPairing(transport::tcp::Socket socket, Side side, const transport::rdma::RailChoice& choice)
+      : socket_(std::move(socket)), side_(side), choice_(choice) {}
 
-  // kWouldBlock until it is settled what the stream goes over. Any other error: the peer is gone, or has said
-  // what makes no sense.
+  // Returns kWouldBlock until the transport of the stream is decided. Other errors: the peer has closed the
+  // connection or sent an invalid message.
   [[nodiscard]] Result<void> progress(Nanos now);
-  // Why it goes over TCP; empty: it has its pair.
-  [[nodiscard]] const std::string& obstacle() const noexcept { return obstacle_; }
+  // Why the stream uses TCP; empty: it has a queue pair.
+  [[nodiscard]] const std::string& tcp_reason() const noexcept { return tcp_reason_; }
   [[nodiscard]] transport::tcp::Socket release() noexcept { return std::move(socket_); }
 
  private:
-  enum class Step : uint8_t { kBegin, kHearPair, kProve, kHearPaired, kSettled };
+  enum class Step : uint8_t { kBegin, kReceivePair, kProbe, kReceivePaired, kDone };
 
   template <typename Message>
-  [[nodiscard]] Result<void> say(const Message& message);
+  [[nodiscard]] Result<void> send(const Message& message);
   template <typename Message>
-  [[nodiscard]] Result<void> hear(Message& out);
-  // Of a sender.
-  [[nodiscard]] Result<void> offer();
-  [[nodiscard]] Result<void> join(Nanos now);
-  [[nodiscard]] Result<void> prove(Nanos now);
-  [[nodiscard]] Result<void> settle();
-  // Of a receiver.
-  [[nodiscard]] Result<void> answer();
-  [[nodiscard]] Result<void> join_with(const wire::Pair& theirs, std::vector<uint8_t>& address);
-  [[nodiscard]] Result<void> hear_paired();
+  [[nodiscard]] Result<void> receive(Message& out);
+  // Steps of the sender.
+  [[nodiscard]] Result<void> send_offer();
+  [[nodiscard]] Result<void> connect(Nanos now);
+  [[nodiscard]] Result<void> probe(Nanos now);
+  [[nodiscard]] Result<void> send_paired();
+  // Steps of the receiver.
+  [[nodiscard]] Result<void> answer_offer();
+  [[nodiscard]] Result<void> connect_to(const wire::Pair& offer, std::vector<uint8_t>& address);
+  [[nodiscard]] Result<void> receive_paired();
 
-  void go_without(std::string why);
+  void use_tcp(std::string reason);
 
   transport::tcp::Socket socket_;
-  const End end_;
+  const Side side_;
   const transport::rdma::RailChoice& choice_;
   Step step_ = Step::kBegin;
-  FrameBytes heard_;
-  std::unique_ptr<transport::tcp::Companion> pair_;
-  Nanos proof_since_ = 0;
-  std::string obstacle_;
+  HandshakeFrame frame_;
+  std::unique_ptr<transport::tcp::AttachedQueuePair> pair_;
+  Nanos probe_since_ = 0;
+  std::string tcp_reason_;
 };
 
-// All streams of a comm. What is found of one is found of the others at the same time.
+// StreamPairings runs the pairings of all streams of a comm at the same time.
 class StreamPairings {
  public:
-  // `terms` outlives it. `alone`: either end takes streams over RDMA alone.
-  StreamPairings(GreetedStreams greeted, End end, const transport::rdma::RailChoice& choice, bool alone,
-                 Nanos now);
+  // `choice` must outlive this. `rdma_required`: one of the sides accepts only RDMA.
+  StreamPairings(ConnectedStreams connected, Side side, const transport::rdma::RailChoice& choice,
+                 bool rdma_required, Nanos now);
 
-  // kWouldBlock until all are settled; kUnsupported where one has no pair and must have one; kTimeout.
-  [[nodiscard]] Result<GreetedStreams> progress(Nanos now);
+  // Returns kWouldBlock until all streams are decided, kUnsupported when RDMA is required and a stream has no
+  // queue pair, or kTimeout.
+  [[nodiscard]] Result<ConnectedStreams> progress(Nanos now);
 
  private:
-  [[nodiscard]] Result<GreetedStreams> settled();
+  [[nodiscard]] Result<ConnectedStreams> finish();
 
-  GreetedStreams greeted_;
-  const bool alone_;
+  ConnectedStreams connected_;
+  const bool rdma_required_;
   const Nanos deadline_;
   std::vector<StreamPairing> streams_;
 };

@@ -1,4 +1,4 @@
-// Sockets of streams, opened and connected without blocking.
+// Non-blocking connects for the sockets of streams.
 #pragma once
 
 #include <sys/socket.h>
@@ -10,12 +10,12 @@
 
 namespace sluice::nccl::net {
 
-// Begins to connect to `to` from `local_address` (numeric; when of another family, the route decides).
-// kExhausted when there is no descriptor.
-[[nodiscard]] Result<transport::tcp::Socket> begin_connect(const sockaddr_storage& to,
+// Starts to connect to `to` from `local_address` (numeric; ignored if it is of another family). kExhausted
+// when the process has no free descriptor.
+[[nodiscard]] Result<transport::tcp::Socket> start_connect(const sockaddr_storage& to,
                                                            const std::string& local_address);
 
-// kOk once connected, kWouldBlock before, kSystem with errno in `error`.
-[[nodiscard]] Status connect_progress(int fd, int& error) noexcept;
+// Returns kOk when connected, kWouldBlock before that, or kSystem with an errno value in `error`.
+[[nodiscard]] Status poll_connect(int fd, int& error) noexcept;
 
 }  // namespace sluice::nccl::net

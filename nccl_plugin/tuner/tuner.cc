@@ -6,15 +6,15 @@
 #include <string>
 
 #include "core/units.h"
-#include "nccl_plugin/host/ledger.h"
+#include "nccl_plugin/host/capabilities.h"
+#include "nccl_plugin/host/communicator_log.h"
 #include "nccl_plugin/host/log.h"
-#include "nccl_plugin/host/offer.h"
 #include "nccl_plugin/host/stats_file.h"
 
 namespace sluice::nccl::tuner {
 namespace {
 
-const char* from_environment(const char* name) {
+const char* process_variable(const char* name) {
   return std::getenv(name);
 }
 
@@ -25,75 +25,80 @@ bool has_collnet(const float* table, int algorithms, int protocols) noexcept {
 
 }  // namespace
 
-const char* likely_cause(size_t ranks, size_t nodes, const char* (*environment)(const char*)) noexcept {
-  const auto value = [environment](const char* name) {
-    const char* v = environment(name);
+const char* offload_off_reason(size_t ranks, size_t nodes,
+                               const char* (*get_variable)(const char*)) noexcept {
+  const auto value = [get_variable](const char* name) {
+    const char* v = get_variable(name);
     return v != nullptr ? v : "";
   };
-  if (nodes < 2) return "one node: nothing goes over the network";
+  if (nodes < 2) return "one node: its allreduces do not use the network";
   if (std::strcmp(value("NCCL_COLLNET_ENABLE"), "1") != 0) {
-    return "NCCL_COLLNET_ENABLE=1 is not set; put it into /etc/nccl.conf (sluice install --nccl-conf) or the "
-           "environment";
+    return "NCCL_COLLNET_ENABLE=1 is not set; set it in the environment or in /etc/nccl.conf (sluice install "
+           "--nccl-conf)";
   }
   if (const char* threshold = value("NCCL_COLLNET_NODE_THRESHOLD");
       *threshold != '\0' && std::strtoull(threshold, nullptr, 10) > nodes) {
-    return "fewer nodes than NCCL_COLLNET_NODE_THRESHOLD";
+    return "NCCL_COLLNET_NODE_THRESHOLD is higher than the number of nodes; lower or unset it";
   }
   if (const char* protocols = value("NCCL_PROTO");
       *protocols != '\0' && std::strstr(protocols, "imple") == nullptr) {
-    return "NCCL_PROTO leaves out Simple, the only protocol that CollNet has";
+    return "NCCL_PROTO excludes Simple, the only protocol of CollNet; add Simple or unset NCCL_PROTO";
   }
-  if (ranks > 8 * nodes) return "more than 8 GPUs on a node: NCCL has no CollNet there";
-  return "NCCL has no CollNet for this communicator: a communicator made by ncclCommSplit without shared "
-         "resources, an operator or a "
-         "type that is not taken, a rank without the plugin, or a topology without a way to the network";
+  if (ranks > 8 * nodes)
+    return "more than 8 GPUs per node: NCCL has no CollNet there; use at most 8 GPUs per node";
+  return "NCCL has no CollNet for this communicator; possible causes: ncclCommSplit without shared resources "
+         "(set NCCL_COMM_SPLIT_SHARE_RESOURCES=1), an unsupported operator or type, a rank without the "
+         "plugin, or GPUs without a path to the network";
 }
 
-Tuner::Verdict Tuner::verdict(bool collnet) const {
+Tuner::Decision Tuner::decide(bool collnet) const {
   const Settings& s = settings();
-  const Ledger& l = ledger();
-  const auto off = [](std::string why) { return Verdict{.on = false, .words = std::move(why)}; };
+  const CommunicatorLog& log = communicator_log();
+  const auto off = [](std::string reason) { return Decision{.offload = false, .text = std::move(reason)}; };
   const std::string nodes = std::to_string(nodes_);
-  if (collnet && s.offload == OffloadPolicy::kNever) return off("SLUICE_OFFLOAD=never");
-  if (collnet && s.offload == OffloadPolicy::kAuto && nodes_ < s.min_nodes)
-    return off(nodes + " nodes: nothing is gained below " + std::to_string(s.min_nodes) +
-               ", SLUICE_MIN_NODES");
+  if (collnet && s.offload == OffloadPolicy::kNever) return off("SLUICE_OFFLOAD=never; unset it to offload");
+  if (collnet && s.offload == OffloadPolicy::kAuto && nodes_ < s.min_nodes) {
+    return off(nodes + " nodes: offload pays from " + std::to_string(s.min_nodes) +
+               " nodes on; set SLUICE_MIN_NODES to change this limit");
+  }
   if (collnet && s.offload == OffloadPolicy::kAuto &&
       !pool_is_wide_enough({.nodes = nodes_, .ranks = ranks_}, s.pool_size())) {
     return off(std::to_string(s.pool_size()) + " reducers are too few for " + nodes +
-               " nodes: a ring is faster unless their links are; SLUICE_OFFLOAD=always overrides");
+               " nodes of the same link speed: a ring is faster; add reducers, or set SLUICE_OFFLOAD=always "
+               "if the reducers have faster links");
   }
   if (collnet) {
-    return {.on = true,
-            .words = s.offload == OffloadPolicy::kAlways ? "any size"
-                                                         : std::to_string(s.min_bytes / kKiB) + " KiB"};
+    return {.offload = true,
+            .text = s.offload == OffloadPolicy::kAlways
+                        ? "any size"
+                        : std::to_string(s.min_bytes / kKiB) + " KiB and more"};
   }
-  if (!offer().why.empty()) return off(offer().why);
-  if (l.failures() > 0 && l.connections() == 0) return off(l.last_failure());
-  return off(likely_cause(ranks_, nodes_, &from_environment));
+  if (!capabilities().reason.empty()) return off(capabilities().reason);
+  if (log.failures() > 0 && log.connections() == 0) return off(log.last_failure());
+  return off(offload_off_reason(ranks_, nodes_, &process_variable));
 }
 
-void Tuner::tell_once(bool collnet) noexcept {
-  if (told_.exchange(true, std::memory_order_relaxed)) return;
+void Tuner::log_once(bool collnet) noexcept {
+  if (logged_.exchange(true, std::memory_order_relaxed)) return;
   try {
-    verdict_ = verdict(collnet);
-    if (verdict_.on) {
-      info("offload ON %zu reducers tcp, %zu ranks on %zu nodes, allreduces of %s and more",
-           settings().pool_size(), ranks_, nodes_, verdict_.words.c_str());
+    decision_ = decide(collnet);
+    if (decision_.offload) {
+      info("offload ON %zu reducers tcp, %zu ranks on %zu nodes, allreduces of %s", settings().pool_size(),
+           ranks_, nodes_, decision_.text.c_str());
     } else if (settings().offload == OffloadPolicy::kNever && collnet) {
-      info("offload OFF (%s), %zu ranks on %zu nodes", verdict_.words.c_str(), ranks_, nodes_);
+      info("offload OFF (%s), %zu ranks on %zu nodes", decision_.text.c_str(), ranks_, nodes_);
     } else {
-      info("offload OFF (%s)", verdict_.words.c_str());
+      info("offload OFF (%s)", decision_.text.c_str());
     }
-  } catch (const std::exception&) {  // a line of the log is not worth the job
+  } catch (const std::exception&) {  // a missing log line must not fail the job
   }
 }
 
-void Tuner::asked(uint64_t bytes, bool offload) noexcept {
-  ledger().asked(bytes, offload);
-  asked_ += 1;
-  asked_bytes_ += bytes;
-  if (offload) wanted_bytes_ += bytes;
+void Tuner::count_allreduce(uint64_t bytes, bool offload) noexcept {
+  communicator_log().add_allreduce(bytes, offload);
+  allreduces_ += 1;
+  allreduce_bytes_ += bytes;
+  if (offload) offload_bytes_ += bytes;
 }
 
 Tuner::~Tuner() {
@@ -101,47 +106,49 @@ Tuner::~Tuner() {
   try {
     StatsLine line("communicator");
     line.number("ranks", ranks_).number("nodes", nodes_).number("reducers", settings().pool_size());
-    line.number("allreduces", asked_)
-        .number("allreduce_bytes", asked_bytes_)
-        .number("offload_bytes", wanted_bytes_);
-    line.truth("offload", verdict_.on);
-    if (!verdict_.on) line.text("why_not", asked_ == 0 ? "no allreduce was asked for" : verdict_.words);
+    line.number("allreduces", allreduces_)
+        .number("allreduce_bytes", allreduce_bytes_)
+        .number("offload_bytes", offload_bytes_);
+    line.boolean("offload", decision_.offload);
+    if (!decision_.offload)
+      line.text("why_not", allreduces_ == 0 ? "the communicator ran no allreduce" : decision_.text);
     append_stats(line);
-  } catch (const std::exception&) {  // out of memory for a line of statistics
+  } catch (const std::exception&) {  // out of memory: the line is lost
   }
 }
 
-void Tuner::price(int function, uint64_t bytes, float* table, int algorithms, int protocols) noexcept {
-  const Question q{.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_};
+void Tuner::adjust_costs(int function, uint64_t bytes, float* table, int algorithms, int protocols) noexcept {
+  const CollectiveQuery q{.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_};
   const bool collnet = has_collnet(table, algorithms, protocols);
-  const bool chosen = tuner::price(q, settings(), table, algorithms, protocols);
+  const bool offload = tuner::adjust_costs(q, settings(), table, algorithms, protocols);
   if (function != kAllReduce) return;
-  asked(bytes, chosen);
-  tell_once(collnet);
+  count_allreduce(bytes, offload);
+  log_once(collnet);
 }
 
-void Tuner::choose(int function, uint64_t bytes, bool collnet, int* algorithm, int* protocol) noexcept {
+void Tuner::choose_algorithm(int function, uint64_t bytes, bool collnet, int* algorithm,
+                             int* protocol) noexcept {
   if (function != kAllReduce) return;
-  const Question q{.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_};
-  const bool chosen = collnet && wants_offload(q, settings());
-  asked(bytes, chosen);
-  tell_once(collnet);
+  const CollectiveQuery q{.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_};
+  const bool offload = collnet && should_offload(q, settings());
+  count_allreduce(bytes, offload);
+  log_once(collnet);
   if (!collnet) return;
-  if (chosen) {
+  if (offload) {
     *algorithm = kCollNetChain;
     *protocol = kSimple;
   } else if (nodes_ > 1) {
-    // NCCL prices the chain below the ring almost everywhere, and here nothing can be ruled out: name what it
-    // would take without CollNet.
+    // NCCL estimates the chain as cheaper than the ring almost everywhere, and v2 cannot exclude an
+    // algorithm. So this names the algorithm that NCCL would choose without CollNet.
     *algorithm = bytes <= 64 * kKiB ? kTree : kRing;
     *protocol = bytes <= 512 * kKiB ? kLL : kSimple;
   }
 }
 
 size_t Tuner::chunk_bytes(int function, uint64_t bytes, int algorithm, int channels,
-                          size_t wanted) const noexcept {
+                          size_t proposed) const noexcept {
   return tuner::chunk_bytes({.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_},
-                            algorithm, channels, wanted);
+                            algorithm, channels, proposed);
 }
 
 }  // namespace sluice::nccl::tuner

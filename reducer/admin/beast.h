@@ -1,5 +1,6 @@
-// The one place of this room that includes Boost.Beast, and the Asio under it. As
-// reducer/control/asio.h: 1.74 uses std::exchange without including <utility>.
+// The only header of reducer/admin that includes Boost.Beast and Asio.
+//
+// Asio 1.74 uses std::exchange without including <utility>, so that header must come first.
 #pragma once
 
 #include <utility>

@@ -17,10 +17,10 @@
 namespace sluice::reducer::admin {
 namespace {
 
-constexpr size_t kMostLinks = 16;
+constexpr size_t kMaxLinks = 16;
 constexpr double kMegabit = 1e6 / 8;
 
-// Boot, in seconds since the epoch: of /proc/stat.
+// Boot time in seconds since the epoch, from /proc/stat.
 double boot_seconds() {
   std::ifstream file("/proc/stat");
   for (std::string word; file >> word;) {
@@ -41,13 +41,13 @@ uint64_t entries_of(const char* folder) {
 
 ProcessFacts process_facts() {
   ProcessFacts facts;
-  // The command may hold blanks and brackets: fields are counted behind it, from the third on.
+  // The command may contain spaces and parentheses, so fields are counted from the third one on, behind it.
   std::ifstream file("/proc/self/stat");
   std::string line;
   std::getline(file, line);
-  const size_t behind = line.rfind(')');
-  if (behind != std::string::npos) {
-    std::istringstream rest(line.substr(behind + 1));
+  const size_t command_end = line.rfind(')');
+  if (command_end != std::string::npos) {
+    std::istringstream rest(line.substr(command_end + 1));
     std::vector<std::string> fields;
     for (std::string field; rest >> field;) fields.push_back(field);
     const auto number = [&fields](size_t which) {
@@ -62,7 +62,7 @@ ProcessFacts process_facts() {
   }
   facts.open_descriptors = entries_of("/proc/self/fd");
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.most_descriptors = limit.rlim_cur;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.max_descriptors = limit.rlim_cur;
   return facts;
 }
 
@@ -78,7 +78,7 @@ bool has_address(const ifaddrs& entry, const std::string& host) {
          host == text.data();
 }
 
-std::vector<Link> links(const std::string& host) {
+std::vector<NetworkLink> links(const std::string& host) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
@@ -91,10 +91,10 @@ std::vector<Link> links(const std::string& host) {
   std::vector<std::string>& names = with_address.empty() ? all : with_address;
   std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  std::vector<Link> found;
+  std::vector<NetworkLink> found;
   for (const std::string& name : names) {
-    if (found.size() == kMostLinks) break;
-    double megabits = 0;  // -1 where there is no carrier; lo tells none
+    if (found.size() == kMaxLinks) break;
+    double megabits = 0;  // -1 without a carrier; lo has no speed
     std::ifstream file("/sys/class/net/" + name + "/speed");
     if (file >> megabits && megabits > 0)
       found.push_back({.device = name, .bytes_per_second = static_cast<uint64_t>(megabits * kMegabit)});

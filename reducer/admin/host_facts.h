@@ -1,4 +1,4 @@
-// What the kernel says of this process and of the links that it uses. Cold; files of /proc and /sys.
+// Facts about this process and its network interfaces, read from /proc and /sys. Not for the hot path.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@ struct ProcessFacts {
   uint64_t virtual_bytes = 0;
   uint64_t threads = 0;
   uint64_t open_descriptors = 0;
-  uint64_t most_descriptors = 0;
+  uint64_t max_descriptors = 0;
 };
 
-struct Link {
+struct NetworkLink {
   std::string device;
-  uint64_t bytes_per_second = 0;  // each way; as /sys/class/net/*/speed has it
+  uint64_t bytes_per_second = 0;  // in each direction, from /sys/class/net/*/speed
 };
 
 struct HostFacts {
   ProcessFacts process;
-  std::vector<Link> links;
-  uint64_t tcp_retransmits = 0;  // segments, of the network namespace: a container's own, without hostNetwork
+  std::vector<NetworkLink> links;
+  uint64_t tcp_retransmits = 0;  // segments, of the whole network namespace
 };
 
-// `listen_host`: of the port that workers come to; its interface is the link. Empty, or a name: all links
-// that are up and tell a speed, at most 16. What can't be read is 0, or left out.
+// The link is the interface with the address `listen_host`. If that is empty or a host name, the links are
+// all interfaces that are up and have a speed, at most 16. Unreadable facts are 0 or missing.
 [[nodiscard]] HostFacts host_facts(const std::string& listen_host);
 
 }  // namespace sluice::reducer::admin

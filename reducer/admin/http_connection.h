@@ -1,5 +1,6 @@
-// One client: a request at a time, checked, answered, until it goes or its time is over. Of the server's
-// thread.
+// Class HttpConnection serves one client: it reads, checks and answers one request at a time.
+//
+// HTTP thread only. Pending handlers own the object.
 #pragma once
 
 #include <functional>
@@ -8,31 +9,32 @@
 #include <string_view>
 
 #include "core/units.h"
-#include "reducer/admin/answers.h"
 #include "reducer/admin/beast.h"
 #include "reducer/admin/http_server.h"
-#include "reducer/admin/status_feed.h"
+#include "reducer/admin/request_handler.h"
+#include "reducer/admin/status_cache.h"
 
 namespace sluice::reducer::admin {
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  // `options`, `answers` and `status` outlive it; `gone` is told once.
-  HttpConnection(asio::ip::tcp::socket socket, const HttpOptions& options, const Answers& answers,
-                 StatusFeed& status, std::function<void(HttpConnection&)> gone);
+  // `options`, `handler` and `status` must outlive the connection. The destructor calls `on_destroyed`.
+  HttpConnection(asio::ip::tcp::socket socket, const HttpOptions& options, const RequestHandler& handler,
+                 StatusCache& status, std::function<void(HttpConnection&)> on_destroyed);
   ~HttpConnection();
 
   void start() { read(); }
   void close() noexcept;
-  // It owes a request; else it is being answered.
-  [[nodiscard]] bool silent() const noexcept { return silent_; }
+  // Waits for the client's request; otherwise a response is being made or sent.
+  [[nodiscard]] bool is_awaiting_request() const noexcept { return is_awaiting_request_; }
+  // When it began to wait or to respond.
   [[nodiscard]] Nanos since() const noexcept { return since_; }
 
  private:
   void read();
-  void was_read(const boost::system::error_code& error);
-  void respond(Answer answer);
-  void see_off();
+  void on_header(const boost::system::error_code& error);
+  void respond(HttpResponse response);
+  void drain_before_close();
 
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_;
@@ -40,14 +42,14 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   http::response<http::string_body> response_;
   std::optional<http::response_serializer<http::string_body>> serializer_;
   const HttpOptions& options_;
-  const Answers& answers_;
-  StatusFeed& status_;
-  const std::function<void(HttpConnection&)> gone_;
-  bool silent_ = true;
+  const RequestHandler& handler_;
+  StatusCache& status_;
+  const std::function<void(HttpConnection&)> on_destroyed_;
+  bool is_awaiting_request_ = true;
   Nanos since_ = 0;
-  bool head_ = false;  // asked for without the body
-  bool last_ = false;  // closes with this answer
-  size_t seen_off_ = 0;
+  bool is_head_request_ = false;  // the response has no body
+  bool closes_afterwards_ = false;
+  size_t drained_bytes_ = 0;
 };
 
 }  // namespace sluice::reducer::admin

@@ -8,20 +8,21 @@
 #include "core/clock.h"
 #include "reducer/admin/beast.h"
 #include "transport/tcp/address.h"
+#include "transport/tcp/connect.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::reducer::admin {
 namespace {
 
-constexpr uint64_t kMostBody = 64 * kKiB;
+constexpr uint64_t kMaxBody = 64 * kKiB;
 
-// What the steps have come to; each starts the next.
-struct Exchange {
-  explicit Exchange(asio::io_context& io) : stream(io) {}
+// State of the asynchronous steps.
+struct GetRequest {
+  explicit GetRequest(asio::io_context& io) : stream(io) {}
   beast::tcp_stream stream;
   http::request<http::empty_body> request;
   http::response_parser<http::string_body> parser;
-  beast::flat_buffer buffer{2 * kMostBody};
+  beast::flat_buffer buffer{2 * kMaxBody};
   boost::system::error_code error;
 };
 
@@ -38,7 +39,7 @@ Result<HttpReply> http_get(const std::string& host, uint16_t port, const std::st
   getpeername(socket->fd(), reinterpret_cast<sockaddr*>(&peer), &size);
 
   asio::io_context io;
-  Exchange x(io);
+  GetRequest x(io);
   x.stream.socket().assign(peer.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(),
                            socket->release());
   x.stream.expires_after(std::chrono::nanoseconds(std::max<Nanos>(deadline - monotonic_now(), 0)));
@@ -47,7 +48,7 @@ Result<HttpReply> http_get(const std::string& host, uint16_t port, const std::st
   x.request.version(11);
   x.request.set(http::field::host, name);
   x.request.keep_alive(false);
-  x.parser.body_limit(kMostBody);
+  x.parser.body_limit(kMaxBody);
   http::async_write(x.stream, x.request, [&x](const boost::system::error_code& written, size_t) {
     x.error = written;
     if (written) return;

@@ -1,4 +1,4 @@
-// Asks a reducer's HTTP port, for `sluice check health`.
+// A blocking HTTP client for a reducer's HTTP port. Used by `sluice check health`.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct HttpReply {
   std::string body;
 };
 
-// GET of `path`, on a thread's own time: at most `timeout` in all but for resolving a name. kTimeout; kReset
-// when nobody answers, or not in HTTP; the text names host and port.
+// Sends GET `path` and blocks until the response, at most for `timeout` plus the time to resolve a name.
+// Errors, with host and port in the text: kTimeout, kReset (no connection, or no HTTP response).
 [[nodiscard]] Result<HttpReply> http_get(const std::string& host, uint16_t port, const std::string& path,
                                          Nanos timeout);
 

@@ -15,23 +15,29 @@
 #include <vector>
 
 #include "core/log.h"
-#include "reducer/admin/answers.h"
 #include "reducer/admin/http_connection.h"
-#include "reducer/admin/status_feed.h"
+#include "reducer/admin/request_handler.h"
+#include "reducer/admin/status_cache.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/connect.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::reducer::admin {
 namespace {
 
 constexpr int kBacklog = 128;
-constexpr int kNiceness = 5;  // beside lanes that want every processor
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+constexpr int kNiceness = 5;  // lanes have priority
+constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
 
 class RunningServer final : public HttpServer {
  public:
   RunningServer(const HttpOptions& options, const std::string& data_host, transport::tcp::Socket listener,
                 uint16_t port)
-      : options_(options), answers_(options.build, data_host), port_(port), acceptor_(io_), pause_(io_) {
+      : options_(options),
+        handler_(options.build, data_host),
+        port_(port),
+        acceptor_(io_),
+        accept_timer_(io_) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size);
@@ -43,11 +49,11 @@ class RunningServer final : public HttpServer {
   ~RunningServer() override {
     io_.stop();
     if (thread_.joinable()) thread_.join();
-    status_.reset();  // its timer is io_'s
+    status_.reset();  // its timer uses io_
   }
 
-  void start(AskStatus ask) override {
-    status_.emplace(io_, options_, std::move(ask));
+  void start(StatusSource source) override {
+    status_.emplace(io_, options_, std::move(source));
     accept();
     thread_ = std::thread([this] { run(); });
   }
@@ -55,13 +61,13 @@ class RunningServer final : public HttpServer {
 
  private:
   void run() {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNiceness);  // of this thread alone
+    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNiceness);  // this thread only
     for (;;) {
       try {
         io_.run();
         return;
       } catch (const std::exception& e) {  // out of memory for one client
-        log::error(std::string("HTTP: ") + e.what());
+        log::error(std::string("HTTP server: handler failed: ") + e.what());
       }
     }
   }
@@ -69,44 +75,45 @@ class RunningServer final : public HttpServer {
   void accept() {
     acceptor_.async_accept([this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
-      if (error) {  // out of descriptors, mostly: at once there would be no other outcome
-        pause_.expires_after(kAcceptPause);
-        pause_.async_wait([this](const boost::system::error_code& ended) {
+      if (error) {  // most likely out of file descriptors: retrying at once would spin
+        accept_timer_.expires_after(kAcceptRetry);
+        accept_timer_.async_wait([this](const boost::system::error_code& ended) {
           if (!ended) accept();
         });
         return;
       }
-      // First: whatever is thrown here, there is a next.
+      // Re-armed first, so that an exception in serve() does not stop the server.
       accept();
       serve(std::move(socket));
     });
   }
 
-  // Where there are as many as may be, who has owed a request longest goes, or else who has been answered
-  // longest: a probe gets through whoever holds connections open.
+  // At the limit, closes the connection that has owed a request longest, or else the one whose response has
+  // taken longest. So a probe gets through although clients hold connections open.
   void serve(asio::ip::tcp::socket socket) {
-    if (connections_.size() >= options_.most_connections) {
-      HttpConnection* const oldest = *std::ranges::min_element(
-          connections_, {}, [](const HttpConnection* c) { return std::pair(!c->silent(), c->since()); });
+    if (connections_.size() >= options_.max_connections) {
+      HttpConnection* const oldest = *std::ranges::min_element(connections_, {}, [](const HttpConnection* c) {
+        return std::pair(!c->is_awaiting_request(), c->since());
+      });
       std::erase(connections_, oldest);
       oldest->close();
     }
-    const auto made =
-        std::make_shared<HttpConnection>(std::move(socket), options_, answers_, *status_,
-                                         [this](HttpConnection& gone) { std::erase(connections_, &gone); });
-    connections_.push_back(made.get());
-    made->start();
+    const auto connection = std::make_shared<HttpConnection>(
+        std::move(socket), options_, handler_, *status_,
+        [this](HttpConnection& destroyed) { std::erase(connections_, &destroyed); });
+    connections_.push_back(connection.get());
+    connection->start();
   }
 
   const HttpOptions options_;
-  const Answers answers_;
+  const RequestHandler handler_;
   const uint16_t port_;
-  std::vector<HttpConnection*>
-      connections_;  // each owned by what it waits for; before io_, which lets go of them
-  std::optional<StatusFeed> status_;
+  // Pending handlers own the connections. Declared before io_, which destroys the handlers.
+  std::vector<HttpConnection*> connections_;
+  std::optional<StatusCache> status_;
   asio::io_context io_{1};
   asio::ip::tcp::acceptor acceptor_;
-  asio::steady_timer pause_;
+  asio::steady_timer accept_timer_;
   std::thread thread_;
 };
 

@@ -1,9 +1,9 @@
-// What a reducer shows over HTTP to who operates it: health, metrics, its status, a page. One thread, apart
-// from the conductor and the lanes; it reads nothing that a lane writes but what the conductor told it.
+// Class HttpServer serves a reducer's health, metrics, status and status page over HTTP, for its operators.
 //
-// Whoever reaches the port may ask, and nothing can be changed by it (docs/security.md). Clients are bounded:
-// so many connections, of which a new one takes the place of the one that has been silent longest; so large a
-// request; so much time for it and for its answer.
+// It has one thread, apart from the control loop and the lanes, and gets the status through a StatusSource.
+// It is read-only and does not authenticate clients (docs/guides/secure.md). Each client resource is bounded:
+// the number of connections (a new one replaces the one that has been silent longest), the size of a request,
+// and the time for a request and for its response.
 #pragma once
 
 #include <cstdint>
@@ -20,29 +20,30 @@ namespace sluice::reducer::admin {
 struct HttpOptions {
   std::string host;   // empty: all addresses
   uint16_t port = 0;  // 0: chosen by the OS
-  // What sluice_build_info says beside the version: revision, compiler, simd.
+  // Labels of sluice_build_info besides the version: revision, compiler, simd.
   std::map<std::string, std::string> build = {};
 
-  uint32_t most_connections = 64;
-  uint32_t most_header_bytes = 8192;
-  Nanos request_timeout = 5 * kSecond;    // from connect, or the answer before, to the end of a request
-  Nanos answer_timeout = 5 * kSecond;     // for the client to take it
-  Nanos status_timeout = 2 * kSecond;     // for the reducer to say how it is
-  Nanos status_age = 200 * kMillisecond;  // an answer this old is given again
+  uint32_t max_connections = 64;
+  uint32_t max_header_bytes = 8192;
+  Nanos request_timeout = 5 * kSecond;        // from connect or the last response to the end of the request
+  Nanos response_timeout = 5 * kSecond;       // for the client to read the response
+  Nanos status_timeout = 2 * kSecond;         // for the reducer to report its status
+  Nanos status_max_age = 200 * kMillisecond;  // a younger status is reused
 };
 
-// Asks the reducer for its status as JSON; calls back once, on any thread, or never. Must return at once.
-using AskStatus = std::function<void(std::function<void(std::string)>)>;
+// Requests the reducer's status as JSON. Returns at once; calls the argument once, on any thread, or never.
+using StatusSource = std::function<void(std::function<void(std::string)>)>;
 
 class HttpServer {
  public:
-  virtual ~HttpServer() = default;  // ends the thread; whoever may still call back has ended before
+  // Ends the thread. The status source must not call back any more.
+  virtual ~HttpServer() = default;
 
-  // Binds; answers when start() is called. kSystem with "address already in use" in the text when taken.
-  // `data_host`: where the reducer listens for workers, whose network interface is shown.
+  // Binds the port; the server answers after start(). Errors: kSystem ("address already in use" in the text).
+  // `data_host` is the reducer's listen address, whose network interface the metrics show.
   [[nodiscard]] static Result<std::unique_ptr<HttpServer>> bind(const HttpOptions& options,
                                                                 const std::string& data_host);
-  virtual void start(AskStatus ask) = 0;
+  virtual void start(StatusSource source) = 0;
   [[nodiscard]] virtual uint16_t port() const noexcept = 0;
 };
 

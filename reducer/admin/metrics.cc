@@ -20,43 +20,43 @@ namespace {
 using Json = nlohmann::json;
 using Pointer = nlohmann::json_pointer<std::string>;
 
-// Put together a family at a time: its name, its help, its samples.
-class Families {
+// Class MetricFamilies collects metrics family by family: name, help text and samples.
+class MetricFamilies {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  // What follows belongs to it.
-  Families& gauge(const char* name, const char* help) {
+  // Begins a family, to which the following add() calls belong.
+  MetricFamilies& gauge(const char* name, const char* help) {
     return begin(name, help, prometheus::MetricType::Gauge);
   }
-  Families& counter(const char* name, const char* help) {
+  MetricFamilies& counter(const char* name, const char* help) {
     return begin(name, help, prometheus::MetricType::Counter);
   }
-  Families& histogram(const char* name, const char* help) {
+  MetricFamilies& histogram(const char* name, const char* help) {
     return begin(name, help, prometheus::MetricType::Histogram);
   }
 
-  Families& add(double value, const Labels& labels = {}) {
+  MetricFamilies& add(double value, const Labels& labels = {}) {
     prometheus::ClientMetric metric = labelled(labels);
     (all_.back().type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
     all_.back().metric.push_back(std::move(metric));
     return *this;
   }
-  Families& add(prometheus::ClientMetric::Histogram histogram, const Labels& labels = {}) {
+  MetricFamilies& add(prometheus::ClientMetric::Histogram histogram, const Labels& labels = {}) {
     prometheus::ClientMetric metric = labelled(labels);
     metric.histogram = std::move(histogram);
     all_.back().metric.push_back(std::move(metric));
     return *this;
   }
 
-  // Those that have samples.
+  // The families that have samples.
   [[nodiscard]] std::vector<prometheus::MetricFamily> take() {
     std::erase_if(all_, [](const prometheus::MetricFamily& family) { return family.metric.empty(); });
     return std::move(all_);
   }
 
  private:
-  Families& begin(const char* name, const char* help, prometheus::MetricType type) {
+  MetricFamilies& begin(const char* name, const char* help, prometheus::MetricType type) {
     all_.push_back({.name = name, .help = help, .type = type, .metric = {}});
     return *this;
   }
@@ -69,7 +69,7 @@ class Families {
   std::vector<prometheus::MetricFamily> all_;
 };
 
-// Of a status that has no such number: 0.
+// 0 if the status has no such number.
 double number(const Json& status, const char* where) {
   const Json value = status.value(Pointer(where), Json(0));
   return value.is_number() ? value.get<double>() : 0;
@@ -81,87 +81,93 @@ const Json& object(const Json& status, const char* name) {
   return found != status.end() && found->is_object() ? *found : none;
 }
 
-void add_self(Families& f, const Json& status, const std::map<std::string, std::string>& build,
-              const HostFacts& host) {
-  Families::Labels labels = {{"version", status.value("version", "")}};
+void add_reducer(MetricFamilies& f, const Json& status, const std::map<std::string, std::string>& build,
+                 const HostFacts& host) {
+  MetricFamilies::Labels labels = {{"version", status.value("version", "")}};
   labels.insert(labels.end(), build.begin(), build.end());
-  f.gauge("sluice_build_info", "What runs here; always 1.").add(1, labels);
-  f.gauge("sluice_transport_info", "What lanes can go over; always 1.");
-  for (const Link& link : host.links) f.add(1, {{"transport", "tcp"}, {"device", link.device}});
+  f.gauge("sluice_build_info", "Version and build of the reducer. The value is always 1.").add(1, labels);
+  f.gauge("sluice_transport_info",
+          "Network interfaces and RDMA devices that lanes can use. The value is always 1.");
+  for (const NetworkLink& link : host.links) f.add(1, {{"transport", "tcp"}, {"device", link.device}});
   for (const Json& rail : status.value("/rdma/rails"_json_pointer, Json::array())) {
     const std::string name = rail.is_string() ? rail.get<std::string>() : "";
     f.add(1, {{"transport", "rdma"}, {"device", name.substr(0, name.find(' '))}});  // "mlx5_0 (10.0.0.1)"
   }
   f.gauge("sluice_link_speed_bytes_per_second",
-          "Speed of a network interface that workers come by, each way.");
-  for (const Link& link : host.links)
+          "Speed of the network interface that workers connect to, in each direction.");
+  for (const NetworkLink& link : host.links)
     f.add(static_cast<double>(link.bytes_per_second), {{"device", link.device}});
   const bool draining = status.value("draining", false);
-  f.gauge("sluice_ready", "1: takes new sessions.").add(draining ? 0 : 1);
-  f.gauge("sluice_draining", "1: serves what runs to its end, then goes.").add(draining ? 1 : 0);
+  f.gauge("sluice_ready", "1 if the reducer accepts new sessions, else 0.").add(draining ? 0 : 1);
+  f.gauge("sluice_draining", "1 if the reducer drains: it serves the remaining sessions, then exits.")
+      .add(draining ? 1 : 0);
 }
 
-void add_sessions(Families& f, const Json& status) {
+void add_sessions(MetricFamilies& f, const Json& status) {
   const double joining = number(status, "/sessions/joining");
-  f.gauge("sluice_sessions", "Sessions that are here, by state.")
+  f.gauge("sluice_sessions", "Sessions on this reducer, by state.")
       .add(joining, {{"state", "connecting"}})
       .add(number(status, "/sessions/open") - joining, {{"state", "active"}})
       .add(number(status, "/sessions/releasing"), {{"state", "closing"}});
-  f.counter("sluice_sessions_total", "Sessions that have ended here; moved: they go on at other reducers.")
+  f.counter("sluice_sessions_total",
+            "Sessions that ended on this reducer. The result moved means that the session continues on other "
+            "reducers.")
       .add(number(status, "/sessions/completed"), {{"result", "completed"}})
       .add(number(status, "/sessions/failed"), {{"result", "aborted"}})
       .add(number(status, "/sessions/moved"), {{"result", "moved"}});
-  f.gauge("sluice_waiting_sessions", "Sessions that have waited for a rank for a second or more.")
+  f.gauge("sluice_waiting_sessions",
+          "Sessions that have been waiting for a rank for at least 1 s. /status names the ranks.")
       .add(number(status, "/waits/sessions"));
   f.gauge("sluice_longest_wait_seconds",
-          "How long the session that has waited longest has waited for a rank.")
+          "How long the session that has been waiting longest for a rank has waited.")
       .add(1e-3 * number(status, "/waits/longest_ms"));
-  f.gauge("sluice_held_sessions", "Sessions that are held back for others' shares.")
+  f.gauge("sluice_held_sessions", "Sessions that are held back in favor of other sessions' shares.")
       .add(number(status, "/fair/held"));
-  f.counter("sluice_resumes_total", "Connections of running sessions that were opened again.")
+  f.counter("sluice_resumes_total", "Connections of running sessions that were resumed after a break.")
       .add(number(status, "/resumes/control"), {{"connection", "control"}})
       .add(number(status, "/resumes/lane"), {{"connection", "lane"}});
   f.counter("sluice_view_changes_total",
-            "Changes of the reducers of a session, of those that are settled here.")
+            "View changes (reducers added to or removed from a session) that this reducer arbitrated.")
       .add(number(status, "/view_changes/proposed"), {{"step", "proposed"}})
       .add(number(status, "/view_changes/committed"), {{"step", "committed"}});
 }
 
-void add_connections(Families& f, const Json& status, const HostFacts& host) {
-  f.gauge("sluice_connections", "Lane connections that are open, by transport.")
+void add_connections(MetricFamilies& f, const Json& status, const HostFacts& host) {
+  f.gauge("sluice_connections", "Open lane connections, by transport.")
       .add(number(status, "/transports/tcp/connections"), {{"transport", "tcp"}})
       .add(number(status, "/transports/rdma/connections"), {{"transport", "rdma"}});
   f.counter("sluice_tcp_retransmits_total",
-            "Segments sent again in this network namespace, by whatever runs in it.")
+            "TCP segments retransmitted by all processes of this network namespace.")
       .add(static_cast<double>(host.tcp_retransmits));
-  f.gauge("sluice_control_connections", "Control connections and handshakes that are open.")
+  f.gauge("sluice_control_connections", "Open control connections and connections in the handshake.")
       .add(number(status, "/connections/open"));
-  f.counter("sluice_accepted_connections_total", "Connections to the data port.")
+  f.counter("sluice_accepted_connections_total", "Connections accepted on the data port.")
       .add(number(status, "/connections/accepted"));
 
   const Json& closed = object(status, "closed");
   const Json& refused = object(status, "refused");
-  // Those that may come are there from the beginning: a rate can't see the first of a series that begins with
-  // it.
-  f.counter("sluice_protocol_errors_total", "Connections closed for what a peer sent, by reason.");
+  // Every known reason is served from the start, since a rate misses the first event of a new series.
+  f.counter("sluice_protocol_errors_total",
+            "Connections closed because the peer violated the protocol, by reason.");
   for (unsigned i = 0; i < 128; ++i) {
     if (const auto code = static_cast<Errc>(i); is_known(code) && is_bad_frame(code))
       f.add(closed.value(to_string(code), 0.0), {{"reason", std::string(to_string(code))}});
   }
-  f.counter("sluice_closed_connections_total", "Connections closed for other reasons.");
+  f.counter("sluice_closed_connections_total",
+            "Connections closed for other reasons, by reason. The reason closed is a normal close.");
   for (unsigned i = 0; i < 128; ++i) {
     const auto code = static_cast<Errc>(i);
     const std::string reason(to_string(code));
     if (is_known(code) && !is_bad_frame(code) && closed.contains(reason))
       f.add(closed[reason].get<double>(), {{"reason", reason}});
   }
-  f.counter("sluice_refused_joins_total", "Ranks that were refused a session, by reason.");
+  f.counter("sluice_refused_joins_total", "Requests to join a session that were refused, by reason.");
   for (auto i = static_cast<unsigned>(Errc::kUnauthenticated); i <= static_cast<unsigned>(Errc::kTooMany);
        ++i) {
     const std::string reason(to_string(static_cast<Errc>(i)));
     f.add(refused.value(reason, 0.0), {{"reason", reason}});
   }
-  f.counter("sluice_tls_handshakes_total", "Handshakes of TLS.")
+  f.counter("sluice_tls_handshakes_total", "TLS handshakes, by result.")
       .add(number(status, "/tls/agreed"), {{"result", "agreed"}})
       .add(number(status, "/tls/failed"), {{"result", "failed"}});
 }
@@ -172,18 +178,18 @@ double sum(const Json& numbers) {
   return all;
 }
 
-// {dtype: {op: number}}
-void add_by_type(Families& f, const Json& numbers) {
+// `numbers` is {dtype: {op: number}}.
+void add_by_type(MetricFamilies& f, const Json& numbers) {
   for (const auto& [dtype, ops] : numbers.items()) {
     for (const auto& [op, number] : ops.items()) f.add(number.get<double>(), {{"dtype", dtype}, {"op", op}});
   }
 }
 
-// The cells' bounds double from the first; what is in the last one is longer than all of them.
-prometheus::ClientMetric::Histogram durations(const Json& cells, double sum_us) {
+// The buckets' upper bounds double from the first. The last bucket has none.
+prometheus::ClientMetric::Histogram durations(const Json& buckets, double sum_us) {
   prometheus::ClientMetric::Histogram histogram;
-  double bound = 1e-6 * number(cells, "/first_bound_us");
-  const Json counts = cells.value("counts", Json::array());
+  double bound = 1e-6 * number(buckets, "/first_bound_us");
+  const Json counts = buckets.value("counts", Json::array());
   for (const Json& count : counts) {
     histogram.sample_count += count.get<uint64_t>();
     if (histogram.bucket.size() + 1 < counts.size())
@@ -196,88 +202,91 @@ prometheus::ClientMetric::Histogram durations(const Json& cells, double sum_us) 
   return histogram;
 }
 
-void add_work(Families& f, const Json& status) {
-  f.counter("sluice_receive_bytes_total", "Payload of contributions that came in.")
+void add_work(MetricFamilies& f, const Json& status) {
+  f.counter("sluice_receive_bytes_total", "Payload bytes of contributions received.")
       .add(number(status, "/transports/tcp/bytes_in"), {{"transport", "tcp"}})
       .add(number(status, "/transports/rdma/bytes_in"), {{"transport", "rdma"}});
-  f.counter("sluice_transmit_bytes_total", "Payload of results that went out.")
+  f.counter("sluice_transmit_bytes_total", "Payload bytes of results sent.")
       .add(number(status, "/transports/tcp/bytes_out"), {{"transport", "tcp"}})
       .add(number(status, "/transports/rdma/bytes_out"), {{"transport", "rdma"}});
-  f.counter(
-       "sluice_backpressure_seconds_total",
-       "Time in which results were ready and a worker's TCP connection took nothing, over all connections.")
+  f.counter("sluice_backpressure_seconds_total",
+            "Time in which results were ready but a worker's TCP connection accepted no data, summed over "
+            "connections. High: the worker or its link is slower than the reducer.")
       .add(1e-9 * number(status, "/data/send_blocked_ns"), {{"direction", "send"}});
-  f.counter("sluice_reduced_bytes_total", "Payload that went into sums.");
+  f.counter("sluice_reduced_bytes_total", "Payload bytes of contributions that were reduced.");
   add_by_type(f, object(status, "folded"));
-  f.counter("sluice_chunks_total", "Results made, each of one chunk of an operation.")
+  f.counter("sluice_chunks_total", "Chunks reduced. Each operation consists of one or more chunks.")
       .add(number(status, "/data/chunks"));
   f.counter("sluice_operations_total",
-            "Operations, each counted at every reducer by the part that was done there: a pool's sum is "
-            "their number.");
+            "Operations. Each reducer counts the fraction that it reduced, so the sum over a pool is the "
+            "number of operations.");
   add_by_type(f, object(status, "operations"));
-  f.histogram(
-      "sluice_operation_duration_seconds",
-      "Of the part of an operation that one lane did, from the first contribution to the last result.");
-  for (const auto& [op, cells] : object(status, "operation_durations").items()) {
-    if (cells.is_object()) f.add(durations(cells, number(cells, "/sum_us")), {{"op", op}});
+  f.histogram("sluice_operation_duration_seconds",
+              "Duration of one lane's part of an operation, from its first contribution to its last result.");
+  for (const auto& [op, buckets] : object(status, "operation_durations").items()) {
+    if (buckets.is_object()) f.add(durations(buckets, number(buckets, "/sum_us")), {{"op", op}});
   }
-  f.counter("sluice_resent_results_total", "Results that were sent again on connections opened again.")
+  f.counter("sluice_resent_results_total", "Results sent again on resumed connections.")
       .add(number(status, "/data/results_resent"));
   f.histogram("sluice_straggler_wait_seconds",
-              "Of each chunk, from the first contribution to the last: how much later the last worker was.")
+              "Time from the first to the last contribution of a chunk. High: workers are uneven.")
       .add(durations(object(status, "straggler_waits"), number(status, "/data/straggler_us")));
   f.gauge("sluice_lanes", "Lane threads.").add(number(status, "/lanes"));
-  f.counter("sluice_lane_busy_seconds_total", "Time in which a lane had something to do.");
+  f.counter("sluice_lane_busy_seconds_total", "Time in which the lane had work to do.");
   const Json busy = status.value("lane_busy_seconds", Json::array());
   for (size_t lane = 0; lane < busy.size(); ++lane)
     f.add(busy[lane].get<double>(), {{"lane", std::to_string(lane)}});
   const double all = sum(busy), folds = sum(status.value("lane_fold_seconds", Json::array()));
   f.counter("sluice_reduce_cpu_seconds_total",
-            "Time of lanes; reduce: sums and checksums of results, transfer: all else.")
+            "Busy time of all lanes. Stage reduce: sums and checksums of results. Stage transfer: the rest.")
       .add(folds, {{"stage", "reduce"}})
       .add(std::max(0.0, all - folds), {{"stage", "transfer"}});
-  f.counter("sluice_full_queues_total", "Times that a bounded queue between two threads was full.")
+  f.counter("sluice_full_queues_total",
+            "Times that a bounded queue between the control loop and a lane was full.")
       .add(number(status, "/data/ring_full"));
-  f.gauge("sluice_chunk_pool_bytes", "Memory that sessions may reserve.")
+  f.gauge("sluice_chunk_pool_bytes", "Memory in bytes that sessions may reserve (--memory-limit).")
       .add(number(status, "/memory/limit_bytes"));
-  f.gauge("sluice_chunk_pool_used_bytes", "Memory that sessions have reserved.")
+  f.gauge("sluice_chunk_pool_used_bytes", "Memory in bytes that sessions have reserved.")
       .add(number(status, "/memory/reserved_bytes"));
 }
 
-void add_rdma(Families& f, const Json& status) {
+void add_rdma(MetricFamilies& f, const Json& status) {
   f.counter("sluice_rdma_pairings_total",
-            "Lane connections that asked for a queue pair; tcp: they went on without.")
+            "Lane connections that requested RDMA. The result tcp means that the lane uses TCP instead.")
       .add(number(status, "/rdma/paired"), {{"result", "paired"}})
       .add(number(status, "/rdma/on_tcp"), {{"result", "tcp"}});
   const Json devices = status.value("/rdma/devices"_json_pointer, Json::array());
-  f.counter("sluice_rdma_completion_errors_total", "Connections that ended by an error of a queue pair.");
+  f.counter("sluice_rdma_completion_errors_total",
+            "Connections that broke by a completion error of their queue pair, by error.");
   for (const Json& device : devices) {
     for (const auto& [reason, count] : object(device, "completion_errors").items())
       f.add(count.get<double>(), {{"device", device.value("device", "")}, {"reason", reason}});
   }
-  f.counter("sluice_rdma_port_losses_total", "Times that a device's port went down.");
+  f.counter("sluice_rdma_port_losses_total", "Times that a port of the RDMA device went down.");
   for (const Json& device : devices)
     f.add(device.value("port_losses", 0.0), {{"device", device.value("device", "")}});
 }
 
-void add_process(Families& f, const ProcessFacts& p) {
-  f.counter("process_cpu_seconds_total", "CPU time, user and system.").add(p.cpu_seconds);
-  f.gauge("process_start_time_seconds", "Start of the process since the epoch.").add(p.start_seconds);
-  f.gauge("process_resident_memory_bytes", "Resident memory.").add(static_cast<double>(p.resident_bytes));
-  f.gauge("process_virtual_memory_bytes", "Virtual memory.").add(static_cast<double>(p.virtual_bytes));
-  f.gauge("process_threads", "Threads.").add(static_cast<double>(p.threads));
+void add_process(MetricFamilies& f, const ProcessFacts& p) {
+  f.counter("process_cpu_seconds_total", "CPU time of the process, user and system.").add(p.cpu_seconds);
+  f.gauge("process_start_time_seconds", "Start time of the process in seconds since the epoch.")
+      .add(p.start_seconds);
+  f.gauge("process_resident_memory_bytes", "Resident memory of the process in bytes.")
+      .add(static_cast<double>(p.resident_bytes));
+  f.gauge("process_virtual_memory_bytes", "Virtual memory of the process in bytes.")
+      .add(static_cast<double>(p.virtual_bytes));
+  f.gauge("process_threads", "Threads of the process.").add(static_cast<double>(p.threads));
   f.gauge("process_open_fds", "Open file descriptors.").add(static_cast<double>(p.open_descriptors));
-  f.gauge("process_max_fds", "Most file descriptors that may be open.")
-      .add(static_cast<double>(p.most_descriptors));
+  f.gauge("process_max_fds", "Limit of open file descriptors.").add(static_cast<double>(p.max_descriptors));
 }
 
 }  // namespace
 
 Result<std::string> metrics_text(const nlohmann::json& status,
                                  const std::map<std::string, std::string>& build, const HostFacts& host) {
-  if (!status.is_object()) return fail(Errc::kInternal, "the status can't be read");
-  Families families;
-  add_self(families, status, build, host);
+  if (!status.is_object()) return fail(Errc::kInternal, "the reducer's status is not valid JSON");
+  MetricFamilies families;
+  add_reducer(families, status, build, host);
   add_sessions(families, status);
   add_connections(families, status, host);
   add_work(families, status);

@@ -1,5 +1,6 @@
-// A reducer's status as Prometheus reads it: docs/metrics.md has the names and what they mean. No label has
-// values that clients choose: no job, tenant, rank or address.
+// A reducer's status in the text format of Prometheus. docs/reference/metrics.md describes the metrics.
+//
+// No label has a value that clients choose (job, tenant, rank, address).
 #pragma once
 
 #include <map>
@@ -11,8 +12,8 @@
 
 namespace sluice::reducer::admin {
 
-// Text format 0.0.4. `status`: Conductor::status_json(). `build`: labels of sluice_build_info beside the
-// version. kUnsupported in a build without prometheus-cpp.
+// Text format 0.0.4. `status` is the JSON of Reducer::status_json(); `build` has the labels of
+// sluice_build_info besides the version. kUnsupported in a build without prometheus-cpp.
 [[nodiscard]] Result<std::string> metrics_text(const nlohmann::json& status,
                                                const std::map<std::string, std::string>& build,
                                                const HostFacts& host);

@@ -1,6 +1,6 @@
-// The one place of this room that includes Boost.Asio. 1.74's awaitable.hpp uses std::exchange without
-// including <utility>, and does not recognise coroutines under clang 14; reactor-style calls are all that is
-// used here, so only the first matters.
+// The only header of reducer/control that includes Boost.Asio.
+//
+// Asio 1.74's awaitable.hpp uses std::exchange without including <utility>, so that header must come first.
 #pragma once
 
 #include <utility>

@@ -10,6 +10,7 @@
 namespace sluice::reducer {
 namespace {
 
+// JSON keys of the counters that are summed over the lanes.
 constexpr std::pair<const char*, Counter LaneCounters::*> kSums[] = {
     {"frames_in", &LaneCounters::frames_in},
     {"frames_out", &LaneCounters::frames_out},
@@ -30,28 +31,28 @@ constexpr std::pair<const char*, Counter LaneCounters::*> kSums[] = {
     {"kept_results", &LaneCounters::kept_results},
 };
 
-struct MovedBytes {
+struct PayloadSum {
   uint64_t in = 0, out = 0;
-  void add(const LaneCounters::Moved& moved) noexcept {
-    in += moved.bytes_in.get();
-    out += moved.bytes_out.get();
+  void add(const LaneCounters::PayloadBytes& bytes) noexcept {
+    in += bytes.bytes_in.get();
+    out += bytes.bytes_out.get();
   }
 };
 
-struct AllDurations {
-  std::array<uint64_t, Durations::kCells> cells{};
+struct HistogramSum {
+  std::array<uint64_t, DurationHistogram::kBuckets> buckets{};
   uint64_t sum_us = 0;
-  void add(const Durations& of_lane) noexcept {
-    for (size_t i = 0; i < cells.size(); ++i) cells[i] += of_lane.cell(i);
+  void add(const DurationHistogram& of_lane) noexcept {
+    for (size_t i = 0; i < buckets.size(); ++i) buckets[i] += of_lane.bucket(i);
     sum_us += of_lane.sum_us();
   }
 };
 
-nlohmann::json transport_status(const MovedBytes& moved, uint64_t connections) {
-  return {{"bytes_in", moved.in}, {"bytes_out", moved.out}, {"connections", connections}};
+nlohmann::json transport_status(const PayloadSum& bytes, uint64_t connections) {
+  return {{"bytes_in", bytes.in}, {"bytes_out", bytes.out}, {"connections", connections}};
 }
 
-// To the millisecond: an answer is one control frame, and there may be a thousand lanes.
+// In whole milliseconds, since the status of a thousand lanes must fit into one control frame.
 double seconds(const Counter& nanoseconds) {
   const uint64_t milliseconds = nanoseconds.get() / kMillisecond;
   return 1e-3 * static_cast<double>(milliseconds);
@@ -59,8 +60,8 @@ double seconds(const Counter& nanoseconds) {
 
 }  // namespace
 
-void add_reasons(nlohmann::json& into, const std::array<Counter, kErrcSlots>& counts) {
-  for (size_t i = 0; i < kErrcSlots; ++i) {
+void add_reasons(nlohmann::json& into, const std::array<Counter, kErrcCounters>& counts) {
+  for (size_t i = 0; i < kErrcCounters; ++i) {
     const uint64_t n = counts[i].get();
     if (n == 0) continue;
     const std::string key(to_string(static_cast<Errc>(i)));
@@ -70,20 +71,20 @@ void add_reasons(nlohmann::json& into, const std::array<Counter, kErrcSlots>& co
 
 void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThread>> lanes,
                uint64_t rdma_pairs) {
-  MovedBytes tcp, rdma;
+  PayloadSum tcp, rdma;
   uint64_t connections = 0, straggler_max = 0, ring_full = 0;
   std::array<std::array<uint64_t, wire::kOpCount>, wire::kDTypeCount> folded{};
   std::array<std::array<double, wire::kOpCount>, wire::kDTypeCount> operations{};
-  AllDurations waits;
-  std::array<AllDurations, wire::kOpCount> durations;
+  HistogramSum waits;
+  std::array<HistogramSum, wire::kOpCount> durations;
   nlohmann::json data = nlohmann::json::object(), busy = nlohmann::json::array(), folding = busy;
   for (const auto& thread : lanes) {
     const LaneCounters& c = thread->lane().counters();
     for (const auto& [key, counter] : kSums) data[key] = data.value(key, uint64_t{0}) + (c.*counter).get();
     tcp.add(c.tcp);
     rdma.add(c.rdma);
-    const uint64_t gone = c.detached.get();
-    connections += std::max(c.attached.get(), gone) - gone;  // two loads, which nothing orders
+    const uint64_t detached = c.detached.get();
+    connections += std::max(c.attached.get(), detached) - detached;  // the two loads are not ordered
     for (size_t t = 0; t < folded.size(); ++t) {
       for (size_t o = 0; o < folded[t].size(); ++o) {
         folded[t][o] += c.folded[t][o].get();
@@ -122,13 +123,15 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
                           {"rdma", transport_status(rdma, rdma_pairs)}};
   status["folded"] = std::move(by_type);
   status["operations"] = std::move(operations_by_type);
-  status["straggler_waits"] = {{"first_bound_us", Durations::kFirst}, {"counts", waits.cells}};
+  status["straggler_waits"] = {{"first_bound_us", DurationHistogram::kFirstBoundUs},
+                               {"counts", waits.buckets}};
   nlohmann::json& by_op = status["operation_durations"] = nlohmann::json::object();
   for (size_t o = 0; o < durations.size(); ++o) {
-    if (std::ranges::count(durations[o].cells, 0u) == Durations::kCells) continue;
-    by_op[std::string(to_string(static_cast<wire::Op>(o)))] = {{"first_bound_us", Durations::kFirst},
-                                                               {"counts", durations[o].cells},
-                                                               {"sum_us", durations[o].sum_us}};
+    if (std::ranges::count(durations[o].buckets, 0u) == DurationHistogram::kBuckets) continue;
+    const std::string op(to_string(static_cast<wire::Op>(o)));
+    by_op[op] = {{"first_bound_us", DurationHistogram::kFirstBoundUs},
+                 {"counts", durations[o].buckets},
+                 {"sum_us", durations[o].sum_us}};
   }
   status["lane_busy_seconds"] = std::move(busy);
   status["lane_fold_seconds"] = std::move(folding);

@@ -1,4 +1,4 @@
-// What the lanes of a reducer have done, as its status shows it.
+// The lanes' part of a reducer's status.
 #pragma once
 
 #include <array>
@@ -12,13 +12,13 @@
 
 namespace sluice::reducer {
 
-// Adds to `status`: data, transports, folded, operations, straggler_waits, operation_durations,
-// lane_busy_seconds, lane_fold_seconds. `rdma_pairs`: lane connections that are there now and go over a
-// device. Any thread.
+// Adds the sums of the lanes' counters to `status`: data, transports, folded, operations, straggler_waits,
+// operation_durations, lane_busy_seconds and lane_fold_seconds. `rdma_pairs` is the number of open lane
+// connections that use RDMA. Any thread.
 void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThread>> lanes,
                uint64_t rdma_pairs);
 
-// Adds to `into` what is not 0, by the reason's name.
-void add_reasons(nlohmann::json& into, const std::array<Counter, kErrcSlots>& counts);
+// Adds the counts that are not 0 to `into`, by the name of the reason.
+void add_reasons(nlohmann::json& into, const std::array<Counter, kErrcCounters>& counts);
 
 }  // namespace sluice::reducer

@@ -9,62 +9,65 @@
 namespace sluice::reducer {
 namespace {
 
-std::optional<Error> beyond(const std::string& whose, uint64_t bytes, uint64_t limit, uint64_t reserved) {
+std::string needs(uint64_t bytes) {
+  return "session needs " + std::to_string(bytes) + " bytes; the memory limit ";
+}
+
+std::optional<Error> check_limit(const std::string& whose, uint64_t bytes, uint64_t limit,
+                                 uint64_t reserved) {
   if (bytes <= limit - std::min(reserved, limit)) return std::nullopt;
-  return Error{Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) + " bytes here; the limit " +
-                                       whose + std::to_string(limit) + ", of which " +
-                                       std::to_string(reserved) + " are reserved"};
+  return Error{Errc::kMemoryLimit, needs(bytes) + whose + "is " + std::to_string(limit) + " bytes, " +
+                                       std::to_string(reserved) + " of them reserved"};
 }
 
 }  // namespace
 
 Tenants::Tenants(const ReducerOptions& options) : options_(options) {
-  weigh_again();
+  update_weights();
 }
 
-void Tenants::weigh_again() {
+void Tenants::update_weights() {
   for (const auto& [name, weight] : options_.weights) tenants_.try_emplace(name);
   for (auto& [name, tenant] : tenants_) {
-    tenant.given = options_.weights.contains(name);
+    tenant.has_own_weight = options_.weights.contains(name);
     tenant.account.weight = weight_of(name);
   }
 }
 
-std::optional<Error> Tenants::refuses(const std::string& name, uint64_t bytes, uint64_t reserved_in_all) {
+std::optional<Error> Tenants::check_limits(const std::string& name, uint64_t bytes, uint64_t total_reserved) {
   std::optional<Error> error;
   if (options_.session_memory_limit != 0 && bytes > options_.session_memory_limit) {
-    error = Error{Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) +
-                                          " bytes here; a session may have " +
-                                          std::to_string(options_.session_memory_limit)};
+    error = Error{Errc::kMemoryLimit, needs(bytes) + "of a session is " +
+                                          std::to_string(options_.session_memory_limit) + " bytes"};
   }
-  Tenant& tenant = find(name);
+  Tenant& tenant = find_or_add(name);
   if (!error && options_.tenant_memory_limit != 0) {
-    error =
-        beyond("of tenant \"" + name + "\" is ", bytes, options_.tenant_memory_limit, tenant.reserved_bytes);
+    error = check_limit("of tenant \"" + name + "\" ", bytes, options_.tenant_memory_limit,
+                        tenant.reserved_bytes);
   }
-  if (!error) error = beyond("is ", bytes, options_.memory_limit, reserved_in_all);
+  if (!error) error = check_limit("", bytes, options_.memory_limit, total_reserved);
   if (error) ++tenant.refused;
   return error;
 }
 
 uint32_t Tenants::weight_of(const std::string& name) const {
-  const auto given = options_.weights.find(name);
-  return given == options_.weights.end() ? options_.default_weight : given->second;
+  const auto own = options_.weights.find(name);
+  return own == options_.weights.end() ? options_.default_weight : own->second;
 }
 
-Tenants::Tenant& Tenants::find(const std::string& name) {
+Tenants::Tenant& Tenants::find_or_add(const std::string& name) {
   if (const auto found = tenants_.find(name); found != tenants_.end()) return found->second;
-  // Names are the peers' to choose: what is remembered of those without a session is bounded.
-  if (tenants_.size() >= kRemembered + options_.weights.size()) {
-    std::erase_if(tenants_, [](const auto& t) { return !t.second.given && t.second.sessions == 0; });
+  // Clients choose the names, so the number of remembered tenants must be bounded.
+  if (tenants_.size() >= kMaxRemembered + options_.weights.size()) {
+    std::erase_if(tenants_, [](const auto& t) { return !t.second.has_own_weight && t.second.sessions == 0; });
   }
-  Tenant& made = tenants_[name];
-  made.account.weight = weight_of(name);
-  return made;
+  Tenant& added = tenants_[name];
+  added.account.weight = weight_of(name);
+  return added;
 }
 
 FairAccount& Tenants::account(const std::string& name) {
-  return find(name).account;
+  return find_or_add(name).account;
 }
 
 void Tenants::reserve(const std::string& name, uint64_t bytes) noexcept {
@@ -92,7 +95,7 @@ nlohmann::json Tenants::status(const std::map<std::string, uint64_t>& open_bytes
   std::ranges::stable_sort(order, more);
   nlohmann::json list = nlohmann::json::array();
   for (const auto* entry : order) {
-    if (list.size() == kListed) break;
+    if (list.size() == kMaxListed) break;
     const auto& [name, t] = *entry;
     const auto open = open_bytes.find(name);
     list.push_back({{"tenant", name},

@@ -1,5 +1,6 @@
-// Whose sessions are at this reducer: what each tenant may reserve, has reserved, and weighs beside others.
-// Conductor thread only.
+// Class Tenants keeps each tenant's memory reservation, limit, weight and counters.
+//
+// Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -16,40 +17,42 @@ namespace sluice::reducer {
 
 class Tenants {
  public:
-  // Of refusals and bytes of tenants that have no session and no weight of their own, so many are remembered.
-  static constexpr size_t kRemembered = 256;
-  // In status.
-  static constexpr size_t kListed = 16;
+  // Bound on the tenants that are remembered without a session and without a weight of their own.
+  static constexpr size_t kMaxRemembered = 256;
+  // Bound on the tenants in status().
+  static constexpr size_t kMaxListed = 16;
 
   struct Tenant {
     FairAccount account;
-    bool given = false;  // a weight by the operator: never forgotten
+    bool has_own_weight = false;  // set by the operator: never forgotten
     uint64_t reserved_bytes = 0;
     uint32_t sessions = 0;
-    uint64_t refused = 0;       // for memory
-    uint64_t served_bytes = 0;  // of sessions that are over
+    uint64_t refused = 0;       // joins refused by a memory limit
+    uint64_t served_bytes = 0;  // of ended sessions
   };
 
-  // `options` outlives it.
+  // `options` must outlive this object.
   explicit Tenants(const ReducerOptions& options);
 
-  // After a change of the options' weights. While no turn of the shares reads them.
-  void weigh_again();
+  // Applies changed weights of the options. The caller prevents concurrent updates of the fair shares.
+  void update_weights();
 
   [[nodiscard]] uint32_t weight_of(const std::string& name) const;
-  // Why a session of `bytes` can't be had for `name`; counted. `reserved_in_all` is the pool's.
-  [[nodiscard]] std::optional<Error> refuses(const std::string& name, uint64_t bytes,
-                                             uint64_t reserved_in_all);
-  // Of a tenant that refuses() was asked of last; stays where it is while the tenant has reserved something.
+  // The error if `name` cannot reserve `bytes` for a session, which is counted; empty if it can.
+  // `total_reserved` is the reservation of all tenants.
+  [[nodiscard]] std::optional<Error> check_limits(const std::string& name, uint64_t bytes,
+                                                  uint64_t total_reserved);
+  // Call right after check_limits(). The reference stays valid while the tenant has a reservation.
   [[nodiscard]] FairAccount& account(const std::string& name);
   void reserve(const std::string& name, uint64_t bytes) noexcept;
   void release(const std::string& name, uint64_t bytes, uint64_t served_bytes);
 
-  // The largest by reserved memory, then by refusals, at most kListed. `open_bytes`: served by open sessions.
+  // The tenants with the most reserved memory, then the most refusals. `open_bytes`: served by open sessions,
+  // by tenant.
   [[nodiscard]] nlohmann::json status(const std::map<std::string, uint64_t>& open_bytes) const;
 
  private:
-  Tenant& find(const std::string& name);
+  Tenant& find_or_add(const std::string& name);
 
   const ReducerOptions& options_;
   std::map<std::string, Tenant> tenants_;

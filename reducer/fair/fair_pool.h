@@ -1,5 +1,6 @@
-// The shares of a reducer's sessions as its conductor and its lanes use them. Whichever lane comes first does
-// the turn that is due; none waits for another, nor for the conductor.
+// Class FairPool shares one FairShares between the lanes and the control loop of a reducer.
+//
+// The first lane that finds an update due runs it. No lane waits for another lane or for the control loop.
 #pragma once
 
 #include <atomic>
@@ -12,35 +13,35 @@ namespace sluice::reducer {
 class FairPool {
  public:
   // ---- lane threads ----
-  // One load when no turn is due.
-  void turn(Nanos now) noexcept {
-    if (now < next_.load(std::memory_order_relaxed)) return;
+  // Costs one load when no update is due.
+  void update(Nanos now) noexcept {
+    if (now < next_update_.load(std::memory_order_relaxed)) return;
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock() || now < next_.load(std::memory_order_relaxed)) return;
-    next_.store(now + FairShares::kTurn, std::memory_order_relaxed);
-    shares_.turn(now);
+    if (!lock.owns_lock() || now < next_update_.load(std::memory_order_relaxed)) return;
+    next_update_.store(now + FairShares::kUpdateInterval, std::memory_order_relaxed);
+    shares_.update(now);
   }
 
-  // ---- conductor thread ----
+  // ---- control thread ----
   void add(FairShares::Member& member) {
     const std::lock_guard lock(mutex_);
     shares_.add(member);
   }
-  // After it no lane's turn looks at the member or its meters.
+  // Afterwards no update uses the member or its meters.
   void remove(FairShares::Member& member) noexcept {
     const std::lock_guard lock(mutex_);
     shares_.remove(member);
   }
-  // `look` is given the shares while no turn changes them.
+  // Calls `visit` with the shares while no update changes them.
   template <typename F>
-  auto with(F&& look) const {
+  auto with(F&& visit) const {
     const std::lock_guard lock(mutex_);
-    return look(shares_);
+    return visit(shares_);
   }
 
  private:
   mutable std::mutex mutex_;
-  std::atomic<Nanos> next_{0};
+  std::atomic<Nanos> next_update_{0};
   FairShares shares_;
 };
 

@@ -9,13 +9,13 @@ constexpr double seconds(Nanos time) {
   return 1e-9 * static_cast<double>(time);
 }
 
-// A turn that comes late, because all lanes slept, counts as no more than this.
-constexpr Nanos kMostTurn = 4 * FairShares::kTurn;
-// A session that was modest is no longer when it moves so much more, and by so much of the whole.
-constexpr double kMoreThanModest = 1.25;
-constexpr double kOfTheWhole = 0.05;
-// A link that carries so much of what it did is another one.
-constexpr double kLess = 0.8;
+// A late update, after all lanes slept, counts as no more than this.
+constexpr Nanos kMaxInterval = 4 * FairShares::kUpdateInterval;
+// A session is no longer modest if its rate has grown by this factor and by this fraction of the capacity.
+constexpr double kGrowthFactor = 1.25;
+constexpr double kGrowthOfCapacity = 0.05;
+// An unlimited rate below this fraction of the capacity replaces the capacity instead of being averaged.
+constexpr double kCapacityDrop = 0.8;
 
 }  // namespace
 
@@ -26,68 +26,68 @@ void FairShares::add(Member& member) {
 }
 
 void FairShares::remove(Member& member) noexcept {
-  lift(member);
+  remove_limits(member);
   std::erase(members_, &member);
 }
 
-// Sessions of one account share its weight, so that opening more of them gains nothing.
+// The sessions of one account share its weight, so that opening more sessions gains nothing.
 double FairShares::weight_of(const Member& m) noexcept {
   return static_cast<double>(m.account->weight) / std::max(m.account->active, 1U);
 }
 
-void FairShares::lift(Member& m) noexcept {
+void FairShares::remove_limits(Member& m) noexcept {
   for (Meter* meter : m.meters) meter->set_limit(Meter::kNoLimit);
-  m.held = m.lent = false;
+  m.held = m.borrows = false;
 }
 
-void FairShares::lift_all() noexcept {
-  for (Member* m : members_) lift(*m);
+void FairShares::remove_all_limits() noexcept {
+  for (Member* m : members_) remove_limits(*m);
   bucket_ = 0;
 }
 
-void FairShares::turn(Nanos now) noexcept {
-  if (last_ == 0 || now <= last_) {
-    last_ = std::max(last_, now);
+void FairShares::update(Nanos now) noexcept {
+  if (last_update_ == 0 || now <= last_update_) {
+    last_update_ = std::max(last_update_, now);
     return;
   }
-  const Nanos elapsed = std::min(now - last_, kMostTurn);
-  last_ = now;
-  const Turn t = take_stock(now);
+  const Nanos elapsed = std::min(now - last_update_, kMaxInterval);
+  last_update_ = now;
+  const Interval t = measure(now);
   contended_ = t.active >= 2;
   raise_floor(t, now);
-  if (!contended_) return lift_all();
-  if (settles_ > 0) {
-    settles_ -= elapsed;
+  if (!contended_) return remove_all_limits();
+  if (settle_left_ > 0) {
+    settle_left_ -= elapsed;
   } else {
     window_time_ += elapsed;
     window_bytes_ += t.moved;
   }
-  const bool enough = window_time_ >= kWindow && window_bytes_ >= kWindowTimes * t.under_way;
-  if (enough || window_time_ >= kMostWindow) end_window(now);
-  if (window_ == 0 || capacity_ <= 0) return lift_all();
-  hold(t, seconds(elapsed));
+  const bool enough = window_time_ >= kWindow && window_bytes_ >= kWindowInflightFactor * t.inflight_bytes;
+  if (enough || window_time_ >= kMaxWindow) end_window(now);
+  if (window_index_ == 0 || capacity_ <= 0) return remove_all_limits();
+  limit_members(t, seconds(elapsed));
 }
 
-void FairShares::raise_floor(const Turn& t, Nanos now) noexcept {
+void FairShares::raise_floor(const Interval& t, Nanos now) noexcept {
   double last = -1;
   double first = 0;
   for (const Member* m : members_) {
-    if (m->moved_at == 0 || now - m->moved_at >= kRecall || m->modest) continue;
+    if (m->last_active == 0 || now - m->last_active >= kClaimExpiry || m->modest) continue;
     if (last < 0 || m->time < last) last = m->time;
     first = std::max(first, m->time);
   }
   if (last < 0) return;
-  const double most_lag = seconds(kMostLag) * capacity_ / std::max(t.weights, 1.0);
-  floor_ = std::max({floor_, last, first - most_lag});
+  const double max_debt = seconds(kMaxDebt) * capacity_ / std::max(t.weights, 1.0);
+  floor_ = std::max({floor_, last, first - max_debt});
 }
 
-FairShares::Turn FairShares::take_stock(Nanos now) noexcept {
-  Turn t;
+FairShares::Interval FairShares::measure(Nanos now) noexcept {
+  Interval t;
   for (Member* m : members_) {
     if (m->active) t.largest_chunk = std::max(t.largest_chunk, static_cast<double>(m->chunk_bytes));
   }
   const double chunk_time = capacity_ > 0 ? t.largest_chunk / capacity_ : 0;
-  const auto patience = std::max(kPatience, static_cast<Nanos>(1e9 * kPatienceChunks * chunk_time));
+  const auto idle_after = std::max(kIdleAfter, static_cast<Nanos>(1e9 * kIdleAfterChunks * chunk_time));
   for (Member* m : members_) m->account->active = 0;
   for (Member* m : members_) {
     uint64_t served = 0;
@@ -98,18 +98,18 @@ FairShares::Turn FairShares::take_stock(Nanos now) noexcept {
     }
     m->moved = served - m->served;
     m->served = served;
-    if (contended_ && settles_ <= 0) m->window_bytes += m->moved;
+    if (contended_ && settle_left_ <= 0) m->window_bytes += m->moved;
     t.moved += static_cast<double>(m->moved);
-    if (m->lent) lent_bytes_ += static_cast<double>(m->moved);
-    if (waits) m->held_for += kTurn;
-    if (m->moved > 0 || waits) m->moved_at = now;
-    const bool active = m->moved_at != 0 && now - m->moved_at < patience;
-    // Who comes back after long has no claim to what it did not want meanwhile.
+    if (m->borrows) borrowed_bytes_ += static_cast<double>(m->moved);
+    if (waits) m->held_time += kUpdateInterval;
+    if (m->moved > 0 || waits) m->last_active = now;
+    const bool active = m->last_active != 0 && now - m->last_active < idle_after;
+    // A session that returns after kClaimExpiry has no claim to the share that it did not use.
     if (active && !m->active) m->time = std::max(m->time, floor_);
     m->active = active;
     if (!active) continue;
     ++t.active;
-    t.under_way += static_cast<double>(m->under_way);
+    t.inflight_bytes += static_cast<double>(m->inflight_bytes);
     ++m->account->active;
   }
   for (Member* m : members_) {
@@ -123,84 +123,86 @@ FairShares::Turn FairShares::take_stock(Nanos now) noexcept {
 void FairShares::end_window(Nanos now) noexcept {
   const double rate = window_bytes_ / seconds(window_time_);
   if (held_in_window_) {
-    const bool lean = lent_bytes_ > kLent * window_bytes_;
-    lean_windows_ = lean ? lean_windows_ + 1 : 0;
-    if (!lean) capacity_ += (rate - capacity_) / 8;
-  } else if (rate < kLess * capacity_) {
-    // Less can be carried than was thought. Who was found modest by that may not be.
+    const bool underused = borrowed_bytes_ > kMaxBorrowed * window_bytes_;
+    underused_windows_ = underused ? underused_windows_ + 1 : 0;
+    if (!underused) capacity_ += (rate - capacity_) / 8;
+  } else if (rate < kCapacityDrop * capacity_) {
+    // The capacity has dropped, so sessions that were marked modest by the old one may not be modest.
     capacity_ = rate;
-    for (Member* m : members_) m->modest_until = now, m->modest_for = kModest;
+    for (Member* m : members_) m->modest_until = now, m->modest_period = kModestPeriod;
   } else {
     capacity_ = capacity_ > 0 ? (capacity_ + rate) / 2 : rate;
   }
-  const bool lean = lean_windows_ >= kLean;
-  if (lean) mark_modest(now);
-  for (Member* m : members_) reconsider(*m, now);
-  window_ = (window_ + 1) % kCycle;
-  // What was held goes at once when it is let go: that is no measure of what can be carried.
-  settles_ = lean || window_ == 0 ? kSettle : 0;
+  const bool underused = underused_windows_ >= kUnderusedWindows;
+  if (underused) mark_modest(now);
+  for (Member* m : members_) reevaluate(*m, now);
+  window_index_ = (window_index_ + 1) % kWindowsPerCycle;
+  // Held results leave in a burst when a limit is removed; that burst must not count as capacity.
+  settle_left_ = underused || window_index_ == 0 ? kSettle : 0;
   window_time_ = 0;
-  window_bytes_ = lent_bytes_ = 0;
+  window_bytes_ = borrowed_bytes_ = 0;
   held_in_window_ = false;
 }
 
-// Others were held for them, and together less was moved for it: these can't do more, or don't want to.
+// Marks the sessions that others were held for although the total rate fell: they cannot or need not move
+// more.
 void FairShares::mark_modest(Nanos now) noexcept {
-  lean_windows_ = 0;
+  underused_windows_ = 0;
   for (Member* m : members_) {
     if (!m->active || m->modest || m->window_held > window_time_ / 10) continue;
     m->modest = true;
-    m->modest_until = now + m->modest_for;
-    m->modest_for = std::min(2 * m->modest_for, kMostModest);
+    m->modest_until = now + m->modest_period;
+    m->modest_period = std::min(2 * m->modest_period, kMaxModestPeriod);
     m->modest_rate = static_cast<double>(m->window_bytes) / seconds(window_time_);
     m->windows_behind = 0;
   }
 }
 
-void FairShares::reconsider(Member& m, Nanos now) noexcept {
+void FairShares::reevaluate(Member& m, Nanos now) noexcept {
   const double rate = static_cast<double>(m.window_bytes) / seconds(window_time_);
   m.window_bytes = 0;
   m.window_held = 0;
   if (!m.modest) {
-    if (m.active && !m.held && ++m.windows_behind >= kCycle) m.modest_for = kModest;
+    if (m.active && !m.held && ++m.windows_behind >= kWindowsPerCycle) m.modest_period = kModestPeriod;
     return;
   }
-  const bool grown = rate > kMoreThanModest * m.modest_rate && rate - m.modest_rate > kOfTheWhole * capacity_;
+  const bool grown =
+      rate > kGrowthFactor * m.modest_rate && rate - m.modest_rate > kGrowthOfCapacity * capacity_;
   if (!grown && now < m.modest_until) return;
   m.modest = false;
   m.time = std::max(m.time, floor_);
 }
 
-void FairShares::hold(const Turn& t, double elapsed) noexcept {
-  const auto hungry = [](const Member* m) { return m->active && !m->modest; };
+void FairShares::limit_members(const Interval& t, double elapsed) noexcept {
+  const auto competes = [](const Member* m) { return m->active && !m->modest; };
   double last = -1;
   for (Member* m : members_) {
-    if (!hungry(m)) continue;
+    if (!competes(m)) continue;
     m->time = std::max(m->time, floor_);
     if (last < 0 || m->time < last) last = m->time;
   }
-  if (last < 0) return lift_all();
-  const double burst = std::max(2 * t.largest_chunk, 2 * seconds(kTurn) * capacity_);
-  const double memory = std::max(burst, seconds(kMemory) * capacity_);
-  bucket_ = std::clamp(bucket_ + kBusy * capacity_ * elapsed - t.moved, -memory, burst);
-  // What the one behind does until the next turn is not known yet: as much as its share. Who is not that far
-  // ahead goes on without limit, and may be further ahead for it at the next turn.
-  const double ahead = last + 2 * seconds(kTurn) * capacity_ / t.weights;
+  if (last < 0) return remove_all_limits();
+  const double burst = std::max(2 * t.largest_chunk, 2 * seconds(kUpdateInterval) * capacity_);
+  const double memory = std::max(burst, seconds(kUtilizationMemory) * capacity_);
+  bucket_ = std::clamp(bucket_ + kMinUtilization * capacity_ * elapsed - t.moved, -memory, burst);
+  // The session behind may move up to its share before the next update. A session that is less than that
+  // ahead stays unlimited, and may be further ahead at the next update.
+  const double ahead = last + 2 * seconds(kUpdateInterval) * capacity_ / t.weights;
   double held_weights = 0;
   for (Member* m : members_) {
     m->held = m->active && m->time > ahead;
     if (!m->held) continue;
     held_weights += weight_of(*m);
     held_in_window_ = true;
-    m->window_held += kTurn;
+    m->window_held += kUpdateInterval;
   }
   for (Member* m : members_) {
     if (!m->held) {
-      lift(*m);
+      remove_limits(*m);
       continue;
     }
-    m->lent = bucket_ > 0;
-    const auto room = m->lent ? static_cast<uint64_t>(bucket_ * weight_of(*m) / held_weights) : 0;
+    m->borrows = bucket_ > 0;
+    const auto room = m->borrows ? static_cast<uint64_t>(bucket_ * weight_of(*m) / held_weights) : 0;
     for (Meter* meter : m->meters) meter->set_limit(meter->served() + room);
   }
 }

@@ -1,16 +1,16 @@
-// Who may go how far when several sessions want more than the reducer, or its link, can carry: weighted
-// shares by virtual time. docs/adr/0009, docs/fair-pool.md.
+// Class FairShares divides a reducer's capacity among competing sessions by weighted virtual time.
 //
-// A result is the credit for a session's next contribution, so a session whose results wait slows down both
-// ways, wherever the narrow place is. Each session's virtual time is what it has moved over its weight. One
-// that is ahead of the session that is furthest behind is held back until that one has caught up.
+// A result is the credit for a session's next contribution. So delaying results slows a session in both
+// directions, wherever the bottleneck is. A session's virtual time is the bytes it has moved over its weight.
+// A session that is ahead of the one furthest behind is limited until that one has caught up.
 //
-// That must not waste what the one behind does not want. How much all move together while nobody is held is
-// measured now and then; where less than nearly as much is moved while some are held, the rest is lent to
-// them, and when that goes on the sessions behind are modest: for a while nobody is held for them. A session
-// that moves nothing at all for a short time is not waited for.
+// Capacity must not be wasted on a session that does not use its share. The total rate without limits is
+// measured periodically. While sessions are limited and the total stays below most of that rate, the limited
+// sessions borrow the rest. If that continues, the sessions behind are marked modest: for a while no session
+// is limited for them. A session that moves nothing for a short time is not waited for.
 //
-// No threads, no clock of its own; FairPool is the one that lanes and conductor share.
+// docs/design/adr/0009, docs/guides/operate.md. Not thread-safe and without a clock: lanes and the control
+// loop share it through FairPool.
 #pragma once
 
 #include <cstdint>
@@ -22,107 +22,107 @@
 
 namespace sluice::reducer {
 
-// Whose sessions share one weight.
+// The sessions of one account share its weight.
 struct FairAccount {
   uint32_t weight = 1;
-  uint32_t active = 0;  // its sessions that move something; FairShares'
+  uint32_t active = 0;  // sessions that move bytes; set by FairShares
 };
 
 class FairShares {
  public:
-  // Between two turns.
-  static constexpr Nanos kTurn = 5 * kMillisecond;
-  // A session that moves nothing for so long, or for the time that so many chunks take, wants nothing.
-  static constexpr Nanos kPatience = 20 * kMillisecond;
-  static constexpr double kPatienceChunks = 16;
-  // It is not waited for, but keeps its claim to its part of that time if it comes back within this: TCP
-  // stands still for 200 ms, then for 400, when the last packets that were sent are lost.
-  static constexpr Nanos kRecall = 700 * kMillisecond;
-  // What is moved is measured over windows, of time in which two or more want something: at least so long,
-  // and so many times what they may have under way, since that comes in bursts; but at most ...
-  static constexpr Nanos kWindow = 500 * kMillisecond, kMostWindow = 4 * kSecond;
-  static constexpr double kWindowTimes = 2;
-  // One window of so many holds nobody back, after a while in which what was held goes.
-  static constexpr uint32_t kCycle = 32;
-  static constexpr Nanos kSettle = 250 * kMillisecond, kFirstSettle = 1 * kSecond;
-  // Of what was moved in such a window, what must be moved in the others; what was moved more within the last
-  // kMemory makes up for less.
-  static constexpr double kBusy = 0.8;
-  static constexpr Nanos kMemory = 250 * kMillisecond;
-  // Of what is moved in a window, what may be lent; after so many windows with more, one after the other,
-  // those behind are modest. One alone may be a lost packet's doing.
-  static constexpr double kLent = 0.1;
-  static constexpr uint32_t kLean = 2;
-  // How long they are; doubles from time to time.
-  static constexpr Nanos kModest = 2 * kSecond, kMostModest = 64 * kSecond;
-  // No session is owed more than this much time of the whole.
-  static constexpr Nanos kMostLag = 3 * kSecond;
+  static constexpr Nanos kUpdateInterval = 5 * kMillisecond;
+  // A session is idle after moving nothing for this time, or for the time that so many chunks take.
+  static constexpr Nanos kIdleAfter = 20 * kMillisecond;
+  static constexpr double kIdleAfterChunks = 16;
+  // An idle session is not waited for, but keeps its claim to its share of that time until this expires. TCP
+  // stalls for 200 ms, then for 400 ms, when the last packets of a burst are lost.
+  static constexpr Nanos kClaimExpiry = 700 * kMillisecond;
+  // Rates are measured over windows of contended time. A window lasts at least kWindow and until the bytes
+  // moved reach a multiple of the bytes in flight, since those move in bursts; but at most kMaxWindow.
+  static constexpr Nanos kWindow = 500 * kMillisecond, kMaxWindow = 4 * kSecond;
+  static constexpr double kWindowInflightFactor = 2;
+  // The first window of each cycle limits no session. It starts after a pause in which held results leave.
+  static constexpr uint32_t kWindowsPerCycle = 32;
+  static constexpr Nanos kSettle = 250 * kMillisecond, kInitialSettle = 1 * kSecond;
+  // The fraction of the unlimited rate that windows with limits must reach. A surplus of the last
+  // kUtilizationMemory compensates for a shortfall.
+  static constexpr double kMinUtilization = 0.8;
+  static constexpr Nanos kUtilizationMemory = 250 * kMillisecond;
+  // The fraction of a window's bytes that may be borrowed. After kUnderusedWindows consecutive windows above
+  // it the sessions behind are modest. One such window alone may be caused by a lost packet.
+  static constexpr double kMaxBorrowed = 0.1;
+  static constexpr uint32_t kUnderusedWindows = 2;
+  // How long a session is modest at first; the period doubles each time, up to the maximum.
+  static constexpr Nanos kModestPeriod = 2 * kSecond, kMaxModestPeriod = 64 * kSecond;
+  // The most time of the whole capacity that a session may be owed.
+  static constexpr Nanos kMaxDebt = 3 * kSecond;
 
   struct Member {
-    // ---- given ----
+    // ---- set by the owner ----
     FairAccount* account = nullptr;
-    std::vector<Meter*> meters;  // one per lane
-    uint64_t under_way = 0;      // most that its slots hold
-    uint64_t chunk_bytes = 0;    // most that one result moves
-    // ---- FairShares' ----
+    std::vector<Meter*> meters;   // one per lane
+    uint64_t inflight_bytes = 0;  // capacity of the session's slots
+    uint64_t chunk_bytes = 0;     // most bytes that one result moves
+    // ---- set by FairShares ----
     double time = 0;  // virtual
     uint64_t served = 0;
-    uint64_t moved = 0;  // in the last turn
-    Nanos moved_at = 0;
+    uint64_t moved = 0;     // bytes in the last interval
+    Nanos last_active = 0;  // when it last moved bytes or waited for its limit
     uint64_t window_bytes = 0;
     Nanos window_held = 0;
     bool active = false;
-    bool held = false;  // or would be if it had something
-    bool lent = false;  // held, but for what others leave
+    bool held = false;     // limited, even if it has nothing to move
+    bool borrows = false;  // held, and may use what the others leave
     bool modest = false;
     Nanos modest_until = 0;
-    Nanos modest_for = kModest;
-    double modest_rate = 0;  // bytes a second at which it was found to be
+    Nanos modest_period = kModestPeriod;
+    double modest_rate = 0;  // bytes/s at which it was marked modest
     uint32_t windows_behind = 0;
-    Nanos held_for = 0;  // in all
+    Nanos held_time = 0;  // total
   };
 
-  // `member` and what it names stay where they are until it is removed.
+  // `member` and its account and meters must keep their addresses until remove().
   void add(Member& member);
-  void remove(Member& member) noexcept;  // its limits are lifted
+  void remove(Member& member) noexcept;  // also removes its limits
 
-  void turn(Nanos now) noexcept;
+  void update(Nanos now) noexcept;
 
-  [[nodiscard]] double bytes_per_second() const noexcept { return capacity_; }  // 0: not known
+  [[nodiscard]] double bytes_per_second() const noexcept { return capacity_; }  // 0: not measured yet
   [[nodiscard]] std::span<Member* const> members() const noexcept { return members_; }
 
  private:
-  struct Turn {
+  // The activity of the members since the last update.
+  struct Interval {
     double moved = 0;
     double weights = 0;  // of active sessions
     uint32_t active = 0;
     double largest_chunk = 0;
-    double under_way = 0;
+    double inflight_bytes = 0;
   };
-  [[nodiscard]] Turn take_stock(Nanos now) noexcept;
-  void raise_floor(const Turn& turn, Nanos now) noexcept;
+  [[nodiscard]] Interval measure(Nanos now) noexcept;
+  void raise_floor(const Interval& t, Nanos now) noexcept;
   void end_window(Nanos now) noexcept;
   void mark_modest(Nanos now) noexcept;
-  void reconsider(Member& m, Nanos now) noexcept;
-  void hold(const Turn& turn, double seconds) noexcept;
-  void lift_all() noexcept;
+  void reevaluate(Member& m, Nanos now) noexcept;
+  void limit_members(const Interval& t, double elapsed) noexcept;
+  void remove_all_limits() noexcept;
   [[nodiscard]] static double weight_of(const Member& m) noexcept;
-  static void lift(Member& m) noexcept;
+  static void remove_limits(Member& m) noexcept;
 
   std::vector<Member*> members_;
-  Nanos last_ = 0;
-  double floor_ = 0;        // virtual time of who is furthest behind of those that have a claim
-  double capacity_ = 0;     // bytes a second that all move when nobody is held
-  double bucket_ = 0;       // bytes that may be lent; below 0 more was moved than had to be
-  bool contended_ = false;  // two or more want something
-  // Of the present window.
-  Nanos settles_ = kFirstSettle;  // before it begins
+  Nanos last_update_ = 0;
+  double floor_ = 0;        // virtual time of the session furthest behind, of those with a claim
+  double capacity_ = 0;     // bytes/s that all sessions move without limits
+  double bucket_ = 0;       // bytes that may be borrowed; negative after a surplus
+  bool contended_ = false;  // two or more sessions are active
+  // Of the current window:
+  Nanos settle_left_ = kInitialSettle;  // pause before it starts
   Nanos window_time_ = 0;
   bool held_in_window_ = false;
   double window_bytes_ = 0;
-  double lent_bytes_ = 0;
-  uint32_t lean_windows_ = 0;  // one after the other
-  uint32_t window_ = 0;        // number in the cycle; 0 holds nobody
+  double borrowed_bytes_ = 0;
+  uint32_t underused_windows_ = 0;  // consecutive
+  uint32_t window_index_ = 0;       // in the cycle; window 0 has no limits
 };
 
 }  // namespace sluice::reducer

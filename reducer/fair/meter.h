@@ -1,5 +1,6 @@
-// What one session has been given on one lane, and how far it may go before it must wait for others. The lane
-// counts, the pool's shares set the limit; nobody locks.
+// Class Meter counts the bytes that a lane has served to one session, against a limit.
+//
+// The lane counts and FairShares sets the limit. Lock-free.
 #pragma once
 
 #include <atomic>
@@ -17,22 +18,22 @@ class alignas(kCacheLine) Meter {
   [[nodiscard]] bool may_serve() const noexcept {
     return served_.load(std::memory_order_relaxed) < limit_.load(std::memory_order_relaxed);
   }
-  // One writer: a load and a store.
+  // A load and a store suffice because one thread writes.
   void add(uint64_t bytes) noexcept {
     served_.store(served_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
-  // Whether something is ready that the limit holds back.
+  // `held` means that the limit holds back a fold that is ready.
   void set_held(bool held) noexcept {
     if (held_.load(std::memory_order_relaxed) != held) held_.store(held, std::memory_order_relaxed);
   }
 
   // ---- any thread ----
-  // Payload of results times ranks: what the session has moved each way.
+  // Payload bytes of results times ranks: what the session has moved in each direction.
   [[nodiscard]] uint64_t served() const noexcept { return served_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
 
-  // ---- who has the shares ----
-  // May be passed by one chunk: what has begun when the limit is reached is finished.
+  // ---- FairShares ----
+  // The count may exceed the limit by one chunk, since a started fold finishes.
   void set_limit(uint64_t served) noexcept { limit_.store(served, std::memory_order_relaxed); }
 
  private:

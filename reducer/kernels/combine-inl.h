@@ -1,9 +1,8 @@
-// How two lanes become one, and how the last accumulator becomes a result. An operation is a struct over a
-// tag D:
-//   V            vector the accumulator lives in
-//   enter(v)     a source's lanes as accumulator lanes
-//   combine(a,b) in the order of the sources
-//   leave(v, s)  result lanes; s holds the divisor for avg
+// The operations of a fold. An operation is a struct over a Highway tag D with these members:
+//   V                  vector type of the accumulator
+//   to_accumulator(v)  converts a source's lanes to accumulator lanes
+//   combine(a, b)      combines two accumulators, in the order of the sources
+//   to_result(v, s)    converts the last accumulator to result lanes; s holds the divisor for avg
 // Compiled once per target.
 #include "reducer/kernels/targets.h"
 //
@@ -13,7 +12,7 @@
 
 #include "hwy/highway.h"
 #include "reducer/kernels/float_format.h"
-#include "reducer/kernels/lanes-inl.h"
+#include "reducer/kernels/vectors-inl.h"
 
 #if defined(SLUICE_REDUCER_KERNELS_COMBINE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_REDUCER_KERNELS_COMBINE_INL_H_
@@ -36,15 +35,15 @@ HWY_INLINE hn::Vec<D> canonical(D d, hn::Vec<D> v) {
 template <class D>
 struct FloatSum {
   using V = hn::Vec<D>;
-  static HWY_INLINE V enter(V v) { return v; }
+  static HWY_INLINE V to_accumulator(V v) { return v; }
   static HWY_INLINE V combine(V a, V b) { return hn::Add(a, b); }
-  static HWY_INLINE V leave(V v, V) { return canonical(D(), v); }
+  static HWY_INLINE V to_result(V v, V) { return canonical(D(), v); }
 };
 
 template <class D>
 struct FloatAvg : FloatSum<D> {
   using V = hn::Vec<D>;
-  static HWY_INLINE V leave(V v, V divisor) { return canonical(D(), hn::Div(v, divisor)); }
+  static HWY_INLINE V to_result(V v, V divisor) { return canonical(D(), hn::Div(v, divisor)); }
 };
 
 template <class D>
@@ -53,13 +52,13 @@ struct FloatProd : FloatSum<D> {
   static HWY_INLINE V combine(V a, V b) { return hn::Mul(a, b); }
 };
 
-// D: unsigned lanes; signed ones wrap to the same bits.
+// D has unsigned lanes; signed arithmetic wraps to the same bits.
 template <class D>
 struct IntegerSum {
   using V = hn::Vec<D>;
-  static HWY_INLINE V enter(V v) { return v; }
+  static HWY_INLINE V to_accumulator(V v) { return v; }
   static HWY_INLINE V combine(V a, V b) { return hn::Add(a, b); }
-  static HWY_INLINE V leave(V v, V) { return v; }
+  static HWY_INLINE V to_result(V v, V) { return v; }
 };
 
 template <class D>
@@ -67,8 +66,8 @@ struct IntegerProd : IntegerSum<D> {
   using V = hn::Vec<D>;
   static HWY_INLINE V combine(V a, V b) {
 #if HWY_TARGET != HWY_SCALAR
-    if constexpr (sizeof(hn::TFromD<D>) ==
-                  1) {  // no set has an 8 bit multiply: even and odd bytes as 16 bit lanes
+    // No instruction set multiplies 8-bit lanes: even and odd bytes are multiplied as 16-bit lanes.
+    if constexpr (sizeof(hn::TFromD<D>) == 1) {
       const D d;
       const hn::Repartition<uint16_t, D> wide;
       const auto even = hn::Mul(hn::BitCast(wide, a), hn::BitCast(wide, b));
@@ -96,11 +95,15 @@ struct IntegerMax : IntegerSum<D> {
   static HWY_INLINE V combine(V a, V b) { return hn::Max(a, b); }
 };
 
-// min and max of floats as signed integers. Flipping the magnitude bits of negative patterns makes the order
-// of integers that of the floats, with -0 just below +0, and a NaN beyond the infinity of its sign. Moving
-// every key by the number of positive NaNs, wrapping, takes the NaNs of both signs to the end where they
-// never win: the top for min, the bottom for max. D: lanes that hold patterns of kFormat (integer or float
-// lanes). kWire: the result goes out in kFormat, so its overflow rule applies to an infinity.
+// Computes min and max of floats on signed integer keys.
+//
+// Flipping the magnitude bits of negative patterns makes integer order equal to float order: -0 is just below
+// +0, and a NaN is beyond the infinity of its sign. Adding the number of positive NaNs to every key,
+// wrapping, moves the NaNs of both signs to the end where they never win: the top for min, the bottom for
+// max.
+//
+// D has lanes, integer or float, that hold patterns of kFormat. kWire: the result is written in kFormat, so
+// the format's overflow rule applies to an infinity.
 template <class D, const FloatFormat& kFormat, bool kMin, bool kWire>
 struct FloatOrder {
   using DS = hn::RebindToSigned<hn::RebindToUnsigned<D>>;
@@ -121,7 +124,7 @@ struct FloatOrder {
   static HWY_INLINE V move(V v, B by) {
     return hn::BitCast(DS(), hn::Add(hn::BitCast(DB(), v), hn::Set(DB(), by)));
   }
-  static HWY_INLINE V enter(hn::Vec<D> v) { return move(flip(hn::BitCast(DS(), v)), kMove); }
+  static HWY_INLINE V to_accumulator(hn::Vec<D> v) { return move(flip(hn::BitCast(DS(), v)), kMove); }
   static HWY_INLINE V combine(V a, V b) {
     if constexpr (kMin) {
       return hn::Min(a, b);
@@ -129,7 +132,7 @@ struct FloatOrder {
       return hn::Max(a, b);
     }
   }
-  static HWY_INLINE hn::Vec<D> leave(V v, hn::Vec<D>) {
+  static HWY_INLINE hn::Vec<D> to_result(V v, hn::Vec<D>) {
     const DS ds;
     // Keys of numbers lie within [-largest - 1, largest] before the move.
     constexpr auto kLast = static_cast<S>(static_cast<B>(kFormat.largest) + kMove);

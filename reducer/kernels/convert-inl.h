@@ -1,6 +1,6 @@
-// Small floats to f32 and back, by integer operations and exact float ones only, so that every target gives
-// the same bits. (Highway 1.0.3 itself truncates to bf16, and its f16 emulation differs from the hardware's.)
-// Compiled once per target.
+// Converts small floats to f32 and back. Only integer operations and exact float operations are used, so that
+// every target produces the same bits. Highway 1.0.3 itself truncates to bf16, and its f16 emulation differs
+// from the hardware. Compiled once per target.
 #include "reducer/kernels/targets.h"
 //
 #include <bit>
@@ -8,7 +8,7 @@
 
 #include "hwy/highway.h"
 #include "reducer/kernels/float_format.h"
-#include "reducer/kernels/lanes-inl.h"
+#include "reducer/kernels/vectors-inl.h"
 
 #if defined(SLUICE_REDUCER_KERNELS_CONVERT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_REDUCER_KERNELS_CONVERT_INL_H_
@@ -26,15 +26,15 @@ using DU = hn::ScalableTag<uint32_t>;
 using VF = hn::Vec<DF>;
 using VU = hn::Vec<DU>;
 
+// The signed comparison is correct because both sides are magnitudes.
 template <class V>
-HWY_INLINE V select_below(V value, uint32_t limit, V below,
-                          V otherwise) {  // signed compare: both sides are magnitudes
+HWY_INLINE V select_below(V value, uint32_t limit, V below, V otherwise) {
   const DI di;
   const auto less = hn::Lt(hn::BitCast(di, value), hn::Set(di, static_cast<int32_t>(limit)));
   return hn::IfThenElse(hn::RebindMask(DU(), less), below, otherwise);
 }
 
-// `pattern`: one pattern of kFormat in the low bits of each lane, zeros above.
+// `pattern` has one pattern of kFormat in the low bits of each lane and zeros above.
 template <const FloatFormat& kFormat>
 HWY_INLINE VF widen(VU pattern) {
   const DU du;
@@ -49,7 +49,7 @@ HWY_INLINE VF widen(VU pattern) {
         hn::ShiftLeft<kShift>(hn::And(pattern, hn::Set(du, static_cast<uint32_t>(kFormat.magnitude_mask()))));
     const VU sign = hn::And(hn::ShiftLeft<32 - kFormat.bits>(pattern), hn::Set(du, 0x80000000U));
     const VU normal = hn::Add(magnitude, hn::Set(du, kRebias));
-    // 2^k * 1.fraction - 2^k with k the exponent of subnormals: exact, and no subnormal f32 takes part.
+    // 2^k * 1.fraction - 2^k, where k is the exponent of subnormals: exact and without subnormal f32 values.
     const VU implicit_one = hn::Set(du, kRebias + kOne);
     const VU subnormal = hn::BitCast(
         du, hn::Sub(hn::BitCast(df, hn::Add(magnitude, implicit_one)), hn::BitCast(df, implicit_one)));
@@ -66,8 +66,8 @@ HWY_INLINE VF widen(VU pattern) {
   }
 }
 
-// The nearest pattern of kFormat in the low bits of each lane, zeros above. A NaN in `value` must be the
-// canonical one.
+// The nearest pattern of kFormat in the low bits of each lane, zeros above. A NaN in `value` must be
+// canonical.
 template <const FloatFormat& kFormat>
 HWY_INLINE VU round(VF value) {
   const DU du;
@@ -77,20 +77,20 @@ HWY_INLINE VU round(VF value) {
   const VU one = hn::Set(du, uint32_t{1});
   const VU u = hn::BitCast(du, value);
   if constexpr (kFormat.mantissa_bits == kBf16Format.mantissa_bits) {
-    // Same exponents, so a carry is the next number or infinity; the canonical NaN is not near enough to the
-    // end to carry.
+    // bf16 has f32's exponents, so a carry leads to the next number or to infinity. The canonical NaN is too
+    // far from the end to carry.
     const VU odd = hn::And(hn::ShiftRight<kShift>(u), one);
     return hn::ShiftRight<kShift>(hn::Add(hn::Add(u, hn::Set(du, kHalf)), odd));
   } else {
     constexpr auto kRebias = static_cast<uint32_t>(127 - kFormat.bias) << 23;
-    // As if the format's exponents went on beyond its largest: clamping there clamps the result.
+    // Extends the format's exponents beyond its largest value: clamping there clamps the result.
     constexpr auto kClamp = static_cast<uint32_t>((kFormat.overflow << kShift) + kRebias);
     const VU magnitude = hn::And(u, hn::Set(du, 0x7fffffffU));
     const VU sign = hn::ShiftRight<32 - kFormat.bits>(hn::And(u, hn::Set(du, 0x80000000U)));
     const VU clamped = hn::Min(magnitude, hn::Set(du, kClamp));
     const VU odd = hn::And(hn::ShiftRight<kShift>(clamped), one);
     const VU normal = hn::ShiftRight<kShift>(hn::Add(hn::Add(clamped, hn::Set(du, kHalf - kRebias)), odd));
-    // Adding a power of two whose last place is that of kFormat's subnormals lets the adder round to nearest
+    // Adds a power of two whose last place is that of kFormat's subnormals: the addition rounds to nearest
     // even.
     constexpr auto kAnchor = static_cast<uint32_t>(127 + 24 - kFormat.bias - kFormat.mantissa_bits) << 23;
     const VU anchor = hn::Set(du, kAnchor);

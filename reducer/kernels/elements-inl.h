@@ -1,9 +1,10 @@
-// The kinds of element: how one step's bytes of a source become vectors, and how vectors become bytes of the
-// result. A kind is a struct with
-//   D, Pack      tag and arrangement (One, Two, Four) of the vectors of one step
-//   kElements    elements per step
-//   kBytes       bytes of an element on the wire; kWideBytes in the accumulation type
-//   load, store  wire type; load_wide, store_wide accumulation type
+// The kinds of element: how a step's bytes of a source become vectors, and vectors become bytes of the
+// result. A kind is a struct with these members:
+//   D, Pack                tag and arrangement (One, Two, Four) of the vectors of one step
+//   kElements              elements per step
+//   kBytes, kWideBytes     bytes of an element in the wire type and in the accumulation type
+//   load, store            wire type
+//   load_wide, store_wide  accumulation type
 // Compiled once per target.
 #include "reducer/kernels/targets.h"
 //
@@ -13,7 +14,7 @@
 #include "hwy/highway.h"
 #include "reducer/kernels/convert-inl.h"
 #include "reducer/kernels/float_format.h"
-#include "reducer/kernels/lanes-inl.h"
+#include "reducer/kernels/vectors-inl.h"
 
 #if defined(SLUICE_REDUCER_KERNELS_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_REDUCER_KERNELS_ELEMENTS_INL_H_
@@ -25,7 +26,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {
 
-// Lanes of T as they are.
+// Elements of T, which is also the accumulation type.
 template <class T>
 struct Plain {
   using D = hn::ScalableTag<T>;
@@ -41,7 +42,8 @@ struct Plain {
   static HWY_INLINE void store_wide(Vectors v, std::byte* p) { store(v, p); }
 };
 
-// f16 and bf16 as f32: vector a holds the even elements, b the odd ones, so that widening needs no shuffle.
+// f16 and bf16 as f32. Vector a holds the even elements and b the odd ones, so that widening needs no
+// shuffle.
 template <const FloatFormat& kFormat>
 struct Small16 {
   using D = DF;
@@ -72,7 +74,7 @@ struct Small16 {
   static HWY_INLINE void store_wide(Vectors v, std::byte* p) { store_interleaved(v, D(), p); }
 };
 
-// e4m3 and e5m2 as f32: element 4i + k is lane i of vector k.
+// e4m3 and e5m2 as f32. Element 4i + k is lane i of vector k.
 template <const FloatFormat& kFormat>
 struct Small8 {
   using D = DF;
@@ -102,9 +104,9 @@ struct Small8 {
   static HWY_INLINE void store_wide(Vectors v, std::byte* p) { store_interleaved(v, D(), p); }
 };
 
-// x86-64-v3 and up convert f16 in hardware: exactly, subnormals included, to nearest even, and canonical NaN
-// to canonical NaN (Intel SDM, VCVTPH2PS and VCVTPS2PH with rounding control 0; MXCSR's flush bits do not
-// apply to f16 results). Vector a holds the lower half of the elements.
+// f16 with the conversions of x86-64-v3 and up. They are exact, include subnormals, round to nearest even and
+// map the canonical NaN to the canonical NaN (Intel SDM, VCVTPH2PS and VCVTPS2PH with rounding control 0;
+// MXCSR's flush bits do not apply to f16 results). Vector a holds the lower half of the elements.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 struct HardwareF16 {
   using D = DF;
@@ -133,8 +135,8 @@ struct HardwareF16 {
   }
 };
 
-// fp8 through f16, of which e5m2 is the upper byte; four vectors in the order of memory. Rounding cannot go
-// that way (it would be done twice).
+// fp8 widened through f16, whose upper byte is e5m2. The four vectors are in memory order. Narrowing cannot
+// go through f16, since that would round twice.
 template <const FloatFormat& kFormat>
 struct HardwareSmall8 {
   using D = DF;
@@ -148,15 +150,15 @@ struct HardwareSmall8 {
   static constexpr size_t kBytes = 1;
   static constexpr size_t kWideBytes = 4;
 
-  // An f16 pattern per byte: the value itself for e5m2, the value / 256 for e4m3.
+  // One f16 pattern per byte: the value for e5m2, the value / 256 for e4m3.
   static HWY_INLINE hn::Vec<D16> half_patterns(const std::byte* p) {
     const D16 d;
     const auto extended = hn::PromoteTo(d, kernels::HWY_NAMESPACE::load(hn::Rebind<int8_t, D16>(), p));
     if constexpr (kFormat.mantissa_bits == kE5m2Format.mantissa_bits) {
       return hn::ShiftLeft<8>(extended);
     } else {
-      // Sign, one exponent bit to spare, four of exponent, three of mantissa. Only a NaN (all ones) carries
-      // into the spare bit when one is added, and with that bit set it is a NaN of f16.
+      // Sign, one spare exponent bit, four exponent bits, three mantissa bits. Adding one carries into the
+      // spare bit only for a NaN (all ones), and a pattern with that bit set is an f16 NaN.
       const auto magnitude = hn::And(hn::ShiftLeft<7>(extended), hn::Set(d, int16_t{0x3f80}));
       const auto spare =
           hn::And(hn::Add(magnitude, hn::Set(d, int16_t{0x0080})), hn::Set(d, int16_t{0x4000}));

@@ -1,5 +1,5 @@
-// The families of folds of one target, each in its own file to keep compile times bearable. Compiled once per
-// target.
+// The families of folds of one target. Each has its own file, which bounds the compile time per file.
+// Compiled once per target.
 #include "reducer/kernels/targets.h"
 //
 #include "hwy/highway.h"
@@ -15,7 +15,7 @@
 
 namespace sluice::kernels::HWY_NAMESPACE {
 
-// Each asks for a type of its own family.
+// Each function requires a type of its family.
 FoldFunction find_float(wire::DType t, wire::Op op, Stage stage) noexcept;    // f32 f64
 FoldFunction find_half(wire::DType t, wire::Op op, Stage stage) noexcept;     // f16 bf16
 FoldFunction find_fp8(wire::DType t, wire::Op op, Stage stage) noexcept;      // f8e4m3 f8e5m2

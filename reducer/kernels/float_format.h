@@ -1,19 +1,18 @@
-// The float formats a fold meets, as numbers: one description for the scalar reference and for the vector
-// code.
+// Parameters of the float formats that folds handle, shared by the scalar reference and the vector code.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::kernels {
 
-// A pattern is sign | magnitude; every magnitude above `largest` is a NaN.
+// A pattern is sign | magnitude. Every magnitude above `largest` is a NaN.
 struct FloatFormat {
   int bits;           // width of a pattern
-  int mantissa_bits;  // stored ones
+  int mantissa_bits;  // stored bits
   int bias;           // of the exponent
-  uint64_t largest;  // magnitude of infinity, or of the largest finite value where the format has no infinity
-  uint64_t overflow;  // magnitude a result becomes when it is too large or infinite
-  uint64_t nan;       // the one NaN a fold writes
+  uint64_t largest;   // magnitude of infinity, or of the largest finite value if there is no infinity
+  uint64_t overflow;  // magnitude of a result that is too large or infinite
+  uint64_t nan;       // the only NaN that a fold writes
   bool has_infinity;
 
   [[nodiscard]] constexpr uint64_t magnitude_mask() const noexcept { return (uint64_t{1} << (bits - 1)) - 1; }

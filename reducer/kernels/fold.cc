@@ -36,7 +36,7 @@ struct Compiled {
   FoldTarget target;
 };
 
-// Best first, as Highway numbers them.
+// Best first, in Highway's order.
 constexpr Compiled kCompiled[] = {
 #if HWY_TARGETS & HWY_AVX3
     {HWY_AVX3, {"AVX3", N_AVX3::find}},
@@ -63,7 +63,7 @@ struct Runnable {
     for (const Compiled& c : kCompiled) {
       if ((supported & c.bit) != 0) targets[count++] = c.target;
     }
-    // The baseline runs anywhere this program does, whatever detection says.
+    // The baseline runs on every CPU that runs this program, even if detection finds no target.
     if (count == 0) targets[count++] = kCompiled[std::size(kCompiled) - 1].target;
   }
 };

@@ -1,16 +1,16 @@
-// The arithmetic of a reducer: n sources, one pass, the order of the sources. Plain C++ face; the vector code
-// behind it is compiled for several instruction sets and the best one of this CPU is taken at run time. The
-// bits of a result do not depend on that choice: every target equals the scalar reference
-// (scalar_reference.h).
+// The reducer's arithmetic: folds n sources into one destination, in the order of the sources, in one pass.
 //
-// Rules (PROTOCOL.md section 7). f16, bf16 and fp8 widen to f32, fold there in source order, and round once,
-// to nearest even. fp8 saturates to the largest finite value; f16 and bf16 overflow to infinity. A NaN result
-// is the type's canonical quiet NaN. min and max ignore a NaN unless all are NaN, and -0 < +0. Integers wrap.
-// Subnormals are kept. avg divides the folded sum by n: in the accumulation type for floats, truncating
-// towards zero (on the wrapped sum) for integers.
+// The vector code is compiled for several instruction sets; the best one of this CPU is chosen at run time.
+// The choice does not change the bits of a result: every target equals scalar_reference.h.
 //
-// Sources and destination: any alignment, no overlap between destination and a source. Any thread. Nothing
-// allocates or traps.
+// Rules (protocol.md section 7). f16, bf16 and fp8 widen to f32, fold in source order and round once, to
+// nearest even. fp8 saturates to the largest finite value; f16 and bf16 overflow to infinity. A NaN result is
+// the type's canonical quiet NaN. min and max ignore a NaN unless all inputs are NaN, and -0 < +0. Integers
+// wrap. Subnormals are kept. avg divides the folded sum by n: floats in the accumulation type, integers by
+// truncating the wrapped sum towards zero.
+//
+// Sources and destination may have any alignment; the destination overlaps no source. Any thread. No function
+// here allocates or traps.
 #pragma once
 
 #include <cstddef>
@@ -21,28 +21,24 @@
 
 namespace sluice::kernels {
 
-inline constexpr size_t kGroup = 8;  // consecutive ranks summed in one fused pass (docs/adr/0002)
+inline constexpr size_t kGroup = 8;  // consecutive ranks summed in one pass (docs/design/adr/0002)
 
-// What a fold reads and what it writes.
+// The element types that a fold reads and writes.
 enum class Stage : uint8_t {
-  kWhole,    // sources: wire type; destination: wire type, rounded, divided for avg (n <= kGroup, the common
-             // case)
-  kPartial,  // sources: wire type; destination: accumulation type, neither rounded nor divided (one group of
-             // a larger session)
-  kFinish,   // sources: partials in accumulation type, in group order; destination: wire type, rounded,
-             // divided for avg
+  kWhole,    // wire type to wire type, rounded, divided for avg. For sessions of one group.
+  kPartial,  // wire type to accumulation type, neither rounded nor divided. One group of a larger session.
+  kFinish,   // partial sums in group order to wire type, rounded, divided for avg.
 };
 
-// sources[i]: `count` contiguous elements. 1 <= sources.size() <= 256 (kWhole and kPartial: usually <=
-// kGroup). divisor: number of ranks in the session, used by avg in kWhole and kFinish, >= 1.
+// Each source has `count` contiguous elements; 1 <= sources.size() <= 256, usually at most kGroup except for
+// kFinish. `divisor` is the number of ranks of the session, >= 1; avg uses it in kWhole and kFinish.
 using FoldFunction = void (*)(std::span<const std::byte* const> sources, size_t count, uint32_t divisor,
                               std::byte* destination) noexcept;
 
-// The fold for this CPU's best target; looked up once per operation, called per piece. `t` and `op` must be
-// valid.
+// The fold of this CPU's best target. Looked up once per slice. `t` and `op` must be valid.
 [[nodiscard]] FoldFunction find_fold(wire::DType t, wire::Op op, Stage stage) noexcept;
 
-// For tests and benchmarks: every target this CPU can run, best first; names like "AVX3", "AVX2", "SCALAR".
+// For tests and benchmarks: the targets that this CPU can run, best first, e.g. "AVX3", "AVX2", "SCALAR".
 struct FoldTarget {
   const char* name;
   FoldFunction (*find)(wire::DType t, wire::Op op, Stage stage) noexcept;

@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {
 
-// The accumulation type is the wire type: stages differ only in whether avg divides.
+// The accumulation type is the wire type, so stages differ only in whether avg divides.
 template <class T, const FloatFormat& kFormat>
 FoldFunction find_plain_float(wire::Op op, Stage stage) noexcept {
   using Kind = Plain<T>;

@@ -16,9 +16,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {
 
-// Quotient of the wrapped sum, towards zero. Up to 32 bits a correctly rounded float quotient (f32 for 8
-// bits, f64 for 32) truncates to the exact one: the next integer is at least 1 / divisor away, more than the
-// rounding error. Such loops the compiler vectorises; an integer division it does not.
+// Divides the wrapped sum, truncating towards zero.
+//
+// Up to 32 bits, a correctly rounded float quotient (f32 for 8 bits, f64 for 32) truncates to the exact one:
+// the next integer is at least 1 / divisor away, more than the rounding error. The compiler vectorizes float
+// divisions, but not integer divisions.
 template <class T>
 void divide(size_t count, uint32_t divisor, std::byte* destination) noexcept {
   for (size_t i = 0; i < count; ++i) {

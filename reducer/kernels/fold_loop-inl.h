@@ -1,5 +1,5 @@
-// The one pass over n sources: every family of folds is this loop over a kind of element and an operation.
-// Compiled once per target.
+// The loop of all folds: one pass over n sources, for a kind of element (elements-inl.h) and an operation
+// (combine-inl.h). Compiled once per target.
 #include "reducer/kernels/targets.h"
 //
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 #include "hwy/highway.h"
 #include "reducer/kernels/elements-inl.h"
-#include "reducer/kernels/lanes-inl.h"
+#include "reducer/kernels/vectors-inl.h"
 
 #if defined(SLUICE_REDUCER_KERNELS_FOLD_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_REDUCER_KERNELS_FOLD_LOOP_INL_H_
@@ -23,16 +23,16 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {
 
 template <class O, class V>
-HWY_INLINE One<typename O::V> enter(One<V> v) {
-  return {O::enter(v.a)};
+HWY_INLINE One<typename O::V> to_accumulator(One<V> v) {
+  return {O::to_accumulator(v.a)};
 }
 template <class O, class V>
-HWY_INLINE Two<typename O::V> enter(Two<V> v) {
-  return {O::enter(v.a), O::enter(v.b)};
+HWY_INLINE Two<typename O::V> to_accumulator(Two<V> v) {
+  return {O::to_accumulator(v.a), O::to_accumulator(v.b)};
 }
 template <class O, class V>
-HWY_INLINE Four<typename O::V> enter(Four<V> v) {
-  return {O::enter(v.a), O::enter(v.b), O::enter(v.c), O::enter(v.d)};
+HWY_INLINE Four<typename O::V> to_accumulator(Four<V> v) {
+  return {O::to_accumulator(v.a), O::to_accumulator(v.b), O::to_accumulator(v.c), O::to_accumulator(v.d)};
 }
 
 template <class O, class V>
@@ -49,16 +49,17 @@ HWY_INLINE Four<V> combine(Four<V> x, Four<V> y) {
 }
 
 template <class O, class V, class S>
-HWY_INLINE One<S> leave(One<V> v, S divisor) {
-  return {O::leave(v.a, divisor)};
+HWY_INLINE One<S> to_result(One<V> v, S divisor) {
+  return {O::to_result(v.a, divisor)};
 }
 template <class O, class V, class S>
-HWY_INLINE Two<S> leave(Two<V> v, S divisor) {
-  return {O::leave(v.a, divisor), O::leave(v.b, divisor)};
+HWY_INLINE Two<S> to_result(Two<V> v, S divisor) {
+  return {O::to_result(v.a, divisor), O::to_result(v.b, divisor)};
 }
 template <class O, class V, class S>
-HWY_INLINE Four<S> leave(Four<V> v, S divisor) {
-  return {O::leave(v.a, divisor), O::leave(v.b, divisor), O::leave(v.c, divisor), O::leave(v.d, divisor)};
+HWY_INLINE Four<S> to_result(Four<V> v, S divisor) {
+  return {O::to_result(v.a, divisor), O::to_result(v.b, divisor), O::to_result(v.c, divisor),
+          O::to_result(v.d, divisor)};
 }
 
 // One step of the pass: kElements of each source.
@@ -71,23 +72,23 @@ struct Step {
   static constexpr size_t kOut = kWideOut ? Kind::kWideBytes : Kind::kBytes;
 
   static HWY_INLINE Accumulator first(const std::byte* p) {
-    return enter<O>(kWideIn ? Kind::load_wide(p) : Kind::load(p));
+    return to_accumulator<O>(kWideIn ? Kind::load_wide(p) : Kind::load(p));
   }
   static HWY_INLINE Accumulator next(Accumulator sum, const std::byte* p) {
     return combine<O>(sum, first(p));
   }
   static HWY_INLINE void last(Accumulator sum, Divisor divisor, std::byte* p) {
     if constexpr (kWideOut) {
-      Kind::store_wide(leave<O>(sum, divisor), p);
+      Kind::store_wide(to_result<O>(sum, divisor), p);
     } else {
-      Kind::store(leave<O>(sum, divisor), p);
+      Kind::store(to_result<O>(sum, divisor), p);
     }
   }
 };
 
-// Two steps at a time: their sums do not depend on each other, so the latency of one hides behind the other.
+// Two steps at a time. Their sums are independent, so the latency of one hides behind the other.
 template <class S>
-struct Twice {
+struct Unrolled {
   using Divisor = typename S::Divisor;
   struct Accumulator {
     typename S::Accumulator low, high;
@@ -108,10 +109,10 @@ struct Twice {
   }
 };
 
-// Bytes ahead of the pass at which a source is asked for. With eight sources and arithmetic in between, the
-// loads of the next blocks do not fit into the window of out-of-order execution: 256 KiB per source and n = 8
-// on a Zen 5 gave 70 GB/s without and 96 with it (bf16 sum), flat from 512 to 2048. Reaching past the end of
-// a source is harmless: a prefetch never faults.
+// Prefetch distance in bytes. With eight sources and arithmetic in between, the loads of the next blocks do
+// not fit into the window of out-of-order execution. Measured on a Zen 5, bf16 sum, n = 8, 256 KiB per
+// source: 70 GB/s without prefetch, 96 GB/s with it, flat from 512 to 2048 bytes. A prefetch past the end of
+// a source is harmless: it never faults.
 inline constexpr size_t kPrefetchDistance = 512;
 
 template <class S>
@@ -133,7 +134,7 @@ HWY_INLINE void step(const std::byte* const* sources, size_t n, size_t i, typena
   S::last(sum, divisor, destination + i * S::kOut);
 }
 
-// Fewer elements than a step: through a buffer, so that nothing is read or written past an end.
+// Handles fewer elements than a step. The buffer prevents reads and writes past an end.
 template <class S>
 HWY_NOINLINE void tail(const std::byte* const* sources, size_t n, size_t i, size_t count,
                        typename S::Divisor divisor, std::byte* destination) {
@@ -154,9 +155,9 @@ template <class Kind, class O, bool kWideIn = false, bool kWideOut = false>
 void fold(std::span<const std::byte* const> sources, size_t count, uint32_t divisor,
           std::byte* destination) noexcept {
   using Single = Step<Kind, O, kWideIn, kWideOut>;
-  // Four or eight vectors of sums, of the 16 registers AVX2 has.
+  // Four or eight vectors of sums: AVX2 has 16 registers.
   using Wide = std::conditional_t<(sizeof(typename Single::Accumulator) > 2 * sizeof(typename O::V)),
-                                  Twice<Single>, Twice<Twice<Single>>>;
+                                  Unrolled<Single>, Unrolled<Unrolled<Single>>>;
   const std::byte* const* const first = sources.data();
   const size_t n = sources.size();
   const auto scale = hn::Set(typename Kind::D(), static_cast<hn::TFromD<typename Kind::D>>(divisor));

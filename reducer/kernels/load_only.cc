@@ -7,7 +7,7 @@
 #include "hwy/foreach_target.h"
 //
 #include "hwy/highway.h"
-#include "reducer/kernels/lanes-inl.h"
+#include "reducer/kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {

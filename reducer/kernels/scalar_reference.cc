@@ -35,7 +35,7 @@ requires std::is_integral_v<T> T canonical(T v) {
   return v;
 }
 
-// An element that is its own accumulator.
+// An element whose accumulation type is its own type.
 template <class T>
 struct Plain {
   using Accumulator = T;
@@ -44,7 +44,7 @@ struct Plain {
   static void store(std::byte* p, T v) { write<T>(p, canonical(v)); }
 };
 
-// A float of 8 or 16 bits, accumulated in f32.
+// A float of 8 or 16 bits that accumulates in f32.
 template <class Pattern, const FloatFormat& kFormat>
 struct Small {
   using Accumulator = float;
@@ -55,7 +55,7 @@ struct Small {
   }
 };
 
-// Through u64, so that nothing overflows in a signed type.
+// Computes in u64, so that no signed type overflows.
 template <class T>
 T wrapping(Op op, T a, T b) {
   const auto x = static_cast<uint64_t>(a);
@@ -147,13 +147,13 @@ uint32_t reference_round(const FloatFormat& format, float value) noexcept {
   if (value == 0) return sign;
   const int lowest = 1 - format.bias;
   const int exponent = std::max(std::ilogb(value), lowest);
-  // In units of the last place; exact, f32 has 24 bits and a double 53.
+  // In units of the last place. Exact: f32 has 24 bits of mantissa and a double 53.
   const double units = std::ldexp(std::fabs(static_cast<double>(value)), format.mantissa_bits - exponent);
   const double below = std::floor(units);
   auto rounded = static_cast<uint64_t>(below);
   const double rest = units - below;
   if (rest > 0.5 || (rest == 0.5 && rounded % 2 == 1)) ++rounded;
-  // A normal number's implicit one, and a carry out of the fraction, both land in the exponent field.
+  // The implicit one of a normal number and a carry out of the fraction both add to the exponent field.
   const uint64_t magnitude = (static_cast<uint64_t>(exponent - lowest) << format.mantissa_bits) + rounded;
   return static_cast<uint32_t>(sign | std::min(magnitude, format.overflow));
 }

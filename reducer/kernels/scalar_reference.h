@@ -1,6 +1,6 @@
-// What a fold computes, one element at a time: the definition that every vector target equals bit for bit.
-// Written to be read, not to be fast; used by tests, by the benchmark's own check, and by nothing that
-// carries data.
+// Defines what a fold computes, one element at a time; every vector target equals it bit for bit.
+//
+// Written for readability, not for speed. Only tests and the benchmark's own check use it.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@
 
 namespace sluice::kernels {
 
-// The value of a pattern of a format of at most 16 bits; exact. Any NaN becomes f32's canonical one.
+// The exact value of a pattern of a format of at most 16 bits. Any NaN becomes the canonical f32 NaN.
 [[nodiscard]] float reference_widen(const FloatFormat& format, uint32_t pattern) noexcept;
 
-// The pattern nearest to `value`, ties to even, subnormals kept; see FloatFormat for overflow and NaN. At
-// most 16 bits.
+// The pattern nearest to `value`, ties to even, subnormals kept, for a format of at most 16 bits. FloatFormat
+// defines overflow and NaN.
 [[nodiscard]] uint32_t reference_round(const FloatFormat& format, float value) noexcept;
 
 // Same arguments as FoldFunction.

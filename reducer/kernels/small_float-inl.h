@@ -1,4 +1,4 @@
-// The folds of a float that accumulates in f32. Compiled once per target.
+// Folds of floats that accumulate in f32. Compiled once per target.
 #include "reducer/kernels/targets.h"
 //
 #include "hwy/highway.h"
@@ -27,8 +27,8 @@ FoldFunction at_stage(Stage stage) noexcept {
   return nullptr;
 }
 
-// Signed: integer type as wide as a pattern. A min or max of patterns is one of them, so kWhole does not
-// widen at all.
+// Signed is an integer type as wide as a pattern. The min or max of patterns is one of the patterns, so
+// kWhole does not widen.
 template <class Kind, class Signed, const FloatFormat& kFormat, bool kMin>
 FoldFunction find_order(Stage stage) noexcept {
   using Patterns = Plain<Signed>;

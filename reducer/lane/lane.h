@@ -1,6 +1,7 @@
-// One core's worth of reducer: polls its connections, folds, replies. Owns its transport context; shares
-// nothing with other lanes. do_work() is one turn and can be called by hand: protocol tests run a lane with a
-// clock of their own and no network.
+// Class Lane serves the lane connections of many sessions on one core: it polls, folds and replies.
+//
+// A lane owns its transport context and shares nothing with other lanes. do_work() is one turn of its loop.
+// Tests call it directly with a clock of their own and no network.
 #pragma once
 
 #include <functional>
@@ -19,39 +20,41 @@
 namespace sluice::reducer {
 
 struct LaneOptions {
-  size_t receive_budget = 256 * kKiB;  // payload taken from one connection in one turn
-  size_t fold_budget = 256 * kKiB;  // output of folds between two polls, so that receiving never waits long
+  size_t receive_budget = 256 * kKiB;  // payload received from one connection in one turn
+  size_t fold_budget = 256 * kKiB;     // fold output between two polls; bounds the delay of receiving
   Nanos frame_timeout = 10 * kSecond;
-  size_t ring_capacity = 4096;  // commands and events
-  FairPool* fair = nullptr;     // of the reducer's lanes; null: no session is held back for another
+  size_t ring_capacity = 4096;  // of the command ring and of the event ring
+  FairPool* fair = nullptr;     // shared by the reducer's lanes; null: no session is held back for others
 };
 
 class Lane {
  public:
-  // Makes an endpoint of a connected socket; set-up path.
+  // Makes an endpoint of a connected socket. May allocate: not part of the hot path.
   using Adopt = std::function<Result<transport::Endpoint*>(transport::tcp::Socket, transport::Handler&,
                                                            const transport::EndpointOptions&)>;
 
   Lane(std::unique_ptr<transport::Context> context, Adopt adopt, const LaneOptions& options);
 
   // ---- lane thread ----
-  // Commands, network, folds, and every kTick what is published. Returns how much was done; 0 = idle.
+  // One turn: commands, network, folds, and every kTick the published state. Returns 0 when it was idle.
   unsigned do_work(Nanos now) noexcept;
-  // What do_work() does for kAttach once there is an endpoint; tests attach inproc endpoints with it.
+  // The part of kAttach that follows the creation of the endpoint. Tests attach inproc endpoints with it.
   void attach(LaneSession& session, Rank rank, transport::Endpoint& ep);
-  // Options an endpoint of this session needs.
+  // Options that an endpoint of this session needs.
   [[nodiscard]] transport::EndpointOptions endpoint_options(const SessionPlan& plan) const noexcept;
   [[nodiscard]] transport::Context& context() noexcept { return *context_; }
   [[nodiscard]] size_t session_count() const noexcept { return sessions_.size(); }
-  // How long it may sleep when idle: sums that are held back for other sessions are looked at again.
-  [[nodiscard]] Nanos idle_limit() const noexcept { return holds_ ? FairShares::kTurn : kTick; }
+  // How long an idle lane may sleep. Sessions that are held back need a new look at every share update.
+  [[nodiscard]] Nanos idle_limit() const noexcept {
+    return has_held_session_ ? FairShares::kUpdateInterval : kTick;
+  }
 
-  // ---- conductor thread ----
-  // False: the ring is full (counted); the conductor keeps the command and tries again.
+  // ---- control thread ----
+  // False: the ring is full, which is counted. The control loop keeps the command and retries.
   [[nodiscard]] bool command(LaneCommand command) noexcept;
   [[nodiscard]] bool poll_event(LaneEvent& event) noexcept { return events_.try_pop(event); }
-  // Called on the lane thread after events were pushed: makes the conductor look. Set before the lane runs.
-  void set_event_bell(std::function<void()> bell) { bell_ = std::move(bell); }
+  // `notify` is called on the lane thread after events were pushed. Set before the lane runs.
+  void set_event_notifier(std::function<void()> notify) { notify_ = std::move(notify); }
 
   // ---- any thread ----
   [[nodiscard]] const LaneCounters& counters() const noexcept { return counters_; }
@@ -60,29 +63,29 @@ class Lane {
   }
 
  private:
-  unsigned obey() noexcept;
-  void carry_out(const LaneCommand& command) noexcept;
+  unsigned process_commands() noexcept;
+  void execute(const LaneCommand& command) noexcept;
   void adopt(LaneSession& session, Rank rank, transport::tcp::Socket socket) noexcept;
-  unsigned take_over() noexcept;
+  unsigned attach_pending() noexcept;
   unsigned fold() noexcept;
-  void find_ready() noexcept;
-  void report() noexcept;
-  void enter(LaneSession& session);
+  void collect_ready() noexcept;
+  void report_events() noexcept;
+  void add_session(LaneSession& session);
 
   static constexpr Nanos kTick = 100 * kMillisecond;
-  static constexpr size_t kFoldPiece = 64 * kKiB;
+  static constexpr size_t kFoldSlice = 64 * kKiB;
 
   const LaneOptions options_;
   std::unique_ptr<transport::Context> context_;
   Adopt adopt_;
-  std::function<void()> bell_;
+  std::function<void()> notify_;
   std::vector<LaneSession*> sessions_;
-  std::vector<LaneSession*> ready_;  // to fold in this turn; as much room as sessions_ has
+  std::vector<LaneSession*> ready_;  // sessions to fold in this turn; has the capacity of sessions_
   double fold_time_ = 0;             // virtual time of the session that was folded last
-  bool holds_ = false;               // a session has sums to make that its meter holds back
+  bool has_held_session_ = false;    // a session has folds to do and its meter holds it back
   Nanos next_tick_ = 0;
   Nanos now_ = 0;
-  bool busy_ = false;  // the last turn was
+  bool was_busy_ = false;  // in the last turn
   SpscRing<LaneCommand> commands_;
   SpscRing<LaneEvent> events_;
   LaneCounters counters_;

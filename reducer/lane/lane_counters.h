@@ -1,4 +1,4 @@
-// What a lane counts. Written by the lane thread alone with relaxed stores, read by anybody at any time.
+// The counters of one lane. Only the lane thread writes them, with relaxed stores; any thread may read them.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 namespace sluice::reducer {
 
 template <typename T>
-class Tally {
+class RelaxedCounter {
  public:
-  // One writer: a load and a store, no locked instruction.
+  // A load and a store suffice because one thread writes: no locked instruction.
   void add(T n) noexcept {
     value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   }
@@ -29,59 +29,60 @@ class Tally {
   std::atomic<T> value_{0};
 };
 
-using Counter = Tally<uint64_t>;
+using Counter = RelaxedCounter<uint64_t>;
 
-// How long something took, in cells whose bounds double: cell i holds what took less than kFirst * 2^i
-// microseconds, and no less than the bound before; the last one holds all that took longer. 16 us to 67 s.
-class Durations {
+// Class DurationHistogram counts durations in buckets whose upper bounds double, from 16 us to 67 s.
+//
+// Bucket i counts durations below kFirstBoundUs * 2^i that no earlier bucket counts. The last bucket has no
+// upper bound.
+class DurationHistogram {
  public:
-  static constexpr size_t kCells = 24;
-  static constexpr uint64_t kFirst = 16;
+  static constexpr size_t kBuckets = 24;
+  static constexpr uint64_t kFirstBoundUs = 16;
 
   void add(uint64_t microseconds) noexcept {
-    cells_[std::min<size_t>(std::bit_width(microseconds / kFirst), kCells - 1)].add(1);
+    buckets_[std::min<size_t>(std::bit_width(microseconds / kFirstBoundUs), kBuckets - 1)].add(1);
     sum_us_.add(microseconds);
   }
-  [[nodiscard]] uint64_t cell(size_t i) const noexcept { return cells_[i].get(); }
+  [[nodiscard]] uint64_t bucket(size_t i) const noexcept { return buckets_[i].get(); }
   [[nodiscard]] uint64_t sum_us() const noexcept { return sum_us_.get(); }
 
  private:
-  std::array<Counter, kCells> cells_;
+  std::array<Counter, kBuckets> buckets_;
   Counter sum_us_;
 };
 
-inline constexpr size_t kErrcSlots = 128;  // Errc numbers are below; others count in slot 0
+inline constexpr size_t kErrcCounters = 128;  // above every Errc number; others are counted in slot 0
 
 struct alignas(kCacheLine) LaneCounters {
   Counter frames_in, frames_out;
-  struct Moved {
-    Counter bytes_in, bytes_out;  // payload
+  struct PayloadBytes {
+    Counter bytes_in, bytes_out;
   };
-  Moved tcp, rdma;
-  Counter attached, detached;  // connections; the difference is there now
+  PayloadBytes tcp, rdma;
+  Counter attached, detached;  // connections; the difference is the number that is open
   Counter bytes_copied;        // payload bytes copied before the fold
-  Counter bytes_copied_out;    // of results, on their way out
+  Counter bytes_copied_out;    // payload bytes of results copied on their way out
   Counter receive_calls, send_calls;
-  Counter send_blocked_ns;                        // over TCP: sum over connections, while they took nothing
-  Counter work_requests, doorbells, completions;  // over RDMA
-  Counter chunks;                                 // results made
-  // Of an operation, the part whose result was made here: its payload over that of the whole. So a pool's
-  // sum is how many operations it has done.
-  std::array<std::array<Tally<double>, wire::kOpCount>, wire::kDTypeCount> operations;
-  std::array<std::array<Counter, wire::kOpCount>, wire::kDTypeCount>
-      folded;           // payload bytes that were summed
-  Durations straggler;  // of each chunk: last contribution after the first
+  Counter send_blocked_ns;                        // TCP: time that connections accepted no data, summed
+  Counter work_requests, doorbells, completions;  // RDMA
+  Counter chunks;                                 // results produced
+  // The fraction of each operation that was reduced here: result payload over the operation's payload. The
+  // sum over a pool is the number of operations it has done.
+  std::array<std::array<RelaxedCounter<double>, wire::kOpCount>, wire::kDTypeCount> operations;
+  std::array<std::array<Counter, wire::kOpCount>, wire::kDTypeCount> folded;  // payload bytes summed
+  DurationHistogram straggler;  // of each chunk: last contribution after the first
   Counter straggler_us_max;
-  std::array<Durations, wire::kOpCount> operation_durations;  // of parts of operations, see OperationClock
-  Counter resumes;                         // connections that went on where another broke off
-  Counter results_resent;                  // on those
-  Counter contributions_dropped;           // of ranks that had not followed into the next view
-  Counter view_moves;                      // a session on this lane moved to its next view
-  Counter kept_results;                    // chunks whose result a rank held: not summed
-  Counter turns, busy_turns;               // of the lane's loop; busy = did something
-  Counter busy_ns;                         // from the beginning of a busy turn to the next turn
-  Counter fold_ns;                         // of these: sums, and the checksums of results
-  std::array<Counter, kErrcSlots> closed;  // connections closed, by reason
+  std::array<DurationHistogram, wire::kOpCount> operation_durations;  // see OperationTimer
+  Counter resumes;                            // connections that continued where another one broke
+  Counter results_resent;                     // on resumed connections
+  Counter contributions_dropped;              // from ranks that had not entered the session's view yet
+  Counter view_moves;                         // sessions of this lane that entered their next view
+  Counter kept_results;                       // chunks whose result a rank already held: not summed
+  Counter turns, busy_turns;                  // iterations of the lane's loop; busy: with work done
+  Counter busy_ns;                            // from the start of a busy turn to the next turn
+  Counter fold_ns;                            // part of busy_ns: sums, and the checksums of results
+  std::array<Counter, kErrcCounters> closed;  // connections closed, by reason
 
   [[nodiscard]] uint64_t bytes_folded() const noexcept {
     uint64_t sum = 0;
@@ -92,7 +93,7 @@ struct alignas(kCacheLine) LaneCounters {
   }
   void count_close(Errc reason) noexcept {
     const auto i = static_cast<size_t>(reason);
-    closed[i < kErrcSlots ? i : 0].add(1);
+    closed[i < kErrcCounters ? i : 0].add(1);
   }
 };
 

@@ -1,6 +1,8 @@
-// What conductor and lanes tell each other, over bounded rings. Values only: no ownership changes hands but
-// of sockets and of the use (not the life) of a LaneSession: the conductor makes it, the lane uses
-// it from the first kAttach until its kReleased, the conductor frees it after that.
+// The messages between the control loop and a lane, carried by two bounded rings.
+//
+// Messages are plain values. Two things change hands: a socket with kAttach, and the use of a LaneSession.
+// The control loop creates the LaneSession, the lane uses it from the first kAttach to kReleased, and the
+// control loop frees it after kReleased.
 #pragma once
 
 #include <array>
@@ -17,12 +19,12 @@ class LaneSession;
 struct LaneCommand {
   enum class Kind : uint8_t {
     kNone,
-    // socket: the handshake is over, serve rank `rank` of `session` on it. In a surviving session it replaces
-    // the connection that the rank has, of which no kClosed is said then
+    // The handshake on `socket` is complete: serve rank `rank` of `session` on it. In a fault-tolerant
+    // session the new connection replaces the rank's old one, and the lane sends no kClosed for the old one.
     kAttach,
-    kRankLeft,   // rank contributes no more
-    kCloseRank,  // break the connection of `rank`, so that it finds out that it is not heard
-    // The last: close every connection of `session`, sending the ABORT that it was given; answer kReleased
+    kRankLeft,   // `rank` contributes no more
+    kCloseRank,  // close the connection of `rank`, so that the rank learns that the reducer does not hear it
+    // The last command of a session: send its ABORT, close every connection and answer with kReleased.
     kEnd,
   };
   Kind kind = Kind::kNone;
@@ -34,16 +36,16 @@ struct LaneCommand {
 struct LaneEvent {
   enum class Kind : uint8_t {
     kNone,
-    kClosed,    // a rank's lane connection is gone: code says why
-    kFailed,    // the session can't go on: code, rank, text
-    kUnfit,     // a rank's connections break over and over by bad frames: code of the last
-    kReleased,  // the lane will not touch this LaneSession again
+    kClosed,            // a lane connection of `rank` closed, for the reason `code`
+    kFailed,            // the session cannot continue: `code`, `rank`, `text`
+    kTooManyBadFrames,  // connections of `rank` keep breaking by bad frames; `code` is the last reason
+    kReleased,          // the lane no longer uses this LaneSession
   };
   Kind kind = Kind::kNone;
   LaneSession* session = nullptr;
   Rank rank = 0;
   Errc code = Errc::kOk;
-  std::array<char, 232> text{};  // of kFailed, terminated
+  std::array<char, 232> text{};  // of kFailed, NUL-terminated
 };
 
 }  // namespace sluice::reducer

@@ -1,9 +1,11 @@
-// One session on one lane: n ranks' connections, W slots, the folds. Everything but the marked accessors is
-// the lane thread's.
+// Class LaneSession runs one session on one lane: the ranks' connections, the slots, the folds and the
+// results.
 //
-// In a surviving session (PROTOCOL.md section 11) connections break and are resumed, and ranks move the
-// session to the next view, each by its own connection: the first one takes the slots along, the others are
-// behind until they follow.
+// Lane thread only, except where a section names another thread.
+//
+// In a fault-tolerant session (protocol.md section 11) broken connections are resumed and views change. Each
+// rank announces the next view on its own connection. The first announcement moves the slots to that view;
+// contributions of the other ranks are dropped until they follow.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +22,8 @@
 #include "reducer/kernels/fold.h"
 #include "reducer/lane/lane_counters.h"
 #include "reducer/lane/lane_messages.h"
-#include "reducer/lane/operation_clock.h"
-#include "reducer/lane/rank_link.h"
+#include "reducer/lane/operation_timer.h"
+#include "reducer/lane/rank_connection.h"
 #include "reducer/slots/chunk_slot.h"
 #include "reducer/slots/slot_arena.h"
 #include "transport/tcp/socket.h"
@@ -33,200 +35,205 @@ class LaneSession {
  public:
   static constexpr size_t kMaxMissing = wire::kMaxNamedRanks;
 
-  // Conductor thread, before the lane knows of it.
+  // ---- control thread ----
+  // Called before the lane knows the session.
   LaneSession(const SessionPlan& plan, SlotArena arena);
   LaneSession(const LaneSession&) = delete;
   LaneSession& operator=(const LaneSession&) = delete;
 
   [[nodiscard]] const SessionPlan& plan() const noexcept { return plan_; }
-  // What results are sent from, and the slots that a rank's device may write to by itself. Any thread.
+  // ---- any thread ----
+  // The memory that results are sent from, and the slots that the rank's device may write to.
   [[nodiscard]] std::span<std::byte> result_memory() const noexcept { return arena_.results(); }
   [[nodiscard]] std::span<std::byte> slots_of(Rank rank) const noexcept { return arena_.contributions(rank); }
   // Keeps both mapped.
   [[nodiscard]] std::shared_ptr<const void> memory_owner() const noexcept { return owned_arena_; }
 
-  // The ABORT to send when the session is ended; set by the conductor before it gives kEnd (the ring's
-  // release orders it).
-  void set_ending(std::vector<std::byte> abort_body) { abort_body_ = std::move(abort_body); }
+  // ---- control thread ----
+  // The ABORT that end() sends. Set before kEnd is pushed: the ring's release store orders it.
+  void set_end_message(std::vector<std::byte> abort_body) { abort_body_ = std::move(abort_body); }
 
   // ---- lane thread ----
-  void enter(LaneCounters& counters) noexcept { counters_ = &counters; }
-  [[nodiscard]] RankLink& link(Rank rank) noexcept { return *links_[rank]; }
+  void set_counters(LaneCounters& counters) noexcept { counters_ = &counters; }
+  [[nodiscard]] RankConnection& connection(Rank rank) noexcept { return *connections_[rank]; }
   void attach(Rank rank, transport::Endpoint& ep) noexcept;
-  // A connection of a rank that has one, which is closed for it. False: the rank has none, attach it now.
-  // Takes `socket` when true.
+  // Closes the rank's open connection in favor of `socket` and takes the socket. False: there is no open
+  // connection and the caller attaches the socket now.
   [[nodiscard]] bool replace(Rank rank, transport::tcp::Socket& socket) noexcept;
-  struct Takeover {
+  struct PendingConnection {
     Rank rank;
-    transport::tcp::Socket socket;  // the caller's to attach
+    transport::tcp::Socket socket;  // attached by the caller
   };
-  // The next connection whose predecessor is gone.
-  [[nodiscard]] std::optional<Takeover> next_takeover() noexcept;
-  // The rank's socket could not be taken over: as if its connection had closed at once.
-  void never_attached(Rank rank) noexcept;
+  // The next socket whose predecessor has closed.
+  [[nodiscard]] std::optional<PendingConnection> next_pending_connection() noexcept;
+  // No endpoint could be made of the rank's socket: reported like a connection that closed at once.
+  void attach_failed(Rank rank) noexcept;
   void rank_left(Rank rank) noexcept;
   void close_rank(Rank rank) noexcept;
-  // Sends the ABORT, closes after it, and waits for the peers to close too.
+  // Sends the ABORT, closes the connections after it and waits until the peers have closed too.
   void end() noexcept;
 
-  // Folds up to `output_budget` bytes of result or partial sum; puts results that are complete. Returns bytes
+  // Folds up to `output_budget` bytes of results or partial sums and puts complete results. Returns the bytes
   // of output.
   size_t fold(size_t output_budget) noexcept;
-  // False too while they are held back by results of an old view.
+  // False while results of an older view, which occupy the same memory, are still being sent.
   [[nodiscard]] bool has_folds() const noexcept {
-    return task_head_ != task_tail_ && old_puts_ == 0 && !ended();
+    return task_head_ != task_tail_ && stale_puts_ == 0 && !ended();
   }
 
-  // What may begin now: not what other sessions' shares hold back. What has begun goes on. Who was held comes
-  // back where the lane is, like one that had nothing: the shares have settled that already.
+  // True if a fold may run now. A started fold continues; a new one waits while the fair shares hold the
+  // session back. A session that was held re-enters at the lane's virtual time: the shares already account
+  // for the delay.
   [[nodiscard]] bool may_fold() noexcept {
     const bool may = task_element_ != 0 || meter_.may_serve();
     meter_.set_held(!may);
     if (!may) folding_ = false;
     return may;
   }
-  // Virtual time of its folds on this lane: bytes that were read for them, over its weight. Who comes back
-  // from having none starts where the lane is.
+  // Virtual time of this session's folds on this lane: bytes read, divided by the weight. A session that had
+  // no folds continues at the lane's virtual time.
   [[nodiscard]] double fold_time() const noexcept { return fold_time_; }
-  void begin_folding(double lane_time) noexcept {
+  void begin_folds(double lane_time) noexcept {
     if (!folding_) fold_time_ = std::max(fold_time_, lane_time);
     folding_ = true;
   }
-  void rest_folding() noexcept {
+  void stop_folding() noexcept {
     folding_ = false;
     meter_.set_held(false);
   }
 
-  // Pushes every event that is due, as far as there is room. True when that was the last event of all: the
-  // conductor may have freed the session by then, so nothing of it may be touched.
-  [[nodiscard]] bool report(SpscRing<LaneEvent>& events) noexcept;
-  [[nodiscard]] bool report_due() const noexcept { return report_due_; }
+  // Pushes the due events while the ring has room. True after kReleased: the control loop may have freed the
+  // session, so the caller must not touch it.
+  [[nodiscard]] bool report_events(SpscRing<LaneEvent>& events) noexcept;
+  [[nodiscard]] bool has_events() const noexcept { return events_due_; }
 
-  // Every 100 ms: publishes which ranks the oldest unfinished chunk waits for, and counters; closes what was
-  // asked to be closed.
+  // Every 100 ms: publishes the counters and the ranks that the oldest unfinished chunk lacks. Closes
+  // connections that are late with their first frame.
   void tick(Nanos frame_timeout) noexcept;
 
   void set_now(Nanos now) noexcept { now_ = now; }
 
   // ---- any thread ----
-  // Since when the rank has no connection that it once had; 0: it has one, or never had.
+  // When the rank lost its connection; 0: the rank is connected, or never was.
   [[nodiscard]] Nanos down_since(Rank rank) const noexcept {
-    return links_[rank]->down_since_.load(std::memory_order_relaxed);
+    return connections_[rank]->down_since_.load(std::memory_order_relaxed);
   }
-  // After kEnd: do not wait for peers any longer. A flag rather than a command, since the lane may be done
-  // with this session.
+  // After kEnd: stop waiting for peers. A flag and not a command, since the lane may have released the
+  // session.
   void close_now() noexcept { close_now_.store(true, std::memory_order_relaxed); }
 
-  struct Missing {
-    Nanos since = 0;  // first contribution to the oldest unfinished chunk; 0: nothing waits
+  struct MissingRanks {
+    Nanos since = 0;  // first contribution to the oldest unfinished chunk; 0: no rank is missing
     uint32_t count = 0;
     std::array<uint32_t, kMaxMissing> ranks{};
   };
-  [[nodiscard]] Missing missing() const noexcept;
-  // How long this lane had something of the others and waited for this rank, in all: the rank whose
-  // contribution completes a chunk is charged the time since the first came, but for what was charged with a
-  // chunk before it. So it is time, not chunks times time, and the sum over the ranks is no more than has
-  // passed. Of several that are late alike each is charged where it is last.
+  [[nodiscard]] MissingRanks missing() const noexcept;
+  // Total time that this lane waited for the rank while other ranks had contributed.
+  //
+  // The rank whose contribution completes a chunk is charged the time since the first contribution, except
+  // time charged for an earlier chunk. So concurrent waits count once, and the sum over the ranks is at most
+  // the elapsed time.
   [[nodiscard]] Nanos waited_for(Rank rank) const noexcept {
     return static_cast<Nanos>(waited_for_[rank].get());
   }
   [[nodiscard]] Meter& meter() noexcept { return meter_; }
 
  private:
-  friend class RankLink;
-  // Results are put with the version of their view.
+  friend class RankConnection;
+  // Cookie of control frames. Results use the version of their view as the cookie.
   static constexpr transport::Cookie kControlCookie = ~transport::Cookie{0};
 
   struct FoldTask {
     uint32_t slot = 0;
-    uint32_t group = 0;  // group_count(): the finishing fold over partial sums
+    uint32_t group = 0;  // groups_: the final fold over the partial sums
   };
 
-  // RankLink's side (contribution.cc)
-  // The slot of that contribution is granted: the result before it in the same slot was put. The rank may
-  // know that before we know that it was sent.
-  [[nodiscard]] bool may_contribute(const RankLink& link, uint64_t sequence) const noexcept;
-  [[nodiscard]] std::byte* place_of(const RankLink& link, uint64_t sequence) const noexcept;
-  Status admit(RankLink& link, const wire::FrameHeader& h, std::byte*& place) noexcept;
-  void contributed(RankLink& link, const wire::FrameHeader& h,
-                   std::span<const std::byte> extensions) noexcept;
-  void result_sent(RankLink& link, transport::Cookie view) noexcept;
-  void link_closed(RankLink& link, Errc reason) noexcept;
-  Status commit(RankLink& link, std::span<const std::byte> body) noexcept;
-  [[nodiscard]] bool other_incarnation(uint64_t told) const noexcept;
+  // ---- lane_session_contribution.cc: called by RankConnection ----
+  // True if the slot of `sequence` is granted, which is so once the slot's previous result was put. The rank
+  // may have that result before the transport reports it as sent.
+  [[nodiscard]] bool may_contribute(const RankConnection& conn, uint64_t sequence) const noexcept;
+  [[nodiscard]] std::byte* contribution_slot(const RankConnection& conn, uint64_t sequence) const noexcept;
+  Status admit(RankConnection& conn, const wire::FrameHeader& h, std::byte*& slot_memory) noexcept;
+  void on_contribution(RankConnection& conn, const wire::FrameHeader& h,
+                       std::span<const std::byte> extensions) noexcept;
+  void on_result_sent(RankConnection& conn, transport::Cookie view) noexcept;
+  void on_connection_closed(RankConnection& conn, Errc reason) noexcept;
+  Status commit(RankConnection& conn, std::span<const std::byte> body) noexcept;
+  [[nodiscard]] bool is_other_incarnation(uint64_t incarnation) const noexcept;
 
-  // resume.cc
-  Status resume(RankLink& link, std::span<const std::byte> body) noexcept;
-  Status view_commit(RankLink& link, std::span<const std::byte> body) noexcept;
-  Status enter_view(RankLink& link, const LaneView& to) noexcept;
-  void move_to(const LaneView& to) noexcept;
-  [[nodiscard]] bool can_resume(const RankLink& link, uint64_t results_held) const noexcept;
-  [[nodiscard]] bool passed_over(uint64_t next_contribution) const noexcept;
-  void acknowledge(RankLink& link) noexcept;
-  void put_again(RankLink& link) noexcept;
+  // ---- lane_session_resume.cc ----
+  Status resume(RankConnection& conn, std::span<const std::byte> body) noexcept;
+  Status view_commit(RankConnection& conn, std::span<const std::byte> body) noexcept;
+  Status enter_view(RankConnection& conn, const LaneView& to) noexcept;
+  void switch_to_view(const LaneView& to) noexcept;
+  [[nodiscard]] bool can_resume(const RankConnection& conn, uint64_t results_held) const noexcept;
+  [[nodiscard]] bool has_completed_beyond(uint64_t next_contribution) const noexcept;
+  void send_resume_ack(RankConnection& conn) noexcept;
+  void resend_results(RankConnection& conn) noexcept;
 
-  // leave.cc
+  // ---- lane_session_leave.cc ----
   void complete_without_leavers() noexcept;
   bool complete_without_leavers(uint32_t slot) noexcept;
 
-  // The link's connection is where results of the session's view go.
-  [[nodiscard]] bool takes_results(const RankLink& link) const noexcept {
-    return link.state_ == RankLink::State::kCommitted && link.view_.version == view_.version;
+  // True if results of the session's view are put on this connection.
+  [[nodiscard]] bool receives_results(const RankConnection& conn) const noexcept {
+    return conn.state_ == RankConnection::State::kCommitted && conn.view_.version == view_.version;
   }
-  [[nodiscard]] bool has_contributed(const RankLink& link, uint64_t sequence) const noexcept {
-    return link.view_.version == view_.version && link.next_contribution_ > sequence;
+  [[nodiscard]] bool has_contributed(const RankConnection& conn, uint64_t sequence) const noexcept {
+    return conn.view_.version == view_.version && conn.next_contribution_ > sequence;
   }
   [[nodiscard]] uint32_t ranks_of_group(uint32_t group) const noexcept;
   void publish_missing() noexcept;
   void fail(Errc code, Rank rank, const char* format, ...) noexcept __attribute__((format(printf, 4, 5)));
-  void fail_mismatch(const RankLink& link, const wire::FrameHeader& h, uint64_t count, const ChunkSlot& c,
-                     const char* field) noexcept;
+  void fail_mismatch(const RankConnection& conn, const wire::FrameHeader& h, uint64_t count,
+                     const ChunkSlot& c, const char* field) noexcept;
+  // ---- lane_session_fold.cc ----
   void push_task(uint32_t slot, uint32_t group) noexcept;
-  size_t fold_piece(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
+  size_t fold_slice(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
   void task_complete(const FoldTask& task) noexcept;
   void put_result(uint32_t slot) noexcept;
-  size_t copy_kept_piece(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
-  bool put(RankLink& link, const wire::FrameHeader& header, const PutResult& result) noexcept;
-  [[nodiscard]] bool lost_packets() noexcept;
+  size_t copy_kept_slice(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
+  bool put(RankConnection& conn, const wire::FrameHeader& header, const SentResult& result) noexcept;
+  [[nodiscard]] bool detect_packet_loss() noexcept;
   [[nodiscard]] bool ended() const noexcept { return failed_ || ending_; }
 
   const SessionPlan plan_;
   const uint32_t groups_;
   const std::shared_ptr<const SlotArena> owned_arena_;
   const SlotArena& arena_;
-  std::vector<std::unique_ptr<RankLink>> links_;
+  std::vector<std::unique_ptr<RankConnection>> connections_;
   std::vector<ChunkSlot> chunks_;
-  std::vector<PutResult> put_results_;  // per slot, of the present view
-  std::vector<Counter> waited_for_;     // by rank, nanoseconds
-  Nanos waited_until_ = 0;              // time that has been charged
-  OperationClock operation_;
-  std::vector<const std::byte*> sources_;  // scratch of a fold, sized once
+  std::vector<SentResult> sent_results_;  // by slot, of the current view
+  std::vector<Counter> waited_for_;       // by rank, nanoseconds
+  Nanos charged_until_ = 0;               // waits until then are charged
+  OperationTimer operation_timer_;
+  std::vector<const std::byte*> sources_;  // of the current fold; allocated once
   LaneCounters* counters_ = nullptr;
   Nanos now_ = 0;
 
-  // Tasks in the order they became due. At most one per (slot, group) and one finish per slot.
+  // Tasks in the order they became due: at most one per (slot, group) and one final fold per slot.
   std::vector<FoldTask> tasks_;
   uint64_t task_head_ = 0;
   uint64_t task_tail_ = 0;
-  size_t task_element_ = 0;  // elements of the head task already folded
+  size_t task_element_ = 0;  // elements of the head task that are folded
   uint32_t task_crc_ = 0;
   Meter meter_;
   double fold_time_ = 0;
   bool folding_ = false;  // has had tasks since fold_time_ was set
 
-  bool tell_losses_ = false;  // in the next result
+  bool losses_to_report_ = false;  // with the next result
 
-  LaneView view_;             // of the rank that is furthest
-  uint64_t old_puts_ = 0;     // of results of older views, not given back: their slots are not ours yet
+  LaneView view_;             // of the rank that is furthest ahead
+  uint64_t stale_puts_ = 0;   // results of older views that the transport still reads from the slots
   uint64_t next_result_ = 0;  // sequence of the oldest unfinished chunk
   uint64_t incarnation_ = 0;  // 0 until the first COMMIT
-  uint64_t leaver_limit_ = ~uint64_t{0};  // sequences from here on lack a rank that left
-  uint32_t open_links_ = 0;
-  uint32_t takeovers_due_ = 0;
-  bool leaves_said_ = false;  // by any rank, ever
+  uint64_t leaver_limit_ = ~uint64_t{0};  // from this sequence on, a rank that left does not contribute
+  uint32_t open_connections_ = 0;
+  uint32_t pending_connections_ = 0;
+  bool any_rank_left_ = false;  // in any view
   bool failed_ = false;
   bool ending_ = false;
-  bool report_due_ = false;
+  bool events_due_ = false;
   bool failed_reported_ = false;
   LaneEvent failure_;
   std::vector<std::byte> abort_body_;

@@ -6,7 +6,7 @@
 
 namespace sluice::reducer {
 
-LaneThread::LaneThread(std::unique_ptr<Lane> lane, Idle idle, Nanos spin)
+LaneThread::LaneThread(std::unique_ptr<Lane> lane, IdleStrategy idle, Nanos spin)
     : lane_(std::move(lane)), idle_(idle), spin_(spin) {}
 
 LaneThread::~LaneThread() {
@@ -19,8 +19,7 @@ void LaneThread::start() {
 
 void LaneThread::stop() noexcept {
   if (!thread_.joinable()) return;
-  stop_.store(true,
-              std::memory_order_relaxed);  // read in run(); wake() orders nothing, the next turn sees it
+  stop_.store(true, std::memory_order_relaxed);  // needs no order with wake(): the next turn reads it
   lane_->context().wake();
   thread_.join();
 }
@@ -34,9 +33,9 @@ void LaneThread::run() noexcept {
       continue;
     }
     switch (idle_) {
-      case Idle::kSpin: break;
-      case Idle::kYield: sched_yield(); break;
-      case Idle::kEpoll:
+      case IdleStrategy::kSpin: break;
+      case IdleStrategy::kYield: sched_yield(); break;
+      case IdleStrategy::kEpoll:
         if (now - busy_at >= spin_) lane_->context().wait(lane_->idle_limit());
         break;
     }

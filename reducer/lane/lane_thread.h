@@ -1,4 +1,4 @@
-// The thread that turns a lane, and what it does when there is nothing to do.
+// Class LaneThread runs the loop of a lane on a separate thread and idles by an IdleStrategy.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace sluice::reducer {
 
 class LaneThread {
  public:
-  LaneThread(std::unique_ptr<Lane> lane, Idle idle, Nanos spin);
+  LaneThread(std::unique_ptr<Lane> lane, IdleStrategy idle, Nanos spin);
   ~LaneThread();  // stops and joins
 
   void start();
@@ -24,7 +24,7 @@ class LaneThread {
   void run() noexcept;
 
   std::unique_ptr<Lane> lane_;
-  const Idle idle_;
+  const IdleStrategy idle_;
   const Nanos spin_;
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -1,4 +1,5 @@
-// The pool's key at the reducer: read once at start, seen by nobody but the conductor's handshakes.
+// Class KeyStore holds the pool's key, which authenticates connections during the handshake. Read once, at
+// start.
 #pragma once
 
 #include <optional>
@@ -12,13 +13,13 @@ namespace sluice::reducer {
 
 class KeyStore {
  public:
-  // No key: no authentication.
+  // Without a key there is no authentication.
   KeyStore() = default;
-  // The error names the path. A key that everybody may read is a warning in the log.
+  // The error names the file. Logs a warning if other users may read the file.
   [[nodiscard]] static Result<KeyStore> load(const std::string& path);
 
   [[nodiscard]] bool has_key() const noexcept { return key_.has_value(); }
-  // The token that a worker of `job` must hold. Only with a key.
+  // The token of the workers of `job`. Requires a key.
   [[nodiscard]] wire::Digest token_for(const std::string& job) const;
 
  private:

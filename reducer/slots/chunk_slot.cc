@@ -24,8 +24,7 @@ const char* first_difference(const wire::FrameHeader& a, const wire::FrameHeader
   if (a.chunk != b.chunk) return "chunk";
   if (a.encoding != b.encoding || a.acc_dtype != b.acc_dtype || a.result_dtype != b.result_dtype)
     return "encoding";
-  if (a.fingerprint != b.fingerprint)
-    return "count";  // dtype, op and kind are equal, so this is what is left
+  if (a.fingerprint != b.fingerprint) return "count";  // the fingerprint's other inputs are equal
   if (a.length != b.length) return "length";
   return nullptr;
 }

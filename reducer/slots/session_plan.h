@@ -1,4 +1,4 @@
-// What a session agreed on at join, as a lane needs it. Made by the conductor, never changed.
+// Struct SessionPlan holds what the ranks agreed on at join, for the lanes. Constant after the join.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,15 @@
 namespace sluice::reducer {
 
 struct SessionPlan {
-  uint32_t handle = 0;      // the session's name in frame headers
+  uint32_t handle = 0;      // identifies the session in frame headers
   uint32_t ranks = 0;       // n
   uint32_t slots = 0;       // W
   uint32_t slot_bytes = 0;  // largest payload
   uint16_t view_version = 0;
-  uint32_t view_hash = 0;  // low half
+  uint32_t view_hash = 0;  // low half, as frame headers carry it
   bool payload_crc = true;
-  bool survives = false;  // connections are resumed and views change (PROTOCOL.md section 11)
-  uint32_t weight = 1;    // of its tenant, beside the other sessions of a lane
+  bool fault_tolerant = false;  // connections are resumed and views change (protocol.md section 11)
+  uint32_t weight = 1;          // of the session's tenant, in the order of a lane's folds
 };
 
 }  // namespace sluice::reducer

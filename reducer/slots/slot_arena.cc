@@ -8,7 +8,7 @@
 namespace sluice::reducer {
 namespace {
 
-// What sets of a cache and banks of memory repeat by.
+// Period at which cache sets and memory banks repeat.
 constexpr size_t kPage = 4 * kKiB;
 
 }  // namespace
@@ -23,8 +23,8 @@ uint32_t group_count(uint32_t ranks) noexcept {
 
 SlotArena::Layout SlotArena::layout(const SessionPlan& plan) noexcept {
   Layout l{};
-  // Header space, payload, and one line more, so that the same offset of neighbouring slots does not fall
-  // into one cache set; nor that of eight ranks' slots, of which each rank has its own in one piece.
+  // One extra cache line keeps the same offset of neighboring slots out of one cache set. The extra lines of
+  // rank_stride do the same for the slots of eight ranks.
   l.stride = round_up(plan.slot_bytes, kCacheLine) + wire::kHeaderBytes + kCacheLine;
   l.rank_stride = round_up(plan.slots * l.stride, kPage) + 2 * kCacheLine;
   l.partial_stride = 2 * round_up(plan.slot_bytes, kCacheLine) + kCacheLine;

@@ -1,6 +1,8 @@
-// The memory of one session on one lane: a contribution slot per rank and sequence mod W, partial sums where
-// there is more than one group of eight ranks, a result per slot. One mapping, laid out once; who may touch
-// what when is in docs/buffer-ownership.md.
+// Class SlotArena is the memory of one session on one lane, in one mapping.
+//
+// It holds a contribution slot per rank and sequence mod W, a result slot per sequence mod W, and partial
+// sums if the session has more than one group of ranks. docs/design/buffers.md defines which thread may
+// access which part at which time.
 #pragma once
 
 #include <cstddef>
@@ -14,24 +16,24 @@
 
 namespace sluice::reducer {
 
-// Groups of consecutive ranks that are summed in one pass.
+// The number of groups of consecutive ranks; the ranks of one group are summed in one pass.
 [[nodiscard]] uint32_t group_count(uint32_t ranks) noexcept;
 
 class SlotArena {
  public:
-  // Bytes that map() takes for this plan: what the memory limit counts.
+  // Bytes that map() reserves for this plan. The memory limit counts these.
   [[nodiscard]] static uint64_t bytes_for(const SessionPlan& plan) noexcept;
   [[nodiscard]] static Result<SlotArena> map(const SessionPlan& plan);
 
-  // Before it is touched, where devices are to know all of it (Arena::prefer_large_pages).
+  // Call before the first access, if devices will register all of it (Arena::prefer_large_pages).
   void prefer_large_pages() const noexcept { memory_.prefer_large_pages(); }
 
-  // slot_bytes of payload, 64-byte aligned, with 64 bytes in front for a header (used by transports that
-  // write both at once).
+  // slot_bytes of payload, 64-byte aligned. The 64 bytes before it hold the header for transports that write
+  // header and payload at once.
   [[nodiscard]] std::byte* contribution(uint32_t rank, uint32_t slot) const noexcept {
     return memory_.data() + rank * rank_stride_ + size_t{slot} * stride_ + wire::kHeaderBytes;
   }
-  // All contribution slots of a rank: what its device may write to.
+  // All contribution slots of a rank: the memory that its device may write to.
   [[nodiscard]] std::span<std::byte> contributions(uint32_t rank) const noexcept {
     return {memory_.data() + rank * rank_stride_, size_t{slots_} * stride_};
   }
@@ -42,7 +44,7 @@ class SlotArena {
   [[nodiscard]] std::byte* result(uint32_t slot) const noexcept {
     return memory_.data() + results_at_ + size_t{slot} * stride_ + wire::kHeaderBytes;
   }
-  // 2 x slot_bytes: a chunk in its accumulation type. Only where group_count() > 1.
+  // 2 x slot_bytes, for a chunk in its accumulation type. Exists only if group_count() > 1.
   [[nodiscard]] std::byte* partial(uint32_t slot, uint32_t group) const noexcept {
     return memory_.data() + partials_at_ + (size_t{slot} * groups_ + group) * partial_stride_;
   }

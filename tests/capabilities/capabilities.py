@@ -1,15 +1,15 @@
-"""Knows which optional capabilities of a machine the tests may use: network namespaces, a package index, programs, IPv6, ...
+"""Detects the optional capabilities of a machine for the tests: network namespaces, a package index, programs, IPv6, ...
 
-Every capability has one probe, which returns None where the machine has the capability and otherwise the reason. ./test.sh runs all
-probes once, writes the answers to a file and names it in SLUICE_TEST_CAPABILITIES; every test of that run reads the same answers. A
-test that is started by hand has no such file and runs the probes that it needs itself.
+Each capability has a probe, which returns None if the machine has the capability, otherwise the reason. ./test.sh runs all
+probes once, writes the results to a file and sets SLUICE_TEST_CAPABILITIES to its path, so all tests of a run use the same
+results. Without the file, a test runs the probes that it needs.
 
-A skipped test prints "needs NAME: REASON" and exits with 77 (a whole test) or reports that text as the reason of a skipped case.
-scripts/test_report.py groups the skips by that text. SLUICE_TEST_REQUIRE turns such a skip into a failure.
+A skipped test prints "needs NAME: REASON". It exits with 77 (a whole test) or reports the text as the reason of a skipped case.
+scripts/test_report.py groups the skips by this text. SLUICE_TEST_REQUIRE makes such a skip a failure.
 
     capabilities.py check --out FILE     run all probes, print a table, write FILE
-    capabilities.py why NAME             print the reason and exit 77 where NAME is missing
-    capabilities.py list                 print each capability and what it is for
+    capabilities.py why NAME             exit with 77 and print the reason if NAME is missing
+    capabilities.py list                 print all capabilities and their purpose
 """
 
 import argparse
@@ -21,29 +21,29 @@ from pathlib import Path
 
 import probes
 
-ANSWERS = "SLUICE_TEST_CAPABILITIES"
+RESULTS_VARIABLE = "SLUICE_TEST_CAPABILITIES"
 SKIP_EXIT = 77
 PROGRAM = "program:"
 
-# name: (probe, what it is for, whether SLUICE_TEST_REQUIRE=all asks for it). `all` leaves out what Debian and PyPI do not provide.
+# name: (probe, purpose, whether SLUICE_TEST_REQUIRE=all includes it). `all` excludes what neither Debian nor PyPI provides.
 CAPABILITIES = {
-    "network-namespaces": (probes.network_namespaces, "hosts on a switch with shaped links, made of network namespaces", True),
-    "bind-mounts": (probes.bind_mounts, "mounts that only one test sees: the hosts of the Slurm cluster, /sys of a namespace", True),
-    "root": (probes.root, "packages and images are made as root", True),
-    "debian-mirror": (probes.debian_mirror, "a Debian base system from the mirror that apt uses", True),
+    "network-namespaces": (probes.network_namespaces, "test networks: hosts on a switch with rate-limited links, built from network namespaces", True),
+    "bind-mounts": (probes.bind_mounts, "private mounts of a test: the hosts of the Slurm cluster, /sys of a namespace", True),
+    "root": (probes.root, "builds of packages and images", True),
+    "debian-mirror": (probes.debian_mirror, "a Debian base system from the mirror of apt", True),
     "buildah": (probes.buildah, "container images", True),
     "rdma-guest": (probes.rdma_guest, "a QEMU guest whose kernel has soft-RoCE", True),
     "pypi": (probes.pypi, "Python packages from the package index", True),
     "ipv6": (probes.ipv6, "the address ::1", True),
-    "callgrind": (probes.callgrind, "counted instructions", True),
-    PROGRAM + "kubectl": (functools.partial(probes.program, "kubectl"), "Kubernetes manifests are rendered", False),
+    "callgrind": (probes.callgrind, "instruction counts", True),
+    PROGRAM + "kubectl": (functools.partial(probes.program, "kubectl"), "rendering of Kubernetes manifests", False),
 }
 
 
 @functools.cache
-def answers():
-    """{capability: reason or None} of the run's file; empty where there is none."""
-    path = os.environ.get(ANSWERS)
+def probe_results():
+    """Returns {capability: reason or None} of the file of this run; empty without a file."""
+    path = os.environ.get(RESULTS_VARIABLE)
     if not path or not Path(path).is_file():
         return {}
     rows = (line.split("\t", 1) for line in Path(path).read_text(encoding="utf-8").splitlines())
@@ -51,36 +51,36 @@ def answers():
 
 
 @functools.cache
-def why_not(name):
-    """The reason why this machine does not have the capability, or None. program:NAME asks for a program on PATH."""
-    if name in answers():
-        return answers()[name]
+def missing_reason(name):
+    """Returns why the machine lacks the capability, or None. program:NAME is a program on PATH."""
+    if name in probe_results():
+        return probe_results()[name]
     if name in CAPABILITIES:
         return CAPABILITIES[name][0]()
     if name.startswith(PROGRAM):
         return probes.program(name.removeprefix(PROGRAM))
-    raise KeyError(f"no capability {name!r}; there are: {', '.join(CAPABILITIES)}, {PROGRAM}NAME")
+    raise KeyError(f"no capability {name!r}; the capabilities are: {', '.join(CAPABILITIES)}, {PROGRAM}NAME")
 
 
 def missing(*names):
-    """'needs NAME: REASON' of the first capability that is missing, or None."""
-    return next((f"needs {name}: {reason}" for name in names if (reason := why_not(name))), None)
+    """Returns 'needs NAME: REASON' of the first missing capability, or None."""
+    return next((f"needs {name}: {reason}" for name in names if (reason := missing_reason(name))), None)
 
 
 def needs(*names):
-    """Decorator of a test case or a class of them: skipped where one of the capabilities is missing."""
+    """Decorator that skips a test case or test class if one of the capabilities is missing."""
     reason = missing(*names)
     return unittest.skip(reason) if reason else lambda test: test
 
 
 def need(*names):
-    """Skips the running test case where one of the capabilities is missing."""
+    """Skips the running test case if one of the capabilities is missing."""
     if reason := missing(*names):
         raise unittest.SkipTest(reason)
 
 
 def require(*names):
-    """Ends this process as a skipped test where one of the capabilities is missing."""
+    """Ends this process as a skipped test if one of the capabilities is missing."""
     if reason := missing(*names):
         skip(reason)
 
@@ -91,8 +91,8 @@ def skip(reason):
 
 
 def enter_namespaces():
-    """Makes /run/netns usable for this process. Where root may use it directly, nothing happens. Elsewhere the process starts again, once, in
-    a mount namespace of its own with a private tmpfs on /run (and in a user namespace, for a user who is not root)."""
+    """Makes /run/netns usable for this process. Does nothing if root can use it directly. Otherwise the process restarts once in a
+    new mount namespace with a private tmpfs on /run, and in a user namespace if the user is not root."""
     entry = probes.namespace_entry()
     if entry:
         os.environ[probes.ENTERED] = "1"
@@ -114,9 +114,9 @@ def check(out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("check", help="run all probes").add_argument("--out", type=Path, metavar="FILE", help="where the tests of a run read the answers")
-    verbs.add_parser("why", help="exit 77 with the reason where it is missing").add_argument("name")
-    verbs.add_parser("list", help="print what each capability is for")
+    verbs.add_parser("check", help="run all probes").add_argument("--out", type=Path, metavar="FILE", help="file for the results; the tests of a run read it")
+    verbs.add_parser("why", help="exit with 77 and print the reason if it is missing").add_argument("name")
+    verbs.add_parser("list", help="print all capabilities and their purpose")
     arguments = parser.parse_args()
     if arguments.verb == "check":
         check(arguments.out)

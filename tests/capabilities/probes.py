@@ -1,4 +1,4 @@
-"""The probes of capabilities.py: each tries the real thing, briefly, and returns None or one line that says why it does not work."""
+"""The probes of capabilities.py. Each probe uses the capability briefly and returns None, or the reason of the failure in one line."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60
-# Set once a test has started again inside namespaces of its own.
+# Set when a test has restarted in its own namespaces.
 ENTERED = "SLUICE_TEST_IN_NAMESPACES"
 SYSTEM_PATH = ":/usr/sbin:/sbin"
 
@@ -23,18 +23,18 @@ def last_line(text):
     return lines[-1] if lines else "no message"
 
 
-def try_command(words, **how):
-    """None where the command ends with 0, else what it printed last."""
-    how.setdefault("env", os.environ | {"PATH": os.environ.get("PATH", "/usr/bin:/bin") + SYSTEM_PATH})
+def try_command(command, **run_options):
+    """Runs the command. Returns None for exit code 0, otherwise the last line of its output."""
+    run_options.setdefault("env", os.environ | {"PATH": os.environ.get("PATH", "/usr/bin:/bin") + SYSTEM_PATH})
     try:
-        done = subprocess.run([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace",
-                              timeout=DEADLINE_S, check=False, **how)
+        done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace",
+                              timeout=DEADLINE_S, check=False, **run_options)
     except FileNotFoundError:
-        return f"{words[0]} is not installed"
+        return f"{command[0]} is not installed"
     except subprocess.TimeoutExpired:
-        return f"{Path(words[0]).name}: no answer within {DEADLINE_S} s"
+        return f"{Path(command[0]).name}: no answer within {DEADLINE_S} s"
     except OSError as error:
-        return f"{words[0]}: {error.strerror}"
+        return f"{command[0]}: {error.strerror}"
     return None if done.returncode == 0 else last_line(done.stdout)
 
 
@@ -52,13 +52,13 @@ def root():
 
 
 def namespaces_reason():
-    """Whether a bed of one host comes up in this process's own namespaces."""
-    bed = "import sys; sys.path.insert(0, sys.argv[1]); from bed import why_none; sys.exit(why_none())"
-    return try_command([sys.executable, "-B", "-c", bed, ROOT / "bench/netbed"])
+    """Creates a test network of one host in the namespaces of this process. Returns None, or the reason of the failure."""
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from test_network import unavailable_reason; sys.exit(unavailable_reason())"
+    return try_command([sys.executable, "-B", "-c", script, ROOT / "bench/test_network"])
 
 
 def namespace_entry():
-    """The command line that a process puts before its own to be able to make beds; empty where nothing is to be put there."""
+    """Returns the prefix of a command line that lets the process create test networks; empty if no prefix is needed."""
     if os.environ.get(ENTERED) == "1" or programs("ip", "tc", "sysctl", "nsenter", "unshare"):
         return []
     if os.geteuid() == 0 and namespaces_reason() is None:
@@ -74,13 +74,13 @@ def network_namespaces():
     entry = namespace_entry()
     if not entry:
         return namespaces_reason()
-    inside = "import sys; sys.path.insert(0, sys.argv[1]); import probes; sys.exit(probes.namespaces_reason())"
-    return try_command([*entry, sys.executable, "-B", "-c", inside, Path(__file__).parent])
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import probes; sys.exit(probes.namespaces_reason())"
+    return try_command([*entry, sys.executable, "-B", "-c", script, Path(__file__).parent])
 
 
 def bind_mounts():
-    """A file is bound over another one in a mount namespace of the command alone, and this process does not see it."""
-    script = 'mount --bind "$1" "$2" || exit 1; ! [ "/proc/$3/root$2" -ef "$1" ] || { umount "$2"; echo "mounts of a namespace are seen outside of it"; exit 1; }'
+    """Bind-mounts a file over another one in a private mount namespace and checks that this process does not see it."""
+    script = 'mount --bind "$1" "$2" || exit 1; ! [ "/proc/$3/root$2" -ef "$1" ] || { umount "$2"; echo "mounts of a namespace are visible outside of it"; exit 1; }'
     with tempfile.TemporaryDirectory() as folder:
         one, other = Path(folder, "one"), Path(folder, "other")
         one.touch()
@@ -95,23 +95,23 @@ def debian_mirror():
     done = subprocess.run(["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT)", "Created-By: Packages"], capture_output=True, text=True,
                           timeout=DEADLINE_S, check=False)
     if not release or not re.search(rf"^{release.group(1)}\S* main$", done.stdout, re.MULTILINE):
-        return "apt has no package list of this Debian release: run apt-get update"
+        return "apt has no package list of this Debian release; run apt-get update"
     return None
 
 
-# The storage drivers of containers, the better one first: overlay needs a file system that can hold its layers.
+# Storage drivers for container images in order of preference: overlay does not work on every file system.
 STORAGE_DRIVERS = ("overlay", "vfs")
 
 
 def storage_settings(folder, driver):
-    """Environment of a buildah whose whole state is in `folder`."""
+    """Returns the environment of a buildah that stores its whole state in `folder`."""
     folder = Path(folder)
     (folder / "storage.conf").write_text(f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n', encoding="utf-8")
     return {"CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"), "BUILDAH_ISOLATION": "chroot", "XDG_RUNTIME_DIR": str(folder / "run"), "HOME": str(folder)}
 
 
 def storage_reason(driver):
-    """Commits an image of one file and removes it."""
+    """Commits an image with one file. Returns None, or the reason of the failure."""
     parent = ROOT / "build"
     parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent, prefix="buildah-probe-", ignore_cleanup_errors=True) as folder:
@@ -126,7 +126,7 @@ def storage_reason(driver):
 
 
 def storage_driver():
-    """(driver, None), or (None, why none works)."""
+    """Returns (driver, None), or (None, the reasons of all drivers)."""
     reasons = []
     for driver in STORAGE_DRIVERS:
         reason = storage_reason(driver)
@@ -146,10 +146,10 @@ def rdma_guest():
 
 
 def pypi():
-    """A small package can be downloaded into a virtual environment's reach."""
+    """Creates a virtual environment and downloads a small package."""
     with tempfile.TemporaryDirectory() as folder:
         if reason := try_command([sys.executable, "-m", "venv", "--without-pip", Path(folder, "venv")]):
-            return f"no virtual environment: {reason}"
+            return f"cannot create a virtual environment: {reason}"
         return try_command([sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "20", "download", "-q",
                             "--no-deps", "--no-cache-dir", "-d", folder, "six"])
 
@@ -159,11 +159,11 @@ def ipv6():
         try:
             probe.bind(("::1", 0))
         except (OSError, AttributeError) as error:
-            return f"no address ::1: {error}"
+            return f"cannot bind ::1: {error}"
     return None
 
 
 def callgrind():
     if platform.machine() != "x86_64":
-        return f"the bounds are for x86_64, this machine is {platform.machine()}"
+        return f"the instruction limits are for x86_64; this machine is {platform.machine()}"
     return program("valgrind")

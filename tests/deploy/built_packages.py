@@ -1,5 +1,7 @@
-"""The Debian packages of the build under test, and a root of a system that has nothing but what they depend on. Both are kept in the build's
-folder, for all tests of this folder."""
+"""Creates the Debian packages of the build under test and a root file system with only their dependencies.
+
+Both are stored in the build folder and shared by all tests of this folder.
+"""
 
 import contextlib
 import fcntl
@@ -12,15 +14,15 @@ from pathlib import Path
 import deploy_case
 from deploy_case import DEADLINE_S, environment, need, program
 
-import capabilities  # noqa: E402: deploy_case says where it is
+import capabilities  # noqa: E402: deploy_case extends sys.path
 import probes  # noqa: E402
 
-MAKING_S = 300
+CREATION_TIMEOUT_S = 300
 
 
 @contextlib.contextmanager
-def alone(name):
-    """One test at a time makes what others want too."""
+def locked_path(name):
+    """Provides the path of a shared artifact. Only one test at a time holds it."""
     folder = deploy_case.BUILD / "deploy"
     folder.mkdir(exist_ok=True)
     with open(folder / f"{name}.lock", "w", encoding="ascii") as lock:
@@ -29,15 +31,15 @@ def alone(name):
 
 
 def packages(fresh=False):
-    """{"sluice-reducer": path of the .deb, ...}; made by cpack from what is built, anew when the program or the packaging has changed."""
+    """Returns {"sluice-reducer": path of the .deb, ...}. Runs cpack if the program or the packaging has changed or with `fresh`."""
     need("cpack", "dpkg-deb", "dpkg-shlibdeps", "file", "gzip")
-    with alone("packages") as folder:
+    with locked_path("packages") as folder:
         sources = [program(), *(deploy_case.ROOT / "deploy").rglob("*"), deploy_case.BUILD / "CPackConfig.cmake"]
-        made = list(folder.glob("*.deb"))
-        if fresh or not made or min(path.stat().st_mtime for path in made) < max(path.stat().st_mtime for path in sources):
+        existing = list(folder.glob("*.deb"))
+        if fresh or not existing or min(path.stat().st_mtime for path in existing) < max(path.stat().st_mtime for path in sources):
             shutil.rmtree(folder, ignore_errors=True)
             done = subprocess.run(["cpack", "--config", deploy_case.BUILD / "CPackConfig.cmake", "-B", folder], stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, check=False, timeout=MAKING_S, env=environment())
+                                  stderr=subprocess.STDOUT, text=True, check=False, timeout=CREATION_TIMEOUT_S, env=environment())
             if done.returncode != 0:
                 raise AssertionError(f"cpack failed\n{done.stdout}")
             shutil.rmtree(folder / "_CPack_Packages", ignore_errors=True)
@@ -49,30 +51,31 @@ def field(deb, name):
 
 
 def dependencies(debs):
-    """Names of what the packages depend on, themselves left out."""
+    """Returns the names of the packages that `debs` depend on, without `debs` themselves."""
     named = {re.split(r"[ (|]", entry.strip())[0] for deb in debs.values() for entry in field(deb, "Depends").split(",")}
     return sorted(named - set(debs) - {""})
 
 
 def base_root(debs):
-    """A Debian with apt and the dependencies; nobody may write there. Made from where this machine's apt takes packages; takes root."""
+    """Returns a Debian root file system with apt and the dependencies of `debs`. Tests must not change it. It is created from
+    the package sources of this machine. Needs root."""
     capabilities.need("debian-mirror")
     need("chroot")
-    wanted = dependencies(debs)
-    with alone("root") as folder:
+    required = dependencies(debs)
+    with locked_path("root") as folder:
         listed = folder.parent / "root.packages"
-        if folder.exists() and listed.exists() and listed.read_text().split() == wanted:
+        if folder.exists() and listed.exists() and listed.read_text().split() == required:
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         release = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
         lines = subprocess.run(["apt-get", "indextargets", "--format", "deb $(SITE) $(RELEASE) $(COMPONENT)", "Created-By: Packages"], capture_output=True,
                                text=True, timeout=DEADLINE_S, check=True).stdout.splitlines()
         sources = sorted({line for line in lines if release and re.search(rf" {release.group(1)}\S* main$", line)})
-        done = subprocess.run(["mmdebstrap", "--mode=root", "--variant=apt", f"--include={','.join(wanted)}", release.group(1), folder, "-"],
-                              input="\n".join(sources) + "\n", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=MAKING_S,
+        done = subprocess.run(["mmdebstrap", "--mode=root", "--variant=apt", f"--include={','.join(required)}", release.group(1), folder, "-"],
+                              input="\n".join(sources) + "\n", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=CREATION_TIMEOUT_S,
                               env=environment())
         if done.returncode != 0:
             shutil.rmtree(folder, ignore_errors=True)
             raise unittest.SkipTest(f"needs debian-mirror: mmdebstrap: {probes.last_line(done.stdout)}")
-        listed.write_text(" ".join(wanted))
+        listed.write_text(" ".join(required))
         return folder

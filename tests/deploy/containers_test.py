@@ -1,5 +1,8 @@
-"""The images, built by deploy/docker/build.sh with buildah from the packages of this build, and run: what they say of themselves, a reducer that
-sums and drains, an installer that copies, an image that is everything."""
+"""Builds the container images with deploy/docker/build.sh and buildah from the packages of this build, and runs them.
+
+Tests the metadata of the images, a reducer that serves sessions and drains, the installer of the plugin, and the image for all
+roles.
+"""
 
 import json
 import os
@@ -12,7 +15,7 @@ import deploy_case
 from built_packages import base_root, packages
 from deploy_case import DEADLINE_S, DeployTest, accepts, environment, free_port, main, program, until, version
 
-import capabilities  # noqa: E402: deploy_case says where it is
+import capabilities  # noqa: E402: deploy_case extends sys.path
 import probes  # noqa: E402
 
 BASE = "localhost/sluice-test-base"
@@ -29,14 +32,14 @@ class Containers(DeployTest):
         cls.addClassCleanup(cls.remove_store)
         cls.remove_store()
         cls.store.mkdir()
-        # A store of its own: nothing of this is left, and nothing of the machine's is touched.
+        # A private store: the test leaves no images and does not change the store of the machine.
         (cls.store / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
         cls.environment = environment(probes.storage_settings(cls.store, probes.storage_driver()[0]))
-        made = cls.run_tool("buildah", "from", "scratch")
-        cls.run_tool("buildah", "add", "--quiet", made, root, "/")
-        cls.run_tool("buildah", "commit", "--quiet", "--disable-compression", made, BASE)
-        cls.run_tool("buildah", "rm", made)
-        # build.sh takes docker where it is: this test is of buildah.
+        container = cls.run_tool("buildah", "from", "scratch")
+        cls.run_tool("buildah", "add", "--quiet", container, root, "/")
+        cls.run_tool("buildah", "commit", "--quiet", "--disable-compression", container, BASE)
+        cls.run_tool("buildah", "rm", container)
+        # build.sh prefers docker, but this test needs buildah.
         tools = cls.store / "tools"
         tools.mkdir()
         for folder in (Path(folder) for folder in cls.environment["PATH"].split(":")):
@@ -55,11 +58,11 @@ class Containers(DeployTest):
         shutil.rmtree(cls.store, ignore_errors=True)
 
     @classmethod
-    def run_tool(cls, *words, timeout=120, env=None):
-        done = subprocess.run([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, timeout=timeout,
+    def run_tool(cls, *command, timeout=120, env=None):
+        done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, timeout=timeout,
                               check=False, env=env or cls.environment)
         if done.returncode != 0:
-            raise AssertionError(f"{words}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+            raise AssertionError(f"{command}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
         return done.stdout.strip()
 
     def container(self, image):
@@ -70,7 +73,7 @@ class Containers(DeployTest):
     def config(self, image):
         return json.loads(self.run_tool("buildah", "inspect", "--type", "image", f"localhost/sluice-{image}:test"))["Docker"]["config"]
 
-    def test_what_the_images_say_of_themselves(self):
+    def test_metadata_of_the_images(self):
         entrypoints = {"reducer": ["/usr/bin/sluice", "reducer"], "plugin": ["/opt/sluice/bin/sluice-install"], "auto": ["/usr/bin/sluice", "auto"]}
         for image in IMAGES:
             with self.subTest(image):
@@ -80,10 +83,10 @@ class Containers(DeployTest):
                 labels = {key.removeprefix("org.opencontainers.image."): value for key, value in config["Labels"].items()}
                 self.assertEqual((labels["title"], labels["version"], labels["licenses"]), (f"sluice-{image}", version(), "Apache-2.0 AND CC-BY-4.0"))
                 self.assertNotIn(labels["revision"], ("", "unknown"))
-                told = {word for word in config["Env"] if word.startswith("SLUICE_")}
-                self.assertEqual(told, {"reducer": {"SLUICE_LISTEN=*:7470", "SLUICE_HTTP_LISTEN=*:9470"}, "plugin": {"SLUICE_INSTALL_DIR=/target"},
-                                        # It would go before the port that the platform gave a reducer.
-                                        "auto": {"SLUICE_HTTP_LISTEN=*:9470"}}[image])
+                variables = {entry for entry in config["Env"] if entry.startswith("SLUICE_")}
+                self.assertEqual(variables, {"reducer": {"SLUICE_LISTEN=*:7470", "SLUICE_HTTP_LISTEN=*:9470"}, "plugin": {"SLUICE_INSTALL_DIR=/target"},
+                                             # No SLUICE_LISTEN: it would override the port that the platform assigns.
+                                             "auto": {"SLUICE_HTTP_LISTEN=*:9470"}}[image])
         self.assertEqual(self.config("reducer")["Healthcheck"]["Test"], ["CMD", "/usr/bin/sluice", "check", "health"])
 
     def test_packages_of_two_versions_are_refused(self):
@@ -105,72 +108,72 @@ class Containers(DeployTest):
         self.addCleanup(running.kill)
         until("the reducer listens", lambda: accepts(port) or running.poll() is not None)
         self.assertIsNone(running.poll(), log.read_text())
-        reducer = until("its process", lambda: self.below(running.pid, "sluice"))
+        reducer = until("the process of the reducer exists", lambda: self.find_descendant(running.pid, "sluice"))
         self.addCleanup(self.kill, reducer)
         status = Path(f"/proc/{reducer}/status").read_text()
         self.assertIn("Uid:\t65532\t65532\t65532\t65532\n", status)
-        told = self.command(program(), "bench", "allreduce", "-b", "64K", "-e", "1M", "-f", "4", "--workers", "2", "--connect", f"127.0.0.1:{port}").stdout
-        self.assertRegex(told, r"# Out of bounds values : 0 OK")
+        output = self.command(program(), "bench", "allreduce", "-b", "64K", "-e", "1M", "-f", "4", "--workers", "2", "--connect", f"127.0.0.1:{port}").stdout
+        self.assertRegex(output, r"# Out of bounds values : 0 OK")
         self.run_tool("buildah", "run", container, "--", *self.config("reducer")["Healthcheck"]["Test"][1:], "--http", f"127.0.0.1:{http}")
         os.kill(reducer, getattr(signal, self.config("reducer")["StopSignal"]))
         self.assertEqual(running.wait(DEADLINE_S), 0, log.read_text())
         self.assertIn("1 sessions completed, 0 failed", log.read_text())
 
-    def test_off_loopback_it_wants_a_key(self):
+    def test_reducer_without_a_key_refuses_other_addresses_than_loopback(self):
         container = self.container("reducer")
         done = self.command("buildah", "run", container, "--", *self.config("reducer")["Entrypoint"], expect=None, env=self.environment)
         self.assertEqual(done.returncode, 64, done.stdout)
         self.assertIn("key", done.stdout)
 
-    def test_the_installer_copies_what_a_training_container_needs(self):
+    def test_installer_copies_the_files_of_a_training_container(self):
         container = self.container("plugin")
         target = self.folder / "target"
         target.mkdir(mode=0o777)
         target.chmod(0o777)
         self.folder.chmod(0o755)
-        for _ in range(2):  # again over what is there
+        for _ in range(2):  # the second run overwrites the files of the first
             self.run_tool("buildah", "run", "--volume", f"{target}:/target", container, "--", *self.config("plugin")["Entrypoint"])
         self.assertEqual(sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()),
                          ["bin/sluice", "bin/sluice-install", "etc/nccl.conf", "lib/libnccl-net-sluice.so", "lib/libsluice_tls.so"])
         self.assertEqual((target / "etc/nccl.conf").read_text(), (deploy_case.ROOT / "config/nccl.conf").read_text())
-        # The copy sums on a reducer, as a job's node would let it.
+        # The copied plugin works with a reducer.
         port_file = self.folder / "port"
         reducer = subprocess.Popen([program(), "reducer", "--listen", "127.0.0.1:0", "--port-file", port_file], stderr=subprocess.DEVNULL, env=environment())
         self.addCleanup(reducer.wait)
         self.addCleanup(reducer.kill)
-        until("a reducer listens", port_file.exists)
-        told = self.command(program(), "check", "plugin", target / "lib/libnccl-net-sluice.so",
-                            env=environment({"SLUICE_REDUCERS": f"127.0.0.1:{port_file.read_text().strip()}", "NCCL_COLLNET_ENABLE": "1"})).stdout
-        self.assertRegex(told, r"reduction +\d+ floats, right")
+        until("the reducer listens", port_file.exists)
+        output = self.command(program(), "check", "plugin", target / "lib/libnccl-net-sluice.so",
+                              env=environment({"SLUICE_REDUCERS": f"127.0.0.1:{port_file.read_text().strip()}", "NCCL_COLLNET_ENABLE": "1"})).stdout
+        self.assertRegex(output, r"reduction +\d+ floats, correct")
         self.run_tool("buildah", "run", container, "--", "sluice", "--version")
 
-    def test_the_image_for_every_node_has_all_of_it(self):
+    def test_image_auto_contains_all_programs_and_libraries(self):
         container = self.container("auto")
         self.assertTrue(self.run_tool("buildah", "run", container, "--", "sluice", "--version").startswith(f"sluice {version()}\n"))
         self.assertIn("NCCL_NET_PLUGIN=sluice", self.run_tool("buildah", "run", container, "--", "cat", "/etc/nccl.conf"))
         self.run_tool("buildah", "run", container, "--", "test", "-f", "/usr/lib/libnccl-net-sluice.so", "-a", "-x", "/usr/bin/sluice-gpu-bench")
 
-    def auto(self, *words, environment=None, options=(), expect=0):
-        """The entrypoint of sluice-auto with these words, in what a platform sets; both outputs, whose lines buildah
-        copies in no order."""
+    def auto(self, *arguments, environment=None, options=(), expect=0):
+        """Runs the entrypoint of sluice-auto with these arguments and the variables of a platform. Returns stdout and stderr,
+        whose lines buildah mixes in any order."""
         container = self.container("auto")
-        done = self.command("buildah", "run", *options, *self.set(environment or {}), container, "--", *self.config("auto")["Entrypoint"], *words,
+        done = self.command("buildah", "run", *options, *self.env_options(environment or {}), container, "--", *self.config("auto")["Entrypoint"], *arguments,
                             expect=expect, env=self.environment)
         return done.stdout
 
     @staticmethod
-    def set(environment):
-        return [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
+    def env_options(environment):
+        return [option for name, value in environment.items() for option in ("--env", f"{name}={value}")]
 
-    def key(self):
-        """Options that put a pool's key where the container's user can read it."""
+    def key_options(self):
+        """Creates a pool key. Returns options of buildah that make it readable in the container."""
         path = self.folder / "pool.key"
         self.command(program(), "keygen", "--out", path)
         os.chown(path, 65532, 65532)
         self.folder.chmod(0o755)
         return ["--volume", f"{self.folder}:/keys:ro", "--env", "SLUICE_KEY_FILE=/keys/pool.key"]
 
-    def test_started_by_vertex_it_is_a_reducer_or_a_worker(self):
+    def test_vertex_variables_select_reducer_or_worker(self):
         port, http = free_port(), free_port()
 
         def cluster_spec(task):
@@ -183,47 +186,47 @@ class Containers(DeployTest):
         container = self.container("auto")
         log = self.folder / "log"
         with open(log, "wb") as out:
-            running = subprocess.Popen(["buildah", "run", *self.key(), *self.set(cluster_spec(reducer)), container, "--", *self.config("auto")["Entrypoint"],
+            running = subprocess.Popen(["buildah", "run", *self.key_options(), *self.env_options(cluster_spec(reducer)), container, "--", *self.config("auto")["Entrypoint"],
                                         "--lanes", "1", "--", "false"], stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=self.environment)
         self.addCleanup(running.wait)
         self.addCleanup(running.kill)
-        until("it listens at its own entry's port", lambda: accepts(port), running)
-        process = until("its process", lambda: self.below(running.pid, "sluice"))
+        until("the reducer listens on the port of its entry", lambda: accepts(port), running)
+        process = until("the process of the reducer exists", lambda: self.find_descendant(running.pid, "sluice"))
         self.addCleanup(self.kill, process)
-        told = self.command(program(), "status", "--reducers", f"127.0.0.1:{port}", "--key-file", self.folder / "pool.key").stdout
-        self.assertEqual(json.loads(told)[0]["status"]["lanes"], 1)
+        output = self.command(program(), "status", "--reducers", f"127.0.0.1:{port}", "--key-file", self.folder / "pool.key").stdout
+        self.assertEqual(json.loads(output)[0]["status"]["lanes"], 1)
         os.kill(process, signal.SIGTERM)
         self.assertEqual(running.wait(DEADLINE_S), 0, log.read_text())
 
-    def test_started_by_sagemaker_it_is_a_reducer_of_the_job_or_a_worker(self):
+    def test_sagemaker_configuration_selects_reducer_or_worker(self):
         groups = [{"instance_group_name": "worker", "hosts": ["algo-1", "algo-2"]}, {"instance_group_name": "reducer", "hosts": ["algo-3"]}]
 
-        def started(host, *words, **how):
-            at = self.folder / host
-            at.mkdir()
-            (at / "resourceconfig.json").write_text(json.dumps({"current_host": host, "hosts": ["algo-1", "algo-2", "algo-3"], "instance_groups": groups}))
-            return self.auto(*words, options=["--volume", f"{at}:/opt/ml/input/config:ro"], environment={"SLUICE_HTTP_LISTEN": ""}, **how)
+        def run_as(host, *arguments, **how):
+            folder = self.folder / host
+            folder.mkdir()
+            (folder / "resourceconfig.json").write_text(json.dumps({"current_host": host, "hosts": ["algo-1", "algo-2", "algo-3"], "instance_groups": groups}))
+            return self.auto(*arguments, options=["--volume", f"{folder}:/opt/ml/input/config:ro"], environment={"SLUICE_HTTP_LISTEN": ""}, **how)
 
         self.folder.chmod(0o755)
-        self.assertIn("algo-3:7470", started("algo-2", "--", "sh", "-c", "echo $SLUICE_REDUCERS").splitlines())
-        # A job's reducer: it waits for both workers, and ends when they do not come.
-        said = started("algo-3", "--listen", "127.0.0.1:0", "--lanes", "1", "--arrival-timeout", "300ms", "--", "false", expect=75)
-        self.assertIn("of 2 expected ranks", said)
+        self.assertIn("algo-3:7470", run_as("algo-2", "--", "sh", "-c", "echo $SLUICE_REDUCERS").splitlines())
+        # A reducer of a job waits for both workers and exits if they do not connect.
+        output = run_as("algo-3", "--listen", "127.0.0.1:0", "--lanes", "1", "--arrival-timeout", "300ms", "--", "false", expect=75)
+        self.assertIn("of 2 expected ranks", output)
 
-    def test_started_by_kubernetes_it_is_the_reducer_of_its_name_or_a_worker(self):
+    def test_kubernetes_pod_name_selects_reducer_or_worker(self):
         names = {"SLUICE_REDUCER_POD_PATTERN": "pool-%d.pool", "SLUICE_REDUCER_COUNT": "2", "SLUICE_HTTP_LISTEN": ""}
         self.assertIn("pool-0.pool:7470,pool-1.pool:7470",
                       self.auto("--", "sh", "-c", "echo $SLUICE_REDUCERS", environment=names, options=["--hostname", "train-0"]).splitlines())
-        said = self.auto("--mode", "job", "--expected-workers", "1", "--listen", "127.0.0.1:0", "--lanes", "1", "--arrival-timeout", "300ms", "--", "false",
-                         environment=names, options=["--hostname", "pool-1"], expect=75)
-        self.assertIn("role reducer 1, 2 reducers", said)
+        output = self.auto("--mode", "job", "--expected-workers", "1", "--listen", "127.0.0.1:0", "--lanes", "1", "--arrival-timeout", "300ms", "--", "false",
+                           environment=names, options=["--hostname", "pool-1"], expect=75)
+        self.assertIn("role reducer 1, 2 reducers", output)
 
-    def below(self, pid, name):
-        """The process of that name that `pid` or a child of its has started."""
+    def find_descendant(self, pid, name):
+        """Returns the descendant process of `pid` with this name, or None."""
         for child in [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]:
             if Path(f"/proc/{child}/comm").read_text().strip() == name:
                 return child
-            if found := self.below(child, name):
+            if found := self.find_descendant(child, name):
                 return found
         return None
 

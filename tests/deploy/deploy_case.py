@@ -1,4 +1,4 @@
-"""What tests of this folder share: where the tree and the build are, and how a missing tool skips a test and says so."""
+"""Common functions of the deployment tests: paths of the source tree and the build, skipping, waiting, commands."""
 
 import argparse
 import os
@@ -16,9 +16,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "capabilities"))
 
 import capabilities  # noqa: E402
 import probes  # noqa: E402
-from capabilities import skip  # noqa: E402, F401: for tests of this folder
+from capabilities import skip  # noqa: E402, F401: used by the tests of this folder
 
-# A step that hangs must fail before ctest's watchdog ends the whole test.
+# A step that hangs must fail before the timeout of ctest ends the whole test.
 DEADLINE_S = float(os.environ.get("SLUICE_TEST_DEADLINE_S", "60"))
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,8 +26,8 @@ BUILD = None
 
 
 def main(*needed):
-    """Entry of a test file: --root TREE --build FOLDER, then what unittest takes. Exit 77 where none of its cases could run, or where this machine lacks one of
-    the capabilities `needed`."""
+    """Runs a test file. Arguments: --root TREE --build FOLDER and the arguments of unittest. Exits with 77 if all cases were
+    skipped or the machine lacks one of the capabilities `needed`."""
     global ROOT, BUILD
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=Path, default=ROOT)
@@ -48,12 +48,12 @@ def program(name="sluice"):
 
 
 def need(*tools):
-    """Skips the test where one of the programs is missing."""
+    """Skips the test if one of the programs is missing."""
     capabilities.need(*(capabilities.PROGRAM + tool for tool in tools))
 
 
 def environment(extra=None):
-    """Without what the person who runs the tests may have set for Sluice or systemd."""
+    """Returns the environment without variables of Sluice, NCCL and systemd, plus `extra`."""
     clean = {key: value for key, value in os.environ.items()
              if not key.startswith(("SLUICE_", "NCCL_")) and key not in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")}
     clean["PATH"] += probes.SYSTEM_PATH
@@ -62,16 +62,17 @@ def environment(extra=None):
 
 
 def until(what, condition, process=None):
-    """Polls until condition() is neither None nor False and returns that; fails after DEADLINE_S, or when `process` has ended, naming `what`."""
+    """Polls condition() until its value is neither None nor False and returns the value. Fails after DEADLINE_S or if `process`
+    exits. `what` describes the condition in the error."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         value = condition()
         if value is not None and value is not False:
             return value
         if process is not None and process.poll() is not None:
-            raise AssertionError(f"the process has ended with {process.returncode} before {what}")
+            raise AssertionError(f"the process exited with code {process.returncode} before: {what}")
         time.sleep(0.02)
-    raise AssertionError(f"not within {DEADLINE_S} s: {what}")
+    raise AssertionError(f"timeout after {DEADLINE_S} s: {what}")
 
 
 def accepts(port):
@@ -80,7 +81,7 @@ def accepts(port):
 
 
 def free_port():
-    """One of TCP and UDP that nobody had a moment ago: for programs that cannot be told to take any."""
+    """Returns a port that is free for TCP and UDP, for programs that cannot choose a free port themselves."""
     for _ in range(50):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
             tcp.bind(("127.0.0.1", 0))
@@ -89,7 +90,7 @@ def free_port():
             except OSError:
                 continue
             return tcp.getsockname()[1]
-    raise AssertionError("no port is free for both")
+    raise AssertionError("no port is free for both TCP and UDP")
 
 
 def version():
@@ -97,13 +98,13 @@ def version():
 
 
 def command_paths():
-    """[["sluice"], ["sluice", "bench"], ...] as --help lists them, by asking the program itself."""
+    """Returns all commands as [["sluice"], ["sluice", "bench"], ...], read from the --help texts of the program."""
     found, open_paths = [], [[]]
     while open_paths:
         path = open_paths.pop(0)
         found.append(["sluice", *path])
-        told = subprocess.run([program(), *path, "--help"], capture_output=True, text=True, check=True, timeout=DEADLINE_S, env=environment()).stdout
-        listed = re.search(r"^Subcommands:\n((?:  .*\n|\n)*)", told, re.MULTILINE)
+        help_text = subprocess.run([program(), *path, "--help"], capture_output=True, text=True, check=True, timeout=DEADLINE_S, env=environment()).stdout
+        listed = re.search(r"^Subcommands:\n((?:  .*\n|\n)*)", help_text, re.MULTILINE)
         for line in (listed.group(1) if listed else "").splitlines():
             if match := re.match(r"  (\S+)", line):
                 open_paths.append([*path, match.group(1)])
@@ -115,11 +116,12 @@ class DeployTest(unittest.TestCase):
         self.folder = Path(tempfile.mkdtemp(prefix="sluice-deploy-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
-    def command(self, *words, expect=0, timeout=DEADLINE_S, **how):
-        """Runs to the end; fails when the exit code is not `expect` (None: any). Returns the CompletedProcess, stderr in stdout."""
-        how.setdefault("env", environment())
-        done = subprocess.run([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-                              errors="replace", timeout=timeout, check=False, **how)
+    def command(self, *arguments, expect=0, timeout=DEADLINE_S, **options):
+        """Runs a command until it exits. Fails if the exit code is not `expect` (None: any code). Returns the
+        CompletedProcess; its stdout includes stderr."""
+        options.setdefault("env", environment())
+        done = subprocess.run([*map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+                              errors="replace", timeout=timeout, check=False, **options)
         if expect is not None:
-            self.assertEqual(done.returncode, expect, f"{' '.join(map(str, words))}\n{done.stdout}")
+            self.assertEqual(done.returncode, expect, f"{' '.join(map(str, arguments))}\n{done.stdout}")
         return done

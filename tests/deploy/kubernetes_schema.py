@@ -1,4 +1,5 @@
-"""Kubernetes objects against the API's own schemas, with unknown keys refused. Runs in the environment of scripts/schema_env.sh."""
+"""Validates Kubernetes objects with the schemas of the API and rejects unknown keys. Runs in the environment of
+scripts/schema_env.sh."""
 
 import functools
 import gzip
@@ -10,11 +11,11 @@ from pathlib import Path
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-# The oldest release that the manifests say they are for (docs/kubernetes.md), and the newest that the package knows.
+# The oldest release that the manifests support (docs/guides/deploy-kubernetes.md). The newest release is that of the package.
 OLDEST = "1.27"
 
-# The schemas leave most words open that the API server does not: those that stand in our manifests.
-WORDS = {
+# Allowed values of keys in our manifests. The API server checks them, but the schemas do not.
+ALLOWED_VALUES = {
     "podManagementPolicy": {"OrderedReady", "Parallel"},
     "restartPolicy": {"Always", "OnFailure", "Never"},
     "dnsPolicy": {"ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"},
@@ -27,7 +28,7 @@ SECCOMP = {"RuntimeDefault", "Unconfined", "Localhost"}
 
 
 def api_folders():
-    """The package's folders of schemas that refuse unknown keys, by release."""
+    """Returns the folders of the package with schemas that reject unknown keys, by release."""
     package = Path(importlib.util.find_spec("kubernetes_validate").origin).parent
     return {match.group(1): folder for folder in package.glob("kubernetes-json-schema/*-local-strict") if (match := re.match(r"v(\d+\.\d+)\.", folder.name))}
 
@@ -44,7 +45,7 @@ def read(path):
 
 @functools.cache
 def api_validator(release, kind, api_version):
-    """None where the release has no such kind."""
+    """Returns None if the release has no such kind."""
     folder = api_folders()[release]
     group, _, version = api_version.rpartition("/")
     file = folder / f"{kind.lower()}-{group.split('.')[0] + '-' if group else ''}{version}.json"
@@ -56,7 +57,7 @@ def api_validator(release, kind, api_version):
 
 
 def closed(schema):
-    """A CRD's schema as a JSON schema that refuses what it does not name. The API server drops such keys without a word."""
+    """Returns the schema of a CRD as a JSON schema that rejects unknown keys. The API server would drop them without an error."""
     if not isinstance(schema, dict):
         return schema
     out = {}
@@ -65,7 +66,7 @@ def closed(schema):
             out[key] = {name: closed(entry) for name, entry in value.items()}
         elif key in ("items", "additionalProperties"):
             out[key] = closed(value)
-        else:  # what stands in allOf and its like names only parts of what is allowed
+        else:  # the schemas in allOf, anyOf and oneOf name only some of the allowed keys
             out[key] = value
     if schema.get("x-kubernetes-int-or-string"):
         out.pop("type", None)
@@ -80,52 +81,53 @@ def closed(schema):
 
 @functools.cache
 def custom_kinds():
-    """{(version, kind): validator} of the custom resource definitions in crds/."""
+    """Returns {(version, kind): validator} of the custom resource definitions in crds/."""
     validators = {}
     for file in sorted((Path(__file__).parent / "crds").glob("*.json.gz")):
         crd = json.loads(gzip.decompress(file.read_bytes()))
         for version, schema in crd["versions"].items():
-            refusing = closed(schema)
-            refusing["properties"]["metadata"] = {"type": "object"}
-            validators[f"{crd['group']}/{version}", crd["kind"]] = Draft202012Validator(refusing)
+            strict = closed(schema)
+            strict["properties"]["metadata"] = {"type": "object"}
+            validators[f"{crd['group']}/{version}", crd["kind"]] = Draft202012Validator(strict)
     return validators
 
 
-def place(path):
+def location(path):
     return ".".join(map(str, path)) or "the object"
 
 
-def complaints(validator, thing):
-    return [f"{place(error.absolute_path)}: {error.message[:300]}" for error in validator.iter_errors(thing)]
+def schema_problems(validator, item):
+    return [f"{location(error.absolute_path)}: {error.message[:300]}" for error in validator.iter_errors(item)]
 
 
-def word_problems(thing, path=()):
-    """Words that the API server would refuse, below `thing`."""
+def value_problems(node, path=()):
+    """Returns the values in `node` that the API server would reject."""
     problems = []
-    if isinstance(thing, dict):
-        for key, value in thing.items():
-            here = (*path, key)
-            words = WORDS.get(key)
+    if isinstance(node, dict):
+        for key, child in node.items():
+            child_path = (*path, key)
+            allowed = ALLOWED_VALUES.get(key)
             if key == "type" and path and path[-1] in ("hostPath", "seccompProfile"):
-                words = HOST_PATHS if path[-1] == "hostPath" else SECCOMP
-            for word in value if isinstance(value, list) else [value]:
-                if words and word not in words:
-                    problems.append(f"{place(here)}: {word!r} is none of {', '.join(sorted(words))}")
-            problems += word_problems(value, here)
-    elif isinstance(thing, list):
-        for index, value in enumerate(thing):
-            problems += word_problems(value, (*path, index))
+                allowed = HOST_PATHS if path[-1] == "hostPath" else SECCOMP
+            for value in child if isinstance(child, list) else [child]:
+                if allowed and value not in allowed:
+                    problems.append(f"{location(child_path)}: {value!r} is not one of {', '.join(sorted(allowed))}")
+            problems += value_problems(child, child_path)
+    elif isinstance(node, list):
+        for index, child in enumerate(node):
+            problems += value_problems(child, (*path, index))
     return problems
 
 
-def problems_of(thing):
-    """What is wrong with one object, in lines that begin with its kind and name. A kind that neither the API nor crds/ has is wrong too."""
-    name, kind, api_version = f"{thing.get('kind')} {thing.get('metadata', {}).get('name')}", thing.get("kind", ""), thing.get("apiVersion", "")
+def problems_of(item):
+    """Returns the problems of one object, each with its kind and name. A kind that is neither in the API nor in crds/ is also a
+    problem."""
+    name, kind, api_version = f"{item.get('kind')} {item.get('metadata', {}).get('name')}", item.get("kind", ""), item.get("apiVersion", "")
     if validator := custom_kinds().get((api_version, kind)):
-        found = complaints(validator, thing)
+        found = schema_problems(validator, item)
     else:
         found = []
         for release in releases():
             validator = api_validator(release, kind, api_version)
-            found += complaints(validator, thing) if validator else [f"Kubernetes {release} has no {kind} of {api_version}"]
-    return [f"{name}: {problem}" for problem in [*dict.fromkeys(found), *word_problems(thing)]]
+            found += schema_problems(validator, item) if validator else [f"Kubernetes {release} has no {kind} of {api_version}"]
+    return [f"{name}: {problem}" for problem in [*dict.fromkeys(found), *value_problems(item)]]

@@ -1,5 +1,7 @@
-"""The commands of docs/launchers.md that need no GPU, taken from the page, over two reducers of this machine; and every `sluice` command of the pages on platforms
-against the program's own --help. A launcher that is not here is skipped."""
+"""Runs the commands of docs/guides/deploy-platforms.md that need no GPU, with two reducers of this machine.
+
+Compares all `sluice` commands of the README and the guides with the --help texts of the program. Missing launchers are skipped.
+"""
 
 import json
 import os
@@ -19,16 +21,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "functional"))
 import sluice_process  # noqa: E402
 from sluice_process import DEADLINE_S, SluiceTest, environment  # noqa: E402
 
-PAGES = ["launchers.md", "kubernetes.md", "slurm.md"]
+LAUNCHERS = "docs/guides/deploy-platforms.md"
+PAGES = ["README.md", "docs/get-started.md", *sorted(path.relative_to(deploy_case.ROOT).as_posix() for path in (deploy_case.ROOT / "docs/guides").glob("*.md"))]
 
 
 def page(name):
-    return (deploy_case.ROOT / "docs" / name).read_text(encoding="utf-8")
+    return (deploy_case.ROOT / name).read_text(encoding="utf-8")
 
 
 def commands(name):
-    """The lines of a page's code, continued ones put together."""
-    code = "\n".join(line[4:] for line in page(name).splitlines() if line.startswith("    "))
+    """Returns the lines of the fenced code blocks of a page without indentation. Continued lines are joined."""
+    blocks = re.findall(r"^( *)```\w*\n(.*?)^\1```$", page(name), re.MULTILINE | re.DOTALL)
+    code = "".join(re.sub(rf"^{indentation}", "", block, flags=re.MULTILINE) for indentation, block in blocks)
     return re.sub(r"\\\n\s*", "", code).splitlines()
 
 
@@ -38,15 +42,15 @@ class Launchers(SluiceTest):
         sluice_process.PROGRAM = str(deploy_case.program())
 
     def run_recipe(self, launcher, folder="", **extra):
-        """The page's command of this launcher that runs digits, word for word."""
-        words = [line for line in commands("launchers.md") if line.startswith(launcher + " ") and "digits.sh" in line]
-        self.assertEqual(len(words), 1, words)
+        """Runs the command of the page that starts digits.sh with this launcher."""
+        lines = [line for line in commands(LAUNCHERS) if line.startswith(launcher + " ") and "digits.sh" in line]
+        self.assertEqual(len(lines), 1, lines)
         reducers = ",".join(self.start_reducer("--listen", "127.0.0.1:0")[1] for _ in range(2))
         path = f"{folder}:{deploy_case.program().parent}:{os.environ['PATH']}"
-        done = subprocess.run(shlex.split(words[0]), cwd=deploy_case.ROOT, env=environment({"SLUICE_REDUCERS": reducers, "PATH": path, **extra}),
+        done = subprocess.run(shlex.split(lines[0]), cwd=deploy_case.ROOT, env=environment({"SLUICE_REDUCERS": reducers, "PATH": path, **extra}),
                               capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        workers = re.search(r"(?:-np|--nproc-per-node) (\d+)", words[0]).group(1)
+        workers = re.search(r"(?:-np|--nproc-per-node) (\d+)", lines[0]).group(1)
         self.assertRegex(done.stdout, rf"weights +bit-identical on {workers} workers")
         for reducer in reducers.split(","):
             self.assertEqual(self.status(reducer)["sessions"]["completed"], 1)
@@ -66,13 +70,13 @@ class Launchers(SluiceTest):
 
 
 class SageMaker(DeployTest):
-    def test_torchrun_is_told_what_the_platform_says(self):
-        """The recipe's start.sh, with a torchrun that says what it was called with."""
+    def test_torchrun_gets_the_values_of_the_platform(self):
+        """Runs start.sh of the page with a fake torchrun that prints its arguments."""
         torchrun = self.folder / "torchrun"
         torchrun.write_text('#!/bin/sh\necho "$SLUICE_REDUCERS $SLUICE_KEY_FILE $*"\n', encoding="ascii")
         torchrun.chmod(0o755)
         script = self.folder / "start.sh"
-        lines = commands("launchers.md")
+        lines = commands(LAUNCHERS)
         first = next(i for i, line in enumerate(lines) if line.startswith("export SLUICE_KEY_FILE=/opt/ml"))
         script.write_text("\n".join(["#!/usr/bin/env bash", *lines[first:first + 2]]) + "\n", encoding="utf-8")
         hosts = [f"algo-{i}" for i in range(1, 13)]
@@ -80,8 +84,8 @@ class SageMaker(DeployTest):
         for host, rank in (("algo-2", 0), ("algo-4", 1), ("algo-12", 9)):
             config = self.folder / "resourceconfig.json"
             config.write_text(json.dumps({"current_host": host, "hosts": hosts, "instance_groups": groups}), encoding="ascii")
-            told = environment({"SLUICE_SM_RESOURCE_CONFIG": str(config), "PATH": f"{self.folder}:{deploy_case.program().parent}:{os.environ['PATH']}"})
-            done = subprocess.run(["bash", script], cwd=deploy_case.ROOT, env=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S,
+            variables = environment({"SLUICE_SM_RESOURCE_CONFIG": str(config), "PATH": f"{self.folder}:{deploy_case.program().parent}:{os.environ['PATH']}"})
+            done = subprocess.run(["bash", script], cwd=deploy_case.ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S,
                                   check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(done.stdout, "algo-1:7470,algo-3:7470 /opt/ml/input/data/sluice/pool.key "
@@ -89,7 +93,7 @@ class SageMaker(DeployTest):
 
 
 class Pages(unittest.TestCase):
-    """Options that a page shows are the program's."""
+    """Commands and options on the pages exist in the program."""
 
     @staticmethod
     def help_of(words):
@@ -100,25 +104,25 @@ class Pages(unittest.TestCase):
         for line in lines:
             for command in re.findall(r"(?:^|[\s|(])sluice ((?:[a-z-]+ ?)+[^|>)#]*)", line):
                 words = command.split()
-                ours = words[:words.index("--")] if "--" in words else words
-                subcommand = ours[:1]
-                told = self.help_of(subcommand)
-                if f"Usage: sluice {' '.join(subcommand)} " not in told.stdout:
+                arguments = words[:words.index("--")] if "--" in words else words
+                subcommand = [] if arguments[0].startswith("-") else arguments[:1]
+                help_run = self.help_of(subcommand)
+                if " ".join(["Usage: sluice", *subcommand]) + " " not in help_run.stdout:
                     found.append(f"{name}: sluice has no command {' '.join(subcommand)}: {line}")
-                elif ours[1:] and re.fullmatch("[a-z]+", ours[1]) and (deeper := self.help_of(ours[:2])).returncode == 0:
-                    told = deeper
-                said = told.stdout + (self.help_of(["reducer"]).stdout if subcommand == ["auto"] else "")
-                for option in [word.split("=")[0] for word in ours if word.startswith("--")]:
-                    if not re.search(rf"{re.escape(option)}\b", said):
+                elif arguments[1:] and re.fullmatch("[a-z][a-z-]*", arguments[1]) and (nested := self.help_of(arguments[:2])).returncode == 0:
+                    help_run = nested
+                help_text = help_run.stdout + (self.help_of(["reducer"]).stdout if subcommand == ["auto"] else "")
+                for option in [word.split("=")[0] for word in arguments if word.startswith("--")]:
+                    if not re.search(rf"{re.escape(option)}\b", help_text):
                         found.append(f"{name}: sluice {' '.join(subcommand)} has no {option}: {line}")
         return found
 
-    def test_commands_and_options_are_the_programs(self):
+    def test_commands_and_options_exist(self):
         found = [problem for name in PAGES for problem in self.problems(name, commands(name) + re.findall(r"`(sluice [^`]+)`", page(name)))]
         if found:
             self.fail("\n" + "\n".join(found))
 
-    def test_an_option_that_is_not_there_is_found(self):
+    def test_unknown_options_are_found(self):
         self.assertTrue(self.problems("", ["sluice keygen --outfile pool.key"]))
         self.assertTrue(self.problems("", ["kubectl x | sluice keygem > pool.key"]))
         self.assertFalse(self.problems("", ["sluice keygen --out pool.key   # --never"]))

@@ -1,4 +1,5 @@
-"""The Debian packages: what lintian says of them, and a life of theirs on a system that has nothing but their dependencies."""
+"""Tests the Debian packages: lintian, and installation, use, reinstallation and removal on a system with only their
+dependencies."""
 
 import re
 import signal
@@ -16,30 +17,30 @@ class Packages(DeployTest):
     def setUpClass(cls):
         cls.debs = packages(fresh=True)
 
-    def chroot(self, *words, **how):
-        how.setdefault("env", environment({"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"}))
-        return self.command("chroot", self.root, *words, **how)
+    def chroot(self, *arguments, **options):
+        options.setdefault("env", environment({"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"}))
+        return self.command("chroot", self.root, *arguments, **options)
 
     def files(self):
-        """All there is, but for what dpkg and ldconfig keep for themselves."""
-        told = self.command("find", self.root, "-xdev", "-printf", "/%P\n").stdout.splitlines()
-        return {path for path in told if not re.match(r"/(var/(lib/(dpkg|apt|systemd)|log|cache)|tmp|etc/ld\.so\.cache)(/|$)", path)}
+        """Returns all paths of the root without the data of dpkg, apt and ldconfig."""
+        output = self.command("find", self.root, "-xdev", "-printf", "/%P\n").stdout.splitlines()
+        return {path for path in output if not re.match(r"/(var/(lib/(dpkg|apt|systemd)|log|cache)|tmp|etc/ld\.so\.cache)(/|$)", path)}
 
     def test_names_and_versions(self):
         self.assertEqual([name for name in self.debs if name != "libsluice-tls"], NAMES)
         for name, deb in self.debs.items():
             self.assertEqual((field(deb, "Package"), field(deb, "Version")), (name, version()))
         changelog = (deploy_case.ROOT / "deploy" / "packaging" / "debian" / "changelog").read_text()
-        self.assertTrue(changelog.startswith(f"sluice ({version()}) "), "the changelog's first entry is the version's")
+        self.assertTrue(changelog.startswith(f"sluice ({version()}) "), "the first entry of the changelog is for this version")
         for deb in self.debs.values():
-            self.assertNotIn("libnccl-net.so\n", self.command("dpkg-deb", "-c", deb).stdout + "\n", "that name is others' too")
+            self.assertNotIn("libnccl-net.so\n", self.command("dpkg-deb", "-c", deb).stdout + "\n", "other packages use this name")
 
     def test_lintian(self):
         need("lintian")
-        told = self.command("lintian", "--allow-root", "--fail-on", "error,warning", *self.debs.values(), timeout=120).stdout
-        self.assertNotRegex(told, r"(?m)^[EW]: ")
+        output = self.command("lintian", "--allow-root", "--fail-on", "error,warning", *self.debs.values(), timeout=120).stdout
+        self.assertNotRegex(output, r"(?m)^[EW]: ")
 
-    def test_installed_used_reinstalled_removed_and_purged(self):
+    def test_install_use_reinstall_remove_and_purge(self):
         base = base_root(self.debs)
         self.root = self.folder / "root"
         self.command("cp", "-a", "--reflink=auto", base, self.root)
@@ -53,17 +54,17 @@ class Packages(DeployTest):
         self.assertTrue(self.chroot("sluice-gpu-bench", "--version").stdout.startswith(f"sluice {version()}\n"))
         self.assertEqual(self.command("man", "-M", self.root / "usr/share/man", "-w", "sluice-reducer").stdout.strip(),
                          str(self.root / "usr/share/man/man1/sluice-reducer.1.gz"))
-        wanted = self.root / "etc/systemd/system/multi-user.target.wants/sluice-reducer.service"
-        self.assertTrue(wanted.is_symlink(), "the unit is enabled")
+        enabled = self.root / "etc/systemd/system/multi-user.target.wants/sluice-reducer.service"
+        self.assertTrue(enabled.is_symlink(), "the unit is enabled")
         self.chroot("bash", "-c", "source /usr/share/bash-completion/completions/sluice && complete -p sluice")
-        self.use()
+        self.use_programs_and_plugin()
 
-        # An operator's words stay where a package is installed again.
+        # A reinstallation keeps the configuration of the operator.
         (self.root / "etc/default/sluice-reducer").write_text("SLUICE_LANES=3\n")
-        wanted.unlink()  # systemctl disable
+        enabled.unlink()  # systemctl disable
         self.chroot("dpkg", "-i", *debs)
         self.assertEqual((self.root / "etc/default/sluice-reducer").read_text(), "SLUICE_LANES=3\n")
-        self.assertFalse(wanted.is_symlink(), "it stays disabled")
+        self.assertFalse(enabled.is_symlink(), "the unit stays disabled")
         self.chroot("sluice", "keygen", "--out", "/etc/sluice/pool.key")
 
         self.chroot("dpkg", "--remove", *self.debs)
@@ -73,8 +74,8 @@ class Packages(DeployTest):
         self.chroot("dpkg", "--purge", *self.debs)
         self.assertEqual(self.files() ^ before, set())
 
-    def use(self):
-        """A reducer of the installed program serves the host's, and the installed plugin is found by its name alone."""
+    def use_programs_and_plugin(self):
+        """Runs a reducer of the installed program for workers of this machine, and finds the installed plugin by its name."""
         port_file = self.root / "tmp/port"
         errors = self.folder / "stderr"
         with open(errors, "wb") as log:
@@ -85,11 +86,11 @@ class Packages(DeployTest):
         until("the reducer listens", lambda: port_file.exists() or reducer.poll() is not None)
         self.assertIsNone(reducer.poll(), errors.read_text())
         address = f"127.0.0.1:{port_file.read_text().strip()}"
-        told = self.command(program(), "bench", "allreduce", "-b", "64K", "-e", "1M", "-f", "4", "--workers", "2", "--connect", address).stdout
-        self.assertRegex(told, r"# Out of bounds values : 0 OK")
-        told = self.chroot("sluice", "check", "plugin", env=environment({"SLUICE_REDUCERS": address, "NCCL_COLLNET_ENABLE": "1"})).stdout
-        self.assertRegex(told, r"plugin +libnccl-net-sluice\.so: ")
-        self.assertRegex(told, r"reduction +\d+ floats, right")
+        output = self.command(program(), "bench", "allreduce", "-b", "64K", "-e", "1M", "-f", "4", "--workers", "2", "--connect", address).stdout
+        self.assertRegex(output, r"# Out of bounds values : 0 OK")
+        output = self.chroot("sluice", "check", "plugin", env=environment({"SLUICE_REDUCERS": address, "NCCL_COLLNET_ENABLE": "1"})).stdout
+        self.assertRegex(output, r"plugin +libnccl-net-sluice\.so: ")
+        self.assertRegex(output, r"reduction +\d+ floats, correct")
         reducer.send_signal(signal.SIGTERM)
         self.assertEqual(reducer.wait(DEADLINE_S), 0, errors.read_text())
 

@@ -1,4 +1,4 @@
-"""What deploy/prometheus and deploy/grafana say, against promtool and against what a reducer under load really serves."""
+"""Tests deploy/prometheus and deploy/grafana with promtool and with the metrics of a reducer under load."""
 
 import contextlib
 import http.client
@@ -13,18 +13,18 @@ from pathlib import Path
 import deploy_case
 from deploy_case import main, need, program, until
 
-# Of Prometheus itself.
+# Series that Prometheus itself adds.
 NOT_SERVED = {"up"}
-WORDS = {"by", "without", "on", "ignoring", "sum", "max", "count", "rate", "increase", "histogram_quantile", "max_over_time", "and", "or", "unless", "label_values"}
+KEYWORDS = {"by", "without", "on", "ignoring", "sum", "max", "count", "rate", "increase", "histogram_quantile", "max_over_time", "and", "or", "unless", "label_values"}
 
 
 def metric_names(expression):
-    """Names of series in an expression: what is neither in braces, nor a label of a clause, nor a word of the language."""
+    """Returns the names of the series in an expression: no labels, no label matchers and no keywords."""
     bare = re.sub(r'"[^"]*"', "", expression)
     bare = re.sub(r"\{[^}]*\}", "", bare)
     bare = re.sub(r"\[[^\]]*\]", "", bare)
     bare = re.sub(r"\b(by|without|on|ignoring)\s*\([^)]*\)", "", bare)
-    return {name for name in re.findall(r"[a-zA-Z_:][\w:]*", bare) if name not in WORDS}
+    return {name for name in re.findall(r"[a-zA-Z_:][\w:]*", bare) if name not in KEYWORDS}
 
 
 class Promtool(unittest.TestCase):
@@ -49,19 +49,19 @@ class Promtool(unittest.TestCase):
     def rule_lines(self, key):
         return re.findall(rf"^ +(?:- )?{key}: (.*)$", self.rules, re.MULTILINE)
 
-    def test_rules_and_their_tests(self):
+    def test_rules_pass_their_tests(self):
         self.promtool("check", "rules", "rules.yml")
         self.promtool("check", "config", "scrape.yml")
         self.promtool("test", "rules", "rules_test.yml")
 
-    def test_each_alert_is_tested_and_explained(self):
+    def test_each_alert_is_tested_and_documented(self):
         tested = set(re.findall(r"alertname: (\w+)", (deploy_case.ROOT / "deploy/prometheus/rules_test.yml").read_text()))
         alerts = self.rule_lines("alert")
         self.assertEqual(tested, set(alerts))
-        page = (deploy_case.ROOT / "docs/metrics.md").read_text()
+        page = (deploy_case.ROOT / "docs/reference/metrics.md").read_text()
         self.assertEqual([alert for alert in alerts if f"`{alert}`" not in page], [])
 
-    def test_each_panel_s_expression_is_one(self):
+    def test_panel_expressions_are_valid(self):
         rules = ["groups:", "- name: dashboard", "  rules:"]
         for i, expression in enumerate(self.dashboard_expressions()):
             concrete = expression.replace("$__rate_interval", "5m").replace("$job", ".*").replace("$instance", ".*")
@@ -74,29 +74,34 @@ class Promtool(unittest.TestCase):
         self.assertEqual(len(ids), len(set(ids)))
         self.assertEqual(self.dashboard["uid"], "sluice-pool")
 
-    def test_what_is_used_is_what_a_reducer_serves(self):
+    def test_used_series_are_served(self):
         served = self.live_metrics()
         self.assertEqual(self.promtool("check", "metrics", text=served), "")  # names, units, helps
         declared = dict(re.findall(r"^# TYPE (\S+) (\S+)$", served, re.MULTILINE))
         series = {name for name, kind in declared.items() if kind != "histogram"}
         series |= {name + part for name, kind in declared.items() if kind == "histogram" for part in ("_bucket", "_sum", "_count")}
         recorded = set(self.rule_lines("record"))
-        # Only where there is a device, and something failed.
+        # A reducer serves these series only with an RDMA device, a known link speed or after an error.
         rare = {"sluice_rdma_completion_errors_total", "sluice_rdma_port_losses_total", "sluice_transport_info", "sluice_link_speed_bytes_per_second"}
-        page = (deploy_case.ROOT / "docs/metrics.md").read_text()
+        page = (deploy_case.ROOT / "docs/reference/metrics.md").read_text()
         documented = set(re.findall(r"^\| `([a-z_]+)`", page, re.MULTILINE))
         for expression in self.rule_lines("expr") + self.dashboard_expressions():
             names = metric_names(expression)
             self.assertTrue(names, expression)
             self.assertEqual(names - series - recorded - NOT_SERVED - rare, set(), expression)
-        self.assertEqual(set(declared) - documented, set(), "not in docs/metrics.md")
+        self.assertEqual(set(declared) - documented, set(), "not in docs/reference/metrics.md")
+        rows = dict(re.findall(r"^\| `([a-z_]+)` \| (\w+ \| .*) \|$", page, re.MULTILINE))
+        helps = dict(re.findall(r"^# HELP (\S+) (.*)$", served, re.MULTILINE))
+        for name, text in helps.items():
+            kind, _, meaning = (cell.strip() for cell in rows[name].split("|"))
+            self.assertEqual((name, kind, meaning), (name, declared[name], text))
         self.assertEqual({name for name in documented if name.startswith(("sluice_", "process_"))} - set(declared) - rare, set(), "not served")
-        # By what the source says of those that could not come here.
+        # These series cannot be tested here. At least the source must contain their names.
         source = (deploy_case.ROOT / "reducer/admin/metrics.cc").read_text()
         self.assertEqual({name for name in rare if f'"{name}"' not in source}, set())
 
     def live_metrics(self):
-        """/metrics of a reducer that has done something."""
+        """Returns /metrics of a reducer that has completed a session."""
         sys.path.insert(0, str(deploy_case.ROOT / "tests/functional"))
         import sluice_process
         sluice_process.PROGRAM = str(program())
@@ -110,7 +115,7 @@ class Promtool(unittest.TestCase):
         self.addCleanup(world.doCleanups)
         port_file = world.folder / "http"
         _, address = world.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file)
-        until("it says its HTTP port", port_file.exists)
+        until("the reducer writes its HTTP port", port_file.exists)
         world.run_sluice("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5", "--workers", "2", "--connect", address)
 
         def scrape():

@@ -1,4 +1,7 @@
-"""The job scripts of deploy/slurm, as they ship, on a cluster of this machine (slurm_cluster.py). Exit 77 where there can be none."""
+"""Runs the job scripts of deploy/slurm on a Slurm cluster on this machine (slurm_cluster.py).
+
+Exits with 77 if the machine cannot run the cluster.
+"""
 
 import re
 import shutil
@@ -12,8 +15,8 @@ import slurm_cluster
 from deploy_case import DEADLINE_S, until
 from slurm_cluster import Cluster
 
-# What a user's shell may have for a pool elsewhere: nothing of it may reach a script's reducers or workers.
-OTHERS = "SLUICE_REDUCERS=elsewhere:7470,SLUICE_KEY_FILE=/none,SLUICE_TOKEN_FILE=/none,SLUICE_JOB=another,SLUICE_DISCOVERY=none,SLUICE_LISTEN=127.0.0.1:1"
+# Variables of another pool in the shell of a user. They must not affect the reducers or workers of a script.
+OTHER_POOL = "SLUICE_REDUCERS=elsewhere:7470,SLUICE_KEY_FILE=/none,SLUICE_TOKEN_FILE=/none,SLUICE_JOB=another,SLUICE_DISCOVERY=none,SLUICE_LISTEN=127.0.0.1:1"
 DIGITS = Path(__file__).resolve().parents[2] / "deploy/launchers/digits.sh"
 
 
@@ -26,107 +29,107 @@ class Slurm(unittest.TestCase):
         cls.cluster = cls.enterClassContext(Cluster(cls.folder, deploy_case.program().parent))
 
     def setUp(self):
-        self.where = Path(tempfile.mkdtemp(prefix="job-", dir=self.folder))
+        self.job_folder = Path(tempfile.mkdtemp(prefix="job-", dir=self.folder))
 
-    def submit(self, script, *words, options=()):
-        """A script of deploy/slurm, or of any other folder."""
-        number = self.cluster.submit(*options, self.scripts / script, *words, cwd=self.where)
+    def submit(self, script, *arguments, options=()):
+        """Submits a script of deploy/slurm or, with an absolute path, of another folder. Returns the number of the job."""
+        number = self.cluster.submit(*options, self.scripts / script, *arguments, cwd=self.job_folder)
         self.addCleanup(self.cluster.run, "scancel", str(number), check=False)
         return number
 
     def output(self, number):
-        file = next(self.where.glob(f"*-{number}.out"), None)
+        file = next(self.job_folder.glob(f"*-{number}.out"), None)
         return file.read_text(errors="replace") if file else ""
 
     def expect_end(self, number, code):
         try:
-            ended = self.cluster.end_of(number)
+            actual = self.cluster.wait_for_end(number)
         except AssertionError as error:
-            ended = error
-        self.assertEqual(ended, code, f"{self.output(number)}\n{self.cluster.logs()}")
+            actual = error
+        self.assertEqual(actual, code, f"{self.output(number)}\n{self.cluster.logs()}")
         return self.output(number)
 
-    def until_said(self, number, what):
-        until(f"job {number} says {what}", lambda: what in self.output(number))
+    def wait_for_output(self, number, text):
+        until(f"job {number} prints {text}", lambda: text in self.output(number))
 
-    def sluice(self, *words):
-        return subprocess.run([deploy_case.program(), *map(str, words)], check=True, capture_output=True, text=True, timeout=DEADLINE_S,
+    def sluice(self, *arguments):
+        return subprocess.run([deploy_case.program(), *map(str, arguments)], check=True, capture_output=True, text=True, timeout=DEADLINE_S,
                               env=self.cluster.environment).stdout
 
-    def expect_digits(self, said):
-        self.assertRegex(said, r"weights +bit-identical on 2 workers")
-        shares = [float(share) for share in re.findall(r"reducer +cpu\d:7470: +([\d.]+) % of the bytes", said)]
-        self.assertEqual(len(shares), 2, said)
-        self.assertGreater(min(shares), 40, said)
+    def expect_digits(self, output):
+        self.assertRegex(output, r"weights +bit-identical on 2 workers")
+        shares = [float(share) for share in re.findall(r"reducer +cpu\d:7470: +([\d.]+) % of the bytes", output)]
+        self.assertEqual(len(shares), 2, output)
+        self.assertGreater(min(shares), 40, output)
 
-    def test_a_job_with_reducers_of_its_own(self):
-        number = self.submit("hetjob.sbatch", DIGITS, "--epochs", 3, options=[f"--export=ALL,{OTHERS}"])
-        said = self.expect_end(number, 0)
-        self.expect_digits(said)
-        self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", said)), 2, said)
-        self.assertNotIn("the reducers ended with", said)
-        self.assertEqual(sorted(path.name for path in self.where.iterdir()), [f"sluice-{number}.out"], "the key ends with the job")
+    def test_job_with_its_own_reducers(self):
+        number = self.submit("hetjob.sbatch", DIGITS, "--epochs", 3, options=[f"--export=ALL,{OTHER_POOL}"])
+        output = self.expect_end(number, 0)
+        self.expect_digits(output)
+        self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", output)), 2, output)
+        self.assertNotIn("the reducers exited with", output)
+        self.assertEqual(sorted(path.name for path in self.job_folder.iterdir()), [f"sluice-{number}.out"], "the script deletes the key")
 
-    def test_the_training_decides_the_exit_code(self):
-        # On one node: of several tasks srun ends the others, and tells the largest code.
+    def test_exit_code_is_the_exit_code_of_the_training(self):
+        # Uses one node: with several tasks, srun kills the other tasks and returns the largest code.
         self.expect_end(self.submit("hetjob.sbatch", "sh", "-c", "exit 7", options=["--nodes=1"]), 7)
 
-    def test_no_reducers_no_training(self):
-        number = self.submit("hetjob.sbatch", "touch", "begun", options=["--export=ALL,SLUICE_MEMORY_LIMIT=much"])
-        self.assertIn("the reducers ended before the training began", self.expect_end(number, 69))
-        self.assertFalse((self.where / "begun").exists())
+    def test_training_does_not_start_without_reducers(self):
+        number = self.submit("hetjob.sbatch", "touch", "started", options=["--export=ALL,SLUICE_MEMORY_LIMIT=much"])
+        self.assertIn("the reducers ended before the training started", self.expect_end(number, 69))
+        self.assertFalse((self.job_folder / "started").exists())
 
-    def test_a_node_with_a_reducer_is_lost(self):
+    def test_failure_of_a_node_with_a_reducer(self):
         number = self.submit("hetjob.sbatch", DIGITS, "--epochs", 100)
-        self.until_said(number, "epoch   2/100")
-        self.assertEqual((self.where / f".sluice-{number}").stat().st_mode & 0o777, 0o700)
-        self.assertEqual((self.where / f".sluice-{number}/pool.key").stat().st_mode & 0o777, 0o600)
-        self.addCleanup(self.cluster.bring_back, "cpu2")
+        self.wait_for_output(number, "epoch   2/100")
+        self.assertEqual((self.job_folder / f".sluice-{number}").stat().st_mode & 0o777, 0o700)
+        self.assertEqual((self.job_folder / f".sluice-{number}/pool.key").stat().st_mode & 0o777, 0o600)
+        self.addCleanup(self.cluster.resume_node, "cpu2")
         self.cluster.run("scontrol", "update", "nodename=cpu2", "state=down", "reason=test")
-        said = self.expect_end(number, 0)
-        self.assertRegex(said, r"weights +bit-identical on 2 workers")
-        self.assertIn("Node failure on cpu2", said)
-        self.assertNotIn("draining: 1 sessions", said)  # the other one was left alone
-        self.assertEqual(len(re.findall("ended after .* 1 sessions completed, 0 failed", said)), 1, said)
+        output = self.expect_end(number, 0)
+        self.assertRegex(output, r"weights +bit-identical on 2 workers")
+        self.assertIn("Node failure on cpu2", output)
+        self.assertNotIn("draining: 1 sessions", output)  # the other reducer was not stopped
+        self.assertEqual(len(re.findall("ended after .* 1 sessions completed, 0 failed", output)), 1, output)
 
-    def test_a_cancelled_job_leaves_no_key(self):
+    def test_canceled_job_leaves_no_key(self):
         number = self.submit("hetjob.sbatch", "sleep", "600")
-        self.until_said(number, "answer")
+        self.wait_for_output(number, "are ready")
         self.cluster.run("scancel", str(number))
-        self.cluster.end_of(number)
-        until("the key is gone", lambda: not (self.where / f".sluice-{number}").exists())
+        self.cluster.wait_for_end(number)
+        until("the key is deleted", lambda: not (self.job_folder / f".sluice-{number}").exists())
 
-    def test_every_node_finds_its_own_part(self):
-        number = self.submit("auto.sbatch", DIGITS, "--epochs", 3, options=[f"--export=ALL,SLUICE_IDLE_TIMEOUT=1s,{OTHERS}"])
-        said = self.expect_end(number, 0)
-        self.expect_digits(said)
-        self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", said)), 2, said)
-        self.assertEqual(sorted(path.name for path in self.where.iterdir()), [f"sluice-{number}.out"], "the key ends with the job")
+    def test_each_node_discovers_its_role(self):
+        number = self.submit("auto.sbatch", DIGITS, "--epochs", 3, options=[f"--export=ALL,SLUICE_IDLE_TIMEOUT=1s,{OTHER_POOL}"])
+        output = self.expect_end(number, 0)
+        self.expect_digits(output)
+        self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", output)), 2, output)
+        self.assertEqual(sorted(path.name for path in self.job_folder.iterdir()), [f"sluice-{number}.out"], "the script deletes the key")
 
-    def test_what_plan_writes(self):
+    def test_script_of_sluice_plan(self):
         text = self.sluice("plan", "--workers", 2, "--worker-gbps", 100, "--reducer-gbps", 100, "--reducer-price", 2, "--format", "sbatch")
-        script = self.where / "planned.sbatch"
+        script = self.job_folder / "planned.sbatch"
         script.write_text(text)
         self.expect_digits(self.expect_end(self.submit(script, DIGITS, "--epochs", 2), 0))
 
-    def test_a_standing_pool(self):
-        key, reducers = self.where / "pool.key", self.where / "reducers"
+    def test_permanent_pool(self):
+        key, reducers = self.job_folder / "pool.key", self.job_folder / "reducers"
         self.assertIn("sbatch pool.sbatch FOLDER", self.expect_end(self.submit("pool.sbatch"), 64))
-        self.assertIn("no key", self.expect_end(self.submit("pool.sbatch", self.where), 78))
+        self.assertIn("cannot read the key", self.expect_end(self.submit("pool.sbatch", self.job_folder), 78))
         self.sluice("keygen", "--out", key)
-        pool = self.submit("pool.sbatch", self.where, options=[f"--export=ALL,{OTHERS}"])
-        until("the pool's list", reducers.exists)
+        pool = self.submit("pool.sbatch", self.job_folder, options=[f"--export=ALL,{OTHER_POOL}"])
+        until("the list of the pool exists", reducers.exists)
         self.assertEqual(reducers.read_text(), "cpu1:7470\ncpu2:7470\n")
 
         for name in ("first", "second"):
-            self.sluice("keygen", "--job", name, "--key-file", key, "--out", self.where / f"{name}.token")
-        train = ["train.sbatch", reducers, self.where / "first.token", DIGITS, "--epochs", 2]
-        self.expect_digits(self.expect_end(self.submit(*train, options=["--job-name=first", f"--export=ALL,{OTHERS}"]), 0))
-        self.expect_end(self.submit(*train, options=["--job-name=second"]), 69)  # the token is another job's
+            self.sluice("keygen", "--job", name, "--key-file", key, "--out", self.job_folder / f"{name}.token")
+        train = ["train.sbatch", reducers, self.job_folder / "first.token", DIGITS, "--epochs", 2]
+        self.expect_digits(self.expect_end(self.submit(*train, options=["--job-name=first", f"--export=ALL,{OTHER_POOL}"]), 0))
+        self.expect_end(self.submit(*train, options=["--job-name=second"]), 69)  # the token belongs to the job "first"
 
         self.cluster.run("scancel", "--batch", "--signal=TERM", str(pool))
-        said = self.expect_end(pool, 0)
-        self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", said)), 2, said)
+        output = self.expect_end(pool, 0)
+        self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", output)), 2, output)
         self.assertFalse(reducers.exists())
 
 

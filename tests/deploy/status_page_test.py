@@ -1,6 +1,6 @@
-"""The page of a reducer under load in a headless Chromium: it shows what runs, and a client's name on it stays a name.
+"""Tests the status page of a reducer under load in a headless Chromium, also with HTML in the names of clients.
 
-SLUICE_TEST_KEEP=FOLDER keeps the picture there, to be looked at.
+SLUICE_TEST_KEEP=FOLDER copies the screenshot to this folder.
 """
 
 import os
@@ -20,12 +20,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "functional"))
 import sluice_process  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-OWNED = "<script>document.title='owned'</script>"
+SCRIPT = "<script>document.title='owned'</script>"
 IMAGE = "<img src=x onerror=document.title='owned'>"
 
 
 def browse(folder, url, *arguments):
-    """What the browser prints; the page has had time for some answers, in the browser's own clock."""
+    """Opens the URL and returns the output of the browser. The virtual time budget is long enough for several updates of the
+    page."""
     done = subprocess.run(
         [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", f"--user-data-dir={folder}", "--window-size=1300,760", "--virtual-time-budget=20000", *arguments, url],
@@ -48,17 +49,17 @@ class Page(sluice_process.SluiceTest):
         port_file = self.folder / "http"
         self.reducer, self.address = self.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file, "--weight", f"{IMAGE}=2",
                                                          "--drain-timeout", "5m")
-        until("it says its HTTP port", port_file.exists)
+        until("the reducer writes its HTTP port", port_file.exists)
         self.url = f"http://127.0.0.1:{port_file.read_text().strip()}/"
 
     def load(self):
         for rank in range(3):
             self.jobs.append(self.start("bench", "soak", "--connect", self.address, "--workers", "3", "--rank", rank, "--session", "0badcafe" * 4,
-                                        "--duration", "5m", "--max-size", "1M", env={"SLUICE_TENANT": OWNED}))
+                                        "--duration", "5m", "--max-size", "1M", env={"SLUICE_TENANT": SCRIPT}))
         until("the load runs", lambda: self.status(self.address)["data"]["chunks"] > 1000 or any(job.ended() for job in self.jobs))
         self.assertFalse(any(job.ended() for job in self.jobs), self.jobs[0].stderr())
 
-    def test_it_shows_what_runs_and_nothing_of_a_client_s_runs(self):
+    def test_page_shows_sessions_and_escapes_names_of_clients(self):
         self.load()
         dom = browse(self.folder / "profile", self.url, "--dump-dom")
         self.assertIn("<title>Sluice reducer</title>", dom)
@@ -73,20 +74,20 @@ class Page(sluice_process.SluiceTest):
         self.assertRegex(dom, r'class="slow( now)?">rank [012] <b>\d+%</b>')
         self.assertRegex(dom, r'<svg id="in-line".*?<path d="M[\d. ]+L')
 
-    def test_its_picture(self):
+    def test_screenshot(self):
         self.load()
         picture = self.folder / "page.png"
         browse(self.folder / "profile", self.url, f"--screenshot={picture}")
         head = picture.read_bytes()[:24]
         self.assertEqual((head[:8], struct.unpack(">II", head[16:24])), (b"\x89PNG\r\n\x1a\n", (1300, 760)))
-        self.assertGreater(picture.stat().st_size, 20_000)  # a page without its script, or without its style, has less
+        self.assertGreater(picture.stat().st_size, 20_000)  # a page without its script or style is smaller
         if "SLUICE_TEST_KEEP" in os.environ:
             shutil.copy(picture, os.environ["SLUICE_TEST_KEEP"])
 
-    def test_it_says_that_it_drains(self):
+    def test_page_shows_draining(self):
         self.load()
         self.reducer.signal(signal.SIGTERM)
-        until("it drains", lambda: self.status(self.address)["draining"])
+        until("the reducer drains", lambda: self.status(self.address)["draining"])
         dom = browse(self.folder / "profile", self.url, "--dump-dom")
         self.assertEqual(text_of(dom, "state"), "draining")
 

@@ -1,5 +1,6 @@
-"""A relay in front of a reducer that parts it from some hosts: nothing passes, and nobody is told. What was sent meanwhile passes once they are joined
-again, as TCP would send it again then."""
+"""A relay in front of a reducer that simulates a network partition from some hosts: it forwards nothing and closes nothing.
+
+Bytes sent during the partition are forwarded when it ends, like TCP's retransmissions."""
 
 import socket
 import threading
@@ -8,7 +9,7 @@ TO, FROM = "to the reducer", "from the reducer"
 
 
 class PartitionRelay:
-    """Listens on a port of loopback and passes everything on to `target`, "host:port". Who connects is known by the address it connects from."""
+    """Listens on a loopback port and forwards all connections to `target`, "host:port". The source address identifies a host."""
 
     def __init__(self, target):
         host, port = target.rsplit(":", 1)
@@ -16,20 +17,20 @@ class PartitionRelay:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.changed = threading.Condition()
-        self.parted = set()  # (host, way)
-        self.held = 0        # pieces, ends and connections that have been held up so far
+        self.blocked = set()  # (host, direction)
+        self.held = 0         # reads, ends of stream and connections that were delayed so far
         self.sockets = {self.listener}
         self.closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def part(self, host, *ways):
-        """From now on nothing passes these ways, and no connection is made."""
+    def partition(self, host, *directions):
+        """From now on nothing is forwarded in these directions, and no connection is made."""
         with self.changed:
-            self.parted |= {(host, way) for way in ways}
+            self.blocked |= {(host, direction) for direction in directions}
 
-    def join(self):
+    def heal(self):
         with self.changed:
-            self.parted.clear()
+            self.blocked.clear()
             self.changed.notify_all()
 
     def close(self):
@@ -38,22 +39,22 @@ class PartitionRelay:
             self.changed.notify_all()
             sockets = list(self.sockets)
         for each in sockets:
-            self._shut(each, socket.SHUT_RDWR)
+            self._shutdown(each, socket.SHUT_RDWR)
         self.listener.close()
 
-    def _hold(self, host, *ways):
-        """Returns when these ways are open; False when there is nobody to pass anything any more."""
+    def _wait_until_open(self, host, *directions):
+        """Returns when these directions are open; False if the relay was closed."""
         with self.changed:
-            stopped = [(host, way) for way in ways]
-            self.held += not self.parted.isdisjoint(stopped)
-            self.changed.wait_for(lambda: self.closed or self.parted.isdisjoint(stopped))
+            needed = [(host, direction) for direction in directions]
+            self.held += not self.blocked.isdisjoint(needed)
+            self.changed.wait_for(lambda: self.closed or self.blocked.isdisjoint(needed))
             return not self.closed
 
     @staticmethod
-    def _shut(each, how):
+    def _shutdown(each, how):
         try:
             each.shutdown(how)
-        except OSError:  # nobody is there any more
+        except OSError:  # already disconnected
             pass
 
     def _accept(self):
@@ -65,38 +66,38 @@ class PartitionRelay:
             threading.Thread(target=self._serve, args=(near, host), daemon=True).start()
 
     def _serve(self, near, host):
-        # Of a handshake that is lost one way nothing comes of it either way.
+        # A TCP handshake needs both directions.
         with self.changed:
             self.sockets.add(near)
         with near:
-            if self._hold(host, TO, FROM):
+            if self._wait_until_open(host, TO, FROM):
                 try:
                     with socket.create_connection(self.target) as far:
-                        self._join_up(near, far, host)
-                except OSError:  # the reducer takes none: as if its own port refused
+                        self._forward_both(near, far, host)
+                except OSError:  # the reducer refused the connection
                     pass
         with self.changed:
             self.sockets.discard(near)
 
-    def _join_up(self, near, far, host):
+    def _forward_both(self, near, far, host):
         with self.changed:
             self.sockets.add(far)
         for each in (near, far):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        back = threading.Thread(target=self._pass, args=(far, near, host, FROM), daemon=True)
+        back = threading.Thread(target=self._forward, args=(far, near, host, FROM), daemon=True)
         back.start()
-        self._pass(near, far, host, TO)
+        self._forward(near, far, host, TO)
         back.join()
         with self.changed:
             self.sockets.discard(far)
 
-    def _pass(self, source, sink, host, way):
+    def _forward(self, source, sink, host, direction):
         try:
             while data := source.recv(1 << 18):
-                if not self._hold(host, way):
+                if not self._wait_until_open(host, direction):
                     return
                 sink.sendall(data)
-        except OSError:  # one of them broke: the other is to see an end, if it can see one
-            self._shut(source, socket.SHUT_RD)
-        if self._hold(host, way):
-            self._shut(sink, socket.SHUT_WR)
+        except OSError:  # one side broke: the other side must see the end, unless it is partitioned
+            self._shutdown(source, socket.SHUT_RD)
+        if self._wait_until_open(host, direction):
+            self._shutdown(sink, socket.SHUT_WR)

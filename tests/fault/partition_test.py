@@ -1,5 +1,6 @@
-"""Networks that fall apart under a job: a rank and a reducer lose each other while everybody else hears both, without a word from TCP. The job goes on
-with what all ranks can reach, and no rank is taken for lost."""
+"""Network partitions under a job: a rank and a reducer lose each other silently, while all others reach both.
+
+The job continues with the reducers that all ranks reach, and no rank is declared lost."""
 
 import json
 import os
@@ -10,15 +11,15 @@ from sluice_process import SluiceTest, main, until
 
 RANKS, REDUCERS = 3, 3
 ARBITER = 0  # the first of the list
-COLUMNS = 7  # of a whole line of progress; the second is operations
-BRIEF = os.environ.get("SLUICE_TEST_BRIEF") == "1"  # under sanitizers, which take their time
-# Silence that is borne: more than a busy machine lets a process wait for its turn.
+COLUMNS = 7  # of a complete line of progress; column 2 is the number of operations
+BRIEF = os.environ.get("SLUICE_TEST_BRIEF") == "1"  # for sanitizers, which are slow
+# Longer than a busy machine keeps a process from running.
 PEER_TIMEOUT, RESUME_TIMEOUT = ("5s", "2s") if BRIEF else ("3s", "1s")
-PARTED = (1,) if BRIEF else (0, 1)  # 0 is the one that looks for reducers that come back
+PARTITIONED_RANKS = (1,) if BRIEF else (0, 1)  # rank 0 looks for reducers to add again
 HOSTS = [f"127.0.1.{rank + 1}" for rank in range(RANKS)]
 
 
-class Partition(SluiceTest):
+class PartitionTest(SluiceTest):
     def start_job(self):
         self.reducers = [self.start_reducer("--peer-timeout", PEER_TIMEOUT, "--heartbeat", "100ms", "--lanes", "1") for _ in range(REDUCERS)]
         self.relays = [PartitionRelay(address) for _, address in self.reducers]
@@ -31,17 +32,17 @@ class Partition(SluiceTest):
                                  env={"SLUICE_RESUME_TIMEOUT": RESUME_TIMEOUT}) for rank, host in enumerate(HOSTS)]
         until("the job runs on all reducers", lambda: all(self.in_use(r) for r in range(REDUCERS)))
 
-    def all_run(self):
+    def expect_running(self):
         for running in self.ranks:
             self.assertFalse(running.ended(), running.stderr())
         return True
 
     def sessions(self, reducer):
-        self.all_run()
+        self.expect_running()
         return self.status(self.reducers[reducer][1])["session_list"]
 
     def in_use(self, reducer):
-        """The session is here with all its ranks, and has made sums."""
+        """Whether the session is on this reducer, with all its ranks, and has reduced something."""
         there = self.sessions(reducer)
         return len(there) == 1 and there[0].get("absent_ranks", 0) == 0 and there[0]["served_bytes"] > 0
 
@@ -49,71 +50,71 @@ class Partition(SluiceTest):
         rows = [line.split() for line in self.ranks[0].stdout().splitlines() if not line.startswith("#")]
         return max((int(row[1]) for row in rows if len(row) == COLUMNS), default=0)
 
-    def goes_on(self):
+    def expect_progress(self):
         before = self.operations()
-        until("the job goes on", lambda: self.all_run() and self.operations() > before + 50)
+        until("the job continues", lambda: self.expect_running() and self.operations() > before + 50)
 
-    def expect_left(self, reducer):
-        """The session has changed its view, and goes on without this one."""
+    def expect_removed(self, reducer):
+        """The session has changed its view and continues without this reducer."""
         other = (reducer + 1) % REDUCERS
-        until(f"the session has left reducer {reducer}", lambda: any(s["roster_version"] > 0 for s in self.sessions(other)))
+        until(f"the session has removed reducer {reducer}", lambda: any(s["roster_version"] > 0 for s in self.sessions(other)))
         self.assertGreater(self.relays[reducer].held, 0)
-        self.goes_on()
+        self.expect_progress()
 
-    def expect_tried_again(self, reducer):
-        """Whole for rank 0, which takes it in again once it is another, and in vain: a second one has come and gone."""
+    def expect_added_and_removed_again(self, reducer):
+        """Rank 0 reaches the reducer and adds it again under a new id, which the session removes once more."""
         other = (reducer + 1) % REDUCERS
-        until(f"reducer {reducer} was taken in again, and left", lambda: any(s["roster_version"] >= 3 for s in self.sessions(other)))
-        self.goes_on()
+        until(f"reducer {reducer} was added and removed again", lambda: any(s["roster_version"] >= 3 for s in self.sessions(other)))
+        self.expect_progress()
 
     def finish(self):
         self.ranks[0].signal(signal.SIGINT)
         for rank, running in enumerate(self.ranks):
             self.assertEqual(running.wait(), 0, f"rank {rank}: {running.stderr()}")
         self.assertEqual(json.loads((self.folder / "soak-0.json").read_text())["nwrong"], 0)
-        # The one that is parted may say it of a rank that had joined it alone, and gave that up.
+        # The partitioned reducer may report peer_lost for a rank that joined it alone and gave up.
         for running in [*self.ranks, *(reducer for (reducer, _), relay in zip(self.reducers, self.relays) if relay.held == 0)]:
             self.assertNotIn("peer_lost", running.stderr())
 
-    def test_a_rank_and_a_reducer(self):
-        for rank in PARTED:
+    def test_between_a_rank_and_a_reducer(self):
+        for rank in PARTITIONED_RANKS:
             with self.subTest(rank=rank):
                 self.start_job()
-                self.relays[1].part(HOSTS[rank], TO, FROM)
-                self.expect_left(1)
+                self.relays[1].partition(HOSTS[rank], TO, FROM)
+                self.expect_removed(1)
                 if rank != 0:
-                    self.expect_tried_again(1)
+                    self.expect_added_and_removed_again(1)
                 self.finish()
 
-    def test_a_rank_and_the_arbiter(self):
-        for rank in PARTED:
+    def test_between_a_rank_and_the_arbiter(self):
+        for rank in PARTITIONED_RANKS:
             with self.subTest(rank=rank):
                 self.start_job()
-                self.relays[ARBITER].part(HOSTS[rank], TO, FROM)
-                self.expect_left(ARBITER)
+                self.relays[ARBITER].partition(HOSTS[rank], TO, FROM)
+                self.expect_removed(ARBITER)
                 if rank != 0:
-                    self.expect_tried_again(ARBITER)
+                    self.expect_added_and_removed_again(ARBITER)
                 self.finish()
 
-    def test_a_rank_that_the_arbiter_does_not_hear(self):
+    def test_the_arbiter_does_not_hear_a_rank(self):
         self.start_job()
-        self.relays[ARBITER].part(HOSTS[1], TO)
-        self.expect_left(ARBITER)
+        self.relays[ARBITER].partition(HOSTS[1], TO)
+        self.expect_removed(ARBITER)
         self.finish()
 
-    def test_a_rank_that_does_not_hear_the_arbiter(self):
+    def test_a_rank_does_not_hear_the_arbiter(self):
         self.start_job()
-        self.relays[ARBITER].part(HOSTS[1], FROM)
-        self.expect_left(ARBITER)
+        self.relays[ARBITER].partition(HOSTS[1], FROM)
+        self.expect_removed(ARBITER)
         self.finish()
 
-    def test_a_rank_and_a_reducer_that_come_together_again(self):
+    def test_a_rank_and_a_reducer_after_the_partition_ends(self):
         self.start_job()
-        self.relays[1].part(HOSTS[1], TO, FROM)
-        self.expect_left(1)
-        self.relays[1].join()
-        until("the reducer is taken in again", lambda: self.in_use(1) and self.sessions(1)[0]["roster_version"] >= 2)
-        self.goes_on()
+        self.relays[1].partition(HOSTS[1], TO, FROM)
+        self.expect_removed(1)
+        self.relays[1].heal()
+        until("the reducer is added again", lambda: self.in_use(1) and self.sessions(1)[0]["roster_version"] >= 2)
+        self.expect_progress()
         self.finish()
 
 

@@ -1,4 +1,4 @@
-"""Processes that stop, die or never come, chosen by a seed; a healthy job on the same reducers feels nothing."""
+"""Processes that are stopped, killed or never start, chosen by a seed, while a healthy job on the same reducers continues."""
 
 import random
 import signal
@@ -9,11 +9,11 @@ JOB = ("bench", "allreduce", "-b", "1K", "-e", "256K", "-f", "4", "-n", "3")
 SEEDS = range(1, 4)
 
 
-def rows(running):
+def row_count(running):
     return sum(1 for line in running.stdout().splitlines() if line and not line.startswith("#"))
 
 
-class ProcessFaults(SluiceTest):
+class ProcessFaultTest(SluiceTest):
     def start_pool(self):
         pool = [self.start_reducer("--peer-timeout", "2s", "--heartbeat", "200ms") for _ in range(2)]
         return [reducer for reducer, _ in pool], ",".join(address for _, address in pool)
@@ -30,51 +30,51 @@ class ProcessFaults(SluiceTest):
             until(f"{address} has {sessions} sessions left",
                   lambda a=address: (s := self.status(a)["sessions"])["open"] == sessions and s["releasing"] == 0)
 
-    def test_a_rank_that_dies_or_stops_is_named_and_the_neighbour_goes_on(self):
+    def test_a_killed_or_stopped_rank_is_reported_and_the_healthy_job_continues(self):
         for seed in SEEDS:
             choose = random.Random(seed)
-            how = (signal.SIGKILL, signal.SIGSTOP)[seed % 2]
+            fault = (signal.SIGKILL, signal.SIGSTOP)[seed % 2]
             victim = choose.randrange(4)
-            with self.subTest(seed=seed, how=how, victim=victim):
+            with self.subTest(seed=seed, fault=fault, victim=victim):
                 _, pool = self.start_pool()
                 healthy = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", pool)
-                until("the neighbour runs", lambda: rows(healthy) >= 1)
+                until("the healthy job runs", lambda: row_count(healthy) >= 1)
                 reserved = self.reserved(pool)
                 ranks = self.start_ranks(pool, 4, f"{seed:032x}", "-N", "0")
                 at = choose.randrange(1, 8)
-                until("the job runs", lambda: rows(ranks[0]) >= at or ranks[0].ended())
-                ranks[victim].signal(how)
+                until("the job runs", lambda: row_count(ranks[0]) >= at or ranks[0].ended())
+                ranks[victim].signal(fault)
                 for rank, running in enumerate(ranks):
                     if rank == victim:
                         continue
                     self.assertEqual(running.wait(), 1, running.stderr())
                     self.assertIn(f"rank {victim}", running.stderr())
-                if how == signal.SIGSTOP:  # woken, it is told too
+                if fault == signal.SIGSTOP:  # once it runs again, the rank gets the error too
                     ranks[victim].signal(signal.SIGCONT)
                     self.assertEqual(ranks[victim].wait(), 1)
-                before = rows(healthy)
-                until("the neighbour goes on", lambda: rows(healthy) > before or healthy.ended())
+                before = row_count(healthy)
+                until("the healthy job continues", lambda: row_count(healthy) > before or healthy.ended())
                 self.assertFalse(healthy.ended(), healthy.stderr())
                 self.expect_freed(pool, 1)
                 self.assertEqual(self.reserved(pool), reserved)
 
-    def test_a_reducer_that_stops_is_named_on_every_rank_where_no_results_are_kept(self):
+    def test_without_kept_results_a_lost_reducer_is_reported_on_every_rank(self):
         for seed in SEEDS:
             choose = random.Random(seed)
             victim = choose.randrange(2)
-            how = choose.choice([signal.SIGKILL, signal.SIGSTOP])
-            with self.subTest(seed=seed, how=how, victim=victim):
+            fault = choose.choice([signal.SIGKILL, signal.SIGSTOP])
+            with self.subTest(seed=seed, fault=fault, victim=victim):
                 reducers, pool = self.start_pool()
                 ranks = self.start_ranks(pool, 3, f"{seed:032x}", "-N", "0", "--no-keep")
-                until("the job runs", lambda: rows(ranks[0]) >= 1 or ranks[0].ended())
-                reducers[victim].signal(how)
+                until("the job runs", lambda: row_count(ranks[0]) >= 1 or ranks[0].ended())
+                reducers[victim].signal(fault)
                 for running in ranks:
                     self.assertEqual(running.wait(), 1, running.stderr())
                     self.assertIn(pool.split(",")[victim], running.stderr())
                 other = pool.split(",")[1 - victim]
                 until("the other reducer has freed the session", lambda: self.status(other)["memory"]["reserved_bytes"] == 0)
 
-    def test_a_rank_that_never_comes_is_named(self):
+    def test_a_rank_that_never_joins_is_reported(self):
         _, pool = self.start_pool()
         ranks = self.start_ranks(pool, 4, f"{9:032x}", "--join-timeout", "1s", present=[0, 3])
         for running in ranks:

@@ -1,5 +1,5 @@
-// What a reducer does with bytes that are not the protocol, and with clients that may not be there. A healthy
-// session runs beside each.
+// Malformed bytes and unauthorized clients at a reducer. A valid session runs beside each test and must be
+// unaffected.
 #include <fstream>
 #include <random>
 
@@ -16,7 +16,7 @@ class BadInput : public ReducerTest {
  protected:
   void SetUp() override {
     start();
-    healthy = begin_session(port(), {.session = session_id(1), .ranks = 2});
+    healthy = start_session(port(), {.session = session_id(1), .ranks = 2});
   }
   void TearDown() override {
     if (HasFatalFailure()) return;
@@ -33,7 +33,7 @@ std::vector<std::byte> noise(size_t size, uint32_t seed) {
   return bytes;
 }
 
-TEST_F(BadInput, HttpAndRandomBytesAreClosedAndCounted) {
+TEST_F(BadInput, HttpAndRandomBytesCloseTheConnectionAndAreCounted) {
   ScriptedConnection http(port());
   http.send_text(
       "GET /metrics HTTP/1.1\r\nHost: reducer\r\nUser-Agent: a scanner with a long enough name\r\n\r\n");
@@ -44,19 +44,19 @@ TEST_F(BadInput, HttpAndRandomBytesAreClosedAndCounted) {
   EXPECT_TRUE(eventually_counted("closed", "bad_magic", 2));
 }
 
-TEST_F(BadInput, SilenceAndHalfAFrameEndAtTheDeadline) {
+TEST_F(BadInput, ASilentConnectionAndAPartialFrameAreClosedAtTheDeadline) {
   ScriptedConnection silent(port());
-  ScriptedConnection half(port());
+  ScriptedConnection partial(port());
   const auto hello = wire::encode_message(wire::Hello{});
-  half.send_bytes(std::span(hello).first(hello.size() / 2));
+  partial.send_bytes(std::span(hello).first(hello.size() / 2));
   ScriptedConnection scanner(port());
   scanner.close();
   EXPECT_TRUE(silent.closed_within(3 * kSecond));
-  EXPECT_TRUE(half.closed_within(3 * kSecond));
+  EXPECT_TRUE(partial.closed_within(3 * kSecond));
   EXPECT_TRUE(eventually_counted("closed", "timeout", 2));
 }
 
-TEST_F(BadInput, WrongFramesInTheHandshakeAreCountedByReason) {
+TEST_F(BadInput, InvalidHandshakeFramesAreCountedByReason) {
   const auto with = [](auto change) {
     auto bytes = wire::encode_message(wire::Hello{});
     change(bytes);
@@ -77,14 +77,14 @@ TEST_F(BadInput, WrongFramesInTheHandshakeAreCountedByReason) {
     EXPECT_TRUE(c.closed_within(3 * kSecond)) << reason;
     EXPECT_TRUE(eventually_counted("closed", reason)) << reason;
   }
-  // A body that is too short, behind a right header.
+  // A valid header with a payload that is too short.
   ScriptedConnection c(port());
   c.send_bytes(wire::frame_control(wire::FrameType::kHello, noise(10, 2), 0, wire::kVersionMax));
   EXPECT_TRUE(c.closed_within(3 * kSecond));
 }
 
-TEST_F(BadInput, NoiseOnAnAttachedLaneEndsThatSessionByName) {
-  auto ranks = begin_session(port(), {.session = session_id(2), .ranks = 2});
+TEST_F(BadInput, RandomBytesOnALaneEndItsSessionAndNameTheRank) {
+  auto ranks = start_session(port(), {.session = session_id(2), .ranks = 2});
   ranks[1].lanes[0].send_bytes(noise(5000, 3));
   const auto abort = ranks[0].control.expect<wire::Abort>();
   EXPECT_EQ(abort.code, Errc::kBadMagic);
@@ -92,15 +92,15 @@ TEST_F(BadInput, NoiseOnAnAttachedLaneEndsThatSessionByName) {
   EXPECT_THAT(abort.text, HasSubstr("bad frame on its lane connection: bad_magic"));
 }
 
-TEST_F(BadInput, AFrameLargerThanTheSlotEndsThatSession) {
-  auto ranks = begin_session(port(), {.session = session_id(3), .ranks = 2});
+TEST_F(BadInput, AFrameLargerThanTheSlotEndsItsSession) {
+  auto ranks = start_session(port(), {.session = session_id(3), .ranks = 2});
   ranks[0].contribute(0, std::vector<float>(8192, 1.0f));  // 32 KiB, slots are 16 KiB
   EXPECT_EQ(ranks[1].control.expect<wire::Abort>().code, Errc::kBadLength);
 }
 
-TEST_F(BadInput, AFlippedBitInAContributionEndsThatSession) {
-  auto ranks = begin_session(port(), {.session = session_id(4), .ranks = 2});
-  // What contribute() would send, with one payload bit flipped behind its CRC.
+TEST_F(BadInput, ACorruptContributionEndsItsSession) {
+  auto ranks = start_session(port(), {.session = session_id(4), .ranks = 2});
+  // The frame of contribute() with a payload that does not match its CRC.
   wire::FrameHeader h;
   h.type = wire::FrameType::kContribution;
   h.flags = wire::kFlagPayloadCrc;
@@ -115,12 +115,12 @@ TEST_F(BadInput, AFlippedBitInAContributionEndsThatSession) {
   EXPECT_EQ(ranks[1].control.expect<wire::Abort>().code, Errc::kBadPayloadCrc);
 }
 
-TEST_F(BadInput, AHalfContributionAndSilenceEndAtTheDeadline) {
-  auto ranks = begin_session(port(), {.session = session_id(5), .ranks = 2});
+TEST_F(BadInput, APartialContributionEndsItsSessionAtTheDeadline) {
+  auto ranks = start_session(port(), {.session = session_id(5), .ranks = 2});
   ranks[0].lanes[0].send_bytes(noise(0, 0));
   const auto commit = wire::encode_message(wire::Commit{.incarnation = 1});
   ranks[0].lanes[0].send_bytes(std::span(commit).first(30));
-  for (;;) {  // both ranks live; only the frame is stuck
+  for (;;) {  // both ranks send heartbeats; only the frame is incomplete
     for (auto& r : ranks) r.control.send(wire::Heartbeat{});
     const auto frame = ranks[1].control.receive();
     ASSERT_TRUE(frame);
@@ -129,9 +129,9 @@ TEST_F(BadInput, AHalfContributionAndSilenceEndAtTheDeadline) {
   EXPECT_TRUE(eventually_counted("closed", "timeout"));
 }
 
-TEST_F(BadInput, JoinsOutOfRangeAreRefusedWithTheRange) {
+TEST_F(BadInput, AJoinOutOfRangeIsRefusedWithTheRange) {
   const std::pair<const char*, Shape> cases[] = {
-      {"rank 7 is not within 0 and 1", {.session = session_id(6), .rank = 7, .ranks = 2}},
+      {"rank 7 is out of range: expected 0 to 1", {.session = session_id(6), .rank = 7, .ranks = 2}},
       {"number of ranks", {.session = session_id(6), .rank = 0, .ranks = 1000000}},
       {"slot bytes", {.session = session_id(6), .rank = 0, .ranks = 1, .slot_bytes = 1000}},
       {"slot bytes",
@@ -147,11 +147,11 @@ TEST_F(BadInput, JoinsOutOfRangeAreRefusedWithTheRange) {
   EXPECT_EQ(status()["sessions"]["open"], 1);
 }
 
-TEST_F(BadInput, LanesThatNobodyAgreedOnAreRefused) {
+TEST_F(BadInput, AttachesThatMatchNoJoinAreRefused) {
   const auto attach = [&](wire::Hello hello, uint32_t handle, uint64_t view_hash) {
     ScriptedConnection c(port());
     hello.purpose = wire::Purpose::kLane;
-    c.greet(hello);
+    c.handshake(hello);
     c.send(wire::Attach{.handle = handle, .view_hash = view_hash, .mac = {}});
     return c.expect<wire::Refused>();
   };
@@ -188,22 +188,22 @@ class Authentication : public ReducerTest {
   std::vector<std::byte> key_;
 };
 
-TEST_F(Authentication, LetsInWhoProvesTheTokenOfItsJob) {
-  auto ranks = begin_session(
+TEST_F(Authentication, AcceptsAClientWithTheTokenOfItsJob) {
+  auto ranks = start_session(
       port(), {.session = session_id(1), .ranks = 2, .token = wire::job_token(key_, "a"), .job = "a"});
   expect_sums(ranks, 0);
 }
 
-TEST_F(Authentication, ProvesItselfToTheClient) {
+TEST_F(Authentication, TheReducerProvesItsKeyToTheClient) {
   ScriptedConnection c(port());
   wire::Hello hello;
   hello.job = "a";
-  const auto& welcome = c.greet(hello);
+  const auto& welcome = c.handshake(hello);
   EXPECT_EQ(welcome.proof, 1);
   EXPECT_EQ(welcome.mac, wire::server_proof(wire::job_token(key_, "a"), hello, welcome));
 }
 
-TEST_F(Authentication, RefusesWrongAndMissingTokensAndReservesNothing) {
+TEST_F(Authentication, RefusesWrongAndMissingTokensWithoutAReservation) {
   std::vector<std::byte> other_key = key_;
   other_key[0] ^= std::byte{1};
   const std::optional<wire::Digest> tokens[] = {std::nullopt, wire::job_token(key_, "b"),
@@ -220,7 +220,7 @@ TEST_F(Authentication, RefusesWrongAndMissingTokensAndReservesNothing) {
   EXPECT_TRUE(eventually_counted("refused", "unauthenticated", 3));
 }
 
-TEST_F(Authentication, AsksEveryConnectionForItsProof) {
+TEST_F(Authentication, RequiresAProofOnEveryConnection) {
   const auto token = wire::job_token(key_, "a");
   ScriptedMember m(port(), {.session = session_id(3), .rank = 0, .ranks = 1, .token = token, .job = "a"});
   m.join();
@@ -228,19 +228,18 @@ TEST_F(Authentication, AsksEveryConnectionForItsProof) {
   ScriptedConnection lane(port());
   wire::Hello hello{
       .purpose = wire::Purpose::kLane, .rank = 0, .ranks = 1, .session = session_id(3), .job = "a"};
-  lane.greet(hello);
+  lane.handshake(hello);
   lane.send(wire::Attach{.handle = m.joined.handle, .view_hash = 42, .mac = {}});
   EXPECT_EQ(lane.expect<wire::Refused>().code, Errc::kUnauthenticated);
-  ScriptedConnection asks(port());
+  ScriptedConnection query(port());
   hello.purpose = wire::Purpose::kStatus;
-  asks.greet(hello);
-  asks.send(wire::StatusQuery{});
-  EXPECT_EQ(asks.expect<wire::Refused>().code, Errc::kUnauthenticated);
+  query.handshake(hello);
+  query.send(wire::StatusQuery{});
+  EXPECT_EQ(query.expect<wire::Refused>().code, Errc::kUnauthenticated);
 }
 
-// A session's id is no secret (`sluice status` tells it), so a token must open the sessions of its own job
-// only.
-TEST_F(Authentication, ATokenOpensNoSessionOfAnotherJob) {
+// `sluice status` shows session ids, so a token must open only sessions of its own job.
+TEST_F(Authentication, ATokenCannotJoinASessionOfAnotherJob) {
   const Shape own{.session = session_id(4), .ranks = 2, .token = wire::job_token(key_, "a"), .job = "a"};
   Shape foreign = own;
   foreign.token = wire::job_token(key_, "b");
@@ -257,20 +256,20 @@ TEST_F(Authentication, ATokenOpensNoSessionOfAnotherJob) {
   first.expect_joined();
   const auto refused = join_as_stranger(1);
   EXPECT_EQ(refused.code, Errc::kUnauthenticated);
-  EXPECT_THAT(refused.text, HasSubstr("not one of job \"b\""));
-  foreign.window_bytes *= 2;  // nor may what differs end the join of the others
+  EXPECT_THAT(refused.text, HasSubstr("does not belong to job \"b\""));
+  foreign.window_bytes *= 2;  // a mismatch must not end the join of the others
   EXPECT_EQ(join_as_stranger(1).code, Errc::kUnauthenticated);
 
   ScriptedConnection lane(port());
   wire::Hello hello{
       .purpose = wire::Purpose::kLane, .rank = 0, .ranks = 2, .session = session_id(4), .job = "b"};
-  lane.greet(hello);
+  lane.handshake(hello);
   wire::Attach attach{.handle = first.joined.handle, .view_hash = own.view_hash, .mac = {}};
   attach.mac = lane.proof(*foreign.token, attach.view_hash);
   lane.send(attach);
   EXPECT_EQ(lane.expect<wire::Refused>().code, Errc::kUnauthenticated);
 
-  // The session goes on as if nobody had come.
+  // The session is unaffected.
   std::vector<ScriptedMember> ranks;
   ranks.push_back(std::move(first));
   Shape second = own;
@@ -284,18 +283,18 @@ TEST_F(Authentication, ATokenOpensNoSessionOfAnotherJob) {
   expect_sums(ranks, 0);
   EXPECT_EQ(join_as_stranger(0).code, Errc::kUnauthenticated);
 
-  const auto ask = [&](const Shape& who) {
-    ScriptedConnection asks(port());
-    asks.greet({.purpose = wire::Purpose::kVerdict, .session = session_id(4), .job = who.job});
-    asks.send(wire::VerdictQuery{.mac = asks.proof(*who.token, 0)});
-    return asks.expect<wire::Verdict>();
+  const auto query_verdict = [&](const Shape& shape) {
+    ScriptedConnection query(port());
+    query.handshake({.purpose = wire::Purpose::kVerdict, .session = session_id(4), .job = shape.job});
+    query.send(wire::VerdictQuery{.mac = query.proof(*shape.token, 0)});
+    return query.expect<wire::Verdict>();
   };
-  EXPECT_EQ(ask(foreign).reason.code, Errc::kUnknownSession);
-  EXPECT_EQ(ask(own).incarnation, ranks[0].incarnation);
+  EXPECT_EQ(query_verdict(foreign).reason.code, Errc::kUnknownSession);
+  EXPECT_EQ(query_verdict(own).incarnation, ranks[0].incarnation);
   expect_sums(ranks, 1);
 }
 
-TEST(ReducerStart, RefusesToListenOffLoopbackWithoutAKey) {
+TEST(ReducerStart, RefusesANonLoopbackAddressWithoutAKey) {
   reducer::ReducerOptions options;
   options.listen_host = "0.0.0.0";
   options.listen_port = 0;
@@ -304,9 +303,9 @@ TEST(ReducerStart, RefusesToListenOffLoopbackWithoutAKey) {
   EXPECT_THAT(refused.error().text, HasSubstr("needs a key file"));
 }
 
-std::string logged;  // by a sink, which is a plain function
+std::string last_warning;  // global, because a log sink is a plain function
 
-TEST(ReducerStart, TellsWhichSocketOptionsTheHostRefuses) {
+TEST(ReducerStart, ReportsRefusedSocketOptions) {
   reducer::ReducerOptions options;
   options.listen_port = 0;
   options.lanes = 1;
@@ -314,20 +313,20 @@ TEST(ReducerStart, TellsWhichSocketOptionsTheHostRefuses) {
   const auto refused = reducer::Reducer::start(options);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::kInvalidArgument);
-  EXPECT_THAT(refused.error().text, HasSubstr("congestion control carrier_pigeon not set"));
+  EXPECT_THAT(refused.error().text, HasSubstr("cannot set congestion control \"carrier_pigeon\""));
 
   options.congestion_control.clear();
   options.socket_buffer = size_t{1} << 40;  // more than any host allows
   log::set_sink([](log::Level level, std::string_view line) noexcept {
-    if (level == log::Level::kWarn) logged = line;
+    if (level == log::Level::kWarn) last_warning = line;
   });
   const auto started = reducer::Reducer::start(options);
   log::set_sink(nullptr);
   EXPECT_TRUE(started);
-  EXPECT_THAT(logged, HasSubstr("net.core.rmem_max"));
+  EXPECT_THAT(last_warning, HasSubstr("net.core.rmem_max"));
 }
 
-TEST(ReducerStart, NamesAPortInUseAndABadKeyFile) {
+TEST(ReducerStart, ReportsAPortInUseAndAMissingKeyFile) {
   reducer::ReducerOptions options;
   options.listen_port = 0;
   options.lanes = 1;

@@ -1,4 +1,4 @@
-"""`sluice bench allreduce`: right sums, and nccl-tests' text that scripts read."""
+"""Tests `sluice bench allreduce`, `star` and `reduce`: correct sums, and output in the format of nccl-tests that scripts parse."""
 
 import re
 
@@ -15,7 +15,7 @@ def rows_of(text):
 
 
 class Allreduce(SluiceTest):
-    def test_every_type_and_operator_is_right(self):
+    def test_every_type_and_operator_is_correct(self):
         done = self.run_sluice("bench", "allreduce", "-b", "40008", "-e", "40008", "-d", "all", "-o", "all", "-n", "2", "--workers", "3",
                                "--reducers", "2")
         rows = rows_of(done.stdout)
@@ -50,14 +50,14 @@ class Allreduce(SluiceTest):
         self.assertEqual([row[0] for row in rows], ["5000", "15000", "25000"])
         self.assertEqual({wrong for row in rows for wrong in row[4:6]}, {"0"})
 
-    def test_operations_open_at_once_do_not_share_a_buffer(self):
-        # More than the network takes at once: the result of one operation comes home while the next one's data, in place the same bytes,
-        # waits to be sent with its checksum made.
+    def test_concurrent_operations_have_separate_buffers(self):
+        # More data than the network accepts at once. The result of an operation arrives while the data of the next one waits with a
+        # computed checksum; in place, both would use the same bytes.
         done = self.run_sluice("bench", "allreduce", "-b", "1M", "-e", "4M", "-f", "4", "-n", "10", "-m", "8", "--workers", "2", "--lanes", "1",
                                "--window", "32M", "--slot", "1M")
         self.assertEqual([row[4:6] for row in rows_of(done.stdout)], [("0", "0")] * 2)
 
-    def test_without_check_nothing_is_claimed(self):
+    def test_without_check_the_result_is_not_available(self):
         done = self.run_sluice("bench", "allreduce", "-b", "1K", "-e", "1K", "-n", "1", "-c", "0", "--workers", "2")
         self.assertEqual([row[4:6] for row in rows_of(done.stdout)], [("N/A", "N/A")])
 
@@ -77,7 +77,7 @@ class Allreduce(SluiceTest):
                 self.assertEqual(row[side]["nwrong"], 0)
                 self.assertGreater(row[side]["time"], 0)
                 self.assertEqual(row[side]["time_count"], 2)
-                # Rank 0 was no slower than the slowest rank, in any iteration.
+                # In each iteration, rank 0 is at most as slow as the slowest rank.
                 self.assertEqual(len(row[side]["iteration_times"]), 2)
                 self.assertGreaterEqual(max(row[side]["iteration_times"]), row[side]["time_p99"])
                 self.assertGreaterEqual(row[side]["time_p99"], row[side]["time_median"])
@@ -102,13 +102,13 @@ class Allreduce(SluiceTest):
         self.assertEqual([row[4:6] for row in rows_of(ranks[0].stdout())], [("0", "0")])
         self.assertEqual(ranks[1].stdout(), "")
 
-    def test_bandwidth_below_what_was_asked_for_is_exit_2(self):
+    def test_bandwidth_below_the_limit_is_exit_2(self):
         arguments = ("bench", "allreduce", "-b", "1K", "-e", "1K", "-n", "1", "--workers", "2")
         self.run_sluice(*arguments, "--min-bw", "100000", expect=2)
         self.run_sluice(*arguments, expect=2, env={"NCCL_TESTS_MIN_BW": "100000"})
         self.run_sluice(*arguments, "--min-bw", "0.0000001")
 
-    def test_letters_about_gpus_are_refused_with_the_reason(self):
+    def test_gpu_options_are_refused_with_the_reason(self):
         for letter, value, reason in (("-g", "2", "--workers"), ("-G", "1", "CUDA graphs"), ("-R", "2", "registration")):
             done = self.run_sluice("bench", "allreduce", letter, value, expect=64)
             self.assertIn(reason, done.stderr)
@@ -123,7 +123,7 @@ class Star(SluiceTest):
         self.assertEqual(len(result["star_cpu_seconds_per_gb"]), 2)
         self.assertGreater(result["median_ratio"], 0)
 
-    def test_a_size_that_is_no_multiple_of_the_chunk_is_refused(self):
+    def test_size_that_is_not_a_multiple_of_the_chunk_is_refused(self):
         self.run_sluice("bench", "star", "--size", "1000", expect=64)
 
 

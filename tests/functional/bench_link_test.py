@@ -1,4 +1,4 @@
-"""`sluice bench link`: each worker with each reducer, and the slow one by name."""
+"""Tests `sluice bench link`: the bandwidth of each pair of worker and reducer, and the report of slow hosts."""
 
 from relay import Relay
 from sluice_process import SluiceTest, main
@@ -28,7 +28,7 @@ class Link(SluiceTest):
         self.assertEqual(lines[0], "rank,host,reducer,gb_per_second,count")
         self.assertEqual([line.split(",")[2] for line in lines[1:]], [*reducers, "all"] * 3)
 
-    def test_the_matrix_has_ranks_and_reducers(self):
+    def test_matrix_has_ranks_and_reducers(self):
         pool = ",".join(f"{self.start_reducer()[1]}*{weight}" for weight in (1, 3))
         done = self.run_sluice(*QUICK, "--connect", pool)
         rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
@@ -37,9 +37,9 @@ class Link(SluiceTest):
         self.assertEqual(head.split(), ["#", "rank", "host", *(reducer.split("*")[0] for reducer in pool.split(",")), "all"])
         self.assertIn("# Out of bounds values : 0 OK", done.stdout)
 
-    def test_a_slow_reducer_is_named(self):
+    def test_slow_reducer_is_reported(self):
         addresses = [self.start_reducer()[1] for _ in range(3)]
-        relay = Relay(addresses[1], bytes_per_second=3_000_000)  # a hundredth of the others, and less
+        relay = Relay(addresses[1], bytes_per_second=3_000_000)  # at most a hundredth of the other links
         self.addCleanup(relay.close)
         addresses[1] = relay.address
         arguments = (*QUICK, "--slow", "0.2", "--connect", ",".join(addresses))
@@ -49,12 +49,12 @@ class Link(SluiceTest):
         done = self.run_sluice(*arguments, "--fail-slow", expect=2)
         self.assertIn(f"# slow                 : reducer {relay.address}: ", done.stdout)
 
-    def test_a_slow_worker_is_named(self):
+    def test_slow_worker_is_reported(self):
         addresses = [self.start_reducer()[1] for _ in range(2)]
         relays = [Relay(address, bytes_per_second=3_000_000) for address in addresses]
         for relay in relays:
             self.addCleanup(relay.close)
-        # Ranks must name the same reducers, but may reach them on ways of their own: reducers are told apart by what they say of themselves.
+        # Ranks must list the same reducers, but may use different addresses, because reducers identify themselves in the handshake.
         session = "0" * 31 + "1"
         arguments = ("bench", "link", "--size", "256K", "-n", "3", "--slow", "0.2", "--fail-slow", "--workers", "3", "--session", session)
         ranks = [self.start(*arguments, "--rank", rank, "--connect", ",".join(relay.address for relay in relays) if rank == 2 else ",".join(addresses))
@@ -67,12 +67,12 @@ class Link(SluiceTest):
 
     def test_wrong_data_is_exit_2(self):
         _, reducer = self.start_reducer("--no-crc")
-        relay = Relay(reducer, damage_from=4096)
+        relay = Relay(reducer, corrupt_from=4096)
         self.addCleanup(relay.close)
         done = self.run_sluice(*QUICK, "--no-crc", "--connect", relay.address, expect=2)
         self.assertRegex(done.stdout, r"# Out of bounds values : \d+ FAILED")
 
-    def test_options_that_make_no_sense_are_refused(self):
+    def test_invalid_options_are_refused(self):
         for arguments in (("--size", "2"), ("-n", "0"), ("--slow", "0"), ("--slow", "1"), ("--slow", "much"), ("--workers", "0")):
             with self.subTest(arguments):
                 done = self.run_sluice("bench", "link", *arguments, expect=64)

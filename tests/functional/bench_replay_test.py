@@ -1,4 +1,4 @@
-"""`sluice bench replay`: traces as text, right sums, what is told about a run."""
+"""Tests `sluice bench replay`: the text format of traces, correct sums, and the report of a run."""
 
 import re
 
@@ -13,13 +13,13 @@ class Traces(SluiceTest):
         lines = self.run_sluice("bench", "replay", "--print-trace", *arguments).stdout.splitlines()
         return [tuple(map(int, line.split(" "))) for line in lines if not line.startswith("# ")]
 
-    def test_list_names_every_model_with_its_size(self):
+    def test_list_shows_every_model_with_its_size(self):
         lines = self.run_sluice("bench", "replay", "--list").stdout.splitlines()
         self.assertEqual([line.split()[0] for line in lines], ["model", *MODELS])
         self.assertEqual(lines[1].split()[1:8], ["25557032", "25557032", "161", "102228128", "5", "50", "105ms"])
         self.assertEqual(self.run_sluice("bench", "replay", "--list", "-d", "bf16").stdout.splitlines()[1].split()[4], "51114064")
 
-    def test_options_shape_the_trace(self):
+    def test_options_change_the_trace(self):
         self.assertEqual(len(self.buckets()), 5)
         self.assertEqual(len(self.buckets("--bucket-cap", "5M")), 13)
         self.assertEqual(len(self.buckets("--bucketing", "none")), 161)
@@ -33,7 +33,7 @@ class Traces(SluiceTest):
             single, half = self.buckets("--model", model), self.buckets("--model", model, "-d", "f16")
             self.assertEqual(sum(size for _, size in single), 2 * sum(size for _, size in half), model)
 
-    def test_a_printed_trace_is_read_back(self):
+    def test_printed_trace_can_be_read(self):
         text = self.run_sluice("bench", "replay", "--model", "gpt2-medium", "--print-trace").stdout
         path = self.folder / "gpt2.trace"
         path.write_text(text)
@@ -41,25 +41,25 @@ class Traces(SluiceTest):
 
     def test_bad_options_are_exit_64_in_one_line(self):
         path = self.folder / "bad.trace"
-        for content, says in (("", "has no line"), ("5 4\n\n-1 4\n", "line 3"), ("5 4\n4 4\n", "line 2"), ("1 6\n", "line 1: bytes \"6\""),
-                              ("1 99999999999999999999\n", "line 1")):
+        for content, error in (("", "expected at least one line"), ("5 4\n\n-1 4\n", "line 3"), ("5 4\n4 4\n", "line 2"), ("1 6\n", "line 1: bytes \"6\""),
+                               ("1 99999999999999999999\n", "line 1")):
             path.write_text(content)
             done = self.run_sluice("bench", "replay", "--trace", path, "--workers", "2", expect=64)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
             self.assertIn(str(path), done.stderr)
-            self.assertIn(says, done.stderr)
+            self.assertIn(error, done.stderr)
         path.write_text("1 4\n")
-        for arguments, says in ((("--model", "alexnet"), "resnet-50"), (("--trace", self.folder / "missing"), "missing"),
+        for arguments, error in ((("--model", "alexnet"), "resnet-50"), (("--trace", self.folder / "missing"), "missing"),
                                 (("--trace", path, "--model", "resnet-50"), "--model"), (("--trace", path, "--bucketing", "none"), "--bucketing"),
                                 (("--bucketing", "horovod", "--bucket-cap", "1M"), "--bucket-cap"), (("--cycle-time", "2ms"), "--cycle-time"),
                                 (("--bucketing", "tea"), "tea"), (("-d", "f64"), "f64"), (("--compute-scale", "-1"), "--compute-scale"),
-                                (("--step-time", "24h", "--compute-scale", "2"), "24h"),
+                                (("--step-time", "24h", "--compute-scale", "2"), "24 h"),
                                 (("--step-time", "25h"), "--step-time"), (("-n", "0"), "--iters"), (("--buffer-limit", "32M"), "--buffer-limit"),
                                 (("--workers", "0"), "worker")):
             with self.subTest(arguments):
                 done = self.run_sluice("bench", "replay", *arguments, expect=64)
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-                self.assertIn(says, done.stderr)
+                self.assertIn(error, done.stderr)
 
 
 class Replay(SluiceTest):
@@ -71,7 +71,7 @@ class Replay(SluiceTest):
     def replay(self, *arguments):
         return self.run_sluice("bench", "replay", "--workers", "2", "-n", "3", *arguments).stdout
 
-    def test_text_says_what_was_played_and_found(self):
+    def test_text_describes_trace_and_result(self):
         text = self.replay("--trace", self.trace)
         self.assertIn(f"# sluice bench replay: {self.trace}, 1600040 bytes as f32 in 3 buckets, 2 workers\n# three buckets\n", text)
         self.assertIn("# buffers: in place", text)
@@ -91,7 +91,7 @@ class Replay(SluiceTest):
                                            "compute_us": 100000})
         self.assertEqual(len(result["results"]), 3)
         for row in result["results"]:
-            self.assertGreater(row["exposed_us"], 0)  # nothing is reduced before it is ready
+            self.assertGreater(row["exposed_us"], 0)  # no bucket is reduced before it is ready
             self.assertAlmostEqual(row["whole_us"], row["exposed_us"] + 100000, places=3)
             self.assertAlmostEqual(row["alg_bw"], 1600040e-3 / row["whole_us"], places=9)
         whole = sorted(row["whole_us"] for row in result["results"])
@@ -102,26 +102,26 @@ class Replay(SluiceTest):
         self.assertEqual(lines[0], "step,whole_us,compute_us,exposed_us,algbw")
         self.assertEqual([line.split(",")[0::2][:2] for line in lines[1:]], [["1", "100000"], ["2", "100000"], ["3", "100000"]])
 
-    def test_sums_are_right_in_every_type_and_way_of_waiting(self):
+    def test_sums_are_correct_for_every_type_and_progress_mode(self):
         for dtype in ("f32", "bf16", "f16"):
             for threads in ("0", "1"):
                 with self.subTest(dtype=dtype, threads=threads):
                     text = self.replay("--trace", self.trace, "-d", dtype, "--threads", threads, "--reducers", "1")
                     self.assertIn("# Wrong values         : 0 OK", text)
 
-    def test_buckets_that_share_memory_are_still_right(self):
+    def test_sums_are_correct_with_shared_memory(self):
         self.trace.write_text("".join(f"0 {4 * size}\n" for size in (50000, 60000, 1, 90000, 16, 70000)))
         text = self.replay("--trace", self.trace, "--buffer-limit", "800K")
-        self.assertIn("# buffers: buckets share 800K", text)
-        self.assertIn("# no computation: this is communication alone\n", text)
+        self.assertIn("# buffers: shared memory of 800K", text)
+        self.assertIn("# no computation: the times are communication only\n", text)
         self.assertIn("# Wrong values         : 0 OK", text)
 
-    def test_more_buckets_than_may_be_open(self):
+    def test_more_buckets_than_the_in_flight_limit(self):
         self.trace.write_text("0 64\n" * 3000)
         for threads in ("0", "1"):
             self.assertIn("# Wrong values         : 0 OK", self.replay("--trace", self.trace, "--threads", threads))
 
-    def test_a_network_with_its_gaps(self):
+    def test_model_with_computation_time(self):
         result = self.run_json("bench", "replay", "--workers", "2", "-n", "1", "-w", "0", "--step-time", "50ms", "-d", "bf16")
         self.assertEqual((result["trace"]["buckets"], result["trace"]["bytes"], result["trace"]["compute_us"]), (3, 51114064, 50000))
         self.assertEqual(result["nwrong"], 0)

@@ -1,4 +1,4 @@
-"""`sluice bench soak`: goes on for a time, says how it goes, finds what is wrong, and ends with its summary however it is stopped."""
+"""Tests `sluice bench soak`: duration, progress lines, detection of wrong data, and the summary after every kind of stop."""
 
 import json
 import os
@@ -15,7 +15,7 @@ def rows_of(text):
 
 
 class Soak(SluiceTest):
-    def test_goes_on_for_its_time_and_checks_everything(self):
+    def test_runs_for_its_duration_and_checks_every_result(self):
         csv = self.folder / "result.csv"
         result = self.run_json(*QUICK, "--duration", "1s", "--seed", "42", "--csv", csv)
         self.assertEqual(result["schema"], "sluice.bench.soak/1")
@@ -41,12 +41,12 @@ class Soak(SluiceTest):
         self.assertEqual(len(lines), 1 + len(result["results"]))
         self.assertEqual({line.count(",") for line in lines}, {6})
 
-    def test_a_seed_that_was_not_given_is_printed(self):
+    def test_random_seed_is_printed(self):
         done = self.run_sluice(*QUICK, "--duration", "100ms")
         self.assertRegex(done.stdout, r"# sluice bench soak: seed [1-9]\d*, 100ms, 2 workers")
         self.assertRegex(done.stdout, r"# Ended after +: \d+\.\d s, seed [1-9]\d*\n")
 
-    def test_a_signal_to_the_launcher_ends_it_with_the_summary(self):
+    def test_signal_to_the_launcher_ends_the_run_with_the_summary(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(number):
                 out = self.folder / f"{number}.json"
@@ -60,23 +60,23 @@ class Soak(SluiceTest):
                 self.assertIs(result["interrupted"], True)
                 self.assertEqual(run.stderr().count("level=error"), 0, run.stderr())
 
-    def test_a_terminals_signal_to_all_ends_it_with_the_summary(self):
+    def test_signal_to_all_processes_ends_the_run_with_the_summary(self):
         run = self.start(*QUICK, "--duration", "0")
         until("a progress line", lambda: rows_of(run.stdout()) or run.ended())
-        everybody = [run.pid, *children_of(run.pid)]
-        self.assertEqual(len(everybody), 1 + 2 + 2)
-        for pid in everybody:
+        all_pids = [run.pid, *children_of(run.pid)]
+        self.assertEqual(len(all_pids), 1 + 2 + 2)
+        for pid in all_pids:
             os.kill(pid, signal.SIGINT)
         self.assertEqual(run.wait(), 0, run.stderr())
         self.assertIn("# Interrupted after", run.stdout())
 
-    def test_a_second_signal_ends_a_rank_that_waits_in_vain(self):
+    def test_second_signal_ends_a_blocked_rank(self):
         _, reducer = self.start_reducer()
         ranks = [self.start(*QUICK, "--duration", "0", "--rank", rank, "--session", "2" * 32, "--connect", reducer) for rank in (0, 1)]
         until("a progress line", lambda: rows_of(ranks[0].stdout()) or ranks[0].ended())
         ranks[1].signal(signal.SIGSTOP)
         ranks[0].signal(signal.SIGINT)
-        until("the first signal has been taken", lambda: not self.catches(ranks[0].pid, signal.SIGINT))
+        until("the first signal is handled", lambda: not self.catches(ranks[0].pid, signal.SIGINT))
         self.assertFalse(ranks[0].ended())
         ranks[0].signal(signal.SIGINT)
         self.assertEqual(ranks[0].wait(), -signal.SIGINT)
@@ -86,7 +86,7 @@ class Soak(SluiceTest):
             caught = next(line for line in status if line.startswith("SigCgt"))
         return int(caught.split()[1], 16) >> (number - 1) & 1
 
-    def test_a_signal_to_one_rank_ends_all_in_order(self):
+    def test_signal_to_one_rank_ends_all_ranks(self):
         _, reducer = self.start_reducer()
         ranks = [self.start(*QUICK, "--duration", "0", "--rank", rank, "--session", "1" * 32, "--connect", reducer) for rank in (0, 1)]
         until("a progress line", lambda: rows_of(ranks[0].stdout()) or ranks[0].ended())
@@ -95,18 +95,18 @@ class Soak(SluiceTest):
         self.assertIn("# Interrupted after", ranks[0].stdout())
         self.assertEqual(ranks[1].stdout(), "")
 
-    def test_wrong_data_is_told_and_exit_2(self):
+    def test_wrong_data_is_reported_and_exit_2(self):
         _, reducer = self.start_reducer("--no-crc")
-        relay = Relay(reducer, damage_from=1024)
+        relay = Relay(reducer, corrupt_from=1024)
         self.addCleanup(relay.close)
         run = self.start(*QUICK, "--duration", "0", "--no-crc", "--transport", "tcp", "--connect", relay.address)
         until("a progress line with wrong data", lambda: any(row[5] != "0" for row in rows_of(run.stdout())) or run.ended())
         run.signal(signal.SIGINT)
         self.assertEqual(run.wait(), 2, run.stderr())
         self.assertRegex(run.stdout(), r"# Out of bounds values : \d+ FAILED")
-        self.assertRegex(run.stderr(), r"rank \d: \d+ of \d+ elements are wrong: \w+ of \w+, (in|out of) place, operations so far \d+")
+        self.assertRegex(run.stderr(), r"rank \d: \d+ of \d+ elements are wrong: \w+ of \w+, (in|out of) place, after \d+ operations")
 
-    def test_options_that_make_no_sense_are_refused(self):
+    def test_invalid_options_are_refused(self):
         for arguments in (("--max-size", "4"), ("--open", "0"), ("--open", "2000"), ("--interval", "0"), ("--duration", "10"), ("--seed", "x")):
             with self.subTest(arguments):
                 done = self.run_sluice("bench", "soak", *arguments, expect=64)

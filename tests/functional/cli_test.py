@@ -1,4 +1,4 @@
-"""What everybody who starts `sluice` relies on: exit codes, one clear line, help, variables."""
+"""The interface of `sluice` to its users and scripts: exit codes, error messages, help and variables."""
 
 import os
 import stat
@@ -7,16 +7,16 @@ from sluice_process import SluiceTest, closed_port, main
 
 
 class CommandLine(SluiceTest):
-    def expect_one_line(self, done, *words):
+    def expect_one_line(self, done, *texts):
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-        for word in words:
-            self.assertIn(word, done.stderr)
+        for text in texts:
+            self.assertIn(text, done.stderr)
 
-    def test_version_tells_protocol_compiler_and_targets(self):
+    def test_version_prints_protocol_compiler_and_targets(self):
         text = self.run_sluice("--version").stdout
         self.assertRegex(text, r"^sluice \d+\.\d+\.\d+\nprotocol \d+(-\d+)?\ncompiler (gcc|clang) \S+\nkernel targets of this CPU( \w+)+\n$")
 
-    def test_help_names_units_defaults_and_variables(self):
+    def test_help_prints_units_defaults_and_variables(self):
         text = self.run_sluice("reducer", "--help").stdout
         self.assertIn("--drain-timeout TIME=25s (Env:SLUICE_DRAIN_TIMEOUT)", text)
         self.assertIn("--max-slot SIZE=1M (Env:SLUICE_MAX_SLOT)", text)
@@ -24,27 +24,27 @@ class CommandLine(SluiceTest):
                         ["bench", "link"], ["bench", "soak"], ["demo", "digits"], ["keygen"], ["status"]):
             self.assertIn("Usage", self.run_sluice(*command, "--help").stdout)
 
-    def test_check_plugin_reduces_once_or_says_why_not(self):
+    def test_check_plugin_reduces_once_or_reports_the_reason(self):
         _, address = self.start_reducer()
-        here = {"SLUICE_REDUCERS": address, "SLUICE_IFNAME": "=lo", "SLUICE_NET": "always", "SLUICE_CONNECT_TIMEOUT": "2s"}
-        text = self.run_sluice("check", "plugin", env=here).stdout
+        env = {"SLUICE_REDUCERS": address, "SLUICE_IFNAME": "=lo", "SLUICE_NET": "always", "SLUICE_CONNECT_TIMEOUT": "2s"}
+        text = self.run_sluice("check", "plugin", env=env).stdout
         self.assertRegex(text, r"net v5-v12, collnet v8-v12, tuner v2-v6")
-        self.assertRegex(text, r"reduction +65536 floats, right, \d+ us")
+        self.assertRegex(text, r"reduction +65536 floats, correct, \d+ us")
         holder, port = closed_port()
         with holder:
-            done = self.run_sluice("check", "plugin", env=here | {"SLUICE_REDUCERS": f"127.0.0.1:{port}"}, expect=69)
+            done = self.run_sluice("check", "plugin", env=env | {"SLUICE_REDUCERS": f"127.0.0.1:{port}"}, expect=69)
             self.expect_one_line(done, str(port))
         self.expect_one_line(self.run_sluice("check", "plugin", env={"SLUICE_IFNAME": "=lo"}, expect=78), "SLUICE_REDUCERS")
-        self.expect_one_line(self.run_sluice("check", "plugin", env=here | {"NCCL_NET": "IB"}, expect=78), "NCCL_NET=IB")
-        self.run_sluice("check", "plugin", env=here | {"NCCL_NET": "ib", "SLUICE_NET_NAME": "IB"})
-        self.expect_one_line(self.run_sluice("check", "plugin", env=here | {"NCCL_PROTO": "LL,LL128"}, expect=78), "NCCL_PROTO")
+        self.expect_one_line(self.run_sluice("check", "plugin", env=env | {"NCCL_NET": "IB"}, expect=78), "NCCL_NET=IB")
+        self.run_sluice("check", "plugin", env=env | {"NCCL_NET": "ib", "SLUICE_NET_NAME": "IB"})
+        self.expect_one_line(self.run_sluice("check", "plugin", env=env | {"NCCL_PROTO": "LL,LL128"}, expect=78), "NCCL_PROTO")
         self.expect_one_line(self.run_sluice("check", "plugin", "/lib/no-such-library.so", expect=78), "no-such-library")
 
-    def test_install_adds_to_nccl_conf_what_is_not_there(self):
+    def test_install_adds_missing_settings_to_nccl_conf(self):
         conf = self.folder / "nccl.conf"
         conf.write_text("NCCL_DEBUG=WARN\nNCCL_COLLNET_NODE_THRESHOLD=2")
         text = self.run_sluice("install", "--nccl-conf", conf).stdout
-        self.assertIn("NCCL_COLLNET_NODE_THRESHOLD=2 is left as it is", text)
+        self.assertIn("kept NCCL_COLLNET_NODE_THRESHOLD=2; the plugin requires 3", text)
         lines = conf.read_text().splitlines()
         self.assertEqual(lines[:2], ["NCCL_DEBUG=WARN", "NCCL_COLLNET_NODE_THRESHOLD=2"])
         self.assertIn("NCCL_COLLNET_ENABLE=1", lines)
@@ -64,7 +64,7 @@ class CommandLine(SluiceTest):
             with self.subTest(arguments):
                 self.expect_one_line(self.run_sluice(*arguments, expect=64), "sluice: ")
 
-    def test_off_loopback_without_a_key_is_refused(self):
+    def test_a_non_loopback_address_without_a_key_is_rejected(self):
         self.expect_one_line(self.run_sluice("reducer", "--listen", "*:0", expect=64), "key")
 
     def test_a_port_in_use_is_exit_75(self):
@@ -82,7 +82,7 @@ class CommandLine(SluiceTest):
                     with self.subTest(command):
                         self.expect_one_line(self.run_sluice(*command, "--key-file", path, expect=78), path.name)
 
-    def test_nobody_at_the_address_is_exit_69(self):
+    def test_an_unreachable_reducer_is_exit_69(self):
         holder, port = closed_port()
         with holder:
             done = self.run_sluice("status", "--reducers", f"127.0.0.1:{port}", expect=69)
@@ -91,7 +91,7 @@ class CommandLine(SluiceTest):
                                    "0123456789abcdef" * 2, "--connect-timeout", "2s", expect=69)
             self.expect_one_line(done, str(port))
 
-    def test_command_line_goes_before_environment_before_default(self):
+    def test_command_line_has_precedence_over_environment_over_default(self):
         holder, port = closed_port()
         with holder:
             status = ("status", "--timeout", "2s")
@@ -104,19 +104,19 @@ class CommandLine(SluiceTest):
         self.assertEqual(self.status(address)["lanes"], 1)
         self.assertEqual(reducer.stderr(), "")
 
-    def test_variables_of_another_subcommand_do_no_harm(self):
+    def test_variables_of_another_subcommand_are_ignored(self):
         self.run_sluice("keygen", env={"SLUICE_WORKERS": "many", "SLUICE_DRAIN_TIMEOUT": "soon"})
 
 
 class Keygen(SluiceTest):
-    def test_a_key_is_64_digits_for_the_owner_alone(self):
+    def test_a_key_is_64_digits_and_only_its_owner_can_read_it(self):
         path = self.folder / "pool.key"
         self.run_sluice("keygen", "--out", path)
         self.assertRegex(path.read_text(), r"^[0-9a-f]{64}\n$")
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
         self.assertNotEqual(self.run_sluice("keygen").stdout, self.run_sluice("keygen").stdout)
 
-    def test_a_file_that_is_there_is_kept(self):
+    def test_an_existing_file_is_kept(self):
         path = self.folder / "pool.key"
         path.write_text("precious")
         self.run_sluice("keygen", "--out", path, expect=64)
@@ -129,11 +129,11 @@ class Keygen(SluiceTest):
         self.assertRegex(token, r"^[0-9a-f]{64}\n$")
         self.assertEqual(self.run_sluice("keygen", "--key-file", key, "--job", "train-7").stdout, token)
         self.assertNotEqual(self.run_sluice("keygen", "--key-file", key, "--job", "train-8").stdout, token)
-        # HMAC-SHA256(key, "sluice job token" 00 job 00), wire/PROTOCOL.md section 5, by another implementation.
+        # HMAC-SHA256(key, "sluice job token" 00 job 00), docs/reference/protocol.md section 5, by another implementation.
         import hashlib
         import hmac
-        wanted = hmac.new(bytes(32), b"sluice job token\0train-7\0", hashlib.sha256).hexdigest()
-        self.assertEqual(token.strip(), wanted)
+        expected = hmac.new(bytes(32), b"sluice job token\0train-7\0", hashlib.sha256).hexdigest()
+        self.assertEqual(token.strip(), expected)
         self.run_sluice("keygen", "--job", "train-7", expect=64)
 
 

@@ -1,5 +1,5 @@
-"""Where the options of `sluice reducer` come from: command line, variables, a file, defaults; what is said of a wrong one; --print-config, --check-config,
-the sample file, and the forms of the log."""
+"""The options of `sluice reducer`: precedence of command line, variables, file and defaults; error messages; --print-config, --check-config, the sample file
+and the log formats."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class ConfigurationTest(SluiceTest):
 
 
 class Precedence(ConfigurationTest):
-    # option, default, and what the file, the variable and the command line say; the value each of them stands for.
+    # option, default, and the values in the file, the variable and on the command line, each with its parsed value
     TABLE = (
         ("lanes", 0, ("2", 2), ("3", 3), ("4", 4)),
         ("memory_limit", "0", ('"1G"', "1G"), ("512M", "512M"), ("64M", "64M")),
@@ -51,30 +51,30 @@ class Precedence(ConfigurationTest):
         ("log_level", "info", ('"warn"', "warn"), ("error", "error"), ("debug", "debug")),
     )
 
-    def test_of_each_combination(self):
+    def test_every_combination_of_sources(self):
         for key, default, in_file, in_variable, on_line in self.TABLE:
             path = self.write(f"{key} = {in_file[0]}\n")
             variable = f"SLUICE_{key.upper()}"
             option = f"--{key.replace('_', '-')}={on_line[0]}"
             for number in range(8):
-                arguments, env, wanted = [], {}, (default, "default")
+                arguments, env, expected = [], {}, (default, "default")
                 if number & 1:
                     arguments += ["--config", path]
-                    wanted = (in_file[1], f"{path}:1:{len(key) + 4}")
+                    expected = (in_file[1], f"{path}:1:{len(key) + 4}")
                 if number & 2:
                     env[variable] = in_variable[0]
-                    wanted = (in_variable[1], f"env {variable}")
+                    expected = (in_variable[1], f"env {variable}")
                 if number & 4:
                     arguments += [option]
-                    wanted = (on_line[1], "cli")
+                    expected = (on_line[1], "cli")
                 with self.subTest(key=key, sources=number):
-                    self.assertEqual(self.values(*arguments, env=env)[key], wanted)
+                    self.assertEqual(self.values(*arguments, env=env)[key], expected)
 
-    def test_the_file_may_be_named_by_a_variable(self):
+    def test_a_variable_may_name_the_file(self):
         path = self.write("[capacity]\nlanes = 7\n")
         self.assertEqual(self.values(env={"SLUICE_CONFIG": str(path)})["lanes"], (7, f"{path}:2:9"))
 
-    def test_an_empty_variable_is_none(self):
+    def test_an_empty_variable_counts_as_not_set(self):
         path = self.write("lanes = 7\n")
         self.assertEqual(self.values("--config", path, env={"SLUICE_LANES": ""})["lanes"][0], 7)
 
@@ -82,15 +82,15 @@ class Precedence(ConfigurationTest):
         for text in ('[shares]\nweight = { acme = 3, "odd = name" = 2 }\n', '[shares.weight]\nacme = 3\n"odd = name" = 2\n'):
             self.assertEqual(self.values("--config", self.write(text))["weight"][0], ["acme=3", "odd = name=2"])
 
-    def test_what_counts_is_what_runs(self):
+    def test_the_reducer_runs_with_the_effective_values(self):
         path = self.write('[capacity]\nlanes = 3\nmemory_limit = "64M"\n[shares]\nweight = { acme = 5 }\n')
         _, address = self.start_reducer("--config", path, env={"SLUICE_LANES": "2"})
         status = self.status(address)
         self.assertEqual((status["lanes"], status["memory"]["limit_bytes"]), (2, 64 << 20))
         self.assertEqual([(t["tenant"], t["weight"]) for t in status["tenants"]], [("acme", 5)])
 
-    def test_no_file_is_read_unless_asked_for(self):
-        """Nothing of the working directory, the home directory or /etc."""
+    def test_no_file_is_read_without_the_option(self):
+        """Not from the working directory, the home directory or /etc."""
         self.write("lanes = 7\n")
         done = subprocess.run([sluice_process.PROGRAM, "reducer", "--print-config"], capture_output=True, text=True, check=True, timeout=60, cwd=self.folder,
                               env=environment({"HOME": str(self.folder), "XDG_CONFIG_HOME": str(self.folder)}))
@@ -98,112 +98,114 @@ class Precedence(ConfigurationTest):
 
 
 class Errors(ConfigurationTest):
-    def test_of_the_file_have_line_and_column(self):
-        for text, wanted in (
+    def test_in_the_file_have_line_and_column(self):
+        for text, expected in (
                 ("lanes = 9999\n", "1:9: lanes = 9999: must be 0 to 1024"),
                 ("# lanes\n[capacity]\n  lanes = -1\n", "3:11: lanes = -1: must be 0 to 1024"),
-                ('lanes = "2"\n', "1:9: lanes is a string here; a whole number is wanted"),
-                ("lanes = 2.0\n", "1:9: lanes is a number with a fraction here; a whole number is wanted"),
-                ("lanes = { a = 1 }\n", "1:9: lanes is a table here; a whole number is wanted"),
-                ("insecure = 1\n", "1:12: insecure is a whole number here; true or false is wanted"),
-                ("key_file = 2026-11-20\n", "1:12: key_file is a date or time here; a string is wanted"),
-                ("memory_limit = true\n", '1:16: memory_limit is true or false here; a string like "64K" or a number of bytes is wanted'),
-                ('memory_limit = "4Q"\n', '1:16: memory_limit = 4Q: "4Q" has an unknown unit: write K, M, G or T, powers of 1024'),
+                ('lanes = "2"\n', "1:9: lanes: expected an integer, found a string"),
+                ("lanes = 2.0\n", "1:9: lanes: expected an integer, found a floating-point number"),
+                ("lanes = { a = 1 }\n", "1:9: lanes: expected an integer, found a table"),
+                ("insecure = 1\n", "1:12: insecure: expected true or false, found an integer"),
+                ("key_file = 2026-11-20\n", "1:12: key_file: expected a string, found a date or time"),
+                ("memory_limit = true\n", '1:16: memory_limit: expected a string such as "64K" or a number of bytes, found a boolean'),
+                ('memory_limit = "4Q"\n', '1:16: memory_limit = 4Q: "4Q" has an unknown unit; expected K, M, G or T (powers of 1024)'),
                 ('max_slot = "8M"\n', "1:12: max_slot = 8M: must be 4K to 4M"),
-                ("heartbeat = 10\n", '1:13: heartbeat = 10: "10" needs a unit: us, ms, s, m or h'),
+                ("heartbeat = 10\n", '1:13: heartbeat = 10: "10" has no unit; expected us, ms, s, m or h'),
                 ('heartbeat = "10us"\n', "1:13: heartbeat = 10us: must be 1ms to 168h"),
                 ('idle = "tea"\n', "1:8: idle = tea: must be one of epoll, yield, spin"),
-                ('listen = "nowhere:port"\n', "1:10: listen = nowhere:port: is not HOST:PORT"),
-                ('weight = ["acme"]\n', "1:10: weight = acme: TENANT=N is wanted"),
-                ('weight = ["a=1", 2]\n', '1:18: weight is a whole number here; a list of strings like "name=1", or a table is wanted'),
-                ("weight = { acme = 101 }\n", "1:10: weight = acme=101: the weight must be 1 to 100"),
-                ("lane = 2\n", "1:1: lane is no key here; did you mean lanes?"),
-                ("[capacity]\nlane = 2\n", "2:1: lane is no key here; did you mean lanes?"),
-                ("[capacty]\nlanes = 2\n", "1:2: capacty is no table here; did you mean capacity?"),
-                ("[shares]\nlanes = 2\n", "2:1: lanes belongs in [capacity]"),
-                ("print_config = true\n", "1:1: print_config is no key here; did you mean port_file?"),
+                ('listen = "nowhere:port"\n', "1:10: listen = nowhere:port: expected HOST:PORT"),
+                ('weight = ["acme"]\n', "1:10: weight = acme: expected TENANT=N"),
+                ('weight = ["a=1", 2]\n', '1:18: weight: expected an array of strings such as "name=1", or a table, found an integer'),
+                ("weight = { acme = 101 }\n", "1:10: weight = acme=101: weight must be 1 to 100"),
+                ("lane = 2\n", '1:1: unknown key "lane"; did you mean "lanes"?'),
+                ("[capacity]\nlane = 2\n", '2:1: unknown key "lane"; did you mean "lanes"?'),
+                ("[capacty]\nlanes = 2\n", '1:2: unknown table "capacty"; did you mean "capacity"?'),
+                ("[shares]\nlanes = 2\n", '2:1: key "lanes" belongs in table [capacity]'),
+                ("print_config = true\n", '1:1: unknown key "print_config"; did you mean "port_file"?'),
         ):
             path = self.write(text)
             with self.subTest(text):
-                self.expect_line(78, f"{path}:{wanted}", "--config", path)
-                self.expect_line(78, f"{path}:{wanted}", "--config", path, "--check-config")
+                self.expect_line(78, f"{path}:{expected}", "--config", path)
+                self.expect_line(78, f"{path}:{expected}", "--config", path, "--check-config")
 
-    def test_a_key_that_stands_twice_names_both_places(self):
+    def test_a_duplicate_key_names_both_positions(self):
         path = self.write("lanes = 1\n[capacity]\nlanes = 2\n")
-        self.expect_line(78, f"{path}:3:1: lanes stands at {path}:1:9 already", "--config", path)
+        self.expect_line(78, f'{path}:3:1: key "lanes" is already set at {path}:1:9', "--config", path)
 
-    def test_what_is_no_toml_has_line_and_column(self):
+    def test_invalid_toml_has_line_and_column(self):
         path = self.write("lanes = 1\nlisten = = 2\n")
         done = self.run_sluice("reducer", "--config", path, expect=78)
         self.assertRegex(done.stderr, rf"^sluice: {path}:2:10: .*\n$")
 
-    def test_a_wrong_value_that_does_not_count_is_none(self):
+    def test_an_overridden_value_is_not_checked(self):
         path = self.write("lanes = 9999\n")
         self.assertEqual(self.values("--config", path, env={"SLUICE_LANES": "2"})["lanes"][0], 2)
         self.assertEqual(self.values("--lanes", "3", env={"SLUICE_LANES": "many"})["lanes"][0], 3)
 
     def test_a_file_that_cannot_be_read_is_named(self):
-        for path, why in ((self.folder / "none.toml", "cannot be read: No such file or directory"), (self.folder, "is no file"), ("/dev/zero", "is no file")):
-            self.expect_line(78, f"{path}: {why}", "--config", path)
+        missing = self.folder / "none.toml"
+        self.expect_line(78, f"cannot read {missing}: No such file or directory", "--config", missing)
+        for path in (self.folder, "/dev/zero"):
+            self.expect_line(78, f"{path}: not a regular file", "--config", path)
 
-    def test_of_the_command_line_are_exit_64_and_of_a_variable_78(self):
+    def test_on_the_command_line_are_exit_64_and_in_a_variable_78(self):
         hint = " (see sluice reducer --help)"
-        for key, value, wrong in (("lanes", "9999", "must be 0 to 1024"), ("lanes", "many", "is not a whole number"), ("idle", "tea", "must be one of epoll, yield, spin"),
-                                  ("memory_limit", "4Q", '"4Q" has an unknown unit: write K, M, G or T, powers of 1024'), ("default_weight", "0", "must be 1 to 100"),
-                                  ("weight", "acme=x", "TENANT=N is wanted"), ("listen", "nowhere:port", "is not HOST:PORT"),
+        for key, value, error in (("lanes", "9999", "must be 0 to 1024"), ("lanes", "many", "expected an integer"), ("idle", "tea", "must be one of epoll, yield, spin"),
+                                  ("memory_limit", "4Q", '"4Q" has an unknown unit; expected K, M, G or T (powers of 1024)'), ("default_weight", "0", "must be 1 to 100"),
+                                  ("weight", "acme=x", "expected TENANT=N"), ("listen", "nowhere:port", "expected HOST:PORT"),
                                   ("ib_tc", "256", "must be 0 to 255"), ("log_format", "xml", "must be one of logfmt, json")):
             with self.subTest(key=key, value=value):
                 option, variable = "--" + key.replace("_", "-"), "SLUICE_" + key.upper()
-                self.expect_line(64, f"{option} {value}: {wrong}{hint}", f"{option}={value}")
-                self.expect_line(78, f"{variable}={value}: {wrong}", env={variable: value})
+                self.expect_line(64, f"{option} {value}: {error}{hint}", f"{option}={value}")
+                self.expect_line(78, f"{variable}={value}: {error}", env={variable: value})
         self.expect_line(78, "SLUICE_INSECURE=maybe: must be true or false", env={"SLUICE_INSECURE": "maybe"})
 
-    def test_an_unknown_variable_has_a_nearest_one(self):
-        self.expect_line(78, "SLUICE_LANE is no variable of Sluice; did you mean SLUICE_LANES?", env={"SLUICE_LANE": "2"})
-        self.expect_line(78, "SLUICE_MEMORYLIMIT is no variable of Sluice; did you mean SLUICE_MEMORY_LIMIT?", "--check-config", env={"SLUICE_MEMORYLIMIT": "2"})
+    def test_an_unknown_variable_gets_a_suggestion(self):
+        self.expect_line(78, "unknown variable SLUICE_LANE; did you mean SLUICE_LANES?", env={"SLUICE_LANE": "2"})
+        self.expect_line(78, "unknown variable SLUICE_MEMORYLIMIT; did you mean SLUICE_MEMORY_LIMIT?", "--check-config", env={"SLUICE_MEMORYLIMIT": "2"})
 
-    def test_variables_of_other_parts_do_no_harm(self):
+    def test_variables_of_other_components_are_ignored(self):
         self.values(env={"SLUICE_REDUCERS": "a:99999", "SLUICE_WORKERS": "many", "SLUICE_NET_NAME": "x", "SLUICE_REDUCER_PORT": "tcp://10.0.0.1:7470",
                          "SLUICE_REDUCER_SERVICE_HOST": "10.0.0.1", "SLUICE_TEST_ANYTHING": "1"})
         self.run_sluice("keygen", env={"SLUICE_LANE": "2"})
 
 
 class Check(ConfigurationTest):
-    def test_a_good_one_is_exit_0_and_starts_nothing(self):
+    def test_a_valid_configuration_is_exit_0_and_starts_nothing(self):
         port_file = self.folder / "port"
         _, address = self.start_reducer()
-        # The port is in use: nothing is bound.
+        # The port is in use, so binding it would fail.
         done = self.run_sluice("reducer", "--check-config", "--listen", address, "--port-file", port_file)
-        self.assertEqual((done.stdout, done.stderr), ("the configuration is good\n", ""))
+        self.assertEqual((done.stdout, done.stderr), ("configuration is valid\n", ""))
         self.assertFalse(port_file.exists())
 
     def test_options_that_contradict_name_the_file(self):
         path = self.write('[deadlines]\npeer_timeout = "1s"\n')
-        wrong = "peer timeout 1000 ms must be more than the heartbeat, 1000 ms"
+        error = "peer timeout 1000 ms must be more than the heartbeat, 1000 ms"
         for more in ([], ["--check-config"]):
-            self.expect_line(78, f"{path}: {wrong}", "--config", path, *more)
-        self.expect_line(64, wrong, "--peer-timeout", "1s")
-        self.expect_line(78, wrong, "--peer-timeout", "1s", "--check-config")
+            self.expect_line(78, f"{path}: {error}", "--config", path, *more)
+        self.expect_line(64, error, "--peer-timeout", "1s")
+        self.expect_line(78, error, "--peer-timeout", "1s", "--check-config")
 
-    def test_a_job_needs_its_workers(self):
+    def test_job_mode_requires_expected_workers(self):
         path = self.write('mode = "job"\n')
-        self.expect_line(78, f"{path}: --mode job needs --expected-workers", "--config", path, "--check-config")
-        self.expect_line(64, "--mode job needs --expected-workers", "--mode", "job")
+        self.expect_line(78, f"{path}: --mode job requires --expected-workers", "--config", path, "--check-config")
+        self.expect_line(64, "--mode job requires --expected-workers", "--mode", "job")
 
     def test_keys_and_certificates_are_read(self):
         missing = self.folder / "missing.key"
-        self.expect_line(78, f"key file: {missing}: cannot be read: No such file or directory", "--check-config", "--key-file", missing)
+        self.expect_line(78, f"key file: cannot read {missing}: No such file or directory", "--check-config", "--key-file", missing)
         done = self.run_sluice("reducer", "--check-config", "--tls", "on", "--tls-cert", missing, expect=78)
         self.assertRegex(done.stderr, r"^sluice: .*missing\.key.*\n$")
-        self.expect_line(78, "listening off loopback needs a key file (--key-file, made by sluice keygen; or --insecure, where everybody on the "
-                             "network is trusted)", "--check-config", "--listen", "*:7470")
+        self.expect_line(78, "listening on a non-loopback address needs a key file (--key-file, created by sluice keygen), or --insecure if every "
+                             "host on the network is trusted", "--check-config", "--listen", "*:7470")
         key = self.folder / "pool.key"
         self.run_sluice("keygen", "--out", key)
         self.run_sluice("reducer", "--check-config", "--key-file", key, "--listen", "*:7470")
 
 
 class Print(ConfigurationTest):
-    def test_what_is_printed_is_a_file_that_says_the_same(self):
+    def test_the_output_is_an_equivalent_file(self):
         path = self.write('heartbeat = "2s"\n[shares]\nweight = { acme = 3, "a\\"b" = 2 }\n')
         arguments = ("--config", path, "--max-slot", "64K", "--key-file", 'a "file"\\', "--insecure", "--ib-gid-index=-1")
         first = self.print_config(*arguments, env={"SLUICE_LANES": "3"})
@@ -216,7 +218,7 @@ class Print(ConfigurationTest):
         self.assertNotIn("# cli", second)
         self.assertNotIn("# default", second)
 
-    def test_each_option_of_the_help_is_there(self):
+    def test_the_output_contains_every_option_of_the_help(self):
         keys = set(self.values())
         variables = {word[len("SLUICE_"):].lower() for word in self.run_sluice("reducer", "--help").stdout.replace("(Env:", " ").replace(")", " ").split()
                      if word.startswith("SLUICE_")}
@@ -227,9 +229,14 @@ class Print(ConfigurationTest):
     def test_the_committed_sample_is_the_generated_one(self):
         self.assertEqual(SAMPLE.read_text(), self.print_config(sample=True), "sluice reducer --print-config=sample > config/reducer.toml")
 
-    def test_the_sample_says_what_counts_without_it(self):
+    def test_the_page_has_the_generated_table(self):
+        page = (SAMPLE.parents[1] / "docs/reference/configuration.md").read_text()
+        table = self.run_sluice("reducer", "--print-config=markdown").stdout
+        self.assertIn(f"<!-- sluice reducer --print-config=markdown -->\n\n{table}\n", page)
+
+    def test_the_sample_contains_the_defaults(self):
         self.assertEqual({origin for _, origin in self.values("--config", SAMPLE).values()}, {"default"})
-        # Its lines, without the # in front, are a file of the defaults.
+        # Without the leading #, its settings are a file with the defaults.
         lines = [line[1:] if line.startswith("#") and not line.startswith("# ") else line for line in SAMPLE.read_text().splitlines()]
         path = self.write("\n".join(lines))
         values = self.values("--config", path)
@@ -237,7 +244,7 @@ class Print(ConfigurationTest):
         self.assertEqual({key: value for key, (value, _) in values.items()}, {key: value for key, (value, _) in self.values().items()})
         self.run_sluice("reducer", "--config", path, "--check-config")
 
-    def test_the_sample_is_of_no_machine(self):
+    def test_the_sample_does_not_depend_on_the_machine(self):
         self.assertEqual(self.print_config("--lanes", "3", sample=True, env={"SLUICE_IDLE": "spin"}), SAMPLE.read_text())
 
 
@@ -255,30 +262,30 @@ class Log(ConfigurationTest):
             self.assertEqual(list(line), ["ts", "level", "msg"])
             self.assertRegex(line["ts"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
 
-    def test_json_escapes_what_a_file_may_hold(self):
-        # A path with a quote and a byte that is no UTF-8 comes into the log with the warning that others may read the key.
+    def test_json_escapes_file_names(self):
+        # The warning about the key's permissions contains a path with a quote and invalid UTF-8.
         key = os.fsencode(self.folder) + b'/a "\xff.key'
         with open(key, "w", encoding="ascii") as file:
             file.write("00" * 32)
         os.chmod(key, 0o644)
         done = subprocess.run([sluice_process.PROGRAM, "reducer", "--check-config", "--log-format", "json", "--key-file", key], capture_output=True, check=True,
                               timeout=60, env=environment())
-        self.assertIn('/a "\ufffd.key: others may read', json.loads(done.stderr)["msg"])
+        self.assertIn('/a "\ufffd.key: other users can read', json.loads(done.stderr)["msg"])
 
-    def test_priorities_are_for_the_journal_alone(self):
+    def test_only_the_journal_gets_priorities(self):
         for form, begin in (("logfmt", "ts="), ("json", '{"ts":')):
             with self.subTest(form):
                 file = self.folder / f"{form}.log"
                 with open(file, "wb") as log:
-                    about = os.fstat(log.fileno())
+                    info = os.fstat(log.fileno())
                     reducer = self.start("reducer", "--listen", "127.0.0.1:0", "--log-format", form, stderr=log,
-                                         env={"JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"})
-                until("it listens", lambda f=file: "listens on" in f.read_text())
+                                         env={"JOURNAL_STREAM": f"{info.st_dev}:{info.st_ino}"})
+                until("the reducer listens", lambda f=file: "listens on" in f.read_text())
                 reducer.process.terminate()
                 self.assertEqual(reducer.wait(), 0)
                 lines = file.read_text().splitlines()
                 self.assertTrue(all(line.startswith(("<6>" + begin, "<4>" + begin)) for line in lines), lines)
-        # The variable is there, but stderr is something else.
+        # The variable is set, but stderr is not the journal.
         self.assertTrue(all(line.startswith("ts=") for line in self.log_of(env={"JOURNAL_STREAM": "1:2"})))
 
 

@@ -1,4 +1,4 @@
-// The C face over the CUDA part, on a driver that the processor plays: a GPU's memory, streams and failures.
+// The C API on GPU memory and streams, with the CUDA driver stand-in: results and failures.
 #include <cuda.h>
 
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/instrumented.h"
-#include "tests/functional/streams_world.h"
+#include "tests/functional/streams_test_bed.h"
 #include "tests/support/cuda_stand_in/stand_in.h"
 
 namespace sluice::test {
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What a rank's process has: the GPU's context, memory there, a stream. Of the test's thread alone.
+// The CUDA state of a rank: a context that is current on the test's thread, memory and a stream.
 class Gpu {
  public:
   explicit Gpu(int ordinal = 0) : ordinal_(ordinal) {
@@ -26,7 +26,7 @@ class Gpu {
     EXPECT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   }
   ~Gpu() {
-    // A GPU that has failed says so again, and lets go of it all with its context.
+    // Errors are ignored: a failed GPU returns its error again and frees everything with its context.
     for (const CUdeviceptr at : memory_) (void)cuMemFree(at);
     (void)cuStreamDestroy(stream_);
     CUcontext context = nullptr;
@@ -44,7 +44,7 @@ class Gpu {
     memory_.push_back(at);
     return reinterpret_cast<T*>(at);
   }
-  // In the stream's order: `from` stays until it is synchronized.
+  // Enqueues the copy; `from` must stay unchanged until the stream is synchronized.
   template <typename T>
   T* upload(const std::vector<T>& from) {
     T* const to = allocate<T>(from.size());
@@ -66,7 +66,7 @@ class Gpu {
   std::vector<CUdeviceptr> memory_;
 };
 
-class CudaStreams : public StreamsWorld {
+class CudaStreams : public StreamsTestBed {
  protected:
   static void SetUpTestSuite() {
     ASSERT_EQ(setenv("SLUICE_CUDA_DRIVER", SLUICE_CUDA_STAND_IN, 1), 0);
@@ -89,14 +89,15 @@ std::vector<float> ramp(uint32_t rank, size_t count) {
   return v;
 }
 
-// All types and operators, casts, groups: on a GPU and on the host, by the same calls in the same order.
-class Script {
+// Issues operations of all types and operators and in groups, in the same order on a GPU and on the host.
+class OperationSequence {
  public:
-  Script(sluice_session* session, uint32_t rank) : session_(session), rank_(rank) {}
+  OperationSequence(sluice_session* session, uint32_t rank) : session_(session), rank_(rank) {}
 
-  // give(bytes) makes memory that holds them, in the stream's order; take(memory, bytes) reads it back there.
-  template <typename Give, typename Take>
-  std::vector<std::vector<std::byte>> run(sluice_stream stream, Give&& give, Take&& take) {
+  // upload(bytes) returns memory with a copy of the bytes, and download(memory, bytes) reads it back; both in
+  // the order of the stream.
+  template <typename Upload, typename Download>
+  std::vector<std::vector<std::byte>> run(sluice_stream stream, Upload&& upload, Download&& download) {
     std::vector<std::vector<std::byte>> results;
     results.reserve(200);
     inputs_.reserve(200);
@@ -104,24 +105,24 @@ class Script {
       std::vector<std::byte>& in = inputs_.emplace_back(count * 8);
       for (size_t i = 0; i < in.size(); ++i)
         in[i] = static_cast<std::byte>((i * 2654435761u + rank_ * 97 + inputs_.size() * 31) >> 13);
-      void* const at = give(in);
+      void* const at = upload(in);
       EXPECT_EQ(sluice_allreduce_on_stream(session_, at, at, count, dtype, op, stream, nullptr), SLUICE_OK)
           << sluice_refusal();
       pending_.emplace_back(at, &results.emplace_back(in.size()));
     };
-    const auto take_all = [&] {
-      for (const auto& [at, to] : pending_) take(at, *to);
+    const auto download_all = [&] {
+      for (const auto& [at, to] : pending_) download(at, *to);
       pending_.clear();
     };
     for (int dtype = SLUICE_I8; dtype <= SLUICE_F8E5M2; ++dtype) {
       for (int op = SLUICE_SUM; op <= SLUICE_AVG; ++op)
         reduce(20'001, static_cast<sluice_dtype>(dtype), static_cast<sluice_op>(op));
     }
-    take_all();
+    download_all();
     EXPECT_EQ(sluice_group_begin(session_), SLUICE_OK);
     for (size_t i = 1; i < 40; ++i) reduce(i * 251, SLUICE_F32, i % 13 == 0 ? SLUICE_AVG : SLUICE_SUM);
     EXPECT_EQ(sluice_group_end(session_, nullptr), SLUICE_OK) << sluice_refusal();
-    take_all();
+    download_all();
     return results;
   }
 
@@ -132,20 +133,20 @@ class Script {
   std::vector<std::pair<void*, std::vector<std::byte>*>> pending_;
 };
 
-TEST_F(CudaStreams, HaveTheBitsOfTheHostForEveryTypeOperatorAndWire) {
+TEST_F(CudaStreams, ResultsHaveTheBitsOfTheHostForEveryTypeOperatorAndWireType) {
   start_reducers(2);
   constexpr uint32_t kRanks = 2;
   for (const bool one_queue : {false, true}) {
     cuda_stand_in::use_one_queue(one_queue);
     for (const int wire : {SLUICE_WIRE_AS_GIVEN, int{SLUICE_BF16}, int{SLUICE_F16}}) {
-      std::array<std::vector<std::vector<std::byte>>, kRanks> wanted;
+      std::array<std::vector<std::vector<std::byte>>, kRanks> expected;
       sluice_stream_options options = small_options();
       options.always_staged = 1;
       options.wire_dtype = wire;
       run_streams(kRanks, options, [&](uint32_t rank, sluice_session* s) {
-        HostStreamOwner stream;
+        ScopedHostStream stream;
         std::vector<std::unique_ptr<std::vector<std::byte>>> memory;
-        wanted[rank] = Script(s, rank).run(
+        expected[rank] = OperationSequence(s, rank).run(
             stream.get(),
             [&](const std::vector<std::byte>& in) {
               return memory.emplace_back(std::make_unique<std::vector<std::byte>>(in))->data();
@@ -160,25 +161,25 @@ TEST_F(CudaStreams, HaveTheBitsOfTheHostForEveryTypeOperatorAndWire) {
         sluice_stream_options on_gpu = gpu_options(static_cast<int>(rank));
         on_gpu.wire_dtype = wire;
         ASSERT_EQ(sluice_session_open_streams(s, &on_gpu, nullptr, 0), SLUICE_OK) << sluice_refusal();
-        // Nothing is synchronized with until the end: it is the stream that keeps the order.
-        Script script(s, rank);
-        const auto got = script.run(
+        // Synchronizes only at the end; the stream keeps the order.
+        OperationSequence sequence(s, rank);
+        const auto results = sequence.run(
             gpu.stream(), [&](const std::vector<std::byte>& in) { return gpu.upload(in); },
             [&](void* at, std::vector<std::byte>& out) { gpu.download(out, static_cast<std::byte*>(at)); });
         gpu.synchronize();
-        EXPECT_EQ(got, wanted[rank]) << "wire " << wire << " one queue " << one_queue;
+        EXPECT_EQ(results, expected[rank]) << "wire " << wire << " one queue " << one_queue;
       });
       ++session_;
     }
   }
 }
 
-// Each stage of a large operation is given at once, and all of it can run in one queue.
-TEST_F(CudaStreams, NothingWaitsOnTheCallersThread) {
+// All work of a large operation is enqueued at its call, and a single hardware queue can run it.
+TEST_F(CudaStreams, AnOperationDoesNotBlockTheCaller) {
   start_reducers(1);
   for (const bool one_queue : {false, true}) {
     cuda_stand_in::use_one_queue(one_queue);
-    std::latch given(2);
+    std::latch enqueued(2);
     run_session(2, nullptr, [&](uint32_t rank, sluice_session* s) {
       Gpu gpu(static_cast<int>(rank));
       const sluice_stream_options options = gpu_options(-1);  // of the current context
@@ -198,7 +199,7 @@ TEST_F(CudaStreams, NothingWaitsOnTheCallersThread) {
             SLUICE_OK);
         gpu.download(out, at);
       }
-      given.arrive_and_wait();
+      enqueued.arrive_and_wait();
       int done = 1;
       EXPECT_EQ(sluice_test(s, request, &done), SLUICE_OK);
       EXPECT_EQ(done, 0);
@@ -214,31 +215,31 @@ TEST_F(CudaStreams, NothingWaitsOnTheCallersThread) {
   }
 }
 
-TEST_F(CudaStreams, RefuseWhatIsNotOfTheirGpu) {
+TEST_F(CudaStreams, MemoryAndStreamsOfAnotherGpuAreRefused) {
   start_reducers(1);
   run_session(1, nullptr, [&](uint32_t, sluice_session* s) {
-    Gpu another(1);
-    float* const far = another.allocate<float>(100);  // while its context is the current one
+    Gpu other_gpu(1);
+    float* const other_memory = other_gpu.allocate<float>(100);  // while its context is current
     Gpu gpu;
     const sluice_stream_options options = gpu_options();
     ASSERT_EQ(sluice_session_open_streams(s, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
     float* const x = gpu.allocate<float>(100);
     std::vector<float> host(100, 1.f);
     const auto refused = [&](const float* send, float* recv, size_t count, CUstream stream,
-                             sluice_status status, const char* words) {
+                             sluice_status status, const char* text) {
       EXPECT_EQ(sluice_allreduce_on_stream(s, send, recv, count, SLUICE_F32, SLUICE_SUM, stream, nullptr),
                 status)
-          << words;
-      EXPECT_THAT(sluice_refusal(), HasSubstr(words));
+          << text;
+      EXPECT_THAT(sluice_refusal(), HasSubstr(text));
     };
-    refused(far, x, 100, gpu.stream(), SLUICE_INVALID_ARGUMENT, "of GPU 1");
-    refused(x, x, 101, gpu.stream(), SLUICE_INVALID_ARGUMENT, "beyond their allocation");
-    refused(x, host.data(), 100, gpu.stream(), SLUICE_INVALID_ARGUMENT, "the other of the host");
-    refused(x, x, 100, another.stream(), SLUICE_INVALID_ARGUMENT, "another GPU");
+    refused(other_memory, x, 100, gpu.stream(), SLUICE_INVALID_ARGUMENT, "belongs to GPU 1");
+    refused(x, x, 101, gpu.stream(), SLUICE_INVALID_ARGUMENT, "exceed their allocation");
+    refused(x, host.data(), 100, gpu.stream(), SLUICE_INVALID_ARGUMENT, "the other host memory");
+    refused(x, x, 100, other_gpu.stream(), SLUICE_INVALID_ARGUMENT, "another GPU");
     cuda_stand_in::capture(gpu.stream(), true);
     refused(x, x, 100, gpu.stream(), SLUICE_UNSUPPORTED, "captured");
     cuda_stand_in::capture(gpu.stream(), false);
-    // Memory of the host is reduced where it lies, in the stream's order; NULL is the default stream.
+    // Host memory is reduced in place, in the order of the stream. NULL is the default stream.
     for (CUstream stream : {gpu.stream(), static_cast<CUstream>(nullptr)}) {
       EXPECT_EQ(sluice_allreduce_on_stream(s, host.data(), host.data(), 100, SLUICE_F32, SLUICE_SUM, stream,
                                            nullptr),
@@ -250,17 +251,17 @@ TEST_F(CudaStreams, RefuseWhatIsNotOfTheirGpu) {
   });
 }
 
-TEST_F(CudaStreams, OpenNothingWhereTheGpuRefuses) {
+TEST_F(CudaStreams, AFailedOpenLeaksNothing) {
   start_reducers(1);
   run_session(1, nullptr, [&](uint32_t, sluice_session* s) {
     const sluice_stream_options options = gpu_options();
-    const auto refused = [&](const sluice_stream_options& o, sluice_status status, const char* words) {
-      EXPECT_EQ(sluice_session_open_streams(s, &o, nullptr, 0), status) << words;
-      EXPECT_THAT(sluice_refusal(), HasSubstr(words));
+    const auto refused = [&](const sluice_stream_options& o, sluice_status status, const char* text) {
+      EXPECT_EQ(sluice_session_open_streams(s, &o, nullptr, 0), status) << text;
+      EXPECT_THAT(sluice_refusal(), HasSubstr(text));
       EXPECT_EQ(cuda_stand_in::live(), cuda_stand_in::Live{});
     };
     refused(gpu_options(7), SLUICE_INVALID_ARGUMENT, "7");
-    for (int nth = 1; nth <= 2; ++nth) {  // a few bytes of the kernels' own, then the staging
+    for (int nth = 1; nth <= 2; ++nth) {  // the memory of the kernels, then the staging
       cuda_stand_in::fail_call("cuMemHostAlloc", nth, CUDA_ERROR_OUT_OF_MEMORY);
       refused(options, SLUICE_SYSTEM, "CUDA_ERROR_OUT_OF_MEMORY");
     }
@@ -269,24 +270,25 @@ TEST_F(CudaStreams, OpenNothingWhereTheGpuRefuses) {
     cuda_stand_in::set_gpus(0);
     refused(options, SLUICE_UNSUPPORTED, "no GPU");
     cuda_stand_in::set_gpus(2);
-    // The session is as it was.
+    // The session is unchanged.
     std::vector<float> x(10, 1.f);
     EXPECT_EQ(sluice_allreduce(s, x.data(), x.data(), 10, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
   });
 }
 
-TEST_F(CudaStreams, AreRefusedWhereAStreamCannotWaitForTheHost) {
+TEST_F(CudaStreams, OpenRequiresStreamMemoryOperations) {
   start_reducers(1);
   run_session(1, nullptr, [&](uint32_t, sluice_session* s) {
     cuda_stand_in::fail_call("cuStreamWaitValue32", 1, CUDA_ERROR_NOT_SUPPORTED);
     const sluice_stream_options options = gpu_options();
     EXPECT_EQ(sluice_session_open_streams(s, &options, nullptr, 0), SLUICE_UNSUPPORTED);
-    EXPECT_THAT(sluice_refusal(), HasSubstr("can't wait for a word in memory"));
+    EXPECT_THAT(sluice_refusal(), HasSubstr("does not support streams that wait for a word in memory"));
   });
 }
 
-// Behind the network: the copy back of the last piece. Who only looks hears of it too.
-TEST_F(CudaStreams, ACopyBackThatFailsIsNoResult) {
+// The copy back of the last segment fails, after the network. sluice_test must report it as well as
+// sluice_wait.
+TEST_F(CudaStreams, AFailedCopyBackFailsTheRequest) {
   start_reducers(1);
   for (const bool waits : {false, true}) {
     const Created c = create(options_for(0, 1));
@@ -294,22 +296,22 @@ TEST_F(CudaStreams, ACopyBackThatFailsIsNoResult) {
     {
       Gpu gpu;
       sluice_stream_options options = gpu_options();
-      options.wire_dtype = SLUICE_BF16;  // copied back by a kernel
+      options.wire_dtype = SLUICE_BF16;  // so that a kernel copies back
       ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
       float* const x = gpu.allocate<float>(1000);
-      std::latch go(1);
+      std::latch start(1);
       const auto wait = [](void* argument) { static_cast<std::latch*>(argument)->wait(); };
       sluice_request first = 0, request = 0;
       ASSERT_EQ(
           sluice_allreduce_on_stream(c.session, x, x, 1000, SLUICE_F32, SLUICE_SUM, gpu.stream(), &first),
           SLUICE_OK);
       ASSERT_EQ(sluice_wait(c.session, first, -1), SLUICE_OK);
-      ASSERT_EQ(cuLaunchHostFunc(gpu.stream(), wait, &go), CUDA_SUCCESS);
+      ASSERT_EQ(cuLaunchHostFunc(gpu.stream(), wait, &start), CUDA_SUCCESS);
       ASSERT_EQ(
           sluice_allreduce_on_stream(c.session, x, x, 1000, SLUICE_F32, SLUICE_SUM, gpu.stream(), &request),
           SLUICE_OK);
       cuda_stand_in::fail_kernel(CUDA_ERROR_ILLEGAL_ADDRESS);
-      go.count_down();
+      start.count_down();
       sluice_status status = SLUICE_OK;
       for (int done = 0; status == SLUICE_OK && done == 0;)
         status = waits ? sluice_wait(c.session, request, -1) : sluice_test(c.session, request, &done);
@@ -324,8 +326,8 @@ TEST_F(CudaStreams, ACopyBackThatFailsIsNoResult) {
   }
 }
 
-// The fault of a kernel of the user's own, with nothing of the session's under way.
-TEST_F(CudaStreams, AGpuThatHasFailedBeforeEndsTheSessionOnAllRanks) {
+// A kernel of the caller has broken the context while no operation of the session was in flight.
+TEST_F(CudaStreams, AnEarlierGpuFailureEndsTheSessionOnAllRanks) {
   start_reducers(1);
   std::latch failed(2);
   each_rank(2, [&](uint32_t rank) {
@@ -353,16 +355,16 @@ TEST_F(CudaStreams, AGpuThatHasFailedBeforeEndsTheSessionOnAllRanks) {
   });
 }
 
-// The driver's calls that are made while an operation is given, and which of them fails. A wrong address
-// breaks the GPU's context; other errors are of the call alone, and what was given before goes on.
-class AFailureInTheMidst : public CudaStreams, public ::testing::WithParamInterface<CUresult> {
+// Lets one of the driver calls that enqueue an operation fail. An illegal address breaks the GPU's context.
+// Other errors affect the call only, and work enqueued before it continues.
+class EnqueueFailure : public CudaStreams, public ::testing::WithParamInterface<CUresult> {
  protected:
   static bool breaks_context(CUresult failure) { return failure == CUDA_ERROR_ILLEGAL_ADDRESS; }
-  void operation_of_rank_0(sluice_session* session, const char* call, int nth, const std::string& error);
+  void run_failing_operation(sluice_session* session, const char* call, int nth, const std::string& error);
 };
 
-void AFailureInTheMidst::operation_of_rank_0(sluice_session* session, const char* call, int nth,
-                                             const std::string& error) {
+void EnqueueFailure::run_failing_operation(sluice_session* session, const char* call, int nth,
+                                           const std::string& error) {
   Gpu gpu;
   const sluice_stream_options options = gpu_options();
   ASSERT_EQ(sluice_session_open_streams(session, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
@@ -377,7 +379,7 @@ void AFailureInTheMidst::operation_of_rank_0(sluice_session* session, const char
     EXPECT_EQ(status, SLUICE_SYSTEM) << call;
     EXPECT_THAT(sluice_refusal(), HasSubstr(error));
   }
-  // Let go by the session where its context is whole.
+  // The session released the stream if the context is not broken.
   EXPECT_EQ(cuStreamSynchronize(gpu.stream()), breaks_context(GetParam()) ? GetParam() : CUDA_SUCCESS)
       << call;
   EXPECT_EQ(sluice_allreduce_on_stream(session, x, x, 1, SLUICE_F32, SLUICE_SUM, gpu.stream(), nullptr),
@@ -385,11 +387,11 @@ void AFailureInTheMidst::operation_of_rank_0(sluice_session* session, const char
   EXPECT_EQ(sluice_session_close(session), SLUICE_SYSTEM);
 }
 
-// Other ranks hear of it, and nobody hangs.
-TEST_P(AFailureInTheMidst, EndsTheSessionOnAllRanks) {
+// The other ranks receive the error, and no rank blocks.
+TEST_P(EnqueueFailure, EndsTheSessionOnAllRanks) {
   if (SLUICE_INSTRUMENTED_THREADS && !breaks_context(GetParam()))
-    GTEST_SKIP()
-        << "left out: copies that are let go race with those before them, of memory whose content is lost";
+    GTEST_SKIP() << "left out: after the failure, released copies race with earlier ones in memory whose "
+                    "content is undefined";
   const std::string error =
       breaks_context(GetParam()) ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OUT_OF_MEMORY";
   start_reducers(1);
@@ -405,7 +407,7 @@ TEST_P(AFailureInTheMidst, EndsTheSessionOnAllRanks) {
       const Created c = create(options_for(rank, 2));
       ASSERT_EQ(c.status, SLUICE_OK) << c.error;
       ready.arrive_and_wait();
-      if (rank == 0) return operation_of_rank_0(c.session, name, at_call, error);
+      if (rank == 0) return run_failing_operation(c.session, name, at_call, error);
       while (sluice_session_error(c.session, nullptr, 0) == SLUICE_OK) std::this_thread::yield();
       EXPECT_THAT(reason_of(c.session), HasSubstr(error)) << name;
       EXPECT_NE(sluice_session_close(c.session), SLUICE_OK);
@@ -416,10 +418,10 @@ TEST_P(AFailureInTheMidst, EndsTheSessionOnAllRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, AFailureInTheMidst,
+INSTANTIATE_TEST_SUITE_P(With, EnqueueFailure,
                          ::testing::Values(CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_OUT_OF_MEMORY),
                          [](const auto& test) {
-                           return test.param == CUDA_ERROR_ILLEGAL_ADDRESS ? "TheContext" : "TheCallAlone";
+                           return test.param == CUDA_ERROR_ILLEGAL_ADDRESS ? "BrokenContext" : "SingleError";
                          });
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""`sluice demo digits`: the same weights whoever sums, and it learns."""
+"""`sluice demo digits`: bit-identical weights with any number of reducers, and the expected accuracy."""
 
 from sluice_process import SluiceTest, main
 
@@ -23,7 +23,7 @@ class Digits(SluiceTest):
             self.assertEqual(result["mode"], "plugin")
             self.assertEqual(result["weights_hash"], single["weights_hash"])
 
-    def test_a_plugin_that_is_none_is_exit_78(self):
+    def test_a_missing_plugin_is_exit_78(self):
         self.run_sluice("demo", "digits", "--workers", "2", "--through-plugin", "--plugin", "/lib/no-such-library.so", expect=78)
 
     def test_same_bits_with_more_ranks_than_one_group(self):
@@ -43,7 +43,7 @@ class Digits(SluiceTest):
         self.assertGreater(result["seconds"], 0)
         self.assertAlmostEqual(sum(share["bytes_received"] for share in result["reducer_shares"]), result["bytes_reduced"], delta=1e4)
 
-    def test_output_tells_progress_and_proof(self):
+    def test_output_shows_progress_and_identical_weights(self):
         text = self.run_sluice("demo", "digits", "--epochs", "2", "--workers", "2").stdout
         self.assertRegex(text, r"epoch +1/2 \[#+\.+\] loss \d+\.\d+ +accuracy +\d+\.\d+ % +held-out +\d+\.\d+ %")
         self.assertRegex(text, r"held-out accuracy +\d+\.\d\d % \(\d+ of 360 images")

@@ -1,4 +1,4 @@
-// What sluice_stats says of the losses that a session has survived.
+// The counters of sluice_stats for losses that a session has recovered from.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -8,18 +8,18 @@
 #include <iterator>
 #include <numeric>
 
-#include "tests/functional/engine_world.h"
+#include "tests/functional/engine_test_bed.h"
 
 namespace sluice::test {
 namespace {
 
-class EngineCounts : public EngineWorld {
+class EngineCounts : public EngineTestBed {
  protected:
   std::vector<Created> create_two() {
     std::vector<Created> out(2);
     each_rank(2, [&](uint32_t rank) { out[rank] = create(options_for(rank, 2)); });
-    // A reducer that is stopped before it has seen both begin ends the session.
-    EXPECT_TRUE(drive(out, [&] {
+    // Stopping a reducer before both ranks have started would end the session.
+    EXPECT_TRUE(progress_until(out, [&] {
       return std::ranges::all_of(reducers_, [](const auto& reducer) {
         return reducer->status_json().find("\"joining\":0") != std::string::npos;
       });
@@ -35,14 +35,14 @@ class EngineCounts : public EngineWorld {
     EXPECT_EQ(sluice_session_stats(created.session, &stats), SLUICE_OK);
     return stats;
   }
-  // Moves all sessions on until it holds; false: not in time.
-  static bool drive(const std::vector<Created>& sessions, const std::function<bool()>& condition) {
+  // Makes progress on all sessions until the condition holds. Returns false after 20 s.
+  static bool progress_until(const std::vector<Created>& sessions, const std::function<bool()>& condition) {
     return eventually([&] {
       for (const Created& c : sessions) static_cast<void>(sluice_progress(c.session));
       return condition();
     });
   }
-  // Ends every connection that this process has opened to that port, as the network would; how many.
+  // Shuts down every connection of this process to the port and returns their number.
   static size_t cut_connections_to(uint16_t port) {
     std::vector<int> found;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -58,16 +58,16 @@ class EngineCounts : public EngineWorld {
   }
 };
 
-TEST_F(EngineCounts, CountsWhatItHasSurvived) {
+TEST_F(EngineCounts, CountsAViewChange) {
   start_reducers(2);
   const auto sessions = create_two();
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
   EXPECT_EQ(stats_of(sessions[0]).view_changes, 0u);
   std::thread stopper([&] { reducers_[1]->stop(); });
   each_rank(2, [&](uint32_t r) {
-    // Until both have seen it, and all they had under way with the one that stopped has been said again.
+    // Until both ranks have counted the change, and all contributions to the stopped reducer were sent again.
     std::vector<float> seen(300'000);
-    for (float said = 0; said < 2; said = seen[0]) {
+    for (float sum = 0; sum < 2; sum = seen[0]) {
       const sluice_stats now = stats_of(sessions[r]);
       seen[0] = now.view_changes > 0 && now.stalled_us > 0 ? 1 : 0;
       std::fill(seen.begin() + 1, seen.end(), 1.0F);
@@ -88,22 +88,22 @@ TEST_F(EngineCounts, CountsWhatItHasSurvived) {
   close_all(sessions);
 }
 
-TEST_F(EngineCounts, CountsWhatIsSentAgainAfterALoss) {
+TEST_F(EngineCounts, CountsResentBytes) {
   start_reducers(2);
   const auto sessions = create_two();
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-  constexpr size_t kCount = 20'000;  // few enough to be under way at once
+  constexpr size_t kCount = 20'000;  // few enough to be in flight at once
   constexpr uint64_t kBytes = kCount * sizeof(float);
   std::vector<float> x(kCount, 1.0F);
   sluice_request request = 0;
   ASSERT_EQ(sluice_allreduce_async(sessions[0].session, x.data(), x.data(), kCount, SLUICE_F32, SLUICE_SUM,
                                    &request),
             SLUICE_OK);
-  // No chunk can have a result while the other rank has contributed nothing, so the loss is of all of them.
-  ASSERT_TRUE(drive(sessions, [&] { return stats_of(sessions[0]).payload_bytes_out == kBytes; }));
+  // No chunk can have a result before the other rank contributes, so all chunks are affected by the loss.
+  ASSERT_TRUE(progress_until(sessions, [&] { return stats_of(sessions[0]).payload_bytes_out == kBytes; }));
   EXPECT_EQ(stats_of(sessions[0]).payload_bytes_resent, 0u);
   reducers_[1]->stop();
-  ASSERT_TRUE(drive(sessions, [&] {
+  ASSERT_TRUE(progress_until(sessions, [&] {
     return stats_of(sessions[0]).view_changes == 1 && stats_of(sessions[1]).view_changes == 1;
   }));
   std::vector<float> y(kCount, 2.0F);
@@ -122,14 +122,14 @@ TEST_F(EngineCounts, CountsWhatIsSentAgainAfterALoss) {
   close_all(sessions);
 }
 
-TEST_F(EngineCounts, CountsConnectionsThatAreOpenedAgain) {
+TEST_F(EngineCounts, CountsReopenedConnections) {
   start_reducers(1);
   const auto sessions = create_two();
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
   std::atomic<bool> enough = false;
   std::thread traffic([&] {
     each_rank(2, [&](uint32_t r) {
-      // Rank 0 says when it is the last one, so that both do as many.
+      // Rank 0 marks its last operation, so that both ranks run the same number.
       std::vector<float> x(1'000'000);
       for (x[0] = 0; x[0] == 0;) {
         std::fill(x.begin(), x.end(), 1.0F);
@@ -140,8 +140,8 @@ TEST_F(EngineCounts, CountsConnectionsThatAreOpenedAgain) {
       }
     });
   });
-  // Each time both ranks' control and lane connections, when all stand. Whether something was under way that
-  // did not arrive is chance; here it mostly is.
+  // Each time shuts down the control and lane connections of both ranks when all are open. Whether bytes in
+  // flight are lost is up to chance; mostly they are.
   constexpr uint64_t kConnections = 3;
   uint64_t cuts = 0;
   const Nanos deadline = monotonic_now() + 30 * kSecond;
@@ -168,12 +168,12 @@ TEST_F(EngineCounts, CountsConnectionsThatAreOpenedAgain) {
   close_all(sessions);
 }
 
-TEST_F(EngineCounts, CountsNoReducerAsLostThatLeavesAsPlanned) {
+TEST_F(EngineCounts, DoesNotCountPlannedRemovalsAsLost) {
   start_reducers(3);
   const auto sessions = create_two();
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
   const auto changed = [&](uint64_t times) {
-    return drive(sessions, [&] {
+    return progress_until(sessions, [&] {
       return stats_of(sessions[0]).view_changes == times && stats_of(sessions[1]).view_changes == times;
     });
   };

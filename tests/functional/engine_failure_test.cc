@@ -1,4 +1,4 @@
-// What a training process is told when something goes wrong, on every rank.
+// The errors that every rank of a training job gets when an operation, a join or a peer fails.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -7,7 +7,10 @@
 
 #include "config/secret_file.h"
 #include "gpu_client/api/options.h"
-#include "tests/functional/engine_world.h"
+#include "tests/functional/engine_test_bed.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/blocking_io.h"
+#include "transport/tcp/connect.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::test {
@@ -24,9 +27,9 @@ std::string secret_file(const char* name, uint8_t first_byte) {
   return path;
 }
 
-class EngineFailure : public EngineWorld {
+class EngineFailure : public EngineTestBed {
  protected:
-  // Creates sessions on all ranks, each as `adjust` wants it, and closes those that came to be.
+  // Creates the session on all ranks, with the options that `adjust` sets.
   std::vector<Created> create_all(uint32_t ranks,
                                   const std::function<void(uint32_t, sluice_options&)>& adjust) {
     std::vector<Created> out(ranks);
@@ -41,7 +44,7 @@ class EngineFailure : public EngineWorld {
     each_rank(static_cast<uint32_t>(sessions.size()),
               [&](uint32_t r) { static_cast<void>(sluice_session_close(sessions[r].session)); });
   }
-  // Every rank runs a small allreduce and finds out how it ended.
+  // Runs a small allreduce on every rank and returns the statuses.
   static std::vector<sluice_status> reduce_all(const std::vector<Created>& sessions) {
     std::vector<sluice_status> out(sessions.size());
     each_rank(static_cast<uint32_t>(sessions.size()), [&](uint32_t r) {
@@ -52,7 +55,7 @@ class EngineFailure : public EngineWorld {
   }
 };
 
-TEST_F(EngineFailure, ProvesTheTokenBothWays) {
+TEST_F(EngineFailure, AuthenticatesBothSides) {
   reducer::ReducerOptions o = reducer_options();
   o.key_file = secret_file("engine_key", 1);
   start_reducers(2, o);
@@ -63,7 +66,7 @@ TEST_F(EngineFailure, ProvesTheTokenBothWays) {
   close_all(sessions);
 }
 
-TEST_F(EngineFailure, RefusesAWrongOrMissingKey) {
+TEST_F(EngineFailure, FailsWithAWrongOrMissingKey) {
   reducer::ReducerOptions o = reducer_options();
   o.key_file = secret_file("engine_key", 1);
   start_reducers(1, o);
@@ -75,30 +78,30 @@ TEST_F(EngineFailure, RefusesAWrongOrMissingKey) {
   ++session_;
   for (const Created& c : create_all(1, nullptr)) {
     EXPECT_EQ(c.status, SLUICE_REFUSED);
-    EXPECT_THAT(c.error, HasSubstr("wants proof of the job token"));
+    EXPECT_THAT(c.error, HasSubstr("requires a job token"));
   }
 }
 
-TEST_F(EngineFailure, RefusesAReducerThatDoesNotProveItself) {
+TEST_F(EngineFailure, RefusesAReducerWithoutAKey) {
   start_reducers(1);
   const std::string key = secret_file("engine_key", 1);
   for (const Created& c : create_all(1, [&](uint32_t, sluice_options& o) { o.key_file = key.c_str(); })) {
     EXPECT_EQ(c.status, SLUICE_REFUSED);
-    EXPECT_THAT(c.error, HasSubstr("does not prove the job token"));
+    EXPECT_THAT(c.error, HasSubstr("has no key to prove the job token"));
   }
 }
 
-TEST_F(EngineFailure, SaysWhichReducerCannotBeReached) {
+TEST_F(EngineFailure, NamesAnUnreachableReducer) {
   start_reducers(1);
   addresses_ += ",127.0.0.1:1";
   const auto sessions = create_all(1, [](uint32_t, sluice_options& o) { o.connect_timeout_ms = 100; });
-  EXPECT_EQ(sessions[0].status, SLUICE_TIMEOUT) << "it was tried again until the deadline";
+  EXPECT_EQ(sessions[0].status, SLUICE_TIMEOUT) << "retried until the deadline";
   EXPECT_THAT(sessions[0].error, AllOf(HasSubstr("reducer 127.0.0.1:1"), HasSubstr("refused")));
 }
 
-TEST_F(EngineFailure, StopsAtOnceAtASourceAddressThatTheHostDoesNotHave) {
+TEST_F(EngineFailure, FailsAtOnceForALocalAddressThatTheHostLacks) {
   start_reducers(1);
-  for (const char* address : {"192.0.2.1", "nonsense"}) {  // of documentation (RFC 5737): nobody's
+  for (const char* address : {"192.0.2.1", "nonsense"}) {  // an address for documentation (RFC 5737)
     const Nanos begin = monotonic_now();
     const auto sessions = create_all(1, [&](uint32_t, sluice_options& o) {
       o.interface_address = address;
@@ -106,13 +109,13 @@ TEST_F(EngineFailure, StopsAtOnceAtASourceAddressThatTheHostDoesNotHave) {
     });
     EXPECT_EQ(sessions[0].status, SLUICE_INVALID_ARGUMENT) << sessions[0].error;
     EXPECT_THAT(sessions[0].error, HasSubstr(address));
-    EXPECT_LT(monotonic_now() - begin, 15 * kSecond) << "no later try can do better";
+    EXPECT_LT(monotonic_now() - begin, 15 * kSecond) << "retries would be useless";
   }
 }
 
-TEST_F(EngineFailure, WaitsForAReducerThatComesUpLate) {
+TEST_F(EngineFailure, WaitsForAReducerThatStartsLate) {
   start_reducers(1);
-  // A port that is free now and taken in a moment.
+  // A port that is free now and used shortly.
   auto probe = transport::tcp::listen_on("127.0.0.1", 0, {});
   ASSERT_TRUE(probe.has_value());
   reducer::ReducerOptions o = reducer_options();
@@ -121,7 +124,8 @@ TEST_F(EngineFailure, WaitsForAReducerThatComesUpLate) {
   addresses_ += ",127.0.0.1:" + std::to_string(o.listen_port);
   std::unique_ptr<reducer::Reducer> late;
   std::thread starter([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the case itself: later than the first try
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(100));  // the test case: later than the first attempt
     late = std::move(reducer::Reducer::start(o).value());
   });
   const auto sessions = create_all(2, nullptr);
@@ -154,7 +158,7 @@ TEST_F(EngineFailure, NamesTheMissingRankOnAllOthers) {
   }
 }
 
-TEST_F(EngineFailure, TellsAllRanksOfAMismatchAtJoin) {
+TEST_F(EngineFailure, ReportsAMismatchAtJoinToAllRanks) {
   start_reducers(2);
   const auto sessions = create_all(3, [](uint32_t rank, sluice_options& o) {
     if (rank == 1) o.window_bytes = 4 << 20;
@@ -165,7 +169,7 @@ TEST_F(EngineFailure, TellsAllRanksOfAMismatchAtJoin) {
   }
 }
 
-TEST_F(EngineFailure, TellsAllRanksThatTheListsDiffer) {
+TEST_F(EngineFailure, ReportsDifferentReducerListsToAllRanks) {
   start_reducers(2);
   const std::string first = addresses_.substr(0, addresses_.find(','));
   const auto sessions = create_all(2, [&](uint32_t rank, sluice_options& o) {
@@ -177,7 +181,7 @@ TEST_F(EngineFailure, TellsAllRanksThatTheListsDiffer) {
   }
 }
 
-TEST_F(EngineFailure, TellsAllRanksTheNumbersOfAMemoryLimit) {
+TEST_F(EngineFailure, ReportsAnExceededMemoryLimitToAllRanks) {
   start_reducers(1);
   reducer::ReducerOptions small = reducer_options();
   small.memory_limit = 1 * kMiB;
@@ -188,7 +192,7 @@ TEST_F(EngineFailure, TellsAllRanksTheNumbersOfAMemoryLimit) {
   }
 }
 
-TEST_F(EngineFailure, TellsAllRanksOfAnOperationThatDiffers) {
+TEST_F(EngineFailure, ReportsADifferentOperationToAllRanks) {
   start_reducers(2);
   const auto sessions = create_all(3, nullptr);
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
@@ -199,7 +203,7 @@ TEST_F(EngineFailure, TellsAllRanksOfAnOperationThatDiffers) {
               SLUICE_MISMATCH);
     EXPECT_THAT(reason_of(sessions[r].session),
                 AllOf(HasSubstr("1000"), HasSubstr("999"), HasSubstr("rank 2")));
-    // It stays failed.
+    // The session stays failed.
     sluice_request request = 7;
     EXPECT_EQ(
         sluice_allreduce_async(sessions[r].session, x.data(), x.data(), 1, SLUICE_F32, SLUICE_SUM, &request),
@@ -209,11 +213,11 @@ TEST_F(EngineFailure, TellsAllRanksOfAnOperationThatDiffers) {
   });
 }
 
-TEST_F(EngineFailure, TellsTheOthersThatARankWasLost) {
+TEST_F(EngineFailure, ReportsATimeoutToTheOtherRanks) {
   start_reducers(2);
   const auto sessions = create_all(3, [](uint32_t rank, sluice_options& o) {
     if (rank != 2) o.progress_threads = rank;  // both modes
-    if (rank == 2) o.op_timeout_ms = 1;        // this one gives up, and says so
+    if (rank == 2) o.op_timeout_ms = 1;        // this rank times out and aborts
   });
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
   std::latch together(3);
@@ -223,10 +227,10 @@ TEST_F(EngineFailure, TellsTheOthersThatARankWasLost) {
       together.arrive_and_wait();
       EXPECT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), 100'000, SLUICE_F32, SLUICE_SUM),
                 SLUICE_TIMEOUT);
-      EXPECT_THAT(reason_of(sessions[r].session), HasSubstr("did not end in time"));
+      EXPECT_THAT(reason_of(sessions[r].session), HasSubstr("timed out"));
     } else {
       together.arrive_and_wait();
-      // Contributes nothing until the other has given up, then hears of it.
+      // Contributes nothing until rank 2 has timed out, and then gets its error.
       char text[2048] = "";
       const Nanos deadline = monotonic_now() + 10 * kSecond;
       while (sluice_session_error(sessions[r].session, text, sizeof text) == SLUICE_OK &&
@@ -234,7 +238,7 @@ TEST_F(EngineFailure, TellsTheOthersThatARankWasLost) {
         static_cast<void>(sluice_progress(sessions[r].session));
         std::this_thread::yield();
       }
-      EXPECT_THAT(text, AllOf(HasSubstr("rank 2"), HasSubstr("did not end in time")));
+      EXPECT_THAT(text, AllOf(HasSubstr("rank 2"), HasSubstr("timed out")));
       EXPECT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), 1, SLUICE_F32, SLUICE_SUM),
                 SLUICE_TIMEOUT);
     }
@@ -242,13 +246,13 @@ TEST_F(EngineFailure, TellsTheOthersThatARankWasLost) {
   close_all(sessions);
 }
 
-TEST_F(EngineFailure, TellsTheOthersThatARankDied) {
+TEST_F(EngineFailure, ReportsALostRankToTheOtherRanks) {
   start_reducers(2);
   std::latch joined(3);
   each_rank(3, [&](uint32_t r) {
     const sluice_options o = options_for(r, 3);
     if (r == 2) {
-      // Without close(): what the network sees of a process that dies.
+      // Without close() the connections break, as when a process dies.
       auto session = std::move(engine::Session::create(api::read_options(o).value()).value());
       joined.arrive_and_wait();
       return;
@@ -263,7 +267,7 @@ TEST_F(EngineFailure, TellsTheOthersThatARankDied) {
   });
 }
 
-TEST_F(EngineFailure, TellsAllRanksThatAReducerStoppedWhereNoResultsAreKept) {
+TEST_F(EngineFailure, ReportsAStoppedReducerWithoutKeptResults) {
   start_reducers(2);
   const auto sessions = create_all(2, [](uint32_t, sluice_options& o) { o.keep_results = 0; });
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
@@ -281,7 +285,7 @@ TEST_F(EngineFailure, TellsAllRanksThatAReducerStoppedWhereNoResultsAreKept) {
   close_all(sessions);
 }
 
-TEST_F(EngineFailure, APoolThatDrainsAllAtOnceServesItToItsEnd) {
+TEST_F(EngineFailure, APoolThatDrainsCompletelyServesTheSessionToItsEnd) {
   start_reducers(3);
   const auto sessions = create_all(2, nullptr);
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
@@ -303,18 +307,19 @@ TEST_F(EngineFailure, APoolThatDrainsAllAtOnceServesItToItsEnd) {
   for (const auto& r : reducers_) EXPECT_EQ(r->wait(), reducer::ExitReason::kDrained);
 }
 
-TEST_F(EngineFailure, EndsWithRankLeftWhenOneIsLeftBehind) {
+TEST_F(EngineFailure, EndsWithRankLeftForARankThatContinuesAlone) {
   start_reducers(1);
   const auto sessions = create_all(2, nullptr);
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-  EXPECT_EQ(sluice_session_close(sessions[0].session), SLUICE_OK) << "leaves, having contributed all it had";
+  EXPECT_EQ(sluice_session_close(sessions[0].session), SLUICE_OK)
+      << "the rank leaves after its last contribution";
   float x = 1;
   EXPECT_EQ(sluice_allreduce(sessions[1].session, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_CLOSED);
   EXPECT_THAT(reason_of(sessions[1].session), HasSubstr("rank 0 left"));
   EXPECT_EQ(sluice_session_close(sessions[1].session), SLUICE_CLOSED);
 }
 
-TEST_F(EngineFailure, GivesUpOpenOperationsAtTheEndOfTheLingerTime) {
+TEST_F(EngineFailure, CloseEndsOpenOperationsAfterTheLingerTime) {
   start_reducers(1);
   const auto sessions = create_all(2, [](uint32_t, sluice_options& o) { o.linger_ms = 100; });
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
@@ -328,7 +333,7 @@ TEST_F(EngineFailure, GivesUpOpenOperationsAtTheEndOfTheLingerTime) {
   static_cast<void>(sluice_session_close(sessions[1].session));
 }
 
-TEST_F(EngineFailure, WaitsForALateRankAndCanSayWhichOne) {
+TEST_F(EngineFailure, WaitsForALateRankAndReportsIt) {
   start_reducers(2);
   const auto sessions = create_all(2, nullptr);
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
@@ -354,7 +359,7 @@ TEST_F(EngineFailure, WaitsForALateRankAndCanSayWhichOne) {
   close_all(sessions);
 }
 
-TEST_F(EngineFailure, ReadsHttpAsAPeerThatSpeaksSomethingElse) {
+TEST_F(EngineFailure, RejectsAnHttpServer) {
   auto listener = transport::tcp::listen_on("127.0.0.1", 0, {});
   ASSERT_TRUE(listener.has_value());
   addresses_ = "127.0.0.1:" + std::to_string(transport::tcp::bound_port(listener->fd()).value());
@@ -374,10 +379,10 @@ TEST_F(EngineFailure, ReadsHttpAsAPeerThatSpeaksSomethingElse) {
   server.join();
   EXPECT_EQ(sessions[0].status, SLUICE_PROTOCOL);
   EXPECT_THAT(sessions[0].error,
-              HasSubstr("does not speak this protocol: bad_magic while waiting for WELCOME"));
+              HasSubstr("does not speak the Sluice protocol: bad_magic while waiting for WELCOME"));
 }
 
-TEST_F(EngineFailure, RefusesWhatNoOperationMayBe) {
+TEST_F(EngineFailure, RejectsInvalidOperations) {
   start_reducers(1);
   const auto sessions = create_all(1, nullptr);
   sluice_session* const s = sessions[0].session;
@@ -395,11 +400,11 @@ TEST_F(EngineFailure, RefusesWhatNoOperationMayBe) {
             SLUICE_INVALID_ARGUMENT);
   EXPECT_EQ(sluice_allreduce_async(s, x, x, 1, SLUICE_F32, SLUICE_SUM, nullptr), SLUICE_INVALID_ARGUMENT);
   EXPECT_EQ(sluice_wait(s, 12345, 0), SLUICE_INVALID_ARGUMENT);
-  // Nothing of it took a number: an operation of no elements and a real one still work.
+  // The rejected calls used no operation number: later operations still work.
   EXPECT_EQ(sluice_allreduce(s, nullptr, nullptr, 0, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
   ASSERT_EQ(sluice_allreduce_async(s, x, x, 4, SLUICE_F32, SLUICE_AVG, &r), SLUICE_OK);
   EXPECT_EQ(sluice_wait(s, r, -1), SLUICE_OK);
-  EXPECT_EQ(sluice_wait(s, r, -1), SLUICE_INVALID_ARGUMENT) << "it is over";
+  EXPECT_EQ(sluice_wait(s, r, -1), SLUICE_INVALID_ARGUMENT) << "already released";
   EXPECT_EQ(x[3], 4.f);
   close_all(sessions);
 }

@@ -1,13 +1,13 @@
-// What a worker makes of reducers that end things in unusual ways.
-#include "tests/functional/engine_world.h"
+// Reducers that end a session in unusual ways.
+#include "tests/functional/engine_test_bed.h"
 #include "tests/support/scripted_reducer.h"
 
 namespace sluice::test {
 namespace {
 
-class EnginePeer : public EngineWorld {
+class EnginePeer : public EngineTestBed {
  protected:
-  // A session of one rank with reducers that follow these scripts.
+  // Joins a session of one rank with reducers that follow the scripts.
   Created join(std::vector<ScriptedReducer::Script> scripts, uint32_t progress_threads = 1) {
     for (ScriptedReducer::Script& script : scripts) {
       peers_.push_back(std::make_unique<ScriptedReducer>(std::move(script)));
@@ -22,8 +22,8 @@ class EnginePeer : public EngineWorld {
   std::vector<std::unique_ptr<ScriptedReducer>> peers_;
 };
 
-// The number of "try again" is this library's own word for an operation that is under way.
-TEST_F(EnginePeer, IsNotMisledByAPeersNumber) {
+// Local error codes have a meaning inside this library: kWouldBlock, for example, means an open operation.
+TEST_F(EnginePeer, ReplacesLocalErrorCodesOfPeers) {
   for (const Errc code : {Errc::kWouldBlock, Errc::kInvalidArgument, static_cast<Errc>(60000)}) {
     addresses_.clear();
     wire::Abort abort;
@@ -38,15 +38,16 @@ TEST_F(EnginePeer, IsNotMisledByAPeersNumber) {
   }
 }
 
-// One reducer is done with the rank, and closes, long before the other: longer than a lost lane is given.
-TEST_F(EnginePeer, LeavesInOrderWhenReducersAreNotDoneAtTheSameMoment) {
+// One reducer acknowledges LEAVE and closes long before the other: longer than the grace period of a lost
+// lane.
+TEST_F(EnginePeer, LeavesInOrderWhenReducersFinishAtDifferentTimes) {
   for (const uint32_t threads : {0u, 1u}) {
     addresses_.clear();
     const Created c = join({{.id = 1}, {.id = 2, .acknowledge_after = 500 * kMillisecond}}, threads);
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     const Nanos begin = monotonic_now();
     EXPECT_EQ(sluice_session_close(c.session), SLUICE_OK) << threads;
-    EXPECT_GE(monotonic_now() - begin, 500 * kMillisecond) << "waits for the second one";
+    EXPECT_GE(monotonic_now() - begin, 500 * kMillisecond) << "waits for the second reducer";
   }
 }
 

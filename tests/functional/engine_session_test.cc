@@ -1,4 +1,4 @@
-// The client library against real reducers over loopback.
+// The client library with real reducers over loopback.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "tests/functional/engine_world.h"
+#include "tests/functional/engine_test_bed.h"
 
 namespace sluice::test {
 namespace {
@@ -27,7 +27,7 @@ std::vector<float> expected_sum(uint32_t ranks, size_t count) {
   return v;
 }
 
-using EngineSession = EngineWorld;
+using EngineSession = EngineTestBed;
 
 TEST_F(EngineSession, SumsOverRanksAndReducers) {
   start_reducers(2);
@@ -42,7 +42,7 @@ TEST_F(EngineSession, SumsOverRanksAndReducers) {
   });
 }
 
-TEST_F(EngineSession, WorksInPlaceDrivenByTheCaller) {
+TEST_F(EngineSession, ReducesInPlaceWithoutAnOwnThread) {
   start_reducers(2);
   run_session(
       2, [](sluice_options& o) { o.progress_threads = 0; },
@@ -54,13 +54,13 @@ TEST_F(EngineSession, WorksInPlaceDrivenByTheCaller) {
       });
 }
 
-// A caller that drives its session itself may write a checkpoint between issuing an operation and waiting for
-// it. The frame it has begun to send must not stand still meanwhile: the reducer would take it for a broken
+// Without an own thread, the caller may write a checkpoint between issuing an operation and waiting for it.
+// A partly sent frame must make progress meanwhile. Otherwise the reducer's frame deadline closes the
 // connection.
-TEST_F(EngineSession, OutlivesACallerThatIsAwayForLongerThanTheFrameDeadline) {
+TEST_F(EngineSession, MakesProgressWhileTheCallerIsBusyBeyondTheFrameDeadline) {
   auto options = reducer_options();
   options.frame_timeout = 300 * kMillisecond;
-  options.socket_buffer = 64 * kKiB;  // so that a chunk does not fit the network
+  options.socket_buffer = 64 * kKiB;  // so that a chunk does not fit into the socket buffers
   start_reducers(1, options);
   const auto uptime = [&] {
     return nlohmann::json::parse(reducers_[0]->status_json())["uptime_seconds"].get<double>();
@@ -80,12 +80,12 @@ TEST_F(EngineSession, OutlivesACallerThatIsAwayForLongerThanTheFrameDeadline) {
             sluice_allreduce_async(s, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM, &request),
             SLUICE_OK);
         int done = 0;
-        // Rank 1 fills the network until nothing more fits; rank 0 has sent nothing yet, so no result comes
-        // back.
+        // Rank 1 fills its socket buffers. Rank 0 has sent nothing yet, so there is no result.
         for (int turns = 0; rank == 1 && turns < 100; ++turns)
           ASSERT_EQ(sluice_test(s, request, &done), SLUICE_OK);
         const double left_at = uptime();
-        while (uptime() < left_at + 1.2) std::this_thread::yield();  // both away: four frame deadlines
+        while (uptime() < left_at + 1.2)
+          std::this_thread::yield();  // both callers busy for four frame deadlines
         ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK) << reason_of(s);
         ASSERT_EQ(data, expected_sum(2, count));
       });
@@ -105,7 +105,7 @@ TEST_F(EngineSession, HonoursWeightsAndLanes) {
         stats.struct_size = sizeof stats;
         ASSERT_EQ(sluice_session_stats(s, &stats), SLUICE_OK);
         EXPECT_EQ(stats.lanes, 3u);
-        EXPECT_EQ(stats.operations, kOnStreams ? 16u : 1u);  // pieces of 256 KiB
+        EXPECT_EQ(stats.operations, kOnStreams ? 16u : 1u);  // segments of 256 KiB
         EXPECT_EQ(stats.payload_bytes_out, count * sizeof(float));
         EXPECT_EQ(stats.payload_bytes_in, count * sizeof(float));
         EXPECT_GT(stats.wire_bytes_out, stats.payload_bytes_out);
@@ -113,7 +113,7 @@ TEST_F(EngineSession, HonoursWeightsAndLanes) {
 }
 
 // Programs compiled against another version's header have a struct of another size.
-TEST_F(EngineSession, FillsAsMuchOfTheStatsAsTheCallerHas) {
+TEST_F(EngineSession, FillsStatsUpToTheSizeOfTheCallersStruct) {
   start_reducers(1);
   run_session(1, nullptr, [](uint32_t, sluice_session* s) {
     float x = 1;
@@ -123,28 +123,28 @@ TEST_F(EngineSession, FillsAsMuchOfTheStatsAsTheCallerHas) {
       std::array<unsigned char, 32> later;
     } given;
     const auto* bytes = reinterpret_cast<const unsigned char*>(&given);
-    const auto ask = [&](size_t size) {
+    const auto get_stats = [&](size_t size) {
       std::memset(static_cast<void*>(&given), 0x5a, sizeof given);
       given.stats.struct_size = size;
       return sluice_session_stats(s, &given.stats);
     };
     const size_t shorter = offsetof(sluice_stats, payload_bytes_in);
-    ASSERT_EQ(ask(shorter), SLUICE_OK);
+    ASSERT_EQ(get_stats(shorter), SLUICE_OK);
     EXPECT_EQ(given.stats.struct_size, shorter);
     EXPECT_EQ(given.stats.operations, 1u);
     EXPECT_EQ(given.stats.payload_bytes_out, 4u);
     for (size_t i = shorter; i < sizeof given; ++i) ASSERT_EQ(bytes[i], 0x5a) << i;
 
-    ASSERT_EQ(ask(sizeof given), SLUICE_OK);
+    ASSERT_EQ(get_stats(sizeof given), SLUICE_OK);
     EXPECT_EQ(given.stats.struct_size, sizeof given);
     EXPECT_EQ(given.stats.payload_bytes_in, 4u);
     EXPECT_EQ(given.later, (std::array<unsigned char, 32>{}));
 
-    EXPECT_EQ(ask(0), SLUICE_INVALID_ARGUMENT);
+    EXPECT_EQ(get_stats(0), SLUICE_INVALID_ARGUMENT);
   });
 }
 
-TEST_F(EngineSession, RunsManySessionsOfOneProcessAtOnce) {
+TEST_F(EngineSession, RunsManySessionsInOneProcess) {
   start_reducers(2);
   constexpr uint32_t kSessions = 6;
   each_rank(2 * kSessions, [&](uint32_t thread) {
@@ -165,7 +165,7 @@ TEST_F(EngineSession, RunsManySessionsOfOneProcessAtOnce) {
 }
 
 // A data loader is forked from a training process in the middle of a step.
-TEST_F(EngineSession, BelongsToTheProcessThatMadeIt) {
+TEST_F(EngineSession, BelongsToTheProcessThatCreatedIt) {
   start_reducers(1);
   const auto sessions = [&] {
     std::vector<Created> made(2);
@@ -215,7 +215,7 @@ TEST_F(EngineSession, BelongsToTheProcessThatMadeIt) {
     ::waitpid(child, &status, 0);
   }
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  // The parent's goes on.
+  // The parent's session continues.
   std::vector<float> y = input(1, 1000);
   EXPECT_EQ(sluice_allreduce_async(sessions[1].session, y.data(), y.data(), 1000, SLUICE_F32, SLUICE_SUM,
                                    &requests[1]),
@@ -227,7 +227,7 @@ TEST_F(EngineSession, BelongsToTheProcessThatMadeIt) {
   each_rank(2, [&](uint32_t r) { EXPECT_EQ(sluice_session_close(sessions[r].session), SLUICE_OK); });
 }
 
-TEST_F(EngineSession, KeepsManyOperationsInFlight) {
+TEST_F(EngineSession, SupportsManyOpenOperations) {
   start_reducers(2);
   for (const uint32_t threads : {0u, 1u}) {
     ++session_;
@@ -248,7 +248,7 @@ TEST_F(EngineSession, KeepsManyOperationsInFlight) {
             ASSERT_EQ(status, SLUICE_OK);
           }
           if (!kOnStreams) {
-            EXPECT_GT(oldest, 0u) << "the table never was full";
+            EXPECT_GT(oldest, 0u) << "the table was never full";
           }
           for (; oldest < kOps; ++oldest) ASSERT_EQ(sluice_wait(s, requests[oldest], -1), SLUICE_OK);
           for (size_t i = 0; i < kOps; ++i) ASSERT_EQ(data[i], expected_sum(2, i * 5)) << i;

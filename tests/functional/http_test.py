@@ -1,4 +1,4 @@
-"""What a reducer says over HTTP: health through start, drain and hang; status, metrics, page; and clients that mean no good."""
+"""A reducer's HTTP port: probes during start, drain and hang; status, metrics and page; misbehaving clients."""
 
 import base64
 import hashlib
@@ -17,15 +17,15 @@ JOB = ("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5")
 LOOP = (*JOB, "-N", "0", "--workers", "2")
 
 
-class Http(SluiceTest):
+class HttpTest(SluiceTest):
     def start_http(self, *arguments, env=None):
         """A reducer that serves HTTP: (Running, data address, HTTP port)."""
         port_file = self.folder / f"http-{time.monotonic_ns()}"
         reducer, address = self.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file, *arguments, env=env)
-        until("it says its HTTP port", port_file.exists)
+        until("the reducer writes its HTTP port", port_file.exists)
         return reducer, address, int(port_file.read_text())
 
-    def ask(self, port, path, method="GET", body=None):
+    def request(self, port, path, method="GET", body=None):
         """(status, headers, text)"""
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
         try:
@@ -36,7 +36,7 @@ class Http(SluiceTest):
             connection.close()
 
     def get(self, port, path):
-        status, _, text = self.ask(port, path)
+        status, _, text = self.request(port, path)
         self.assertEqual(status, 200, text)
         return text
 
@@ -44,7 +44,7 @@ class Http(SluiceTest):
         return json.loads(self.get(port, "/status"))
 
     def raw(self, port, request, shut=False):
-        """What comes back until the server closes."""
+        """All bytes that the server sends until it closes."""
         with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client:
             client.settimeout(DEADLINE_S)
             client.sendall(request)
@@ -55,38 +55,38 @@ class Http(SluiceTest):
                 reply += piece
             return reply
 
-    def begin(self, job):
-        until("the job has begun", lambda: any(line and not line.startswith("#") for line in job.stdout().splitlines()) or job.ended())
+    def wait_for_start(self, job):
+        until("the job has started", lambda: any(line and not line.startswith("#") for line in job.stdout().splitlines()) or job.ended())
         self.assertFalse(job.ended(), job.stderr())
 
     def samples(self, port):
-        """{name and labels: value} of /metrics."""
+        """The samples of /metrics: {name and labels: value}."""
         lines = [line for line in self.get(port, "/metrics").splitlines() if not line.startswith("#")]
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
-class Health(Http):
-    def test_probes_while_it_serves(self):
+class ProbeTest(HttpTest):
+    def test_probes_of_a_serving_reducer(self):
         reducer, _, port = self.start_http()
         self.assertIn(f"at http://127.0.0.1:{port}/", reducer.stderr())
         for path in ("/livez", "/readyz", "/startupz", "/healthz"):
             self.assertEqual(self.get(port, path), "ok\n")
         self.assertEqual(self.run_sluice("check", "health", "--http", f"127.0.0.1:{port}").stdout, "ok\n")
-        # As a container's probe, which is given no option.
+        # Like a container's probe, which has no options.
         self.run_sluice("check", "health", env={"SLUICE_HTTP_LISTEN": f"*:{port}"})
 
-    def test_ready_ends_with_the_drain_and_live_does_not(self):
+    def test_a_draining_reducer_is_live_but_not_ready(self):
         reducer, address, port = self.start_http()
         job = self.start(*LOOP, "--connect", address)
-        self.begin(job)
+        self.wait_for_start(job)
         self.assertEqual(self.samples(port)["sluice_ready"], 1)
         reducer.signal(signal.SIGTERM)
-        until("it is not ready", lambda: self.ask(port, "/readyz")[0] == 503)
-        status, _, text = self.ask(port, "/readyz")
-        self.assertEqual((status, text), (503, "draining: 1 sessions to finish, no new ones are taken\n"))
+        until("the reducer is not ready", lambda: self.request(port, "/readyz")[0] == 503)
+        status, _, text = self.request(port, "/readyz")
+        self.assertEqual((status, text), (503, "draining: 1 sessions left, no new sessions accepted\n"))
         self.assertEqual(self.get(port, "/livez"), "ok\n")
         refused = self.run_sluice("check", "health", "--http", f"127.0.0.1:{port}", expect=69)
-        self.assertIn("says 503 to /readyz: draining", refused.stderr)
+        self.assertIn("/readyz: HTTP status 503: draining", refused.stderr)
         metrics = self.samples(port)
         self.assertEqual((metrics["sluice_ready"], metrics["sluice_draining"]), (0, 1))
         job.signal(signal.SIGINT)
@@ -95,7 +95,7 @@ class Health(Http):
         gone = self.run_sluice("check", "health", "--http", f"127.0.0.1:{port}", expect=69)
         self.assertIn(f"127.0.0.1:{port}", gone.stderr)
 
-    def test_a_reducer_that_stands_still_fails_the_probe_in_time(self):
+    def test_the_probe_of_a_stopped_reducer_times_out(self):
         reducer, _, port = self.start_http()
         reducer.signal(signal.SIGSTOP)
         begun = time.monotonic()
@@ -105,56 +105,56 @@ class Health(Http):
         reducer.signal(signal.SIGCONT)
         self.assertEqual(self.get(port, "/readyz"), "ok\n")
 
-    def test_a_port_in_use_is_worth_another_try(self):
+    def test_a_port_in_use_exits_with_75(self):
         _, _, port = self.start_http()
         taken = self.run_sluice("reducer", "--listen", "127.0.0.1:0", "--http-listen", f"127.0.0.1:{port}", expect=75)
         self.assertRegex(taken.stderr, rf"127\.0\.0\.1:{port}.*in use")
         wrong = self.run_sluice("reducer", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:99999", expect=64)
         self.assertIn("--http-listen", wrong.stderr)
 
-    def test_nothing_is_served_unless_asked_for(self):
+    def test_the_http_port_is_off_by_default(self):
         reducer, _ = self.start_reducer()
         inodes = {os.readlink(link) for link in Path(f"/proc/{reducer.pid}/fd").iterdir() if link.is_symlink()}
         self.assertEqual(sum(1 for line in Path(f"/proc/{reducer.pid}/net/tcp").read_text().splitlines()[1:]
                              if line.split()[3] == "0A" and f"socket:[{line.split()[9]}]" in inodes), 1)
 
 
-def segments_sent_again():
+def tcp_retransmits():
     names, numbers = (line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:"))
     return int(numbers[names.index("RetransSegs")])
 
 
-class Shown(Http):
-    def test_status_is_what_sluice_status_says(self):
+class ContentTest(HttpTest):
+    def test_status_equals_sluice_status(self):
         _, address, port = self.start_http()
-        status, headers, text = self.ask(port, "/status")
+        status, headers, text = self.request(port, "/status")
         self.assertEqual((status, headers["Content-Type"], headers["Cache-Control"]), (200, "application/json", "no-store"))
         self.assertEqual(set(json.loads(text)), set(self.status(address)))
 
-    def test_metrics_are_the_work_that_was_done(self):
+    def test_metrics_count_the_work(self):
         _, address, port = self.start_http("--lanes", "2")
-        sent_again = segments_sent_again()
+        retransmits = tcp_retransmits()
         before = self.samples(port)
-        self.assertTrue(sent_again <= before["sluice_tcp_retransmits_total"] <= segments_sent_again())
+        self.assertTrue(retransmits <= before["sluice_tcp_retransmits_total"] <= tcp_retransmits())
         self.assertEqual(before['sluice_protocol_errors_total{reason="bad_magic"}'], 0)
         operations, size, workers = 20, 64 * 1024, 2
         self.run_sluice("bench", "allreduce", "-b", size, "-e", size, "-n", operations, "-w", "0", "-c", "0", "-d", "bfloat16", "--workers", workers,
                         "--connect", address)
-        until("all is counted", lambda: self.samples(port)['sluice_sessions_total{result="completed"}'] == 1)
+        until("the session is counted", lambda: self.samples(port)['sluice_sessions_total{result="completed"}'] == 1)
         metrics = self.samples(port)
         done = sum(value for name, value in metrics.items() if name.startswith("sluice_operations_total"))
         self.assertGreaterEqual(metrics['sluice_operations_total{dtype="bf16",op="sum"}'], operations)
         self.assertGreaterEqual(done, operations)
-        self.assertAlmostEqual(done, round(done), places=6)  # each operation is counted by its parts, once
+        self.assertAlmostEqual(done, round(done), places=6)  # the fractions of each operation add up to one
         summed = metrics['sluice_reduced_bytes_total{dtype="bf16",op="sum"}']
         self.assertGreaterEqual(summed, operations * size * workers)
-        # What comes beside is the ranks' COMMITs; what the bench asks its ranks goes by small sums of its own.
+        # The difference is the ranks' COMMITs. The benchmark's own small reductions count on both sides.
         received = metrics['sluice_receive_bytes_total{transport="tcp"}'] + metrics['sluice_receive_bytes_total{transport="rdma"}']
         reduced = sum(value for name, value in metrics.items() if name.startswith("sluice_reduced_bytes_total"))
         self.assertTrue(reduced <= received < reduced + 4096, (reduced, received))
         self.assertEqual(metrics["sluice_straggler_wait_seconds_count"], metrics["sluice_chunks_total"])
         self.assertEqual(metrics['sluice_straggler_wait_seconds_bucket{le="+Inf"}'], metrics["sluice_chunks_total"])
-        # Parts of operations: one or two lanes had chunks of each, and the last one ended with its session.
+        # One or two lanes had chunks of each operation; the last operation ended with its session.
         timed = sum(value for name, value in metrics.items() if name.startswith("sluice_operation_duration_seconds_count"))
         self.assertTrue(done <= timed <= 2 * done, (timed, done))
         bounds = [float(found[1]) for found in (re.match(r'sluice_straggler_wait_seconds_bucket\{le="([\d.e-]+)"\}', name) for name in metrics) if found]
@@ -169,7 +169,7 @@ class Shown(Http):
         info = next(name for name in metrics if name.startswith("sluice_build_info"))
         self.assertRegex(info, r'^sluice_build_info\{version="[\d.]+",compiler="(gcc|clang) [\d.]+",revision="[^"]+",simd="[^"]+"\}$')
 
-    def test_a_peer_s_garbage_and_a_refusal_are_counted(self):
+    def test_garbage_and_refused_joins_are_counted(self):
         _, address, port = self.start_http("--memory-limit", "1M")
         host, data_port = address.split(":")
         with socket.create_connection((host, int(data_port))) as scanner:
@@ -185,28 +185,28 @@ class Shown(Http):
         self.assertEqual(metrics['sluice_protocol_errors_total{reason="bad_magic"}'], 1)
         self.assertGreaterEqual(metrics['sluice_refused_joins_total{reason="memory_limit"}'], 1)
 
-    def test_no_label_is_of_a_client_s_choice(self):
+    def test_no_label_value_is_chosen_by_a_client(self):
         _, address, port = self.start_http()
         names = []
         for tenant in ("aardvark", "zebra"):
             job = self.start(*LOOP, "--connect", address, env={"SLUICE_TENANT": tenant})
-            self.begin(job)
-            until("the session has moved something", lambda: self.samples(port).get('sluice_connections{transport="tcp"}', 0) > 0)
+            self.wait_for_start(job)
+            until("the session has lane connections", lambda: self.samples(port).get('sluice_connections{transport="tcp"}', 0) > 0)
             names.append({re.sub(r'le="[^"]*"', "", name) for name in self.samples(port)})
             job.signal(signal.SIGINT)
             job.wait()
-            until("it is gone", lambda: self.http_status(port)["sessions"]["open"] == 0)
+            until("the session has ended", lambda: self.http_status(port)["sessions"]["open"] == 0)
         new = {name for name in names[1] - names[0] if not name.startswith(("sluice_reduced_bytes_total", "sluice_closed_connections_total"))}
         self.assertEqual(new, set())
         self.assertNotIn("zebra", self.get(port, "/metrics"))
 
-    def test_a_rank_that_is_late_is_named_while_and_after(self):
+    def test_a_late_rank_is_reported_during_the_wait_and_afterwards(self):
         _, address, port = self.start_http("--peer-timeout", "10m")
         session = "000102030405060708090a0b0c0d0e0f"
         ranks = [self.start(*LOOP, "--rank", rank, "--session", session, "--connect", address) for rank in (0, 1)]
-        self.begin(ranks[0])
+        self.wait_for_start(ranks[0])
         ranks[1].signal(signal.SIGSTOP)
-        until("the wait is seen", lambda: self.samples(port)["sluice_longest_wait_seconds"] > 1)
+        until("the wait is reported", lambda: self.samples(port)["sluice_longest_wait_seconds"] > 1)
         metrics = self.samples(port)
         self.assertEqual(metrics["sluice_waiting_sessions"], 1)
         self.assertEqual(self.http_status(port)["session_list"][0]["missing"], [1])
@@ -218,14 +218,14 @@ class Shown(Http):
             return {slow["rank"]: slow["waited_ms"] for slow in self.http_status(port)["session_list"][0]["slow_ranks"]}
 
         until("rank 1 is charged", lambda: slow().get(1, 0) > 1000)
-        # No more than the time that has passed, though many chunks waited side by side.
+        # At most the elapsed time, although many chunks waited concurrently.
         self.assertLess(slow()[1] + slow().get(0, 0), 1e3 * self.http_status(port)["uptime_seconds"])
         self.assertLess(slow().get(0, 0), slow()[1])
-        self.assertEqual(next(iter(slow())), 1)  # the worst comes first
+        self.assertEqual(next(iter(slow())), 1)  # sorted, worst first
 
-    def test_the_page_loads_nothing_and_runs_only_itself(self):
+    def test_the_page_loads_nothing_and_allows_only_its_own_script(self):
         _, _, port = self.start_http()
-        status, headers, text = self.ask(port, "/")
+        status, headers, text = self.request(port, "/")
         self.assertEqual((status, headers["Content-Type"]), (200, "text/html; charset=utf-8"))
         self.assertIsNone(re.search(r'(src|href)="(?!data:|/status|/metrics)', text))
         self.assertNotIn("innerHTML", text)
@@ -237,27 +237,27 @@ class Shown(Http):
             self.assertIn(f"{part} 'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'", policy)
 
 
-class Clients(Http):
-    """The reducer serves its job, and who is next, whatever these do."""
+class ClientTest(HttpTest):
+    """Whatever these clients do, the reducer serves its job and other clients."""
 
     def descriptors(self, running):
         return len(os.listdir(f"/proc/{running.pid}/fd"))
 
-    def test_what_is_not_there_or_not_allowed(self):
+    def test_unknown_paths_and_methods(self):
         _, _, port = self.start_http()
-        status, _, text = self.ask(port, "/etc/passwd")
+        status, _, text = self.request(port, "/etc/passwd")
         self.assertEqual(status, 404)
         self.assertIn("/metrics", text)
-        status, headers, _ = self.ask(port, "/status", method="POST", body="x")
+        status, headers, _ = self.request(port, "/status", method="POST", body="x")
         self.assertEqual((status, headers["Allow"]), (405, "GET, HEAD"))
-        self.assertEqual(self.ask(port, "/status", method="BREW")[0], 405)
-        self.assertEqual(self.ask(port, "/status", body="something")[0], 400)
-        status, headers, text = self.ask(port, "/metrics", method="HEAD")
+        self.assertEqual(self.request(port, "/status", method="BREW")[0], 405)
+        self.assertEqual(self.request(port, "/status", body="something")[0], 400)
+        status, headers, text = self.request(port, "/metrics", method="HEAD")
         self.assertEqual((status, text), (200, ""))
         self.assertGreater(int(headers["Content-Length"]), 1000)
-        self.assertEqual(self.ask(port, "/livez?probe=1")[0], 200)
+        self.assertEqual(self.request(port, "/livez?probe=1")[0], 200)
 
-    def test_garbage_is_refused_in_words(self):
+    def test_malformed_requests_get_an_error_response(self):
         _, _, port = self.start_http()
         for request in (b"\x00\x01\x02\x03\r\n\r\n", b"hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
                         b"GET nowhere HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"SLUC" + os.urandom(2000) + b"\r\n\r\n"):
@@ -268,17 +268,17 @@ class Clients(Http):
         self.assertEqual(self.raw(port, b"GET / HT", shut=True), b"")
         self.assertEqual(self.get(port, "/livez"), "ok\n")
 
-    def test_two_requests_at_once_get_two_answers(self):
+    def test_pipelined_requests_get_two_responses(self):
         _, _, port = self.start_http()
         reply = self.raw(port, b"GET /livez HTTP/1.1\r\n\r\nGET /status HTTP/1.1\r\nConnection: close\r\n\r\n")
         self.assertEqual(reply.count(b"HTTP/1.1 200 OK"), 2)
         self.assertTrue(reply.rstrip().endswith(b"}"))
 
-    def test_a_thousand_silent_connections_keep_nobody_out(self):
+    def test_silent_connections_do_not_block_other_clients(self):
         reducer, address, port = self.start_http()
         before = self.descriptors(reducer)
         job = self.start(*JOB, "-N", "300", "--workers", "2", "--connect", address)
-        self.begin(job)
+        self.wait_for_start(job)
         silent = []
         self.addCleanup(lambda: [client.close() for client in silent])
         for i in range(1000):
@@ -291,9 +291,9 @@ class Clients(Http):
         self.assertEqual(job.wait(), 0, job.stderr())
         for client in silent:
             client.close()
-        until("none is left", lambda: self.descriptors(reducer) <= before + 2)
+        until("all connections are closed", lambda: self.descriptors(reducer) <= before + 2)
 
-    def test_who_sends_a_byte_now_and_then_is_closed_in_time(self):
+    def test_a_slow_request_is_closed_in_time(self):
         _, _, port = self.start_http()
         begun = time.monotonic()
         with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as slow:
@@ -309,10 +309,10 @@ class Clients(Http):
                 except (ConnectionResetError, BrokenPipeError):
                     return True
 
-            until("it is closed", closed)
+            until("the connection is closed", closed)
         self.assertLess(time.monotonic() - begun, 20)
 
-    def test_who_takes_no_answers_keeps_nobody_out(self):
+    def test_clients_that_do_not_read_do_not_block_other_clients(self):
         _, _, port = self.start_http()
         greedy = []
         self.addCleanup(lambda: [client.close() for client in greedy])
@@ -321,11 +321,11 @@ class Clients(Http):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect(("127.0.0.1", port))
             client.settimeout(DEADLINE_S)
-            client.sendall(2000 * b"GET /status HTTP/1.1\r\n\r\n")  # several MB of answers
+            client.sendall(2000 * b"GET /status HTTP/1.1\r\n\r\n")  # several MB of responses
             greedy.append(client)
         self.assertEqual(self.get(port, "/readyz"), "ok\n")
 
-    def test_who_takes_no_answers_is_closed(self):
+    def test_a_client_that_does_not_read_is_closed(self):
         reducer, _, port = self.start_http()
         before = self.descriptors(reducer)
         with socket.socket() as greedy:
@@ -338,7 +338,7 @@ class Clients(Http):
             except (TimeoutError, OSError):
                 pass
             self.assertEqual(self.get(port, "/livez"), "ok\n")
-            until("it is let go of", lambda: self.descriptors(reducer) <= before)
+            until("the connection is closed", lambda: self.descriptors(reducer) <= before)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Beginnings and ends of processes: drain, second signal, a late rank, a killed worker, a killed launcher."""
+"""Start and end of processes: drain, second signal, a late rank, a killed worker, a killed launcher."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ def row_count(running):
     return sum(1 for line in running.stdout().splitlines() if line and not line.startswith("#"))
 
 
-class Reducers(SluiceTest):
+class ReducerLifecycleTest(SluiceTest):
     def start_ranks(self, address, *more):
         return [self.start(*JOB, *more, "--workers", "2", "--rank", rank, "--session", SESSION, "--connect", address) for rank in (0, 1)]
 
@@ -25,26 +25,26 @@ class Reducers(SluiceTest):
         reducer.signal(signal.SIGTERM)
         self.assertEqual(reducer.wait(), 0)
         lines = reducer.stderr().splitlines()
-        # A line about the host's limits for socket buffers may come first.
+        # A line about the host's limits of socket buffers may precede these.
         self.assertRegex(lines[-3], r'^ts=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=info msg="reducer [0-9a-f]{16} listens on 127\.0\.0\.1:\d+: '
-                                   r'\d+ lanes, memory limit \d+ MB, no authentication, (TCP: no RDMA device|RDMA by .+)"$')
+                                   r'\d+ lanes, memory limit \d+ MB, no authentication, (TCP only: no RDMA device|RDMA over .+)"$')
         self.assertRegex(lines[-1], r'msg="ended after .* 0 sessions completed, 0 failed; .* MB received, .* MB sent; CPU user .* s, system .* s"$')
 
-    def test_a_reducer_outlives_the_reader_of_its_log(self):
+    def test_a_reducer_continues_after_the_end_of_its_log_reader(self):
         port_file = self.folder / "port"
         log, log_end = os.pipe()
         reducer = self.start("reducer", "--listen", "127.0.0.1:0", "--port-file", port_file, stderr=log_end)
         os.close(log_end)
         until("the reducer says its port", lambda: port_file.exists() or reducer.ended())
         os.close(log)
-        # Begin and end of a session are lines of the log.
+        # The start and the end of a session are logged.
         self.run_sluice(*JOB, "--workers", "2", "--connect", f"127.0.0.1:{port_file.read_text().strip()}")
         self.assertFalse(reducer.ended())
         reducer.signal(signal.SIGTERM)
         self.assertEqual(reducer.wait(), 0)
 
-    def test_a_thread_that_cannot_be_had_is_an_error_and_no_crash(self):
-        """The watchdog's, which is the last to start."""
+    def test_a_failure_to_start_a_thread_is_an_error_and_no_crash(self):
+        """The watchdog thread, which starts last."""
         manager, port_file = self.folder / "notify", self.folder / "port"
         with contextlib.ExitStack() as sockets:
             def datagram():
@@ -61,7 +61,7 @@ class Reducers(SluiceTest):
             if has_sanitizer(reducer):
                 self.skipTest("left out: a sanitizer reserves memory of its own first")
             stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
-            # Room for one stack, that of the thread which waits for the reducer's end.
+            # Room for one stack: that of the thread that waits for the reducer's end.
             limit_memory(reducer, (2 << 20 if stack == resource.RLIM_INFINITY else stack) * 3 // 2)
             self.assertEqual(reducer.wait(), 1, reducer.stderr())
         self.assertIn("sluice: Resource temporarily unavailable", reducer.stderr())
@@ -69,7 +69,7 @@ class Reducers(SluiceTest):
     def test_a_draining_reducer_serves_a_running_job_to_its_end(self):
         reducer, address = self.start_reducer()
         job = self.start(*JOB, "-N", "200", "--workers", "2", "--connect", address)
-        until("the job has begun", lambda: row_count(job) > 2 or job.ended())
+        until("the job has started", lambda: row_count(job) > 2 or job.ended())
         reducer.signal(signal.SIGTERM)
         until("the reducer drains", lambda: "draining" in reducer.stderr())
         self.assertFalse(job.ended(), job.stderr())
@@ -80,29 +80,29 @@ class Reducers(SluiceTest):
         self.assertEqual(reducer.wait(), 0)
         self.assertIn("1 sessions completed, 0 failed", reducer.stderr())
 
-    def test_the_drain_timeout_ends_a_job_that_goes_on(self):
+    def test_the_drain_timeout_ends_a_running_job(self):
         reducer, address = self.start_reducer("--drain-timeout", "1s")
         job = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", address)
-        until("the job has begun", lambda: row_count(job) > 0 or job.ended())
+        until("the job has started", lambda: row_count(job) > 0 or job.ended())
         reducer.signal(signal.SIGTERM)
         self.assertEqual(reducer.wait(), 0)
         self.assertEqual(job.wait(), 1)
         self.assertIn("drain", job.stderr())
 
-    def test_a_second_signal_ends_it_now(self):
+    def test_a_second_signal_stops_the_reducer(self):
         reducer, address = self.start_reducer("--drain-timeout", "10m")
         job = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", address)
-        until("the job has begun", lambda: row_count(job) > 0 or job.ended())
+        until("the job has started", lambda: row_count(job) > 0 or job.ended())
         reducer.signal(signal.SIGTERM)
         until("the reducer drains", lambda: "draining" in reducer.stderr())
         reducer.signal(signal.SIGINT)
         self.assertEqual(reducer.wait(), 130)
         self.assertEqual(job.wait(), 1)
 
-    def test_status_names_the_rank_that_is_waited_for(self):
+    def test_the_status_names_the_missing_rank(self):
         _, address = self.start_reducer("--peer-timeout", "10m")
         ranks = self.start_ranks(address, "-N", "0")
-        until("the job has begun", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
+        until("the job has started", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
         ranks[1].signal(signal.SIGSTOP)
 
         def session():
@@ -114,32 +114,32 @@ class Reducers(SluiceTest):
         until("the wait grows", lambda: session()["waited_ms"] > waited)
         rows = row_count(ranks[0])
         ranks[1].signal(signal.SIGCONT)
-        until("the job goes on", lambda: row_count(ranks[0]) > rows)
+        until("the job continues", lambda: row_count(ranks[0]) > rows)
         self.assertFalse(ranks[0].ended() or ranks[1].ended())
 
-    def test_a_killed_rank_is_named_to_the_other(self):
+    def test_a_killed_rank_is_reported_to_the_other_rank(self):
         _, address = self.start_reducer()
         ranks = self.start_ranks(address, "-N", "0")
-        until("the job has begun", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
+        until("the job has started", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
         ranks[1].signal(signal.SIGKILL)
         self.assertEqual(ranks[0].wait(), 1)
         self.assertRegex(ranks[0].stderr(), "rank 1")
         until("the reducer has freed the session", lambda: self.status(address)["memory"]["reserved_bytes"] == 0)
 
-    def test_a_killed_reducer_is_told_to_every_rank(self):
+    def test_a_killed_reducer_is_reported_on_every_rank(self):
         reducer, address = self.start_reducer()
         ranks = self.start_ranks(address, "-N", "0")
-        until("the job has begun", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
+        until("the job has started", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
         reducer.signal(signal.SIGKILL)
         self.assertEqual([rank.wait() for rank in ranks], [1, 1])
         for rank in ranks:
             self.assertIn(address, rank.stderr())
 
 
-class Launchers(SluiceTest):
+class LauncherTest(SluiceTest):
     def start_job(self):
         job = self.start(*JOB, "-N", "0", "--workers", "3", "--reducers", "2")
-        until("the job has begun", lambda: row_count(job) > 0 or job.ended())
+        until("the job has started", lambda: row_count(job) > 0 or job.ended())
         children = children_of(job.pid)
         self.addCleanup(lambda: [os.kill(child, signal.SIGKILL) for child in children if is_alive(child)])
         self.assertEqual(len(children), 5, job.stderr())
@@ -162,7 +162,7 @@ class Launchers(SluiceTest):
         self.assertRegex(job.stderr(), r"reducer 0 \(pid \d+\) was killed by signal 9")
         self.expect_gone(children)
 
-    def test_an_interrupted_launcher_takes_all_with_it(self):
+    def test_an_interrupted_launcher_ends_its_children(self):
         job, children = self.start_job()
         job.signal(signal.SIGINT)
         self.assertEqual(job.wait(), 130)
@@ -171,7 +171,7 @@ class Launchers(SluiceTest):
     def start_star(self):
         return self.start("bench", "star", "--workers", "2", "--size", "1M", "--rounds", "1000000")
 
-    def test_an_interrupted_star_takes_all_with_it(self):
+    def test_an_interrupted_star_ends_its_children(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             star = self.start_star()
             until("the star has measured", lambda star=star: row_count(star) > 0 or star.ended())
@@ -179,10 +179,10 @@ class Launchers(SluiceTest):
             self.assertEqual(len(children), 4, star.stderr())
             star.signal(number)
             self.assertEqual(star.wait(), code, star.stderr())
-            self.assertNotIn("sluice:", star.stderr())  # being interrupted is no failure
+            self.assertNotIn("sluice:", star.stderr())  # an interrupt is not an error
             self.expect_gone(children)
 
-    def test_a_star_interrupted_while_it_starts_takes_all_with_it(self):
+    def test_a_star_interrupted_while_it_starts_ends_its_children(self):
         for least in (1, 3):  # the first server, then the first worker
             star = self.start_star()
             until("children", lambda star=star, least=least: len(children_of(star.pid)) >= least or star.ended())
@@ -191,7 +191,7 @@ class Launchers(SluiceTest):
             self.assertEqual(star.wait(), 143, star.stderr())
             self.expect_gone(children)
 
-    def test_a_killed_launcher_leaves_nobody(self):
+    def test_a_killed_launcher_leaves_no_processes(self):
         job, children = self.start_job()
         job.signal(signal.SIGKILL)
         job.wait()

@@ -1,5 +1,5 @@
-"""`sluice plan` as people run it: exit codes, JSON, tables of their own, and that what is to be pasted does what it says where the platform's tools are played.
-Manifests are held to schemas and rules by tests/deploy/kubernetes_test.py, the job script runs in slurm_test.py there."""
+"""`sluice plan` as users run it: exit codes, JSON, user tables, and deployment files run with fake platform tools.
+tests/deploy/kubernetes_test.py checks the manifests against schemas and rules, and slurm_test.py there runs the job script."""
 
 import json
 import os
@@ -28,8 +28,8 @@ class Plan(SluiceTest):
         return json.loads(self.plan(*arguments, "--format", "json", env=env).stdout)
 
     def bash(self, script, env, *arguments, expect=0):
-        """Runs the text as a script, with the folder's bin/ in front of PATH."""
-        path = self.folder / "pasted.sh"
+        """Runs the text as a script, with the folder's bin/ at the start of PATH."""
+        path = self.folder / "script.sh"
         path.write_text(script)
         subprocess.run(["bash", "-n", path], check=True, timeout=DEADLINE_S)
         done = subprocess.run(["bash", path, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False,
@@ -37,14 +37,14 @@ class Plan(SluiceTest):
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done
 
-    def play(self, name, body):
-        """A program of that name for the scripts."""
+    def add_fake_tool(self, name, body):
+        """Installs a fake program of that name for the scripts."""
         path = self.folder / "bin" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("#!/bin/bash\n" + body)
         path.chmod(0o755)
 
-    def test_json_holds_the_examples_of_the_rule(self):
+    def test_json_matches_the_examples_of_the_sizing_rule(self):
         five = self.json_of("--workers", "5", "--worker-gbps", "100", "--reducer-type", "n1-highcpu-16")
         self.assertEqual((five["reducers"], five["coverage"], five["speedup"]), (16, 1.024, 1.6))
         eight = self.json_of(*EIGHT[1:])
@@ -62,17 +62,17 @@ class Plan(SluiceTest):
         self.assertEqual(forced["coverage"], 0.96)
         self.assertTrue(any("coverage 0.96" in warning for warning in forced["warnings"]), forced["warnings"])
 
-    def test_the_worked_table_of_the_docs_is_what_the_program_says(self):
-        rows = re.findall(r"^\| `(--worker-type [^`]+)` \| (.+) \|$", (ROOT / "docs" / "sizing.md").read_text(), re.MULTILINE)
+    def test_the_table_in_the_docs_matches_the_program(self):
+        rows = re.findall(r"^\| `(--worker-type [^`]+)` \| (.+) \|$", (ROOT / "docs/guides/size.md").read_text(), re.MULTILINE)
         self.assertGreaterEqual(len(rows), 9)
         for options, figures in rows:
             plan = self.json_of("--workers", "8", *options.split())
             even = plan["cost"]["break_even_share"]
-            said = [str(plan["reducers"]), f"{plan['coverage']:.2f}", f"{plan['speedup']:.2f}", f"{plan['speedup_flat_ring']:.2f}",
-                    f"{100 * plan['cost']['extra_share']:.1f} %", "never" if even is None else f"{100 * even:.0f} %"]
-            self.assertEqual(figures.split(" | "), said, options)
+            computed = [str(plan["reducers"]), f"{plan['coverage']:.2f}", f"{plan['speedup']:.2f}", f"{plan['speedup_flat_ring']:.2f}",
+                        f"{100 * plan['cost']['extra_share']:.1f} %", "never" if even is None else f"{100 * even:.0f} %"]
+            self.assertEqual(figures.split(" | "), computed, options)
 
-    def test_an_answer_that_says_no_is_exit_0(self):
+    def test_a_negative_verdict_is_exit_0(self):
         self.assertIn("no gain", self.plan("--workers", "2", "--worker-gbps", "100", "--provider", "gcp").stdout)
         never = self.plan("--workers", "8", "--worker-type", "p5.48xlarge", "--reducer-type", "c8gn.48xlarge").stdout
         self.assertTrue(never.startswith("43 x c8gn.48xlarge"), never)
@@ -93,9 +93,9 @@ class Plan(SluiceTest):
         self.assertIn("--worker-gbps nan: must be 0 to 1e+06", nan)
         self.assertIn("[0 to 1e+06]", " ".join(self.run_sluice("plan", "--help").stdout.split()))
 
-    def test_processors_are_chosen_as_asked(self):
-        of_aws = ["--workers", "8", "--worker-type", "p3dn.24xlarge"]
-        chosen = {arch: self.json_of(*of_aws, *(["--arch", arch] if arch else [])) for arch in ("", "x86_64", "arm64", "any")}
+    def test_the_architecture_option_selects_the_reducer_type(self):
+        aws_job = ["--workers", "8", "--worker-type", "p3dn.24xlarge"]
+        chosen = {arch: self.json_of(*aws_job, *(["--arch", arch] if arch else [])) for arch in ("", "x86_64", "arm64", "any")}
         self.assertEqual({arch: plan["reducer"]["arch"] for arch, plan in chosen.items() if arch != "any"},
                          {"": "x86_64", "x86_64": "x86_64", "arm64": "arm64"})
         self.assertEqual(chosen["any"]["reducer"]["type"], chosen["any"]["candidates"][0]["type"])
@@ -104,7 +104,7 @@ class Plan(SluiceTest):
         self.assertFalse(any("emulator" in warning for warning in chosen[""]["warnings"]))
         self.assertIn("--arch any", self.plan("--workers", "8", "--worker-type", "Standard_ND96isr_H100_v5", "--arch", "arm64", expect=64).stderr)
 
-    def test_a_table_of_ones_own_goes_over_the_one_built_in(self):
+    def test_a_user_table_overrides_the_embedded_table(self):
         table = self.folder / "prices.csv"
         table.write_text('# ours\nprovider,type,role,gbps,usd_per_hour,note\ngcp,n1-highcpu-16,reducer,32,"0.25","with, a contract"\nus,rack,reducer,200,1.5,\n')
         mine = self.json_of(*EIGHT[1:], "--prices", table)
@@ -113,19 +113,19 @@ class Plan(SluiceTest):
         self.assertEqual((rack["reducers"], rack["reducer"]["provider"]), (4, "us"))
         table.write_text("provider,type,role,gbps\naws,a,reducer,ten\n")
         done = self.plan(*EIGHT[1:], "--prices", table, expect=78)
-        self.assertIn(f'{table}:2:15: "ten" is no bandwidth', done.stderr)
+        self.assertIn(f'{table}:2:15: "ten" is not a bandwidth', done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1)
         self.plan(*EIGHT[1:], "--prices", self.folder / "none.csv", expect=78)
 
-    def test_where_a_job_runs_its_list_of_reducers_is_no_count(self):
+    def test_the_variable_of_the_reducer_list_does_not_set_the_count(self):
         self.assertEqual(self.json_of(*EIGHT[1:], env={"SLUICE_REDUCERS": "a:7470,b:7470"})["reducers"], 25)
 
     def vertex_job(self, training="python, train.py"):
-        """What the pasted lines hand to gcloud: its arguments, and the configuration."""
-        self.play("gcloud", 'printf "%s\\n" "$@"\n')
+        """Returns what the script passes to gcloud: its arguments and the configuration."""
+        self.add_fake_tool("gcloud", 'printf "%s\\n" "$@"\n')
         script = f"cd {self.folder}\n" + self.run_sluice(*EIGHT, "--format", "gcloud", "--name", "big-job").stdout
         filled = {"REGION": "r1", "WORKER_IMAGE": "w:1", "REDUCER_IMAGE": "s:2", "TRAINING": training, "KEY_FILE": str(self.folder / "pool.key")}
-        for missing in filled:  # nothing is started half filled in
+        for missing in filled:  # nothing starts while a variable is missing
             done = self.bash(script, {key: value for key, value in filled.items() if key != missing}, expect=1)
             self.assertEqual(done.stdout, "")
             self.assertIn(missing, done.stderr)
@@ -143,41 +143,41 @@ class Plan(SluiceTest):
         self.assertEqual([pool["machineSpec"] for pool in pools], [gpus, gpus, {"machineType": "n1-highcpu-16"}])
         self.assertEqual(pools[0]["containerSpec"], pools[1]["containerSpec"])
         conf = dict(line.split("=", 1) for line in (ROOT / "config/nccl.conf").read_text().splitlines() if line and not line.startswith("#"))
-        told = {entry["name"]: entry["value"] for entry in pools[0]["containerSpec"]["env"]}
-        self.assertEqual(told, conf | {"SLUICE_KEY_FILE": str(self.folder / "pool.key")})
+        env = {entry["name"]: entry["value"] for entry in pools[0]["containerSpec"]["env"]}
+        self.assertEqual(env, conf | {"SLUICE_KEY_FILE": str(self.folder / "pool.key")})
 
     @unittest.skipIf(yaml is None, "needs python-module:yaml: python3-yaml is not installed")
-    def test_what_gcloud_gets_is_a_reducer_and_a_worker(self):
+    def test_the_pools_of_gcloud_run_a_reducer_and_a_worker(self):
         _, pools = self.vertex_job(training='sh, -c, "echo $SLUICE_REDUCERS with $SLUICE_KEY_FILE", sh')
         self.run_sluice("keygen", "--out", self.folder / "pool.key")
         holder, port = closed_port()
         holder.close()
         cluster = {"workerpool0": ["127.0.0.1:2222"], "workerpool1": ["127.0.0.1:2223"], "workerpool2": [f"127.0.0.1:{port}"]}
 
-        def told(pool):
+        def launch(pool):
             container = pools[pool]["containerSpec"]
             self.assertEqual(container["command"][0], "sluice")
             spec = json.dumps({"cluster": cluster, "environment": "cloud", "task": {"type": f"workerpool{pool}", "index": 0}})
             return container["command"][1:], {entry["name"]: entry["value"] for entry in container["env"]} | {"CLUSTER_SPEC": spec}
 
-        command, env = told(2)
+        command, env = launch(2)
         reducer = self.start(*command, env=env)
-        until("it listens", lambda: "listens on" in reducer.stderr() or reducer.ended())
+        until("the reducer listens", lambda: "listens on" in reducer.stderr() or reducer.ended())
         self.assertIn(f"listens on *:{port}", reducer.stderr())
         self.status(f"127.0.0.1:{port}", "--key-file", self.folder / "pool.key")
         reducer.signal(signal.SIGTERM)
         self.assertEqual(reducer.wait(), 0)
         for pool in (0, 1):
-            command, env = told(pool)
+            command, env = launch(pool)
             self.assertEqual(self.run_sluice(*command, env=env).stdout, f"127.0.0.1:{port} with {self.folder}/pool.key\n")
 
     def test_sbatch_starts_reducers_then_the_training(self):
         log = self.folder / "log"
-        self.play("scontrol", '[[ "$*" == "show hostnames cpu[1-2]" ]] && printf "cpu1\\ncpu2\\n"\n')
-        self.play("scancel", f'echo "scancel $*" >>{log}\nread -r pid <{self.folder}/step && kill "$pid"\n')
-        self.play("srun", f'echo "srun $* reducers=${{SLUICE_REDUCERS:-}} plugin=${{NCCL_NET_PLUGIN:-}} $NCCL_COLLNET_ENABLE $NCCL_COLLNET_NODE_THRESHOLD $NCCL_NET_PLUGIN_REF_COUNT" >>{log}\n[[ "$1" == --het-group=1 ]] || exit 7\n'
+        self.add_fake_tool("scontrol", '[[ "$*" == "show hostnames cpu[1-2]" ]] && printf "cpu1\\ncpu2\\n"\n')
+        self.add_fake_tool("scancel", f'echo "scancel $*" >>{log}\nread -r pid <{self.folder}/step && kill "$pid"\n')
+        self.add_fake_tool("srun", f'echo "srun $* reducers=${{SLUICE_REDUCERS:-}} plugin=${{NCCL_NET_PLUGIN:-}} $NCCL_COLLNET_ENABLE $NCCL_COLLNET_NODE_THRESHOLD $NCCL_NET_PLUGIN_REF_COUNT" >>{log}\n[[ "$1" == --het-group=1 ]] || exit 7\n'
                           f'echo $$ >{self.folder}/step\nexec tail -f /dev/null\n')
-        self.play("sluice", f'echo "sluice $*" >>{log}\n[[ $1 != status ]] || [[ -s {self.folder}/step ]]\n')
+        self.add_fake_tool("sluice", f'echo "sluice $*" >>{log}\n[[ $1 != status ]] || [[ -s {self.folder}/step ]]\n')
         script = self.run_sluice(*EIGHT, "--format", "sbatch", "--name", "big-job").stdout
         directives = [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH")]
         cut = directives.index("hetjob")
@@ -193,12 +193,12 @@ class Plan(SluiceTest):
         reducers = next(line for line in lines if line.startswith("srun --het-group=1"))
         self.assertIn("sluice reducer --listen *:7470 --http-listen *:9470", reducers)
         self.assertRegex(reducers, r"--lanes-per-session 2 --memory-limit \d+G ")
-        # But for these figures it is the script of deploy/slurm.
+        # Except for these numbers it is the script of deploy/slurm.
         shipped = (ROOT / "deploy/slurm/hetjob.sbatch").read_text().splitlines()
         self.assertLessEqual(len(set(shipped) - set(script.splitlines())), 6)
         self.assertIn("srun --het-group=0 train --epochs 3 reducers=cpu1:7470,cpu2:7470 plugin=sluice 1 3 1", lines)
         self.assertIn("scancel --signal=TERM 6.0", lines)
-        self.assertEqual(list(self.folder.glob(".sluice-*")), [], "the key is left behind")
+        self.assertEqual(list(self.folder.glob(".sluice-*")), [], "the key was not removed")
 
     @unittest.skipIf(yaml is None, "needs python-module:yaml: python3-yaml is not installed")
     def test_jobset_waits_for_the_reducers_it_names(self):
@@ -209,16 +209,16 @@ class Plan(SluiceTest):
         self.assertEqual((reducers["template"]["spec"]["parallelism"], workers["template"]["spec"]["completions"]), (25, 8))
         container = workers["template"]["spec"]["template"]["spec"]["containers"][0]
         self.assertEqual(container["resources"]["limits"], {"nvidia.com/gpu": "8"})
-        told = {entry["name"]: entry.get("value") for entry in container["env"]}
-        self.assertEqual(told["SLUICE_REDUCER_COUNT"], "25")
+        env = {entry["name"]: entry.get("value") for entry in container["env"]}
+        self.assertEqual(env["SLUICE_REDUCER_COUNT"], "25")
         self.assertLessEqual({"--nnodes=8", "--nproc-per-node=8"}, set(container["command"]))
         self.assertEqual(parsed["metadata"]["name"], "big-job")
         pods = [job["template"]["spec"]["template"]["spec"] for job in (reducers, workers)]
         self.assertEqual([pod["nodeSelector"] for pod in pods],
                          [{"node.kubernetes.io/instance-type": "n1-highcpu-16"}, {"node.kubernetes.io/instance-type": "a2-highgpu-8g"}])
-        told = {entry["name"]: entry.get("value") for entry in pods[0]["containers"][0]["env"]}
-        self.assertEqual((told["SLUICE_LANES_PER_SESSION"], told["SLUICE_MEMORY_LIMIT"][-1]), ("2", "G"))
-        # As many reducers as the shipped file has workers, and the other way round.
+        env = {entry["name"]: entry.get("value") for entry in pods[0]["containers"][0]["env"]}
+        self.assertEqual((env["SLUICE_LANES_PER_SESSION"], env["SLUICE_MEMORY_LIMIT"][-1]), ("2", "G"))
+        # As many reducers as the template has workers, and the reverse.
         few = yaml.safe_load(self.run_sluice("plan", "--workers", "2", "--worker-gbps", "1", "--reducer-gbps", "1", "--reducers", "4", "--format", "jobset").stdout)
         self.assertEqual([job["template"]["spec"]["completions"] for job in few["spec"]["replicatedJobs"]], [4, 2])
 

@@ -1,4 +1,4 @@
-"""A list of reducers in a file, @FILE: it changes while a job runs, and the job goes over to the reducers that it names then."""
+"""A reducer list in a file, @FILE: the file changes while a job runs, and the job moves to the listed reducers."""
 
 import json
 import os
@@ -20,81 +20,81 @@ class PoolFile(SluiceTest):
             self.addresses.append(address)
 
     def line(self, number):
-        return self.addresses[number].ljust(24)  # of one length, whatever port it is
+        return self.addresses[number].ljust(24)  # the same length for every port
 
     def list(self, numbers, comment="the pool"):
-        """Replaces the file in one step, as a list that programs read should be."""
-        beside = self.folder / "pool.new"
-        beside.write_text(f"# {comment}\n" + "".join(f"{self.line(n)}\n" for n in numbers))
-        os.replace(beside, self.file)
+        """Replaces the file atomically."""
+        temporary = self.folder / "pool.new"
+        temporary.write_text(f"# {comment}\n" + "".join(f"{self.line(n)}\n" for n in numbers))
+        os.replace(temporary, self.file)
 
     def soak(self, *options):
         return self.start("bench", "soak", "--duration", "0", "--interval", "1s", "--seed", "5", "--max-size", "256K", "--workers", "2", "--json",
                           self.folder / "soak.json", "--connect", f"@{self.file}", *options)
 
     def runs_on(self, running, numbers):
-        """The job's chunks go to these and no others of all that were started."""
-        def as_told():
+        """Waits until the job's chunks go to exactly these of the started reducers."""
+        def uses_exactly():
             self.assertFalse(running.ended(), running.stderr())
             for n, address in enumerate(self.addresses):
                 status = self.status(address)
                 if (status["sessions"]["open"] == 1 and status["data"]["chunks"] > 0) != (n in numbers):
                     return False
             return True
-        until(f"the job runs on {numbers}", as_told)
+        until(f"the job runs on {numbers}", uses_exactly)
 
     def finish(self, running):
         running.signal(signal.SIGTERM)
         self.assertEqual(running.wait(), 0, running.stderr())
         self.assertEqual(json.loads((self.folder / "soak.json").read_text())["nwrong"], 0)
         for address in self.addresses:
-            until(f"{address} has freed all", lambda a=address: self.status(a)["memory"]["reserved_bytes"] == 0)
+            until(f"{address} has freed its memory", lambda a=address: self.status(a)["memory"]["reserved_bytes"] == 0)
 
-    def test_a_job_goes_where_the_list_says(self):
+    def test_a_job_follows_the_list(self):
         self.add_reducers(4)
         self.list([0, 1])
         running = self.soak()
         self.runs_on(running, {0, 1})
         self.list([0, 1, 2])
         self.runs_on(running, {0, 1, 2})
-        self.list([1, 2])  # the arbiter goes
+        self.list([1, 2])  # removes the arbiter
         self.runs_on(running, {1, 2})
-        self.list([3, 0])  # all go, one of them comes back that the session had removed
+        self.list([3, 0])  # removes all, and adds one that the session had removed before
         self.runs_on(running, {0, 3})
         self.finish(running)
 
-    def test_what_is_wrong_in_it_is_told_and_changes_nothing(self):
+    def test_an_error_in_the_list_is_logged_and_changes_nothing(self):
         self.add_reducers(2)
         self.list([0])
         running = self.soak()
         self.runs_on(running, {0})
         self.file.write_text(f"{self.addresses[0]}\n  nobody:99999\n")
-        until("the mistake is told", lambda: f"{self.file}:2:3: " in running.stderr() and "is not in 1..65535" in running.stderr())
+        until("the error is logged", lambda: f"{self.file}:2:3: " in running.stderr() and "is not in 1..65535" in running.stderr())
         self.runs_on(running, {0})
         self.list([0, 1])
         self.runs_on(running, {0, 1})
         self.finish(running)
         done = self.run_sluice("bench", "soak", "--connect", f"@{self.folder}/none", expect=64)
-        self.assertIn("can't read the list of reducers", done.stderr)
+        self.assertIn("cannot read reducer list", done.stderr)
 
-    def test_one_that_refuses_is_left_out_and_tried_again(self):
+    def test_a_reducer_that_refuses_is_left_out_and_retried(self):
         self.add_reducers(1)
         self.add_reducers(1, "--memory-limit", "1M")
         self.list([0])
         running = self.soak()
         self.runs_on(running, {0})
         self.list([0, 1])
-        until("the refusal is told", lambda: "goes on without a reducer of the list" in running.stderr() and "bytes here; the limit is" in running.stderr())
+        until("the refusal is logged", lambda: "reducer of the list cannot be used" in running.stderr() and "bytes; the memory limit is" in running.stderr())
         self.runs_on(running, {0})
-        # Somebody with room takes its place.
+        # A reducer with enough memory replaces it.
         self.reducers[1].signal(signal.SIGTERM)
         self.assertEqual(self.reducers[1].wait(), 0)
         port = self.addresses[1].rsplit(":", 1)[1]
         self.start("reducer", "--listen", f"127.0.0.1:{port}")
-        until("it listens", lambda: self.listens(self.addresses[1]))
+        until("the reducer listens", lambda: self.listens(self.addresses[1]))
         self.runs_on(running, {0, 1})
         self.finish(running)
-        self.assertEqual(running.stderr().count("bytes here; the limit is"), 1, running.stderr())
+        self.assertEqual(running.stderr().count("bytes; the memory limit is"), 1, running.stderr())
 
     def listens(self, address):
         host, port = address.rsplit(":", 1)
@@ -105,12 +105,12 @@ class PoolFile(SluiceTest):
             return False
         return True
 
-    def test_a_hangup_has_it_read_at_once(self):
+    def test_sighup_reads_the_list_at_once(self):
         self.add_reducers(2)
         self.list([0])
         running = self.soak()
         self.runs_on(running, {0})
-        # In place, with time stamp and length as before: only who is told sees it.
+        # In place, with the same modification time and length, so that only SIGHUP causes a read.
         at = os.stat(self.file)
         with open(self.file, "r+", encoding="ascii") as file:
             text = file.read()

@@ -1,5 +1,5 @@
-// A real reducer in this process, on a port of the system's choice, with short deadlines; and what tests ask
-// of it.
+// Class ReducerTest runs a real reducer in this process, on a port chosen by the system, with short
+// deadlines.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ class ReducerTest : public ::testing::Test {
   [[nodiscard]] uint16_t port() const { return reducer->port(); }
   [[nodiscard]] nlohmann::json status() const { return nlohmann::json::parse(reducer->status_json()); }
 
-  // Asks until it holds; a condition, not a time, is waited for.
+  // Polls the status until the condition holds; false at the deadline.
   [[nodiscard]] bool eventually(const std::function<bool(const nlohmann::json&)>& condition,
                                 Nanos within = 10 * kSecond) const {
     const Nanos deadline = monotonic_now() + within;

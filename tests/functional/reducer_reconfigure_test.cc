@@ -1,4 +1,5 @@
-// Other options for a reducer that runs: who has them from when, and that a wrong one changes nothing.
+// Reconfiguring a running reducer: what changes for which sessions, and that an invalid option changes
+// nothing.
 #include "tests/functional/reducer_fixture.h"
 
 namespace sluice::test {
@@ -16,72 +17,72 @@ class ReducerReconfigureTest : public ReducerTest {
   }
 };
 
-TEST_F(ReducerReconfigureTest, WeighsTenantsAgainThatHaveSessions) {
+TEST_F(ReducerReconfigureTest, ChangesTheWeightsOfTenantsWithSessions) {
   auto options = short_deadlines();
   options.weights = {{"acme", 7}, {"gone", 3}};
   start(options);
-  auto acme = begin_session(port(), {.session = session_id(1), .ranks = 2, .tenant = "acme"});
-  auto other = begin_session(port(), {.session = session_id(2), .ranks = 2, .tenant = "other"});
-  auto now = reducer::reloadable(options);
-  now.weights = {{"acme", 9}, {"new", 4}};
-  now.default_weight = 2;
-  ASSERT_TRUE(reducer->reconfigure(now));
+  auto acme = start_session(port(), {.session = session_id(1), .ranks = 2, .tenant = "acme"});
+  auto other = start_session(port(), {.session = session_id(2), .ranks = 2, .tenant = "other"});
+  auto changed = reducer::reloadable(options);
+  changed.weights = {{"acme", 9}, {"new", 4}};
+  changed.default_weight = 2;
+  ASSERT_TRUE(reducer->reconfigure(changed));
   EXPECT_EQ(weights(), (std::map<std::string, uint32_t>{{"acme", 9}, {"gone", 2}, {"new", 4}, {"other", 2}}));
   expect_sums(acme, 0);
   expect_sums(other, 0);
 }
 
-TEST_F(ReducerReconfigureTest, LimitsCountForSessionsThatCome) {
+TEST_F(ReducerReconfigureTest, LimitsApplyToNewSessions) {
   auto options = short_deadlines();
   start(options);
-  auto running = begin_session(port(), {.session = session_id(1), .ranks = 2});
+  auto running = start_session(port(), {.session = session_id(1), .ranks = 2});
   const uint64_t bytes = status()["memory"]["reserved_bytes"];
-  auto now = reducer::reloadable(options);
-  now.memory_limit = bytes / 2;
-  ASSERT_TRUE(reducer->reconfigure(now));
+  auto changed = reducer::reloadable(options);
+  changed.memory_limit = bytes / 2;
+  ASSERT_TRUE(reducer->reconfigure(changed));
   EXPECT_EQ(status()["memory"]["limit_bytes"], bytes / 2);
   ScriptedMember late(port(), {.session = session_id(2)});
   late.join();
   const auto refused = late.control.expect<wire::Refused>();
   EXPECT_EQ(refused.code, Errc::kMemoryLimit);
-  EXPECT_THAT(refused.text, HasSubstr("the limit is " + std::to_string(bytes / 2) + ", of which " +
-                                      std::to_string(bytes) + " are reserved"));
+  EXPECT_THAT(refused.text, HasSubstr("the memory limit is " + std::to_string(bytes / 2) + " bytes, " +
+                                      std::to_string(bytes) + " of them reserved"));
   expect_sums(running, 0);
-  now.memory_limit = 0;
-  ASSERT_TRUE(reducer->reconfigure(now));
+  changed.memory_limit = 0;
+  ASSERT_TRUE(reducer->reconfigure(changed));
   EXPECT_GT(status()["memory"]["limit_bytes"], options.memory_limit) << "half of the machine's memory";
-  (void)begin_session(port(), {.session = session_id(3), .ranks = 2});
+  (void)start_session(port(), {.session = session_id(3), .ranks = 2});
 }
 
-TEST_F(ReducerReconfigureTest, AWrongOptionChangesNone) {
+TEST_F(ReducerReconfigureTest, AnInvalidOptionChangesNothing) {
   auto options = short_deadlines();
   options.weights = {{"acme", 7}};
   start(options);
-  auto now = reducer::reloadable(options);
-  now.memory_limit = kMiB;
-  now.weights = {{"acme", 101}};
-  const auto refused = reducer->reconfigure(now);
+  auto changed = reducer::reloadable(options);
+  changed.memory_limit = kMiB;
+  changed.weights = {{"acme", 101}};
+  const auto refused = reducer->reconfigure(changed);
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().text, HasSubstr("tenant acme is 101"));
+  EXPECT_THAT(refused.error().text, HasSubstr("tenant \"acme\" is 101"));
   EXPECT_EQ(status()["memory"]["limit_bytes"], options.memory_limit);
   EXPECT_EQ(weights(), (std::map<std::string, uint32_t>{{"acme", 7}}));
 }
 
-// Lanes take turns with the shares while the conductor changes the weights: for the thread sanitizer.
-TEST_F(ReducerReconfigureTest, MayComeAtAnyTime) {
+// Lanes update the shares while the control loop changes the weights: for the thread sanitizer.
+TEST_F(ReducerReconfigureTest, IsSafeWhileLanesRun) {
   auto options = short_deadlines();
   start(options);
-  auto ranks = begin_session(port(), {.session = session_id(1), .ranks = 2, .tenant = "acme"});
-  auto now = reducer::reloadable(options);
+  auto ranks = start_session(port(), {.session = session_id(1), .ranks = 2, .tenant = "acme"});
+  auto changed = reducer::reloadable(options);
   for (uint32_t i = 0; i < 200; ++i) {
-    now.weights = {{"acme", 1 + i % 100}};
-    ASSERT_TRUE(reducer->reconfigure(now));
+    changed.weights = {{"acme", 1 + i % 100}};
+    ASSERT_TRUE(reducer->reconfigure(changed));
     if (i % 20 == 0) expect_sums(ranks, i / 20);
   }
   EXPECT_EQ(weights().at("acme"), 100u);
 }
 
-TEST(CheckOptions, SaysWhatStartWouldRefuse) {
+TEST(CheckOptions, ReturnsTheErrorsOfStart) {
   reducer::ReducerOptions options;
   EXPECT_TRUE(reducer::check_options(options));
   options.listen_host = "";

@@ -1,5 +1,5 @@
-// Join, vote, reduce, leave, lose, drain: a real reducer, real sockets, a client that follows PROTOCOL.md by
-// hand.
+// The life of a session on a real reducer with real sockets: join, vote, reduction, leave, losses, drain. The
+// client is scripted and follows protocol.md.
 #include "tests/functional/reducer_fixture.h"
 
 namespace sluice::test {
@@ -9,18 +9,18 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Shape = ScriptedMember::Shape;
 
-TEST_F(ReducerTest, CarriesASessionFromJoinToLeave) {
+TEST_F(ReducerTest, RunsASessionFromJoinToLeave) {
   start();
-  auto ranks = begin_session(port(), {.session = session_id(1), .ranks = 3, .lanes = 2});
+  auto ranks = start_session(port(), {.session = session_id(1), .ranks = 3, .lanes = 2});
   for (uint64_t s = 0; s < 50; ++s) expect_sums(ranks, s);
   for (auto& r : ranks) r.leave();
   EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["completed"] == 1; }));
   EXPECT_TRUE(eventually_empty());
 }
 
-TEST_F(ReducerTest, RefusesRanksThatDisagreeByNameOnEveryRank) {
+TEST_F(ReducerTest, ReportsAMismatchToEveryRank) {
   struct Case {
-    const char* what;
+    const char* expected_text;
     void (*change)(Shape&);
   };
   const Case cases[] = {
@@ -28,7 +28,7 @@ TEST_F(ReducerTest, RefusesRanksThatDisagreeByNameOnEveryRank) {
       {"window bytes", [](Shape& s) { s.window_bytes *= 2; }},
       {"slot bytes", [](Shape& s) { s.slot_bytes /= 2; }},
       {"lanes per reducer", [](Shape& s) { s.lanes = 2; }},
-      {"the number of reducers: rank 1", [](Shape& s) { s.more_reducers = {7}; }},
+      {"the number of reducers: rank 1", [](Shape& s) { s.reducers_after = {7}; }},
       {"view hash", [](Shape& s) { s.view_hash = 43; }},
   };
   start();
@@ -46,9 +46,9 @@ TEST_F(ReducerTest, RefusesRanksThatDisagreeByNameOnEveryRank) {
     const auto refused = second.control.expect<wire::Refused>();
     EXPECT_EQ(refused.code, Errc::kMismatch);
     EXPECT_EQ(refused.rank, 1u);
-    EXPECT_THAT(refused.text, AllOf(HasSubstr(c.what), HasSubstr("rank 1"), HasSubstr("rank 0")));
+    EXPECT_THAT(refused.text, AllOf(HasSubstr(c.expected_text), HasSubstr("rank 1"), HasSubstr("rank 0")));
     EXPECT_EQ(first.control.expect<wire::Verdict>().reason.text, refused.text);
-    // One that comes after the others were told gets the same words instead of waiting for them.
+    // A rank that joins afterwards gets the same error at once.
     Shape late = agreed;
     late.rank = 2;
     ScriptedMember third(port(), late);
@@ -59,7 +59,7 @@ TEST_F(ReducerTest, RefusesRanksThatDisagreeByNameOnEveryRank) {
   EXPECT_TRUE(eventually_empty());
 }
 
-TEST_F(ReducerTest, RefusesARankThatIsPresentAndNamesTheHolder) {
+TEST_F(ReducerTest, RefusesARankThatHasJoinedAndNamesItsAddress) {
   start();
   ScriptedMember holder(port(), {.session = session_id(2), .rank = 1, .ranks = 2});
   holder.join();
@@ -68,15 +68,15 @@ TEST_F(ReducerTest, RefusesARankThatIsPresentAndNamesTheHolder) {
   second.join();
   const auto refused = second.control.expect<wire::Refused>();
   EXPECT_EQ(refused.code, Errc::kRankTaken);
-  EXPECT_THAT(refused.text, AllOf(HasSubstr("rank 1 is already present"), HasSubstr("127.0.0.1:")));
+  EXPECT_THAT(refused.text, AllOf(HasSubstr("rank 1 has already joined"), HasSubstr("127.0.0.1:")));
   EXPECT_EQ(status()["sessions"]["open"], 1);
 }
 
-TEST_F(ReducerTest, RefusesASessionOverTheMemoryLimitWithTheNumbersAndKeepsTheOthersRunning) {
+TEST_F(ReducerTest, RefusesASessionOverTheMemoryLimitAndServesTheOthers) {
   auto options = short_deadlines();
   options.memory_limit = 1 * kMiB;
   start(options);
-  auto running = begin_session(port(), {.session = session_id(1), .ranks = 2});
+  auto running = start_session(port(), {.session = session_id(1), .ranks = 2});
   const uint64_t reserved = status()["memory"]["reserved_bytes"];
   ScriptedMember big(port(), {.session = session_id(2), .rank = 0, .ranks = 64});
   big.join();
@@ -88,13 +88,13 @@ TEST_F(ReducerTest, RefusesASessionOverTheMemoryLimitWithTheNumbersAndKeepsTheOt
   EXPECT_EQ(status()["memory"]["reserved_bytes"], reserved);
 }
 
-TEST_F(ReducerTest, RefusesAClientWithoutACommonVersionNamingBoth) {
+TEST_F(ReducerTest, RefusesAClientWithoutACommonVersion) {
   start();
   ScriptedConnection c(port());
   c.send_bytes(wire::encode_message(wire::Hello{.min_version = 7, .max_version = 9}, 0, 7));
   const auto refused = c.expect<wire::Refused>();
   EXPECT_EQ(refused.code, Errc::kNoCommonVersion);
-  EXPECT_THAT(refused.text, AllOf(HasSubstr("speaks 1"), HasSubstr("client 7-9")));
+  EXPECT_THAT(refused.text, AllOf(HasSubstr("reducer supports 1"), HasSubstr("client supports 7-9")));
 }
 
 TEST_F(ReducerTest, ChoosesTheHighestCommonVersion) {
@@ -103,7 +103,7 @@ TEST_F(ReducerTest, ChoosesTheHighestCommonVersion) {
   wire::Hello hello;
   hello.max_version = 200;
   hello.purpose = wire::Purpose::kStatus;
-  EXPECT_EQ(c.greet(hello).version, wire::kVersionMax);
+  EXPECT_EQ(c.handshake(hello).version, wire::kVersionMax);
 }
 
 TEST_F(ReducerTest, NamesTheRanksThatNeverJoined) {
@@ -118,7 +118,7 @@ TEST_F(ReducerTest, NamesTheRanksThatNeverJoined) {
   EXPECT_TRUE(eventually_empty());
 }
 
-TEST_F(ReducerTest, GivesANoVoteToEveryRankAndKeepsTheVerdict) {
+TEST_F(ReducerTest, ReportsANoVoteToEveryRankAndStoresTheVerdict) {
   start();
   std::vector<ScriptedMember> ranks;
   for (uint32_t r = 0; r < 2; ++r) {
@@ -139,15 +139,15 @@ TEST_F(ReducerTest, GivesANoVoteToEveryRankAndKeepsTheVerdict) {
   wire::Hello hello;
   hello.purpose = wire::Purpose::kVerdict;
   hello.session = session_id(4);
-  late.greet(hello);
+  late.handshake(hello);
   late.send(wire::VerdictQuery{});
   EXPECT_THAT(late.expect<wire::Verdict>().reason.text, HasSubstr("connection refused"));
 }
 
-TEST_F(ReducerTest, TellsTheOthersWhoDiedAndFreesTheSession) {
+TEST_F(ReducerTest, ReportsALostRankAndFreesTheSession) {
   start();
-  auto healthy = begin_session(port(), {.session = session_id(1), .ranks = 2});
-  auto ranks = begin_session(port(), {.session = session_id(5), .ranks = 3});
+  auto healthy = start_session(port(), {.session = session_id(1), .ranks = 2});
+  auto ranks = start_session(port(), {.session = session_id(5), .ranks = 3});
   expect_sums(ranks, 0);
   ranks[1].lanes.clear();
   ranks[1].control.close();
@@ -163,10 +163,10 @@ TEST_F(ReducerTest, TellsTheOthersWhoDiedAndFreesTheSession) {
   expect_sums(healthy, 0);
 }
 
-TEST_F(ReducerTest, LosesARankThatFallsSilentButNotOneThatBeats) {
+TEST_F(ReducerTest, LosesASilentRankButNotOneThatSendsHeartbeats) {
   start();
-  auto ranks = begin_session(port(), {.session = session_id(6), .ranks = 2});
-  // Rank 0 beats until it is told; rank 1 says nothing any more.
+  auto ranks = start_session(port(), {.session = session_id(6), .ranks = 2});
+  // Rank 0 sends heartbeats until it gets ABORT; rank 1 is silent.
   std::optional<wire::Abort> abort;
   while (!abort) {
     ranks[0].control.send(wire::Heartbeat{});
@@ -179,12 +179,12 @@ TEST_F(ReducerTest, LosesARankThatFallsSilentButNotOneThatBeats) {
     }
   }
   EXPECT_EQ(abort->rank, 1u);
-  EXPECT_THAT(abort->text, HasSubstr("silent"));
+  EXPECT_THAT(abort->text, HasSubstr("no message for "));
 }
 
 TEST_F(ReducerTest, NamesTheLateRankInHeartbeatsAndStatus) {
   start();
-  auto ranks = begin_session(port(), {.session = session_id(7), .ranks = 3});
+  auto ranks = start_session(port(), {.session = session_id(7), .ranks = 3});
   for (size_t r : {size_t{0}, size_t{2}}) ranks[r].contribute(0, {1, 2, 3});
   for (;;) {
     for (auto& r : ranks) r.control.send(wire::Heartbeat{});
@@ -198,18 +198,18 @@ TEST_F(ReducerTest, NamesTheLateRankInHeartbeatsAndStatus) {
   EXPECT_EQ(ranks[0].result(0), (std::vector<float>{3, 6, 9}));
 }
 
-TEST_F(ReducerTest, PassesOnWhyARankGaveUp) {
+TEST_F(ReducerTest, ForwardsTheReasonOfAnAbort) {
   start();
-  auto ranks = begin_session(port(), {.session = session_id(8), .ranks = 2});
-  wire::Abort why;
-  why.code = Errc::kReducerLost;
-  why.text = "reducer 2 was lost";
-  ranks[1].control.send(why, ranks[1].joined.handle);
+  auto ranks = start_session(port(), {.session = session_id(8), .ranks = 2});
+  wire::Abort sent;
+  sent.code = Errc::kReducerLost;
+  sent.text = "reducer 2 lost";
+  ranks[1].control.send(sent, ranks[1].joined.handle);
   ranks[1].control.close();
   ranks[1].lanes.clear();
   const auto abort = ranks[0].control.expect<wire::Abort>();
   EXPECT_EQ(abort.code, Errc::kReducerLost);
-  EXPECT_THAT(abort.text, AllOf(HasSubstr("rank 1"), HasSubstr("reducer 2 was lost")));
+  EXPECT_THAT(abort.text, AllOf(HasSubstr("rank 1"), HasSubstr("reducer 2 lost")));
   ranks[0].lanes.clear();
   ranks[0].control.close();
   EXPECT_TRUE(eventually_empty());
@@ -229,7 +229,7 @@ TEST_F(ReducerTest, ExpiresAReservationThatIsNeverCommitted) {
   EXPECT_TRUE(eventually_empty());
 }
 
-TEST_F(ReducerTest, TakesTheSmallestJoinTimeoutThatARankAsksFor) {
+TEST_F(ReducerTest, UsesTheSmallestRequestedJoinTimeout) {
   auto options = short_deadlines();
   options.join_timeout = 600 * kSecond;
   start(options);
@@ -250,7 +250,7 @@ TEST_F(ReducerTest, TakesTheSmallestJoinTimeoutThatARankAsksFor) {
   }
 }
 
-TEST_F(ReducerTest, KeepsItsWordAfterTheVerdict) {
+TEST_F(ReducerTest, NothingRevokesTheVerdict) {
   auto options = short_deadlines();
   options.join_timeout = 300 * kMillisecond;
   start(options);
@@ -273,7 +273,7 @@ TEST_F(ReducerTest, KeepsItsWordAfterTheVerdict) {
     commit.incarnation = verdict.incarnation;
   }
   const double decided = uptime();
-  // Neither one that differs nor the join deadline undoes what the ranks were told.
+  // Neither a mismatch nor the join timeout revokes the verdict.
   Shape other = shape;
   other.window_bytes *= 2;
   ScriptedMember stranger(port(), other);
@@ -288,9 +288,9 @@ TEST_F(ReducerTest, KeepsItsWordAfterTheVerdict) {
   expect_sums(ranks, 0);
 }
 
-TEST_F(ReducerTest, DrainsByFinishingWhatRunsAndRefusingWhatIsNew) {
+TEST_F(ReducerTest, DrainFinishesRunningSessionsAndRefusesNewOnes) {
   start();
-  auto ranks = begin_session(port(), {.session = session_id(1), .ranks = 2});
+  auto ranks = start_session(port(), {.session = session_id(1), .ranks = 2});
   reducer->drain();
   EXPECT_TRUE(eventually([](const auto& j) { return j["draining"] == true; }));
   ScriptedMember late(port(), {.session = session_id(2), .rank = 0, .ranks = 1});
@@ -301,26 +301,26 @@ TEST_F(ReducerTest, DrainsByFinishingWhatRunsAndRefusingWhatIsNew) {
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrained);
 }
 
-TEST_F(ReducerTest, WaitsForNobodyOnceTheDrainTimeoutHasPassed) {
+TEST_F(ReducerTest, DrainTimeoutCutsTheLingerTimeout) {
   auto options = short_deadlines();
   options.drain_timeout = 200 * kMillisecond;
   options.linger_timeout = 60 * kSecond;
   start(options);
   const Nanos begin = monotonic_now();
-  auto lost = begin_session(port(), {.session = session_id(1), .ranks = 2});
+  auto lost = start_session(port(), {.session = session_id(1), .ranks = 2});
   lost[0].control.close();
   EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["releasing"] == 1; }));
-  const auto running = begin_session(port(), {.session = session_id(2), .ranks = 1});
+  const auto running = start_session(port(), {.session = session_id(2), .ranks = 1});
   reducer->drain();
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrainTimeout);
   EXPECT_LT(monotonic_now() - begin, 20 * kSecond);
 }
 
-TEST_F(ReducerTest, TellsItsStatusWhileItEndsAndAfter) {
+TEST_F(ReducerTest, ReportsItsStatusDuringAndAfterTheShutdown) {
   start();
-  std::vector<std::thread> asking;
+  std::vector<std::thread> queries;
   for (int i = 0; i < 2; ++i) {
-    asking.emplace_back([this] {
+    queries.emplace_back([this] {
       while (status()["draining"] == false) {
       }
       for (int more = 0; more < 5; ++more) EXPECT_EQ(status()["sessions"]["open"], 0);
@@ -328,15 +328,15 @@ TEST_F(ReducerTest, TellsItsStatusWhileItEndsAndAfter) {
   }
   reducer->drain();
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrained);
-  for (auto& thread : asking) thread.join();
+  for (auto& thread : queries) thread.join();
   EXPECT_EQ(status()["connections"]["open"], 0);
 }
 
-TEST_F(ReducerTest, EndsWhatStillRunsWhenTheDrainTimeoutPasses) {
+TEST_F(ReducerTest, DrainTimeoutEndsRunningSessions) {
   auto options = short_deadlines();
   options.drain_timeout = 200 * kMillisecond;
   start(options);
-  auto ranks = begin_session(port(), {.session = session_id(1), .ranks = 1});
+  auto ranks = start_session(port(), {.session = session_id(1), .ranks = 1});
   reducer->drain();
   EXPECT_EQ(ranks[0].control.expect<wire::Abort>().code, Errc::kDraining);
   ranks[0].control.close();

@@ -1,5 +1,4 @@
-// Whose session it is: memory of a session and of a tenant, refused with names and numbers, and what status
-// says of tenants.
+// Tenants: memory limits of sessions and tenants, the errors, and the tenants in the status.
 #include "tests/functional/reducer_fixture.h"
 
 namespace sluice::test {
@@ -23,79 +22,79 @@ class ReducerTenantTest : public ReducerTest {
     }
     return {};
   }
-  // What a session of two ranks of the default shape reserves.
+  // Bytes that a session of two ranks of the default shape reserves.
   uint64_t bytes_of_one() {
     start();
-    auto ranks = begin_session(port(), {.session = session_id(1), .ranks = 2});
+    auto ranks = start_session(port(), {.session = session_id(1), .ranks = 2});
     const uint64_t bytes = status()["memory"]["reserved_bytes"];
     for (auto& r : ranks) r.leave();
     return bytes;
   }
 };
 
-TEST_F(ReducerTenantTest, RefusesASessionThatIsLargerThanOneMayBe) {
+TEST_F(ReducerTenantTest, RefusesASessionOverTheSessionLimit) {
   auto options = short_deadlines();
   options.session_memory_limit = bytes_of_one();
   start(options);
-  auto running = begin_session(port(), {.session = session_id(1), .ranks = 2});
+  auto running = start_session(port(), {.session = session_id(1), .ranks = 2});
   const auto refused = refusal({.session = session_id(2), .ranks = 3});
   EXPECT_EQ(refused.code, Errc::kMemoryLimit);
   EXPECT_THAT(refused.text,
               AllOf(HasSubstr("needs "),
-                    HasSubstr("a session may have " + std::to_string(options.session_memory_limit))));
+                    HasSubstr("limit of a session is " + std::to_string(options.session_memory_limit))));
   expect_sums(running, 0);
 }
 
-TEST_F(ReducerTenantTest, RefusesATenantMoreThanItsMemoryAndServesTheOthers) {
+TEST_F(ReducerTenantTest, RefusesATenantOverItsLimitAndServesTheOthers) {
   const uint64_t one = bytes_of_one();
   auto options = short_deadlines();
   options.tenant_memory_limit = 2 * one;
   start(options);
-  auto first = begin_session(port(), {.session = session_id(1), .ranks = 2, .tenant = "acme"});
-  auto second = begin_session(port(), {.session = session_id(2), .ranks = 2, .job = "x", .tenant = "acme"});
+  auto first = start_session(port(), {.session = session_id(1), .ranks = 2, .tenant = "acme"});
+  auto second = start_session(port(), {.session = session_id(2), .ranks = 2, .job = "x", .tenant = "acme"});
   const auto refused = refusal({.session = session_id(3), .ranks = 2, .tenant = "acme"});
   EXPECT_EQ(refused.code, Errc::kMemoryLimit);
   EXPECT_THAT(refused.text, AllOf(HasSubstr("needs " + std::to_string(one)), HasSubstr("tenant \"acme\""),
-                                  HasSubstr("is " + std::to_string(2 * one) + ", of which " +
-                                            std::to_string(2 * one) + " are reserved")));
-  auto other = begin_session(port(), {.session = session_id(4), .ranks = 2, .tenant = "other"});
+                                  HasSubstr("is " + std::to_string(2 * one) + " bytes, " +
+                                            std::to_string(2 * one) + " of them reserved")));
+  auto other = start_session(port(), {.session = session_id(4), .ranks = 2, .tenant = "other"});
   for (auto* ranks : {&first, &second, &other}) expect_sums(*ranks, 0);
 
   EXPECT_EQ(tenant("acme")["sessions"], 2);
   EXPECT_EQ(tenant("acme")["reserved_bytes"], 2 * one);
   EXPECT_EQ(tenant("acme")["refused"], 1);
   EXPECT_EQ(tenant("other")["refused"], 0);
-  // Both ways alike, for each rank: one sum of two floats in each of two sessions.
+  // The two sessions of "acme" did the same work as the one of "other" each.
   EXPECT_GT(tenant("acme")["served_bytes"], 0);
   EXPECT_EQ(tenant("acme")["served_bytes"], 2 * tenant("other")["served_bytes"].get<uint64_t>());
 
-  // What a session that is over had is had again.
+  // The memory of an ended session is available again.
   for (auto& r : first) r.leave();
   ASSERT_TRUE(eventually([&](const auto&) { return tenant("acme")["reserved_bytes"] == one; }));
-  (void)begin_session(port(), {.session = session_id(5), .ranks = 2, .tenant = "acme"});
+  (void)start_session(port(), {.session = session_id(5), .ranks = 2, .tenant = "acme"});
 }
 
-TEST_F(ReducerTenantTest, WhoNamesNoTenantCountsUnderItsJob) {
+TEST_F(ReducerTenantTest, TheJobIsTheDefaultTenant) {
   auto options = short_deadlines();
   options.weights = {{"train", 7}};
   start(options);
-  auto ranks = begin_session(port(), {.session = session_id(1), .ranks = 2, .job = "train"});
+  auto ranks = start_session(port(), {.session = session_id(1), .ranks = 2, .job = "train"});
   EXPECT_EQ(tenant("train")["sessions"], 1);
   EXPECT_EQ(tenant("train")["weight"], 7);
   EXPECT_EQ(status()["session_list"][0]["tenant"], "train");
 }
 
-TEST_F(ReducerTenantTest, WhatClientsSayDoesNotCountWhereTheJobDoes) {
+TEST_F(ReducerTenantTest, TenantIsJobIgnoresTheClientsTenant) {
   auto options = short_deadlines();
   options.tenant_is_job = true;
   start(options);
   auto ranks =
-      begin_session(port(), {.session = session_id(1), .ranks = 2, .job = "train", .tenant = "acme"});
+      start_session(port(), {.session = session_id(1), .ranks = 2, .job = "train", .tenant = "acme"});
   EXPECT_EQ(tenant("train")["sessions"], 1);
   EXPECT_TRUE(tenant("acme").is_null());
 }
 
-TEST_F(ReducerTenantTest, RanksThatDisagreeOnTheTenantAreRefusedByName) {
+TEST_F(ReducerTenantTest, ReportsRanksThatDisagreeOnTheTenant) {
   start();
   const Shape agreed{.session = session_id(1), .ranks = 2, .tenant = "acme"};
   ScriptedMember first(port(), agreed);
@@ -110,8 +109,8 @@ TEST_F(ReducerTenantTest, RanksThatDisagreeOnTheTenantAreRefusedByName) {
               AllOf(HasSubstr("the tenant: rank 1"), HasSubstr("\"else??\""), HasSubstr("\"acme\"")));
 }
 
-// Names are the clients' to choose: a name for each refusal must not fill the reducer, nor its status.
-TEST_F(ReducerTenantTest, NamesThatAreMadeUpAreForgotten) {
+// Clients choose the names, so a new name with each refusal must not fill memory or the status.
+TEST_F(ReducerTenantTest, ForgetsTenantsWithoutSessions) {
   auto options = short_deadlines();
   options.session_memory_limit = 1;
   options.weights = {{"given", 2}};
@@ -126,13 +125,13 @@ TEST_F(ReducerTenantTest, NamesThatAreMadeUpAreForgotten) {
   EXPECT_EQ(status()["refused"]["memory_limit"], 600);
 }
 
-TEST_F(ReducerTenantTest, WeightsThatMakeNoSenseAreRefusedByName) {
+TEST_F(ReducerTenantTest, RefusesWeightsOutOfRange) {
   for (const uint32_t weight : {0U, 101U}) {
     auto options = short_deadlines();
     options.weights = {{"acme", weight}};
     const auto started = reducer::Reducer::start(options);
     ASSERT_FALSE(started);
-    EXPECT_THAT(started.error().text, HasSubstr("tenant acme is " + std::to_string(weight)));
+    EXPECT_THAT(started.error().text, HasSubstr("tenant \"acme\" is " + std::to_string(weight)));
   }
 }
 

@@ -1,20 +1,20 @@
-// What strangers do to the handshake of TLS at a reducer, and that a session beside it feels nothing.
+// Faulty clients in the TLS handshake of a reducer, which must keep serving others.
 #include <unistd.h>
 
 #include <cstdlib>
 #include <string>
 
-#include "gpu_client/engine/greeting.h"
+#include "gpu_client/engine/join/handshake.h"
 #include "tests/conformance/transport/tls_pair.h"
 #include "tests/functional/reducer_fixture.h"
 
 namespace sluice::test {
 namespace {
 
-class ReducerTls : public ReducerTest {
+class ReducerTlsTest : public ReducerTest {
  protected:
   void SetUp() override {
-    if (!transport::test::find_tls_library())
+    if (!transport::test::use_built_tls_library())
       GTEST_SKIP() << "needs tls-library: libsluice_tls.so was not built";
     std::string name = testing::TempDir() + "sluice-tls-XXXXXX";
     const transport::tcp::Socket file(::mkstemp(name.data()));
@@ -42,30 +42,30 @@ class ReducerTls : public ReducerTest {
     h.features = wire::kFeatureTls;
     return h;
   }
-  // HELLO and WELCOME of one who offers TLS.
-  ScriptedConnection greeted() {
+  // A connection after HELLO and WELCOME that offers TLS.
+  ScriptedConnection after_welcome() {
     ScriptedConnection c(port());
-    EXPECT_NE(c.greet(hello()).features & wire::kFeatureTls, 0u);
+    EXPECT_NE(c.handshake(hello()).features & wire::kFeatureTls, 0u);
     return c;
   }
-  // One that asks for the status as it should.
-  Result<std::string> ask(const wire::Digest& with) {
-    engine::Identity who;
-    who.token = with;
+  // Queries the status with a correct client.
+  Result<std::string> query_status(const wire::Digest& with_token) {
+    engine::Identity identity;
+    identity.token = with_token;
     auto context = transport::tcp::TlsContext::make(false, {});
     if (!context) return tl::unexpected(context.error());
-    who.tls =
-        std::make_shared<const engine::TlsTerms>(engine::TlsTerms{.required = true, .context = *context});
-    auto g = engine::greet({.host = "127.0.0.1", .port = port()}, who, wire::Purpose::kStatus, 0, 0,
-                           monotonic_now() + 10 * kSecond);
+    identity.tls = std::make_shared<const engine::TlsSettings>(
+        engine::TlsSettings{.required = true, .context = *context});
+    auto g = engine::connect_and_handshake({.host = "127.0.0.1", .port = port()}, identity,
+                                           wire::Purpose::kStatus, 0, 0, monotonic_now() + 10 * kSecond);
     if (!g) return tl::unexpected(g.error());
-    auto reply = engine::ask<wire::StatusReply>(*g, wire::StatusQuery{.mac = engine::proof(*g, who, 0)},
-                                                monotonic_now() + 10 * kSecond);
+    auto reply = engine::send_request<wire::StatusReply>(
+        *g, wire::StatusQuery{.mac = engine::client_proof(*g, identity, 0)}, monotonic_now() + 10 * kSecond);
     if (!reply) return tl::unexpected(reply.error());
     return reply->json;
   }
   void expect_healthy() {
-    const auto answer = ask(token());
+    const auto answer = query_status(token());
     ASSERT_TRUE(answer) << answer.error().text;
     EXPECT_GE(nlohmann::json::parse(*answer)["tls"]["agreed"], 1);
   }
@@ -74,8 +74,8 @@ class ReducerTls : public ReducerTest {
   std::string key_file_;
 };
 
-TEST_F(ReducerTls, RubbishInTheHandshakeEndsThatConnection) {
-  ScriptedConnection c = greeted();
+TEST_F(ReducerTlsTest, GarbageInTheHandshakeClosesTheConnection) {
+  ScriptedConnection c = after_welcome();
   c.send_text(std::string(500, 'x'));
   EXPECT_TRUE(c.closed_within(10 * kSecond));
   EXPECT_TRUE(eventually_counted("closed", "unauthenticated"));
@@ -83,17 +83,17 @@ TEST_F(ReducerTls, RubbishInTheHandshakeEndsThatConnection) {
   expect_healthy();
 }
 
-TEST_F(ReducerTls, ARecordThatIsTooLongEndsThatConnection) {
-  ScriptedConnection c = greeted();
+TEST_F(ReducerTlsTest, AnOversizedRecordClosesTheConnection) {
+  ScriptedConnection c = after_welcome();
   c.send_bytes(std::as_bytes(std::span("\x16\x03\x01\xff\xff\x01", 6)));
   EXPECT_TRUE(c.closed_within(10 * kSecond));
   EXPECT_TRUE(eventually_counted("tls", "failed"));
   expect_healthy();
 }
 
-TEST_F(ReducerTls, AHandshakeThatStallsMeetsTheHandshakeDeadline) {
-  ScriptedConnection silent = greeted();
-  ScriptedConnection slow = greeted();
+TEST_F(ReducerTlsTest, AStalledHandshakeTimesOut) {
+  ScriptedConnection silent = after_welcome();
+  ScriptedConnection slow = after_welcome();
   slow.send_bytes(std::as_bytes(std::span("\x16\x03\x01", 3)));
   EXPECT_TRUE(silent.closed_within(10 * kSecond));
   EXPECT_TRUE(slow.closed_within(10 * kSecond));
@@ -101,29 +101,29 @@ TEST_F(ReducerTls, AHandshakeThatStallsMeetsTheHandshakeDeadline) {
   expect_healthy();
 }
 
-TEST_F(ReducerTls, AFrameInPlainWhereTlsWasAgreedOnIsRefused) {
-  ScriptedConnection c = greeted();
+TEST_F(ReducerTlsTest, APlaintextFrameAfterTlsWasAgreedIsRefused) {
+  ScriptedConnection c = after_welcome();
   c.send(wire::StatusQuery{.mac = c.proof(token(), 0)});
   EXPECT_TRUE(c.closed_within(10 * kSecond));
   EXPECT_TRUE(eventually_counted("tls", "failed"));
   expect_healthy();
 }
 
-TEST_F(ReducerTls, WithoutTheBitEverythingGoesInPlain) {
+TEST_F(ReducerTlsTest, WithoutTheFeatureTheConnectionStaysPlaintext) {
   ScriptedConnection c(port());
   wire::Hello plain = hello();
   plain.features = 0;
-  EXPECT_NE(c.greet(plain).features & wire::kFeatureTls, 0u) << "offered to everybody";
+  EXPECT_NE(c.handshake(plain).features & wire::kFeatureTls, 0u) << "WELCOME always offers TLS";
   c.send(wire::StatusQuery{.mac = c.proof(token(), 0)});
   EXPECT_FALSE(c.expect<wire::StatusReply>().json.empty());
 }
 
-// The proof of the token covers the feature bits: who takes one away on the path is found out.
-TEST_F(ReducerTls, ABitThatIsTakenAwayOnThePathIsFoundOut) {
+// The token's proof covers the feature bits, so removing one on the path is detected.
+TEST_F(ReducerTlsTest, DetectsAFeatureRemovedOnThePath) {
   ScriptedConnection c(port());
   wire::Hello stripped = hello();
   stripped.features = 0;
-  const wire::Welcome welcome = c.greet(stripped);
+  const wire::Welcome welcome = c.handshake(stripped);
   EXPECT_TRUE(wire::equal_digests(welcome.mac, wire::server_proof(token(), stripped, welcome)));
   EXPECT_FALSE(wire::equal_digests(welcome.mac, wire::server_proof(token(), hello(), welcome)));
   wire::Welcome without = welcome;
@@ -131,10 +131,10 @@ TEST_F(ReducerTls, ABitThatIsTakenAwayOnThePathIsFoundOut) {
   EXPECT_FALSE(wire::equal_digests(welcome.mac, wire::server_proof(token(), stripped, without)));
 }
 
-TEST_F(ReducerTls, AnotherTokenGetsNowhere) {
+TEST_F(ReducerTlsTest, RefusesAnotherToken) {
   wire::Digest other = token();
   other[0] ^= 1;
-  const auto answer = ask(other);
+  const auto answer = query_status(other);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Errc::kUnauthenticated);
   expect_healthy();

@@ -1,5 +1,5 @@
-// Views that change, at the reducer's control side: who is asked, what is committed, what is said again; a
-// reducer that goes, and one that comes to a session that runs.
+// View changes on the reducer's control side: proposals, commits, repeated messages; a reducer that is
+// removed from a running session, and one that is added.
 #include "tests/functional/reducer_fixture.h"
 
 namespace sluice::test {
@@ -9,25 +9,25 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Shape = ScriptedMember::Shape;
 
-constexpr uint64_t kOther = 7;  // reducers that are not there
+constexpr uint64_t kOther = 7;  // reducers that do not exist
 constexpr uint64_t kThird = 8;
 constexpr uint64_t kHash = 4711;
 
-class ReducerViews : public ReducerTest {
+class ReducerViewTest : public ReducerTest {
  protected:
-  static reducer::ReducerOptions patient() {
+  static reducer::ReducerOptions long_timeouts() {
     auto o = short_deadlines();
     o.peer_timeout = 60 * kSecond;
     o.absence_timeout = 60 * kSecond;
     o.drain_timeout = 60 * kSecond;
     return o;
   }
-  // With two more reducers.
-  static Shape surviving(uint32_t ranks) {
+  // A session with two more reducers.
+  static Shape fault_tolerant(uint32_t ranks) {
     return {.session = session_id(1),
             .ranks = ranks,
-            .more_reducers = {kOther, kThird},
-            .features = wire::kFeaturesSurvive};
+            .reducers_after = {kOther, kThird},
+            .features = wire::kFaultToleranceFeatures};
   }
   static void suspect(ScriptedMember& rank, uint64_t reducer, Errc code = Errc::kReducerLost) {
     rank.control.send(wire::Suspect{.reducer = reducer, .code = code}, rank.joined.handle);
@@ -43,14 +43,14 @@ class ReducerViews : public ReducerTest {
       r.control.close();
     }
   }
-  [[nodiscard]] bool eventually_of_version(uint16_t version) const {
+  [[nodiscard]] bool eventually_at_version(uint16_t version) const {
     return eventually([=](const auto& j) { return j["session_list"][0]["roster_version"] == version; });
   }
 };
 
-TEST_F(ReducerViews, AsksEveryRankAndCommitsTheSmallestAnswer) {
-  start(patient());
-  auto ranks = begin_session(port(), surviving(3));
+TEST_F(ReducerViewTest, QueriesEveryRankAndCommitsTheSmallestAnswer) {
+  start(long_timeouts());
+  auto ranks = start_session(port(), fault_tolerant(3));
   suspect(ranks[1], kOther);
   for (auto& r : ranks) {
     const auto query = r.control.expect<wire::ViewQuery>();
@@ -58,7 +58,7 @@ TEST_F(ReducerViews, AsksEveryRankAndCommitsTheSmallestAnswer) {
     EXPECT_EQ(query.removed, std::vector<uint64_t>{kOther});
     EXPECT_TRUE(query.added.empty());
   }
-  suspect(ranks[2], kOther);  // known
+  suspect(ranks[2], kOther);  // already reported
   answer(ranks[0], 1, 12);
   answer(ranks[1], 1, 10);
   EXPECT_EQ(status()["view_changes"]["committed"], 0);
@@ -73,9 +73,9 @@ TEST_F(ReducerViews, AsksEveryRankAndCommitsTheSmallestAnswer) {
   EXPECT_EQ(status()["session_list"][0]["roster_version"], 1);
 }
 
-TEST_F(ReducerViews, ProposesAnewWhatTurnsOutToBeMore) {
-  start(patient());
-  auto ranks = begin_session(port(), surviving(2));
+TEST_F(ReducerViewTest, ProposesAgainWhenMoreChangesAreReported) {
+  start(long_timeouts());
+  auto ranks = start_session(port(), fault_tolerant(2));
   suspect(ranks[0], kOther);
   for (auto& r : ranks) EXPECT_EQ(r.control.expect<wire::ViewQuery>().version, 1);
   answer(ranks[0], 1, 5);
@@ -90,22 +90,22 @@ TEST_F(ReducerViews, ProposesAnewWhatTurnsOutToBeMore) {
     EXPECT_EQ(query.added, std::vector<uint64_t>{99});
     EXPECT_EQ(query.addresses, known.addresses);
   }
-  answer(ranks[1], 1, 4);  // of the version before: ignored
+  answer(ranks[1], 1, 4);  // of the previous version: ignored
   answer(ranks[1], 2, 7);
   answer(ranks[0], 2, 6);
   for (auto& r : ranks) EXPECT_EQ(r.control.expect<wire::ViewCommit>().base_chunk, 6u);
 }
 
-TEST_F(ReducerViews, SaysAgainToARankThatComesBack) {
-  start(patient());
-  auto ranks = begin_session(port(), surviving(2));
+TEST_F(ReducerViewTest, RepeatsProposalsAndCommitsToAResumedRank) {
+  start(long_timeouts());
+  auto ranks = start_session(port(), fault_tolerant(2));
   ranks[1].control.close();
   suspect(ranks[0], kOther);
   (void)ranks[0].control.expect<wire::ViewQuery>();
   (void)ranks[1].resume();
   EXPECT_EQ(ranks[1].control.expect<wire::ViewQuery>().version, 1);
   answer(ranks[0], 1, 3);
-  // One that has answered is not asked again: what comes next is the commit.
+  // A rank that has answered is not queried again.
   (void)ranks[0].resume();
   ranks[1].control.close();
   EXPECT_TRUE(eventually([](const auto& j) { return j["session_list"][0]["absent_ranks"] == 1; }));
@@ -117,7 +117,7 @@ TEST_F(ReducerViews, SaysAgainToARankThatComesBack) {
     (void)r.resume();
     EXPECT_EQ(r.control.expect<wire::ViewCommit>().base_chunk, 2u);
   }
-  // The commit that stands, then the proposal that is open.
+  // First the last commit, then the open proposal.
   suspect(ranks[0], kThird);
   for (auto& r : ranks) {
     EXPECT_EQ(r.control.expect<wire::ViewQuery>().version, 2);
@@ -127,13 +127,13 @@ TEST_F(ReducerViews, SaysAgainToARankThatComesBack) {
   }
 }
 
-TEST_F(ReducerViews, EndsASessionWhoseRanksDisagreeOnTheView) {
-  start(patient());
-  auto ranks = begin_session(port(), surviving(2));
+TEST_F(ReducerViewTest, EndsASessionWhoseRanksDisagreeOnTheView) {
+  start(long_timeouts());
+  auto ranks = start_session(port(), fault_tolerant(2));
   suspect(ranks[0], kOther);
   for (auto& r : ranks) (void)r.control.expect<wire::ViewQuery>();
   answer(ranks[0], 1, 5);
-  EXPECT_TRUE(eventually_of_version(1));
+  EXPECT_TRUE(eventually_at_version(1));
   answer(ranks[1], 1, 5, kHash + 1);
   for (auto& r : ranks) {
     const auto abort = r.control.expect<wire::Abort>();
@@ -142,9 +142,9 @@ TEST_F(ReducerViews, EndsASessionWhoseRanksDisagreeOnTheView) {
   }
 }
 
-TEST_F(ReducerViews, EndsASessionWithoutReducers) {
-  start(patient());
-  auto ranks = begin_session(port(), surviving(2));
+TEST_F(ReducerViewTest, EndsASessionWithoutReducers) {
+  start(long_timeouts());
+  auto ranks = start_session(port(), fault_tolerant(2));
   suspect(ranks[0], kOther);
   suspect(ranks[0], kThird);
   suspect(ranks[0], reducer->id());
@@ -153,9 +153,9 @@ TEST_F(ReducerViews, EndsASessionWithoutReducers) {
   EXPECT_EQ(ranks[1].control.expect<wire::Abort>().code, Errc::kReducerLost);
 }
 
-TEST_F(ReducerViews, DoesNotWaitForRanksThatHaveLeft) {
-  start(patient());
-  auto ranks = begin_session(port(), surviving(2));
+TEST_F(ReducerViewTest, NeedsNoAnswerOfRanksThatLeft) {
+  start(long_timeouts());
+  auto ranks = start_session(port(), fault_tolerant(2));
   ranks[1].leave();
   suspect(ranks[0], kOther);
   EXPECT_EQ(ranks[0].control.expect<wire::ViewQuery>().version, 1);
@@ -163,9 +163,9 @@ TEST_F(ReducerViews, DoesNotWaitForRanksThatHaveLeft) {
   EXPECT_EQ(ranks[0].control.expect<wire::ViewCommit>().base_chunk, 5u);
 }
 
-TEST_F(ReducerViews, ClosesOnARosterThatIsNone) {
-  start(patient());
-  auto ranks = begin_session(port(), surviving(1));
+TEST_F(ReducerViewTest, ClosesAConnectionThatSendsAMalformedHistory) {
+  start(long_timeouts());
+  auto ranks = start_session(port(), fault_tolerant(1));
   wire::ViewKnown known;
   known.added = {9};
   known.addresses = "a,b";
@@ -175,11 +175,11 @@ TEST_F(ReducerViews, ClosesOnARosterThatIsNone) {
   EXPECT_EQ(status()["sessions"]["open"], 1);
 }
 
-TEST_F(ReducerViews, OneThatIsRemovedGoesQuietly) {
-  start(patient());
-  auto ranks = begin_session(port(), surviving(2));
+TEST_F(ReducerViewTest, ARemovedReducerReleasesTheSession) {
+  start(long_timeouts());
+  auto ranks = start_session(port(), fault_tolerant(2));
   suspect(ranks[0], reducer->id());
-  EXPECT_TRUE(eventually_of_version(1));
+  EXPECT_TRUE(eventually_at_version(1));
   ranks[0].lanes.clear();
   ranks[0].control.close();
   EXPECT_TRUE(eventually([](const auto& j) { return j["session_list"][0]["absent_ranks"] == 1; }));
@@ -192,46 +192,47 @@ TEST_F(ReducerViews, OneThatIsRemovedGoesQuietly) {
   EXPECT_EQ(status()["sessions"]["failed"], 0);
 }
 
-// A session removes an id for good; the process may have been frozen, or taken from the list and put back.
-TEST_F(ReducerViews, IsAnotherToASessionThatHasGoneOnWithoutIt) {
-  start(patient());
+// A session never takes a removed id back, but the process may have been suspended, or removed from the list
+// and added again.
+TEST_F(ReducerViewTest, HasANewIdForASessionThatRemovedIt) {
+  start(long_timeouts());
   const auto id_for = [this](uint8_t session) {
     ScriptedConnection c(port());
     wire::Hello hello;
     hello.session = session_id(session);
     hello.purpose = wire::Purpose::kStatus;
-    return c.greet(hello).reducer;
+    return c.handshake(hello).reducer;
   };
   const uint64_t first = reducer->id();
-  auto ranks = begin_session(port(), surviving(2));
+  auto ranks = start_session(port(), fault_tolerant(2));
   EXPECT_EQ(id_for(1), first);
   suspect(ranks[0], first);
-  EXPECT_TRUE(eventually_of_version(1));
-  EXPECT_EQ(id_for(1), first) << "its ranks are still here";
+  EXPECT_TRUE(eventually_at_version(1));
+  EXPECT_EQ(id_for(1), first) << "the ranks are still connected";
   close_all(ranks);
   EXPECT_TRUE(eventually_empty());
   const uint64_t second = id_for(1);
   EXPECT_NE(second, first);
   EXPECT_EQ(id_for(1), second);
-  EXPECT_EQ(id_for(2), first) << "of others it has not gone";
+  EXPECT_EQ(id_for(2), first) << "other sessions have not removed it";
 
-  // Under that one it is joined again, and no other.
-  Shape again = surviving(1);
-  again.more_reducers = {};
+  // The session adds the reducer again under the new id.
+  Shape again = fault_tolerant(1);
+  again.reducers_after = {};
   again.reducers_before = {kOther};
   again.incarnation = 99;
-  auto back = begin_session(port(), again);
+  auto back = start_session(port(), again);
   wire::ViewKnown known;
   known.removed = {first};
-  known.added = known.seated = {second};
+  known.added = known.confirmed = {second};
   back[0].control.send(known, back[0].joined.handle);
-  suspect(back[0], kOther);  // it is the last one, and the arbiter
+  suspect(back[0], kOther);  // leaves this reducer, which becomes the arbiter
   EXPECT_EQ(back[0].control.expect<wire::ViewQuery>().added, std::vector<uint64_t>{second});
 }
 
-TEST_F(ReducerViews, DrainsByLettingSessionsGo) {
-  start(patient());
-  auto ranks = begin_session(port(), surviving(2));
+TEST_F(ReducerViewTest, DrainMovesSessionsToTheOtherReducers) {
+  start(long_timeouts());
+  auto ranks = start_session(port(), fault_tolerant(2));
   reducer->drain();
   for (auto& r : ranks) {
     const auto notice = r.control.expect<wire::DrainNotice>();
@@ -241,44 +242,44 @@ TEST_F(ReducerViews, DrainsByLettingSessionsGo) {
   (void)ranks[0].resume();
   EXPECT_GT(ranks[0].control.expect<wire::DrainNotice>().deadline_ms, 0u);
   for (auto& r : ranks) suspect(r, reducer->id(), Errc::kDraining);
-  EXPECT_TRUE(eventually_of_version(1));
-  expect_sums(ranks, 0);  // the old view runs until the new one does
+  EXPECT_TRUE(eventually_at_version(1));
+  expect_sums(ranks, 0);  // the old view runs until the new one is in force
   close_all(ranks);
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrained);
   EXPECT_EQ(status()["sessions"]["moved"], 1);
   EXPECT_EQ(status()["sessions"]["failed"], 0);
 }
 
-TEST_F(ReducerViews, LetsNobodyElseGoWhileItDrains) {
-  start(patient());
-  auto ranks = begin_session(port(), surviving(2));
+TEST_F(ReducerViewTest, RemovesNoOtherDrainingReducerWhileItDrains) {
+  start(long_timeouts());
+  auto ranks = start_session(port(), fault_tolerant(2));
   reducer->drain();
   for (auto& r : ranks) (void)r.control.expect<wire::DrainNotice>();
   suspect(ranks[0], kThird, Errc::kDraining);
-  suspect(ranks[0], kOther);  // but it believes that one is dead
+  suspect(ranks[0], kOther);  // but it removes a lost reducer
   EXPECT_EQ(ranks[0].control.expect<wire::ViewQuery>().removed, std::vector<uint64_t>{kOther});
 }
 
-TEST_F(ReducerViews, ServesToItsEndWhatHasNoOtherReducer) {
-  start(patient());
-  Shape alone = surviving(1);
-  alone.more_reducers = {};
-  auto ranks = begin_session(port(), alone);
+TEST_F(ReducerViewTest, DrainServesASessionWithoutOtherReducersToItsEnd) {
+  start(long_timeouts());
+  Shape alone = fault_tolerant(1);
+  alone.reducers_after = {};
+  auto ranks = start_session(port(), alone);
   reducer->drain();
   EXPECT_TRUE(eventually([](const auto& j) { return j["draining"] == true; }));
   expect_sums(ranks, 0);
-  // No DRAIN_NOTICE comes in between.
+  // No DRAIN_NOTICE arrives in between.
   for (int beats = 0; beats < 3; ++beats) (void)ranks[0].control.expect<wire::Heartbeat>();
   ranks[0].leave();
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrained);
   EXPECT_EQ(status()["sessions"]["completed"], 1);
 }
 
-TEST_F(ReducerViews, TellsOfTheDrainWhenAnotherReducerHasCome) {
-  start(patient());
-  Shape alone = surviving(1);
-  alone.more_reducers = {};
-  auto ranks = begin_session(port(), alone);
+TEST_F(ReducerViewTest, AnnouncesTheDrainOnceAnotherReducerIsAdded) {
+  start(long_timeouts());
+  Shape alone = fault_tolerant(1);
+  alone.reducers_after = {};
+  auto ranks = start_session(port(), alone);
   reducer->drain();
   EXPECT_TRUE(eventually([](const auto& j) { return j["draining"] == true; }));
   wire::ViewKnown known;
@@ -288,11 +289,11 @@ TEST_F(ReducerViews, TellsOfTheDrainWhenAnotherReducerHasCome) {
   EXPECT_GT(ranks[0].control.expect<wire::DrainNotice>().deadline_ms, 0u);
 }
 
-TEST_F(ReducerViews, WhatIsStoppedIsLeftToTheOthersWithoutAWord) {
-  auto options = patient();
+TEST_F(ReducerViewTest, StopClosesConnectionsWithoutAbortIfOtherReducersRemain) {
+  auto options = long_timeouts();
   options.drain_timeout = 300 * kMillisecond;
   start(options);
-  auto ranks = begin_session(port(), surviving(2));
+  auto ranks = start_session(port(), fault_tolerant(2));
   reducer->drain();
   for (auto& r : ranks) {
     (void)r.control.expect<wire::DrainNotice>();
@@ -306,21 +307,21 @@ TEST_F(ReducerViews, WhatIsStoppedIsLeftToTheOthersWithoutAWord) {
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrainTimeout);
 }
 
-TEST_F(ReducerViews, ComesToASessionThatRuns) {
-  start(patient());
+TEST_F(ReducerViewTest, JoinsARunningSession) {
+  start(long_timeouts());
   // The first view was kOther and kThird; kOther has been removed since.
-  Shape shape = surviving(2);
-  shape.more_reducers = {};
+  Shape shape = fault_tolerant(2);
+  shape.reducers_after = {};
   shape.reducers_before = {kOther, kThird};
   shape.incarnation = 99;
-  auto ranks = begin_session(port(), shape);
+  auto ranks = start_session(port(), shape);
   EXPECT_TRUE(eventually([](const auto& j) { return j["session_list"][0]["state"] == "active"; }));
   suspect(ranks[0], kThird);  // the only other one
-  EXPECT_TRUE(eventually_of_version(1));
-  EXPECT_EQ(status()["view_changes"]["proposed"], 0) << "before it knows what it is a part of";
+  EXPECT_TRUE(eventually_at_version(1));
+  EXPECT_EQ(status()["view_changes"]["proposed"], 0) << "it does not know the first view yet";
   wire::ViewKnown known;
   known.removed = {kOther};
-  known.added = known.seated = {reducer->id()};
+  known.added = known.confirmed = {reducer->id()};
   ranks[1].control.send(known, ranks[1].joined.handle);
   for (auto& r : ranks) {
     const auto query = r.control.expect<wire::ViewQuery>();
@@ -332,10 +333,10 @@ TEST_F(ReducerViews, ComesToASessionThatRuns) {
   for (auto& r : ranks) EXPECT_EQ(r.control.expect<wire::ViewCommit>().base_chunk, 20u);
 }
 
-TEST_F(ReducerViews, ComesWhileOthersComeAndGo) {
-  start(patient());
-  Shape shape = surviving(2);
-  shape.more_reducers = {};
+TEST_F(ReducerViewTest, JoinsWhileTheViewChanges) {
+  start(long_timeouts());
+  Shape shape = fault_tolerant(2);
+  shape.reducers_after = {};
   shape.reducers_before = {kOther};
   shape.incarnation = 99;
   ScriptedMember first(port(), shape);
@@ -344,38 +345,38 @@ TEST_F(ReducerViews, ComesWhileOthersComeAndGo) {
   // The second rank joins in a later view: another hash, another list.
   shape.rank = 1;
   shape.view_hash = 43;
-  shape.more_reducers = {UINT64_MAX};
+  shape.reducers_after = {UINT64_MAX};
   ScriptedMember second(port(), shape);
   second.join();
   second.expect_joined();
   first.attach();
   second.attach();
-  // One of another incarnation, or of none, is not theirs.
+  // A rank with another incarnation, or with none, is refused.
   for (const uint64_t incarnation : {uint64_t{0}, uint64_t{98}}) {
     Shape other = shape;
     other.session = session_id(2);
     other.incarnation = 99;
-    ScriptedMember theirs(port(), other);
-    theirs.join();
-    theirs.expect_joined();
+    ScriptedMember member(port(), other);
+    member.join();
+    member.expect_joined();
     other.rank = 0;
     other.incarnation = incarnation;
     ScriptedMember stranger(port(), other);
     stranger.join();
     EXPECT_EQ(stranger.control.expect<wire::Refused>().code, Errc::kMismatch);
-    EXPECT_FALSE(theirs.control.receive()) << "no ABORT, which would end the session elsewhere";
+    EXPECT_FALSE(member.control.receive()) << "ABORT would end the session on the other reducers";
   }
   for (auto* r : {&first, &second}) r->commit_as(99);
   EXPECT_TRUE(eventually([](const auto& j) { return j["session_list"][0]["state"] == "active"; }));
   EXPECT_EQ(status()["closed"].value("bad_field", 0), 0);
 }
 
-TEST_F(ReducerViews, WhoLeftBeforeItCameIsNotWaitedFor) {
-  auto options = patient();
+TEST_F(ReducerViewTest, DoesNotWaitForRanksThatLeftBeforeTheJoin) {
+  auto options = long_timeouts();
   options.absence_timeout = 100 * kMillisecond;
   start(options);
-  Shape shape = surviving(2);
-  shape.more_reducers = {};
+  Shape shape = fault_tolerant(2);
+  shape.reducers_after = {};
   shape.reducers_before = {kOther};
   shape.incarnation = 99;
   ScriptedMember rank(port(), shape);
@@ -384,7 +385,7 @@ TEST_F(ReducerViews, WhoLeftBeforeItCameIsNotWaitedFor) {
   rank.attach();
   rank.commit_as(99);
   wire::ViewKnown known;
-  known.added = known.seated = {reducer->id()};
+  known.added = known.confirmed = {reducer->id()};
   rank.control.send(known, rank.joined.handle);
   suspect(rank, kOther);
   EXPECT_EQ(rank.control.expect<wire::ViewQuery>().version, 3);
@@ -394,11 +395,11 @@ TEST_F(ReducerViews, WhoLeftBeforeItCameIsNotWaitedFor) {
   EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["completed"] == 1; }));
 }
 
-TEST_F(ReducerViews, IsNoArbiterOfTheVoteWhereTheSessionRuns) {
-  auto options = patient();
+TEST_F(ReducerViewTest, CountsNoVotesOfARunningSession) {
+  auto options = long_timeouts();
   options.join_timeout = 100 * kMillisecond;
   start(options);
-  Shape shape = surviving(1);
+  Shape shape = fault_tolerant(1);
   shape.incarnation = 99;
   ScriptedMember rank(port(), shape);
   rank.join();

@@ -1,21 +1,21 @@
-"""A relay between workers and a reducer, which does harm on the way back: it slows results down, or damages them where no checksum sees it."""
+"""A TCP relay between workers and a reducer that injects faults in the direction of the workers: it delays or corrupts results."""
 
 import socket
 import threading
 import time
 
-HEADER_BYTES = 64  # wire/PROTOCOL.md section 2
+HEADER_BYTES = 64  # docs/reference/protocol.md section 2
 RESULT = 33
 
 
 class Relay:
-    """Listens at `address` and passes on to `target`, both "host:port". `bytes_per_second`: of each connection, 0 for any.
-    `damage_from`: results of this many bytes and more have a bit turned over; 0 for none. The others must have no payload checksum either."""
+    """Listens at `address` and forwards connections to `target`, both "host:port". `bytes_per_second`: rate limit per connection; 0:
+    none. `corrupt_from`: flips a bit in results of at least this many bytes; 0: none. Requires sessions without payload checksums."""
 
-    def __init__(self, target, bytes_per_second=0, damage_from=0):
+    def __init__(self, target, bytes_per_second=0, corrupt_from=0):
         self.target = target.rsplit(":", 1)
         self.bytes_per_second = bytes_per_second
-        self.damage_from = damage_from
+        self.corrupt_from = corrupt_from
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.sockets = [self.listener]
@@ -26,12 +26,12 @@ class Relay:
             self.listener.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
-        self.cut()
+        self.close_connections()
         for each in self.sockets:
             each.close()
 
-    def cut(self):
-        """Ends every connection there is; new ones are taken."""
+    def close_connections(self):
+        """Closes all connections. The relay still accepts new ones."""
         for each in self.sockets[1:]:
             try:
                 each.shutdown(socket.SHUT_RDWR)
@@ -48,10 +48,10 @@ class Relay:
             self.sockets += [near, far]
             for each in (near, far):
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self._pass, args=(near, far, self._pieces), daemon=True).start()
-            threading.Thread(target=self._pass, args=(far, near, self._frames if self.damage_from else self._pieces), daemon=True).start()
+            threading.Thread(target=self._forward, args=(near, far, self._blocks), daemon=True).start()
+            threading.Thread(target=self._forward, args=(far, near, self._frames if self.corrupt_from else self._blocks), daemon=True).start()
 
-    def _pass(self, source, sink, read):
+    def _forward(self, source, sink, read):
         try:
             for data in read(source):
                 if self.bytes_per_second:
@@ -66,7 +66,7 @@ class Relay:
                 pass
 
     @staticmethod
-    def _pieces(source):
+    def _blocks(source):
         while data := source.recv(65536):
             yield data
 
@@ -75,6 +75,6 @@ class Relay:
         while len(header := reader.read(HEADER_BYTES)) == HEADER_BYTES:
             payload_bytes = int.from_bytes(header[48:52], "little")
             rest = bytearray(reader.read(8 * header[8] + payload_bytes))
-            if header[5] == RESULT and payload_bytes >= self.damage_from:
+            if header[5] == RESULT and payload_bytes >= self.corrupt_from:
                 rest[-1] ^= 0x40
             yield header + bytes(rest)

@@ -1,4 +1,4 @@
-"""Many workers on one machine: right sums, and a reducer's memory within the formula of docs/operations.md."""
+"""Many workers on one machine: correct sums, and a reducer's memory within the formula of docs/guides/operate.md."""
 
 import json
 
@@ -8,13 +8,13 @@ MIB = 1 << 20
 
 
 def session_bytes(ranks, lanes, window=2 * MIB, slot=256 * 1024):
-    """docs/operations.md: what a session reserves at one reducer."""
+    """Bytes that a session reserves on one reducer: the formula of docs/guides/operate.md."""
     slots = max(2, window // slot // lanes)
     groups = -(-ranks // 8)
     return lanes * slots * ((ranks + 1) * (slot + 128) + (groups * (2 * slot + 64) if groups > 1 else 0))
 
 
-class Scale(SluiceTest):
+class ScaleTest(SluiceTest):
     def test_64_workers_over_two_reducers(self):
         pool = ",".join(self.start_reducer()[1] for _ in range(2))
         done = self.run_sluice("bench", "allreduce", "-b", "1M", "-e", "1M", "-n", "3", "--workers", "64", "--connect", pool)

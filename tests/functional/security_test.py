@@ -1,11 +1,11 @@
-"""Keys and tokens between real processes."""
+"""Authentication by keys and tokens between real processes."""
 
 from sluice_process import SluiceTest, main, until
 
 JOIN = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "1", "--workers", "2", "--join-timeout", "20s")
 
 
-class Security(SluiceTest):
+class SecurityTest(SluiceTest):
     def setUp(self):
         super().setUp()
         self.key = self.folder / "pool.key"
@@ -15,7 +15,7 @@ class Security(SluiceTest):
             self.tokens[job] = self.folder / f"{job}.token"
             self.run_sluice("keygen", "--key-file", self.key, "--job", job, "--out", self.tokens[job])
 
-    def test_right_token_and_pool_key_get_in(self):
+    def test_the_right_token_and_the_pool_key_are_accepted(self):
         _, address = self.start_reducer("--key-file", self.key)
         self.run_sluice(*JOIN, "--connect", address, "--job", "train-7", "--token-file", self.tokens["train-7"])
         self.run_sluice(*JOIN, "--connect", address, "--job", "train-7", "--key-file", self.key)
@@ -44,7 +44,7 @@ class Security(SluiceTest):
         for number in (0, 1):
             stranger = rank(number, "train-8", "--join-timeout", "20s")
             self.assertEqual(stranger.wait(), 69, stranger.stderr())
-            self.assertIn("not one of job", stranger.stderr())
+            self.assertIn("does not belong to job", stranger.stderr())
         self.assertEqual(self.joined(address), 1)
         second = rank(1, "train-7")
         self.assertEqual([first.wait(), second.wait()], [0, 0], first.stderr() + second.stderr())
@@ -53,18 +53,18 @@ class Security(SluiceTest):
         sessions = self.status(address, "--key-file", self.key)["session_list"]
         return sessions[0]["joined"] if sessions else 0
 
-    def test_no_token_is_refused(self):
+    def test_a_missing_token_is_refused(self):
         _, address = self.start_reducer("--key-file", self.key)
         done = self.run_sluice(*JOIN, "--connect", address, expect=69)
         self.assertRegex(done.stderr, "token|prove|authenticat")
         self.run_sluice("status", "--reducers", address, expect=69)
 
-    def test_a_reducer_that_does_not_know_the_key_is_not_trusted(self):
+    def test_a_reducer_without_the_key_is_refused(self):
         _, address = self.start_reducer()
         done = self.run_sluice(*JOIN, "--connect", address, "--key-file", self.key, expect=69)
         self.assertRegex(done.stderr, "token|prove|authenticat")
 
-    def test_launched_reducers_take_the_key_too(self):
+    def test_launched_reducers_use_the_key(self):
         self.run_sluice("demo", "digits", "--epochs", "1", "--workers", "2", "--key-file", self.key)
         self.run_sluice("demo", "digits", "--epochs", "1", "--workers", "2", "--token-file", self.tokens["train-7"], expect=64)
 

@@ -1,4 +1,4 @@
-"""`sluice` as tests run it: real processes, ports from the OS, no sleeps without a condition, nobody left behind. Python 3.11 alone."""
+"""Runs `sluice` for tests: real processes, ports from the OS, waits with a condition, and cleanup of all processes. Needs only Python 3.11."""
 
 import argparse
 import json
@@ -16,14 +16,14 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "capabilities"))
 
-# A hang must show as a failure of the step that hung, so steps end before ctest's watchdog does.
+# A hang must fail in the step that hangs, so this deadline is shorter than ctest's timeout.
 DEADLINE_S = float(os.environ.get("SLUICE_TEST_DEADLINE_S", "60"))
 
 PROGRAM = None
 
 
 def main():
-    """Entry of every test file: --sluice PROGRAM, then what unittest takes."""
+    """Entry point of every test file: --sluice PROGRAM, then the arguments of unittest."""
     global PROGRAM
     parser = argparse.ArgumentParser()
     parser.add_argument("--sluice", type=Path, required=True, help="the program under test")
@@ -33,14 +33,14 @@ def main():
 
 
 def environment(extra=None):
-    """Without SLUICE_ variables of whoever runs the tests, but for the transport that they run over."""
+    """Returns the environment without SLUICE_ and NCCL_ variables, except SLUICE_TRANSPORT, which selects the transport under test."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLUICE_", "NCCL_")) or key == "SLUICE_TRANSPORT"}
     clean.update(extra or {})
     return clean
 
 
 def until(what, condition):
-    """Polls until condition() is neither None nor False and returns that; fails after DEADLINE_S naming `what`."""
+    """Polls until condition() is neither None nor False and returns its value; fails after DEADLINE_S with `what`."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         value = condition()
@@ -51,7 +51,7 @@ def until(what, condition):
 
 
 def closed_port():
-    """A port of loopback where nobody listens; held by the returned socket, so nobody else gets it."""
+    """Returns a loopback port without a listener, and the socket that reserves it."""
     holder = socket.socket()
     holder.bind(("127.0.0.1", 0))
     return holder, holder.getsockname()[1]
@@ -63,35 +63,35 @@ class SluiceTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def run_sluice(self, *arguments, expect=0, env=None):
-        """Runs to the end; returns the CompletedProcess. Fails when the exit code is not `expect`."""
+        """Runs the program to its end and returns the CompletedProcess. Fails when the exit code is not `expect`."""
         done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE_S,
                               env=environment(env), check=False)
         self.assertEqual(done.returncode, expect, f"sluice {arguments}\nstdout: {done.stdout}\nstderr: {done.stderr}")
         return done
 
     def run_json(self, *arguments, **how):
-        """The same with --json FILE; returns what is in the file."""
+        """Runs the program with --json FILE and returns the contents of the file."""
         path = self.folder / "result.json"
         path.unlink(missing_ok=True)
         self.run_sluice(*arguments, "--json", path, **how)
         return json.loads(path.read_text())
 
     def start(self, *arguments, env=None, stderr=None):
-        """Starts and returns a Running, which is ended with the test. `stderr`: a descriptor for it instead of a file."""
+        """Starts the program and returns a Running, which ends with the test. `stderr`: a descriptor instead of a file."""
         running = Running([str(argument) for argument in arguments], self.folder, env, stderr)
         self.addCleanup(running.end)
         return running
 
     def start_reducer(self, *arguments, env=None):
-        """A reducer on a port the OS chose: (Running, "127.0.0.1:PORT")."""
+        """Starts a reducer on a port chosen by the OS: (Running, "127.0.0.1:PORT")."""
         port_file = self.folder / f"port-{time.monotonic_ns()}"
         running = self.start("reducer", "--listen", "127.0.0.1:0", "--port-file", port_file, *arguments, env=env)
-        until("a reducer says its port", lambda: port_file.exists() or running.ended())
+        until("the reducer writes its port", lambda: port_file.exists() or running.ended())
         self.assertIsNone(running.process.poll(), running.stderr())
         return running, f"127.0.0.1:{port_file.read_text().strip()}"
 
     def check_machine(self, result, nic=True):
-        """That a result says where it was measured."""
+        """Checks that a result describes the machine that it was measured on."""
         machine = result["machine"]
         self.assertEqual(list(machine), ["host", "kernel", "cpu", "cores", "memory_bytes", "nic", "congestion_control", "sluice_version", "revision"])
         self.assertEqual((machine["host"], machine["cores"]), (socket.gethostname(), len(os.sched_getaffinity(0))))
@@ -108,7 +108,7 @@ class SluiceTest(unittest.TestCase):
 
 
 class Running:
-    """A process with its outputs in files."""
+    """A running process with its outputs in files."""
 
     def __init__(self, arguments, folder, env, stderr=None):
         name = f"{time.monotonic_ns()}"
@@ -130,7 +130,7 @@ class Running:
         return self.process.poll() is not None
 
     def wait(self):
-        """The exit code; negative for a signal."""
+        """Returns the exit code; negative for a signal."""
         try:
             return self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired as expired:
@@ -146,7 +146,7 @@ class Running:
 
 
 def children_of(pid):
-    """Process ids of the children, ended ones that nobody waited for included."""
+    """Returns the process ids of the children, including zombies."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         found += [int(child) for child in task.read_text().split()]
@@ -154,15 +154,15 @@ def children_of(pid):
 
 
 def has_sanitizer(running):
-    """Whose address space is not what a limit can be told of: terabytes for the shadow of all that could be used."""
+    """Returns whether the process runs under a sanitizer, whose shadow memory reserves terabytes of address space and so prevents a limit."""
     return int(re.search(r"VmSize:\s+(\d+) kB", Path(f"/proc/{running.pid}/status").read_text())[1]) > 1 << 30
 
 
 def limit_memory(running, more):
-    """From now on the process gets no more address space than it has, and `more` bytes; None: as much as it may."""
-    _, most = resource.prlimit(running.pid, resource.RLIMIT_AS)
+    """Limits the address space of the process to its current size and `more` bytes; None: removes the limit."""
+    _, hard_limit = resource.prlimit(running.pid, resource.RLIMIT_AS)
     used = int(re.search(r"VmSize:\s+(\d+) kB", Path(f"/proc/{running.pid}/status").read_text())[1]) * 1024
-    resource.prlimit(running.pid, resource.RLIMIT_AS, (most if more is None else used + more, most))
+    resource.prlimit(running.pid, resource.RLIMIT_AS, (hard_limit if more is None else used + more, hard_limit))
 
 
 def is_alive(pid):

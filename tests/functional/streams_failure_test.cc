@@ -1,4 +1,4 @@
-// What is refused of streams, and what becomes of them when something fails: they go on.
+// Refused calls of the streams API, and failures, after which streams must continue.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -6,17 +6,17 @@
 #include <numeric>
 #include <vector>
 
-#include "tests/functional/streams_world.h"
+#include "tests/functional/streams_test_bed.h"
 
 namespace sluice::test {
 namespace {
 
 using ::testing::HasSubstr;
 
-class StreamsFailure : public StreamsWorld {
+class StreamsFailure : public StreamsTestBed {
  protected:
-  // A session of one rank, which needs nobody.
-  sluice_session* alone(const sluice_stream_options* options = nullptr) {
+  // Creates a session of one rank.
+  sluice_session* create_single(const sluice_stream_options* options = nullptr) {
     start_reducers(1);
     const Created c = create(options_for(0, 1));
     EXPECT_EQ(c.status, SLUICE_OK) << c.error;
@@ -32,24 +32,24 @@ class StreamsFailure : public StreamsWorld {
   }
 };
 
-TEST_F(StreamsFailure, NamesTheOptionThatCannotBe) {
-  sluice_session* const s = alone();
-  const auto refused = [&](auto&& change, const char* words) {
+TEST_F(StreamsFailure, AnInvalidOptionIsNamed) {
+  sluice_session* const s = create_single();
+  const auto refused = [&](auto&& change, const char* text) {
     sluice_stream_options o;
     sluice_stream_options_init(&o);
     change(o);
     std::array<char, 512> error{};
     EXPECT_EQ(sluice_session_open_streams(s, &o, error.data(), error.size()), SLUICE_INVALID_ARGUMENT)
-        << words;
-    EXPECT_THAT(error.data(), HasSubstr(words));
-    EXPECT_THAT(sluice_refusal(), HasSubstr(words));
+        << text;
+    EXPECT_THAT(error.data(), HasSubstr(text));
+    EXPECT_THAT(sluice_refusal(), HasSubstr(text));
   };
   refused([](auto& o) { o.struct_size = 8; }, "sluice_stream_options_init first");
   refused([](auto& o) { o.device_kind = 7; }, "device_kind 7");
   refused([](auto& o) { o.device = -2; }, "device -2");
   refused([](auto& o) { o.piece_bytes = 0; }, "piece_bytes 0");
-  refused([](auto& o) { o.piece_bytes = 65537; }, "piece_bytes 65537 is no multiple");
-  refused([](auto& o) { o.staging_bytes = 15 << 20; }, "more than a quarter of staging_bytes 15728640");
+  refused([](auto& o) { o.piece_bytes = 65537; }, "piece_bytes 65537 is not a multiple");
+  refused([](auto& o) { o.staging_bytes = 15 << 20; }, "exceeds a quarter of staging_bytes 15728640");
   refused([](auto& o) { o.staging_bytes = uint64_t{1} << 40; }, "staging_bytes 1099511627776");
   refused([](auto& o) { o.wire_dtype = SLUICE_I8; }, "wire_dtype 0");
   refused([](auto& o) { o.measure_error = 2; }, "measure_error 2");
@@ -64,53 +64,53 @@ TEST_F(StreamsFailure, NamesTheOptionThatCannotBe) {
   newer.unknown = 0;
   EXPECT_EQ(sluice_session_open_streams(s, &newer.options, nullptr, 0), SLUICE_OK);
   EXPECT_EQ(sluice_session_open_streams(s, nullptr, nullptr, 0), SLUICE_INVALID_ARGUMENT);
-  EXPECT_THAT(sluice_refusal(), HasSubstr("has streams already"));
+  EXPECT_THAT(sluice_refusal(), HasSubstr("already has streams"));
   EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
 }
 
-TEST_F(StreamsFailure, ASessionTakesItsOperationsOneWayOnly) {
-  sluice_session* s = alone();
+TEST_F(StreamsFailure, ASessionHasOperationsEitherOnStreamsOrWithout) {
+  sluice_session* s = create_single();
   std::vector<float> x{1, 2, 3};
   EXPECT_EQ(sum(s, x, nullptr), SLUICE_INVALID_ARGUMENT);
   EXPECT_THAT(sluice_refusal(), HasSubstr("sluice_session_open_streams first"));
   EXPECT_EQ(sluice_group_begin(s), SLUICE_INVALID_ARGUMENT);
   ASSERT_EQ(sluice_allreduce(s, x.data(), x.data(), 3, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
   EXPECT_EQ(sluice_session_open_streams(s, nullptr, nullptr, 0), SLUICE_INVALID_ARGUMENT);
-  EXPECT_THAT(sluice_refusal(), HasSubstr("has had operations"));
+  EXPECT_THAT(sluice_refusal(), HasSubstr("has already had operations"));
   EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
   ++session_;
-  s = alone();
+  s = create_single();
   ASSERT_EQ(sluice_session_open_streams(s, nullptr, nullptr, 0), SLUICE_OK);
   EXPECT_EQ(sluice_allreduce(s, x.data(), x.data(), 3, SLUICE_F32, SLUICE_SUM), SLUICE_UNSUPPORTED);
   EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
 }
 
-TEST_F(StreamsFailure, RefusesWhatNoOperationMayBe) {
+TEST_F(StreamsFailure, InvalidOperationsAreRefused) {
   const sluice_stream_options options = small_options();
-  sluice_session* const s = alone(&options);
-  HostStreamOwner stream;
+  sluice_session* const s = create_single(&options);
+  ScopedHostStream stream;
   float x[8]{};
   const auto refused = [&](const void* send, void* recv, size_t count, int dtype, int op, sluice_stream on,
-                           const char* words) {
+                           const char* text) {
     EXPECT_EQ(sluice_allreduce_on_stream(s, send, recv, count, static_cast<sluice_dtype>(dtype),
                                          static_cast<sluice_op>(op), on, nullptr),
               SLUICE_INVALID_ARGUMENT)
-        << words;
-    EXPECT_THAT(sluice_refusal(), HasSubstr(words));
+        << text;
+    EXPECT_THAT(sluice_refusal(), HasSubstr(text));
   };
   refused(nullptr, x, 1, SLUICE_F32, SLUICE_SUM, stream.get(), "send is NULL");
   refused(x, nullptr, 1, SLUICE_F32, SLUICE_SUM, stream.get(), "recv is NULL");
   refused(x, x + 1, 2, SLUICE_F32, SLUICE_SUM, stream.get(), "overlap");
-  refused(x, x, 1, 12, SLUICE_SUM, stream.get(), "no such dtype");
-  refused(x, x, 1, SLUICE_F32, 5, stream.get(), "no such op");
-  refused(x, x, SIZE_MAX / 2, SLUICE_F32, SLUICE_SUM, stream.get(), "more than any memory");
-  refused(x, x, 1, SLUICE_F32, SLUICE_SUM, x, "none of sluice_host_stream_create");
-  refused(x, x, 1, SLUICE_F32, SLUICE_SUM, nullptr, "nobody hears of the end");
-  sluice_stream gone = nullptr;
-  ASSERT_EQ(sluice_host_stream_create(&gone), SLUICE_OK);
-  ASSERT_EQ(sluice_host_stream_destroy(gone), SLUICE_OK);
-  refused(x, x, 1, SLUICE_F32, SLUICE_SUM, gone, "none of sluice_host_stream_create");
-  EXPECT_EQ(sluice_host_stream_destroy(gone), SLUICE_INVALID_ARGUMENT);
+  refused(x, x, 1, 12, SLUICE_SUM, stream.get(), "unknown dtype");
+  refused(x, x, 1, SLUICE_F32, 5, stream.get(), "unknown op");
+  refused(x, x, SIZE_MAX / 2, SLUICE_F32, SLUICE_SUM, stream.get(), "exceeds 63 bits");
+  refused(x, x, 1, SLUICE_F32, SLUICE_SUM, x, "not a live stream of sluice_host_stream_create");
+  refused(x, x, 1, SLUICE_F32, SLUICE_SUM, nullptr, "stream and request are both NULL");
+  sluice_stream destroyed = nullptr;
+  ASSERT_EQ(sluice_host_stream_create(&destroyed), SLUICE_OK);
+  ASSERT_EQ(sluice_host_stream_destroy(destroyed), SLUICE_OK);
+  refused(x, x, 1, SLUICE_F32, SLUICE_SUM, destroyed, "not a live stream of sluice_host_stream_create");
+  EXPECT_EQ(sluice_host_stream_destroy(destroyed), SLUICE_INVALID_ARGUMENT);
   EXPECT_EQ(sluice_host_stream_synchronize(x), SLUICE_INVALID_ARGUMENT);
   EXPECT_EQ(sluice_host_stream_submit(stream.get(), nullptr, nullptr), SLUICE_INVALID_ARGUMENT);
   EXPECT_EQ(sluice_allreduce_on_stream(nullptr, x, x, 1, SLUICE_F32, SLUICE_SUM, nullptr, nullptr),
@@ -118,7 +118,7 @@ TEST_F(StreamsFailure, RefusesWhatNoOperationMayBe) {
   sluice_stream_stats stats{};
   EXPECT_EQ(sluice_session_stream_stats(s, &stats), SLUICE_INVALID_ARGUMENT);
   EXPECT_EQ(sluice_session_stream_stats(s, nullptr), SLUICE_INVALID_ARGUMENT);
-  // All of that has left the session as it was; nothing at all is an operation.
+  // The session is unchanged. An operation without elements is valid.
   std::vector<float> y{1, 2, 3}, none;
   sluice_request request = 0;
   ASSERT_EQ(sum(s, none, stream.get(), &request), SLUICE_OK);
@@ -129,10 +129,10 @@ TEST_F(StreamsFailure, RefusesWhatNoOperationMayBe) {
   EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
 }
 
-TEST_F(StreamsFailure, AGroupIsWholeOrNothing) {
+TEST_F(StreamsFailure, AGroupRunsAsAWholeOrNotAtAll) {
   const sluice_stream_options options = small_options();
-  sluice_session* const s = alone(&options);
-  HostStreamOwner stream;
+  sluice_session* const s = create_single(&options);
+  ScopedHostStream stream;
   std::vector<float> x{1, 2, 3};
   sluice_request request = 0;
   EXPECT_EQ(sluice_group_end(s, &request), SLUICE_INVALID_ARGUMENT);
@@ -142,15 +142,16 @@ TEST_F(StreamsFailure, AGroupIsWholeOrNothing) {
   ASSERT_EQ(sum(s, x, stream.get()), SLUICE_OK);
   EXPECT_EQ(sum(s, x, stream.get(), &request), SLUICE_INVALID_ARGUMENT);
   EXPECT_EQ(sluice_group_end(s, nullptr), SLUICE_INVALID_ARGUMENT);
-  EXPECT_THAT(sluice_refusal(), HasSubstr("an operation of the group was refused: within a group"));
+  EXPECT_THAT(sluice_refusal(),
+              HasSubstr("an operation of the group was refused: request must be NULL within a group"));
   EXPECT_EQ(stats_of(s).rounds, 0u);
   ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
   ASSERT_EQ(sum(s, x, nullptr), SLUICE_OK);
   EXPECT_EQ(sluice_group_end(s, nullptr), SLUICE_INVALID_ARGUMENT);
-  EXPECT_THAT(sluice_refusal(), HasSubstr("nobody hears of the end"));
+  EXPECT_THAT(sluice_refusal(), HasSubstr("stream and request are both NULL"));
   ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
   ASSERT_EQ(sluice_group_end(s, &request), SLUICE_OK);
-  ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK) << "a group of nothing";
+  ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK) << "an empty group";
   ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
   ASSERT_EQ(sum(s, x, stream.get()), SLUICE_OK);
   ASSERT_EQ(sluice_group_end(s, nullptr), SLUICE_OK);
@@ -159,30 +160,31 @@ TEST_F(StreamsFailure, AGroupIsWholeOrNothing) {
   EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
 }
 
-TEST_F(StreamsFailure, TakesNoMoreThanItCanKeepTrackOf) {
+TEST_F(StreamsFailure, RefusesOperationsAboveTheInflightLimit) {
   const sluice_stream_options options = small_options();
-  sluice_session* const s = alone(&options);
-  HostStreamOwner stream;
-  std::latch go(1);
-  stream.submit([&] { go.wait(); });
-  constexpr size_t kMost = 8192;
-  std::vector<float> x(kMost + 1, 1.f);
-  const auto give = [&](size_t i) {
+  sluice_session* const s = create_single(&options);
+  ScopedHostStream stream;
+  std::latch start(1);
+  stream.submit([&] { start.wait(); });
+  constexpr size_t kMaxInflight = 8192;
+  std::vector<float> x(kMaxInflight + 1, 1.f);
+  const auto enqueue = [&](size_t i) {
     return sluice_allreduce_on_stream(s, &x[i], &x[i], 1, SLUICE_F32, SLUICE_SUM, stream.get(), nullptr);
   };
-  for (size_t i = 0; i < kMost; ++i) ASSERT_EQ(give(i), SLUICE_OK) << i;
-  EXPECT_EQ(give(kMost), SLUICE_AGAIN);
-  EXPECT_THAT(sluice_refusal(), HasSubstr("8192 pieces are under way"));
-  go.count_down();
+  for (size_t i = 0; i < kMaxInflight; ++i) ASSERT_EQ(enqueue(i), SLUICE_OK) << i;
+  EXPECT_EQ(enqueue(kMaxInflight), SLUICE_AGAIN);
+  EXPECT_THAT(sluice_refusal(), HasSubstr("8192 segments in flight"));
+  start.count_down();
   stream.synchronize();
-  EXPECT_EQ(give(kMost), SLUICE_OK);
+  EXPECT_EQ(enqueue(kMaxInflight), SLUICE_OK);
   stream.synchronize();
-  EXPECT_EQ(stats_of(s).operations, kMost + 1);
+  EXPECT_EQ(stats_of(s).operations, kMaxInflight + 1);
   EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
 }
 
-// Closed while another rank is waited for: the operation is given up, and its stream goes on.
-TEST_F(StreamsFailure, AStreamOutlivesASessionThatIsClosedUnderIt) {
+// The session is closed while its operation waits for another rank: the operation is cancelled, its stream
+// continues.
+TEST_F(StreamsFailure, AStreamContinuesWhenItsSessionIsClosed) {
   start_reducers(1);
   for (const uint32_t staged : {0u, 1u}) {
     std::latch joined(2), closed(1);
@@ -200,38 +202,38 @@ TEST_F(StreamsFailure, AStreamOutlivesASessionThatIsClosedUnderIt) {
       sluice_stream_options options = small_options();
       options.always_staged = staged;
       ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK);
-      HostStreamOwner stream;
+      ScopedHostStream stream;
       std::vector<float> x(100'000, 1.f);
-      bool went_on = false;
+      bool continued = false;
       ASSERT_EQ(sum(c.session, x, stream.get()), SLUICE_OK);
-      stream.submit([&] { went_on = true; });
+      stream.submit([&] { continued = true; });
       EXPECT_EQ(sluice_session_close(c.session), SLUICE_TIMEOUT);
       stream.synchronize();
-      EXPECT_TRUE(went_on);
+      EXPECT_TRUE(continued);
       closed.count_down();
     });
     ++session_;
   }
 }
 
-TEST_F(StreamsFailure, AStreamOutlivesALostReducer) {
+TEST_F(StreamsFailure, AStreamContinuesAfterTheLossOfAReducer) {
   start_reducers(1);
-  std::latch given(2);
+  std::latch enqueued(2);
   each_rank(2, [&](uint32_t rank) {
     sluice_options o = options_for(rank, 2);
     o.keep_results = 0;
     const Created c = create(o);
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     sluice_stream_options options = small_options();
-    options.always_staged = rank;  // ranks need not agree on what is staged
+    options.always_staged = rank;  // ranks may differ in this option
     ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK);
-    HostStreamOwner stream;
+    ScopedHostStream stream;
     std::vector<float> x(100'000, 1.f);
     std::latch stopped(1);
     stream.submit([&] { stopped.wait(); });
     sluice_request request = 0;
     ASSERT_EQ(sum(c.session, x, stream.get(), &request), SLUICE_OK);
-    given.arrive_and_wait();
+    enqueued.arrive_and_wait();
     if (rank == 0) reducers_.clear();
     stopped.count_down();
     EXPECT_EQ(sluice_wait(c.session, request, -1), SLUICE_LOST);
@@ -243,7 +245,7 @@ TEST_F(StreamsFailure, AStreamOutlivesALostReducer) {
   });
 }
 
-TEST_F(StreamsFailure, AllRanksHearThatTheirWireTypesDiffer) {
+TEST_F(StreamsFailure, AllRanksFailWhenTheirWireTypesDiffer) {
   start_reducers(1);
   each_rank(2, [&](uint32_t rank) {
     const Created c = create(options_for(rank, 2));
@@ -251,7 +253,7 @@ TEST_F(StreamsFailure, AllRanksHearThatTheirWireTypesDiffer) {
     sluice_stream_options options = small_options();
     options.wire_dtype = rank == 0 ? SLUICE_BF16 : SLUICE_WIRE_AS_GIVEN;
     ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK);
-    HostStreamOwner stream;
+    ScopedHostStream stream;
     std::vector<float> x(1000, 1.f);
     sluice_request request = 0;
     ASSERT_EQ(sum(c.session, x, stream.get(), &request), SLUICE_OK);
@@ -262,9 +264,9 @@ TEST_F(StreamsFailure, AllRanksHearThatTheirWireTypesDiffer) {
   });
 }
 
-TEST_F(StreamsFailure, AChildOfForkIsToldThatTheSessionIsNotItsOwn) {
+TEST_F(StreamsFailure, AChildOfForkCannotUseTheSession) {
   const sluice_stream_options options = small_options();
-  sluice_session* const s = alone(&options);
+  sluice_session* const s = create_single(&options);
   const pid_t child = fork();
   if (child == 0) {
     float x = 1;
@@ -281,9 +283,9 @@ TEST_F(StreamsFailure, AChildOfForkIsToldThatTheSessionIsNotItsOwn) {
   EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
 }
 
-// A thread of the parent's is not there: to wait for it would be for ever.
-TEST_F(StreamsFailure, AChildOfForkHasNoneOfItsParentsStreams) {
-  HostStreamOwner stream;
+// The stream's thread does not exist in the child, so waiting for it would never end.
+TEST_F(StreamsFailure, AChildOfForkCannotUseTheParentsHostStreams) {
+  ScopedHostStream stream;
   const pid_t child = fork();
   if (child == 0) {
     alarm(20);
@@ -291,7 +293,7 @@ TEST_F(StreamsFailure, AChildOfForkHasNoneOfItsParentsStreams) {
     bool all = sluice_host_stream_synchronize(stream.get()) == SLUICE_INVALID_ARGUMENT &&
                sluice_host_stream_submit(stream.get(), nothing, nullptr) == SLUICE_INVALID_ARGUMENT &&
                sluice_host_stream_destroy(stream.get()) == SLUICE_INVALID_ARGUMENT;
-#ifndef __SANITIZE_THREAD__  // which ends a child that starts a thread
+#ifndef __SANITIZE_THREAD__  // it aborts a child that starts a thread
     sluice_stream own = nullptr;
     all = all && sluice_host_stream_create(&own) == SLUICE_OK &&
           sluice_host_stream_synchronize(own) == SLUICE_OK && sluice_host_stream_destroy(own) == SLUICE_OK;
@@ -303,21 +305,21 @@ TEST_F(StreamsFailure, AChildOfForkHasNoneOfItsParentsStreams) {
   EXPECT_EQ(status, 0);
 }
 
-// Behind an operation that another rank keeps waiting.
-TEST_F(StreamsFailure, NothingIsOverAtOnce) {
+// An operation without elements ends at once, also after an operation that waits for another rank.
+TEST_F(StreamsFailure, AnEmptyOperationEndsAtOnce) {
   start_reducers(1);
-  std::latch asked(1);
+  std::latch tested(1);
   run_session(2, nullptr, [&](uint32_t rank, sluice_session* s) {
     const sluice_stream_options options = small_options();
     ASSERT_EQ(sluice_session_open_streams(s, &options, nullptr, 0), SLUICE_OK);
-    HostStreamOwner stream;
+    ScopedHostStream stream;
     std::vector<float> x(1000, 1.f), none;
-    if (rank == 1) asked.wait();
+    if (rank == 1) tested.wait();
     ASSERT_EQ(sum(s, x, stream.get()), SLUICE_OK);
     sluice_request request = 0;
     ASSERT_EQ(sum(s, none, stream.get(), &request), SLUICE_OK);
     EXPECT_EQ(sluice_wait(s, request, 0), SLUICE_OK);
-    if (rank == 0) asked.count_down();
+    if (rank == 0) tested.count_down();
     stream.synchronize();
   });
 }

@@ -1,4 +1,4 @@
-// Operations in the order of streams, over streams of the host.
+// Operations in the order of host streams.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "gpu_client/pipeline/cast.h"
-#include "tests/functional/streams_world.h"
+#include "tests/functional/streams_test_bed.h"
 #include "wire/dtype.h"
 
 namespace sluice::test {
 namespace {
 
-using Streams = StreamsWorld;
+using Streams = StreamsTestBed;
 
 std::vector<float> ramp(uint32_t rank, size_t count) {
   std::vector<float> v(count);
@@ -28,9 +28,8 @@ std::vector<std::byte> noise(uint32_t seed, size_t bytes) {
   return v;
 }
 
-// Any bytes are elements of any type, so bits that are equal everywhere are the strictest comparison there
-// is.
-TEST_F(Streams, HaveTheBitsOfTheSessionsOwnOperationsForEveryTypeAndOperator) {
+// Uses random bytes as elements of every type and compares the bits of the results.
+TEST_F(Streams, ResultsHaveTheBitsOfSessionOperationsForEveryTypeAndOperator) {
   start_reducers(2);
   constexpr uint32_t kRanks = 3;
   constexpr size_t kCount = 40'001;
@@ -45,7 +44,7 @@ TEST_F(Streams, HaveTheBitsOfTheSessionsOwnOperationsForEveryTypeAndOperator) {
     Results results;
     each_pair([&](sluice_dtype t, sluice_op o) {
       const size_t bytes = kCount * wire::size_of(static_cast<wire::DType>(t));
-      // Memory of a vector's stays where it is when the vector moves.
+      // The data of a vector keeps its address when the vector moves.
       const std::vector<std::byte>& in = inputs.emplace_back(
           noise(rank * 1000 + static_cast<uint32_t>(t) * 10 + static_cast<uint32_t>(o), bytes));
       std::vector<std::byte> out(bytes);
@@ -54,10 +53,10 @@ TEST_F(Streams, HaveTheBitsOfTheSessionsOwnOperationsForEveryTypeAndOperator) {
     });
     return results;
   };
-  std::array<Results, kRanks> wanted;
+  std::array<Results, kRanks> expected;
   run_session(kRanks, nullptr, [&](uint32_t rank, sluice_session* s) {
     Results inputs;
-    wanted[rank] = reduce_all(rank, inputs, [s](const void* in, void* out, sluice_dtype t, sluice_op o) {
+    expected[rank] = reduce_all(rank, inputs, [s](const void* in, void* out, sluice_dtype t, sluice_op o) {
       return sluice_allreduce(s, in, out, kCount, t, o);
     });
   });
@@ -66,31 +65,31 @@ TEST_F(Streams, HaveTheBitsOfTheSessionsOwnOperationsForEveryTypeAndOperator) {
     sluice_stream_options options = small_options();
     options.always_staged = staged;
     run_streams(kRanks, options, [&](uint32_t rank, sluice_session* s) {
-      HostStreamOwner stream;
+      ScopedHostStream stream;
       Results inputs;
-      const Results got =
+      const Results results =
           reduce_all(rank, inputs, [&](const void* in, void* out, sluice_dtype t, sluice_op o) {
             return sluice_allreduce_on_stream(s, in, out, kCount, t, o, stream.get(), nullptr);
           });
-      // Nothing has been waited for: the vectors' memory is written until here.
+      // The library writes to the vectors until here.
       stream.synchronize();
-      EXPECT_EQ(got, wanted[rank]) << "staged " << staged;
+      EXPECT_EQ(results, expected[rank]) << "staged " << staged;
       EXPECT_EQ(stats_of(s).bytes_staged_out > 0, staged == 1);
     });
   }
 }
 
-TEST_F(Streams, RunBehindWhatTheStreamWasGivenAndAheadOfWhatItIsGiven) {
+TEST_F(Streams, OperationsRunAfterEarlierAndBeforeLaterWorkOfTheStream) {
   start_reducers(1);
   for (const uint32_t staged : {0u, 1u}) {
     sluice_stream_options options = small_options();
     options.always_staged = staged;
     run_streams(2, options, [&](uint32_t rank, sluice_session* s) {
       constexpr size_t kCount = 100'000;
-      HostStreamOwner stream;
+      ScopedHostStream stream;
       std::vector<float> gradients(kCount, -1.f), used(kCount);
-      std::promise<void> go;
-      stream.submit([&, ready = std::make_shared<std::shared_future<void>>(go.get_future())] {
+      std::promise<void> start;
+      stream.submit([&, ready = std::make_shared<std::shared_future<void>>(start.get_future())] {
         ready->wait();
         std::ranges::copy(ramp(rank, kCount), gradients.begin());
       });
@@ -99,14 +98,14 @@ TEST_F(Streams, RunBehindWhatTheStreamWasGivenAndAheadOfWhatItIsGiven) {
                                            SLUICE_SUM, stream.get(), &request),
                 SLUICE_OK);
       stream.submit([&] { used = gradients; });
-      // The call came back although the stream has not even made the gradients.
+      // The call returned before the stream has produced the gradients.
       int done = 1;
       ASSERT_EQ(sluice_test(s, request, &done), SLUICE_OK);
       EXPECT_EQ(done, 0);
       EXPECT_EQ(sluice_wait(s, request, 1), SLUICE_TIMEOUT);
-      go.set_value();
+      start.set_value();
       ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
-      EXPECT_EQ(sluice_wait(s, request, -1), SLUICE_INVALID_ARGUMENT) << "the request was over";
+      EXPECT_EQ(sluice_wait(s, request, -1), SLUICE_INVALID_ARGUMENT) << "the request has ended";
       stream.synchronize();
       std::vector<float> sum = ramp(0, kCount);
       const std::vector<float> other = ramp(1, kCount);
@@ -116,15 +115,15 @@ TEST_F(Streams, RunBehindWhatTheStreamWasGivenAndAheadOfWhatItIsGiven) {
   }
 }
 
-TEST_F(Streams, NeedNoStreamOnTheHostWhereARequestTellsOfTheEnd) {
+TEST_F(Streams, HostOperationsWithARequestNeedNoStream) {
   start_reducers(2);
   for (const uint32_t staged : {0u, 1u}) {
     sluice_stream_options options = small_options();
     options.always_staged = staged;
     run_streams(2, options, [&](uint32_t rank, sluice_session* s) {
-      HostStreamOwner stream;
+      ScopedHostStream stream;
       for (const size_t count : {1, 1000, 200'000}) {
-        // Between operations of a stream, whose order they keep.
+        // Alternates with operations on a stream; the order is kept.
         std::vector<float> data = ramp(rank, count), other = ramp(rank, 10);
         sluice_request request = 0;
         ASSERT_EQ(sluice_allreduce_on_stream(s, other.data(), other.data(), 10, SLUICE_F32, SLUICE_SUM,
@@ -145,13 +144,13 @@ TEST_F(Streams, NeedNoStreamOnTheHostWhereARequestTellsOfTheEnd) {
   }
 }
 
-TEST_F(Streams, GoRoundInTheStagingWithoutAnybodyWaiting) {
+TEST_F(Streams, StagingBuffersAreReusedWithoutWaiting) {
   start_reducers(2);
   sluice_stream_options options = small_options();
   options.always_staged = 1;
   run_streams(2, options, [&](uint32_t rank, sluice_session* s) {
-    constexpr size_t kCount = 1'000'000;  // 62 pieces in 4 places
-    HostStreamOwner stream;
+    constexpr size_t kCount = 1'000'000;  // 62 segments in 4 staging buffers
+    ScopedHostStream stream;
     std::vector<std::vector<float>> data(4);
     for (auto& d : data) {
       d = ramp(rank, kCount);
@@ -175,7 +174,8 @@ TEST_F(Streams, GoRoundInTheStagingWithoutAnybodyWaiting) {
   });
 }
 
-// What a sum of f32 is when it travels as `dtype`: each contribution rounded, added in f32, rounded once.
+// Returns the sum of f32 values that travel as `dtype`: each contribution is rounded, added in f32, and the
+// sum is rounded once.
 float rounded_sum(const std::vector<std::vector<float>>& contributions, size_t i, sluice_dtype dtype) {
   float sum = 0;
   for (size_t r = 0; r < contributions.size(); ++r) {
@@ -196,7 +196,7 @@ std::vector<float> gaussian(uint32_t seed, size_t count, float deviation) {
   return v;
 }
 
-TEST_F(Streams, SendF32AsBf16RoundedOnceAtEachEnd) {
+TEST_F(Streams, F32TravelsAsBf16RoundedOnceInEachDirection) {
   start_reducers(2);
   constexpr size_t kCount = 100'003;
   const std::vector<std::vector<float>> in{gaussian(1, kCount, 1e-3f), gaussian(2, kCount, 1e-3f),
@@ -205,38 +205,38 @@ TEST_F(Streams, SendF32AsBf16RoundedOnceAtEachEnd) {
   options.wire_dtype = SLUICE_BF16;
   options.measure_error = 1;
   run_streams(3, options, [&](uint32_t rank, sluice_session* s) {
-    HostStreamOwner stream;
-    std::vector<float> out(kCount), most(kCount);
+    ScopedHostStream stream;
+    std::vector<float> out(kCount), max(kCount);
     ASSERT_EQ(sluice_allreduce_on_stream(s, in[rank].data(), out.data(), kCount, SLUICE_F32, SLUICE_SUM,
                                          stream.get(), nullptr),
               SLUICE_OK);
-    ASSERT_EQ(sluice_allreduce_on_stream(s, in[rank].data(), most.data(), kCount, SLUICE_F32, SLUICE_MAX,
+    ASSERT_EQ(sluice_allreduce_on_stream(s, in[rank].data(), max.data(), kCount, SLUICE_F32, SLUICE_MAX,
                                          stream.get(), nullptr),
               SLUICE_OK);
     stream.synchronize();
     for (size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(out[i], rounded_sum(in, i, SLUICE_BF16)) << i;
-      ASSERT_EQ(most[i], std::max({in[0][i], in[1][i], in[2][i]})) << "not a sum: travels as it is";
+      ASSERT_EQ(max[i], std::max({in[0][i], in[1][i], in[2][i]})) << "a maximum travels as f32";
     }
     const sluice_stream_stats stats = stats_of(s);
     EXPECT_EQ(stats.elements_cast, kCount);
     EXPECT_EQ(stats.bytes_staged_out, kCount * 2);
-    // Rounding to 8 bits of significand: at most 2^-9 relative, 2^-9 / sqrt(3) at an even spread.
+    // Rounding to 8 bits of significand: at most 2^-9 relative, and 2^-9 / sqrt(3) for evenly spread values.
     const double error = std::sqrt(stats.cast_error_squares / stats.cast_value_squares);
     EXPECT_GT(error, 0.0005);
     EXPECT_LT(error, 1.0 / 512);
   });
 }
 
-// NaN are not equal, their bits are.
+// Returns the bits of the values, because NaN do not compare equal.
 std::vector<uint32_t> bits_of_all(const std::vector<float>& v) {
   std::vector<uint32_t> bits(v.size());
   std::ranges::transform(v, bits.begin(), pipeline::bits_of);
   return bits;
 }
 
-// Gradients that no f16 holds, too large and too small, each kind in blocks of its own.
-TEST_F(Streams, SendF32AsF16WithScalesThatLetNoSumOverflow) {
+// Uses gradients beyond the range of f16, both too large and too small, in separate blocks.
+TEST_F(Streams, F32TravelsAsF16WithScalesThatPreventOverflow) {
   start_reducers(2);
   constexpr size_t kBlock = pipeline::kScaleBlock;
   constexpr size_t kCount = 5 * kBlock + 77;
@@ -248,7 +248,7 @@ TEST_F(Streams, SendF32AsF16WithScalesThatLetNoSumOverflow) {
     for (size_t i = 0; i < kCount; ++i) v[i] *= magnitude[i / kBlock] * (r == 1 ? 0.01f : 1.f);
     in.push_back(std::move(v));
   }
-  // The largest of their block on every rank: the sum is what must not overflow.
+  // The largest of their block on every rank, so that the sum would overflow first.
   for (auto& v : in) std::fill_n(v.begin() + 3 * kBlock, 4, 500'000.f);
   in[0][5] = std::numeric_limits<float>::infinity();
   in[1][6] = std::numeric_limits<float>::quiet_NaN();
@@ -258,8 +258,8 @@ TEST_F(Streams, SendF32AsF16WithScalesThatLetNoSumOverflow) {
     options.measure_error = 1;
     std::array<std::vector<float>, kRanks> results;
     run_streams(kRanks, options, [&](uint32_t rank, sluice_session* s) {
-      HostStreamOwner stream;
-      // Twice as many as there are places for exponents, so that they are used again.
+      ScopedHostStream stream;
+      // Twice as many operations as exponent buffers, so that the buffers are reused.
       for (size_t i = 0; i < 8; ++i) {
         std::vector<float> out(kCount);
         ASSERT_EQ(sluice_allreduce_on_stream(s, in[rank].data(), out.data(), kCount, SLUICE_F32, op,
@@ -290,22 +290,22 @@ TEST_F(Streams, SendF32AsF16WithScalesThatLetNoSumOverflow) {
       error[i / kBlock] += (out[i] - sum) * (out[i] - sum);
       value[i / kBlock] += sum * sum;
     }
-    // Four roundings to 11 bits. The fifth block is of f32's own subnormals, which have about 15 bits there.
+    // Four roundings to 11 bits. The fifth block contains subnormal f32 with about 15 significant bits.
     for (size_t block = 0; block < error.size(); ++block)
       EXPECT_LT(std::sqrt(error[block] / value[block]), 1e-3) << "block " << block << " op " << op;
   }
 }
 
-TEST_F(Streams, PutOperationsOfAGroupTogether) {
+TEST_F(Streams, OperationsOfAGroupAreMerged) {
   start_reducers(2);
   sluice_stream_options options = small_options();
   options.fusion_bytes = 256 << 10;
   run_streams(2, options, [&](uint32_t rank, sluice_session* s) {
-    HostStreamOwner stream, another;
+    ScopedHostStream stream, second_stream;
     std::vector<std::vector<float>> data;
     for (size_t i = 0; i < 300; ++i) data.push_back(ramp(rank, i * 3));  // 134550 elements, 526 KiB
     std::vector<double> doubles(1000, rank + 1.0);
-    std::vector<double> late(10, 2.0);
+    std::vector<double> other_stream(10, 2.0);
     ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
     for (auto& d : data) {
       ASSERT_EQ(sluice_allreduce_on_stream(s, d.data(), d.data(), d.size(), SLUICE_F32, SLUICE_SUM,
@@ -315,14 +315,14 @@ TEST_F(Streams, PutOperationsOfAGroupTogether) {
     ASSERT_EQ(sluice_allreduce_on_stream(s, doubles.data(), doubles.data(), doubles.size(), SLUICE_F64,
                                          SLUICE_SUM, stream.get(), nullptr),
               SLUICE_OK);
-    ASSERT_EQ(sluice_allreduce_on_stream(s, late.data(), late.data(), late.size(), SLUICE_F64, SLUICE_SUM,
-                                         another.get(), nullptr),
+    ASSERT_EQ(sluice_allreduce_on_stream(s, other_stream.data(), other_stream.data(), other_stream.size(),
+                                         SLUICE_F64, SLUICE_SUM, second_stream.get(), nullptr),
               SLUICE_OK);
-    std::vector<double> most(10, rank);
-    ASSERT_EQ(sluice_allreduce_on_stream(s, most.data(), most.data(), most.size(), SLUICE_F64, SLUICE_MAX,
-                                         another.get(), nullptr),
+    std::vector<double> max(10, rank);
+    ASSERT_EQ(sluice_allreduce_on_stream(s, max.data(), max.data(), max.size(), SLUICE_F64, SLUICE_MAX,
+                                         second_stream.get(), nullptr),
               SLUICE_OK);
-    EXPECT_EQ(stats_of(s).rounds, 0u) << "nothing begins before the group is complete";
+    EXPECT_EQ(stats_of(s).rounds, 0u) << "an operation started before the end of the group";
     sluice_request request = 0;
     ASSERT_EQ(sluice_group_end(s, &request), SLUICE_OK);
     ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
@@ -333,8 +333,8 @@ TEST_F(Streams, PutOperationsOfAGroupTogether) {
       ASSERT_EQ(data[i], sum) << i;
     }
     EXPECT_EQ(doubles, std::vector<double>(1000, 3.0));
-    EXPECT_EQ(late, std::vector<double>(10, 4.0));
-    EXPECT_EQ(most, std::vector<double>(10, 1.0));
+    EXPECT_EQ(other_stream, std::vector<double>(10, 4.0));
+    EXPECT_EQ(max, std::vector<double>(10, 1.0));
     EXPECT_EQ(stats_of(s).operations, 303u);
     EXPECT_EQ(stats_of(s).rounds, 3u + 1 + 1 + 1) << "256 KiB, 256 KiB, the rest, f64, another stream, max";
   });

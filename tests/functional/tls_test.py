@@ -1,4 +1,4 @@
-"""TLS between real processes: by the job's token and by certificates, and what is refused. Certificates take the openssl program."""
+"""TLS between real processes, by the job's token and by certificates, and refused connections. Certificates need the openssl program."""
 
 import subprocess
 
@@ -9,13 +9,13 @@ from capabilities import need, needs  # noqa: E402: sluice_process says where it
 RUN = ("bench", "allreduce", "-b", "4K", "-e", "1M", "-f", "16", "-n", "3", "--workers", "2", "--join-timeout", "20s")
 
 
-class ByToken(SluiceTest):
+class TokenTlsTest(SluiceTest):
     def setUp(self):
         super().setUp()
         self.key = self.folder / "pool.key"
         self.run_sluice("keygen", "--out", self.key)
 
-    def test_every_connection_of_a_session_is_secured(self):
+    def test_every_connection_of_a_session_uses_tls(self):
         _, address = self.start_reducer("--key-file", self.key, "--tls", "require", "--lanes", "2")
         for threads in ("0", "1"):
             result = self.run_json(*RUN, "--connect", address, "--key-file", self.key, "--tls", "require", "--threads", threads, "--lanes", "2")
@@ -25,49 +25,49 @@ class ByToken(SluiceTest):
         self.assertIn("sum", self.run_sluice("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "1", "--workers", "2", "--reducers", "2",
                                              "--key-file", self.key, "--tls", "require").stdout)
 
-    def test_counts_what_went_through_tls(self):
+    def test_counts_tls_handshakes(self):
         _, address = self.start_reducer("--key-file", self.key, "--tls", "on", "--lanes", "2")
         self.run_sluice(*RUN, "--connect", address, "--key-file", self.key, "--lanes", "2")
         plain = self.status(address, "--key-file", self.key)
         self.assertEqual(plain["tls"], {"agreed": 0, "failed": 0})
         self.run_sluice(*RUN, "--connect", address, "--key-file", self.key, "--lanes", "2", "--tls", "on")
-        # Two ranks, each with a control connection and two lanes; rank 0 asks for the status besides.
+        # Two ranks, each with a control connection and two lanes. Rank 0 also queries the status.
         self.assertGreaterEqual(self.status(address, "--key-file", self.key)["tls"]["agreed"], 6)
 
-    def test_a_reducer_without_tls_is_refused_where_it_is_required(self):
+    def test_a_worker_that_requires_tls_refuses_a_reducer_without_it(self):
         _, address = self.start_reducer("--key-file", self.key)
         done = self.run_sluice(*RUN, "--connect", address, "--key-file", self.key, "--tls", "require", expect=69)
         self.assertRegex(done.stderr, f"reducer {address}: does not offer TLS")
         self.run_sluice(*RUN, "--connect", address, "--key-file", self.key, "--tls", "on")
 
-    def test_a_worker_without_tls_is_refused_where_it_is_required(self):
+    def test_a_reducer_that_requires_tls_refuses_a_worker_without_it(self):
         _, address = self.start_reducer("--key-file", self.key, "--tls", "require")
         done = self.run_sluice(*RUN, "--connect", address, "--key-file", self.key, expect=69)
-        self.assertRegex(done.stderr, "nobody without TLS")
+        self.assertRegex(done.stderr, "reducer requires TLS")
 
-    def test_a_reducer_with_nothing_to_be_known_by_does_not_start(self):
+    def test_a_reducer_with_tls_needs_a_key_or_a_certificate(self):
         done = self.run_sluice("reducer", "--listen", "127.0.0.1:0", "--tls", "on", expect=64)
-        self.assertIn("key file or a certificate", done.stderr)
+        self.assertIn("TLS needs a key file", done.stderr)
 
-    def test_a_worker_with_nothing_to_know_the_reducer_by_says_so(self):
-        # Without a key there is no token, and no authority was named.
+    def test_a_worker_with_tls_needs_a_token_or_an_authority(self):
+        # There is no key, hence no token, and no authority is configured.
         need("program:openssl")
         certificate = Authority(self.folder).certificate("localhost", "DNS:localhost")
         _, address = self.start_reducer("--tls", "on", "--tls-cert", certificate)
         done = self.run_sluice(*RUN, "--connect", address, "--tls", "on", expect=64)
         self.assertIn("neither a token nor a certificate authority", done.stderr)
 
-    def test_a_library_that_is_not_there_is_named(self):
+    def test_a_missing_tls_library_is_named(self):
         _, address = self.start_reducer("--key-file", self.key)
         done = self.run_sluice(*RUN, "--connect", address, "--key-file", self.key, "--tls", "on", env={"SLUICE_TLS_LIBRARY": "/nowhere/x.so"}, expect=69)
         self.assertRegex(done.stderr, "libsluice_tls.so.*SLUICE_TLS_LIBRARY")
 
-    def test_a_mode_that_is_none_is_refused(self):
+    def test_an_unknown_mode_is_refused(self):
         self.run_sluice(*RUN, "--tls", "maybe", expect=64)
 
 
 class Authority:
-    """Certificates of an authority of its own."""
+    """A certificate authority for the test."""
 
     def __init__(self, folder, name="ca"):
         self.folder = folder
@@ -80,7 +80,7 @@ class Authority:
         subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=60)
 
     def certificate(self, name, alternative):
-        """A file with certificate and key."""
+        """Returns a file with a certificate and its key."""
         request, extensions, out = (self.folder / f"{name}.{end}" for end in ("csr", "ext", "both"))
         key, certificate = self.folder / f"{name}.key", self.folder / f"{name}.crt"
         extensions.write_text(f"subjectAltName={alternative}\n")
@@ -92,7 +92,7 @@ class Authority:
 
 
 @needs("program:openssl")
-class ByCertificate(SluiceTest):
+class CertificateTlsTest(SluiceTest):
     def setUp(self):
         super().setUp()
         self.authority = Authority(self.folder)
@@ -105,11 +105,11 @@ class ByCertificate(SluiceTest):
         variables = {name: str(value) for name, value in variables.items()}
         return self.run_sluice(*RUN, "--connect", address, env={"SLUICE_TLS": "require", **variables}, expect=expect)
 
-    def test_the_name_that_was_dialled_is_in_the_certificate(self):
+    def test_the_certificate_may_have_the_host_name(self):
         address = self.reducer("DNS:localhost").replace("127.0.0.1", "localhost")
         self.run_job(address, SLUICE_TLS_CA=self.authority.ca)
 
-    def test_an_address_can_be_in_the_certificate(self):
+    def test_the_certificate_may_have_the_address(self):
         self.run_job(self.reducer("IP:127.0.0.1"), SLUICE_TLS_CA=self.authority.ca)
 
     def test_a_certificate_of_another_name_is_refused(self):
@@ -121,15 +121,15 @@ class ByCertificate(SluiceTest):
     def test_a_certificate_of_another_authority_is_refused(self):
         other = Authority(self.folder, "other")
         done = self.run_job(self.reducer("IP:127.0.0.1"), SLUICE_TLS_CA=other.ca, expect=69)
-        self.assertRegex(done.stderr, "certificate: ")
+        self.assertRegex(done.stderr, "certificate of the peer rejected: ")
 
-    def test_workers_have_to_show_a_certificate_where_an_authority_is_named(self):
+    def test_workers_need_a_certificate_if_the_reducer_has_a_client_authority(self):
         address = self.reducer("IP:127.0.0.1", "--tls-client-ca", self.authority.ca)
         done = self.run_job(address, SLUICE_TLS_CA=self.authority.ca, expect=69)
         self.assertIn("certificate required", done.stderr)
         self.run_job(address, SLUICE_TLS_CA=self.authority.ca, SLUICE_TLS_CERT=self.authority.certificate("worker", "DNS:worker"))
 
-    def test_a_token_is_proved_inside_too(self):
+    def test_the_token_is_also_checked_inside_tls(self):
         key = self.folder / "pool.key"
         self.run_sluice("keygen", "--out", key)
         address = self.reducer("IP:127.0.0.1", "--key-file", key)

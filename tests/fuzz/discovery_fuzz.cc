@@ -1,13 +1,10 @@
-// What platforms, name servers and people may say of where the reducers are, on any bytes: lists of hosts,
-// documents, messages. The first byte picks which.
+// Fuzzes reducer discovery: host lists and the documents of platforms. The first byte selects the parser.
 #include <string>
 #include <string_view>
 
 #include "config/discovery/discover.h"
 #include "config/discovery/hostlist.h"
 #include "config/discovery/natural_order.h"
-#include "config/discovery/resolv_conf.h"
-#include "config/discovery/srv_message.h"
 #include "core/assert.h"
 #include "tests/fuzz/input.h"
 
@@ -16,7 +13,7 @@ namespace {
 
 namespace discovery = config::discovery;
 
-// One line, which names where it is wrong.
+// An error text is one printable line.
 void check_error(const Error& e) {
   SLUICE_ASSERT(!e.text.empty() && e.text.size() < 2048);
   for (const char c : e.text) SLUICE_ASSERT(c >= ' ' && c <= '~');
@@ -32,35 +29,35 @@ void hostlist(std::string_view text) {
     if (joined.size() < 4096) joined += (joined.empty() ? "" : ",") + name;
   }
   if (joined.size() >= 4096) return;
-  // What has no brackets left means itself.
+  // A list without brackets expands to itself.
   const auto again = discovery::expand_hostlist(joined);
   SLUICE_ASSERT(again && *again == *names);
 }
 
 void source(const char* name, const char* variable, std::string_view text) {
-  discovery::Surroundings here;
-  here.variable = [&](std::string_view asked) -> std::optional<std::string> {
+  discovery::Environment environment;
+  environment.variable = [&](std::string_view asked) -> std::optional<std::string> {
     if (asked == variable && !text.empty()) return std::string(text);
     if (asked == "SLURM_HET_SIZE") return "1";
     if (asked == "SM_CURRENT_HOST") return "algo-1";
     if (asked == "SLUICE_REDUCER_COUNT") return "3";
     return std::nullopt;
   };
-  here.read_file = [](const std::string&) -> Result<std::optional<std::string>> {
+  environment.read_file = [](const std::string&) -> Result<std::optional<std::string>> {
     return std::optional<std::string>();
   };
-  here.host_name = [] { return std::string("h"); };
-  here.now = [] { return Nanos{1}; };
-  here.pause = [](Nanos) {};
-  const auto outcome = discovery::discover(here, name);
+  environment.host_name = [] { return std::string("h"); };
+  environment.now = [] { return Nanos{1}; };
+  environment.sleep = [](Nanos) {};
+  const auto outcome = discovery::discover(environment, name);
   if (!outcome) return check_error(outcome.error());
-  if (!outcome->found) return;
-  const discovery::Found& found = *outcome->found;
+  if (!outcome->result) return;
+  const discovery::DiscoveryResult& found = *outcome->result;
   SLUICE_ASSERT(!found.reducers.empty() && found.reducers.size() <= config::kMaxEndpoints);
   if (found.role == discovery::Role::kReducer)
     SLUICE_ASSERT(found.index && *found.index < found.reducers.size());
   if (found.role == discovery::Role::kUnknown) SLUICE_ASSERT(!found.index);
-  // What is found can be written down and read back.
+  // The result can be printed and parsed again.
   std::string list;
   for (const config::Endpoint& e : found.reducers) list += (list.empty() ? "" : ",") + config::to_string(e);
   const auto again = config::parse_endpoints(list);
@@ -76,38 +73,17 @@ void order(std::string_view text) {
   if (natural_less(a, b) && natural_less(b, c)) SLUICE_ASSERT(natural_less(a, c));
 }
 
-void reply(std::string_view text) {
-  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  const uint16_t id = bytes.size() < 2 ? uint16_t{0} : static_cast<uint16_t>(bytes[0] << 8 | bytes[1]);
-  const auto read = discovery::read_srv_reply(bytes, id);
-  if (!read) return;
-  SLUICE_ASSERT((read->kind == discovery::SrvReply::Kind::kRecords) == !read->records.empty());
-  for (const auto& record : read->records) SLUICE_ASSERT(record.target.size() <= 253);
-}
-
-void resolver(std::string_view text) {
-  const auto conf = discovery::parse_resolv_conf(text);
-  SLUICE_ASSERT(!conf.servers.empty() && conf.servers.size() <= 3);
-  for (const auto& server : conf.servers) SLUICE_ASSERT(!server.address.empty());
-  for (const std::string& name : discovery::candidates("_data._tcp.r", conf)) {
-    const auto query = discovery::srv_query(name, 1);
-    if (!query) check_error(query.error());
-  }
-}
-
-void one(Input in) {
-  const uint32_t what = in.below(8);
-  const auto rest = in.some(in.left());
+void fuzz_one(Input in) {
+  const uint32_t choice = in.below(6);
+  const auto rest = in.at_most(in.left());
   const std::string_view text(reinterpret_cast<const char*>(rest.data()), rest.size());
-  switch (what) {
+  switch (choice) {
     case 0: return hostlist(text);
     case 1: return source("cluster-spec", "CLUSTER_SPEC", text);
     case 2: return source("tf-config", "TF_CONFIG", text);
     case 3: return source("sagemaker", "SM_RESOURCE_CONFIG", text);
     case 4: return source("kubernetes", "SLUICE_REDUCER_POD_PATTERN", text);
-    case 5: return order(text);
-    case 6: return reply(text);
-    default: return resolver(text);
+    default: return order(text);
   }
 }
 
@@ -115,6 +91,6 @@ void one(Input in) {
 }  // namespace sluice::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::one({data, size});
+  sluice::fuzz::fuzz_one({data, size});
   return 0;
 }

@@ -1,5 +1,5 @@
-// The header codec and the framing of extensions, on any bytes. Bits of the first byte of the input mend what
-// a fuzzer would rarely guess: 0 the magic, 1 the header CRC.
+// Fuzzes the header codec and the framing of extensions. Bits of the first input byte repair values that a
+// fuzzer rarely guesses: bit 0 the magic, bit 1 the header CRC.
 #include <algorithm>
 #include <array>
 
@@ -15,7 +15,7 @@ namespace {
 
 using wire::FrameHeader;
 
-// What PROTOCOL.md section 2 promises to whoever uses a header that was accepted.
+// The guarantees of protocol.md section 2 for an accepted header.
 void check_accepted(const FrameHeader& h) {
   SLUICE_ASSERT(wire::is_known(h.type));
   SLUICE_ASSERT((h.flags & ~wire::kKnownFlags) == 0);
@@ -34,15 +34,16 @@ void check_accepted(const FrameHeader& h) {
   SLUICE_ASSERT(h.length % wire::size_of(h.wire_dtype) == 0);
 }
 
-// An area that was accepted, walked by the text of section 3: the first of each type with a body of 8 bytes.
-struct Walk {
+// The extensions of an area according to protocol.md section 3: the first of each type with a body of 8
+// bytes.
+struct ParsedArea {
   bool well_formed = true;
   std::optional<wire::ResultInfo> result{};
   std::optional<wire::OpInfo> op{};
 };
 
-Walk walk(std::span<const std::byte> area) {
-  Walk w;
+ParsedArea parse_area(std::span<const std::byte> area) {
+  ParsedArea parsed;
   size_t at = 0;
   while (at < area.size()) {
     if (area.size() - at < 8) return {.well_formed = false};
@@ -55,36 +56,36 @@ Walk walk(std::span<const std::byte> area) {
       if (p[8 + i] != std::byte{0}) return {.well_formed = false};
     }
     const unsigned plain = type & 0x7fffu;
-    const bool understood = (plain == 1 || plain == 3 || plain == 5) && body == 8;
-    if (type >= 0x8000 && !understood) return {.well_formed = false};
-    if (plain == 1 && body == 8 && !w.result)
-      w.result = {.last_rank = load_le<uint32_t>(p + 8), .lag_us = load_le<uint32_t>(p + 12)};
-    if (plain == 5 && body == 8 && !w.op) w.op = {.count = load_le<uint64_t>(p + 8)};
+    const bool is_supported = (plain == 1 || plain == 3 || plain == 5) && body == 8;
+    if (type >= 0x8000 && !is_supported) return {.well_formed = false};
+    if (plain == 1 && body == 8 && !parsed.result)
+      parsed.result = {.last_rank = load_le<uint32_t>(p + 8), .lag_us = load_le<uint32_t>(p + 12)};
+    if (plain == 5 && body == 8 && !parsed.op) parsed.op = {.count = load_le<uint64_t>(p + 8)};
     at += 8 + padded;
   }
-  return w;
+  return parsed;
 }
 
 void check_extensions(std::span<const std::byte> area) {
-  const Walk w = walk(area);
+  const ParsedArea parsed = parse_area(area);
   const bool accepted = wire::check_extensions(area).ok();
-  SLUICE_ASSERT(accepted == w.well_formed);
+  SLUICE_ASSERT(accepted == parsed.well_formed);
   const auto result = wire::find_result_info(area);
   const auto op = wire::find_op_info(area);
-  if (!accepted) return;  // only that nothing is read outside matters
-  SLUICE_ASSERT(result == w.result);
-  SLUICE_ASSERT(op == w.op);
+  if (!accepted) return;  // a refused area must only not be read out of bounds
+  SLUICE_ASSERT(result == parsed.result);
+  SLUICE_ASSERT(op == parsed.op);
 }
 
-void one(Input in) {
-  const uint8_t mend = in.u8();
+void fuzz_one(Input in) {
+  const uint8_t repair = in.u8();
   const Bytes raw = in.exactly(wire::kHeaderBytes);
   std::array<std::byte, wire::kHeaderBytes> header{};
   std::ranges::copy(raw, header.begin());
-  if ((mend & 1) != 0) store_le(header.data(), wire::kMagic);
+  if ((repair & 1) != 0) store_le(header.data(), wire::kMagic);
   const size_t area_bytes = std::to_integer<size_t>(header[8]) * 8;
   const Bytes area = in.exactly(area_bytes);
-  if ((mend & 2) != 0)
+  if ((repair & 2) != 0)
     store_le(header.data() + 60, test::crc32c_model(area, test::crc32c_model(std::span(header).first(60))));
 
   const FrameHeader untouched{.session = 0x5a5a5a5a, .sequence = 77};
@@ -97,22 +98,22 @@ void one(Input in) {
     std::array<std::byte, wire::kHeaderBytes> again{};
     wire::encode_header(h, area, again);
     SLUICE_ASSERT(std::ranges::equal(std::span(again).first(60), std::span(header).first(60)));
-    const bool sealed = again == header;
-    SLUICE_ASSERT(sealed || verified == Status(Errc::kBadHeaderCrc));
-    SLUICE_ASSERT(!sealed || verified.ok() == wire::check_extensions(area).ok());
+    const bool same_crc = again == header;
+    SLUICE_ASSERT(same_crc || verified == Status(Errc::kBadHeaderCrc));
+    SLUICE_ASSERT(!same_crc || verified.ok() == wire::check_extensions(area).ok());
     FrameHeader twice;
     SLUICE_ASSERT(wire::decode_header(again, twice).ok() && twice == h);
   } else {
     SLUICE_ASSERT(h == untouched);
   }
   check_extensions(area);
-  check_extensions(in.some(in.left()));  // of any length
+  check_extensions(in.at_most(in.left()));  // an area of any length
 }
 
 }  // namespace
 }  // namespace sluice::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::one({data, size});
+  sluice::fuzz::fuzz_one({data, size});
   return 0;
 }

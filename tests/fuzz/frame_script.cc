@@ -31,10 +31,10 @@ void set(T& field, Input& in) {
   }
 }
 
-// What comes before the lengths and CRCs are computed.
-void alter_contents(FrameParts& parts, unsigned what, Input& in) {
+// Alters the contents, before lengths and CRCs are computed.
+void alter_contents(FrameParts& parts, unsigned alteration, Input& in) {
   wire::FrameHeader& h = parts.header;
-  switch (what) {
+  switch (alteration) {
     case 0: return set(h.version, in);
     case 1: return set(h.type, in);
     case 2: return set(h.flags, in);
@@ -58,7 +58,7 @@ void alter_contents(FrameParts& parts, unsigned what, Input& in) {
     case 20: h.flags ^= wire::kFlagPayloadCrc; return;
     case 21: h.sequence += in.u8() % 8; return;
     case 22: h.sequence -= in.u8() % 8; return;
-    // A type that fits its accumulator and result: passes the codec, may differ between ranks.
+    // A dtype with the right accumulator and result: the codec accepts it, but it may differ between ranks.
     case 23:
       h.wire_dtype = h.result_dtype = static_cast<wire::DType>(in.below(wire::kDTypeCount));
       h.acc_dtype = wire::accumulator_of(h.wire_dtype);
@@ -67,9 +67,9 @@ void alter_contents(FrameParts& parts, unsigned what, Input& in) {
   }
 }
 
-// What must disagree with the contents.
-void alter_words(wire::FrameHeader& h, unsigned what, Input& in) {
-  switch (what) {
+// Alters fields so that they disagree with the contents.
+void alter_lengths_and_crc(wire::FrameHeader& h, unsigned alteration, Input& in) {
+  switch (alteration) {
     case 24: return set(h.length, in);
     case 25: h.length += in.u8(); return;
     case 26: return set(h.ext_len8, in);
@@ -88,16 +88,17 @@ Bytes encode(FrameParts parts) {
 Bytes encode_altered(FrameParts parts, Input& in) {
   constexpr unsigned kAlterations = 29;
   const unsigned count = 1 + in.u8() % 3;
-  unsigned what[3] = {};
+  unsigned alteration[3] = {};
   for (unsigned i = 0; i < count; ++i) {
-    what[i] = in.below(kAlterations);
-    alter_contents(parts, what[i], in);
+    alteration[i] = in.below(kAlterations);
+    alter_contents(parts, alteration[i], in);
   }
   complete(parts);
-  for (unsigned i = 0; i < count; ++i) alter_words(parts.header, what[i], in);
+  for (unsigned i = 0; i < count; ++i) alter_lengths_and_crc(parts.header, alteration[i], in);
   Bytes out = bytes_of(parts);
   for (unsigned i = 0; i < count; ++i) {
-    if (what[i] == 28) out[in.take<uint16_t>() % out.size()] ^= static_cast<std::byte>(1u << in.below(8));
+    if (alteration[i] == 28)
+      out[in.take<uint16_t>() % out.size()] ^= static_cast<std::byte>(1u << in.below(8));
   }
   return out;
 }

@@ -1,5 +1,5 @@
-// Frames for scripts: well formed, or with fields taken from a fuzzer's input and every CRC still right, so
-// that what lies behind the CRCs is reached.
+// Frames for fuzz scripts: valid frames, or frames with fields from the fuzzer's input and correct CRCs, so
+// that the checks after the CRCs are reached.
 #pragma once
 
 #include "tests/fuzz/input.h"
@@ -13,10 +13,10 @@ struct FrameParts {
   Bytes payload;
 };
 
-// With length, ext_len8 and, where its flag is set, payload_crc computed.
+// Computes length, ext_len8 and, if its flag is set, payload_crc.
 [[nodiscard]] Bytes encode(FrameParts parts);
 
-// The same with a few fields, declared lengths and CRCs as the input says.
+// The same, with a few fields, declared lengths and CRCs from the input.
 [[nodiscard]] Bytes encode_altered(FrameParts parts, Input& in);
 
 }  // namespace sluice::fuzz

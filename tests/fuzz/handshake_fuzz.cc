@@ -1,4 +1,4 @@
-// Bodies of every message, and what a handshake computes from them, on any bytes.
+// Fuzzes the bodies of all messages and the computations of the handshake.
 #include <algorithm>
 #include <string>
 
@@ -12,10 +12,10 @@
 namespace sluice::fuzz {
 namespace {
 
-// A body that is accepted says what it said: it encodes to the same bytes again, but for what a later version
-// appended to messages that drop it.
+// An accepted body encodes to the same bytes again, except for fields of a later version that the message
+// drops.
 template <typename M>
-void body(std::span<const std::byte> bytes) {
+void fuzz_body(std::span<const std::byte> bytes) {
   M message;
   const auto before = test::fields_of(message);
   const Status status = wire::decode_body(bytes, message);
@@ -28,8 +28,8 @@ void body(std::span<const std::byte> bytes) {
   SLUICE_ASSERT(again.size() <= bytes.size());
   SLUICE_ASSERT(M::kMayGrow || again.size() == bytes.size());
   SLUICE_ASSERT(std::ranges::equal(again, bytes.first(again.size())));
-  if constexpr (requires { message.later; }) SLUICE_ASSERT(again.size() == bytes.size());
-  if (again.size() > wire::kMaxControlPayload) return;  // a frame would not have carried it
+  if constexpr (requires { message.trailing; }) SLUICE_ASSERT(again.size() == bytes.size());
+  if (again.size() > wire::kMaxControlPayload) return;  // too long for a control frame
   const Bytes frame = wire::encode_message(message, 7);
   wire::FrameHeader h;
   const wire::ConstHeaderBytes raw(frame.data(), wire::kHeaderBytes);
@@ -37,39 +37,41 @@ void body(std::span<const std::byte> bytes) {
   SLUICE_ASSERT(h.type == M::kType && h.length == again.size());
 }
 
-using Body = void (*)(std::span<const std::byte>);
-constexpr Body kBodies[] = {
-    body<wire::Hello>,        body<wire::Welcome>,     body<wire::Join>,         body<wire::Joined>,
-    body<wire::Attach>,       body<wire::Attached>,    body<wire::Refused>,      body<wire::Pair>,
-    body<wire::Paired>,       body<wire::Vote>,        body<wire::Verdict>,      body<wire::Commit>,
-    body<wire::Heartbeat>,    body<wire::Leave>,       body<wire::LeaveAck>,     body<wire::Abort>,
-    body<wire::StatusQuery>,  body<wire::StatusReply>, body<wire::VerdictQuery>, body<wire::Resume>,
-    body<wire::ResumeAck>,    body<wire::Suspect>,     body<wire::ViewQuery>,    body<wire::ViewAnswer>,
-    body<wire::ViewCommit>,   body<wire::DrainNotice>, body<wire::ViewKnown>,    body<wire::Stream>,
-    body<wire::StreamAnswer>, body<wire::StreamOffer>,
+using BodyFuzzer = void (*)(std::span<const std::byte>);
+constexpr BodyFuzzer kBodies[] = {
+    fuzz_body<wire::Hello>,        fuzz_body<wire::Welcome>,      fuzz_body<wire::Join>,
+    fuzz_body<wire::Joined>,       fuzz_body<wire::Attach>,       fuzz_body<wire::Attached>,
+    fuzz_body<wire::Refused>,      fuzz_body<wire::Pair>,         fuzz_body<wire::Paired>,
+    fuzz_body<wire::Vote>,         fuzz_body<wire::Verdict>,      fuzz_body<wire::Commit>,
+    fuzz_body<wire::Heartbeat>,    fuzz_body<wire::Leave>,        fuzz_body<wire::LeaveAck>,
+    fuzz_body<wire::Abort>,        fuzz_body<wire::StatusQuery>,  fuzz_body<wire::StatusReply>,
+    fuzz_body<wire::VerdictQuery>, fuzz_body<wire::Resume>,       fuzz_body<wire::ResumeAck>,
+    fuzz_body<wire::Suspect>,      fuzz_body<wire::ViewQuery>,    fuzz_body<wire::ViewAnswer>,
+    fuzz_body<wire::ViewCommit>,   fuzz_body<wire::DrainNotice>,  fuzz_body<wire::ViewKnown>,
+    fuzz_body<wire::Stream>,       fuzz_body<wire::StreamAnswer>, fuzz_body<wire::StreamOffer>,
 };
 
 void versions(Input& in) {
   const uint8_t min = in.u8();
   const uint8_t max = in.u8();
   const auto common = wire::common_version(min, max);
-  const bool meet = min <= max && min <= wire::kVersionMax && max >= wire::kVersionMin;
-  SLUICE_ASSERT(common.has_value() == meet);
+  const bool overlap = min <= max && min <= wire::kVersionMax && max >= wire::kVersionMin;
+  SLUICE_ASSERT(common.has_value() == overlap);
   SLUICE_ASSERT(!common || (*common >= min && *common <= max && *common >= wire::kVersionMin &&
                             *common <= wire::kVersionMax));
   SLUICE_ASSERT(!wire::version_range(min, max).empty());
 }
 
-// A proof made by one side is the one that the other side computes from the bodies it was sent.
+// Both sides compute the same proof from the bodies as sent.
 void proofs(Input& in) {
   const size_t hello_bytes = in.below(512);
-  const auto hello_body = in.some(hello_bytes);
+  const auto hello_body = in.at_most(hello_bytes);
   const size_t welcome_bytes = in.below(512);
-  const auto welcome_body = in.some(welcome_bytes);
+  const auto welcome_body = in.at_most(welcome_bytes);
   wire::Hello hello;
   wire::Welcome welcome;
   if (!wire::decode_body(hello_body, hello).ok() || !wire::decode_body(welcome_body, welcome).ok()) return;
-  const wire::Digest token = wire::job_token(in.some(in.u8()), hello.job);
+  const wire::Digest token = wire::job_token(in.at_most(in.u8()), hello.job);
   const wire::Mac server = wire::server_proof(token, hello, welcome);
   const auto view_hash = in.take<uint64_t>();
   const wire::Mac client = wire::client_proof(token, hello, welcome, view_hash);
@@ -84,7 +86,7 @@ void proofs(Input& in) {
   SLUICE_ASSERT(server == wire::hmac_sha256(std::as_bytes(std::span(token)), signed_bytes));
 }
 
-// Views as WELCOMEs can make them once their lanes are within the limits.
+// Views with any values that WELCOME allows.
 void views(Input& in) {
   wire::View view;
   view.version = in.take<uint16_t>();
@@ -115,13 +117,13 @@ void views(Input& in) {
   SLUICE_ASSERT(wire::slots_per_lane(in.take<uint32_t>(), slot, view.reducers[0].lanes) >= 2);
 }
 
-void one(Input in) {
-  const uint32_t what = in.below(std::size(kBodies) + 3);
-  switch (what) {
+void fuzz_one(Input in) {
+  const uint32_t choice = in.below(std::size(kBodies) + 3);
+  switch (choice) {
     case 0: return versions(in);
     case 1: return proofs(in);
     case 2: return views(in);
-    default: return kBodies[what - 3](in.some(in.left()));
+    default: return kBodies[choice - 3](in.at_most(in.left()));
   }
 }
 
@@ -129,6 +131,6 @@ void one(Input in) {
 }  // namespace sluice::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::one({data, size});
+  sluice::fuzz::fuzz_one({data, size});
   return 0;
 }

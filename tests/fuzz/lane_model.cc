@@ -14,15 +14,15 @@ using wire::FrameHeader;
 using wire::FrameType;
 
 LaneModel::LaneModel(const reducer::SessionPlan& plan) : plan_(plan) {
-  for (uint32_t r = 0; r < plan.ranks; ++r) links_.emplace_back(plan.slot_bytes);
+  for (uint32_t r = 0; r < plan.ranks; ++r) connections_.emplace_back(plan.slot_bytes);
 }
 
 void LaneModel::attach(uint32_t rank) {
-  links_[rank].attached = true;
+  connections_[rank].attached = true;
 }
 
-void LaneModel::never_attached(uint32_t rank) {
-  links_[rank].closed = {Errc::kSystem};
+void LaneModel::attach_failed(uint32_t rank) {
+  connections_[rank].closed = {Errc::kSystem};
 }
 
 void LaneModel::fail(Errc code, uint32_t rank) {
@@ -30,31 +30,33 @@ void LaneModel::fail(Errc code, uint32_t rank) {
 }
 
 void LaneModel::receive(uint32_t rank, std::span<const std::byte> bytes, Nanos now) {
-  Link& link = links_[rank];
-  if (!link.open() || bytes.empty()) return;
-  link.last_received = now;
-  link.stream.append(bytes);
-  const uint64_t credit = link.results_put + plan_.slots;
+  Connection& connection = connections_[rank];
+  if (!connection.open() || bytes.empty()) return;
+  connection.last_received = now;
+  connection.stream.append(bytes);
+  const uint64_t credit = connection.results_owed + plan_.slots;
   for (;;) {
-    const StreamModel::Step step = link.stream.next();
+    const StreamModel::Step step = connection.stream.next();
     if (step.kind == Kind::kNothing) break;
-    Status status = step.breach;
-    if (step.kind == Kind::kHeader) status = admit(link, step.header, credit);
+    Status status = step.violation;
+    if (step.kind == Kind::kHeader) status = admit(connection, step.header, credit);
     if (step.kind == Kind::kFrame) status = frame(rank, step, now);
     if (status.ok()) continue;
-    link.closed = {status.code()};
+    connection.closed = {status.code()};
     break;
   }
   fold();
 }
 
-Status LaneModel::admit(const Link& link, const FrameHeader& h, uint64_t credit) const {
-  if (h.type == FrameType::kCommit && !link.committed) return h.length <= 16 ? Errc::kOk : Errc::kBadLength;
-  if (h.type != FrameType::kContribution || !link.committed || link.left) return Errc::kUnexpectedMessage;
+Status LaneModel::admit(const Connection& connection, const FrameHeader& h, uint64_t credit) const {
+  if (h.type == FrameType::kCommit && !connection.committed)
+    return h.length <= 16 ? Errc::kOk : Errc::kBadLength;
+  if (h.type != FrameType::kContribution || !connection.committed || connection.left)
+    return Errc::kUnexpectedMessage;
   if (h.session != plan_.handle) return Errc::kBadSession;
   if (h.view_version != plan_.view_version || h.view_hash != plan_.view_hash) return Errc::kBadView;
-  if ((h.flags & wire::kFlagKept) != 0) return Errc::kBadField;  // these sessions do not survive
-  if (h.sequence != link.next) return Errc::kBadSequence;
+  if ((h.flags & wire::kFlagKept) != 0) return Errc::kBadField;  // these sessions are not fault-tolerant
+  if (h.sequence != connection.next) return Errc::kBadSequence;
   if (h.slot != h.sequence % plan_.slots) return Errc::kBadSlot;
   if (h.sequence >= credit) return Errc::kSlotNotGranted;
   const bool fp8 = h.wire_dtype == wire::DType::kF8e4m3 || h.wire_dtype == wire::DType::kF8e5m2;
@@ -64,23 +66,24 @@ Status LaneModel::admit(const Link& link, const FrameHeader& h, uint64_t credit)
 
 Status LaneModel::frame(uint32_t rank, const StreamModel::Step& step, Nanos now) {
   if (step.header.type == FrameType::kContribution) {
-    contributed(rank, step, now);
+    on_contribution(rank, step, now);
     return Errc::kOk;
   }
   if (step.payload.size() != 8) return Errc::kBadLength;
   const auto incarnation = load_le<uint64_t>(step.payload.data());
   if (incarnation == 0 || (incarnation_ != 0 && incarnation != incarnation_)) return Errc::kBadField;
   incarnation_ = incarnation;
-  links_[rank].committed = true;
+  connections_[rank].committed = true;
   return Errc::kOk;
 }
 
-void LaneModel::contributed(uint32_t rank, const StreamModel::Step& step, Nanos now) {
+void LaneModel::on_contribution(uint32_t rank, const StreamModel::Step& step, Nanos now) {
   const FrameHeader& h = step.header;
-  links_[rank].next = h.sequence + 1;
+  connections_[rank].next = h.sequence + 1;
   if (failure_ || ending_) return;
   for (uint32_t other = 0; other < plan_.ranks; ++other) {
-    if (links_[other].left && links_[other].next <= h.sequence) return fail(Errc::kRankLeft, other);
+    if (connections_[other].left && connections_[other].next <= h.sequence)
+      return fail(Errc::kRankLeft, other);
   }
   auto [at, begun] = chunks_.try_emplace(h.sequence);
   Chunk& chunk = at->second;
@@ -112,10 +115,10 @@ void LaneModel::fold() {
     const Nanos lag = (chunk.last_arrival - chunk.first_arrival) / kMicrosecond;
     result.info = {.last_rank = chunk.last_rank,
                    .lag_us = static_cast<uint32_t>(std::min<Nanos>(lag, 0xffffffff))};
-    for (Link& link : links_) {
-      if (!link.open()) continue;
-      ++link.results_put;
-      link.to_arrive.push_back(result);
+    for (Connection& connection : connections_) {
+      if (!connection.open()) continue;
+      ++connection.results_owed;
+      connection.expected_results.push_back(result);
     }
     chunks_.erase(at);
     ++next_result_;
@@ -150,43 +153,45 @@ Bytes sum_in_order(const FrameHeader& h, std::span<const std::byte* const> paylo
   return out;
 }
 
-void LaneModel::ended(uint32_t rank, bool unread) {
-  Link& link = links_[rank];
-  if (!link.open()) return;
-  if (link.stream.within_frame()) {
-    link.closed = {Errc::kReset};
+void LaneModel::sending_ended(uint32_t rank, bool unread) {
+  Connection& connection = connections_[rank];
+  if (!connection.open()) return;
+  if (connection.stream.within_frame()) {
+    connection.closed = {Errc::kReset};
   } else if (unread) {
-    link.closed = {Errc::kClosed, Errc::kReset, Errc::kTimeout};
-    link.closes_late = true;
+    connection.closed = {Errc::kClosed, Errc::kReset, Errc::kTimeout};
+    connection.closes_after_sending = true;
   } else {
-    link.closed = {Errc::kClosed};
+    connection.closed = {Errc::kClosed};
   }
 }
 
-void LaneModel::vanished(uint32_t rank) {
-  Link& link = links_[rank];
-  if (link.open()) link.closed = {Errc::kClosed, Errc::kReset};
+void LaneModel::connection_closed(uint32_t rank) {
+  Connection& connection = connections_[rank];
+  if (connection.open()) connection.closed = {Errc::kClosed, Errc::kReset};
 }
 
 void LaneModel::rank_left(uint32_t rank) {
-  Link& link = links_[rank];
-  if (link.left) return;
-  link.left = true;
-  const bool others_ahead = std::ranges::any_of(links_, [&](const Link& o) { return o.next > link.next; });
+  Connection& connection = connections_[rank];
+  if (connection.left) return;
+  connection.left = true;
+  const bool others_ahead =
+      std::ranges::any_of(connections_, [&](const Connection& o) { return o.next > connection.next; });
   if (others_ahead) fail(Errc::kRankLeft, rank);
 }
 
 void LaneModel::close_now() {
-  for (Link& link : links_) {
-    if (ending_ && link.open()) link.closed = {Errc::kAborted};
-    if (ending_ && link.closes_late) link.closed.push_back(Errc::kAborted);
+  for (Connection& connection : connections_) {
+    if (ending_ && connection.open()) connection.closed = {Errc::kAborted};
+    if (ending_ && connection.closes_after_sending) connection.closed.push_back(Errc::kAborted);
   }
 }
 
 void LaneModel::pass_time(Nanos now, Nanos frame_timeout) {
-  for (Link& link : links_) {
-    if (link.open() && link.stream.within_frame() && now - link.last_received > frame_timeout)
-      link.closed = {Errc::kTimeout};
+  for (Connection& connection : connections_) {
+    if (connection.open() && connection.stream.within_frame() &&
+        now - connection.last_received > frame_timeout)
+      connection.closed = {Errc::kTimeout};
   }
 }
 
@@ -194,7 +199,7 @@ std::vector<uint32_t> LaneModel::missing() const {
   std::vector<uint32_t> out;
   if (!chunks_.contains(next_result_)) return out;
   for (uint32_t r = 0; r < plan_.ranks; ++r) {
-    if (links_[r].next <= next_result_) out.push_back(r);
+    if (connections_[r].next <= next_result_) out.push_back(r);
   }
   return out;
 }

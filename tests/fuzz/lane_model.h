@@ -1,7 +1,3 @@
-// What one session on a lane must do, written from PROTOCOL.md sections 5, 7, 9 and 10 and lane_messages.h
-// without a thought for speed: every contribution is kept, every result computed at once by the scalar
-// reference. The script settles the lane after each of its actions, so the model says exactly which frames
-// leave the lane, which connections close and why.
 #pragma once
 
 #include <deque>
@@ -17,51 +13,55 @@
 
 namespace sluice::fuzz {
 
-// A RESULT as it must arrive.
+// A RESULT that must arrive.
 struct ExpectedResult {
   wire::FrameHeader header{};  // flags, payload_crc and ext_len8 as sent
   wire::ResultInfo info{};
   Bytes payload{};
 };
 
-// The result of contributions in order of rank: groups of eight in order, then the group results in order.
+// The result of the contributions: sums groups of eight in rank order, then the group results in order.
 [[nodiscard]] Bytes sum_in_order(const wire::FrameHeader& header, std::span<const std::byte* const> payloads);
 
+// LaneModel is the reference model of one session on a lane, written from protocol.md sections 5, 7, 9 and 10
+// and from lane_messages.h, without optimization. It keeps every contribution and computes each result at
+// once with the scalar reference. A script settles the lane after each action, so the model knows exactly
+// which frames the lane sends, and which connections it closes for which reason.
 class LaneModel {
  public:
   explicit LaneModel(const reducer::SessionPlan& plan);
 
-  struct Link {
-    explicit Link(uint32_t max_payload) : stream(max_payload) {}
+  struct Connection {
+    explicit Connection(uint32_t max_payload) : stream(max_payload) {}
     bool attached = false;
     bool committed = false;
     bool left = false;
     StreamModel stream;
-    uint64_t next = 0;  // sequence of the contribution expected next
-    // Reasons with which the lane may have closed it; empty while it is open. More than one where the
-    // kernel's timing decides.
+    uint64_t next = 0;  // next expected contribution sequence
+    // The reasons with which the lane may have closed the connection; empty while it is open. Several where
+    // the timing of the kernel decides.
     std::vector<Errc> closed;
-    bool closes_late = false;  // after the lane has sent what it still had for it
+    bool closes_after_sending = false;  // the lane closes it after sending its remaining frames
     Nanos last_received = 0;
-    uint64_t results_put = 0;              // the lane owes this many results in all
-    std::deque<ExpectedResult> to_arrive;  // of these, not yet seen by the client
+    uint64_t results_owed = 0;                    // total number of results for this rank
+    std::deque<ExpectedResult> expected_results;  // results that the client has not received yet
     [[nodiscard]] bool open() const { return attached && closed.empty(); }
   };
 
   void attach(uint32_t rank);
-  void never_attached(uint32_t rank);
-  // The lane reads `bytes` in one turn; every result put to this rank before has been handed to the network.
+  void attach_failed(uint32_t rank);
+  // The lane reads `bytes` in one poll. All earlier results for this rank have been handed to the network.
   void receive(uint32_t rank, std::span<const std::byte> bytes, Nanos now);
-  // The client ended its side, having read everything put to it or not; or closed with bytes possibly unread.
-  void ended(uint32_t rank, bool unread);
-  void vanished(uint32_t rank);
+  // The client shut down its sending side, with or without unread results, or closed its socket.
+  void sending_ended(uint32_t rank, bool unread);
+  void connection_closed(uint32_t rank);
   void rank_left(uint32_t rank);
   void end() { ending_ = true; }
   void close_now();
   void pass_time(Nanos now, Nanos frame_timeout);
 
-  [[nodiscard]] Link& link(uint32_t rank) { return links_[rank]; }
-  [[nodiscard]] const std::vector<Link>& links() const { return links_; }
+  [[nodiscard]] Connection& connection(uint32_t rank) { return connections_[rank]; }
+  [[nodiscard]] const std::vector<Connection>& connections() const { return connections_; }
   [[nodiscard]] bool ending() const { return ending_; }
   struct Failure {
     Errc code;
@@ -69,7 +69,7 @@ class LaneModel {
   };
   [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
   [[nodiscard]] uint64_t results() const { return next_result_; }
-  // For LaneSession::missing(): the ranks the oldest chunk that has begun waits for.
+  // The expected LaneSession::missing(): the ranks that the oldest started chunk waits for.
   [[nodiscard]] std::vector<uint32_t> missing() const;
 
  private:
@@ -81,16 +81,16 @@ class LaneModel {
     std::map<uint32_t, Bytes> payloads;
   };
 
-  [[nodiscard]] Status admit(const Link& link, const wire::FrameHeader& h, uint64_t credit) const;
+  [[nodiscard]] Status admit(const Connection& connection, const wire::FrameHeader& h, uint64_t credit) const;
   [[nodiscard]] Status frame(uint32_t rank, const StreamModel::Step& step, Nanos now);
-  void contributed(uint32_t rank, const StreamModel::Step& step, Nanos now);
+  void on_contribution(uint32_t rank, const StreamModel::Step& step, Nanos now);
   void fold();
   [[nodiscard]] Bytes sum(const Chunk& chunk) const;
   void fail(Errc code, uint32_t rank);
 
   const reducer::SessionPlan plan_;
-  std::vector<Link> links_;
-  std::map<uint64_t, Chunk> chunks_;  // by sequence, of those without a result
+  std::vector<Connection> connections_;
+  std::map<uint64_t, Chunk> chunks_;  // chunks without a result, by sequence
   uint64_t next_result_ = 0;
   uint64_t incarnation_ = 0;
   bool ending_ = false;

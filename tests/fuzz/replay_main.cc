@@ -1,5 +1,5 @@
-// Where there is no libFuzzer: runs the target once on every file of the folders and files named, in order of
-// their names.
+// Replaces libFuzzer: runs the target once on every given file and on every file of the given directories, in
+// order of their names.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
         return 1;
       }
       const std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-      // Said before it runs, so that a crash names its input.
+      // Printed before the run, so that a crash shows its input.
       std::printf("%s\n", path.c_str());
       std::fflush(stdout);
       LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -44,5 +44,5 @@ int main(int argc, char** argv) {
     }
   }
   std::printf("%zu inputs replayed\n", replayed);
-  return replayed > 0 ? 0 : 1;  // an empty corpus is a mistake in the path
+  return replayed > 0 ? 0 : 1;  // an empty corpus means a wrong path
 }

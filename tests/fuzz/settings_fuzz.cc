@@ -1,4 +1,5 @@
-// Whatever a file of settings holds: it is read or refused with a place, and what is read lies within it.
+// Fuzzes parse_settings(): any file is parsed or rejected with a position, and all positions lie within the
+// file.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +17,9 @@ void require(bool holds) {
 void check(const std::vector<sluice::config::Setting>& settings, size_t lines) {
   using Kind = sluice::config::Setting::Kind;
   for (const auto& setting : settings) {
-    require(setting.at.line >= 1 && setting.at.line <= lines && setting.at.column >= 1);
-    require(setting.key_at.line >= 1 && setting.key_at.line <= lines);
+    require(setting.value_position.line >= 1 && setting.value_position.line <= lines &&
+            setting.value_position.column >= 1);
+    require(setting.key_position.line >= 1 && setting.key_position.line <= lines);
     require(setting.items.empty() || setting.kind == Kind::kList || setting.kind == Kind::kTable);
     require(setting.kind != Kind::kFlag || setting.text == "true" || setting.text == "false");
     check(setting.items, lines);

@@ -1,6 +1,6 @@
-// A stream of frames, raw bytes and altered frames, given to the TCP transport's FrameReader in pieces:
-// headers, frames and the reason to close must be those of the model, however the stream is cut and whatever
-// is foreseen of it.
+// Fuzzes FrameReader of the TCP transport with a stream of frames, raw bytes and altered frames. For any
+// split of the stream and any predictions, headers, frames and the reason to close must equal those of the
+// model.
 #include <array>
 #include <map>
 
@@ -17,7 +17,7 @@ using transport::tcp::FrameReader;
 
 constexpr uint32_t kMaxPayload = 16 * 1024;
 
-struct NoEndpoint final : transport::Endpoint {
+struct FakeEndpoint final : transport::Endpoint {
   Status put(const wire::FrameHeader&, std::span<const std::byte>, std::span<const std::byte>,
              transport::Cookie) noexcept override {
     return Errc::kClosed;
@@ -30,33 +30,34 @@ struct NoEndpoint final : transport::Endpoint {
   transport::EndpointCounters none;
 };
 
-// Compares each callback with the model's next step.
-class Checker final : public transport::Handler {
+// Compares each callback with the next step of the model.
+class CheckingHandler final : public transport::Handler {
  public:
-  Checker(StreamModel& model, FrameReader& reader, uint8_t stop_after, Input& guesses)
-      : model_(model), reader_(reader), stop_after_(stop_after), guesses_(guesses) {}
+  CheckingHandler(StreamModel& model, FrameReader& reader, uint8_t stop_after, Input& input)
+      : model_(model), reader_(reader), stop_after_(stop_after), input_(input) {}
 
-  transport::Placement on_header(transport::Endpoint&, const wire::FrameHeader& header,
-                                 std::span<const std::byte> extensions) noexcept override {
+  transport::ReceiveTarget on_header(transport::Endpoint&, const wire::FrameHeader& header,
+                                     std::span<const std::byte> extensions) noexcept override {
     const auto step = model_.next();
     SLUICE_ASSERT(step.kind == StreamModel::Step::Kind::kHeader);
     SLUICE_ASSERT(step.header == header && std::ranges::equal(step.extensions, extensions));
     last_length_ = header.length;
     if (header.op_id == kRefuse) return {.status = Errc::kBadSession};
-    if (const auto guess = foreseen_.find(frames_told_);
-        guess != foreseen_.end() && guess->second.size() == header.length) {
-      return {.status = Errc::kOk, .payload = guess->second.data()};
+    if (const auto prediction = predicted_.find(frame_number_);
+        prediction != predicted_.end() && prediction->second.size() == header.length) {
+      return {.status = Errc::kOk, .payload = prediction->second.data()};
     }
-    payload_.assign(header.length, std::byte{0xcc});  // exactly as long: a write past it is seen
+    payload_.assign(header.length,
+                    std::byte{0xcc});  // exactly the length, so that ASan detects a write past it
     return {.status = Errc::kOk, .payload = header.length == 0 ? nullptr : payload_.data()};
   }
-  transport::Forecast forecast(transport::Endpoint&, unsigned ahead) noexcept override {
-    const uint8_t guess = guesses_.u8();
-    const uint32_t length = (guess & 4) != 0 ? 4000 + guess * 32U : last_length_;
-    if ((guess & 1) == 0 || length == 0) return {};
-    Bytes& place = foreseen_[frames_told_ + ahead];
-    place.assign(length, std::byte{0xdd});
-    return {.payload = place.data(), .length = length, .extension_bytes = (guess & 2) != 0 ? 8U : 0U};
+  transport::ExpectedFrame expected_frame(transport::Endpoint&, unsigned ahead) noexcept override {
+    const uint8_t prediction = input_.u8();
+    const uint32_t length = (prediction & 4) != 0 ? 4000 + prediction * 32U : last_length_;
+    if ((prediction & 1) == 0 || length == 0) return {};
+    Bytes& buffer = predicted_[frame_number_ + ahead];
+    buffer.assign(length, std::byte{0xdd});
+    return {.payload = buffer.data(), .length = length, .extension_bytes = (prediction & 2) != 0 ? 8U : 0U};
   }
   void on_frame(transport::Endpoint&, const wire::FrameHeader& header, std::span<const std::byte> extensions,
                 std::span<std::byte> payload) noexcept override {
@@ -64,7 +65,7 @@ class Checker final : public transport::Handler {
     SLUICE_ASSERT(step.kind == StreamModel::Step::Kind::kFrame);
     SLUICE_ASSERT(step.header == header && std::ranges::equal(step.extensions, extensions));
     SLUICE_ASSERT(std::ranges::equal(step.payload, payload));
-    foreseen_.erase(frames_told_++);
+    predicted_.erase(frame_number_++);
     if (++frames_ == stop_after_) {
       reader_.stop();
       stopped_ = true;
@@ -80,24 +81,24 @@ class Checker final : public transport::Handler {
   StreamModel& model_;
   FrameReader& reader_;
   const uint8_t stop_after_;
-  Input& guesses_;
+  Input& input_;
   uint8_t frames_ = 0;
   bool stopped_ = false;
   Bytes payload_;
   uint32_t last_length_ = 0;
-  uint64_t frames_told_ = 0;
-  std::map<uint64_t, Bytes> foreseen_;  // by number of the frame
+  uint64_t frame_number_ = 0;
+  std::map<uint64_t, Bytes> predicted_;  // by frame number
 };
 
 Bytes build_stream(Input& in) {
   Bytes stream;
   const auto add = [&](std::span<const std::byte> b) { stream.insert(stream.end(), b.begin(), b.end()); };
   for (unsigned frames = 0; frames < 12 && !in.empty(); ++frames) {
-    const uint8_t what = in.u8();
+    const uint8_t choice = in.u8();
     FrameParts parts;
     parts.header.flags = wire::kFlagPayloadCrc;
-    parts.header.op_id = in.u8() == 0xff ? Checker::kRefuse : 0;
-    if ((what & 1) != 0) {
+    parts.header.op_id = in.u8() == 0xff ? CheckingHandler::kRefuse : 0;
+    if ((choice & 1) != 0) {
       parts.header.type = wire::FrameType::kContribution;
       parts.header.kind = wire::Kind::kAllreduce;
       parts.payload = in.exactly(1 + in.take<uint16_t>() % kMaxPayload);
@@ -105,9 +106,9 @@ Bytes build_stream(Input& in) {
       parts.header.type = wire::FrameType::kHeartbeat;
       parts.payload = in.exactly(in.u8());
     }
-    if ((what & 2) != 0) parts.extensions = Bytes(8);  // type 0: unknown, optional
-    switch (what >> 2 & 3) {
-      case 0: add(in.some(in.u8())); break;
+    if ((choice & 2) != 0) parts.extensions = Bytes(8);  // type 0: unknown, optional
+    switch (choice >> 2 & 3) {
+      case 0: add(in.at_most(in.u8())); break;
       case 1: add(encode_altered(std::move(parts), in)); break;
       default: add(encode(std::move(parts))); break;
     }
@@ -115,7 +116,7 @@ Bytes build_stream(Input& in) {
   return stream;
 }
 
-void one(Input in) {
+void fuzz_one(Input in) {
   const uint8_t stop_after = in.u8();  // 0: never
   Bytes cuts_bytes = in.exactly(1 + in.u8() % 32);
   Input cuts(reinterpret_cast<const uint8_t*>(cuts_bytes.data()), cuts_bytes.size());
@@ -124,18 +125,18 @@ void one(Input in) {
   StreamModel model(kMaxPayload);
   Bytes scratch(FrameReader::kScratchBytes);
   FrameReader reader(kMaxPayload, scratch);
-  Checker handler(model, reader, stop_after, cuts);
-  NoEndpoint endpoint;
+  CheckingHandler handler(model, reader, stop_after, cuts);
+  FakeEndpoint endpoint;
   transport::EndpointCounters counters;
   std::span<const std::byte> rest = stream;
   while (!rest.empty()) {
     std::array<iovec, FrameReader::kBlocks> buffers{};
     const uint8_t cut = cuts.u8();
-    // A receive in vain comes before some others.
+    // Some receives return no bytes first.
     if (cut % 2 != 0) static_cast<void>(reader.buffers(endpoint, handler, buffers));
     const unsigned used = reader.buffers(endpoint, handler, buffers);
     SLUICE_ASSERT(used >= 1 && used <= buffers.size());
-    // As many bytes as a receive might bring: a piece, or all there is room for.
+    // As many bytes as a receive can return: a part, or all that fit.
     size_t room = cut == 0 ? rest.size() : std::min<size_t>(rest.size(), size_t{cut} * cut);
     size_t given = 0;
     for (unsigned i = 0; i < used; ++i) {
@@ -153,7 +154,7 @@ void one(Input in) {
     if (!status.ok()) {
       const bool refused = status == Status(Errc::kBadSession);
       SLUICE_ASSERT(refused ||
-                    (step.kind == StreamModel::Step::Kind::kBreach && step.breach == status.code()));
+                    (step.kind == StreamModel::Step::Kind::kViolation && step.violation == status.code()));
       return;
     }
     SLUICE_ASSERT(step.kind == StreamModel::Step::Kind::kNothing);
@@ -165,6 +166,6 @@ void one(Input in) {
 }  // namespace sluice::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::one({data, size});
+  sluice::fuzz::fuzz_one({data, size});
   return 0;
 }

@@ -1,5 +1,3 @@
-// What a receiver must make of a byte stream, written from PROTOCOL.md section 2 for whole streams in memory:
-// the measure for transport/tcp's FrameReader and for lanes. Knows nothing of sessions.
 #pragma once
 
 #include <optional>
@@ -9,6 +7,8 @@
 
 namespace sluice::fuzz {
 
+// StreamModel is the reference parser of a byte stream, written from protocol.md section 2. Tests compare
+// FrameReader (transport/tcp) and lanes with it. It has no knowledge of sessions.
 class StreamModel {
  public:
   explicit StreamModel(uint32_t max_payload) : max_payload_(max_payload) {}
@@ -16,25 +16,25 @@ class StreamModel {
   void append(std::span<const std::byte> bytes) { stream_.insert(stream_.end(), bytes.begin(), bytes.end()); }
 
   struct Step {
-    enum class Kind : uint8_t { kNothing, kHeader, kFrame, kBreach };
+    enum class Kind : uint8_t { kNothing, kHeader, kFrame, kViolation };
     Kind kind = Kind::kNothing;  // kNothing: more bytes are needed
-    Errc breach = Errc::kOk;
+    Errc violation = Errc::kOk;
     wire::FrameHeader header{};
     Bytes extensions{};
-    Bytes payload{};  // of kFrame
+    Bytes payload{};  // for kFrame
   };
-  // The next thing that happens: a header that passed, then its whole frame, or a breach, after which nothing
+  // Returns the next step: an accepted header, then its whole frame; or a violation, after which no step
   // follows.
   [[nodiscard]] Step next();
 
   [[nodiscard]] bool within_frame() const { return header_.has_value() || !stream_.empty(); }
 
  private:
-  [[nodiscard]] Step breach(Errc code);
+  [[nodiscard]] Step violation(Errc code);
 
   const uint32_t max_payload_;
-  Bytes stream_;                             // not taken yet
-  std::optional<wire::FrameHeader> header_;  // passed, payload outstanding
+  Bytes stream_;                             // not parsed yet
+  std::optional<wire::FrameHeader> header_;  // accepted; its payload is outstanding
   Bytes extensions_;
 };
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the first inputs of each fuzz target into corpus/<target>/seed_*: meaningful ones, from which a fuzzer goes on.
+"""Writes the initial inputs of each fuzz target to corpus/<target>/seed_*. They are valid inputs, which a fuzzer mutates.
 
     python3 tests/fuzz/write_seeds.py
 """
@@ -17,7 +17,7 @@ MESSAGES = (
 
 
 def recorded_frames():
-    """(name, bytes) of every frame of the recorded exchange."""
+    """Returns (name, bytes) of every frame of the recorded exchange."""
     frames = []
     for line in (VECTORS / "v1_exchange.hex").read_text().splitlines():
         if line.startswith("@"):
@@ -36,7 +36,7 @@ def write(target, seeds):
 
 def frame_seeds(frames):
     seeds = {f"{name.lower()}": b"\0" + data for name, data in frames}
-    seeds["mended"] = b"\3" + bytes([0, 0, 0, 0, 1, 33, 1, 0, 2]) + bytes(55) + bytes.fromhex("0100080000000000") + bytes(8)
+    seeds["repaired"] = b"\3" + bytes([0, 0, 0, 0, 1, 33, 1, 0, 2]) + bytes(55) + bytes.fromhex("0100080000000000") + bytes(8)
     return seeds
 
 
@@ -108,7 +108,7 @@ def lane_seeds():
     }
 
 
-def lane_survive_seeds():
+def lane_recovery_seeds():
     def act(what, rank=0):
         return what + 16 * rank
 
@@ -130,7 +130,7 @@ def lane_survive_seeds():
         "kept": [nine, 7] + [act(send, r) for r in range(9)] + [act(cut, 3), act(send, 3), act(everyone), act(view), act(all_resume)] + rounds,
         "views": [three | no_crc, 8, act(everyone), act(view), act(follow), act(view), act(follow, 1), act(send, 1), act(view),
                   act(resume_newest, 2)] + rounds,
-        # Folds of the new view wait for results of the old one that rank 1 does not take.
+        # Folds of the new view wait for results of the old view that rank 1 does not read.
         "held_folds": [two_ranks | slow, 21, act(everyone)] + drained + [act(everyone)] * 2 + [act(drain), act(view), act(all_follow)]
                       + [act(everyone)] * 2 + drained,
         "leave": [three, 9] + rounds + [act(leave, 1), act(cut, 1), act(view), act(all_follow), act(everyone), act(leave)],
@@ -143,13 +143,12 @@ def lane_survive_seeds():
 
 
 def discovery_seeds():
-    hostlist, cluster_spec, tf_config, sagemaker, pods, order, reply, resolver = range(8)
+    hostlist, cluster_spec, tf_config, sagemaker, pods, order = range(6)
     spec = json.dumps({"cluster": {"workerpool0": ["w0:2222"], "workerpool1": ["w1:2222"], "workerpool2": ["r0:2222", "r1:2222"], "workerpool3": {}},
                        "environment": "cloud", "task": {"type": "workerpool2", "index": "1", "trial": "3"}, "job": {"a": [1, 2.5, None, True]}})
     roles = json.dumps({"cluster": {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1"]}, "task": {"type": "ps", "index": 0}})
     resources = json.dumps({"current_host": "algo-1", "current_group_name": "gpu", "hosts": ["algo-1", "algo-2"],
                             "instance_groups": [{"instance_group_name": "gpu", "hosts": ["algo-1"]}, {"instance_group_name": "reducer", "hosts": ["algo-2"]}]})
-    question = b"\x12\x34\x81\x80\0\1\0\1\0\0\0\0\1a\0\0\x21\0\1"
     return {name: bytes([what]) + (data if isinstance(data, bytes) else data.encode()) for name, what, data in (
         ("hostlist", hostlist, "a[1-3,07-09],b,c[0-1]n[2-3]"),
         ("hostlist_too_many", hostlist, "a[1-999999999]"),
@@ -164,9 +163,6 @@ def discovery_seeds():
         ("pods", pods, "reducer-%d.reducer:7471"),
         ("pods_with_comma", pods, "worue,16%d."),
         ("order", order, "r-10r-9xr-010"),
-        ("srv", reply, question + b"\xc0\x0c\0\x21\0\1\0\0\0\5\0\x0c\0\0\0\x64\x1d\x2e\3r-1\xc0\x0c"),
-        ("srv_loop", reply, question + b"\xc0\x13\0\x21"),
-        ("resolv_conf", resolver, "nameserver 10.96.0.10\nsearch ml.svc.cluster.local svc.cluster.local\noptions ndots:5\n"),
     )}
 
 
@@ -176,7 +172,7 @@ def main():
     write("handshake_fuzz", handshake_seeds(frames))
     write("stream_fuzz", stream_seeds())
     write("lane_fuzz", lane_seeds())
-    write("lane_survive_fuzz", lane_survive_seeds())
+    write("lane_recovery_fuzz", lane_recovery_seeds())
     write("discovery_fuzz", discovery_seeds())
 
 

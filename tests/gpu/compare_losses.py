@@ -1,8 +1,10 @@
-"""usage: compare_losses.py ONE OTHER: largest relative difference of two runs' losses; exit 2 above what another order of summing in f32 explains."""
+"""Compares the losses of two runs. Prints the largest relative difference; exit code 2 if a different order of float32 sums cannot explain it.
+
+usage: compare_losses.py FIRST SECOND"""
 
 import sys
 
-LIMIT = 0.02  # after some hundred steps of SGD, from differences in the last bit of gradients
+LIMIT = 0.02  # differences in the last bit of gradients grow to this in some hundred steps of SGD
 
 
 def read(path):
@@ -11,12 +13,12 @@ def read(path):
 
 
 def main():
-    one, other = map(read, sys.argv[1:3])
-    if len(one) != len(other) or not one:
-        sys.exit(f"{len(one)} and {len(other)} losses")
-    early = max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(one[:20], other[:20]))
-    late = max(abs(a - b) / max(abs(a), 0.05) for a, b in zip(one, other))
-    print(f"losses: first 20 steps within {early:.2e}, all {len(one)} within {late:.2e}")
+    first, second = map(read, sys.argv[1:3])
+    if len(first) != len(second) or not first:
+        sys.exit(f"cannot compare {len(first)} with {len(second)} losses")
+    early = max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(first[:20], second[:20]))
+    late = max(abs(a - b) / max(abs(a), 0.05) for a, b in zip(first, second))
+    print(f"losses: first 20 steps within {early:.2e}, all {len(first)} within {late:.2e}")
     sys.exit(0 if early < 1e-3 and late < LIMIT else 2)
 
 

@@ -1,6 +1,6 @@
-"""PyTorch DDP over NCCL, one GPU shared by all ranks: trains a small network on data made from a seed and writes the losses of rank 0.
+"""Trains a small network with PyTorch DDP over NCCL and writes the losses of rank 0. All ranks share one GPU; the data depends on a seed only.
 
-usage: ddp_train.py --ranks N --steps N --losses FILE [--groups]. --groups: eager initialisation (device_id) and a sub-group by ncclCommSplit."""
+usage: ddp_train.py --ranks N --steps N --losses FILE [--groups]. --groups: eager initialization (device_id) and a subgroup by ncclCommSplit."""
 
 import argparse
 import os
@@ -16,13 +16,13 @@ def rank_main(rank, arguments, store):
     os.environ["NCCL_HOSTID"] = f"node{rank}"
     torch.cuda.set_device(0)
     torch.manual_seed(1)
-    how = {"device_id": torch.device("cuda:0")} if arguments.groups else {}
-    dist.init_process_group("nccl", init_method=f"file://{store}", rank=rank, world_size=arguments.ranks, **how)
+    options = {"device_id": torch.device("cuda:0")} if arguments.groups else {}
+    dist.init_process_group("nccl", init_method=f"file://{store}", rank=rank, world_size=arguments.ranks, **options)
     if arguments.groups:
         group = dist.new_group(list(range(arguments.ranks)))
         x = torch.full((1 << 20,), float(rank + 1), device="cuda")
         dist.all_reduce(x, group=group)
-        assert x.eq(arguments.ranks * (arguments.ranks + 1) / 2).all().item(), "the sub-group's sum is wrong"
+        assert x.eq(arguments.ranks * (arguments.ranks + 1) / 2).all().item(), "the sum in the subgroup is wrong"
     model = torch.nn.Sequential(torch.nn.Linear(256, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 1024), torch.nn.ReLU(),
                                 torch.nn.Linear(1024, 10)).cuda()
     model = DistributedDataParallel(model, device_ids=[0], bucket_cap_mb=8)

@@ -1,5 +1,5 @@
-// A job of n processes that share one GPU and call NCCL as any program does; nothing of Sluice in it. Each process is a node of its own to NCCL
-// (NCCL_HOSTID). What it proves is printed; the exit code is 0 when every rank found all data right.
+// A job of processes that share one GPU and call NCCL like any application. It does not use Sluice directly. NCCL sees each process as a node
+// (NCCL_HOSTID). The job prints its results; the exit code is 0 if the data was correct on all ranks.
 //   nccl_job check|large|point-to-point|bench RANKS
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -21,19 +21,19 @@ namespace {
 
 int rank_of_process = 0;
 
-[[noreturn]] void give_up(const char* what, const char* why) {
-  std::fprintf(stderr, "rank %d: %s: %s\n", rank_of_process, what, why);
+[[noreturn]] void fail(const char* what, const char* error) {
+  std::fprintf(stderr, "rank %d: %s: %s\n", rank_of_process, what, error);
   std::_Exit(1);
 }
 #define CUDA(call)                                                            \
   do {                                                                        \
     const cudaError_t e = (call);                                             \
-    if (e != cudaSuccess) give_up(#call, cudaGetErrorString(e));              \
+    if (e != cudaSuccess) fail(#call, cudaGetErrorString(e));                 \
   } while (0)
 #define NCCL(call)                                                            \
   do {                                                                        \
     const ncclResult_t r = (call);                                            \
-    if (r != ncclSuccess && r != ncclInProgress) give_up(#call, ncclGetErrorString(r)); \
+    if (r != ncclSuccess && r != ncclInProgress) fail(#call, ncclGetErrorString(r)); \
   } while (0)
 
 struct Type {
@@ -55,39 +55,39 @@ struct Operator {
 };
 const Operator kOperators[] = {{ncclSum, "sum"}, {ncclProd, "prod"}, {ncclMax, "max"}, {ncclMin, "min"}, {ncclAvg, "avg"}};
 
-// Small whole numbers: exact in every type, so that any order of summing has one right answer.
+// Small integers are exact in every type, so the sum does not depend on the order.
 int value(int rank, size_t i, ncclRedOp_t op) {
   const size_t x = i * 2654435761u + static_cast<size_t>(rank) * 40503u;
   return op == ncclProd ? 1 + static_cast<int>((x >> 7) % 2) : static_cast<int>((x >> 7) % 4);
 }
 
-double result(int ranks, size_t i, ncclRedOp_t op, bool whole) {
+double result(int ranks, size_t i, ncclRedOp_t op, bool is_integer) {
   double r = value(0, i, op);
   for (int k = 1; k < ranks; ++k) {
     const double v = value(k, i, op);
     r = op == ncclProd ? r * v : op == ncclMax ? std::max(r, v) : op == ncclMin ? std::min(r, v) : r + v;
   }
-  if (op == ncclAvg) r = whole ? static_cast<double>(static_cast<long>(r) / ranks) : r / ranks;
+  if (op == ncclAvg) r = is_integer ? static_cast<double>(static_cast<long>(r) / ranks) : r / ranks;
   return r;
 }
 
 void encode(const Type& t, double v, std::byte* out) {
-  const auto put = [out](auto x) { std::memcpy(out, &x, sizeof x); };
+  const auto store = [out](auto x) { std::memcpy(out, &x, sizeof x); };
   switch (t.id) {
-    case ncclInt8: return put(static_cast<int8_t>(v));
-    case ncclUint8: return put(static_cast<uint8_t>(v));
-    case ncclInt32: return put(static_cast<int32_t>(v));
-    case ncclUint32: return put(static_cast<uint32_t>(v));
-    case ncclInt64: return put(static_cast<int64_t>(v));
-    case ncclUint64: return put(static_cast<uint64_t>(v));
-    case ncclFloat16: return put(__float2half_rn(static_cast<float>(v)));
-    case ncclFloat32: return put(static_cast<float>(v));
-    case ncclFloat64: return put(v);
-    case ncclBfloat16: return put(__float2bfloat16_rn(static_cast<float>(v)));
+    case ncclInt8: return store(static_cast<int8_t>(v));
+    case ncclUint8: return store(static_cast<uint8_t>(v));
+    case ncclInt32: return store(static_cast<int32_t>(v));
+    case ncclUint32: return store(static_cast<uint32_t>(v));
+    case ncclInt64: return store(static_cast<int64_t>(v));
+    case ncclUint64: return store(static_cast<uint64_t>(v));
+    case ncclFloat16: return store(__float2half_rn(static_cast<float>(v)));
+    case ncclFloat32: return store(static_cast<float>(v));
+    case ncclFloat64: return store(v);
+    case ncclBfloat16: return store(__float2bfloat16_rn(static_cast<float>(v)));
     default: break;
   }
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
-  put(__nv_cvt_float_to_fp8(static_cast<float>(v), __NV_SATFINITE, t.id == ncclFloat8e4m3 ? __NV_E4M3 : __NV_E5M2));
+  store(__nv_cvt_float_to_fp8(static_cast<float>(v), __NV_SATFINITE, t.id == ncclFloat8e4m3 ? __NV_E4M3 : __NV_E5M2));
 #endif
 }
 
@@ -97,8 +97,8 @@ class Rank {
     CUDA(cudaSetDevice(0));
     CUDA(cudaStreamCreate(&stream_));
     NCCL(ncclCommInitRank(&comm_, ranks, id, rank));
-    CUDA(cudaMalloc(&in_, kMost));
-    CUDA(cudaMalloc(&out_, kMost));
+    CUDA(cudaMalloc(&in_, kMaxBytes));
+    CUDA(cudaMalloc(&out_, kMaxBytes));
   }
   ~Rank() { NCCL(ncclCommDestroy(comm_)); }
 
@@ -109,7 +109,7 @@ class Rank {
         for (const size_t bytes : {size_t{1} << 3, size_t{3000}, size_t{256} << 10, (size_t{4} << 20) + 24}) {
           for (const bool in_place : {false, true}) {
             ++cases;
-            if (!allreduce_is_right(t, op, std::max<size_t>(1, bytes / t.bytes), in_place)) {
+            if (!is_allreduce_correct(t, op, std::max<size_t>(1, bytes / t.bytes), in_place)) {
               ++wrong;
               std::printf("rank %d: WRONG %s %s %zu bytes %s\n", rank_, t.name, op.name, bytes, in_place ? "in place" : "");
             }
@@ -118,17 +118,17 @@ class Rank {
       }
     }
     ++cases;
-    if (!allreduce_is_right(kTypes[1], kOperators[0], 1, false)) ++wrong;  // one byte
+    if (!is_allreduce_correct(kTypes[1], kOperators[0], 1, false)) ++wrong;  // one byte
     finish("check", cases, wrong);
   }
 
   void large() {
     size_t cases = 0, wrong = 0;
-    for (size_t bytes = size_t{16} << 20; bytes <= kMost; bytes *= 4) {
+    for (size_t bytes = size_t{16} << 20; bytes <= kMaxBytes; bytes *= 4) {
       for (const int t : {7, 9}) {  // float, bfloat16
         for (const bool in_place : {false, true}) {
           ++cases;
-          wrong += allreduce_is_right(kTypes[t], kOperators[0], bytes / kTypes[t].bytes, in_place) ? 0 : 1;
+          wrong += is_allreduce_correct(kTypes[t], kOperators[0], bytes / kTypes[t].bytes, in_place) ? 0 : 1;
         }
       }
     }
@@ -159,7 +159,7 @@ class Rank {
 
   void bench() {
     const Type& t = kTypes[7];
-    for (size_t bytes = size_t{64} << 10; bytes <= kMost; bytes *= 4) {
+    for (size_t bytes = size_t{64} << 10; bytes <= kMaxBytes; bytes *= 4) {
       const int rounds = bytes >= (size_t{64} << 20) ? 5 : 20;
       const size_t count = bytes / t.bytes;
       for (int i = 0; i < 3; ++i) NCCL(ncclAllReduce(in_, out_, count, t.id, ncclSum, comm_, stream_));
@@ -173,31 +173,31 @@ class Rank {
   }
 
  private:
-  static constexpr size_t kMost = size_t{256} << 20;
+  static constexpr size_t kMaxBytes = size_t{256} << 20;
 
   void fill(const Type& t, size_t count, ncclRedOp_t op) {
     host_.resize(count * t.bytes);
     for (size_t i = 0; i < count; ++i) encode(t, value(rank_, i, op), host_.data() + i * t.bytes);
     CUDA(cudaMemcpy(in_, host_.data(), host_.size(), cudaMemcpyHostToDevice));
-    CUDA(cudaMemset(out_, 0xA5, std::min(kMost, count * t.bytes)));
+    CUDA(cudaMemset(out_, 0xA5, std::min(kMaxBytes, count * t.bytes)));
   }
 
   template <typename Expected>
-  bool equals(const Type& t, size_t count, Expected expected, const void* where = nullptr) {
-    std::vector<std::byte> got(count * t.bytes), want(got.size());
+  bool equals(const Type& t, size_t count, Expected expected, const void* data = nullptr) {
+    std::vector<std::byte> received(count * t.bytes), expected_bytes(received.size());
     CUDA(cudaStreamSynchronize(stream_));
-    CUDA(cudaMemcpy(got.data(), where != nullptr ? where : out_, got.size(), cudaMemcpyDeviceToHost));
-    for (size_t i = 0; i < count; ++i) encode(t, expected(i), want.data() + i * t.bytes);
-    return got == want;
+    CUDA(cudaMemcpy(received.data(), data != nullptr ? data : out_, received.size(), cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < count; ++i) encode(t, expected(i), expected_bytes.data() + i * t.bytes);
+    return received == expected_bytes;
   }
 
-  bool allreduce_is_right(const Type& t, const Operator& op, size_t count, bool in_place) {
+  bool is_allreduce_correct(const Type& t, const Operator& op, size_t count, bool in_place) {
     fill(t, count, op.id);
     void* const out = in_place ? in_ : out_;
     NCCL(ncclAllReduce(in_, out, count, t.id, op.id, comm_, stream_));
-    const bool whole = t.id != ncclFloat16 && t.id != ncclFloat32 && t.id != ncclFloat64 && t.id != ncclBfloat16 && t.bytes != 1;
-    const bool small_whole = t.id == ncclInt8 || t.id == ncclUint8;
-    return equals(t, count, [&](size_t i) { return result(ranks_, i, op.id, whole || small_whole); }, out);
+    const bool is_integer = t.id != ncclFloat16 && t.id != ncclFloat32 && t.id != ncclFloat64 && t.id != ncclBfloat16 && t.bytes != 1;
+    const bool is_small_integer = t.id == ncclInt8 || t.id == ncclUint8;
+    return equals(t, count, [&](size_t i) { return result(ranks_, i, op.id, is_integer || is_small_integer); }, out);
   }
 
   void finish(const char* what, size_t cases, size_t wrong) {
@@ -218,7 +218,7 @@ class Rank {
 int run_rank(const std::string& mode, int rank, int ranks, int read_end) {
   rank_of_process = rank;
   ncclUniqueId id;
-  if (read(read_end, &id, sizeof id) != static_cast<ssize_t>(sizeof id)) give_up("unique id", "the launcher is gone");
+  if (read(read_end, &id, sizeof id) != static_cast<ssize_t>(sizeof id)) fail("read of the unique ID", "the launcher has ended");
   Rank r(rank, ranks, id);
   if (mode == "check") r.check();
   if (mode == "large") r.large();
@@ -235,10 +235,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: nccl_job check|large|point-to-point|bench RANKS\n");
     return 64;
   }
-  // Forked before anything of CUDA or NCCL is touched; the unique id is made by a child, since it starts a thread.
-  int give[2];
-  std::vector<int> take;
-  if (pipe(give) != 0) return 1;
+  // The processes are forked before the first use of CUDA or NCCL. A child creates the unique ID, because that starts a thread.
+  int id_pipe[2];
+  std::vector<int> id_writers;
+  if (pipe(id_pipe) != 0) return 1;
   for (int rank = 0; rank < ranks; ++rank) {
     int ends[2];
     if (pipe(ends) != 0) return 1;
@@ -248,23 +248,23 @@ int main(int argc, char** argv) {
       if (rank == 0) {
         ncclUniqueId id;
         NCCL(ncclGetUniqueId(&id));
-        if (write(give[1], &id, sizeof id) != static_cast<ssize_t>(sizeof id)) return 1;
+        if (write(id_pipe[1], &id, sizeof id) != static_cast<ssize_t>(sizeof id)) return 1;
       }
       return run_rank(argv[1], rank, ranks, ends[0]);
     }
-    take.push_back(ends[1]);
+    id_writers.push_back(ends[1]);
   }
   ncclUniqueId id;
-  if (read(give[0], &id, sizeof id) != static_cast<ssize_t>(sizeof id)) return 1;
-  for (const int end : take) {
+  if (read(id_pipe[0], &id, sizeof id) != static_cast<ssize_t>(sizeof id)) return 1;
+  for (const int end : id_writers) {
     if (write(end, &id, sizeof id) != static_cast<ssize_t>(sizeof id)) return 1;
   }
   int code = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     int status = 0;
     wait(&status);
-    const int ended = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    code = std::max(code, ended);
+    const int exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    code = std::max(code, exit_code);
   }
   return code;
 }

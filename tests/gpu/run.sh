@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Streams of a real GPU, and real NCCL on it, in several processes that share it, each a node of its own to NCCL (NCCL_HOSTID). One command, no
-# network but loopback, under nine minutes.
+# Tests streams on a real GPU, and real NCCL with several processes that share the GPU. NCCL sees each process as a node (NCCL_HOSTID). The
+# script uses only the loopback network and takes less than nine minutes.
 # usage: tests/gpu/run.sh [--out FOLDER] [--sluice FILE] [--plugin FILE] [--gpu-bench FILE] [--device-tests FILE] [--only streams|nccl] [--device host]
-# Takes the built programs (-DSLUICE_CUDA=ON) and plugin, and compiles one test program with nvcc and the NCCL of the PyTorch wheel. Results are
-# written as they come: FOLDER/results.txt says what passed, FOLDER/*.log hold everything. --device host tries the streams' steps without a GPU.
+# It needs the built programs (-DSLUICE_CUDA=ON) and plugin, and compiles one test program with nvcc and the NCCL of the PyTorch wheel.
+# FOLDER/results.txt has the result of each step, FOLDER/*.log the full output. --device host runs the steps of the streams without a GPU.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
-out=docs/gpu-results/$(date +%Y-%m-%d)
+out=docs/results/gpu/$(date +%Y-%m-%d)
 sluice=build/release/bin/sluice
 plugin=build/release/lib/libnccl-net-sluice.so
 gpu_bench=build/release/bin/sluice-gpu-bench
@@ -30,7 +30,7 @@ while (($# > 0)); do
   esac
 done
 readonly ranks=3
-readonly most_seconds=530
+readonly max_seconds=530
 mkdir -p "$out"
 results=$out/results.txt
 work=$(mktemp -d)
@@ -44,66 +44,66 @@ clean_up() {
 trap clean_up EXIT
 : >"$results"
 
-say() { echo "$*" | tee -a "$results"; }
+report() { echo "$*" | tee -a "$results"; }
 failed=0
-# step NAME SECONDS COMMAND...: its output goes to NAME.log, its end to the results; a failure does not end the run.
+# step NAME SECONDS COMMAND...: runs the command, with its output in NAME.log and its result in results.txt. A failure does not end the run.
 step() {
   local name=$1 limit=$2 begin=$SECONDS code
   shift 2
-  ((limit <= most_seconds - SECONDS)) || limit=$((most_seconds - SECONDS))
-  ((limit > 0)) || { failed=1; say "FAIL $name: no time was left"; return 1; }
+  ((limit <= max_seconds - SECONDS)) || limit=$((max_seconds - SECONDS))
+  ((limit > 0)) || { failed=1; report "FAIL $name: not run, because the time limit of $max_seconds s is used up"; return 1; }
   timeout --kill-after=5 "$limit" "$@" >"$out/$name.log" 2>&1
   code=$?
   ((code == 0)) || failed=1
-  say "$([[ $code == 0 ]] && echo PASS || echo "FAIL ($code)") $name, $((SECONDS - begin)) s"
+  report "$([[ $code == 0 ]] && echo PASS || echo "FAIL ($code)") $name, $((SECONDS - begin)) s"
   return $code
 }
 
-# Allreduces on streams: right in every type, operator and form on the wire, bit by bit; then sizes, and whether the stages overlap.
-readonly mark=1.15 # most that 256 MiB take end to end, over the slowest single stage
+# Tests allreduces on streams: exact results for every type, operator and wire type; then a range of sizes, and the overlap of the stages.
+readonly max_ratio=1.15 # limit for 256 MiB: the end-to-end time divided by the time of the slowest stage
 run_streams() {
   local -a bench=("$gpu_bench" --log-level warn --device "$device" --reducers 2)
   local name
-  # Not "cuda_one_queue": a GPU has many. Calls of the tests' own would be those of the driver that is played.
+  # The tests contain a fake driver, so the real one is preloaded. "cuda_one_queue" is for the fake driver only: a GPU has many queues.
   if [[ $device == cuda && -x $device_tests ]]; then
     step device-conformance 60 env SLUICE_TEST_GPU=1 LD_PRELOAD=libcuda.so.1 "$device_tests" --gtest_filter='*/cuda'
-    say "  $(grep -E '^\[  (PASSED|FAILED)' "$out/device-conformance.log" | head -1)"
+    report "  $(grep -E '^\[  (PASSED|FAILED)' "$out/device-conformance.log" | head -1)"
   elif [[ $device == cuda ]]; then
-    say "SKIP device-conformance: no $device_tests"
+    report "SKIP device-conformance: $device_tests was not built"
   fi
-  step streams-first 60 "${bench[@]}" --workers 1 -b 1K -e 1K -n 1 || { say "  $(tail -1 "$out/streams-first.log")"; return; }
+  step streams-first 60 "${bench[@]}" --workers 1 -b 1K -e 1K -n 1 || { report "  $(tail -1 "$out/streams-first.log")"; return; }
   step streams-every-type 60 "${bench[@]}" --workers 2 -b 1M -e 1M -n 1 -d all -o all
   step streams-small-pieces 60 "${bench[@]}" --workers 3 -b 1001 -e 9000003 -f 29 -n 1 -d all --piece 64K --staging 256K
   for name in bf16 f16; do step "streams-as-$name" 60 "${bench[@]}" --workers 2 -b 1M -e 64M -f 8 -n 5 -o all --wire "$name"; done
-  # One rank has the GPU for itself, two take turns with its engines.
+  # One rank uses the GPU alone; two ranks share its copy engines.
   for name in 1 2; do
     step "streams-sizes-$name" 90 "${bench[@]}" --workers "$name" -b 1M -e 256M -f 4 -n 10 --json "$out/streams-sizes-$name.json" --csv "$out/streams-sizes-$name.csv"
   done
   step streams-sizes-bf16 90 "${bench[@]}" --workers 2 -b 1M -e 256M -f 4 -n 10 --wire bf16 --csv "$out/streams-sizes-bf16.csv"
-  step streams-overlap 60 "${bench[@]}" --workers 2 -b 256M -e 256M -n 20 --max-ratio "$mark"
+  step streams-overlap 60 "${bench[@]}" --workers 2 -b 256M -e 256M -n 20 --max-ratio "$max_ratio"
   for name in streams-sizes-1 streams-sizes-2 streams-sizes-bf16 streams-overlap; do
     { echo "$name"; grep -E '^ |^# (copy limits|End to end|device:)' "$out/$name.log"; } >>"$results"
   done
-  say "  256 MiB, end to end over the slowest single stage: $(sed -n 's/^# End to end .* : //p' "$out/streams-overlap.log"), the mark is $mark"
+  report "  256 MiB, end to end over the slowest single stage: $(sed -n 's/^# End to end .* : //p' "$out/streams-overlap.log"), limit $max_ratio"
 }
 
 needs=(nvidia-smi)
 [[ $device == host ]] && needs=() && only=streams
 [[ $only == streams ]] || needs+=(nvcc python3)
 for needed in "${needs[@]}"; do
-  command -v "$needed" >/dev/null || { say "no $needed here: nothing was run"; exit 77; }
+  command -v "$needed" >/dev/null || { report "SKIP all: $needed is not installed"; exit 77; }
 done
-say "date $(date -u +%FT%TZ)"
-if [[ $device == host ]]; then say "no GPU was asked for: streams are the host's"; else say "gpu $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"; fi
+report "date $(date -u +%FT%TZ)"
+if [[ $device == host ]]; then report "no GPU (--device host): streams on host memory"; else report "gpu $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"; fi
 if [[ $only != nccl ]]; then run_streams; fi
 if [[ $only == streams ]]; then
-  if ((failed)); then say "FAILED, $SECONDS s"; else say "passed, $SECONDS s"; fi
+  if ((failed)); then report "FAILED, $SECONDS s"; else report "passed, $SECONDS s"; fi
   exit "$failed"
 fi
 nccl=$(python3 -c 'import os, nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null || true)
-say "nvcc $(nvcc --version | sed -n 's/.*release \([^,]*\),.*/\1/p')"
-say "sluice $("$sluice" --version | head -1)"
-[[ -n $nccl ]] || { say "no NCCL of a Python wheel here (nvidia-nccl)"; exit $((failed ? 1 : 77)); }
+report "nvcc $(nvcc --version | sed -n 's/.*release \([^,]*\),.*/\1/p')"
+report "sluice $("$sluice" --version | head -1)"
+[[ -n $nccl ]] || { report "SKIP nccl: no NCCL library; install the Python wheel nvidia-nccl"; exit $((failed ? 1 : 77)); }
 
 step compile 120 nvcc -std=c++17 -O2 -o "$work/nccl_job" tests/gpu/nccl_job.cu -I"$nccl/include" -L"$nccl/lib" -l:libnccl.so.2 \
   -Xlinker -rpath -Xlinker "$nccl/lib" || exit 1
@@ -123,24 +123,24 @@ pool=$(IFS=,; echo "${reducers[*]}")
 common=(NCCL_SOCKET_IFNAME=lo NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_RAS_ENABLE=0 NCCL_DEBUG=INFO "NCCL_DEBUG_SUBSYS=INIT,ENV,NET,GRAPH,TUNING")
 offload=("${common[@]}" "NCCL_NET_PLUGIN=$PWD/$plugin" NCCL_NET_PLUGIN_REF_COUNT=1 NCCL_COLLNET_ENABLE=1 SLUICE_NET=always SLUICE_IFNAME=lo "SLUICE_REDUCERS=$pool")
 [[ $plugin == /* ]] && offload[6]="NCCL_NET_PLUGIN=$plugin"
-must=("${offload[@]}" "NCCL_ALGO=allreduce:collnetchain")
+forced=("${offload[@]}" "NCCL_ALGO=allreduce:collnetchain")
 
-# Bytes that the reducers have received so far.
-received() { "$sluice" status --reducers "$pool" | python3 -c 'import json, sys; print(sum(r["status"]["data"]["bytes_in"] for r in json.load(sys.stdin)))'; }
-# offloads NAME SECONDS COMMAND...: a step after which the reducers must have received more.
-offloads() {
+# Prints the bytes that the reducers have received so far.
+bytes_received() { "$sluice" status --reducers "$pool" | python3 -c 'import json, sys; print(sum(r["status"]["data"]["bytes_in"] for r in json.load(sys.stdin)))'; }
+# step_with_offload NAME SECONDS COMMAND...: a step during which the reducers must receive data.
+step_with_offload() {
   local before after
-  before=$(received)
+  before=$(bytes_received)
   step "$@"
-  after=$(received)
-  say "  reducers received $(((after - before) / 1000000)) MB"
-  ((after > before)) || { failed=1; say "FAIL $1: nothing went through the reducers"; }
+  after=$(bytes_received)
+  report "  reducers received $(((after - before) / 1000000)) MB"
+  ((after > before)) || { failed=1; report "FAIL $1: the reducers received no data"; }
 }
 
 step check-plugin 30 env "${offload[@]}" "$sluice" check plugin "$plugin"
-offloads allreduce 120 env "${must[@]}" "$job" check $ranks
-offloads allreduce-16-channels 60 env "${must[@]}" NCCL_MIN_NCHANNELS=16 "$job" large $ranks
-offloads tuner-chooses 60 env "${offload[@]}" "$job" large $ranks
+step_with_offload allreduce 120 env "${forced[@]}" "$job" check $ranks
+step_with_offload allreduce-16-channels 60 env "${forced[@]}" NCCL_MIN_NCHANNELS=16 "$job" large $ranks
+step_with_offload tuner-chooses 60 env "${offload[@]}" "$job" large $ranks
 step point-to-point 60 env "${offload[@]}" SLUICE_REDUCERS= "$job" point-to-point $ranks
 step reducers-unreachable 90 env "${offload[@]}" SLUICE_REDUCERS=127.0.0.1:1 SLUICE_CONNECT_TIMEOUT=5s "$job" large $ranks
 for round in 1 2; do
@@ -151,14 +151,14 @@ grep -h '^bench' "$out"/bench-sluice-*.log | sed 's/^bench/sluice/' >>"$results"
 grep -h '^bench' "$out"/bench-socket-*.log | sed 's/^bench/socket/' >>"$results"
 if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
   step ddp-socket 60 env "${common[@]}" NCCL_NET=Socket python3 tests/gpu/ddp_train.py --ranks $ranks --losses "$work/plain"
-  offloads ddp-sluice 60 env "${offload[@]}" python3 tests/gpu/ddp_train.py --ranks $ranks --losses "$work/offloaded"
+  step_with_offload ddp-sluice 60 env "${offload[@]}" python3 tests/gpu/ddp_train.py --ranks $ranks --losses "$work/offloaded"
   step ddp-losses 10 python3 tests/gpu/compare_losses.py "$work/plain" "$work/offloaded"
   cat "$out/ddp-losses.log" >>"$results"
   step groups 60 env "${offload[@]}" python3 tests/gpu/ddp_train.py --groups --steps 20 --ranks $ranks --losses "$work/groups"
   step groups-shared 60 env "${offload[@]}" NCCL_COMM_SPLIT_SHARE_RESOURCES=1 python3 tests/gpu/ddp_train.py --groups --steps 20 --ranks $ranks --losses "$work/shared"
 else
-  say "SKIP ddp: no PyTorch that sees the GPU"
+  report "SKIP ddp: PyTorch is not installed or finds no GPU"
 fi
 grep -hoE 'NET/SLUICE: offload.*|Connected Collnet Chains.*|[0-9]+ coll channels.*' "$out"/*.log | sort | uniq -c | sort -rn | head -20 >>"$results"
-if ((failed)); then say "FAILED, $SECONDS s"; else say "passed, $SECONDS s"; fi
+if ((failed)); then report "FAILED, $SECONDS s"; else report "passed, $SECONDS s"; fi
 exit "$failed"

@@ -1,7 +1,9 @@
-// The programs that instruction_test.py runs under callgrind. Each warms up, then does its work inside
-// counted_region(), which is all that is counted: allocations of the rig, the peers' side and the dynamic
-// linker's first calls are not. One thread, no socket and no clock, so the count is the same on every run.
-// Prints how many units were counted and what the dispatch chose.
+// The programs that instruction_test.py runs under callgrind.
+//
+// Each program warms up and then works inside counted_region(). Only that is counted, without the allocations
+// of the test bed, the peers' side and the dynamic linker's first calls. There is one thread, no socket and
+// no clock, so the count is the same in every run. Prints the number of units and the choices of the
+// dispatch.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,11 +12,11 @@
 #include "core/assert.h"
 #include "core/crc32c.h"
 #include "reducer/kernels/fold.h"
-#include "tests/support/lane_rig.h"
-#include "tests/unit/gpu_client/fake_reducer.h"
+#include "tests/support/lane_test_bed.h"
+#include "tests/unit/gpu_client/scheduler_test_bed.h"
 #include "wire/extension.h"
 
-// callgrind starts and stops counting where this is entered and left, by name; it does not nest.
+// callgrind counts between the entry and the exit of this function, by its name. It does not nest.
 extern "C" [[gnu::noinline]] void counted_region(const std::function<void()>& work) {
   work();
 }
@@ -22,65 +24,66 @@ extern "C" [[gnu::noinline]] void counted_region(const std::function<void()>& wo
 namespace sluice::test {
 namespace {
 
-// Chunks of 64 bytes: contributions in, the smallest fold, results out, over inproc.
+// Chunks of 64 bytes over inproc at a lane: contributions in, the smallest fold, results out.
 uint64_t lane() {
   const uint32_t ranks = 4, slots = 8;
   const std::vector<float> values(16, 1.0f);
-  LaneRig rig(ranks, slots);
-  rig.commit_all();
+  LaneTestBed test_bed(ranks, slots);
+  test_bed.commit_all();
   uint64_t sequence = 0;
   const auto window = [&](bool counts) {
-    const auto turns = [&] {
-      while (rig.lane->do_work(rig.now) != 0) {
+    const auto run_turns = [&] {
+      while (test_bed.lane->do_work(test_bed.now) != 0) {
       }
     };
     for (uint32_t i = 0; i < slots; ++i, ++sequence) {
-      for (uint32_t r = 0; r < ranks; ++r) SLUICE_ASSERT(rig.contribute(r, sequence, values).ok());
+      for (uint32_t r = 0; r < ranks; ++r) SLUICE_ASSERT(test_bed.contribute(r, sequence, values).ok());
     }
     if (counts) {
-      counted_region(turns);
+      counted_region(run_turns);
     } else {
-      turns();
+      run_turns();
     }
-    for (const auto& far : rig.far) {
-      while (far->poll(rig.now, kMiB) != 0) {
+    for (const auto& far : test_bed.far) {
+      while (far->poll(test_bed.now, kMiB) != 0) {
       }
     }
-    for (auto& rank : rig.ranks) {
+    for (auto& rank : test_bed.ranks) {
       SLUICE_ASSERT(rank->arrived.size() == slots);
       rank->arrived.clear();
     }
   };
   for (int i = 0; i < 8; ++i) window(false);
-  const uint64_t before = rig.lane->counters().chunks.get();
+  const uint64_t before = test_bed.lane->counters().chunks.get();
   for (int i = 0; i < 64; ++i) window(true);
-  return rig.lane->counters().chunks.get() - before;
+  return test_bed.lane->counters().chunks.get() - before;
 }
 
-// Chunks of 64 bytes at a worker: cut, put, result in, place filled, over inproc.
+// Chunks of 64 bytes over inproc at a worker: contributions out, results in.
 uint64_t worker() {
-  engine::test::Rig rig({.links = 2, .slots = 8, .slot_bytes = 64});
+  engine::test::SchedulerTestBed test_bed({.lanes = 2, .slots = 8, .slot_bytes = 64});
   std::vector<std::byte> data(16'384);
   uint64_t chunks = 0;
   const auto operation = [&](bool counts) {
-    const auto turns = [&] {
-      while (rig.exchange->put_chunks(SIZE_MAX) > 0 || rig.context->poll(rig.now, SIZE_MAX) > 0) {
+    const auto run_turns = [&] {
+      while (test_bed.scheduler->put_chunks(SIZE_MAX) > 0 ||
+             test_bed.context->poll(test_bed.now, SIZE_MAX) > 0) {
       }
     };
-    const uint32_t index = rig.start(data.data(), data.data(), data.size());
-    while (!rig.ended(index)) {
+    const uint32_t index = test_bed.start(data.data(), data.data(), data.size());
+    while (!test_bed.ended(index)) {
       if (counts) {
-        counted_region(turns);
+        counted_region(run_turns);
       } else {
-        turns();
+        run_turns();
       }
-      while (rig.far_context->poll(rig.now, SIZE_MAX) > 0) {
+      while (test_bed.far_context->poll(test_bed.now, SIZE_MAX) > 0) {
       }
-      for (auto& far : rig.lanes) {
+      for (auto& far : test_bed.lanes) {
         for (; !far.waiting.empty(); ++chunks) far.answer();
       }
     }
-    rig.table.release(index);
+    test_bed.table.release(index);
   };
   operation(false);
   chunks = 0;
@@ -88,13 +91,13 @@ uint64_t worker() {
   return chunks;
 }
 
-// A header with a small extension: encoded, decoded, checked. The checksum of a payload is not in it.
+// A header with a small extension: encoded, decoded and verified, without a payload checksum.
 uint64_t frame() {
   std::array<std::byte, wire::kSmallExtensionBytes> extension;
   wire::encode_extension(wire::OpInfo{.count = 1000}, extension);
   std::array<std::byte, wire::kHeaderBytes> bytes;
   const uint64_t frames = 2000;
-  uint64_t good = 0;
+  uint64_t valid = 0;
   const auto code = [&] {
     for (uint64_t i = 0; i < frames; ++i) {
       wire::FrameHeader h;
@@ -106,18 +109,18 @@ uint64_t frame() {
       h.sequence = h.chunk = i;
       wire::encode_header(h, extension, bytes);
       wire::FrameHeader read;
-      if (wire::decode_header(bytes, read).ok() && wire::verify_header(bytes, extension).ok()) ++good;
+      if (wire::decode_header(bytes, read).ok() && wire::verify_header(bytes, extension).ok()) ++valid;
     }
   };
   code();
-  good = 0;
+  valid = 0;
   counted_region(code);
-  return good;
+  return valid;
 }
 
 constexpr size_t kFoldBytes = 64 * kKiB;
 
-// KiB of input folded by one call after another, eight sources.
+// Consecutive folds of eight sources; the unit is KiB of input.
 uint64_t fold(wire::DType dtype) {
   const size_t n = kernels::kGroup;
   const uint64_t folds = 8;
@@ -133,7 +136,7 @@ uint64_t fold(wire::DType dtype) {
   return folds * n * kFoldBytes / kKiB;
 }
 
-// KiB of payload checked.
+// Payload checksums; the unit is KiB.
 uint64_t checksum() {
   const std::vector<std::byte> data(256 * kKiB);
   uint32_t crc = 0;

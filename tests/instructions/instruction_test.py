@@ -1,9 +1,9 @@
-"""Instructions that a unit of steady work takes, counted by callgrind: a guard of what was won that no busy machine disturbs.
+"""Counts the instructions per unit of steady work with callgrind. Unlike a time, the count does not depend on the load of the machine.
 
-Counted is what the program itself executes: no library's functions and not the transport of the rig.
+Only functions of the program itself count, without libraries and without the test bed's transport.
 
-A bound is about a quarter above the count it was set at, which stands beside it (g++ 12, Release). What makes a hot path better lowers
-its bound in the same commit; what has to cost more raises it and says why. Ends with 77 where the count cannot be taken.
+A bound is about a quarter above the count at which it was set, which stands beside it (g++ 12, Release). A change that makes a hot path
+cheaper lowers its bound; a change that must cost more raises it and says why. Exits with 77 if the count cannot be taken.
 """
 
 import argparse
@@ -29,14 +29,14 @@ BOUNDS = {
     "fold-f16": ("KiB of input", 270, 216),
     "checksum": ("KiB", 326, 260),
 }
-# What callgrind's processor is expected to choose; another choice has another count.
+# The expected choices on callgrind's processor; other choices have other counts.
 DISPATCH = {"fold": "AVX2", "crc": "sse42"}
-# The rig's transport, whose mutex and copies no deployment has.
-NOT_OURS = ("sluice::transport::inproc::",)
+# The test bed's transport: no deployment has its mutex and copies.
+EXCLUDED = ("sluice::transport::inproc::",)
 
 
 def self_costs(text, program):
-    """Instructions of each function of the program itself (no library's) from callgrind's uncompressed output, callees left out."""
+    """Instructions per function of the program itself, without callees, from callgrind's uncompressed output."""
     costs = collections.Counter()
     owner = function = ""
     lines = iter(text.splitlines())
@@ -46,7 +46,7 @@ def self_costs(text, program):
         elif line.startswith("fn="):
             function = line[3:]
         elif line.startswith("calls="):
-            next(lines)  # what the callee took
+            next(lines)  # the cost of the callee
         elif line[:1].isdigit() and os.path.basename(owner) == os.path.basename(program):
             costs[function] += int(line.split()[1])
     return costs
@@ -73,15 +73,15 @@ def main():
     if chosen != DISPATCH:
         skip(f"needs callgrind: the bounds are for {DISPATCH}, callgrind offers {chosen}")
     count = int(units.group(1))
-    ours = {name: cost / count for name, cost in costs.items() if not name.startswith(NOT_OURS)}
+    ours = {name: cost / count for name, cost in costs.items() if not name.startswith(EXCLUDED)}
     each = sum(ours.values())
     unit, bound, then = BOUNDS[arguments.work]
     print(f"{arguments.work}: {each:.1f} instructions per {unit}; bound {bound}, set at {then}")
     for name, cost in sorted(ours.items(), key=lambda item: -item[1])[:12]:
         print(f"  {cost:8.1f} {name[:100]}")
-    # Nearly none means that nothing was counted, or that the work is no longer where it was.
+    # Far fewer means that nothing was counted, or that the work has moved elsewhere.
     if not then / 3 < each <= bound:
-        sys.exit("outside the bound")
+        sys.exit(f"{arguments.work}: {each:.1f} instructions per {unit}; expected {then / 3:.0f} to {bound}")
 
 
 if __name__ == "__main__":

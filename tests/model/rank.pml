@@ -1,8 +1,8 @@
 /* A rank: part of view_change.pml. */
 
-inline say(w, r, what, roster, number) {
+inline say(w, r, what, history, number) {
   if
-  :: control[AT(w, r)] != CLOSED && REACHES(w, r) -> control_up[AT(w, r)]!what(roster, number)
+  :: control[AT(w, r)] != CLOSED && REACHES(w, r) -> control_up[AT(w, r)]!what(history, number)
   :: else
   fi
 }
@@ -89,9 +89,9 @@ inline take_result(w, r, under, sequence, chunk, value) {
   fi
 }
 
-inline query(w, r, roster) {
+inline query(w, r, history) {
   if
-  :: roster == view[w] && view[w] == agreed[w] -> /* carried out */
+  :: history == view[w] && view[w] == agreed[w] -> /* carried out */
 #ifdef BUG_QUERY_AGAIN
      still[w] = 1;
 #endif
@@ -99,47 +99,47 @@ inline query(w, r, roster) {
   :: else ->
      if
 #ifndef BUG_ANSWER_ANY
-     :: !COVERS(roster, known[w] | agreed[w]) ->
-        known[w] = known[w] | roster;
+     :: !COVERS(history, known[w] | agreed[w]) ->
+        known[w] = known[w] | history;
         say(w, r, KNOWN, known[w], 0)
 #endif
      :: else ->
-        known[w] = known[w] | roster;
-        agreed[w] = roster;
+        known[w] = known[w] | history;
+        agreed[w] = history;
 #ifndef BUG_NO_STOP
         still[w] = 1;
 #endif
         for (i : 0 .. NR - 1) {
           if
-          :: HAS(roster, i) -> close_connections(w, i)
+          :: HAS(history, i) -> close_connections(w, i)
           :: else
           fi
         }
-        say(w, r, ANSWER, roster, FIRST_MISSING(have[w]))
+        say(w, r, ANSWER, history, FIRST_MISSING(have[w]))
      fi
   fi
 }
 
-inline carry_out(w, roster, from) {
+inline carry_out(w, history, from) {
   if
-  :: roster == view[w] /* carried out */
+  :: history == view[w] /* carried out */
 #ifdef BUG_OVERTAKEN
-  :: roster != view[w] && !COVERS(roster, view[w]) && agreed[w] != roster
+  :: history != view[w] && !COVERS(history, view[w]) && agreed[w] != history
 #else
-  :: agreed[w] != roster && COVERS(agreed[w], roster) /* overtaken by what it has answered since */
+  :: agreed[w] != history && COVERS(agreed[w], history) /* overtaken by what it has answered since */
 #endif
   :: else ->
 #ifndef BUG_OVERTAKEN
-     assert(roster == agreed[w]);
+     assert(history == agreed[w]);
 #endif
      assert(from <= FIRST_MISSING(have[w]) && FIRST_MISSING(have[w]) <= from + D);
      if
-     :: first_roster[COUNT(roster)] == 0 ->
-        first_roster[COUNT(roster)] = roster;
-        first_base[COUNT(roster)] = from
-     :: else -> assert(first_roster[COUNT(roster)] == roster && first_base[COUNT(roster)] == from)
+     :: first_history[COUNT(history)] == 0 ->
+        first_history[COUNT(history)] = history;
+        first_base[COUNT(history)] = from
+     :: else -> assert(first_history[COUNT(history)] == history && first_base[COUNT(history)] == from)
      fi;
-     view[w] = roster;
+     view[w] = history;
      still[w] = 0;
 #ifdef BUG_BASE_OWN
      base[w] = FIRST_MISSING(have[w]);
@@ -150,8 +150,8 @@ inline carry_out(w, roster, from) {
        sent[AT(w, i)] = 0;
        received[AT(w, i)] = 0;
        if
-       :: NC > 0 && !HAS(roster, i) && lane[AT(w, i)] != CLOSED && lane[AT(w, i)] != CUT && REACHES(w, i) ->
-          lane_up[AT(w, i)]!COMMIT_LANE(roster, from, 0, 0)
+       :: NC > 0 && !HAS(history, i) && lane[AT(w, i)] != CLOSED && lane[AT(w, i)] != CUT && REACHES(w, i) ->
+          lane_up[AT(w, i)]!COMMIT_LANE(history, from, 0, 0)
        :: else
        fi;
        say(w, i, KNOWN, known[w], 0)
@@ -169,7 +169,7 @@ inline carry_out(w, roster, from) {
   (lane[AT(w, r)] == OPEN && REACHES(w, r) && !still[w] && !HAS(view[w], r) && \
    sent[AT(w, r)] < received[AT(w, r)] + W && NEXT_CHUNK(w, r) < NC && WITHIN_DEPTH(w, NEXT_CHUNK(w, r)))
 
-#ifdef FORGETFUL /* what was said on a connection that broke is not said again */
+#ifdef FORGETFUL /* messages of a broken connection are not repeated */
 #define SAID_AGAIN(w) 0
 #else
 #define SAID_AGAIN(w) known[w]

@@ -102,17 +102,17 @@ inline take_contribution(w, r, under, sequence, chunk, value) {
   fi
 }
 
-inline tell(w, r, what, roster, number) {
+inline tell(w, r, what, history, number) {
   if
-  :: control[AT(w, r)] == OPEN && REACHES(w, r) -> control_down[AT(w, r)]!what(roster, number)
+  :: control[AT(w, r)] == OPEN && REACHES(w, r) -> control_down[AT(w, r)]!what(history, number)
   :: else
   fi
 }
 
-inline hear(r, roster) {
+inline hear(r, history) {
   if
-  :: !COVERS(told[r], roster) ->
-     told[r] = told[r] | roster;
+  :: !COVERS(told[r], history) ->
+     told[r] = told[r] | history;
      if
      :: told[r] != ALL_REDUCERS && ARBITER(told[r]) == r ->
         proposed[r] = told[r];
@@ -134,18 +134,18 @@ inline hear(r, roster) {
 #define ANSWERED_ENOUGH(r) (answers[r] == ALL_RANKS)
 #endif
 
-inline answered(w, r, roster, first) {
+inline answered(w, r, history, first) {
   if
-  :: roster == proposed[r] && !committed[r] ->
+  :: history == proposed[r] && !committed[r] ->
      answers[r] = answers[r] | BIT(w);
      smallest[r] = (first < smallest[r] -> first : smallest[r]);
      if
      :: ANSWERED_ENOUGH(r) ->
         committed[r] = 1;
-        last_roster[r] = proposed[r];
+        last_history[r] = proposed[r];
         last_base[r] = smallest[r];
         for (i : 0 .. NW - 1) {
-          tell(i, r, COMMIT, last_roster[r], last_base[r])
+          tell(i, r, COMMIT, last_history[r], last_base[r])
         }
      :: else
      fi
@@ -186,22 +186,22 @@ inline hear_holds(w, r) {
   :: d_step { control_up[AT(w, r)]?HOLDS(a, b) -> hear_holds(w, r); i = 0 }
 #endif
 
-inline again(w, r, roster) {
+inline again(w, r, history) {
   if
   :: control[AT(w, r)] == RESUMING -> control[AT(w, r)] = OPEN
   :: else /* closed since */
   fi;
   if
-  :: COVERS(told[r], roster) ->
+  :: COVERS(told[r], history) ->
      if
      :: proposed[r] != 0 -> tell(w, r, QUERY, proposed[r], 0)
      :: else
      fi;
      if
-     :: last_roster[r] != 0 -> tell(w, r, COMMIT, last_roster[r], last_base[r])
+     :: last_history[r] != 0 -> tell(w, r, COMMIT, last_history[r], last_base[r])
      :: else
      fi
-  :: else -> hear(r, roster)
+  :: else -> hear(r, history)
   fi
 }
 
@@ -265,7 +265,7 @@ inline die(r) {
 inline forget(r) {
   lane_view[r] = 0; lane_base[r] = 0; made[r] = 0;
   told[r] = 0; proposed[r] = 0; committed[r] = 0; answers[r] = 0; smallest[r] = 0;
-  last_roster[r] = 0; last_base[r] = 0;
+  last_history[r] = 0; last_base[r] = 0;
 #ifdef LEAVING
   leaves[r] = 0; holds[r] = 0;
 #endif

@@ -1,9 +1,9 @@
-/* The view change of PROTOCOL.md section 11, abstractly: docs/protocol-model.md says what is modelled and what is not.
+/* The view change of protocol.md section 11, abstractly: docs/design/protocol-model.md says what is modelled and what is not.
  *
  * Sizes and what may go wrong are given with -D; the runner, model_test.py, lists the configurations it checks. A BUG_...
  * switch plants one error that the properties must find.
  *
- * A roster is the set of removed reducers, as bits; its version is their number and its hash is itself. A chunk's value is
+ * A history is the set of removed reducers, as bits; its version is their number and its hash is itself. A chunk's value is
  * the set of ranks whose contributions are in it.
  */
 #ifndef NW
@@ -46,7 +46,7 @@
 #define HAS(set, i) (((set) >> (i)) & 1)
 #define COVERS(a, b) (((a) | (b)) == (a))
 #define COUNT(set) (((set) & 1) + (((set) >> 1) & 1) + (((set) >> 2) & 1))
-#define ARBITER(roster) (HAS(roster, 0) == 0 -> 0 : (HAS(roster, 1) == 0 -> 1 : 2))
+#define ARBITER(history) (HAS(history, 0) == 0 -> 0 : (HAS(history, 1) == 0 -> 1 : 2))
 #define AT(w, r) ((w) * NR + (r))
 
 /* Placement: chunk q goes to living reducer number q mod (number living). The chunk of sequence s from `from` on. */
@@ -71,8 +71,8 @@ mtype = { CONTRIBUTION, RESULT, COMMIT_LANE, RESUME, RESUME_ACK, KNOWN, AGAIN, A
 #endif
 chan lane_up[NW * NR] = [ROOM] of { mtype, byte /* view */, byte, byte, byte };
 chan lane_down[NW * NR] = [ROOM] of { mtype, byte /* view */, byte, byte, byte };
-chan control_up[NW * NR] = [ROOM_CONTROL] of { mtype, byte /* roster */, byte };
-chan control_down[NW * NR] = [ROOM_CONTROL] of { mtype, byte /* roster */, byte };
+chan control_up[NW * NR] = [ROOM_CONTROL] of { mtype, byte /* history */, byte };
+chan control_down[NW * NR] = [ROOM_CONTROL] of { mtype, byte /* history */, byte };
 
 /* A lane connection, as both ends know it: RESUMING until RESUME arrives, ACKED until RESUME_ACK does. */
 #define CLOSED 0
@@ -84,7 +84,7 @@ byte lane[NW * NR] = OPEN;
 byte control[NW * NR] = OPEN; /* CLOSED, OPEN, or RESUMING until AGAIN arrives */
 
 /* Of ranks. */
-byte known[NW];           /* its roster */
+byte known[NW];           /* its history */
 byte agreed[NW];          /* the newest it has answered */
 byte view[NW];            /* the newest it has carried out */
 bool still[NW];           /* it has answered and waits for the commit */
@@ -113,10 +113,10 @@ byte slot_sum[NR * W];
 byte slot_kept[NR * W];   /* the result a rank contributed; 0 none */
 byte result_chunk[NR * W];
 byte result_value[NR * W];
-byte told[NR];            /* its roster */
+byte told[NR];            /* its history */
 byte proposed[NR];
 bool committed[NR];
-byte last_roster[NR];     /* its newest commit; 0 none */
+byte last_history[NR];     /* its newest commit; 0 none */
 byte last_base[NR];
 byte answers[NR];         /* ranks */
 byte smallest[NR];
@@ -134,7 +134,7 @@ byte control_cuts = CONTROL_CUTS;
 bool apart[NW * NR];
 
 /* Of each version, what the first rank carried out. */
-byte first_roster[NR + 1];
+byte first_history[NR + 1];
 byte first_base[NR + 1];
 
 #define REACHES(w, r) (!dead[r] && !apart[AT(w, r)])
@@ -187,7 +187,7 @@ inline spare(what) {
 init {
   byte i;
   atomic {
-    /* Less may go wrong than may, or what stands still until the next loss would pass for one that moves. */
+    /* Less may go wrong than may, or what does not move until the next loss would pass for one that moves. */
     spare(crashes);
     spare(parts);
     spare(lane_cuts);

@@ -1,9 +1,9 @@
-"""What the built plugin needs from the machine that loads it, and shows to it."""
+"""The dependencies and the exported symbols of the built plugin."""
 
 import re
 import subprocess
 
-import playing
+import nccl_player
 import sluice_process
 from sluice_process import SluiceTest
 
@@ -14,12 +14,12 @@ SYMBOLS = {f"ncclNetPlugin_v{version}" for version in range(5, 13)} | {
 
 
 def readelf(*options, of=None):
-    return subprocess.run(["readelf", "--wide", *options, str(of or playing.PLUGIN)], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(["readelf", "--wide", *options, str(of or nccl_player.PLUGIN)], capture_output=True, text=True, check=True).stdout
 
 
 class BuiltFile(SluiceTest):
     def symbols(self, of=None):
-        """(name, is defined) of the dynamic symbols; versions cut off."""
+        """Yields (name, is defined) of the dynamic symbols, without versions."""
         for line in readelf("--dyn-syms", of=of).splitlines():
             fields = line.split()
             if len(fields) >= 8 and fields[0].rstrip(":").isdigit() and fields[4] in ("GLOBAL", "WEAK"):
@@ -28,20 +28,20 @@ class BuiltFile(SluiceTest):
     def test_exports_the_tables_and_nothing_else(self):
         self.assertEqual({name.split("@")[0] for name, defined in self.symbols() if defined and "@" not in name}, SYMBOLS)
 
-    def test_needs_the_c_library_alone(self):
+    def test_needs_only_the_c_library(self):
         needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", readelf("--dynamic")))
         self.assertLessEqual(needed, NEEDED)
 
-    def test_openssl_is_needed_by_its_own_library_alone(self):
-        for file in (playing.PLUGIN, playing.beside_plugin("libsluice.so"), sluice_process.PROGRAM):
+    def test_only_the_tls_library_needs_openssl(self):
+        for file in (nccl_player.PLUGIN, nccl_player.library_beside_plugin("libsluice.so"), sluice_process.PROGRAM):
             self.assertEqual(re.findall(r"\(NEEDED\).*(?:ssl|crypto|sluice_tls).*", readelf("--dynamic", of=file)), [])
-        library = playing.beside_plugin("libsluice_tls.so")
+        library = nccl_player.library_beside_plugin("libsluice_tls.so")
         if library.exists():
             self.assertEqual({name.split("@")[0] for name, defined in self.symbols(library) if defined and "@" not in name}, {"sluice_tls_v1"})
 
-    def test_takes_nothing_of_cuda(self):
-        taken = [name for name, defined in self.symbols() if not defined]
-        self.assertEqual([name for name in taken if re.match(r"cu[A-Z]|cuda|nccl|nv[A-Z]", name)], [])
+    def test_uses_no_symbol_of_cuda(self):
+        undefined = [name for name, defined in self.symbols() if not defined]
+        self.assertEqual([name for name in undefined if re.match(r"cu[A-Z]|cuda|nccl|nv[A-Z]", name)], [])
 
     def test_needs_no_glibc_newer_than_2_34(self):
         versions = set(re.findall(r"GLIBC_(\d+)\.(\d+)", readelf("--version-info")))
@@ -49,12 +49,12 @@ class BuiltFile(SluiceTest):
         self.assertEqual({version for version in versions if tuple(map(int, version)) > NEWEST_GLIBC}, set())
         self.assertEqual(re.findall(r"GLIBCXX_[\d.]+|CXXABI_[\d.]+", readelf("--version-info")), [])
 
-    def test_stays_when_it_is_closed(self):
+    def test_stays_loaded_after_dlclose(self):
         self.assertRegex(readelf("--dynamic"), r"FLAGS_1.*NODELETE")
 
-    def test_says_no_path_to_look_for_libraries(self):
+    def test_has_no_library_search_path(self):
         self.assertNotRegex(readelf("--dynamic"), r"R(UN)?PATH")
 
 
 if __name__ == "__main__":
-    playing.main()
+    nccl_player.main()

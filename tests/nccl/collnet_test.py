@@ -1,106 +1,106 @@
-"""CollNet of one ABI version, as NCCL drives it, against real reducers."""
+"""CollNet of one ABI version, called like NCCL does, with real reducers."""
 
-from playing import Play, abi, lengthy, main
+from nccl_player import PlayerTest, abi, newest_abi_only, main
 
 
-class CollNet(Play):
+class CollNet(PlayerTest):
     def test_every_type_and_operator_bit_for_bit(self):
         for ranks, reducers in ((2, 1), (3, 2), (4, 3)):
             with self.subTest(ranks=ranks, reducers=reducers):
                 self.start_pool(reducers - len(self.addresses))
-                self.play("kinds", "--ranks", ranks)
+                self.run_player("kinds", "--ranks", ranks)
 
-    @lengthy
+    @newest_abi_only
     def test_in_place_bit_for_bit(self):
         self.start_pool(2)
-        self.play("in-place", "--ranks", 3)
+        self.run_player("in-place", "--ranks", 3)
 
-    @lengthy
+    @newest_abi_only
     def test_eight_ranks(self):
         self.start_pool(2)
-        self.play("kinds", "--ranks", 8, "--types", "float32,bfloat16,int32")
+        self.run_player("kinds", "--ranks", 8, "--types", "float32,bfloat16,int32")
 
     def test_large_requests_and_several_groups_in_flight(self):
         self.start_pool(2)
-        self.play("window", "--ranks", 3)
+        self.run_player("window", "--ranks", 3)
 
-    @lengthy
-    def test_a_handle_that_is_not_at_the_place_of_the_rank(self):
+    @newest_abi_only
+    def test_handles_that_are_not_in_rank_order(self):
         self.start_pool(2)
         for ranks in (2, 5):
-            lines = self.play("order", "--ranks", ranks)
-            # What is summed first must not depend on chance, or training would not be repeatable.
+            lines = self.run_player("order", "--ranks", ranks)
+            # The order of summation must be fixed, or training would not be reproducible.
             in_order = "fold order of handles " + " ".join(str(place) for place in range(ranks))
             self.assertEqual(len([line for line in lines if line.endswith(in_order)]), ranks, lines)
 
-    @lengthy
-    def test_more_requests_than_may_be_open(self):
+    @newest_abi_only
+    def test_more_requests_than_the_limit(self):
         self.start_pool(2)
-        lines = self.play("flood", "--ranks", 3)
-        # None of them was without a null request, so posting again was played.
+        lines = self.run_player("flood", "--ranks", 3)
+        # Each rank got a null request at least once, so the repeated post was tested.
         self.assertEqual(len([line for line in lines if "retries" in line and not line.endswith("retries 0")]), 3, lines)
 
-    @lengthy
-    def test_open_bytes_that_are_taken(self):
+    @newest_abi_only
+    def test_open_bytes_up_to_the_budget(self):
         self.start_pool(2)
         # 128 KiB for each of two reducers.
         env = {"SLUICE_WINDOW": "128K", "SLUICE_SLOT": "32K"}
-        self.play("budget", "--ranks", 3, "--bytes", 256 << 10, env=env)
-        self.play("budget", "--ranks", 2, "--bytes", 256 << 10, env=env | {"SLUICE_THREADS": "0"})
+        self.run_player("budget", "--ranks", 3, "--bytes", 256 << 10, env=env)
+        self.run_player("budget", "--ranks", 2, "--bytes", 256 << 10, env=env | {"SLUICE_THREADS": "0"})
 
-    @lengthy
-    def test_a_full_budget_frees_itself(self):
-        # One group of eight channels: what is refused is asked for again and again, and nothing is tested meanwhile.
+    @newest_abi_only
+    def test_an_exhausted_budget_recovers(self):
+        # One group of eight channels: a refused request is repeated, and no request is tested meanwhile.
         self.start_pool(1)
         env = {"SLUICE_WINDOW": "256K", "SLUICE_SLOT": "32K"}
-        self.play("window", "--ranks", 3, env=env)
-        self.play("window", "--ranks", 2, env=env | {"SLUICE_THREADS": "0"})
+        self.run_player("window", "--ranks", 3, env=env)
+        self.run_player("window", "--ranks", 2, env=env | {"SLUICE_THREADS": "0"})
 
-    def test_memory_is_registered_while_requests_run(self):
+    def test_registration_while_requests_run(self):
         self.start_pool(1)
-        self.play("registration", "--ranks", 2)
+        self.run_player("registration", "--ranks", 2)
 
-    @lengthy
-    def test_communicators_at_the_same_time(self):
+    @newest_abi_only
+    def test_concurrent_communicators(self):
         self.start_pool(2)
-        self.play("communicators", "--ranks", 3, "--communicators", 4, "--busy", 4)
+        self.run_player("communicators", "--ranks", 3, "--communicators", 4, "--busy", 4)
 
-    @lengthy
-    def test_32_communicators_of_which_4_carry_traffic(self):
+    @newest_abi_only
+    def test_32_communicators_with_traffic_on_4(self):
         self.start_pool(1)
-        self.play("communicators", "--ranks", 2, "--communicators", 32, "--busy", 4)
+        self.run_player("communicators", "--ranks", 2, "--communicators", 32, "--busy", 4)
 
-    @lengthy
+    @newest_abi_only
     def test_head_groups_of_one_communicator_in_one_process(self):
         self.start_pool(2)
         for heads in (2, 4):
-            self.play("heads", "--ranks", 2, "--heads", heads)
+            self.run_player("heads", "--ranks", 2, "--heads", heads)
 
-    @lengthy
+    @newest_abi_only
     def test_head_groups_of_one_communicator_in_several_processes(self):
         self.start_pool(2)
-        self.play("heads", "--ranks", 6, "--heads", 2, "--heads-apart")
-        self.play("heads", "--ranks", 8, "--heads", 4, "--heads-apart")
+        self.run_player("heads", "--ranks", 6, "--heads", 2, "--head-processes")
+        self.run_player("heads", "--ranks", 8, "--heads", 4, "--head-processes")
 
-    @lengthy
-    def test_init_and_finalize_over_and_over(self):
+    @newest_abi_only
+    def test_repeated_init_and_finalize(self):
         self.start_pool(1)
-        self.play("repeat", "--ranks", 2, "--rounds", 4)
+        self.run_player("repeat", "--ranks", 2, "--rounds", 4)
 
     def test_abort_with_requests_open(self):
         self.start_pool(2)
-        self.play("abort", "--ranks", 3, "--rounds", 6)
+        self.run_player("abort", "--ranks", 3, "--rounds", 6)
 
-    @lengthy
-    def test_without_threads_of_its_own(self):
+    @newest_abi_only
+    def test_without_progress_threads(self):
         self.start_pool(2)
         for scenario in ("kinds", "in-place", "window", "communicators", "abort"):
-            self.play(scenario, "--ranks", 2, env={"SLUICE_THREADS": "0"})
+            self.run_player(scenario, "--ranks", 2, env={"SLUICE_THREADS": "0"})
 
     def test_reducers_count_what_was_offloaded(self):
         self.start_pool(1)
         before = self.status(self.addresses[0])
-        self.play("kinds", "--ranks", 2, "--types", "float32")
+        self.run_player("kinds", "--ranks", 2, "--types", "float32")
         after = self.status(self.addresses[0])
         self.assertEqual(after["sessions"]["completed"], before["sessions"]["completed"] + 1, f"v{abi()}")
 

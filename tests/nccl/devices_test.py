@@ -1,6 +1,6 @@
-"""Several network devices: two hosts that are joined by two links, as network namespaces of this test alone. Exit 77 where none can be made.
+"""Several network devices: two hosts, connected by two links, in private network namespaces. Exit status 77 if namespaces cannot be created.
 
-Rank 1 is on the other host than rank 0 and the reducers, so the links' own counters tell which device was used."""
+Rank 1 runs on another host than rank 0 and the reducers, so the counters of the links show which device was used."""
 
 import os
 import re
@@ -8,19 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-import playing
-from playing import Play
+import nccl_player
+from nccl_player import PlayerTest
 from sluice_process import until
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/netbed"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/test_network"))
 
-from bed import own_mounts  # noqa: E402
-from capabilities import enter_namespaces, require  # noqa: E402: sluice_process says where it is
+from capabilities import enter_namespaces, require  # noqa: E402: sluice_process sets its path
+from test_network import with_private_sysfs  # noqa: E402
 
 INSIDE = "SLUICE_TEST_INSIDE_NAMESPACE"
 LINKS = ("sl0", "sl1")
 PRIVATE = ["unshare", "--net"]
-# What a link without a device in use carries: neighbour discovery, and nothing of ours.
+# Upper bound for an unused link, which carries only neighbor discovery.
 IDLE_BYTES = 10_000
 
 
@@ -33,7 +33,7 @@ def ip(*words, inside=()):
 
 
 class OtherHost:
-    """A network namespace, held by a process that ends with this one."""
+    """A network namespace, kept by a process that ends with the test."""
 
     def __init__(self):
         self.process = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo ready; read line"], stdin=subprocess.PIPE,
@@ -50,13 +50,13 @@ class OtherHost:
                 ip("link", "set", link, "up", inside=inside)
 
     def carried(self):
-        """Bytes over each link so far, both ways."""
+        """Returns the bytes that each link has carried in both directions."""
         text = subprocess.run([*self.inside, "cat", "/proc/net/dev"], check=True, capture_output=True, text=True).stdout
         fields = {name.strip(): values.split() for name, values in (line.split(":") for line in text.splitlines()[2:])}
         return [int(fields[link][0]) + int(fields[link][8]) for link in LINKS]
 
     def end(self):
-        # Their other ends go with them; the kernel takes its time with those of a namespace that has ended.
+        # Also deletes the other ends. The kernel would delete the links of an ended namespace only later.
         for link in LINKS:
             ip("link", "del", link)
         self.process.stdin.close()
@@ -64,7 +64,7 @@ class OtherHost:
         self.process.stdout.close()
 
 
-class Devices(Play):
+class Devices(PlayerTest):
     def setUp(self):
         super().setUp()
         self.host = OtherHost()
@@ -78,13 +78,13 @@ class Devices(Play):
     def start_pool_at(self, where):
         port_file = self.folder / f"port-{len(self.reducers)}"
         self.reducers.append(self.start("reducer", "--insecure", "--listen", f"{where}:0", "--port-file", port_file))
-        until("a reducer says its port", lambda: port_file.exists() or self.reducers[-1].ended())
+        until("the reducer writes its port file", lambda: port_file.exists() or self.reducers[-1].ended())
         self.addresses.append(f"{where}:{port_file.read_text().strip()}")
 
-    def over(self, device, scenario, *options):
-        """Plays and returns the bytes that each link has carried meanwhile."""
+    def run_on_device(self, device, scenario, *options):
+        """Runs the player and returns the bytes that each link has carried meanwhile."""
         before = self.host.carried()
-        self.play(scenario, "--ranks", 2, "--rank-network", f"1:{self.host.network}", "--device", device, *options,
+        self.run_player(scenario, "--ranks", 2, "--rank-network", f"1:{self.host.network}", "--device", device, *options,
                   env={"SLUICE_IFNAME": "=" + ",".join(LINKS)})
         return [after - was for after, was in zip(self.host.carried(), before)]
 
@@ -92,32 +92,32 @@ class Devices(Play):
         self.assertGreater(carried[device], at_least, carried)
         self.assertLess(carried[1 - device], IDLE_BYTES, carried)
 
-    def test_both_are_offered_alike_by_net_and_collnet(self):
+    def test_net_and_collnet_offer_the_same_devices(self):
         self.addresses = ["127.0.0.1:1"]
         for interfaces, count in (("=sl0,sl1", 2), ("sl", 2), ("=sl1", 1), ("^lo,sl0", 1)):
             with self.subTest(interfaces):
-                lines = self.play("offer", "--ranks", 1, env={"SLUICE_IFNAME": interfaces})
+                lines = self.run_player("capabilities", "--ranks", 1, env={"SLUICE_IFNAME": interfaces})
                 self.assertTrue([line for line in lines if re.search(rf"net {count} collnet {count}$", line)], lines)
 
-    def test_an_allreduce_keeps_to_its_device(self):
+    def test_an_allreduce_uses_only_its_device(self):
         for device in (0, 1):
             with self.subTest(device=device):
                 self.addresses.clear()
                 for _ in range(2):
                     self.start_pool_at(address(device, 0))
-                self.check_only(device, self.over(device, "kinds", "--types", "float32,bfloat16"), 1 << 20)
-                self.check_only(device, self.over(device, "in-place", "--types", "int32"), 10 << 20)
+                self.check_only(device, self.run_on_device(device, "kinds", "--types", "float32,bfloat16"), 1 << 20)
+                self.check_only(device, self.run_on_device(device, "in-place", "--types", "int32"), 10 << 20)
 
-    def test_point_to_point_keeps_to_its_device(self):
+    def test_point_to_point_uses_only_its_device(self):
         for device in (0, 1):
             with self.subTest(device=device):
-                self.check_only(device, self.over(device, "net-ring"), 30 << 20)
+                self.check_only(device, self.run_on_device(device, "net-ring"), 30 << 20)
 
-    def test_heads_on_devices_of_their_own(self):
+    def test_heads_on_different_devices(self):
         self.start_pool_at(address(0, 0))
         self.start_pool_at(address(0, 0))
-        # All is sent over the reducers' link; the second head's results come back to its own device's address.
-        for carried in self.over(-1, "heads", "--heads", 2):
+        # All contributions use the link of the reducers. The results of the second head use the link of its own device.
+        for carried in self.run_on_device(-1, "heads", "--heads", 2):
             self.assertGreater(carried, 500_000)
 
 
@@ -126,5 +126,5 @@ if __name__ == "__main__":
         enter_namespaces()
         require("network-namespaces")
         os.environ[INSIDE] = "1"
-        os.execvp(PRIVATE[0], [*PRIVATE, *own_mounts([sys.executable, "-B", *sys.argv])])
-    playing.main()
+        os.execvp(PRIVATE[0], [*PRIVATE, *with_private_sysfs([sys.executable, "-B", *sys.argv])])
+    nccl_player.main()

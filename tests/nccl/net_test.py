@@ -1,29 +1,29 @@
-"""The point-to-point net of one ABI version."""
+"""The point-to-point network of one ABI version."""
 
-from playing import Play, lengthy, main
+from nccl_player import PlayerTest, newest_abi_only, main
 
 
-class Net(Play):
+class Net(PlayerTest):
     def test_a_ring(self):
         for ranks in (2, 5):
-            self.play("net-ring", "--ranks", ranks)
+            self.run_player("net-ring", "--ranks", ranks)
 
-    @lengthy
+    @newest_abi_only
     def test_one_stream(self):
-        self.play("net-ring", "--ranks", 2, env={"SLUICE_STREAMS": "1"})
+        self.run_player("net-ring", "--ranks", 2, env={"SLUICE_STREAMS": "1"})
 
-    @lengthy
+    @newest_abi_only
     def test_all_pairs(self):
-        self.play("net-pairs", "--ranks", 4)
+        self.run_player("net-pairs", "--ranks", 4)
 
     def test_closed_with_requests_open(self):
-        self.play("net-close", "--ranks", 2, "--rounds", 4)
-        self.play("net-close", "--ranks", 3, "--rounds", 2)
+        self.run_player("net-close", "--ranks", 2, "--rounds", 4)
+        self.run_player("net-close", "--ranks", 3, "--rounds", 2)
 
-    @lengthy
+    @newest_abi_only
     def test_reducers_are_not_needed(self):
         self.addresses = ["127.0.0.1:1"]
-        self.play("net-ring", "--ranks", 2)
+        self.run_player("net-ring", "--ranks", 2)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Real libnccl loads the built plugin, without a GPU: releases up to 2.21 look the network up in ncclGetUniqueId. Later ones wait for a communicator.
+"""Real libnccl loads the built plugin without a GPU. Releases up to 2.21 look up the network in ncclGetUniqueId, later releases only with a communicator.
 
-usage: real_nccl_test.py --plugin FILE --wheels FOLDER. Exit 77 when no release can be had here."""
+usage: real_nccl_test.py --plugin FILE --wheels FOLDER. Exit status 77 if no release can be downloaded."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "capabilities"))
 
 from capabilities import require, skip  # noqa: E402
 
-# release: package, net version that it takes, whether it takes our CollNet (v8 and newer)
+# release: package, net version that it uses, whether it uses the CollNet of the plugin (v8 and newer)
 RELEASES = {
     "2.14.3": ("nvidia-nccl-cu11", 6, False),
     "2.18.3": ("nvidia-nccl-cu12", 6, False),
@@ -30,7 +30,7 @@ DEADLINE_S = 120
 PLUGIN = None
 LIBRARIES = {}  # release: libnccl.so.2
 
-ASK = """
+SCRIPT = """
 import ctypes, sys
 nccl = ctypes.CDLL(sys.argv[1])
 print("result", nccl.ncclGetUniqueId(ctypes.create_string_buffer(128)))
@@ -39,7 +39,7 @@ print("\\n".join("mapped " + line.split()[-1] for line in open("/proc/self/maps"
 
 
 def fetch(release, wheels):
-    """libnccl.so.2 of the release; kept in the folder for the next run."""
+    """Returns libnccl.so.2 of the release; downloads it into the folder if necessary."""
     package = RELEASES[release][0]
     target = wheels / release / "libnccl.so.2"
     if target.exists():
@@ -50,7 +50,7 @@ def fetch(release, wheels):
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         wheel = next(Path(folder).glob("*.whl"), None)
         if wheel is None:
-            raise RuntimeError((done.stderr.strip().splitlines() or ["pip gave no wheel"])[-1])
+            raise RuntimeError((done.stderr.strip().splitlines() or ["pip downloaded no wheel"])[-1])
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_suffix(".part")
         with zipfile.ZipFile(wheel) as archive, archive.open("nvidia/nccl/lib/libnccl.so.2") as source, open(fresh, "wb") as out:
@@ -59,11 +59,11 @@ def fetch(release, wheels):
     return target
 
 
-def ask(release, variables, folder):
-    """Output of a process that asks this release for a unique id."""
+def get_unique_id(release, variables, folder):
+    """Returns the output of a process that calls ncclGetUniqueId of this release."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "SLUICE_"))}
     clean |= {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "lo", "NCCL_NET_PLUGIN": "sluice", "LD_LIBRARY_PATH": str(folder)}
-    done = subprocess.run([sys.executable, "-c", ASK, str(LIBRARIES[release])], capture_output=True, text=True, timeout=DEADLINE_S,
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(LIBRARIES[release])], capture_output=True, text=True, timeout=DEADLINE_S,
                           check=False, env=clean | variables)
     return done.stdout + done.stderr
 
@@ -73,24 +73,24 @@ class RealNccl(unittest.TestCase):
         self.folder = Path(tempfile.mkdtemp(prefix="sluice-test-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
-    def test_takes_net_and_collnet_from_the_built_file(self):
+    def test_uses_net_and_collnet_of_the_built_file(self):
         (self.folder / PLUGIN.name).symlink_to(PLUGIN)
         for release in LIBRARIES:
             with self.subTest(release):
                 _, version, collnet = RELEASES[release]
-                text = ask(release, {"SLUICE_NET": "always", "SLUICE_REDUCERS": "localhost", "SLUICE_IFNAME": "lo"}, self.folder)
+                text = get_unique_id(release, {"SLUICE_NET": "always", "SLUICE_REDUCERS": "localhost", "SLUICE_IFNAME": "lo"}, self.folder)
                 self.assertIn("result 0", text)
                 self.assertIn(f"mapped {PLUGIN}", text)
-                # NCCL names each version it looks for in vain, from its newest down.
+                # NCCL logs each version that it does not find, from the newest down.
                 missed = [int(v) for v in re.findall(r"Failed to find ncclNetPlugin_v(\d+)", text)]
                 self.assertTrue(all(v > version for v in missed), text)
                 self.assertEqual("ncclCollNetPlugin" in text, not collnet, text)
-                print(f"NCCL {release}: net v{version}{', CollNet v8' if collnet else ', no CollNet, as meant'}")
+                print(f"NCCL {release}: net v{version}{', CollNet v8' if collnet else ', no CollNet, as expected'}")
 
-    def test_goes_on_without_the_file(self):
+    def test_works_without_the_file(self):
         for release in LIBRARIES:
             with self.subTest(release):
-                text = ask(release, {}, self.folder)
+                text = get_unique_id(release, {}, self.folder)
                 self.assertIn("result 0", text)
                 self.assertNotIn(f"mapped {PLUGIN}", text)
                 self.assertIn("o plugin found", text)

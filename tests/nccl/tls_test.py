@@ -1,20 +1,20 @@
-"""CollNet over TLS: libsluice_tls.so, found beside the plugin and loaded by it. Skipped where that was not built.
+"""CollNet over TLS with libsluice_tls.so, which the plugin loads from its own folder. Skipped if the library was not built.
 
-The deadlines and losses themselves are failure_test.py's; here a loss has to be survived by connections that shake hands again."""
+failure_test.py tests the deadlines and losses. Here recovery must repeat the TLS handshake."""
 
 import json
 import unittest
 
-from playing import SurvivingPlay, abi, beside_plugin, main
+from nccl_player import RecoveryTest, abi, library_beside_plugin, main
 from relay import Relay
 
 REQUIRED = ("--tls", "require")
 
 
-class OverTls(SurvivingPlay):
+class OverTls(RecoveryTest):
     @classmethod
     def setUpClass(cls):
-        if not beside_plugin("libsluice_tls.so").exists():
+        if not library_beside_plugin("libsluice_tls.so").exists():
             raise unittest.SkipTest("needs tls-library: libsluice_tls.so was not built")  # ctest looks for these words
 
     def setUp(self):
@@ -28,8 +28,8 @@ class OverTls(SurvivingPlay):
     def start_pool(self, count, *arguments):
         super().start_pool(count, "--key-file", self.key, *REQUIRED, *arguments)
 
-    def secured(self, address):
-        """Connections that came through TLS; the one that asks is one of them."""
+    def tls_connections(self, address):
+        """Returns the number of TLS connections that the reducer has accepted, including the connection of this query."""
         done = self.run_sluice("status", "--reducers", address, "--key-file", self.key, env={"SLUICE_TLS": "require"})
         tls = json.loads(done.stdout)[0]["status"]["tls"]
         self.assertEqual(tls["failed"], 0)
@@ -37,23 +37,23 @@ class OverTls(SurvivingPlay):
 
     def test_every_type_and_operator_bit_for_bit(self):
         self.start_pool(2, "--lanes", 2)
-        self.play("kinds", "--ranks", 3)
+        self.run_player("kinds", "--ranks", 3)
         for address in self.addresses:
-            # Of each rank a control connection and two lanes, besides those by which it saw that the reducer is there.
-            self.assertGreaterEqual(self.secured(address), 3 * 3 + 1)
+            # Per rank: a control connection, two lanes, and the connection that checks the reducer.
+            self.assertGreaterEqual(self.tls_connections(address), 3 * 3 + 1)
 
     def test_without_tls_every_rank_is_refused(self):
         self.start_pool(1)
-        lines = self.play("connect", "--ranks", 3, "--expect", "fail", env={"SLUICE_TLS": "off"})
-        self.assertEqual(len([line for line in lines if "nobody without TLS" in line]), 3, lines)
+        lines = self.run_player("connect", "--ranks", 3, "--expect", "fail", env={"SLUICE_TLS": "off"})
+        self.assertEqual(len([line for line in lines if "reducer requires TLS" in line]), 3, lines)
 
     def test_a_reducer_dies(self):
         for victim, env in ((0, {}), (1, {"SLUICE_THREADS": "0"})):
             with self.subTest(victim=victim, **env):
-                playing = self.begin(2, env=env)
+                player = self.start_traffic(2, env=env)
                 self.reducers[victim].end()
-                self.goes_on(playing)
-                self.finish(playing, self.addresses[victim])
+                self.expect_recovery(player)
+                self.finish(player, self.addresses[victim])
 
     def test_connections_break(self):
         self.start_pool(2)
@@ -62,18 +62,18 @@ class OverTls(SurvivingPlay):
         for relay in relays:
             self.addCleanup(relay.close)
         self.addresses = [relay.address for relay in relays]
-        playing = self.begin_play("until-stopped", "--abi", abi(), "--ranks", 3, "--verbose", env={"SLUICE_RESUME_TIMEOUT": "10s"})
-        self.assertTrue(playing.wait_for(": round "), playing.text())
-        before = [self.secured(address) for address in reducers]
+        player = self.start_player("until-stopped", "--abi", abi(), "--ranks", 3, "--verbose", env={"SLUICE_RESUME_TIMEOUT": "10s"})
+        self.assertTrue(player.wait_for(": round "), player.text())
+        before = [self.tls_connections(address) for address in reducers]
         for relay in relays:
-            relay.cut()
-        self.assertTrue(playing.wait_for("connections resumed (reducer", 3), playing.text())
-        self.assertTrue(playing.wait_for(": round ", playing.count(": round ") + 2), playing.text())
+            relay.close_connections()
+        self.assertTrue(player.wait_for("connections resumed (reducer", 3), player.text())
+        self.assertTrue(player.wait_for(": round ", player.count(": round ") + 2), player.text())
         for address, agreed in zip(reducers, before, strict=True):
-            self.assertGreaterEqual(self.secured(address), agreed + 3 * 2 + 1)
-        self.assertEqual(playing.stop(), 0, playing.text())
-        self.assertEqual(playing.count("all right:"), 3, playing.text())
-        self.assertEqual(playing.count(" 0 view changes, 0 reducers lost"), 3, playing.text())
+            self.assertGreaterEqual(self.tls_connections(address), agreed + 3 * 2 + 1)
+        self.assertEqual(player.stop(), 0, player.text())
+        self.assertEqual(player.count("all right:"), 3, player.text())
+        self.assertEqual(player.count(" 0 view changes, 0 reducers lost"), 3, player.text())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""usage: ddp_rank.py losses|lost|last: a rank that trains a small network under DistributedDataParallel on numbers drawn from a seed.
+"""usage: ddp_rank.py losses|lost|last: a rank that trains a small network under DistributedDataParallel on random numbers.
 
-losses: prints, as JSON, those of each step over all ranks, with the hook and with gloo's own allreduce, and whether gradients that are not averaged are
-the sums of those that are. lost: trains until backward raises, and prints what it raised. last: ends while the hook's thread holds the last request, and
-so the session."""
+losses: prints JSON with the losses of each step over all ranks, with the hook and with gloo's allreduce, and whether the gradients of average=False are
+sums. lost: trains until the backward pass raises, and prints the exception. last: exits while the hook's thread holds the last reference to a request
+and so to the session."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def network():
 
 
 class Data:
-    """Of this rank, of the same seed in each run."""
+    """Random data of this rank; the same in each run."""
 
     def __init__(self):
         self._random = torch.Generator().manual_seed(100 + dist.get_rank())
@@ -58,7 +58,7 @@ def gradients(hook):
 
 
 def until_lost(session):
-    """What backward raises when the session fails in the midst of it, and what the step after it does."""
+    """Prints the exceptions of the backward pass during which the session fails, and of the next one."""
     model = network()
     model.register_comm_hook(None, sluice.ddp_hook(session))
     data = Data()
@@ -68,8 +68,8 @@ def until_lost(session):
         while True:
             data.loss(model).backward()
     except RuntimeError as error:
-        print(f"{type(session.error()).__name__} is told: {str(session.error()) in str(error)}")
-    model = network()  # DDP has nothing to say of a model whose backward has failed
+        print(f"{type(session.error()).__name__} in the text: {str(session.error()) in str(error)}")
+    model = network()  # after a failed backward pass a DDP model cannot be used again
     model.register_comm_hook(None, sluice.ddp_hook(session))
     try:
         data.loss(model).backward()
@@ -85,43 +85,44 @@ class Bucket:
         return self._gradients
 
 
-def leave_the_session_to_the_hooks_thread(session):
-    """When the event that it returns is set, that thread lets the session go, and takes its time to close it while the interpreter ends."""
-    let_go, late = threading.Event(), threading.Event()
+def leave_session_to_hook_thread(session):
+    """Makes the hook's thread drop the last reference to the session once the returned event is set, and makes that
+    thread close the session slowly while the interpreter exits."""
+    release, delay = threading.Event(), threading.Event()
     wait, reason = sluice.Request.wait, sluice.Session._reason
 
     def wait_for_main(request):
         if threading.current_thread().name == "sluice-ddp":
-            let_go.wait(20)
+            release.wait(20)
         return wait(request)
 
-    def reason_late(session, *arguments):  # what close asks first
+    def slow_reason(session, *arguments):  # the first function that close calls
         if threading.current_thread().name == "sluice-ddp":
             print("closed by the hook's thread", flush=True)
-            late.wait(1)  # nobody sets it
+            delay.wait(1)  # never set
         return reason(session, *arguments)
 
-    sluice.Request.wait, sluice.Session._reason = wait_for_main, reason_late
+    sluice.Request.wait, sluice.Session._reason = wait_for_main, slow_reason
     sluice.ddp_hook(session)(None, Bucket())
-    return let_go
+    return release
 
 
 def main():
-    what = sys.argv[1]
+    mode = sys.argv[1]
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{os.environ['STORE']}", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
     session = sluice.session_from_torch(os.environ["REDUCERS"], resume_timeout_ms=200)
-    if what == "losses":  # the session is left open: the interpreter's end closes it, and the hooks' threads end before
+    if mode == "losses":  # leaves the session open; the interpreter closes it at exit, after the threads of the hooks
         model = network()
         model.register_comm_hook(None, sluice.ddp_hook(session))
         losses = {"hook": train(model, STEPS), "gloo": train(network(), STEPS)}
-        assert session.stats().operations > 2 * STEPS, "one bucket a step proves nothing of their order"
+        assert session.stats().operations > 2 * STEPS, "a single bucket per step does not test their order"
         mean, total = gradients(sluice.ddp_hook(session)), gradients(sluice.ddp_hook(session, average=False))
         print(json.dumps({**losses, "sums": torch.equal(mean * session.ranks, total) and mean.any().item()}))
-    elif what == "last":
-        let_go = leave_the_session_to_the_hooks_thread(session)
+    elif mode == "last":
+        release = leave_session_to_hook_thread(session)
         del session
-        let_go.set()
+        release.set()
     else:
         until_lost(session)
     dist.destroy_process_group()

@@ -1,10 +1,10 @@
-"""The hook in DistributedDataParallel, beside gloo's own allreduce."""
+"""The hook of DistributedDataParallel, compared with gloo's allreduce."""
 
 import json
 import signal
 import unittest
 
-from package_bed import PackageTest, main
+from package_test_bed import PackageTest, main
 
 
 class Ddp(PackageTest):
@@ -13,7 +13,7 @@ class Ddp(PackageTest):
         self.reducer, self.address = self.start_reducer()
 
     def losses(self, ranks):
-        """Of each step, with the hook and with gloo; all ranks have the same. On the way, that average=False gives sums."""
+        """Returns the losses of each step, with the hook and with gloo, which must be equal on all ranks. Also checks the sums of average=False."""
         of_ranks = self.run_ranks("ddp_rank.py", ranks, self.address, "losses")
         self.assertEqual(len(set(of_ranks)), 1)
         losses = json.loads(of_ranks[0])
@@ -22,16 +22,16 @@ class Ddp(PackageTest):
         self.assertLess(sum(losses["hook"][-10:]) / 10, 0.8 * losses["hook"][0])
         return losses["hook"], losses["gloo"]
 
-    def test_two_processes_have_the_losses_of_gloo_to_the_last_bit(self):
-        # Two addends have one order, and half of a sum is the sum of halves.
+    def test_two_processes_have_bit_identical_losses_to_gloo(self):
+        # The order of two addends does not matter, and halving is exact.
         ours, theirs = self.losses(2)
         self.assertEqual(ours, theirs)
 
-    def test_four_processes_have_those_of_gloo_but_for_the_order_of_sums(self):
-        # A ring adds the ranks in another order for each part of the gradient, so that sums differ by some roundings of 2^-24, and losses by little more
-        # over these few steps: 1.4e-7 was seen. Errors as large as those of bf16 are seen too: they come to 8e-5.
+    def test_four_processes_differ_from_gloo_only_by_the_order_of_sums(self):
+        # A ring adds the ranks in a different order for each part of the gradient, so sums differ by a few roundings of 2^-24. The measured difference of
+        # the losses over these steps is 1.4e-7; with errors of the size of bf16 it is 8e-5.
         ours, theirs = self.losses(4)
-        self.assertEqual(ours[0], theirs[0])  # before any gradient
+        self.assertEqual(ours[0], theirs[0])  # before the first gradient
         difference = [abs(a - b) / b for a, b in zip(ours, theirs)]
         print(f"losses {ours[0]:.4f} to {ours[-1]:.4f}, differ by at most {max(difference):.1e}")
         self.assertLess(max(difference), 5e-6)
@@ -41,10 +41,10 @@ class Ddp(PackageTest):
         for rank in ranks:
             self.assertEqual(rank.stdout.readline(), "begun\n")
         self.reducer.signal(signal.SIGKILL)
-        self.assertEqual(self.outputs(ranks), ["Lost is told: True\nagain 7\n"] * 2)
+        self.assertEqual(self.outputs(ranks), ["Lost in the text: True\nagain 7\n"] * 2)
 
-    def test_a_session_may_be_left_to_the_hooks_thread(self):
-        # Which the interpreter's end would stop in the midst of torch's functions, and that is terminate().
+    def test_the_hook_thread_may_close_the_session(self):
+        # If the interpreter stopped that thread inside a function of torch, the process would abort.
         self.assertEqual(self.run_ranks("ddp_rank.py", 2, self.address, "last"), ["closed by the hook's thread\n"] * 2)
 
 

@@ -1,9 +1,9 @@
-"""examples/python/ddp.py under torchrun, as its users start it: the digits are learned, with bf16 on the wire as well as with f32."""
+"""examples/python/ddp.py under torchrun: it reaches the same accuracy with bf16 and with f32 on the wire."""
 
 import json
 import unittest
 
-from package_bed import ROOT, PackageTest, main
+from package_test_bed import ROOT, PackageTest, main
 
 EXAMPLE = ROOT / "examples" / "python" / "ddp.py"
 IMAGES = 360  # held out
@@ -17,15 +17,15 @@ class Digits(PackageTest):
         print(self.outputs([run])[0], end="", flush=True)
         return json.loads(result.read_text())
 
-    def test_bf16_on_the_wire_learns_as_well_as_f32(self):
+    def test_bf16_on_the_wire_is_as_accurate_as_f32(self):
         self.address = ",".join(self.start_reducer()[1] for _ in range(2))
         full, half = self.train(), self.train("--wire-dtype", "bf16")
         for result in (full, half):
             self.assertGreaterEqual(result["accuracy"], 0.95)
             self.assertEqual((result["ranks"], len(result["losses"])), (2, 440))
-        # One image in a hundred.
+        # One percent.
         self.assertLessEqual(abs(full["accuracy"] - half["accuracy"]), 0.01)
-        # That it was bf16: half the bytes, the rounding of 8 bits of mantissa, and other losses from the second step on.
+        # Shows that bf16 was used: half the bytes, an error of 8 bits of significand, and other losses from the second step on.
         self.assertEqual(full["payload_bytes_out"], 2 * half["payload_bytes_out"])
         self.assertIsNone(full["relative_error"])
         self.assertTrue(2 ** -11 < half["relative_error"] < 2 ** -8, half["relative_error"])

@@ -1,10 +1,10 @@
-"""A rank whose arrays and streams are a GPU's, which a driver plays (SLUICE_CUDA_DRIVER): what cupy's arrays and streams are to the package."""
+"""A rank with arrays and streams like those of CuPy, on the GPU of the CUDA stand-in (SLUICE_CUDA_DRIVER)."""
 
 import ctypes
 import os
 
 import numpy
-from package_bed import session_of_environment
+from package_test_bed import session_of_environment
 
 COUNT = 300_001
 driver = ctypes.CDLL(os.environ["SLUICE_CUDA_DRIVER"])
@@ -28,14 +28,14 @@ class Stream:
 
 
 class GpuArray:
-    """float32 on GPU 0."""
+    """An array of float32 on GPU 0."""
 
     def __init__(self, values, stream):
         self.device, self.count, self.stream = Device(0), len(values), stream
         at = ctypes.c_uint64()
         call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(values.nbytes))
         self.at = at.value
-        self.values = values  # until the stream has copied them
+        self.values = values  # kept until the stream has copied them
         call("cuMemcpyHtoDAsync_v2", at, ctypes.c_void_p(values.ctypes.data), ctypes.c_size_t(values.nbytes), ctypes.c_void_p(stream.ptr))
 
     @property
@@ -43,7 +43,7 @@ class GpuArray:
         return {"shape": (self.count,), "typestr": "<f4", "data": (self.at, False), "version": 3, "strides": None}
 
     def read(self):
-        """In the stream's order, behind what it was given."""
+        """Returns the values after the stream's earlier work."""
         values = numpy.empty(self.count, dtype="float32")
         call("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(values.ctypes.data), ctypes.c_uint64(self.at), ctypes.c_size_t(values.nbytes),
              ctypes.c_void_p(self.stream.ptr))
@@ -57,19 +57,19 @@ call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
 call("cuCtxPushCurrent_v2", context)
 with session_of_environment(device="cuda:0", wire_dtype="bf16", measure_error=True) as session:
     stream = Stream()
-    mine = numpy.arange(COUNT, dtype="float32") % 256 + session.rank  # sums are whole numbers that bf16 holds nearly all of
+    mine = numpy.arange(COUNT, dtype="float32") % 256 + session.rank  # sums are integers that bf16 can represent almost exactly
     array = GpuArray(mine, stream)
-    session.allreduce_async(array, "avg", stream=stream)  # nobody waits for it but the stream
+    session.allreduce_async(array, "avg", stream=stream)  # only the stream waits for it
     total = sum((numpy.arange(COUNT, dtype="float64") % 256 + rank) for rank in range(session.ranks))
     numpy.testing.assert_allclose(array.read(), total / session.ranks, rtol=2.0**-7)
-    most = GpuArray(mine, stream)
-    assert session.allreduce(most, "max", stream=stream) is most
-    numpy.testing.assert_array_equal(most.read(), numpy.arange(COUNT) % 256 + session.ranks - 1)
+    maximum = GpuArray(mine, stream)
+    assert session.allreduce(maximum, "max", stream=stream) is maximum
+    numpy.testing.assert_array_equal(maximum.read(), numpy.arange(COUNT) % 256 + session.ranks - 1)
     try:
         session.allreduce(numpy.ones(3, dtype="float32"), stream=object())
     except TypeError as error:
         assert "stream is a object" in str(error), error
     else:
-        raise AssertionError("a stream that is none was taken")
+        raise AssertionError("an invalid stream was accepted")
     stats = session.stream_stats()
     print(session.rank, stats.operations, stats.elements_cast, stats.bytes_staged_out)

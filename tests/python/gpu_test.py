@@ -1,10 +1,10 @@
-"""A GPU's arrays and streams through the package, on a driver that the processor plays. No GPU, and no torch on one, has been seen."""
+"""Arrays and streams of a GPU, on the CUDA stand-in. Not yet tested on a GPU."""
 
-from package_bed import PackageTest, main
+from package_test_bed import PackageTest, main
 
 
 class Gpu(PackageTest):
-    def test_two_ranks_reduce_what_lies_on_their_gpus(self):
+    def test_two_ranks_reduce_arrays_on_gpus(self):
         reducers = ",".join(self.start_reducer()[1] for _ in range(2))
         ranks = self.start_ranks("gpu_rank.py", 2, reducers)
         for rank, printed in enumerate(self.outputs(ranks)):

@@ -1,8 +1,8 @@
-"""The structs and functions as the package has them, against the record that the library's own ABI is held to."""
+"""Compares the package's structs and functions with libsluice-0.abi, the recorded ABI of the library."""
 
 import unittest
 
-from package_bed import ROOT, main
+from package_test_bed import ROOT, main
 from sluice import _library
 
 RECORD = ROOT / "tests" / "unit" / "gpu_client" / "libsluice-0.abi"
@@ -14,7 +14,7 @@ class Layout(unittest.TestCase):
     def setUp(self):
         self.lines = [line.split() for line in RECORD.read_text().splitlines()]
 
-    def test_fields_lie_where_the_library_has_them(self):
+    def test_fields_have_the_offsets_of_the_library(self):
         recorded = {}
         for kind, name, *rest in self.lines:
             if kind == "field":
@@ -25,7 +25,7 @@ class Layout(unittest.TestCase):
             ours = {field: (getattr(struct, field).offset, getattr(struct, field).size) for field, _ in struct._fields_}
             self.assertEqual(ours, recorded[name], name)
 
-    def test_numbers_are_the_library_s(self):
+    def test_values_are_those_of_the_library(self):
         numbers = {name: int(rest[0]) for kind, name, *rest in self.lines if kind == "number"}
         names = {"int8": "I8", "uint8": "U8", "int32": "I32", "uint32": "U32", "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32",
                  "float64": "F64", "bfloat16": "BF16", "float8_e4m3fn": "F8E4M3", "float8_e5m2": "F8E5M2"}
@@ -33,7 +33,7 @@ class Layout(unittest.TestCase):
         self.assertEqual(_library.OPS, {op: numbers[f"SLUICE_{op.upper()}"] for op in _library.OPS})
         self.assertEqual(_library.WIRE_DTYPES, {None: numbers["SLUICE_WIRE_AS_GIVEN"], "f16": numbers["SLUICE_F16"], "bf16": numbers["SLUICE_BF16"]})
 
-    def test_every_function_is_the_library_s(self):
+    def test_every_function_exists_in_the_library(self):
         symbols = {name.split("@@")[0] for kind, name, *_ in self.lines if kind == "symbol"}
         self.assertLessEqual(_library._PROTOTYPES.keys(), symbols)
 

@@ -1,4 +1,4 @@
-"""What a reduction must give, bit for bit, by numpy: wire/PROTOCOL.md section 7, for up to eight ranks."""
+"""Computes the expected bits of reductions with NumPy: docs/reference/protocol.md section 7, for up to eight ranks."""
 
 import numpy
 
@@ -7,7 +7,7 @@ OPS = ("sum", "prod", "min", "max", "avg")
 
 
 def values(dtype, rank, count):
-    """A rank's numbers: for integers any bits, so that sums wrap; for floats of either sign and of many sizes."""
+    """Returns a rank's values: random bits for integers, so that sums wrap; floats of both signs and several magnitudes."""
     random = numpy.random.default_rng([rank, DTYPES.index(dtype)])
     kind = numpy.dtype(dtype)
     if kind.kind in "iu":
@@ -16,7 +16,7 @@ def values(dtype, rank, count):
 
 
 def reduced(dtype, op, contributions):
-    """16 bit floats are added in float32 and rounded once; integers wrap; averages of integers go towards zero."""
+    """Adds 16-bit floats in float32 and rounds once. Integers wrap, and averages of integers round towards zero."""
     wide = numpy.float32 if dtype == "float16" else numpy.dtype(dtype).type
     fold = {"sum": numpy.add, "avg": numpy.add, "prod": numpy.multiply, "min": numpy.minimum, "max": numpy.maximum}[op]
     total = contributions[0].astype(wide)

@@ -1,4 +1,4 @@
-"""How sessions are grouped, waited for, shared by threads, forked, lost and closed."""
+"""Groups, waits, threads, fork, loss and close of sessions."""
 
 import gc
 import os
@@ -11,12 +11,12 @@ from contextlib import suppress
 
 import numpy
 import sluice
-from package_bed import DEADLINE_S, PackageTest, main, open_session
+from package_test_bed import DEADLINE_S, PackageTest, main, open_session
 from sluice_process import until
 
 
-# One more reference, as a C++ object holds one that is never freed, so that the session is not collected either.
-LEAVES = """
+# A rank that exits without close. The additional reference keeps the session alive, as one of a leaked C++ object would.
+EXIT_WITHOUT_CLOSE = """
 import ctypes, sys
 import numpy, sluice
 session = sluice.Session(sys.argv[1], session_id=bytes.fromhex(sys.argv[2]), rank=1, ranks=2)
@@ -25,21 +25,21 @@ session.allreduce(numpy.ones(1000, dtype="float32"))
 """
 
 
-WAITS = """
+INTERRUPTED_WAIT = """
 import signal, sys
 import numpy, sluice
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever whoever runs the tests has ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may have ignored the signal
 session = sluice.Session(sys.argv[1], session_id=bytes.fromhex(sys.argv[2]), rank=1, ranks=2, linger_ms=200)
 try:
     request = session.allreduce_async(numpy.ones(1000, dtype="float32"))
-    print("waits", flush=True)
+    print("waiting", flush=True)
     request.wait()
 except KeyboardInterrupt:
     print("interrupted")
 """
 
 
-def close_whatever_became_of_it(session):
+def close_ignoring_errors(session):
     with suppress(sluice.Error):
         session.close()
 
@@ -54,7 +54,7 @@ class Sessions(PackageTest):
         self.reducer, self.address = self.start_reducer()
 
     def pair(self, **options):
-        """Two ranks in this process."""
+        """Creates a session of two ranks in this process; returns both."""
         identity, sessions = os.urandom(16), [None, None]
 
         def join(rank):
@@ -66,7 +66,7 @@ class Sessions(PackageTest):
         for thread in threads:
             thread.join(DEADLINE_S)
         for session in sessions:
-            self.addCleanup(close_whatever_became_of_it, session)
+            self.addCleanup(close_ignoring_errors, session)
         return sessions
 
     def test_a_group_is_one_request(self):
@@ -78,8 +78,8 @@ class Sessions(PackageTest):
                 for array in mine:
                     self.assertIs(session.allreduce_async(array), request)
                 self.assertFalse(request.done())
-                for wait, words in ((request.wait, "has not ended"), (lambda s=session: s.allreduce(ones()), "use allreduce_async")):
-                    with self.assertRaisesRegex(RuntimeError, words):
+                for wait, text in ((request.wait, "has not ended"), (lambda s=session: s.allreduce(ones()), "use allreduce_async")):
+                    with self.assertRaisesRegex(RuntimeError, text):
                         wait()
             requests.append(request)
         for request in requests:
@@ -87,7 +87,7 @@ class Sessions(PackageTest):
         for mine in arrays:
             self.assertEqual([array[0] for array in mine], [1, 3, 5, 7])
 
-    def test_of_a_group_that_raises_nothing_is_done(self):
+    def test_a_group_that_raises_runs_nothing(self):
         session = open_session(self.address)
         self.addCleanup(session.close)
         array = ones()
@@ -104,11 +104,11 @@ class Sessions(PackageTest):
             with session.group(), session.group():
                 pass
 
-    def test_a_wait_that_was_too_short_leaves_the_request_open(self):
+    def test_a_wait_that_times_out_leaves_the_request_open(self):
         first, second = self.pair()
         array = ones()
         request = first.allreduce_async(array)
-        with self.assertRaisesRegex(sluice.Timeout, "not over after 0.05 s"):
+        with self.assertRaisesRegex(sluice.Timeout, "did not end within 0.05 s"):
             request.wait(0.05)
         self.assertFalse(request.done())
         second.allreduce_async(ones()).wait(DEADLINE_S)
@@ -116,7 +116,7 @@ class Sessions(PackageTest):
         self.assertTrue(request.done())
         self.assertEqual(request.wait()[0], 2)
 
-    def test_op_timeout_ends_the_session_and_not_the_wait(self):
+    def test_op_timeout_ends_the_session(self):
         first, _ = self.pair(op_timeout_ms=200)
         request = first.allreduce_async(ones())
         with self.assertRaises(sluice.Timeout) as caught:
@@ -124,7 +124,7 @@ class Sessions(PackageTest):
         self.assertTrue(request.done())
         self.assertEqual(str(caught.exception), str(first.error()))
 
-    def test_many_threads_wait_for_one_request(self):
+    def test_several_threads_wait_for_one_request(self):
         first, second = self.pair()
         request, seen = first.allreduce_async(ones()), []
         threads = [threading.Thread(target=lambda: seen.append(request.wait(DEADLINE_S)[0])) for _ in range(4)]
@@ -150,18 +150,18 @@ class Sessions(PackageTest):
         thread.start()
         begun.wait(DEADLINE_S)
         begin = time.monotonic()
-        with self.assertRaises(sluice.Timeout):  # of the operation that the other rank never issued
+        with self.assertRaises(sluice.Timeout):  # the other rank never issued the operation
             first.close()
         thread.join(DEADLINE_S)
         self.assertEqual(len(seen), 1)
         self.assertLess(time.monotonic() - begin, DEADLINE_S / 4)
 
-    def test_close_lets_calls_end_that_have_begun(self):
+    def test_close_waits_for_calls_in_progress(self):
         session = open_session(self.address)
         closing = threading.Thread(target=session.close)
         with session._use() as (library, handle):
             closing.start()
-            until("it closes", lambda: session._is_closing)
+            until("close has started", lambda: session._is_closing)
             closing.join(0.3)
             self.assertTrue(closing.is_alive())
             self.assertEqual(library.sluice_session_error(handle, None, 0), 0)
@@ -170,14 +170,14 @@ class Sessions(PackageTest):
 
     def test_ctrl_c_ends_a_wait(self):
         identity = os.urandom(16)
-        waiting = self.python("-c", WAITS, self.address, identity.hex())
+        waiting = self.python("-c", INTERRUPTED_WAIT, self.address, identity.hex())
         other = open_session(self.address, session_id=identity, rank=0, ranks=2)
-        self.addCleanup(close_whatever_became_of_it, other)
-        self.assertEqual(waiting.stdout.readline(), "waits\n")
+        self.addCleanup(close_ignoring_errors, other)
+        self.assertEqual(waiting.stdout.readline(), "waiting\n")
         waiting.send_signal(signal.SIGINT)
         self.assertEqual(self.outputs([waiting]), ["interrupted\n"])
 
-    def test_a_closed_session_says_so(self):
+    def test_a_closed_session_raises_closed(self):
         with open_session(self.address) as session:
             request = session.allreduce_async(ones())
             request.wait()
@@ -187,7 +187,7 @@ class Sessions(PackageTest):
                 call()
         self.assertEqual(request.wait()[0], 1)
 
-    def test_a_session_that_nobody_closed_warns(self):
+    def test_an_unclosed_session_warns(self):
         session = open_session(self.address)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -195,17 +195,17 @@ class Sessions(PackageTest):
             gc.collect()
         self.assertEqual([str(w.message) for w in caught if w.category is ResourceWarning], ["<sluice.Session rank 0 of 1> was not closed"])
 
-    def test_the_interpreters_end_closes_what_is_open(self):
+    def test_the_interpreter_closes_open_sessions_at_exit(self):
         identity = os.urandom(16)
-        other = self.python("-c", LEAVES, self.address, identity.hex())
+        other = self.python("-c", EXIT_WITHOUT_CLOSE, self.address, identity.hex())
         session = open_session(self.address, session_id=identity, rank=0, ranks=2)
-        self.addCleanup(close_whatever_became_of_it, session)
+        self.addCleanup(close_ignoring_errors, session)
         session.allreduce(ones())
-        with self.assertRaises(sluice.Closed):  # and not Lost, as of one that goes without a word
+        with self.assertRaises(sluice.Closed):  # not Lost, as without a close
             session.allreduce_async(ones()).wait(DEADLINE_S)
         self.outputs([other])
 
-    def test_a_child_is_told_that_the_session_is_its_parents(self):
+    def test_a_child_of_fork_cannot_use_the_session(self):
         session = open_session(self.address)
         self.addCleanup(session.close)
         child = os.fork()
@@ -227,12 +227,12 @@ class Sessions(PackageTest):
         for out in self.outputs(ranks):
             self.assertRegex(out, rf"^Lost 7 Lost True .*{self.address}")
 
-    def test_another_list_of_reducers(self):
+    def test_the_list_of_reducers_can_be_replaced(self):
         second = self.start_reducer()[1]
         with open_session(self.address) as session:
             session.set_reducers(second)
-            # Changes are made between two chunks, hence while operations go on.
-            until("the session goes over", lambda: session.allreduce(ones())[0] == 1 and self.status(second)["data"]["chunks"] > 0)
+            # The change happens between two chunks, so operations must continue.
+            until("the session uses the new list", lambda: session.allreduce(ones())[0] == 1 and self.status(second)["data"]["chunks"] > 0)
             self.assertGreater(session.stats().view_changes, 0)
             with self.assertRaisesRegex(sluice.InvalidArgument, "99999"):
                 session.set_reducers("nobody:99999")

@@ -1,11 +1,11 @@
-"""Tensors of torch on the CPU, the types that numpy has no name for, and what travels as fewer bits."""
+"""PyTorch tensors on the CPU: types that NumPy lacks, and 16-bit wire types."""
 
 import os
 import threading
 import unittest
 
 import torch
-from package_bed import DEADLINE_S, PackageTest, main, open_session
+from package_test_bed import DEADLINE_S, PackageTest, main, open_session
 
 RANKS = 3
 
@@ -20,7 +20,7 @@ class Tensors(PackageTest):
         self.address = self.start_reducer()[1]
 
     def by_ranks(self, work, **options):
-        """work(session) of each rank, in threads of this process: [what it returned]."""
+        """Runs work(session) for each rank in a thread of this process; returns the list of results."""
         identity, results, errors = os.urandom(16), [None] * RANKS, []
 
         def run(rank):
@@ -42,7 +42,7 @@ class Tensors(PackageTest):
     def values(self, rank, count=10_007):
         return torch.randn(count, generator=torch.Generator().manual_seed(rank))
 
-    def test_short_floats_are_added_in_float32_and_rounded_once(self):
+    def test_8_and_16_bit_floats_are_added_in_float32_and_rounded_once(self):
         for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
             inputs = [self.values(rank).to(dtype) for rank in range(RANKS)]
             total = (inputs[0].float() + inputs[1].float()) + inputs[2].float()
@@ -52,23 +52,23 @@ class Tensors(PackageTest):
                         self.assertEqual(result.dtype, dtype)
                         self.assertTrue(torch.equal(result.float(), expected.to(dtype).float()))
 
-    def test_what_cannot_be_reduced(self):
+    def test_unsupported_tensors(self):
         with open_session(self.address) as session:
-            for kind, words, tensor in (
-                    (TypeError, r"^x is bool; what can be reduced is", torch.ones(3) > 0),
+            for kind, text, tensor in (
+                    (TypeError, r"^x is bool; supported types are", torch.ones(3) > 0),
                     (TypeError, r"^x is int16;", torch.ones(3, dtype=torch.int16)),
                     (TypeError, r"^x is complex64;", torch.ones(3, dtype=torch.complex64)),
-                    (ValueError, r"^x is not contiguous: its strides are \(1, 3\) for the shape \(3, 4\)", torch.ones(4, 3).t()),
-                    (ValueError, r"^x is a tensor of layout torch.sparse_coo", torch.eye(3).to_sparse()),
-                    (ValueError, r"^x is on meta, neither", torch.ones(3, device="meta")),
-                    (ValueError, r"^x is a view that negates", torch.ones(1, dtype=torch.complex64).conj().imag)):
-                with self.subTest(words), self.assertRaisesRegex(kind, words):
+                    (ValueError, r"^x is not contiguous: strides \(1, 3\) for shape \(3, 4\)", torch.ones(4, 3).t()),
+                    (ValueError, r"^x has layout torch.sparse_coo", torch.eye(3).to_sparse()),
+                    (ValueError, r"^x is on device meta; expected", torch.ones(3, device="meta")),
+                    (ValueError, r"^x is a negated view", torch.ones(1, dtype=torch.complex64).conj().imag)):
+                with self.subTest(text), self.assertRaisesRegex(kind, text):
                     session.allreduce(tensor)
             weight = torch.nn.Parameter(torch.ones(3))
             self.assertIs(session.allreduce(weight), weight)
             self.assertEqual(session.stats().operations, 1)
 
-    def test_bf16_on_the_wire_halves_the_bytes_and_tells_what_it_costs(self):
+    def test_bf16_on_the_wire_halves_the_bytes_and_reports_its_error(self):
         inputs = [self.values(rank) for rank in range(RANKS)]
         as_sent = [x.bfloat16().float() for x in inputs]
         expected = ((as_sent[0] + as_sent[1]) + as_sent[2]).bfloat16().float()
@@ -76,13 +76,13 @@ class Tensors(PackageTest):
         def work(session):
             out = torch.empty_like(inputs[session.rank])
             session.allreduce(inputs[session.rank], out=out)
-            unlike = session.allreduce(inputs[session.rank].clone(), "max")  # sums and averages alone are rounded
-            return out, unlike, session.stats().payload_bytes_out, session.stream_stats()
+            maximum = session.allreduce(inputs[session.rank].clone(), "max")  # only sums and averages are rounded
+            return out, maximum, session.stats().payload_bytes_out, session.stream_stats()
 
         count = inputs[0].numel()
-        for rank, (out, unlike, sent, streams) in enumerate(self.by_ranks(work, wire_dtype="bf16", measure_error=True)):
+        for rank, (out, maximum, sent, streams) in enumerate(self.by_ranks(work, wire_dtype="bf16", measure_error=True)):
             self.assertTrue(torch.equal(out, expected))
-            self.assertTrue(torch.equal(unlike, torch.stack(inputs).amax(0)))
+            self.assertTrue(torch.equal(maximum, torch.stack(inputs).amax(0)))
             self.assertEqual(sent, 2 * count + 4 * count)
             self.assertEqual(streams.elements_cast, count)
             error = ((as_sent[rank] - inputs[rank]).double().norm() / inputs[rank].double().norm()).item()
@@ -91,7 +91,7 @@ class Tensors(PackageTest):
         for _, _, _, streams in self.by_ranks(work):
             self.assertEqual((streams.elements_cast, streams.relative_error), (0, None))
 
-    def test_f16_on_the_wire_carries_sums_beyond_its_range(self):
+    def test_f16_on_the_wire_supports_sums_beyond_its_range(self):
         def work(session):
             return session.allreduce(torch.full((1000,), 60_000.0))
 

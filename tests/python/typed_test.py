@@ -1,4 +1,4 @@
-"""mypy --strict finds nothing in the package, and sees its types from outside."""
+"""mypy --strict reports nothing for the package, and its types are visible to users."""
 
 import ast
 import subprocess
@@ -6,9 +6,9 @@ import sys
 import unittest
 from pathlib import Path
 
-from package_bed import DEADLINE_S, PACKAGE, PackageTest, main, variables
+from package_test_bed import DEADLINE_S, PACKAGE, PackageTest, main, variables
 
-CACHE = Path(sys.prefix) / "mypy-cache"  # of the standard library's types, which take most of the time
+CACHE = Path(sys.prefix) / "mypy-cache"  # for the types of the standard library, which take most of the time
 
 USER = """
 import sluice
@@ -28,10 +28,10 @@ class Typed(PackageTest):
         return done.stdout
 
     def test_the_package_is_strict(self):
-        for oldest in ("3.10", f"{sys.version_info.major}.{sys.version_info.minor}"):  # mypy knows no older one than 3.10
+        for oldest in ("3.10", f"{sys.version_info.major}.{sys.version_info.minor}"):  # the oldest version that mypy supports
             self.assertIn("no issues found in 12 source files", self.mypy("--python-version", oldest, folder=PACKAGE, expect=0))
 
-    def test_its_syntax_is_that_of_python_3_9(self):
+    def test_the_syntax_is_valid_in_python_3_9(self):
         for file in (PACKAGE / "src" / "sluice").glob("*.py"):
             ast.parse(file.read_text(), file.name, feature_version=(3, 9))
 
@@ -40,9 +40,9 @@ class Typed(PackageTest):
         program.write_text(USER)
         self.mypy("--strict", program, folder=self.folder, expect=0)
         program.write_text(USER.replace("timeout=1.5", "timeout='long'").replace("count: int", "count: str"))
-        words = self.mypy("--strict", program, folder=self.folder, expect=1)
-        self.assertIn('"wait" of "Request" has incompatible type "str"', words)
-        self.assertIn("Found 2 errors", words)
+        output = self.mypy("--strict", program, folder=self.folder, expect=1)
+        self.assertIn('"wait" of "Request" has incompatible type "str"', output)
+        self.assertIn("Found 2 errors", output)
 
 
 if __name__ == "__main__":

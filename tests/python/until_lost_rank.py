@@ -1,8 +1,8 @@
-"""A rank that reduces until it can't, and prints why."""
+"""A rank that reduces until an operation fails, and prints the error."""
 
 import numpy
 import sluice
-from package_bed import session_of_environment
+from package_test_bed import session_of_environment
 
 with session_of_environment(resume_timeout_ms=200) as session:
     gradient = numpy.ones(1000, dtype="float32")
@@ -13,4 +13,4 @@ with session_of_environment(resume_timeout_ms=200) as session:
             session.allreduce(gradient, "max")
     except sluice.Error as error:
         print(type(error).__name__, error.status, type(session.error()).__name__, str(error) == str(session.error()), error)
-        raise SystemExit(0) from None  # closing a session that has failed must not hide why
+        raise SystemExit(0) from None  # the close of a failed session must not hide the error

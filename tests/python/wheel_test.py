@@ -1,4 +1,4 @@
-"""The wheel that sluice_wheel makes, installed in a fresh environment: two processes reduce there, without numpy, torch or anything of the build."""
+"""The wheel of make_wheel.py in a fresh environment: two processes reduce without NumPy, PyTorch or files of the build."""
 
 import os
 import subprocess
@@ -7,14 +7,14 @@ import unittest
 import zipfile
 from pathlib import Path
 
-from package_bed import DEADLINE_S, PACKAGE, PackageTest, main
+from package_test_bed import DEADLINE_S, PACKAGE, PackageTest, main
 from sluice_process import environment
 
 RANK = """
 import array, sys
 import sluice
 
-class Words(array.array):
+class Array(array.array):
     @property
     def __array_interface__(self):
         address, count = self.buffer_info()
@@ -22,30 +22,30 @@ class Words(array.array):
 
 reducers, identity, rank = sys.argv[1], bytes.fromhex(sys.argv[2]), int(sys.argv[3])
 with sluice.Session(reducers, session_id=identity, rank=rank, ranks=2, wire_dtype="bf16") as session:
-    words = session.allreduce(Words("f", [rank + 1.0, 10.0, 0.5]), "avg")
-print(words.tolist(), sluice.__file__)
+    result = session.allreduce(Array("f", [rank + 1.0, 10.0, 0.5]), "avg")
+print(result.tolist(), sluice.__file__)
 print([line.split()[-1] for line in open("/proc/self/maps") if "libsluice" in line][0])
 """
 
 
 def outside():
-    """Variables of a process that knows the package as installed alone."""
+    """Returns the environment of a process that uses only the installed package."""
     return {name: value for name, value in environment().items() if not name.startswith("PYTHON")}
 
 
 class Wheel(PackageTest):
-    def command(self, *words):
-        done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False, cwd=self.folder, env=outside())
-        self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}{done.stderr}")
+    def command(self, *arguments):
+        done = subprocess.run([*map(str, arguments)], capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False, cwd=self.folder, env=outside())
+        self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def test_a_fresh_environment_has_all_it_takes(self):
+    def test_the_wheel_works_in_a_fresh_environment(self):
         library = Path(os.environ["SLUICE_LIBRARY"])
         tls = library.with_name("libsluice_tls.so")
         before = sorted(PACKAGE.rglob("*"))
         wheel = Path(self.command(sys.executable, "-B", PACKAGE / "make_wheel.py", "--library", library, *(("--tls", tls) if tls.exists() else ()),
                                   "--out", self.folder / "wheels").strip())
-        self.assertEqual(sorted(PACKAGE.rglob("*")), before, "the source tree is as it was")
+        self.assertEqual(sorted(PACKAGE.rglob("*")), before, "make_wheel.py changed the source tree")
         print(wheel.name, wheel.stat().st_size)
         self.assertRegex(wheel.name, r"^sluice-\d+\.\d+\.\d+-py3-none-(many)?linux_\w+\.whl$")
         with zipfile.ZipFile(wheel) as archive:
@@ -67,8 +67,8 @@ class Wheel(PackageTest):
         for rank in ranks:
             self.addCleanup(rank.kill)
         for out in self.outputs(ranks):
-            words, loaded = out.splitlines()
-            self.assertRegex(words, rf"^\[1\.5, 10\.0, 0\.5\] {fresh}/.*/sluice/__init__\.py$")
+            result, loaded = out.splitlines()
+            self.assertRegex(result, rf"^\[1\.5, 10\.0, 0\.5\] {fresh}/.*/sluice/__init__\.py$")
             self.assertRegex(loaded, rf"^{fresh}/.*/sluice/libsluice\.so\.0$")
 
 

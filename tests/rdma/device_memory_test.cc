@@ -1,6 +1,6 @@
-// Memory that only devices may touch (docs/rdma.md, "GPU memory"). No GPU is here: pages without any access
-// stand for its memory, which soft-RoCE reads and writes since they are pinned, and where a processor's touch
-// is the end of the process. In the guest, with SLUICE_TRANSPORT=rdma.
+// Memory that the CPU must not access (docs/design/rdma.md, "GPU memory"). Pages without access rights stand
+// for GPU memory: soft-RoCE reads and writes them, because they are pinned, but a CPU access crashes the
+// process. Runs in the guest, with SLUICE_TRANSPORT=rdma.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 #include "core/arena.h"
 #include "core/bytes.h"
-#include "tests/functional/engine_world.h"
+#include "tests/functional/engine_test_bed.h"
 
 namespace sluice::test {
 namespace {
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 constexpr uint32_t kDeviceRanks = 2;
 
-// Out of the processor's reach between hide() and show().
+// Pages that the CPU cannot access between hide() and show().
 class DevicePages {
  public:
   explicit DevicePages(size_t bytes)
@@ -42,23 +42,23 @@ class DevicePages {
   void* at_;
 };
 
-struct Told {
+struct RegisterResult {
   sluice_status status = SLUICE_INTERNAL;
-  std::string why;
+  std::string error;
 };
 
-Told tell(sluice_session* session, std::span<float> bytes, int dmabuf = -1) {
-  std::array<char, 512> why{};
-  Told t;
-  t.status = sluice_memory_register_device(session, bytes.data(), bytes.size_bytes(), dmabuf, 0, why.data(),
-                                           why.size());
-  t.why = why.data();
+RegisterResult register_pages(sluice_session* session, std::span<float> bytes, int dmabuf = -1) {
+  std::array<char, 512> error{};
+  RegisterResult t;
+  t.status = sluice_memory_register_device(session, bytes.data(), bytes.size_bytes(), dmabuf, 0, error.data(),
+                                           error.size());
+  t.error = error.data();
   return t;
 }
 
-class DeviceMemory : public EngineWorld {
+class DeviceMemory : public EngineTestBed {
  protected:
-  static constexpr size_t kMost = 4 * kMiB;
+  static constexpr size_t kMaxBytes = 4 * kMiB;
 
   void SetUp() override {
     ::setenv("SLUICE_GDR", "1", 1);
@@ -90,26 +90,26 @@ class DeviceMemory : public EngineWorld {
     EXPECT_EQ(sluice_session_stats(session, &s), SLUICE_OK);
     return s.payload_bytes_copied;
   }
-  // What each rank is told of pages of its own, in a session that is adjusted so.
-  void refused(const std::function<void(sluice_options&)>& adjust, sluice_status status, const char* words,
-               int dmabuf = -1) {
+  // Expects that each rank of such a session cannot register pages.
+  void expect_refused(const std::function<void(sluice_options&)>& adjust, sluice_status status,
+                      const char* text, int dmabuf = -1) {
     run_session(kDeviceRanks, adjust, [&](uint32_t /*rank*/, sluice_session* session) {
       const DevicePages pages(64 * kKiB);
-      const Told told = tell(session, pages.floats(), dmabuf);
-      EXPECT_EQ(told.status, status) << told.why;
-      EXPECT_THAT(told.why, HasSubstr(words));
+      const RegisterResult result = register_pages(session, pages.floats(), dmabuf);
+      EXPECT_EQ(result.status, status) << result.error;
+      EXPECT_THAT(result.error, HasSubstr(text));
     });
   }
 };
 
-TEST_F(DeviceMemory, IsNeverTouchedByTheProcessor) {
+TEST_F(DeviceMemory, IsNeverAccessedByTheCpu) {
   run_session(kDeviceRanks, adjust, [&](uint32_t rank, sluice_session* session) {
-    const DevicePages send(kMost), recv(kMost);
-    ASSERT_EQ(tell(session, send.floats()).why, "");
-    ASSERT_EQ(tell(session, recv.floats()).why, "");
+    const DevicePages send(kMaxBytes), recv(kMaxBytes);
+    ASSERT_EQ(register_pages(session, send.floats()).error, "");
+    ASSERT_EQ(register_pages(session, recv.floats()).error, "");
     const uint64_t before = copied(session);
     size_t round = 0;
-    for (const size_t bytes : {size_t{8}, kKiB, 100 * kKiB, kMost, size_t{8}}) {
+    for (const size_t bytes : {size_t{8}, kKiB, 100 * kKiB, kMaxBytes, size_t{8}}) {
       SCOPED_TRACE(bytes);
       const std::span<float> from = send.floats().first(bytes / sizeof(float));
       const std::span<float> to = recv.floats().first(bytes / sizeof(float));
@@ -122,16 +122,16 @@ TEST_F(DeviceMemory, IsNeverTouchedByTheProcessor) {
       check(to, round++);
     }
     EXPECT_EQ(copied(session), before);
-    EXPECT_EQ(sluice_memory_unregister(session, recv.floats().data(), kMost), SLUICE_OK);
-    EXPECT_EQ(sluice_memory_unregister(session, send.floats().data(), kMost), SLUICE_OK);
-    EXPECT_EQ(sluice_memory_unregister(session, send.floats().data(), kMost), SLUICE_INVALID_ARGUMENT);
+    EXPECT_EQ(sluice_memory_unregister(session, recv.floats().data(), kMaxBytes), SLUICE_OK);
+    EXPECT_EQ(sluice_memory_unregister(session, send.floats().data(), kMaxBytes), SLUICE_OK);
+    EXPECT_EQ(sluice_memory_unregister(session, send.floats().data(), kMaxBytes), SLUICE_INVALID_ARGUMENT);
   });
 }
 
-TEST_F(DeviceMemory, MayBeOneBufferForBoth) {
+TEST_F(DeviceMemory, MayBeSendAndReceiveBufferAtOnce) {
   run_session(kDeviceRanks, adjust, [&](uint32_t rank, sluice_session* session) {
-    const DevicePages both(kMost);
-    ASSERT_EQ(tell(session, both.floats()).why, "");
+    const DevicePages both(kMaxBytes);
+    ASSERT_EQ(register_pages(session, both.floats()).error, "");
     for (size_t round = 0; round < 3; ++round) {
       fill(both.floats(), rank, round);
       both.hide();
@@ -142,14 +142,14 @@ TEST_F(DeviceMemory, MayBeOneBufferForBoth) {
   });
 }
 
-// Operations on the host's memory and on a device's, and on some of each, all under way at once.
-TEST_F(DeviceMemory, GoesTogetherWithTheHostsMemory) {
+// Concurrent operations on host memory, on device memory, and on both.
+TEST_F(DeviceMemory, MixesWithHostMemory) {
   constexpr size_t kPart = 300 * kKiB;
   run_session(kDeviceRanks, adjust, [&](uint32_t rank, sluice_session* session) {
     const DevicePages send(kPart), recv(kPart), recv_too(kPart);
     std::vector<float> from(kPart / sizeof(float)), to(from.size()), to_too(from.size());
     for (const DevicePages* pages : {&send, &recv, &recv_too})
-      ASSERT_EQ(tell(session, pages->floats()).why, "");
+      ASSERT_EQ(register_pages(session, pages->floats()).error, "");
     for (size_t round = 0; round < 4; ++round) {
       fill(send.floats(), rank, round);
       fill(from, rank, round);
@@ -176,11 +176,11 @@ TEST_F(DeviceMemory, GoesTogetherWithTheHostsMemory) {
   });
 }
 
-TEST_F(DeviceMemory, HoldsABufferWholeOrNotAtAll) {
+TEST_F(DeviceMemory, RefusesABufferThatIsRegisteredInPart) {
   run_session(1, adjust, [&](uint32_t /*rank*/, sluice_session* session) {
     const DevicePages pages(64 * kKiB), host(64 * kKiB);
     const std::span<float> all = pages.floats(), known = all.subspan(all.size() / 2);
-    ASSERT_EQ(tell(session, known).why, "");
+    ASSERT_EQ(register_pages(session, known).error, "");
     sluice_request request = 0;
     EXPECT_EQ(
         sluice_allreduce_async(session, all.data(), all.data(), all.size(), SLUICE_F32, SLUICE_SUM, &request),
@@ -194,49 +194,50 @@ TEST_F(DeviceMemory, HoldsABufferWholeOrNotAtAll) {
   });
 }
 
-TEST_F(DeviceMemory, IsRefusedUnlessItWasAllowed) {
+TEST_F(DeviceMemory, IsRefusedWithoutSluiceGdr) {
   ::unsetenv("SLUICE_GDR");
-  refused(adjust, SLUICE_UNSUPPORTED, "SLUICE_GDR=1 allows it");
+  expect_refused(adjust, SLUICE_UNSUPPORTED, "set SLUICE_GDR=1 to enable it");
 }
 
-TEST_F(DeviceMemory, IsRefusedWhereResultsAreKept) {
+TEST_F(DeviceMemory, IsRefusedWithKeepResults) {
   const auto keeping = [](sluice_options& o) {
     adjust(o);
     o.keep_results = 1;
   };
-  refused(keeping, SLUICE_UNSUPPORTED, "results in device memory can't be kept: keep_results = 0");
+  expect_refused(keeping, SLUICE_UNSUPPORTED,
+                 "results in device memory cannot be kept; set keep_results to 0");
 }
 
-TEST_F(DeviceMemory, IsRefusedWhereMorePlacesAreNeededThanCanBeLent) {
+TEST_F(DeviceMemory, IsRefusedWithMoreSlotsThanCanBeAdvertised) {
   const auto many_slots = [](sluice_options& o) {
     adjust(o);
     o.slot_bytes = 4 * kKiB;
     o.window_bytes = kMiB;
   };
-  refused(many_slots, SLUICE_UNSUPPORTED, "128 slots, and device memory takes 64 at most");
+  expect_refused(many_slots, SLUICE_UNSUPPORTED, "128 slots, but device memory allows at most 64");
 }
 
 TEST_F(DeviceMemory, IsRefusedOverTcp) {
   ::setenv("SLUICE_TRANSPORT", "tcp", 1);
-  refused(adjust, SLUICE_UNSUPPORTED, "2 of 2 lanes are not over it");
+  expect_refused(adjust, SLUICE_UNSUPPORTED, "2 of 2 lane connections do not use it");
   ::setenv("SLUICE_TRANSPORT", "rdma", 1);
 }
 
-// Whatever else it may be: the kernel says so, or the library that it is too old.
-TEST_F(DeviceMemory, IsRefusedWhereItsDescriptorIsNoDmabuf) {
+// Either the kernel refuses the descriptor, or the library is too old for any dmabuf.
+TEST_F(DeviceMemory, IsRefusedWithADescriptorThatIsNoDmabuf) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
   run_session(1, adjust, [&](uint32_t /*rank*/, sluice_session* session) {
     const DevicePages pages(64 * kKiB);
-    const Told told = tell(session, pages.floats(), ends[0]);
-    EXPECT_TRUE(told.status == SLUICE_SYSTEM || told.status == SLUICE_UNSUPPORTED) << told.why;
-    EXPECT_THAT(told.why, HasSubstr("dmabuf"));
-    allreduce(session, pages.floats(), pages.floats());  // it is not known, and copied
+    const RegisterResult result = register_pages(session, pages.floats(), ends[0]);
+    EXPECT_TRUE(result.status == SLUICE_SYSTEM || result.status == SLUICE_UNSUPPORTED) << result.error;
+    EXPECT_THAT(result.error, HasSubstr("dmabuf"));
+    allreduce(session, pages.floats(), pages.floats());  // not registered, so it is copied
   });
   for (const int end : ends) ::close(end);
 }
 
-TEST_F(DeviceMemory, TakesAWordThatIsUnderstood) {
+TEST_F(DeviceMemory, RefusesAnInvalidSluiceGdr) {
   ::setenv("SLUICE_GDR", "yes", 1);
   const Created c = create(options_for(0, 1));
   EXPECT_EQ(c.status, SLUICE_INVALID_ARGUMENT);

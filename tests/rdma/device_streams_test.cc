@@ -1,6 +1,5 @@
-// Memory that only devices may touch, in operations on streams: sent from where it lies, never staged. The
-// GPU is a driver that the processor plays, the network card soft-RoCE. In the guest, with
-// SLUICE_TRANSPORT=rdma.
+// Registered device memory in operations on streams: it is sent in place and never staged. The GPU is a fake
+// driver on the CPU, the network card is soft-RoCE. Runs in the guest, with SLUICE_TRANSPORT=rdma.
 #include <cuda.h>
 #include <sys/mman.h>
 
@@ -8,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "tests/functional/streams_world.h"
+#include "tests/functional/streams_test_bed.h"
 
 namespace sluice::test {
 namespace {
@@ -17,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kElements = 300'000;
 
-class DeviceStreams : public StreamsWorld {
+class DeviceStreams : public StreamsTestBed {
  protected:
   void SetUp() override {
     ::setenv("SLUICE_GDR", "1", 1);
@@ -37,7 +36,7 @@ class DeviceStreams : public StreamsWorld {
   }
 };
 
-TEST_F(DeviceStreams, AGpusRegisteredMemoryIsNotStaged) {
+TEST_F(DeviceStreams, RegisteredGpuMemoryIsNotStaged) {
   run_session(2, adjust, [&](uint32_t rank, sluice_session* s) {
     ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
     CUcontext context = nullptr;
@@ -74,8 +73,8 @@ TEST_F(DeviceStreams, AGpusRegisteredMemoryIsNotStaged) {
   });
 }
 
-// A stream of the host can't tell a GPU's memory from its own: here a touch is the end of the process.
-TEST_F(DeviceStreams, NoStreamOfTheHostTouchesIt) {
+// A host stream cannot recognize GPU memory. A CPU access to these pages crashes the process.
+TEST_F(DeviceStreams, HostStreamsDoNotAccessRegisteredDeviceMemory) {
   run_session(2, adjust, [&](uint32_t rank, sluice_session* s) {
     const size_t bytes = kElements * sizeof(float);
     void* const pages =
@@ -88,8 +87,8 @@ TEST_F(DeviceStreams, NoStreamOfTheHostTouchesIt) {
     ASSERT_EQ(sluice_memory_register_device(s, pages, bytes, -1, 0, nullptr, 0), SLUICE_OK);
     fill(x, rank);
     ASSERT_EQ(::mprotect(pages, bytes, PROT_NONE), 0);
-    HostStreamOwner stream;
-    // Neighbours of a group too are left where they lie.
+    ScopedHostStream stream;
+    // Adjacent operations of a group are not combined in a staging buffer either.
     ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
     for (const size_t first : {size_t{0}, kElements / 2}) {
       ASSERT_EQ(sluice_allreduce_on_stream(s, x + first, x + first, kElements / 2, SLUICE_F32, SLUICE_SUM,
@@ -106,7 +105,7 @@ TEST_F(DeviceStreams, NoStreamOfTheHostTouchesIt) {
   });
 }
 
-TEST_F(DeviceStreams, ItDoesNotTravelAsAnotherTypeFromAStreamOfTheHost) {
+TEST_F(DeviceStreams, HostStreamsCannotConvertDeviceMemory) {
   run_session(2, adjust, [&](uint32_t, sluice_session* s) {
     std::vector<float> x(50'000);
     sluice_stream_options options = small_options();
@@ -114,11 +113,11 @@ TEST_F(DeviceStreams, ItDoesNotTravelAsAnotherTypeFromAStreamOfTheHost) {
     ASSERT_EQ(sluice_session_open_streams(s, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
     ASSERT_EQ(sluice_memory_register_device(s, x.data(), x.size() * sizeof(float), -1, 0, nullptr, 0),
               SLUICE_OK);
-    HostStreamOwner stream;
+    ScopedHostStream stream;
     EXPECT_EQ(sluice_allreduce_on_stream(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM,
                                          stream.get(), nullptr),
               SLUICE_UNSUPPORTED);
-    EXPECT_THAT(sluice_refusal(), HasSubstr("can't travel as wire_dtype"));
+    EXPECT_THAT(sluice_refusal(), HasSubstr("cannot be converted to wire_dtype"));
     EXPECT_EQ(sluice_memory_unregister(s, x.data(), x.size() * sizeof(float)), SLUICE_OK);
   });
 }

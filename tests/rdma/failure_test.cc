@@ -1,5 +1,5 @@
-// What goes wrong with a device, a peer or a limit: each ends in a readable error, and leaves nothing behind.
-// In a guest of guest.sh, as root: devices of its own are taken down.
+// Failures of a device, a peer or a limit: each ends with a clear error and leaks nothing. Runs as root in a
+// guest of guest.sh, because the tests take devices down.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -19,33 +19,36 @@
 
 #include "core/clock.h"
 #include "core/log.h"
-#include "tests/conformance/transport/fixture.h"
-#include "tests/conformance/transport/rdma_bed.h"
-#include "tests/rdma/left_behind.h"
+#include "tests/conformance/transport/rdma_test_bed.h"
+#include "tests/conformance/transport/transport_fixture.h"
+#include "tests/rdma/leaked_resources.h"
 #include "transport/rdma/device_report.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/queue_pair.h"
 #include "transport/rdma/rdma_context.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/blocking_io.h"
+#include "transport/tcp/connect.h"
 
 namespace sluice::transport::test {
 namespace {
 
 void run(const std::string& command) {
-  ASSERT_EQ(std::system(command.c_str()), 0) << command;  // NOLINT(cert-env33-c): the guest's own tools
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;  // NOLINT(cert-env33-c): the guest's tools
 }
 
-// What is said while one is there.
-class Warnings {
+// LogRecorder records the log lines while it lives. One at a time.
+class LogRecorder {
  public:
-  Warnings() {
+  LogRecorder() {
     log::set_sink([](log::Level /*level*/, std::string_view line) noexcept {
       const std::lock_guard lock(mutex());
       lines().emplace_back(line);
     });
   }
-  Warnings(const Warnings&) = delete;
-  Warnings& operator=(const Warnings&) = delete;
-  ~Warnings() {
+  LogRecorder(const LogRecorder&) = delete;
+  LogRecorder& operator=(const LogRecorder&) = delete;
+  ~LogRecorder() {
     log::set_sink(nullptr);
     lines().clear();
   }
@@ -65,12 +68,15 @@ class Warnings {
   }
 };
 
-class RdmaFailure : public PairTest {
+constexpr const char* kProbeTimeoutText =
+    "queue pair probe failed: timeout; a firewall or switch may block RoCE (UDP port 4791)";
+
+class RdmaFailure : public PairFixture {
  protected:
-  void SetUp() override { build(rdma_bed()); }
+  void SetUp() override { build(make_rdma_test_bed()); }
 };
 
-TEST_F(RdmaFailure, NoDeviceHasTheAddress) {
+TEST_F(RdmaFailure, RefusesAnAddressOfNoDevice) {
   const auto [one, other] = tcp_pair("127.0.0.1");
   const tcp::Socket near(one), far(other);
   const auto none = rdma::offer_pair(near.fd(), {});
@@ -79,89 +85,89 @@ TEST_F(RdmaFailure, NoDeviceHasTheAddress) {
   EXPECT_EQ(none.error().text, "no RDMA device has the address 127.0.0.1");
 }
 
-TEST_F(RdmaFailure, AnAddressThatIsNoneOrIsElsewhere) {
+TEST_F(RdmaFailure, RefusesAnInvalidOrForeignPeerAddress) {
   const auto [one, other] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
   const tcp::Socket near(one), far(other);
   auto offer = rdma::offer_pair(near.fd(), {});
   ASSERT_TRUE(offer) << offer.error().text;
-  const auto told = [&](const Bytes& address) {
-    const auto joined = rdma::join_pair(*offer->pair, near.fd(), address);
-    return joined ? Errc::kOk : joined.error().code;
+  const auto connect_code = [&](const Bytes& address) {
+    const auto connected = rdma::connect_pair(*offer->pair, near.fd(), address);
+    return connected ? Errc::kOk : connected.error().code;
   };
-  EXPECT_EQ(told({}), Errc::kBadLength);
-  EXPECT_EQ(told(pattern(rdma::kPairAddressBytes, 1)), Errc::kBadMagic);
-  EXPECT_EQ(told(pattern(rdma::kPairAddressBytes + 1, 1)), Errc::kBadLength);
+  EXPECT_EQ(connect_code({}), Errc::kBadLength);
+  EXPECT_EQ(connect_code(pattern(rdma::kPairAddressBytes, 1)), Errc::kBadMagic);
+  EXPECT_EQ(connect_code(pattern(rdma::kPairAddressBytes + 1, 1)), Errc::kBadLength);
   const auto bytes = std::as_bytes(std::span(offer->address));
   const Bytes own(bytes.begin(), bytes.end());
-  // Its own: at this end of the connection, and not at the other.
-  EXPECT_EQ(told(own), Errc::kBadField);
+  // The local address is not the address of the peer.
+  EXPECT_EQ(connect_code(own), Errc::kBadField);
 }
 
-TEST_F(RdmaFailure, AnEntryOfTheAddressTableThatIsAskedFor) {
+TEST_F(RdmaFailure, UsesTheRequestedGidIndexOnly) {
   const auto [one, other] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
   const tcp::Socket near(one), far(other);
-  const auto path = rdma::path_of(*rdma::gid_of_own_end(near.fd()), {});
+  const auto path = rdma::find_local_path(*rdma::local_gid_of(near.fd()), {});
   ASSERT_TRUE(path);
-  const auto same = rdma::path_of(*rdma::gid_of_own_end(near.fd()), {.gid_index = path->gid_index});
+  const auto same = rdma::find_local_path(*rdma::local_gid_of(near.fd()), {.gid_index = path->gid_index});
   ASSERT_TRUE(same) << same.error().text;
   EXPECT_EQ(same->gid_index, path->gid_index);
-  const auto peers = rdma::path_of(*rdma::gid_of_own_end(far.fd()), {});
+  const auto peers = rdma::find_local_path(*rdma::local_gid_of(far.fd()), {});
   ASSERT_TRUE(peers);
   ASSERT_NE(peers->gid_index, path->gid_index);
   const auto none = rdma::offer_pair(near.fd(), {.gid_index = peers->gid_index});
-  ASSERT_FALSE(none) << "it has another address, which the peer would not take";
-  EXPECT_EQ(none.error().text, "no RDMA device has the address " + path->address + " at entry " +
-                                   std::to_string(peers->gid_index) + " of its GID table");
-  EXPECT_FALSE(rdma::rails({.gid_index = 200}));
+  ASSERT_FALSE(none) << "the entry has another address, which the peer would refuse";
+  EXPECT_EQ(none.error().text, "no RDMA device has the address " + path->address + " at GID index " +
+                                   std::to_string(peers->gid_index));
+  EXPECT_FALSE(rdma::find_rails({.gid_index = 200}));
 }
 
-// TCP goes from any address of this machine to any other; between its rails no wire goes.
-TEST_F(RdmaFailure, NothingComesThrough) {
-  auto [near, far] = joined("10.77.0.1", "10.77.1.2");
-  const auto pair = near.take_companion();
+// TCP reaches every local address, but no network connects the two rails.
+TEST_F(RdmaFailure, ProbeTimesOutWithoutAPath) {
+  auto [near, far] = connected_rdma_pair("10.77.0.1", "10.77.1.2");
+  const auto pair = near.release_queue_pair();
   const Nanos began = monotonic_now();
-  const auto proved = rdma::prove_pair(*pair, began + kPatience);
-  ASSERT_FALSE(proved);
-  EXPECT_EQ(proved.error().code, Errc::kTimeout);
-  EXPECT_EQ(proved.error().text, "nothing comes through on the queue pair: timeout");
-  EXPECT_LT(monotonic_now() - began, kPatience) << "a second was enough";
+  const auto probed = rdma::probe_pair(*pair, began + kTestTimeout);
+  ASSERT_FALSE(probed);
+  EXPECT_EQ(probed.error().code, Errc::kTimeout);
+  EXPECT_EQ(probed.error().text, kProbeTimeoutText);
+  EXPECT_LT(monotonic_now() - began, kTestTimeout) << "the probe takes one second at most";
   const auto again = rdma::offer_pair(near.fd(), {});
-  ASSERT_FALSE(again) << "a session has many connections, and a second each is too much";
-  EXPECT_EQ(again.error().text, "nothing came through on a queue pair a moment ago");
-  auto [one, other] = joined(rdma_addresses().first, rdma_addresses().second);
-  EXPECT_TRUE(rdma::prove_pair(*one.take_companion(), monotonic_now() + kPatience));
+  ASSERT_FALSE(again) << "each connection of a session would wait a second";
+  EXPECT_EQ(again.error().text, "a queue pair to this peer failed its probe less than 60 s ago");
+  auto [one, other] = connected_rdma_pair(rdma_addresses().first, rdma_addresses().second);
+  EXPECT_TRUE(rdma::probe_pair(*one.release_queue_pair(), monotonic_now() + kTestTimeout));
 }
 
-// For who may not wait: by its own clock.
-TEST_F(RdmaFailure, NothingComesThroughIsFoundInSteps) {
-  auto [near, far] = joined("10.77.1.1", "10.77.0.2");
-  const auto pair = near.take_companion();
+// The caller passes the time.
+TEST_F(RdmaFailure, NonBlockingProbeTimesOutWithoutAPath) {
+  auto [near, far] = connected_rdma_pair("10.77.1.1", "10.77.0.2");
+  const auto pair = near.release_queue_pair();
   const Nanos since = monotonic_now();
-  ASSERT_TRUE(rdma::start_proof(*pair));
-  EXPECT_EQ(rdma::look_at_proof(*pair, since, since).error().code, Errc::kWouldBlock);
-  EXPECT_TRUE(rdma::offer_pair(near.fd(), {})) << "nothing is known yet";
-  EXPECT_EQ(rdma::look_at_proof(*pair, since, since + 1 * kSecond).error().text,
-            "nothing comes through on the queue pair: timeout");
-  EXPECT_FALSE(rdma::offer_pair(near.fd(), {})) << "others need not try";
+  ASSERT_TRUE(rdma::start_probe(*pair));
+  EXPECT_EQ(rdma::poll_probe(*pair, since, since).error().code, Errc::kWouldBlock);
+  EXPECT_TRUE(rdma::offer_pair(near.fd(), {})) << "the probe has no result yet";
+  EXPECT_EQ(rdma::poll_probe(*pair, since, since + 1 * kSecond).error().text, kProbeTimeoutText);
+  EXPECT_FALSE(rdma::offer_pair(near.fd(), {})) << "the failed probe is remembered";
 
-  auto [one, other] = joined(rdma_addresses().first, rdma_addresses().second);
-  const auto good = one.take_companion();
-  ASSERT_TRUE(rdma::start_proof(*good));
-  const Nanos deadline = monotonic_now() + kPatience;
-  Result<void> proved = rdma::look_at_proof(*good, 0, 0);
-  while (!proved && proved.error().code == Errc::kWouldBlock && monotonic_now() < deadline)
-    proved = rdma::look_at_proof(*good, 0, 0);
-  EXPECT_TRUE(proved);
+  auto [one, other] = connected_rdma_pair(rdma_addresses().first, rdma_addresses().second);
+  const auto working = one.release_queue_pair();
+  ASSERT_TRUE(rdma::start_probe(*working));
+  const Nanos deadline = monotonic_now() + kTestTimeout;
+  Result<void> probed = rdma::poll_probe(*working, 0, 0);
+  while (!probed && probed.error().code == Errc::kWouldBlock && monotonic_now() < deadline)
+    probed = rdma::poll_probe(*working, 0, 0);
+  EXPECT_TRUE(probed);
 }
 
-TEST_F(RdmaFailure, AThousandConnectionsLeaveNothing) {
+TEST_F(RdmaFailure, AThousandConnectionsLeakNothing) {
   const size_t descriptors = open_descriptors();
-  const std::string before = held();
-  // Two pairs, and one that is the kernel's; memory is counted, and so is who has the device open.
+  const std::string before = kernel_resources();
+  // Two connected pairs, and one queue pair of the kernel. "mr" counts memory regions, "ctx" openings of the
+  // device.
   ASSERT_NE(before.find("qp 5 "), std::string::npos) << before;
   ASSERT_NE(before.find("mr 4 ctx 1 "), std::string::npos) << before;
   for (int i = 0; i < 1000; ++i) {
-    Recorder one, other;
+    RecordingHandler one, other;
     connect(one, other, {});
     ASSERT_TRUE(one.put_pattern(100, 0).ok());
     if (i % 3 == 0) {
@@ -169,58 +175,59 @@ TEST_F(RdmaFailure, AThousandConnectionsLeaveNothing) {
     } else {
       one.shutdown();
     }
-    ASSERT_TRUE(drive_until([&] { return one.closed && other.closed; }));
+    ASSERT_TRUE(poll_until([&] { return one.closed && other.closed; }));
   }
-  // What was sent last is on its way for a moment after the close.
-  EXPECT_TRUE(drive_until([&] { return open_descriptors() == descriptors; }))
+  // The last bytes are delivered shortly after the close.
+  EXPECT_TRUE(poll_until([&] { return open_descriptors() == descriptors; }))
       << open_descriptors() << " of " << descriptors;
-  EXPECT_EQ(held(), before);
+  EXPECT_EQ(kernel_resources(), before);
 }
 
-// Both want to send all the time, and one of them does not poll, until it does and ends. What a device would
-// make of more than there are receives for, a retry when the receiver is not ready, must not come up.
-TEST_F(RdmaFailure, NoMoreIsSentThanThePeerHasReceivesFor) {
+// Both ends have much to send, and one of them does not poll. An excess segment would cause a
+// receiver-not-ready retry, which the statistics of the device must not show.
+TEST_F(RdmaFailure, NeverSendsMoreThanThePeerHasReceives) {
   for (uint64_t i = 0; i < 4; ++i) {
     ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
     ASSERT_TRUE(right.put_pattern(kMiB, i).ok());
   }
-  bed_.b->poll(monotonic_now(), 1);
-  for (int i = 0; i < 100; ++i) bed_.a->poll(monotonic_now(), kBudget);
+  test_bed_.b->poll(monotonic_now(), 1);
+  for (int i = 0; i < 100; ++i) test_bed_.a->poll(monotonic_now(), kBudget);
   left.shutdown();
-  for (int i = 0; i < 100; ++i) bed_.a->poll(monotonic_now(), kBudget);
+  for (int i = 0; i < 100; ++i) test_bed_.a->poll(monotonic_now(), kBudget);
   EXPECT_EQ(left.endpoint->counters().wire_bytes_out, size_t{rdma::kDataReceives} * rdma::kSegmentBytes);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(right.received.size(), 4U);
   EXPECT_EQ(left.received.size(), 4U);
   run("rdma statistic show link rxe0/1 | grep -qw 'rcvd_rnr_err 0'");
 }
 
-// It has ended, and does not poll: what is left to be sent to it can't go.
-TEST_F(RdmaFailure, GivesUpOnAPeerThatEndedAndTakesNothing) {
-  left = Recorder();
-  right = Recorder();
+// The peer has shut down and does not poll, so the queued frames cannot be sent.
+TEST_F(RdmaFailure, TimesOutOnAPeerThatEndedAndReceivesNothing) {
+  left = RecordingHandler();
+  right = RecordingHandler();
   connect(left, right, {.send_queue = 20, .frame_deadline = 400 * kMillisecond});
   for (uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(right.put_pattern(kMiB, i).ok());
   left.shutdown();
-  bed_.a->poll(monotonic_now(), 1);
+  test_bed_.a->poll(monotonic_now(), 1);
   unsigned turns = 0;
-  for (const Nanos begin = monotonic_now(); !right.closed && monotonic_now() - begin < kPatience; ++turns) {
-    if (bed_.b->poll(monotonic_now(), kBudget) == 0) bed_.b->wait(kPatience);
+  for (const Nanos begin = monotonic_now(); !right.closed && monotonic_now() - begin < kTestTimeout;
+       ++turns) {
+    if (test_bed_.b->poll(monotonic_now(), kBudget) == 0) test_bed_.b->wait(kTestTimeout);
   }
   ASSERT_TRUE(right.closed);
   EXPECT_EQ(*right.closed, Errc::kTimeout);
-  EXPECT_LT(turns, 200U) << "it did not sleep";
+  EXPECT_LT(turns, 200U) << "the endpoint did not sleep";
 }
 
-TEST_F(RdmaFailure, LockedMemoryIsTooLittle) {
+TEST_F(RdmaFailure, NamesTheLimitOfLockedMemory) {
   const pid_t child = ::fork();
   if (child == 0) {
-    // Root may lock what it likes.
+    // Root has no limit of locked memory.
     const rlimit limit{.rlim_cur = 64 * kKiB, .rlim_max = 64 * kKiB};
     if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(3);
-    const auto all = rdma::paths({});
+    const auto all = rdma::find_local_paths({});
     if (!all) ::_exit(4);
-    auto domain = rdma::Domain::make(all->front().device);
+    auto domain = rdma::ProtectionDomain::make(all->front().device);
     if (!domain) ::_exit(9);
     const size_t descriptors = open_descriptors();
     const auto pair = rdma::QueuePair::make(all->front(), 0, std::move(*domain), {});
@@ -230,10 +237,7 @@ TEST_F(RdmaFailure, LockedMemoryIsTooLittle) {
     const auto& one = reports.front();
     if (one.registrations_failed != 1 || one.pairs_failed != 1 || one.pairs_made != 0) ::_exit(8);
     std::fprintf(stderr, "%s\n", pair.error().text.c_str());
-    ::_exit(pair.error().text.find("the limit of locked memory is 65536 bytes (ulimit -l)") !=
-                    std::string::npos
-                ? 0
-                : 6);
+    ::_exit(pair.error().text.find("the limit of locked memory is 65536 bytes") != std::string::npos ? 0 : 6);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -241,19 +245,19 @@ TEST_F(RdmaFailure, LockedMemoryIsTooLittle) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// A child has no use of what its parent holds, and makes its own.
-TEST_F(RdmaFailure, AChildOfAProcessThatHasPairsMakesItsOwn) {
+// A forked child cannot use the devices of its parent.
+TEST_F(RdmaFailure, AForkedChildOpensItsOwnDevices) {
   const auto [address, from] = rdma_addresses();
   const pid_t child = ::fork();
   if (child == 0) {
     auto context = rdma::make_context();
     if (!context) ::_exit(3);
-    auto [one, other] = joined(address, from);
-    Recorder sender, receiver;
+    auto [one, other] = connected_rdma_pair(address, from);
+    RecordingHandler sender, receiver;
     sender.endpoint = *(*context)->adopt(std::move(one), sender, {});
     receiver.endpoint = *(*context)->adopt(std::move(other), receiver, {});
     if (!sender.put_pattern(100'000, 0).ok()) ::_exit(4);
-    const Nanos deadline = monotonic_now() + kPatience;
+    const Nanos deadline = monotonic_now() + kTestTimeout;
     while (receiver.received.empty() && monotonic_now() < deadline)
       (*context)->poll(monotonic_now(), kBudget);
     ::_exit(receiver.received.size() == 1 ? 0 : 5);
@@ -264,72 +268,74 @@ TEST_F(RdmaFailure, AChildOfAProcessThatHasPairsMakesItsOwn) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// Two joined ends on a device of their own, so that the healthy pair keeps one.
-struct OnSecondRail {
-  OnSecondRail() {
-    auto [near, far] = joined("10.77.1.1", "10.77.1.2");
+// Two connected ends on the second device, so that the endpoints of the fixture are not affected.
+struct SecondRailPair {
+  SecondRailPair() {
+    auto [near, far] = connected_rdma_pair("10.77.1.1", "10.77.1.2");
     one.endpoint = *(*a)->adopt(std::move(near), one, {});
     other.endpoint = *(*b)->adopt(std::move(far), other, {});
   }
   Result<std::unique_ptr<tcp::TcpContext>> a = rdma::make_context(), b = rdma::make_context();
-  Recorder one, other;
+  RecordingHandler one, other;
 };
 
-// Neither end sends anything: no retry tells them.
-TEST_F(RdmaFailure, ThePortGoesDownUnderThoseWhoOnlyReceive) {
-  OnSecondRail rail;
+// Neither end sends, so no failed retry reveals the error.
+TEST_F(RdmaFailure, APortErrorEndsEndpointsThatOnlyReceive) {
+  SecondRailPair rail;
   auto &a = rail.a, &b = rail.b;
-  Recorder &one = rail.one, &other = rail.other;
-  // Asleep, in a thread each, as lanes are.
-  const auto until_closed = [deadline = monotonic_now() + kPatience](auto& context, const Recorder& end) {
+  RecordingHandler &one = rail.one, &other = rail.other;
+  // Each end sleeps in its own thread, like a lane of a reducer.
+  const auto until_closed = [deadline = monotonic_now() + kTestTimeout](auto& context,
+                                                                        const RecordingHandler& end) {
     unsigned turns = 0;
     for (; !end.closed && monotonic_now() < deadline; ++turns) {
       if (context->poll(monotonic_now(), kBudget) == 0) context->wait(deadline - monotonic_now());
     }
     return turns;
   };
-  const Warnings warnings;
+  const LogRecorder log_recorder;
   auto there = std::async(std::launch::async, [&] { return until_closed(*b, other); });
   auto here = std::async(std::launch::async, [&] { return until_closed(*a, one); });
   const Nanos began = monotonic_now();
   run("ip link set rail1 down");
-  EXPECT_LT(here.get() + there.get(), 100U) << "they did not sleep";
-  EXPECT_LT(monotonic_now() - began, kSecond) << "no retries";
+  EXPECT_LT(here.get() + there.get(), 100U) << "the endpoints did not sleep";
+  EXPECT_LT(monotonic_now() - began, kSecond) << "no retries were necessary";
   EXPECT_EQ(one.closed, Errc::kReset);
   EXPECT_EQ(other.closed, Errc::kReset);
-  EXPECT_EQ(Warnings::all(),
-            std::vector<std::string>{"RDMA device rxe1 port 1 went down: 2 queue pairs are lost"});
+  EXPECT_EQ(LogRecorder::all(),
+            std::vector<std::string>{"RDMA device rxe1 port 1 went down: 2 queue pairs lost"});
   run("ip link set rail1 up");
-  // It is as good as before.
-  EXPECT_NO_THROW((void)joined("10.77.1.1", "10.77.1.2"));
+  // New connections work again.
+  EXPECT_NO_THROW((void)connected_rdma_pair("10.77.1.1", "10.77.1.2"));
 }
 
-// While two have a pair on it, and a third may need it. The kernel's soft-RoCE says nothing, and waits until
-// nobody has the device open; drivers of cards say it, and wait for nobody (device_events_test).
-TEST_F(RdmaFailure, TheDeviceIsRemoved) {
+// Two endpoints use the device. Soft-RoCE raises no event and waits until no process has the device open.
+// Drivers of hardware raise an event and do not wait (device_events_test).
+TEST_F(RdmaFailure, ADeviceRemovalEndsItsEndpoints) {
   const size_t descriptors = open_descriptors();
-  std::future<void> removed;  // waited for once nobody has the device, whatever went wrong
+  std::future<void> removed;  // its destructor waits, so all users of the device must be destroyed before
   {
-    auto rails = rdma::rails({});
+    auto rails = rdma::find_rails({});
     ASSERT_TRUE(rails);
-    OnSecondRail rail;
+    SecondRailPair rail;
     auto &a = rail.a, &b = rail.b;
-    Recorder &one = rail.one, &other = rail.other;
+    RecordingHandler &one = rail.one, &other = rail.other;
     ASSERT_TRUE(one.put_pattern(100'000, 0).ok());
-    const Warnings warnings;
+    const LogRecorder log_recorder;
     removed = std::async(std::launch::async, [] { run("rdma link delete rxe1"); });
-    const Nanos deadline = monotonic_now() + kPatience;
+    const Nanos deadline = monotonic_now() + kTestTimeout;
     while (!(one.closed && other.closed) && monotonic_now() < deadline) {
       (*a)->poll(monotonic_now(), kBudget);
       (*b)->poll(monotonic_now(), kBudget);
     }
     EXPECT_EQ(one.closed, Errc::kReset);
     EXPECT_EQ(other.closed, Errc::kReset);
-    EXPECT_EQ(Warnings::all(), std::vector<std::string>{"RDMA device rxe1 is gone: 2 queue pairs are lost"});
-    rdma::look_at_devices();
+    EXPECT_EQ(LogRecorder::all(),
+              std::vector<std::string>{"RDMA device rxe1 was removed: 2 queue pairs lost"});
+    rdma::poll_device_events();
     ASSERT_EQ(removed.wait_for(std::chrono::seconds(30)), std::future_status::ready)
-        << "somebody has it open";
-    EXPECT_EQ(held().find("rxe1"), std::string::npos);
+        << "the device is still open";
+    EXPECT_EQ(kernel_resources().find("rxe1"), std::string::npos);
     const auto [three, four] = tcp_pair("10.77.1.1", "10.77.1.2");
     const tcp::Socket next(three), at(four);
     const auto none = rdma::offer_pair(next.fd(), {});
@@ -338,12 +344,12 @@ TEST_F(RdmaFailure, TheDeviceIsRemoved) {
   }
   EXPECT_EQ(open_descriptors(), descriptors);
   run("rdma link add rxe1 type rxe netdev rail1");
-  EXPECT_NO_THROW((void)joined("10.77.1.1", "10.77.1.2"));
+  EXPECT_NO_THROW((void)connected_rdma_pair("10.77.1.1", "10.77.1.2"));
 }
 
-// The far end is another process, with the device opened for itself: no pair is open here when it begins. It
-// takes nothing.
-class RdmaPeer : public testing::Test {
+// The peer is another process with its own device; no queue pair is open when the test starts. The peer
+// receives nothing.
+class RdmaPeerFixture : public testing::Test {
  protected:
   void SetUp() override {
     const auto [address, from] = rdma_addresses();
@@ -354,76 +360,76 @@ class RdmaPeer : public testing::Test {
     if (child == 0) {
       tcp::SocketOptions options;
       options.local_address = from;
-      auto socket = tcp::connect_to(address, port, options, monotonic_now() + kPatience);
-      if (!socket || !join(*socket)) ::_exit(1);
+      auto socket = tcp::connect_to(address, port, options, monotonic_now() + kTestTimeout);
+      if (!socket || !attach_pair(*socket)) ::_exit(1);
       for (;;) ::pause();
     }
     ASSERT_GT(child, 0);
     ::fcntl(listener->fd(), F_SETFL, 0);
     tcp::Socket near(::accept(listener->fd(), nullptr, nullptr));
-    ASSERT_TRUE(join(near));
+    ASSERT_TRUE(attach_pair(near));
     auto made = rdma::make_context();
     ASSERT_TRUE(made);
     context = std::move(*made);
-    alone.endpoint = *context->adopt(std::move(near), alone, {});
+    local.endpoint = *context->adopt(std::move(near), local, {});
   }
   void TearDown() override {
-    if (child > 0) kill_it();
+    if (child > 0) kill_child();
   }
-  // Both tell their address, join with the other's, and say so.
-  static bool join(tcp::Socket& socket) {
-    const Nanos deadline = monotonic_now() + kPatience;
+  // Exchanges the addresses, connects, and exchanges a byte to confirm.
+  static bool attach_pair(tcp::Socket& socket) {
+    const Nanos deadline = monotonic_now() + kTestTimeout;
     auto offer = rdma::offer_pair(socket.fd(), {});
     if (!offer) return false;
     std::array<std::byte, rdma::kPairAddressBytes> peer;
     std::array<std::byte, 1> ready{};
-    const bool told = write_all(socket, std::as_bytes(std::span(offer->address)), deadline).ok() &&
-                      read_exact(socket, peer, deadline).ok();
-    if (!told || !rdma::join_pair(*offer->pair, socket.fd(), peer)) return false;
-    socket.accompany(std::move(offer->pair));
+    const bool exchanged = write_all(socket, std::as_bytes(std::span(offer->address)), deadline).ok() &&
+                           read_exact(socket, peer, deadline).ok();
+    if (!exchanged || !rdma::connect_pair(*offer->pair, socket.fd(), peer)) return false;
+    socket.attach_queue_pair(std::move(offer->pair));
     return write_all(socket, ready, deadline).ok() && read_exact(socket, ready, deadline).ok();
   }
-  void kill_it() {
+  void kill_child() {
     EXPECT_EQ(::kill(child, SIGKILL), 0);
     EXPECT_EQ(::waitpid(child, nullptr, 0), child);
     child = 0;
   }
-  bool drive(const std::function<bool()>& done) {
-    const Nanos deadline = monotonic_now() + kPatience;
+  bool poll_until(const std::function<bool()>& done) {
+    const Nanos deadline = monotonic_now() + kTestTimeout;
     while (!done() && monotonic_now() < deadline) {
       if (context->poll(monotonic_now(), kBudget) == 0) context->wait(kSecond);
     }
     return done();
   }
   void expect_lost() {
-    ASSERT_TRUE(drive([this] { return alone.closed.has_value(); }));
-    EXPECT_EQ(*alone.closed, Errc::kReset);
-    EXPECT_TRUE(alone.all_given_back());
+    ASSERT_TRUE(poll_until([this] { return local.closed.has_value(); }));
+    EXPECT_EQ(*local.closed, Errc::kReset);
+    EXPECT_TRUE(local.all_completed());
   }
   pid_t child = 0;
   std::unique_ptr<tcp::TcpContext> context;
-  Recorder alone;
+  RecordingHandler local;
 };
 
-TEST_F(RdmaPeer, ThatIsKilledAfterAWriteIsLostAndHasNotEnded) {
-  ASSERT_TRUE(alone.put_pattern(100'000, 0).ok());
-  ASSERT_TRUE(drive([this] { return alone.all_given_back(); }));
-  kill_it();
+TEST_F(RdmaPeerFixture, KilledAfterAWriteIsAReset) {
+  ASSERT_TRUE(local.put_pattern(100'000, 0).ok());
+  ASSERT_TRUE(poll_until([this] { return local.all_completed(); }));
+  kill_child();
   expect_lost();
 }
 
-TEST_F(RdmaPeer, ThatIsKilledDuringAWrite) {
-  ASSERT_TRUE(alone.put_pattern(4 * kMiB, 0).ok());
-  ASSERT_TRUE(drive([this] { return alone.endpoint->counters().wire_bytes_out > 100'000; }));
-  EXPECT_FALSE(alone.all_given_back());
-  kill_it();
+TEST_F(RdmaPeerFixture, KilledDuringAWriteIsAReset) {
+  ASSERT_TRUE(local.put_pattern(4 * kMiB, 0).ok());
+  ASSERT_TRUE(poll_until([this] { return local.endpoint->counters().wire_bytes_out > 100'000; }));
+  EXPECT_FALSE(local.all_completed());
+  kill_child();
   expect_lost();
-  EXPECT_FALSE(alone.sent.at(0).ok());
+  EXPECT_FALSE(local.sent.at(0).ok());
 }
 
-TEST_F(RdmaPeer, ThatIsKilledBeforeAWrite) {
-  kill_it();
-  ASSERT_TRUE(alone.put_pattern(100'000, 0).ok());
+TEST_F(RdmaPeerFixture, KilledBeforeAWriteIsAReset) {
+  kill_child();
+  ASSERT_TRUE(local.put_pattern(100'000, 0).ok());
   expect_lost();
 }
 

@@ -1,7 +1,6 @@
 #!/bin/bash
-# guest.sh: run a command inside a throw-away QEMU guest that has soft-RoCE
-# (rdma_rxe) devices, so that real libibverbs/librdmacm code can be exercised on
-# a machine whose own kernel has no InfiniBand support.
+# guest.sh: runs a command in a temporary QEMU guest with soft-RoCE (rdma_rxe) devices, so that
+# libibverbs code can be tested on a machine whose kernel has no InfiniBand support.
 #
 #   guest.sh [-c CORES] [-m MB] [-r RAILS] [-n dummy|pair]
 #            [-l] [-t S] [-a auto|kvm|tcg] [-k VERSION] [-v] [--check] -- COMMAND [ARG...]
@@ -15,20 +14,20 @@
 #                     pair: two per rail, wired together: rxe<i>a on rail<i>a has
 #                     10.77.<i>.1, rxe<i>b on rail<i>b has 10.77.<i>.2; packets do
 #                     cross a veth, so tc netem and ip link down act on them
-#   -l, --loopback    a device on lo too, rxelo: programs that meet on 127.0.0.1 or ::1
-#                     have one between them
+#   -l, --loopback    also a device on lo, rxelo, for programs that connect over 127.0.0.1 or
+#                     ::1
 #   -t, --timeout S   kill the guest after S seconds of wall time (default 300)
 #   -a, --accel KIND  auto: kvm if the CPU has svm/vmx and /dev/kvm opens, else tcg
 #   -k, --kernel VER  kernel version under /boot and /lib/modules (default: newest
 #                     that has rdma_rxe)
 #   -v, --verbose     guest kernel messages and timings to stderr
-#       --check       only say whether a guest could be started (0 or 77)
+#       --check       only report whether a guest can be started (exit status 0 or 77)
 #
-# The guest sees the host's whole file system read-only (9p) under a RAM overlay
-# that is lost, so COMMAND, its libraries and data are the host's own. It runs as root, in the
-# same working directory and with the same exported environment.
-# Exit status: COMMAND's own; 124 timeout; 125 the guest failed; 77 no guest came up, or something is
-# missing (qemu, kernel, modules, tools): the usual "skip" code of test drivers.
+# The guest mounts the host's file system read-only (9p) under a temporary RAM overlay, so COMMAND,
+# its libraries and its data are those of the host. COMMAND runs as root, in the same working
+# directory and with the same exported environment.
+# Exit status: that of COMMAND; 124 timeout; 125 the guest failed; 77 (skip) no guest could be
+# started, or qemu, a kernel, a module or a tool is missing.
 set -u
 me=${0##*/}
 say()  { printf '%s: %s\n' "$me" "$*" >&2; }
@@ -55,10 +54,10 @@ while (($#)); do
         *)            break ;;
     esac
 done
-[[ $net == dummy || $net == pair ]] || die 2 "--net is dummy or pair"
+[[ $net == dummy || $net == pair ]] || die 2 "--net: expected dummy or pair, found '$net'"
 (($# || check)) || { usage >&2; exit 2; }
 
-# --- what is needed -----------------------------------------------------------
+# --- requirements -------------------------------------------------------------
 missing=() pkgs=()
 need() { command -v "$1" >/dev/null 2>&1 || { missing+=("$1"); pkgs+=("$2"); }; }
 PATH=$PATH:/usr/sbin:/sbin
@@ -85,7 +84,7 @@ fi
 if [[ -z $kver || ! -r /boot/vmlinuz-$kver ]] ||
    ! compgen -G "/lib/modules/$kver/kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko*" >/dev/null; then
     missing+=("a kernel ${kver:+$kver }with rdma_rxe in /boot and /lib/modules")
-    pkgs+=(linux-image-amd64)      # not -cloud-: that one has no InfiniBand
+    pkgs+=(linux-image-amd64)      # the -cloud- kernel has no InfiniBand
 fi
 if ((${#missing[@]})); then
     say "missing: $(IFS=,; echo "${missing[*]}")"
@@ -96,11 +95,11 @@ if ((${#missing[@]})); then
     exit 77
 fi
 
-# The interpreter itself, not a version manager's script that looks for it: that takes seconds, emulated.
+# Puts the real Python interpreter first in PATH: the shim of a version manager takes seconds in emulation.
 if interpreter=$(python3 -c 'import sys; print(sys.executable)' 2>/dev/null); then export PATH=${interpreter%/*}:$PATH; fi
 
-# KVM only where the CPU has the virtualization extension: a /dev/kvm without svm
-# or vmx (PVM and the like) interprets a stock kernel one instruction at a time.
+# Uses KVM only if the CPU has the virtualization extension: a /dev/kvm without svm or vmx (for
+# example PVM) interprets a stock kernel one instruction at a time.
 if [[ $accel == auto ]]; then
     if [[ -r /dev/kvm && -w /dev/kvm ]] && grep -qwE 'svm|vmx' /proc/cpuinfo
     then accel=kvm; else accel=tcg; fi
@@ -169,7 +168,7 @@ INIT
     rm -rf "$d"
 fi
 
-# --- what the guest runs --------------------------------------------------------
+# --- the guest's script ---------------------------------------------------------
 fs=(-virtfs "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap")
 {
     echo "rails=$rails net=$net loopback=$loopback"
@@ -178,7 +177,7 @@ for p in /sys/class/virtio-ports/vport*; do ln -sf /dev/${p##*/} /run/port.$(cat
 fail() { echo "rdma guest: $*" >/run/port.err; sync; reboot_; }
 reboot_() { sleep 0.1; echo b >/proc/sysrq-trigger; sleep 5; }
 hostname rdma-guest
-# /tmp must not be a stale view of the host's, but tests may live there: overlay.
+# /tmp stays part of the overlay, because tests may be there.
 ulimit -l unlimited; ulimit -c 0
 ip link set lo up
 sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0 net.ipv6.conf.default.accept_dad=0
@@ -210,8 +209,8 @@ GUEST
     cat <<'GUEST'
 export SLUICE_TEST_RDMA=10.77.0.1,10.77.0.2
 read -r up _ </proc/uptime; echo "up $up" >/run/port.rc
-# pipes, not the ports themselves: a port can be opened only once, and programs
-# may open /dev/stdout again
+# Pipes instead of the ports: a port can be opened only once, and programs may open
+# /dev/stdout again.
 mkfifo /run/o /run/e
 cat /run/o >/run/port.out & o=$!
 cat /run/e >/run/port.err & e=$!
@@ -219,7 +218,7 @@ exec 7>/run/o 8>/run/e
 "${cmd[@]}" >&7 2>&8 7>&- 8>&- </dev/null
 rc=$?
 exec 7>&- 8>&-
-# let the output drain, but not wait for a daemon that keeps it open
+# Lets the output drain, without waiting for a daemon that keeps it open.
 for ((i = 0; i < 30; i++)); do kill -0 $o 2>/dev/null || kill -0 $e 2>/dev/null || break; sleep 0.1; done
 mountpoint -q /proc && sync
 read -r up _ </proc/uptime; echo "rc $rc $up" >/run/port.rc
@@ -229,13 +228,13 @@ GUEST
 
 # --- run it -----------------------------------------------------------------------
 for f in out err; do mkfifo "$run/$f"; done
-# held open read-write until QEMU has gone, so that no open of them can block
+# Kept open read-write until QEMU has ended, so that no open() of them blocks.
 exec 5<>"$run/out" 6<>"$run/err"
 cat <"$run/out" 5>&- 6>&- & cats+=($!)
 cat <"$run/err" >&2 5>&- 6>&- & cats+=($!)
 : >"$run/rc"; : >"$run/console"
-# Under load the guest may misjudge the TSC's rate (seen: 1.6 times too fast), and
-# with it every timeout. In a virtual machine the host's "cpu MHz" is that rate.
+# Under load the guest may measure a wrong TSC rate (1.6 times too fast was observed), which
+# shortens every timeout. In a virtual machine "cpu MHz" of the host is the right rate.
 tsc=tsc=reliable
 if [[ $accel == tcg ]] && grep -qw hypervisor /proc/cpuinfo; then
     khz=$(awk -F: '/^cpu MHz/ {printf "%d", $2 * 1000; exit}' /proc/cpuinfo)
@@ -247,8 +246,8 @@ q=(qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot
    -append "console=ttyS0 panic=-1 reboot=t vm.run=$run $tsc random.trust_cpu=on mitigations=off $( ((verbose)) || echo quiet)"
    -serial "file:$run/console" -device virtio-serial-pci -device virtio-rng-pci
    "${fs[@]}")
-# What QEMU emulates byte by byte or bit by bit (rep movsb, carry-less products, crc32, 256-bit vectors) everyone has a faster way
-# around: without them soft-RoCE's own checksum and copies take 0.4 of the time.
+# QEMU emulates rep movsb, carry-less products, crc32 and 256-bit vectors slowly. Without these CPU features, soft-RoCE's checksums and
+# copies take 0.4 of the time.
 [[ $accel == tcg ]] && q+=(-cpu "max,-erms,-pclmulqdq,-sse4.2,-avx,-avx2") || q+=(-cpu host)
 for f in out err rc; do q+=(-chardev "file,id=$f,path=$run/$f" -device "virtserialport,chardev=$f,name=$f"); done
 t0=$EPOCHREALTIME s0=$SECONDS
@@ -266,16 +265,16 @@ fi
 rc=$(awk '$1 == "rc" {print $2}' "$run/rc")
 if [[ -n $rc ]]; then
     awk -v wall="$(awk "BEGIN{print $t1 - $t0}")" '$1 == "rc" && $3 > wall * 1.05 {exit 1}' "$run/rc" ||
-        say "warning: the guest's clock ran fast ($(awk '$1 == "rc" {print $3}' "$run/rc") s in $(awk "BEGIN{printf \"%.1f\", $t1 - $t0}") s)"
+        say "warning: the clock of the guest ran too fast ($(awk '$1 == "rc" {print $3}' "$run/rc") s in $(awk "BEGIN{printf \"%.1f\", $t1 - $t0}") s)"
     exit "$rc"
 fi
-# It never came so far as to run anything: this machine can't have a guest, which says nothing of COMMAND.
+# The guest did not start COMMAND: a limitation of this machine, not a failure of COMMAND.
 if ! grep -q '^up ' "$run/rc"; then
     cat "$run/qemu" >&2
     tail -n 30 "$run/console" >&2
-    die 77 "needs rdma-guest: no guest came up within $((SECONDS - s0)) s (qemu status $qrc)"
+    die 77 "needs rdma-guest: the guest did not start within $((SECONDS - s0)) s (qemu status $qrc)"
 fi
 ((qrc == 124 || SECONDS - s0 >= limit)) && { ((verbose)) || tail -n 5 "$run/console" >&2; die 124 "timeout: the guest was killed after $limit s"; }
 grep -v 'warning: .* doesn.t support requested feature' "$run/qemu" >&2
 ((verbose)) || tail -n 30 "$run/console" >&2
-die 125 "the guest ended without an exit status (qemu status $qrc)"
+die 125 "the guest ended before COMMAND did (qemu status $qrc)"

@@ -1,18 +1,18 @@
-// What a chunk costs over RDMA (docs/rdma.md, "What a chunk costs"): work requests, calls, completions, and
-// copies. In the guest, with SLUICE_TRANSPORT=rdma.
+// The cost of a chunk over RDMA (docs/design/rdma.md): work requests, doorbells, completions and copies. Runs
+// in the guest, with SLUICE_TRANSPORT=rdma.
 #include <sys/mman.h>
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "core/arena.h"
-#include "tests/functional/engine_world.h"
+#include "tests/functional/engine_test_bed.h"
 
 namespace sluice::test {
 namespace {
 
 constexpr size_t kChunk = 64 * kKiB;
-constexpr size_t kWindow = 8;  // slots of the one lane
+constexpr size_t kWindow = 8;  // slots of the single lane
 constexpr size_t kChunks = 64;
 constexpr size_t kBytes = kChunks * kChunk;
 
@@ -25,7 +25,7 @@ Costs operator-(const Costs& a, const Costs& b) {
           a.completions - b.completions};
 }
 
-class RdmaInPlace : public EngineWorld {
+class RdmaInPlace : public EngineTestBed {
  protected:
   void SetUp() override {
     auto options = reducer_options();
@@ -47,11 +47,11 @@ class RdmaInPlace : public EngineWorld {
     };
     run_session(kRanks, adjust, body);
   }
-  static void know(sluice_session* session, std::span<float> bytes) {
-    std::array<char, 512> why{};
-    ASSERT_EQ(sluice_memory_register(session, bytes.data(), bytes.size_bytes(), why.data(), why.size()),
+  static void register_buffer(sluice_session* session, std::span<float> bytes) {
+    std::array<char, 512> error{};
+    ASSERT_EQ(sluice_memory_register(session, bytes.data(), bytes.size_bytes(), error.data(), error.size()),
               SLUICE_OK)
-        << why.data();
+        << error.data();
   }
   void allreduce(sluice_session* session, uint32_t rank, std::span<float> to) {
     const std::span<float> from = buffer(send_, rank);
@@ -69,7 +69,7 @@ class RdmaInPlace : public EngineWorld {
     EXPECT_EQ(s.rdma_lanes, 1U);
     return {s.payload_bytes_copied, s.rdma_work_posted, s.rdma_doorbells, s.rdma_completions};
   }
-  // Of all it served.
+  // Of all sessions.
   [[nodiscard]] Costs costs_of_reducer() const {
     const auto data = nlohmann::json::parse(reducers_[0]->status_json())["data"];
     return {data["bytes_copied"].get<uint64_t>() + data["bytes_copied_out"].get<uint64_t>(),
@@ -79,18 +79,18 @@ class RdmaInPlace : public EngineWorld {
   Arena send_, recv_;
 };
 
-TEST_F(RdmaInPlace, NothingIsCopiedAndAChunkCostsWhatTheDocumentsSay) {
+TEST_F(RdmaInPlace, RegisteredMemoryIsNotCopiedAndAChunkHasTheDocumentedCost) {
   run(false, [&](uint32_t rank, sluice_session* session) {
-    know(session, buffer(send_, rank));
-    know(session, buffer(recv_, rank));
-    allreduce(session, rank, buffer(recv_, rank));  // the first chunks find no place lent yet
+    register_buffer(session, buffer(send_, rank));
+    register_buffer(session, buffer(recv_, rank));
+    allreduce(session, rank, buffer(recv_, rank));  // no buffers are advertised yet for the first chunks
     const Costs before = costs_of(session);
     allreduce(session, rank, buffer(recv_, rank));
     allreduce(session, rank, buffer(recv_, rank));
     const Costs c = costs_of(session) - before;
     EXPECT_EQ(c.copied, 0U);
-    // Write and send of the contribution, the receive that its result took; and now and then a word of
-    // credits, or of places, which goes alone.
+    // The write and the send of the contribution, and the receive of the result. Sometimes a segment that
+    // only returns credits or advertises buffers.
     constexpr uint64_t kMany = 2 * kChunks;
     EXPECT_GE(c.work_requests, 3 * kMany);
     EXPECT_LE(c.work_requests, 3 * kMany + kMany / 4);
@@ -101,16 +101,16 @@ TEST_F(RdmaInPlace, NothingIsCopiedAndAChunkCostsWhatTheDocumentsSay) {
   });
   const Costs c = costs_of_reducer();
   constexpr uint64_t kServed = 3 * kChunks * kRanks;
-  // Only of the first window: a contribution is on its way before the slots are lent.
+  // Only the first window: its contributions are sent before the slots are advertised.
   EXPECT_LE(c.copied, kRanks * kWindow * kChunk * 2);
   EXPECT_LE(c.work_requests, 3 * kServed + kServed / 2);
   EXPECT_LE(c.doorbells, 2 * kServed + kServed / 2);
   EXPECT_LE(c.completions, 2 * kServed + kServed / 2);
 }
 
-TEST_F(RdmaInPlace, NothingIsCopiedForOneBufferWhereResultsAreNotKept) {
+TEST_F(RdmaInPlace, OneBufferForBothIsNotCopiedWithoutKeepResults) {
   run(false, [&](uint32_t rank, sluice_session* session) {
-    know(session, buffer(send_, rank));
+    register_buffer(session, buffer(send_, rank));
     allreduce(session, rank, buffer(send_, rank));
     const Costs before = costs_of(session);
     allreduce(session, rank, buffer(send_, rank));
@@ -118,11 +118,11 @@ TEST_F(RdmaInPlace, NothingIsCopiedForOneBufferWhereResultsAreNotKept) {
   });
 }
 
-// What a rank keeps for others that may miss it, the last window of an operation, is copied out of the ring.
-TEST_F(RdmaInPlace, OnlyWhatIsKeptIsCopied) {
+// Results that a rank keeps for other ranks, the last window of an operation, are copied out of the ring.
+TEST_F(RdmaInPlace, OnlyKeptResultsAreCopied) {
   run(true, [&](uint32_t rank, sluice_session* session) {
-    know(session, buffer(send_, rank));
-    know(session, buffer(recv_, rank));
+    register_buffer(session, buffer(send_, rank));
+    register_buffer(session, buffer(recv_, rank));
     allreduce(session, rank, buffer(recv_, rank));
     const Costs before = costs_of(session);
     allreduce(session, rank, buffer(recv_, rank));
@@ -130,20 +130,20 @@ TEST_F(RdmaInPlace, OnlyWhatIsKeptIsCopied) {
   });
 }
 
-TEST_F(RdmaInPlace, MemoryThatIsNotRegisteredIsCopied) {
+TEST_F(RdmaInPlace, UnregisteredMemoryIsCopied) {
   run(false, [&](uint32_t rank, sluice_session* session) {
     allreduce(session, rank, buffer(recv_, rank));
     EXPECT_GE(costs_of(session).copied, 2 * kBytes);
-    EXPECT_LE(costs_of(session).copied, 2 * kBytes + 64) << "and COMMIT's body";
+    EXPECT_LE(costs_of(session).copied, 2 * kBytes + 64) << "the body of COMMIT";
   });
 }
 
-TEST_F(RdmaInPlace, MemoryIsForgotten) {
+TEST_F(RdmaInPlace, DeregisteredMemoryIsCopied) {
   run(false, [&](uint32_t rank, sluice_session* session) {
     const std::span<float> from = buffer(send_, rank), to = buffer(recv_, rank);
-    know(session, from);
-    know(session, to);
-    know(session, to);
+    register_buffer(session, from);
+    register_buffer(session, to);
+    register_buffer(session, to);
     allreduce(session, rank, to);
     EXPECT_EQ(sluice_memory_unregister(session, to.data(), to.size_bytes()), SLUICE_OK);
     const Costs before = costs_of(session);

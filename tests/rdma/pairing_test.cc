@@ -1,5 +1,5 @@
-// What a reducer makes of a lane connection that wants, or could have, a queue pair: its peer may say
-// anything. In a guest of guest.sh --loopback.
+// The reducer's side of pairing a lane connection with a queue pair, with peers that behave rightly and
+// wrongly. Runs in a guest of guest.sh --loopback.
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -17,15 +17,15 @@ namespace {
 
 using Shape = ScriptedMember::Shape;
 
-class Pairing : public ReducerTest {
+class PairingFixture : public ReducerTest {
  protected:
-  // One rank that has joined and asked for its lane. Its control connection says that it knows of RDMA too,
-  // which means nothing there.
+  // One rank that has joined and requested its lane. Its control connection announces the RDMA feature too,
+  // where it has no meaning.
   void join(uint64_t features = wire::kFeatureRdma, uint8_t session = 1) {
     rank.emplace(port(), Shape{.session = session_id(session), .features = features});
     rank->join();
     rank->expect_joined();
-    rank->lanes.push_back(rank->ask_for_lane(0));
+    rank->lanes.push_back(rank->request_lane(0));
   }
   ScriptedConnection& lane() { return rank->lanes[0]; }
   void expect_attached() { (void)lane().expect<wire::Attached>(); }
@@ -43,7 +43,7 @@ class Pairing : public ReducerTest {
   std::optional<ScriptedMember> rank;
 };
 
-TEST_F(Pairing, APeerThatDoesNotKnowItIsServedOverTcp) {
+TEST_F(PairingFixture, APeerWithoutTheFeatureIsServedOverTcp) {
   start();
   join(0);
   expect_attached();
@@ -51,18 +51,18 @@ TEST_F(Pairing, APeerThatDoesNotKnowItIsServedOverTcp) {
   EXPECT_EQ(status()["rdma"]["on_tcp"], 0);
 }
 
-TEST_F(Pairing, APeerWithoutADeviceIsServedOverTcp) {
+TEST_F(PairingFixture, APeerWithoutADeviceIsServedOverTcp) {
   start();
   join();
   expect_attached();
-  lane().send(wire::Pair{.address = {}, .why = "no RDMA device"});
+  lane().send(wire::Pair{.address = {}, .reason = "no RDMA device"});
   EXPECT_TRUE(lane().expect<wire::Pair>().address.empty());
   expect_sums_over_tcp();
   EXPECT_TRUE(eventually_on_tcp());
 }
 
-// Whoever may not join gets nothing of a device, whatever it says behind it.
-TEST_F(Pairing, WithoutTheTokenNoQueuePairIsMade) {
+// A client that may not join cannot make the reducer allocate device resources.
+TEST_F(PairingFixture, NoQueuePairIsCreatedWithoutTheToken) {
   const std::string key_file = ::testing::TempDir() + "sluice_pairing_key";
   std::ofstream(key_file) << "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
   std::filesystem::permissions(key_file, std::filesystem::perms::owner_read);
@@ -89,10 +89,10 @@ TEST_F(Pairing, WithoutTheTokenNoQueuePairIsMade) {
   own.join();
   own.expect_joined();
   shape.token = wire::job_token(key, "b");
-  ScriptedMember stranger(port(), shape);
-  stranger.joined = own.joined;  // all but the token is known to it
-  ScriptedConnection asks = stranger.ask_for_lane(0);
-  wire::Pair pair{.address = std::vector<uint8_t>(transport::rdma::kPairAddressBytes), .why = {}};
+  ScriptedMember unauthenticated(port(), shape);
+  unauthenticated.joined = own.joined;  // the client knows all but the token
+  ScriptedConnection lane_request = unauthenticated.request_lane(0);
+  wire::Pair pair{.address = std::vector<uint8_t>(transport::rdma::kPairAddressBytes), .reason = {}};
   transport::rdma::encode(
       {.number = 17,
        .sequence = 1,
@@ -101,34 +101,34 @@ TEST_F(Pairing, WithoutTheTokenNoQueuePairIsMade) {
        .segments = 32,
        .gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}},
       std::as_writable_bytes(std::span(pair.address)).first<transport::rdma::kPairAddressBytes>());
-  asks.send(pair);
-  EXPECT_EQ(asks.expect<wire::Refused>().code, Errc::kUnauthenticated);
-  EXPECT_TRUE(asks.closed_within(10 * kSecond));
+  lane_request.send(pair);
+  EXPECT_EQ(lane_request.expect<wire::Refused>().code, Errc::kUnauthenticated);
+  EXPECT_TRUE(lane_request.closed_within(10 * kSecond));
   EXPECT_EQ(made(), 0U);
-  // Who has it gets one by the same words.
-  own.lanes.push_back(own.ask_for_lane(0));
+  // The same messages with the token create a queue pair.
+  own.lanes.push_back(own.request_lane(0));
   (void)own.lanes[0].expect<wire::Attached>();
   own.lanes[0].send(pair);
   EXPECT_EQ(own.lanes[0].expect<wire::Pair>().address.size(), transport::rdma::kPairAddressBytes);
-  // The pair, its segments, the slots that it lends, and the results that it sends.
+  // The queue pair and three registrations: its segments, its slots, and the results.
   EXPECT_EQ(made(), 4U);
   std::remove(key_file.c_str());
 }
 
-TEST_F(Pairing, AnAddressThatIsNoneIsServedOverTcpAndTold) {
+TEST_F(PairingFixture, AnInvalidAddressIsReportedAndServedOverTcp) {
   start();
   join();
   expect_attached();
-  lane().send(wire::Pair{.address = std::vector<uint8_t>(40, 7), .why = {}});
+  lane().send(wire::Pair{.address = std::vector<uint8_t>(40, 7), .reason = {}});
   const auto answer = lane().expect<wire::Pair>();
   EXPECT_TRUE(answer.address.empty());
-  EXPECT_EQ(answer.why, "not the address of a queue pair");
+  EXPECT_EQ(answer.reason, "not a queue pair address: wrong magic number");
   expect_sums_over_tcp();
   EXPECT_TRUE(eventually_on_tcp());
 }
 
-// As the client's end of a lane connection would have it.
-class Offered : public Pairing {
+// The test plays the client up to the offer of its queue pair.
+class OfferedPairFixture : public PairingFixture {
  protected:
   void SetUp() override { offer_to(config::LaneTransport::kAuto); }
   void offer_to(config::LaneTransport transport) {
@@ -141,36 +141,36 @@ class Offered : public Pairing {
     auto made = transport::rdma::offer_pair(lane().fd(), {});
     ASSERT_TRUE(made) << made.error().text;
     offer = std::move(*made);
-    lane().send(wire::Pair{.address = offer.address, .why = {}});
+    lane().send(wire::Pair{.address = offer.address, .reason = {}});
     answer = lane().expect<wire::Pair>();
-    ASSERT_EQ(answer.address.size(), transport::rdma::kPairAddressBytes) << answer.why;
+    ASSERT_EQ(answer.address.size(), transport::rdma::kPairAddressBytes) << answer.reason;
   }
-  void become_paired() {
+  void attach_pair() {
     const auto address = std::as_bytes(std::span(answer.address));
-    ASSERT_TRUE(transport::rdma::join_pair(*offer.pair, lane().fd(), address));
-    ASSERT_TRUE(transport::rdma::prove_pair(*offer.pair, monotonic_now() + 10 * kSecond));
-    lane().send(wire::Paired{.ready = 1, .why = {}});
+    ASSERT_TRUE(transport::rdma::connect_pair(*offer.pair, lane().fd(), address));
+    ASSERT_TRUE(transport::rdma::probe_pair(*offer.pair, monotonic_now() + 10 * kSecond));
+    lane().send(wire::Paired{.ready = 1, .reason = {}});
     ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["rdma"]["paired"] == 1; }));
   }
   transport::rdma::PairOffer offer;
   wire::Pair answer;
 };
 
-TEST_F(Offered, WhatWasNotProvedIsServedOverTcp) {
-  lane().send(wire::Paired{.ready = 0, .why = "nothing comes through"});
+TEST_F(OfferedPairFixture, AFailedProbeIsServedOverTcp) {
+  lane().send(wire::Paired{.ready = 0, .reason = "probe failed"});
   EXPECT_TRUE(lane().expect<wire::Pair>().address.empty());
   expect_sums_over_tcp();
   EXPECT_TRUE(eventually_on_tcp());
 }
 
-TEST_F(Offered, WhatWasNotProvedIsRefusedWhereRdmaAloneIsServed) {
+TEST_F(OfferedPairFixture, AFailedProbeIsRefusedWithTransportRdma) {
   offer_to(config::LaneTransport::kRdma);
-  lane().send(wire::Paired{.ready = 0, .why = "nothing comes through"});
+  lane().send(wire::Paired{.ready = 0, .reason = "probe failed"});
   EXPECT_EQ(lane().expect<wire::Refused>().text,
-            "lanes are served over RDMA alone here (--transport): nothing comes through");
+            "reducer serves lanes over RDMA only (--transport rdma): probe failed");
 }
 
-TEST_F(Offered, WhatGoesByADeviceIsShown) {
+TEST_F(OfferedPairFixture, TheStatusShowsTheDevices) {
   const auto of_device = [this](const nlohmann::json& j) {
     for (const auto& d : j["rdma"]["devices"]) {
       if (d["device"] == "rxelo") return d;
@@ -179,12 +179,13 @@ TEST_F(Offered, WhatGoesByADeviceIsShown) {
   };
   const auto before = of_device(status());
   ASSERT_TRUE(before.is_object());
-  // Both ends are of this process.
+  // Both ends are in this process.
   EXPECT_EQ(before["pairs"]["open"], 2);
-  EXPECT_EQ(before["registrations"]["made"], 4) << "segments of both, the slots of a rank, the results";
+  EXPECT_EQ(before["registrations"]["made"], 4)
+      << "the segments of both ends, the slots of a rank, the results";
   EXPECT_GT(before["registrations"]["bytes"], 2 * 1114112);
   EXPECT_EQ(before["bytes_out"], 0);
-  become_paired();
+  attach_pair();
   offer.pair.reset();
   lane().close();
   EXPECT_TRUE(eventually([&](const nlohmann::json& j) {
@@ -198,28 +199,28 @@ TEST_F(Offered, WhatGoesByADeviceIsShown) {
   EXPECT_EQ(after["retries_exhausted"], 0);
 }
 
-// It is idle, and has the device open, for which the kernel waits: it looks by itself.
-TEST_F(Offered, ADeviceThatIsRemovedEndsItsLanesAndTheNextGoOverTcp) {
-  become_paired();
+// The reducer is idle and has the device open, and the kernel waits for it: the reducer must check by itself.
+TEST_F(OfferedPairFixture, ADeviceRemovalEndsItsLanesAndLaterLanesUseTcp) {
+  attach_pair();
   offer.pair.reset();
   auto removed = std::async(std::launch::async, [] { return std::system("rdma link delete rxelo"); });
   EXPECT_TRUE(lane().closed_within(20 * kSecond));
   EXPECT_TRUE(eventually_counted("closed", "reset"));
-  const bool let_go = removed.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
-  if (!let_go) reducer.reset();
-  ASSERT_TRUE(let_go);
+  const bool device_released = removed.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  if (!device_released) reducer.reset();
+  ASSERT_TRUE(device_released);
   join(wire::kFeatureRdma, 2);
   expect_attached();
-  lane().send(wire::Pair{.address = offer.address, .why = {}});
-  EXPECT_EQ(lane().expect<wire::Pair>().why, "no RDMA device has the address 127.0.0.1");
+  lane().send(wire::Pair{.address = offer.address, .reason = {}});
+  EXPECT_EQ(lane().expect<wire::Pair>().reason, "no RDMA device has the address 127.0.0.1");
   expect_sums_over_tcp();
   EXPECT_TRUE(eventually_on_tcp());
   EXPECT_EQ(std::system("rdma link add rxelo type rxe netdev lo"), 0);
   offer_to(config::LaneTransport::kAuto);
 }
 
-TEST_F(Offered, NothingIsReadFromTheConnectionOnceItIsPaired) {
-  become_paired();
+TEST_F(OfferedPairFixture, BytesOnAPairedConnectionEndIt) {
+  attach_pair();
   rank->vote_yes();
   EXPECT_NO_THROW((void)rank->control.expect<wire::Verdict>());
   lane().send(wire::Commit{.incarnation = 1});
@@ -227,18 +228,18 @@ TEST_F(Offered, NothingIsReadFromTheConnectionOnceItIsPaired) {
   EXPECT_TRUE(eventually_counted("closed", "bad_type"));
 }
 
-TEST_F(Offered, SilenceEndsAtTheHandshakesDeadline) {
+TEST_F(OfferedPairFixture, ASilentPeerTimesOut) {
   EXPECT_TRUE(lane().closed_within(10 * kSecond));
   EXPECT_TRUE(eventually_counted("closed", "timeout"));
 }
 
-TEST_F(Offered, AnotherWordThanPairedEndsIt) {
-  lane().send(wire::Pair{.address = offer.address, .why = {}});
+TEST_F(OfferedPairFixture, AnotherMessageThanPairedEndsIt) {
+  lane().send(wire::Pair{.address = offer.address, .reason = {}});
   EXPECT_TRUE(lane().closed_within(10 * kSecond));
   EXPECT_TRUE(eventually_counted("closed", "unexpected_message"));
 }
 
-TEST_F(Pairing, AWordThatIsNotPairEndsIt) {
+TEST_F(PairingFixture, AnotherMessageThanPairEndsIt) {
   start();
   join();
   expect_attached();
@@ -247,28 +248,29 @@ TEST_F(Pairing, AWordThatIsNotPairEndsIt) {
   EXPECT_TRUE(eventually_counted("closed", "unexpected_message"));
 }
 
-TEST_F(Pairing, WhereRdmaAloneIsServedOthersAreRefusedByName) {
+TEST_F(PairingFixture, TransportRdmaRefusesAPeerWithoutTheFeature) {
   auto options = short_deadlines();
   options.transport = config::LaneTransport::kRdma;
   start(options);
   join(0);
   const auto refused = lane().expect<wire::Refused>();
   EXPECT_EQ(refused.code, Errc::kMismatch);
-  EXPECT_EQ(refused.text, "lanes are served over RDMA alone here (--transport): it was not asked for");
+  EXPECT_EQ(refused.text,
+            "reducer serves lanes over RDMA only (--transport rdma): the client did not request RDMA");
 }
 
-TEST_F(Pairing, WhereRdmaAloneIsServedAPeerWithoutADeviceIsRefused) {
+TEST_F(PairingFixture, TransportRdmaRefusesAPeerWithoutADevice) {
   auto options = short_deadlines();
   options.transport = config::LaneTransport::kRdma;
   start(options);
   join();
   expect_attached();
-  lane().send(wire::Pair{.address = {}, .why = "no RDMA device"});
+  lane().send(wire::Pair{.address = {}, .reason = "no RDMA device"});
   EXPECT_EQ(lane().expect<wire::Refused>().text,
-            "lanes are served over RDMA alone here (--transport): no RDMA device");
+            "reducer serves lanes over RDMA only (--transport rdma): no RDMA device");
 }
 
-TEST_F(Pairing, WhereTcpIsServedNothingIsOffered) {
+TEST_F(PairingFixture, TransportTcpOffersNoQueuePair) {
   auto options = short_deadlines();
   options.transport = config::LaneTransport::kTcp;
   start(options);

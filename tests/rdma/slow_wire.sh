@@ -1,5 +1,5 @@
 #!/bin/sh
-# slow_wire.sh DELAY COMMAND...: with packets that take so long each way between the two ends of rail 0. In a guest of guest.sh --net pair.
+# slow_wire.sh DELAY COMMAND...: runs COMMAND with DELAY in each direction between the two ends of rail 0. In a guest of guest.sh --net pair.
 set -eu
 delay=$1
 shift

@@ -56,7 +56,7 @@ std::vector<std::string> fields_of(const M& message) {
   return fields.texts;
 }
 
-// How each field is written in the table of PROTOCOL.md section 4: "u16", "32 B", "text(128)", "list of u64
+// How each field is written in the table of protocol.md section 4: "u16", "32 B", "text(128)", "list of u64
 // (at most 1024)".
 class FieldLayout {
  public:

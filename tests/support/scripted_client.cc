@@ -7,6 +7,8 @@
 
 #include "core/clock.h"
 #include "core/crc32c.h"
+#include "transport/tcp/blocking_io.h"
+#include "transport/tcp/connect.h"
 
 namespace sluice::test {
 
@@ -19,7 +21,7 @@ ScriptedConnection::ScriptedConnection(uint16_t port) {
 }
 
 void ScriptedConnection::send_bytes(std::span<const std::byte> bytes) {
-  // A reducer that has already closed is what some tests are about.
+  // Some tests send to a reducer that has already closed the connection.
   (void)transport::tcp::write_all(socket_.fd(), bytes, monotonic_now() + 5 * kSecond);
 }
 
@@ -31,17 +33,18 @@ std::optional<ReceivedFrame> ScriptedConnection::receive(Nanos within) {
   const Nanos deadline = monotonic_now() + within;
   std::array<std::byte, wire::kHeaderBytes> bytes{};
   const Status got = transport::tcp::read_exact(socket_.fd(), bytes, deadline);
-  if (got == Errc::kTimeout) throw std::runtime_error("no frame within the deadline");
+  if (got == Errc::kTimeout) throw std::runtime_error("no frame before the deadline");
   if (!got.ok()) return std::nullopt;
   ReceivedFrame frame;
-  if (!wire::decode_header(bytes, frame.header).ok()) throw std::runtime_error("bad header from the reducer");
+  if (!wire::decode_header(bytes, frame.header).ok())
+    throw std::runtime_error("malformed header from the reducer");
   frame.extensions.resize(frame.header.extension_bytes());
   frame.payload.resize(frame.header.length);
   if (!transport::tcp::read_exact(socket_.fd(), frame.extensions, deadline).ok() ||
       !transport::tcp::read_exact(socket_.fd(), frame.payload, deadline).ok() ||
       !wire::verify_header(bytes, frame.extensions).ok() ||
       crc32c(frame.payload) != frame.header.payload_crc) {
-    throw std::runtime_error("bad frame from the reducer");
+    throw std::runtime_error("corrupt frame from the reducer");
   }
   return frame;
 }
@@ -56,7 +59,7 @@ bool ScriptedConnection::closed_within(Nanos within) {
   }
 }
 
-const wire::Welcome& ScriptedConnection::greet(const wire::Hello& hello) {
+const wire::Welcome& ScriptedConnection::handshake(const wire::Hello& hello) {
   hello_ = hello;
   send(hello_);
   welcome_ = expect<wire::Welcome>();
@@ -82,7 +85,7 @@ wire::Hello ScriptedMember::hello(wire::Purpose purpose, uint32_t lane) const {
 }
 
 void ScriptedMember::join() {
-  const auto& welcome = control.greet(hello(wire::Purpose::kControl, 0));
+  const auto& welcome = control.handshake(hello(wire::Purpose::kControl, 0));
   wire::Join join;
   join.view_hash = shape_.view_hash;
   join.window_bytes = shape_.window_bytes;
@@ -92,7 +95,7 @@ void ScriptedMember::join() {
   join.reducers = shape_.reducers_before;
   join.reducer_index = static_cast<uint16_t>(join.reducers.size());
   join.reducers.push_back(welcome.reducer);
-  join.reducers.insert(join.reducers.end(), shape_.more_reducers.begin(), shape_.more_reducers.end());
+  join.reducers.insert(join.reducers.end(), shape_.reducers_after.begin(), shape_.reducers_after.end());
   if (shape_.token) join.mac = control.proof(*shape_.token, join.view_hash);
   control.send(join);
 }
@@ -103,33 +106,34 @@ void ScriptedMember::expect_joined() {
 
 void ScriptedMember::attach() {
   for (uint16_t lane = 0; lane < shape_.lanes; ++lane) {
-    lanes.push_back(ask_for_lane(lane));
+    lanes.push_back(request_lane(lane));
     (void)lanes.back().expect<wire::Attached>();
   }
 }
 
-ScriptedConnection ScriptedMember::ask_for_lane(uint16_t lane) {
+ScriptedConnection ScriptedMember::request_lane(uint16_t lane) {
   ScriptedConnection c(port_);
-  ask(c, wire::Purpose::kLane, lane);
+  request_attach(c, wire::Purpose::kLane, lane);
   return c;
 }
 
-void ScriptedMember::ask(ScriptedConnection& c, wire::Purpose purpose, uint16_t lane) const {
-  c.greet(hello(purpose, lane));
+void ScriptedMember::request_attach(ScriptedConnection& c, wire::Purpose purpose, uint16_t lane) const {
+  c.handshake(hello(purpose, lane));
   wire::Attach attach{.handle = joined.handle, .view_hash = shape_.view_hash, .mac = {}};
   if (shape_.token) attach.mac = c.proof(*shape_.token, attach.view_hash);
   c.send(attach);
 }
 
-ScriptedConnection ScriptedMember::ask_to_resume() {
+ScriptedConnection ScriptedMember::request_resume() {
   ScriptedConnection old = std::exchange(control, ScriptedConnection(port_));
-  ask(control, wire::Purpose::kControl, 0);
+  request_attach(control, wire::Purpose::kControl, 0);
   return old;
 }
 
 ScriptedConnection ScriptedMember::resume() {
-  ScriptedConnection old = ask_to_resume();
-  if (control.expect<wire::Attached>().slots != 0) throw std::runtime_error("slots on a control connection");
+  ScriptedConnection old = request_resume();
+  if (control.expect<wire::Attached>().slots != 0)
+    throw std::runtime_error("ATTACHED on a control connection has slots");
   return old;
 }
 
@@ -141,12 +145,12 @@ void ScriptedMember::vote_yes() {
 
 void ScriptedMember::commit() {
   const auto verdict = control.expect<wire::Verdict>();
-  if (verdict.commit == 0) throw std::runtime_error("verdict no: " + verdict.reason.text);
+  if (verdict.commit == 0) throw std::runtime_error("join refused: " + verdict.reason.text);
   commit_as(verdict.incarnation);
 }
 
-void ScriptedMember::commit_as(uint64_t agreed) {
-  incarnation = agreed;
+void ScriptedMember::commit_as(uint64_t session_incarnation) {
+  incarnation = session_incarnation;
   const wire::Commit commit{.incarnation = incarnation};
   control.send(commit, joined.handle);
   for (auto& lane : lanes) lane.send(commit, joined.handle);
@@ -176,7 +180,7 @@ void ScriptedMember::contribute(uint64_t sequence, const std::vector<float>& val
 std::vector<float> ScriptedMember::result(uint64_t sequence, uint16_t lane) {
   const auto frame = lanes[lane].receive();
   if (!frame || frame->header.type != wire::FrameType::kResult || frame->header.sequence != sequence) {
-    throw std::runtime_error("no result");
+    throw std::runtime_error("expected the result of sequence " + std::to_string(sequence));
   }
   std::vector<float> values(frame->payload.size() / sizeof(float));
   std::memcpy(values.data(), frame->payload.data(), frame->payload.size());
@@ -189,7 +193,7 @@ void ScriptedMember::leave() {
   lanes.clear();
 }
 
-std::vector<ScriptedMember> begin_session(uint16_t port, const ScriptedMember::Shape& shape) {
+std::vector<ScriptedMember> start_session(uint16_t port, const ScriptedMember::Shape& shape) {
   std::vector<ScriptedMember> members;
   for (uint32_t r = 0; r < shape.ranks; ++r) {
     ScriptedMember::Shape own = shape;
@@ -200,7 +204,7 @@ std::vector<ScriptedMember> begin_session(uint16_t port, const ScriptedMember::S
   }
   for (auto& m : members) m.attach();
   if (!shape.reducers_before.empty()) {
-    for (auto& m : members) m.commit_as(shape.incarnation != 0 ? shape.incarnation : kElsewhere);
+    for (auto& m : members) m.commit_as(shape.incarnation != 0 ? shape.incarnation : kOtherIncarnation);
     return members;
   }
   for (auto& m : members) m.vote_yes();

@@ -1,5 +1,6 @@
-// A client that does by hand what PROTOCOL.md says, one frame at a time, over blocking sockets: for tests of
-// what a reducer answers, independent of the engine. Every wait has a deadline.
+// A client that follows protocol.md step by step over blocking sockets, independent of the engine.
+//
+// For tests of a reducer's replies. Every wait has a deadline.
 #pragma once
 
 #include <optional>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/units.h"
 #include "transport/tcp/socket.h"
 #include "wire/handshake.h"
 #include "wire/messages.h"
@@ -19,11 +21,11 @@ struct ReceivedFrame {
   std::vector<std::byte> payload;
 };
 
-// One connection.
+// Class ScriptedConnection is one connection to a reducer.
 class ScriptedConnection {
  public:
   explicit ScriptedConnection(uint16_t port);
-  // Of one that was accepted.
+  // Wraps an accepted connection.
   explicit ScriptedConnection(transport::tcp::Socket socket) : socket_(std::move(socket)) {}
 
   void send_bytes(std::span<const std::byte> bytes);
@@ -32,18 +34,18 @@ class ScriptedConnection {
   void send(const M& message, uint32_t session = 0) {
     send_bytes(wire::encode_message(message, session));
   }
-  // The next frame, CRCs checked; nothing at the end of the stream. Fails the test at the deadline.
+  // The next frame, with its CRCs checked; nothing at the end of the stream. Throws at the deadline.
   [[nodiscard]] std::optional<ReceivedFrame> receive(Nanos within = 10 * kSecond);
-  // The next frame that is of this type, skipping heartbeats; fails the test when something else comes.
+  // The next frame, which must be of this type; skips heartbeats. Throws otherwise.
   template <typename M>
   [[nodiscard]] M expect(Nanos within = 10 * kSecond);
-  // True when the reducer closes within the time; frames before that are skipped.
+  // Whether the reducer closes within the time; earlier frames are skipped.
   [[nodiscard]] bool closed_within(Nanos within);
   void close() { socket_ = transport::tcp::Socket(); }
   [[nodiscard]] int fd() const noexcept { return socket_.fd(); }
 
-  // HELLO and WELCOME.
-  const wire::Welcome& greet(const wire::Hello& hello);
+  // Exchanges HELLO and WELCOME.
+  const wire::Welcome& handshake(const wire::Hello& hello);
   [[nodiscard]] wire::Mac proof(const wire::Digest& token, uint64_t view_hash) const {
     return wire::client_proof(token, hello_, welcome_, view_hash);
   }
@@ -54,7 +56,7 @@ class ScriptedConnection {
   wire::Welcome welcome_;
 };
 
-// One rank of a session at one reducer.
+// Class ScriptedMember is one rank of a session on one reducer.
 class ScriptedMember {
  public:
   struct Shape {
@@ -66,10 +68,10 @@ class ScriptedMember {
     uint32_t slot_bytes = 16 * kKiB;
     uint64_t view_hash = 42;
     uint32_t join_timeout_ms = 5000;
-    std::vector<uint64_t> more_reducers{};    // after this one
-    std::vector<uint64_t> reducers_before{};  // then this one is not the arbiter
+    std::vector<uint64_t> reducers_after{};   // behind this one in the list
+    std::vector<uint64_t> reducers_before{};  // if any, this one is not the arbiter
     uint64_t features = 0;
-    uint64_t incarnation = 0;  // of a session that runs already, elsewhere
+    uint64_t incarnation = 0;  // of a session that already runs on other reducers
     std::optional<wire::Digest> token{};
     std::string job{};
     std::string tenant{};
@@ -77,21 +79,21 @@ class ScriptedMember {
 
   ScriptedMember(uint16_t port, Shape shape);
 
-  // HELLO, WELCOME, JOIN; what comes back is the caller's to read.
+  // HELLO, WELCOME and JOIN. The caller reads the reply.
   void join();
   void expect_joined();
   void attach();
-  // HELLO and ATTACH of one lane connection; the answer is the caller's to read.
-  ScriptedConnection ask_for_lane(uint16_t lane);
+  // HELLO and ATTACH of one lane connection. The caller reads the reply.
+  ScriptedConnection request_lane(uint16_t lane);
   void vote_yes();
   void commit();                         // waits for the verdict
-  void commit_as(uint64_t incarnation);  // as an arbiter elsewhere said
-  // Opens the control connection again, in place of the old one, which is returned as it is.
-  ScriptedConnection ask_to_resume();
+  void commit_as(uint64_t incarnation);  // with the verdict of another reducer
+  // Opens a new control connection and returns the old one, which stays open.
+  ScriptedConnection request_resume();
   ScriptedConnection resume();
   void contribute(uint64_t sequence, const std::vector<float>& values, uint16_t lane = 0);
   [[nodiscard]] std::vector<float> result(uint64_t sequence, uint16_t lane = 0);
-  void leave();  // and waits for LEAVE_ACK
+  void leave();  // waits for LEAVE_ACK
 
   ScriptedConnection control;
   std::vector<ScriptedConnection> lanes;
@@ -100,16 +102,16 @@ class ScriptedMember {
 
  private:
   [[nodiscard]] wire::Hello hello(wire::Purpose purpose, uint32_t lane) const;
-  void ask(ScriptedConnection& c, wire::Purpose purpose, uint16_t lane) const;
+  void request_attach(ScriptedConnection& c, wire::Purpose purpose, uint16_t lane) const;
   const uint16_t port_;
   const Shape shape_;
 };
 
-// All ranks of a session through join, vote and commit. Where the reducer is not the arbiter, the verdict is
-// kElsewhere.
-inline constexpr uint64_t kElsewhere = 0x1234567890;
-[[nodiscard]] std::vector<ScriptedMember> begin_session(uint16_t port, const ScriptedMember::Shape& shape);
-// One reduction on lane 0 whose sums are checked.
+// Takes all ranks of a session through join, vote and commit. If the reducer is not the arbiter, the
+// incarnation is kOtherIncarnation.
+inline constexpr uint64_t kOtherIncarnation = 0x1234567890;
+[[nodiscard]] std::vector<ScriptedMember> start_session(uint16_t port, const ScriptedMember::Shape& shape);
+// Runs one reduction on lane 0 and checks the sums.
 void expect_sums(std::vector<ScriptedMember>& ranks, uint64_t sequence);
 [[nodiscard]] SessionId session_id(uint8_t tag);
 
@@ -119,18 +121,19 @@ M ScriptedConnection::expect(Nanos within) {
   for (;;) {
     const auto frame = receive(within);
     if (!frame)
-      throw std::runtime_error(std::string("closed while waiting for ") + wire::to_string(M::kType));
+      throw std::runtime_error(std::string("connection closed; expected ") + wire::to_string(M::kType));
     if (frame->header.type == wire::FrameType::kHeartbeat && M::kType != wire::FrameType::kHeartbeat)
       continue;
     if (frame->header.type != M::kType) {
-      std::string what = wire::to_string(frame->header.type);
-      wire::Refused ending;
-      if (wire::decode_body(std::span<const std::byte>(frame->payload), ending).ok())
-        what += ": " + ending.text;
-      throw std::runtime_error("wanted " + std::string(wire::to_string(M::kType)) + ", got " + what);
+      std::string received = wire::to_string(frame->header.type);
+      wire::Refused refused;
+      if (wire::decode_body(std::span<const std::byte>(frame->payload), refused).ok())
+        received += ": " + refused.text;
+      throw std::runtime_error(std::string("expected ") + wire::to_string(M::kType) + ", received " +
+                               received);
     }
     if (!wire::decode_body(std::span<const std::byte>(frame->payload), message).ok())
-      throw std::runtime_error("bad body");
+      throw std::runtime_error(std::string("malformed body of ") + wire::to_string(M::kType));
     return message;
   }
 }

@@ -6,6 +6,8 @@
 
 #include <chrono>
 
+#include "transport/tcp/address.h"
+#include "transport/tcp/connect.h"
 #include "wire/view.h"
 
 namespace sluice::test {
@@ -40,12 +42,12 @@ ScriptedReducer::ScriptedReducer(Script script)
 
 ScriptedConnection ScriptedReducer::accept() {
   pollfd p{.fd = listener_.fd(), .events = POLLIN, .revents = 0};
-  if (::poll(&p, 1, 20'000) != 1) throw std::runtime_error("nobody connects");
+  if (::poll(&p, 1, 20'000) != 1) throw std::runtime_error("no connection within 20 s");
   return ScriptedConnection(
       transport::tcp::Socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
 }
 
-// HELLO, WELCOME; the request that follows.
+// Receives HELLO, sends WELCOME and returns the next request.
 std::optional<ReceivedFrame> ScriptedReducer::welcome(ScriptedConnection& c) {
   features_seen_.push_back(c.expect<wire::Hello>().features);
   wire::Welcome w;
@@ -61,7 +63,8 @@ std::optional<ReceivedFrame> ScriptedReducer::welcome(ScriptedConnection& c) {
 void ScriptedReducer::serve() {
   ScriptedConnection control = accept();
   std::optional<ReceivedFrame> request = welcome(control);
-  while (!request) control = accept(), request = welcome(control);  // its greeting had become stale
+  while (!request)
+    control = accept(), request = welcome(control);  // the rank repeats a handshake that is too old
   const auto join = body_of<wire::Join>(*request);
   control.send(wire::Joined{.handle = kHandle, .heartbeat_ms = 1000, .peer_timeout_ms = 60'000}, kHandle);
 
@@ -81,10 +84,10 @@ void ScriptedReducer::serve() {
     } else if (frame->header.type == wire::FrameType::kCommit && script_.abort) {
       control.send(*script_.abort, kHandle);
     } else if (frame->header.type == wire::FrameType::kLeave) {
-      // The case itself: a reducer takes its time.
+      // The test case: a slow acknowledgement.
       std::this_thread::sleep_for(std::chrono::nanoseconds(script_.acknowledge_after));
       control.send(wire::LeaveAck{}, kHandle);
-      // COMMIT has been read, so closing is an end in order and not a reset.
+      // COMMIT is read first, so that closing the socket causes no reset.
       static_cast<void>(lane->expect<wire::Commit>());
       lane.reset();
     }

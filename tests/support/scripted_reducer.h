@@ -1,6 +1,5 @@
-// A reducer that takes one rank through a session by hand, and then does what its script says: for what a
-// worker makes of ends that a real reducer brings about only by accident. It reduces nothing. One thread of
-// its own.
+// Class ScriptedReducer leads one rank through a session and then follows a script. It produces endings
+// that a real reducer shows only by accident. It reduces nothing and has its own thread.
 #pragma once
 
 #include <optional>
@@ -22,14 +21,14 @@ class ScriptedReducer {
   };
 
   explicit ScriptedReducer(Script script);
-  // Waits until the rank is gone.
+  // Waits until the rank has disconnected.
   ~ScriptedReducer() {
     if (thread_.joinable()) thread_.join();
   }
   ScriptedReducer(const ScriptedReducer&) = delete;
 
   [[nodiscard]] uint16_t port() const noexcept { return port_; }
-  // Of every HELLO, in order; for when the rank is gone.
+  // The features of every HELLO, in order. To be called after the rank has disconnected.
   [[nodiscard]] const std::vector<uint64_t>& features_seen() const noexcept { return features_seen_; }
   void join() { thread_.join(); }
 

@@ -8,9 +8,9 @@
 namespace sluice::transport::fault {
 namespace {
 
-class PlannedFaults final : public FaultContext {
+class WrappingContext final : public FaultContext {
  public:
-  PlannedFaults(std::unique_ptr<Context> below, FaultPlan plan)
+  WrappingContext(std::unique_ptr<Context> below, FaultPlan plan)
       : plan_(std::move(plan)), below_(std::move(below)) {}
 
   Handler& wrap(Handler& above) override {
@@ -27,8 +27,8 @@ class PlannedFaults final : public FaultContext {
   unsigned poll(Nanos now, size_t budget_bytes) noexcept override {
     unsigned done = advance(now);
     done += below_->poll(now, budget_bytes);
-    done += advance(now);  // room made below, clocks of what the callbacks have put
-    std::erase_if(endpoints_, [](const auto& ep) { return ep->dead(); });
+    done += advance(now);  // uses queue space freed below, and starts the clocks of frames that callbacks put
+    std::erase_if(endpoints_, [](const auto& ep) { return ep->is_finished(); });
     return done;
   }
 
@@ -42,8 +42,8 @@ class PlannedFaults final : public FaultContext {
   void wake() noexcept override { below_->wake(); }
 
   size_t endpoint_count() const noexcept override {
-    return static_cast<size_t>(
-        std::ranges::count_if(endpoints_, [](const auto& ep) { return ep->bound() && !ep->dead(); }));
+    const auto is_open = [](const auto& ep) { return ep->is_bound() && !ep->is_finished(); };
+    return static_cast<size_t>(std::ranges::count_if(endpoints_, is_open));
   }
 
   const FaultCounters& faults() const noexcept override { return faults_; }
@@ -51,7 +51,7 @@ class PlannedFaults final : public FaultContext {
  private:
   unsigned advance(Nanos now) noexcept {
     unsigned done = 0;
-    // By index: a callback may wrap another endpoint.
+    // Uses an index, because a callback may wrap another endpoint.
     for (size_t i = 0; i < endpoints_.size(); ++i) done += endpoints_[i]->advance(now);
     return done;
   }
@@ -60,13 +60,13 @@ class PlannedFaults final : public FaultContext {
   FaultCounters faults_;
   uint32_t wrapped_ = 0;
   std::vector<std::unique_ptr<FaultEndpoint>> endpoints_;
-  const std::unique_ptr<Context> below_;  // last: goes first, while its handlers are there
+  const std::unique_ptr<Context> below_;  // last member: destroyed first, while its handlers still exist
 };
 
 }  // namespace
 
 std::unique_ptr<FaultContext> make_context(std::unique_ptr<Context> below, FaultPlan plan) {
-  return std::make_unique<PlannedFaults>(std::move(below), std::move(plan));
+  return std::make_unique<WrappingContext>(std::move(below), std::move(plan));
 }
 
 }  // namespace sluice::transport::fault

@@ -1,6 +1,6 @@
-// Faults in front of any transport: the layer above sees an ordinary Context whose frames are delayed,
-// corrupted, cut or stalled as a seeded plan says. Same seed, same puts, same faults. With an empty plan it
-// must be indistinguishable from what it wraps: the conformance suite runs over it.
+// Fault injection for any transport, for tests. A FaultContext wraps another Context and delays, corrupts,
+// drops or stalls its frames as a seeded plan says. The same seed and the same puts give the same faults.
+// With an empty plan it must behave exactly like the wrapped context: the conformance suite runs over it.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,16 @@
 namespace sluice::transport::fault {
 
 enum class FaultKind : uint8_t {
-  kDrop,     // the connection is closed in order after the frame before this one
-  kReset,    // the connection breaks: frames in flight are lost
-  kDelay,    // this frame and those behind it are held back for `duration`
-  kCorrupt,  // one bit of the payload is flipped on the way (seeded place); the sender's buffer is left alone
-  kStall,    // nothing is received or sent on this endpoint for `duration`
+  kDrop,     // closes the connection in order after the previous frame
+  kReset,    // breaks the connection; frames in flight are lost
+  kDelay,    // delays this frame and all later ones by `duration`
+  kCorrupt,  // flips one bit of a copy of the payload; the seed selects the bit
+  kStall,    // the endpoint receives and sends nothing for `duration`
 };
 
-// Hits the `nth` put (counted from 0) of the `endpoint`-th wrapped endpoint (counted from 0 in order of
-// wrapping), or, with probability > 0, each put of every endpoint with that probability.
+// With probability 0, the rule applies to put number `nth` of wrapped endpoint number `endpoint`; both count
+// from 0, and endpoints count in the order of wrap(). Otherwise it applies to each put of every endpoint with
+// that probability.
 struct FaultRule {
   FaultKind kind = FaultKind::kDelay;
   uint32_t endpoint = 0;
@@ -38,16 +39,17 @@ struct FaultCounters {
   uint64_t drops = 0, resets = 0, delays = 0, corruptions = 0, stalls = 0;
 };
 
+// FaultContext is a Context that injects faults. To add an endpoint, pass wrap(handler) as the handler of a
+// new endpoint of the wrapped context, then call bind() with that endpoint and use the endpoint that bind()
+// returns.
 class FaultContext : public Context {
  public:
-  // The handler to give to the wrapped context when an endpoint is made there; it stands for `above`. Then
-  // call bind() with the endpoint that was made; use what bind() returns in place of it.
   [[nodiscard]] virtual Handler& wrap(Handler& above) = 0;
   [[nodiscard]] virtual Endpoint* bind(Handler& wrapped, Endpoint* below, const EndpointOptions& options) = 0;
   [[nodiscard]] virtual const FaultCounters& faults() const noexcept = 0;
 };
 
-// Owns `below`.
+// The result owns `below`.
 [[nodiscard]] std::unique_ptr<FaultContext> make_context(std::unique_ptr<Context> below, FaultPlan plan);
 
 }  // namespace sluice::transport::fault

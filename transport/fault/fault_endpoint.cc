@@ -17,39 +17,39 @@ void FaultEndpoint::bind(Endpoint& below, const EndpointOptions& options) {
 Status FaultEndpoint::put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                           std::span<const std::byte> payload, Cookie cookie) noexcept {
   if (closing_ || ended_ || below_ == nullptr) return Errc::kClosed;
-  if (!fits(header, extensions, payload)) return Errc::kInvalidArgument;
+  if (!lengths_match(header, extensions, payload)) return Errc::kInvalidArgument;
   if (outstanding_ == options_.send_queue) return Errc::kWouldBlock;
-  Held frame{.header = header,
-             .extensions = {},
-             .payload = payload,
-             .cookie = cookie,
-             .hit = {},
-             .release_at = {},
-             .corrupted = {}};
+  HeldFrame frame{.header = header,
+                  .extensions = {},
+                  .payload = payload,
+                  .cookie = cookie,
+                  .faults = {},
+                  .release_at = {},
+                  .corrupted = {}};
   std::ranges::copy(extensions, frame.extensions.begin());
-  frame.hit = draw_.next(!payload.empty(), faults_);
-  if (frame.hit.corrupt) {
+  frame.faults = schedule_.next(!payload.empty(), faults_);
+  if (frame.faults.corrupt) {
     frame.corrupted.assign(payload.begin(), payload.end());
-    const uint64_t bit = frame.hit.corrupt_bit % (payload.size() * 8);
+    const uint64_t bit = frame.faults.corrupt_bit % (payload.size() * 8);
     frame.corrupted[bit / 8] ^= std::byte{1} << (bit % 8);
   }
-  stall_pending_ = std::max(stall_pending_, frame.hit.stall);
-  Status taken = Errc::kWouldBlock;
-  if (held_.empty() && !stalled() && !frame.hit.holds_back()) taken = pass_down(frame);
-  if (taken == Errc::kWouldBlock) {
+  stall_pending_ = std::max(stall_pending_, frame.faults.stall);
+  Status accepted = Errc::kWouldBlock;
+  if (held_.empty() && !is_stalled() && !frame.faults.delays_frame()) accepted = forward(frame);
+  if (accepted == Errc::kWouldBlock) {
     held_.push_back(std::move(frame));
-  } else if (taken.ok()) {
-    in_flight_.push_back(
-        std::move(frame.corrupted));  // the vector's memory stays where the transport below reads it
+  } else if (accepted.ok()) {
+    // Moving the vector keeps its memory, which the transport below reads.
+    in_flight_.push_back(std::move(frame.corrupted));
   } else {
-    return taken;
+    return accepted;
   }
   ++outstanding_;
   return Errc::kOk;
 }
 
-Status FaultEndpoint::pass_down(const Held& frame) noexcept {
-  const auto payload = frame.hit.corrupt ? std::span<const std::byte>(frame.corrupted) : frame.payload;
+Status FaultEndpoint::forward(const HeldFrame& frame) noexcept {
+  const auto payload = frame.faults.corrupt ? std::span<const std::byte>(frame.corrupted) : frame.payload;
   return below_->put(frame.header, std::span(frame.extensions).first(frame.header.extension_bytes()), payload,
                      frame.cookie);
 }
@@ -64,7 +64,7 @@ void FaultEndpoint::close(Errc reason) noexcept {
 
 void FaultEndpoint::shutdown() noexcept {
   if (closing_) return;
-  ended_ = true;  // told below by advance(), behind what is held
+  ended_ = true;  // advance() shuts down the endpoint below after the held frames
 }
 
 bool FaultEndpoint::idle() const noexcept {
@@ -81,87 +81,88 @@ uint64_t FaultEndpoint::losses() const noexcept {
 
 unsigned FaultEndpoint::advance(Nanos now) noexcept {
   now_ = now;
-  if (!bound_ || dead_) return 0;
-  start_clocks();
+  if (!bound_ || finished_) return 0;
+  start_timers();
   if (now_ < stall_until_) return 0;
   unsigned done = replay_deferred();
-  if (!dead_ && !closing_ && below_ != nullptr && !stalled()) done += release_held();
+  if (!finished_ && !closing_ && below_ != nullptr && !is_stalled()) done += release_held();
   return done;
 }
 
-// Durations count from the first poll after the put: a put has no clock.
-void FaultEndpoint::start_clocks() noexcept {
+// Durations start at the first poll() after the put, because put() does not know the time.
+void FaultEndpoint::start_timers() noexcept {
   if (stall_pending_ > 0) stall_until_ = std::max(stall_until_, now_ + std::exchange(stall_pending_, 0));
-  for (Held& frame : held_) {
-    if (!frame.release_at) frame.release_at = now_ + frame.hit.delay;
+  for (HeldFrame& frame : held_) {
+    if (!frame.release_at) frame.release_at = now_ + frame.faults.delay;
   }
 }
 
 unsigned FaultEndpoint::release_held() noexcept {
   unsigned done = 0;
   while (!held_.empty() && held_.front().release_at.value_or(now_ + 1) <= now_) {
-    Held& frame = held_.front();
-    if (frame.hit.reset) {
+    HeldFrame& frame = held_.front();
+    if (frame.faults.reset) {
       below_->close(Errc::kReset);
       return done + 1;
     }
-    if (frame.hit.drop) {
+    if (frame.faults.drop) {
       ended_ = true;
-      if (!std::exchange(told_below_, true)) below_->shutdown();
+      if (!std::exchange(shutdown_sent_, true)) below_->shutdown();
       return done;
     }
-    if (!pass_down(frame).ok())
-      return done;  // full: after progress; closing: on_closed() gives back what is held
+    // When the queue below is full, a later poll() tries again. When it is closing, on_closed() completes the
+    // frames.
+    if (!forward(frame).ok()) return done;
     in_flight_.push_back(std::move(frame.corrupted));
     held_.pop_front();
     ++done;
   }
-  if (held_.empty() && ended_ && !std::exchange(told_below_, true)) below_->shutdown();
+  if (held_.empty() && ended_ && !std::exchange(shutdown_sent_, true)) below_->shutdown();
   return done;
 }
 
 std::optional<Nanos> FaultEndpoint::next_due() const noexcept {
-  if (!bound_ || dead_) return std::nullopt;
+  if (!bound_ || finished_) return std::nullopt;
   if (stall_pending_ > 0) return 0;
   if (now_ < stall_until_) return stall_until_ - now_;
-  if (!deferred_.empty()) return arriving_ == &deferred_.front() ? std::nullopt : std::optional<Nanos>(0);
-  if (closing_ || told_below_) return std::nullopt;
+  if (!deferred_.empty()) return incoming_ == &deferred_.front() ? std::nullopt : std::optional<Nanos>(0);
+  if (closing_ || shutdown_sent_) return std::nullopt;
   if (held_.empty()) return ended_ ? std::optional<Nanos>(0) : std::nullopt;
   if (!held_.front().release_at) return 0;
   if (*held_.front().release_at <= now_)
-    return std::nullopt;  // waits for room below, which ends the sleep there
+    return std::nullopt;  // waits for queue space below, which ends the sleep there
   return *held_.front().release_at - now_;
 }
 
-Placement FaultEndpoint::on_header(Endpoint&, const wire::FrameHeader& header,
-                                   std::span<const std::byte> extensions) noexcept {
-  if (!stalled()) return above_.on_header(*this, header, extensions);
-  Deferred& event = deferred_.emplace_back();
-  event.kind = Deferred::Kind::kFrame;
+ReceiveTarget FaultEndpoint::on_header(Endpoint&, const wire::FrameHeader& header,
+                                       std::span<const std::byte> extensions) noexcept {
+  if (!is_stalled()) return above_.on_header(*this, header, extensions);
+  DeferredCallback& event = deferred_.emplace_back();
+  event.kind = DeferredCallback::Kind::kFrame;
   event.header = header;
   std::ranges::copy(extensions, event.extensions.begin());
   event.arrived.resize(header.length);
-  arriving_ = &event;
+  incoming_ = &event;
   return {Errc::kOk, event.arrived.data()};
 }
 
 void FaultEndpoint::on_frame(Endpoint&, const wire::FrameHeader& header,
                              std::span<const std::byte> extensions, std::span<std::byte> payload) noexcept {
-  if (!stalled()) return above_.on_frame(*this, header, extensions, payload);
-  if (arriving_ != nullptr) {
-    std::exchange(arriving_, nullptr)->complete = true;
+  if (!is_stalled()) return above_.on_frame(*this, header, extensions, payload);
+  if (incoming_ != nullptr) {
+    std::exchange(incoming_, nullptr)->complete = true;
     return;
   }
-  Deferred& event = deferred_.emplace_back();
-  event.kind = Deferred::Kind::kPlacedFrame;
+  DeferredCallback& event = deferred_.emplace_back();
+  event.kind = DeferredCallback::Kind::kPlacedFrame;
   event.header = header;
   std::ranges::copy(extensions, event.extensions.begin());
   event.placed = payload;
 }
 
-// A layer that seems to stand still grants nothing.
-Loan FaultEndpoint::lend(Endpoint&) noexcept {
-  return stalled() || closing_ ? Loan{} : above_.lend(*this);
+// A stalled layer grants no buffer.
+RemoteBuffer FaultEndpoint::advertise(Endpoint&) noexcept {
+  return is_stalled() || closing_ ? RemoteBuffer{} : above_.advertise(*this);
 }
 
 void FaultEndpoint::recall() noexcept {
@@ -170,12 +171,12 @@ void FaultEndpoint::recall() noexcept {
 
 void FaultEndpoint::on_sent(Endpoint&, Cookie cookie, Status status) noexcept {
   in_flight_.pop_front();
-  if (!stalled()) {
+  if (!is_stalled()) {
     --outstanding_;
     return above_.on_sent(*this, cookie, status);
   }
-  Deferred& event = deferred_.emplace_back();
-  event.kind = Deferred::Kind::kSent;
+  DeferredCallback& event = deferred_.emplace_back();
+  event.kind = DeferredCallback::Kind::kSent;
   event.cookie = cookie;
   event.status = status;
 }
@@ -183,50 +184,51 @@ void FaultEndpoint::on_sent(Endpoint&, Cookie cookie, Status status) noexcept {
 void FaultEndpoint::on_closed(Endpoint& ep, Errc reason) noexcept {
   last_counters_ = ep.counters();
   below_ = nullptr;
-  if (std::exchange(arriving_, nullptr) != nullptr) {
-    // Above never heard of the frame whose rest will not come.
-    std::erase_if(deferred_,
-                  [](const Deferred& d) { return d.kind == Deferred::Kind::kFrame && !d.complete; });
+  if (std::exchange(incoming_, nullptr) != nullptr) {
+    // The layer above does not know the incomplete frame, so its callback is dropped.
+    using Kind = DeferredCallback::Kind;
+    std::erase_if(deferred_, [](const DeferredCallback& d) { return d.kind == Kind::kFrame && !d.complete; });
   }
-  if (!stalled()) return end(reason);
-  Deferred& event = deferred_.emplace_back();
-  event.kind = Deferred::Kind::kClosed;
+  if (!is_stalled()) return finish(reason);
+  DeferredCallback& event = deferred_.emplace_back();
+  event.kind = DeferredCallback::Kind::kClosed;
   event.reason = reason;
 }
 
 unsigned FaultEndpoint::replay_deferred() noexcept {
   unsigned done = 0;
-  while (!deferred_.empty() && &deferred_.front() != arriving_) {
-    // Off the list while above is called; still counted as stalled by those behind it, so that order is kept.
-    Deferred event = std::move(deferred_.front());
+  while (!deferred_.empty() && &deferred_.front() != incoming_) {
+    // Removed from the list before the call. The remaining entries keep is_stalled() true, which preserves
+    // the order.
+    DeferredCallback event = std::move(deferred_.front());
     deferred_.pop_front();
     ++done;
     switch (event.kind) {
-      case Deferred::Kind::kFrame: replay_frame(event); break;
-      case Deferred::Kind::kPlacedFrame:
+      case DeferredCallback::Kind::kFrame: replay_frame(event); break;
+      case DeferredCallback::Kind::kPlacedFrame:
         if (!closing_) above_.on_frame(*this, event.header, event.extension_area(), event.placed);
         break;
-      case Deferred::Kind::kSent:
+      case DeferredCallback::Kind::kSent:
         --outstanding_;
         above_.on_sent(*this, event.cookie, event.status);
         break;
-      case Deferred::Kind::kClosed: end(closing_ ? reason_ : event.reason); break;
+      case DeferredCallback::Kind::kClosed: finish(closing_ ? reason_ : event.reason); break;
     }
-    if (stall_pending_ > 0) break;  // a callback's put brought the next stall
+    if (stall_pending_ > 0) break;  // a put of the callback started the next stall
   }
   return done;
 }
 
-void FaultEndpoint::replay_frame(Deferred& event) noexcept {
+void FaultEndpoint::replay_frame(DeferredCallback& event) noexcept {
   if (closing_) return;
-  const Placement place = above_.on_header(*this, event.header, event.extension_area());
+  const ReceiveTarget target = above_.on_header(*this, event.header, event.extension_area());
   if (closing_) return;
-  if (!place.status.ok()) return close(place.status.code());
-  if (!event.arrived.empty()) std::memcpy(place.payload, event.arrived.data(), event.arrived.size());
-  above_.on_frame(*this, event.header, event.extension_area(), {place.payload, event.arrived.size()});
+  if (!target.status.ok()) return close(target.status.code());
+  if (!event.arrived.empty()) std::memcpy(target.payload, event.arrived.data(), event.arrived.size());
+  above_.on_frame(*this, event.header, event.extension_area(), {target.payload, event.arrived.size()});
 }
 
-void FaultEndpoint::end(Errc reason) noexcept {
+void FaultEndpoint::finish(Errc reason) noexcept {
   closing_ = true;
   while (!held_.empty()) {
     const Cookie cookie = held_.front().cookie;
@@ -235,7 +237,7 @@ void FaultEndpoint::end(Errc reason) noexcept {
     above_.on_sent(*this, cookie, reason);
   }
   above_.on_closed(*this, reason);
-  dead_ = true;
+  finished_ = true;
 }
 
 }  // namespace sluice::transport::fault

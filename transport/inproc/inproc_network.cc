@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/inproc/endpoint.h"
+#include "transport/inproc/inproc_endpoint.h"
 
 namespace sluice::transport::inproc {
 namespace {
@@ -13,11 +13,11 @@ namespace {
 class InprocContext final : public Context {
  public:
   unsigned poll(Nanos /*now*/, size_t budget_bytes) noexcept override {
-    signal_->begin_turn();
+    signal_->clear_work();
     unsigned done = 0;
-    // By index: a callback may not add endpoints from another thread, but a test may from within one.
-    for (size_t i = 0; i < endpoints_.size(); ++i) done += endpoints_[i]->turn(budget_bytes);
-    // A callback of finish() may close an endpoint that was passed already: go round until none is left.
+    // Uses an index, because a test may connect() from within a callback.
+    for (size_t i = 0; i < endpoints_.size(); ++i) done += endpoints_[i]->poll(budget_bytes);
+    // Repeats until no endpoint is closing, because a callback of finish() may close an earlier endpoint.
     for (bool again = true; again;) {
       again = false;
       for (size_t i = 0; i < endpoints_.size(); ++i) {
@@ -38,7 +38,7 @@ class InprocContext final : public Context {
 
   Endpoint* add(std::unique_ptr<InprocEndpoint> endpoint) {
     endpoints_.push_back(std::move(endpoint));
-    signal_->work();
+    signal_->notify_work();
     return endpoints_.back().get();
   }
   [[nodiscard]] const std::shared_ptr<Signal>& signal() const noexcept { return signal_; }

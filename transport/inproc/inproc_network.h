@@ -1,6 +1,6 @@
-// Frames between endpoints of one process: the reference implementation of the contract, deterministic, no
-// sockets. Payloads are copied once, from the sender's buffer into the place the receiver's on_header()
-// names, during the receiver's poll().
+// Frames between endpoints of one process: the deterministic reference implementation of transport.h, without
+// sockets. The receiver's poll() copies each payload once, from the sender's buffer to the memory of
+// on_header().
 #pragma once
 
 #include <memory>
@@ -10,13 +10,14 @@
 
 namespace sluice::transport::inproc {
 
-// Contexts of one Network may live on different threads. The Network outlives its contexts.
+// Network creates contexts and connects them. Its contexts may live on different threads. It must outlive
+// them.
 class Network {
  public:
   virtual ~Network() = default;
   [[nodiscard]] virtual std::unique_ptr<Context> make_context() = 0;
-  // Joins two contexts made here (or one with itself). Call before either context's owner thread polls, or
-  // from a test that drives both by hand.
+  // Connects two contexts of this Network, or one with itself. Call before the owner thread of either context
+  // polls, or from the thread that drives both.
   [[nodiscard]] virtual std::pair<Endpoint*, Endpoint*> connect(Context& a, Handler& handler_a, Context& b,
                                                                 Handler& handler_b,
                                                                 const EndpointOptions& options) = 0;

@@ -1,4 +1,3 @@
-// What an inproc context sleeps on.
 #pragma once
 
 #include <chrono>
@@ -9,16 +8,17 @@
 
 namespace sluice::transport::inproc {
 
+// Signal is the condition that an inproc context sleeps on.
 class Signal {
  public:
-  // An endpoint of the context has something to do. Any thread.
-  void work() {
+  // An endpoint of the context has work. Any thread.
+  void notify_work() {
     const std::lock_guard lock(mutex_);
     work_ = true;
     changed_.notify_one();
   }
 
-  // Any thread. Outlives a poll(): only wait() consumes it, so a wake() between the owner's look at its own
+  // Any thread. Only wait() consumes a wake(), not poll(). So a wake() between the owner's check of its own
   // queues and its wait() is never lost.
   void wake() {
     const std::lock_guard lock(mutex_);
@@ -26,13 +26,13 @@ class Signal {
     changed_.notify_one();
   }
 
-  // Owner: everything signalled up to here is about to be looked at.
-  void begin_turn() {
+  // Owner thread, before it processes all work notified so far.
+  void clear_work() {
     const std::lock_guard lock(mutex_);
     work_ = false;
   }
 
-  // Owner. timeout < 0: no limit.
+  // Owner thread. timeout < 0: no limit.
   void wait(Nanos timeout) {
     std::unique_lock lock(mutex_);
     const auto ready = [this] { return work_ || woken_; };

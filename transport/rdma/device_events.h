@@ -1,5 +1,3 @@
-// What a device says by itself: that a port is down, that the device is gone, that a queue pair has failed. A
-// queue pair that only receives would learn it from nobody else.
 #pragma once
 
 #include <sys/types.h>
@@ -15,62 +13,65 @@
 
 namespace sluice::transport::rdma {
 
-class PairEvents;
+class PairEventSubscription;
 
-// Of one opened device. Whoever looks first takes an event, tells all queue pairs that it is about, and wakes
-// the contexts that they may sleep in: no thread of its own, which a process that forks would lose, and no
-// descriptor beside the device's. Any thread.
+// DeviceEvents reads the asynchronous events of one opened RDMA device: a port went down, the device was
+// removed, a queue pair failed. Without these events, a queue pair that only receives would never notice the
+// failure. Each event marks the affected queue pairs as failed and wakes the registered contexts. Any thread
+// may poll(); there is no thread for events, because a process that forks would lose it.
 class DeviceEvents {
  public:
-  DeviceEvents(const Verbs& calls, ibv_context* context, std::string name);
+  DeviceEvents(const Verbs& verbs, ibv_context* context, std::string name);
   DeviceEvents(const DeviceEvents&) = delete;
   DeviceEvents& operator=(const DeviceEvents&) = delete;
 
-  // Takes what there is, without waiting. One line of log for each event that ends queue pairs.
-  void look() noexcept;
-  // Readable when there is something to look at; for ever, once the device is gone.
+  // Handles all pending events without blocking. Logs one line for each event that ends queue pairs.
+  void poll() noexcept;
+  // The descriptor that is readable while events are pending. It stays readable once the device was removed.
   [[nodiscard]] int fd() const noexcept { return context_->async_fd; }
-  // Nothing comes or goes by it any more, and a device of the same name is another one.
-  [[nodiscard]] bool gone() const noexcept { return gone_.load(std::memory_order_relaxed); }
+  // True when the device was removed. A later device of the same name is a different device.
+  [[nodiscard]] bool is_removed() const noexcept { return removed_.load(std::memory_order_relaxed); }
   // How often a port went down.
   [[nodiscard]] uint64_t port_losses() const noexcept { return port_losses_.load(std::memory_order_relaxed); }
 
-  // Woken after an event that ends queue pairs. `context` outlives it.
-  void wakes(Context& context);
-  void forget(Context& context) noexcept;
+  // Adds or removes a context that is woken after an event that ends queue pairs. The context must stay valid
+  // until it is removed.
+  void add_context(Context& context);
+  void remove_context(Context& context) noexcept;
 
  private:
-  friend class PairEvents;
-  // Which are over, with it.
-  template <typename Concerned>
-  size_t end(Concerned concerned) noexcept;
-  [[nodiscard]] std::string take(const ibv_async_event& event);
-  [[nodiscard]] std::string take_removal();
-  [[nodiscard]] bool kernel_has_it() const noexcept;
+  friend class PairEventSubscription;
+  // Marks the matching queue pairs as failed; returns how many were not failed before.
+  template <typename Predicate>
+  size_t fail_pairs(Predicate matches) noexcept;
+  // Return the line to log; empty: none.
+  [[nodiscard]] std::string handle_event(const ibv_async_event& event);
+  [[nodiscard]] std::string handle_removal();
+  [[nodiscard]] bool is_in_sysfs() const noexcept;
 
-  const Verbs& calls_;
+  const Verbs& verbs_;
   ibv_context* const context_;
   const std::string name_;
-  const ino_t entry_;  // of sysfs; 0: it shows none
-  std::atomic<bool> gone_ = false;
+  const ino_t sysfs_inode_;  // 0: the device has no sysfs entry
+  std::atomic<bool> removed_ = false;
   std::atomic<uint64_t> port_losses_ = 0;
   std::mutex mutex_;
-  std::vector<PairEvents*> pairs_;
+  std::vector<PairEventSubscription*> pairs_;
   std::vector<Context*> contexts_;
 };
 
-// A queue pair's part of it.
-class PairEvents {
+// PairEventSubscription reports whether an event of the device has ended a queue pair.
+class PairEventSubscription {
  public:
-  PairEvents(DeviceEvents& events, uint8_t port);
-  PairEvents(const PairEvents&) = delete;
-  PairEvents& operator=(const PairEvents&) = delete;
-  ~PairEvents();
+  PairEventSubscription(DeviceEvents& events, uint8_t port);
+  PairEventSubscription(const PairEventSubscription&) = delete;
+  PairEventSubscription& operator=(const PairEventSubscription&) = delete;
+  ~PairEventSubscription();
 
-  // What the events of one queue pair, or of its completion queue, name.
-  void name(const ibv_qp* pair, const ibv_cq* completions) noexcept;
-  // Nothing comes any more. One plain load: looked at each time that completions are.
-  [[nodiscard]] bool fatal() const noexcept { return fatal_.load(std::memory_order_relaxed); }
+  // Sets the verbs objects that events of this queue pair refer to.
+  void bind(const ibv_qp* pair, const ibv_cq* completions) noexcept;
+  // True when the queue pair can no longer work. One relaxed load, so callers check it at every poll.
+  [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
 
  private:
   friend class DeviceEvents;
@@ -78,7 +79,7 @@ class PairEvents {
   const uint8_t port_;
   const ibv_qp* pair_ = nullptr;
   const ibv_cq* completions_ = nullptr;
-  std::atomic<bool> fatal_ = false;
+  std::atomic<bool> failed_ = false;
 };
 
 }  // namespace sluice::transport::rdma

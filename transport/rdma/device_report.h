@@ -1,5 +1,5 @@
-// What went by each RDMA device of this process, for who shows it. Names no verbs, and is there in a build
-// without them.
+// Statistics of this process's RDMA devices. This header does not include verbs.h and is also available in a
+// build without verbs.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,25 @@
 
 namespace sluice::transport::rdma {
 
-// Since the device was opened.
+// Totals since the device was opened.
 struct DeviceReport {
   std::string device;  // "mlx5_0"
   uint64_t pairs_made = 0;
   uint64_t pairs_open = 0;
-  uint64_t pairs_failed = 0;  // could not be made or joined, or nothing came through
+  uint64_t pairs_failed = 0;  // could not be created or connected, or failed the probe
   uint64_t registrations = 0;
   uint64_t registrations_failed = 0;
-  uint64_t registered_bytes = 0;  // now
-  uint64_t bytes_in = 0;          // a connection's newest MiB may be missing while it is busy
+  uint64_t registered_bytes = 0;  // at present
+  uint64_t bytes_in = 0;          // may lack up to 1 MiB of each busy connection
   uint64_t bytes_out = 0;
-  uint64_t port_losses = 0;
-  // "RETRY_EXC_ERR", as verbs have it after IBV_WC_, and how many connections ended so; none that are 0.
+  uint64_t port_losses = 0;  // times that a port went down
+  // The name of the status without IBV_WC_ ("RETRY_EXC_ERR"), and the number of connections that it ended.
+  // Only statuses that occurred.
   std::vector<std::pair<std::string_view, uint64_t>> completion_errors{};
-  uint64_t retries_exhausted = 0;  // of these: the peer, or the way to it, gave no answer
+  uint64_t retries_exhausted = 0;  // the completion errors that mean: the peer or its network did not respond
 };
 
-// Of those that are open and there. Looks at their events first. Any thread.
+// Returns the statistics of all open devices that were not removed. Polls their events first. Any thread.
 [[nodiscard]] std::vector<DeviceReport> device_reports();
 
 }  // namespace sluice::transport::rdma

@@ -1,7 +1,5 @@
-// Memory that devices may reach: payload that lies in it goes over a queue pair without a copy, at the sender
-// because the device reads it there, at the receiver because the peer writes it there (Handler::lend). Other
-// payload is copied once at each end. A GPU's memory can be known too, and is never copied: a processor that
-// touches it would fault, or crawl. Names no verbs, and is there in a build without them.
+// Memory that RDMA devices may access. This header does not include verbs.h and is also available in a build
+// without verbs.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +13,20 @@
 
 namespace sluice::transport::rdma {
 
-// How a kernel knows a GPU's memory: `offset` bytes into a dmabuf. Descriptor -1: by its address alone, which
-// takes a module of the GPU's driver (nvidia_peermem).
+// GPU memory as the kernel knows it: `offset` bytes into a dmabuf. Without a descriptor (-1) the kernel finds
+// the memory by its address, which needs a module of the GPU driver (nvidia_peermem).
 struct DmaBuf {
   int descriptor = -1;
   uint64_t offset = 0;
 };
 
-// For all queue pairs that are made with it, on whatever devices they are. Their peers are the ones that may
-// write to what is lent, and can't reach what belongs to another Memory. Any thread.
+// Memory is the set of buffers that the queue pairs of one user send from and receive into without a copy.
+// The device reads a payload from such a buffer, and the peer writes a payload into a buffer that was
+// advertised to it (Handler::advertise). Other payload is copied once at each end. GPU memory is never
+// copied, because the CPU cannot access it or accesses it very slowly.
+//
+// The peers of these queue pairs can write to the advertised buffers, and cannot reach buffers of another
+// Memory. Any thread.
 class Memory {
  public:
   [[nodiscard]] static std::shared_ptr<Memory> make();
@@ -32,39 +35,41 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
   virtual ~Memory() = default;
 
-  // kDevice: as kSendAndLend, of bytes that only devices may touch.
-  enum class Use { kSend, kSendAndLend, kDevice };
-  // From now on. It stays mapped until remove(). The same bytes may be added again, and are known until each
-  // of these was removed. kSystem with why a device refused (locked memory, say): what lies there is copied
-  // on that device's pairs, and remove() is due as ever.
+  // kDevice: as kSendAndAdvertise, for memory that the CPU must not access.
+  enum class Use { kSend, kSendAndAdvertise, kDevice };
+  // Adds a buffer, which must stay mapped until remove(). A buffer may be added several times and needs as
+  // many remove() calls, also after an error. kSystem when a device refused the buffer (for example for the
+  // limit of locked memory): its payload is then copied on the queue pairs of that device.
   [[nodiscard]] virtual Result<void> add(std::span<std::byte> bytes, Use use) = 0;
-  // As add() for kDevice. The descriptor stays the caller's, and is duplicated for pairs that are made later;
-  // nothing of it is kept where this fails, so no remove() is due. Nothing lies there that could be copied: a
-  // device that refuses such bytes gets no pair. kUnsupported: libibverbs has no call for a dmabuf.
+  // As add() for kDevice, with two differences. After an error nothing was added and no remove() is due. A
+  // device that refuses the buffer later gets no queue pair, because the payload cannot be copied instead.
+  // The caller keeps the descriptor; it is duplicated for later queue pairs. kUnsupported: libibverbs cannot
+  // register a dmabuf.
   [[nodiscard]] virtual Result<void> add_device(std::span<std::byte> bytes, const DmaBuf& dmabuf) = 0;
-  // Nobody sends from it, and it is lent to nobody (Endpoint::lent). As it was added; false: it was not.
+  // Removes a buffer with the arguments of add(). No put may send from it and it must not be advertised
+  // (Endpoint::has_advertised_buffers). False: there is no such buffer.
   virtual bool remove(std::span<std::byte> bytes, Use use) noexcept = 0;
-  // What a device refused first, of add() or of a pair that was made later; empty: nothing.
-  [[nodiscard]] virtual std::string refused() const = 0;
+  // The first refusal of a device, by add() or for a later queue pair. Empty: none.
+  [[nodiscard]] virtual std::string first_error() const = 0;
 };
 
-// Bytes that are known to `memory` as long as this lives.
-class KnownBytes {
+// ScopedRegistration keeps a buffer added to a Memory while it lives.
+class ScopedRegistration {
  public:
-  KnownBytes() = default;
-  KnownBytes(std::shared_ptr<Memory> memory, std::span<std::byte> bytes, Memory::Use use)
+  ScopedRegistration() = default;
+  ScopedRegistration(std::shared_ptr<Memory> memory, std::span<std::byte> bytes, Memory::Use use)
       : memory_(std::move(memory)), bytes_(bytes), use_(use) {
-    (void)memory_->add(bytes_, use_);  // Memory::refused() tells
+    (void)memory_->add(bytes_, use_);  // Memory::first_error() has the error
   }
-  KnownBytes(KnownBytes&& other) noexcept { *this = std::move(other); }
-  KnownBytes& operator=(KnownBytes&& other) noexcept {
+  ScopedRegistration(ScopedRegistration&& other) noexcept { *this = std::move(other); }
+  ScopedRegistration& operator=(ScopedRegistration&& other) noexcept {
     if (memory_) (void)memory_->remove(bytes_, use_);
     memory_ = std::move(other.memory_);
     bytes_ = other.bytes_;
     use_ = other.use_;
     return *this;
   }
-  ~KnownBytes() {
+  ~ScopedRegistration() {
     if (memory_) (void)memory_->remove(bytes_, use_);
   }
 
@@ -74,13 +79,13 @@ class KnownBytes {
   Memory::Use use_ = Memory::Use::kSend;
 };
 
-// What a queue pair needs to know of memory.
+// The memory that one queue pair uses.
 struct PairMemory {
   std::shared_ptr<Memory> memory{};  // null: all payload is copied
-  // Bytes that this connection alone lends: others that were made with `memory` can't be written by its peer,
-  // and they are out of reach as soon as it has closed.
-  std::span<std::byte> lends{};
-  std::shared_ptr<const void> owner{};  // of those bytes: kept until the device knows them no more
+  // Buffers that this connection alone advertises. Peers of other connections with the same `memory` cannot
+  // write to them, and no peer can once this connection has closed.
+  std::span<std::byte> own_buffers{};
+  std::shared_ptr<const void> owner{};  // keeps own_buffers valid until the device no longer uses them
 };
 
 }  // namespace sluice::transport::rdma

@@ -1,6 +1,3 @@
-// Accepted puts in order: what is still to be sent of them, and what was sent and is kept until the device
-// has done with its payload. Fixed size; headers and extensions are kept here, payload stays where the caller
-// has it.
 #pragma once
 
 #include <cstddef>
@@ -9,70 +6,74 @@
 #include <vector>
 
 #include "transport/queued_frame.h"
-#include "transport/rdma/loans.h"
+#include "transport/rdma/remote_buffers.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
 
 namespace sluice::transport::rdma {
 
+// Outbox holds the accepted puts of an endpoint in order: frames to send, and sent frames whose payload the
+// device still reads. Its size is fixed. It copies headers and extensions; payload stays in the caller's
+// memory.
 class Outbox {
  public:
   struct Frame : QueuedFrame {
-    FrameName name;
-    bool data;             // wire::is_data
-    uint64_t let_go_when;  // so many sends are done; 0: at once
+    FrameId id;
+    bool is_data;           // wire::is_data
+    uint64_t free_at_send;  // the payload is free once this many sends are done; 0: at once
   };
 
-  // `capacity`: frames that are not sent. Those that wait for no more than the device's word have room of
-  // their own: a peer may have answered one, and so made room for the next, before that word comes.
-  static constexpr size_t kWaiting = 64;
-  explicit Outbox(size_t capacity) : capacity_(capacity), frames_(2 * capacity + kWaiting) {}
+  // `capacity` counts unsent frames. Frames that wait for a completion have kAwaitingCompletion further
+  // places: a peer may answer a frame, and thereby allow the next put, before the device reports the
+  // completion.
+  static constexpr size_t kAwaitingCompletion = 64;
+  explicit Outbox(size_t capacity) : capacity_(capacity), frames_(2 * capacity + kAwaitingCompletion) {}
 
-  // Nothing is accepted and not given back.
+  // True when every accepted frame was returned by pop_completed() or pop().
   [[nodiscard]] bool empty() const noexcept { return front_ == back_; }
   [[nodiscard]] bool full() const noexcept {
     return back_ - next_ >= capacity_ || back_ - front_ == frames_.size();
   }
-  // Some bytes are still to be sent.
-  [[nodiscard]] bool unsent() const noexcept { return next_ != back_; }
+  [[nodiscard]] bool has_unsent() const noexcept { return next_ != back_; }
 
-  // Not when full.
+  // Must not be full.
   void push(const wire::FrameHeader& header, std::span<const std::byte> extensions,
             std::span<const std::byte> payload, Cookie cookie) noexcept;
 
-  // The frame whose first byte comes next, or null.
-  [[nodiscard]] const Frame* at_start() const noexcept {
-    return unsent() && begun_ == 0 ? &frames_[index(next_)] : nullptr;
+  // The next frame to send if none of its bytes is sent, else null.
+  [[nodiscard]] const Frame* next_unstarted() const noexcept {
+    return has_unsent() && bytes_sent_ == 0 ? &frames_[index(next_)] : nullptr;
   }
-  // The bytes that come next of one frame, copied, as many as `room` has place for without cutting a header
-  // from its extensions. They count as sent.
-  [[nodiscard]] size_t take(std::span<std::byte> room) noexcept;
-  // Payload bytes that take() has copied, ever.
+  // Copies the next bytes of one frame to `out` and counts them as sent. Returns their number. A header and
+  // its extensions are never split.
+  [[nodiscard]] size_t copy_next(std::span<std::byte> out) noexcept;
+  // The payload bytes that copy_next() has copied so far.
   [[nodiscard]] uint64_t bytes_copied() const noexcept { return bytes_copied_; }
-  // at_start() is sent whole; its payload is the device's until so many sends are done.
-  void sent_until(uint64_t sends_done) noexcept;
+  // Marks next_unstarted() as sent without a copy. The device reads its payload until `sends_done` sends are
+  // done.
+  void mark_sent(uint64_t sends_done) noexcept;
 
-  // pop_sent() has something.
-  [[nodiscard]] bool can_give_back(uint64_t sends_done) const noexcept {
-    return front_ != next_ && frames_[index(front_)].let_go_when <= sends_done;
+  // True when pop_completed() returns a frame.
+  [[nodiscard]] bool has_completed(uint64_t sends_done) const noexcept {
+    return front_ != next_ && frames_[index(front_)].free_at_send <= sends_done;
   }
-  // The front, when it is sent and its payload let go of with `sends_done`; else null. Valid until the next
-  // push().
-  [[nodiscard]] const Frame* pop_sent(uint64_t sends_done) noexcept;
-  // The front, sent or not; not when empty.
+  // Removes the first frame if it is sent and its payload is free; else returns null. The result is valid
+  // until the next push().
+  [[nodiscard]] const Frame* pop_completed(uint64_t sends_done) noexcept;
+  // Removes the first frame, sent or not. Must not be empty.
   [[nodiscard]] const Frame* pop() noexcept;
-  // The device may still read payload of a frame that was sent.
-  [[nodiscard]] bool reads_payload(uint64_t sends_done) const noexcept;
+  // True while the device may read the payload of a sent frame.
+  [[nodiscard]] bool device_reads_payload(uint64_t sends_done) const noexcept;
 
  private:
   [[nodiscard]] size_t index(uint64_t count) const noexcept { return count % frames_.size(); }
 
   const size_t capacity_;
   std::vector<Frame> frames_;
-  uint64_t front_ = 0;  // counts run up for ever
-  uint64_t next_ = 0;   // not sent, or in part
+  uint64_t front_ = 0;  // these three count frames and never wrap
+  uint64_t next_ = 0;   // the first frame that is not sent, or sent in part
   uint64_t back_ = 0;
-  size_t begun_ = 0;  // bytes of next_ that are sent
+  size_t bytes_sent_ = 0;  // of the frame next_
   uint64_t bytes_copied_ = 0;
 };
 

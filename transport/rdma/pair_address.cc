@@ -12,7 +12,8 @@ namespace {
 // Layout, little endian: magic u16, version u8, mtu u8, number u32, sequence u32, segment bytes u32, segments
 // u16, u16 of 0, gid 16 bytes, u32 of 0.
 constexpr uint16_t kMagic = 0x5152;  // "RQ"
-// Of what goes over the pair too: the immediate words, and lent places in front of segments since 2.
+// Also the version of the protocol on the queue pair. Version 2 added advertised buffers in front of
+// segments.
 constexpr uint8_t kVersion = 2;
 constexpr uint32_t kNumberMask = 0xffffff;
 
@@ -33,10 +34,12 @@ void encode(const PairAddress& address, std::span<std::byte, kPairAddressBytes> 
 
 Result<PairAddress> decode_pair_address(std::span<const std::byte, kPairAddressBytes> in) {
   const std::byte* const p = in.data();
-  if (load_le<uint16_t>(p) != kMagic) return fail(Errc::kBadMagic, "not the address of a queue pair");
+  if (load_le<uint16_t>(p) != kMagic)
+    return fail(Errc::kBadMagic, "not a queue pair address: wrong magic number");
   if (p[2] != std::byte{kVersion})
-    return fail(Errc::kBadVersion,
-                "a queue pair's address of version " + std::to_string(static_cast<int>(p[2])));
+    return fail(Errc::kBadVersion, "queue pair address has version " +
+                                       std::to_string(static_cast<int>(p[2])) + ", expected " +
+                                       std::to_string(kVersion));
   PairAddress a;
   a.mtu = static_cast<uint8_t>(p[3]);
   a.number = load_le<uint32_t>(p + 4);
@@ -46,7 +49,7 @@ Result<PairAddress> decode_pair_address(std::span<const std::byte, kPairAddressB
   std::memcpy(a.gid.data(), p + 20, a.gid.size());
   const bool in_range = a.mtu >= 1 && a.mtu <= 5 && a.number <= kNumberMask && a.sequence <= kNumberMask &&
                         a.segments >= 2 && a.segment_bytes >= 256 && a.segment_bytes <= kMiB;
-  if (!in_range) return fail(Errc::kBadField, "a queue pair's address has a number out of its range");
+  if (!in_range) return fail(Errc::kBadField, "queue pair address has a field out of range");
   return a;
 }
 

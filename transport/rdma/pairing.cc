@@ -5,29 +5,31 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "core/clock.h"
 #include "transport/rdma/queue_pair.h"
+#include "transport/tcp/blocking_io.h"
 
 namespace sluice::transport::rdma {
 namespace {
 
-constexpr Nanos kProof = 1 * kSecond;
-constexpr Nanos kDisproved = 60 * kSecond;
+constexpr Nanos kProbeTimeout = 1 * kSecond;
+constexpr Nanos kFailedProbeMemory = 60 * kSecond;
 
-// Ways on which nothing came through, and until when nobody need try: a session opens many connections, and
-// each try takes kProof.
-class Disproved {
+// FailedProbes remembers the address pairs whose probe failed. Without it, each of the many connections of a
+// session would wait for kProbeTimeout.
+class FailedProbes {
  public:
-  void note(const ibv_gid& from, const ibv_gid& to) {
+  void add(const ibv_gid& from, const ibv_gid& to) {
     const std::lock_guard lock(mutex_);
-    until_[key(from, to)] = monotonic_now() + kDisproved;
+    expiry_[key(from, to)] = monotonic_now() + kFailedProbeMemory;
   }
-  [[nodiscard]] bool has(const ibv_gid& from, const ibv_gid& to) {
+  [[nodiscard]] bool contains(const ibv_gid& from, const ibv_gid& to) {
     const std::lock_guard lock(mutex_);
     const Nanos now = monotonic_now();
-    std::erase_if(until_, [now](const auto& entry) { return entry.second <= now; });
-    return until_.contains(key(from, to));
+    std::erase_if(expiry_, [now](const auto& entry) { return entry.second <= now; });
+    return expiry_.contains(key(from, to));
   }
 
  private:
@@ -39,72 +41,75 @@ class Disproved {
     return k;
   }
   std::mutex mutex_;
-  std::map<Key, Nanos> until_;
+  std::map<Key, Nanos> expiry_;
 };
 
-Disproved& disproved() {
-  static auto& all = *new Disproved;  // sessions may end after statics
+FailedProbes& failed_probes() {
+  static auto& all = *new FailedProbes;  // never destroyed: sessions may outlive static objects
   return all;
 }
 
-ibv_gid gid_from(const std::array<uint8_t, 16>& bytes) {
+ibv_gid gid_from_bytes(const std::array<uint8_t, 16>& bytes) {
   ibv_gid gid;
   std::ranges::copy(bytes, gid.raw);
   return gid;
 }
 
-// Of a proof that is over.
-Result<void> outcome(const QueuePair& proved, Status s) {
+// Records a failed probe and returns its error.
+Result<void> finish_probe(const QueuePair& pair, Status s) {
   if (s.ok()) return {};
   if (s != Status(Errc::kShutdown)) {
-    proved.device()->counts().pair_failed();
-    disproved().note(proved.local_gid(), proved.peer_gid());
+    pair.device()->counters().add_pair_failure();
+    failed_probes().add(pair.local_gid(), pair.peer_gid());
   }
-  return fail(s.code(), "nothing comes through on the queue pair: " + std::string(to_string(s.code())));
+  std::string text = "queue pair probe failed: " + std::string(to_string(s.code()));
+  if (s == Status(Errc::kTimeout)) text += "; a firewall or switch may block RoCE (UDP port 4791)";
+  return fail(s.code(), std::move(text));
 }
 
 }  // namespace
 
-Result<Rails> rails(const RailChoice& choice) {
-  auto all = paths(choice);
+Result<Rails> find_rails(const RailChoice& choice) {
+  auto all = find_local_paths(choice);
   if (!all) return tl::unexpected(all.error());
   Rails out;
-  for (const Path& p : *all) {
-    // Nobody is told to connect to one of a link only.
-    if (p.address.starts_with("fe80:")) continue;
+  for (const LocalPath& p : *all) {
+    if (p.address.starts_with("fe80:")) continue;  // other hosts cannot connect to a link-local address
     out.names.push_back(p.device->name() + " (" + p.address + ")");
-    out.open.push_back(keep_open(p.device));
+    out.open_devices.push_back(keep_open(p.device));
   }
   if (out.names.empty())
-    return fail(Errc::kUnsupported, "no RDMA device has an address that others can reach");
+    return fail(Errc::kUnsupported, "no RDMA device has an address that is not link-local");
   return out;
 }
 
-Result<ConnectionEnds> ends_of(int connection) {
-  const auto ours = gid_of_own_end(connection);
-  const auto peers = gid_of_peer(connection);
-  if (!ours || !peers) return tl::unexpected(ours ? peers.error() : ours.error());
-  ConnectionEnds ends;
-  std::ranges::copy(ours->raw, ends.ours.begin());
-  std::ranges::copy(peers->raw, ends.peers.begin());
-  return ends;
+Result<ConnectionGids> connection_gids(int connection) {
+  const auto local = local_gid_of(connection);
+  const auto peer = peer_gid_of(connection);
+  if (!local || !peer) return tl::unexpected(local ? peer.error() : local.error());
+  ConnectionGids gids;
+  std::ranges::copy(local->raw, gids.local.begin());
+  std::ranges::copy(peer->raw, gids.peer.begin());
+  return gids;
 }
 
 Result<PairOffer> offer_pair(int connection, const RailChoice& choice, const PairMemory& memory) {
-  const auto ends = ends_of(connection);
-  if (!ends) return tl::unexpected(ends.error());
-  return offer_pair(*ends, choice, memory);
+  const auto gids = connection_gids(connection);
+  if (!gids) return tl::unexpected(gids.error());
+  return offer_pair(*gids, choice, memory);
 }
 
-Result<PairOffer> offer_pair(const ConnectionEnds& ends, const RailChoice& choice, const PairMemory& memory) {
-  auto path = path_of(gid_from(ends.ours), choice);
+Result<PairOffer> offer_pair(const ConnectionGids& gids, const RailChoice& choice, const PairMemory& memory) {
+  auto path = find_local_path(gid_from_bytes(gids.local), choice);
   if (!path) return tl::unexpected(path.error());
-  if (disproved().has(path->gid, gid_from(ends.peers)))
-    return fail(Errc::kUnsupported, "nothing came through on a queue pair a moment ago");
+  if (failed_probes().contains(path->gid, gid_from_bytes(gids.peer)))
+    return fail(Errc::kUnsupported, "a queue pair to this peer failed its probe less than " +
+                                        std::to_string(kFailedProbeMemory / kSecond) + " s ago");
   const auto shared = std::static_pointer_cast<RegisteredMemory>(memory.memory);
-  auto domain = shared ? shared->domain_on(path->device) : Domain::make(path->device);
+  auto domain = shared ? shared->domain_for(path->device) : ProtectionDomain::make(path->device);
   if (!domain) return tl::unexpected(domain.error());
-  auto pair = QueuePair::make(*path, choice.traffic_class, std::move(*domain), memory.lends, memory.owner);
+  auto pair =
+      QueuePair::make(*path, choice.traffic_class, std::move(*domain), memory.own_buffers, memory.owner);
   if (!pair) return tl::unexpected(pair.error());
   PairOffer offer;
   offer.address.resize(kPairAddressBytes);
@@ -113,49 +118,50 @@ Result<PairOffer> offer_pair(const ConnectionEnds& ends, const RailChoice& choic
   return offer;
 }
 
-Result<void> check_pair_address(const ConnectionEnds& ends, std::span<const std::byte> address) {
+Result<void> check_pair_address(const ConnectionGids& gids, std::span<const std::byte> address) {
   if (address.size() != kPairAddressBytes)
-    return fail(Errc::kBadLength,
-                "the address of a queue pair has " + std::to_string(address.size()) + " bytes");
+    return fail(Errc::kBadLength, "queue pair address has " + std::to_string(address.size()) +
+                                      " bytes, expected " + std::to_string(kPairAddressBytes));
   const auto peer = decode_pair_address(address.first<kPairAddressBytes>());
   if (!peer) return tl::unexpected(peer.error());
-  // Nobody can have us send to somebody else.
-  if (peer->gid != ends.peers)
-    return fail(Errc::kBadField, "the peer's queue pair is at another address than its connection");
+  // Otherwise a peer could make this end send to a third host.
+  if (peer->gid != gids.peer)
+    return fail(Errc::kBadField, "queue pair address of the peer differs from the address of its connection");
   return {};
 }
 
-Result<void> join_pair(tcp::Companion& pair, int connection, std::span<const std::byte> address) {
-  const auto ends = ends_of(connection);
-  if (!ends) return tl::unexpected(ends.error());
-  return join_pair(pair, *ends, address);
+Result<void> connect_pair(tcp::AttachedQueuePair& pair, int connection, std::span<const std::byte> address) {
+  const auto gids = connection_gids(connection);
+  if (!gids) return tl::unexpected(gids.error());
+  return connect_pair(pair, *gids, address);
 }
 
-Result<void> join_pair(tcp::Companion& pair, const ConnectionEnds& ends, std::span<const std::byte> address) {
-  if (auto checked = check_pair_address(ends, address); !checked) return checked;
-  auto& ours = static_cast<QueuePair&>(pair);
-  auto joined = ours.join(*decode_pair_address(address.first<kPairAddressBytes>()));
-  if (!joined) ours.device()->counts().pair_failed();
-  return joined;
+Result<void> connect_pair(tcp::AttachedQueuePair& pair, const ConnectionGids& gids,
+                          std::span<const std::byte> address) {
+  if (auto checked = check_pair_address(gids, address); !checked) return checked;
+  auto& local = static_cast<QueuePair&>(pair);
+  auto connected = local.connect(*decode_pair_address(address.first<kPairAddressBytes>()));
+  if (!connected) local.device()->counters().add_pair_failure();
+  return connected;
 }
 
-Result<void> prove_pair(tcp::Companion& pair, const tcp::Until& until) {
-  auto& proved = static_cast<QueuePair&>(pair);
-  const tcp::Until bounded(std::min(until.deadline, monotonic_now() + kProof), until.interrupt);
-  return outcome(proved, proved.prove(bounded));
+Result<void> probe_pair(tcp::AttachedQueuePair& pair, const tcp::Deadline& until) {
+  auto& probed = static_cast<QueuePair&>(pair);
+  const tcp::Deadline bounded(std::min(until.time, monotonic_now() + kProbeTimeout), until.interrupt_fd);
+  return finish_probe(probed, probed.probe(bounded));
 }
 
-Result<void> start_proof(tcp::Companion& pair) {
-  auto& proved = static_cast<QueuePair&>(pair);
-  return outcome(proved, proved.start_proof());
+Result<void> start_probe(tcp::AttachedQueuePair& pair) {
+  auto& probed = static_cast<QueuePair&>(pair);
+  return finish_probe(probed, probed.start_probe());
 }
 
-Result<void> look_at_proof(tcp::Companion& pair, Nanos since, Nanos now) {
-  auto& proved = static_cast<QueuePair&>(pair);
-  const Status s = proved.proof_state();
-  if (s != Status(Errc::kWouldBlock)) return outcome(proved, s);
-  if (now - since < kProof) return fail(Errc::kWouldBlock, "");
-  return outcome(proved, Errc::kTimeout);
+Result<void> poll_probe(tcp::AttachedQueuePair& pair, Nanos since, Nanos now) {
+  auto& probed = static_cast<QueuePair&>(pair);
+  const Status s = probed.poll_probe();
+  if (s != Status(Errc::kWouldBlock)) return finish_probe(probed, s);
+  if (now - since < kProbeTimeout) return fail(Errc::kWouldBlock, "");
+  return finish_probe(probed, Errc::kTimeout);
 }
 
 }  // namespace sluice::transport::rdma

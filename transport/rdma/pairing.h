@@ -1,6 +1,7 @@
-// How a TCP connection gets a queue pair: each end offers one and joins it with the other's; by what words
-// the addresses are exchanged is the callers' matter (PROTOCOL.md section 5). Names no verbs, and is there in
-// a build without them.
+// Queue pairs for TCP connections. Each end offers a queue pair, the ends exchange the addresses, each end
+// connects its queue pair to the peer's address, and one end probes the path. The callers exchange the
+// addresses (protocol.md section 5). This header does not include verbs.h and is also available in a build
+// without verbs.
 #pragma once
 
 #include <array>
@@ -16,73 +17,75 @@
 #include "core/result.h"
 #include "transport/rdma/memory.h"
 #include "transport/rdma/pair_address.h"
+#include "transport/tcp/blocking_io.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::transport::rdma {
 
-// Which ports may be used, and how their packets are marked.
+// Selects the ports to use and how their packets are marked.
 struct RailChoice {
-  std::function<bool(std::string_view device, unsigned port)> allows{};  // none: all
-  // Of RoCE's IP packets, DSCP in its upper six bits: what switches choose queues by.
+  std::function<bool(std::string_view device, unsigned port)> allows{};  // empty: all ports
+  // Traffic class of the RoCE packets: DSCP in its upper six bits, by which switches select a queue.
   uint8_t traffic_class = 0;
-  // The one entry of a port's address table that may be used; -1: any. A queue pair has the address of its
-  // TCP connection whatever the entry: an index says which of those that have it, and of which network.
+  // The only entry of a port's GID table to use; -1: any. A queue pair always has the address of its TCP
+  // connection; the index selects among the entries with that address.
   int gid_index = -1;
 };
 
-// What connections of this machine may leave by.
+// The rails that connections of this host can use.
 struct Rails {
   std::vector<std::string> names;  // "mlx5_0 (10.0.0.1)"
-  // Keeps the devices open while they are there: to open one takes milliseconds.
-  std::vector<std::shared_ptr<const void>> open{};
+  // Keep the devices open, because opening takes milliseconds.
+  std::vector<std::shared_ptr<const void>> open_devices{};
 };
 
-// Takes what devices have to say, as contexts with queue pairs do by themselves, and lets go of those that
-// are gone: whoever holds rails and may be idle asks for it now and then. Any thread.
-void look_at_devices();
+// Handles pending events of all open devices, and closes devices that were removed. Contexts with queue pairs
+// do this themselves. A holder of Rails that may be idle must call it periodically: a software driver cannot
+// remove a device that is open. Any thread.
+void poll_device_events();
 
-// Never without a name. kUnsupported with why there is none.
-[[nodiscard]] Result<Rails> rails(const RailChoice& choice);
+// Returns at least one rail. kUnsupported with the reason when there is none.
+[[nodiscard]] Result<Rails> find_rails(const RailChoice& choice);
 
-// The IP addresses of a TCP connection's ends, as a gid has them: all that a queue pair needs to know of it.
-struct ConnectionEnds {
-  std::array<uint8_t, 16> ours{};
-  std::array<uint8_t, 16> peers{};
+// The IP addresses of a TCP connection, as GIDs.
+struct ConnectionGids {
+  std::array<uint8_t, 16> local{};
+  std::array<uint8_t, 16> peer{};
 };
-// kReset: it has none any more.
-[[nodiscard]] Result<ConnectionEnds> ends_of(int connection);
+// kReset: the connection has no addresses any more.
+[[nodiscard]] Result<ConnectionGids> connection_gids(int connection);
 
 struct PairOffer {
-  std::unique_ptr<tcp::Companion> pair;
-  std::vector<uint8_t> address;  // kPairAddressBytes for the peer, as PAIR has them
+  std::unique_ptr<tcp::AttachedQueuePair> pair;
+  std::vector<uint8_t> address;  // kPairAddressBytes to send to the peer in PAIR
 };
 
-// A queue pair with all that it needs, for a TCP connection. kUnsupported: no device has our end's address,
-// or a proof has failed between the two ends of late. kSystem with what failed. Any thread.
-[[nodiscard]] Result<PairOffer> offer_pair(const ConnectionEnds& ends, const RailChoice& choice,
+// Creates a queue pair with its resources for a TCP connection. kUnsupported: no device has the local
+// address, or a recent probe between the two addresses failed. kSystem with the failed call. Any thread.
+[[nodiscard]] Result<PairOffer> offer_pair(const ConnectionGids& gids, const RailChoice& choice,
                                            const PairMemory& memory = {});
 [[nodiscard]] Result<PairOffer> offer_pair(int connection, const RailChoice& choice,
                                            const PairMemory& memory = {});
 
-// Whether these are the bytes of an address where `connection` ends. kBad...
-[[nodiscard]] Result<void> check_pair_address(const ConnectionEnds& ends, std::span<const std::byte> address);
+// Checks that `address` is a valid queue pair address at the peer of the connection. kBad... codes.
+[[nodiscard]] Result<void> check_pair_address(const ConnectionGids& gids, std::span<const std::byte> address);
 
-// Joins an offered pair with the address that the other end of `connection` has told. After it, once the peer
-// has done the same, and one of them has proved it, Socket::accompany() puts it in force. kBad... where the
-// address is none, or is not where the connection ends; kSystem.
-[[nodiscard]] Result<void> join_pair(tcp::Companion& pair, const ConnectionEnds& ends,
-                                     std::span<const std::byte> address);
-[[nodiscard]] Result<void> join_pair(tcp::Companion& pair, int connection,
-                                     std::span<const std::byte> address);
+// Connects an offered queue pair to the address that the peer sent. When both ends have done so and one end
+// has probed the path, Socket::attach_queue_pair() puts the queue pair into use. kBad... codes as
+// check_pair_address(); kSystem.
+[[nodiscard]] Result<void> connect_pair(tcp::AttachedQueuePair& pair, const ConnectionGids& gids,
+                                        std::span<const std::byte> address);
+[[nodiscard]] Result<void> connect_pair(tcp::AttachedQueuePair& pair, int connection,
+                                        std::span<const std::byte> address);
 
-// Whether anything comes through: where TCP goes RDMA need not (a firewall, a route, a switch). By one end,
-// once the other has joined. Waits until then, a second at most. kTimeout, kReset; kShutdown when
+// Checks that packets reach the peer: RDMA may be blocked where TCP is not (firewall, route, switch). One end
+// calls this after both have connected. Blocks for one second at most. kTimeout, kReset; kShutdown when
 // interrupted.
-[[nodiscard]] Result<void> prove_pair(tcp::Companion& pair, const tcp::Until& until);
+[[nodiscard]] Result<void> probe_pair(tcp::AttachedQueuePair& pair, const tcp::Deadline& until);
 
-// The same for who may not wait: begun at `since`, then looked at. kWouldBlock until something is known, a
-// second after `since` at most.
-[[nodiscard]] Result<void> start_proof(tcp::Companion& pair);
-[[nodiscard]] Result<void> look_at_proof(tcp::Companion& pair, Nanos since, Nanos now);
+// The same without blocking. poll_probe() returns kWouldBlock until the result is known, one second after
+// `since` at most.
+[[nodiscard]] Result<void> start_probe(tcp::AttachedQueuePair& pair);
+[[nodiscard]] Result<void> poll_probe(tcp::AttachedQueuePair& pair, Nanos since, Nanos now);
 
 }  // namespace sluice::transport::rdma

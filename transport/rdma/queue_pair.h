@@ -1,6 +1,3 @@
-// A reliable connected queue pair that carries a stream of bytes in segments, and payload beside it where the
-// peer has lent a place. Nothing here can overrun: who sends holds a credit for each segment, and a credit is
-// a receive that the peer has posted. A peer can write to memory that is registered for that, and read none.
 #pragma once
 
 #include <array>
@@ -10,203 +7,154 @@
 #include <span>
 
 #include "core/result.h"
-#include "core/units.h"
-#include "transport/rdma/device.h"
-#include "transport/rdma/loans.h"
+#include "transport/rdma/local_path.h"
 #include "transport/rdma/pair_address.h"
+#include "transport/rdma/queue_pair_resources.h"
 #include "transport/rdma/registered_memory.h"
+#include "transport/rdma/remote_buffers.h"
+#include "transport/rdma/segment_info.h"
+#include "transport/tcp/blocking_io.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::transport::rdma {
 
-// Bytes of a segment: a frame's header and extensions must fit. Smaller ones cost more work requests per
-// byte, larger ones more memory per connection.
-inline constexpr uint32_t kSegmentBytes = 16 * kKiB;
-// Receives posted for data, which are the peer's credits: so many segments, or chunks beside them, under way.
-inline constexpr uint32_t kDataReceives = 32;
-// Receives posted for words that need no credit. The end is said once, so is a probe. Credits are returned
-// without data when half of them are owed; the peer, until it has seen such a word, sends at most
-// kDataReceives segments, so two of these words at most are under way.
-inline constexpr uint32_t kControlReceives = 4;
-inline constexpr uint32_t kReceives = kDataReceives + kControlReceives;
-// Sends posted and not known to be done; each has a segment, and a write in front of it at most.
-inline constexpr uint32_t kSends = 32;
-inline constexpr uint32_t kSendRequests = 2 * kSends;
-// One send in so many says that it is done, and with it all before it. The others cost no completion, but for
-// those behind a write: somebody waits for its payload.
-inline constexpr uint32_t kSignalEvery = 8;
-// Entries of the completion queue: all receives may be done, and all sends have failed (then each says so).
-inline constexpr uint32_t kCompletions = kReceives + kSendRequests;
-// A segment of at most so many bytes is copied into the work request, where the device can do that.
-inline constexpr uint32_t kInline = 220;
-// The peer is given up after about kRetries + 1 times 4.096 us x 2^kAckTimeout, that is 2 s, and up to four
-// times that where a device is slow. 7 retries would be no end on some devices.
-inline constexpr uint8_t kAckTimeout = 16;
-inline constexpr uint8_t kRetries = 6;
-
-// What the immediate word of a segment says of it, beside the credits that it returns.
-struct SegmentNote {
-  bool placed = false;    // the head of one frame, whose payload was written to the place lent for it
-  bool recall = false;    // what was lent is to be given back
-  bool recalled = false;  // it has been: nothing more is written there
-  uint8_t loans = 0;      // so many lent places stand in front (loans.h)
-};
-inline constexpr uint8_t kMostLoansTold = 8;
-
-// One thread at a time.
-class QueuePair final : public tcp::Companion {
+// QueuePair sends and receives a byte stream in segments over a reliable connected (RC) queue pair. Payload
+// may also be written directly to buffers that the peer has advertised. Each segment needs a credit, which
+// stands for a receive that the peer has posted, so nothing can overrun. The peer can write only to memory
+// that is registered for remote writes, and can read none. One thread at a time.
+class QueuePair final : public tcp::AttachedQueuePair {
  public:
-  // Everything is registered and all receives are posted; nothing comes before join(). kUnsupported, or
-  // kSystem with what failed: a memory lock limit that is too low is named.
-  // `lends`: registered in `domain` for this pair alone; may be empty. `owner` keeps them meanwhile.
-  [[nodiscard]] static Result<std::unique_ptr<QueuePair>> make(const Path& path, uint8_t traffic_class,
-                                                               std::shared_ptr<Domain> domain,
-                                                               std::span<std::byte> lends = {},
+  // Creates the queue pair with its memory and posts all receives. Nothing arrives before connect().
+  // `own_buffers` are registered in `domain` for this queue pair alone; may be empty; `owner` keeps them
+  // valid. kUnsupported, or kSystem with the failed call (for locked memory, with the limit).
+  [[nodiscard]] static Result<std::unique_ptr<QueuePair>> make(const LocalPath& path, uint8_t traffic_class,
+                                                               std::shared_ptr<ProtectionDomain> domain,
+                                                               std::span<std::byte> own_buffers = {},
                                                                std::shared_ptr<const void> owner = {});
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
-  ~QueuePair() override;
+  ~QueuePair() override = default;
 
-  [[nodiscard]] PairAddress address() const noexcept;
-  [[nodiscard]] const std::shared_ptr<const Device>& device() const noexcept { return path_.device; }
-  [[nodiscard]] const ibv_gid& local_gid() const noexcept { return path_.gid; }
-  [[nodiscard]] const ibv_gid& peer_gid() const noexcept { return peer_gid_; }  // after join()
-  // Both ends have done it before either sends.
-  [[nodiscard]] Result<void> join(const PairAddress& peer);
-  // Sends a full segment, since a way may carry short packets alone, and waits until it has arrived: one end
-  // does it, once, before it sends anything else. kTimeout, kShutdown; kReset, kTimeout of a pair that is
-  // broken.
-  [[nodiscard]] Status prove(const tcp::Until& until) noexcept;
-  // The same without waiting: kWouldBlock until it has arrived.
-  [[nodiscard]] Status start_proof() noexcept;
-  [[nodiscard]] Status proof_state() noexcept;
+  [[nodiscard]] PairAddress address() const noexcept { return resources_.address(); }
+  [[nodiscard]] const std::shared_ptr<const Device>& device() const noexcept {
+    return resources_.path().device;
+  }
+  [[nodiscard]] const ibv_gid& local_gid() const noexcept { return resources_.path().gid; }
+  [[nodiscard]] const ibv_gid& peer_gid() const noexcept { return resources_.peer_gid(); }  // after connect()
+  // Connects to the peer's queue pair. Both ends must have connected before either sends.
+  [[nodiscard]] Result<void> connect(const PairAddress& peer);
+  // Sends a full segment and waits for its acknowledgement. Full, because a path may lose long packets only.
+  // One end calls it once, before it sends anything else. kTimeout, kShutdown, or the error of a broken queue
+  // pair.
+  [[nodiscard]] Status probe(const tcp::Deadline& until) noexcept;
+  // The same without blocking: poll_probe() returns kWouldBlock until the acknowledgement has arrived.
+  [[nodiscard]] Status start_probe() noexcept;
+  [[nodiscard]] Status poll_probe() noexcept;
 
   // ---- sending ----
-  // Where the next segment is written; empty without a credit, or when no send is free.
-  [[nodiscard]] std::span<std::byte> room() noexcept;
-  // The first `bytes` of room() go.
-  [[nodiscard]] Status send(size_t bytes, const SegmentNote& note = {}) noexcept;
-  // `payload` goes to the place that the peer has lent, and then the first `bytes` of room(), which tell of
-  // it; one doorbell. It must lie in the region of `local_key` and stay until sends_done() is
-  // sends_posted().
+  // The memory of the next segment; empty without a credit or a free send.
+  [[nodiscard]] std::span<std::byte> next_segment() noexcept;
+  // Sends the first `bytes` of next_segment().
+  [[nodiscard]] Status send(size_t bytes, const SegmentInfo& info = {}) noexcept;
+  // Writes `payload` to the peer's `buffer` and then sends the first `bytes` of next_segment(), which
+  // announce the payload. One doorbell. The payload must be in the region of `local_key` and stay valid until
+  // sends_done() reaches the sends_posted() after this call.
   [[nodiscard]] Status send_placed(std::span<const std::byte> payload, uint32_t local_key,
-                                   const LentPlace& place, size_t bytes, SegmentNote note) noexcept;
+                                   const AdvertisedBuffer& buffer, size_t bytes, SegmentInfo info) noexcept;
   [[nodiscard]] uint64_t sends_posted() const noexcept { return sends_posted_; }
   [[nodiscard]] uint64_t sends_done() const noexcept { return sends_done_; }
-  // Nothing more comes. kWouldBlock when no send is free.
-  [[nodiscard]] Status end() noexcept;
-  [[nodiscard]] bool ended() const noexcept { return ended_; }
-  // After end(): all that was sent before it, and it, has arrived.
-  [[nodiscard]] bool all_arrived() const noexcept { return ended_ && sends_done_ > end_number_; }
+  // Sends the end segment; nothing may be sent after it. kWouldBlock when no send is free.
+  [[nodiscard]] Status send_end() noexcept;
+  [[nodiscard]] bool has_sent_end() const noexcept { return ended_; }
+  // True when the peer's device has acknowledged everything up to the end.
+  [[nodiscard]] bool has_delivered_all() const noexcept { return ended_ && sends_done_ > end_send_; }
   [[nodiscard]] bool can_send() const noexcept {
-    return broken_.ok() && !ended_ && credits_ > 0 && send_is_free();
+    return error_.ok() && !ended_ && credits_ > 0 && has_free_send();
   }
 
-  // ---- receiving ----
-  // Takes what the device has done. Not kOk: it is broken, kTimeout where the peer does not answer, and
-  // nothing comes or goes any more.
-  [[nodiscard]] Status collect() noexcept;
-  [[nodiscard]] Status broken() const noexcept { return broken_; }
-  // Something arrived and was not taken.
-  [[nodiscard]] bool has_arrived() const noexcept { return arrived_first_ != arrived_last_; }
-  // The peer ended, and all before it was taken.
-  [[nodiscard]] bool at_end() const noexcept {
-    return has_arrived() && arrived_[arrived_first_ % kReceives].end;
+  // ---- receiving ---- Handles the completions of the device. Any status but kOk means that the queue pair
+  // is broken and sends and receives no more; kTimeout means that the peer did not respond.
+  [[nodiscard]] Status poll_completions() noexcept;
+  [[nodiscard]] Status error() const noexcept { return error_; }
+  // True when a received segment, or the peer's end, is waiting.
+  [[nodiscard]] bool has_received() const noexcept { return received_first_ != received_last_; }
+  // True when the peer sent its end and all segments before it were popped.
+  [[nodiscard]] bool is_at_end() const noexcept {
+    return has_received() && received_[received_first_ % kReceives].end;
   }
   struct Segment {
     std::span<const std::byte> bytes;
-    SegmentNote note;
+    SegmentInfo info;
   };
-  // Payload that the peer has written beside the segments: for the device's counts.
-  void count_landed(size_t bytes) noexcept { bytes_in_.add(bytes); }
-  // The oldest segment; not at_end(). Valid until take().
-  [[nodiscard]] Segment front() noexcept;
-  void take() noexcept;
+  // The oldest received segment, valid until pop_segment(). Must not be at the end.
+  [[nodiscard]] Segment front_segment() noexcept;
+  void pop_segment() noexcept;
+  // Adds payload that the peer has written beside the segments to the counters of the device.
+  void add_placed_bytes(size_t bytes) noexcept { bytes_in_.add(bytes); }
 
   // ---- memory ----
-  // The region with all of these bytes, this pair's own or its domain's; null: none.
-  [[nodiscard]] const Region* region_of(const std::byte* at, size_t bytes) noexcept;
-  // The same of memory that only devices may touch.
-  [[nodiscard]] const Region* device_region_of(const std::byte* at, size_t bytes) noexcept {
-    return regions_.find_device(at, bytes);
+  // Returns the region that contains all of these bytes, in the own buffers or in the domain; null: none.
+  [[nodiscard]] const Region* find_region(const std::byte* at, size_t bytes) noexcept;
+  // The same for memory that the CPU must not access.
+  [[nodiscard]] const Region* find_device_only_region(const std::byte* at, size_t bytes) noexcept {
+    return regions_.find_device_only(at, bytes);
   }
-  // What this pair alone lends, or nothing.
-  [[nodiscard]] bool lends_its_own() const noexcept { return lent_region_ != nullptr; }
-  // From here on the peer can't write to that any more; one that tries breaks the pair.
-  void withdraw() noexcept;
-  // From here on the device neither reads nor writes memory for this pair, and it is broken.
-  void cut() noexcept;
+  [[nodiscard]] bool has_own_buffers() const noexcept { return resources_.own_region() != nullptr; }
+  // After this the peer cannot write to the own buffers; a peer that tries breaks the queue pair.
+  void revoke_own_buffers() noexcept { resources_.revoke_own_buffers(); }
+  // Breaks the queue pair. After this the device accesses no memory for it.
+  void abort() noexcept;
 
-  struct Counts {
+  struct WorkCounters {
     uint64_t work_requests = 0;
     uint64_t doorbells = 0;
     uint64_t completions = 0;
   };
-  [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
+  [[nodiscard]] const WorkCounters& work_counters() const noexcept { return counters_; }
 
   // ---- sleeping ----
-  // Readable when something was done after arm().
-  [[nodiscard]] int event_fd() const noexcept;
-  void arm() noexcept;    // collect() after it: what was done before announces nothing
-  void event() noexcept;  // event_fd() was readable
+  // Becomes readable when a completion arrives after arm().
+  [[nodiscard]] int event_fd() const noexcept { return resources_.completion_channel()->fd; }
+  void arm() noexcept;                // call poll_completions() after it: earlier completions raise no event
+  void acknowledge_event() noexcept;  // call when event_fd() is readable
 
  private:
-  struct Arrived {
+  struct Received {
     uint32_t segment = 0;
     uint32_t bytes = 0;
     bool end = false;
-    SegmentNote note{};
+    SegmentInfo info{};
   };
-  QueuePair(Path path, uint8_t traffic_class, std::shared_ptr<Domain> domain, std::span<std::byte> lends,
-            std::shared_ptr<const void> owner);
-  [[nodiscard]] Result<void> build();
-  void unmake() noexcept;
-  [[nodiscard]] std::byte* receive_segment(uint32_t i) const noexcept;
-  [[nodiscard]] std::byte* send_segment(uint64_t i) const noexcept;
-  [[nodiscard]] bool send_is_free() const noexcept { return sends_posted_ - sends_done_ < kSends; }
+  QueuePair(const LocalPath& path, uint8_t traffic_class, std::shared_ptr<ProtectionDomain> domain,
+            std::span<std::byte> own_buffers, std::shared_ptr<const void> owner);
+  [[nodiscard]] Result<void> create();
+  [[nodiscard]] bool has_free_send() const noexcept { return sends_posted_ - sends_done_ < kSends; }
   [[nodiscard]] Status post_receive(uint32_t segment) noexcept;
-  // With a write in front of it, or null.
-  [[nodiscard]] Status post_send(size_t bytes, uint32_t word, bool signaled,
+  // `write`: a write request to post in front of the send; null: none.
+  [[nodiscard]] Status post_send(size_t bytes, uint32_t immediate, bool signaled,
                                  ibv_send_wr* write = nullptr) noexcept;
-  [[nodiscard]] Status received(const ibv_wc& done) noexcept;
+  [[nodiscard]] Status handle_receive(const ibv_wc& completion) noexcept;
   [[nodiscard]] Status return_credits() noexcept;
 
-  const Path path_;
-  const uint8_t traffic_class_;
-  const Verbs& calls_;
-  const std::shared_ptr<Domain> domain_;
   RegionLookup regions_;
-  const std::span<std::byte> lends_;
-  std::shared_ptr<const void> owner_;
-  const uint32_t first_packet_;
-  PairEvents events_;
-  Tally bytes_in_;
-  Tally bytes_out_;
-  std::byte* memory_ = nullptr;
-  ibv_mr* region_ = nullptr;
-  ibv_mr* lent_region_ = nullptr;
-  Region lent_keys_;
-  ibv_comp_channel* channel_ = nullptr;
-  ibv_cq* completion_queue_ = nullptr;
-  ibv_qp* pair_ = nullptr;
-  uint32_t inline_bytes_ = 0;
-
-  ibv_gid peer_gid_{};
+  QueuePairResources resources_;
+  BatchedCounter bytes_in_;
+  BatchedCounter bytes_out_;
   uint64_t sends_posted_ = 0;
   uint64_t sends_done_ = 0;
-  uint32_t credits_ = 0;  // segments that the peer has a receive for
+  uint32_t credits_ = 0;  // receives that the peer has posted for our segments
   uint32_t peer_segments_ = 0;
   uint32_t peer_segment_bytes_ = 0;
-  uint32_t owed_ = 0;  // credits to be returned
+  uint32_t credits_to_return_ = 0;
   bool ended_ = false;
-  uint64_t end_number_ = 0;  // of the send that says so
+  uint64_t end_send_ = 0;  // number of the send that carries the end
   bool armed_ = false;
-  bool was_probed_ = false;
-  Status broken_;
-  Counts counts_;
-  std::array<Arrived, kReceives> arrived_;
-  uint64_t arrived_first_ = 0;
-  uint64_t arrived_last_ = 0;
+  bool probe_received_ = false;
+  Status error_;
+  WorkCounters counters_;
+  std::array<Received, kReceives> received_;
+  uint64_t received_first_ = 0;
+  uint64_t received_last_ = 0;
 };
 
 }  // namespace sluice::transport::rdma

@@ -11,53 +11,54 @@
 namespace sluice::transport::rdma {
 namespace {
 
-// How long a context that ends waits for what its endpoints have sent to arrive.
-constexpr Nanos kLeave = 1 * kSecond;
-// How long a device that goes without a word, as one of software does, goes unnoticed where packets go.
-constexpr Nanos kLook = 1 * kSecond;
+// How long the destructor of a context waits for the delivery of sent bytes.
+constexpr Nanos kDrainTimeout = 1 * kSecond;
+// How often a polled context checks its devices: a software driver does not report the removal of its device.
+constexpr Nanos kDevicePollInterval = 1 * kSecond;
 
-// A context's look at the events of a device that its endpoints use.
-class DeviceWatch final : public tcp::Watcher {
+// DeviceWatcher handles the events of a device in the poll() of a context that has endpoints on the device.
+class DeviceWatcher final : public tcp::Watcher {
  public:
-  DeviceWatch(std::shared_ptr<const Device> device, tcp::TcpContext& sleep)
-      : device_(std::move(device)), sleep_(sleep) {
-    device_->events().wakes(sleep_);
+  DeviceWatcher(std::shared_ptr<const Device> device, tcp::TcpContext& context)
+      : device_(std::move(device)), context_(context) {
+    device_->events().add_context(context_);
   }
-  DeviceWatch(const DeviceWatch&) = delete;
-  DeviceWatch& operator=(const DeviceWatch&) = delete;
-  ~DeviceWatch() {
+  DeviceWatcher(const DeviceWatcher&) = delete;
+  DeviceWatcher& operator=(const DeviceWatcher&) = delete;
+  ~DeviceWatcher() {
     unwatch();
-    device_->events().forget(sleep_);
+    device_->events().remove_context(context_);
   }
   [[nodiscard]] Result<void> watch() {
-    const auto watched = sleep_.watch(device_->events().fd(), *this);
+    const auto watched = context_.watch(device_->events().fd(), *this);
     if (!watched) return tl::unexpected(watched.error());
     handle_ = *watched;
-    watches_ = true;
+    is_watching_ = true;
     return {};
   }
   [[nodiscard]] const Device* device() const noexcept { return device_.get(); }
-  void readable() noexcept override {
-    device_->events().look();
-    if (device_->events().gone()) unwatch();  // it stays readable
+  void on_readable() noexcept override {
+    device_->events().poll();
+    if (device_->events().is_removed()) unwatch();  // its descriptor stays readable
   }
 
  private:
   void unwatch() noexcept {
-    if (std::exchange(watches_, false)) sleep_.unwatch(device_->events().fd(), handle_);
+    if (std::exchange(is_watching_, false)) context_.unwatch(device_->events().fd(), handle_);
   }
   const std::shared_ptr<const Device> device_;
-  tcp::TcpContext& sleep_;
+  tcp::TcpContext& context_;
   Handle handle_;
-  bool watches_ = false;
+  bool is_watching_ = false;
 };
 
-class Both final : public tcp::TcpContext {
+// RdmaContext adds endpoints over queue pairs to a TcpContext, whose wait() and watchers it uses.
+class RdmaContext final : public tcp::TcpContext {
  public:
-  explicit Both(std::unique_ptr<tcp::TcpContext> tcp)
+  explicit RdmaContext(std::unique_ptr<tcp::TcpContext> tcp)
       : tcp_(std::move(tcp)),
         scratch_(std::make_unique_for_overwrite<std::byte[]>(tcp::FrameReader::kScratchBytes)) {}
-  ~Both() override;
+  ~RdmaContext() override;
 
   Result<Endpoint*> adopt(tcp::Socket socket, Handler& handler, const EndpointOptions& options) override;
   Result<Handle> watch(int fd, tcp::Watcher& watcher) override { return tcp_->watch(fd, watcher); }
@@ -69,33 +70,33 @@ class Both final : public tcp::TcpContext {
 
  private:
   [[nodiscard]] Result<void> watch(const std::shared_ptr<const Device>& device);
-  void unwatch_unused() noexcept;
+  void unwatch_unused_devices() noexcept;
 
   const std::unique_ptr<tcp::TcpContext> tcp_;
   const std::unique_ptr<std::byte[]> scratch_;
-  std::vector<std::unique_ptr<DeviceWatch>> devices_;
-  std::vector<std::unique_ptr<RdmaEndpoint>> endpoints_;  // those that linger too
+  std::vector<std::unique_ptr<DeviceWatcher>> devices_;
+  std::vector<std::unique_ptr<RdmaEndpoint>> endpoints_;  // includes closed endpoints that still drain
   size_t open_ = 0;
-  Nanos looked_ = 0;
+  Nanos devices_polled_at_ = 0;
 };
 
-// A kernel's socket sends on when its process has let go of it; nobody does that for a queue pair.
-Both::~Both() {
-  for (const auto& endpoint : endpoints_) endpoint->leave();
-  const auto gone = [](const auto& e) { return e->gone(); };
-  const Nanos deadline = monotonic_now() + kLeave;
-  while (!std::ranges::all_of(endpoints_, gone) && monotonic_now() < deadline) {
+// The kernel goes on sending for a closed socket. A destroyed queue pair stops at once, so this waits.
+RdmaContext::~RdmaContext() {
+  for (const auto& endpoint : endpoints_) endpoint->close_without_callbacks();
+  const auto has_drained = [](const auto& e) { return e->has_drained(); };
+  const Nanos deadline = monotonic_now() + kDrainTimeout;
+  while (!std::ranges::all_of(endpoints_, has_drained) && monotonic_now() < deadline) {
     for (const auto& endpoint : endpoints_) {
-      endpoint->look_at_lifeline();  // a peer that is gone takes nothing
-      endpoint->turn(deadline, 0);
+      endpoint->check_socket();  // a peer that has closed acknowledges nothing more
+      endpoint->poll(deadline, 0);
     }
     std::this_thread::yield();
   }
 }
 
-Result<Endpoint*> Both::adopt(tcp::Socket socket, Handler& handler, const EndpointOptions& options) {
-  if (!socket.accompanied()) return tcp_->adopt(std::move(socket), handler, options);
-  std::unique_ptr<QueuePair> pair(static_cast<QueuePair*>(socket.take_companion().release()));
+Result<Endpoint*> RdmaContext::adopt(tcp::Socket socket, Handler& handler, const EndpointOptions& options) {
+  if (!socket.has_queue_pair()) return tcp_->adopt(std::move(socket), handler, options);
+  std::unique_ptr<QueuePair> pair(static_cast<QueuePair*>(socket.release_queue_pair().release()));
   auto endpoint = std::make_unique<RdmaEndpoint>(std::move(socket), std::move(pair), handler, options, *tcp_,
                                                  std::span(scratch_.get(), tcp::FrameReader::kScratchBytes));
   if (auto watched = endpoint->watch(); !watched) return tl::unexpected(watched.error());
@@ -105,53 +106,53 @@ Result<Endpoint*> Both::adopt(tcp::Socket socket, Handler& handler, const Endpoi
   return endpoints_.back().get();
 }
 
-Result<void> Both::watch(const std::shared_ptr<const Device>& device) {
-  if (std::ranges::find(devices_, device.get(), &DeviceWatch::device) != devices_.end()) return {};
-  auto added = std::make_unique<DeviceWatch>(device, *tcp_);
+Result<void> RdmaContext::watch(const std::shared_ptr<const Device>& device) {
+  if (std::ranges::find(devices_, device.get(), &DeviceWatcher::device) != devices_.end()) return {};
+  auto added = std::make_unique<DeviceWatcher>(device, *tcp_);
   if (auto watched = added->watch(); !watched) return watched;
   devices_.push_back(std::move(added));
   return {};
 }
 
-void Both::unwatch_unused() noexcept {
-  std::erase_if(devices_, [&](const auto& watch) {
+void RdmaContext::unwatch_unused_devices() noexcept {
+  std::erase_if(devices_, [&](const auto& watcher) {
     return std::ranges::none_of(
-        endpoints_, [&](const auto& endpoint) { return endpoint->device().get() == watch->device(); });
+        endpoints_, [&](const auto& endpoint) { return endpoint->device().get() == watcher->device(); });
   });
 }
 
-// By index: a callback may adopt, and the list may move then.
-unsigned Both::poll(Nanos now, size_t budget_bytes) noexcept {
+// Iterates by index: a callback may adopt a socket, which may reallocate the list.
+unsigned RdmaContext::poll(Nanos now, size_t budget_bytes) noexcept {
   unsigned done = tcp_->poll(now, budget_bytes);
-  if (!devices_.empty() && now - looked_ >= kLook) {
-    looked_ = now;
-    for (const auto& device : devices_) device->readable();
+  if (!devices_.empty() && now - devices_polled_at_ >= kDevicePollInterval) {
+    devices_polled_at_ = now;
+    for (const auto& device : devices_) device->on_readable();
   }
-  for (size_t i = 0; i < endpoints_.size(); ++i) done += endpoints_[i]->turn(now, budget_bytes);
-  bool any_gone = false;
+  for (size_t i = 0; i < endpoints_.size(); ++i) done += endpoints_[i]->poll(now, budget_bytes);
+  bool any_drained = false;
   for (bool again = true; std::exchange(again, false);) {
     for (size_t i = 0; i < endpoints_.size(); ++i) {
-      any_gone |= endpoints_[i]->gone();
-      if (!endpoints_[i]->closing()) continue;
+      any_drained |= endpoints_[i]->has_drained();
+      if (!endpoints_[i]->is_closing()) continue;
       endpoints_[i]->finish();
       --open_;
       ++done;
-      again = true;  // its callback may have closed one before it
+      again = true;  // the callback may have closed an earlier endpoint
     }
   }
-  if (any_gone) {
-    std::erase_if(endpoints_, [](const auto& e) { return e->gone(); });
-    unwatch_unused();
+  if (any_drained) {
+    std::erase_if(endpoints_, [](const auto& e) { return e->has_drained(); });
+    unwatch_unused_devices();
   }
   return done;
 }
 
-void Both::wait(Nanos timeout) noexcept {
+void RdmaContext::wait(Nanos timeout) noexcept {
   for (const auto& endpoint : endpoints_) {
     if (!endpoint->may_sleep()) timeout = 0;
-    // The owner must come round for the deadlines.
-    const Nanos scan = endpoint->frame_deadline() / 4;
-    if (endpoint->timed() && (timeout < 0 || timeout > scan)) timeout = scan;
+    // Deadlines are checked in poll(), so the owner must call it from time to time.
+    const Nanos interval = endpoint->frame_deadline() / 4;
+    if (endpoint->has_deadline() && (timeout < 0 || timeout > interval)) timeout = interval;
   }
   tcp_->wait(timeout);
 }
@@ -161,7 +162,7 @@ void Both::wait(Nanos timeout) noexcept {
 Result<std::unique_ptr<tcp::TcpContext>> make_context() {
   auto tcp = tcp::make_context();
   if (!tcp) return tl::unexpected(tcp.error());
-  return std::make_unique<Both>(std::move(*tcp));
+  return std::make_unique<RdmaContext>(std::move(*tcp));
 }
 
 }  // namespace sluice::transport::rdma

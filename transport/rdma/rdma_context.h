@@ -1,5 +1,3 @@
-// Frames over queue pairs, beside frames over TCP: one context has both, so a thread that serves workers of
-// both kinds sleeps once. docs/adr/0011.
 #pragma once
 
 #include <memory>
@@ -9,9 +7,12 @@
 
 namespace sluice::transport::rdma {
 
-// adopt() of a socket that has a queue pair (pairing.h) makes an endpoint over that. What such an endpoint
-// has sent when it closes arrives while the context is polled; a context that ends waits for that, a second
-// at most. In a build without verbs: one of TCP.
+// Creates a context for endpoints over queue pairs and over TCP, so that a thread that serves both kinds of
+// peers sleeps in one wait() (docs/design/adr/0011). adopt() of a socket with a queue pair (pairing.h) makes
+// an endpoint on the queue pair.
+//
+// Bytes that an endpoint sent before it closed are delivered while the context is polled. The destructor of
+// the context waits for them for one second at most. In a build without verbs this is tcp::make_context().
 [[nodiscard]] Result<std::unique_ptr<tcp::TcpContext>> make_context();
 
 }  // namespace sluice::transport::rdma

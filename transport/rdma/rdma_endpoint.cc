@@ -8,63 +8,65 @@
 #include <utility>
 
 #include "core/assert.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/socket_options.h"
 
 namespace sluice::transport::rdma {
 
-RdmaEndpoint::RdmaEndpoint(tcp::Socket lifeline, std::unique_ptr<QueuePair> pair, Handler& handler,
-                           const EndpointOptions& options, tcp::TcpContext& sleep,
+RdmaEndpoint::RdmaEndpoint(tcp::Socket socket, std::unique_ptr<QueuePair> pair, Handler& handler,
+                           const EndpointOptions& options, tcp::TcpContext& context,
                            std::span<std::byte> scratch)
-    : lifeline_(std::move(lifeline)),
+    : socket_(std::move(socket)),
       pair_(std::move(pair)),
       handler_(handler),
       options_(options),
-      sleep_(sleep),
-      lifeline_watch_(*this),
-      pair_watch_(*pair_),
+      context_(context),
+      socket_watcher_(*this),
+      pair_watcher_(*pair_),
       outbox_(std::max<size_t>(options.send_queue, 1)),
       reader_(options.max_payload, scratch),
-      intake_(*this),
-      peer_(tcp::peer_name(lifeline_.fd())) {
-  tcp::probe_when_idle(lifeline_.fd());
+      receive_handler_(*this),
+      peer_(tcp::peer_name(socket_.fd())) {
+  tcp::enable_keepalive(socket_.fd());
 }
 
 RdmaEndpoint::~RdmaEndpoint() {
-  if (watches_pair_) sleep_.unwatch(pair_->event_fd(), pair_handle_);
-  unwatch_lifeline();
-  if (reason_ != Errc::kReset) lifeline_.end();
+  if (watches_pair_) context_.unwatch(pair_->event_fd(), pair_handle_);
+  unwatch_socket();
+  if (reason_ != Errc::kReset) socket_.shutdown();
 }
 
 Result<void> RdmaEndpoint::watch() {
-  auto of_pair = sleep_.watch(pair_->event_fd(), pair_watch_);
-  if (!of_pair) return tl::unexpected(of_pair.error());
-  pair_handle_ = *of_pair;
+  auto pair_handle = context_.watch(pair_->event_fd(), pair_watcher_);
+  if (!pair_handle) return tl::unexpected(pair_handle.error());
+  pair_handle_ = *pair_handle;
   watches_pair_ = true;
-  auto of_lifeline = sleep_.watch(lifeline_.fd(), lifeline_watch_);
-  if (!of_lifeline) return tl::unexpected(of_lifeline.error());
-  lifeline_handle_ = *of_lifeline;
-  watches_lifeline_ = true;
+  auto socket_handle = context_.watch(socket_.fd(), socket_watcher_);
+  if (!socket_handle) return tl::unexpected(socket_handle.error());
+  socket_handle_ = *socket_handle;
+  watches_socket_ = true;
   return {};
 }
 
-void RdmaEndpoint::unwatch_lifeline() noexcept {
-  if (std::exchange(watches_lifeline_, false)) sleep_.unwatch(lifeline_.fd(), lifeline_handle_);
+void RdmaEndpoint::unwatch_socket() noexcept {
+  if (std::exchange(watches_socket_, false)) context_.unwatch(socket_.fd(), socket_handle_);
 }
 
-// Its only word is its end.
-void RdmaEndpoint::lifeline_readable() noexcept {
-  std::byte word;
-  const ssize_t n = ::recv(lifeline_.fd(), &word, sizeof word, MSG_DONTWAIT);
+// The peer sends nothing on the TCP connection, so a byte is a protocol error.
+void RdmaEndpoint::on_socket_readable() noexcept {
+  std::byte byte;
+  const ssize_t n = ::recv(socket_.fd(), &byte, sizeof byte, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-  if (n == 0) lifeline_over_ = Errc::kClosed;
-  if (n < 0) lifeline_over_ = tcp::broken_by(errno);
-  if (n > 0) lifeline_over_ = Errc::kBadType;
-  unwatch_lifeline();
+  if (n == 0) socket_end_ = Errc::kClosed;
+  if (n < 0) socket_end_ = tcp::close_reason(errno);
+  if (n > 0) socket_end_ = Errc::kBadType;
+  unwatch_socket();
 }
 
 Status RdmaEndpoint::put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                          std::span<const std::byte> payload, Cookie cookie) noexcept {
-  if (closing_ || ended_ || !pair_->broken().ok()) return Errc::kClosed;
-  if (!fits(header, extensions, payload)) return Errc::kInvalidArgument;
+  if (closing_ || puts_refused_ || !pair_->error().ok()) return Errc::kClosed;
+  if (!lengths_match(header, extensions, payload)) return Errc::kInvalidArgument;
   if (outbox_.full()) return Errc::kWouldBlock;
   outbox_.push(header, extensions, payload, cookie);
   return Errc::kOk;
@@ -76,168 +78,176 @@ void RdmaEndpoint::close(Errc reason) noexcept {
   reason_ = reason;
   reader_.stop();
   if (reason != Errc::kReset) {
-    (void)pair_->end();  // kWouldBlock: while it lingers; broken: the lifeline's end is all there is to say
+    // On kWouldBlock drain() tries again. On a broken queue pair, the end of the TCP connection informs the
+    // peer.
+    (void)pair_->send_end();
     return;
   }
-  unwatch_lifeline();
-  lifeline_.reset();
+  unwatch_socket();
+  socket_.reset();
 }
 
-// From here on the device reads no payload of ours and writes to no place of ours. That ends the pair, and
-// what is still on its way with it, unless only what this connection alone lends is out.
-void RdmaEndpoint::let_go_of_memory() noexcept {
-  const bool peer_writes = lent() && !pair_->lends_its_own();
-  if (peer_writes || outbox_.reads_payload(pair_->sends_done())) pair_->cut();
-  pair_->withdraw();
+// After this the device neither reads payload for this endpoint nor writes to its advertised buffers. Unless
+// only buffers of this connection alone are advertised, that breaks the queue pair and drops the bytes in
+// flight.
+void RdmaEndpoint::release_memory() noexcept {
+  const bool peer_may_write = has_advertised_buffers() && !pair_->has_own_buffers();
+  if (peer_may_write || outbox_.device_reads_payload(pair_->sends_done())) pair_->abort();
+  pair_->revoke_own_buffers();
 }
 
-void RdmaEndpoint::leave() noexcept {
+void RdmaEndpoint::close_without_callbacks() noexcept {
   close(Errc::kClosed);
-  if (!finished_) let_go_of_memory();
-  if (!finished_) lingers_ = reason_ != Errc::kReset;
+  if (!finished_) release_memory();
+  if (!finished_) draining_ = reason_ != Errc::kReset;
   finished_ = true;
 }
 
-unsigned RdmaEndpoint::turn(Nanos now, size_t budget_bytes) noexcept {
-  if (lingers_) linger();
+unsigned RdmaEndpoint::poll(Nanos now, size_t budget_bytes) noexcept {
+  if (draining_) drain();
   if (closing_) return 0;
   unsigned done = flush(now);
   if (!closing_) done += receive(now, budget_bytes);
-  if (!closing_) done += flush(now);  // what the callbacks have put
+  if (!closing_) done += flush(now);  // the puts of the callbacks
   if (!closing_) check_deadline(now);
-  counters_.work_requests = pair_->counts().work_requests;
-  counters_.doorbells = pair_->counts().doorbells;
-  counters_.completions = pair_->counts().completions;
+  counters_.work_requests = pair_->work_counters().work_requests;
+  counters_.doorbells = pair_->work_counters().doorbells;
+  counters_.completions = pair_->work_counters().completions;
   return done;
 }
 
-// What goes with the next segment, or is a segment of its own.
-bool RdmaEndpoint::has_notes() noexcept {
-  return recall_due_ || recalled_due_ || (!recalling_ && lent_.next_untold() != nullptr);
+// The info goes with the next segment, or in a segment without other bytes.
+bool RdmaEndpoint::has_segment_info() noexcept {
+  return must_send_recall_ || must_send_recalled_ ||
+         (!awaiting_recalled_ && advertised_.next_unsent() != nullptr);
 }
 
-// Not while a recall is under way: the peer gives back all that it was told of until it answers.
-void RdmaEndpoint::ask_for_places() noexcept {
-  while (!closing_ && !ended_ && !recalling_ && !lent_.full()) {
-    const Loan loan = handler_.lend(*this);
-    if (loan.place == nullptr) return;
-    const Region* const device = pair_->device_region_of(loan.place, loan.capacity);
-    const Region* const region = device != nullptr ? device : pair_->region_of(loan.place, loan.capacity);
-    const bool of_use =
-        region != nullptr && region->lends && (region->device || loan.capacity >= kLeastPlaced);
-    if (!of_use) continue;  // its payload comes in segments
-    const bool in_order = lent_.push({.frame = {.view_version = loan.view_version, .sequence = loan.sequence},
-                                      .address = reinterpret_cast<uintptr_t>(loan.place),
-                                      .key = region->remote_key,
-                                      .capacity = loan.capacity,
-                                      .only_here = region->device});
+// Advertises nothing during a recall, because the peer gives up every buffer that it knows when it answers.
+void RdmaEndpoint::advertise_buffers() noexcept {
+  while (!closing_ && !puts_refused_ && !awaiting_recalled_ && !advertised_.full()) {
+    const RemoteBuffer buffer = handler_.advertise(*this);
+    if (buffer.payload == nullptr) return;
+    const Region* region = pair_->find_device_only_region(buffer.payload, buffer.capacity);
+    if (region == nullptr) region = pair_->find_region(buffer.payload, buffer.capacity);
+    const bool is_useful = region != nullptr && region->remote_writable &&
+                           (region->device_only || buffer.capacity >= kMinPlacedBytes);
+    if (!is_useful) continue;  // its payload arrives in segments
+    const bool in_order =
+        advertised_.push({.frame = {.view_version = buffer.view_version, .sequence = buffer.sequence},
+                          .address = reinterpret_cast<uintptr_t>(buffer.payload),
+                          .key = region->remote_key,
+                          .capacity = buffer.capacity,
+                          .in_place_only = region->device_only});
     SLUICE_ASSERT(in_order);
   }
 }
 
 void RdmaEndpoint::recall() noexcept {
-  lent_.drop_untold();
-  if (recalling_ || !lent_.any_told()) return;
-  recalling_ = recall_due_ = true;
+  advertised_.drop_unsent();
+  if (awaiting_recalled_ || !advertised_.has_sent()) return;
+  awaiting_recalled_ = must_send_recall_ = true;
 }
 
-// Writes the places that the peer is to be told of to the beginning of `room`.
-SegmentNote RdmaEndpoint::take_notes(std::span<std::byte> room, size_t& used) noexcept {
-  constexpr size_t kHead = wire::kHeaderBytes + kMaxExtensions;
-  SegmentNote note{.recall = std::exchange(recall_due_, false),
-                   .recalled = std::exchange(recalled_due_, false)};
-  while (!recalling_ && note.loans < kMostLoansTold && room.size() - used >= kHead + kLoanBytes) {
-    const LentPlace* const loan = lent_.next_untold();
-    if (loan == nullptr) break;
-    encode(*loan, room.subspan(used).first<kLoanBytes>());
-    used += kLoanBytes;
-    ++note.loans;
-    lent_.told();
+// Writes the buffers to advertise to the beginning of `segment`.
+SegmentInfo RdmaEndpoint::write_segment_info(std::span<std::byte> segment, size_t& used) noexcept {
+  constexpr size_t kHead = wire::kHeaderBytes + kMaxExtensionBytes;
+  SegmentInfo info{.recall = std::exchange(must_send_recall_, false),
+                   .recalled = std::exchange(must_send_recalled_, false)};
+  while (!awaiting_recalled_ && info.buffers_in_front < kMaxBuffersPerSegment &&
+         segment.size() - used >= kHead + kAdvertisedBufferBytes) {
+    const AdvertisedBuffer* const buffer = advertised_.next_unsent();
+    if (buffer == nullptr) break;
+    encode(*buffer, segment.subspan(used).first<kAdvertisedBufferBytes>());
+    used += kAdvertisedBufferBytes;
+    ++info.buffers_in_front;
+    advertised_.mark_sent();
   }
-  return note;
+  return info;
 }
 
-// The next frame's payload is where no processor may touch it, so it can't go in a segment; and no place has
-// been lent for it yet, or none that takes it.
-bool RdmaEndpoint::waits_for_place() noexcept {
-  const Outbox::Frame* const frame = outbox_.at_start();
+// True when the CPU must not access the next payload, so it cannot go in a segment, and the peer has not
+// advertised a sufficient buffer for it.
+bool RdmaEndpoint::waits_for_buffer() noexcept {
+  const Outbox::Frame* const frame = outbox_.next_unstarted();
   if (frame == nullptr || frame->payload_bytes == 0) return false;
-  if (pair_->device_region_of(frame->payload, frame->payload_bytes) == nullptr) return false;
-  const LentPlace* const place = frame->data ? borrowed_.find(frame->name) : nullptr;
-  return place == nullptr || frame->payload_bytes > place->capacity;
+  if (pair_->find_device_only_region(frame->payload, frame->payload_bytes) == nullptr) return false;
+  const AdvertisedBuffer* const buffer = frame->is_data ? peer_buffers_.find(frame->id) : nullptr;
+  return buffer == nullptr || frame->payload_bytes > buffer->capacity;
 }
 
-// One segment: a frame's head whose payload is written beside it, or bytes of as many frames as fit. False:
-// there was nothing to send, or no way to.
+// Sends one segment: the header of one placed frame, or bytes of as many frames as fit. False: nothing was
+// sent.
 bool RdmaEndpoint::send_next() noexcept {
-  const std::span<std::byte> room = pair_->room();
-  if (room.empty()) return false;
-  bool waits = waits_for_place();
-  if ((waits || !outbox_.unsent()) && !has_notes()) return false;
+  const std::span<std::byte> segment = pair_->next_segment();
+  if (segment.empty()) return false;
+  bool waits = waits_for_buffer();
+  if ((waits || !outbox_.has_unsent()) && !has_segment_info()) return false;
   size_t used = 0;
-  const SegmentNote note = take_notes(room, used);
-  size_t of_stream = 0;
-  while (const Outbox::Frame* const frame = outbox_.at_start()) {
-    if ((waits = waits_for_place())) break;
-    const bool data = frame->data;
-    const FrameName name = frame->name;
-    const LentPlace* const place = data ? borrowed_.find(name) : nullptr;
+  const SegmentInfo info = write_segment_info(segment, used);
+  size_t stream_bytes = 0;
+  while (const Outbox::Frame* const frame = outbox_.next_unstarted()) {
+    if ((waits = waits_for_buffer())) break;
+    const bool is_data = frame->is_data;
+    const FrameId id = frame->id;
+    const AdvertisedBuffer* const buffer = is_data ? peer_buffers_.find(id) : nullptr;
     const Region* region = nullptr;
-    if (place != nullptr && frame->payload_bytes <= place->capacity) {
-      region = pair_->device_region_of(frame->payload, frame->payload_bytes);
-      const bool pays = frame->payload_bytes >= kLeastPlaced || place->only_here;
-      if (region == nullptr && pays) region = pair_->region_of(frame->payload, frame->payload_bytes);
+    if (buffer != nullptr && frame->payload_bytes <= buffer->capacity) {
+      region = pair_->find_device_only_region(frame->payload, frame->payload_bytes);
+      const bool worth_placing = frame->payload_bytes >= kMinPlacedBytes || buffer->in_place_only;
+      if (region == nullptr && worth_placing)
+        region = pair_->find_region(frame->payload, frame->payload_bytes);
     }
     if (region == nullptr) {
-      const size_t taken = outbox_.take(room.subspan(used));
-      if (taken == 0) break;
-      if (data) (void)borrowed_.settle(name);
-      used += taken;
-      of_stream += taken;
+      const size_t copied = outbox_.copy_next(segment.subspan(used));
+      if (copied == 0) break;
+      if (is_data) (void)peer_buffers_.consume(id);
+      used += copied;
+      stream_bytes += copied;
       continue;
     }
-    if (of_stream > 0) break;  // behind these: it has a segment of its own
-    const LentPlace there = *borrowed_.settle(name);
-    std::ranges::copy(frame->head(), room.begin() + static_cast<ptrdiff_t>(used));
+    if (stream_bytes > 0) break;  // a placed frame has a segment of its own
+    const AdvertisedBuffer target = *peer_buffers_.consume(id);
+    std::ranges::copy(frame->head(), segment.begin() + static_cast<ptrdiff_t>(used));
     used += frame->head_bytes;
     counters_.wire_bytes_out += frame->head_bytes + frame->payload_bytes;
-    const Status sent = pair_->send_placed(frame->body(), region->local_key, there, used, note);
-    // Of two requests the first may have been posted: its payload is the device's until the pair is gone.
-    outbox_.sent_until(pair_->sends_posted() + (sent.ok() ? 0 : 1));
+    const Status sent = pair_->send_placed(frame->body(), region->local_key, target, used, info);
+    // After an error the write may have been posted without the send. The device may then read the payload
+    // until the queue pair is destroyed, so the payload waits for a send that never completes.
+    outbox_.mark_sent(pair_->sends_posted() + (sent.ok() ? 0 : 1));
     return sent.ok();
   }
-  if (of_stream == 0 && !waits) {
-    // In the middle of a frame; or notes alone.
-    of_stream = outbox_.take(room.subspan(used));
-    used += of_stream;
+  if (stream_bytes == 0 && !waits) {
+    // Continues a frame, or sends the info alone.
+    stream_bytes = outbox_.copy_next(segment.subspan(used));
+    used += stream_bytes;
   }
-  counters_.wire_bytes_out += of_stream;
-  return pair_->send(used, note).ok();  // receive() ends one that is broken, with what has arrived
+  counters_.wire_bytes_out += stream_bytes;
+  return pair_->send(used, info).ok();  // on an error, receive() closes after the received segments
 }
 
 unsigned RdmaEndpoint::flush(Nanos now) noexcept {
-  ask_for_places();
-  unsigned done = give_back_sent();
+  advertise_buffers();
+  unsigned done = complete_puts();
   while (!closing_ && send_next()) {
     last_sent_ = now;
-    done += 1 + give_back_sent();
+    done += 1 + complete_puts();
   }
   counters_.bytes_copied_out = outbox_.bytes_copied();
-  const bool waits = !closing_ && waits_for_place();
-  if (!waits || done > 0) waits_since_ = 0;
-  if (waits && waits_since_ == 0) waits_since_ = std::max<Nanos>(now, 1);
-  if (closing_ || outbox_.unsent()) return done;
+  const bool waits = !closing_ && waits_for_buffer();
+  if (!waits || done > 0) waiting_since_ = 0;
+  if (waits && waiting_since_ == 0) waiting_since_ = std::max<Nanos>(now, 1);
+  if (closing_ || outbox_.has_unsent()) return done;
   if (peer_ended_) {
     if (outbox_.empty()) close(Errc::kClosed);
-  } else if (ended_ && !pair_->ended()) {
-    (void)pair_->end();  // kWouldBlock: at a later turn; broken: receive() ends it
+  } else if (puts_refused_ && !pair_->has_sent_end()) {
+    (void)pair_->send_end();  // on kWouldBlock again in a later poll(); on an error receive() closes
   }
   return done;
 }
 
-unsigned RdmaEndpoint::give_back_sent() noexcept {
+unsigned RdmaEndpoint::complete_puts() noexcept {
   unsigned done = 0;
-  while (const Outbox::Frame* frame = outbox_.pop_sent(pair_->sends_done())) {
+  while (const Outbox::Frame* frame = outbox_.pop_completed(pair_->sends_done())) {
     ++done;
     ++counters_.frames_out;
     counters_.payload_bytes_out += frame->payload_bytes;
@@ -246,130 +256,139 @@ unsigned RdmaEndpoint::give_back_sent() noexcept {
   return done;
 }
 
-Placement RdmaEndpoint::Intake::on_header(Endpoint& ep, const wire::FrameHeader& header,
-                                          std::span<const std::byte> extensions) noexcept {
-  lent.reset();
-  unseen = false;
-  const bool data = wire::is_data(header.type);
-  if (data) lent = endpoint.lent_.settle({.view_version = header.view_version, .sequence = header.sequence});
-  const Placement to = endpoint.handler_.on_header(ep, header, extensions);
-  if (!data || !to.status.ok() || header.length == 0) return to;
-  const bool to_device = endpoint.pair_->device_region_of(to.payload, header.length) != nullptr;
-  unseen = to_device || (placed && lent && lent->only_here);
-  // Anything but a frame that has landed where it belongs would take a copy.
-  const bool there = placed && lent && lent->address == reinterpret_cast<uintptr_t>(to.payload);
-  return unseen && !there ? Placement{.status = Errc::kUnsupported} : to;
+ReceiveTarget RdmaEndpoint::ReceiveHandler::on_header(Endpoint& ep, const wire::FrameHeader& header,
+                                                      std::span<const std::byte> extensions) noexcept {
+  buffer.reset();
+  device_only = false;
+  const bool is_data = wire::is_data(header.type);
+  if (is_data) {
+    buffer = endpoint.advertised_.consume({.view_version = header.view_version, .sequence = header.sequence});
+  }
+  const ReceiveTarget target = endpoint.handler_.on_header(ep, header, extensions);
+  if (!is_data || !target.status.ok() || header.length == 0) return target;
+  const bool to_device = endpoint.pair_->find_device_only_region(target.payload, header.length) != nullptr;
+  device_only = to_device || (placed && buffer && buffer->in_place_only);
+  // A payload that is not already in its target would have to be copied by the CPU.
+  const bool in_place = placed && buffer && buffer->address == reinterpret_cast<uintptr_t>(target.payload);
+  return device_only && !in_place ? ReceiveTarget{.status = Errc::kUnsupported} : target;
 }
 
-Status RdmaEndpoint::take_loans(std::span<const std::byte>& bytes, const SegmentNote& note) noexcept {
-  if (note.loans > kMostLoansTold) return Errc::kBadField;
-  if (bytes.size() < note.loans * kLoanBytes) return Errc::kBadLength;
-  for (uint32_t i = 0; i < note.loans; ++i) {
-    if (!borrowed_.push(decode_loan(bytes.first<kLoanBytes>()))) return Errc::kBadField;
-    bytes = bytes.subspan(kLoanBytes);
+Status RdmaEndpoint::read_advertised_buffers(std::span<const std::byte>& bytes,
+                                             const SegmentInfo& info) noexcept {
+  if (info.buffers_in_front > kMaxBuffersPerSegment) return Errc::kBadField;
+  if (bytes.size() < info.buffers_in_front * kAdvertisedBufferBytes) return Errc::kBadLength;
+  for (uint32_t i = 0; i < info.buffers_in_front; ++i) {
+    if (!peer_buffers_.push(decode_advertised_buffer(bytes.first<kAdvertisedBufferBytes>())))
+      return Errc::kBadField;
+    bytes = bytes.subspan(kAdvertisedBufferBytes);
   }
   return Errc::kOk;
 }
 
-Status RdmaEndpoint::take_segment(const QueuePair::Segment& segment) noexcept {
+Status RdmaEndpoint::handle_segment(const QueuePair::Segment& segment) noexcept {
   std::span<const std::byte> bytes = segment.bytes;
-  if (segment.note.recall) {
-    borrowed_.clear();
-    recalled_due_ = true;
+  if (segment.info.recall) {
+    peer_buffers_.clear();
+    must_send_recalled_ = true;
   }
-  if (segment.note.recalled) {
-    if (!recalling_ || recall_due_) return Errc::kUnexpectedMessage;
-    recalling_ = false;
-    lent_.clear();
+  if (segment.info.recalled) {
+    if (!awaiting_recalled_ || must_send_recall_) return Errc::kUnexpectedMessage;
+    awaiting_recalled_ = false;
+    advertised_.clear();
   }
-  if (const Status s = take_loans(bytes, segment.note); !s.ok()) return s;
+  if (const Status s = read_advertised_buffers(bytes, segment.info); !s.ok()) return s;
   counters_.wire_bytes_in += bytes.size();
-  intake_.placed = segment.note.placed;
-  if (!segment.note.placed)
-    return bytes.empty() ? Status(Errc::kOk) : reader_.feed(bytes, *this, intake_, counters_);
-  intake_.lent.reset();
-  if (const Status s = reader_.feed_head(bytes, *this, intake_); !s.ok()) return s;
+  receive_handler_.placed = segment.info.placed;
+  if (!segment.info.placed)
+    return bytes.empty() ? Status(Errc::kOk) : reader_.feed(bytes, *this, receive_handler_, counters_);
+  receive_handler_.buffer.reset();
+  if (const Status s = reader_.feed_placed_header(bytes, *this, receive_handler_); !s.ok()) return s;
   if (closing_) return Errc::kOk;
-  const std::optional<LentPlace>& place = intake_.lent;
-  if (!place || reader_.header().length > place->capacity) return Errc::kSlotNotGranted;
+  const std::optional<AdvertisedBuffer>& buffer = receive_handler_.buffer;
+  if (!buffer || reader_.header().length > buffer->capacity) return Errc::kSlotNotGranted;
   counters_.wire_bytes_in += reader_.header().length;
-  pair_->count_landed(reader_.header().length);
-  if (intake_.unseen) return reader_.landed_unseen(*this, intake_, counters_);
-  return reader_.landed(reinterpret_cast<const std::byte*>(place->address), *this, intake_, counters_);
+  pair_->add_placed_bytes(reader_.header().length);
+  if (receive_handler_.device_only) return reader_.complete_placed_unread(*this, receive_handler_, counters_);
+  return reader_.complete_placed(reinterpret_cast<const std::byte*>(buffer->address), *this, receive_handler_,
+                                 counters_);
 }
 
 unsigned RdmaEndpoint::receive(Nanos now, size_t budget_bytes) noexcept {
-  // Whatever the peer sent before its connection's end is there once the end is seen.
-  const Errc over = lifeline_over_;
-  (void)pair_->collect();  // broken() tells, after what has arrived
+  // Read before the completions: all that the peer sent before it ended the TCP connection is then received
+  // first.
+  const Errc socket_end = socket_end_;
+  (void)pair_->poll_completions();  // error() is checked after the received segments
   unsigned done = 0;
   const uint64_t bytes_before = counters_.wire_bytes_in;
-  while (!closing_ && !peer_ended_ && pair_->has_arrived()) {
-    if (pair_->at_end()) {
-      end_of_stream(now);
+  while (!closing_ && !peer_ended_ && pair_->has_received()) {
+    if (pair_->is_at_end()) {
+      handle_peer_end(now);
       return done + 1;
     }
     ++done;
     last_received_ = now;
-    if (const Status taken = take_segment(pair_->front()); !taken.ok()) close(taken.code());
-    if (!closing_) pair_->take();
+    if (const Status handled = handle_segment(pair_->front_segment()); !handled.ok()) close(handled.code());
+    if (!closing_) pair_->pop_segment();
     if (counters_.wire_bytes_in - bytes_before >= budget_bytes) return done;
   }
   if (closing_) return done;
-  if (!pair_->broken().ok()) {
-    close(pair_->broken().code());
-  } else if (over != Errc::kOk) {
-    // Who ends in order says so on the pair first, and stays until that has arrived.
-    close(over == Errc::kClosed && !peer_ended_ ? Errc::kReset : over);
+  if (!pair_->error().ok()) {
+    close(pair_->error().code());
+  } else if (socket_end != Errc::kOk) {
+    // A peer that ends in order sends its end on the queue pair first and keeps the connection until it is
+    // delivered.
+    close(socket_end == Errc::kClosed && !peer_ended_ ? Errc::kReset : socket_end);
   }
   return done;
 }
 
-void RdmaEndpoint::end_of_stream(Nanos now) noexcept {
+void RdmaEndpoint::handle_peer_end(Nanos now) noexcept {
   if (reader_.within_frame()) return close(Errc::kReset);
   peer_ended_ = true;
-  ended_ = true;
+  puts_refused_ = true;
   last_sent_ = now;
   if (outbox_.empty()) close(Errc::kClosed);
 }
 
 void RdmaEndpoint::check_deadline(Nanos now) noexcept {
-  if (!timed() || (!peer_ended_ && pair_->has_arrived())) return;
-  if (waits_since_ != 0 && now - waits_since_ > options_.frame_deadline) return close(Errc::kUnsupported);
+  if (!has_deadline() || (!peer_ended_ && pair_->has_received())) return;
+  if (waiting_since_ != 0 && now - waiting_since_ > options_.frame_deadline) return close(Errc::kUnsupported);
   if (!peer_ended_ && !reader_.within_frame()) return;
   if (now - (peer_ended_ ? last_sent_ : last_received_) > options_.frame_deadline) close(Errc::kTimeout);
 }
 
 void RdmaEndpoint::finish() noexcept {
-  let_go_of_memory();
+  release_memory();
   finished_ = true;
-  lingers_ = reason_ != Errc::kReset;
+  draining_ = reason_ != Errc::kReset;
   while (!outbox_.empty()) handler_.on_sent(*this, outbox_.pop()->cookie, reason_);
   handler_.on_closed(*this, reason_);
 }
 
-void RdmaEndpoint::linger() noexcept {
-  const Status s = pair_->collect();
-  if (s.ok() && !lifeline_is_over() && !pair_->all_arrived()) {
-    (void)pair_->end();  // kWouldBlock: at a later turn; broken: so it is at the next
+void RdmaEndpoint::drain() noexcept {
+  const Status s = pair_->poll_completions();
+  if (s.ok() && !socket_ended() && !pair_->has_delivered_all()) {
+    (void)pair_->send_end();  // on kWouldBlock again in the next poll(), which also detects an error
     return;
   }
-  lingers_ = false;
+  draining_ = false;
 }
 
 bool RdmaEndpoint::may_sleep() noexcept {
   pair_->arm();
-  if (closing()) return false;
-  (void)pair_->collect();  // broken() keeps it
-  if (lingers_) return pair_->broken().ok() && !lifeline_is_over() && pair_->ended() && !pair_->all_arrived();
-  if (!pair_->broken().ok() || (!peer_ended_ && pair_->has_arrived()) || lifeline_is_over()) return false;
-  // What collect() has just seen is announced by nothing.
-  if (outbox_.can_give_back(pair_->sends_done())) return false;
-  const bool says_end = !outbox_.unsent() && ended_ && !peer_ended_ && !pair_->ended();
-  // The word of a place that is waited for ends the sleep, as whatever arrives.
-  const bool has_bytes = outbox_.unsent() && !waits_for_place();
-  const bool sends = (has_bytes || has_notes()) && pair_->can_send();
-  return !says_end && !sends;
+  if (is_closing()) return false;
+  (void)pair_->poll_completions();  // error() keeps the result
+  if (draining_) {
+    return pair_->error().ok() && !socket_ended() && pair_->has_sent_end() && !pair_->has_delivered_all();
+  }
+  if (!pair_->error().ok() || (!peer_ended_ && pair_->has_received()) || socket_ended()) return false;
+  // No event announces a completion that poll_completions() has just handled.
+  if (outbox_.has_completed(pair_->sends_done())) return false;
+  const bool must_send_end = !outbox_.has_unsent() && puts_refused_ && !peer_ended_ && !pair_->has_sent_end();
+  // The advertisement of an awaited buffer raises an event, like every segment.
+  const bool can_send_bytes = outbox_.has_unsent() && !waits_for_buffer();
+  const bool can_send = (can_send_bytes || has_segment_info()) && pair_->can_send();
+  return !must_send_end && !can_send;
 }
 
 }  // namespace sluice::transport::rdma

@@ -16,69 +16,75 @@
 
 namespace sluice::transport::rdma {
 
+// RdmaEndpoint sends and receives frames over a queue pair. Payload goes in segments, or is written directly
+// to buffers that the receiver has advertised. The TCP connection over which the ends met stays open: its end
+// shows at once that the peer has closed or was killed.
 class RdmaEndpoint final : public Endpoint {
  public:
-  // Payload of fewer bytes is cheaper to copy into a segment than to write by itself.
-  static constexpr size_t kLeastPlaced = 2 * kKiB;
+  // A shorter payload is cheaper to copy into a segment than to write separately.
+  static constexpr size_t kMinPlacedBytes = 2 * kKiB;
 
-  // A TCP connection over which the ends of `pair` found each other stays: it is how a peer that ends, or is
-  // killed, is noticed at once. `scratch` as for FrameReader; `sleep` outlives it.
-  RdmaEndpoint(tcp::Socket lifeline, std::unique_ptr<QueuePair> pair, Handler& handler,
-               const EndpointOptions& options, tcp::TcpContext& sleep, std::span<std::byte> scratch);
-  ~RdmaEndpoint();  // leave() comes before it, and turns until gone()
+  // `scratch` as for FrameReader. `context` must outlive the endpoint.
+  RdmaEndpoint(tcp::Socket socket, std::unique_ptr<QueuePair> pair, Handler& handler,
+               const EndpointOptions& options, tcp::TcpContext& context, std::span<std::byte> scratch);
+  // Call close_without_callbacks(), and then poll() until has_drained(), before the destructor.
+  ~RdmaEndpoint();
+  // Adds the descriptors of the queue pair and of the TCP connection to the context.
   [[nodiscard]] Result<void> watch();
 
   Status put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
              std::span<const std::byte> payload, Cookie cookie) noexcept override;
   void close(Errc reason) noexcept override;
-  void shutdown() noexcept override { ended_ = true; }
+  void shutdown() noexcept override { puts_refused_ = true; }
   bool idle() const noexcept override { return outbox_.empty(); }
   void recall() noexcept override;
-  bool lent() const noexcept override { return !finished_ && (lent_.any_told() || recalling_); }
+  bool has_advertised_buffers() const noexcept override {
+    return !finished_ && (advertised_.has_sent() || awaiting_recalled_);
+  }
   const EndpointCounters& counters() const noexcept override { return counters_; }
   std::string_view peer() const noexcept override { return peer_; }
 
-  // The context's part. Returns how much was done.
-  unsigned turn(Nanos now, size_t budget_bytes) noexcept;
-  // Closed, and finish() has not been called.
-  [[nodiscard]] bool closing() const noexcept { return closing_ && !finished_; }
-  // Gives everything back and calls on_closed(). Turns go on until gone().
+  // ---- for the context ----
+  // Makes progress once. Returns the amount of work done.
+  unsigned poll(Nanos now, size_t budget_bytes) noexcept;
+  // True when the endpoint has closed and finish() is due.
+  [[nodiscard]] bool is_closing() const noexcept { return closing_ && !finished_; }
+  // Calls on_sent() for the remaining puts, then on_closed(). poll() must follow until has_drained().
   void finish() noexcept;
-  // As close(kClosed) and finish(), without callbacks: for a context that ends.
-  void leave() noexcept;
-  // For who does not poll `sleep` any more.
-  void look_at_lifeline() noexcept {
-    if (watches_lifeline_) lifeline_readable();
+  // As close(kClosed) and finish(), without callbacks. For the destructor of the context.
+  void close_without_callbacks() noexcept;
+  // Checks whether the peer has closed the TCP connection. For a caller that no longer polls the context.
+  void check_socket() noexcept {
+    if (watches_socket_) on_socket_readable();
   }
-  // What was sent before the close has arrived, or cannot any more.
-  [[nodiscard]] bool gone() const noexcept { return finished_ && !lingers_; }
-  // From now on what is done ends the sleep. False: something waits for a turn.
+  // True when the endpoint is finished, and its sent bytes are delivered or cannot be delivered any more.
+  [[nodiscard]] bool has_drained() const noexcept { return finished_ && !draining_; }
+  // Arms the event of the queue pair. False: there is work to do before the context may sleep.
   [[nodiscard]] bool may_sleep() noexcept;
   [[nodiscard]] const std::shared_ptr<const Device>& device() const noexcept { return pair_->device(); }
-  // A deadline runs.
-  [[nodiscard]] bool timed() const noexcept {
+  [[nodiscard]] bool has_deadline() const noexcept {
     return !closing_ && options_.frame_deadline > 0 &&
-           (reader_.within_frame() || peer_ended_ || waits_since_ != 0);
+           (reader_.within_frame() || peer_ended_ || waiting_since_ != 0);
   }
   [[nodiscard]] Nanos frame_deadline() const noexcept { return options_.frame_deadline; }
 
  private:
-  struct LifelineWatch final : tcp::Watcher {
-    explicit LifelineWatch(RdmaEndpoint& e) noexcept : endpoint(e) {}
-    void readable() noexcept override { endpoint.lifeline_readable(); }
+  struct SocketWatcher final : tcp::Watcher {
+    explicit SocketWatcher(RdmaEndpoint& e) noexcept : endpoint(e) {}
+    void on_readable() noexcept override { endpoint.on_socket_readable(); }
     RdmaEndpoint& endpoint;
   };
-  struct PairWatch final : tcp::Watcher {
-    explicit PairWatch(QueuePair& p) noexcept : pair(p) {}
-    void readable() noexcept override { pair.event(); }
+  struct PairWatcher final : tcp::Watcher {
+    explicit PairWatcher(QueuePair& p) noexcept : pair(p) {}
+    void on_readable() noexcept override { pair.acknowledge_event(); }
     QueuePair& pair;
   };
 
-  // Between the reader and the handler: sees which frames go by.
-  struct Intake final : Handler {
-    explicit Intake(RdmaEndpoint& e) noexcept : endpoint(e) {}
-    Placement on_header(Endpoint& ep, const wire::FrameHeader& header,
-                        std::span<const std::byte> extensions) noexcept override;
+  // ReceiveHandler stands between the reader and the handler: it matches frames with advertised buffers.
+  struct ReceiveHandler final : Handler {
+    explicit ReceiveHandler(RdmaEndpoint& e) noexcept : endpoint(e) {}
+    ReceiveTarget on_header(Endpoint& ep, const wire::FrameHeader& header,
+                            std::span<const std::byte> extensions) noexcept override;
     void on_frame(Endpoint& ep, const wire::FrameHeader& header, std::span<const std::byte> extensions,
                   std::span<std::byte> payload) noexcept override {
       endpoint.handler_.on_frame(ep, header, extensions, payload);
@@ -86,60 +92,61 @@ class RdmaEndpoint final : public Endpoint {
     void on_sent(Endpoint& /*ep*/, Cookie /*cookie*/, Status /*status*/) noexcept override {}
     void on_closed(Endpoint& /*ep*/, Errc /*reason*/) noexcept override {}
     RdmaEndpoint& endpoint;
-    std::optional<LentPlace> lent{};  // for the frame that began last
-    bool placed = false;              // the segment under way says so
-    bool unseen = false;              // that frame's payload is where only devices may touch it
+    std::optional<AdvertisedBuffer> buffer{};  // of the last started frame
+    bool placed = false;                       // the current segment announces a placed payload
+    bool device_only = false;                  // the CPU must not access the payload of that frame
   };
 
   unsigned flush(Nanos now) noexcept;
   [[nodiscard]] bool send_next() noexcept;
-  [[nodiscard]] bool has_notes() noexcept;
-  [[nodiscard]] bool waits_for_place() noexcept;
-  void ask_for_places() noexcept;
-  [[nodiscard]] SegmentNote take_notes(std::span<std::byte> room, size_t& used) noexcept;
-  [[nodiscard]] Status take_loans(std::span<const std::byte>& bytes, const SegmentNote& note) noexcept;
-  [[nodiscard]] Status take_segment(const QueuePair::Segment& segment) noexcept;
-  void let_go_of_memory() noexcept;
-  unsigned give_back_sent() noexcept;
+  [[nodiscard]] bool has_segment_info() noexcept;
+  [[nodiscard]] bool waits_for_buffer() noexcept;
+  void advertise_buffers() noexcept;
+  [[nodiscard]] SegmentInfo write_segment_info(std::span<std::byte> segment, size_t& used) noexcept;
+  [[nodiscard]] Status read_advertised_buffers(std::span<const std::byte>& bytes,
+                                               const SegmentInfo& info) noexcept;
+  [[nodiscard]] Status handle_segment(const QueuePair::Segment& segment) noexcept;
+  void release_memory() noexcept;
+  unsigned complete_puts() noexcept;
   unsigned receive(Nanos now, size_t budget_bytes) noexcept;
-  void end_of_stream(Nanos now) noexcept;
+  void handle_peer_end(Nanos now) noexcept;
   void check_deadline(Nanos now) noexcept;
-  void linger() noexcept;
-  void lifeline_readable() noexcept;
-  void unwatch_lifeline() noexcept;
-  [[nodiscard]] bool lifeline_is_over() const noexcept { return lifeline_over_ != Errc::kOk; }
+  void drain() noexcept;
+  void on_socket_readable() noexcept;
+  void unwatch_socket() noexcept;
+  [[nodiscard]] bool socket_ended() const noexcept { return socket_end_ != Errc::kOk; }
 
-  tcp::Socket lifeline_;
+  tcp::Socket socket_;
   std::unique_ptr<QueuePair> pair_;
   Handler& handler_;
   const EndpointOptions options_;
-  tcp::TcpContext& sleep_;
-  LifelineWatch lifeline_watch_;
-  PairWatch pair_watch_;
-  Handle lifeline_handle_;
+  tcp::TcpContext& context_;
+  SocketWatcher socket_watcher_;
+  PairWatcher pair_watcher_;
+  Handle socket_handle_;
   Handle pair_handle_;
-  bool watches_lifeline_ = false;
+  bool watches_socket_ = false;
   bool watches_pair_ = false;
 
   bool closing_ = false;
   bool finished_ = false;
-  bool lingers_ = false;
-  bool ended_ = false;       // shutdown(), or the peer ended: no put()
-  bool peer_ended_ = false;  // at a frame boundary
-  Errc lifeline_over_ = Errc::kOk;
+  bool draining_ = false;
+  bool puts_refused_ = false;  // after shutdown(), or after the peer's end
+  bool peer_ended_ = false;    // at a frame boundary
+  Errc socket_end_ = Errc::kOk;
   Errc reason_ = Errc::kOk;
   Nanos last_received_ = 0;
   Nanos last_sent_ = 0;
-  Nanos waits_since_ = 0;  // for a place that the peer would lend; 0: it doesn't
+  Nanos waiting_since_ = 0;  // for a buffer that the peer must advertise; 0: not waiting
   EndpointCounters counters_;
   Outbox outbox_;
   tcp::FrameReader reader_;
-  Intake intake_;
-  Loans lent_;               // to the peer
-  Loans borrowed_;           // from the peer
-  bool recall_due_ = false;  // to be said
-  bool recalling_ = false;   // the answer has not come
-  bool recalled_due_ = false;
+  ReceiveHandler receive_handler_;
+  RemoteBuffers advertised_;    // by this end
+  RemoteBuffers peer_buffers_;  // advertised by the peer
+  bool must_send_recall_ = false;
+  bool awaiting_recalled_ = false;
+  bool must_send_recalled_ = false;
   const std::string peer_;
 };
 

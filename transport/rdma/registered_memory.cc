@@ -19,22 +19,21 @@ namespace {
 std::string memory_lock_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return "; the limit of locked memory is " + std::to_string(limit.rlim_cur) + " bytes (ulimit -l)";
+  return "; the limit of locked memory is " + std::to_string(limit.rlim_cur) +
+         " bytes, raise it (ulimit -l unlimited)";
 }
 
-// What the device has answered, with errno where it refused.
-Result<ibv_mr*> counted(const Device& device, ibv_mr* region, size_t bytes, const char* what) {
+// Counts the result of a registration. When `region` is null, errno has the reason.
+Result<ibv_mr*> count_registration(const Device& device, ibv_mr* region, size_t bytes, const char* what) {
   if (region != nullptr) {
-    device.counts().registered(bytes);
+    device.counters().add_registration(bytes);
     return region;
   }
-  const int why = errno;
-  device.counts().registration_failed();
-  return fail(Errc::kSystem, "cannot register " + std::to_string(bytes) + what + ": " + tcp::error_text(why) +
-                                 memory_lock_limit());
+  const int error = errno;
+  device.counters().add_registration_failure();
+  return fail(Errc::kSystem, "cannot register " + std::to_string(bytes) + what + ": " +
+                                 tcp::error_text(error) + memory_lock_limit());
 }
-
-constexpr int kLentAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
 }  // namespace
 
@@ -45,52 +44,54 @@ std::shared_ptr<Memory> Memory::make() {
 Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<std::byte> bytes,
                                 int access) {
   errno = 0;
-  return counted(device, device.calls().reg_mr(domain, bytes.data(), bytes.size(), access), bytes.size(),
-                 " bytes");
+  return count_registration(device, device.verbs().reg_mr(domain, bytes.data(), bytes.size(), access),
+                            bytes.size(), " bytes");
 }
 
 Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<std::byte> bytes,
                                 const DmaBuf& dmabuf, int access) {
   if (dmabuf.descriptor < 0) return register_region(device, domain, bytes, access);
-  if (device.calls().reg_dmabuf_mr == nullptr)
-    return fail(Errc::kUnsupported, "libibverbs has no ibv_reg_dmabuf_mr");
+  if (device.verbs().reg_dmabuf_mr == nullptr)
+    return fail(Errc::kUnsupported,
+                "libibverbs cannot register a dmabuf (no ibv_reg_dmabuf_mr); install rdma-core 34 or newer");
   errno = 0;
   ibv_mr* const region =
-      device.calls().reg_dmabuf_mr(domain, dmabuf.offset, bytes.size(),
+      device.verbs().reg_dmabuf_mr(domain, dmabuf.offset, bytes.size(),
                                    reinterpret_cast<uintptr_t>(bytes.data()), dmabuf.descriptor, access);
-  return counted(device, region, bytes.size(), " bytes of a dmabuf");
+  return count_registration(device, region, bytes.size(), " bytes of a dmabuf");
 }
 
 void unregister_region(const Device& device, ibv_mr* region) noexcept {
   const size_t bytes = region->length;
-  device.calls().dereg_mr(region);
-  device.counts().deregistered(bytes);
+  device.verbs().dereg_mr(region);
+  device.counters().remove_registration(bytes);
 }
 
-Result<std::shared_ptr<Domain>> Domain::make(std::shared_ptr<const Device> device) {
+Result<std::shared_ptr<ProtectionDomain>> ProtectionDomain::make(std::shared_ptr<const Device> device) {
   errno = 0;
-  ibv_pd* const handle = device->calls().alloc_pd(device->context());
+  ibv_pd* const handle = device->verbs().alloc_pd(device->context());
   if (handle == nullptr)
-    return fail(Errc::kSystem, "no protection domain on " + device->name() + ": " + tcp::error_text(errno));
-  return std::make_shared<Domain>(std::move(device), handle);
+    return fail(Errc::kSystem, "cannot allocate a protection domain on RDMA device " + device->name() + ": " +
+                                   tcp::error_text(errno));
+  return std::make_shared<ProtectionDomain>(std::move(device), handle);
 }
 
-Domain::Domain(std::shared_ptr<const Device> device, ibv_pd* handle) noexcept
+ProtectionDomain::ProtectionDomain(std::shared_ptr<const Device> device, ibv_pd* handle) noexcept
     : device_(std::move(device)), handle_(handle), table_(std::make_shared<Table>()) {}
 
-Domain::~Domain() {
-  for (const auto& [range, region] : registered_) unregister_region(*device_, region);
-  device_->calls().dealloc_pd(handle_);
+ProtectionDomain::~ProtectionDomain() {
+  for (const auto& [range, region] : regions_) unregister_region(*device_, region);
+  device_->verbs().dealloc_pd(handle_);
 }
 
-// The device takes its time; whoever looks something up meanwhile does not wait for it.
-Result<void> Domain::add(std::span<std::byte> bytes, Memory::Use use, const DmaBuf& dmabuf) {
-  const int access = use == Memory::Use::kSend ? 0 : kLentAccess;
+// Registers without the lock, because it is slow and lookups must not wait for it.
+Result<void> ProtectionDomain::add(std::span<std::byte> bytes, Memory::Use use, const DmaBuf& dmabuf) {
+  const int access = use == Memory::Use::kSend ? 0 : kRemoteWriteAccess;
   auto region = register_region(*device_, handle_, bytes, dmabuf, access);
   if (!region) return add_context("RDMA device " + device_->name(), region.error());
   try {
     const std::lock_guard lock(mutex_);
-    auto all = registered_;
+    auto all = regions_;
     all[{bytes.data(), bytes.size(), use}] = *region;
     publish(std::move(all));
   } catch (const std::bad_alloc&) {
@@ -100,23 +101,23 @@ Result<void> Domain::add(std::span<std::byte> bytes, Memory::Use use, const DmaB
   return {};
 }
 
-void Domain::remove(std::span<std::byte> bytes, Memory::Use use) noexcept {
+void ProtectionDomain::remove(std::span<std::byte> bytes, Memory::Use use) noexcept {
   ibv_mr* region = nullptr;
   try {
     const std::lock_guard lock(mutex_);
-    auto all = registered_;
+    auto all = regions_;
     const auto found = all.find({bytes.data(), bytes.size(), use});
-    if (found == all.end()) return;  // it was refused
+    if (found == all.end()) return;  // the device refused the bytes
     region = found->second;
     all.erase(found);
     publish(std::move(all));
   } catch (const std::bad_alloc&) {
-    return;  // it stays registered until the last pair is gone
+    return;  // the region stays registered until the domain is destroyed
   }
   unregister_region(*device_, region);
 }
 
-void Domain::publish(Registered all) {
+void ProtectionDomain::publish(Regions all) {
   auto table = std::make_shared<Table>();
   for (const auto& [range, region] : all) {
     const auto [begin, size, use] = range;
@@ -124,33 +125,33 @@ void Domain::publish(Registered all) {
                       .end = begin + size,
                       .local_key = region->lkey,
                       .remote_key = region->rkey,
-                      .lends = use != Memory::Use::kSend,
-                      .device = use == Memory::Use::kDevice});
+                      .remote_writable = use != Memory::Use::kSend,
+                      .device_only = use == Memory::Use::kDevice});
   }
-  std::stable_partition(table->begin(), table->end(), [](const Region& r) { return r.device; });
-  registered_ = std::move(all);
+  std::stable_partition(table->begin(), table->end(), [](const Region& r) { return r.device_only; });
+  regions_ = std::move(all);
   table_ = std::move(table);
-  changes_.fetch_add(1, std::memory_order_release);
+  version_.fetch_add(1, std::memory_order_release);
 }
 
-std::shared_ptr<const Domain::Table> Domain::table() const {
+std::shared_ptr<const ProtectionDomain::Table> ProtectionDomain::table() const {
   const std::lock_guard lock(mutex_);
   return table_;
 }
 
 void RegionLookup::refresh() noexcept {
-  const uint64_t now = domain_->changes();
-  if (now == changes_) return;
+  const uint64_t current = domain_->version();
+  if (current == version_) return;
   table_ = domain_->table();
-  changes_ = now;
-  last_ = 0;
-  devices_ = static_cast<size_t>(std::ranges::count_if(*table_, &Region::device));
+  version_ = current;
+  last_found_ = 0;
+  device_only_count_ = static_cast<size_t>(std::ranges::count_if(*table_, &Region::device_only));
 }
 
-const Region* RegionLookup::find_device(const std::byte* at, size_t bytes) noexcept {
+const Region* RegionLookup::find_device_only(const std::byte* at, size_t bytes) noexcept {
   refresh();
-  for (size_t i = 0; i < devices_; ++i) {
-    if ((*table_)[i].has(at, bytes)) return &(*table_)[i];
+  for (size_t i = 0; i < device_only_count_; ++i) {
+    if ((*table_)[i].contains(at, bytes)) return &(*table_)[i];
   }
   return nullptr;
 }
@@ -159,38 +160,38 @@ const Region* RegionLookup::find(const std::byte* at, size_t bytes) noexcept {
   refresh();
   const size_t count = table_->size();
   for (size_t i = 0; i < count; ++i) {
-    const size_t candidate = last_ + i < count ? last_ + i : last_ + i - count;
-    if (!(*table_)[candidate].has(at, bytes)) continue;
-    last_ = candidate;
+    const size_t candidate = last_found_ + i < count ? last_found_ + i : last_found_ + i - count;
+    if (!(*table_)[candidate].contains(at, bytes)) continue;
+    last_found_ = candidate;
     return &(*table_)[candidate];
   }
   return nullptr;
 }
 
-std::vector<RegisteredMemory::Range>::iterator RegisteredMemory::find(std::span<std::byte> bytes, Use use) {
-  return std::ranges::find_if(ranges_, [&](const Range& r) {
-    return r.bytes.data() == bytes.data() && r.bytes.size() == bytes.size() && r.use == use;
+std::vector<RegisteredMemory::Buffer>::iterator RegisteredMemory::find(std::span<std::byte> bytes, Use use) {
+  return std::ranges::find_if(buffers_, [&](const Buffer& b) {
+    return b.bytes.data() == bytes.data() && b.bytes.size() == bytes.size() && b.use == use;
   });
 }
 
-Result<void> RegisteredMemory::register_at(Domain& domain, const Range& range) {
-  auto added = domain.add(range.bytes, range.use, range.dmabuf);
-  if (!added && range.use == Use::kDevice) return added;  // it is not copied instead
-  if (!added && refused_.empty()) refused_ = added.error().text;
+Result<void> RegisteredMemory::register_in(ProtectionDomain& domain, const Buffer& buffer) {
+  auto added = domain.add(buffer.bytes, buffer.use, buffer.dmabuf);
+  if (!added && buffer.use == Use::kDevice) return added;  // the caller reports this error
+  if (!added && first_error_.empty()) first_error_ = added.error().text;
   return added;
 }
 
 Result<void> RegisteredMemory::add(std::span<std::byte> bytes, Use use) {
   SLUICE_ASSERT(!bytes.empty());
   const std::lock_guard lock(mutex_);
-  if (const auto known = find(bytes, use); known != ranges_.end()) {
+  if (const auto known = find(bytes, use); known != buffers_.end()) {
     ++known->count;
     return {};
   }
-  ranges_.push_back({.bytes = bytes, .use = use, .count = 1});
+  buffers_.push_back({.bytes = bytes, .use = use, .count = 1});
   Result<void> out;
-  for (const auto& domain : living()) {
-    auto added = register_at(*domain, ranges_.back());
+  for (const auto& domain : live_domains()) {
+    auto added = register_in(*domain, buffers_.back());
     if (!added && out) out = std::move(added);
   }
   return out;
@@ -199,74 +200,75 @@ Result<void> RegisteredMemory::add(std::span<std::byte> bytes, Use use) {
 Result<void> RegisteredMemory::add_device(std::span<std::byte> bytes, const DmaBuf& dmabuf) {
   SLUICE_ASSERT(!bytes.empty());
   const std::lock_guard lock(mutex_);
-  if (const auto known = find(bytes, Use::kDevice); known != ranges_.end()) {
+  if (const auto known = find(bytes, Use::kDevice); known != buffers_.end()) {
     ++known->count;
     return {};
   }
-  Range range{.bytes = bytes, .use = Use::kDevice, .count = 1, .dmabuf = dmabuf};
-  ranges_.reserve(ranges_.size() + 1);
+  Buffer buffer{.bytes = bytes, .use = Use::kDevice, .count = 1, .dmabuf = dmabuf};
+  buffers_.reserve(buffers_.size() + 1);
   if (dmabuf.descriptor >= 0) {
-    range.dmabuf.descriptor = ::fcntl(dmabuf.descriptor, F_DUPFD_CLOEXEC, 0);
-    if (range.dmabuf.descriptor < 0)
-      return fail(Errc::kSystem, "cannot keep the dmabuf's descriptor: " + tcp::error_text(errno));
+    buffer.dmabuf.descriptor = ::fcntl(dmabuf.descriptor, F_DUPFD_CLOEXEC, 0);
+    if (buffer.dmabuf.descriptor < 0)
+      return fail(Errc::kSystem, "cannot duplicate the descriptor of the dmabuf: " + tcp::error_text(errno));
   }
-  const auto domains = living();
+  const auto domains = live_domains();
   for (const auto& domain : domains) {
-    auto added = register_at(*domain, range);
+    auto added = register_in(*domain, buffer);
     if (added) continue;
     for (const auto& other : domains) other->remove(bytes, Use::kDevice);
-    if (range.dmabuf.descriptor >= 0) ::close(range.dmabuf.descriptor);
+    if (buffer.dmabuf.descriptor >= 0) ::close(buffer.dmabuf.descriptor);
     return added;
   }
-  ranges_.push_back(range);
+  buffers_.push_back(buffer);
   return {};
 }
 
 RegisteredMemory::~RegisteredMemory() {
-  for (const Range& r : ranges_) {
-    if (r.dmabuf.descriptor >= 0) ::close(r.dmabuf.descriptor);
+  for (const Buffer& b : buffers_) {
+    if (b.dmabuf.descriptor >= 0) ::close(b.dmabuf.descriptor);
   }
 }
 
 bool RegisteredMemory::remove(std::span<std::byte> bytes, Use use) noexcept {
   const std::lock_guard lock(mutex_);
   const auto known = find(bytes, use);
-  if (known == ranges_.end()) return false;
+  if (known == buffers_.end()) return false;
   if (--known->count > 0) return true;
-  for (const auto& held : domains_) {
-    if (const auto domain = held.lock()) domain->remove(bytes, use);
+  for (const auto& weak : domains_) {
+    if (const auto domain = weak.lock()) domain->remove(bytes, use);
   }
   if (known->dmabuf.descriptor >= 0) ::close(known->dmabuf.descriptor);
-  ranges_.erase(known);
+  buffers_.erase(known);
   return true;
 }
 
-std::string RegisteredMemory::refused() const {
+std::string RegisteredMemory::first_error() const {
   const std::lock_guard lock(mutex_);
-  return refused_;
+  return first_error_;
 }
 
-std::vector<std::shared_ptr<Domain>> RegisteredMemory::living() const {
-  std::vector<std::shared_ptr<Domain>> out;
-  for (const auto& held : domains_) {
-    if (auto domain = held.lock()) out.push_back(std::move(domain));
+std::vector<std::shared_ptr<ProtectionDomain>> RegisteredMemory::live_domains() const {
+  std::vector<std::shared_ptr<ProtectionDomain>> out;
+  for (const auto& weak : domains_) {
+    if (auto domain = weak.lock()) out.push_back(std::move(domain));
   }
   return out;
 }
 
-Result<std::shared_ptr<Domain>> RegisteredMemory::domain_on(const std::shared_ptr<const Device>& device) {
+Result<std::shared_ptr<ProtectionDomain>> RegisteredMemory::domain_for(
+    const std::shared_ptr<const Device>& device) {
   const std::lock_guard lock(mutex_);
-  for (auto& domain : living()) {
+  for (auto& domain : live_domains()) {
     if (&domain->device() == device.get()) return domain;
   }
-  auto domain = Domain::make(device);
+  auto domain = ProtectionDomain::make(device);
   if (!domain) return domain;
-  // What is refused is copied: the pair itself can be had. A GPU's memory can't be.
-  for (const Range& r : ranges_) {
-    if (auto added = register_at(**domain, r); !added && r.use == Use::kDevice)
+  // The payload of a refused buffer is copied, so the queue pair can still work. GPU memory cannot be copied.
+  for (const Buffer& b : buffers_) {
+    if (auto added = register_in(**domain, b); !added && b.use == Use::kDevice)
       return tl::unexpected(added.error());
   }
-  std::erase_if(domains_, [](const auto& held) { return held.expired(); });
+  std::erase_if(domains_, [](const auto& weak) { return weak.expired(); });
   domains_.push_back(*domain);
   return domain;
 }

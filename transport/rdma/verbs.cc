@@ -7,64 +7,65 @@
 namespace sluice::transport::rdma {
 namespace {
 
-struct Loaded {
+struct LoadedLibrary {
   Verbs verbs{};
-  std::string missing;  // empty: all is there
+  std::string error;  // empty: complete
 };
 
 template <typename Function>
-void find(void* library, const char* name, Function& function, std::string& missing) {
+void find_symbol(void* library, const char* name, Function& function, std::string& error) {
   void* const symbol = ::dlsym(library, name);
-  if (symbol == nullptr && missing.empty()) missing = std::string("libibverbs has no ") + name;
+  if (symbol == nullptr && error.empty())
+    error = std::string("libibverbs.so.1 has no ") + name + "; install a newer rdma-core";
   function = reinterpret_cast<Function>(symbol);
 }
 
-Loaded load() {
-  Loaded l;
+LoadedLibrary load_library() {
+  LoadedLibrary l;
   void* const library = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    const char* const why = ::dlerror();
-    l.missing = why != nullptr ? why : "libibverbs.so.1 is not there";
+    const char* const error = ::dlerror();
+    l.error = error != nullptr ? error : "cannot load libibverbs.so.1";
     return l;
   }
   Verbs& v = l.verbs;
-  // Before all other calls: children of a process that forks must not share the rings that a device reads.
-  // Kernels of 5.12 and later see to that by themselves.
+  // Must come before all other calls: forked children must not share the rings that a device reads. Kernels
+  // of 5.12 and later handle fork() themselves.
   decltype(&ibv_fork_init) fork_init = nullptr;
-  find(library, "ibv_fork_init", fork_init, l.missing);
+  find_symbol(library, "ibv_fork_init", fork_init, l.error);
   if (fork_init != nullptr) (void)fork_init();
-  find(library, "ibv_get_device_list", v.get_device_list, l.missing);
-  find(library, "ibv_free_device_list", v.free_device_list, l.missing);
-  find(library, "ibv_get_device_name", v.get_device_name, l.missing);
-  find(library, "ibv_open_device", v.open_device, l.missing);
-  find(library, "ibv_close_device", v.close_device, l.missing);
-  find(library, "_ibv_query_gid_table", v.query_gid_table, l.missing);
-  find(library, "ibv_query_port", v.query_port, l.missing);
-  find(library, "ibv_get_async_event", v.get_async_event, l.missing);
-  find(library, "ibv_ack_async_event", v.ack_async_event, l.missing);
-  find(library, "ibv_alloc_pd", v.alloc_pd, l.missing);
-  find(library, "ibv_dealloc_pd", v.dealloc_pd, l.missing);
-  find(library, "ibv_reg_mr", v.reg_mr, l.missing);
-  std::string may_be_missing;
-  find(library, "ibv_reg_dmabuf_mr", v.reg_dmabuf_mr, may_be_missing);
-  find(library, "ibv_dereg_mr", v.dereg_mr, l.missing);
-  find(library, "ibv_create_comp_channel", v.create_comp_channel, l.missing);
-  find(library, "ibv_destroy_comp_channel", v.destroy_comp_channel, l.missing);
-  find(library, "ibv_create_cq", v.create_cq, l.missing);
-  find(library, "ibv_destroy_cq", v.destroy_cq, l.missing);
-  find(library, "ibv_get_cq_event", v.get_cq_event, l.missing);
-  find(library, "ibv_ack_cq_events", v.ack_cq_events, l.missing);
-  find(library, "ibv_create_qp", v.create_qp, l.missing);
-  find(library, "ibv_modify_qp", v.modify_qp, l.missing);
-  find(library, "ibv_destroy_qp", v.destroy_qp, l.missing);
+  find_symbol(library, "ibv_get_device_list", v.get_device_list, l.error);
+  find_symbol(library, "ibv_free_device_list", v.free_device_list, l.error);
+  find_symbol(library, "ibv_get_device_name", v.get_device_name, l.error);
+  find_symbol(library, "ibv_open_device", v.open_device, l.error);
+  find_symbol(library, "ibv_close_device", v.close_device, l.error);
+  find_symbol(library, "_ibv_query_gid_table", v.query_gid_table, l.error);
+  find_symbol(library, "ibv_query_port", v.query_port, l.error);
+  find_symbol(library, "ibv_get_async_event", v.get_async_event, l.error);
+  find_symbol(library, "ibv_ack_async_event", v.ack_async_event, l.error);
+  find_symbol(library, "ibv_alloc_pd", v.alloc_pd, l.error);
+  find_symbol(library, "ibv_dealloc_pd", v.dealloc_pd, l.error);
+  find_symbol(library, "ibv_reg_mr", v.reg_mr, l.error);
+  std::string ignored;  // this function is optional
+  find_symbol(library, "ibv_reg_dmabuf_mr", v.reg_dmabuf_mr, ignored);
+  find_symbol(library, "ibv_dereg_mr", v.dereg_mr, l.error);
+  find_symbol(library, "ibv_create_comp_channel", v.create_comp_channel, l.error);
+  find_symbol(library, "ibv_destroy_comp_channel", v.destroy_comp_channel, l.error);
+  find_symbol(library, "ibv_create_cq", v.create_cq, l.error);
+  find_symbol(library, "ibv_destroy_cq", v.destroy_cq, l.error);
+  find_symbol(library, "ibv_get_cq_event", v.get_cq_event, l.error);
+  find_symbol(library, "ibv_ack_cq_events", v.ack_cq_events, l.error);
+  find_symbol(library, "ibv_create_qp", v.create_qp, l.error);
+  find_symbol(library, "ibv_modify_qp", v.modify_qp, l.error);
+  find_symbol(library, "ibv_destroy_qp", v.destroy_qp, l.error);
   return l;
 }
 
 }  // namespace
 
-Result<const Verbs*> verbs() {
-  static const Loaded loaded = load();
-  if (!loaded.missing.empty()) return fail(Errc::kUnsupported, "no RDMA: " + loaded.missing);
+Result<const Verbs*> load_verbs() {
+  static const LoadedLibrary loaded = load_library();
+  if (!loaded.error.empty()) return fail(Errc::kUnsupported, "no RDMA support: " + loaded.error);
   return &loaded.verbs;
 }
 

@@ -1,5 +1,6 @@
-// libibverbs, loaded when it is first asked for: nothing is linked with it, and a machine without it does
-// without RDMA. What verbs.h defines inline (posting, polling) reaches the driver by itself.
+// The functions of libibverbs, loaded at run time. Nothing links with libibverbs, so a machine without the
+// library works without RDMA. Functions that verbs.h defines inline (posting, polling) call the driver
+// directly.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -24,7 +25,7 @@ struct Verbs {
   decltype(&ibv_alloc_pd) alloc_pd;
   decltype(&ibv_dealloc_pd) dealloc_pd;
   decltype(&ibv_reg_mr) reg_mr;
-  // Null where the library is older than rdma-core 34; its header may be too, so the type is written out.
+  // Null in libraries older than rdma-core 34. The header may be older too, so the type is written out.
   ibv_mr* (*reg_dmabuf_mr)(ibv_pd* domain, uint64_t offset, size_t length, uint64_t address, int descriptor,
                            int access);
   decltype(&ibv_dereg_mr) dereg_mr;
@@ -39,8 +40,21 @@ struct Verbs {
   decltype(&ibv_destroy_qp) destroy_qp;
 };
 
-// kUnsupported with the reason where the library, or a call of it, is not there. Any thread; loaded once,
-// never unloaded.
-[[nodiscard]] Result<const Verbs*> verbs();
+// Loads libibverbs at the first call and never unloads it. kUnsupported when the library or one of its
+// functions is missing. Any thread.
+[[nodiscard]] Result<const Verbs*> load_verbs();
+
+// DeviceList owns the list of RDMA devices that libibverbs returns.
+struct DeviceList {
+  explicit DeviceList(const Verbs& v) : verbs(v), devices(v.get_device_list(&count)) {}
+  DeviceList(const DeviceList&) = delete;
+  DeviceList& operator=(const DeviceList&) = delete;
+  ~DeviceList() {
+    if (devices != nullptr) verbs.free_device_list(devices);
+  }
+  const Verbs& verbs;
+  int count = 0;
+  ibv_device** devices;
+};
 
 }  // namespace sluice::transport::rdma

@@ -1,46 +1,47 @@
-// A build without libibverbs' headers.
+// The functions of this room in a build without the headers of libibverbs: RDMA is unsupported.
 #include "transport/rdma/device_report.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/rdma_context.h"
+#include "transport/tcp/blocking_io.h"
 
 namespace sluice::transport::rdma {
 namespace {
 
 tl::unexpected<Error> not_built() {
-  return fail(Errc::kUnsupported, "no RDMA: this program was built without it");
+  return fail(Errc::kUnsupported, "no RDMA support: this program was built without libibverbs");
 }
 
-class NoMemory final : public Memory {
+class UnsupportedMemory final : public Memory {
  public:
   Result<void> add(std::span<std::byte> /*bytes*/, Use /*use*/) override { return {}; }
   Result<void> add_device(std::span<std::byte> /*bytes*/, const DmaBuf& /*dmabuf*/) override {
     return not_built();
   }
   bool remove(std::span<std::byte> /*bytes*/, Use /*use*/) noexcept override { return true; }
-  std::string refused() const override { return {}; }
+  std::string first_error() const override { return {}; }
 };
 
 }  // namespace
 
-Result<Rails> rails(const RailChoice& /*choice*/) {
+Result<Rails> find_rails(const RailChoice& /*choice*/) {
   return not_built();
 }
 
-void look_at_devices() {}
+void poll_device_events() {}
 
 std::vector<DeviceReport> device_reports() {
   return {};
 }
 
 std::shared_ptr<Memory> Memory::make() {
-  return std::make_shared<NoMemory>();
+  return std::make_shared<UnsupportedMemory>();
 }
 
-Result<ConnectionEnds> ends_of(int /*connection*/) {
+Result<ConnectionGids> connection_gids(int /*connection*/) {
   return not_built();
 }
 
-Result<PairOffer> offer_pair(const ConnectionEnds& /*ends*/, const RailChoice& /*choice*/,
+Result<PairOffer> offer_pair(const ConnectionGids& /*gids*/, const RailChoice& /*choice*/,
                              const PairMemory& /*memory*/) {
   return not_built();
 }
@@ -49,28 +50,29 @@ Result<PairOffer> offer_pair(int /*connection*/, const RailChoice& /*choice*/, c
   return not_built();
 }
 
-Result<void> check_pair_address(const ConnectionEnds& /*ends*/, std::span<const std::byte> /*address*/) {
+Result<void> check_pair_address(const ConnectionGids& /*gids*/, std::span<const std::byte> /*address*/) {
   return not_built();
 }
 
-Result<void> join_pair(tcp::Companion& /*pair*/, const ConnectionEnds& /*ends*/,
-                       std::span<const std::byte> /*address*/) {
+Result<void> connect_pair(tcp::AttachedQueuePair& /*pair*/, const ConnectionGids& /*gids*/,
+                          std::span<const std::byte> /*address*/) {
   return not_built();
 }
 
-Result<void> join_pair(tcp::Companion& /*pair*/, int /*connection*/, std::span<const std::byte> /*address*/) {
+Result<void> connect_pair(tcp::AttachedQueuePair& /*pair*/, int /*connection*/,
+                          std::span<const std::byte> /*address*/) {
   return not_built();
 }
 
-Result<void> prove_pair(tcp::Companion& /*pair*/, const tcp::Until& /*until*/) {
+Result<void> probe_pair(tcp::AttachedQueuePair& /*pair*/, const tcp::Deadline& /*until*/) {
   return not_built();
 }
 
-Result<void> start_proof(tcp::Companion& /*pair*/) {
+Result<void> start_probe(tcp::AttachedQueuePair& /*pair*/) {
   return not_built();
 }
 
-Result<void> look_at_proof(tcp::Companion& /*pair*/, Nanos /*since*/, Nanos /*now*/) {
+Result<void> poll_probe(tcp::AttachedQueuePair& /*pair*/, Nanos /*since*/, Nanos /*now*/) {
   return not_built();
 }
 

@@ -12,7 +12,7 @@ namespace sluice::transport::tcp {
 namespace {
 
 std::string lower_first(std::string text) {
-  // "No route to host" begins a sentence; a word in capitals ("RFS specific error") does not.
+  // Changes "No route to host", but not an acronym such as "RFS specific error".
   if (text.size() > 1 && std::isupper(static_cast<unsigned char>(text[1])) == 0) {
     text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   }
@@ -22,7 +22,7 @@ std::string lower_first(std::string text) {
 }  // namespace
 
 std::string error_text(int number) {
-  const char* text = ::strerrordesc_np(number);  // neither translated nor shared between threads
+  const char* text = ::strerrordesc_np(number);  // not translated, and thread-safe
   return text != nullptr ? lower_first(text) : "error " + std::to_string(number);
 }
 
@@ -50,6 +50,24 @@ std::string address_text(const sockaddr_storage& address) {
   return "local socket";
 }
 
+Result<uint16_t> bound_port(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return fail(Errc::kSystem, "cannot read the bound port: " + error_text(errno));
+  }
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  return fail(Errc::kSystem, "cannot read the bound port: not an IP socket");
+}
+
+std::string peer_name(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "unconnected socket";
+  return address_text(address);
+}
+
 Result<AddressList> resolve(const std::string& host, uint16_t port, int family, int flags) {
   addrinfo hints{};
   hints.ai_family = family;
@@ -60,8 +78,9 @@ Result<AddressList> resolve(const std::string& host, uint16_t port, int family, 
   int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &list);
   const bool no_answer = error == EAI_AGAIN || error == EAI_SYSTEM || error == EAI_MEMORY;
   if (error != 0 && !no_answer && (flags & AI_ADDRCONFIG) != 0) {
-    // AI_ADDRCONFIG counts no loopback addresses: on a host with nothing else up it would hide ::1 and
-    // 127.0.0.1. Where nobody answered, asking again would wait as long once more.
+    // AI_ADDRCONFIG ignores loopback addresses. On a host with no other address it would hide ::1 and
+    // 127.0.0.1, so this retries without it. There is no retry when no server answered, because it would take
+    // as long again.
     hints.ai_flags &= ~AI_ADDRCONFIG;
     error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &list);
   }

@@ -1,4 +1,4 @@
-// Names, addresses and their texts, for set-up and messages.
+// Name resolution, and texts of addresses and system errors, for connection setup and messages.
 #pragma once
 
 #include <netdb.h>
@@ -17,16 +17,22 @@ struct FreeAddresses {
 };
 using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
 
-// Stream addresses of `host`, in the order in which the host's policy wants them tried; never empty. `flags`
-// are AI_ flags; with AI_NUMERICHOST a text that is no address is kInvalidArgument. Blocks as long as the
-// host's resolver does (resolv.conf: timeout, attempts): the C library offers no deadline.
+// Resolves `host` to stream addresses, in the order of the host's address selection policy; never empty.
+// `flags` are AI_ flags. With AI_NUMERICHOST a text that is not an address is kInvalidArgument. Blocks as
+// long as the host's resolver does (resolv.conf: timeout, attempts), because the C library offers no
+// deadline.
 [[nodiscard]] Result<AddressList> resolve(const std::string& host, uint16_t port, int family, int flags);
 
-// "10.0.0.3:50112", "[::1]:7470"; an IPv4 peer of a dual-stack socket reads as IPv4.
+// "10.0.0.3:50112", "[::1]:7470". An IPv4 peer of a dual-stack socket is printed as IPv4.
 [[nodiscard]] std::string address_text(const sockaddr_storage& address);
 [[nodiscard]] std::string endpoint_text(const std::string& host, uint16_t port);
 
-// The system's words for `number`, beginning in lower case.
+// The port that a socket is bound to.
+[[nodiscard]] Result<uint16_t> bound_port(int fd);
+// address_text() of the peer of a connected socket.
+[[nodiscard]] std::string peer_name(int fd);
+
+// The system's text for an errno value, with a lower-case first letter.
 [[nodiscard]] std::string error_text(int number);
 
 }  // namespace sluice::transport::tcp

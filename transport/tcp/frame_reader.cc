@@ -16,9 +16,9 @@ FrameReader::FrameReader(uint32_t max_payload, std::span<std::byte> scratch) noe
 
 unsigned FrameReader::buffers(Endpoint& ep, Handler& handler, std::array<iovec, kBlocks>& out) noexcept {
   unsigned used = 0;
-  size_t room = kPieceBytes;
+  size_t room = kMaxReadBytes;
   direct_ = 0;
-  ahead_count_ = 0;  // of a call whose buffers were not filled
+  predicted_count_ = 0;  // an earlier call may have remained unfilled
   if (in_payload_) {
     const size_t rest = header_.length - filled_;
     direct_ = std::min(rest, room);
@@ -27,10 +27,11 @@ unsigned FrameReader::buffers(Endpoint& ep, Handler& handler, std::array<iovec, 
     room -= direct_;
   }
   if (staged_ == 0 && stage_want_ == kStageBytesLarge) {
-    while (ahead_count_ < kAhead) {
-      const Forecast next = handler.forecast(ep, ahead_count_ + (in_payload_ ? 1 : 0));
-      if (next.length <= kSmallPayload || next.length > room || next.extension_bytes > kMaxExtensions) break;
-      Ahead& a = ahead_[ahead_count_++];
+    while (predicted_count_ < kMaxPredicted) {
+      const ExpectedFrame next = handler.expected_frame(ep, predicted_count_ + (in_payload_ ? 1 : 0));
+      if (next.length <= kSmallPayload || next.length > room) break;
+      if (next.extension_bytes > kMaxExtensionBytes) break;
+      PredictedFrame& a = predicted_[predicted_count_++];
       a.payload = next.payload;
       a.length = next.length;
       a.head_bytes = static_cast<uint32_t>(wire::kHeaderBytes + next.extension_bytes);
@@ -47,13 +48,13 @@ Status FrameReader::consume(size_t n, Endpoint& ep, Handler& handler, EndpointCo
   const size_t direct = std::min(n, std::exchange(direct_, 0));
   size_t left = n - direct;
   if (direct > 0) {
-    account(direct);
+    add_payload_bytes(direct);
     if (filled_ == header_.length) {
       if (const Status s = end_frame(ep, handler, counters); !s.ok()) return s;
     }
   }
-  if (const Status s = take_ahead(std::exchange(ahead_count_, 0), left, ep, handler, counters); !s.ok())
-    return s;
+  const unsigned predicted = std::exchange(predicted_count_, 0);
+  if (const Status s = consume_predicted(predicted, left, ep, handler, counters); !s.ok()) return s;
   return left == 0 ? Status(Errc::kOk)
                    : parse(std::span(stage_).first(staged_ + left), ep, handler, counters);
 }
@@ -64,7 +65,8 @@ Status FrameReader::feed(std::span<const std::byte> bytes, Endpoint& ep, Handler
   return staged_ == 0 ? Errc::kOk : Errc::kBadLength;
 }
 
-Status FrameReader::feed_head(std::span<const std::byte> head, Endpoint& ep, Handler& handler) noexcept {
+Status FrameReader::feed_placed_header(std::span<const std::byte> head, Endpoint& ep,
+                                       Handler& handler) noexcept {
   if (within_frame()) return Errc::kBadLength;
   size_t used = 0;
   bool begun = false;
@@ -72,30 +74,31 @@ Status FrameReader::feed_head(std::span<const std::byte> head, Endpoint& ep, Han
   return begun && used == head.size() ? Errc::kOk : Errc::kBadLength;
 }
 
-Status FrameReader::landed(const std::byte* payload, Endpoint& ep, Handler& handler,
-                           EndpointCounters& counters) noexcept {
+Status FrameReader::complete_placed(const std::byte* payload, Endpoint& ep, Handler& handler,
+                                    EndpointCounters& counters) noexcept {
   if (stopped_) return Errc::kOk;
   if (payload_ != payload && header_.length > 0) {
-    // A handler that lends a place may well answer with one that lies across it.
+    // The memory of on_header() may overlap the advertised buffer.
     std::memmove(payload_, payload, header_.length);
     counters.bytes_copied += header_.length;
   }
-  account(header_.length);
+  add_payload_bytes(header_.length);
   return end_frame(ep, handler, counters);
 }
 
-Status FrameReader::landed_unseen(Endpoint& ep, Handler& handler, EndpointCounters& counters) noexcept {
+Status FrameReader::complete_placed_unread(Endpoint& ep, Handler& handler,
+                                           EndpointCounters& counters) noexcept {
   if (stopped_) return Errc::kOk;
   filled_ = header_.length;
   crc_ = header_.payload_crc;
   return end_frame(ep, handler, counters);
 }
 
-// Frames that came where they were foreseen. `left` becomes what lies behind them.
-Status FrameReader::take_ahead(unsigned count, size_t& left, Endpoint& ep, Handler& handler,
-                               EndpointCounters& counters) noexcept {
+// Consumes the frames that match their prediction. Reduces `left` to the bytes after these frames.
+Status FrameReader::consume_predicted(unsigned count, size_t& left, Endpoint& ep, Handler& handler,
+                                      EndpointCounters& counters) noexcept {
   for (unsigned i = 0; i < count && left > 0 && !stopped_; ++i) {
-    const Ahead& a = ahead_[i];
+    const PredictedFrame& a = predicted_[i];
     const auto head = std::span(a.head).first(std::min<size_t>(left, a.head_bytes));
     if (head.size() < a.head_bytes) {
       left = 0;
@@ -105,14 +108,14 @@ Status FrameReader::take_ahead(unsigned count, size_t& left, Endpoint& ep, Handl
     bool begun = false;
     if (const Status s = begin_frame(head, ep, handler, used, begun); !s.ok()) return s;
     if (stopped_) break;
-    const bool foreseen = begun && used == head.size() && header_.length == a.length && payload_ == a.payload;
-    if (!foreseen) {
+    const bool matches = begun && used == head.size() && header_.length == a.length && payload_ == a.payload;
+    if (!matches) {
       const size_t misplaced = std::exchange(left, 0);
       return parse_misplaced(i, count, used, misplaced, ep, handler, counters);
     }
     left -= head.size();
     const size_t take = std::min<size_t>(left, a.length);
-    account(take);
+    add_payload_bytes(take);
     left -= take;
     if (filled_ == header_.length) {
       if (const Status s = end_frame(ep, handler, counters); !s.ok()) return s;
@@ -122,26 +125,27 @@ Status FrameReader::take_ahead(unsigned count, size_t& left, Endpoint& ep, Handl
   return Errc::kOk;
 }
 
-// `left` bytes from frame `first` of the foreseen on, less the `used` first of them, lie anywhere but where
-// they belong, and what is written for one of them could be the place of another: all of them aside first.
+// The prediction is wrong from frame `first` on, so `left` bytes, of which `used` are parsed, are in the
+// wrong memory. Writing one frame could overwrite the bytes of another, so all bytes are first copied to the
+// scratch area.
 Status FrameReader::parse_misplaced(unsigned first, unsigned count, size_t used, size_t left, Endpoint& ep,
                                     Handler& handler, EndpointCounters& counters) noexcept {
-  size_t aside = 0;
-  const auto set_aside = [&](const std::byte* data, size_t size) {
+  size_t copied = 0;
+  const auto copy_to_scratch = [&](const std::byte* data, size_t size) {
     const size_t take = std::min(size, left);
-    std::memcpy(scratch_.data() + aside, data, take);
-    aside += take;
+    std::memcpy(scratch_.data() + copied, data, take);
+    copied += take;
     left -= take;
   };
   for (unsigned i = first; i < count && left > 0; ++i) {
-    set_aside(ahead_[i].head.data(), ahead_[i].head_bytes);
-    set_aside(ahead_[i].payload, ahead_[i].length);
+    copy_to_scratch(predicted_[i].head.data(), predicted_[i].head_bytes);
+    copy_to_scratch(predicted_[i].payload, predicted_[i].length);
   }
-  set_aside(stage_.data(), left);
-  return parse(scratch_.subspan(used, aside - used), ep, handler, counters);
+  copy_to_scratch(stage_.data(), left);
+  return parse(scratch_.subspan(used, copied - used), ep, handler, counters);
 }
 
-// Bytes of the stream in one piece. What is left of them, less than a header with its extensions, goes to the
+// Parses contiguous bytes of the stream. The remainder, less than a header with its extensions, goes to the
 // stage.
 Status FrameReader::parse(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
                           EndpointCounters& counters) noexcept {
@@ -158,7 +162,7 @@ Status FrameReader::parse(std::span<const std::byte> bytes, Endpoint& ep, Handle
       std::memcpy(payload_ + filled_, bytes.data(), take);
       bytes = bytes.subspan(take);
       counters.bytes_copied += take;
-      account(take);
+      add_payload_bytes(take);
     }
     if (filled_ != header_.length) break;
     if (const Status s = end_frame(ep, handler, counters); !s.ok()) return s;
@@ -169,15 +173,15 @@ Status FrameReader::parse(std::span<const std::byte> bytes, Endpoint& ep, Handle
   return Errc::kOk;
 }
 
-// With a whole header and its extensions in `bytes`: checks them, asks the handler for a place. `begun` stays
-// false while bytes are missing.
+// Checks a whole header with its extensions and asks the handler for memory. `begun` stays false while bytes
+// are missing.
 Status FrameReader::begin_frame(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
                                 size_t& used, bool& begun) noexcept {
   if (bytes.size() < wire::kHeaderBytes) return Errc::kOk;
   const auto raw = bytes.first<wire::kHeaderBytes>();
   if (!decoded_) {
     if (const Status s = wire::decode_header(raw, header_); !s.ok()) return s;
-    if (header_.extension_bytes() > kMaxExtensions) return Errc::kBadExtension;
+    if (header_.extension_bytes() > kMaxExtensionBytes) return Errc::kBadExtension;
     decoded_ = true;
   }
   const size_t head = wire::kHeaderBytes + header_.extension_bytes();
@@ -193,13 +197,13 @@ Status FrameReader::begin_frame(std::span<const std::byte> bytes, Endpoint& ep, 
   crc_ = 0;
   stage_want_ = header_.length <= kSmallPayload ? kStageBytes : kStageBytesLarge;
   in_payload_ = true;
-  const Placement place = handler.on_header(ep, header_, extensions);
-  payload_ = place.payload;
-  if (place.status.ok() && payload_ == nullptr && header_.length > 0) return Errc::kInternal;
-  return place.status;
+  const ReceiveTarget target = handler.on_header(ep, header_, extensions);
+  payload_ = target.payload;
+  if (target.status.ok() && payload_ == nullptr && header_.length > 0) return Errc::kInternal;
+  return target.status;
 }
 
-void FrameReader::account(size_t n) noexcept {
+void FrameReader::add_payload_bytes(size_t n) noexcept {
   if ((header_.flags & wire::kFlagPayloadCrc) != 0) crc_ = crc32c({payload_ + filled_, n}, crc_);
   filled_ += n;
 }

@@ -13,7 +13,7 @@
 namespace sluice::transport::tcp {
 namespace {
 
-// Stands for the event descriptor among the owners of sockets.
+// The epoll data of the eventfd; no socket has this owner.
 constexpr uint64_t kWakeup = ~uint64_t{0};
 
 epoll_event event_for(Handle owner, uint32_t events) noexcept {
@@ -27,14 +27,14 @@ epoll_event event_for(Handle owner, uint32_t events) noexcept {
 
 Result<std::unique_ptr<Poller>> Poller::make() {
   Socket epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.valid()) return fail(Errc::kSystem, "cannot make an epoll set: " + error_text(errno));
+  if (!epoll.valid()) return fail(Errc::kSystem, "cannot create an epoll set: " + error_text(errno));
   Socket event(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!event.valid()) return fail(Errc::kSystem, "cannot make an event descriptor: " + error_text(errno));
+  if (!event.valid()) return fail(Errc::kSystem, "cannot create an eventfd: " + error_text(errno));
   epoll_event e{};
   e.events = EPOLLIN;
   e.data.u64 = kWakeup;
   if (::epoll_ctl(epoll.fd(), EPOLL_CTL_ADD, event.fd(), &e) != 0) {
-    return fail(Errc::kSystem, "cannot watch an event descriptor: " + error_text(errno));
+    return fail(Errc::kSystem, "cannot add an eventfd to an epoll set: " + error_text(errno));
   }
   return std::unique_ptr<Poller>(new Poller(std::move(epoll), std::move(event)));
 }
@@ -54,18 +54,18 @@ void Poller::remove(int fd) noexcept {
 }
 
 size_t Poller::collect(std::span<epoll_event> out) noexcept {
-  bool rung = false;  // woken_ stays: only a wait() consumes it
-  return sleep(out, 0, rung);
+  bool woken = false;  // woken_ stays set: only wait() consumes it
+  return sleep(out, 0, woken);
 }
 
 size_t Poller::wait(std::span<epoll_event> out, Nanos timeout) noexcept {
   sleeping_.store(true);
-  const bool woken = woken_.exchange(false);
-  bool rung = false;
-  const size_t n = sleep(out, woken ? 0 : timeout, rung);
-  // The wake() that ended this sleep shall not end the next one too. An exchange, so that what its caller did
-  // before is seen.
-  if (rung) woken_.exchange(false);
+  const bool already_woken = woken_.exchange(false);
+  bool woken = false;
+  const size_t n = sleep(out, already_woken ? 0 : timeout, woken);
+  // The wake() that ended this sleep must not end the next one too. The exchange also acquires the writes
+  // that the caller of wake() made before it.
+  if (woken) woken_.exchange(false);
   sleeping_.store(false);
   return n;
 }
@@ -74,18 +74,18 @@ void Poller::wake() noexcept {
   woken_.store(true);
   if (!sleeping_.load()) return;
   const uint64_t one = 1;
-  // Fails only when 2^64 wakes are pending: it is readable then.
+  // Fails only when 2^64 wakes are pending, and then the eventfd is readable anyway.
   [[maybe_unused]] const ssize_t n = ::write(event_.fd(), &one, sizeof one);
 }
 
-size_t Poller::sleep(std::span<epoll_event> out, Nanos timeout, bool& rung) noexcept {
+size_t Poller::sleep(std::span<epoll_event> out, Nanos timeout, bool& woken) noexcept {
   const int room = static_cast<int>(out.size());
   int n = -1;
   if (timeout > 0 && has_pwait2_) {
     const timespec t{.tv_sec = timeout / kSecond, .tv_nsec = timeout % kSecond};
-    // Not glibc's function: it is newer than the oldest glibc that the NCCL plugin is loaded with.
+    // A raw system call, because glibc's function is newer than the oldest glibc that loads the NCCL plugin.
     n = static_cast<int>(::syscall(SYS_epoll_pwait2, epoll_.fd(), out.data(), room, &t, nullptr, 0));
-    // Linux before 5.11 lacks it, and some sandboxes refuse it: whole milliseconds then.
+    // Linux before 5.11 lacks it and some sandboxes refuse it; epoll_wait has a resolution of 1 ms.
     if (n < 0 && (errno == ENOSYS || errno == EPERM)) has_pwait2_ = false;
   }
   if (timeout <= 0 || !has_pwait2_) {
@@ -101,7 +101,7 @@ size_t Poller::sleep(std::span<epoll_event> out, Nanos timeout, bool& rung) noex
     }
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = ::read(event_.fd(), &count, sizeof count);
-    rung = true;
+    woken = true;
   }
   return kept;
 }

@@ -1,4 +1,3 @@
-// The epoll set of one context and the descriptor that ends its sleep.
 #pragma once
 
 #include <sys/epoll.h>
@@ -15,6 +14,7 @@
 
 namespace sluice::transport::tcp {
 
+// Poller is the epoll set of one context, with an eventfd that ends its sleep. Owner thread, except wake().
 class Poller {
  public:
   [[nodiscard]] static Result<std::unique_ptr<Poller>> make();
@@ -23,11 +23,11 @@ class Poller {
   void modify(int fd, Handle owner, uint32_t events) noexcept;
   void remove(int fd) noexcept;
 
-  // What is ready now. Owner thread.
+  // Returns the number of events that are ready now.
   [[nodiscard]] size_t collect(std::span<epoll_event> out) noexcept;
-  // The same after sleeping until something is, or wake(), or `timeout` (< 0: no limit).
+  // The same, after sleeping until an event, wake() or `timeout` (< 0: no limit).
   [[nodiscard]] size_t wait(std::span<epoll_event> out, Nanos timeout) noexcept;
-  // Any thread. A system call only while the owner sleeps.
+  // Any thread. Makes a system call only while the owner sleeps.
   void wake() noexcept;
 
   [[nodiscard]] static Handle owner(const epoll_event& e) noexcept {
@@ -36,13 +36,13 @@ class Poller {
 
  private:
   Poller(Socket epoll, Socket event) noexcept : epoll_(std::move(epoll)), event_(std::move(event)) {}
-  [[nodiscard]] size_t sleep(std::span<epoll_event> out, Nanos timeout, bool& rung) noexcept;
+  [[nodiscard]] size_t sleep(std::span<epoll_event> out, Nanos timeout, bool& woken) noexcept;
 
   Socket epoll_;
   Socket event_;
   bool has_pwait2_ = true;
-  // wake() stores woken_, then reads sleeping_; wait() stores sleeping_, then reads woken_. Sequentially
-  // consistent, so one of the two sees the other: no wake() is lost.
+  // wake() stores woken_, then reads sleeping_. wait() stores sleeping_, then reads woken_. Both are
+  // sequentially consistent, so at least one of them sees the other's store, and no wake() is lost.
   std::atomic<bool> woken_{false};
   std::atomic<bool> sleeping_{false};
 };

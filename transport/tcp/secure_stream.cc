@@ -14,14 +14,14 @@ namespace {
 
 constexpr const char* kFile = "libsluice_tls.so";
 
-// The folder of the program or library that this code is part of.
-std::string own_folder() {
+// The directory of the program or library that contains this code.
+std::string own_directory() {
   Dl_info info{};
   static const char inside = 0;
   if (::dladdr(&inside, &info) == 0 || info.dli_fname == nullptr) return {};
   std::string file = info.dli_fname;
   if (file.find('/') == std::string::npos) {
-    // A program that was found by PATH: its name as it was called says nothing.
+    // The program was found through PATH, so the name has no directory.
     std::array<char, 4096> path;
     const ssize_t n = ::readlink("/proc/self/exe", path.data(), path.size());
     if (n <= 0) return {};
@@ -30,50 +30,47 @@ std::string own_folder() {
   return file.substr(0, file.rfind('/') + 1);
 }
 
-std::vector<std::string> places() {
-  if (const char* const told = std::getenv("SLUICE_TLS_LIBRARY"); told != nullptr && *told != 0)
-    return {told};
+std::vector<std::string> library_paths() {
+  if (const char* const path = std::getenv("SLUICE_TLS_LIBRARY"); path != nullptr && *path != 0)
+    return {path};
   std::vector<std::string> out;
-  if (const std::string folder = own_folder(); !folder.empty()) {
-    for (const char* const from : {"", "../lib/", "../" SLUICE_LIBDIR "/"})
-      out.push_back(folder + from + kFile);
+  if (const std::string directory = own_directory(); !directory.empty()) {
+    for (const char* const relative : {"", "../lib/", "../" SLUICE_LIBDIR "/"})
+      out.push_back(directory + relative + kFile);
   }
   out.emplace_back(kFile);
   return out;
 }
 
 #if SLUICE_INSTRUMENTED
-constexpr int kLoad = RTLD_NOW | RTLD_LOCAL;  // the sanitizer's run-time library must be met first
+constexpr int kLoad = RTLD_NOW | RTLD_LOCAL;  // the sanitizer's runtime library must be found first
 #else
-// Its symbols to itself alone, and those it needs taken from what it brings: the training process may have
-// another OpenSSL.
+// The training process may have another OpenSSL. So the library hides its symbols and prefers its own.
 constexpr int kLoad = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
 #endif
 
 Result<const SluiceTlsApi*> load() {
-  std::string why;
-  for (const std::string& place : places()) {
-    void* const library = ::dlopen(place.c_str(), kLoad);
+  std::string cause;
+  for (const std::string& path : library_paths()) {
+    void* const library = ::dlopen(path.c_str(), kLoad);
     if (library == nullptr) {
-      // A file that is there and can't be loaded has more to say than places where there is none.
+      // The error of a file that exists is more useful than the error of a path without a file.
       const char* const text = ::dlerror();
-      if (why.empty() || (place.find('/') != std::string::npos && ::access(place.c_str(), F_OK) == 0))
-        why = text != nullptr ? text : "cannot be loaded";
+      if (cause.empty() || (path.find('/') != std::string::npos && ::access(path.c_str(), F_OK) == 0))
+        cause = text != nullptr ? text : "unknown error";
       continue;
     }
     const auto get = reinterpret_cast<decltype(&sluice_tls_v1)>(::dlsym(library, "sluice_tls_v1"));
     const SluiceTlsApi* const api = get == nullptr ? nullptr : get();
     if (api != nullptr && api->version == kSluiceTlsVersion) return api;  // never unloaded
-    why = place + " is of another version";
+    cause = path + " has an incompatible version";
     ::dlclose(library);
   }
-  return fail(Errc::kUnsupported, "TLS needs " + std::string(kFile) +
-                                      ", which is not there or can't be used (SLUICE_TLS_LIBRARY says where "
-                                      "else it is): " +
-                                      why);
+  return fail(Errc::kUnsupported, "cannot load " + std::string(kFile) + " for TLS: " + cause +
+                                      "; set SLUICE_TLS_LIBRARY to its path");
 }
 
-// One library for the process; a failure is tried again.
+// Loads the library once per process. A later call tries again after a failure.
 Result<const SluiceTlsApi*> library() {
   static std::mutex mutex;
   static const SluiceTlsApi* loaded = nullptr;
@@ -103,9 +100,9 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::make(bool server, const Tl
                              .key = file_or_null(files.key),
                              .ca = file_or_null(files.ca),
                              .rekey_after = rekey_after};
-  std::array<char, 512> why{};
-  SluiceTlsContext* const context = (*api)->make_context(&given, why.data(), why.size());
-  if (context == nullptr) return fail(Errc::kInvalidArgument, std::string("TLS: ") + why.data());
+  std::array<char, 512> error{};
+  SluiceTlsContext* const context = (*api)->make_context(&given, error.data(), error.size());
+  if (context == nullptr) return fail(Errc::kInvalidArgument, std::string("TLS: ") + error.data());
   return std::make_shared<const TlsContext>(**api, *context, !files.ca.empty());
 }
 
@@ -114,11 +111,11 @@ Result<std::unique_ptr<SecureStream>> TlsContext::open(int fd, const TlsPeer& pe
                             .identity_bytes = peer.identity.size(),
                             .psk = peer.psk ? bytes_of(peer.psk->data()) : nullptr,
                             .host = file_or_null(peer.host),
-                            .bound = bytes_of(peer.bound.data()),
-                            .bound_bytes = peer.bound.size()};
-  std::array<char, 512> why{};
-  SluiceTlsStream* const stream = api_.open(&context_, fd, &given, why.data(), why.size());
-  if (stream == nullptr) return fail(Errc::kInvalidArgument, std::string("TLS: ") + why.data());
+                            .binding = bytes_of(peer.binding.data()),
+                            .binding_bytes = peer.binding.size()};
+  std::array<char, 512> error{};
+  SluiceTlsStream* const stream = api_.open(&context_, fd, &given, error.data(), error.size());
+  if (stream == nullptr) return fail(Errc::kInvalidArgument, std::string("TLS: ") + error.data());
   return std::make_unique<SecureStream>(api_, *stream);
 }
 

@@ -1,6 +1,5 @@
-// TLS on one connection, where both sides have agreed on it: what stands between a socket and its bytes. The
-// work is done by libsluice_tls.so (transport/tls), which is loaded when the first TlsContext is made;
-// nothing here or behind it is reached by connections that have none.
+// TLS for TCP connections. libsluice_tls.so (transport/tls) does the work; the first TlsContext loads it.
+// Connections without TLS use no code of this file.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +17,8 @@
 
 namespace sluice::transport::tcp {
 
-// One thread at a time. Neither owns nor closes the socket, which must outlive it.
+// SecureStream is the TLS state of one connection. One thread at a time. It does not own the socket, which
+// must outlive it.
 class SecureStream {
  public:
   enum class Step : uint8_t { kDone, kWantsRead, kWantsWrite, kFailed };
@@ -28,19 +28,20 @@ class SecureStream {
   SecureStream& operator=(const SecureStream&) = delete;
   ~SecureStream() { api_.free_stream(&stream_); }
 
-  // Until kDone nothing else is of use.
+  // Call until kDone, before any other call.
   [[nodiscard]] Step handshake() noexcept { return static_cast<Step>(api_.handshake(&stream_)); }
-  // As recvmsg and sendmsg: transport/tls/abi.h.
+  // Like recvmsg and sendmsg: transport/tls/abi.h.
   [[nodiscard]] ssize_t receive(std::span<const iovec> blocks) noexcept {
     return api_.receive(&stream_, blocks.data(), blocks.size());
   }
   [[nodiscard]] ssize_t send(std::span<const iovec> blocks) noexcept {
     return api_.send(&stream_, blocks.data(), blocks.size());
   }
-  [[nodiscard]] bool end() noexcept { return api_.end(&stream_) != 0; }
-  [[nodiscard]] bool over() const noexcept { return api_.over(&stream_) != 0; }
-  [[nodiscard]] bool pending() const noexcept { return api_.pending(&stream_) != 0; }
-  [[nodiscard]] std::string why() const { return api_.why(&stream_); }
+  // False: the socket is full; call again when it is writable.
+  [[nodiscard]] bool send_close_notify() noexcept { return api_.send_close_notify(&stream_) != 0; }
+  [[nodiscard]] bool has_ended() const noexcept { return api_.has_ended(&stream_) != 0; }
+  [[nodiscard]] bool has_pending_bytes() const noexcept { return api_.has_pending_bytes(&stream_) != 0; }
+  [[nodiscard]] std::string error() const { return api_.error(&stream_); }
 
  private:
   const SluiceTlsApi& api_;
@@ -50,22 +51,22 @@ class SecureStream {
 struct TlsFiles {
   std::string certificate;  // PEM, with its chain; empty: none
   std::string key;          // of the certificate; empty: in the same file
-  std::string ca;           // PEM: whose certificates the peer may show; empty: none is taken
+  std::string ca;           // PEM; authorities that may sign the peer's certificate; empty: none
 };
 
-// Who the other side must be.
+// The required identity of the peer.
 struct TlsPeer {
   std::string identity;                          // of the pre-shared key
-  std::optional<std::array<std::byte, 32>> psk;  // none: certificates
-  std::string host;                              // client without psk: what the certificate must name
-  std::span<const std::byte> bound;              // digest of what was said before: the same at both sides
+  std::optional<std::array<std::byte, 32>> psk;  // none: the peers use certificates
+  std::string host;                              // client without psk: name in the server's certificate
+  std::span<const std::byte> binding;            // digest of the plaintext handshake; equal on both sides
 };
 
-// What the connections of one side share. Any thread.
+// TlsContext holds what all connections of one side share. Any thread.
 class TlsContext {
  public:
-  // kUnsupported: the library is not there; kInvalidArgument: a file of `files` is of no use. `rekey_after`:
-  // records sent with one key; 0: as many as are safe.
+  // kUnsupported: the library cannot be loaded. kInvalidArgument: a file of `files` is unusable.
+  // `rekey_after` is the number of records sent with one key; 0 means as many as are safe.
   [[nodiscard]] static Result<std::shared_ptr<const TlsContext>> make(bool server, const TlsFiles& files,
                                                                       uint64_t rekey_after = 0);
   TlsContext(const SluiceTlsApi& api, SluiceTlsContext& context, bool has_ca) noexcept
@@ -75,7 +76,8 @@ class TlsContext {
   ~TlsContext() { api_.free_context(&context_); }
 
   [[nodiscard]] bool has_ca() const noexcept { return has_ca_; }
-  // On a connected, non-blocking socket of which nothing has been read ahead. The handshake is the caller's.
+  // `fd` is a connected, non-blocking socket; no byte may have been read ahead. The caller runs the
+  // handshake.
   [[nodiscard]] Result<std::unique_ptr<SecureStream>> open(int fd, const TlsPeer& peer) const;
 
  private:

@@ -20,7 +20,7 @@ size_t SendQueue::gather(std::span<iovec> out, size_t& bytes) const noexcept {
       skip -= size;
       return;
     }
-    out[used++] = {const_cast<std::byte*>(data + skip), size - skip};  // iovec serves reads too
+    out[used++] = {const_cast<std::byte*>(data + skip), size - skip};  // iovec has no const variant
     bytes += size - skip;
     skip = 0;
   };

@@ -1,5 +1,3 @@
-// Accepted puts in order, and how far the stream has got with them. Fixed size; headers and extensions are
-// kept here, payload stays where the caller has it.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,6 +13,8 @@
 
 namespace sluice::transport::tcp {
 
+// SendQueue holds accepted puts in order and tracks how much of them is on the stream. Its size is fixed. It
+// copies headers and extensions; payload stays in the caller's memory. Owner thread of the endpoint.
 class SendQueue {
  public:
   using Frame = QueuedFrame;
@@ -24,28 +24,29 @@ class SendQueue {
   [[nodiscard]] bool empty() const noexcept { return front_ == back_; }
   [[nodiscard]] bool full() const noexcept { return back_ - front_ == frames_.size(); }
 
-  // Not when full.
+  // The queue must not be full.
   void push(const wire::FrameHeader& header, std::span<const std::byte> extensions,
             std::span<const std::byte> payload, Cookie cookie) noexcept;
 
-  // The bytes that come next on the stream, as many as `out` has room for. Returns how many entries are
-  // filled; `bytes` is their sum.
+  // Fills `out` with the next bytes of the stream and returns the number of filled entries. `bytes` is their
+  // total size.
   [[nodiscard]] size_t gather(std::span<iovec> out, size_t& bytes) const noexcept;
 
-  // `n` bytes of what gather() gave are on the stream; pop_sent() tells which frames that completes.
-  void sent(size_t n) noexcept { sent_ += n; }
-  // The front when all of its bytes are on the stream, else nullptr. Valid until the next push().
+  // Records that the stream accepted `n` of the gathered bytes. pop_sent() then returns the completed frames.
+  void advance(size_t n) noexcept { sent_ += n; }
+  // Removes and returns the front frame if all of its bytes are on the stream, else returns nullptr. Valid
+  // until the next push().
   [[nodiscard]] const Frame* pop_sent() noexcept;
-  // The front, sent or not; not when empty.
+  // Removes and returns the front frame, sent or not. The queue must not be empty.
   [[nodiscard]] const Frame* pop() noexcept { return &frames_[index(front_++)]; }
 
  private:
   [[nodiscard]] size_t index(uint64_t count) const noexcept { return count % frames_.size(); }
 
   std::vector<Frame> frames_;
-  uint64_t front_ = 0;  // counts run up for ever
+  uint64_t front_ = 0;  // front_ and back_ count all frames ever queued
   uint64_t back_ = 0;
-  size_t sent_ = 0;  // bytes on the stream, from the beginning of the front
+  size_t sent_ = 0;  // bytes of the front frame that are on the stream
 };
 
 }  // namespace sluice::transport::tcp

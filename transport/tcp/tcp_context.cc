@@ -13,17 +13,18 @@
 
 #include "core/assert.h"
 #include "transport/tcp/address.h"
+#include "transport/tcp/socket_options.h"
 #include "transport/tcp/tcp_endpoint.h"
 
 namespace sluice::transport::tcp {
 namespace {
 
-// Ready sockets taken from one epoll call; the rest comes with the next.
+// Maximum number of events of one epoll call; the next call returns the rest.
 constexpr size_t kEvents = 128;
-// Turns that go by without asking epoll while some endpoint is known to have more bytes. The others wait that
-// much longer.
-constexpr unsigned kTurnsWithoutEpoll = 3;
-// How often deadlines are looked at; an endpoint with a short one asks for more often.
+// Polls without an epoll call while an endpoint is known to have more bytes. Other endpoints wait that much
+// longer.
+constexpr unsigned kPollsWithoutEpoll = 3;
+// Interval of deadline checks; an endpoint with a short deadline reduces it.
 constexpr Nanos kDeadlineScan = 100 * kMillisecond;
 
 class EpollContext final : public TcpContext {
@@ -31,7 +32,7 @@ class EpollContext final : public TcpContext {
   explicit EpollContext(std::unique_ptr<Poller> poller)
       : poller_(std::move(poller)),
         scratch_(std::make_unique_for_overwrite<std::byte[]>(FrameReader::kScratchBytes)) {
-    agenda_.scratch = {scratch_.get(), FrameReader::kScratchBytes};
+    pending_.scratch = {scratch_.get(), FrameReader::kScratchBytes};
   }
 
   Result<Endpoint*> adopt(Socket socket, Handler& handler, const EndpointOptions& options) override;
@@ -43,7 +44,7 @@ class EpollContext final : public TcpContext {
   size_t endpoint_count() const noexcept override { return count_; }
 
  private:
-  struct Seat {
+  struct Entry {
     uint32_t generation = 0;
     std::unique_ptr<TcpEndpoint> endpoint;
     Watcher* watcher = nullptr;
@@ -51,59 +52,59 @@ class EpollContext final : public TcpContext {
 
   [[nodiscard]] TcpEndpoint* find(Handle h) const noexcept;
   [[nodiscard]] Watcher* find_watcher(Handle h) const noexcept;
-  [[nodiscard]] uint32_t free_seat();
-  void vacate(uint32_t index) noexcept;
+  [[nodiscard]] uint32_t find_free_entry();
+  void release_entry(uint32_t index) noexcept;
   unsigned receive(Nanos now, size_t budget_bytes) noexcept;
   unsigned send(Nanos now) noexcept;
   void check_deadlines(Nanos now) noexcept;
   unsigned finish() noexcept;
 
   const std::unique_ptr<Poller> poller_;
-  std::vector<Seat> seats_;
-  std::vector<uint32_t> free_seats_;
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> free_entries_;
   size_t count_ = 0;
   const std::unique_ptr<std::byte[]> scratch_;
-  Agenda agenda_;
-  std::vector<Handle>
-      visiting_;  // a list of the agenda while it is worked off; entries made meanwhile are for later
+  PendingWork pending_;
+  std::vector<Handle> visiting_;  // the list being processed; entries added meanwhile are for the next poll
   std::array<epoll_event, kEvents> events_;
-  size_t ready_ = 0;  // events_ that the last wait() brought
+  size_t ready_ = 0;  // number of events_ from the last wait()
   unsigned without_epoll_ = 0;
-  uint64_t turn_ = 0;
+  uint64_t poll_number_ = 0;
   Nanos next_scan_ = 0;
   Nanos scan_interval_ = kDeadlineScan;
 };
 
 TcpEndpoint* EpollContext::find(Handle h) const noexcept {
-  // A handle may outlive its endpoint: events of a batch in which it was closed, lists made before.
-  const Seat& seat = seats_[h.index];
-  return seat.generation == h.generation ? seat.endpoint.get() : nullptr;
+  // A handle may outlive its endpoint: in events of the batch that closed it, and in lists built before.
+  const Entry& entry = entries_[h.index];
+  return entry.generation == h.generation ? entry.endpoint.get() : nullptr;
 }
 
 Watcher* EpollContext::find_watcher(Handle h) const noexcept {
-  const Seat& seat = seats_[h.index];
-  return seat.generation == h.generation ? seat.watcher : nullptr;
+  const Entry& entry = entries_[h.index];
+  return entry.generation == h.generation ? entry.watcher : nullptr;
 }
 
-uint32_t EpollContext::free_seat() {
-  if (free_seats_.empty()) {
-    free_seats_.push_back(static_cast<uint32_t>(seats_.size()));
-    seats_.emplace_back();
-    // Nothing grows later: each list holds an endpoint once, and those that closed within the turn.
-    for (auto* list : {&agenda_.flush, &agenda_.receive, &agenda_.finish, &visiting_})
-      list->reserve(2 * seats_.size());
-    free_seats_.reserve(seats_.size());
+uint32_t EpollContext::find_free_entry() {
+  if (free_entries_.empty()) {
+    free_entries_.push_back(static_cast<uint32_t>(entries_.size()));
+    entries_.emplace_back();
+    // The lists never grow later: each holds an endpoint once, and the endpoints that closed within this
+    // poll.
+    for (auto* list : {&pending_.flush, &pending_.receive, &pending_.finish, &visiting_})
+      list->reserve(2 * entries_.size());
+    free_entries_.reserve(entries_.size());
   }
-  return free_seats_.back();
+  return free_entries_.back();
 }
 
-void EpollContext::vacate(uint32_t index) noexcept {
-  ++seats_[index].generation;
-  free_seats_.push_back(index);
+void EpollContext::release_entry(uint32_t index) noexcept {
+  ++entries_[index].generation;
+  free_entries_.push_back(index);
 }
 
 Result<Endpoint*> EpollContext::adopt(Socket socket, Handler& handler, const EndpointOptions& options) {
-  SLUICE_ASSERT(!socket.accompanied());  // its peer will speak elsewhere
+  SLUICE_ASSERT(!socket.has_queue_pair());  // the peer would send its frames through the queue pair
   const int fd = socket.fd();
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
@@ -111,65 +112,67 @@ Result<Endpoint*> EpollContext::adopt(Socket socket, Handler& handler, const End
   }
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  probe_when_idle(fd);
-  const uint32_t index = free_seat();
-  Seat& seat = seats_[index];
-  const Handle self{.index = index, .generation = seat.generation};
+  enable_keepalive(fd);
+  const uint32_t index = find_free_entry();
+  Entry& entry = entries_[index];
+  const Handle self{.index = index, .generation = entry.generation};
   if (!poller_->add(fd, self, EPOLLIN)) {
-    return fail(Errc::kSystem, "cannot watch a socket: " + error_text(errno));
+    return fail(Errc::kSystem, "cannot add a socket to the epoll set: " + error_text(errno));
   }
-  seat.endpoint = std::make_unique<TcpEndpoint>(std::move(socket), self, handler, options, *poller_, agenda_);
-  free_seats_.pop_back();
+  entry.endpoint =
+      std::make_unique<TcpEndpoint>(std::move(socket), self, handler, options, *poller_, pending_);
+  free_entries_.pop_back();
   ++count_;
   if (options.frame_deadline > 0) {
     scan_interval_ = std::clamp(options.frame_deadline / 4, kMillisecond, scan_interval_);
   }
-  return seat.endpoint.get();
+  return entry.endpoint.get();
 }
 
 Result<Handle> EpollContext::watch(int fd, Watcher& watcher) {
-  const uint32_t index = free_seat();
-  const Handle self{.index = index, .generation = seats_[index].generation};
+  const uint32_t index = find_free_entry();
+  const Handle self{.index = index, .generation = entries_[index].generation};
   if (!poller_->add(fd, self, EPOLLIN))
-    return fail(Errc::kSystem, "cannot watch a descriptor: " + error_text(errno));
-  seats_[index].watcher = &watcher;
-  free_seats_.pop_back();
+    return fail(Errc::kSystem, "cannot add a descriptor to the epoll set: " + error_text(errno));
+  entries_[index].watcher = &watcher;
+  free_entries_.pop_back();
   return self;
 }
 
 void EpollContext::unwatch(int fd, Handle watch) noexcept {
   poller_->remove(fd);
-  seats_[watch.index].watcher = nullptr;
-  vacate(watch.index);
+  entries_[watch.index].watcher = nullptr;
+  release_entry(watch.index);
 }
 
 unsigned EpollContext::poll(Nanos now, size_t budget_bytes) noexcept {
-  ++turn_;
+  ++poll_number_;
   unsigned done = send(now);
   done += receive(now, budget_bytes);
-  if (agenda_.timed > 0 && now >= next_scan_) check_deadlines(now);
-  done += send(now);  // what the callbacks have put
+  if (pending_.timed > 0 && now >= next_scan_) check_deadlines(now);
+  done += send(now);  // sends the frames that the callbacks put
   return done + finish();
 }
 
-// Here and below lists and seats are walked by index: a callback may adopt, and they may move then.
+// Here and below, loops over lists and entries use an index, because a callback may adopt and reallocate
+// them.
 unsigned EpollContext::receive(Nanos now, size_t budget_bytes) noexcept {
   unsigned done = 0;
-  if (ready_ == 0 && (agenda_.receive.empty() || ++without_epoll_ > kTurnsWithoutEpoll)) {
+  if (ready_ == 0 && (pending_.receive.empty() || ++without_epoll_ > kPollsWithoutEpoll)) {
     ready_ = poller_->collect(events_);
     without_epoll_ = 0;
   }
-  visiting_.swap(agenda_.receive);
+  visiting_.swap(pending_.receive);
   for (size_t i = 0; i < visiting_.size(); ++i) {
-    if (TcpEndpoint* ep = find(visiting_[i])) done += ep->continue_receiving(now, turn_, budget_bytes);
+    if (TcpEndpoint* ep = find(visiting_[i])) done += ep->continue_receiving(now, poll_number_, budget_bytes);
   }
   visiting_.clear();
   for (const epoll_event& event : std::span(events_).first(std::exchange(ready_, 0))) {
     const Handle owner = Poller::owner(event);
     if (TcpEndpoint* ep = find(owner)) {
-      done += ep->ready(event.events, now, turn_, budget_bytes);
+      done += ep->ready(event.events, now, poll_number_, budget_bytes);
     } else if (Watcher* w = find_watcher(owner)) {
-      w->readable();
+      w->on_readable();
       ++done;
     }
   }
@@ -178,7 +181,7 @@ unsigned EpollContext::receive(Nanos now, size_t budget_bytes) noexcept {
 
 unsigned EpollContext::send(Nanos now) noexcept {
   unsigned done = 0;
-  visiting_.swap(agenda_.flush);
+  visiting_.swap(pending_.flush);
   for (size_t i = 0; i < visiting_.size(); ++i) {
     if (TcpEndpoint* ep = find(visiting_[i])) done += ep->continue_sending(now);
   }
@@ -188,31 +191,31 @@ unsigned EpollContext::send(Nanos now) noexcept {
 
 void EpollContext::check_deadlines(Nanos now) noexcept {
   next_scan_ = now + scan_interval_;
-  for (size_t i = 0; i < seats_.size(); ++i) {
-    if (seats_[i].endpoint) seats_[i].endpoint->check_deadline(now, turn_);
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].endpoint) entries_[i].endpoint->check_deadline(now, poll_number_);
   }
 }
 
 unsigned EpollContext::finish() noexcept {
   unsigned done = 0;
-  // A callback may close further endpoints, which are finished here too.
-  for (; done < agenda_.finish.size(); ++done) {
-    const Handle h = agenda_.finish[done];
-    seats_[h.index].endpoint->finish();
-    seats_[h.index].endpoint.reset();
-    vacate(h.index);
+  // A callback may close further endpoints, which this loop finishes too.
+  for (; done < pending_.finish.size(); ++done) {
+    const Handle h = pending_.finish[done];
+    entries_[h.index].endpoint->finish();
+    entries_[h.index].endpoint.reset();
+    release_entry(h.index);
     --count_;
   }
-  agenda_.finish.clear();
+  pending_.finish.clear();
   return done;
 }
 
 void EpollContext::wait(Nanos timeout) noexcept {
   const bool work =
-      ready_ > 0 || !agenda_.flush.empty() || !agenda_.receive.empty() || !agenda_.finish.empty();
+      ready_ > 0 || !pending_.flush.empty() || !pending_.receive.empty() || !pending_.finish.empty();
   if (work) timeout = 0;
-  // The owner must come round for the deadlines.
-  if (agenda_.timed > 0 && (timeout < 0 || timeout > scan_interval_)) timeout = scan_interval_;
+  // The owner must call poll() in time for the deadlines.
+  if (pending_.timed > 0 && (timeout < 0 || timeout > scan_interval_)) timeout = scan_interval_;
   if (ready_ == 0) {
     ready_ = poller_->wait(events_, timeout);
   }

@@ -1,6 +1,6 @@
-// Frames over TCP: the same 64 bytes, extensions and payload on a stream, received straight into the place
-// on_header() names. epoll, level triggered, one set per context; sockets are non-blocking. No Asio here:
-// this is the data path.
+// Frames over TCP: header, extensions and payload follow each other on a byte stream. Payload is received
+// directly into the memory of on_header(). Each context has one level-triggered epoll set and non-blocking
+// sockets. The data path uses no Asio.
 #pragma once
 
 #include <memory>
@@ -12,31 +12,31 @@
 
 namespace sluice::transport::tcp {
 
-// Of a descriptor that is not an endpoint's.
+// Watcher receives events of a descriptor that belongs to no endpoint.
 class Watcher {
  public:
-  // It is readable. Inside poll(); again at each until it is read.
-  virtual void readable() noexcept = 0;
+  // The descriptor is readable. Called inside poll(), and again in each poll() until it is read.
+  virtual void on_readable() noexcept = 0;
 
  protected:
   ~Watcher() = default;
 };
 
+// TcpContext is a Context for endpoints on TCP sockets. Owner thread.
 class TcpContext : public Context {
  public:
-  // Takes over a connected stream socket whose handshake is over (both sides at a frame boundary, nothing
-  // read ahead): makes it non-blocking and TCP_NODELAY, has the kernel probe an idle peer (docs/timeouts.md,
-  // keepalive), and closes it with the endpoint. On error the fd is
-  // closed too. `handler` must outlive the endpoint. Owner thread. The endpoint lives until after its
-  // on_closed().
+  // Makes an endpoint of a connected stream socket and owns the socket from then on, also on error. The
+  // handshake must be complete, with both sides at a frame boundary and no byte read ahead. Sets O_NONBLOCK,
+  // TCP_NODELAY and keepalive (docs/reference/configuration.md). `handler` must outlive the endpoint. The
+  // endpoint lives until its on_closed() returns.
   [[nodiscard]] virtual Result<Endpoint*> adopt(Socket socket, Handler& handler,
                                                 const EndpointOptions& options) = 0;
   [[nodiscard]] Result<Endpoint*> adopt(int fd, Handler& handler, const EndpointOptions& options) {
     return adopt(Socket(fd), handler, options);
   }
 
-  // Another transport's descriptors in this one's sleep: wait() ends when `fd` is readable, and poll() tells
-  // `watcher`. Both stay until unwatch(), which comes before the descriptor is closed. Owner thread.
+  // Adds a descriptor of another transport to this context: wait() ends when `fd` is readable, and poll()
+  // calls `watcher`. Both must live until unwatch(); call unwatch() before closing the descriptor.
   [[nodiscard]] virtual Result<Handle> watch(int fd, Watcher& watcher) = 0;
   virtual void unwatch(int fd, Handle watch) noexcept = 0;
 };

@@ -7,52 +7,54 @@
 #include <cerrno>
 #include <utility>
 
+#include "transport/tcp/address.h"
+
 namespace sluice::transport::tcp {
 namespace {
 
-// Blocks of one gathered send: 16 frames with payload. More is no cheaper per frame and keeps other endpoints
-// waiting.
+// Blocks of one gathered send: 16 frames with payload. More blocks make no frame cheaper and delay other
+// endpoints.
 constexpr size_t kGather = 32;
-// Bytes handed to the network in one turn, so that a peer that drains as fast as we fill does not keep the
-// turn for itself.
-constexpr size_t kSendPerTurn = 4 * kMiB;
+// Maximum bytes sent in one poll. Without a limit a peer that reads as fast as this end writes would block
+// the others.
+constexpr size_t kMaxSendPerPoll = 4 * kMiB;
 
 bool would_block(int error) noexcept {
-  // The kernel being short of memory for sockets passes like a full socket does.
+  // A lack of kernel memory for sockets is temporary, like a full socket.
   return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;
 }
 
 }  // namespace
 
 TcpEndpoint::TcpEndpoint(Socket socket, Handle self, Handler& handler, const EndpointOptions& options,
-                         Poller& poller, Agenda& agenda)
+                         Poller& poller, PendingWork& pending)
     : socket_(std::move(socket)),
       self_(self),
       handler_(handler),
       options_(options),
       poller_(poller),
-      agenda_(agenda),
+      pending_(pending),
       queue_(std::max<size_t>(options.send_queue, 1)),
-      reader_(options.max_payload, agenda.scratch),
+      reader_(options.max_payload, pending.scratch),
       peer_(peer_name(socket_.fd())) {
-  // Bytes that came with the handshake are announced by nothing.
-  if (socket_.pending()) {
+  // No event announces bytes that TLS read together with the handshake.
+  if (socket_.has_pending_bytes()) {
     in_receive_list_ = true;
-    agenda_.receive.push_back(self_);
+    pending_.receive.push_back(self_);
   }
 }
 
 TcpEndpoint::~TcpEndpoint() {
-  if (socket_.valid()) socket_.end();
+  if (socket_.valid()) socket_.shutdown();
 }
 
 Status TcpEndpoint::put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                         std::span<const std::byte> payload, Cookie cookie) noexcept {
   if (closing_ || ended_ || cannot_send()) return Errc::kClosed;
-  if (!fits(header, extensions, payload)) return Errc::kInvalidArgument;
+  if (!lengths_match(header, extensions, payload)) return Errc::kInvalidArgument;
   if (queue_.full()) return Errc::kWouldBlock;
   queue_.push(header, extensions, payload, cookie);
-  want_flush();
+  request_flush();
   return Errc::kOk;
 }
 
@@ -61,38 +63,38 @@ void TcpEndpoint::close(Errc reason) noexcept {
   closing_ = true;
   reason_ = reason;
   reader_.stop();
-  if (timed_) --agenda_.timed;
-  // A child forked by the training process may hold copies of the descriptor, so closing ours alone would
-  // neither end the epoll registration nor tell the peer.
+  if (timed_) --pending_.timed;
+  // A forked child may hold a copy of the descriptor. Then close() alone would neither remove the descriptor
+  // from the epoll set nor end the connection.
   poller_.remove(socket_.fd());
   if (reason == Errc::kReset) {
     socket_.reset();
   } else {
-    socket_.end();
+    socket_.shutdown();
   }
   socket_ = Socket();
-  agenda_.finish.push_back(self_);
+  pending_.finish.push_back(self_);
 }
 
 void TcpEndpoint::shutdown() noexcept {
   if (closing_ || ended_) return;
   ended_ = true;
-  want_flush();  // a later poll() tells the peer, even with nothing queued
+  request_flush();  // a later poll() tells the peer, even with an empty queue
 }
 
-unsigned TcpEndpoint::ready(uint32_t events, Nanos now, uint64_t turn, size_t budget_bytes) noexcept {
+unsigned TcpEndpoint::ready(uint32_t events, Nanos now, uint64_t poll_number, size_t budget_bytes) noexcept {
   unsigned done = 0;
-  // An error shows in the call that meets it: the receive, or after the peer's end the send.
+  // The next call reports an error: the receive, or the send after the peer has ended.
   const bool error = (events & (EPOLLERR | EPOLLHUP)) != 0;
   if ((events & EPOLLOUT) != 0 || (error && peer_ended_)) done += flush(now);
   if (!closing_ && !peer_ended_ && ((events & EPOLLIN) != 0 || error))
-    done += receive(now, turn, budget_bytes);
+    done += receive(now, poll_number, budget_bytes);
   return done;
 }
 
-unsigned TcpEndpoint::continue_receiving(Nanos now, uint64_t turn, size_t budget_bytes) noexcept {
+unsigned TcpEndpoint::continue_receiving(Nanos now, uint64_t poll_number, size_t budget_bytes) noexcept {
   in_receive_list_ = false;
-  return closing_ || peer_ended_ ? 0 : receive(now, turn, budget_bytes);
+  return closing_ || peer_ended_ ? 0 : receive(now, poll_number, budget_bytes);
 }
 
 unsigned TcpEndpoint::continue_sending(Nanos now) noexcept {
@@ -100,9 +102,9 @@ unsigned TcpEndpoint::continue_sending(Nanos now) noexcept {
   return closing_ || waits_writable_ ? 0 : flush(now);
 }
 
-unsigned TcpEndpoint::receive(Nanos now, uint64_t turn, size_t budget_bytes) noexcept {
-  if (last_turn_ == turn) return 0;
-  last_turn_ = turn;
+unsigned TcpEndpoint::receive(Nanos now, uint64_t poll_number, size_t budget_bytes) noexcept {
+  if (last_poll_ == poll_number) return 0;
+  last_poll_ = poll_number;
   unsigned done = 0;
   const uint64_t bytes_before = counters_.wire_bytes_in;
   std::array<iovec, FrameReader::kBlocks> buffers;
@@ -114,14 +116,14 @@ unsigned TcpEndpoint::receive(Nanos now, uint64_t turn, size_t budget_bytes) noe
     ++counters_.receive_calls;
     if (n < 0 && errno == EINTR) continue;
     if (n == 0) {
-      end_of_stream(now);
+      on_peer_end(now);
       return done + 1;
     }
     if (n < 0) {
       if (cannot_send()) {
         close(send_error_);
       } else if (!would_block(errno)) {
-        close(broken_by(errno));
+        close(close_reason(errno));
       }
       return done;
     }
@@ -130,10 +132,10 @@ unsigned TcpEndpoint::receive(Nanos now, uint64_t turn, size_t budget_bytes) noe
     counters_.wire_bytes_in += static_cast<uint64_t>(n);
     const Status parsed = reader_.consume(static_cast<size_t>(n), *this, handler_, counters_);
     if (!parsed.ok()) close(parsed.code());
-    if (static_cast<size_t>(n) < asked && !cannot_send() && socket_.drained())
-      break;  // the socket is empty: asking again is a wasted call
+    if (static_cast<size_t>(n) < asked && !cannot_send() && socket_.is_drained())
+      break;  // the socket is empty; another call would be wasted
     if (counters_.wire_bytes_in - bytes_before >= budget_bytes) {
-      if (!closing_ && !std::exchange(in_receive_list_, true)) agenda_.receive.push_back(self_);
+      if (!closing_ && !std::exchange(in_receive_list_, true)) pending_.receive.push_back(self_);
       break;
     }
   }
@@ -141,14 +143,14 @@ unsigned TcpEndpoint::receive(Nanos now, uint64_t turn, size_t budget_bytes) noe
   return done;
 }
 
-void TcpEndpoint::end_of_stream(Nanos now) noexcept {
+void TcpEndpoint::on_peer_end(Nanos now) noexcept {
   if (cannot_send()) return close(send_error_);
   if (reader_.within_frame()) return close(Errc::kReset);
   peer_ended_ = true;
   ended_ = true;
   if (queue_.empty()) return close(Errc::kClosed);
-  // What was accepted before still goes out: the peer may have ended its own side only. No longer readable
-  // for epoll, or it would report the end for ever.
+  // Accepted frames are still sent, because the peer may have closed its sending side only. EPOLLIN is
+  // removed; otherwise epoll would report the end in every call.
   last_sent_ = now;
   if (!waits_writable_) blocked_since_ = now;
   poller_.modify(socket_.fd(), self_, EPOLLOUT);
@@ -158,7 +160,7 @@ void TcpEndpoint::end_of_stream(Nanos now) noexcept {
 
 unsigned TcpEndpoint::flush(Nanos now) noexcept {
   if (waits_writable_) counters_.send_blocked_ns += static_cast<uint64_t>(now - blocked_since_);
-  blocked_since_ = now;  // should it be so again
+  blocked_since_ = now;  // used if the socket is full again
   in_flush_ = true;
   const unsigned done = send_queued(now);
   in_flush_ = false;
@@ -170,9 +172,9 @@ unsigned TcpEndpoint::send_queued(Nanos now) noexcept {
   size_t bytes_sent = 0;
   std::array<iovec, kGather> blocks;
   while (!closing_ && !cannot_send() && !queue_.empty()) {
-    if (bytes_sent >= kSendPerTurn) {
-      want_writable(false);
-      list_for_flush();
+    if (bytes_sent >= kMaxSendPerPoll) {
+      set_wait_writable(false);
+      add_to_flush_list();
       return done;
     }
     size_t asked = 0;
@@ -182,27 +184,27 @@ unsigned TcpEndpoint::send_queued(Nanos now) noexcept {
     if (n < 0) {
       if (errno == EINTR) continue;
       if (would_block(errno)) {
-        want_writable(true);
+        set_wait_writable(true);
       } else {
-        send_failed(broken_by(errno));
+        on_send_error(close_reason(errno));
       }
       return done;
     }
     last_sent_ = now;
     bytes_sent += static_cast<size_t>(n);
     counters_.wire_bytes_out += static_cast<uint64_t>(n);
-    queue_.sent(static_cast<size_t>(n));
-    done += 1 + give_back_sent();
+    queue_.advance(static_cast<size_t>(n));
+    done += 1 + complete_sent();
     if (static_cast<size_t>(n) < asked) {
-      if (!closing_) want_writable(true);
+      if (!closing_) set_wait_writable(true);
       return done;
     }
   }
-  if (!closing_ && !cannot_send()) sent_everything();
+  if (!closing_ && !cannot_send()) on_queue_empty();
   return done;
 }
 
-unsigned TcpEndpoint::give_back_sent() noexcept {
+unsigned TcpEndpoint::complete_sent() noexcept {
   unsigned done = 0;
   while (const SendQueue::Frame* frame = queue_.pop_sent()) {
     ++done;
@@ -213,54 +215,54 @@ unsigned TcpEndpoint::give_back_sent() noexcept {
   return done;
 }
 
-void TcpEndpoint::sent_everything() noexcept {
+void TcpEndpoint::on_queue_empty() noexcept {
   if (peer_ended_) return close(Errc::kClosed);
-  const bool tell = ended_ && !told_peer_;
-  if (tell) told_peer_ = socket_.end_sending();
-  want_writable(tell && !told_peer_);
+  const bool send_end = ended_ && !end_sent_;
+  if (send_end) end_sent_ = socket_.shutdown_send();
+  set_wait_writable(send_end && !end_sent_);
 }
 
-void TcpEndpoint::send_failed(Errc why) noexcept {
+void TcpEndpoint::on_send_error(Errc reason) noexcept {
   if (peer_ended_) return close(Errc::kClosed);
-  // The peer may have said why before it broke the connection: take that in first.
-  send_error_ = why;
-  want_writable(false);
-  if (!std::exchange(in_receive_list_, true)) agenda_.receive.push_back(self_);
+  // The peer may have sent its reason before the connection broke, so received bytes are processed first.
+  send_error_ = reason;
+  set_wait_writable(false);
+  if (!std::exchange(in_receive_list_, true)) pending_.receive.push_back(self_);
 }
 
-void TcpEndpoint::want_flush() noexcept {
-  // A put() from on_sent() is seen by the flush that called it.
-  if (!waits_writable_ && !in_flush_) list_for_flush();
+void TcpEndpoint::request_flush() noexcept {
+  // During a flush no request is needed: the flush also sends frames that on_sent() puts.
+  if (!waits_writable_ && !in_flush_) add_to_flush_list();
 }
 
-void TcpEndpoint::list_for_flush() noexcept {
-  if (!std::exchange(in_flush_list_, true)) agenda_.flush.push_back(self_);
+void TcpEndpoint::add_to_flush_list() noexcept {
+  if (!std::exchange(in_flush_list_, true)) pending_.flush.push_back(self_);
 }
 
-void TcpEndpoint::want_writable(bool wanted) noexcept {
-  if (waits_writable_ == wanted) return;
-  waits_writable_ = wanted;
+void TcpEndpoint::set_wait_writable(bool wait) noexcept {
+  if (waits_writable_ == wait) return;
+  waits_writable_ = wait;
   uint32_t events = 0;
   if (!peer_ended_) events |= EPOLLIN;
-  if (wanted) events |= EPOLLOUT;
+  if (wait) events |= EPOLLOUT;
   poller_.modify(socket_.fd(), self_, events);
 }
 
 void TcpEndpoint::update_timed() noexcept {
   const bool timed = options_.frame_deadline > 0 && (reader_.within_frame() || peer_ended_);
-  if (timed && !timed_) ++agenda_.timed;
-  if (!timed && timed_) --agenda_.timed;
+  if (timed && !timed_) ++pending_.timed;
+  if (!timed && timed_) --pending_.timed;
   timed_ = timed;
 }
 
-bool TcpEndpoint::overdue(Nanos now) const noexcept {
+bool TcpEndpoint::is_overdue(Nanos now) const noexcept {
   return timed_ && !closing_ && now - (peer_ended_ ? last_sent_ : last_received_) > options_.frame_deadline;
 }
 
-void TcpEndpoint::check_deadline(Nanos now, uint64_t turn) noexcept {
-  // After a long absence of the owner the bytes may be there, only not read yet.
-  if (overdue(now) && !peer_ended_) receive(now, turn, 1);
-  if (overdue(now)) close(Errc::kTimeout);
+void TcpEndpoint::check_deadline(Nanos now, uint64_t poll_number) noexcept {
+  // If the owner has not polled for long, the bytes may have arrived but not been read yet.
+  if (is_overdue(now) && !peer_ended_) receive(now, poll_number, 1);
+  if (is_overdue(now)) close(Errc::kTimeout);
 }
 
 void TcpEndpoint::finish() noexcept {

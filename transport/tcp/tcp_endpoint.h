@@ -6,7 +6,7 @@
 
 #include "core/ids.h"
 #include "transport/tcp/frame_reader.h"
-#include "transport/tcp/path.h"
+#include "transport/tcp/packet_loss.h"
 #include "transport/tcp/poller.h"
 #include "transport/tcp/send_queue.h"
 #include "transport/tcp/socket.h"
@@ -14,20 +14,22 @@
 
 namespace sluice::transport::tcp {
 
-// What endpoints want from the next turns of their context. An endpoint stands in a list at most once.
-struct Agenda {
-  std::vector<Handle> flush;     // frames queued, socket not known to be full
-  std::vector<Handle> receive;   // the budget ended while bytes were still coming: no need to ask epoll
-  std::vector<Handle> finish;    // closed, callbacks outstanding
-  size_t timed = 0;              // endpoints with a deadline running
-  std::span<std::byte> scratch;  // of the readers (FrameReader::kScratchBytes)
+// The work that endpoints request from the next poll() of their context. Each list holds an endpoint at most
+// once.
+struct PendingWork {
+  std::vector<Handle> flush;     // endpoints with queued frames whose socket is not known to be full
+  std::vector<Handle> receive;   // endpoints with more bytes to read, known without an epoll event
+  std::vector<Handle> finish;    // closed endpoints with outstanding callbacks
+  size_t timed = 0;              // endpoints with a running deadline
+  std::span<std::byte> scratch;  // for the readers (FrameReader::kScratchBytes)
 };
 
+// TcpEndpoint is an Endpoint on a TCP socket. Owner thread of its context.
 class TcpEndpoint final : public Endpoint {
  public:
   TcpEndpoint(Socket socket, Handle self, Handler& handler, const EndpointOptions& options, Poller& poller,
-              Agenda& agenda);
-  ~TcpEndpoint();  // without callbacks; the peer is told as by close(kClosed)
+              PendingWork& pending);
+  ~TcpEndpoint();  // no callbacks; the peer sees the effect of close(kClosed)
 
   Status put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
              std::span<const std::byte> payload, Cookie cookie) noexcept override;
@@ -38,49 +40,50 @@ class TcpEndpoint final : public Endpoint {
   uint64_t losses() const noexcept override { return lost_packets(socket_.fd()); }
   std::string_view peer() const noexcept override { return peer_; }
 
-  // The context's part. Each returns how much was done.
-  unsigned ready(uint32_t events, Nanos now, uint64_t turn, size_t budget_bytes) noexcept;
-  unsigned continue_receiving(Nanos now, uint64_t turn, size_t budget_bytes) noexcept;
+  // Called by the context. Each returns the amount of work done.
+  unsigned ready(uint32_t events, Nanos now, uint64_t poll_number, size_t budget_bytes) noexcept;
+  unsigned continue_receiving(Nanos now, uint64_t poll_number, size_t budget_bytes) noexcept;
   unsigned continue_sending(Nanos now) noexcept;
-  // Closes when the deadline of a started frame, or of the last frames to a peer that has ended, is over.
-  void check_deadline(Nanos now, uint64_t turn) noexcept;
-  // Gives everything back and calls on_closed(). Destroy after it.
+  // Closes the endpoint if the deadline of a started frame, or of the last frames to a peer that ended, has
+  // passed.
+  void check_deadline(Nanos now, uint64_t poll_number) noexcept;
+  // Calls on_sent() for all queued frames, then on_closed(). Destroy the endpoint afterwards.
   void finish() noexcept;
 
  private:
-  unsigned receive(Nanos now, uint64_t turn, size_t budget_bytes) noexcept;
+  unsigned receive(Nanos now, uint64_t poll_number, size_t budget_bytes) noexcept;
   unsigned flush(Nanos now) noexcept;
   unsigned send_queued(Nanos now) noexcept;
-  unsigned give_back_sent() noexcept;
-  void end_of_stream(Nanos now) noexcept;
+  unsigned complete_sent() noexcept;
+  void on_peer_end(Nanos now) noexcept;
   [[nodiscard]] bool cannot_send() const noexcept { return send_error_ != Errc::kOk; }
-  void send_failed(Errc why) noexcept;
-  void sent_everything() noexcept;
-  void want_flush() noexcept;
-  void list_for_flush() noexcept;
-  void want_writable(bool wanted) noexcept;
+  void on_send_error(Errc reason) noexcept;
+  void on_queue_empty() noexcept;
+  void request_flush() noexcept;
+  void add_to_flush_list() noexcept;
+  void set_wait_writable(bool wait) noexcept;
   void update_timed() noexcept;
-  [[nodiscard]] bool overdue(Nanos now) const noexcept;
+  [[nodiscard]] bool is_overdue(Nanos now) const noexcept;
 
   Socket socket_;
   const Handle self_;
   Handler& handler_;
   const EndpointOptions options_;
   Poller& poller_;
-  Agenda& agenda_;
+  PendingWork& pending_;
 
   bool closing_ = false;
-  bool ended_ = false;           // shutdown(), or the peer ended: no put()
-  bool told_peer_ = false;       // that nothing more comes
+  bool ended_ = false;           // after shutdown() or the peer's end: put() returns kClosed
+  bool end_sent_ = false;        // the end of the stream was sent to the peer
   bool peer_ended_ = false;      // at a frame boundary
-  Errc send_error_ = Errc::kOk;  // why a send failed; what has arrived is still taken in
+  Errc send_error_ = Errc::kOk;  // why a send failed; received bytes are still processed
   bool waits_writable_ = false;  // the last send was short
   bool in_flush_ = false;
   bool in_flush_list_ = false;
   bool in_receive_list_ = false;
-  bool timed_ = false;  // counted in agenda_.timed
+  bool timed_ = false;  // counted in pending_.timed
   Errc reason_ = Errc::kOk;
-  uint64_t last_turn_ = 0;  // in which receive() ran: once a turn is enough
+  uint64_t last_poll_ = 0;  // the poll in which receive() last ran; it runs once per poll
   Nanos last_received_ = 0;
   Nanos last_sent_ = 0;
   Nanos blocked_since_ = 0;  // while waits_writable_

@@ -1,4 +1,4 @@
-// What OpenSSL asks back: the pre-shared key, the name of the application protocol, and the socket.
+// Callbacks of OpenSSL: pre-shared key, application protocol (ALPN), received messages and socket I/O.
 #include <openssl/bio.h>
 
 #include <algorithm>
@@ -21,8 +21,7 @@ int use_psk(SSL* ssl, const EVP_MD* digest, const unsigned char** identity, size
             SSL_SESSION** session) {
   const SluiceTlsStream& s = stream_of(ssl);
   *session = nullptr;
-  // After the server has asked for another key share the cipher is settled: the key is of no use to another
-  // hash.
+  // After a HelloRetryRequest the cipher is fixed. The key works only with SHA-256.
   if (s.psk() == nullptr || (digest != nullptr && EVP_MD_is_a(digest, "SHA256") == 0)) return 1;
   if (SSL_SESSION_up_ref(s.psk()) != 1) return 0;
   *session = s.psk();
@@ -41,20 +40,20 @@ int find_psk(SSL* ssl, const unsigned char* identity, size_t identity_bytes, SSL
 }
 
 int choose_protocol(SSL* ssl, const unsigned char** out, unsigned char* out_bytes, const unsigned char* in,
-                    unsigned in_bytes, void* /*nothing*/) {
+                    unsigned in_bytes, void* /*argument*/) {
   const SluiceTlsStream& s = stream_of(ssl);
-  if (!same(s.bound(), in, in_bytes)) return SSL_TLSEXT_ERR_ALERT_FATAL;
+  if (!same(s.alpn(), in, in_bytes)) return SSL_TLSEXT_ERR_ALERT_FATAL;
   *out = in + 1;
   *out_bytes = in[0];
   return SSL_TLSEXT_ERR_OK;
 }
 
-void watch_message(int sent, int /*version*/, int type, const void* message, size_t bytes, SSL* ssl,
-                   void* /*nothing*/) {
-  const std::span<const unsigned char> said(static_cast<const unsigned char*>(message), bytes);
-  if (sent != 0 || said.empty()) return;
-  if (type == SSL3_RT_INNER_CONTENT_TYPE) stream_of(ssl).record_came(said[0] == SSL3_RT_APPLICATION_DATA);
-  if (type == SSL3_RT_HANDSHAKE) stream_of(ssl).handshake_message_came(said);
+void observe_message(int sent, int /*version*/, int type, const void* message, size_t bytes, SSL* ssl,
+                     void* /*argument*/) {
+  const std::span<const unsigned char> bytes_in(static_cast<const unsigned char*>(message), bytes);
+  if (sent != 0 || bytes_in.empty()) return;
+  if (type == SSL3_RT_INNER_CONTENT_TYPE) stream_of(ssl).on_record(bytes_in[0] == SSL3_RT_APPLICATION_DATA);
+  if (type == SSL3_RT_HANDSHAKE) stream_of(ssl).on_handshake_message(bytes_in);
 }
 
 SluiceTlsStream& stream_of(BIO* bio) noexcept {
@@ -63,13 +62,13 @@ SluiceTlsStream& stream_of(BIO* bio) noexcept {
 
 int write_bio(BIO* bio, const char* data, int bytes) {
   BIO_clear_retry_flags(bio);
-  return stream_of(bio).take_ciphertext(data, bytes);
+  return stream_of(bio).buffer_ciphertext(data, bytes);
 }
 
 int read_bio(BIO* bio, char* to, int bytes) {
   BIO_clear_retry_flags(bio);
   bool again = false;
-  const int n = stream_of(bio).give_ciphertext(to, bytes, again);
+  const int n = stream_of(bio).read_ciphertext(to, bytes, again);
   if (again) BIO_set_retry_read(bio);
   return n;
 }
@@ -92,7 +91,7 @@ BIO_METHOD* make_method() noexcept {
 }  // namespace
 
 BIO* make_bio(SluiceTlsStream& stream) noexcept {
-  static BIO_METHOD* const method = make_method();  // for the life of the library, which is never unloaded
+  static BIO_METHOD* const method = make_method();  // never freed: the library is never unloaded
   BIO* const bio = method == nullptr ? nullptr : BIO_new(method);
   if (bio == nullptr) return nullptr;
   BIO_set_data(bio, &stream);
@@ -101,7 +100,7 @@ BIO* make_bio(SluiceTlsStream& stream) noexcept {
 }
 
 void set_callbacks(SSL_CTX* context, bool server) noexcept {
-  SSL_CTX_set_msg_callback(context, watch_message);
+  SSL_CTX_set_msg_callback(context, observe_message);
   if (server) {
     SSL_CTX_set_psk_find_session_callback(context, find_psk);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);

@@ -1,4 +1,3 @@
-// What the streams of one side have in common: TLS 1.3 and nothing before it, ciphers, certificates.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -7,6 +6,7 @@
 
 #include "transport/tls/abi.h"
 
+// The configuration that all streams of one side share: TLS 1.3 only, ciphers, certificates.
 struct SluiceTlsContext {
   SSL_CTX* ssl;
   bool server;
@@ -16,8 +16,8 @@ struct SluiceTlsContext {
 
 namespace sluice::tls {
 
-[[nodiscard]] SluiceTlsContext* make_context(const SluiceTlsFiles& files, char* why,
-                                             size_t why_bytes) noexcept;
+[[nodiscard]] SluiceTlsContext* make_context(const SluiceTlsFiles& files, char* error,
+                                             size_t error_bytes) noexcept;
 void free_context(SluiceTlsContext* context) noexcept;
 
 }  // namespace sluice::tls

@@ -1,4 +1,4 @@
-// The table, and nothing else, is visible.
+// Exports the function table and nothing else.
 #include <cstdio>
 #include <new>
 
@@ -8,19 +8,19 @@
 
 namespace {
 
-SluiceTlsStream* open_stream(SluiceTlsContext* context, int fd, const SluiceTlsPeer* peer, char* why,
-                             size_t why_bytes) {
+SluiceTlsStream* open_stream(SluiceTlsContext* context, int fd, const SluiceTlsPeer* peer, char* error,
+                             size_t error_bytes) {
   auto* const stream = new (std::nothrow) SluiceTlsStream;
   if (stream != nullptr && stream->open(*context, fd, *peer)) return stream;
-  std::snprintf(why, why_bytes, "%s", stream == nullptr ? "out of memory" : stream->why.data());
+  std::snprintf(error, error_bytes, "%s", stream == nullptr ? "out of memory" : stream->error.data());
   delete stream;
   return nullptr;
 }
 
 constexpr SluiceTlsApi kApi = {
     .version = kSluiceTlsVersion,
-    .make_context = [](const SluiceTlsFiles* files, char* why,
-                       size_t why_bytes) { return sluice::tls::make_context(*files, why, why_bytes); },
+    .make_context = [](const SluiceTlsFiles* files, char* error,
+                       size_t error_bytes) { return sluice::tls::make_context(*files, error, error_bytes); },
     .free_context = [](SluiceTlsContext* context) { sluice::tls::free_context(context); },
     .open = open_stream,
     .free_stream = [](SluiceTlsStream* stream) { delete stream; },
@@ -33,10 +33,10 @@ constexpr SluiceTlsApi kApi = {
         [](SluiceTlsStream* stream, const iovec* blocks, size_t count) {
           return stream->send({blocks, count});
         },
-    .end = [](SluiceTlsStream* stream) { return stream->end() ? 1 : 0; },
-    .over = [](const SluiceTlsStream* stream) { return stream->over() ? 1 : 0; },
-    .pending = [](const SluiceTlsStream* stream) { return stream->pending() ? 1 : 0; },
-    .why = [](const SluiceTlsStream* stream) { return stream->why.data(); },
+    .send_close_notify = [](SluiceTlsStream* stream) { return stream->send_close_notify() ? 1 : 0; },
+    .has_ended = [](const SluiceTlsStream* stream) { return stream->has_ended() ? 1 : 0; },
+    .has_pending_bytes = [](const SluiceTlsStream* stream) { return stream->has_pending_bytes() ? 1 : 0; },
+    .error = [](const SluiceTlsStream* stream) { return stream->error.data(); },
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// OpenSSL's view of a stream's socket: reads go to it, writes to the stream's buffer.
+// The BIO of a stream: OpenSSL reads from the socket and writes to the stream's ciphertext buffer.
 #pragma once
 
 #include <openssl/bio.h>
@@ -7,7 +7,7 @@ struct SluiceTlsStream;
 
 namespace sluice::tls {
 
-// Null: out of memory. Belongs to the SSL that it is given to.
+// Null when out of memory. The SSL object that receives the BIO owns it.
 [[nodiscard]] BIO* make_bio(SluiceTlsStream& stream) noexcept;
 
 }  // namespace sluice::tls

@@ -11,36 +11,36 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/tls/error_text.h"
 #include "transport/tls/socket_bio.h"
-#include "transport/tls/words.h"
 
 namespace {
 
 constexpr char kProtocol[] = "sluice/1 ";
 constexpr size_t kProtocolBytes = sizeof kProtocol - 1;
-// Blocks of less than this are put together into one record: a frame's header, small payloads.
+// Smaller blocks, such as frame headers and small payloads, are gathered into one record.
 constexpr size_t kSmallBlock = 2048;
 
-// Walks over blocks without changing them.
+// Iterates over the bytes of blocks without changing them.
 class Cursor {
  public:
-  explicit Cursor(std::span<const iovec> blocks) noexcept : blocks_(blocks) { settle(); }
+  explicit Cursor(std::span<const iovec> blocks) noexcept : blocks_(blocks) { skip_empty_blocks(); }
   [[nodiscard]] bool done() const noexcept { return blocks_.empty(); }
   [[nodiscard]] const unsigned char* data() const noexcept {
     return static_cast<const unsigned char*>(blocks_.front().iov_base) + offset_;
   }
-  [[nodiscard]] size_t rest() const noexcept { return blocks_.front().iov_len - offset_; }
+  [[nodiscard]] size_t left_in_block() const noexcept { return blocks_.front().iov_len - offset_; }
   void skip(size_t n) noexcept {
     while (n > 0 && !done()) {
-      const size_t step = std::min(n, rest());
+      const size_t step = std::min(n, left_in_block());
       offset_ += step;
       n -= step;
-      settle();
+      skip_empty_blocks();
     }
   }
 
  private:
-  void settle() noexcept {
+  void skip_empty_blocks() noexcept {
     while (!blocks_.empty() && offset_ == blocks_.front().iov_len) {
       blocks_ = blocks_.subspan(1);
       offset_ = 0;
@@ -65,7 +65,7 @@ bool expect_host(SSL* ssl, const char* host) noexcept {
 SluiceTlsStream::~SluiceTlsStream() {
   SSL_free(ssl_);
   SSL_SESSION_free(psk_);
-  std::free(sealed_);
+  std::free(ciphertext_);
 }
 
 bool SluiceTlsStream::prepare_psk(const unsigned char* psk) noexcept {
@@ -82,96 +82,97 @@ bool SluiceTlsStream::open(const SluiceTlsContext& context, int fd, const Sluice
   fd_ = fd;
   server_ = context.server;
   rekey_after_ = context.rekey_after;
-  const auto unusable = [this](const char* words) {
-    std::snprintf(why.data(), why.size(), "%s", words);
+  const auto invalid = [this](const char* text) {
+    std::snprintf(error.data(), error.size(), "%s", text);
     return false;
   };
-  if (peer.identity_bytes > identity_.size() || kProtocolBytes + peer.bound_bytes >= bound_.size())
-    return unusable("a name is too long for TLS");
+  if (peer.identity_bytes > identity_.size() || kProtocolBytes + peer.binding_bytes >= alpn_.size())
+    return invalid("TLS identity or binding is too long");
   if (!server_ && peer.psk == nullptr && (!context.has_ca || peer.host == nullptr))
-    return unusable("nothing to know the peer by: neither a token nor a certificate authority");
+    return invalid(
+        "cannot authenticate the server: neither a token nor a certificate authority is configured");
   ERR_clear_error();
   ssl_ = SSL_new(context.ssl);
   BIO* const bio = ssl_ == nullptr ? nullptr : sluice::tls::make_bio(*this);
-  if (bio == nullptr) return unusable("out of memory");
+  if (bio == nullptr) return invalid("out of memory");
   SSL_set_bio(ssl_, bio, bio);
   SSL_set_app_data(ssl_, this);
   identity_bytes_ = peer.identity_bytes;
   if (identity_bytes_ > 0) std::memcpy(identity_.data(), peer.identity, identity_bytes_);
-  bound_[0] = static_cast<unsigned char>(kProtocolBytes + peer.bound_bytes);
-  std::memcpy(bound_.data() + 1, kProtocol, kProtocolBytes);
-  if (peer.bound_bytes > 0) std::memcpy(bound_.data() + 1 + kProtocolBytes, peer.bound, peer.bound_bytes);
-  bound_bytes_ = size_t{1} + bound_[0];
+  alpn_[0] = static_cast<unsigned char>(kProtocolBytes + peer.binding_bytes);
+  std::memcpy(alpn_.data() + 1, kProtocol, kProtocolBytes);
+  if (peer.binding_bytes > 0)
+    std::memcpy(alpn_.data() + 1 + kProtocolBytes, peer.binding, peer.binding_bytes);
+  alpn_bytes_ = size_t{1} + alpn_[0];
   bool ready = peer.psk == nullptr || prepare_psk(peer.psk);
   if (server_) {
     SSL_set_accept_state(ssl_);
   } else {
     SSL_set_connect_state(ssl_);
-    ready = ready && SSL_set_alpn_protos(ssl_, bound_.data(), static_cast<unsigned>(bound_bytes_)) == 0 &&
+    ready = ready && SSL_set_alpn_protos(ssl_, alpn_.data(), static_cast<unsigned>(alpn_bytes_)) == 0 &&
             (peer.psk != nullptr || expect_host(ssl_, peer.host));
   }
   if (ready) return true;
-  sluice::tls::explain("TLS", why.data(), why.size());
+  sluice::tls::format_error("cannot open a TLS stream", error.data(), error.size());
   return false;
 }
 
-int SluiceTlsStream::fail(const char* doing) noexcept {
+int SluiceTlsStream::fail(const char* what) noexcept {
   if (!failed_ && flooded_) {
-    std::snprintf(why.data(), why.size(), "%s: messages that have no place here, or new keys for nothing",
-                  doing);
+    std::snprintf(error.data(), error.size(),
+                  "%s: unexpected handshake messages or repeated key updates from the peer", what);
   } else if (!failed_) {
-    sluice::tls::explain(ssl_, doing, why.data(), why.size());
+    sluice::tls::format_error(ssl_, what, error.data(), error.size());
   }
   ERR_clear_error();
   failed_ = true;
   return -1;
 }
 
-// OpenSSL has no objection to a client that names no protocol, nor to a server that takes a certificate for a
-// proof where a key was to be had.
-bool SluiceTlsStream::check_agreed() noexcept {
-  const auto differs = [this](const char* words) {
-    std::snprintf(why.data(), why.size(), "TLS handshake: %s", words);
+// Checks two things that OpenSSL does not require: the client must name a protocol, and the server must use
+// the pre-shared key when there is one.
+bool SluiceTlsStream::check_negotiation() noexcept {
+  const auto refuse = [this](const char* text) {
+    std::snprintf(error.data(), error.size(), "TLS handshake: %s", text);
     failed_ = true;
     return false;
   };
   const unsigned char* name = nullptr;
   unsigned bytes = 0;
   SSL_get0_alpn_selected(ssl_, &name, &bytes);
-  if (!std::equal(bound_.begin() + 1, bound_.begin() + static_cast<ptrdiff_t>(bound_bytes_), name,
-                  name + bytes))
-    return differs("the peer has heard another HELLO or WELCOME than was said");
+  if (!std::equal(alpn_.begin() + 1, alpn_.begin() + static_cast<ptrdiff_t>(alpn_bytes_), name, name + bytes))
+    return refuse("HELLO or WELCOME was changed between the peers");
   if (!server_ && psk_ != nullptr && SSL_session_reused(ssl_) != 1)
-    return differs("the peer does not have the job's key");
+    return refuse("the peer does not have the key of the job");
   return true;
 }
 
-// OpenSSL reads over messages within one call for as long as they come, and answers each request for a new
-// key at once: a peer that sends nothing else would keep this thread, and its memory. Ours change a key
-// before data and ask for nothing.
-void SluiceTlsStream::record_came(bool of_data) noexcept {
-  if (of_data) new_key_ = false;
+// OpenSSL consumes handshake messages within one call for as long as they arrive, and answers each request
+// for a key update at once. A peer that sends only such messages would occupy this thread and its memory.
+// Sluice sends a key update only before data and never requests one, so any other message counts as a flood.
+void SluiceTlsStream::on_record(bool is_data) noexcept {
+  if (is_data) unused_key_ = false;
 }
 
-void SluiceTlsStream::handshake_message_came(std::span<const unsigned char> message) noexcept {
-  if (!shaken_) return;
-  const bool quiet_update =
+void SluiceTlsStream::on_handshake_message(std::span<const unsigned char> message) noexcept {
+  if (!handshake_done_) return;
+  const bool plain_update =
       message.size() == 5 && message[0] == SSL3_MT_KEY_UPDATE && message[4] == SSL_KEY_UPDATE_NOT_REQUESTED;
-  flooded_ |= !quiet_update || std::exchange(new_key_, true);
+  flooded_ |= !plain_update || std::exchange(unused_key_, true);
 }
 
 SluiceTlsStep SluiceTlsStream::handshake() noexcept {
   if (failed_) return kSluiceTlsFailed;
   short_read_ = false;
   ERR_clear_error();
-  const int done = shaken_ ? 1 : SSL_do_handshake(ssl_);
-  const int error = done == 1 ? SSL_ERROR_NONE : SSL_get_error(ssl_, done);
-  if (done == 1 && !shaken_) {
-    shaken_ = true;
-    if (!check_agreed()) return kSluiceTlsFailed;
+  const int done = handshake_done_ ? 1 : SSL_do_handshake(ssl_);
+  const int ssl_error = done == 1 ? SSL_ERROR_NONE : SSL_get_error(ssl_, done);
+  if (done == 1 && !handshake_done_) {
+    handshake_done_ = true;
+    if (!check_negotiation()) return kSluiceTlsFailed;
   }
-  if (done != 1 && error != SSL_ERROR_WANT_READ) static_cast<void>(fail("TLS handshake"));
-  const Flush flushed = flush();  // an alert too
+  if (done != 1 && ssl_error != SSL_ERROR_WANT_READ) static_cast<void>(fail("TLS handshake"));
+  const Flush flushed = flush();  // sends an alert too
   if (failed_ || flushed == Flush::kBroken) {
     static_cast<void>(fail("TLS handshake"));
     return kSluiceTlsFailed;
@@ -181,7 +182,7 @@ SluiceTlsStep SluiceTlsStream::handshake() noexcept {
 }
 
 ssize_t SluiceTlsStream::receive(std::span<const iovec> blocks) noexcept {
-  ERR_clear_error();  // what others have left in this thread's queue would be taken for ours
+  ERR_clear_error();  // otherwise errors left by other code would look like errors of this call
   short_read_ = false;
   size_t total = 0;
   for (const iovec& block : blocks) {
@@ -194,12 +195,13 @@ ssize_t SluiceTlsStream::receive(std::span<const iovec> blocks) noexcept {
           total += got;
           continue;
         }
-        const int error = flooded_ ? SSL_ERROR_SSL : SSL_get_error(ssl_, 0);
-        if (error == SSL_ERROR_ZERO_RETURN) {
+        const int ssl_error = flooded_ ? SSL_ERROR_SSL : SSL_get_error(ssl_, 0);
+        if (ssl_error == SSL_ERROR_ZERO_RETURN) {
           peer_ended_ = true;
-        } else if (error != SSL_ERROR_WANT_READ) {
+        } else if (ssl_error != SSL_ERROR_WANT_READ) {
           static_cast<void>(fail("TLS"));
-          if (sealed_begin_ != sealed_end_ && encrypted_ == 0) static_cast<void>(flush());  // the alert
+          // Sends the alert.
+          if (ciphertext_begin_ != ciphertext_end_ && plaintext_bytes_ == 0) static_cast<void>(flush());
         }
       }
       if (total > 0) return static_cast<ssize_t>(total);
@@ -211,16 +213,16 @@ ssize_t SluiceTlsStream::receive(std::span<const iovec> blocks) noexcept {
   return static_cast<ssize_t>(total);
 }
 
-bool SluiceTlsStream::seal(const void* data, size_t bytes) noexcept {
+bool SluiceTlsStream::encrypt(const void* data, size_t bytes) noexcept {
   if (records_ >= rekey_after_) {
     if (SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return false;
     records_ = 0;
   }
   ++records_;
   size_t written = 0;
-  // The buffer takes whatever comes, so a record is never left half done.
+  // The ciphertext buffer accepts all bytes, so OpenSSL never keeps a partial record.
   if (SSL_write_ex(ssl_, data, bytes, &written) != 1 || written != bytes) return false;
-  encrypted_ += bytes;
+  plaintext_bytes_ += bytes;
   return true;
 }
 
@@ -230,33 +232,34 @@ ssize_t SluiceTlsStream::send(std::span<const iovec> blocks) noexcept {
     errno = ECONNRESET;
     return ssize_t{-1};
   };
-  // What the peer has said before the connection broke can still be received: not a failure of TLS.
+  // Not a failure of TLS: bytes that the peer sent before the connection broke can still be received.
   const auto reset = [] {
     errno = ECONNRESET;
     return ssize_t{-1};
   };
   if (failed_) return reset();
-  if (ended_) return broken();
+  if (close_notify_sent_) return broken();
   ERR_clear_error();
   Cursor at(blocks);
-  at.skip(encrypted_);
+  at.skip(plaintext_bytes_);
   size_t total = 0;
   for (;;) {
-    // Never behind ciphertext that waits: the buffer would grow as long as the socket is short of room.
-    while (!at.done() && sealed_begin_ == 0 && sealed_end_ < kMostSealed) {
-      if (at.rest() >= kSmallBlock) {
-        const size_t bytes = std::min(at.rest(), kRecord);
-        if (!seal(at.data(), bytes)) return broken();
+    // Encrypts nothing while ciphertext waits. Otherwise the buffer would grow while the socket is full.
+    while (!at.done() && ciphertext_begin_ == 0 && ciphertext_end_ < kMaxCiphertext) {
+      if (at.left_in_block() >= kSmallBlock) {
+        const size_t bytes = std::min(at.left_in_block(), kRecord);
+        if (!encrypt(at.data(), bytes)) return broken();
         at.skip(bytes);
         continue;
       }
       size_t bytes = 0;
-      while (!at.done() && at.rest() < kSmallBlock && at.rest() <= gathered_.size() - bytes) {
-        std::memcpy(gathered_.data() + bytes, at.data(), at.rest());
-        bytes += at.rest();
-        at.skip(at.rest());
+      while (!at.done() && at.left_in_block() < kSmallBlock &&
+             at.left_in_block() <= gathered_.size() - bytes) {
+        std::memcpy(gathered_.data() + bytes, at.data(), at.left_in_block());
+        bytes += at.left_in_block();
+        at.skip(at.left_in_block());
       }
-      if (!seal(gathered_.data(), bytes)) return broken();
+      if (!encrypt(gathered_.data(), bytes)) return broken();
     }
     const Flush flushed = flush();
     if (flushed == Flush::kBroken) return reset();
@@ -265,61 +268,61 @@ ssize_t SluiceTlsStream::send(std::span<const iovec> blocks) noexcept {
       errno = EAGAIN;
       return -1;
     }
-    total += encrypted_;
-    encrypted_ = 0;
+    total += plaintext_bytes_;
+    plaintext_bytes_ = 0;
     if (at.done()) return static_cast<ssize_t>(total);
   }
 }
 
-bool SluiceTlsStream::end() noexcept {
+bool SluiceTlsStream::send_close_notify() noexcept {
   if (failed_) return true;
-  if (!ended_ && shaken_) {
+  if (!close_notify_sent_ && handshake_done_) {
     ERR_clear_error();
     if (SSL_shutdown(ssl_) < 0) static_cast<void>(fail("TLS"));
     ERR_clear_error();
   }
-  ended_ = true;
+  close_notify_sent_ = true;
   return flush() != Flush::kWouldBlock;
 }
 
 SluiceTlsStream::Flush SluiceTlsStream::flush() noexcept {
-  while (sealed_begin_ < sealed_end_) {
-    const ssize_t n =
-        ::send(fd_, sealed_ + sealed_begin_, sealed_end_ - sealed_begin_, MSG_DONTWAIT | MSG_NOSIGNAL);
+  while (ciphertext_begin_ < ciphertext_end_) {
+    const ssize_t n = ::send(fd_, ciphertext_ + ciphertext_begin_, ciphertext_end_ - ciphertext_begin_,
+                             MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0) {
-      sealed_begin_ += static_cast<size_t>(n);
+      ciphertext_begin_ += static_cast<size_t>(n);
     } else if (n < 0 && errno == EINTR) {
       continue;
     } else {
-      // The kernel being short of memory for sockets passes like a full socket does.
+      // A lack of kernel memory for sockets is temporary, like a full socket.
       const bool full =
           n == 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM;
       return full ? Flush::kWouldBlock : Flush::kBroken;
     }
   }
-  sealed_begin_ = sealed_end_ = 0;
+  ciphertext_begin_ = ciphertext_end_ = 0;
   return Flush::kAll;
 }
 
-int SluiceTlsStream::take_ciphertext(const char* data, int bytes) noexcept {
+int SluiceTlsStream::buffer_ciphertext(const char* data, int bytes) noexcept {
   const size_t more = bytes > 0 ? static_cast<size_t>(bytes) : 0;
-  if (flooded_ || sealed_end_ + more > 2 * kMostSealed) return -1;
-  if (sealed_capacity_ - sealed_end_ < more) {
-    // Grown by use: a control connection's stays small.
-    const size_t capacity = std::max(2 * sealed_capacity_, sealed_end_ + more);
-    void* const larger = std::realloc(sealed_, capacity);
+  if (flooded_ || ciphertext_end_ + more > 2 * kMaxCiphertext) return -1;
+  if (ciphertext_capacity_ - ciphertext_end_ < more) {
+    // Grows with use, so that the buffer of a control connection stays small.
+    const size_t capacity = std::max(2 * ciphertext_capacity_, ciphertext_end_ + more);
+    void* const larger = std::realloc(ciphertext_, capacity);
     if (larger == nullptr) return -1;
-    sealed_ = static_cast<unsigned char*>(larger);
-    sealed_capacity_ = capacity;
+    ciphertext_ = static_cast<unsigned char*>(larger);
+    ciphertext_capacity_ = capacity;
   }
-  std::memcpy(sealed_ + sealed_end_, data, more);
-  sealed_end_ += more;
+  std::memcpy(ciphertext_ + ciphertext_end_, data, more);
+  ciphertext_end_ += more;
   return bytes;
 }
 
-int SluiceTlsStream::give_ciphertext(char* to, int bytes, bool& again) noexcept {
+int SluiceTlsStream::read_ciphertext(char* to, int bytes, bool& again) noexcept {
   if (flooded_) return -1;
-  if (short_read_) {  // asking again is a wasted call: the socket says when there is more
+  if (short_read_) {  // the socket is empty; another call would be wasted
     again = true;
     return -1;
   }

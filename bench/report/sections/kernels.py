@@ -1,12 +1,10 @@
-"""The arithmetic alone."""
+"""Section: bandwidth of the reduction kernels without network."""
 
-from run import size_text, spread, table
+from run import markdown_table, size_text, spread
 
-TITLE = "Arithmetic"
+TITLE = "Reduction kernels"
 TYPES = ["f32", "f64", "bf16", "f16", "f8e4m3", "i32"]
-
-
-# Of each source. With eight of the largest and the result a core's L2 of 2 MiB is full.
+# Bytes per source. Eight sources of the largest size and the result fill a core's L2 cache of 2 MiB.
 SIZES = [64 << 10, 128 << 10, 256 << 10]
 
 
@@ -14,18 +12,24 @@ def measure(run):
     rows = {}
     for _ in range(run.rounds):
         for size in run.pick(SIZES, SIZES[:1]):
-            told = run.verb("reduce", "--targets", "all", "-o", "sum", "--size", size, "--budget", run.pick("100ms", "5ms"), *(word for name in TYPES for word in ("-d", name)))
-            for row in told["results"]:
+            output = run.bench("reduce", "--targets", "all", "-o", "sum", "--size", size, "--budget", run.pick("100ms", "5ms"),
+                               *(option for name in TYPES for option in ("-d", name)))
+            for row in output["results"]:
                 rows.setdefault((row["type"], row["target"], size), []).append(row)
-    return [{"type": kind, "target": target, "bytes": size, "wrong": sum(r["wrong"] for r in mine), "runs": len(mine),
-             **{key: spread([r[key] for r in mine])["median"] for key in ("in_gbps", "load_only_gbps", "memcpy_gbps", "ratio")}} for (kind, target, size), mine in sorted(rows.items())]
+    return [{"type": kind, "target": target, "bytes": size, "wrong": sum(r["wrong"] for r in runs), "runs": len(runs),
+             **{key: spread([r[key] for r in runs])["median"] for key in ("in_gbps", "load_only_gbps", "memcpy_gbps", "ratio")}}
+            for (kind, target, size), runs in sorted(rows.items())]
 
 
-def text(rows):
-    return ("`sluice bench reduce`: sums of 8 sources, one thread. In: bytes of all sources over time; load-only: the same sources read and nothing else.\n\n"
-            + table(["type", "instructions", "bytes of each", "in GB/s", "load-only GB/s", "in / load-only", "memcpy GB/s", "runs", "wrong"],
-                    [[r["type"], r["target"], size_text(r["bytes"]), f"{r['in_gbps']:.1f}", f"{r['load_only_gbps']:.1f}", f"{r['ratio']:.2f}", f"{r['memcpy_gbps']:.1f}", r["runs"], r["wrong"]]
-                     for r in rows]))
+def text(_rows):
+    return ("`sluice bench reduce`: sums of 8 sources in one thread. The column in is the bytes of all sources per second. The column load-only is the "
+            "bandwidth of a loop that only reads the same sources.")
+
+
+def table(rows):
+    return markdown_table(["type", "instructions", "bytes of each", "in GB/s", "load-only GB/s", "in / load-only", "memcpy GB/s", "runs", "wrong"],
+                          [[r["type"], r["target"], size_text(r["bytes"]), f"{r['in_gbps']:.1f}", f"{r['load_only_gbps']:.1f}", f"{r['ratio']:.2f}",
+                            f"{r['memcpy_gbps']:.1f}", r["runs"], r["wrong"]] for r in rows])
 
 
 def plots(_rows, _folder):

@@ -1,24 +1,24 @@
-"""Link-bound: workers of 200 Mb/s, a pool as wide as they are together, beside the rings of others and both bounds."""
+"""Section: link-bound allreduce with workers of 200 Mb/s and a pool of equal bandwidth, compared with rings and with both bounds."""
 
 from plots import lines
-from run import MIB, ideal_seconds, rate_words, ring_seconds, size_text, spread, table
+from run import MIB, ideal_seconds, markdown_table, rate_label, ring_seconds, size_text, spread
 
-TITLE = "On links of 200 Mb/s, a pool as wide as the workers"
+TITLE = "Links of 200 Mb/s, pool with the bandwidth of the workers"
 RATE = 200e6
 RINGS = ["gloo-ring", "openmpi-ring"]
-SETTINGS = {4 * MIB: 6, 16 * MIB: 4, 64 * MIB: 2}  # size: operations of a turn
+SETTINGS = {4 * MIB: 6, 16 * MIB: 4, 64 * MIB: 2}  # size: operations per round
 
 
 def measure(run):
     rows = []
     sizes = run.pick(SETTINGS, {4 * MIB: 1})
     for workers in run.pick([2, 4, 8], [2]):
-        # The ports of 2 reducers share what the one had.
+        # Two reducers share the bandwidth of one.
         for reducers in (1, 2):
             programs = {"sluice": run.sluice(reducers), **({name: run.peer(name) for name in RINGS} if reducers == 1 else {})}
-            with run.bed(workers, reducers, RATE, RATE * workers / reducers) as bed:
-                found = run.in_turns(programs, lambda name: [
-                    result for size, times in sizes.items() for result in programs[name].measure(bed, workers, [size], times, 1, run.folder)])
+            with run.network(workers, reducers, RATE, RATE * workers / reducers) as network:
+                found = run.interleave(programs, lambda name: [
+                    result for size, times in sizes.items() for result in programs[name].measure(network, workers, [size], times, 1, run.folder)])
             for name, results in found.items():
                 rows += [row(workers, reducers if name == "sluice" else 0, name, size, [r for r in results if r["bytes"] == size]) for size in sizes]
     return rows
@@ -31,7 +31,13 @@ def row(workers, reducers, name, size, results):
             "ideal_seconds": ideal_seconds(size, RATE, RATE, workers, workers), "ring_seconds": ring_seconds(size, RATE, workers)}
 
 
-def text(rows):
+def text(_rows):
+    return (f"f32 sums, one operation at a time, including pipeline fill and drain. S / goodput is the time of the tensor at {rate_label(RATE)} without headers "
+            "(1448 of 1514 bytes are payload). The bound of a ring is 2 (n - 1) / n of that time: factors 1.00, 1.50 and 1.75 for 2, 4 and 8 workers. CPU is the "
+            "CPU time of the workers per GB that each contributes.")
+
+
+def table(rows):
     best = {}
     for r in rows:
         if r["reducers"] == 0:
@@ -41,19 +47,18 @@ def text(rows):
     for r in rows:
         name = f"sluice, {r['reducers']} reducer{'s' if r['reducers'] > 1 else ''}" if r["reducers"] else r["name"]
         cells.append([r["workers"], name, size_text(r["bytes"]), f"{1e3 * r['median']:.1f}", f"{1e3 * r['p99']:.1f}", r["count"], f"{r['median'] / r['ideal_seconds']:.3f}",
-                      f"{r['median'] / r['ring_seconds']:.3f}", f"{best[r['workers'], r['bytes']] / r['median']:.2f}" if r["reducers"] else "", f"{r['cpu_seconds_per_gb']:.2f}", r["wrong"]])
-    return (f"f32 sums, single operations, their fill and drain included. S / goodput: the tensor at {rate_words(RATE)} less headers (1448 of 1514 bytes). A ring's bound is "
-            "2 (n - 1) / n of that: 1.00, 1.50 and 1.75 for 2, 4 and 8 workers. CPU: of the workers, per GB that each contributes.\n\n"
-            + table(["workers", "", "size", "ms", "p99", "runs", "/ (S / goodput)", "/ ring's bound", "best ring / this", "CPU s/GB", "wrong"], cells))
+                      f"{r['median'] / r['ring_seconds']:.3f}", f"{best[r['workers'], r['bytes']] / r['median']:.2f}" if r["reducers"] else "",
+                      f"{r['cpu_seconds_per_gb']:.2f}", r["wrong"]])
+    return markdown_table(["workers", "", "size", "ms", "p99", "runs", "/ (S / goodput)", "/ ring's bound", "best ring / this", "CPU s/GB", "wrong"], cells)
 
 
 def plots(rows, folder):
     size = max(r["bytes"] for r in rows if r["bytes"] <= 16 * MIB)
     series = []
     for name, reducers in [("sluice", 1), ("sluice", 2), *((ring, 0) for ring in RINGS)]:
-        mine = [r for r in rows if (r["name"], r["reducers"], r["bytes"]) == (name, reducers, size)]
+        selected = [r for r in rows if (r["name"], r["reducers"], r["bytes"]) == (name, reducers, size)]
         label = f"sluice, {reducers} reducer{'s' if reducers > 1 else ''}" if reducers else name
-        series.append((label, [r["workers"] for r in mine], [1e3 * r["median"] for r in mine]))
-    one = sorted({(r["workers"], r["ideal_seconds"], r["ring_seconds"]) for r in rows if r["bytes"] == size})
-    bounds = [("S / goodput", [b[0] for b in one], [1e3 * b[1] for b in one]), ("a ring's bound", [b[0] for b in one], [1e3 * b[2] for b in one])]
-    return lines(folder, "links.svg", f"allreduce of {size_text(size)} f32, {rate_words(RATE)} per worker", "workers", "ms", series, bounds)
+        series.append((label, [r["workers"] for r in selected], [1e3 * r["median"] for r in selected]))
+    bound_rows = sorted({(r["workers"], r["ideal_seconds"], r["ring_seconds"]) for r in rows if r["bytes"] == size})
+    bounds = [("S / goodput", [b[0] for b in bound_rows], [1e3 * b[1] for b in bound_rows]), ("a ring's bound", [b[0] for b in bound_rows], [1e3 * b[2] for b in bound_rows])]
+    return lines(folder, "links.svg", f"allreduce of {size_text(size)} f32, {rate_label(RATE)} per worker", "workers", "ms", series, bounds)

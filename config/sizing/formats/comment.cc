@@ -8,13 +8,14 @@ namespace sluice::config {
 std::string plan_as_comment(const Plan& plan) {
   std::string out;
   append_wrapped(out, verdict_sentence(plan) + ".", "# ", "# ");
-  for (const std::string& warning : plan.warnings) append_wrapped(out, "Mind: " + warning + ".", "# ", "# ");
+  for (const std::string& warning : plan.warnings)
+    append_wrapped(out, "Warning: " + warning + ".", "# ", "# ");
   return out;
 }
 
 bool is_job_name(std::string_view text) noexcept {
-  constexpr size_t kLongest = 40;
-  if (text.empty() || text.size() > kLongest || text.front() < 'a' || text.front() > 'z' ||
+  constexpr size_t kMaxLength = 40;
+  if (text.empty() || text.size() > kMaxLength || text.front() < 'a' || text.front() > 'z' ||
       text.back() == '-')
     return false;
   for (const char c : text) {
@@ -23,12 +24,12 @@ bool is_job_name(std::string_view text) noexcept {
   return true;
 }
 
-uint64_t processors_to_ask(const Plan& plan) noexcept {
+uint64_t requested_cpus(const Plan& plan) noexcept {
   return 1 + static_cast<uint64_t>(std::ceil(plan.busy_processors));
 }
 
-uint64_t gibibytes_to_ask(const Plan& plan) noexcept {
-  // Beside what sessions reserve there are sockets' buffers: a fifth of the container's is left for them.
+uint64_t requested_gibibytes(const Plan& plan) noexcept {
+  // A fifth of the container's memory is left for socket buffers, which sessions do not reserve.
   return std::max(div_ceil(plan.resident_bytes, kGiB) + 1,
                   div_ceil(plan.memory_limit + plan.memory_limit / 4, kGiB));
 }

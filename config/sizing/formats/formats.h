@@ -1,5 +1,6 @@
-// A plan as people read it, and as what they would paste. One file each. All end with a line break; what a
-// person has to fill in is a shell variable that must be set, or a word in capitals that a comment names.
+// Writes a plan as a report and as deployment files, one file per format. All outputs end with a newline.
+// Values that the user must supply are shell variables that must be set, or capitalized words that a comment
+// explains.
 #pragma once
 
 #include <string>
@@ -10,35 +11,35 @@
 
 namespace sluice::config {
 
-// A report: the verdict, the figures, what to mind.
+// Returns a report for people: the verdict, the numbers and the warnings.
 [[nodiscard]] std::string plan_as_text(const Plan& plan);
 
-// One object. Keys stay as they are; new ones may come.
+// Returns one JSON object. Existing keys are stable; new keys may be added.
 [[nodiscard]] std::string plan_as_json(const Plan& plan);
 
-// The formats below take `job`: the job's name, as is_job_name() has it. kInvalidArgument says why there is
-// nothing to paste: other types than that platform has, too few nodes.
+// The formats below require a job name that is_job_name() accepts. They return kInvalidArgument when the plan
+// does not fit the platform, such as VM types of another provider or too few nodes.
 //
-// A shell's lines that write the configuration of a custom job with the three worker pools that Vertex AI
-// wants (one chief, the other workers, the reducers) and create it.
+// Returns shell commands that write and create a Vertex AI custom job with its three worker pools: the chief,
+// the other workers and the reducers.
 [[nodiscard]] Result<std::string> plan_as_gcloud(const Plan& plan, const std::string& job);
-// deploy/kubernetes/jobset/jobset.yaml with these figures: workers that wait until the reducers are ready,
-// and whose end ends all.
+// Returns deploy/kubernetes/jobset/jobset.yaml with the plan's numbers. Workers wait until the reducers are
+// ready, and the end of the workers ends the job.
 [[nodiscard]] Result<std::string> plan_as_jobset(const Plan& plan, const std::string& job);
-// An overlay over deploy/kubernetes/overlays/tcp: how many reducers, of which type, with how much.
+// Returns an overlay over deploy/kubernetes/overlays/tcp with the number, type and resources of the reducers.
 [[nodiscard]] Result<std::string> plan_as_kustomize(const Plan& plan, const std::string& job);
-// deploy/slurm/hetjob.sbatch with these figures: workers in its first group, reducers in its second.
+// Returns deploy/slurm/hetjob.sbatch with the plan's numbers: workers in group 0, reducers in group 1.
 [[nodiscard]] Result<std::string> plan_as_sbatch(const Plan& plan, const std::string& job);
 
-// A label of the DNS: 1 to 40 of a-z, 0-9 and '-', a letter first, no '-' at its end.
+// True for a DNS label of 1 to 40 of a-z, 0-9 and '-' that begins with a letter and does not end with '-'.
 [[nodiscard]] bool is_job_name(std::string_view text) noexcept;
 
-// The verdict and the warnings, each in lines of at most 100 characters that begin with "# ".
+// Returns the verdict and the warnings in lines of at most 100 characters that begin with "# ".
 [[nodiscard]] std::string plan_as_comment(const Plan& plan);
 
-// Processors that a reducer's container or task asks for: a whole number, one more than it keeps busy.
-[[nodiscard]] uint64_t processors_to_ask(const Plan& plan) noexcept;
-// Memory that it asks for, in GiB.
-[[nodiscard]] uint64_t gibibytes_to_ask(const Plan& plan) noexcept;
+// Returns the CPUs that a reducer's container or task requests: an integer, one more than it keeps busy.
+[[nodiscard]] uint64_t requested_cpus(const Plan& plan) noexcept;
+// Returns the memory that it requests, in GiB.
+[[nodiscard]] uint64_t requested_gibibytes(const Plan& plan) noexcept;
 
 }  // namespace sluice::config

@@ -4,14 +4,14 @@
 
 #include "config/sizes.h"
 #include "config/sizing/formats/formats.h"
-#include "config/sizing/formats/shipped.h"
+#include "config/sizing/formats/templates.h"
 
 namespace sluice::config {
 namespace {
 
 struct Accelerator {
-  std::string_view machines;  // how the types' names begin
-  std::string_view type;      // Vertex AI's name of the GPU, its AcceleratorType
+  std::string_view machines;  // prefix of the machine types
+  std::string_view type;      // AcceleratorType in Vertex AI
 };
 
 constexpr std::array<Accelerator, 7> kAccelerators{{{"a2-highgpu-", "NVIDIA_TESLA_A100"},
@@ -22,7 +22,7 @@ constexpr std::array<Accelerator, 7> kAccelerators{{{"a2-highgpu-", "NVIDIA_TESL
                                                     {"a3-ultragpu-", "NVIDIA_H200_141GB"},
                                                     {"a4-highgpu-", "NVIDIA_B200"}}};
 
-// What Vertex AI runs on the nodes of a pool. Words that begin with '$' are variables of the pasted text.
+// The machines of a worker pool. A value that begins with '$' is a shell variable of the output.
 struct Machine {
   std::string type;
   std::string accelerator = {};  // empty: none
@@ -30,7 +30,7 @@ struct Machine {
 };
 
 Machine worker_machine(const Plan& plan) {
-  // The table writes machines to which GPUs are added as "n1-highmem-96+8xV100".
+  // The table names a machine with attached GPUs "n1-highmem-96+8xV100".
   const std::string& name = plan.worker.type;
   const size_t plus = name.find('+');
   Machine out{.type = name.empty() ? "$WORKER_MACHINE_TYPE" : name.substr(0, plus),
@@ -43,25 +43,25 @@ Machine worker_machine(const Plan& plan) {
   return out;
 }
 
-// Nothing is started, and nothing is written, while one of them is missing.
-std::string wanted(const Machine& worker, const Machine& reducer) {
+// Returns a command that fails while a required variable is not set, before anything is written or started.
+std::string require_variables(const Machine& worker, const Machine& reducer) {
   std::string out =
       ": \"${REGION:?for example us-central1}\" \\\n"
-      "  \"${WORKER_IMAGE:?your training, with sluice and the NCCL plugin in it}\" \\\n"
+      "  \"${WORKER_IMAGE:?image with your training, sluice and the NCCL plugin}\" \\\n"
       "  \"${REDUCER_IMAGE:?the image sluice-auto in your registry}\" \\\n"
-      "  \"${TRAINING:?the command of a worker, with commas between its words: python, train.py}\" \\\n"
-      "  \"${KEY_FILE:?where containers see the key of sluice keygen: /gcs/BUCKET/pool.key}\"";
+      "  \"${TRAINING:?worker command, separated by commas: python, train.py}\" \\\n"
+      "  \"${KEY_FILE:?path of the pool key (sluice keygen) in containers: /gcs/BUCKET/pool.key}\"";
   if (worker.type.starts_with('$')) out += " \\\n  \"${WORKER_MACHINE_TYPE:?a machine type with GPUs}\"";
   if (worker.accelerator.starts_with('$'))
-    out += " \\\n  \"${ACCELERATOR_TYPE:?the GPU, as Vertex AI calls it}\"";
+    out += " \\\n  \"${ACCELERATOR_TYPE:?the AcceleratorType of Vertex AI}\"";
   if (reducer.type.starts_with('$')) out += " \\\n  \"${REDUCER_MACHINE_TYPE:?a machine type}\"";
   return out + " &&\n";
 }
 
 struct Container {
   std::string_view image;
-  std::string command;  // words, with commas between
-  std::vector<Switch> env;
+  std::string command;  // arguments, separated by commas
+  std::vector<EnvVariable> env;
 };
 
 std::string pool(const Machine& machine, uint64_t replicas, const Container& container) {
@@ -86,16 +86,17 @@ std::string pool(const Machine& machine, uint64_t replicas, const Container& con
 Result<std::string> plan_as_gcloud(const Plan& plan, const std::string& job) {
   for (const VmType* vm : {&plan.worker, &plan.reducer}) {
     if (!vm->provider.empty() && vm->provider != "gcp")
-      return fail(Errc::kInvalidArgument, "--format gcloud: " + vm->type + " is of " + vm->provider);
+      return fail(Errc::kInvalidArgument,
+                  "--format gcloud: " + vm->type + " is a VM type of " + vm->provider + ", not of gcp");
   }
   if (plan.request.workers < 2)
-    return fail(Errc::kInvalidArgument, "--format gcloud: three pools take 2 workers or more");
+    return fail(Errc::kInvalidArgument, "--format gcloud: requires at least 2 workers, one per worker pool");
   const Machine worker_vm = worker_machine(plan);
   const Machine reducer_vm{.type = plan.reducer.type.empty() ? "$REDUCER_MACHINE_TYPE" : plan.reducer.type};
   Container worker{
-      .image = "$WORKER_IMAGE", .command = "sluice, auto, --, $TRAINING", .env = nccl_switches()};
+      .image = "$WORKER_IMAGE", .command = "sluice, auto, --, $TRAINING", .env = nccl_variables()};
   worker.env.push_back({"SLUICE_KEY_FILE", "$KEY_FILE"});
-  // A reducer never runs what stands behind "--", but `sluice auto` wants it.
+  // `sluice auto` requires a command after "--", although a reducer does not run it.
   const Container reducer{
       .image = "$REDUCER_IMAGE",
       .command =
@@ -105,12 +106,12 @@ Result<std::string> plan_as_gcloud(const Plan& plan, const std::string& job) {
   std::string out = plan_as_comment(plan);
   out += fmt::format(
       "#\n"
-      "# Set the variables below before. Every node finds its part, and the port to listen on, in\n"
-      "# CLUSTER_SPEC. Vertex AI ends the reducers when the chief, alone in the first pool, has ended.\n"
+      "# Set the variables below first. Every node reads its role and its port from CLUSTER_SPEC. Vertex AI\n"
+      "# stops the reducers when the chief, the only node of the first pool, has ended.\n"
       "{}"
       "cat >{}.yaml <<JOB &&\n"
       "workerPoolSpecs:\n",
-      wanted(worker_vm, reducer_vm), job);
+      require_variables(worker_vm, reducer_vm), job);
   out += pool(worker_vm, 1, worker) + pool(worker_vm, plan.request.workers - 1, worker) +
          pool(reducer_vm, plan.chosen.count, reducer);
   return out +

@@ -79,7 +79,7 @@ std::string plan_as_json(const Plan& plan) {
         {"lanes_per_session", plan.lanes_per_session}}},
       {"memory",
        {{"bytes_per_communicator_and_head", plan.session_bytes},
-        {"heads_at_most", plan.most_heads},
+        {"heads_at_most", plan.max_heads},
         {"communicators", plan.request.communicators},
         {"memory_limit_bytes", plan.memory_limit},
         {"resident_bytes_at_most", plan.resident_bytes}}},
@@ -89,7 +89,7 @@ std::string plan_as_json(const Plan& plan) {
       {"notes", plan.notes},
   };
   for (const Candidate& candidate : plan.candidates) out["candidates"].push_back(as_json(candidate));
-  // A table's notes may hold any bytes above 0x7f.
+  // A table's notes may contain invalid UTF-8.
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -9,11 +9,12 @@ Result<std::string> plan_as_kustomize(const Plan& plan, const std::string& job) 
   std::string out = plan_as_comment(plan);
   out += fmt::format(
       "#\n"
-      "# deploy/kubernetes/FOLDER/kustomization.yaml: `kubectl apply -k deploy/kubernetes/FOLDER`.\n"
+      "# Save as deploy/kubernetes/FOLDER/kustomization.yaml and apply it:\n"
+      "#   kubectl apply -k deploy/kubernetes/FOLDER\n"
       "apiVersion: kustomize.config.k8s.io/v1beta1\n"
       "kind: Kustomization\n"
       "resources:\n"
-      "  - ../overlays/tcp  # or another of deploy/kubernetes/overlays\n"
+      "  - ../overlays/tcp  # or another overlay of deploy/kubernetes/overlays\n"
       "commonAnnotations:\n"
       "  sluice/planned-for: \"{}: {} workers of {} Gbps\"\n"
       "replicas:\n"
@@ -49,7 +50,7 @@ Result<std::string> plan_as_kustomize(const Plan& plan, const std::string& job) 
       "                resources:\n"
       "                  requests: {{cpu: \"{2}\", memory: \"{3}Gi\"}}\n"
       "                  limits: {{cpu: \"{2}\", memory: \"{3}Gi\"}}\n",
-      plan.lanes_per_session, size_text(plan.memory_limit), processors_to_ask(plan), gibibytes_to_ask(plan));
+      plan.lanes_per_session, size_text(plan.memory_limit), requested_cpus(plan), requested_gibibytes(plan));
   return out;
 }
 

@@ -15,16 +15,16 @@ std::string duration(double seconds) {
   return fmt::format("{:.2f} us", 1e6 * seconds);
 }
 
-std::string usd(const std::optional<double>& an_hour) {
-  return an_hour ? fmt::format("{:.2f} USD/h", *an_hour) : "price unknown";
+std::string usd(const std::optional<double>& per_hour) {
+  return per_hour ? fmt::format("{:.2f} USD/h", *per_hour) : "price unknown";
 }
 
-std::string percent(const std::optional<double>& share, const char* otherwise) {
-  return share ? fmt::format("{:.1f} %", 100 * *share) : otherwise;
+std::string percent(const std::optional<double>& share, const char* fallback) {
+  return share ? fmt::format("{:.1f} %", 100 * *share) : fallback;
 }
 
-// "a2-highgpu-8g (gcp), 100 Gbps"
-std::string side(const VmType& vm) {
+// Returns "a2-highgpu-8g (gcp), 100 Gbps".
+std::string vm_text(const VmType& vm) {
   std::string text = vm.type;
   if (!vm.type.empty() && !vm.provider.empty()) text += " (" + vm.provider + ")";
   if (!vm.type.empty()) text += ", ";
@@ -33,9 +33,9 @@ std::string side(const VmType& vm) {
   return text;
 }
 
-void row(std::string& out, std::string_view what, const std::string& value, const std::string& behind = {}) {
-  out += fmt::format("  {:<21}{}", what, value);
-  if (!behind.empty()) out += fmt::format("{:>{}}", behind, value.size() < 50 ? 50 - value.size() + 14 : 16);
+void row(std::string& out, std::string_view label, const std::string& value, const std::string& right = {}) {
+  out += fmt::format("  {:<21}{}", label, value);
+  if (!right.empty()) out += fmt::format("{:>{}}", right, value.size() < 50 ? 50 - value.size() + 14 : 16);
   out += '\n';
 }
 
@@ -44,28 +44,27 @@ void add_pool(std::string& out, const Plan& plan) {
   const Candidate& c = plan.chosen;
   const auto gbps = [](uint64_t count, double each) { return static_cast<double>(count) * each; };
   row(out, "workers",
-      fmt::format("{} x {}, {} GPU{} each", r.workers, side(plan.worker), plan.gpus_per_node,
+      fmt::format("{} x {}, {} GPU{} each", r.workers, vm_text(plan.worker), plan.gpus_per_node,
                   plan.gpus_per_node == 1 ? "" : "s"),
       usd(plan.workers_usd_per_hour));
-  row(out, "reducers", fmt::format("{} x {}", c.count, side(plan.reducer)), usd(c.usd_per_hour));
+  row(out, "reducers", fmt::format("{} x {}", c.count, vm_text(plan.reducer)), usd(c.usd_per_hour));
   row(out, "bandwidth",
       fmt::format("reducers {:g} Gbps, workers {:g} Gbps: coverage {:.2f}", gbps(c.count, plan.usable_gbps),
                   gbps(r.workers, plan.worker.gbps), c.coverage));
   row(out, "extra cost", percent(c.extra, "unknown"));
   row(out, "break-even",
-      c.break_even
-          ? fmt::format("{:.1f} % of the step is communication that nothing hides", 100 * *c.break_even)
-      : c.extra ? "never"
-                : "unknown");
+      c.break_even ? fmt::format("exposed communication is {:.1f} % of the step", 100 * *c.break_even)
+      : c.extra    ? "never"
+                   : "unknown");
 }
 
 void add_times(std::string& out, const Plan& plan) {
   const PlanRequest& r = plan.request;
-  const auto line = [&](std::string_view what, double seconds, double times) {
-    row(out, what, fmt::format("{:>10}{:>10.2f} x", duration(seconds), times));
+  const auto line = [&](std::string_view label, double seconds, double ratio) {
+    row(out, label, fmt::format("{:>10}{:>10.2f} x", duration(seconds), ratio));
   };
   out += fmt::format("\n  {:<21}{:>10}{:>12}\n", "allreduce of " + size_text(r.message_bytes), "at least",
-                     "of reducers");
+                     "vs reducers");
   line("through reducers", plan.times.reducers, 1);
   line("ring of nodes", plan.times.ring_of_nodes, plan.speedup);
   if (plan.gpus_per_node > 1)
@@ -78,22 +77,22 @@ void add_settings(std::string& out, const Plan& plan) {
   const PlanRequest& r = plan.request;
   out += '\n';
   row(out, "flows",
-      fmt::format("{} of a worker to a reducer, {:.3g} Gbps in all ({})", plan.flows_per_pair, plan.pair_gbps,
-                  plan.flow_words));
+      fmt::format("{} per worker and reducer, {:.3g} Gbps in total ({})", plan.flows_per_pair, plan.pair_gbps,
+                  plan.flow_cap_source));
   row(out, "memory",
       fmt::format("{:.1f} MiB per communicator at each reducer{}",
                   static_cast<double>(plan.session_bytes) / kMebibyte,
-                  plan.most_heads > 1 ? fmt::format(", for each of up to {} heads", plan.most_heads) : ""));
-  row(out, "reducer's options",
+                  plan.max_heads > 1 ? fmt::format(", for each of up to {} heads", plan.max_heads) : ""));
+  row(out, "reducer options",
       fmt::format("--lanes-per-session {} --memory-limit {}   ({} communicators)", plan.lanes_per_session,
                   size_text(plan.memory_limit), r.communicators));
-  row(out, "processors", fmt::format("about {:.1f} busy at each reducer", plan.busy_processors));
+  row(out, "CPUs", fmt::format("about {:.1f} busy at each reducer", plan.busy_processors));
 }
 
 void add_candidates(std::string& out, const Plan& plan) {
   if (plan.candidates.empty()) return;
   out += fmt::format("\n  {:<24}{:<8}{:>6}{:>10}{:>10}{:>13}{:>10}{:>12}\n", "reducer types", "arch", "Gbps",
-                     "reducers", "coverage", "USD/h in all", "extra", "break-even");
+                     "reducers", "coverage", "total USD/h", "extra", "break-even");
   for (const Candidate& c : plan.candidates) {
     out += fmt::format("{} {:<24}{:<8}{:>6g}{:>10}{:>10.2f}{:>13}{:>10}{:>12}\n",
                        c.vm.type == plan.reducer.type ? '*' : ' ', c.vm.type, c.vm.arch, c.vm.gbps, c.count,
@@ -119,7 +118,7 @@ std::string plan_as_text(const Plan& plan) {
   add_settings(out, plan);
   add_candidates(out, plan);
   add_list(out, "Warnings", plan.warnings);
-  add_list(out, "From", plan.notes);
+  add_list(out, "Sources and assumptions", plan.notes);
   return out;
 }
 

@@ -4,24 +4,25 @@
 
 namespace sluice::config {
 
-void append_wrapped(std::string& out, std::string_view text, std::string_view first, std::string_view then) {
+void append_wrapped(std::string& out, std::string_view text, std::string_view first_prefix,
+                    std::string_view next_prefix) {
   constexpr size_t kWidth = 100;
-  size_t column = first.size();
-  out += first;
-  bool begun = false;
+  size_t column = first_prefix.size();
+  out += first_prefix;
+  bool has_word = false;
   while (!text.empty()) {
     const size_t end = std::min(text.find(' '), text.size());
-    if (begun && column + 1 + end > kWidth) {
+    if (has_word && column + 1 + end > kWidth) {
       out += '\n';
-      out += then;
-      column = then.size();
-    } else if (begun) {
+      out += next_prefix;
+      column = next_prefix.size();
+    } else if (has_word) {
       out += ' ';
       ++column;
     }
     out += text.substr(0, end);
     column += end;
-    begun = true;
+    has_word = true;
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   out += '\n';

@@ -1,22 +1,38 @@
-/* Sluice client: allreduce of host memory through a pool of reducers. C face, stable ABI.
+/* Sluice client library, C API: allreduce of host memory through a pool of reducers. The ABI is stable.
  *
- * A session is one group of ranks. Every rank creates it with the same id, number of ranks and reducers,
- * issues the same operations in the same order, and closes it. Results are bit-identical on all ranks, and on
- * every run (wire/PROTOCOL.md section 7).
+ * A session is a group of ranks that reduce together. All ranks create the session with the same id, number
+ * of ranks and reducers, issue the same operations in the same order, and close the session. Results are
+ * bit-identical on all ranks and in every run (docs/reference/protocol.md, section 7).
  *
- * Threads. Any function may be called from any thread; calls on one session from several threads are
- * serialised inside, and it is the caller's business that all ranks see the same order of operations. With
- * progress_threads = 0 a session moves while some thread is in sluice_test, sluice_wait or sluice_progress of
- * it; besides, while operations are open, the one keeper thread of the process gives it a turn about every
- * heartbeat, so that a frame which has begun does not stand still. Buffers of open operations are in use
- * between calls as well.
+ * Typical use:
  *
- * fork(). A session belongs to the process that made it: in a child every function says SLUICE_CLOSED of it
- * at once, and sluice_session_close does nothing. A child makes sessions of its own.
+ *   sluice_options options;
+ *   sluice_options_init(&options);
+ *   options.reducers = "10.0.0.2,10.0.0.3";
+ *   memcpy(options.session_id, id, 16);
+ *   options.rank = rank;
+ *   options.ranks = ranks;
+ *   sluice_session* session;
+ *   if (sluice_session_create(&options, &session, error, sizeof error) != SLUICE_OK) ...
+ *   sluice_allreduce(session, gradients, gradients, count, SLUICE_F32, SLUICE_SUM);
+ *   sluice_session_close(session);
  *
- * Errors. Functions return a sluice_status; SLUICE_OK is 0. A session that has failed stays failed: every
- * open and later operation gets the same status, sluice_session_error gives the reason in words. No function
- * calls abort(), exit(), installs a signal handler or prints. */
+ * Threads. Any thread may call any function, except that no other call on a session may be active during or
+ * follow sluice_session_close. Concurrent calls on one session are serialized; the caller must ensure that
+ * all ranks issue operations in the same order. With progress_threads = 0 a session makes progress only while
+ * a thread is in sluice_test, sluice_wait or sluice_progress. In addition, the process's heartbeat thread
+ * makes progress about once per heartbeat while operations are open, so that frames in transmission do not
+ * stall.
+ *
+ * Buffers. The library accesses the buffers of an open operation at any time, also between calls.
+ *
+ * fork(). A session belongs to the process that created it. In a child, all functions return SLUICE_CLOSED
+ * for the session at once, and sluice_session_close does nothing and returns SLUICE_OK. A child may create
+ * its own sessions.
+ *
+ * Errors. Functions return a sluice_status; SLUICE_OK is 0. A failed session stays failed: all open and later
+ * operations return the same status, and sluice_session_error returns the reason as text. No function calls
+ * abort() or exit(), installs a signal handler, or prints. */
 #ifndef SLUICE_SLUICE_H_
 #define SLUICE_SLUICE_H_
 
@@ -35,22 +51,33 @@ extern "C" {
 
 typedef enum sluice_status {
   SLUICE_OK = 0,
-  SLUICE_AGAIN = 1, /* the table of open operations is full: test or wait for one, then try again */
-  SLUICE_INVALID_ARGUMENT = 2, /* null pointer, unknown dtype or op, bad count or option; nothing was done */
+  /* Too many operations are open; complete one with sluice_test or sluice_wait, then retry. */
+  SLUICE_AGAIN = 1,
+  /* A null pointer, unknown dtype or op, or invalid count or option; nothing was done. */
+  SLUICE_INVALID_ARGUMENT = 2,
+  /* This library, machine or session does not support the call. */
   SLUICE_UNSUPPORTED = 3,
-  SLUICE_REFUSED = 4, /* a reducer or the vote refused the session: token, memory limit, rank taken, draining,
-                         no common version */
-  SLUICE_TIMEOUT = 5, /* a deadline passed: connect, join, wait, or op_timeout_ms */
-  SLUICE_MISMATCH = 6, /* ranks disagree: on n, reducers, window, or on dtype, op or count of an operation */
-  SLUICE_LOST = 7,     /* a rank or a reducer was lost */
-  SLUICE_CLOSED = 8, /* the session was closed, here or by a rank that left; or it is that of a process which
-                        this one was forked from */
-  SLUICE_PROTOCOL = 9, /* a peer broke the protocol, or data was damaged on the way */
-  SLUICE_SYSTEM = 10,  /* the operating system refused: memory, sockets, files */
+  /* A reducer or the join vote refused the session: wrong token, memory limit, rank already joined, reducer
+   * draining, or no common protocol version. */
+  SLUICE_REFUSED = 4,
+  /* A deadline expired: connect, join, wait, or op_timeout_ms. */
+  SLUICE_TIMEOUT = 5,
+  /* The ranks disagree on their number, reducers or window, or on an operation's dtype, op or count. */
+  SLUICE_MISMATCH = 6,
+  /* A rank or a reducer was lost. */
+  SLUICE_LOST = 7,
+  /* The session was closed, by this process or by a rank that left; or it belongs to the parent of this
+   * process. */
+  SLUICE_CLOSED = 8,
+  /* A peer violated the protocol, or data was corrupted in transit. */
+  SLUICE_PROTOCOL = 9,
+  /* The operating system returned an error: memory, sockets, files. */
+  SLUICE_SYSTEM = 10,
+  /* The library has a bug. */
   SLUICE_INTERNAL = 11
 } sluice_status;
 
-/* Numbers as on the wire. */
+/* Element types. The values are those on the wire. F8E4M3 is the variant without infinities ("e4m3fn"). */
 typedef enum sluice_dtype {
   SLUICE_I8 = 0,
   SLUICE_U8 = 1,
@@ -66,6 +93,8 @@ typedef enum sluice_dtype {
   SLUICE_F8E5M2 = 11
 } sluice_dtype;
 
+/* Operators. Section 7 of docs/reference/protocol.md defines rounding, NaN, overflow and integer averages.
+ * 8-bit and 16-bit floats are added in f32 and rounded once. */
 typedef enum sluice_op {
   SLUICE_SUM = 0,
   SLUICE_PROD = 1,
@@ -76,177 +105,217 @@ typedef enum sluice_op {
 
 typedef struct sluice_session sluice_session;
 
-/* Names an operation of one session; 0 is never one. Valid until sluice_test or sluice_wait reported its end.
- */
+/* Identifies an open operation of one session; never 0. Valid until sluice_test or sluice_wait has reported
+ * the end of the operation. */
 typedef uint64_t sluice_request;
 
-/* Fill with sluice_options_init, then set what differs. Strings are copied by sluice_session_create.
- * Later versions append fields: a program built against this header goes on working with a later library, and
- * with an earlier one as long as it leaves the fields alone that are not there. */
+/* Options of a session. Initialize with sluice_options_init, then set the fields that differ.
+ * sluice_session_create copies all strings.
+ *
+ * Later versions append fields. A program compiled against this header works with later libraries. It works
+ * with earlier libraries if it leaves the fields unset that they do not know. */
 typedef struct sluice_options {
-  size_t struct_size;   /* of the struct as the caller was compiled; set by sluice_options_init */
-  const char* reducers; /* "host:port,host:port*2,[::1]:7470": same order on all ranks; port 7470 and weight 1
-                           by default. Or "@FILE": one a line in a file, which rank 0 reads again about a
-                           second after it has changed, see sluice_session_set_reducers. NULL: those of the
-                           variable SLUICE_REDUCERS, else what the platform says (docs/discovery.md); a DNS
-                           may be asked for as long as SLUICE_DISCOVERY_TIMEOUT says */
-  uint8_t session_id[16]; /* same on all ranks, unlike that of any other session of the pool */
-  uint32_t rank;          /* 0..ranks-1, each once */
-  uint32_t ranks;
-  const char* job;        /* job id that the token is for; NULL = "default" */
-  const char* key_file;   /* pool key (sluice keygen), or ... */
-  const char* token_file; /* ... the job's token (sluice keygen --job); NULL and NULL: no authentication */
-  uint32_t lanes; /* lane connections per reducer, at most what the reducer offers; 0 = what it offers */
-  uint32_t window_bytes;         /* per reducer; 2 MiB */
-  uint32_t slot_bytes;           /* largest chunk; 0: 16 to 128 KiB, by ranks and lanes */
-  uint32_t progress_threads;     /* 1: an own thread drives the session; 0: the caller does */
-  uint32_t payload_crc;          /* 1: CRC32C on every contribution */
-  uint32_t connect_timeout_ms;   /* to reach all reducers; 10 s */
-  uint32_t join_timeout_ms;      /* for all ranks to arrive; 60 s */
-  uint32_t op_timeout_ms;        /* 0 = none: waiting for a late rank is not an error */
-  uint32_t linger_ms;            /* most that close waits; 5 s */
-  const char* interface_address; /* local address to connect from; NULL = the route's */
-  uint32_t keep_results; /* 1: each result is kept until no other rank can miss it, and the session outlives
-                            broken connections and lost reducers; 0: results are received where they belong,
-                            with no copy, and the first loss ends the session. The same on all ranks */
-  uint32_t resume_timeout_ms; /* how long a broken connection is tried to be opened again before its reducer
-                                 counts as lost; 2 s */
-  const char* tenant; /* whose share and memory of a reducer the session counts for, where its operator set
-                         some; the same on all ranks. NULL = SLUICE_TENANT, or what the job is called */
+  /* Size of the struct in the caller's version; set by sluice_options_init. */
+  size_t struct_size;
+  /* The reducers in the same order on all ranks, for example "host:port,host:port*2,[::1]:7470". The default
+   * port is 7470; "*2" sets the weight, by default 1. "@FILE" reads a file with one reducer per line. Rank 0
+   * reads the file again about 1 s after a change, see sluice_session_set_reducers. NULL: the variable
+   * SLUICE_REDUCERS, otherwise the platform's environment (docs/guides/deploy-platforms.md), which may query
+   * the DNS for up to SLUICE_DISCOVERY_TIMEOUT. */
+  const char* reducers;
+  /* Equal on all ranks and unique among the sessions of the pool; not all zero. */
+  uint8_t session_id[16];
+  uint32_t rank;  /* 0..ranks-1, unique */
+  uint32_t ranks; /* number of ranks, at least 1 */
+  /* The job for which the token is valid; NULL: "default". */
+  const char* job;
+  /* A file with the pool key (sluice keygen), or a file with the job's token (sluice keygen --job). Both
+   * NULL: no authentication. */
+  const char* key_file;
+  const char* token_file;
+  /* Lane connections per reducer, at most the number that the reducer offers; 0 (default): that number. */
+  uint32_t lanes;
+  uint32_t window_bytes; /* bytes in flight per reducer; default 2 MiB */
+  /* The largest chunk in bytes, a multiple of 64; 0 (default): 16 KiB to 128 KiB, by ranks and lanes. */
+  uint32_t slot_bytes;
+  uint32_t progress_threads;   /* 1 (default): a thread of the library makes progress; 0: the caller does */
+  uint32_t payload_crc;        /* 1 (default): a CRC32C protects every contribution; 0: none */
+  uint32_t connect_timeout_ms; /* time to connect to all reducers; default 10 s */
+  uint32_t join_timeout_ms;    /* time for all ranks to join; default 60 s */
+  uint32_t op_timeout_ms;      /* time limit of an operation; 0 (default): none, late ranks are no error */
+  uint32_t linger_ms;          /* maximum time that sluice_session_close waits; default 5 s */
+  /* Local address of all connections; NULL: chosen by the route. */
+  const char* interface_address;
+  /* 1 (default): keeps each result until no other rank can miss it, so that the session recovers from broken
+   * connections and from the loss of reducers. 0: receives results directly into the caller's buffer; the
+   * first loss ends the session. Equal on all ranks. */
+  uint32_t keep_results;
+  /* Time to reopen a broken connection before its reducer counts as lost; default 2 s. */
+  uint32_t resume_timeout_ms;
+  /* The tenant to which reducers charge shares and memory if their operator configured limits. Equal on all
+   * ranks. NULL: SLUICE_TENANT, otherwise the job. */
+  const char* tenant;
 } sluice_options;
 
+/* Counters of a session since its creation, of this rank. */
 typedef struct sluice_stats {
-  size_t struct_size;         /* set by the caller: sizeof(sluice_stats); no more than that is written */
-  uint64_t operations;        /* ended with SLUICE_OK */
-  uint64_t payload_bytes_out; /* contributions */
-  uint64_t payload_bytes_in;  /* results */
-  uint64_t wire_bytes_out;    /* with headers and extensions, data lanes only */
+  /* Set by the caller to sizeof(sluice_stats). No more bytes than that are written. */
+  size_t struct_size;
+  uint64_t operations;        /* operations that ended with SLUICE_OK */
+  uint64_t payload_bytes_out; /* payload of contributions */
+  uint64_t payload_bytes_in;  /* payload of results */
+  uint64_t wire_bytes_out;    /* with headers and extensions; lane connections only */
   uint64_t wire_bytes_in;
-  uint64_t send_calls;
+  uint64_t send_calls; /* system calls; 0 over RDMA */
   uint64_t receive_calls;
-  uint32_t reducers;      /* of the list that the session was created with */
-  uint32_t lanes;         /* lane connections that stand */
-  uint32_t missing_ranks; /* last told by a reducer: ranks that the oldest chunk waits for, ... */
-  uint32_t missing_rank;  /* ... the first of them (0xffffffff none), ... */
-  uint32_t waited_ms;     /* ... and how long it has waited */
-  /* What the session has survived. */
-  uint64_t connections_resumed;  /* opened again after they broke */
-  uint64_t view_changes;         /* reducers lost, drained or added */
-  uint64_t payload_bytes_resent; /* of payload_bytes_out */
-  uint64_t stalled_us;           /* between the first word of a loss and going on, all together, ... */
-  uint64_t longest_stall_us;     /* ... the longest, ... */
-  uint32_t stalls[5];            /* ... and how many took less than 10 ms, 100 ms, 1 s, 10 s, or longer */
-  uint32_t reducers_lost;        /* that the session left because they were lost, see below */
-  /* Payload bytes copied by the processor between the caller's buffers and the network: results that have to
-   * be kept, and over RDMA all that lies in memory that is not registered. */
+  uint32_t reducers; /* reducers in the list at creation */
+  uint32_t lanes;    /* established lane connections */
+  /* The oldest unfinished chunk, as last reported by a reducer: the number of ranks that it waits for, the
+   * first of them (0xffffffff: none), and the time that it has waited. */
+  uint32_t missing_ranks;
+  uint32_t missing_rank;
+  uint32_t waited_ms;
+  /* Recovery. A stall lasts from the first sign of a loss until operations continue. */
+  uint64_t connections_resumed;  /* connections that broke and were reopened */
+  uint64_t view_changes;         /* changes of the reducers in use: lost, drained or added */
+  uint64_t payload_bytes_resent; /* included in payload_bytes_out */
+  uint64_t stalled_us;           /* sum of all stalls */
+  uint64_t longest_stall_us;
+  uint32_t stalls[5]; /* stalls shorter than 10 ms, 100 ms, 1 s and 10 s, and longer ones */
+  /* Reducers that the session left because of a failure. Counts each loss that this rank observed itself, as
+   * a failed connection or missing heartbeats. Does not count drained reducers, reducers removed from the
+   * list, or losses that only other ranks observed. */
+  uint32_t reducers_lost;
+  /* Payload bytes that the CPU copied between the caller's buffers and the network: results with
+   * keep_results, and over RDMA all payload in memory that is not registered. */
   uint64_t payload_bytes_copied;
-  uint32_t rdma_lanes;       /* of lanes, those over RDMA */
-  uint64_t rdma_work_posted; /* work requests, ... */
-  uint64_t rdma_doorbells;   /* ... calls that posted them, ... */
-  uint64_t rdma_completions; /* ... and what came of them */
+  uint32_t rdma_lanes;       /* lane connections that use RDMA */
+  uint64_t rdma_work_posted; /* RDMA work requests */
+  uint64_t rdma_doorbells;   /* calls that posted them */
+  uint64_t rdma_completions; /* their completions */
 } sluice_stats;
 
-/* sluice_stats.reducers_lost, in reducers: of view_changes, what went wrong. One counts, once, when this rank
- * could not reach it or heard nothing of it; not one that drained or that the list of reducers has no more,
- * nor one that other ranks lost while this rank's connections to it stood. One that comes back and is lost
- * again counts again. */
-
-/* "0.1.0" */
+/* Returns the library's version, for example "0.1.0". */
 SLUICE_API const char* sluice_version(void);
-/* Short name of a status: "mismatch". Never NULL. */
+/* Returns a short name, for example "mismatch", also for unknown values. Never NULL. */
 SLUICE_API const char* sluice_status_string(sluice_status status);
 
-/* Defaults, and over them the variables of docs/timeouts.md. `size` is that of the caller's struct: nothing
- * beyond it is touched, and what this library does not know of it is set to zero. */
+/* Sets the defaults, overridden by the variables of docs/reference/configuration.md. `size` is the size of
+ * the caller's struct; no bytes beyond it are written, and fields unknown to this library are set to zero.
+ * For bindings of other languages; C and C++ programs call sluice_options_init. */
 SLUICE_API void sluice_options_init_sized(sluice_options* options, size_t size);
 
-/* Compiled into each caller, whose struct has the size that its own header says; hence static, not merged
- * with that of another library built against another version. Other languages call the function above. */
+/* The same with the size of the struct in this header. Static, so that libraries in one process that were
+ * compiled against different versions each keep their own. */
 static inline void sluice_options_init(sluice_options* options) {
   sluice_options_init_sized(options, sizeof *options);
 }
 
-/* Connects to all reducers, joins, and waits until all ranks have (collective: returns the same way on every
- * rank). On success *session is the caller's until sluice_session_close. On failure *session is NULL and
- * error (may be NULL; error_size bytes, always terminated) says why in one line. Blocks up to
- * connect_timeout_ms + join_timeout_ms + 5 s of grace for the vote; names of reducers are looked up besides,
- * as slowly as the host's resolver does. */
+/* Connects to all reducers, joins the session, and waits until all ranks have joined. Collective: succeeds or
+ * fails on all ranks alike.
+ *
+ * On success *session is owned by the caller until sluice_session_close. On failure *session is NULL and
+ * `error` contains the reason as one line, terminated within error_size bytes. `error` may be NULL.
+ *
+ * Blocks for at most connect_timeout_ms + join_timeout_ms + 5 s for the vote, plus the host's resolver when
+ * names are looked up. */
 SLUICE_API sluice_status sluice_session_create(const sluice_options* options, sluice_session** session,
                                                char* error, size_t error_size);
 
-/* Reduce `count` elements of `send` over all ranks into `recv` on all ranks. send == recv is allowed, other
- * overlap is not. Both stay valid, and send unchanged, until the request has ended. count may be 0. Host
- * memory, or what sluice_memory_register_device was told of. Returns without waiting; SLUICE_AGAIN when too
- * many operations are open (1024). */
+/* Starts the reduction of `count` elements of `send` over all ranks into `recv` on all ranks, and returns
+ * without waiting. *request is then valid for sluice_test and sluice_wait.
+ *
+ * `send` and `recv` may be the same buffer but must not overlap otherwise. Both must stay valid, and `send`
+ * unchanged, until the request has ended. They are host memory, or memory registered with
+ * sluice_memory_register_device. `count` may be 0. Returns SLUICE_AGAIN if 1024 operations are open. */
 SLUICE_API sluice_status sluice_allreduce_async(sluice_session* session, const void* send, void* recv,
                                                 size_t count, sluice_dtype dtype, sluice_op op,
                                                 sluice_request* request);
 
-/* Bytes in which operations' buffers will lie: over RDMA the network card then reads and writes them in
- * place, where otherwise the processor copies payload at this end. Elsewhere nothing happens. To register
- * takes milliseconds, so do it once, not for each operation; the pages are locked (ulimit -l). They must be
- * writable and stay mapped until they are unregistered, before which no operation on them may be open, or the
- * session is closed; on kernels before 5.12 children of a fork() must not touch them. Ranges may overlap, and
- * the same one be registered again. Any thread. SLUICE_SYSTEM: the card, or the limit of locked memory,
- * refuses; operations work as without it. `error` as in sluice_session_create. */
+/* Registers `size` bytes for RDMA. Network cards then access operations' buffers within the range in place;
+ * otherwise the CPU copies their payload. Has no effect without RDMA.
+ *
+ * Registration takes milliseconds, so register a buffer once and not for each operation. It locks the pages,
+ * within the limit of locked memory (ulimit -l). The pages must be writable. They must stay mapped until the
+ * range is unregistered or the session closed. On kernels before 5.12 children of fork() must not access
+ * them. Ranges may overlap, and a range may be registered several times. Any thread.
+ *
+ * Returns SLUICE_SYSTEM if a card or the limit of locked memory refuses; operations then work as without
+ * registration. `error` is as in sluice_session_create. */
 SLUICE_API sluice_status sluice_memory_register(sluice_session* session, void* bytes, size_t size,
                                                 char* error, size_t error_size);
-/* The same of a GPU's memory, which the network card alone then reads and writes: no processor touches it.
- * Experimental: SLUICE_GDR=1 when the session is created allows it. `bytes` is the GPU's pointer. dmabuf >=
- * 0: the descriptor of a dmabuf (of cuMemGetHandleForAddressRange, say) that has these bytes at `offset`; the
- * caller's, and needed for this call only. dmabuf < 0: the card's driver knows the pointer by itself, where
- * nvidia_peermem is loaded. A buffer of an operation lies whole in one such range, or touches none
- * (SLUICE_INVALID_ARGUMENT); one of the two may, or both, and what the GPU does with them is over before the
- * operation and begins again behind it. What is lost: operations on such memory have no payload checksum at
- * this end (payload_crc), and the session survives no losses (keep_results = 0). SLUICE_UNSUPPORTED: not
- * allowed; results are kept; a lane is not over RDMA, or has more than 64 slots; or libibverbs is too old for
- * a dmabuf. SLUICE_SYSTEM: the card refuses, and operations must not be given this memory. */
+/* Registers GPU memory for RDMA, which then only network cards access (GPUDirect). Experimental: the variable
+ * SLUICE_GDR=1 must be set when the session is created.
+ *
+ * `bytes` is the GPU's pointer. `dmabuf` >= 0 is the descriptor of a dmabuf (cuMemGetHandleForAddressRange)
+ * that contains the bytes at `offset`; it remains the caller's and is needed only during the call. `dmabuf` <
+ * 0: the card's driver translates the pointer, which requires nvidia_peermem.
+ *
+ * A buffer of an operation must lie entirely within one registered range or entirely outside of all ranges;
+ * otherwise the operation returns SLUICE_INVALID_ARGUMENT. `send` and `recv` may differ in this. The caller
+ * must ensure that GPU work on a buffer is complete before the operation starts, and starts again only after
+ * its end.
+ *
+ * Operations on such memory have no payload checksum on this rank. The session must not keep results
+ * (keep_results = 0), so it does not recover from losses.
+ *
+ * Returns SLUICE_UNSUPPORTED if SLUICE_GDR is not set, if results are kept, if a lane does not use RDMA or
+ * has more than 64 slots, or if libibverbs is too old for dmabufs. Returns SLUICE_SYSTEM if a card refuses;
+ * the memory then must not be used for operations. */
 SLUICE_API sluice_status sluice_memory_register_device(sluice_session* session, void* bytes, size_t size,
                                                        int dmabuf, uint64_t offset, char* error,
                                                        size_t error_size);
-/* Of either kind. SLUICE_INVALID_ARGUMENT: this very range is not registered. */
+/* Reverts one registration of either kind, of exactly this range. No operation in it may be open. Returns
+ * SLUICE_INVALID_ARGUMENT if the range is not registered. */
 SLUICE_API sluice_status sluice_memory_unregister(sluice_session* session, void* bytes, size_t size);
 
-/* *done = 1 and the operation's status when it has ended (the request is then over), else *done = 0 and
- * SLUICE_OK. Does not block. */
+/* Checks an operation without blocking. If it has ended, sets *done to 1, returns the operation's status, and
+ * invalidates the request. Otherwise sets *done to 0 and returns SLUICE_OK. */
 SLUICE_API sluice_status sluice_test(sluice_session* session, sluice_request request, int* done);
-/* Blocks until it has ended, at most timeout_ms (negative: no limit). When that was not enough,
- * SLUICE_TIMEOUT, and the request stays open. An operation that ended by op_timeout_ms, here or on another
- * rank, has the same status; sluice_test tells them apart: SLUICE_OK and *done = 0, it is open;
- * SLUICE_INVALID_ARGUMENT, it was over and sluice_wait has said so; *done = 1, it has ended since. */
+/* Waits until an operation has ended, returns its status, and invalidates the request. Waits for at most
+ * timeout_ms; a negative value means no limit. Returns SLUICE_TIMEOUT if the operation is still open; the
+ * request then stays valid.
+ *
+ * An operation that exceeded op_timeout_ms, on this or another rank, also ends with SLUICE_TIMEOUT. A
+ * following sluice_test distinguishes the cases: SLUICE_OK with *done = 0 means that the operation is open.
+ * *done = 1 means that it has ended in the meantime. SLUICE_INVALID_ARGUMENT means that sluice_wait has
+ * reported its end. */
 SLUICE_API sluice_status sluice_wait(sluice_session* session, sluice_request request, int timeout_ms);
-/* sluice_allreduce_async and sluice_wait in one. */
+/* Reduces and waits for the result; equal to sluice_allreduce_async followed by sluice_wait without a
+ * limit. */
 SLUICE_API sluice_status sluice_allreduce(sluice_session* session, const void* send, void* recv, size_t count,
                                           sluice_dtype dtype, sluice_op op);
 
-/* One turn of progress with progress_threads = 0. Returns what sluice_session_error's status is. */
+/* Makes progress once, for sessions with progress_threads = 0. Does not block. Returns the session's
+ * status. */
 SLUICE_API sluice_status sluice_progress(sluice_session* session);
 
-/* SLUICE_OK, or why the session ended; `text` as in sluice_session_create. */
+/* Returns SLUICE_OK, or the status with which the session ended. Sets `text` to the reason, as `error` in
+ * sluice_session_create. */
 SLUICE_API sluice_status sluice_session_error(sluice_session* session, char* text, size_t text_size);
-/* Counts so far. Fields that this library does not know are set to zero. SLUICE_INVALID_ARGUMENT when
- * stats->struct_size is not set. */
+/* Returns the counters so far. Fields unknown to this library are set to zero. Returns
+ * SLUICE_INVALID_ARGUMENT if stats->struct_size is not set. */
 SLUICE_API sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats);
 
-/* Another list of reducers for a session that runs, in the form of sluice_options.reducers; "@FILE" is
- * watched from now on in place of the file there was. NULL: the file that is watched is read now, whether it
- * has changed or not.
+/* Replaces the list of reducers of a running session. `reducers` has the form of sluice_options.reducers;
+ * "@FILE" also replaces the watched file. NULL reads the watched file now, even if it has not changed.
  *
- * Returns once the list is taken; what it changes is done later, between two chunks, without an end to any
- * operation. Reducers that are new in it are joined by all ranks; one that can't be reached or refuses
- * (memory, draining) is left out and tried again. Those that it has no more are left as if they drained, once
- * one of the list carries the session. The weight of one in use stays what it is.
+ * Returns when the list is accepted. The change happens later, between two chunks, and interrupts no
+ * operation. All ranks join the new reducers; a reducer that is unreachable or refuses (memory, draining) is
+ * skipped and tried again. Reducers that are no longer in the list are left as if they drained, once at least
+ * one listed reducer serves the session. A reducer in use keeps its weight.
  *
- * Rank 0 acts on it for all ranks. On another rank the list is checked, and has no effect; so every rank may
- * call it, or rank 0 alone. SLUICE_INVALID_ARGUMENT and SLUICE_SYSTEM: the list or file is wrong or can't be
- * read, `error` (as in sluice_session_create) says where, and the list stays as it was. SLUICE_UNSUPPORTED:
- * the session does not outlive losses (keep_results), hence no changes either. */
+ * Only the list of rank 0 takes effect, for all ranks. Other ranks validate theirs, so either all ranks or
+ * rank 0 alone may call the function. Returns SLUICE_INVALID_ARGUMENT or SLUICE_SYSTEM if the list or file is
+ * malformed or unreadable; `error` (as in sluice_session_create) contains the position, and the list stays
+ * unchanged. Returns SLUICE_UNSUPPORTED with keep_results = 0. */
 SLUICE_API sluice_status sluice_session_set_reducers(sluice_session* session, const char* reducers,
                                                      char* error, size_t error_size);
 
-/* Tells the reducers that this rank leaves, waits up to linger_ms until nobody needs it any more, and frees
- * the session. Open operations are waited for within the same time, then given up. NULL is allowed. The
- * pointer is invalid afterwards, whatever the status. */
+/* Leaves the session and frees it. Waits for open operations and until no other rank needs this one, together
+ * for at most linger_ms; then cancels open operations and returns SLUICE_TIMEOUT. Otherwise returns SLUICE_OK
+ * or the status with which the session ended before. `session` may be NULL. The pointer is invalid
+ * afterwards, whatever the status. */
 SLUICE_API sluice_status sluice_session_close(sluice_session* session);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-// Sluice client for C++17 and later: owners, exceptions and element types over sluice.h, which is the manual.
-// Header only.
+// Sluice client library, C++ API for C++17 and later. Header-only wrapper of sluice.h that adds ownership,
+// exceptions and element types. sluice.h documents the rules for threads, buffers and fork().
 //
 //   sluice::client::Options options;
 //   options.reducers = "10.0.0.2,10.0.0.3";
@@ -23,24 +23,26 @@
 
 namespace sluice::client {
 
-// what() is the reason in words, status() the code.
+// Thrown for every status other than SLUICE_OK. what() is the reason as text, status() the code.
 class Error : public std::runtime_error {
  public:
-  Error(sluice_status status, const std::string& words)
-      : std::runtime_error(words.empty() ? sluice_status_string(status) : words), status_(status) {}
+  Error(sluice_status status, const std::string& reason)
+      : std::runtime_error(reason.empty() ? sluice_status_string(status) : reason), status_(status) {}
   [[nodiscard]] sluice_status status() const noexcept { return status_; }
 
  private:
   sluice_status status_;
 };
 
-// The wire type of a C++ element type. Types without a C++ name of their own (f16, bf16, fp8) go through the
-// functions that take a sluice_dtype.
+// Returns the sluice_dtype of an arithmetic C++ type. For f16, bf16 and fp8, which C++17 does not have, use
+// the functions with a sluice_dtype parameter.
 template <typename T>
 [[nodiscard]] constexpr sluice_dtype dtype_of() noexcept {
-  static_assert(std::is_arithmetic_v<T> && !std::is_same_v<std::remove_cv_t<T>, bool>, "not an element type");
-  static_assert(std::is_integral_v<T> || sizeof(T) == 4 || sizeof(T) == 8, "no wire type of this width");
-  static_assert(sizeof(T) != 2, "there are no 16 bit integers on the wire");
+  static_assert(std::is_arithmetic_v<T> && !std::is_same_v<std::remove_cv_t<T>, bool>,
+                "expected an arithmetic type other than bool");
+  static_assert(std::is_integral_v<T> || sizeof(T) == 4 || sizeof(T) == 8,
+                "there is no wire type of this width");
+  static_assert(sizeof(T) != 2, "there are no 16-bit integers on the wire");
   if constexpr (std::is_floating_point_v<T>) {
     return sizeof(T) == 4 ? SLUICE_F32 : SLUICE_F64;
   } else if constexpr (std::is_signed_v<T>) {
@@ -50,22 +52,26 @@ template <typename T>
   }
 }
 
-// sluice_options with strings that own their text. Empty strings stand for NULL. `raw` holds everything else.
+// sluice_options with owned strings. An empty string means NULL, except that `reducers` must be set. `raw`
+// contains all other options; the fields of `raw` that also exist here are ignored, except that `raw.tenant`
+// is used if `tenant` is empty.
 struct Options {
+  // Sets the defaults and reads the environment variables, as sluice_options_init.
   Options() noexcept { sluice_options_init_sized(&raw, sizeof raw); }
   std::string reducers;
   std::array<std::uint8_t, 16> session_id{};
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
   std::string job, key_file, token_file, interface_address;
-  std::string tenant;  // empty: SLUICE_TENANT counts
+  std::string tenant;  // empty: SLUICE_TENANT
   sluice_options raw{};
 };
 
 class Session;
 class Streams;
 
-// An operation under way. Destroying one that has not ended waits for it: its buffers are in use until then.
+// Owns an open operation. The destructor waits for the operation, because its buffers are in use until then.
+// The session must outlive the request.
 class Request {
  public:
   Request(Request&& other) noexcept
@@ -80,10 +86,11 @@ class Request {
   }
   ~Request() { finish(); }
 
-  // True when it has ended; then it is over. Throws Error when it failed.
+  // Returns whether the operation has ended, without blocking. Throws Error if it failed.
   [[nodiscard]] bool test();
+  // Blocks until the operation has ended. Throws Error if it failed.
   void wait();
-  // False when the time (milliseconds) was not enough.
+  // The same for at most `timeout_ms` milliseconds. Returns false if the operation is still open.
   [[nodiscard]] bool wait_for(int timeout_ms);
 
  private:
@@ -94,13 +101,14 @@ class Request {
     if (session_ != nullptr) static_cast<void>(sluice_wait(std::exchange(session_, nullptr), request_, -1));
   }
   void check(sluice_status status);
-  sluice_session* session_ = nullptr;  // null: over
+  sluice_session* session_ = nullptr;  // null: the operation has ended
   sluice_request request_ = 0;
 };
 
+// Owns a session.
 class Session {
  public:
-  // Joins; throws Error. Blocks as sluice_session_create does.
+  // Joins the session as sluice_session_create. Throws Error.
   explicit Session(const Options& options) {
     sluice_options o = options.raw;
     const auto text = [](const std::string& s) { return s.empty() ? nullptr : s.c_str(); };
@@ -113,9 +121,9 @@ class Session {
     o.token_file = text(options.token_file);
     o.interface_address = text(options.interface_address);
     if (!options.tenant.empty()) o.tenant = options.tenant.c_str();
-    std::array<char, 2048> words{};
-    const sluice_status status = sluice_session_create(&o, &session_, words.data(), words.size());
-    if (status != SLUICE_OK) throw Error(status, words.data());
+    std::array<char, 2048> reason{};
+    const sluice_status status = sluice_session_create(&o, &session_, reason.data(), reason.size());
+    if (status != SLUICE_OK) throw Error(status, reason.data());
   }
   Session(Session&& other) noexcept : session_(std::exchange(other.session_, nullptr)) {}
   Session& operator=(Session&& other) noexcept {
@@ -125,10 +133,11 @@ class Session {
     }
     return *this;
   }
-  // Closes. All requests must be over. A failure to leave in order goes unnoticed: call close() to see it.
+  // Closes the session and ignores errors; call close() to see them. All requests must have ended.
   ~Session() { static_cast<void>(sluice_session_close(session_)); }
 
-  // Nothing when too many operations are open: end one first.
+  // Starts an operation as sluice_allreduce_async. Returns nullopt if too many operations are open. Throws
+  // Error.
   [[nodiscard]] std::optional<Request> try_allreduce_async(const void* send, void* recv, std::size_t count,
                                                            sluice_dtype dtype, sluice_op op = SLUICE_SUM) {
     sluice_request request = 0;
@@ -137,13 +146,16 @@ class Session {
     check(status);
     return Request(session_, request);
   }
+  // Starts an operation. Throws Error, with SLUICE_AGAIN if too many operations are open.
   template <typename T>
   [[nodiscard]] Request allreduce_async(const T* send, T* recv, std::size_t count,
                                         sluice_op op = SLUICE_SUM) {
     auto request = try_allreduce_async(send, recv, count, dtype_of<T>(), op);
-    if (!request) throw Error(SLUICE_AGAIN, "too many operations are open");
+    if (!request) throw Error(SLUICE_AGAIN, "too many open operations; wait for one");
     return std::move(*request);
   }
+  // Reduces `count` elements of `send` over all ranks into `recv` and blocks until the result is there.
+  // Throws Error.
   template <typename T>
   void allreduce(const T* send, T* recv, std::size_t count, sluice_op op = SLUICE_SUM) {
     allreduce(send, recv, count, dtype_of<T>(), op);
@@ -152,7 +164,7 @@ class Session {
     check(sluice_allreduce(session_, send, recv, count, dtype, op));
   }
 
-  // One turn when the session has no thread of its own.
+  // Makes progress once, for sessions with progress_threads = 0. Throws Error if the session has failed.
   void progress() { check(sluice_progress(session_)); }
   [[nodiscard]] sluice_stats stats() {
     sluice_stats s{};
@@ -160,26 +172,29 @@ class Session {
     check(sluice_session_stats(session_, &s));
     return s;
   }
-  // Another list of reducers, "host:port,..." or "@FILE"; empty: the file is read again now. Rank 0's counts.
+  // Replaces the list of reducers, "host:port,..." or "@FILE", as sluice_session_set_reducers. An empty
+  // string reads the watched file now. Throws Error.
   void set_reducers(const std::string& reducers = {}) {
-    std::array<char, 2048> words{};
+    std::array<char, 2048> reason{};
     const sluice_status status = sluice_session_set_reducers(
-        session_, reducers.empty() ? nullptr : reducers.c_str(), words.data(), words.size());
-    if (status != SLUICE_OK) throw Error(status, words.data());
+        session_, reducers.empty() ? nullptr : reducers.c_str(), reason.data(), reason.size());
+    if (status != SLUICE_OK) throw Error(status, reason.data());
   }
-  // Leaves and closes; throws Error when that did not go in order. The session is over either way.
+  // Leaves and closes the session. Throws Error if the session failed or the linger time expired; the session
+  // is closed in any case.
   void close() {
     const sluice_status status = sluice_session_close(std::exchange(session_, nullptr));
     if (status != SLUICE_OK) throw Error(status, std::string("close: ") + sluice_status_string(status));
   }
+  // Returns the handle for the C API. The object keeps the ownership.
   [[nodiscard]] sluice_session* get() const noexcept { return session_; }
 
  private:
   void check(sluice_status status) {
     if (status == SLUICE_OK) return;
-    std::array<char, 2048> words{};
-    static_cast<void>(sluice_session_error(session_, words.data(), words.size()));
-    throw Error(status, words.data());
+    std::array<char, 2048> reason{};
+    static_cast<void>(sluice_session_error(session_, reason.data(), reason.size()));
+    throw Error(status, reason.data());
   }
   sluice_session* session_ = nullptr;
 };
@@ -187,9 +202,9 @@ class Session {
 inline void Request::check(sluice_status status) {
   sluice_session* const session = std::exchange(session_, nullptr);
   if (status == SLUICE_OK) return;
-  std::array<char, 2048> words{};
-  static_cast<void>(sluice_session_error(session, words.data(), words.size()));
-  throw Error(status, words.data());
+  std::array<char, 2048> reason{};
+  static_cast<void>(sluice_session_error(session, reason.data(), reason.size()));
+  throw Error(status, reason.data());
 }
 
 inline bool Request::test() {
@@ -210,9 +225,10 @@ inline bool Request::wait_for(int timeout_ms) {
   const sluice_status status = sluice_wait(session_, request_, timeout_ms);
   if (status == SLUICE_TIMEOUT) {
     int done = 0;
-    const sluice_status now = sluice_test(session_, request_, &done);
-    if (now == SLUICE_OK && done == 0) return false;
-    check(now == SLUICE_INVALID_ARGUMENT ? status : now);  // the former: sluice_wait has reported its end
+    const sluice_status test_status = sluice_test(session_, request_, &done);
+    if (test_status == SLUICE_OK && done == 0) return false;
+    // SLUICE_INVALID_ARGUMENT: sluice_wait has reported the operation's end, so its status counts.
+    check(test_status == SLUICE_INVALID_ARGUMENT ? status : test_status);
     return true;
   }
   check(status);

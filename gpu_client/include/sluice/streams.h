@@ -1,30 +1,30 @@
-/* Allreduce in the order of a GPU's streams, or of streams of the host where there is no GPU. C face, stable
- * ABI. sluice.h, which this extends, is read first.
+/* Sluice client library, C API: allreduce in the order of CUDA streams, or of host streams on machines
+ * without a GPU. The ABI is stable. This header extends sluice.h; read that first.
  *
- * A session that has streams copies gradients out of the GPU, has them reduced, and copies the results back,
- * all of it behind what the caller's stream was given before and ahead of what it is given later:
+ * A session with streams copies gradients from the GPU, reduces them, and copies the results back. All of
+ * that happens after the earlier work of the caller's stream and before its later work:
  *
  *   sluice_session_open_streams(session, &options, error, sizeof error);
  *   produce_gradients<<<..., stream>>>(gradients);
  *   sluice_allreduce_on_stream(session, gradients, gradients, count, SLUICE_F32, SLUICE_AVG, stream, NULL);
  *   use_gradients<<<..., stream>>>(gradients);
  *
- * Nothing here waits for a stream or for the network on the caller's thread, but closing the session does. An
- * operation is cut into pieces that are copied out, reduced and copied back at the same time, through memory
- * of the host that is pinned once (staging_bytes).
+ * No function except sluice_session_close waits on the caller's thread for a stream or for the network. An
+ * operation is split into segments. Their copies and reductions overlap, through host memory that is pinned
+ * once (staging_bytes).
  *
- * Order. All ranks issue the same operations in the same order, in the same groups, with the same options but
- * device and measure_error. Within a group, neighbours are on one stream on all ranks or on none, and in
- * memory of the GPU on all or of the host on all; where two sessions share a GPU, also those of the two in
- * one order, or the GPU may wait for ever: hence two ranks of a job in one process have a GPU each. A session
- * that has streams takes operations by this header alone: of sluice_allreduce and sluice_allreduce_async it
- * says SLUICE_UNSUPPORTED.
+ * Order. All ranks issue the same operations in the same order, in the same groups, with the same options
+ * except device and measure_error. Neighboring operations of a group must be on one stream on all ranks or on
+ * none, and in GPU memory on all ranks or in host memory on all. If two sessions share a GPU, all ranks issue
+ * the operations of both sessions in one order; otherwise the GPU may deadlock. Two ranks of a job in one
+ * process therefore need a GPU each. A session with streams accepts only the operations of this header:
+ * sluice_allreduce and sluice_allreduce_async return SLUICE_UNSUPPORTED.
  *
- * Errors. What is refused on the spot (SLUICE_INVALID_ARGUMENT, SLUICE_UNSUPPORTED, SLUICE_AGAIN) has done
- * nothing, and sluice_refusal says why. When the session fails later, or the GPU does, streams go on all the
- * same: what waits for a result is let go, `recv` then holds anything, and sluice_session_error and the
- * request say so; so ask one of the two before results are used for good, as one does of NCCL. Where a copy
- * back to the GPU fails, who waits for a request hears of it, and all others by CUDA. */
+ * Errors. A refused call (SLUICE_INVALID_ARGUMENT, SLUICE_UNSUPPORTED, SLUICE_AGAIN) has no effect, and
+ * sluice_refusal returns the reason. If the session or the GPU fails later, streams continue without the
+ * result: the content of `recv` is undefined, and sluice_session_error and the request report the failure.
+ * Check one of the two before results become permanent, for example in a checkpoint, as with NCCL. If a copy
+ * back to the GPU fails, the request reports it; without a request only CUDA does. */
 #ifndef SLUICE_STREAMS_H_
 #define SLUICE_STREAMS_H_
 
@@ -34,109 +34,130 @@
 extern "C" {
 #endif
 
-/* A CUstream or cudaStream_t, or one of sluice_host_stream_create. NULL: on a GPU its default stream; on the
- * host no stream: `send` is ready when the call is made, and only the request tells of the end. */
+/* A CUstream or cudaStream_t, or a stream of sluice_host_stream_create. NULL is the GPU's default stream. On
+ * the host NULL means no stream: `send` must be ready at the call, and only the request reports the end. */
 typedef void* sluice_stream;
 
 typedef enum sluice_device_kind {
-  SLUICE_DEVICE_HOST = 0, /* streams are host streams, buffers host memory */
-  SLUICE_DEVICE_CUDA = 1  /* buffers are of the GPU, managed, or host memory, pageable too */
+  SLUICE_DEVICE_HOST = 0, /* streams are host streams, buffers are host memory */
+  SLUICE_DEVICE_CUDA = 1  /* buffers are GPU memory, managed memory, or host memory (pinned or pageable) */
 } sluice_device_kind;
 
-/* sluice_stream_options.wire_dtype beside SLUICE_BF16 and SLUICE_F16: as the elements are. */
+/* Value of sluice_stream_options.wire_dtype: elements travel in their own type. */
 #define SLUICE_WIRE_AS_GIVEN (-1)
 
-/* Fill with sluice_stream_options_init, then set what differs. Grows as sluice_options does. */
+/* Options of a session's streams. Initialize with sluice_stream_options_init, then set the fields that
+ * differ. Later versions append fields, as with sluice_options. */
 typedef struct sluice_stream_options {
-  size_t struct_size;     /* set by sluice_stream_options_init */
-  int32_t device_kind;    /* SLUICE_DEVICE_HOST */
-  int32_t device;         /* ordinal of the GPU, as the driver counts (CUDA_VISIBLE_DEVICES); -1: that of the
-                             caller's current context */
-  uint64_t staging_bytes; /* pinned host memory, half of it for each way; 64 MiB */
-  uint32_t piece_bytes; /* most that is copied and reduced as one, on the wire; a multiple of 64 KiB, at most
-                           a quarter of staging_bytes; 4 MiB */
-  int32_t wire_dtype;   /* SLUICE_WIRE_AS_GIVEN. SLUICE_BF16, SLUICE_F16: sums and averages of f32 travel as
-                           this, half the bytes: contributions are rounded to nearest even, added in f32, and
-                           the result rounded once. SLUICE_F16: each 16384 elements of what is reduced as
-                           one (an operation, or those that are put together) are multiplied by a power of
-                           two before, the same on all ranks (one small operation more finds it), so that
-                           no sum overflows that f32 itself holds with a few bits to spare. Infinities and
-                           NaN stay what they are */
-  uint32_t measure_error; /* 1: what rounding to wire_dtype costs is added up, see sluice_stream_stats */
-  uint32_t always_staged; /* 1: host memory too goes through the staging, as the GPU's does; with
-                              SLUICE_DEVICE_HOST */
-  uint64_t fusion_bytes;  /* most that operations of a group are put together to, on the wire; 64 MiB */
+  size_t struct_size;  /* set by sluice_stream_options_init */
+  int32_t device_kind; /* a sluice_device_kind; default SLUICE_DEVICE_HOST */
+  /* Ordinal of the GPU in the driver's numbering (CUDA_VISIBLE_DEVICES); -1 (default): the GPU of the
+   * caller's current context. */
+  int32_t device;
+  /* Bytes of pinned host memory, one half for each direction; default 64 MiB, at most 64 GiB. */
+  uint64_t staging_bytes;
+  /* Maximum bytes of a segment on the wire: a multiple of 64 KiB, at most a quarter of staging_bytes; default
+   * 4 MiB. */
+  uint32_t piece_bytes;
+  /* The type in which sums and averages of f32 travel: SLUICE_WIRE_AS_GIVEN (default), or SLUICE_BF16 or
+   * SLUICE_F16, which halve the bytes. Contributions are rounded to nearest even and added in f32, and the
+   * result is rounded once. With SLUICE_F16 each block of 16384 elements of a batch is multiplied by a power
+   * of two, equal on all ranks; a small extra operation determines it. So no sum overflows that f32 can hold
+   * with a few bits to spare. Infinities and NaN stay unchanged. See docs/design/adr/0013-f16-scale.md. */
+  int32_t wire_dtype;
+  /* 1: adds up the rounding errors of wire_dtype, see sluice_stream_stats; default 0. */
+  uint32_t measure_error;
+  /* 1: stages host memory as well, like GPU memory; only with SLUICE_DEVICE_HOST; default 0. */
+  uint32_t always_staged;
+  /* Maximum bytes on the wire of the operations of a group that are merged into one batch; default 64 MiB. */
+  uint64_t fusion_bytes;
 } sluice_stream_options;
 
+/* Counters of a session's streams. A batch is what is reduced as a unit: one operation, merged operations of
+ * a group, or a part of a very large operation. */
 typedef struct sluice_stream_stats {
-  size_t struct_size;        /* set by the caller: sizeof(sluice_stream_stats) */
-  uint64_t operations;       /* ended with SLUICE_OK, those of groups one by one */
-  uint64_t rounds;           /* what they were put together, or cut, to */
-  uint64_t pieces;           /* that were reduced */
-  uint64_t bytes_staged_out; /* on the wire's side: from the buffers into the staging, ... */
-  uint64_t bytes_staged_in;  /* ... and back */
-  uint64_t pinned_bytes;     /* held */
-  uint64_t elements_cast;    /* sent as wire_dtype */
-  double cast_error_squares; /* with measure_error: the sum of (sent - given)^2 over finite elements, ... */
-  double cast_value_squares; /* ... and of given^2: sqrt(error / value) is the relative error of what this
-                                rank contributed. The result's rounding adds at most 2^-9 (bf16) or 2^-11
-                                (f16) of each normal element */
+  size_t struct_size;        /* set by the caller to sizeof(sluice_stream_stats) */
+  uint64_t operations;       /* operations that ended with SLUICE_OK; those of groups count one by one */
+  uint64_t rounds;           /* batches */
+  uint64_t pieces;           /* segments that were reduced */
+  uint64_t bytes_staged_out; /* copied from buffers to the staging memory, counted in the wire type */
+  uint64_t bytes_staged_in;  /* copied from the staging memory to buffers, counted in the wire type */
+  uint64_t pinned_bytes;     /* pinned memory held */
+  uint64_t elements_cast;    /* elements sent as wire_dtype */
+  /* With measure_error: the sums of (sent - value)^2 and of value^2 over the finite elements that this rank
+   * sent. sqrt(cast_error_squares / cast_value_squares) is the relative error of its contributions. Rounding
+   * the result adds at most 2^-9 (bf16) or 2^-11 (f16) of each normal element. */
+  double cast_error_squares;
+  double cast_value_squares;
 } sluice_stream_stats;
 
+/* Sets the defaults. `size` is the size of the caller's struct, as in sluice_options_init_sized. */
 SLUICE_API void sluice_stream_options_init_sized(sluice_stream_options* options, size_t size);
 static inline void sluice_stream_options_init(sluice_stream_options* options) {
   sluice_stream_options_init_sized(options, sizeof *options);
 }
 
-/* Gives the session streams, once; before its first operation. NULL: all defaults. Pins staging_bytes and,
- * over RDMA, registers them. `error` as in sluice_session_create. SLUICE_UNSUPPORTED: this library has no
- * CUDA part, the machine no driver or GPU, or an old one; SLUICE_SYSTEM: memory can't be pinned, or the GPU
- * refuses; SLUICE_INVALID_ARGUMENT: an option, named, or the session has had operations, or has streams. The
- * session is as it was then. */
+/* Opens the streams of a session, once and before its first operation. `options` NULL means the defaults.
+ * Pins staging_bytes and, over RDMA, registers them. `error` is as in sluice_session_create.
+ *
+ * Returns SLUICE_UNSUPPORTED if the library has no CUDA part, or the machine has no driver or GPU, or one
+ * that is too old. Returns SLUICE_SYSTEM if memory cannot be pinned or the GPU returns an error. Returns
+ * SLUICE_INVALID_ARGUMENT with the name of an invalid option, or if the session has had operations or already
+ * has streams. After an error the session is unchanged. */
 SLUICE_API sluice_status sluice_session_open_streams(sluice_session* session,
                                                      const sluice_stream_options* options, char* error,
                                                      size_t error_size);
 
-/* Reduces `count` elements of `send` over all ranks into `recv`, ahead of all that `stream` is given from now
- * on. send == recv is allowed, other overlap is not. Both stay valid, and are touched by nobody else, until
- * the stream has passed this point. What is registered with sluice_memory_register_device travels without
- * staging. `request` (NULL: nobody asks, not with stream NULL on the host): for sluice_test and sluice_wait,
- * which report the end when `recv` holds the result. Within a group it must be NULL.
+/* Enqueues the reduction of `count` elements of `send` over all ranks into `recv`: after the earlier work of
+ * `stream` and before its later work.
  *
- * SLUICE_INVALID_ARGUMENT: a null pointer, unknown dtype or op, count * size over 63 bits or beyond the
- * allocation that a pointer lies in, memory or a stream of another GPU, a host stream that is none.
- * SLUICE_UNSUPPORTED: the stream is being captured into a graph. SLUICE_AGAIN: more than 8192 pieces are
- * under way. SLUICE_SYSTEM: the GPU has failed, or there is no memory; the session has failed
- * with it, on all ranks. */
+ * `send` and `recv` may be the same buffer but must not overlap otherwise. Both must stay valid, and nothing
+ * else may access them, until the stream has passed this point. Memory registered with
+ * sluice_memory_register_device is not staged.
+ *
+ * *request is for sluice_test and sluice_wait, which report the end when `recv` contains the result.
+ * `request` may be NULL if `stream` is not, or on a GPU. It must be NULL within a group.
+ *
+ * Returns SLUICE_INVALID_ARGUMENT for a null pointer, an unknown dtype or op, more than 63 bits of bytes, a
+ * range beyond its allocation, memory or a stream of another GPU, or an unknown host stream. Returns
+ * SLUICE_UNSUPPORTED if the stream is being captured into a graph. Returns SLUICE_AGAIN if more than 8192
+ * segments are in flight. Returns SLUICE_SYSTEM if the GPU has failed or memory is exhausted; the session has
+ * then failed on all ranks. */
 SLUICE_API sluice_status sluice_allreduce_on_stream(sluice_session* session, const void* send, void* recv,
                                                     size_t count, sluice_dtype dtype, sluice_op op,
                                                     sluice_stream stream, sluice_request* request);
 
-/* Operations between the two are put together: neighbours of one stream, dtype and op, up to fusion_bytes.
- * They begin with sluice_group_end; buffers are in use from the first call on. Groups do not nest, and belong
- * to the session, not to a thread. `request` (may be NULL, as above) is over when all operations of the group
- * are, with the first error among them. When an operation in between was refused, so is sluice_group_end, and
- * nothing of the group is done: the same error, since ranks must agree on what a group holds. Nor is anything
- * done when it says SLUICE_AGAIN: the group is over, and to be made again. cudaStreamPerThread means the
- * thread that ends the group. */
+/* Begin and end a group. Neighboring operations of a group on one stream, with one dtype and op, are merged
+ * into batches of at most fusion_bytes. They start at sluice_group_end; their buffers are in use from the
+ * call on. Groups do not nest. They belong to the session, not to a thread. cudaStreamPerThread means the
+ * stream of the thread that ends the group.
+ *
+ * *request (NULL as in sluice_allreduce_on_stream) ends when all operations of the group have ended, with the
+ * first error among them.
+ *
+ * If an operation within the group was refused, sluice_group_end returns the same error and runs nothing of
+ * the group, because all ranks must agree on the content of a group. If it returns SLUICE_AGAIN, nothing ran
+ * either; repeat the whole group. */
 SLUICE_API sluice_status sluice_group_begin(sluice_session* session);
 SLUICE_API sluice_status sluice_group_end(sluice_session* session, sluice_request* request);
 
-/* Why the last function of this header that failed on this thread did; never NULL. Valid until the next. */
+/* Returns the reason for which the last failed function of this header on the calling thread failed. Never
+ * NULL. Valid until the next failure on this thread. */
 SLUICE_API const char* sluice_refusal(void);
 
-/* Counts so far. On a GPU with measure_error it waits for what is under way, other ranks included. */
+/* Returns the counters so far. With measure_error on a GPU it waits for the operations in flight, and so for
+ * other ranks. */
 SLUICE_API sluice_status sluice_session_stream_stats(sluice_session* session, sluice_stream_stats* stats);
 
-/* A stream of the host: a thread that does what it is given, one after the other. `work` must not call into a
- * session's close, nor into this stream's destroy or synchronize. A child of fork() has none of its parent's
- * streams: there they are SLUICE_INVALID_ARGUMENT, and stay what they are. */
+/* Create a host stream: a thread that runs submitted work in order. `work` must not close a session, and must
+ * not destroy or synchronize with its own stream. A child of fork() has none of its parent's streams: there
+ * the functions return SLUICE_INVALID_ARGUMENT for them and leave them unchanged. */
 SLUICE_API sluice_status sluice_host_stream_create(sluice_stream* stream);
 SLUICE_API sluice_status sluice_host_stream_submit(sluice_stream stream, void (*work)(void* argument),
                                                    void* argument);
-/* Returns when all that was given before is done. */
+/* Blocks until all work that was submitted before the call is done. */
 SLUICE_API sluice_status sluice_host_stream_synchronize(sluice_stream stream);
-/* Does what it was given before, then ends. No session may still use it. NULL is allowed. */
+/* Runs all submitted work and ends the stream. No session may use it any longer. `stream` may be NULL. */
 SLUICE_API sluice_status sluice_host_stream_destroy(sluice_stream stream);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-// Operations in the order of streams, for C++17 and later: owners and exceptions over streams.h, which is the
-// manual. Header only.
+// Sluice client library, C++ API for allreduce in the order of CUDA or host streams, for C++17 and later.
+// Header-only wrapper of streams.h that adds ownership and exceptions. streams.h documents the rules.
 //
 //   sluice::client::Session session(options);
 //   sluice::client::Streams streams(session, sluice::client::on_gpu());
@@ -17,13 +17,13 @@
 
 namespace sluice::client {
 
-// Defaults: streams of the host.
+// Returns the default options: host streams and host memory.
 [[nodiscard]] inline sluice_stream_options on_host() noexcept {
   sluice_stream_options o;
   sluice_stream_options_init(&o);
   return o;
 }
-// Of a GPU; -1: that of the caller's current context.
+// Returns the options for streams and memory of a GPU. -1 means the GPU of the caller's current context.
 [[nodiscard]] inline sluice_stream_options on_gpu(int device = -1) noexcept {
   sluice_stream_options o = on_host();
   o.device_kind = SLUICE_DEVICE_CUDA;
@@ -31,27 +31,30 @@ namespace sluice::client {
   return o;
 }
 
-// A stream of the host. What it is given runs on its thread, one after the other, and may throw nothing.
+// Owns a host stream, which runs submitted work in order on its own thread.
 class HostStream {
  public:
+  // Throws Error if the thread cannot be started.
   HostStream() { check(sluice_host_stream_create(&stream_)); }
   HostStream(HostStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   HostStream& operator=(HostStream&& other) noexcept {
     std::swap(stream_, other.stream_);
     return *this;
   }
-  // Does what it was given before. No session may still use it.
+  // Runs all submitted work. No session may use the stream any longer.
   ~HostStream() { static_cast<void>(sluice_host_stream_destroy(stream_)); }
 
+  // Appends work, which must not throw.
   void submit(std::function<void()> work) {
-    auto own = std::make_unique<std::function<void()>>(std::move(work));
+    auto owned = std::make_unique<std::function<void()>>(std::move(work));
     const auto run = [](void* argument) {
-      const std::unique_ptr<std::function<void()>> given(static_cast<std::function<void()>*>(argument));
-      (*given)();
+      const std::unique_ptr<std::function<void()>> callable(static_cast<std::function<void()>*>(argument));
+      (*callable)();
     };
-    check(sluice_host_stream_submit(stream_, run, own.get()));
-    static_cast<void>(own.release());
+    check(sluice_host_stream_submit(stream_, run, owned.get()));
+    static_cast<void>(owned.release());
   }
+  // Blocks until all work that was submitted before the call is done.
   void synchronize() { check(sluice_host_stream_synchronize(stream_)); }
   [[nodiscard]] sluice_stream get() const noexcept { return stream_; }
 
@@ -62,16 +65,17 @@ class HostStream {
   sluice_stream stream_ = nullptr;
 };
 
-// The streams of a session, which outlives this.
+// Opens and uses the streams of a session, which must outlive the object.
 class Streams {
  public:
-  // Throws Error.
+  // Throws Error, see sluice_session_open_streams.
   explicit Streams(Session& session, const sluice_stream_options& options = on_host())
       : session_(session.get()) {
     check(sluice_session_open_streams(session_, &options, nullptr, 0));
   }
 
-  // Ahead of all that `stream` is given from now on. Throws Error when it is refused.
+  // Enqueues an operation after the earlier work of `stream` and before its later work. Throws Error if it is
+  // refused.
   template <typename T>
   void allreduce(const T* send, T* recv, std::size_t count, sluice_op op, sluice_stream stream) {
     allreduce(send, recv, count, dtype_of<T>(), op, stream);
@@ -80,7 +84,7 @@ class Streams {
                  sluice_stream stream) {
     check(sluice_allreduce_on_stream(session_, send, recv, count, dtype, op, stream, nullptr));
   }
-  // The same, with the means to hear of its end.
+  // The same with a request, which reports the end of the operation.
   template <typename T>
   [[nodiscard]] Request allreduce_async(const T* send, T* recv, std::size_t count, sluice_op op,
                                         sluice_stream stream) {
@@ -93,12 +97,14 @@ class Streams {
     return Request(session_, request);
   }
 
-  // Operations that `body` calls allreduce() for are put together. When it throws, nothing of them is done.
+  // Runs `body` and merges the operations for which it calls allreduce(). If `body` throws, none of them
+  // runs.
   template <typename Body>
   void group(Body&& body) {
     collect(std::forward<Body>(body));
     check(sluice_group_end(session_, nullptr));
   }
+  // The same with a request for the whole group.
   template <typename Body>
   [[nodiscard]] Request group_async(Body&& body) {
     collect(std::forward<Body>(body));
@@ -124,7 +130,7 @@ class Streams {
     try {
       std::forward<Body>(body)();
     } catch (...) {
-      // A group with an operation that was refused is refused as a whole.
+      // Issues an invalid operation: then the end of the group fails, and nothing of the group runs.
       static_cast<void>(sluice_allreduce_on_stream(session_, nullptr, nullptr, 1, SLUICE_F32, SLUICE_SUM,
                                                    nullptr, nullptr));
       static_cast<void>(sluice_group_end(session_, nullptr));

@@ -1,11 +1,11 @@
 "use strict";
-// Asks /status each second and shows what it says. Whatever comes from there is put in as text, never as markup: names of tenants are clients' bytes.
-const kKept = 120;      // samples of the lines: two minutes
-const kSlowWindow = 10; // samples that a slow rank's part is taken over
-const kSlowShown = 6;
+// Polls /status every second and shows the result. All values are inserted as text, never as markup: clients choose the names of tenants.
+const kChartSamples = 120;  // two minutes
+const kSlowWindow = 10;  // samples over which a slow rank's share of the time is computed
+const kMaxSlowRanks = 6;
 const $ = (id) => document.getElementById(id);
 const history = { in: [], out: [] };
-let samples = [];       // the last kSlowWindow answers: {at, status}
+let samples = [];  // the last kSlowWindow replies: {at, status}
 
 const make = (tag, text, name) => {
   const element = document.createElement(tag);
@@ -13,7 +13,7 @@ const make = (tag, text, name) => {
   if (name) element.className = name;
   return element;
 };
-const put = (id, text) => { $(id).textContent = text; };
+const setText = (id, text) => { $(id).textContent = text; };
 const at = (object, path) => path.split(".").reduce((o, key) => (o === null || o === undefined ? undefined : o[key]), object);
 const number = (object, path) => { const n = Number(at(object, path)); return Number.isFinite(n) ? n : 0; };
 
@@ -37,7 +37,7 @@ const countText = (n) => n.toLocaleString("en");
 
 const drawLine = (svg, values) => {
   const top = Math.max(...values, 1);
-  const x = (i) => 240 - (values.length - 1 - i) * (240 / (kKept - 1));
+  const x = (i) => 240 - (values.length - 1 - i) * (240 / (kChartSamples - 1));
   const points = values.map((v, i) => x(i).toFixed(1) + " " + (54 - 50 * v / top).toFixed(1)).join(" L");
   const path = (d, name) => {
     const p = document.createElementNS("http://www.w3.org/2000/svg", "path");
@@ -49,11 +49,11 @@ const drawLine = (svg, values) => {
 };
 
 const showRate = (name, bytes, known) => {
-  put(name, known ? rateText(bytes) : "");
+  setText(name, known ? rateText(bytes) : "");
   if (!known) return;
   history[name].push(bytes);
-  if (history[name].length > kKept) history[name].shift();
-  put(name + "-peak", "peak " + rateText(Math.max(...history[name])));
+  if (history[name].length > kChartSamples) history[name].shift();
+  setText(name + "-peak", "peak " + rateText(Math.max(...history[name])));
   drawLine($(name + "-line"), history[name]);
 };
 
@@ -65,14 +65,14 @@ const showList = (id, entries, none) => {
 };
 const counts = (object) => Object.entries(object || {}).sort((a, b) => b[1] - a[1]).map(([name, n]) => [name.replaceAll("_", " "), countText(Number(n))]);
 
-const sessionIn = (status, id) => (status.session_list || []).find((s) => s.id === id);
+const findSession = (status, id) => (status.session_list || []).find((s) => s.id === id);
 
-// What the session waited for each rank within the window, worst first.
-const slowRanks = (session, then, ms) => {
-  const before = new Map(((then && then.slow_ranks) || []).map((r) => [r.rank, r.waited_ms]));
+// How long the session waited for each rank within the window, worst first.
+const slowRanks = (session, earlier, ms) => {
+  const before = new Map(((earlier && earlier.slow_ranks) || []).map((r) => [r.rank, r.waited_ms]));
   return (session.slow_ranks || [])
-    .map((r) => ({ rank: r.rank, all: r.waited_ms, part: then && ms > 0 ? Math.min(1, Math.max(0, r.waited_ms - (before.get(r.rank) || 0)) / ms) : 0 }))
-    .sort((a, b) => b.part - a.part || b.all - a.all).slice(0, kSlowShown);
+    .map((r) => ({ rank: r.rank, total: r.waited_ms, share: earlier && ms > 0 ? Math.min(1, Math.max(0, r.waited_ms - (before.get(r.rank) || 0)) / ms) : 0 }))
+    .sort((a, b) => b.share - a.share || b.total - a.total).slice(0, kMaxSlowRanks);
 };
 
 const showSessions = (now, last, first) => {
@@ -83,16 +83,16 @@ const showSessions = (now, last, first) => {
     row.lastChild.previousSibling.title = String(s.tenant);
     row.firstChild.title = String(s.id);
     row.append(make("td", s.joined < s.ranks ? s.joined + " of " + s.ranks : String(s.ranks), "n"));
-    const was = last && sessionIn(last.status, s.id);
-    row.append(make("td", was ? rateText(1000 * Math.max(0, s.served_bytes - was.served_bytes) / (now.at - last.at)) : "", "n"));
+    const previous = last && findSession(last.status, s.id);
+    row.append(make("td", previous ? rateText(1000 * Math.max(0, s.served_bytes - previous.served_bytes) / (now.at - last.at)) : "", "n"));
     const waits = number(s, "waited_ms") >= 1000;
     const missing = (s.missing || []).slice(0, 8).join(", ") + (s.missing_ranks > 8 ? " and " + (s.missing_ranks - 8) + " more" : "");
     const absent = number(s, "absent_ranks") > 0 ? " (not connected: " + (s.absent || []).slice(0, 8).join(", ") + ")" : "";
     row.append(make("td", (waits ? "rank " + missing + ", " + timeText(s.waited_ms) : "") + absent, waits || absent ? "waits" : ""));
     const slow = make("td");
-    for (const r of slowRanks(s, first && sessionIn(first.status, s.id), first ? now.at - first.at : 0)) {
-      const entry = make("span", undefined, r.part >= 0.1 ? "slow now" : "slow");
-      entry.append("rank " + r.rank + " ", make("b", (100 * r.part).toFixed(0) + "%"), " ", make("span", timeText(r.all), "quiet"));
+    for (const r of slowRanks(s, first && findSession(first.status, s.id), first ? now.at - first.at : 0)) {
+      const entry = make("span", undefined, r.share >= 0.1 ? "slow now" : "slow");
+      entry.append("rank " + r.rank + " ", make("b", (100 * r.share).toFixed(0) + "%"), " ", make("span", timeText(r.total), "quiet"));
       slow.append(entry);
     }
     row.append(slow);
@@ -106,11 +106,11 @@ const showSessions = (now, last, first) => {
   }
   $("sessions").replaceChildren(...rows);
   const open = number(now.status, "sessions.open");
-  put("session-count", open + (open > (now.status.session_list || []).length ? ", not all shown" : ""));
+  setText("session-count", open + (open > (now.status.session_list || []).length ? ", some not shown" : ""));
 };
 
 const badge = (text, kind) => {
-  put("state", text);
+  setText("state", text);
   $("state").className = "badge " + kind;
 };
 
@@ -121,26 +121,26 @@ const show = (now) => {
   const rate = (path) => (last && seconds > 0 ? Math.max(0, number(status, path) - number(last.status, path)) / seconds : 0);
   const waiting = number(status, "waits.sessions");
   if (status.draining) badge("draining", "warn");
-  else if (waiting > 0) badge("ready, " + waiting + (waiting === 1 ? " session waits" : " sessions wait") + " for a rank", "warn");
+  else if (waiting > 0) badge("ready, " + waiting + (waiting === 1 ? " session is" : " sessions are") + " waiting for a rank", "warn");
   else badge("ready", "good");
-  put("who", "id " + status.id + ", version " + status.version + ", up " + timeText(1000 * number(status, "uptime_seconds")));
+  setText("identity", "id " + status.id + ", version " + status.version + ", up " + timeText(1000 * number(status, "uptime_seconds")));
   showRate("in", rate("data.bytes_in"), last !== undefined);
   showRate("out", rate("data.bytes_out"), last !== undefined);
-  put("operations", rate("data.operations").toFixed(1) + " /s");
-  put("chunks", countText(Math.round(rate("data.chunks"))) + " /s");
-  put("cpus", (rate("cpu.user_seconds") + rate("cpu.system_seconds")).toFixed(2));
+  setText("operations", rate("data.operations").toFixed(1) + " /s");
+  setText("chunks", countText(Math.round(rate("data.chunks"))) + " /s");
+  setText("cpus", (rate("cpu.user_seconds") + rate("cpu.system_seconds")).toFixed(2));
   const sum = (list) => (list || []).reduce((a, b) => a + b, 0);
   const busy = last && seconds > 0 ? (sum(status.lane_busy_seconds) - sum(last.status.lane_busy_seconds)) / seconds / Math.max(1, number(status, "lanes")) : 0;
-  put("busy", (100 * Math.min(1, Math.max(0, busy))).toFixed(0) + "%");
-  put("lanes", "of " + number(status, "lanes"));
+  setText("busy", (100 * Math.min(1, Math.max(0, busy))).toFixed(0) + "%");
+  setText("lanes", "of " + number(status, "lanes"));
   $("busy-bar").value = Math.min(1, Math.max(0, busy));
   const used = number(status, "memory.reserved_bytes"), limit = number(status, "memory.limit_bytes");
-  put("memory", sizeText(used));
-  put("memory-limit", "of " + sizeText(limit));
+  setText("memory", sizeText(used));
+  setText("memory-limit", "of " + sizeText(limit));
   $("memory-bar").value = limit > 0 ? used / limit : 0;
   const tcp = number(status, "transports.tcp.connections"), rdma = number(status, "transports.rdma.connections");
-  put("connections", countText(tcp + rdma));
-  put("rdma", rdma > 0 ? countText(rdma) + " over RDMA" : "TCP");
+  setText("connections", countText(tcp + rdma));
+  setText("rdma", rdma > 0 ? countText(rdma) + " over RDMA" : "TCP");
   showSessions(now, last, first);
   showList("ended", [["completed", countText(number(status, "sessions.completed"))], ["moved to other reducers", countText(number(status, "sessions.moved"))],
     ["failed", countText(number(status, "sessions.failed"))]], "none");
@@ -149,15 +149,15 @@ const show = (now) => {
   showList("tenants", (status.tenants || []).map((t) => [t.tenant, sizeText(t.served_bytes)]), "none");
 };
 
-const ask = async () => {
+const poll = async () => {
   const begun = performance.now();
   try {
     const reply = await fetch("/status", { cache: "no-store" });
     if (!reply.ok) throw new Error(await reply.text());
     const status = await reply.json();
-    const now = { at: 1000 * number(status, "uptime_seconds"), status }; // the reducer's clock: an answer may have waited, or be one given before
+    const now = { at: 1000 * number(status, "uptime_seconds"), status }; // the reducer's clock: a reply may be delayed or cached
     const last = samples[samples.length - 1];
-    if (last && (last.status.id !== status.id || now.at < last.at)) samples = []; // another process at this address
+    if (last && (last.status.id !== status.id || now.at < last.at)) samples = []; // another process runs at this address
     if (samples.length === 0 || now.at > last.at) {
       show(now);
       samples.push(now);
@@ -165,9 +165,9 @@ const ask = async () => {
     }
     document.body.classList.remove("stale");
   } catch (error) {
-    badge("no answer", "bad");
+    badge("not responding", "bad");
     document.body.classList.add("stale");
   }
-  setTimeout(ask, Math.max(0, 1000 - (performance.now() - begun)));
+  setTimeout(poll, Math.max(0, 1000 - (performance.now() - begun)));
 };
-ask();
+poll();

@@ -12,26 +12,25 @@ namespace {
 
 using testing::HasSubstr;
 
-void expect_unsupported(const char* library, const std::string& words) {
+void expect_unsupported(const char* library, const std::string& text) {
   ASSERT_EQ(::setenv("SLUICE_CUDA_DRIVER", library, 1), 0);
   const auto device = open_cuda_device(0);
   ASSERT_FALSE(device.has_value());
   EXPECT_EQ(device.error().code, Errc::kUnsupported);
-  EXPECT_THAT(device.error().text, HasSubstr(words));
+  EXPECT_THAT(device.error().text, HasSubstr(text));
 }
 
 TEST(CudaAbsent, NoDriver) {
-  expect_unsupported(
-      "libno-such-driver.so.1",
-      "no CUDA driver on this machine: libno-such-driver.so.1: cannot open shared object file");
+  expect_unsupported("libno-such-driver.so.1",
+                     "cannot load the CUDA driver: libno-such-driver.so.1: cannot open shared object file");
 }
 
 TEST(CudaAbsent, ADriverThatLacksACall) {
-  expect_unsupported(SLUICE_CUDA_TOO_OLD, "is too old: it has no cuDriverGetVersion");
+  expect_unsupported(SLUICE_CUDA_TOO_OLD, "is too old: it lacks cuDriverGetVersion");
 }
 
-TEST(CudaAbsent, ADriverThatComesLaterIsFound) {
-  expect_unsupported("libno-such-driver.so.1", "no CUDA driver");
+TEST(CudaAbsent, FindsADriverThatAppearsLater) {
+  expect_unsupported("libno-such-driver.so.1", "cannot load the CUDA driver");
   ASSERT_EQ(::setenv("SLUICE_CUDA_DRIVER", SLUICE_CUDA_STAND_IN_FILE, 1), 0);
   const auto device = open_cuda_device(0);
   EXPECT_TRUE(device.has_value()) << device.error().text;

@@ -7,27 +7,27 @@
 
 namespace sluice::pipeline::test {
 
-std::vector<Shape> shapes() {
+std::vector<LayoutShape> shapes() {
   const std::vector<uint64_t> one{20000}, few{1000, 7, 16384, 1};
   std::vector<uint64_t> many, tiny, blocks;
   for (uint64_t i = 0; i < 40; ++i) many.push_back(301 + i * 37);
-  for (uint64_t i = 0; i < 400; ++i) tiny.push_back(i % 5);  // some are empty
+  for (uint64_t i = 0; i < 400; ++i) tiny.push_back(i % 5);  // some segments are empty
   for (uint64_t i = 0; i < 330; ++i) blocks.push_back(127 + i % 3);
   return {{"one", one, 0, 16},         {"few", few, 0, 16},      {"few_odd", few, 4, 20},
           {"few_anywhere", few, 1, 7}, {"many", many, 0, 16},    {"many_odd", many, 12, 20},
           {"tiny", tiny, 0, 4},        {"blocks", blocks, 4, 4}, {"anywhere", many, 3, 5}};
 }
 
-Layout::Layout(Bed& bed, const Shape& shape, size_t element_bytes, std::byte fill)
-    : bed_(bed), element_bytes_(element_bytes), fill_(fill) {
+Layout::Layout(DeviceTestBed& test_bed, const LayoutShape& shape, size_t element_bytes, std::byte fill)
+    : test_bed_(test_bed), element_bytes_(element_bytes), fill_(fill) {
   size_t bytes = shape.offset + shape.gap;
   for (const uint64_t count : shape.counts) bytes += count * element_bytes + shape.gap;
   image_.assign(bytes, fill);
-  at_ = bed.allocate(bytes);
-  bed.write(at_, image_);
+  at_ = test_bed.allocate(bytes);
+  test_bed.write(at_, image_);
   size_t at = shape.offset;
   for (const uint64_t count : shape.counts) {
-    segments_.push_back({.send = at_ + at, .recv = at_ + at, .count = count});
+    ranges_.push_back({.send = at_ + at, .recv = at_ + at, .count = count});
     elements_ += count;
     at += count * element_bytes + shape.gap;
   }
@@ -35,32 +35,32 @@ Layout::Layout(Bed& bed, const Shape& shape, size_t element_bytes, std::byte fil
 
 void Layout::write(const void* elements) {
   const auto* from = static_cast<const std::byte*>(elements);
-  for (const Segment& segment : segments_) {
-    const size_t bytes = segment.count * element_bytes_;
-    if (bytes != 0) std::memcpy(image_.data() + (segment.send - at_), from, bytes);
+  for (const BufferRange& range : ranges_) {
+    const size_t bytes = range.count * element_bytes_;
+    if (bytes != 0) std::memcpy(image_.data() + (range.send - at_), from, bytes);
     from += bytes;
   }
-  bed_.write(at_, image_);
+  test_bed_.write(at_, image_);
 }
 
 void Layout::get(std::byte* out) {
-  bed_.read(image_, at_);
-  for (const Segment& segment : segments_) {
-    const size_t bytes = segment.count * element_bytes_;
-    if (bytes != 0) std::memcpy(out, image_.data() + (segment.send - at_), bytes);
+  test_bed_.read(image_, at_);
+  for (const BufferRange& range : ranges_) {
+    const size_t bytes = range.count * element_bytes_;
+    if (bytes != 0) std::memcpy(out, image_.data() + (range.send - at_), bytes);
     out += bytes;
   }
 }
 
 bool Layout::gaps_are_untouched() {
-  bed_.read(image_, at_);
+  test_bed_.read(image_, at_);
   auto rest = image_;
-  for (const Segment& segment : segments_)
-    std::memset(rest.data() + (segment.send - at_), static_cast<int>(fill_), segment.count * element_bytes_);
+  for (const BufferRange& range : ranges_)
+    std::memset(rest.data() + (range.send - at_), static_cast<int>(fill_), range.count * element_bytes_);
   return rest == std::vector<std::byte>(rest.size(), fill_);
 }
 
-std::vector<float> all_kinds(uint64_t count, uint32_t seed) {
+std::vector<float> special_floats(uint64_t count, uint32_t seed) {
   std::mt19937 random(seed);
   const float special[] = {0.0F,
                            -0.0F,
@@ -88,7 +88,7 @@ std::vector<float> all_kinds(uint64_t count, uint32_t seed) {
   return out;
 }
 
-std::vector<float> around(uint64_t count, int exponent, uint32_t seed) {
+std::vector<float> floats_around(uint64_t count, int exponent, uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> of(-1.0F, 1.0F);
   std::vector<float> out(count);

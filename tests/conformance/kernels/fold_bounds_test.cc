@@ -1,4 +1,5 @@
-// A source may end where mapped memory ends: a slot at the end of an arena.
+// Folds access no memory outside their sources and destination. A slot at the end of an arena ends at
+// unmapped memory.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@
 namespace sluice::kernels::test {
 namespace {
 
-// Pages with an unmapped one on either side.
+// GuardedPages is memory with an unmapped page on either side.
 class GuardedPages {
  public:
   explicit GuardedPages(size_t pages)
@@ -36,7 +37,7 @@ class GuardedPages {
   std::byte* begin_ = nullptr;
 };
 
-TEST(FoldBounds, TouchesNothingOutsideOfSourcesAndDestination) {
+TEST(FoldBounds, AccessesOnlySourcesAndDestination) {
   const GuardedPages a(2);
   const GuardedPages b(2);
   const GuardedPages out(2);

@@ -1,4 +1,5 @@
-// Every dtype x op x stage x target x n x size x alignment, bit for bit against the scalar reference.
+// Compares every combination of dtype, op, stage, target, source count, size and alignment with the scalar
+// reference, bit by bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ size_t offset_of(size_t alignment, size_t k) {
   return alignment == 0 ? 0 : (alignment * (3 * k + 1)) % kSlack;
 }
 
-// n sources, each at its own misalignment.
+// n sources, each with a different misalignment.
 struct Sources {
   std::vector<std::vector<std::byte>> storage;
   std::vector<const std::byte*> pointers;
@@ -74,7 +75,7 @@ void check(DType t, Op op, Stage stage, const FoldTarget& target, const Sources&
     std::memset(result, std::to_integer<int>(kCanary), bytes);
     if (std::memcmp(room.data(), untouched.data(), room.size()) != 0) {
       const auto touched = std::mismatch(room.begin(), room.end(), untouched.begin()).first;
-      FAIL() << describe(t, op, stage, target.name) << " wrote outside of its destination, " << count
+      FAIL() << describe(t, op, stage, target.name) << " wrote outside its destination, " << count
              << " elements, at " << &*touched - result;
     }
   }
@@ -104,7 +105,7 @@ TEST_P(FoldMatrix, EveryTargetEqualsTheReference) {
   }
 }
 
-// What a reducer relies on when a session grows past one group.
+// A reducer relies on this for sessions of more than one group.
 TEST_P(FoldMatrix, PartialThenFinishEqualsWhole) {
   const DType t = GetParam();
   std::mt19937_64 random(7);
@@ -122,7 +123,7 @@ TEST_P(FoldMatrix, PartialThenFinishEqualsWhole) {
   }
 }
 
-// 64 ranks as eight groups: the partials of one target finished on another give the same bits.
+// 64 ranks in eight groups: partial sums of one target, finished by another target, give the same bits.
 TEST_P(FoldMatrix, TargetsMayBeMixedBetweenGroups) {
   const DType t = GetParam();
   std::mt19937_64 random(11);

@@ -11,14 +11,14 @@ namespace {
 using wire::DType;
 using wire::Op;
 
-// {bits, stored mantissa bits, exponent of 1.0 as stored} of a float; all zero for an integer.
-struct Shape {
+// The format of a float: bits, stored mantissa bits, and stored exponent of 1.0. All zero for an integer.
+struct FloatFormat {
   int bits;
   int mantissa;
   int bias;
 };
 
-Shape shape_of(DType t) {
+FloatFormat format_of(DType t) {
   switch (t) {
     case DType::kF16: return {16, 10, 15};
     case DType::kBf16: return {16, 7, 127};
@@ -30,25 +30,25 @@ Shape shape_of(DType t) {
   }
 }
 
-uint64_t random_float(const Shape& shape, std::mt19937_64& random) {
+uint64_t random_float(const FloatFormat& format, std::mt19937_64& random) {
   const uint64_t bits = random();
-  const uint64_t sign = uint64_t{1} << (shape.bits - 1);
-  const uint64_t one = uint64_t{1} << shape.mantissa;
+  const uint64_t sign = uint64_t{1} << (format.bits - 1);
+  const uint64_t one = uint64_t{1} << format.mantissa;
   const uint64_t fraction = bits & (one - 1);
   const uint64_t sign_bit = (bits >> 63) != 0 ? sign : 0;
   const uint64_t special_exponent = sign - one;  // all exponent bits: infinities and NaNs
   switch ((bits >> 56) % 12) {
     case 0: return sign_bit;                                // zero
-    case 1: return sign_bit | special_exponent;             // infinity (a number of e4m3)
-    case 2: return sign_bit | special_exponent | fraction;  // NaN, most often
+    case 1: return sign_bit | special_exponent;             // infinity (a finite number in e4m3)
+    case 2: return sign_bit | special_exponent | fraction;  // usually a NaN
     case 3: return sign_bit | fraction;                     // subnormal
     case 4: return sign_bit | (special_exponent - 1);       // largest
     case 5:
     case 6:
     case 7:
-    case 8: {  // around one, so that sums need every rounding bit
-      const auto exponent = static_cast<uint64_t>(shape.bias - 3) + (bits >> 40) % 7;
-      return sign_bit | (exponent << shape.mantissa) | fraction;
+    case 8: {  // near 1, so that sums use every rounding bit
+      const auto exponent = static_cast<uint64_t>(format.bias - 3) + (bits >> 40) % 7;
+      return sign_bit | (exponent << format.mantissa) | fraction;
     }
     default: return bits & (sign | (sign - 1));
   }
@@ -83,9 +83,9 @@ std::string describe(DType t, Op op, Stage stage, const char* target) {
 }
 
 std::vector<std::byte> random_elements(DType t, size_t count, std::mt19937_64& random) {
-  const Shape shape = shape_of(t);
+  const FloatFormat format = format_of(t);
   std::vector<uint64_t> patterns(count);
-  for (uint64_t& p : patterns) p = shape.bits != 0 ? random_float(shape, random) : random();
+  for (uint64_t& p : patterns) p = format.bits != 0 ? random_float(format, random) : random();
   return elements(t, patterns);
 }
 

@@ -1,4 +1,4 @@
-// Names, element data and runners shared by the tests of the folds.
+// Names, element data and helper functions of the fold tests.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace sluice::kernels::test {
 
-// Instrumented or unoptimised code gets fewer sizes and fewer random values.
+// Instrumented or unoptimized builds test fewer sizes and fewer random values.
 #if !defined(__OPTIMIZE__) || SLUICE_INSTRUMENTED
 inline constexpr bool kSlowBuild = true;
 #else
@@ -32,16 +32,15 @@ inline constexpr Stage kStages[] = {Stage::kWhole, Stage::kPartial, Stage::kFini
 // "bf16 avg finish on AVX2".
 [[nodiscard]] std::string describe(wire::DType t, wire::Op op, Stage stage, const char* target);
 
-// `count` elements of `t`: a third any bits at all, a third numbers of like magnitude, the rest zeros of both
-// signs, infinities, NaNs with payloads, subnormals, the largest and the smallest values.
+// `count` random elements of `t`: a third arbitrary bits, a third numbers of similar magnitude, and the rest
+// zeros of both signs, infinities, NaNs with payloads, subnormals, and the largest and smallest values.
 [[nodiscard]] std::vector<std::byte> random_elements(wire::DType t, size_t count, std::mt19937_64& random);
 
-// Element i of `bytes` as a number of its width, and back.
+// Converts between elements of `t` and integers with the same bits.
 [[nodiscard]] uint64_t pattern_at(std::span<const std::byte> bytes, wire::DType t, size_t i);
 [[nodiscard]] std::vector<std::byte> elements(wire::DType t, const std::vector<uint64_t>& patterns);
 
-// The result of one fold over sources given as elements, on a target or ("reference") on the scalar
-// reference.
+// The result of one fold over the sources, on `target`, or on the scalar reference if `target` is null.
 [[nodiscard]] std::vector<std::byte> run_fold(const FoldTarget* target, wire::DType t, wire::Op op,
                                               Stage stage, const std::vector<std::vector<std::byte>>& sources,
                                               uint32_t divisor);

@@ -1,4 +1,4 @@
-// Single values worked out by hand from the rules (PROTOCOL.md section 7), on the scalar reference and on
+// Single values, computed by hand from the rules of protocol.md section 7, on the scalar reference and on
 // every target.
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ using wire::DType;
 using wire::Op;
 
 struct Case {
-  const char* what;
+  const char* name;
   DType type;
   Op op;
   std::vector<uint64_t> sources;  // one element each
@@ -30,10 +30,10 @@ const std::vector<Case>& cases() {
   using enum Op;
   static const std::vector<Case> all = {
       // Rounding: to nearest, ties to even, once.
-      {"1 + 3/512 is above the middle", kBf16, kSum, {0x3f80, 0x3bc0}, 0x3f81},
-      {"1 + 2/512 is a tie, goes to even", kBf16, kSum, {0x3f80, 0x3b80}, 0x3f80},
-      {"(1 + 1/128) + 1/256 is a tie, goes up to even", kBf16, kSum, {0x3f81, 0x3b80}, 0x3f82},
-      {"1 + four times 1/512 is 1 + 1/128 when rounded once only",
+      {"1 + 3/512 is above the tie", kBf16, kSum, {0x3f80, 0x3bc0}, 0x3f81},
+      {"1 + 2/512 is a tie, rounds to even", kBf16, kSum, {0x3f80, 0x3b80}, 0x3f80},
+      {"(1 + 1/128) + 1/256 is a tie, rounds up to even", kBf16, kSum, {0x3f81, 0x3b80}, 0x3f82},
+      {"1 + four times 1/512 is 1 + 1/128 when rounded once",
        kBf16,
        kSum,
        {0x3f80, 0x3b00, 0x3b00, 0x3b00, 0x3b00},
@@ -48,7 +48,7 @@ const std::vector<Case>& cases() {
       {"65504 + 15.99", kF16, kSum, {0x7bff, 0x4bff}, 0x7bff},
       {"subnormal carries into normal", kF16, kSum, {0x03ff, 0x0001}, 0x0400},
       {"2^-25 is a tie with zero", kF16, kSum, {0x33000000}, 0x0000, 1, kFinish},
-      {"3 * 2^-26 is not", kF16, kSum, {0x33400000}, 0x0001, 1, kFinish},
+      {"3 * 2^-26 is above the tie", kF16, kSum, {0x33400000}, 0x0001, 1, kFinish},
       {"-2^-30 keeps its sign", kF16, kSum, {0xb0800000}, 0x8000, 1, kFinish},
       {"intermediate sums may exceed f16", kF16, kSum, {0x7bff, 0x7bff, 0xfbff}, 0x7bff},
       {"448 + 448", kF8e4m3, kSum, {0x7e, 0x7e}, 0x7e},
@@ -121,7 +121,7 @@ const std::vector<Case>& cases() {
       {"(65504 + 65504) / 2 does not overflow", kF16, kAvg, {0x7bff, 0x7bff}, 0x7bff, 2},
       {"(448 + 448) / 2 does not saturate", kF8e4m3, kAvg, {0x7e, 0x7e}, 0x7e, 2},
       {"infinity / 2 saturates", kF8e5m2, kAvg, {0x7c}, 0x7b, 2},
-      {"an average's partial is not divided", kBf16, kAvg, {0x3f80, 0x3f80}, 0x40000000, 2, kPartial},
+      {"the partial of an average is not divided", kBf16, kAvg, {0x3f80, 0x3f80}, 0x40000000, 2, kPartial},
       {"16777217 as f32 divisor is 16777216", kF32, kAvg, {0x4b800000}, 0x3f800000, 16777217},
       // Integers wrap; averages truncate towards zero after wrapping.
       {"127 + 1", kI8, kSum, {0x7f, 0x01}, 0x80},
@@ -146,7 +146,7 @@ const std::vector<Case>& cases() {
       {"-7 / 2", kI64, kAvg, {0xfffffffffffffffe, 0xfffffffffffffffb}, 0xfffffffffffffffd, 2},
       {"(255 + 2) wraps to 1, / 2", kU8, kAvg, {0xff, 0x02}, 0x00, 2},
       {"(127 + 1) wraps to -128, / 2", kI8, kAvg, {0x7f, 0x01}, 0xc0, 2},
-      {"-128 / 200, a divisor no i8 holds", kI8, kAvg, {0x80}, 0x00, 200},
+      {"-128 / 200, a divisor above the range of i8", kI8, kAvg, {0x80}, 0x00, 200},
       {"255 / 128", kU8, kAvg, {0xff}, 0x01, 128},
       {"largest / 3", kU32, kAvg, {0xffffffff}, 0x55555555, 3},
       {"largest / largest divisor", kU32, kAvg, {0xffffffff}, 1, 0xffffffff},
@@ -154,16 +154,16 @@ const std::vector<Case>& cases() {
       {"smallest / 3", kI32, kAvg, {0x80000000}, 0xd5555556, 3},
       {"largest / 3", kU64, kAvg, {0xffffffffffffffff}, 0x5555555555555555, 3},
       {"smallest / 1", kI64, kAvg, {0x8000000000000000}, 0x8000000000000000, 1},
-      {"an average's partial is not divided", kI32, kAvg, {3, 4}, 7, 2, kPartial},
-      {"an average's finish is", kI32, kAvg, {7, 0xfffffff2}, 0xfffffffd, 2, kFinish},
+      {"the partial of an average is not divided", kI32, kAvg, {3, 4}, 7, 2, kPartial},
+      {"the finish of an average is divided", kI32, kAvg, {7, 0xfffffff2}, 0xfffffffd, 2, kFinish},
   };
   return all;
 }
 
-// Repeated, so that the value meets both the vector loop and the tail.
+// Repeats each value, so that both the vector loop and the scalar tail process it.
 constexpr size_t kRepeat = 293;
 
-TEST(FoldSpecial, ValuesWorkedOutByHand) {
+TEST(FoldSpecial, MatchesManuallyComputedValues) {
   for (const Case& c : cases()) {
     std::vector<std::vector<std::byte>> sources;
     for (const uint64_t pattern : c.sources) {
@@ -174,7 +174,7 @@ TEST(FoldSpecial, ValuesWorkedOutByHand) {
       const auto result = run_fold(target, c.type, c.op, c.stage, sources, c.divisor);
       for (size_t i = 0; i < kRepeat; ++i) {
         ASSERT_EQ(pattern_at(result, output_of(c.type, c.stage), i), c.expected)
-            << c.what << ": " << describe(c.type, c.op, c.stage, r == 0 ? "reference" : target->name)
+            << c.name << ": " << describe(c.type, c.op, c.stage, r == 0 ? "reference" : target->name)
             << ", element " << i;
       }
     }

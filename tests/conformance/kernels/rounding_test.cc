@@ -1,5 +1,5 @@
-// The conversions between f32 and the small floats, of the scalar reference and of every target, against a
-// model that knows nothing of either: the list of all values of a format, and a search for the nearest.
+// Compares the conversions between f32 and the small floats, on the scalar reference and on every target,
+// with an independent model: a list of all values of a format and a search for the nearest one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,20 +17,20 @@ namespace {
 using wire::DType;
 using wire::Op;
 
-// A format in the words of its specification.
-struct Shape {
+// The parameters of a float format, from its specification.
+struct FloatParameters {
   DType type;
   uint32_t sign;  // pattern of -0
   int mantissa_bits;
   int lowest_exponent;  // of a normal number
   uint32_t largest_finite;
-  uint32_t too_large;  // what an overflow becomes
+  uint32_t too_large;  // the result of an overflow
   uint32_t nan;
 };
 
-class Model : public Shape {
+class FloatModel : public FloatParameters {
  public:
-  explicit Model(const Shape& shape) : Shape(shape) {
+  explicit FloatModel(const FloatParameters& shape) : FloatParameters(shape) {
     for (uint32_t p = 0; p <= largest_finite; ++p) values_.push_back(formula(p));
   }
 
@@ -38,20 +38,20 @@ class Model : public Shape {
 
   [[nodiscard]] uint32_t nearest(float x) const {
     if (std::isnan(x)) return nan;
-    const uint32_t side = std::signbit(x) ? sign : 0;
+    const uint32_t sign_bits = std::signbit(x) ? sign : 0;
     const double a = std::fabs(double{x});
     const auto above = std::upper_bound(values_.begin(), values_.end(), a);
     const auto low = static_cast<uint32_t>(above - values_.begin()) - 1;
     if (low == largest_finite) {
-      // Overflow begins half a unit above the largest value. That point itself goes up, to the even
-      // neighbour; where overflow saturates it makes no difference.
+      // Overflow starts half a unit above the largest value. The half-way point itself rounds up, to the even
+      // neighbor. For a saturating format this makes no difference.
       const double limit = value(low) + (value(low) - value(low - 1)) / 2;
-      return side | (a < limit ? low : too_large);
+      return sign_bits | (a < limit ? low : too_large);
     }
     const double to_low = a - value(low);
     const double to_high = value(low + 1) - a;
-    if (to_low != to_high) return side | (to_low < to_high ? low : low + 1);
-    return side | (low % 2 == 0 ? low : low + 1);
+    if (to_low != to_high) return sign_bits | (to_low < to_high ? low : low + 1);
+    return sign_bits | (low % 2 == 0 ? low : low + 1);
   }
 
  private:
@@ -66,18 +66,18 @@ class Model : public Shape {
   std::vector<double> values_;
 };
 
-const std::vector<Model>& models() {
-  static const std::vector<Model> all = {
-      Model({DType::kF16, 0x8000, 10, -14, 0x7bff, 0x7c00, 0x7e00}),
-      Model({DType::kBf16, 0x8000, 7, -126, 0x7f7f, 0x7f80, 0x7fc0}),
-      Model({DType::kF8e4m3, 0x80, 3, -6, 0x7e, 0x7e, 0x7f}),
-      Model({DType::kF8e5m2, 0x80, 2, -14, 0x7b, 0x7b, 0x7e}),
+const std::vector<FloatModel>& models() {
+  static const std::vector<FloatModel> all = {
+      FloatModel({DType::kF16, 0x8000, 10, -14, 0x7bff, 0x7c00, 0x7e00}),
+      FloatModel({DType::kBf16, 0x8000, 7, -126, 0x7f7f, 0x7f80, 0x7fc0}),
+      FloatModel({DType::kF8e4m3, 0x80, 3, -6, 0x7e, 0x7e, 0x7f}),
+      FloatModel({DType::kF8e5m2, 0x80, 2, -14, 0x7b, 0x7b, 0x7e}),
   };
   return all;
 }
 
-// Rounds `inputs` on the reference and on every target (a sum of one partial) and compares with the model.
-void expect_nearest(const Model& model, const std::vector<float>& inputs) {
+// Rounds `inputs` on the reference and on every target (as a sum of one partial) and compares with the model.
+void expect_nearest(const FloatModel& model, const std::vector<float>& inputs) {
   std::vector<uint64_t> patterns;
   for (const float x : inputs) patterns.push_back(std::bit_cast<uint32_t>(x));
   const std::vector<std::vector<std::byte>> sources = {elements(DType::kF32, patterns)};
@@ -96,8 +96,8 @@ void expect_nearest(const Model& model, const std::vector<float>& inputs) {
   }
 }
 
-TEST(Rounding, HalfWayPointsGoToTheEvenNeighbour) {
-  for (const Model& model : models()) {
+TEST(Rounding, HalfWayPointsRoundToEven) {
+  for (const FloatModel& model : models()) {
     std::vector<float> inputs;
     for (uint32_t p = 0; p < model.largest_finite; ++p) {
       const auto middle = static_cast<float>((model.value(p) + model.value(p + 1)) / 2);
@@ -111,8 +111,8 @@ TEST(Rounding, HalfWayPointsGoToTheEvenNeighbour) {
   }
 }
 
-TEST(Rounding, OverflowBeginsHalfAUnitAboveTheLargest) {
-  for (const Model& model : models()) {
+TEST(Rounding, OverflowStartsHalfAUnitAboveTheLargestValue) {
+  for (const FloatModel& model : models()) {
     const double unit = model.value(model.largest_finite) - model.value(model.largest_finite - 1);
     const auto limit = static_cast<float>(model.value(model.largest_finite) + unit / 2);
     std::vector<float> inputs;
@@ -125,14 +125,14 @@ TEST(Rounding, OverflowBeginsHalfAUnitAboveTheLargest) {
   }
 }
 
-TEST(Rounding, RandomBitsGoToTheNearest) {
+TEST(Rounding, RandomBitsRoundToTheNearest) {
   std::mt19937_64 random(5);
-  for (const Model& model : models()) {
+  for (const FloatModel& model : models()) {
     std::vector<float> inputs(kSlowBuild ? 200'000 : 2'000'000);
     const double log_largest = std::log2(model.value(model.largest_finite));
     for (size_t i = 0; i < inputs.size(); ++i) {
       inputs[i] = std::bit_cast<float>(static_cast<uint32_t>(random()));
-      if (i % 2 == 0) {  // within the format's own range, of which the small ones see little otherwise
+      if (i % 2 == 0) {  // within the range of the format, which random bits rarely hit for small formats
         const double exponent = std::uniform_real_distribution(-log_largest - 6, log_largest + 1)(random);
         inputs[i] = std::copysign(static_cast<float>(std::exp2(exponent)), inputs[i]);
       }
@@ -141,14 +141,15 @@ TEST(Rounding, RandomBitsGoToTheNearest) {
   }
 }
 
-TEST(Widening, EveryPatternIsItsValue) {
-  for (const Model& model : models()) {
+TEST(Widening, ConvertsEveryPatternToItsValue) {
+  for (const FloatModel& model : models()) {
     std::vector<uint64_t> patterns;
     for (uint32_t p = 0; p < 2 * model.sign; ++p) patterns.push_back(p);
     const std::vector<std::vector<std::byte>> sources = {elements(model.type, patterns)};
     const bool saturates = model.too_large == model.largest_finite;
-    const uint32_t infinity = model.type == DType::kF8e4m3 ? model.nan  // has none: what follows is NaN
-                                                           : model.largest_finite + 1;
+    const uint32_t infinity = model.type == DType::kF8e4m3
+                                  ? model.nan  // has no infinity; the next pattern is a NaN
+                                  : model.largest_finite + 1;
     for (size_t r = 0; r <= fold_targets().size(); ++r) {
       const FoldTarget* target = r == 0 ? nullptr : &fold_targets()[r - 1];
       const auto wide = run_fold(target, model.type, Op::kSum, Stage::kPartial, sources, 1);
@@ -156,14 +157,14 @@ TEST(Widening, EveryPatternIsItsValue) {
       const auto least = run_fold(target, model.type, Op::kMin, Stage::kWhole, sources, 1);
       for (uint32_t p = 0; p < 2 * model.sign; ++p) {
         const uint32_t magnitude = p % model.sign;
-        const float side = p == magnitude ? 1.0F : -1.0F;
+        const float sign_factor = p == magnitude ? 1.0F : -1.0F;
         float value = NAN;
         uint32_t back = model.nan;
         if (magnitude <= model.largest_finite) {
-          value = static_cast<float>(side * model.value(magnitude));
+          value = static_cast<float>(sign_factor * model.value(magnitude));
           back = p;
         } else if (magnitude == infinity && infinity != model.nan) {
-          value = side * HUGE_VALF;
+          value = sign_factor * HUGE_VALF;
           back = saturates ? p - 1 : p;
         }
         const uint64_t expected = std::isnan(value) ? 0x7fc00000U : std::bit_cast<uint32_t>(value);
@@ -176,7 +177,7 @@ TEST(Widening, EveryPatternIsItsValue) {
   }
 }
 
-// All pairs of fp8 patterns, every operation: the targets against the reference.
+// Compares the targets with the reference for all pairs of fp8 patterns and every operation.
 TEST(Widening, EveryPairOfFp8PatternsFoldsAsInTheReference) {
   for (const DType t : {DType::kF8e4m3, DType::kF8e5m2}) {
     std::vector<uint64_t> left;

@@ -1,143 +1,143 @@
-// Ends: by us, by the peer, by a breach; and what is given back then.
+// Closing by this end, by the peer and by a protocol violation, and the completion of the queued frames.
 #include <algorithm>
 
 #include "core/clock.h"
-#include "tests/conformance/transport/fixture.h"
+#include "tests/conformance/transport/transport_fixture.h"
 
 namespace sluice::transport::test {
 namespace {
 
-class TransportClose : public TransportTest {
+class TransportClose : public TransportFixture {
  protected:
-  // The pair under test ends, the receiving side with `reason`.
-  void expect_breach(Errc reason) {
-    ASSERT_TRUE(drive_until([&] { return over(); }));
+  // Expects that both ends close, the receiving end with `reason`.
+  void expect_closed_with(Errc reason) {
+    ASSERT_TRUE(poll_until([&] { return both_closed(); }));
     EXPECT_EQ(right.closed, reason);
     EXPECT_TRUE(left.closed == Errc::kClosed || left.closed == Errc::kReset);
   }
 };
 
-TEST_P(TransportClose, GivesBackQueuedFramesWithTheReason) {
+TEST_P(TransportClose, CompletesQueuedFramesWithTheReason) {
   for (uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(left.put_pattern(1000, i).ok());
   left.close(Errc::kAborted);
   EXPECT_EQ(left.put_pattern(10, 10), Errc::kClosed);
   EXPECT_TRUE(left.sent.empty());
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kAborted);
   EXPECT_EQ(left.sent, std::vector<Status>(10, Errc::kAborted));
   EXPECT_EQ(right.closed, Errc::kClosed);
   EXPECT_EQ(right.received.size(), 0U);
 }
 
-TEST_P(TransportClose, GivesBackEverythingWhenFramesArePartlySent) {
+TEST_P(TransportClose, CompletesAllFramesWhenSomeArePartlySent) {
   rebuild({.send_queue = 6});
   for (uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(left.put_pattern(4 * kMiB, i).ok());
-  for (int i = 0; i < 3; ++i) bed_.a->poll(monotonic_now(), kBudget);
+  for (int i = 0; i < 3; ++i) test_bed_.a->poll(monotonic_now(), kBudget);
   left.close(Errc::kAborted);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.sent.size(), 6U);
   EXPECT_EQ(left.sent.back(), Errc::kAborted);
-  // Once one was not sent, none behind it was.
+  // No frame after an unsent frame was sent.
   EXPECT_TRUE(std::ranges::is_partitioned(left.sent, [](Status s) { return s.ok(); }));
 }
 
-TEST_P(TransportClose, IsSeenByAnIdlePeerAsAnEndInOrder) {
+TEST_P(TransportClose, AnIdlePeerSeesAnOrderlyEnd) {
   left.close(Errc::kClosed);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kClosed);
   EXPECT_EQ(right.closed, Errc::kClosed);
 }
 
-TEST_P(TransportClose, WithResetIsSeenByThePeerAsABreak) {
+TEST_P(TransportClose, WithResetThePeerSeesAReset) {
   left.close(Errc::kReset);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kReset);
   EXPECT_EQ(right.closed, Errc::kReset);
 }
 
-TEST_P(TransportClose, CountsOnceHoweverOftenItIsCalled) {
-  const size_t before = bed_.a->endpoint_count();
+TEST_P(TransportClose, RepeatedCallsHaveNoEffect) {
+  const size_t before = test_bed_.a->endpoint_count();
   left.close(Errc::kAborted);
   left.close(Errc::kTimeout);
   left.shutdown();
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kAborted);
-  EXPECT_EQ(bed_.a->endpoint_count(), before - 1);
+  EXPECT_EQ(test_bed_.a->endpoint_count(), before - 1);
 }
 
-TEST_P(TransportClose, GivesBackThePeersQueueToo) {
+TEST_P(TransportClose, CompletesTheQueueOfThePeerToo) {
   for (uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(right.put_pattern(kMiB, i).ok());
   left.close(Errc::kAborted);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(right.sent.size(), 20U);
 }
 
-TEST_P(TransportClose, FollowsWhenThePeersContextIsDestroyed) {
+TEST_P(TransportClose, FollowsWhenTheContextOfThePeerIsDestroyed) {
   healthy_left.close(Errc::kClosed);
-  ASSERT_TRUE(drive_until([&] { return healthy_left.closed && healthy_right.closed; }));
+  ASSERT_TRUE(poll_until([&] { return healthy_left.closed && healthy_right.closed; }));
   ASSERT_TRUE(left.put_pattern(100, 0).ok());
-  bed_.b.reset();
-  ASSERT_TRUE(drive_until([&] { return left.closed.has_value(); }));
-  bed_.a.reset();
+  test_bed_.b.reset();
+  ASSERT_TRUE(poll_until([&] { return left.closed.has_value(); }));
+  test_bed_.a.reset();
 }
 
-TEST_P(TransportClose, OfAContextLosesNothingThatWasSent) {
+TEST_P(TransportClose, DestroyingAContextLosesNoSentFrame) {
   healthy_left.close(Errc::kClosed);
-  ASSERT_TRUE(drive_until([&] { return healthy_left.closed && healthy_right.closed; }));
+  ASSERT_TRUE(poll_until([&] { return healthy_left.closed && healthy_right.closed; }));
   for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(left.put_pattern(10'000, i).ok());
-  ASSERT_TRUE(drive_until([&] { return left.all_given_back(); }));
-  bed_.a.reset();
-  ASSERT_TRUE(drive_until([&] { return right.closed.has_value(); }));
+  ASSERT_TRUE(poll_until([&] { return left.all_completed(); }));
+  test_bed_.a.reset();
+  ASSERT_TRUE(poll_until([&] { return right.closed.has_value(); }));
   EXPECT_EQ(right.received.size(), 3U);
   EXPECT_EQ(right.closed, Errc::kClosed);
-  bed_.b.reset();
+  test_bed_.b.reset();
 }
 
-TEST_P(TransportClose, HappensWhenAHeaderIsRefused) {
+TEST_P(TransportClose, FollowsARefusedHeader) {
   right.at_header = [](const wire::FrameHeader& h) {
     return h.sequence == 2 ? Status(Errc::kSlotNotGranted) : Status();
   };
   for (uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(left.put_pattern(1000, i).ok());
-  expect_breach(Errc::kSlotNotGranted);
+  expect_closed_with(Errc::kSlotNotGranted);
   EXPECT_EQ(right.received.size(), 2U);
   EXPECT_EQ(right.headers, 3U);
 }
 
-TEST_P(TransportClose, HappensWhenAPayloadIsGivenNoPlace) {
-  right.no_place = true;
+TEST_P(TransportClose, FollowsAMissingPayloadBuffer) {
+  right.no_buffer = true;
   ASSERT_TRUE(left.put_pattern(1000, 0).ok());
-  expect_breach(Errc::kInternal);
+  expect_closed_with(Errc::kInternal);
   EXPECT_TRUE(right.received.empty());
 }
 
-TEST_P(TransportClose, HappensWhenThePayloadCrcIsWrong) {
+TEST_P(TransportClose, FollowsAWrongPayloadCrc) {
   for (const size_t size : {size_t{1}, size_t{1000}, kMiB}) {
     SCOPED_TRACE(size);
-    left = Recorder();
-    right = Recorder();
+    left = RecordingHandler();
+    right = RecordingHandler();
     connect(left, right, {});
     const Bytes payload = pattern(size, 0);
     auto header = header_for(payload, 0);
     header.payload_crc ^= 1;
     ASSERT_TRUE(left.put(header, {}, payload).ok());
-    expect_breach(Errc::kBadPayloadCrc);
+    expect_closed_with(Errc::kBadPayloadCrc);
     EXPECT_EQ(right.headers, 1U);
     EXPECT_TRUE(right.received.empty());
   }
 }
 
-TEST_P(TransportClose, HappensWhenAFrameIsLongerThanAllowed) {
+TEST_P(TransportClose, FollowsAFrameAboveTheLengthLimit) {
   rebuild({.max_payload = 1000});
   ASSERT_TRUE(left.put_pattern(1000, 0).ok());
   ASSERT_TRUE(left.put_pattern(1001, 1).ok());
-  expect_breach(Errc::kBadLength);
+  expect_closed_with(Errc::kBadLength);
   EXPECT_EQ(right.headers, 1U);
 }
 
-TEST_P(TransportClose, HappensWhenTheHeaderIsWrong) {
+TEST_P(TransportClose, FollowsAnInvalidHeader) {
   struct Case {
     Errc reason;
-    std::function<void(wire::FrameHeader&)> spoil;
+    std::function<void(wire::FrameHeader&)> change;
   };
   const std::vector<Case> cases{
       {Errc::kBadVersion, [](auto& h) { h.version = 200; }},
@@ -151,23 +151,23 @@ TEST_P(TransportClose, HappensWhenTheHeaderIsWrong) {
   const Bytes payload = pattern(64, 0);
   for (const Case& c : cases) {
     SCOPED_TRACE(to_string(c.reason));
-    left = Recorder();
-    right = Recorder();
+    left = RecordingHandler();
+    right = RecordingHandler();
     connect(left, right, {});
     auto header = header_for(payload, 0);
-    c.spoil(header);
+    c.change(header);
     ASSERT_TRUE(left.put(header, {}, payload).ok());
-    expect_breach(c.reason);
+    expect_closed_with(c.reason);
     EXPECT_EQ(right.headers, 0U);
   }
 }
 
-TEST_P(TransportClose, HappensWhenExtensionsAreNotWellFormed) {
+TEST_P(TransportClose, FollowsMalformedExtensions) {
   Bytes area = extension_area(16, 0);
-  area[1] |= std::byte{0x80};  // an unknown type that is mandatory
+  area[1] |= std::byte{0x80};  // an unknown mandatory type
   const Bytes payload = pattern(64, 0);
   ASSERT_TRUE(left.put(header_for(payload, 0, 16), area, payload).ok());
-  expect_breach(Errc::kBadExtension);
+  expect_closed_with(Errc::kBadExtension);
   EXPECT_EQ(right.headers, 0U);
 }
 
@@ -178,21 +178,21 @@ TEST_P(TransportClose, FromWithinOnHeader) {
   };
   ASSERT_TRUE(left.put_pattern(50, 0).ok());
   ASSERT_TRUE(left.put_pattern(50, 1).ok());
-  expect_breach(Errc::kDraining);
+  expect_closed_with(Errc::kDraining);
   EXPECT_EQ(right.headers, 1U);
   EXPECT_TRUE(right.received.empty());
 }
 
-TEST_P(TransportClose, OfTheSenderBetweenHeaderAndPayloadTakesTheBufferBack) {
+TEST_P(TransportClose, OfTheSenderBetweenHeaderAndPayloadReleasesTheBuffer) {
   right.at_header = [&](const wire::FrameHeader&) {
     if (left.endpoint != nullptr) left.close(Errc::kAborted);
-    while (!left.closed) bed_.a->poll(monotonic_now(), kBudget);  // the payload's memory goes with on_sent()
+    while (!left.closed) test_bed_.a->poll(monotonic_now(), kBudget);  // on_sent() frees the payload
     return Status();
   };
   ASSERT_TRUE(left.put_pattern(100'000, 0).ok());
-  ASSERT_TRUE(drive_until([&] { return over(); }));
-  EXPECT_NE(right.closed, Errc::kBadPayloadCrc) << "read after it was given back";
-  // Delivered or given back unsent, never both.
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
+  EXPECT_NE(right.closed, Errc::kBadPayloadCrc) << "payload was read after on_sent()";
+  // Each frame is either delivered or completed as unsent.
   EXPECT_LE(right.received.size(), static_cast<size_t>(std::ranges::count(left.sent, Status())));
 }
 
@@ -201,7 +201,7 @@ TEST_P(TransportClose, FromWithinOnFrame) {
     if (h.sequence == 1) right.close(Errc::kDraining);
   };
   for (uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(left.put_pattern(100, i).ok());
-  expect_breach(Errc::kDraining);
+  expect_closed_with(Errc::kDraining);
   EXPECT_EQ(right.received.size(), 2U);
   EXPECT_EQ(right.headers, 2U);
 }
@@ -214,27 +214,27 @@ TEST_P(TransportClose, FromWithinOnSent) {
     }
   };
   for (uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(left.put_pattern(100, i).ok());
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kDraining);
   EXPECT_EQ(left.sent.size(), 5U);
 }
 
-TEST_P(TransportClose, FromWithinOnClosedChangesNothing) {
+TEST_P(TransportClose, FromWithinOnClosedHasNoEffect) {
   left.at_closed = [&](Errc) {
     left.close(Errc::kInternal);
     left.shutdown();
     EXPECT_EQ(left.put_pattern(1, 0), Errc::kClosed);
   };
   left.close(Errc::kAborted);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kAborted);
 }
 
 TEST_P(TransportClose, OfOtherEndpointsFromWithinACallback) {
   constexpr size_t kOthers = 8;
-  std::vector<Recorder> others(kOthers), peers(kOthers);
+  std::vector<RecordingHandler> others(kOthers), peers(kOthers);
   for (size_t i = 0; i < kOthers; ++i) connect(others[i], peers[i], {});
-  // All have frames to receive in the same turn; whoever is first closes all the rest.
+  // All endpoints receive a frame in the same poll. The first callback closes all other endpoints.
   for (auto& peer : peers) ASSERT_TRUE(peer.put_pattern(300, 0).ok());
   for (auto& other : others) {
     other.at_frame = [&](const wire::FrameHeader&, std::span<std::byte>) {
@@ -243,11 +243,11 @@ TEST_P(TransportClose, OfOtherEndpointsFromWithinACallback) {
       }
     };
   }
-  for (int i = 0; i < 3; ++i) bed_.b->poll(monotonic_now(), kBudget);
-  ASSERT_TRUE(drive_until([&] {
-    const auto gone = [](const Recorder& r) { return r.closed.has_value(); };
-    return std::ranges::count_if(others, gone) == kOthers - 1 &&
-           std::ranges::count_if(peers, gone) == kOthers - 1;
+  for (int i = 0; i < 3; ++i) test_bed_.b->poll(monotonic_now(), kBudget);
+  ASSERT_TRUE(poll_until([&] {
+    const auto is_closed = [](const RecordingHandler& r) { return r.closed.has_value(); };
+    return std::ranges::count_if(others, is_closed) == kOthers - 1 &&
+           std::ranges::count_if(peers, is_closed) == kOthers - 1;
   }));
   size_t frames = 0;
   for (auto& other : others) {
@@ -256,7 +256,7 @@ TEST_P(TransportClose, OfOtherEndpointsFromWithinACallback) {
   }
   EXPECT_EQ(frames, 1U);
   EXPECT_TRUE(
-      drive_until([&] { return std::ranges::all_of(peers, [](auto& p) { return p.closed.has_value(); }); }));
+      poll_until([&] { return std::ranges::all_of(peers, [](auto& p) { return p.closed.has_value(); }); }));
 }
 
 SLUICE_OVER_ALL_TRANSPORTS(TransportClose);

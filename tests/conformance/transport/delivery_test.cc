@@ -1,22 +1,22 @@
-// What arrives: every frame, in order, with its bytes, in its place.
+// Delivery: every frame arrives once, in order and unchanged, in the memory of on_header().
 #include <algorithm>
 #include <numeric>
 
-#include "tests/conformance/transport/fixture.h"
+#include "tests/conformance/transport/transport_fixture.h"
 
 namespace sluice::transport::test {
 namespace {
 
-class TransportDelivery : public TransportTest {
+class TransportDelivery : public TransportFixture {
  protected:
-  // Sends one frame per size, as the queue has room, and checks what arrives.
+  // Sends one frame per size, as the queue has space, and checks the received frames.
   void exchange(const std::vector<size_t>& sizes, size_t extension_bytes = 0) {
     size_t next = 0;
-    const bool finished = drive_until([&] {
+    const bool finished = poll_until([&] {
       while (next < sizes.size() && left.put_pattern(sizes[next], next, extension_bytes).ok()) ++next;
-      return right.received.size() == sizes.size() && left.all_given_back();
+      return right.received.size() == sizes.size() && left.all_completed();
     });
-    ASSERT_TRUE(finished) << right.received.size() << " of " << sizes.size() << " arrived";
+    ASSERT_TRUE(finished) << right.received.size() << " of " << sizes.size() << " frames arrived";
     for (size_t i = 0; i < sizes.size(); ++i) {
       const Bytes payload = pattern(sizes[i], i);
       const auto& frame = right.received[i];
@@ -40,8 +40,8 @@ TEST_P(TransportDelivery, CarriesEverySize) {
   for (const size_t size :
        {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, 4 * kKiB, 256 * kKiB, kMiB, 4 * kMiB}) {
     SCOPED_TRACE(size);
-    left = Recorder();
-    right = Recorder();
+    left = RecordingHandler();
+    right = RecordingHandler();
     connect(left, right, {});
     exchange({size});
   }
@@ -68,10 +68,10 @@ TEST_P(TransportDelivery, CarriesManySmallFrames) {
 }
 
 TEST_P(TransportDelivery, CarriesExtensionsOfEverySize) {
-  for (size_t size = 0; size <= kMaxExtensions; size += 8) {
+  for (size_t size = 0; size <= kMaxExtensionBytes; size += 8) {
     SCOPED_TRACE(size);
-    left = Recorder();
-    right = Recorder();
+    left = RecordingHandler();
+    right = RecordingHandler();
     connect(left, right, {});
     exchange({0, 1000, 100'000, 0}, size);
   }
@@ -82,7 +82,7 @@ TEST_P(TransportDelivery, CopiesExtensionsInsidePut) {
   const Bytes payload = pattern(100, 0);
   ASSERT_TRUE(left.put(header_for(payload, 0, 24), area, payload).ok());
   std::ranges::fill(area, std::byte{0xEE});
-  ASSERT_TRUE(drive_until([&] { return right.received.size() == 1; }));
+  ASSERT_TRUE(poll_until([&] { return right.received.size() == 1; }));
   EXPECT_EQ(right.received[0].extensions, extension_area(24, 1));
 }
 
@@ -92,14 +92,14 @@ TEST_P(TransportDelivery, AcceptsAFrameWithoutPayloadCrc) {
   header.flags = 0;
   header.payload_crc = 0;
   ASSERT_TRUE(left.put(header, {}, payload).ok());
-  ASSERT_TRUE(drive_until([&] { return right.received.size() == 1; }));
+  ASSERT_TRUE(poll_until([&] { return right.received.size() == 1; }));
   EXPECT_EQ(right.received[0].payload, payload);
 }
 
-TEST_P(TransportDelivery, KeepsDirectionsApart) {
+TEST_P(TransportDelivery, KeepsTheDirectionsSeparate) {
   constexpr size_t kFrames = 100;
   size_t from_left = 0, from_right = 0;
-  ASSERT_TRUE(drive_until([&] {
+  ASSERT_TRUE(poll_until([&] {
     while (from_left < kFrames && left.put_pattern(100'000, from_left).ok()) ++from_left;
     while (from_right < kFrames && right.put_pattern(70'000, 10'000 + from_right).ok()) ++from_right;
     return right.received.size() == kFrames && left.received.size() == kFrames;
@@ -124,10 +124,10 @@ TEST_P(TransportDelivery, AnswersFromWithinCallbacksTenThousandTimes) {
     }
   };
   ASSERT_TRUE(left.put_pattern(128, 0).ok());
-  EXPECT_TRUE(drive_until([&] { return rounds == kRounds; }));
+  EXPECT_TRUE(poll_until([&] { return rounds == kRounds; }));
 }
 
-TEST_P(TransportDelivery, NamesThePeer) {
+TEST_P(TransportDelivery, ReportsThePeer) {
   EXPECT_FALSE(left.endpoint->peer().empty());
   EXPECT_FALSE(right.endpoint->peer().empty());
 }

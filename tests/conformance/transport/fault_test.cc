@@ -1,9 +1,9 @@
-// Each fault does what it says, over inproc and TCP, and the same seed does it again.
+// Effects of each kind of fault over inproc and TCP, and their reproducibility by seed.
 #include <algorithm>
 #include <bit>
 
 #include "core/clock.h"
-#include "tests/conformance/transport/fixture.h"
+#include "tests/conformance/transport/transport_fixture.h"
 
 namespace sluice::transport::test {
 namespace {
@@ -11,19 +11,18 @@ namespace {
 using fault::FaultKind;
 using fault::FaultPlan;
 
-// The plan stands in front of context a; the pair under test is its endpoint 0, the healthy pair its
-// endpoint 1.
-class Faults : public PairTest, public testing::WithParamInterface<std::string> {
+// The plan applies to context a. The pair under test is endpoint 0, and the healthy pair is endpoint 1.
+class FaultFixture : public PairFixture, public testing::WithParamInterface<std::string> {
  protected:
-  void with(FaultPlan plan, const EndpointOptions& options = {}) {
-    build(put_faults(make_bed(GetParam()), std::move(plan), {}), options);
-    faults_ = &static_cast<fault::FaultContext&>(*bed_.a).faults();
+  void build_with(FaultPlan plan, const EndpointOptions& options = {}) {
+    build(wrap_with_faults(make_test_bed(GetParam()), std::move(plan), {}), options);
+    faults_ = &static_cast<fault::FaultContext&>(*test_bed_.a).faults();
   }
 
-  // Polls both contexts as if it were `now`, until neither has anything to do for a while.
+  // Polls both contexts with the time `now` until neither has had work for a while.
   void settle(Nanos now) {
     for (int quiet = 0; quiet < 20;) {
-      const unsigned work = bed_.a->poll(now, kBudget) + bed_.b->poll(now, kBudget);
+      const unsigned work = test_bed_.a->poll(now, kBudget) + test_bed_.b->poll(now, kBudget);
       quiet = work == 0 ? quiet + 1 : 0;
     }
   }
@@ -32,16 +31,16 @@ class Faults : public PairTest, public testing::WithParamInterface<std::string> 
     for (size_t i = 0; i < frames; ++i) ASSERT_TRUE(left.put_pattern(size, left.accepted()).ok());
   }
 
-  // A sleeping owner is back when the 20 ms of a fault of `kind` are over.
+  // Expects that wait() returns when the 20 ms of a fault of `kind` have passed.
   void expect_wait_to_end_with(FaultKind kind);
 
   const fault::FaultCounters* faults_ = nullptr;
 };
 
-TEST_P(Faults, DropEndsTheConnectionInOrderAfterTheFrameBefore) {
-  with({.rules = {{.kind = FaultKind::kDrop, .nth = 3}}});
+TEST_P(FaultFixture, DropClosesTheConnectionInOrderAfterThePreviousFrame) {
+  build_with({.rules = {{.kind = FaultKind::kDrop, .nth = 3}}});
   put(6);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(right.received.size(), 3U);
   EXPECT_EQ(right.closed, Errc::kClosed);
   EXPECT_EQ(left.closed, Errc::kClosed);
@@ -50,10 +49,10 @@ TEST_P(Faults, DropEndsTheConnectionInOrderAfterTheFrameBefore) {
   EXPECT_EQ(faults_->drops, 1U);
 }
 
-TEST_P(Faults, ResetBreaksTheConnection) {
-  with({.rules = {{.kind = FaultKind::kReset, .nth = 2}}});
+TEST_P(FaultFixture, ResetBreaksTheConnection) {
+  build_with({.rules = {{.kind = FaultKind::kReset, .nth = 2}}});
   put(5);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kReset);
   EXPECT_EQ(right.closed, Errc::kReset);
   EXPECT_LE(right.received.size(), 2U);
@@ -62,8 +61,8 @@ TEST_P(Faults, ResetBreaksTheConnection) {
   EXPECT_EQ(faults_->resets, 1U);
 }
 
-TEST_P(Faults, DelayHoldsBackTheFrameAndThoseBehindIt) {
-  with({.rules = {{.kind = FaultKind::kDelay, .nth = 1, .duration = 5 * kSecond}}});
+TEST_P(FaultFixture, DelayHoldsBackTheFrameAndAllLaterFrames) {
+  build_with({.rules = {{.kind = FaultKind::kDelay, .nth = 1, .duration = 5 * kSecond}}});
   const Nanos begin = monotonic_now();
   put(4);
   settle(begin);
@@ -74,12 +73,12 @@ TEST_P(Faults, DelayHoldsBackTheFrameAndThoseBehindIt) {
   settle(begin + 5 * kSecond);
   ASSERT_EQ(right.received.size(), 4U);
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(right.received[i].header.sequence, i);
-  EXPECT_TRUE(left.all_given_back());
+  EXPECT_TRUE(left.all_completed());
   EXPECT_EQ(faults_->delays, 1U);
 }
 
-TEST_P(Faults, DelayedFramesCountAgainstTheQueue) {
-  with({.rules = {{.kind = FaultKind::kDelay, .nth = 0, .duration = kSecond}}}, {.send_queue = 3});
+TEST_P(FaultFixture, DelayedFramesCountAgainstTheQueue) {
+  build_with({.rules = {{.kind = FaultKind::kDelay, .nth = 0, .duration = kSecond}}}, {.send_queue = 3});
   put(3);
   const Nanos begin = monotonic_now();
   settle(begin);
@@ -88,38 +87,38 @@ TEST_P(Faults, DelayedFramesCountAgainstTheQueue) {
   EXPECT_TRUE(left.put_pattern(1, 3).ok());
 }
 
-void Faults::expect_wait_to_end_with(FaultKind kind) {
-  with({.rules = {{.kind = kind, .nth = 0, .duration = 20 * kMillisecond}}});
+void FaultFixture::expect_wait_to_end_with(FaultKind kind) {
+  build_with({.rules = {{.kind = kind, .nth = 0, .duration = 20 * kMillisecond}}});
   put(1);
   const Nanos begin = monotonic_now();
-  while (!left.all_given_back() && monotonic_now() - begin < kPatience) {
-    bed_.a->poll(monotonic_now(), kBudget);
-    bed_.b->poll(monotonic_now(), kBudget);
-    if (!left.all_given_back()) bed_.a->wait(kPatience);
+  while (!left.all_completed() && monotonic_now() - begin < kTestTimeout) {
+    test_bed_.a->poll(monotonic_now(), kBudget);
+    test_bed_.b->poll(monotonic_now(), kBudget);
+    if (!left.all_completed()) test_bed_.a->wait(kTestTimeout);
   }
-  EXPECT_LT(monotonic_now() - begin, kPatience / 2);
+  EXPECT_LT(monotonic_now() - begin, kTestTimeout / 2);
   EXPECT_GE(monotonic_now() - begin, 20 * kMillisecond);
 }
 
-TEST_P(Faults, WaitEndsWhenADelayDoes) {
+TEST_P(FaultFixture, WaitEndsWithADelay) {
   expect_wait_to_end_with(FaultKind::kDelay);
 }
-TEST_P(Faults, WaitEndsWhenAStallDoes) {
+TEST_P(FaultFixture, WaitEndsWithAStall) {
   expect_wait_to_end_with(FaultKind::kStall);
 }
 
-TEST_P(Faults, CloseDuringADelayGivesEverythingBack) {
-  with({.rules = {{.kind = FaultKind::kDelay, .nth = 1, .duration = 3600 * kSecond}}});
+TEST_P(FaultFixture, CloseDuringADelayCompletesAllFrames) {
+  build_with({.rules = {{.kind = FaultKind::kDelay, .nth = 1, .duration = 3600 * kSecond}}});
   put(4);
   settle(monotonic_now());
   left.close(Errc::kAborted);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kAborted);
   EXPECT_EQ(left.sent, (std::vector<Status>{Errc::kOk, Errc::kAborted, Errc::kAborted, Errc::kAborted}));
 }
 
-TEST_P(Faults, ShutdownWaitsForDelayedFrames) {
-  with({.rules = {{.kind = FaultKind::kDelay, .nth = 1, .duration = kSecond}}});
+TEST_P(FaultFixture, ShutdownWaitsForDelayedFrames) {
+  build_with({.rules = {{.kind = FaultKind::kDelay, .nth = 1, .duration = kSecond}}});
   put(3);
   left.shutdown();
   EXPECT_EQ(left.put_pattern(1, 3), Errc::kClosed);
@@ -127,36 +126,36 @@ TEST_P(Faults, ShutdownWaitsForDelayedFrames) {
   settle(begin);
   EXPECT_FALSE(left.closed || right.closed);
   settle(begin + kSecond);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(right.received.size(), 3U);
   EXPECT_EQ(left.closed, Errc::kClosed);
 }
 
-TEST_P(Faults, CorruptionIsOneBitThatTheReceiverDetects) {
-  with({.rules = {{.kind = FaultKind::kCorrupt, .nth = 1}}});
+TEST_P(FaultFixture, CorruptionFlipsOneBitAndIsDetected) {
+  build_with({.rules = {{.kind = FaultKind::kCorrupt, .nth = 1}}});
   const Bytes payload = pattern(10'000, 1);
   put(1);
   ASSERT_TRUE(left.put(header_for(payload, 1), {}, payload).ok());
-  EXPECT_EQ(payload, pattern(10'000, 1)) << "the sender's buffer was touched";
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  EXPECT_EQ(payload, pattern(10'000, 1)) << "the buffer of the sender was changed";
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(right.received.size(), 1U);
   EXPECT_EQ(right.closed, Errc::kBadPayloadCrc);
   EXPECT_EQ(faults_->corruptions, 1U);
 }
 
-TEST_P(Faults, CorruptionFlipsTheSameBitForTheSameSeed) {
+TEST_P(FaultFixture, CorruptionFlipsTheSameBitForTheSameSeed) {
   const auto run = [&](uint64_t seed) {
-    left = Recorder();
-    right = Recorder();
-    healthy_left = Recorder();
-    healthy_right = Recorder();
-    with({.seed = seed, .rules = {{.kind = FaultKind::kCorrupt, .nth = 0}}});
+    left = RecordingHandler();
+    right = RecordingHandler();
+    healthy_left = RecordingHandler();
+    healthy_right = RecordingHandler();
+    build_with({.seed = seed, .rules = {{.kind = FaultKind::kCorrupt, .nth = 0}}});
     const Bytes payload = pattern(5000, 1);
     auto header = header_for(payload, 0);
-    header.flags = 0;  // so that it arrives
+    header.flags = 0;  // without CRC the corrupted frame is delivered
     header.payload_crc = 0;
     EXPECT_TRUE(left.put(header, {}, payload).ok());
-    EXPECT_TRUE(drive_until([&] { return right.received.size() == 1; }));
+    EXPECT_TRUE(poll_until([&] { return right.received.size() == 1; }));
     int flipped = 0;
     for (size_t i = 0; i < payload.size(); ++i) {
       flipped += std::popcount(std::to_integer<unsigned>(payload[i] ^ right.received[0].payload[i]));
@@ -169,8 +168,8 @@ TEST_P(Faults, CorruptionFlipsTheSameBitForTheSameSeed) {
   EXPECT_NE(run(12), first);
 }
 
-TEST_P(Faults, StallStopsBothDirectionsForItsTime) {
-  with({.rules = {{.kind = FaultKind::kStall, .nth = 1, .duration = 5 * kSecond}}});
+TEST_P(FaultFixture, StallStopsBothDirectionsForItsDuration) {
+  build_with({.rules = {{.kind = FaultKind::kStall, .nth = 1, .duration = 5 * kSecond}}});
   const Nanos begin = monotonic_now();
   put(1);
   settle(begin);
@@ -188,8 +187,8 @@ TEST_P(Faults, StallStopsBothDirectionsForItsTime) {
   EXPECT_EQ(faults_->stalls, 1U);
 }
 
-TEST_P(Faults, StallHidesThePeersEndUntilItIsOver) {
-  with({.rules = {{.kind = FaultKind::kStall, .nth = 0, .duration = kSecond}}});
+TEST_P(FaultFixture, StallHidesTheEndOfThePeerUntilItEnds) {
+  build_with({.rules = {{.kind = FaultKind::kStall, .nth = 0, .duration = kSecond}}});
   const Nanos begin = monotonic_now();
   put(1);
   ASSERT_TRUE(right.put_pattern(1000, 0).ok());
@@ -200,40 +199,40 @@ TEST_P(Faults, StallHidesThePeersEndUntilItIsOver) {
   settle(begin + kSecond);
   EXPECT_EQ(left.received.size(), 1U);
   EXPECT_TRUE(left.closed.has_value());
-  EXPECT_TRUE(left.all_given_back());
+  EXPECT_TRUE(left.all_completed());
 }
 
-TEST_P(Faults, StallRefusalByTheLayerAboveClosesAfterIt) {
-  with({.rules = {{.kind = FaultKind::kStall, .nth = 0, .duration = kSecond}}});
+TEST_P(FaultFixture, RefusalByTheLayerAboveClosesAfterAStall) {
+  build_with({.rules = {{.kind = FaultKind::kStall, .nth = 0, .duration = kSecond}}});
   left.at_header = [](const wire::FrameHeader&) { return Status(Errc::kBadSlot); };
   const Nanos begin = monotonic_now();
   put(1);
   for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(right.put_pattern(100, i).ok());
   settle(begin);
   settle(begin + kSecond);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kBadSlot);
   EXPECT_EQ(left.headers, 1U);
 }
 
-TEST_P(Faults, CloseEndsAStall) {
-  with({.rules = {{.kind = FaultKind::kStall, .nth = 0, .duration = 3600 * kSecond}}});
+TEST_P(FaultFixture, CloseEndsAStall) {
+  build_with({.rules = {{.kind = FaultKind::kStall, .nth = 0, .duration = 3600 * kSecond}}});
   put(2);
   ASSERT_TRUE(right.put_pattern(100, 0).ok());
   settle(monotonic_now());
   left.close(Errc::kAborted);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kAborted);
   EXPECT_EQ(left.headers, 0U);
 }
 
-TEST_P(Faults, ByProbabilityHitTheSamePutsForTheSameSeed) {
+TEST_P(FaultFixture, ProbabilityAppliesToTheSamePutsForTheSameSeed) {
   const auto run = [&](uint64_t seed) {
-    left = Recorder();
-    right = Recorder();
-    healthy_left = Recorder();
-    healthy_right = Recorder();
-    with(
+    left = RecordingHandler();
+    right = RecordingHandler();
+    healthy_left = RecordingHandler();
+    healthy_right = RecordingHandler();
+    build_with(
         {.seed = seed, .rules = {{.kind = FaultKind::kDelay, .probability = 0.2, .duration = kMillisecond}}});
     std::vector<uint64_t> hits;
     Nanos now = monotonic_now();
@@ -254,14 +253,14 @@ TEST_P(Faults, ByProbabilityHitTheSamePutsForTheSameSeed) {
   EXPECT_NE(run(6), first);
 }
 
-TEST_P(Faults, HitOnlyTheEndpointTheyName) {
-  with({.rules = {{.kind = FaultKind::kReset, .endpoint = 7, .nth = 0}}});
+TEST_P(FaultFixture, RulesApplyOnlyToTheirEndpoint) {
+  build_with({.rules = {{.kind = FaultKind::kReset, .endpoint = 7, .nth = 0}}});
   put(3);
-  ASSERT_TRUE(drive_until([&] { return right.received.size() == 3; }));
+  ASSERT_TRUE(poll_until([&] { return right.received.size() == 3; }));
   EXPECT_EQ(faults_->resets, 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Faults, testing::Values("inproc", "tcp"), bed_label);
+INSTANTIATE_TEST_SUITE_P(Over, FaultFixture, testing::Values("inproc", "tcp"), test_bed_label);
 
 }  // namespace
 }  // namespace sluice::transport::test

@@ -11,7 +11,7 @@ namespace sluice::transport::test {
 
 namespace {
 
-// Patterns are cut from one pool: making random bytes anew takes most of a test's time under a sanitizer.
+// All patterns are parts of one pool, because generating random bytes is slow with a sanitizer.
 const Bytes& pool() {
   static const Bytes bytes = [] {
     Bytes b(wire::kMaxPayload + kMiB);

@@ -1,4 +1,4 @@
-// Frames for tests: headers that pass every check, payload that can be recognised.
+// Valid frames for tests, with recognizable payload.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,17 @@ namespace sluice::transport::test {
 
 using Bytes = std::vector<std::byte>;
 
-// Looks random; the same for the same (size, seed).
+// Pseudo-random bytes, determined by size and seed.
 [[nodiscard]] Bytes pattern(size_t size, uint64_t seed);
 
-// One extension of an unknown, optional type that fills `size` bytes (0, or a multiple of 8 from 8 on).
+// One extension of an unknown, optional type that fills `size` bytes (0 or a multiple of 8).
 [[nodiscard]] Bytes extension_area(size_t size, uint64_t seed);
 
-// A CONTRIBUTION of bytes (or, with an empty payload, a HEARTBEAT), numbered `sequence`, with payload CRC.
+// The header of a CONTRIBUTION with payload CRC, or of a HEARTBEAT if the payload is empty.
 [[nodiscard]] wire::FrameHeader header_for(std::span<const std::byte> payload, uint64_t sequence,
                                            size_t extension_bytes = 0);
 
-// What a peer would put on the stream.
+// The bytes of a frame on a stream.
 [[nodiscard]] Bytes encode(const wire::FrameHeader& header, std::span<const std::byte> extensions,
                            std::span<const std::byte> payload);
 

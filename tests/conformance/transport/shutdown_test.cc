@@ -1,16 +1,16 @@
-// Ends in order: everything accepted before arrives, then both sides close.
-#include "tests/conformance/transport/fixture.h"
+// Orderly shutdown: all accepted frames arrive, then both ends close.
+#include "tests/conformance/transport/transport_fixture.h"
 
 namespace sluice::transport::test {
 namespace {
 
-class TransportShutdown : public TransportTest {};
+class TransportShutdown : public TransportFixture {};
 
 TEST_P(TransportShutdown, DeliversEverythingThenCloses) {
   for (uint64_t i = 0; i < 16; ++i) ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
   left.shutdown();
   EXPECT_EQ(left.put_pattern(1, 16), Errc::kClosed);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(right.received.size(), 16U);
   EXPECT_EQ(left.sent, std::vector<Status>(16, Errc::kOk));
   EXPECT_EQ(left.closed, Errc::kClosed);
@@ -20,15 +20,15 @@ TEST_P(TransportShutdown, DeliversEverythingThenCloses) {
 TEST_P(TransportShutdown, OfAnIdleEndpointCloses) {
   left.shutdown();
   left.shutdown();
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kClosed);
   EXPECT_EQ(right.closed, Errc::kClosed);
 }
 
-TEST_P(TransportShutdown, LetsThePeersAcceptedFramesThrough) {
+TEST_P(TransportShutdown, DeliversTheAcceptedFramesOfThePeer) {
   for (uint64_t i = 0; i < 16; ++i) ASSERT_TRUE(right.put_pattern(kMiB, i).ok());
   left.shutdown();
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.received.size(), 16U);
   EXPECT_EQ(right.sent, std::vector<Status>(16, Errc::kOk));
   EXPECT_EQ(left.closed, Errc::kClosed);
@@ -42,7 +42,7 @@ TEST_P(TransportShutdown, OfBothSidesDeliversBothWays) {
   }
   left.shutdown();
   right.shutdown();
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.received.size(), 12U);
   EXPECT_EQ(right.received.size(), 12U);
   EXPECT_EQ(left.closed, Errc::kClosed);
@@ -55,7 +55,7 @@ TEST_P(TransportShutdown, FromWithinOnFrameSendsTheAnswerFirst) {
     right.shutdown();
   };
   ASSERT_TRUE(left.put_pattern(100, 0).ok());
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   ASSERT_EQ(left.received.size(), 1U);
   EXPECT_EQ(left.received[0].payload, pattern(200'000, 5));
   EXPECT_EQ(left.closed, Errc::kClosed);
@@ -66,7 +66,7 @@ TEST_P(TransportShutdown, FromWithinOnSentOfTheLastFrame) {
     if (c == 2) left.shutdown();
   };
   for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(left.put_pattern(500, i).ok());
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(right.received.size(), 3U);
   EXPECT_EQ(left.closed, Errc::kClosed);
 }
@@ -76,7 +76,7 @@ TEST_P(TransportShutdown, IsEndedByClose) {
   for (uint64_t i = 0; i < 12; ++i) ASSERT_TRUE(left.put_pattern(kMiB, i).ok());
   left.shutdown();
   left.close(Errc::kTimeout);
-  ASSERT_TRUE(drive_until([&] { return over(); }));
+  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
   EXPECT_EQ(left.closed, Errc::kTimeout);
   EXPECT_EQ(left.sent.size(), 12U);
 }

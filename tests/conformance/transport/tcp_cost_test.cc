@@ -1,13 +1,13 @@
-// What a frame costs over TCP in steady state: allocations, system calls, copied bytes. Counted, so that a
-// regression is seen on any machine however fast it is.
+// The steady-state cost of a frame over TCP in allocations, system calls and copied bytes. These counts show
+// a regression on a machine of any speed.
 #include <atomic>
 #include <cstdlib>
 #include <new>
 
 #include "core/clock.h"
-#include "tests/conformance/transport/bed.h"
-#include "tests/conformance/transport/fixture.h"
 #include "tests/conformance/transport/frames.h"
+#include "tests/conformance/transport/transport_fixture.h"
+#include "tests/conformance/transport/transport_test_bed.h"
 
 namespace {
 std::atomic<uint64_t> allocations{0};
@@ -19,7 +19,7 @@ void* counted(size_t size) {
 }
 }  // namespace
 
-// Not inlined: half inlined, they look to g++ like a mismatch of malloc and delete.
+// Not inlined: if only some are inlined, g++ warns about mismatched malloc and delete.
 [[gnu::noinline]] void* operator new(size_t size) {
   return counted(size);
 }
@@ -42,15 +42,15 @@ void* counted(size_t size) {
 namespace sluice::transport::test {
 namespace {
 
-// Keeps frames going to a Sink without allocating.
-class Source final : public Handler {
+// Sends frames to a FakeSink without allocating.
+class FakeSource final : public Handler {
  public:
-  explicit Source(size_t size) : payload_(pattern(size, 1)), header_(header_for(payload_, 0)) {}
+  explicit FakeSource(size_t size) : payload_(pattern(size, 1)), header_(header_for(payload_, 0)) {}
   void fill() {
     while (endpoint->put(header_, {}, payload_, 0).ok()) {
     }
   }
-  Placement on_header(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>) noexcept override {
+  ReceiveTarget on_header(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>) noexcept override {
     return {Errc::kUnexpectedMessage, nullptr};
   }
   void on_frame(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>,
@@ -64,14 +64,14 @@ class Source final : public Handler {
   wire::FrameHeader header_;
 };
 
-class Sink final : public Handler {
+class FakeSink final : public Handler {
  public:
-  Sink(size_t size, bool foresees) : size_(size), foresees_(foresees), slots_(kSlots * size) {}
-  Placement on_header(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>) noexcept override {
+  FakeSink(size_t size, bool predicts) : size_(size), predicts_(predicts), slots_(kSlots * size) {}
+  ReceiveTarget on_header(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>) noexcept override {
     return {Errc::kOk, slot(frames)};
   }
-  Forecast forecast(Endpoint&, unsigned ahead) noexcept override {
-    if (!foresees_) return {};
+  ExpectedFrame expected_frame(Endpoint&, unsigned ahead) noexcept override {
+    if (!predicts_) return {};
     return {.payload = slot(frames + ahead), .length = static_cast<uint32_t>(size_)};
   }
   void on_frame(Endpoint&, const wire::FrameHeader&, std::span<const std::byte>,
@@ -88,7 +88,7 @@ class Sink final : public Handler {
   std::byte* slot(uint64_t frame) { return slots_.data() + frame % kSlots * size_; }
 
   const size_t size_;
-  const bool foresees_;
+  const bool predicts_;
   Bytes slots_;
 };
 
@@ -96,17 +96,17 @@ struct Cost {
   double allocations, send_calls, receive_calls, bytes_copied;  // per frame
 };
 
-Cost measure(size_t size, uint64_t frames, bool foresees = false) {
-  Bed bed = make_bed("tcp");
-  Source source(size);
-  Sink sink(size, foresees);
-  std::tie(source.endpoint, sink.endpoint) = bed.connect(source, sink, {.send_queue = 16});
+Cost measure(size_t size, uint64_t frames, bool predicts = false) {
+  TransportTestBed test_bed = make_test_bed("tcp");
+  FakeSource source(size);
+  FakeSink sink(size, predicts);
+  std::tie(source.endpoint, sink.endpoint) = test_bed.connect(source, sink, {.send_queue = 16});
   const auto run = [&](uint64_t until) {
-    const Nanos deadline = monotonic_now() + kPatience;
+    const Nanos deadline = monotonic_now() + kTestTimeout;
     while (sink.frames < until && monotonic_now() < deadline) {
       source.fill();
-      bed.a->poll(monotonic_now(), kBudget);
-      bed.b->poll(monotonic_now(), kBudget);
+      test_bed.a->poll(monotonic_now(), kBudget);
+      test_bed.b->poll(monotonic_now(), kBudget);
     }
     EXPECT_GE(sink.frames, until);
   };
@@ -140,7 +140,7 @@ TEST(TcpCost, OfSmallFrames) {
   EXPECT_LE(c.receive_calls, 0.3);
 }
 
-TEST(TcpCost, OfFramesThatAreForeseen) {
+TEST(TcpCost, OfPredictedFrames) {
   const Cost c = measure(16 * kKiB, 5000, true);
   EXPECT_EQ(c.allocations, 0);
   EXPECT_LE(c.send_calls, 0.2);
@@ -148,7 +148,7 @@ TEST(TcpCost, OfFramesThatAreForeseen) {
   EXPECT_LE(c.bytes_copied, 256);
 }
 
-TEST(TcpCost, OfFramesLargerThanAPiece) {
+TEST(TcpCost, OfFramesLargerThanOneRead) {
   const Cost c = measure(4 * kMiB, 60);
   EXPECT_EQ(c.allocations, 0);
   EXPECT_LE(c.receive_calls, 48);

@@ -1,4 +1,3 @@
-// A connected pair of TCP sockets with TLS between them, keyed alike.
 #pragma once
 
 #include <memory>
@@ -9,23 +8,23 @@
 
 namespace sluice::transport::test {
 
-// The library of this build, whatever the environment says. False: it was not built.
-[[nodiscard]] bool find_tls_library();
+// Sets SLUICE_TLS_LIBRARY to the library of this build. False if it was not built.
+[[nodiscard]] bool use_built_tls_library();
 
-struct TlsTerms {
+struct TlsTestConfig {
   std::shared_ptr<const tcp::TlsContext> client, server;
-  tcp::TlsPeer of_client, of_server;  // what each expects of the other
+  tcp::TlsPeer client_peer, server_peer;  // the peer that the client, or the server, expects
 };
 
-// Both sides with the same pre-shared key. Throws when TLS is not to be had.
-[[nodiscard]] TlsTerms same_key(uint64_t rekey_after = 0);
+// A configuration in which both sides have the same pre-shared key. Throws when TLS is not available.
+[[nodiscard]] TlsTestConfig shared_key_config(uint64_t rekey_after = 0);
 
-// Client and server; not valid when the host lacks the address, or when the handshake failed: `why` has then
-// what each side says.
+// A connected pair of TCP sockets with TLS. The sockets are invalid when the host lacks the address or the
+// handshake failed; each side then has its error text.
 struct TlsPair {
   tcp::Socket client, server;
-  std::string client_why, server_why;
+  std::string client_error, server_error;
 };
-[[nodiscard]] TlsPair tls_pair(const std::string& host, const TlsTerms& terms);
+[[nodiscard]] TlsPair tls_pair(const std::string& host, const TlsTestConfig& config);
 
 }  // namespace sluice::transport::test

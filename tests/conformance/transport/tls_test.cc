@@ -1,4 +1,4 @@
-// What TLS adds to a transport: who gets through the handshake, and what damaged records do.
+// The TLS handshake, and the effect of invalid records.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "tests/conformance/transport/fixture.h"
 #include "tests/conformance/transport/tls_pair.h"
+#include "tests/conformance/transport/transport_fixture.h"
 #include "transport/tcp/tcp_context.h"
 
 namespace sluice::transport::test {
@@ -17,117 +17,117 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class TlsHandshake : public testing::Test {
+class TlsHandshakeFixture : public testing::Test {
  protected:
   void SetUp() override {
-    if (!find_tls_library()) GTEST_SKIP() << "needs tls-library: libsluice_tls.so was not built";
-    terms = same_key();
+    if (!use_built_tls_library()) GTEST_SKIP() << "needs tls-library: libsluice_tls.so was not built";
+    config = shared_key_config();
   }
-  // Both sides see it fail, or one of them does and the other would at its next word.
+  // Expects a failed handshake. At least one side reports an error.
   [[nodiscard]] TlsPair expect_failure() const {
-    TlsPair pair = tls_pair("127.0.0.1", terms);
+    TlsPair pair = tls_pair("127.0.0.1", config);
     EXPECT_FALSE(pair.client.valid());
-    EXPECT_FALSE(pair.client_why.empty() && pair.server_why.empty());
+    EXPECT_FALSE(pair.client_error.empty() && pair.server_error.empty());
     return pair;
   }
-  TlsTerms terms;
+  TlsTestConfig config;
 };
 
-TEST_F(TlsHandshake, TheSameKeyGetsThrough) {
-  const TlsPair pair = tls_pair("127.0.0.1", terms);
-  EXPECT_TRUE(pair.client.valid()) << pair.client_why << pair.server_why;
+TEST_F(TlsHandshakeFixture, AcceptsTheSameKey) {
+  const TlsPair pair = tls_pair("127.0.0.1", config);
+  EXPECT_TRUE(pair.client.valid()) << pair.client_error << pair.server_error;
 }
 
-TEST_F(TlsHandshake, AnotherKeyDoesNot) {
-  terms.of_client.psk->front() = std::byte{8};
+TEST_F(TlsHandshakeFixture, RefusesAnotherKey) {
+  config.client_peer.psk->front() = std::byte{8};
   (void)expect_failure();
 }
 
-TEST_F(TlsHandshake, AnotherIdentityDoesNot) {
-  terms.of_client.identity = "another job";
+TEST_F(TlsHandshakeFixture, RefusesAnotherIdentity) {
+  config.client_peer.identity = "another job";
   (void)expect_failure();
 }
 
-TEST_F(TlsHandshake, AServerWithNeitherKeyNorCertificateDoesNot) {
-  terms.of_server.psk.reset();
+TEST_F(TlsHandshakeFixture, RefusesAServerWithoutKeyAndCertificate) {
+  config.server_peer.psk.reset();
   (void)expect_failure();
 }
 
-TEST_F(TlsHandshake, OtherWordsBeforeItAreFoundOut) {
-  const std::array<std::byte, 32> said{std::byte{1}}, heard{std::byte{2}};
-  terms.of_client.bound = said;
-  terms.of_server.bound = said;
-  EXPECT_TRUE(tls_pair("127.0.0.1", terms).client.valid());
-  terms.of_server.bound = heard;
-  EXPECT_THAT(expect_failure().server_why, Not(HasSubstr("certificate")));
-  terms.of_server.bound = {};
+TEST_F(TlsHandshakeFixture, RefusesADifferentBinding) {
+  const std::array<std::byte, 32> sent{std::byte{1}}, received{std::byte{2}};
+  config.client_peer.binding = sent;
+  config.server_peer.binding = sent;
+  EXPECT_TRUE(tls_pair("127.0.0.1", config).client.valid());
+  config.server_peer.binding = received;
+  EXPECT_THAT(expect_failure().server_error, Not(HasSubstr("certificate")));
+  config.server_peer.binding = {};
   (void)expect_failure();
 }
 
-TEST_F(TlsHandshake, AClientThatKnowsTheServerByNothingIsNotMade) {
-  terms.of_client.psk.reset();
-  const TlsPair pair = tls_pair("127.0.0.1", terms);
-  EXPECT_THAT(pair.client_why, HasSubstr("neither a token nor a certificate authority"));
+TEST_F(TlsHandshakeFixture, AClientNeedsAKeyOrACertificateAuthority) {
+  config.client_peer.psk.reset();
+  const TlsPair pair = tls_pair("127.0.0.1", config);
+  EXPECT_THAT(pair.client_error, HasSubstr("neither a token nor a certificate authority"));
 }
 
-// Writes beneath TLS: `raw` is the server's descriptor.
-class TlsRecords : public PairTest {
+// Sends bytes below TLS through `raw`, a copy of the server's descriptor.
+class TlsRecordsFixture : public PairFixture {
  protected:
   void SetUp() override {
-    Bed bed = make_bed("tls");
-    if (!bed.missing.empty()) GTEST_SKIP() << bed.missing;
-    bed.connect = [join = bed.connect, this](Handler& a, Handler& b, const EndpointOptions& o) {
-      return raw < 0 ? join_raw(a, b, o) : join(a, b, o);
+    TransportTestBed test_bed = make_test_bed("tls");
+    if (!test_bed.skip_reason.empty()) GTEST_SKIP() << test_bed.skip_reason;
+    test_bed.connect = [connect = test_bed.connect, this](Handler& a, Handler& b, const EndpointOptions& o) {
+      return raw < 0 ? connect_raw(a, b, o) : connect(a, b, o);
     };
-    build(std::move(bed));
+    build(std::move(test_bed));
   }
   void TearDown() override {
-    PairTest::TearDown();
+    PairFixture::TearDown();
     if (raw >= 0) ::close(raw);
   }
-  std::pair<Endpoint*, Endpoint*> join_raw(Handler& a, Handler& b, const EndpointOptions& o) {
-    TlsPair pair = tls_pair("127.0.0.1", same_key());
+  std::pair<Endpoint*, Endpoint*> connect_raw(Handler& a, Handler& b, const EndpointOptions& o) {
+    TlsPair pair = tls_pair("127.0.0.1", shared_key_config());
     raw = ::dup(pair.server.fd());
-    auto* const at_a = static_cast<tcp::TcpContext*>(bed_.a.get());
-    auto* const at_b = static_cast<tcp::TcpContext*>(bed_.b.get());
+    auto* const at_a = static_cast<tcp::TcpContext*>(test_bed_.a.get());
+    auto* const at_b = static_cast<tcp::TcpContext*>(test_bed_.b.get());
     return {*at_a->adopt(std::move(pair.client), a, o), *at_b->adopt(std::move(pair.server), b, o)};
   }
-  // What the client makes of these bytes from its peer.
+  // Sends these bytes to the client and expects a reset.
   void expect_reset(std::string_view bytes) {
     ASSERT_EQ(::send(raw, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
-    expect_break();
+    expect_left_reset();
   }
-  void expect_break() {
-    ASSERT_TRUE(drive_until([&] { return left.closed.has_value(); }));
+  void expect_left_reset() {
+    ASSERT_TRUE(poll_until([&] { return left.closed.has_value(); }));
     EXPECT_EQ(*left.closed, Errc::kReset);
     if (!right.closed) right.close(Errc::kClosed);
-    EXPECT_TRUE(drive_until([&] { return over(); }));
+    EXPECT_TRUE(poll_until([&] { return both_closed(); }));
   }
   int raw = -1;
 };
 
-TEST_F(TlsRecords, AForgedRecordEndsThatEndpoint) {
+TEST_F(TlsRecordsFixture, AForgedRecordClosesTheEndpoint) {
   expect_reset(std::string("\x17\x03\x03\x00\x40", 5) + std::string(64, 'x'));
 }
 
-TEST_F(TlsRecords, ARecordThatIsTooLongEndsThatEndpoint) {
+TEST_F(TlsRecordsFixture, ATooLongRecordClosesTheEndpoint) {
   expect_reset(std::string("\x17\x03\x03\xff\xff", 5));
 }
 
-TEST_F(TlsRecords, RubbishEndsThatEndpoint) {
+TEST_F(TlsRecordsFixture, InvalidBytesCloseTheEndpoint) {
   expect_reset("GET / HTTP/1.1\r\n\r\n");
 }
 
-TEST_F(TlsRecords, AnEndWithinARecordIsABreak) {
+TEST_F(TlsRecordsFixture, AnEndWithinARecordIsAReset) {
   ASSERT_EQ(::send(raw, "\x17\x03\x03\x00\x40xxxx", 9, MSG_NOSIGNAL), 9);
   ::shutdown(raw, SHUT_WR);
-  expect_break();
+  expect_left_reset();
 }
 
-// The end of TCP alone could be anybody's: an end in order is said in TLS.
-TEST_F(TlsRecords, AnEndThatTlsDoesNotSayIsABreak) {
+// The end of TCP is not authenticated, so an orderly end needs the close_notify of TLS.
+TEST_F(TlsRecordsFixture, AnEndWithoutCloseNotifyIsAReset) {
   ::shutdown(raw, SHUT_WR);
-  expect_break();
+  expect_left_reset();
 }
 
 }  // namespace

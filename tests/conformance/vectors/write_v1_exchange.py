@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes v1_exchange.hex, a recorded exchange of protocol version 1: two ranks, one reducer with a key.
 
-Written from wire/PROTOCOL.md alone, with its own CRC-32C, hashes from Python and arithmetic on Python's numbers, so that it
-cannot agree with the C++ code by accident. Run by hand when the protocol changes:
+The script follows docs/reference/protocol.md only. It has its own CRC-32C, and uses the hashes and the arithmetic of
+Python, so it is independent of the C++ code. Run it manually when the protocol changes:
     python3 write_v1_exchange.py > v1_exchange.hex
 """
 
@@ -11,7 +11,7 @@ import hmac
 import math
 import struct
 
-# ---- words of the protocol ----
+# ---- constants of the protocol ----
 
 HELLO, WELCOME, JOIN, JOINED, ATTACH, ATTACHED, REFUSED = 1, 2, 3, 4, 5, 6, 7
 VOTE, VERDICT, COMMIT, HEARTBEAT, LEAVE, LEAVE_ACK, ABORT = 16, 17, 18, 19, 20, 21, 22
@@ -38,7 +38,7 @@ assert crc32c(b"123456789") == 0xE3069283
 
 
 class Fields:
-    """Bytes with a remark for each run of them."""
+    """Bytes, with a remark for each run of bytes."""
 
     def __init__(self):
         self.runs = []
@@ -75,7 +75,7 @@ class Fields:
 
 
 def header(kind_of_frame, payload, extensions=b"", session=0, **data):
-    """The 64 bytes of section 2. `data` holds what only data frames carry."""
+    """The 64-byte header of section 2. `data` has the fields of data frames."""
     f = Fields()
     f.put(b"SLIC", "magic").u8(1, "version").u8(kind_of_frame, f"type {NAMES[kind_of_frame]}")
     f.u16(1, "flags").u8(len(extensions) // 8, "ext_len8").u8(0, "scale_exponent")
@@ -99,7 +99,7 @@ def extension(number, name, f):
 
 
 def emit(connection, arrow, head, *parts):
-    """Runs share a line of at most 16 bytes, so a header takes four; a longer run has lines of its own."""
+    """Prints runs on lines of at most 16 bytes, so a header has four lines. A longer run starts on a new line."""
     print(f"\n@ {connection} {arrow} {head}")
     for part in parts:
         line, remarks = b"", []
@@ -122,7 +122,7 @@ def control(connection, arrow, number, body, session=0):
     return body.bytes()
 
 
-# ---- who takes part ----
+# ---- participants ----
 
 KEY = bytes(range(32))
 JOB = "train-7"
@@ -147,7 +147,7 @@ def run_from(first):
     return bytes(range(first, first + 32))
 
 
-def greet(connection, number, purpose, rank, lane=0, incarnation=0):
+def handshake(connection, number, purpose, rank, lane=0, incarnation=0):
     """HELLO and WELCOME; returns the client's proof as a function of the view hash."""
     hello = Fields().u8(1, "min_version").u8(1, "max_version").u8(purpose, "purpose").u8(0, "0")
     hello.u32(rank, "rank").u32(RANKS, "ranks").u32(lane, "lane").put(SESSION, "session")
@@ -184,7 +184,7 @@ def heartbeat(count, waited_ms, missing, finished=0, answer=0):
 
 
 def as_f32(value):
-    """Rounded to f32. A sum of two f32 is exact enough in f64 for this to round once."""
+    """Rounds to f32. A sum of two f32 values in f64 is exact enough that this rounds only once."""
     if math.isnan(value):
         return value
     try:
@@ -209,12 +209,12 @@ def bf16_bytes(values):
     out = b""
     for value in values:
         bits = struct.unpack("<I", struct.pack("<f", value))[0]
-        out += struct.pack("<H", (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)  # to nearest even; no NaN among them
+        out += struct.pack("<H", (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)  # rounds to nearest even; the inputs have no NaN
     return out
 
 
 class Operation:
-    """One operation of one chunk: contributions, and the result that section 7 asks for."""
+    """One operation of one chunk: contributions, and the result as section 7 defines it."""
 
     def __init__(self, sequence, dtype, op, payloads, result):
         self.sequence, self.dtype, self.op, self.payloads, self.result = sequence, dtype, op, payloads, result
@@ -270,19 +270,19 @@ print("""# Recorded exchange of protocol version 1, written by write_v1_exchange
 
 remark("Both ranks join.")
 for rank in range(RANKS):
-    proof = greet(f"control{rank}", rank, 0, rank)
+    proof = handshake(f"control{rank}", rank, 0, rank)
     control(f"control{rank}", ">", JOIN, join_body(proof))
     joined = Fields().u32(HANDLE, "handle").u32(1000, "heartbeat_ms").u32(15000, "peer_timeout_ms")
     control(f"control{rank}", "<", JOINED, joined, HANDLE)
 
 remark("A stranger comes as rank 1, which is there.")
-proof = greet("stranger", 2, 0, 1)
+proof = handshake("stranger", 2, 0, 1)
 control("stranger", ">", JOIN, join_body(proof))
 control("stranger", "<", REFUSED, reason(Fields(), RANK_TAKEN, 1, "rank 1 is taken by 10.0.0.2:40001"))
 
 remark("Each opens its lane connection.")
 for rank in range(RANKS):
-    proof = greet(f"lane{rank}", 3 + rank, 1, rank)
+    proof = handshake(f"lane{rank}", 3 + rank, 1, rank)
     attach = Fields().u32(HANDLE, "handle").u64(VIEW_HASH, "view_hash").put(proof(VIEW_HASH), "mac")
     control(f"lane{rank}", ">", ATTACH, attach)
     control(f"lane{rank}", "<", ATTACHED, Fields().u32(W, "slots"), HANDLE)
@@ -318,10 +318,10 @@ op.contribute(0)
 op.answer(last_rank=0, lag_us=0xFFFFFFFF)
 
 remark("Somebody asks how the reducer is, and how the vote ended.")
-proof = greet("status", 5, 2, 0)
+proof = handshake("status", 5, 2, 0)
 control("status", ">", STATUS_QUERY, Fields().put(proof(0), "mac"))
 control("status", "<", STATUS_REPLY, Fields().text('{"sessions":1}', "json"))
-proof = greet("verdict", 6, 3, 0)
+proof = handshake("verdict", 6, 3, 0)
 control("verdict", ">", VERDICT_QUERY, Fields().put(proof(0), "mac"))
 control("verdict", "<", VERDICT, verdict)
 

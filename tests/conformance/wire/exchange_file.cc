@@ -17,7 +17,8 @@ std::vector<RecordedFrame> read_exchange(const std::string& path) {
       RecordedFrame f;
       words >> word >> f.connection >> word >> std::ws;
       f.to_reducer = word == ">";
-      if (!f.to_reducer && word != "<") throw std::runtime_error(path + ": no direction: " + line);
+      if (!f.to_reducer && word != "<")
+        throw std::runtime_error(path + ": expected a direction > or <: \"" + line + "\"");
       std::getline(words, f.name);
       frames.push_back(std::move(f));
       continue;
@@ -25,7 +26,7 @@ std::vector<RecordedFrame> read_exchange(const std::string& path) {
     while (words >> word) {
       if (frames.empty() || word.size() != 2 ||
           word.find_first_not_of("0123456789abcdef") != std::string::npos) {
-        throw std::runtime_error(path + ": not a byte of a frame: " + line);
+        throw std::runtime_error(path + ": expected hex bytes of a frame: \"" + line + "\"");
       }
       frames.back().bytes.push_back(static_cast<std::byte>(std::stoul(word, nullptr, 16)));
     }

@@ -1,6 +1,6 @@
-// Recorded exchanges: frames in the order of time, each begun by a line "@ connection > NAME" (from a client
-// to the reducer) or
-// "@ connection < NAME" (back), then bytes as hex digits; '#' begins a comment.
+// Reader of recorded exchanges. A file lists frames in the order of time. Each frame starts with a line "@
+// connection > NAME" (client to reducer) or "@ connection < NAME" (reducer to client), followed by its bytes
+// as hex digits. '#' begins a comment.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@ namespace sluice::test {
 struct RecordedFrame {
   std::string connection;
   bool to_reducer = false;
-  std::string name;  // "HELLO"; data frames: "RESULT 0 to rank 1"
+  std::string name;  // "HELLO", or "RESULT 0 to rank 1" for a data frame
   std::vector<std::byte> bytes;
 };
 
-// Throws std::runtime_error, which fails the test that asked, when the file is missing or malformed.
+// Throws std::runtime_error when the file is missing or malformed.
 [[nodiscard]] std::vector<RecordedFrame> read_exchange(const std::string& path);
 
 }  // namespace sluice::test

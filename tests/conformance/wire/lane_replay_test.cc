@@ -1,5 +1,5 @@
-// The clients' bytes of the recorded exchange, given to a real lane over sockets: what comes back is the
-// recorded reducer's, byte for byte.
+// Replays the client bytes of the recorded exchange to a real lane over sockets. The lane must answer with
+// the recorded bytes of the reducer.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include "core/clock.h"
 #include "reducer/lane/lane.h"
 #include "tests/conformance/wire/exchange_file.h"
+#include "transport/tcp/blocking_io.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
 #include "wire/view.h"
@@ -38,9 +39,9 @@ SessionPlan recorded_plan() {
   return plan;
 }
 
-class LaneReplay : public testing::Test {
+class LaneReplayFixture : public testing::Test {
  protected:
-  LaneReplay() {
+  LaneReplayFixture() {
     auto context = transport::tcp::make_context();
     transport::tcp::TcpContext* const tcp = context->get();
     const auto adopt = [tcp](Socket socket, transport::Handler& handler,
@@ -66,9 +67,9 @@ class LaneReplay : public testing::Test {
     }
   }
 
-  void send(Rank rank, std::span<const std::byte> bytes, size_t piece) {
+  void send(Rank rank, std::span<const std::byte> bytes, size_t part_bytes) {
     while (!bytes.empty()) {
-      const auto part = bytes.first(std::min(piece, bytes.size()));
+      const auto part = bytes.first(std::min(part_bytes, bytes.size()));
       ASSERT_TRUE(transport::tcp::write_all(clients_[rank].fd(), part, monotonic_now() + 10 * kSecond).ok());
       settle();
       bytes = bytes.subspan(part.size());
@@ -81,31 +82,33 @@ class LaneReplay : public testing::Test {
     return out;
   }
 
-  bool nothing_comes(Rank rank) const {
+  bool receives_nothing(Rank rank) const {
     std::byte b{};
     return ::recv(clients_[rank].fd(), &b, 1, MSG_DONTWAIT) < 0;
   }
 
-  // The recorded frames of the lane connections from COMMIT on, the clients' in pieces of `piece` bytes.
-  void replay(size_t piece) {
+  // Replays the recorded frames of the lane connections, starting with COMMIT. Client frames are sent in
+  // parts of `part_bytes` bytes.
+  void replay(size_t part_bytes) {
     unsigned results = 0;
     for (const test::RecordedFrame& frame :
          test::read_exchange(std::string(SLUICE_VECTORS) + "/v1_exchange.hex")) {
       if (!frame.connection.starts_with("lane")) continue;
       SCOPED_TRACE(frame.connection + ' ' + frame.name);
       const Rank rank = frame.connection == "lane0" ? 0 : 1;
-      // As the file's remarks say.
+      // The delays that the remarks of the file state.
       if (frame.name == "CONTRIBUTION 0 of rank 1") now_ += 1500 * kMicrosecond;
       if (frame.name == "CONTRIBUTION 2 of rank 0") now_ += 5000 * kSecond;
       if (frame.to_reducer) {
-        if (frame.name != "COMMIT" && !frame.name.starts_with("CONTRIBUTION")) continue;  // the conductor's
-        ASSERT_TRUE(nothing_comes(rank)) << "before it was due";
-        send(rank, frame.bytes, piece);
+        if (frame.name != "COMMIT" && !frame.name.starts_with("CONTRIBUTION"))
+          continue;  // handled by the control loop
+        ASSERT_TRUE(receives_nothing(rank)) << "the lane sent a frame too early";
+        send(rank, frame.bytes, part_bytes);
       } else if (frame.name.starts_with("RESULT")) {
         ASSERT_EQ(receive(rank, frame.bytes.size()), frame.bytes);
         ++results;
       } else if (frame.name == "ABORT") {
-        session_->set_ending({frame.bytes.begin() + wire::kHeaderBytes, frame.bytes.end()});
+        session_->set_end_message({frame.bytes.begin() + wire::kHeaderBytes, frame.bytes.end()});
         ASSERT_TRUE(lane_->command({.kind = LaneCommand::Kind::kEnd, .session = session_.get()}));
         settle();
         ASSERT_EQ(receive(rank, frame.bytes.size()), frame.bytes);
@@ -114,11 +117,11 @@ class LaneReplay : public testing::Test {
     EXPECT_EQ(results, 6u);
   }
 
-  // What the lane told of it: both connections closed in order, then the session released.
+  // Expects the events of the lane: both connections closed in order, then the session released.
   void expect_release() {
     for (Socket& client : clients_) {
-      std::array<std::byte, 4096> last_words;  // rank 1 gets its ABORT too
-      while (::recv(client.fd(), last_words.data(), last_words.size(), 0) > 0) {
+      std::array<std::byte, 4096> remaining;  // rank 1 receives its ABORT too
+      while (::recv(client.fd(), remaining.data(), remaining.size(), 0) > 0) {
       }
       client = Socket();
     }
@@ -141,12 +144,12 @@ class LaneReplay : public testing::Test {
   std::array<Socket, kRanks> clients_;
 };
 
-TEST_F(LaneReplay, AnswersWithTheRecordedBytes) {
+TEST_F(LaneReplayFixture, AnswersWithTheRecordedBytes) {
   replay(1 << 20);
   expect_release();
 }
 
-TEST_F(LaneReplay, AnswersWithTheRecordedBytesByteForByteReceived) {
+TEST_F(LaneReplayFixture, AnswersWithTheRecordedBytesWhenFedByteByByte) {
   replay(1);
   expect_release();
 }

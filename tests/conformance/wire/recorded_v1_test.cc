@@ -1,5 +1,5 @@
-// The recorded exchange, frame by frame: what it says decodes to the fields stated here, and these fields
-// encode to its bytes. The file was written by a program of its own (vectors/write_v1_exchange.py).
+// Checks the recorded exchange frame by frame: each frame decodes to the fields below, and these fields
+// encode to its bytes. An independent program (vectors/write_v1_exchange.py) wrote the file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr uint64_t kReducer = 0xa1a2a3a4a5a6a7a8;
 constexpr uint64_t kIncarnation = 0x0102030405060708;
 constexpr uint32_t kHandle = 7;
 
-uint64_t hash_of_the_view() {
+uint64_t recorded_view_hash() {
   View view;
   view.reducers = {{.id = kReducer}};
   view.window_bytes = 32 * kKiB;
@@ -40,13 +40,13 @@ Digest token() {
   return job_token(key, "train-7");
 }
 
-// Walks the recorded frames; each expectation takes the next one.
+// Recording iterates over the recorded frames. Each expectation consumes the next frame.
 class Recording {
  public:
   Recording() : frames_(test::read_exchange(std::string(SLUICE_VECTORS) + "/v1_exchange.hex")) {}
 
   template <typename M>
-  void message(const std::string& connection, char arrow, uint32_t session, const M& stated) {
+  void message(const std::string& connection, char arrow, uint32_t session, const M& expected) {
     const test::RecordedFrame* frame = next(connection, arrow);
     ASSERT_NE(frame, nullptr);
     SCOPED_TRACE("frame " + std::to_string(at_) + ": " + connection + ' ' + frame->name);
@@ -59,25 +59,25 @@ class Recording {
     EXPECT_TRUE(extensions.empty());
     M decoded;
     ASSERT_TRUE(decode_body(body, decoded).ok());
-    EXPECT_EQ(test::fields_of(decoded), test::fields_of(stated));
-    EXPECT_EQ(encode_message(stated, session), frame->bytes);
+    EXPECT_EQ(test::fields_of(decoded), test::fields_of(expected));
+    EXPECT_EQ(encode_message(expected, session), frame->bytes);
   }
 
   template <typename Extension>
-  void data(const std::string& connection, char arrow, FrameHeader stated, const Extension& extension,
+  void data(const std::string& connection, char arrow, FrameHeader expected, const Extension& extension,
             const Bytes& payload) {
     const test::RecordedFrame* frame = next(connection, arrow);
     ASSERT_NE(frame, nullptr);
     SCOPED_TRACE("frame " + std::to_string(at_) + ": " + connection + ' ' + frame->name);
-    stated.flags = kFlagPayloadCrc;
-    stated.ext_len8 = kSmallExtensionBytes / 8;
-    stated.length = static_cast<uint32_t>(payload.size());
-    stated.payload_crc = test::crc32c_model(payload);
+    expected.flags = kFlagPayloadCrc;
+    expected.ext_len8 = kSmallExtensionBytes / 8;
+    expected.length = static_cast<uint32_t>(payload.size());
+    expected.payload_crc = test::crc32c_model(payload);
     FrameHeader h;
     std::span<const std::byte> extensions;
     std::span<const std::byte> body;
     ASSERT_TRUE(split(*frame, h, extensions, body));
-    EXPECT_EQ(h, stated);
+    EXPECT_EQ(h, expected);
     EXPECT_EQ(Bytes(body.begin(), body.end()), payload);
     Bytes encoded(kHeaderBytes + kSmallExtensionBytes);
     encode_extension(extension, SmallExtension(encoded.data() + kHeaderBytes, kSmallExtensionBytes));
@@ -87,7 +87,7 @@ class Recording {
     } else {
       EXPECT_EQ(find_op_info(extensions), extension);
     }
-    encode_header(stated, extensions, HeaderBytes(encoded.data(), kHeaderBytes));
+    encode_header(expected, extensions, HeaderBytes(encoded.data(), kHeaderBytes));
     encoded.insert(encoded.end(), payload.begin(), payload.end());
     EXPECT_EQ(encoded, frame->bytes);
   }
@@ -103,7 +103,7 @@ class Recording {
     return &frame;
   }
 
-  // What a receiver checks before it looks at a body.
+  // The checks of a receiver before it decodes a body.
   static bool split(const test::RecordedFrame& frame, FrameHeader& h, std::span<const std::byte>& extensions,
                     std::span<const std::byte>& body) {
     if (frame.bytes.size() < kHeaderBytes) return false;
@@ -120,12 +120,12 @@ class Recording {
   size_t at_ = 0;
 };
 
-// HELLO and WELCOME of one connection, kept for the proofs.
-struct Greeting {
+// HELLO and WELCOME of one connection, and the proofs over them.
+struct RecordedHandshake {
   Hello hello;
   Welcome welcome;
 
-  Greeting(uint8_t number, Purpose purpose, uint32_t rank) {
+  RecordedHandshake(uint8_t number, Purpose purpose, uint32_t rank) {
     hello.purpose = purpose;
     hello.rank = rank;
     hello.ranks = 2;
@@ -150,15 +150,15 @@ struct Greeting {
   }
 };
 
-Join join(const Greeting& greeting) {
+Join join_message(const RecordedHandshake& handshake) {
   Join m;
-  m.view_hash = hash_of_the_view();
+  m.view_hash = recorded_view_hash();
   m.window_bytes = 32 * kKiB;
   m.slot_bytes = 16 * kKiB;
   m.lanes = 1;
   m.join_timeout_ms = 30000;
   m.reducers = {kReducer};
-  m.mac = greeting.proof(m.view_hash);
+  m.mac = handshake.proof(m.view_hash);
   return m;
 }
 
@@ -166,7 +166,7 @@ FrameHeader data_header(FrameType type, uint64_t sequence, DType dtype, Op op, u
   FrameHeader h;
   h.type = type;
   h.session = kHandle;
-  h.view_hash = static_cast<uint32_t>(hash_of_the_view());
+  h.view_hash = static_cast<uint32_t>(recorded_view_hash());
   h.slot = static_cast<uint16_t>(sequence % 2);
   h.kind = Kind::kAllreduce;
   h.sequence = sequence;
@@ -191,7 +191,7 @@ uint32_t bits(float v) {
   return std::bit_cast<uint32_t>(v);
 }
 
-// An operation: the contributions of ranks 0 and 1, the result.
+// An operation: the contributions of ranks 0 and 1, and the result.
 struct Operation {
   uint64_t sequence;
   DType dtype;
@@ -211,7 +211,7 @@ struct Operation {
   }
 };
 
-const Operation kSum = {
+const Operation kSumOperation = {
     .sequence = 0,
     .dtype = DType::kF32,
     .op = Op::kSum,
@@ -222,38 +222,38 @@ const Operation kSum = {
     .result = elements<uint32_t>(
         {bits(3.75F), 0, 0x7fc00000, 0x7fc00000, 3, 0, 0x7f800000, bits(0.1F + 0.2F), 0x80000000})};
 
-// 1 and 2; a tie that goes down to the even 0x3f82 (of 1.0078125 and 1.015625); subnormals 1 and 2, 1.5
-// rounded to even 2; -123.5 and 123, -0.25.
-const Operation kAvg = {.sequence = 1,
-                        .dtype = DType::kBf16,
-                        .op = Op::kAvg,
-                        .contributions = {elements<uint16_t>({0x3f80, 0x3f81, 0x0001, 0xc2f7}),
-                                          elements<uint16_t>({0x4000, 0x3f82, 0x0002, 0x42f6})},
-                        .result = elements<uint16_t>({0x3fc0, 0x3f82, 0x0002, 0xbe80})};
+// Averages of 1 and 2; of 1.0078125 and 1.015625, a tie that rounds down to the even 0x3f82; of the
+// subnormals 1 and 2, where 1.5 rounds to the even 2; and of -123.5 and 123.
+const Operation kAvgOperation = {.sequence = 1,
+                                 .dtype = DType::kBf16,
+                                 .op = Op::kAvg,
+                                 .contributions = {elements<uint16_t>({0x3f80, 0x3f81, 0x0001, 0xc2f7}),
+                                                   elements<uint16_t>({0x4000, 0x3f82, 0x0002, 0x42f6})},
+                                 .result = elements<uint16_t>({0x3fc0, 0x3f82, 0x0002, 0xbe80})};
 
-const Operation kProd = {
+const Operation kProdOperation = {
     .sequence = 2,
     .dtype = DType::kI32,
     .op = Op::kProd,
     .contributions = {elements<int32_t>({3, -70000, 2147483647}), elements<int32_t>({-5, 70001, 2})},
     .result = elements<int32_t>({-15, -605102704, -2})};
 
-TEST(RecordedV1, SaysWhatItsFieldsSay) {
+TEST(RecordedV1, MatchesItsFieldsAndBytes) {
   Recording r;
   const Verdict verdict{.commit = 1, .incarnation = kIncarnation, .reason = {.code = Errc::kOk}};
 
   for (uint8_t rank = 0; rank < 2; ++rank) {
     const std::string control = "control" + std::to_string(rank);
-    const Greeting greeting(rank, Purpose::kControl, rank);
-    greeting.expect(r, control);
-    r.message(control, '>', 0, join(greeting));
+    const RecordedHandshake handshake(rank, Purpose::kControl, rank);
+    handshake.expect(r, control);
+    r.message(control, '>', 0, join_message(handshake));
     r.message(control, '<', kHandle,
               Joined{.handle = kHandle, .heartbeat_ms = 1000, .peer_timeout_ms = 15000});
   }
 
-  const Greeting stranger(2, Purpose::kControl, 1);
+  const RecordedHandshake stranger(2, Purpose::kControl, 1);
   stranger.expect(r, "stranger");
-  r.message("stranger", '>', 0, join(stranger));
+  r.message("stranger", '>', 0, join_message(stranger));
   Refused refused;
   refused.code = Errc::kRankTaken;
   refused.rank = 1;
@@ -262,10 +262,10 @@ TEST(RecordedV1, SaysWhatItsFieldsSay) {
 
   for (uint8_t rank = 0; rank < 2; ++rank) {
     const std::string lane = "lane" + std::to_string(rank);
-    const Greeting greeting(static_cast<uint8_t>(3 + rank), Purpose::kLane, rank);
-    greeting.expect(r, lane);
-    const uint64_t hash = hash_of_the_view();
-    r.message(lane, '>', 0, Attach{.handle = kHandle, .view_hash = hash, .mac = greeting.proof(hash)});
+    const RecordedHandshake handshake(static_cast<uint8_t>(3 + rank), Purpose::kLane, rank);
+    handshake.expect(r, lane);
+    const uint64_t hash = recorded_view_hash();
+    r.message(lane, '>', 0, Attach{.handle = kHandle, .view_hash = hash, .mac = handshake.proof(hash)});
     r.message(lane, '<', kHandle, Attached{.slots = slots_per_lane(32 * kKiB, 16 * kKiB, 1)});
   }
 
@@ -275,26 +275,26 @@ TEST(RecordedV1, SaysWhatItsFieldsSay) {
   for (const char* connection : {"control0", "lane0", "control1", "lane1"})
     r.message(connection, '>', kHandle, Commit{.incarnation = kIncarnation});
 
-  kSum.contribute(r, 0);
-  kSum.contribute(r, 1);
-  kSum.answer(r, {.last_rank = 1, .lag_us = 1500});
-  kAvg.contribute(r, 0);
-  kAvg.contribute(r, 1);
-  kAvg.answer(r, {.last_rank = 1, .lag_us = 0});
-  kProd.contribute(r, 1);
+  kSumOperation.contribute(r, 0);
+  kSumOperation.contribute(r, 1);
+  kSumOperation.answer(r, {.last_rank = 1, .lag_us = 1500});
+  kAvgOperation.contribute(r, 0);
+  kAvgOperation.contribute(r, 1);
+  kAvgOperation.answer(r, {.last_rank = 1, .lag_us = 0});
+  kProdOperation.contribute(r, 1);
   r.message("control0", '>', kHandle, Heartbeat{.count = 1, .missing = {}, .finished = 2});
   r.message("control1", '<', kHandle,
             Heartbeat{.count = 1, .waited_ms = 2000, .missing_ranks = 1, .missing = {0}});
-  kProd.contribute(r, 0);
-  kProd.answer(r, {.last_rank = 0, .lag_us = 0xffffffff});
+  kProdOperation.contribute(r, 0);
+  kProdOperation.answer(r, {.last_rank = 0, .lag_us = 0xffffffff});
 
-  const Greeting status(5, Purpose::kStatus, 0);
+  const RecordedHandshake status(5, Purpose::kStatus, 0);
   status.expect(r, "status");
   r.message("status", '>', 0, StatusQuery{.mac = status.proof(0)});
   r.message("status", '<', 0, StatusReply{.json = "{\"sessions\":1}"});
-  const Greeting asker(6, Purpose::kVerdict, 0);
-  asker.expect(r, "verdict");
-  r.message("verdict", '>', 0, VerdictQuery{.mac = asker.proof(0)});
+  const RecordedHandshake verdict_query(6, Purpose::kVerdict, 0);
+  verdict_query.expect(r, "verdict");
+  r.message("verdict", '>', 0, VerdictQuery{.mac = verdict_query.proof(0)});
   r.message("verdict", '<', 0, verdict);
 
   for (const char* control : {"control0", "control1"}) r.message(control, '>', kHandle, Leave{.finished = 3});

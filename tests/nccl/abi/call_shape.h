@@ -1,5 +1,5 @@
-// How a function is called, in the letters of layouts.tsv: what a wrong parameter type would change without
-// moving any offset.
+// CallShape compares the signature of a function pointer with the letters of layouts.tsv. It finds a wrong
+// parameter type, which changes no offset.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ constexpr char shape_letter() noexcept {
     return 'p';
   } else {
     static_assert(std::is_integral_v<T> || std::is_enum_v<T>,
-                  "NCCL's plugin calls pass integers and pointers only");
+                  "NCCL's plugin functions have integer and pointer parameters only");
     return static_cast<char>('0' + sizeof(T));
   }
 }
 
-// What is no pointer to a function has the shape "-".
+// A type that is not a function pointer has the shape "-".
 template <typename T>
 struct CallShape {
   static constexpr bool is(std::string_view text) noexcept { return text == "-"; }

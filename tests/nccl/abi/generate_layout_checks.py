@@ -1,4 +1,4 @@
-"""Turns layouts.tsv into a C++ header: the table for constexpr look-up, and for each structure a macro that checks a declaration of it.
+"""Generates a C++ header from layouts.tsv: the table for constexpr lookup, and for each structure a macro that checks a declaration.
 
 usage: generate_layout_checks.py TABLE HEADER"""
 
@@ -30,17 +30,17 @@ struct Row {
 inline constexpr Row kRows[] = {
 """
 
-LOOK_UP = """\
+LOOKUP = """\
 };
 
-// Not constexpr, so that a name the table lacks does not compile where a constant is asked for.
-[[noreturn]] inline void not_in_the_table() { __builtin_trap(); }
+// Not constexpr, so that an unknown name in a constant expression does not compile.
+[[noreturn]] inline void not_in_table() { __builtin_trap(); }
 
 constexpr const Row& row_of(std::string_view structure, std::string_view member) {
   for (const Row& row : kRows) {
     if (row.structure == structure && row.member == member) return row;
   }
-  not_in_the_table();
+  not_in_table();
 }
 constexpr size_t offset_of(std::string_view structure, std::string_view member) { return row_of(structure, member).offset; }
 constexpr size_t size_of(std::string_view structure, std::string_view member = "-") { return row_of(structure, member).size; }
@@ -48,8 +48,8 @@ constexpr std::string_view call_of(std::string_view structure, std::string_view 
 
 }  // namespace sluice::nccl_layouts
 
-// SLUICE_CHECK_LAYOUT_<structure>(Type): Type has every member of the structure, by the table's names, each where NCCL has it, as
-// large, and called the same way; and nothing behind them.
+// SLUICE_CHECK_LAYOUT_<structure>(Type) checks that Type has exactly the members of the structure in the table, with the same
+// offsets, sizes and function signatures.
 """
 
 
@@ -64,16 +64,16 @@ def read_table(path):
         if header is None:
             header = fields
             if header != COLUMNS:
-                raise SystemExit(f"{path}:{number}: columns are not {COLUMNS}")
+                raise SystemExit(f"{path}:{number}: expected the columns {COLUMNS}")
             continue
         if len(fields) != len(COLUMNS):
-            raise SystemExit(f"{path}:{number}: {len(fields)} columns")
+            raise SystemExit(f"{path}:{number}: expected {len(COLUMNS)} columns, got {len(fields)}")
         row = dict(zip(COLUMNS, fields))
         structures.setdefault(row["struct"], []).append(row)
     for name, rows in structures.items():
         members = [row["member"] for row in rows]
         if members[0] != "-" or len(set(members)) != len(members):
-            raise SystemExit(f"{path}: {name}: the first row must be the whole, and each member once")
+            raise SystemExit(f"{path}: {name}: the first member must be "-", and each member must be unique")
     return structures
 
 
@@ -87,7 +87,7 @@ def macro(name, rows):
         lines.append(f'  static_assert(sizeof(Type::{member}) == {row["size"]}, "{where}: size")')
         if row["call"] != "-":
             shape = f'::sluice::nccl_layouts::CallShape<decltype(Type::{member})>::is("{row["call"]}")'
-            lines.append(f'  static_assert({shape}, "{where}: called as {row["call"]}")')
+            lines.append(f'  static_assert({shape}, "{where}: signature is not {row["call"]}")')
     return lines[0] + " \\\n" + "; \\\n".join(lines[1:]) + "\n"
 
 
@@ -99,7 +99,7 @@ def main():
     for name, rows in structures.items():
         for row in rows:
             text += f'    {{"{name}", "{row["member"]}", {row["offset"]}, {row["size"]}, "{row["call"]}", "{row["release"]}"}},\n'
-    text += LOOK_UP
+    text += LOOKUP
     for name, rows in structures.items():
         text += "\n" + macro(name, rows)
     target = Path(sys.argv[2])

@@ -1,5 +1,3 @@
-// What NCCL's bootstrap gives its ranks, in memory that the forked ranks share: an all-gather of small
-// blocks, by name.
 #pragma once
 
 #include <chrono>
@@ -12,27 +10,29 @@ namespace player {
 using Clock = std::chrono::steady_clock;
 using Block = std::vector<std::byte>;
 
-inline constexpr int kMostRanks = 32;
-inline constexpr size_t kMostBlockBytes = 256;
+inline constexpr int kMaxRanks = 32;
+inline constexpr size_t kMaxBlockBytes = 256;
 
+// Bootstrap is the counterpart of NCCL's bootstrap: an all-gather of small blocks by name, in memory that the
+// forked ranks share.
 class Bootstrap {
  public:
-  // Before the ranks are forked. Throws Failure.
+  // Must be created before the ranks are forked. Throws Failure.
   explicit Bootstrap(Clock::time_point deadline);
   ~Bootstrap();
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
 
-  // Everybody's block, in the order of `index`; returns when all `count` have come. Any thread of any rank;
-  // `name` tells exchanges that are under way at the same time apart. Throws Failure at the deadline, and
-  // when some rank has given up.
-  std::vector<Block> all_gather(const std::string& name, int index, int count, const Block& mine);
+  // Waits for the blocks of all `count` ranks and returns them in the order of `index`. `name` distinguishes
+  // concurrent exchanges. Any thread of any rank. Throws Failure at the deadline, and when a rank has
+  // aborted.
+  std::vector<Block> all_gather(const std::string& name, int index, int count, const Block& block);
 
-  // A rank gives up: nobody waits for it any more.
-  void give_up();
-  [[nodiscard]] bool given_up() const;
+  // Aborts the job: no rank waits for another any more.
+  void abort();
+  [[nodiscard]] bool is_aborted() const;
 
-  // For the watchdog: what a rank does now.
+  // The current step of a rank, for the watchdog.
   void set_step(int rank, const std::string& what);
   [[nodiscard]] std::string step(int rank) const;
 

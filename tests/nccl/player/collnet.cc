@@ -8,20 +8,20 @@ namespace player {
 namespace {
 
 template <int kAbi>
-class CollNetOf : public CollNet {
+class CollNetAdapter : public CollNet {
  public:
   using Table = typename CollNetTable<kAbi>::Type;
 
-  explicit CollNetOf(Table* table) : table_(table) {
+  explicit CollNetAdapter(Table* table) : table_(table) {
     const bool complete = table->name && table->init && table->devices && table->get_properties &&
                           table->listen && table->connect && table->reduce_support && table->reg_mr &&
                           table->dereg_mr && table->iallreduce && table->iflush && table->test &&
                           table->close_coll && table->close_listen;
-    require(complete, "CollNet table: a function that NCCL calls without asking is missing");
+    require(complete, "CollNet table: a required function is missing");
     if constexpr (kAbi >= 11) require(table->finalize != nullptr, "CollNet table: finalize is missing");
-    // NCCL takes them where they are there.
+    // NCCL uses these functions if they are present.
     require(table->iallgather == nullptr && table->ireducescatter == nullptr,
-            "CollNet table: offers collectives the player does not play");
+            "CollNet table: has collectives that the player does not test");
   }
 
   std::string name() const override { return table_->name; }
@@ -80,7 +80,7 @@ class CollNetOf : public CollNet {
 
 template <int kAbi>
 std::unique_ptr<CollNet> load(const Library& library) {
-  return std::make_unique<CollNetOf<kAbi>>(
+  return std::make_unique<CollNetAdapter<kAbi>>(
       static_cast<typename CollNetTable<kAbi>::Type*>(library.table("ncclCollNetPlugin", kAbi)));
 }
 
@@ -93,7 +93,7 @@ std::unique_ptr<CollNet> load_collnet(const Library& library, int abi) {
     case 10: return load<10>(library);
     case 11: return load<11>(library);
     case 12: return load<12>(library);
-    default: throw Failure("no CollNet v" + std::to_string(abi));
+    default: throw Failure("no CollNet ABI version " + std::to_string(abi));
   }
 }
 

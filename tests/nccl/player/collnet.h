@@ -1,10 +1,11 @@
-// A plugin's collective table without its version; as net.h.
 #pragma once
 
 #include "tests/nccl/player/net.h"
 
 namespace player {
 
+// CollNet calls the collective table of a plugin, independent of its version. As Net, each call is one call
+// of the table.
 class CollNet {
  public:
   virtual ~CollNet() = default;

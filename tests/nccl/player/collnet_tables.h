@@ -1,4 +1,4 @@
-// The tables a plugin exports for collectives, per version. layout_checks.cc holds them against
+// The tables that a plugin exports for collectives, per version. layout_checks.cc compares them with
 // ../abi/layouts.tsv.
 #pragma once
 

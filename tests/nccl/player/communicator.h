@@ -1,5 +1,3 @@
-// One collective communicator of one head, driven in NCCL's order and from NCCL's threads: a service thread
-// sets up and takes down, a progress thread moves data.
 #pragma once
 
 #include <functional>
@@ -12,13 +10,13 @@
 
 namespace player {
 
-// Who takes part, and as whom.
+// The ranks of a communicator, and the position of this rank.
 struct Group {
   std::string name;  // of the communicator and head, the same on all its ranks
   int ranks = 0;     // nodes
   int rank = 0;      // node
-  // Place of this rank's handle in the array that connect gets. NCCL from 2.21 on sorts it by the rank of the
-  // head, so that it need not be `rank`.
+  // Position of this rank's handle in the array of connect(). NCCL from 2.21 on sorts the array by the rank
+  // of the head, so the position may differ from `rank`.
   int place = 0;
   int device = 0;
 };
@@ -31,22 +29,25 @@ struct Geometry {
   [[nodiscard]] size_t region_bytes() const { return 2 * static_cast<size_t>(channels) * buffer_bytes; }
 };
 
+// Communicator drives one collective communicator of one head in NCCL's order and with NCCL's threads: a
+// service thread for setup and teardown, and a progress thread for data.
 class Communicator {
  public:
   Communicator(Rank& rank, CollNet& collnet, void* context, Group group, Geometry geometry);
-  // Takes nothing down: what is not closed stays open, as after a crash.
+  // Closes nothing: open objects stay open, as after a crash.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // listen, all-gather of the handles, connect, closeListen. The result is connect's; after a failure nothing
-  // more may be called but the destructor, since NCCL forgets the rest.
+  // listen, all-gather of the handles, connect, closeListen. Returns the result of connect. After a failure
+  // only the destructor may be called, because NCCL does not close the listener then.
   Result connect();
-  // As a rank that listens and never connects; `gone`: as one whose process ends.
-  void only_listen(bool gone);
-  // regMr of the region, twice for each channel.
+  // Acts as a rank that listens and never connects. `close_listener`: its process ends.
+  void only_listen(bool close_listener);
+  // Registers the region twice per channel.
   void register_region();
-  // deregMr of what sends, the region is gone, deregMr of what receives, closeColl.
+  // Deregisters the send buffers, makes the region inaccessible, deregisters the receive buffers, and closes
+  // the comm.
   void close();
 
   // For traffic.h.
@@ -60,8 +61,8 @@ class Communicator {
   [[nodiscard]] Rank& rank() { return rank_; }
   [[nodiscard]] Worker& service() { return service_; }
   [[nodiscard]] Worker& progress() { return progress_; }
-  std::function<void()> before_connect;  // called when all handles are known
-  size_t step_base = 0;                  // steps of earlier collectives; progress thread's
+  std::function<void()> before_connect;  // called when all handles are exchanged
+  size_t step_base = 0;                  // steps of earlier collectives; progress thread
 
  private:
   void listen(Block* handle);

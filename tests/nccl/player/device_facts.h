@@ -1,4 +1,4 @@
-// Any version's device properties as DeviceFacts.
+// Function read_properties converts the device properties of any ABI version to DeviceFacts.
 #pragma once
 
 #include <cstring>
@@ -7,13 +7,13 @@
 
 namespace player {
 
-// NCCL's wrappers hand in memory they have not cleared: what the plugin leaves out keeps this pattern.
-inline constexpr unsigned char kRubbish = 0xa5;
+// NCCL passes uninitialized memory. A field that the plugin does not write keeps this pattern.
+inline constexpr unsigned char kUninitialized = 0xa5;
 
 template <typename Props, typename Call>
 Result read_properties(Call call, DeviceFacts* facts) {
   Props props;
-  std::memset(static_cast<void*>(&props), kRubbish, sizeof(props));
+  std::memset(static_cast<void*>(&props), kUninitialized, sizeof(props));
   const Result result = call(&props);
   if (result != kSuccess) return result;
   *facts = {};

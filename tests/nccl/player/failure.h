@@ -1,14 +1,14 @@
-// How a scenario ends early.
+// Exceptions that end a scenario early.
 #pragma once
 
 #include <stdexcept>
 #include <string>
 
-#include "tests/nccl/player/words.h"
+#include "tests/nccl/player/nccl_types.h"
 
 namespace player {
 
-// A check of the player that does not hold ends the scenario of this rank, and so the job.
+// A failed check. It ends the scenario of this rank, and so the job.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -17,17 +17,17 @@ inline void require(bool holds, const std::string& what) {
   if (!holds) throw Failure(what);
 }
 
-// For calls that have no business to fail.
+// For calls that must not fail.
 inline void require_success(Result result, const char* call) {
   if (result != kSuccess) throw Failure(std::string(call) + " returned " + std::to_string(result));
 }
 
-// An error of iallreduce or test, which some scenarios are about: what NCCL would end the communicator with.
+// An error of iallreduce or test, after which NCCL would abort the communicator. Some scenarios expect it.
 struct CallFailed : std::runtime_error {
-  CallFailed(const char* failed_call, Result its_result)
-      : std::runtime_error(std::string(failed_call) + " returned " + std::to_string(its_result)),
+  CallFailed(const char* failed_call, Result failed_result)
+      : std::runtime_error(std::string(failed_call) + " returned " + std::to_string(failed_result)),
         call(failed_call),
-        result(its_result) {}
+        result(failed_result) {}
 
   const char* call;  // a literal
   Result result;

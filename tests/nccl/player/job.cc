@@ -21,7 +21,7 @@
 namespace player {
 namespace {
 
-// Before anything is loaded: the plugin reads its environment once.
+// Must run before the plugin is loaded, because the plugin reads its environment once.
 void set_environment(int index, const Options& options) {
   for (const std::string& entry : options.rank_environment) {
     const size_t colon = entry.find(':'), equals = entry.find('=');
@@ -36,7 +36,8 @@ void enter_network(int index, const Options& options) {
     const size_t colon = entry.find(':');
     if (colon == std::string::npos || std::atoi(entry.c_str()) != index) continue;
     const int network = open(entry.c_str() + colon + 1, O_RDONLY | O_CLOEXEC);
-    require(network >= 0 && setns(network, CLONE_NEWNET) == 0, "cannot enter the network of " + entry);
+    require(network >= 0 && setns(network, CLONE_NEWNET) == 0,
+            "cannot enter the network namespace \"" + entry + "\"");
     close(network);
   }
 }
@@ -50,15 +51,15 @@ int run_rank(int index, const Options& options, Bootstrap& bootstrap, Scenario s
     scenario(rank);
     return 0;
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "player: rank %d: %s (at: %s)\n", index, e.what(), bootstrap.step(index).c_str());
-    bootstrap.give_up();
+    std::fprintf(stderr, "player: rank %d: %s (step: %s)\n", index, e.what(), bootstrap.step(index).c_str());
+    bootstrap.abort();
     return 1;
   }
 }
 
 struct Child {
   pid_t pid;
-  int descriptor;  // readable when it has ended
+  int descriptor;  // readable when the process has ended
 };
 
 int milliseconds_to(Clock::time_point deadline) {
@@ -66,19 +67,19 @@ int milliseconds_to(Clock::time_point deadline) {
   return left < 0 ? 0 : static_cast<int>(left);
 }
 
-// 0, or what the job's exit code becomes because of this child.
+// Returns the contribution of this child to the exit code of the job.
 int reap(const Child& child, int index) {
   int status = 0;
   waitpid(child.pid, &status, 0);
   close(child.descriptor);
   if (WIFSIGNALED(status))
-    std::fprintf(stderr, "player: rank %d died of signal %d\n", index, WTERMSIG(status));
+    std::fprintf(stderr, "player: rank %d was killed by signal %d\n", index, WTERMSIG(status));
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
 }  // namespace
 
-void Rank::say(const std::string& line) const {
+void Rank::print(const std::string& line) const {
   std::printf("rank %d: %s\n", index_, line.c_str());
   std::fflush(stdout);
 }
@@ -98,7 +99,7 @@ int run_job(const Options& options, Scenario scenario) {
       const int result = run_rank(index, options, bootstrap, scenario);
       std::fflush(stdout);
       std::fflush(stderr);
-      // As an application ends: destructors and atexit of the plugin run.
+      // exit() runs the destructors and atexit handlers of the plugin, as in an application.
       std::exit(result);
     }
     if (pid < 0) {
@@ -110,20 +111,20 @@ int run_job(const Options& options, Scenario scenario) {
 
   std::vector<pollfd> polled;
   for (const Child& child : children) polled.push_back({child.descriptor, POLLIN, 0});
-  // A little longer than the ranks' own deadline, which says more; and not much longer once a rank has
-  // failed.
-  auto patience = deadline + std::chrono::seconds(2);
+  // The ranks expire first, because their messages contain more. After the failure of a rank, the others end
+  // soon.
+  auto watchdog = deadline + std::chrono::seconds(2);
   int worst = 0;
   for (size_t left = children.size(); left > 0;) {
-    if (poll(polled.data(), polled.size(), milliseconds_to(patience)) == 0) {
+    if (poll(polled.data(), polled.size(), milliseconds_to(watchdog)) == 0) {
       worst = 3;
       for (int index = 0; index < options.ranks; ++index) {
         if (polled[index].fd < 0) continue;
-        std::fprintf(stderr, "player: watchdog: rank %d is still at: %s\n", index,
+        std::fprintf(stderr, "player: watchdog expired: rank %d is at step: %s\n", index,
                      bootstrap.step(index).c_str());
         kill(children[index].pid, SIGKILL);
       }
-      patience = Clock::now() + std::chrono::hours(1);  // what is killed ends
+      watchdog = Clock::now() + std::chrono::hours(1);  // killed processes end
       continue;
     }
     for (int index = 0; index < options.ranks; ++index) {
@@ -131,10 +132,10 @@ int run_job(const Options& options, Scenario scenario) {
       polled[index].fd = -1;
       --left;
       const int result = reap(children[index], index);
-      if (result == 0 || index == options.dies) continue;
+      if (result == 0 || index == options.killed_rank) continue;
       if (worst == 0) worst = result;
-      bootstrap.give_up();
-      patience = std::min(patience, Clock::now() + std::chrono::seconds(10));
+      bootstrap.abort();
+      watchdog = std::min(watchdog, Clock::now() + std::chrono::seconds(10));
     }
   }
   return worst;

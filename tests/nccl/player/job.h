@@ -1,4 +1,5 @@
-// The ranks of a job: processes forked before anything is loaded, and a parent that watches them.
+// The ranks of a job: processes that are forked before any library is loaded, and a parent that monitors
+// them.
 #pragma once
 
 #include <string>
@@ -13,29 +14,29 @@ struct Options {
   std::string scenario;
   int abi = 12;
   int ranks = 2;
-  int heads = 1;             // head groups, with the scenario "heads"
-  bool heads_apart = false;  // each head a process of its own
+  int heads = 1;                // head groups of the scenario "heads"
+  bool head_processes = false;  // each head is a process
   int communicators = 3;
-  int busy = 4;  // communicators that carry traffic, of those
+  int busy = 4;  // the number of communicators that carry traffic
   int rounds = 1;
-  int absent = -1;    // rank that listens and never connects, with the scenario "connect"
-  bool gone = false;  // that rank closes its listener too, as its process would by ending
-  int dies =
-      -1;  // rank that is killed from outside, with the scenario "until-error", or by itself, "net-killed"
+  int absent_rank = -1;         // listens and never connects, scenario "connect"
+  bool close_listener = false;  // the absent rank also closes its listener, like a process that ends
+  int killed_rank = -1;         // killed by the test, scenario "until-error", or by itself, "net-killed"
   int late_rank = 0;
-  int late_ms = 0;         // that rank's delay before its first request, or before connect
-  std::string late_until;  // before connect: until all others say that they are "waiting", or have "answered"
-  int contrary = -1;       // rank whose answer of connect is turned round, to see that this is noticed
-  int device = 0;          // whose properties are asked for and which is used; -1: head h has device h
-  std::string expect = "ok";  // of connect: ok, fail, same
-  std::string types;          // comma separated, "float32,int8"; empty: all that are supported
-  std::vector<std::string> rank_environment;  // "1:NAME=VALUE": for rank 1 alone
+  int late_ms = 0;            // the delay of the late rank before its first request or before connect
+  std::string late_until;     // the late rank connects when all others are "waiting" or have "answered"
+  int flipped_rank = -1;      // reports the opposite of its connect result, which the check must detect
+  int device = 0;             // the device to use; -1: head h uses device h
+  std::string expect = "ok";  // the result of connect: ok, fail, or same (on all ranks)
+  std::string types;          // comma separated, "float32,int8"; empty: all supported types
+  std::vector<std::string> rank_environment;  // "1:NAME=VALUE": for rank 1 only
   std::vector<std::string> rank_networks;     // "1:FILE": rank 1 enters this network namespace
-  size_t bytes = 0;                           // of a message; 0: the scenario's own
+  size_t bytes = 0;                           // of a message; 0: the default of the scenario
   double seconds = 60;                        // watchdog
   bool verbose = false;
 };
 
+// Rank is the view that the scenario code of one process has of the job.
 class Rank {
  public:
   Rank(int index, const Options& options, Bootstrap& bootstrap)
@@ -50,8 +51,8 @@ class Rank {
     (void)bootstrap_.all_gather("barrier " + name, index_, count(), {});
   }
   void step(const std::string& what) { bootstrap_.set_step(index_, what); }
-  // One line on stdout, for whoever drives the player.
-  void say(const std::string& line) const;
+  // Prints one line to stdout, for the test that runs the player.
+  void print(const std::string& line) const;
 
  private:
   const int index_;
@@ -61,8 +62,8 @@ class Rank {
 
 using Scenario = void (*)(Rank&);
 
-// Exit code of the player: 0 when every rank's scenario returned; 1 when one threw or died; 3 when the
-// watchdog ended it.
+// Returns the exit code of the player: 0 if the scenario returned on every rank, 1 if a rank threw or died, 3
+// if the watchdog expired.
 int run_job(const Options& options, Scenario scenario);
 
 }  // namespace player

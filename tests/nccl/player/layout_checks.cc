@@ -1,4 +1,4 @@
-// The player's declarations against what a compiler says of NCCL's own headers.
+// Compares the player's declarations with the layouts that a compiler produces for NCCL's headers.
 #include <sluice_abi_layouts.h>
 
 #include "tests/nccl/player/collnet_tables.h"

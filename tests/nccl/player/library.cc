@@ -43,7 +43,7 @@ bool Library::has(const char* family, int abi) const {
 void* Library::table(const char* family, int abi) const {
   const std::string symbol = std::string(family) + "_v" + std::to_string(abi);
   void* const found = dlsym(handle_, symbol.c_str());
-  if (found == nullptr) throw Failure("no symbol " + symbol);
+  if (found == nullptr) throw Failure("the plugin has no symbol " + symbol);
   return found;
 }
 
@@ -77,12 +77,12 @@ int count_lines(const std::string& text) {
 
 }  // namespace
 
-int logged(const std::string& text) {
+int count_log_lines(const std::string& text) {
   const std::lock_guard lock(log().mutex);
   return count_lines(text);
 }
 
-bool wait_logged(const std::string& text, std::chrono::steady_clock::time_point deadline) {
+bool wait_for_log(const std::string& text, std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(log().mutex);
   return log().changed.wait_until(lock, deadline, [&] { return count_lines(text) > 0; });
 }

@@ -1,22 +1,23 @@
-// The plugin's file, opened as NCCL does.
+// Class Library loads the plugin file as NCCL does. The functions below it record the log of the plugin.
 #pragma once
 
 #include <chrono>
 #include <string>
 
-#include "tests/nccl/player/words.h"
+#include "tests/nccl/player/nccl_types.h"
 
 namespace player {
 
 class Library {
  public:
-  // Throws Failure with dlerror()'s text.
+  // Throws Failure with the text of dlerror().
   explicit Library(const std::string& path);
   ~Library();
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  // "ncclNetPlugin", 8: the symbol ncclNetPlugin_v8. Throws Failure where the file has none.
+  // Returns the table of a version: ("ncclNetPlugin", 8) is the symbol ncclNetPlugin_v8. Throws Failure
+  // without the symbol.
   [[nodiscard]] void* table(const char* family, int abi) const;
   [[nodiscard]] bool has(const char* family, int abi) const;
 
@@ -24,13 +25,14 @@ class Library {
   void* handle_;
 };
 
-// NCCL's logger: lines of the plugin go to stderr with the rank in front, and are kept. Any thread.
+// The logger that the player passes to the plugin. It records lines and prints them to stderr with the rank.
+// Any thread.
 void log_from_plugin(int level, unsigned long flags, const char* file, int line, const char* format, ...)
     __attribute__((format(printf, 5, 6)));
-// All lines logged so far that contain `text`.
-[[nodiscard]] int logged(const std::string& text);
-// Until there is one. False: not by the deadline.
-[[nodiscard]] bool wait_logged(const std::string& text, std::chrono::steady_clock::time_point deadline);
+// Returns the number of recorded lines that contain `text`.
+[[nodiscard]] int count_log_lines(const std::string& text);
+// Waits for such a line. Returns false at the deadline.
+[[nodiscard]] bool wait_for_log(const std::string& text, std::chrono::steady_clock::time_point deadline);
 void set_log_prefix(const std::string& prefix, bool show);
 
 }  // namespace player

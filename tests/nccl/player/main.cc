@@ -1,5 +1,5 @@
-// Plays NCCL to a plugin: n processes that load it and call it as NCCL does. What is played is a scenario
-// (scenarios.h).
+// The player: processes that load a plugin and call it as NCCL does. A scenario (scenarios.h) selects the
+// calls.
 #include <getopt.h>
 
 #include <cstdio>
@@ -14,58 +14,58 @@ namespace {
 
 using player::Options;
 
-struct Named {
+struct NamedScenario {
   const char* name;
-  player::Scenario play;
+  player::Scenario run;
 };
 
-constexpr Named kScenarios[] = {
-    {"kinds", player::play_kinds},
-    {"in-place", player::play_in_place},
-    {"window", player::play_window},
-    {"order", player::play_order},
-    {"registration", player::play_registration},
-    {"budget", player::play_budget},
-    {"flood", player::play_flood},
-    {"communicators", player::play_communicators},
-    {"heads", player::play_heads},
-    {"repeat", player::play_repeat},
-    {"abort", player::play_abort},
-    {"abort-one", player::play_abort_one},
-    {"connect", player::play_connect},
-    {"until-error", player::play_until_error},
-    {"until-stopped", player::play_until_stopped},
-    {"late", player::play_late},
-    {"net-ring", player::play_net_ring},
-    {"net-pairs", player::play_net_pairs},
-    {"net-close", player::play_net_close},
-    {"net-killed", player::play_net_killed},
-    {"offer", player::play_offer},
-    {"tuner", player::play_tuner},
+constexpr NamedScenario kScenarios[] = {
+    {"kinds", player::run_kinds},
+    {"in-place", player::run_in_place},
+    {"window", player::run_window},
+    {"order", player::run_order},
+    {"registration", player::run_registration},
+    {"budget", player::run_budget},
+    {"flood", player::run_flood},
+    {"communicators", player::run_communicators},
+    {"heads", player::run_heads},
+    {"repeat", player::run_repeat},
+    {"abort", player::run_abort},
+    {"abort-one", player::run_abort_one},
+    {"connect", player::run_connect},
+    {"until-error", player::run_until_error},
+    {"until-stopped", player::run_until_stopped},
+    {"late", player::run_late},
+    {"net-ring", player::run_net_ring},
+    {"net-pairs", player::run_net_pairs},
+    {"net-close", player::run_net_close},
+    {"net-killed", player::run_net_killed},
+    {"capabilities", player::run_capabilities},
+    {"tuner", player::run_tuner},
 };
 
 constexpr option kOptions[] = {
-    {"scenario", required_argument, nullptr, 's'},   {"abi", required_argument, nullptr, 'a'},
-    {"ranks", required_argument, nullptr, 'n'},      {"heads", required_argument, nullptr, 'h'},
-    {"heads-apart", no_argument, nullptr, 'H'},      {"communicators", required_argument, nullptr, 'c'},
-    {"busy", required_argument, nullptr, 'b'},       {"rounds", required_argument, nullptr, 'r'},
-    {"absent", required_argument, nullptr, 'A'},     {"rank-env", required_argument, nullptr, 'E'},
-    {"late-rank", required_argument, nullptr, 'L'},  {"late-ms", required_argument, nullptr, 'l'},
-    {"late-until", required_argument, nullptr, 'u'}, {"gone", no_argument, nullptr, 'g'},
-    {"dies", required_argument, nullptr, 'D'},       {"contrary", required_argument, nullptr, 'C'},
-    {"device", required_argument, nullptr, 'd'},     {"rank-network", required_argument, nullptr, 'N'},
-    {"expect", required_argument, nullptr, 'e'},     {"types", required_argument, nullptr, 't'},
-    {"bytes", required_argument, nullptr, 'B'},      {"seconds", required_argument, nullptr, 'S'},
-    {"verbose", no_argument, nullptr, 'v'},          {nullptr, 0, nullptr, 0},
+    {"scenario", required_argument, nullptr, 's'},    {"abi", required_argument, nullptr, 'a'},
+    {"ranks", required_argument, nullptr, 'n'},       {"heads", required_argument, nullptr, 'h'},
+    {"head-processes", no_argument, nullptr, 'H'},    {"communicators", required_argument, nullptr, 'c'},
+    {"busy", required_argument, nullptr, 'b'},        {"rounds", required_argument, nullptr, 'r'},
+    {"absent-rank", required_argument, nullptr, 'A'}, {"rank-env", required_argument, nullptr, 'E'},
+    {"late-rank", required_argument, nullptr, 'L'},   {"late-ms", required_argument, nullptr, 'l'},
+    {"late-until", required_argument, nullptr, 'u'},  {"close-listener", no_argument, nullptr, 'g'},
+    {"killed-rank", required_argument, nullptr, 'D'}, {"flipped-rank", required_argument, nullptr, 'C'},
+    {"device", required_argument, nullptr, 'd'},      {"rank-network", required_argument, nullptr, 'N'},
+    {"expect", required_argument, nullptr, 'e'},      {"types", required_argument, nullptr, 't'},
+    {"bytes", required_argument, nullptr, 'B'},       {"seconds", required_argument, nullptr, 'S'},
+    {"verbose", no_argument, nullptr, 'v'},           {nullptr, 0, nullptr, 0},
 };
 
 [[noreturn]] void usage() {
-  std::fprintf(stderr, "usage: player PLUGIN --scenario NAME [option...]\nscenarios:");
-  for (const Named& scenario : kScenarios) std::fprintf(stderr, " %s", scenario.name);
+  std::fprintf(stderr, "usage: sluice_nccl_player PLUGIN --scenario NAME [OPTION...]\nscenarios:");
+  for (const NamedScenario& scenario : kScenarios) std::fprintf(stderr, " %s", scenario.name);
   std::fprintf(stderr, "\noptions:");
-  for (const option& one : kOptions) {
-    if (one.name != nullptr)
-      std::fprintf(stderr, " --%s%s", one.name, one.has_arg == required_argument ? " VALUE" : "");
+  for (const option& entry : kOptions) {
+    if (entry.name != nullptr)
+      std::fprintf(stderr, " --%s%s", entry.name, entry.has_arg == required_argument ? " VALUE" : "");
   }
   std::fprintf(stderr, "\n");
   std::exit(64);
@@ -79,18 +79,18 @@ Options parse(int argc, char** argv) {
       case 'a': options.abi = std::atoi(optarg); break;
       case 'n': options.ranks = std::atoi(optarg); break;
       case 'h': options.heads = std::atoi(optarg); break;
-      case 'H': options.heads_apart = true; break;
+      case 'H': options.head_processes = true; break;
       case 'c': options.communicators = std::atoi(optarg); break;
       case 'b': options.busy = std::atoi(optarg); break;
       case 'r': options.rounds = std::atoi(optarg); break;
-      case 'A': options.absent = std::atoi(optarg); break;
+      case 'A': options.absent_rank = std::atoi(optarg); break;
       case 'E': options.rank_environment.emplace_back(optarg); break;
       case 'L': options.late_rank = std::atoi(optarg); break;
       case 'l': options.late_ms = std::atoi(optarg); break;
       case 'u': options.late_until = optarg; break;
-      case 'g': options.gone = true; break;
-      case 'D': options.dies = std::atoi(optarg); break;
-      case 'C': options.contrary = std::atoi(optarg); break;
+      case 'g': options.close_listener = true; break;
+      case 'D': options.killed_rank = std::atoi(optarg); break;
+      case 'C': options.flipped_rank = std::atoi(optarg); break;
       case 'd': options.device = std::atoi(optarg); break;
       case 'N': options.rank_networks.emplace_back(optarg); break;
       case 'e': options.expect = optarg; break;
@@ -101,7 +101,7 @@ Options parse(int argc, char** argv) {
       default: usage();
     }
   }
-  if (optind != argc - 1 || options.ranks < 1 || options.ranks > player::kMostRanks) usage();
+  if (optind != argc - 1 || options.ranks < 1 || options.ranks > player::kMaxRanks) usage();
   options.plugin = argv[optind];
   return options;
 }
@@ -110,10 +110,10 @@ Options parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  for (const Named& scenario : kScenarios) {
+  for (const NamedScenario& scenario : kScenarios) {
     if (options.scenario != scenario.name) continue;
     try {
-      return player::run_job(options, scenario.play);
+      return player::run_job(options, scenario.run);
     } catch (const std::exception& e) {
       std::fprintf(stderr, "player: %s\n", e.what());
       return 1;

@@ -21,7 +21,7 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// How a type lies in memory, and what it is folded in.
+// The stored type of an element, and the type in which it is folded.
 template <typename T>
 struct Plain {
   using Stored = T;
@@ -29,7 +29,7 @@ struct Plain {
   static Folded load(Stored x) { return x; }
   static Stored store(Folded x) {
     if constexpr (std::is_floating_point_v<T>) {
-      // Bit 63 or 31 may be set in what the processor makes of infinity minus infinity.
+      // The sign bit of a NaN depends on the processor, for example of infinity minus infinity.
       if (std::isnan(x)) return std::numeric_limits<T>::quiet_NaN();
     }
     return x;
@@ -52,7 +52,7 @@ struct Small {
 };
 
 template <typename Body>
-auto with_type(DataType type, Body body) {
+auto with_element_type(DataType type, Body body) {
   switch (type) {
     case kInt8: return body(Plain<int8_t>{});
     case kUint8: return body(Plain<uint8_t>{});
@@ -67,7 +67,7 @@ auto with_type(DataType type, Body body) {
     case kFloat8e4m3: return body(Small<kF8e4m3, uint8_t>{});
     case kFloat8e5m2: return body(Small<kF8e5m2, uint8_t>{});
   }
-  throw Failure("no such type");
+  throw Failure("unknown data type");
 }
 
 template <typename T>
@@ -93,11 +93,11 @@ T fold(ReduceOp op, T a, T b) {
       }
     }
   }
-  throw Failure("no such operator");
+  throw Failure("unknown operator");
 }
 
 template <typename T>
-T float_element(uint64_t bits) {
+T random_float(uint64_t bits) {
   switch (bits % 64) {
     case 0: return T{0};
     case 1: return -T{0};
@@ -107,8 +107,8 @@ T float_element(uint64_t bits) {
     case 3: return std::numeric_limits<T>::quiet_NaN();
     default: break;
   }
-  // Exponents a few apart, so that the order of a sum shows in its bits; every eighth far from 0, so that
-  // products overflow and vanish.
+  // Similar exponents make the bits of a sum depend on its order. Every eighth element has a distant
+  // exponent, so that products overflow and underflow.
   const int spread = (bits & 0x700) == 0 ? 40 : 6;
   const int exponent = static_cast<int>((bits >> 12) % static_cast<uint64_t>(2 * spread)) - spread;
   const T mantissa = T{1} + static_cast<T>(bits >> 40) / static_cast<T>(1 << 24);
@@ -118,7 +118,7 @@ T float_element(uint64_t bits) {
 }  // namespace
 
 void fill(DataType type, uint64_t seed, size_t first, size_t count, std::byte* out) {
-  with_type(type, [&](auto kind) {
+  with_element_type(type, [&](auto kind) {
     using Kind = decltype(kind);
     using Stored = typename Kind::Stored;
     const uint64_t start = mix(seed);
@@ -128,7 +128,7 @@ void fill(DataType type, uint64_t seed, size_t first, size_t count, std::byte* o
       if constexpr (std::is_integral_v<typename Kind::Folded>) {
         element = static_cast<Stored>(bits);
       } else {
-        element = Kind::store(float_element<typename Kind::Folded>(bits));
+        element = Kind::store(random_float<typename Kind::Folded>(bits));
       }
       std::memcpy(out + i * sizeof(Stored), &element, sizeof(Stored));
     }
@@ -141,7 +141,7 @@ void fill_stale(DataType type, size_t count, std::byte* out) {
 
 void reduce(DataType type, ReduceOp op, const std::vector<const std::byte*>& contributions, size_t count,
             std::byte* out) {
-  with_type(type, [&](auto kind) {
+  with_element_type(type, [&](auto kind) {
     using Kind = decltype(kind);
     using Stored = typename Kind::Stored;
     using Folded = typename Kind::Folded;

@@ -1,20 +1,20 @@
-// What an allreduce has to give, element by element and in no hurry: the arithmetic of wire/PROTOCOL.md
-// section 7, written a second time.
+// The reference model of an allreduce: a second, element-wise implementation of docs/reference/protocol.md
+// section 7.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "tests/nccl/player/words.h"
+#include "tests/nccl/player/nccl_types.h"
 
 namespace player {
 
-// Contribution of `seed`: element i depends on the seed and i only. Integers are any bits; floats have values
-// near each other, far from each other, and now and then zeros, subnormals, infinities and NaN.
+// Writes the contribution of `seed`. Element i depends on the seed and i only. Integers have random bits.
+// Floats include similar and very different magnitudes, zeros, subnormals, infinities and NaN.
 void fill(DataType type, uint64_t seed, size_t first, size_t count, std::byte* out);
 
-// NaN in floats, all ones in integers: what may stand behind the end of the data.
+// Writes padding as it may follow the data: NaN for floats, all ones for integers.
 void fill_stale(DataType type, size_t count, std::byte* out);
 
 // Folds contributions[0], [1], ... in this order, `count` elements each.

@@ -8,16 +8,16 @@ namespace player {
 namespace {
 
 template <int kAbi>
-class NetOf : public Net {
+class NetAdapter : public Net {
  public:
   using Table = typename NetTable<kAbi>::Type;
 
-  explicit NetOf(Table* table) : table_(table) {
+  explicit NetAdapter(Table* table) : table_(table) {
     const bool complete = table->name && table->init && table->devices && table->get_properties &&
                           table->listen && table->connect && table->accept && table->reg_mr &&
                           table->dereg_mr && table->isend && table->irecv && table->iflush && table->test &&
                           table->close_send && table->close_recv && table->close_listen;
-    require(complete, "net table: a function that NCCL calls without asking is missing");
+    require(complete, "net table: a required function is missing");
     if constexpr (kAbi >= 11) require(table->finalize != nullptr, "net table: finalize is missing");
   }
 
@@ -117,7 +117,7 @@ class NetOf : public Net {
 
 template <int kAbi>
 std::unique_ptr<Net> load(const Library& library) {
-  return std::make_unique<NetOf<kAbi>>(
+  return std::make_unique<NetAdapter<kAbi>>(
       static_cast<typename NetTable<kAbi>::Type*>(library.table("ncclNetPlugin", kAbi)));
 }
 
@@ -133,7 +133,7 @@ std::unique_ptr<Net> load_net(const Library& library, int abi) {
     case 10: return load<10>(library);
     case 11: return load<11>(library);
     case 12: return load<12>(library);
-    default: throw Failure("no net v" + std::to_string(abi));
+    default: throw Failure("no net ABI version " + std::to_string(abi));
   }
 }
 

@@ -1,5 +1,5 @@
-// A plugin's point-to-point table without its version. Every call is one call of the table, made as NCCL
-// makes it: outputs hold rubbish before, and a result is the plugin's.
+// Class Net calls the point-to-point table of a plugin, independent of its version. Each call is one call of
+// the table, as NCCL makes it: output parameters hold arbitrary values, and the result is that of the plugin.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/nccl/player/library.h"
-#include "tests/nccl/player/words.h"
+#include "tests/nccl/player/nccl_types.h"
 
 namespace player {
 
@@ -18,7 +18,7 @@ struct DeviceFacts {
   float latency = 0;
   int reg_is_global = 0, force_flush = 0, net_device_type = 0;
   int virtual_devices = 1, first_virtual_device = -1;            // v9 on
-  size_t max_p2p_bytes = 1u << 30, max_coll_bytes = 512u << 20;  // v9 on; before, what NCCL assumes
+  size_t max_p2p_bytes = 1u << 30, max_coll_bytes = 512u << 20;  // v9 on; the defaults are those of NCCL
   int max_multi_request_size = 1;                                // v11 on
   int rail_id = -1, plane_id = -1;                               // v12
 
@@ -30,8 +30,8 @@ class Net {
   virtual ~Net() = default;
 
   virtual std::string name() const = 0;
-  // Up to v10 NCCL calls this once in a process, from v11 on once for each communicator, which gets a
-  // context.
+  // Up to v10, NCCL calls init once per process. From v11 on, NCCL calls it once per communicator, which gets
+  // a context.
   virtual Result init(uint64_t comm_id, void** context) = 0;
   virtual Result devices(int* count) = 0;
   virtual Result properties(int device, DeviceFacts* facts) = 0;
@@ -46,13 +46,13 @@ class Net {
   virtual Result close_send(void* comm) = 0;
   virtual Result close_recv(void* comm) = 0;
   virtual Result close_listen(void* listener) = 0;
-  // From v11 on; nothing before.
+  // From v11 on; does nothing in earlier versions.
   virtual Result finalize(void* context) = 0;
   [[nodiscard]] virtual bool init_per_communicator() const = 0;
 };
 
 inline constexpr int kFirstNetAbi = 5, kLastNetAbi = 12;
-// Throws Failure where the file has no such table, or one that lacks what must be there.
+// Throws Failure if the file has no such table or if a required function is missing.
 std::unique_ptr<Net> load_net(const Library& library, int abi);
 
 }  // namespace player

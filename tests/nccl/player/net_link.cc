@@ -13,21 +13,22 @@ namespace player {
 namespace {
 
 constexpr std::byte kGuard{0x3c};
-constexpr size_t kGuardBytes = 64;  // behind what may be received
+constexpr size_t kGuardBytes = 64;  // after the receive buffer
 
 struct Message {
   std::vector<std::byte> buffer;
   void* mhandle = nullptr;
   void* request = nullptr;
-  size_t bytes = 0;  // sent
-  size_t room = 0;   // posted to receive
+  size_t bytes = 0;     // sent
+  size_t capacity = 0;  // posted to receive
 };
 
 void fill_message(uint64_t seed, int from, size_t index, size_t bytes, std::byte* out) {
   fill(kUint8, seed * 1'000'003 + static_cast<uint64_t>(from) * 10'007 + index, 0, bytes, out);
 }
 
-// One direction: posts in order, tests the oldest, keeps `window` open.
+// Direction transfers the messages of one direction: it posts in order, keeps `window` requests open and
+// tests the oldest.
 class Direction {
  public:
   Direction(Rank& rank, Plugin& plugin, void* comm, bool receives, int from, const Flow& flow)
@@ -38,7 +39,7 @@ class Direction {
   bool progress() {
     bool moved = false;
     if (posted_ < flow_.sizes.size() && open_.size() < static_cast<size_t>(flow_.window)) moved = post();
-    // Requests may be done in any order; NCCL looks at the oldest.
+    // Requests complete in any order, but NCCL tests the oldest.
     if (!open_.empty() && open_.front().request != nullptr) moved = test() || moved;
     return moved;
   }
@@ -50,11 +51,12 @@ class Direction {
     void* request = nullptr;
     Result result;
     if (receives_) {
-      // From 2.24 on the entry may hold a hint.
+      // From NCCL 2.24 on, *request may hold a hint on entry.
       if (rank_.options().abi >= 9 && posted_ % 2 == 1)
         request = reinterpret_cast<void*>(kOptionalCompletion);
       const void* const hint = request;
-      result = plugin_.net().irecv(comm_, message.buffer.data(), message.room, 7, message.mhandle, &request);
+      result =
+          plugin_.net().irecv(comm_, message.buffer.data(), message.capacity, 7, message.mhandle, &request);
       require(hint == nullptr || request != hint, "irecv left the hint in *request");
     } else {
       result = plugin_.net().isend(comm_, message.buffer.data(), message.bytes, 7, message.mhandle, &request);
@@ -72,9 +74,9 @@ class Direction {
     const size_t bytes = flow_.sizes[posted_];
     next_ = Message{};
     next_.bytes = bytes;
-    // A receiver knows the most that may come, not what comes.
-    next_.room = posted_ % 3 == 0 ? bytes + 100 : bytes;
-    next_.buffer.assign((receives_ ? next_.room : bytes) + kGuardBytes, kGuard);
+    // A receiver posts the maximum size, because it does not know the size of the message.
+    next_.capacity = posted_ % 3 == 0 ? bytes + 100 : bytes;
+    next_.buffer.assign((receives_ ? next_.capacity : bytes) + kGuardBytes, kGuard);
     if (!receives_) fill_message(flow_.seed, from_, posted_, bytes, next_.buffer.data());
     require_success(plugin_.net().reg_mr(comm_, next_.buffer.data(), next_.buffer.size(), &next_.mhandle),
                     "net regMr");
@@ -87,7 +89,7 @@ class Direction {
     const bool wants_size = receives_ || done_ % 2 == 0;
     require_success(plugin_.net().test(message.request, &done, wants_size ? &size : nullptr),
                     receives_ ? "test of irecv" : "test of isend");
-    require(done == 0 || done == 1, "test left *done as it was");
+    require(done == 0 || done == 1, "test did not set *done");
     if (done == 0) return false;
     if (receives_) verify(message, size);
     if (message.mhandle != nullptr)
@@ -100,13 +102,14 @@ class Direction {
   void verify(const Message& message, int size) const {
     const std::string what =
         "message " + std::to_string(done_) + " of " + std::to_string(message.bytes) + " bytes";
-    require(size == static_cast<int>(message.bytes), what + ": test says " + std::to_string(size));
+    require(size == static_cast<int>(message.bytes),
+            what + ": test returned a size of " + std::to_string(size));
     std::vector<std::byte> expected(message.bytes);
     fill_message(flow_.seed, from_, done_, message.bytes, expected.data());
     const auto wrong = std::mismatch(expected.begin(), expected.end(), message.buffer.begin()).first;
     require(wrong == expected.end(), what + ": wrong byte at " + std::to_string(wrong - expected.begin()));
     for (size_t at = message.bytes; at < message.buffer.size(); ++at)
-      require(message.buffer[at] == kGuard, what + ": written behind its end");
+      require(message.buffer[at] == kGuard, what + ": bytes after its end were overwritten");
   }
 
   Rank& rank_;
@@ -117,7 +120,7 @@ class Direction {
   const Flow& flow_;
   size_t posted_ = 0, done_ = 0;
   Message next_;
-  bool waiting_ = false;  // next_ is prepared and could not be posted yet
+  bool waiting_ = false;  // next_ is prepared but not posted
   std::deque<Message> open_;
 };
 
@@ -139,7 +142,7 @@ NetLink connect_link(Rank& rank, Plugin& plugin, const Contexts& contexts, int d
       require_success(net.connect(contexts.net, device, to.data(), &link.send_comm), "net connect");
     if (link.receive_comm == nullptr)
       require_success(net.accept(link.listener, &link.receive_comm), "net accept");
-    if (rank.bootstrap().given_up()) throw Failure("another rank gave up");
+    if (rank.bootstrap().is_aborted()) throw Failure("another rank aborted");
     sched_yield();
   }
   require_success(net.close_listen(link.listener), "net closeListen");
@@ -147,7 +150,7 @@ NetLink connect_link(Rank& rank, Plugin& plugin, const Contexts& contexts, int d
   return link;
 }
 
-void run_flow(Rank& rank, Plugin& plugin, NetLink& link, int distance, const Flow& flow) {
+void run_traffic(Rank& rank, Plugin& plugin, NetLink& link, int distance, const Flow& flow) {
   const int from = (rank.index() - distance + rank.count()) % rank.count();
   Direction sending(rank, plugin, link.send_comm, false, rank.index(), flow);
   Direction receiving(rank, plugin, link.receive_comm, true, from, flow);
@@ -158,7 +161,7 @@ void run_flow(Rank& rank, Plugin& plugin, NetLink& link, int distance, const Flo
       require_success(plugin.net().close_send(std::exchange(link.send_comm, nullptr)), "net closeSend");
     }
     if (!moved) {
-      if (rank.bootstrap().given_up()) throw Failure("another rank gave up");
+      if (rank.bootstrap().is_aborted()) throw Failure("another rank aborted");
       sched_yield();
     }
   }

@@ -1,7 +1,7 @@
-// What a plugin tells about a device, per version. layout_checks.cc holds these against ../abi/layouts.tsv.
+// The device properties of each ABI version. layout_checks.cc compares them with ../abi/layouts.tsv.
 #pragma once
 
-#include "tests/nccl/player/words.h"
+#include "tests/nccl/player/nccl_types.h"
 
 namespace player {
 

@@ -1,5 +1,5 @@
-// The tables a plugin exports for point-to-point traffic, per version. layout_checks.cc holds them against
-// ../abi/layouts.tsv.
+// The tables that a plugin exports for point-to-point traffic, per version. layout_checks.cc compares them
+// with ../abi/layouts.tsv.
 #pragma once
 
 #include "tests/nccl/player/net_props.h"

@@ -1,4 +1,5 @@
-// The plugin in this process, begun for each communicator as NCCL's comm-init thread does.
+// Class Plugin owns the loaded plugin of this process and initializes it for each communicator, like NCCL's
+// init thread.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,7 @@
 
 namespace player {
 
-// What init gave, for one communicator.
+// The contexts that init returned for one communicator.
 struct Contexts {
   void* net = nullptr;
   void* collnet = nullptr;
@@ -18,16 +19,14 @@ struct Contexts {
 
 class Plugin {
  public:
-  // kIfOffered: CollNet may be missing from the version, or have no devices, and then is left alone, as NCCL
-  // does.
-  enum class Want { kCollNet, kIfOffered };
-  // Opens the file.
-  Plugin(const Options& options, Want want);
+  // kIfOffered: CollNet is not used if the ABI version lacks it or if it has no devices, as in NCCL.
+  enum class CollNetUse { kRequired, kIfOffered };
+  // Loads the file.
+  Plugin(const Options& options, CollNetUse collnet_use);
 
-  // net init, devices; CollNet init, devices; properties of both, which must be one list of devices. Any
-  // thread, one at a time.
-  Contexts begin(uint64_t comm_id);
-  void end(const Contexts& contexts);
+  // Calls init and devices of net and CollNet, and checks that both return the same device list. Any thread.
+  Contexts init(uint64_t comm_id);
+  void finalize(const Contexts& contexts);
 
   [[nodiscard]] Net& net() { return *net_; }
   [[nodiscard]] CollNet& collnet() { return *collnet_; }
@@ -41,8 +40,8 @@ class Plugin {
   Library library_;
   std::unique_ptr<Net> net_;
   std::unique_ptr<CollNet> collnet_;
-  const Want want_;
-  bool begun_ = false;
+  const CollNetUse collnet_use_;
+  bool initialized_ = false;
 };
 
 }  // namespace player

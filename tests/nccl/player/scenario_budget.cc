@@ -6,17 +6,18 @@
 #include "tests/nccl/player/failure.h"
 #include "tests/nccl/player/model.h"
 #include "tests/nccl/player/scenarios.h"
-#include "tests/nccl/player/set_up.h"
+#include "tests/nccl/player/setup.h"
 
 namespace player {
 namespace {
 
-// Requests of one rank, one behind the other in the region, each with data of its own.
+// Requests posts, finishes and checks the requests of one rank. They are consecutive in the region and have
+// distinct data.
 class Requests {
  public:
   Requests(Rank& rank, Communicator& communicator) : rank_(rank), communicator_(communicator) {}
 
-  // False: *request stayed null.
+  // Returns false if *request stayed null.
   bool post(size_t bytes) {
     std::byte* const send = communicator_.region() + used_;
     const size_t count = bytes / size_of(kUint32);
@@ -32,7 +33,7 @@ class Requests {
     return true;
   }
 
-  // Until all are done, the youngest first; every byte is checked.
+  // Waits until all are done, tests the newest first, and checks every byte.
   void finish() {
     while (!open_.empty()) {
       for (size_t at = open_.size(); at-- > 0;) {
@@ -42,7 +43,7 @@ class Requests {
         verify(open_[at]);
         open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(at));
       }
-      if (rank_.bootstrap().given_up()) throw Failure("another rank gave up");
+      if (rank_.bootstrap().is_aborted()) throw Failure("another rank aborted");
       sched_yield();
     }
   }
@@ -69,7 +70,7 @@ class Requests {
     const std::byte* const received =
         communicator_.region() + communicator_.geometry().region_bytes() / 2 + pending.at;
     require(std::memcmp(expected.data(), received, pending.bytes) == 0,
-            "the request of " + std::to_string(pending.bytes) + " bytes has a wrong sum");
+            "a request of " + std::to_string(pending.bytes) + " bytes has a wrong sum");
   }
 
   Rank& rank_;
@@ -80,27 +81,27 @@ class Requests {
 
 struct Step {
   size_t bytes;
-  bool taken;
+  bool accepted;
 };
 
 }  // namespace
 
-// Which requests are taken while rank 0 posts nothing, so that none can be done, and that all of them end
-// once it does. Options::bytes is the budget.
-void play_budget(Rank& rank) {
+// Checks which requests are accepted while rank 0 posts nothing, so that none can finish, and that all finish
+// once rank 0 posts. Options::bytes is the budget.
+void run_budget(Rank& rank) {
   const size_t budget = rank.options().bytes;
   const std::vector<std::vector<Step>> rounds = {
-      // Full to the last byte.
+      // Exactly full.
       {{budget / 4, true}, {budget / 2, true}, {budget / 2, false}, {budget / 4, true}, {512, false}},
-      // What was open before counts no more; the rest is less than what is asked for.
+      // Finished requests no longer count; the remaining budget is less than the request.
       {{budget / 2, true}, {budget / 2 - 512, true}, {1024, false}, {512, true}, {512, false}},
-      // One that is larger than all of the budget is taken, but alone.
+      // A request larger than the whole budget is accepted if no other is open.
       {{2 * budget, true}, {512, false}},
       {{512, true}, {2 * budget, false}},
       {{2 * budget, true}, {2 * budget, false}},
   };
-  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
-  Open open = open_communicator(rank, plugin, "budget");
+  Plugin plugin(rank.options(), Plugin::CollNetUse::kRequired);
+  OpenCommunicator open = open_communicator(rank, plugin, "budget");
   open.communicator->progress().run([&] {
     Requests requests(rank, *open.communicator);
     for (size_t round = 0; round < rounds.size(); ++round) {
@@ -108,10 +109,10 @@ void play_budget(Rank& rank) {
       rank.step(name);
       if (rank.index() == 0) rank.barrier(name);
       for (const Step& step : rounds[round]) {
-        if (rank.index() == 0 && !step.taken) continue;
-        require(requests.post(step.bytes) == step.taken, name + ": a request of " +
-                                                             std::to_string(step.bytes) + " bytes was " +
-                                                             (step.taken ? "not " : "") + "taken");
+        if (rank.index() == 0 && !step.accepted) continue;
+        require(requests.post(step.bytes) == step.accepted, name + ": a request of " +
+                                                                std::to_string(step.bytes) + " bytes was " +
+                                                                (step.accepted ? "not " : "") + "accepted");
       }
       if (rank.index() != 0) rank.barrier(name);
       requests.finish();

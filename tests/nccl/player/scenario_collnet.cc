@@ -2,50 +2,50 @@
 
 #include "tests/nccl/player/failure.h"
 #include "tests/nccl/player/scenarios.h"
-#include "tests/nccl/player/set_up.h"
+#include "tests/nccl/player/setup.h"
 
 namespace player {
 
-void play_kinds(Rank& rank) {
-  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
-  Open open = open_communicator(rank, plugin, "kinds");
-  const Support support = ask_support(plugin.collnet());
-  open.traffic->learn_order();
-  open.traffic->run(all_kinds(rank.options(), support, open.communicator->geometry()));
-  rank.say("requests " + std::to_string(open.traffic->counts().requests) + " retries " +
-           std::to_string(open.traffic->counts().retries));
+void run_kinds(Rank& rank) {
+  Plugin plugin(rank.options(), Plugin::CollNetUse::kRequired);
+  OpenCommunicator open = open_communicator(rank, plugin, "kinds");
+  const Support support = query_support(plugin.collnet());
+  open.traffic->find_fold_order();
+  open.traffic->run(all_operations(rank.options(), support, open.communicator->geometry()));
+  rank.print("requests " + std::to_string(open.traffic->counts().requests) + " retries " +
+             std::to_string(open.traffic->counts().retries));
   rank.barrier("before close");
   open.close(plugin);
 }
 
-void play_in_place(Rank& rank) {
-  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
-  // 16 channels make two groups.
-  Open open = open_communicator(rank, plugin, "in place", {16, 4u << 20});
-  const Support support = ask_support(plugin.collnet());
-  open.traffic->learn_order();
-  std::vector<Operation> operations = all_kinds(rank.options(), support, {2, 4u << 20});
+void run_in_place(Rank& rank) {
+  Plugin plugin(rank.options(), Plugin::CollNetUse::kRequired);
+  // 16 channels form two groups.
+  OpenCommunicator open = open_communicator(rank, plugin, "in place", {16, 4u << 20});
+  const Support support = query_support(plugin.collnet());
+  open.traffic->find_fold_order();
+  std::vector<Operation> operations = all_operations(rank.options(), support, {2, 4u << 20});
   for (Operation& operation : operations) operation.in_place = true;
   uint64_t seed = 500;
   for (const DataType type : {kFloat32, kBfloat16, kInt8}) {
     for (const bool in_place : {true, false, true}) {
       operations.push_back({type, kSum, (3u << 20) + 512, 16, 128u << 10, ++seed, in_place});
-      // Each channel less than a chunk of the engine's.
+      // Each channel holds less than a chunk of the engine.
       operations.push_back({type, kMax, 96u << 10, 16, 512, ++seed, in_place});
     }
   }
   open.traffic->run(operations);
-  rank.say("requests " + std::to_string(open.traffic->counts().requests) + " retries " +
-           std::to_string(open.traffic->counts().retries));
+  rank.print("requests " + std::to_string(open.traffic->counts().requests) + " retries " +
+             std::to_string(open.traffic->counts().retries));
   rank.barrier("before close");
   open.close(plugin);
 }
 
-void play_window(Rank& rank) {
-  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
-  // 16 channels make two groups, each with eight requests of 2 MiB open.
-  Open open = open_communicator(rank, plugin, "window", {16, 4u << 20});
-  open.traffic->learn_order();
+void run_window(Rank& rank) {
+  Plugin plugin(rank.options(), Plugin::CollNetUse::kRequired);
+  // 16 channels form two groups, each with eight open requests of 2 MiB.
+  OpenCommunicator open = open_communicator(rank, plugin, "window", {16, 4u << 20});
+  open.traffic->find_fold_order();
   constexpr size_t kKib = 1024;
   std::vector<Operation> operations;
   uint64_t seed = 100;
@@ -63,47 +63,45 @@ void play_window(Rank& rank) {
     if (rank.options().bytes != 0) operation.bytes = std::min(operation.bytes, rank.options().bytes);
   }
   open.traffic->run(operations);
-  rank.say("requests " + std::to_string(open.traffic->counts().requests) + " retries " +
-           std::to_string(open.traffic->counts().retries));
+  rank.print("requests " + std::to_string(open.traffic->counts().requests) + " retries " +
+             std::to_string(open.traffic->counts().retries));
   rank.barrier("before close");
   open.close(plugin);
 }
 
-void play_order(Rank& rank) {
-  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
-  const Contexts contexts = plugin.begin(comm_id_of("order"));
-  Group group = everybody(rank, "order");
+void run_order(Rank& rank) {
+  Plugin plugin(rank.options(), Plugin::CollNetUse::kRequired);
+  const Contexts contexts = plugin.init(hash_comm_id("order"));
+  Group group = all_ranks(rank, "order");
   group.place = (rank.index() + 1) % rank.count();
-  Open open = open_head(rank, plugin, contexts, group, {});
-  open.traffic->learn_order();
+  OpenCommunicator open = open_head(rank, plugin, contexts, group, {});
+  open.traffic->find_fold_order();
   open.traffic->run(
       {{kFloat32, kSum, 400'000, 2, 32u << 10, 1}, {kBfloat16, kSum, 100'000, 2, 32u << 10, 2}});
   std::string order = "fold order of handles";
   for (const int place : open.traffic->order()) order += " " + std::to_string(place);
-  rank.say(order);
+  rank.print(order);
   rank.barrier("before close");
   open.close(plugin);
 }
 
-void play_registration(Rank& rank) {
-  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
-  Open open = open_communicator(rank, plugin, "registration");
-  open.traffic->learn_order();
+void run_registration(Rank& rank) {
+  Plugin plugin(rank.options(), Plugin::CollNetUse::kRequired);
+  OpenCommunicator open = open_communicator(rank, plugin, "registration");
+  open.traffic->find_fold_order();
   Communicator& communicator = *open.communicator;
   std::atomic<bool> stop = false;
-  std::vector<std::byte> other(1u << 20);
+  std::vector<std::byte> user_buffer(1u << 20);
   uint64_t registered = 0;
-  Worker::Begun registering = communicator.service().start([&] {
-    // User buffers come and go, some twice; the region that is in use stays registered.
+  Worker::StartedTask registering = communicator.service().start([&] {
+    // User buffers are registered and deregistered, some twice. The region in use stays registered.
     for (; !stop; ++registered) {
       void *first = nullptr, *second = nullptr;
-      const size_t at = (registered * 4096) % other.size();
-      require_success(
-          plugin.collnet().reg_mr(communicator.comm(), other.data() + at, other.size() - at, &first),
-          "regMr");
-      require_success(
-          plugin.collnet().reg_mr(communicator.comm(), other.data() + at, other.size() - at, &second),
-          "regMr");
+      const size_t at = (registered * 4096) % user_buffer.size();
+      std::byte* const data = user_buffer.data() + at;
+      const size_t bytes = user_buffer.size() - at;
+      require_success(plugin.collnet().reg_mr(communicator.comm(), data, bytes, &first), "regMr");
+      require_success(plugin.collnet().reg_mr(communicator.comm(), data, bytes, &second), "regMr");
       if (first != nullptr) require_success(plugin.collnet().dereg_mr(communicator.comm(), first), "deregMr");
       if (second != nullptr)
         require_success(plugin.collnet().dereg_mr(communicator.comm(), second), "deregMr");
@@ -121,7 +119,7 @@ void play_registration(Rank& rank) {
   stop = true;
   registering.get();
   if (failed) std::rethrow_exception(failed);
-  require(registered > 0, "nothing was registered meanwhile");
+  require(registered > 0, "no buffer was registered during the traffic");
   rank.barrier("before close");
   open.close(plugin);
 }

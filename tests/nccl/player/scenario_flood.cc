@@ -6,7 +6,7 @@
 #include "tests/nccl/player/failure.h"
 #include "tests/nccl/player/model.h"
 #include "tests/nccl/player/scenarios.h"
-#include "tests/nccl/player/set_up.h"
+#include "tests/nccl/player/setup.h"
 
 namespace player {
 namespace {
@@ -38,11 +38,11 @@ void verify(const Communicator& communicator, size_t index, const std::byte* rec
 
 }  // namespace
 
-// More requests than NCCL would have open: sooner or later *request is null, which is no error, and the same
-// request posted again goes on.
-void play_flood(Rank& rank) {
-  Plugin plugin(rank.options(), Plugin::Want::kCollNet);
-  Open open = open_communicator(rank, plugin, "flood");
+// Posts more requests than NCCL has open, until *request is null. That is not an error: the same request is
+// posted again later.
+void run_flood(Rank& rank) {
+  Plugin plugin(rank.options(), Plugin::CollNetUse::kRequired);
+  OpenCommunicator open = open_communicator(rank, plugin, "flood");
   Communicator& communicator = *open.communicator;
   std::byte* const send = communicator.region();
   std::byte* const receive = send + communicator.geometry().region_bytes() / 2;
@@ -52,7 +52,7 @@ void play_flood(Rank& rank) {
     std::vector<Pending> pending;
     size_t next = 0;
     while (next < kRequests || !pending.empty()) {
-      // As many as it takes, then all that are done.
+      // Posts as many requests as the plugin accepts, then tests all.
       for (; next < kRequests; ++next) {
         fill(kUint32, seed_of(next, communicator.group().place), 0, kElements, send + next * kBytes);
         void* request = nullptr;
@@ -64,7 +64,7 @@ void play_flood(Rank& rank) {
         pending.push_back({next, request});
       }
       if (next < kRequests) ++retries;
-      // Youngest first: requests are over one by one, in any order.
+      // Newest first: requests may be tested in any order.
       for (size_t at = pending.size(); at-- > 0;) {
         int done = -1;
         require_success(plugin.collnet().test(pending[at].request, &done, nullptr), "test");
@@ -72,11 +72,11 @@ void play_flood(Rank& rank) {
         verify(communicator, pending[at].index, receive + pending[at].index * kBytes);
         pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(at));
       }
-      if (rank.bootstrap().given_up()) throw Failure("another rank gave up");
+      if (rank.bootstrap().is_aborted()) throw Failure("another rank aborted");
       sched_yield();
     }
   });
-  rank.say("retries " + std::to_string(retries));
+  rank.print("retries " + std::to_string(retries));
   rank.barrier("before close");
   open.close(plugin);
 }

@@ -1,4 +1,4 @@
-// What the player can play. Each runs in every rank.
+// The scenarios of the player. Each runs in every rank.
 #pragma once
 
 #include "tests/nccl/player/job.h"
@@ -6,36 +6,35 @@
 namespace player {
 
 // scenario_collnet.cc
-void play_kinds(Rank& rank);         // every supported type and operator, tails, reduceSupport
-void play_in_place(Rank& rank);      // the same in place, and large ones, beside others that are not
-void play_window(Rank& rank);        // large requests, several groups, chunk sizes that change
-void play_order(Rank& rank);         // connect's rank is not the place of the handle
-void play_registration(Rank& rank);  // regMr of other ranges while requests run
+void run_kinds(Rank& rank);         // every supported type and operator, incomplete chunks, reduceSupport
+void run_in_place(Rank& rank);      // the same in place, and large requests, mixed with requests not in place
+void run_window(Rank& rank);        // large requests, several groups, changing chunk sizes
+void run_order(Rank& rank);         // the rank of connect differs from the position of the handle
+void run_registration(Rank& rank);  // regMr of other ranges while requests run
 // scenario_flood.cc
-void play_flood(Rank& rank);  // more requests than may be open
+void run_flood(Rank& rank);  // more requests than may be open
 // scenario_budget.cc
-void play_budget(Rank& rank);  // open bytes that are taken, and that are not
+void run_budget(Rank& rank);  // limit of open bytes: accepted and refused requests
 // scenario_communicators.cc
-void play_communicators(Rank& rank);  // several at once, `busy` of them with traffic
-void play_heads(Rank& rank);          // head groups with one commId, in one process or several
-void play_repeat(Rank& rank);         // init, traffic, finalize, over and over
+void run_communicators(Rank& rank);  // several communicators, `busy` of them with concurrent traffic
+void run_heads(Rank& rank);          // head groups with one commId, in one process or several
+void run_repeat(Rank& rank);         // repeated init, traffic and finalize
 // scenario_failure.cc
-void play_abort(Rank& rank);        // closed with requests open, then begun anew
-void play_abort_one(Rank& rank);    // one rank goes away with requests open, the others hear of it
-void play_connect(Rank& rank);      // connect alone; the answer is the same everywhere
-void play_until_error(Rank& rank);  // traffic until something breaks: all ranks must get an error
+void run_abort(Rank& rank);        // closes with requests open, then opens a new communicator
+void run_abort_one(Rank& rank);    // one rank closes with requests open; the others get an error
+void run_connect(Rank& rank);      // connect; the result must be the same on all ranks
+void run_until_error(Rank& rank);  // traffic until a failure: all ranks must get an error
+void run_late(Rank& rank);         // a rank starts late, without an error
 // scenario_chaos.cc
-void play_until_stopped(
-    Rank& rank);             // traffic of all sorts until stdin ends, whatever is done to the reducers
-void play_late(Rank& rank);  // a rank comes late, no error
+void run_until_stopped(Rank& rank);  // varied traffic until stdin is closed, despite failures of reducers
 // scenario_net.cc
-void play_net_ring(Rank& rank);
-void play_net_pairs(Rank& rank);
-void play_net_close(Rank& rank);
-void play_net_killed(Rank& rank);
-// scenario_offer.cc
-void play_offer(Rank& rank);
+void run_net_ring(Rank& rank);    // messages of many sizes around a ring
+void run_net_pairs(Rank& rank);   // concurrent messages between all pairs
+void run_net_close(Rank& rank);   // ranks close with requests open
+void run_net_killed(Rank& rank);  // a rank is killed with requests open
+// scenario_capabilities.cc
+void run_capabilities(Rank& rank);  // prints the name and the numbers of devices
 // scenario_tuner.cc
-void play_tuner(Rank& rank);
+void run_tuner(Rank& rank);  // all tuner versions
 
 }  // namespace player

@@ -1,4 +1,4 @@
-// 8 and 16 bit floats by their numbers of bits, widened exactly and rounded to nearest even.
+// Conversions of 8 and 16 bit floats: exact to float, rounded to nearest even from float.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@ namespace player {
 struct FloatFormat {
   int exponent_bits, mantissa_bits;
   uint32_t largest;    // code of the largest finite value
-  uint32_t quiet_nan;  // the one that results have
-  bool has_infinity;   // as a value
-  bool saturates;      // results beyond the largest stay there, infinite ones too
+  uint32_t quiet_nan;  // the code of a NaN result
+  bool has_infinity;
+  bool saturates;  // larger and infinite results become the largest finite value
 
   [[nodiscard]] constexpr int lowest_exponent() const { return 2 - (1 << (exponent_bits - 1)); }
   [[nodiscard]] constexpr uint32_t sign() const { return 1u << (exponent_bits + mantissa_bits); }

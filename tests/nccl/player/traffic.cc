@@ -13,9 +13,9 @@
 namespace player {
 namespace {
 
-// In a receive slot that has been read: whoever writes there before the slot is posted again writes too late.
+// Fills a receive slot after its verification. A change before the next post is a write after completion.
 constexpr std::byte kCanary{0x5c};
-constexpr size_t kCanaryBytes = 4096;  // at each end of what was received
+constexpr size_t kCanaryBytes = 4096;  // at each end of the received data
 void* const kPoison = reinterpret_cast<void*>(0xdead0000dead);
 
 void put_canary(std::byte* slot, size_t bytes) {
@@ -42,13 +42,13 @@ struct Traffic::GroupState {
   int first_channel = 0, channels = 0;
   size_t steps = 0;             // of this collective
   size_t posted = 0, done = 0;  // steps
-  bool prepared = false;        // the step `posted` lies in its slot
+  bool prepared = false;        // the data of step `posted` is in its slot
   void* requests[kSteps] = {};
 
   [[nodiscard]] size_t bytes(const Operation& operation) const {
     return static_cast<size_t>(channels) * operation.chunk_bytes;
   }
-  // Where the data of a step begins in the message.
+  // The offset of a step in the message.
   [[nodiscard]] size_t offset(const Operation& operation, size_t step) const {
     return (step * static_cast<size_t>(operation.channels) + static_cast<size_t>(first_channel)) *
            operation.chunk_bytes;
@@ -72,12 +72,12 @@ void Traffic::prepare(const Operation& operation, const GroupState& group) {
                bytes = group.bytes(operation);
   if (group.posted >= kSteps) {
     const bool untouched = has_canary(slot(operation, true, group.posted, group.first_channel), bytes);
-    require(untouched, "a receive slot was written to after done");
+    require(untouched, "a receive slot was written after its request was done");
   }
   std::byte* const send = slot(operation, operation.in_place, group.posted, group.first_channel);
-  const size_t real = offset >= operation.bytes ? 0 : std::min(bytes, operation.bytes - offset);
-  fill(operation.type, seed_of(operation, communicator_.group().place), offset / size, real / size, send);
-  fill_stale(operation.type, (bytes - real) / size, send + real);
+  const size_t valid = offset >= operation.bytes ? 0 : std::min(bytes, operation.bytes - offset);
+  fill(operation.type, seed_of(operation, communicator_.group().place), offset / size, valid / size, send);
+  fill_stale(operation.type, (bytes - valid) / size, send + valid);
 }
 
 bool Traffic::post(const Operation& operation, GroupState& group) {
@@ -91,7 +91,7 @@ bool Traffic::post(const Operation& operation, GroupState& group) {
       operation.in_place ? communicator_.receive_mhandle() : communicator_.send_mhandle(),
       communicator_.receive_mhandle(), &request);
   if (result != kSuccess) throw CallFailed("iallreduce", result);
-  require(request != kPoison, "iallreduce left *request as it was");
+  require(request != kPoison, "iallreduce did not set *request");
   if (request == nullptr) {
     ++counts_.retries;
     return false;
@@ -106,10 +106,10 @@ bool Traffic::post(const Operation& operation, GroupState& group) {
 bool Traffic::test(const Operation& operation, GroupState& group) {
   int done = -1, size = -1;
   void* const request = group.requests[group.done % kSteps];
-  // NCCL asks for the size in some places and not in others.
+  // NCCL passes a null size in some calls.
   const Result result = communicator_.collnet().test(request, &done, group.done % 2 == 0 ? &size : nullptr);
   if (result != kSuccess) throw CallFailed("test", result);
-  require(done == 0 || done == 1, "test left *done as it was");
+  require(done == 0 || done == 1, "test did not set *done");
   if (done == 0) return false;
   verify(operation, group);
   ++group.done;
@@ -120,32 +120,32 @@ void Traffic::verify(const Operation& operation, const GroupState& group) {
   const size_t size = size_of(operation.type), offset = group.offset(operation, group.done),
                bytes = group.bytes(operation);
   std::byte* const received = slot(operation, true, group.done, group.first_channel);
-  const size_t real = offset >= operation.bytes ? 0 : std::min(bytes, operation.bytes - offset);
+  const size_t valid = offset >= operation.bytes ? 0 : std::min(bytes, operation.bytes - offset);
   const int ranks = communicator_.group().ranks;
   expected_.resize(bytes);
   contributions_.resize(static_cast<size_t>(ranks));
   std::vector<const std::byte*> in_order;
   for (int at = 0; at < ranks; ++at) {
     contributions_[at].resize(bytes);
-    fill(operation.type, seed_of(operation, order_[at]), offset / size, real / size,
+    fill(operation.type, seed_of(operation, order_[at]), offset / size, valid / size,
          contributions_[at].data());
     in_order.push_back(contributions_[at].data());
   }
-  reduce(operation.type, operation.op, in_order, real / size, expected_.data());
+  reduce(operation.type, operation.op, in_order, valid / size, expected_.data());
   const auto wrong =
-      std::mismatch(expected_.begin(), expected_.begin() + static_cast<std::ptrdiff_t>(real), received);
-  if (wrong.first != expected_.begin() + static_cast<std::ptrdiff_t>(real)) {
+      std::mismatch(expected_.begin(), expected_.begin() + static_cast<std::ptrdiff_t>(valid), received);
+  if (wrong.first != expected_.begin() + static_cast<std::ptrdiff_t>(valid)) {
     const auto byte = static_cast<size_t>(wrong.first - expected_.begin());
     throw Failure(std::string(name_of(operation.type)) + " " + name_of(operation.op) + ": wrong byte at " +
-                  std::to_string(offset + byte) + " of " + std::to_string(operation.bytes) + ": is " +
-                  std::to_string(static_cast<int>(*wrong.second)) + ", should be " +
+                  std::to_string(offset + byte) + " of " + std::to_string(operation.bytes) + ": got " +
+                  std::to_string(static_cast<int>(*wrong.second)) + ", expected " +
                   std::to_string(static_cast<int>(*wrong.first)));
   }
-  const int mine = communicator_.group().place;
-  const auto own = std::find(order_.begin(), order_.end(), mine) - order_.begin();
+  const int own_place = communicator_.group().place;
+  const auto own = std::find(order_.begin(), order_.end(), own_place) - order_.begin();
   const std::byte* const sent = slot(operation, false, group.done, group.first_channel);
-  require(operation.in_place || std::memcmp(sent, contributions_[own].data(), real) == 0,
-          "what was sent is not what it was before");
+  require(operation.in_place || std::memcmp(sent, contributions_[own].data(), valid) == 0,
+          "the send buffer was changed");
   put_canary(received, bytes);
 }
 
@@ -158,7 +158,7 @@ void Traffic::run_one(const Operation& operation) {
     states[g].channels = std::min(kGroupChannels, operation.channels - states[g].first_channel);
     states[g].steps = (operation.bytes + per_step - 1) / per_step;
   }
-  // The next request in the one order: steps, and groups in each.
+  // The next request in the common order: by step, then by group.
   size_t next = 0;
   const size_t all = states[0].steps * states.size();
   size_t left = all;
@@ -172,7 +172,7 @@ void Traffic::run_one(const Operation& operation) {
       idle = false;
     }
     for (GroupState& group : states) {
-      // NCCL tests nothing of a group whose request was refused, and asks again: nothing but that ends it.
+      // NCCL tests no request of a group whose post was refused; it only repeats the post.
       if (may_post && !posted && &group == &turn) continue;
       if (group.done < group.posted && test(operation, group)) {
         --left;
@@ -180,15 +180,15 @@ void Traffic::run_one(const Operation& operation) {
       }
     }
     if (idle) {
-      if (communicator_.rank().bootstrap().given_up()) throw Failure("another rank gave up");
+      if (communicator_.rank().bootstrap().is_aborted()) throw Failure("another rank aborted");
       sched_yield();
     }
   }
-  // What was received last must not be written to before it is posted again.
+  // The last receive slots must not be written after completion either.
   for (GroupState& group : states) {
     for (size_t step = group.steps - std::min<size_t>(group.steps, kSteps); step < group.steps; ++step) {
       require(has_canary(slot(operation, true, step, group.first_channel), group.bytes(operation)),
-              "a receive slot was written to after done");
+              "a receive slot was written after its request was done");
     }
   }
   communicator_.step_base += states[0].steps;
@@ -222,9 +222,9 @@ void Traffic::leave_open(const Operation& operation, int count) {
   });
 }
 
-void Traffic::learn_order() {
-  // Sums of f32 show the order. All orders are tried on one small request, beginning with that of the
-  // handles.
+void Traffic::find_fold_order() {
+  // Sums of float32 depend on the order. All orders are compared with one small request, starting with the
+  // handle order.
   Operation probe{kFloat32, kSum, 2048, 1, 2048, 0xf01d};
   const int ranks = communicator_.group().ranks;
   std::vector<std::byte> received;
@@ -236,7 +236,7 @@ void Traffic::learn_order() {
     for (int done = 0; done == 0; sched_yield()) {
       const Result result = communicator_.collnet().test(group.requests[0], &done, nullptr);
       if (result != kSuccess) throw CallFailed("test", result);
-      if (communicator_.rank().bootstrap().given_up()) throw Failure("another rank gave up");
+      if (communicator_.rank().bootstrap().is_aborted()) throw Failure("another rank aborted");
     }
     const std::byte* const from = slot(probe, true, 0, 0);
     received.assign(from, from + probe.bytes);
@@ -252,13 +252,13 @@ void Traffic::learn_order() {
   do {
     std::vector<const std::byte*> in_order;
     for (const int place : order_) in_order.push_back(by_place[place].data());
-    // Most orders are out after a few elements.
+    // A few elements exclude most orders.
     reduce(probe.type, probe.op, in_order, 32, expected.data());
     if (std::memcmp(expected.data(), received.data(), 32 * size_of(probe.type)) != 0) continue;
     reduce(probe.type, probe.op, in_order, count, expected.data());
     if (expected == received) return;
   } while (std::next_permutation(order_.begin(), order_.end()));
-  throw Failure("the first sum is none of the ranks' contributions in any order");
+  throw Failure("no order of the contributions yields the first sum");
 }
 
 }  // namespace player

@@ -1,5 +1,6 @@
-// Collectives over a communicator as NCCL's proxy progress thread posts them: cut into steps, eight steps
-// open for each group of eight channels, one order on all ranks, every result checked.
+// Class Traffic runs collectives on a communicator like the progress thread of NCCL's proxy and checks every
+// result. A collective is divided into steps; each group of eight channels has eight open steps. The order is
+// the same on all ranks.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,7 @@ struct Operation {
   int channels = 2;
   size_t chunk_bytes = 32u << 10;
   uint64_t seed = 1;
-  bool in_place = false;  // send == receive, as with user buffers that are registered
+  bool in_place = false;  // send == receive, as with registered user buffers
 };
 
 struct TrafficCounts {
@@ -24,15 +25,15 @@ struct TrafficCounts {
 
 class Traffic {
  public:
-  // After connect and register_region.
+  // Must be created after connect and register_region.
   explicit Traffic(Communicator& communicator);
 
-  // Finds in which order the ranks' contributions are folded, which is the plugin's choice; to be called by
-  // all ranks before run().
-  void learn_order();
-  // All on the progress thread. Throws Failure and CallFailed.
+  // Finds the order in which the plugin folds the contributions of the ranks. All ranks must call it before
+  // run().
+  void find_fold_order();
+  // Runs all operations on the progress thread. Throws Failure and CallFailed.
   void run(const std::vector<Operation>& operations);
-  // Posts `count` requests and leaves them open, tested once each.
+  // Posts `count` requests, tests each once and leaves them open.
   void leave_open(const Operation& operation, int count);
 
   std::function<void()> before_first;  // called once, on the progress thread
@@ -50,7 +51,7 @@ class Traffic {
   [[nodiscard]] std::byte* slot(const Operation& operation, bool receives, size_t step, int first_channel);
 
   Communicator& communicator_;
-  std::vector<int> order_;  // of places, by fold
+  std::vector<int> order_;  // positions in fold order
   TrafficCounts counts_;
   std::vector<std::byte> expected_;
   std::vector<std::vector<std::byte>> contributions_;

@@ -7,23 +7,23 @@ namespace player {
 namespace {
 
 template <typename Table, int kAbi>
-class TunerOf : public Tuner {
+class TunerAdapter : public Tuner {
  public:
-  explicit TunerOf(Table* table) : table_(table) {
+  explicit TunerAdapter(Table* table) : table_(table) {
     require(table->name && table->init && table->get_coll_info,
-            "tuner table: a function that NCCL calls without asking is missing");
+            "tuner table: a required function is missing");
   }
 
   Result init(uint64_t comm_id, size_t ranks, size_t nodes, void** context) override {
     if constexpr (kAbi >= 5) {
       NvlDomain domain{static_cast<int>(nodes), static_cast<int>(ranks / nodes),
                        static_cast<int>(ranks / nodes)};
-      const TunerConstants given{};
-      TunerConstants constants = given;
+      const TunerConstants original{};
+      TunerConstants constants = original;
       const Result result =
           table_->init(context, comm_id, ranks, nodes, log_from_plugin, &domain, &constants);
-      for (size_t at = 0; at < sizeof(given) / sizeof(double); ++at) {
-        require(reinterpret_cast<const double*>(&constants)[at] == 0, "the tuner edited NCCL's constants");
+      for (size_t at = 0; at < sizeof(original) / sizeof(double); ++at) {
+        require(reinterpret_cast<const double*>(&constants)[at] == 0, "the tuner changed NCCL's constants");
       }
       return result;
     } else {
@@ -32,9 +32,9 @@ class TunerOf : public Tuner {
   }
   Result tune(void* context, Function function, size_t bytes, CostTable& costs, int* channels) override {
     if constexpr (kAbi == 2) {
-      throw Failure("v2 has no cost table");
+      throw Failure("tuner v2 has no cost table");
     } else {
-      // The type is a lie of NCCL's: what is passed is the table itself, in one piece.
+      // The declared type is float**, but NCCL passes the contiguous table itself.
       auto** const table = reinterpret_cast<float**>(&costs);
       if constexpr (kAbi == 3) {
         return table_->get_coll_info(context, function, bytes, 1, table, kAlgorithms, kProtocols, channels);
@@ -50,7 +50,7 @@ class TunerOf : public Tuner {
       return table_->get_coll_info(context, function, bytes, collnet ? 1 : 0, 0, 1, algorithm, protocol,
                                    channels);
     } else {
-      throw Failure("v3 and newer have a cost table");
+      throw Failure("tuner v3 and newer have a cost table");
     }
   }
   bool is_choice() const override { return kAbi == 2; }
@@ -77,7 +77,8 @@ class TunerOf : public Tuner {
 
 template <typename Table, int kAbi>
 std::unique_ptr<Tuner> load(const Library& library) {
-  return std::make_unique<TunerOf<Table, kAbi>>(static_cast<Table*>(library.table("ncclTunerPlugin", kAbi)));
+  return std::make_unique<TunerAdapter<Table, kAbi>>(
+      static_cast<Table*>(library.table("ncclTunerPlugin", kAbi)));
 }
 
 }  // namespace
@@ -89,7 +90,7 @@ std::unique_ptr<Tuner> load_tuner(const Library& library, int abi) {
     case 4: return load<TunerV4, 4>(library);
     case 5: return load<TunerV5, 5>(library);
     case 6: return load<TunerV6, 6>(library);
-    default: throw Failure("no tuner v" + std::to_string(abi));
+    default: throw Failure("no tuner ABI version " + std::to_string(abi));
   }
 }
 

@@ -1,8 +1,8 @@
-// The tables a plugin exports for tuning, per version. layout_checks.cc holds them against
+// The tables that a plugin exports for tuning, per version. layout_checks.cc compares them with
 // ../abi/layouts.tsv.
 #pragma once
 
-#include "tests/nccl/player/words.h"
+#include "tests/nccl/player/nccl_types.h"
 
 namespace player {
 

@@ -1,4 +1,5 @@
-// A thread that does one thing after the other: NCCL's service thread or progress thread of one communicator.
+// Class Worker runs tasks one after another on a thread: NCCL's service thread or progress thread of one
+// communicator.
 #pragma once
 
 #include <condition_variable>
@@ -14,16 +15,17 @@
 
 namespace player {
 
-// What a task came to, to be thrown again by the thread that waits. No exception object goes from one thread
-// to the other: the reference counts inside are the C++ library's, which the thread sanitizer does not see.
+// The result of a task: empty, or a function that throws the exception of the task in the waiting thread.
+// Threads do not share an exception object, because the thread sanitizer does not see its reference count in
+// the C++ library.
 using Outcome = std::function<void()>;
 
 class Worker {
  public:
-  class Begun {
+  class StartedTask {
    public:
-    explicit Begun(std::future<Outcome> outcome) : outcome_(std::move(outcome)) {}
-    // Waits, and throws what the task threw.
+    explicit StartedTask(std::future<Outcome> outcome) : outcome_(std::move(outcome)) {}
+    // Waits for the task and throws its exception.
     void get() {
       if (const Outcome outcome = outcome_.get()) outcome();
     }
@@ -33,7 +35,7 @@ class Worker {
   };
 
   Worker() : thread_([this] { work(); }) {}
-  // Ends what is begun and drops nothing.
+  // Runs all queued tasks before it returns.
   ~Worker() {
     push(std::packaged_task<Outcome()>());
     thread_.join();
@@ -41,11 +43,11 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  Begun start(std::function<void()> task) {
+  StartedTask start(std::function<void()> task) {
     std::packaged_task<Outcome()> packaged([task = std::move(task)] { return outcome_of(task); });
     std::future<Outcome> outcome = packaged.get_future();
     push(std::move(packaged));
-    return Begun(std::move(outcome));
+    return StartedTask(std::move(outcome));
   }
   void run(std::function<void()> task) { start(std::move(task)).get(); }
 

@@ -1,22 +1,23 @@
 #include <algorithm>
 
-#include "tests/support/cuda_stand_in/machine.h"
+#include "tests/support/cuda_stand_in/driver_state.h"
 
-using namespace sluice::cuda_stand_in;  // NOLINT(google-build-using-namespace): the driver's names have none
+using namespace sluice::cuda_stand_in;  // NOLINT(google-build-using-namespace): the driver's functions have
+                                        // no namespace
 
 namespace {
 
-bool is_there(CUdevice device) {
-  return device >= 0 && device < machine().gpus;
+bool exists(CUdevice device) {
+  return device >= 0 && device < driver_state().gpus;
 }
 
 }  // namespace
 
 CUresult CUDAAPI cuInit(unsigned int flags) {
-  if (const CUresult r = enter("cuInit", Needs::kNothing); r != CUDA_SUCCESS) return r;
-  const Lock lock(machine().mutex);
-  if (machine().gpus == 0) return CUDA_ERROR_NO_DEVICE;
-  machine().started = true;
+  if (const CUresult r = enter("cuInit", Requires::kNothing); r != CUDA_SUCCESS) return r;
+  const Lock lock(driver_state().mutex);
+  if (driver_state().gpus == 0) return CUDA_ERROR_NO_DEVICE;
+  driver_state().started = true;
   return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -41,51 +42,52 @@ CUresult CUDAAPI cuGetErrorName(CUresult error, const char** text) {
 }
 
 CUresult CUDAAPI cuGetErrorString(CUresult error, const char** text) {
-  *text = "as the stand-in says";
+  *text = "from the stand-in";
   return error == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetCount(int* count) {
-  if (const CUresult r = enter("cuDeviceGetCount", Needs::kStarted); r != CUDA_SUCCESS) return r;
-  const Lock lock(machine().mutex);
-  *count = machine().gpus;
+  if (const CUresult r = enter("cuDeviceGetCount", Requires::kStarted); r != CUDA_SUCCESS) return r;
+  const Lock lock(driver_state().mutex);
+  *count = driver_state().gpus;
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
-  if (const CUresult r = enter("cuDeviceGet", Needs::kStarted); r != CUDA_SUCCESS) return r;
-  const Lock lock(machine().mutex);
+  if (const CUresult r = enter("cuDeviceGet", Requires::kStarted); r != CUDA_SUCCESS) return r;
+  const Lock lock(driver_state().mutex);
   *device = ordinal;
-  return is_there(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return exists(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
-  if (const CUresult r = enter("cuDeviceGetAttribute", Needs::kStarted); r != CUDA_SUCCESS) return r;
-  const Lock lock(machine().mutex);
-  if (!is_there(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (const CUresult r = enter("cuDeviceGetAttribute", Requires::kStarted); r != CUDA_SUCCESS) return r;
+  const Lock lock(driver_state().mutex);
+  if (!exists(device)) return CUDA_ERROR_INVALID_DEVICE;
   *value = attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING ||
            attribute == CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES;
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  if (const CUresult r = enter("cuDevicePrimaryCtxRetain", Needs::kStarted); r != CUDA_SUCCESS) return r;
-  const Lock lock(machine().mutex);
-  if (!is_there(device)) return CUDA_ERROR_INVALID_DEVICE;
-  Context& primary = machine().primary[static_cast<size_t>(device)];
+  if (const CUresult r = enter("cuDevicePrimaryCtxRetain", Requires::kStarted); r != CUDA_SUCCESS) return r;
+  const Lock lock(driver_state().mutex);
+  if (!exists(device)) return CUDA_ERROR_INVALID_DEVICE;
+  Context& primary = driver_state().primary[static_cast<size_t>(device)];
   ++primary.retained;
   *context = as<CUctx_st>(&primary);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device) {
-  if (const CUresult r = enter("cuDevicePrimaryCtxRelease", Needs::kStarted); r != CUDA_SUCCESS) return r;
-  Machine& m = machine();
+  if (const CUresult r = enter("cuDevicePrimaryCtxRelease", Requires::kStarted); r != CUDA_SUCCESS) return r;
+  DriverState& m = driver_state();
   Lock lock(m.mutex);
   Context& primary = m.primary[static_cast<size_t>(device)];
   if (primary.retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
   if (--primary.retained > 0) return CUDA_SUCCESS;
-  // Its own streams go with it; their queues end without the lock, which the last work of them takes.
+  // Destroys the context's own streams. Their queues must end without the lock, because their last work takes
+  // it.
   const auto legacy = std::move(primary.legacy);
   const auto per_thread = std::move(primary.per_thread);
   primary.legacy = nullptr;
@@ -95,18 +97,18 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device) {
 }
 
 CUresult CUDAAPI cuCtxPushCurrent(CUcontext context) {
-  if (const CUresult r = enter("cuCtxPushCurrent", Needs::kStarted); r != CUDA_SUCCESS) return r;
-  const Lock lock(machine().mutex);
+  if (const CUresult r = enter("cuCtxPushCurrent", Requires::kStarted); r != CUDA_SUCCESS) return r;
+  const Lock lock(driver_state().mutex);
   auto* const pushed = as<Context>(context);
   const bool known = std::ranges::any_of(
-      machine().primary, [pushed](const Context& c) { return &c == pushed && c.retained > 0; });
+      driver_state().primary, [pushed](const Context& c) { return &c == pushed && c.retained > 0; });
   if (!known) return CUDA_ERROR_INVALID_CONTEXT;
   context_stack().push_back(pushed);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxPopCurrent(CUcontext* context) {
-  if (const CUresult r = enter("cuCtxPopCurrent", Needs::kStarted); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = enter("cuCtxPopCurrent", Requires::kStarted); r != CUDA_SUCCESS) return r;
   if (current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (context != nullptr) *context = as<CUctx_st>(current());
   context_stack().pop_back();

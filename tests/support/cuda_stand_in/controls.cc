@@ -1,10 +1,10 @@
-#include "tests/support/cuda_stand_in/machine.h"
+#include "tests/support/cuda_stand_in/driver_state.h"
 #include "tests/support/cuda_stand_in/stand_in.h"
 
 namespace sluice::cuda_stand_in {
 
 Live live() {
-  Machine& m = machine();
+  DriverState& m = driver_state();
   const Lock lock(m.mutex);
   Live out;
   for (const Context& context : m.primary) out.contexts += context.retained;
@@ -19,7 +19,7 @@ Live live() {
 }
 
 void reset() {
-  Machine& m = machine();
+  DriverState& m = driver_state();
   const Lock lock(m.mutex);
   m.gpus = 2;
   m.one_queue = false;
@@ -29,28 +29,28 @@ void reset() {
 }
 
 void set_gpus(int count) {
-  const Lock lock(machine().mutex);
-  machine().gpus = count;
+  const Lock lock(driver_state().mutex);
+  driver_state().gpus = count;
 }
 
 void use_one_queue(bool one) {
-  const Lock lock(machine().mutex);
-  machine().one_queue = one;
+  const Lock lock(driver_state().mutex);
+  driver_state().one_queue = one;
 }
 
 void fail_call(const char* function, int nth, CUresult result) {
-  const Lock lock(machine().mutex);
-  machine().faults.push_back({function, nth, result});
+  const Lock lock(driver_state().mutex);
+  driver_state().faults.push_back({function, nth, result});
 }
 
 void fail_kernel(CUresult result) {
-  const Lock lock(machine().mutex);
-  machine().kernel_fault = result;
+  const Lock lock(driver_state().mutex);
+  driver_state().kernel_fault = result;
 }
 
 void capture(CUstream stream, bool capturing) {
-  const Lock lock(machine().mutex);
-  if (Stream* const s = machine().find(stream); s != nullptr) s->capturing = capturing;
+  const Lock lock(driver_state().mutex);
+  if (Stream* const s = driver_state().find(stream); s != nullptr) s->capturing = capturing;
 }
 
 }  // namespace sluice::cuda_stand_in

@@ -1,7 +1,8 @@
 #include "tests/support/cuda_stand_in/kernels.h"
 
-// NOLINTBEGIN(clang-diagnostic-reserved-macro-identifier,readability-identifier-naming): nvcc's words, and
-// what it has built in. kernels.cu says why one thread of a block after the other is the same.
+// Replaces the keywords and built-ins of nvcc. kernels.cu explains why the threads of a block may run one
+// after the other.
+// NOLINTBEGIN(clang-diagnostic-reserved-macro-identifier,readability-identifier-naming): names of nvcc
 #define __global__
 #define __device__
 #define __shared__ static thread_local
@@ -18,8 +19,8 @@ struct Index {
 thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 
 unsigned long long atomicCAS(unsigned long long* word, unsigned long long expected,
-                             unsigned long long wanted) {
-  (void)__atomic_compare_exchange_n(word, &expected, wanted, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+                             unsigned long long desired) {
+  (void)__atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
 }
 // NOLINTEND(readability-identifier-naming)

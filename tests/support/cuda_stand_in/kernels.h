@@ -1,4 +1,4 @@
-// gpu_client/cuda/kernels.cu, compiled as C++.
+// The kernels of gpu_client/cuda/kernels.cu, compiled as C++.
 #pragma once
 
 #include <string_view>
@@ -8,10 +8,10 @@
 namespace sluice::cuda_stand_in {
 
 using Kernel = void (*)(cuda::Launch launch);
-// Null where there is none such.
+// Returns null for an unknown name.
 [[nodiscard]] Kernel find_kernel(std::string_view name);
 
-// On this thread: one block after the other, and in it one thread after the other.
+// Runs the kernel on the calling thread: the blocks in order, and in each block the threads in order.
 void run(Kernel kernel, unsigned int blocks, unsigned int threads, const cuda::Launch& launch);
 
 }  // namespace sluice::cuda_stand_in

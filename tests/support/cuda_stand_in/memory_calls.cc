@@ -2,9 +2,10 @@
 
 #include <cstring>
 
-#include "tests/support/cuda_stand_in/machine.h"
+#include "tests/support/cuda_stand_in/driver_state.h"
 
-using namespace sluice::cuda_stand_in;  // NOLINT(google-build-using-namespace): the driver's names have none
+using namespace sluice::cuda_stand_in;  // NOLINT(google-build-using-namespace): the driver's functions have
+                                        // no namespace
 
 namespace {
 
@@ -12,24 +13,25 @@ CUresult allocate(size_t bytes, Kind kind, CUdeviceptr* at) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  // Nobody may build upon what a driver does not promise.
+  // Nothing may rely on zeroed memory, which drivers do not guarantee.
   std::memset(mapped, 0xa5, bytes < 4096 ? bytes : 4096);
   *at = reinterpret_cast<CUdeviceptr>(mapped);
-  const Lock lock(machine().mutex);
-  machine().memory[*at] = {.bytes = bytes, .kind = kind, .context = current()};
+  const Lock lock(driver_state().mutex);
+  driver_state().memory[*at] = {.bytes = bytes, .kind = kind, .context = current()};
   return CUDA_SUCCESS;
 }
 
-// Freeing waits for all that the context's streams were given, as drivers do.
+// Waits for all work of the context's streams before it frees memory, as drivers do.
 CUresult free(CUdeviceptr at, Kind kind) {
-  Machine& m = machine();
-  decltype(m.streams) streams;  // let go of behind the lock
+  DriverState& m = driver_state();
+  decltype(m.streams) streams;  // destroyed after the lock is released
   Lock lock(m.mutex);
   const auto found = m.memory.find(at);
   if (found == m.memory.end()) return CUDA_ERROR_INVALID_VALUE;
   const Allocation allocation = found->second;
-  const bool fits = allocation.kind == kind || (kind == Kind::kDevice && allocation.kind == Kind::kManaged);
-  if (!fits) return CUDA_ERROR_INVALID_VALUE;
+  const bool matches =
+      allocation.kind == kind || (kind == Kind::kDevice && allocation.kind == Kind::kManaged);
+  if (!matches) return CUDA_ERROR_INVALID_VALUE;
   streams = m.streams;
   for (const auto& [key, stream] : streams) {
     if (stream->context == allocation.context) (void)synchronize(lock, *stream);
@@ -40,16 +42,16 @@ CUresult free(CUdeviceptr at, Kind kind) {
 }
 
 CUresult copy(void* to, const void* from, size_t bytes, CUstream stream) {
-  return give(stream, [=] {
+  return enqueue(stream, [=] {
     std::memcpy(to, from, bytes);
     return CUDA_SUCCESS;
   });
 }
 
 bool is_host(CUdeviceptr at) {
-  const Lock lock(machine().mutex);
+  const Lock lock(driver_state().mutex);
   CUdeviceptr begin = 0;
-  const Allocation* const found = machine().find(at, begin);
+  const Allocation* const found = driver_state().find(at, begin);
   return found == nullptr || found->kind == Kind::kPinned || found->kind == Kind::kRegistered;
 }
 
@@ -82,7 +84,7 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr* at, size_t bytes, unsigned int /
 
 CUresult CUDAAPI cuMemFree(CUdeviceptr at) {
   const CUresult r = enter_unsafe("cuMemFree");
-  // What a broken context holds is freed all the same, so that leaks can be told.
+  // Frees the memory of a broken context too, so that tests can detect leaks.
   (void)free(at, Kind::kDevice);
   return r;
 }
@@ -105,8 +107,8 @@ CUresult CUDAAPI cuMemFreeHost(void* at) {
 CUresult CUDAAPI cuMemHostRegister(void* at, size_t bytes, unsigned int /*flags*/) {
   const CUresult r = enter_unsafe("cuMemHostRegister");
   if (r != CUDA_SUCCESS) return r;
-  const Lock lock(machine().mutex);
-  machine().memory[reinterpret_cast<CUdeviceptr>(at)] = {
+  const Lock lock(driver_state().mutex);
+  driver_state().memory[reinterpret_cast<CUdeviceptr>(at)] = {
       .bytes = bytes, .kind = Kind::kRegistered, .context = current()};
   return CUDA_SUCCESS;
 }
@@ -119,7 +121,7 @@ CUresult CUDAAPI cuMemHostUnregister(void* at) {
 
 CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream) {
   if (const CUresult r = enter("cuMemsetD8Async"); r != CUDA_SUCCESS) return r;
-  return give(stream, [=] {
+  return enqueue(stream, [=] {
     std::memset(reinterpret_cast<void*>(at), value, bytes);
     return CUDA_SUCCESS;
   });
@@ -140,9 +142,9 @@ CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t byte
 CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes, void** values,
                                         CUdeviceptr at) {
   if (const CUresult r = enter("cuPointerGetAttributes"); r != CUDA_SUCCESS) return r;
-  const Lock lock(machine().mutex);
+  const Lock lock(driver_state().mutex);
   CUdeviceptr begin = 0;
-  const Allocation* const found = machine().find(at, begin);
+  const Allocation* const found = driver_state().find(at, begin);
   for (unsigned int i = 0; i < count; ++i) {
     if (found != nullptr)
       describe_range(attributes[i], values[i], begin, *found);

@@ -1,4 +1,4 @@
-#include "bench/e2e/machine_facts.h"
+#include "bench/e2e/report/machine_facts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,27 +14,27 @@ namespace {
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-TEST(NicTowards, ThisHostIsReachedByTheLoopback) {
+TEST(FindNicToPeer, ReturnsTheLoopbackForThisHost) {
   for (const char* host : {"127.0.0.1", "localhost"}) {
-    const auto nic = nic_towards(host, "");
+    const auto nic = find_nic_to_peer(host, "");
     ASSERT_TRUE(nic.has_value()) << nic.error().text;
     EXPECT_EQ(nic->name, "lo") << host;
     EXPECT_EQ(nic->driver, "");
     EXPECT_EQ(nic->speed_mbit, 0u);
-    std::ifstream told("/sys/class/net/lo/mtu");
+    std::ifstream file("/sys/class/net/lo/mtu");
     int mtu = 0;
-    if (told >> mtu) {
+    if (file >> mtu) {
       EXPECT_EQ(nic->mtu, mtu);
     }
   }
 }
 
-TEST(NicTowards, AnAddressThatNobodyHasIsAnError) {
-  EXPECT_FALSE(nic_towards("no such name", "").has_value());
-  EXPECT_FALSE(nic_towards("127.0.0.1", "192.0.2.77").has_value());  // of the block for documentation
+TEST(FindNicToPeer, UnknownAddressIsAnError) {
+  EXPECT_FALSE(find_nic_to_peer("no such name", "").has_value());
+  EXPECT_FALSE(find_nic_to_peer("127.0.0.1", "192.0.2.77").has_value());  // from the block for documentation
 }
 
-TEST(MachineFacts, TellThisHost) {
+TEST(MachineFacts, DescribeThisHost) {
   const MachineFacts facts = machine_facts("127.0.0.1:7470,127.0.0.1:7471");
   std::array<char, 256> host{};
   ASSERT_EQ(gethostname(host.data(), host.size() - 1), 0);
@@ -44,15 +44,15 @@ TEST(MachineFacts, TellThisHost) {
   EXPECT_GE(facts.cores, 1u);
   EXPECT_GT(facts.memory_bytes, 1u << 20);
   EXPECT_EQ(facts.nic->name, "lo");
-  std::ifstream told("/proc/sys/net/ipv4/tcp_congestion_control");
+  std::ifstream file("/proc/sys/net/ipv4/tcp_congestion_control");
   std::string algorithm;
-  if (told >> algorithm) {
+  if (file >> algorithm) {
     EXPECT_EQ(facts.congestion_control, algorithm);
   }
   EXPECT_THAT(facts.revision, ContainsRegex("^(unknown|[-.0-9A-Za-z]+)$"));
 }
 
-TEST(MachineFacts, WhatTheKernelDoesNotSayIsNull) {
+TEST(MachineFacts, UnavailableFactsAreNull) {
   const auto json = to_json(machine_facts("127.0.0.1"));
   EXPECT_EQ(json.at("nic").at("name"), "lo");
   EXPECT_TRUE(json.at("nic").at("driver").is_null());
@@ -61,7 +61,7 @@ TEST(MachineFacts, WhatTheKernelDoesNotSayIsNull) {
   EXPECT_TRUE(to_json(machine_facts("no such name")).at("nic").is_null());
 }
 
-TEST(MachineFacts, AreTwoLinesOfComment) {
+TEST(MachineFacts, TextHasTwoCommentLines) {
   MachineFacts facts;
   facts.host = "node1";
   facts.kernel = "Linux 6.1.0 x86_64";

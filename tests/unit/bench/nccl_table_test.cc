@@ -1,4 +1,4 @@
-#include "bench/e2e/nccl_table.h"
+#include "bench/e2e/report/nccl_table.h"
 
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ Row example() {
   return row;
 }
 
-// Lines of nccl-tests 2.19, spaces counted: what people's awk scripts read.
-TEST(NcclTable, HeaderIsNcclTests) {
+// The lines of nccl-tests 2.19 with their exact spaces, because scripts parse them.
+TEST(NcclTable, HeaderMatchesNcclTests) {
   EXPECT_EQ(header(false),
             "#\n"
             "#                                                              out-of-place                     "
@@ -32,15 +32,15 @@ TEST(NcclTable, HeaderIsNcclTests) {
             "(GB/s)  (GB/s)         \n");
 }
 
-TEST(NcclTable, RowIsNcclTests) {
+TEST(NcclTable, RowMatchesNcclTests) {
   EXPECT_EQ(row_line(example(), false),
             "     1048576        262144     float     sum      -1   123.46    8.49   12.74       0  1500000  "
             "123.40   12346    N/A\n");
 }
 
-TEST(NcclTable, ExtrasStandToTheRight) {
+TEST(NcclTable, ExtraColumnsFollowOnTheRight) {
   Row row = example();
-  row.in_place.checked = true;  // nccl-tests' N/A is a character short
+  row.in_place.checked = true;  // the N/A of nccl-tests is one character shorter
   const std::string plain = row_line(row, false);
   const std::string with = row_line(row, true);
   EXPECT_EQ(with.substr(0, plain.size() - 1), plain.substr(0, plain.size() - 1));
@@ -50,7 +50,7 @@ TEST(NcclTable, ExtrasStandToTheRight) {
   while (std::getline(lines, line)) EXPECT_EQ(line.size(), with.size() - 1) << line;
 }
 
-TEST(NcclTable, FooterIsNcclTests) {
+TEST(NcclTable, FooterMatchesNcclTests) {
   EXPECT_EQ(footer("p", 0, 11.5, -1),
             "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 11.5 \n#\n# Collective test concluded: "
             "p\n#\n\n");
@@ -60,16 +60,16 @@ TEST(NcclTable, FooterIsNcclTests) {
   EXPECT_NE(footer("p", 0, 10, 12).find(" : 10 FAILED\n"), std::string::npos);
 }
 
-TEST(NcclTable, NumbersKeepTheirWidth) {
-  EXPECT_EQ(fitted(1.234, 7), "   1.23");
-  EXPECT_EQ(fitted(99999.94, 7), "99999.9");
-  EXPECT_EQ(fitted(1234567, 7), "1234567");
-  EXPECT_EQ(fitted(12345678, 7), "1.2e+07");
-  EXPECT_EQ(fitted(1234.5, 6), "1234.5");
-  EXPECT_EQ(fitted(1e9, 6), " 1e+09");
+TEST(NcclTable, NumbersFitTheirWidth) {
+  EXPECT_EQ(format_to_width(1.234, 7), "   1.23");
+  EXPECT_EQ(format_to_width(99999.94, 7), "99999.9");
+  EXPECT_EQ(format_to_width(1234567, 7), "1234567");
+  EXPECT_EQ(format_to_width(12345678, 7), "1.2e+07");
+  EXPECT_EQ(format_to_width(1234.5, 6), "1234.5");
+  EXPECT_EQ(format_to_width(1e9, 6), " 1e+09");
 }
 
-TEST(NcclTable, DeviceLineIsNcclTests) {
+TEST(NcclTable, DeviceLineMatchesNcclTests) {
   EXPECT_EQ(device_line(3, 4711, "host1"),
             "#  Rank  3 Group  0 Pid   4711 on      host1 device  0 [0000:00:00] cpu\n");
 }

@@ -1,4 +1,4 @@
-#include "bench/e2e/pattern.h"
+#include "bench/e2e/workload/pattern.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/e2e/nccl_table.h"
+#include "bench/e2e/report/nccl_table.h"
 #include "reducer/kernels/fold.h"
 
 namespace sluice::bench {
@@ -17,8 +17,8 @@ using wire::Op;
 
 constexpr size_t kCount = 3001;
 
-// What a reducer makes of all ranks' contributions, groups of eight and all; with rank 0's in the last one's
-// place if asked.
+// Reduces the contributions of all ranks like a reducer, in groups of eight. With `last_is_first` the last
+// rank contributes the data of rank 0.
 std::vector<std::byte> reduce(const Pattern& pattern, DType dtype, Op op, uint32_t ranks,
                               bool last_is_first = false) {
   const size_t size = wire::size_of(dtype);
@@ -48,7 +48,7 @@ std::vector<std::byte> reduce(const Pattern& pattern, DType dtype, Op op, uint32
   return result;
 }
 
-TEST(Pattern, ReductionOverAnyNumberOfRanksIsWhatItSays) {
+TEST(Pattern, ReductionOverAnyNumberOfRanksMatches) {
   for (DType dtype : nccl_type_order()) {
     for (Op op : nccl_op_order()) {
       for (uint32_t ranks : {1U, 2U, 3U, 8U, 9U, 17U, 64U}) {
@@ -60,10 +60,10 @@ TEST(Pattern, ReductionOverAnyNumberOfRanksIsWhatItSays) {
   }
 }
 
-// The worst order: all that a pair of ranks does not cancel comes first.
-TEST(Pattern, SumsOfFloatsAreExactInAnyOrderWhereThatIsAskedFor) {
+// The worst order: first all positive values, then all negative ones, so that nothing cancels early.
+TEST(Pattern, FloatSumsAreExactInAnyOrderWithOrderAny) {
   for (uint32_t ranks : {2U, 3U, 8U, 64U}) {
-    for (const AddOrder order : {AddOrder::kByRank, AddOrder::kAny}) {
+    for (const SummationOrder order : {SummationOrder::kByRank, SummationOrder::kAny}) {
       const Pattern pattern(DType::kF32, Op::kSum, ranks, 5, order);
       std::vector<std::vector<float>> contributions(ranks, std::vector<float>(kCount));
       for (uint32_t r = 0; r < ranks; ++r) {
@@ -75,7 +75,7 @@ TEST(Pattern, SumsOfFloatsAreExactInAnyOrderWhereThatIsAskedFor) {
         for (const auto& of_rank : contributions) sum[i] += std::min(of_rank[i], 0.0F);
       }
       const uint64_t wrong = pattern.count_wrong(reinterpret_cast<const std::byte*>(sum.data()), kCount);
-      if (order == AddOrder::kAny) {
+      if (order == SummationOrder::kAny) {
         EXPECT_EQ(wrong, 0u) << ranks;
       } else if (ranks > 3) {
         EXPECT_GT(wrong, kCount / 8) << ranks;
@@ -84,7 +84,7 @@ TEST(Pattern, SumsOfFloatsAreExactInAnyOrderWhereThatIsAskedFor) {
   }
 }
 
-TEST(Pattern, OneRankInPlaceOfAnotherShows) {
+TEST(Pattern, WrongRankIsDetected) {
   for (DType dtype : nccl_type_order()) {
     for (Op op : nccl_op_order()) {
       const Pattern pattern(dtype, op, 6, 5);
@@ -103,8 +103,8 @@ TEST(Pattern, CountsEachWrongElementOnce) {
   EXPECT_EQ(pattern.count_wrong(result.data(), kCount), 2u);
 }
 
-// A chunk put a multiple of 64 bytes away, or data of another check iteration, must show.
-TEST(Pattern, DiffersByPlaceAndSeed) {
+// A check must detect a chunk at a wrong offset, a multiple of 64 bytes, and data of another check iteration.
+TEST(Pattern, DiffersByOffsetAndSeed) {
   const Pattern pattern(DType::kI32, Op::kSum, 1, 1);
   std::vector<std::byte> data(4 * 3 * kPatternPeriod);
   pattern.fill(0, 3 * kPatternPeriod, data.data());

@@ -1,4 +1,4 @@
-#include "bench/e2e/process_group.h"
+#include "bench/e2e/process/process_group.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,21 +7,22 @@
 
 #include "core/clock.h"
 
-// ProcessGroup starts this very program: with these names it runs the tests below that play children.
+// ProcessGroup starts this program again. With these arguments the program runs one of the tests below that
+// act as a child.
 namespace sluice::bench {
 namespace {
 
 std::vector<std::string> child(const std::string& name) {
   return {"--gtest_also_run_disabled_tests", "--gtest_brief=1", "--gtest_filter=Child.DISABLED_" + name};
 }
-Nanos soon() {
+Nanos test_deadline() {
   return monotonic_now() + 30 * kSecond;
 }
 
-TEST(Child, DISABLED_EndsWithSeven) {
+TEST(Child, DISABLED_ExitsWithSeven) {
   _exit(7);
 }
-TEST(Child, DISABLED_EndsWell) {
+TEST(Child, DISABLED_ExitsWithZero) {
   _exit(0);
 }
 TEST(Child, DISABLED_DiesBySignal) {
@@ -43,42 +44,42 @@ TEST(Child, DISABLED_Echoes) {
   _exit(0);
 }
 
-TEST(ProcessGroup, TellsHowEachChildEnded) {
+TEST(ProcessGroup, ReportsHowEachChildEnded) {
   ProcessGroup group;
-  ASSERT_TRUE(group.start({.name = "seven", .arguments = child("EndsWithSeven")}));
-  auto end = group.wait(soon());
+  ASSERT_TRUE(group.start({.name = "seven", .arguments = child("ExitsWithSeven")}));
+  auto end = group.wait(test_deadline());
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->exit_code(), 7);
   EXPECT_FALSE(end->ok());
   EXPECT_NE(end->text().find("seven (pid "), std::string::npos);
-  EXPECT_NE(end->text().find("ended with exit code 7"), std::string::npos);
+  EXPECT_NE(end->text().find("exited with code 7"), std::string::npos);
 
   ASSERT_TRUE(group.start({.name = "killed", .arguments = child("DiesBySignal")}));
-  end = group.wait(soon());
+  end = group.wait(test_deadline());
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->exit_code(), 1);
   EXPECT_NE(end->text().find("was killed by signal 9"), std::string::npos);
 
-  ASSERT_TRUE(group.start({.name = "well", .arguments = child("EndsWell")}));
-  end = group.wait(soon());
+  ASSERT_TRUE(group.start({.name = "well", .arguments = child("ExitsWithZero")}));
+  end = group.wait(test_deadline());
   ASSERT_TRUE(end.has_value());
   EXPECT_TRUE(end->ok());
   EXPECT_FALSE(group.wait(monotonic_now()).has_value());
 }
 
-TEST(ProcessGroup, EndsWhoDoesNotHearSigterm) {
+TEST(ProcessGroup, KillsAChildThatIgnoresSigterm) {
   ProcessGroup group;
   const auto stubborn =
       group.start({.name = "stubborn", .arguments = child("IgnoresSigterm"), .piped = true});
   ASSERT_TRUE(stubborn.has_value());
   char c = 0;
-  ASSERT_EQ(read(group.output(*stubborn), &c, 1), 1);  // it ignores SIGTERM from here on
-  const auto ends = group.end_all(50 * kMillisecond);
+  ASSERT_EQ(read(group.output(*stubborn), &c, 1), 1);  // the child ignores SIGTERM now
+  const auto ends = group.stop_all(50 * kMillisecond);
   ASSERT_EQ(ends.size(), 1u);
   EXPECT_NE(ends[0].text().find("signal 9"), std::string::npos);
 }
 
-TEST(ProcessGroup, LeavesNobodyBehind) {
+TEST(ProcessGroup, KillsChildrenOnDestruction) {
   pid_t pid = 0;
   {
     ProcessGroup group;
@@ -90,7 +91,7 @@ TEST(ProcessGroup, LeavesNobodyBehind) {
   EXPECT_EQ(kill(pid, 0), -1);
 }
 
-TEST(ProcessGroup, PipesLeadToTheChild) {
+TEST(ProcessGroup, PipesConnectToTheChild) {
   ProcessGroup group;
   const auto echo = group.start({.name = "echo", .arguments = child("Echoes"), .piped = true});
   ASSERT_TRUE(echo.has_value());
@@ -99,15 +100,15 @@ TEST(ProcessGroup, PipesLeadToTheChild) {
   ASSERT_EQ(read(group.output(*echo), &c, 1), 1);
   EXPECT_EQ(c, 'q');
   group.close_input(*echo);
-  const auto end = group.wait(soon());
+  const auto end = group.wait(test_deadline());
   ASSERT_TRUE(end.has_value());
   EXPECT_TRUE(end->ok());
 }
 
 TEST(ProcessGroup, SigtermInterruptsTheWait) {
   ProcessGroup group;
-  ASSERT_EQ(kill(getpid(), SIGTERM), 0);  // blocked by the group, so it waits for wait()
-  EXPECT_FALSE(group.wait(soon()).has_value());
+  ASSERT_EQ(kill(getpid(), SIGTERM), 0);  // blocked by the group, so wait() receives it
+  EXPECT_FALSE(group.wait(test_deadline()).has_value());
   EXPECT_EQ(group.interrupted(), SIGTERM);
 }
 
@@ -115,12 +116,13 @@ TEST(ProcessGroup, SigtermInterruptsTheWaitForAPipe) {
   ProcessGroup group;
   const auto echo = group.start({.name = "echo", .arguments = child("Echoes"), .piped = true});
   ASSERT_TRUE(echo.has_value());
-  EXPECT_FALSE(group.wait_readable(group.output(*echo), monotonic_now() + kMillisecond)) << "says nothing";
+  EXPECT_FALSE(group.wait_readable(group.output(*echo), monotonic_now() + kMillisecond))
+      << "the child has no output yet";
   EXPECT_EQ(group.interrupted(), 0);
   ASSERT_EQ(write(group.input(*echo), "q", 1), 1);
-  EXPECT_TRUE(group.wait_readable(group.output(*echo), soon()));
+  EXPECT_TRUE(group.wait_readable(group.output(*echo), test_deadline()));
   ASSERT_EQ(kill(getpid(), SIGTERM), 0);
-  EXPECT_FALSE(group.wait_readable(group.output(*echo), soon()));
+  EXPECT_FALSE(group.wait_readable(group.output(*echo), test_deadline()));
   EXPECT_EQ(group.interrupted(), SIGTERM);
 }
 

@@ -1,4 +1,4 @@
-#include "bench/e2e/quantiles.h"
+#include "bench/e2e/report/quantiles.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace sluice::bench {
 namespace {
 
-// 1, 2, ..., n in no order: the k-th smallest is k.
+// Returns 1, 2, ..., n in random order; the k-th smallest value is k.
 std::vector<double> up_to(size_t n) {
   std::vector<double> samples(n);
   std::iota(samples.begin(), samples.end(), 1.0);
@@ -17,7 +17,7 @@ std::vector<double> up_to(size_t n) {
   return samples;
 }
 
-TEST(Quantiles, AreTheNearestRanks) {
+TEST(Quantiles, UseTheNearestRank) {
   struct Case {
     size_t n;
     double median, p99, p999;
@@ -33,7 +33,7 @@ TEST(Quantiles, AreTheNearestRanks) {
   }
 }
 
-TEST(Quantiles, OfNothingCountNothing) {
+TEST(Quantiles, OfNoSamplesAreZero) {
   EXPECT_EQ(quantiles_of({}).count, 0u);
   EXPECT_EQ(median_of({}), 0);
 }

@@ -4,11 +4,11 @@
 #include <set>
 #include <utility>
 
-#include "bench/e2e/exit_codes.h"
-#include "bench/e2e/memory_history.h"
-#include "bench/e2e/soak_plan.h"
-#include "bench/e2e/soak_report.h"
-#include "bench/e2e/time_sample.h"
+#include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/soak/memory_history.h"
+#include "bench/e2e/soak/soak_plan.h"
+#include "bench/e2e/soak/soak_report.h"
+#include "bench/e2e/soak/time_sample.h"
 
 namespace sluice::bench {
 namespace {
@@ -18,7 +18,7 @@ bool same(const std::vector<SoakOperation>& a, const std::vector<SoakOperation>&
                     [](const SoakOperation& x, const SoakOperation& y) { return x.seed == y.seed; });
 }
 
-TEST(SoakPlan, SameSeedSameOperations) {
+TEST(SoakPlan, SameSeedGivesSameOperations) {
   SoakPlan one(5, 4, kMiB);
   SoakPlan two(5, 4, kMiB);
   SoakPlan other(6, 4, kMiB);
@@ -31,11 +31,11 @@ TEST(SoakPlan, SameSeedSameOperations) {
   EXPECT_EQ(differ, 100);
 }
 
-TEST(SoakPlan, DrawsAllThereIsWithinItsBounds) {
+TEST(SoakPlan, DrawsAllCombinationsWithinItsBounds) {
   SoakPlan plan(1, 3, 100'000);
   std::set<std::pair<wire::DType, wire::Op>> kinds;
   std::set<size_t> open;
-  std::set<bool> places;
+  std::set<bool> in_place;
   std::set<size_t> offsets;
   size_t empty = 0;
   size_t small = 0;
@@ -48,7 +48,7 @@ TEST(SoakPlan, DrawsAllThereIsWithinItsBounds) {
       EXPECT_LE(bytes, 100'000u);
       EXPECT_LT(o.offset, kSoakOffsets);
       kinds.emplace(o.dtype, o.op);
-      places.insert(o.in_place);
+      in_place.insert(o.in_place);
       offsets.insert(o.offset);
       empty += o.count == 0 ? 1 : 0;
       small += bytes < 1000 ? 1 : 0;
@@ -57,14 +57,14 @@ TEST(SoakPlan, DrawsAllThereIsWithinItsBounds) {
   }
   EXPECT_EQ(kinds.size(), wire::kDTypeCount * wire::kOpCount);
   EXPECT_EQ(open, (std::set<size_t>{1, 2, 3}));
-  EXPECT_EQ(places.size(), 2u);
+  EXPECT_EQ(in_place.size(), 2u);
   EXPECT_EQ(offsets.size(), kSoakOffsets);
   EXPECT_GT(empty, 0u);
   EXPECT_GT(small, 1000u);
   EXPECT_GT(large, 500u);
 }
 
-TEST(TimeSample, OfMoreThanFitKeepsAnEvenPart) {
+TEST(TimeSample, KeepsAUniformSampleBeyondItsCapacity) {
   TimeSample sample(1000);
   for (int i = 1; i <= 100'000; ++i) sample.add(i);
   const Quantiles q = sample.quantiles();
@@ -76,7 +76,7 @@ TEST(TimeSample, OfMoreThanFitKeepsAnEvenPart) {
   EXPECT_EQ(sample.quantiles().median, 3);
 }
 
-TEST(MemoryHistory, TellsWhatWasAtATime) {
+TEST(MemoryHistory, ReturnsTheEntryOfATime) {
   MemoryHistory history;
   EXPECT_EQ(history.at(0), 0u);
   for (Nanos t = 10; t <= 100; t += 10) history.add(t, static_cast<uint64_t>(t));
@@ -85,36 +85,36 @@ TEST(MemoryHistory, TellsWhatWasAtATime) {
   EXPECT_EQ(history.at(1000), 100u);
 }
 
-TEST(MemoryHistory, OfALongRunKeepsEvenlySpacedEntries) {
+TEST(MemoryHistory, KeepsEvenlySpacedEntriesOfALongRun) {
   MemoryHistory history;
-  constexpr Nanos kTurns = 1'000'000;
-  for (Nanos t = 1; t <= kTurns; ++t) history.add(t, static_cast<uint64_t>(t));
-  for (const Nanos t : {kTurns / 10, kTurns / 2}) {
+  constexpr Nanos kEntries = 1'000'000;
+  for (Nanos t = 1; t <= kEntries; ++t) history.add(t, static_cast<uint64_t>(t));
+  for (const Nanos t : {kEntries / 10, kEntries / 2}) {
     EXPECT_GE(history.at(t), static_cast<uint64_t>(t));
-    EXPECT_LE(history.at(t), static_cast<uint64_t>(t + 3 * kTurns / Nanos{MemoryHistory::kMost}));
+    EXPECT_LE(history.at(t), static_cast<uint64_t>(t + 3 * kEntries / Nanos{MemoryHistory::kCapacity}));
   }
 }
 
-TEST(MemoryHistory, ThisProcessIsInMemory) {
+TEST(MemoryHistory, ResidentBytesOfThisProcessArePositive) {
   EXPECT_GT(resident_bytes(), kMiB);
 }
 
-// Of a rank that prints nothing: the exit codes alone.
+// Uses a rank that prints nothing and checks the exit codes.
 TEST(SoakReport, FailsOnWrongDataAndOnGrowth) {
   SoakOptions options;
   WorkerOptions worker;
   worker.rank = 1;
-  SoakEnd end;
-  const auto code = [&] { return SoakReport(options, worker, {}, 1).finish(end); };
-  end.most_growth = 2 * kMiB;
-  EXPECT_EQ(code(), kExitOk) << "no limit was given";
+  SoakSummary summary;
+  const auto code = [&] { return SoakReport(options, worker, {}, 1).finish(summary); };
+  summary.most_growth = 2 * kMiB;
+  EXPECT_EQ(code(), kExitOk) << "no limit is set";
   options.max_growth = 2 * kMiB;
   EXPECT_EQ(code(), kExitOk);
   options.max_growth = 2 * kMiB - 1;
   EXPECT_EQ(code(), kExitWrongData);
-  end.most_growth = 0;
+  summary.most_growth = 0;
   EXPECT_EQ(code(), kExitOk);
-  end.total.wrong = 1;
+  summary.total.wrong = 1;
   EXPECT_EQ(code(), kExitWrongData);
 }
 

@@ -13,7 +13,7 @@ using pipeline::WireCast;
 constexpr uint64_t kCount = 3000;
 constexpr uint32_t kRanks = 3;
 
-std::vector<float> of_rank(const WirePattern& pattern, uint32_t rank) {
+std::vector<float> contribution_of(const WirePattern& pattern, uint32_t rank) {
   std::vector<float> data(kCount);
   pattern.fill(rank, kCount, reinterpret_cast<std::byte*>(data.data()));
   return data;
@@ -23,26 +23,26 @@ uint64_t count_wrong(const WirePattern& pattern, std::vector<float> data) {
   return pattern.count_wrong(reinterpret_cast<std::byte*>(data.data()), data.size());
 }
 
-std::vector<float> added(const WirePattern& pattern) {
+std::vector<float> sum_of_ranks(const WirePattern& pattern) {
   std::vector<float> sum(kCount, 0.0F);
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
-    const std::vector<float> part = of_rank(pattern, rank);
+    const std::vector<float> part = contribution_of(pattern, rank);
     for (size_t i = 0; i < kCount; ++i) sum[i] += part[i];
   }
   return sum;
 }
 
-class WirePatternOf : public testing::TestWithParam<WireCast> {
+class WirePatternTest : public testing::TestWithParam<WireCast> {
  protected:
   const WirePattern pattern_{wire::DType::kF32, wire::Op::kSum, GetParam(), kRanks, 7};
 };
 
-TEST_P(WirePatternOf, FloatsAddUpExactly) {
-  EXPECT_EQ(count_wrong(pattern_, added(pattern_)), 0U);
+TEST_P(WirePatternTest, FloatSumsAreExact) {
+  EXPECT_EQ(count_wrong(pattern_, sum_of_ranks(pattern_)), 0U);
 }
 
-TEST_P(WirePatternOf, NothingIsLostOnTheWire) {
-  for (const float x : of_rank(pattern_, 1)) {
+TEST_P(WirePatternTest, ValuesAreExactInTheWireType) {
+  for (const float x : contribution_of(pattern_, 1)) {
     if (GetParam() == WireCast::kBf16) {
       ASSERT_EQ(pipeline::from_bf16(pipeline::to_bf16(x)), x);
     }
@@ -52,8 +52,8 @@ TEST_P(WirePatternOf, NothingIsLostOnTheWire) {
   }
 }
 
-TEST_P(WirePatternOf, EveryBitOfAnElementCounts) {
-  const std::vector<float> right = added(pattern_);
+TEST_P(WirePatternTest, EveryWrongBitIsDetected) {
+  const std::vector<float> right = sum_of_ranks(pattern_);
   for (int bit = 0; bit < 32; ++bit) {
     std::vector<float> wrong = right;
     for (const size_t i : {size_t{5}, size_t{kCount - 1}}) {
@@ -66,9 +66,9 @@ TEST_P(WirePatternOf, EveryBitOfAnElementCounts) {
   }
 }
 
-TEST_P(WirePatternOf, OneRankMissingShows) {
-  std::vector<float> short_of_one = added(pattern_);
-  const std::vector<float> part = of_rank(pattern_, 2);
+TEST_P(WirePatternTest, MissingRankIsDetected) {
+  std::vector<float> short_of_one = sum_of_ranks(pattern_);
+  const std::vector<float> part = contribution_of(pattern_, 2);
   uint64_t changed = 0;
   for (size_t i = 0; i < kCount; ++i) {
     short_of_one[i] -= part[i];
@@ -78,7 +78,7 @@ TEST_P(WirePatternOf, OneRankMissingShows) {
   EXPECT_EQ(count_wrong(pattern_, short_of_one), changed);
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, WirePatternOf,
+INSTANTIATE_TEST_SUITE_P(Forms, WirePatternTest,
                          testing::Values(WireCast::kNone, WireCast::kBf16, WireCast::kScaledF16));
 
 }  // namespace

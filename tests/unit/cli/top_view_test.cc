@@ -1,4 +1,4 @@
-#include "cli/top_view.h"
+#include "cli/commands/top_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Of a reducer that has moved `gigabytes`, and waited `ms` for rank 3 of its only session.
+// Returns the status of a reducer that moved `gigabytes` and waited `ms` for rank 3 of its only session.
 TopSample::Reducer reducer(const char* name, Nanos at, double gigabytes, uint64_t ms,
                            const char* tenant = "acme") {
   const auto bytes = static_cast<uint64_t>(1e9 * gigabytes);
@@ -35,37 +35,37 @@ TopSample::Reducer reducer(const char* name, Nanos at, double gigabytes, uint64_
                         {"slow_ranks", nlohmann::json::array({{{"rank", 3}, {"waited_ms", ms}}})}}}}}};
 }
 
-TEST(TopView, AddsUpThePool) {
+TEST(TopView, SumsUpThePool) {
   const TopSample before{{reducer("a:1", 0, 1, 100), reducer("b:1", 0, 1, 100)}};
   const TopSample now{{reducer("a:1", 2 * kSecond, 2, 1100), reducer("b:1", 2 * kSecond, 1.5, 300)}};
   const std::string text = top_text(before, now, 400, 100);
   EXPECT_THAT(
       text, HasSubstr("pool: 2 of 2 reducers, 1 sessions; in 6.00 Gb/s, out 6.00 Gb/s, 7.5 operations/s\n"));
   EXPECT_THAT(text, HasSubstr("memory 3.0 MiB of 8.0 MiB; 0.75 CPUs\n"));
-  // Each reducer has a part of the session; the wait is that of the one that waited longest.
+  // Each reducer serves a part of the session; the wait is the longest of all reducers.
   EXPECT_THAT(text, HasSubstr("rank 3 50% (1.1 s)\n"));
   EXPECT_THAT(text, HasSubstr("acme             active        4    2      6.00  -"));
   EXPECT_THAT(
       text, HasSubstr("ready        1      0      4.00      4.00    25%  0.50    1.5 MiB       2       3\n"));
 }
 
-TEST(TopView, ShowsWhoIsNotThere) {
-  TopSample::Reducer gone{.name = "b:1", .at = 0, .status = nullptr, .error = "refused\x1b[31m"};
-  const TopSample now{{reducer("a:1", kSecond, 1, 0), gone}};
+TEST(TopView, ShowsUnreachableReducers) {
+  TopSample::Reducer unreachable{.name = "b:1", .at = 0, .status = nullptr, .error = "refused\x1b[31m"};
+  const TopSample now{{reducer("a:1", kSecond, 1, 0), unreachable}};
   const std::string text = top_text({}, now, 400, 100);
   EXPECT_THAT(text, HasSubstr("pool: 1 of 2 reducers"));
   EXPECT_THAT(text, HasSubstr("DOWN      refused?[31m\n"));
-  EXPECT_THAT(text, HasSubstr("in 0.00 Gb/s"));  // there was no sample before
+  EXPECT_THAT(text, HasSubstr("in 0.00 Gb/s"));  // there is no earlier sample
 }
 
-TEST(TopView, TakesNoRatesFromAnotherProcess) {
+TEST(TopView, ComputesNoRatesAcrossAReducerRestart) {
   const TopSample before{{reducer("a:1", 0, 5, 100)}};
   TopSample now{{reducer("a:1", kSecond, 1, 100)}};
   now.reducers[0].status["reducer_id"] = 8;
   EXPECT_THAT(top_text(before, now, 400, 100), HasSubstr("in 0.00 Gb/s"));
 }
 
-TEST(TopView, SaysWhoIsWaitedFor) {
+TEST(TopView, ShowsTheRanksThatASessionWaitsFor) {
   TopSample now{{reducer("a:1", kSecond, 1, 100)}};
   auto& session = now.reducers[0].status["session_list"][0];
   session["waited_ms"] = 130'000;
@@ -77,7 +77,7 @@ TEST(TopView, SaysWhoIsWaitedFor) {
   EXPECT_THAT(top_text({}, now, 400, 100), HasSubstr("3 ranks to join"));
 }
 
-TEST(TopView, KeepsToTheScreenAndToPrintableCharacters) {
+TEST(TopView, FitsTheScreenAndPrintsNoControlCharacters) {
   const TopSample now{{reducer("a:1", kSecond, 1, 100, "\x1b]0;owned\x07")}};
   const std::string text = top_text({}, now, 60, 5);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5);

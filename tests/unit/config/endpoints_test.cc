@@ -16,7 +16,7 @@ std::string error_of(std::string_view text) {
   return parsed.error().text;
 }
 
-TEST(Endpoints, TakesHostPortAndWeightWithDefaults) {
+TEST(Endpoints, ParsesHostPortAndWeightWithDefaults) {
   auto parsed = parse_endpoints("a, b:7471,c*2 , [fd00::2]:9*1000,[::1]");
   ASSERT_TRUE(parsed.has_value()) << parsed.error().text;
   const std::vector<Endpoint> expected{
@@ -24,7 +24,7 @@ TEST(Endpoints, TakesHostPortAndWeightWithDefaults) {
   EXPECT_EQ(*parsed, expected);
 }
 
-TEST(Endpoints, ReadsBackWhatItWrites) {
+TEST(Endpoints, ParsesItsOwnOutput) {
   for (const Endpoint& e :
        {Endpoint{"host.example", 7470, 1}, Endpoint{"::1", 1, 7}, Endpoint{"10.0.0.1", 65535, 1000}}) {
     auto parsed = parse_endpoints(to_string(e));
@@ -40,7 +40,7 @@ TEST(Endpoints, KeepsOrder) {
   EXPECT_EQ((*parsed)[2].host, "m");
 }
 
-TEST(Endpoints, NamesTheItemThatIsWrong) {
+TEST(Endpoints, ErrorsNameTheItemAndTheReason) {
   EXPECT_EQ(error_of("a,b:99999"), "item 2, \"b:99999\": port \"99999\" is not in 1..65535");
   EXPECT_EQ(error_of("a,,b"), "item 2 is empty");
   EXPECT_EQ(error_of("a,"), "item 2 is empty");
@@ -52,27 +52,27 @@ TEST(Endpoints, NamesTheItemThatIsWrong) {
   EXPECT_THAT(error_of("a*1001"), HasSubstr("weight"));
   EXPECT_THAT(error_of("a*"), HasSubstr("weight"));
   EXPECT_THAT(error_of("a*99999999999999999999"), HasSubstr("weight"));
-  EXPECT_THAT(error_of(":7470"), HasSubstr("host is missing"));
+  EXPECT_THAT(error_of(":7470"), HasSubstr("host is empty"));
   EXPECT_THAT(error_of("fd00::2"), HasSubstr("needs brackets"));
-  EXPECT_THAT(error_of("[fd00::2"), HasSubstr("not closed"));
-  EXPECT_THAT(error_of("[fd00::2]7470"), HasSubstr("only a port"));
+  EXPECT_THAT(error_of("[fd00::2"), HasSubstr("missing \"]\""));
+  EXPECT_THAT(error_of("[fd00::2]7470"), HasSubstr("expected \":PORT\""));
   EXPECT_THAT(error_of("[host]:1"), HasSubstr("IPv6"));
   EXPECT_THAT(error_of("http://a"), HasSubstr("http://a"));
   EXPECT_THAT(error_of("a b"), HasSubstr("character"));
   EXPECT_THAT(error_of(std::string(300, 'a')), HasSubstr("253"));
 }
 
-TEST(Endpoints, RefusesAnEmptyList) {
-  EXPECT_EQ(error_of(""), "the list of reducers is empty");
-  EXPECT_EQ(error_of("  "), "the list of reducers is empty");
+TEST(Endpoints, RejectsAnEmptyList) {
+  EXPECT_EQ(error_of(""), "reducer list is empty");
+  EXPECT_EQ(error_of("  "), "reducer list is empty");
 }
 
-TEST(Endpoints, RefusesTheSameReducerTwice) {
-  EXPECT_THAT(error_of("a:7470,b,a"), HasSubstr("item 3, \"a\": stands in the list already, as number 1"));
+TEST(Endpoints, RejectsDuplicates) {
+  EXPECT_THAT(error_of("a:7470,b,a"), HasSubstr("item 3, \"a\": duplicate of entry 1"));
   EXPECT_TRUE(parse_endpoints("a:7470,a:7471").has_value());
 }
 
-TEST(Endpoints, NeverShowsControlCharactersInErrors) {
+TEST(Endpoints, ErrorsContainNoControlCharacters) {
   EXPECT_EQ(error_of("a\x01\n:b").find('\x01'), std::string::npos);
 }
 

@@ -19,7 +19,7 @@ std::string write_file(const std::string& text, mode_t mode) {
   return path;
 }
 
-TEST(SecretFile, ReadsBackWhatKeygenWrites) {
+TEST(SecretFile, ReadsWhatKeygenWrites) {
   Secret secret;
   for (size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<uint8_t>(i * 37 + 3);
   const std::string text = secret_text(secret);
@@ -30,13 +30,13 @@ TEST(SecretFile, ReadsBackWhatKeygenWrites) {
   EXPECT_EQ(read->warning, "");
 }
 
-TEST(SecretFile, WarnsWhenOthersMayReadIt) {
+TEST(SecretFile, WarnsWhenOtherUsersCanReadIt) {
   auto read = read_secret_file(write_file(secret_text({}), 0644));
   ASSERT_TRUE(read.has_value()) << read.error().text;
   EXPECT_THAT(read->warning, HasSubstr("chmod 600"));
 }
 
-TEST(SecretFile, RefusesAnythingElseWithoutShowingIt) {
+TEST(SecretFile, RejectsOtherContentsWithoutShowingThem) {
   const std::string good = secret_text({});
   for (const std::string& text : {std::string(), good.substr(1), "0" + good, std::string(63, 'a') + "g",
                                   std::string(4096, '0'), std::string(32, '\x01'), good + good}) {
@@ -48,7 +48,7 @@ TEST(SecretFile, RefusesAnythingElseWithoutShowingIt) {
   }
 }
 
-TEST(SecretFile, SaysWhyAFileCannotBeRead) {
+TEST(SecretFile, ReportsWhyAFileCannotBeRead) {
   auto read = read_secret_file(::testing::TempDir() + "sluice_no_such_file");
   ASSERT_FALSE(read.has_value());
   EXPECT_EQ(read.error().code, Errc::kSystem);

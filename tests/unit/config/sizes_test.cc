@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Sizes, AreCountedInPowersOf1024) {
+TEST(Sizes, UsePowersOf1024) {
   EXPECT_EQ(parse_size("0").value(), 0u);
   EXPECT_EQ(parse_size("65536").value(), 65536u);
   EXPECT_EQ(parse_size("64K").value(), 64 * kKiB);
@@ -20,7 +20,7 @@ TEST(Sizes, AreCountedInPowersOf1024) {
   EXPECT_EQ(parse_size("12B").value(), 12u);
 }
 
-TEST(Sizes, RefuseWhatIsNotOne) {
+TEST(Sizes, RejectInvalidText) {
   for (const char* text : {"", "K", "-1", "1.5G", "4Q", "4KKB", " 4K", "4K ", "4iB"}) {
     auto parsed = parse_size(text);
     ASSERT_FALSE(parsed.has_value()) << text;
@@ -30,7 +30,7 @@ TEST(Sizes, RefuseWhatIsNotOne) {
   EXPECT_THAT(parse_size("17179869184G").error().text, HasSubstr("too large"));
 }
 
-TEST(Durations, CarryAUnit) {
+TEST(Durations, RequireAUnit) {
   EXPECT_EQ(parse_duration("250us").value(), 250 * kMicrosecond);
   EXPECT_EQ(parse_duration("500ms").value(), 500 * kMillisecond);
   EXPECT_EQ(parse_duration("10s").value(), 10 * kSecond);
@@ -39,14 +39,14 @@ TEST(Durations, CarryAUnit) {
   EXPECT_EQ(parse_duration("0").value(), 0);
 }
 
-TEST(Durations, RefuseBareNumbersAndNonsense) {
-  EXPECT_THAT(parse_duration("10").error().text, HasSubstr("needs a unit"));
+TEST(Durations, RejectBareNumbersAndInvalidText) {
+  EXPECT_THAT(parse_duration("10").error().text, HasSubstr("has no unit"));
   EXPECT_THAT(parse_duration("10d").error().text, HasSubstr("unknown unit"));
   EXPECT_THAT(parse_duration("soon").error().text, HasSubstr("not a duration"));
   EXPECT_THAT(parse_duration("9999999999999h").error().text, HasSubstr("too long"));
 }
 
-TEST(SizesAndDurations, ReadBackAsWritten) {
+TEST(SizesAndDurations, ParseTheirOwnOutput) {
   for (const uint64_t v : {uint64_t{0}, uint64_t{1}, uint64_t{1536}, 64 * kKiB, 3 * kMiB, kGiB}) {
     EXPECT_EQ(parse_size(size_text(v)).value(), v) << size_text(v);
   }

@@ -18,20 +18,20 @@ std::vector<std::string_view> unknown(std::vector<const char*> environment) {
   return out;
 }
 
-TEST(Variables, OfOthersAreNoneOfOurs) {
+TEST(Variables, WithoutThePrefixAreIgnored) {
   EXPECT_THAT(unknown({"PATH=/bin", "NCCL_DEBUG=INFO", "SLUICE", "sluice_lanes=1", "NOTHING"}), IsEmpty());
 }
 
-TEST(Variables, OfAnyPartAreKnown) {
+TEST(Variables, OfAnyComponentAreKnown) {
   EXPECT_THAT(unknown({"SLUICE_REDUCERS=a", "SLUICE_LISTEN=*:7470", "SLUICE_TEST_ANYTHING=1"}), IsEmpty());
 }
 
-TEST(Variables, ThatNobodyKnowsAreGivenByName) {
+TEST(Variables, UnknownOnesAreReturnedSortedByName) {
   EXPECT_THAT(unknown({"SLUICE_LANE=1", "SLUICE_DRAIN=1s", "SLUICE_=x"}),
               ElementsAre("SLUICE_", "SLUICE_DRAIN", "SLUICE_LANE"));
 }
 
-TEST(Variables, ThatKubernetesMakesOfAServiceAreKnown) {
+TEST(Variables, OfAKubernetesServiceAreKnown) {
   EXPECT_THAT(unknown({"SLUICE_REDUCER_SERVICE_HOST=10.0.0.1", "SLUICE_REDUCER_SERVICE_PORT=7470",
                        "SLUICE_REDUCER_SERVICE_PORT_DATA=7470", "SLUICE_REDUCER_PORT=tcp://10.0.0.1:7470",
                        "SLUICE_REDUCER_PORT_7470_TCP=tcp://10.0.0.1:7470",
@@ -40,7 +40,7 @@ TEST(Variables, ThatKubernetesMakesOfAServiceAreKnown) {
   EXPECT_THAT(unknown({"SLUICE_LISTEN_PORT=7470"}), ElementsAre("SLUICE_LISTEN_PORT"));
 }
 
-TEST(NearestName, HasTheFewestLettersToChange) {
+TEST(NearestName, HasTheSmallestEditDistance) {
   const std::vector<std::string_view> names = {"lanes", "listen", "tls"};
   EXPECT_EQ(nearest_name("lane", names), "lanes");
   EXPECT_EQ(nearest_name("tsl", names), "tls");

@@ -25,20 +25,20 @@ TEST(Arena, IsZeroedWritableAndPageAligned) {
   EXPECT_EQ(arena->data()[kMiB], std::byte{2});
 }
 
-TEST(Arena, OfNoBytesHasNoMemory) {
+TEST(Arena, HasNoMemoryForSizeZero) {
   Result<Arena> arena = Arena::map(0);
   ASSERT_TRUE(arena.has_value());
   EXPECT_EQ(arena->data(), nullptr);
   EXPECT_EQ(arena->size(), 0u);
 }
 
-TEST(Arena, CostsNoMemoryUntilTouched) {
+TEST(Arena, UsesNoMemoryBeforeTheFirstAccess) {
   Result<Arena> arena = Arena::map(4 * kGiB);
   ASSERT_TRUE(arena.has_value()) << arena.error().text;
   arena->data()[3 * kGiB] = std::byte{1};
 }
 
-TEST(Arena, NamesTheSizeItCouldNotMap) {
+TEST(Arena, ReportsTheSizeThatItCannotMap) {
   const size_t bytes = std::numeric_limits<size_t>::max() / 2;
   Result<Arena> arena = Arena::map(bytes);
   ASSERT_FALSE(arena.has_value());
@@ -46,7 +46,7 @@ TEST(Arena, NamesTheSizeItCouldNotMap) {
   EXPECT_NE(arena.error().text.find(std::to_string(bytes)), std::string::npos) << arena.error().text;
 }
 
-TEST(Arena, MovesItsMappingAndLeavesNothingBehind) {
+TEST(Arena, TransfersItsMappingWhenMoved) {
   Result<Arena> mapped = Arena::map(kKiB);
   ASSERT_TRUE(mapped.has_value());
   std::byte* const data = mapped->data();

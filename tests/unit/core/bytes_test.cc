@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-TEST(Bytes, PutsTheLowByteFirst) {
+TEST(Bytes, StoresTheLowByteFirst) {
   std::array<std::byte, 8> out{};
   store_le(out.data(), uint64_t{0x0807060504030201});
   for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], static_cast<std::byte>(i + 1));
@@ -29,7 +29,7 @@ TEST(Bytes, WritesOnlyTheBytesOfTheType) {
 template <typename T>
 void expect_round_trip(T value) {
   std::array<std::byte, 16> out{};
-  for (size_t offset = 0; offset < 8; ++offset) {  // no alignment asked
+  for (size_t offset = 0; offset < 8; ++offset) {  // any alignment
     store_le(out.data() + offset, value);
     EXPECT_EQ(load_le<T>(out.data() + offset), value);
   }

@@ -18,7 +18,8 @@ std::vector<std::byte> random_bytes(size_t count) {
   return bytes;
 }
 
-// Every implementation this CPU can run; names of the missing ones are printed by SkipsNothingSilently.
+// The implementations that this CPU can run. RecordsWhichImplementationsThisCpuCanRun records the missing
+// ones.
 std::vector<Crc32cTarget> runnable_targets() {
   std::vector<Crc32cTarget> targets;
   for (const Crc32cTarget& target : crc32c_targets()) {
@@ -27,7 +28,7 @@ std::vector<Crc32cTarget> runnable_targets() {
   return targets;
 }
 
-TEST(Crc32c, SkipsNothingSilently) {
+TEST(Crc32c, RecordsWhichImplementationsThisCpuCanRun) {
   ASSERT_FALSE(crc32c_targets().empty());
   EXPECT_EQ(std::string_view(crc32c_targets().front().name), "table");
   EXPECT_NE(crc32c_targets().front().function, nullptr);
@@ -36,7 +37,7 @@ TEST(Crc32c, SkipsNothingSilently) {
   }
 }
 
-TEST(Crc32c, ChoosesTheFastestThisCpuHas) {
+TEST(Crc32c, SelectsTheFastestImplementationOfThisCpu) {
   EXPECT_EQ(std::string_view(crc32c_chosen().name), runnable_targets().back().name);
   EXPECT_NE(crc32c_chosen().function, nullptr);
 }
@@ -46,8 +47,7 @@ TEST(Crc32c, HasTheCheckValue) {
   EXPECT_EQ(crc32c(std::as_bytes(std::span(check))), 0xE3069283u);
 }
 
-// RFC 3720 appendix B.4 gives these as bytes in the order of the wire: 0x8A9136AA stands there as aa 36 91
-// 8a.
+// RFC 3720 appendix B.4 lists the values as bytes in wire order: 0x8A9136AA is aa 36 91 8a there.
 TEST(Crc32c, AgreesWithTheVectorsOfRfc3720) {
   std::vector<std::byte> zeros(32, std::byte{0});
   std::vector<std::byte> ones(32, std::byte{0xFF});
@@ -66,7 +66,7 @@ TEST(Crc32c, AgreesWithTheVectorsOfRfc3720) {
   }
 }
 
-TEST(Crc32c, LeavesTheCrcAloneForNoBytes) {
+TEST(Crc32c, DoesNotChangeTheCrcForEmptyInput) {
   EXPECT_EQ(crc32c({}), 0u);
   for (const Crc32cTarget& target : runnable_targets())
     EXPECT_EQ(target.function(nullptr, 0, 0x12345678), 0x12345678u);
@@ -87,7 +87,7 @@ TEST(Crc32c, AgreesWithTheModelAtEverySmallSizeAndOffset) {
   }
 }
 
-TEST(Crc32c, AgreesWithTheModelAroundTheGroupsOfLargeInputs) {
+TEST(Crc32c, AgreesWithTheModelAroundGroupSizes) {
   const std::vector<std::byte> bytes = random_bytes(20000);
   for (const size_t around : {size_t{1536}, size_t{3 * 2048}, size_t{3 * 2048 + 3 * 256}, size_t{16384}}) {
     for (size_t size = around - 70; size <= around + 70; ++size) {
@@ -100,7 +100,7 @@ TEST(Crc32c, AgreesWithTheModelAroundTheGroupsOfLargeInputs) {
   }
 }
 
-TEST(Crc32c, ContinuesFromThePartBefore) {
+TEST(Crc32c, ContinuesAPreviousCrc) {
   const std::vector<std::byte> bytes = random_bytes(5000);
   const uint32_t whole = test::crc32c_model(bytes);
   std::mt19937_64 random(3);

@@ -21,7 +21,7 @@ TEST(SpscRing, PopsInTheOrderOfPushes) {
   int out = -1;
   EXPECT_FALSE(ring.try_pop(out));
   EXPECT_EQ(out, -1);
-  // More than twice round, at every fill level.
+  // Wraps more than twice, at every fill level.
   int pushed = 0;
   int popped = 0;
   for (int round = 0; round < 12; ++round) {
@@ -50,7 +50,7 @@ TEST(SpscRing, RefusesPushWhenFullAndCountsIt) {
   EXPECT_EQ(ring.full_count(), 2u);
 }
 
-TEST(SpscRing, LeavesARefusedValueWithTheCaller) {
+TEST(SpscRing, LeavesTheValueOfAFailedPushUnchanged) {
   SpscRing<std::unique_ptr<int>> ring(2);
   ASSERT_TRUE(ring.try_push(std::make_unique<int>(1)));
   ASSERT_TRUE(ring.try_push(std::make_unique<int>(2)));
@@ -60,7 +60,7 @@ TEST(SpscRing, LeavesARefusedValueWithTheCaller) {
   EXPECT_EQ(*kept, 3);
 }
 
-// Moves by copying, so what the slot still holds after a pop shows in the count.
+// Copies when moved, so a value that stays in a slot after a pop increases the use count.
 struct CopiedOnMove {
   std::shared_ptr<int> held;
   CopiedOnMove() = default;
@@ -69,7 +69,7 @@ struct CopiedOnMove {
   CopiedOnMove& operator=(const CopiedOnMove&) noexcept = default;
 };
 
-TEST(SpscRing, ReleasesWhatAPoppedSlotHeld) {
+TEST(SpscRing, ClearsASlotWhenItIsPopped) {
   SpscRing<CopiedOnMove> ring(2);
   auto value = std::make_shared<int>(7);
   {
@@ -78,12 +78,12 @@ TEST(SpscRing, ReleasesWhatAPoppedSlotHeld) {
   }
   CopiedOnMove out;
   ASSERT_TRUE(ring.try_pop(out));
-  EXPECT_EQ(value.use_count(), 2);  // ours and out's, none left in the ring
+  EXPECT_EQ(value.use_count(), 2);  // `value` and `out`; the ring has no copy
 }
 
-// The value is heap memory written before the push and read after the pop, so that tsan sees a missing
-// release or acquire.
-TEST(SpscRing, HandsEveryValueFromOneThreadToAnotherOnce) {
+// The values are heap memory that is written before the push and read after the pop, so that ThreadSanitizer
+// detects a missing release or acquire.
+TEST(SpscRing, PassesEveryValueBetweenThreadsOnce) {
   constexpr uint64_t kCount = 100'000;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(40);
   SpscRing<std::unique_ptr<uint64_t>> ring(64);

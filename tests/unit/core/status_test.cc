@@ -12,8 +12,8 @@
 namespace sluice {
 namespace {
 
-// All numbers a peer can send; the known ones are found by asking, so that a new Errc is covered without an
-// edit here.
+// All known numbers, found by testing every number that a peer can send, so that a new Errc is covered
+// without a change.
 std::set<uint16_t> known_numbers() {
   std::set<uint16_t> known;
   for (uint32_t n = 0; n <= std::numeric_limits<uint16_t>::max(); ++n) {
@@ -22,7 +22,7 @@ std::set<uint16_t> known_numbers() {
   return known;
 }
 
-TEST(Status, GivesEveryErrcAUniqueLowerCaseName) {
+TEST(Status, EveryErrcHasAUniqueLowerCaseName) {
   std::set<std::string_view> names;
   const std::set<uint16_t> known = known_numbers();
   for (const uint16_t n : known) {
@@ -32,12 +32,12 @@ TEST(Status, GivesEveryErrcAUniqueLowerCaseName) {
     EXPECT_TRUE(std::all_of(name.begin(), name.end(), [](char c) {
       return (c >= 'a' && c <= 'z') || c == '_';
     })) << name;
-    EXPECT_TRUE(names.insert(name).second) << name << " names two codes";
+    EXPECT_TRUE(names.insert(name).second) << name << " is the name of two codes";
   }
   EXPECT_GE(known.size(), 43u);
 }
 
-// The numbers travel: a change of one is a change of the protocol.
+// The numbers are part of the protocol and must not change.
 TEST(Status, KeepsTheNumbersOfTheProtocol) {
   EXPECT_EQ(static_cast<int>(Errc::kOk), 0);
   EXPECT_EQ(static_cast<int>(Errc::kBadMagic), 16);
@@ -50,7 +50,7 @@ TEST(Status, KeepsTheNumbersOfTheProtocol) {
   EXPECT_EQ(static_cast<int>(Errc::kExhausted), 84);
 }
 
-TEST(Status, CallsANewerPeersNumberUnknown) {
+TEST(Status, NamesTheNumberOfANewerPeerUnknown) {
   EXPECT_EQ(to_string(static_cast<Errc>(9999)), "unknown");
   EXPECT_FALSE(is_known(static_cast<Errc>(9999)));
   EXPECT_TRUE(is_known(Errc::kOk));

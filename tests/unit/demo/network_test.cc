@@ -19,7 +19,7 @@ Dataset two_images() {
   return data;
 }
 
-TEST(Network, BeginsTheSameForTheSameSeedOnly) {
+TEST(Network, InitialParametersDependOnTheSeedOnly) {
   const Network a(16, 1);
   const Network b(16, 1);
   const Network c(16, 2);
@@ -28,8 +28,8 @@ TEST(Network, BeginsTheSameForTheSameSeedOnly) {
   EXPECT_EQ(a.parameters().size(), 64u * 16 + 16 + 16 * 10 + 10);
 }
 
-// The gradient against the slope of the loss, parameter by parameter: central differences in f32 are good to
-// about a percent here.
+// Compares each component of the gradient with a central difference of the loss. In f32 it is accurate to
+// about 1 %.
 TEST(Network, GradientIsTheSlopeOfTheLoss) {
   const Dataset data = two_images();
   const std::vector<uint32_t> images = {0, 1};
@@ -62,12 +62,13 @@ TEST(Network, GradientsOfImagesAddUp) {
   EXPECT_EQ(once, twice);
 }
 
-TEST(Network, LossOfCertainRightAnswerIsNone) {
+TEST(Network, ACorrectCertainAnswerHasNoLoss) {
   Dataset data = two_images();
   Network network(4, 1);
   std::fill(network.parameters().begin(), network.parameters().end(), 0.0F);
-  EXPECT_NEAR(network.evaluate(data).loss, 2 * std::log(10.0), 1e-5);  // nothing known: one in ten
-  network.parameters()[network.parameters().size() - 10] = 100;        // bias of class 0, the first image's
+  EXPECT_NEAR(network.evaluate(data).loss, 2 * std::log(10.0), 1e-5);  // all classes equally likely
+  network.parameters()[network.parameters().size() - 10] =
+      100;  // bias of class 0, the class of the first image
   const Score score = network.evaluate(data);
   EXPECT_EQ(score.correct, 1.0F);
   EXPECT_NEAR(score.loss, 100.0F, 1e-3);  // 0 for the first, all of it for the second

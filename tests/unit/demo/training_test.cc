@@ -14,16 +14,16 @@ TEST(Shard, PartsCoverTheBatchInOrder) {
   std::iota(batch.begin(), batch.end(), 100U);
   for (uint32_t workers : {1U, 2U, 3U, 7U, 29U, 64U}) {
     std::vector<uint32_t> all;
-    size_t least = batch.size();
-    size_t most = 0;
+    size_t min = batch.size();
+    size_t max = 0;
     for (uint32_t rank = 0; rank < workers; ++rank) {
       const auto part = shard(batch, rank, workers);
       all.insert(all.end(), part.begin(), part.end());
-      least = std::min(least, part.size());
-      most = std::max(most, part.size());
+      min = std::min(min, part.size());
+      max = std::max(max, part.size());
     }
     EXPECT_EQ(all, batch) << workers;
-    EXPECT_LE(most - least, 1u) << workers;
+    EXPECT_LE(max - min, 1u) << workers;
   }
 }
 
@@ -54,7 +54,7 @@ TEST_F(TrainingTest, ReachesNinetyFivePercentOnHeldOutImages) {
   EXPECT_GE(score.correct / static_cast<float>(parts_.held_out.size()), 0.95F);
 }
 
-TEST_F(TrainingTest, IsTheSameBitsEachTimeAndOtherBitsForOtherInput) {
+TEST_F(TrainingTest, IsBitIdenticalForTheSameInputOnly) {
   TrainingOptions options;
   options.epochs = 2;
   const uint64_t hash = hash_after(options);
@@ -67,8 +67,7 @@ TEST_F(TrainingTest, IsTheSameBitsEachTimeAndOtherBitsForOtherInput) {
   EXPECT_NE(hash_after(other), hash) << "sums of other shards round differently";
 }
 
-// The sum that the one process makes is ((s0+s1)+...+s7)+((s8+...)): checked against shards computed one by
-// one.
+// The sum must be ((s0+s1)+...+s7)+((s8+...)+...), computed here from separate shards.
 TEST_F(TrainingTest, SumsShardsByRankInGroupsOfEight) {
   TrainingOptions options;
   options.workers = 19;
@@ -93,7 +92,7 @@ TEST_F(TrainingTest, SumsShardsByRankInGroupsOfEight) {
   }
 }
 
-TEST_F(TrainingTest, OrderOfShardsShowsInTheBits) {
+TEST_F(TrainingTest, TheOrderOfShardsChangesTheBits) {
   TrainingOptions options;
   Training training(parts_.train, options);
   std::vector<uint32_t> batch(64);
@@ -106,7 +105,7 @@ TEST_F(TrainingTest, OrderOfShardsShowsInTheBits) {
     training.compute_shard(batch, rank, one);
     for (size_t i = 0; i < one.size(); ++i) backwards[i] += one[i];
   }
-  EXPECT_NE(forwards, backwards);  // otherwise the tests above would see no difference in order
+  EXPECT_NE(forwards, backwards);  // otherwise the tests above could not detect a wrong order
 }
 
 }  // namespace

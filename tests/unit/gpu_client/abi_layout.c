@@ -1,6 +1,6 @@
-/* Prints what a program that was compiled against the public headers relies on: numbers of enumerations,
- * sizes and places of fields. libsluice-0.abi has the same, and abi_test.sh compares: what is there may not
- * change, only grow at the end. */
+/* Prints the ABI that programs compiled against the public headers rely on: values of enumerators, and sizes
+ * and offsets of fields. abi_test.sh compares the output with libsluice-0.abi. Existing lines must not
+ * change; structs may only grow at their end. */
 #include <sluice/streams.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -1,18 +1,18 @@
-// Counts what the hot core asks of the heap. The counter sees every thread of the process, so this is a
-// program of its own.
+// Counts heap allocations of the data path. The counter covers every thread of the process, so the test is a
+// separate program.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <new>
 
-#include "tests/unit/gpu_client/fake_reducer.h"
+#include "tests/unit/gpu_client/scheduler_test_bed.h"
 
 namespace {
 std::atomic<uint64_t> allocations{0};
 }
 
-// Not inlined: half inlined, they look to g++ like a mismatch of malloc and delete.
+// Not inlined: when g++ inlines only one of new and delete, it warns of a mismatch of malloc and delete.
 [[gnu::noinline]] void* operator new(size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* p = std::malloc(size)) return p;
@@ -41,25 +41,25 @@ namespace sluice::engine::test {
 namespace {
 
 TEST(Allocations, AreNoneInSteadyState) {
-  Rig rig({.links = 3, .slots = 4});
+  SchedulerTestBed t({.lanes = 3, .slots = 4});
   std::vector<std::byte> data(500'000);
   const auto round = [&](uint64_t count) {
-    for (int i = 0; i < 8; ++i) rig.start(data.data(), data.data(), count);
-    rig.settle_answering();
+    for (int i = 0; i < 8; ++i) t.start(data.data(), data.data(), count);
+    t.settle_answering();
     for (uint32_t i = 0; i < OpTable::kCapacity; ++i) {
-      if (rig.ended(i)) rig.table.release(i);
+      if (t.ended(i)) t.table.release(i);
     }
   };
   round(data.size());
-  const uint64_t frames_before = rig.exchange->counters().frames_out;
+  const uint64_t frames_before = t.scheduler->counters().frames_out;
   const uint64_t before = allocations.load();
   for (int i = 0; i < 20; ++i) round(static_cast<uint64_t>(1 + i * 20'011));
-  const uint64_t frames = rig.exchange->counters().frames_out - frames_before;
+  const uint64_t frames = t.scheduler->counters().frames_out - frames_before;
   EXPECT_GT(frames, 1000u);
   EXPECT_EQ(allocations.load() - before, 0u) << "in " << frames << " frames";
   const uint64_t counted = allocations.load();
   static_cast<void>(::operator new(1));
-  EXPECT_EQ(allocations.load(), counted + 1) << "the counter counts";
+  EXPECT_EQ(allocations.load(), counted + 1) << "the counter works";
 }
 
 }  // namespace

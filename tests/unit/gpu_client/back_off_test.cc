@@ -1,4 +1,4 @@
-#include "gpu_client/engine/back_off.h"
+#include "gpu_client/engine/recovery/back_off.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace sluice::engine {
 namespace {
 
-TEST(BackOff, DoublesUpToTheLongestAndCutsByAHalfAtMost) {
+TEST(BackOff, DoublesUpToTheLongestAndShortensByAtMostHalf) {
   BackOff pauses(10, 45, 1);
   for (const Nanos whole : {10, 20, 40, 45, 45}) {
     const Nanos pause = pauses.next();
@@ -18,7 +18,7 @@ TEST(BackOff, DoublesUpToTheLongestAndCutsByAHalfAtMost) {
   EXPECT_LE(pauses.next(), 10);
 }
 
-// Ranks that broke together spread over half of each pause.
+// Ranks that failed together spread over half of each pause.
 TEST(BackOff, DiffersFromSeedToSeed) {
   constexpr Nanos kWhole = 1000;
   std::set<Nanos> seen;

@@ -1,4 +1,4 @@
-#include "gpu_client/engine/credentials.h"
+#include "gpu_client/engine/join/credentials.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,13 +19,13 @@ std::string write_secret(const char* name, const config::Secret& secret) {
   return path;
 }
 
-TEST(Credentials, AreNotNeeded) {
+TEST(Credentials, AreOptional) {
   auto token = load_token("", "", "default");
   ASSERT_TRUE(token.has_value());
   EXPECT_FALSE(token->has_value());
 }
 
-TEST(Credentials, FollowFromTheKeyAndTheJobOrComeAsTheToken) {
+TEST(Credentials, AreDerivedFromTheKeyOrReadFromTheTokenFile) {
   config::Secret key{};
   key[0] = 1;
   const auto key_file = write_secret("sluice_key", key);
@@ -39,7 +39,7 @@ TEST(Credentials, FollowFromTheKeyAndTheJobOrComeAsTheToken) {
   EXPECT_NE(**load_token(key_file, "", "other"), expected);
 }
 
-TEST(Credentials, AreRefusedWhenThereAreTwoOrNone) {
+TEST(Credentials, RejectTwoFilesAndAMissingFile) {
   EXPECT_THAT(load_token("a", "b", "j").error().text, HasSubstr("both set"));
   EXPECT_THAT(load_token("/nonexistent/key", "", "j").error().text, HasSubstr("/nonexistent/key"));
 }

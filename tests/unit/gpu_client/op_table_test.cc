@@ -1,4 +1,4 @@
-#include "gpu_client/engine/op_table.h"
+#include "gpu_client/engine/data_path/op_table.h"
 
 #include <gtest/gtest.h>
 
@@ -41,39 +41,39 @@ TEST(OpTable, HalvesTheLargestChunkOfFp8) {
   EXPECT_EQ(table[plain].chunk_bytes, kSlot);
 }
 
-TEST(OpTable, IsFullAt1024AndTakesAnotherWhenOneIsReleased) {
+TEST(OpTable, IsFullAt1024UntilAnEntryIsReleased) {
   OpTable table(1, kSlot);
-  std::set<uint64_t> names;
+  std::set<uint64_t> handles;
   for (uint32_t i = 0; i < OpTable::kCapacity; ++i)
-    names.insert(table.name_of(table.open(request(1)).value()));
-  EXPECT_EQ(names.size(), 1024u);
+    handles.insert(table.handle_of(table.open(request(1)).value()));
+  EXPECT_EQ(handles.size(), 1024u);
   EXPECT_FALSE(table.open(request(1)).has_value());
   EXPECT_EQ(table.open_count(), 1024u);
-  const uint32_t some = table.find(*names.begin());
+  const uint32_t some = table.find(*handles.begin());
   table.end(some, Errc::kOk);
   EXPECT_EQ(table.open_count(), 1023u);
-  EXPECT_FALSE(table.open(request(1)).has_value()) << "ended, but nobody has asked for it";
+  EXPECT_FALSE(table.open(request(1)).has_value()) << "ended but not released";
   table.release(some);
   EXPECT_TRUE(table.open(request(1)).has_value());
 }
 
-TEST(OpTable, KnowsANameThatIsOver) {
+TEST(OpTable, DetectsAReleasedHandle) {
   OpTable table(1, kSlot);
   const uint32_t index = table.open(request(1)).value();
-  const uint64_t name = table.name_of(index);
-  EXPECT_NE(name, 0u);
-  EXPECT_EQ(table.find(name), index);
+  const uint64_t handle = table.handle_of(index);
+  EXPECT_NE(handle, 0u);
+  EXPECT_EQ(table.find(handle), index);
   table.end(index, Errc::kOk);
   table.release(index);
-  EXPECT_EQ(table.find(name), kNoOperation);
+  EXPECT_EQ(table.find(handle), kNoOperation);
   const uint32_t again = table.open(request(1)).value();
-  EXPECT_EQ(again, index) << "the place is reused";
-  EXPECT_EQ(table.find(name), kNoOperation);
+  EXPECT_EQ(again, index) << "the entry is reused";
+  EXPECT_EQ(table.find(handle), kNoOperation);
   EXPECT_EQ(table.find(0), kNoOperation);
   EXPECT_EQ(table.find(~uint64_t{0}), kNoOperation);
 }
 
-TEST(OpTable, KeepsTheStatusOfAnEnd) {
+TEST(OpTable, StoresTheStatusOfAnEndedOperation) {
   OpTable table(1, kSlot);
   const uint32_t index = table.open(request(1)).value();
   EXPECT_EQ(table[index].state.load(), OpState::kOpen);

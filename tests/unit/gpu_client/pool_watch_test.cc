@@ -1,4 +1,4 @@
-#include "gpu_client/engine/pool_watch.h"
+#include "gpu_client/engine/membership/pool_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,52 +6,52 @@
 #include <chrono>
 
 #include "core/clock.h"
-#include "tests/unit/gpu_client/answering_reducer.h"
+#include "tests/unit/gpu_client/scripted_listener.h"
 
 namespace sluice::engine {
 namespace {
 
-using test::AnsweringReducer;
+using test::ScriptedListener;
 using ::testing::ElementsAre;
 
-using Connection = AnsweringReducer::Connection;
+using Connection = ScriptedListener::Connection;
 
-constexpr uint64_t kOfTheSession = 70;
+constexpr uint64_t kMember = 70;  // reducer of the session's first view
 
 class PoolWatchTest : public ::testing::Test, protected PoolWatch::Listener {
  protected:
   PoolWatchTest() {
     options_.first_view.window_bytes = 256 * kKiB;
     options_.first_view.slot_bytes = 16 * kKiB;
-    options_.first_view.reducers = {{.id = kOfTheSession, .lanes = 1, .weight = 1, .alive = true}};
+    options_.first_view.reducers = {{.id = kMember, .lanes = 1, .weight = 1, .alive = true}};
     options_.reducers = {{.host = "127.0.0.1", .port = 1, .weight = 1}};
-    options_.who.ranks = 2;
-    options_.who.survives = true;
+    options_.identity.ranks = 2;
+    options_.identity.fault_tolerant = true;
     options_.incarnation = 99;
     options_.lanes = 1;
-    options_.join_timeout = options_.seat_timeout = 20 * kSecond;
+    options_.join_timeout = options_.reservation_timeout = 20 * kSecond;
     options_.first_pause = 20 * kMillisecond;
     options_.longest_pause = 100 * kMillisecond;
   }
   void begin() { watch_ = std::make_unique<PoolWatch>(options_, static_cast<PoolWatch::Listener&>(*this)); }
-  [[nodiscard]] static config::Endpoint at(const AnsweringReducer& reducer) {
+  [[nodiscard]] static config::Endpoint at(const ScriptedListener& reducer) {
     return {.host = "127.0.0.1", .port = reducer.port(), .weight = 1};
   }
-  // The session's own stays in the list.
-  void list(std::vector<config::Endpoint> more) {
-    more.insert(more.begin(), options_.reducers.front());
-    ASSERT_TRUE(watch_->set({.reducers = std::move(more), .file = {}}).has_value());
+  // Sets the list to the member and the given addresses.
+  void set_list(std::vector<config::Endpoint> added) {
+    added.insert(added.begin(), options_.reducers.front());
+    ASSERT_TRUE(watch_->set_pool({.reducers = std::move(added), .file = {}}).has_value());
   }
-  // Who is there is asked, and a seat is taken: three connections.
-  static std::vector<AnsweringReducer::Step> give_seat(uint64_t id) {
-    return {[id](Connection& c) { static_cast<void>(AnsweringReducer::welcome(c, id, 1)); },
+  // The steps of a probe and a reservation with one lane: three connections.
+  static std::vector<ScriptedListener::Step> grant_reservation(uint64_t id) {
+    return {[id](Connection& c) { static_cast<void>(ScriptedListener::welcome(c, id, 1)); },
             [id](Connection& c) {
-              static_cast<void>(AnsweringReducer::welcome(c, id, 1));
+              static_cast<void>(ScriptedListener::welcome(c, id, 1));
               static_cast<void>(c.expect<wire::Join>());
               c.send(wire::Joined{.handle = 6, .heartbeat_ms = 1000, .peer_timeout_ms = 9000}, 6);
             },
             [id](Connection& c) {
-              static_cast<void>(AnsweringReducer::welcome(c, id, 1));
+              static_cast<void>(ScriptedListener::welcome(c, id, 1));
               static_cast<void>(c.expect<wire::Attach>());
               c.send(wire::Attached{.slots = 16}, 6);
             }};
@@ -68,9 +68,9 @@ class PoolWatchTest : public ::testing::Test, protected PoolWatch::Listener {
     const std::lock_guard lock(mutex_);
     return unlisted_;
   }
-  void on_reducer_found(const config::Endpoint& /*address*/, Seat seat) override {
+  void on_reducer_found(const config::Endpoint& /*address*/, ReducerReservation reservation) override {
     const std::lock_guard lock(mutex_);
-    found_.push_back(seat.id);
+    found_.push_back(reservation.id);
     changed_.notify_all();
   }
   void on_unlisted(std::vector<uint64_t> reducers) override {
@@ -87,50 +87,50 @@ class PoolWatchTest : public ::testing::Test, protected PoolWatch::Listener {
   std::unique_ptr<PoolWatch> watch_;
 };
 
-// Each look at one that does not answer lasts as long as it may, and is due again before others were looked
-// at.
-TEST_F(PoolWatchTest, AddressesThatDoNotAnswerKeepNobodyWaiting) {
-  const AnsweringReducer silent, silent_too;
-  AnsweringReducer answers;
-  answers.play(give_seat(50));
+// Each probe of an address without an answer lasts until its timeout, and is due again before the other
+// addresses were probed.
+TEST_F(PoolWatchTest, SilentAddressesDoNotBlockOthers) {
+  const ScriptedListener silent, silent_too;
+  ScriptedListener answers;
+  answers.serve(grant_reservation(50));
   begin();
-  ASSERT_NO_FATAL_FAILURE(list({at(silent), at(silent_too), at(answers)}));
+  ASSERT_NO_FATAL_FAILURE(set_list({at(silent), at(silent_too), at(answers)}));
   EXPECT_TRUE(wait([&] { return !found_.empty(); }));
   EXPECT_THAT(found(), ElementsAre(50));
   watch_.reset();
 }
 
-// It comes back under another id each time, as one that a session has removed does.
-TEST_F(PoolWatchTest, OneThatOthersCannotJoinIsTriedLessAndLess) {
-  AnsweringReducer answers;
-  std::vector<AnsweringReducer::Step> steps;
-  for (uint64_t id = 50; id < 54; ++id) std::ranges::move(give_seat(id), std::back_inserter(steps));
-  answers.play(std::move(steps));
+// The reducer returns under another id each time, as a reducer that was removed from a session does.
+TEST_F(PoolWatchTest, RetriesAReducerThatOthersCannotJoinLessAndLess) {
+  ScriptedListener answers;
+  std::vector<ScriptedListener::Step> steps;
+  for (uint64_t id = 50; id < 54; ++id) std::ranges::move(grant_reservation(id), std::back_inserter(steps));
+  answers.serve(std::move(steps));
   begin();
-  ASSERT_NO_FATAL_FAILURE(list({at(answers)}));
+  ASSERT_NO_FATAL_FAILURE(set_list({at(answers)}));
   Nanos begun = 0;
   for (uint64_t id = 50; id < 54; ++id) {
     ASSERT_TRUE(wait([&] { return found_.size() == id - 49; }));
     if (begun == 0) begun = monotonic_now();
     if (id == 53) break;
-    ASSERT_TRUE(watch_->gone(id).has_value());
-    ASSERT_TRUE(watch_->gone(id).has_value());  // told twice, and counts once
+    ASSERT_TRUE(watch_->reducer_removed(id).has_value());
+    ASSERT_TRUE(watch_->reducer_removed(id).has_value());  // the second call has no effect
   }
   EXPECT_THAT(found(), ElementsAre(50, 51, 52, 53));
   EXPECT_GE(monotonic_now() - begun, (20 + 80 + 320) * kMillisecond);
   watch_.reset();
 }
 
-TEST_F(PoolWatchTest, TellsOfThoseThatTheListHasNoMoreOnceAnotherIsSeated) {
-  AnsweringReducer answers;
-  answers.play(give_seat(50));
+TEST_F(PoolWatchTest, ReportsUnlistedReducersOnceAnotherIsConfirmed) {
+  ScriptedListener answers;
+  answers.serve(grant_reservation(50));
   begin();
-  ASSERT_TRUE(watch_->set({.reducers = {at(answers)}, .file = {}}).has_value());
+  ASSERT_TRUE(watch_->set_pool({.reducers = {at(answers)}, .file = {}}).has_value());
   ASSERT_TRUE(wait([&] { return !found_.empty(); }));
-  EXPECT_TRUE(unlisted().empty()) << "nobody of the list is seated yet";
-  watch_->seated(50);
+  EXPECT_TRUE(unlisted().empty()) << "no reducer of the list is confirmed yet";
+  watch_->set_confirmed(50);
   ASSERT_TRUE(wait([&] { return !unlisted_.empty(); }));
-  EXPECT_THAT(unlisted().front(), ElementsAre(kOfTheSession));
+  EXPECT_THAT(unlisted().front(), ElementsAre(kMember));
   watch_.reset();
 }
 

@@ -1,15 +1,15 @@
-// sluice.hpp alone, over a C face that says what each test wants.
+// The requests of sluice.hpp, over a scripted C API.
 #include <gtest/gtest.h>
 #include <sluice/sluice.hpp>
 
 namespace {
 
-// What the C face answers, and how often it was asked to wait.
+// The results of the C API, and the number of calls of sluice_wait.
 struct Script {
   sluice_status wait = SLUICE_OK;
   sluice_status test = SLUICE_OK;
   int done = 0;
-  sluice_status error = SLUICE_OK;  // of the session
+  sluice_status error = SLUICE_OK;  // of sluice_session_error
   int waits = 0;
 };
 Script script;
@@ -18,7 +18,7 @@ Script script;
 
 extern "C" {
 const char* sluice_status_string(sluice_status) {
-  return "words";
+  return "scripted";
 }
 void sluice_options_init_sized(sluice_options*, size_t) {}
 sluice_status sluice_session_create(const sluice_options*, sluice_session** session, char*, size_t) {
@@ -67,37 +67,37 @@ class RequestTest : public ::testing::Test {
   Request request_ = session_.allreduce_async(&x_, &x_, 1);
 };
 
-TEST_F(RequestTest, IsOpenWhenTheTimeWasNotEnough) {
+TEST_F(RequestTest, StaysOpenAfterATimeout) {
   script.wait = SLUICE_TIMEOUT;
   EXPECT_FALSE(request_.wait_for(1));
-  // The session has failed, but this operation has not let go of its buffers yet.
+  // The session has failed, but this operation still uses its buffers.
   script.error = SLUICE_LOST;
   EXPECT_FALSE(request_.wait_for(1));
   { const Request last = std::move(request_); }
-  EXPECT_EQ(script.waits, 3) << "an open request is waited for when it goes";
+  EXPECT_EQ(script.waits, 3) << "the destructor of an open request must wait";
 }
 
-TEST_F(RequestTest, HasTheStatusOfAnOperationThatEndedJustAfterTheTime) {
+TEST_F(RequestTest, ReturnsTheStatusOfAnOperationThatEndsRightAfterTheTimeout) {
   script.wait = SLUICE_TIMEOUT;
   script.done = 1;
   EXPECT_TRUE(request_.wait_for(1));
-  EXPECT_TRUE(request_.wait_for(1)) << "it is over";
+  EXPECT_TRUE(request_.wait_for(1)) << "the request has ended";
   EXPECT_EQ(script.waits, 1);
 }
 
 TEST_F(RequestTest, ThrowsTheTimeoutOfTheOperationItself) {
   script.wait = SLUICE_TIMEOUT;
-  script.test = SLUICE_INVALID_ARGUMENT;  // sluice_wait has taken its end
+  script.test = SLUICE_INVALID_ARGUMENT;  // sluice_wait has reported its end
   try {
     static_cast<void>(request_.wait_for(1));
     FAIL() << "the operation failed";
   } catch (const Error& e) {
     EXPECT_EQ(e.status(), SLUICE_TIMEOUT);
   }
-  EXPECT_TRUE(request_.test()) << "it is over";
+  EXPECT_TRUE(request_.test()) << "the request has ended";
 }
 
-TEST_F(RequestTest, ThrowsWhyAnOperationFailedJustAfterTheTime) {
+TEST_F(RequestTest, ThrowsTheStatusOfAnOperationThatFailsRightAfterTheTimeout) {
   script.wait = SLUICE_TIMEOUT;
   script.test = SLUICE_LOST;
   script.done = 1;

@@ -12,22 +12,22 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-SettingsRead read(std::vector<const char*> environment) {
+SettingsResult read(std::vector<const char*> environment) {
   environment.push_back(nullptr);
   return read_settings(environment.data());
 }
 
-TEST(PluginSettings, HaveDefaultsWithoutAnyVariable) {
+TEST(PluginSettings, HaveDefaults) {
   const auto r = read({"PATH=/bin", "NCCL_DEBUG=INFO"});
   EXPECT_THAT(r.warnings, IsEmpty());
   EXPECT_THAT(r.settings.reducers, IsEmpty());
   EXPECT_EQ(r.settings.net_name, "SLUICE");
   EXPECT_EQ(r.settings.window_bytes, 2 * kMiB);
-  EXPECT_TRUE(r.settings.survive);
+  EXPECT_TRUE(r.settings.fault_tolerant);
   EXPECT_EQ(r.settings.resume_timeout, 2 * kSecond);
 }
 
-TEST(PluginSettings, TakeWhatIsSet) {
+TEST(PluginSettings, ReadVariables) {
   const auto r = read({"SLUICE_REDUCERS=node1,node2:8000*2", "SLUICE_NET=always", "SLUICE_OFFLOAD=never",
                        "SLUICE_IFNAME=^docker", "NCCL_SOCKET_IFNAME=eth", "SLUICE_STREAMS=7",
                        "SLUICE_MIN_BYTES=1M", "SLUICE_CONNECT_TIMEOUT=5s", "SLUICE_JOIN_TIMEOUT=90s",
@@ -45,11 +45,11 @@ TEST(PluginSettings, TakeWhatIsSet) {
   EXPECT_EQ(r.settings.join_timeout, 90 * kSecond);
   EXPECT_FALSE(r.settings.payload_crc);
   EXPECT_FALSE(r.settings.own_thread);
-  EXPECT_FALSE(r.settings.survive);
+  EXPECT_FALSE(r.settings.fault_tolerant);
   EXPECT_EQ(r.settings.resume_timeout, 500 * kMillisecond);
 }
 
-TEST(PluginSettings, TakeReducersOfThePlatformWhereNobodyNamesAny) {
+TEST(PluginSettings, UseThePlatformsReducersWithoutSluiceReducers) {
   const char* spec = "CLUSTER_SPEC={\"cluster\": {\"workerpool2\": [\"r0:2222\", \"r1:2222\"]}}";
   const auto found = read({spec});
   EXPECT_THAT(found.warnings, IsEmpty());
@@ -59,11 +59,11 @@ TEST(PluginSettings, TakeReducersOfThePlatformWhereNobodyNamesAny) {
   EXPECT_EQ(named.settings.pool_size(), 1U);
   EXPECT_EQ(named.settings.source, "");
   EXPECT_EQ(read({spec, "SLUICE_DISCOVERY=none"}).settings.pool_size(), 0U);
-  // A wrong list is not made up for by somebody else's: the other ranks have the right one.
+  // An invalid list is not replaced by the platform's: the other ranks may have a valid list.
   EXPECT_EQ(read({spec, "SLUICE_REDUCERS=a:99999"}).settings.pool_size(), 0U);
 }
 
-TEST(PluginSettings, LeaveTheDnsForLater) {
+TEST(PluginSettings, DoNotQueryTheDns) {
   const auto r = read({"SLUICE_REDUCER_SERVICE=reducer", "SLUICE_REDUCER_COUNT=4"});
   EXPECT_THAT(r.warnings, IsEmpty());
   EXPECT_THAT(r.settings.reducers, IsEmpty());
@@ -73,30 +73,30 @@ TEST(PluginSettings, LeaveTheDnsForLater) {
             0U);
 }
 
-TEST(PluginSettings, WarnOnceOfAPlatformThatSaysItWrongly) {
-  for (const auto& [bad, words] : std::vector<std::pair<const char*, const char*>>{
+TEST(PluginSettings, WarnOnceAboutAnInvalidPlatformVariable) {
+  for (const auto& [invalid, text] : std::vector<std::pair<const char*, const char*>>{
            {"CLUSTER_SPEC={", "no offload: CLUSTER_SPEC:1:2: "},
-           {"SLUICE_REDUCER_SERVICE=reducer", "needs SLUICE_REDUCER_COUNT"},
+           {"SLUICE_REDUCER_SERVICE=reducer", "set without SLUICE_REDUCER_COUNT"},
            {"SLUICE_SLURM_NODELIST=a[", "no offload: SLUICE_SLURM_NODELIST: column 3: "},
            {"SLUICE_DISCOVERY=tea", "no offload: SLUICE_DISCOVERY=tea"}}) {
-    const auto r = read({bad});
-    EXPECT_THAT(r.warnings, ElementsAre(HasSubstr(words))) << bad;
+    const auto r = read({invalid});
+    EXPECT_THAT(r.warnings, ElementsAre(HasSubstr(text))) << invalid;
     EXPECT_EQ(r.settings.pool_size(), 0U);
   }
 }
 
-TEST(PluginSettings, FollowNcclsInterfacesWithoutTheirOwn) {
+TEST(PluginSettings, UseNcclsInterfaceVariable) {
   EXPECT_EQ(read({"NCCL_SOCKET_IFNAME==eth0"}).settings.interfaces, "=eth0");
 }
 
-TEST(PluginSettings, WarnOfABadValueAndGoOnWithTheDefault) {
-  for (const char* bad :
+TEST(PluginSettings, WarnAboutAnInvalidValueAndUseTheDefault) {
+  for (const char* invalid :
        {"SLUICE_STREAMS=0", "SLUICE_STREAMS=many", "SLUICE_STREAMS=4x", "SLUICE_NET=sometimes",
         "SLUICE_THREADS=2", "SLUICE_WINDOW=64", "SLUICE_CONNECT_TIMEOUT=5", "SLUICE_CONNECT_TIMEOUT=1ms",
         "SLUICE_JOIN_TIMEOUT=60", "SLUICE_SURVIVE=no", "SLUICE_RESUME_TIMEOUT=2",
         "SLUICE_RESUME_TIMEOUT=10us", "SLUICE_REDUCERS=a:99999", "SLUICE_MIN_BYTES=-1"}) {
-    const auto r = read({bad});
-    EXPECT_THAT(r.warnings, ElementsAre(HasSubstr(bad))) << bad;
+    const auto r = read({invalid});
+    EXPECT_THAT(r.warnings, ElementsAre(HasSubstr(invalid))) << invalid;
     EXPECT_EQ(r.settings.streams, Settings().streams);
     EXPECT_EQ(r.settings.connect_timeout, Settings().connect_timeout);
     EXPECT_EQ(r.settings.resume_timeout, Settings().resume_timeout);
@@ -104,13 +104,13 @@ TEST(PluginSettings, WarnOfABadValueAndGoOnWithTheDefault) {
   }
 }
 
-TEST(PluginSettings, NameTheNearestVariableForOneThatIsUnknown) {
+TEST(PluginSettings, SuggestTheNearestVariableForAnUnknownOne) {
   EXPECT_THAT(read({"SLUICE_REDUCER=node1"}).warnings,
               ElementsAre(HasSubstr("did you mean SLUICE_REDUCERS?")));
   EXPECT_THAT(read({"SLUICE_KEYFILE=x"}).warnings, ElementsAre(HasSubstr("did you mean SLUICE_KEY_FILE?")));
 }
 
-TEST(PluginSettings, SayNothingOfTheProgramsVariablesOrAPlatforms) {
+TEST(PluginSettings, IgnoreVariablesOfProgramsAndPlatforms) {
   EXPECT_THAT(read({"SLUICE_LISTEN=*:7470", "SLUICE_ABSENCE_TIMEOUT=9s", "SLUICE_OP_TIMEOUT=1m",
                     "SLUICE_SERVICE_HOST=10.0.0.1", "SLUICE_SERVICE_PORT_DATA=7470",
                     "SLUICE_PORT=tcp://10.0.0.1:7470", "SLUICE_REDUCER_PORT=tcp://10.0.0.1:7470",
@@ -119,21 +119,21 @@ TEST(PluginSettings, SayNothingOfTheProgramsVariablesOrAPlatforms) {
               IsEmpty());
 }
 
-TEST(LikelyCause, NamesTheFirstThatHolds) {
+TEST(OffloadOffReason, ReturnsTheFirstCause) {
   static const char* enable = nullptr;
   static const char* proto = nullptr;
   const auto environment = [](const char* name) -> const char* {
     if (std::string_view(name) == "NCCL_COLLNET_ENABLE") return enable;
     return std::string_view(name) == "NCCL_PROTO" ? proto : nullptr;
   };
-  EXPECT_THAT(tuner::likely_cause(8, 1, environment), HasSubstr("one node"));
-  EXPECT_THAT(tuner::likely_cause(4, 4, environment), HasSubstr("NCCL_COLLNET_ENABLE"));
+  EXPECT_THAT(tuner::offload_off_reason(8, 1, environment), HasSubstr("one node"));
+  EXPECT_THAT(tuner::offload_off_reason(4, 4, environment), HasSubstr("NCCL_COLLNET_ENABLE"));
   enable = "1";
   proto = "LL,LL128";
-  EXPECT_THAT(tuner::likely_cause(4, 4, environment), HasSubstr("NCCL_PROTO"));
+  EXPECT_THAT(tuner::offload_off_reason(4, 4, environment), HasSubstr("NCCL_PROTO"));
   proto = "Simple";
-  EXPECT_THAT(tuner::likely_cause(36, 4, environment), HasSubstr("more than 8 GPUs"));
-  EXPECT_THAT(tuner::likely_cause(4, 4, environment), HasSubstr("ncclCommSplit"));
+  EXPECT_THAT(tuner::offload_off_reason(36, 4, environment), HasSubstr("more than 8 GPUs"));
+  EXPECT_THAT(tuner::offload_off_reason(4, 4, environment), HasSubstr("ncclCommSplit"));
 }
 
 }  // namespace

@@ -10,13 +10,13 @@
 namespace sluice::nccl {
 namespace {
 
-class StatsFile : public ::testing::Test {
+class StatsFileFixture : public ::testing::Test {
  protected:
-  StatsFile() {
+  StatsFileFixture() {
     char pattern[] = "/tmp/sluice-stats-XXXXXX";
     folder_ = mkdtemp(pattern);
   }
-  ~StatsFile() override {
+  ~StatsFileFixture() override {
     (void)unlink(path().c_str());
     (void)rmdir(folder_.c_str());
   }
@@ -26,47 +26,47 @@ class StatsFile : public ::testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   std::string folder_;
-  std::string why_;
+  std::string error_;
 };
 
-TEST_F(StatsFile, LinesAreAppended) {
-  EXPECT_TRUE(append_to(path(), "{\"a\":1}\n", why_)) << why_;
-  EXPECT_TRUE(append_to(path(), "{\"a\":2}\n", why_)) << why_;
+TEST_F(StatsFileFixture, AppendsLines) {
+  EXPECT_TRUE(append_line(path(), "{\"a\":1}\n", error_)) << error_;
+  EXPECT_TRUE(append_line(path(), "{\"a\":2}\n", error_)) << error_;
   EXPECT_EQ(content(), "{\"a\":1}\n{\"a\":2}\n");
 }
 
-TEST_F(StatsFile, APipeThatNobodyReadsHoldsNobodyUp) {
+TEST_F(StatsFileFixture, DoesNotBlockOnAPipeWithoutAReader) {
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
-  EXPECT_FALSE(append_to(path(), "x\n", why_));
-  EXPECT_FALSE(why_.empty());
+  EXPECT_FALSE(append_line(path(), "x\n", error_));
+  EXPECT_FALSE(error_.empty());
 }
 
-TEST_F(StatsFile, AFolderThatIsNotThereIsAReason) {
-  EXPECT_FALSE(append_to(folder_ + "/none/stats", "x\n", why_));
-  EXPECT_EQ(why_, "No such file or directory");
+TEST_F(StatsFileFixture, ReportsAMissingFolder) {
+  EXPECT_FALSE(append_line(folder_ + "/none/stats", "x\n", error_));
+  EXPECT_EQ(error_, "No such file or directory");
 }
 
-TEST_F(StatsFile, DoesNotGrowForEver) {
+TEST_F(StatsFileFixture, DoesNotGrowBeyondItsLimit) {
   std::ofstream(path()) << "x";
-  ASSERT_EQ(truncate(path().c_str(), static_cast<off_t>(kMostStats)), 0);  // no blocks
-  EXPECT_FALSE(append_to(path(), "x\n", why_));
+  ASSERT_EQ(truncate(path().c_str(), static_cast<off_t>(kMaxStatsBytes)), 0);  // a sparse file
+  EXPECT_FALSE(append_line(path(), "x\n", error_));
   struct stat file {};
   ASSERT_EQ(stat(path().c_str(), &file), 0);
-  EXPECT_EQ(static_cast<uint64_t>(file.st_size), kMostStats);
+  EXPECT_EQ(static_cast<uint64_t>(file.st_size), kMaxStatsBytes);
 }
 
-TEST(StatsPath, NamesHostAndProcess) {
+TEST(StatsPath, ReplacesHostAndProcess) {
   EXPECT_EQ(stats_path("/log/%h-%p.json", "node7", 42), "/log/node7-42.json");
   EXPECT_EQ(stats_path("100%%", "node7", 42), "100%");
   EXPECT_EQ(stats_path("%x %", "node7", 42), "%x %");
 }
 
-TEST(StatsLine, IsJsonWhateverIsSaid) {
+TEST(StatsLine, EscapesAnyText) {
   StatsLine line("refused");
   line.text("why", "a \"quoted\" \\ line\nand \xff")
       .number("nodes", 3)
       .real("x", 0.0 / 0.0)
-      .truth("on", false);
+      .boolean("on", false);
   const std::string text = line.take();
   EXPECT_NE(
       text.find(R"("kind":"refused","why":"a \"quoted\" \\ line\u000aand \u00ff","nodes":3,"x":0,"on":false})"

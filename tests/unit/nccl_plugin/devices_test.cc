@@ -14,15 +14,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A /sys of our own.
-class Devices : public testing::Test {
+// A fake /sys.
+class DevicesFixture : public testing::Test {
  protected:
-  Devices() {
+  DevicesFixture() {
     std::string pattern = (fs::temp_directory_path() / "sluice-sysfs-XXXXXX").string();
     EXPECT_NE(::mkdtemp(pattern.data()), nullptr);
     root_ = pattern;
   }
-  ~Devices() override { fs::remove_all(root_); }
+  ~DevicesFixture() override { fs::remove_all(root_); }
 
   void write(const std::string& path, const std::string& text) {
     fs::create_directories((root_ / path).parent_path());
@@ -34,7 +34,7 @@ class Devices : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(Devices, AreTheOnesAskedForWithNumericAddress) {
+TEST_F(DevicesFixture, FindsTheRequestedInterfaceWithItsNumericAddress) {
   const auto found = loopback();
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].name, "lo");
@@ -44,14 +44,14 @@ TEST_F(Devices, AreTheOnesAskedForWithNumericAddress) {
   EXPECT_TRUE(find_devices({.interfaces = "=nosuchif0", .sysfs = root_.string()}).empty());
 }
 
-TEST_F(Devices, WithoutLoopbackUnlessThereIsNothingElse) {
+TEST_F(DevicesFixture, ExcludesLoopbackUnlessItIsTheOnlyInterface) {
   const auto found = find_devices({.interfaces = "", .sysfs = root_.string()});
   ASSERT_FALSE(found.empty());
   const bool has_loopback = std::ranges::any_of(found, [](const Device& d) { return d.name == "lo"; });
   EXPECT_EQ(has_loopback, found.size() == 1 && found[0].name == "lo");
 }
 
-TEST_F(Devices, AreTheSameOnEveryCall) {
+TEST_F(DevicesFixture, ReturnsTheSameDevicesOnEveryCall) {
   const auto first = find_devices({.interfaces = "", .sysfs = root_.string()});
   const auto second = find_devices({.interfaces = "", .sysfs = root_.string()});
   ASSERT_EQ(first.size(), second.size());
@@ -62,7 +62,7 @@ TEST_F(Devices, AreTheSameOnEveryCall) {
   }
 }
 
-TEST_F(Devices, HaveTheSpeedOfTheKernelTheUsersOrTenGigabit) {
+TEST_F(DevicesFixture, UsesTheSpeedOfTheUserOrTheKernelOrTenGigabit) {
   EXPECT_EQ(loopback().at(0).speed_mbps, 10'000u);
   write("class/net/lo/speed", "100000");
   EXPECT_EQ(loopback().at(0).speed_mbps, 100'000u);
@@ -73,7 +73,7 @@ TEST_F(Devices, HaveTheSpeedOfTheKernelTheUsersOrTenGigabit) {
   }
 }
 
-TEST_F(Devices, AreNotThoseWithoutACarrier) {
+TEST_F(DevicesFixture, ExcludesInterfacesWithoutACarrier) {
   for (const char* state : {"up", "unknown", "dormant"}) {
     write("class/net/lo/operstate", state);
     EXPECT_EQ(loopback().size(), 1u) << state;
@@ -84,7 +84,7 @@ TEST_F(Devices, AreNotThoseWithoutACarrier) {
   }
 }
 
-TEST_F(Devices, HaveThePciFunctionThatTheyHangOn) {
+TEST_F(DevicesFixture, FindsThePciFunction) {
   const fs::path function = root_ / "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.1";
   fs::create_directories(function / "virtio3");
   fs::create_directories(root_ / "devices/platform/soc/ethernet");
@@ -99,10 +99,10 @@ TEST_F(Devices, HaveThePciFunctionThatTheyHangOn) {
   EXPECT_EQ(loopback().at(0).pci_path, canonical);
   fs::remove(link);
   fs::create_directory_symlink(root_ / "devices/platform/soc/ethernet", link);
-  EXPECT_EQ(loopback().at(0).pci_path, "") << "not of a PCI bus: NCCL hangs it on the processor";
+  EXPECT_EQ(loopback().at(0).pci_path, "") << "not on a PCI bus: NCCL attaches it to the CPU";
 }
 
-TEST_F(Devices, TellOfAnActiveRdmaPort) {
+TEST_F(DevicesFixture, FindsAnActiveRdmaPort) {
   EXPECT_EQ(active_rdma_device(root_.string()), "") << "no such class";
   fs::create_directories(root_ / "class/infiniband");
   EXPECT_EQ(active_rdma_device(root_.string()), "");

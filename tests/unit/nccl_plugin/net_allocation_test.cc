@@ -1,18 +1,18 @@
-// Counts what the net asks of the heap once it runs. The counter sees every thread of the process, so this is
-// a program of its own.
+// Counts the heap allocations of the network in steady state. The counter sees all threads of the process, so
+// this test is a program of its own.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <new>
 
-#include "tests/unit/nccl_plugin/net_pair.h"
+#include "tests/unit/nccl_plugin/net_test_bed.h"
 
 namespace {
 std::atomic<uint64_t> allocations{0};
 }
 
-// Not inlined: half inlined, they look to g++ like a mismatch of malloc and delete.
+// noinline: if only one of the operators is inlined, g++ warns about a mismatch of malloc and delete.
 [[gnu::noinline]] void* operator new(size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* p = std::malloc(size)) return p;
@@ -40,8 +40,8 @@ std::atomic<uint64_t> allocations{0};
 namespace sluice::nccl::test {
 namespace {
 
-TEST(NetAllocations, AreNoneInSteadyState) {
-  Pair pair;
+TEST(NetAllocations, NoneInSteadyState) {
+  NetPair pair;
   constexpr size_t kBytes = 3 * kMiB;
   const auto out = pattern(kBytes, 1);
   std::array<std::vector<std::byte>, 8> in;
@@ -57,11 +57,11 @@ TEST(NetAllocations, AreNoneInSteadyState) {
       posted = posted && net::irecv(*pair.recv, in[i].data(), bytes, 0, &receives[i]).ok() &&
                receives[i] != nullptr;
     }
-    return posted && until([&] {
+    return posted && poll_until([&] {
              bool all = true;
              for (size_t i = 0; i < in.size(); ++i) {
-               look(sends[i], sent[i]);
-               look(receives[i], received[i]);
+               update(sends[i], sent[i]);
+               update(receives[i], received[i]);
                all = all && sent[i].done && received[i].done;
              }
              return all;
@@ -75,7 +75,7 @@ TEST(NetAllocations, AreNoneInSteadyState) {
   EXPECT_EQ(allocations.load() - before, 0u);
   const uint64_t counted = allocations.load();
   static_cast<void>(::operator new(1));
-  EXPECT_EQ(allocations.load(), counted + 1) << "the counter counts";
+  EXPECT_EQ(allocations.load(), counted + 1) << "the counter works";
 }
 
 }  // namespace

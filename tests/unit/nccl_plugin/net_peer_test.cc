@@ -1,4 +1,5 @@
-// Peers that know the secret and then do wrong: each ends its own comm, with the reason, and nothing else.
+// Peers that know the secret and then violate the protocol. Each violation ends its own comm with a reason,
+// and no other comm.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -6,7 +7,8 @@
 #include <vector>
 
 #include "nccl_plugin/net/frames.h"
-#include "tests/unit/nccl_plugin/net_pair.h"
+#include "tests/unit/nccl_plugin/net_test_bed.h"
+#include "transport/tcp/blocking_io.h"
 
 namespace sluice::nccl::test {
 namespace {
@@ -17,38 +19,38 @@ using wire::FrameHeader;
 void write_frame(const Socket& socket, const FrameHeader& h, size_t payload_bytes) {
   std::vector<std::byte> bytes(wire::kHeaderBytes + payload_bytes, std::byte{0x77});
   wire::encode_header(h, {}, wire::HeaderBytes(bytes.data(), wire::kHeaderBytes));
-  // A peer that was cut off does not read; that is no failure here.
-  (void)transport::tcp::write_all(socket.fd(), bytes, monotonic_now() + kPatience);
+  // The other side may have closed the connection already.
+  (void)transport::tcp::write_all(socket.fd(), bytes, monotonic_now() + kTestTimeout);
 }
 
-// A receiver of ours whose sender is the test, on two sockets.
-struct HandMadeSender {
-  HandMadeSender() {
+// A receiver whose sender is the test, on two sockets.
+struct ScriptedSender {
+  ScriptedSender() {
     HandleMemory memory;
-    auto listener = Listener::open("127.0.0.1", tcp_terms(), memory.handle());
-    auto connector =
-        Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, tcp_terms(), monotonic_now());
-    std::optional<GreetedStreams> mine;
-    EXPECT_TRUE(until([&] {
-      if (!mine) {
-        if (auto greeted = (*connector)->progress(monotonic_now())) mine = std::move(*greeted);
+    auto listener = Listener::open("127.0.0.1", tcp_settings(), memory.handle());
+    auto connector = start_connector(memory, 2, tcp_settings());
+    std::optional<ConnectedStreams> connected_sockets;
+    EXPECT_TRUE(poll_until([&] {
+      if (!connected_sockets) {
+        if (auto connected = (*connector)->progress(monotonic_now()))
+          connected_sockets = std::move(*connected);
       }
       if (!recv) {
-        if (auto greeted = (*listener)->accept(monotonic_now()))
-          recv = std::move(*RecvComm::make(std::move(*greeted)));
+        if (auto connected = (*listener)->accept(monotonic_now()))
+          recv = std::move(*RecvComm::make(std::move(*connected)));
       }
-      return mine && recv;
+      return connected_sockets && recv;
     }));
-    sockets = std::move(mine->sockets);
+    sockets = std::move(connected_sockets->sockets);
   }
-  ~HandMadeSender() { net::close(recv.release()); }
+  ~ScriptedSender() { net::close(recv.release()); }
 
-  // The state of `request` once it is over.
+  // Waits until `request` has ended and returns its outcome.
   Outcome outcome(Request* request) const {
     Outcome o;
-    EXPECT_TRUE(until([&] {
-      look(request, o);
-      return o.over();
+    EXPECT_TRUE(poll_until([&] {
+      update(request, o);
+      return o.ended();
     }));
     return o;
   }
@@ -59,8 +61,9 @@ struct HandMadeSender {
 constexpr uint32_t kPiece = 1000;
 constexpr uint64_t kMessage = 2500;
 
-// A receive of 4096 bytes is open as grant 0 of slot 0; its first piece has arrived where `after_first`.
-struct WrongPiece {
+// An invalid piece for a receive of 4096 bytes that is open as grant 0 of slot 0. With `after_first` the
+// first piece has arrived before.
+struct InvalidPiece {
   const char* name;
   FrameHeader header;
   size_t payload;
@@ -77,8 +80,8 @@ FrameHeader changed(FrameHeader h, Change change) {
   return h;
 }
 
-std::vector<WrongPiece> wrong_pieces() {
-  std::vector<WrongPiece> all;
+std::vector<InvalidPiece> invalid_pieces() {
+  std::vector<InvalidPiece> all;
   const auto add = [&](const char* name, const FrameHeader& h, Errc reason, bool after_first = false) {
     all.push_back({name, h, h.length, reason, after_first});
   };
@@ -120,30 +123,31 @@ std::vector<WrongPiece> wrong_pieces() {
   return all;
 }
 
-TEST(NetPeer, ReceiverRefusesWhatWasNotGrantedAndWritesNothingOutsideTheGrant) {
-  Pair healthy;
-  for (const WrongPiece& wrong : wrong_pieces()) {
-    SCOPED_TRACE(wrong.name);
-    Warnings warnings;
-    HandMadeSender sender;
+TEST(NetPeer, ReceiverRefusesInvalidPiecesAndWritesNothingOutsideTheGrant) {
+  NetPair healthy;
+  for (const InvalidPiece& invalid : invalid_pieces()) {
+    SCOPED_TRACE(invalid.name);
+    WarningRecorder warnings;
+    ScriptedSender sender;
     constexpr size_t kGuard = 8192;
     std::vector<std::byte> memory(kGuard + 4096 + kGuard, std::byte{0xee});
     Request* request = nullptr;
     ASSERT_TRUE(net::irecv(*sender.recv, memory.data() + kGuard, 4096, 0, &request).ok());
-    if (wrong.after_first) write_frame(sender.sockets[0], piece(0, kPiece), kPiece);
-    write_frame(sender.sockets[0], wrong.header, wrong.payload);
+    if (invalid.after_first) write_frame(sender.sockets[0], piece(0, kPiece), kPiece);
+    write_frame(sender.sockets[0], invalid.header, invalid.payload);
     const Outcome outcome = sender.outcome(request);
     EXPECT_FALSE(outcome.done);
-    EXPECT_EQ(to_string(outcome.status.code()), to_string(wrong.reason));
-    EXPECT_FALSE(Warnings::all().empty());
+    EXPECT_EQ(to_string(outcome.status.code()), to_string(invalid.reason));
+    EXPECT_FALSE(WarningRecorder::all().empty());
     for (size_t i = 0; i < kGuard; ++i) {
       ASSERT_EQ(memory[i], std::byte{0xee}) << "before the grant";
       ASSERT_EQ(memory[kGuard + 4096 + i], std::byte{0xee}) << "after the grant";
     }
-    // The sender learns of it on every stream.
+    // All streams to the sender are closed.
     for (const Socket& s : sender.sockets) {
       std::byte byte{};
-      EXPECT_TRUE(until([&] { return ::recv(s.fd(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET; }));
+      EXPECT_TRUE(
+          poll_until([&] { return ::recv(s.fd(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET; }));
     }
   }
   std::vector<std::byte> in(10);
@@ -152,27 +156,27 @@ TEST(NetPeer, ReceiverRefusesWhatWasNotGrantedAndWritesNothingOutsideTheGrant) {
   Request* const send = healthy.isend(out);
   Outcome sent;
   Outcome received;
-  ASSERT_TRUE(until([&] {
-    look(send, sent);
-    look(receive, received);
-    return sent.over() && received.over();
+  ASSERT_TRUE(poll_until([&] {
+    update(send, sent);
+    update(receive, received);
+    return sent.ended() && received.ended();
   }));
   EXPECT_TRUE(sent.done && received.done);
 }
 
-TEST(NetPeer, ReceiverRefusesTheSamePieceOnTwoStreamsAtOnce) {
-  HandMadeSender sender;
+TEST(NetPeer, ReceiverRefusesAPieceOnTwoStreams) {
+  ScriptedSender sender;
   std::vector<std::byte> memory(4096);
   Request* request = nullptr;
   ASSERT_TRUE(net::irecv(*sender.recv, memory.data(), memory.size(), 0, &request).ok());
-  // Neither is whole: both would be written at the same time.
+  // Neither piece is complete: both would be written to the same memory at the same time.
   write_frame(sender.sockets[0], piece(0, kPiece), kPiece / 2);
   write_frame(sender.sockets[1], piece(0, kPiece), kPiece / 2);
   EXPECT_EQ(sender.outcome(request).status, Status(Errc::kBadSequence));
 }
 
-TEST(NetPeer, ReceiverTakesPiecesInAnyOrderOnAnyStream) {
-  HandMadeSender sender;
+TEST(NetPeer, ReceiverAcceptsPiecesInAnyOrderOnAnyStream) {
+  ScriptedSender sender;
   std::vector<std::byte> memory(4096);
   Request* request = nullptr;
   ASSERT_TRUE(net::irecv(*sender.recv, memory.data(), memory.size(), 0, &request).ok());
@@ -185,49 +189,48 @@ TEST(NetPeer, ReceiverTakesPiecesInAnyOrderOnAnyStream) {
   EXPECT_EQ(std::count(memory.begin(), memory.end(), std::byte{0x77}), static_cast<std::ptrdiff_t>(kMessage));
 }
 
-TEST(NetPeer, ReceiverEndsWhenItsSenderDies) {
-  HandMadeSender sender;
+TEST(NetPeer, ReceiverFailsWhenTheSenderDies) {
+  ScriptedSender sender;
   std::vector<std::byte> memory(4096);
   Request* request = nullptr;
   ASSERT_TRUE(net::irecv(*sender.recv, memory.data(), memory.size(), 0, &request).ok());
   write_frame(sender.sockets[0], piece(0, kPiece), kPiece / 2);
-  sender.sockets.clear();  // in the middle of a frame
+  sender.sockets.clear();  // within a frame
   EXPECT_EQ(sender.outcome(request).status, Status(Errc::kReset));
 }
 
-// A sender of ours whose receiver is the test.
-struct HandMadeReceiver {
-  HandMadeReceiver() {
+// A sender whose receiver is the test.
+struct ScriptedReceiver {
+  ScriptedReceiver() {
     HandleMemory memory;
-    auto listener = Listener::open("127.0.0.1", tcp_terms(), memory.handle());
-    auto connector =
-        Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, tcp_terms(), monotonic_now());
-    std::optional<GreetedStreams> mine;
-    EXPECT_TRUE(until([&] {
-      if (!mine) {
-        if (auto greeted = (*listener)->accept(monotonic_now())) mine = std::move(*greeted);
+    auto listener = Listener::open("127.0.0.1", tcp_settings(), memory.handle());
+    auto connector = start_connector(memory, 2, tcp_settings());
+    std::optional<ConnectedStreams> connected_sockets;
+    EXPECT_TRUE(poll_until([&] {
+      if (!connected_sockets) {
+        if (auto connected = (*listener)->accept(monotonic_now())) connected_sockets = std::move(*connected);
       }
       if (!send) {
-        if (auto greeted = (*connector)->progress(monotonic_now()))
-          send = std::move(*SendComm::make(std::move(*greeted)));
+        if (auto connected = (*connector)->progress(monotonic_now()))
+          send = std::move(*SendComm::make(std::move(*connected)));
       }
-      return mine && send;
+      return connected_sockets && send;
     }));
-    sockets = std::move(mine->sockets);
+    sockets = std::move(connected_sockets->sockets);
   }
-  ~HandMadeReceiver() { net::close(send.release()); }
+  ~ScriptedReceiver() { net::close(send.release()); }
   std::unique_ptr<SendComm> send;
   std::vector<Socket> sockets;
 };
 
-TEST(NetPeer, SenderRefusesGrantsThatAreOutOfOrderOrOfASlotInUse) {
-  struct Wrong {
+TEST(NetPeer, SenderRefusesInvalidGrants) {
+  struct InvalidGrant {
     const char* name;
     std::vector<FrameHeader> frames;
     size_t stream;
     Errc reason;
   };
-  const Wrong wrongs[] = {
+  const InvalidGrant invalid_grants[] = {
       {"first is not 0", {grant_header(1, 0, 10, 0)}, 0, Errc::kBadSequence},
       {"slot out of range", {grant_header(0, 32, 10, 0)}, 0, Errc::kBadSlot},
       {"slot in use", {grant_header(0, 3, 10, 0), grant_header(1, 3, 10, 0)}, 0, Errc::kBadSlot},
@@ -242,34 +245,34 @@ TEST(NetPeer, SenderRefusesGrantsThatAreOutOfOrderOrOfASlotInUse) {
        0,
        Errc::kBadField},
   };
-  for (const Wrong& wrong : wrongs) {
-    SCOPED_TRACE(wrong.name);
-    Warnings warnings;
-    HandMadeReceiver receiver;
+  for (const InvalidGrant& invalid : invalid_grants) {
+    SCOPED_TRACE(invalid.name);
+    WarningRecorder warnings;
+    ScriptedReceiver receiver;
     const auto out = pattern(10, 1);
     Request* request = nullptr;
     ASSERT_TRUE(net::isend(*receiver.send, out.data(), out.size(), 5, &request).ok());
-    for (const FrameHeader& h : wrong.frames) write_frame(receiver.sockets[wrong.stream], h, 0);
+    for (const FrameHeader& h : invalid.frames) write_frame(receiver.sockets[invalid.stream], h, 0);
     Outcome outcome;
-    ASSERT_TRUE(until([&] {
-      look(request, outcome);
-      return outcome.over();
+    ASSERT_TRUE(poll_until([&] {
+      update(request, outcome);
+      return outcome.ended();
     }));
-    EXPECT_EQ(to_string(outcome.status.code()), to_string(wrong.reason));
-    EXPECT_FALSE(Warnings::all().empty());
+    EXPECT_EQ(to_string(outcome.status.code()), to_string(invalid.reason));
+    EXPECT_FALSE(WarningRecorder::all().empty());
   }
 }
 
-TEST(NetPeer, SenderEndsWhenItsReceiverDies) {
-  HandMadeReceiver receiver;
+TEST(NetPeer, SenderFailsWhenTheReceiverDies) {
+  ScriptedReceiver receiver;
   const auto out = pattern(10, 1);
   Request* request = nullptr;
   ASSERT_TRUE(net::isend(*receiver.send, out.data(), out.size(), 5, &request).ok());
   receiver.sockets.clear();
   Outcome outcome;
-  ASSERT_TRUE(until([&] {
-    look(request, outcome);
-    return outcome.over();
+  ASSERT_TRUE(poll_until([&] {
+    update(request, outcome);
+    return outcome.ended();
   }));
   EXPECT_EQ(outcome.status, Status(Errc::kClosed));
 }

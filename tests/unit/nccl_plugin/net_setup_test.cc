@@ -1,4 +1,4 @@
-// How a pair comes about, and what does not stop it.
+// Connection setup between a sender and a receiver, also with other clients, errors and few descriptors.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -10,11 +10,13 @@
 #include <string_view>
 #include <vector>
 
-#include "nccl_plugin/host/offer.h"
-#include "nccl_plugin/net/greeting.h"
+#include "nccl_plugin/host/capabilities.h"
+#include "nccl_plugin/net/handshake_frame.h"
 #include "nccl_plugin/net/limits.h"
-#include "tests/unit/nccl_plugin/net_pair.h"
+#include "tests/unit/nccl_plugin/net_test_bed.h"
 #include "transport/tcp/address.h"
+#include "transport/tcp/blocking_io.h"
+#include "transport/tcp/connect.h"
 
 namespace sluice::nccl::test {
 namespace {
@@ -22,15 +24,15 @@ namespace {
 using transport::tcp::Socket;
 
 uint16_t port_of(HandleMemory& memory) {
-  const auto text = transport::tcp::address_text(read_invitation(memory.handle())->address);
+  const auto text = transport::tcp::address_text(decode_listen_handle(memory.handle())->address);
   return static_cast<uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
 }
 
-Socket stranger(HandleMemory& memory, std::string_view says) {
-  auto socket = transport::tcp::connect_to("127.0.0.1", port_of(memory), {}, monotonic_now() + kPatience);
+Socket connect_and_send(HandleMemory& memory, std::string_view text) {
+  auto socket = transport::tcp::connect_to("127.0.0.1", port_of(memory), {}, monotonic_now() + kTestTimeout);
   EXPECT_TRUE(socket.has_value());
-  const auto bytes = std::as_bytes(std::span(says));
-  EXPECT_TRUE(transport::tcp::write_all(socket->fd(), bytes, monotonic_now() + kPatience).ok());
+  const auto bytes = std::as_bytes(std::span(text));
+  EXPECT_TRUE(transport::tcp::write_all(socket->fd(), bytes, monotonic_now() + kTestTimeout).ok());
   return std::move(*socket);
 }
 
@@ -44,15 +46,15 @@ std::string stream_frame(const Secret& secret, uint16_t index = 0, uint16_t coun
       .min_version = min, .max_version = max, .index = index, .count = count, .secret = secret}));
 }
 
-// As NCCL calls, by device; the streams are those of the settings.
+// Calls the functions by device, like NCCL, with the number of streams of the settings.
 TEST(NetSetup, ConnectsThroughTheFunctionsThatNcclCalls) {
-  ASSERT_FALSE(offer().net.empty());
+  ASSERT_FALSE(capabilities().net.empty());
   HandleMemory memory;
   Listener* listener = nullptr;
   ASSERT_TRUE(net::listen(0, memory.handle(), &listener).ok());
   SendComm* send = nullptr;
   RecvComm* recv = nullptr;
-  ASSERT_TRUE(until([&] {
+  ASSERT_TRUE(poll_until([&] {
     if (send == nullptr) {
       EXPECT_TRUE(net::connect(0, memory.handle(), &send).ok());
     }
@@ -70,7 +72,7 @@ TEST(NetSetup, ConnectsThroughTheFunctionsThatNcclCalls) {
   ASSERT_TRUE(net::irecv(*recv, in.data(), in.size(), 1, &receiving).ok());
   bool sent = false;
   bool received = false;
-  ASSERT_TRUE(until([&] {
+  ASSERT_TRUE(poll_until([&] {
     if (!sent) {
       EXPECT_TRUE(net::test(*sending, &sent, nullptr).ok());
     }
@@ -84,41 +86,41 @@ TEST(NetSetup, ConnectsThroughTheFunctionsThatNcclCalls) {
   net::close(recv);
 }
 
-TEST(NetSetup, RefusesADeviceThatIsNotThere) {
-  Warnings warnings;
+TEST(NetSetup, RefusesAnUnknownDevice) {
+  WarningRecorder warnings;
   HandleMemory memory;
   Listener* listener = nullptr;
   EXPECT_EQ(net::listen(99, memory.handle(), &listener), Status(Errc::kInvalidArgument));
   EXPECT_EQ(net::listen(-1, memory.handle(), &listener), Status(Errc::kInvalidArgument));
   EXPECT_EQ(listener, nullptr);
-  EXPECT_NE(Warnings::all().find("device 99"), std::string::npos);
+  EXPECT_NE(WarningRecorder::all().find("device 99"), std::string::npos);
 }
 
-TEST(NetSetup, RefusesAHandleThatIsNotOurs) {
-  Warnings warnings;
+TEST(NetSetup, RefusesAForeignHandle) {
+  WarningRecorder warnings;
   HandleMemory memory;
   SendComm* send = nullptr;
   EXPECT_EQ(net::connect(0, memory.handle(), &send), Status(Errc::kBadMagic));
-  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
+  auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle());
   memory.bytes[4] = std::byte{9};
   EXPECT_EQ(net::connect(0, memory.handle(), &send), Status(Errc::kNoCommonVersion));
   EXPECT_EQ(send, nullptr);
 }
 
-TEST(NetSetup, TakesNoPointerFromThePeersHandle) {
+TEST(NetSetup, DoesNotTrustTheConnectIdOfThePeersHandle) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
+  auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle());
   ASSERT_TRUE(listener.has_value());
   std::fill(memory.bytes.end() - 8, memory.bytes.end(), std::byte{0x41});
   SendComm* send = nullptr;
   RecvComm* recv = nullptr;
-  ASSERT_TRUE(until([&] {
+  ASSERT_TRUE(poll_until([&] {
     if (send == nullptr) {
       EXPECT_TRUE(net::connect(0, memory.handle(), &send).ok());
     }
     if (recv == nullptr) {
-      if (auto greeted = (*listener)->accept(monotonic_now()))
-        recv = RecvComm::make(std::move(*greeted))->release();
+      if (auto connected = (*listener)->accept(monotonic_now()))
+        recv = RecvComm::make(std::move(*connected))->release();
     }
     return send != nullptr && recv != nullptr;
   }));
@@ -126,37 +128,36 @@ TEST(NetSetup, TakesNoPointerFromThePeersHandle) {
   net::close(recv);
 }
 
-TEST(NetSetup, StrangersDisturbNothing) {
+TEST(NetSetup, IgnoresOtherClients) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
+  auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle());
   ASSERT_TRUE(listener.has_value());
-  const Secret secret = read_invitation(memory.handle())->secret;
+  const Secret secret = decode_listen_handle(memory.handle())->secret;
   Secret wrong = secret;
   wrong[15] ^= 1;
   std::string altered = stream_frame(secret);
   altered[70] = static_cast<char>(altered[70] ^ 1);
-  std::deque<Socket> strangers;
-  strangers.push_back(stranger(
+  std::deque<Socket> other_clients;
+  other_clients.push_back(connect_and_send(
       memory,
       "GET / HTTP/1.1\r\nHost: receiver.example:7470\r\nUser-Agent: a health check of some cluster\r\n\r\n"));
-  strangers.push_back(stranger(memory, stream_frame(secret).substr(0, 40)));
-  strangers.push_back(stranger(memory, stream_frame(wrong)));
-  strangers.push_back(stranger(memory, altered));
-  strangers.push_back(stranger(memory, ""));
-  strangers.push_back(stranger(memory, std::string(100'000, 'x')));
-  stranger(memory, "gone at once");
+  other_clients.push_back(connect_and_send(memory, stream_frame(secret).substr(0, 40)));
+  other_clients.push_back(connect_and_send(memory, stream_frame(wrong)));
+  other_clients.push_back(connect_and_send(memory, altered));
+  other_clients.push_back(connect_and_send(memory, ""));
+  other_clients.push_back(connect_and_send(memory, std::string(100'000, 'x')));
+  connect_and_send(memory, "closed at once");
 
-  auto connector =
-      Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 4, terms(), monotonic_now());
+  auto connector = start_connector(memory, 4, default_settings());
   ASSERT_TRUE(connector.has_value());
-  std::optional<GreetedStreams> sending;
-  std::optional<GreetedStreams> receiving;
-  ASSERT_TRUE(until([&] {
+  std::optional<ConnectedStreams> sending;
+  std::optional<ConnectedStreams> receiving;
+  ASSERT_TRUE(poll_until([&] {
     if (!receiving) {
-      if (auto greeted = (*listener)->accept(monotonic_now())) receiving = std::move(*greeted);
+      if (auto connected = (*listener)->accept(monotonic_now())) receiving = std::move(*connected);
     }
     if (!sending) {
-      if (auto greeted = (*connector)->progress(monotonic_now())) sending = std::move(*greeted);
+      if (auto connected = (*connector)->progress(monotonic_now())) sending = std::move(*connected);
     }
     return sending && receiving;
   }));
@@ -164,23 +165,24 @@ TEST(NetSetup, StrangersDisturbNothing) {
   EXPECT_EQ(receiving->sockets.size(), 4u);
 }
 
-TEST(NetSetup, ConnectsOverIpv6WhateverTheFamilyOfTheSendersDevice) {
+TEST(NetSetup, ConnectsOverIpv6FromADeviceOfAnyFamily) {
   for (const char* from : {"::1", "127.0.0.1"}) {
     SCOPED_TRACE(from);
     HandleMemory memory;
-    auto listener = Listener::open("::1", terms(), memory.handle());
-    // A host without IPv6 can't play this; the reason is shown in the summary.
+    auto listener = Listener::open("::1", default_settings(), memory.handle());
+    // A host without IPv6 cannot run this test; the summary shows the reason.
     if (!listener) GTEST_SKIP() << "needs ipv6: " << listener.error().text;
-    auto connector = Connector::start(*read_invitation(memory.handle()), from, 2, terms(), monotonic_now());
+    auto connector = Connector::start(*decode_listen_handle(memory.handle()), from, 2, default_settings(),
+                                      monotonic_now());
     ASSERT_TRUE(connector.has_value()) << connector.error().text;
-    std::optional<GreetedStreams> sending;
-    std::optional<GreetedStreams> receiving;
-    ASSERT_TRUE(until([&] {
+    std::optional<ConnectedStreams> sending;
+    std::optional<ConnectedStreams> receiving;
+    ASSERT_TRUE(poll_until([&] {
       if (!receiving) {
-        if (auto greeted = (*listener)->accept(monotonic_now())) receiving = std::move(*greeted);
+        if (auto connected = (*listener)->accept(monotonic_now())) receiving = std::move(*connected);
       }
       if (!sending) {
-        if (auto greeted = (*connector)->progress(monotonic_now())) sending = std::move(*greeted);
+        if (auto connected = (*connector)->progress(monotonic_now())) sending = std::move(*connected);
       }
       return sending && receiving;
     }));
@@ -188,103 +190,106 @@ TEST(NetSetup, ConnectsOverIpv6WhateverTheFamilyOfTheSendersDevice) {
   }
 }
 
-TEST(NetSetup, ManyStrangersKeepNobodyOut) {
+TEST(NetSetup, ManyOtherClientsDoNotExcludeTheSender) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
-  std::deque<Socket> strangers;
-  const auto crowd = [&](size_t count) {
-    for (size_t i = 0; i < count; ++i) strangers.push_back(stranger(memory, "h"));
+  auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle());
+  std::deque<Socket> other_clients;
+  const auto connect_clients = [&](size_t count) {
+    for (size_t i = 0; i < count; ++i) other_clients.push_back(connect_and_send(memory, "h"));
   };
   for (int wave = 0; wave < 3; ++wave) {
-    crowd(kMaxStrangers / 2);
+    connect_clients(kMaxUnauthenticated / 2);
     EXPECT_EQ((*listener)->accept(monotonic_now()).error().code, Errc::kWouldBlock);
   }
-  auto connector =
-      Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, terms(), monotonic_now());
-  // Over loopback the connects are through at once, and this call greets.
+  auto connector = start_connector(memory, 2, default_settings());
+  // On loopback the sockets are connected at once, and this call sends STREAM.
   EXPECT_EQ((*connector)->progress(monotonic_now()).error().code, Errc::kWouldBlock);
-  crowd(kMaxStrangers / 2);
+  connect_clients(kMaxUnauthenticated / 2);
   bool sending = false;
   bool receiving = false;
-  std::optional<GreetedStreams> kept;
-  ASSERT_TRUE(until([&] {
+  std::optional<ConnectedStreams> kept_streams;
+  ASSERT_TRUE(poll_until([&] {
     if (!receiving) {
-      if (auto greeted = (*listener)->accept(monotonic_now())) kept = std::move(*greeted), receiving = true;
+      if (auto connected = (*listener)->accept(monotonic_now())) {
+        kept_streams = std::move(*connected);
+        receiving = true;
+      }
     }
     if (!sending) sending = (*connector)->progress(monotonic_now()).has_value();
     return sending && receiving;
   }));
 }
 
-TEST(NetSetup, DropsAHalfGreetingAfterItsDeadline) {
+TEST(NetSetup, DropsAnIncompleteHandshakeAfterItsTimeout) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
-  const Socket half = stranger(memory, stream_frame(read_invitation(memory.handle())->secret).substr(0, 80));
+  auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle());
+  const Secret secret = decode_listen_handle(memory.handle())->secret;
+  const Socket incomplete = connect_and_send(memory, stream_frame(secret).substr(0, 80));
   const Nanos now = monotonic_now();
   std::byte byte{};
-  ASSERT_TRUE(until([&] {
+  ASSERT_TRUE(poll_until([&] {
     EXPECT_FALSE((*listener)->accept(now).has_value());
-    return ::recv(half.fd(), &byte, 1, MSG_DONTWAIT) < 0;
+    return ::recv(incomplete.fd(), &byte, 1, MSG_DONTWAIT) < 0;
   }));
-  ASSERT_TRUE(until([&] {
-    EXPECT_FALSE((*listener)->accept(now + kStrangerDeadline).has_value());
-    return ::recv(half.fd(), &byte, 1, MSG_DONTWAIT) == 0;
+  ASSERT_TRUE(poll_until([&] {
+    EXPECT_FALSE((*listener)->accept(now + kHandshakeTimeout).has_value());
+    return ::recv(incomplete.fd(), &byte, 1, MSG_DONTWAIT) == 0;
   }));
 }
 
-TEST(NetSetup, TellsBothSidesThatThereIsNoCommonVersion) {
+TEST(NetSetup, ReportsAMissingCommonVersionToBothSides) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
-  const Socket newer = stranger(memory, stream_frame(read_invitation(memory.handle())->secret, 0, 1, 2, 5));
+  auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle());
+  const Secret secret = decode_listen_handle(memory.handle())->secret;
+  const Socket newer = connect_and_send(memory, stream_frame(secret, 0, 1, 2, 5));
   Error error;
-  ASSERT_TRUE(until([&] {
-    auto greeted = (*listener)->accept(monotonic_now());
-    EXPECT_FALSE(greeted.has_value());
-    error = greeted.error();
+  ASSERT_TRUE(poll_until([&] {
+    auto connected = (*listener)->accept(monotonic_now());
+    EXPECT_FALSE(connected.has_value());
+    error = connected.error();
     return error.code != Errc::kWouldBlock;
   }));
   EXPECT_EQ(error.code, Errc::kNoCommonVersion);
   EXPECT_NE(error.text.find("2-5"), std::string::npos) << error.text;
-  FrameBytes reader;
-  ASSERT_TRUE(until([&] { return reader.read(newer.fd()).ok(); }));
+  HandshakeFrame reader;
+  ASSERT_TRUE(poll_until([&] { return reader.read(newer.fd()).ok(); }));
   wire::StreamAnswer answer;
-  ASSERT_TRUE(decode_word(reader.bytes(), answer).ok());
+  ASSERT_TRUE(decode_message(reader.bytes(), answer).ok());
   EXPECT_EQ(answer.code, Errc::kNoCommonVersion);
 }
 
-TEST(NetSetup, FailsWhenTheSenderDoesNotComeInTime) {
+TEST(NetSetup, FailsWhenTheSenderDoesNotConnectInTime) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
+  auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle());
   const Nanos now = monotonic_now();
   EXPECT_EQ((*listener)->accept(now).error().code, Errc::kWouldBlock);
-  EXPECT_EQ((*listener)->accept(now + kPeerDeadline - 1).error().code, Errc::kWouldBlock);
-  EXPECT_EQ((*listener)->accept(now + kPeerDeadline).error().code, Errc::kTimeout);
+  EXPECT_EQ((*listener)->accept(now + kPeerTimeout - 1).error().code, Errc::kWouldBlock);
+  EXPECT_EQ((*listener)->accept(now + kPeerTimeout).error().code, Errc::kTimeout);
 }
 
 TEST(NetSetup, FailsWhenTheReceiverDoesNotAcceptInTime) {
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
+  auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle());
   const Nanos now = monotonic_now();
-  auto connector = Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, terms(), now);
+  auto connector = start_connector(memory, 2, default_settings(), now);
   Error error{Errc::kWouldBlock, ""};
-  Nanos pretended = now;
-  ASSERT_TRUE(until([&] {
-    error = (*connector)->progress(pretended).error();
-    pretended += kSecond / 100;
+  Nanos simulated_now = now;
+  ASSERT_TRUE(poll_until([&] {
+    error = (*connector)->progress(simulated_now).error();
+    simulated_now += kSecond / 100;
     return error.code != Errc::kWouldBlock;
   }));
   EXPECT_EQ(error.code, Errc::kTimeout) << error.text;
-  EXPECT_GE(pretended - now, kPeerDeadline);
+  EXPECT_GE(simulated_now - now, kPeerTimeout);
 }
 
-TEST(NetSetup, FailsAtOnceWhenNobodyListens) {
+TEST(NetSetup, FailsAtOnceWithoutAListener) {
   HandleMemory memory;
-  { auto listener = Listener::open("127.0.0.1", terms(), memory.handle()); }
-  auto connector =
-      Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 2, terms(), monotonic_now());
+  { auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle()); }
+  auto connector = start_connector(memory, 2, default_settings());
   Error error{Errc::kSystem, ""};
   if (connector) {
-    ASSERT_TRUE(until([&] {
+    ASSERT_TRUE(poll_until([&] {
       error = (*connector)->progress(monotonic_now()).error();
       return error.code != Errc::kWouldBlock;
     }));
@@ -295,13 +300,13 @@ TEST(NetSetup, FailsAtOnceWhenNobodyListens) {
   EXPECT_NE(error.text.find("connection refused"), std::string::npos) << error.text;
 }
 
-// In a child, whose limit is its own: descriptors end while streams are opened, or taken. Exit code 0 when
-// what is left works.
+// Runs in a child process with its own limit of descriptors, which is reached while streams are connected or
+// accepted. Returns 0 when the remaining streams work.
 int with_descriptors(int left, bool for_connector) {
-  // Descriptors of the parent, which an earlier test still closes in the background, would leave holes.
+  // Closes the descriptors of the parent: an earlier test may still close some of them in the background.
   ::closefrom(3);
   HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", terms(), memory.handle());
+  auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle());
   if (!listener) return 2;
   const auto limit_to = [](int descriptors) {
     const Socket lowest_free(::dup(0));
@@ -313,21 +318,20 @@ int with_descriptors(int left, bool for_connector) {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   if (for_connector && !limit_to(left)) return 3;
-  auto connector =
-      Connector::start(*read_invitation(memory.handle()), "127.0.0.1", 4, terms(), monotonic_now());
+  auto connector = start_connector(memory, 4, default_settings());
   if (!connector) return 4;
   if (for_connector) ::setrlimit(RLIMIT_NOFILE, &before);
   if (!for_connector && !limit_to(left)) return 5;
   std::unique_ptr<SendComm> send;
   std::unique_ptr<RecvComm> recv;
-  const bool both = until([&] {
+  const bool both = poll_until([&] {
     if (!recv) {
-      if (auto greeted = (*listener)->accept(monotonic_now()))
-        recv = std::move(*RecvComm::make(std::move(*greeted)));
+      if (auto connected = (*listener)->accept(monotonic_now()))
+        recv = std::move(*RecvComm::make(std::move(*connected)));
     }
     if (!send) {
-      if (auto greeted = (*connector)->progress(monotonic_now()))
-        send = std::move(*SendComm::make(std::move(*greeted)));
+      if (auto connected = (*connector)->progress(monotonic_now()))
+        send = std::move(*SendComm::make(std::move(*connected)));
     }
     return send && recv;
   });
@@ -340,12 +344,12 @@ int with_descriptors(int left, bool for_connector) {
   if (!net::irecv(*recv, in.data(), in.size(), 1, &receiving).ok()) return 8;
   Outcome sent;
   Outcome received;
-  const bool over = until([&] {
-    look(sending, sent);
-    look(receiving, received);
-    return sent.over() && received.over();
+  const bool ended = poll_until([&] {
+    update(sending, sent);
+    update(receiving, received);
+    return sent.ended() && received.ended();
   });
-  return over && sent.done && received.done && in == out ? 0 : 9;
+  return ended && sent.done && received.done && in == out ? 0 : 9;
 }
 
 void expect_works_with(int left, bool for_connector) {
@@ -358,7 +362,7 @@ void expect_works_with(int left, bool for_connector) {
 }
 
 TEST(NetSetup, ConnectsWithFewerStreamsWhenDescriptorsRunOut) {
-  // Two for the context; then as many streams as there is room for.
+  // Two descriptors for the context, the others for streams.
   for (const int left : {3, 4, 5}) expect_works_with(left, true);
 }
 

@@ -1,5 +1,5 @@
-// What streams go over, and what a peer that knows the secret may say wrongly on the way. A host without RDMA
-// plays it as one whose devices have other addresses.
+// The selection of the transport of streams, and peers that know the secret and violate the protocol
+// meanwhile. On a host without RDMA the tests behave as on a host whose devices have other addresses.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -11,10 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "nccl_plugin/net/greeting.h"
+#include "nccl_plugin/net/handshake_frame.h"
 #include "nccl_plugin/net/limits.h"
-#include "tests/unit/nccl_plugin/net_pair.h"
+#include "tests/unit/nccl_plugin/net_test_bed.h"
 #include "transport/tcp/address.h"
+#include "transport/tcp/blocking_io.h"
+#include "transport/tcp/connect.h"
 
 namespace sluice::nccl::test {
 namespace {
@@ -22,229 +24,234 @@ namespace {
 using transport::tcp::Socket;
 using Bytes = std::vector<std::byte>;
 
-StreamTerms wanted(bool alone = false) {
-  StreamTerms terms;
-  terms.rdma = true;
-  terms.only_rdma = alone;
-  return terms;
+StreamSettings rdma_settings(bool rdma_required = false) {
+  StreamSettings default_settings;
+  default_settings.rdma = true;
+  default_settings.rdma_required = rdma_required;
+  return default_settings;
 }
 
-// As on a host whose devices may not be used.
-StreamTerms without_device(bool alone = false) {
-  StreamTerms terms = wanted(alone);
-  terms.choice.allows = [](std::string_view, unsigned) { return false; };
-  return terms;
+// Like a host whose devices may not be used.
+StreamSettings settings_without_device(bool rdma_required = false) {
+  StreamSettings default_settings = rdma_settings(rdma_required);
+  default_settings.choice.allows = [](std::string_view, unsigned) { return false; };
+  return default_settings;
 }
 
-constexpr uint64_t kBoth = wire::kStreamRdma | wire::kStreamRdmaAlone;
+constexpr const char* kRdmaRequired =
+    "RDMA is required (SLUICE_TRANSPORT=rdma), but a stream cannot use it: ";
+constexpr const char* kProbeError =
+    "queue pair probe failed: timeout; a firewall or switch may block RoCE (UDP port 4791)";
 
-// One end of ours, called until it is over; the other is the test.
-class OneEnd : public ::testing::Test {
+constexpr uint64_t kBoth = wire::kStreamRdma | wire::kStreamRdmaOnly;
+
+// Calls one side until it has finished; the test is the other side.
+class OneSideFixture : public ::testing::Test {
  protected:
-  using Step = std::function<Result<GreetedStreams>(Nanos)>;
+  using Step = std::function<Result<ConnectedStreams>(Nanos)>;
 
   void run(Step step) { step_ = std::move(step); }
-  void turn() {
-    if (greeted_ || error_) return;
+  void step() {
+    if (connected_ || error_) return;
     auto result = step_(monotonic_now());
     if (result) {
-      greeted_ = std::move(*result);
+      connected_ = std::move(*result);
     } else if (result.error().code != Errc::kWouldBlock) {
       error_ = std::move(result.error());
     }
   }
-  [[nodiscard]] bool over() {
-    turn();
-    return greeted_ || error_;
+  [[nodiscard]] bool ended() {
+    step();
+    return connected_ || error_;
   }
-  void say(const Bytes& frame) {
-    ASSERT_TRUE(transport::tcp::write_all(socket_.fd(), frame, monotonic_now() + kPatience).ok());
+  void send(const Bytes& frame) {
+    ASSERT_TRUE(transport::tcp::write_all(socket_.fd(), frame, monotonic_now() + kTestTimeout).ok());
   }
   template <typename Message>
-  void say_word(const Message& message) {
-    say(wire::encode_message(message));
+  void send_message(const Message& message) {
+    send(wire::encode_message(message));
   }
-  [[nodiscard]] Bytes hear_frame() {
-    FrameBytes frame;
-    EXPECT_TRUE(until([&] {
-      turn();
+  [[nodiscard]] Bytes receive_frame() {
+    HandshakeFrame frame;
+    EXPECT_TRUE(poll_until([&] {
+      step();
       return frame.read(socket_.fd()).ok();
     })) << (error_ ? error_->text : "");
     return {frame.bytes().begin(), frame.bytes().end()};
   }
   template <typename Message>
-  [[nodiscard]] Message hear() {
+  [[nodiscard]] Message receive() {
     Message message;
-    EXPECT_TRUE(decode_word(hear_frame(), message).ok());
+    EXPECT_TRUE(decode_message(receive_frame(), message).ok());
     return message;
   }
   void expect_error(Errc code, const std::string& text) {
-    ASSERT_TRUE(until([&] { return over(); }));
+    ASSERT_TRUE(poll_until([&] { return ended(); }));
     ASSERT_TRUE(error_);
     EXPECT_EQ(to_string(error_->code), to_string(code));
     EXPECT_NE(error_->text.find(text), std::string::npos) << error_->text;
   }
-  void expect_way(const std::string& way) {
-    ASSERT_TRUE(until([&] { return over(); }));
-    ASSERT_TRUE(greeted_) << error_->text;
-    EXPECT_EQ(greeted_->way, way);
-    for (const Socket& s : greeted_->sockets) EXPECT_FALSE(s.accompanied());
+  void expect_transport(const std::string& transport_text) {
+    ASSERT_TRUE(poll_until([&] { return ended(); }));
+    ASSERT_TRUE(connected_) << error_->text;
+    EXPECT_EQ(connected_->transport_text, transport_text);
+    for (const Socket& s : connected_->sockets) EXPECT_FALSE(s.has_queue_pair());
   }
 
   HandleMemory memory_;
   Socket socket_;
-  std::optional<GreetedStreams> greeted_;
+  std::optional<ConnectedStreams> connected_;
   std::optional<Error> error_;
 
  private:
   Step step_;
 };
 
-// A receiver of ours.
-class PairingReceiver : public OneEnd {
+// A receiver; the test is the sender.
+class PairingReceiver : public OneSideFixture {
  protected:
-  void open(StreamTerms terms) {
-    terms_ = std::move(terms);
+  void open(StreamSettings default_settings) {
+    settings_ = std::move(default_settings);
     error_.reset();
-    greeted_.reset();
-    auto listener = Listener::open("127.0.0.1", terms_, memory_.handle());
+    connected_.reset();
+    auto listener = Listener::open("127.0.0.1", settings_, memory_.handle());
     ASSERT_TRUE(listener);
     listener_ = std::move(*listener);
     run([this](Nanos now) { return listener_->accept(now); });
   }
-  [[nodiscard]] Invitation told() { return *read_invitation(memory_.handle()); }
-  void dial() {
-    const auto text = transport::tcp::address_text(told().address);
+  [[nodiscard]] ListenHandle listen_handle() { return *decode_listen_handle(memory_.handle()); }
+  void connect_socket() {
+    const auto text = transport::tcp::address_text(listen_handle().address);
     const auto port = static_cast<uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
-    auto socket = transport::tcp::connect_to("127.0.0.1", port, {}, monotonic_now() + kPatience);
+    auto socket = transport::tcp::connect_to("127.0.0.1", port, {}, monotonic_now() + kTestTimeout);
     ASSERT_TRUE(socket);
     socket_ = std::move(*socket);
   }
   void call(uint64_t features, uint16_t index = 0, uint16_t count = 1) {
-    dial();
-    say_word(wire::StreamOffer{.stream = {.index = index, .count = count, .secret = told().secret},
-                               .features = features});
+    connect_socket();
+    const wire::Stream stream{.index = index, .count = count, .secret = listen_handle().secret};
+    send_message(wire::StreamOffer{.stream = stream, .features = features});
   }
-  // Up to where PAIR comes next.
-  void be_answered() {
-    open(wanted());
+  // Runs the handshake until the receiver expects PAIR.
+  void connect_and_receive_answer() {
+    open(rdma_settings());
     call(wire::kStreamRdma);
-    ASSERT_EQ(hear<wire::StreamAnswer>().code, Errc::kOk);
+    ASSERT_EQ(receive<wire::StreamAnswer>().code, Errc::kOk);
   }
-  // Up to where PAIRED comes next, without an address.
-  void be_answered_twice() {
-    be_answered();
-    say_word(wire::Pair{.address = {}, .why = "none\nhere"});
-    ASSERT_TRUE(hear<wire::Pair>().address.empty());
+  // Runs the handshake without addresses until the receiver expects PAIRED.
+  void connect_and_receive_pair() {
+    connect_and_receive_answer();
+    send_message(wire::Pair{.address = {}, .reason = "none\nhere"});
+    ASSERT_TRUE(receive<wire::Pair>().address.empty());
   }
-  StreamTerms terms_;
+  StreamSettings settings_;
   std::unique_ptr<Listener> listener_;
 };
 
-TEST_F(PairingReceiver, TellsItsFeaturesInTheHandle) {
-  open(tcp_terms());
-  EXPECT_EQ(told().features, 0u);
-  open(wanted());
-  EXPECT_EQ(told().features, wire::kStreamRdma);
-  open(wanted(true));
-  EXPECT_EQ(told().features, kBoth);
+TEST_F(PairingReceiver, WritesItsFeaturesIntoTheHandle) {
+  open(tcp_settings());
+  EXPECT_EQ(listen_handle().features, 0u);
+  open(rdma_settings());
+  EXPECT_EQ(listen_handle().features, wire::kStreamRdma);
+  open(rdma_settings(true));
+  EXPECT_EQ(listen_handle().features, kBoth);
 }
 
-TEST_F(PairingReceiver, ASenderThatKnowsNoneOfItIsTakenOverTcp) {
-  open(wanted());
-  dial();
-  say_word(wire::Stream{.count = 1, .secret = told().secret});
-  EXPECT_EQ(hear<wire::StreamAnswer>().code, Errc::kOk);
-  expect_way("streams over TCP: the sender offers no RDMA");
+TEST_F(PairingReceiver, AcceptsASenderOfAnEarlierVersionOverTcp) {
+  open(rdma_settings());
+  connect_socket();
+  send_message(wire::Stream{.count = 1, .secret = listen_handle().secret});
+  EXPECT_EQ(receive<wire::StreamAnswer>().code, Errc::kOk);
+  expect_transport("streams over TCP: the sender does not offer RDMA");
 }
 
-TEST_F(PairingReceiver, WhoWantsTcpIsOfferedWhatItDidNotAskFor) {
-  open(tcp_terms());
+TEST_F(PairingReceiver, IgnoresTheOfferOfRdmaWithTransportTcp) {
+  open(tcp_settings());
   call(wire::kStreamRdma);
-  EXPECT_EQ(hear<wire::StreamAnswer>().code, Errc::kOk);
-  expect_way("");
+  EXPECT_EQ(receive<wire::StreamAnswer>().code, Errc::kOk);
+  expect_transport("");
 }
 
-TEST_F(PairingReceiver, BitsThatNobodyKnowsAreIgnored) {
-  open(wanted());
+TEST_F(PairingReceiver, IgnoresUnknownFeatureBits) {
+  open(rdma_settings());
   call(~kBoth);
-  EXPECT_EQ(hear<wire::StreamAnswer>().code, Errc::kOk);
-  expect_way("streams over TCP: the sender offers no RDMA");
+  EXPECT_EQ(receive<wire::StreamAnswer>().code, Errc::kOk);
+  expect_transport("streams over TCP: the sender does not offer RDMA");
 }
 
-TEST_F(PairingReceiver, ASenderWithoutADeviceIsTakenOverTcp) {
-  be_answered_twice();
-  say_word(wire::Paired{.ready = 0, .why = "no pair"});
-  expect_way("streams over TCP: there: none here");
+TEST_F(PairingReceiver, AcceptsASenderWithoutADeviceOverTcp) {
+  connect_and_receive_pair();
+  send_message(wire::Paired{.ready = 0, .reason = "no pair"});
+  expect_transport("streams over TCP: peer: none here");
 }
 
-TEST_F(PairingReceiver, AnAddressThatIsNoneIsTakenOverTcpAndTold) {
-  be_answered();
-  say_word(wire::Pair{.address = std::vector<uint8_t>(40, 7), .why = {}});
-  const auto answer = hear<wire::Pair>();
+TEST_F(PairingReceiver, ReportsAnInvalidAddressAndUsesTcp) {
+  connect_and_receive_answer();
+  send_message(wire::Pair{.address = std::vector<uint8_t>(40, 7), .reason = {}});
+  const auto answer = receive<wire::Pair>();
   EXPECT_TRUE(answer.address.empty());
-  EXPECT_FALSE(answer.why.empty());
-  say_word(wire::Paired{.ready = 0, .why = "you have none"});
-  expect_way("streams over TCP: " + answer.why);
+  EXPECT_FALSE(answer.reason.empty());
+  send_message(wire::Paired{.ready = 0, .reason = "you have none"});
+  expect_transport("streams over TCP: " + answer.reason);
 }
 
-TEST_F(PairingReceiver, APairThatThereIsNotIsRefused) {
-  be_answered_twice();
-  say_word(wire::Paired{.ready = 1, .why = {}});
-  expect_error(Errc::kBadField, "a queue pair that there is not");
+TEST_F(PairingReceiver, RefusesPairedWithoutAQueuePair) {
+  connect_and_receive_pair();
+  send_message(wire::Paired{.ready = 1, .reason = {}});
+  expect_error(Errc::kBadField, "a queue pair that does not exist");
 }
 
-TEST_F(PairingReceiver, WhereRdmaAloneIsTakenOthersAreRefused) {
-  open(wanted(true));
-  dial();
-  say_word(wire::Stream{.count = 1, .secret = told().secret});
-  EXPECT_EQ(hear<wire::StreamAnswer>().code, Errc::kMismatch);
-  expect_error(Errc::kMismatch, "no RDMA for a stream, and nothing else is allowed: the sender offers none");
+TEST_F(PairingReceiver, RefusesASenderWithoutRdmaIfRdmaIsRequired) {
+  open(rdma_settings(true));
+  connect_socket();
+  send_message(wire::Stream{.count = 1, .secret = listen_handle().secret});
+  EXPECT_EQ(receive<wire::StreamAnswer>().code, Errc::kMismatch);
+  expect_error(Errc::kMismatch, std::string(kRdmaRequired) + "the sender does not offer RDMA");
 
-  open(wanted(true));
+  open(rdma_settings(true));
   call(~kBoth);
-  EXPECT_EQ(hear<wire::StreamAnswer>().code, Errc::kMismatch);
-  expect_error(Errc::kMismatch, "the sender offers none");
+  EXPECT_EQ(receive<wire::StreamAnswer>().code, Errc::kMismatch);
+  expect_error(Errc::kMismatch, "the sender does not offer RDMA");
 }
 
-TEST_F(PairingReceiver, WhereEitherTakesRdmaAloneWhatIsNotPairedEnds) {
+TEST_F(PairingReceiver, FailsWithoutAQueuePairIfEitherSideRequiresRdma) {
   for (const bool sender : {true, false}) {
     SCOPED_TRACE(sender);
-    open(wanted(!sender));
+    open(rdma_settings(!sender));
     call(sender ? kBoth : wire::kStreamRdma);
-    ASSERT_EQ(hear<wire::StreamAnswer>().code, Errc::kOk);
-    say_word(wire::Pair{.address = {}, .why = "no device"});
-    ASSERT_TRUE(hear<wire::Pair>().address.empty());
-    say_word(wire::Paired{.ready = 0, .why = "no device"});
-    expect_error(Errc::kUnsupported, "no RDMA for a stream, and nothing else is allowed: there: no device");
+    ASSERT_EQ(receive<wire::StreamAnswer>().code, Errc::kOk);
+    send_message(wire::Pair{.address = {}, .reason = "no device"});
+    ASSERT_TRUE(receive<wire::Pair>().address.empty());
+    send_message(wire::Paired{.ready = 0, .reason = "no device"});
+    expect_error(Errc::kUnsupported, std::string(kRdmaRequired) + "peer: no device");
   }
 }
 
-TEST_F(PairingReceiver, FeaturesThatDifferBetweenStreamsAreRefused) {
-  open(wanted());
+TEST_F(PairingReceiver, RefusesDifferentFeaturesOnTheStreams) {
+  open(rdma_settings());
   call(wire::kStreamRdma, 0, 2);
   const Socket first = std::move(socket_);
   call(0, 1, 2);
-  EXPECT_EQ(hear<wire::StreamAnswer>().code, Errc::kBadField);
-  expect_error(Errc::kBadField, "other features on another stream");
+  EXPECT_EQ(receive<wire::StreamAnswer>().code, Errc::kBadField);
+  expect_error(Errc::kBadField, "different features on its streams");
 }
 
-TEST_F(PairingReceiver, SilenceEndsAtItsDeadline) {
-  be_answered();
+TEST_F(PairingReceiver, TimesOutOnASilentPeer) {
+  connect_and_receive_answer();
   const Nanos now = monotonic_now();
-  EXPECT_EQ(listener_->accept(now + kPeerDeadline - kSecond).error().code, Errc::kWouldBlock);
-  EXPECT_EQ(listener_->accept(now + kPeerDeadline).error().code, Errc::kTimeout);
+  EXPECT_EQ(listener_->accept(now + kPeerTimeout - kSecond).error().code, Errc::kWouldBlock);
+  EXPECT_EQ(listener_->accept(now + kPeerTimeout).error().code, Errc::kTimeout);
 }
 
-// After an error the listener takes another sender.
-TEST_F(PairingReceiver, TakesAnotherSenderAfterOneThatDidWrong) {
-  be_answered();
-  say_word(wire::Paired{});
-  expect_error(Errc::kUnexpectedMessage, "not a PAIR");
+// After an error of one sender the listener accepts another sender.
+TEST_F(PairingReceiver, AcceptsAnotherSenderAfterAnInvalidOne) {
+  connect_and_receive_answer();
+  send_message(wire::Paired{});
+  expect_error(Errc::kUnexpectedMessage, "expected PAIR, received an invalid message");
   error_.reset();
   call(0);
-  EXPECT_EQ(hear<wire::StreamAnswer>().code, Errc::kOk);
-  expect_way("streams over TCP: the sender offers no RDMA");
+  EXPECT_EQ(receive<wire::StreamAnswer>().code, Errc::kOk);
+  expect_transport("streams over TCP: the sender does not offer RDMA");
 }
 
 Bytes frame_of(wire::FrameHeader header, Bytes body) {
@@ -255,21 +262,22 @@ Bytes frame_of(wire::FrameHeader header, Bytes body) {
   return bytes;
 }
 
-struct WrongWord {
+struct InvalidMessage {
   const char* name;
   Bytes bytes;
   Errc reason;
 };
 
-// In place of a word of type `type`.
-std::vector<WrongWord> wrong_words(wire::FrameType type) {
-  std::vector<WrongWord> all;
+// Invalid messages in place of a message of type `type`.
+std::vector<InvalidMessage> invalid_messages(wire::FrameType type) {
+  std::vector<InvalidMessage> all;
   all.push_back({"answer", wire::encode_message(wire::StreamAnswer{}), Errc::kUnexpectedMessage});
   all.push_back({"grant", frame_of({.type = wire::FrameType::kGrant}, {}), Errc::kUnexpectedMessage});
   all.push_back({"no frame", Bytes(wire::kHeaderBytes, std::byte{'x'}), Errc::kBadMagic});
   all.push_back({"empty", frame_of({.type = type}, {}), Errc::kBadLength});
   all.push_back({"cut", frame_of({.type = type}, {std::byte{8}, std::byte{0}}), Errc::kBadLength});
-  all.push_back({"longer than any", frame_of({.type = type}, Bytes(kMostWordBytes)), Errc::kBadLength});
+  all.push_back(
+      {"longer than any", frame_of({.type = type}, Bytes(kMaxHandshakeFrameBytes)), Errc::kBadLength});
   all.push_back({"list and text over their limits", frame_of({.type = type}, Bytes(300, std::byte{0x7f})),
                  Errc::kBadField});
   Bytes altered = frame_of({.type = type}, Bytes(4));
@@ -286,201 +294,200 @@ std::vector<WrongWord> wrong_words(wire::FrameType type) {
   return all;
 }
 
-TEST_F(PairingReceiver, AnyOtherWordEndsIt) {
-  for (const WrongWord& wrong : wrong_words(wire::FrameType::kPair)) {
-    SCOPED_TRACE(wrong.name);
-    be_answered();
-    say(wrong.bytes);
-    expect_error(wrong.reason, "not a PAIR: ");
+TEST_F(PairingReceiver, AnyOtherMessageEndsTheHandshake) {
+  for (const InvalidMessage& invalid : invalid_messages(wire::FrameType::kPair)) {
+    SCOPED_TRACE(invalid.name);
+    connect_and_receive_answer();
+    send(invalid.bytes);
+    expect_error(invalid.reason, "expected PAIR, received an invalid message: ");
   }
-  for (const WrongWord& wrong : wrong_words(wire::FrameType::kPaired)) {
-    SCOPED_TRACE(wrong.name);
-    be_answered_twice();
-    say(wrong.bytes);
-    expect_error(wrong.reason, "not a PAIRED: ");
+  for (const InvalidMessage& invalid : invalid_messages(wire::FrameType::kPaired)) {
+    SCOPED_TRACE(invalid.name);
+    connect_and_receive_pair();
+    send(invalid.bytes);
+    expect_error(invalid.reason, "expected PAIRED, received an invalid message: ");
   }
 }
 
-TEST_F(PairingReceiver, ASenderThatIsGoneEndsIt) {
-  be_answered();
+TEST_F(PairingReceiver, FailsWhenTheSenderCloses) {
+  connect_and_receive_answer();
   socket_ = {};
-  expect_error(Errc::kClosed, "connection ended while a queue pair was agreed on");
+  expect_error(Errc::kClosed, "connection closed during queue pair setup");
 }
 
-// A sender of ours.
-class PairingSender : public OneEnd {
+// A sender; the test is the receiver.
+class PairingSender : public OneSideFixture {
  protected:
-  void start(StreamTerms terms, uint64_t features) {
-    terms_ = std::move(terms);
+  void start(StreamSettings default_settings, uint64_t features) {
+    settings_ = std::move(default_settings);
     error_.reset();
-    greeted_.reset();
+    connected_.reset();
     auto listening = transport::tcp::listen_on("127.0.0.1", 0, {});
     ASSERT_TRUE(listening);
     listening_ = std::move(*listening);
-    Invitation invitation{.features = features};
-    socklen_t size = sizeof invitation.address;
-    ASSERT_EQ(::getsockname(listening_.fd(), reinterpret_cast<sockaddr*>(&invitation.address), &size), 0);
-    write_invitation(invitation, memory_.handle());
-    auto started =
-        Connector::start(*read_invitation(memory_.handle()), "127.0.0.1", 1, terms_, monotonic_now());
+    ListenHandle listen_handle{.features = features};
+    socklen_t size = sizeof listen_handle.address;
+    ASSERT_EQ(::getsockname(listening_.fd(), reinterpret_cast<sockaddr*>(&listen_handle.address), &size), 0);
+    encode_listen_handle(listen_handle, memory_.handle());
+    auto started = start_connector(memory_, 1, settings_);
     if (!started) {
       error_ = started.error();
       return;
     }
     connector_ = std::move(*started);
     run([this](Nanos now) { return connector_->progress(now); });
-    ASSERT_TRUE(until([&] {
-      turn();
+    ASSERT_TRUE(poll_until([&] {
+      step();
       socket_ = Socket(::accept4(listening_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       return socket_.valid();
     }));
   }
   void answer(Errc code = Errc::kOk) {
-    say_word(wire::StreamAnswer{.code = code, .version = wire::kVersionMax, .count = 1});
+    send_message(wire::StreamAnswer{.code = code, .version = wire::kVersionMax, .count = 1});
   }
-  // Up to where the receiver's PAIR comes next.
-  wire::Pair greet(StreamTerms terms) {
-    start(std::move(terms), wire::kStreamRdma);
-    (void)hear_frame();
+  // Runs the handshake until the sender expects the answer to its PAIR, which is returned.
+  wire::Pair start_and_receive_pair(StreamSettings default_settings) {
+    start(std::move(default_settings), wire::kStreamRdma);
+    (void)receive_frame();
     answer();
-    return hear<wire::Pair>();
+    return receive<wire::Pair>();
   }
-  StreamTerms terms_;
+  StreamSettings settings_;
   Socket listening_;
   std::unique_ptr<Connector> connector_;
 };
 
-TEST_F(PairingSender, SaysToWhoKnowsNoneOfItWhatItKnows) {
+TEST_F(PairingSender, SendsStreamToAReceiverWithoutTheFeature) {
   for (const uint64_t features : {uint64_t{0}, ~kBoth}) {
-    start(wanted(), features);
-    wire::StreamOffer offer;
-    const Bytes frame = hear_frame();
+    start(rdma_settings(), features);
+    wire::StreamOffer capabilities;
+    const Bytes frame = receive_frame();
     EXPECT_EQ(static_cast<wire::FrameType>(frame[5]), wire::FrameType::kStream);
-    EXPECT_TRUE(decode_opening(frame, offer).ok());
+    EXPECT_TRUE(decode_stream_offer(frame, capabilities).ok());
     answer();
-    expect_way("streams over TCP: the receiver offers no RDMA");
+    expect_transport("streams over TCP: the receiver does not offer RDMA");
   }
 }
 
-TEST_F(PairingSender, OffersItsFeatures) {
-  for (const bool alone : {false, true}) {
-    start(wanted(alone), wire::kStreamRdma);
-    wire::StreamOffer offer;
-    ASSERT_TRUE(decode_opening(hear_frame(), offer).ok());
-    EXPECT_EQ(offer.features, alone ? kBoth : wire::kStreamRdma);
+TEST_F(PairingSender, SendsItsFeatures) {
+  for (const bool rdma_required : {false, true}) {
+    start(rdma_settings(rdma_required), wire::kStreamRdma);
+    wire::StreamOffer capabilities;
+    ASSERT_TRUE(decode_stream_offer(receive_frame(), capabilities).ok());
+    EXPECT_EQ(capabilities.features, rdma_required ? kBoth : wire::kStreamRdma);
   }
 }
 
-TEST_F(PairingSender, WithoutADeviceGoesOverTcpAndTells) {
-  EXPECT_FALSE(greet(without_device()).why.empty());
-  say_word(wire::Pair{.address = std::vector<uint8_t>(40, 7), .why = {}});
-  const auto paired = hear<wire::Paired>();
+TEST_F(PairingSender, UsesTcpWithoutADeviceAndReportsIt) {
+  EXPECT_FALSE(start_and_receive_pair(settings_without_device()).reason.empty());
+  send_message(wire::Pair{.address = std::vector<uint8_t>(40, 7), .reason = {}});
+  const auto paired = receive<wire::Paired>();
   EXPECT_EQ(paired.ready, 0);
-  expect_way("streams over TCP: " + paired.why);
+  expect_transport("streams over TCP: " + paired.reason);
 }
 
-TEST_F(PairingSender, ReceiversAddressThatIsNoneGoesOverTcp) {
-  const bool offered = !greet(wanted()).address.empty();
-  say_word(wire::Pair{.address = std::vector<uint8_t>(40, 7), .why = {}});
-  const auto paired = hear<wire::Paired>();
+TEST_F(PairingSender, UsesTcpIfTheReceiversAddressIsInvalid) {
+  const bool offered = !start_and_receive_pair(rdma_settings()).address.empty();
+  send_message(wire::Pair{.address = std::vector<uint8_t>(40, 7), .reason = {}});
+  const auto paired = receive<wire::Paired>();
   EXPECT_EQ(paired.ready, 0);
   if (offered) {
-    EXPECT_EQ(paired.why, "not the address of a queue pair");
+    EXPECT_EQ(paired.reason, "not a queue pair address: wrong magic number");
   }
-  expect_way("streams over TCP: " + paired.why);
+  expect_transport("streams over TCP: " + paired.reason);
 }
 
-TEST_F(PairingSender, WhereItTakesRdmaAloneItSaysWhy) {
-  start(wanted(true), 0);
+TEST_F(PairingSender, ReportsTheReasonIfRdmaIsRequired) {
+  start(rdma_settings(true), 0);
   ASSERT_TRUE(error_);
-  EXPECT_NE(error_->text.find("nothing else is allowed: the receiver offers none"), std::string::npos);
+  EXPECT_NE(error_->text.find("a stream cannot use it: the receiver does not offer RDMA"), std::string::npos);
 
-  EXPECT_FALSE(greet(without_device(true)).why.empty());
-  say_word(wire::Pair{.address = {}, .why = "none"});
-  EXPECT_EQ(hear<wire::Paired>().ready, 0);
-  expect_error(Errc::kUnsupported, "no RDMA for a stream, and nothing else is allowed: ");
+  EXPECT_FALSE(start_and_receive_pair(settings_without_device(true)).reason.empty());
+  send_message(wire::Pair{.address = {}, .reason = "none"});
+  EXPECT_EQ(receive<wire::Paired>().ready, 0);
+  expect_error(Errc::kUnsupported, kRdmaRequired);
 }
 
-TEST_F(PairingSender, WhereTheReceiverTakesRdmaAloneItSaysSo) {
-  start(tcp_terms(), kBoth);
-  (void)hear_frame();
+TEST_F(PairingSender, ReportsAReceiverThatRequiresRdma) {
+  start(tcp_settings(), kBoth);
+  (void)receive_frame();
   answer(Errc::kMismatch);
-  expect_error(Errc::kMismatch, "it takes streams over RDMA alone");
+  expect_error(Errc::kMismatch, "the receiver requires RDMA");
 }
 
-TEST_F(PairingSender, AnyOtherWordEndsIt) {
-  for (const WrongWord& wrong : wrong_words(wire::FrameType::kPair)) {
-    SCOPED_TRACE(wrong.name);
-    (void)greet(wanted());
-    say(wrong.bytes);
-    expect_error(wrong.reason, "not a PAIR: ");
+TEST_F(PairingSender, AnyOtherMessageEndsTheHandshake) {
+  for (const InvalidMessage& invalid : invalid_messages(wire::FrameType::kPair)) {
+    SCOPED_TRACE(invalid.name);
+    (void)start_and_receive_pair(rdma_settings());
+    send(invalid.bytes);
+    expect_error(invalid.reason, "expected PAIR, received an invalid message: ");
   }
 }
 
-TEST_F(PairingSender, SilenceEndsAtItsDeadline) {
-  (void)greet(wanted());
+TEST_F(PairingSender, TimesOutOnASilentPeer) {
+  (void)start_and_receive_pair(rdma_settings());
   const Nanos now = monotonic_now();
-  EXPECT_EQ(connector_->progress(now + kPeerDeadline - kSecond).error().code, Errc::kWouldBlock);
-  EXPECT_EQ(connector_->progress(now + kPeerDeadline).error().code, Errc::kTimeout);
-  EXPECT_FALSE(connector_->forgotten(now + kPeerDeadline));
+  EXPECT_EQ(connector_->progress(now + kPeerTimeout - kSecond).error().code, Errc::kWouldBlock);
+  EXPECT_EQ(connector_->progress(now + kPeerTimeout).error().code, Errc::kTimeout);
+  EXPECT_FALSE(connector_->is_abandoned(now + kPeerTimeout));
 }
 
-// Both ends ours.
-struct BothEnds {
-  BothEnds(const StreamTerms& sender, const StreamTerms& receiver, const std::string& from = "127.0.0.1",
-           const std::string& to = "127.0.0.1") {
+// Both sides run the code of the plugin.
+struct BothSides {
+  BothSides(const StreamSettings& sender, const StreamSettings& receiver,
+            const std::string& from = "127.0.0.1", const std::string& to = "127.0.0.1") {
     auto listener = Listener::open(to, receiver, memory.handle());
-    auto connector = Connector::start(*read_invitation(memory.handle()), from, 4, sender, monotonic_now());
+    auto connector =
+        Connector::start(*decode_listen_handle(memory.handle()), from, 4, sender, monotonic_now());
     EXPECT_TRUE(listener && connector);
-    const auto goes_on = [](const std::optional<Result<GreetedStreams>>& end) {
+    const auto is_pending = [](const std::optional<Result<ConnectedStreams>>& end) {
       return !end || (!*end && end->error().code == Errc::kWouldBlock);
     };
-    EXPECT_TRUE(until([&] {
-      if (goes_on(sending)) sending.emplace((*connector)->progress(monotonic_now()));
-      if (goes_on(receiving)) receiving.emplace((*listener)->accept(monotonic_now()));
-      return !goes_on(sending) && !goes_on(receiving);
+    EXPECT_TRUE(poll_until([&] {
+      if (is_pending(sending)) sending.emplace((*connector)->progress(monotonic_now()));
+      if (is_pending(receiving)) receiving.emplace((*listener)->accept(monotonic_now()));
+      return !is_pending(sending) && !is_pending(receiving);
     }));
   }
   HandleMemory memory;
-  std::optional<Result<GreetedStreams>> sending;
-  std::optional<Result<GreetedStreams>> receiving;
+  std::optional<Result<ConnectedStreams>> sending;
+  std::optional<Result<ConnectedStreams>> receiving;
 };
 
-TEST(NetPairing, WhereOneHasNoDeviceBothGoOverTcpAndSayWhy) {
-  const StreamTerms none = without_device();
-  const StreamTerms some = wanted();
-  BothEnds ends(none, some);
-  ASSERT_TRUE(*ends.sending && *ends.receiving);
-  const std::string why = (*ends.sending)->way;
-  EXPECT_EQ(why.find("streams over TCP: "), 0u) << why;
-  EXPECT_NE((*ends.receiving)->way.find("there: " + why.substr(std::string("streams over TCP: ").size())),
-            std::string::npos)
-      << (*ends.receiving)->way;
+TEST(NetPairing, BothUseTcpIfOneHasNoDevice) {
+  const StreamSettings none = settings_without_device();
+  const StreamSettings some = rdma_settings();
+  BothSides sides(none, some);
+  ASSERT_TRUE(*sides.sending && *sides.receiving);
+  const std::string reason = (*sides.sending)->transport_text;
+  EXPECT_EQ(reason.find("streams over TCP: "), 0u) << reason;
+  const std::string peer_text = "peer: " + reason.substr(std::string("streams over TCP: ").size());
+  EXPECT_NE((*sides.receiving)->transport_text.find(peer_text), std::string::npos)
+      << (*sides.receiving)->transport_text;
 }
 
-TEST(NetPairing, WhereOneTakesRdmaAloneBothFailAndSayWhy) {
-  const StreamTerms none = without_device();
-  const StreamTerms alone = wanted(true);
+TEST(NetPairing, BothFailIfOneRequiresRdmaAndTheOtherHasNoDevice) {
+  const StreamSettings none = settings_without_device();
+  const StreamSettings rdma_required = rdma_settings(true);
   for (const bool sender : {true, false}) {
     SCOPED_TRACE(sender);
-    BothEnds ends(sender ? alone : none, sender ? none : alone);
-    ASSERT_FALSE(*ends.sending || *ends.receiving);
-    EXPECT_EQ(ends.sending->error().code, Errc::kUnsupported);
-    EXPECT_EQ(ends.receiving->error().code, Errc::kUnsupported);
+    BothSides sides(sender ? rdma_required : none, sender ? none : rdma_required);
+    ASSERT_FALSE(*sides.sending || *sides.receiving);
+    EXPECT_EQ(sides.sending->error().code, Errc::kUnsupported);
+    EXPECT_EQ(sides.receiving->error().code, Errc::kUnsupported);
   }
 }
 
-// Devices that tests may use: in a guest of guest.sh.
-TEST(NetPairing, WhereNothingComesThroughItGoesOverTcp) {
+// Needs the devices of a guest of guest.sh.
+TEST(NetPairing, UsesTcpIfTheProbeFails) {
   if (std::getenv("SLUICE_TEST_RDMA") == nullptr)
     GTEST_SKIP() << "left out: rdma/two_rails runs it in its guest";
-  const StreamTerms some = wanted();
-  BothEnds ends(some, some, "10.77.0.1", "10.77.1.2");
-  ASSERT_TRUE(*ends.sending && *ends.receiving);
-  EXPECT_EQ((*ends.sending)->way, "streams over TCP: nothing comes through on the queue pair: timeout");
-  EXPECT_EQ((*ends.receiving)->way,
-            "streams over TCP: there: nothing comes through on the queue pair: timeout");
-  for (const Socket& s : (*ends.sending)->sockets) EXPECT_FALSE(s.accompanied());
+  const StreamSettings some = rdma_settings();
+  BothSides sides(some, some, "10.77.0.1", "10.77.1.2");
+  ASSERT_TRUE(*sides.sending && *sides.receiving);
+  EXPECT_EQ((*sides.sending)->transport_text, std::string("streams over TCP: ") + kProbeError);
+  EXPECT_EQ((*sides.receiving)->transport_text, std::string("streams over TCP: peer: ") + kProbeError);
+  for (const Socket& s : (*sides.sending)->sockets) EXPECT_FALSE(s.has_queue_pair());
 }
 
 }  // namespace

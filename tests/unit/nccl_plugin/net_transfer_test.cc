@@ -4,80 +4,80 @@
 #include <numeric>
 #include <vector>
 
-#include "tests/unit/nccl_plugin/net_pair.h"
+#include "tests/unit/nccl_plugin/net_test_bed.h"
 
 namespace sluice::nccl::test {
 namespace {
 
-// One message from end to end.
-void exchange(Pair& pair, size_t bytes, size_t room, int tag = 3) {
+// Transfers one message.
+void transfer(NetPair& pair, size_t bytes, size_t capacity, int tag = 3) {
   SCOPED_TRACE(bytes);
   const auto out = pattern(bytes, static_cast<unsigned>(bytes));
-  std::vector<std::byte> in(room, std::byte{0xee});
+  std::vector<std::byte> in(capacity, std::byte{0xee});
   Request* const receive = pair.irecv(in, tag);
   Request* const send = pair.isend(out, tag);
   ASSERT_NE(receive, nullptr);
   ASSERT_NE(send, nullptr);
   Outcome sent;
   Outcome received;
-  ASSERT_TRUE(until([&] {
-    look(send, sent);
-    look(receive, received);
-    return sent.over() && received.over();
+  ASSERT_TRUE(poll_until([&] {
+    update(send, sent);
+    update(receive, received);
+    return sent.ended() && received.ended();
   }));
   ASSERT_TRUE(sent.done);
   ASSERT_TRUE(received.done);
   EXPECT_EQ(sent.bytes, bytes);
   EXPECT_EQ(received.bytes, bytes);
   EXPECT_TRUE(std::equal(out.begin(), out.end(), in.begin()));
-  for (size_t i = bytes; i < std::min(room, bytes + 4096); ++i)
+  for (size_t i = bytes; i < std::min(capacity, bytes + 4096); ++i)
     ASSERT_EQ(in[i], std::byte{0xee}) << "written past the message";
 }
 
-TEST(NetTransfer, BringsMessagesOfAnySizeUnchanged) {
+TEST(NetTransfer, TransfersMessagesOfAnySize) {
   for (const unsigned streams : {1u, 3u, 4u, 16u}) {
     SCOPED_TRACE(streams);
-    Pair pair(streams);
+    NetPair pair(streams);
     for (const size_t bytes : {size_t{1}, size_t{3}, size_t{4095}, 64 * kKiB, 64 * kKiB + 1, 256 * kKiB - 1,
                                kMiB + 17, 8 * kMiB - 3, 8 * kMiB})
-      exchange(pair, bytes, bytes);
+      transfer(pair, bytes, bytes);
   }
 }
 
-TEST(NetTransfer, TellsTheRealSizeOfAMessageShorterThanItsReceive) {
-  Pair pair;
-  exchange(pair, 100, 4096);
-  exchange(pair, 3 * kMiB + 1, 4 * kMiB);
-  exchange(pair, 0, 4096);
+TEST(NetTransfer, ReturnsTheSizeOfAMessageShorterThanItsReceive) {
+  NetPair pair;
+  transfer(pair, 100, 4096);
+  transfer(pair, 3 * kMiB + 1, 4 * kMiB);
+  transfer(pair, 0, 4096);
 }
 
-TEST(NetTransfer, BringsMessagesOfNoBytes) {
-  Pair pair;
-  for (int round = 0; round < 100; ++round) exchange(pair, 0, 0);
+TEST(NetTransfer, TransfersEmptyMessages) {
+  NetPair pair;
+  for (int round = 0; round < 100; ++round) transfer(pair, 0, 0);
 }
 
-TEST(NetTransfer, AcceptsASendBeforeItsReceiveAndSendsNothingUntilThen) {
-  Pair pair;
+TEST(NetTransfer, SendsNothingBeforeTheReceiveIsPosted) {
+  NetPair pair;
   const auto out = pattern(100'000, 1);
   Request* const send = pair.isend(out);
   ASSERT_NE(send, nullptr);
   Outcome sent;
-  for (int turn = 0; turn < 10'000; ++turn) look(send, sent);
-  EXPECT_FALSE(sent.over());
+  for (int turn = 0; turn < 10'000; ++turn) update(send, sent);
+  EXPECT_FALSE(sent.ended());
   std::vector<std::byte> in(out.size());
   Request* const receive = pair.irecv(in);
   Outcome received;
-  ASSERT_TRUE(until([&] {
-    look(send, sent);
-    look(receive, received);
-    return sent.over() && received.over();
+  ASSERT_TRUE(poll_until([&] {
+    update(send, sent);
+    update(receive, received);
+    return sent.ended() && received.ended();
   }));
   EXPECT_TRUE(sent.done && received.done);
   EXPECT_EQ(in, out);
 }
 
-TEST(NetTransfer, KeepsThirtyTwoInFlightAndGivesNoRequestForMore) {
-  Pair pair;
+TEST(NetTransfer, KeepsThirtyTwoRequestsOpenAndRefusesMore) {
+  NetPair pair;
   constexpr size_t kRounds = 20;
   std::vector<std::vector<std::byte>> out;
   std::vector<std::vector<std::byte>> in;
@@ -97,12 +97,12 @@ TEST(NetTransfer, KeepsThirtyTwoInFlightAndGivesNoRequestForMore) {
     EXPECT_EQ(pair.irecv(in[0]), nullptr);
     std::array<Outcome, abi::kMaxRequests> sent;
     std::array<Outcome, abi::kMaxRequests> received;
-    ASSERT_TRUE(until([&] {
+    ASSERT_TRUE(poll_until([&] {
       bool all = true;
       for (size_t i = 0; i < sends.size(); ++i) {
-        look(sends[i], sent[i]);
-        look(receives[i], received[i]);
-        all = all && sent[i].over() && received[i].over();
+        update(sends[i], sent[i]);
+        update(receives[i], received[i]);
+        all = all && sent[i].ended() && received[i].ended();
       }
       return all;
     }));
@@ -114,15 +114,15 @@ TEST(NetTransfer, KeepsThirtyTwoInFlightAndGivesNoRequestForMore) {
   }
 }
 
-TEST(NetTransfer, MatchesByTagAndAmongEqualTagsByOrder) {
-  Pair pair;
+TEST(NetTransfer, MatchesByTagAndThenByOrder) {
+  NetPair pair;
   constexpr int kTags = 4;
   constexpr size_t kEach = 8;
   std::vector<std::vector<std::byte>> out;
   std::vector<std::vector<std::byte>> in(kTags * kEach, std::vector<std::byte>(40'000));
   std::vector<Request*> sends;
   std::vector<Request*> receives(in.size());
-  // Sent tag by tag, received round the tags backwards.
+  // Sends tag by tag; receives cycle through the tags in reverse.
   for (size_t i = 0; i < in.size(); ++i) {
     out.push_back(pattern(40'000 - i, static_cast<unsigned>(i)));
     sends.push_back(pair.isend(out.back(), static_cast<int>(i / kEach)));
@@ -135,12 +135,12 @@ TEST(NetTransfer, MatchesByTagAndAmongEqualTagsByOrder) {
   }
   std::vector<Outcome> sent(in.size());
   std::vector<Outcome> received(in.size());
-  ASSERT_TRUE(until([&] {
+  ASSERT_TRUE(poll_until([&] {
     bool all = true;
     for (size_t i = 0; i < in.size(); ++i) {
-      look(sends[i], sent[i]);
-      look(receives[i], received[i]);
-      all = all && sent[i].over() && received[i].over();
+      update(sends[i], sent[i]);
+      update(receives[i], received[i]);
+      all = all && sent[i].ended() && received[i].ended();
     }
     return all;
   }));
@@ -151,31 +151,31 @@ TEST(NetTransfer, MatchesByTagAndAmongEqualTagsByOrder) {
   }
 }
 
-TEST(NetTransfer, GoesOnWithOtherTagsWhileOneReceiveStaysOpen) {
-  Pair pair;
+TEST(NetTransfer, TransfersOtherTagsWhileAReceiveStaysOpen) {
+  NetPair pair;
   std::vector<std::byte> never(8);
   ASSERT_NE(pair.irecv(never, 99), nullptr);
-  for (size_t i = 0; i < 100; ++i) exchange(pair, 100 + i, 200);
+  for (size_t i = 0; i < 100; ++i) transfer(pair, 100 + i, 200);
 }
 
-TEST(NetTransfer, RunsRingsOfMessagesThroughManyComms) {
-  // Rank r sends to r + 1; each forwards what it gets.
+TEST(NetTransfer, TransfersMessagesAroundARingOfComms) {
+  // Rank r sends to r + 1; each rank forwards the message it received.
   constexpr size_t kRanks = 4;
-  std::vector<std::unique_ptr<Pair>> links;
-  for (size_t r = 0; r < kRanks; ++r) links.push_back(std::make_unique<Pair>(2));
+  std::vector<std::unique_ptr<NetPair>> links;
+  for (size_t r = 0; r < kRanks; ++r) links.push_back(std::make_unique<NetPair>(2));
   const auto first = pattern(777'777, 5);
   std::vector<std::byte> carried = first;
   for (size_t hop = 0; hop < 3 * kRanks; ++hop) {
-    Pair& link = *links[hop % kRanks];
+    NetPair& link = *links[hop % kRanks];
     std::vector<std::byte> in(carried.size());
     Request* const receive = link.irecv(in);
     Request* const send = link.isend(carried);
     Outcome sent;
     Outcome received;
-    ASSERT_TRUE(until([&] {
-      look(send, sent);
-      look(receive, received);
-      return sent.over() && received.over();
+    ASSERT_TRUE(poll_until([&] {
+      update(send, sent);
+      update(receive, received);
+      return sent.ended() && received.ended();
     }));
     ASSERT_TRUE(received.done);
     carried = in;

@@ -1,4 +1,4 @@
-// The HTTP server beside a reducer that the test plays.
+// HttpServer and metrics_text() with a status source that the test controls.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -15,13 +15,13 @@
 namespace sluice::reducer::admin {
 namespace {
 
-class Server {
+class ServerFixture {
  public:
-  explicit Server(AskStatus ask, const HttpOptions& options) {
+  explicit ServerFixture(StatusSource source, const HttpOptions& options) {
     auto bound = HttpServer::bind(options, "127.0.0.1");
     EXPECT_TRUE(bound) << (bound ? "" : bound.error().text);
     server_ = std::move(*bound);
-    server_->start(std::move(ask));
+    server_->start(std::move(source));
   }
   HttpReply get(const std::string& path) const {
     auto reply = http_get("127.0.0.1", server_->port(), path, 20 * kSecond);
@@ -34,48 +34,49 @@ class Server {
   std::unique_ptr<HttpServer> server_;
 };
 
-TEST(HttpServer, SaysSoWhenTheReducerDoesNotAnswer) {
-  std::vector<std::function<void(std::string)>> never;
-  const Server server([&never](auto tell) { never.push_back(std::move(tell)); },
-                      {.host = "127.0.0.1", .status_timeout = 50 * kMillisecond});
+TEST(HttpServer, Returns503WhenTheStatusTimesOut) {
+  std::vector<std::function<void(std::string)>> unanswered;
+  const ServerFixture server([&unanswered](auto reply) { unanswered.push_back(std::move(reply)); },
+                             {.host = "127.0.0.1", .status_timeout = 50 * kMillisecond});
   EXPECT_EQ(server.get("/livez").status, 200u);
   const HttpReply reply = server.get("/readyz");
   EXPECT_EQ(reply.status, 503u);
-  EXPECT_EQ(reply.body, "the reducer does not say how it is\n");
-  EXPECT_EQ(server.get("/status").status, 503u);  // asked again
-  EXPECT_GE(never.size(), 2u);
-  for (const auto& tell : never) tell("{}");  // too late: nobody takes it for an answer to what comes next
+  EXPECT_EQ(reply.body, "the reducer did not report its status in time\n");
+  EXPECT_EQ(server.get("/status").status, 503u);  // queries the status again
+  EXPECT_GE(unanswered.size(), 2u);
+  for (const auto& late_reply : unanswered) late_reply("{}");  // must not answer a later query
 }
 
-TEST(HttpServer, AsksOnceForAllThatWantToKnow) {
+TEST(HttpServer, SharesOneStatusQueryBetweenClients) {
   std::mutex mutex;
-  std::vector<std::function<void(std::string)>> asked;
+  std::vector<std::function<void(std::string)>> queries;
   std::promise<void> first;
-  const Server server(
-      [&](auto tell) {
+  const ServerFixture server(
+      [&](auto reply) {
         const std::lock_guard lock(mutex);
-        asked.push_back(std::move(tell));
-        if (asked.size() == 1) first.set_value();
+        queries.push_back(std::move(reply));
+        if (queries.size() == 1) first.set_value();
       },
-      {.host = "127.0.0.1", .status_timeout = 20 * kSecond, .status_age = 60 * kSecond});
+      {.host = "127.0.0.1", .status_timeout = 20 * kSecond, .status_max_age = 60 * kSecond});
   std::vector<std::future<HttpReply>> replies;
   for (int i = 0; i < 8; ++i)
     replies.push_back(std::async(std::launch::async, [&server] { return server.get("/status"); }));
   first.get_future().wait();
   {
     const std::lock_guard lock(mutex);
-    asked.front()(R"({"draining": false})");
+    queries.front()(R"({"draining": false})");
   }
   for (auto& reply : replies) EXPECT_EQ(reply.get().body, "{\"draining\": false}\n");
   EXPECT_EQ(server.get("/readyz").body, "ok\n");
   const std::lock_guard lock(mutex);
-  EXPECT_EQ(asked.size(), 1u);
+  EXPECT_EQ(queries.size(), 1u);
 }
 
-TEST(HttpServer, EndsWithClientsThatWait) {
+TEST(HttpServer, EndsWhileClientsWait) {
   std::promise<void> asked;
-  auto server = std::make_unique<Server>([&asked](auto) { asked.set_value(); },
-                                         HttpOptions{.host = "127.0.0.1", .status_timeout = 60 * kSecond});
+  auto server =
+      std::make_unique<ServerFixture>([&asked](auto) { asked.set_value(); },
+                                      HttpOptions{.host = "127.0.0.1", .status_timeout = 60 * kSecond});
   const uint16_t port = server->port();
   auto waits =
       std::async(std::launch::async, [port] { return http_get("127.0.0.1", port, "/status", 20 * kSecond); });
@@ -86,7 +87,7 @@ TEST(HttpServer, EndsWithClientsThatWait) {
   EXPECT_EQ(reply.error().code, Errc::kReset);
 }
 
-TEST(Metrics, TakeWhateverTheStatusLacks) {
+TEST(Metrics, TolerateMissingAndMalformedStatus) {
   const HostFacts host{.process = {}, .links = {{.device = "eth0", .bytes_per_second = 125'000'000}}};
   const char* const odd = R"({"data": 3, "folded": [], "straggler_waits": {"counts": []},
                               "operation_durations": {"sum": 1, "max": {}}, "rdma": {"devices": [{}]}})";
@@ -102,7 +103,7 @@ TEST(Metrics, TakeWhateverTheStatusLacks) {
   }
 }
 
-TEST(Metrics, CellsAreAddedUpInAHistogram) {
+TEST(Metrics, HistogramBucketsAreCumulative) {
   const auto text = metrics_text(
       nlohmann::json::parse(
           R"({"data": {"straggler_us": 2500000}, "straggler_waits": {"first_bound_us": 16, "counts": [5, 0, 2, 1]},

@@ -1,5 +1,5 @@
-// Shares of a link that is too narrow, over a link made of counts: chunks of jobs that want so much go over
-// it one after the other, as far as the jobs' meters let them. The clock is the test's.
+// FairShares over a simulated link: jobs with a demand send chunks one after the other, as far as their
+// meters allow. The test controls the clock.
 #include "reducer/fair/fair_shares.h"
 
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@ constexpr uint64_t kChunk = 128 * kKiB;
 struct Job {
   FairShares::Member member;
   std::deque<Meter> meters;
-  double wants = std::numeric_limits<double>::infinity();  // bytes a second
-  double ready = 0;                                        // bytes that it wanted and has not moved
-  bool stalled = false;                                    // nothing of it comes
+  double demand = std::numeric_limits<double>::infinity();  // bytes/s
+  double ready = 0;                                         // demanded bytes that are not moved yet
+  bool stalled = false;                                     // moves nothing
   [[nodiscard]] double moved() const {
     double sum = 0;
     for (const Meter& m : meters) sum += static_cast<double>(m.served());
@@ -27,7 +27,7 @@ struct Job {
 
 class FairSharesTest : public ::testing::Test {
  protected:
-  static constexpr double kLink = 25e6;  // bytes a second
+  static constexpr double kLink = 25e6;  // bytes/s
 
   FairAccount& account(uint32_t weight) { return accounts_.emplace_back(FairAccount{.weight = weight}); }
   Job& job(FairAccount& of, size_t lanes = 2) {
@@ -35,7 +35,7 @@ class FairSharesTest : public ::testing::Test {
     for (size_t i = 0; i < lanes; ++i) j.member.meters.push_back(&j.meters.emplace_back());
     j.member.account = &of;
     j.member.chunk_bytes = kChunk;
-    j.member.under_way = 32 * kChunk;
+    j.member.inflight_bytes = 32 * kChunk;
     shares_.add(j.member);
     return j;
   }
@@ -44,8 +44,8 @@ class FairSharesTest : public ::testing::Test {
     std::vector<double> before;
     for (const Job& j : jobs_) before.push_back(j.moved());
     for (const Nanos end = now_ + time; now_ < end; now_ += kMillisecond) {
-      if (now_ % FairShares::kTurn == 0) shares_.turn(now_);
-      carry();
+      if (now_ % FairShares::kUpdateInterval == 0) shares_.update(now_);
+      run_link();
     }
     std::vector<double> moved;
     for (size_t i = 0; i < jobs_.size(); ++i) moved.push_back(jobs_[i].moved() - before[i]);
@@ -57,33 +57,33 @@ class FairSharesTest : public ::testing::Test {
   std::deque<Job> jobs_;
 
  private:
-  // A millisecond of the link: first come, first served, which is one chunk of each in turn.
-  void carry() {
-    room_ = std::min(room_ + link * 1e-3, link * 1e-3 + kChunk);
-    for (Job& j : jobs_) j.ready = std::min(j.ready + j.wants * 1e-3, 32.0 * kChunk);
-    for (size_t idle = 0; idle < jobs_.size() && room_ >= kChunk;) {
-      Job& j = jobs_[next_++ % jobs_.size()];
+  // A millisecond of the link, which takes one chunk of each job in turn.
+  void run_link() {
+    budget_ = std::min(budget_ + link * 1e-3, link * 1e-3 + kChunk);
+    for (Job& j : jobs_) j.ready = std::min(j.ready + j.demand * 1e-3, 32.0 * kChunk);
+    for (size_t idle = 0; idle < jobs_.size() && budget_ >= kChunk;) {
+      Job& j = jobs_[next_update_++ % jobs_.size()];
       Meter& meter = j.meters[static_cast<size_t>(j.moved() / kChunk) % j.meters.size()];
-      const bool wants = j.ready >= kChunk && !j.stalled;
-      meter.set_held(wants && !meter.may_serve());
-      if (!wants || !meter.may_serve()) {
+      const bool has_chunk = j.ready >= kChunk && !j.stalled;
+      meter.set_held(has_chunk && !meter.may_serve());
+      if (!has_chunk || !meter.may_serve()) {
         ++idle;
         continue;
       }
       idle = 0;
       meter.add(kChunk);
       j.ready -= kChunk;
-      room_ -= kChunk;
+      budget_ -= kChunk;
     }
   }
 
   std::deque<FairAccount> accounts_;
   Nanos now_ = kSecond;
-  double room_ = 0;
-  size_t next_ = 0;
+  double budget_ = 0;
+  size_t next_update_ = 0;
 };
 
-TEST_F(FairSharesTest, TwoThatWantAllGetItByTheirWeights) {
+TEST_F(FairSharesTest, DividesTheLinkByWeight) {
   job(account(1));
   job(account(3));
   (void)run(5 * kSecond);
@@ -92,7 +92,7 @@ TEST_F(FairSharesTest, TwoThatWantAllGetItByTheirWeights) {
   EXPECT_GT(moved[0] + moved[1], 0.98 * kLink * 30);
 }
 
-TEST_F(FairSharesTest, ManyOfAllWeights) {
+TEST_F(FairSharesTest, DividesTheLinkAmongManyWeights) {
   for (const uint32_t weight : {1, 2, 5, 10}) job(account(weight));
   (void)run(5 * kSecond);
   const auto moved = run(60 * kSecond);
@@ -101,10 +101,10 @@ TEST_F(FairSharesTest, ManyOfAllWeights) {
   EXPECT_NEAR(moved[3] / moved[0], 10, 0.8);
 }
 
-TEST_F(FairSharesTest, OneAloneIsNeverHeldBack) {
+TEST_F(FairSharesTest, NeverLimitsASingleSession) {
   job(account(1));
   EXPECT_GT(run(10 * kSecond)[0], 0.999 * kLink * 10);
-  EXPECT_EQ(jobs_[0].member.held_for, 0);
+  EXPECT_EQ(jobs_[0].member.held_time, 0);
 }
 
 TEST_F(FairSharesTest, SessionsOfOneAccountShareItsWeight) {
@@ -118,34 +118,34 @@ TEST_F(FairSharesTest, SessionsOfOneAccountShareItsWeight) {
   EXPECT_NEAR(moved[0] / moved[1], 1, 0.1);
 }
 
-TEST_F(FairSharesTest, WhatOneDoesNotWantTheOtherHas) {
+TEST_F(FairSharesTest, AnUnusedShareGoesToTheOtherSession) {
   job(account(1));
-  job(account(100)).wants = 0.1 * kLink;  // its share would be nearly all
+  job(account(100)).demand = 0.1 * kLink;  // far below its share
   (void)run(10 * kSecond);
   const auto moved = run(60 * kSecond);
   EXPECT_NEAR(moved[1], 0.1 * kLink * 60, 0.01 * kLink * 60);
   EXPECT_GT(moved[0] + moved[1], 0.95 * kLink * 60);
 }
 
-TEST_F(FairSharesTest, OneThatStopsCostsTheOtherNothing) {
+TEST_F(FairSharesTest, ASessionThatStopsDoesNotSlowTheOther) {
   job(account(1));
-  Job& stops = job(account(3));
+  Job& stopping = job(account(3));
   (void)run(10 * kSecond);
-  stops.wants = 0;
-  stops.ready = 0;
+  stopping.demand = 0;
+  stopping.ready = 0;
   EXPECT_GT(run(5 * kSecond)[0], 0.98 * kLink * 5);
 }
 
-// It computes for as long as it sums, which is shorter than any window.
-TEST_F(FairSharesTest, OneThatWantsNowAndThenHasItsShareThen) {
+// The second session alternates between reducing and computing, faster than any window.
+TEST_F(FairSharesTest, AnIntermittentSessionGetsItsShareWhileActive) {
   job(account(1));
-  Job& pauses = job(account(1));
+  Job& intermittent = job(account(1));
   double moved = 0;
   double all = 0;
   for (int step = 0; step < 400; ++step) {
-    pauses.wants = std::numeric_limits<double>::infinity();
+    intermittent.demand = std::numeric_limits<double>::infinity();
     const auto on = run(100 * kMillisecond);
-    pauses.wants = pauses.ready = 0;
+    intermittent.demand = intermittent.ready = 0;
     const auto off = run(100 * kMillisecond);
     if (step < 50) continue;
     moved += on[1] + off[1];
@@ -155,66 +155,66 @@ TEST_F(FairSharesTest, OneThatWantsNowAndThenHasItsShareThen) {
   EXPECT_GT(all, 0.95 * kLink * 70);
 }
 
-// As a lost packet does that is sent again after 200 ms: nobody waits for it meanwhile, and it has its part
-// afterwards.
-TEST_F(FairSharesTest, OneThatStallsNowAndThenKeepsItsShare) {
+// Like a lost packet that is retransmitted after 200 ms: the other session does not wait, and the stalled one
+// catches up afterwards.
+TEST_F(FairSharesTest, ASessionThatStallsBrieflyKeepsItsShare) {
   job(account(1));
-  Job& stalls = job(account(3));
+  Job& stalling = job(account(3));
   (void)run(10 * kSecond);
   std::vector<double> moved(2);
   for (int second = 0; second < 60; ++second) {
-    stalls.stalled = true;
+    stalling.stalled = true;
     const auto off = run(200 * kMillisecond);
-    stalls.stalled = false;
+    stalling.stalled = false;
     const auto on = run(800 * kMillisecond);
     for (size_t i = 0; i < 2; ++i) moved[i] += off[i] + on[i];
   }
   EXPECT_NEAR(moved[1] / moved[0], 3, 0.2);
-  EXPECT_GT(moved[0] + moved[1], 0.9 * kLink * 60);  // kPatience, sixty times
+  EXPECT_GT(moved[0] + moved[1], 0.9 * kLink * 60);  // less sixty times kIdleAfter
 }
 
-TEST_F(FairSharesTest, OneThatComesBackHasItsShareAndNoMore) {
+TEST_F(FairSharesTest, AReturningSessionGetsItsShareAndNoMore) {
   job(account(1));
-  Job& comes = job(account(1));
+  Job& returning = job(account(1));
   (void)run(10 * kSecond);
-  comes.wants = 0;
+  returning.demand = 0;
   (void)run(20 * kSecond);
-  comes.wants = std::numeric_limits<double>::infinity();
+  returning.demand = std::numeric_limits<double>::infinity();
   const auto moved = run(4 * kSecond);
   EXPECT_NEAR(moved[1] / moved[0], 1, 0.15);
 }
 
-// It moves little, and then wants more than its share.
-TEST_F(FairSharesTest, OneThatWasModestIsWaitedForWhenItWantsMore) {
+// The second session moves little at first and later demands more than its share.
+TEST_F(FairSharesTest, AModestSessionGetsItsShareOnceItsDemandGrows) {
   job(account(1));
-  Job& grows = job(account(3));
-  grows.wants = 0.05 * kLink;
+  Job& growing = job(account(3));
+  growing.demand = 0.05 * kLink;
   (void)run(30 * kSecond);
-  ASSERT_TRUE(grows.member.modest);
-  grows.wants = std::numeric_limits<double>::infinity();
+  ASSERT_TRUE(growing.member.modest);
+  growing.demand = std::numeric_limits<double>::infinity();
   (void)run(5 * kSecond);
   const auto moved = run(20 * kSecond);
   EXPECT_NEAR(moved[1] / moved[0], 3, 0.2);
 }
 
-TEST_F(FairSharesTest, SharesHoldAgainWhenTheLinkHasChanged) {
+TEST_F(FairSharesTest, AdaptsToAChangedCapacity) {
   job(account(1));
   job(account(3));
   for (const double rate : {kLink, 0.3 * kLink, 3 * kLink}) {
     link = rate;
-    (void)run(80 * kSecond);  // to find out, and until whoever was taken for modest no longer is
+    (void)run(80 * kSecond);  // time to measure, and for wrongly modest sessions to recover
     const auto moved = run(30 * kSecond);
     EXPECT_NEAR(moved[1] / moved[0], 3, 0.2) << rate;
     EXPECT_GT(moved[0] + moved[1], 0.98 * rate * 30) << rate;
   }
 }
 
-TEST_F(FairSharesTest, NobodyIsHeldForOneThatIsGone) {
+TEST_F(FairSharesTest, LimitsNoSessionForARemovedOne) {
   job(account(1));
-  Job& goes = job(account(3));
+  Job& removed = job(account(3));
   (void)run(10 * kSecond);
-  goes.wants = goes.ready = 0;
-  shares_.remove(goes.member);
+  removed.demand = removed.ready = 0;
+  shares_.remove(removed.member);
   EXPECT_GT(run(kSecond)[0], 0.98 * kLink);
   for (const Meter& m : jobs_[0].meters) EXPECT_TRUE(m.may_serve());
 }

@@ -1,5 +1,4 @@
-// What a lane may not do per frame: allocate, lock. Counted, over real TCP, by standing in front of libc's
-// own functions.
+// A lane must not allocate or lock per frame. Counted over real TCP by interposing libc's functions.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -10,12 +9,14 @@
 
 #include "core/clock.h"
 #include "core/instrumented.h"
-#include "tests/support/lane_rig.h"
+#include "tests/support/lane_test_bed.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/connect.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
 
 #if SLUICE_INSTRUMENTED
-#define SLUICE_COUNTS_LIBC 0  // the sanitizers stand there themselves; operator new is counted all the same
+#define SLUICE_COUNTS_LIBC 0  // the sanitizers interpose them already; only operator new is counted
 #else
 #define SLUICE_COUNTS_LIBC 1
 #endif
@@ -56,7 +57,7 @@ int pthread_mutex_lock(pthread_mutex_t* m) {
 }
 }
 #else
-// Not inlined: half inlined, they look to g++ like a mismatch of malloc and delete.
+// Not inlined: g++ would warn about a mismatch of malloc and delete.
 [[gnu::noinline]] void* operator new(size_t n) {
   count(allocations);
   if (void* p = std::malloc(n)) return p;
@@ -91,11 +92,11 @@ TcpPair connected() {
 
 struct Traffic {
   size_t payload;
-  uint64_t view_every;  // chunks of one view; 0: there is but one
+  uint64_t view_every;  // chunks per view; 0: a single view
 };
-class LaneHotPath : public ::testing::TestWithParam<Traffic> {};
+class LaneHotPathTest : public ::testing::TestWithParam<Traffic> {};
 
-TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
+TEST_P(LaneHotPathTest, NeitherAllocatesNorLocksPerFrame) {
   const uint32_t n = 3;
   const reducer::SessionPlan plan{.handle = 9,
                                   .ranks = n,
@@ -104,7 +105,7 @@ TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
                                   .view_version = 0,
                                   .view_hash = 7,
                                   .payload_crc = true,
-                                  .survives = GetParam().view_every != 0};
+                                  .fault_tolerant = GetParam().view_every != 0};
   reducer::LaneSession session(plan, *reducer::SlotArena::map(plan));
   auto near_context = *transport::tcp::make_context();
   auto far_context = *transport::tcp::make_context();
@@ -116,7 +117,7 @@ TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
       TcpPair pair = connected();
       ranks.push_back(std::make_unique<ScriptedRank>());
       lane.attach(session, r,
-                  **tcp.adopt(pair.near_end.release(), session.link(r), lane.endpoint_options(plan)));
+                  **tcp.adopt(pair.near_end.release(), session.connection(r), lane.endpoint_options(plan)));
       ranks.back()->endpoint =
           *far_context->adopt(pair.far_end.release(), *ranks.back(), lane.endpoint_options(plan));
       const auto body = wire::encode_body(wire::Commit{.incarnation = 1});
@@ -124,7 +125,7 @@ TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
           ranks.back()->send(wire::control_header(wire::FrameType::kCommit, body, plan.handle), body).ok());
     }
     const std::vector<std::byte> payload(GetParam().payload);
-    const uint64_t view_every = plan.survives ? GetParam().view_every : ~uint64_t{0};
+    const uint64_t view_every = plan.fault_tolerant ? GetParam().view_every : ~uint64_t{0};
     const uint64_t warm_up = 50;
     const uint64_t frames = 1000;
     uint64_t frames_before = 0;
@@ -145,8 +146,8 @@ TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
       if (h.view_version != 0 && h.sequence == 0) {
         const auto body = wire::encode_body(
             wire::ViewCommit{.version = h.view_version, .view_hash = plan.view_hash, .base_chunk = s});
-        const auto move = wire::control_header(wire::FrameType::kViewCommit, body, plan.handle);
-        for (auto& r : ranks) ASSERT_TRUE(r->send(move, body).ok());
+        const auto header = wire::control_header(wire::FrameType::kViewCommit, body, plan.handle);
+        for (auto& r : ranks) ASSERT_TRUE(r->send(header, body).ok());
       }
       for (auto& r : ranks) ASSERT_TRUE(r->send(h, payload).ok());
       while (ranks[0]->arrived.size() <= s || ranks[n - 1]->arrived.size() <= s) {
@@ -158,10 +159,11 @@ TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
       }
     }
     EXPECT_EQ(lane.counters().chunks.get() - frames_before, frames);
-    EXPECT_EQ(lane.counters().view_moves.get(), plan.survives ? (warm_up + frames - 1) / view_every : 0);
+    EXPECT_EQ(lane.counters().view_moves.get(),
+              plan.fault_tolerant ? (warm_up + frames - 1) / view_every : 0);
     EXPECT_EQ(allocations, 0u);
     EXPECT_EQ(locks, 0u);
-    // The counters work.
+    // The interposed functions count.
     std::mutex mutex;
     counting = true;
     std::vector<int> probe(100);
@@ -173,7 +175,7 @@ TEST_P(LaneHotPath, NeitherAllocatesNorLocksPerFrame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Traffic, LaneHotPath,
+INSTANTIATE_TEST_SUITE_P(Traffic, LaneHotPathTest,
                          ::testing::Values(Traffic{256, 0}, Traffic{64 * kKiB, 0}, Traffic{256, 10}));
 
 }  // namespace

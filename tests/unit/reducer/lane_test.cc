@@ -1,9 +1,10 @@
+// Lane with one session over scripted connections: sums, refused frames, failures and the end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "tests/support/lane_rig.h"
+#include "tests/support/lane_test_bed.h"
 
 namespace sluice::test {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 using reducer::LaneEvent;
 using ::testing::HasSubstr;
 
-// ((r0+r1)+r2)+... in groups of eight, then the groups: PROTOCOL.md section 7, in its own words.
+// Implements protocol.md section 7 independently: ((r0+r1)+r2)+... in groups of eight, then over the groups.
 float sum_in_order(const std::vector<float>& by_rank) {
   std::vector<float> groups;
   for (size_t i = 0; i < by_rank.size(); i += 8) {
@@ -24,137 +25,139 @@ float sum_in_order(const std::vector<float>& by_rank) {
   return total;
 }
 
-// Values whose f32 sum depends on the order of adding.
-float awkward(uint32_t rank) {
+// Values whose f32 sum depends on the order of the additions.
+float order_dependent_value(uint32_t rank) {
   return (rank % 2 == 0 ? 1.0f : -1.0f) * (1.0e7f / static_cast<float>(rank + 1)) + 0.1f;
 }
 
-TEST(Lane, SumsInRankOrderWhateverTheOrderOfArrival) {
+TEST(Lane, SumsInRankOrderForAnyOrderOfArrival) {
   for (uint32_t n : {1u, 2u, 3u, 8u, 9u, 17u, 40u}) {
     std::vector<float> by_rank;
     std::vector<uint32_t> order;
-    for (uint32_t r = 0; r < n; ++r) by_rank.push_back(awkward(r)), order.push_back(r);
+    for (uint32_t r = 0; r < n; ++r) by_rank.push_back(order_dependent_value(r)), order.push_back(r);
     const float expected = sum_in_order(by_rank);
-    LaneRig rig(n);
-    rig.commit_all();
+    LaneTestBed test_bed(n);
+    test_bed.commit_all();
     for (uint64_t sequence = 0; sequence < 12; ++sequence) {
       std::rotate(order.begin(), order.begin() + static_cast<long>(sequence % n), order.end());
       if (sequence % 3 == 0) std::ranges::reverse(order);
       for (uint32_t r : order) {
-        ASSERT_TRUE(rig.contribute(r, sequence, std::vector<float>(100, by_rank[r])).ok());
-        rig.settle();
+        ASSERT_TRUE(test_bed.contribute(r, sequence, std::vector<float>(100, by_rank[r])).ok());
+        test_bed.settle();
       }
-      for (const auto& rank : rig.ranks) {
+      for (const auto& rank : test_bed.ranks) {
         ASSERT_EQ(rank->arrived.size(), sequence + 1) << "n " << n;
         const auto& result = rank->arrived.back();
         EXPECT_EQ(result.header.type, wire::FrameType::kResult);
         EXPECT_EQ(result.header.sequence, sequence);
-        EXPECT_EQ(LaneRig::floats(result.payload), std::vector<float>(100, expected)) << "n " << n;
+        EXPECT_EQ(LaneTestBed::floats(result.payload), std::vector<float>(100, expected)) << "n " << n;
         EXPECT_EQ(wire::find_result_info(result.extensions)->last_rank, order.back());
       }
     }
   }
 }
 
-TEST(Lane, ForeseesContributionsLikeTheLastOneInGrantedSlots) {
-  LaneRig rig(2, 4);
-  rig.commit_all();
-  transport::Endpoint& ep = *rig.ranks[0]->endpoint;  // not looked at
-  const auto next = [&](unsigned ahead) { return rig.session->link(Rank{0}).forecast(ep, ahead); };
-  EXPECT_EQ(next(0).length, 0u) << "nothing to go by";
+TEST(Lane, ExpectsFramesLikeTheLastOneInGrantedSlots) {
+  LaneTestBed test_bed(2, 4);
+  test_bed.commit_all();
+  transport::Endpoint& ep = *test_bed.ranks[0]->endpoint;  // unused by the handler
+  const auto next = [&](unsigned ahead) {
+    return test_bed.session->connection(Rank{0}).expected_frame(ep, ahead);
+  };
+  EXPECT_EQ(next(0).length, 0u) << "no contribution yet";
   const std::vector<float> values(100);
-  ASSERT_TRUE(rig.contribute(0, 0, values).ok());
-  rig.settle();
+  ASSERT_TRUE(test_bed.contribute(0, 0, values).ok());
+  test_bed.settle();
   EXPECT_EQ(next(0).length, 400u);
   EXPECT_NE(next(0).payload, next(1).payload);
   EXPECT_EQ(next(2).length, 400u);
-  // The slot of contribution 4 is that of contribution 0, which rank 1 has still to be added to.
+  // Contribution 4 uses the slot of contribution 0, which rank 1 has not contributed to.
   EXPECT_EQ(next(3).length, 0u);
-  ASSERT_TRUE(rig.contribute(1, 0, values).ok());
-  rig.settle();
+  ASSERT_TRUE(test_bed.contribute(1, 0, values).ok());
+  test_bed.settle();
   EXPECT_EQ(next(3).length, 400u);
   EXPECT_EQ(next(4).length, 0u);
 }
 
-TEST(Lane, TellsEveryRankOnceOfTheLossesThatOneTells) {
-  LaneRig rig(3);
-  rig.commit_all();
+TEST(Lane, ReportsPacketLossesOfOneRankOnceToEveryRank) {
+  LaneTestBed test_bed(3);
+  test_bed.commit_all();
   const std::vector<float> values(100, 1.0f);
   for (uint64_t sequence = 0; sequence < 2; ++sequence) {
     for (uint32_t r = 0; r < 3; ++r) {
-      wire::FrameHeader h = rig.header(sequence, values.size());
+      wire::FrameHeader h = test_bed.header(sequence, values.size());
       if (sequence == 0 && r == 1) h.flags |= wire::kFlagLosses;
-      ASSERT_TRUE(rig.ranks[r]->send(h, LaneRig::bytes(values)).ok());
+      ASSERT_TRUE(test_bed.ranks[r]->send(h, LaneTestBed::bytes(values)).ok());
     }
-    rig.settle();
+    test_bed.settle();
   }
-  for (const auto& rank : rig.ranks) {
+  for (const auto& rank : test_bed.ranks) {
     ASSERT_EQ(rank->arrived.size(), 2u);
     EXPECT_TRUE(rank->arrived[0].header.flags & wire::kFlagLosses);
     EXPECT_FALSE(rank->arrived[1].header.flags & wire::kFlagLosses);
   }
 }
 
-TEST(Lane, FoldsChunksLargerThanOneTurnAndKeepsTheirCrc) {
-  LaneRig rig(3, 2, 1 * kMiB);
-  rig.commit_all();
+TEST(Lane, FoldsChunksLargerThanOneTurnWithACorrectCrc) {
+  LaneTestBed test_bed(3, 2, 1 * kMiB);
+  test_bed.commit_all();
   std::vector<float> values(kMiB / sizeof(float));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000);
-  for (uint32_t r = 0; r < 3; ++r) (void)rig.contribute(r, 0, values);
-  rig.settle();
+  for (uint32_t r = 0; r < 3; ++r) (void)test_bed.contribute(r, 0, values);
+  test_bed.settle();
   for (float& v : values) v *= 3;
-  ASSERT_EQ(rig.ranks[0]->arrived.size(), 1u);  // the receiving transport checked the CRC
-  EXPECT_TRUE(rig.ranks[0]->arrived[0].header.flags & wire::kFlagPayloadCrc);
-  EXPECT_EQ(LaneRig::floats(rig.ranks[0]->arrived[0].payload), values);
+  ASSERT_EQ(test_bed.ranks[0]->arrived.size(), 1u);  // the receiving transport checked the CRC
+  EXPECT_TRUE(test_bed.ranks[0]->arrived[0].header.flags & wire::kFlagPayloadCrc);
+  EXPECT_EQ(LaneTestBed::floats(test_bed.ranks[0]->arrived[0].payload), values);
 }
 
-TEST(Lane, WaitsAnHourForALateRankAndNamesIt) {
-  LaneRig rig(4);
-  rig.commit_all();
-  for (uint32_t r : {0u, 1u, 3u}) (void)rig.contribute(r, 0, {1});
-  rig.settle();
-  rig.advance(3600 * kSecond);
-  rig.settle();
-  EXPECT_TRUE(rig.events().empty());
-  const auto missing = rig.session->missing();
+TEST(Lane, WaitsForALateRankAndReportsIt) {
+  LaneTestBed test_bed(4);
+  test_bed.commit_all();
+  for (uint32_t r : {0u, 1u, 3u}) (void)test_bed.contribute(r, 0, {1});
+  test_bed.settle();
+  test_bed.advance(3600 * kSecond);
+  test_bed.settle();
+  EXPECT_TRUE(test_bed.events().empty());
+  const auto missing = test_bed.session->missing();
   EXPECT_EQ(missing.count, 1u);
   EXPECT_EQ(missing.ranks[0], 2u);
-  EXPECT_EQ(rig.now - missing.since, 3600 * kSecond);
-  (void)rig.contribute(2, 0, {1});
-  rig.settle();
-  ASSERT_EQ(rig.ranks[0]->arrived.size(), 1u);
-  EXPECT_EQ(wire::find_result_info(rig.ranks[0]->arrived[0].extensions)->lag_us, 3600u * 1000 * 1000);
-  rig.advance(kSecond);
-  rig.settle();
-  EXPECT_EQ(rig.session->missing().since, 0);
+  EXPECT_EQ(test_bed.now - missing.since, 3600 * kSecond);
+  (void)test_bed.contribute(2, 0, {1});
+  test_bed.settle();
+  ASSERT_EQ(test_bed.ranks[0]->arrived.size(), 1u);
+  EXPECT_EQ(wire::find_result_info(test_bed.ranks[0]->arrived[0].extensions)->lag_us, 3600u * 1000 * 1000);
+  test_bed.advance(kSecond);
+  test_bed.settle();
+  EXPECT_EQ(test_bed.session->missing().since, 0);
 }
 
 struct BadFrame {
   const char* name;
   Errc reason;
-  void (*spoil)(wire::FrameHeader&);
+  void (*modify)(wire::FrameHeader&);
 };
 
-class LaneRefuses : public ::testing::TestWithParam<BadFrame> {};
+class LaneBadFrameTest : public ::testing::TestWithParam<BadFrame> {};
 
-TEST_P(LaneRefuses, AndClosesThatConnectionOnly) {
-  LaneRig rig(2);
-  rig.commit_all();
-  wire::FrameHeader h = rig.header(0, 1);
-  GetParam().spoil(h);
-  (void)rig.ranks[1]->send(h, LaneRig::bytes({1}));
-  rig.settle();
-  const auto events = rig.events();
+TEST_P(LaneBadFrameTest, ClosesOnlyTheConnectionOfTheSender) {
+  LaneTestBed test_bed(2);
+  test_bed.commit_all();
+  wire::FrameHeader h = test_bed.header(0, 1);
+  GetParam().modify(h);
+  (void)test_bed.ranks[1]->send(h, LaneTestBed::bytes({1}));
+  test_bed.settle();
+  const auto events = test_bed.events();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].kind, LaneEvent::Kind::kClosed);
   EXPECT_EQ(events[0].rank, 1u);
   EXPECT_EQ(events[0].code, GetParam().reason) << to_string(events[0].code);
-  EXPECT_EQ(rig.lane->counters().closed[static_cast<size_t>(GetParam().reason)].get(), 1u);
-  EXPECT_FALSE(rig.ranks[0]->closed.has_value());
+  EXPECT_EQ(test_bed.lane->counters().closed[static_cast<size_t>(GetParam().reason)].get(), 1u);
+  EXPECT_FALSE(test_bed.ranks[0]->closed.has_value());
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Frames, LaneRefuses,
+    Frames, LaneBadFrameTest,
     ::testing::Values(
         BadFrame{"session", Errc::kBadSession, [](wire::FrameHeader& h) { h.session = 8; }},
         BadFrame{"view_hash", Errc::kBadView, [](wire::FrameHeader& h) { h.view_hash ^= 1; }},
@@ -171,133 +174,138 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& tested) { return tested.param.name; });
 
 TEST(Lane, RefusesContributionsBeforeCommit) {
-  LaneRig rig(2);
-  (void)rig.contribute(0, 0, {1});
-  rig.settle();
-  ASSERT_EQ(rig.events().size(), 1u);
-  EXPECT_EQ(rig.lane->counters().closed[static_cast<size_t>(Errc::kUnexpectedMessage)].get(), 1u);
+  LaneTestBed test_bed(2);
+  (void)test_bed.contribute(0, 0, {1});
+  test_bed.settle();
+  ASSERT_EQ(test_bed.events().size(), 1u);
+  EXPECT_EQ(test_bed.lane->counters().closed[static_cast<size_t>(Errc::kUnexpectedMessage)].get(), 1u);
 }
 
 TEST(Lane, RefusesAnotherIncarnation) {
-  LaneRig rig(2);
+  LaneTestBed test_bed(2);
   for (uint64_t i : {0u, 1u}) {
     const auto body = wire::encode_body(wire::Commit{.incarnation = 5 + i});
-    (void)rig.ranks[i]->send(wire::control_header(wire::FrameType::kCommit, body, rig.plan.handle), body);
+    const auto header = wire::control_header(wire::FrameType::kCommit, body, test_bed.plan.handle);
+    (void)test_bed.ranks[i]->send(header, body);
   }
-  rig.settle();
-  const auto events = rig.events();
+  test_bed.settle();
+  const auto events = test_bed.events();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].code, Errc::kBadField);
 }
 
 TEST(Lane, RefusesASlotThatIsNotGranted) {
-  LaneRig rig(2, 2);
-  rig.commit_all();
-  for (uint64_t s = 0; s < 3; ++s) (void)rig.contribute(0, s, {1});  // window is 2, rank 1 has sent nothing
-  rig.settle();
-  const auto events = rig.events();
+  LaneTestBed test_bed(2, 2);
+  test_bed.commit_all();
+  // The window is 2, and rank 1 sends nothing.
+  for (uint64_t s = 0; s < 3; ++s) (void)test_bed.contribute(0, s, {1});
+  test_bed.settle();
+  const auto events = test_bed.events();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].code, Errc::kSlotNotGranted);
 }
 
-TEST(Lane, RefusesASequenceTwice) {
-  LaneRig rig(2);
-  rig.commit_all();
-  (void)rig.contribute(0, 0, {1});
-  (void)rig.contribute(0, 0, {1});
-  rig.settle();
-  const auto events = rig.events();
+TEST(Lane, RefusesARepeatedSequence) {
+  LaneTestBed test_bed(2);
+  test_bed.commit_all();
+  (void)test_bed.contribute(0, 0, {1});
+  (void)test_bed.contribute(0, 0, {1});
+  test_bed.settle();
+  const auto events = test_bed.events();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].code, Errc::kBadSequence);
 }
 
-TEST(Lane, RefusesAChunkWhosePartialSumsWouldNotFit) {
-  LaneRig rig(9, 2, 4096);
-  rig.commit_all();
-  (void)rig.ranks[0]->send(rig.header(0, 4096, wire::DType::kF8e4m3),
-                           std::vector<std::byte>(4096));  // 16 KiB as f32
-  rig.settle();
-  const auto events = rig.events();
+TEST(Lane, RefusesAChunkWhosePartialSumsDoNotFit) {
+  LaneTestBed test_bed(9, 2, 4096);
+  test_bed.commit_all();
+  (void)test_bed.ranks[0]->send(test_bed.header(0, 4096, wire::DType::kF8e4m3),
+                                std::vector<std::byte>(4096));  // 16 KiB as f32
+  test_bed.settle();
+  const auto events = test_bed.events();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].code, Errc::kBadLength);
 }
 
-TEST(Lane, NamesRanksAndValuesThatDisagree) {
+TEST(Lane, NamesTheRanksAndValuesOfAMismatch) {
   const auto mismatch = [](auto second) {
-    LaneRig rig(3);
-    rig.commit_all();
-    (void)rig.contribute(0, 0, {1, 2, 3});
-    rig.settle();
-    second(rig);
-    rig.settle();
-    const auto events = rig.events();
+    LaneTestBed test_bed(3);
+    test_bed.commit_all();
+    (void)test_bed.contribute(0, 0, {1, 2, 3});
+    test_bed.settle();
+    second(test_bed);
+    test_bed.settle();
+    const auto events = test_bed.events();
     EXPECT_EQ(events.size(), 1u);
     EXPECT_EQ(events[0].kind, LaneEvent::Kind::kFailed);
     EXPECT_EQ(events[0].code, Errc::kMismatch);
     return std::string(events[0].text.data());
   };
-  EXPECT_THAT(mismatch([](LaneRig& rig) {
-                (void)rig.contribute(2, 0, {1, 2, 3, 4});
+  EXPECT_THAT(mismatch([](LaneTestBed& test_bed) {
+                (void)test_bed.contribute(2, 0, {1, 2, 3, 4});
               }),
               ::testing::AllOf(HasSubstr("count"), HasSubstr("rank 2"), HasSubstr("count 4"),
                                HasSubstr("rank 0"), HasSubstr("count 3")));
-  EXPECT_THAT(mismatch([](LaneRig& rig) {
-                (void)rig.contribute(2, 0, {1, 2, 3}, wire::Op::kMax);
+  EXPECT_THAT(mismatch([](LaneTestBed& test_bed) {
+                (void)test_bed.contribute(2, 0, {1, 2, 3}, wire::Op::kMax);
               }),
               ::testing::AllOf(HasSubstr("on op"), HasSubstr("max"), HasSubstr("sum")));
-  EXPECT_THAT(mismatch([](LaneRig& rig) {
-                (void)rig.ranks[1]->send(rig.header(0, 3, wire::DType::kI32), LaneRig::bytes({1, 2, 3}));
+  EXPECT_THAT(mismatch([](LaneTestBed& test_bed) {
+                (void)test_bed.ranks[1]->send(test_bed.header(0, 3, wire::DType::kI32),
+                                              LaneTestBed::bytes({1, 2, 3}));
               }),
               ::testing::AllOf(HasSubstr("on dtype"), HasSubstr("i32"), HasSubstr("f32")));
 }
 
-TEST(Lane, EndsTheSessionWhenARankGoesOnWithoutOneThatLeft) {
-  LaneRig rig(3);
-  rig.commit_all();
-  rig.session->rank_left(2);
-  rig.settle();
-  (void)rig.events();
-  (void)rig.contribute(0, 0, {1});
-  rig.settle();
-  const auto events = rig.events();
+TEST(Lane, FailsTheSessionWhenARankContinuesAfterAnotherOneLeft) {
+  LaneTestBed test_bed(3);
+  test_bed.commit_all();
+  test_bed.session->rank_left(2);
+  test_bed.settle();
+  (void)test_bed.events();
+  (void)test_bed.contribute(0, 0, {1});
+  test_bed.settle();
+  const auto events = test_bed.events();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].code, Errc::kRankLeft);
   EXPECT_THAT(events[0].text.data(), HasSubstr("rank 2 left"));
 }
 
-TEST(Lane, SendsTheReasonAndReleasesTheSessionWhenItEnds) {
-  LaneRig rig(2);
-  rig.commit_all();
+TEST(Lane, SendsTheAbortAndReleasesTheSessionAtItsEnd) {
+  LaneTestBed test_bed(2);
+  test_bed.commit_all();
   wire::Abort abort;
   abort.code = Errc::kPeerLost;
-  abort.text = "rank 1 was lost";
-  rig.session->set_ending(wire::encode_body(abort));
-  ASSERT_TRUE(rig.lane->command({.kind = reducer::LaneCommand::Kind::kEnd, .session = rig.session.get()}));
-  rig.settle();
-  for (const auto& rank : rig.ranks) {
+  abort.text = "rank 1 lost";
+  test_bed.session->set_end_message(wire::encode_body(abort));
+  ASSERT_TRUE(
+      test_bed.lane->command({.kind = reducer::LaneCommand::Kind::kEnd, .session = test_bed.session.get()}));
+  test_bed.settle();
+  for (const auto& rank : test_bed.ranks) {
     ASSERT_EQ(rank->arrived.size(), 1u);
     wire::Abort got;
     ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(rank->arrived[0].payload), got).ok());
-    EXPECT_EQ(got.text, "rank 1 was lost");
+    EXPECT_EQ(got.text, "rank 1 lost");
     if (rank->endpoint != nullptr) rank->endpoint->close(Errc::kClosed);
   }
-  rig.settle();
-  const auto events = rig.events();
+  test_bed.settle();
+  const auto events = test_bed.events();
   ASSERT_FALSE(events.empty());
   EXPECT_EQ(events.back().kind, LaneEvent::Kind::kReleased);
-  EXPECT_EQ(rig.lane->session_count(), 0u);
+  EXPECT_EQ(test_bed.lane->session_count(), 0u);
 }
 
-TEST(Lane, DoesNotWaitForeverForPeersThatDoNotClose) {
-  LaneRig rig(2);
-  rig.commit_all();
-  ASSERT_TRUE(rig.lane->command({.kind = reducer::LaneCommand::Kind::kEnd, .session = rig.session.get()}));
+TEST(Lane, CloseNowEndsTheWaitForPeersThatDoNotClose) {
+  LaneTestBed test_bed(2);
+  test_bed.commit_all();
+  ASSERT_TRUE(
+      test_bed.lane->command({.kind = reducer::LaneCommand::Kind::kEnd, .session = test_bed.session.get()}));
   for (int i = 0; i < 10; ++i)
-    (void)rig.lane->do_work(rig.now += 200 * kMillisecond);  // the ranks' side stands still
-  EXPECT_EQ(rig.lane->session_count(), 1u);
-  rig.session->close_now();
-  for (int i = 0; i < 10; ++i) (void)rig.lane->do_work(rig.now += 200 * kMillisecond);
-  EXPECT_EQ(rig.lane->session_count(), 0u);
+    (void)test_bed.lane->do_work(test_bed.now += 200 * kMillisecond);  // the ranks are not polled
+  EXPECT_EQ(test_bed.lane->session_count(), 1u);
+  test_bed.session->close_now();
+  for (int i = 0; i < 10; ++i) (void)test_bed.lane->do_work(test_bed.now += 200 * kMillisecond);
+  EXPECT_EQ(test_bed.lane->session_count(), 0u);
 }
 
 }  // namespace

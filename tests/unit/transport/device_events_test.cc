@@ -1,5 +1,5 @@
-// Events of a device that is none: what of them ends which queue pairs, and who is woken. Those of a kernel
-// are in tests/rdma.
+// DeviceEvents with events of a fake device: which queue pairs they end and which contexts they wake.
+// tests/rdma tests events of the kernel.
 #include "transport/rdma/device_events.h"
 
 #include <gtest/gtest.h>
@@ -21,172 +21,173 @@
 namespace sluice::transport::rdma {
 namespace {
 
-std::deque<ibv_async_event> to_come;
-int when_none = EAGAIN;
-size_t acknowledged = 0;
-std::vector<std::string> lines;
+std::deque<ibv_async_event> pending_events;
+int errno_when_empty = EAGAIN;
+size_t acknowledged_count = 0;
+std::vector<std::string> log_lines;
 
-int next_event(ibv_context* /*context*/, ibv_async_event* event) {
-  if (to_come.empty()) {
-    errno = when_none;
+int fake_get_async_event(ibv_context* /*context*/, ibv_async_event* event) {
+  if (pending_events.empty()) {
+    errno = errno_when_empty;
     return -1;
   }
-  *event = to_come.front();
-  to_come.pop_front();
+  *event = pending_events.front();
+  pending_events.pop_front();
   return 0;
 }
 
-struct Sleeper final : Context {
+struct FakeContext final : Context {
   unsigned poll(Nanos /*now*/, size_t /*budget*/) noexcept override { return 0; }
   void wait(Nanos /*timeout*/) noexcept override {}
-  void wake() noexcept override { ++woken; }
+  void wake() noexcept override { ++wake_count; }
   size_t endpoint_count() const noexcept override { return 0; }
-  unsigned woken = 0;
+  unsigned wake_count = 0;
 };
 
-class DeviceEventsTest : public testing::Test {
+class DeviceEventsFixture : public testing::Test {
  protected:
-  DeviceEventsTest() {
-    to_come.clear();
-    when_none = EAGAIN;
-    acknowledged = 0;
-    lines.clear();
-    log::set_sink([](log::Level /*level*/, std::string_view line) noexcept { lines.emplace_back(line); });
-    calls.get_async_event = next_event;
-    calls.ack_async_event = [](ibv_async_event* /*event*/) { ++acknowledged; };
-    entry = std::filesystem::path(testing::TempDir()) / ("uverbs" + std::to_string(::getpid()));
-    std::ofstream(entry) << "as in sysfs";
-    std::strncpy(device.dev_path, entry.c_str(), sizeof device.dev_path - 1);
+  DeviceEventsFixture() {
+    pending_events.clear();
+    errno_when_empty = EAGAIN;
+    acknowledged_count = 0;
+    log_lines.clear();
+    log::set_sink([](log::Level /*level*/, std::string_view line) noexcept { log_lines.emplace_back(line); });
+    verbs.get_async_event = fake_get_async_event;
+    verbs.ack_async_event = [](ibv_async_event* /*event*/) { ++acknowledged_count; };
+    sysfs_entry = std::filesystem::path(testing::TempDir()) / ("uverbs" + std::to_string(::getpid()));
+    std::ofstream(sysfs_entry) << "fake sysfs entry";
+    std::strncpy(device.dev_path, sysfs_entry.c_str(), sizeof device.dev_path - 1);
     context.device = &device;
-    events.emplace(calls, &context, "card0");
-    events->wakes(sleeper);
+    events.emplace(verbs, &context, "card0");
+    events->add_context(fake_context);
   }
-  ~DeviceEventsTest() override {
+  ~DeviceEventsFixture() override {
     log::set_sink(nullptr);
-    std::filesystem::remove(entry);
+    std::filesystem::remove(sysfs_entry);
   }
-  void happens(ibv_event_type type, int port = 0) {
+  void raise_event(ibv_event_type type, int port = 0) {
     ibv_async_event e{};
     e.event_type = type;
     e.element.port_num = port;
-    to_come.push_back(e);
-    events->look();
+    pending_events.push_back(e);
+    events->poll();
   }
-  void happens(ibv_event_type type, ibv_qp* pair) {
+  void raise_event(ibv_event_type type, ibv_qp* pair) {
     ibv_async_event e{};
     e.event_type = type;
     e.element.qp = pair;
-    to_come.push_back(e);
-    events->look();
+    pending_events.push_back(e);
+    events->poll();
   }
 
-  Verbs calls{};
+  Verbs verbs{};
   ibv_device device{};
   ibv_context context{};
-  std::filesystem::path entry;
+  std::filesystem::path sysfs_entry;
   std::optional<DeviceEvents> events;
-  Sleeper sleeper;
+  FakeContext fake_context;
 };
 
-TEST_F(DeviceEventsTest, APortThatGoesDownEndsThePairsOfThatPort) {
-  PairEvents one(*events, 1), another(*events, 1), other_port(*events, 2);
-  happens(IBV_EVENT_PORT_ERR, 1);
-  EXPECT_TRUE(one.fatal());
-  EXPECT_TRUE(another.fatal());
-  EXPECT_FALSE(other_port.fatal());
-  EXPECT_EQ(sleeper.woken, 1U);
+TEST_F(DeviceEventsFixture, PortErrorEndsThePairsOfThatPort) {
+  PairEventSubscription one(*events, 1), another(*events, 1), other_port(*events, 2);
+  raise_event(IBV_EVENT_PORT_ERR, 1);
+  EXPECT_TRUE(one.has_failed());
+  EXPECT_TRUE(another.has_failed());
+  EXPECT_FALSE(other_port.has_failed());
+  EXPECT_EQ(fake_context.wake_count, 1U);
   EXPECT_EQ(events->port_losses(), 1U);
-  EXPECT_EQ(lines, std::vector<std::string>{"RDMA device card0 port 1 went down: 2 queue pairs are lost"});
-  PairEvents later(*events, 1);
-  happens(IBV_EVENT_PORT_ACTIVE, 1);
-  EXPECT_FALSE(later.fatal()) << "it was made after that";
-  EXPECT_FALSE(events->gone());
-  EXPECT_EQ(acknowledged, 2U);
+  EXPECT_EQ(log_lines, std::vector<std::string>{"RDMA device card0 port 1 went down: 2 queue pairs lost"});
+  PairEventSubscription created_later(*events, 1);
+  raise_event(IBV_EVENT_PORT_ACTIVE, 1);
+  EXPECT_FALSE(created_later.has_failed()) << "created after the event";
+  EXPECT_FALSE(events->is_removed());
+  EXPECT_EQ(acknowledged_count, 2U);
 }
 
-TEST_F(DeviceEventsTest, AFailureOfOnePairEndsThatOne) {
-  ibv_qp here{}, there{};
-  ibv_cq of_here{}, of_there{};
+TEST_F(DeviceEventsFixture, PairErrorEndsThatPairOnly) {
+  ibv_qp first_qp{}, second_qp{};
+  ibv_cq first_cq{}, second_cq{};
   for (const auto type : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR,
                           IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_PATH_MIG_ERR}) {
-    PairEvents one(*events, 1), other(*events, 1);
-    one.name(&here, &of_here);
-    other.name(&there, &of_there);
-    happens(type, &here);
-    EXPECT_TRUE(one.fatal()) << type;
-    EXPECT_FALSE(other.fatal()) << type;
+    PairEventSubscription one(*events, 1), other(*events, 1);
+    one.bind(&first_qp, &first_cq);
+    other.bind(&second_qp, &second_cq);
+    raise_event(type, &first_qp);
+    EXPECT_TRUE(one.has_failed()) << type;
+    EXPECT_FALSE(other.has_failed()) << type;
   }
-  EXPECT_EQ(lines.front(), "RDMA device card0: a queue pair failed: QP_FATAL");
-  PairEvents one(*events, 1), other(*events, 1);
-  one.name(&here, &of_here);
-  other.name(&there, &of_there);
+  EXPECT_EQ(log_lines.front(), "RDMA device card0: queue pair failed: QP_FATAL");
+  PairEventSubscription one(*events, 1), other(*events, 1);
+  one.bind(&first_qp, &first_cq);
+  other.bind(&second_qp, &second_cq);
   ibv_async_event overrun{};
   overrun.event_type = IBV_EVENT_CQ_ERR;
-  overrun.element.cq = &of_there;
-  to_come.push_back(overrun);
-  events->look();
-  EXPECT_FALSE(one.fatal());
-  EXPECT_TRUE(other.fatal());
+  overrun.element.cq = &second_cq;
+  pending_events.push_back(overrun);
+  events->poll();
+  EXPECT_FALSE(one.has_failed());
+  EXPECT_TRUE(other.has_failed());
 }
 
-TEST_F(DeviceEventsTest, OthersEndNothingAndAreAcknowledged) {
-  ibv_qp here{};
-  PairEvents one(*events, 1);
-  one.name(&here, nullptr);
-  for (const auto type : {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG}) happens(type, &here);
+TEST_F(DeviceEventsFixture, OtherEventsEndNothingAndAreAcknowledged) {
+  ibv_qp first_qp{};
+  PairEventSubscription one(*events, 1);
+  one.bind(&first_qp, nullptr);
+  for (const auto type : {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG})
+    raise_event(type, &first_qp);
   for (const auto type : {IBV_EVENT_PORT_ACTIVE, IBV_EVENT_LID_CHANGE, IBV_EVENT_PKEY_CHANGE,
                           IBV_EVENT_SM_CHANGE, IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_GID_CHANGE})
-    happens(type, 1);
-  EXPECT_FALSE(one.fatal());
-  EXPECT_EQ(acknowledged, 9U);
-  EXPECT_EQ(sleeper.woken, 0U);
-  EXPECT_TRUE(lines.empty());
+    raise_event(type, 1);
+  EXPECT_FALSE(one.has_failed());
+  EXPECT_EQ(acknowledged_count, 9U);
+  EXPECT_EQ(fake_context.wake_count, 0U);
+  EXPECT_TRUE(log_lines.empty());
 }
 
-TEST_F(DeviceEventsTest, ADeviceThatSaysItIsGone) {
-  PairEvents one(*events, 1), other_port(*events, 2);
-  happens(IBV_EVENT_DEVICE_FATAL);
-  EXPECT_TRUE(one.fatal());
-  EXPECT_TRUE(other_port.fatal());
-  EXPECT_TRUE(events->gone());
-  PairEvents later(*events, 1);
-  EXPECT_TRUE(later.fatal());
-  events->look();
-  EXPECT_EQ(lines, std::vector<std::string>{"RDMA device card0 is gone: 2 queue pairs are lost"});
+TEST_F(DeviceEventsFixture, FatalDeviceEventRemovesTheDevice) {
+  PairEventSubscription one(*events, 1), other_port(*events, 2);
+  raise_event(IBV_EVENT_DEVICE_FATAL);
+  EXPECT_TRUE(one.has_failed());
+  EXPECT_TRUE(other_port.has_failed());
+  EXPECT_TRUE(events->is_removed());
+  PairEventSubscription created_later(*events, 1);
+  EXPECT_TRUE(created_later.has_failed());
+  events->poll();
+  EXPECT_EQ(log_lines, std::vector<std::string>{"RDMA device card0 was removed: 2 queue pairs lost"});
 }
 
-TEST_F(DeviceEventsTest, ADeviceThatLeavesNothingBehindItsDescriptor) {
-  PairEvents one(*events, 1);
-  when_none = EIO;
-  events->look();
-  EXPECT_TRUE(events->gone());
-  EXPECT_TRUE(one.fatal());
-  EXPECT_EQ(sleeper.woken, 1U);
+TEST_F(DeviceEventsFixture, FailedEventReadRemovesTheDevice) {
+  PairEventSubscription one(*events, 1);
+  errno_when_empty = EIO;
+  events->poll();
+  EXPECT_TRUE(events->is_removed());
+  EXPECT_TRUE(one.has_failed());
+  EXPECT_EQ(fake_context.wake_count, 1U);
 }
 
-// As a driver of software does it, which waits for all who have it open to let go.
-TEST_F(DeviceEventsTest, ADeviceThatTheKernelShowsNoMore) {
-  PairEvents one(*events, 1);
-  events->look();
-  EXPECT_FALSE(one.fatal());
-  std::filesystem::remove(entry);
-  events->look();
-  EXPECT_TRUE(events->gone());
-  EXPECT_TRUE(one.fatal());
+// A software driver waits until all users have closed the device and reports no event.
+TEST_F(DeviceEventsFixture, MissingSysfsEntryRemovesTheDevice) {
+  PairEventSubscription one(*events, 1);
+  events->poll();
+  EXPECT_FALSE(one.has_failed());
+  std::filesystem::remove(sysfs_entry);
+  events->poll();
+  EXPECT_TRUE(events->is_removed());
+  EXPECT_TRUE(one.has_failed());
 }
 
-TEST_F(DeviceEventsTest, WhoHasGoneIsToldNothing) {
-  ibv_qp here{};
-  std::optional<PairEvents> one(std::in_place, *events, uint8_t{1});
-  one->name(&here, nullptr);
+TEST_F(DeviceEventsFixture, DestroyedSubscriptionsAndRemovedContextsGetNoEvents) {
+  ibv_qp first_qp{};
+  std::optional<PairEventSubscription> one(std::in_place, *events, uint8_t{1});
+  one->bind(&first_qp, nullptr);
   one.reset();
-  events->forget(sleeper);
-  PairEvents other(*events, 1);
-  happens(IBV_EVENT_QP_FATAL, &here);
-  EXPECT_FALSE(other.fatal());
-  happens(IBV_EVENT_PORT_ERR, 1);
-  EXPECT_TRUE(other.fatal());
-  EXPECT_EQ(sleeper.woken, 0U);
+  events->remove_context(fake_context);
+  PairEventSubscription other(*events, 1);
+  raise_event(IBV_EVENT_QP_FATAL, &first_qp);
+  EXPECT_FALSE(other.has_failed());
+  raise_event(IBV_EVENT_PORT_ERR, 1);
+  EXPECT_TRUE(other.has_failed());
+  EXPECT_EQ(fake_context.wake_count, 0U);
 }
 
 }  // namespace

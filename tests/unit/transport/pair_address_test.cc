@@ -9,31 +9,31 @@
 namespace sluice::transport::rdma {
 namespace {
 
-const PairAddress kSome{.number = 0xabcdef,
-                        .sequence = 0x123456,
-                        .mtu = 5,
-                        .segment_bytes = 16384,
-                        .segments = 32,
-                        .gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 1}};
+const PairAddress kExample{.number = 0xabcdef,
+                           .sequence = 0x123456,
+                           .mtu = 5,
+                           .segment_bytes = 16384,
+                           .segments = 32,
+                           .gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 1}};
 
 using AddressBytes = std::array<std::byte, kPairAddressBytes>;
 
 AddressBytes encoded() {
   AddressBytes bytes;
-  encode(kSome, bytes);
+  encode(kExample, bytes);
   return bytes;
 }
 
-TEST(PairAddress, ComesBackAsItWas) {
-  const auto back = decode_pair_address(encoded());
-  ASSERT_TRUE(back);
-  EXPECT_EQ(*back, kSome);
+TEST(PairAddress, DecodesWhatItEncodes) {
+  const auto decoded = decode_pair_address(encoded());
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(*decoded, kExample);
 }
 
-TEST(PairAddress, OutOfRangeIsRefused) {
+TEST(PairAddress, RejectsFieldsOutOfRange) {
   struct Case {
     Errc code;
-    std::function<void(std::byte*)> spoil;
+    std::function<void(std::byte*)> corrupt;
   };
   const std::vector<Case> cases{
       {Errc::kBadMagic, [](std::byte* p) { p[0] = std::byte{'X'}; }},
@@ -48,10 +48,10 @@ TEST(PairAddress, OutOfRangeIsRefused) {
   };
   for (const Case& c : cases) {
     AddressBytes bytes = encoded();
-    c.spoil(bytes.data());
-    const auto back = decode_pair_address(bytes);
-    ASSERT_FALSE(back);
-    EXPECT_EQ(back.error().code, c.code) << back.error().text;
+    c.corrupt(bytes.data());
+    const auto decoded = decode_pair_address(bytes);
+    ASSERT_FALSE(decoded);
+    EXPECT_EQ(decoded.error().code, c.code) << decoded.error().text;
   }
 }
 

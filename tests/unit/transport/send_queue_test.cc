@@ -12,8 +12,8 @@ namespace {
 
 using test::Bytes;
 
-struct Sending {
-  explicit Sending(size_t capacity) : queue(capacity) {}
+struct SendQueueFixture {
+  explicit SendQueueFixture(size_t capacity) : queue(capacity) {}
   void push(size_t size, uint64_t number, size_t extensions) {
     payloads.push_back(test::pattern(size, number));
     const auto header = test::header_for(payloads.back(), number, extensions);
@@ -22,7 +22,7 @@ struct Sending {
     const Bytes frame = test::encode(header, area, payloads.back());
     expected.insert(expected.end(), frame.begin(), frame.end());
   }
-  // Takes at most `most` bytes, as a socket would.
+  // Sends at most `most` bytes, like a socket.
   void send(size_t most, size_t blocks = 32) {
     std::vector<iovec> out(blocks);
     size_t bytes = 0;
@@ -36,7 +36,7 @@ struct Sending {
       sum += out[i].iov_len;
     }
     EXPECT_EQ(sum, bytes);
-    queue.sent(most - left);
+    queue.advance(most - left);
     while (const auto* frame = queue.pop_sent()) cookies.push_back(frame->cookie);
   }
   SendQueue queue;
@@ -45,10 +45,10 @@ struct Sending {
   std::vector<Cookie> cookies;
 };
 
-TEST(SendQueue, GivesTheSameStreamHoweverTheSocketTakesIt) {
+TEST(SendQueue, ProducesTheSameStreamForAnySplit) {
   for (const size_t step : {1, 2, 63, 64, 65, 100, 1000, 100'000}) {
     SCOPED_TRACE(step);
-    Sending s(4);
+    SendQueueFixture s(4);
     uint64_t number = 0;
     while (number < 20 || !s.queue.empty()) {
       while (number < 20 && !s.queue.full()) {
@@ -63,15 +63,15 @@ TEST(SendQueue, GivesTheSameStreamHoweverTheSocketTakesIt) {
   }
 }
 
-TEST(SendQueue, FillsNoMoreBlocksThanThereAre) {
-  Sending s(64);
+TEST(SendQueue, FillsAtMostTheGivenBlocks) {
+  SendQueueFixture s(64);
   for (uint64_t i = 0; i < 64; ++i) s.push(10, i, 0);
   s.send(100'000, 7);
   EXPECT_EQ(s.cookies.size(), 3U);
 }
 
 TEST(SendQueue, IsFullAtItsCapacity) {
-  Sending s(3);
+  SendQueueFixture s(3);
   for (uint64_t i = 0; i < 3; ++i) {
     EXPECT_FALSE(s.queue.full());
     s.push(0, i, 0);

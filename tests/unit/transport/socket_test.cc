@@ -14,6 +14,9 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/blocking_io.h"
+#include "transport/tcp/connect.h"
 
 namespace sluice::transport::tcp {
 namespace {
@@ -31,11 +34,11 @@ Socket accept_from(const Socket& listener) {
   return Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
 }
 
-struct Joined {
+struct ConnectedPair {
   Socket client, server;
 };
 
-Joined join(const std::string& host, const SocketOptions& options = {}) {
+ConnectedPair connect_pair(const std::string& host, const SocketOptions& options = {}) {
   const auto listener = listen_on(host, 0, options);
   auto client = connect_to(host, bound_port(listener->fd()).value(), options, soon());
   return {std::move(*client), accept_from(*listener)};
@@ -54,26 +57,26 @@ bool has_ipv6() {
 
 TEST(Socket, ConnectsOverIpv4AndByName) {
   for (const char* host : {"127.0.0.1", "localhost"}) {
-    const Joined j = join(host);
+    const ConnectedPair j = connect_pair(host);
     EXPECT_TRUE(j.client.valid() && j.server.valid()) << host;
   }
 }
 
 TEST(Socket, ConnectsOverIpv6) {
   if (!has_ipv6()) GTEST_SKIP() << "needs ipv6: this host has no address ::1";
-  const Joined j = join("::1");
+  const ConnectedPair j = connect_pair("::1");
   ASSERT_TRUE(j.server.valid());
   EXPECT_THAT(peer_name(j.server.fd()), StartsWith("[::1]:"));
 }
 
-TEST(Socket, IsNonBlockingWithoutDelayAndNotInherited) {
-  const Joined j = join("127.0.0.1");
+TEST(Socket, IsNonBlockingNoDelayAndCloseOnExec) {
+  const ConnectedPair j = connect_pair("127.0.0.1");
   EXPECT_NE(::fcntl(j.client.fd(), F_GETFL) & O_NONBLOCK, 0);
   EXPECT_NE(::fcntl(j.client.fd(), F_GETFD) & FD_CLOEXEC, 0);
   EXPECT_EQ(option(j.client.fd(), IPPROTO_TCP, TCP_NODELAY), 1);
 }
 
-TEST(Socket, ListensOnAllAddressesWhenNoneIsGiven) {
+TEST(Socket, ListensOnAllAddressesForAnEmptyHost) {
   const auto listener = listen_on("", 0, {});
   ASSERT_TRUE(listener.has_value()) << listener.error().text;
   const uint16_t port = bound_port(listener->fd()).value();
@@ -85,7 +88,7 @@ TEST(Socket, ListensOnAllAddressesWhenNoneIsGiven) {
   }
 }
 
-TEST(Socket, NamesHostPortAndReasonWhenRefused) {
+TEST(Socket, ReportsHostPortAndCauseWhenRefused) {
   uint16_t port = 0;
   {
     const auto listener = listen_on("127.0.0.1", 0, {});
@@ -93,12 +96,12 @@ TEST(Socket, NamesHostPortAndReasonWhenRefused) {
   }
   const auto s = connect_to("127.0.0.1", port, {}, soon());
   ASSERT_FALSE(s.has_value());
-  EXPECT_EQ(s.error().code, Errc::kReset) << "the host is there";
+  EXPECT_EQ(s.error().code, Errc::kReset) << "the host answers";
   EXPECT_EQ(s.error().text, "cannot connect to 127.0.0.1:" + std::to_string(port) + ": connection refused");
 }
 
-TEST(Socket, GivesUpAtTheDeadlineWhenNobodyAnswers) {
-  // A listener whose queue is full lets further SYNs fall.
+TEST(Socket, TimesOutAtTheDeadlineWithoutAnAnswer) {
+  // A listener with a full accept queue drops further SYNs.
   const auto listener = listen_on("127.0.0.1", 0, {}, 0);
   const uint16_t port = bound_port(listener->fd()).value();
   std::vector<Socket> queue;
@@ -114,10 +117,10 @@ TEST(Socket, GivesUpAtTheDeadlineWhenNobodyAnswers) {
     EXPECT_LT(monotonic_now() - begin, 20 * kSecond);
     return;
   }
-  GTEST_SKIP() << "needs accept-queue: this kernel queues more connections than asked";
+  GTEST_SKIP() << "needs accept-queue: this kernel queues more connections than the backlog";
 }
 
-TEST(Socket, SaysWhenAPortIsTaken) {
+TEST(Socket, ReportsAPortInUse) {
   const auto first = listen_on("127.0.0.1", 0, {});
   const uint16_t port = bound_port(first->fd()).value();
   for (const char* host : {"127.0.0.1", ""}) {
@@ -129,13 +132,13 @@ TEST(Socket, SaysWhenAPortIsTaken) {
   }
 }
 
-TEST(Socket, SaysWhenAnAddressIsNotOurs) {
+TEST(Socket, ReportsAForeignAddress) {
   const auto s = listen_on("192.0.2.1", 0, {});
   ASSERT_FALSE(s.has_value());
   EXPECT_THAT(s.error().text, HasSubstr("192.0.2.1"));
 }
 
-TEST(Socket, ConnectsFromTheSourceAddressAskedFor) {
+TEST(Socket, ConnectsFromTheRequestedSourceAddress) {
   const auto listener = listen_on("127.0.0.1", 0, {});
   const uint16_t port = bound_port(listener->fd()).value();
   ASSERT_TRUE(connect_to("127.0.0.1", port, {.congestion_control = {}, .local_address = "127.0.0.2"}, soon())
@@ -146,7 +149,7 @@ TEST(Socket, ConnectsFromTheSourceAddressAskedFor) {
       connect_to("127.0.0.1", port, {.congestion_control = {}, .local_address = "192.0.2.7"}, soon());
   ASSERT_FALSE(foreign.has_value());
   EXPECT_THAT(foreign.error().text, HasSubstr("192.0.2.7"));
-  EXPECT_EQ(foreign.error().code, Errc::kInvalidArgument) << "trying again is no use";
+  EXPECT_EQ(foreign.error().code, Errc::kInvalidArgument) << "a retry is useless";
 
   const auto name =
       connect_to("127.0.0.1", port, {.congestion_control = {}, .local_address = "eth0"}, soon());
@@ -161,7 +164,7 @@ TEST(Socket, SetsBuffersOnlyWithinTheHostsLimits) {
   std::ifstream("/proc/sys/net/core/wmem_max") >> wmem;
   const size_t limit = std::min(rmem, wmem);
   if (limit < 8192)
-    GTEST_SKIP() << "needs socket-buffers: this host does not tell net.core.rmem_max and wmem_max";
+    GTEST_SKIP() << "needs socket-buffers: this host does not report net.core.rmem_max and wmem_max";
   const Socket fits(::socket(AF_INET, SOCK_STREAM, 0)), exceeds(::socket(AF_INET, SOCK_STREAM, 0));
   const int before = option(exceeds.fd(), SOL_SOCKET, SO_RCVBUF);
 
@@ -174,10 +177,10 @@ TEST(Socket, SetsBuffersOnlyWithinTheHostsLimits) {
       apply_options(exceeds.fd(), {.buffer_bytes = limit + 1, .congestion_control = {}, .local_address = {}});
   EXPECT_FALSE(refused.buffers_set);
   EXPECT_THAT(refused.note, HasSubstr("net.core."));
-  EXPECT_EQ(option(exceeds.fd(), SOL_SOCKET, SO_RCVBUF), before) << "autotuning was switched off";
+  EXPECT_EQ(option(exceeds.fd(), SOL_SOCKET, SO_RCVBUF), before) << "autotuning was disabled";
 }
 
-TEST(Socket, NotesAnUnknownCongestionControl) {
+TEST(Socket, ReportsAnUnknownCongestionControl) {
   const Socket s(::socket(AF_INET, SOCK_STREAM, 0));
   const AppliedOptions a =
       apply_options(s.fd(), {.buffer_bytes = 0, .congestion_control = "carrier_pigeon", .local_address = {}});
@@ -193,8 +196,8 @@ TEST(Socket, NotesAnUnknownCongestionControl) {
   EXPECT_THAT(listening.note, HasSubstr("carrier_pigeon"));
 }
 
-TEST(Socket, ReadsExactlyWhatIsAskedFor) {
-  const Joined j = join("127.0.0.1");
+TEST(Socket, ReadsExactlyTheRequestedBytes) {
+  const ConnectedPair j = connect_pair("127.0.0.1");
   std::array<std::byte, 10> out{}, in{};
   out.fill(std::byte{7});
   ASSERT_TRUE(write_all(j.client.fd(), out, soon()).ok());
@@ -204,15 +207,15 @@ TEST(Socket, ReadsExactlyWhatIsAskedFor) {
   EXPECT_TRUE(read_exact(j.server.fd(), {}, 0).ok());
 }
 
-TEST(Socket, ReadTimesOutClosesOrBreaks) {
-  Joined j = join("127.0.0.1");
+TEST(Socket, ReadReportsTimeoutCloseAndReset) {
+  ConnectedPair j = connect_pair("127.0.0.1");
   std::array<std::byte, 4> in{};
   EXPECT_EQ(read_exact(j.server.fd(), in, monotonic_now() + 10 * kMillisecond), Errc::kTimeout);
   EXPECT_EQ(read_exact(j.server.fd(), in, 0), Errc::kTimeout);
   ::shutdown(j.client.fd(), SHUT_WR);
   EXPECT_EQ(read_exact(j.server.fd(), in, soon()), Errc::kClosed);
 
-  Joined broken = join("127.0.0.1");
+  ConnectedPair broken = connect_pair("127.0.0.1");
   const linger abort{.l_onoff = 1, .l_linger = 0};
   ::setsockopt(broken.client.fd(), SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
   broken.client = Socket();
@@ -220,11 +223,11 @@ TEST(Socket, ReadTimesOutClosesOrBreaks) {
   EXPECT_EQ(write_all(broken.server.fd(), in, soon()), Errc::kReset);
 }
 
-// Waits of 20 s that end at once, or the test does not end in its time.
-TEST(Socket, IsInterruptedInEveryWait) {
+// Each wait has a deadline of 20 s and must end at once; otherwise the test times out.
+TEST(Socket, EveryWaitCanBeInterrupted) {
   const Socket interrupt(::eventfd(1, EFD_CLOEXEC));
-  const Until until(soon(), interrupt.fd());
-  const Joined j = join("127.0.0.1");
+  const Deadline until(soon(), interrupt.fd());
+  const ConnectedPair j = connect_pair("127.0.0.1");
   std::array<std::byte, 4> in{};
   EXPECT_EQ(read_exact(j.server.fd(), in, until), Errc::kShutdown);
   const std::vector<std::byte> much(64 * kMiB);
@@ -239,19 +242,19 @@ TEST(Socket, IsInterruptedInEveryWait) {
     queue.push_back(std::move(*s));
   }
   if (queue.size() == 10)
-    GTEST_SKIP() << "needs accept-queue: this kernel queues more connections than asked";
+    GTEST_SKIP() << "needs accept-queue: this kernel queues more connections than the backlog";
   const auto s = connect_to("127.0.0.1", bound_port(listener->fd()).value(), {}, until);
   ASSERT_FALSE(s.has_value());
   EXPECT_EQ(s.error().code, Errc::kShutdown);
 }
 
 TEST(Socket, WriteTimesOutWhenThePeerDoesNotRead) {
-  const Joined j = join("127.0.0.1");
+  const ConnectedPair j = connect_pair("127.0.0.1");
   const std::vector<std::byte> much(64 * kMiB);
   EXPECT_EQ(write_all(j.client.fd(), much, monotonic_now() + 50 * kMillisecond), Errc::kTimeout);
 }
 
-TEST(Socket, ClosesOnceWhoeverOwnsIt) {
+TEST(Socket, ClosesTheDescriptorOnceAfterMoves) {
   const int fd = ::dup(STDIN_FILENO);
   {
     Socket first(fd);

@@ -15,7 +15,7 @@ namespace {
 
 using Area = std::vector<std::byte>;
 
-// Appends an extension as a peer might, with a body of `body` bytes and its padding.
+// Appends an arbitrary extension with `body` bytes and its padding.
 void append(Area& area, uint16_t type, size_t body) {
   const size_t at = area.size();
   area.resize(at + 8 + (body + 7) / 8 * 8);
@@ -45,7 +45,7 @@ TEST(Extension, EncodesTheGoldenVectors) {
   EXPECT_EQ(op, golden_extensions("contribution.hex"));
 }
 
-TEST(Extension, FindsWhatItEncodedBesideOthers) {
+TEST(Extension, FindsEncodedExtensionsAmongOthers) {
   Area area;
   append(area, static_cast<uint16_t>(ExtensionType::kTraceId), 8);
   append(area, OpInfo{.count = 12});
@@ -61,7 +61,7 @@ TEST(Extension, FindsNothingInAnEmptyArea) {
   EXPECT_EQ(find_result_info({}), std::nullopt);
 }
 
-TEST(Extension, SkipsUnknownOptionalOnes) {
+TEST(Extension, SkipsUnknownOptionalExtensions) {
   Area area;
   append(area, 999, 5);
   append(area, 1000, 0);
@@ -70,14 +70,14 @@ TEST(Extension, SkipsUnknownOptionalOnes) {
   EXPECT_EQ(find_op_info(area), OpInfo{.count = 3});
 }
 
-TEST(Extension, RefusesUnknownMandatoryOnes) {
+TEST(Extension, RefusesUnknownMandatoryExtensions) {
   Area area;
   append(area, OpInfo{.count = 3});
   append(area, static_cast<uint16_t>(kMandatory | 999), 8);
   EXPECT_EQ(check_extensions(area), Status(Errc::kBadExtension));
 }
 
-TEST(Extension, RefusesMandatoryOnesThatItWouldNotHeed) {
+TEST(Extension, RefusesUnsupportedMandatoryExtensions) {
   for (const auto reserved : {ExtensionType::kRdma, ExtensionType::kPriority}) {
     Area area;
     append(area, static_cast<uint16_t>(reserved), 8);
@@ -94,7 +94,7 @@ TEST(Extension, RefusesMandatoryOnesThatItWouldNotHeed) {
   }
 }
 
-TEST(Extension, TakesKnownOnesMarkedMandatory) {
+TEST(Extension, AcceptsKnownExtensionsMarkedMandatory) {
   Area area;
   append(area, OpInfo{.count = 3});
   store_le(area.data(), static_cast<uint16_t>(kMandatory | static_cast<uint16_t>(ExtensionType::kOpInfo)));
@@ -102,7 +102,7 @@ TEST(Extension, TakesKnownOnesMarkedMandatory) {
   EXPECT_EQ(find_op_info(area), OpInfo{.count = 3});
 }
 
-TEST(Extension, RefusesALengthThatRunsOut) {
+TEST(Extension, RefusesALengthBeyondTheArea) {
   for (const uint16_t body : {uint16_t{9}, uint16_t{16}, uint16_t{0xffff}}) {
     Area area;
     append(area, OpInfo{.count = 3});
@@ -112,14 +112,14 @@ TEST(Extension, RefusesALengthThatRunsOut) {
   }
 }
 
-TEST(Extension, RefusesATornHeader) {
+TEST(Extension, RefusesATruncatedHeader) {
   Area area;
   append(area, OpInfo{.count = 3});
   area.resize(area.size() + 7);
   EXPECT_EQ(check_extensions(area), Status(Errc::kBadExtension));
 }
 
-TEST(Extension, RefusesBytesThatMustBeZero) {
+TEST(Extension, RefusesNonZeroReservedBytes) {
   Area area;
   append(area, 999, 5);
   ASSERT_TRUE(check_extensions(area).ok());
@@ -130,7 +130,7 @@ TEST(Extension, RefusesBytesThatMustBeZero) {
   }
 }
 
-TEST(Extension, DoesNotReadABodyOfAnotherSize) {
+TEST(Extension, IgnoresABodyOfUnexpectedSize) {
   Area area;
   append(area, static_cast<uint16_t>(ExtensionType::kOpInfo), 4);
   append(area, static_cast<uint16_t>(ExtensionType::kResult), 16);

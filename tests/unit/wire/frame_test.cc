@@ -18,7 +18,7 @@ namespace {
 
 using Header = std::array<std::byte, kHeaderBytes>;
 
-// A golden frame, and the header that encode must turn into it.
+// A golden frame file and its header.
 struct Golden {
   std::string file;
   FrameHeader header;
@@ -143,7 +143,7 @@ TEST(Frame, DecodesTheGoldenVectors) {
   }
 }
 
-TEST(Frame, SealsHeaderAndExtensionsWithTheModelsCrc) {
+TEST(Frame, CoversHeaderAndExtensionsWithTheHeaderCrc) {
   for (const Golden& golden : goldens()) {
     SCOPED_TRACE(golden.file);
     const std::vector<std::byte> bytes = read_golden(golden.file);
@@ -153,7 +153,7 @@ TEST(Frame, SealsHeaderAndExtensionsWithTheModelsCrc) {
   }
 }
 
-// One byte of a good header changed, and the answer that gets.
+// A change of one byte of a valid header, and the expected error.
 struct WrongField {
   const char* name;
   size_t offset;
@@ -161,12 +161,12 @@ struct WrongField {
   Errc expected;
 };
 
-TEST(Frame, RefusesEachWrongFieldByItsName) {
+TEST(Frame, RefusesEachWrongFieldWithItsCode) {
   const WrongField wrong_fields[] = {
       {"magic, first byte", 0, 0x54, Errc::kBadMagic},
       {"magic, last byte", 3, 0x00, Errc::kBadMagic},
       {"version 0", 4, kVersionMin - 1, Errc::kBadVersion},
-      {"version above ours", 4, kVersionMax + 1, Errc::kBadVersion},
+      {"version above the supported range", 4, kVersionMax + 1, Errc::kBadVersion},
       {"type 0", 5, 0, Errc::kBadType},
       {"type between two blocks", 5, 34, Errc::kBadType},
       {"type 255", 5, 255, Errc::kBadType},
@@ -178,7 +178,7 @@ TEST(Frame, RefusesEachWrongFieldByItsName) {
       {"kind unknown", 22, 200, Errc::kBadKind},
       {"encoding", 23, 1, Errc::kBadEncoding},
       {"wire dtype unknown", 44, 12, Errc::kBadDType},
-      {"wire dtype of another accumulator", 44, 8, Errc::kBadDType},
+      {"wire dtype with another accumulator", 44, 8, Errc::kBadDType},
       {"accumulator unknown", 45, 255, Errc::kBadDType},
       {"accumulator of another type", 45, 8, Errc::kBadDType},
       {"result dtype unknown", 46, 12, Errc::kBadDType},
@@ -196,7 +196,7 @@ TEST(Frame, RefusesEachWrongFieldByItsName) {
   }
 }
 
-TEST(Frame, RefusesAControlFrameWithTheFieldsOfData) {
+TEST(Frame, RefusesAControlFrameWithDataFields) {
   const FrameHeader control{.type = FrameType::kHeartbeat, .length = 22};
   ASSERT_EQ(decode(encode(control)), Errc::kOk);
   const WrongField wrong_fields[] = {
@@ -211,7 +211,7 @@ TEST(Frame, RefusesAControlFrameWithTheFieldsOfData) {
   }
 }
 
-TEST(Frame, BoundsTheLengthOfAPayload) {
+TEST(Frame, LimitsThePayloadLength) {
   FrameHeader data = data_header();
   data.length = kMaxPayload;
   EXPECT_EQ(decode(encode(data)), Errc::kOk);
@@ -224,7 +224,7 @@ TEST(Frame, BoundsTheLengthOfAPayload) {
   EXPECT_EQ(decode(encode(control)), Errc::kBadLength);
 }
 
-TEST(Frame, LeavesTheOutputAloneOnRefusal) {
+TEST(Frame, DoesNotChangeTheOutputOnRefusal) {
   Header bytes = encode(data_header());
   bytes[47] = std::byte{99};
   FrameHeader out{.session = 77};
@@ -291,7 +291,7 @@ TEST(Frame, RoundTripsRandomDataHeaders) {
   }
 }
 
-TEST(Frame, TakesEveryKnownTypeAndNoOther) {
+TEST(Frame, AcceptsExactlyTheKnownTypes) {
   int known = 0;
   for (int number = 0; number < 256; ++number) {
     FrameHeader header = data_header();

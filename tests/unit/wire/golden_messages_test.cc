@@ -1,4 +1,4 @@
-// Bodies written by hand from the table of PROTOCOL.md section 4.
+// Compares encoded messages with bodies that were written by hand from the table of protocol.md section 4.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -106,9 +106,9 @@ TEST(GoldenMessages, JoinedAttachAttached) {
 }
 
 TEST(GoldenMessages, PairAndPaired) {
-  expect_body(Pair{.address = {0x51, 0x52, 0x01}, .why = {}}, "0300 515201 0000");
-  expect_body(Pair{.address = {}, .why = "no"}, "0000 0200 6e6f");
-  expect_body(Paired{.ready = 1, .why = {}}, "01 0000");
+  expect_body(Pair{.address = {0x51, 0x52, 0x01}, .reason = {}}, "0300 515201 0000");
+  expect_body(Pair{.address = {}, .reason = "no"}, "0000 0200 6e6f");
+  expect_body(Paired{.ready = 1, .reason = {}}, "01 0000");
 }
 
 TEST(GoldenMessages, RefusedAndAbort) {
@@ -153,7 +153,7 @@ TEST(GoldenMessages, StreamAndStreamAnswer) {
   Stream stream{.min_version = 1, .max_version = 2, .index = 3, .count = 4};
   std::iota(stream.secret.begin(), stream.secret.end(), uint8_t{0x10});
   expect_body(stream, "01 02 0300 0400 101112131415161718191a1b1c1d1e1f");
-  expect_body(StreamOffer{.stream = stream, .features = kStreamRdma | kStreamRdmaAlone},
+  expect_body(StreamOffer{.stream = stream, .features = kStreamRdma | kStreamRdmaOnly},
               "01 02 0300 0400 101112131415161718191a1b1c1d1e1f 3000000000000000");
   expect_body(StreamAnswer{.code = Errc::kNoCommonVersion, .version = 1, .count = 4}, "3500 01 00 0400");
 }
@@ -171,7 +171,7 @@ TEST(GoldenMessages, ResumeAndViewChange) {
   query.version = 3;
   query.removed = {7};
   query.added = {8, 9};
-  query.seated = {8};
+  query.confirmed = {8};
   query.addresses = "a,b";
   expect_body(
       query,

@@ -42,7 +42,7 @@ std::string hex(const std::array<uint8_t, 32>& d) {
   return test::hex_text(reinterpret_cast<const std::byte*>(d.data()), d.size());
 }
 
-TEST(Versions, TheHighestInBothRangesIsSpoken) {
+TEST(Versions, SelectTheHighestCommonVersion) {
   static_assert(kVersionMin == 1 && kVersionMax == 1, "a new version needs new rows here");
   const struct {
     uint8_t min, max;
@@ -55,20 +55,20 @@ TEST(Versions, TheHighestInBothRangesIsSpoken) {
     EXPECT_EQ(common_version(row.min, row.max), row.common) << int{row.min} << ".." << int{row.max};
 }
 
-TEST(Versions, AreWrittenAsARange) {
+TEST(Versions, ArePrintedAsARange) {
   EXPECT_EQ(version_range(1, 1), "1");
   EXPECT_EQ(version_range(1, 3), "1-3");
   EXPECT_EQ(version_range(0, 255), "0-255");
 }
 
-// The values of the next three tests come from Python's hmac over bytes laid out by hand.
-TEST(JobToken, IsTheHmacOfTheJob) {
+// The expected values of the next three tests are from Python's hmac over manually assembled bytes.
+TEST(JobToken, IsAnHmacOfTheJob) {
   EXPECT_EQ(hex(job_token(key(), "train-7")),
             "23948c6d3b445996ddab54536e4aae8034873fdcbb574f0704e82f03ed29431f");
   EXPECT_EQ(hex(job_token(key(), "")), "5a5c114e821cbc525c31bfd410694afae60ce41e6bfdf7d7cabca23cc17cc6cf");
 }
 
-TEST(Proofs, AreTheHmacsOfTheBodies) {
+TEST(Proofs, AreHmacsOfTheBodies) {
   const Digest token = job_token(key(), "train-7");
   EXPECT_EQ(hex(server_proof(token, hello(), welcome())),
             "4e80ee71bb52377076e54423f59d749ac6bc7621c1c3011ef23fbb676bacebcd");
@@ -76,7 +76,7 @@ TEST(Proofs, AreTheHmacsOfTheBodies) {
             "f5248b677865d860f19f6957713ad29f458ae7934bb962dc5794815aad89356e");
 }
 
-TEST(Proofs, CoverWhatALaterVersionAppends) {
+TEST(Proofs, CoverFieldsOfALaterVersion) {
   auto hello_body = encode_body(hello());
   for (const int b : {5, 6, 7}) hello_body.push_back(static_cast<std::byte>(b));
   auto welcome_body = encode_body(welcome());
@@ -100,11 +100,11 @@ TEST(JobToken, DiffersByJobAndByKey) {
 }
 
 struct Change {
-  const char* what;
-  std::function<void(Hello&, Welcome&)> make;
+  const char* name;
+  std::function<void(Hello&, Welcome&)> apply;
 };
 
-TEST(Proofs, DifferWithEveryFieldThatTheyCover) {
+TEST(Proofs, DifferWithEveryCoveredField) {
   const Change changes[] = {
       {"min_version", [](Hello& h, Welcome&) { h.min_version = 0; }},
       {"max_version", [](Hello& h, Welcome&) { h.max_version = 2; }},
@@ -118,8 +118,8 @@ TEST(Proofs, DifferWithEveryFieldThatTheyCover) {
       {"nonce of the client", [](Hello& h, Welcome&) { h.nonce[31] = 0; }},
       {"job", [](Hello& h, Welcome&) { h.job = "train-8"; }},
       {"tenant", [](Hello& h, Welcome&) { h.tenant = ""; }},
-      {"border of job and tenant", [](Hello& h, Welcome&) { h.job = "train-7a", h.tenant = "cme"; }},
-      {"appended to HELLO", [](Hello& h, Welcome&) { h.later.push_back(std::byte{0}); }},
+      {"boundary of job and tenant", [](Hello& h, Welcome&) { h.job = "train-7a", h.tenant = "cme"; }},
+      {"appended to HELLO", [](Hello& h, Welcome&) { h.trailing.push_back(std::byte{0}); }},
       {"version", [](Hello&, Welcome& w) { w.version = 2; }},
       {"proof", [](Hello&, Welcome& w) { w.proof = 0; }},
       {"lanes", [](Hello&, Welcome& w) { w.lanes = 1; }},
@@ -128,7 +128,7 @@ TEST(Proofs, DifferWithEveryFieldThatTheyCover) {
       {"features of the reducer", [](Hello&, Welcome& w) { w.features = 1; }},
       {"nonce of the reducer", [](Hello&, Welcome& w) { w.nonce[0] = 0; }},
       {"software", [](Hello&, Welcome& w) { w.software = "x"; }},
-      {"appended to WELCOME", [](Hello&, Welcome& w) { w.later.push_back(std::byte{0}); }},
+      {"appended to WELCOME", [](Hello&, Welcome& w) { w.trailing.push_back(std::byte{0}); }},
   };
   const Digest token = job_token(key(), "train-7");
   const Mac server = server_proof(token, hello(), welcome());
@@ -136,9 +136,9 @@ TEST(Proofs, DifferWithEveryFieldThatTheyCover) {
   for (const Change& change : changes) {
     Hello h = hello();
     Welcome w = welcome();
-    change.make(h, w);
-    EXPECT_NE(server_proof(token, h, w), server) << change.what;
-    EXPECT_NE(client_proof(token, h, w, kViewHash), client) << change.what;
+    change.apply(h, w);
+    EXPECT_NE(server_proof(token, h, w), server) << change.name;
+    EXPECT_NE(client_proof(token, h, w, kViewHash), client) << change.name;
   }
   EXPECT_NE(client_proof(token, hello(), welcome(), kViewHash + 1), client);
   const Digest other = job_token(key(), "train-8");
@@ -146,7 +146,7 @@ TEST(Proofs, DifferWithEveryFieldThatTheyCover) {
   EXPECT_NE(client_proof(other, hello(), welcome(), kViewHash), client);
 }
 
-TEST(Proofs, LeaveTheMacItselfOut) {
+TEST(Proofs, ExcludeTheMacItself) {
   const Digest token = job_token(key(), "train-7");
   Welcome signed_welcome = welcome();
   signed_welcome.mac = server_proof(token, hello(), welcome());
@@ -154,12 +154,12 @@ TEST(Proofs, LeaveTheMacItselfOut) {
   EXPECT_EQ(client_proof(token, hello(), signed_welcome, 0), client_proof(token, hello(), welcome(), 0));
 }
 
-TEST(Proofs, OfOneSideAreNotTheOthers) {
+TEST(Proofs, DifferBetweenServerAndClient) {
   const Digest token = job_token(key(), "train-7");
   EXPECT_NE(server_proof(token, hello(), welcome()), client_proof(token, hello(), welcome(), 0));
 }
 
-TEST(TlsKey, IsMadeOfTheToken) {
+TEST(TlsKey, IsDerivedFromTheToken) {
   Digest token;
   std::iota(token.begin(), token.end(), uint8_t{0});
   const Digest made = tls_key(token);

@@ -35,14 +35,14 @@ using Messages = testing::Types<Hello, Welcome, Join, Joined, Attach, Attached, 
                                 ViewQuery, ViewAnswer, ViewCommit, DrainNotice, ViewKnown>;
 TYPED_TEST_SUITE(EveryMessage, Messages);
 
-// The messages marked + in PROTOCOL.md section 4.
+// The messages marked + in protocol.md section 4.
 template <typename M>
 constexpr bool kMarkedPlus =
     std::is_same_v<M, Hello> || std::is_same_v<M, Welcome> || std::is_same_v<M, Refused> ||
     std::is_same_v<M, Heartbeat> || std::is_same_v<M, Leave> || std::is_same_v<M, LeaveAck> ||
     std::is_same_v<M, DrainNotice> || std::is_same_v<M, Pair> || std::is_same_v<M, Paired>;
 
-TYPED_TEST(EveryMessage, ComesBackAsItWasSent) {
+TYPED_TEST(EveryMessage, RoundTrips) {
   for (int round = 0; round < 200; ++round) {
     const TypeParam sent = this->random_message();
     const Bytes body = encode_body(sent);
@@ -53,7 +53,7 @@ TYPED_TEST(EveryMessage, ComesBackAsItWasSent) {
   }
 }
 
-TYPED_TEST(EveryMessage, IsRefusedCutAtAnyLength) {
+TYPED_TEST(EveryMessage, IsRefusedWhenTruncated) {
   for (int round = 0; round < 3; ++round) {
     const Bytes body = encode_body(this->random_message());
     for (size_t size = 0; size < body.size(); ++size) {
@@ -65,7 +65,7 @@ TYPED_TEST(EveryMessage, IsRefusedCutAtAnyLength) {
   }
 }
 
-TYPED_TEST(EveryMessage, MayGrowWhereThePlusStands) {
+TYPED_TEST(EveryMessage, MayGrowIfMarkedWithPlus) {
   const TypeParam sent = this->random_message();
   Bytes body = encode_body(sent);
   for (const size_t more : {1, 2, 100}) {
@@ -79,8 +79,8 @@ TYPED_TEST(EveryMessage, MayGrowWhereThePlusStands) {
     ASSERT_TRUE(status.ok());
     auto known = test::fields_of(received);
     auto expected = test::fields_of(sent);
-    if constexpr (requires { received.later; }) {
-      EXPECT_EQ(encode_body(received), body) << "a proof covers what a later version appended";
+    if constexpr (requires { received.trailing; }) {
+      EXPECT_EQ(encode_body(received), body) << "a proof covers the fields of a later version";
       known.pop_back();
       expected.pop_back();
     }
@@ -88,8 +88,8 @@ TYPED_TEST(EveryMessage, MayGrowWhereThePlusStands) {
   }
 }
 
-// Texts and lists as long as they may be.
-struct Fullest {
+// Sets texts and lists to their maximal length.
+struct MaximalFields {
   template <typename T>
   void operator()(T&) {}
   void text(std::string& v, size_t limit) { v.assign(limit, 'x'); }
@@ -101,9 +101,9 @@ struct Fullest {
 };
 
 TYPED_TEST(EveryMessage, FitsAControlFrameAtItsLimits) {
-  Fullest fullest;
+  MaximalFields fields;
   TypeParam m;
-  TypeParam::visit(m, fullest);
+  TypeParam::visit(m, fields);
   const Bytes body = encode_body(m);
   EXPECT_LE(body.size(), kMaxControlPayload);
   TypeParam received;
@@ -128,7 +128,7 @@ TYPED_TEST(EveryMessage, IsFramedWithBothCrcs) {
                             .payload_crc = test::crc32c_model(body)}));
 }
 
-// Bodies with one u16 length or count over its limit and all the bytes that it promises.
+// A body with one u16 length or count, followed by as many bytes as it announces.
 Bytes with_length(const Bytes& before, size_t length, size_t item_bytes, size_t bytes_after) {
   Bytes body = before;
   body.push_back(static_cast<std::byte>(length & 0xff));
@@ -195,7 +195,7 @@ TEST(Messages, RefuseTextsAndListsOverTheirLimit) {
   }
 }
 
-TEST(Messages, CutTheirOwnTextsAndListsToTheLimit) {
+TEST(Messages, TruncateTextsAndListsToTheLimitWhenEncoding) {
   Refused refused;
   refused.text = std::string(5000, 'y');
   ASSERT_TRUE(decode_body(encode_body(refused), refused).ok());
@@ -205,7 +205,7 @@ TEST(Messages, CutTheirOwnTextsAndListsToTheLimit) {
   EXPECT_EQ(heartbeat.missing.size(), kMaxNamedRanks);
 }
 
-TEST(Messages, KeepNumbersThatThisVersionDoesNotKnow) {
+TEST(Messages, KeepUnknownErrorCodes) {
   Refused refused;
   refused.code = static_cast<Errc>(9999);
   ASSERT_TRUE(decode_body(encode_body(refused), refused).ok());

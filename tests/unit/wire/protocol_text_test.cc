@@ -1,4 +1,4 @@
-// PROTOCOL.md is normative: its tables are read here and held against the code.
+// Compares the tables of protocol.md, which is normative, with the code.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ std::vector<std::string> split(const std::string& s, char at) {
   return parts;
 }
 
-// Rows of every table as lists of cells. A row of messages has a direction in its third cell.
+// The rows of all tables as lists of cells. In a row of the message table the third cell is the direction.
 std::vector<std::vector<std::string>> rows() {
   std::vector<std::vector<std::string>> out;
   std::istringstream text(protocol_text());
@@ -47,10 +47,10 @@ std::vector<std::vector<std::string>> rows() {
   return out;
 }
 
-// "rank u32, job text(128), missing list of u32 (at most 16)" as the layout of its fields.
+// Parses fields such as "rank u32, job text(128), missing list of u32 (at most 16)".
 std::vector<std::string> layout_of(std::string fields) {
   fields = fields.substr(0, fields.find(';'));
-  // Remarks in parentheses go, limits stay.
+  // Removes remarks in parentheses, but keeps limits.
   fields = std::regex_replace(fields, std::regex(R"( \((?!at most)[^)]*\))"), "");
   std::vector<std::string> layout;
   if (trimmed(fields).empty()) return layout;
@@ -123,14 +123,14 @@ TEST(ProtocolText, ListsTheFieldsOfEveryMessageInTheOrderOfTheCode) {
               Heartbeat, Leave, LeaveAck, Abort, StatusQuery, StatusReply, VerdictQuery, Stream, StreamOffer,
               StreamAnswer, Resume, ResumeAck, Suspect, ViewQuery, ViewAnswer, ViewCommit, DrainNotice,
               ViewKnown>(table);
-  ASSERT_EQ(table.size(), 4u) << "the frames that are all header, or data, are left";
+  ASSERT_EQ(table.size(), 4u) << "only the data frames and GRANT remain";
   EXPECT_EQ(table["CONTRIBUTION"].type, static_cast<int>(FrameType::kContribution));
   EXPECT_EQ(table["RESULT"].type, static_cast<int>(FrameType::kResult));
   EXPECT_EQ(table["GRANT"].type, static_cast<int>(FrameType::kGrant));
   EXPECT_EQ(table["PIECE"].type, static_cast<int>(FrameType::kPiece));
 }
 
-TEST(ProtocolText, NamesEveryErrorCodeByItsNumber) {
+TEST(ProtocolText, NamesEveryErrorCode) {
   unsigned named = 0;
   const std::regex range(R"((\d+)\.\.(\d+))");
   for (const auto& row : rows()) {
@@ -150,7 +150,7 @@ TEST(ProtocolText, NamesEveryErrorCodeByItsNumber) {
   EXPECT_EQ(named, known);
 }
 
-TEST(ProtocolText, NumbersTheTypesAndTheirAccumulators) {
+TEST(ProtocolText, NumbersTheDTypesAndTheirAccumulators) {
   std::vector<std::string> dtypes;
   std::vector<std::string> accumulators;
   for (const auto& row : rows()) {

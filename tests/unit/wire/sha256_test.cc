@@ -42,9 +42,9 @@ TEST(Sha256, HashesThePublishedExamples) {
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-// n bytes of value n for n in 0..259, each hashed, the digests hashed together; the value is Python
-// hashlib's. Every way in which padding meets a block lies in it.
-TEST(Sha256, PadsEveryLengthAsHashlibDoes) {
+// Hashes n bytes of value n for each n in 0..259, then the digests together. The expected value is from
+// Python's hashlib. The lengths cover every position of the padding in a block.
+TEST(Sha256, PadsEveryLengthLikeHashlib) {
   std::vector<std::byte> digests;
   for (size_t n = 0; n < 260; ++n) {
     const Digest d = sha256(std::vector<std::byte>(n, static_cast<std::byte>(n & 0xff)));
@@ -53,8 +53,8 @@ TEST(Sha256, PadsEveryLengthAsHashlibDoes) {
   EXPECT_EQ(hex(sha256(digests)), "d1431305b5aa0e24d0a8c8010da99ed034d65b853a9776b23bb2025a83f17216");
 }
 
-// RFC 4231 section 4; its cases 6 and 7 have keys of 131 bytes, longer than a block.
-TEST(HmacSha256, AnswersTheCasesOfRfc4231) {
+// RFC 4231 section 4. Cases 6 and 7 have keys of 131 bytes, longer than a block.
+TEST(HmacSha256, MatchesTheTestCasesOfRfc4231) {
   EXPECT_EQ(hmac_of(std::string(20, '\x0b'), "Hi There"),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
   EXPECT_EQ(hmac_of("Jefe", "what do ya want for nothing?"),
@@ -76,7 +76,7 @@ TEST(HmacSha256, AnswersTheCasesOfRfc4231) {
             "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 
-TEST(HmacSha256, TakesAKeyOfExactlyOneBlockAsItIs) {
+TEST(HmacSha256, DoesNotHashAKeyOfOneBlock) {
   const std::string block(64, 'k');
   EXPECT_NE(hmac_of(block, "data"), hmac_of(block + '\0', "data"));
   EXPECT_EQ(hmac_of(block.substr(0, 63), "data"), hmac_of(block.substr(0, 63) + '\0', "data"))

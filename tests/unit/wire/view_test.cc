@@ -41,7 +41,7 @@ size_t reducer_of(const View& v, uint32_t lane) {
   return r;
 }
 
-// Values from a program of its own, written from PROTOCOL.md section 8 with Python's hashlib.
+// The expected values are from an independent Python program, written from protocol.md section 8.
 TEST(ViewHash, IsTheGoldenValue) {
   EXPECT_EQ(view_hash(three()), 0x86a48db64a0ae2e7u);
   View v;
@@ -75,7 +75,7 @@ TEST(ViewHash, DiffersWithEveryFieldAndTheOrder) {
   }
 }
 
-TEST(Slots, AreTheWindowOverSlotsAndLanesButAtLeastTwo) {
+TEST(Slots, AreAtLeastTwoPerLane) {
   EXPECT_EQ(slots_per_lane(2 * kMiB, 256 * kKiB, 2), 4u);
   EXPECT_EQ(slots_per_lane(2 * kMiB, 256 * kKiB, 4), 2u);
   EXPECT_EQ(slots_per_lane(2 * kMiB, 256 * kKiB, 3), 2u) << "rounded down";
@@ -84,7 +84,7 @@ TEST(Slots, AreTheWindowOverSlotsAndLanesButAtLeastTwo) {
   EXPECT_EQ(slots_per_lane(8 * kMiB, 64 * kKiB, 1), 128u);
 }
 
-TEST(SlotBytes, OfAllThatIsSentAtOnceAre128KiBWithinBounds) {
+TEST(SlotBytes, LimitSimultaneousChunksTo128KiB) {
   EXPECT_EQ(slot_bytes_for(1, 1), 128 * kKiB);
   EXPECT_EQ(slot_bytes_for(2, 1), 64 * kKiB);
   EXPECT_EQ(slot_bytes_for(3, 2), 32 * kKiB);
@@ -111,7 +111,7 @@ TEST(ChunkBytes, FollowTheRule) {
   EXPECT_EQ(chunk_bytes(kGiB, 4, 4 * kKiB, true), 2 * kKiB);
 }
 
-TEST(ChunkBytes, AreWholeElementsOfEveryTypeAndFitASlot) {
+TEST(ChunkBytes, AreWholeElementsAndFitASlot) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 20000; ++round) {
     const auto slot = static_cast<uint32_t>((4 * kKiB) * (1 + random() % 64) + 64 * (random() % 64));
@@ -141,7 +141,7 @@ TEST(Placement, IsTheGoldenTable) {
   EXPECT_EQ(placement_table(one_less), (std::vector<uint32_t>{0, 4, 12, 1, 5, 13, 2, 6, 14, 3, 7, 15}));
 }
 
-TEST(Placement, IsBalancedOverEveryRunOfChunksForEqualWeights) {
+TEST(Placement, BalancesEveryRunOfChunksForEqualWeights) {
   for (const uint16_t reducers : std::initializer_list<uint16_t>{1, 2, 3, 5, 8, 16}) {
     for (const uint16_t lanes : std::initializer_list<uint16_t>{1, 2, 3, 4}) {
       const View view = equal(reducers, lanes);
@@ -158,7 +158,7 @@ TEST(Placement, IsBalancedOverEveryRunOfChunksForEqualWeights) {
   }
 }
 
-TEST(Placement, GivesEachReducerItsWeightWhateverItsLanes) {
+TEST(Placement, FollowsTheWeightsForAnyLaneCount) {
   View view;
   view.reducers = {{.id = 1, .lanes = 4, .weight = 5},
                    {.id = 2, .lanes = 1, .weight = 1},
@@ -167,7 +167,7 @@ TEST(Placement, GivesEachReducerItsWeightWhateverItsLanes) {
   std::map<size_t, size_t> turns;
   for (const uint32_t lane : table) ++turns[reducer_of(view, lane)];
   EXPECT_EQ(turns, (std::map<size_t, size_t>{{0, 20}, {1, 4}, {2, 12}}));
-  // No run of chunks is far from its shares either.
+  // Every run of chunks is close to its shares too.
   for (size_t begin = 0; begin < table.size(); ++begin) {
     std::vector<double> got(3, 0);
     for (size_t run = 1; run <= table.size(); ++run) {
@@ -178,7 +178,7 @@ TEST(Placement, GivesEachReducerItsWeightWhateverItsLanes) {
   }
 }
 
-TEST(Placement, OfWhoIsLeftIsAsIfTheyHadBeenAlone) {
+TEST(Placement, AfterARemovalEqualsThePlacementOfTheRemainingReducers) {
   std::mt19937_64 random(6);
   for (int round = 0; round < 200; ++round) {
     View view;
@@ -188,7 +188,7 @@ TEST(Placement, OfWhoIsLeftIsAsIfTheyHadBeenAlone) {
                                .lanes = static_cast<uint16_t>(1 + random() % 4),
                                .weight = static_cast<uint16_t>(1 + random() % 3)});
     }
-    // One after the other, until one is left.
+    // Removes one reducer after the other until one remains.
     for (size_t gone = 0; gone + 1 < count; ++gone) {
       view.reducers[gone].alive = false;
       View left;
@@ -207,7 +207,7 @@ TEST(Placement, OfWhoIsLeftIsAsIfTheyHadBeenAlone) {
   }
 }
 
-TEST(Placement, IsTheSameEveryTime) {
+TEST(Placement, IsDeterministic) {
   View view = three();
   view.reducers[0].alive = false;
   EXPECT_EQ(placement_table(view), placement_table(view));

@@ -1,4 +1,4 @@
-"""Allreduce through a pool of reducers, of numpy arrays, torch tensors and other arrays on the host or a GPU.
+"""Allreduce of NumPy arrays, PyTorch tensors and other arrays, in host or GPU memory, through a pool of reducers.
 
     with sluice.Session("node1:7470,node2:7470", session_id=id, rank=rank, ranks=4) as session:
         session.allreduce(gradient)
@@ -29,22 +29,26 @@ __all__ = ["Again", "Closed", "Error", "Internal", "InvalidArgument", "LibraryNo
 
 
 def library_version() -> str:
-    """Of libsluice, which is loaded if it was not. LibraryNotFound says why it can't be."""
+    """Returns the version of libsluice and loads the library if necessary. Raises LibraryNotFound."""
     return str(_library.load().sluice_version().decode())
 
 
 def ddp_hook(session: Session, *, average: bool = True) -> Hook:
-    """For DistributedDataParallel.register_comm_hook(None, ...): gradients are reduced through `session`, whose ranks are those of the model's
-    process group. average=False leaves their sum. Needs torch.
+    """Returns a hook for DistributedDataParallel.register_comm_hook(None, hook) that reduces gradients through `session`.
 
-    A session that fails makes backward raise, in this step or, on a GPU, in the next one."""
+    The ranks of the session must be those of the model's process group. The hook averages gradients; with
+    average=False it sums them. If the session fails, the backward pass raises, in the same step or on a GPU in the
+    next one. Requires torch."""
     from .ddp import make_hook
 
     return make_hook(session, average)
 
 
 def session_from_torch(reducers: str, group: Optional[ProcessGroup] = None, **options: Any) -> Session:
-    """A Session for the ranks of a process group of torch.distributed (None: of all of them), which agree on its id. Collective. Needs torch."""
+    """Creates a Session for the ranks of a torch.distributed process group (None: all ranks).
+
+    The group's first rank chooses the session id. Collective: all ranks of the group must call it. `options` are the
+    keyword arguments of Session. Requires torch."""
     from . import ddp
 
     return ddp.session_from_torch(reducers, group, **options)

@@ -1,6 +1,6 @@
-"""libsluice: where it is, its structs and its functions, as gpu_client/include/sluice/{sluice,streams}.h have them.
+"""Loads libsluice and declares its structs and functions, as in gpu_client/include/sluice/{sluice,streams}.h.
 
-ctypes lets go of the interpreter's lock while a function runs, so one that waits keeps no other thread from running."""
+ctypes releases the interpreter's lock during a call, so a function that blocks does not block other threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ._version import __version__
-from .errors import LibraryNotFound, of_status
+from .errors import LibraryNotFound, error_for_status
 
 FILE = "libsluice.so.0"
 ERROR_BYTES = 1024
@@ -20,7 +20,7 @@ ERROR_BYTES = 1024
 OK, AGAIN, INVALID_ARGUMENT, TIMEOUT = 0, 1, 2, 5
 DEVICE_HOST, DEVICE_CUDA = 0, 1
 
-# Numbers as on the wire.
+# Values of sluice_dtype and sluice_op, as on the wire.
 DTYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7, "float64": 8,
           "bfloat16": 9, "float8_e4m3fn": 10, "float8_e5m2": 11}
 OPS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 4}
@@ -84,14 +84,15 @@ _lock = threading.Lock()
 _loaded: Optional[ctypes.CDLL] = None
 
 
-def places() -> list[str]:
-    """Where the library is looked for: the one place that SLUICE_LIBRARY names, or else beside this file (a wheel) and then where the loader looks."""
-    told = os.environ.get("SLUICE_LIBRARY")
-    return [told] if told else [str(Path(__file__).with_name(FILE)), FILE]
+def library_candidates() -> list[str]:
+    """Returns the files to try: only SLUICE_LIBRARY if set, otherwise the file in this folder (of a wheel), then the
+    dynamic linker's."""
+    variable = os.environ.get("SLUICE_LIBRARY")
+    return [variable] if variable else [str(Path(__file__).with_name(FILE)), FILE]
 
 
 def load() -> ctypes.CDLL:
-    """The library with its prototypes, loaded once in a process and never unloaded. LibraryNotFound says why not."""
+    """Returns the library with its prototypes. Loads it once per process and never unloads it. Raises LibraryNotFound."""
     global _loaded
     with _lock:
         if _loaded is None:
@@ -100,30 +101,30 @@ def load() -> ctypes.CDLL:
 
 
 def _open() -> ctypes.CDLL:
-    reasons = []
-    for place in places():
+    errors = []
+    for file in library_candidates():
         try:
-            library = ctypes.CDLL(place)
+            library = ctypes.CDLL(file)
         except OSError as error:
-            reasons.append(str(error))
+            errors.append(str(error))
             continue
-        _declare(library, place)
+        _declare(library, file)
         return library
-    raise LibraryNotFound(f"no libsluice: {'; '.join(reasons)} (SLUICE_LIBRARY says where else it is)")
+    raise LibraryNotFound(f"cannot load libsluice: {'; '.join(errors)}; set SLUICE_LIBRARY to its path")
 
 
-def _declare(library: ctypes.CDLL, place: str) -> None:
+def _declare(library: ctypes.CDLL, file: str) -> None:
     for name, (result, arguments) in _PROTOTYPES.items():
         try:
             function = getattr(library, name)
         except AttributeError:
-            raise LibraryNotFound(f"{place} has no {name}: it is no libsluice, or one older than this package ({__version__})") from None
+            raise LibraryNotFound(f"{file} has no function {name}: it is not libsluice, or older than this package ({__version__})") from None
         function.restype = result
         function.argtypes = arguments
     version = library.sluice_version().decode()
-    # Later libraries of one major version take what earlier programs give; structs have grown for this package in its minor version.
+    # A library of the same major version supports older callers. A minor version may add fields to structs.
     if version.split(".")[0] != __version__.split(".")[0] or _minor(version) < _minor(__version__):
-        raise LibraryNotFound(f"{place} has version {version}, this package {__version__}")
+        raise LibraryNotFound(f"{file} has version {version}, which does not support version {__version__} of this package")
 
 
 def _minor(version: str) -> int:
@@ -131,6 +132,6 @@ def _minor(version: str) -> int:
 
 
 def check(status: int, text: str = "") -> None:
-    """Raises what `status` stands for; `text` is the reason where the caller has one."""
+    """Raises the exception for `status` unless it is OK. `text` is the reason, if known."""
     if status != OK:
-        raise of_status(status, text or load().sluice_status_string(status).decode())
+        raise error_for_status(status, text or load().sluice_status_string(status).decode())

@@ -1,5 +1,7 @@
-"""Arrays of others as pointer, count and element type: torch tensors, whatever has __array_interface__ (numpy) or
-__cuda_array_interface__ (cupy, numba), and whatever has __dlpack__. Nothing is copied, and neither numpy nor torch is imported."""
+"""Views of arrays as pointer, shape and element type, without a copy.
+
+Supports PyTorch tensors and objects with __array_interface__ (NumPy), __cuda_array_interface__ (CuPy, Numba) or
+__dlpack__. Imports neither NumPy nor PyTorch."""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ _BYTES = {"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of an array, dense and in C's order. Valid while `owner` lives."""
+    """The memory of an array, contiguous in C order. Valid while `owner` exists."""
 
     pointer: int
     shape: tuple[int, ...]
     dtype: str  # a key of _library.DTYPES
-    device: Optional[int]  # ordinal of the GPU that it is of; None: host memory
+    device: Optional[int]  # ordinal of the GPU; None: host memory
     is_readonly: bool
     owner: object
 
@@ -37,7 +39,10 @@ class Buffer:
 
 
 def view(array: Any, name: str = "x") -> Buffer:
-    """The memory of `array`. TypeError: it is no array, or of a type that can't be reduced; ValueError: it is not dense. Both begin with `name`."""
+    """Returns the memory of `array`. The texts of exceptions start with `name`.
+
+    Raises TypeError for an object that is not an array or has an unsupported element type, ValueError for an array that
+    is not contiguous, not aligned, or in unsupported memory."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _view_of_tensor(array, name, torch)
@@ -49,18 +54,20 @@ def view(array: Any, name: str = "x") -> Buffer:
         return _view_of_interface(array, interface, name, _device_of(array))
     if hasattr(array, "__dlpack__"):
         return _view_of_exporter(array, name)
-    raise TypeError(f"{name} is a {type(array).__name__}, neither a torch tensor nor an array with __array_interface__, "
+    raise TypeError(f"{name} is a {type(array).__name__}; expected a torch tensor or an object with __array_interface__, "
                     "__cuda_array_interface__ or __dlpack__")
 
 
 def check_pair(send: Buffer, receive: Buffer) -> None:
-    """That `receive` can take the reduction of `send`: the same memory, or memory of its own, of the same shape and type."""
+    """Raises unless the result of reducing `send` can be stored in `receive`: writable memory of the same shape and type
+    that is the same as `send` or does not overlap it."""
     if receive.is_readonly:
-        raise ValueError("out is read-only" if receive.pointer != send.pointer else "x is read-only, and the result would go there: give out=")
+        raise ValueError("out is read-only" if receive.pointer != send.pointer else
+                         "x is read-only and cannot receive the result; pass a writable array as out=")
     if send.dtype != receive.dtype:
-        raise TypeError(f"x is {send.dtype}, out is {receive.dtype}")
+        raise TypeError(f"x is {send.dtype}, but out is {receive.dtype}")
     if send.shape != receive.shape:
-        raise ValueError(f"x has the shape {send.shape}, out {receive.shape}")
+        raise ValueError(f"x has shape {send.shape}, but out has shape {receive.shape}")
     distance = abs(send.pointer - receive.pointer)
     if 0 < distance < send.bytes:
         raise ValueError("x and out overlap")
@@ -69,13 +76,13 @@ def check_pair(send: Buffer, receive: Buffer) -> None:
 def _view_of_tensor(tensor: Any, name: str, torch: Any) -> Buffer:
     dtype = _known_dtype(str(tensor.dtype).split(".")[-1], name)
     if tensor.layout != torch.strided:
-        raise ValueError(f"{name} is a tensor of layout {tensor.layout}, not a strided one")
+        raise ValueError(f"{name} has layout {tensor.layout}; expected torch.strided")
     if tensor.is_neg():
-        raise ValueError(f"{name} is a view that negates its memory: give a copy")
+        raise ValueError(f"{name} is a negated view of other memory; pass a copy")
     if not tensor.is_contiguous():
-        raise ValueError(f"{name} is not contiguous: its strides are {tuple(tensor.stride())} for the shape {tuple(tensor.shape)}")
+        raise ValueError(f"{name} is not contiguous: strides {tuple(tensor.stride())} for shape {tuple(tensor.shape)}")
     if tensor.device.type not in ("cpu", "cuda"):
-        raise ValueError(f"{name} is on {tensor.device}, neither on the cpu nor on cuda")
+        raise ValueError(f"{name} is on device {tensor.device}; expected cpu or cuda")
     device = tensor.device.index if tensor.device.type == "cuda" else None
     return _checked(Buffer(tensor.data_ptr(), tuple(tensor.shape), dtype, device, False, tensor), name)
 
@@ -84,16 +91,16 @@ def _view_of_interface(array: Any, interface: dict[str, Any], name: str, device:
     typestr = interface["typestr"]
     dtype = _TYPESTRS.get(typestr[1:])
     if dtype is None or typestr[0] == (">" if sys.byteorder == "little" else "<"):
-        # ml_dtypes' bfloat16 and fp8 are numpy dtypes of kind V (void) with a name of their own.
-        own_name = str(getattr(getattr(array, "dtype", None), "name", typestr))
-        dtype = _known_dtype(own_name if typestr[0] != ">" else f"{own_name} of the other byte order", name)
+        # ml_dtypes' bfloat16 and fp8 are NumPy dtypes of kind V (void), so only their names identify them.
+        dtype_name = str(getattr(getattr(array, "dtype", None), "name", typestr))
+        dtype = _known_dtype(dtype_name if typestr[0] != ">" else f"big-endian {dtype_name}", name)
     shape = tuple(interface["shape"])
     if interface.get("mask") is not None:
-        raise ValueError(f"{name} has a mask")
+        raise ValueError(f"{name} has a mask, which is not supported")
     _check_strides(interface.get("strides"), shape, _BYTES[dtype], name)
     data = interface.get("data")
     if data is None:
-        raise ValueError(f"{name} does not say where its memory is")
+        raise ValueError(f"{name} has an array interface without a data pointer")
     pointer, is_readonly = data
     return _checked(Buffer(pointer or 0, shape, dtype, device, bool(is_readonly), array), name)
 
@@ -108,29 +115,30 @@ def _view_of_exporter(array: Any, name: str) -> Buffer:
 
 def _known_dtype(dtype: str, name: str) -> str:
     if dtype not in DTYPES:
-        raise TypeError(f"{name} is {dtype}; what can be reduced is {', '.join(DTYPES)}")
+        raise TypeError(f"{name} is {dtype}; supported types are {', '.join(DTYPES)}")
     return dtype
 
 
 def _check_strides(strides: Optional[tuple[int, ...]], shape: tuple[int, ...], size: int, name: str) -> None:
-    """`strides` in bytes, None for those of a dense array; of dimensions of length 1 they mean nothing."""
+    """Raises unless `strides`, in bytes, are those of a contiguous array. None means contiguous. Strides of dimensions of
+    length 1 are ignored."""
     if strides is None or _product(shape) == 0:
         return
     expected = size
     for length, stride in zip(reversed(shape), reversed(strides)):
         if length != 1 and stride != expected:
-            raise ValueError(f"{name} is not contiguous: its strides are {tuple(strides)} bytes for the shape {shape}")
+            raise ValueError(f"{name} is not contiguous: strides {tuple(strides)} bytes for shape {shape}")
         expected *= length
 
 
 def _checked(buffer: Buffer, name: str) -> Buffer:
     if buffer.pointer % _BYTES[buffer.dtype] != 0:
-        raise ValueError(f"{name} is not aligned to its elements")
+        raise ValueError(f"{name} is not aligned to its element size")
     return buffer
 
 
 def _device_of(array: Any) -> int:
-    """Ordinal of the GPU, where the array says it (cupy); 0 is what is left. The library knows a pointer's GPU by itself and refuses another one."""
+    """Returns the ordinal of the GPU if the array has it (CuPy), otherwise 0. The library checks the GPU of the pointer."""
     return int(getattr(getattr(array, "device", None), "id", 0))
 
 

@@ -1,6 +1,6 @@
-"""Memory of whatever exports DLPack, by Python's C functions for capsules; the structs are those of dlpack.h, version 1.
+"""Reads DLPack capsules with Python's C functions. The structs are those of dlpack.h, version 1.
 
-A capsule that is not taken over frees what it holds itself, so to keep it is to keep the memory."""
+The capsule is not renamed to "used_dltensor", so it keeps the ownership: it frees the memory when it is destroyed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NEWEST = (1, 0)
 _READ_ONLY = 1
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 _CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
-_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool", 10: "float8_e4m3fn", 12: "float8_e5m2"}
+_TYPE_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool", 10: "float8_e4m3fn", 12: "float8_e5m2"}
 
 
 class _Tensor(Structure):
@@ -31,7 +31,7 @@ class _ManagedVersioned(Structure):
 
 @dataclass(frozen=True)
 class Memory:
-    """What an exporter says of its array. `strides` in elements. Valid while `capsule` lives."""
+    """The memory that an exporter describes. `strides` are in elements. Valid while `capsule` exists."""
 
     pointer: int
     shape: tuple[int, ...]
@@ -43,14 +43,16 @@ class Memory:
 
 
 def view_of_dlpack(array: Any, name: str) -> Memory:
-    """On a GPU nothing is waited for: the caller's stream orders what wrote the array. ValueError: it is where no reduction can be."""
+    """Returns the memory of `array`. Raises ValueError for memory other than host and CUDA memory.
+
+    Does not synchronize with a GPU: the caller's stream orders the earlier writes to the array."""
     device_type, _ = array.__dlpack_device__()
     if device_type not in _HOST_DEVICES + _CUDA_DEVICES:
-        raise ValueError(f"{name} is on a device of DLPack's type {device_type}, neither on the host nor on CUDA")
+        raise ValueError(f"{name} is on DLPack device type {device_type}; expected host or CUDA memory")
     stream = {} if device_type in _HOST_DEVICES else {"stream": -1}
     try:
         capsule = array.__dlpack__(max_version=_NEWEST, **stream)
-    except TypeError:  # an exporter older than version 1, which has no way to say read-only
+    except TypeError:  # an exporter of DLPack before 1.0, which cannot mark arrays as read-only
         capsule = array.__dlpack__(**stream)
     tensor, is_readonly = _read(capsule, name)
     dimensions = range(tensor.ndim)
@@ -67,15 +69,15 @@ def _read(capsule: object, name: str) -> tuple[Any, bool]:
     if is_valid(capsule, b"dltensor_versioned"):
         versioned = ctypes.cast(get(capsule, b"dltensor_versioned"), POINTER(_ManagedVersioned)).contents
         if versioned.major != _NEWEST[0]:
-            raise ValueError(f"{name} exports DLPack {versioned.major}.{versioned.minor}; known is {_NEWEST[0]}")
+            raise ValueError(f"{name} exports DLPack {versioned.major}.{versioned.minor}; supported is major version {_NEWEST[0]}")
         return versioned.tensor, bool(versioned.flags & _READ_ONLY)
     if is_valid(capsule, b"dltensor"):
         return ctypes.cast(get(capsule, b"dltensor"), POINTER(_Managed)).contents.tensor, False
-    raise TypeError(f"{name} exports no DLPack capsule")
+    raise TypeError(f"{name} did not export a DLPack capsule")
 
 
 def _dtype_of(tensor: Any) -> str:
-    word = _CODES.get(tensor.code, f"DLPack type {tensor.code} of ")
+    kind = _TYPE_CODES.get(tensor.code, f"DLPack type code {tensor.code}, bits ")
     if tensor.lanes != 1:
-        return f"{word}{tensor.bits}x{tensor.lanes}"
-    return word if word.startswith("float8") or word == "bool" else f"{word}{tensor.bits}"
+        return f"{kind}{tensor.bits}x{tensor.lanes}"
+    return kind if kind.startswith("float8") or kind == "bool" else f"{kind}{tensor.bits}"

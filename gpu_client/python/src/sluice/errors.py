@@ -1,4 +1,4 @@
-"""What the C functions answer, as exceptions: one class for each sluice_status, all of them sluice.Error."""
+"""Exceptions for the statuses of the C API: one subclass of sluice.Error for each sluice_status."""
 
 from __future__ import annotations
 
@@ -6,43 +6,44 @@ from typing import ClassVar
 
 
 class Error(RuntimeError):
-    """A status other than SLUICE_OK; str() is the reason in words, `status` the number of sluice.h."""
+    """A call returned a status other than SLUICE_OK. str() is the reason, `status` the value of sluice_status."""
 
     status: ClassVar[int] = 11
 
 
 class Again(Error):
-    """Too many operations are open: wait for one, then try again. Nothing was done."""
+    """Too many operations are open; wait for one, then retry. The call had no effect."""
 
     status = 1
 
 
 class InvalidArgument(Error, ValueError):
-    """The library refuses an option or argument, which it names. Nothing was done."""
+    """The library refused an option or argument; the text contains its name. The call had no effect."""
 
     status = 2
 
 
 class Unsupported(Error):
-    """This library, machine or session does not have it."""
+    """This library, machine or session does not support the call."""
 
     status = 3
 
 
 class Refused(Error):
-    """A reducer or the vote refused the session: token, memory limit, rank taken, draining, no common version."""
+    """A reducer or the join vote refused the session: wrong token, memory limit, rank already joined, reducer draining,
+    or no common protocol version."""
 
     status = 4
 
 
 class Timeout(Error, TimeoutError):
-    """A deadline passed: connect, join, op_timeout_ms, or that of Request.wait, which leaves the request open."""
+    """A deadline expired: connect, join, op_timeout_ms, or the timeout of Request.wait, which leaves the request open."""
 
     status = 5
 
 
 class Mismatch(Error):
-    """Ranks disagree: on their number, reducers, window, or on dtype, op or count of an operation."""
+    """The ranks disagree on their number, reducers or window, or on an operation's dtype, op or count."""
 
     status = 6
 
@@ -54,31 +55,31 @@ class Lost(Error):
 
 
 class Closed(Error):
-    """The session was closed, here or by a rank that left; or it is that of a process which this one was forked from."""
+    """The session was closed, by this process or by a rank that left; or it belongs to the parent of this process."""
 
     status = 8
 
 
 class Protocol(Error):
-    """A peer broke the protocol, or data was damaged on the way."""
+    """A peer violated the protocol, or data was corrupted in transit."""
 
     status = 9
 
 
 class System(Error):
-    """The operating system refused: memory, sockets, files."""
+    """The operating system returned an error: memory, sockets, files."""
 
     status = 10
 
 
 class Internal(Error):
-    """The library is at fault, or knows a status that this package does not."""
+    """The library has a bug, or returned a status that this package does not know."""
 
     status = 11
 
 
 class LibraryNotFound(ImportError):
-    """No libsluice was found, or one that this package can't use. It names the places."""
+    """libsluice was not found or is not compatible with this package. The text contains the files that were tried."""
 
 
 _CLASSES: dict[int, type[Error]] = {
@@ -87,6 +88,6 @@ _CLASSES: dict[int, type[Error]] = {
 }
 
 
-def of_status(status: int, text: str) -> Error:
-    """The exception for a status that is not SLUICE_OK."""
+def error_for_status(status: int, text: str) -> Error:
+    """Returns the exception for a status other than SLUICE_OK."""
     return _CLASSES.get(status, Internal)(text or f"status {status}")

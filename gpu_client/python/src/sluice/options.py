@@ -1,4 +1,5 @@
-"""Keyword arguments as sluice.h's structs of options. What is None stays as the library has it, variables of the environment included."""
+"""Converts keyword arguments to the option structs of the C API. None keeps the library's default, which environment
+variables may set."""
 
 from __future__ import annotations
 
@@ -15,25 +16,26 @@ _SESSION_ID_BYTES = 16
 
 
 def session_options(library: ctypes.CDLL, reducers: str, session_id: bytes, values: Mapping[str, Any]) -> Options:
-    """TypeError and ValueError name the option; the rest is checked by the library."""
+    """Returns sluice_options. Raises TypeError or ValueError with the name of an option that does not fit its field; the
+    library checks the rest."""
     options = Options()
     library.sluice_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
     options.reducers = os.fsencode(reducers)
     identity = bytes(session_id)
     if len(identity) != _SESSION_ID_BYTES:
-        raise ValueError(f"session_id has {len(identity)} bytes, not {_SESSION_ID_BYTES}")
+        raise ValueError(f"session_id has {len(identity)} bytes; expected {_SESSION_ID_BYTES}")
     options.session_id = (ctypes.c_uint8 * _SESSION_ID_BYTES)(*identity)
     _fill(options, values)
     return options
 
 
 def stream_options(library: ctypes.CDLL, device: object, wire_dtype: object, values: Mapping[str, Any]) -> StreamOptions:
-    """The same of sluice_stream_options. `device` and `wire_dtype` as Session takes them."""
+    """Returns sluice_stream_options. `device` and `wire_dtype` are those of Session."""
     options = StreamOptions()
     library.sluice_stream_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
     options.device_kind, options.device = _device(device)
     if wire_dtype not in WIRE_DTYPES:
-        raise ValueError(f"wire_dtype is {wire_dtype!r}, not None, 'bf16' or 'f16'")
+        raise ValueError(f"wire_dtype is {wire_dtype!r}; expected None, 'bf16' or 'f16'")
     options.wire_dtype = WIRE_DTYPES[wire_dtype]
     _fill(options, values)
     return options
@@ -47,26 +49,27 @@ def _fill(options: Union[Options, StreamOptions], values: Mapping[str, Any]) -> 
         if types[name] is ctypes.c_char_p:
             setattr(options, name, os.fsencode(value))
             continue
-        # ctypes would cut off what does not fit.
+        # Checked here, because ctypes silently truncates integers.
         if not hasattr(value, "__index__"):
-            raise TypeError(f"{name} is {value!r}, not a whole number")
-        most = (1 << 8 * ctypes.sizeof(types[name])) - 1
-        if not 0 <= operator.index(value) <= most:
-            raise ValueError(f"{name} is {value}, which is not in 0..{most}")
+            raise TypeError(f"{name} is {value!r}; expected an integer")
+        maximum = (1 << 8 * ctypes.sizeof(types[name])) - 1
+        if not 0 <= operator.index(value) <= maximum:
+            raise ValueError(f"{name} is {value}; expected 0..{maximum}")
         setattr(options, name, operator.index(value))
 
 
 def _device(device: object) -> tuple[int, int]:
-    """Kind and ordinal. Of "cuda" without an ordinal, torch's current GPU, or else that of the calling thread's context (-1)."""
+    """Returns the device kind and the ordinal. "cuda" without an ordinal means torch's current GPU; without torch it means
+    the GPU of the calling thread's context (-1)."""
     if device is None or str(device) == "cpu":
         return DEVICE_HOST, -1
     if isinstance(device, int) and not isinstance(device, bool):
         if device < 0:
-            raise ValueError(f"device is {device}, which is no GPU's ordinal")
+            raise ValueError(f"device is {device}; expected the ordinal of a GPU, 0 or greater")
         return DEVICE_CUDA, device
     kind, _, ordinal = str(device).partition(":")
     if kind != "cuda" or (ordinal and not ordinal.isdigit()):
-        raise ValueError(f"device is {device!r}, not 'cpu', 'cuda', 'cuda:N' or a GPU's ordinal")
+        raise ValueError(f"device is {device!r}; expected 'cpu', 'cuda', 'cuda:N' or the ordinal of a GPU")
     if ordinal:
         return DEVICE_CUDA, int(ordinal)
     torch = sys.modules.get("torch")

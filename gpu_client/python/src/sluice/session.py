@@ -1,4 +1,4 @@
-"""A session: one group of ranks that reduces arrays through a pool of reducers. sluice.h and streams.h are the manual."""
+"""Class Session: a group of ranks that reduces arrays through a pool of reducers. Wraps sluice.h and streams.h."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from typing import Any, Optional, Union
 
 from . import _library
 from .buffers import Buffer, check_pair, view
-from .errors import Closed, Error, of_status
+from .errors import Closed, Error, error_for_status
 from .options import session_options, stream_options
 from .request import Request
-from .stats import Stats, StreamStats, fields_of
-from .streams import handle_of
+from .stats import Stats, StreamStats, struct_fields
+from .streams import stream_handle
 
 
 class Session:
-    """Every rank creates it with the same id, number of ranks and reducers, issues the same operations in the same order, and closes it.
+    """A group of ranks that reduce arrays together.
 
-    Threads may share it; that all ranks see one order of operations is the caller's business. A child of fork() gets sluice.Closed of it."""
+    All ranks create the session with the same id, number of ranks and reducers, issue the same operations in the same
+    order, and close the session. Any thread may use a session, but the caller must ensure that all ranks issue the
+    operations in one order. In a child of fork() all calls raise sluice.Closed.
 
-    _handle: Optional[int] = None  # of the class, since __del__ asks, whatever went wrong before
+    Use it as a context manager, or call close()."""
+
+    _handle: Optional[int] = None  # a class attribute, because __del__ reads it even if __init__ failed
     _is_closing = False
 
     def __init__(self, reducers: str, *, session_id: bytes, rank: int, ranks: int, device: object = None,
@@ -40,17 +44,27 @@ class Session:
                  payload_crc: Optional[bool] = None, keep_results: Optional[bool] = None, connect_timeout_ms: Optional[int] = None,
                  join_timeout_ms: Optional[int] = None, op_timeout_ms: Optional[int] = None, linger_ms: Optional[int] = None,
                  resume_timeout_ms: Optional[int] = None) -> None:
-        """Connects, joins, and waits until all ranks have: at most connect_timeout_ms + join_timeout_ms + 5 s.
+        """Connects to the reducers, joins, and waits until all ranks have joined.
 
-        `device`: "cpu" (None), "cuda", "cuda:N", N or a torch.device, whose arrays the session takes. `wire_dtype`: "bf16" or "f16", as which sums and averages of
-        float32 travel. The others are those of sluice_options and sluice_stream_options, None as the library has it."""
+        Blocks for at most connect_timeout_ms + join_timeout_ms + 5 s. Raises a subclass of sluice.Error, or TypeError or
+        ValueError for an invalid argument.
+
+        reducers: "host:port,host:port" or "@FILE", in the same order on all ranks.
+        session_id: 16 bytes, equal on all ranks and unique among the sessions of the pool.
+        rank, ranks: this rank, 0..ranks-1, and the number of ranks.
+        device: memory that operations use: "cpu" (the default), or "cuda", "cuda:N", N or a torch.device for a GPU.
+        wire_dtype: "bf16" or "f16": the type in which sums and averages of float32 travel; None: float32.
+
+        The other arguments have the names, units and meanings of the fields of sluice_options and sluice_stream_options.
+        None keeps the library's default."""
         self._pid = os.getpid()
         self._lock = threading.Condition()
-        self._uses = 0  # calls under way, which the library must not lose the session under
+        self._uses = 0  # calls in progress; close waits for them
         self._open: dict[int, Request] = {}
-        self._beginning: list[Request] = []  # not in _open yet; what an exception leaves here stays until the session is closed
+        # Requests that are being started and not in _open yet. An exception may leave one here until the session is closed.
+        self._starting: list[Request] = []
         self._group: Optional[Request] = None
-        self._followers: list[Callable[[], None]] = []
+        self._close_callbacks: list[Callable[[], None]] = []
         self.rank, self.ranks = rank, ranks
         self._library = library = _library.load()
         options = session_options(library, reducers, session_id, {
@@ -70,52 +84,63 @@ class Session:
             library.sluice_session_close(created)
             _library.check(status, _text(error))
         self._handle = created.value
-        # While threads still run: one that the interpreter stops in the midst of torch's functions is the end of the process, by terminate().
+        # At exit other threads still run. A thread that the interpreter stops inside a function of torch would abort the
+        # process by std::terminate().
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))
         atexit.register(self._at_exit)
 
     def allreduce(self, x: Any, op: str = "sum", out: Any = None, *, stream: Any = None) -> Any:
-        """allreduce_async and Request.wait in one: returns when `out`, which is returned, holds the result, on a GPU as well."""
+        """Reduces like allreduce_async, blocks until the result is in `out` (on a GPU too), and returns `out`."""
         if self._group is not None:
-            raise RuntimeError("allreduce would wait for what begins with the end of the group: use allreduce_async")
+            raise RuntimeError("allreduce would block forever within a group, whose operations start at its end; use allreduce_async")
         return self.allreduce_async(x, op, out, stream=stream).wait()
 
     def allreduce_async(self, x: Any, op: str = "sum", out: Any = None, *, stream: Any = None) -> Request:
-        """Reduces x over all ranks into `out` (None: into x) on all ranks, by "sum", "prod", "min", "max" or "avg". Returns at once.
+        """Starts the reduction of `x` over all ranks into `out` on all ranks, and returns without waiting.
 
-        Both arrays belong to the operation until it is over. `stream` (torch's, cupy's, or a handle): what it was given before is waited for, and
-        what it is given later waits for the result; None is torch's current stream for arrays on a GPU, and no stream for others. In a group all
-        operations have the group's request. TypeError: no array, or of a type that can't be reduced. ValueError: memory or `op`."""
+        x: an array, contiguous in C order and aligned, of int8, uint8, int32, uint32, int64, uint64, float16, bfloat16,
+            float32, float64, float8_e4m3fn or float8_e5m2.
+        op: "sum", "prod", "min", "max" or "avg".
+        out: an array of the same shape and type; None: the result overwrites `x`. It must not overlap `x` otherwise.
+        stream: a stream of PyTorch or CuPy, or a handle. The operation runs after the stream's earlier work and before its
+            later work. None: PyTorch's current stream for arrays on a GPU, no stream for arrays in host memory.
+
+        Neither array may be written, and `out` not read, until the operation has ended. Within a group all operations
+        return the group's request. Raises TypeError for an unsupported object or element type, ValueError for unsuitable
+        memory or an unknown `op`."""
         if op not in _library.OPS:
-            raise ValueError(f"op is {op!r}; there are {', '.join(_library.OPS)}")
+            raise ValueError(f"op is {op!r}; expected one of {', '.join(_library.OPS)}")
         send = view(x)
         receive = send if out is None else view(out, "out")
         check_pair(send, receive)
         self._check_device(send, "x")
         self._check_device(receive, "out")
-        placeholder = ctypes.c_uint64()  # empty arrays may have no address, and the library wants one
-        arguments = (send.pointer or ctypes.addressof(placeholder), receive.pointer or ctypes.addressof(placeholder), send.count,
-                     _library.DTYPES[send.dtype], _library.OPS[op], handle_of(stream, send, receive) if self._is_cuda or stream is not None else None)
+        placeholder = ctypes.c_uint64()  # the library requires an address, which empty arrays may lack
+        handle = stream_handle(stream, send, receive) if self._is_cuda or stream is not None else None
+        arguments = (send.pointer or ctypes.addressof(placeholder), receive.pointer or ctypes.addressof(placeholder),
+                     send.count, _library.DTYPES[send.dtype], _library.OPS[op], handle)
         with self._use() as (library, session):
-            self._reap()
+            self._release_completed()
             group = self._group
             request = group or Request(self, x if out is None else out)
             request._buffers += (send.owner, receive.owner, placeholder)
-            name = ctypes.c_uint64()
-            # From before the call: a signal's exception may come between its return and the next line, and the arrays are in use by then.
-            self._beginning.append(request)
-            status = library.sluice_allreduce_on_stream(session, *arguments, None if group else ctypes.byref(name))
+            request_id = ctypes.c_uint64()
+            # Added before the call: a signal handler may raise right after the call, when the arrays are already in use.
+            self._starting.append(request)
+            status = library.sluice_allreduce_on_stream(session, *arguments, None if group else ctypes.byref(request_id))
             if status == _library.OK and group is None:
-                self._remember(name.value, request)
-            self._beginning.remove(request)
+                self._add_request(request_id.value, request)
+            self._starting.remove(request)
             if status != _library.OK:
                 raise self._refusal(library, session, status)
         return request
 
     @contextmanager
     def group(self) -> Iterator[Request]:
-        """Operations within `with session.group() as request:` are put together, and begin with its end; `request` is over when all of them are. When
-        the block raises, or an operation in it was refused, nothing of the group is done. All ranks make the same groups."""
+        """Merges the operations within `with session.group() as request:`.
+
+        The operations start at the end of the block; `request` ends when all of them have ended. If the block raises or an
+        operation in it was refused, none of them runs. All ranks must form the same groups."""
         with self._use() as (library, session):
             status = library.sluice_group_begin(session)
             if status != _library.OK:
@@ -129,47 +154,56 @@ class Session:
             raise
         with self._use() as (library, session):
             self._group = None
-            name = ctypes.c_uint64()
-            self._beginning.append(request)
-            status = library.sluice_group_end(session, ctypes.byref(name))
+            request_id = ctypes.c_uint64()
+            self._starting.append(request)
+            status = library.sluice_group_end(session, ctypes.byref(request_id))
             if status == _library.OK:
-                self._remember(name.value, request)
-            self._beginning.remove(request)
+                self._add_request(request_id.value, request)
+            self._starting.remove(request)
             if status != _library.OK:
                 error = self._refusal(library, session, status)
-                request._end(error)
+                request._complete(error)
                 raise error
 
     def stats(self) -> Stats:
+        """Returns the counters of the session so far."""
         struct = _library.Stats(struct_size=ctypes.sizeof(_library.Stats))
         with self._use() as (library, session):
             _library.check(library.sluice_session_stats(session, ctypes.byref(struct)))
-        return Stats(**fields_of(struct))
+        return Stats(**struct_fields(struct))
 
     def stream_stats(self) -> StreamStats:
-        """On a GPU with measure_error it waits for the copies under way."""
+        """Returns the counters of the streams so far. With measure_error on a GPU it waits for the operations in flight."""
         struct = _library.StreamStats(struct_size=ctypes.sizeof(_library.StreamStats))
         with self._use() as (library, session):
             _library.check(library.sluice_session_stream_stats(session, ctypes.byref(struct)))
-        return StreamStats(**fields_of(struct))
+        return StreamStats(**struct_fields(struct))
 
     def error(self) -> Optional[Error]:
-        """Why the session ended, None while it stands. A GPU's streams go on when a session has failed, so ask before results are used for good."""
+        """Returns the error with which the session ended, or None.
+
+        GPU streams continue after a failure, so check this before results become permanent, for example in a
+        checkpoint."""
         text = ctypes.create_string_buffer(_library.ERROR_BYTES)
         with self._use() as (library, session):
             status = library.sluice_session_error(session, text, len(text))
-        return None if status == _library.OK else of_status(status, _text(text))
+        return None if status == _library.OK else error_for_status(status, _text(text))
 
     def set_reducers(self, reducers: Optional[str]) -> None:
-        """Another list for a session that runs; None: the file that is watched ("@FILE") is read now."""
+        """Replaces the list of reducers of the running session. None reads the watched file ("@FILE") now.
+
+        Only the list of rank 0 takes effect, for all ranks. Returns before the change is complete."""
         error = ctypes.create_string_buffer(_library.ERROR_BYTES)
         with self._use() as (library, session):
             status = library.sluice_session_set_reducers(session, None if reducers is None else os.fsencode(reducers), error, len(error))
         _library.check(status, _text(error))
 
     def close(self) -> None:
-        """Leaves, and waits up to linger_ms until nobody needs this rank any more; open operations are waited for within the same time. Other threads'
-        waits end with sluice.Closed. Again, or in a child of fork(): nothing. The interpreter's end closes what is open then."""
+        """Leaves and frees the session.
+
+        Waits for open operations and until no other rank needs this one, together for at most linger_ms. Waits in other
+        threads raise sluice.Closed. Raises the session's error if it failed. Has no effect if the session is already
+        closed, or in a child of fork(). The interpreter closes sessions that are open when it exits."""
         if os.getpid() != self._pid:
             return
         with self._lock:
@@ -180,9 +214,9 @@ class Session:
         reason = self._reason(self._library, self._handle)
         status = self._library.sluice_session_close(self._handle)
         for request in list(self._open.values()):
-            request._end(Closed("the session was closed"))
-        for follower in self._followers:
-            follower()
+            request._complete(Closed("the session is closed"))
+        for callback in self._close_callbacks:
+            callback()
         atexit.unregister(self._at_exit)
         _library.check(status, reason)
 
@@ -193,7 +227,7 @@ class Session:
         try:
             self.close()
         except Error:
-            if value is None:  # what the block raises says more
+            if value is None:  # otherwise the exception of the block is more useful
                 raise
 
     def __del__(self) -> None:
@@ -207,12 +241,12 @@ class Session:
 
     @contextmanager
     def _use(self) -> Iterator[tuple[ctypes.CDLL, int]]:
-        """Library and session for one call, which close waits for."""
+        """Returns the library and the session handle for one call. close() waits for the end of the call."""
         if os.getpid() != self._pid:
-            raise Closed("the session is that of the process which this one was forked from")
+            raise Closed("the session belongs to the parent process; create a new one after fork()")
         with self._lock:
             if self._is_closing or self._handle is None:
-                raise Closed("the session was closed")
+                raise Closed("the session is closed")
             self._uses += 1
         try:
             yield self._library, self._handle
@@ -221,9 +255,9 @@ class Session:
                 self._uses -= 1
                 self._lock.notify_all()
 
-    def _at_close(self, follower: Callable[[], None]) -> None:
-        """Called once, by the thread that closes the session, when all requests are over."""
-        self._followers.append(follower)
+    def _call_at_close(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` once, on the thread that closes the session, after all requests have ended."""
+        self._close_callbacks.append(callback)
 
     def _reason(self, library: ctypes.CDLL, session: int) -> str:
         text = ctypes.create_string_buffer(_library.ERROR_BYTES)
@@ -231,32 +265,34 @@ class Session:
         return _text(text)
 
     def _refusal(self, library: ctypes.CDLL, session: int, status: int) -> Error:
-        """Of a function of streams.h that has just failed on this thread. The session's own end has more to say."""
-        return of_status(status, self._reason(library, session) or library.sluice_refusal().decode(errors="replace"))
+        """Returns the exception for a function of streams.h that has just failed on this thread. If the session has
+        failed, its reason is used, because it is more specific."""
+        return error_for_status(status, self._reason(library, session) or library.sluice_refusal().decode(errors="replace"))
 
     def _check_device(self, buffer: Buffer, name: str) -> None:
         if buffer.device is not None and not self._is_cuda:
-            raise ValueError(f"{name} is on cuda:{buffer.device}, and this session takes memory of the host: Session(device=\"cuda\")")
+            raise ValueError(f"{name} is on cuda:{buffer.device}, but the session uses host memory; create it with device=\"cuda\"")
 
     def _abandon_group(self, request: Request) -> None:
-        """A group that holds a refused operation is refused as a whole, so one is put in."""
+        """Ends the group without running it: issues an invalid operation, which makes the end of the group fail."""
         self._group = None
         with self._use() as (library, session):
             library.sluice_allreduce_on_stream(session, None, None, 1, 0, 0, None, None)
             status = library.sluice_group_end(session, ctypes.byref(ctypes.c_uint64()))
-            request._end(self._refusal(library, session, status))
+            request._complete(self._refusal(library, session, status))
 
-    def _remember(self, name: int, request: Request) -> None:
-        request._name = name
+    def _add_request(self, request_id: int, request: Request) -> None:
+        request._id = request_id
         with self._lock:
-            self._open[name] = request
+            self._open[request_id] = request
 
-    def _forget(self, name: int) -> None:
+    def _remove_request(self, request_id: int) -> None:
         with self._lock:
-            self._open.pop(name, None)
+            self._open.pop(request_id, None)
 
-    def _reap(self) -> None:
-        """Lets go of the oldest operations' arrays, as far as they are over: nobody may ever ask those requests."""
+    def _release_completed(self) -> None:
+        """Releases the arrays of the oldest operations that have ended, because the caller may have dropped their
+        requests."""
         while self._open:
             with self._lock:
                 oldest = next(iter(self._open.values()), None)

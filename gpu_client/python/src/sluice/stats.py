@@ -1,4 +1,4 @@
-"""Counts of a session, by the names of sluice.h and streams.h, which say what each one is."""
+"""Counters of a session. sluice.h and streams.h document the fields, which have the same names and units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 @dataclass(frozen=True)
 class Stats:
-    """sluice_stats."""
+    """The fields of sluice_stats."""
 
     operations: int
     payload_bytes_out: int
@@ -40,7 +40,7 @@ class Stats:
 
 @dataclass(frozen=True)
 class StreamStats:
-    """sluice_stream_stats."""
+    """The fields of sluice_stream_stats."""
 
     operations: int
     rounds: int
@@ -54,12 +54,13 @@ class StreamStats:
 
     @property
     def relative_error(self) -> Optional[float]:
-        """What rounding to wire_dtype has cost of what this rank contributed, as a part of its Euclidean norm. None: not measured (measure_error),
-        or nothing but zeros was sent."""
+        """The error of rounding to wire_dtype, relative to the Euclidean norm of this rank's contributions.
+
+        None without measure_error, or if only zeros were sent."""
         return math.sqrt(self.cast_error_squares / self.cast_value_squares) if self.cast_value_squares > 0 else None
 
 
-def fields_of(struct: Structure) -> dict[str, Any]:
-    """A struct's fields but its size, arrays as tuples."""
+def struct_fields(struct: Structure) -> dict[str, Any]:
+    """Returns the fields of a struct without struct_size; arrays become tuples."""
     values = ((name, getattr(struct, name)) for name, *_ in struct._fields_ if name != "struct_size")
     return {name: tuple(value) if isinstance(value, Array) else value for name, value in values}

@@ -1,4 +1,4 @@
-"""Streams of torch, cupy and others as the handle that streams.h takes."""
+"""Converts streams of PyTorch, CuPy and other libraries to the handles of streams.h."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any, Optional
 from .buffers import Buffer
 
 
-def handle_of(stream: Any, send: Buffer, receive: Buffer) -> Optional[int]:
-    """`stream`: torch.cuda.Stream, cupy.cuda.Stream, whatever has __cuda_stream__, a handle, or None. None is torch's current stream on the GPU that
-    one of the arrays is on; without torch, or where both lie in host memory, the default stream (None)."""
+def stream_handle(stream: Any, send: Buffer, receive: Buffer) -> Optional[int]:
+    """Returns the handle of a torch.cuda.Stream, a cupy.cuda.Stream, an object with __cuda_stream__, or an integer handle.
+
+    None means torch's current stream on the GPU of the arrays. Without torch, or if both arrays are in host memory, it
+    means the default stream, for which the function returns None."""
     if stream is None:
         device = send.device if send.device is not None else receive.device
         torch = sys.modules.get("torch")
@@ -24,4 +26,4 @@ def handle_of(stream: Any, send: Buffer, receive: Buffer) -> Optional[int]:
             return int(getattr(stream, name)) or None
     if hasattr(stream, "__cuda_stream__"):
         return int(stream.__cuda_stream__()[1]) or None
-    raise TypeError(f"stream is a {type(stream).__name__}, which has none of cuda_stream, ptr and __cuda_stream__")
+    raise TypeError(f"stream is a {type(stream).__name__}; expected a handle or an object with cuda_stream, ptr or __cuda_stream__")

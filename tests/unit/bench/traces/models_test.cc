@@ -1,5 +1,6 @@
-// The networks of bench/traces against what is published of them, and against what PyTorch 2.0.1 with
-// torchvision 0.15.2 and transformers 4.38.2 said in a run of its autograd engine: names, sizes, order.
+// Tests the models of bench/traces against published figures, and against the names, sizes and order of
+// gradients that PyTorch 2.0.1 with torchvision 0.15.2 and transformers 4.38.2 reported in a run of its
+// autograd engine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ uint64_t elements(const Model& m, const std::string& tensor) {
   return 0;
 }
 
-// `count` names of gradients from `begin` on, in order of readiness.
+// Returns `count` names of gradients from index `begin`, in the order in which they are ready.
 std::vector<std::string> names(const Model& m, size_t begin, size_t count) {
   std::vector<std::string> found;
   const std::vector<Gradient> gradients = gradients_of(m, kSecond);
@@ -40,7 +41,7 @@ TEST(Models, HaveThePublishedNumberOfParameters) {
   EXPECT_EQ(model("llama-7b").parameters(), 6'738'415'616u);
 }
 
-TEST(Models, HaveAsManyGradientsAsTrainedTensors) {
+TEST(Models, HaveOneGradientPerTrainedTensor) {
   const std::map<std::string, size_t> tensors = {{"resnet-50", 161},
                                                  {"mask-rcnn-r50-fpn", 84},
                                                  {"bert-large", 391},
@@ -53,7 +54,7 @@ TEST(Models, HaveAsManyGradientsAsTrainedTensors) {
   }
 }
 
-TEST(Models, LayersHaveTheirShapes) {
+TEST(Models, LayersHaveThePublishedShapes) {
   const Model resnet = model("resnet-50");
   EXPECT_EQ(elements(resnet, "conv1.weight"), 64u * 3 * 7 * 7);
   EXPECT_EQ(elements(resnet, "layer2.0.downsample.0.weight"), 512u * 256);
@@ -76,18 +77,18 @@ TEST(Models, LayersHaveTheirShapes) {
   EXPECT_EQ(elements(llama, "lm_head.weight"), 32000u * 4096);
 }
 
-TEST(Models, ForwardPassesCostWhatIsPublished) {
+TEST(Models, ForwardPassesHaveThePublishedCost) {
   // torchvision: 4.09 billion multiply-adds.
   EXPECT_DOUBLE_EQ(model("resnet-50").forward_flops(), 2.0 * 4'089'184'256);
-  // Per token: every weight of a matrix once, the tied one as projection; scores and weighted sums with all
-  // tokens.
+  // Per token: every weight of a matrix once, the shared weights in the projection; scores and weighted sums
+  // with all tokens.
   const double body = 2.0 * (354'823'168 - (50257 + 1024) * 1024 - 2 * 1024 - 24 * (4 * 1024 + 9 * 1024));
   const double attention = 4.0 * 24 * 1024 * 1024;
   const double head = 2.0 * 50257 * 1024;
   EXPECT_DOUBLE_EQ(model("gpt2-medium").forward_flops(), 1024 * (body + attention + head));
 }
 
-TEST(Models, OrderOfGradientsIsPyTorchs) {
+TEST(Models, GradientsHaveTheOrderOfPyTorch) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(names(model("resnet-50"), 0, 5), (Names{"fc.bias", "fc.weight", "layer4.2.bn3.weight",
                                                     "layer4.2.bn3.bias", "layer4.2.conv3.weight"}));
@@ -102,15 +103,15 @@ TEST(Models, OrderOfGradientsIsPyTorchs) {
             (Names{"model.layers.0.input_layernorm.weight", "model.embed_tokens.weight"}));
 }
 
-TEST(Models, TiedProjectionHasNoGradientUntilTheEnd) {
+TEST(Models, SharedProjectionHasItsGradientAtTheEnd) {
   const std::vector<Gradient> gradients = gradients_of(model("gpt2-medium"), kSecond);
   EXPECT_EQ(gradients.front().name, "ln_f.weight");
-  // Its arithmetic is the first of the backward pass all the same.
+  // The computation of the projection is still the first of the backward pass.
   EXPECT_GT(gradients.front().ready, kSecond / 3 + kMillisecond);
   EXPECT_EQ(gradients.back().name, "wte.weight");
 }
 
-TEST(Models, FrozenLayersMakeNoGradients) {
+TEST(Models, FrozenLayersHaveNoGradients) {
   const Model mask = model("mask-rcnn-r50-fpn");
   const uint64_t stem = 64 * 3 * 7 * 7;
   const uint64_t stage = 64 * 64 + 256 * 64 * 2 + 2 * (2 * 256 * 64) + 3 * (64 * 64 * 9);
@@ -119,7 +120,7 @@ TEST(Models, FrozenLayersMakeNoGradients) {
   EXPECT_LT(mask.backward_flops(), 2 * mask.forward_flops());
 }
 
-TEST(Models, GradientsComeAfterTheForwardPassInOrderAndEndWithTheStep) {
+TEST(Models, GradientsFollowTheForwardPassInOrderAndEndWithTheStep) {
   for (const Model& m : all_models()) {
     const Nanos step = assumed_step_time(m);
     const std::vector<Gradient> gradients = gradients_of(m, step);
@@ -132,7 +133,7 @@ TEST(Models, GradientsComeAfterTheForwardPassInOrderAndEndWithTheStep) {
   }
 }
 
-TEST(Models, ReadinessFollowsArithmetic) {
+TEST(Models, ReadyTimesFollowTheOperations) {
   const Model small{.name = "small",
                     .source = {},
                     .sample = {},
@@ -151,12 +152,12 @@ TEST(Models, ReadinessFollowsArithmetic) {
   EXPECT_EQ(gradients[3].ready, 6000);
 }
 
-TEST(Models, UnknownNameTellsTheKnownOnes) {
+TEST(Models, UnknownNameListsTheModels) {
   const auto found = find_model("alexnet");
   ASSERT_FALSE(found.has_value());
   EXPECT_EQ(
       found.error().text,
-      "model \"alexnet\" is not known; there are resnet-50, mask-rcnn-r50-fpn, bert-large, gpt2-medium, "
+      "unknown model \"alexnet\"; the models are resnet-50, mask-rcnn-r50-fpn, bert-large, gpt2-medium, "
       "llama-7b");
 }
 

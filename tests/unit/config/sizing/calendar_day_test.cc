@@ -12,7 +12,7 @@ TEST(CalendarDay, CountsFrom1970) {
   EXPECT_EQ(parse_day("2025-03-01").value_or(0) - parse_day("2025-02-28").value_or(0), 1);
 }
 
-TEST(CalendarDay, RefusesWhatIsNoDay) {
+TEST(CalendarDay, RejectsInvalidDates) {
   for (const char* text : {"", "undated", "2025-02-29", "2025-13-01", "2025-00-01", "2025-01-32", "25-01-01",
                            "2025/01/01", "2025-1-1", "+025-01-01", "2025-01-01 "})
     EXPECT_FALSE(parse_day(text).has_value()) << text;

@@ -7,18 +7,18 @@
 namespace sluice::config {
 namespace {
 
-TEST(SizingModel, FollowsTheRuleOfEqualBandwidth) {
+TEST(SizingModel, MatchesThePoolToTheWorkersBandwidth) {
   EXPECT_EQ(reducers_for(5, 100, 32, 1), 16u);  // 512 Gbps for 500
   EXPECT_EQ(reducers_for(8, 100, 32, 1), 25u);  // 800 for 800
   EXPECT_EQ(reducers_for(8, 100, 100, 1), 8u);
   EXPECT_EQ(reducers_for(8, 100, 32, 0.9), 28u);
   EXPECT_EQ(reducers_for(1, 0.1, 1e6, 1), 1u);
-  // 0.1 is no double: no rounding may ask for one more.
+  // 0.1 is not exact: rounding must not add a reducer.
   EXPECT_EQ(reducers_for(8, 100, 80, 0.1), 100u);
   EXPECT_EQ(reducers_for(3, 0.1, 0.1, 1), 3u);
 }
 
-TEST(SizingModel, CountsTrafficAsMultiplesOfTheMessage) {
+TEST(SizingModel, ExpressesTrafficInMultiplesOfTheMessage) {
   EXPECT_DOUBLE_EQ(ring_traffic(1), 0);
   EXPECT_DOUBLE_EQ(ring_traffic(2), 1);
   EXPECT_DOUBLE_EQ(ring_traffic(8), 1.75);
@@ -29,8 +29,8 @@ TEST(SizingModel, CountsTrafficAsMultiplesOfTheMessage) {
   EXPECT_DOUBLE_EQ(transfer_seconds(1, 1'000'000'000, 8), 1);
 }
 
-// The edges of NCCL's two trees, as its btree lays them: node 0 above the others' binary tree by lowest set
-// bits, the second tree mirrored (even n) or moved by one (odd n). A node sends half a message along each
+// Builds the edges of NCCL's double tree like NCCL's btree: a binary tree by lowest set bits below node 0.
+// The second tree is mirrored (even n) or shifted by one (odd n). A node sends half a message along each
 // edge.
 class DoubleTree {
  public:
@@ -43,9 +43,9 @@ class DoubleTree {
     }
   }
   [[nodiscard]] double busiest() const {
-    uint64_t most = 0;
-    for (const uint64_t count : edges_) most = std::max(most, count);
-    return static_cast<double>(most) / 2;
+    uint64_t max_edges = 0;
+    for (const uint64_t count : edges_) max_edges = std::max(max_edges, count);
+    return static_cast<double>(max_edges) / 2;
   }
 
  private:
@@ -59,14 +59,14 @@ class DoubleTree {
   std::vector<uint64_t> edges_;
 };
 
-TEST(SizingModel, TreeIsWhatItsBusiestNodeSends) {
+TEST(SizingModel, TreeTrafficIsThatOfTheBusiestNode) {
   EXPECT_DOUBLE_EQ(tree_traffic(1), 0);
   for (uint64_t n = 2; n <= 200; ++n) EXPECT_LE(DoubleTree(n).busiest(), tree_traffic(n)) << n;
   for (const uint64_t n : {2, 3, 4, 8, 9, 64, 200})
     EXPECT_DOUBLE_EQ(DoubleTree(n).busiest(), tree_traffic(n)) << n;
 }
 
-TEST(SizingModel, BreaksEvenWhereTheBillIsTheSame) {
+TEST(SizingModel, BreaksEvenAtEqualCost) {
   for (const double extra : {0.01, 0.06, 0.3, 0.75}) {
     for (const double speedup : {1.2, 1.75, 2.0}) {
       const auto share = break_even_share(extra, speedup);
@@ -80,7 +80,7 @@ TEST(SizingModel, BreaksEvenWhereTheBillIsTheSame) {
   EXPECT_DOUBLE_EQ(break_even_share(0, 1.75).value_or(-1), 0);
 }
 
-TEST(SizingModel, NoFlowCarriesMoreThanItsCap) {
+TEST(SizingModel, NoFlowExceedsItsLimit) {
   EXPECT_EQ(flows_for(12.5, 5), 3u);
   EXPECT_EQ(flows_for(10, 5), 2u);
   EXPECT_EQ(flows_for(0.1, 5), 1u);

@@ -16,16 +16,16 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The figures are of 2026; a plan of that year.
+// The table dates from 2026, so the tests plan in that year.
 const int64_t kToday = parse_day("2026-11-20").value_or(0);
 
 Plan plan_of(const PlanRequest& request) {
-  auto plan = make_plan(request, VmCatalogue::built_in(), kToday);
+  auto plan = make_plan(request, VmCatalog::built_in(), kToday);
   EXPECT_TRUE(plan.has_value()) << plan.error().text;
   return plan ? std::move(*plan) : Plan{};
 }
 
-PlanRequest of_types(uint64_t workers, const std::string& worker, const std::string& reducer) {
+PlanRequest request_by_types(uint64_t workers, const std::string& worker, const std::string& reducer) {
   PlanRequest r;
   r.workers = workers;
   r.worker.type = worker;
@@ -33,7 +33,7 @@ PlanRequest of_types(uint64_t workers, const std::string& worker, const std::str
   return r;
 }
 
-PlanRequest of_gbps(uint64_t workers, double gbps, const std::string& reducer) {
+PlanRequest request_by_gbps(uint64_t workers, double gbps, const std::string& reducer) {
   PlanRequest r;
   r.workers = workers;
   r.worker.gbps = gbps;
@@ -42,31 +42,31 @@ PlanRequest of_gbps(uint64_t workers, double gbps, const std::string& reducer) {
 }
 
 std::string error_of(const PlanRequest& request) {
-  const auto plan = make_plan(request, VmCatalogue::built_in(), kToday);
+  const auto plan = make_plan(request, VmCatalog::built_in(), kToday);
   return plan ? "" : plan.error().text;
 }
 
-// The examples of Vertex AI's documentation, and one of its samples.
-TEST(SizingPlan, AgreesWithTheRulesOwnExamples) {
-  const Plan five = plan_of(of_gbps(5, 100, "n1-highcpu-16"));
+// The examples of Vertex AI's documentation and one of its samples.
+TEST(SizingPlan, MatchesTheExamplesOfVertexAi) {
+  const Plan five = plan_of(request_by_gbps(5, 100, "n1-highcpu-16"));
   EXPECT_EQ(five.chosen.count, 16u);
   EXPECT_DOUBLE_EQ(five.chosen.coverage, 512.0 / 500);
   EXPECT_DOUBLE_EQ(five.speedup, 1.6);
-  EXPECT_EQ(plan_of(of_types(5, "n1-highmem-96+8xV100", "n1-highcpu-16")).chosen.count, 16u);
-  const Plan eight = plan_of(of_gbps(8, 100, "n1-highcpu-16"));
+  EXPECT_EQ(plan_of(request_by_types(5, "n1-highmem-96+8xV100", "n1-highcpu-16")).chosen.count, 16u);
+  const Plan eight = plan_of(request_by_gbps(8, 100, "n1-highcpu-16"));
   EXPECT_EQ(eight.chosen.count, 25u);
   EXPECT_DOUBLE_EQ(eight.chosen.coverage, 1);
   EXPECT_THAT(eight.warnings, Not(Contains(HasSubstr("coverage"))));
-  PlanRequest narrow = of_gbps(8, 100, "n1-highcpu-16");
+  PlanRequest narrow = request_by_gbps(8, 100, "n1-highcpu-16");
   narrow.reducers = 24;
   const Plan forced = plan_of(narrow);
   EXPECT_DOUBLE_EQ(forced.chosen.coverage, 0.96);
   EXPECT_DOUBLE_EQ(forced.speedup, 1.75 * 0.96);
   EXPECT_THAT(forced.warnings, Contains(HasSubstr("coverage 0.96")));
-  EXPECT_THAT(forced.warnings, Contains(HasSubstr("25 of them cover all")));
+  EXPECT_THAT(forced.warnings, Contains(HasSubstr("25 reducers would cover all")));
 }
 
-struct Worked {
+struct WorkedExample {
   const char* worker;
   const char* reducer;
   uint64_t count;
@@ -74,30 +74,31 @@ struct Worked {
   double break_even_percent;  // 0: never
 };
 
-// Eight nodes of each; docs/sizing.md has the same table.
-TEST(SizingPlan, AgreesWithTheWorkedTable) {
-  for (const Worked& w : {Worked{"a2-megagpu-16g", "n1-highcpu-16", 25, 3.2, 7.2},
-                          Worked{"a2-highgpu-8g", "n1-highcpu-16", 25, 6.0, 13.3},
-                          Worked{"p3dn.24xlarge", "c7gn.8xlarge", 8, 6.4, 14.0},
-                          Worked{"g5.48xlarge", "c7gn.16xlarge", 4, 12.3, 25.5},
-                          Worked{"g6e.48xlarge", "c8gn.16xlarge", 16, 25.2, 46.9},
-                          Worked{"a3-highgpu-8g", "h3-standard-88", 40, 27.8, 50.8},
-                          Worked{"p4d.24xlarge", "c8gn.16xlarge", 16, 34.5, 59.9},
-                          Worked{"Standard_ND96isr_H100_v5", "Standard_HB176rs_v4", 64, 58.6, 86.2},
-                          Worked{"p5.48xlarge", "c8gn.48xlarge", 43, 111.1, 0}}) {
-    const Plan plan = plan_of(of_types(8, w.worker, w.reducer));
+// Eight nodes each; docs/guides/size.md has the same table.
+TEST(SizingPlan, MatchesTheWorkedExamples) {
+  for (const WorkedExample& w :
+       {WorkedExample{"a2-megagpu-16g", "n1-highcpu-16", 25, 3.2, 7.2},
+        WorkedExample{"a2-highgpu-8g", "n1-highcpu-16", 25, 6.0, 13.3},
+        WorkedExample{"p3dn.24xlarge", "c7gn.8xlarge", 8, 6.4, 14.0},
+        WorkedExample{"g5.48xlarge", "c7gn.16xlarge", 4, 12.3, 25.5},
+        WorkedExample{"g6e.48xlarge", "c8gn.16xlarge", 16, 25.2, 46.9},
+        WorkedExample{"a3-highgpu-8g", "h3-standard-88", 40, 27.8, 50.8},
+        WorkedExample{"p4d.24xlarge", "c8gn.16xlarge", 16, 34.5, 59.9},
+        WorkedExample{"Standard_ND96isr_H100_v5", "Standard_HB176rs_v4", 64, 58.6, 86.2},
+        WorkedExample{"p5.48xlarge", "c8gn.48xlarge", 43, 111.1, 0}}) {
+    const Plan plan = plan_of(request_by_types(8, w.worker, w.reducer));
     EXPECT_EQ(plan.chosen.count, w.count) << w.worker;
     EXPECT_NEAR(100 * plan.chosen.extra.value_or(-1), w.extra_percent, 0.05) << w.worker;
     EXPECT_NEAR(100 * plan.chosen.break_even.value_or(0), w.break_even_percent, 0.05) << w.worker;
     EXPECT_EQ(plan.verdict, w.break_even_percent > 0 ? Verdict::kPays : Verdict::kDoesNotPay) << w.worker;
   }
-  EXPECT_THAT(verdict_sentence(plan_of(of_types(8, "p5.48xlarge", "c8gn.48xlarge"))),
+  EXPECT_THAT(verdict_sentence(plan_of(request_by_types(8, "p5.48xlarge", "c8gn.48xlarge"))),
               HasSubstr("does not pay"));
 }
 
-TEST(SizingPlan, SaysNoGainWhereThereIsNone) {
+TEST(SizingPlan, ReportsWhenThereIsNoGain) {
   for (const uint64_t gpus : {uint64_t{1}, uint64_t{8}}) {
-    PlanRequest two = of_gbps(2, 100, "n1-highcpu-16");
+    PlanRequest two = request_by_gbps(2, 100, "n1-highcpu-16");
     two.gpus_per_node = gpus;
     const Plan plan = plan_of(two);
     EXPECT_EQ(plan.verdict, Verdict::kNoGain);
@@ -106,15 +107,16 @@ TEST(SizingPlan, SaysNoGainWhereThereIsNone) {
     EXPECT_THAT(verdict_sentence(plan), HasSubstr("no gain"));
     EXPECT_THAT(plan.warnings, Contains(HasSubstr("two nodes gain nothing")));
   }
-  EXPECT_THAT(verdict_sentence(plan_of(of_gbps(1, 100, "n1-highcpu-16"))), HasSubstr("within one node"));
-  PlanRequest half = of_gbps(8, 100, "n1-highcpu-16");
+  EXPECT_THAT(verdict_sentence(plan_of(request_by_gbps(1, 100, "n1-highcpu-16"))),
+              HasSubstr("within one node"));
+  PlanRequest half = request_by_gbps(8, 100, "n1-highcpu-16");
   half.reducers = 12;
   EXPECT_EQ(plan_of(half).verdict, Verdict::kNoGain);
   EXPECT_THAT(verdict_sentence(plan_of(half)), HasSubstr("1.19 x the time of a ring"));
 }
 
-TEST(SizingPlan, CountsGpusInTheFlatRingAlone) {
-  PlanRequest one = of_gbps(5, 100, "n1-highcpu-16");
+TEST(SizingPlan, CountsGpusOnlyInTheFlatRing) {
+  PlanRequest one = request_by_gbps(5, 100, "n1-highcpu-16");
   one.gpus_per_node = 1;
   PlanRequest eight = one;
   eight.gpus_per_node = 8;
@@ -124,19 +126,19 @@ TEST(SizingPlan, CountsGpusInTheFlatRingAlone) {
   EXPECT_DOUBLE_EQ(b.speedup_flat_ring, 1.95);
   EXPECT_DOUBLE_EQ(a.speedup, b.speedup);
   EXPECT_EQ(a.chosen.count, b.chosen.count);
-  EXPECT_EQ(a.most_heads, 1u);
-  EXPECT_EQ(b.most_heads, 8u);
+  EXPECT_EQ(a.max_heads, 1u);
+  EXPECT_EQ(b.max_heads, 8u);
   EXPECT_EQ(a.session_bytes, b.session_bytes);
   EXPECT_THAT(b.warnings, Not(Contains(HasSubstr("2.28.3"))));
   PlanRequest many = one;
   many.gpus_per_node = 9;
   EXPECT_THAT(plan_of(many).warnings, Contains(HasSubstr("NCCL 2.28.3 and newer never offload")));
-  EXPECT_THAT(plan_of(of_types(8, "a2-megagpu-16g", "n1-highcpu-16")).warnings,
+  EXPECT_THAT(plan_of(request_by_types(8, "a2-megagpu-16g", "n1-highcpu-16")).warnings,
               Contains(HasSubstr("16 GPUs")));
 }
 
-TEST(SizingPlan, ChoosesAmongTheProvidersTypes) {
-  PlanRequest request = of_types(8, "p3dn.24xlarge", "");
+TEST(SizingPlan, ChoosesFromTheProvidersTypes) {
+  PlanRequest request = request_by_types(8, "p3dn.24xlarge", "");
   const Plan plan = plan_of(request);
   ASSERT_GT(plan.candidates.size(), 5u);
   EXPECT_TRUE(
@@ -150,15 +152,17 @@ TEST(SizingPlan, ChoosesAmongTheProvidersTypes) {
     EXPECT_GE(*c.usd_per_hour, plan.chosen.usd_per_hour.value_or(0)) << c.vm.type;
   }
   EXPECT_EQ(plan.reducer.arch, "x86_64");
-  EXPECT_THAT(plan_of(of_types(8, "p3dn.24xlarge", "c7gn.8xlarge")).warnings, Contains(HasSubstr("arm64")));
-  EXPECT_THAT(error_of(of_gbps(8, 100, "")), HasSubstr("--reducer-type"));
-  // Over InfiniBand none but the InfiniBand types are of use, and the other way round.
-  EXPECT_EQ(plan_of(of_types(8, "Standard_ND96isr_H100_v5", "")).reducer.network(), VmNetwork::kInfiniBand);
-  EXPECT_EQ(plan_of(of_types(8, "Standard_ND96asr_v4", "")).reducer.type, "Standard_F72s_v2");
+  EXPECT_THAT(plan_of(request_by_types(8, "p3dn.24xlarge", "c7gn.8xlarge")).warnings,
+              Contains(HasSubstr("arm64")));
+  EXPECT_THAT(error_of(request_by_gbps(8, 100, "")), HasSubstr("--reducer-type"));
+  // Workers on InfiniBand need reducer types on InfiniBand, and workers on Ethernet types on Ethernet.
+  EXPECT_EQ(plan_of(request_by_types(8, "Standard_ND96isr_H100_v5", "")).reducer.network(),
+            VmNetwork::kInfiniBand);
+  EXPECT_EQ(plan_of(request_by_types(8, "Standard_ND96asr_v4", "")).reducer.type, "Standard_F72s_v2");
 }
 
-TEST(SizingPlan, TakesTheUsersFigures) {
-  PlanRequest request = of_gbps(8, 100, "our-rack");
+TEST(SizingPlan, UsesTheUsersValues) {
+  PlanRequest request = request_by_gbps(8, 100, "our-rack");
   EXPECT_THAT(error_of(request), HasSubstr("--reducer-gbps"));
   request.reducer.gbps = 100;
   request.reducer.usd_per_hour = 1.99;
@@ -171,12 +175,12 @@ TEST(SizingPlan, TakesTheUsersFigures) {
   EXPECT_EQ(plan_of(request).chosen.count, 16u);
 }
 
-TEST(SizingPlan, LaysConnectionsOut) {
-  Plan plan = plan_of(of_types(8, "p3dn.24xlarge", "c5n.18xlarge"));
+TEST(SizingPlan, PlansConnections) {
+  Plan plan = plan_of(request_by_types(8, "p3dn.24xlarge", "c5n.18xlarge"));
   EXPECT_DOUBLE_EQ(plan.pair_gbps, 12.5);
   EXPECT_EQ(plan.flows_per_pair, 3u);
   EXPECT_EQ(plan.lanes_per_session, 3u);
-  PlanRequest together = of_types(8, "p3dn.24xlarge", "c5n.18xlarge");
+  PlanRequest together = request_by_types(8, "p3dn.24xlarge", "c5n.18xlarge");
   together.flow_gbps = 25;
   plan = plan_of(together);
   EXPECT_EQ(plan.flows_per_pair, 1u);
@@ -186,32 +190,34 @@ TEST(SizingPlan, LaysConnectionsOut) {
   EXPECT_THAT(plan_of(together).warnings, Contains(HasSubstr("flows")));
 }
 
-TEST(SizingPlan, WarnsOfOldAndDoubtfulFigures) {
-  const auto prices = VmCatalogue::parse(
+TEST(SizingPlan, WarnsAboutOldAndUncertainValues) {
+  const auto prices = VmCatalog::parse(
       "provider,type,role,gbps,usd_per_hour,price_date,bandwidth_date\n"
       "here,fresh,reducer,100,1,2025-11-20,2026-01-01\nhere,old,reducer,100,1,2025-11-19,undated\n",
       "own.csv");
   ASSERT_TRUE(prices.has_value());
   const auto warnings = [&](const std::string& type) {
-    return make_plan(of_gbps(8, 100, type), *prices, kToday)->warnings;
+    return make_plan(request_by_gbps(8, 100, type), *prices, kToday)->warnings;
   };
-  EXPECT_THAT(warnings("fresh"), Not(Contains(HasSubstr("year old"))));
-  EXPECT_THAT(warnings("old"), Contains(HasSubstr("price of old is of 2025-11-19")));
+  EXPECT_THAT(warnings("fresh"), Not(Contains(HasSubstr("year ago"))));
+  EXPECT_THAT(warnings("old"),
+              Contains(HasSubstr("price of old dates from 2025-11-19, more than a year ago")));
   EXPECT_THAT(warnings("old"), Contains(HasSubstr("undated")));
-  PlanRequest tier = of_types(8, "a2-highgpu-8g", "n2-highcpu-80");
+  PlanRequest tier = request_by_types(8, "a2-highgpu-8g", "n2-highcpu-80");
   EXPECT_THAT(error_of(tier), HasSubstr("--tier1"));
   tier.tier1 = true;
   EXPECT_THAT(plan_of(tier).warnings, Contains(HasSubstr("Tier_1 networking")));
-  EXPECT_THAT(plan_of(of_types(8, "Standard_ND96asr_v4", "Standard_HB176rs_v4")).warnings,
+  EXPECT_THAT(plan_of(request_by_types(8, "Standard_ND96asr_v4", "Standard_HB176rs_v4")).warnings,
               Contains(HasSubstr("over InfiniBand")));
-  EXPECT_THAT(plan_of(of_types(8, "p4d.24xlarge", "hpc7g.16xlarge")).warnings, Contains(HasSubstr("EFA")));
-  EXPECT_THAT(plan_of(of_types(8, "p5.48xlarge", "c5n.18xlarge")).warnings,
+  EXPECT_THAT(plan_of(request_by_types(8, "p4d.24xlarge", "hpc7g.16xlarge")).warnings,
+              Contains(HasSubstr("EFA")));
+  EXPECT_THAT(plan_of(request_by_types(8, "p5.48xlarge", "c5n.18xlarge")).warnings,
               Contains(HasSubstr("RDMA network")));
 }
 
-TEST(SizingPlan, RefusesWhatIsOutOfRange) {
+TEST(SizingPlan, RejectsValuesOutOfRange) {
   const auto changed = [](auto change) {
-    PlanRequest r = of_gbps(8, 100, "n1-highcpu-16");
+    PlanRequest r = request_by_gbps(8, 100, "n1-highcpu-16");
     change(r);
     return error_of(r);
   };
@@ -244,15 +250,15 @@ bool all_finite(const Plan& p) {
                      [](double f) { return std::isfinite(f) && f >= 0; });
 }
 
-// From 1 to 4096 nodes, whatever the two bandwidths are to each other.
-TEST(SizingPlan, StaysSaneAtEverySize) {
+// From 1 to 4096 nodes, for any ratio of the two bandwidths.
+TEST(SizingPlan, InvariantsHoldAtEverySize) {
   for (const double worker : {0.001, 1.0, 33.3, 100.0, 6400.0, 1e6}) {
     for (const double reducer : {0.001, 10.0, 32.0, 600.0, 1e6}) {
-      if (worker / reducer > 1e5) continue;  // a pool of millions is no answer
+      if (worker / reducer > 1e5) continue;  // would need more reducers than the limit
       uint64_t least = 0;
       double speedup = 0;
       for (uint64_t n = 1; n <= 4096; n += n < 70 ? 1 : 61) {
-        PlanRequest r = of_gbps(n, worker, "");
+        PlanRequest r = request_by_gbps(n, worker, "");
         r.reducer = {.type = "", .gbps = reducer, .usd_per_hour = 1};
         r.worker.usd_per_hour = 10;
         r.gpus_per_node = n % 9;
@@ -276,7 +282,7 @@ TEST(SizingPlan, StaysSaneAtEverySize) {
 TEST(SizingPlan, MoreReducersAreNeverSlower) {
   double last = 0;
   for (uint64_t count = 1; count <= 40; ++count) {
-    PlanRequest r = of_gbps(8, 100, "n1-highcpu-16");
+    PlanRequest r = request_by_gbps(8, 100, "n1-highcpu-16");
     r.reducers = count;
     const Plan p = plan_of(r);
     EXPECT_GE(p.speedup, last) << count;

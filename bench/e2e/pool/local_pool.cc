@@ -1,0 +1,84 @@
+#include "bench/e2e/pool/local_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "core/clock.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr Nanos kPortFilePollInterval = 2 * kMillisecond;  // the end of a child wakes the loop earlier
+
+}  // namespace
+
+Result<TemporaryDirectory> TemporaryDirectory::make() {
+  const char* base = std::getenv("TMPDIR");
+  std::string path = std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/sluice-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) {
+    return fail(Errc::kSystem, fmt::format("cannot create directory {}: {}", path, std::strerror(errno)));
+  }
+  return TemporaryDirectory(std::move(path));
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+Result<uint16_t> wait_for_port(ProcessGroup& processes, size_t child, const std::string& path,
+                               Nanos deadline) {
+  for (;;) {
+    std::ifstream file(path);
+    uint32_t port = 0;
+    if (file >> port && port > 0 && port <= 65535) return static_cast<uint16_t>(port);
+    const Nanos now = monotonic_now();
+    if (now >= deadline) return fail(Errc::kTimeout, fmt::format("no port in {} before the deadline", path));
+    if (auto ended = processes.wait(std::min(deadline, now + kPortFilePollInterval)))
+      return fail(Errc::kSystem, ended->text());
+    if (processes.interrupted() != 0) return fail(Errc::kShutdown, "interrupted by a signal");
+    if (!processes.running(child)) return fail(Errc::kSystem, "the process has ended");
+  }
+}
+
+Result<LocalPool> LocalPool::start(ProcessGroup& processes, const LocalPoolOptions& options) {
+  auto directory = TemporaryDirectory::make();
+  if (!directory) return tl::unexpected<Error>(directory.error());
+  LocalPool pool;
+  for (uint32_t i = 0; i < options.reducers; ++i) {
+    ChildSpec spec{.name = fmt::format("reducer {}", i), .arguments = {}, .piped = false};
+    spec.arguments = {"--log-level",
+                      options.log_level,
+                      "reducer",
+                      "--listen",
+                      "127.0.0.1:0",
+                      "--port-file",
+                      fmt::format("{}/{}", directory->path(), i)};
+    if (options.lanes != 0) {
+      const std::string lanes = std::to_string(options.lanes);
+      spec.arguments.insert(spec.arguments.end(), {"--lanes", lanes, "--lanes-per-session", lanes});
+    }
+    if (!options.payload_crc) spec.arguments.emplace_back("--no-crc");
+    if (!options.key_file.empty())
+      spec.arguments.insert(spec.arguments.end(), {"--key-file", options.key_file});
+    auto child = processes.start(spec);
+    if (!child) return tl::unexpected<Error>(child.error());
+    pool.children_.push_back(*child);
+  }
+  const Nanos deadline = monotonic_now() + options.start_timeout;
+  for (uint32_t i = 0; i < options.reducers; ++i) {
+    auto port =
+        wait_for_port(processes, pool.children_[i], fmt::format("{}/{}", directory->path(), i), deadline);
+    if (!port) return add_context(fmt::format("cannot start reducer {}", i), port.error());
+    pool.list_ += fmt::format("{}127.0.0.1:{}", i == 0 ? "" : ",", *port);
+  }
+  return pool;
+}
+
+}  // namespace sluice::bench

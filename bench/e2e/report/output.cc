@@ -1,0 +1,27 @@
+#include "bench/e2e/report/output.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "bench/e2e/process/exit_codes.h"
+
+namespace sluice::bench {
+
+void print_flushed(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void write_result_file(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) throw Failure(kExitFailure, fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,29 @@
+// Runs `sluice bench star`: compares the CPU time of a reducer with that of a bare TCP star that moves the
+// same bytes. The unit is CPU seconds of the server process per 1e9 bytes received. Both servers run during
+// the whole benchmark and alternate round by round with the same workers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/units.h"
+
+namespace sluice::bench {
+
+struct StarBenchOptions {
+  uint32_t workers = 4;
+  uint64_t bytes = 64 * kMiB;  // per worker and round; a multiple of chunk_bytes
+  uint64_t chunk_bytes = 256 * kKiB;
+  uint64_t window_bytes = 2 * kMiB;
+  uint32_t rounds = 5;
+  uint32_t progress_threads = 1;
+  bool payload_crc = true;
+  double max_ratio = 0;  // above this ratio of reducer to star the result is kExitWrongData; 0: no limit
+  std::string json;      // output files; empty: none
+  std::string csv;
+};
+
+// Returns the exit code; kExitWrongData also means that a sum was wrong. Throws Failure.
+[[nodiscard]] int run_star_bench(const StarBenchOptions& options);
+
+}  // namespace sluice::bench

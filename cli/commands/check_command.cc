@@ -1,0 +1,142 @@
+// Implements `sluice check plugin`: loads the NCCL plugin like NCCL, connects to the reducers and reduces
+// once.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "bench/e2e/allreduce/loaded_plugin.h"
+#include "bench/e2e/process/exit_codes.h"
+#include "cli/commands/check_health_command.h"
+#include "cli/commands/commands.h"
+#include "cli/options/option_set.h"
+#include "core/clock.h"
+
+namespace sluice::cli {
+namespace {
+
+using bench::Failure;
+
+constexpr int kSuccess = 0, kHostMemory = 1, kFloat32 = 7, kSum = 0;  // values of NCCL
+constexpr Nanos kReductionTimeout = 10 * kSecond;
+
+// The plugin's last log line. It is the reason when a call fails.
+std::string last_log_line;
+
+void print_log_line(int level, unsigned long /*flags*/, const char* /*file*/, int /*line*/,
+                    const char* format, ...) {
+  std::array<char, 1024> text;
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  last_log_line = text.data();
+  std::printf("%-12s %s\n", level <= 2 ? "  warning" : "  log", text.data());
+}
+
+// Checks for NCCL variables in this environment that would disable the plugin.
+void check_environment(const char* name) {
+  const char* const net = std::getenv("NCCL_NET");
+  if (net != nullptr && strcasecmp(net, name) != 0) {
+    throw Failure(bench::kExitConfig, fmt::format("NCCL_NET={} is set: NCCL uses only the network of that "
+                                                  "name and ignores this plugin, whose name is {}; "
+                                                  "unset NCCL_NET, or set SLUICE_NET_NAME={}",
+                                                  net, name, net));
+  }
+  if (const char* const proto = std::getenv("NCCL_PROTO");
+      proto != nullptr && std::strstr(proto, "imple") == nullptr) {
+    throw Failure(bench::kExitConfig,
+                  fmt::format("NCCL_PROTO={} excludes Simple, the only protocol of CollNet", proto));
+  }
+  const char* const enable = std::getenv("NCCL_COLLNET_ENABLE");
+  if (enable == nullptr || std::strcmp(enable, "1") != 0) {
+    std::printf(
+        "note         NCCL_COLLNET_ENABLE=1 is not set in this environment; jobs need it in /etc/nccl.conf "
+        "or in "
+        "their environment\n");
+  }
+}
+
+void require_success(int result, int code, const char* message) {
+  if (result != kSuccess)
+    throw Failure(static_cast<bench::ExitCode>(code), last_log_line.empty() ? message : last_log_line);
+}
+
+// Runs one allreduce in a session of one rank, with the calls that NCCL makes.
+void reduce_once(const bench::CollNetTable& plugin) {
+  std::array<std::byte, 128> handle{};
+  void* listener = nullptr;
+  require_success(plugin.listen(0, handle.data(), &listener), bench::kExitFailure, "listen failed");
+  void* handles[] = {handle.data()};
+  void* comm = nullptr;
+  const int connected = plugin.connect(handles, 1, 0, listener, &comm);
+  plugin.close_listen(listener);
+  require_success(connected, bench::kExitUnavailable, "connect failed");
+
+  std::vector<float> in(1 << 16), out(in.size(), -1.0f);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 1000);
+  void* memory = nullptr;
+  require_success(plugin.reg_mr(comm, out.data(), out.size() * sizeof(float), kHostMemory, &memory),
+                  bench::kExitFailure, "regMr failed");
+  const Nanos begin = monotonic_now();
+  void* request = nullptr;
+  int done = 0;
+  while (done == 0) {
+    if (request == nullptr) {
+      require_success(plugin.iallreduce(comm, in.data(), out.data(), static_cast<int>(in.size()), kFloat32,
+                                        kSum, memory, memory, &request),
+                      bench::kExitUnavailable, "the reduction failed");
+    } else {
+      require_success(plugin.test(request, &done, nullptr), bench::kExitUnavailable, "the reduction failed");
+    }
+    if (monotonic_now() - begin > kReductionTimeout)
+      throw Failure(bench::kExitUnavailable,
+                    fmt::format("the reduction did not finish within {} s", kReductionTimeout / kSecond));
+    std::this_thread::yield();
+  }
+  const double us = 1e-3 * static_cast<double>(monotonic_now() - begin);
+  plugin.dereg_mr(comm, memory);
+  plugin.close_coll(comm);
+  if (in != out) throw Failure(bench::kExitWrongData, "the reducers returned a wrong sum");
+  std::printf("reduction    %zu floats, correct, %.0f us\n", in.size(), us);
+}
+
+int run_check(const std::string& path) {
+  const bench::LoadedPlugin plugin(path);
+  std::printf("plugin       %s: %s\n", plugin.path().c_str(), plugin.versions().c_str());
+  const bench::CollNetTable& collnet = plugin.collnet();
+  check_environment(collnet.name);
+  require_success(collnet.init(&print_log_line), bench::kExitConfig, "init failed");
+  int devices = 0;
+  require_success(collnet.devices(&devices), bench::kExitConfig, "devices failed");
+  if (devices == 0) throw Failure(bench::kExitConfig, "the plugin does not offload: " + last_log_line);
+  reduce_once(collnet);
+  return bench::kExitOk;
+}
+
+}  // namespace
+
+void add_check_command(CLI::App& program, Command& chosen) {
+  CLI::App* check = program.add_subcommand("check", "check an installation");
+  check->require_subcommand(1);
+  CLI::App* app = check->add_subcommand(
+      "plugin", "load the NCCL plugin like NCCL, connect to the reducers and reduce once");
+  app->footer(
+      "Reads the same variables as the plugin in a job: SLUICE_REDUCERS, SLUICE_KEY_FILE, SLUICE_IFNAME, "
+      "...\n"
+      "Exit 0: success. 69: a reducer is unavailable or rejects the session. 78: NCCL would not use the "
+      "plugin.");
+  add_check_health_command(*check, chosen);
+  auto path = std::make_shared<std::string>();
+  app->add_option("path", *path, "path of the plugin; default: in the folder of this program")
+      ->type_name("FILE");
+  app->callback([path, &chosen] { chosen = [path] { return run_check(*path); }; });
+}
+
+}  // namespace sluice::cli

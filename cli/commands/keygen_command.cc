@@ -1,0 +1,94 @@
+// Implements `sluice keygen`: creates a pool key, or derives the token of one job from a pool key.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "bench/e2e/process/exit_codes.h"
+#include "cli/commands/commands.h"
+#include "cli/options/option_set.h"
+#include "config/secret_file.h"
+#include "wire/handshake.h"
+
+namespace sluice::cli {
+namespace {
+
+using bench::Failure;
+
+struct KeygenFlags {
+  std::string out;
+  std::string job;
+  std::string key_file;
+};
+
+config::Secret random_secret() {
+  config::Secret secret{};
+  if (getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
+    throw Failure(bench::kExitFailure,
+                  fmt::format("cannot get random bytes from the system: {}", std::strerror(errno)));
+  }
+  return secret;
+}
+
+// Creates a file that only its owner can read. Never overwrites a file, which may be the key of a running
+// pool.
+void write_secret(const std::string& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) {
+    throw Failure(errno == EEXIST ? bench::kExitUsage : bench::kExitFailure,
+                  errno == EEXIST ? fmt::format("{} already exists; remove it or choose another file", path)
+                                  : fmt::format("cannot create {}: {}", path, std::strerror(errno)));
+  }
+  const bool written =
+      write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(fd) == 0;
+  const int error = errno;
+  close(fd);
+  if (!written) {
+    unlink(path.c_str());
+    throw Failure(bench::kExitFailure, fmt::format("cannot write {}: {}", path, std::strerror(error)));
+  }
+}
+
+int run_keygen(const KeygenFlags& flags) {
+  if (flags.job.empty() != flags.key_file.empty()) {
+    throw Failure(bench::kExitUsage,
+                  "a job token requires both --job and --key-file, a new pool key neither");
+  }
+  config::Secret secret{};
+  if (flags.job.empty()) {
+    secret = random_secret();
+  } else {
+    const auto key = bench::value_or_fail(config::read_secret_file(flags.key_file), bench::kExitConfig);
+    secret = wire::job_token(std::as_bytes(std::span(key.secret)), flags.job);
+  }
+  const std::string text = config::secret_text(secret);
+  if (flags.out.empty()) {
+    std::fputs(text.c_str(), stdout);
+  } else {
+    write_secret(flags.out, text);
+  }
+  return bench::kExitOk;
+}
+
+}  // namespace
+
+void add_keygen_command(CLI::App& program, Command& chosen) {
+  CLI::App* app =
+      program.add_subcommand("keygen", "create a pool key, or derive the token of one job from it");
+  app->footer(
+      "  sluice keygen --out pool.key                                          # for the reducers\n"
+      "  sluice keygen --job train-7 --key-file pool.key --out train-7.token   # for the job's workers");
+  auto flags = std::make_shared<KeygenFlags>();
+  OptionSet set(*app);
+  set.text("--out", flags->out, "FILE", "new file to write instead of stdout, with mode 0600");
+  set.text("--job", flags->job, "NAME", "job name of the token");
+  set.text("--key-file", flags->key_file, "FILE", "pool key to derive the token from");
+  app->callback([flags, &chosen] { chosen = [flags] { return run_keygen(*flags); }; });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,127 @@
+// Implements `sluice top`: shows the status of a pool in a terminal, updated every second.
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "bench/e2e/pool/pool_status.h"
+#include "bench/e2e/process/exit_codes.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/top_view.h"
+#include "cli/options/option_set.h"
+#include "cli/options/pool_flags.h"
+#include "config/pool.h"
+#include "core/clock.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr size_t kMaxQueries = 32;  // at the same time
+
+struct TopFlags {
+  PoolFlags pool{.timeout = 2 * kSecond};
+  Nanos interval = 1 * kSecond;
+  bool once = false;
+};
+
+TopSample::Reducer query_reducer(const config::Endpoint& reducer, const bench::Credentials& credentials,
+                                 Nanos timeout) {
+  TopSample::Reducer out{.name = config::to_string(reducer)};
+  const auto reply = bench::query_status(reducer, credentials, timeout);
+  out.at = monotonic_now();
+  if (!reply) {
+    out.error = reply.error().text;
+    return out;
+  }
+  out.status = nlohmann::json::parse(*reply, nullptr, false);
+  if (!out.status.is_object()) {
+    out.status = nullptr;
+    out.error = "status is not valid JSON";
+  }
+  return out;
+}
+
+// Queries in parallel, so that an unreachable reducer does not delay the others.
+TopSample query_pool(const std::vector<config::Endpoint>& pool, const bench::Credentials& credentials,
+                     Nanos timeout) {
+  TopSample all;
+  for (size_t first = 0; first < pool.size(); first += kMaxQueries) {
+    std::vector<std::future<TopSample::Reducer>> queries;
+    for (size_t i = first; i < std::min(pool.size(), first + kMaxQueries); ++i) {
+      queries.push_back(std::async(std::launch::async, [&pool, &credentials, timeout, i] {
+        return query_reducer(pool[i], credentials, timeout);
+      }));
+    }
+    for (auto& query : queries) all.reducers.push_back(query.get());
+  }
+  return all;
+}
+
+struct Screen {
+  bool is_terminal = false;
+  size_t columns = 400, lines = SIZE_MAX;
+};
+
+Screen screen() {
+  Screen s{.is_terminal = isatty(STDOUT_FILENO) == 1};
+  winsize size{};
+  if (s.is_terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 1) {
+    s.columns = size.ws_col;
+    s.lines = size.ws_row - 1u;  // one line for the cursor
+  }
+  return s;
+}
+
+bool all_answer(const TopSample& s) {
+  return std::ranges::all_of(s.reducers, [](const auto& r) { return r.status.is_object(); });
+}
+
+int run_top(const TopFlags& flags) {
+  if (flags.interval < 100 * kMillisecond)
+    throw bench::Failure(bench::kExitUsage, "--interval must be at least 100ms");
+  const bench::Credentials credentials = flags.pool.credentials();
+  auto pool = bench::value_or_fail(config::read_reducers(flags.pool.reducers), bench::kExitUsage);
+  TopSample previous = query_pool(pool, credentials, flags.pool.timeout);
+  for (Nanos next = monotonic_now();;) {
+    next = std::max(next + flags.interval, monotonic_now());
+    std::this_thread::sleep_for(std::chrono::nanoseconds(next - monotonic_now()));
+    // A pool file may change. While it cannot be read, the previous list stays in use.
+    if (auto reducers = config::read_reducers(flags.pool.reducers)) pool = std::move(*reducers);
+    TopSample current = query_pool(pool, credentials, flags.pool.timeout);
+    const Screen s = screen();
+    const std::string text = top_text(previous, current, s.columns, s.lines);
+    if (s.is_terminal && !flags.once) std::fputs("\033[H\033[2J", stdout);
+    std::fputs(text.c_str(), stdout);
+    if (flags.once) return all_answer(current) ? bench::kExitOk : bench::kExitUnavailable;
+    if (!s.is_terminal) std::fputs("\n", stdout);
+    if (std::fflush(stdout) != 0) return bench::kExitFailure;  // stdout is closed
+    previous = std::move(current);
+  }
+}
+
+}  // namespace
+
+void add_top_command(CLI::App& program, Command& chosen) {
+  CLI::App* app = program.add_subcommand(
+      "top", "monitor a pool: throughput, sessions, and the ranks that sessions wait for");
+  app->footer(
+      "Ctrl-C ends the program. Without a terminal it prints one sample after another.\n"
+      "WAITS: how long a session has waited, and for which ranks. SLOWEST: the share of the last interval in "
+      "which the "
+      "session waited for the rank, and the total waiting time in parentheses.\n"
+      "With --once, exit 69: a reducer does not answer.");
+  auto flags = std::make_shared<TopFlags>();
+  OptionSet set(*app);
+  flags->pool.add_to(set);
+  set.duration("--interval", flags->interval, "time between two samples");
+  set.flag("--once", flags->once, "print one sample over one interval, then exit");
+  app->callback([flags, &chosen] { chosen = [flags] { return run_top(*flags); }; });
+}
+
+}  // namespace sluice::cli

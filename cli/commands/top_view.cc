@@ -1,0 +1,289 @@
+#include "cli/commands/top_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace sluice::cli {
+namespace {
+
+using Json = nlohmann::json;
+using Pointer = nlohmann::json_pointer<std::string>;
+
+constexpr size_t kMaxSlowRanks = 3;
+
+// Returns 0 for a missing value and for a value that is not a number, because the status comes from another
+// process.
+double number(const Json& status, const char* pointer) {
+  try {
+    const Json& value = status.at(Pointer(pointer));
+    return value.is_number() ? value.get<double>() : 0;
+  } catch (const Json::exception&) {
+    return 0;
+  }
+}
+
+std::string text(const Json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  std::string out = found != object.end() && found->is_string() ? found->get<std::string>() : "";
+  std::ranges::replace_if(
+      out, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return out;
+}
+
+const Json& list(const Json& object, const char* key) {
+  static const Json empty = Json::array();
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_array() ? *found : empty;
+}
+
+const Json& object(const Json& status, const char* key) {
+  static const Json empty = Json::object();
+  const auto found = status.is_object() ? status.find(key) : status.end();
+  return found != status.end() && found->is_object() ? *found : empty;
+}
+
+std::string truncated(std::string text, size_t max) {
+  if (text.size() > max) text = text.substr(0, max - 1) + "~";
+  return text;
+}
+
+std::string bytes_text(double bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, kUnits[unit]);
+}
+
+std::string milliseconds_text(double ms) {
+  return ms < 1000    ? fmt::format("{:.0f} ms", ms)
+         : ms < 120e3 ? fmt::format("{:.1f} s", ms / 1000)
+                      : fmt::format("{:.0f} min", ms / 60e3);
+}
+
+// Two samples of one reducer.
+struct ReducerSamples {
+  const TopSample::Reducer* previous = nullptr;  // null: no rates
+  const TopSample::Reducer* current = nullptr;
+
+  [[nodiscard]] double seconds() const { return 1e-9 * static_cast<double>(current->at - previous->at); }
+  [[nodiscard]] double rate(const char* pointer) const {
+    if (previous == nullptr) return 0;
+    return std::max(0.0, number(current->status, pointer) - number(previous->status, pointer)) / seconds();
+  }
+  [[nodiscard]] double cpus() const { return rate("/cpu/user_seconds") + rate("/cpu/system_seconds"); }
+  [[nodiscard]] double busy() const {
+    if (previous == nullptr) return 0;
+    double sum = 0;
+    for (const Json& lane : list(current->status, "lane_busy_seconds"))
+      sum += lane.is_number() ? lane.get<double>() : 0;
+    for (const Json& lane : list(previous->status, "lane_busy_seconds"))
+      sum -= lane.is_number() ? lane.get<double>() : 0;
+    return std::clamp(sum / seconds() / std::max(1.0, number(current->status, "/lanes")), 0.0, 1.0);
+  }
+};
+
+std::vector<ReducerSamples> match_samples(const TopSample& previous, const TopSample& current) {
+  std::vector<ReducerSamples> out;
+  for (const TopSample::Reducer& r : current.reducers) {
+    ReducerSamples samples{.current = &r};
+    const auto same = std::ranges::find(previous.reducers, r.name, &TopSample::Reducer::name);
+    if (same != previous.reducers.end() && same->status.is_object() && r.status.is_object() &&
+        r.at > same->at && same->status.value("reducer_id", Json()) == r.status.value("reducer_id", Json())) {
+      samples.previous = &*same;
+    }
+    out.push_back(samples);
+  }
+  return out;
+}
+
+// A session, aggregated over its reducers.
+struct Session {
+  std::string tenant, state;
+  double ranks = 0, joined = 0, reducers = 0;
+  double bytes = 0;  // per second and direction
+  double waited_ms = 0;
+  double missing_ranks = 0;
+  std::vector<uint32_t> missing;  // at the reducer with the longest wait
+  struct SlowRank {
+    double total_ms = 0;
+    double share = 0;  // of the time between the samples
+  };
+  std::map<uint32_t, SlowRank> slow;  // by rank; the maximum over the reducers
+};
+
+uint32_t rank_of(const Json& value) {
+  return value.is_number() ? static_cast<uint32_t>(std::clamp(value.get<double>(), 0.0, double{UINT32_MAX}))
+                           : 0;
+}
+
+// Returns the rank of an entry of slow_ranks.
+uint32_t slow_rank(const Json& slow) {
+  const auto found = slow.is_object() ? slow.find("rank") : slow.end();
+  return rank_of(found != slow.end() ? *found : Json());
+}
+
+const Json& find_session(const TopSample::Reducer* reducer, const std::string& id) {
+  static const Json empty = Json::object();
+  if (reducer == nullptr) return empty;
+  for (const Json& s : list(reducer->status, "session_list")) {
+    if (text(s, "id") == id) return s;
+  }
+  return empty;
+}
+
+// Adds the status of a session at one reducer.
+void add_session_status(Session& into, const Json& s, const Json& previous, double seconds) {
+  into.tenant = text(s, "tenant");
+  if (into.state != "joining") into.state = text(s, "state");  // joining at any reducer is joining
+  into.ranks = std::max(into.ranks, number(s, "/ranks"));
+  into.joined = into.reducers == 0 ? number(s, "/joined") : std::min(into.joined, number(s, "/joined"));
+  ++into.reducers;
+  if (seconds > 0 && !previous.empty())
+    into.bytes += std::max(0.0, number(s, "/served_bytes") - number(previous, "/served_bytes")) / seconds;
+  if (const double waited = number(s, "/waited_ms"); waited > into.waited_ms) {
+    into.waited_ms = waited;
+    into.missing_ranks = number(s, "/missing_ranks");
+    into.missing.clear();
+    for (const Json& rank : list(s, "missing")) into.missing.push_back(rank_of(rank));
+  }
+  for (const Json& slow : list(s, "slow_ranks")) {
+    const uint32_t rank = slow_rank(slow);
+    const double total = number(slow, "/waited_ms");
+    double previous_total = 0;
+    for (const Json& previous_slow : list(previous, "slow_ranks")) {
+      if (slow_rank(previous_slow) == rank) previous_total = number(previous_slow, "/waited_ms");
+    }
+    Session::SlowRank& known = into.slow[rank];
+    known.total_ms = std::max(known.total_ms, total);
+    if (seconds > 0 && !previous.empty())
+      known.share = std::max(known.share, std::clamp(1e-3 * (total - previous_total) / seconds, 0.0, 1.0));
+  }
+}
+
+// Returns "rank 3 31% (12.4 s), rank 0 2% (1.1 s)".
+std::string slow_ranks_text(const Session& s) {
+  std::vector<std::pair<uint32_t, Session::SlowRank>> order(s.slow.begin(), s.slow.end());
+  std::ranges::stable_sort(order, [](const auto& a, const auto& b) {
+    return std::pair(a.second.share, a.second.total_ms) > std::pair(b.second.share, b.second.total_ms);
+  });
+  std::string out;
+  for (size_t i = 0; i < std::min(order.size(), kMaxSlowRanks); ++i) {
+    const auto& [rank, slow] = order[i];
+    out += fmt::format("{}rank {} {:.0f}% ({})", i == 0 ? "" : ", ", rank, 100 * slow.share,
+                       milliseconds_text(slow.total_ms));
+  }
+  return out;
+}
+
+std::string waiting_text(const Session& s) {
+  if (s.state == "joining" && s.joined < s.ranks)
+    return fmt::format("{:.0f} ranks to join", s.ranks - s.joined);
+  if (s.waited_ms < 1000) return "-";
+  std::string out = milliseconds_text(s.waited_ms) + " for";
+  for (size_t i = 0; i < std::min<size_t>(s.missing.size(), 4); ++i) out += fmt::format(" {}", s.missing[i]);
+  if (s.missing_ranks > 4) out += fmt::format(" and {:.0f} more", s.missing_ranks - 4);
+  return out;
+}
+
+double sum(const std::vector<ReducerSamples>& reducers, const char* pointer) {
+  double out = 0;
+  for (const ReducerSamples& r : reducers) out += number(r.current->status, pointer);
+  return out;
+}
+
+double error_count(const Json& status) {
+  double errors = 0;
+  for (const auto& [reason, count] : object(status, "closed").items()) {
+    const bool is_error =
+        reason.starts_with("bad_") || reason == "slot_not_granted" || reason == "unexpected_message";
+    if (is_error && count.is_number()) errors += count.get<double>();
+  }
+  return errors;
+}
+
+double refusal_count(const Json& status) {
+  double refusals = 0;
+  for (const auto& [reason, count] : object(status, "refused").items())
+    refusals += count.is_number() ? count.get<double>() : 0;
+  return refusals;
+}
+
+std::vector<std::string> pool_lines(const std::vector<ReducerSamples>& reducers, size_t sessions) {
+  double in = 0, out = 0, operations = 0, cpus = 0;
+  size_t reachable = 0, draining = 0;
+  for (const ReducerSamples& r : reducers) {
+    const Json& status = r.current->status;
+    reachable += status.is_object() ? 1 : 0;
+    draining += status.is_object() && status.value("draining", Json()) == Json(true) ? 1 : 0;
+    in += r.rate("/data/bytes_in");
+    out += r.rate("/data/bytes_out");
+    operations += r.rate("/data/operations");
+    cpus += r.cpus();
+  }
+  const double limit = sum(reducers, "/memory/limit_bytes"), used = sum(reducers, "/memory/reserved_bytes");
+  return {fmt::format(
+              "pool: {} of {} reducers{}, {} sessions; in {:.2f} Gb/s, out {:.2f} Gb/s, {:.1f} operations/s",
+              reachable, reducers.size(), draining == 0 ? "" : fmt::format(" ({} draining)", draining),
+              sessions, 8e-9 * in, 8e-9 * out, operations),
+          fmt::format("memory {} of {}; {:.2f} CPUs", bytes_text(used), bytes_text(limit), cpus)};
+}
+
+std::string reducer_line(const ReducerSamples& r) {
+  const Json& status = r.current->status;
+  if (!status.is_object()) {
+    std::string reason = r.current->error;
+    std::ranges::replace_if(
+        reason, [](char c) { return c < ' ' || c > '~'; }, '?');
+    return fmt::format("{:<26} DOWN      {}", truncated(r.current->name, 26), reason);
+  }
+  const bool draining = status.value("draining", Json()) == Json(true);
+  return fmt::format(
+      "{:<26} {:<8} {:>5.0f} {:>6.0f} {:>9.2f} {:>9.2f} {:>5.0f}% {:>5.2f} {:>10} {:>7.0f} {:>7.0f}",
+      truncated(r.current->name, 26), draining ? "draining" : "ready", number(status, "/sessions/open"),
+      number(status, "/transports/tcp/connections") + number(status, "/transports/rdma/connections"),
+      8e-9 * r.rate("/data/bytes_in"), 8e-9 * r.rate("/data/bytes_out"), 100 * r.busy(), r.cpus(),
+      bytes_text(number(status, "/memory/reserved_bytes")), error_count(status), refusal_count(status));
+}
+
+}  // namespace
+
+std::string top_text(const TopSample& previous, const TopSample& current, size_t columns, size_t lines) {
+  const std::vector<ReducerSamples> reducers = match_samples(previous, current);
+  std::map<std::string, Session> sessions;
+  for (const ReducerSamples& r : reducers) {
+    for (const Json& s : list(r.current->status, "session_list")) {
+      const std::string id = text(s, "id");
+      add_session_status(sessions[id], s, find_session(r.previous, id),
+                         r.previous == nullptr ? 0 : r.seconds());
+    }
+  }
+  std::vector<std::string> all = pool_lines(reducers, sessions.size());
+  all.emplace_back();
+  all.push_back(fmt::format("{:<26} {:<8} {:>5} {:>6} {:>9} {:>9} {:>6} {:>5} {:>10} {:>7} {:>7}", "REDUCER",
+                            "STATE", "SESS", "LANES", "IN Gb/s", "OUT Gb/s", "BUSY", "CPUs", "MEMORY",
+                            "ERRORS", "REFUSED"));
+  for (const ReducerSamples& r : reducers) all.push_back(reducer_line(r));
+  all.emplace_back();
+  all.push_back(fmt::format("{:<10} {:<16} {:<8} {:>6} {:>4} {:>9}  {:<24} {}", "SESSION", "TENANT", "STATE",
+                            "RANKS", "RED", "Gb/s", "WAITS",
+                            "SLOWEST: share of the time waited for (total)"));
+  std::vector<std::pair<std::string, const Session*>> order;
+  for (const auto& [id, session] : sessions) order.emplace_back(id, &session);
+  std::ranges::stable_sort(order, std::greater<>(), [](const auto& s) { return s.second->bytes; });
+  for (const auto& [id, s] : order) {
+    all.push_back(fmt::format("{:<10} {:<16} {:<8} {:>6.0f} {:>4.0f} {:>9.2f}  {:<24} {}", truncated(id, 10),
+                              truncated(s->tenant, 16), s->state, s->ranks, s->reducers, 8e-9 * s->bytes,
+                              waiting_text(*s), slow_ranks_text(*s)));
+  }
+  if (order.empty()) all.emplace_back("no sessions");
+  std::string out;
+  for (size_t i = 0; i < std::min(all.size(), lines); ++i) {
+    const bool is_cut = i + 1 == lines && all.size() > lines;
+    out += (is_cut ? fmt::format("... {} more lines", all.size() - i) : all[i]).substr(0, columns) + '\n';
+  }
+  return out;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,28 @@
+// Formats the output of `sluice top` from two samples of the status of each reducer.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/units.h"
+
+namespace sluice::cli {
+
+struct TopSample {
+  struct Reducer {
+    std::string name;                 // "host:port"
+    Nanos at = 0;                     // time of the reply
+    nlohmann::json status = nullptr;  // null: no reply
+    std::string error = {};
+  };
+  std::vector<Reducer> reducers;
+};
+
+// Returns at most `lines` lines of at most `columns` characters, the last one ended by a newline. Rates cover
+// the time between the samples; a reducer that is new or has restarted has none. Text from reducers is
+// reduced to printable ASCII.
+[[nodiscard]] std::string top_text(const TopSample& previous, const TopSample& current, size_t columns,
+                                   size_t lines);
+
+}  // namespace sluice::cli

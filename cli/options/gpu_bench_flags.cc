@@ -1,0 +1,53 @@
+#include "cli/options/gpu_bench_flags.h"
+
+#include "cli/options/nccl_flags.h"
+
+namespace sluice::cli {
+
+void GpuBenchFlags::add_to(OptionSet& set) {
+  bench::GpuBenchOptions& o = options_;
+  set.group("Measurement (options of nccl-tests)");
+  set.size("-b,--minbytes", o.min_bytes, "first size");
+  set.size("-e,--maxbytes", o.max_bytes, "last size");
+  set.size("-i,--stepbytes", o.step_bytes, "increment between sizes");
+  set.number("-f,--stepfactor", o.step_factor, "factor between sizes; 1: increments of -i");
+  set.number("-n,--iters", o.iterations,
+             "timed iterations of each stage, and end to end out of place and in place");
+  set.number("-w,--warmup_iters", o.warmup, "untimed iterations of each before each row");
+  set.number("-c,--check", o.check,
+             "checked operations per size, out of place and in place; 0: no check, #wrong is N/A");
+  set.text("-o,--op", op_, "OP", "reduction operator: sum, prod, min, max, avg or all");
+  set.text(
+      "-d,--datatype", dtype_, "TYPE",
+      "data type: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, f8e5m2 "
+      "or all");
+  set.group("Device and streams");
+  set.text("--device", device_, "DEVICE",
+           "memory of the buffers: host, cuda (GPU rank modulo the number of GPUs) or cuda:N; default: cuda "
+           "if there "
+           "is a GPU, otherwise host");
+  set.text("--wire", wire_, "FORMAT",
+           "wire format of float sums and averages. given: the data type of the buffers")
+      ->check(CLI::IsMember({"given", "bf16", "f16"}));
+  set.size("--staging", o.pieces.staging_bytes, "pinned memory of the host, half of it for each way");
+  set.size("--piece", o.pieces.piece_bytes, "most that is copied and reduced as one, on the wire");
+  set.group("Output");
+  set.text("--json", o.json, "FILE", "write results as JSON, with keys of nccl-tests and of Sluice");
+  set.text("--csv", o.csv, "FILE", "write results as CSV with raw numbers");
+  set.number(
+      "--max-ratio", o.max_ratio,
+      "exit 2 when the time of the largest size exceeds this multiple of its slowest stage; 0: no limit");
+}
+
+bench::GpuBenchOptions GpuBenchFlags::options() const {
+  bench::GpuBenchOptions o = options_;
+  o.dtypes = parse_dtypes(dtype_);
+  o.ops = parse_ops(op_);
+  if (!device_.empty()) o.device = bench::parse_device(device_);
+  if (wire_ == "bf16") o.pieces.wire = pipeline::WireCast::kBf16;
+  if (wire_ == "f16") o.pieces.wire = pipeline::WireCast::kScaledF16;
+  bench::check(o);
+  return o;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,206 @@
+#include "cli/options/reducer_flags.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "cli/options/http_options.h"
+#include "cli/options/listen_address.h"
+#include "wire/frame.h"
+#include "wire/handshake.h"
+#include "wire/view.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr uint32_t kMaxLaneThreads = 1024;
+constexpr Nanos kMaxTimeout = 168 * 3600 * kSecond;  // a week
+constexpr Bounds<Nanos> kAnyTime = {.min = 0, .max = kMaxTimeout};
+constexpr Bounds<Nanos> kPositiveTime = {.min = kMillisecond, .max = kMaxTimeout};
+
+// Parses "acme=3"; a tenant name may contain '='.
+std::optional<std::pair<std::string, uint32_t>> parse_weight(const std::string& text) {
+  const size_t at = text.rfind('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size()) return std::nullopt;
+  uint32_t weight = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + at + 1, end, weight);
+  if (rest != end || error != std::errc()) return std::nullopt;
+  return std::pair(text.substr(0, at), weight);
+}
+
+std::string weight_error(const std::string& text) {
+  const auto weight = parse_weight(text);
+  if (!weight) return "expected TENANT=N";
+  if (weight->first.size() > wire::kMaxJobText)
+    return "tenant name must have at most " + std::to_string(wire::kMaxJobText) + " characters";
+  if (std::ranges::any_of(weight->first, [](char c) { return c < ' ' || c > '~'; }))
+    return "tenant name must consist of printable ASCII characters";
+  return weight->second >= 1 && weight->second <= reducer::kMaxWeight
+             ? ""
+             : "weight must be 1 to " + std::to_string(reducer::kMaxWeight);
+}
+
+}  // namespace
+
+void ReducerFlags::add_to(OptionSet& set) {
+  config_file_ = set.add_config_file_options();
+  set.group("Address");
+  set.text("--listen", listen_, "HOST:PORT",
+           "address to listen on; *:PORT means all addresses, port 0 lets the OS choose",
+           listen_address_error);
+  set.text("--port-file", port_file_, "FILE",
+           "write the bound port to this file once connections are accepted");
+  set.text("--http-listen", http_listen_, "HOST:PORT",
+           "address of the HTTP server for health, metrics, status and a web page, without authentication; "
+           "empty: no HTTP server",
+           [](const std::string& text) { return text.empty() ? text : listen_address_error(text); });
+  set.text("--http-port-file", http_port_file_, "FILE", "write the port of --http-listen to this file");
+  add_life_options(set);
+  add_capacity_options(set);
+  add_security_options(set);
+  add_speed_options(set);
+  add_deadline_options(set);
+}
+
+void ReducerFlags::add_life_options(OptionSet& set) {
+  reducer::ReducerOptions& o = options_;
+  set.group("Life");
+  set.choice(
+      "--mode", mode_, "MODE", {"service", "job"},
+      "when to exit. service: on a signal; job: after one job, for platforms that wait for every host of a "
+      "job");
+  set.number("--expected-workers", o.expected_workers,
+             "with --mode job: ranks that must be connected at the same time before the job can end");
+  set.duration("--arrival-timeout", o.arrival_timeout, kAnyTime,
+               "with --mode job: time limit for these ranks to connect; 0: no limit");
+  set.duration("--idle-timeout", o.idle_timeout, kAnyTime,
+               "with --mode job: time without a session after which the job has ended");
+}
+
+void ReducerFlags::add_capacity_options(OptionSet& set) {
+  reducer::ReducerOptions& o = options_;
+  set.group("Capacity");
+  set.number("--lanes", o.lanes, {0, kMaxLaneThreads}, "lane threads; 0: one per CPU");
+  set.number("--lanes-per-session", o.lanes_per_session, {1, wire::kMaxLanes},
+             "connections offered to each rank of a session, at most --lanes");
+  set.reloadable().size("--memory-limit", o.memory_limit,
+                        "bytes that all sessions may reserve; 0: half of the machine's memory");
+  set.reloadable().size("--session-memory-limit", o.session_memory_limit,
+                        "bytes that one session may reserve; 0: --memory-limit");
+  set.reloadable().size("--tenant-memory-limit", o.tenant_memory_limit,
+                        "bytes that all sessions of one tenant may reserve; 0: --memory-limit");
+  set.size("--max-slot", o.max_slot_bytes, {wire::kMinSlotBytes, wire::kMaxPayload},
+           "largest slot, and so the largest chunk, that a session may request");
+  set.number(
+      "--max-connections", o.max_connections, {1, UINT32_MAX},
+      "limit of simultaneous handshakes and control connections; more are closed at once. Connections of "
+      "attached lanes do not count");
+  set.group("Shares");
+  set.reloadable().pairs(
+      "--weight", weights_,
+      "TENANT=N,...: relative share, 1 to 100, of a scarce resource for this tenant's sessions. "
+      "A client that names no tenant uses its job name as the tenant",
+      weight_error);
+  set.reloadable().number("--default-weight", o.default_weight, {1, reducer::kMaxWeight},
+                          "relative share of every other tenant");
+  set.flag("--tenant-is-job", o.tenant_is_job,
+           "use the job name, which the token proves, as the tenant, and ignore the client's tenant name");
+}
+
+void ReducerFlags::add_security_options(OptionSet& set) {
+  reducer::ReducerOptions& o = options_;
+  set.group("Security");
+  set.text("--key-file", o.key_file, "FILE",
+           "pool key (sluice keygen); every connection must prove its job's token");
+  set.flag("--insecure", o.insecure, "allow listening on a non-loopback address without a key");
+  set.choice(
+      "--tls", o.tls, "MODE",
+      {{"off", reducer::TlsMode::kOff},
+       {"on", reducer::TlsMode::kOn},
+       {"require", reducer::TlsMode::kRequire}},
+      "use of TLS. on: with workers that offer it; require: workers that do not offer it are rejected");
+  set.reloadable().text(
+      "--tls-cert", o.tls_files.certificate, "FILE",
+      "server certificate, PEM with its chain; empty: the job's token authenticates both sides");
+  set.reloadable().text("--tls-key", o.tls_files.key, "FILE",
+                        "private key of the certificate; empty: in the same file");
+  set.reloadable().text("--tls-client-ca", o.tls_files.ca, "FILE",
+                        "require workers to present a certificate of this authority");
+}
+
+void ReducerFlags::add_speed_options(OptionSet& set) {
+  using config::LaneTransport;
+  using reducer::IdleStrategy;
+  reducer::ReducerOptions& o = options_;
+  set.group("Speed");
+  set.choice("--transport", o.transport, "TRANSPORT",
+             {{"auto", LaneTransport::kAuto}, {"tcp", LaneTransport::kTcp}, {"rdma", LaneTransport::kRdma}},
+             "transport of lane connections. auto: RDMA if both ends support it, otherwise TCP; rdma: lanes "
+             "that cannot "
+             "use RDMA are rejected");
+  set.text("--ib-hca", o.rdma_devices, "LIST",
+           "RDMA devices to use: mlx5_0,mlx5_1:2 (prefixes, with a port), =mlx5_0 (exact), ^mlx5_3 (all but "
+           "these)");
+  set.number("--ib-gid-index", o.rdma_gid_index, {-1, 255},
+             "GID table index to use; -1: any entry with the connection's address");
+  set.number("--ib-tc", o.rdma_traffic_class, {0, 255}, "traffic class of RoCE packets: DSCP times 4");
+  set.flag("--anywhere", anywhere_, "run on all CPUs, not only on those of the RDMA devices' NUMA node");
+  set.choice(
+      "--idle", o.idle, "MODE",
+      {{"epoll", IdleStrategy::kEpoll}, {"yield", IdleStrategy::kYield}, {"spin", IdleStrategy::kSpin}},
+      "how a lane thread waits for work");
+  set.duration("--spin", o.spin, {0, kSecond},
+               "with --idle epoll: time that a lane thread polls before it sleeps");
+  set.flag("--no-crc", no_crc_, "send results without a checksum");
+  set.size("--socket-buffer", o.socket_buffer, {0, INT32_MAX},
+           "size of each socket's send and receive buffers; 0: kernel default");
+  set.text("--congestion-control", o.congestion_control, "NAME",
+           "TCP congestion control algorithm; empty: host default");
+}
+
+void ReducerFlags::add_deadline_options(OptionSet& set) {
+  reducer::ReducerOptions& o = options_;
+  set.group("Deadlines");
+  set.duration("--handshake-timeout", o.handshake_timeout, kPositiveTime,
+               "time limit from accept to the end of the handshake");
+  set.duration("--frame-timeout", o.frame_timeout, kPositiveTime,
+               "longest pause within a frame that has begun to arrive");
+  set.duration("--heartbeat", o.heartbeat, kPositiveTime, "interval between heartbeats");
+  set.duration("--peer-timeout", o.peer_timeout, kPositiveTime,
+               "silence after which a rank is lost or, in a fault-tolerant session, disconnected");
+  set.duration("--absence-timeout", o.absence_timeout, kPositiveTime,
+               "in a fault-tolerant session: time that a rank may lack a connection before it is lost");
+  set.duration("--join-timeout", o.join_timeout, kAnyTime,
+               "longest time that ranks may request to wait for each other");
+  set.duration("--linger-timeout", o.linger_timeout, kAnyTime,
+               "longest time that a leaving rank waits for the other ranks' last results");
+  set.duration("--drain-timeout", o.drain_timeout, kAnyTime,
+               "longest time that sessions may continue after SIGTERM");
+}
+
+Result<void> ReducerFlags::check() const {
+  if (mode_ == "job" && options_.expected_workers == 0)
+    return fail(Errc::kInvalidArgument, "--mode job requires --expected-workers");
+  return {};
+}
+
+reducer::ReducerOptions ReducerFlags::options() const {
+  reducer::ReducerOptions out = options_;
+  if (const auto address =
+          parse_listen_address(listen_)) {  // cannot fail: the option's check parsed the text
+    out.listen_host = address->host;
+    out.listen_port = address->port;
+  }
+  for (const std::string& text : weights_) {
+    if (const auto weight = parse_weight(text)) out.weights.insert_or_assign(weight->first, weight->second);
+  }
+  out.payload_crc = !no_crc_;
+  out.use_device_numa_node = !anywhere_;
+  if (!http_listen_.empty()) out.http = http_options(http_listen_);
+  if (mode_ == "service") out.expected_workers = 0;
+  return out;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,51 @@
+// Declares the options of `sluice reducer` (docs/reference/configuration.md).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/options/option_set.h"
+#include "reducer/reducer.h"
+
+namespace sluice::cli {
+
+class ReducerFlags {
+ public:
+  ReducerFlags() = default;
+  ReducerFlags(const ReducerFlags&) = delete;
+  ReducerFlags& operator=(const ReducerFlags&) = delete;
+
+  // Adds the options. `set` must outlive the parse, this object the last reload.
+  void add_to(OptionSet& set);
+
+  // Returns kInvalidArgument when options of the command contradict each other. Reducer::start() checks the
+  // reducer's options.
+  [[nodiscard]] Result<void> check() const;
+  // Returns the options; each value is within its range.
+  [[nodiscard]] reducer::ReducerOptions options() const;
+
+  [[nodiscard]] const std::string& port_file() const noexcept { return port_file_; }
+  [[nodiscard]] const std::string& http_port_file() const noexcept { return http_port_file_; }
+  [[nodiscard]] const ConfigFileOptions& config_file() const noexcept { return *config_file_; }
+
+ private:
+  void add_life_options(OptionSet& set);
+  void add_capacity_options(OptionSet& set);
+  void add_security_options(OptionSet& set);
+  void add_speed_options(OptionSet& set);
+  void add_deadline_options(OptionSet& set);
+
+  reducer::ReducerOptions options_;
+  std::shared_ptr<ConfigFileOptions> config_file_;
+  std::string listen_ = "127.0.0.1:7470";
+  std::string port_file_;
+  std::string http_listen_;
+  std::string http_port_file_;
+  std::string mode_ = "service";
+  std::vector<std::string> weights_;
+  bool no_crc_ = false;
+  bool anywhere_ = false;
+};
+
+}  // namespace sluice::cli

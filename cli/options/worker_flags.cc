@@ -1,0 +1,138 @@
+#include "cli/options/worker_flags.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include "bench/e2e/process/exit_codes.h"
+#include "config/pool.h"
+#include "config/secret_file.h"
+
+namespace sluice::cli {
+
+using bench::Failure;
+
+void WorkerFlags::add_to(OptionSet& set) {
+  set.group("Workers and reducers");
+  set.number("--workers", workers_, "number of workers");
+  set.text(
+      "--reducers", reducers_, "N|LIST",
+      "number of reducers to start on loopback, or running reducers: host:port,host:port*2,... or @FILE");
+  set.text("--connect", connect_, "LIST",
+           "use these running reducers instead of --reducers, in the same order for all workers. @FILE: one "
+           "address per line, read again on SIGHUP and when the file changes");
+  set.number("--rank", rank_,
+             "run this one worker of a run on several hosts (0..workers-1) instead of starting all workers")
+      ->default_str("")
+      ->type_name("INT");
+  set.text("--session", session_, "HEX",
+           "session id, 32 hex digits, the same for all workers of a run; required with --rank");
+  set.duration("--timeout", timeout_, "time limit of a launched run; 0: no limit");
+  set.group("Session");
+  set.text("--job", job_, "NAME", "job name of the token");
+  set.text("--tenant", tenant_, "NAME",
+           "tenant whose share and memory of the reducers the run uses; default: the job name");
+  set.text("--key-file", key_file_, "FILE", "pool key; alternative to --token-file");
+  set.text("--token-file", token_file_, "FILE", "token of --job; alternative to --key-file");
+  set.text("--tls", tls_, "MODE",
+           "use of TLS. on: if the reducer offers it; require: always. Also applies to reducers started by "
+           "this "
+           "command. Authenticated by the key, or by certificates set in variables (docs/guides/secure.md)")
+      ->check(CLI::IsMember({"off", "on", "require"}));
+  set.text(
+         "--transport", transport_, "TRANSPORT",
+         "transport of lane connections. auto: RDMA if both ends support it, otherwise TCP. Also applies to "
+         "reducers started by this command")
+      ->check(CLI::IsMember({"auto", "tcp", "rdma"}));
+  set.number("--lanes", lanes_,
+             "connections per worker and reducer, and lane threads of a reducer started by this command; 0: "
+             "the reducer's default");
+  set.size("--window", window_, "bytes in flight per worker and reducer");
+  set.size("--slot", slot_, "largest chunk; 0: 16K to 128K, depending on workers and connections");
+  set.number("--threads", threads_,
+             "progress threads per worker. 1: a thread; 0: progress while the caller waits")
+      ->check(CLI::IsMember({0, 1}));
+  set.flag("--no-crc", no_crc_, "send payloads without a checksum, in both directions");
+  set.flag("--no-keep", no_keep_, "receive results in place and do not keep them for other workers");
+  set.duration("--connect-timeout", connect_timeout_, "time limit for connecting to one reducer");
+  set.duration("--join-timeout", join_timeout_, "time limit for all workers to join");
+  set.text("--interface", interface_, "ADDRESS", "local address to connect from");
+}
+
+void WorkerFlags::check() const {
+  if (workers_ == 0) throw Failure(bench::kExitUsage, "--workers must be at least 1");
+  if (!key_file_.empty() && !token_file_.empty()) {
+    throw Failure(bench::kExitUsage, "--key-file and --token-file are mutually exclusive");
+  }
+  // The library, the workers and the reducers of this run read these variables.
+  if (!tls_.empty()) ::setenv("SLUICE_TLS", tls_.c_str(), 1);
+  if (!transport_.empty()) ::setenv("SLUICE_TRANSPORT", transport_.c_str(), 1);
+  if (const std::string list = pool_list(); !list.empty())
+    (void)bench::value_or_fail(config::read_reducers(list), bench::kExitUsage);
+  for (const std::string& path : {key_file_, token_file_}) {
+    if (!path.empty()) (void)bench::value_or_fail(config::read_secret_file(path), bench::kExitConfig);
+  }
+}
+
+std::string WorkerFlags::pool_list() const {
+  if (!connect_.empty()) return connect_;
+  const bool is_number = reducers_.find_first_not_of("0123456789") == std::string::npos;
+  return is_number ? std::string() : reducers_;
+}
+
+uint32_t WorkerFlags::reducer_count() const {
+  uint32_t count = 0;
+  const auto [end, error] = std::from_chars(reducers_.data(), reducers_.data() + reducers_.size(), count);
+  if (error != std::errc{} || end != reducers_.data() + reducers_.size() || count == 0 ||
+      count > config::kMaxEndpoints) {
+    throw Failure(bench::kExitUsage,
+                  fmt::format("--reducers {}: must be 1 to {}", reducers_, config::kMaxEndpoints));
+  }
+  return count;
+}
+
+bench::WorkerOptions WorkerFlags::worker() const {
+  check();
+  if (pool_list().empty() || session_.empty())
+    throw Failure(bench::kExitUsage, "--rank requires --connect and --session");
+  if (rank_ >= workers_)
+    throw Failure(bench::kExitUsage,
+                  fmt::format("--rank {}: must be less than --workers {}", rank_, workers_));
+  return {.reducers = pool_list(),
+          .session = session_,
+          .rank = static_cast<uint32_t>(rank_),
+          .ranks = workers_,
+          .job = job_,
+          .tenant = tenant_,
+          .key_file = key_file_,
+          .token_file = token_file_,
+          .lanes = lanes_,
+          .window_bytes = window_,
+          .slot_bytes = slot_,
+          .progress_threads = threads_,
+          .payload_crc = !no_crc_,
+          .keep_results = !no_keep_,
+          .connect_timeout_ms = connect_timeout_ / kMillisecond,
+          .join_timeout_ms = join_timeout_ / kMillisecond,
+          .interface_address = interface_};
+}
+
+bench::LaunchOptions WorkerFlags::launch(const std::vector<std::string>& arguments) const {
+  check();
+  const std::string list = pool_list();
+  const uint32_t count = list.empty() ? reducer_count() : 0;
+  if (list.empty() && !token_file_.empty()) {
+    throw Failure(
+        bench::kExitUsage,
+        "reducers started by this command need the pool key; use --key-file instead of --token-file");
+  }
+  return {.arguments = arguments,
+          .workers = workers_,
+          .connect = list,
+          .pool = {.reducers = count, .lanes = lanes_, .payload_crc = !no_crc_, .key_file = key_file_},
+          .session = session_,
+          .deadline = timeout_};
+}
+
+}  // namespace sluice::cli

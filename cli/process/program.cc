@@ -1,0 +1,74 @@
+#include "cli/process/program.h"
+
+#include <cstdio>
+#include <exception>
+
+#include "bench/e2e/process/exit_codes.h"
+#include "cli/options/configuration.h"
+#include "cli/options/configuration_text.h"
+#include "cli/process/logging.h"
+
+namespace sluice::cli {
+namespace {
+
+// Returns the innermost selected subcommand, whose --help describes the options.
+std::string selected_subcommand(const CLI::App& app) {
+  const auto selected = app.get_subcommands();
+  return selected.empty() ? "" : " " + selected.front()->get_name() + selected_subcommand(*selected.front());
+}
+
+// Restores what the OptionSet constructor hides from CLI11's parser, so that CLI11 prints it.
+void show_variables_in_help() {
+  for (const auto& set : selected_options()) {
+    for (const DeclaredOption& option : set->all)
+      option.option->envname(option.variable)->required(option.required);
+  }
+}
+
+int report_failure(const std::string& name, const bench::Failure& e, const std::string& hint) {
+  std::fprintf(stderr, "%s: %s%s\n", name.c_str(), e.what(), hint.c_str());
+  return e.code();
+}
+
+}  // namespace
+
+void add_log_options(OptionSet& set, LogFlags& flags) {
+  set.group("Logging");
+  set.reloadable().choice("--log-level", flags.level, "LEVEL", {"debug", "info", "warn", "error"},
+                          "lowest level of log messages to write");
+  set.choice("--log-format", flags.format, "FORMAT", {"logfmt", "json"}, "format of log lines");
+}
+
+int print_help_or_version(CLI::App& program, const CLI::Success& request) {
+  show_variables_in_help();
+  return program.exit(request);
+}
+
+int run_program(CLI::App& program, int argc, char** argv, const LogFlags& log, const Command& command) {
+  const std::string name = program.get_name();
+  const auto hint = [&] { return " (see " + name + selected_subcommand(program) + " --help)"; };
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return print_help_or_version(program, e);
+  } catch (const CLI::ParseError& e) {
+    return report_failure(name, bench::Failure(bench::kExitUsage, e.what()), hint());
+  }
+  Configuration configuration(selected_options());
+  try {
+    configuration.load();
+    if (print_if_requested(configuration)) return bench::kExitOk;
+  } catch (const bench::Failure& e) {
+    return report_failure(name, e, e.code() == bench::kExitUsage ? hint() : "");
+  }
+  try {
+    start_logging(log.level, log.format);
+    return command();
+  } catch (const bench::Failure& e) {
+    return report_failure(name, e, "");
+  } catch (const std::exception& e) {
+    return report_failure(name, bench::Failure(bench::kExitFailure, e.what()), "");
+  }
+}
+
+}  // namespace sluice::cli

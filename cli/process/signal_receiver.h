@@ -1,0 +1,21 @@
+// Class SignalReceiver delivers SIGINT, SIGTERM and SIGHUP to a waiting thread, without signal handlers.
+#pragma once
+
+#include "transport/tcp/socket.h"
+
+namespace sluice::cli {
+
+class SignalReceiver {
+ public:
+  // Blocks the signals in this thread and the threads that it starts later. Construct before other threads
+  // start.
+  SignalReceiver();
+
+  // Returns the next signal, or 0 when `other_fd` becomes readable first. Only one thread may wait.
+  [[nodiscard]] int wait(int other_fd) const;
+
+ private:
+  transport::tcp::Socket fd_;
+};
+
+}  // namespace sluice::cli

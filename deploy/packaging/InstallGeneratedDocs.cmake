@@ -1,0 +1,18 @@
+# Installs the manual pages and completions that the program generates. Manual pages are compressed as Debian requires. The install
+# script sets `program`, `name`, `written` (a build folder), `share` and `man`.
+file(REMOVE_RECURSE "${written}")
+file(MAKE_DIRECTORY "${written}/man")
+execute_process(COMMAND "${program}" man --out "${written}/man" COMMAND_ERROR_IS_FATAL ANY)
+foreach(shell bash zsh fish)
+  execute_process(COMMAND "${program}" completion ${shell} OUTPUT_FILE "${written}/${shell}" COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+find_program(gzip_program gzip)
+file(GLOB pages "${written}/man/*.1")
+if(gzip_program)
+  execute_process(COMMAND "${gzip_program}" -9n ${pages} COMMAND_ERROR_IS_FATAL ANY)
+  file(GLOB pages "${written}/man/*.1.gz")
+endif()
+file(INSTALL ${pages} DESTINATION "${man}")
+file(INSTALL "${written}/bash" DESTINATION "${share}/bash-completion/completions" RENAME "${name}")
+file(INSTALL "${written}/zsh" DESTINATION "${share}/zsh/vendor-completions" RENAME "_${name}")
+file(INSTALL "${written}/fish" DESTINATION "${share}/fish/vendor_completions.d" RENAME "${name}.fish")

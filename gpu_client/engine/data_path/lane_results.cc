@@ -1,0 +1,180 @@
+// The receiving half of LaneConnection: results, RESUME_ACK and ABORT.
+#include <algorithm>
+#include <cstring>
+
+#include "core/assert.h"
+#include "gpu_client/engine/data_path/chunk_scheduler.h"
+#include "gpu_client/engine/data_path/lane_connection.h"
+#include "wire/extension.h"
+#include "wire/messages.h"
+
+namespace sluice::engine {
+
+Status LaneConnection::check_result(const wire::FrameHeader& h) noexcept {
+  const auto refuse = [&](Errc code, const char* field, uint64_t got, uint64_t expected) {
+    return scheduler_.report_failure(options_.index, code, "result has %s %llu, expected %llu", field,
+                                     static_cast<unsigned long long>(got),
+                                     static_cast<unsigned long long>(expected));
+  };
+  const ChunkScheduler::View& view = scheduler_.view();
+  if (h.session != options_.handle) return refuse(Errc::kBadSession, "session", h.session, options_.handle);
+  if (h.view_version != view.version)
+    return refuse(Errc::kBadView, "view version", h.view_version, view.version);
+  if (h.view_hash != static_cast<uint32_t>(view.hash))
+    return refuse(Errc::kBadView, "view hash", h.view_hash, static_cast<uint32_t>(view.hash));
+  if (h.sequence != next_result_) return refuse(Errc::kBadSequence, "sequence", h.sequence, next_result_);
+  if (next_result_ == next_put_) {
+    return scheduler_.report_failure(options_.index, Errc::kBadSequence, "result %llu has no contribution",
+                                     static_cast<unsigned long long>(next_result_));
+  }
+  if (h.slot != next_result_ % options_.slots)
+    return refuse(Errc::kBadSlot, "slot", h.slot, next_result_ % options_.slots);
+  const InflightChunk& f = inflight(next_result_);
+  if (h.chunk != f.chunk) return refuse(Errc::kBadField, "chunk", h.chunk, f.chunk);
+  if (h.op_id != f.op_id) return refuse(Errc::kBadField, "operation", h.op_id, f.op_id);
+  // The codec has checked kind, encoding, accumulator type and result type against the dtype.
+  const auto number = [](auto e) { return static_cast<uint64_t>(e); };
+  if (h.wire_dtype != f.dtype) return refuse(Errc::kBadDType, "dtype", number(h.wire_dtype), number(f.dtype));
+  if (h.op != f.op) return refuse(Errc::kBadOp, "operator", number(h.op), number(f.op));
+  if (h.length != f.length) return refuse(Errc::kBadLength, "length", h.length, f.length);
+  if (h.fingerprint != f.fingerprint)
+    return refuse(Errc::kBadField, "fingerprint", h.fingerprint, f.fingerprint);
+  return Errc::kOk;
+}
+
+bool LaneConnection::is_stale(const wire::FrameHeader& h) const noexcept {
+  return !view_confirmed_ && h.view_version < scheduler_.view().version && h.session == options_.handle;
+}
+
+// Null when a result of an earlier view has completed the chunk. Its buffer may be in use by the transport
+// as a kept result that is being sent, so a received frame, which may be damaged, must not overwrite it.
+std::byte* LaneConnection::result_buffer(const InflightChunk& f, bool contribution_sent) noexcept {
+  if (f.advertised != nullptr && !scheduler_.ring().is_done(f.chunk)) return f.advertised;
+  return choose_result_buffer(f, contribution_sent);
+}
+
+std::byte* LaneConnection::choose_result_buffer(const InflightChunk& f, bool contribution_sent) noexcept {
+  const uint64_t q = f.chunk;
+  ChunkRing& ring = scheduler_.ring();
+  if (ring.is_done(q)) return nullptr;
+  const ChunkRecord& r = ring.record(q);
+  const OpRequest& request = scheduler_.table()[r.operation].request;
+  if (request.on_device) return request.recv + r.offset;  // the CPU cannot copy from the ring to it
+  const bool kept_there = r.followed && request.send != request.recv;
+  return contribution_sent && (kept_there || !options_.keep_results) ? request.recv + r.offset
+                                                                     : ring.buffer(q);
+}
+
+// Advertises the buffers of contributions that were put, even before on_sent(): a reducer that has the
+// result has received the whole contribution.
+transport::RemoteBuffer LaneConnection::advertise(transport::Endpoint& /*ep*/) noexcept {
+  if (scheduler_.has_ended() || scheduler_.is_stopped() || state_ != State::kOpen) return {};
+  for (next_advertised_ = std::max(next_advertised_, next_result_); next_advertised_ < next_put_;
+       ++next_advertised_) {
+    InflightChunk& f = inflight(next_advertised_);
+    f.advertised = choose_result_buffer(f, true);
+    if (f.advertised == nullptr) continue;
+    return {.payload = f.advertised,
+            .capacity = f.length,
+            .view_version = scheduler_.view().version,
+            .sequence = next_advertised_++};
+  }
+  return {};
+}
+
+// Results arrive in order and are as long as their contributions. The transport may write to the predicted
+// buffer even when the prediction is wrong. So there is no prediction before the first frame of this view:
+// earlier frames belong to the old view.
+transport::ExpectedFrame LaneConnection::expected_frame(transport::Endpoint& /*ep*/,
+                                                        unsigned ahead) noexcept {
+  const uint64_t sequence = next_result_ + ahead;
+  if (scheduler_.has_ended() || !view_confirmed_ || sequence >= next_put_) return {};
+  const InflightChunk& f = inflight(sequence);
+  std::byte* const buffer = result_buffer(f, sequence < next_sent_);
+  if (buffer == nullptr) return {};
+  return {.payload = buffer, .length = f.length, .extension_bytes = wire::kSmallExtensionBytes};
+}
+
+transport::ReceiveTarget LaneConnection::on_header(transport::Endpoint& /*ep*/,
+                                                   const wire::FrameHeader& header,
+                                                   std::span<const std::byte> /*extensions*/) noexcept {
+  std::byte* const control = scratch_.data() + scheduler_.options().slot_bytes;
+  const bool short_enough = header.length <= kControlBytes;
+  if (header.type == wire::FrameType::kResult && state_ == State::kOpen) {
+    if (is_stale(header)) {
+      if (header.length > scheduler_.options().slot_bytes) return {.status = Errc::kBadLength};
+      receiving_ = true;
+      return {.status = Errc::kOk, .payload = scratch_.data()};
+    }
+    const Status status = check_result(header);
+    if (!status.ok()) return {.status = status};
+    InflightChunk& f = inflight(next_result_);
+    std::byte* const buffer = f.buffer = result_buffer(f, next_result_ < next_sent_);
+    receiving_ = true;
+    return {.status = Errc::kOk, .payload = buffer != nullptr ? buffer : scratch_.data()};
+  }
+  if (header.type == wire::FrameType::kAbort && short_enough)
+    return {.status = Errc::kOk, .payload = control};
+  if (header.type == wire::FrameType::kResumeAck && short_enough && state_ == State::kResuming)
+    return {.status = Errc::kOk, .payload = control};
+  const Errc code = header.type == wire::FrameType::kAbort ? Errc::kBadLength : Errc::kUnexpectedMessage;
+  return {.status = scheduler_.report_failure(options_.index, code,
+                                              "unexpected %s of %u bytes on a lane connection",
+                                              wire::to_string(header.type), header.length)};
+}
+
+void LaneConnection::on_frame(transport::Endpoint& ep, const wire::FrameHeader& header,
+                              std::span<const std::byte> extensions, std::span<std::byte> payload) noexcept {
+  if (header.type == wire::FrameType::kAbort) return scheduler_.abort_received(options_.index, payload);
+  if (header.type == wire::FrameType::kResumeAck) {
+    if (const Status status = handle_resume_ack(payload); !status.ok()) ep.close(status.code());
+    return;
+  }
+  receiving_ = false;
+  if (is_stale(header)) return;
+  view_confirmed_ = true;
+  if (const auto info = wire::find_result_info(extensions)) scheduler_.note_last_rank(*info);
+  ++next_result_;
+  scheduler_.result_received(options_.index, (header.flags & wire::kFlagLosses) != 0, header.length);
+  finish_chunks();
+}
+
+Status LaneConnection::handle_resume_ack(std::span<const std::byte> body) noexcept {
+  wire::ResumeAck ack;
+  if (const Status status = wire::decode_body(body, ack); !status.ok()) return status;
+  // The reducer held every contribution whose result is here, and holds none that was never put.
+  if (ack.contributions_held < next_result_ || ack.contributions_held > next_sequence_) {
+    return scheduler_.report_failure(options_.index, Errc::kBadSequence,
+                                     "RESUME_ACK reports %llu contributions held, expected %llu to %llu",
+                                     static_cast<unsigned long long>(ack.contributions_held),
+                                     static_cast<unsigned long long>(next_result_),
+                                     static_cast<unsigned long long>(next_sequence_));
+  }
+  next_put_ = next_sent_ = ack.contributions_held;
+  state_ = State::kOpen;
+  view_confirmed_ = true;
+  finish_chunks();
+  scheduler_.lane_resumed(options_.index);
+  return Errc::kOk;
+}
+
+// on_sent() and results both come in order of sequence, so chunks finish in that order too.
+void LaneConnection::finish_chunks() noexcept {
+  while (finished_ < next_result_ && finished_ < next_sent_) {
+    const InflightChunk& f = inflight(finished_);
+    ++finished_;
+    if (scheduler_.has_ended() || f.buffer == nullptr) continue;
+    ChunkRing& ring = scheduler_.ring();
+    ChunkRecord& r = ring.record(f.chunk);
+    SLUICE_DASSERT(r.chunk == f.chunk && !r.done);
+    if (f.buffer == ring.buffer(f.chunk)) {
+      std::memcpy(scheduler_.table()[r.operation].request.recv + r.offset, f.buffer, f.length);
+      bytes_copied_ += f.length;
+    }
+    r.result = f.buffer;
+    ring.complete(f.chunk);
+    scheduler_.chunk_done(r.operation);
+  }
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,93 @@
+// Class OpTable stores the session's operations from open() until the caller has read their status. The table
+// has a fixed size and allocates nothing after construction. A handle of a released operation is detected.
+//
+// open(), find() and release() need the session's submission lock. end() and the progress loop's fields of
+// Operation belong to the thread that runs the progress loop. A ring passes operations to that thread;
+// `state` tells the callers that an operation has ended.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/status.h"
+#include "core/units.h"
+#include "wire/dtype.h"
+
+namespace sluice::engine {
+
+enum class OpState : uint32_t { kFree, kOpen, kEnded };
+
+inline constexpr uint32_t kNoOperation = 0xffffffff;
+
+struct OpRequest {
+  const std::byte* send = nullptr;  // count elements, valid and unchanged until the operation has ended
+  std::byte* recv = nullptr;        // may be equal to send
+  uint64_t count = 0;
+  wire::DType dtype = wire::DType::kF32;
+  wire::Op op = wire::Op::kSum;
+  Nanos deadline = 0;      // 0: none
+  bool on_device = false;  // send or recv is memory that the CPU cannot access
+};
+
+struct Operation {
+  // Constant from open() to release().
+  OpRequest request;
+  uint64_t bytes = 0;
+  uint32_t op_id = 0;        // number of the operation in the session; wraps
+  uint32_t fingerprint = 0;  // wire::fingerprint
+  uint32_t chunk_bytes = 0;
+  uint64_t first_chunk = 0;  // chunk number q of the first chunk
+  uint64_t chunk_count = 0;  // 0 for an operation of 0 bytes
+  uint32_t generation = 0;
+
+  // The progress_loop's.
+  uint64_t chunks_done = 0;
+  uint32_t previous = kNoOperation;  // open operations in the order they were issued
+  uint32_t next = kNoOperation;
+
+  Errc status = Errc::kOk;  // written before `state` says kEnded
+  // Stored by the progress_loop and loaded by waiters in sequentially consistent order: ProgressThread
+  // relies on it to lose no wake-up.
+  std::atomic<OpState> state{OpState::kFree};
+};
+
+class OpTable {
+ public:
+  static constexpr uint32_t kCapacity = 1024;
+
+  // The chunk size is a function of these two values (protocol.md section 8).
+  OpTable(uint32_t lane_connections, uint32_t slot_bytes);
+
+  // Allocates an entry and numbers the operation and its chunks. The order of the calls is the order of the
+  // operations in the session. Returns nullopt when the table is full. `request` must be valid: known dtype
+  // and op, count * size below 2^63.
+  [[nodiscard]] std::optional<uint32_t> open(const OpRequest& request) noexcept;
+
+  // The handle of an open operation: index and generation in one word, never 0.
+  [[nodiscard]] uint64_t handle_of(uint32_t index) const noexcept;
+  // Returns kNoOperation for a handle that was released or never existed.
+  [[nodiscard]] uint32_t find(uint64_t handle) const noexcept;
+  void release(uint32_t index) noexcept;
+
+  // Progress loop's thread: ends the operation. From now on its buffers belong to the caller.
+  void end(uint32_t index, Errc status) noexcept;
+
+  [[nodiscard]] Operation& operator[](uint32_t index) noexcept { return operations_[index]; }
+  [[nodiscard]] const Operation& operator[](uint32_t index) const noexcept { return operations_[index]; }
+  // Operations that have not ended. Any thread.
+  [[nodiscard]] uint32_t open_count() const noexcept { return open_.load(std::memory_order_seq_cst); }
+
+ private:
+  const uint32_t lane_connections_;
+  const uint32_t slot_bytes_;
+  uint32_t next_op_id_ = 0;
+  uint64_t next_chunk_ = 0;
+  std::vector<Operation> operations_;
+  std::vector<uint32_t> free_;  // never grows past its reserve
+  std::atomic<uint32_t> open_{0};
+};
+
+}  // namespace sluice::engine

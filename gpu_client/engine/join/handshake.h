@@ -1,0 +1,84 @@
+// Struct Handshake is a connection to a reducer after HELLO and WELCOME, with the proofs of the job token and
+// TLS (protocol.md section 5). The functions make the handshake and exchange requests on the connection. They
+// block, with deadlines. Every error names the reducer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/endpoints.h"
+#include "core/result.h"
+#include "gpu_client/engine/join/identity.h"
+#include "transport/tcp/blocking_io.h"
+#include "transport/tcp/socket.h"
+#include "wire/handshake.h"
+#include "wire/messages.h"
+
+namespace sluice::engine {
+
+struct Handshake {
+  transport::tcp::Socket socket;
+  std::string name;  // "reducer 10.0.0.2:7470"
+  wire::Hello hello;
+  wire::Welcome welcome;
+  std::string tcp_reason{};  // why an attached lane connection uses TCP; empty: RDMA, or TCP was selected
+};
+
+using transport::tcp::Deadline;
+
+// The name of a reducer in messages: "reducer 10.0.0.2:7470".
+[[nodiscard]] std::string reducer_name(const config::Endpoint& reducer);
+
+// Connects and performs the handshake. A refused connection is retried until `deadline`, because workers and
+// reducers are often started at the same time. Errors:
+// - kTimeout with the text of the last attempt.
+// - kInvalidArgument, without retries, for a local address that this host does not have.
+// - kNoCommonVersion, kUnauthenticated, or the code with which the reducer refused.
+[[nodiscard]] Result<Handshake> connect_and_handshake(const config::Endpoint& reducer,
+                                                      const Identity& identity, wire::Purpose purpose,
+                                                      uint32_t lane, uint64_t incarnation, Nanos deadline);
+
+// The two steps of connect_and_handshake(), for callers with their own retries. This one connects once; its
+// errors are those of connect_to(), without the reducer's name.
+[[nodiscard]] Result<transport::tcp::Socket> connect_once(const config::Endpoint& reducer,
+                                                          const Identity& identity, const Deadline& deadline);
+// Exchanges HELLO and WELCOME on a new connection, and performs the TLS handshake if both ends use TLS.
+// `name` is the reducer's name in messages.
+[[nodiscard]] Result<Handshake> perform_handshake(transport::tcp::Socket socket,
+                                                  const config::Endpoint& reducer, std::string name,
+                                                  const Identity& identity, wire::Purpose purpose,
+                                                  uint32_t lane, uint64_t incarnation,
+                                                  const Deadline& deadline);
+
+// The client's proof for JOIN, ATTACH and VERDICT_QUERY; zeros without a token.
+[[nodiscard]] wire::Mac client_proof(const Handshake& handshake, const Identity& identity,
+                                     uint64_t view_hash);
+
+// Sends a frame. Errors of send_frame() and receive_body(): kTimeout; kShutdown when interrupted;
+// kReducerLost when the connection ends; the error of a malformed frame; or the code with which the reducer
+// refused.
+[[nodiscard]] Result<void> send_frame(const Handshake& to, const std::vector<std::byte>& frame,
+                                      const Deadline& deadline);
+// Receives the body of the next frame, which must have type `expected`. REFUSED and ABORT become the error
+// that they carry.
+[[nodiscard]] Result<std::vector<std::byte>> receive_body(const Handshake& from, wire::FrameType expected,
+                                                          const Deadline& deadline);
+
+// Sends a request and receives its reply.
+template <typename Reply, typename Request>
+[[nodiscard]] Result<Reply> send_request(const Handshake& to, const Request& request,
+                                         const Deadline& deadline) {
+  if (auto sent = send_frame(to, wire::encode_message(request), deadline); !sent)
+    return tl::unexpected(sent.error());
+  auto body = receive_body(to, Reply::kType, deadline);
+  if (!body) return tl::unexpected(body.error());
+  Reply reply;
+  if (const Status s = wire::decode_body(*body, reply); !s.ok()) {
+    return fail(s.code(), to.name + ": malformed " + wire::to_string(Reply::kType) + ": " +
+                              std::string(to_string(s.code())));
+  }
+  return reply;
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,78 @@
+#include "gpu_client/engine/join/transport_negotiation.h"
+
+#include <span>
+#include <string>
+#include <utility>
+
+#include "gpu_client/engine/base/peer_error.h"
+#include "transport/rdma/pairing.h"
+
+namespace sluice::engine {
+namespace {
+
+// Why the connection must not use a queue pair; empty: it may.
+std::string reason_against_rdma(const Handshake& h) {
+  if (h.socket.tls() != nullptr) return "the connection uses TLS";
+  if ((h.welcome.features & wire::kFeatureRdma) == 0) return "the reducer does not offer RDMA";
+  return {};
+}
+
+// Exchanges PAIR and sends PAIRED. Returns why there is no queue pair; empty: the socket has one.
+Result<std::string> negotiate_queue_pair(Handshake& h, const LaneSettings& settings,
+                                         const Deadline& deadline) {
+  wire::Pair ours;
+  auto offer = transport::rdma::offer_pair(h.socket.fd(), settings.choice, {.memory = settings.memory});
+  if (offer) {
+    ours.address = offer->address;
+  } else {
+    ours.reason = offer.error().text;
+  }
+  auto theirs = send_request<wire::Pair>(h, ours, deadline);
+  if (!theirs) return tl::unexpected(theirs.error());
+  if (!offer) return ours.reason;
+  if (theirs->address.empty()) {
+    return "reducer has no queue pair: " + (theirs->reason.empty()
+                                                ? std::string("no reason sent")
+                                                : replace_control_characters(std::move(theirs->reason)));
+  }
+  const auto address = std::as_bytes(std::span(theirs->address));
+  auto connected = transport::rdma::connect_pair(*offer->pair, h.socket.fd(), address);
+  if (connected) connected = transport::rdma::probe_pair(*offer->pair, deadline);
+  wire::Paired paired;
+  paired.ready = connected ? 1 : 0;
+  if (!connected) paired.reason = connected.error().text;
+  if (auto sent = send_frame(h, wire::encode_message(paired), deadline); !sent)
+    return tl::unexpected(sent.error());
+  if (!connected) {
+    // The reducer answers with an empty PAIR, or refuses.
+    if (auto answer = receive_body(h, wire::FrameType::kPair, deadline); !answer)
+      return tl::unexpected(answer.error());
+    return connected.error().text;
+  }
+  h.socket.attach_queue_pair(std::move(offer->pair));
+  return std::string();
+}
+
+}  // namespace
+
+Result<void> negotiate_lane_transport(Handshake& handshake, const LaneSettings& settings,
+                                      const Deadline& deadline) {
+  if (!settings.rdma) {
+    handshake.tcp_reason = settings.rdma_error;
+    return {};
+  }
+  std::string reason = reason_against_rdma(handshake);
+  if (reason.empty()) {
+    auto negotiated = negotiate_queue_pair(handshake, settings, deadline);
+    if (!negotiated) return tl::unexpected(negotiated.error());
+    reason = std::move(*negotiated);
+  }
+  if (!reason.empty() && settings.rdma_required) {
+    return fail(Errc::kUnsupported,
+                handshake.name + ": RDMA is required, but a lane connection cannot use it: " + reason);
+  }
+  handshake.tcp_reason = std::move(reason);
+  return {};
+}
+
+}  // namespace sluice::engine

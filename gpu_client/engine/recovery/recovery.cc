@@ -1,0 +1,318 @@
+#include "gpu_client/engine/recovery/recovery.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/clock.h"
+#include "gpu_client/engine/base/thread.h"
+#include "gpu_client/engine/recovery/recovery_reducer.h"
+
+namespace sluice::engine {
+namespace {
+
+// How often the thread checks whether the scheduler is quiescent. Unless a connection is stuck, the transport
+// returns all buffers within a turn or two.
+constexpr Nanos kQuiescencePoll = kMillisecond;
+
+}  // namespace
+
+Recovery::Recovery(const JoinOptions& options, const Membership& membership, SessionParts parts,
+                   Listener& listener)
+    : options_(options),
+      log_(options.identity.session, options.identity.rank),
+      incarnation_(membership.incarnation),
+      first_view_(membership.view),
+      view_hash_(membership.view_hash),
+      parts_(parts),
+      listener_(listener),
+      follower_(membership.view) {
+  uint32_t lane = 0;
+  for (const ReducerReservation& reservation : membership.reservations) {
+    const auto lanes = static_cast<uint32_t>(reservation.lanes.size());
+    ReducerState& r = reducers_.emplace_back();
+    r.index = reducers_.size() - 1;
+    r.id = reservation.id;
+    r.name = reservation.name;
+    r.address = reservation.address;
+    r.handle = reservation.handle;
+    r.slots = reservation.slots;
+    r.first_lane = lane;
+    r.lanes = lanes;
+    lane += lanes;
+  }
+  if (options_.identity.rank != 0) return;
+  watch_ = std::make_unique<PoolWatch>(PoolWatchOptions{.reducers = options_.reducers,
+                                                        .file = options_.pool_file,
+                                                        .identity = options_.identity,
+                                                        .incarnation = incarnation_,
+                                                        .first_view = first_view_,
+                                                        .lanes = options_.lanes,
+                                                        .join_timeout = options_.join_timeout,
+                                                        .reservation_timeout = reducer_join_timeout()},
+                                       static_cast<PoolWatch::Listener&>(*this));
+}
+
+Recovery::~Recovery() {
+  stop();
+}
+
+void Recovery::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (watch_) watch_->stop();
+  for (PendingJoin& j : pending_joins_) {
+    j.interrupt();
+    j.thread.join();
+  }
+  pending_joins_.clear();
+  for (ReducerState& r : reducers_) r.reconnector.reset();
+  events_.clear();
+}
+
+void Recovery::begin(uint64_t monitor_id) {
+  monitor_id_ = monitor_id;
+  {
+    const std::lock_guard lock(mutex_);
+    begun_ = true;
+    start_thread_if_due();
+  }
+  if (watch_) check_watch(watch_->begin());
+}
+
+void Recovery::post(std::function<void()> event) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    events_.push_back(std::move(event));
+    start_thread_if_due();
+  }
+  changed_.notify_all();
+}
+
+// The first event starts the thread. If the system cannot start it, the session ends as without recovery.
+void Recovery::start_thread_if_due() {
+  if (!begun_ || stopping_ || events_.empty() || thread_.joinable()) return;
+  auto thread = start_thread("sluice-recovery", [this] { run(); });
+  if (thread) {
+    thread_ = std::move(*thread);
+  } else {
+    stopping_ = true;
+    listener_.on_no_recovery_thread(thread.error());
+  }
+}
+
+void Recovery::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (events_.empty()) {
+      const auto is_due = [this] { return stopping_ || !events_.empty(); };
+      Nanos timeout = 3600 * kSecond;
+      for (const PendingJoin& j : pending_joins_) {
+        if (!j.abandoned) timeout = std::min(timeout, std::max(j.deadline - monotonic_now(), Nanos{0}));
+      }
+      if (restart_pending_) timeout = std::min(timeout, kQuiescencePoll);
+      changed_.wait_for(lock, std::chrono::nanoseconds(timeout), is_due);
+    }
+    std::function<void()> event;
+    if (!events_.empty() && !stopping_) {
+      event = std::move(events_.front());
+      events_.pop_front();
+    }
+    lock.unlock();
+    try {
+      if (event && !failed_) event();
+      if (restart_pending_ && !failed_) try_restart();
+      expire_joins();
+    } catch (const std::exception& e) {
+      fail_session({Errc::kExhausted, std::string("out of memory during recovery: ") + e.what()});
+    }
+    lock.lock();
+  }
+}
+
+void Recovery::lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, const char* text) {
+  post([this, lane, reason, frames_received, t = std::string(text)] {
+    on_lane_lost(lane, reason, frames_received, t);
+  });
+}
+
+void Recovery::lane_resumed(uint32_t lane) {
+  post([this, lane] {
+    counters_.add_resumed_connection();
+    for (ReducerState& r : reducers_) {
+      if (r.has(lane)) r.broken_lanes &= ~(uint64_t{1} << (lane - r.first_lane));
+    }
+    if (is_recovered()) end_stall("connections resumed");
+  });
+}
+
+void Recovery::control_lost(size_t peer, Errc code, std::string text) {
+  post([this, peer, code, t = std::move(text)] { on_control_lost(peer, code, t); });
+}
+
+void Recovery::view_query(size_t peer, wire::ViewQuery query) {
+  post([this, peer, q = std::move(query)] { on_query(peer, q); });
+}
+
+void Recovery::view_commit(size_t peer, const wire::ViewCommit& commit) {
+  post([this, peer, commit] { on_commit(peer, commit); });
+}
+
+void Recovery::drain_notice(size_t peer, const wire::DrainNotice& /*notice*/) {
+  post([this, peer] { on_drain_notice(reducers_[peer]); });
+}
+
+void Recovery::on_lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, const std::string& text) {
+  const auto found = std::ranges::find_if(reducers_, [lane](const ReducerState& r) { return r.has(lane); });
+  if (found == reducers_.end() || found->lost) return;
+  ReducerState& r = *found;
+  counters_.begin_stall();
+  const std::string name = r.name + " lane " + std::to_string(lane - r.first_lane);
+  if (stall_reason_.empty()) {
+    stall_reason_ = name + (reason == Errc::kClosed  ? ": closed by the reducer"
+                            : reason == Errc::kReset ? ": connection reset"
+                                                     : ": " + std::string(to_string(reason)));
+  }
+  if (is_bad_frame(reason)) {
+    r.bad_frames = frames_received >= kGoodFrames ? 1 : r.bad_frames + 1;
+    log_.warn(name + ": connection closed for a malformed frame (" + std::string(to_string(reason)) +
+              (text.empty() ? "" : ": " + text) + ")");
+    if (r.bad_frames >= kMaxBadFrames) {
+      return suspect(
+          r, reason,
+          std::to_string(kMaxBadFrames) + " connections in a row were closed for malformed frames");
+    }
+  }
+  if (frames_received > 1 && r.reconnector) r.reconnector->mark_stable(lane - r.first_lane);
+  reconnect(r, false, uint64_t{1} << (lane - r.first_lane));
+}
+
+void Recovery::on_control_lost(size_t peer, Errc code, const std::string& text) {
+  if (reducers_[peer].lost) return;
+  counters_.begin_stall();
+  if (stall_reason_.empty()) stall_reason_ = text;
+  // A silent connection is still open, so a new one would be silent too.
+  if (code == Errc::kTimeout) return suspect(reducers_[peer], Errc::kReducerLost, text);
+  reconnect(reducers_[peer], true, 0);
+}
+
+// The reducer serves until all ranks have changed the view. The other reducers decide, because if all drain
+// at the same time one has to stay.
+void Recovery::on_drain_notice(ReducerState& r) {
+  if (r.lost || std::exchange(r.draining, true)) return;
+  log_.warn(r.name + " leaves the session: draining");
+  stall_reason_ = r.name + ": draining";
+  send_drain_requests();
+}
+
+void Recovery::send_drain_requests() {
+  for (const ReducerState& r : reducers_) {
+    if (r.lost || !r.draining) continue;
+    for (const ReducerState& other : reducers_) {
+      if (!other.lost && other.id != r.id)
+        parts_.monitor.send(monitor_id_, other.index,
+                            wire::Suspect{.reducer = r.id, .code = Errc::kDraining});
+    }
+  }
+}
+
+void Recovery::suspect(ReducerState& r, Errc code, const std::string& cause) {
+  if (!follower_.suspect(r.id)) return;
+  counters_.begin_stall();
+  r.lost = true;
+  if (code != Errc::kShutdown) counters_.add_lost_reducer();
+  const std::string prefix = r.name + ": ";  // the cause may start with it
+  const std::string reason = cause.starts_with(prefix) ? cause.substr(prefix.size()) : cause;
+  log_.warn(r.name + (code == Errc::kShutdown ? " leaves the session: " : " lost: ") + reason);
+  stall_reason_ = prefix + reason;
+  if (auto error = follower_.fatal_error())
+    return fail_session({error->code, r.name + " lost: " + reason + "; " + error->text});
+  parts_.monitor.send_all(monitor_id_, wire::Suspect{.reducer = r.id, .code = code});
+  shorten_join_deadlines();
+  if (watch_) check_watch(watch_->reducer_removed(r.id));
+}
+
+void Recovery::on_query(size_t peer, const wire::ViewQuery& query) {
+  using Step = ViewFollower::Query::Step;
+  const ViewFollower::Query q = follower_.on_query(reducers_[peer].id, query);
+  switch (q.step) {
+    case Step::kIgnore: return;
+    case Step::kViolation: return fail_session(reducers_[peer], q.violation);
+    case Step::kSendKnown: return parts_.monitor.send_all(monitor_id_, follower_.known_changes());
+    case Step::kAccept:
+    case Step::kRepeatAnswer: break;
+  }
+  if (q.step == Step::kAccept) restart_pending_ = false;
+  for (const uint64_t id : q.close) {
+    if (ReducerState* const r = find_reducer(id); r != nullptr) {
+      if (stall_reason_.empty()) stall_reason_ = r->name + ": lost by another rank";
+      close_reducer(*r);
+    } else {
+      reservations_.erase(id);
+      cancel_join(id);
+      if (watch_) check_watch(watch_->reducer_removed(id));
+    }
+  }
+  query_sender_ = peer;
+  for (const ViewFollower::Addition& addition : q.join) join_reducer(addition);
+  if (!q.close.empty()) shorten_join_deadlines();
+  answer_query();
+}
+
+// Answers once all joins for the query have finished. This rank contributes until then.
+void Recovery::answer_query() {
+  if (failed_ || !std::ranges::all_of(pending_joins_, &PendingJoin::abandoned)) return;
+  if (auto error = follower_.fatal_error()) return fail_session(*error);
+  // A query whose view is in use already stops nothing. The arbiter repeats it if the answer may be lost.
+  const bool to_stop = follower_.is_stopped();
+  if (to_stop) counters_.begin_stall();
+  uint64_t first_unfinished = 0;
+  const bool stopped = run_on_loop([&] {
+    if (to_stop) parts_.scheduler.stop();
+    first_unfinished = parts_.scheduler.first_unfinished();
+  });
+  if (!stopped) return;
+  if (const auto answer = follower_.answer(first_unfinished))
+    parts_.monitor.send(monitor_id_, query_sender_, *answer);
+}
+
+void Recovery::on_commit(size_t peer, const wire::ViewCommit& commit) {
+  using Step = ViewFollower::Commit::Step;
+  uint64_t first_unfinished = 0;
+  if (!run_on_loop([&] { first_unfinished = parts_.scheduler.first_unfinished(); })) return;
+  const ViewFollower::Commit c =
+      follower_.on_commit(reducers_[peer].id, commit, first_unfinished, parts_.scheduler.depth());
+  if (c.step == Step::kIgnore) return;
+  if (c.step == Step::kViolation) return fail_session(reducers_[peer], c.violation);
+  restart_pending_ = true;
+}
+
+void Recovery::fail_session(const Error& error) {
+  if (std::exchange(failed_, true)) return;
+  listener_.on_recovery_failed(error);
+}
+
+void Recovery::fail_session(const ReducerState& source, const Error& violation) {
+  fail_session({violation.code, source.name + ": " + violation.text});
+}
+
+void Recovery::end_stall(const char* outcome) {
+  const auto duration = counters_.end_stall();
+  if (!duration) return;
+  log_.warn("session resumed after " + std::to_string(*duration / kMillisecond) + " ms: " + outcome +
+            (stall_reason_.empty() ? "" : " (" + std::exchange(stall_reason_, {}) + ")"));
+}
+
+bool Recovery::is_recovered() const {
+  const auto is_connected = [](const ReducerState& r) {
+    return r.lost || (r.broken_lanes == 0 && !r.broken_control);
+  };
+  return !follower_.is_stopped() && !restart_pending_ && std::ranges::all_of(reducers_, is_connected);
+}
+
+}  // namespace sluice::engine

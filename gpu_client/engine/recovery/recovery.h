@@ -1,0 +1,181 @@
+// Class Recovery keeps a fault-tolerant session running when connections break, reducers are lost or drain,
+// and reducers are added (protocol.md section 11). It decides and coordinates:
+//
+// - HeartbeatMonitor reports control connections, ProgressLoop reports lane connections.
+// - Reconnector reopens connections, one thread per reducer.
+// - ViewFollower says which view changes are valid.
+// - PoolWatch finds reducers on rank 0; one thread per added reducer joins it on every rank.
+// - ChunkScheduler stops and restarts in the new view.
+//
+// Recovery has its own thread, started by the first event, so a session without events has none. All state
+// belongs to that thread; the other threads post events. Everything that takes time runs elsewhere, so that
+// the thread can handle a second loss during the first one.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/units.h"
+#include "gpu_client/engine/base/session_log.h"
+#include "gpu_client/engine/control/heartbeat_monitor.h"
+#include "gpu_client/engine/data_path/chunk_scheduler.h"
+#include "gpu_client/engine/data_path/progress_loop.h"
+#include "gpu_client/engine/data_path/progress_thread.h"
+#include "gpu_client/engine/join/join.h"
+#include "gpu_client/engine/join/membership.h"
+#include "gpu_client/engine/membership/pool_watch.h"
+#include "gpu_client/engine/membership/view_follower.h"
+#include "gpu_client/engine/recovery/reconnector.h"
+#include "gpu_client/engine/recovery/recovery_counters.h"
+#include "transport/tcp/tcp_context.h"
+
+namespace sluice::engine {
+
+class Recovery final : Reconnector::Listener, PoolWatch::Listener {
+ public:
+  // The reducer is lost after this many connections in a row were closed for a malformed frame. A connection
+  // that has received kGoodFrames frames before restarts the count.
+  static constexpr unsigned kMaxBadFrames = 16;
+  static constexpr uint64_t kGoodFrames = 1024;
+
+  class Listener {
+   public:
+    // At most once, on the thread of Recovery: no reducer is left, or a reducer violated the rules of view
+    // changes.
+    virtual void on_recovery_failed(const Error& error) noexcept = 0;
+    // The same when the system cannot start the thread of Recovery. The call comes from within the call that
+    // posted the first event, which may be one of HeartbeatMonitor's, so HeartbeatMonitor must not be called.
+    virtual void on_no_recovery_thread(const Error& error) noexcept = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+
+  // The parts of the session that Recovery uses. All outlive stop().
+  struct SessionParts {
+    HeartbeatMonitor& monitor;
+    ProgressLoop& progress_loop;
+    ChunkScheduler& scheduler;
+    transport::tcp::TcpContext& context;
+    ProgressThread& progress_thread;
+  };
+
+  // To be called before the lane connections of the membership are moved to the scheduler, in their order.
+  // Events are stored until begin().
+  Recovery(const JoinOptions& options, const Membership& membership, SessionParts parts, Listener& listener);
+  ~Recovery();
+  Recovery(const Recovery&) = delete;
+
+  // `monitor_id` is the session's id in HeartbeatMonitor.
+  void begin(uint64_t monitor_id);
+
+  // These post an event. `lane` is an index in ChunkScheduler; `peer` is one in HeartbeatMonitor. Any thread.
+  void lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, const char* text);
+  void lane_resumed(uint32_t lane);
+  void control_lost(size_t peer, Errc code, std::string text);
+  void view_query(size_t peer, wire::ViewQuery query);
+  void view_commit(size_t peer, const wire::ViewCommit& commit);
+  void drain_notice(size_t peer, const wire::DrainNotice& notice);
+
+  // Replaces the list of reducers, or with nullopt rereads its file. Only rank 0's list counts; the other
+  // ranks learn of changes by view changes. Any thread.
+  [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool);
+
+  // Stops all threads of recovery. Afterwards nothing of the session is used, except by work that was
+  // posted to the progress loop before. Not from the listener.
+  void stop() noexcept;
+
+  [[nodiscard]] RecoveryStats stats() const noexcept { return counters_.get(); }
+
+ private:
+  // A reducer of the membership history that this rank has joined, stored at its index in HeartbeatMonitor.
+  struct ReducerState;
+  // A reducer that a thread is joining because of a VIEW_QUERY.
+  struct PendingJoin;
+
+  // recovery.cc: the thread, and its decisions
+  void post(std::function<void()> event);
+  void start_thread_if_due();
+  void run();
+  void on_lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, const std::string& text);
+  void on_control_lost(size_t peer, Errc code, const std::string& text);
+  void on_query(size_t peer, const wire::ViewQuery& query);
+  void on_commit(size_t peer, const wire::ViewCommit& commit);
+  void on_drain_notice(ReducerState& r);
+  void send_drain_requests();
+  void suspect(ReducerState& r, Errc code, const std::string& cause);
+  void answer_query();
+  void fail_session(const Error& error);
+  void fail_session(const ReducerState& source, const Error& violation);
+  void end_stall(const char* outcome);
+  [[nodiscard]] bool is_recovered() const;
+
+  void on_control_reconnected(uint64_t reducer, ControlConnection connection) noexcept override;
+  void on_lane_reconnected(uint64_t reducer, uint32_t lane, transport::tcp::Socket socket) noexcept override;
+  void on_reconnect_failed(uint64_t reducer, Errc code, std::string text) noexcept override;
+  void on_reducer_found(const config::Endpoint& address, ReducerReservation reservation) override;
+  void on_unlisted(std::vector<uint64_t> reducers) override;
+
+  // recovery_steps.cc: the execution of decisions
+  [[nodiscard]] bool run_on_loop(std::function<void()> work);
+  void close_reducer(ReducerState& r);
+  [[nodiscard]] bool is_unreachable(const ReducerState& r) const;
+  void reconnect(ReducerState& r, bool control, uint64_t lanes);
+  void replace_control(ReducerState& r, ControlConnection connection);
+  void bind_lane(uint32_t lane, transport::tcp::Socket& socket);
+  void resume_lane(const ReducerState& r, uint32_t lane, transport::tcp::Socket socket);
+  void try_restart();
+  [[nodiscard]] std::vector<uint32_t> placement();
+  [[nodiscard]] ReducerState* find_reducer(uint64_t reducer) noexcept;  // null: never joined by this rank
+  void check_watch(Result<void> result);
+
+  // recovery_joins.cc: added reducers, and those that the list no longer has
+  void propose_reducer(const config::Endpoint& address, ReducerReservation reservation);
+  void join_reducer(const ViewFollower::Addition& addition);
+  void start_join(const ViewFollower::Addition& addition);
+  void finish_join(uint64_t reducer, Result<ReducerReservation> reservation);
+  [[nodiscard]] bool add_reducer(uint64_t reducer, ReducerReservation& reservation);
+  void reject_reducer(uint64_t reducer, const std::string& reason);
+  void cancel_join(uint64_t reducer);
+  void shorten_join_deadlines();
+  void expire_joins();
+  void remove_unlisted(const std::vector<uint64_t>& reducers);
+  [[nodiscard]] Nanos reducer_join_timeout() const noexcept;
+
+  const JoinOptions options_;
+  const SessionLog log_;
+  const uint64_t incarnation_;
+  const wire::View first_view_;
+  const uint64_t view_hash_;  // of first_view_
+  const SessionParts parts_;
+  uint64_t monitor_id_ = 0;
+  Listener& listener_;
+  ViewFollower follower_;
+  std::deque<ReducerState> reducers_;
+  // On rank 0: reservations at reducers that it has proposed, until a VIEW_QUERY adds them.
+  std::map<uint64_t, ReducerReservation> reservations_;
+  std::vector<PendingJoin> pending_joins_;
+  size_t query_sender_ = 0;  // peer that sent the last VIEW_QUERY
+  bool restart_pending_ = false;
+  bool failed_ = false;
+  std::string stall_reason_;
+  RecoveryCounters counters_;
+
+  std::mutex mutex_;  // guards the members up to thread_
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> events_;
+  bool begun_ = false, stopping_ = false;
+  std::thread thread_;
+  std::unique_ptr<PoolWatch> watch_;  // only on rank 0
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,46 @@
+// Class RecoveryCounters counts what recovery from losses did to a session, and how long the session stalled.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "core/units.h"
+
+namespace sluice::engine {
+
+struct RecoveryStats {
+  // Upper bounds of the histogram `stalls`; its last bucket has longer stalls.
+  static constexpr std::array<Nanos, 4> kBounds = {10 * kMillisecond, 100 * kMillisecond, kSecond,
+                                                   10 * kSecond};
+  uint64_t connections_resumed = 0;
+  uint64_t view_changes = 0;
+  uint32_t reducers_lost = 0;  // removed because this rank had lost them: neither drained nor unlisted
+  uint64_t stalled_ns = 0;     // from the first sign of a loss to the restart or the last resumed connection
+  uint64_t longest_stall_ns = 0;
+  std::array<uint32_t, kBounds.size() + 1> stalls{};
+};
+
+class RecoveryCounters {
+ public:
+  // The thread of Recovery; get() from any thread.
+  void add_resumed_connection() noexcept { resumed_.fetch_add(1, std::memory_order_relaxed); }
+  void add_view_change() noexcept { view_changes_.fetch_add(1, std::memory_order_relaxed); }
+  void add_lost_reducer() noexcept { reducers_lost_.fetch_add(1, std::memory_order_relaxed); }
+  // Starts a stall, unless one is in progress.
+  void begin_stall() noexcept;
+  // Ends the stall and returns its duration; nullopt when there is none.
+  [[nodiscard]] std::optional<Nanos> end_stall() noexcept;
+
+  [[nodiscard]] RecoveryStats get() const noexcept;
+
+ private:
+  Nanos stalled_since_ = 0;  // 0: no stall
+  std::atomic<uint64_t> resumed_{0}, view_changes_{0}, stalled_ns_{0}, longest_stall_ns_{0};
+  std::atomic<uint32_t> reducers_lost_{0};
+  std::array<std::atomic<uint32_t>, RecoveryStats::kBounds.size() + 1> stalls_{};
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,268 @@
+#include "gpu_client/engine/session/session.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "core/clock.h"
+#include "gpu_client/engine/base/session_log.h"
+#include "transport/rdma/rdma_context.h"
+#include "transport/rdma/remote_buffers.h"
+
+namespace sluice::engine {
+namespace {
+
+// How long close() waits for the transport to return the last buffers after everything is closed.
+constexpr Nanos kDrainTime = kSecond;
+
+}  // namespace
+
+Session::Session(SessionOptions options) : options_(std::move(options)) {}
+
+Result<std::unique_ptr<Session>> Session::create(SessionOptions options) {
+  std::unique_ptr<Session> session(new Session(std::move(options)));
+  auto monitor = HeartbeatMonitor::acquire();
+  if (!monitor) return tl::unexpected(monitor.error());
+  session->monitor_ = std::move(*monitor);
+  auto membership = join_session(session->options_.join);
+  if (!membership) return tl::unexpected(membership.error());
+  if (auto begun = session->begin(std::move(*membership)); !begun) return tl::unexpected(begun.error());
+  return session;
+}
+
+Result<void> Session::begin(Membership membership) {
+  ChunkScheduler::Options o;
+  o.view_hash = membership.view_hash;
+  o.slot_bytes = membership.view.slot_bytes;
+  o.incarnation = membership.incarnation;
+  o.payload_crc = options_.payload_crc;
+  o.keep_results = options_.keep_results;
+  o.fault_tolerant = membership.fault_tolerant;
+  o.rank = options_.join.identity.rank;
+  o.ranks = options_.join.identity.ranks;
+  o.placement = wire::placement_table(membership.view);
+  for (const ReducerReservation& reservation : membership.reservations) {
+    for (size_t lane = 0; lane < reservation.lanes.size(); ++lane) {
+      o.lanes.push_back({.handle = reservation.handle, .slots = reservation.slots});
+      lane_names_.push_back(reservation.name + " lane " + std::to_string(lane));
+    }
+  }
+  table_ = std::make_unique<OpTable>(static_cast<uint32_t>(o.lanes.size()), o.slot_bytes);
+  progress_loop_ = std::make_unique<ProgressLoop>(end_latch_, static_cast<ProgressLoop::Listener&>(*this));
+  auto scheduler = ChunkScheduler::create(std::move(o), *table_, *progress_loop_);
+  if (!scheduler) return tl::unexpected(scheduler.error());
+  scheduler_ = std::move(*scheduler);
+  if (const auto& memory = options_.join.identity.lanes.memory)
+    ring_registration_ = {memory, scheduler_->ring_memory(), transport::rdma::Memory::Use::kSendAndAdvertise};
+  auto context = transport::rdma::make_context();
+  if (!context) return tl::unexpected(context.error());
+  context_ = std::move(*context);
+  progress_loop_->attach(*scheduler_, *context_);
+  if (auto adopted = adopt_lanes(membership.reservations); !adopted) return adopted;
+  if (const auto& memory = options_.join.identity.lanes.memory; memory && !memory->first_error().empty())
+    SessionLog(options_.join.identity.session, options_.join.identity.rank)
+        .info("payload is copied for RDMA: " + memory->first_error());
+  if (const Status s = scheduler_->begin(); !s.ok())
+    return fail(s.code(), "cannot send COMMIT on a lane connection");
+  progress_thread_ = std::make_unique<ProgressThread>(*progress_loop_, *scheduler_, *context_);
+  if (membership.fault_tolerant) {
+    const Recovery::SessionParts parts{*monitor_, *progress_loop_, *scheduler_, *context_, *progress_thread_};
+    recovery_ =
+        std::make_unique<Recovery>(options_.join, membership, parts, static_cast<Recovery::Listener&>(*this));
+  }
+
+  std::vector<ControlPeer> peers;
+  for (ReducerReservation& reservation : membership.reservations) {
+    peers.push_back({.connection = std::move(reservation.control),
+                     .heartbeat = Nanos{reservation.heartbeat_ms} * kMillisecond,
+                     .timeout = Nanos{reservation.peer_timeout_ms} * kMillisecond});
+  }
+  monitor_id_ = monitor_->add(std::move(peers), *this, membership.fault_tolerant);
+  if (recovery_) recovery_->begin(monitor_id_);
+  begun_.store(true, std::memory_order_release);
+  // Sends COMMIT now and not with the first operation, because a reducer that receives nothing on a lane
+  // connection cannot tell a late rank from a lost one.
+  progress_thread_->progress_once();
+  return options_.own_thread ? progress_thread_->start() : Result<void>();
+}
+
+Result<void> Session::adopt_lanes(std::vector<ReducerReservation>& reservations) {
+  uint32_t i = 0;
+  for (ReducerReservation& reservation : reservations) {
+    for (transport::tcp::Socket& lane : reservation.lanes) {
+      auto ep = context_->adopt(std::move(lane), scheduler_->lane(i), scheduler_->endpoint_options(i));
+      if (!ep) return add_context(lane_names_[i], ep.error());
+      scheduler_->lane(i).bind(**ep);
+      ++i;
+    }
+  }
+  return {};
+}
+
+Session::~Session() {
+  if (recovery_) recovery_->stop();
+  if (progress_thread_) progress_thread_->stop();
+  if (monitor_ && monitor_id_ != 0) monitor_->remove(monitor_id_);
+}
+
+Status Session::allreduce(OpRequest request, uint64_t& handle) {
+  if (options_.op_timeout > 0) request.deadline = monotonic_now() + options_.op_timeout;
+  {
+    const std::lock_guard lock(submission_);
+    if (closing_) return Errc::kClosed;
+    if (const Errc ended = end_latch_.code(); ended != Errc::kOk) return ended;
+    if (memory_.has_device_memory() && !memory_.classify(request)) return Errc::kInvalidArgument;
+    const auto index = table_->open(request);
+    if (!index) return Errc::kExhausted;
+    handle = table_->handle_of(*index);
+    if ((*table_)[*index].chunk_count == 0) {
+      table_->end(*index, Errc::kOk);
+      empty_operations_.fetch_add(1, std::memory_order_relaxed);
+      return Errc::kOk;
+    }
+    progress_loop_->submit(*index);
+  }
+  progress_thread_->notify();
+  return Errc::kOk;
+}
+
+bool Session::release_if_ended(uint64_t handle, Status& status) {
+  const std::lock_guard lock(submission_);
+  const uint32_t index = table_->find(handle);
+  status = index == kNoOperation ? Errc::kInvalidArgument : Errc::kOk;
+  if (index == kNoOperation) return false;
+  const Operation& o = (*table_)[index];
+  if (o.state.load(std::memory_order_acquire) != OpState::kEnded) return false;
+  status = o.status;
+  table_->release(index);
+  return true;
+}
+
+Status Session::test(uint64_t handle, bool& done) {
+  if (!options_.own_thread) progress_thread_->progress_once();
+  Status status;
+  done = release_if_ended(handle, status);
+  return status;
+}
+
+Status Session::wait(uint64_t handle, Nanos deadline) {
+  const Operation* o = nullptr;
+  {
+    const std::lock_guard lock(submission_);
+    const uint32_t index = table_->find(handle);
+    if (index == kNoOperation) return Errc::kInvalidArgument;
+    o = &(*table_)[index];
+  }
+  if (!options_.own_thread) progress_thread_->progress_once();  // even if the deadline has passed
+  const bool ended = progress_thread_->wait(
+      [o] { return o->state.load(std::memory_order_seq_cst) != OpState::kOpen; }, deadline);
+  if (!ended) return Errc::kTimeout;
+  Status status;
+  static_cast<void>(
+      release_if_ended(handle, status));  // kInvalidArgument if another thread released it first
+  return status;
+}
+
+SessionStats Session::stats() {
+  SessionStats s;
+  const ProgressThread::Counters counters = progress_thread_->counters();
+  s.lanes = counters.lanes;
+  s.bytes_resent = counters.bytes_resent;
+  s.bytes_copied = counters.results_copied + s.lanes.bytes_copied + s.lanes.bytes_copied_out;
+  s.rdma_lanes = counters.rdma_lanes;
+  s.operations = progress_thread_->operations_done() + empty_operations_.load(std::memory_order_relaxed);
+  s.reducers = static_cast<uint32_t>(options_.join.reducers.size());
+  s.lane_connections = counters.open_lanes;
+  s.slowest = scheduler_->straggler_stats().slowest();
+  s.waiting = {.missing_ranks = missing_ranks_.load(std::memory_order_relaxed),
+               .first_rank = missing_rank_.load(std::memory_order_relaxed),
+               .waited_ms = waited_ms_.load(std::memory_order_relaxed)};
+  if (recovery_) s.recovery = recovery_->stats();
+  return s;
+}
+
+Result<void> Session::set_reducers(std::optional<config::Pool> pool) {
+  if (const Errc ended = end_latch_.code(); ended != Errc::kOk) return fail(ended, end_latch_.text());
+  if (!recovery_)
+    return fail(Errc::kUnsupported, "reducers cannot be changed: the session is not fault-tolerant");
+  return recovery_->set_reducers(std::move(pool));
+}
+
+Result<void> Session::register_memory(std::span<std::byte> bytes) {
+  return memory_.add(bytes);
+}
+
+// A session that passes the first checks is not fault-tolerant. Its lane connections never change, so this
+// thread may read them.
+Result<void> Session::check_device_memory_support() {
+  const auto refuse = [](std::string reason) { return fail(Errc::kUnsupported, std::move(reason)); };
+  if (!options_.device_memory) return refuse("device memory is experimental; set SLUICE_GDR=1 to enable it");
+  if (options_.keep_results) return refuse("results in device memory cannot be kept; set keep_results to 0");
+  const uint32_t lanes = scheduler_->lane_count();
+  if (const uint32_t over_rdma = progress_thread_->counters().rdma_lanes; over_rdma < lanes) {
+    return refuse("device memory requires RDMA, but " + std::to_string(lanes - over_rdma) + " of " +
+                  std::to_string(lanes) + " lane connections do not use it");
+  }
+  for (uint32_t i = 0; i < lanes; ++i) {
+    const uint32_t slots = scheduler_->lane(i).slots();
+    // With more slots than buffers that can be advertised, a result could arrive before its buffer was
+    // advertised.
+    if (slots <= transport::rdma::kMaxAdvertisedBuffers) continue;
+    return refuse(
+        lane_names_[i] + " has " + std::to_string(slots) + " slots, but device memory allows at most " +
+        std::to_string(transport::rdma::kMaxAdvertisedBuffers) + "; raise slot_bytes or lower window_bytes");
+  }
+  return {};
+}
+
+Result<void> Session::register_device_memory(std::span<std::byte> bytes,
+                                             const transport::rdma::DmaBuf& dmabuf) {
+  if (auto supported = check_device_memory_support(); !supported) return supported;
+  return memory_.add_device(bytes, dmabuf);
+}
+
+bool Session::is_device_memory(const std::byte* at, uint64_t size) {
+  return memory_.is_device_memory(at, size);
+}
+
+Status Session::deregister_memory(std::span<std::byte> bytes) {
+  return memory_.remove(bytes);
+}
+
+Status Session::close(Nanos deadline) {
+  {
+    const std::lock_guard lock(submission_);
+    closing_ = true;
+  }
+  if (deadline == kNoDeadline) deadline = monotonic_now() + options_.linger;
+  const auto failed = [this] { return end_latch_.code() != Errc::kOk; };
+  bool in_time = progress_thread_->wait([&] { return table_->open_count() == 0 || failed(); }, deadline);
+  if (!failed()) {
+    leaving_.store(true, std::memory_order_release);
+    progress_loop_->leave();
+    monitor_->leave(monitor_id_);
+    const auto left = [&] { return left_.load(std::memory_order_seq_cst) || failed(); };
+    in_time = progress_thread_->wait(left, deadline) && in_time;
+  }
+  if (recovery_) recovery_->stop();
+  const Errc ended = end_latch_.code();
+  end_session(Errc::kClosed, "session closed");
+  progress_thread_->wait([this] { return progress_loop_->is_drained(); }, monotonic_now() + kDrainTime);
+  progress_thread_->stop();
+  monitor_->remove(monitor_id_);
+  monitor_id_ = 0;
+  if (ended != Errc::kOk) return ended;
+  return in_time ? Errc::kOk : Errc::kTimeout;
+}
+
+void Session::abort(Errc code, const std::string& reason) noexcept {
+  try {
+    end_latch_.preset(code, reason);
+    monitor_->abort(monitor_id_, code, options_.join.identity.rank, reason);
+    end_session(code, reason);
+  } catch (const std::exception&) {
+    end_session(code, {});
+  }
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,163 @@
+// Class Session is a worker's session as the C API and the NCCL plugin use it. It joins the session,
+// creates the data path, the progress thread, the heartbeat monitor's entry and recovery, and connects
+// them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "gpu_client/engine/base/session_end_latch.h"
+#include "gpu_client/engine/control/heartbeat_monitor.h"
+#include "gpu_client/engine/data_path/chunk_scheduler.h"
+#include "gpu_client/engine/data_path/op_table.h"
+#include "gpu_client/engine/data_path/progress_loop.h"
+#include "gpu_client/engine/data_path/progress_thread.h"
+#include "gpu_client/engine/join/join.h"
+#include "gpu_client/engine/recovery/recovery.h"
+#include "gpu_client/engine/session/memory_registry.h"
+#include "transport/rdma/memory.h"
+#include "transport/tcp/tcp_context.h"
+
+namespace sluice::engine {
+
+struct SessionOptions {
+  JoinOptions join;
+  bool own_thread = true;  // false: test(), wait() and progress() make progress
+  bool payload_crc = true;
+  bool keep_results = true;
+  bool device_memory = false;  // register_device_memory() is allowed
+  Nanos op_timeout = 0;        // 0: none
+  Nanos linger = 5 * kSecond;
+};
+
+struct SessionStats {
+  uint64_t operations = 0;  // ended with kOk
+  transport::EndpointCounters lanes;
+  uint32_t reducers = 0;
+  uint32_t lane_connections = 0;
+  WaitingStatus waiting;
+  StragglerStats::Slowest slowest;
+  RecoveryStats recovery;
+  uint64_t bytes_resent = 0;
+  uint64_t bytes_copied = 0;  // payload copied between the operations' buffers and the network
+  uint32_t rdma_lanes = 0;
+};
+
+class Session final : ProgressLoop::Listener, HeartbeatListener, Recovery::Listener {
+ public:
+  // Joins a session. Blocks as join_session() does.
+  [[nodiscard]] static Result<std::unique_ptr<Session>> create(SessionOptions options);
+  // Without close() or abort() the connections break. The other ranks see that as the loss of this rank; in a
+  // fault-tolerant session only at the absence deadline.
+  ~Session();
+  Session(const Session&) = delete;
+
+  // Submits an operation. Sets `handle` for test() and wait(), and sets request.deadline and
+  // request.on_device. Returns kExhausted when the table is full, kClosed after close(), kInvalidArgument
+  // when a buffer is only partly in device memory, or the code with which the session ended. Any thread.
+  [[nodiscard]] Status allreduce(OpRequest request, uint64_t& handle);
+  // Sets `done` when the operation has ended. Then returns its status and releases its handle. Returns
+  // kInvalidArgument for a released handle.
+  [[nodiscard]] Status test(uint64_t handle, bool& done);
+  // The same, blocking until `deadline`. Returns kTimeout when the operation is still open.
+  [[nodiscard]] Status wait(uint64_t handle, Nanos deadline);
+  void progress() noexcept { progress_thread_->progress_once(); }
+  [[nodiscard]] uint32_t ranks() const noexcept { return options_.join.identity.ranks; }
+  [[nodiscard]] Nanos linger() const noexcept { return options_.linger; }
+
+  [[nodiscard]] Errc code() const noexcept { return end_latch_.code(); }
+  [[nodiscard]] std::string reason() const { return end_latch_.text(); }
+  [[nodiscard]] SessionStats stats();
+
+  // Replaces the list of reducers, or with nullopt rereads its file. Effective on rank 0 only, and applied
+  // later. Returns kUnsupported without fault tolerance, and kInvalidArgument when there is no file.
+  [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool);
+
+  // Registers memory with the RDMA devices, so that operations in it are not copied. The caller keeps it
+  // mapped until deregister_memory(), and calls that with no open operation in it. A range may be
+  // registered several times. Has no effect without RDMA. Returns kSystem with a device's error; the memory
+  // is then not registered. Any thread.
+  [[nodiscard]] Result<void> register_memory(std::span<std::byte> bytes);
+  // The same for memory that only devices can access, such as a GPU's. Operations in it are never copied at
+  // this rank and have no payload checksum. Returns kUnsupported with the reason when the session cannot
+  // use such memory.
+  [[nodiscard]] Result<void> register_device_memory(std::span<std::byte> bytes,
+                                                    const transport::rdma::DmaBuf& dmabuf);
+  // True when [at, at + size) is inside registered device memory. Any thread.
+  [[nodiscard]] bool is_device_memory(const std::byte* at, uint64_t size);
+  // Reverts one registration of either kind. Returns kInvalidArgument when the range is not registered.
+  [[nodiscard]] Status deregister_memory(std::span<std::byte> bytes);
+
+  // Waits for the open operations, leaves the session and closes it, within the linger time or until
+  // `deadline`. Returns kTimeout when the time did not suffice, or the code with which the session ended
+  // before. No other call may be in progress or follow.
+  [[nodiscard]] Status close(Nanos deadline = kNoDeadline);
+
+  // Ends the session and sends the reason to the other ranks, which otherwise would wait for this rank. The
+  // destructor waits until the transport has returned the buffers. Any thread.
+  void abort(Errc code, const std::string& reason) noexcept;
+
+ private:
+  explicit Session(SessionOptions options);
+
+  // session.cc
+  [[nodiscard]] Result<void> begin(Membership membership);
+  [[nodiscard]] Result<void> adopt_lanes(std::vector<ReducerReservation>& reservations);
+  // Returns true when the operation has ended: sets `status` and releases the handle. Otherwise sets
+  // `status` to kOk for an open operation and to kInvalidArgument for a released handle.
+  [[nodiscard]] bool release_if_ended(uint64_t handle, Status& status);
+  [[nodiscard]] Result<void> check_device_memory_support();
+
+  // session_events.cc
+  void on_data_path_ended(const SessionEnd& end) noexcept override;
+  void on_session_lost(Errc code, std::string text) noexcept override;
+  void on_waiting(const WaitingStatus& waiting) noexcept override;
+  void on_left() noexcept override;
+  [[nodiscard]] uint64_t first_unfinished() const noexcept override;
+  void on_progress_due() noexcept override;
+  void on_lane_lost(uint32_t lane, Errc reason) noexcept override;
+  void on_lane_resumed(uint32_t lane) noexcept override;
+  void on_control_lost(size_t peer, Errc code, std::string text) noexcept override;
+  void on_view_query(size_t peer, const wire::ViewQuery& query) noexcept override;
+  void on_view_commit(size_t peer, const wire::ViewCommit& commit) noexcept override;
+  void on_drain_notice(size_t peer, const wire::DrainNotice& notice) noexcept override;
+  void on_recovery_failed(const Error& error) noexcept override;
+  void on_no_recovery_thread(const Error& error) noexcept override;
+  template <typename F>
+  void post_to_recovery(F&& event) noexcept;
+  [[nodiscard]] std::string describe(const SessionEnd& end) const;
+  void end_session(Errc code, std::string text) noexcept;
+
+  const SessionOptions options_;
+  SessionEndLatch end_latch_;
+  std::shared_ptr<HeartbeatMonitor> monitor_;
+  uint64_t monitor_id_ = 0;              // the session's id in monitor_; 0: not added
+  std::vector<std::string> lane_names_;  // of the first view, by index: "reducer 10.0.0.2:7470 lane 1"
+
+  std::mutex submission_;  // taken by callers, never by the progress loop
+  bool closing_ = false;   // guarded by submission_
+  MemoryRegistry memory_{options_.join.identity.lanes.memory, submission_};
+  std::atomic<uint64_t> empty_operations_{0};
+  std::atomic<bool> begun_{false};  // all members below exist
+  std::atomic<bool> leaving_{false}, left_{false};
+  std::atomic<uint32_t> missing_ranks_{0}, missing_rank_{wire::kNoRank}, waited_ms_{0};
+
+  // In the order of their creation. context_ and its endpoints are destroyed before the objects that they
+  // call.
+  std::unique_ptr<OpTable> table_;
+  std::unique_ptr<ProgressLoop> progress_loop_;
+  std::unique_ptr<ChunkScheduler> scheduler_;
+  transport::rdma::ScopedRegistration ring_registration_;
+  std::unique_ptr<transport::tcp::TcpContext> context_;
+  std::unique_ptr<ProgressThread> progress_thread_;
+  std::unique_ptr<Recovery> recovery_;  // null without fault tolerance
+};
+
+}  // namespace sluice::engine

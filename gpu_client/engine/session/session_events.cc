@@ -1,0 +1,123 @@
+// Session's reactions to events of its parts: the progress loop, the heartbeat monitor and recovery.
+#include <exception>
+#include <utility>
+
+#include "gpu_client/engine/base/peer_error.h"
+#include "gpu_client/engine/session/session.h"
+
+namespace sluice::engine {
+
+std::string Session::describe(const SessionEnd& end) const {
+  std::string text = replace_control_characters(end.text.data());
+  const std::string lane = end.lane < lane_names_.size() ? lane_names_[end.lane] : "added reducer";
+  if (end.from_peer) return lane + ": the reducer ended the session: " + text;
+  if (end.lane != kNoLane) return lane + ": " + text;
+  if (const uint32_t missing = missing_ranks_.load(std::memory_order_relaxed); missing > 0) {
+    text += "; a reducer waits for " + std::to_string(missing) + (missing == 1 ? " rank" : " ranks") +
+            ", the first is rank " + std::to_string(missing_rank_.load(std::memory_order_relaxed));
+  }
+  return text;
+}
+
+void Session::on_data_path_ended(const SessionEnd& end) noexcept {
+  try {
+    const std::string text = describe(end);
+    if (!end_latch_.set(end.code, text)) return;
+    // The lane connections are still open, so the reducers receive the reason before they see the loss.
+    const Rank rank = end.from_peer ? end.rank : options_.join.identity.rank;
+    monitor_->abort(monitor_id_, end.code, rank,
+                    end.from_peer ? replace_control_characters(end.text.data()) : text);
+  } catch (const std::exception&) {
+    end_session(end.code, {});
+  }
+  progress_thread_->signal();
+}
+
+void Session::on_session_lost(Errc code, std::string text) noexcept {
+  end_session(code, std::move(text));
+}
+
+void Session::end_session(Errc code, std::string text) noexcept {
+  if (!end_latch_.set(code, std::move(text))) return;
+  progress_thread_->notify();
+  progress_thread_->signal();
+}
+
+void Session::on_waiting(const WaitingStatus& waiting) noexcept {
+  missing_ranks_.store(waiting.missing_ranks, std::memory_order_relaxed);
+  missing_rank_.store(waiting.missing_ranks > 0 ? waiting.first_rank : wire::kNoRank,
+                      std::memory_order_relaxed);
+  waited_ms_.store(waiting.missing_ranks > 0 ? waiting.waited_ms : 0, std::memory_order_relaxed);
+}
+
+uint64_t Session::first_unfinished() const noexcept {
+  return scheduler_->first_unfinished();
+}
+
+// A fault-tolerant session makes progress between operations too. Otherwise a rank that computes for long
+// would not notice a broken lane connection before the reducers' absence deadline.
+void Session::on_progress_due() noexcept {
+  if (!options_.own_thread && begun_.load(std::memory_order_acquire) &&
+      (recovery_ || table_->open_count() > 0))
+    progress_thread_->progress_once();
+}
+
+// Without memory for the event recovery is impossible, so the session ends.
+template <typename F>
+void Session::post_to_recovery(F&& event) noexcept {
+  try {
+    event(*recovery_);
+  } catch (const std::exception&) {
+    end_session(Errc::kExhausted, {});
+  }
+}
+
+void Session::on_lane_lost(uint32_t lane, Errc reason) noexcept {
+  // The reducer has finished with this rank, which is leaving and has all its results.
+  if (reason == Errc::kClosed && leaving_.load(std::memory_order_acquire) &&
+      scheduler_->oldest_operation() == kNoOperation)
+    return;
+  const SessionEnd& failure = scheduler_->last_failure();
+  const char* const text = failure.lane == lane && failure.code == reason ? failure.text.data() : "";
+  post_to_recovery(
+      [&](Recovery& r) { r.lane_lost(lane, reason, scheduler_->lane(lane).last_frames_in(), text); });
+}
+
+void Session::on_lane_resumed(uint32_t lane) noexcept {
+  post_to_recovery([&](Recovery& r) { r.lane_resumed(lane); });
+}
+
+void Session::on_control_lost(size_t peer, Errc code, std::string text) noexcept {
+  post_to_recovery([&](Recovery& r) { r.control_lost(peer, code, std::move(text)); });
+}
+
+void Session::on_view_query(size_t peer, const wire::ViewQuery& query) noexcept {
+  post_to_recovery([&](Recovery& r) { r.view_query(peer, query); });
+}
+
+void Session::on_view_commit(size_t peer, const wire::ViewCommit& commit) noexcept {
+  post_to_recovery([&](Recovery& r) { r.view_commit(peer, commit); });
+}
+
+void Session::on_drain_notice(size_t peer, const wire::DrainNotice& notice) noexcept {
+  post_to_recovery([&](Recovery& r) { r.drain_notice(peer, notice); });
+}
+
+// The monitor must not be called here. The reducers see the end by the connections that the scheduler closes.
+void Session::on_no_recovery_thread(const Error& error) noexcept {
+  end_session(error.code, error.text);
+}
+
+void Session::on_recovery_failed(const Error& error) noexcept {
+  // A rank that has all its results needs no reducer to leave.
+  if (leaving_.load(std::memory_order_acquire) && table_->open_count() == 0) return on_left();
+  abort(error.code, error.text);
+}
+
+void Session::on_left() noexcept {
+  left_.store(true, std::memory_order_seq_cst);
+  progress_thread_->notify();
+  progress_thread_->signal();
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,164 @@
+#include "nccl_plugin/collnet/session_connect.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/clock.h"
+#include "gpu_client/engine/join/credentials.h"
+#include "gpu_client/engine/join/handshake.h"
+#include "gpu_client/engine/join/lane_settings.h"
+#include "gpu_client/engine/join/tls_settings.h"
+#include "nccl_plugin/collnet/consensus.h"
+#include "nccl_plugin/host/dns_pool.h"
+#include "nccl_plugin/host/log.h"
+#include "wire/sha256.h"
+
+namespace sluice::nccl::collnet {
+namespace {
+
+// The text that the nodes compare: the list of reducers. A long list is truncated and ends with a digest, so
+// that it fits a message and still shows every difference.
+std::string common_text(const Settings& s, const Result<void>& discovered) {
+  if (!discovered) return "none: " + discovered.error().text.substr(0, 900);
+  std::string list;
+  for (const config::Endpoint& e : s.reducers) list += (list.empty() ? "" : ",") + config::to_string(e);
+  if (list.size() <= 1000) return list;
+  const wire::Digest digest = wire::sha256(std::as_bytes(std::span(list)));
+  std::string text = std::to_string(s.reducers.size()) + " reducers, " + list.substr(0, 900) + "... #";
+  for (size_t i = 0; i < 8; ++i)
+    text += "0123456789abcdef"[digest[i] >> 4], text += "0123456789abcdef"[digest[i] & 15];
+  return text;
+}
+
+// Returns the settings with the current list of reducers: a communicator may be created long after the plugin
+// was loaded. A pool file that cannot be read keeps the previous list. A pool of SLUICE_REDUCER_SERVICE is
+// resolved here; `status` gets the error.
+Settings with_current_pool(const Settings& s, Result<void>& status) {
+  Settings current = s;
+  if (s.dns_reducer_count != 0) {
+    if (const auto pool = resolve_dns_pool()) {
+      current.reducers = *pool;
+    } else {
+      status = tl::unexpected(pool.error());
+    }
+  }
+  if (s.pool_file.empty()) return current;
+  if (auto pool = config::read_pool("@" + s.pool_file)) {
+    current.reducers = std::move(pool->reducers);
+  } else {
+    warn("pool file not reloaded, the previous reducers stay in use: %s", pool.error().text.c_str());
+  }
+  return current;
+}
+
+// Connects to every reducer before any node joins. So an unreachable reducer, a wrong token or an
+// incompatible version is found at once, and not after the join timeout of the other nodes.
+Result<void> check_reducers(const Settings& s, const engine::Identity& identity, Nanos deadline) {
+  for (const config::Endpoint& reducer : s.reducers) {
+    auto handshake = engine::connect_and_handshake(reducer, identity, wire::Purpose::kStatus, 0, 0, deadline);
+    if (!handshake) {
+      Error e = handshake.error();
+      if (e.code == Errc::kUnauthenticated && !identity.token)
+        e.text += "; the reducer requires a key: set SLUICE_KEY_FILE";
+      return tl::unexpected(std::move(e));
+    }
+  }
+  return {};
+}
+
+// Loads the credentials into `identity` and checks the reducers with them.
+Result<void> prepare_identity(const Settings& s, engine::Identity& identity, Nanos timeout) {
+  auto token = engine::load_token(s.key_file, s.token_file, s.job);
+  if (!token) return tl::unexpected(token.error());
+  identity.token = *token;
+  auto tls = engine::read_tls_settings();
+  auto lanes = engine::read_lane_settings();
+  if (!tls || !lanes) return tl::unexpected(!tls ? tls.error() : lanes.error());
+  identity.tls = std::move(*tls);
+  identity.lanes = std::move(*lanes);
+  return check_reducers(s, identity, monotonic_now() + timeout);
+}
+
+Result<std::vector<NodeHandle>> decode_handles(std::span<void* const> handles) {
+  std::vector<NodeHandle> nodes;
+  for (const void* handle : handles) {
+    const auto* const bytes = static_cast<const std::byte*>(handle);
+    auto node = decode_node_handle(std::span<const std::byte, abi::kHandleBytes>(bytes, abi::kHandleBytes));
+    if (!node) return tl::unexpected(node.error());
+    nodes.push_back(std::move(*node));
+  }
+  if (auto distinct = check_distinct(nodes); !distinct) return tl::unexpected(distinct.error());
+  return nodes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Comm>> connect_session(std::span<void* const> handles, Listener& listener,
+                                              const Settings& settings) {
+  Result<void> status;
+  const Settings s = with_current_pool(settings, status);
+  // Errors before Consensus::connect() depend only on data that all nodes have, so all nodes fail.
+  auto nodes = decode_handles(handles);
+  if (!nodes) return tl::unexpected(nodes.error());
+  const auto own = std::ranges::find(*nodes, listener.handle.identity, &NodeHandle::identity);
+  if (own == nodes->end()) return fail(Errc::kInvalidArgument, "the communicator has no handle of this node");
+  // The rank is the position in NCCL's array, which is ordered by the ranks of the heads and equal on all
+  // nodes. So sums are formed in the same order in every run of a job. NCCL's `rank` argument is another
+  // number from 2.21 on.
+  const auto rank = static_cast<uint32_t>(own - nodes->begin());
+  const auto ranks = static_cast<uint32_t>(nodes->size());
+  const SessionId session = session_id_of(*nodes);
+  const Nanos step_timeout = s.connect_timeout / 4;
+
+  auto consensus =
+      Consensus::connect({.nodes = std::move(*nodes),
+                          .rank = rank,
+                          .session = session,
+                          .common_text = common_text(s, status),
+                          .local_address = listener.handle.address},
+                         std::move(listener.socket), {.connect = step_timeout, .join = s.join_timeout});
+  if (!consensus) return tl::unexpected(consensus.error());
+
+  engine::SessionOptions options;
+  options.join.reducers = s.reducers;
+  options.join.pool_file = s.pool_file;
+  options.join.identity = {.session = session,
+                           .rank = rank,
+                           .ranks = ranks,
+                           .job = s.job,
+                           .tenant = s.tenant,
+                           .token = std::nullopt,
+                           .interface_address = listener.handle.address,
+                           .fault_tolerant = s.fault_tolerant};
+  options.join.lanes = s.lanes;
+  options.join.window_bytes = s.window_bytes;
+  options.join.slot_bytes = s.slot_bytes;
+  options.join.connect_timeout = step_timeout;
+  options.join.join_timeout = step_timeout;
+  options.join.resume_timeout = s.resume_timeout;
+  options.keep_results = s.fault_tolerant;
+  options.own_thread = s.own_thread;
+  options.payload_crc = s.payload_crc;
+
+  // First round: can all nodes reach all reducers? A node whose discovery failed votes with that error at
+  // once.
+  if (status) status = prepare_identity(s, options.join.identity, step_timeout);
+  if (auto all = consensus->decide(status, monotonic_now() + step_timeout + kSecond); !all)
+    return tl::unexpected(all.error());
+
+  // Second round: have all nodes joined? The join vote of the engine is not sufficient: it goes through a
+  // reducer, which may fail after it has answered only some of the nodes.
+  auto created = engine::Session::create(std::move(options));
+  const Result<void> joined = created ? Result<void>() : tl::unexpected(created.error());
+  auto all = consensus->decide(joined, monotonic_now() + 2 * step_timeout + engine::kVerdictGrace + kSecond);
+  consensus->finish(monotonic_now() + kSecond);
+  if (!all) {
+    // Without the abort, reducers on which the session has started would wait for this node to reconnect.
+    if (created) (*created)->abort(all.error().code, all.error().text);
+    return tl::unexpected(all.error());
+  }
+  return std::make_unique<Comm>(std::move(*created), ranks, rank, static_cast<uint32_t>(s.reducers.size()),
+                                uint64_t{s.window_bytes} * s.reducers.size());
+}
+
+}  // namespace sluice::nccl::collnet

@@ -1,0 +1,54 @@
+// Decides which algorithms NCCL may choose for a collective. These are pure functions of data that all ranks
+// have, so all ranks decide alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "nccl_plugin/host/settings.h"
+
+namespace sluice::nccl::tuner {
+
+// ncclFunc_t
+enum Function : int { kBroadcast = 0, kReduce = 1, kAllGather = 2, kReduceScatter = 3, kAllReduce = 4 };
+// Rows and columns of NCCL's cost table.
+enum Algorithm : int {
+  kTree = 0,
+  kRing = 1,
+  kCollNetDirect = 2,
+  kCollNetChain = 3,
+  kNvls = 4,
+  kNvlsTree = 5
+};
+enum Protocol : int { kLL = 0, kLL128 = 1, kSimple = 2 };
+inline constexpr float kForbidden = -1.0f;
+
+struct CollectiveQuery {
+  int function = kAllReduce;
+  uint64_t bytes = 0;
+  size_t nodes = 0;
+  size_t ranks = 0;  // 0: as many as nodes
+};
+
+// True when the pool is faster than a ring, for reducers as fast as the nodes. Through R reducers an
+// allreduce takes max(1, nodes / R) times the time to send its bytes once; a ring of N ranks takes 2 (N - 1)
+// / N times (docs/guides/size.md).
+[[nodiscard]] bool pool_is_wide_enough(const CollectiveQuery& q, size_t reducers) noexcept;
+
+// True when offload is allowed and pays: the pool is wide enough, and the nodes and bytes reach their
+// minimum. With two nodes a ring is equally fast; below a size the latency of ring and tree is lower.
+[[nodiscard]] bool should_offload(const CollectiveQuery& q, const Settings& s) noexcept;
+
+// Edits the costs: algorithms x protocols of microseconds, kForbidden for excluded entries, which stay
+// excluded. With offload the cheaper CollNet algorithm becomes free. Without offload both CollNet algorithms
+// are excluded, and NVLS over several nodes, which uses CollNet too, unless no other algorithm is left.
+// Returns true when CollNet was chosen.
+bool adjust_costs(const CollectiveQuery& q, const Settings& s, float* table, int algorithms,
+                  int protocols) noexcept;
+
+// Returns the chunk size of a CollNet allreduce. `proposed` is NCCL's; the result is larger if each channel
+// still has kDepth chunks.
+[[nodiscard]] size_t chunk_bytes(const CollectiveQuery& q, int algorithm, int channels,
+                                 size_t proposed) noexcept;
+
+}  // namespace sluice::nccl::tuner

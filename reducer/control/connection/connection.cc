@@ -1,0 +1,78 @@
+#include "reducer/control/connection/connection.h"
+
+#include <utility>
+
+#include "reducer/control/control_loop.h"
+#include "reducer/control/session/session.h"
+
+namespace sluice::reducer {
+
+Connection::Connection(ControlLoop& loop, asio::ip::tcp::socket socket, std::string peer)
+    : FrameConnection(loop, std::move(socket), std::move(peer)) {}
+
+void Connection::bind(Session& session, uint32_t rank, uint32_t handle) {
+  session_ = &session;
+  rank_ = rank;
+  set_handle(handle);
+}
+
+void Connection::refuse(const Error& error, uint32_t rank) {
+  wire::Refused refused;
+  refused.code = error.code;
+  refused.rank = rank;
+  refused.text = error.text;
+  send(refused);
+  loop_.counters().count_refusal(error.code);
+  finish();
+}
+
+void Connection::supersede() {
+  session_ = nullptr;
+  close(Errc::kReset);
+}
+
+void Connection::check_deadline(Nanos now) {
+  if (has_passed_deadline(now)) close(Errc::kTimeout);
+  // A pair keeps the session's slots registered, and no reservation counts them once the session has ended.
+  if (is_open() && state_ == State::kPairing && loop_.sessions().find(hello_.session) == nullptr)
+    close(Errc::kUnknownSession);
+}
+
+void Connection::on_finishing() noexcept {
+  drop_pair();
+  session_ = nullptr;
+}
+
+void Connection::on_closing() noexcept {
+  drop_pair();
+}
+
+void Connection::on_closed(Errc reason) {
+  if (Session* const s = std::exchange(session_, nullptr); s != nullptr) s->on_control_lost(rank_, reason);
+}
+
+void Connection::on_frame() {
+  switch (state_) {
+    case State::kHello: return on_hello();
+    case State::kSecuring: return;
+    case State::kRequest: return on_request();
+    case State::kPairing: return pair_ ? on_paired() : on_pair();
+    case State::kControl: return on_control();
+  }
+}
+
+bool Connection::expects_frame() const noexcept {
+  // After PAIR the next bytes may belong to the lane.
+  return state_ != State::kHello && state_ != State::kSecuring && !hand_over_when_written_ &&
+         !is_creating_pair_;
+}
+
+void Connection::on_all_written() {
+  if (hand_over_when_written_) {
+    hand_over_to_lane();
+  } else if (state_ == State::kSecuring) {
+    start_tls();
+  }
+}
+
+}  // namespace sluice::reducer

@@ -1,0 +1,101 @@
+// Class Connection is one accepted connection while the control loop serves it.
+//
+// Every connection starts with the handshake. After JOIN it is the rank's control connection and passes
+// messages to the session. After ATTACH it is a lane connection: its socket goes to the lane. Control thread
+// only, except wants_pair().
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "reducer/control/connection/frame_connection.h"
+#include "transport/rdma/pairing.h"
+#include "wire/messages.h"
+#include "wire/sha256.h"
+
+namespace sluice::reducer {
+
+class Session;
+
+class Connection final : public FrameConnection {
+ public:
+  Connection(ControlLoop& loop, asio::ip::tcp::socket socket, std::string peer);
+
+  // Sends REFUSED with this error, then finishes.
+  void refuse(const Error& error, uint32_t rank = wire::kNoRank);
+  // A newer connection replaces this one: closes at once without notifying the session.
+  void supersede();
+  // From now on messages go to `session`, as those of `rank`.
+  void bind(Session& session, uint32_t rank, uint32_t handle);
+  // Closes the connection if its deadline has passed. Called every tick.
+  void check_deadline(Nanos now);
+
+  // Any thread.
+  [[nodiscard]] bool wants_pair() const noexcept { return wants_pair_.load(std::memory_order_relaxed); }
+  // The result of QueuePairFactory::create().
+  void on_pair_created(Result<transport::rdma::PairOffer> created) noexcept;
+
+  [[nodiscard]] std::shared_ptr<Connection> shared_self() {
+    return std::static_pointer_cast<Connection>(shared_from_this());
+  }
+
+ private:
+  // kSecuring: WELCOME and the TLS handshake. kPairing: the lane is attached, RDMA is being negotiated.
+  enum class State : uint8_t { kHello, kSecuring, kRequest, kPairing, kControl };
+
+  void on_frame() override;
+  [[nodiscard]] bool expects_frame() const noexcept override;
+  void on_all_written() override;
+  void on_finishing() noexcept override;
+  void on_closing() noexcept override;
+  void on_closed(Errc reason) override;
+
+  // ---- connection_handshake.cc ----
+  void on_hello();
+  void start_tls();
+  void on_request();
+  void on_join();
+  void on_resume();
+  void on_attach();
+  void on_status_query();
+  void on_verdict_query();
+  // The session that an ATTACH names; null after a refusal.
+  [[nodiscard]] Session* find_session_of_attach(wire::Attach& attach);
+  [[nodiscard]] bool has_valid_proof(const wire::Mac& mac, uint64_t view_hash) const;
+  [[nodiscard]] Error wrong_token() const;
+  void hand_over_to_lane();
+
+  // ---- connection_control.cc ----
+  void on_control();
+  void on_recovery_message();
+
+  // ---- connection_pairing.cc ----
+  void on_pair();
+  void on_paired();
+  void offer_pair(Result<transport::rdma::PairOffer> created);
+  void drop_pair() noexcept;
+  void continue_on_tcp(const std::string& reason);
+  void refuse_tcp(const std::string& reason);
+
+  State state_ = State::kHello;
+  wire::Hello hello_;
+  wire::Welcome welcome_;
+  std::optional<wire::Digest> token_;  // of the client's job, if the reducer has a key
+
+  // Control connection:
+  Session* session_ = nullptr;
+  uint32_t rank_ = wire::kNoRank;
+
+  // Lane connection:
+  bool hand_over_when_written_ = false;
+  bool is_creating_pair_ = false;                            // on another thread; nothing is read meanwhile
+  std::atomic<bool> wants_pair_{false};                      // read by that thread before it starts
+  std::unique_ptr<transport::tcp::AttachedQueuePair> pair_;  // offered and joined; PAIRED has not arrived
+  std::shared_ptr<void> pair_reservation_;
+};
+
+}  // namespace sluice::reducer

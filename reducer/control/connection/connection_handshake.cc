@@ -1,0 +1,177 @@
+// The handshake of a connection: HELLO and WELCOME, TLS, then the request that decides what the connection is
+// for (protocol.md section 5).
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "core/log.h"
+#include "reducer/control/connection/connection.h"
+#include "reducer/control/control_loop.h"
+#include "reducer/control/session/session.h"
+#include "wire/handshake.h"
+
+namespace sluice::reducer {
+
+void Connection::on_hello() {
+  if (header().type != wire::FrameType::kHello) return close(Errc::kUnexpectedMessage);
+  if (!decode_body_or_close(hello_)) return;
+  const auto version = wire::common_version(hello_.min_version, hello_.max_version);
+  if (!version) {
+    return refuse({Errc::kNoCommonVersion, "no common protocol version: the reducer supports " +
+                                               wire::version_range(wire::kVersionMin, wire::kVersionMax) +
+                                               ", the client supports " +
+                                               wire::version_range(hello_.min_version, hello_.max_version)});
+  }
+  if (hello_.purpose > wire::Purpose::kVerdict) return close(Errc::kBadField);
+  welcome_ = loop_.make_welcome(*version, hello_.session);
+  if (loop_.has_key()) {
+    token_ = loop_.token_for(wire::job_name(hello_));
+    welcome_.proof = 1;
+    welcome_.mac = wire::server_proof(*token_, hello_, welcome_);
+  }
+  const bool offers_tls = (hello_.features & wire::kFeatureTls) != 0;
+  if (loop_.options().tls == TlsMode::kRequire && !offers_tls) {
+    return refuse(
+        {Errc::kUnauthenticated, "reducer requires TLS, and the client did not offer it (SLUICE_TLS)"},
+        hello_.rank);
+  }
+  state_ = offers_tls && loop_.tls() != nullptr ? State::kSecuring : State::kRequest;
+  send(welcome_);
+}
+
+// WELCOME is written, and nothing after HELLO has been read.
+void Connection::start_tls() {
+  const wire::Digest binding = wire::tls_binding(hello_, welcome_);
+  transport::tcp::TlsPeer peer_identity{.identity = wire::job_name(hello_),
+                                        .psk = std::nullopt,
+                                        .host = {},
+                                        .binding = std::as_bytes(std::span(binding))};
+  // With a client CA a token does not replace the worker's certificate.
+  if (token_ && !loop_.tls()->has_ca()) {
+    const wire::Digest key = wire::tls_key(*token_);
+    std::ranges::copy(std::as_bytes(std::span(key)), peer_identity.psk.emplace().begin());
+  }
+  socket().async_handshake(*loop_.tls(), peer_identity, [self = shared_self()](const std::string& error) {
+    if (!self->is_open() || self->state_ != State::kSecuring) return;
+    ControlCounters& counters = self->loop_.counters();
+    ++(error.empty() ? counters.tls_agreed : counters.tls_failed);
+    if (!error.empty()) {
+      log::debug("TLS handshake with " + self->peer() + " failed: " + error);
+      return self->close(Errc::kUnauthenticated);
+    }
+    self->state_ = State::kRequest;
+    self->read_header();
+  });
+}
+
+bool Connection::has_valid_proof(const wire::Mac& mac, uint64_t view_hash) const {
+  return !token_ || wire::equal_digests(mac, wire::client_proof(*token_, hello_, welcome_, view_hash));
+}
+
+Error Connection::wrong_token() const {
+  return {Errc::kUnauthenticated, "wrong or missing token for job \"" + wire::job_name(hello_) + "\""};
+}
+
+void Connection::on_request() {
+  switch (hello_.purpose) {
+    case wire::Purpose::kControl:
+      if (header().type == wire::FrameType::kAttach && hello_.incarnation != 0) return on_resume();
+      return on_join();
+    case wire::Purpose::kLane: return on_attach();
+    case wire::Purpose::kStatus: return on_status_query();
+    case wire::Purpose::kVerdict: return on_verdict_query();
+  }
+}
+
+void Connection::on_join() {
+  wire::Join join;
+  if (header().type != wire::FrameType::kJoin) return close(Errc::kUnexpectedMessage);
+  if (!decode_body_or_close(join)) return;
+  if (!has_valid_proof(join.mac, join.view_hash)) return refuse(wrong_token(), hello_.rank);
+  limit_each_frame();
+  state_ = State::kControl;
+  loop_.join(*this, hello_, join);
+}
+
+void Connection::on_status_query() {
+  wire::StatusQuery query;
+  if (header().type != wire::FrameType::kStatusQuery) return close(Errc::kUnexpectedMessage);
+  if (!decode_body_or_close(query)) return;
+  if (!has_valid_proof(query.mac, 0)) return refuse(wrong_token());
+  send(wire::StatusReply{.json = loop_.status_json()});
+  finish();
+}
+
+void Connection::on_verdict_query() {
+  wire::VerdictQuery query;
+  if (header().type != wire::FrameType::kVerdictQuery) return close(Errc::kUnexpectedMessage);
+  if (!decode_body_or_close(query)) return;
+  if (!has_valid_proof(query.mac, 0)) return refuse(wrong_token());
+  send(loop_.sessions().outcomes().find_verdict(hello_));
+  finish();
+}
+
+Session* Connection::find_session_of_attach(wire::Attach& attach) {
+  if (!decode_body_or_close(attach)) return nullptr;
+  if (!has_valid_proof(attach.mac, attach.view_hash)) {
+    const char* const kind = hello_.purpose == wire::Purpose::kLane ? "lane" : "control";
+    refuse({Errc::kUnauthenticated, std::string("wrong or missing token on a ") + kind + " connection"},
+           hello_.rank);
+    return nullptr;
+  }
+  Session* const session = loop_.sessions().find(hello_.session);
+  if (session == nullptr) {
+    refuse({Errc::kUnknownSession, "session " + to_string(hello_.session) + " is not on this reducer"},
+           hello_.rank);
+  }
+  return session;
+}
+
+// A control connection of a running session that replaces one that broke.
+void Connection::on_resume() {
+  if ((hello_.features & wire::kFaultToleranceFeatures) != wire::kFaultToleranceFeatures)
+    return close(Errc::kUnexpectedMessage);
+  wire::Attach attach;
+  Session* const session = find_session_of_attach(attach);
+  if (session == nullptr) return;
+  if (auto error = session->check_resume(hello_, attach)) return refuse(*error, hello_.rank);
+  limit_each_frame();
+  state_ = State::kControl;
+  session->resume(shared_self(), hello_.rank);
+}
+
+void Connection::on_attach() {
+  wire::Attach attach;
+  if (header().type != wire::FrameType::kAttach) return close(Errc::kUnexpectedMessage);
+  Session* const session = find_session_of_attach(attach);
+  if (session == nullptr) return;
+  const bool uses_rdma =
+      !loop_.rdma().rails.names.empty() && (hello_.features & wire::kFeatureRdma) != 0 && !socket().has_tls();
+  if (loop_.rdma().required && !uses_rdma)
+    return refuse_tcp(socket().has_tls() ? "the connection uses TLS" : "the client did not request RDMA");
+  if (auto slots = session->admit_lane(hello_, attach); slots) {
+    set_handle(attach.handle);
+    // Set before send(): this object reads nothing more from a lane over TCP.
+    if (uses_rdma) {
+      state_ = State::kPairing;
+    } else {
+      hand_over_when_written_ = true;
+    }
+    set_deadline(loop_.now() + loop_.options().handshake_timeout);
+    send(wire::Attached{.slots = *slots});
+  } else {
+    refuse(slots.error(), hello_.rank);
+  }
+}
+
+void Connection::hand_over_to_lane() {
+  transport::tcp::Socket lane_socket = release_socket();
+  lane_socket.attach_queue_pair(std::move(pair_));
+  // The session may have ended while ATTACHED was being written.
+  Session* const session = loop_.sessions().find(hello_.session);
+  if (!lane_socket.valid() || session == nullptr || session->handle() != handle()) return;
+  session->on_lane_attached(hello_.rank, hello_.lane, std::move(lane_socket));
+}
+
+}  // namespace sluice::reducer

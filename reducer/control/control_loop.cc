@@ -1,0 +1,342 @@
+#include "reducer/control/control_loop.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <future>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "reducer/control/status_report.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/socket.h"
+
+#ifndef SLUICE_VERSION
+#error "SLUICE_VERSION is defined by the build"
+#endif
+
+namespace sluice::reducer {
+namespace {
+
+constexpr Nanos kTick = 50 * kMillisecond;
+constexpr Nanos kStall = 500 * kMillisecond;  // a tick this late: the process was suspended or starved of CPU
+constexpr Nanos kDevicePollInterval = 1 * kSecond;
+constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
+constexpr auto kPollInterval = std::chrono::milliseconds(20);  // of threads that wait for the loop
+// Linger of a reducer that stops. With the drain timeout it must stay below the orchestrator's grace period.
+constexpr Nanos kStopLinger = 1 * kSecond;
+
+}  // namespace
+
+ControlLoop::ControlLoop(const ReducerOptions& options, int listen_fd, KeyStore keys,
+                         std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma,
+                         FairPool& fair, std::vector<std::unique_ptr<LaneThread>>& lanes)
+    : options_(options),
+      keys_(std::move(keys)),
+      tls_(std::move(tls)),
+      rdma_(std::move(rdma)),
+      id_(random64()),
+      fair_(fair),
+      lanes_(lanes),
+      now_(monotonic_now()),
+      started_(now_),
+      acceptor_(io_),
+      tick_timer_(io_),
+      accept_timer_(io_),
+      mailbox_(io_, lanes),
+      queue_pairs_(io_, rdma_),
+      sessions_(*this, options_, id_),
+      job_({.expected_ranks = options_.expected_workers,
+            .arrival_timeout = options_.arrival_timeout,
+            .idle_timeout = options_.idle_timeout},
+           now_) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  getsockname(listen_fd, reinterpret_cast<sockaddr*>(&address), &size);
+  acceptor_.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), listen_fd);
+}
+
+ControlLoop::~ControlLoop() {
+  if (thread_.joinable()) thread_.join();
+}
+
+uint64_t ControlLoop::random64() {
+  uint64_t value = 0;
+  SLUICE_ASSERT(getrandom(&value, sizeof value, 0) == sizeof value);
+  return value;
+}
+
+void ControlLoop::start() {
+  accept();
+  mailbox_.start([this] {
+    run_logged([this] {
+      now_ = monotonic_now();
+      process_lane_events();
+      sessions_.release_ended();
+    });
+  });
+  schedule_tick();
+  thread_ = std::thread([this] { run(); });
+}
+
+void ControlLoop::run() {
+  for (;;) {
+    try {
+      io_.run();
+      break;
+    } catch (const std::exception& e) {  // a handler that runs out of memory must not end every session
+      log_exception(e);
+    }
+  }
+}
+
+void ControlLoop::log_exception(const std::exception& e) noexcept {
+  try {
+    log::error(std::string("control loop: handler failed: ") + e.what());
+  } catch (const std::exception&) {
+    log::error("control loop: handler failed: out of memory");
+  }
+}
+
+ExitReason ControlLoop::join() {
+  const std::lock_guard lock(ended_mutex_);
+  if (thread_.joinable()) thread_.join();
+  return exit_reason_;
+}
+
+// ---- calls from other threads ----
+
+void ControlLoop::drain() noexcept {
+  asio::post(io_, [this] { begin_drain(); });
+}
+
+void ControlLoop::stop() noexcept {
+  asio::post(io_, [this] { begin_stop(Errc::kShutdown, "the reducer was stopped"); });
+}
+
+void ControlLoop::reconfigure(ReloadableOptions options,
+                              std::shared_ptr<const transport::tcp::TlsContext> tls) {
+  asio::post(io_,
+             [this, options = std::move(options), tls = std::move(tls)] { apply_options(options, tls); });
+}
+
+// Streams that the old TLS context opened stay valid: transport/tls/abi.h.
+void ControlLoop::apply_options(const ReloadableOptions& options,
+                                std::shared_ptr<const transport::tcp::TlsContext> tls) {
+  options_.memory_limit = options.memory_limit;
+  options_.session_memory_limit = options.session_memory_limit;
+  options_.tenant_memory_limit = options.tenant_memory_limit;
+  options_.weights = options.weights;
+  options_.default_weight = options.default_weight;
+  options_.tls_files = options.tls_files;
+  tls_ = std::move(tls);
+  // Lanes read the weights while they update the shares.
+  fair_.with([this](const FairShares&) { sessions_.tenants().update_weights(); });
+}
+
+std::string ControlLoop::status_json() {
+  now_ = std::max(now_, started_);
+  return make_status_json(*this);
+}
+
+std::string ControlLoop::query_status() {
+  std::promise<std::string> promise;
+  auto future = promise.get_future();
+  asio::post(io_, [this, &promise] {
+    try {
+      promise.set_value(status_json());
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  });
+  // A loop that has ended runs no handlers. Its thread may still be exiting and other threads may wait as
+  // well, so one of them at a time runs the handlers in its place.
+  while (future.wait_for(kPollInterval) != std::future_status::ready) {
+    if (!io_.stopped()) continue;
+    const std::lock_guard lock(ended_mutex_);
+    if (thread_.joinable()) thread_.join();
+    io_.restart();
+    io_.poll();
+  }
+  return future.get();
+}
+
+bool ControlLoop::is_responsive(Nanos timeout) {
+  const auto reached = std::make_shared<std::promise<void>>();  // may outlive this call
+  const auto future = reached->get_future();
+  asio::post(io_, [reached] { reached->set_value(); });
+  const Nanos deadline = monotonic_now() + timeout;
+  while (future.wait_for(kPollInterval) != std::future_status::ready) {
+    if (io_.stopped()) return true;
+    if (monotonic_now() >= deadline) return false;
+  }
+  return true;
+}
+
+void ControlLoop::request_status(std::function<void(std::string)> reply) {
+  asio::post(io_, [this, reply = std::move(reply)] {
+    run_logged([&] {
+      now_ = monotonic_now();
+      reply(status_json());
+    });
+  });
+}
+
+// ---- connections ----
+
+void ControlLoop::accept() {
+  acceptor_.async_accept([this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
+    if (is_closed_ || error == asio::error::operation_aborted) return;
+    if (!error) {
+      run_logged([&] { on_accepted(std::move(socket)); });
+      return accept();
+    }
+    // Most likely out of file descriptors: retrying at once would spin.
+    log::warn("accept on the data port failed, retrying in 100 ms: " + error.message());
+    accept_timer_.expires_after(kAcceptRetry);
+    accept_timer_.async_wait([this](const boost::system::error_code& e) {
+      if (!e) accept();
+    });
+  });
+}
+
+void ControlLoop::on_accepted(asio::ip::tcp::socket socket) {
+  now_ = monotonic_now();
+  ++counters_.accepted;
+  if (connections_.size() >= options_.max_connections) {
+    counters_.count_close(Errc::kTooMany);
+    return;
+  }
+  boost::system::error_code ignored;
+  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  std::string peer = transport::tcp::peer_name(socket.native_handle());
+  auto connection = std::make_shared<Connection>(*this, std::move(socket), std::move(peer));
+  connections_.insert(connection);
+  connection->start();
+}
+
+void ControlLoop::join(Connection& connection, const wire::Hello& hello, const wire::Join& join) {
+  if (!sessions_.join(connection, hello, join) || options_.expected_workers == 0) return;
+  job_.on_join(sessions_.max_joined_ranks(), now_);
+}
+
+uint32_t ControlLoop::lanes_offered() const noexcept {
+  return std::min({options_.lanes_per_session, lane_count(), uint32_t{wire::kMaxLanes}});
+}
+
+wire::Welcome ControlLoop::make_welcome(uint8_t version, const SessionId& session) const {
+  wire::Welcome welcome;
+  welcome.version = version;
+  welcome.lanes = static_cast<uint16_t>(lanes_offered());
+  welcome.max_slot_bytes = options_.max_slot_bytes;
+  welcome.reducer = sessions_.id_for(session);
+  welcome.features = wire::kFaultToleranceFeatures | (tls_ ? wire::kFeatureTls : 0) |
+                     (rdma_.rails.names.empty() ? 0 : wire::kFeatureRdma);
+  welcome.software = "sluice " SLUICE_VERSION;
+  SLUICE_ASSERT(getrandom(welcome.nonce.data(), welcome.nonce.size(), 0) ==
+                static_cast<ssize_t>(welcome.nonce.size()));
+  return welcome;
+}
+
+// ---- the clock ----
+
+void ControlLoop::schedule_tick() {
+  next_tick_ = monotonic_now() + kTick;
+  tick_timer_.expires_after(std::chrono::nanoseconds(kTick));
+  tick_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    run_logged([this] { tick(); });
+    if (!is_closed_ || !sessions_.ending().empty() || !connections_.empty()) schedule_tick();
+  });
+}
+
+void ControlLoop::tick() {
+  now_ = monotonic_now();
+  if (next_tick_ != 0 && now_ - next_tick_ > kStall) handle_stall(now_ - next_tick_);
+  mailbox_.flush();
+  process_lane_events();
+  sessions_.tick(now_);
+  for (const auto& connection : connections_) connection->check_deadline(now_);
+  std::erase_if(connections_, [](const auto& c) { return c->is_closed(); });
+  sessions_.outcomes().remove_expired(now_);
+  sessions_.release_ended();
+  if (!rdma_.rails.open_devices.empty() && now_ - devices_polled_at_ >= kDevicePollInterval) {
+    devices_polled_at_ = now_;
+    transport::rdma::poll_device_events();
+  }
+  if (is_draining_ && !is_stopping_ && now_ >= drain_deadline_) {
+    if (!sessions_.open().empty()) exit_reason_ = ExitReason::kDrainTimeout;
+    begin_stop(Errc::kDraining, "the drain timeout of the reducer has passed");
+  }
+  end_after_job();
+  close_if_empty();
+}
+
+void ControlLoop::handle_stall(Nanos time) {
+  log::warn("process did not run for " + std::to_string(time / kMillisecond) +
+            " ms (suspended or starved of CPU); peer timeouts are extended by that time");
+  sessions_.on_process_stall(time);
+}
+
+void ControlLoop::process_lane_events() {
+  mailbox_.drain_events([this](const LaneEvent& event) { sessions_.on_lane_event(event); });
+}
+
+// ---- shutdown ----
+
+void ControlLoop::end_after_job() {
+  if (is_draining_) return;
+  const JobMonitor::State state = job_.check(now_, !sessions_.is_empty());
+  if (state == JobMonitor::State::kRunning) return;
+  const std::string ranks = std::to_string(job_.max_ranks()) + " of " +
+                            std::to_string(options_.expected_workers) + " expected ranks";
+  if (state == JobMonitor::State::kDone) {
+    exit_reason_ = ExitReason::kJobDone;
+    log::info("job finished: " + ranks + " joined, and all sessions have ended");
+  } else {
+    exit_reason_ = ExitReason::kJobNeverStarted;
+    log::warn("job did not start: at most " + ranks +
+              " joined at the same time (--expected-workers, "
+              "--arrival-timeout)");
+  }
+  begin_drain();
+}
+
+void ControlLoop::begin_drain() {
+  if (is_draining_) return;
+  now_ = monotonic_now();
+  is_draining_ = true;
+  drain_deadline_ = now_ + options_.drain_timeout;
+  log::info("draining: " + std::to_string(sessions_.open().size()) + " sessions left");
+  // A session that is joining continues too: other reducers may have committed it already.
+  close_if_empty();
+}
+
+void ControlLoop::begin_stop(Errc code, const char* text) {
+  now_ = monotonic_now();
+  is_draining_ = true;
+  is_stopping_ = true;
+  sessions_.stop(code, text, now_ + linger());
+  for (const auto& connection : connections_) connection->limit_linger(now_ + linger());
+  close_if_empty();
+}
+
+Nanos ControlLoop::linger() const noexcept {
+  return is_stopping_ ? std::min(options_.linger_timeout, kStopLinger) : options_.linger_timeout;
+}
+
+void ControlLoop::close_if_empty() {
+  if (!is_draining_ || is_closed_ || !sessions_.is_empty()) return;
+  is_closed_ = true;
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  mailbox_.stop();
+  accept_timer_.cancel();
+  // Connections that are finishing have their linger deadline. The others belong to no session.
+  for (const auto& connection : connections_) {
+    if (!connection->is_finishing()) connection->close(Errc::kShutdown);
+  }
+}
+
+}  // namespace sluice::reducer

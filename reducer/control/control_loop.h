@@ -1,0 +1,150 @@
+// Class ControlLoop runs the control side of a reducer on one thread: it accepts connections and drives
+// sessions.
+//
+// Lanes reach it through LaneMailbox, other threads through posted handlers. It never touches payload.
+#pragma once
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "core/result.h"
+#include "reducer/control/asio.h"
+#include "reducer/control/connection/connection.h"
+#include "reducer/control/connection/queue_pair_factory.h"
+#include "reducer/control/control_counters.h"
+#include "reducer/control/job_monitor.h"
+#include "reducer/control/lane_mailbox.h"
+#include "reducer/control/session/session_registry.h"
+#include "reducer/fair/fair_pool.h"
+#include "reducer/lane/lane_thread.h"
+#include "reducer/reducer.h"
+#include "reducer/security/key_store.h"
+
+namespace sluice::reducer {
+
+class ControlLoop {
+ public:
+  // Takes ownership of the listening socket. `fair` and the lanes must outlive the loop.
+  ControlLoop(const ReducerOptions& options, int listen_fd, KeyStore keys,
+              std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma, FairPool& fair,
+              std::vector<std::unique_ptr<LaneThread>>& lanes);
+  ControlLoop(const ControlLoop&) = delete;
+  ControlLoop& operator=(const ControlLoop&) = delete;
+  ~ControlLoop();
+
+  void start();  // starts the thread; lanes may run from now on
+  ExitReason join();
+
+  // ---- any thread ----
+  void drain() noexcept;
+  void stop() noexcept;
+  // The options must be valid and `tls` loaded from their certificate files.
+  void reconfigure(ReloadableOptions options, std::shared_ptr<const transport::tcp::TlsContext> tls);
+  // Blocks until the loop has answered. Also works after the loop has ended.
+  [[nodiscard]] std::string query_status();
+  // The same without blocking: calls `reply` on the control thread, or never if the loop has ended.
+  void request_status(std::function<void(std::string)> reply);
+  // True if the loop runs a posted handler within `timeout` or has ended.
+  [[nodiscard]] bool is_responsive(Nanos timeout);
+  [[nodiscard]] uint64_t id() const noexcept { return id_; }
+
+  // ---- control thread: for connections, sessions and the status report ----
+  [[nodiscard]] Nanos now() const noexcept { return now_; }
+  [[nodiscard]] Nanos uptime() const noexcept { return now_ - started_; }
+  [[nodiscard]] const ReducerOptions& options() const noexcept { return options_; }
+  // How long a connection or session that ends waits for its peers.
+  [[nodiscard]] Nanos linger() const noexcept;
+  [[nodiscard]] bool is_draining() const noexcept { return is_draining_; }
+  [[nodiscard]] Nanos drain_time_left() const noexcept { return std::max<Nanos>(drain_deadline_ - now_, 0); }
+
+  [[nodiscard]] bool has_key() const noexcept { return keys_.has_key(); }
+  [[nodiscard]] wire::Digest token_for(const std::string& job) const { return keys_.token_for(job); }
+  [[nodiscard]] const transport::tcp::TlsContext* tls() const noexcept { return tls_.get(); }  // null: off
+  [[nodiscard]] const RdmaOffer& rdma() const noexcept { return rdma_; }
+  [[nodiscard]] wire::Welcome make_welcome(uint8_t version, const SessionId& session) const;
+  [[nodiscard]] uint32_t lanes_offered() const noexcept;  // lane connections per rank
+  void join(Connection& connection, const wire::Hello& hello, const wire::Join& join);
+
+  [[nodiscard]] SessionRegistry& sessions() noexcept { return sessions_; }
+  [[nodiscard]] const SessionRegistry& sessions() const noexcept { return sessions_; }
+  [[nodiscard]] LaneMailbox& mailbox() noexcept { return mailbox_; }
+  [[nodiscard]] QueuePairFactory& queue_pairs() noexcept { return queue_pairs_; }
+  [[nodiscard]] FairPool& fair() noexcept { return fair_; }
+  [[nodiscard]] const FairPool& fair() const noexcept { return fair_; }
+  [[nodiscard]] ControlCounters& counters() noexcept { return counters_; }
+  [[nodiscard]] const ControlCounters& counters() const noexcept { return counters_; }
+  [[nodiscard]] const std::vector<std::unique_ptr<LaneThread>>& lanes() const noexcept { return lanes_; }
+  [[nodiscard]] uint32_t lane_count() const noexcept { return static_cast<uint32_t>(lanes_.size()); }
+  [[nodiscard]] size_t connection_count() const noexcept { return connections_.size(); }
+  [[nodiscard]] std::string status_json();
+  static uint64_t random64();
+
+ private:
+  // Runs `work` and logs its exceptions. A handler that re-arms itself must do so even when memory is short.
+  template <typename F>
+  static void run_logged(F&& work) noexcept {
+    try {
+      work();
+    } catch (const std::exception& e) {
+      log_exception(e);
+    }
+  }
+  static void log_exception(const std::exception& e) noexcept;
+
+  void run();
+  void accept();
+  void on_accepted(asio::ip::tcp::socket socket);
+  void schedule_tick();
+  void tick();
+  void handle_stall(Nanos time);
+  void process_lane_events();
+  void apply_options(const ReloadableOptions& options, std::shared_ptr<const transport::tcp::TlsContext> tls);
+
+  // ---- shutdown ----
+  void begin_drain();
+  void begin_stop(Errc code, const char* text);
+  void end_after_job();
+  void close_if_empty();
+
+  ReducerOptions options_;
+  const KeyStore keys_;
+  std::shared_ptr<const transport::tcp::TlsContext> tls_;
+  const RdmaOffer rdma_;
+  const uint64_t id_;
+  FairPool& fair_;
+  std::vector<std::unique_ptr<LaneThread>>& lanes_;
+  ControlCounters counters_;
+  Nanos now_ = 0;
+  const Nanos started_;
+  Nanos next_tick_ = 0;
+  Nanos devices_polled_at_ = 0;
+
+  asio::io_context io_{1};
+  asio::ip::tcp::acceptor acceptor_;
+  asio::steady_timer tick_timer_;
+  asio::steady_timer accept_timer_;
+  LaneMailbox mailbox_;
+  QueuePairFactory queue_pairs_;
+  std::mutex ended_mutex_;  // held while joining the thread, and while running handlers in its place
+  std::thread thread_;
+
+  std::unordered_set<std::shared_ptr<Connection>> connections_;
+  SessionRegistry sessions_;
+  JobMonitor job_;
+
+  bool is_draining_ = false;  // accepts no new sessions
+  bool is_stopping_ = false;  // ends the remaining sessions: stop(), or the drain timeout
+  bool is_closed_ = false;    // no session is left: accepts no connections
+  Nanos drain_deadline_ = 0;
+  ExitReason exit_reason_ = ExitReason::kDrained;
+};
+
+}  // namespace sluice::reducer

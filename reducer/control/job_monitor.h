@@ -1,0 +1,46 @@
+// Class JobMonitor decides when a reducer that serves a single job is done.
+//
+// Some platforms wait for every host of a job, so the reducer must end by itself: after the expected ranks
+// have joined and all sessions have ended. One thread; the caller provides the clock.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/units.h"
+
+namespace sluice::reducer {
+
+class JobMonitor {
+ public:
+  struct Options {
+    uint32_t expected_ranks = 0;  // ranks that one session must have had at the same time; 0: monitor nothing
+    Nanos arrival_timeout = 0;    // for the ranks to join; 0: none
+    // How long there must be no session before the job counts as done. A job has short times without a
+    // session between its communicators and during a restart.
+    Nanos idle_timeout = 0;
+  };
+  enum class State : uint8_t { kRunning, kDone, kNeverStarted };
+
+  JobMonitor(const Options& options, Nanos now) noexcept
+      : options_(options), started_(now), idle_since_(now) {}
+
+  // A rank has joined; the largest session has `ranks_now` ranks. Called for each rank, so that a session
+  // between two calls of check() counts.
+  void on_join(uint32_t ranks_now, Nanos now) noexcept {
+    max_ranks_ = std::max(max_ranks_, ranks_now);
+    idle_since_ = now;
+  }
+  // Returns kRunning while there is a session, however few ranks it has: the expected number may be wrong.
+  [[nodiscard]] State check(Nanos now, bool has_sessions) noexcept;
+  // The most ranks that one session had at the same time.
+  [[nodiscard]] uint32_t max_ranks() const noexcept { return max_ranks_; }
+
+ private:
+  const Options options_;
+  const Nanos started_;
+  Nanos idle_since_;
+  uint32_t max_ranks_ = 0;
+};
+
+}  // namespace sluice::reducer

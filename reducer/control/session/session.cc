@@ -1,0 +1,207 @@
+#include "reducer/control/session/session.h"
+
+#include <algorithm>
+
+#include "core/log.h"
+#include "reducer/control/control_loop.h"
+
+namespace sluice::reducer {
+namespace {
+
+// How long a closed lane connection waits for its reason on the control connection before the rank counts as
+// lost.
+constexpr Nanos kReasonGrace = 200 * kMillisecond;
+
+}  // namespace
+
+std::string Session::name(uint32_t rank) const {
+  return "rank " + std::to_string(rank) + (ranks_[rank].peer.empty() ? "" : " (" + ranks_[rank].peer + ")");
+}
+
+std::string Session::log_name() const {
+  return "session " + to_string(id_);
+}
+
+const char* Session::state_name() const noexcept {
+  switch (state_) {
+    case State::kJoining: return "joining";
+    case State::kActive: return "active";
+    case State::kEnding: return "ending";
+  }
+  return "?";
+}
+
+// ---- losses ----
+
+void Session::record_activity(uint32_t rank) {
+  ranks_[rank].last_heard = loop_.now();
+}
+
+void Session::on_abort(uint32_t rank, const wire::Abort& abort) {
+  fail(is_known(abort.code) ? abort.code : Errc::kAborted, abort.rank != wire::kNoRank ? abort.rank : rank,
+       name(rank) + ": " + abort.text);
+}
+
+void Session::on_control_lost(uint32_t rank, Errc reason) {
+  RankState& r = ranks_[rank];
+  r.control.reset();
+  if (can_recover()) {
+    r.control_lost_at = loop_.now();
+    r.lost_reason = reason;
+    return log_absence(rank);
+  }
+  if (state_ == State::kEnding || r.has_left) return;
+  on_rank_lost(rank, reason, "control");
+}
+
+void Session::on_rank_lost(uint32_t rank, Errc reason, const char* connection) {
+  const std::string reason_name(to_string(reason));
+  if (is_bad_frame(reason)) {
+    fail(reason, rank, name(rank) + " sent a bad frame on its " + connection + " connection: " + reason_name);
+  } else {
+    fail(Errc::kPeerLost, rank, name(rank) + " lost: " + connection + " connection " + reason_name);
+  }
+}
+
+void Session::on_lane_event(const LaneEvent& event) {
+  switch (event.kind) {
+    case LaneEvent::Kind::kReleased: ++lanes_released_; return;
+    case LaneEvent::Kind::kFailed: return fail(event.code, event.rank, event.text.data());
+    case LaneEvent::Kind::kTooManyBadFrames: return exclude_rank(event.rank, event.code);
+    case LaneEvent::Kind::kClosed: {
+      RankState& r = ranks_[event.rank];
+      if (can_recover()) {
+        r.lost_reason = event.code;
+        // The rank notices a connection that drops its packets silently only when another one closes.
+        if (event.code == Errc::kTimeout && !r.has_left) close_rank(event.rank, Errc::kTimeout);
+        return log_absence(event.rank);
+      }
+      if (state_ == State::kEnding || (r.has_left && event.code == Errc::kClosed)) return;
+      if (is_bad_frame(event.code)) return on_rank_lost(event.rank, event.code, "lane");
+      if (r.lane_closed_at == 0) {
+        r.lane_closed_at = loop_.now();
+        r.lost_reason = event.code;
+      }
+      return;
+    }
+    case LaneEvent::Kind::kNone: return;
+  }
+}
+
+void Session::tick(Nanos now) {
+  if (state_ == State::kEnding) {
+    if (now >= close_deadline_) {
+      for (const auto& lane : lanes_) lane->close_now();
+    }
+    return;
+  }
+  if (state_ == State::kJoining && now >= join_deadline_) return on_join_timeout();
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    RankState& r = ranks_[rank];
+    if (r.has_left && !r.leave_acked && now >= r.leave_deadline) {
+      acknowledge_leave(rank);
+      complete_if_all_left();
+    }
+    if (state_ == State::kEnding) return;
+    if (can_recover()) continue;  // check_absences()
+    check_losses(rank, now);
+    if (state_ == State::kEnding) return;
+  }
+  request_progress();
+  if (can_recover()) check_absences(now);
+  if (state_ == State::kActive && now >= next_heartbeat_at_) send_heartbeats(now);
+}
+
+void Session::check_losses(uint32_t rank, Nanos now) {
+  const RankState& r = ranks_[rank];
+  if (r.has_left) return;
+  if (r.lane_closed_at != 0 && now - r.lane_closed_at >= kReasonGrace)
+    return on_rank_lost(rank, r.lost_reason, "lane");
+  if (state_ == State::kActive && now - r.last_heard >= loop_.options().peer_timeout) {
+    fail(Errc::kPeerLost, rank,
+         name(rank) + " lost: no message for " + std::to_string((now - r.last_heard) / kMillisecond) + " ms");
+  }
+}
+
+// ---- heartbeats ----
+
+LaneSession::MissingRanks Session::missing() const {
+  LaneSession::MissingRanks oldest;
+  for (const auto& lane : lanes_) {
+    const auto m = lane->missing();
+    if (m.since != 0 && (oldest.since == 0 || m.since < oldest.since)) oldest = m;
+  }
+  return oldest;
+}
+
+Nanos Session::waited_for(uint32_t rank) const noexcept {
+  Nanos longest = 0;
+  for (const auto& lane : lanes_) longest = std::max(longest, lane->waited_for(rank));
+  return longest;
+}
+
+wire::Heartbeat Session::next_heartbeat() {
+  wire::Heartbeat beat;
+  beat.count = ++heartbeat_count_;
+  if (const auto m = missing(); m.since != 0) {
+    beat.waited_ms =
+        static_cast<uint32_t>(std::clamp<Nanos>((loop_.now() - m.since) / kMillisecond, 0, UINT32_MAX));
+    beat.missing_ranks = m.count;
+    beat.missing.assign(m.ranks.begin(), m.ranks.begin() + std::min<size_t>(m.count, m.ranks.size()));
+  }
+  return beat;
+}
+
+void Session::send_heartbeats(Nanos now) {
+  next_heartbeat_at_ = now + loop_.options().heartbeat;
+  const wire::Heartbeat beat = next_heartbeat();
+  for (const RankState& r : ranks_) send_heartbeat(r, beat);
+}
+
+void Session::send_heartbeat(const RankState& r, const wire::Heartbeat& beat) {
+  if (r.control && !r.has_left && !r.control->is_backed_up()) r.control->send(beat);
+}
+
+// ---- the end ----
+
+void Session::send_to_lanes(LaneCommand::Kind kind, Rank rank) {
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    loop_.mailbox().send(first_lane_ + static_cast<uint32_t>(i),
+                         {.kind = kind, .session = lanes_[i].get(), .rank = rank});
+  }
+}
+
+void Session::fail(Errc code, uint32_t rank, const std::string& text) {
+  if (state_ == State::kEnding) return;
+  if (counts_votes() && state_ == State::kJoining && !has_verdict_) return refuse_join(code, rank, text);
+  log::warn(log_name() + " failed: " + std::string(to_string(code)) + ": " + text);
+  wire::Abort abort;
+  abort.code = code;
+  abort.rank = rank;
+  abort.text = text;
+  if (state_ == State::kJoining)
+    loop_.sessions().outcomes().store_refusal(*this, {code, text}, rank, loop_.now());
+  // The session runs on other reducers and does not end because this one could not join.
+  if (state_ == State::kJoining && joined_running_session_) {
+    loop_.sessions().replace_id_for(id_);
+    return begin_ending({});
+  }
+  for (const RankState& r : ranks_) {
+    if (r.control) r.control->send(abort);
+  }
+  begin_ending(wire::encode_body(abort));
+}
+
+void Session::begin_ending(const std::vector<std::byte>& abort_body) {
+  state_ = State::kEnding;
+  close_deadline_ = loop_.now() + loop_.linger();
+  for (RankState& r : ranks_) {
+    if (!r.control) continue;
+    r.control->finish();
+    r.control.reset();
+  }
+  for (const auto& lane : lanes_) lane->set_end_message(abort_body);
+  send_to_lanes(LaneCommand::Kind::kEnd);
+}
+
+}  // namespace sluice::reducer

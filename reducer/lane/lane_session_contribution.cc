@@ -1,0 +1,129 @@
+// The receive side of LaneSession: which contributions are admitted and when they are folded.
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+
+#include "core/assert.h"
+#include "reducer/lane/lane_session.h"
+
+namespace sluice::reducer {
+
+bool LaneSession::may_contribute(const RankConnection& conn, uint64_t sequence) const noexcept {
+  return conn.state_ == RankConnection::State::kCommitted && !conn.left_view_ &&
+         sequence < conn.results_put_ + plan_.slots;
+}
+
+std::byte* LaneSession::contribution_slot(const RankConnection& conn, uint64_t sequence) const noexcept {
+  return arena_.contribution(conn.rank_, static_cast<uint32_t>(sequence % plan_.slots));
+}
+
+Status LaneSession::admit(RankConnection& conn, const wire::FrameHeader& h,
+                          std::byte*& slot_memory) noexcept {
+  if (conn.state_ != RankConnection::State::kCommitted || conn.left_view_) return Errc::kUnexpectedMessage;
+  if (h.session != plan_.handle) return Errc::kBadSession;
+  if (h.view_version != conn.view_.version || h.view_hash != conn.view_.hash) return Errc::kBadView;
+  // No rank can hold a result of the first view before that view has produced it.
+  if ((h.flags & wire::kFlagKept) != 0 && (!plan_.fault_tolerant || h.view_version == 0))
+    return Errc::kBadField;
+  if (h.sequence != conn.next_contribution_) return Errc::kBadSequence;
+  const auto slot = static_cast<uint32_t>(h.sequence % plan_.slots);
+  if (h.slot != slot) return Errc::kBadSlot;
+  if (!may_contribute(conn, h.sequence)) return Errc::kSlotNotGranted;
+  const size_t element = wire::size_of(h.wire_dtype);
+  const size_t widened = h.length / element * wire::size_of(h.acc_dtype);
+  // The partial sums of the chunk must fit: protocol.md section 8.
+  if (h.length > plan_.slot_bytes || widened > 2 * size_t{plan_.slot_bytes}) return Errc::kBadLength;
+  slot_memory = contribution_slot(conn, h.sequence);
+  return Errc::kOk;
+}
+
+void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader& h,
+                                  std::span<const std::byte> extensions) noexcept {
+  conn.next_contribution_ = h.sequence + 1;
+  conn.last_length_ = h.length;
+  if (ended()) return;
+  if ((h.flags & wire::kFlagLosses) != 0) losses_to_report_ = true;
+  if (conn.view_.version != view_.version) {
+    counters_->contributions_dropped.add(1);
+    return;
+  }
+  if (h.sequence >= leaver_limit_) {
+    for (const auto& other : connections_) {
+      if (other->left_view_ && other->view_.version == view_.version &&
+          other->next_contribution_ <= h.sequence) {
+        fail(Errc::kRankLeft, other->rank_,
+             "rank %" PRIu32 " left the session; rank %" PRIu32 " continued with operation %" PRIu32,
+             other->rank_, conn.rank_, h.op_id);
+        return;
+      }
+    }
+  }
+  const auto info = wire::find_op_info(extensions);
+  const uint64_t count = info ? info->count : 0;
+  const uint32_t slot = h.slot;
+  ChunkSlot& c = chunks_[slot];
+  if (c.state == ChunkState::kFree) {
+    c.begin(h, count, conn.rank_, now_);
+  } else if (const char* field = first_difference(c.reference, h); field != nullptr) {
+    fail_mismatch(conn, h, count, c, field);
+    return;
+  }
+  SLUICE_DASSERT(c.state == ChunkState::kFilling && h.sequence >= next_result_);
+  if ((h.flags & wire::kFlagKept) != 0 && !c.kept) {
+    c.kept = true;
+    c.kept_rank = conn.rank_;
+  }
+  c.last_rank = conn.rank_;
+  c.last_arrival = now_;
+  ++c.arrived;
+  const auto group = static_cast<uint32_t>(conn.rank_ / kernels::kGroup);
+  if (c.arrived == plan_.ranks) c.state = ChunkState::kFolding;
+  if (++c.group_arrived[group] == ranks_of_group(group)) push_task(slot, group);
+  if (c.state == ChunkState::kFilling) (void)complete_without_leavers(slot);
+}
+
+uint32_t LaneSession::ranks_of_group(uint32_t group) const noexcept {
+  return std::min<uint32_t>(kernels::kGroup, plan_.ranks - group * static_cast<uint32_t>(kernels::kGroup));
+}
+
+Status LaneSession::commit(RankConnection& conn, std::span<const std::byte> body) noexcept {
+  wire::Commit commit;
+  if (const Status status = wire::decode_body(body, commit); !status.ok()) return status;
+  if (is_other_incarnation(commit.incarnation)) return Errc::kBadField;
+  incarnation_ = commit.incarnation;
+  conn.state_ = RankConnection::State::kCommitted;
+  conn.committed_ = true;
+  return Errc::kOk;
+}
+
+bool LaneSession::is_other_incarnation(uint64_t incarnation) const noexcept {
+  return incarnation == 0 || (incarnation_ != 0 && incarnation_ != incarnation);
+}
+
+void LaneSession::fail_mismatch(const RankConnection& conn, const wire::FrameHeader& h, uint64_t count,
+                                const ChunkSlot& c, const char* field) noexcept {
+  const auto text = [](auto value) { return wire::to_string(value).data(); };  // NUL-terminated literals
+  const wire::FrameHeader& r = c.reference;
+  fail(Errc::kMismatch, conn.rank_,
+       "ranks disagree on %s: rank %" PRIu32 " operation %" PRIu32 " has count %" PRIu64
+       " dtype %s op %s chunk %" PRIu64 ", rank %" PRIu32 " operation %" PRIu32 " has count %" PRIu64
+       " dtype %s op %s chunk %" PRIu64,
+       field, conn.rank_, h.op_id, count, text(h.wire_dtype), text(h.op), h.chunk, c.first_rank, r.op_id,
+       c.count, text(r.wire_dtype), text(r.op), r.chunk);
+}
+
+void LaneSession::fail(Errc code, Rank rank, const char* format, ...) noexcept {
+  if (failed_) return;
+  failed_ = true;
+  events_due_ = true;
+  failure_.kind = LaneEvent::Kind::kFailed;
+  failure_.session = this;
+  failure_.rank = rank;
+  failure_.code = code;
+  va_list args;
+  va_start(args, format);
+  std::vsnprintf(failure_.text.data(), failure_.text.size(), format, args);
+  va_end(args);
+}
+
+}  // namespace sluice::reducer

@@ -1,0 +1,86 @@
+// Class RankConnection receives the frames of one rank on one lane of a session for LaneSession.
+//
+// It checks what needs no session state and passes the rest on. In a fault-tolerant session one object serves
+// the rank's successive connections. Lane thread only, except down_since_.
+#pragma once
+
+#include <array>
+#include <atomic>
+
+#include "core/ids.h"
+#include "transport/loss_detector.h"
+#include "transport/tcp/socket.h"
+#include "transport/transport.h"
+
+namespace sluice::reducer {
+
+class LaneSession;
+
+// A view as a lane knows it. Ranks announce it in-band, so the control loop sends lanes no views
+// (protocol.md section 11).
+struct LaneView {
+  uint16_t version = 0;
+  uint32_t hash = 0;  // low half, as frame headers carry it
+  uint64_t base_chunk = 0;
+  friend bool operator==(const LaneView&, const LaneView&) = default;
+};
+
+class RankConnection final : public transport::Handler {
+ public:
+  RankConnection(LaneSession& session, Rank rank, const LaneView& view) noexcept
+      : session_(session), rank_(rank), view_(view) {}
+  RankConnection(const RankConnection&) = delete;
+  RankConnection& operator=(const RankConnection&) = delete;
+  ~RankConnection() = default;
+
+  transport::ReceiveTarget on_header(transport::Endpoint& ep, const wire::FrameHeader& header,
+                                     std::span<const std::byte> extensions) noexcept override;
+  void on_frame(transport::Endpoint& ep, const wire::FrameHeader& header,
+                std::span<const std::byte> extensions, std::span<std::byte> payload) noexcept override;
+  transport::ExpectedFrame expected_frame(transport::Endpoint& ep, unsigned ahead) noexcept override;
+  transport::RemoteBuffer advertise(transport::Endpoint& ep) noexcept override;
+  void on_sent(transport::Endpoint& ep, transport::Cookie cookie, Status status) noexcept override;
+  void on_closed(transport::Endpoint& ep, Errc reason) noexcept override;
+
+ private:
+  friend class LaneSession;
+  // kAttached: the first frame, COMMIT or RESUME, has not arrived.
+  enum class State : uint8_t { kAbsent, kAttached, kCommitted, kClosed };
+
+  // Adds what the endpoint has counted since the last call to the lane's counters.
+  void add_counters() noexcept;
+  void drop_next_socket() noexcept { next_socket_ = transport::tcp::Socket(); }
+  // Counts a close by a bad frame. True: there were so many that a new connection will not help.
+  [[nodiscard]] bool exceeds_bad_frame_limit(Errc reason) noexcept;
+
+  LaneSession& session_;
+  const Rank rank_;
+  State state_ = State::kAbsent;
+  Nanos attached_at_ = 0;
+  bool committed_ = false;  // stays set: later connections start with RESUME instead of COMMIT
+  LaneView view_;           // older than the session's view: contributions are dropped
+  bool left_session_ = false;
+  bool left_view_ = false;  // contributes no more in view_; in the next view it repeats what it has
+  bool close_reported_ = false;
+  bool bad_frame_limit_exceeded_ = false;
+  bool bad_frame_limit_reported_ = false;
+  Errc close_reason_ = Errc::kOk;
+  transport::Endpoint* endpoint_ = nullptr;
+  transport::tcp::Socket next_socket_;  // attached once endpoint_, which is closing, has closed
+  uint32_t bad_frame_closes_ = 0;       // closes by bad frames, fewer than kGoodFrames frames apart
+  uint32_t good_frames_ = 0;            // since the last of those closes, saturated
+  uint64_t next_contribution_ = 0;      // next expected sequence in view_
+  uint32_t last_length_ = 0;            // of the contribution before it
+  // Results of view_ that were put on this connection or that the rank holds: the credit for sequence
+  // results_put_ + W - 1.
+  uint64_t results_put_ = 0;
+  uint64_t next_advertised_ = 0;      // next sequence in view_ whose slot is to be advertised
+  uint32_t pending_puts_ = 0;         // results of any view whose memory the transport still uses
+  std::atomic<Nanos> down_since_{0};  // read by any thread
+  transport::EndpointCounters counted_;
+  transport::LossDetector loss_detector_;
+  std::array<std::byte, 40> control_body_{};    // COMMIT, RESUME or VIEW_COMMIT
+  std::array<std::byte, 8> resume_ack_body_{};  // RESUME_ACK
+};
+
+}  // namespace sluice::reducer

@@ -1,0 +1,127 @@
+// Class EngineTestBed runs reducers and ranks in one process over loopback, for end-to-end tests of the
+// client library. Ranks are threads that use only the C API.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sluice/sluice.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/clock.h"
+#include "reducer/reducer.h"
+#ifdef SLUICE_TEST_ON_STREAMS
+#include "tests/functional/redirect_to_streams.h"
+#endif
+
+namespace sluice::test {
+
+#ifdef SLUICE_TEST_ON_STREAMS
+inline constexpr bool kOnStreams = true;
+#else
+inline constexpr bool kOnStreams = false;
+#endif
+
+// The result of sluice_session_create.
+struct Created {
+  sluice_status status = SLUICE_INTERNAL;
+  sluice_session* session = nullptr;
+  std::string error;
+};
+
+inline Created create(const sluice_options& options) {
+  Created c;
+  std::array<char, 2048> text{};
+  c.status = sluice_session_create(&options, &c.session, text.data(), text.size());
+  c.error = text.data();
+#ifdef SLUICE_TEST_ON_STREAMS
+  if (c.status == SLUICE_OK) {
+    EXPECT_EQ(open_small_streams(c.session), SLUICE_OK) << sluice_refusal();
+  }
+#endif
+  return c;
+}
+
+inline std::string reason_of(sluice_session* session) {
+  std::array<char, 2048> text{};
+  static_cast<void>(sluice_session_error(session, text.data(), text.size()));
+  return text.data();
+}
+
+class EngineTestBed : public ::testing::Test {
+ protected:
+  static reducer::ReducerOptions reducer_options() {
+    reducer::ReducerOptions o;
+    o.listen_port = 0;
+    o.lanes = 2;
+    o.memory_limit = 512 * kMiB;
+    o.heartbeat = 100 * kMillisecond;
+    o.peer_timeout = 5 * kSecond;
+    o.linger_timeout = 2 * kSecond;
+    return o;
+  }
+
+  void start_reducers(size_t count, const reducer::ReducerOptions& options = reducer_options()) {
+    for (size_t i = 0; i < count; ++i) {
+      auto started = reducer::Reducer::start(options);
+      ASSERT_TRUE(started.has_value()) << started.error().text;
+      if (!addresses_.empty()) addresses_ += ",";
+      addresses_ += "127.0.0.1:" + std::to_string((*started)->port());
+      reducers_.push_back(std::move(*started));
+    }
+  }
+
+  [[nodiscard]] sluice_options options_for(uint32_t rank, uint32_t ranks) const {
+    sluice_options o;
+    sluice_options_init(&o);
+    o.reducers = addresses_.c_str();
+    o.session_id[0] = session_;
+    o.session_id[15] = 1;
+    o.rank = rank;
+    o.ranks = ranks;
+    o.connect_timeout_ms = 5000;
+    o.join_timeout_ms = 10000;
+    o.linger_ms = 3000;
+    return o;
+  }
+
+  // Waits until the condition holds. Returns false after 20 s.
+  static bool eventually(const std::function<bool()>& condition) {
+    for (const Nanos deadline = monotonic_now() + 20 * kSecond; !condition();) {
+      if (monotonic_now() >= deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  // Runs `body` for each rank on a separate thread and joins the threads.
+  static void each_rank(uint32_t ranks, const std::function<void(uint32_t)>& body) {
+    std::vector<std::thread> threads;
+    for (uint32_t r = 0; r < ranks; ++r) threads.emplace_back(body, r);
+    for (std::thread& t : threads) t.join();
+  }
+
+  // Runs a session in which every rank joins, runs `body` and closes.
+  void run_session(uint32_t ranks, const std::function<void(sluice_options&)>& adjust,
+                   const std::function<void(uint32_t, sluice_session*)>& body) {
+    each_rank(ranks, [&](uint32_t rank) {
+      sluice_options o = options_for(rank, ranks);
+      if (adjust) adjust(o);
+      const Created c = create(o);
+      ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+      body(rank, c.session);
+      EXPECT_EQ(sluice_session_close(c.session), SLUICE_OK) << "rank " << rank;
+    });
+  }
+
+  std::vector<std::unique_ptr<reducer::Reducer>> reducers_;
+  std::string addresses_;
+  uint8_t session_ = 1;
+};
+
+}  // namespace sluice::test

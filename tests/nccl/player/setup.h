@@ -1,0 +1,42 @@
+// Functions that open communicators for the scenarios.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/nccl/player/communicator.h"
+#include "tests/nccl/player/plugin.h"
+#include "tests/nccl/player/traffic.h"
+
+namespace player {
+
+// Returns a communicator ID that is the same on all ranks.
+uint64_t hash_comm_id(const std::string& name);
+
+using Support = std::array<std::array<bool, kReduceOps>, kDataTypes>;
+// Queries reduceSupport like NCCL at setup, and for unknown types and operators, which a newer NCCL may have.
+Support query_support(CollNet& collnet);
+
+// OpenCommunicator holds a connected communicator of all ranks or of one head, and its traffic.
+struct OpenCommunicator {
+  Contexts contexts;
+  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<Traffic> traffic;
+
+  void close(Plugin& plugin);
+};
+// Connects one head. `contexts` are those of its communicator. Throws Failure if connect fails.
+OpenCommunicator open_head(Rank& rank, Plugin& plugin, const Contexts& contexts, Group group,
+                           Geometry geometry);
+OpenCommunicator open_communicator(Rank& rank, Plugin& plugin, const std::string& name,
+                                   Geometry geometry = {});
+Group all_ranks(const Rank& rank, const std::string& name);
+
+// Returns one operation for each supported type and operator that Options::types allows, with complete and
+// incomplete chunks.
+std::vector<Operation> all_operations(const Options& options, const Support& support,
+                                      const Geometry& geometry);
+
+}  // namespace player

@@ -1,0 +1,88 @@
+"""Class PackageTest runs the package of the source tree with the built libsluice: reducers and ranks as processes."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "gpu_client" / "python"
+sys.path.insert(0, str(ROOT / "tests" / "functional"))
+
+import sluice_process  # noqa: E402
+from sluice_process import DEADLINE_S, SluiceTest  # noqa: E402
+
+
+def main():
+    """Entry point of every test file, which in_environment.py starts. Arguments: --sluice PROGRAM --library FILE, then those of unittest."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sluice", type=Path, required=True, help="the program under test")
+    parser.add_argument("--library", type=Path, required=True, help="libsluice under test")
+    arguments, rest = parser.parse_known_args()
+    os.environ["SLUICE_LIBRARY"] = str(arguments.library.resolve())  # read by the first session of this process and of child processes
+    sluice_process.PROGRAM = str(arguments.sluice.resolve())
+    unittest.main(argv=[sys.argv[0], *rest], module="__main__", verbosity=2)
+
+
+def variables(**extra):
+    """Returns the environment of a process that imports the package. Each rank uses one thread, because ranks share the CPUs."""
+    library = {name: value for name, value in os.environ.items() if name in ("SLUICE_LIBRARY", "SLUICE_CUDA_DRIVER")}
+    return sluice_process.environment({"PYTHONPATH": str(PACKAGE / "src"), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+                                       "PYTHONDONTWRITEBYTECODE": "1", **library, **extra})
+
+
+def open_session(reducers, **options):
+    """Creates a session in this process with short timeouts; by default with one rank."""
+    import sluice
+
+    settings = {"session_id": os.urandom(16), "rank": 0, "ranks": 1, "join_timeout_ms": 20_000, "linger_ms": 2000, "resume_timeout_ms": 200}
+    return sluice.Session(reducers, **{**settings, **options})
+
+
+class PackageTest(SluiceTest):
+    def python(self, *arguments, **extra):
+        """Starts a process of this interpreter, which is killed at the end of the test."""
+        process = subprocess.Popen([sys.executable, "-B", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   stdin=subprocess.DEVNULL, env=variables(**extra))
+        self.addCleanup(kill, process)
+        return process
+
+    def start_ranks(self, script, ranks, reducers, *arguments):
+        """Starts `script` of this folder as `ranks` processes, with the variables RANK, WORLD_SIZE, REDUCERS, SESSION_ID (hex) and STORE, the file store of
+        torch.distributed."""
+        common = {"WORLD_SIZE": str(ranks), "REDUCERS": reducers, "SESSION_ID": os.urandom(16).hex(),
+                  "STORE": str(self.folder / f"store-{time.monotonic_ns()}")}
+        path = Path(__file__).parent / script
+        return [self.python(path, *arguments, RANK=str(rank), **common) for rank in range(ranks)]
+
+    def outputs(self, processes, expect=0):
+        """Waits for the processes, which must exit with `expect`; returns their outputs."""
+        printed = []
+        for process in processes:
+            try:
+                out, error = process.communicate(timeout=2 * DEADLINE_S)  # importing torch takes some seconds
+            except subprocess.TimeoutExpired:
+                self.fail(f"{process.args} did not exit in time")
+            self.assertEqual(process.returncode, expect, f"{process.args}\n{out}{error}")
+            printed.append(out)
+        return printed
+
+    def run_ranks(self, *arguments):
+        return self.outputs(self.start_ranks(*arguments))
+
+
+def kill(process):
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
+
+
+def session_of_environment(**options):
+    """Creates the session that the variables of start_ranks describe."""
+    import sluice
+
+    return sluice.Session(os.environ["REDUCERS"], session_id=bytes.fromhex(os.environ["SESSION_ID"]), rank=int(os.environ["RANK"]),
+                          ranks=int(os.environ["WORLD_SIZE"]), **options)

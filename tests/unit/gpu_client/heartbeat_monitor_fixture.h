@@ -1,0 +1,122 @@
+// Class HeartbeatMonitorFixture has a monitor with one session of two reducers. The test holds the
+// reducers' ends of the control connections.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/clock.h"
+#include "gpu_client/engine/control/heartbeat_monitor.h"
+
+namespace sluice::engine::test {
+
+class HeartbeatMonitorFixture : public ::testing::Test, protected HeartbeatListener {
+ protected:
+  void begin(Nanos heartbeat = 20 * kMillisecond, Nanos timeout = 20 * kSecond, bool fault_tolerant = false) {
+    monitor_ = HeartbeatMonitor::acquire().value();
+    std::vector<ControlPeer> peers;
+    for (int i = 0; i < 2; ++i) {
+      auto [mine, theirs] = connection(i);
+      peers.push_back({.connection = std::move(mine), .heartbeat = heartbeat, .timeout = timeout});
+      reducers_.push_back(std::move(theirs));
+    }
+    id_ = monitor_->add(std::move(peers), *this, fault_tolerant);
+  }
+  // Returns the rank's end and the end of reducer i.
+  static std::pair<ControlConnection, ControlConnection> connection(int i) {
+    int fds[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    return {ControlConnection(transport::tcp::Socket(fds[0]), "reducer " + std::to_string(i), 1),
+            ControlConnection(transport::tcp::Socket(fds[1]), "worker", 1)};
+  }
+  void TearDown() override {
+    if (monitor_) monitor_->remove(id_);
+  }
+
+  // Returns the next frame of `type` that reducer i receives and skips others; nullopt when the connection
+  // ends first.
+  std::optional<std::vector<std::byte>> expect(int i, wire::FrameType type) {
+    const Nanos deadline = monotonic_now() + 10 * kSecond;
+    while (monotonic_now() < deadline) {
+      ControlConnection::Frame frame;
+      const Status s = reducers_[static_cast<size_t>(i)].receive(frame);
+      if (s.code() == Errc::kWouldBlock) {
+        pollfd p{.fd = reducers_[static_cast<size_t>(i)].fd(), .events = POLLIN, .revents = 0};
+        ::poll(&p, 1, 100);
+        continue;
+      }
+      if (!s.ok()) return std::nullopt;
+      if (frame.header.type == type) return std::vector<std::byte>(frame.body.begin(), frame.body.end());
+    }
+    ADD_FAILURE() << "no " << wire::to_string(type) << " within 10 s";
+    return std::nullopt;
+  }
+  bool wait(const std::function<bool()>& condition) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(10), condition);
+  }
+  void set(const std::function<void()>& change) {
+    {
+      const std::lock_guard lock(mutex_);
+      change();
+    }
+    changed_.notify_all();
+  }
+  void on_session_lost(Errc code, std::string text) noexcept override {
+    set([&] { ++losses_, code_ = code, text_ = text; });
+  }
+  void on_waiting(const WaitingStatus& waiting) noexcept override {
+    set([&] { waiting_ = waiting; });
+  }
+  uint64_t first_unfinished() const noexcept override { return first_unfinished_; }
+  void on_left() noexcept override {
+    set([&] { left_ = true; });
+  }
+  void on_control_lost(size_t peer, Errc code, std::string text) noexcept override {
+    set([&] { gone_.push_back({peer, code, text}); });
+  }
+  void on_view_query(size_t peer, const wire::ViewQuery& query) noexcept override {
+    set([&] { queries_.emplace_back(peer, query); });
+  }
+  void on_view_commit(size_t peer, const wire::ViewCommit& commit) noexcept override {
+    set([&] { commits_.emplace_back(peer, commit); });
+  }
+  void on_drain_notice(size_t peer, const wire::DrainNotice& notice) noexcept override {
+    set([&] { notices_.emplace_back(peer, notice); });
+  }
+
+  std::shared_ptr<HeartbeatMonitor> monitor_;
+  std::vector<ControlConnection> reducers_;
+  uint64_t id_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int losses_ = 0;
+  Errc code_ = Errc::kOk;
+  std::string text_;
+  WaitingStatus waiting_;
+  std::atomic<uint64_t> first_unfinished_{0};
+  bool left_ = false;
+  struct Gone {
+    size_t peer;
+    Errc code;
+    std::string text;
+  };
+  std::vector<Gone> gone_;
+  std::vector<std::pair<size_t, wire::ViewQuery>> queries_;
+  std::vector<std::pair<size_t, wire::ViewCommit>> commits_;
+  std::vector<std::pair<size_t, wire::DrainNotice>> notices_;
+};
+
+}  // namespace sluice::engine::test

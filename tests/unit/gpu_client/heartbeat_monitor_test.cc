@@ -1,0 +1,189 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "tests/unit/gpu_client/heartbeat_monitor_fixture.h"
+
+namespace sluice::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using HeartbeatMonitorTest = test::HeartbeatMonitorFixture;
+
+TEST_F(HeartbeatMonitorTest, SendsHeartbeatsToEveryReducer) {
+  begin();
+  for (int i = 0; i < 2; ++i) {
+    uint64_t last = 0;
+    for (int n = 0; n < 3; ++n) {
+      const auto body = expect(i, wire::FrameType::kHeartbeat);
+      ASSERT_TRUE(body.has_value());
+      wire::Heartbeat beat;
+      ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), beat).ok());
+      EXPECT_EQ(beat.count, ++last);
+    }
+  }
+}
+
+TEST_F(HeartbeatMonitorTest, ReportsTheRanksThatAreWaitedForLongest) {
+  begin();
+  wire::Heartbeat beat;
+  beat.missing_ranks = 2;
+  beat.waited_ms = 700;
+  beat.missing = {5, 6};
+  ASSERT_TRUE(reducers_[1].send(beat).ok());
+  ASSERT_TRUE(wait([&] { return waiting_.missing_ranks == 2; }));
+  EXPECT_EQ(waiting_.first_rank, 5u);
+  EXPECT_EQ(waiting_.waited_ms, 700u);
+  beat = {};
+  ASSERT_TRUE(reducers_[1].send(beat).ok());
+  EXPECT_TRUE(wait([&] { return waiting_.missing_ranks == 0; }));
+}
+
+TEST_F(HeartbeatMonitorTest, EndsTheSessionWhenAReducerIsSilent) {
+  begin(20 * kMillisecond, 100 * kMillisecond);
+  // Reducer 0 sends heartbeats, reducer 1 does not.
+  for (const Nanos deadline = monotonic_now() + 10 * kSecond; monotonic_now() < deadline;) {
+    ASSERT_TRUE(reducers_[0].send(wire::Heartbeat{}).ok());
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, std::chrono::milliseconds(20), [&] { return losses_ > 0; })) break;
+  }
+  ASSERT_EQ(losses_, 1);
+  EXPECT_EQ(code_, Errc::kReducerLost);
+  EXPECT_EQ(text_, "reducer 1 lost: no heartbeat for 100 ms");
+  const auto body = expect(0, wire::FrameType::kAbort);
+  ASSERT_TRUE(body.has_value());
+  wire::Abort abort;
+  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), abort).ok());
+  EXPECT_EQ(abort.code, Errc::kReducerLost);
+  EXPECT_EQ(abort.text, text_);
+}
+
+TEST_F(HeartbeatMonitorTest, EndsTheSessionWhenAReducerCloses) {
+  begin();
+  reducers_[1].shutdown();
+  ASSERT_TRUE(wait([&] { return losses_ > 0; }));
+  EXPECT_EQ(code_, Errc::kReducerLost);
+  EXPECT_EQ(text_, "reducer 1 lost: control connection closed by the reducer");
+  EXPECT_TRUE(expect(0, wire::FrameType::kAbort).has_value());
+}
+
+TEST_F(HeartbeatMonitorTest, ForwardsTheTextOfAnAbortOnce) {
+  begin();
+  wire::Abort abort;
+  abort.code = Errc::kPeerLost;
+  abort.rank = 2;
+  abort.text = "rank 2 was lost";
+  ASSERT_TRUE(reducers_[0].send(abort).ok());
+  ASSERT_TRUE(wait([&] { return losses_ > 0; }));
+  EXPECT_EQ(code_, Errc::kPeerLost);
+  EXPECT_EQ(text_, "reducer 0 ended the session: rank 2 was lost");
+  const auto body = expect(1, wire::FrameType::kAbort);
+  ASSERT_TRUE(body.has_value());
+  wire::Abort forwarded;
+  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), forwarded).ok());
+  EXPECT_EQ(forwarded.text, "rank 2 was lost");
+  EXPECT_EQ(forwarded.rank, 2u);
+  // An ABORT from the other reducer has no further effect.
+  static_cast<void>(reducers_[1].send(abort));
+  EXPECT_FALSE(expect(1, wire::FrameType::kAbort).has_value()) << "the connection ends after the first ABORT";
+  EXPECT_EQ(losses_, 1);
+  monitor_->remove(id_);
+  EXPECT_FALSE(expect(0, wire::FrameType::kAbort).has_value()) << "the sender of the ABORT gets none";
+}
+
+TEST_F(HeartbeatMonitorTest, SendsAnAbortToEveryReducer) {
+  begin();
+  monitor_->abort(id_, Errc::kOpTimeout, 1, "operation 3 timed out");
+  for (int i = 0; i < 2; ++i) {
+    const auto body = expect(i, wire::FrameType::kAbort);
+    ASSERT_TRUE(body.has_value());
+    wire::Abort abort;
+    ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), abort).ok());
+    EXPECT_EQ(abort.code, Errc::kOpTimeout);
+    EXPECT_EQ(abort.rank, 1u);
+  }
+  EXPECT_EQ(losses_, 0) << "abort() does not call the listener";
+}
+
+TEST_F(HeartbeatMonitorTest, ReplacesLocalErrorCodesInAborts) {
+  begin();
+  monitor_->abort(id_, Errc::kInternal, 1, "lost count");
+  for (int i = 0; i < 2; ++i) {
+    const auto body = expect(i, wire::FrameType::kAbort);
+    ASSERT_TRUE(body.has_value());
+    wire::Abort abort;
+    ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), abort).ok());
+    EXPECT_EQ(abort.code, Errc::kAborted);
+    EXPECT_EQ(abort.text, "lost count");
+  }
+  monitor_->remove(id_);
+  reducers_.clear();
+  begin();
+  wire::Abort abort;
+  abort.code = Errc::kInvalidArgument;
+  ASSERT_TRUE(reducers_[0].send(abort).ok());
+  ASSERT_TRUE(wait([&] { return losses_ > 0; }));
+  EXPECT_EQ(code_, Errc::kAborted);
+}
+
+TEST_F(HeartbeatMonitorTest, HasLeftWhenEveryReducerHasAcknowledged) {
+  begin();
+  monitor_->leave(id_);
+  ASSERT_TRUE(expect(0, wire::FrameType::kLeave).has_value());
+  ASSERT_TRUE(expect(1, wire::FrameType::kLeave).has_value());
+  ASSERT_TRUE(reducers_[0].send(wire::LeaveAck{}).ok());
+  ASSERT_TRUE(reducers_[1].send(wire::LeaveAck{}).ok());
+  EXPECT_TRUE(wait([&] { return left_; }));
+  EXPECT_EQ(losses_, 0);
+}
+
+TEST_F(HeartbeatMonitorTest, SendsTheFirstUnfinishedChunk) {
+  begin(3600 * kSecond);
+  ASSERT_TRUE(expect(0, wire::FrameType::kHeartbeat).has_value()) << "the first heartbeat is due at once";
+  first_unfinished_ = 7;
+  ASSERT_TRUE(reducers_[0].send(wire::Heartbeat{.missing = {}, .answer = 1}).ok());
+  const auto body = expect(0, wire::FrameType::kHeartbeat);
+  ASSERT_TRUE(body.has_value());
+  wire::Heartbeat beat;
+  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), beat).ok());
+  EXPECT_EQ(beat.finished, 7u);
+  first_unfinished_ = 9;
+  monitor_->leave(id_);
+  const auto left = expect(0, wire::FrameType::kLeave);
+  ASSERT_TRUE(left.has_value());
+  wire::Leave leave;
+  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*left), leave).ok());
+  EXPECT_EQ(leave.finished, 9u);
+}
+
+TEST_F(HeartbeatMonitorTest, TreatsACloseWhileLeavingAsAnAcknowledgement) {
+  begin();
+  monitor_->leave(id_);
+  ASSERT_TRUE(reducers_[0].send(wire::LeaveAck{}).ok());
+  reducers_.pop_back();
+  EXPECT_TRUE(wait([&] { return left_; }));
+  EXPECT_EQ(losses_, 0);
+}
+
+TEST_F(HeartbeatMonitorTest, EndsTheSessionOnMalformedFrames) {
+  begin();
+  const char junk[] = "GET / HTTP/1.1\r\nHost: reducer\r\nAccept: everything that there is\r\n\r\n";
+  ASSERT_GT(::send(reducers_[0].fd(), junk, sizeof junk, 0), 64);
+  ASSERT_TRUE(wait([&] { return losses_ > 0; }));
+  EXPECT_EQ(code_, Errc::kBadMagic);
+  EXPECT_THAT(text_, HasSubstr("bad_magic"));
+}
+
+TEST_F(HeartbeatMonitorTest, ExistsOncePerProcessUntilItsLastHolderReleasesIt) {
+  begin();
+  auto again = HeartbeatMonitor::acquire().value();
+  EXPECT_EQ(again.get(), monitor_.get());
+  monitor_->remove(id_);
+  const std::weak_ptr<HeartbeatMonitor> watched = monitor_;
+  again.reset();
+  monitor_.reset();
+  EXPECT_TRUE(watched.expired());
+}
+
+}  // namespace
+}  // namespace sluice::engine

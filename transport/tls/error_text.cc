@@ -1,0 +1,30 @@
+#include "transport/tls/error_text.h"
+
+#include <openssl/err.h>
+#include <openssl/sslerr.h>
+#include <openssl/x509_vfy.h>
+
+#include <cstdio>
+
+namespace sluice::tls {
+
+void format_error(const char* what, char* error, size_t error_bytes) noexcept {
+  // The first error is the cause; later errors are its consequences.
+  const unsigned long first = ERR_peek_error();
+  const char* const reason = first == 0 ? nullptr : ERR_reason_error_string(first);
+  std::snprintf(error, error_bytes, "%s: %s", what, reason != nullptr ? reason : "connection reset");
+  ERR_clear_error();
+}
+
+void format_error(const SSL* ssl, const char* what, char* error, size_t error_bytes) noexcept {
+  // The verify result is meaningless without this reason: at a server with a pre-shared key it is not
+  // X509_V_OK.
+  if (ERR_GET_REASON(ERR_peek_error()) != SSL_R_CERTIFICATE_VERIFY_FAILED)
+    return format_error(what, error, error_bytes);
+  const long result = SSL_get_verify_result(ssl);
+  std::snprintf(error, error_bytes, "%s: certificate of the peer rejected: %s", what,
+                X509_verify_cert_error_string(result));
+  ERR_clear_error();
+}
+
+}  // namespace sluice::tls

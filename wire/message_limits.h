@@ -1,0 +1,40 @@
+// Limits and feature bits of the control messages (protocol.md sections 4 and 5).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/frame.h"
+
+namespace sluice::wire {
+
+inline constexpr uint32_t kNoRank = 0xffffffff;
+inline constexpr uint32_t kMaxRanks = 2048;  // 256 groups of eight: the partial sums that one fold can add
+inline constexpr uint16_t kMaxReducers = 1024;
+inline constexpr uint16_t kMaxViewChange = 512;  // reducers removed, or added: fits VIEW_QUERY
+inline constexpr uint16_t kMaxLanes = 64;        // lane connections of one rank to one reducer
+inline constexpr size_t kMaxJobText = 128;
+inline constexpr size_t kMaxErrorText = 1024;
+inline constexpr size_t kMaxStatusText = kMaxControlPayload - 2;
+inline constexpr size_t kMaxNamedRanks = 16;
+inline constexpr size_t kMaxAddresses = 4000;
+inline constexpr size_t kMaxPairAddress = 64;
+inline constexpr size_t kMaxReasonText = 256;
+
+// Feature bits of HELLO and WELCOME.
+inline constexpr uint64_t kFeatureResume = uint64_t{1} << 0;
+inline constexpr uint64_t kFeatureViewChange = uint64_t{1} << 1;
+inline constexpr uint64_t kFeatureTls = uint64_t{1} << 2;   // every byte after WELCOME goes through TLS
+inline constexpr uint64_t kFeatureRdma = uint64_t{1} << 4;  // PAIR follows ATTACHED on lane connections
+// A peer offers both of these bits or neither.
+inline constexpr uint64_t kFaultToleranceFeatures = kFeatureResume | kFeatureViewChange;
+
+// Feature bits of STREAM_OFFER.
+inline constexpr uint64_t kStreamRdma = kFeatureRdma;          // PAIR follows STREAM_ANSWER
+inline constexpr uint64_t kStreamRdmaOnly = uint64_t{1} << 5;  // a stream without a queue pair is refused
+
+using Nonce = std::array<uint8_t, 32>;
+using Mac = std::array<uint8_t, 32>;
+
+}  // namespace sluice::wire
