@@ -6,7 +6,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import page_rules
 import tree_rules
+import word_rules
 
 RULES = tree_rules.load_rules(Path(__file__).with_name("rules.toml"))
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +33,9 @@ class ThisTree(unittest.TestCase):
         print(tree_rules.describe_sizes(self.tree), file=sys.stderr)
         self.expect_none(tree_rules.check_sizes(self.tree, RULES))
 
+    def test_folders_are_short(self):
+        self.expect_none(tree_rules.check_folders(self.tree, RULES))
+
     def test_names_say_what_is_inside(self):
         self.expect_none(tree_rules.check_names(self.tree, RULES))
 
@@ -44,7 +49,19 @@ class ThisTree(unittest.TestCase):
         self.expect_none(tree_rules.check_shell(self.tree))
 
     def test_links_lead_somewhere(self):
-        self.expect_none(tree_rules.check_links(self.tree))
+        self.expect_none(page_rules.check_links(self.tree))
+
+    def test_pages_are_wrapped(self):
+        self.expect_none(page_rules.check_widths(self.tree))
+
+    def test_headings_are_in_order(self):
+        self.expect_none(page_rules.check_headings(self.tree))
+
+    def test_pages_are_brief(self):
+        self.expect_none(page_rules.check_word_count(self.tree, RULES))
+
+    def test_retired_words_are_gone(self):
+        self.expect_none(word_rules.check_words(self.tree, word_rules.load_table()))
 
 
 class Rules(unittest.TestCase):
@@ -111,9 +128,19 @@ class Rules(unittest.TestCase):
         self.assertEqual(len(tree_rules.check_pragma_once(self.tree())), 1)
 
     def test_a_long_file_is_found(self):
-        self.write("core/a.cc", "\n" * 601)
-        self.write("core/b.cc", "\n" * 600)
-        self.assertEqual(len(tree_rules.check_sizes(self.tree(), RULES)), 1)
+        self.write("core/a.cc", "\n" * 401)
+        self.write("core/b.cc", "\n" * 400)
+        self.write("tests/a.cc", "\n" * 501)
+        self.write("tests/b.cc", "\n" * 500)
+        self.assertEqual(len(tree_rules.check_sizes(self.tree(), RULES)), 2)
+
+    def test_a_full_folder_is_found(self):
+        for number in range(19):
+            for folder in ("core", "tests/unit", "nccl_plugin/abi"):
+                self.write(f"{folder}/unit{number}.cc", "")
+        self.assertEqual(tree_rules.check_folders(self.tree(), RULES), ["core: 19 units, the limit is 18"])
+        (self.root / "core/unit18.cc").rename(self.root / "core/unit17.h")
+        self.assertEqual(tree_rules.check_folders(self.tree(), RULES), [])
 
     def test_an_empty_name_is_found(self):
         for path in ("core/string_utils.h", "wire/common/a.h", "cli/session_manager.cc", "cli/community.cc"):
@@ -139,11 +166,37 @@ class Rules(unittest.TestCase):
         self.assertEqual(found, {"scripts/a.sh", "run"})
 
     def test_a_dead_link_is_found(self):
-        self.write("docs/a.md", "[here](b.md#part) [web](https://example.org) [top](#a) `[x](code.md)` [gone](c.md)\n")
-        self.write("docs/b.md", "```\n[x](nothing.md)\n```\n")
-        problems = tree_rules.check_links(self.tree())
-        self.assertEqual(len(problems), 1, problems)
-        self.assertIn("c.md", problems[0])
+        self.write("docs/a.md", "# A\n[here](b.md#part-two) [web](https://example.org) [top](#a) `[x](code.md)` [gone](c.md)\n[no](#b) [nor](b.md#part)\n")
+        self.write("docs/b.md", "# B\n\n## Part `two`\n```\n[x](nothing.md)\n```\n")
+        problems = page_rules.check_links(self.tree())
+        self.assertEqual([problem.split(": ")[1] for problem in problems], ["link to c.md", "link to #b", "link to b.md#part"])
+
+    def test_a_long_line_is_found(self):
+        long = "word " * 30
+        self.write("README.md", f"# R\n| {long} |\n")
+        self.write("docs/a.md", f"# A\n| {long} |\n```\n{long}\n```\n    {long}\n{long}\n")
+        self.assertEqual([problem.split(": ")[0] for problem in page_rules.check_widths(self.tree())], ["README.md:2", "docs/a.md:7"])
+
+    def test_headings_out_of_order_are_found(self):
+        self.write("docs/a.md", "# A\n## One\n#### Deep\n## One\n")
+        self.write("docs/b.md", "text\n")
+        self.assertEqual(len(page_rules.check_headings(self.tree())), 3)
+
+    def test_too_many_words_are_found(self):
+        self.write("docs/a.md", "word " * (RULES["pages"]["most_words"] + 1))
+        self.assertEqual(len(page_rules.check_word_count(self.tree(), RULES)), 1)
+
+    def test_a_retired_word_is_found(self):
+        table = {"word": [{"words": ["keeper"], "use": "heartbeat monitor"}], "identifier": [{"names": ["Seat"], "use": "ReducerReservation"}],
+                 "phrase": [{"pattern": r"is not to be had", "use": "is not available"}],
+                 "exception": [{"path": "a.md", "word": "keeper", "reason": "tells of it"}]}
+        self.write("a.md", "the keeper\n")
+        self.write("core/a.cc", "KeeperThread k; Seat s; Seated t; // TLS Is Not To Be Had\nint bookkeeper = 1;\n")
+        self.write("core/keeper.h", "")
+        places = [problem.split(": ")[0] for problem in word_rules.check_words(self.tree(), table)]
+        self.assertEqual(places, ["core/a.cc:1"] * 3 + ["core/keeper.h"])
+        (self.root / "a.md").unlink()
+        self.assertIn("is not needed", word_rules.check_words(self.tree(), table)[-1])
 
 
 if __name__ == "__main__":

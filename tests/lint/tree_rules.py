@@ -1,5 +1,6 @@
 """The rules of rules.toml, each a function from a tree to a list of lines "path[:line]: what is wrong"."""
 
+import collections
 import os
 import re
 import shutil
@@ -108,13 +109,25 @@ def check_pragma_once(tree):
 
 
 def check_sizes(tree, rules):
-    most = rules["files"]["most_lines"]
+    limits = rules["files"]
     problems = []
     for path in tree.select(CODE) + tree.select(("CMakeLists.txt", ".md")):
+        limit = limits["most_page_lines" if path.endswith(".md") else "most_test_lines" if path.startswith("tests/") else "most_lines"]
         lines = tree.read(path).count("\n")
-        if lines > most:
-            problems.append(f"{path}: {lines} lines, the limit is {most}")
+        if lines > limit:
+            problems.append(f"{path}: {lines} lines, the limit is {limit}")
     return problems
+
+
+def check_folders(tree, rules):
+    """A folder is a list that a reader takes in at a glance."""
+    units = collections.defaultdict(set)
+    for path in tree.select(CODE):
+        folder = Path(path).parent.as_posix()
+        if not folder.startswith("tests") and folder not in rules["files"]["large_folders"]:
+            units[folder].add(Path(path).stem)
+    most = rules["files"]["most_units_of_a_folder"]
+    return [f"{folder}: {len(names)} units, the limit is {most}" for folder, names in sorted(units.items()) if len(names) > most]
 
 
 def describe_sizes(tree):
@@ -169,16 +182,3 @@ def check_shell(tree):
                 problems.append(f"{path}: {command[0]}: {(run.stdout + run.stderr).strip()}")
     return problems
 
-
-def check_links(tree):
-    problems = []
-    for path in tree.select((".md",)):
-        text = re.sub(r"^```.*?^```", lambda m: "\n" * m.group(0).count("\n"), tree.read(path), flags=re.MULTILINE | re.DOTALL)
-        for number, line in enumerate(text.splitlines(), 1):
-            for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
-                if re.match(r"[a-z]+:|#", target):
-                    continue
-                file = (tree.root / path).parent / target.split("#")[0]
-                if not file.exists():
-                    problems.append(f"{path}:{number}: link to {target}, which is not there")
-    return problems
