@@ -1,8 +1,9 @@
-// The contract of every transport: inproc, tcp and rdma, and fault, which wraps any of them.
+// The contract of every transport: inproc, tcp and rdma, and fault, a test transport that wraps another one
+// and injects errors.
 //
-// A transport has one primitive: put() moves a frame to the slot that the frame names and notifies the slot's
-// owner. A granted slot is a credit. A caller puts a frame only with a credit, so the receiver always has
-// memory for the frame, and a transport never buffers payload of its own.
+// A transport has one primitive: put() sends a frame, and the handler of the peer says where the payload
+// goes. The protocol grants credits for data frames, so the receiver always has memory for them. A transport
+// holds no payload of its own; where it must copy, its counters say so.
 //
 // Threads. One thread, the owner, makes every call on a Context and on its endpoints, and every callback runs
 // on that thread. Only Context::wake() may be called from any thread. Two contexts share no state.
@@ -32,8 +33,8 @@
 //
 // Errors. A transport checks everything that needs no knowledge of the session: magic, version, type,
 // lengths, enumerations, header CRC and payload CRC. The CRC of the payload is computed while the bytes are
-// in cache. The first violation closes this endpoint with its reason and affects nothing else. on_header()
-// checks the rest.
+// in cache. The first violation closes this endpoint with its reason and affects nothing else. The handler
+// checks the rest in on_header().
 #pragma once
 
 #include <cstddef>
@@ -75,8 +76,8 @@ struct ExpectedFrame {
   uint32_t extension_bytes = 0;
 };
 
-// Local memory that the peer may write directly. The buffer is for the payload of one data frame
-// (wire::is_data), which is named by its view version and sequence.
+// Memory of this process that this end advertises: the peer may write to it directly. The buffer is for the
+// payload of one data frame (wire::is_data), which is named by its view version and sequence.
 struct RemoteBuffer {
   std::byte* payload = nullptr;  // null: no buffer
   uint32_t capacity = 0;         // a longer payload arrives as an ordinary frame
@@ -100,10 +101,11 @@ class Handler {
   virtual void on_frame(Endpoint& ep, const wire::FrameHeader& header, std::span<const std::byte> extensions,
                         std::span<std::byte> payload) noexcept = 0;
 
-  // Predicts the (`ahead` + 1)-th frame after the last on_frame(). A transport over streams uses the
-  // prediction to receive several frames with one system call. A wrong prediction costs a copy. Until the
-  // predicted frame arrives, bytes of other frames may be written to its payload memory. So nothing else may
-  // use that memory, and the memory of several predicted frames must not overlap.
+  // Predicts a frame: the next one after the last on_frame() for `ahead` 0, the one behind it for 1, and so
+  // on. A transport over a byte stream (tcp) uses the prediction to receive several frames with one system
+  // call. A wrong prediction costs a copy. Until the predicted frame arrives, bytes of other frames may be
+  // written to its payload memory. So nothing else may use that memory, and the memory of several predicted
+  // frames must not overlap.
   [[nodiscard]] virtual ExpectedFrame expected_frame(Endpoint& /*ep*/, unsigned /*ahead*/) noexcept {
     return {};
   }
@@ -139,8 +141,8 @@ struct EndpointCounters {
   uint64_t receive_calls = 0;  // system calls (0 for inproc and rdma)
   uint64_t send_calls = 0;
   uint64_t bytes_copied = 0;  // payload bytes copied in user space while receiving
-  // tcp only: time during which frames were queued and the socket accepted none. Updated when it accepts
-  // again.
+  // tcp only: time during which frames were queued and the socket accepted no bytes. Added when the socket
+  // accepts bytes again.
   uint64_t send_blocked_ns = 0;
   // rdma only.
   uint64_t bytes_copied_out = 0;  // payload bytes copied in user space while sending
@@ -186,14 +188,17 @@ class Endpoint {
 
   // Closes at once. A later poll() calls on_sent(reason) for each frame not yet handed to the network, then
   // on_closed(reason). With kReset the peer sees a broken connection. With any other reason the peer sees an
-  // orderly end (kClosed), provided that the close falls between two frames and no frame is on its way here.
+  // orderly end (kClosed), if this end sent only whole frames and has received all that the peer sent.
   virtual void close(Errc reason) noexcept = 0;
 
-  // Shuts down in order: refuses further puts, sends the queued frames, tells the peer that no more frames
-  // follow, and receives until the peer closes too; then on_closed(kClosed). The caller limits the time:
-  // close() ends the shutdown at any point. A shutdown by the peer has the same effect here without a call:
-  // after the peer's last frame, the endpoint refuses put(), sends its accepted frames, and closes with
-  // kClosed. A transport over streams closes with kTimeout when it can send no byte for the frame deadline.
+  // Shuts down in order.
+  //   * This end refuses further puts, sends the queued frames, tells the peer that no more frames follow,
+  //   and
+  //     receives until the peer closes too; then on_closed(kClosed).
+  //   * The caller limits the time: close() ends the shutdown at any point.
+  //   * A shutdown by the peer has the same effect here without a call: after the peer's last frame, the
+  //     endpoint refuses put(), sends its accepted frames, and closes with kClosed.
+  //   * A transport over a byte stream closes with kTimeout when it can send no byte for the frame deadline.
   virtual void shutdown() noexcept = 0;
 
   // True when every accepted put has been handed to the network.
@@ -237,7 +242,7 @@ class Context {
   virtual unsigned poll(Nanos now, size_t budget_bytes) noexcept = 0;
 
   // Sleeps until an endpoint has work, wake() is called, or `timeout` has passed (0: returns at once; < 0: no
-  // limit). A wake() before or during the wait ends it.
+  // limit). A wake() since the last wait() makes this one return at once.
   virtual void wait(Nanos timeout) noexcept = 0;
 
   // Ends a wait(). Any thread.

@@ -11,24 +11,26 @@
 
 namespace sluice::nccl::collnet {
 
-// Consensus makes connect() succeed on all nodes of a communicator or fail on all: NCCL hangs when only some
-// nodes fail. The reducers cannot decide, because one of them may be the cause of the failure. The first node
-// in rank order is the coordinator; the other nodes connect to the address in its handle. Then, in any number
-// of rounds, each node votes and the coordinator sends the common decision. Blocks, with deadlines.
+// Consensus makes NCCL's CollNet connect succeed on all nodes of a communicator or fail on all: NCCL hangs
+// when only some nodes fail. A rank is a node's place in NCCL's array of handles, not an NCCL rank. The
+// reducers cannot decide, because one of them may be the cause of the failure. The first node in rank order
+// is the coordinator; the other nodes connect to the address in its handle. Then, in any number of rounds,
+// each node votes and the coordinator sends the common decision. Blocks, with deadlines.
 class Consensus {
  public:
   // Connects the nodes. `listener` is this node's. It stays open while the node waits, which shows the
-  // coordinator that the node is alive. All nodes that the coordinator reached get the same error.
+  // coordinator, which connects to it, that the node is alive. All nodes that the coordinator reached get the
+  // same error; the others fail by their own timeout.
   [[nodiscard]] static Result<Consensus> connect(PeerSet peers, transport::tcp::Socket listener,
                                                  ConnectTimeouts timeouts);
 
-  // Runs one round. Succeeds when all nodes vote success; otherwise returns the error of the lowest failed
-  // rank with the name of its node, the same on all nodes. The coordinator waits for the votes until
-  // `deadline`, the other nodes wait slightly longer for the decision.
+  // Runs one round. Succeeds when all nodes vote success; otherwise returns the error of the lowest
+  // rank that voted no or sent no vote, with the name of its node, the same on all nodes. The coordinator
+  // waits for the votes until `deadline`, the other nodes kDecisionGrace longer for the decision.
   [[nodiscard]] Result<void> decide(const Result<void>& vote, Nanos deadline);
 
-  // Call after the last round. The coordinator waits until all nodes have the decision, so that closing its
-  // sockets does not overtake it.
+  // Call after the last round. The coordinator waits until all nodes have the decision, because closing its
+  // sockets earlier could destroy a decision in transit.
   void finish(Nanos deadline) noexcept;
 
  private:
@@ -54,7 +56,8 @@ class Consensus {
   [[nodiscard]] static Status receive(const transport::tcp::Socket& from, Message& message, Nanos deadline);
 
   PeerSet peers_;
-  std::vector<transport::tcp::Socket> sockets_;  // coordinator: by rank; other nodes: only [0]
+  std::vector<transport::tcp::Socket>
+      sockets_;  // coordinator: by rank, [0] unused; other nodes: [0] leads to it
 };
 
 }  // namespace sluice::nccl::collnet

@@ -110,13 +110,13 @@ class Promtool(unittest.TestCase):
             def runTest(self):
                 pass
 
-        world = Reducer()
-        world.setUp()
-        self.addCleanup(world.doCleanups)
-        port_file = world.folder / "http"
-        _, address = world.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file)
+        reducer = Reducer()
+        reducer.setUp()
+        self.addCleanup(reducer.doCleanups)
+        port_file = reducer.folder / "http"
+        _, address = reducer.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file)
         until("the reducer writes its HTTP port", port_file.exists)
-        world.run_sluice("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5", "--workers", "2", "--connect", address)
+        reducer.run_sluice("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5", "--workers", "2", "--connect", address)
 
         def scrape():
             with contextlib.closing(http.client.HTTPConnection("127.0.0.1", int(port_file.read_text()), timeout=10)) as connection:

@@ -241,7 +241,7 @@ TEST_F(DeviceMemory, RefusesAnInvalidSluiceGdr) {
   ::setenv("SLUICE_GDR", "yes", 1);
   const Created c = create(options_for(0, 1));
   EXPECT_EQ(c.status, SLUICE_INVALID_ARGUMENT);
-  EXPECT_THAT(c.error, HasSubstr("SLUICE_GDR is \"yes\", not 0 or 1"));
+  EXPECT_THAT(c.error, HasSubstr("SLUICE_GDR: \"yes\": expected 0 or 1"));
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ export SLUICE_TRANSPORT=rdma PYTHONPATH=tests/functional SLUICE_TEST_DEADLINE_S=
 run() {
   local began=$SECONDS log
   log=$(mktemp -p "$logs")
-  if "$@" >"$log" 2>&1; then
+  # GoogleTest succeeds when its filter selects nothing.
+  if "$@" >"$log" 2>&1 && ! grep -q '^\[==========\] Running 0 tests' "$log"; then
     echo "passed in $((SECONDS - began)) s: $*"
   else
     echo "FAILED after $((SECONDS - began)) s: $*"
@@ -37,11 +38,11 @@ digits_over_rdma_and_tcp_produce_the_same_bits() {
 
 run "$build/tests/functional/engine_session_test"
 # The excluded test moves more than 40 MB within the drain timeout, which is too much for emulation.
-run "$build/tests/functional/engine_failure_test" --gtest_filter=-EngineFailure.APoolThatDrainsAllAtOnceServesItToItsEnd
+run "$build/tests/functional/engine_failure_test" --gtest_filter=-EngineFailure.APoolThatDrainsCompletelyServesTheSessionToItsEnd
 run "$build/tests/functional/engine_counts_test"
-run "$build/tests/functional/streams_test" --gtest_filter='Streams.SendF32AsBf16*:Streams.PutOperations*'
+run "$build/tests/functional/streams_test" --gtest_filter='Streams.F32TravelsAsBf16*:Streams.OperationsOfAGroupAreMerged'
 run digits_over_rdma_and_tcp_produce_the_same_bits
-program tests/functional/pool_file_test.py PoolFile.test_a_job_goes_where_the_list_says
+program tests/functional/pool_file_test.py PoolFile.test_a_job_follows_the_list
 through_plugin collnet_test.py CollNet.test_in_place_bit_for_bit
 SLUICE_TEST_BRIEF=1 through_plugin failure_test.py Recovery.test_a_reducer_dies
 through_plugin net_transport_test.py NetTransport.test_a_rank_is_killed NetTransport.test_every_stream_uses_rdma \

@@ -1,11 +1,12 @@
 // Class Recovery keeps a fault-tolerant session running when connections break, reducers are lost or drain,
 // and reducers are added (protocol.md section 11). It decides and coordinates:
 //
-// - HeartbeatMonitor reports control connections, ProgressLoop reports lane connections.
+// - Session forwards the losses and view messages that HeartbeatMonitor (control connections) and
+//   ProgressLoop (lane connections) report.
 // - Reconnector reopens connections, one thread per reducer.
 // - ViewFollower says which view changes are valid.
-// - PoolWatch finds reducers on rank 0; one thread per added reducer joins it on every rank.
-// - ChunkScheduler stops and restarts in the new view.
+// - PoolWatch finds new reducers, on rank 0; one thread per added reducer joins it on every rank.
+// - Recovery stops ChunkScheduler and restarts it in the new view.
 //
 // Recovery has its own thread, started by the first event, so a session without events has none. All state
 // belongs to that thread; the other threads post events. Everything that takes time runs elsewhere, so that
@@ -42,8 +43,8 @@ namespace sluice::engine {
 
 class Recovery final : Reconnector::Listener, PoolWatch::Listener {
  public:
-  // The reducer is lost after this many connections in a row were closed for a malformed frame. A connection
-  // that has received kGoodFrames frames before restarts the count.
+  // The reducer is lost after this many connections in a row were closed for a malformed frame. If a
+  // connection received kGoodFrames frames before it broke, the count starts at 1 again.
   static constexpr unsigned kMaxBadFrames = 16;
   static constexpr uint64_t kGoodFrames = 1024;
 
@@ -52,15 +53,15 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
     // At most once, on the thread of Recovery: no reducer is left, or a reducer violated the rules of view
     // changes.
     virtual void on_recovery_failed(const Error& error) noexcept = 0;
-    // The same when the system cannot start the thread of Recovery. The call comes from within the call that
-    // posted the first event, which may be one of HeartbeatMonitor's, so HeartbeatMonitor must not be called.
+    // Like on_recovery_failed(), when the system cannot start the thread of Recovery. The call comes on the
+    // thread that posted the first event, perhaps HeartbeatMonitor's: do not call HeartbeatMonitor.
     virtual void on_no_recovery_thread(const Error& error) noexcept = 0;
 
    protected:
     ~Listener() = default;
   };
 
-  // The parts of the session that Recovery uses. All outlive stop().
+  // The parts of the session that Recovery uses. All must live until stop() returns.
   struct SessionParts {
     HeartbeatMonitor& monitor;
     ProgressLoop& progress_loop;
