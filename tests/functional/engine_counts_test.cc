@@ -1,13 +1,9 @@
 // The counters of sluice_stats for losses that a session has recovered from.
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <atomic>
-#include <filesystem>
 #include <iterator>
 #include <numeric>
 
+#include "tests/functional/discarding_relay.h"
 #include "tests/functional/engine_test_bed.h"
 
 namespace sluice::test {
@@ -41,20 +37,6 @@ class EngineCounts : public EngineTestBed {
       for (const Created& c : sessions) static_cast<void>(sluice_progress(c.session));
       return condition();
     });
-  }
-  // Shuts down every connection of this process to the port and returns their number.
-  static size_t cut_connections_to(uint16_t port) {
-    std::vector<int> found;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-      const int fd = std::stoi(entry.path().filename());
-      sockaddr_in peer{};
-      socklen_t size = sizeof peer;
-      if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && peer.sin_family == AF_INET &&
-          peer.sin_port == htons(port))
-        found.push_back(fd);
-    }
-    for (const int fd : found) ::shutdown(fd, SHUT_RDWR);
-    return found.size();
   }
 };
 
@@ -124,44 +106,33 @@ TEST_F(EngineCounts, CountsResentBytes) {
 
 TEST_F(EngineCounts, CountsReopenedConnections) {
   start_reducers(1);
+  DiscardingRelay relay(reducers_[0]->port());
+  addresses_ = "127.0.0.1:" + std::to_string(relay.port());
   const auto sessions = create_two();
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-  std::atomic<bool> enough = false;
-  std::thread traffic([&] {
-    each_rank(2, [&](uint32_t r) {
-      // Rank 0 marks its last operation, so that both ranks run the same number.
-      std::vector<float> x(1'000'000);
-      for (x[0] = 0; x[0] == 0;) {
-        std::fill(x.begin(), x.end(), 1.0F);
-        x[0] = r == 0 && enough ? 1 : 0;
-        ASSERT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM),
-                  SLUICE_OK);
-        ASSERT_TRUE(std::all_of(x.begin() + 1, x.end(), [](float v) { return v == 2; }));
-      }
-    });
-  });
-  // Each time shuts down the control and lane connections of both ranks when all are open. Whether bytes in
-  // flight are lost is up to chance; mostly they are.
-  constexpr uint64_t kConnections = 3;
-  uint64_t cuts = 0;
-  const Nanos deadline = monotonic_now() + 30 * kSecond;
-  const auto resumed = [&] {
-    return stats_of(sessions[0]).connections_resumed >= cuts * kConnections &&
-           stats_of(sessions[1]).connections_resumed >= cuts * kConnections;
-  };
-  while (monotonic_now() < deadline && stats_of(sessions[0]).payload_bytes_resent == 0) {
-    EXPECT_EQ(cut_connections_to(reducers_[0]->port()), 2 * kConnections);
-    ++cuts;
-    while (!resumed() && monotonic_now() < deadline) std::this_thread::yield();
-  }
-  enough = true;
-  traffic.join();
-  EXPECT_GT(cuts, 0u);
-  EXPECT_GT(stats_of(sessions[0]).payload_bytes_resent, 0u);
-  for (const Created& c : sessions) {
-    const sluice_stats stats = stats_of(c);
-    EXPECT_EQ(stats.connections_resumed, cuts * kConnections);
-    EXPECT_LT(stats.payload_bytes_resent, stats.payload_bytes_out);
+  constexpr size_t kCount = 20'000;  // few enough to be in flight at once
+  constexpr uint64_t kBytes = kCount * sizeof(float);
+  constexpr uint64_t kConnections = 3;  // of each rank: control and two lanes
+  relay.discard();
+  std::vector<float> x(kCount, 1.0F);
+  sluice_request request = 0;
+  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, x.data(), x.data(), kCount, SLUICE_F32, SLUICE_SUM,
+                                   &request),
+            SLUICE_OK);
+  ASSERT_TRUE(progress_until(sessions, [&] { return stats_of(sessions[0]).payload_bytes_out == kBytes; }));
+  EXPECT_EQ(stats_of(sessions[0]).payload_bytes_resent, 0u);
+  EXPECT_EQ(relay.close_connections(), 2 * kConnections);
+  std::vector<float> y(kCount, 2.0F);
+  ASSERT_EQ(sluice_allreduce(sessions[1].session, y.data(), y.data(), kCount, SLUICE_F32, SLUICE_SUM),
+            SLUICE_OK);
+  ASSERT_EQ(sluice_wait(sessions[0].session, request, -1), SLUICE_OK);
+  EXPECT_EQ(x, std::vector<float>(kCount, 3.0F));
+  EXPECT_EQ(y, x);
+  for (uint32_t r = 0; r < 2; ++r) {
+    const sluice_stats stats = stats_of(sessions[r]);
+    EXPECT_EQ(stats.connections_resumed, kConnections) << "rank " << r;
+    EXPECT_EQ(stats.payload_bytes_resent, r == 0 ? kBytes : 0) << "rank " << r;
+    EXPECT_EQ(stats.payload_bytes_out, r == 0 ? 2 * kBytes : kBytes) << "rank " << r;
     EXPECT_EQ(stats.view_changes, 0u);
     EXPECT_EQ(stats.reducers_lost, 0u);
   }
