@@ -15,15 +15,12 @@ int main(int argc, char** argv) {
   using namespace sluice;
   CLI::App program(
       "Measures allreduce on CUDA streams in GB/s, end to end and for each stage: device to host, network, "
-      "host to "
-      "device.\nEvery option --foo-bar is also variable SLUICE_FOO_BAR; the command line has precedence. "
-      "Sizes: "
-      "64K, 4M, 1G (powers of 1024).",
+      "host to device.\nEvery option --foo-bar is also variable SLUICE_FOO_BAR; the command line has "
+      "precedence. Sizes: 64K, 4M, 1G (powers of 1024).",
       "sluice-gpu-bench");
   program.footer(
       "Starts reducers and workers on this host, uses running reducers (--connect), or runs one worker of a "
-      "run on "
-      "several hosts (--rank):\n"
+      "run on several hosts (--rank):\n"
       "  sluice-gpu-bench --connect r0:7470,r1:7470 --session $HEX --workers 4 --rank 0 -b 1M -e 256M -f 4\n"
       "Exit 2: wrong data, or a time above --max-ratio. Exit 69: a GPU was requested but none is available.");
   program.set_version_flag("--version", cli::version_text,

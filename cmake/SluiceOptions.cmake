@@ -42,4 +42,8 @@ function(sluice_report_parts)
   endforeach()
 endfunction()
 
+# The packages that several folders use.
 find_package(Threads REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)

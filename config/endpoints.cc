@@ -1,10 +1,10 @@
 #include "config/endpoints.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "config/printable_text.h"
+#include "core/parse_number.h"
 
 namespace sluice::config {
 namespace {
@@ -18,33 +18,21 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
 }
 
-// Accepts digits only: no sign, no space, no trailing text.
-std::optional<uint32_t> parse_digits(std::string_view digits) {
-  uint32_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size() || digits.empty()) return std::nullopt;
-  return value;
-}
-
-tl::unexpected<Error> bad(std::string text) {
-  return fail(Errc::kInvalidArgument, std::move(text));
-}
-
 // Splits "host", "host:port", "[address]" and "[address]:port"; `port` stays empty when the text has none.
 Result<void> split_host_port(std::string_view text, std::string_view& host,
                              std::optional<std::string_view>& port) {
   std::string_view rest;
   if (text.starts_with('[')) {
     const size_t close = text.find(']');
-    if (close == std::string_view::npos) return bad("missing \"]\" after the IPv6 address");
+    if (close == std::string_view::npos) return invalid("missing \"]\" after the IPv6 address");
     host = text.substr(1, close - 1);
     rest = text.substr(close + 1);
-    if (!rest.empty() && rest[0] != ':') return bad("expected \":PORT\" after \"]\"");
-    if (host.find(':') == std::string_view::npos) return bad("brackets may only enclose an IPv6 address");
+    if (!rest.empty() && rest[0] != ':') return invalid("expected \":PORT\" after \"]\"");
+    if (host.find(':') == std::string_view::npos) return invalid("brackets may only enclose an IPv6 address");
   } else {
     const size_t colon = text.find(':');
     if (colon != std::string_view::npos && text.find(':', colon + 1) != std::string_view::npos) {
-      return bad("an IPv6 address needs brackets, as in [fd00::2]:7470");
+      return invalid("an IPv6 address needs brackets, as in [fd00::2]:7470");
     }
     host = text.substr(0, colon);
     rest = colon == std::string_view::npos ? std::string_view() : text.substr(colon);
@@ -57,27 +45,29 @@ Result<Endpoint> parse_one(std::string_view text) {
   Endpoint out;
   if (const size_t star = text.find('*'); star != std::string_view::npos) {
     const std::string_view digits = trimmed(text.substr(star + 1));
-    const auto weight = parse_digits(digits);
+    const auto weight = parse_number<uint32_t>(digits);
     if (!weight || *weight < 1 || *weight > kMaxWeight) {
-      return bad("weight " + quoted(digits) + " is not in 1.." + std::to_string(kMaxWeight));
+      return invalid("weight " + quoted(digits) + " is not in 1.." + std::to_string(kMaxWeight));
     }
     out.weight = static_cast<uint16_t>(*weight);
     text = trimmed(text.substr(0, star));
   }
   std::string_view host;
   std::optional<std::string_view> port;
-  if (auto split = split_host_port(text, host, port); !split) return tl::unexpected(split.error());
-  if (host.empty()) return bad("host is empty");
-  if (host.size() > kMaxHost) return bad("host is longer than " + std::to_string(kMaxHost) + " characters");
+  SLUICE_RETURN_IF_ERROR(split_host_port(text, host, port));
+  if (host.empty()) return invalid("host is empty");
+  if (host.size() > kMaxHost)
+    return invalid("host is longer than " + std::to_string(kMaxHost) + " characters");
   // A comma or an '@' would change the meaning of the list that to_string() writes.
   const auto is_forbidden = [](char c) {
     return c <= ' ' || c > '~' || std::string_view("/[]#,@").find(c) != std::string_view::npos;
   };
   if (std::any_of(host.begin(), host.end(), is_forbidden))
-    return bad("host contains a character that is not allowed in a host name");
+    return invalid("host contains a character that is not allowed in a host name");
   if (port) {
-    const auto value = parse_digits(*port);
-    if (!value || *value < 1 || *value > 65535) return bad("port " + quoted(*port) + " is not in 1..65535");
+    const auto value = parse_number<uint32_t>(*port);
+    if (!value || *value < 1 || *value > 65535)
+      return invalid("port " + quoted(*port) + " is not in 1..65535");
     out.port = static_cast<uint16_t>(*value);
   }
   out.host = host;
@@ -103,24 +93,25 @@ Result<void> add_endpoint(std::string_view item, const std::string& position, st
     return e.host == endpoint->host && e.port == endpoint->port;
   };
   if (const auto twin = std::find_if(list.begin(), list.end(), is_same); twin != list.end()) {
-    return bad(position + quoted(item) + ": duplicate of entry " + std::to_string(twin - list.begin() + 1));
+    return invalid(position + quoted(item) + ": duplicate of entry " +
+                   std::to_string(twin - list.begin() + 1));
   }
   if (list.size() == kMaxEndpoints)
-    return bad(position + quoted(item) + ": too many reducers, the limit is " +
-               std::to_string(kMaxEndpoints));
+    return invalid(position + quoted(item) + ": too many reducers, the limit is " +
+                   std::to_string(kMaxEndpoints));
   list.push_back(std::move(*endpoint));
   return {};
 }
 
 Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
-  if (trimmed(text).empty()) return bad("reducer list is empty");
+  if (trimmed(text).empty()) return invalid("reducer list is empty");
   std::vector<Endpoint> out;
   for (size_t item_number = 1;; ++item_number) {
     const size_t comma = text.find(',');
     const std::string position = "item " + std::to_string(item_number);
     const std::string_view item = trimmed(text.substr(0, comma));
-    if (item.empty()) return bad(position + " is empty");
-    if (auto added = add_endpoint(item, position + ", ", out); !added) return tl::unexpected(added.error());
+    if (item.empty()) return invalid(position + " is empty");
+    SLUICE_RETURN_IF_ERROR(add_endpoint(item, position + ", ", out));
     if (comma == std::string_view::npos) return out;
     text.remove_prefix(comma + 1);
   }

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
+#include <utility>
 
 namespace sluice::config {
 
@@ -37,6 +39,21 @@ FileContents read_file_contents(const std::string& path, size_t max_bytes, FileK
       return file;
     }
   }
+}
+
+Result<std::string> text_or_error(FileContents file, const std::string& path, size_t max_bytes,
+                                  std::string_view noun, std::string_view kind) {
+  switch (file.status) {
+    case FileContents::Status::kOk: return std::move(file.text);
+    case FileContents::Status::kNotRegular: return invalid(path + ": not a regular file");
+    case FileContents::Status::kTooLong:
+      return invalid(path + ": " + std::string(noun) + " is longer than " + std::to_string(max_bytes) +
+                     " bytes");
+    case FileContents::Status::kNotFound:
+    case FileContents::Status::kUnreadable: break;
+  }
+  const std::string shown = kind.empty() ? path : std::string(kind) + " " + path;
+  return fail(Errc::kSystem, "cannot read " + shown + ": " + std::strerror(file.error));
 }
 
 }  // namespace sluice::config

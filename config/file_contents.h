@@ -1,10 +1,12 @@
-// Reads a whole file up to a size limit. The limit is needed because users and platforms choose the path. The
-// caller formats the error message.
+// Reads a whole file up to a size limit. The limit is needed because users and platforms choose the path.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "core/result.h"
 
 namespace sluice::config {
 
@@ -20,5 +22,10 @@ struct FileContents {
 enum class FileKind : uint8_t { kRegular, kAny };
 
 [[nodiscard]] FileContents read_file_contents(const std::string& path, size_t max_bytes, FileKind kind);
+
+// Returns the text, or an error: kSystem, "cannot read KIND PATH: REASON"; kInvalidArgument, "PATH: not a
+// regular file" or "PATH: NOUN is longer than MAX bytes".
+[[nodiscard]] Result<std::string> text_or_error(FileContents file, const std::string& path, size_t max_bytes,
+                                                std::string_view noun, std::string_view kind = "");
 
 }  // namespace sluice::config

@@ -2,7 +2,6 @@
 
 #include <sys/stat.h>
 
-#include <cstring>
 #include <utility>
 
 #include "config/file_contents.h"
@@ -11,17 +10,6 @@ namespace sluice::config {
 namespace {
 
 constexpr std::string_view kSpaces = " \t\r\v\f";
-
-Result<std::string> read_file(const std::string& path) {
-  using Status = FileContents::Status;
-  FileContents file = read_file_contents(path, kMaxPoolFile, FileKind::kAny);
-  if (file.status == Status::kOk) return std::move(file.text);
-  if (file.status == Status::kTooLong) {
-    return fail(Errc::kInvalidArgument,
-                path + ": reducer list is longer than " + std::to_string(kMaxPoolFile) + " bytes");
-  }
-  return fail(Errc::kSystem, "cannot read reducer list " + path + ": " + std::strerror(file.error));
-}
 
 // Removes the slot counts that an MPI hostfile has after a host.
 std::string_view without_slots(std::string_view line) {
@@ -54,26 +42,24 @@ Result<std::vector<Endpoint>> parse_pool_file(std::string_view text) {
     const size_t column = entry.find_first_not_of(kSpaces);
     if (column == std::string_view::npos) continue;
     const std::string position = std::to_string(line) + ":" + std::to_string(column + 1) + ": ";
-    if (auto added = add_endpoint(entry.substr(column), position, out); !added)
-      return tl::unexpected(added.error());
+    SLUICE_RETURN_IF_ERROR(add_endpoint(entry.substr(column), position, out));
   }
-  if (out.empty())
-    return fail(Errc::kInvalidArgument, "1:1: expected host[:port][*weight], found an empty list");
+  if (out.empty()) return invalid("1:1: expected host[:port][*weight], found an empty list");
   return out;
 }
 
 Result<Pool> read_pool(std::string_view text) {
   const size_t first = text.find_first_not_of(kSpaces);
   if (first == std::string_view::npos || text[first] != '@') {
-    auto list = parse_endpoints(text);
-    if (!list) return tl::unexpected(list.error());
-    return Pool{.reducers = std::move(*list), .file = {}};
+    SLUICE_ASSIGN_OR_RETURN(list, parse_endpoints(text));
+    return Pool{.reducers = std::move(list), .file = {}};
   }
   std::string path(text.substr(first + 1));
-  if (path.empty()) return fail(Errc::kInvalidArgument, "\"@\" must be followed by a file name");
-  auto content = read_file(path);
-  if (!content) return tl::unexpected(content.error());
-  auto list = parse_pool_file(*content);
+  constexpr std::string_view kList = "reducer list";
+  if (path.empty()) return invalid("\"@\" must be followed by a file name");
+  SLUICE_ASSIGN_OR_RETURN(content, text_or_error(read_file_contents(path, kMaxPoolFile, FileKind::kAny), path,
+                                                 kMaxPoolFile, kList, kList));
+  auto list = parse_pool_file(content);
   if (!list) return fail(list.error().code, path + ":" + list.error().text);
   return Pool{.reducers = std::move(*list), .file = std::move(path)};
 }
@@ -88,9 +74,7 @@ std::optional<FileWatch::Stamp> FileWatch::stat_file() const {
 }
 
 Result<std::vector<Endpoint>> read_reducers(std::string_view text) {
-  auto pool = read_pool(text);
-  if (!pool) return tl::unexpected(pool.error());
-  return std::move(pool->reducers);
+  return read_pool(text).map([](Pool&& pool) { return std::move(pool.reducers); });
 }
 
 bool FileWatch::has_changed() {

@@ -40,9 +40,7 @@ Result<SecretFile> read_secret_file(const std::string& path) {
     good = digit >= 0;
     out.secret[i / 2] = static_cast<uint8_t>((out.secret[i / 2] << 4) | (digit & 15));
   }
-  if (!good)
-    return fail(Errc::kInvalidArgument,
-                path + ": expected 64 hex digits (create the file with sluice keygen)");
+  if (!good) return invalid(path + ": expected 64 hex digits (create the file with sluice keygen)");
   struct stat about {};
   if (::stat(path.c_str(), &about) == 0 && (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     out.warning = path + ": other users can read this secret; run chmod 600";

@@ -1,13 +1,11 @@
 #include "config/settings_file.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstring>
 #include <utility>
 
 #include "config/file_contents.h"
 #include "config/printable_text.h"
+#include "config/sizes.h"
 
 // Without exceptions a parse error is a value, and no other file needs the library's types.
 #define TOML_EXCEPTIONS 0
@@ -31,12 +29,6 @@ namespace {
 Position position_of(const toml::source_region& source) {
   return {.line = std::max<uint32_t>(source.begin.line, 1),
           .column = std::max<uint32_t>(source.begin.column, 1)};
-}
-
-std::string number_text(double value) {
-  std::array<char, 32> text;
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() ? std::string(text.data(), end) : std::string();
 }
 
 Setting setting_of(const toml::node& node);
@@ -85,34 +77,14 @@ Setting setting_of(const toml::node& node) {
   return out;
 }
 
-Result<std::string> read_file(const std::string& path) {
-  using Status = FileContents::Status;
-  FileContents file = read_file_contents(path, kMaxSettingsFile, FileKind::kRegular);
-  switch (file.status) {
-    case Status::kOk: return std::move(file.text);
-    case Status::kNotRegular: return fail(Errc::kInvalidArgument, path + ": not a regular file");
-    case Status::kTooLong:
-      return fail(Errc::kInvalidArgument, path + ": configuration file is longer than " +
-                                              std::to_string(kMaxSettingsFile) + " bytes");
-    case Status::kNotFound:
-    case Status::kUnreadable: break;
-  }
-  return fail(Errc::kSystem, "cannot read " + path + ": " + std::strerror(file.error));
-}
-
 }  // namespace
 
 std::string_view kind_name(Setting::Kind kind) noexcept {
-  switch (kind) {
-    case Setting::Kind::kText: return "a string";
-    case Setting::Kind::kInteger: return "an integer";
-    case Setting::Kind::kFraction: return "a floating-point number";
-    case Setting::Kind::kFlag: return "a boolean";
-    case Setting::Kind::kDate: return "a date or time";
-    case Setting::Kind::kList: return "an array";
-    case Setting::Kind::kTable: return "a table";
-  }
-  return "";
+  static constexpr std::string_view kNames[] = {"a string",  "an integer",     "a floating-point number",
+                                                "a boolean", "a date or time", "an array",
+                                                "a table"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Setting::Kind::kTable) + 1);
+  return kNames[static_cast<size_t>(kind)];
 }
 
 std::string position_text(const std::string& path, Position position) {
@@ -123,16 +95,16 @@ Result<std::vector<Setting>> parse_settings(std::string_view text, const std::st
   const toml::parse_result parsed = toml::parse(text, path);
   if (!parsed) {
     // The description quotes the file, which may contain any bytes.
-    return fail(Errc::kInvalidArgument, position_text(path, position_of(parsed.error().source())) + ": " +
-                                            printable(parsed.error().description()));
+    return invalid(position_text(path, position_of(parsed.error().source())) + ": " +
+                   printable(parsed.error().description()));
   }
   return settings_of(parsed.table());
 }
 
 Result<std::vector<Setting>> read_settings(const std::string& path) {
-  auto text = read_file(path);
-  if (!text) return tl::unexpected(std::move(text.error()));
-  return parse_settings(*text, path);
+  SLUICE_ASSIGN_OR_RETURN(text, text_or_error(read_file_contents(path, kMaxSettingsFile, FileKind::kRegular),
+                                              path, kMaxSettingsFile, "configuration file"));
+  return parse_settings(text, path);
 }
 
 }  // namespace sluice::config

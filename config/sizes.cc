@@ -17,7 +17,7 @@ constexpr std::array<Unit, 5> kTimes{
     {{"us", kMicrosecond}, {"ms", kMillisecond}, {"s", kSecond}, {"m", 60 * kSecond}, {"h", 3600 * kSecond}}};
 
 tl::unexpected<Error> bad(std::string_view text, const std::string& reason) {
-  return fail(Errc::kInvalidArgument, "\"" + std::string(text.substr(0, 40)) + "\" " + reason);
+  return invalid("\"" + std::string(text.substr(0, 40)) + "\" " + reason);
 }
 
 // Splits leading digits from the unit. Returns false without digits or on overflow.
@@ -85,6 +85,12 @@ std::string duration_text(Nanos duration) {
       return std::to_string(value / u->factor) + std::string(u->name);
   }
   return std::to_string(value / kMicrosecond) + "us";  // no deadline is set more finely
+}
+
+std::string number_text(double value) {
+  std::array<char, 32> text;
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() ? std::string(text.data(), end) : std::string();
 }
 
 }  // namespace sluice::config

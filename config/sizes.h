@@ -23,4 +23,7 @@ namespace sluice::config {
 // Returns "500ms", "10s", "1m": the largest unit that is exact; "0" without a unit.
 [[nodiscard]] std::string duration_text(Nanos duration);
 
+// Returns the shortest text that a parser converts back to `value`.
+[[nodiscard]] std::string number_text(double value);
+
 }  // namespace sluice::config

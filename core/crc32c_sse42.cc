@@ -8,18 +8,12 @@
 #include <nmmintrin.h>
 #include <wmmintrin.h>
 
-#include <cstring>
+#include "core/bytes.h"
 
 namespace sluice::crc32c_impl {
 namespace {
 
 #define SLUICE_TARGET_SSE42 __attribute__((target("sse4.2,pclmul")))
-
-uint64_t load64(const std::byte* p) noexcept {
-  uint64_t v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
 
 // Returns the state after `bytes` zero bytes. The exponent is reduced by 33: crc32(0, v) contributes x^32,
 // and the product of two reflected 32-bit values, read as a reflected 64-bit value, contributes an extra
@@ -42,9 +36,9 @@ SLUICE_TARGET_SSE42 uint32_t process_triples(const std::byte*& data, size_t& siz
     uint64_t b = 0;
     uint64_t c = 0;
     for (size_t i = 0; i < bytes; i += 8) {
-      a = _mm_crc32_u64(a, load64(data + i));
-      b = _mm_crc32_u64(b, load64(data + bytes + i));
-      c = _mm_crc32_u64(c, load64(data + 2 * bytes + i));
+      a = _mm_crc32_u64(a, load_le<uint64_t>(data + i));
+      b = _mm_crc32_u64(b, load_le<uint64_t>(data + bytes + i));
+      c = _mm_crc32_u64(c, load_le<uint64_t>(data + 2 * bytes + i));
     }
     state = advance<2 * bytes>(static_cast<uint32_t>(a)) ^ advance<bytes>(static_cast<uint32_t>(b)) ^
             static_cast<uint32_t>(c);
@@ -65,12 +59,10 @@ SLUICE_TARGET_SSE42 uint32_t sse42(const std::byte* data, size_t size, uint32_t 
   state = process_triples<256>(data, size, state);
   state = process_triples<64>(data, size, state);
   uint64_t wide = state;
-  for (; size >= 8; data += 8, size -= 8) wide = _mm_crc32_u64(wide, load64(data));
+  for (; size >= 8; data += 8, size -= 8) wide = _mm_crc32_u64(wide, load_le<uint64_t>(data));
   state = static_cast<uint32_t>(wide);
   if (size >= 4) {  // the CRC of a frame header covers 60 bytes
-    uint32_t v;
-    std::memcpy(&v, data, sizeof v);
-    state = _mm_crc32_u32(state, v);
+    state = _mm_crc32_u32(state, load_le<uint32_t>(data));
     data += 4;
     size -= 4;
   }

@@ -11,7 +11,6 @@
 #include "reducer/control/control_loop.h"
 #include "reducer/lane/lane_thread.h"
 #include "reducer/numa_affinity.h"
-#include "reducer/security/key_store.h"
 #include "transport/rdma/pairing.h"
 #include "transport/rdma/rdma_context.h"
 #include "transport/tcp/address.h"
@@ -125,7 +124,7 @@ Result<std::shared_ptr<const transport::tcp::TlsContext>> make_tls(TlsMode mode,
 }
 
 struct Credentials {
-  KeyStore keys;
+  std::optional<config::Secret> key;  // of the pool; nothing: no authentication
   std::shared_ptr<const transport::tcp::TlsContext> tls;
 };
 
@@ -134,15 +133,16 @@ Result<Credentials> check_and_load(const ReducerOptions& options) {
   if (auto error = check_consistency(options)) return tl::unexpected(std::move(*error));
   Credentials credentials;
   if (!options.key_file.empty()) {
-    auto loaded = KeyStore::load(options.key_file);
-    if (!loaded) return tl::unexpected(std::move(loaded.error()));
-    credentials.keys = std::move(*loaded);
+    const auto file = config::read_secret_file(options.key_file);
+    if (!file) return add_context("key file", file.error());
+    if (!file->warning.empty()) log::warn(file->warning);
+    credentials.key = file->secret;
   } else if (!options.insecure && !is_loopback(options.listen_host)) {
     return fail(Errc::kInvalidArgument,
                 "listening on a non-loopback address needs a key file (--key-file, created by sluice "
                 "keygen), or --insecure if every host on the network is trusted");
   }
-  auto tls = make_tls(options.tls, options.tls_files, credentials.keys.has_key());
+  auto tls = make_tls(options.tls, options.tls_files, credentials.key.has_value());
   if (!tls) return tl::unexpected(std::move(tls.error()));
   credentials.tls = std::move(*tls);
   return credentials;
@@ -168,16 +168,16 @@ Result<RdmaOffer> find_rdma_offer(const ReducerOptions& options) {
 
 class RunningReducer final : public Reducer {
  public:
-  RunningReducer(const ReducerOptions& options, int listen_fd, uint16_t port, KeyStore keys,
-                 std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma,
-                 std::unique_ptr<FairPool> fair, std::vector<std::unique_ptr<LaneThread>> lanes,
-                 std::unique_ptr<admin::HttpServer> http)
+  RunningReducer(const ReducerOptions& options, int listen_fd, uint16_t port,
+                 std::optional<config::Secret> key, std::shared_ptr<const transport::tcp::TlsContext> tls,
+                 RdmaOffer rdma, std::unique_ptr<FairPool> fair,
+                 std::vector<std::unique_ptr<LaneThread>> lanes, std::unique_ptr<admin::HttpServer> http)
       : port_(port),
         tls_(options.tls),
-        has_key_(keys.has_key()),
+        has_key_(key.has_value()),
         fair_(std::move(fair)),
         lanes_(std::move(lanes)),
-        control_loop_(options, listen_fd, std::move(keys), std::move(tls), std::move(rdma), *fair_, lanes_),
+        control_loop_(options, listen_fd, key, std::move(tls), std::move(rdma), *fair_, lanes_),
         http_(std::move(http)) {
     for (const auto& lane : lanes_) lane->start();
     control_loop_.start();
@@ -235,15 +235,6 @@ class RunningReducer final : public Reducer {
 
 }  // namespace
 
-ReloadableOptions reloadable(const ReducerOptions& options) {
-  return {.memory_limit = options.memory_limit,
-          .session_memory_limit = options.session_memory_limit,
-          .tenant_memory_limit = options.tenant_memory_limit,
-          .weights = options.weights,
-          .default_weight = options.default_weight,
-          .tls_files = options.tls_files};
-}
-
 Result<void> check_options(const ReducerOptions& options) {
   auto credentials = check_and_load(options);
   if (!credentials) return tl::unexpected(std::move(credentials.error()));
@@ -289,9 +280,9 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& requested)
   std::unique_ptr<RunningReducer> running;
   {
     const ScopedCpuAffinity affinity(near);
-    running = std::make_unique<RunningReducer>(
-        options, listener->release(), *port, std::move(credentials->keys), std::move(credentials->tls),
-        std::move(*rdma), std::move(fair), std::move(lanes), std::move(http));
+    running = std::make_unique<RunningReducer>(options, listener->release(), *port, credentials->key,
+                                               std::move(credentials->tls), std::move(*rdma), std::move(fair),
+                                               std::move(lanes), std::move(http));
   }
   running->start_http();
   return running;

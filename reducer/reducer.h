@@ -23,25 +23,34 @@ enum class TlsMode : uint8_t { kOff, kOn, kRequire };
 
 enum class IdleStrategy : uint8_t { kEpoll, kYield, kSpin };  // of a lane without work
 
-struct ReducerOptions {
-  std::string listen_host = "127.0.0.1";  // empty: all addresses
-  uint16_t listen_port = 7470;            // 0: chosen by the OS
-  uint32_t lanes = 0;                     // lane threads; 0: one per CPU that this process may use
-  uint64_t memory_limit = 0;              // bytes for all sessions; 0: half of the machine's memory
-  uint64_t session_memory_limit = 0;      // bytes for one session; 0: up to memory_limit
-  uint64_t tenant_memory_limit = 0;       // bytes for the sessions of one tenant; 0: up to memory_limit
-  uint32_t max_slot_bytes = kMiB;         // largest slot that a session may request
-  uint32_t lanes_per_session = 2;         // lane connections offered to a rank, at most `lanes`
-  uint32_t max_connections = 16384;       // handshakes and control connections; more are closed and counted
+inline constexpr uint32_t kMaxWeight = 100;  // of a tenant
+
+// The options that may change while a reducer runs. Limits apply to sessions that join later; no running
+// session is ended.
+struct ReloadableOptions {
+  uint64_t memory_limit = 0;          // bytes for all sessions; 0: half of the machine's memory
+  uint64_t session_memory_limit = 0;  // bytes for one session; 0: up to memory_limit
+  uint64_t tenant_memory_limit = 0;   // bytes for the sessions of one tenant; 0: up to memory_limit
   // Shares of the reducer's capacity under contention (docs/guides/operate.md), 1..kMaxWeight.
   std::map<std::string, uint32_t> weights;  // by tenant
   uint32_t default_weight = 1;              // of every other tenant
-  bool tenant_is_job = false;               // the job is the tenant, whatever tenant the client names
-  std::string key_file;                     // empty: no authentication
-  bool insecure = false;                    // allows a non-loopback address without a key
+  // With `ca`, workers must present a certificate of that authority. Reread by reconfigure() for later
+  // connections.
+  transport::tcp::TlsFiles tls_files = {};
+};
+
+struct ReducerOptions : ReloadableOptions {
+  std::string listen_host = "127.0.0.1";  // empty: all addresses
+  uint16_t listen_port = 7470;            // 0: chosen by the OS
+  uint32_t lanes = 0;                     // lane threads; 0: one per CPU that this process may use
+  uint32_t max_slot_bytes = kMiB;         // largest slot that a session may request
+  uint32_t lanes_per_session = 2;         // lane connections offered to a rank, at most `lanes`
+  uint32_t max_connections = 16384;       // handshakes and control connections; more are closed and counted
+  bool tenant_is_job = false;             // the job is the tenant, whatever tenant the client names
+  std::string key_file;                   // empty: no authentication
+  bool insecure = false;                  // allows a non-loopback address without a key
   // By the job's token, a certificate or both: docs/guides/secure.md.
   TlsMode tls = TlsMode::kOff;
-  transport::tcp::TlsFiles tls_files = {};  // with `ca`, workers must present a certificate of that authority
   config::LaneTransport transport = config::LaneTransport::kAuto;
   std::string rdma_devices;        // filter, see config/name_list.h; empty: all devices
   int rdma_gid_index = -1;         // transport/rdma/pairing.h
@@ -71,20 +80,6 @@ struct ReducerOptions {
   Nanos arrival_timeout = 600 * kSecond;
   Nanos idle_timeout = 120 * kSecond;
 };
-
-inline constexpr uint32_t kMaxWeight = 100;  // of a tenant
-
-// The options that may change while a reducer runs, as in ReducerOptions. Limits apply to sessions that join
-// later; no running session is ended.
-struct ReloadableOptions {
-  uint64_t memory_limit = 0;
-  uint64_t session_memory_limit = 0;
-  uint64_t tenant_memory_limit = 0;
-  std::map<std::string, uint32_t> weights;
-  uint32_t default_weight = 1;
-  transport::tcp::TlsFiles tls_files = {};  // reread; later connections use them
-};
-[[nodiscard]] ReloadableOptions reloadable(const ReducerOptions& options);
 
 // The checks of start() that need no socket, device or thread. Errors: kInvalidArgument (contradicting
 // options, unusable key or certificate), kSystem.

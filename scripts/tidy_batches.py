@@ -25,7 +25,7 @@ KEPT_APART = {
     "bench/micro/net_bench.cc",
     "bench/micro/ring_bench.cc",
     "config/sizing/plan.cc",
-    "config/sizing/vm_rows.cc",
+    "config/sizing/vm_catalog.cc",
     "gpu_client/api/sluice.cc",
     "reducer/kernels/load_only.cc",
     "transport/tcp/packet_loss.cc",

@@ -9,7 +9,7 @@
 namespace sluice::transport {
 
 // LossDetector tells whether a connection has lost packets since the last sample. It samples rarely, because
-// Endpoint::losses() may cost a system call. Owner thread of the endpoint.
+// Endpoint::packet_losses() may cost a system call. Owner thread of the endpoint.
 class LossDetector {
  public:
   // Payload bytes sent between two samples.
@@ -25,11 +25,11 @@ class LossDetector {
  private:
   bool sample(const Endpoint& ep) noexcept {
     next_sample_ = ep.counters().payload_bytes_out + kSampleBytes;
-    const uint64_t before = std::exchange(losses_, ep.losses());
+    const uint64_t before = std::exchange(losses_, ep.packet_losses());
     return losses_ > before;
   }
 
-  uint64_t losses_ = 0;       // Endpoint::losses() at the last sample
+  uint64_t losses_ = 0;       // Endpoint::packet_losses() at the last sample
   uint64_t next_sample_ = 0;  // in payload bytes sent
 };
 

@@ -11,8 +11,7 @@
 
 namespace sluice::transport {
 
-// An accepted put without on_sent(): the encoded header with its extensions, and a reference to the caller's
-// payload.
+// An accepted put without on_sent(): the encoded header with extensions, and the caller's payload.
 struct QueuedFrame {
   std::array<std::byte, wire::kHeaderBytes + kMaxExtensionBytes> head_area;
   uint32_t head_bytes;

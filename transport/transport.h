@@ -51,8 +51,7 @@ namespace sluice::transport {
 // Identifies a put to its caller. on_sent() returns the cookie; a transport never interprets it.
 using Cookie = uint64_t;
 
-// Maximum extension bytes of a frame (protocol.md section 2). A header can announce more; such a frame closes
-// the endpoint with kBadExtension.
+// Maximum extension bytes of a frame (protocol.md section 2); a longer announcement is kBadExtension.
 inline constexpr size_t kMaxExtensionBytes = 64;
 
 // True when the lengths in the header match the arguments of put().
@@ -87,17 +86,14 @@ struct RemoteBuffer {
 
 class Endpoint;
 
-// Handler receives the callbacks of one endpoint. The layer above the transport implements and owns it; it
-// must outlive the endpoint.
+// Handler receives the callbacks of one endpoint. The layer above owns it; it must outlive the endpoint.
 class Handler {
  public:
-  // A header has arrived and passed the transport's checks, its CRC included. Returns the memory for the
-  // payload, or refuses the frame.
+  // A header has arrived and passed all checks of the transport. Returns the payload's memory, or refuses.
   [[nodiscard]] virtual ReceiveTarget on_header(Endpoint& ep, const wire::FrameHeader& header,
                                                 std::span<const std::byte> extensions) noexcept = 0;
 
-  // The whole frame has arrived and its payload CRC matches. `payload` is the memory that on_header()
-  // returned.
+  // The whole frame has arrived, with the right CRC. `payload` is the memory that on_header() returned.
   virtual void on_frame(Endpoint& ep, const wire::FrameHeader& header, std::span<const std::byte> extensions,
                         std::span<std::byte> payload) noexcept = 0;
 
@@ -141,13 +137,13 @@ struct EndpointCounters {
   uint64_t receive_calls = 0;  // system calls (0 for inproc and rdma)
   uint64_t send_calls = 0;
   uint64_t bytes_copied = 0;  // payload bytes copied in user space while receiving
-  // tcp only: time during which frames were queued and the socket accepted no bytes. Added when the socket
-  // accepts bytes again.
+  // tcp only: time during which frames were queued and the socket accepted no bytes, added when it does
+  // again.
   uint64_t send_blocked_ns = 0;
   // rdma only.
   uint64_t bytes_copied_out = 0;  // payload bytes copied in user space while sending
   uint64_t work_requests = 0;     // posted sends, writes and receives
-  uint64_t doorbells = 0;         // calls that posted them
+  uint64_t post_calls = 0;        // calls that posted them
   uint64_t completions = 0;
 
   EndpointCounters& operator+=(const EndpointCounters& c) noexcept {
@@ -163,7 +159,7 @@ struct EndpointCounters {
     send_blocked_ns += c.send_blocked_ns;
     bytes_copied_out += c.bytes_copied_out;
     work_requests += c.work_requests;
-    doorbells += c.doorbells;
+    post_calls += c.post_calls;
     completions += c.completions;
     return *this;
   }
@@ -193,8 +189,7 @@ class Endpoint {
 
   // Shuts down in order.
   //   * This end refuses further puts, sends the queued frames, tells the peer that no more frames follow,
-  //   and
-  //     receives until the peer closes too; then on_closed(kClosed).
+  //     and receives until the peer closes too; then on_closed(kClosed).
   //   * The caller limits the time: close() ends the shutdown at any point.
   //   * A shutdown by the peer has the same effect here without a call: after the peer's last frame, the
   //     endpoint refuses put(), sends its accepted frames, and closes with kClosed.
@@ -213,7 +208,7 @@ class Endpoint {
 
   // A count that grows when the network loses packets of this connection, in either direction, as far as this
   // end can tell. 0 where no packet can be lost or the loss is unknown. May cost a system call.
-  [[nodiscard]] virtual uint64_t losses() const noexcept { return 0; }
+  [[nodiscard]] virtual uint64_t packet_losses() const noexcept { return 0; }
   // "10.0.0.3:50112" or "inproc 4", for messages. Valid while the endpoint lives.
   [[nodiscard]] virtual std::string_view peer() const noexcept = 0;
 

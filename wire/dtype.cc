@@ -1,6 +1,5 @@
 #include "wire/dtype.h"
 
-#include <array>
 #include <utility>
 
 namespace sluice::wire {

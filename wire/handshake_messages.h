@@ -1,7 +1,6 @@
 // Handshake messages: the first frames of every connection (protocol.md section 5).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,8 +34,7 @@ struct Hello {
   std::string job{};                  // job id of the token; "" means "default"
   std::string tenant{};               // tenant charged for bandwidth and memory; "" means the job
   std::vector<std::byte> trailing{};  // fields of a newer version; kept because proofs cover the body as sent
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
+  static void visit(auto& m, auto& v) {
     v(m.min_version), v(m.max_version), v(m.purpose), v(m.reserved), v(m.rank), v(m.ranks), v(m.lane),
         v(m.session.bytes);
     v(m.incarnation), v(m.features), v(m.nonce), v.text(m.job, kMaxJobText), v.text(m.tenant, kMaxJobText),
@@ -58,8 +56,7 @@ struct Welcome {
   Mac mac{};
   std::string software{};             // "sluice 0.1.0"
   std::vector<std::byte> trailing{};  // as in Hello
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
+  static void visit(auto& m, auto& v) {
     v(m.version), v(m.proof), v(m.lanes), v(m.max_slot_bytes), v(m.reducer), v(m.features), v(m.nonce),
         v(m.mac);
     v.text(m.software, kMaxJobText), v.rest(m.trailing);
@@ -78,8 +75,7 @@ struct Join {
   uint32_t join_timeout_ms = 0;
   std::vector<uint64_t> reducers;  // ids in view order, so that a mismatch can be reported by id
   Mac mac{};
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
+  static void visit(auto& m, auto& v) {
     v(m.view_hash), v(m.window_bytes), v(m.slot_bytes), v(m.lanes), v(m.reducer_index), v(m.join_timeout_ms);
     v.list(m.reducers, kMaxReducers), v(m.mac);
   }
@@ -92,10 +88,7 @@ struct Joined {
   uint32_t handle = 0;  // FrameHeader::session on all connections to this reducer
   uint32_t heartbeat_ms = 0;
   uint32_t peer_timeout_ms = 0;  // a side that stays silent for this long is lost
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.handle), v(m.heartbeat_ms), v(m.peer_timeout_ms);
-  }
+  static void visit(auto& m, auto& v) { v(m.handle), v(m.heartbeat_ms), v(m.peer_timeout_ms); }
 };
 
 // Adds a lane connection to a joined session.
@@ -105,10 +98,7 @@ struct Attach {
   uint32_t handle = 0;
   uint64_t view_hash = 0;
   Mac mac{};
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.handle), v(m.view_hash), v(m.mac);
-  }
+  static void visit(auto& m, auto& v) { v(m.handle), v(m.view_hash), v(m.mac); }
 };
 
 // Accepts an ATTACH.
@@ -116,10 +106,7 @@ struct Attached {
   static constexpr FrameType kType = FrameType::kAttached;
   static constexpr bool kMayGrow = false;
   uint32_t slots = 0;  // W: slots granted on this lane
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.slots);
-  }
+  static void visit(auto& m, auto& v) { v(m.slots); }
 };
 
 // PAIR and PAIRED move a lane connection or a stream to a queue pair where kFeatureRdma is in force
@@ -129,8 +116,7 @@ struct Pair {
   static constexpr bool kMayGrow = true;
   std::vector<uint8_t> address{};  // of a queue pair (section 15); empty without one
   std::string reason{};            // why there is no queue pair
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
+  static void visit(auto& m, auto& v) {
     v.list(m.address, kMaxPairAddress), v.text(m.reason, kMaxReasonText);
   }
 };
@@ -140,10 +126,7 @@ struct Paired {
   static constexpr bool kMayGrow = true;
   uint8_t ready = 0;
   std::string reason{};  // why ready is 0
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.ready), v.text(m.reason, kMaxReasonText);
-  }
+  static void visit(auto& m, auto& v) { v(m.ready), v.text(m.reason, kMaxReasonText); }
 };
 
 // The reason of a refusal or of the end of a session: a code, the rank concerned (or kNoRank), and one line
@@ -152,10 +135,7 @@ struct SessionEnd {
   Errc code = Errc::kInternal;
   uint32_t rank = kNoRank;
   std::string text{};
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.code), v(m.rank), v.text(m.text, kMaxErrorText);
-  }
+  static void visit(auto& m, auto& v) { v(m.code), v(m.rank), v.text(m.text, kMaxErrorText); }
 };
 
 // Refuses a connection; the reducer closes it afterwards.

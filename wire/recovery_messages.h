@@ -20,8 +20,7 @@ struct Resume {
   uint64_t view_hash = 0;
   uint64_t base_chunk = 0;
   uint64_t results_held = 0;  // next RESULT sequence expected on this lane in this view
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
+  static void visit(auto& m, auto& v) {
     v(m.incarnation), v(m.version), v(m.view_hash), v(m.base_chunk), v(m.results_held);
   }
 };
@@ -31,10 +30,7 @@ struct ResumeAck {
   static constexpr FrameType kType = FrameType::kResumeAck;
   static constexpr bool kMayGrow = false;
   uint64_t contributions_held = 0;  // next CONTRIBUTION sequence expected
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.contributions_held);
-  }
+  static void visit(auto& m, auto& v) { v(m.contributions_held); }
 };
 
 // A rank reports that it lost a reducer.
@@ -43,10 +39,7 @@ struct Suspect {
   static constexpr bool kMayGrow = false;
   uint64_t reducer = 0;
   Errc code = Errc::kReducerLost;
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.reducer), v(m.code);
-  }
+  static void visit(auto& m, auto& v) { v(m.reducer), v(m.code); }
 };
 
 // The part of a MembershipHistory (wire/membership_history.h) that is not the first view.
@@ -55,8 +48,7 @@ struct MembershipChange {
   std::vector<uint64_t> added{};      // ascending
   std::vector<uint64_t> confirmed{};  // ascending; the subset of `added` that every rank has joined
   std::string addresses{};            // of `added`, "host:port*weight", comma-separated; "" if unknown
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
+  static void visit(auto& m, auto& v) {
     v.list(m.removed, kMaxViewChange), v.list(m.added, kMaxViewChange), v.list(m.confirmed, kMaxViewChange);
     v.text(m.addresses, kMaxAddresses);
   }
@@ -67,10 +59,7 @@ struct ViewQuery : MembershipChange {
   static constexpr FrameType kType = FrameType::kViewQuery;
   static constexpr bool kMayGrow = false;
   uint16_t version = 0;
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.version), MembershipChange::visit(m, v);
-  }
+  static void visit(auto& m, auto& v) { v(m.version), MembershipChange::visit(m, v); }
 };
 
 // Tells a peer the membership changes that the sender knows.
@@ -86,10 +75,7 @@ struct ViewAnswer {
   uint16_t version = 0;
   uint64_t view_hash = 0;
   uint64_t first_unfinished_chunk = 0;
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.version), v(m.view_hash), v(m.first_unfinished_chunk);
-  }
+  static void visit(auto& m, auto& v) { v(m.version), v(m.view_hash), v(m.first_unfinished_chunk); }
 };
 
 // The arbiter commits the view. Every lane restarts at base_chunk.
@@ -99,10 +85,7 @@ struct ViewCommit {
   uint16_t version = 0;
   uint64_t view_hash = 0;
   uint64_t base_chunk = 0;
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.version), v(m.view_hash), v(m.base_chunk);
-  }
+  static void visit(auto& m, auto& v) { v(m.version), v(m.view_hash), v(m.base_chunk); }
 };
 
 // The reducer is about to shut down; ranks move to the other reducers.
@@ -110,10 +93,7 @@ struct DrainNotice {
   static constexpr FrameType kType = FrameType::kDrainNotice;
   static constexpr bool kMayGrow = true;
   uint32_t deadline_ms = 0;
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.deadline_ms);
-  }
+  static void visit(auto& m, auto& v) { v(m.deadline_ms); }
 };
 
 }  // namespace sluice::wire

@@ -17,10 +17,7 @@ struct Vote {
   static constexpr bool kMayGrow = false;
   uint8_t yes = 0;
   SessionEnd reason{};  // when yes is 0
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.yes), SessionEnd::visit(m.reason, v);
-  }
+  static void visit(auto& m, auto& v) { v(m.yes), SessionEnd::visit(m.reason, v); }
 };
 
 // The arbiter's decision on the votes.
@@ -30,10 +27,7 @@ struct Verdict {
   uint8_t commit = 0;
   uint64_t incarnation = 0;  // random and not 0 when commit is 1
   SessionEnd reason{};       // when commit is 0
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.commit), v(m.incarnation), SessionEnd::visit(m.reason, v);
-  }
+  static void visit(auto& m, auto& v) { v(m.commit), v(m.incarnation), SessionEnd::visit(m.reason, v); }
 };
 
 // First frame of a lane connection, and first frame after the verdict on a control connection.
@@ -41,10 +35,7 @@ struct Commit {
   static constexpr FrameType kType = FrameType::kCommit;
   static constexpr bool kMayGrow = false;
   uint64_t incarnation = 0;
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.incarnation);
-  }
+  static void visit(auto& m, auto& v) { v(m.incarnation); }
 };
 
 // Shows that the sender is alive.
@@ -57,8 +48,7 @@ struct Heartbeat {
   std::vector<uint32_t> missing{};  // the first of those ranks
   uint64_t finished = 0;            // worker to reducer: first chunk without a result
   uint8_t answer = 0;               // reducer to worker: 1 asks for a heartbeat at once
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
+  static void visit(auto& m, auto& v) {
     v(m.count), v(m.waited_ms), v(m.missing_ranks), v.list(m.missing, kMaxNamedRanks), v(m.finished),
         v(m.answer);
   }
@@ -69,18 +59,14 @@ struct Leave {
   static constexpr FrameType kType = FrameType::kLeave;
   static constexpr bool kMayGrow = true;
   uint64_t finished = 0;  // first chunk without a result
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.finished);
-  }
+  static void visit(auto& m, auto& v) { v(m.finished); }
 };
 
 // The reducer no longer needs the rank that sent LEAVE.
 struct LeaveAck {
   static constexpr FrameType kType = FrameType::kLeaveAck;
   static constexpr bool kMayGrow = true;
-  template <typename Self, typename V>
-  static void visit(Self&, V&) {}
+  static void visit(auto&, auto&) {}
 };
 
 // Ends the session on all ranks.
@@ -94,20 +80,14 @@ struct StatusQuery {
   static constexpr FrameType kType = FrameType::kStatusQuery;
   static constexpr bool kMayGrow = false;
   Mac mac{};
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.mac);
-  }
+  static void visit(auto& m, auto& v) { v(m.mac); }
 };
 
 struct StatusReply {
   static constexpr FrameType kType = FrameType::kStatusReply;
   static constexpr bool kMayGrow = false;
   std::string json{};
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v.text(m.json, kMaxStatusText);
-  }
+  static void visit(auto& m, auto& v) { v.text(m.json, kMaxStatusText); }
 };
 
 // Asks an arbiter for the verdict of a vote. The answer is a VERDICT; its reason is kUnknownSession when the
@@ -116,10 +96,7 @@ struct VerdictQuery {
   static constexpr FrameType kType = FrameType::kVerdictQuery;
   static constexpr bool kMayGrow = false;
   Mac mac{};
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.mac);
-  }
+  static void visit(auto& m, auto& v) { v(m.mac); }
 };
 
 }  // namespace sluice::wire

@@ -18,8 +18,7 @@ struct Stream {
   uint16_t index = 0;  // index of this stream, below count
   uint16_t count = 0;  // streams that the sender has opened
   std::array<uint8_t, 16> secret{};
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
+  static void visit(auto& m, auto& v) {
     v(m.min_version), v(m.max_version), v(m.index), v(m.count), v(m.secret);
   }
 };
@@ -30,10 +29,7 @@ struct StreamOffer {
   static constexpr bool kMayGrow = false;
   Stream stream{};
   uint64_t features = 0;
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    Stream::visit(m.stream, v), v(m.features);
-  }
+  static void visit(auto& m, auto& v) { Stream::visit(m.stream, v), v(m.features); }
 };
 
 // The receiver's answer, sent on each accepted stream once all accepted streams are open.
@@ -44,10 +40,7 @@ struct StreamAnswer {
   uint8_t version = 0;  // the highest common version
   uint8_t reserved = 0;
   uint16_t count = 0;  // streams that the receiver accepts; the sender closes the others
-  template <typename Self, typename V>
-  static void visit(Self& m, V& v) {
-    v(m.code), v(m.version), v(m.reserved), v(m.count);
-  }
+  static void visit(auto& m, auto& v) { v(m.code), v(m.version), v(m.reserved), v(m.count); }
 };
 
 }  // namespace sluice::wire

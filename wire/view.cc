@@ -1,10 +1,10 @@
 #include "wire/view.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "core/assert.h"
 #include "core/bytes.h"
+#include "wire/message_codec.h"
 #include "wire/sha256.h"
 
 namespace sluice::wire {
@@ -14,28 +14,14 @@ constexpr uint32_t kMinChunk = 16 * kKiB;
 constexpr uint32_t kChunkAlign = 64;
 constexpr uint32_t kChunksPerLane = 2;  // one contribution and one result in transit
 
-template <typename T>
-void append(std::vector<std::byte>& out, T v) {
-  const size_t at = out.size();
-  out.resize(at + sizeof v);
-  store_le(out.data() + at, v);
-}
-
 }  // namespace
 
 uint64_t view_hash(const View& view) {
-  std::vector<std::byte> bytes;
-  append(bytes, view.version);
-  append(bytes, static_cast<uint16_t>(view.reducers.size()));
-  append(bytes, view.window_bytes);
-  append(bytes, view.slot_bytes);
-  for (const ViewReducer& r : view.reducers) {
-    append(bytes, r.id);
-    append(bytes, r.lanes);
-    append(bytes, r.weight);
-    append(bytes, static_cast<uint8_t>(r.alive));
-  }
-  const Digest d = sha256(bytes);
+  BodyWriter w;
+  w(view.version), w(static_cast<uint16_t>(view.reducers.size())), w(view.window_bytes), w(view.slot_bytes);
+  for (const ViewReducer& r : view.reducers)
+    w(r.id), w(r.lanes), w(r.weight), w(static_cast<uint8_t>(r.alive));
+  const Digest d = sha256(w.take());
   return load_le<uint64_t>(std::as_bytes(std::span(d)).data());
 }
 

@@ -20,34 +20,23 @@ namespace {
 using pipeline::BufferRange;
 using pipeline::Cast;
 
-class HostBuffer final : public DeviceBuffer {
- public:
-  explicit HostBuffer(Arena arena) : arena_(std::move(arena)) { data_ = arena_.data(); }
-
- private:
-  Arena arena_;
-};
+// Returns the data of `memory`, an Arena or a cuda::DeviceMemory, as their owner.
+template <typename Memory>
+std::shared_ptr<std::byte> shared_data(Memory memory) {
+  auto owner = std::make_shared<Memory>(std::move(memory));
+  return {owner, owner->data()};
+}
 
 // The only uses of CUDA in this program.
 #ifdef SLUICE_HAVE_CUDA
-class GpuBuffer final : public DeviceBuffer {
- public:
-  explicit GpuBuffer(cuda::DeviceMemory memory) : memory_(std::move(memory)) { data_ = memory_.data(); }
-
- private:
-  cuda::DeviceMemory memory_;
-};
-
 Result<int> count_gpus() {
   return cuda::count_gpus();
 }
 Result<std::unique_ptr<pipeline::Device>> open_gpu(int ordinal) {
   return cuda::open_cuda_device(ordinal);
 }
-Result<std::unique_ptr<DeviceBuffer>> allocate_on_gpu(int ordinal, uint64_t bytes) {
-  auto memory = cuda::DeviceMemory::allocate(ordinal, bytes);
-  if (!memory) return tl::unexpected(memory.error());
-  return std::make_unique<GpuBuffer>(std::move(*memory));
+Result<std::shared_ptr<std::byte>> allocate_on_gpu(int ordinal, uint64_t bytes) {
+  return cuda::DeviceMemory::allocate(ordinal, bytes).map(shared_data<cuda::DeviceMemory>);
 }
 #else
 Result<int> count_gpus() {
@@ -56,7 +45,7 @@ Result<int> count_gpus() {
 Result<std::unique_ptr<pipeline::Device>> open_gpu(int /*ordinal*/) {
   return tl::unexpected(count_gpus().error());
 }
-Result<std::unique_ptr<DeviceBuffer>> allocate_on_gpu(int /*ordinal*/, uint64_t /*bytes*/) {
+Result<std::shared_ptr<std::byte>> allocate_on_gpu(int /*ordinal*/, uint64_t /*bytes*/) {
   return tl::unexpected(count_gpus().error());
 }
 #endif
@@ -100,9 +89,9 @@ const char* BenchDevice::name() const noexcept {
   return kind_ == SLUICE_DEVICE_CUDA ? "cuda" : "host";
 }
 
-std::unique_ptr<DeviceBuffer> BenchDevice::allocate(uint64_t bytes) {
+std::shared_ptr<std::byte> BenchDevice::allocate(uint64_t bytes) {
   if (kind_ == SLUICE_DEVICE_CUDA) return value_or_fail(allocate_on_gpu(ordinal_, bytes), kExitFailure);
-  return std::make_unique<HostBuffer>(value_or_fail(Arena::map(bytes), kExitFailure));
+  return shared_data(value_or_fail(Arena::map(bytes), kExitFailure));
 }
 
 std::unique_ptr<pipeline::PinnedMemory> BenchDevice::pin(uint64_t bytes) {

@@ -23,16 +23,6 @@ struct DeviceChoice {
 // Parses "host", "cuda" or "cuda:N". Throws Failure(kExitUsage) for other texts.
 [[nodiscard]] DeviceChoice parse_device(const std::string& text);
 
-// Memory on the device for send and receive buffers.
-class DeviceBuffer {
- public:
-  virtual ~DeviceBuffer() = default;
-  [[nodiscard]] std::byte* data() const noexcept { return data_; }
-
- protected:
-  std::byte* data_ = nullptr;
-};
-
 class BenchDevice {
  public:
   // Throws Failure(kExitUnavailable) when `choice` requires a GPU and none is usable.
@@ -46,8 +36,9 @@ class BenchDevice {
   [[nodiscard]] const std::string& host_reason() const noexcept { return host_reason_; }
   [[nodiscard]] pipeline::Device& device() noexcept { return *device_; }
 
-  // Both throw Failure(kExitFailure) when the memory is not available.
-  [[nodiscard]] std::unique_ptr<DeviceBuffer> allocate(uint64_t bytes);
+  // Both throw Failure(kExitFailure) when the memory is not available. allocate() returns memory on the
+  // device.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(uint64_t bytes);
   [[nodiscard]] std::unique_ptr<pipeline::PinnedMemory> pin(uint64_t bytes);
 
   // Copy `bytes` to or from pinned memory and return when the copy is complete.

@@ -11,23 +11,15 @@
 #include "bench/e2e/report/quantiles.h"
 #include "bench/e2e/worker/rank_info.h"
 #include "bench/e2e/workload/size_sweep.h"
-#include "bench/gpu/copy_limits.h"
 #include "bench/gpu/gpu_report.h"
 #include "bench/gpu/wire_pattern.h"
 #include "core/clock.h"
-#include "gpu_client/api/stream_options.h"
+#include "gpu_client/api/options.h"
 
 namespace sluice::bench {
 namespace {
 
 using pipeline::WireCast;
-
-std::vector<uint64_t> sizes_of(const GpuBenchOptions& o) {
-  return sizes_of(SizeSweep{.min_bytes = o.min_bytes,
-                            .max_bytes = o.max_bytes,
-                            .factor = o.step_factor,
-                            .step_bytes = o.step_bytes});
-}
 
 sluice_stream_options stream_options_of(const PieceOptions& pieces) {
   sluice_stream_options options;
@@ -48,6 +40,52 @@ WorkerOptions second_session(WorkerOptions worker) {
   char& digit = worker.session.back();
   digit = digit == '0' ? '1' : '0';
   return worker;
+}
+
+constexpr int kCopies = 7;
+
+// Returns GB/s of this rank; 0 when the rank only waits for the ranks that copy.
+template <typename Copy>
+double rate(WorkerSession& session, bool is_active, Copy&& copy) {
+  std::vector<double> seconds;
+  for (int i = 0; i < kCopies; ++i) {
+    session.barrier();
+    if (!is_active) continue;
+    const Nanos begin = monotonic_now();
+    copy();
+    seconds.push_back(1e-9 * static_cast<double>(monotonic_now() - begin));
+  }
+  session.barrier();
+  return is_active ? 1e-9 * static_cast<double>(kLimitBytes) / median_of(std::move(seconds)) : 0;
+}
+
+// Collective. `pinned`, `from` and `to` have kLimitBytes each. Copies read from `from` and write to `to`.
+CopyLimits measure_copy_limits(BenchDevice& device, WorkerSession& session, std::byte* pinned,
+                               const std::byte* from, std::byte* to) {
+  const auto out = [&] { device.read(from, pinned, kLimitBytes); };
+  const auto in = [&] { device.write(pinned, to, kLimitBytes); };
+  // Each direction uses one half of the pinned memory.
+  const auto both = [&] {
+    const pipeline::BufferRange half{.send = from, .recv = to, .count = kLimitBytes / 2};
+    const pipeline::Cast bytes{.element_bytes = 1};
+    pipeline::Device& d = device.device();
+    for (int i = 0; i < 2; ++i) {
+      device.check(d.gather(d.copy_out_stream(), {&half, 1}, pinned, bytes));
+      device.check(d.scatter(d.copy_in_stream(), pinned + kLimitBytes / 2, {&half, 1}, bytes));
+    }
+    device.drain(d.copy_out_stream());
+    device.drain(d.copy_in_stream());
+  };
+  const bool first = session.rank() == 0;
+  out();  // touches the pages and raises the clock rates
+  in();
+  CopyLimits limits;
+  limits.out_alone = session.reduce(rate(session, first, out), wire::Op::kSum);
+  limits.in_alone = session.reduce(rate(session, first, in), wire::Op::kSum);
+  limits.out_concurrent = session.reduce(rate(session, true, out), wire::Op::kAvg);
+  limits.in_concurrent = session.reduce(rate(session, true, in), wire::Op::kAvg);
+  limits.both_concurrent = session.reduce(rate(session, true, both), wire::Op::kAvg);
+  return limits;
 }
 
 // Class GpuBenchRun measures all rows on one rank.
@@ -73,7 +111,7 @@ class GpuBenchRun {
 
   int run(const WorkerOptions& worker) {
     const CopyLimits limits =
-        measure_copy_limits(device_, session_, pinned_->bytes().data(), send_->data(), recv_->data());
+        measure_copy_limits(device_, session_, pinned_->bytes().data(), send_.get(), recv_.get());
     GpuReport report(options_, worker, device_, gather_ranks(session_), gather_devices(session_, device_),
                      limits);
     for (const wire::DType dtype : options_.dtypes) {
@@ -103,18 +141,18 @@ class GpuBenchRun {
     GpuRow row;
     row.table = {.bytes = bytes, .count = count, .dtype = dtype, .op = op};
     // The network stage sends the data of the pipeline, because the time of a reduction depends on the data.
-    fill(pattern(dtype, op), count, send_->data());
-    fill(pattern(dtype, op), count, recv_->data());
-    stages_->prepare(send_->data(), recv_->data(), count, dtype, op);
+    fill(pattern(dtype, op), count, send_.get());
+    fill(pattern(dtype, op), count, recv_.get());
+    stages_->prepare(send_.get(), recv_.get(), count, dtype, op);
     row.pieces = stages_->pieces();
     const uint64_t pieces_before = on_streams_.stream_stats().pieces;
     operations_ = 0;
 
-    std::array<TimedTask, 5> tasks{TimedTask{.work = [this] { stages_->copy_out(); }},
-                                   TimedTask{.work = [this] { stages_->network(); }},
-                                   TimedTask{.work = [this] { stages_->copy_in(); }},
-                                   TimedTask{.work = [&] { allreduce(send_->data(), count, dtype, op); }},
-                                   TimedTask{.work = [&] { allreduce(recv_->data(), count, dtype, op); }}};
+    std::array<TimedTask, kTimedTasks.size()> tasks{
+        TimedTask{.work = [this] { stages_->copy_out(); }}, TimedTask{.work = [this] { stages_->network(); }},
+        TimedTask{.work = [this] { stages_->copy_in(); }},
+        TimedTask{.work = [&] { allreduce(send_.get(), count, dtype, op); }},
+        TimedTask{.work = [&] { allreduce(recv_.get(), count, dtype, op); }}};
     for (int i = 0; i < options_.warmup; ++i) {
       for (TimedTask& task : tasks) task.work();
     }
@@ -133,13 +171,10 @@ class GpuBenchRun {
     row.copy_in = over_ranks(bytes, tasks[2]);
     row.table.out_of_place = over_ranks(bytes, tasks[3]);
     row.table.in_place = over_ranks(bytes, tasks[4]);
-    row.cpu = {.copy_out = cpu_over_ranks(tasks[0]),
-               .network = cpu_over_ranks(tasks[1]),
-               .copy_in = cpu_over_ranks(tasks[2]),
-               .out_of_place = cpu_over_ranks(tasks[3]),
-               .in_place = cpu_over_ranks(tasks[4])};
-    check_results(row.table.out_of_place, send_->data(), count, dtype, op);
-    check_results(row.table.in_place, recv_->data(), count, dtype, op);
+    for (size_t i = 0; i < tasks.size(); ++i)
+      row.cpu[i] = session_.reduce(tasks[i].cpu_seconds / options_.iterations, wire::Op::kAvg);
+    check_results(row.table.out_of_place, send_.get(), count, dtype, op);
+    check_results(row.table.in_place, recv_.get(), count, dtype, op);
     row.operations = operations_;
     row.pieces_sent = on_streams_.stream_stats().pieces - pieces_before;
     return row;
@@ -147,7 +182,7 @@ class GpuBenchRun {
 
   // Returns when `recv_` holds the result.
   void allreduce(const std::byte* send, uint64_t count, wire::DType dtype, wire::Op op) {
-    on_streams_.wait(on_streams_.start_on_stream(send, recv_->data(), count, dtype, op, nullptr));
+    on_streams_.wait(on_streams_.start_on_stream(send, recv_.get(), count, dtype, op, nullptr));
     ++operations_;
   }
 
@@ -166,13 +201,13 @@ class GpuBenchRun {
     const uint64_t bytes = count * wire::size_of(dtype);
     for (int i = 0; i < options_.check && m.wrong == 0; ++i) {
       const WirePattern fresh = pattern(dtype, op);
-      if (send != recv_->data()) {
+      if (send != recv_.get()) {
         std::fill_n(pinned, bytes, std::byte{0});
-        device_.write(pinned, recv_->data(), bytes);
+        device_.write(pinned, recv_.get(), bytes);
       }
       fill(fresh, count, send);
       allreduce(send, count, dtype, op);
-      device_.read(recv_->data(), pinned, bytes);
+      device_.read(recv_.get(), pinned, bytes);
       m.wrong += session_.reduce(fresh.count_wrong(pinned, count), wire::Op::kSum);
     }
   }
@@ -189,17 +224,13 @@ class GpuBenchRun {
     return m;
   }
 
-  double cpu_over_ranks(const TimedTask& task) {
-    return session_.reduce(task.cpu_seconds / options_.iterations, wire::Op::kAvg);
-  }
-
   const GpuBenchOptions& options_;
   std::vector<uint64_t> sizes_;
   BenchDevice device_;
   WorkerSession session_;     // for the network stage, and for the exchange between the ranks
   WorkerSession on_streams_;  // for the operations end to end
   std::unique_ptr<Stages> stages_;
-  std::unique_ptr<DeviceBuffer> send_, recv_;
+  std::shared_ptr<std::byte> send_, recv_;
   std::unique_ptr<pipeline::PinnedMemory>
       pinned_;  // for copies to and from the device outside the timed code
   uint64_t operations_ = 0;

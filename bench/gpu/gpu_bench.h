@@ -3,6 +3,7 @@
 // 0 prints.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,21 +36,31 @@ struct GpuBenchOptions {
   std::vector<std::string> arguments;  // command line, for the JSON file
 };
 
+inline constexpr uint64_t kLimitBytes = 64 * kMiB;
+
+// The maximum bandwidth of copies between device and host in GB/s (1e9 bytes): one large copy from or to
+// pinned memory, with the same calls as the pipeline. Each value is the median of several copies.
+struct CopyLimits {
+  double out_alone = 0;        // device to host on one rank, the others idle
+  double in_alone = 0;         // host to device on one rank, the others idle
+  double out_concurrent = 0;   // device to host on all ranks at once, mean of the ranks
+  double in_concurrent = 0;    // host to device on all ranks at once, mean of the ranks
+  double both_concurrent = 0;  // both directions on all ranks at once, per direction and rank
+};
+
+// Names of the interleaved measurements: the stages, and the operations end to end.
+inline constexpr std::array<const char*, 5> kTimedTasks = {"d2h", "network", "h2d", "out_of_place",
+                                                           "in_place"};
+
 struct GpuRow {
   Row table;  // end to end, in the columns of nccl-tests
   // Each stage alone. GB/s refer to the bytes of the operation, even if fewer bytes are transferred.
   Measurement copy_out = {};
   Measurement network = {};
   Measurement copy_in = {};
-  // CPU seconds of a rank per iteration, mean over the ranks. They show whether the machine has too few
-  // cores.
-  struct Cpu {
-    double copy_out = 0;
-    double network = 0;
-    double copy_in = 0;
-    double out_of_place = 0;
-    double in_place = 0;
-  } cpu = {};
+  // CPU seconds of a rank per iteration by kTimedTasks, mean over the ranks. They show whether the machine
+  // has too few cores.
+  std::array<double, 5> cpu = {};
   uint64_t pieces = 0;       // number of pieces of one operation in the stages
   uint64_t pieces_sent = 0;  // number of pieces that the session counted during the row
   uint64_t operations = 0;   // number of operations of the row

@@ -87,12 +87,10 @@ ordered_json stage_json(const Measurement& m) {
           {"time_count", m.iterations.count}};
 }
 
-ordered_json cpu_json(const GpuRow::Cpu& c) {
-  return {{"d2h", c.copy_out * 1e6},
-          {"network", c.network * 1e6},
-          {"h2d", c.copy_in * 1e6},
-          {"out_of_place", c.out_of_place * 1e6},
-          {"in_place", c.in_place * 1e6}};
+ordered_json cpu_json(const GpuRow& row) {
+  ordered_json json;
+  for (size_t i = 0; i < kTimedTasks.size(); ++i) json[kTimedTasks[i]] = row.cpu[i] * 1e6;
+  return json;
 }
 
 ordered_json to_json(const CopyLimits& l) {
@@ -135,10 +133,7 @@ std::string GpuReport::header_text(const BenchDevice& device) const {
        .warmup = o.warmup,
        .iterations = o.iterations,
        .aggregated = 1,
-       .check = o.check,
-       .unalign = 0,
-       .blocking = 0,
-       .extras = true});
+       .check = o.check});
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const auto [ordinal, kind] = split_device_name(devices_[i]);
     text += device_line(ranks_[i].rank, ranks_[i].pid, ranks_[i].host, ordinal, kind);
@@ -236,7 +231,7 @@ void GpuReport::write_json(double average_bus_bw, uint64_t wrong) const {
                                {"d2h", stage_json(row.copy_out)},
                                {"network", stage_json(row.network)},
                                {"h2d", stage_json(row.copy_in)},
-                               {"cpu", cpu_json(row.cpu)},
+                               {"cpu", cpu_json(row)},
                                {"slowest_stage", row.slowest_name()},
                                {"ratio", row.ratio()},
                                {"pieces", row.pieces},

@@ -6,7 +6,6 @@
 
 #include "bench/e2e/report/machine_facts.h"
 #include "bench/e2e/worker/rank_info.h"
-#include "bench/gpu/copy_limits.h"
 #include "bench/gpu/gpu_bench.h"
 
 namespace sluice::bench {

@@ -53,20 +53,8 @@ class Rank {
     if (!connector) exit_with_error(connector.error().text);
     // Progresses both connections, because in a ring every rank waits for another rank.
     while (!send_ || !receive_) {
-      if (!send_) {
-        if (auto s = (*connector)->progress(monotonic_now())) {
-          send_ = std::move(*net::SendComm::make(std::move(*s)));
-        } else if (s.error().code != Errc::kWouldBlock) {
-          exit_with_error(s.error().text);
-        }
-      }
-      if (!receive_) {
-        if (auto s = (*listener)->accept(monotonic_now())) {
-          receive_ = std::move(*net::RecvComm::make(std::move(*s)));
-        } else if (s.error().code != Errc::kWouldBlock) {
-          exit_with_error(s.error().text);
-        }
-      }
+      if (!send_) make_if_connected(send_, (*connector)->progress(monotonic_now()));
+      if (!receive_) make_if_connected(receive_, (*listener)->accept(monotonic_now()));
       ::sched_yield();
     }
   }
@@ -88,6 +76,12 @@ class Rank {
   }
 
  private:
+  template <typename Comm>
+  static void make_if_connected(std::unique_ptr<Comm>& comm, Result<net::ConnectedStreams> streams) {
+    if (!streams && streams.error().code != Errc::kWouldBlock) exit_with_error(streams.error().text);
+    if (streams) comm = std::move(*Comm::make(std::move(*streams)));
+  }
+
   void exchange(std::span<float> out, std::span<float> in) {
     net::Request* requests[2]{};
     bool done[2] = {false, false};

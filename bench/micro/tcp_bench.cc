@@ -117,7 +117,7 @@ void measure_frames(const Load& load) {
   EchoServer echo(load);
   std::thread peer([&, fd = server] {
     auto context = *tcp::make_context();
-    Endpoint* ep = *context->adopt(fd, echo, {.send_queue = load.window + 1});
+    Endpoint* ep = *context->adopt(tcp::Socket(fd), echo, {.send_queue = load.window + 1});
     EndpointCounters c;
     while (!echo.closed) {
       c = ep->counters();
@@ -132,7 +132,7 @@ void measure_frames(const Load& load) {
   {
     auto context = *tcp::make_context();
     EchoClient echo_client(load);
-    Endpoint* ep = *context->adopt(client, echo_client, {.send_queue = load.window});
+    Endpoint* ep = *context->adopt(tcp::Socket(client), echo_client, {.send_queue = load.window});
     const double cpu = thread_cpu_seconds();
     const Nanos begin = monotonic_now();
     for (uint32_t i = 0; i < load.window; ++i) echo_client.send(*ep);

@@ -77,7 +77,7 @@ class GlooPeer final : public Peer {
     gloo::barrier(call);
   }
 
-  [[nodiscard]] std::vector<std::vector<double>> gather(const std::vector<double>& values) override {
+  [[nodiscard]] std::vector<double> gather(const std::vector<double>& values) override {
     std::vector<double> own = values;
     std::vector<double> all(options_.rank == 0 ? values.size() * ranks() : 0);
     gloo::GatherOptions call(context_);
@@ -86,10 +86,7 @@ class GlooPeer final : public Peer {
     call.setRoot(0);
     call.setTag(tag_++);
     gloo::gather(call);
-    std::vector<std::vector<double>> by_rank;
-    const auto n = static_cast<std::ptrdiff_t>(values.size());
-    for (auto at = all.begin(); at != all.end(); at += n) by_rank.emplace_back(at, at + n);
-    return by_rank;
+    return all;
   }
 
   // Waits for all ranks, because Gloo fails on ranks that still communicate with a rank that has exited.

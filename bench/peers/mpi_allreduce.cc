@@ -43,13 +43,11 @@ class MpiPeer final : public Peer {
 
   void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
 
-  [[nodiscard]] std::vector<std::vector<double>> gather(const std::vector<double>& values) override {
+  [[nodiscard]] std::vector<double> gather(const std::vector<double>& values) override {
     const auto n = static_cast<int>(values.size());
     std::vector<double> all(rank_ == 0 ? values.size() * ranks() : 0);
     MPI_Gather(values.data(), n, MPI_DOUBLE, all.data(), n, MPI_DOUBLE, 0, MPI_COMM_WORLD);
-    std::vector<std::vector<double>> by_rank;
-    for (auto at = all.begin(); at != all.end(); at += n) by_rank.emplace_back(at, at + n);
-    return by_rank;
+    return all;
   }
 
   void shut_down(int code) override {

@@ -25,9 +25,9 @@ class Peer {
   // Returns true when the algorithm has only one buffer: it ignores `in` and reduces the data in `out`.
   [[nodiscard]] virtual bool is_in_place() const { return false; }
   virtual void barrier() = 0;
-  // Returns the values of all ranks, sorted by rank, on rank 0, and nothing on other ranks. All ranks pass
-  // the same number of values.
-  [[nodiscard]] virtual std::vector<std::vector<double>> gather(const std::vector<double>& values) = 0;
+  // Returns the values of all ranks, one rank after another, on rank 0, and nothing on other ranks. All ranks
+  // pass the same number of values.
+  [[nodiscard]] virtual std::vector<double> gather(const std::vector<double>& values) = 0;
   // Shuts the library down; collective, and not called after a failure. `code`: exit code of this rank.
   virtual void shut_down(int code) = 0;
 };

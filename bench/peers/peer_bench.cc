@@ -35,28 +35,6 @@ Pattern pattern(const Peer& peer, uint64_t seed) {
   return {wire::DType::kF32, wire::Op::kSum, peer.ranks(), seed, SummationOrder::kAny};
 }
 
-// Combines one column of the gathered values.
-template <typename Fold>
-double over_ranks(const std::vector<std::vector<double>>& by_rank, size_t column, Fold fold) {
-  double value = by_rank.front()[column];
-  for (size_t r = 1; r < by_rank.size(); ++r) value = fold(value, by_rank[r][column]);
-  return value;
-}
-
-double slowest(const std::vector<std::vector<double>>& by_rank, size_t column) {
-  return over_ranks(by_rank, column, [](double a, double b) { return std::max(a, b); });
-}
-
-std::vector<double> column_of(const std::vector<std::vector<double>>& by_rank, size_t column) {
-  std::vector<double> values;
-  for (const auto& row : by_rank) values.push_back(row[column]);
-  return values;
-}
-
-uint64_t sum_of(const std::vector<std::vector<double>>& by_rank, size_t column) {
-  return static_cast<uint64_t>(over_ranks(by_rank, column, [](double a, double b) { return a + b; }));
-}
-
 }  // namespace
 
 PeerBench::PeerBench(Peer& peer, const PeerOptions& options) : peer_(peer), options_(options) {
@@ -111,7 +89,25 @@ double PeerBench::loop_cpu_seconds() const {
   return own_cpu_seconds() - cpu_at_begin_ - copy_cpu_;
 }
 
-SizeResult PeerBench::measure(uint64_t bytes) {
+PeerResult PeerBench::combine(uint64_t bytes, std::vector<double> seconds, double cpu, uint64_t wrong) {
+  const size_t times = seconds.size();
+  seconds.insert(seconds.end(), {cpu, static_cast<double>(wrong)});
+  PeerResult result;
+  result.bytes = bytes;
+  std::vector<double> slowest(times, 0);
+  const std::vector<double> all = peer_.gather(seconds);
+  for (auto rank = all.begin(); rank != all.end(); rank += static_cast<std::ptrdiff_t>(seconds.size())) {
+    for (size_t i = 0; i < times; ++i) slowest[i] = std::max(slowest[i], rank[i]);
+    result.cpu_seconds.push_back(rank[times]);
+    result.wrong += static_cast<uint64_t>(rank[times + 1]);
+  }
+  const auto loop = slowest.begin() + options_.iterations;
+  result.operation_seconds.assign(slowest.begin(), loop);
+  result.loop_seconds.assign(loop, slowest.end());
+  return result;
+}
+
+PeerResult PeerBench::measure(uint64_t bytes) {
   const size_t count = bytes / sizeof(float);
   fill(count);
   uint64_t wrong = first_operation(count);
@@ -125,20 +121,11 @@ SizeResult PeerBench::measure(uint64_t bytes) {
   }
   const double cpu = loop_cpu_seconds();
   wrong += check(kLastSeed, count);
-  figures.insert(figures.end(), {total, cpu, static_cast<double>(wrong)});
-
-  const auto by_rank = peer_.gather(figures);
-  SizeResult result;
-  result.bytes = bytes;
-  if (by_rank.empty()) return result;
-  for (size_t i = 0; i < options_.iterations; ++i) result.operation_seconds.push_back(slowest(by_rank, i));
-  result.loop_seconds = slowest(by_rank, options_.iterations);
-  result.cpu_seconds = column_of(by_rank, options_.iterations + 1);
-  result.wrong = sum_of(by_rank, options_.iterations + 2);
-  return result;
+  figures.push_back(total);
+  return combine(bytes, std::move(figures), cpu, wrong);
 }
 
-TraceResult PeerBench::replay(const Trace& trace) {
+PeerResult PeerBench::replay(const Trace& trace) {
   fill(first_.size());
   uint64_t wrong = first_operation(trace.buckets.front().bytes / sizeof(float));
   std::vector<double> figures(2 * size_t{options_.iterations});
@@ -164,18 +151,7 @@ TraceResult PeerBench::replay(const Trace& trace) {
   }
   const double cpu = loop_cpu_seconds();
   wrong += check(kLastSeed, trace.buckets.back().bytes / sizeof(float));
-  figures.insert(figures.end(), {cpu, static_cast<double>(wrong)});
-
-  const auto by_rank = peer_.gather(figures);
-  TraceResult result;
-  if (by_rank.empty()) return result;
-  for (size_t i = 0; i < options_.iterations; ++i) {
-    result.iteration_seconds.push_back(slowest(by_rank, i));
-    result.allreduce_seconds.push_back(slowest(by_rank, options_.iterations + i));
-  }
-  result.cpu_seconds = column_of(by_rank, 2 * options_.iterations);
-  result.wrong = sum_of(by_rank, 2 * options_.iterations + 1);
-  return result;
+  return combine(trace.bytes(), std::move(figures), cpu, wrong);
 }
 
 }  // namespace sluice::bench

@@ -3,36 +3,41 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "bench/peers/peer.h"
-#include "bench/peers/peer_options.h"
-#include "core/units.h"
+#include "bench/traces/trace.h"
 
 namespace sluice::bench {
 
-// The result on rank 0; other ranks have an empty result.
-struct SizeResult {
-  uint64_t bytes = 0;
-  std::vector<double> operation_seconds;  // of each operation, on its slowest rank
-  double loop_seconds = 0;                // of all operations, on the slowest rank
-  std::vector<double> cpu_seconds;        // user and system time of the timed loop, by rank
-  uint64_t wrong = 0;                     // wrong elements on all ranks
+struct PeerOptions {
+  std::vector<uint64_t> bytes;  // sizes of the allreduces; empty with a trace
+  std::optional<Trace> trace;
+  uint32_t iterations = 5;
+  uint32_t warmup = 2;
+  std::string json;
+  int64_t spoil_rank = -1;  // rank that contributes a wrong element; -1: none
 };
 
-struct TraceResult {
-  std::vector<double> iteration_seconds;  // of each iteration, on its slowest rank
-  std::vector<double> allreduce_seconds;  // of each iteration: the part in allreduces, on its slowest rank
-  std::vector<double> cpu_seconds;
-  uint64_t wrong = 0;
+// The result of a size or of the trace; valid on rank 0.
+struct PeerResult {
+  uint64_t bytes = 0;                     // of one operation, or of all buckets of the trace
+  std::vector<double> operation_seconds;  // of each operation or iteration of the trace, on its slowest rank
+  // Of all operations of a size, or of each iteration of the trace the part in allreduces; on the slowest
+  // rank.
+  std::vector<double> loop_seconds;
+  std::vector<double> cpu_seconds;  // user and system time of the timed loop, by rank
+  uint64_t wrong = 0;               // wrong elements on all ranks
 };
 
 class PeerBench {
  public:
   PeerBench(Peer& peer, const PeerOptions& options);
 
-  [[nodiscard]] SizeResult measure(uint64_t bytes);
-  [[nodiscard]] TraceResult replay(const Trace& trace);
+  [[nodiscard]] PeerResult measure(uint64_t bytes);
+  [[nodiscard]] PeerResult replay(const Trace& trace);
 
  private:
   void fill(size_t count);
@@ -41,6 +46,8 @@ class PeerBench {
   [[nodiscard]] uint64_t first_operation(size_t count);
   void begin_loop();
   [[nodiscard]] double loop_cpu_seconds() const;
+  // Combines the ranks' times, first those of the operations. Collective.
+  [[nodiscard]] PeerResult combine(uint64_t bytes, std::vector<double> seconds, double cpu, uint64_t wrong);
 
   Peer& peer_;
   const PeerOptions& options_;

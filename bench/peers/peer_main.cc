@@ -1,27 +1,142 @@
 #include "bench/peers/peer_main.h"
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <exception>
+#include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/machine_facts.h"
+#include "bench/e2e/report/output.h"
+#include "bench/e2e/report/quantiles.h"
 #include "bench/peers/peer_bench.h"
-#include "bench/peers/peer_options.h"
-#include "bench/peers/peer_report.h"
+#include "config/sizes.h"
 
 namespace sluice::bench {
 namespace {
+
+constexpr const char* kSchema = "sluice.bench.peer/1";
+
+// Class PeerFlags defines the command line options that all drivers share.
+class PeerFlags {
+ public:
+  void add_to(CLI::App& app) {
+    app.add_option("--bytes", bytes_, "sizes of the allreduces, for example 64K,4M (powers of 1024)")
+        ->delimiter(',');
+    app.add_option("--trace", trace_,
+                   "file with lines \"<ready_us> <bytes>\", # for comments; an iteration runs the allreduces "
+                   "in order, each at the given time after its start or later");
+    app.add_option("--iterations", options_.iterations,
+                   "timed operations per size, or iterations of the trace")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1'000'000));
+    app.add_option("--warmup", options_.warmup, "untimed operations or iterations before them")
+        ->capture_default_str();
+    app.add_option("--json", options_.json, "file for the results, written by rank 0");
+    app.add_option("--spoil-rank", options_.spoil_rank,
+                   "rank that contributes one wrong element, to prove that the check detects it");
+  }
+
+  // Throws Failure(kExitUsage) for invalid options and for an unreadable trace.
+  [[nodiscard]] PeerOptions options() const {
+    PeerOptions options = options_;
+    if (bytes_.empty() == trace_.empty()) throw Failure(kExitUsage, "expected either --bytes or --trace");
+    for (const std::string& text : bytes_) {
+      const uint64_t bytes = value_or_fail(config::parse_size(text), kExitUsage);
+      if (bytes == 0 || bytes % sizeof(float) != 0)
+        throw Failure(kExitUsage,
+                      fmt::format("--bytes {}: expected a positive multiple of 4 B, the size of f32", text));
+      options.bytes.push_back(bytes);
+    }
+    if (!trace_.empty()) options.trace = value_or_fail(read_trace(trace_, sizeof(float)), kExitUsage);
+    return options;
+  }
+
+ private:
+  std::vector<std::string> bytes_;
+  std::string trace_;
+  PeerOptions options_;
+};
+
+// Class PeerReport prints the table of a driver on rank 0 and writes the JSON file. With a trace it has one
+// row.
+class PeerReport {
+ public:
+  PeerReport(const Peer& peer, const PeerOptions& options) : peer_(peer), options_(options) {}
+
+  void add(const PeerResult& r) {
+    if (results_.empty()) {
+      const std::string algorithm = peer_.algorithm();
+      fmt::print("# {}, {}, {} ranks, f32 sums; times of the slowest rank\n", peer_.library(),
+                 algorithm.empty() ? "default algorithm" : "algorithm " + algorithm, peer_.ranks());
+      fmt::print("{:>12} {:>6} {:>12} {:>12} {:>13} {:>13} {:>7}\n", "bytes", "runs", "median ms", "p99 ms",
+                 "algbw GB/s", "CPU s per GB", "#wrong");
+    }
+    results_.push_back(r);
+    const Quantiles times = quantiles_of(r.operation_seconds);
+    fmt::print("{:>12} {:>6} {:>12.4f} {:>12.4f} {:>13.4f} {:>13.3f} {:>7}\n",
+               options_.trace ? "trace" : std::to_string(r.bytes), times.count, 1e3 * times.median,
+               1e3 * times.p99, 1e-9 * static_cast<double>(r.bytes) / times.median, cpu_per_gb(r), r.wrong);
+    std::fflush(stdout);
+  }
+
+  // Writes the JSON file. Returns kExitOk or kExitWrongData.
+  [[nodiscard]] int finish() const {
+    nlohmann::ordered_json json = {{"schema", kSchema},
+                                   {"machine", to_json(machine_facts(""))},
+                                   {"library", peer_.library()},
+                                   {"algorithm", peer_.algorithm()},
+                                   {"ranks", peer_.ranks()},
+                                   {"type", "f32"},
+                                   {"op", "sum"},
+                                   {"iterations", options_.iterations},
+                                   {"warmup", options_.warmup}};
+    json["results"] = nlohmann::ordered_json::array();
+    uint64_t wrong = 0;
+    for (const PeerResult& r : results_) {
+      nlohmann::ordered_json result = {{"bytes", r.bytes}};
+      if (options_.trace) result["operations"] = options_.trace->buckets.size();
+      result["operation_seconds"] = r.operation_seconds;
+      if (options_.trace) {
+        result["allreduce_seconds"] = r.loop_seconds;
+      } else {
+        result["loop_seconds"] = r.loop_seconds.front();
+      }
+      result["cpu_seconds"] = r.cpu_seconds;
+      result["cpu_seconds_per_gb"] = cpu_per_gb(r);
+      result["wrong"] = r.wrong;
+      json["results"].push_back(std::move(result));
+      wrong += r.wrong;
+    }
+    if (!options_.json.empty()) write_result_file(options_.json, json.dump(1) + "\n");
+    return wrong == 0 ? kExitOk : kExitWrongData;
+  }
+
+ private:
+  // Returns CPU seconds of all ranks per 1e9 bytes contributed.
+  [[nodiscard]] double cpu_per_gb(const PeerResult& r) const {
+    const double sum = std::accumulate(r.cpu_seconds.begin(), r.cpu_seconds.end(), 0.0);
+    return sum / (static_cast<double>(r.bytes) * options_.iterations * peer_.ranks() * 1e-9);
+  }
+
+  const Peer& peer_;
+  const PeerOptions& options_;
+  std::vector<PeerResult> results_;
+};
 
 int run(Peer& peer, const PeerOptions& options) {
   PeerBench bench(peer, options);
   PeerReport report(peer, options);
   const bool is_rank_zero = peer.rank() == 0;
   for (const uint64_t bytes : options.bytes) {
-    const SizeResult result = bench.measure(bytes);
+    const PeerResult result = bench.measure(bytes);
     if (is_rank_zero) report.add(result);
   }
   if (options.trace) {
-    const TraceResult result = bench.replay(*options.trace);
-    if (is_rank_zero) report.add(result, *options.trace);
+    const PeerResult result = bench.replay(*options.trace);
+    if (is_rank_zero) report.add(result);
   }
   const int code = is_rank_zero ? report.finish() : kExitOk;
   peer.shut_down(code);

@@ -35,8 +35,9 @@ def figure_of(title, x, y):
     return figure
 
 
-def lines(folder, name, title, x, y, series, bounds=(), log_x=False, log_y=False):
-    """Draws `series` as lines and `bounds` as dashed lines; both are lists of (label, xs, ys). Returns [(title, file)]."""
+def lines(folder, name, title, x, y, series, bounds=(), log_x=False, log_y=False, ticks=None):
+    """Draws `series` as lines and `bounds` as dashed lines; both are lists of (label, xs, ys). `ticks`: labels of the x axis; None: every
+    measured x. Returns [(title, file)]."""
     figure = figure_of(title, x, y)
     if figure is None:
         return []
@@ -51,7 +52,7 @@ def lines(folder, name, title, x, y, series, bounds=(), log_x=False, log_y=False
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
-    ticks = sorted({value for _, xs, _ in series for value in xs})
+    ticks = ticks or sorted({value for _, xs, _ in series for value in xs})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.legend(fontsize=8, frameon=False)

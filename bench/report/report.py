@@ -9,6 +9,7 @@ Sections that are not measured keep their previous results. Rate-limited links n
 reason and keeps its previous results."""
 
 import argparse
+import collections
 import csv
 import datetime
 import importlib
@@ -26,7 +27,7 @@ for folder in ("test_network", "peers", "report"):
 from run import CannotRun, Run  # noqa: E402
 
 # Sections in the order of the page.
-SECTIONS = ["links", "narrow", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "replay"]
+SECTIONS = ["links", "narrow", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay"]
 INTRODUCTION = """# Benchmarks
 
 This page shows measured times of Sluice and of other libraries, for readers who plan a deployment.
@@ -101,16 +102,17 @@ def place_table(name, table, folder):
 
 
 def render(results, folder):
-    machines = {machine_line(entry) for entry in results.values()}
-    page = INTRODUCTION + (f"\n{wrapped(f'Machine of all sections: {machines.copy().pop()}.')}\n" if len(machines) == 1 else "")
+    machines = collections.Counter(machine_line(entry) for entry in results.values())
+    usual = machines.most_common(1)[0][0] if machines else ""
+    page = INTRODUCTION + (f"\n{wrapped(f'Machine, where a section names no other: {usual}.')}\n" if usual else "")
     for name in SECTIONS:
         if name not in results:
             continue
         module, entry = section(name), results[name]
         page += f"\n## {module.TITLE}\n\n{wrapped(module.text(entry['data']))}\n\n{place_table(name, module.table(entry['data']), folder)}"
-        for title, plot in module.plots(entry["data"], folder):
+        for title, plot in module.plots(entry["data"], folder) if hasattr(module, "plots") else []:
             page += f"\n![{title}]({plot})\n"
-        page += "\n" + wrapped(f"<sub>{run_line(entry)}{'' if len(machines) == 1 else '; ' + machine_line(entry)}</sub>") + "\n"
+        page += "\n" + wrapped(f"<sub>{run_line(entry)}{'' if machine_line(entry) == usual else '; ' + machine_line(entry)}</sub>") + "\n"
     (folder / "benchmarks.md").write_text(page, encoding="utf-8")
 
 

@@ -5,12 +5,11 @@ import math
 import subprocess
 from pathlib import Path
 
+import sluice_run
 from peers import PeerError, Sluice, peer
 from sluice_run import SluiceFailed
 from test_network import Loopback, TestNetwork, rate_text, unavailable_reason
 
-# Share of the link rate that is payload: TCP segments with timestamps in Ethernet frames of 1514 bytes.
-GOODPUT = 1448 / 1514
 MIB = 1 << 20
 
 
@@ -64,6 +63,14 @@ class Run:
                     self.record_machine(result)
         return found
 
+    def allreduce(self, network, workers, pool, size, iterations, warmup, *options):
+        """Runs `sluice bench allreduce` at the workers. Returns the seconds of each operation out of place, and the number of wrong elements."""
+        output = sluice_run.bench(network, self.program, "allreduce", workers, pool, self.folder,
+                                  ["-b", size, "-e", size, "-n", iterations, "-w", warmup, "-c", 1, *options])
+        self.record_machine(output)
+        row = output["results"][0]
+        return {"times": [1e-6 * t for t in row["out_of_place"]["iteration_times"]], "wrong": row["out_of_place"]["nwrong"] + row["in_place"]["nwrong"]}
+
     def bench(self, *arguments):
         """Runs `sluice bench ARGUMENTS...` on this machine. Returns the content of its --json file."""
         out = self.folder / "bench.json"
@@ -93,19 +100,6 @@ class Run:
 def steal_and_total_ticks():
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
     return ticks[7], sum(ticks)
-
-
-def ideal_seconds(size, worker_rate, reducer_rate, workers, reducers):
-    """Returns the time to send and receive `size` bytes at once, at the goodput of the narrower side: a worker's link or its
-    share of the pool's links."""
-    share = reducers * reducer_rate / workers
-    return size * 8 / (GOODPUT * min(worker_rate, share))
-
-
-def ring_seconds(size, worker_rate, workers):
-    """Returns the minimum time of a ring, 2 (n - 1) / n x S in each direction. Patarasuk and Yuan, "Bandwidth optimal all-reduce
-    algorithms for clusters of workstations", 2009."""
-    return 2 * (workers - 1) / workers * size * 8 / (GOODPUT * worker_rate)
 
 
 def spread(values):

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import sluice_run
-from test_network import TestNetwork, bits_per_second
+from test_network import TestNetwork, bits_per_second, ideal_seconds, ring_seconds
 
 # Name: arguments. NCCL's chain with one GPU per node has 2 channels with chunks of 128 KiB; the largest pattern has
 # 8 channels with chunks of 256 KiB. Both keep 8 steps in flight.
@@ -22,7 +22,6 @@ PATTERNS = {
     "2 x 128 KiB": ["--through-plugin", "--request", "256K", "--steps", "8"],
     "8 x 256 KiB": ["--through-plugin", "--request", "2M", "--steps", "8"],
 }
-GOODPUT = 1448 / 1514  # share of an Ethernet frame that is TCP payload
 
 
 def measure(network, arguments, workers, pool, pattern, folder):
@@ -50,9 +49,7 @@ def compare(arguments, workers, reducers):
         finally:
             sluice_run.kill_all(load)
     size = int(arguments.size.rstrip("KM")) * (1024 if arguments.size.endswith("K") else 1048576)
-    line = rate / 8 * GOODPUT
-    pool_width = min(1.0, reducers * reducer_rate / (workers * rate))
-    ideal, ring = size / line / pool_width, 2 * (workers - 1) / workers * size / line
+    ideal, ring = ideal_seconds(size, rate, reducer_rate, workers, reducers), ring_seconds(size, rate, workers)
     client = statistics.median(times["client"])
     for pattern, values in times.items():
         t = statistics.median(values)

@@ -22,6 +22,7 @@ ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 LOCK = Path("/run/lock/sluice-test-network")
 NAMESPACES = Path("/run/netns")
 PROGRAMS = ("ip", "tc", "sysctl", "nsenter", "unshare")
+GOODPUT = 1448 / 1514  # share of the link rate that is payload: TCP segments with timestamps in Ethernet frames of 1514 bytes
 UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3, "bit": 1}
 
 
@@ -32,6 +33,11 @@ def run_command(*command, check=True):
 def in_namespace(namespace, *command):
     """Returns the command that runs `command` in the network namespace."""
     return ["nsenter", f"--net={NAMESPACES / namespace}", *command]
+
+
+def sent_counters(namespace, device):
+    """Returns the counters of the packets that the device has sent."""
+    return json.loads(run_command(*in_namespace(namespace, "ip"), "-s", "-j", "link", "show", "dev", device).stdout)[0]["stats64"]["tx"]
 
 
 def root_is_mount_point():
@@ -73,6 +79,19 @@ def bits_per_second(rate):
 
 def rate_text(per_second):
     return f"{per_second / 1e6:.6g}mbit" if per_second else "0"
+
+
+def ideal_seconds(size, worker_rate, reducer_rate, workers, reducers):
+    """Returns the time to send and receive `size` bytes at once, at the goodput of the narrower side: a worker's link or its
+    share of the pool's links."""
+    share = reducers * reducer_rate / workers
+    return size * 8 / (GOODPUT * min(worker_rate, share))
+
+
+def ring_seconds(size, worker_rate, workers):
+    """Returns the minimum time of a ring, 2 (n - 1) / n x S in each direction. Patarasuk and Yuan, "Bandwidth optimal all-reduce
+    algorithms for clusters of workstations", 2009."""
+    return 2 * (workers - 1) / workers * size * 8 / (GOODPUT * worker_rate)
 
 
 @contextlib.contextmanager
@@ -225,16 +244,15 @@ class TestNetwork(Hosts):
         rows = []
         for host in self.hosts:
             for end, (namespace, device) in self._link_ends(host).items():
-                link = json.loads(run_command(*in_namespace(namespace, "ip"), "-s", "-j", "link", "show", "dev", device).stdout)[0]["stats64"]["tx"]
+                link = sent_counters(namespace, device)
                 limiter = json.loads(run_command(*in_namespace(namespace, "tc"), "-s", "-j", "qdisc", "show", "dev", device).stdout)[0]
                 rows.append({"host": host, "end": end, "rate": self.rates[host], "sent_bytes": link["bytes"], "drops": link["dropped"] + limiter["drops"],
                              "overlimits": limiter["overlimits"]})
         return rows
 
-    def sent_bytes(self):
-        """Bytes that all hosts have sent over their links so far."""
-        return sum(json.loads(run_command(*in_namespace(self.namespace(host), "ip"), "-s", "-j", "link", "show", "dev", "eth0").stdout)[0]["stats64"]["tx"]["bytes"]
-                   for host in self.hosts)
+    def sent_bytes(self, hosts=None):
+        """Bytes that the hosts, by default all of them, have sent over their links so far."""
+        return sum(sent_counters(self.namespace(host), "eth0")["bytes"] for host in hosts or self.hosts)
 
     def down(self):
         """Removes the namespaces. Returns the names of namespaces that another process created, which stay untouched."""

@@ -19,14 +19,9 @@ import time
 from pathlib import Path
 
 from sluice_run import kill_all, wait_for_port
-from test_network import TestNetwork, in_namespace, run_command
+from test_network import TestNetwork
 
 JOBS = ("a", "b")
-
-
-def sent_bytes(network, hosts):
-    return sum(json.loads(run_command(*in_namespace(network.namespace(host), "ip"), "-s", "-j", "link", "show", "dev", "eth0").stdout)[0]["stats64"]["tx"]["bytes"]
-               for host in hosts)
 
 
 class TwoJobs:
@@ -71,7 +66,7 @@ class TwoJobs:
         self.ranks[job][rank].send_signal(number)
 
     def sent(self):
-        return {job: sent_bytes(self.network, hosts) for job, hosts in self.hosts.items()}
+        return {job: self.network.sent_bytes(hosts) for job, hosts in self.hosts.items()}
 
     def served(self):
         """Payload bytes that the reducer has served for the tenant of each job: both directions, all ranks."""

@@ -23,4 +23,8 @@ struct TraceRequest {
 // The comments of the trace state its source and the assumptions. Errors: kInvalidArgument, kSystem.
 [[nodiscard]] Result<Trace> trace_of(const TraceRequest& request);
 
+// Returns the table of `sluice bench replay --list`: sizes and buckets of all models for gradients of
+// `element_bytes`, with the defaults of the frameworks.
+[[nodiscard]] std::string model_list(uint64_t element_bytes);
+
 }  // namespace sluice::bench

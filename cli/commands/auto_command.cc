@@ -148,8 +148,7 @@ int run_reducer_program(const DiscoveryResult* result, ReducerProgram& reducer) 
   if (configuration.origin_of("--lanes") == Origin::kEnvironment) {
     log::warn(
         "SLUICE_LANES sets this reducer's lane threads, but on worker hosts it sets the connections per "
-        "reducer; use "
-        "--lanes for the reducer only");
+        "reducer; use --lanes for the reducer only");
   }
   return reducer.chosen();
 }
@@ -225,16 +224,14 @@ void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::strin
       "run a reducer or a command, depending on this host's role on the platform: " + std::string(kUsage));
   app->footer(
       "REDUCER OPTIONS are those of `sluice reducer`. By default, a reducer listens on all addresses, on the "
-      "port "
-      "of its entry in the reducer list. This requires SLUICE_KEY_FILE, which COMMAND's workers also read, "
-      "--key-file or --insecure.\n"
+      "port of its entry in the reducer list. This requires SLUICE_KEY_FILE, which COMMAND's workers also "
+      "read, --key-file or --insecure.\n"
       "--print-config and --check-config work on every host and do not run COMMAND.\n"
       "On SageMaker and in Slurm jobs, a reducer exits with the job (--mode job). Other platforms stop the "
       "reducer.\n"
       "SLUICE_REDUCERS and SLUICE_JOB_ID are set for COMMAND unless they are already set.\n"
       "Exit: the exit code of the reducer or COMMAND. 69: the requested source found no reducers. 78: "
-      "invalid "
-      "configuration. 126: COMMAND cannot be executed. 127: COMMAND not found.");
+      "invalid configuration. 126: COMMAND cannot be executed. 127: COMMAND not found.");
   app->callback([rest = std::move(rest), &chosen] { chosen = [rest] { return run_auto(rest); }; });
 }
 

@@ -13,7 +13,6 @@
 
 #include "bench/e2e/allreduce/loaded_plugin.h"
 #include "bench/e2e/process/exit_codes.h"
-#include "cli/commands/check_health_command.h"
 #include "cli/commands/commands.h"
 #include "cli/options/option_set.h"
 #include "core/clock.h"
@@ -44,10 +43,10 @@ void print_log_line(int level, unsigned long /*flags*/, const char* /*file*/, in
 void check_environment(const char* name) {
   const char* const net = std::getenv("NCCL_NET");
   if (net != nullptr && strcasecmp(net, name) != 0) {
-    throw Failure(bench::kExitConfig, fmt::format("NCCL_NET={} is set: NCCL uses only the network of that "
-                                                  "name and ignores this plugin, whose name is {}; "
-                                                  "unset NCCL_NET, or set SLUICE_NET_NAME={}",
-                                                  net, name, net));
+    throw Failure(bench::kExitConfig,
+                  fmt::format("NCCL_NET={} is set: NCCL uses only the network of that name and ignores this "
+                              "plugin, whose name is {}; unset NCCL_NET, or set SLUICE_NET_NAME={}",
+                              net, name, net));
   }
   if (const char* const proto = std::getenv("NCCL_PROTO");
       proto != nullptr && std::strstr(proto, "imple") == nullptr) {
@@ -58,8 +57,7 @@ void check_environment(const char* name) {
   if (enable == nullptr || std::strcmp(enable, "1") != 0) {
     std::printf(
         "note         NCCL_COLLNET_ENABLE=1 is not set in this environment; jobs need it in /etc/nccl.conf "
-        "or in "
-        "their environment\n");
+        "or in their environment\n");
   }
 }
 
@@ -136,7 +134,7 @@ void add_check_command(CLI::App& program, Command& chosen) {
   auto path = std::make_shared<std::string>();
   app->add_option("path", *path, "path of the plugin; default: in the folder of this program")
       ->type_name("FILE");
-  app->callback([path, &chosen] { chosen = [path] { return run_check(*path); }; });
+  run_when_selected(*app, chosen, path, run_check);
 }
 
 }  // namespace sluice::cli

@@ -8,10 +8,10 @@
 #include <memory>
 
 #include "bench/e2e/process/exit_codes.h"
-#include "cli/commands/check_health_command.h"
-#include "cli/options/http_options.h"
+#include "cli/commands/commands.h"
 #include "cli/options/listen_address.h"
 #include "cli/options/option_set.h"
+#include "config/printable_text.h"
 #include "reducer/admin/http_get.h"
 
 namespace sluice::cli {
@@ -25,11 +25,7 @@ struct HealthFlags {
 
 // Returns the first line without control characters, because it is printed to a terminal.
 std::string first_line(const std::string& body) {
-  std::string line = body.substr(0, std::min<size_t>(body.find('\n'), 200));
-  for (char& c : line) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return line;
+  return config::printable(body.substr(0, std::min<size_t>(body.find('\n'), 200)), 200);
 }
 
 // A container that sets SLUICE_HTTP_LISTEN for its reducer needs no option for the probe.
@@ -69,7 +65,7 @@ void add_check_health_command(CLI::App& check, Command& chosen) {
       "address of the reducer's --http-listen; default: SLUICE_HTTP_LISTEN, otherwise port 9470 of loopback");
   set.text("--path", flags->path, "PATH", "endpoint to query: /readyz, /livez or /startupz");
   set.duration("--timeout", flags->timeout, "time limit for the reply");
-  app->callback([flags, &chosen] { chosen = [flags] { return run_health(*flags); }; });
+  run_when_selected(*app, chosen, flags, run_health);
 }
 
 }  // namespace sluice::cli

@@ -5,7 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sluice::cli {
@@ -17,6 +19,14 @@ struct LogFlags {
   std::string level = "info";
   std::string format = "logfmt";
 };
+
+// Chooses `run`, a function of the parsed options, when the command line selects `app`.
+template <typename Flags, typename Run>
+void run_when_selected(CLI::App& app, Command& chosen, std::shared_ptr<Flags> flags, Run run) {
+  app.callback([&chosen, flags = std::move(flags), run = std::move(run)] {
+    chosen = [flags, run]() -> int { return run(*flags); };
+  });
+}
 
 void add_discover_command(CLI::App& program, Command& chosen);
 // `rest` are the arguments after `auto`. They contain options of `sluice reducer`, which the program's parser
@@ -30,6 +40,8 @@ void add_keygen_command(CLI::App& program, Command& chosen);
 void add_status_command(CLI::App& program, Command& chosen);
 void add_top_command(CLI::App& program, Command& chosen);
 void add_check_command(CLI::App& program, Command& chosen);
+// Adds `health` to the command `check`.
+void add_check_health_command(CLI::App& check, Command& chosen);
 void add_install_command(CLI::App& program, Command& chosen);
 void add_plan_command(CLI::App& program, Command& chosen);
 // `arguments` are the user's arguments after the program name; launchers pass them on to their workers.

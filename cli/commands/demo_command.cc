@@ -38,8 +38,7 @@ void add_demo_commands(CLI::App& program, Command& chosen, const std::vector<std
       demo->add_subcommand("digits", "train a small network on handwritten digits, data-parallel");
   app->footer(
       "Workers compute gradients on their shards, allreduce them through the reducers, and apply them. With "
-      "the same "
-      "--seed and --workers, the weights are bitwise identical for any number of reducers and with "
+      "the same --seed and --workers, the weights are bitwise identical for any number of reducers and with "
       "--single.\n"
       "Exit 2: weights differ, or accuracy below --min-accuracy.");
   auto flags = std::make_shared<DigitsFlags>();
@@ -65,9 +64,8 @@ void add_demo_commands(CLI::App& program, Command& chosen, const std::vector<std
   set.text("--json", flags->options.json, "FILE",
            "write results as JSON: held_out_accuracy, weights_identical, weights_hash, bytes_reduced, ...");
   flags->worker.add_to(set);
-  app->callback([flags, &chosen, &arguments] {
-    chosen = [flags, &arguments] { return run_digits(*flags, arguments); };
-  });
+  run_when_selected(*app, chosen, flags,
+                    [&arguments](const DigitsFlags& f) { return run_digits(f, arguments); });
 }
 
 }  // namespace sluice::cli

@@ -84,8 +84,8 @@ void add_description_commands(CLI::App& program, Command& chosen) {
       ->type_name("SHELL")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  completion->callback(
-      [&program, shell, &chosen] { chosen = [&program, shell] { return run_completion(program, *shell); }; });
+  run_when_selected(*completion, chosen, shell,
+                    [&program](const std::string& s) { return run_completion(program, s); });
 
   CLI::App* man =
       program.add_subcommand("man", "print the manual page of this program or of one of its commands");
@@ -95,8 +95,7 @@ void add_description_commands(CLI::App& program, Command& chosen) {
       ->type_name("COMMAND");
   OptionSet set(*man);
   set.text("--out", flags->out, "FOLDER", "write the pages of all commands to this folder");
-  man->callback(
-      [&program, flags, &chosen] { chosen = [&program, flags] { return run_man(program, *flags); }; });
+  run_when_selected(*man, chosen, flags, [&program](const ManFlags& f) { return run_man(program, f); });
 }
 
 }  // namespace sluice::cli

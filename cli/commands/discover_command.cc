@@ -97,7 +97,7 @@ void add_discover_command(CLI::App& program, Command& chosen) {
       ->type_name("FORMAT")
       ->capture_default_str()
       ->take_last();
-  app->callback([flags, &chosen] { chosen = [flags] { return run_discover(*flags); }; });
+  run_when_selected(*app, chosen, flags, run_discover);
 }
 
 }  // namespace sluice::cli

@@ -103,8 +103,8 @@ void add_install_command(CLI::App& program, Command& chosen) {
       ->default_str("/etc/nccl.conf")
       ->type_name("FILE")
       ->required();
-  app->callback(
-      [path, &chosen] { chosen = [path] { return run_install(path->empty() ? "/etc/nccl.conf" : *path); }; });
+  run_when_selected(*app, chosen, path,
+                    [](const std::string& p) { return run_install(p.empty() ? "/etc/nccl.conf" : p); });
 }
 
 }  // namespace sluice::cli

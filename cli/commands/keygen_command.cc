@@ -88,7 +88,7 @@ void add_keygen_command(CLI::App& program, Command& chosen) {
   set.text("--out", flags->out, "FILE", "new file to write instead of stdout, with mode 0600");
   set.text("--job", flags->job, "NAME", "job name of the token");
   set.text("--key-file", flags->key_file, "FILE", "pool key to derive the token from");
-  app->callback([flags, &chosen] { chosen = [flags] { return run_keygen(*flags); }; });
+  run_when_selected(*app, chosen, flags, run_keygen);
 }
 
 }  // namespace sluice::cli

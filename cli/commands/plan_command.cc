@@ -148,7 +148,7 @@ void add_plan_command(CLI::App& program, Command& chosen) {
       ->capture_default_str()
       ->group("Output")
       ->take_last();
-  app->callback([flags, &chosen] { chosen = [flags] { return run_plan(*flags); }; });
+  run_when_selected(*app, chosen, flags, run_plan);
 }
 
 }  // namespace sluice::cli

@@ -99,8 +99,8 @@ std::string joined(const std::vector<std::string>& items) {
 // Handles SIGHUP: applies the reloadable options of the configuration file and reloads the certificates. An
 // invalid file changes nothing.
 void reload(reducer::Reducer& server, const ReducerFlags& flags, const LogFlags& log) {
-  const auto changes = flags.config_file().configuration->reload(
-      [&] { return server.reconfigure(reducer::reloadable(flags.options())); });
+  const auto changes =
+      flags.config_file().configuration->reload([&] { return server.reconfigure(flags.options()); });
   if (!changes) return log::error("configuration not reloaded: " + changes.error().text);
   set_log_level(log.level);
   const reducer::ReducerOptions now = flags.options();
@@ -209,6 +209,13 @@ int serve(reducer::Reducer& server, const SystemdNotifier& notifier, const Signa
                                                                                    : code;
 }
 
+// An empty `path` means that no file was requested.
+void write_port(const std::string& path, uint16_t port) {
+  if (path.empty()) return;
+  if (auto written = bench::write_port_file(path, port); !written)
+    throw Failure(bench::kExitFailure, written.error().text);
+}
+
 int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   if (flags.config_file().check) return check_reducer(flags);
   // The reader of the log may end first; a failed write must not end the reducer.
@@ -224,15 +231,8 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   if (!started) throw failure_of(started.error(), flags.config_file());
   reducer::Reducer& server = **started;
   log_start(server, options);
-  if (!flags.port_file().empty()) {
-    if (auto written = bench::write_port_file(flags.port_file(), server.port()); !written) {
-      throw Failure(bench::kExitFailure, written.error().text);
-    }
-  }
-  if (options.http && !flags.http_port_file().empty()) {
-    if (auto written = bench::write_port_file(flags.http_port_file(), server.http_port()); !written)
-      throw Failure(bench::kExitFailure, written.error().text);
-  }
+  write_port(flags.port_file(), server.port());
+  if (options.http) write_port(flags.http_port_file(), server.http_port());
   notifier.notify(fmt::format("READY=1\nSTATUS=listening on port {}", server.port()));
   return serve(server, notifier, signals, options.drain_timeout, [&] { reload(server, flags, log); });
 }
@@ -255,7 +255,7 @@ void add_reducer_command(CLI::App& program, Command& chosen, const LogFlags& log
   auto flags = std::make_shared<ReducerFlags>();
   OptionSet set(*app);
   flags->add_to(set);
-  app->callback([flags, &chosen, &log] { chosen = [flags, &log] { return run_reducer(*flags, log); }; });
+  run_when_selected(*app, chosen, flags, [&log](const ReducerFlags& f) { return run_reducer(f, log); });
 }
 
 }  // namespace sluice::cli

@@ -47,7 +47,7 @@ void add_status_command(CLI::App& program, Command& chosen) {
   auto flags = std::make_shared<PoolFlags>();
   OptionSet set(*app);
   flags->add_to(set);
-  app->callback([flags, &chosen] { chosen = [flags] { return run_status(*flags); }; });
+  run_when_selected(*app, chosen, flags, run_status);
 }
 
 }  // namespace sluice::cli

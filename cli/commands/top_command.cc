@@ -113,15 +113,14 @@ void add_top_command(CLI::App& program, Command& chosen) {
   app->footer(
       "Ctrl-C ends the program. Without a terminal it prints one sample after another.\n"
       "WAITS: how long a session has waited, and for which ranks. SLOWEST: the share of the last interval in "
-      "which the "
-      "session waited for the rank, and the total waiting time in parentheses.\n"
+      "which the session waited for the rank, and the total waiting time in parentheses.\n"
       "With --once, exit 69: a reducer does not answer.");
   auto flags = std::make_shared<TopFlags>();
   OptionSet set(*app);
   flags->pool.add_to(set);
   set.duration("--interval", flags->interval, "time between two samples");
   set.flag("--once", flags->once, "print one sample over one interval, then exit");
-  app->callback([flags, &chosen] { chosen = [flags] { return run_top(*flags); }; });
+  run_when_selected(*app, chosen, flags, run_top);
 }
 
 }  // namespace sluice::cli

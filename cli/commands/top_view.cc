@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+
+#include "config/printable_text.h"
 
 namespace sluice::cli {
 namespace {
@@ -26,10 +29,8 @@ double number(const Json& status, const char* pointer) {
 
 std::string text(const Json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
-  std::string out = found != object.end() && found->is_string() ? found->get<std::string>() : "";
-  std::ranges::replace_if(
-      out, [](char c) { return c < ' ' || c > '~'; }, '?');
-  return out;
+  if (found == object.end() || !found->is_string()) return {};
+  return config::printable(found->get<std::string>(), SIZE_MAX);
 }
 
 const Json& list(const Json& object, const char* key) {
@@ -233,10 +234,8 @@ std::vector<std::string> pool_lines(const std::vector<ReducerSamples>& reducers,
 std::string reducer_line(const ReducerSamples& r) {
   const Json& status = r.current->status;
   if (!status.is_object()) {
-    std::string reason = r.current->error;
-    std::ranges::replace_if(
-        reason, [](char c) { return c < ' ' || c > '~'; }, '?');
-    return fmt::format("{:<26} DOWN      {}", truncated(r.current->name, 26), reason);
+    return fmt::format("{:<26} DOWN      {}", truncated(r.current->name, 26),
+                       config::printable(r.current->error, SIZE_MAX));
   }
   const bool draining = status.value("draining", Json()) == Json(true);
   return fmt::format(

@@ -35,8 +35,7 @@ struct CommandDescription {
   // Returns "sluice bench allreduce".
   [[nodiscard]] std::string joined(char separator) const;
   // Returns the path below the program, "bench/allreduce/", with which the completion scripts identify a
-  // command;
-  // "" for the program.
+  // command; "" for the program.
   [[nodiscard]] std::string subcommand_path() const;
 };
 

@@ -65,10 +65,6 @@ std::string sentence(std::string text) {
   return text;
 }
 
-std::string page_name(const CommandDescription& command) {
-  return command.joined('-');
-}
-
 void write_option(std::string& out, const OptionDescription& option) {
   out += ".TP\n";
   std::string names;
@@ -86,8 +82,7 @@ void write_option(std::string& out, const OptionDescription& option) {
 void write_options(std::string& out, const std::vector<OptionDescription>& options) {
   std::vector<std::string> headings;
   for (const OptionDescription& option : options) {
-    if (std::find(headings.begin(), headings.end(), option.heading) == headings.end())
-      headings.push_back(option.heading);
+    if (std::ranges::find(headings, option.heading) == headings.end()) headings.push_back(option.heading);
   }
   for (const std::string& heading : headings) {
     if (headings.size() > 1) out += ".SS " + roff(heading == "Options" ? "General" : heading) + "\n";
@@ -100,7 +95,7 @@ void write_options(std::string& out, const std::vector<OptionDescription>& optio
 void list_commands(std::string& out, const CommandDescription& command) {
   for (const CommandDescription& subcommand : command.commands) {
     out +=
-        fmt::format(".TP\n.BR {} (1)\n{}\n", roff(page_name(subcommand)), roff(summary_of(subcommand.help)));
+        fmt::format(".TP\n.BR {} (1)\n{}\n", roff(subcommand.joined('-')), roff(summary_of(subcommand.help)));
     list_commands(out, subcommand);
   }
 }
@@ -109,12 +104,12 @@ void list_commands(std::string& out, const CommandDescription& command) {
 
 std::string man_page(const CommandDescription& program, const CommandDescription& command,
                      const std::string& version) {
-  std::string title = page_name(command);
+  std::string title = command.joined('-');
   std::transform(title.begin(), title.end(), title.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   // No date, so that the page depends only on the program.
   std::string out = fmt::format(".TH {} 1 \"\" \"{}\" \"User Commands\"\n.SH NAME\n{} \\- {}\n", title,
-                                version, roff(page_name(command)), roff(summary_of(command.help)));
+                                version, roff(command.joined('-')), roff(summary_of(command.help)));
   out += fmt::format(".SH SYNOPSIS\n.B {}\n", roff(command.joined(' ')));
   if (!command.options.empty()) out += "[\\fIOPTION\\fR ...]\n";
   for (const OptionDescription& positional : command.positionals) {

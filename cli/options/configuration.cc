@@ -18,34 +18,27 @@ namespace {
 using bench::Failure;
 using config::Setting;
 
-std::string_view expected_type(OptionKind kind) {
-  switch (kind) {
-    case OptionKind::kNumber: return "an integer";
-    case OptionKind::kFraction: return "a number";
-    case OptionKind::kSize: return "a string such as \"64K\" or a number of bytes";
-    case OptionKind::kDuration: return "a string such as \"10s\"";
-    case OptionKind::kFlag: return "true or false";
-    case OptionKind::kList: return "an array of strings";
-    case OptionKind::kPairs: return "an array of strings such as \"name=1\", or a table";
-    case OptionKind::kText: break;
-  }
-  return "a string";
-}
+// What a configuration file may contain for an option.
+struct KindRules {
+  std::string_view expected_type;
+  Setting::Kind accepted[2];
+};
 
-bool accepts(OptionKind kind, Setting::Kind found) {
+const KindRules& rules_of(OptionKind kind) {
   using Kind = Setting::Kind;
-  switch (kind) {
-    case OptionKind::kNumber: return found == Kind::kInteger;
-    case OptionKind::kFraction: return found == Kind::kInteger || found == Kind::kFraction;
-    case OptionKind::kSize:
-    case OptionKind::kDuration:  // 0 needs no unit; for other integers, the parser reports the missing unit
-      return found == Kind::kText || found == Kind::kInteger;
-    case OptionKind::kFlag: return found == Kind::kFlag;
-    case OptionKind::kList: return found == Kind::kList;
-    case OptionKind::kPairs: return found == Kind::kList || found == Kind::kTable;
-    case OptionKind::kText: break;
-  }
-  return found == Kind::kText;
+  static constexpr KindRules kRules[] = {
+      {"a string", {Kind::kText, Kind::kText}},
+      {"an integer", {Kind::kInteger, Kind::kInteger}},
+      {"a number", {Kind::kInteger, Kind::kFraction}},
+      {"a string such as \"64K\" or a number of bytes", {Kind::kText, Kind::kInteger}},
+      // 0 needs no unit; for other integers, the parser reports the missing unit.
+      {"a string such as \"10s\"", {Kind::kText, Kind::kInteger}},
+      {"true or false", {Kind::kFlag, Kind::kFlag}},
+      {"an array of strings", {Kind::kList, Kind::kList}},
+      {"an array of strings such as \"name=1\", or a table", {Kind::kList, Kind::kTable}},
+  };
+  static_assert(std::size(kRules) == static_cast<size_t>(OptionKind::kPairs) + 1);
+  return kRules[static_cast<size_t>(kind)];
 }
 
 std::string joined_or_empty(const Values& values) {
@@ -90,12 +83,13 @@ Result<void> Configuration::apply(DeclaredOption& option, const Values& values, 
       error = e.what();
       error = error.starts_with(assignment) ? error : assignment + ": " + without_name(error, option);
     } catch (const CLI::Error&) {
-      error = assignment_text(option, values) + ": must be " + std::string(expected_type(option.kind));
+      error =
+          assignment_text(option, values) + ": must be " + std::string(rules_of(option.kind).expected_type);
     }
   }
   if (error.empty()) return {};
   std::tie(option.origin, option.source) = previous;
-  return fail(Errc::kInvalidArgument, error);
+  return invalid(error);
 }
 
 void Configuration::reject_unknown_variables() const {
@@ -160,22 +154,18 @@ void Configuration::load() {
 }
 
 Result<std::vector<Configuration::FileValue>> Configuration::read_file() const {
-  const auto settings = config::read_settings(config_file_->path);
-  if (!settings) return tl::unexpected(settings.error());
+  SLUICE_ASSIGN_OR_RETURN(settings, config::read_settings(config_file_->path));
   std::vector<FileValue> out;
-  for (const Setting& setting : *settings) {
+  for (const Setting& setting : settings) {
     bool is_table = false;
     if (setting.kind == Setting::Kind::kTable) {
       for_each([&](const DeclaredOption& o) { is_table |= !o.key.empty() && o.table == setting.key; });
     }
     if (!is_table) {
-      if (auto matched = match_setting(setting, "", out); !matched) return tl::unexpected(matched.error());
+      SLUICE_RETURN_IF_ERROR(match_setting(setting, "", out));
       continue;
     }
-    for (const Setting& item : setting.items) {
-      if (auto matched = match_setting(item, setting.key, out); !matched)
-        return tl::unexpected(matched.error());
-    }
+    for (const Setting& item : setting.items) SLUICE_RETURN_IF_ERROR(match_setting(item, setting.key, out));
   }
   return out;
 }
@@ -189,28 +179,26 @@ Result<void> Configuration::match_setting(const Setting& setting, const std::str
   });
   if (option == nullptr) return unknown_key(setting, table);
   if (!table.empty() && table != option->table)
-    return fail(Errc::kInvalidArgument,
-                fmt::format("{}: key \"{}\" belongs in table [{}]", position, setting.key, option->table));
+    return invalid(fmt::format("{}: key \"{}\" belongs in table [{}]", position, setting.key, option->table));
   for (const FileValue& other : out) {
     if (other.option == option)
-      return fail(Errc::kInvalidArgument,
-                  fmt::format("{}: key \"{}\" is already set at {}", position, setting.key, other.position));
+      return invalid(
+          fmt::format("{}: key \"{}\" is already set at {}", position, setting.key, other.position));
   }
-  auto values = setting_values(*option, setting);
-  if (!values) return tl::unexpected(values.error());
+  SLUICE_ASSIGN_OR_RETURN(values, setting_values(*option, setting));
   out.push_back(
-      {option, std::move(*values), config::position_text(config_file_->path, setting.value_position)});
+      {option, std::move(values), config::position_text(config_file_->path, setting.value_position)});
   return {};
 }
 
 Result<Values> Configuration::setting_values(const DeclaredOption& option, const Setting& setting) const {
+  const KindRules& rules = rules_of(option.kind);
   const auto type_error = [&](const Setting& found) {
-    return fail(Errc::kInvalidArgument,
-                fmt::format("{}: {}: expected {}, found {}",
-                            config::position_text(config_file_->path, found.value_position), setting.key,
-                            expected_type(option.kind), config::kind_name(found.kind)));
+    return invalid(fmt::format("{}: {}: expected {}, found {}",
+                               config::position_text(config_file_->path, found.value_position), setting.key,
+                               rules.expected_type, config::kind_name(found.kind)));
   };
-  if (!accepts(option.kind, setting.kind)) return type_error(setting);
+  if (std::ranges::find(rules.accepted, setting.kind) == std::end(rules.accepted)) return type_error(setting);
   if (setting.kind != Setting::Kind::kList && setting.kind != Setting::Kind::kTable)
     return Values{setting.text};
   Values out;
@@ -233,11 +221,10 @@ tl::unexpected<Error> Configuration::unknown_key(const Setting& setting, const s
     names.push_back(o.key);
     if (table.empty() && setting.kind == Setting::Kind::kTable) names.push_back(o.table);
   });
-  return fail(Errc::kInvalidArgument,
-              fmt::format("{}: unknown {} \"{}\"; did you mean \"{}\"?",
-                          config::position_text(config_file_->path, setting.key_position),
-                          setting.kind == Setting::Kind::kTable ? "table" : "key", setting.key,
-                          config::nearest_name(setting.key, names)));
+  return invalid(fmt::format("{}: unknown {} \"{}\"; did you mean \"{}\"?",
+                             config::position_text(config_file_->path, setting.key_position),
+                             setting.kind == Setting::Kind::kTable ? "table" : "key", setting.key,
+                             config::nearest_name(setting.key, names)));
 }
 
 Result<Configuration::Changes> Configuration::reload(const std::function<Result<void>()>& accept) {
@@ -258,9 +245,8 @@ Result<Configuration::Changes> Configuration::reload(const std::function<Result<
   const auto try_reload = [&]() -> Result<Changes> {
     std::vector<FileValue> file_values;
     if (config_file_ != nullptr && !config_file_->path.empty()) {
-      auto read = read_file();
-      if (!read) return tl::unexpected(read.error());
-      file_values = std::move(*read);
+      SLUICE_ASSIGN_OR_RETURN(read, read_file());
+      file_values = std::move(read);
     }
     for (const Saved& s : saved) {
       if (s.option->origin != Origin::kFile) continue;
@@ -270,8 +256,7 @@ Result<Configuration::Changes> Configuration::reload(const std::function<Result<
     }
     for (const FileValue& value : file_values) {
       if (value.option->origin != Origin::kDefault) continue;
-      if (auto applied = apply(*value.option, value.values, Origin::kFile, value.position); !applied)
-        return tl::unexpected(applied.error());
+      SLUICE_RETURN_IF_ERROR(apply(*value.option, value.values, Origin::kFile, value.position));
     }
     Changes changes;
     for (const Saved& s : saved) {
@@ -285,7 +270,7 @@ Result<Configuration::Changes> Configuration::reload(const std::function<Result<
         restore(s);
       }
     }
-    if (auto accepted = accept(); !accepted) return tl::unexpected(accepted.error());
+    SLUICE_RETURN_IF_ERROR(accept());
     return changes;
   };
   try {

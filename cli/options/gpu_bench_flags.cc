@@ -7,25 +7,17 @@ namespace sluice::cli {
 void GpuBenchFlags::add_to(OptionSet& set) {
   bench::GpuBenchOptions& o = options_;
   set.group("Measurement (options of nccl-tests)");
-  set.size("-b,--minbytes", o.min_bytes, "first size");
-  set.size("-e,--maxbytes", o.max_bytes, "last size");
-  set.size("-i,--stepbytes", o.step_bytes, "increment between sizes");
-  set.number("-f,--stepfactor", o.step_factor, "factor between sizes; 1: increments of -i");
+  add_size_options(set, o);
   set.number("-n,--iters", o.iterations,
              "timed iterations of each stage, and end to end out of place and in place");
   set.number("-w,--warmup_iters", o.warmup, "untimed iterations of each before each row");
   set.number("-c,--check", o.check,
              "checked operations per size, out of place and in place; 0: no check, #wrong is N/A");
-  set.text("-o,--op", op_, "OP", "reduction operator: sum, prod, min, max, avg or all");
-  set.text(
-      "-d,--datatype", dtype_, "TYPE",
-      "data type: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, f8e5m2 "
-      "or all");
+  add_type_options(set, op_, dtype_);
   set.group("Device and streams");
   set.text("--device", device_, "DEVICE",
            "memory of the buffers: host, cuda (GPU rank modulo the number of GPUs) or cuda:N; default: cuda "
-           "if there "
-           "is a GPU, otherwise host");
+           "if there is a GPU, otherwise host");
   set.text("--wire", wire_, "FORMAT",
            "wire format of float sums and averages. given: the data type of the buffers")
       ->check(CLI::IsMember({"given", "bf16", "f16"}));

@@ -14,8 +14,7 @@ Result<ListenAddress> parse_listen_address(const std::string& text, uint16_t def
   std::string rest = all ? "all" + (colon == std::string::npos ? "" : text.substr(colon)) : text;
   if (any_port) rest.resize(rest.size() - 2);
   auto parsed = config::parse_endpoints(rest);
-  if (!parsed || parsed->size() != 1 || parsed->front().weight != 1)
-    return fail(Errc::kInvalidArgument, "expected HOST:PORT");
+  if (!parsed || parsed->size() != 1 || parsed->front().weight != 1) return invalid("expected HOST:PORT");
   const bool no_port = colon == std::string::npos || text.back() == ']';
   return ListenAddress{.host = all ? "" : parsed->front().host,
                        .port = any_port  ? uint16_t{0}

@@ -9,6 +9,8 @@
 
 namespace sluice::cli {
 
+inline constexpr uint16_t kHttpPort = 9470;  // default port of --http-listen
+
 struct ListenAddress {
   std::string host;   // empty: all addresses
   uint16_t port = 0;  // 0: chosen by the OS

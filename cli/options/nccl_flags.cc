@@ -56,14 +56,18 @@ std::vector<wire::Op> parse_ops(const std::string& text) {
   throw Failure(bench::kExitUsage, fmt::format("unknown operator \"{}\"", text));
 }
 
+void add_type_options(OptionSet& set, std::string& op, std::string& dtype) {
+  set.text("-o,--op", op, "OP", "reduction operator: sum, prod, min, max, avg or all");
+  set.text("-d,--datatype", dtype, "TYPE",
+           "data type: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, "
+           "f8e5m2 or all");
+}
+
 void NcclFlags::add_to(OptionSet& set, CLI::App& app) {
   bench::AllreduceOptions& o = options_;
   constexpr const char* kMeasurement = "Measurement (options of nccl-tests)";
   set.group(kMeasurement);
-  set.size("-b,--minbytes", o.min_bytes, "first size");
-  set.size("-e,--maxbytes", o.max_bytes, "last size");
-  set.size("-i,--stepbytes", o.step_bytes, "increment between sizes");
-  set.number("-f,--stepfactor", o.step_factor, "factor between sizes; 1: increments of -i");
+  add_size_options(set, o);
   set.number("-n,--iters", o.iterations, "timed iterations");
   set.number("-w,--warmup_iters", o.warmup, "warm-up iterations at each size, doubled from first to last");
   set.number("-m,--agg_iters", o.aggregated,
@@ -71,18 +75,13 @@ void NcclFlags::add_to(OptionSet& set, CLI::App& app) {
   set.number("-N,--run_cycles", o.cycles, "number of runs over all sizes; 0: until interrupted");
   set.number("-c,--check", o.check,
              "checked iterations per size, out of place and in place; 0: no check, #wrong is N/A");
-  set.text("-o,--op", op_, "OP", "reduction operator: sum, prod, min, max, avg or all");
-  set.text(
-      "-d,--datatype", dtype_, "TYPE",
-      "data type: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, f8e5m2 "
-      "or all");
+  add_type_options(set, op_, dtype_);
   set.number("-a,--average", o.average,
              "reported time. 0: of rank 0; 1: mean over ranks; 2: minimum; 3: maximum")
       ->check(CLI::Range(0, 3));
   set.number("-z,--blocking", o.blocking,
              "synchronization after each iteration. 0, 2: wait; 1: wait and barrier; 3: wait, and a barrier "
-             "that is "
-             "not timed")
+             "that is not timed")
       ->check(CLI::Range(0, 3));
   set.number("-u,--unalign", o.unalign, "offset of the buffers from their alignment, in elements");
   set.text("-r,--root", root_, "RANK", "accepted and ignored, because allreduce has no root");

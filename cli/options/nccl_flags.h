@@ -14,6 +14,17 @@ namespace sluice::cli {
 // Parse -d and -o: one name, or "all". Throw Failure(kExitUsage) for an unknown name.
 [[nodiscard]] std::vector<wire::DType> parse_dtypes(const std::string& text);
 [[nodiscard]] std::vector<wire::Op> parse_ops(const std::string& text);
+// Adds -o and -d, for parse_ops() and parse_dtypes().
+void add_type_options(OptionSet& set, std::string& op, std::string& dtype);
+
+// Adds the sweep over sizes of nccl-tests, -b to -f.
+template <typename Options>
+void add_size_options(OptionSet& set, Options& o) {
+  set.size("-b,--minbytes", o.min_bytes, "first size");
+  set.size("-e,--maxbytes", o.max_bytes, "last size");
+  set.size("-i,--stepbytes", o.step_bytes, "increment between sizes");
+  set.number("-f,--stepfactor", o.step_factor, "factor between sizes; 1: increments of -i");
+}
 
 class NcclFlags {
  public:

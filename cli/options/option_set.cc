@@ -4,6 +4,8 @@
 #include <cctype>
 #include <charconv>
 
+#include "core/parse_number.h"
+
 namespace sluice::cli {
 namespace {
 
@@ -241,23 +243,14 @@ Result<OptionSet::Integer> OptionSet::parse_integer(std::string_view text) {
   constexpr uint64_t kMaxNegative = uint64_t{1} << 63;
   if (digits.empty() || end != digits.data() + digits.size() || error != std::errc() ||
       (out.negative && out.magnitude > kMaxNegative)) {
-    return fail(Errc::kInvalidArgument, "expected an integer");
+    return invalid("expected an integer");
   }
   return out;
 }
 
 Result<double> OptionSet::parse_fraction(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || end != text.data() + text.size() || error != std::errc())
-    return fail(Errc::kInvalidArgument, "expected a number");
-  return value;
-}
-
-std::string OptionSet::fraction_text(double value) {
-  std::array<char, 32> text;
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() ? std::string(text.data(), end) : std::string();
+  if (const auto value = parse_number<double>(text)) return *value;
+  return invalid("expected a number");
 }
 
 }  // namespace sluice::cli

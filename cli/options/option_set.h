@@ -115,7 +115,7 @@ class OptionSet {
   CLI::Option* number(const std::string& names, T& target, Bounds<std::type_identity_t<T>> bounds,
                       const std::string& help) {
     return add_number<T>(names, target, bounds, OptionKind::kFraction, "FLOAT", &parse_fraction,
-                         &fraction_text, help);
+                         &config::number_text, help);
   }
   template <typename T>
   CLI::Option* number(const std::string& names, T& target, const std::string& help) {
@@ -133,23 +133,11 @@ class OptionSet {
   };
   [[nodiscard]] static Result<Integer> parse_integer(std::string_view text);
   [[nodiscard]] static Result<double> parse_fraction(std::string_view text);
-  [[nodiscard]] static std::string fraction_text(double value);
 
   template <typename T>
   static bool convert(const Integer& integer, const Bounds<T>& bounds, T& out) {
-    if (integer.negative) {
-      if constexpr (std::is_signed_v<T>) {
-        const auto value = static_cast<int64_t>(-integer.magnitude);
-        if (std::cmp_less(value, bounds.min) || std::cmp_greater(value, bounds.max)) return false;
-        out = static_cast<T>(value);
-        return true;
-      }
-      return false;
-    }
-    if (std::cmp_less(integer.magnitude, bounds.min) || std::cmp_greater(integer.magnitude, bounds.max))
-      return false;
-    out = static_cast<T>(integer.magnitude);
-    return true;
+    if (!integer.negative) return convert(integer.magnitude, bounds, out);
+    return std::is_signed_v<T> && convert(static_cast<int64_t>(-integer.magnitude), bounds, out);
   }
   template <typename T, typename Value>
   static bool convert(Value value, const Bounds<T>& bounds, T& out) {

@@ -1,12 +1,14 @@
 #include "cli/options/reducer_flags.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
-#include "cli/options/http_options.h"
+#include "bench/e2e/report/machine_facts.h"
 #include "cli/options/listen_address.h"
+#include "cli/process/version.h"
+#include "core/parse_number.h"
+#include "reducer/kernels/fold.h"
 #include "wire/frame.h"
 #include "wire/handshake.h"
 #include "wire/view.h"
@@ -22,12 +24,10 @@ constexpr Bounds<Nanos> kPositiveTime = {.min = kMillisecond, .max = kMaxTimeout
 // Parses "acme=3"; a tenant name may contain '='.
 std::optional<std::pair<std::string, uint32_t>> parse_weight(const std::string& text) {
   const size_t at = text.rfind('=');
-  if (at == std::string::npos || at == 0 || at + 1 == text.size()) return std::nullopt;
-  uint32_t weight = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data() + at + 1, end, weight);
-  if (rest != end || error != std::errc()) return std::nullopt;
-  return std::pair(text.substr(0, at), weight);
+  if (at == std::string::npos || at == 0) return std::nullopt;
+  const auto weight = parse_number<uint32_t>(std::string_view(text).substr(at + 1));
+  if (!weight) return std::nullopt;
+  return std::pair(text.substr(0, at), *weight);
 }
 
 std::string weight_error(const std::string& text) {
@@ -40,6 +40,17 @@ std::string weight_error(const std::string& text) {
   return weight->second >= 1 && weight->second <= reducer::kMaxWeight
              ? ""
              : "weight must be 1 to " + std::to_string(reducer::kMaxWeight);
+}
+
+// Throws Failure(kExitUsage).
+reducer::admin::HttpOptions http_options(const std::string& listen) {
+  const ListenAddress address = require_listen_address(listen, "--http-listen", kHttpPort);
+  const auto targets = kernels::fold_targets();  // the first target is the one in use
+  return {.host = address.host,
+          .port = address.port,
+          .build = {{"revision", bench::revision()},
+                    {"compiler", compiler_text()},
+                    {"simd", targets.empty() ? "" : targets.front().name}}};
 }
 
 }  // namespace
@@ -67,10 +78,9 @@ void ReducerFlags::add_to(OptionSet& set) {
 void ReducerFlags::add_life_options(OptionSet& set) {
   reducer::ReducerOptions& o = options_;
   set.group("Life");
-  set.choice(
-      "--mode", mode_, "MODE", {"service", "job"},
-      "when to exit. service: on a signal; job: after one job, for platforms that wait for every host of a "
-      "job");
+  set.choice("--mode", mode_, "MODE", {"service", "job"},
+             "when to exit. service: on a signal; job: after one job, for platforms that wait for every host "
+             "of a job");
   set.number("--expected-workers", o.expected_workers,
              "with --mode job: ranks that must be connected at the same time before the job can end");
   set.duration("--arrival-timeout", o.arrival_timeout, kAnyTime,
@@ -93,16 +103,14 @@ void ReducerFlags::add_capacity_options(OptionSet& set) {
                         "bytes that all sessions of one tenant may reserve; 0: --memory-limit");
   set.size("--max-slot", o.max_slot_bytes, {wire::kMinSlotBytes, wire::kMaxPayload},
            "largest slot, and so the largest chunk, that a session may request");
-  set.number(
-      "--max-connections", o.max_connections, {1, UINT32_MAX},
-      "limit of simultaneous handshakes and control connections; more are closed at once. Connections of "
-      "attached lanes do not count");
+  set.number("--max-connections", o.max_connections, {1, UINT32_MAX},
+             "limit of simultaneous handshakes and control connections; more are closed at once. Connections "
+             "of attached lanes do not count");
   set.group("Shares");
-  set.reloadable().pairs(
-      "--weight", weights_,
-      "TENANT=N,...: relative share, 1 to 100, of a scarce resource for this tenant's sessions. "
-      "A client that names no tenant uses its job name as the tenant",
-      weight_error);
+  set.reloadable().pairs("--weight", weights_,
+                         "TENANT=N,...: relative share, 1 to 100, of a scarce resource for this tenant's "
+                         "sessions. A client that names no tenant uses its job name as the tenant",
+                         weight_error);
   set.reloadable().number("--default-weight", o.default_weight, {1, reducer::kMaxWeight},
                           "relative share of every other tenant");
   set.flag("--tenant-is-job", o.tenant_is_job,
@@ -138,8 +146,7 @@ void ReducerFlags::add_speed_options(OptionSet& set) {
   set.choice("--transport", o.transport, "TRANSPORT",
              {{"auto", LaneTransport::kAuto}, {"tcp", LaneTransport::kTcp}, {"rdma", LaneTransport::kRdma}},
              "transport of lane connections. auto: RDMA if both ends support it, otherwise TCP; rdma: lanes "
-             "that cannot "
-             "use RDMA are rejected");
+             "that cannot use RDMA are rejected");
   set.text("--ib-hca", o.rdma_devices, "LIST",
            "RDMA devices to use: mlx5_0,mlx5_1:2 (prefixes, with a port), =mlx5_0 (exact), ^mlx5_3 (all but "
            "these)");
@@ -182,14 +189,13 @@ void ReducerFlags::add_deadline_options(OptionSet& set) {
 
 Result<void> ReducerFlags::check() const {
   if (mode_ == "job" && options_.expected_workers == 0)
-    return fail(Errc::kInvalidArgument, "--mode job requires --expected-workers");
+    return invalid("--mode job requires --expected-workers");
   return {};
 }
 
 reducer::ReducerOptions ReducerFlags::options() const {
   reducer::ReducerOptions out = options_;
-  if (const auto address =
-          parse_listen_address(listen_)) {  // cannot fail: the option's check parsed the text
+  if (const auto address = parse_listen_address(listen_)) {  // cannot fail: the option's check parsed it
     out.listen_host = address->host;
     out.listen_port = address->port;
   }

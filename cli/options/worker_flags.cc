@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdlib>
 
 #include "bench/e2e/process/exit_codes.h"
 #include "config/pool.h"
 #include "config/secret_file.h"
+#include "core/parse_number.h"
 
 namespace sluice::cli {
 
@@ -37,13 +37,12 @@ void WorkerFlags::add_to(OptionSet& set) {
   set.text("--token-file", token_file_, "FILE", "token of --job; alternative to --key-file");
   set.text("--tls", tls_, "MODE",
            "use of TLS. on: if the reducer offers it; require: always. Also applies to reducers started by "
-           "this "
-           "command. Authenticated by the key, or by certificates set in variables (docs/guides/secure.md)")
+           "this command. Authenticated by the key, or by certificates set in variables "
+           "(docs/guides/secure.md)")
       ->check(CLI::IsMember({"off", "on", "require"}));
-  set.text(
-         "--transport", transport_, "TRANSPORT",
-         "transport of lane connections. auto: RDMA if both ends support it, otherwise TCP. Also applies to "
-         "reducers started by this command")
+  set.text("--transport", transport_, "TRANSPORT",
+           "transport of lane connections. auto: RDMA if both ends support it, otherwise TCP. Also applies "
+           "to reducers started by this command")
       ->check(CLI::IsMember({"auto", "tcp", "rdma"}));
   set.number("--lanes", lanes_,
              "connections per worker and reducer, and lane threads of a reducer started by this command; 0: "
@@ -82,14 +81,12 @@ std::string WorkerFlags::pool_list() const {
 }
 
 uint32_t WorkerFlags::reducer_count() const {
-  uint32_t count = 0;
-  const auto [end, error] = std::from_chars(reducers_.data(), reducers_.data() + reducers_.size(), count);
-  if (error != std::errc{} || end != reducers_.data() + reducers_.size() || count == 0 ||
-      count > config::kMaxEndpoints) {
+  const auto count = parse_number<uint32_t>(reducers_);
+  if (!count || *count == 0 || *count > config::kMaxEndpoints) {
     throw Failure(bench::kExitUsage,
                   fmt::format("--reducers {}: must be 1 to {}", reducers_, config::kMaxEndpoints));
   }
-  return count;
+  return *count;
 }
 
 bench::WorkerOptions WorkerFlags::worker() const {

@@ -1,8 +1,6 @@
 // Writes log messages (core/log.h) to stderr, one line each: `ts=2026-11-20T10:00:00.123Z level=info
-// msg="..."` or
-// {"ts":"...","level":"info","msg":"..."}. When stderr is the systemd journal, each line begins with its
-// priority
-// (<6>), which the journal removes.
+// msg="..."` or {"ts":"...","level":"info","msg":"..."}. When stderr is the systemd journal, each line begins
+// with its priority (<6>), which the journal removes.
 #pragma once
 
 #include <string>

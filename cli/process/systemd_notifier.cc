@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include <string_view>
 
 #include "core/log.h"
+#include "core/parse_number.h"
 
 namespace sluice::cli {
 namespace {
@@ -25,17 +25,10 @@ std::string take_variable(const char* name) {
   return text;
 }
 
-// Returns 0 when the text is not a number.
-uint64_t parse_number(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : 0;
-}
-
 }  // namespace
 
 SystemdNotifier::SystemdNotifier() : address_(take_variable("NOTIFY_SOCKET")) {
-  const uint64_t period_us = parse_number(take_variable("WATCHDOG_USEC"));
+  const uint64_t period_us = parse_number<uint64_t>(take_variable("WATCHDOG_USEC")).value_or(0);
   const std::string watched_pid = take_variable("WATCHDOG_PID");
   if (address_.empty()) return;
   if ((address_[0] != '/' && address_[0] != '@') || address_.size() >= sizeof(sockaddr_un::sun_path)) {
@@ -46,7 +39,7 @@ SystemdNotifier::SystemdNotifier() : address_(take_variable("NOTIFY_SOCKET")) {
   if (address_[0] == '@') address_[0] = '\0';  // the abstract namespace
   // Limited to a year, which cannot overflow.
   constexpr uint64_t kYear = uint64_t{365} * 24 * 3600 * 1'000'000;
-  if (watched_pid.empty() || parse_number(watched_pid) == static_cast<uint64_t>(getpid()))
+  if (watched_pid.empty() || parse_number<pid_t>(watched_pid) == getpid())
     watchdog_period_ = static_cast<Nanos>(std::min(period_us, kYear)) * kMicrosecond;
 }
 

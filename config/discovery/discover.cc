@@ -22,28 +22,44 @@ SourceResult query_source(Source source, const Environment& env, bool requested)
   return NotConfigured{.reason = "unknown source"};
 }
 
+constexpr size_t kMaxJobId = 256;
+
+bool is_job_id(const std::string& text) {
+  return text.size() <= kMaxJobId && std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
+}
+
+// The innermost launcher comes first. torchrun sets "none" when the user gave no id.
+constexpr std::string_view kLauncherVariables[] = {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "TRAINING_JOB_NAME",
+                                                   "PMIX_NAMESPACE"};
+
+// Returns SLUICE_JOB_ID, otherwise the job name set by torchrun, Slurm, SageMaker or a PMIx launcher,
+// otherwise an empty string. Returns kInvalidArgument when SLUICE_JOB_ID is not a valid name; an invalid name
+// from a launcher is skipped.
+Result<std::string> job_id(const Environment& env) {
+  if (auto own = env.variable("SLUICE_JOB_ID")) {
+    if (is_job_id(*own)) return std::move(*own);
+    return invalid("SLUICE_JOB_ID: expected 1 to " + std::to_string(kMaxJobId) +
+                   " printable characters without spaces");
+  }
+  for (const std::string_view variable : kLauncherVariables) {
+    auto value = env.variable(variable);
+    if (value && *value != "none" && is_job_id(*value)) return std::move(*value);
+  }
+  return std::string();
+}
+
 }  // namespace
 
 std::string_view to_string(Role role) noexcept {
-  switch (role) {
-    case Role::kReducer: return "reducer";
-    case Role::kWorker: return "worker";
-    case Role::kUnknown: break;
-  }
-  return "unknown";
+  static constexpr std::string_view kNames[] = {"unknown", "reducer", "worker"};
+  return kNames[static_cast<size_t>(role)];
 }
 
 std::string_view to_string(Source source) noexcept {
-  switch (source) {
-    case Source::kStatic: return "static";
-    case Source::kFile: return "file";
-    case Source::kClusterSpec: return "cluster-spec";
-    case Source::kTfConfig: return "tf-config";
-    case Source::kSageMaker: return "sagemaker";
-    case Source::kKubernetes: return "kubernetes";
-    case Source::kSlurm: return "slurm";
-  }
-  return "unknown";
+  static constexpr std::string_view kNames[] = {"static",    "file",       "cluster-spec", "tf-config",
+                                                "sagemaker", "kubernetes", "slurm"};
+  static_assert(std::size(kNames) == std::size(kSources));
+  return kNames[static_cast<size_t>(source)];
 }
 
 std::string source_names() {
@@ -67,21 +83,19 @@ Result<Outcome> discover(const Environment& env, std::string_view requested) {
   const bool try_all = requested == "auto";
   const auto is_selected = [&](Source source) { return try_all || to_string(source) == requested; };
   if (std::ranges::none_of(kSources, is_selected))
-    return fail(Errc::kInvalidArgument, origin + ": expected one of " + source_names());
+    return invalid(origin + ": expected one of " + source_names());
 
   for (const Source source : kSources) {
     if (!is_selected(source)) continue;
-    auto queried = query_source(source, env, !try_all);
-    if (!queried) return tl::unexpected(queried.error());
-    if (auto* not_configured = std::get_if<NotConfigured>(&*queried)) {
+    SLUICE_ASSIGN_OR_RETURN(queried, query_source(source, env, !try_all));
+    if (auto* not_configured = std::get_if<NotConfigured>(&queried)) {
       outcome.skipped.push_back({.source = source, .reason = std::move(not_configured->reason)});
       continue;
     }
-    auto job = job_id(env);
-    if (!job) return tl::unexpected(job.error());
-    outcome.result = std::get<DiscoveryResult>(std::move(*queried));
+    SLUICE_ASSIGN_OR_RETURN(job, job_id(env));
+    outcome.result = std::get<DiscoveryResult>(std::move(queried));
     outcome.result->source = source;
-    outcome.result->job = std::move(*job);
+    outcome.result->job = std::move(job);
     break;
   }
   return outcome;

@@ -16,15 +16,7 @@ namespace sluice::config::discovery {
 enum class Role : uint8_t { kUnknown, kReducer, kWorker };
 
 // In the order in which discovery tries them.
-enum class Source : uint8_t {
-  kStatic,
-  kFile,
-  kClusterSpec,
-  kTfConfig,
-  kSageMaker,
-  kKubernetes,
-  kSlurm,
-};
+enum class Source : uint8_t { kStatic, kFile, kClusterSpec, kTfConfig, kSageMaker, kKubernetes, kSlurm };
 inline constexpr Source kSources[] = {Source::kStatic,   Source::kFile,      Source::kClusterSpec,
                                       Source::kTfConfig, Source::kSageMaker, Source::kKubernetes,
                                       Source::kSlurm};

@@ -4,10 +4,10 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "config/discovery/srv_lookup.h"
 #include "config/file_contents.h"
@@ -17,18 +17,9 @@ namespace sluice::config::discovery {
 namespace {
 
 Result<std::optional<std::string>> read_file(const std::string& path) {
-  using Status = FileContents::Status;
   FileContents file = read_file_contents(path, kMaxFile, FileKind::kRegular);
-  switch (file.status) {
-    case Status::kOk: return std::move(file.text);
-    case Status::kNotFound: return std::nullopt;
-    case Status::kNotRegular: return fail(Errc::kInvalidArgument, path + ": not a regular file");
-    case Status::kTooLong:
-      return fail(Errc::kInvalidArgument,
-                  path + ": file is longer than " + std::to_string(kMaxFile) + " bytes");
-    case Status::kUnreadable: break;
-  }
-  return fail(Errc::kSystem, "cannot read " + path + ": " + std::strerror(file.error));
+  if (file.status == FileContents::Status::kNotFound) return std::nullopt;
+  return text_or_error(std::move(file), path, kMaxFile, "file");
 }
 
 using Variables = std::map<std::string, std::string, std::less<>>;

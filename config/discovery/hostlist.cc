@@ -17,9 +17,8 @@ class HostlistParser {
   Result<std::vector<std::string>> parse() {
     std::vector<std::string> out;
     for (;;) {
-      auto names = parse_item(kMaxHosts - out.size());
-      if (!names) return tl::unexpected(names.error());
-      out.insert(out.end(), names->begin(), names->end());
+      SLUICE_ASSIGN_OR_RETURN(names, parse_item(kMaxHosts - out.size()));
+      out.insert(out.end(), names.begin(), names.end());
       if (at_ == text_.size()) return out;
       ++at_;  // the comma
     }
@@ -30,7 +29,7 @@ class HostlistParser {
 
   [[nodiscard]] bool next_is(char c) const { return at_ < text_.size() && text_[at_] == c; }
   [[nodiscard]] tl::unexpected<Error> error(size_t at, const std::string& message) const {
-    return fail(Errc::kInvalidArgument, "column " + std::to_string(at + 1) + ": " + message);
+    return invalid("column " + std::to_string(at + 1) + ": " + message);
   }
 
   // Parses up to a comma outside brackets, or the end. `capacity` is the number of hosts still allowed.
@@ -41,13 +40,11 @@ class HostlistParser {
     while (at_ < text_.size() && text_[at_] != ',') {
       Names parts;
       if (text_[at_] == '[') {
-        auto numbers = parse_bracket(capacity);
-        if (!numbers) return numbers;
-        parts = std::move(*numbers);
+        SLUICE_ASSIGN_OR_RETURN(numbers, parse_bracket(capacity));
+        parts = std::move(numbers);
       } else {
-        auto literal = parse_literal();
-        if (!literal) return tl::unexpected(literal.error());
-        parts = {std::move(*literal)};
+        SLUICE_ASSIGN_OR_RETURN(literal, parse_literal());
+        parts = {std::move(literal)};
       }
       if (parts.size() > capacity / names.size()) return error(begin, too_many());
       Names expanded;
@@ -80,7 +77,7 @@ class HostlistParser {
     const size_t open = at_++;
     Names out;
     for (;;) {
-      if (auto added = parse_range(capacity, out); !added) return tl::unexpected(added.error());
+      SLUICE_RETURN_IF_ERROR(parse_range(capacity, out));
       if (next_is(']')) break;
       if (at_ == text_.size()) return error(open, "missing \"]\"");
       if (!next_is(',')) return error(at_, "expected \",\", \"-\" or \"]\"");
@@ -94,11 +91,11 @@ class HostlistParser {
     const size_t begin = at_;
     uint64_t first = 0, last = 0;
     size_t width = 0, ignored = 0;
-    if (auto parsed = parse_number(first, width); !parsed) return parsed;
+    SLUICE_RETURN_IF_ERROR(parse_number(first, width));
     last = first;
     if (next_is('-')) {
       ++at_;
-      if (auto parsed = parse_number(last, ignored); !parsed) return parsed;
+      SLUICE_RETURN_IF_ERROR(parse_number(last, ignored));
     }
     if (last < first) return error(begin, "end of range is below its start");
     if (last - first >= capacity - std::min(capacity, out.size())) return error(begin, too_many());

@@ -1,10 +1,10 @@
 #include "config/discovery/json_node.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "config/discovery/environment.h"
 #include "config/printable_text.h"
+#include "core/parse_number.h"
 
 namespace sluice::config::discovery {
 namespace {
@@ -57,7 +57,7 @@ std::string escaped(const std::string& name) {  // RFC 6901 section 3
 
 Result<JsonNode> JsonNode::parse(std::string origin, std::string_view text) {
   const auto bad = [&](size_t at, const std::string& message) {
-    return fail(Errc::kInvalidArgument, origin + ":" + line_and_column(text, at) + message);
+    return invalid(origin + ":" + line_and_column(text, at) + message);
   };
   if (text.size() > kMaxFile) return bad(0, "JSON is longer than " + std::to_string(kMaxFile) + " bytes");
   if (const auto at = too_deep_at(text))
@@ -79,7 +79,7 @@ JsonNode JsonNode::child(const json& value, const std::string& name) const {
 }
 
 tl::unexpected<Error> JsonNode::error(const std::string& message) const {
-  return fail(Errc::kInvalidArgument, location() + ": " + message);
+  return invalid(location() + ": " + message);
 }
 
 tl::unexpected<Error> JsonNode::type_error(const char* expected) const {
@@ -93,6 +93,12 @@ Result<std::optional<JsonNode>> JsonNode::member(const std::string& name) const 
   return child(*found, name);
 }
 
+Result<JsonNode> JsonNode::required_member(const std::string& name) const {
+  SLUICE_ASSIGN_OR_RETURN(found, member(name));
+  if (!found) return error("missing member \"" + name + "\"");
+  return std::move(*found);
+}
+
 Result<std::string> JsonNode::text() const {
   if (!value_->is_string()) return type_error("string");
   return value_->get<std::string>();
@@ -102,10 +108,7 @@ Result<uint32_t> JsonNode::number() const {
   if (value_->is_number_unsigned()) {
     if (const auto n = value_->get<uint64_t>(); n <= UINT32_MAX) return static_cast<uint32_t>(n);
   } else if (value_->is_string()) {
-    const auto& text = value_->get_ref<const std::string&>();
-    uint32_t n = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-    if (error == std::errc() && end == text.data() + text.size() && !text.empty()) return n;
+    if (const auto n = parse_number<uint32_t>(value_->get_ref<const std::string&>())) return *n;
   }
   return error("expected a non-negative integer");
 }
@@ -119,16 +122,19 @@ Result<std::vector<JsonNode>> JsonNode::elements() const {
   return out;
 }
 
-Result<std::vector<std::pair<std::string, std::string>>> JsonNode::texts() const {
-  auto all = elements();
-  if (!all) return tl::unexpected(all.error());
-  std::vector<std::pair<std::string, std::string>> out;
-  for (const JsonNode& element : *all) {
-    auto text = element.text();
-    if (!text) return tl::unexpected(text.error());
-    out.emplace_back(std::move(*text), element.location());
+Result<LocatedTexts> JsonNode::texts() const {
+  SLUICE_ASSIGN_OR_RETURN(all, elements());
+  LocatedTexts out;
+  for (const JsonNode& element : all) {
+    SLUICE_ASSIGN_OR_RETURN(text, element.text());
+    out.emplace_back(std::move(text), element.location());
   }
   return out;
+}
+
+Result<LocatedTexts> JsonNode::member_texts(const std::string& name) const {
+  SLUICE_ASSIGN_OR_RETURN(found, member(name));
+  return found ? found->texts() : LocatedTexts();
 }
 
 Result<std::vector<std::pair<std::string, JsonNode>>> JsonNode::members() const {

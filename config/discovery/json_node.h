@@ -15,6 +15,8 @@ namespace sluice::config::discovery {
 
 inline constexpr size_t kMaxJsonDepth = 64;
 
+using LocatedTexts = std::vector<std::pair<std::string, std::string>>;  // text, location in the document
+
 // Class JsonNode is a value of a JSON document together with its path, "CLUSTER_SPEC:/task/index". Each node
 // keeps the whole document alive.
 class JsonNode {
@@ -26,11 +28,15 @@ class JsonNode {
   // Returns the member, or nothing when it is missing or null. Returns kInvalidArgument when this node is not
   // an object.
   [[nodiscard]] Result<std::optional<JsonNode>> member(const std::string& name) const;
+  // Returns an error also when the member is missing or null.
+  [[nodiscard]] Result<JsonNode> required_member(const std::string& name) const;
   [[nodiscard]] Result<std::string> text() const;
   // Accepts a non-negative integer and a string that contains one.
   [[nodiscard]] Result<uint32_t> number() const;
   // Returns the strings of an array with their locations.
-  [[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> texts() const;
+  [[nodiscard]] Result<LocatedTexts> texts() const;
+  // Returns the texts() of the member, or none when it is missing or null.
+  [[nodiscard]] Result<LocatedTexts> member_texts(const std::string& name) const;
   // Returns the elements of an array. An empty object counts as an empty array: some platforms write an
   // unused pool that way.
   [[nodiscard]] Result<std::vector<JsonNode>> elements() const;

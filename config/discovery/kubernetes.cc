@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "config/discovery/natural_order.h"
 #include "config/discovery/sources.h"
 #include "config/printable_text.h"
 #include "config/sizes.h"
+#include "core/parse_number.h"
 
 namespace sluice::config::discovery {
 namespace {
@@ -45,16 +45,14 @@ SourceResult by_pattern(const Environment& env, const std::string& pattern, std:
   constexpr std::string_view kName = "SLUICE_REDUCER_POD_PATTERN";
   const size_t at = pattern.find("%d");
   if (at == std::string::npos || pattern.find('%', at + 1) != std::string::npos || pattern.find('%') != at) {
-    return fail(
-        Errc::kInvalidArgument,
-        std::string(kName) + ": expected exactly one %d for the pod number, as in reducer-%d.reducer");
+    return invalid(std::string(kName) +
+                   ": expected exactly one %d for the pod number, as in reducer-%d.reducer");
   }
-  if (!count) return fail(Errc::kInvalidArgument, std::string(kName) + " requires SLUICE_REDUCER_COUNT");
+  if (!count) return invalid(std::string(kName) + " requires SLUICE_REDUCER_COUNT");
   DiscoveryResult result;
   for (uint32_t i = 0; i < *count; ++i) {
     const std::string name = pattern.substr(0, at) + std::to_string(i) + pattern.substr(at + 2);
-    if (auto added = add_endpoint(name, std::string(kName) + ": ", result.reducers); !added)
-      return tl::unexpected(added.error());
+    SLUICE_RETURN_IF_ERROR(add_endpoint(name, std::string(kName) + ": ", result.reducers));
   }
   set_role(env, result);
   return result;
@@ -67,35 +65,32 @@ Result<std::vector<Endpoint>> endpoints_of(std::vector<SrvRecord> records, const
   records.erase(std::unique(records.begin(), records.end()), records.end());
   std::vector<Endpoint> out;
   for (const SrvRecord& r : records) {
-    if (auto added = add_endpoint(r.target + ":" + std::to_string(r.port), printable(name) + ": ", out);
-        !added)
-      return tl::unexpected(added.error());
+    SLUICE_RETURN_IF_ERROR(
+        add_endpoint(r.target + ":" + std::to_string(r.port), printable(name) + ": ", out));
   }
   return out;
 }
 
 SourceResult by_service(const Environment& env, const std::string& service, std::optional<uint32_t> count) {
-  const auto timeout = discovery_timeout(env);
-  if (!timeout) return tl::unexpected(timeout.error());
+  SLUICE_ASSIGN_OR_RETURN(timeout, discovery_timeout(env));
   // The SRV name of port "data" of a headless service (Kubernetes DNS specification, 2.4.2).
   const std::string name = "_data._tcp." + service;
   const uint32_t required = count.value_or(1);
-  const Nanos deadline = env.now() + *timeout;
+  const Nanos deadline = env.now() + timeout;
   std::string status = "no DNS query was sent";
   for (;;) {
     auto records = env.resolve_srv(name, deadline);
     if (!records && records.error().code == Errc::kInvalidArgument) return tl::unexpected(records.error());
     if (records && records->size() >= required) {
-      auto list = endpoints_of(std::move(*records), name);
-      if (!list) return tl::unexpected(list.error());
-      if (list->size() >= required) {
-        DiscoveryResult result{.reducers = std::move(*list)};
+      SLUICE_ASSIGN_OR_RETURN(list, endpoints_of(std::move(*records), name));
+      if (list.size() >= required) {
+        DiscoveryResult result{.reducers = std::move(list)};
         // Ranks that run discovery while the service grows must get the same list.
         if (count) result.reducers.resize(*count);
         set_role(env, result);
         return result;
       }
-      status = std::to_string(list->size()) + " found";
+      status = std::to_string(list.size()) + " found";
     } else {
       status = records ? std::to_string(records->size()) + " found" : records.error().text;
     }
@@ -103,7 +98,7 @@ SourceResult by_service(const Environment& env, const std::string& service, std:
     if (env.now() >= deadline) break;  // another query would be cut off, and its error would hide this status
   }
   return fail(Errc::kTimeout, printable(name) + ": fewer than " + std::to_string(required) +
-                                  " reducers after " + duration_text(*timeout) +
+                                  " reducers after " + duration_text(timeout) +
                                   " (SLUICE_DISCOVERY_TIMEOUT): " + status);
 }
 
@@ -112,12 +107,9 @@ SourceResult by_service(const Environment& env, const std::string& service, std:
 Result<std::optional<uint32_t>> reducer_count(const Environment& env) {
   const auto text = env.variable("SLUICE_REDUCER_COUNT");
   if (!text) return std::optional<uint32_t>();
-  uint32_t n = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), n);
-  if (error != std::errc() || end != text->data() + text->size() || n < 1 || n > kMaxEndpoints) {
-    return fail(Errc::kInvalidArgument,
-                "SLUICE_REDUCER_COUNT: expected an integer from 1 to " + std::to_string(kMaxEndpoints));
-  }
+  const auto n = parse_number<uint32_t>(*text);
+  if (!n || *n < 1 || *n > kMaxEndpoints)
+    return invalid("SLUICE_REDUCER_COUNT: expected an integer from 1 to " + std::to_string(kMaxEndpoints));
   return n;
 }
 
@@ -130,12 +122,11 @@ SourceResult from_kubernetes(const Environment& env) {
   const auto service = env.variable("SLUICE_REDUCER_SERVICE");
   if (!pattern && !service)
     return NotConfigured{.reason = "neither SLUICE_REDUCER_POD_PATTERN nor SLUICE_REDUCER_SERVICE is set"};
-  const auto count = reducer_count(env);
-  if (!count) return tl::unexpected(count.error());
-  if (pattern) return by_pattern(env, *pattern, *count);
+  SLUICE_ASSIGN_OR_RETURN(count, reducer_count(env));
+  if (pattern) return by_pattern(env, *pattern, count);
   if (!env.resolve_srv)
     return NotConfigured{.reason = "SLUICE_REDUCER_SERVICE is set, but DNS lookups are disabled"};
-  return by_service(env, *service, *count);
+  return by_service(env, *service, count);
 }
 
 }  // namespace sluice::config::discovery

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kFile = "/opt/ml/input/config/resourceconfig.json";
 
-using Hosts = std::vector<std::pair<std::string, std::string>>;  // name, location in the document
+using Hosts = LocatedTexts;
 
 struct Cluster {
   std::string own_host;
@@ -25,50 +25,33 @@ struct Cluster {
 
 Result<std::string> optional_text(const JsonNode& object, std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    auto member = object.member(name);
-    if (!member) return tl::unexpected(member.error());
-    if (*member) return (*member)->text();
+    SLUICE_ASSIGN_OR_RETURN(member, object.member(name));
+    if (member) return member->text();
   }
   return std::string();
 }
 
-Result<Hosts> optional_hosts(const JsonNode& object, const char* name) {
-  auto member = object.member(name);
-  if (!member) return tl::unexpected(member.error());
-  return *member ? (*member)->texts() : Result<Hosts>(Hosts());
-}
-
 Result<void> add_group(const JsonNode& group, Cluster& to) {
-  auto name = optional_text(group, {"instance_group_name"});
-  if (!name) return tl::unexpected(name.error());
-  if (name->empty()) return group.error("missing member \"instance_group_name\"");
-  auto hosts = optional_hosts(group, "hosts");
-  if (!hosts) return tl::unexpected(hosts.error());
-  to.groups[*name] = std::move(*hosts);
+  SLUICE_ASSIGN_OR_RETURN(name, optional_text(group, {"instance_group_name"}));
+  if (name.empty()) return group.error("missing member \"instance_group_name\"");
+  SLUICE_ASSIGN_OR_RETURN(hosts, group.member_texts("hosts"));
+  to.groups[name] = std::move(hosts);
   return {};
 }
 
 Result<Cluster> read_resource_config(const JsonNode& document) {
-  Cluster out;
-  auto host = optional_text(document, {"current_host"});
-  if (!host) return tl::unexpected(host.error());
-  if (host->empty()) return document.error("missing member \"current_host\"");
-  out.own_host = std::move(*host);
-  auto group = optional_text(document, {"current_group_name", "current_instance_group"});
-  if (!group) return tl::unexpected(group.error());
-  out.own_group = std::move(*group);
-  auto hosts = optional_hosts(document, "hosts");
-  if (!hosts) return tl::unexpected(hosts.error());
-  out.hosts = std::move(*hosts);
-  out.groups_location = document.location() + "/instance_groups";
-  auto groups = document.member("instance_groups");
-  if (!groups) return tl::unexpected(groups.error());
-  if (!*groups) return out;
-  auto elements = (*groups)->elements();
-  if (!elements) return tl::unexpected(elements.error());
-  for (const JsonNode& element : *elements) {
-    if (auto added = add_group(element, out); !added) return tl::unexpected(added.error());
-  }
+  SLUICE_ASSIGN_OR_RETURN(host, optional_text(document, {"current_host"}));
+  if (host.empty()) return document.error("missing member \"current_host\"");
+  SLUICE_ASSIGN_OR_RETURN(group, optional_text(document, {"current_group_name", "current_instance_group"}));
+  SLUICE_ASSIGN_OR_RETURN(hosts, document.member_texts("hosts"));
+  Cluster out{.own_host = std::move(host),
+              .own_group = std::move(group),
+              .groups_location = document.location() + "/instance_groups",
+              .hosts = std::move(hosts)};
+  SLUICE_ASSIGN_OR_RETURN(groups, document.member("instance_groups"));
+  if (!groups) return out;
+  SLUICE_ASSIGN_OR_RETURN(elements, groups->elements());
+  for (const JsonNode& element : elements) SLUICE_RETURN_IF_ERROR(add_group(element, out));
   return out;
 }
 
@@ -77,22 +60,16 @@ Result<Cluster> read_variables(const Environment& env, std::string host) {
               .own_group = env.variable("SM_CURRENT_INSTANCE_GROUP").value_or(""),
               .groups_location = "SM_INSTANCE_GROUPS_DICT"};
   if (const auto text = env.variable("SM_HOSTS")) {
-    const auto document = JsonNode::parse("SM_HOSTS", *text);
-    if (!document) return tl::unexpected(document.error());
-    auto hosts = document->texts();
-    if (!hosts) return tl::unexpected(hosts.error());
-    out.hosts = std::move(*hosts);
+    SLUICE_ASSIGN_OR_RETURN(hosts, JsonNode::parse("SM_HOSTS", *text).and_then(&JsonNode::texts));
+    out.hosts = std::move(hosts);
   }
   const auto text = env.variable("SM_INSTANCE_GROUPS_DICT");
   if (!text) return out;
-  const auto document = JsonNode::parse("SM_INSTANCE_GROUPS_DICT", *text);
-  if (!document) return tl::unexpected(document.error());
-  auto groups = document->members();
-  if (!groups) return tl::unexpected(groups.error());
-  for (const auto& [name, group] : *groups) {
-    auto hosts = optional_hosts(group, "hosts");
-    if (!hosts) return tl::unexpected(hosts.error());
-    out.groups[name] = std::move(*hosts);
+  SLUICE_ASSIGN_OR_RETURN(groups,
+                          JsonNode::parse("SM_INSTANCE_GROUPS_DICT", *text).and_then(&JsonNode::members));
+  for (const auto& [name, group] : groups) {
+    SLUICE_ASSIGN_OR_RETURN(hosts, group.member_texts("hosts"));
+    out.groups[name] = std::move(hosts);
   }
   return out;
 }
@@ -100,18 +77,13 @@ Result<Cluster> read_variables(const Environment& env, std::string host) {
 // Returns nothing when this host is not a SageMaker host.
 Result<std::optional<Cluster>> read_cluster(const Environment& env) {
   const std::string path = env.variable("SLUICE_SM_RESOURCE_CONFIG").value_or(kFile);
-  auto text = env.read_file(path);
-  if (!text) return tl::unexpected(text.error());
+  SLUICE_ASSIGN_OR_RETURN(text, env.read_file(path));
   std::string origin = path;
-  if (!*text) {
-    *text = env.variable("SM_RESOURCE_CONFIG");
+  if (!text) {
+    text = env.variable("SM_RESOURCE_CONFIG");
     origin = "SM_RESOURCE_CONFIG";
   }
-  if (*text) {
-    const auto document = JsonNode::parse(origin, **text);
-    if (!document) return tl::unexpected(document.error());
-    return read_resource_config(*document);
-  }
+  if (text) return JsonNode::parse(origin, *text).and_then(read_resource_config);
   if (auto host = env.variable("SM_CURRENT_HOST")) return read_variables(env, std::move(*host));
   return std::optional<Cluster>();
 }
@@ -129,11 +101,10 @@ const Hosts* reducer_group(const Cluster& cluster, const std::optional<std::stri
 }  // namespace
 
 SourceResult from_sagemaker(const Environment& env) {
-  auto read = read_cluster(env);
-  if (!read) return tl::unexpected(read.error());
-  if (!*read)
+  SLUICE_ASSIGN_OR_RETURN(read, read_cluster(env));
+  if (!read)
     return NotConfigured{.reason = std::string("neither ") + kFile + " nor SM_CURRENT_HOST is present"};
-  const Cluster& cluster = **read;
+  const Cluster& cluster = *read;
   const auto requested = env.variable("SLUICE_SM_GROUP");
   const Hosts* const group = reducer_group(cluster, requested);
   if (group == nullptr) {
@@ -142,19 +113,15 @@ SourceResult from_sagemaker(const Environment& env) {
     names = printable(names);
     const std::string groups = cluster.groups_location + (names.empty() ? " has no groups" : " has " + names);
     if (requested)
-      return fail(Errc::kInvalidArgument,
-                  "SLUICE_SM_GROUP=" + printable(*requested) + ": no such instance group; " + groups);
+      return invalid("SLUICE_SM_GROUP=" + printable(*requested) + ": no such instance group; " + groups);
     return NotConfigured{.reason = "no instance group is named reducer or reducers; " + groups};
   }
   Hosts sorted = *group;
   std::ranges::sort(sorted, [](const auto& a, const auto& b) { return natural_less(a.first, b.first); });
   DiscoveryResult result;
-  for (const auto& [host, location] : sorted) {
-    if (auto added = add_endpoint(host, location + ": ", result.reducers); !added)
-      return tl::unexpected(added.error());
-  }
-  if (result.reducers.empty())
-    return fail(Errc::kInvalidArgument, cluster.groups_location + ": the reducer group has no hosts");
+  for (const auto& [host, location] : sorted)
+    SLUICE_RETURN_IF_ERROR(add_endpoint(host, location + ": ", result.reducers));
+  if (result.reducers.empty()) return invalid(cluster.groups_location + ": the reducer group has no hosts");
 
   const auto is_reducer = [&](const std::string& host) {
     return std::ranges::any_of(sorted, [&](const auto& entry) { return entry.first == host; });
@@ -183,8 +150,8 @@ SourceResult from_sagemaker(const Environment& env) {
     result.role = Role::kWorker;
     result.index = *w;
   } else {
-    return fail(Errc::kInvalidArgument, cluster.groups_location + ": no host list contains this host, " +
-                                            config::quoted(cluster.own_host));
+    return invalid(cluster.groups_location + ": no host list contains this host, " +
+                   config::quoted(cluster.own_host));
   }
   if (!cluster.own_group.empty()) result.notes.push_back("instance group " + printable(cluster.own_group));
   return result;

@@ -1,27 +1,24 @@
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "config/discovery/hostlist.h"
 #include "config/discovery/sources.h"
 #include "config/printable_text.h"
+#include "core/parse_number.h"
 
 namespace sluice::config::discovery {
 namespace {
 
 using Names = std::vector<std::string>;
 
-Result<uint32_t> parse_number(const std::string& variable, const std::string& text) {
-  uint32_t n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size())
-    return fail(Errc::kInvalidArgument, variable + ": expected a non-negative integer");
-  return n;
+Result<uint32_t> parse_count(const std::string& variable, const std::string& text) {
+  if (const auto count = parse_number<uint32_t>(text)) return *count;
+  return invalid(variable + ": expected a non-negative integer");
 }
 
 Result<Names> parse_nodes(const std::string& variable, const std::string& text) {
   auto names = expand_hostlist(text);
-  if (!names) return fail(names.error().code, variable + ": " + names.error().text);
+  if (!names) return add_context(variable, names.error());
   return std::move(*names);
 }
 
@@ -34,8 +31,7 @@ struct Nodes {
 // Reads the components of a heterogeneous job. Slurm calls them HET_GROUP, and PACK_GROUP before 20.02.
 Result<std::variant<Nodes, NotConfigured>> nodes_from_group(const Environment& env,
                                                             const std::string& group_text) {
-  const auto group = parse_number("SLUICE_SLURM_GROUP", group_text);
-  if (!group) return tl::unexpected(group.error());
+  SLUICE_ASSIGN_OR_RETURN(group, parse_count("SLUICE_SLURM_GROUP", group_text));
   std::string size_variable, list_variable;
   std::optional<std::string> size_text;
   for (const std::string infix : {"HET", "PACK"}) {
@@ -45,38 +41,32 @@ Result<std::variant<Nodes, NotConfigured>> nodes_from_group(const Environment& e
     if (size_text) break;
   }
   if (!size_text) return NotConfigured{.reason = "SLURM_HET_SIZE is not set: not a heterogeneous job"};
-  const auto size = parse_number(size_variable, *size_text);
-  if (!size) return tl::unexpected(size.error());
+  SLUICE_ASSIGN_OR_RETURN(size, parse_count(size_variable, *size_text));
   constexpr uint32_t kMaxComponents = 1024;  // Slurm's own limit is 128
-  if (*size > kMaxComponents)
-    return fail(Errc::kInvalidArgument,
-                size_variable + ": must be at most " + std::to_string(kMaxComponents));
-  if (*group >= *size) {
-    return fail(Errc::kInvalidArgument, "SLUICE_SLURM_GROUP=" + printable(group_text) +
-                                            ": the job has components 0 to " +
-                                            std::to_string(*size - std::min(*size, 1u)));
+  if (size > kMaxComponents)
+    return invalid(size_variable + ": must be at most " + std::to_string(kMaxComponents));
+  if (group >= size) {
+    return invalid("SLUICE_SLURM_GROUP=" + printable(group_text) + ": the job has components 0 to " +
+                   std::to_string(size - std::min(size, 1u)));
   }
-  Nodes out{.reducers = {}, .workers = {}, .variable = list_variable + std::to_string(*group)};
-  for (uint32_t i = 0; i < *size; ++i) {
+  Nodes out{.reducers = {}, .workers = {}, .variable = list_variable + std::to_string(group)};
+  for (uint32_t i = 0; i < size; ++i) {
     const std::string variable = list_variable + std::to_string(i);
     const auto text = env.variable(variable);
-    if (!text) return fail(Errc::kInvalidArgument, variable + " is not set, but " + size_variable + " is");
-    auto names = parse_nodes(variable, *text);
-    if (!names) return tl::unexpected(names.error());
-    Names& to = i == *group ? out.reducers : out.workers;
-    to.insert(to.end(), names->begin(), names->end());
+    if (!text) return invalid(variable + " is not set, but " + size_variable + " is");
+    SLUICE_ASSIGN_OR_RETURN(names, parse_nodes(variable, *text));
+    Names& to = i == group ? out.reducers : out.workers;
+    to.insert(to.end(), names.begin(), names.end());
   }
   return out;
 }
 
 Result<std::variant<Nodes, NotConfigured>> nodes_from_list(const Environment& env, const std::string& text) {
-  auto reducers = parse_nodes("SLUICE_SLURM_NODELIST", text);
-  if (!reducers) return tl::unexpected(reducers.error());
-  Nodes out{.reducers = std::move(*reducers), .workers = {}, .variable = "SLUICE_SLURM_NODELIST"};
+  SLUICE_ASSIGN_OR_RETURN(reducers, parse_nodes("SLUICE_SLURM_NODELIST", text));
+  Nodes out{.reducers = std::move(reducers), .workers = {}, .variable = "SLUICE_SLURM_NODELIST"};
   if (const auto job = env.variable("SLURM_JOB_NODELIST")) {
-    auto nodes = parse_nodes("SLURM_JOB_NODELIST", *job);
-    if (!nodes) return tl::unexpected(nodes.error());
-    out.workers = std::move(*nodes);
+    SLUICE_ASSIGN_OR_RETURN(nodes, parse_nodes("SLURM_JOB_NODELIST", *job));
+    out.workers = std::move(nodes);
     Names sorted = out.reducers;
     std::ranges::sort(sorted);
     std::erase_if(out.workers, [&](const std::string& n) { return std::ranges::binary_search(sorted, n); });
@@ -97,20 +87,17 @@ SourceResult from_slurm(const Environment& env) {
   const auto list = env.variable("SLUICE_SLURM_NODELIST");
   if (!group && !list)
     return NotConfigured{.reason = "neither SLUICE_SLURM_GROUP nor SLUICE_SLURM_NODELIST is set"};
-  auto read = group ? nodes_from_group(env, *group) : nodes_from_list(env, *list);
-  if (!read) return tl::unexpected(read.error());
-  if (auto* not_configured = std::get_if<NotConfigured>(&*read)) return std::move(*not_configured);
-  const auto& nodes = std::get<Nodes>(*read);
+  SLUICE_ASSIGN_OR_RETURN(read, group ? nodes_from_group(env, *group) : nodes_from_list(env, *list));
+  if (auto* not_configured = std::get_if<NotConfigured>(&read)) return std::move(*not_configured);
+  const auto& nodes = std::get<Nodes>(read);
 
   DiscoveryResult result;
   if (nodes.reducers.size() > kMaxEndpoints) {
-    return fail(Errc::kInvalidArgument, nodes.variable + ": " + std::to_string(nodes.reducers.size()) +
-                                            " reducer nodes, the limit is " + std::to_string(kMaxEndpoints));
+    return invalid(nodes.variable + ": " + std::to_string(nodes.reducers.size()) +
+                   " reducer nodes, the limit is " + std::to_string(kMaxEndpoints));
   }
-  for (const std::string& name : nodes.reducers) {
-    if (auto added = add_endpoint(name, nodes.variable + ": ", result.reducers); !added)
-      return tl::unexpected(added.error());
-  }
+  for (const std::string& name : nodes.reducers)
+    SLUICE_RETURN_IF_ERROR(add_endpoint(name, nodes.variable + ": ", result.reducers));
   result.workers = static_cast<uint32_t>(nodes.workers.size());
   const auto own = env.variable("SLURMD_NODENAME");
   if (!own) {

@@ -1,4 +1,4 @@
-// Declares the discovery sources, each implemented in its own file. Errors name the variable or file and the
+// Declares the discovery sources. Errors name the variable or file and the
 // location in it.
 #pragma once
 
@@ -31,10 +31,5 @@ namespace sluice::config::discovery {
 
 // Returns SLUICE_REDUCER_COUNT, or nothing when it is not set.
 [[nodiscard]] Result<std::optional<uint32_t>> reducer_count(const Environment& env);
-
-// Returns SLUICE_JOB_ID, otherwise the job name set by torchrun, Slurm, SageMaker or a PMIx launcher,
-// otherwise an empty string. Returns kInvalidArgument when SLUICE_JOB_ID is not a valid name; an invalid name
-// from a launcher is skipped.
-[[nodiscard]] Result<std::string> job_id(const Environment& env);
 
 }  // namespace sluice::config::discovery

@@ -65,9 +65,8 @@ Result<Channel> open_channel(const std::string& server) {
   if (opened != ARES_SUCCESS) return fail(Errc::kSystem, std::string("c-ares: ") + ares_strerror(opened));
   Channel channel(raw);
   if (!server.empty() && ares_set_servers_ports_csv(raw, server.c_str()) != ARES_SUCCESS) {
-    return fail(Errc::kInvalidArgument,
-                "SLUICE_DNS_SERVER: \"" + printable(server) +
-                    "\": expected the IP address of a name server, with an optional port");
+    return invalid("SLUICE_DNS_SERVER: \"" + printable(server) +
+                   "\": expected the IP address of a name server, with an optional port");
   }
   return channel;
 }
@@ -139,19 +138,18 @@ Error error_of(int status, const std::string& name, ares_channel channel) {
 
 Result<std::vector<SrvRecord>> look_up_srv(const std::string& name, const std::string& server,
                                            Nanos deadline) {
-  auto channel = open_channel(server);
-  if (!channel) return tl::unexpected(channel.error());
+  SLUICE_ASSIGN_OR_RETURN(channel, open_channel(server));
   Reply reply;
-  ares_search(channel->get(), name.c_str(), ns_c_in, ns_t_srv, Reply::receive, &reply);
+  ares_search(channel.get(), name.c_str(), ns_c_in, ns_t_srv, Reply::receive, &reply);
   while (!reply.is_done) {
     const Nanos left = deadline - monotonic_now();
     if (left > 0) {
-      run_once(channel->get(), left);
+      run_once(channel.get(), left);
     } else {
-      ares_cancel(channel->get());  // ends the query with ARES_ECANCELLED
+      ares_cancel(channel.get());  // ends the query with ARES_ECANCELLED
     }
   }
-  if (reply.status != ARES_SUCCESS) return tl::unexpected(error_of(reply.status, name, channel->get()));
+  if (reply.status != ARES_SUCCESS) return tl::unexpected(error_of(reply.status, name, channel.get()));
   return std::move(reply.records);
 }
 

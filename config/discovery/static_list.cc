@@ -29,8 +29,7 @@ SourceResult from_file(const Environment& env) {
   if (!list) return NotConfigured{.reason = "SLUICE_REDUCERS is not set"};
   if (!names_a_file(*list)) return NotConfigured{.reason = "SLUICE_REDUCERS does not name a file"};
   std::string path = list->substr(list->find('@') + 1);
-  if (path.empty())
-    return fail(Errc::kInvalidArgument, "SLUICE_REDUCERS: \"@\" must be followed by a file name");
+  if (path.empty()) return invalid("SLUICE_REDUCERS: \"@\" must be followed by a file name");
   const auto text = env.read_file(path);
   if (!text) return add_context("SLUICE_REDUCERS", text.error());
   if (!*text) return fail(Errc::kSystem, "SLUICE_REDUCERS: file " + printable(path) + " does not exist");

@@ -1,27 +1,15 @@
 #include "config/sizing/calendar_day.h"
 
-#include <charconv>
 #include <chrono>
 
+#include "core/parse_number.h"
+
 namespace sluice::config {
-namespace {
-
-// Accepts digits only.
-std::optional<unsigned> parse_number(std::string_view digits) noexcept {
-  unsigned value = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, value);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return value;
-}
-
-}  // namespace
-
 std::optional<int64_t> parse_day(std::string_view text) noexcept {
   if (text.size() != 10 || text[4] != '-' || text[7] != '-') return std::nullopt;
-  const auto year = parse_number(text.substr(0, 4));
-  const auto month = parse_number(text.substr(5, 2));
-  const auto day = parse_number(text.substr(8, 2));
+  const auto year = parse_number<unsigned>(text.substr(0, 4));
+  const auto month = parse_number<unsigned>(text.substr(5, 2));
+  const auto day = parse_number<unsigned>(text.substr(8, 2));
   if (!year || !month || !day) return std::nullopt;
   const std::chrono::year_month_day date(std::chrono::year(static_cast<int>(*year)),
                                          std::chrono::month(*month), std::chrono::day(*day));

@@ -16,9 +16,8 @@ class LineReader {
   Result<CsvRow> row() {
     CsvRow row{.line = number_, .fields = {}};
     for (;;) {
-      auto field = next();
-      if (!field) return tl::unexpected(field.error());
-      row.fields.push_back(std::move(*field));
+      SLUICE_ASSIGN_OR_RETURN(field, next());
+      row.fields.push_back(std::move(field));
       if (at_ == line_.size()) return row;
       ++at_;  // the comma
     }
@@ -64,7 +63,7 @@ class LineReader {
   }
 
   tl::unexpected<Error> bad(size_t at, const std::string& reason) const {
-    return fail(Errc::kInvalidArgument, csv_position(name_, number_, at + 1) + reason);
+    return invalid(csv_position(name_, number_, at + 1) + reason);
   }
 
   std::string_view line_;
@@ -81,8 +80,8 @@ std::string csv_position(const std::string& name, size_t line, size_t column) {
 
 Result<std::vector<CsvRow>> parse_csv(std::string_view text, const std::string& name) {
   if (text.size() > kMaxCsvBytes) {
-    return fail(Errc::kInvalidArgument,
-                csv_position(name, 1, 1) + "table is longer than " + std::to_string(kMaxCsvBytes) + " bytes");
+    return invalid(csv_position(name, 1, 1) + "table is longer than " + std::to_string(kMaxCsvBytes) +
+                   " bytes");
   }
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<CsvRow> rows;
@@ -92,13 +91,11 @@ Result<std::vector<CsvRow>> parse_csv(std::string_view text, const std::string& 
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (const size_t nul = line.find('\0'); nul != std::string_view::npos)
-      return fail(Errc::kInvalidArgument,
-                  csv_position(name, number, nul + 1) + "file contains a NUL byte; expected UTF-8 text");
+      return invalid(csv_position(name, number, nul + 1) + "file contains a NUL byte; expected UTF-8 text");
     const size_t first = line.find_first_not_of(kSpaces);
     if (first == std::string_view::npos || line[first] == '#') continue;
-    auto row = LineReader(line, number, name).row();
-    if (!row) return tl::unexpected(row.error());
-    rows.push_back(std::move(*row));
+    SLUICE_ASSIGN_OR_RETURN(row, LineReader(line, number, name).row());
+    rows.push_back(std::move(row));
   }
   return rows;
 }

@@ -9,7 +9,6 @@
 
 #include "config/printable_text.h"
 #include "config/sizing/csv_table.h"
-#include "config/sizing/flow_caps.h"
 #include "config/sizing/model.h"
 #include "config/sizing/plan_remarks.h"
 #include "config/sizing/session_memory.h"
@@ -19,13 +18,9 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
-tl::unexpected<Error> bad(std::string text) {
-  return fail(Errc::kInvalidArgument, std::move(text));
-}
-
 Result<void> check_range(std::string_view option, double value, double min, double max) {
   if (std::isfinite(value) && value >= min && value <= max) return {};
-  return bad(fmt::format("{} {}: must be {} to {}", option, value, min, max));
+  return invalid(fmt::format("{} {}: must be {} to {}", option, value, min, max));
 }
 
 Result<void> check(const PlanRequest& r) {
@@ -47,22 +42,22 @@ Result<void> check(const PlanRequest& r) {
       {"--communicators", count(r.communicators), 1, count(kMaxCommunicators)},
   };
   for (const auto& [option, value, min, max] : ranges) {
-    if (auto checked = check_range(option, value, min, max); !checked) return checked;
+    SLUICE_RETURN_IF_ERROR(check_range(option, value, min, max));
   }
   for (const auto& [option, rate] :
        {std::pair("--flow-gbps", r.flow_gbps), std::pair("--reducer-cpu-gbps", r.reducer_cpu_gbps)}) {
     if (rate != 0 && rate < kMinGbps)
-      return bad(fmt::format("{} {}: must be 0 or at least {}", option, rate, kMinGbps));
+      return invalid(fmt::format("{} {}: must be 0 or at least {}", option, rate, kMinGbps));
   }
   for (const auto& [option, name] :
        {std::pair("--worker-type", &r.worker.type), std::pair("--reducer-type", &r.reducer.type),
         std::pair("--provider", &r.provider)}) {
     if (!name->empty() && !is_vm_name(*name))
-      return bad(fmt::format("{} {}: expected letters, digits, \".\", \"_\", \"+\" or \"-\"", option,
-                             quoted(*name)));
+      return invalid(fmt::format("{} {}: expected letters, digits, \".\", \"_\", \"+\" or \"-\"", option,
+                                 quoted(*name)));
   }
   if (!r.worker.gbps && r.worker.type.empty())
-    return bad("worker bandwidth is not specified; set --worker-type or --worker-gbps");
+    return invalid("worker bandwidth is not specified; set --worker-type or --worker-gbps");
   return {};
 }
 
@@ -79,8 +74,8 @@ Result<VmType> resolve(const VmRequest& vm_request, VmRole role, const PlanReque
       vm = **found;
     } else if (!vm_request.gbps) {
       const std::string_view option = role == VmRole::kWorker ? "--worker-gbps" : "--reducer-gbps";
-      return bad(found.error().text + " (a type that is not in the table requires " + std::string(option) +
-                 ")");
+      return invalid(found.error().text + " (a type that is not in the table requires " +
+                     std::string(option) + ")");
     }
   }
   if (vm_request.gbps && *vm_request.gbps != vm.gbps) {
@@ -131,14 +126,14 @@ bool matches(const VmType& vm, ArchFilter arch) {
 Result<void> choose_reducer(Plan& plan, const VmCatalog& catalog) {
   const std::string& provider = plan.request.provider.empty() ? plan.worker.provider : plan.request.provider;
   if (provider.empty())
-    return bad("reducer type is not specified; set --reducer-type, --reducer-gbps or --provider");
+    return invalid("reducer type is not specified; set --reducer-type, --reducer-gbps or --provider");
   for (const VmType* vm : catalog.reducers_of(provider, plan.request.tier1)) {
     const VmNetwork network = vm->network();
     if (network != VmNetwork::kEfa && network == plan.worker.network())
       plan.candidates.push_back(evaluate(plan, *vm));
   }
   if (plan.candidates.empty()) {
-    return bad(
+    return invalid(
         fmt::format("the table has no reducer type of {} over {}; set --reducer-type or --reducer-gbps",
                     provider, to_string(plan.worker.network())));
   }
@@ -147,7 +142,7 @@ Result<void> choose_reducer(Plan& plan, const VmCatalog& catalog) {
   const auto fits = [&](const Candidate& c) { return matches(c.vm, plan.request.arch); };
   auto best = std::ranges::find_if(plan.candidates, fits);
   if (best == plan.candidates.end())
-    return bad(fmt::format(
+    return invalid(fmt::format(
         "the table has no reducer type of {} with this architecture; set --arch any or --reducer-type",
         provider));
   plan.chosen = *best;
@@ -181,11 +176,29 @@ void predict(Plan& plan) {
   }
 }
 
+struct FlowCap {
+  double gbps = 0;     // 0: no limit is known
+  std::string source;  // the origin of the limit, for people
+};
+
+// Returns the bandwidth limit of one TCP connection. EC2 limits a flow to 5 Gbit/s: 10 between VMs of one
+// cluster placement group, 25 over ENA Express within a zone (EC2 user guide, "Amazon EC2 instance network
+// bandwidth"). Other providers publish no limit, and InfiniBand queue pairs have none.
+FlowCap flow_cap_of(const VmType& reducer) {
+  if (reducer.network() == VmNetwork::kInfiniBand) return {.gbps = 0, .source = "no limit over InfiniBand"};
+  if (reducer.provider != "aws")
+    return {.gbps = 0, .source = "no limit per flow is known; set --flow-gbps for one"};
+  return {.gbps = 5,
+          .source =
+              "EC2: 5 Gbps per flow; set --flow-gbps 10 within a cluster placement group, 25 with ENA "
+              "Express"};
+}
+
 void plan_connections(Plan& plan) {
   const PlanRequest& r = plan.request;
   const auto reducers = static_cast<double>(plan.chosen.count);
   plan.pair_gbps = std::min(plan.worker.gbps / reducers, plan.usable_gbps / static_cast<double>(r.workers));
-  const FlowCap cap = flow_cap_of(plan.reducer.provider, plan.reducer.network());
+  const FlowCap cap = flow_cap_of(plan.reducer);
   plan.flow_gbps = r.flow_gbps > 0 ? r.flow_gbps : cap.gbps;
   plan.flow_cap_source = r.flow_gbps > 0 ? "from the command line" : cap.source;
   plan.flows_per_pair = plan.flow_gbps > 0 ? flows_for(plan.pair_gbps, plan.flow_gbps) : 1;
@@ -224,32 +237,25 @@ std::string no_gain_text(const Plan& plan) {
 }  // namespace
 
 std::string_view to_string(Verdict verdict) noexcept {
-  switch (verdict) {
-    case Verdict::kPays: return "pays";
-    case Verdict::kGainCostUnknown: return "gain_cost_unknown";
-    case Verdict::kDoesNotPay: return "does_not_pay";
-    case Verdict::kNoGain: return "no_gain";
-  }
-  return "unknown";
+  static constexpr std::string_view kNames[] = {"pays", "gain_cost_unknown", "does_not_pay", "no_gain"};
+  return kNames[static_cast<size_t>(verdict)];
 }
 
 Result<Plan> make_plan(const PlanRequest& request, const VmCatalog& catalog, int64_t today) {
-  if (auto checked = check(request); !checked) return tl::unexpected(checked.error());
+  SLUICE_RETURN_IF_ERROR(check(request));
   Plan plan;
   plan.request = request;
-  auto worker = resolve(request.worker, VmRole::kWorker, request, catalog);
-  if (!worker) return tl::unexpected(worker.error());
-  plan.worker = std::move(*worker);
+  SLUICE_ASSIGN_OR_RETURN(worker, resolve(request.worker, VmRole::kWorker, request, catalog));
+  plan.worker = std::move(worker);
   plan.gpus_per_node =
       request.gpus_per_node != 0 ? request.gpus_per_node : std::max<uint64_t>(1, plan.worker.gpus);
   if (plan.worker.usd_per_hour)
     plan.workers_usd_per_hour = *plan.worker.usd_per_hour * static_cast<double>(request.workers);
   if (request.reducer.type.empty() && !request.reducer.gbps) {
-    if (auto chosen = choose_reducer(plan, catalog); !chosen) return tl::unexpected(chosen.error());
+    SLUICE_RETURN_IF_ERROR(choose_reducer(plan, catalog));
   } else {
-    auto reducer = resolve(request.reducer, VmRole::kReducer, request, catalog);
-    if (!reducer) return tl::unexpected(reducer.error());
-    plan.reducer = std::move(*reducer);
+    SLUICE_ASSIGN_OR_RETURN(reducer, resolve(request.reducer, VmRole::kReducer, request, catalog));
+    plan.reducer = std::move(reducer);
     plan.chosen = evaluate(plan, plan.reducer);
   }
   plan.usable_gbps = usable_gbps(request, plan.reducer);

@@ -25,9 +25,9 @@ inline constexpr uint64_t kMaxMessage = uint64_t{1} << 50;
 
 // A user's description of the workers or the reducers. Missing values come from the table.
 struct VmRequest {
-  std::string type;
-  std::optional<double> gbps;
-  std::optional<double> usd_per_hour;
+  std::string type = {};
+  std::optional<double> gbps = {};
+  std::optional<double> usd_per_hour = {};
 };
 
 // CPU architectures to choose reducer types from. Types of unknown architecture count as x86-64.
@@ -35,11 +35,11 @@ enum class ArchFilter : uint8_t { kAny, kX86, kArm64 };
 
 struct PlanRequest {
   uint64_t workers = 0;
-  VmRequest worker;
+  VmRequest worker = {};
   uint64_t gpus_per_node = 0;          // 0: from the table for the worker type, otherwise 1
-  VmRequest reducer;                   // without type and gbps: the best type of the provider
+  VmRequest reducer = {};              // without type and gbps: the best type of the provider
   uint64_t reducers = 0;               // 0: as many as cover the workers
-  std::string provider;                // empty: the provider of the types
+  std::string provider = {};           // empty: the provider of the types
   ArchFilter arch = ArchFilter::kX86;  // of the reducers, when no type is named
   bool tier1 = false;
   double headroom = 1.0;

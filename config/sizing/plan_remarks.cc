@@ -18,8 +18,9 @@ constexpr double kRdmaClassGbps = 800;
 constexpr uint64_t kMaxGpusOfCollNet = 8;
 constexpr double kRounding = 1e-9;
 
-void warn(Plan& plan, std::string text) {
-  plan.warnings.push_back(std::move(text));
+template <typename... Args>
+void warn(Plan& plan, fmt::format_string<Args...> text, Args&&... args) {
+  plan.warnings.push_back(fmt::format(text, std::forward<Args>(args)...));
 }
 
 std::string name_of(const VmType& vm) {
@@ -38,33 +39,29 @@ void warn_about_gain(Plan& plan) {
     warn(plan, "does not pay: these reducers cost more than they can save");
   const Candidate& c = plan.chosen;
   if (c.coverage < 1 - kRounding) {
-    warn(
-        plan,
-        fmt::format(
-            "coverage {:.2f}: the reducers carry {:g} of the workers' {:g} Gbps; {} reducers would cover all",
-            c.coverage, static_cast<double>(c.count) * plan.usable_gbps,
-            static_cast<double>(n) * plan.worker.gbps,
-            reducers_for(n, plan.worker.gbps, plan.usable_gbps, 1)));
+    warn(plan,
+         "coverage {:.2f}: the reducers carry {:g} of the workers' {:g} Gbps; {} reducers would cover all",
+         c.coverage, static_cast<double>(c.count) * plan.usable_gbps,
+         static_cast<double>(n) * plan.worker.gbps, reducers_for(n, plan.worker.gbps, plan.usable_gbps, 1));
   }
 }
 
 void warn_about_limits(Plan& plan) {
   if (plan.gpus_per_node > kMaxGpusOfCollNet) {
     warn(plan,
-         fmt::format("{} GPUs per node: NCCL 2.28.3 and newer never offload with more than 8 GPUs per node "
-                     "(they select neither CollNet algorithm); 2.23 to 2.27 may use CollNetChain",
-                     plan.gpus_per_node));
+         "{} GPUs per node: NCCL 2.28.3 and newer never offload with more than 8 GPUs per node (they select "
+         "neither CollNet algorithm); 2.23 to 2.27 may use CollNetChain",
+         plan.gpus_per_node);
   }
   if (plan.request.workers > kMaxRanks)
-    warn(plan, fmt::format("{} nodes: a session supports at most {} ranks", plan.request.workers, kMaxRanks));
+    warn(plan, "{} nodes: a session supports at most {} ranks", plan.request.workers, kMaxRanks);
   if (plan.chosen.count > kMaxReducers)
-    warn(plan, fmt::format("{} reducers: a session supports at most {}", plan.chosen.count, kMaxReducers));
+    warn(plan, "{} reducers: a session supports at most {}", plan.chosen.count, kMaxReducers);
   if (plan.flows_per_pair > kMaxLanes) {
     warn(plan,
-         fmt::format(
-             "each worker would need {} flows of {:g} Gbps to each reducer, the limit is {}: use more and "
-             "smaller reducers",
-             plan.flows_per_pair, plan.flow_gbps, kMaxLanes));
+         "each worker would need {} flows of {:g} Gbps to each reducer, the limit is {}: use more and "
+         "smaller reducers",
+         plan.flows_per_pair, plan.flow_gbps, kMaxLanes);
   }
 }
 
@@ -73,29 +70,28 @@ void warn_about_networks(Plan& plan) {
   const VmNetwork reducer_network = plan.reducer.network();
   if (worker_network != reducer_network) {
     warn(plan,
-         fmt::format("the bandwidth of {} is over {}, the bandwidth of {} over {}: check that one network "
-                     "connects them, and its bandwidth",
-                     name_of(plan.worker), to_string(worker_network), name_of(plan.reducer),
-                     to_string(reducer_network)));
+         "the bandwidth of {} is over {}, the bandwidth of {} over {}: check that one network connects them, "
+         "and its bandwidth",
+         name_of(plan.worker), to_string(worker_network), name_of(plan.reducer), to_string(reducer_network));
   }
   if (reducer_network == VmNetwork::kEfa)
-    warn(plan, fmt::format("{}: the bandwidth is for EFA, which Sluice does not support; TCP reaches less",
-                           name_of(plan.reducer)));
+    warn(plan, "{}: the bandwidth is for EFA, which Sluice does not support; TCP reaches less",
+         name_of(plan.reducer));
   if (reducer_network == VmNetwork::kInfiniBand)
     warn(plan,
-         fmt::format("{}: the bandwidth is for InfiniBand; Sluice's RDMA transport was tested only over RoCE "
-                     "(docs/design/rdma.md)",
-                     name_of(plan.reducer)));
+         "{}: the bandwidth is for InfiniBand; Sluice's RDMA transport was tested only over RoCE "
+         "(docs/design/rdma.md)",
+         name_of(plan.reducer));
   if (plan.worker.gbps >= kRdmaClassGbps) {
     warn(plan,
-         fmt::format("{:g} Gbps per node is mostly an RDMA network between GPUs, which CPU-only VMs do not "
-                     "join: set --worker-gbps to the bandwidth towards the reducers",
-                     plan.worker.gbps));
+         "{:g} Gbps per node is mostly an RDMA network between GPUs, which CPU-only VMs do not join: set "
+         "--worker-gbps to the bandwidth towards the reducers",
+         plan.worker.gbps);
   }
   if (!plan.worker.provider.empty() && !plan.reducer.provider.empty() &&
       plan.worker.provider != plan.reducer.provider) {
-    warn(plan, fmt::format("workers are at {}, reducers at {}: traffic between providers is slow and billed",
-                           plan.worker.provider, plan.reducer.provider));
+    warn(plan, "workers are at {}, reducers at {}: traffic between providers is slow and billed",
+         plan.worker.provider, plan.reducer.provider);
   }
 }
 
@@ -103,13 +99,12 @@ void warn_about_networks(Plan& plan) {
 void warn_about_age(Plan& plan, const VmType& vm, std::string_view what, const std::string& date,
                     int64_t today) {
   if (date == "undated") {
-    warn(plan, fmt::format("the {} of {} is undated in its source", what, name_of(vm)));
+    warn(plan, "the {} of {} is undated in its source", what, name_of(vm));
     return;
   }
   const auto day = parse_day(date);
   if (day && today - *day > kYear) {
-    warn(plan,
-         fmt::format("the {} of {} dates from {}, more than a year ago: check it", what, name_of(vm), date));
+    warn(plan, "the {} of {} dates from {}, more than a year ago: check it", what, name_of(vm), date);
   }
 }
 
@@ -118,18 +113,17 @@ void warn_about_vm(Plan& plan, const VmType& vm, int64_t today) {
   if (vm.usd_per_hour) {
     warn_about_age(plan, vm, "price", vm.price_date, today);
   } else if (!vm.type.empty()) {
-    warn(plan, fmt::format("the price of {} is unknown: set {}", vm.type,
-                           vm.role == VmRole::kWorker ? "--worker-price" : "--reducer-price"));
+    warn(plan, "the price of {} is unknown: set {}", vm.type,
+         vm.role == VmRole::kWorker ? "--worker-price" : "--reducer-price");
   }
   if (vm.tier1())
-    warn(plan, fmt::format("{}: {:g} Gbps requires Tier_1 networking, which is not included in the price",
-                           vm.type, vm.gbps));
+    warn(plan, "{}: {:g} Gbps requires Tier_1 networking, which is not included in the price", vm.type,
+         vm.gbps);
   if (vm.arch == "arm64")
     warn(plan,
-         fmt::format("{} is arm64: Sluice is cross-compiled for arm64 and tested in an emulator, but not on "
-                     "hardware",
-                     vm.type));
-  if (vm.note.find("UNVERIFIED") != std::string::npos) warn(plan, fmt::format("{}: {}", vm.type, vm.note));
+         "{} is arm64: Sluice is cross-compiled for arm64 and tested in an emulator, but not on hardware",
+         vm.type);
+  if (vm.note.find("UNVERIFIED") != std::string::npos) warn(plan, "{}: {}", vm.type, vm.note);
 }
 
 void add_notes(Plan& plan) {

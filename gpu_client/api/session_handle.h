@@ -2,13 +2,28 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
-#include "gpu_client/api/fork_guard.h"
 #include "gpu_client/engine/session/session.h"
 #include "gpu_client/include/sluice/sluice.h"
 #include "gpu_client/pipeline/streams.h"
+
+namespace sluice::api {
+
+// Use of a session in a child of fork() is detected at the cost of one load. In the child the parent's
+// sessions have no threads, the child must not write to their connections, and their mutexes may stay locked.
+
+// Installs the handler that counts forks. Must succeed before the first fork_generation() is stored. Returns
+// false if the system has no memory for the handler.
+[[nodiscard]] bool install_fork_handler() noexcept;
+
+// Returns the number of forks that lead to this process; a child's number differs from its parent's. Any
+// thread.
+[[nodiscard]] uint64_t fork_generation() noexcept;
+
+}  // namespace sluice::api
 
 struct sluice_session {
   std::unique_ptr<sluice::engine::Session> engine;

@@ -7,7 +7,6 @@
 
 #include "core/clock.h"
 #include "gpu_client/api/caller_buffers.h"
-#include "gpu_client/api/exception_guard.h"
 #include "gpu_client/api/options.h"
 #include "gpu_client/api/request.h"
 #include "gpu_client/api/session_handle.h"
@@ -23,6 +22,26 @@ using sluice::api::copy_text;
 using sluice::api::is_owned_by_this_process;
 using sluice::api::to_status;
 using sluice::pipeline::Streams;
+
+namespace {
+
+// Returns the status of a result. Copies the text of an error to the caller.
+template <typename T>
+sluice_status report_result(const sluice::Result<T>& result, char* error, size_t error_size) noexcept {
+  if (result) return SLUICE_OK;
+  copy_text(result.error().text, error, error_size);
+  return to_status(result.error().code);
+}
+
+// Calls `body` unless the session is NULL or belongs to the parent process.
+template <typename Body>
+sluice_status call_on_session(const sluice_session* session, Body&& body) noexcept {
+  if (session == nullptr) return SLUICE_INVALID_ARGUMENT;
+  if (!is_owned_by_this_process(session)) return SLUICE_CLOSED;
+  return catch_exceptions(std::forward<Body>(body));
+}
+
+}  // namespace
 
 const char* sluice_version(void) {
   return SLUICE_VERSION;
@@ -63,17 +82,11 @@ sluice_status sluice_session_create(const sluice_options* options, sluice_sessio
   }
   const sluice_status status = catch_exceptions([&] {
     auto read = sluice::api::read_options(*options);
-    if (!read) {
-      copy_text(read.error().text, error, error_size);
-      return to_status(read.error().code);
-    }
+    if (!read) return report_result(read, error, error_size);
     if (!sluice::api::install_fork_handler()) return SLUICE_SYSTEM;
     auto handle = std::make_unique<sluice_session>();
     auto engine = sluice::engine::Session::create(std::move(*read));
-    if (!engine) {
-      copy_text(engine.error().text, error, error_size);
-      return to_status(engine.error().code);
-    }
+    if (!engine) return report_result(engine, error, error_size);
     handle->engine = std::move(*engine);
     *session = handle.release();
     return SLUICE_OK;
@@ -101,9 +114,8 @@ sluice_status sluice_allreduce_async(sluice_session* session, const void* send, 
 
 sluice_status sluice_test(sluice_session* session, sluice_request request, int* done) {
   if (done != nullptr) *done = 0;
-  if (session == nullptr || done == nullptr) return SLUICE_INVALID_ARGUMENT;
-  if (!is_owned_by_this_process(session)) return SLUICE_CLOSED;
-  return catch_exceptions([&] {
+  if (done == nullptr) return SLUICE_INVALID_ARGUMENT;
+  return call_on_session(session, [&] {
     bool ended = false;
     Streams* const streams = session->streams_or_null();
     const Status status = streams != nullptr && Streams::is_stream_request(request)
@@ -115,9 +127,7 @@ sluice_status sluice_test(sluice_session* session, sluice_request request, int* 
 }
 
 sluice_status sluice_wait(sluice_session* session, sluice_request request, int timeout_ms) {
-  if (session == nullptr) return SLUICE_INVALID_ARGUMENT;
-  if (!is_owned_by_this_process(session)) return SLUICE_CLOSED;
-  return catch_exceptions([&] {
+  return call_on_session(session, [&] {
     const Nanos deadline = timeout_ms < 0
                                ? sluice::engine::kNoDeadline
                                : sluice::monotonic_now() + Nanos{timeout_ms} * sluice::kMillisecond;
@@ -137,9 +147,7 @@ sluice_status sluice_allreduce(sluice_session* session, const void* send, void* 
 }
 
 sluice_status sluice_progress(sluice_session* session) {
-  if (session == nullptr) return SLUICE_INVALID_ARGUMENT;
-  if (!is_owned_by_this_process(session)) return SLUICE_CLOSED;
-  return catch_exceptions([&] {
+  return call_on_session(session, [&] {
     session->engine->progress();
     return to_status(session->engine->code());
   });
@@ -160,10 +168,8 @@ sluice_status sluice_session_error(sluice_session* session, char* text, size_t t
 }
 
 sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats) {
-  if (session == nullptr || stats == nullptr || stats->struct_size < sizeof stats->struct_size)
-    return SLUICE_INVALID_ARGUMENT;
-  if (!is_owned_by_this_process(session)) return SLUICE_CLOSED;
-  return catch_exceptions([&] {
+  if (stats == nullptr || stats->struct_size < sizeof stats->struct_size) return SLUICE_INVALID_ARGUMENT;
+  return call_on_session(session, [&] {
     const sluice::engine::SessionStats s = session->engine->stats();
     sluice_stats out{};
     out.struct_size = stats->struct_size;
@@ -189,7 +195,7 @@ sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats)
     out.payload_bytes_copied = s.bytes_copied;
     out.rdma_lanes = s.rdma_lanes;
     out.rdma_work_posted = s.lanes.work_requests;
-    out.rdma_doorbells = s.lanes.doorbells;
+    out.rdma_doorbells = s.lanes.post_calls;
     out.rdma_completions = s.lanes.completions;
     copy_sized(out, stats, out.struct_size);
     return SLUICE_OK;
@@ -199,56 +205,41 @@ sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats)
 sluice_status sluice_session_set_reducers(sluice_session* session, const char* reducers, char* error,
                                           size_t error_size) {
   copy_text("", error, error_size);
-  if (session == nullptr) return SLUICE_INVALID_ARGUMENT;
-  if (!is_owned_by_this_process(session)) return SLUICE_CLOSED;
-  return catch_exceptions([&] {
+  return call_on_session(session, [&] {
     std::optional<sluice::config::Pool> pool;
     if (reducers != nullptr) {
       auto read = sluice::config::read_pool(reducers);
-      if (!read) {
-        copy_text(read.error().text, error, error_size);
-        return to_status(read.error().code);
-      }
+      if (!read) return report_result(read, error, error_size);
       pool = std::move(*read);
     }
-    const auto set = session->engine->set_reducers(std::move(pool));
-    if (set) return SLUICE_OK;
-    copy_text(set.error().text, error, error_size);
-    return to_status(set.error().code);
+    return report_result(session->engine->set_reducers(std::move(pool)), error, error_size);
   });
 }
 
 sluice_status sluice_memory_register(sluice_session* session, void* bytes, size_t size, char* error,
                                      size_t error_size) {
   copy_text("", error, error_size);
-  if (session == nullptr || bytes == nullptr || size == 0) return SLUICE_INVALID_ARGUMENT;
-  if (!is_owned_by_this_process(session)) return SLUICE_CLOSED;
-  return catch_exceptions([&] {
-    const auto registered = session->engine->register_memory({static_cast<std::byte*>(bytes), size});
-    if (registered) return SLUICE_OK;
-    copy_text(registered.error().text, error, error_size);
-    return to_status(registered.error().code);
+  if (bytes == nullptr || size == 0) return SLUICE_INVALID_ARGUMENT;
+  return call_on_session(session, [&] {
+    return report_result(session->engine->register_memory({static_cast<std::byte*>(bytes), size}), error,
+                         error_size);
   });
 }
 
 sluice_status sluice_memory_register_device(sluice_session* session, void* bytes, size_t size, int dmabuf,
                                             uint64_t offset, char* error, size_t error_size) {
   copy_text("", error, error_size);
-  if (session == nullptr || bytes == nullptr || size == 0) return SLUICE_INVALID_ARGUMENT;
-  if (!is_owned_by_this_process(session)) return SLUICE_CLOSED;
-  return catch_exceptions([&] {
-    const auto registered = session->engine->register_device_memory({static_cast<std::byte*>(bytes), size},
-                                                                    {.descriptor = dmabuf, .offset = offset});
-    if (registered) return SLUICE_OK;
-    copy_text(registered.error().text, error, error_size);
-    return to_status(registered.error().code);
+  if (bytes == nullptr || size == 0) return SLUICE_INVALID_ARGUMENT;
+  return call_on_session(session, [&] {
+    return report_result(session->engine->register_device_memory({static_cast<std::byte*>(bytes), size},
+                                                                 {.descriptor = dmabuf, .offset = offset}),
+                         error, error_size);
   });
 }
 
 sluice_status sluice_memory_unregister(sluice_session* session, void* bytes, size_t size) {
-  if (session == nullptr || bytes == nullptr || size == 0) return SLUICE_INVALID_ARGUMENT;
-  if (!is_owned_by_this_process(session)) return SLUICE_CLOSED;
-  return catch_exceptions([&] {
+  if (bytes == nullptr || size == 0) return SLUICE_INVALID_ARGUMENT;
+  return call_on_session(session, [&] {
     return to_status(session->engine->deregister_memory({static_cast<std::byte*>(bytes), size}).code());
   });
 }

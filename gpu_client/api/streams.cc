@@ -7,11 +7,10 @@
 #include <utility>
 
 #include "gpu_client/api/caller_buffers.h"
-#include "gpu_client/api/exception_guard.h"
+#include "gpu_client/api/options.h"
 #include "gpu_client/api/request.h"
 #include "gpu_client/api/session_handle.h"
 #include "gpu_client/api/status_map.h"
-#include "gpu_client/api/stream_options.h"
 #ifdef SLUICE_HAVE_CUDA
 #include "gpu_client/cuda/cuda_device.h"
 #endif
@@ -57,14 +56,27 @@ sluice_status run_guarded(Body&& body) noexcept {
   return refuse(status, status == SLUICE_SYSTEM ? "out of memory" : "internal error");
 }
 
-// Sets `streams`, or refuses if the session has none.
-sluice_status find_streams(const sluice_session* session, Streams*& streams) noexcept {
+// Calls body(streams), or refuses if the session has no streams.
+template <typename Body>
+sluice_status call_on_streams(const sluice_session* session, Body&& body) noexcept {
   if (session == nullptr) return refuse(SLUICE_INVALID_ARGUMENT, "session is NULL");
   if (!is_owned_by_this_process(session)) return refuse(SLUICE_CLOSED, kForkedText);
-  streams = session->streams_or_null();
-  if (streams != nullptr) return SLUICE_OK;
-  return refuse(SLUICE_INVALID_ARGUMENT,
-                "the session has no streams; call sluice_session_open_streams first");
+  Streams* const streams = session->streams_or_null();
+  if (streams == nullptr)
+    return refuse(SLUICE_INVALID_ARGUMENT,
+                  "the session has no streams; call sluice_session_open_streams first");
+  return run_guarded([&] { return body(*streams); });
+}
+
+// Calls body(host stream), or refuses if there is no such stream.
+template <typename Body>
+sluice_status call_on_host_stream(sluice_stream stream, Body&& body) noexcept {
+  return run_guarded([&] {
+    if (!HostStream::is_live(stream))
+      return refuse(SLUICE_INVALID_ARGUMENT, "stream is not a live host stream");
+    body(static_cast<HostStream*>(stream));
+    return SLUICE_OK;
+  });
 }
 
 sluice_status return_request(const Result<uint64_t>& result, sluice_request* request) noexcept {
@@ -134,44 +146,38 @@ sluice_status sluice_allreduce_on_stream(sluice_session* session, const void* se
                                          sluice_dtype dtype, sluice_op op, sluice_stream stream,
                                          sluice_request* request) {
   if (request != nullptr) *request = 0;
-  Streams* streams = nullptr;
-  if (const sluice_status status = find_streams(session, streams); status != SLUICE_OK) return status;
-  return run_guarded([&] {
+  return call_on_streams(session, [&](Streams& streams) {
     sluice::engine::OpRequest r;
     Result<uint64_t> result;
     if (const char* const error = sluice::api::read_request(send, recv, count, dtype, op, r)) {
       result = sluice::fail(Errc::kInvalidArgument, error);
     } else {
-      result = streams->allreduce(r, stream, request != nullptr);
+      result = streams.allreduce(r, stream, request != nullptr);
     }
-    if (!result) streams->fail_group(result.error());
+    if (!result) streams.fail_group(result.error());
     return return_request(result, request);
   });
 }
 
 sluice_status sluice_group_begin(sluice_session* session) {
-  Streams* streams = nullptr;
-  if (const sluice_status status = find_streams(session, streams); status != SLUICE_OK) return status;
-  return run_guarded([&] {
-    const auto begun = streams->begin_group();
+  return call_on_streams(session, [&](Streams& streams) {
+    const auto begun = streams.begin_group();
     return begun ? SLUICE_OK : refuse(begun.error());
   });
 }
 
 sluice_status sluice_group_end(sluice_session* session, sluice_request* request) {
   if (request != nullptr) *request = 0;
-  Streams* streams = nullptr;
-  if (const sluice_status status = find_streams(session, streams); status != SLUICE_OK) return status;
-  return run_guarded([&] { return return_request(streams->end_group(request != nullptr), request); });
+  return call_on_streams(session, [&](Streams& streams) {
+    return return_request(streams.end_group(request != nullptr), request);
+  });
 }
 
 sluice_status sluice_session_stream_stats(sluice_session* session, sluice_stream_stats* stats) {
   if (stats == nullptr || stats->struct_size < sizeof stats->struct_size)
     return refuse(SLUICE_INVALID_ARGUMENT, "stats is NULL or its struct_size is not set");
-  Streams* streams = nullptr;
-  if (const sluice_status status = find_streams(session, streams); status != SLUICE_OK) return status;
-  return run_guarded([&] {
-    const auto counters = streams->stats();
+  return call_on_streams(session, [&](Streams& streams) {
+    const auto counters = streams.stats();
     if (!counters) return refuse(counters.error());
     sluice_stream_stats out{};
     out.struct_size = stats->struct_size;
@@ -202,29 +208,14 @@ sluice_status sluice_host_stream_create(sluice_stream* stream) {
 
 sluice_status sluice_host_stream_submit(sluice_stream stream, void (*work)(void* argument), void* argument) {
   if (work == nullptr) return refuse(SLUICE_INVALID_ARGUMENT, "work is NULL");
-  return run_guarded([&] {
-    if (!HostStream::is_live(stream))
-      return refuse(SLUICE_INVALID_ARGUMENT, "stream is not a live host stream");
-    static_cast<HostStream*>(stream)->submit([work, argument] { work(argument); });
-    return SLUICE_OK;
-  });
+  return call_on_host_stream(stream, [&](HostStream* s) { s->submit([work, argument] { work(argument); }); });
 }
 
 sluice_status sluice_host_stream_synchronize(sluice_stream stream) {
-  return run_guarded([&] {
-    if (!HostStream::is_live(stream))
-      return refuse(SLUICE_INVALID_ARGUMENT, "stream is not a live host stream");
-    static_cast<HostStream*>(stream)->synchronize();
-    return SLUICE_OK;
-  });
+  return call_on_host_stream(stream, [](HostStream* s) { s->synchronize(); });
 }
 
 sluice_status sluice_host_stream_destroy(sluice_stream stream) {
   if (stream == nullptr) return SLUICE_OK;
-  return run_guarded([&] {
-    if (!HostStream::is_live(stream))
-      return refuse(SLUICE_INVALID_ARGUMENT, "stream is not a live host stream");
-    delete static_cast<HostStream*>(stream);
-    return SLUICE_OK;
-  });
+  return call_on_host_stream(stream, [](HostStream* s) { delete s; });
 }

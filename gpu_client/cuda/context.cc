@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "gpu_client/cuda/device_memory.h"
+
 namespace sluice::cuda {
 namespace {
 
@@ -22,8 +24,8 @@ Result<int> current_ordinal(const Driver& d) {
 
 }  // namespace
 
-Result<std::shared_ptr<Context>> Context::retain(int ordinal) {
-  const auto loaded = cuda::driver();
+Result<int> count_gpus() {
+  const auto loaded = driver();
   if (!loaded) return tl::unexpected(loaded.error());
   const Driver& d = **loaded;
   if (auto up = require_gpu(d, d.init(0), "cannot initialize the CUDA driver"); !up)
@@ -32,14 +34,21 @@ Result<std::shared_ptr<Context>> Context::retain(int ordinal) {
   if (auto counted = require_gpu(d, d.device_get_count(&count), "cannot count the GPUs"); !counted)
     return tl::unexpected(std::move(counted.error()));
   if (count == 0) return fail(Errc::kUnsupported, "this machine has no GPU");
+  return count;
+}
+
+Result<std::shared_ptr<Context>> Context::retain(int ordinal) {
+  const auto count = count_gpus();
+  if (!count) return tl::unexpected(count.error());
+  const Driver& d = **cuda::driver();
   if (ordinal == -1) {
     const auto current = current_ordinal(d);
     if (!current) return tl::unexpected(current.error());
     ordinal = *current;
   }
-  if (ordinal < 0 || ordinal >= count)
+  if (ordinal < 0 || ordinal >= *count)
     return fail(Errc::kInvalidArgument, "no GPU " + std::to_string(ordinal) + ": this machine has " +
-                                            std::to_string(count) + " GPUs");
+                                            std::to_string(*count) + " GPUs");
   const std::string name = "GPU " + std::to_string(ordinal);
   CUdevice device = 0;
   if (auto got = require_gpu(d, d.device_get(&device, ordinal), name); !got)

@@ -8,20 +8,6 @@
 
 namespace sluice::cuda {
 
-Result<int> count_gpus() {
-  const auto loaded = driver();
-  if (!loaded) return tl::unexpected(loaded.error());
-  const Driver& d = **loaded;
-  int count = 0;
-  CUresult result = d.init(0);
-  if (result == CUDA_SUCCESS) result = d.device_get_count(&count);
-  if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && count == 0))
-    return fail(Errc::kUnsupported, "this machine has no GPU");
-  if (result != CUDA_SUCCESS)
-    return fail(Errc::kUnsupported, "cannot initialize the CUDA driver: " + describe(d, result));
-  return count;
-}
-
 Result<DeviceMemory> DeviceMemory::allocate(int ordinal, uint64_t bytes) {
   auto context = Context::retain(ordinal);
   if (!context) return tl::unexpected(std::move(context.error()));

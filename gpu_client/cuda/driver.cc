@@ -27,44 +27,11 @@ Result<Driver> load_driver(const char* library) {
   }
   Driver d{};
   std::string missing;
-  find_symbol(handle, "cuInit", d.init, missing);
-  find_symbol(handle, "cuDriverGetVersion", d.driver_get_version, missing);
-  find_symbol(handle, "cuGetErrorName", d.get_error_name, missing);
-  find_symbol(handle, "cuGetErrorString", d.get_error_string, missing);
-  find_symbol(handle, "cuDeviceGetCount", d.device_get_count, missing);
-  find_symbol(handle, "cuDeviceGet", d.device_get, missing);
-  find_symbol(handle, "cuDeviceGetAttribute", d.device_get_attribute, missing);
-  find_symbol(handle, "cuDevicePrimaryCtxRetain", d.device_primary_ctx_retain, missing);
-  find_symbol(handle, "cuDevicePrimaryCtxRelease_v2", d.device_primary_ctx_release, missing);
-  find_symbol(handle, "cuCtxPushCurrent_v2", d.ctx_push_current, missing);
-  find_symbol(handle, "cuCtxPopCurrent_v2", d.ctx_pop_current, missing);
+#define SLUICE_FIND_FUNCTION(name, declaration, symbol) find_symbol(handle, symbol, d.name, missing);
+  SLUICE_CUDA_FUNCTIONS(SLUICE_FIND_FUNCTION)
+#undef SLUICE_FIND_FUNCTION
   find_symbol(handle, "cuCtxGetDevice", d.ctx_get_device, missing);
-  find_symbol(handle, "cuThreadExchangeStreamCaptureMode", d.thread_exchange_stream_capture_mode, missing);
-  find_symbol(handle, "cuMemHostAlloc", d.mem_host_alloc, missing);
-  find_symbol(handle, "cuMemFreeHost", d.mem_free_host, missing);
-  find_symbol(handle, "cuMemAlloc_v2", d.mem_alloc, missing);
-  find_symbol(handle, "cuMemFree_v2", d.mem_free, missing);
-  find_symbol(handle, "cuMemsetD8Async", d.memset_d8_async, missing);
-  find_symbol(handle, "cuMemcpyDtoHAsync_v2", d.memcpy_dtoh_async, missing);
-  find_symbol(handle, "cuMemcpyHtoDAsync_v2", d.memcpy_htod_async, missing);
-  find_symbol(handle, "cuPointerGetAttributes", d.pointer_get_attributes, missing);
-  find_symbol(handle, "cuStreamCreate", d.stream_create, missing);
-  find_symbol(handle, "cuStreamDestroy_v2", d.stream_destroy, missing);
-  find_symbol(handle, "cuStreamSynchronize", d.stream_synchronize, missing);
   find_symbol(handle, "cuStreamGetCtx", d.stream_get_ctx, missing);
-  find_symbol(handle, "cuStreamIsCapturing", d.stream_is_capturing, missing);
-  find_symbol(handle, "cuStreamWaitEvent", d.stream_wait_event, missing);
-  // Not the symbol without _v2, which drivers refuse unless a module parameter enables it.
-  find_symbol(handle, "cuStreamWaitValue32_v2", d.stream_wait_value32, missing);
-  find_symbol(handle, "cuEventCreate", d.event_create, missing);
-  find_symbol(handle, "cuEventDestroy_v2", d.event_destroy, missing);
-  find_symbol(handle, "cuEventRecord", d.event_record, missing);
-  find_symbol(handle, "cuEventQuery", d.event_query, missing);
-  find_symbol(handle, "cuEventSynchronize", d.event_synchronize, missing);
-  find_symbol(handle, "cuModuleLoadData", d.module_load_data, missing);
-  find_symbol(handle, "cuModuleUnload", d.module_unload, missing);
-  find_symbol(handle, "cuModuleGetFunction", d.module_get_function, missing);
-  find_symbol(handle, "cuLaunchKernel", d.launch_kernel, missing);
   if (!missing.empty()) {
     ::dlclose(handle);  // safe: none of its functions has been called
     return fail(Errc::kUnsupported,

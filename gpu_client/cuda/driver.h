@@ -11,47 +11,53 @@
 
 namespace sluice::cuda {
 
-// The types are those of the names in cuda.h; load_driver() maps each name to the symbol that the driver
-// exports.
+// The functions: their names in Driver and in cuda.h, which has the type, and the symbol that the driver
+// exports. Not cuStreamWaitValue32 without _v2, which drivers refuse unless a module parameter enables it.
+#define SLUICE_CUDA_FUNCTIONS(FUNCTION)                                                           \
+  FUNCTION(init, cuInit, "cuInit")                                                                \
+  FUNCTION(driver_get_version, cuDriverGetVersion, "cuDriverGetVersion")                          \
+  FUNCTION(get_error_name, cuGetErrorName, "cuGetErrorName")                                      \
+  FUNCTION(get_error_string, cuGetErrorString, "cuGetErrorString")                                \
+  FUNCTION(device_get_count, cuDeviceGetCount, "cuDeviceGetCount")                                \
+  FUNCTION(device_get, cuDeviceGet, "cuDeviceGet")                                                \
+  FUNCTION(device_get_attribute, cuDeviceGetAttribute, "cuDeviceGetAttribute")                    \
+  FUNCTION(device_primary_ctx_retain, cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")       \
+  FUNCTION(device_primary_ctx_release, cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2") \
+  FUNCTION(ctx_push_current, cuCtxPushCurrent, "cuCtxPushCurrent_v2")                             \
+  FUNCTION(ctx_pop_current, cuCtxPopCurrent, "cuCtxPopCurrent_v2")                                \
+  FUNCTION(thread_exchange_stream_capture_mode, cuThreadExchangeStreamCaptureMode,                \
+           "cuThreadExchangeStreamCaptureMode")                                                   \
+  FUNCTION(mem_host_alloc, cuMemHostAlloc, "cuMemHostAlloc")                                      \
+  FUNCTION(mem_free_host, cuMemFreeHost, "cuMemFreeHost")                                         \
+  FUNCTION(mem_alloc, cuMemAlloc, "cuMemAlloc_v2")                                                \
+  FUNCTION(mem_free, cuMemFree, "cuMemFree_v2")                                                   \
+  FUNCTION(memset_d8_async, cuMemsetD8Async, "cuMemsetD8Async")                                   \
+  FUNCTION(memcpy_dtoh_async, cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2")                          \
+  FUNCTION(memcpy_htod_async, cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2")                          \
+  FUNCTION(pointer_get_attributes, cuPointerGetAttributes, "cuPointerGetAttributes")              \
+  FUNCTION(stream_create, cuStreamCreate, "cuStreamCreate")                                       \
+  FUNCTION(stream_destroy, cuStreamDestroy, "cuStreamDestroy_v2")                                 \
+  FUNCTION(stream_synchronize, cuStreamSynchronize, "cuStreamSynchronize")                        \
+  FUNCTION(stream_is_capturing, cuStreamIsCapturing, "cuStreamIsCapturing")                       \
+  FUNCTION(stream_wait_event, cuStreamWaitEvent, "cuStreamWaitEvent")                             \
+  FUNCTION(stream_wait_value32, cuStreamWaitValue32, "cuStreamWaitValue32_v2")                    \
+  FUNCTION(event_create, cuEventCreate, "cuEventCreate")                                          \
+  FUNCTION(event_destroy, cuEventDestroy, "cuEventDestroy_v2")                                    \
+  FUNCTION(event_record, cuEventRecord, "cuEventRecord")                                          \
+  FUNCTION(event_query, cuEventQuery, "cuEventQuery")                                             \
+  FUNCTION(event_synchronize, cuEventSynchronize, "cuEventSynchronize")                           \
+  FUNCTION(module_load_data, cuModuleLoadData, "cuModuleLoadData")                                \
+  FUNCTION(module_unload, cuModuleUnload, "cuModuleUnload")                                       \
+  FUNCTION(module_get_function, cuModuleGetFunction, "cuModuleGetFunction")                       \
+  FUNCTION(launch_kernel, cuLaunchKernel, "cuLaunchKernel")
+
 struct Driver {
-  decltype(&cuInit) init;
-  decltype(&cuDriverGetVersion) driver_get_version;
-  decltype(&cuGetErrorName) get_error_name;
-  decltype(&cuGetErrorString) get_error_string;
-  decltype(&cuDeviceGetCount) device_get_count;
-  decltype(&cuDeviceGet) device_get;
-  decltype(&cuDeviceGetAttribute) device_get_attribute;
-  decltype(&cuDevicePrimaryCtxRetain) device_primary_ctx_retain;
-  decltype(&cuDevicePrimaryCtxRelease) device_primary_ctx_release;
-  decltype(&cuCtxPushCurrent) ctx_push_current;
-  decltype(&cuCtxPopCurrent) ctx_pop_current;
-  // Declared by hand: newer headers map the plain name to another version of the function.
+#define SLUICE_DECLARE_FUNCTION(name, declaration, symbol) decltype(&declaration) name;
+  SLUICE_CUDA_FUNCTIONS(SLUICE_DECLARE_FUNCTION)
+#undef SLUICE_DECLARE_FUNCTION
+  // Declared by hand: newer headers map the plain names to other versions of the functions.
   CUresult(CUDAAPI* ctx_get_device)(CUdevice* device);
-  decltype(&cuThreadExchangeStreamCaptureMode) thread_exchange_stream_capture_mode;
-  decltype(&cuMemHostAlloc) mem_host_alloc;
-  decltype(&cuMemFreeHost) mem_free_host;
-  decltype(&cuMemAlloc) mem_alloc;
-  decltype(&cuMemFree) mem_free;
-  decltype(&cuMemsetD8Async) memset_d8_async;
-  decltype(&cuMemcpyDtoHAsync) memcpy_dtoh_async;
-  decltype(&cuMemcpyHtoDAsync) memcpy_htod_async;
-  decltype(&cuPointerGetAttributes) pointer_get_attributes;
-  decltype(&cuStreamCreate) stream_create;
-  decltype(&cuStreamDestroy) stream_destroy;
-  decltype(&cuStreamSynchronize) stream_synchronize;
   CUresult(CUDAAPI* stream_get_ctx)(CUstream stream, CUcontext* context);
-  decltype(&cuStreamIsCapturing) stream_is_capturing;
-  decltype(&cuStreamWaitEvent) stream_wait_event;
-  decltype(&cuStreamWaitValue32) stream_wait_value32;
-  decltype(&cuEventCreate) event_create;
-  decltype(&cuEventDestroy) event_destroy;
-  decltype(&cuEventRecord) event_record;
-  decltype(&cuEventQuery) event_query;
-  decltype(&cuEventSynchronize) event_synchronize;
-  decltype(&cuModuleLoadData) module_load_data;
-  decltype(&cuModuleUnload) module_unload;
-  decltype(&cuModuleGetFunction) module_get_function;
-  decltype(&cuLaunchKernel) launch_kernel;
 };
 
 // Returns kUnsupported with the name of what is missing. A loaded driver is never unloaded, because it has

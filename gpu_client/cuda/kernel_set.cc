@@ -125,16 +125,6 @@ CUresult KernelSet::launch(CUfunction kernel, uint64_t blocks, CUstream stream, 
                                           1, 1, 0, stream, values, nullptr);
 }
 
-CUresult KernelSet::gather(CUstream stream, std::span<const BufferRange> ranges, std::byte* staging,
-                           const Cast& cast) {
-  return transfer(stream, ranges, Side::kSend, staging, cast);
-}
-
-CUresult KernelSet::scatter(CUstream stream, const std::byte* staging, std::span<const BufferRange> ranges,
-                            const Cast& cast) {
-  return transfer(stream, ranges, Side::kRecv, const_cast<std::byte*>(staging), cast);
-}
-
 CUresult KernelSet::transfer(CUstream stream, std::span<const BufferRange> ranges, Side side,
                              std::byte* staging, const Cast& cast) {
   const bool out = side == Side::kSend;

@@ -26,22 +26,18 @@ class KernelSet {
 
   // These enqueue as the functions of pipeline::Device do. The context must be current. All ranges are GPU or
   // managed memory; staging and exponents are pinned.
-  CUresult gather(CUstream stream, std::span<const pipeline::BufferRange> ranges, std::byte* staging,
-                  const pipeline::Cast& cast);
-  CUresult scatter(CUstream stream, const std::byte* staging, std::span<const pipeline::BufferRange> ranges,
-                   const pipeline::Cast& cast);
+  // transfer() copies from the send parts into staging, or from staging into the recv parts.
+  CUresult transfer(CUstream stream, std::span<const pipeline::BufferRange> ranges, Side side,
+                    std::byte* staging, const pipeline::Cast& cast);
   CUresult find_exponents(CUstream stream, std::span<const pipeline::BufferRange> ranges, uint8_t* exponents);
 
   // Reads the sum of all errors so far after the work enqueued on `stream`. The context must be current. The
-  // caller must have synchronized with all other streams that were passed to gather().
+  // caller must have synchronized with all other streams that were passed to transfer().
   CUresult read_error(CUstream stream, pipeline::CastError& error);
 
  private:
   explicit KernelSet(std::shared_ptr<Context> context) noexcept : context_(std::move(context)) {}
   CUresult prepare(CUstream warm_up);
-  // Copies from the send parts into staging, or from staging into the recv parts; converts if needed.
-  CUresult transfer(CUstream stream, std::span<const pipeline::BufferRange> ranges, Side side,
-                    std::byte* staging, const pipeline::Cast& cast);
   // Copies with one driver call for each range.
   CUresult copy_ranges(CUstream stream, std::span<const pipeline::BufferRange> ranges, Side side,
                        std::byte* staging, uint32_t element_bytes);

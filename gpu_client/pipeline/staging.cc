@@ -41,8 +41,4 @@ Result<Staging> Staging::make(Device& device, uint64_t staging_bytes, uint32_t s
   return staging;
 }
 
-uint32_t* Staging::completion_word() const noexcept {
-  return reinterpret_cast<uint32_t*>(pinned_->bytes().data());
-}
-
 }  // namespace sluice::pipeline

@@ -43,7 +43,9 @@ class Staging {
   }
   // The word by which the host tells the device's streams how many network operations have completed. See
   // Device::wait_value.
-  [[nodiscard]] uint32_t* completion_word() const noexcept;
+  [[nodiscard]] uint32_t* completion_word() const noexcept {
+    return reinterpret_cast<uint32_t*>(pinned_->bytes().data());
+  }
   // The whole memory, for registration with network cards.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return pinned_->bytes(); }
 

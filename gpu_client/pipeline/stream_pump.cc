@@ -14,9 +14,6 @@ constexpr size_t kMaxSessionOperations = 64;
 
 }  // namespace
 
-StreamPump::StreamPump(engine::Session& session, Device& device, uint32_t* completion_word)
-    : session_(session), device_(device), completion_word_(completion_word) {}
-
 Result<void> StreamPump::start() {
   auto out = engine::start_thread("sluice-out", [this] { run_out(); });
   if (!out) return tl::unexpected(out.error());
@@ -25,10 +22,6 @@ Result<void> StreamPump::start() {
   if (!in) return tl::unexpected(in.error());
   in_thread_ = std::move(*in);
   return {};
-}
-
-StreamPump::~StreamPump() {
-  close(0);
 }
 
 std::unique_ptr<Event> StreamPump::acquire_spare_event() {

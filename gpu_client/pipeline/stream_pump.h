@@ -21,9 +21,22 @@
 #include "core/result.h"
 #include "gpu_client/engine/session/session.h"
 #include "gpu_client/pipeline/device.h"
-#include "gpu_client/pipeline/stream_operation.h"
 
 namespace sluice::pipeline {
+
+// One operation of the caller on a stream, or one group of operations, until its end.
+// The pump's mutex protects all members but `done`.
+struct StreamOperation {
+  uint64_t caller_operations = 1;  // operations of the caller that it contains
+  // Network operations that have not completed, plus one while the work is being enqueued.
+  uint64_t unfinished = 1;
+  Errc status = Errc::kOk;  // the first failure
+  // Complete when the results are in the caller's buffers. Null when the caller has no request. Constant once
+  // set.
+  std::unique_ptr<Event> done;
+
+  [[nodiscard]] bool is_finished() const noexcept { return unfinished == 0; }
+};
 
 // One operation of the session: a segment, or the exponents of a batch.
 struct NetworkOperation {
@@ -41,11 +54,12 @@ struct NetworkOperation {
 class StreamPump {
  public:
   // All arguments outlive the pump.
-  StreamPump(engine::Session& session, Device& device, uint32_t* completion_word);
+  StreamPump(engine::Session& session, Device& device, uint32_t* completion_word)
+      : session_(session), device_(device), completion_word_(completion_word) {}
   // Returns kSystem if a thread cannot be started.
   [[nodiscard]] Result<void> start();
   // Closes with a deadline that has passed, unless close() was called.
-  ~StreamPump();
+  ~StreamPump() { close(0); }
   StreamPump(const StreamPump&) = delete;
 
   // Returns the event of a completed network operation for reuse, or null.

@@ -228,8 +228,4 @@ Result<StreamsStats> Streams::stats() {
   return out;
 }
 
-void Streams::close(Nanos deadline) {
-  pump_.close(deadline);
-}
-
 }  // namespace sluice::pipeline

@@ -19,7 +19,6 @@
 #include "gpu_client/pipeline/batch.h"
 #include "gpu_client/pipeline/device.h"
 #include "gpu_client/pipeline/staging.h"
-#include "gpu_client/pipeline/stream_operation.h"
 #include "gpu_client/pipeline/stream_pump.h"
 
 namespace sluice::pipeline {
@@ -74,7 +73,7 @@ class Streams {
 
   [[nodiscard]] Result<StreamsStats> stats();
   // Waits for the work in flight. Fails the session at the deadline, which ends that work.
-  void close(Nanos deadline);
+  void close(Nanos deadline) { pump_.close(deadline); }
 
  private:
   // The session's requests hold an index below 1024 in the lower half.

@@ -1,24 +1,19 @@
-// The entry points that the versions of ncclCollNet share: one function per signature. The files
-// collnet_vN.cc select them.
+// The entry points that ncclCollNet does not share with ncclNet, with an overload for each signature that a
+// version has. CollNetTable selects them.
 #pragma once
 
 #include "nccl_plugin/abi/guard.h"
 #include "nccl_plugin/abi/net_entries.h"
-#include "nccl_plugin/abi/properties.h"
 #include "nccl_plugin/abi/results.h"
 #include "nccl_plugin/collnet/collnet.h"
 #include "nccl_plugin/host/capabilities.h"
 
 namespace sluice::nccl::abi::collnet_entry {
 
-// The name of the net, because NCCL merges the devices of both by name.
-[[nodiscard]] inline const char* name() noexcept {
-  return net_entry::name();
-}
-
-// NCCL calls this for every communicator, also without CollNet, so it must not use the network.
-inline Result init(Logger logger) noexcept {
-  return net_entry::init(logger);
+using net_entry::init;
+inline Result init(void** context, uint64_t /*comm_id*/, Logger logger) noexcept {
+  *context = nullptr;  // unused: the heads of a communicator share its id
+  return init(logger);
 }
 
 inline Result devices(int* count) noexcept {
@@ -28,17 +23,15 @@ inline Result devices(int* count) noexcept {
   });
 }
 
-template <typename Properties>
-Result properties(int device, Properties* out) noexcept {
-  return net_entry::properties(device, out);
-}
-
 inline Result listen(int device, void* handle, void** comm) noexcept {
   collnet::Listener* listener = nullptr;
   const Status s =
       collnet::listen(device, collnet::Handle(static_cast<std::byte*>(handle), kHandleBytes), &listener);
   *comm = listener;
   return log_result("collnet listen", s);
+}
+inline Result listen(void* /*context*/, int device, void* handle, void** comm) noexcept {
+  return listen(device, handle, comm);
 }
 
 inline Result connect(void* handles[], int ranks, int /*rank*/, void* listener, void** comm) noexcept {
@@ -60,10 +53,6 @@ inline Result register_memory(void* comm, void* data, size_t size, int type, voi
   if (type != kPointerHost) return kInvalidUsage;  // not in ptr_support, so NCCL does not call this
   return log_result("collnet regMr",
                     collnet::register_memory(*static_cast<collnet::Comm*>(comm), data, size, handle));
-}
-inline Result register_dma_buf(void*, void*, size_t, int, uint64_t, int, void** handle) noexcept {
-  *handle = nullptr;
-  return kInvalidUsage;
 }
 inline Result deregister_memory(void* comm, void* handle) noexcept {
   collnet::deregister_memory(*static_cast<collnet::Comm*>(comm), handle);

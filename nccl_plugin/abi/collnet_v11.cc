@@ -1,65 +1,12 @@
-// ncclCollNet_v11: NCCL 2.28 and newer. iallgather and ireducescatter are null, so NCCL does not
-// use them. NCCL defines the order of the members.
-#include "nccl_plugin/abi/collnet_entries.h"
-#include "nccl_plugin/abi/layout_check.h"
+// ncclCollNet_v11: NCCL 2.28 and newer.
+#include "nccl_plugin/abi/collnet_table.h"
 
 namespace sluice::nccl::abi {
 
-struct CollNetV11 {
-  const char* name;
-  Result (*init)(void** context, uint64_t comm_id, Logger log);
-  Result (*devices)(int* count);
-  Result (*get_properties)(int device, PropertiesV11* properties);
-  Result (*listen)(void* context, int device, void* handle, void** listener);
-  Result (*connect)(void* handles[], int ranks, int rank, void* listener, void** comm);
-  Result (*reduce_support)(int data_type, int op, int* supported);
-  Result (*reg_mr)(void* comm, void* data, size_t size, int type, void** handle);
-  Result (*reg_mr_dma_buf)(void* comm, void* data, size_t size, int type, uint64_t offset, int fd,
-                           void** handle);
-  Result (*dereg_mr)(void* comm, void* handle);
-  Result (*iallreduce)(void* comm, void* send, void* receive, size_t count, int data_type, int op,
-                       void* send_handle, void* receive_handle, void** request);
-  Result (*iallgather)(void* comm, void* send, int parts, void* receive_parts, size_t bytes_per_rank,
-                       size_t window_offset, size_t window_bytes, void* send_handle, void** request);
-  Result (*ireducescatter)(void* comm, int parts, void* send_parts, void* receive, size_t bytes_per_rank,
-                           size_t window_offset, size_t window_bytes, int data_type, int op,
-                           void* receive_handle, void** request);
-  Result (*iflush)(void* comm, void* data, int size, void* handle, void** request);
-  Result (*test)(void* request, int* done, int* size);
-  Result (*close_coll)(void* comm);
-  Result (*close_listen)(void* listener);
-  Result (*make_vdevice)(int* device, void* properties);
-  Result (*finalize)(void* context);
-};
+SLUICE_CHECK_LAYOUT(collnet_v11, CollNetTable<11>);
 
-SLUICE_CHECK_LAYOUT(collnet_v11, CollNetV11);
-
-extern "C" SLUICE_EXPORTED CollNetV11 ncclCollNetPlugin_v11;
-CollNetV11 ncclCollNetPlugin_v11 = {
-    .name = collnet_entry::name(),
-    .init =
-        [](void** context, uint64_t, Logger log) {
-          *context = nullptr;  // unused: the heads of a communicator share its id
-          return collnet_entry::init(log);
-        },
-    .devices = collnet_entry::devices,
-    .get_properties = collnet_entry::properties<PropertiesV11>,
-    .listen = [](void*, int device, void* handle,
-                 void** listener) { return collnet_entry::listen(device, handle, listener); },
-    .connect = collnet_entry::connect,
-    .reduce_support = collnet_entry::reduce_support,
-    .reg_mr = collnet_entry::register_memory,
-    .reg_mr_dma_buf = collnet_entry::register_dma_buf,
-    .dereg_mr = collnet_entry::deregister_memory,
-    .iallreduce = collnet_entry::allreduce<size_t>,
-    .iallgather = nullptr,
-    .ireducescatter = nullptr,
-    .iflush = collnet_entry::flush,
-    .test = collnet_entry::test,
-    .close_coll = collnet_entry::close_comm,
-    .close_listen = collnet_entry::close_listen,
-    .make_vdevice = nullptr,
-    .finalize = [](void*) { return kSuccess; },
-};
+extern "C" {
+SLUICE_EXPORTED CollNetTable<11> ncclCollNetPlugin_v11;
+}
 
 }  // namespace sluice::nccl::abi

@@ -1,5 +1,4 @@
-// The entry points that the versions of ncclNet share: one function per signature. The files net_vN.cc select
-// them.
+// The entry points of ncclNet, with an overload for each signature that a version has. NetTable selects them.
 #pragma once
 
 #include "nccl_plugin/abi/guard.h"
@@ -9,7 +8,11 @@
 #include "nccl_plugin/host/settings.h"
 #include "nccl_plugin/net/net.h"
 
-namespace sluice::nccl::abi::net_entry {
+namespace sluice::nccl::abi {
+
+using ProfilerCallback = Result (*)(void** event, int type, void* handle, int64_t plugin, void* data);
+
+namespace net_entry {
 
 // NCCL reads the name before init, right after it has loaded the library.
 [[nodiscard]] inline const char* name() noexcept {
@@ -28,6 +31,14 @@ inline Result init(Logger logger) noexcept {
     return kSuccess;
   });
 }
+inline Result init(Logger logger, ProfilerCallback) noexcept {
+  return init(logger);
+}
+inline Result init(void** context, uint64_t /*comm_id*/, void* /*config*/, Logger logger,
+                   ProfilerCallback) noexcept {
+  *context = nullptr;  // the plugin has no state per communicator
+  return init(logger);
+}
 
 inline Result devices(int* count) noexcept {
   return guarded("net devices", [&] {
@@ -36,8 +47,8 @@ inline Result devices(int* count) noexcept {
   });
 }
 
-template <typename Properties>
-Result properties(int device, Properties* out) noexcept {
+template <int kVersion>
+Result properties(int device, Properties<kVersion>* out) noexcept {
   return guarded("net getProperties", [&] {
     const auto& table = capabilities().net;
     if (device < 0 || static_cast<size_t>(device) >= table.size()) return kInvalidArgument;
@@ -55,6 +66,9 @@ inline Result listen(int device, void* handle, void** comm) noexcept {
     return log_result("net listen", s);
   });
 }
+inline Result listen(void* /*context*/, int device, void* handle, void** comm) noexcept {
+  return listen(device, handle, comm);
+}
 
 inline Result connect(int device, void* handle, void** comm) noexcept {
   return guarded("net connect", [&] {
@@ -64,6 +78,17 @@ inline Result connect(int device, void* handle, void** comm) noexcept {
     return log_result("net connect", s);
   });
 }
+inline Result connect(int device, void* handle, void** comm, void** /*device_comm*/) noexcept {
+  return connect(device, handle, comm);
+}
+inline Result connect(int device, void* /*config*/, void* handle, void** comm,
+                      void** /*device_comm*/) noexcept {
+  return connect(device, handle, comm);
+}
+inline Result connect(void* /*context*/, int device, void* handle, void** comm,
+                      void** /*device_comm*/) noexcept {
+  return connect(device, handle, comm);
+}
 
 inline Result accept(void* listener, void** comm) noexcept {
   return guarded("net accept", [&] {
@@ -72,6 +97,9 @@ inline Result accept(void* listener, void** comm) noexcept {
     *comm = receive;
     return log_result("net accept", s);
   });
+}
+inline Result accept(void* listener, void** comm, void** /*device_comm*/) noexcept {
+  return accept(listener, comm);
 }
 
 // Host memory needs no registration for TCP, and ptrSupport offers no other memory.
@@ -96,6 +124,10 @@ Result send(void* comm, void* data, Size size, int tag, void* /*handle*/, void**
   *request = r;
   return log_result("net isend", s);
 }
+inline Result send(void* comm, void* data, size_t size, int tag, void* handle, void* /*profile*/,
+                   void** request) noexcept {
+  return send(comm, data, size, tag, handle, request);
+}
 
 template <typename Size>
 Result receive(void* comm, int n, void** data, Size* sizes, int* tags, void** /*handles*/,
@@ -107,6 +139,10 @@ Result receive(void* comm, int n, void** data, Size* sizes, int* tags, void** /*
                               static_cast<size_t>(sizes[0]), tags[0], &r);
   *request = r;
   return log_result("net irecv", s);
+}
+inline Result receive(void* comm, int n, void** data, size_t* sizes, int* tags, void** handles,
+                      void** /*profiles*/, void** request) noexcept {
+  return receive(comm, n, data, sizes, tags, handles, request);
 }
 
 // For GPU memory only, which is not offered. A null request means done.
@@ -137,4 +173,9 @@ inline Result close_listen(void* listener) noexcept {
   return kSuccess;
 }
 
-}  // namespace sluice::nccl::abi::net_entry
+inline Result finalize(void* /*context*/) noexcept {
+  return kSuccess;
+}
+
+}  // namespace net_entry
+}  // namespace sluice::nccl::abi

@@ -1,73 +1,13 @@
-// ncclNet_v12: NCCL 2.30 and newer. NCCL defines the order of the members.
-#include "nccl_plugin/abi/layout_check.h"
-#include "nccl_plugin/abi/net_entries.h"
+// ncclNet_v12: NCCL 2.30 and newer.
+#include "nccl_plugin/abi/net_table.h"
 
 namespace sluice::nccl::abi {
 
-using ProfilerCallback = Result (*)(void** event, int type, void* handle, int64_t plugin, void* data);
+SLUICE_CHECK_LAYOUT(net_v12, NetTable<12>);
+SLUICE_CHECK_LAYOUT(net_props_v12, Properties<12>);
 
-struct NetV12 {
-  const char* name;
-  Result (*init)(void** context, uint64_t comm_id, void* config, Logger log, ProfilerCallback profiler);
-  Result (*devices)(int* count);
-  Result (*get_properties)(int device, PropertiesV12* properties);
-  Result (*listen)(void* context, int device, void* handle, void** listener);
-  Result (*connect)(void* context, int device, void* handle, void** comm, void** device_comm);
-  Result (*accept)(void* listener, void** comm, void** device_comm);
-  Result (*reg_mr)(void* comm, void* data, size_t size, int type, void** handle);
-  Result (*reg_mr_dma_buf)(void* comm, void* data, size_t size, int type, uint64_t offset, int fd,
-                           void** handle);
-  Result (*dereg_mr)(void* comm, void* handle);
-  Result (*isend)(void* comm, void* data, size_t size, int tag, void* handle, void* profile, void** request);
-  Result (*irecv)(void* comm, int n, void** data, size_t* sizes, int* tags, void** handles, void** profiles,
-                  void** request);
-  Result (*iflush)(void* comm, int n, void** data, int* sizes, void** handles, void** request);
-  Result (*test)(void* request, int* done, int* sizes);
-  Result (*close_send)(void* comm);
-  Result (*close_recv)(void* comm);
-  Result (*close_listen)(void* listener);
-  Result (*get_device_mr)(void* comm, void* handle, void** device_handle);
-  Result (*irecv_consumed)(void* comm, int n, void* request);
-  Result (*make_vdevice)(int* device, void* properties);
-  Result (*finalize)(void* context);
-  Result (*set_net_attr)(void* context, void* attributes);
-};
-
-SLUICE_CHECK_LAYOUT(net_v12, NetV12);
-SLUICE_CHECK_LAYOUT(net_props_v12, PropertiesV12);
-
-extern "C" SLUICE_EXPORTED NetV12 ncclNetPlugin_v12;
-NetV12 ncclNetPlugin_v12 = {
-    .name = net_entry::name(),
-    .init =
-        [](void** context, uint64_t, void*, Logger log, ProfilerCallback) {
-          *context = nullptr;  // the plugin has no state per communicator
-          return net_entry::init(log);
-        },
-    .devices = net_entry::devices,
-    .get_properties = net_entry::properties<PropertiesV12>,
-    .listen = [](void*, int device, void* handle,
-                 void** listener) { return net_entry::listen(device, handle, listener); },
-    .connect = [](void*, int device, void* handle, void** comm,
-                  void**) { return net_entry::connect(device, handle, comm); },
-    .accept = [](void* listener, void** comm, void**) { return net_entry::accept(listener, comm); },
-    .reg_mr = net_entry::register_memory<size_t>,
-    .reg_mr_dma_buf = net_entry::register_dma_buf,
-    .dereg_mr = net_entry::deregister_memory,
-    .isend = [](void* comm, void* data, size_t size, int tag, void* handle, void*,
-                void** request) { return net_entry::send(comm, data, size, tag, handle, request); },
-    .irecv = [](void* comm, int n, void** data, size_t* sizes, int* tags, void** handles, void**,
-                void** request) { return net_entry::receive(comm, n, data, sizes, tags, handles, request); },
-    .iflush = net_entry::flush,
-    .test = net_entry::test,
-    .close_send = net_entry::close_send,
-    .close_recv = net_entry::close_receive,
-    .close_listen = net_entry::close_listen,
-    .get_device_mr = nullptr,
-    .irecv_consumed = nullptr,
-    .make_vdevice = nullptr,
-    .finalize = [](void*) { return kSuccess; },
-    .set_net_attr = nullptr,
-};
+extern "C" {
+SLUICE_EXPORTED NetTable<12> ncclNetPlugin_v12;
+}
 
 }  // namespace sluice::nccl::abi

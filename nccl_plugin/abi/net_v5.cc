@@ -1,49 +1,13 @@
-// ncclNet_v5: NCCL 2.12 and newer. NCCL defines the order of the members.
-#include "nccl_plugin/abi/layout_check.h"
-#include "nccl_plugin/abi/net_entries.h"
+// ncclNet_v5: NCCL 2.12 and newer.
+#include "nccl_plugin/abi/net_table.h"
 
 namespace sluice::nccl::abi {
 
-struct NetV5 {
-  const char* name;
-  Result (*init)(Logger log);
-  Result (*devices)(int* count);
-  Result (*get_properties)(int device, PropertiesV6* properties);
-  Result (*listen)(int device, void* handle, void** listener);
-  Result (*connect)(int device, void* handle, void** comm);
-  Result (*accept)(void* listener, void** comm);
-  Result (*reg_mr)(void* comm, void* data, int size, int type, void** handle);
-  Result (*dereg_mr)(void* comm, void* handle);
-  Result (*isend)(void* comm, void* data, int size, int tag, void* handle, void** request);
-  Result (*irecv)(void* comm, int n, void** data, int* sizes, int* tags, void** handles, void** request);
-  Result (*iflush)(void* comm, int n, void** data, int* sizes, void** handles, void** request);
-  Result (*test)(void* request, int* done, int* sizes);
-  Result (*close_send)(void* comm);
-  Result (*close_recv)(void* comm);
-  Result (*close_listen)(void* listener);
-};
+SLUICE_CHECK_LAYOUT(net_v5, NetTable<5>);
+SLUICE_CHECK_LAYOUT(net_props_v5, Properties<5>);
 
-SLUICE_CHECK_LAYOUT(net_v5, NetV5);
-SLUICE_CHECK_LAYOUT(net_props_v5, PropertiesV6);
-
-extern "C" SLUICE_EXPORTED NetV5 ncclNetPlugin_v5;
-NetV5 ncclNetPlugin_v5 = {
-    .name = net_entry::name(),
-    .init = [](Logger log) { return net_entry::init(log); },
-    .devices = net_entry::devices,
-    .get_properties = net_entry::properties<PropertiesV6>,
-    .listen = net_entry::listen,
-    .connect = net_entry::connect,
-    .accept = net_entry::accept,
-    .reg_mr = net_entry::register_memory<int>,
-    .dereg_mr = net_entry::deregister_memory,
-    .isend = net_entry::send<int>,
-    .irecv = net_entry::receive<int>,
-    .iflush = net_entry::flush,
-    .test = net_entry::test,
-    .close_send = net_entry::close_send,
-    .close_recv = net_entry::close_receive,
-    .close_listen = net_entry::close_listen,
-};
+extern "C" {
+SLUICE_EXPORTED NetTable<5> ncclNetPlugin_v5;
+}
 
 }  // namespace sluice::nccl::abi

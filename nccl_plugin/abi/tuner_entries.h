@@ -1,18 +1,13 @@
-// The entry points that the versions of ncclTuner share. They always return success: NCCL passes an error to
-// the application, in spite of its header.
+// The entry points of ncclTuner, with an overload for each signature that a version has. TunerTable selects
+// them. They always return success: NCCL passes an error to the application, in spite of its header.
 #pragma once
 
 #include <memory>
 
 #include "nccl_plugin/abi/guard.h"
-#include "nccl_plugin/abi/net_entries.h"
 #include "nccl_plugin/tuner/tuner.h"
 
 namespace sluice::nccl::abi::tuner_entry {
-
-[[nodiscard]] inline const char* name() noexcept {
-  return net_entry::name();
-}
 
 // Without memory for a context the tuner does nothing, which is not an error.
 inline Result init(size_t ranks, size_t nodes, Logger logger, void** context) noexcept {
@@ -25,21 +20,31 @@ inline Result init(size_t ranks, size_t nodes, Logger logger, void** context) no
   return kSuccess;
 }
 
+inline Result init(void** context, uint64_t /*comm_id*/, size_t ranks, size_t nodes, Logger logger,
+                   void* /*nvl_domains*/, void* /*constants*/) noexcept {
+  return init(ranks, nodes, logger, context);
+}
+
+inline Result get_coll_info(void* context, int function, size_t bytes, int collnet_support, int /*nvls*/,
+                            int /*pipelined*/, int* algorithm, int* protocol, int* /*channels*/) noexcept {
+  if (context != nullptr) {
+    static_cast<tuner::Tuner*>(context)->choose_algorithm(function, bytes, collnet_support != 0, algorithm,
+                                                          protocol);
+  }
+  return kSuccess;
+}
 // `table` points to a matrix of floats, in spite of its type.
-inline Result get_costs(void* context, int function, size_t bytes, float** table, int algorithms,
-                        int protocols) noexcept {
+inline Result get_coll_info(void* context, int function, size_t bytes, int /*pipelined*/, float** table,
+                            int algorithms, int protocols, int* /*channels*/) noexcept {
   if (context != nullptr) {
     static_cast<tuner::Tuner*>(context)->adjust_costs(function, bytes, reinterpret_cast<float*>(table),
                                                       algorithms, protocols);
   }
   return kSuccess;
 }
-
-inline Result choose(void* context, int function, size_t bytes, bool collnet, int* algorithm,
-                     int* protocol) noexcept {
-  if (context != nullptr)
-    static_cast<tuner::Tuner*>(context)->choose_algorithm(function, bytes, collnet, algorithm, protocol);
-  return kSuccess;
+inline Result get_coll_info(void* context, int function, size_t bytes, int pipelined, float** table,
+                            int algorithms, int protocols, int /*registered*/, int* channels) noexcept {
+  return get_coll_info(context, function, bytes, pipelined, table, algorithms, protocols, channels);
 }
 
 inline Result chunk_size(void* context, int function, size_t bytes, int algorithm, int protocol, int channels,

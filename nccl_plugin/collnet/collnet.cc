@@ -9,8 +9,8 @@
 #include "nccl_plugin/collnet/session_connect.h"
 #include "nccl_plugin/collnet/types.h"
 #include "nccl_plugin/host/capabilities.h"
-#include "nccl_plugin/host/communicator_log.h"
 #include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/process_stats.h"
 #include "nccl_plugin/host/stats_file.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/connect.h"
@@ -52,7 +52,7 @@ Status connect(std::span<void* const> handles, Listener& listener, Comm** comm) 
     auto connected = connect_session(handles, listener, settings());
     if (!connected) {
       warn("offload OFF (%s)", connected.error().text.c_str());
-      communicator_log().add_failure(connected.error().text);
+      process_stats().add_failure(connected.error().text);
       if (has_stats_file()) {
         StatsLine line("refused");
         append_stats(line.number("nodes", handles.size()).text("why", connected.error().text));
@@ -60,7 +60,7 @@ Status connect(std::span<void* const> handles, Listener& listener, Comm** comm) 
       return connected.error().code;
     }
     *comm = connected->release();
-    communicator_log().add_connection();
+    process_stats().add_connection();
     return {};
   } catch (const std::exception& e) {
     warn("collnet connect: %s", e.what());

@@ -8,8 +8,8 @@
 
 #include "core/clock.h"
 #include "nccl_plugin/collnet/types.h"
-#include "nccl_plugin/host/communicator_log.h"
 #include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/process_stats.h"
 #include "nccl_plugin/host/stats_file.h"
 
 namespace sluice::nccl::collnet {
@@ -164,7 +164,7 @@ void Comm::close() noexcept {
       session_.reset();
     }
   }
-  const double share = communicator_log().offload_share();
+  const double share = process_stats().offload_share();
   std::array<char, 160> recovery_text{};
   if (recovery.view_changes + recovery.connections_resumed > 0) {
     std::snprintf(

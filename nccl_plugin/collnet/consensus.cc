@@ -156,20 +156,20 @@ Status Consensus::send(const Socket& to, const Message& message, Nanos deadline)
                              .text_bytes = static_cast<uint32_t>(text)});
   std::memcpy(bytes.data() + Rendezvous::kHeaderBytes, message.text.data(), text);
   const auto used = std::span(bytes).first(Rendezvous::kHeaderBytes + text);
-  return transport::tcp::write_all(to.fd(), used, deadline);
+  return transport::tcp::write_all(to, used, deadline);
 }
 
 Status Consensus::receive(const Socket& from, Message& message, Nanos deadline) {
   if (!from.valid()) return Errc::kClosed;
   std::array<std::byte, Rendezvous::kHeaderBytes> bytes;
-  if (const Status s = transport::tcp::read_exact(from.fd(), bytes, deadline); !s.ok()) return s;
+  if (const Status s = transport::tcp::read_exact(from, bytes, deadline); !s.ok()) return s;
   Rendezvous::Header header;
   if (!Rendezvous::decode_header(bytes, header)) return Errc::kBadField;
   message.text.resize(header.text_bytes);
   message.kind = static_cast<Message::Kind>(header.kind);
   message.code = is_known(static_cast<Errc>(header.code)) ? static_cast<Errc>(header.code) : Errc::kAborted;
   message.rank = header.rank;
-  return transport::tcp::read_exact(from.fd(), std::as_writable_bytes(std::span(message.text)), deadline);
+  return transport::tcp::read_exact(from, std::as_writable_bytes(std::span(message.text)), deadline);
 }
 
 }  // namespace sluice::nccl::collnet

@@ -7,7 +7,6 @@
 #include "gpu_client/engine/join/credentials.h"
 #include "gpu_client/engine/join/handshake.h"
 #include "gpu_client/engine/join/lane_settings.h"
-#include "gpu_client/engine/join/tls_settings.h"
 #include "nccl_plugin/collnet/consensus.h"
 #include "nccl_plugin/host/dns_pool.h"
 #include "nccl_plugin/host/log.h"

@@ -64,7 +64,7 @@ Result<void> StreamPairing::progress(Nanos now) {
 
 Result<void> StreamPairing::send_offer() {
   wire::Pair message;
-  if (auto offer = rdma::offer_pair(socket_.fd(), choice_)) {
+  if (auto offer = rdma::offer_pair(rdma::connection_gids(socket_.fd()), choice_)) {
     pair_ = std::move(offer->pair);
     message.address = std::move(offer->address);
   } else {
@@ -82,7 +82,8 @@ Result<void> StreamPairing::connect(Nanos now) {
     use_tcp(peer_reason(std::move(answer.reason)));
     return send_paired();
   }
-  auto started = rdma::connect_pair(*pair_, socket_.fd(), std::as_bytes(std::span(answer.address)));
+  auto started = rdma::connect_pair(*pair_, rdma::connection_gids(socket_.fd()),
+                                    std::as_bytes(std::span(answer.address)));
   if (started) started = rdma::start_probe(*pair_);
   if (!started) {
     use_tcp(started.error().text);

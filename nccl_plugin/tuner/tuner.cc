@@ -7,16 +7,12 @@
 
 #include "core/units.h"
 #include "nccl_plugin/host/capabilities.h"
-#include "nccl_plugin/host/communicator_log.h"
 #include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/process_stats.h"
 #include "nccl_plugin/host/stats_file.h"
 
 namespace sluice::nccl::tuner {
 namespace {
-
-const char* process_variable(const char* name) {
-  return std::getenv(name);
-}
 
 bool has_collnet(const float* table, int algorithms, int protocols) noexcept {
   if (protocols <= kSimple || algorithms <= kCollNetChain) return false;
@@ -53,7 +49,7 @@ const char* offload_off_reason(size_t ranks, size_t nodes,
 
 Tuner::Decision Tuner::decide(bool collnet) const {
   const Settings& s = settings();
-  const CommunicatorLog& log = communicator_log();
+  const ProcessStats& stats = process_stats();
   const auto off = [](std::string reason) { return Decision{.offload = false, .text = std::move(reason)}; };
   const std::string nodes = std::to_string(nodes_);
   if (collnet && s.offload == OffloadPolicy::kNever) return off("SLUICE_OFFLOAD=never; unset it to offload");
@@ -74,8 +70,9 @@ Tuner::Decision Tuner::decide(bool collnet) const {
                         : std::to_string(s.min_bytes / kKiB) + " KiB and more"};
   }
   if (!capabilities().reason.empty()) return off(capabilities().reason);
-  if (log.failures() > 0 && log.connections() == 0) return off(log.last_failure());
-  return off(offload_off_reason(ranks_, nodes_, &process_variable));
+  if (stats.failures() > 0 && stats.connections() == 0) return off(stats.last_failure());
+  return off(
+      offload_off_reason(ranks_, nodes_, [](const char* name) -> const char* { return std::getenv(name); }));
 }
 
 void Tuner::log_once(bool collnet) noexcept {
@@ -83,7 +80,7 @@ void Tuner::log_once(bool collnet) noexcept {
   try {
     decision_ = decide(collnet);
     if (decision_.offload) {
-      info("offload ON %zu reducers tcp, %zu ranks on %zu nodes, allreduces of %s", settings().pool_size(),
+      info("offload ON %zu reducers, %zu ranks on %zu nodes, allreduces of %s", settings().pool_size(),
            ranks_, nodes_, decision_.text.c_str());
     } else if (settings().offload == OffloadPolicy::kNever && collnet) {
       info("offload OFF (%s), %zu ranks on %zu nodes", decision_.text.c_str(), ranks_, nodes_);
@@ -95,7 +92,7 @@ void Tuner::log_once(bool collnet) noexcept {
 }
 
 void Tuner::count_allreduce(uint64_t bytes, bool offload) noexcept {
-  communicator_log().add_allreduce(bytes, offload);
+  process_stats().add_allreduce(bytes, offload);
   allreduces_ += 1;
   allreduce_bytes_ += bytes;
   if (offload) offload_bytes_ += bytes;

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include "core/units.h"
 #include "reducer/admin/beast.h"

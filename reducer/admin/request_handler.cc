@@ -2,11 +2,19 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
 
+#include "core/assert.h"
 #include "reducer/admin/host_facts.h"
 #include "reducer/admin/metrics.h"
+#include "wire/sha256.h"
 
 namespace sluice::reducer::admin {
+
+// The files of reducer/admin/page/, which the build embeds (sluice_embed_text).
+extern const std::string_view kPageDocument, kPageStyle, kPageScript;
+
 namespace {
 
 constexpr std::string_view kStatusPaths[] = {"/readyz", "/status", "/metrics"};
@@ -24,7 +32,45 @@ HttpResponse readiness(const nlohmann::json& status) {
                         "draining: " + std::to_string(open) + " sessions left, no new sessions accepted");
 }
 
+// The hash that Content-Security-Policy expects of the bytes between the tags.
+std::string hash_of(std::string_view text) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const wire::Digest digest = wire::sha256(std::as_bytes(std::span(text)));
+  std::string base64;
+  for (size_t i = 0; i < digest.size(); i += 3) {
+    uint32_t bits = 0;
+    for (size_t k = 0; k < 3; ++k) bits = bits << 8 | (i + k < digest.size() ? digest[i + k] : 0u);
+    for (int shift = 18; shift >= 0; shift -= 6) base64 += kDigits[bits >> shift & 63];
+  }
+  static_assert(std::tuple_size_v<wire::Digest> % 3 == 2);
+  base64.back() = '=';
+  return "'sha256-" + base64 + "'";
+}
+
+void substitute(std::string& document, std::string_view placeholder, std::string_view part) {
+  const size_t at = document.find(placeholder);
+  SLUICE_ASSERT(at != std::string::npos);
+  document.replace(at, placeholder.size(), part);
+}
+
+// The page at /. It loads nothing else. Its policy allows this script and this style, by their hashes, and
+// requests to this server. So a name that a client chose cannot inject a script.
+HttpResponse make_page() {
+  std::string html(kPageDocument);
+  substitute(html, "/*style*/", kPageStyle);
+  substitute(html, "/*script*/", kPageScript);
+  return {.type = "text/html; charset=utf-8",
+          .body = std::move(html),
+          .policy = "default-src 'none'; style-src " + hash_of(kPageStyle) + "; script-src " +
+                    hash_of(kPageScript) +
+                    "; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+                    "frame-ancestors 'none'"};
+}
+
 }  // namespace
+
+RequestHandler::RequestHandler(std::map<std::string, std::string> build, std::string data_host)
+    : build_(std::move(build)), data_host_(std::move(data_host)), page_(make_page()) {}
 
 HttpResponse error_response(unsigned status, std::string_view text) {
   return {.status = status, .body = std::string(text) + '\n'};
@@ -37,8 +83,7 @@ bool RequestHandler::needs_status(std::string_view path) noexcept {
 HttpResponse RequestHandler::handle(std::string_view path, const std::string* status) const {
   // That the server answers is all that these probes check.
   if (path == "/livez" || path == "/healthz" || path == "/startupz") return text("ok\n");
-  if (path == "/")
-    return {.type = "text/html; charset=utf-8", .body = page_.html(), .policy = page_.policy()};
+  if (path == "/") return page_;
   if (!needs_status(path)) {
     return error_response(
         404, "path not found; paths are / /status /metrics /livez /readyz /startupz and /healthz");

@@ -4,9 +4,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <vector>
-
-#include "reducer/admin/status_page.h"
 
 namespace sluice::reducer::admin {
 
@@ -22,8 +19,7 @@ struct HttpResponse {
 
 class RequestHandler {
  public:
-  RequestHandler(std::map<std::string, std::string> build, std::string data_host)
-      : build_(std::move(build)), data_host_(std::move(data_host)) {}
+  RequestHandler(std::map<std::string, std::string> build, std::string data_host);
 
   // True if handle() needs the reducer's status for this path.
   [[nodiscard]] static bool needs_status(std::string_view path) noexcept;
@@ -33,7 +29,7 @@ class RequestHandler {
  private:
   const std::map<std::string, std::string> build_;
   const std::string data_host_;
-  const StatusPage page_;
+  const HttpResponse page_;
 };
 
 }  // namespace sluice::reducer::admin

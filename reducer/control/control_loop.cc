@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <future>
+#include <span>
 
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "reducer/control/status_report.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/socket.h"
+#include "wire/handshake.h"
 
 #ifndef SLUICE_VERSION
 #error "SLUICE_VERSION is defined by the build"
@@ -29,11 +30,11 @@ constexpr Nanos kStopLinger = 1 * kSecond;
 
 }  // namespace
 
-ControlLoop::ControlLoop(const ReducerOptions& options, int listen_fd, KeyStore keys,
+ControlLoop::ControlLoop(const ReducerOptions& options, int listen_fd, std::optional<config::Secret> key,
                          std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma,
                          FairPool& fair, std::vector<std::unique_ptr<LaneThread>>& lanes)
     : options_(options),
-      keys_(std::move(keys)),
+      key_(key),
       tls_(std::move(tls)),
       rdma_(std::move(rdma)),
       id_(random64()),
@@ -124,20 +125,10 @@ void ControlLoop::reconfigure(ReloadableOptions options,
 // Streams that the old TLS context opened stay valid: transport/tls/abi.h.
 void ControlLoop::apply_options(const ReloadableOptions& options,
                                 std::shared_ptr<const transport::tcp::TlsContext> tls) {
-  options_.memory_limit = options.memory_limit;
-  options_.session_memory_limit = options.session_memory_limit;
-  options_.tenant_memory_limit = options.tenant_memory_limit;
-  options_.weights = options.weights;
-  options_.default_weight = options.default_weight;
-  options_.tls_files = options.tls_files;
+  static_cast<ReloadableOptions&>(options_) = options;
   tls_ = std::move(tls);
   // Lanes read the weights while they update the shares.
   fair_.with([this](const FairShares&) { sessions_.tenants().update_weights(); });
-}
-
-std::string ControlLoop::status_json() {
-  now_ = std::max(now_, started_);
-  return make_status_json(*this);
 }
 
 std::string ControlLoop::query_status() {
@@ -205,7 +196,7 @@ void ControlLoop::on_accepted(asio::ip::tcp::socket socket) {
   now_ = monotonic_now();
   ++counters_.accepted;
   if (connections_.size() >= options_.max_connections) {
-    counters_.count_close(Errc::kTooMany);
+    count_reason(counters_.closed, Errc::kTooMany);
     return;
   }
   boost::system::error_code ignored;
@@ -219,6 +210,11 @@ void ControlLoop::on_accepted(asio::ip::tcp::socket socket) {
 void ControlLoop::join(Connection& connection, const wire::Hello& hello, const wire::Join& join) {
   if (!sessions_.join(connection, hello, join) || options_.expected_workers == 0) return;
   job_.on_join(sessions_.max_joined_ranks(), now_);
+}
+
+std::optional<wire::Digest> ControlLoop::token_for(const std::string& job) const {
+  if (!key_) return std::nullopt;
+  return wire::job_token(std::as_bytes(std::span(*key_)), job);
 }
 
 uint32_t ControlLoop::lanes_offered() const noexcept {

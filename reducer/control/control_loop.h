@@ -15,6 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "config/secret_file.h"
 #include "core/result.h"
 #include "reducer/control/asio.h"
 #include "reducer/control/connection/connection.h"
@@ -26,14 +27,13 @@
 #include "reducer/fair/fair_pool.h"
 #include "reducer/lane/lane_thread.h"
 #include "reducer/reducer.h"
-#include "reducer/security/key_store.h"
 
 namespace sluice::reducer {
 
 class ControlLoop {
  public:
   // Takes ownership of the listening socket. `fair` and the lanes must outlive the loop.
-  ControlLoop(const ReducerOptions& options, int listen_fd, KeyStore keys,
+  ControlLoop(const ReducerOptions& options, int listen_fd, std::optional<config::Secret> key,
               std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma, FairPool& fair,
               std::vector<std::unique_ptr<LaneThread>>& lanes);
   ControlLoop(const ControlLoop&) = delete;
@@ -65,8 +65,8 @@ class ControlLoop {
   [[nodiscard]] bool is_draining() const noexcept { return is_draining_; }
   [[nodiscard]] Nanos drain_time_left() const noexcept { return std::max<Nanos>(drain_deadline_ - now_, 0); }
 
-  [[nodiscard]] bool has_key() const noexcept { return keys_.has_key(); }
-  [[nodiscard]] wire::Digest token_for(const std::string& job) const { return keys_.token_for(job); }
+  // The token of the workers of `job`; nothing if the reducer has no key.
+  [[nodiscard]] std::optional<wire::Digest> token_for(const std::string& job) const;
   [[nodiscard]] const transport::tcp::TlsContext* tls() const noexcept { return tls_.get(); }  // null: off
   [[nodiscard]] const RdmaOffer& rdma() const noexcept { return rdma_; }
   [[nodiscard]] wire::Welcome make_welcome(uint8_t version, const SessionId& session) const;
@@ -74,16 +74,14 @@ class ControlLoop {
   void join(Connection& connection, const wire::Hello& hello, const wire::Join& join);
 
   [[nodiscard]] SessionRegistry& sessions() noexcept { return sessions_; }
-  [[nodiscard]] const SessionRegistry& sessions() const noexcept { return sessions_; }
   [[nodiscard]] LaneMailbox& mailbox() noexcept { return mailbox_; }
   [[nodiscard]] QueuePairFactory& queue_pairs() noexcept { return queue_pairs_; }
   [[nodiscard]] FairPool& fair() noexcept { return fair_; }
-  [[nodiscard]] const FairPool& fair() const noexcept { return fair_; }
   [[nodiscard]] ControlCounters& counters() noexcept { return counters_; }
-  [[nodiscard]] const ControlCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] const std::vector<std::unique_ptr<LaneThread>>& lanes() const noexcept { return lanes_; }
   [[nodiscard]] uint32_t lane_count() const noexcept { return static_cast<uint32_t>(lanes_.size()); }
   [[nodiscard]] size_t connection_count() const noexcept { return connections_.size(); }
+  // As JSON, with the keys of docs/guides/operate.md.
   [[nodiscard]] std::string status_json();
   static uint64_t random64();
 
@@ -115,7 +113,7 @@ class ControlLoop {
   void close_if_empty();
 
   ReducerOptions options_;
-  const KeyStore keys_;
+  const std::optional<config::Secret> key_;
   std::shared_ptr<const transport::tcp::TlsContext> tls_;
   const RdmaOffer rdma_;
   const uint64_t id_;

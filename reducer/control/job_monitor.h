@@ -32,7 +32,17 @@ class JobMonitor {
     idle_since_ = now;
   }
   // Returns kRunning while there is a session, however few ranks it has: the expected number may be wrong.
-  [[nodiscard]] State check(Nanos now, bool has_sessions) noexcept;
+  [[nodiscard]] State check(Nanos now, bool has_sessions) noexcept {
+    if (options_.expected_ranks == 0) return State::kRunning;
+    if (has_sessions) {
+      idle_since_ = now;
+      return State::kRunning;
+    }
+    const bool is_idle = now - idle_since_ >= options_.idle_timeout;
+    if (max_ranks_ >= options_.expected_ranks) return is_idle ? State::kDone : State::kRunning;
+    const bool is_late = options_.arrival_timeout != 0 && now - started_ >= options_.arrival_timeout;
+    return is_late && (max_ranks_ == 0 || is_idle) ? State::kNeverStarted : State::kRunning;
+  }
   // The most ranks that one session had at the same time.
   [[nodiscard]] uint32_t max_ranks() const noexcept { return max_ranks_; }
 

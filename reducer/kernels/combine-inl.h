@@ -7,8 +7,6 @@
 #include "reducer/kernels/targets.h"
 //
 #include <cstdint>
-#include <limits>
-#include <type_traits>
 
 #include "hwy/highway.h"
 #include "reducer/kernels/float_format.h"

@@ -3,7 +3,6 @@
 // from the hardware. Compiled once per target.
 #include "reducer/kernels/targets.h"
 //
-#include <bit>
 #include <cstdint>
 
 #include "hwy/highway.h"

@@ -63,30 +63,20 @@ T wrapping(Op op, T a, T b) {
   return static_cast<T>(op == Op::kProd ? x * y : x + y);
 }
 
+// The minimum or the maximum: a NaN never wins, and -0 < +0.
 template <class T>
-T lesser(T a, T b) {
+T extreme(bool minimum, T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     if (std::isnan(a)) return b;
     if (std::isnan(b)) return a;
-    if (a == b) return std::signbit(a) ? a : b;
+    if (a == b) return std::signbit(a) == minimum ? a : b;
   }
-  return a < b ? a : b;
-}
-
-template <class T>
-T greater(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (std::isnan(a)) return b;
-    if (std::isnan(b)) return a;
-    if (a == b) return std::signbit(a) ? b : a;
-  }
-  return a < b ? b : a;
+  return (a < b) == minimum ? a : b;
 }
 
 template <class T>
 T combine(Op op, T a, T b) {
-  if (op == Op::kMin) return lesser(a, b);
-  if (op == Op::kMax) return greater(a, b);
+  if (op == Op::kMin || op == Op::kMax) return extreme(op == Op::kMin, a, b);
   if constexpr (std::is_floating_point_v<T>) {
     return op == Op::kProd ? a * b : a + b;
   } else {

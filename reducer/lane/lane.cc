@@ -107,11 +107,11 @@ unsigned Lane::fold() noexcept {
   if (ready_.empty()) return 0;
   const Nanos began = monotonic_now();
   while (left > 0 && !ready_.empty()) {
-    const auto next = std::ranges::min_element(ready_, {}, &LaneSession::fold_time);
+    const auto next = std::ranges::min_element(ready_, {}, &LaneSession::virtual_time);
     LaneSession& s = **next;
-    fold_time_ = s.fold_time();
+    virtual_time_ = s.virtual_time();
     left -= std::min(left, s.fold(sessions_.size() == 1 ? left : std::min(left, kFoldSlice)));
-    if (s.has_folds() && s.may_fold()) continue;
+    if (s.has_folds() && !s.update_held()) continue;
     has_held_session_ |= s.has_folds();
     ready_.erase(next);
   }
@@ -126,10 +126,10 @@ void Lane::collect_ready() noexcept {
   for (LaneSession* s : sessions_) {
     if (!s->has_folds()) {
       s->stop_folding();
-    } else if (!s->may_fold()) {
+    } else if (s->update_held()) {
       has_held_session_ = true;
     } else {
-      s->begin_folds(fold_time_);
+      s->begin_folds(virtual_time_);
       ready_.push_back(s);
     }
   }

@@ -81,7 +81,7 @@ class Lane {
   std::function<void()> notify_;
   std::vector<LaneSession*> sessions_;
   std::vector<LaneSession*> ready_;  // sessions to fold in this turn; has the capacity of sessions_
-  double fold_time_ = 0;             // virtual time of the session that was folded last
+  double virtual_time_ = 0;          // virtual time of the session that was folded last
   bool has_held_session_ = false;    // a session has folds to do and its meter holds it back
   Nanos next_tick_ = 0;
   Nanos now_ = 0;

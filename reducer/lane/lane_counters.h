@@ -52,7 +52,12 @@ class DurationHistogram {
   Counter sum_us_;
 };
 
-inline constexpr size_t kErrcCounters = 128;  // above every Errc number; others are counted in slot 0
+// Counts events by reason. The size is above every Errc number; others are counted in slot 0.
+using ReasonCounters = std::array<Counter, 128>;
+inline void count_reason(ReasonCounters& counters, Errc reason) noexcept {
+  const auto i = static_cast<size_t>(reason);
+  counters[i < counters.size() ? i : 0].add(1);
+}
 
 struct alignas(kCacheLine) LaneCounters {
   Counter frames_in, frames_out;
@@ -64,9 +69,9 @@ struct alignas(kCacheLine) LaneCounters {
   Counter bytes_copied;        // payload bytes copied before the fold
   Counter bytes_copied_out;    // payload bytes of results copied on their way out
   Counter receive_calls, send_calls;
-  Counter send_blocked_ns;                        // TCP: time that connections accepted no data, summed
-  Counter work_requests, doorbells, completions;  // RDMA
-  Counter chunks;                                 // results produced
+  Counter send_blocked_ns;                         // TCP: time that connections accepted no data, summed
+  Counter work_requests, post_calls, completions;  // RDMA
+  Counter chunks;                                  // results produced
   // The fraction of each operation that was reduced here: result payload over the operation's payload. The
   // sum over a pool is the number of operations it has done.
   std::array<std::array<RelaxedCounter<double>, wire::kOpCount>, wire::kDTypeCount> operations;
@@ -74,15 +79,15 @@ struct alignas(kCacheLine) LaneCounters {
   DurationHistogram straggler;  // of each chunk: last contribution after the first
   Counter straggler_us_max;
   std::array<DurationHistogram, wire::kOpCount> operation_durations;  // see OperationTimer
-  Counter resumes;                            // connections that continued where another one broke
-  Counter results_resent;                     // on resumed connections
-  Counter contributions_dropped;              // from ranks that had not entered the session's view yet
-  Counter view_moves;                         // sessions of this lane that entered their next view
-  Counter kept_results;                       // chunks whose result a rank already held: not summed
-  Counter turns, busy_turns;                  // iterations of the lane's loop; busy: with work done
-  Counter busy_ns;                            // from the start of a busy turn to the next turn
-  Counter fold_ns;                            // part of busy_ns: sums, and the checksums of results
-  std::array<Counter, kErrcCounters> closed;  // connections closed, by reason
+  Counter resumes;                // connections that continued where another one broke
+  Counter results_resent;         // on resumed connections
+  Counter contributions_dropped;  // from ranks that had not entered the session's view yet
+  Counter view_moves;             // sessions of this lane that entered their next view
+  Counter kept_results;           // chunks whose result a rank already held: not summed
+  Counter turns, busy_turns;      // iterations of the lane's loop; busy: with work done
+  Counter busy_ns;                // from the start of a busy turn to the next turn
+  Counter fold_ns;                // part of busy_ns: sums, and the checksums of results
+  ReasonCounters closed;          // connections closed, by reason
 
   [[nodiscard]] uint64_t bytes_folded() const noexcept {
     uint64_t sum = 0;
@@ -90,10 +95,6 @@ struct alignas(kCacheLine) LaneCounters {
       for (const Counter& c : of_type) sum += c.get();
     }
     return sum;
-  }
-  void count_close(Errc reason) noexcept {
-    const auto i = static_cast<size_t>(reason);
-    closed[i < kErrcCounters ? i : 0].add(1);
   }
 };
 

@@ -1,7 +1,6 @@
 #include "reducer/lane/lane_session.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <utility>
 
 #include "core/assert.h"
@@ -64,7 +63,7 @@ void LaneSession::attach_failed(Rank rank) noexcept {
   conn.close_reason_ = Errc::kSystem;
   conn.close_reported_ = false;
   conn.down_since_.store(std::max<Nanos>(now_, 1), std::memory_order_relaxed);
-  counters_->count_close(Errc::kSystem);
+  count_reason(counters_->closed, Errc::kSystem);
   events_due_ = true;
 }
 
@@ -82,7 +81,7 @@ void LaneSession::on_result_sent(RankConnection& conn, transport::Cookie view) n
 void LaneSession::on_connection_closed(RankConnection& conn, Errc reason) noexcept {
   --open_connections_;
   counters_->detached.add(1);
-  counters_->count_close(reason);
+  count_reason(counters_->closed, reason);
   if (conn.next_socket_.valid()) ++pending_connections_;
   events_due_ = true;
   if (plan_.fault_tolerant && conn.exceeds_bad_frame_limit(reason) && !conn.left_session_ && !ended())

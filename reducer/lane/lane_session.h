@@ -14,7 +14,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/spsc_ring.h"
@@ -81,20 +80,19 @@ class LaneSession {
     return task_head_ != task_tail_ && stale_puts_ == 0 && !ended();
   }
 
-  // True if a fold may run now. A started fold continues; a new one waits while the fair shares hold the
-  // session back. A session that was held re-enters at the lane's virtual time: the shares already account
-  // for the delay.
-  [[nodiscard]] bool may_fold() noexcept {
-    const bool may = task_element_ != 0 || meter_.may_serve();
-    meter_.set_held(!may);
-    if (!may) folding_ = false;
-    return may;
+  // True if the fair shares hold the next fold back; a started fold continues. Records it in the meter. A
+  // session that was held re-enters at the lane's virtual time: the shares already account for the delay.
+  [[nodiscard]] bool update_held() noexcept {
+    const bool held = task_element_ == 0 && !meter_.may_serve();
+    meter_.set_held(held);
+    if (held) folding_ = false;
+    return held;
   }
   // Virtual time of this session's folds on this lane: bytes read, divided by the weight. A session that had
   // no folds continues at the lane's virtual time.
-  [[nodiscard]] double fold_time() const noexcept { return fold_time_; }
+  [[nodiscard]] double virtual_time() const noexcept { return virtual_time_; }
   void begin_folds(double lane_time) noexcept {
-    if (!folding_) fold_time_ = std::max(fold_time_, lane_time);
+    if (!folding_) virtual_time_ = std::max(virtual_time_, lane_time);
     folding_ = true;
   }
   void stop_folding() noexcept {
@@ -218,8 +216,8 @@ class LaneSession {
   size_t task_element_ = 0;  // elements of the head task that are folded
   uint32_t task_crc_ = 0;
   Meter meter_;
-  double fold_time_ = 0;
-  bool folding_ = false;  // has had tasks since fold_time_ was set
+  double virtual_time_ = 0;
+  bool folding_ = false;  // has had tasks since virtual_time_ was set
 
   bool losses_to_report_ = false;  // with the next result
 

@@ -71,7 +71,7 @@ size_t LaneSession::fold_slice(const FoldTask& task, size_t output_budget, bool&
     counters_->folded[static_cast<size_t>(h.wire_dtype)][static_cast<size_t>(h.op)].add(sources * count *
                                                                                         wire_size);
   }
-  fold_time_ += static_cast<double>(sources * count * in_size) / plan_.weight;
+  virtual_time_ += static_cast<double>(sources * count * in_size) / plan_.weight;
   task_element_ += count;
   complete = task_element_ == total;
   return count * out_size;
@@ -91,7 +91,7 @@ size_t LaneSession::copy_kept_slice(const FoldTask& task, size_t output_budget, 
   std::byte* const out = arena_.result(task.slot) + task_element_ * size;
   std::memcpy(out, arena_.contribution(c.kept_rank, task.slot) + task_element_ * size, count * size);
   if (plan_.payload_crc) task_crc_ = crc32c({out, count * size}, task_crc_);
-  fold_time_ += static_cast<double>(count * size) / plan_.weight;
+  virtual_time_ += static_cast<double>(count * size) / plan_.weight;
   task_element_ += count;
   complete = task_element_ == total;
   return count * size;

@@ -111,7 +111,7 @@ void RankConnection::add_counters() noexcept {
   lane.bytes_copied.add(c.bytes_copied - counted_.bytes_copied);
   lane.bytes_copied_out.add(c.bytes_copied_out - counted_.bytes_copied_out);
   lane.work_requests.add(c.work_requests - counted_.work_requests);
-  lane.doorbells.add(c.doorbells - counted_.doorbells);
+  lane.post_calls.add(c.post_calls - counted_.post_calls);
   lane.completions.add(c.completions - counted_.completions);
   lane.receive_calls.add(c.receive_calls - counted_.receive_calls);
   lane.send_calls.add(c.send_calls - counted_.send_calls);

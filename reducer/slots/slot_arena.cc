@@ -13,25 +13,22 @@ constexpr size_t kPage = 4 * kKiB;
 
 }  // namespace
 
-struct SlotArena::Layout {
-  size_t stride, rank_stride, partial_stride, results_at, partials_at, total;
-};
-
 uint32_t group_count(uint32_t ranks) noexcept {
   return static_cast<uint32_t>(div_ceil(ranks, kernels::kGroup));
 }
 
 SlotArena::Layout SlotArena::layout(const SessionPlan& plan) noexcept {
   Layout l{};
+  l.slots = plan.slots;
+  l.groups = group_count(plan.ranks);
   // One extra cache line keeps the same offset of neighboring slots out of one cache set. The extra lines of
   // rank_stride do the same for the slots of eight ranks.
   l.stride = round_up(plan.slot_bytes, kCacheLine) + wire::kHeaderBytes + kCacheLine;
-  l.rank_stride = round_up(plan.slots * l.stride, kPage) + 2 * kCacheLine;
+  l.rank_stride = round_up(l.slots * l.stride, kPage) + 2 * kCacheLine;
   l.partial_stride = 2 * round_up(plan.slot_bytes, kCacheLine) + kCacheLine;
   l.results_at = size_t{plan.ranks} * l.rank_stride;
-  l.partials_at = l.results_at + size_t{plan.slots} * l.stride;
-  const size_t groups = group_count(plan.ranks);
-  l.total = l.partials_at + (groups > 1 ? size_t{plan.slots} * groups * l.partial_stride : 0);
+  l.partials_at = l.results_at + l.slots * l.stride;
+  l.total = l.partials_at + (l.groups > 1 ? l.slots * l.groups * l.partial_stride : 0);
   return l;
 }
 
@@ -45,13 +42,7 @@ Result<SlotArena> SlotArena::map(const SessionPlan& plan) {
   if (!memory) return tl::unexpected(std::move(memory.error()));
   SlotArena arena;
   arena.memory_ = std::move(*memory);
-  arena.slots_ = plan.slots;
-  arena.groups_ = group_count(plan.ranks);
-  arena.stride_ = l.stride;
-  arena.rank_stride_ = l.rank_stride;
-  arena.partial_stride_ = l.partial_stride;
-  arena.results_at_ = l.results_at;
-  arena.partials_at_ = l.partials_at;
+  arena.layout_ = l;
   return arena;
 }
 

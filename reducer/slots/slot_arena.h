@@ -31,36 +31,33 @@ class SlotArena {
   // slot_bytes of payload, 64-byte aligned. The 64 bytes before it hold the header for transports that write
   // header and payload at once.
   [[nodiscard]] std::byte* contribution(uint32_t rank, uint32_t slot) const noexcept {
-    return memory_.data() + rank * rank_stride_ + size_t{slot} * stride_ + wire::kHeaderBytes;
+    return memory_.data() + rank * layout_.rank_stride + size_t{slot} * layout_.stride + wire::kHeaderBytes;
   }
   // All contribution slots of a rank: the memory that its device may write to.
   [[nodiscard]] std::span<std::byte> contributions(uint32_t rank) const noexcept {
-    return {memory_.data() + rank * rank_stride_, size_t{slots_} * stride_};
+    return {memory_.data() + rank * layout_.rank_stride, layout_.slots * layout_.stride};
   }
   // All result slots.
   [[nodiscard]] std::span<std::byte> results() const noexcept {
-    return {memory_.data() + results_at_, size_t{slots_} * stride_};
+    return {memory_.data() + layout_.results_at, layout_.slots * layout_.stride};
   }
   [[nodiscard]] std::byte* result(uint32_t slot) const noexcept {
-    return memory_.data() + results_at_ + size_t{slot} * stride_ + wire::kHeaderBytes;
+    return memory_.data() + layout_.results_at + size_t{slot} * layout_.stride + wire::kHeaderBytes;
   }
   // 2 x slot_bytes, for a chunk in its accumulation type. Exists only if group_count() > 1.
   [[nodiscard]] std::byte* partial(uint32_t slot, uint32_t group) const noexcept {
-    return memory_.data() + partials_at_ + (size_t{slot} * groups_ + group) * partial_stride_;
+    return memory_.data() + layout_.partials_at +
+           (size_t{slot} * layout_.groups + group) * layout_.partial_stride;
   }
 
  private:
-  struct Layout;
+  struct Layout {
+    size_t slots, groups, stride, rank_stride, partial_stride, results_at, partials_at, total;
+  };
   [[nodiscard]] static Layout layout(const SessionPlan& plan) noexcept;
 
   Arena memory_;
-  size_t slots_ = 0;
-  size_t groups_ = 0;
-  size_t stride_ = 0;
-  size_t rank_stride_ = 0;
-  size_t partial_stride_ = 0;
-  size_t results_at_ = 0;
-  size_t partials_at_ = 0;
+  Layout layout_{};
 };
 
 }  // namespace sluice::reducer

@@ -36,7 +36,7 @@ CAPABILITIES = {
     "pypi": (probes.pypi, "Python packages from the package index", True),
     "ipv6": (probes.ipv6, "the address ::1", True),
     "callgrind": (probes.callgrind, "instruction counts", True),
-    PROGRAM + "kubectl": (functools.partial(probes.program, "kubectl"), "rendering of Kubernetes manifests", False),
+    PROGRAM + "kubectl": (functools.partial(probes.programs, "kubectl"), "rendering of Kubernetes manifests", False),
 }
 
 
@@ -58,7 +58,7 @@ def missing_reason(name):
     if name in CAPABILITIES:
         return CAPABILITIES[name][0]()
     if name.startswith(PROGRAM):
-        return probes.program(name.removeprefix(PROGRAM))
+        return probes.programs(name.removeprefix(PROGRAM))
     raise KeyError(f"no capability {name!r}; the capabilities are: {', '.join(CAPABILITIES)}, {PROGRAM}NAME")
 
 

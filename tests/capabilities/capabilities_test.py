@@ -54,9 +54,9 @@ class MissingCapabilityTest(unittest.TestCase):
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLUICE_", "PIP_"))}
         return inherited | {"PATH": f"{self.programs}:{os.environ['PATH']}"} | variables
 
-    def fake(self, name, text="", status=1):
+    def fake(self, name, text="", status=1, output=""):
         script = self.programs / name
-        script.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit {status}\n", encoding="utf-8")
+        script.write_text(f"#!/bin/sh\necho '{output}'\necho '{text}' >&2\nexit {status}\n", encoding="utf-8")
         script.chmod(0o755)
 
     def without(self, name):
@@ -179,15 +179,12 @@ class Scripts(MissingCapabilityTest):
         self.expect_refused(r"has \d+ MiB of free memory; the compiler needs 999999999 MiB$", self.environment(SLUICE_TEST_MEMORY_MIB="999999999"))
 
     def test_old_glibc(self):
-        self.fake("getconf")
-        (self.programs / "getconf").write_text("#!/bin/sh\necho glibc 2.31\n", encoding="ascii")
+        self.fake("getconf", status=0, output="glibc 2.31")
         self.expect_refused(r"glibc 2\.34 or newer is needed; this machine has 2\.31$", self.environment())
 
     def test_old_cmake(self):
-        self.fake("cmake")
-        (self.programs / "cmake").write_text("#!/bin/sh\necho cmake version 3.18.4\n", encoding="ascii")
-        self.fake("dpkg-query", status=0)
-        (self.programs / "dpkg-query").write_text("#!/bin/sh\necho installed\n", encoding="ascii")
+        self.fake("cmake", status=0, output="cmake version 3.18.4")
+        self.fake("dpkg-query", status=0, output="installed")
         self.expect_refused(r"CMake 3\.25 or newer is needed; this machine has 3\.18\.4$", self.environment())
 
     @capabilities.needs("root")

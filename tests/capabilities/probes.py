@@ -38,13 +38,9 @@ def try_command(command, **run_options):
     return None if done.returncode == 0 else last_line(done.stdout)
 
 
-def program(name):
-    path = os.environ.get("PATH", "/usr/bin:/bin") + SYSTEM_PATH
-    return None if shutil.which(name, path=path) else f"{name} is not installed"
-
-
 def programs(*names):
-    return next((reason for name in names if (reason := program(name))), None)
+    path = os.environ.get("PATH", "/usr/bin:/bin") + SYSTEM_PATH
+    return next((f"{name} is not installed" for name in names if not shutil.which(name, path=path)), None)
 
 
 def root():
@@ -137,7 +133,7 @@ def storage_driver():
 
 
 def buildah():
-    return root() or program("buildah") or storage_driver()[1]
+    return root() or programs("buildah") or storage_driver()[1]
 
 
 def rdma_guest():
@@ -166,4 +162,4 @@ def ipv6():
 def callgrind():
     if platform.machine() != "x86_64":
         return f"the instruction limits are for x86_64; this machine is {platform.machine()}"
-    return program("valgrind")
+    return programs("valgrind")

@@ -11,7 +11,7 @@ import subprocess
 import unittest
 
 import deploy_case
-from deploy_case import DEADLINE_S, DeployTest, environment, main, need, program, until
+from deploy_case import DeployTest, environment, main, need, program, until
 
 BUILD_TIMEOUT_S = 900
 PROGRAM = os.environ.get("SLUICE_TEST_ARM64") == "program"
@@ -81,15 +81,10 @@ class Arm64(DeployTest):
         """Trains with a reducer started by this command. Returns the hash of the weights."""
         port_file, result, errors = (self.folder / name for name in ("port", "digits.json", "stderr"))
         port_file.unlink(missing_ok=True)
-        with open(errors, "wb") as log:
-            process = subprocess.Popen([*map(str, reducer), "reducer", "--listen", "127.0.0.1:0", "--lanes", "1", "--port-file", str(port_file)],
-                                       stderr=log, stdin=subprocess.DEVNULL, env=environment())
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
+        process = self.start_process([*reducer, "reducer", "--listen", "127.0.0.1:0", "--lanes", "1", "--port-file", port_file], errors)
         until("the reducer listens", port_file.exists, process)
         run(program(), "demo", "digits", "--workers", 3, "--connect", f"127.0.0.1:{port_file.read_text().strip()}", "--epochs", 3, "--json", result, limit=120)
-        process.terminate()
-        self.assertEqual(process.wait(DEADLINE_S), 0, errors.read_text())
+        self.terminate(process, errors)
         return json.loads(result.read_text())["weights_hash"]
 
 

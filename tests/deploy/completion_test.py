@@ -26,8 +26,7 @@ class Bash(DeployTest):
     def setUp(self):
         need("bash")
         super().setUp()
-        self.script = self.folder / "sluice.bash"
-        self.script.write_text(script("bash"))
+        self.script = self.write("sluice.bash", script("bash"))
 
     def completions(self, *words):
         lines = self.command("bash", "--norc", "-uc", BASH, "bash", self.script, *words, cwd=self.folder).stdout.splitlines()
@@ -77,8 +76,7 @@ class Bash(DeployTest):
 class OtherShells(DeployTest):
     def test_fish_completes_commands_options_and_values(self):
         need("fish")
-        path = self.folder / "sluice.fish"
-        path.write_text(script("fish"))
+        path = self.write("sluice.fish", script("fish"))
 
         def completions(line):
             output = self.command("fish", "--no-config", "-c", f"source {path}; complete -C '{line}'", cwd=self.folder,
@@ -95,8 +93,7 @@ class OtherShells(DeployTest):
 
     def test_zsh_defines_a_function_for_each_command(self):
         need("zsh")
-        path = self.folder / "_sluice"
-        path.write_text(script("zsh"))
+        path = self.write("_sluice", script("zsh"))
         self.command("zsh", "-n", path)
         names = "".join(f"whence -w {'_' + '_'.join(words)}\n" for words in command_paths())
         output = self.command("zsh", "-f", "-c", f"autoload -Uz compinit; compinit -D -u; source {path}; print -r -- $_comps[sluice]\n{names}",

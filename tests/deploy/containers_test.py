@@ -4,6 +4,7 @@ Tests the metadata of the images, a reducer that serves sessions and drains, the
 roles.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -99,13 +100,9 @@ class Containers(DeployTest):
         port, http = free_port(), free_port()
         container = self.container("reducer")
         log = self.folder / "log"
-        with open(log, "wb") as out:
-            # buildah runs a command, not the entrypoint.
-            running = subprocess.Popen(["buildah", "run", "--env", f"SLUICE_LISTEN=127.0.0.1:{port}", "--env", f"SLUICE_HTTP_LISTEN=127.0.0.1:{http}",
-                                        container, "--", *self.config("reducer")["Entrypoint"]],
-                                       stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=self.environment)
-        self.addCleanup(running.wait)
-        self.addCleanup(running.kill)
+        # buildah runs a command, not the entrypoint.
+        running = self.start_process(["buildah", "run", "--env", f"SLUICE_LISTEN=127.0.0.1:{port}", "--env", f"SLUICE_HTTP_LISTEN=127.0.0.1:{http}",
+                                      container, "--", *self.config("reducer")["Entrypoint"]], log, self.environment)
         until("the reducer listens", lambda: accepts(port) or running.poll() is not None)
         self.assertIsNone(running.poll(), log.read_text())
         reducer = until("the process of the reducer exists", lambda: self.find_descendant(running.pid, "sluice"))
@@ -116,7 +113,7 @@ class Containers(DeployTest):
         self.assertRegex(output, r"# Out of bounds values : 0 OK")
         self.run_tool("buildah", "run", container, "--", *self.config("reducer")["Healthcheck"]["Test"][1:], "--http", f"127.0.0.1:{http}")
         os.kill(reducer, getattr(signal, self.config("reducer")["StopSignal"]))
-        self.assertEqual(running.wait(DEADLINE_S), 0, log.read_text())
+        self.expect_exit(running, log)
         self.assertIn("1 sessions completed, 0 failed", log.read_text())
 
     def test_reducer_without_a_key_refuses_other_addresses_than_loopback(self):
@@ -137,13 +134,9 @@ class Containers(DeployTest):
                          ["bin/sluice", "bin/sluice-install", "etc/nccl.conf", "lib/libnccl-net-sluice.so", "lib/libsluice_tls.so"])
         self.assertEqual((target / "etc/nccl.conf").read_text(), (deploy_case.ROOT / "config/nccl.conf").read_text())
         # The copied plugin works with a reducer.
-        port_file = self.folder / "port"
-        reducer = subprocess.Popen([program(), "reducer", "--listen", "127.0.0.1:0", "--port-file", port_file], stderr=subprocess.DEVNULL, env=environment())
-        self.addCleanup(reducer.wait)
-        self.addCleanup(reducer.kill)
-        until("the reducer listens", port_file.exists)
+        _, address = self.start_reducer()
         output = self.command(program(), "check", "plugin", target / "lib/libnccl-net-sluice.so",
-                              env=environment({"SLUICE_REDUCERS": f"127.0.0.1:{port_file.read_text().strip()}", "NCCL_COLLNET_ENABLE": "1"})).stdout
+                              env=environment({"SLUICE_REDUCERS": address, "NCCL_COLLNET_ENABLE": "1"})).stdout
         self.assertRegex(output, r"reduction +\d+ floats, correct")
         self.run_tool("buildah", "run", container, "--", "sluice", "--version")
 
@@ -185,18 +178,15 @@ class Containers(DeployTest):
         self.assertIn("--key-file", self.auto("--", "false", environment=cluster_spec(reducer), expect=64))
         container = self.container("auto")
         log = self.folder / "log"
-        with open(log, "wb") as out:
-            running = subprocess.Popen(["buildah", "run", *self.key_options(), *self.env_options(cluster_spec(reducer)), container, "--", *self.config("auto")["Entrypoint"],
-                                        "--lanes", "1", "--", "false"], stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=self.environment)
-        self.addCleanup(running.wait)
-        self.addCleanup(running.kill)
+        running = self.start_process(["buildah", "run", *self.key_options(), *self.env_options(cluster_spec(reducer)), container, "--",
+                                      *self.config("auto")["Entrypoint"], "--lanes", "1", "--", "false"], log, self.environment)
         until("the reducer listens on the port of its entry", lambda: accepts(port), running)
         process = until("the process of the reducer exists", lambda: self.find_descendant(running.pid, "sluice"))
         self.addCleanup(self.kill, process)
         output = self.command(program(), "status", "--reducers", f"127.0.0.1:{port}", "--key-file", self.folder / "pool.key").stdout
         self.assertEqual(json.loads(output)[0]["status"]["lanes"], 1)
         os.kill(process, signal.SIGTERM)
-        self.assertEqual(running.wait(DEADLINE_S), 0, log.read_text())
+        self.expect_exit(running, log)
 
     def test_sagemaker_configuration_selects_reducer_or_worker(self):
         groups = [{"instance_group_name": "worker", "hosts": ["algo-1", "algo-2"]}, {"instance_group_name": "reducer", "hosts": ["algo-3"]}]
@@ -231,10 +221,8 @@ class Containers(DeployTest):
         return None
 
     def kill(self, pid):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 if __name__ == "__main__":

@@ -3,23 +3,19 @@
 import argparse
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-import time
 import unittest
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "capabilities"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("functional", "capabilities")]
 
 import capabilities  # noqa: E402
 import probes  # noqa: E402
+import sluice_process  # noqa: E402
 from capabilities import skip  # noqa: E402, F401: used by the tests of this folder
-
-# A step that hangs must fail before the timeout of ctest ends the whole test.
-DEADLINE_S = float(os.environ.get("SLUICE_TEST_DEADLINE_S", "60"))
+from sluice_process import DEADLINE_S  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = None
@@ -34,6 +30,7 @@ def main(*needed):
     parser.add_argument("--build", type=Path, required=True)
     arguments, rest = parser.parse_known_args()
     ROOT, BUILD = arguments.root.resolve(), arguments.build.resolve()
+    sluice_process.PROGRAM = str(program())
     capabilities.require(*needed)
     result = unittest.main(argv=[sys.argv[0], *rest], module="__main__", verbosity=2, exit=False).result
     for reason in sorted({reason for _, reason in result.skipped}):
@@ -64,15 +61,13 @@ def environment(extra=None):
 def until(what, condition, process=None):
     """Polls condition() until its value is neither None nor False and returns the value. Fails after DEADLINE_S or if `process`
     exits. `what` describes the condition in the error."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
+    def value_or_exit():
         value = condition()
-        if value is not None and value is not False:
-            return value
-        if process is not None and process.poll() is not None:
+        if (value is None or value is False) and process is not None and process.poll() is not None:
             raise AssertionError(f"the process exited with code {process.returncode} before: {what}")
-        time.sleep(0.02)
-    raise AssertionError(f"timeout after {DEADLINE_S} s: {what}")
+        return value
+
+    return sluice_process.until(what, value_or_exit)
 
 
 def accepts(port):
@@ -111,10 +106,23 @@ def command_paths():
     return found
 
 
-class DeployTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = Path(tempfile.mkdtemp(prefix="sluice-deploy-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+class DeployTest(sluice_process.SluiceTest):
+    def start_process(self, command, log=subprocess.DEVNULL, env=None):
+        """Starts a command that writes to the file `log`. The process is killed at the end of the test."""
+        if log != subprocess.DEVNULL:
+            log = self.enterContext(open(log, "wb"))
+        process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env or environment())
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def expect_exit(self, process, log, code=0):
+        self.assertEqual(process.wait(DEADLINE_S), code, log.read_text())
+
+    def terminate(self, process, log):
+        """Asks the process to end; its exit code must be 0."""
+        process.terminate()
+        self.expect_exit(process, log)
 
     def command(self, *arguments, expect=0, timeout=DEADLINE_S, **options):
         """Runs a command until it exits. Fails if the exit code is not `expect` (None: any code). Returns the

@@ -90,6 +90,19 @@ class NameServerCase(unittest.TestCase):
         self.addCleanup(server.close)
         return server
 
+    def expect_reducers(self, expected, *arguments, **how):
+        code, out, err, _ = discover(*arguments, **how)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(json.loads(out)["reducers"], expected)
+
+    def expect_failure(self, texts, *arguments, code=69, **how):
+        """Returns the seconds until the program failed."""
+        actual, _, err, took = discover(*arguments, **how)
+        self.assertEqual(actual, code, err)
+        for text in texts:
+            self.assertIn(text, err)
+        return took
+
 
 class Dnsmasq(NameServerCase):
     def setUp(self):
@@ -109,9 +122,7 @@ class Dnsmasq(NameServerCase):
         self.process.wait()
 
     def test_pods_are_sorted_and_have_their_ports(self):
-        code, out, err, _ = discover(self.address, count=12)
-        self.assertEqual(code, 0, err)
-        self.assertEqual(json.loads(out)["reducers"], [f"reducer-{n}.reducer.ml.svc.cluster.local:{7470 + n}" for n in range(12)])
+        self.expect_reducers([f"reducer-{n}.reducer.ml.svc.cluster.local:{7470 + n}" for n in range(12)], self.address, count=12)
 
     def test_reply_larger_than_a_packet_uses_tcp(self):
         code, out, err, _ = discover(self.address, "large.", count=40)
@@ -119,47 +130,33 @@ class Dnsmasq(NameServerCase):
         self.assertEqual([host.split(".")[0].rsplit("-")[-1] for host in json.loads(out)["reducers"]], [str(n) for n in range(40)])
 
     def test_unknown_name_is_retried_until_the_deadline(self):
-        code, _, err, took = discover(self.address, "nobody.local.", timeout="1500ms")
-        self.assertEqual(code, 69, err)
-        self.assertIn("no SRV records of _data._tcp.nobody.local", err)
-        self.assertIn("SLUICE_DISCOVERY_TIMEOUT", err)
+        took = self.expect_failure(["no SRV records of _data._tcp.nobody.local", "SLUICE_DISCOVERY_TIMEOUT"], self.address, "nobody.local.", timeout="1500ms")
         self.assertTrue(1.4 < took < 10, took)
 
     def test_fewer_reducers_than_expected(self):
-        code, _, err, _ = discover(self.address, count=13, timeout="1s")
-        self.assertEqual(code, 69, err)
-        self.assertIn("fewer than 13 reducers", err)
-        self.assertIn("12 found", err)
+        self.expect_failure(["fewer than 13 reducers", "12 found"], self.address, count=13, timeout="1s")
 
 
 class FaultyServers(NameServerCase):
     def test_silent_server(self):
         server = self.serve(lambda query, over_tcp: None)
-        code, _, err, took = discover(server.address, timeout="3s")
-        self.assertEqual(code, 69, err)
-        self.assertIn("does not answer", err)
+        took = self.expect_failure(["does not answer"], server.address, timeout="3s")
         self.assertTrue(2.5 < took < 15, took)
         self.assertGreaterEqual(len(server.queries), 2)
 
     def test_unused_port(self):
-        code, _, err, took = discover(f"127.0.0.1:{free_port()}", timeout="1s")
-        self.assertEqual(code, 69, err)
-        self.assertIn("refused", err)
-        self.assertLess(took, 10)
+        self.assertLess(self.expect_failure(["refused"], f"127.0.0.1:{free_port()}", timeout="1s"), 10)
 
     def test_truncated_reply_and_no_reply_over_tcp(self):
         """The resolver of the C library would wait without limit here."""
         server = self.serve(lambda query, over_tcp: None if over_tcp else reply_to(query, 0x8380))
-        code, _, err, took = discover(server.address, timeout="3s")
-        self.assertEqual(code, 69, err)
+        took = self.expect_failure([], server.address, timeout="3s")
         self.assertIn("tcp", server.queries)
         self.assertLess(took, 15)
 
     def test_truncated_reply_and_complete_reply_over_tcp(self):
         server = self.serve(lambda query, over_tcp: reply_to(query, 0x8180, [srv("r-1.r"), srv("r-0.r")]) if over_tcp else reply_to(query, 0x8380))
-        code, out, err, _ = discover(server.address)
-        self.assertEqual(code, 0, err)
-        self.assertEqual(json.loads(out)["reducers"], ["r-0.r:7470", "r-1.r:7470"])
+        self.expect_reducers(["r-0.r:7470", "r-1.r:7470"], server.address)
 
     def test_invalid_packets_and_replies_to_other_queries_are_ignored(self):
         def answer(query, over_tcp):
@@ -167,16 +164,12 @@ class FaultyServers(NameServerCase):
             return [b"invalid", reply_to(other, 0x8180, [srv("evil")]), reply_to(query, 0x8180, [srv("good")])]
 
         server = self.serve(answer)
-        code, out, err, _ = discover(server.address)
-        self.assertEqual(code, 0, err)
-        self.assertEqual(json.loads(out)["reducers"], ["good:7470"])
+        self.expect_reducers(["good:7470"], server.address)
         self.assertEqual(server.queries, ["udp"])
 
     def test_server_refuses_the_query(self):
         server = self.serve(lambda query, over_tcp: reply_to(query, 0x8185))
-        code, _, err, _ = discover(server.address, timeout="1s")
-        self.assertEqual(code, 69, err)
-        self.assertIn("refused", err)
+        self.expect_failure(["refused"], server.address, timeout="1s")
 
     def test_discovery_waits_for_late_pods(self):
         def answer(query, over_tcp):
@@ -184,16 +177,11 @@ class FaultyServers(NameServerCase):
             return reply_to(query, 0x8180, pods) if len(pods) > 1 else reply_to(query, 0x8183)
 
         server = self.serve(answer)
-        code, out, err, _ = discover(server.address, count=3, timeout="20s")
-        self.assertEqual(code, 0, err)
-        self.assertEqual(json.loads(out)["reducers"], ["r-0.r:7470", "r-1.r:7470", "r-2.r:7470"])
+        self.expect_reducers(["r-0.r:7470", "r-1.r:7470", "r-2.r:7470"], server.address, count=3, timeout="20s")
 
     def test_target_is_not_a_host_name(self):
         server = self.serve(lambda query, over_tcp: reply_to(query, 0x8180, [srv("a b")]))
-        code, _, err, took = discover(server.address)
-        self.assertEqual(code, 78, err)
-        self.assertIn("not allowed in a host name", err)
-        self.assertLess(took, 5)
+        self.assertLess(self.expect_failure(["not allowed in a host name"], server.address, code=78), 5)
 
 
 if __name__ == "__main__":

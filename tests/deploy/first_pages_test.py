@@ -2,6 +2,7 @@
 
 The build is not repeated: quickstart.sh is replaced by a script that runs the same demo from the build under test, test.sh by its own --help."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -46,8 +47,7 @@ class FirstPages(DeployTest):
         self.script("test.sh", f'exec "{deploy_case.ROOT}/test.sh" --help')
 
     def script(self, name, body):
-        (self.folder / name).write_text(f"#!/usr/bin/env bash\n{body}\n", encoding="utf-8")
-        (self.folder / name).chmod(0o755)
+        self.write(name, f"#!/usr/bin/env bash\n{body}\n").chmod(0o755)
 
     def run_page(self, page):
         """The output of each block, all of them run by one shell."""
@@ -61,16 +61,10 @@ class FirstPages(DeployTest):
         try:
             output, _ = done.communicate(timeout=2 * deploy_case.DEADLINE_S)
         finally:
-            self.kill_group(done.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(done.pid, 9)
         self.assertEqual(done.returncode, 0, output)
         return zip(parts, output.split(END_OF_BLOCK), strict=False)
-
-    @staticmethod
-    def kill_group(group):
-        try:
-            os.killpg(group, 9)
-        except ProcessLookupError:
-            pass
 
     def check(self, page):
         for (commands, expected), output in self.run_page(page):

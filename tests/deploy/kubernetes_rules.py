@@ -1,6 +1,6 @@
 """Rules for the manifests that schemas cannot check: references by name, equal ports, existing options.
 
-Each rule gets the objects of one kustomization and returns a list of problems.
+Each rule gets the objects of one kustomization and yields its problems.
 """
 
 import re
@@ -75,36 +75,33 @@ def port_of(address):
 
 def check_references(objects):
     """Referenced labels, Services, ConfigMaps and volumes exist."""
-    problems = []
     configs = {item["metadata"]["name"] for item in of_kind(objects, "ConfigMap")}
     services = {item["metadata"]["name"] for item in of_kind(objects, "Service")}
     all_of_them = all_pods(objects)
     for where, labels, spec, workload in all_of_them:
         selector = workload.get("selector", {}).get("matchLabels", {})
         if not selector.items() <= labels.items():
-            problems.append(f"{where}: the selector does not select its pods")
+            yield f"{where}: the selector does not select its pods"
         if "serviceName" in workload and workload["serviceName"] not in services:
-            problems.append(f"{where}: there is no Service {workload['serviceName']}")
+            yield f"{where}: there is no Service {workload['serviceName']}"
         volumes = {volume["name"] for volume in spec.get("volumes", [])}
         used = {mount["name"] for container in containers(spec) for mount in container.get("volumeMounts", [])}
         for name in volumes ^ used:
-            problems.append(f"{where}: volume {name} is {'not mounted' if name in volumes else 'mounted but missing'}")
+            yield f"{where}: volume {name} is {'not mounted' if name in volumes else 'mounted but missing'}"
         for container in containers(spec):
             for source in container.get("envFrom", []):
                 if source["configMapRef"]["name"] not in configs:
-                    problems.append(f"{where}: there is no ConfigMap {source['configMapRef']['name']}")
+                    yield f"{where}: there is no ConfigMap {source['configMapRef']['name']}"
     for item in of_kind(objects, "Service", "PodDisruptionBudget", "NetworkPolicy"):
         spec = item["spec"]
         selector = spec.get("podSelector", spec.get("selector", {}))
         selector = selector.get("matchLabels", selector)
         if not selector or not any(selector.items() <= labels.items() for _, labels, _, _ in all_of_them):
-            problems.append(f"{item['kind']} {item['metadata']['name']}: selects no pods")
-    return problems
+            yield f"{item['kind']} {item['metadata']['name']}: selects no pods"
 
 
 def check_ports(objects):
     """All objects use the same number for a port, and each referenced port name is a port of a container."""
-    problems = []
     named = {}
     for where, _, spec, _ in all_pods(objects):
         for container in containers(spec):
@@ -113,73 +110,67 @@ def check_ports(objects):
             for key in ("startupProbe", "livenessProbe", "readinessProbe"):
                 port = container.get(key, {}).get("httpGet", {}).get("port")
                 if port is not None and port not in ports:
-                    problems.append(f"{where}: {key} uses port {port}, which is not a port of the container")
+                    yield f"{where}: {key} uses port {port}, which is not a port of the container"
             env = variables(container, objects)
             if is_reducer(container) and REQUIRED <= env.keys():
                 listens = {"data": port_of(env["SLUICE_LISTEN"]), "http": port_of(env["SLUICE_HTTP_LISTEN"])}
                 if listens != ports:
-                    problems.append(f"{where}: the reducer listens on {listens}, but the container has the ports {ports}")
+                    yield f"{where}: the reducer listens on {listens}, but the container has the ports {ports}"
     for service in of_kind(objects, "Service"):
         for port in service["spec"]["ports"]:
             if named.get(port["targetPort"]) != port["port"] or port["name"] != port["targetPort"]:
-                problems.append(f"Service {service['metadata']['name']}: port {port} is not a port of a container")
+                yield f"Service {service['metadata']['name']}: port {port} is not a port of a container"
     for policy in of_kind(objects, "NetworkPolicy"):
         for rule in policy["spec"].get("ingress", []):
-            problems += [f"NetworkPolicy {policy['metadata']['name']}: port {port['port']} is not a port of a container"
+            yield from [f"NetworkPolicy {policy['metadata']['name']}: port {port['port']} is not a port of a container"
                          for port in rule.get("ports", []) if port["port"] not in named]
-    return problems
 
 
 def check_reducer_resources(objects, drain_default):
     """The options of a reducer match the resources of its pod. `drain_default` is in seconds."""
-    problems = []
     for where, _, spec, _ in all_pods(objects):
         for container in filter(is_reducer, spec["containers"]):
             env, resources = variables(container, objects), container["resources"]
             if missing := REQUIRED - env.keys():
-                problems.append(f"{where}: {container['name']} has no {', '.join(sorted(missing))}")
+                yield f"{where}: {container['name']} has no {', '.join(sorted(missing))}"
                 continue
             drain = seconds(env["SLUICE_DRAIN_TIMEOUT"]) if "SLUICE_DRAIN_TIMEOUT" in env else drain_default
             if spec.get("terminationGracePeriodSeconds", 30) <= drain:
-                problems.append(f"{where}: the reducer may drain for {drain:g} s, but is killed after {spec.get('terminationGracePeriodSeconds', 30)} s")
+                yield f"{where}: the reducer may drain for {drain:g} s, but is killed after {spec.get('terminationGracePeriodSeconds', 30)} s"
             limit = size(resources["limits"]["memory"])
             if size(env["SLUICE_MEMORY_LIMIT"]) > 0.8 * limit:
-                problems.append(f"{where}: SLUICE_MEMORY_LIMIT leaves too little of {limit} bytes")
+                yield f"{where}: SLUICE_MEMORY_LIMIT leaves too little of {limit} bytes"
             for resource in ("cpu", "memory"):
                 if resources["requests"][resource] != resources["limits"][resource]:
-                    problems.append(f"{where}: request and limit of {resource} differ")
+                    yield f"{where}: request and limit of {resource} differ"
             if not resources["limits"]["cpu"].isdigit():
-                problems.append(f"{where}: the number of CPUs is not an integer")
+                yield f"{where}: the number of CPUs is not an integer"
             mounts = {mount["mountPath"]: mount["name"] for mount in container.get("volumeMounts", [])}
             if env["SLUICE_KEY_FILE"].rsplit("/", 1)[0] not in mounts:
-                problems.append(f"{where}: no volume contains {env['SLUICE_KEY_FILE']}")
-    return problems
+                yield f"{where}: no volume contains {env['SLUICE_KEY_FILE']}"
 
 
 def check_variables(objects, reducer, plugin, nccl_conf):
     """The programs know all variables SLUICE_*, and workers have the variables of nccl.conf. `reducer` and `plugin` are the
     variables that these programs know."""
-    problems = []
     for where, _, spec, _ in all_pods(objects):
         for container in spec["containers"]:
             env = variables(container, objects)
             known = reducer if is_reducer(container) else plugin
             for name in env:
                 if name.startswith("SLUICE_") and name not in known:
-                    problems.append(f"{where}: {container['name']} has no variable {name}")
+                    yield f"{where}: {container['name']} has no variable {name}"
             if "SLUICE_REDUCER_POD_PATTERN" in env:
                 for name, value in nccl_conf.items():
                     if name == "NCCL_NET_PLUGIN":
                         value = f"/opt/sluice/lib/libnccl-net-{value}.so"
                     if env.get(name) != value:
-                        problems.append(f"{where}: {name} is {env.get(name)}, but a worker needs {value}")
-    return problems
+                        yield f"{where}: {name} is {env.get(name)}, but a worker needs {value}"
 
 
 def check_key_access(objects):
     """Containers can read the files of their Secrets. Root owns these files. Other users need fsGroup and the read permission of
     the group."""
-    problems = []
     for where, _, spec, _ in all_pods(objects):
         secrets = {volume["name"]: volume["secret"] for volume in spec.get("volumes", []) if "secret" in volume}
         pod_context = spec.get("securityContext", {})
@@ -189,13 +180,11 @@ def check_key_access(objects):
                 # The default mode is 0644.
                 readable = "fsGroup" in pod_context and secrets.get(mount["name"], {}).get("defaultMode", 0o644) & 0o040
                 if mount["name"] in secrets and user != 0 and not readable:
-                    problems.append(f"{where}: {container['name']} cannot read {mount['mountPath']}")
-    return problems
+                    yield f"{where}: {container['name']} cannot read {mount['mountPath']}"
 
 
 def check_privileges(objects):
     """Containers have only the privileges that they need, and a node has at most one reducer."""
-    problems = []
     for where, labels, spec, _ in all_pods(objects):
         for container in filter(is_reducer, containers(spec)):
             context = container.get("securityContext", {})
@@ -204,23 +193,21 @@ def check_privileges(objects):
             is_restricted = context.get("allowPrivilegeEscalation") is False and context.get("readOnlyRootFilesystem") is True \
                 and context.get("capabilities", {}).get("drop") == ["ALL"] and effective.get("seccompProfile") == {"type": "RuntimeDefault"}
             if not is_restricted or added not in ([], ["IPC_LOCK"]) or effective.get("runAsNonRoot") is not True and not added:
-                problems.append(f"{where}: {container['name']} has too many privileges")
+                yield f"{where}: {container['name']} has too many privileges"
             terms = spec.get("affinity", {}).get("podAntiAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", [])
             if not any(term["topologyKey"] == "kubernetes.io/hostname" and term["labelSelector"]["matchLabels"].items() <= labels.items() for term in terms):
-                problems.append(f"{where}: two reducers can run on one node")
+                yield f"{where}: two reducers can run on one node"
             if spec.get("enableServiceLinks") is not False:
-                problems.append(f"{where}: variables of a Service could be read as options")
+                yield f"{where}: variables of a Service could be read as options"
     for item in of_kind(objects, "DaemonSet"):
         spec = item["spec"]["template"]["spec"]
         if spec.get("hostPID") or spec.get("hostNetwork") or any(c.get("securityContext", {}).get("privileged") for c in containers(spec)):
-            problems.append(f"DaemonSet {item['metadata']['name']}: is privileged")
-    return problems
+            yield f"DaemonSet {item['metadata']['name']}: is privileged"
 
 
 def check_discovery(objects, pool_replicas, discover):
     """Workers discover exactly the DNS names of the reducers. `pool_replicas` is the size of the pool for workers without their
     own reducers. `discover` returns the list of reducers that the program derives from variables."""
-    problems = []
     jobs = {}
     for item in objects:
         spec = item.get("spec", {})
@@ -238,5 +225,4 @@ def check_discovery(objects, pool_replicas, discover):
             # Replaces references to other variables like the kubelet.
             found = discover({name: value.replace("$(JOBSET)", "js") for name, value in env.items() if name.startswith("SLUICE_") and value is not None})
             if found != expected:
-                problems.append(f"{where}: a worker finds {found}, but the reducers are {expected}")
-    return problems
+                yield f"{where}: a worker finds {found}, but the reducers are {expected}"

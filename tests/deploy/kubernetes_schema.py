@@ -101,8 +101,7 @@ def schema_problems(validator, item):
 
 
 def value_problems(node, path=()):
-    """Returns the values in `node` that the API server would reject."""
-    problems = []
+    """Yields the values in `node` that the API server would reject."""
     if isinstance(node, dict):
         for key, child in node.items():
             child_path = (*path, key)
@@ -111,12 +110,11 @@ def value_problems(node, path=()):
                 allowed = HOST_PATHS if path[-1] == "hostPath" else SECCOMP
             for value in child if isinstance(child, list) else [child]:
                 if allowed and value not in allowed:
-                    problems.append(f"{location(child_path)}: {value!r} is not one of {', '.join(sorted(allowed))}")
-            problems += value_problems(child, child_path)
+                    yield f"{location(child_path)}: {value!r} is not one of {', '.join(sorted(allowed))}"
+            yield from value_problems(child, child_path)
     elif isinstance(node, list):
         for index, child in enumerate(node):
-            problems += value_problems(child, (*path, index))
-    return problems
+            yield from value_problems(child, (*path, index))
 
 
 def problems_of(item):

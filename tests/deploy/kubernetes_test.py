@@ -18,6 +18,8 @@ from pathlib import Path
 import deploy_case
 from deploy_case import DEADLINE_S
 
+from sluice_process import SluiceTest  # noqa: E402: deploy_case says where it is
+
 FOLDERS = ["base", "overlays/tcp", "overlays/rdma", "overlays/hostnetwork", "installer", "worker", "jobset", "kubeflow"]
 CUSTOM_KINDS = ["jobset", "kubeflow"]
 POOLS = FOLDERS[:4]
@@ -50,26 +52,25 @@ def kubernetes():
     return deploy_case.ROOT / "deploy/kubernetes"
 
 
+def kustomize(folder):
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, f"{folder}: {done.stderr}"
+    return done.stdout
+
+
 @functools.cache
 def rendered(folder):
-    done = subprocess.run(["kubectl", "kustomize", kubernetes() / folder], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert done.returncode == 0, f"{folder}: {done.stderr}"
-    return list(yaml.safe_load_all(done.stdout))
+    return list(yaml.safe_load_all(kustomize(kubernetes() / folder)))
 
 
-def sluice(*arguments, **options):
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
-    environment.update(options.pop("env", {}))
-    return subprocess.run([deploy_case.program(), *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment, **options)
+def sluice(*arguments, env=None):
+    return subprocess.run([deploy_case.program(), *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+                          env=deploy_case.environment(env))
 
 
 @functools.cache
 def reducer_help():
     return sluice("reducer", "--help").stdout
-
-
-def reducer_variables():
-    return set(re.findall(r"Env:(SLUICE_\w+)", reducer_help()))
 
 
 def plugin_variables():
@@ -94,31 +95,30 @@ def discover(variables):
     return done.stdout.split() if done.returncode == 0 else done.stderr
 
 
+def schema_problems(objects):
+    return [problem for item in objects for problem in schema.problems_of(item)]
+
+
 def all_rules(objects):
     """Returns the problems that all rules find. Schemas are checked separately."""
     drain = rules.seconds(re.search(r"--drain-timeout TIME=(\S+)", reducer_help()).group(1))
     return [*rules.check_references(objects), *rules.check_ports(objects), *rules.check_reducer_resources(objects, drain),
-            *rules.check_variables(objects, reducer_variables(), plugin_variables(), nccl_conf()), *rules.check_key_access(objects),
-            *rules.check_privileges(objects),
-            *rules.check_discovery(objects, pool_replicas(), discover)]
+            *rules.check_variables(objects, set(re.findall(r"Env:(SLUICE_\w+)", reducer_help())), plugin_variables(), nccl_conf()), *rules.check_key_access(objects),
+            *rules.check_privileges(objects), *rules.check_discovery(objects, pool_replicas(), discover)]
 
 
 class Manifests(unittest.TestCase):
-    def expect_none(self, problems):
-        if problems:
-            self.fail("\n" + "\n".join(problems))
-
     def test_all_folders_are_tested(self):
         existing = {file.parent.relative_to(kubernetes()).as_posix() for file in kubernetes().rglob("kustomization.yaml")}
         self.assertEqual(existing - {"components/network-policy"}, set(FOLDERS))
 
     def test_schemas(self):
         for folder in FOLDERS:
-            self.expect_none([f"{folder}: {problem}" for item in rendered(folder) for problem in schema.problems_of(item)])
+            self.assertEqual(schema_problems(rendered(folder)), [], folder)
 
     def test_rules(self):
         for folder in FOLDERS:
-            self.expect_none([f"{folder}: {problem}" for problem in all_rules(rendered(folder))])
+            self.assertEqual(all_rules(rendered(folder)), [], folder)
 
     def test_overlays_set_their_options(self):
         specs = {folder: next(item["spec"]["template"]["spec"] for item in rendered(folder) if item["kind"] == "StatefulSet") for folder in POOLS}
@@ -149,9 +149,7 @@ class Manifests(unittest.TestCase):
                 else:
                     del overlay["configurations"]
                 Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-                done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-                self.assertEqual(done.returncode, 0, done.stderr)
-                images = re.findall(r"image: (\S+)", done.stdout)
+                images = re.findall(r"image: (\S+)", kustomize(folder))
                 self.assertTrue(images)
                 self.assertEqual([image for image in images if not image.startswith("YOUR-REGISTRY/")], [])
 
@@ -159,187 +157,110 @@ class Manifests(unittest.TestCase):
 class InsertedErrors(unittest.TestCase):
     """Inserts one error of each kind into correct manifests. The checks must find it."""
 
-    def expect_found(self, folder, change, text, find):
-        objects = copy.deepcopy(rendered(folder))
-        self.assertFalse(find(objects))
-        change({item["kind"]: item for item in objects})
-        found = find(objects)
-        self.assertTrue(any(text in problem for problem in found), f"expected {text!r} in {found}")
-
-    def expect_schema_problem(self, folder, change, text):
-        self.expect_found(folder, change, text, lambda objects: [problem for item in objects for problem in schema.problems_of(item)])
-
-    def expect_rule_problem(self, folder, change, text):
-        self.expect_found(folder, change, text, all_rules)
+    CONTAINER = "spec.template.spec.containers.0"
 
     @staticmethod
-    def pod(kinds, kind="StatefulSet"):
-        return kinds[kind]["spec"]["template"]["spec"]
+    def change(objects, path, value):
+        """Sets the value at `path`, "KIND.KEY.0.KEY"; None deletes it. A dot within a key is written as "~"."""
+        kind, *keys, last = [int(key) if key.isdigit() else key.replace("~", ".") for key in path.split(".")]
+        node = functools.reduce(lambda inner, key: inner[key], keys, {item["kind"]: item for item in objects}[kind])
+        if value is None:
+            del node[last]
+        else:
+            node[last] = value
+
+    def expect_found(self, find, cases):
+        """Each case: folder, path, value, and a text of the problem that `find` must return for the changed objects."""
+        for folder, path, value, text in cases:
+            with self.subTest(folder, path=path):
+                objects = copy.deepcopy(rendered(folder))
+                self.assertFalse(find(objects))
+                self.change(objects, path, value)
+                found = find(objects)
+                self.assertTrue(any(text in problem for problem in found), f"expected {text!r} in {found}")
+
+    def expect_schema_problems(self, *cases):
+        self.expect_found(schema_problems, cases)
+
+    def expect_rule_problems(self, *cases):
+        self.expect_found(all_rules, cases)
 
     def test_keys_and_values(self):
-        def misspelled(kinds):
-            kinds["StatefulSet"]["spec"]["podManagmentPolicy"] = "Parallel"
-        self.expect_schema_problem("base", misspelled, "podManagmentPolicy")
-
-        def nested(kinds):
-            self.pod(kinds)["containers"][0]["livenessProbe"]["httpGet"]["paths"] = "/"
-        self.expect_schema_problem("base", nested, "paths")
-
-        def text(kinds):
-            kinds["StatefulSet"]["spec"]["replicas"] = "two"
-        self.expect_schema_problem("base", text, "replicas")
-
-        def policy(kinds):
-            kinds["StatefulSet"]["spec"]["podManagementPolicy"] = "AtOnce"
-        self.expect_schema_problem("base", policy, "AtOnce")
-
-        def kind(kinds):
-            kinds["StatefulSet"]["apiVersion"] = "apps/v1beta1"
-        self.expect_schema_problem("base", kind, "has no StatefulSet")
-
-        def host_path(kinds):
-            self.pod(kinds, "DaemonSet")["volumes"][0]["hostPath"]["type"] = "CreateDirectory"
-        self.expect_schema_problem("installer", host_path, "CreateDirectory")
+        self.expect_schema_problems(
+            ("base", "StatefulSet.spec.podManagmentPolicy", "Parallel", "podManagmentPolicy"),
+            ("base", f"StatefulSet.{self.CONTAINER}.livenessProbe.httpGet.paths", "/", "paths"),
+            ("base", "StatefulSet.spec.replicas", "two", "replicas"),
+            ("base", "StatefulSet.spec.podManagementPolicy", "AtOnce", "AtOnce"),
+            ("base", "StatefulSet.apiVersion", "apps/v1beta1", "has no StatefulSet"),
+            ("installer", "DaemonSet.spec.template.spec.volumes.0.hostPath.type", "CreateDirectory", "CreateDirectory"))
 
     def test_keys_and_values_of_custom_kinds(self):
-        def paralelism(kinds):
-            kinds["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"]["paralelism"] = 2
-        self.expect_schema_problem("jobset", paralelism, "paralelism")
-
-        def status(kinds):
-            kinds["JobSet"]["spec"]["replicatedJobs"][1]["dependsOn"][0]["status"] = "Running"
-        self.expect_schema_problem("jobset", status, "Running")
-
-        def runtime(kinds):
-            kinds["ClusterTrainingRuntime"]["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["container"] = []
-        self.expect_schema_problem("kubeflow", runtime, "container")
-
-        def nodes(kinds):
-            kinds["TrainJob"]["spec"]["trainer"]["numNodes"] = "4"
-        self.expect_schema_problem("kubeflow", nodes, "numNodes")
+        self.expect_schema_problems(
+            ("jobset", "JobSet.spec.replicatedJobs.0.template.spec.paralelism", 2, "paralelism"),
+            ("jobset", "JobSet.spec.replicatedJobs.1.dependsOn.0.status", "Running", "Running"),
+            ("kubeflow", "ClusterTrainingRuntime.spec.template.spec.replicatedJobs.0.template.spec.template.spec.container", [], "container"),
+            ("kubeflow", "TrainJob.spec.trainer.numNodes", "4", "numNodes"))
 
     def test_names_and_ports(self):
-        def probe(kinds):
-            self.pod(kinds)["containers"][0]["readinessProbe"]["httpGet"]["port"] = "htpp"
-        self.expect_rule_problem("base", probe, "htpp")
-
-        def service(kinds):
-            kinds["Service"]["spec"]["ports"][0]["port"] = 7471
-        self.expect_rule_problem("base", service, "7471")
-
-        def listen(kinds):
-            kinds["ConfigMap"]["data"]["SLUICE_LISTEN"] = "*:7480"
-        self.expect_rule_problem("overlays/tcp", listen, "7480")
-
-        def policy(kinds):
-            kinds["NetworkPolicy"]["spec"]["ingress"][0]["ports"][0]["port"] = "date"
-        self.expect_rule_problem("overlays/tcp", policy, "date")
-
-        def selector(kinds):
-            kinds["Service"]["spec"]["selector"]["app.kubernetes.io/name"] = "sluice"
-        self.expect_rule_problem("base", selector, "selects no pods")
-
-        def config(kinds):
-            self.pod(kinds)["containers"][0]["envFrom"][0]["configMapRef"]["name"] = "reducer"
-        self.expect_rule_problem("base", config, "there is no ConfigMap reducer")
-
-        def volume(kinds):
-            self.pod(kinds, "DaemonSet")["volumes"][0]["name"] = "host"
-        self.expect_rule_problem("installer", volume, "mounted but missing")
+        self.expect_rule_problems(
+            ("base", f"StatefulSet.{self.CONTAINER}.readinessProbe.httpGet.port", "htpp", "htpp"),
+            ("base", "Service.spec.ports.0.port", 7471, "7471"),
+            ("overlays/tcp", "ConfigMap.data.SLUICE_LISTEN", "*:7480", "7480"),
+            ("overlays/tcp", "NetworkPolicy.spec.ingress.0.ports.0.port", "date", "date"),
+            ("base", "Service.spec.selector.app~kubernetes~io/name", "sluice", "selects no pods"),
+            ("base", f"StatefulSet.{self.CONTAINER}.envFrom.0.configMapRef.name", "reducer", "there is no ConfigMap reducer"),
+            ("installer", "DaemonSet.spec.template.spec.volumes.0.name", "host", "mounted but missing"))
 
     def test_reducer_options_and_resources(self):
-        def grace(kinds):
-            self.pod(kinds)["terminationGracePeriodSeconds"] = 90
-        self.expect_rule_problem("base", grace, "may drain for 90 s")
-
-        def grace_of_job(kinds):
-            kinds["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 25
-        self.expect_rule_problem("jobset", grace_of_job, "may drain for 25 s")
-
-        def memory(kinds):
-            self.pod(kinds)["containers"][0]["resources"]["limits"]["memory"] = "24Gi"
-        self.expect_rule_problem("base", memory, "leaves too little")
-
-        def processors(kinds):
-            for resources in self.pod(kinds)["containers"][0]["resources"].values():
-                resources["cpu"] = "15500m"
-        self.expect_rule_problem("base", processors, "not an integer")
-
-        def unknown(kinds):
-            kinds["ConfigMap"]["data"]["SLUICE_DRAIN_TIME"] = "9s"
-        self.expect_rule_problem("base", unknown, "SLUICE_DRAIN_TIME")
-
-        def missing(kinds):
-            del kinds["ConfigMap"]["data"]["SLUICE_MEMORY_LIMIT"]
-        self.expect_rule_problem("base", missing, "has no SLUICE_MEMORY_LIMIT")
-
-        def root(kinds):
-            self.pod(kinds)["securityContext"]["runAsNonRoot"] = False
-        self.expect_rule_problem("base", root, "too many privileges")
-
-        def no_anti_affinity(kinds):
-            del self.pod(kinds)["affinity"]
-        self.expect_rule_problem("base", no_anti_affinity, "on one node")
-
-        def privileged(kinds):
-            self.pod(kinds, "DaemonSet")["initContainers"][0]["securityContext"]["privileged"] = True
-        self.expect_rule_problem("installer", privileged, "privileged")
+        processors = rules.of_kind(rendered("base"), "StatefulSet")[0]["spec"]["template"]["spec"]["containers"][0]["resources"]
+        self.expect_rule_problems(
+            ("base", "StatefulSet.spec.template.spec.terminationGracePeriodSeconds", 90, "may drain for 90 s"),
+            ("jobset", "JobSet.spec.replicatedJobs.0.template.spec.template.spec.terminationGracePeriodSeconds", 25, "may drain for 25 s"),
+            ("base", f"StatefulSet.{self.CONTAINER}.resources.limits.memory", "24Gi", "leaves too little"),
+            ("base", f"StatefulSet.{self.CONTAINER}.resources", {name: {**each, "cpu": "15500m"} for name, each in processors.items()}, "not an integer"),
+            ("base", "ConfigMap.data.SLUICE_DRAIN_TIME", "9s", "SLUICE_DRAIN_TIME"),
+            ("base", "ConfigMap.data.SLUICE_MEMORY_LIMIT", None, "has no SLUICE_MEMORY_LIMIT"),
+            ("base", "StatefulSet.spec.template.spec.securityContext.runAsNonRoot", False, "too many privileges"),
+            ("base", "StatefulSet.spec.template.spec.affinity", None, "on one node"),
+            ("installer", "DaemonSet.spec.template.spec.initContainers.0.securityContext.privileged", True, "privileged"))
 
     def test_worker_variables_and_keys(self):
-        def variable(kinds):
-            kinds["Pod"]["spec"]["containers"][0]["env"].append({"name": "SLUICE_REDUCER", "value": "a:1"})
-        self.expect_rule_problem("worker", variable, "no variable SLUICE_REDUCER")
-
-        def switch(kinds):
-            kinds["Pod"]["spec"]["containers"][0]["env"] = [e for e in kinds["Pod"]["spec"]["containers"][0]["env"] if e["name"] != "NCCL_COLLNET_ENABLE"]
-        self.expect_rule_problem("worker", switch, "NCCL_COLLNET_ENABLE")
-
-        def fewer(kinds):
-            kinds["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] = 3
-        self.expect_rule_problem("jobset", fewer, "reducers-0-2")
-
-        def no_security_context(kinds):
-            del kinds["Pod"]["spec"]["securityContext"]
-        self.expect_rule_problem("worker", no_security_context, "worker cannot read /run/secrets/sluice")
-
-        def only_root(kinds):
-            self.pod(kinds)["volumes"][0]["secret"]["defaultMode"] = 0o400
-        self.expect_rule_problem("base", only_root, "reducer cannot read /run/secrets/sluice")
-
-        def pattern(kinds):
-            next(e for e in kinds["Pod"]["spec"]["containers"][0]["env"] if e["name"] == "SLUICE_REDUCER_POD_PATTERN")["value"] = "sluice-reducer-%d.reducers"
-        self.expect_rule_problem("worker", pattern, "sluice-reducer-0.reducers:7470")
+        variables = rules.of_kind(rendered("worker"), "Pod")[0]["spec"]["containers"][0]["env"]
+        at = {entry["name"]: index for index, entry in enumerate(variables)}
+        self.expect_rule_problems(
+            ("worker", "Pod.spec.containers.0.env", [*variables, {"name": "SLUICE_REDUCER", "value": "a:1"}], "no variable SLUICE_REDUCER"),
+            ("worker", f"Pod.spec.containers.0.env.{at['NCCL_COLLNET_ENABLE']}", None, "NCCL_COLLNET_ENABLE"),
+            ("jobset", "JobSet.spec.replicatedJobs.0.template.spec.completions", 3, "reducers-0-2"),
+            ("worker", "Pod.spec.securityContext", None, "worker cannot read /run/secrets/sluice"),
+            ("base", "StatefulSet.spec.template.spec.volumes.0.secret.defaultMode", 0o400, "reducer cannot read /run/secrets/sluice"),
+            ("worker", f"Pod.spec.containers.0.env.{at['SLUICE_REDUCER_POD_PATTERN']}.value", "sluice-reducer-%d.reducers", "sluice-reducer-0.reducers:7470"))
 
 
-class RunningReducer(unittest.TestCase):
+class RunningReducer(SluiceTest):
     """Starts a reducer with the variables of the manifests."""
 
     def test_options_are_accepted_and_probes_succeed(self):
+        key = self.make_key()
         for folder in [*POOLS, *CUSTOM_KINDS]:
-            with self.subTest(folder), tempfile.TemporaryDirectory() as work:
-                self.run_with_variables_of(folder, Path(work))
+            with self.subTest(folder):
+                self.run_with_variables_of(folder, key)
 
-    def run_with_variables_of(self, folder, work):
+    def run_with_variables_of(self, folder, key):
+        port_file = self.folder / "port"
+        port_file.unlink(missing_ok=True)
         container = next(c for _, _, spec, _ in rules.all_pods(rendered(folder)) for c in spec["containers"] if rules.is_reducer(c))
         variables = rules.variables(container, rendered(folder))
-        self.assertEqual(sluice("keygen", "--out", work / "pool.key").returncode, 0)
         # Values of the cluster, and values that must differ between tests on one machine.
-        variables.update(SLUICE_LANES="2", SLUICE_KEY_FILE=str(work / "pool.key"), SLUICE_LISTEN="127.0.0.1:0", SLUICE_HTTP_LISTEN="127.0.0.1:0",
-                         SLUICE_HTTP_PORT_FILE=str(work / "port"), SLUICE_MEMORY_LIMIT="64M")
+        variables.update(SLUICE_LANES="2", SLUICE_KEY_FILE=str(key), SLUICE_LISTEN="127.0.0.1:0", SLUICE_HTTP_LISTEN="127.0.0.1:0",
+                         SLUICE_HTTP_PORT_FILE=str(port_file), SLUICE_MEMORY_LIMIT="64M")
         self.assertNotIn(None, variables.values())
-        environment = {**{name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}, **variables}
-        with open(work / "log", "wb") as log:
-            process = subprocess.Popen([deploy_case.program(), "reducer"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            deploy_case.until("the reducer writes its HTTP port", (work / "port").exists, process)
-            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-                path = container[probe]["httpGet"]["path"]
-                with urllib.request.urlopen(f"http://127.0.0.1:{(work / 'port').read_text().strip()}{path}", timeout=DEADLINE_S) as response:
-                    self.assertEqual(response.status, 200, path)
-        finally:
-            process.terminate()
-            process.wait(DEADLINE_S)
-        self.assertEqual(process.returncode, 0)
+        reducer = self.start("reducer", env=variables)
+        deploy_case.until("the reducer writes its HTTP port", port_file.exists, reducer.process)
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            path = container[probe]["httpGet"]["path"]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port_file.read_text().strip()}{path}", timeout=DEADLINE_S) as response:
+                self.assertEqual(response.status, 200, path)
+        self.expect_drained(reducer)
 
 
 class Plan(unittest.TestCase):
@@ -353,12 +274,10 @@ class Plan(unittest.TestCase):
             tree = shutil.copytree(kubernetes(), Path(work, "kubernetes"))
             (tree / "planned").mkdir()
             (tree / "planned/kustomization.yaml").write_text(text)
-            done = subprocess.run(["kubectl", "kustomize", tree / "planned"], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        objects = list(yaml.safe_load_all(done.stdout))
+            objects = list(yaml.safe_load_all(kustomize(tree / "planned")))
         self.assertEqual(next(item["spec"]["replicas"] for item in objects if item["kind"] == "StatefulSet"), 25)
         self.assertIn("NetworkPolicy", {item["kind"] for item in objects})
-        self.assertEqual([problem for item in objects for problem in schema.problems_of(item)] + all_rules(objects), [])
+        self.assertEqual(schema_problems(objects) + all_rules(objects), [])
 
     def job_set(self, *options):
         text = sluice(*self.PLAN_FOR_8_WORKERS, "jobset", *options).stdout

@@ -9,17 +9,12 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import unittest
-from pathlib import Path
 
 import deploy_case
 from deploy_case import DeployTest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "functional"))
-
-import sluice_process  # noqa: E402
-from sluice_process import DEADLINE_S, SluiceTest, environment  # noqa: E402
+from sluice_process import DEADLINE_S, SluiceTest, environment  # noqa: E402: deploy_case says where it is
 
 LAUNCHERS = "docs/guides/deploy-platforms.md"
 PAGES = ["README.md", "docs/get-started.md", *sorted(path.relative_to(deploy_case.ROOT).as_posix() for path in (deploy_case.ROOT / "docs/guides").glob("*.md"))]
@@ -37,10 +32,6 @@ def commands(name):
 
 
 class Launchers(SluiceTest):
-    def setUp(self):
-        super().setUp()
-        sluice_process.PROGRAM = str(deploy_case.program())
-
     def run_recipe(self, launcher, folder="", **extra):
         """Runs the command of the page that starts digits.sh with this launcher."""
         lines = [line for line in commands(LAUNCHERS) if line.startswith(launcher + " ") and "digits.sh" in line]
@@ -72,18 +63,14 @@ class Launchers(SluiceTest):
 class SageMaker(DeployTest):
     def test_torchrun_gets_the_values_of_the_platform(self):
         """Runs start.sh of the page with a fake torchrun that prints its arguments."""
-        torchrun = self.folder / "torchrun"
-        torchrun.write_text('#!/bin/sh\necho "$SLUICE_REDUCERS $SLUICE_KEY_FILE $*"\n', encoding="ascii")
-        torchrun.chmod(0o755)
-        script = self.folder / "start.sh"
+        self.write("torchrun", '#!/bin/sh\necho "$SLUICE_REDUCERS $SLUICE_KEY_FILE $*"\n').chmod(0o755)
         lines = commands(LAUNCHERS)
         first = next(i for i, line in enumerate(lines) if line.startswith("export SLUICE_KEY_FILE=/opt/ml"))
-        script.write_text("\n".join(["#!/usr/bin/env bash", *lines[first:first + 2]]) + "\n", encoding="utf-8")
+        script = self.write("start.sh", "\n".join(["#!/usr/bin/env bash", *lines[first:first + 2]]) + "\n")
         hosts = [f"algo-{i}" for i in range(1, 13)]
         groups = [{"instance_group_name": "reducer", "hosts": ["algo-1", "algo-3"]}, {"instance_group_name": "worker", "hosts": [*hosts[3:], "algo-2"]}]
         for host, rank in (("algo-2", 0), ("algo-4", 1), ("algo-12", 9)):
-            config = self.folder / "resourceconfig.json"
-            config.write_text(json.dumps({"current_host": host, "hosts": hosts, "instance_groups": groups}), encoding="ascii")
+            config = self.write("resourceconfig.json", json.dumps({"current_host": host, "hosts": hosts, "instance_groups": groups}))
             variables = environment({"SLUICE_SM_RESOURCE_CONFIG": str(config), "PATH": f"{self.folder}:{deploy_case.program().parent}:{os.environ['PATH']}"})
             done = subprocess.run(["bash", script], cwd=deploy_case.ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S,
                                   check=False)
@@ -118,9 +105,8 @@ class Pages(unittest.TestCase):
         return found
 
     def test_commands_and_options_exist(self):
-        found = [problem for name in PAGES for problem in self.problems(name, commands(name) + re.findall(r"`(sluice [^`]+)`", page(name)))]
-        if found:
-            self.fail("\n" + "\n".join(found))
+        for name in PAGES:
+            self.assertEqual(self.problems(name, commands(name) + re.findall(r"`(sluice [^`]+)`", page(name))), [])
 
     def test_unknown_options_are_found(self):
         self.assertTrue(self.problems("", ["sluice keygen --outfile pool.key"]))

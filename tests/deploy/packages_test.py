@@ -2,12 +2,10 @@
 dependencies."""
 
 import re
-import signal
-import subprocess
 
 import deploy_case
 from built_packages import base_root, field, packages
-from deploy_case import DEADLINE_S, DeployTest, environment, main, need, program, until, version
+from deploy_case import DeployTest, environment, main, need, program, until, version
 
 NAMES = ["libnccl-net-sluice", "libsluice-dev", "libsluice0", "sluice-reducer", "sluice-tools"]
 
@@ -78,11 +76,7 @@ class Packages(DeployTest):
         """Runs a reducer of the installed program for workers of this machine, and finds the installed plugin by its name."""
         port_file = self.root / "tmp/port"
         errors = self.folder / "stderr"
-        with open(errors, "wb") as log:
-            reducer = subprocess.Popen(["chroot", self.root, "sluice", "reducer", "--listen", "127.0.0.1:0", "--port-file", "/tmp/port"],
-                                       stderr=log, stdin=subprocess.DEVNULL, env=environment())
-        self.addCleanup(reducer.wait)
-        self.addCleanup(reducer.kill)
+        reducer = self.start_process(["chroot", self.root, "sluice", "reducer", "--listen", "127.0.0.1:0", "--port-file", "/tmp/port"], errors)
         until("the reducer listens", lambda: port_file.exists() or reducer.poll() is not None)
         self.assertIsNone(reducer.poll(), errors.read_text())
         address = f"127.0.0.1:{port_file.read_text().strip()}"
@@ -91,8 +85,7 @@ class Packages(DeployTest):
         output = self.chroot("sluice", "check", "plugin", env=environment({"SLUICE_REDUCERS": address, "NCCL_COLLNET_ENABLE": "1"})).stdout
         self.assertRegex(output, r"plugin +libnccl-net-sluice\.so: ")
         self.assertRegex(output, r"reduction +\d+ floats, correct")
-        reducer.send_signal(signal.SIGTERM)
-        self.assertEqual(reducer.wait(DEADLINE_S), 0, errors.read_text())
+        self.terminate(reducer, errors)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,11 @@ import http.client
 import json
 import re
 import subprocess
-import sys
-import tempfile
-import unittest
-from pathlib import Path
 
 import deploy_case
-from deploy_case import main, need, program, until
+from deploy_case import main, need, until
+
+from sluice_process import SluiceTest  # noqa: E402: deploy_case says where it is
 
 # Series that Prometheus itself adds.
 NOT_SERVED = {"up"}
@@ -27,11 +25,10 @@ def metric_names(expression):
     return {name for name in re.findall(r"[a-zA-Z_:][\w:]*", bare) if name not in KEYWORDS}
 
 
-class Promtool(unittest.TestCase):
+class Promtool(SluiceTest):
     @classmethod
     def setUpClass(cls):
         need("promtool")  # package prometheus
-        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.rules = (deploy_case.ROOT / "deploy/prometheus/rules.yml").read_text()
         cls.dashboard = json.loads((deploy_case.ROOT / "deploy/grafana/sluice.json").read_text())
 
@@ -102,24 +99,11 @@ class Promtool(unittest.TestCase):
 
     def live_metrics(self):
         """Returns /metrics of a reducer that has completed a session."""
-        sys.path.insert(0, str(deploy_case.ROOT / "tests/functional"))
-        import sluice_process
-        sluice_process.PROGRAM = str(program())
-
-        class Reducer(sluice_process.SluiceTest):
-            def runTest(self):
-                pass
-
-        reducer = Reducer()
-        reducer.setUp()
-        self.addCleanup(reducer.doCleanups)
-        port_file = reducer.folder / "http"
-        _, address = reducer.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file)
-        until("the reducer writes its HTTP port", port_file.exists)
-        reducer.run_sluice("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5", "--workers", "2", "--connect", address)
+        _, address, port = self.start_http_reducer()
+        self.run_sluice("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5", "--workers", "2", "--connect", address)
 
         def scrape():
-            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", int(port_file.read_text()), timeout=10)) as connection:
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
                 connection.request("GET", "/metrics")
                 reply = connection.getresponse()
                 text = reply.read().decode()

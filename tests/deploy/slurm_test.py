@@ -62,13 +62,21 @@ class Slurm(unittest.TestCase):
         self.assertEqual(len(shares), 2, output)
         self.assertGreater(min(shares), 40, output)
 
-    def test_job_with_its_own_reducers(self):
-        number = self.submit("hetjob.sbatch", DIGITS, "--epochs", 3, options=[f"--export=ALL,{OTHER_POOL}"])
+    def expect_served_sessions(self, count, output):
+        """This many reducers have served one session each."""
+        self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", output)), count, output)
+
+    def run_digits(self, script, variables):
+        """Trains with two reducers that end with the job, and returns the job's output."""
+        number = self.submit(script, DIGITS, "--epochs", 3, options=[f"--export=ALL,{variables}"])
         output = self.expect_end(number, 0)
         self.expect_digits(output)
-        self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", output)), 2, output)
-        self.assertNotIn("the reducers exited with", output)
+        self.expect_served_sessions(2, output)
         self.assertEqual(sorted(path.name for path in self.job_folder.iterdir()), [f"sluice-{number}.out"], "the script deletes the key")
+        return output
+
+    def test_job_with_its_own_reducers(self):
+        self.assertNotIn("the reducers exited with", self.run_digits("hetjob.sbatch", OTHER_POOL))
 
     def test_exit_code_is_the_exit_code_of_the_training(self):
         # Uses one node: with several tasks, srun kills the other tasks and returns the largest code.
@@ -90,7 +98,7 @@ class Slurm(unittest.TestCase):
         self.assertRegex(output, r"weights +bit-identical on 2 workers")
         self.assertIn("Node failure on cpu2", output)
         self.assertNotIn("draining: 1 sessions", output)  # the other reducer was not stopped
-        self.assertEqual(len(re.findall("ended after .* 1 sessions completed, 0 failed", output)), 1, output)
+        self.expect_served_sessions(1, output)
 
     def test_canceled_job_leaves_no_key(self):
         number = self.submit("hetjob.sbatch", "sleep", "600")
@@ -100,11 +108,7 @@ class Slurm(unittest.TestCase):
         until("the key is deleted", lambda: not (self.job_folder / f".sluice-{number}").exists())
 
     def test_each_node_discovers_its_role(self):
-        number = self.submit("auto.sbatch", DIGITS, "--epochs", 3, options=[f"--export=ALL,SLUICE_IDLE_TIMEOUT=1s,{OTHER_POOL}"])
-        output = self.expect_end(number, 0)
-        self.expect_digits(output)
-        self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", output)), 2, output)
-        self.assertEqual(sorted(path.name for path in self.job_folder.iterdir()), [f"sluice-{number}.out"], "the script deletes the key")
+        self.run_digits("auto.sbatch", f"SLUICE_IDLE_TIMEOUT=1s,{OTHER_POOL}")
 
     def test_script_of_sluice_plan(self):
         text = self.sluice("plan", "--workers", 2, "--worker-gbps", 100, "--reducer-gbps", 100, "--reducer-price", 2, "--format", "sbatch")
@@ -128,8 +132,7 @@ class Slurm(unittest.TestCase):
         self.expect_end(self.submit(*train, options=["--job-name=second"]), 69)  # the token belongs to the job "first"
 
         self.cluster.run("scancel", "--batch", "--signal=TERM", str(pool))
-        output = self.expect_end(pool, 0)
-        self.assertEqual(len(re.findall(r"ended after .* 1 sessions completed, 0 failed", output)), 2, output)
+        self.expect_served_sessions(2, self.expect_end(pool, 0))
         self.assertFalse(reducers.exists())
 
 

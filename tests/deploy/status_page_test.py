@@ -9,15 +9,11 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import unittest
-from pathlib import Path
 
-from deploy_case import main, program, until
+from deploy_case import main, until
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "functional"))
-
-import sluice_process  # noqa: E402
+from sluice_process import SluiceTest  # noqa: E402: deploy_case says where it is
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SCRIPT = "<script>document.title='owned'</script>"
@@ -41,16 +37,12 @@ def text_of(dom, element):
 
 
 @unittest.skipIf(CHROMIUM is None, "needs program:chromium: chromium is not installed")
-class Page(sluice_process.SluiceTest):
+class Page(SluiceTest):
     def setUp(self):
         super().setUp()
-        sluice_process.PROGRAM = str(program())
         self.jobs = []
-        port_file = self.folder / "http"
-        self.reducer, self.address = self.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file, "--weight", f"{IMAGE}=2",
-                                                         "--drain-timeout", "5m")
-        until("the reducer writes its HTTP port", port_file.exists)
-        self.url = f"http://127.0.0.1:{port_file.read_text().strip()}/"
+        self.reducer, self.address, port = self.start_http_reducer("--weight", f"{IMAGE}=2", "--drain-timeout", "5m")
+        self.url = f"http://127.0.0.1:{port}/"
 
     def load(self):
         for rank in range(3):

@@ -8,7 +8,6 @@ import re
 import shlex
 import signal
 import socket
-import subprocess
 import time
 import unittest
 
@@ -18,8 +17,9 @@ from deploy_case import DEADLINE_S, DeployTest, accepts, environment, main, need
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
 
 
-def units():
-    return deploy_case.ROOT / "deploy" / "systemd"
+def unit_path(name):
+    """Returns the path of a unit or another file of deploy/systemd. The build generates the template of instances."""
+    return (deploy_case.BUILD / "deploy/packaging" if "@" in name else deploy_case.ROOT / "deploy/systemd") / name
 
 
 def read_unit(path):
@@ -37,7 +37,7 @@ class Units(DeployTest):
         link = self.folder / "sluice"
         link.symlink_to(program())
         for name in ("sluice-reducer.service", "sluice-reducer@.service"):
-            text = (units() / name).read_text().replace("/usr/bin/sluice", str(link))
+            text = unit_path(name).read_text().replace("/usr/bin/sluice", str(link))
             (self.folder / name).write_text(re.sub(r"(?m)^Documentation=.*\n", "", text))
 
     def test_systemd_accepts_the_units(self):
@@ -47,7 +47,7 @@ class Units(DeployTest):
     def test_systemd_accepts_the_drop_in_for_rdma(self):
         drop_in = self.folder / "sluice-reducer.service.d"
         drop_in.mkdir()
-        (drop_in / "rdma.conf").write_text((units() / "rdma.conf").read_text())
+        (drop_in / "rdma.conf").write_text(unit_path("rdma.conf").read_text())
         self.assertEqual(self.command("systemd-analyze", "verify", "--man=no", self.folder / "sluice-reducer.service").stdout, "")
 
     def test_exposure_to_the_host_is_low(self):
@@ -55,7 +55,7 @@ class Units(DeployTest):
         self.assertIn("OK", output.splitlines()[-1])
 
     def test_template_differs_only_in_the_instance(self):
-        one, many = ((units() / name).read_text() for name in ("sluice-reducer.service", "sluice-reducer@.service"))
+        one, many = (unit_path(name).read_text() for name in ("sluice-reducer.service", "sluice-reducer@.service"))
         # Only an instance chooses its configuration file, because a reducer exits with 78 if the file is missing.
         one = one.replace("Environment=SLUICE_CONFIG=/etc/sluice/reducer.toml\n", "")
         many = re.sub(r"(?m)^# To use a configuration file, set SLUICE_CONFIG=.*\n", "", many)
@@ -77,12 +77,18 @@ class StartedReducer(DeployTest):
         notifications.settimeout(DEADLINE_S)
         return notifications
 
-    def start(self, extra, unit="sluice-reducer.service"):
-        service = read_unit(units() / unit)["Service"]
+    def start_notifying(self, unit="sluice-reducer.service", **extra):
+        """Starts the reducer of the unit with a notification socket: (process, socket)."""
+        address = str(self.folder / "notify")
+        notifications = self.listen(address)
+        return self.start_unit({"NOTIFY_SOCKET": address, **extra}, unit), notifications
+
+    def start_unit(self, extra, unit="sluice-reducer.service"):
+        service = read_unit(unit_path(unit))["Service"]
         self.command(program(), "keygen", "--out", self.folder / "pool.key")
         command = shlex.split(service["ExecStart"].replace("${CREDENTIALS_DIRECTORY}", str(self.folder)))
         self.assertEqual(command[0], "/usr/bin/sluice")
-        variables = dict(line.split("=", 1) for line in (units() / "sluice-reducer.default").read_text().splitlines()
+        variables = dict(line.split("=", 1) for line in unit_path("sluice-reducer.default").read_text().splitlines()
                          if line and not line.startswith("#"))
         self.assertEqual((variables["SLUICE_LISTEN"], variables["SLUICE_HTTP_LISTEN"]), ("*:7470", "127.0.0.1:9470"))
         # The package contains the configuration file of the unit.
@@ -91,11 +97,7 @@ class StartedReducer(DeployTest):
         variables.update({"SLUICE_LISTEN": "127.0.0.1:0", "SLUICE_HTTP_LISTEN": "127.0.0.1:0", "SLUICE_PORT_FILE": str(self.port_file)}, **extra)
         if name:
             variables[name] = str(deploy_case.ROOT / "config" / "reducer.toml")
-        with open(self.errors, "wb") as errors:
-            process = subprocess.Popen([program(), *command[1:]], stderr=errors, stdin=subprocess.DEVNULL, env=environment(variables))
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        return process
+        return self.start_process([program(), *command[1:]], self.errors, environment(variables))
 
     def wait_for(self, notifications, line):
         """Returns the lines of the first message that contains `line`. Earlier messages are dropped."""
@@ -112,7 +114,7 @@ class StartedReducer(DeployTest):
                 (self.folder / "pool.key").unlink(missing_ok=True)
                 self.port_file.unlink(missing_ok=True)
                 notifications = self.listen(address)
-                process = self.start({"NOTIFY_SOCKET": address})
+                process = self.start_unit({"NOTIFY_SOCKET": address})
                 self.assertEqual(notifications.recv(4096).decode().splitlines()[0], "READY=1", "the first notification")
                 self.assertTrue(accepts(int(self.port_file.read_text())), "the reducer accepts connections when it notifies readiness")
                 process.send_signal(signal.SIGHUP)  # the signal of ExecReload
@@ -124,26 +126,19 @@ class StartedReducer(DeployTest):
                 self.assertIn("workers must prove a token", self.errors.read_text())
 
     def test_instance_of_the_template_starts_with_the_files_of_the_package(self):
-        notifications = self.listen(str(self.folder / "notify"))
-        process = self.start({"NOTIFY_SOCKET": str(self.folder / "notify")}, "sluice-reducer@.service")
+        process, notifications = self.start_notifying("sluice-reducer@.service")
         self.wait_for(notifications, "READY=1")
-        process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(DEADLINE_S), 0, self.errors.read_text())
+        self.terminate(process, self.errors)
 
     def test_failed_start_notifies_no_readiness(self):
-        notifications = self.listen(str(self.folder / "notify"))
-        blocker = socket.socket()
-        self.addCleanup(blocker.close)
-        blocker.bind(("127.0.0.1", 0))
-        blocker.listen()
-        process = self.start({"NOTIFY_SOCKET": str(self.folder / "notify"), "SLUICE_LISTEN": f"127.0.0.1:{blocker.getsockname()[1]}"})
+        blocker = self.enterContext(socket.create_server(("127.0.0.1", 0)))
+        process, notifications = self.start_notifying(SLUICE_LISTEN=f"127.0.0.1:{blocker.getsockname()[1]}")
         self.assertEqual(process.wait(DEADLINE_S), 75)
         notifications.setblocking(False)
         self.assertRaises(BlockingIOError, notifications.recv, 4096)
 
     def test_watchdog_detects_a_hanging_lane_and_control_loop(self):
-        notifications = self.listen(str(self.folder / "notify"))
-        process = self.start({"NOTIFY_SOCKET": str(self.folder / "notify"), "WATCHDOG_USEC": "1000000", "SLUICE_LANES": "1"})
+        process, notifications = self.start_notifying(WATCHDOG_USEC="1000000", SLUICE_LANES="1")
         self.wait_for(notifications, "READY=1")
         for _ in range(4):
             self.wait_for(notifications, "WATCHDOG=1")
@@ -158,22 +153,18 @@ class StartedReducer(DeployTest):
             # One notification may already be in the socket. Then there must be none for 2.5 s, ten intervals.
             until("no notification while the control loop hangs", lambda: self.receive_within(notifications, 2.5) is None)
         self.wait_for(notifications, "WATCHDOG=1")
-        process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(DEADLINE_S), 0)
+        self.terminate(process, self.errors)
 
     def test_watchdog_of_another_process_is_ignored(self):
-        notifications = self.listen(str(self.folder / "notify"))
-        process = self.start({"NOTIFY_SOCKET": str(self.folder / "notify"), "WATCHDOG_USEC": "200000", "WATCHDOG_PID": "1"})
+        process, notifications = self.start_notifying(WATCHDOG_USEC="200000", WATCHDOG_PID="1")
         self.wait_for(notifications, "READY=1")
         self.assertIsNone(self.receive_within(notifications, 1))
-        process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(DEADLINE_S), 0)
+        self.terminate(process, self.errors)
 
     def test_invalid_socket_address_is_only_a_warning(self):
-        process = self.start({"NOTIFY_SOCKET": "nonsense", "WATCHDOG_USEC": "many"})
+        process = self.start_unit({"NOTIFY_SOCKET": "nonsense", "WATCHDOG_USEC": "many"})
         until("the reducer listens", self.port_file.exists)
-        process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(DEADLINE_S), 0)
+        self.terminate(process, self.errors)
         self.assertIn("NOTIFY_SOCKET=nonsense is not a socket address", self.errors.read_text())
 
     def drop_notifications(self, notifications):

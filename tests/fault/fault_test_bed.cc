@@ -34,7 +34,9 @@ struct FaultTestBed::Reducer {
 };
 
 FaultTestBed::FaultTestBed(const FaultTestOptions& options)
-    : options_(options), network_(transport::inproc::make_network()), reasons_(options.ranks, Errc::kOk) {
+    : options_(options),
+      network_(std::make_unique<transport::inproc::Network>()),
+      reasons_(options.ranks, Errc::kOk) {
   wire::View view;
   view.slot_bytes = options.slot_bytes;
   for (uint32_t i = 0; i < options.reducers; ++i) {
@@ -49,8 +51,9 @@ FaultTestBed::FaultTestBed(const FaultTestOptions& options)
     auto near_below = network_->make_context();
     r->below = near_below.get();
     r->lane = std::make_unique<reducer::Lane>(
-        transport::fault::make_context(std::move(near_below),
-                                       {.seed = options.seed * 1000 + i, .rules = options.reducer_faults}),
+        std::make_unique<FaultContext>(
+            std::move(near_below),
+            transport::fault::FaultPlan{.seed = options.seed * 1000 + i, .rules = options.reducer_faults}),
         nullptr, reducer::LaneOptions{});
     (void)r->lane->do_work(now_);
     reducers_.push_back(std::move(r));
@@ -68,8 +71,9 @@ FaultTestBed::FaultTestBed(const FaultTestOptions& options)
     w->scheduler = std::move(*engine::ChunkScheduler::create(std::move(o), *w->table, *w));
     auto far_below = network_->make_context();
     w->below = far_below.get();
-    w->context = transport::fault::make_context(
-        std::move(far_below), {.seed = options.seed * 7919 + rank, .rules = options.worker_faults});
+    w->context = std::make_unique<FaultContext>(
+        std::move(far_below),
+        transport::fault::FaultPlan{.seed = options.seed * 7919 + rank, .rules = options.worker_faults});
     for (uint32_t i = 0; i < options.reducers; ++i) {
       Reducer& r = *reducers_[i];
       auto& lane_faults = static_cast<FaultContext&>(r.lane->context());

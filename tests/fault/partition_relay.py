@@ -2,6 +2,7 @@
 
 Bytes sent during the partition are forwarded when it ends, like TCP's retransmissions."""
 
+import contextlib
 import socket
 import threading
 
@@ -52,10 +53,8 @@ class PartitionRelay:
 
     @staticmethod
     def _shutdown(each, how):
-        try:
+        with contextlib.suppress(OSError):  # already disconnected
             each.shutdown(how)
-        except OSError:  # already disconnected
-            pass
 
     def _accept(self):
         while True:
@@ -71,11 +70,8 @@ class PartitionRelay:
             self.sockets.add(near)
         with near:
             if self._wait_until_open(host, TO, FROM):
-                try:
-                    with socket.create_connection(self.target) as far:
-                        self._forward_both(near, far, host)
-                except OSError:  # the reducer refused the connection
-                    pass
+                with contextlib.suppress(OSError), socket.create_connection(self.target) as far:  # the reducer may refuse it
+                    self._forward_both(near, far, host)
         with self.changed:
             self.sockets.discard(near)
 

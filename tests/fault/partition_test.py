@@ -76,42 +76,35 @@ class PartitionTest(SluiceTest):
         for running in [*self.ranks, *(reducer for (reducer, _), relay in zip(self.reducers, self.relays) if relay.held == 0)]:
             self.assertNotIn("peer_lost", running.stderr())
 
-    def test_between_a_rank_and_a_reducer(self):
+    def start_and_partition(self, rank, reducer, *directions):
+        self.start_job()
+        self.relays[reducer].partition(HOSTS[rank], *directions)
+        self.expect_removed(reducer)
+
+    def check_both_directions(self, reducer):
         for rank in PARTITIONED_RANKS:
             with self.subTest(rank=rank):
-                self.start_job()
-                self.relays[1].partition(HOSTS[rank], TO, FROM)
-                self.expect_removed(1)
+                self.start_and_partition(rank, reducer, TO, FROM)
                 if rank != 0:
-                    self.expect_added_and_removed_again(1)
+                    self.expect_added_and_removed_again(reducer)
                 self.finish()
+
+    def test_between_a_rank_and_a_reducer(self):
+        self.check_both_directions(1)
 
     def test_between_a_rank_and_the_arbiter(self):
-        for rank in PARTITIONED_RANKS:
-            with self.subTest(rank=rank):
-                self.start_job()
-                self.relays[ARBITER].partition(HOSTS[rank], TO, FROM)
-                self.expect_removed(ARBITER)
-                if rank != 0:
-                    self.expect_added_and_removed_again(ARBITER)
-                self.finish()
+        self.check_both_directions(ARBITER)
 
     def test_the_arbiter_does_not_hear_a_rank(self):
-        self.start_job()
-        self.relays[ARBITER].partition(HOSTS[1], TO)
-        self.expect_removed(ARBITER)
+        self.start_and_partition(1, ARBITER, TO)
         self.finish()
 
     def test_a_rank_does_not_hear_the_arbiter(self):
-        self.start_job()
-        self.relays[ARBITER].partition(HOSTS[1], FROM)
-        self.expect_removed(ARBITER)
+        self.start_and_partition(1, ARBITER, FROM)
         self.finish()
 
     def test_a_rank_and_a_reducer_after_the_partition_ends(self):
-        self.start_job()
-        self.relays[1].partition(HOSTS[1], TO, FROM)
-        self.expect_removed(1)
+        self.start_and_partition(1, 1, TO, FROM)
         self.relays[1].heal()
         until("the reducer is added again", lambda: self.in_use(1) and self.sessions(1)[0]["roster_version"] >= 2)
         self.expect_progress()

@@ -3,24 +3,16 @@
 import random
 import signal
 
-from sluice_process import SluiceTest, main, until
+from sluice_process import SluiceTest, main, row_count, until
 
 JOB = ("bench", "allreduce", "-b", "1K", "-e", "256K", "-f", "4", "-n", "3")
 SEEDS = range(1, 4)
-
-
-def row_count(running):
-    return sum(1 for line in running.stdout().splitlines() if line and not line.startswith("#"))
 
 
 class ProcessFaultTest(SluiceTest):
     def start_pool(self):
         pool = [self.start_reducer("--peer-timeout", "2s", "--heartbeat", "200ms") for _ in range(2)]
         return [reducer for reducer, _ in pool], ",".join(address for _, address in pool)
-
-    def start_ranks(self, pool, count, session, *more, present=None):
-        return [self.start(*JOB, *more, "--workers", count, "--rank", rank, "--session", session, "--connect", pool)
-                for rank in (present if present is not None else range(count))]
 
     def reserved(self, pool):
         return [self.status(address)["memory"]["reserved_bytes"] for address in pool.split(",")]
@@ -40,9 +32,9 @@ class ProcessFaultTest(SluiceTest):
                 healthy = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", pool)
                 until("the healthy job runs", lambda: row_count(healthy) >= 1)
                 reserved = self.reserved(pool)
-                ranks = self.start_ranks(pool, 4, f"{seed:032x}", "-N", "0")
+                ranks = self.start_ranks(pool, *JOB, "-N", "0", "--workers", "4", ranks=range(4), session=f"{seed:032x}")
                 at = choose.randrange(1, 8)
-                until("the job runs", lambda: row_count(ranks[0]) >= at or ranks[0].ended())
+                self.wait_for_rows(ranks[0], more_than=at - 1)
                 ranks[victim].signal(fault)
                 for rank, running in enumerate(ranks):
                     if rank == victim:
@@ -65,8 +57,8 @@ class ProcessFaultTest(SluiceTest):
             fault = choose.choice([signal.SIGKILL, signal.SIGSTOP])
             with self.subTest(seed=seed, fault=fault, victim=victim):
                 reducers, pool = self.start_pool()
-                ranks = self.start_ranks(pool, 3, f"{seed:032x}", "-N", "0", "--no-keep")
-                until("the job runs", lambda: row_count(ranks[0]) >= 1 or ranks[0].ended())
+                ranks = self.start_ranks(pool, *JOB, "-N", "0", "--workers", "3", "--no-keep", ranks=range(3), session=f"{seed:032x}")
+                self.wait_for_rows(ranks[0])
                 reducers[victim].signal(fault)
                 for running in ranks:
                     self.assertEqual(running.wait(), 1, running.stderr())
@@ -76,7 +68,7 @@ class ProcessFaultTest(SluiceTest):
 
     def test_a_rank_that_never_joins_is_reported(self):
         _, pool = self.start_pool()
-        ranks = self.start_ranks(pool, 4, f"{9:032x}", "--join-timeout", "1s", present=[0, 3])
+        ranks = self.start_ranks(pool, *JOB, "--workers", "4", "--join-timeout", "1s", ranks=(0, 3))
         for running in ranks:
             self.assertNotEqual(running.wait(), 0)
             self.assertIn("ranks 1, 2 did not join", running.stderr())

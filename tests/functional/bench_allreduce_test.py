@@ -95,10 +95,8 @@ class Allreduce(SluiceTest):
 
     def test_joins_running_reducers_rank_by_rank(self):
         _, address = self.start_reducer()
-        session = "00112233445566778899aabbccddeeff"
-        ranks = [self.start("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "2", "--workers", "2", "--rank", rank, "--session", session,
-                            "--connect", address) for rank in (0, 1)]
-        self.assertEqual([rank.wait() for rank in ranks], [0, 0], ranks[0].stderr() + ranks[1].stderr())
+        ranks = self.start_ranks(address, "bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "2", "--workers", "2")
+        self.expect_ends(ranks)
         self.assertEqual([row[4:6] for row in rows_of(ranks[0].stdout())], [("0", "0")])
         self.assertEqual(ranks[1].stdout(), "")
 
@@ -110,8 +108,7 @@ class Allreduce(SluiceTest):
 
     def test_gpu_options_are_refused_with_the_reason(self):
         for letter, value, reason in (("-g", "2", "--workers"), ("-G", "1", "CUDA graphs"), ("-R", "2", "registration")):
-            done = self.run_sluice("bench", "allreduce", letter, value, expect=64)
-            self.assertIn(reason, done.stderr)
+            done = self.expect_error(64, reason, "bench", "allreduce", letter, value)
             self.assertEqual(done.stderr.count("\n"), 1)
 
 

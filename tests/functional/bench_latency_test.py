@@ -5,26 +5,19 @@ import socket
 import struct
 
 from relay import Relay
-from sluice_process import DEADLINE_S, SluiceTest, closed_port, main, until
+from sluice_process import DEADLINE_S, SluiceTest, closed_port, main, rows_of
 
 QUICK = ("bench", "latency", "-b", "8", "-e", "512", "-f", "8", "-n", "20", "-w", "2", "--batch", "8", "--workers", "2")
 SIZES = [8, 64, 512]
 
 
-def rows_of(text):
-    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
-
-
 class StarFixture(SluiceTest):
     def start_star(self):
-        port_file = self.folder / "star-port"
-        star = self.start("bench", "star-server", "--listen", "127.0.0.1:0", "--port-file", port_file)
-        until("the star writes its port file", lambda: port_file.exists() or star.ended())
-        return star, f"127.0.0.1:{port_file.read_text().strip()}"
+        return self.start_server(("bench", "star-server"))
 
     def run_ranks(self, arguments, address, session, expect=0):
-        ranks = [self.start(*arguments, "--rank", rank, "--session", session, "--connect", address) for rank in (0, 1)]
-        self.assertEqual([rank.wait() for rank in ranks], [expect, expect], ranks[0].stderr() + ranks[1].stderr())
+        ranks = self.start_ranks(address, *arguments, session=session)
+        self.expect_ends(ranks, expect)
         return ranks
 
 
@@ -85,18 +78,15 @@ class Latency(StarFixture):
         self.assertIn("# Out of bounds values : 4 FAILED", ranks[0].stdout())
 
     def test_invalid_options_are_refused(self):
-        for arguments in (("-b", "2"), ("-b", "64", "-e", "8"), ("-f", "1"), ("-n", "0"), ("--batch", "0"), ("--star", "a:1,b:2"),
-                          ("--with-star", "--connect", "127.0.0.1:1"), ("--with-star", "--star", "127.0.0.1:1"),
-                          ("--with-star", "--rank", "0", "--session", "0" * 32, "--connect", "127.0.0.1:1"), ("--threads", "2")):
-            with self.subTest(arguments):
-                done = self.run_sluice("bench", "latency", *arguments, expect=64)
-                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.expect_usage_errors(("bench", "latency"), (
+            ("-b", "2"), ("-b", "64", "-e", "8"), ("-f", "1"), ("-n", "0"), ("--batch", "0"), ("--star", "a:1,b:2"),
+            ("--with-star", "--connect", "127.0.0.1:1"), ("--with-star", "--star", "127.0.0.1:1"),
+            ("--with-star", "--rank", "0", "--session", "0" * 32, "--connect", "127.0.0.1:1"), ("--threads", "2")))
 
     def test_unreachable_star_is_exit_69(self):
         holder, port = closed_port()
         self.addCleanup(holder.close)
-        done = self.run_sluice(*QUICK, "--star", f"127.0.0.1:{port}", expect=69)
-        self.assertIn("star: ", done.stderr)
+        self.expect_error(69, "star: ", *QUICK, "--star", f"127.0.0.1:{port}")
 
 
 class StarServer(StarFixture):

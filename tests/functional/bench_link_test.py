@@ -1,7 +1,7 @@
 """Tests `sluice bench link`: the bandwidth of each pair of worker and reducer, and the report of slow hosts."""
 
 from relay import Relay
-from sluice_process import SluiceTest, main
+from sluice_process import SluiceTest, main, rows_of
 
 QUICK = ("bench", "link", "--size", "256K", "-n", "3", "--workers", "2")
 
@@ -31,8 +31,7 @@ class Link(SluiceTest):
     def test_matrix_has_ranks_and_reducers(self):
         pool = ",".join(f"{self.start_reducer()[1]}*{weight}" for weight in (1, 3))
         done = self.run_sluice(*QUICK, "--connect", pool)
-        rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
-        self.assertEqual([(row[0], len(row)) for row in rows], [("0", 5), ("1", 5)])
+        self.assertEqual([(row[0], len(row)) for row in rows_of(done.stdout)], [("0", 5), ("1", 5)])
         head = next(line for line in done.stdout.splitlines() if line.startswith("# rank"))
         self.assertEqual(head.split(), ["#", "rank", "host", *(reducer.split("*")[0] for reducer in pool.split(",")), "all"])
         self.assertIn("# Out of bounds values : 0 OK", done.stdout)
@@ -59,7 +58,7 @@ class Link(SluiceTest):
         arguments = ("bench", "link", "--size", "256K", "-n", "3", "--slow", "0.2", "--fail-slow", "--workers", "3", "--session", session)
         ranks = [self.start(*arguments, "--rank", rank, "--connect", ",".join(relay.address for relay in relays) if rank == 2 else ",".join(addresses))
                  for rank in range(3)]
-        self.assertEqual([rank.wait() for rank in ranks], [2, 2, 2], ranks[0].stderr())
+        self.expect_ends(ranks, 2)
         slow = [line for line in ranks[0].stdout().splitlines() if line.startswith("# slow")]
         self.assertEqual(len(slow), 1, slow)
         self.assertRegex(slow[0], r"^# slow +: worker 2 on \S+: ")
@@ -73,10 +72,7 @@ class Link(SluiceTest):
         self.assertRegex(done.stdout, r"# Out of bounds values : \d+ FAILED")
 
     def test_invalid_options_are_refused(self):
-        for arguments in (("--size", "2"), ("-n", "0"), ("--slow", "0"), ("--slow", "1"), ("--slow", "much"), ("--workers", "0")):
-            with self.subTest(arguments):
-                done = self.run_sluice("bench", "link", *arguments, expect=64)
-                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.expect_usage_errors(("bench", "link"), (("--size", "2"), ("-n", "0"), ("--slow", "0"), ("--slow", "1"), ("--slow", "much"), ("--workers", "0")))
 
 
 if __name__ == "__main__":

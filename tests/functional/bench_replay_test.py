@@ -35,19 +35,16 @@ class Traces(SluiceTest):
 
     def test_printed_trace_can_be_read(self):
         text = self.run_sluice("bench", "replay", "--model", "gpt2-medium", "--print-trace").stdout
-        path = self.folder / "gpt2.trace"
-        path.write_text(text)
+        path = self.write("gpt2.trace", text)
         self.assertEqual(self.run_sluice("bench", "replay", "--trace", path, "--print-trace").stdout, text)
 
     def test_bad_options_are_exit_64_in_one_line(self):
-        path = self.folder / "bad.trace"
         for content, error in (("", "expected at least one line"), ("5 4\n\n-1 4\n", "line 3"), ("5 4\n4 4\n", "line 2"), ("1 6\n", "line 1: bytes \"6\""),
                                ("1 99999999999999999999\n", "line 1")):
-            path.write_text(content)
-            done = self.run_sluice("bench", "replay", "--trace", path, "--workers", "2", expect=64)
+            path = self.write("bad.trace", content)
+            done = self.expect_error(64, error, "bench", "replay", "--trace", path, "--workers", "2")
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
             self.assertIn(str(path), done.stderr)
-            self.assertIn(error, done.stderr)
         path.write_text("1 4\n")
         for arguments, error in ((("--model", "alexnet"), "resnet-50"), (("--trace", self.folder / "missing"), "missing"),
                                 (("--trace", path, "--model", "resnet-50"), "--model"), (("--trace", path, "--bucketing", "none"), "--bucketing"),
@@ -57,16 +54,14 @@ class Traces(SluiceTest):
                                 (("--step-time", "25h"), "--step-time"), (("-n", "0"), "--iters"), (("--buffer-limit", "32M"), "--buffer-limit"),
                                 (("--workers", "0"), "worker")):
             with self.subTest(arguments):
-                done = self.run_sluice("bench", "replay", *arguments, expect=64)
+                done = self.expect_error(64, error, "bench", "replay", *arguments)
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-                self.assertIn(error, done.stderr)
 
 
 class Replay(SluiceTest):
     def setUp(self):
         super().setUp()
-        self.trace = self.folder / "small.trace"
-        self.trace.write_text("# three buckets\n0 400000\n1000 1200000\n100000 40\n")
+        self.trace = self.write("small.trace", "# three buckets\n0 400000\n1000 1200000\n100000 40\n")
 
     def replay(self, *arguments):
         return self.run_sluice("bench", "replay", "--workers", "2", "-n", "3", *arguments).stdout
@@ -128,9 +123,8 @@ class Replay(SluiceTest):
 
     def test_joins_running_reducers_rank_by_rank(self):
         _, address = self.start_reducer()
-        ranks = [self.start("bench", "replay", "--trace", self.trace, "-n", "2", "--workers", "2", "--rank", rank, "--session",
-                            "00112233445566778899aabbccddeeff", "--connect", address) for rank in (0, 1)]
-        self.assertEqual([rank.wait() for rank in ranks], [0, 0], ranks[0].stderr() + ranks[1].stderr())
+        ranks = self.start_ranks(address, "bench", "replay", "--trace", self.trace, "-n", "2", "--workers", "2")
+        self.expect_ends(ranks)
         self.assertIn("# Wrong values         : 0 OK", ranks[0].stdout())
         self.assertEqual(ranks[1].stdout(), "")
 

@@ -5,13 +5,9 @@ import os
 import signal
 
 from relay import Relay
-from sluice_process import SluiceTest, children_of, main, until
+from sluice_process import SluiceTest, children_of, main, rows_of, until
 
 QUICK = ("bench", "soak", "--max-size", "64K", "--interval", "100ms", "--workers", "2")
-
-
-def rows_of(text):
-    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
 
 
 class Soak(SluiceTest):
@@ -51,7 +47,7 @@ class Soak(SluiceTest):
             with self.subTest(number):
                 out = self.folder / f"{number}.json"
                 run = self.start(*QUICK, "--duration", "0", "--json", out)
-                until("a progress line", lambda: rows_of(run.stdout()) or run.ended())
+                self.wait_for_rows(run)
                 run.signal(number)
                 self.assertEqual(run.wait(), 0, run.stderr())
                 self.assertIn("# Interrupted after", run.stdout())
@@ -62,7 +58,7 @@ class Soak(SluiceTest):
 
     def test_signal_to_all_processes_ends_the_run_with_the_summary(self):
         run = self.start(*QUICK, "--duration", "0")
-        until("a progress line", lambda: rows_of(run.stdout()) or run.ended())
+        self.wait_for_rows(run)
         all_pids = [run.pid, *children_of(run.pid)]
         self.assertEqual(len(all_pids), 1 + 2 + 2)
         for pid in all_pids:
@@ -72,8 +68,8 @@ class Soak(SluiceTest):
 
     def test_second_signal_ends_a_blocked_rank(self):
         _, reducer = self.start_reducer()
-        ranks = [self.start(*QUICK, "--duration", "0", "--rank", rank, "--session", "2" * 32, "--connect", reducer) for rank in (0, 1)]
-        until("a progress line", lambda: rows_of(ranks[0].stdout()) or ranks[0].ended())
+        ranks = self.start_ranks(reducer, *QUICK, "--duration", "0")
+        self.wait_for_rows(ranks[0])
         ranks[1].signal(signal.SIGSTOP)
         ranks[0].signal(signal.SIGINT)
         until("the first signal is handled", lambda: not self.catches(ranks[0].pid, signal.SIGINT))
@@ -88,10 +84,10 @@ class Soak(SluiceTest):
 
     def test_signal_to_one_rank_ends_all_ranks(self):
         _, reducer = self.start_reducer()
-        ranks = [self.start(*QUICK, "--duration", "0", "--rank", rank, "--session", "1" * 32, "--connect", reducer) for rank in (0, 1)]
-        until("a progress line", lambda: rows_of(ranks[0].stdout()) or ranks[0].ended())
+        ranks = self.start_ranks(reducer, *QUICK, "--duration", "0")
+        self.wait_for_rows(ranks[0])
         ranks[1].signal(signal.SIGINT)
-        self.assertEqual([rank.wait() for rank in ranks], [0, 0], ranks[0].stderr() + ranks[1].stderr())
+        self.expect_ends(ranks)
         self.assertIn("# Interrupted after", ranks[0].stdout())
         self.assertEqual(ranks[1].stdout(), "")
 
@@ -107,10 +103,8 @@ class Soak(SluiceTest):
         self.assertRegex(run.stderr(), r"rank \d: \d+ of \d+ elements are wrong: \w+ of \w+, (in|out of) place, after \d+ operations")
 
     def test_invalid_options_are_refused(self):
-        for arguments in (("--max-size", "4"), ("--open", "0"), ("--open", "2000"), ("--interval", "0"), ("--duration", "10"), ("--seed", "x")):
-            with self.subTest(arguments):
-                done = self.run_sluice("bench", "soak", *arguments, expect=64)
-                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.expect_usage_errors(("bench", "soak"), (("--max-size", "4"), ("--open", "0"), ("--open", "2000"), ("--interval", "0"), ("--duration", "10"),
+                                                     ("--seed", "x")))
 
 
 if __name__ == "__main__":

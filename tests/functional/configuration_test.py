@@ -3,22 +3,18 @@ and the log formats."""
 
 import json
 import os
+import re
 import subprocess
 import tomllib
 from pathlib import Path
 
 import sluice_process
-from sluice_process import SluiceTest, environment, main, until
+from sluice_process import SluiceTest, environment, main
 
 SAMPLE = Path(__file__).resolve().parents[2] / "config" / "reducer.toml"
 
 
 class ConfigurationTest(SluiceTest):
-    def write(self, text, name="reducer.toml"):
-        path = self.folder / name
-        path.write_text(text)
-        return path
-
     def print_config(self, *arguments, env=None, sample=False):
         return self.run_sluice("reducer", *arguments, "--print-config=sample" if sample else "--print-config", env=env).stdout
 
@@ -53,7 +49,7 @@ class Precedence(ConfigurationTest):
 
     def test_every_combination_of_sources(self):
         for key, default, in_file, in_variable, on_line in self.TABLE:
-            path = self.write(f"{key} = {in_file[0]}\n")
+            path = self.write("reducer.toml", f"{key} = {in_file[0]}\n")
             variable = f"SLUICE_{key.upper()}"
             option = f"--{key.replace('_', '-')}={on_line[0]}"
             for number in range(8):
@@ -71,19 +67,19 @@ class Precedence(ConfigurationTest):
                     self.assertEqual(self.values(*arguments, env=env)[key], expected)
 
     def test_a_variable_may_name_the_file(self):
-        path = self.write("[capacity]\nlanes = 7\n")
+        path = self.write("reducer.toml", "[capacity]\nlanes = 7\n")
         self.assertEqual(self.values(env={"SLUICE_CONFIG": str(path)})["lanes"], (7, f"{path}:2:9"))
 
     def test_an_empty_variable_counts_as_not_set(self):
-        path = self.write("lanes = 7\n")
+        path = self.write("reducer.toml", "lanes = 7\n")
         self.assertEqual(self.values("--config", path, env={"SLUICE_LANES": ""})["lanes"][0], 7)
 
     def test_weights_may_be_a_table(self):
         for text in ('[shares]\nweight = { acme = 3, "odd = name" = 2 }\n', '[shares.weight]\nacme = 3\n"odd = name" = 2\n'):
-            self.assertEqual(self.values("--config", self.write(text))["weight"][0], ["acme=3", "odd = name=2"])
+            self.assertEqual(self.values("--config", self.write("reducer.toml", text))["weight"][0], ["acme=3", "odd = name=2"])
 
     def test_the_reducer_runs_with_the_effective_values(self):
-        path = self.write('[capacity]\nlanes = 3\nmemory_limit = "64M"\n[shares]\nweight = { acme = 5 }\n')
+        path = self.write("reducer.toml", '[capacity]\nlanes = 3\nmemory_limit = "64M"\n[shares]\nweight = { acme = 5 }\n')
         _, address = self.start_reducer("--config", path, env={"SLUICE_LANES": "2"})
         status = self.status(address)
         self.assertEqual((status["lanes"], status["memory"]["limit_bytes"]), (2, 64 << 20))
@@ -91,7 +87,7 @@ class Precedence(ConfigurationTest):
 
     def test_no_file_is_read_without_the_option(self):
         """Not from the working directory, the home directory or /etc."""
-        self.write("lanes = 7\n")
+        self.write("reducer.toml", "lanes = 7\n")
         done = subprocess.run([sluice_process.PROGRAM, "reducer", "--print-config"], capture_output=True, text=True, check=True, timeout=60, cwd=self.folder,
                               env=environment({"HOME": str(self.folder), "XDG_CONFIG_HOME": str(self.folder)}))
         self.assertEqual(set(tomllib.loads(done.stdout)["capacity"].items()) & {("lanes", 0)}, {("lanes", 0)})
@@ -123,22 +119,21 @@ class Errors(ConfigurationTest):
                 ("[shares]\nlanes = 2\n", '2:1: key "lanes" belongs in table [capacity]'),
                 ("print_config = true\n", '1:1: unknown key "print_config"; did you mean "port_file"?'),
         ):
-            path = self.write(text)
+            path = self.write("reducer.toml", text)
             with self.subTest(text):
                 self.expect_line(78, f"{path}:{expected}", "--config", path)
                 self.expect_line(78, f"{path}:{expected}", "--config", path, "--check-config")
 
     def test_a_duplicate_key_names_both_positions(self):
-        path = self.write("lanes = 1\n[capacity]\nlanes = 2\n")
+        path = self.write("reducer.toml", "lanes = 1\n[capacity]\nlanes = 2\n")
         self.expect_line(78, f'{path}:3:1: key "lanes" is already set at {path}:1:9', "--config", path)
 
     def test_invalid_toml_has_line_and_column(self):
-        path = self.write("lanes = 1\nlisten = = 2\n")
-        done = self.run_sluice("reducer", "--config", path, expect=78)
-        self.assertRegex(done.stderr, rf"^sluice: {path}:2:10: .*\n$")
+        path = self.write("reducer.toml", "lanes = 1\nlisten = = 2\n")
+        self.expect_error(78, re.compile(rf"^sluice: {path}:2:10: .*\n$"), "reducer", "--config", path)
 
     def test_an_overridden_value_is_not_checked(self):
-        path = self.write("lanes = 9999\n")
+        path = self.write("reducer.toml", "lanes = 9999\n")
         self.assertEqual(self.values("--config", path, env={"SLUICE_LANES": "2"})["lanes"][0], 2)
         self.assertEqual(self.values("--lanes", "3", env={"SLUICE_LANES": "many"})["lanes"][0], 3)
 
@@ -180,7 +175,7 @@ class Check(ConfigurationTest):
         self.assertFalse(port_file.exists())
 
     def test_options_that_contradict_name_the_file(self):
-        path = self.write('[deadlines]\npeer_timeout = "1s"\n')
+        path = self.write("reducer.toml", '[deadlines]\npeer_timeout = "1s"\n')
         error = "peer timeout 1000 ms must be more than the heartbeat, 1000 ms"
         for more in ([], ["--check-config"]):
             self.expect_line(78, f"{path}: {error}", "--config", path, *more)
@@ -188,28 +183,25 @@ class Check(ConfigurationTest):
         self.expect_line(78, error, "--peer-timeout", "1s", "--check-config")
 
     def test_job_mode_requires_expected_workers(self):
-        path = self.write('mode = "job"\n')
+        path = self.write("reducer.toml", 'mode = "job"\n')
         self.expect_line(78, f"{path}: --mode job requires --expected-workers", "--config", path, "--check-config")
         self.expect_line(64, "--mode job requires --expected-workers", "--mode", "job")
 
     def test_keys_and_certificates_are_read(self):
         missing = self.folder / "missing.key"
         self.expect_line(78, f"key file: cannot read {missing}: No such file or directory", "--check-config", "--key-file", missing)
-        done = self.run_sluice("reducer", "--check-config", "--tls", "on", "--tls-cert", missing, expect=78)
-        self.assertRegex(done.stderr, r"^sluice: .*missing\.key.*\n$")
+        self.expect_error(78, re.compile(r"^sluice: .*missing\.key.*\n$"), "reducer", "--check-config", "--tls", "on", "--tls-cert", missing)
         self.expect_line(78, "listening on a non-loopback address needs a key file (--key-file, created by sluice keygen), or --insecure if every "
                              "host on the network is trusted", "--check-config", "--listen", "*:7470")
-        key = self.folder / "pool.key"
-        self.run_sluice("keygen", "--out", key)
-        self.run_sluice("reducer", "--check-config", "--key-file", key, "--listen", "*:7470")
+        self.run_sluice("reducer", "--check-config", "--key-file", self.make_key(), "--listen", "*:7470")
 
 
 class Print(ConfigurationTest):
     def test_the_output_is_an_equivalent_file(self):
-        path = self.write('heartbeat = "2s"\n[shares]\nweight = { acme = 3, "a\\"b" = 2 }\n')
+        path = self.write("reducer.toml", 'heartbeat = "2s"\n[shares]\nweight = { acme = 3, "a\\"b" = 2 }\n')
         arguments = ("--config", path, "--max-slot", "64K", "--key-file", 'a "file"\\', "--insecure", "--ib-gid-index=-1")
         first = self.print_config(*arguments, env={"SLUICE_LANES": "3"})
-        second = self.print_config("--config", self.write(first, "printed.toml"))
+        second = self.print_config("--config", self.write("printed.toml", first))
 
         def without_origins(text):
             return [line.rsplit("  # ", 1)[0].rstrip() for line in text.splitlines()]
@@ -238,7 +230,7 @@ class Print(ConfigurationTest):
         self.assertEqual({origin for _, origin in self.values("--config", SAMPLE).values()}, {"default"})
         # Without the leading #, its settings are a file with the defaults.
         lines = [line[1:] if line.startswith("#") and not line.startswith("# ") else line for line in SAMPLE.read_text().splitlines()]
-        path = self.write("\n".join(lines))
+        path = self.write("reducer.toml", "\n".join(lines))
         values = self.values("--config", path)
         self.assertEqual({origin.rsplit(":", 2)[0] for _, origin in values.values()}, {str(path)})
         self.assertEqual({key: value for key, (value, _) in values.items()}, {key: value for key, (value, _) in self.values().items()})
@@ -251,8 +243,7 @@ class Print(ConfigurationTest):
 class Log(ConfigurationTest):
     def log_of(self, *arguments, env=None):
         reducer, _ = self.start_reducer(*arguments, env=env)
-        reducer.process.terminate()
-        self.assertEqual(reducer.wait(), 0)
+        self.expect_drained(reducer)
         return reducer.stderr().splitlines()
 
     def test_json_lines_are_json(self):
@@ -278,11 +269,8 @@ class Log(ConfigurationTest):
                 file = self.folder / f"{form}.log"
                 with open(file, "wb") as log:
                     info = os.fstat(log.fileno())
-                    reducer = self.start("reducer", "--listen", "127.0.0.1:0", "--log-format", form, stderr=log,
-                                         env={"JOURNAL_STREAM": f"{info.st_dev}:{info.st_ino}"})
-                until("the reducer listens", lambda f=file: "listens on" in f.read_text())
-                reducer.process.terminate()
-                self.assertEqual(reducer.wait(), 0)
+                    reducer, _ = self.start_reducer("--log-format", form, stderr=log, env={"JOURNAL_STREAM": f"{info.st_dev}:{info.st_ino}"})
+                self.expect_drained(reducer)
                 lines = file.read_text().splitlines()
                 self.assertTrue(all(line.startswith(("<6>" + begin, "<4>" + begin)) for line in lines), lines)
         # The variable is set, but stderr is not the journal.

@@ -36,6 +36,11 @@ class Gpu {
   Gpu(const Gpu&) = delete;
   [[nodiscard]] CUstream stream() const { return stream_; }
   void synchronize() { ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS); }
+  // Later work of the stream waits until the latch is open.
+  void wait_for(std::latch& start) {
+    const auto wait = [](void* argument) { static_cast<std::latch*>(argument)->wait(); };
+    ASSERT_EQ(cuLaunchHostFunc(stream_, wait, &start), CUDA_SUCCESS);
+  }
 
   template <typename T>
   T* allocate(size_t count) {
@@ -82,12 +87,6 @@ class CudaStreams : public StreamsTestBed {
     return o;
   }
 };
-
-std::vector<float> ramp(uint32_t rank, size_t count) {
-  std::vector<float> v(count);
-  for (size_t i = 0; i < count; ++i) v[i] = static_cast<float>((i * 7 + rank * 13) % 32) / 32;
-  return v;
-}
 
 // Issues operations of all types and operators and in groups, in the same order on a GPU and on the host.
 class OperationSequence {
@@ -140,8 +139,7 @@ TEST_F(CudaStreams, ResultsHaveTheBitsOfTheHostForEveryTypeOperatorAndWireType) 
     cuda_stand_in::use_one_queue(one_queue);
     for (const int wire : {SLUICE_WIRE_AS_GIVEN, int{SLUICE_BF16}, int{SLUICE_F16}}) {
       std::array<std::vector<std::vector<std::byte>>, kRanks> expected;
-      sluice_stream_options options = small_options();
-      options.always_staged = 1;
+      sluice_stream_options options = small_options(1);
       options.wire_dtype = wire;
       run_streams(kRanks, options, [&](uint32_t rank, sluice_session* s) {
         ScopedHostStream stream;
@@ -187,28 +185,22 @@ TEST_F(CudaStreams, AnOperationDoesNotBlockTheCaller) {
       const std::vector<float> in = ramp(rank, 500'000);
       std::vector<float> out(in.size());
       float* const at = gpu.upload(in);
-      struct Gate {
-        std::latch open{1};
-      } gate;
-      const auto wait = [](void* argument) { static_cast<Gate*>(argument)->open.wait(); };
-      ASSERT_EQ(cuLaunchHostFunc(gpu.stream(), wait, &gate), CUDA_SUCCESS);
+      std::latch start(1);
+      gpu.wait_for(start);
       sluice_request request = 0;
       for (int i = 0; i < 3; ++i) {
-        ASSERT_EQ(
-            sluice_allreduce_on_stream(s, at, at, in.size(), SLUICE_F32, SLUICE_AVG, gpu.stream(), &request),
-            SLUICE_OK);
+        ASSERT_EQ(enqueue(s, at, in.size(), gpu.stream(), &request, SLUICE_AVG), SLUICE_OK);
         gpu.download(out, at);
       }
       enqueued.arrive_and_wait();
       int done = 1;
       EXPECT_EQ(sluice_test(s, request, &done), SLUICE_OK);
       EXPECT_EQ(done, 0);
-      gate.open.count_down();
+      start.count_down();
       EXPECT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
       gpu.synchronize();
-      std::vector<float> mean = ramp(0, in.size());
-      const std::vector<float> other = ramp(1, in.size());
-      for (size_t i = 0; i < mean.size(); ++i) mean[i] = (mean[i] + other[i]) / 2;
+      std::vector<float> mean = sum_of_ramps(2, in.size());
+      for (float& x : mean) x /= 2;
       EXPECT_EQ(out, mean);
     });
     ++session_;
@@ -241,10 +233,7 @@ TEST_F(CudaStreams, MemoryAndStreamsOfAnotherGpuAreRefused) {
     cuda_stand_in::capture(gpu.stream(), false);
     // Host memory is reduced in place, in the order of the stream. NULL is the default stream.
     for (CUstream stream : {gpu.stream(), static_cast<CUstream>(nullptr)}) {
-      EXPECT_EQ(sluice_allreduce_on_stream(s, host.data(), host.data(), 100, SLUICE_F32, SLUICE_SUM, stream,
-                                           nullptr),
-                SLUICE_OK)
-          << sluice_refusal();
+      EXPECT_EQ(enqueue(s, host, stream), SLUICE_OK) << sluice_refusal();
       EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
     }
     EXPECT_EQ(stats_of(s).bytes_staged_out, 0u);
@@ -272,7 +261,7 @@ TEST_F(CudaStreams, AFailedOpenLeaksNothing) {
     cuda_stand_in::set_gpus(2);
     // The session is unchanged.
     std::vector<float> x(10, 1.f);
-    EXPECT_EQ(sluice_allreduce(s, x.data(), x.data(), 10, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+    EXPECT_EQ(sum(s, x), SLUICE_OK);
   });
 }
 
@@ -300,16 +289,11 @@ TEST_F(CudaStreams, AFailedCopyBackFailsTheRequest) {
       ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
       float* const x = gpu.allocate<float>(1000);
       std::latch start(1);
-      const auto wait = [](void* argument) { static_cast<std::latch*>(argument)->wait(); };
       sluice_request first = 0, request = 0;
-      ASSERT_EQ(
-          sluice_allreduce_on_stream(c.session, x, x, 1000, SLUICE_F32, SLUICE_SUM, gpu.stream(), &first),
-          SLUICE_OK);
+      ASSERT_EQ(enqueue(c.session, x, 1000, gpu.stream(), &first), SLUICE_OK);
       ASSERT_EQ(sluice_wait(c.session, first, -1), SLUICE_OK);
-      ASSERT_EQ(cuLaunchHostFunc(gpu.stream(), wait, &start), CUDA_SUCCESS);
-      ASSERT_EQ(
-          sluice_allreduce_on_stream(c.session, x, x, 1000, SLUICE_F32, SLUICE_SUM, gpu.stream(), &request),
-          SLUICE_OK);
+      gpu.wait_for(start);
+      ASSERT_EQ(enqueue(c.session, x, 1000, gpu.stream(), &request), SLUICE_OK);
       cuda_stand_in::fail_kernel(CUDA_ERROR_ILLEGAL_ADDRESS);
       start.count_down();
       sluice_status status = SLUICE_OK;
@@ -339,17 +323,15 @@ TEST_F(CudaStreams, AnEarlierGpuFailureEndsTheSessionOnAllRanks) {
       ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
       float* const x = gpu.allocate<float>(10);
       cuda_stand_in::fail_call("cuStreamGetCtx", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
-      EXPECT_EQ(
-          sluice_allreduce_on_stream(c.session, x, x, 10, SLUICE_F32, SLUICE_SUM, gpu.stream(), nullptr),
-          SLUICE_SYSTEM);
+      EXPECT_EQ(enqueue(c.session, x, 10, gpu.stream()), SLUICE_SYSTEM);
       EXPECT_NE(sluice_session_error(c.session, nullptr, 0), SLUICE_OK);
       failed.arrive_and_wait();
       EXPECT_NE(sluice_session_close(c.session), SLUICE_OK);
       return;
     }
     failed.arrive_and_wait();
-    float x = 1;
-    EXPECT_NE(sluice_allreduce(c.session, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+    std::vector<float> x(1, 1.f);
+    EXPECT_NE(sum(c.session, x), SLUICE_OK);
     EXPECT_THAT(reason_of(c.session), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
     EXPECT_NE(sluice_session_close(c.session), SLUICE_OK);
   });
@@ -371,8 +353,7 @@ void EnqueueFailure::run_failing_operation(sluice_session* session, const char* 
   float* const x = gpu.allocate<float>(1'000'000);
   cuda_stand_in::fail_call(call, nth, GetParam());
   sluice_request request = 0;
-  const sluice_status status =
-      sluice_allreduce_on_stream(session, x, x, 1'000'000, SLUICE_F32, SLUICE_SUM, gpu.stream(), &request);
+  const sluice_status status = enqueue(session, x, 1'000'000, gpu.stream(), &request);
   if (status == SLUICE_OK) {
     EXPECT_EQ(sluice_wait(session, request, -1), SLUICE_SYSTEM) << call;
   } else {
@@ -382,8 +363,7 @@ void EnqueueFailure::run_failing_operation(sluice_session* session, const char* 
   // The session released the stream if the context is not broken.
   EXPECT_EQ(cuStreamSynchronize(gpu.stream()), breaks_context(GetParam()) ? GetParam() : CUDA_SUCCESS)
       << call;
-  EXPECT_EQ(sluice_allreduce_on_stream(session, x, x, 1, SLUICE_F32, SLUICE_SUM, gpu.stream(), nullptr),
-            SLUICE_SYSTEM);
+  EXPECT_EQ(enqueue(session, x, 1, gpu.stream()), SLUICE_SYSTEM);
   EXPECT_EQ(sluice_session_close(session), SLUICE_SYSTEM);
 }
 

@@ -58,6 +58,17 @@ TEST_F(CxxApi, ARequestOwnsItsOperation) {
   });
 }
 
+TEST_F(CxxApi, FindsTheReducersWhenTheOptionsNameNone) {
+  start_reducers(1);
+  Options options = cxx_options(0, 1);
+  options.reducers.clear();
+  ::setenv("SLUICE_REDUCERS", addresses_.c_str(), 1);
+  Session session(options);
+  ::unsetenv("SLUICE_REDUCERS");
+  EXPECT_EQ(session.stats().reducers, 1u);
+  session.close();
+}
+
 TEST_F(CxxApi, ChangesTheListOfReducers) {
   start_reducers(2);
   const std::string second = addresses_.substr(addresses_.find(',') + 1);

@@ -31,7 +31,7 @@ class EngineFailure : public EngineTestBed {
  protected:
   // Creates the session on all ranks, with the options that `adjust` sets.
   std::vector<Created> create_all(uint32_t ranks,
-                                  const std::function<void(uint32_t, sluice_options&)>& adjust) {
+                                  const std::function<void(uint32_t, sluice_options&)>& adjust = nullptr) {
     std::vector<Created> out(ranks);
     each_rank(ranks, [&](uint32_t rank) {
       sluice_options o = options_for(rank, ranks);
@@ -40,18 +40,34 @@ class EngineFailure : public EngineTestBed {
     });
     return out;
   }
-  static void close_all(const std::vector<Created>& sessions) {
-    each_rank(static_cast<uint32_t>(sessions.size()),
-              [&](uint32_t r) { static_cast<void>(sluice_session_close(sessions[r].session)); });
-  }
-  // Runs a small allreduce on every rank and returns the statuses.
-  static std::vector<sluice_status> reduce_all(const std::vector<Created>& sessions) {
-    std::vector<sluice_status> out(sessions.size());
-    each_rank(static_cast<uint32_t>(sessions.size()), [&](uint32_t r) {
-      float x = 1;
-      out[r] = sluice_allreduce(sessions[r].session, &x, &x, 1, SLUICE_F32, SLUICE_SUM);
-    });
+  // Does the same and expects that all ranks join.
+  std::vector<sluice_session*> join_all(
+      uint32_t ranks, const std::function<void(uint32_t, sluice_options&)>& adjust = nullptr) {
+    std::vector<sluice_session*> out;
+    for (const Created& c : create_all(ranks, adjust)) {
+      EXPECT_EQ(c.status, SLUICE_OK) << c.error;
+      out.push_back(c.session);
+    }
     return out;
+  }
+  static void expect_all(const std::vector<Created>& sessions, sluice_status status,
+                         const ::testing::Matcher<std::string>& error) {
+    for (const Created& c : sessions) {
+      EXPECT_EQ(c.status, status) << c.error;
+      EXPECT_THAT(c.error, error);
+    }
+  }
+  static void close_all(const std::vector<sluice_session*>& sessions) {
+    each_rank(static_cast<uint32_t>(sessions.size()),
+              [&](uint32_t r) { static_cast<void>(sluice_session_close(sessions[r])); });
+  }
+  // Runs a small allreduce on every rank, and closes the sessions.
+  static void reduce_and_close(const std::vector<sluice_session*>& sessions) {
+    each_rank(static_cast<uint32_t>(sessions.size()), [&](uint32_t r) {
+      std::vector<float> x(1, 1.f);
+      EXPECT_EQ(sum(sessions[r], x), SLUICE_OK);
+    });
+    close_all(sessions);
   }
 };
 
@@ -59,11 +75,8 @@ TEST_F(EngineFailure, AuthenticatesBothSides) {
   reducer::ReducerOptions o = reducer_options();
   o.key_file = secret_file("engine_key", 1);
   start_reducers(2, o);
-  const auto sessions =
-      create_all(2, [&](uint32_t, sluice_options& c) { c.key_file = o.key_file.c_str(), c.job = "train"; });
-  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-  EXPECT_EQ(reduce_all(sessions), (std::vector<sluice_status>{SLUICE_OK, SLUICE_OK}));
-  close_all(sessions);
+  reduce_and_close(
+      join_all(2, [&](uint32_t, sluice_options& c) { c.key_file = o.key_file.c_str(), c.job = "train"; }));
 }
 
 TEST_F(EngineFailure, FailsWithAWrongOrMissingKey) {
@@ -71,32 +84,25 @@ TEST_F(EngineFailure, FailsWithAWrongOrMissingKey) {
   o.key_file = secret_file("engine_key", 1);
   start_reducers(1, o);
   const std::string other = secret_file("engine_other_key", 2);
-  for (const Created& c : create_all(1, [&](uint32_t, sluice_options& c) { c.key_file = other.c_str(); })) {
-    EXPECT_EQ(c.status, SLUICE_REFUSED);
-    EXPECT_THAT(c.error, AllOf(HasSubstr("reducer 127.0.0.1:"), HasSubstr("proof")));
-  }
+  expect_all(create_all(1, [&](uint32_t, sluice_options& c) { c.key_file = other.c_str(); }), SLUICE_REFUSED,
+             AllOf(HasSubstr("reducer 127.0.0.1:"), HasSubstr("proof")));
   ++session_;
-  for (const Created& c : create_all(1, nullptr)) {
-    EXPECT_EQ(c.status, SLUICE_REFUSED);
-    EXPECT_THAT(c.error, HasSubstr("requires a job token"));
-  }
+  expect_all(create_all(1), SLUICE_REFUSED, HasSubstr("requires a job token"));
 }
 
 TEST_F(EngineFailure, RefusesAReducerWithoutAKey) {
   start_reducers(1);
   const std::string key = secret_file("engine_key", 1);
-  for (const Created& c : create_all(1, [&](uint32_t, sluice_options& o) { o.key_file = key.c_str(); })) {
-    EXPECT_EQ(c.status, SLUICE_REFUSED);
-    EXPECT_THAT(c.error, HasSubstr("has no key to prove the job token"));
-  }
+  expect_all(create_all(1, [&](uint32_t, sluice_options& o) { o.key_file = key.c_str(); }), SLUICE_REFUSED,
+             HasSubstr("has no key to prove the job token"));
 }
 
 TEST_F(EngineFailure, NamesAnUnreachableReducer) {
   start_reducers(1);
   addresses_ += ",127.0.0.1:1";
-  const auto sessions = create_all(1, [](uint32_t, sluice_options& o) { o.connect_timeout_ms = 100; });
-  EXPECT_EQ(sessions[0].status, SLUICE_TIMEOUT) << "retried until the deadline";
-  EXPECT_THAT(sessions[0].error, AllOf(HasSubstr("reducer 127.0.0.1:1"), HasSubstr("refused")));
+  // Retried until the deadline.
+  expect_all(create_all(1, [](uint32_t, sluice_options& o) { o.connect_timeout_ms = 100; }), SLUICE_TIMEOUT,
+             AllOf(HasSubstr("reducer 127.0.0.1:1"), HasSubstr("refused")));
 }
 
 TEST_F(EngineFailure, FailsAtOnceForALocalAddressThatTheHostLacks) {
@@ -107,8 +113,7 @@ TEST_F(EngineFailure, FailsAtOnceForALocalAddressThatTheHostLacks) {
       o.interface_address = address;
       o.connect_timeout_ms = 20'000;
     });
-    EXPECT_EQ(sessions[0].status, SLUICE_INVALID_ARGUMENT) << sessions[0].error;
-    EXPECT_THAT(sessions[0].error, HasSubstr(address));
+    expect_all(sessions, SLUICE_INVALID_ARGUMENT, HasSubstr(address));
     EXPECT_LT(monotonic_now() - begin, 15 * kSecond) << "retries would be useless";
   }
 }
@@ -128,34 +133,25 @@ TEST_F(EngineFailure, WaitsForAReducerThatStartsLate) {
         std::chrono::milliseconds(100));  // the test case: later than the first attempt
     late = std::move(reducer::Reducer::start(o).value());
   });
-  const auto sessions = create_all(2, nullptr);
+  const auto sessions = join_all(2);
   starter.join();
-  for (const Created& c : sessions) EXPECT_EQ(c.status, SLUICE_OK) << c.error;
-  EXPECT_EQ(reduce_all(sessions), (std::vector<sluice_status>{SLUICE_OK, SLUICE_OK}));
-  close_all(sessions);
+  reduce_and_close(sessions);
 }
 
 TEST_F(EngineFailure, RefusesTheSameReducerUnderTwoNames) {
   start_reducers(1);
   const std::string port = addresses_.substr(addresses_.find(':'));
   addresses_ += ",localhost" + port;
-  const auto sessions = create_all(1, nullptr);
-  EXPECT_EQ(sessions[0].status, SLUICE_INVALID_ARGUMENT);
-  EXPECT_THAT(sessions[0].error, HasSubstr("same process"));
+  expect_all(create_all(1), SLUICE_INVALID_ARGUMENT, HasSubstr("same process"));
 }
 
 TEST_F(EngineFailure, NamesTheMissingRankOnAllOthers) {
   start_reducers(2);
-  std::vector<Created> out(2);
-  each_rank(2, [&](uint32_t rank) {
-    sluice_options o = options_for(rank, 3);
+  const auto sessions = create_all(2, [](uint32_t, sluice_options& o) {
+    o.ranks = 3;
     o.join_timeout_ms = 300;
-    out[rank] = create(o);
   });
-  for (const Created& c : out) {
-    EXPECT_EQ(c.status, SLUICE_TIMEOUT) << c.error;
-    EXPECT_THAT(c.error, HasSubstr("rank 2 did not join in time"));
-  }
+  expect_all(sessions, SLUICE_TIMEOUT, HasSubstr("rank 2 did not join in time"));
 }
 
 TEST_F(EngineFailure, ReportsAMismatchAtJoinToAllRanks) {
@@ -163,10 +159,8 @@ TEST_F(EngineFailure, ReportsAMismatchAtJoinToAllRanks) {
   const auto sessions = create_all(3, [](uint32_t rank, sluice_options& o) {
     if (rank == 1) o.window_bytes = 4 << 20;
   });
-  for (const Created& c : sessions) {
-    EXPECT_EQ(c.status, SLUICE_MISMATCH) << c.error;
-    EXPECT_THAT(c.error, AllOf(HasSubstr("window bytes"), HasSubstr("4194304"), HasSubstr("2097152")));
-  }
+  expect_all(sessions, SLUICE_MISMATCH,
+             AllOf(HasSubstr("window bytes"), HasSubstr("4194304"), HasSubstr("2097152")));
 }
 
 TEST_F(EngineFailure, ReportsDifferentReducerListsToAllRanks) {
@@ -175,10 +169,7 @@ TEST_F(EngineFailure, ReportsDifferentReducerListsToAllRanks) {
   const auto sessions = create_all(2, [&](uint32_t rank, sluice_options& o) {
     if (rank == 1) o.reducers = first.c_str();
   });
-  for (const Created& c : sessions) {
-    EXPECT_EQ(c.status, SLUICE_MISMATCH) << c.error;
-    EXPECT_THAT(c.error, HasSubstr("number of reducers"));
-  }
+  expect_all(sessions, SLUICE_MISMATCH, HasSubstr("number of reducers"));
 }
 
 TEST_F(EngineFailure, ReportsAnExceededMemoryLimitToAllRanks) {
@@ -186,61 +177,48 @@ TEST_F(EngineFailure, ReportsAnExceededMemoryLimitToAllRanks) {
   reducer::ReducerOptions small = reducer_options();
   small.memory_limit = 1 * kMiB;
   start_reducers(1, small);
-  for (const Created& c : create_all(2, nullptr)) {
-    EXPECT_EQ(c.status, SLUICE_REFUSED) << c.error;
-    EXPECT_THAT(c.error, AllOf(HasSubstr("needs"), HasSubstr("limit is 1048576")));
-  }
+  expect_all(create_all(2), SLUICE_REFUSED, AllOf(HasSubstr("needs"), HasSubstr("limit is 1048576")));
 }
 
 TEST_F(EngineFailure, ReportsADifferentOperationToAllRanks) {
   start_reducers(2);
-  const auto sessions = create_all(3, nullptr);
-  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  const auto sessions = join_all(3);
   each_rank(3, [&](uint32_t r) {
-    std::vector<float> x(1000);
-    EXPECT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), r == 2 ? 999 : 1000, SLUICE_F32,
-                               SLUICE_SUM),
-              SLUICE_MISMATCH);
-    EXPECT_THAT(reason_of(sessions[r].session),
-                AllOf(HasSubstr("1000"), HasSubstr("999"), HasSubstr("rank 2")));
+    std::vector<float> x(r == 2 ? 999 : 1000);
+    EXPECT_EQ(sum(sessions[r], x), SLUICE_MISMATCH);
+    EXPECT_THAT(reason_of(sessions[r]), AllOf(HasSubstr("1000"), HasSubstr("999"), HasSubstr("rank 2")));
     // The session stays failed.
     sluice_request request = 7;
-    EXPECT_EQ(
-        sluice_allreduce_async(sessions[r].session, x.data(), x.data(), 1, SLUICE_F32, SLUICE_SUM, &request),
-        SLUICE_MISMATCH);
+    EXPECT_EQ(sum_async(sessions[r], x, request), SLUICE_MISMATCH);
     EXPECT_EQ(request, 0u);
-    EXPECT_EQ(sluice_session_close(sessions[r].session), SLUICE_MISMATCH);
+    EXPECT_EQ(sluice_session_close(sessions[r]), SLUICE_MISMATCH);
   });
 }
 
 TEST_F(EngineFailure, ReportsATimeoutToTheOtherRanks) {
   start_reducers(2);
-  const auto sessions = create_all(3, [](uint32_t rank, sluice_options& o) {
+  const auto sessions = join_all(3, [](uint32_t rank, sluice_options& o) {
     if (rank != 2) o.progress_threads = rank;  // both modes
     if (rank == 2) o.op_timeout_ms = 1;        // this rank times out and aborts
   });
-  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
   std::latch together(3);
   each_rank(3, [&](uint32_t r) {
     std::vector<float> x(100'000);
+    together.arrive_and_wait();
     if (r == 2) {
-      together.arrive_and_wait();
-      EXPECT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), 100'000, SLUICE_F32, SLUICE_SUM),
-                SLUICE_TIMEOUT);
-      EXPECT_THAT(reason_of(sessions[r].session), HasSubstr("timed out"));
+      EXPECT_EQ(sum(sessions[r], x), SLUICE_TIMEOUT);
+      EXPECT_THAT(reason_of(sessions[r]), HasSubstr("timed out"));
     } else {
-      together.arrive_and_wait();
       // Contributes nothing until rank 2 has timed out, and then gets its error.
       char text[2048] = "";
       const Nanos deadline = monotonic_now() + 10 * kSecond;
-      while (sluice_session_error(sessions[r].session, text, sizeof text) == SLUICE_OK &&
+      while (sluice_session_error(sessions[r], text, sizeof text) == SLUICE_OK &&
              monotonic_now() < deadline) {
-        static_cast<void>(sluice_progress(sessions[r].session));
+        static_cast<void>(sluice_progress(sessions[r]));
         std::this_thread::yield();
       }
       EXPECT_THAT(text, AllOf(HasSubstr("rank 2"), HasSubstr("timed out")));
-      EXPECT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), 1, SLUICE_F32, SLUICE_SUM),
-                SLUICE_TIMEOUT);
+      EXPECT_EQ(sum(sessions[r], x), SLUICE_TIMEOUT);
     }
   });
   close_all(sessions);
@@ -261,7 +239,7 @@ TEST_F(EngineFailure, ReportsALostRankToTheOtherRanks) {
     joined.arrive_and_wait();
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     std::vector<float> x(100'000);
-    EXPECT_EQ(sluice_allreduce(c.session, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM), SLUICE_LOST);
+    EXPECT_EQ(sum(c.session, x), SLUICE_LOST);
     EXPECT_THAT(reason_of(c.session), HasSubstr("rank 2"));
     static_cast<void>(sluice_session_close(c.session));
   });
@@ -269,17 +247,14 @@ TEST_F(EngineFailure, ReportsALostRankToTheOtherRanks) {
 
 TEST_F(EngineFailure, ReportsAStoppedReducerWithoutKeptResults) {
   start_reducers(2);
-  const auto sessions = create_all(2, [](uint32_t, sluice_options& o) { o.keep_results = 0; });
-  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  const auto sessions = join_all(2, [](uint32_t, sluice_options& o) { o.keep_results = 0; });
   std::thread stopper([&] { reducers_[1]->stop(); });
   each_rank(2, [&](uint32_t r) {
     std::vector<float> x(300'000);
     sluice_status status = SLUICE_OK;
-    while (status == SLUICE_OK) {
-      status = sluice_allreduce(sessions[r].session, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM);
-    }
+    while (status == SLUICE_OK) status = sum(sessions[r], x);
     EXPECT_EQ(status, SLUICE_LOST);
-    EXPECT_THAT(reason_of(sessions[r].session), HasSubstr("stopped"));
+    EXPECT_THAT(reason_of(sessions[r]), HasSubstr("stopped"));
   });
   stopper.join();
   close_all(sessions);
@@ -287,8 +262,7 @@ TEST_F(EngineFailure, ReportsAStoppedReducerWithoutKeptResults) {
 
 TEST_F(EngineFailure, APoolThatDrainsCompletelyServesTheSessionToItsEnd) {
   start_reducers(3);
-  const auto sessions = create_all(2, nullptr);
-  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  const auto sessions = join_all(2);
   std::thread drainer([&] {
     for (const auto& r : reducers_) r->drain();
   });
@@ -296,9 +270,7 @@ TEST_F(EngineFailure, APoolThatDrainsCompletelyServesTheSessionToItsEnd) {
     std::vector<float> x(100'000, 1.0F);
     for (int i = 0; i < 200; ++i) {
       std::fill(x.begin(), x.end(), 1.0F);
-      ASSERT_EQ(sluice_allreduce(sessions[r].session, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM),
-                SLUICE_OK)
-          << reason_of(sessions[r].session);
+      ASSERT_EQ(sum(sessions[r], x), SLUICE_OK) << reason_of(sessions[r]);
       ASSERT_EQ(x[0], 2.0F);
     }
   });
@@ -309,53 +281,46 @@ TEST_F(EngineFailure, APoolThatDrainsCompletelyServesTheSessionToItsEnd) {
 
 TEST_F(EngineFailure, EndsWithRankLeftForARankThatContinuesAlone) {
   start_reducers(1);
-  const auto sessions = create_all(2, nullptr);
-  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-  EXPECT_EQ(sluice_session_close(sessions[0].session), SLUICE_OK)
-      << "the rank leaves after its last contribution";
-  float x = 1;
-  EXPECT_EQ(sluice_allreduce(sessions[1].session, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_CLOSED);
-  EXPECT_THAT(reason_of(sessions[1].session), HasSubstr("rank 0 left"));
-  EXPECT_EQ(sluice_session_close(sessions[1].session), SLUICE_CLOSED);
+  const auto sessions = join_all(2);
+  EXPECT_EQ(sluice_session_close(sessions[0]), SLUICE_OK) << "the rank leaves after its last contribution";
+  std::vector<float> x(1, 1.f);
+  EXPECT_EQ(sum(sessions[1], x), SLUICE_CLOSED);
+  EXPECT_THAT(reason_of(sessions[1]), HasSubstr("rank 0 left"));
+  EXPECT_EQ(sluice_session_close(sessions[1]), SLUICE_CLOSED);
 }
 
 TEST_F(EngineFailure, CloseEndsOpenOperationsAfterTheLingerTime) {
   start_reducers(1);
-  const auto sessions = create_all(2, [](uint32_t, sluice_options& o) { o.linger_ms = 100; });
-  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-  float x = 1;
+  const auto sessions = join_all(2, [](uint32_t, sluice_options& o) { o.linger_ms = 100; });
+  std::vector<float> x(1, 1.f);
   sluice_request request = 0;
-  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, &x, &x, 1, SLUICE_F32, SLUICE_SUM, &request),
-            SLUICE_OK);
-  EXPECT_EQ(sluice_wait(sessions[0].session, request, 20), SLUICE_TIMEOUT)
-      << "the other rank never contributes";
-  EXPECT_EQ(sluice_session_close(sessions[0].session), SLUICE_TIMEOUT);
-  static_cast<void>(sluice_session_close(sessions[1].session));
+  ASSERT_EQ(sum_async(sessions[0], x, request), SLUICE_OK);
+  EXPECT_EQ(sluice_wait(sessions[0], request, 20), SLUICE_TIMEOUT) << "the other rank never contributes";
+  EXPECT_EQ(sluice_session_close(sessions[0]), SLUICE_TIMEOUT);
+  static_cast<void>(sluice_session_close(sessions[1]));
 }
 
 TEST_F(EngineFailure, WaitsForALateRankAndReportsIt) {
   start_reducers(2);
-  const auto sessions = create_all(2, nullptr);
-  for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-  float x = 1;
+  const auto sessions = join_all(2);
+  std::vector<float> x(1, 1.f);
   sluice_request request = 0;
-  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, &x, &x, 1, SLUICE_F32, SLUICE_SUM, &request),
-            SLUICE_OK);
+  ASSERT_EQ(sum_async(sessions[0], x, request), SLUICE_OK);
   sluice_stats stats{};
   stats.struct_size = sizeof stats;
   for (const Nanos deadline = monotonic_now() + 10 * kSecond;
        monotonic_now() < deadline && stats.missing_ranks == 0;) {
-    EXPECT_EQ(sluice_wait(sessions[0].session, request, 20), SLUICE_TIMEOUT);
-    ASSERT_EQ(sluice_session_stats(sessions[0].session, &stats), SLUICE_OK);
+    EXPECT_EQ(sluice_wait(sessions[0], request, 20), SLUICE_TIMEOUT);
+    ASSERT_EQ(sluice_session_stats(sessions[0], &stats), SLUICE_OK);
   }
   EXPECT_EQ(stats.missing_ranks, 1u);
   EXPECT_EQ(stats.missing_rank, 1u);
   EXPECT_EQ(stats.payload_bytes_out, 4u);
   EXPECT_EQ(stats.reducers, 2u);
-  float y = 2;
-  EXPECT_EQ(sluice_allreduce(sessions[1].session, &y, &y, 1, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
-  EXPECT_EQ(sluice_wait(sessions[0].session, request, -1), SLUICE_OK);
-  EXPECT_EQ(x, 3.f);
+  std::vector<float> y(1, 2.f);
+  EXPECT_EQ(sum(sessions[1], y), SLUICE_OK);
+  EXPECT_EQ(sluice_wait(sessions[0], request, -1), SLUICE_OK);
+  EXPECT_EQ(x[0], 3.f);
   close_all(sessions);
 }
 
@@ -370,34 +335,34 @@ TEST_F(EngineFailure, RejectsAnHttpServer) {
     const std::string reply =
         "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n";
     static_cast<void>(
-        transport::tcp::write_all(fd, std::as_bytes(std::span(reply)), monotonic_now() + kSecond));
+        transport::tcp::write_all(peer, std::as_bytes(std::span(reply)), monotonic_now() + kSecond));
     ::shutdown(fd, SHUT_WR);
     std::array<std::byte, 4096> rest;
     while (::recv(fd, rest.data(), rest.size(), 0) > 0) continue;
   });
-  const auto sessions = create_all(1, nullptr);
+  const auto sessions = create_all(1);
   server.join();
-  EXPECT_EQ(sessions[0].status, SLUICE_PROTOCOL);
-  EXPECT_THAT(sessions[0].error,
-              HasSubstr("does not speak the Sluice protocol: bad_magic while waiting for WELCOME"));
+  expect_all(sessions, SLUICE_PROTOCOL,
+             HasSubstr("does not speak the Sluice protocol: bad_magic while waiting for WELCOME"));
 }
 
 TEST_F(EngineFailure, RejectsInvalidOperations) {
   start_reducers(1);
-  const auto sessions = create_all(1, nullptr);
-  sluice_session* const s = sessions[0].session;
-  ASSERT_NE(s, nullptr) << sessions[0].error;
+  const auto sessions = join_all(1);
+  sluice_session* const s = sessions[0];
+  ASSERT_NE(s, nullptr);
   float x[4] = {1, 2, 3, 4};
   sluice_request r = 0;
-  EXPECT_EQ(sluice_allreduce_async(s, nullptr, x, 1, SLUICE_F32, SLUICE_SUM, &r), SLUICE_INVALID_ARGUMENT);
-  EXPECT_EQ(sluice_allreduce_async(s, x, x + 1, 2, SLUICE_F32, SLUICE_SUM, &r), SLUICE_INVALID_ARGUMENT)
-      << "overlap";
-  EXPECT_EQ(sluice_allreduce_async(s, x, x, 1, static_cast<sluice_dtype>(12), SLUICE_SUM, &r),
-            SLUICE_INVALID_ARGUMENT);
-  EXPECT_EQ(sluice_allreduce_async(s, x, x, 1, SLUICE_F32, static_cast<sluice_op>(5), &r),
-            SLUICE_INVALID_ARGUMENT);
-  EXPECT_EQ(sluice_allreduce_async(s, x, x, SIZE_MAX / 2, SLUICE_F32, SLUICE_SUM, &r),
-            SLUICE_INVALID_ARGUMENT);
+  const auto expect_invalid = [&](const void* send, void* recv, size_t count, int dtype, int op) {
+    EXPECT_EQ(sluice_allreduce_async(s, send, recv, count, static_cast<sluice_dtype>(dtype),
+                                     static_cast<sluice_op>(op), &r),
+              SLUICE_INVALID_ARGUMENT);
+  };
+  expect_invalid(nullptr, x, 1, SLUICE_F32, SLUICE_SUM);
+  expect_invalid(x, x + 1, 2, SLUICE_F32, SLUICE_SUM);  // overlap
+  expect_invalid(x, x, 1, 12, SLUICE_SUM);
+  expect_invalid(x, x, 1, SLUICE_F32, 5);
+  expect_invalid(x, x, SIZE_MAX / 2, SLUICE_F32, SLUICE_SUM);
   EXPECT_EQ(sluice_allreduce_async(s, x, x, 1, SLUICE_F32, SLUICE_SUM, nullptr), SLUICE_INVALID_ARGUMENT);
   EXPECT_EQ(sluice_wait(s, 12345, 0), SLUICE_INVALID_ARGUMENT);
   // The rejected calls used no operation number: later operations still work.

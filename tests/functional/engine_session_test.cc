@@ -11,33 +11,17 @@
 namespace sluice::test {
 namespace {
 
-// Small integers: their sums are exact in any type and order.
-std::vector<float> input(uint32_t rank, size_t count) {
-  std::vector<float> v(count);
-  for (size_t i = 0; i < count; ++i) v[i] = static_cast<float>((i * 7 + rank * 13) % 32);
-  return v;
-}
-
-std::vector<float> expected_sum(uint32_t ranks, size_t count) {
-  std::vector<float> v(count, 0.f);
-  for (uint32_t r = 0; r < ranks; ++r) {
-    const auto in = input(r, count);
-    for (size_t i = 0; i < count; ++i) v[i] += in[i];
-  }
-  return v;
-}
-
 using EngineSession = EngineTestBed;
 
 TEST_F(EngineSession, SumsOverRanksAndReducers) {
   start_reducers(2);
   run_session(3, nullptr, [](uint32_t rank, sluice_session* s) {
     for (const size_t count : {size_t{1}, size_t{1000}, size_t{65536}, size_t{1234567}}) {
-      const auto in = input(rank, count);
+      const auto in = ramp(rank, count);
       std::vector<float> out(count, -1.f);
       ASSERT_EQ(sluice_allreduce(s, in.data(), out.data(), count, SLUICE_F32, SLUICE_SUM), SLUICE_OK)
           << reason_of(s);
-      ASSERT_EQ(out, expected_sum(3, count)) << count;
+      ASSERT_EQ(out, sum_of_ramps(3, count)) << count;
     }
   });
 }
@@ -47,10 +31,9 @@ TEST_F(EngineSession, ReducesInPlaceWithoutAnOwnThread) {
   run_session(
       2, [](sluice_options& o) { o.progress_threads = 0; },
       [](uint32_t rank, sluice_session* s) {
-        const size_t count = 300'001;
-        auto data = input(rank, count);
-        ASSERT_EQ(sluice_allreduce(s, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
-        ASSERT_EQ(data, expected_sum(2, count));
+        auto data = ramp(rank, 300'001);
+        ASSERT_EQ(sum(s, data), SLUICE_OK);
+        ASSERT_EQ(data, sum_of_ramps(2, data.size()));
       });
 }
 
@@ -73,12 +56,9 @@ TEST_F(EngineSession, MakesProgressWhileTheCallerIsBusyBeyondTheFrameDeadline) {
         o.window_bytes = 64 << 20;
       },
       [&](uint32_t rank, sluice_session* s) {
-        const size_t count = 8'000'000;
-        auto data = input(rank, count);
+        auto data = ramp(rank, 8'000'000);
         sluice_request request = 0;
-        ASSERT_EQ(
-            sluice_allreduce_async(s, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM, &request),
-            SLUICE_OK);
+        ASSERT_EQ(sum_async(s, data, request), SLUICE_OK);
         int done = 0;
         // Rank 1 fills its socket buffers. Rank 0 has sent nothing yet, so there is no result.
         for (int turns = 0; rank == 1 && turns < 100; ++turns)
@@ -87,7 +67,7 @@ TEST_F(EngineSession, MakesProgressWhileTheCallerIsBusyBeyondTheFrameDeadline) {
         while (uptime() < left_at + 1.2)
           std::this_thread::yield();  // both callers busy for four frame deadlines
         ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK) << reason_of(s);
-        ASSERT_EQ(data, expected_sum(2, count));
+        ASSERT_EQ(data, sum_of_ramps(2, data.size()));
       });
 }
 
@@ -98,9 +78,9 @@ TEST_F(EngineSession, HonoursWeightsAndLanes) {
       2, [](sluice_options& o) { o.lanes = 1; },
       [](uint32_t rank, sluice_session* s) {
         const size_t count = 1'000'003;
-        auto data = input(rank, count);
-        ASSERT_EQ(sluice_allreduce(s, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
-        ASSERT_EQ(data, expected_sum(2, count));
+        auto data = ramp(rank, count);
+        ASSERT_EQ(sum(s, data), SLUICE_OK);
+        ASSERT_EQ(data, sum_of_ramps(2, count));
         sluice_stats stats{};
         stats.struct_size = sizeof stats;
         ASSERT_EQ(sluice_session_stats(s, &stats), SLUICE_OK);
@@ -116,8 +96,8 @@ TEST_F(EngineSession, HonoursWeightsAndLanes) {
 TEST_F(EngineSession, FillsStatsUpToTheSizeOfTheCallersStruct) {
   start_reducers(1);
   run_session(1, nullptr, [](uint32_t, sluice_session* s) {
-    float x = 1;
-    ASSERT_EQ(sluice_allreduce(s, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+    std::vector<float> x(1, 1.f);
+    ASSERT_EQ(sum(s, x), SLUICE_OK);
     struct {
       sluice_stats stats;
       std::array<unsigned char, 32> later;
@@ -155,10 +135,9 @@ TEST_F(EngineSession, RunsManySessionsInOneProcess) {
     const Created c = create(o);
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     for (size_t count = 1; count < 100'000; count *= 7) {
-      auto data = input(rank, count);
-      ASSERT_EQ(sluice_allreduce(c.session, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM),
-                SLUICE_OK);
-      ASSERT_EQ(data, expected_sum(2, count));
+      auto data = ramp(rank, count);
+      ASSERT_EQ(sum(c.session, data), SLUICE_OK);
+      ASSERT_EQ(data, sum_of_ramps(2, count));
     }
     EXPECT_EQ(sluice_session_close(c.session), SLUICE_OK);
   });
@@ -177,24 +156,21 @@ TEST_F(EngineSession, BelongsToTheProcessThatCreatedIt) {
     return made;
   }();
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-  std::vector<float> x = input(0, 1000);
+  std::vector<float> x = ramp(0, 1000);
   std::vector<sluice_request> requests(2);
-  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, x.data(), x.data(), 1000, SLUICE_F32, SLUICE_SUM,
-                                   &requests[0]),
-            SLUICE_OK);
+  ASSERT_EQ(sum_async(sessions[0].session, x, requests[0]), SLUICE_OK);
+  std::vector<float> one(1, 1.f);
   const pid_t child = ::fork();
   if (child == 0) {
     int wrong = 0;
     for (const Created& c : sessions) {
-      float y = 1;
       int done = 7;
       sluice_request request = 7;
       sluice_stats stats{};
       stats.struct_size = sizeof stats;
       std::array<char, 128> text{};
-      wrong +=
-          sluice_allreduce_async(c.session, &y, &y, 1, SLUICE_F32, SLUICE_SUM, &request) != SLUICE_CLOSED;
-      wrong += sluice_allreduce(c.session, &y, &y, 1, SLUICE_F32, SLUICE_SUM) != SLUICE_CLOSED;
+      wrong += sum_async(c.session, one, request) != SLUICE_CLOSED;
+      wrong += sum(c.session, one) != SLUICE_CLOSED;
       wrong += sluice_test(c.session, requests[0], &done) != SLUICE_CLOSED || done != 0;
       wrong += sluice_wait(c.session, requests[0], -1) != SLUICE_CLOSED;
       wrong += sluice_progress(c.session) != SLUICE_CLOSED;
@@ -206,23 +182,17 @@ TEST_F(EngineSession, BelongsToTheProcessThatCreatedIt) {
   }
   ASSERT_GT(child, 0);
   int status = -1;
-  pid_t ended = 0;
-  const Nanos deadline = monotonic_now() + 20 * kSecond;
-  while ((ended = ::waitpid(child, &status, WNOHANG)) == 0 && monotonic_now() < deadline)
-    std::this_thread::yield();
-  if (ended == 0) {
+  if (!eventually([&] { return ::waitpid(child, &status, WNOHANG) != 0; })) {
     ::kill(child, SIGKILL);
     ::waitpid(child, &status, 0);
   }
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   // The parent's session continues.
-  std::vector<float> y = input(1, 1000);
-  EXPECT_EQ(sluice_allreduce_async(sessions[1].session, y.data(), y.data(), 1000, SLUICE_F32, SLUICE_SUM,
-                                   &requests[1]),
-            SLUICE_OK);
+  std::vector<float> y = ramp(1, 1000);
+  EXPECT_EQ(sum_async(sessions[1].session, y, requests[1]), SLUICE_OK);
   for (const size_t rank : {0u, 1u})
     EXPECT_EQ(sluice_wait(sessions[rank].session, requests[rank], -1), SLUICE_OK);
-  EXPECT_EQ(x, expected_sum(2, 1000));
+  EXPECT_EQ(x, sum_of_ramps(2, 1000));
   EXPECT_EQ(y, x);
   each_rank(2, [&](uint32_t r) { EXPECT_EQ(sluice_session_close(sessions[r].session), SLUICE_OK); });
 }
@@ -239,19 +209,17 @@ TEST_F(EngineSession, SupportsManyOpenOperations) {
           std::vector<sluice_request> requests(kOps);
           size_t oldest = 0;
           for (size_t i = 0; i < kOps; ++i) {
-            data[i] = input(rank, i * 5);
+            data[i] = ramp(rank, i * 5);
             sluice_status status = SLUICE_AGAIN;
-            while ((status = sluice_allreduce_async(s, data[i].data(), data[i].data(), data[i].size(),
-                                                    SLUICE_F32, SLUICE_SUM, &requests[i])) == SLUICE_AGAIN) {
+            while ((status = sum_async(s, data[i], requests[i])) == SLUICE_AGAIN)
               ASSERT_EQ(sluice_wait(s, requests[oldest++], -1), SLUICE_OK);
-            }
             ASSERT_EQ(status, SLUICE_OK);
           }
           if (!kOnStreams) {
             EXPECT_GT(oldest, 0u) << "the table was never full";
           }
           for (; oldest < kOps; ++oldest) ASSERT_EQ(sluice_wait(s, requests[oldest], -1), SLUICE_OK);
-          for (size_t i = 0; i < kOps; ++i) ASSERT_EQ(data[i], expected_sum(2, i * 5)) << i;
+          for (size_t i = 0; i < kOps; ++i) ASSERT_EQ(data[i], sum_of_ramps(2, i * 5)) << i;
         });
   }
 }

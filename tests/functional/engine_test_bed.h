@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sluice/sluice.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <memory>
@@ -104,6 +105,26 @@ class EngineTestBed : public ::testing::Test {
     std::vector<std::thread> threads;
     for (uint32_t r = 0; r < ranks; ++r) threads.emplace_back(body, r);
     for (std::thread& t : threads) t.join();
+  }
+
+  // Small integers: their sums are exact in any type and order.
+  static std::vector<float> ramp(uint32_t rank, size_t count) {
+    std::vector<float> v(count);
+    for (size_t i = 0; i < count; ++i) v[i] = static_cast<float>((i * 7 + rank * 13) % 32);
+    return v;
+  }
+  static std::vector<float> sum_of_ramps(uint32_t ranks, size_t count) {
+    std::vector<float> v(count);
+    for (uint32_t r = 0; r < ranks; ++r) std::ranges::transform(v, ramp(r, count), v.begin(), std::plus<>{});
+    return v;
+  }
+
+  // Sums `x` over the ranks, in place.
+  static sluice_status sum(sluice_session* s, std::vector<float>& x) {
+    return sluice_allreduce(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM);
+  }
+  static sluice_status sum_async(sluice_session* s, std::vector<float>& x, sluice_request& request) {
+    return sluice_allreduce_async(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM, &request);
   }
 
   // Runs a session in which every rank joins, runs `body` and closes.

@@ -5,13 +5,11 @@ import os
 import re
 import unittest
 
+from bench_allreduce_test import ALL_OPS, ALL_TYPES, NUMBER
 from sluice_process import SluiceTest, closed_port, main
 
-NUMBER = r"\d+(?:\.\d+)?(?:e[+-]\d+)?"
 SIDE = rf" +{NUMBER} +{NUMBER} +{NUMBER} +(\d+|N/A)"
 ROW = re.compile(rf"^ *(\d+) +(\d+) +(\w+) +(\w+) +-1" + SIDE * 2 + rf" +{NUMBER} +{NUMBER} +{NUMBER} +{NUMBER} +(D2H|network|H2D) +{NUMBER}$")
-ALL_TYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"]
-ALL_OPS = ["sum", "prod", "max", "min", "avg"]
 HOST = ("--device", "host", "--workers", "2")
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -105,9 +103,8 @@ class GpuBench(SluiceTest):
 
     def test_ranks_of_several_hosts_join_a_running_reducer(self):
         _, address = self.start_reducer()
-        ranks = [self.start("--device", "host", "-b", "64K", "-e", "64K", "-n", "1", "--workers", "2", "--rank", rank, "--session", "a" * 32,
-                            "--connect", address) for rank in (0, 1)]
-        self.assertEqual([rank.wait() for rank in ranks], [0, 0], ranks[0].stderr() + ranks[1].stderr())
+        ranks = self.start_ranks(address, *HOST, "-b", "64K", "-e", "64K", "-n", "1")
+        self.expect_ends(ranks)
         self.assertEqual(([row[4:6] for row in rows_of(ranks[0].stdout())], ranks[1].stdout()), ([("0", "0")], ""))
 
     def test_without_a_gpu_the_host_device_is_used_and_reported(self):
@@ -118,8 +115,7 @@ class GpuBench(SluiceTest):
     def test_a_missing_gpu_is_exit_69(self):
         for device in ("cuda", "cuda:3"):
             with self.subTest(device):
-                done = self.run_sluice("--device", device, "-b", "1K", "-e", "1K", "--workers", "1", expect=69, env=NO_GPU)
-                self.assertIn("no usable GPU: ", done.stderr)
+                self.expect_error(69, "no usable GPU: ", "--device", device, "-b", "1K", "-e", "1K", "--workers", "1", env=NO_GPU)
 
     @unittest.skipUnless("CUDA_STAND_IN" in os.environ, "needs cuda-toolkit: this build has no CUDA")
     def test_on_the_cuda_stand_in(self):
@@ -130,8 +126,7 @@ class GpuBench(SluiceTest):
                 self.assertEqual([row[3:6] for row in rows_of(done.stdout)], [(op, "0", "0") for op in ALL_OPS])
                 self.assertEqual([line.split()[-1] for line in done.stdout.splitlines() if line.startswith("#  Rank ")], ["cuda", "cuda"])
                 self.assertNotIn("# device:", done.stdout)
-        done = self.run_sluice("--device", "cuda:100", "--workers", "1", expect=69, env=env)
-        self.assertIn("no GPU 100: ", done.stderr)
+        self.expect_error(69, "no GPU 100: ", "--device", "cuda:100", "--workers", "1", env=env)
 
     def test_an_unreachable_reducer_is_exit_69(self):
         holder, port = closed_port()

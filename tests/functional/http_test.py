@@ -1,6 +1,7 @@
 """A reducer's HTTP port: probes during start, drain and hang; status, metrics and page; misbehaving clients."""
 
 import base64
+import contextlib
 import hashlib
 import http.client
 import json
@@ -18,22 +19,12 @@ LOOP = (*JOB, "-N", "0", "--workers", "2")
 
 
 class HttpTest(SluiceTest):
-    def start_http(self, *arguments, env=None):
-        """A reducer that serves HTTP: (Running, data address, HTTP port)."""
-        port_file = self.folder / f"http-{time.monotonic_ns()}"
-        reducer, address = self.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file, *arguments, env=env)
-        until("the reducer writes its HTTP port", port_file.exists)
-        return reducer, address, int(port_file.read_text())
-
     def request(self, port, path, method="GET", body=None):
         """(status, headers, text)"""
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
-        try:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)) as connection:
             connection.request(method, path, body=body)
             reply = connection.getresponse()
             return reply.status, reply.headers, reply.read().decode()
-        finally:
-            connection.close()
 
     def get(self, port, path):
         status, _, text = self.request(port, path)
@@ -55,10 +46,6 @@ class HttpTest(SluiceTest):
                 reply += piece
             return reply
 
-    def wait_for_start(self, job):
-        until("the job has started", lambda: any(line and not line.startswith("#") for line in job.stdout().splitlines()) or job.ended())
-        self.assertFalse(job.ended(), job.stderr())
-
     def samples(self, port):
         """The samples of /metrics: {name and labels: value}."""
         lines = [line for line in self.get(port, "/metrics").splitlines() if not line.startswith("#")]
@@ -67,7 +54,7 @@ class HttpTest(SluiceTest):
 
 class ProbeTest(HttpTest):
     def test_probes_of_a_serving_reducer(self):
-        reducer, _, port = self.start_http()
+        reducer, _, port = self.start_http_reducer()
         self.assertIn(f"at http://127.0.0.1:{port}/", reducer.stderr())
         for path in ("/livez", "/readyz", "/startupz", "/healthz"):
             self.assertEqual(self.get(port, path), "ok\n")
@@ -76,41 +63,36 @@ class ProbeTest(HttpTest):
         self.run_sluice("check", "health", env={"SLUICE_HTTP_LISTEN": f"*:{port}"})
 
     def test_a_draining_reducer_is_live_but_not_ready(self):
-        reducer, address, port = self.start_http()
+        reducer, address, port = self.start_http_reducer()
         job = self.start(*LOOP, "--connect", address)
-        self.wait_for_start(job)
+        self.wait_for_rows(job)
         self.assertEqual(self.samples(port)["sluice_ready"], 1)
         reducer.signal(signal.SIGTERM)
         until("the reducer is not ready", lambda: self.request(port, "/readyz")[0] == 503)
         status, _, text = self.request(port, "/readyz")
         self.assertEqual((status, text), (503, "draining: 1 sessions left, no new sessions accepted\n"))
         self.assertEqual(self.get(port, "/livez"), "ok\n")
-        refused = self.run_sluice("check", "health", "--http", f"127.0.0.1:{port}", expect=69)
-        self.assertIn("/readyz: HTTP status 503: draining", refused.stderr)
+        self.expect_error(69, "/readyz: HTTP status 503: draining", "check", "health", "--http", f"127.0.0.1:{port}")
         metrics = self.samples(port)
         self.assertEqual((metrics["sluice_ready"], metrics["sluice_draining"]), (0, 1))
         job.signal(signal.SIGINT)
         job.wait()
         self.assertEqual(reducer.wait(), 0)
-        gone = self.run_sluice("check", "health", "--http", f"127.0.0.1:{port}", expect=69)
-        self.assertIn(f"127.0.0.1:{port}", gone.stderr)
+        self.expect_error(69, f"127.0.0.1:{port}", "check", "health", "--http", f"127.0.0.1:{port}")
 
     def test_the_probe_of_a_stopped_reducer_times_out(self):
-        reducer, _, port = self.start_http()
+        reducer, _, port = self.start_http_reducer()
         reducer.signal(signal.SIGSTOP)
         begun = time.monotonic()
-        late = self.run_sluice("check", "health", "--http", f"127.0.0.1:{port}", "--timeout", "500ms", expect=69)
-        self.assertIn("did not answer /readyz in time", late.stderr)
+        self.expect_error(69, "did not answer /readyz in time", "check", "health", "--http", f"127.0.0.1:{port}", "--timeout", "500ms")
         self.assertLess(time.monotonic() - begun, 10)
         reducer.signal(signal.SIGCONT)
         self.assertEqual(self.get(port, "/readyz"), "ok\n")
 
     def test_a_port_in_use_exits_with_75(self):
-        _, _, port = self.start_http()
-        taken = self.run_sluice("reducer", "--listen", "127.0.0.1:0", "--http-listen", f"127.0.0.1:{port}", expect=75)
-        self.assertRegex(taken.stderr, rf"127\.0\.0\.1:{port}.*in use")
-        wrong = self.run_sluice("reducer", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:99999", expect=64)
-        self.assertIn("--http-listen", wrong.stderr)
+        _, _, port = self.start_http_reducer()
+        self.expect_error(75, re.compile(rf"127\.0\.0\.1:{port}.*in use"), "reducer", "--listen", "127.0.0.1:0", "--http-listen", f"127.0.0.1:{port}")
+        self.expect_error(64, "--http-listen", "reducer", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:99999")
 
     def test_the_http_port_is_off_by_default(self):
         reducer, _ = self.start_reducer()
@@ -126,13 +108,13 @@ def tcp_retransmits():
 
 class ContentTest(HttpTest):
     def test_status_equals_sluice_status(self):
-        _, address, port = self.start_http()
+        _, address, port = self.start_http_reducer()
         status, headers, text = self.request(port, "/status")
         self.assertEqual((status, headers["Content-Type"], headers["Cache-Control"]), (200, "application/json", "no-store"))
         self.assertEqual(set(json.loads(text)), set(self.status(address)))
 
     def test_metrics_count_the_work(self):
-        _, address, port = self.start_http("--lanes", "2")
+        _, address, port = self.start_http_reducer("--lanes", "2")
         retransmits = tcp_retransmits()
         before = self.samples(port)
         self.assertTrue(retransmits <= before["sluice_tcp_retransmits_total"] <= tcp_retransmits())
@@ -170,27 +152,25 @@ class ContentTest(HttpTest):
         self.assertRegex(info, r'^sluice_build_info\{version="[\d.]+",compiler="(gcc|clang) [\d.]+",revision="[^"]+",simd="[^"]+"\}$')
 
     def test_garbage_and_refused_joins_are_counted(self):
-        _, address, port = self.start_http("--memory-limit", "1M")
+        _, address, port = self.start_http_reducer("--memory-limit", "1M")
         host, data_port = address.split(":")
         with socket.create_connection((host, int(data_port))) as scanner:
             scanner.sendall(b"GET / HTTP/1.0\r\n\r\n" + bytes(100))
             scanner.settimeout(DEADLINE_S)
-            try:
+            with contextlib.suppress(ConnectionResetError):
                 while scanner.recv(4096):
                     pass
-            except ConnectionResetError:
-                pass
         self.run_sluice(*JOB, "--workers", "2", "--connect", address, expect=69)
         metrics = self.samples(port)
         self.assertEqual(metrics['sluice_protocol_errors_total{reason="bad_magic"}'], 1)
         self.assertGreaterEqual(metrics['sluice_refused_joins_total{reason="memory_limit"}'], 1)
 
     def test_no_label_value_is_chosen_by_a_client(self):
-        _, address, port = self.start_http()
+        _, address, port = self.start_http_reducer()
         names = []
         for tenant in ("aardvark", "zebra"):
             job = self.start(*LOOP, "--connect", address, env={"SLUICE_TENANT": tenant})
-            self.wait_for_start(job)
+            self.wait_for_rows(job)
             until("the session has lane connections", lambda: self.samples(port).get('sluice_connections{transport="tcp"}', 0) > 0)
             names.append({re.sub(r'le="[^"]*"', "", name) for name in self.samples(port)})
             job.signal(signal.SIGINT)
@@ -201,10 +181,9 @@ class ContentTest(HttpTest):
         self.assertNotIn("zebra", self.get(port, "/metrics"))
 
     def test_a_late_rank_is_reported_during_the_wait_and_afterwards(self):
-        _, address, port = self.start_http("--peer-timeout", "10m")
-        session = "000102030405060708090a0b0c0d0e0f"
-        ranks = [self.start(*LOOP, "--rank", rank, "--session", session, "--connect", address) for rank in (0, 1)]
-        self.wait_for_start(ranks[0])
+        _, address, port = self.start_http_reducer("--peer-timeout", "10m")
+        ranks = self.start_ranks(address, *LOOP)
+        self.wait_for_rows(ranks[0])
         ranks[1].signal(signal.SIGSTOP)
         until("the wait is reported", lambda: self.samples(port)["sluice_longest_wait_seconds"] > 1)
         metrics = self.samples(port)
@@ -224,7 +203,7 @@ class ContentTest(HttpTest):
         self.assertEqual(next(iter(slow())), 1)  # sorted, worst first
 
     def test_the_page_loads_nothing_and_allows_only_its_own_script(self):
-        _, _, port = self.start_http()
+        _, _, port = self.start_http_reducer()
         status, headers, text = self.request(port, "/")
         self.assertEqual((status, headers["Content-Type"]), (200, "text/html; charset=utf-8"))
         self.assertIsNone(re.search(r'(src|href)="(?!data:|/status|/metrics)', text))
@@ -244,7 +223,7 @@ class ClientTest(HttpTest):
         return len(os.listdir(f"/proc/{running.pid}/fd"))
 
     def test_unknown_paths_and_methods(self):
-        _, _, port = self.start_http()
+        _, _, port = self.start_http_reducer()
         status, _, text = self.request(port, "/etc/passwd")
         self.assertEqual(status, 404)
         self.assertIn("/metrics", text)
@@ -258,7 +237,7 @@ class ClientTest(HttpTest):
         self.assertEqual(self.request(port, "/livez?probe=1")[0], 200)
 
     def test_malformed_requests_get_an_error_response(self):
-        _, _, port = self.start_http()
+        _, _, port = self.start_http_reducer()
         for request in (b"\x00\x01\x02\x03\r\n\r\n", b"hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
                         b"GET nowhere HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"SLUC" + os.urandom(2000) + b"\r\n\r\n"):
             self.assertTrue(self.raw(port, request).startswith(b"HTTP/1.1 400 "), request)
@@ -269,16 +248,16 @@ class ClientTest(HttpTest):
         self.assertEqual(self.get(port, "/livez"), "ok\n")
 
     def test_pipelined_requests_get_two_responses(self):
-        _, _, port = self.start_http()
+        _, _, port = self.start_http_reducer()
         reply = self.raw(port, b"GET /livez HTTP/1.1\r\n\r\nGET /status HTTP/1.1\r\nConnection: close\r\n\r\n")
         self.assertEqual(reply.count(b"HTTP/1.1 200 OK"), 2)
         self.assertTrue(reply.rstrip().endswith(b"}"))
 
     def test_silent_connections_do_not_block_other_clients(self):
-        reducer, address, port = self.start_http()
+        reducer, address, port = self.start_http_reducer()
         before = self.descriptors(reducer)
         job = self.start(*JOB, "-N", "300", "--workers", "2", "--connect", address)
-        self.wait_for_start(job)
+        self.wait_for_rows(job)
         silent = []
         self.addCleanup(lambda: [client.close() for client in silent])
         for i in range(1000):
@@ -294,7 +273,7 @@ class ClientTest(HttpTest):
         until("all connections are closed", lambda: self.descriptors(reducer) <= before + 2)
 
     def test_a_slow_request_is_closed_in_time(self):
-        _, _, port = self.start_http()
+        _, _, port = self.start_http_reducer()
         begun = time.monotonic()
         with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as slow:
             slow.settimeout(0.2)
@@ -313,7 +292,7 @@ class ClientTest(HttpTest):
         self.assertLess(time.monotonic() - begun, 20)
 
     def test_clients_that_do_not_read_do_not_block_other_clients(self):
-        _, _, port = self.start_http()
+        _, _, port = self.start_http_reducer()
         greedy = []
         self.addCleanup(lambda: [client.close() for client in greedy])
         for _ in range(64):
@@ -326,17 +305,15 @@ class ClientTest(HttpTest):
         self.assertEqual(self.get(port, "/readyz"), "ok\n")
 
     def test_a_client_that_does_not_read_is_closed(self):
-        reducer, _, port = self.start_http()
+        reducer, _, port = self.start_http_reducer()
         before = self.descriptors(reducer)
         with socket.socket() as greedy:
             greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             greedy.connect(("127.0.0.1", port))
             greedy.settimeout(0.2)
-            try:
+            with contextlib.suppress(OSError):  # TimeoutError is one
                 while True:
                     greedy.sendall(200 * b"GET /metrics HTTP/1.1\r\n\r\n")
-            except (TimeoutError, OSError):
-                pass
             self.assertEqual(self.get(port, "/livez"), "ok\n")
             until("the connection is closed", lambda: self.descriptors(reducer) <= before)
 

@@ -4,12 +4,11 @@ import os
 import subprocess
 from pathlib import Path
 
-from sluice_process import DEADLINE_S, SluiceTest, environment, main, until
+from sluice_process import DEADLINE_S, SluiceTest, environment, main
 
 from capabilities import need, needs  # noqa: E402: sluice_process sets the path
 
 BUILD = Path(os.environ["SLUICE_BUILD"])
-PROJECT = Path(__file__).parent / "install"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -20,23 +19,23 @@ class Install(SluiceTest):
         self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def start_reducer_on(self, host):
-        """Starts a reducer on a free port of `host`; returns "host:port"."""
-        port_file = self.folder / f"port{len(list(self.folder.iterdir()))}"
-        running = self.start("reducer", "--listen", f"{host}:0", "--port-file", port_file)
-        until(f"a reducer listens on {host}", lambda: port_file.exists() or running.ended())
-        self.assertIsNone(running.process.poll(), running.stderr())
-        return f"{host}:{port_file.read_text().strip()}"
-
     def install(self, *components):
         prefix = self.folder / "prefix"
         for component in components:
             self.command("cmake", "--install", BUILD, "--prefix", prefix, *component)
         return prefix
 
-    def ranks(self, program, reducers, count):
-        """Runs `program REDUCERS RANK RANKS` for each rank; returns the output of each."""
-        running = [subprocess.Popen([*map(str, program), reducers, str(rank), str(count)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    def build_examples(self, prefix):
+        """Builds the examples with the installed package, as a project of a user. Returns the folder of the programs."""
+        folder = self.folder / "examples"
+        self.command("cmake", "-G", "Ninja", "-S", ROOT / "examples", "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.command("cmake", "--build", folder)
+        return folder
+
+    def ranks(self, program, hosts, count):
+        """Runs `program REDUCERS RANK RANKS` for each rank, with a reducer on each host; returns the output of each rank."""
+        reducers = ",".join(self.start_reducer(host=host)[1] for host in hosts)
+        running = [subprocess.Popen([str(program), reducers, str(rank), str(count)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                     text=True, env=environment()) for rank in range(count)]
         for rank in running:
             self.addCleanup(rank.kill)
@@ -44,28 +43,25 @@ class Install(SluiceTest):
         self.assertEqual([rank.returncode for rank in running], [0] * count, outputs)
         return [out for out, _ in outputs]
 
+    def expect_mean_of_ranks(self, program, hosts, count, mean):
+        self.assertEqual(self.ranks(program, hosts, count), [f"rank {rank} of {count}: mean of 1000000 elements is {mean}\n" for rank in range(count)])
+
     def test_a_program_in_c_finds_the_package_and_reduces(self):
         prefix = self.install([])
         self.assertIn("protocol", self.command(prefix / "bin" / "sluice", "--version"))
-        self.command("cmake", "-G", "Ninja", "-S", PROJECT, "-B", self.folder / "user", f"-DCMAKE_PREFIX_PATH={prefix}")
-        self.command("cmake", "--build", self.folder / "user")
-        program = self.folder / "user" / "mean"
+        program = self.build_examples(prefix) / "mean_of_ranks"
         for hosts in (["127.0.0.1", "localhost"], ["[::1]"]):
             if hosts == ["[::1]"]:
                 need("ipv6")
-            reducers = ",".join(self.start_reducer_on(host) for host in hosts)
-            with self.subTest(reducers):
-                self.assertEqual(self.ranks([program], reducers, 3), ["ok 1 1 2\n"] * 3)
+            with self.subTest(hosts):
+                self.expect_mean_of_ranks(program, hosts, 3, "1")
 
     def test_the_examples_build_with_the_client_components_and_run(self):
         prefix = self.install(["--component", "client"], ["--component", "client_library"])
         self.assertFalse((prefix / "bin").exists(), "the component client must not contain programs")
-        self.command("cmake", "-G", "Ninja", "-S", ROOT / "examples", "-B", self.folder / "examples", f"-DCMAKE_PREFIX_PATH={prefix}")
-        self.command("cmake", "--build", self.folder / "examples")
-        reducers = ",".join(self.start_reducer_on("127.0.0.1") for _ in range(2))
-        self.assertEqual(self.ranks([self.folder / "examples" / "mean_of_ranks"], reducers, 3),
-                         [f"rank {rank} of 3: mean of 1000000 elements is 1\n" for rank in range(3)])
-        outputs = self.ranks([self.folder / "examples" / "overlapped_step"], reducers, 2)
+        programs = self.build_examples(prefix)
+        self.expect_mean_of_ranks(programs / "mean_of_ranks", ["127.0.0.1"] * 2, 3, "1")
+        outputs = self.ranks(programs / "overlapped_step", ["127.0.0.1"] * 2, 2)
         self.assertEqual(len({out.splitlines()[1].split(": ")[1] for out in outputs}), 1, f"the ranks have different sums: {outputs}")
         for rank, out in enumerate(outputs):
             self.assertRegex(out, rf"^rank {rank}: 40 operations in 40 pieces, relative error of bf16 0\.001\d\n")
@@ -76,8 +72,8 @@ class Install(SluiceTest):
         (found,) = prefix.glob("**/pkgconfig")
         flags = self.command("pkg-config", "--cflags", "--libs", "sluice", env=os.environ | {"PKG_CONFIG_PATH": str(found)}).split()
         program = self.folder / "mean"
-        self.command("cc", PROJECT / "mean.c", "-o", program, *flags, f"-Wl,-rpath,{found.parent}")
-        self.assertEqual(self.ranks([program], self.start_reducer_on("127.0.0.1"), 2), ["ok 0.5 1 2\n"] * 2)
+        self.command("cc", ROOT / "examples/c/mean_of_ranks.c", "-o", program, *flags, f"-Wl,-rpath,{found.parent}")
+        self.expect_mean_of_ranks(program, ["127.0.0.1"], 2, "0.5")
 
 
 if __name__ == "__main__":

@@ -6,24 +6,15 @@ import resource
 import signal
 import socket
 
-from sluice_process import SluiceTest, children_of, has_sanitizer, is_alive, limit_memory, main, until
+from sluice_process import SluiceTest, children_of, has_sanitizer, is_alive, limit_memory, main, row_count, until
 
-SESSION = "000102030405060708090a0b0c0d0e0f"
 JOB = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "5")
 
 
-def row_count(running):
-    return sum(1 for line in running.stdout().splitlines() if line and not line.startswith("#"))
-
-
 class ReducerLifecycleTest(SluiceTest):
-    def start_ranks(self, address, *more):
-        return [self.start(*JOB, *more, "--workers", "2", "--rank", rank, "--session", SESSION, "--connect", address) for rank in (0, 1)]
-
     def test_an_idle_reducer_drains_at_once(self):
         reducer, _ = self.start_reducer()
-        reducer.signal(signal.SIGTERM)
-        self.assertEqual(reducer.wait(), 0)
+        self.expect_drained(reducer)
         lines = reducer.stderr().splitlines()
         # A line about the host's limits of socket buffers may precede these.
         self.assertRegex(lines[-3], r'^ts=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=info msg="reducer [0-9a-f]{16} listens on 127\.0\.0\.1:\d+: '
@@ -31,21 +22,18 @@ class ReducerLifecycleTest(SluiceTest):
         self.assertRegex(lines[-1], r'msg="ended after .* 0 sessions completed, 0 failed; .* MB received, .* MB sent; CPU user .* s, system .* s"$')
 
     def test_a_reducer_continues_after_the_end_of_its_log_reader(self):
-        port_file = self.folder / "port"
         log, log_end = os.pipe()
-        reducer = self.start("reducer", "--listen", "127.0.0.1:0", "--port-file", port_file, stderr=log_end)
+        reducer, address = self.start_reducer(stderr=log_end)
         os.close(log_end)
-        until("the reducer says its port", lambda: port_file.exists() or reducer.ended())
         os.close(log)
         # The start and the end of a session are logged.
-        self.run_sluice(*JOB, "--workers", "2", "--connect", f"127.0.0.1:{port_file.read_text().strip()}")
+        self.run_sluice(*JOB, "--workers", "2", "--connect", address)
         self.assertFalse(reducer.ended())
-        reducer.signal(signal.SIGTERM)
-        self.assertEqual(reducer.wait(), 0)
+        self.expect_drained(reducer)
 
     def test_a_failure_to_start_a_thread_is_an_error_and_no_crash(self):
         """The watchdog thread, which starts last."""
-        manager, port_file = self.folder / "notify", self.folder / "port"
+        manager = self.folder / "notify"
         with contextlib.ExitStack() as sockets:
             def datagram():
                 made = sockets.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
@@ -55,9 +43,7 @@ class ReducerLifecycleTest(SluiceTest):
             with contextlib.suppress(BlockingIOError):  # full: the reducer waits a second to say READY=1
                 while datagram().sendto(b"x", str(manager)):
                     pass
-            reducer = self.start("reducer", "--listen", "127.0.0.1:0", "--lanes", "1", "--port-file", port_file,
-                                 env={"NOTIFY_SOCKET": str(manager), "WATCHDOG_USEC": "30000000"})
-            until("the reducer says its port", lambda: port_file.exists() or reducer.ended())
+            reducer, _ = self.start_reducer("--lanes", "1", env={"NOTIFY_SOCKET": str(manager), "WATCHDOG_USEC": "30000000"})
             if has_sanitizer(reducer):
                 self.skipTest("left out: a sanitizer reserves memory of its own first")
             stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
@@ -69,12 +55,11 @@ class ReducerLifecycleTest(SluiceTest):
     def test_a_draining_reducer_serves_a_running_job_to_its_end(self):
         reducer, address = self.start_reducer()
         job = self.start(*JOB, "-N", "200", "--workers", "2", "--connect", address)
-        until("the job has started", lambda: row_count(job) > 2 or job.ended())
+        self.wait_for_rows(job, more_than=2)
         reducer.signal(signal.SIGTERM)
         until("the reducer drains", lambda: "draining" in reducer.stderr())
         self.assertFalse(job.ended(), job.stderr())
-        refused = self.run_sluice(*JOB, "--workers", "2", "--connect", address, expect=69)
-        self.assertIn("drain", refused.stderr)
+        self.expect_error(69, "drain", *JOB, "--workers", "2", "--connect", address)
         self.assertEqual(job.wait(), 0, job.stderr())
         self.assertEqual(row_count(job), 200)
         self.assertEqual(reducer.wait(), 0)
@@ -83,16 +68,16 @@ class ReducerLifecycleTest(SluiceTest):
     def test_the_drain_timeout_ends_a_running_job(self):
         reducer, address = self.start_reducer("--drain-timeout", "1s")
         job = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", address)
-        until("the job has started", lambda: row_count(job) > 0 or job.ended())
+        self.wait_for_rows(job)
         reducer.signal(signal.SIGTERM)
-        self.assertEqual(reducer.wait(), 0)
-        self.assertEqual(job.wait(), 1)
+        self.expect_ends([reducer])
+        self.expect_ends([job], 1)
         self.assertIn("drain", job.stderr())
 
     def test_a_second_signal_stops_the_reducer(self):
         reducer, address = self.start_reducer("--drain-timeout", "10m")
         job = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", address)
-        until("the job has started", lambda: row_count(job) > 0 or job.ended())
+        self.wait_for_rows(job)
         reducer.signal(signal.SIGTERM)
         until("the reducer drains", lambda: "draining" in reducer.stderr())
         reducer.signal(signal.SIGINT)
@@ -101,8 +86,8 @@ class ReducerLifecycleTest(SluiceTest):
 
     def test_the_status_names_the_missing_rank(self):
         _, address = self.start_reducer("--peer-timeout", "10m")
-        ranks = self.start_ranks(address, "-N", "0")
-        until("the job has started", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
+        ranks = self.start_ranks(address, *JOB, "-N", "0", "--workers", "2")
+        self.wait_for_rows(ranks[0])
         ranks[1].signal(signal.SIGSTOP)
 
         def session():
@@ -119,8 +104,8 @@ class ReducerLifecycleTest(SluiceTest):
 
     def test_a_killed_rank_is_reported_to_the_other_rank(self):
         _, address = self.start_reducer()
-        ranks = self.start_ranks(address, "-N", "0")
-        until("the job has started", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
+        ranks = self.start_ranks(address, *JOB, "-N", "0", "--workers", "2")
+        self.wait_for_rows(ranks[0])
         ranks[1].signal(signal.SIGKILL)
         self.assertEqual(ranks[0].wait(), 1)
         self.assertRegex(ranks[0].stderr(), "rank 1")
@@ -128,10 +113,10 @@ class ReducerLifecycleTest(SluiceTest):
 
     def test_a_killed_reducer_is_reported_on_every_rank(self):
         reducer, address = self.start_reducer()
-        ranks = self.start_ranks(address, "-N", "0")
-        until("the job has started", lambda: row_count(ranks[0]) > 0 or ranks[0].ended())
+        ranks = self.start_ranks(address, *JOB, "-N", "0", "--workers", "2")
+        self.wait_for_rows(ranks[0])
         reducer.signal(signal.SIGKILL)
-        self.assertEqual([rank.wait() for rank in ranks], [1, 1])
+        self.expect_ends(ranks, 1)
         for rank in ranks:
             self.assertIn(address, rank.stderr())
 
@@ -139,7 +124,7 @@ class ReducerLifecycleTest(SluiceTest):
 class LauncherTest(SluiceTest):
     def start_job(self):
         job = self.start(*JOB, "-N", "0", "--workers", "3", "--reducers", "2")
-        until("the job has started", lambda: row_count(job) > 0 or job.ended())
+        self.wait_for_rows(job)
         children = children_of(job.pid)
         self.addCleanup(lambda: [os.kill(child, signal.SIGKILL) for child in children if is_alive(child)])
         self.assertEqual(len(children), 5, job.stderr())
@@ -148,19 +133,18 @@ class LauncherTest(SluiceTest):
     def expect_gone(self, children):
         until("all children have ended", lambda: not any(is_alive(child) for child in children))
 
-    def test_a_killed_worker_ends_the_run(self):
+    def check_killed_child(self, index, name):
         job, children = self.start_job()
-        os.kill(children[-1], signal.SIGKILL)
+        os.kill(children[index], signal.SIGKILL)
         self.assertEqual(job.wait(), 1)
-        self.assertRegex(job.stderr(), r"worker 2 \(pid \d+\) was killed by signal 9")
+        self.assertRegex(job.stderr(), rf"{name} \(pid \d+\) was killed by signal 9")
         self.expect_gone(children)
 
+    def test_a_killed_worker_ends_the_run(self):
+        self.check_killed_child(-1, "worker 2")
+
     def test_a_killed_reducer_ends_the_run(self):
-        job, children = self.start_job()
-        os.kill(children[0], signal.SIGKILL)
-        self.assertEqual(job.wait(), 1)
-        self.assertRegex(job.stderr(), r"reducer 0 \(pid \d+\) was killed by signal 9")
-        self.expect_gone(children)
+        self.check_killed_child(0, "reducer 0")
 
     def test_an_interrupted_launcher_ends_its_children(self):
         job, children = self.start_job()
@@ -174,7 +158,7 @@ class LauncherTest(SluiceTest):
     def test_an_interrupted_star_ends_its_children(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             star = self.start_star()
-            until("the star has measured", lambda star=star: row_count(star) > 0 or star.ended())
+            self.wait_for_rows(star)
             children = children_of(star.pid)
             self.assertEqual(len(children), 4, star.stderr())
             star.signal(number)

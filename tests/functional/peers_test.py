@@ -29,9 +29,7 @@ def one_of_each_library():
 
 class Peers(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="sluice-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="sluice-test-")))
 
 
 class PeersOnLoopback(Peers):

@@ -4,7 +4,6 @@ tests/deploy/kubernetes_test.py checks the manifests against schemas and rules, 
 import json
 import os
 import re
-import signal
 import subprocess
 import unittest
 from pathlib import Path
@@ -29,8 +28,7 @@ class Plan(SluiceTest):
 
     def bash(self, script, env, *arguments, expect=0):
         """Runs the text as a script, with the folder's bin/ at the start of PATH."""
-        path = self.folder / "script.sh"
-        path.write_text(script)
+        path = self.write("script.sh", script)
         subprocess.run(["bash", "-n", path], check=True, timeout=DEADLINE_S)
         done = subprocess.run(["bash", path, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False,
                               env=environment({"PATH": f"{self.folder}/bin:{os.environ['PATH']}"} | env))
@@ -105,15 +103,13 @@ class Plan(SluiceTest):
         self.assertIn("--arch any", self.plan("--workers", "8", "--worker-type", "Standard_ND96isr_H100_v5", "--arch", "arm64", expect=64).stderr)
 
     def test_a_user_table_overrides_the_embedded_table(self):
-        table = self.folder / "prices.csv"
-        table.write_text('# ours\nprovider,type,role,gbps,usd_per_hour,note\ngcp,n1-highcpu-16,reducer,32,"0.25","with, a contract"\nus,rack,reducer,200,1.5,\n')
+        table = self.write("prices.csv", '# ours\nprovider,type,role,gbps,usd_per_hour,note\ngcp,n1-highcpu-16,reducer,32,"0.25","with, a contract"\nus,rack,reducer,200,1.5,\n')
         mine = self.json_of(*EIGHT[1:], "--prices", table)
         self.assertEqual((mine["reducer"]["usd_per_hour"], mine["workers"]["usd_per_hour"]), (0.25, 29.3871))
         rack = self.json_of("--workers", "8", "--worker-gbps", "100", "--reducer-type", "rack", env={"SLUICE_PRICES": str(table)})
         self.assertEqual((rack["reducers"], rack["reducer"]["provider"]), (4, "us"))
         table.write_text("provider,type,role,gbps\naws,a,reducer,ten\n")
-        done = self.plan(*EIGHT[1:], "--prices", table, expect=78)
-        self.assertIn(f'{table}:2:15: "ten" is not a bandwidth', done.stderr)
+        done = self.expect_error(78, f'{table}:2:15: "ten" is not a bandwidth', *EIGHT, "--prices", table)
         self.assertEqual(done.stderr.count("\n"), 1)
         self.plan(*EIGHT[1:], "--prices", self.folder / "none.csv", expect=78)
 
@@ -149,7 +145,7 @@ class Plan(SluiceTest):
     @unittest.skipIf(yaml is None, "needs python-module:yaml: python3-yaml is not installed")
     def test_the_pools_of_gcloud_run_a_reducer_and_a_worker(self):
         _, pools = self.vertex_job(training='sh, -c, "echo $SLUICE_REDUCERS with $SLUICE_KEY_FILE", sh')
-        self.run_sluice("keygen", "--out", self.folder / "pool.key")
+        self.make_key()
         holder, port = closed_port()
         holder.close()
         cluster = {"workerpool0": ["127.0.0.1:2222"], "workerpool1": ["127.0.0.1:2223"], "workerpool2": [f"127.0.0.1:{port}"]}
@@ -165,8 +161,7 @@ class Plan(SluiceTest):
         until("the reducer listens", lambda: "listens on" in reducer.stderr() or reducer.ended())
         self.assertIn(f"listens on *:{port}", reducer.stderr())
         self.status(f"127.0.0.1:{port}", "--key-file", self.folder / "pool.key")
-        reducer.signal(signal.SIGTERM)
-        self.assertEqual(reducer.wait(), 0)
+        self.expect_drained(reducer)
         for pool in (0, 1):
             command, env = launch(pool)
             self.assertEqual(self.run_sluice(*command, env=env).stdout, f"127.0.0.1:{port} with {self.folder}/pool.key\n")

@@ -23,10 +23,7 @@ class PoolFile(SluiceTest):
         return self.addresses[number].ljust(24)  # the same length for every port
 
     def list(self, numbers, comment="the pool"):
-        """Replaces the file atomically."""
-        temporary = self.folder / "pool.new"
-        temporary.write_text(f"# {comment}\n" + "".join(f"{self.line(n)}\n" for n in numbers))
-        os.replace(temporary, self.file)
+        self.write(self.file.name, f"# {comment}\n" + "".join(f"{self.line(n)}\n" for n in numbers))
 
     def soak(self, *options):
         return self.start("bench", "soak", "--duration", "0", "--interval", "1s", "--seed", "5", "--max-size", "256K", "--workers", "2", "--json",
@@ -74,8 +71,7 @@ class PoolFile(SluiceTest):
         self.list([0, 1])
         self.runs_on(running, {0, 1})
         self.finish(running)
-        done = self.run_sluice("bench", "soak", "--connect", f"@{self.folder}/none", expect=64)
-        self.assertIn("cannot read reducer list", done.stderr)
+        self.expect_error(64, "cannot read reducer list", "bench", "soak", "--connect", f"@{self.folder}/none")
 
     def test_a_reducer_that_refuses_is_left_out_and_retried(self):
         self.add_reducers(1)
@@ -87,23 +83,12 @@ class PoolFile(SluiceTest):
         until("the refusal is logged", lambda: "reducer of the list cannot be used" in running.stderr() and "bytes; the memory limit is" in running.stderr())
         self.runs_on(running, {0})
         # A reducer with enough memory replaces it.
-        self.reducers[1].signal(signal.SIGTERM)
-        self.assertEqual(self.reducers[1].wait(), 0)
-        port = self.addresses[1].rsplit(":", 1)[1]
-        self.start("reducer", "--listen", f"127.0.0.1:{port}")
-        until("the reducer listens", lambda: self.listens(self.addresses[1]))
+        self.expect_drained(self.reducers[1])
+        replacement = self.start("reducer", "--listen", self.addresses[1])
+        until("the reducer listens", lambda: "listens on" in replacement.stderr() or replacement.ended())
         self.runs_on(running, {0, 1})
         self.finish(running)
         self.assertEqual(running.stderr().count("bytes; the memory limit is"), 1, running.stderr())
-
-    def listens(self, address):
-        host, port = address.rsplit(":", 1)
-        import socket
-        try:
-            socket.create_connection((host, int(port)), timeout=1).close()
-        except OSError:
-            return False
-        return True
 
     def test_sighup_reads_the_list_at_once(self):
         self.add_reducers(2)

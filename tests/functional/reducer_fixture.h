@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <thread>
 
 #include "core/clock.h"
@@ -61,6 +60,50 @@ class ReducerTest : public ::testing::Test {
       return j["sessions"]["open"] == 0 && j["sessions"]["releasing"] == 0 &&
              j["memory"]["reserved_bytes"] == 0;
     });
+  }
+
+  // True once the reducer has run for that long.
+  [[nodiscard]] bool run_for(double seconds) const {
+    const auto uptime = [](const nlohmann::json& j) { return j["uptime_seconds"].get<double>(); };
+    const double end = uptime(status()) + seconds;
+    return eventually([&](const nlohmann::json& j) { return uptime(j) > end; });
+  }
+  // A rank that has joined.
+  [[nodiscard]] ScriptedMember join(const ScriptedMember::Shape& shape) const {
+    ScriptedMember member(port(), shape);
+    member.join();
+    member.expect_joined();
+    return member;
+  }
+  // The answer to a rank whose JOIN is refused.
+  [[nodiscard]] wire::Refused refusal(const ScriptedMember::Shape& shape) const {
+    ScriptedMember member(port(), shape);
+    member.join();
+    return member.control.expect<wire::Refused>();
+  }
+  // The id by which the session knows the reducer.
+  [[nodiscard]] uint64_t id_for(uint8_t session) const {
+    ScriptedConnection c(port());
+    wire::Hello hello;
+    hello.session = session_id(session);
+    hello.purpose = wire::Purpose::kStatus;
+    return c.handshake(hello).reducer;
+  }
+  static void disconnect(ScriptedMember& rank) {
+    rank.lanes.clear();
+    rank.control.close();
+  }
+  // Sends heartbeats until the rank gets ABORT.
+  static wire::Abort beat_until_abort(ScriptedMember& rank) {
+    wire::Abort abort;
+    for (;;) {
+      rank.control.send(wire::Heartbeat{}, rank.joined.handle);
+      const auto frame = rank.control.receive();
+      if (!frame) throw std::runtime_error("the connection closed without ABORT");
+      if (frame->header.type != wire::FrameType::kAbort) continue;
+      EXPECT_TRUE(wire::decode_body(std::span<const std::byte>(frame->payload), abort).ok());
+      return abort;
+    }
   }
 
   std::unique_ptr<reducer::Reducer> reducer;

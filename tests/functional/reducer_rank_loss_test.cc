@@ -40,10 +40,7 @@ TEST_F(ReducerRankLossTest, ARankThatHasLeftIsNotAbsent) {
   auto ranks = start_session(port(), fault_tolerant(2));
   ranks[0].leave();
   ranks[0].control.close();
-  const auto uptime = [this] { return status()["uptime_seconds"].get<double>(); };
-  const double left = uptime();
-  EXPECT_TRUE(
-      eventually([&](const auto& j) { return j["uptime_seconds"].template get<double>() > left + 0.5; }));
+  EXPECT_TRUE(run_for(0.5));
   ranks[1].leave();
   EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["completed"] == 1; }));
 }
@@ -53,19 +50,13 @@ TEST_F(ReducerRankLossTest, OnlyTheArbiterDeclaresARankLost) {
   options.absence_timeout = 200 * kMillisecond;
   start(options);
   auto ranks = start_session(port(), not_arbiter(2));
-  ranks[1].lanes.clear();
-  ranks[1].control.close();
+  disconnect(ranks[1]);
   EXPECT_TRUE(eventually_absent(1));
-  const double lost = status()["uptime_seconds"].get<double>();
-  EXPECT_TRUE(
-      eventually([&](const auto& j) { return j["uptime_seconds"].template get<double>() > lost + 0.5; }));
+  EXPECT_TRUE(run_for(0.5));
   EXPECT_EQ(status()["sessions"]["open"], 1);
   (void)ranks[1].resume();
   // Without any rank the reducer abandons the session.
-  for (auto& r : ranks) {
-    r.lanes.clear();
-    r.control.close();
-  }
+  for (auto& r : ranks) disconnect(r);
   EXPECT_TRUE(eventually_empty());
   EXPECT_EQ(status()["sessions"]["failed"], 1);
 }
@@ -115,8 +106,7 @@ TEST_F(ReducerRankLossTest, AStoppedRankDoesNotProveThatAnotherOneIsLost) {
   start(options);
   auto ranks = start_session(port(), fault_tolerant(2));
   ASSERT_TRUE(eventually_active());
-  ranks[1].lanes.clear();
-  ranks[1].control.close();
+  disconnect(ranks[1]);
   for (;;) {
     const auto frame = ranks[0].control.receive();
     if (!frame) break;
@@ -182,11 +172,7 @@ TEST_F(ReducerRankLossTest, TheArbiterLosesNoRankIfAllAreSilent) {
     EXPECT_TRUE(r.lanes[0].closed_within(10 * kSecond));
   }
   EXPECT_TRUE(eventually_empty());
-  ScriptedConnection c(port());
-  wire::Hello hello;
-  hello.session = session_id(1);
-  hello.purpose = wire::Purpose::kStatus;
-  EXPECT_NE(c.handshake(hello).reducer, reducer->id()) << "the ranks may have removed the old id";
+  EXPECT_NE(id_for(1), reducer->id()) << "the ranks may have removed the old id";
 }
 
 TEST_F(ReducerRankLossTest, ALossBeforeTheCommitEndsTheJoin) {
@@ -195,9 +181,7 @@ TEST_F(ReducerRankLossTest, ALossBeforeTheCommitEndsTheJoin) {
   for (uint32_t r = 0; r < 2; ++r) {
     Shape shape = fault_tolerant(2);
     shape.rank = r;
-    ranks.emplace_back(port(), shape);
-    ranks.back().join();
-    ranks.back().expect_joined();
+    ranks.push_back(join(shape));
   }
   ranks[1].control.close();
   const auto verdict = ranks[0].control.expect<wire::Verdict>();

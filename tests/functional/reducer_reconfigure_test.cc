@@ -23,7 +23,7 @@ TEST_F(ReducerReconfigureTest, ChangesTheWeightsOfTenantsWithSessions) {
   start(options);
   auto acme = start_session(port(), {.session = session_id(1), .ranks = 2, .tenant = "acme"});
   auto other = start_session(port(), {.session = session_id(2), .ranks = 2, .tenant = "other"});
-  auto changed = reducer::reloadable(options);
+  auto changed = options;
   changed.weights = {{"acme", 9}, {"new", 4}};
   changed.default_weight = 2;
   ASSERT_TRUE(reducer->reconfigure(changed));
@@ -37,13 +37,11 @@ TEST_F(ReducerReconfigureTest, LimitsApplyToNewSessions) {
   start(options);
   auto running = start_session(port(), {.session = session_id(1), .ranks = 2});
   const uint64_t bytes = status()["memory"]["reserved_bytes"];
-  auto changed = reducer::reloadable(options);
+  auto changed = options;
   changed.memory_limit = bytes / 2;
   ASSERT_TRUE(reducer->reconfigure(changed));
   EXPECT_EQ(status()["memory"]["limit_bytes"], bytes / 2);
-  ScriptedMember late(port(), {.session = session_id(2)});
-  late.join();
-  const auto refused = late.control.expect<wire::Refused>();
+  const auto refused = refusal({.session = session_id(2)});
   EXPECT_EQ(refused.code, Errc::kMemoryLimit);
   EXPECT_THAT(refused.text, HasSubstr("the memory limit is " + std::to_string(bytes / 2) + " bytes, " +
                                       std::to_string(bytes) + " of them reserved"));
@@ -58,7 +56,7 @@ TEST_F(ReducerReconfigureTest, AnInvalidOptionChangesNothing) {
   auto options = short_deadlines();
   options.weights = {{"acme", 7}};
   start(options);
-  auto changed = reducer::reloadable(options);
+  auto changed = options;
   changed.memory_limit = kMiB;
   changed.weights = {{"acme", 101}};
   const auto refused = reducer->reconfigure(changed);
@@ -73,7 +71,7 @@ TEST_F(ReducerReconfigureTest, IsSafeWhileLanesRun) {
   auto options = short_deadlines();
   start(options);
   auto ranks = start_session(port(), {.session = session_id(1), .ranks = 2, .tenant = "acme"});
-  auto changed = reducer::reloadable(options);
+  auto changed = options;
   for (uint32_t i = 0; i < 200; ++i) {
     changed.weights = {{"acme", 1 + i % 100}};
     ASSERT_TRUE(reducer->reconfigure(changed));

@@ -27,18 +27,6 @@ class ReducerRecoveryTest : public ReducerTest {
     shape.reducers_before = {kOtherReducer};
     return shape;
   }
-  // Sends heartbeats until the rank gets ABORT.
-  static wire::Abort beat_until_abort(ScriptedMember& rank) {
-    wire::Abort abort;
-    for (;;) {
-      rank.control.send(wire::Heartbeat{}, rank.joined.handle);
-      const auto frame = rank.control.receive();
-      if (!frame) throw std::runtime_error("the connection closed without ABORT");
-      if (frame->header.type != wire::FrameType::kAbort) continue;
-      EXPECT_TRUE(wire::decode_body(std::span<const std::byte>(frame->payload), abort).ok());
-      return abort;
-    }
-  }
   static void resume_lane(ScriptedMember& rank) {
     rank.lanes[0] = rank.request_lane(0);
     (void)rank.lanes[0].expect<wire::Attached>();

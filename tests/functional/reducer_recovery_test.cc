@@ -15,14 +15,10 @@ TEST_F(ReducerRecoveryTest, RefusesRanksThatDisagreeOnFaultTolerance) {
     Shape shape = fault_tolerant(2);
     shape.session = session_id(first_requests ? 10 : 11);
     shape.features = first_requests ? wire::kFaultToleranceFeatures : 0;
-    ScriptedMember first(port(), shape);
-    first.join();
-    first.expect_joined();
+    ScriptedMember first = join(shape);
     shape.rank = 1;
     shape.features = first_requests ? 0 : wire::kFaultToleranceFeatures;
-    ScriptedMember second(port(), shape);
-    second.join();
-    const auto refused = second.control.expect<wire::Refused>();
+    const auto refused = refusal(shape);
     EXPECT_EQ(refused.code, Errc::kMismatch);
     const std::string yes = first_requests ? "rank 0" : "rank 1";
     const std::string no = first_requests ? "rank 1" : "rank 0";
@@ -33,9 +29,7 @@ TEST_F(ReducerRecoveryTest, RefusesRanksThatDisagreeOnFaultTolerance) {
     Shape shape = fault_tolerant(1);
     shape.session = session_id(12);
     shape.features = half;
-    ScriptedMember rank(port(), shape);
-    rank.join();
-    EXPECT_EQ(rank.control.expect<wire::Refused>().code, Errc::kBadField);
+    EXPECT_EQ(refusal(shape).code, Errc::kBadField);
   }
   EXPECT_TRUE(eventually_empty());
 }
@@ -102,9 +96,7 @@ TEST_F(ReducerRecoveryTest, RefusesToResumeAnotherSession) {
       ranks[0].control.close();
       EXPECT_TRUE(eventually_absent(1));
     }
-    ScriptedMember again(port(), fault_tolerant(2));
-    again.join();
-    EXPECT_EQ(again.control.expect<wire::Refused>().code, Errc::kRankTaken);
+    EXPECT_EQ(refusal(fault_tolerant(2)).code, Errc::kRankTaken);
   }
   // A client without the features cannot resume.
   ScriptedConnection old(port());
@@ -196,9 +188,7 @@ TEST_F(ReducerRecoveryTest, ALeaveStaysPendingAcrossAViewChange) {
 
 TEST_F(ReducerRecoveryTest, AttachesLanesOfARunningSession) {
   start(long_timeouts());
-  ScriptedMember rank(port(), fault_tolerant(1));
-  rank.join();
-  rank.expect_joined();
+  ScriptedMember rank = join(fault_tolerant(1));
   rank.vote_yes();
   rank.commit();
   EXPECT_TRUE(eventually([](const auto& j) { return j["session_list"][0]["state"] == "active"; }));
@@ -236,9 +226,7 @@ TEST_F(ReducerRecoveryTest, ALaneConnectionReplacesItsPredecessor) {
 
 TEST_F(ReducerRecoveryTest, ALaneThatResumesBeforeTheCommitMayRetry) {
   start(long_timeouts());
-  ScriptedMember rank(port(), fault_tolerant(2));
-  rank.join();
-  rank.expect_joined();
+  ScriptedMember rank = join(fault_tolerant(2));
   rank.attach();
   EXPECT_EQ(rank.request_lane(0).expect<wire::Refused>().code, Errc::kRankTaken);
   rank.incarnation = 99;  // as after the verdict

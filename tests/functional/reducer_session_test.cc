@@ -38,12 +38,8 @@ TEST_F(ReducerTest, ReportsAMismatchToEveryRank) {
     Shape other = agreed;
     other.rank = 1;
     c.change(other);
-    ScriptedMember first(port(), agreed);
-    first.join();
-    first.expect_joined();
-    ScriptedMember second(port(), other);
-    second.join();
-    const auto refused = second.control.expect<wire::Refused>();
+    ScriptedMember first = join(agreed);
+    const auto refused = refusal(other);
     EXPECT_EQ(refused.code, Errc::kMismatch);
     EXPECT_EQ(refused.rank, 1u);
     EXPECT_THAT(refused.text, AllOf(HasSubstr(c.expected_text), HasSubstr("rank 1"), HasSubstr("rank 0")));
@@ -51,9 +47,7 @@ TEST_F(ReducerTest, ReportsAMismatchToEveryRank) {
     // A rank that joins afterwards gets the same error at once.
     Shape late = agreed;
     late.rank = 2;
-    ScriptedMember third(port(), late);
-    third.join();
-    EXPECT_EQ(third.control.expect<wire::Refused>().text, refused.text);
+    EXPECT_EQ(refusal(late).text, refused.text);
     ++tag;
   }
   EXPECT_TRUE(eventually_empty());
@@ -61,12 +55,8 @@ TEST_F(ReducerTest, ReportsAMismatchToEveryRank) {
 
 TEST_F(ReducerTest, RefusesARankThatHasJoinedAndNamesItsAddress) {
   start();
-  ScriptedMember holder(port(), {.session = session_id(2), .rank = 1, .ranks = 2});
-  holder.join();
-  holder.expect_joined();
-  ScriptedMember second(port(), {.session = session_id(2), .rank = 1, .ranks = 2});
-  second.join();
-  const auto refused = second.control.expect<wire::Refused>();
+  ScriptedMember holder = join({.session = session_id(2), .rank = 1, .ranks = 2});
+  const auto refused = refusal({.session = session_id(2), .rank = 1, .ranks = 2});
   EXPECT_EQ(refused.code, Errc::kRankTaken);
   EXPECT_THAT(refused.text, AllOf(HasSubstr("rank 1 has already joined"), HasSubstr("127.0.0.1:")));
   EXPECT_EQ(status()["sessions"]["open"], 1);
@@ -78,9 +68,7 @@ TEST_F(ReducerTest, RefusesASessionOverTheMemoryLimitAndServesTheOthers) {
   start(options);
   auto running = start_session(port(), {.session = session_id(1), .ranks = 2});
   const uint64_t reserved = status()["memory"]["reserved_bytes"];
-  ScriptedMember big(port(), {.session = session_id(2), .rank = 0, .ranks = 64});
-  big.join();
-  const auto refused = big.control.expect<wire::Refused>();
+  const auto refused = refusal({.session = session_id(2), .rank = 0, .ranks = 64});
   EXPECT_EQ(refused.code, Errc::kMemoryLimit);
   EXPECT_THAT(refused.text,
               AllOf(HasSubstr("needs "), HasSubstr("limit is 1048576"), HasSubstr(std::to_string(reserved))));
@@ -108,9 +96,7 @@ TEST_F(ReducerTest, ChoosesTheHighestCommonVersion) {
 
 TEST_F(ReducerTest, NamesTheRanksThatNeverJoined) {
   start();
-  ScriptedMember first(port(), {.session = session_id(3), .rank = 1, .ranks = 3, .join_timeout_ms = 300});
-  first.join();
-  first.expect_joined();
+  ScriptedMember first = join({.session = session_id(3), .rank = 1, .ranks = 3, .join_timeout_ms = 300});
   const auto verdict = first.control.expect<wire::Verdict>();
   EXPECT_EQ(verdict.commit, 0);
   EXPECT_EQ(verdict.reason.code, Errc::kJoinTimeout);
@@ -122,9 +108,7 @@ TEST_F(ReducerTest, ReportsANoVoteToEveryRankAndStoresTheVerdict) {
   start();
   std::vector<ScriptedMember> ranks;
   for (uint32_t r = 0; r < 2; ++r) {
-    ranks.emplace_back(port(), Shape{.session = session_id(4), .rank = r, .ranks = 2});
-    ranks.back().join();
-    ranks.back().expect_joined();
+    ranks.push_back(join(Shape{.session = session_id(4), .rank = r, .ranks = 2}));
   }
   wire::Vote no;
   no.reason = {.code = Errc::kReducerLost, .text = "reducer 10.1.1.1:7470: connection refused"};
@@ -149,8 +133,7 @@ TEST_F(ReducerTest, ReportsALostRankAndFreesTheSession) {
   auto healthy = start_session(port(), {.session = session_id(1), .ranks = 2});
   auto ranks = start_session(port(), {.session = session_id(5), .ranks = 3});
   expect_sums(ranks, 0);
-  ranks[1].lanes.clear();
-  ranks[1].control.close();
+  disconnect(ranks[1]);
   for (size_t r : {size_t{0}, size_t{2}}) {
     const auto abort = ranks[r].control.expect<wire::Abort>();
     EXPECT_EQ(abort.code, Errc::kPeerLost);
@@ -166,20 +149,9 @@ TEST_F(ReducerTest, ReportsALostRankAndFreesTheSession) {
 TEST_F(ReducerTest, LosesASilentRankButNotOneThatSendsHeartbeats) {
   start();
   auto ranks = start_session(port(), {.session = session_id(6), .ranks = 2});
-  // Rank 0 sends heartbeats until it gets ABORT; rank 1 is silent.
-  std::optional<wire::Abort> abort;
-  while (!abort) {
-    ranks[0].control.send(wire::Heartbeat{});
-    const auto frame = ranks[0].control.receive();
-    ASSERT_TRUE(frame);
-    wire::Abort got;
-    if (frame->header.type == wire::FrameType::kAbort &&
-        wire::decode_body(std::span<const std::byte>(frame->payload), got).ok()) {
-      abort = got;
-    }
-  }
-  EXPECT_EQ(abort->rank, 1u);
-  EXPECT_THAT(abort->text, HasSubstr("no message for "));
+  const wire::Abort abort = beat_until_abort(ranks[0]);  // rank 1 is silent
+  EXPECT_EQ(abort.rank, 1u);
+  EXPECT_THAT(abort.text, HasSubstr("no message for "));
 }
 
 TEST_F(ReducerTest, NamesTheLateRankInHeartbeatsAndStatus) {
@@ -205,13 +177,11 @@ TEST_F(ReducerTest, ForwardsTheReasonOfAnAbort) {
   sent.code = Errc::kReducerLost;
   sent.text = "reducer 2 lost";
   ranks[1].control.send(sent, ranks[1].joined.handle);
-  ranks[1].control.close();
-  ranks[1].lanes.clear();
+  disconnect(ranks[1]);
   const auto abort = ranks[0].control.expect<wire::Abort>();
   EXPECT_EQ(abort.code, Errc::kReducerLost);
   EXPECT_THAT(abort.text, AllOf(HasSubstr("rank 1"), HasSubstr("reducer 2 lost")));
-  ranks[0].lanes.clear();
-  ranks[0].control.close();
+  disconnect(ranks[0]);
   EXPECT_TRUE(eventually_empty());
 }
 
@@ -219,13 +189,10 @@ TEST_F(ReducerTest, ExpiresAReservationThatIsNeverCommitted) {
   auto options = short_deadlines();
   options.join_timeout = 200 * kMillisecond;
   start(options);
-  ScriptedMember alone(port(), {.session = session_id(9), .rank = 0, .ranks = 1});
-  alone.join();
-  alone.expect_joined();
+  ScriptedMember alone = join({.session = session_id(9), .rank = 0, .ranks = 1});
   alone.attach();
   EXPECT_EQ(alone.control.expect<wire::Verdict>().commit, 0);
-  alone.control.close();
-  alone.lanes.clear();
+  disconnect(alone);
   EXPECT_TRUE(eventually_empty());
 }
 
@@ -237,12 +204,8 @@ TEST_F(ReducerTest, UsesTheSmallestRequestedJoinTimeout) {
   Shape hasty = patient;
   hasty.rank = 1;
   hasty.join_timeout_ms = 300;
-  ScriptedMember first(port(), patient);
-  ScriptedMember second(port(), hasty);
-  for (auto* m : {&first, &second}) {
-    m->join();
-    m->expect_joined();
-  }
+  ScriptedMember first = join(patient);
+  ScriptedMember second = join(hasty);
   for (auto* m : {&first, &second}) {
     const auto verdict = m->control.expect<wire::Verdict>();
     EXPECT_EQ(verdict.reason.code, Errc::kJoinTimeout);
@@ -259,28 +222,21 @@ TEST_F(ReducerTest, NothingRevokesTheVerdict) {
   for (uint32_t r = 0; r < 2; ++r) {
     Shape own = shape;
     own.rank = r;
-    ranks.emplace_back(port(), own);
-    ranks.back().join();
-    ranks.back().expect_joined();
+    ranks.push_back(join(own));
   }
   for (auto& r : ranks) r.attach();
   for (auto& r : ranks) r.vote_yes();
-  const auto uptime = [this] { return status()["uptime_seconds"].get<double>(); };
   wire::Commit commit;
   for (auto& r : ranks) {
     const auto verdict = r.control.expect<wire::Verdict>();
     ASSERT_EQ(verdict.commit, 1);
     commit.incarnation = verdict.incarnation;
   }
-  const double decided = uptime();
   // Neither a mismatch nor the join timeout revokes the verdict.
   Shape other = shape;
   other.window_bytes *= 2;
-  ScriptedMember stranger(port(), other);
-  stranger.join();
-  EXPECT_EQ(stranger.control.expect<wire::Refused>().code, Errc::kMismatch);
-  EXPECT_TRUE(
-      eventually([&](const auto& j) { return j["uptime_seconds"].template get<double>() > decided + 0.6; }));
+  EXPECT_EQ(refusal(other).code, Errc::kMismatch);
+  EXPECT_TRUE(run_for(0.6));
   for (auto& r : ranks) {
     r.control.send(commit, r.joined.handle);
     for (auto& lane : r.lanes) lane.send(commit, r.joined.handle);
@@ -293,9 +249,7 @@ TEST_F(ReducerTest, DrainFinishesRunningSessionsAndRefusesNewOnes) {
   auto ranks = start_session(port(), {.session = session_id(1), .ranks = 2});
   reducer->drain();
   EXPECT_TRUE(eventually([](const auto& j) { return j["draining"] == true; }));
-  ScriptedMember late(port(), {.session = session_id(2), .rank = 0, .ranks = 1});
-  late.join();
-  EXPECT_EQ(late.control.expect<wire::Refused>().code, Errc::kDraining);
+  EXPECT_EQ(refusal({.session = session_id(2), .rank = 0, .ranks = 1}).code, Errc::kDraining);
   expect_sums(ranks, 0);
   for (auto& r : ranks) r.leave();
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrained);
@@ -339,8 +293,7 @@ TEST_F(ReducerTest, DrainTimeoutEndsRunningSessions) {
   auto ranks = start_session(port(), {.session = session_id(1), .ranks = 1});
   reducer->drain();
   EXPECT_EQ(ranks[0].control.expect<wire::Abort>().code, Errc::kDraining);
-  ranks[0].control.close();
-  ranks[0].lanes.clear();
+  disconnect(ranks[0]);
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrainTimeout);
 }
 

@@ -10,11 +10,6 @@ using Shape = ScriptedMember::Shape;
 
 class ReducerTenantTest : public ReducerTest {
  protected:
-  wire::Refused refusal(const Shape& shape) {
-    ScriptedMember m(port(), shape);
-    m.join();
-    return m.control.expect<wire::Refused>();
-  }
   [[nodiscard]] nlohmann::json tenant(const std::string& name) const {
     const nlohmann::json all = status();
     for (const auto& t : all["tenants"]) {
@@ -97,9 +92,7 @@ TEST_F(ReducerTenantTest, TenantIsJobIgnoresTheClientsTenant) {
 TEST_F(ReducerTenantTest, ReportsRanksThatDisagreeOnTheTenant) {
   start();
   const Shape agreed{.session = session_id(1), .ranks = 2, .tenant = "acme"};
-  ScriptedMember first(port(), agreed);
-  first.join();
-  first.expect_joined();
+  ScriptedMember first = join(agreed);
   Shape other = agreed;
   other.rank = 1;
   other.tenant = "else\n\xff";

@@ -1,6 +1,6 @@
 // View changes on the reducer's control side: proposals, commits, repeated messages; a reducer that is
 // removed from a running session, and one that is added.
-#include "tests/functional/reducer_fixture.h"
+#include "tests/functional/reducer_recovery_fixture.h"
 
 namespace sluice::test {
 namespace {
@@ -9,39 +9,39 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Shape = ScriptedMember::Shape;
 
-constexpr uint64_t kOther = 7;  // reducers that do not exist
-constexpr uint64_t kThird = 8;
+constexpr uint64_t kThird = 8;  // another reducer that does not exist
 constexpr uint64_t kHash = 4711;
 
-class ReducerViewTest : public ReducerTest {
+class ReducerViewTest : public ReducerRecoveryTest {
  protected:
   static reducer::ReducerOptions long_timeouts() {
-    auto o = short_deadlines();
-    o.peer_timeout = 60 * kSecond;
-    o.absence_timeout = 60 * kSecond;
+    auto o = ReducerRecoveryTest::long_timeouts();
     o.drain_timeout = 60 * kSecond;
     return o;
   }
   // A session with two more reducers.
   static Shape fault_tolerant(uint32_t ranks) {
-    return {.session = session_id(1),
-            .ranks = ranks,
-            .reducers_after = {kOther, kThird},
-            .features = wire::kFaultToleranceFeatures};
+    Shape shape = ReducerRecoveryTest::fault_tolerant(ranks);
+    shape.reducers_after = {kOtherReducer, kThird};
+    return shape;
+  }
+  // A running session whose ranks add this reducer behind these.
+  static Shape running(uint32_t ranks, std::vector<uint64_t> reducers_before) {
+    Shape shape = ReducerRecoveryTest::fault_tolerant(ranks);
+    shape.reducers_before = std::move(reducers_before);
+    shape.incarnation = 99;
+    return shape;
   }
   static void suspect(ScriptedMember& rank, uint64_t reducer, Errc code = Errc::kReducerLost) {
     rank.control.send(wire::Suspect{.reducer = reducer, .code = code}, rank.joined.handle);
+  }
+  static void report(ScriptedMember& rank, wire::MembershipChange change) {
+    rank.control.send(wire::ViewKnown{std::move(change)}, rank.joined.handle);
   }
   static void answer(ScriptedMember& rank, uint16_t version, uint64_t chunk, uint64_t hash = kHash) {
     rank.control.send(
         wire::ViewAnswer{.version = version, .view_hash = hash, .first_unfinished_chunk = chunk},
         rank.joined.handle);
-  }
-  static void close_all(std::vector<ScriptedMember>& ranks) {
-    for (auto& r : ranks) {
-      r.lanes.clear();
-      r.control.close();
-    }
   }
   [[nodiscard]] bool eventually_at_version(uint16_t version) const {
     return eventually([=](const auto& j) { return j["session_list"][0]["roster_version"] == version; });
@@ -51,14 +51,14 @@ class ReducerViewTest : public ReducerTest {
 TEST_F(ReducerViewTest, QueriesEveryRankAndCommitsTheSmallestAnswer) {
   start(long_timeouts());
   auto ranks = start_session(port(), fault_tolerant(3));
-  suspect(ranks[1], kOther);
+  suspect(ranks[1], kOtherReducer);
   for (auto& r : ranks) {
     const auto query = r.control.expect<wire::ViewQuery>();
     EXPECT_EQ(query.version, 1);
-    EXPECT_EQ(query.removed, std::vector<uint64_t>{kOther});
+    EXPECT_EQ(query.removed, std::vector<uint64_t>{kOtherReducer});
     EXPECT_TRUE(query.added.empty());
   }
-  suspect(ranks[2], kOther);  // already reported
+  suspect(ranks[2], kOtherReducer);  // already reported
   answer(ranks[0], 1, 12);
   answer(ranks[1], 1, 10);
   EXPECT_EQ(status()["view_changes"]["committed"], 0);
@@ -76,19 +76,15 @@ TEST_F(ReducerViewTest, QueriesEveryRankAndCommitsTheSmallestAnswer) {
 TEST_F(ReducerViewTest, ProposesAgainWhenMoreChangesAreReported) {
   start(long_timeouts());
   auto ranks = start_session(port(), fault_tolerant(2));
-  suspect(ranks[0], kOther);
+  suspect(ranks[0], kOtherReducer);
   for (auto& r : ranks) EXPECT_EQ(r.control.expect<wire::ViewQuery>().version, 1);
   answer(ranks[0], 1, 5);
-  wire::ViewKnown known;
-  known.removed = {kOther};
-  known.added = {99};
-  known.addresses = "10.0.0.9:7470*1";
-  ranks[1].control.send(known, ranks[1].joined.handle);
+  report(ranks[1], {.removed = {kOtherReducer}, .added = {99}, .addresses = "10.0.0.9:7470*1"});
   for (auto& r : ranks) {
     const auto query = r.control.expect<wire::ViewQuery>();
     EXPECT_EQ(query.version, 2);
     EXPECT_EQ(query.added, std::vector<uint64_t>{99});
-    EXPECT_EQ(query.addresses, known.addresses);
+    EXPECT_EQ(query.addresses, "10.0.0.9:7470*1");
   }
   answer(ranks[1], 1, 4);  // of the previous version: ignored
   answer(ranks[1], 2, 7);
@@ -100,7 +96,7 @@ TEST_F(ReducerViewTest, RepeatsProposalsAndCommitsToAResumedRank) {
   start(long_timeouts());
   auto ranks = start_session(port(), fault_tolerant(2));
   ranks[1].control.close();
-  suspect(ranks[0], kOther);
+  suspect(ranks[0], kOtherReducer);
   (void)ranks[0].control.expect<wire::ViewQuery>();
   (void)ranks[1].resume();
   EXPECT_EQ(ranks[1].control.expect<wire::ViewQuery>().version, 1);
@@ -108,7 +104,7 @@ TEST_F(ReducerViewTest, RepeatsProposalsAndCommitsToAResumedRank) {
   // A rank that has answered is not queried again.
   (void)ranks[0].resume();
   ranks[1].control.close();
-  EXPECT_TRUE(eventually([](const auto& j) { return j["session_list"][0]["absent_ranks"] == 1; }));
+  EXPECT_TRUE(eventually_absent(1));
   (void)ranks[1].resume();
   EXPECT_EQ(ranks[1].control.expect<wire::ViewQuery>().version, 1);
   answer(ranks[1], 1, 2);
@@ -130,7 +126,7 @@ TEST_F(ReducerViewTest, RepeatsProposalsAndCommitsToAResumedRank) {
 TEST_F(ReducerViewTest, EndsASessionWhoseRanksDisagreeOnTheView) {
   start(long_timeouts());
   auto ranks = start_session(port(), fault_tolerant(2));
-  suspect(ranks[0], kOther);
+  suspect(ranks[0], kOtherReducer);
   for (auto& r : ranks) (void)r.control.expect<wire::ViewQuery>();
   answer(ranks[0], 1, 5);
   EXPECT_TRUE(eventually_at_version(1));
@@ -145,7 +141,7 @@ TEST_F(ReducerViewTest, EndsASessionWhoseRanksDisagreeOnTheView) {
 TEST_F(ReducerViewTest, EndsASessionWithoutReducers) {
   start(long_timeouts());
   auto ranks = start_session(port(), fault_tolerant(2));
-  suspect(ranks[0], kOther);
+  suspect(ranks[0], kOtherReducer);
   suspect(ranks[0], kThird);
   suspect(ranks[0], reducer->id());
   (void)ranks[1].control.expect<wire::ViewQuery>();
@@ -157,7 +153,7 @@ TEST_F(ReducerViewTest, NeedsNoAnswerOfRanksThatLeft) {
   start(long_timeouts());
   auto ranks = start_session(port(), fault_tolerant(2));
   ranks[1].leave();
-  suspect(ranks[0], kOther);
+  suspect(ranks[0], kOtherReducer);
   EXPECT_EQ(ranks[0].control.expect<wire::ViewQuery>().version, 1);
   answer(ranks[0], 1, 5);
   EXPECT_EQ(ranks[0].control.expect<wire::ViewCommit>().base_chunk, 5u);
@@ -166,10 +162,7 @@ TEST_F(ReducerViewTest, NeedsNoAnswerOfRanksThatLeft) {
 TEST_F(ReducerViewTest, ClosesAConnectionThatSendsAMalformedHistory) {
   start(long_timeouts());
   auto ranks = start_session(port(), fault_tolerant(1));
-  wire::ViewKnown known;
-  known.added = {9};
-  known.addresses = "a,b";
-  ranks[0].control.send(known, ranks[0].joined.handle);
+  report(ranks[0], {.added = {9}, .addresses = "a,b"});
   EXPECT_TRUE(ranks[0].control.closed_within(10 * kSecond));
   EXPECT_TRUE(eventually_counted("closed", "bad_field"));
   EXPECT_EQ(status()["sessions"]["open"], 1);
@@ -180,11 +173,10 @@ TEST_F(ReducerViewTest, ARemovedReducerReleasesTheSession) {
   auto ranks = start_session(port(), fault_tolerant(2));
   suspect(ranks[0], reducer->id());
   EXPECT_TRUE(eventually_at_version(1));
-  ranks[0].lanes.clear();
-  ranks[0].control.close();
-  EXPECT_TRUE(eventually([](const auto& j) { return j["session_list"][0]["absent_ranks"] == 1; }));
+  disconnect(ranks[0]);
+  EXPECT_TRUE(eventually_absent(1));
   ranks[1].lanes.clear();
-  EXPECT_TRUE(eventually([](const auto& j) { return j["session_list"][0]["absent_ranks"] == 2; }));
+  EXPECT_TRUE(eventually_absent(2));
   EXPECT_EQ(status()["sessions"]["open"], 1) << "one connection is left";
   ranks[1].control.close();
   EXPECT_TRUE(eventually_empty());
@@ -196,20 +188,13 @@ TEST_F(ReducerViewTest, ARemovedReducerReleasesTheSession) {
 // and added again.
 TEST_F(ReducerViewTest, HasANewIdForASessionThatRemovedIt) {
   start(long_timeouts());
-  const auto id_for = [this](uint8_t session) {
-    ScriptedConnection c(port());
-    wire::Hello hello;
-    hello.session = session_id(session);
-    hello.purpose = wire::Purpose::kStatus;
-    return c.handshake(hello).reducer;
-  };
   const uint64_t first = reducer->id();
   auto ranks = start_session(port(), fault_tolerant(2));
   EXPECT_EQ(id_for(1), first);
   suspect(ranks[0], first);
   EXPECT_TRUE(eventually_at_version(1));
   EXPECT_EQ(id_for(1), first) << "the ranks are still connected";
-  close_all(ranks);
+  for (auto& r : ranks) disconnect(r);
   EXPECT_TRUE(eventually_empty());
   const uint64_t second = id_for(1);
   EXPECT_NE(second, first);
@@ -217,16 +202,9 @@ TEST_F(ReducerViewTest, HasANewIdForASessionThatRemovedIt) {
   EXPECT_EQ(id_for(2), first) << "other sessions have not removed it";
 
   // The session adds the reducer again under the new id.
-  Shape again = fault_tolerant(1);
-  again.reducers_after = {};
-  again.reducers_before = {kOther};
-  again.incarnation = 99;
-  auto back = start_session(port(), again);
-  wire::ViewKnown known;
-  known.removed = {first};
-  known.added = known.confirmed = {second};
-  back[0].control.send(known, back[0].joined.handle);
-  suspect(back[0], kOther);  // leaves this reducer, which becomes the arbiter
+  auto back = start_session(port(), running(1, {kOtherReducer}));
+  report(back[0], {.removed = {first}, .added = {second}, .confirmed = {second}});
+  suspect(back[0], kOtherReducer);  // leaves this reducer, which becomes the arbiter
   EXPECT_EQ(back[0].control.expect<wire::ViewQuery>().added, std::vector<uint64_t>{second});
 }
 
@@ -244,7 +222,7 @@ TEST_F(ReducerViewTest, DrainMovesSessionsToTheOtherReducers) {
   for (auto& r : ranks) suspect(r, reducer->id(), Errc::kDraining);
   EXPECT_TRUE(eventually_at_version(1));
   expect_sums(ranks, 0);  // the old view runs until the new one is in force
-  close_all(ranks);
+  for (auto& r : ranks) disconnect(r);
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrained);
   EXPECT_EQ(status()["sessions"]["moved"], 1);
   EXPECT_EQ(status()["sessions"]["failed"], 0);
@@ -256,15 +234,13 @@ TEST_F(ReducerViewTest, RemovesNoOtherDrainingReducerWhileItDrains) {
   reducer->drain();
   for (auto& r : ranks) (void)r.control.expect<wire::DrainNotice>();
   suspect(ranks[0], kThird, Errc::kDraining);
-  suspect(ranks[0], kOther);  // but it removes a lost reducer
-  EXPECT_EQ(ranks[0].control.expect<wire::ViewQuery>().removed, std::vector<uint64_t>{kOther});
+  suspect(ranks[0], kOtherReducer);  // but it removes a lost reducer
+  EXPECT_EQ(ranks[0].control.expect<wire::ViewQuery>().removed, std::vector<uint64_t>{kOtherReducer});
 }
 
 TEST_F(ReducerViewTest, DrainServesASessionWithoutOtherReducersToItsEnd) {
   start(long_timeouts());
-  Shape alone = fault_tolerant(1);
-  alone.reducers_after = {};
-  auto ranks = start_session(port(), alone);
+  auto ranks = start_session(port(), ReducerRecoveryTest::fault_tolerant(1));
   reducer->drain();
   EXPECT_TRUE(eventually([](const auto& j) { return j["draining"] == true; }));
   expect_sums(ranks, 0);
@@ -277,14 +253,10 @@ TEST_F(ReducerViewTest, DrainServesASessionWithoutOtherReducersToItsEnd) {
 
 TEST_F(ReducerViewTest, AnnouncesTheDrainOnceAnotherReducerIsAdded) {
   start(long_timeouts());
-  Shape alone = fault_tolerant(1);
-  alone.reducers_after = {};
-  auto ranks = start_session(port(), alone);
+  auto ranks = start_session(port(), ReducerRecoveryTest::fault_tolerant(1));
   reducer->drain();
   EXPECT_TRUE(eventually([](const auto& j) { return j["draining"] == true; }));
-  wire::ViewKnown known;
-  known.added = {99};
-  ranks[0].control.send(known, ranks[0].joined.handle);
+  report(ranks[0], {.added = {99}});
   (void)ranks[0].control.expect<wire::ViewQuery>();
   EXPECT_GT(ranks[0].control.expect<wire::DrainNotice>().deadline_ms, 0u);
 }
@@ -303,30 +275,23 @@ TEST_F(ReducerViewTest, StopClosesConnectionsWithoutAbortIfOtherReducersRemain) 
     EXPECT_FALSE(last) << wire::to_string(last->header.type);
     EXPECT_FALSE(r.lanes[0].receive());
   }
-  close_all(ranks);
+  for (auto& r : ranks) disconnect(r);
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrainTimeout);
 }
 
 TEST_F(ReducerViewTest, JoinsARunningSession) {
   start(long_timeouts());
-  // The first view was kOther and kThird; kOther has been removed since.
-  Shape shape = fault_tolerant(2);
-  shape.reducers_after = {};
-  shape.reducers_before = {kOther, kThird};
-  shape.incarnation = 99;
-  auto ranks = start_session(port(), shape);
-  EXPECT_TRUE(eventually([](const auto& j) { return j["session_list"][0]["state"] == "active"; }));
+  // The first view was kOtherReducer and kThird; kOtherReducer has been removed since.
+  auto ranks = start_session(port(), running(2, {kOtherReducer, kThird}));
+  EXPECT_TRUE(eventually_active());
   suspect(ranks[0], kThird);  // the only other one
   EXPECT_TRUE(eventually_at_version(1));
   EXPECT_EQ(status()["view_changes"]["proposed"], 0) << "it does not know the first view yet";
-  wire::ViewKnown known;
-  known.removed = {kOther};
-  known.added = known.confirmed = {reducer->id()};
-  ranks[1].control.send(known, ranks[1].joined.handle);
+  report(ranks[1], {.removed = {kOtherReducer}, .added = {reducer->id()}, .confirmed = {reducer->id()}});
   for (auto& r : ranks) {
     const auto query = r.control.expect<wire::ViewQuery>();
     EXPECT_EQ(query.version, 4);
-    EXPECT_EQ(query.removed, (std::vector<uint64_t>{kOther, kThird}));
+    EXPECT_EQ(query.removed, (std::vector<uint64_t>{kOtherReducer, kThird}));
     EXPECT_EQ(query.added, std::vector<uint64_t>{reducer->id()});
     answer(r, 4, 20);
   }
@@ -335,20 +300,13 @@ TEST_F(ReducerViewTest, JoinsARunningSession) {
 
 TEST_F(ReducerViewTest, JoinsWhileTheViewChanges) {
   start(long_timeouts());
-  Shape shape = fault_tolerant(2);
-  shape.reducers_after = {};
-  shape.reducers_before = {kOther};
-  shape.incarnation = 99;
-  ScriptedMember first(port(), shape);
-  first.join();
-  first.expect_joined();
+  Shape shape = running(2, {kOtherReducer});
+  ScriptedMember first = join(shape);
   // The second rank joins in a later view: another hash, another list.
   shape.rank = 1;
   shape.view_hash = 43;
   shape.reducers_after = {UINT64_MAX};
-  ScriptedMember second(port(), shape);
-  second.join();
-  second.expect_joined();
+  ScriptedMember second = join(shape);
   first.attach();
   second.attach();
   // A rank with another incarnation, or with none, is refused.
@@ -356,18 +314,14 @@ TEST_F(ReducerViewTest, JoinsWhileTheViewChanges) {
     Shape other = shape;
     other.session = session_id(2);
     other.incarnation = 99;
-    ScriptedMember member(port(), other);
-    member.join();
-    member.expect_joined();
+    ScriptedMember member = join(other);
     other.rank = 0;
     other.incarnation = incarnation;
-    ScriptedMember stranger(port(), other);
-    stranger.join();
-    EXPECT_EQ(stranger.control.expect<wire::Refused>().code, Errc::kMismatch);
+    EXPECT_EQ(refusal(other).code, Errc::kMismatch);
     EXPECT_FALSE(member.control.receive()) << "ABORT would end the session on the other reducers";
   }
   for (auto* r : {&first, &second}) r->commit_as(99);
-  EXPECT_TRUE(eventually([](const auto& j) { return j["session_list"][0]["state"] == "active"; }));
+  EXPECT_TRUE(eventually_active());
   EXPECT_EQ(status()["closed"].value("bad_field", 0), 0);
 }
 
@@ -375,19 +329,12 @@ TEST_F(ReducerViewTest, DoesNotWaitForRanksThatLeftBeforeTheJoin) {
   auto options = long_timeouts();
   options.absence_timeout = 100 * kMillisecond;
   start(options);
-  Shape shape = fault_tolerant(2);
-  shape.reducers_after = {};
-  shape.reducers_before = {kOther};
-  shape.incarnation = 99;
-  ScriptedMember rank(port(), shape);
-  rank.join();
-  rank.expect_joined();
+  Shape shape = running(2, {kOtherReducer});
+  ScriptedMember rank = join(shape);
   rank.attach();
   rank.commit_as(99);
-  wire::ViewKnown known;
-  known.added = known.confirmed = {reducer->id()};
-  rank.control.send(known, rank.joined.handle);
-  suspect(rank, kOther);
+  report(rank, {.added = {reducer->id()}, .confirmed = {reducer->id()}});
+  suspect(rank, kOtherReducer);
   EXPECT_EQ(rank.control.expect<wire::ViewQuery>().version, 3);
   answer(rank, 3, 20);
   EXPECT_EQ(rank.control.expect<wire::ViewCommit>().base_chunk, 20u);
@@ -401,9 +348,7 @@ TEST_F(ReducerViewTest, CountsNoVotesOfARunningSession) {
   start(options);
   Shape shape = fault_tolerant(1);
   shape.incarnation = 99;
-  ScriptedMember rank(port(), shape);
-  rank.join();
-  rank.expect_joined();
+  ScriptedMember rank = join(shape);
   rank.vote_yes();
   EXPECT_TRUE(rank.control.closed_within(10 * kSecond));
   EXPECT_TRUE(eventually_counted("closed", "unexpected_message"));

@@ -1,5 +1,6 @@
 """A TCP relay between workers and a reducer that injects faults in the direction of the workers: it delays or corrupts results."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -22,21 +23,19 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
-        try:
-            self.listener.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self.close_connections()
+        self._shutdown(self.sockets)
         for each in self.sockets:
             each.close()
 
     def close_connections(self):
         """Closes all connections. The relay still accepts new ones."""
-        for each in self.sockets[1:]:
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        self._shutdown(self.sockets[1:])
+
+    @staticmethod
+    def _shutdown(sockets, how=socket.SHUT_RDWR):
+        for each in sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(how)
 
     def _accept(self):
         while True:
@@ -52,18 +51,12 @@ class Relay:
             threading.Thread(target=self._forward, args=(far, near, self._frames if self.corrupt_from else self._blocks), daemon=True).start()
 
     def _forward(self, source, sink, read):
-        try:
+        with contextlib.suppress(OSError):
             for data in read(source):
                 if self.bytes_per_second:
                     time.sleep(len(data) / self.bytes_per_second)
                 sink.sendall(data)
-        except OSError:
-            pass
-        finally:
-            try:
-                sink.shutdown(socket.SHUT_WR)
-            except OSError:
-                pass
+        self._shutdown([sink], socket.SHUT_WR)
 
     @staticmethod
     def _blocks(source):

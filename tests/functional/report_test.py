@@ -13,9 +13,7 @@ REPORT = ROOT / "bench" / "report" / "report.py"
 
 class Report(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.docs = Path(folder.name)
+        self.docs = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def report(self, *options):
         return subprocess.run([sys.executable, "-B", str(REPORT), "--docs", str(self.docs), *options], capture_output=True, text=True, timeout=100, check=False)

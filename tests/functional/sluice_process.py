@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -50,6 +51,15 @@ def until(what, condition):
     raise AssertionError(f"not within {DEADLINE_S} s: {what}")
 
 
+def rows_of(text):
+    """The cells of each line of a benchmark's output that is no comment."""
+    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def row_count(running):
+    return len(rows_of(running.stdout()))
+
+
 def closed_port():
     """Returns a loopback port without a listener, and the socket that reserves it."""
     holder = socket.socket()
@@ -69,6 +79,19 @@ class SluiceTest(unittest.TestCase):
         self.assertEqual(done.returncode, expect, f"sluice {arguments}\nstdout: {done.stdout}\nstderr: {done.stderr}")
         return done
 
+    def expect_error(self, code, text, *arguments, **how):
+        """Runs the program, which must exit with `code` and have the text, or a match of the compiled pattern, on stderr."""
+        done = self.run_sluice(*arguments, expect=code, **how)
+        self.assertRegex(done.stderr, text if isinstance(text, re.Pattern) else re.escape(text))
+        return done
+
+    def expect_usage_errors(self, command, cases):
+        """Each case is a list of options that `command` must refuse with one line and exit code 64."""
+        for arguments in cases:
+            with self.subTest(arguments):
+                done = self.run_sluice(*command, *arguments, expect=64)
+                self.assertEqual((done.stdout, done.stderr.count("\n")), ("", 1), done.stderr)
+
     def run_json(self, *arguments, **how):
         """Runs the program with --json FILE and returns the contents of the file."""
         path = self.folder / "result.json"
@@ -82,13 +105,52 @@ class SluiceTest(unittest.TestCase):
         self.addCleanup(running.end)
         return running
 
-    def start_reducer(self, *arguments, env=None):
-        """Starts a reducer on a port chosen by the OS: (Running, "127.0.0.1:PORT")."""
+    def start_server(self, command, *arguments, host="127.0.0.1", **how):
+        """Starts a command that listens on a port chosen by the OS, and waits until it does: (Running, "HOST:PORT")."""
         port_file = self.folder / f"port-{time.monotonic_ns()}"
-        running = self.start("reducer", "--listen", "127.0.0.1:0", "--port-file", port_file, *arguments, env=env)
-        until("the reducer writes its port", lambda: port_file.exists() or running.ended())
+        running = self.start(*command, "--listen", f"{host}:0", "--port-file", port_file, *arguments, **how)
+        until("the server writes its port", lambda: port_file.exists() or running.ended())
         self.assertIsNone(running.process.poll(), running.stderr())
-        return running, f"127.0.0.1:{port_file.read_text().strip()}"
+        return running, f"{host}:{port_file.read_text().strip()}"
+
+    def start_reducer(self, *arguments, **how):
+        """Starts a reducer: (Running, "HOST:PORT")."""
+        return self.start_server(["reducer"], *arguments, **how)
+
+    def start_http_reducer(self, *arguments, **how):
+        """Starts a reducer that serves HTTP: (Running, "HOST:PORT", HTTP port)."""
+        port_file = self.folder / f"http-{time.monotonic_ns()}"
+        running, address = self.start_reducer("--http-listen", "127.0.0.1:0", "--http-port-file", port_file, *arguments, **how)
+        until("the reducer writes its HTTP port", port_file.exists)
+        return running, address, int(port_file.read_text())
+
+    def start_ranks(self, address, *command, ranks=(0, 1), session="000102030405060708090a0b0c0d0e0f"):
+        """Starts these ranks of a job as a process each. `command` says how many workers the job has."""
+        return [self.start(*command, "--rank", rank, "--session", session, "--connect", address) for rank in ranks]
+
+    def expect_ends(self, processes, code=0):
+        self.assertEqual([each.wait() for each in processes], [code] * len(processes), "".join(each.stderr() for each in processes))
+
+    def expect_drained(self, reducer):
+        """Asks the reducer to drain, which must end it."""
+        reducer.signal(signal.SIGTERM)
+        self.expect_ends([reducer])
+
+    def wait_for_rows(self, job, more_than=0):
+        until("the job has started", lambda: row_count(job) > more_than or job.ended())
+
+    def write(self, name, text):
+        """Writes a file by a rename, like configuration tools, and returns its path."""
+        path = self.folder / name
+        path.with_suffix(".new").write_text(text)
+        os.replace(path.with_suffix(".new"), path)
+        return path
+
+    def make_key(self):
+        """Creates a pool key and returns its file."""
+        path = self.folder / "pool.key"
+        self.run_sluice("keygen", "--out", path)
+        return path
 
     def check_machine(self, result, nic=True):
         """Checks that a result describes the machine that it was measured on."""
@@ -153,16 +215,20 @@ def children_of(pid):
     return found
 
 
+def address_space(running):
+    """Bytes."""
+    return int(re.search(r"VmSize:\s+(\d+) kB", Path(f"/proc/{running.pid}/status").read_text())[1]) * 1024
+
+
 def has_sanitizer(running):
     """Returns whether the process runs under a sanitizer, whose shadow memory reserves terabytes of address space and so prevents a limit."""
-    return int(re.search(r"VmSize:\s+(\d+) kB", Path(f"/proc/{running.pid}/status").read_text())[1]) > 1 << 30
+    return address_space(running) > 1 << 40
 
 
 def limit_memory(running, more):
     """Limits the address space of the process to its current size and `more` bytes; None: removes the limit."""
     _, hard_limit = resource.prlimit(running.pid, resource.RLIMIT_AS)
-    used = int(re.search(r"VmSize:\s+(\d+) kB", Path(f"/proc/{running.pid}/status").read_text())[1]) * 1024
-    resource.prlimit(running.pid, resource.RLIMIT_AS, (hard_limit if more is None else used + more, hard_limit))
+    resource.prlimit(running.pid, resource.RLIMIT_AS, (hard_limit if more is None else address_space(running) + more, hard_limit))
 
 
 def is_alive(pid):

@@ -18,17 +18,16 @@ class StreamsFailure : public StreamsTestBed {
   // Creates a session of one rank.
   sluice_session* create_single(const sluice_stream_options* options = nullptr) {
     start_reducers(1);
+    if (options != nullptr) return create_with_streams(options_for(0, 1), *options).session;
     const Created c = create(options_for(0, 1));
     EXPECT_EQ(c.status, SLUICE_OK) << c.error;
-    if (options != nullptr) {
-      EXPECT_EQ(sluice_session_open_streams(c.session, options, nullptr, 0), SLUICE_OK) << sluice_refusal();
-    }
     return c.session;
   }
-  static sluice_status sum(sluice_session* s, std::vector<float>& x, sluice_stream stream,
-                           sluice_request* request = nullptr) {
-    return sluice_allreduce_on_stream(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM, stream,
-                                      request);
+  // Waits for a child process that exits with code 0.
+  static void expect_success(pid_t child) {
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
   }
 };
 
@@ -71,7 +70,7 @@ TEST_F(StreamsFailure, AnInvalidOptionIsNamed) {
 TEST_F(StreamsFailure, ASessionHasOperationsEitherOnStreamsOrWithout) {
   sluice_session* s = create_single();
   std::vector<float> x{1, 2, 3};
-  EXPECT_EQ(sum(s, x, nullptr), SLUICE_INVALID_ARGUMENT);
+  EXPECT_EQ(enqueue(s, x, nullptr), SLUICE_INVALID_ARGUMENT);
   EXPECT_THAT(sluice_refusal(), HasSubstr("sluice_session_open_streams first"));
   EXPECT_EQ(sluice_group_begin(s), SLUICE_INVALID_ARGUMENT);
   ASSERT_EQ(sluice_allreduce(s, x.data(), x.data(), 3, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
@@ -121,9 +120,9 @@ TEST_F(StreamsFailure, InvalidOperationsAreRefused) {
   // The session is unchanged. An operation without elements is valid.
   std::vector<float> y{1, 2, 3}, none;
   sluice_request request = 0;
-  ASSERT_EQ(sum(s, none, stream.get(), &request), SLUICE_OK);
+  ASSERT_EQ(enqueue(s, none, stream.get(), &request), SLUICE_OK);
   ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
-  ASSERT_EQ(sum(s, y, nullptr, &request), SLUICE_OK);
+  ASSERT_EQ(enqueue(s, y, nullptr, &request), SLUICE_OK);
   ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
   EXPECT_THAT(y, ::testing::ElementsAre(1, 2, 3));
   EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
@@ -139,21 +138,21 @@ TEST_F(StreamsFailure, AGroupRunsAsAWholeOrNotAtAll) {
   ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
   EXPECT_EQ(sluice_group_begin(s), SLUICE_INVALID_ARGUMENT);
   EXPECT_THAT(sluice_refusal(), HasSubstr("do not nest"));
-  ASSERT_EQ(sum(s, x, stream.get()), SLUICE_OK);
-  EXPECT_EQ(sum(s, x, stream.get(), &request), SLUICE_INVALID_ARGUMENT);
+  ASSERT_EQ(enqueue(s, x, stream.get()), SLUICE_OK);
+  EXPECT_EQ(enqueue(s, x, stream.get(), &request), SLUICE_INVALID_ARGUMENT);
   EXPECT_EQ(sluice_group_end(s, nullptr), SLUICE_INVALID_ARGUMENT);
   EXPECT_THAT(sluice_refusal(),
               HasSubstr("an operation of the group was refused: request must be NULL within a group"));
   EXPECT_EQ(stats_of(s).rounds, 0u);
   ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
-  ASSERT_EQ(sum(s, x, nullptr), SLUICE_OK);
+  ASSERT_EQ(enqueue(s, x, nullptr), SLUICE_OK);
   EXPECT_EQ(sluice_group_end(s, nullptr), SLUICE_INVALID_ARGUMENT);
   EXPECT_THAT(sluice_refusal(), HasSubstr("stream and request are both NULL"));
   ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
   ASSERT_EQ(sluice_group_end(s, &request), SLUICE_OK);
   ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK) << "an empty group";
   ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
-  ASSERT_EQ(sum(s, x, stream.get()), SLUICE_OK);
+  ASSERT_EQ(enqueue(s, x, stream.get()), SLUICE_OK);
   ASSERT_EQ(sluice_group_end(s, nullptr), SLUICE_OK);
   stream.synchronize();
   EXPECT_EQ(stats_of(s).rounds, 1u);
@@ -168,15 +167,12 @@ TEST_F(StreamsFailure, RefusesOperationsAboveTheInflightLimit) {
   stream.submit([&] { start.wait(); });
   constexpr size_t kMaxInflight = 8192;
   std::vector<float> x(kMaxInflight + 1, 1.f);
-  const auto enqueue = [&](size_t i) {
-    return sluice_allreduce_on_stream(s, &x[i], &x[i], 1, SLUICE_F32, SLUICE_SUM, stream.get(), nullptr);
-  };
-  for (size_t i = 0; i < kMaxInflight; ++i) ASSERT_EQ(enqueue(i), SLUICE_OK) << i;
-  EXPECT_EQ(enqueue(kMaxInflight), SLUICE_AGAIN);
+  for (size_t i = 0; i < kMaxInflight; ++i) ASSERT_EQ(enqueue(s, &x[i], 1, stream.get()), SLUICE_OK) << i;
+  EXPECT_EQ(enqueue(s, &x[kMaxInflight], 1, stream.get()), SLUICE_AGAIN);
   EXPECT_THAT(sluice_refusal(), HasSubstr("8192 segments in flight"));
   start.count_down();
   stream.synchronize();
-  EXPECT_EQ(enqueue(kMaxInflight), SLUICE_OK);
+  EXPECT_EQ(enqueue(s, &x[kMaxInflight], 1, stream.get()), SLUICE_OK);
   stream.synchronize();
   EXPECT_EQ(stats_of(s).operations, kMaxInflight + 1);
   EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
@@ -199,13 +195,12 @@ TEST_F(StreamsFailure, AStreamContinuesWhenItsSessionIsClosed) {
         static_cast<void>(sluice_session_close(c.session));
         return;
       }
-      sluice_stream_options options = small_options();
-      options.always_staged = staged;
+      const sluice_stream_options options = small_options(staged);
       ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK);
       ScopedHostStream stream;
       std::vector<float> x(100'000, 1.f);
       bool continued = false;
-      ASSERT_EQ(sum(c.session, x, stream.get()), SLUICE_OK);
+      ASSERT_EQ(enqueue(c.session, x, stream.get()), SLUICE_OK);
       stream.submit([&] { continued = true; });
       EXPECT_EQ(sluice_session_close(c.session), SLUICE_TIMEOUT);
       stream.synchronize();
@@ -222,23 +217,20 @@ TEST_F(StreamsFailure, AStreamContinuesAfterTheLossOfAReducer) {
   each_rank(2, [&](uint32_t rank) {
     sluice_options o = options_for(rank, 2);
     o.keep_results = 0;
-    const Created c = create(o);
-    ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-    sluice_stream_options options = small_options();
-    options.always_staged = rank;  // ranks may differ in this option
-    ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK);
+    const Created c = create_with_streams(o, small_options(rank));  // ranks may differ in `always_staged`
+    ASSERT_EQ(c.status, SLUICE_OK);
     ScopedHostStream stream;
     std::vector<float> x(100'000, 1.f);
     std::latch stopped(1);
     stream.submit([&] { stopped.wait(); });
     sluice_request request = 0;
-    ASSERT_EQ(sum(c.session, x, stream.get(), &request), SLUICE_OK);
+    ASSERT_EQ(enqueue(c.session, x, stream.get(), &request), SLUICE_OK);
     enqueued.arrive_and_wait();
     if (rank == 0) reducers_.clear();
     stopped.count_down();
     EXPECT_EQ(sluice_wait(c.session, request, -1), SLUICE_LOST);
     stream.synchronize();
-    EXPECT_EQ(sum(c.session, x, stream.get()), SLUICE_LOST);
+    EXPECT_EQ(enqueue(c.session, x, stream.get()), SLUICE_LOST);
     EXPECT_EQ(sluice_refusal(), reason_of(c.session));
     EXPECT_EQ(sluice_session_close(c.session), SLUICE_LOST);
     stream.synchronize();
@@ -248,15 +240,14 @@ TEST_F(StreamsFailure, AStreamContinuesAfterTheLossOfAReducer) {
 TEST_F(StreamsFailure, AllRanksFailWhenTheirWireTypesDiffer) {
   start_reducers(1);
   each_rank(2, [&](uint32_t rank) {
-    const Created c = create(options_for(rank, 2));
-    ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     sluice_stream_options options = small_options();
     options.wire_dtype = rank == 0 ? SLUICE_BF16 : SLUICE_WIRE_AS_GIVEN;
-    ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK);
+    const Created c = create_with_streams(options_for(rank, 2), options);
+    ASSERT_EQ(c.status, SLUICE_OK);
     ScopedHostStream stream;
     std::vector<float> x(1000, 1.f);
     sluice_request request = 0;
-    ASSERT_EQ(sum(c.session, x, stream.get(), &request), SLUICE_OK);
+    ASSERT_EQ(enqueue(c.session, x, stream.get(), &request), SLUICE_OK);
     EXPECT_EQ(sluice_wait(c.session, request, -1), SLUICE_MISMATCH);
     EXPECT_THAT(reason_of(c.session), HasSubstr("bf16"));
     stream.synchronize();
@@ -277,9 +268,7 @@ TEST_F(StreamsFailure, AChildOfForkCannotUseTheSession) {
                      sluice_group_end(s, nullptr) == SLUICE_CLOSED && sluice_session_close(s) == SLUICE_OK;
     _exit(all ? 0 : 1);
   }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  expect_success(child);
   EXPECT_EQ(sluice_session_close(s), SLUICE_OK);
 }
 
@@ -300,24 +289,20 @@ TEST_F(StreamsFailure, AChildOfForkCannotUseTheParentsHostStreams) {
 #endif
     _exit(all ? 0 : 1);
   }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  expect_success(child);
 }
 
 // An operation without elements ends at once, also after an operation that waits for another rank.
 TEST_F(StreamsFailure, AnEmptyOperationEndsAtOnce) {
   start_reducers(1);
   std::latch tested(1);
-  run_session(2, nullptr, [&](uint32_t rank, sluice_session* s) {
-    const sluice_stream_options options = small_options();
-    ASSERT_EQ(sluice_session_open_streams(s, &options, nullptr, 0), SLUICE_OK);
+  run_streams(2, small_options(), [&](uint32_t rank, sluice_session* s) {
     ScopedHostStream stream;
     std::vector<float> x(1000, 1.f), none;
     if (rank == 1) tested.wait();
-    ASSERT_EQ(sum(s, x, stream.get()), SLUICE_OK);
+    ASSERT_EQ(enqueue(s, x, stream.get()), SLUICE_OK);
     sluice_request request = 0;
-    ASSERT_EQ(sum(s, none, stream.get(), &request), SLUICE_OK);
+    ASSERT_EQ(enqueue(s, none, stream.get(), &request), SLUICE_OK);
     EXPECT_EQ(sluice_wait(s, request, 0), SLUICE_OK);
     if (rank == 0) tested.count_down();
     stream.synchronize();

@@ -15,12 +15,6 @@ namespace {
 
 using Streams = StreamsTestBed;
 
-std::vector<float> ramp(uint32_t rank, size_t count) {
-  std::vector<float> v(count);
-  for (size_t i = 0; i < count; ++i) v[i] = static_cast<float>((i * 7 + rank * 13) % 32);
-  return v;
-}
-
 std::vector<std::byte> noise(uint32_t seed, size_t bytes) {
   std::minstd_rand random(seed);
   std::vector<std::byte> v(bytes);
@@ -62,9 +56,7 @@ TEST_F(Streams, ResultsHaveTheBitsOfSessionOperationsForEveryTypeAndOperator) {
   });
   ++session_;
   for (const uint32_t staged : {0u, 1u}) {
-    sluice_stream_options options = small_options();
-    options.always_staged = staged;
-    run_streams(kRanks, options, [&](uint32_t rank, sluice_session* s) {
+    run_streams(kRanks, small_options(staged), [&](uint32_t rank, sluice_session* s) {
       ScopedHostStream stream;
       Results inputs;
       const Results results =
@@ -82,9 +74,7 @@ TEST_F(Streams, ResultsHaveTheBitsOfSessionOperationsForEveryTypeAndOperator) {
 TEST_F(Streams, OperationsRunAfterEarlierAndBeforeLaterWorkOfTheStream) {
   start_reducers(1);
   for (const uint32_t staged : {0u, 1u}) {
-    sluice_stream_options options = small_options();
-    options.always_staged = staged;
-    run_streams(2, options, [&](uint32_t rank, sluice_session* s) {
+    run_streams(2, small_options(staged), [&](uint32_t rank, sluice_session* s) {
       constexpr size_t kCount = 100'000;
       ScopedHostStream stream;
       std::vector<float> gradients(kCount, -1.f), used(kCount);
@@ -94,9 +84,7 @@ TEST_F(Streams, OperationsRunAfterEarlierAndBeforeLaterWorkOfTheStream) {
         std::ranges::copy(ramp(rank, kCount), gradients.begin());
       });
       sluice_request request = 0;
-      ASSERT_EQ(sluice_allreduce_on_stream(s, gradients.data(), gradients.data(), kCount, SLUICE_F32,
-                                           SLUICE_SUM, stream.get(), &request),
-                SLUICE_OK);
+      ASSERT_EQ(enqueue(s, gradients, stream.get(), &request), SLUICE_OK);
       stream.submit([&] { used = gradients; });
       // The call returned before the stream has produced the gradients.
       int done = 1;
@@ -107,10 +95,7 @@ TEST_F(Streams, OperationsRunAfterEarlierAndBeforeLaterWorkOfTheStream) {
       ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
       EXPECT_EQ(sluice_wait(s, request, -1), SLUICE_INVALID_ARGUMENT) << "the request has ended";
       stream.synchronize();
-      std::vector<float> sum = ramp(0, kCount);
-      const std::vector<float> other = ramp(1, kCount);
-      for (size_t i = 0; i < kCount; ++i) sum[i] += other[i];
-      EXPECT_EQ(used, sum);
+      EXPECT_EQ(used, sum_of_ramps(2, kCount));
     });
   }
 }
@@ -118,27 +103,18 @@ TEST_F(Streams, OperationsRunAfterEarlierAndBeforeLaterWorkOfTheStream) {
 TEST_F(Streams, HostOperationsWithARequestNeedNoStream) {
   start_reducers(2);
   for (const uint32_t staged : {0u, 1u}) {
-    sluice_stream_options options = small_options();
-    options.always_staged = staged;
-    run_streams(2, options, [&](uint32_t rank, sluice_session* s) {
+    run_streams(2, small_options(staged), [&](uint32_t rank, sluice_session* s) {
       ScopedHostStream stream;
       for (const size_t count : {1, 1000, 200'000}) {
         // Alternates with operations on a stream; the order is kept.
         std::vector<float> data = ramp(rank, count), other = ramp(rank, 10);
         sluice_request request = 0;
-        ASSERT_EQ(sluice_allreduce_on_stream(s, other.data(), other.data(), 10, SLUICE_F32, SLUICE_SUM,
-                                             stream.get(), nullptr),
-                  SLUICE_OK);
-        ASSERT_EQ(sluice_allreduce_on_stream(s, data.data(), data.data(), count, SLUICE_F32, SLUICE_SUM,
-                                             nullptr, &request),
-                  SLUICE_OK);
+        ASSERT_EQ(enqueue(s, other, stream.get()), SLUICE_OK);
+        ASSERT_EQ(enqueue(s, data, nullptr, &request), SLUICE_OK);
         ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
-        std::vector<float> sum = ramp(0, count);
-        const std::vector<float> second = ramp(1, count);
-        for (size_t i = 0; i < count; ++i) sum[i] += second[i];
-        EXPECT_EQ(data, sum);
+        EXPECT_EQ(data, sum_of_ramps(2, count));
         stream.synchronize();
-        EXPECT_EQ(other[9], sum.size() > 9 ? sum[9] : other[9]);
+        EXPECT_EQ(other, sum_of_ramps(2, 10));
       }
     });
   }
@@ -146,22 +122,17 @@ TEST_F(Streams, HostOperationsWithARequestNeedNoStream) {
 
 TEST_F(Streams, StagingBuffersAreReusedWithoutWaiting) {
   start_reducers(2);
-  sluice_stream_options options = small_options();
-  options.always_staged = 1;
-  run_streams(2, options, [&](uint32_t rank, sluice_session* s) {
+  run_streams(2, small_options(1), [&](uint32_t rank, sluice_session* s) {
     constexpr size_t kCount = 1'000'000;  // 62 segments in 4 staging buffers
     ScopedHostStream stream;
     std::vector<std::vector<float>> data(4);
     for (auto& d : data) {
       d = ramp(rank, kCount);
-      ASSERT_EQ(sluice_allreduce_on_stream(s, d.data(), d.data(), kCount, SLUICE_F32, SLUICE_AVG,
-                                           stream.get(), nullptr),
-                SLUICE_OK);
+      ASSERT_EQ(enqueue(s, d, stream.get(), nullptr, SLUICE_AVG), SLUICE_OK);
     }
     stream.synchronize();
-    std::vector<float> mean = ramp(0, kCount);
-    const std::vector<float> other = ramp(1, kCount);
-    for (size_t i = 0; i < kCount; ++i) mean[i] = (mean[i] + other[i]) / 2;
+    std::vector<float> mean = sum_of_ramps(2, kCount);
+    for (float& x : mean) x /= 2;
     for (const auto& d : data) EXPECT_EQ(d, mean);
     const sluice_stream_stats stats = stats_of(s);
     EXPECT_EQ(stats.operations, 4u);
@@ -207,12 +178,11 @@ TEST_F(Streams, F32TravelsAsBf16RoundedOnceInEachDirection) {
   run_streams(3, options, [&](uint32_t rank, sluice_session* s) {
     ScopedHostStream stream;
     std::vector<float> out(kCount), max(kCount);
-    ASSERT_EQ(sluice_allreduce_on_stream(s, in[rank].data(), out.data(), kCount, SLUICE_F32, SLUICE_SUM,
-                                         stream.get(), nullptr),
-              SLUICE_OK);
-    ASSERT_EQ(sluice_allreduce_on_stream(s, in[rank].data(), max.data(), kCount, SLUICE_F32, SLUICE_MAX,
-                                         stream.get(), nullptr),
-              SLUICE_OK);
+    for (const auto& [to, op] : {std::pair(&out, SLUICE_SUM), std::pair(&max, SLUICE_MAX)}) {
+      ASSERT_EQ(sluice_allreduce_on_stream(s, in[rank].data(), to->data(), kCount, SLUICE_F32, op,
+                                           stream.get(), nullptr),
+                SLUICE_OK);
+    }
     stream.synchronize();
     for (size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(out[i], rounded_sum(in, i, SLUICE_BF16)) << i;
@@ -307,31 +277,16 @@ TEST_F(Streams, OperationsOfAGroupAreMerged) {
     std::vector<double> doubles(1000, rank + 1.0);
     std::vector<double> other_stream(10, 2.0);
     ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
-    for (auto& d : data) {
-      ASSERT_EQ(sluice_allreduce_on_stream(s, d.data(), d.data(), d.size(), SLUICE_F32, SLUICE_SUM,
-                                           stream.get(), nullptr),
-                SLUICE_OK);
-    }
-    ASSERT_EQ(sluice_allreduce_on_stream(s, doubles.data(), doubles.data(), doubles.size(), SLUICE_F64,
-                                         SLUICE_SUM, stream.get(), nullptr),
-              SLUICE_OK);
-    ASSERT_EQ(sluice_allreduce_on_stream(s, other_stream.data(), other_stream.data(), other_stream.size(),
-                                         SLUICE_F64, SLUICE_SUM, second_stream.get(), nullptr),
-              SLUICE_OK);
+    for (auto& d : data) ASSERT_EQ(enqueue(s, d, stream.get()), SLUICE_OK);
+    ASSERT_EQ(enqueue(s, doubles, stream.get()), SLUICE_OK);
+    ASSERT_EQ(enqueue(s, other_stream, second_stream.get()), SLUICE_OK);
     std::vector<double> max(10, rank);
-    ASSERT_EQ(sluice_allreduce_on_stream(s, max.data(), max.data(), max.size(), SLUICE_F64, SLUICE_MAX,
-                                         second_stream.get(), nullptr),
-              SLUICE_OK);
+    ASSERT_EQ(enqueue(s, max, second_stream.get(), nullptr, SLUICE_MAX), SLUICE_OK);
     EXPECT_EQ(stats_of(s).rounds, 0u) << "an operation started before the end of the group";
     sluice_request request = 0;
     ASSERT_EQ(sluice_group_end(s, &request), SLUICE_OK);
     ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
-    for (size_t i = 0; i < data.size(); ++i) {
-      std::vector<float> sum = ramp(0, i * 3);
-      const std::vector<float> other = ramp(1, i * 3);
-      for (size_t k = 0; k < sum.size(); ++k) sum[k] += other[k];
-      ASSERT_EQ(data[i], sum) << i;
-    }
+    for (size_t i = 0; i < data.size(); ++i) ASSERT_EQ(data[i], sum_of_ramps(2, i * 3)) << i;
     EXPECT_EQ(doubles, std::vector<double>(1000, 3.0));
     EXPECT_EQ(other_stream, std::vector<double>(10, 4.0));
     EXPECT_EQ(max, std::vector<double>(10, 1.0));

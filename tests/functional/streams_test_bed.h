@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <type_traits>
 
 #include "tests/functional/engine_test_bed.h"
 
@@ -35,12 +36,34 @@ class ScopedHostStream {
 class StreamsTestBed : public EngineTestBed {
  protected:
   // 4 staging buffers of 64 KiB in each direction, so that small operations reuse them.
-  static sluice_stream_options small_options() {
+  static sluice_stream_options small_options(uint32_t always_staged = 0) {
     sluice_stream_options o;
     sluice_stream_options_init(&o);
+    o.always_staged = always_staged;
     o.staging_bytes = 512 << 10;
     o.piece_bytes = 64 << 10;
     return o;
+  }
+
+  // Creates a session and opens its streams.
+  static Created create_with_streams(const sluice_options& options, const sluice_stream_options& streams) {
+    const Created c = create(options);
+    EXPECT_EQ(c.status, SLUICE_OK) << c.error;
+    EXPECT_EQ(sluice_session_open_streams(c.session, &streams, nullptr, 0), SLUICE_OK) << sluice_refusal();
+    return c;
+  }
+
+  // Reduces the elements in place, in the order of the stream.
+  template <typename T>
+  static sluice_status enqueue(sluice_session* s, T* x, size_t count, sluice_stream stream,
+                               sluice_request* request = nullptr, sluice_op op = SLUICE_SUM) {
+    constexpr sluice_dtype kType = std::is_same_v<T, double> ? SLUICE_F64 : SLUICE_F32;
+    return sluice_allreduce_on_stream(s, x, x, count, kType, op, stream, request);
+  }
+  template <typename T>
+  static sluice_status enqueue(sluice_session* s, std::vector<T>& x, sluice_stream stream,
+                               sluice_request* request = nullptr, sluice_op op = SLUICE_SUM) {
+    return enqueue(s, x.data(), x.size(), stream, request, op);
   }
 
   // All ranks join, open streams with `options`, run `body`, and close.

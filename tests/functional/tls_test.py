@@ -1,5 +1,6 @@
 """TLS between real processes, by the job's token and by certificates, and refused connections. Certificates need the openssl program."""
 
+import re
 import subprocess
 
 from sluice_process import SluiceTest, main
@@ -12,8 +13,7 @@ RUN = ("bench", "allreduce", "-b", "4K", "-e", "1M", "-f", "16", "-n", "3", "--w
 class TokenTlsTest(SluiceTest):
     def setUp(self):
         super().setUp()
-        self.key = self.folder / "pool.key"
-        self.run_sluice("keygen", "--out", self.key)
+        self.key = self.make_key()
 
     def test_every_connection_of_a_session_uses_tls(self):
         _, address = self.start_reducer("--key-file", self.key, "--tls", "require", "--lanes", "2")
@@ -36,31 +36,27 @@ class TokenTlsTest(SluiceTest):
 
     def test_a_worker_that_requires_tls_refuses_a_reducer_without_it(self):
         _, address = self.start_reducer("--key-file", self.key)
-        done = self.run_sluice(*RUN, "--connect", address, "--key-file", self.key, "--tls", "require", expect=69)
-        self.assertRegex(done.stderr, f"reducer {address}: does not offer TLS")
+        self.expect_error(69, f"reducer {address}: does not offer TLS", *RUN, "--connect", address, "--key-file", self.key, "--tls", "require")
         self.run_sluice(*RUN, "--connect", address, "--key-file", self.key, "--tls", "on")
 
     def test_a_reducer_that_requires_tls_refuses_a_worker_without_it(self):
         _, address = self.start_reducer("--key-file", self.key, "--tls", "require")
-        done = self.run_sluice(*RUN, "--connect", address, "--key-file", self.key, expect=69)
-        self.assertRegex(done.stderr, "reducer requires TLS")
+        self.expect_error(69, "reducer requires TLS", *RUN, "--connect", address, "--key-file", self.key)
 
     def test_a_reducer_with_tls_needs_a_key_or_a_certificate(self):
-        done = self.run_sluice("reducer", "--listen", "127.0.0.1:0", "--tls", "on", expect=64)
-        self.assertIn("TLS needs a key file", done.stderr)
+        self.expect_error(64, "TLS needs a key file", "reducer", "--listen", "127.0.0.1:0", "--tls", "on")
 
     def test_a_worker_with_tls_needs_a_token_or_an_authority(self):
         # There is no key, hence no token, and no authority is configured.
         need("program:openssl")
         certificate = Authority(self.folder).certificate("localhost", "DNS:localhost")
         _, address = self.start_reducer("--tls", "on", "--tls-cert", certificate)
-        done = self.run_sluice(*RUN, "--connect", address, "--tls", "on", expect=64)
-        self.assertIn("neither a token nor a certificate authority", done.stderr)
+        self.expect_error(64, "neither a token nor a certificate authority", *RUN, "--connect", address, "--tls", "on")
 
     def test_a_missing_tls_library_is_named(self):
         _, address = self.start_reducer("--key-file", self.key)
-        done = self.run_sluice(*RUN, "--connect", address, "--key-file", self.key, "--tls", "on", env={"SLUICE_TLS_LIBRARY": "/nowhere/x.so"}, expect=69)
-        self.assertRegex(done.stderr, "libsluice_tls.so.*SLUICE_TLS_LIBRARY")
+        self.expect_error(69, re.compile("libsluice_tls.so.*SLUICE_TLS_LIBRARY"), *RUN, "--connect", address, "--key-file", self.key, "--tls", "on",
+                          env={"SLUICE_TLS_LIBRARY": "/nowhere/x.so"})
 
     def test_an_unknown_mode_is_refused(self):
         self.run_sluice(*RUN, "--tls", "maybe", expect=64)
@@ -101,9 +97,14 @@ class CertificateTlsTest(SluiceTest):
         _, address = self.start_reducer("--tls", "require", "--tls-cert", self.authority.certificate("reducer", alternative), *more)
         return address
 
-    def run_job(self, address, expect=0, **variables):
-        variables = {name: str(value) for name, value in variables.items()}
-        return self.run_sluice(*RUN, "--connect", address, env={"SLUICE_TLS": "require", **variables}, expect=expect)
+    def run_job(self, address, error=None, **variables):
+        """`error`: a text or pattern of the message when the job must be refused."""
+        command = (*RUN, "--connect", address)
+        env = {"SLUICE_TLS": "require"} | {name: str(value) for name, value in variables.items()}
+        if error is None:
+            self.run_sluice(*command, env=env)
+        else:
+            self.expect_error(69, error, *command, env=env)
 
     def test_the_certificate_may_have_the_host_name(self):
         address = self.reducer("DNS:localhost").replace("127.0.0.1", "localhost")
@@ -115,27 +116,22 @@ class CertificateTlsTest(SluiceTest):
     def test_a_certificate_of_another_name_is_refused(self):
         for alternative in ("DNS:reducer.example", "IP:127.0.0.2"):
             with self.subTest(alternative=alternative):
-                done = self.run_job(self.reducer(alternative), SLUICE_TLS_CA=self.authority.ca, expect=69)
-                self.assertRegex(done.stderr, "certificate.*mismatch")
+                self.run_job(self.reducer(alternative), re.compile("certificate.*mismatch"), SLUICE_TLS_CA=self.authority.ca)
 
     def test_a_certificate_of_another_authority_is_refused(self):
         other = Authority(self.folder, "other")
-        done = self.run_job(self.reducer("IP:127.0.0.1"), SLUICE_TLS_CA=other.ca, expect=69)
-        self.assertRegex(done.stderr, "certificate of the peer rejected: ")
+        self.run_job(self.reducer("IP:127.0.0.1"), "certificate of the peer rejected: ", SLUICE_TLS_CA=other.ca)
 
     def test_workers_need_a_certificate_if_the_reducer_has_a_client_authority(self):
         address = self.reducer("IP:127.0.0.1", "--tls-client-ca", self.authority.ca)
-        done = self.run_job(address, SLUICE_TLS_CA=self.authority.ca, expect=69)
-        self.assertIn("certificate required", done.stderr)
+        self.run_job(address, "certificate required", SLUICE_TLS_CA=self.authority.ca)
         self.run_job(address, SLUICE_TLS_CA=self.authority.ca, SLUICE_TLS_CERT=self.authority.certificate("worker", "DNS:worker"))
 
     def test_the_token_is_also_checked_inside_tls(self):
-        key = self.folder / "pool.key"
-        self.run_sluice("keygen", "--out", key)
+        key = self.make_key()
         address = self.reducer("IP:127.0.0.1", "--key-file", key)
         self.run_job(address, SLUICE_TLS_CA=self.authority.ca, SLUICE_KEY_FILE=key)
-        done = self.run_job(address, SLUICE_TLS_CA=self.authority.ca, expect=69)
-        self.assertIn("token", done.stderr)
+        self.run_job(address, "token", SLUICE_TLS_CA=self.authority.ca)
 
 
 if __name__ == "__main__":

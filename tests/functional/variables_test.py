@@ -70,7 +70,7 @@ class Variables(SluiceTest):
             self.assertIn(variable, table(), f"{path} reads it: add it to config/variables.cc")
         # Includes the options of bin/sluice-gpu-bench, which this test does not run.
         declared = {"SLUICE_" + name.replace("-", "_").upper()
-                    for file in (ROOT / "cli").rglob("*.cc") for name in re.findall(r'"(?:-\w,)?--([a-z][\w-]*)"', file.read_text())}
+                    for file in (ROOT / "cli").rglob("*.*") for name in re.findall(r'"(?:-\w,)?--([a-z][\w-]*)"', file.read_text())}
         in_tests = {match.group("name") for file in (ROOT / "tests").rglob("*.py") for match in IN_SOURCE.finditer(file.read_text())}
         for variable in sorted(table()):
             self.assertIn(variable, set(sources) | declared | in_tests, "no code reads it: remove it from config/variables.cc")

@@ -73,6 +73,8 @@ void order(std::string_view text) {
   if (natural_less(a, b) && natural_less(b, c)) SLUICE_ASSERT(natural_less(a, c));
 }
 
+}  // namespace
+
 void fuzz_one(Input in) {
   const uint32_t choice = in.below(6);
   const auto rest = in.at_most(in.left());
@@ -87,10 +89,4 @@ void fuzz_one(Input in) {
   }
 }
 
-}  // namespace
 }  // namespace sluice::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::fuzz_one({data, size});
-  return 0;
-}

@@ -15,20 +15,6 @@ using reducer::LaneCommand;
 using reducer::LaneEvent;
 using wire::FrameType;
 
-namespace {
-
-template <typename M>
-FrameParts control(const M& message, uint32_t session) {
-  FrameParts parts;
-  parts.header.type = M::kType;
-  parts.header.flags = wire::kFlagPayloadCrc;
-  parts.header.session = session;
-  parts.payload = wire::encode_body(message);
-  return parts;
-}
-
-}  // namespace
-
 FaultTolerantRanks::FaultTolerantRanks(FuzzedLane& fuzzed_lane, const reducer::SessionPlan& plan,
                                        uint8_t seed, bool small_buffers)
     : lane_(fuzzed_lane),
@@ -59,12 +45,7 @@ void FaultTolerantRanks::close_socket(Rank& r) {
 
 void FaultTolerantRanks::connect(uint32_t rank, bool newest) {
   Rank& r = ranks_[rank];
-  std::array<int, 2> fds{};
-  SLUICE_ASSERT(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()) == 0);
-  if (small_buffers_) {
-    const int minimum = 1;  // the kernel raises it to its minimum
-    ::setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &minimum, sizeof minimum);
-  }
+  const std::array<int, 2> fds = connected_sockets(small_buffers_);
   // The old connection stays open until the lane knows the new one.
   transport::tcp::Socket old = std::move(r.socket);
   close_socket(r);
@@ -75,7 +56,7 @@ void FaultTolerantRanks::connect(uint32_t rank, bool newest) {
   lane_.settle();
   if (!r.committed) {
     r.committed = r.resumed = true;
-    return send(rank, encode(control(wire::Commit{.incarnation = kIncarnation}, plan_.handle)));
+    return send(rank, encode(control_frame(wire::Commit{.incarnation = kIncarnation}, plan_.handle)));
   }
   if (newest && r.view.version != newest_.version) {
     r.view = newest_;
@@ -86,12 +67,12 @@ void FaultTolerantRanks::connect(uint32_t rank, bool newest) {
 }
 
 FrameParts FaultTolerantRanks::resume_frame(const Rank& r) const {
-  return control(wire::Resume{.incarnation = kIncarnation,
-                              .version = r.view.version,
-                              .view_hash = r.view.view_hash,
-                              .base_chunk = r.view.base_chunk,
-                              .results_held = r.held},
-                 plan_.handle);
+  return control_frame(wire::Resume{.incarnation = kIncarnation,
+                                    .version = r.view.version,
+                                    .view_hash = r.view.view_hash,
+                                    .base_chunk = r.view.base_chunk,
+                                    .results_held = r.held},
+                       plan_.handle);
 }
 
 void FaultTolerantRanks::send(uint32_t rank, const Bytes& frame, size_t hold_back) {
@@ -137,7 +118,7 @@ void FaultTolerantRanks::follow(uint32_t rank) {
   r.view = newest_;
   r.next = r.held = r.sent = 0;
   r.left = false;
-  send(rank, encode(control(newest_, plan_.handle)));
+  send(rank, encode(control_frame(newest_, plan_.handle)));
 }
 
 void FaultTolerantRanks::cut(uint32_t rank) {
@@ -177,7 +158,7 @@ void FaultTolerantRanks::send_altered(uint32_t rank, unsigned choice, Input& in)
   view.version = static_cast<uint16_t>(view.version + in.u8() % 3);
   switch (choice % 3) {
     case 0: return send(rank, encode_altered(contribution(rank), in));
-    case 1: return send(rank, encode_altered(control(view, plan_.handle), in));
+    case 1: return send(rank, encode_altered(control_frame(view, plan_.handle), in));
     default: return send(rank, encode_altered(resume_frame(r), in));
   }
 }
@@ -206,27 +187,12 @@ FrameParts FaultTolerantRanks::contribution(uint32_t rank) const {
 // The contribution of a rank to a chunk. The chunk determines the fields, chunk and rank the payload.
 FrameParts FaultTolerantRanks::operation_data(uint32_t rank, uint64_t chunk) const {
   const uint64_t random_bits = (chunk + 1) * 0x9e3779b97f4a7c15 + seed_ * 0xbf58476d1ce4e5b9;
-  FrameParts parts;
-  wire::FrameHeader& h = parts.header;
-  h.type = FrameType::kContribution;
-  h.flags = wire::kFlagPayloadCrc;
-  h.session = plan_.handle;
-  h.kind = wire::Kind::kAllreduce;
-  h.chunk = chunk;
-  h.op_id = static_cast<uint32_t>(chunk / 3);
-  h.wire_dtype = h.result_dtype = static_cast<wire::DType>((random_bits >> 32) % wire::kDTypeCount);
-  h.acc_dtype = wire::accumulator_of(h.wire_dtype);
-  h.op = static_cast<wire::Op>((random_bits >> 40) % wire::kOpCount);
+  FrameParts parts = contribution_frame(plan_.handle, random_bits);
+  parts.header.chunk = chunk;
+  parts.header.op_id = static_cast<uint32_t>(chunk / 3);
   // Some results exceed a small socket buffer, so that the lane must wait.
   const size_t count = (random_bits >> 51) % 2 == 0 ? 1 + (random_bits >> 52) % 60 : 1000;
-  h.fingerprint = wire::fingerprint(count, h.wire_dtype, h.op, h.kind);
-  parts.payload.resize(count * wire::size_of(h.wire_dtype));
-  h.length = static_cast<uint32_t>(parts.payload.size());
-  uint64_t state = random_bits ^ rank;
-  for (std::byte& b : parts.payload) {
-    state = state * 6364136223846793005 + 1442695040888963407;
-    b = static_cast<std::byte>(state >> 56);
-  }
+  set_elements(parts, count, random_bits ^ rank);
   return parts;
 }
 

@@ -77,6 +77,8 @@ void check_extensions(std::span<const std::byte> area) {
   SLUICE_ASSERT(op == parsed.op);
 }
 
+}  // namespace
+
 void fuzz_one(Input in) {
   const uint8_t repair = in.u8();
   const Bytes raw = in.exactly(wire::kHeaderBytes);
@@ -110,10 +112,4 @@ void fuzz_one(Input in) {
   check_extensions(in.at_most(in.left()));  // an area of any length
 }
 
-}  // namespace
 }  // namespace sluice::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::fuzz_one({data, size});
-  return 0;
-}

@@ -80,6 +80,30 @@ void alter_lengths_and_crc(wire::FrameHeader& h, unsigned alteration, Input& in)
 
 }  // namespace
 
+FrameParts contribution_frame(uint32_t session, uint64_t random_bits) {
+  FrameParts parts;
+  wire::FrameHeader& h = parts.header;
+  h.type = wire::FrameType::kContribution;
+  h.flags = wire::kFlagPayloadCrc;
+  h.session = session;
+  h.kind = wire::Kind::kAllreduce;
+  h.wire_dtype = h.result_dtype = static_cast<wire::DType>((random_bits >> 32) % wire::kDTypeCount);
+  h.acc_dtype = wire::accumulator_of(h.wire_dtype);
+  h.op = static_cast<wire::Op>((random_bits >> 40) % wire::kOpCount);
+  return parts;
+}
+
+void set_elements(FrameParts& parts, size_t count, uint64_t random_bits) {
+  wire::FrameHeader& h = parts.header;
+  h.fingerprint = wire::fingerprint(count, h.wire_dtype, h.op, h.kind);
+  parts.payload.resize(count * wire::size_of(h.wire_dtype));
+  h.length = static_cast<uint32_t>(parts.payload.size());
+  for (std::byte& b : parts.payload) {
+    random_bits = random_bits * 6364136223846793005 + 1442695040888963407;
+    b = static_cast<std::byte>(random_bits >> 56);
+  }
+}
+
 Bytes encode(FrameParts parts) {
   complete(parts);
   return bytes_of(parts);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "tests/fuzz/input.h"
-#include "wire/frame.h"
+#include "wire/messages.h"
 
 namespace sluice::fuzz {
 
@@ -12,6 +12,22 @@ struct FrameParts {
   Bytes extensions;  // a multiple of 8
   Bytes payload;
 };
+
+template <typename M>
+[[nodiscard]] FrameParts control_frame(const M& message, uint32_t session) {
+  FrameParts parts;
+  parts.header.type = M::kType;
+  parts.header.flags = wire::kFlagPayloadCrc;
+  parts.header.session = session;
+  parts.payload = wire::encode_body(message);
+  return parts;
+}
+
+// A contribution to an allreduce, without elements. `random_bits` select dtype and op.
+[[nodiscard]] FrameParts contribution_frame(uint32_t session, uint64_t random_bits);
+
+// Sets the payload of a contribution, `count` elements that `random_bits` determine, and the fields for it.
+void set_elements(FrameParts& parts, size_t count, uint64_t random_bits);
 
 // Computes length, ext_len8 and, if its flag is set, payload_crc.
 [[nodiscard]] Bytes encode(FrameParts parts);

@@ -17,6 +17,14 @@ namespace sluice::fuzz {
 using reducer::LaneCommand;
 using reducer::LaneEvent;
 
+std::array<int, 2> connected_sockets(bool small_buffers) {
+  std::array<int, 2> fds{};
+  SLUICE_ASSERT(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()) == 0);
+  const int minimum = 1;  // the kernel raises it to its minimum
+  if (small_buffers) ::setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &minimum, sizeof minimum);
+  return fds;
+}
+
 FuzzedLane::FuzzedLane(size_t fold_budget) {
   auto context = transport::tcp::make_context();
   SLUICE_ASSERT(context.has_value());
@@ -60,13 +68,8 @@ void FuzzedSession::settle_and_check() {
 }
 
 void FuzzedSession::attach(uint32_t rank) {
-  std::array<int, 2> fds{};
-  SLUICE_ASSERT(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()) == 0);
+  const std::array<int, 2> fds = connected_sockets(small_buffers_);
   clients_[rank].socket = transport::tcp::Socket(fds[0]);
-  if (small_buffers_) {
-    const int minimum = 1;  // the kernel raises it to its minimum
-    ::setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &minimum, sizeof minimum);
-  }
   command({.kind = LaneCommand::Kind::kAttach, .rank = rank, .socket = {.fd = fds[1]}});
   model_.attach(rank);
   settle_and_check();
@@ -148,43 +151,21 @@ void FuzzedSession::time_passed() {
 }
 
 FrameParts FuzzedSession::contribution(uint32_t rank, uint64_t sequence) const {
-  const uint64_t operation_data = (sequence + 1) * 0x9e3779b97f4a7c15 + seed_ * 0xbf58476d1ce4e5b9;
-  FrameParts parts;
+  const uint64_t random_bits = (sequence + 1) * 0x9e3779b97f4a7c15 + seed_ * 0xbf58476d1ce4e5b9;
+  FrameParts parts = contribution_frame(plan_.handle, random_bits);
   wire::FrameHeader& h = parts.header;
-  h.type = wire::FrameType::kContribution;
-  h.flags = wire::kFlagPayloadCrc;
   h.view_version = plan_.view_version;
-  h.session = plan_.handle;
   h.view_hash = plan_.view_hash;
   h.slot = static_cast<uint16_t>(sequence % plan_.slots);
-  h.kind = wire::Kind::kAllreduce;
   h.sequence = sequence;
   h.chunk = 2 * sequence;
   h.op_id = static_cast<uint32_t>(sequence);
-  h.wire_dtype = h.result_dtype = static_cast<wire::DType>((operation_data >> 32) % wire::kDTypeCount);
-  h.acc_dtype = wire::accumulator_of(h.wire_dtype);
-  h.op = static_cast<wire::Op>((operation_data >> 40) % wire::kOpCount);
   const size_t element = wire::size_of(h.wire_dtype);
   const size_t most = plan_.slot_bytes / (element == 1 && h.acc_dtype == wire::DType::kF32 ? 2 : element);
-  const size_t count = (operation_data >> 48) % 8 == 0 ? most : 1 + (operation_data >> 52) % 40;
-  h.fingerprint = wire::fingerprint(count, h.wire_dtype, h.op, h.kind);
+  const size_t count = (random_bits >> 48) % 8 == 0 ? most : 1 + (random_bits >> 52) % 40;
   parts.extensions.resize(wire::kSmallExtensionBytes);
   wire::encode_extension(wire::OpInfo{.count = count}, wire::SmallExtension(parts.extensions));
-  parts.payload.resize(count * element);
-  uint64_t state = operation_data ^ rank;
-  for (std::byte& b : parts.payload) {
-    state = state * 6364136223846793005 + 1442695040888963407;
-    b = static_cast<std::byte>(state >> 56);
-  }
-  return parts;
-}
-
-FrameParts FuzzedSession::commit(uint64_t incarnation) const {
-  FrameParts parts;
-  parts.header.type = wire::FrameType::kCommit;
-  parts.header.flags = wire::kFlagPayloadCrc;
-  parts.header.session = plan_.handle;
-  parts.payload = wire::encode_body(wire::Commit{.incarnation = incarnation});
+  set_elements(parts, count, random_bits ^ rank);
   return parts;
 }
 

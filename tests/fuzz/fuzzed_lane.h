@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "transport/tcp/socket.h"
 
 namespace sluice::fuzz {
+
+// A connected pair of sockets, the second for the lane. With `small_buffers` it holds few bytes.
+[[nodiscard]] std::array<int, 2> connected_sockets(bool small_buffers);
 
 // FuzzedLane is a real lane with real sockets and a clock that the script controls.
 class FuzzedLane {
@@ -46,7 +50,9 @@ class FuzzedSession {
   // A contribution that all ranks agree on. Its sequence determines the fields, its sequence and rank the
   // payload.
   [[nodiscard]] FrameParts contribution(uint32_t rank, uint64_t sequence) const;
-  [[nodiscard]] FrameParts commit(uint64_t incarnation) const;
+  [[nodiscard]] FrameParts commit(uint64_t incarnation) const {
+    return control_frame(wire::Commit{.incarnation = incarnation}, plan_.handle);
+  }
 
   // ---- checks ----
   // Reads all frames for this rank. Each frame must be the one that the model expects.

@@ -117,6 +117,8 @@ void views(Input& in) {
   SLUICE_ASSERT(wire::slots_per_lane(in.take<uint32_t>(), slot, view.reducers[0].lanes) >= 2);
 }
 
+}  // namespace
+
 void fuzz_one(Input in) {
   const uint32_t choice = in.below(std::size(kBodies) + 3);
   switch (choice) {
@@ -127,10 +129,4 @@ void fuzz_one(Input in) {
   }
 }
 
-}  // namespace
 }  // namespace sluice::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::fuzz_one({data, size});
-  return 0;
-}

@@ -51,4 +51,7 @@ class Input {
   std::span<const std::byte> in_;
 };
 
+// Runs the target on one input. Each target defines it; entry_point.cc calls it.
+void fuzz_one(Input in);
+
 }  // namespace sluice::fuzz

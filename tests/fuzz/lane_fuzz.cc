@@ -189,11 +189,10 @@ class Script {
 };
 
 }  // namespace
-}  // namespace sluice::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::Input in(data, size);
-  const sluice::fuzz::ScriptConfig config(in);
-  sluice::fuzz::Script(in, config).run();
-  return 0;
+void fuzz_one(Input in) {
+  const ScriptConfig config(in);
+  Script(in, config).run();
 }
+
+}  // namespace sluice::fuzz

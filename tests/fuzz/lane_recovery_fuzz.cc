@@ -38,13 +38,9 @@ void act(FaultTolerantRanks& ranks, FuzzedLane& fuzzed_lane, Input& in) {
 }
 
 }  // namespace
-}  // namespace sluice::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace sluice;
-  using namespace sluice::fuzz;
+void fuzz_one(Input in) {
   constexpr uint32_t kRanks[] = {2, 3, 2, 3, 2, 3, 1, 9};
-  Input in(data, size);
   const uint8_t config = in.u8();
   const uint8_t seed = in.u8();
   FuzzedLane fuzzed_lane((config & 32) != 0 ? 100 : 64 * kKiB);
@@ -66,5 +62,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ranks.recover();
   ranks.finish();
   fuzzed_lane.lane.reset();  // while the session exists
-  return 0;
 }
+
+}  // namespace sluice::fuzz

@@ -1,12 +1,11 @@
 // Fuzzes parse_settings(): any file is parsed or rejected with a position, and all positions lie within the
 // file.
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
 #include "config/settings_file.h"
+#include "tests/fuzz/input.h"
 
 namespace {
 
@@ -28,8 +27,9 @@ void check(const std::vector<sluice::config::Setting>& settings, size_t lines) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view text(reinterpret_cast<const char*>(data), size);
+void sluice::fuzz::fuzz_one(Input in) {
+  const auto bytes = in.at_most(in.left());
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const auto settings = sluice::config::parse_settings(text, "f");
   if (settings) {
     check(*settings, 1 + static_cast<size_t>(std::ranges::count(text, '\n')));
@@ -37,5 +37,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(settings.error().text.starts_with("f:"));
     require(settings.error().text.find('\n') == std::string::npos);
   }
-  return 0;
 }

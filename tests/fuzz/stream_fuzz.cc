@@ -8,6 +8,7 @@
 #include "tests/fuzz/frame_script.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/stream_model.h"
+#include "tests/support/fake_endpoint.h"
 #include "transport/tcp/frame_reader.h"
 
 namespace sluice::fuzz {
@@ -16,19 +17,6 @@ namespace {
 using transport::tcp::FrameReader;
 
 constexpr uint32_t kMaxPayload = 16 * 1024;
-
-struct FakeEndpoint final : transport::Endpoint {
-  Status put(const wire::FrameHeader&, std::span<const std::byte>, std::span<const std::byte>,
-             transport::Cookie) noexcept override {
-    return Errc::kClosed;
-  }
-  void close(Errc) noexcept override {}
-  void shutdown() noexcept override {}
-  bool idle() const noexcept override { return true; }
-  const transport::EndpointCounters& counters() const noexcept override { return none; }
-  std::string_view peer() const noexcept override { return {}; }
-  transport::EndpointCounters none;
-};
 
 // Compares each callback with the next step of the model.
 class CheckingHandler final : public transport::Handler {
@@ -116,6 +104,8 @@ Bytes build_stream(Input& in) {
   return stream;
 }
 
+}  // namespace
+
 void fuzz_one(Input in) {
   const uint8_t stop_after = in.u8();  // 0: never
   Bytes cuts_bytes = in.exactly(1 + in.u8() % 32);
@@ -126,7 +116,7 @@ void fuzz_one(Input in) {
   Bytes scratch(FrameReader::kScratchBytes);
   FrameReader reader(kMaxPayload, scratch);
   CheckingHandler handler(model, reader, stop_after, cuts);
-  FakeEndpoint endpoint;
+  test::FakeEndpoint endpoint;
   transport::EndpointCounters counters;
   std::span<const std::byte> rest = stream;
   while (!rest.empty()) {
@@ -162,10 +152,4 @@ void fuzz_one(Input in) {
   }
 }
 
-}  // namespace
 }  // namespace sluice::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::fuzz_one({data, size});
-  return 0;
-}

@@ -24,6 +24,11 @@ extern "C" [[gnu::noinline]] void counted_region(const std::function<void()>& wo
 namespace sluice::test {
 namespace {
 
+void run_region(bool counts, const std::function<void()>& work) {
+  if (counts) return counted_region(work);
+  work();
+}
+
 // Chunks of 64 bytes over inproc at a lane: contributions in, the smallest fold, results out.
 uint64_t lane() {
   const uint32_t ranks = 4, slots = 8;
@@ -39,11 +44,7 @@ uint64_t lane() {
     for (uint32_t i = 0; i < slots; ++i, ++sequence) {
       for (uint32_t r = 0; r < ranks; ++r) SLUICE_ASSERT(test_bed.contribute(r, sequence, values).ok());
     }
-    if (counts) {
-      counted_region(run_turns);
-    } else {
-      run_turns();
-    }
+    run_region(counts, run_turns);
     for (const auto& far : test_bed.far) {
       while (far->poll(test_bed.now, kMiB) != 0) {
       }
@@ -72,11 +73,7 @@ uint64_t worker() {
     };
     const uint32_t index = test_bed.start(data.data(), data.data(), data.size());
     while (!test_bed.ended(index)) {
-      if (counts) {
-        counted_region(run_turns);
-      } else {
-        run_turns();
-      }
+      run_region(counts, run_turns);
       while (test_bed.far_context->poll(test_bed.now, SIZE_MAX) > 0) {
       }
       for (auto& far : test_bed.lanes) {

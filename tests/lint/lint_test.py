@@ -14,76 +14,55 @@ RULES = tree_rules.load_rules(Path(__file__).with_name("rules.toml"))
 ROOT = Path(__file__).resolve().parents[2]
 
 
+# Every rule: a function from a tree to its problems.
+CHECKS = {
+    "includes follow the arrows": lambda tree: tree_rules.check_includes(tree, RULES),
+    "headers are included once": tree_rules.check_pragma_once,
+    "files are short": lambda tree: tree_rules.check_sizes(tree, RULES),
+    "folders are short": lambda tree: tree_rules.check_folders(tree, RULES),
+    "names say what is inside": lambda tree: tree_rules.check_names(tree, RULES),
+    "no path of one machine": tree_rules.check_machine_paths,
+    "nothing is left open": tree_rules.check_open_ends,
+    "shell scripts parse": tree_rules.check_shell,
+    "links lead somewhere": page_rules.check_links,
+    "pages are wrapped": page_rules.check_widths,
+    "headings are in order": page_rules.check_headings,
+    "pages are brief": lambda tree: page_rules.check_word_count(tree, RULES),
+    "retired words are gone": lambda tree: word_rules.check_words(tree, word_rules.load_table()),
+}
+
+
 class ThisTree(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.tree = tree_rules.Tree(ROOT)
-
-    def expect_none(self, problems):
-        if problems:
-            self.fail("\n" + "\n".join(problems))
-
-    def test_includes_follow_the_arrows(self):
-        self.expect_none(tree_rules.check_includes(self.tree, RULES))
-
-    def test_headers_are_included_once(self):
-        self.expect_none(tree_rules.check_pragma_once(self.tree))
-
-    def test_files_are_short(self):
-        print(tree_rules.describe_sizes(self.tree), file=sys.stderr)
-        self.expect_none(tree_rules.check_sizes(self.tree, RULES))
-
-    def test_folders_are_short(self):
-        self.expect_none(tree_rules.check_folders(self.tree, RULES))
-
-    def test_names_say_what_is_inside(self):
-        self.expect_none(tree_rules.check_names(self.tree, RULES))
-
-    def test_no_path_of_one_machine(self):
-        self.expect_none(tree_rules.check_machine_paths(self.tree))
-
-    def test_nothing_is_left_open(self):
-        self.expect_none(tree_rules.check_open_ends(self.tree))
-
-    def test_shell_scripts_parse(self):
-        self.expect_none(tree_rules.check_shell(self.tree))
-
-    def test_links_lead_somewhere(self):
-        self.expect_none(page_rules.check_links(self.tree))
-
-    def test_pages_are_wrapped(self):
-        self.expect_none(page_rules.check_widths(self.tree))
-
-    def test_headings_are_in_order(self):
-        self.expect_none(page_rules.check_headings(self.tree))
-
-    def test_pages_are_brief(self):
-        self.expect_none(page_rules.check_word_count(self.tree, RULES))
-
-    def test_retired_words_are_gone(self):
-        self.expect_none(word_rules.check_words(self.tree, word_rules.load_table()))
+    def test_follows_every_rule(self):
+        tree = tree_rules.Tree(ROOT)
+        print(tree_rules.describe_sizes(tree), file=sys.stderr)
+        for rule, check in CHECKS.items():
+            with self.subTest(rule):
+                if problems := list(check(tree)):
+                    self.fail("\n" + "\n".join(problems))
 
 
 class Rules(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name)
+        self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def write(self, path, text):
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
-    def tree(self):
-        return tree_rules.Tree(self.root)
+    def problems(self, rule):
+        return list(CHECKS[rule](tree_rules.Tree(self.root)))
 
-    def includes(self):
-        return tree_rules.check_includes(self.tree(), RULES)
+    def expect_problems(self, rule, count, files):
+        """`files`: contents by path."""
+        for path, text in files.items():
+            self.write(path, text)
+        self.assertEqual(len(self.problems(rule)), count)
 
     def expect_include_refused(self, path, line, words):
         self.write(path, line + "\n")
-        problems = self.includes()
+        problems = self.problems("includes follow the arrows")
         self.assertEqual(len(problems), 1, problems)
         self.assertIn(words, problems[0])
         (self.root / path).unlink()
@@ -95,7 +74,7 @@ class Rules(unittest.TestCase):
         self.write("reducer/b.cc", '#include "reducer/a.h"\n#include "transport/a.h"\n#include <vector>\n#include <sys/mman.h>\n')
         self.write("reducer/kernels/b.cc", '#include "wire/dtype.h"\n#include "hwy/highway.h"\n')
         self.write("gpu_client/api/b.cc", '#include "sluice/a.h"\n')
-        self.assertEqual(self.includes(), [])
+        self.assertEqual(self.problems("includes follow the arrows"), [])
         self.expect_include_refused("core/b.cc", '#include "wire/frame.h"', "core may not include")
         self.expect_include_refused("wire/b.cc", '#include "transport/a.h"', "wire may not include")
         self.expect_include_refused("config/b.cc", '#include "wire/frame.h"', "config may not include")
@@ -115,7 +94,7 @@ class Rules(unittest.TestCase):
         self.expect_include_refused("core/b.cc", "#include <absl/status.h>", "no library")
         self.write("tests/b.cc", "#include <gtest/gtest.h>\n")
         self.write("transport/tcp/b.cc", "#include <boost/asio.hpp>\n")
-        self.assertEqual(self.includes(), [])
+        self.assertEqual(self.problems("includes follow the arrows"), [])
 
     def test_includes_start_at_the_root(self):
         self.write("core/a.h", "")
@@ -123,68 +102,53 @@ class Rules(unittest.TestCase):
         self.expect_include_refused("core/b.cc", '#include "../core/a.h"', "no file below the root")
 
     def test_a_header_without_pragma_once_is_found(self):
-        self.write("core/a.h", "// #pragma once\n")
-        self.write("core/b-inl.h", "")
-        self.assertEqual(len(tree_rules.check_pragma_once(self.tree())), 1)
+        self.expect_problems("headers are included once", 1, {"core/a.h": "// #pragma once\n", "core/b-inl.h": ""})
 
     def test_a_long_file_is_found(self):
-        self.write("core/a.cc", "\n" * 401)
-        self.write("core/b.cc", "\n" * 400)
-        self.write("tests/a.cc", "\n" * 501)
-        self.write("tests/b.cc", "\n" * 500)
-        self.assertEqual(len(tree_rules.check_sizes(self.tree(), RULES)), 2)
+        self.expect_problems("files are short", 2, {"core/a.cc": "\n" * 401, "core/b.cc": "\n" * 400, "tests/a.cc": "\n" * 501, "tests/b.cc": "\n" * 500})
 
     def test_a_full_folder_is_found(self):
         for number in range(19):
             for folder in ("core", "tests/unit", "nccl_plugin/abi"):
                 self.write(f"{folder}/unit{number}.cc", "")
-        self.assertEqual(tree_rules.check_folders(self.tree(), RULES), ["core: 19 units, the limit is 18"])
+        self.assertEqual(self.problems("folders are short"), ["core: 19 units, the limit is 18"])
         (self.root / "core/unit18.cc").rename(self.root / "core/unit17.h")
-        self.assertEqual(tree_rules.check_folders(self.tree(), RULES), [])
+        self.assertEqual(self.problems("folders are short"), [])
 
     def test_an_empty_name_is_found(self):
-        for path in ("core/string_utils.h", "wire/common/a.h", "cli/session_manager.cc", "cli/community.cc"):
-            self.write(path, "")
-        self.assertEqual(len(tree_rules.check_names(self.tree(), RULES)), 3)
+        paths = ("core/string_utils.h", "wire/common/a.h", "cli/session_manager.cc", "cli/community.cc")
+        self.expect_problems("names say what is inside", 3, dict.fromkeys(paths, ""))
 
     def test_a_path_of_one_machine_is_found(self):
-        self.write("docs/a.md", "see /home/ann/sluice\n")
-        self.write("docs/b.md", "see /etc/sluice/reducer.toml and docs/home/plan\n")
-        self.write("run", "#!/bin/bash\ncat /root/key\n")
-        self.assertEqual(len(tree_rules.check_machine_paths(self.tree())), 2)
+        self.expect_problems("no path of one machine", 2, {
+            "docs/a.md": "see /home/ann/sluice\n", "docs/b.md": "see /etc/sluice/reducer.toml and docs/home/plan\n", "run": "#!/bin/bash\ncat /root/key\n"})
 
     def test_an_open_end_is_found(self):
-        self.write("core/a.cc", "// TODO later\n")
-        self.write("core/b.cc", 'mkdtemp("sluice.XXXXXX");\n')
-        self.assertEqual(len(tree_rules.check_open_ends(self.tree())), 1)
+        self.expect_problems("nothing is left open", 1, {"core/a.cc": "// TODO later\n", "core/b.cc": 'mkdtemp("sluice.XXXXXX");\n'})
 
     def test_a_broken_script_is_found(self):
         self.write("scripts/a.sh", "#!/bin/bash\nif true; then\n")
         self.write("run", "#!/usr/bin/env bash\nfor\n")
         self.write("b.sh", "#!/bin/bash\ntrue\n")
-        found = {problem.split(":")[0] for problem in tree_rules.check_shell(self.tree())}
+        found = {problem.split(":")[0] for problem in self.problems("shell scripts parse")}
         self.assertEqual(found, {"scripts/a.sh", "run"})
 
     def test_a_dead_link_is_found(self):
         self.write("docs/a.md", "# A\n[here](b.md#part-two) [web](https://example.org) [top](#a) `[x](code.md)` [gone](c.md)\n[no](#b) [nor](b.md#part)\n")
         self.write("docs/b.md", "# B\n\n## Part `two`\n```\n[x](nothing.md)\n```\n")
-        problems = page_rules.check_links(self.tree())
-        self.assertEqual([problem.split(": ")[1] for problem in problems], ["link to c.md", "link to #b", "link to b.md#part"])
+        self.assertEqual([problem.split(": ")[1] for problem in self.problems("links lead somewhere")], ["link to c.md", "link to #b", "link to b.md#part"])
 
     def test_a_long_line_is_found(self):
         long = "word " * 30
         self.write("README.md", f"# R\n| {long} |\n")
         self.write("docs/a.md", f"# A\n| {long} |\n```\n{long}\n```\n    {long}\n{long}\n")
-        self.assertEqual([problem.split(": ")[0] for problem in page_rules.check_widths(self.tree())], ["README.md:2", "docs/a.md:7"])
+        self.assertEqual([problem.split(": ")[0] for problem in self.problems("pages are wrapped")], ["README.md:2", "docs/a.md:7"])
 
     def test_headings_out_of_order_are_found(self):
-        self.write("docs/a.md", "# A\n## One\n#### Deep\n## One\n")
-        self.write("docs/b.md", "text\n")
-        self.assertEqual(len(page_rules.check_headings(self.tree())), 3)
+        self.expect_problems("headings are in order", 3, {"docs/a.md": "# A\n## One\n#### Deep\n## One\n", "docs/b.md": "text\n"})
 
     def test_too_many_words_are_found(self):
-        self.write("docs/a.md", "word " * (RULES["pages"]["most_words"] + 1))
-        self.assertEqual(len(page_rules.check_word_count(self.tree(), RULES)), 1)
+        self.expect_problems("pages are brief", 1, {"docs/a.md": "word " * (RULES["pages"]["most_words"] + 1)})
 
     def test_a_retired_word_is_found(self):
         table = {"word": [{"words": ["keeper"], "use": "heartbeat monitor"}], "identifier": [{"names": ["Seat"], "use": "ReducerReservation"}],
@@ -193,10 +157,10 @@ class Rules(unittest.TestCase):
         self.write("a.md", "the keeper\n")
         self.write("core/a.cc", "KeeperThread k; Seat s; Seated t; // TLS Is Not To Be Had\nint bookkeeper = 1;\n")
         self.write("core/keeper.h", "")
-        places = [problem.split(": ")[0] for problem in word_rules.check_words(self.tree(), table)]
+        places = [problem.split(": ")[0] for problem in word_rules.check_words(tree_rules.Tree(self.root), table)]
         self.assertEqual(places, ["core/a.cc:1"] * 3 + ["core/keeper.h"])
         (self.root / "a.md").unlink()
-        self.assertIn("is not needed", word_rules.check_words(self.tree(), table)[-1])
+        self.assertIn("is not needed", list(word_rules.check_words(tree_rules.Tree(self.root), table))[-1])
 
 
 if __name__ == "__main__":

@@ -48,38 +48,33 @@ def is_wide_by_nature(line):
 
 
 def check_widths(tree):
-    problems = []
     for path in tree.select((".md",)):
         text = tree.read(path)
         strict = path in STRICT
         for number, line in enumerate(text.splitlines(), 1) if strict else prose_lines(text):
             if len(line) > WIDTH and (strict or not is_wide_by_nature(line)):
-                problems.append(f"{path}:{number}: {len(line)} characters; the limit is {WIDTH}")
-    return problems
+                yield f"{path}:{number}: {len(line)} characters; the limit is {WIDTH}"
 
 
 def check_headings(tree):
     """One title, in the first line; no level left out; no two sections of one name below the same title."""
-    problems = []
     for path in tree.select((".md",)):
         previous = 0
         seen = set()
         for number, level, title in headings(tree.read(path)):
             if (level == 1) != (number == 1):
-                problems.append(f"{path}:{number}: the title of level 1 stands in line 1, and only there")
+                yield f"{path}:{number}: the title of level 1 stands in line 1, and only there"
             if level > previous + 1:
-                problems.append(f"{path}:{number}: a heading of level {level} below one of level {previous}")
+                yield f"{path}:{number}: a heading of level {level} below one of level {previous}"
             if title in seen and not path.endswith("CHANGELOG.md"):
-                problems.append(f"{path}:{number}: two headings '{title}'")
+                yield f"{path}:{number}: two headings '{title}'"
             previous = level
             seen.add(title)
         if previous == 0:
-            problems.append(f"{path}: no title")
-    return problems
+            yield f"{path}: no title"
 
 
 def check_links(tree):
-    problems = []
     for path in tree.select((".md",)):
         for number, line in prose_lines(tree.read(path)):
             plain = re.sub(r"`[^`]*`", "", line)
@@ -89,10 +84,9 @@ def check_links(tree):
                 name, _, anchor = target.partition("#")
                 file = (tree.root / path).parent / name if name else tree.root / path
                 if not file.exists():
-                    problems.append(f"{path}:{number}: link to {target}: there is no such file")
+                    yield f"{path}:{number}: link to {target}: there is no such file"
                 elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text(encoding="utf-8")):
-                    problems.append(f"{path}:{number}: link to {target}: {Path(file).name} has no such heading")
-    return problems
+                    yield f"{path}:{number}: link to {target}: {Path(file).name} has no such heading"
 
 
 def check_word_count(tree, rules):

@@ -1,4 +1,4 @@
-"""The rules of rules.toml, each a function from a tree to a list of lines "path[:line]: what is wrong"."""
+"""The rules of rules.toml, each a function from a tree to lines "path[:line]: what is wrong"."""
 
 import collections
 import os
@@ -70,53 +70,47 @@ def check_library(rules, path, header):
 
 def check_includes(tree, rules):
     folders = sorted(rules["folder"], key=lambda entry: -len(entry["path"]))
-    problems = []
     for path in tree.select(SOURCES):
         folder = next((entry for entry in folders if is_below(path, entry["path"])), None)
         if folder is None:
-            problems.append(f"{path}: no folder of rules.toml covers it")
+            yield f"{path}: no folder of rules.toml covers it"
             continue
         for number, is_angled, header in includes_of(tree.read(path)):
             place = f"{path}:{number}"
             complaint = check_library(rules, path, header)
             if complaint is not None:
                 if complaint:
-                    problems.append(f"{place}: {complaint}")
+                    yield f"{place}: {complaint}"
                 continue
             if is_angled:
                 system = any(header.startswith(prefix) for prefix in rules["system"]["headers"])
                 if "/" in header and not system and not header.startswith("sluice/"):
-                    problems.append(f"{place}: <{header}> is of no library in rules.toml")
+                    yield f"{place}: <{header}> is of no library in rules.toml"
                 if not header.startswith("sluice/"):
                     continue
             target = PUBLIC_HEADERS + header if header.startswith("sluice/") else header
             if not (tree.root / target).is_file():
-                problems.append(f'{place}: "{header}" is no file below the root of the tree')
+                yield f'{place}: "{header}" is no file below the root of the tree'
             elif not any(is_below(target, allowed) for allowed in folder["may_include"]):
-                problems.append(f"{place}: {folder['path']} may not include {target}")
-    return problems
+                yield f"{place}: {folder['path']} may not include {target}"
 
 
 def check_pragma_once(tree):
     """Highway's *-inl.h have guards of their own; the public C header is for compilers of others."""
-    problems = []
     for path in tree.select((".h",)):
         if path.endswith("-inl.h") or path.startswith(PUBLIC_HEADERS):
             continue
         if not re.search(r"^#pragma once$", tree.read(path), re.MULTILINE):
-            problems.append(f"{path}: #pragma once is missing")
-    return problems
+            yield f"{path}: #pragma once is missing"
 
 
 def check_sizes(tree, rules):
     limits = rules["files"]
-    problems = []
     for path in tree.select(CODE) + tree.select(("CMakeLists.txt", ".md")):
         limit = limits["most_page_lines" if path.endswith(".md") else "most_test_lines" if path.startswith("tests/") else "most_lines"]
         lines = tree.read(path).count("\n")
         if lines > limit:
-            problems.append(f"{path}: {lines} lines, the limit is {limit}")
-    return problems
+            yield f"{path}: {lines} lines, the limit is {limit}"
 
 
 def check_folders(tree, rules):
@@ -140,25 +134,21 @@ def describe_sizes(tree):
 
 def check_names(tree, rules):
     banned = set(rules["files"]["banned_words"])
-    problems = []
     for path in tree.files:
         for part in Path(path).parts:
             word = banned.intersection(re.split(r"[^a-z0-9]+", part.lower()))
             if word:
-                problems.append(f"{path}: '{word.pop()}' in a name says nothing about what is inside")
-    return problems
+                yield f"{path}: '{word.pop()}' in a name says nothing about what is inside"
 
 
 def check_lines(tree, pattern, complaint, suffixes=TEXT):
-    problems = []
     for path in tree.select(suffixes) + list(tree.shell_scripts()):
         if path.startswith("tests/lint/"):
             continue
         for number, line in enumerate(tree.read(path).splitlines(), 1):
             match = re.search(pattern, line)
             if match:
-                problems.append(f"{path}:{number}: {complaint}: {match.group(0).strip()}")
-    return problems
+                yield f"{path}:{number}: {complaint}: {match.group(0).strip()}"
 
 
 def check_machine_paths(tree):
@@ -170,7 +160,6 @@ def check_open_ends(tree):
 
 
 def check_shell(tree):
-    problems = []
     shellcheck = shutil.which("shellcheck")
     for path in tree.shell_scripts():
         commands = [["bash", "-n", path]]
@@ -179,6 +168,5 @@ def check_shell(tree):
         for command in commands:
             run = subprocess.run(command, cwd=tree.root, capture_output=True, text=True, check=False)
             if run.returncode != 0:
-                problems.append(f"{path}: {command[0]}: {(run.stdout + run.stderr).strip()}")
-    return problems
+                yield f"{path}: {command[0]}: {(run.stdout + run.stderr).strip()}"
 

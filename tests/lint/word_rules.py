@@ -57,17 +57,15 @@ class RetiredWords:
 def check_words(tree, table):
     """Problems of all text files and of their names; exceptions that nothing needs are problems too."""
     retired = RetiredWords(table)
-    problems = []
     for path in tree.files:
         if path.startswith(LEFT_OUT):
             continue
         for found, use in retired.found_in(path, path):
-            problems.append(f"{path}: the name has '{found}'; use {use}")
+            yield f"{path}: the name has '{found}'; use {use}"
         if not (path.endswith(TEXT_SUFFIXES) or "." not in Path(path).name):
             continue
         for number, line in enumerate(tree.read(path).splitlines(), 1):
             for found, use in retired.found_in(path, line):
-                problems.append(f"{path}:{number}: '{found}' is retired; use {use}")
+                yield f"{path}:{number}: '{found}' is retired; use {use}"
     for path, word in sorted(retired.exceptions - retired.used_exceptions):
-        problems.append(f"retired_words.toml: the exception of '{word}' in {path} is not needed")
-    return problems
+        yield f"retired_words.toml: the exception of '{word}' in {path} is not needed"

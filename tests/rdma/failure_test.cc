@@ -77,21 +77,19 @@ class RdmaFailure : public PairFixture {
 };
 
 TEST_F(RdmaFailure, RefusesAnAddressOfNoDevice) {
-  const auto [one, other] = tcp_pair("127.0.0.1");
-  const tcp::Socket near(one), far(other);
-  const auto none = rdma::offer_pair(near.fd(), {});
+  const auto [near, far] = tcp_pair("127.0.0.1");
+  const auto none = rdma::offer_pair(rdma::connection_gids(near.fd()), {});
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Errc::kUnsupported);
   EXPECT_EQ(none.error().text, "no RDMA device has the address 127.0.0.1");
 }
 
 TEST_F(RdmaFailure, RefusesAnInvalidOrForeignPeerAddress) {
-  const auto [one, other] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
-  const tcp::Socket near(one), far(other);
-  auto offer = rdma::offer_pair(near.fd(), {});
+  const auto [near, far] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
+  auto offer = rdma::offer_pair(rdma::connection_gids(near.fd()), {});
   ASSERT_TRUE(offer) << offer.error().text;
-  const auto connect_code = [&](const Bytes& address) {
-    const auto connected = rdma::connect_pair(*offer->pair, near.fd(), address);
+  const auto connect_code = [&, gids = rdma::connection_gids(near.fd())](const Bytes& address) {
+    const auto connected = rdma::connect_pair(*offer->pair, gids, address);
     return connected ? Errc::kOk : connected.error().code;
   };
   EXPECT_EQ(connect_code({}), Errc::kBadLength);
@@ -104,17 +102,17 @@ TEST_F(RdmaFailure, RefusesAnInvalidOrForeignPeerAddress) {
 }
 
 TEST_F(RdmaFailure, UsesTheRequestedGidIndexOnly) {
-  const auto [one, other] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
-  const tcp::Socket near(one), far(other);
-  const auto path = rdma::find_local_path(*rdma::local_gid_of(near.fd()), {});
+  const auto [near, far] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
+  const auto path = rdma::find_local_path(rdma::connection_gids(near.fd())->local, {});
   ASSERT_TRUE(path);
-  const auto same = rdma::find_local_path(*rdma::local_gid_of(near.fd()), {.gid_index = path->gid_index});
+  const auto same =
+      rdma::find_local_path(rdma::connection_gids(near.fd())->local, {.gid_index = path->gid_index});
   ASSERT_TRUE(same) << same.error().text;
   EXPECT_EQ(same->gid_index, path->gid_index);
-  const auto peers = rdma::find_local_path(*rdma::local_gid_of(far.fd()), {});
+  const auto peers = rdma::find_local_path(rdma::connection_gids(far.fd())->local, {});
   ASSERT_TRUE(peers);
   ASSERT_NE(peers->gid_index, path->gid_index);
-  const auto none = rdma::offer_pair(near.fd(), {.gid_index = peers->gid_index});
+  const auto none = rdma::offer_pair(rdma::connection_gids(near.fd()), {.gid_index = peers->gid_index});
   ASSERT_FALSE(none) << "the entry has another address, which the peer would refuse";
   EXPECT_EQ(none.error().text, "no RDMA device has the address " + path->address + " at GID index " +
                                    std::to_string(peers->gid_index));
@@ -131,7 +129,7 @@ TEST_F(RdmaFailure, ProbeTimesOutWithoutAPath) {
   EXPECT_EQ(probed.error().code, Errc::kTimeout);
   EXPECT_EQ(probed.error().text, kProbeTimeoutText);
   EXPECT_LT(monotonic_now() - began, kTestTimeout) << "the probe takes one second at most";
-  const auto again = rdma::offer_pair(near.fd(), {});
+  const auto again = rdma::offer_pair(rdma::connection_gids(near.fd()), {});
   ASSERT_FALSE(again) << "each connection of a session would wait a second";
   EXPECT_EQ(again.error().text, "a queue pair to this peer failed its probe less than 60 s ago");
   auto [one, other] = connected_rdma_pair(rdma_addresses().first, rdma_addresses().second);
@@ -145,9 +143,9 @@ TEST_F(RdmaFailure, NonBlockingProbeTimesOutWithoutAPath) {
   const Nanos since = monotonic_now();
   ASSERT_TRUE(rdma::start_probe(*pair));
   EXPECT_EQ(rdma::poll_probe(*pair, since, since).error().code, Errc::kWouldBlock);
-  EXPECT_TRUE(rdma::offer_pair(near.fd(), {})) << "the probe has no result yet";
+  EXPECT_TRUE(rdma::offer_pair(rdma::connection_gids(near.fd()), {})) << "the probe has no result yet";
   EXPECT_EQ(rdma::poll_probe(*pair, since, since + 1 * kSecond).error().text, kProbeTimeoutText);
-  EXPECT_FALSE(rdma::offer_pair(near.fd(), {})) << "the failed probe is remembered";
+  EXPECT_FALSE(rdma::offer_pair(rdma::connection_gids(near.fd()), {})) << "the failed probe is remembered";
 
   auto [one, other] = connected_rdma_pair(rdma_addresses().first, rdma_addresses().second);
   const auto working = one.release_queue_pair();
@@ -203,9 +201,7 @@ TEST_F(RdmaFailure, NeverSendsMoreThanThePeerHasReceives) {
 
 // The peer has shut down and does not poll, so the queued frames cannot be sent.
 TEST_F(RdmaFailure, TimesOutOnAPeerThatEndedAndReceivesNothing) {
-  left = RecordingHandler();
-  right = RecordingHandler();
-  connect(left, right, {.send_queue = 20, .frame_deadline = 400 * kMillisecond});
+  reconnect({.send_queue = 20, .frame_deadline = 400 * kMillisecond});
   for (uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(right.put_pattern(kMiB, i).ok());
   left.shutdown();
   test_bed_.a->poll(monotonic_now(), 1);
@@ -282,8 +278,6 @@ struct SecondRailPair {
 // Neither end sends, so no failed retry reveals the error.
 TEST_F(RdmaFailure, APortErrorEndsEndpointsThatOnlyReceive) {
   SecondRailPair rail;
-  auto &a = rail.a, &b = rail.b;
-  RecordingHandler &one = rail.one, &other = rail.other;
   // Each end sleeps in its own thread, like a lane of a reducer.
   const auto until_closed = [deadline = monotonic_now() + kTestTimeout](auto& context,
                                                                         const RecordingHandler& end) {
@@ -294,14 +288,14 @@ TEST_F(RdmaFailure, APortErrorEndsEndpointsThatOnlyReceive) {
     return turns;
   };
   const LogRecorder log_recorder;
-  auto there = std::async(std::launch::async, [&] { return until_closed(*b, other); });
-  auto here = std::async(std::launch::async, [&] { return until_closed(*a, one); });
+  auto there = std::async(std::launch::async, [&] { return until_closed(*rail.b, rail.other); });
+  auto here = std::async(std::launch::async, [&] { return until_closed(*rail.a, rail.one); });
   const Nanos began = monotonic_now();
   run("ip link set rail1 down");
   EXPECT_LT(here.get() + there.get(), 100U) << "the endpoints did not sleep";
   EXPECT_LT(monotonic_now() - began, kSecond) << "no retries were necessary";
-  EXPECT_EQ(one.closed, Errc::kReset);
-  EXPECT_EQ(other.closed, Errc::kReset);
+  EXPECT_EQ(rail.one.closed, Errc::kReset);
+  EXPECT_EQ(rail.other.closed, Errc::kReset);
   EXPECT_EQ(LogRecorder::all(),
             std::vector<std::string>{"RDMA device rxe1 port 1 went down: 2 queue pairs lost"});
   run("ip link set rail1 up");
@@ -318,8 +312,7 @@ TEST_F(RdmaFailure, ADeviceRemovalEndsItsEndpoints) {
     auto rails = rdma::find_rails({});
     ASSERT_TRUE(rails);
     SecondRailPair rail;
-    auto &a = rail.a, &b = rail.b;
-    RecordingHandler &one = rail.one, &other = rail.other;
+    auto& [a, b, one, other] = rail;
     ASSERT_TRUE(one.put_pattern(100'000, 0).ok());
     const LogRecorder log_recorder;
     removed = std::async(std::launch::async, [] { run("rdma link delete rxe1"); });
@@ -336,9 +329,8 @@ TEST_F(RdmaFailure, ADeviceRemovalEndsItsEndpoints) {
     ASSERT_EQ(removed.wait_for(std::chrono::seconds(30)), std::future_status::ready)
         << "the device is still open";
     EXPECT_EQ(kernel_resources().find("rxe1"), std::string::npos);
-    const auto [three, four] = tcp_pair("10.77.1.1", "10.77.1.2");
-    const tcp::Socket next(three), at(four);
-    const auto none = rdma::offer_pair(next.fd(), {});
+    const auto [next, at] = tcp_pair("10.77.1.1", "10.77.1.2");
+    const auto none = rdma::offer_pair(rdma::connection_gids(next.fd()), {});
     ASSERT_FALSE(none);
     EXPECT_EQ(none.error().text, "no RDMA device has the address 10.77.1.2");
   }
@@ -379,13 +371,14 @@ class RdmaPeerFixture : public testing::Test {
   // Exchanges the addresses, connects, and exchanges a byte to confirm.
   static bool attach_pair(tcp::Socket& socket) {
     const Nanos deadline = monotonic_now() + kTestTimeout;
-    auto offer = rdma::offer_pair(socket.fd(), {});
+    auto offer = rdma::offer_pair(rdma::connection_gids(socket.fd()), {});
     if (!offer) return false;
     std::array<std::byte, rdma::kPairAddressBytes> peer;
     std::array<std::byte, 1> ready{};
     const bool exchanged = write_all(socket, std::as_bytes(std::span(offer->address)), deadline).ok() &&
                            read_exact(socket, peer, deadline).ok();
-    if (!exchanged || !rdma::connect_pair(*offer->pair, socket.fd(), peer)) return false;
+    if (!exchanged || !rdma::connect_pair(*offer->pair, rdma::connection_gids(socket.fd()), peer))
+      return false;
     socket.attach_queue_pair(std::move(offer->pair));
     return write_all(socket, ready, deadline).ok() && read_exact(socket, ready, deadline).ok();
   }

@@ -1,4 +1,4 @@
-// Failures that a test must inject: verbs verbs that fail, and a queue pair that is set to its error state.
+// Failures that a test must inject: verbs that fail, and a queue pair that is set to its error state.
 // Runs in a guest of guest.sh.
 #include <gtest/gtest.h>
 
@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,13 +22,17 @@ namespace {
 
 std::vector<ibv_qp*> queue_pairs;  // in the order of their creation
 
-// Replaces single verbs verbs of a real device.
+template <int kError, typename Object, typename... Arguments>
+Object* fail_with(Arguments... /*arguments*/) {
+  errno = kError;
+  return nullptr;
+}
+
+// Replaces single verbs of a real device.
 class InjectedFailureFixture : public testing::Test {
  protected:
   void SetUp() override {
-    const auto [one, other] = tcp_pair(rdma_addresses().first, rdma_addresses().second);
-    near = tcp::Socket(one);
-    far = tcp::Socket(other);
+    std::tie(near, far) = tcp_pair(rdma_addresses().first, rdma_addresses().second);
     near_path = path_with_replaced_verbs(near);
     far_path = path_with_replaced_verbs(far);
     queue_pairs.clear();
@@ -42,7 +47,7 @@ class InjectedFailureFixture : public testing::Test {
   }
   // Also keeps the original Device, which owns the open device.
   rdma::LocalPath path_with_replaced_verbs(const tcp::Socket& socket) {
-    auto path = rdma::find_local_path(*rdma::local_gid_of(socket.fd()), {});
+    auto path = rdma::find_local_path(rdma::connection_gids(socket.fd())->local, {});
     if (!path) throw std::runtime_error(path.error().text);
     owners.push_back(path->device);
     const auto& d = *path->device;
@@ -72,34 +77,19 @@ TEST_F(InjectedFailureFixture, ReportsEachFailedStepAndLeaksNothing) {
   const std::string before = kernel_resources();
   const std::string device = "RDMA device " + near_path.device->name() + ": ";
 
-  verbs.alloc_pd = [](ibv_context*) -> ibv_pd* {
-    errno = ENOMEM;
-    return nullptr;
-  };
+  verbs.alloc_pd = fail_with<ENOMEM>;
   EXPECT_EQ(text(), "cannot allocate a protection domain on " + device + "cannot allocate memory");
   verbs = original;
-  verbs.reg_mr = [](ibv_pd*, void*, size_t, int) -> ibv_mr* {
-    errno = EPERM;
-    return nullptr;
-  };
+  verbs.reg_mr = fail_with<EPERM>;
   EXPECT_EQ(text(), device + "cannot register 1114112 bytes: operation not permitted");
   verbs = original;
-  verbs.create_comp_channel = [](ibv_context*) -> ibv_comp_channel* {
-    errno = EMFILE;
-    return nullptr;
-  };
+  verbs.create_comp_channel = fail_with<EMFILE>;
   EXPECT_EQ(text(), device + "cannot create a completion channel: too many open files");
   verbs = original;
-  verbs.create_cq = [](ibv_context*, int, void*, ibv_comp_channel*, int) -> ibv_cq* {
-    errno = ENOMEM;
-    return nullptr;
-  };
+  verbs.create_cq = fail_with<ENOMEM>;
   EXPECT_EQ(text(), device + "cannot create a completion queue: cannot allocate memory");
   verbs = original;
-  verbs.create_qp = [](ibv_pd*, ibv_qp_init_attr*) -> ibv_qp* {
-    errno = ENOSPC;
-    return nullptr;
-  };
+  verbs.create_qp = fail_with<ENOSPC>;
   EXPECT_EQ(text(), device + "cannot create a queue pair: no space left on device");
   verbs = original;
   verbs.modify_qp = [](ibv_qp*, ibv_qp_attr*, int) { return EINVAL; };

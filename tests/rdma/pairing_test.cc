@@ -19,6 +19,11 @@ using Shape = ScriptedMember::Shape;
 
 class PairingFixture : public ReducerTest {
  protected:
+  void start_with(config::LaneTransport transport) {
+    auto options = short_deadlines();
+    options.transport = transport;
+    start(options);
+  }
   // One rank that has joined and requested its lane. Its control connection announces the RDMA feature too,
   // where it has no meaning.
   void join(uint64_t features = wire::kFeatureRdma, uint8_t session = 1) {
@@ -37,8 +42,10 @@ class PairingFixture : public ReducerTest {
     rank->contribute(0, values);
     EXPECT_EQ(rank->result(0), values);
   }
-  [[nodiscard]] bool eventually_on_tcp() const {
-    return eventually([](const nlohmann::json& j) { return j["rdma"]["on_tcp"] == 1; });
+  // The same, and the lane counts as one that fell back to TCP.
+  void expect_fallback_to_tcp() {
+    expect_sums_over_tcp();
+    EXPECT_TRUE(eventually([](const nlohmann::json& j) { return j["rdma"]["on_tcp"] == 1; }));
   }
   std::optional<ScriptedMember> rank;
 };
@@ -57,8 +64,7 @@ TEST_F(PairingFixture, APeerWithoutADeviceIsServedOverTcp) {
   expect_attached();
   lane().send(wire::Pair{.address = {}, .reason = "no RDMA device"});
   EXPECT_TRUE(lane().expect<wire::Pair>().address.empty());
-  expect_sums_over_tcp();
-  EXPECT_TRUE(eventually_on_tcp());
+  expect_fallback_to_tcp();
 }
 
 // A client that may not join cannot make the reducer allocate device resources.
@@ -123,8 +129,7 @@ TEST_F(PairingFixture, AnInvalidAddressIsReportedAndServedOverTcp) {
   const auto answer = lane().expect<wire::Pair>();
   EXPECT_TRUE(answer.address.empty());
   EXPECT_EQ(answer.reason, "not a queue pair address: wrong magic number");
-  expect_sums_over_tcp();
-  EXPECT_TRUE(eventually_on_tcp());
+  expect_fallback_to_tcp();
 }
 
 // The test plays the client up to the offer of its queue pair.
@@ -133,12 +138,10 @@ class OfferedPairFixture : public PairingFixture {
   void SetUp() override { offer_to(config::LaneTransport::kAuto); }
   void offer_to(config::LaneTransport transport) {
     rank.reset();
-    auto options = short_deadlines();
-    options.transport = transport;
-    start(options);
+    start_with(transport);
     join();
     expect_attached();
-    auto made = transport::rdma::offer_pair(lane().fd(), {});
+    auto made = transport::rdma::offer_pair(transport::rdma::connection_gids(lane().fd()), {});
     ASSERT_TRUE(made) << made.error().text;
     offer = std::move(*made);
     lane().send(wire::Pair{.address = offer.address, .reason = {}});
@@ -147,7 +150,8 @@ class OfferedPairFixture : public PairingFixture {
   }
   void attach_pair() {
     const auto address = std::as_bytes(std::span(answer.address));
-    ASSERT_TRUE(transport::rdma::connect_pair(*offer.pair, lane().fd(), address));
+    ASSERT_TRUE(
+        transport::rdma::connect_pair(*offer.pair, transport::rdma::connection_gids(lane().fd()), address));
     ASSERT_TRUE(transport::rdma::probe_pair(*offer.pair, monotonic_now() + 10 * kSecond));
     lane().send(wire::Paired{.ready = 1, .reason = {}});
     ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["rdma"]["paired"] == 1; }));
@@ -159,8 +163,7 @@ class OfferedPairFixture : public PairingFixture {
 TEST_F(OfferedPairFixture, AFailedProbeIsServedOverTcp) {
   lane().send(wire::Paired{.ready = 0, .reason = "probe failed"});
   EXPECT_TRUE(lane().expect<wire::Pair>().address.empty());
-  expect_sums_over_tcp();
-  EXPECT_TRUE(eventually_on_tcp());
+  expect_fallback_to_tcp();
 }
 
 TEST_F(OfferedPairFixture, AFailedProbeIsRefusedWithTransportRdma) {
@@ -171,7 +174,7 @@ TEST_F(OfferedPairFixture, AFailedProbeIsRefusedWithTransportRdma) {
 }
 
 TEST_F(OfferedPairFixture, TheStatusShowsTheDevices) {
-  const auto of_device = [this](const nlohmann::json& j) {
+  const auto of_device = [](const nlohmann::json& j) {
     for (const auto& d : j["rdma"]["devices"]) {
       if (d["device"] == "rxelo") return d;
     }
@@ -213,8 +216,7 @@ TEST_F(OfferedPairFixture, ADeviceRemovalEndsItsLanesAndLaterLanesUseTcp) {
   expect_attached();
   lane().send(wire::Pair{.address = offer.address, .reason = {}});
   EXPECT_EQ(lane().expect<wire::Pair>().reason, "no RDMA device has the address 127.0.0.1");
-  expect_sums_over_tcp();
-  EXPECT_TRUE(eventually_on_tcp());
+  expect_fallback_to_tcp();
   EXPECT_EQ(std::system("rdma link add rxelo type rxe netdev lo"), 0);
   offer_to(config::LaneTransport::kAuto);
 }
@@ -249,9 +251,7 @@ TEST_F(PairingFixture, AnotherMessageThanPairEndsIt) {
 }
 
 TEST_F(PairingFixture, TransportRdmaRefusesAPeerWithoutTheFeature) {
-  auto options = short_deadlines();
-  options.transport = config::LaneTransport::kRdma;
-  start(options);
+  start_with(config::LaneTransport::kRdma);
   join(0);
   const auto refused = lane().expect<wire::Refused>();
   EXPECT_EQ(refused.code, Errc::kMismatch);
@@ -260,9 +260,7 @@ TEST_F(PairingFixture, TransportRdmaRefusesAPeerWithoutTheFeature) {
 }
 
 TEST_F(PairingFixture, TransportRdmaRefusesAPeerWithoutADevice) {
-  auto options = short_deadlines();
-  options.transport = config::LaneTransport::kRdma;
-  start(options);
+  start_with(config::LaneTransport::kRdma);
   join();
   expect_attached();
   lane().send(wire::Pair{.address = {}, .reason = "no RDMA device"});
@@ -271,9 +269,7 @@ TEST_F(PairingFixture, TransportRdmaRefusesAPeerWithoutADevice) {
 }
 
 TEST_F(PairingFixture, TransportTcpOffersNoQueuePair) {
-  auto options = short_deadlines();
-  options.transport = config::LaneTransport::kTcp;
-  start(options);
+  start_with(config::LaneTransport::kTcp);
   join();
   expect_attached();
   expect_sums_over_tcp();

@@ -30,6 +30,11 @@ struct FaultTolerantTestBed : LaneTestBed {
     for (uint32_t r = first; r < end; ++r) (void)send(r, view);
     settle();
   }
+  // The ranks in [first, end) enter the view.
+  void enter(const wire::ViewCommit& next, uint32_t first, uint32_t end) {
+    view = next;
+    view_commit(first, end);
+  }
   // The value of RESUME_ACK, which must be the first frame of the current connection.
   [[nodiscard]] std::optional<uint64_t> contributions_held(uint32_t rank) const {
     if (ranks[rank]->arrived.empty()) return std::nullopt;

@@ -17,7 +17,7 @@ LaneTestBed::LaneTestBed(uint32_t rank_count, uint32_t slots, uint32_t slot_byte
            .payload_crc = true,
            .fault_tolerant = fault_tolerant},
       view{.version = plan.view_version, .view_hash = plan.view_hash, .base_chunk = 0},
-      network(transport::inproc::make_network()),
+      network(std::make_unique<transport::inproc::Network>()),
       blocked_(rank_count, false) {
   const auto adopt = [this](const transport::tcp::Socket&, transport::Handler& handler,
                             const transport::EndpointOptions& options) -> Result<transport::Endpoint*> {
@@ -78,14 +78,18 @@ void LaneTestBed::commit_all() {
   settle();
 }
 
-void LaneTestBed::resume(uint32_t rank, uint64_t results_held) {
-  reconnect(rank);
-  settle();
+void LaneTestBed::send_resume(uint32_t rank, uint64_t results_held) {
   (void)send(rank, wire::Resume{.incarnation = kIncarnation,
                                 .version = view.version,
                                 .view_hash = view.view_hash,
                                 .base_chunk = view.base_chunk,
                                 .results_held = results_held});
+}
+
+void LaneTestBed::resume(uint32_t rank, uint64_t results_held) {
+  reconnect(rank);
+  settle();
+  send_resume(rank, results_held);
   settle();
 }
 

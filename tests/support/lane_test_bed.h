@@ -84,6 +84,7 @@ class LaneTestBed {
   // Hands the lane a new connection of the rank, like the control loop. `ranks[rank]` becomes its other end
   // at the next settle(); the old end moves to `retired`.
   void reconnect(uint32_t rank);
+  void send_resume(uint32_t rank, uint64_t results_held);  // RESUME in `view`
   // reconnect(), then RESUME in `view` and settle().
   void resume(uint32_t rank, uint64_t results_held);
   void advance(Nanos by) { now += by; }

@@ -22,7 +22,7 @@ ScriptedConnection::ScriptedConnection(uint16_t port) {
 
 void ScriptedConnection::send_bytes(std::span<const std::byte> bytes) {
   // Some tests send to a reducer that has already closed the connection.
-  (void)transport::tcp::write_all(socket_.fd(), bytes, monotonic_now() + 5 * kSecond);
+  (void)transport::tcp::write_all(socket_, bytes, monotonic_now() + 5 * kSecond);
 }
 
 void ScriptedConnection::send_text(std::string_view text) {
@@ -32,7 +32,7 @@ void ScriptedConnection::send_text(std::string_view text) {
 std::optional<ReceivedFrame> ScriptedConnection::receive(Nanos within) {
   const Nanos deadline = monotonic_now() + within;
   std::array<std::byte, wire::kHeaderBytes> bytes{};
-  const Status got = transport::tcp::read_exact(socket_.fd(), bytes, deadline);
+  const Status got = transport::tcp::read_exact(socket_, bytes, deadline);
   if (got == Errc::kTimeout) throw std::runtime_error("no frame before the deadline");
   if (!got.ok()) return std::nullopt;
   ReceivedFrame frame;
@@ -40,8 +40,8 @@ std::optional<ReceivedFrame> ScriptedConnection::receive(Nanos within) {
     throw std::runtime_error("malformed header from the reducer");
   frame.extensions.resize(frame.header.extension_bytes());
   frame.payload.resize(frame.header.length);
-  if (!transport::tcp::read_exact(socket_.fd(), frame.extensions, deadline).ok() ||
-      !transport::tcp::read_exact(socket_.fd(), frame.payload, deadline).ok() ||
+  if (!transport::tcp::read_exact(socket_, frame.extensions, deadline).ok() ||
+      !transport::tcp::read_exact(socket_, frame.payload, deadline).ok() ||
       !wire::verify_header(bytes, frame.extensions).ok() ||
       crc32c(frame.payload) != frame.header.payload_crc) {
     throw std::runtime_error("corrupt frame from the reducer");
@@ -53,7 +53,7 @@ bool ScriptedConnection::closed_within(Nanos within) {
   const Nanos deadline = monotonic_now() + within;
   std::array<std::byte, 256> bytes{};
   for (;;) {
-    const Status got = transport::tcp::read_exact(socket_.fd(), bytes, deadline);
+    const Status got = transport::tcp::read_exact(socket_, bytes, deadline);
     if (got == Errc::kTimeout) return false;
     if (!got.ok()) return true;
   }

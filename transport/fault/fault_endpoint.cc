@@ -62,23 +62,6 @@ void FaultEndpoint::close(Errc reason) noexcept {
   if (below_ != nullptr) below_->close(reason);
 }
 
-void FaultEndpoint::shutdown() noexcept {
-  if (closing_) return;
-  ended_ = true;  // advance() shuts down the endpoint below after the held frames
-}
-
-bool FaultEndpoint::idle() const noexcept {
-  return held_.empty() && (below_ == nullptr || below_->idle());
-}
-
-const EndpointCounters& FaultEndpoint::counters() const noexcept {
-  return below_ != nullptr ? below_->counters() : last_counters_;
-}
-
-uint64_t FaultEndpoint::losses() const noexcept {
-  return below_ != nullptr ? below_->losses() : 0;
-}
-
 unsigned FaultEndpoint::advance(Nanos now) noexcept {
   now_ = now;
   if (!bound_ || finished_) return 0;
@@ -110,8 +93,7 @@ unsigned FaultEndpoint::release_held() noexcept {
       if (!std::exchange(shutdown_sent_, true)) below_->shutdown();
       return done;
     }
-    // When the queue below is full, a later poll() tries again. When it is closing, on_closed() completes the
-    // frames.
+    // On kWouldBlock a later poll() tries again; otherwise on_closed() completes the frames.
     if (!forward(frame).ok()) return done;
     in_flight_.push_back(std::move(frame.corrupted));
     held_.pop_front();
@@ -134,13 +116,20 @@ std::optional<Nanos> FaultEndpoint::next_due() const noexcept {
   return *held_.front().release_at - now_;
 }
 
+FaultEndpoint::DeferredCallback& FaultEndpoint::defer(DeferredCallback::Kind kind,
+                                                      const wire::FrameHeader& header,
+                                                      std::span<const std::byte> extensions) {
+  DeferredCallback& event = deferred_.emplace_back();
+  event.kind = kind;
+  event.header = header;
+  std::ranges::copy(extensions, event.extensions.begin());
+  return event;
+}
+
 ReceiveTarget FaultEndpoint::on_header(Endpoint&, const wire::FrameHeader& header,
                                        std::span<const std::byte> extensions) noexcept {
   if (!is_stalled()) return above_.on_header(*this, header, extensions);
-  DeferredCallback& event = deferred_.emplace_back();
-  event.kind = DeferredCallback::Kind::kFrame;
-  event.header = header;
-  std::ranges::copy(extensions, event.extensions.begin());
+  DeferredCallback& event = defer(DeferredCallback::Kind::kFrame, header, extensions);
   event.arrived.resize(header.length);
   incoming_ = &event;
   return {Errc::kOk, event.arrived.data()};
@@ -153,20 +142,7 @@ void FaultEndpoint::on_frame(Endpoint&, const wire::FrameHeader& header,
     std::exchange(incoming_, nullptr)->complete = true;
     return;
   }
-  DeferredCallback& event = deferred_.emplace_back();
-  event.kind = DeferredCallback::Kind::kPlacedFrame;
-  event.header = header;
-  std::ranges::copy(extensions, event.extensions.begin());
-  event.placed = payload;
-}
-
-// A stalled layer grants no buffer.
-RemoteBuffer FaultEndpoint::advertise(Endpoint&) noexcept {
-  return is_stalled() || closing_ ? RemoteBuffer{} : above_.advertise(*this);
-}
-
-void FaultEndpoint::recall() noexcept {
-  if (below_ != nullptr) below_->recall();
+  defer(DeferredCallback::Kind::kPlacedFrame, header, extensions).placed = payload;
 }
 
 void FaultEndpoint::on_sent(Endpoint&, Cookie cookie, Status status) noexcept {
@@ -175,8 +151,7 @@ void FaultEndpoint::on_sent(Endpoint&, Cookie cookie, Status status) noexcept {
     --outstanding_;
     return above_.on_sent(*this, cookie, status);
   }
-  DeferredCallback& event = deferred_.emplace_back();
-  event.kind = DeferredCallback::Kind::kSent;
+  DeferredCallback& event = defer(DeferredCallback::Kind::kSent);
   event.cookie = cookie;
   event.status = status;
 }
@@ -190,16 +165,13 @@ void FaultEndpoint::on_closed(Endpoint& ep, Errc reason) noexcept {
     std::erase_if(deferred_, [](const DeferredCallback& d) { return d.kind == Kind::kFrame && !d.complete; });
   }
   if (!is_stalled()) return finish(reason);
-  DeferredCallback& event = deferred_.emplace_back();
-  event.kind = DeferredCallback::Kind::kClosed;
-  event.reason = reason;
+  defer(DeferredCallback::Kind::kClosed).reason = reason;
 }
 
 unsigned FaultEndpoint::replay_deferred() noexcept {
   unsigned done = 0;
   while (!deferred_.empty() && &deferred_.front() != incoming_) {
-    // Removed from the list before the call. The remaining entries keep is_stalled() true, which preserves
-    // the order.
+    // Removed before the call. The remaining entries keep is_stalled() true, which preserves the order.
     DeferredCallback event = std::move(deferred_.front());
     deferred_.pop_front();
     ++done;

@@ -19,8 +19,7 @@ class FaultEndpoint final : public Endpoint, public Handler {
       : above_(above), faults_(faults), schedule_(plan, number) {}
 
   void bind(Endpoint& below, const EndpointOptions& options);
-  // Called by poll(): releases frames and callbacks that were held back until `now`. Returns the amount of
-  // work done.
+  // Called by poll(): releases what was held back until `now`. Returns the amount of work done.
   unsigned advance(Nanos now) noexcept;
   // The longest sleep that this endpoint allows, counted from the last advance(); nullopt means no limit.
   [[nodiscard]] std::optional<Nanos> next_due() const noexcept;
@@ -31,11 +30,16 @@ class FaultEndpoint final : public Endpoint, public Handler {
   Status put(const wire::FrameHeader& header, std::span<const std::byte> extensions,
              std::span<const std::byte> payload, Cookie cookie) noexcept override;
   void close(Errc reason) noexcept override;
-  void shutdown() noexcept override;
-  bool idle() const noexcept override;
-  const EndpointCounters& counters() const noexcept override;
-  uint64_t losses() const noexcept override;
-  void recall() noexcept override;
+  // advance() shuts down the endpoint below after the held frames.
+  void shutdown() noexcept override { ended_ |= !closing_; }
+  bool idle() const noexcept override { return held_.empty() && (below_ == nullptr || below_->idle()); }
+  const EndpointCounters& counters() const noexcept override {
+    return below_ != nullptr ? below_->counters() : last_counters_;
+  }
+  uint64_t packet_losses() const noexcept override { return below_ != nullptr ? below_->packet_losses() : 0; }
+  void recall() noexcept override {
+    if (below_ != nullptr) below_->recall();
+  }
   bool has_advertised_buffers() const noexcept override {
     return below_ != nullptr && below_->has_advertised_buffers();
   }
@@ -45,7 +49,10 @@ class FaultEndpoint final : public Endpoint, public Handler {
                           std::span<const std::byte> extensions) noexcept override;
   void on_frame(Endpoint& ep, const wire::FrameHeader& header, std::span<const std::byte> extensions,
                 std::span<std::byte> payload) noexcept override;
-  RemoteBuffer advertise(Endpoint& ep) noexcept override;
+  RemoteBuffer advertise(Endpoint& /*ep*/) noexcept override {
+    // A stalled layer grants no buffer.
+    return is_stalled() || closing_ ? RemoteBuffer{} : above_.advertise(*this);
+  }
   void on_sent(Endpoint& ep, Cookie cookie, Status status) noexcept override;
   void on_closed(Endpoint& ep, Errc reason) noexcept override;
 
@@ -80,6 +87,8 @@ class FaultEndpoint final : public Endpoint, public Handler {
     return stall_pending_ > 0 || now_ < stall_until_ || !deferred_.empty();
   }
   [[nodiscard]] Status forward(const HeldFrame& frame) noexcept;
+  DeferredCallback& defer(DeferredCallback::Kind kind, const wire::FrameHeader& header = {},
+                          std::span<const std::byte> extensions = {});
   void start_timers() noexcept;
   unsigned release_held() noexcept;
   unsigned replay_deferred() noexcept;

@@ -11,8 +11,7 @@ FaultSchedule::FaultSchedule(const FaultPlan& plan, uint32_t endpoint) noexcept
   state_ = random();
 }
 
-// SplitMix64 (Steele, Lea, Flood 2014). Unlike the distributions of the standard library, it yields the same
-// numbers on every platform.
+// SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every platform.
 uint64_t FaultSchedule::random() noexcept {
   state_ += 0x9E3779B97F4A7C15;
   uint64_t z = state_;

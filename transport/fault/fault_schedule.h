@@ -1,10 +1,38 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
-#include "transport/fault/fault_context.h"
+#include "core/units.h"
 
 namespace sluice::transport::fault {
+
+enum class FaultKind : uint8_t {
+  kDrop,     // closes the connection in order after the previous frame
+  kReset,    // breaks the connection; frames in flight are lost
+  kDelay,    // delays this frame and all later ones by `duration`
+  kCorrupt,  // flips one bit of a copy of the payload; the seed selects the bit
+  kStall,    // the endpoint receives and sends nothing for `duration`
+};
+
+// With probability 0, the rule applies to put number `nth` of wrapped endpoint number `endpoint`; both count
+// from 0, endpoints in the order of wrap(). Otherwise it applies to each put with that probability.
+struct FaultRule {
+  FaultKind kind = FaultKind::kDelay;
+  uint32_t endpoint = 0;
+  uint64_t nth = 0;
+  double probability = 0;
+  Nanos duration = 0;
+};
+
+struct FaultPlan {
+  uint64_t seed = 1;
+  std::vector<FaultRule> rules;
+};
+
+struct FaultCounters {
+  uint64_t drops = 0, resets = 0, delays = 0, corruptions = 0, stalls = 0;
+};
 
 // The faults of one put.
 struct PutFaults {

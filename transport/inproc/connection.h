@@ -1,34 +1,67 @@
 #pragma once
 
 #include <array>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "transport/inproc/signal.h"
-#include "transport/transport.h"
-#include "wire/frame.h"
+#include "core/units.h"
+#include "transport/queued_frame.h"
 
 namespace sluice::transport::inproc {
 
-// An accepted put of an inproc endpoint.
-struct PipeFrame {
-  std::array<std::byte, wire::kHeaderBytes> header;  // encoded, so that the codec runs as with a real network
-  std::array<std::byte, kMaxExtensionBytes> extensions;
-  const std::byte* payload = nullptr;  // the sender's buffer, read by the receiver under the mutex
-  uint32_t payload_bytes = 0;
-  uint32_t wire_bytes = 0;  // header and extensions included
-  Cookie cookie = 0;
+// Signal is the condition that an inproc context sleeps on.
+class Signal {
+ public:
+  // An endpoint of the context has work. Any thread.
+  void notify_work() {
+    const std::lock_guard lock(mutex_);
+    work_ = true;
+    changed_.notify_one();
+  }
+
+  // Any thread. Only wait() consumes a wake(): one between the owner's last check and its wait() is not lost.
+  void wake() {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+    changed_.notify_one();
+  }
+
+  // Owner thread, before it processes all work notified so far.
+  void clear_work() {
+    const std::lock_guard lock(mutex_);
+    work_ = false;
+  }
+
+  // Owner thread. timeout < 0: no limit.
+  void wait(Nanos timeout) {
+    std::unique_lock lock(mutex_);
+    const auto ready = [this] { return work_ || woken_; };
+    if (timeout < 0) {
+      changed_.wait(lock, ready);
+    } else {
+      changed_.wait_for(lock, std::chrono::nanoseconds(timeout), ready);
+    }
+    woken_ = false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool work_ = false;
+  bool woken_ = false;
 };
 
-// One direction of a connection. The counts cover all frames since the start:
-// completed <= received <= accepted, and accepted - completed <= frames.size().
+// One direction of a connection. The receiver reads payload in the sender's buffer, under the mutex. Since
+// the start: completed <= received <= accepted, and accepted - completed <= frames.size().
 struct Pipe {
   explicit Pipe(size_t capacity) : frames(capacity) {}
-  [[nodiscard]] PipeFrame& at(uint64_t count) { return frames[count % frames.size()]; }
+  [[nodiscard]] QueuedFrame& at(uint64_t count) { return frames[count % frames.size()]; }
 
-  std::vector<PipeFrame> frames;
+  std::vector<QueuedFrame> frames;
   uint64_t completed = 0;  // frames with on_sent()
   uint64_t received = 0;   // frames copied by the receiver
   uint64_t accepted = 0;   // frames accepted by put()

@@ -26,14 +26,7 @@ Status InprocEndpoint::put(const wire::FrameHeader& header, std::span<const std:
   const std::lock_guard lock(connection_->mutex);
   Pipe& pipe = out();
   if (pipe.accepted - pipe.completed == pipe.frames.size()) return Errc::kWouldBlock;
-  PipeFrame& frame = pipe.at(pipe.accepted);
-  wire::encode_header(header, extensions, frame.header);
-  if (!extensions.empty()) std::memcpy(frame.extensions.data(), extensions.data(), extensions.size());
-  frame.payload = payload.data();
-  frame.payload_bytes = header.length;
-  frame.wire_bytes = static_cast<uint32_t>(wire::kHeaderBytes + extensions.size() + payload.size());
-  frame.cookie = cookie;
-  ++pipe.accepted;
+  pipe.at(pipe.accepted++).set(header, extensions, payload, cookie);
   pipe.receiver->notify_work();
   return Errc::kOk;
 }
@@ -80,10 +73,10 @@ unsigned InprocEndpoint::complete_received() noexcept {
       const std::lock_guard lock(connection_->mutex);
       Pipe& pipe = out();
       if (pipe.completed == pipe.received) return done;
-      const PipeFrame& frame = pipe.at(pipe.completed++);
+      const QueuedFrame& frame = pipe.at(pipe.completed++);
       ++counters_.frames_out;
       counters_.payload_bytes_out += frame.payload_bytes;
-      counters_.wire_bytes_out += frame.wire_bytes;
+      counters_.wire_bytes_out += frame.bytes();
       cookie = frame.cookie;
     }
     handler_.on_sent(*this, cookie, Errc::kOk);
@@ -127,16 +120,16 @@ bool InprocEndpoint::peek(IncomingFrame& frame) noexcept {
   const std::lock_guard lock(connection_->mutex);
   Pipe& pipe = in();
   if (pipe.closed || pipe.received == pipe.accepted) return false;
-  frame.raw = pipe.at(pipe.received).header;
-  frame.extension_bytes = pipe.at(pipe.received).extensions;
+  frame.head = pipe.at(pipe.received).head_area;
   return true;
 }
 
 Status InprocEndpoint::check(IncomingFrame& frame) noexcept {
-  if (const Status s = wire::decode_header(frame.raw, frame.header); !s.ok()) return s;
+  const auto raw = std::span<const std::byte>(frame.head).first<wire::kHeaderBytes>();
+  if (const Status s = wire::decode_header(raw, frame.header); !s.ok()) return s;
   if (frame.header.extension_bytes() > kMaxExtensionBytes) return Errc::kBadExtension;
-  frame.extensions = std::span(frame.extension_bytes).first(frame.header.extension_bytes());
-  if (const Status s = wire::verify_header(frame.raw, frame.extensions); !s.ok()) return s;
+  frame.extensions = std::span(frame.head).subspan(wire::kHeaderBytes, frame.header.extension_bytes());
+  if (const Status s = wire::verify_header(raw, frame.extensions); !s.ok()) return s;
   return frame.header.length > options_.max_payload ? Errc::kBadLength : Errc::kOk;
 }
 

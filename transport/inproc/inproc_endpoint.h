@@ -9,8 +9,7 @@
 
 namespace sluice::transport::inproc {
 
-// InprocEndpoint is one end of a connection within this process. Owner thread of its context; the two ends
-// may have different owners.
+// InprocEndpoint is one end of a connection within this process. Owner thread of its own context.
 class InprocEndpoint final : public Endpoint {
  public:
   InprocEndpoint(std::shared_ptr<Connection> connection, unsigned side, Handler& handler,
@@ -34,8 +33,7 @@ class InprocEndpoint final : public Endpoint {
  private:
   struct IncomingFrame {
     wire::FrameHeader header;
-    std::array<std::byte, wire::kHeaderBytes> raw;
-    std::array<std::byte, kMaxExtensionBytes> extension_bytes;
+    std::array<std::byte, wire::kHeaderBytes + kMaxExtensionBytes> head;
     std::span<const std::byte> extensions;
     std::span<std::byte> payload;
   };

@@ -1,7 +1,6 @@
 #include "transport/inproc/inproc_network.h"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 #include <vector>
 
@@ -48,33 +47,23 @@ class InprocContext final : public Context {
   std::vector<std::unique_ptr<InprocEndpoint>> endpoints_;
 };
 
-class InprocNetwork final : public Network {
- public:
-  std::unique_ptr<Context> make_context() override { return std::make_unique<InprocContext>(); }
-
-  std::pair<Endpoint*, Endpoint*> connect(Context& a, Handler& handler_a, Context& b, Handler& handler_b,
-                                          const EndpointOptions& options) override {
-    auto& context_a = static_cast<InprocContext&>(a);
-    auto& context_b = static_cast<InprocContext&>(b);
-    auto connection = std::make_shared<Connection>(std::max<uint32_t>(options.send_queue, 1));
-    connection->pipes[0].sender = connection->pipes[1].receiver = context_a.signal();
-    connection->pipes[1].sender = connection->pipes[0].receiver = context_b.signal();
-    const std::string peer = "inproc " + std::to_string(connections_++);
-    Endpoint* end_a =
-        context_a.add(std::make_unique<InprocEndpoint>(connection, 0, handler_a, options, peer));
-    Endpoint* end_b =
-        context_b.add(std::make_unique<InprocEndpoint>(connection, 1, handler_b, options, peer));
-    return {end_a, end_b};
-  }
-
- private:
-  std::atomic<unsigned> connections_{0};
-};
-
 }  // namespace
 
-std::unique_ptr<Network> make_network() {
-  return std::make_unique<InprocNetwork>();
+std::unique_ptr<Context> Network::make_context() {
+  return std::make_unique<InprocContext>();
+}
+
+std::pair<Endpoint*, Endpoint*> Network::connect(Context& a, Handler& handler_a, Context& b,
+                                                 Handler& handler_b, const EndpointOptions& options) {
+  auto& context_a = static_cast<InprocContext&>(a);
+  auto& context_b = static_cast<InprocContext&>(b);
+  auto connection = std::make_shared<Connection>(std::max<uint32_t>(options.send_queue, 1));
+  connection->pipes[0].sender = connection->pipes[1].receiver = context_a.signal();
+  connection->pipes[1].sender = connection->pipes[0].receiver = context_b.signal();
+  const std::string peer = "inproc " + std::to_string(connections_++);
+  Endpoint* end_a = context_a.add(std::make_unique<InprocEndpoint>(connection, 0, handler_a, options, peer));
+  Endpoint* end_b = context_b.add(std::make_unique<InprocEndpoint>(connection, 1, handler_b, options, peer));
+  return {end_a, end_b};
 }
 
 }  // namespace sluice::transport::inproc

@@ -37,14 +37,6 @@ class DeviceRegistry {
     clear_after_fork();
     return holds_;
   }
-  std::vector<std::shared_ptr<const Device>> open_devices() {
-    const std::lock_guard lock(mutex);
-    std::vector<std::shared_ptr<const Device>> out;
-    for (const auto& [name, weak] : by_name()) {
-      if (auto device = weak.lock()) out.push_back(std::move(device));
-    }
-    return out;
-  }
   std::mutex mutex;
 
  private:
@@ -87,12 +79,14 @@ Result<std::shared_ptr<const Device>> Device::open(const std::string& name) {
   return fail(Errc::kUnsupported, "RDMA device " + name + " was removed");
 }
 
-Device::~Device() {
-  verbs_.close_device(context_);
-}
-
 std::vector<std::shared_ptr<const Device>> open_devices() {
-  return DeviceRegistry::instance().open_devices();
+  DeviceRegistry& registry = DeviceRegistry::instance();
+  const std::lock_guard lock(registry.mutex);
+  std::vector<std::shared_ptr<const Device>> out;
+  for (const auto& [name, weak] : registry.by_name()) {
+    if (auto device = weak.lock()) out.push_back(std::move(device));
+  }
+  return out;
 }
 
 std::shared_ptr<const void> keep_open(std::shared_ptr<const Device> device) {
@@ -106,7 +100,7 @@ std::shared_ptr<const void> keep_open(std::shared_ptr<const Device> device) {
 
 void poll_device_events() {
   DeviceRegistry& registry = DeviceRegistry::instance();
-  for (const auto& device : registry.open_devices()) device->events().poll();
+  for (const auto& device : open_devices()) device->events().poll();
   std::vector<std::shared_ptr<const Device>> removed;  // declared before the lock: closed after its release
   const std::lock_guard lock(registry.mutex);
   std::erase_if(registry.holds(), [&removed](const std::weak_ptr<DeviceHold>& weak) {

@@ -22,7 +22,7 @@ class Device {
       : verbs_(verbs), name_(std::move(name)), context_(context), events_(verbs, context, name_) {}
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
-  ~Device();
+  ~Device() { verbs_.close_device(context_); }
 
   [[nodiscard]] const Verbs& verbs() const noexcept { return verbs_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }  // "mlx5_0"

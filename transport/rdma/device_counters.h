@@ -50,8 +50,7 @@ class DeviceCounters {
 };
 
 // BatchedCounter counts the bytes of one connection and adds them to a counter that all connections of a
-// device share. It adds after each MiB, on flush() and on destruction, so that the shared cache line is
-// written rarely. One thread at a time.
+// device share, but rarely: after each MiB, on flush() and on destruction. One thread at a time.
 class BatchedCounter {
  public:
   explicit BatchedCounter(DeviceCounters::Counter& total) noexcept : total_(total) {}

@@ -40,10 +40,6 @@ std::string lost_pairs_text(size_t count) {
 DeviceEvents::DeviceEvents(const Verbs& verbs, ibv_context* context, std::string name)
     : verbs_(verbs), context_(context), name_(std::move(name)), sysfs_inode_(sysfs_inode(context)) {}
 
-bool DeviceEvents::is_in_sysfs() const noexcept {
-  return sysfs_inode_ == 0 || sysfs_inode(context_) == sysfs_inode_;
-}
-
 template <typename Predicate>
 size_t DeviceEvents::fail_pairs(Predicate matches) noexcept {
   const std::lock_guard lock(mutex_);
@@ -95,7 +91,8 @@ void DeviceEvents::poll() noexcept {
         // A hardware driver removes its device at once, and reading events fails. A software driver waits
         // until all processes have closed the device and reports nothing, so only sysfs shows the removal.
         const bool none = errno == EAGAIN || errno == EINTR;
-        if (!none || !is_in_sysfs()) warn_unless_empty(handle_removal());
+        const bool in_sysfs = sysfs_inode_ == 0 || sysfs_inode(context_) == sysfs_inode_;
+        if (!none || !in_sysfs) warn_unless_empty(handle_removal());
         return;
       }
       // ibv_destroy_qp and ibv_destroy_cq block until the event is acknowledged.

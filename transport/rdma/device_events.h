@@ -34,8 +34,7 @@ class DeviceEvents {
   // How often a port went down.
   [[nodiscard]] uint64_t port_losses() const noexcept { return port_losses_.load(std::memory_order_relaxed); }
 
-  // Adds or removes a context that is woken after an event that ends queue pairs. The context must stay valid
-  // until it is removed.
+  // Adds or removes a context to wake after an event that ends queue pairs; it must stay valid until removed.
   void add_context(Context& context);
   void remove_context(Context& context) noexcept;
 
@@ -47,7 +46,6 @@ class DeviceEvents {
   // Return the line to log; empty: none.
   [[nodiscard]] std::string handle_event(const ibv_async_event& event);
   [[nodiscard]] std::string handle_removal();
-  [[nodiscard]] bool is_in_sysfs() const noexcept;
 
   const Verbs& verbs_;
   ibv_context* const context_;

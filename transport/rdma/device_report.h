@@ -1,5 +1,4 @@
-// Statistics of this process's RDMA devices. This header does not include verbs.h and is also available in a
-// build without verbs.
+// Statistics of this process's RDMA devices. Does not include verbs.h; also for a build without verbs.
 #pragma once
 
 #include <cstdint>

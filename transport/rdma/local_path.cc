@@ -15,45 +15,29 @@ namespace {
 
 constexpr size_t kMaxGids = 256;
 
-bool is_mapped_ipv4(const ibv_gid& gid) {
-  static constexpr std::array<uint8_t, 12> kPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::memcmp(gid.raw, kPrefix.data(), kPrefix.size()) == 0;
-}
+constexpr Gid kMappedIpv4{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+constexpr size_t kMappedPrefix = 12;
 
-std::string gid_text(const ibv_gid& gid) {
+std::string gid_text(const Gid& gid) {
   std::array<char, INET6_ADDRSTRLEN> text{};
-  const bool v4 = is_mapped_ipv4(gid);
-  ::inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? gid.raw + 12 : gid.raw, text.data(), text.size());
+  const bool v4 = std::equal(gid.begin(), gid.begin() + kMappedPrefix, kMappedIpv4.begin());
+  ::inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? &gid[kMappedPrefix] : gid.data(), text.data(), text.size());
   return text.data();
 }
 
-// A GID holds an IPv4 address in its IPv6-mapped form.
-bool to_gid(const sockaddr_storage& address, ibv_gid& gid) {
-  std::memset(&gid, 0, sizeof gid);
-  if (address.ss_family == AF_INET) {
-    gid.raw[10] = gid.raw[11] = 0xff;
-    std::memcpy(gid.raw + 12, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
-    return true;
-  }
-  if (address.ss_family != AF_INET6) return false;
-  std::memcpy(gid.raw, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, 16);
-  return true;
-}
-
-// `get_name` is getsockname or getpeername.
+// `get_name` is getsockname or getpeername. False when the connection has no IP address any more.
 template <typename GetName>
-Result<ibv_gid> socket_gid(GetName get_name, int connection) {
+bool read_gid(GetName get_name, int connection, Gid& gid) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  ibv_gid gid;
-  if (get_name(connection, reinterpret_cast<sockaddr*>(&address), &size) != 0 || !to_gid(address, gid))
-    return fail(Errc::kReset, "connection closed: its addresses are no longer known");
-  return gid;
-}
-
-bool query_port(const Verbs& v, ibv_context* context, uint8_t port, ibv_port_attr& out) {
-  // The function is declared with the oldest layout of the structure, which is a prefix of the newest.
-  return v.query_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(&out)) == 0;
+  if (get_name(connection, reinterpret_cast<sockaddr*>(&address), &size) != 0) return false;
+  if (address.ss_family == AF_INET) {
+    gid = kMappedIpv4;
+    std::memcpy(&gid[kMappedPrefix], &reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
+    return true;
+  }
+  std::memcpy(gid.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, gid.size());
+  return address.ss_family == AF_INET6;
 }
 
 void append_paths(const std::shared_ptr<const Device>& device, const RailChoice& choice,
@@ -65,26 +49,24 @@ void append_paths(const std::shared_ptr<const Device>& device, const RailChoice&
   for (ssize_t i = 0; i < count; ++i) {
     const ibv_gid_entry& entry = entries[static_cast<size_t>(i)];
     const auto port = static_cast<uint8_t>(entry.port_num);
+    if (entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
     ibv_port_attr attributes{};
-    if (entry.gid_type != IBV_GID_TYPE_ROCE_V2 || !query_port(v, device->context(), port, attributes))
-      continue;
-    if (attributes.state != IBV_PORT_ACTIVE) continue;
+    // The function is declared with the oldest layout of the structure, which is a prefix of the newest.
+    auto* const oldest = reinterpret_cast<_compat_ibv_port_attr*>(&attributes);
+    if (v.query_port(device->context(), port, oldest) != 0 || attributes.state != IBV_PORT_ACTIVE) continue;
     if (choice.allows && !choice.allows(device->name(), port)) continue;
     if (choice.gid_index >= 0 && entry.gid_index != static_cast<uint32_t>(choice.gid_index)) continue;
     out.push_back({.device = device,
                    .port = port,
                    .gid_index = static_cast<uint8_t>(entry.gid_index),
                    .mtu = attributes.active_mtu,
-                   .gid = entry.gid,
-                   .address = gid_text(entry.gid)});
+                   .gid = std::to_array(entry.gid.raw),
+                   .address = gid_text(std::to_array(entry.gid.raw))});
   }
 }
 
-const LocalPath* find_by_gid(const std::vector<LocalPath>& all, const ibv_gid& gid) {
-  const auto has_gid = [&](const LocalPath& p) {
-    return std::memcmp(p.gid.raw, gid.raw, sizeof gid.raw) == 0;
-  };
-  const auto found = std::ranges::find_if(all, has_gid);
+const LocalPath* find_by_gid(const std::vector<LocalPath>& all, const Gid& gid) {
+  const auto found = std::ranges::find(all, gid, &LocalPath::gid);
   return found != all.end() ? &*found : nullptr;
 }
 
@@ -127,7 +109,7 @@ Result<std::vector<LocalPath>> find_local_paths(const RailChoice& choice) {
   return out;
 }
 
-Result<LocalPath> find_local_path(const ibv_gid& local, const RailChoice& choice) {
+Result<LocalPath> find_local_path(const Gid& local, const RailChoice& choice) {
   const auto open = paths_of_open_devices(choice);
   if (const LocalPath* const path = find_by_gid(open, local)) return *path;
   const auto all = find_local_paths(choice);
@@ -138,12 +120,11 @@ Result<LocalPath> find_local_path(const ibv_gid& local, const RailChoice& choice
   return fail(Errc::kUnsupported, "no RDMA device has the address " + gid_text(local) + index);
 }
 
-Result<ibv_gid> local_gid_of(int connection) {
-  return socket_gid(::getsockname, connection);
-}
-
-Result<ibv_gid> peer_gid_of(int connection) {
-  return socket_gid(::getpeername, connection);
+Result<ConnectionGids> connection_gids(int connection) {
+  ConnectionGids gids;
+  if (!read_gid(::getsockname, connection, gids.local) || !read_gid(::getpeername, connection, gids.peer))
+    return fail(Errc::kReset, "connection closed: its addresses are no longer known");
+  return gids;
 }
 
 }  // namespace sluice::transport::rdma

@@ -1,5 +1,4 @@
-// Memory that RDMA devices may access. This header does not include verbs.h and is also available in a build
-// without verbs.
+// Memory that RDMA devices may access. Does not include verbs.h; also for a build without verbs.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +6,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 
 #include "core/result.h"
 
@@ -25,8 +23,7 @@ struct DmaBuf {
 // advertised to it (Handler::advertise). Other payload is copied once at each end. GPU memory is never
 // copied, because the CPU cannot access it or accesses it very slowly.
 //
-// The peers of these queue pairs can write to the advertised buffers, and cannot reach buffers of another
-// Memory. Any thread.
+// The peers of these queue pairs can write to no buffer of another Memory. Any thread.
 class Memory {
  public:
   [[nodiscard]] static std::shared_ptr<Memory> make();
@@ -43,8 +40,7 @@ class Memory {
   [[nodiscard]] virtual Result<void> add(std::span<std::byte> bytes, Use use) = 0;
   // As add() for kDevice, with two differences. After an error nothing was added and no remove() is due. A
   // device that refuses the buffer later gets no queue pair, because the payload cannot be copied instead.
-  // The caller keeps the descriptor; it is duplicated for later queue pairs. kUnsupported: libibverbs cannot
-  // register a dmabuf.
+  // The descriptor is duplicated; the caller keeps it. kUnsupported: libibverbs cannot register a dmabuf.
   [[nodiscard]] virtual Result<void> add_device(std::span<std::byte> bytes, const DmaBuf& dmabuf) = 0;
   // Removes a buffer with the arguments of add(). No put may send from it and it must not be advertised
   // (Endpoint::has_advertised_buffers). False: there is no such buffer.
@@ -53,30 +49,17 @@ class Memory {
   [[nodiscard]] virtual std::string first_error() const = 0;
 };
 
-// ScopedRegistration keeps a buffer added to a Memory while it lives.
+// ScopedRegistration keeps a buffer added to a Memory while it or a copy of it lives.
 class ScopedRegistration {
  public:
   ScopedRegistration() = default;
-  ScopedRegistration(std::shared_ptr<Memory> memory, std::span<std::byte> bytes, Memory::Use use)
-      : memory_(std::move(memory)), bytes_(bytes), use_(use) {
-    (void)memory_->add(bytes_, use_);  // Memory::first_error() has the error
-  }
-  ScopedRegistration(ScopedRegistration&& other) noexcept { *this = std::move(other); }
-  ScopedRegistration& operator=(ScopedRegistration&& other) noexcept {
-    if (memory_) (void)memory_->remove(bytes_, use_);
-    memory_ = std::move(other.memory_);
-    bytes_ = other.bytes_;
-    use_ = other.use_;
-    return *this;
-  }
-  ~ScopedRegistration() {
-    if (memory_) (void)memory_->remove(bytes_, use_);
+  ScopedRegistration(const std::shared_ptr<Memory>& memory, std::span<std::byte> bytes, Memory::Use use)
+      : memory_(memory.get(), [memory, bytes, use](Memory* m) { (void)m->remove(bytes, use); }) {
+    (void)memory->add(bytes, use);  // Memory::first_error() has the error
   }
 
  private:
   std::shared_ptr<Memory> memory_;
-  std::span<std::byte> bytes_;
-  Memory::Use use_ = Memory::Use::kSend;
 };
 
 // The memory that one queue pair uses.

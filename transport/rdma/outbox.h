@@ -13,8 +13,7 @@
 namespace sluice::transport::rdma {
 
 // Outbox holds the accepted puts of an endpoint in order: frames to send, and sent frames whose payload the
-// device still reads. Its size is fixed. It copies headers and extensions; payload stays in the caller's
-// memory.
+// device still reads. Its size is fixed. It copies headers and extensions, never payload.
 class Outbox {
  public:
   struct Frame : QueuedFrame {
@@ -44,21 +43,19 @@ class Outbox {
   [[nodiscard]] const Frame* next_unstarted() const noexcept {
     return has_unsent() && bytes_sent_ == 0 ? &frames_[index(next_)] : nullptr;
   }
-  // Copies the next bytes of one frame to `out` and counts them as sent. Returns their number. A header and
-  // its extensions are never split.
+  // Copies the next bytes of one frame to `out` and counts them as sent. Never splits a header and
+  // extensions.
   [[nodiscard]] size_t copy_next(std::span<std::byte> out) noexcept;
   // The payload bytes that copy_next() has copied so far.
   [[nodiscard]] uint64_t bytes_copied() const noexcept { return bytes_copied_; }
-  // Marks next_unstarted() as sent without a copy. The device reads its payload until `sends_done` sends are
-  // done.
+  // Marks next_unstarted() as sent; the device reads its payload until `sends_done` sends are done.
   void mark_sent(uint64_t sends_done) noexcept;
 
   // True when pop_completed() returns a frame.
   [[nodiscard]] bool has_completed(uint64_t sends_done) const noexcept {
     return front_ != next_ && frames_[index(front_)].free_at_send <= sends_done;
   }
-  // Removes the first frame if it is sent and its payload is free; else returns null. The result is valid
-  // until the next push().
+  // Removes the first frame if it is sent and its payload is free, else null. Valid until the next push().
   [[nodiscard]] const Frame* pop_completed(uint64_t sends_done) noexcept;
   // Removes the first frame, sent or not. Must not be empty.
   [[nodiscard]] const Frame* pop() noexcept;

@@ -9,11 +9,10 @@
 namespace sluice::transport::rdma {
 namespace {
 
-// Layout, little endian: magic u16, version u8, mtu u8, number u32, sequence u32, segment bytes u32, segments
-// u16, u16 of 0, gid 16 bytes, u32 of 0.
+// Layout, little endian: magic u16, version u8, mtu u8, number u32, sequence u32, segment bytes u32,
+// segments u16, u16 of 0, gid 16 bytes, u32 of 0.
 constexpr uint16_t kMagic = 0x5152;  // "RQ"
-// Also the version of the protocol on the queue pair. Version 2 added advertised buffers in front of
-// segments.
+// Also the version of the protocol on the queue pair. Version 2 added advertised buffers.
 constexpr uint8_t kVersion = 2;
 constexpr uint32_t kNumberMask = 0xffffff;
 

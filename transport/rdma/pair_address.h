@@ -9,6 +9,9 @@
 
 namespace sluice::transport::rdma {
 
+// The address of an RDMA port: an IPv6 address, or an IPv4 address in its IPv6-mapped form.
+using Gid = std::array<uint8_t, 16>;
+
 // PairAddress is the data that a peer needs to connect its queue pair to the local one. It is sent over TCP.
 struct PairAddress {
   uint32_t number = 0;    // of the queue pair, 24 bits
@@ -16,7 +19,7 @@ struct PairAddress {
   uint8_t mtu = 0;        // as ibv_mtu: 1 (256 bytes) to 5 (4096)
   uint32_t segment_bytes = 0;
   uint32_t segments = 0;  // receives posted for data: the initial credits of the peer
-  std::array<uint8_t, 16> gid{};
+  Gid gid{};
   friend bool operator==(const PairAddress&, const PairAddress&) = default;
 };
 

@@ -1,7 +1,6 @@
 #include "transport/rdma/pairing.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <mutex>
 #include <string>
@@ -17,42 +16,29 @@ namespace {
 constexpr Nanos kProbeTimeout = 1 * kSecond;
 constexpr Nanos kFailedProbeMemory = 60 * kSecond;
 
-// FailedProbes remembers the address pairs whose probe failed. Without it, each of the many connections of a
-// session would wait for kProbeTimeout.
+// FailedProbes remembers failed address pairs, so that not each connection of a session waits for the
+// timeout.
 class FailedProbes {
  public:
-  void add(const ibv_gid& from, const ibv_gid& to) {
+  void add(const Gid& from, const Gid& to) {
     const std::lock_guard lock(mutex_);
-    expiry_[key(from, to)] = monotonic_now() + kFailedProbeMemory;
+    expiry_[{from, to}] = monotonic_now() + kFailedProbeMemory;
   }
-  [[nodiscard]] bool contains(const ibv_gid& from, const ibv_gid& to) {
+  [[nodiscard]] bool contains(const Gid& from, const Gid& to) {
     const std::lock_guard lock(mutex_);
     const Nanos now = monotonic_now();
     std::erase_if(expiry_, [now](const auto& entry) { return entry.second <= now; });
-    return expiry_.contains(key(from, to));
+    return expiry_.contains({from, to});
   }
 
  private:
-  using Key = std::array<uint8_t, 32>;
-  static Key key(const ibv_gid& from, const ibv_gid& to) {
-    Key k;
-    std::ranges::copy(from.raw, k.begin());
-    std::ranges::copy(to.raw, k.begin() + 16);
-    return k;
-  }
   std::mutex mutex_;
-  std::map<Key, Nanos> expiry_;
+  std::map<std::pair<Gid, Gid>, Nanos> expiry_;
 };
 
 FailedProbes& failed_probes() {
   static auto& all = *new FailedProbes;  // never destroyed: sessions may outlive static objects
   return all;
-}
-
-ibv_gid gid_from_bytes(const std::array<uint8_t, 16>& bytes) {
-  ibv_gid gid;
-  std::ranges::copy(bytes, gid.raw);
-  return gid;
 }
 
 // Records a failed probe and returns its error.
@@ -83,33 +69,18 @@ Result<Rails> find_rails(const RailChoice& choice) {
   return out;
 }
 
-Result<ConnectionGids> connection_gids(int connection) {
-  const auto local = local_gid_of(connection);
-  const auto peer = peer_gid_of(connection);
-  if (!local || !peer) return tl::unexpected(local ? peer.error() : local.error());
-  ConnectionGids gids;
-  std::ranges::copy(local->raw, gids.local.begin());
-  std::ranges::copy(peer->raw, gids.peer.begin());
-  return gids;
-}
-
-Result<PairOffer> offer_pair(int connection, const RailChoice& choice, const PairMemory& memory) {
-  const auto gids = connection_gids(connection);
+Result<PairOffer> offer_pair(const Result<ConnectionGids>& gids, const RailChoice& choice,
+                             const PairMemory& memory) {
   if (!gids) return tl::unexpected(gids.error());
-  return offer_pair(*gids, choice, memory);
-}
-
-Result<PairOffer> offer_pair(const ConnectionGids& gids, const RailChoice& choice, const PairMemory& memory) {
-  auto path = find_local_path(gid_from_bytes(gids.local), choice);
+  auto path = find_local_path(gids->local, choice);
   if (!path) return tl::unexpected(path.error());
-  if (failed_probes().contains(path->gid, gid_from_bytes(gids.peer)))
+  if (failed_probes().contains(path->gid, gids->peer))
     return fail(Errc::kUnsupported, "a queue pair to this peer failed its probe less than " +
                                         std::to_string(kFailedProbeMemory / kSecond) + " s ago");
   const auto shared = std::static_pointer_cast<RegisteredMemory>(memory.memory);
   auto domain = shared ? shared->domain_for(path->device) : ProtectionDomain::make(path->device);
   if (!domain) return tl::unexpected(domain.error());
-  auto pair =
-      QueuePair::make(*path, choice.traffic_class, std::move(*domain), memory.own_buffers, memory.owner);
+  auto pair = QueuePair::make(*path, choice.traffic_class, std::move(*domain), memory);
   if (!pair) return tl::unexpected(pair.error());
   PairOffer offer;
   offer.address.resize(kPairAddressBytes);
@@ -130,15 +101,10 @@ Result<void> check_pair_address(const ConnectionGids& gids, std::span<const std:
   return {};
 }
 
-Result<void> connect_pair(tcp::AttachedQueuePair& pair, int connection, std::span<const std::byte> address) {
-  const auto gids = connection_gids(connection);
-  if (!gids) return tl::unexpected(gids.error());
-  return connect_pair(pair, *gids, address);
-}
-
-Result<void> connect_pair(tcp::AttachedQueuePair& pair, const ConnectionGids& gids,
+Result<void> connect_pair(tcp::AttachedQueuePair& pair, const Result<ConnectionGids>& gids,
                           std::span<const std::byte> address) {
-  if (auto checked = check_pair_address(gids, address); !checked) return checked;
+  if (!gids) return tl::unexpected(gids.error());
+  if (auto checked = check_pair_address(*gids, address); !checked) return checked;
   auto& local = static_cast<QueuePair&>(pair);
   auto connected = local.connect(*decode_pair_address(address.first<kPairAddressBytes>()));
   if (!connected) local.device()->counters().add_pair_failure();

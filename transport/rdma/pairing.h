@@ -1,7 +1,6 @@
-// Queue pairs for TCP connections. Each end offers a queue pair, the ends exchange the addresses, each end
-// connects its queue pair to the peer's address, and one end probes the path. The callers exchange the
-// addresses (protocol.md section 5). This header does not include verbs.h and is also available in a build
-// without verbs.
+// Queue pairs for TCP connections. Each end offers a queue pair, the callers exchange the addresses
+// (protocol.md section 5), each end connects its queue pair to the peer's address, and one end probes the
+// path. Does not include verbs.h; also for a build without verbs.
 #pragma once
 
 #include <array>
@@ -39,9 +38,9 @@ struct Rails {
   std::vector<std::shared_ptr<const void>> open_devices{};
 };
 
-// Handles pending events of all open devices, and closes devices that were removed. Contexts with queue pairs
-// do this themselves. A holder of Rails that may be idle must call it periodically: a software driver cannot
-// remove a device that is open. Any thread.
+// Handles pending events of all open devices, and closes removed devices. Contexts with queue pairs do this
+// themselves; an idle holder of Rails must call it periodically, because a software driver cannot remove a
+// device that is open. Any thread.
 void poll_device_events();
 
 // Returns at least one rail. kUnsupported with the reason when there is none.
@@ -49,8 +48,8 @@ void poll_device_events();
 
 // The IP addresses of a TCP connection, as GIDs.
 struct ConnectionGids {
-  std::array<uint8_t, 16> local{};
-  std::array<uint8_t, 16> peer{};
+  Gid local{};
+  Gid peer{};
 };
 // kReset: the connection has no addresses any more.
 [[nodiscard]] Result<ConnectionGids> connection_gids(int connection);
@@ -61,10 +60,8 @@ struct PairOffer {
 };
 
 // Creates a queue pair with its resources for a TCP connection. kUnsupported: no device has the local
-// address, or a recent probe between the two addresses failed. kSystem with the failed call. Any thread.
-[[nodiscard]] Result<PairOffer> offer_pair(const ConnectionGids& gids, const RailChoice& choice,
-                                           const PairMemory& memory = {});
-[[nodiscard]] Result<PairOffer> offer_pair(int connection, const RailChoice& choice,
+// address, or a recent probe between the two addresses failed. kSystem; the error of `gids`. Any thread.
+[[nodiscard]] Result<PairOffer> offer_pair(const Result<ConnectionGids>& gids, const RailChoice& choice,
                                            const PairMemory& memory = {});
 
 // Checks that `address` is a valid queue pair address at the peer of the connection. kBad... codes.
@@ -73,18 +70,14 @@ struct PairOffer {
 // Connects an offered queue pair to the address that the peer sent. When both ends have done so and one end
 // has probed the path, Socket::attach_queue_pair() puts the queue pair into use. kBad... codes as
 // check_pair_address(); kSystem.
-[[nodiscard]] Result<void> connect_pair(tcp::AttachedQueuePair& pair, const ConnectionGids& gids,
-                                        std::span<const std::byte> address);
-[[nodiscard]] Result<void> connect_pair(tcp::AttachedQueuePair& pair, int connection,
+[[nodiscard]] Result<void> connect_pair(tcp::AttachedQueuePair& pair, const Result<ConnectionGids>& gids,
                                         std::span<const std::byte> address);
 
 // Checks that packets reach the peer: RDMA may be blocked where TCP is not (firewall, route, switch). One end
-// calls this after both have connected. Blocks for one second at most. kTimeout, kReset; kShutdown when
-// interrupted.
+// calls this after both have connected. Blocks for one second at most. kTimeout, kReset, kShutdown.
 [[nodiscard]] Result<void> probe_pair(tcp::AttachedQueuePair& pair, const tcp::Deadline& until);
 
-// The same without blocking. poll_probe() returns kWouldBlock until the result is known, one second after
-// `since` at most.
+// The same without blocking: kWouldBlock until the result is known, one second after `since` at most.
 [[nodiscard]] Result<void> start_probe(tcp::AttachedQueuePair& pair);
 [[nodiscard]] Result<void> poll_probe(tcp::AttachedQueuePair& pair, Nanos since, Nanos now);
 

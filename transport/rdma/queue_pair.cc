@@ -1,6 +1,7 @@
 #include "transport/rdma/queue_pair.h"
 
 #include <endian.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,18 +21,16 @@ constexpr uint64_t kSendId = uint64_t{1} << 63;
 }  // namespace
 
 QueuePair::QueuePair(const LocalPath& path, uint8_t traffic_class, std::shared_ptr<ProtectionDomain> domain,
-                     std::span<std::byte> own_buffers, std::shared_ptr<const void> owner)
+                     const PairMemory& memory)
     : regions_(domain),
-      resources_(path, traffic_class, std::move(domain), own_buffers, std::move(owner)),
+      resources_(path, traffic_class, std::move(domain), memory),
       bytes_in_(path.device->counters().bytes_in()),
       bytes_out_(path.device->counters().bytes_out()) {}
 
 Result<std::unique_ptr<QueuePair>> QueuePair::make(const LocalPath& path, uint8_t traffic_class,
                                                    std::shared_ptr<ProtectionDomain> domain,
-                                                   std::span<std::byte> own_buffers,
-                                                   std::shared_ptr<const void> owner) {
-  std::unique_ptr<QueuePair> pair(
-      new QueuePair(path, traffic_class, std::move(domain), own_buffers, std::move(owner)));
+                                                   const PairMemory& memory) {
+  std::unique_ptr<QueuePair> pair(new QueuePair(path, traffic_class, std::move(domain), memory));
   if (auto created = pair->create(); !created) {
     path.device->counters().add_pair_failure();
     return add_context("RDMA device " + path.device->name(), created.error());
@@ -61,7 +60,7 @@ Status QueuePair::post_receive(uint32_t segment) noexcept {
   ibv_recv_wr request{.wr_id = segment, .next = nullptr, .sg_list = &target, .num_sge = 1};
   ibv_recv_wr* failed = nullptr;
   ++counters_.work_requests;
-  ++counters_.doorbells;
+  ++counters_.post_calls;
   errno = ibv_post_recv(resources_.pair(), &request, &failed);
   return errno == 0 ? Errc::kOk : Errc::kReset;
 }
@@ -81,7 +80,7 @@ Status QueuePair::post_send(size_t bytes, uint32_t immediate, bool signaled, ibv
   if (bytes > 0 && bytes <= resources_.inline_bytes()) send.send_flags |= IBV_SEND_INLINE;
   if (write != nullptr) write->next = &send;
   counters_.work_requests += write != nullptr ? 2 : 1;
-  ++counters_.doorbells;
+  ++counters_.post_calls;
   ibv_send_wr* failed = nullptr;
   if (ibv_post_send(resources_.pair(), write != nullptr ? write : &send, &failed) != 0)
     return error_ = Errc::kReset;
@@ -104,7 +103,7 @@ Status QueuePair::probe(const tcp::Deadline& until) noexcept {
   for (;;) {
     arm();
     if (const Status s = poll_probe(); s != Status(Errc::kWouldBlock)) return s;
-    if (const Status s = tcp::wait_readable(event_fd(), until); !s.ok()) return s;
+    if (const Status s = tcp::wait_ready(event_fd(), POLLIN, until); !s.ok()) return s;
     acknowledge_event();
   }
 }
@@ -165,8 +164,7 @@ Status QueuePair::handle_receive(const ibv_wc& completion) noexcept {
   const bool probe = (immediate & kImmediateProbe) != 0;
   if (probe && !std::exchange(probe_received_, true)) return post_receive(segment);
   const SegmentInfo info = decode_immediate(immediate);
-  // An empty segment needs no credit. One that returns no credits either is refused, as a peer could send any
-  // number.
+  // An empty segment needs no credit. It must return some, because a peer could send any number.
   if (completion.byte_len == 0 && !end && !info.recall && !info.recalled)
     return (immediate & kImmediateCreditMask) > 0 ? post_receive(segment) : Status(Errc::kBadField);
   bytes_in_.add(completion.byte_len);

@@ -25,12 +25,11 @@ namespace sluice::transport::rdma {
 class QueuePair final : public tcp::AttachedQueuePair {
  public:
   // Creates the queue pair with its memory and posts all receives. Nothing arrives before connect().
-  // `own_buffers` are registered in `domain` for this queue pair alone; may be empty; `owner` keeps them
-  // valid. kUnsupported, or kSystem with the failed call (for locked memory, with the limit).
+  // The own buffers of `memory` are registered in `domain` for this queue pair alone. kUnsupported, or
+  // kSystem with the failed call (for locked memory, with the limit).
   [[nodiscard]] static Result<std::unique_ptr<QueuePair>> make(const LocalPath& path, uint8_t traffic_class,
                                                                std::shared_ptr<ProtectionDomain> domain,
-                                                               std::span<std::byte> own_buffers = {},
-                                                               std::shared_ptr<const void> owner = {});
+                                                               const PairMemory& memory = {});
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
   ~QueuePair() override = default;
@@ -39,13 +38,12 @@ class QueuePair final : public tcp::AttachedQueuePair {
   [[nodiscard]] const std::shared_ptr<const Device>& device() const noexcept {
     return resources_.path().device;
   }
-  [[nodiscard]] const ibv_gid& local_gid() const noexcept { return resources_.path().gid; }
-  [[nodiscard]] const ibv_gid& peer_gid() const noexcept { return resources_.peer_gid(); }  // after connect()
+  [[nodiscard]] const Gid& local_gid() const noexcept { return resources_.path().gid; }
+  [[nodiscard]] const Gid& peer_gid() const noexcept { return resources_.peer_gid(); }  // after connect()
   // Connects to the peer's queue pair. Both ends must have connected before either sends.
   [[nodiscard]] Result<void> connect(const PairAddress& peer);
   // Sends a full segment and waits for its acknowledgement. Full, because a path may lose long packets only.
-  // One end calls it once, before it sends anything else. kTimeout, kShutdown, or the error of a broken queue
-  // pair.
+  // One end calls it once, before it sends anything else. kTimeout, kShutdown, or the queue pair's error.
   [[nodiscard]] Status probe(const tcp::Deadline& until) noexcept;
   // The same without blocking: poll_probe() returns kWouldBlock until the acknowledgement has arrived.
   [[nodiscard]] Status start_probe() noexcept;
@@ -57,8 +55,8 @@ class QueuePair final : public tcp::AttachedQueuePair {
   // Sends the first `bytes` of next_segment().
   [[nodiscard]] Status send(size_t bytes, const SegmentInfo& info = {}) noexcept;
   // Writes `payload` to the peer's `buffer` and then sends the first `bytes` of next_segment(), which
-  // announce the payload. One doorbell. The payload must be in the region of `local_key` and stay valid until
-  // sends_done() reaches the sends_posted() after this call.
+  // announce the payload. One call posts both. The payload must be in the region of `local_key` and stay
+  // valid until sends_done() reaches the sends_posted() after this call.
   [[nodiscard]] Status send_placed(std::span<const std::byte> payload, uint32_t local_key,
                                    const AdvertisedBuffer& buffer, size_t bytes, SegmentInfo info) noexcept;
   [[nodiscard]] uint64_t sends_posted() const noexcept { return sends_posted_; }
@@ -72,8 +70,9 @@ class QueuePair final : public tcp::AttachedQueuePair {
     return error_.ok() && !ended_ && credits_ > 0 && has_free_send();
   }
 
-  // ---- receiving ---- Handles the completions of the device. Any status but kOk means that the queue pair
-  // is broken and sends and receives no more; kTimeout means that the peer did not respond.
+  // ---- receiving ----
+  // Handles the completions of the device. Any status but kOk means that the queue pair is broken and sends
+  // and receives no more; kTimeout means that the peer did not respond.
   [[nodiscard]] Status poll_completions() noexcept;
   [[nodiscard]] Status error() const noexcept { return error_; }
   // True when a received segment, or the peer's end, is waiting.
@@ -107,7 +106,7 @@ class QueuePair final : public tcp::AttachedQueuePair {
 
   struct WorkCounters {
     uint64_t work_requests = 0;
-    uint64_t doorbells = 0;
+    uint64_t post_calls = 0;
     uint64_t completions = 0;
   };
   [[nodiscard]] const WorkCounters& work_counters() const noexcept { return counters_; }
@@ -126,7 +125,7 @@ class QueuePair final : public tcp::AttachedQueuePair {
     SegmentInfo info{};
   };
   QueuePair(const LocalPath& path, uint8_t traffic_class, std::shared_ptr<ProtectionDomain> domain,
-            std::span<std::byte> own_buffers, std::shared_ptr<const void> owner);
+            const PairMemory& memory);
   [[nodiscard]] Result<void> create();
   [[nodiscard]] bool has_free_send() const noexcept { return sends_posted_ - sends_done_ < kSends; }
   [[nodiscard]] Status post_receive(uint32_t segment) noexcept;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <random>
 #include <string>
 #include <utility>
@@ -30,14 +29,13 @@ tl::unexpected<Error> errno_error(const std::string& action) {
 }  // namespace
 
 QueuePairResources::QueuePairResources(LocalPath path, uint8_t traffic_class,
-                                       std::shared_ptr<ProtectionDomain> domain,
-                                       std::span<std::byte> own_buffers, std::shared_ptr<const void> owner)
+                                       std::shared_ptr<ProtectionDomain> domain, const PairMemory& memory)
     : path_(std::move(path)),
       traffic_class_(traffic_class),
       verbs_(path_.device->verbs()),
       domain_(std::move(domain)),
-      own_buffers_(own_buffers),
-      owner_(std::move(owner)),
+      own_buffers_(memory.own_buffers),
+      owner_(memory.owner),
       first_packet_(random_packet_number()),
       events_(path_.device->events(), path_.port) {}
 
@@ -137,8 +135,8 @@ Result<void> QueuePairResources::connect(const PairAddress& peer) {
   rtr.ah_attr.grh.sgid_index = path_.gid_index;
   rtr.ah_attr.grh.hop_limit = kHopLimit;
   rtr.ah_attr.grh.traffic_class = traffic_class_;
-  std::memcpy(peer_gid_.raw, peer.gid.data(), peer.gid.size());
-  rtr.ah_attr.grh.dgid = peer_gid_;
+  peer_gid_ = peer.gid;
+  std::ranges::copy(peer.gid, rtr.ah_attr.grh.dgid.raw);
   errno = verbs_.modify_qp(pair_, &rtr,
                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
@@ -171,21 +169,12 @@ void QueuePairResources::revoke_own_buffers() noexcept {
 }
 
 PairAddress QueuePairResources::address() const noexcept {
-  PairAddress a{.number = pair_->qp_num,
-                .sequence = first_packet_,
-                .mtu = static_cast<uint8_t>(path_.mtu),
-                .segment_bytes = kSegmentBytes,
-                .segments = kDataReceives};
-  std::memcpy(a.gid.data(), path_.gid.raw, a.gid.size());
-  return a;
-}
-
-std::byte* QueuePairResources::receive_segment(uint32_t i) const noexcept {
-  return segments_ + size_t{i} * kSegmentBytes;
-}
-
-std::byte* QueuePairResources::send_segment(uint64_t i) const noexcept {
-  return segments_ + size_t{kReceives + static_cast<uint32_t>(i % kSends)} * kSegmentBytes;
+  return {.number = pair_->qp_num,
+          .sequence = first_packet_,
+          .mtu = static_cast<uint8_t>(path_.mtu),
+          .segment_bytes = kSegmentBytes,
+          .segments = kDataReceives,
+          .gid = path_.gid};
 }
 
 }  // namespace sluice::transport::rdma

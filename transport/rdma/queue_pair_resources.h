@@ -30,8 +30,7 @@ inline constexpr uint32_t kSendRequests = 2 * kSends;
 // One send in kSignalEvery is signaled; its completion covers all earlier sends. Sends after a write are
 // always signaled, because the caller waits for the payload.
 inline constexpr uint32_t kSignalEvery = 8;
-// Entries of the completion queue: all receives, and all send requests, because each failed request
-// completes.
+// Entries of the completion queue: all receives, and all send requests, because each may fail and complete.
 inline constexpr uint32_t kCompletions = kReceives + kSendRequests;
 // A segment of at most this size is copied into the work request if the device supports inline data.
 inline constexpr uint32_t kMaxInlineBytes = 220;
@@ -45,9 +44,9 @@ inline constexpr uint8_t kRetries = 6;
 // advertises. It takes the queue pair through its states. One thread at a time.
 class QueuePairResources {
  public:
-  // `own_buffers` may be empty; `owner` keeps them valid.
+  // Of `memory` only the own buffers are used.
   QueuePairResources(LocalPath path, uint8_t traffic_class, std::shared_ptr<ProtectionDomain> domain,
-                     std::span<std::byte> own_buffers, std::shared_ptr<const void> owner);
+                     const PairMemory& memory);
   QueuePairResources(const QueuePairResources&) = delete;
   QueuePairResources& operator=(const QueuePairResources&) = delete;
   ~QueuePairResources();
@@ -58,18 +57,21 @@ class QueuePairResources {
   [[nodiscard]] Result<void> connect(const PairAddress& peer);
   // Destroys the queue pair. After that the device accesses no memory for it.
   void destroy_pair() noexcept;
-  // Deregisters the own buffers. After that the peer cannot write to them; a peer that tries breaks the queue
-  // pair.
+  // Deregisters the own buffers. A peer that writes to them afterwards breaks the queue pair.
   void revoke_own_buffers() noexcept;
 
   [[nodiscard]] const LocalPath& path() const noexcept { return path_; }
   [[nodiscard]] PairAddress address() const noexcept;
-  [[nodiscard]] const ibv_gid& peer_gid() const noexcept { return peer_gid_; }  // after connect()
+  [[nodiscard]] const Gid& peer_gid() const noexcept { return peer_gid_; }  // after connect()
   [[nodiscard]] ibv_qp* pair() const noexcept { return pair_; }
   [[nodiscard]] ibv_cq* completion_queue() const noexcept { return completion_queue_; }
   [[nodiscard]] ibv_comp_channel* completion_channel() const noexcept { return channel_; }
-  [[nodiscard]] std::byte* receive_segment(uint32_t i) const noexcept;
-  [[nodiscard]] std::byte* send_segment(uint64_t i) const noexcept;
+  [[nodiscard]] std::byte* receive_segment(uint32_t i) const noexcept {
+    return segments_ + size_t{i} * kSegmentBytes;
+  }
+  [[nodiscard]] std::byte* send_segment(uint64_t i) const noexcept {
+    return segments_ + size_t{kReceives + static_cast<uint32_t>(i % kSends)} * kSegmentBytes;
+  }
   [[nodiscard]] uint32_t segment_key() const noexcept { return segments_region_->lkey; }
   // Largest segment that is sent inline; 0: the device has no inline data.
   [[nodiscard]] uint32_t inline_bytes() const noexcept { return inline_bytes_; }
@@ -102,7 +104,7 @@ class QueuePairResources {
   ibv_cq* completion_queue_ = nullptr;
   ibv_qp* pair_ = nullptr;
   uint32_t inline_bytes_ = 0;
-  ibv_gid peer_gid_{};
+  Gid peer_gid_{};
 };
 
 }  // namespace sluice::transport::rdma

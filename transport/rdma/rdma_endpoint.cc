@@ -78,8 +78,7 @@ void RdmaEndpoint::close(Errc reason) noexcept {
   reason_ = reason;
   reader_.stop();
   if (reason != Errc::kReset) {
-    // On kWouldBlock drain() tries again. On a broken queue pair, the end of the TCP connection informs the
-    // peer.
+    // On kWouldBlock drain() tries again. After an error, the end of the TCP connection informs the peer.
     (void)pair_->send_end();
     return;
   }
@@ -87,9 +86,8 @@ void RdmaEndpoint::close(Errc reason) noexcept {
   socket_.reset();
 }
 
-// After this the device neither reads payload for this endpoint nor writes to its advertised buffers. Unless
-// only buffers of this connection alone are advertised, that breaks the queue pair and drops the bytes in
-// flight.
+// After this the device accesses neither payload nor advertised buffers of this endpoint. Unless only buffers
+// of this connection alone are advertised, that breaks the queue pair and drops the bytes in flight.
 void RdmaEndpoint::release_memory() noexcept {
   const bool peer_may_write = has_advertised_buffers() && !pair_->has_own_buffers();
   if (peer_may_write || outbox_.device_reads_payload(pair_->sends_done())) pair_->abort();
@@ -111,7 +109,7 @@ unsigned RdmaEndpoint::poll(Nanos now, size_t budget_bytes) noexcept {
   if (!closing_) done += flush(now);  // the puts of the callbacks
   if (!closing_) check_deadline(now);
   counters_.work_requests = pair_->work_counters().work_requests;
-  counters_.doorbells = pair_->work_counters().doorbells;
+  counters_.post_calls = pair_->work_counters().post_calls;
   counters_.completions = pair_->work_counters().completions;
   return done;
 }
@@ -165,8 +163,7 @@ SegmentInfo RdmaEndpoint::write_segment_info(std::span<std::byte> segment, size_
   return info;
 }
 
-// True when the CPU must not access the next payload, so it cannot go in a segment, and the peer has not
-// advertised a sufficient buffer for it.
+// True when the CPU must not access the next payload and the peer has not advertised a sufficient buffer.
 bool RdmaEndpoint::waits_for_buffer() noexcept {
   const Outbox::Frame* const frame = outbox_.next_unstarted();
   if (frame == nullptr || frame->payload_bytes == 0) return false;
@@ -175,8 +172,7 @@ bool RdmaEndpoint::waits_for_buffer() noexcept {
   return buffer == nullptr || frame->payload_bytes > buffer->capacity;
 }
 
-// Sends one segment: the header of one placed frame, or bytes of as many frames as fit. False: nothing was
-// sent.
+// Sends one segment: one placed frame's header, or bytes of as many frames as fit. False: nothing was sent.
 bool RdmaEndpoint::send_next() noexcept {
   const std::span<std::byte> segment = pair_->next_segment();
   if (segment.empty()) return false;
@@ -314,8 +310,7 @@ Status RdmaEndpoint::handle_segment(const QueuePair::Segment& segment) noexcept 
 }
 
 unsigned RdmaEndpoint::receive(Nanos now, size_t budget_bytes) noexcept {
-  // Read before the completions: all that the peer sent before it ended the TCP connection is then received
-  // first.
+  // Read before the completions, so that all that the peer sent before this end is received first.
   const Errc socket_end = socket_end_;
   (void)pair_->poll_completions();  // error() is checked after the received segments
   unsigned done = 0;
@@ -335,8 +330,7 @@ unsigned RdmaEndpoint::receive(Nanos now, size_t budget_bytes) noexcept {
   if (!pair_->error().ok()) {
     close(pair_->error().code());
   } else if (socket_end != Errc::kOk) {
-    // A peer that ends in order sends its end on the queue pair first and keeps the connection until it is
-    // delivered.
+    // In an orderly end, the end on the queue pair comes before the end of the connection.
     close(socket_end == Errc::kClosed && !peer_ended_ ? Errc::kReset : socket_end);
   }
   return done;

@@ -23,42 +23,33 @@ std::string memory_lock_limit() {
          " bytes, raise it (ulimit -l unlimited)";
 }
 
-// Counts the result of a registration. When `region` is null, errno has the reason.
-Result<ibv_mr*> count_registration(const Device& device, ibv_mr* region, size_t bytes, const char* what) {
-  if (region != nullptr) {
-    device.counters().add_registration(bytes);
-    return region;
-  }
-  const int error = errno;
-  device.counters().add_registration_failure();
-  return fail(Errc::kSystem, "cannot register " + std::to_string(bytes) + what + ": " +
-                                 tcp::error_text(error) + memory_lock_limit());
-}
-
 }  // namespace
 
 std::shared_ptr<Memory> Memory::make() {
   return std::make_shared<RegisteredMemory>();
 }
 
-Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<std::byte> bytes,
-                                int access) {
-  errno = 0;
-  return count_registration(device, device.verbs().reg_mr(domain, bytes.data(), bytes.size(), access),
-                            bytes.size(), " bytes");
-}
-
-Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<std::byte> bytes,
-                                const DmaBuf& dmabuf, int access) {
-  if (dmabuf.descriptor < 0) return register_region(device, domain, bytes, access);
-  if (device.verbs().reg_dmabuf_mr == nullptr)
+Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain, std::span<std::byte> bytes, int access,
+                                const DmaBuf& dmabuf) {
+  const Verbs& v = device.verbs();
+  const bool is_dmabuf = dmabuf.descriptor >= 0;
+  if (is_dmabuf && v.reg_dmabuf_mr == nullptr)
     return fail(Errc::kUnsupported,
                 "libibverbs cannot register a dmabuf (no ibv_reg_dmabuf_mr); install rdma-core 34 or newer");
   errno = 0;
   ibv_mr* const region =
-      device.verbs().reg_dmabuf_mr(domain, dmabuf.offset, bytes.size(),
-                                   reinterpret_cast<uintptr_t>(bytes.data()), dmabuf.descriptor, access);
-  return count_registration(device, region, bytes.size(), " bytes of a dmabuf");
+      is_dmabuf ? v.reg_dmabuf_mr(domain, dmabuf.offset, bytes.size(),
+                                  reinterpret_cast<uintptr_t>(bytes.data()), dmabuf.descriptor, access)
+                : v.reg_mr(domain, bytes.data(), bytes.size(), access);
+  if (region != nullptr) {
+    device.counters().add_registration(bytes.size());
+    return region;
+  }
+  const int error = errno;
+  device.counters().add_registration_failure();
+  return fail(Errc::kSystem, "cannot register " + std::to_string(bytes.size()) +
+                                 (is_dmabuf ? " bytes of a dmabuf: " : " bytes: ") + tcp::error_text(error) +
+                                 memory_lock_limit());
 }
 
 void unregister_region(const Device& device, ibv_mr* region) noexcept {
@@ -76,9 +67,6 @@ Result<std::shared_ptr<ProtectionDomain>> ProtectionDomain::make(std::shared_ptr
   return std::make_shared<ProtectionDomain>(std::move(device), handle);
 }
 
-ProtectionDomain::ProtectionDomain(std::shared_ptr<const Device> device, ibv_pd* handle) noexcept
-    : device_(std::move(device)), handle_(handle), table_(std::make_shared<Table>()) {}
-
 ProtectionDomain::~ProtectionDomain() {
   for (const auto& [range, region] : regions_) unregister_region(*device_, region);
   device_->verbs().dealloc_pd(handle_);
@@ -87,7 +75,7 @@ ProtectionDomain::~ProtectionDomain() {
 // Registers without the lock, because it is slow and lookups must not wait for it.
 Result<void> ProtectionDomain::add(std::span<std::byte> bytes, Memory::Use use, const DmaBuf& dmabuf) {
   const int access = use == Memory::Use::kSend ? 0 : kRemoteWriteAccess;
-  auto region = register_region(*device_, handle_, bytes, dmabuf, access);
+  auto region = register_region(*device_, handle_, bytes, access, dmabuf);
   if (!region) return add_context("RDMA device " + device_->name(), region.error());
   try {
     const std::lock_guard lock(mutex_);

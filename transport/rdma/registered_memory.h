@@ -32,20 +32,19 @@ struct Region {
 
 inline constexpr int kRemoteWriteAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-// Register memory with a device. kSystem with the reason, kUnsupported.
+// Registers memory with a device. `dmabuf` is for GPU memory. kSystem with the reason, kUnsupported.
 [[nodiscard]] Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain,
-                                              std::span<std::byte> bytes, int access);
-// The same for GPU memory.
-[[nodiscard]] Result<ibv_mr*> register_region(const Device& device, ibv_pd* domain,
-                                              std::span<std::byte> bytes, const DmaBuf& dmabuf, int access);
+                                              std::span<std::byte> bytes, int access,
+                                              const DmaBuf& dmabuf = {});
 void unregister_region(const Device& device, ibv_mr* region) noexcept;
 
-// ProtectionDomain holds the regions of one Memory on one device. Any thread. Calls of add() and remove() for
-// the same bytes must not overlap.
+// ProtectionDomain holds the regions of one Memory on one device. Any thread; add() and remove() of the same
+// bytes must not overlap.
 class ProtectionDomain {
  public:
   [[nodiscard]] static Result<std::shared_ptr<ProtectionDomain>> make(std::shared_ptr<const Device> device);
-  ProtectionDomain(std::shared_ptr<const Device> device, ibv_pd* handle) noexcept;
+  ProtectionDomain(std::shared_ptr<const Device> device, ibv_pd* handle) noexcept
+      : device_(std::move(device)), handle_(handle) {}
   ProtectionDomain(const ProtectionDomain&) = delete;
   ProtectionDomain& operator=(const ProtectionDomain&) = delete;
   ~ProtectionDomain();
@@ -71,7 +70,7 @@ class ProtectionDomain {
   ibv_pd* const handle_;
   mutable std::mutex mutex_;
   Regions regions_;
-  std::shared_ptr<const Table> table_;
+  std::shared_ptr<const Table> table_ = std::make_shared<Table>();
   std::atomic<uint64_t> version_{0};
 };
 
@@ -103,8 +102,7 @@ class RegisteredMemory final : public Memory {
   Result<void> add_device(std::span<std::byte> bytes, const DmaBuf& dmabuf) override;
   bool remove(std::span<std::byte> bytes, Use use) noexcept override;
   std::string first_error() const override;
-  // Returns the domain on this device with all buffers registered. Creates it for the first queue pair on the
-  // device; the queue pairs keep it alive.
+  // Returns the domain on this device with all buffers registered. The queue pairs keep it alive.
   [[nodiscard]] Result<std::shared_ptr<ProtectionDomain>> domain_for(
       const std::shared_ptr<const Device>& device);
 

@@ -60,8 +60,7 @@ class RemoteBuffers {
     ring_[last_++ % kMaxAdvertisedBuffers] = buffer;
     return true;
   }
-  // Ends the buffers of this frame and of all earlier frames. Returns the buffer of this frame if there is
-  // one.
+  // Ends the buffers of this frame and of all earlier frames. Returns the buffer of this frame, if any.
   [[nodiscard]] std::optional<AdvertisedBuffer> consume(const FrameId& frame) noexcept {
     if (find(frame) == nullptr) {
       last_consumed_ = last_consumed_ ? std::max(*last_consumed_, frame) : frame;

@@ -29,8 +29,7 @@ LoadedLibrary load_library() {
     return l;
   }
   Verbs& v = l.verbs;
-  // Must come before all other calls: forked children must not share the rings that a device reads. Kernels
-  // of 5.12 and later handle fork() themselves.
+  // Before all other calls: forked children must not share the rings of a device (kernels before 5.12).
   decltype(&ibv_fork_init) fork_init = nullptr;
   find_symbol(library, "ibv_fork_init", fork_init, l.error);
   if (fork_init != nullptr) (void)fork_init();

@@ -1,6 +1,5 @@
-// The functions of libibverbs, loaded at run time. Nothing links with libibverbs, so a machine without the
-// library works without RDMA. Functions that verbs.h defines inline (posting, polling) call the driver
-// directly.
+// The functions of libibverbs, loaded at run time, so that a machine without the library works without RDMA.
+// Functions that verbs.h defines inline (posting, polling) call the driver directly.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -40,8 +39,7 @@ struct Verbs {
   decltype(&ibv_destroy_qp) destroy_qp;
 };
 
-// Loads libibverbs at the first call and never unloads it. kUnsupported when the library or one of its
-// functions is missing. Any thread.
+// Loads libibverbs once and never unloads it. kUnsupported: it or a function is missing. Any thread.
 [[nodiscard]] Result<const Verbs*> load_verbs();
 
 // DeviceList owns the list of RDMA devices that libibverbs returns.

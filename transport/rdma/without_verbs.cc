@@ -41,12 +41,8 @@ Result<ConnectionGids> connection_gids(int /*connection*/) {
   return not_built();
 }
 
-Result<PairOffer> offer_pair(const ConnectionGids& /*gids*/, const RailChoice& /*choice*/,
+Result<PairOffer> offer_pair(const Result<ConnectionGids>& /*gids*/, const RailChoice& /*choice*/,
                              const PairMemory& /*memory*/) {
-  return not_built();
-}
-
-Result<PairOffer> offer_pair(int /*connection*/, const RailChoice& /*choice*/, const PairMemory& /*memory*/) {
   return not_built();
 }
 
@@ -54,12 +50,7 @@ Result<void> check_pair_address(const ConnectionGids& /*gids*/, std::span<const 
   return not_built();
 }
 
-Result<void> connect_pair(tcp::AttachedQueuePair& /*pair*/, const ConnectionGids& /*gids*/,
-                          std::span<const std::byte> /*address*/) {
-  return not_built();
-}
-
-Result<void> connect_pair(tcp::AttachedQueuePair& /*pair*/, int /*connection*/,
+Result<void> connect_pair(tcp::AttachedQueuePair& /*pair*/, const Result<ConnectionGids>& /*gids*/,
                           std::span<const std::byte> /*address*/) {
   return not_built();
 }

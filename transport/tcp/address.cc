@@ -78,9 +78,8 @@ Result<AddressList> resolve(const std::string& host, uint16_t port, int family, 
   int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &list);
   const bool no_answer = error == EAI_AGAIN || error == EAI_SYSTEM || error == EAI_MEMORY;
   if (error != 0 && !no_answer && (flags & AI_ADDRCONFIG) != 0) {
-    // AI_ADDRCONFIG ignores loopback addresses. On a host with no other address it would hide ::1 and
-    // 127.0.0.1, so this retries without it. There is no retry when no server answered, because it would take
-    // as long again.
+    // AI_ADDRCONFIG ignores loopback addresses, so a host with no other address would not resolve localhost.
+    // There is no retry when no server answered, because it would take as long again.
     hints.ai_flags &= ~AI_ADDRCONFIG;
     error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &list);
   }

@@ -19,8 +19,7 @@ using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
 
 // Resolves `host` to stream addresses, in the order of the host's address selection policy; never empty.
 // `flags` are AI_ flags. With AI_NUMERICHOST a text that is not an address is kInvalidArgument. Blocks as
-// long as the host's resolver does (resolv.conf: timeout, attempts), because the C library offers no
-// deadline.
+// long as the host's resolver (resolv.conf: timeout, attempts); the C library offers no deadline.
 [[nodiscard]] Result<AddressList> resolve(const std::string& host, uint16_t port, int family, int flags);
 
 // "10.0.0.3:50112", "[::1]:7470". An IPv4 peer of a dual-stack socket is printed as IPv4.

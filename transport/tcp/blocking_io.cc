@@ -1,7 +1,6 @@
 #include "transport/tcp/blocking_io.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -15,40 +14,25 @@
 namespace sluice::transport::tcp {
 namespace {
 
-// Milliseconds for ::poll until `deadline`; 0 when it has passed. Rounded up, so that a wait never ends just
-// before the deadline.
+// Milliseconds for ::poll until `deadline`, rounded up; 0 when it has passed.
 int poll_timeout(Nanos deadline) noexcept {
   const Nanos left = deadline - monotonic_now();
   if (left <= 0) return 0;
   return static_cast<int>(std::min<uint64_t>(div_ceil(static_cast<uint64_t>(left), kMillisecond), 1U << 30));
 }
 
-// `receive` and `send` behave like the system calls.
-template <typename Receive>
-Status read_exactly(int fd, std::span<std::byte> out, const Deadline& until, Receive receive) noexcept {
-  while (!out.empty()) {
-    const ssize_t n = receive(out);
+// `transfer` behaves like recv(2) or send(2); `events` is what it waits for.
+template <typename Byte, typename Transfer>
+Status transfer_all(int fd, short events, std::span<Byte> bytes, const Deadline& until,
+                    Transfer transfer) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t n = transfer(bytes);
     if (n > 0) {
-      out = out.subspan(static_cast<size_t>(n));
+      bytes = bytes.subspan(static_cast<size_t>(n));
     } else if (n == 0) {
       return Errc::kClosed;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (const Status ready = wait_ready(fd, POLLIN, until); !ready.ok()) return ready;
-    } else if (errno != EINTR) {
-      return Errc::kReset;
-    }
-  }
-  return Errc::kOk;
-}
-
-template <typename Send>
-Status write_completely(int fd, std::span<const std::byte> data, const Deadline& until, Send send) noexcept {
-  while (!data.empty()) {
-    const ssize_t n = send(data);
-    if (n >= 0) {
-      data = data.subspan(static_cast<size_t>(n));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (const Status ready = wait_ready(fd, POLLOUT, until); !ready.ok()) return ready;
+      if (const Status ready = wait_ready(fd, events, until); !ready.ok()) return ready;
     } else if (errno != EINTR) {
       return Errc::kReset;
     }
@@ -71,31 +55,15 @@ Status wait_ready(int fd, short events, const Deadline& until) noexcept {
   }
 }
 
-Status wait_readable(int fd, const Deadline& until) noexcept {
-  return wait_ready(fd, POLLIN, until);
-}
-
-Status read_exact(int fd, std::span<std::byte> out, const Deadline& until) noexcept {
-  return read_exactly(fd, out, until, [fd](std::span<std::byte> to) {
-    return ::recv(fd, to.data(), to.size(), MSG_DONTWAIT);
-  });
-}
-
-Status write_all(int fd, std::span<const std::byte> data, const Deadline& until) noexcept {
-  return write_completely(fd, data, until, [fd](std::span<const std::byte> from) {
-    return ::send(fd, from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  });
-}
-
 Status read_exact(const Socket& socket, std::span<std::byte> out, const Deadline& until) noexcept {
-  return read_exactly(socket.fd(), out, until, [&socket](std::span<std::byte> to) {
+  return transfer_all(socket.fd(), POLLIN, out, until, [&socket](std::span<std::byte> to) {
     iovec block{.iov_base = to.data(), .iov_len = to.size()};
     return socket.receive({&block, 1});
   });
 }
 
 Status write_all(const Socket& socket, std::span<const std::byte> data, const Deadline& until) noexcept {
-  return write_completely(socket.fd(), data, until, [&socket](std::span<const std::byte> from) {
+  return transfer_all(socket.fd(), POLLOUT, data, until, [&socket](std::span<const std::byte> from) {
     // iovec has no const variant.
     iovec block{.iov_base = const_cast<std::byte*>(from.data()), .iov_len = from.size()};
     return socket.send({&block, 1});

@@ -21,24 +21,18 @@ struct Deadline {
   int interrupt_fd;
 };
 
-// Waits until poll(2) reports `events`, or an error, for the descriptor. The call that follows reports the
-// error. kTimeout, kShutdown.
+// Waits until poll(2) reports `events`, or an error, which the next call reports. kTimeout, kShutdown.
 [[nodiscard]] Status wait_ready(int fd, short events, const Deadline& until) noexcept;
-// Waits until the descriptor is readable, at its end, or in error. kTimeout, kShutdown.
-[[nodiscard]] Status wait_readable(int fd, const Deadline& until) noexcept;
 
-// Reads exactly out.size() bytes, or writes all of `data`. Errors: kTimeout, kShutdown, kClosed (end of
-// stream) or kReset.
-[[nodiscard]] Status read_exact(int fd, std::span<std::byte> out, const Deadline& until) noexcept;
-[[nodiscard]] Status write_all(int fd, std::span<const std::byte> data, const Deadline& until) noexcept;
-// The same, through TLS if the connection has it.
+// Reads exactly out.size() bytes, or writes all of `data`, through TLS if the connection has it. kTimeout,
+// kShutdown, kClosed (at the end), kReset.
 [[nodiscard]] Status read_exact(const Socket& socket, std::span<std::byte> out,
                                 const Deadline& until) noexcept;
 [[nodiscard]] Status write_all(const Socket& socket, std::span<const std::byte> data,
                                const Deadline& until) noexcept;
 
-// Runs the TLS handshake on a connected socket and attaches the TLS stream. Errors: kTimeout, kShutdown, or
-// kUnauthenticated with the reason.
+// Runs the TLS handshake on a connected socket and attaches the stream. kTimeout, kShutdown,
+// kUnauthenticated.
 [[nodiscard]] Result<void> tls_handshake(Socket& socket, const TlsContext& context, const TlsPeer& peer,
                                          const Deadline& until);
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "core/clock.h"
 #include "transport/tcp/address.h"
@@ -89,8 +90,7 @@ Result<Socket> connect_to(const std::string& host, uint16_t port, const SocketOp
   for (const addrinfo* a = addresses->get(); a != nullptr; a = a->ai_next) ++left;
   Error last{Errc::kSystem, "no address"};
   for (const addrinfo* a = addresses->get(); a != nullptr; a = a->ai_next, --left) {
-    // Each address gets an equal share of the remaining time: one that drops packets must not use up the time
-    // of the next ones.
+    // Each address gets an equal share of the time: one that drops packets must not use up all of it.
     const Nanos now = monotonic_now();
     const Nanos share = std::max<Nanos>(0, (until.time - now) / left);
     auto s = connect_one(*a, options, {now + share, until.interrupt_fd});
@@ -106,15 +106,11 @@ Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOpt
   AppliedOptions ignored;
   AppliedOptions& result = applied != nullptr ? *applied : ignored;
   const std::string where = endpoint_text(host.empty() ? "*" : host, port);
-  if (!host.empty()) {
-    auto at = resolve(host, port, AF_UNSPEC, AI_PASSIVE);
-    if (!at) return add_context("cannot listen on " + where, at.error());
-    auto s = listen_one(**at, options, backlog, result);
-    return s ? std::move(s) : Result<Socket>(add_context("cannot listen on " + where, s.error()));
-  }
+  const bool any = host.empty();
+  const auto addresses = any ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector{host};
   Error last{Errc::kSystem, "no address"};
-  for (const char* wildcard : {"::", "0.0.0.0"}) {
-    auto at = resolve(wildcard, port, AF_UNSPEC, AI_PASSIVE | AI_NUMERICHOST);
+  for (const std::string& address : addresses) {
+    auto at = resolve(address, port, AF_UNSPEC, any ? AI_PASSIVE | AI_NUMERICHOST : AI_PASSIVE);
     if (!at) {
       last = at.error();
       continue;
@@ -124,7 +120,7 @@ Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOpt
     last = s.error();
     if (last.code != Errc::kUnsupported) break;  // the host has IPv6, so the error applies to IPv4 too
   }
-  return add_context("cannot listen on " + where, {Errc::kSystem, last.text});
+  return add_context("cannot listen on " + where, {any ? Errc::kSystem : last.code, last.text});
 }
 
 }  // namespace sluice::transport::tcp

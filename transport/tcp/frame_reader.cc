@@ -145,8 +145,7 @@ Status FrameReader::parse_misplaced(unsigned first, unsigned count, size_t used,
   return parse(scratch_.subspan(used, copied - used), ep, handler, counters);
 }
 
-// Parses contiguous bytes of the stream. The remainder, less than a header with its extensions, goes to the
-// stage.
+// Parses contiguous bytes of the stream. The remainder, less than a frame's head, goes to the stage.
 Status FrameReader::parse(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
                           EndpointCounters& counters) noexcept {
   while (!stopped_) {
@@ -173,8 +172,7 @@ Status FrameReader::parse(std::span<const std::byte> bytes, Endpoint& ep, Handle
   return Errc::kOk;
 }
 
-// Checks a whole header with its extensions and asks the handler for memory. `begun` stays false while bytes
-// are missing.
+// Checks a whole header with its extensions and asks for memory. `begun` stays false while bytes are missing.
 Status FrameReader::begin_frame(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
                                 size_t& used, bool& begun) noexcept {
   if (bytes.size() < wire::kHeaderBytes) return Errc::kOk;

@@ -23,8 +23,7 @@ class FrameReader {
   static constexpr size_t kMaxReadBytes = 256 * kKiB;
   // The stage receives the bytes between payloads. After a large frame it requests the next header and its
   // extensions only, because further bytes would be payload that must be copied. After a small frame it
-  // requests its whole size: one system call then receives several frames, and their copy costs less than the
-  // call.
+  // requests its whole size: the copy of several small frames costs less than a system call for each.
   static constexpr size_t kStageBytes = 4 * kKiB;
   static constexpr size_t kStageBytesLarge = wire::kHeaderBytes + kMaxExtensionBytes;
   static constexpr size_t kSmallPayload = kStageBytes - kStageBytesLarge;
@@ -51,16 +50,14 @@ class FrameReader {
   [[nodiscard]] Status feed(std::span<const std::byte> bytes, Endpoint& ep, Handler& handler,
                             EndpointCounters& counters) noexcept;
 
-  // Parses the header and extensions of a frame whose payload is already in memory. The frame follows all
-  // bytes fed before. Unless the reader was stopped, the caller then calls complete_placed() or
-  // complete_placed_unread().
+  // Parses the header and extensions of a frame whose payload is already in memory; it follows all bytes fed
+  // before. Unless the reader was stopped, call complete_placed() or complete_placed_unread() then.
   [[nodiscard]] Status feed_placed_header(std::span<const std::byte> head, Endpoint& ep,
                                           Handler& handler) noexcept;
   // Completes the frame; copies the payload if on_header() returned other memory.
   [[nodiscard]] Status complete_placed(const std::byte* payload, Endpoint& ep, Handler& handler,
                                        EndpointCounters& counters) noexcept;
-  // Completes the frame whose payload is in the memory of on_header(). Does not read the payload or check its
-  // CRC, because the CPU may not access it.
+  // Completes the frame whose payload is in the memory of on_header(), without reading it: no CRC check.
   [[nodiscard]] Status complete_placed_unread(Endpoint& ep, Handler& handler,
                                               EndpointCounters& counters) noexcept;
   // The header of the last started frame.

@@ -49,10 +49,6 @@ void Poller::modify(int fd, Handle owner, uint32_t events) noexcept {
   ::epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, fd, &e);
 }
 
-void Poller::remove(int fd) noexcept {
-  ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, fd, nullptr);
-}
-
 size_t Poller::collect(std::span<epoll_event> out) noexcept {
   bool woken = false;  // woken_ stays set: only wait() consumes it
   return sleep(out, 0, woken);
@@ -63,8 +59,7 @@ size_t Poller::wait(std::span<epoll_event> out, Nanos timeout) noexcept {
   const bool already_woken = woken_.exchange(false);
   bool woken = false;
   const size_t n = sleep(out, already_woken ? 0 : timeout, woken);
-  // The wake() that ended this sleep must not end the next one too. The exchange also acquires the writes
-  // that the caller of wake() made before it.
+  // The wake() that ended this sleep must not end the next one too. Acquires the writes made before wake().
   if (woken) woken_.exchange(false);
   sleeping_.store(false);
   return n;

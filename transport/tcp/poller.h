@@ -21,7 +21,7 @@ class Poller {
 
   [[nodiscard]] bool add(int fd, Handle owner, uint32_t events) noexcept;
   void modify(int fd, Handle owner, uint32_t events) noexcept;
-  void remove(int fd) noexcept;
+  void remove(int fd) noexcept { ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, fd, nullptr); }
 
   // Returns the number of events that are ready now.
   [[nodiscard]] size_t collect(std::span<epoll_event> out) noexcept;

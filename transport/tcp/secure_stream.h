@@ -17,8 +17,7 @@
 
 namespace sluice::transport::tcp {
 
-// SecureStream is the TLS state of one connection. One thread at a time. It does not own the socket, which
-// must outlive it.
+// SecureStream is the TLS state of one connection. One thread at a time. The socket must outlive it.
 class SecureStream {
  public:
   enum class Step : uint8_t { kDone, kWantsRead, kWantsWrite, kFailed };
@@ -76,8 +75,7 @@ class TlsContext {
   ~TlsContext() { api_.free_context(&context_); }
 
   [[nodiscard]] bool has_ca() const noexcept { return has_ca_; }
-  // `fd` is a connected, non-blocking socket; no byte may have been read ahead. The caller runs the
-  // handshake.
+  // `fd` is a connected, non-blocking socket without bytes read ahead. The caller runs the handshake.
   [[nodiscard]] Result<std::unique_ptr<SecureStream>> open(int fd, const TlsPeer& peer) const;
 
  private:

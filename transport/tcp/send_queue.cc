@@ -6,11 +6,6 @@
 
 namespace sluice::transport::tcp {
 
-void SendQueue::push(const wire::FrameHeader& header, std::span<const std::byte> extensions,
-                     std::span<const std::byte> payload, Cookie cookie) noexcept {
-  frames_[index(back_++)].set(header, extensions, payload, cookie);
-}
-
 size_t SendQueue::gather(std::span<iovec> out, size_t& bytes) const noexcept {
   size_t used = 0;
   size_t skip = sent_;

@@ -26,16 +26,17 @@ class SendQueue {
 
   // The queue must not be full.
   void push(const wire::FrameHeader& header, std::span<const std::byte> extensions,
-            std::span<const std::byte> payload, Cookie cookie) noexcept;
+            std::span<const std::byte> payload, Cookie cookie) noexcept {
+    frames_[index(back_++)].set(header, extensions, payload, cookie);
+  }
 
-  // Fills `out` with the next bytes of the stream and returns the number of filled entries. `bytes` is their
-  // total size.
+  // Fills `out` with the next bytes of the stream, `bytes` in total, and returns the number of entries.
   [[nodiscard]] size_t gather(std::span<iovec> out, size_t& bytes) const noexcept;
 
   // Records that the stream accepted `n` of the gathered bytes. pop_sent() then returns the completed frames.
   void advance(size_t n) noexcept { sent_ += n; }
-  // Removes and returns the front frame if all of its bytes are on the stream, else returns nullptr. Valid
-  // until the next push().
+  // Removes and returns the front frame if all of it is on the stream, else null. Valid until the next
+  // push().
   [[nodiscard]] const Frame* pop_sent() noexcept;
   // Removes and returns the front frame, sent or not. The queue must not be empty.
   [[nodiscard]] const Frame* pop() noexcept { return &frames_[index(front_++)]; }

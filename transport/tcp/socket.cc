@@ -8,11 +8,6 @@
 
 namespace sluice::transport::tcp {
 
-Socket::Socket(Socket&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      tls_(std::move(other.tls_)),
-      queue_pair_(std::move(other.queue_pair_)) {}
-
 Socket& Socket::operator=(Socket&& other) noexcept {
   if (this != &other) {
     if (fd_ >= 0) ::close(fd_);
@@ -48,8 +43,7 @@ void Socket::shutdown() const noexcept {
 }
 
 void Socket::reset() const noexcept {
-  // Connecting to AF_UNSPEC sends the reset at once. SO_LINGER alone would send it only when the last copy of
-  // the descriptor is closed.
+  // Connecting to AF_UNSPEC resets at once; SO_LINGER alone resets when the last copy of the fd is closed.
   const linger abort{.l_onoff = 1, .l_linger = 0};
   ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
   const sockaddr unspecified{.sa_family = AF_UNSPEC, .sa_data = {}};

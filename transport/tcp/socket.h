@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -29,14 +30,13 @@ struct RawSocket {
   AttachedQueuePair* queue_pair = nullptr;
 };
 
-// Socket owns a file descriptor and, if present, the TLS stream and the attached queue pair of the
-// connection.
+// Socket owns a file descriptor and, if present, the TLS stream and the queue pair of the connection.
 class Socket {
  public:
   Socket() noexcept = default;
   explicit Socket(int fd) noexcept : fd_(fd) {}
   explicit Socket(RawSocket raw) noexcept : fd_(raw.fd), tls_(raw.tls), queue_pair_(raw.queue_pair) {}
-  Socket(Socket&& other) noexcept;
+  Socket(Socket&& other) noexcept { *this = std::move(other); }
   Socket& operator=(Socket&& other) noexcept;
   ~Socket();
   [[nodiscard]] int fd() const noexcept { return fd_; }
@@ -74,19 +74,22 @@ class Socket {
     message.msg_iovlen = blocks.size();
     return ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
-  // Call after a receive() that returned fewer bytes than requested. True when the next receive() must wait
-  // for an event.
+  // After a receive() of fewer bytes than requested: true when the next receive() must wait for an event.
   [[nodiscard]] bool is_drained() const noexcept { return !tls_ || !tls_->has_ended(); }
   // True when TLS may hold bytes that no event announces. Only a receive() can tell for certain.
   [[nodiscard]] bool has_pending_bytes() const noexcept { return tls_ && tls_->has_pending_bytes(); }
 
-  // Tells the peer that no more bytes follow. False: the socket has no room for the close_notify of TLS; call
-  // again when the socket is writable.
+  // Tells the peer that no more bytes follow. False: no room for the close_notify; call again when writable.
   [[nodiscard]] bool shutdown_send() const noexcept;
   // Ends the connection in order. Reaches the peer even if a forked child holds a copy of the descriptor.
   void shutdown() const noexcept;
   // Resets the connection at once.
   void reset() const noexcept;
+
+  // The number of lost packets of the connection: packets that this host retransmitted, and packets that
+  // arrived after a gap. 0 when the kernel does not report it. Gaps do not count where sent packets were seen
+  // to be reordered, because received packets may be reordered too.
+  [[nodiscard]] uint64_t lost_packets() const noexcept;
 
  private:
   int fd_ = -1;

@@ -31,8 +31,7 @@ void add_note(std::string& notes, const std::string& note) {
   notes += note;
 }
 
-// True when the host allows `bytes`. The kernel silently clamps a larger request and disables its autotuning,
-// which is worse than no request.
+// True when the host allows `bytes`. The kernel would clamp a larger request and disable its autotuning.
 bool is_allowed(const char* name, size_t bytes, std::string& notes) {
   const size_t limit = host_limit((std::string("/proc/sys/net/core/") + name).c_str());
   if (limit >= bytes) return true;

@@ -23,8 +23,7 @@ struct AppliedOptions {
   std::string note;                    // why an option was not applied; empty if all were
 };
 
-// Applies buffer sizes and congestion control to an unconnected socket. A refused option is a note, not an
-// error.
+// Applies buffer sizes and congestion control to an unconnected socket. A refused option is only a note.
 AppliedOptions apply_options(int fd, const SocketOptions& options);
 
 // setsockopt() with an int. False on error, with errno.

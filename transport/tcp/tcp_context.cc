@@ -21,8 +21,7 @@ namespace {
 
 // Maximum number of events of one epoll call; the next call returns the rest.
 constexpr size_t kEvents = 128;
-// Polls without an epoll call while an endpoint is known to have more bytes. Other endpoints wait that much
-// longer.
+// Polls without an epoll call while an endpoint is known to have more bytes; other endpoints wait that long.
 constexpr unsigned kPollsWithoutEpoll = 3;
 // Interval of deadline checks; an endpoint with a short deadline reduces it.
 constexpr Nanos kDeadlineScan = 100 * kMillisecond;
@@ -50,8 +49,11 @@ class EpollContext final : public TcpContext {
     Watcher* watcher = nullptr;
   };
 
-  [[nodiscard]] TcpEndpoint* find(Handle h) const noexcept;
-  [[nodiscard]] Watcher* find_watcher(Handle h) const noexcept;
+  // Null when the handle has outlived its entry: in events of the batch that closed it, and in older lists.
+  [[nodiscard]] const Entry* find(Handle h) const noexcept {
+    const Entry& entry = entries_[h.index];
+    return entry.generation == h.generation ? &entry : nullptr;
+  }
   [[nodiscard]] uint32_t find_free_entry();
   void release_entry(uint32_t index) noexcept;
   unsigned receive(Nanos now, size_t budget_bytes) noexcept;
@@ -74,23 +76,11 @@ class EpollContext final : public TcpContext {
   Nanos scan_interval_ = kDeadlineScan;
 };
 
-TcpEndpoint* EpollContext::find(Handle h) const noexcept {
-  // A handle may outlive its endpoint: in events of the batch that closed it, and in lists built before.
-  const Entry& entry = entries_[h.index];
-  return entry.generation == h.generation ? entry.endpoint.get() : nullptr;
-}
-
-Watcher* EpollContext::find_watcher(Handle h) const noexcept {
-  const Entry& entry = entries_[h.index];
-  return entry.generation == h.generation ? entry.watcher : nullptr;
-}
-
 uint32_t EpollContext::find_free_entry() {
   if (free_entries_.empty()) {
     free_entries_.push_back(static_cast<uint32_t>(entries_.size()));
     entries_.emplace_back();
-    // The lists never grow later: each holds an endpoint once, and the endpoints that closed within this
-    // poll.
+    // The lists never grow later: each holds an endpoint once, and the endpoints that this poll closed.
     for (auto* list : {&pending_.flush, &pending_.receive, &pending_.finish, &visiting_})
       list->reserve(2 * entries_.size());
     free_entries_.reserve(entries_.size());
@@ -110,8 +100,7 @@ Result<Endpoint*> EpollContext::adopt(Socket socket, Handler& handler, const End
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
     return fail(Errc::kSystem, "cannot make a socket non-blocking: " + error_text(errno));
   }
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   enable_keepalive(fd);
   const uint32_t index = find_free_entry();
   Entry& entry = entries_[index];
@@ -154,8 +143,7 @@ unsigned EpollContext::poll(Nanos now, size_t budget_bytes) noexcept {
   return done + finish();
 }
 
-// Here and below, loops over lists and entries use an index, because a callback may adopt and reallocate
-// them.
+// Loops over lists and entries use an index, because a callback may adopt and reallocate them.
 unsigned EpollContext::receive(Nanos now, size_t budget_bytes) noexcept {
   unsigned done = 0;
   if (ready_ == 0 && (pending_.receive.empty() || ++without_epoll_ > kPollsWithoutEpoll)) {
@@ -164,15 +152,17 @@ unsigned EpollContext::receive(Nanos now, size_t budget_bytes) noexcept {
   }
   visiting_.swap(pending_.receive);
   for (size_t i = 0; i < visiting_.size(); ++i) {
-    if (TcpEndpoint* ep = find(visiting_[i])) done += ep->continue_receiving(now, poll_number_, budget_bytes);
+    if (const Entry* e = find(visiting_[i]))
+      done += e->endpoint->continue_receiving(now, poll_number_, budget_bytes);
   }
   visiting_.clear();
   for (const epoll_event& event : std::span(events_).first(std::exchange(ready_, 0))) {
-    const Handle owner = Poller::owner(event);
-    if (TcpEndpoint* ep = find(owner)) {
-      done += ep->ready(event.events, now, poll_number_, budget_bytes);
-    } else if (Watcher* w = find_watcher(owner)) {
-      w->on_readable();
+    const Entry* const e = find(Poller::owner(event));
+    if (e == nullptr) continue;
+    if (e->endpoint) {
+      done += e->endpoint->ready(event.events, now, poll_number_, budget_bytes);
+    } else {
+      e->watcher->on_readable();
       ++done;
     }
   }
@@ -183,7 +173,7 @@ unsigned EpollContext::send(Nanos now) noexcept {
   unsigned done = 0;
   visiting_.swap(pending_.flush);
   for (size_t i = 0; i < visiting_.size(); ++i) {
-    if (TcpEndpoint* ep = find(visiting_[i])) done += ep->continue_sending(now);
+    if (const Entry* e = find(visiting_[i])) done += e->endpoint->continue_sending(now);
   }
   visiting_.clear();
   return done;
@@ -216,9 +206,7 @@ void EpollContext::wait(Nanos timeout) noexcept {
   if (work) timeout = 0;
   // The owner must call poll() in time for the deadlines.
   if (pending_.timed > 0 && (timeout < 0 || timeout > scan_interval_)) timeout = scan_interval_;
-  if (ready_ == 0) {
-    ready_ = poller_->wait(events_, timeout);
-  }
+  if (ready_ == 0) ready_ = poller_->wait(events_, timeout);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Frames over TCP: header, extensions and payload follow each other on a byte stream. Payload is received
-// directly into the memory of on_header(). Each context has one level-triggered epoll set and non-blocking
-// sockets. The data path uses no Asio.
+// directly into the memory of on_header(). Each context has one level-triggered epoll set.
 #pragma once
 
 #include <memory>
@@ -31,9 +30,6 @@ class TcpContext : public Context {
   // endpoint lives until its on_closed() returns.
   [[nodiscard]] virtual Result<Endpoint*> adopt(Socket socket, Handler& handler,
                                                 const EndpointOptions& options) = 0;
-  [[nodiscard]] Result<Endpoint*> adopt(int fd, Handler& handler, const EndpointOptions& options) {
-    return adopt(Socket(fd), handler, options);
-  }
 
   // Adds a descriptor of another transport to this context: wait() ends when `fd` is readable, and poll()
   // calls `watcher`. Both must live until unwatch(); call unwatch() before closing the descriptor.

@@ -12,11 +12,9 @@
 namespace sluice::transport::tcp {
 namespace {
 
-// Blocks of one gathered send: 16 frames with payload. More blocks make no frame cheaper and delay other
-// endpoints.
+// Blocks of one gathered send: 16 frames with payload. More make no frame cheaper and delay other endpoints.
 constexpr size_t kGather = 32;
-// Maximum bytes sent in one poll. Without a limit a peer that reads as fast as this end writes would block
-// the others.
+// Maximum bytes sent in one poll; otherwise a fast reader would block the other endpoints.
 constexpr size_t kMaxSendPerPoll = 4 * kMiB;
 
 bool would_block(int error) noexcept {
@@ -64,8 +62,7 @@ void TcpEndpoint::close(Errc reason) noexcept {
   reason_ = reason;
   reader_.stop();
   if (timed_) --pending_.timed;
-  // A forked child may hold a copy of the descriptor. Then close() alone would neither remove the descriptor
-  // from the epoll set nor end the connection.
+  // A forked child may hold a copy of the descriptor; then close() alone would not end the connection.
   poller_.remove(socket_.fd());
   if (reason == Errc::kReset) {
     socket_.reset();

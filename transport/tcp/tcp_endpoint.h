@@ -6,7 +6,6 @@
 
 #include "core/ids.h"
 #include "transport/tcp/frame_reader.h"
-#include "transport/tcp/packet_loss.h"
 #include "transport/tcp/poller.h"
 #include "transport/tcp/send_queue.h"
 #include "transport/tcp/socket.h"
@@ -14,8 +13,7 @@
 
 namespace sluice::transport::tcp {
 
-// The work that endpoints request from the next poll() of their context. Each list holds an endpoint at most
-// once.
+// The work that endpoints request from the next poll(). Each list holds an endpoint at most once.
 struct PendingWork {
   std::vector<Handle> flush;     // endpoints with queued frames whose socket is not known to be full
   std::vector<Handle> receive;   // endpoints with more bytes to read, known without an epoll event
@@ -37,15 +35,14 @@ class TcpEndpoint final : public Endpoint {
   void shutdown() noexcept override;
   bool idle() const noexcept override { return queue_.empty(); }
   const EndpointCounters& counters() const noexcept override { return counters_; }
-  uint64_t losses() const noexcept override { return lost_packets(socket_.fd()); }
+  uint64_t packet_losses() const noexcept override { return socket_.lost_packets(); }
   std::string_view peer() const noexcept override { return peer_; }
 
   // Called by the context. Each returns the amount of work done.
   unsigned ready(uint32_t events, Nanos now, uint64_t poll_number, size_t budget_bytes) noexcept;
   unsigned continue_receiving(Nanos now, uint64_t poll_number, size_t budget_bytes) noexcept;
   unsigned continue_sending(Nanos now) noexcept;
-  // Closes the endpoint if the deadline of a started frame, or of the last frames to a peer that ended, has
-  // passed.
+  // Closes the endpoint if the deadline of a started frame, or of the last frames to an ended peer, passed.
   void check_deadline(Nanos now, uint64_t poll_number) noexcept;
   // Calls on_sent() for all queued frames, then on_closed(). Destroy the endpoint afterwards.
   void finish() noexcept;

@@ -54,14 +54,12 @@ struct SluiceTlsApi {
   int (*handshake)(SluiceTlsStream* stream);     // returns a SluiceTlsStep
   // Like recvmsg and sendmsg on a non-blocking socket: a number of bytes, 0 at the peer's end, or -1 and
   // errno (EAGAIN, ECONNRESET, EPIPE). receive() returns less than requested only when the socket is empty or
-  // the stream has ended. send() may have encrypted bytes that it did not count as sent: the caller must
-  // offer these bytes again first.
+  // the stream has ended. send() may have encrypted bytes that it did not count: offer these again first.
   ssize_t (*receive)(SluiceTlsStream* stream, const iovec* blocks, size_t count);
   ssize_t (*send)(SluiceTlsStream* stream, const iovec* blocks, size_t count);
   // Tells the peer that no more bytes follow. 0: call again when the socket is writable.
   int (*send_close_notify)(SluiceTlsStream* stream);
-  // 1 when the peer has ended or the stream has failed. The next receive() reports it, although the socket
-  // may have nothing to read.
+  // 1 when the peer has ended or the stream has failed. receive() reports it, even if the socket is empty.
   int (*has_ended)(const SluiceTlsStream* stream);
   // 1 when has_ended(), or when bytes were read from the socket that receive() has not returned. They may be
   // part of a record, so a caller must stop when receive() returns nothing.

@@ -1,9 +1,6 @@
 // Callbacks of OpenSSL: pre-shared key, application protocol (ALPN), received messages and socket I/O.
-#include <openssl/bio.h>
-
 #include <algorithm>
 
-#include "transport/tls/socket_bio.h"
 #include "transport/tls/stream.h"
 
 namespace sluice::tls {

@@ -17,8 +17,7 @@ void format_error(const char* what, char* error, size_t error_bytes) noexcept {
 }
 
 void format_error(const SSL* ssl, const char* what, char* error, size_t error_bytes) noexcept {
-  // The verify result is meaningless without this reason: at a server with a pre-shared key it is not
-  // X509_V_OK.
+  // Without this reason the verify result is meaningless: not X509_V_OK at a server with a pre-shared key.
   if (ERR_GET_REASON(ERR_peek_error()) != SSL_R_CERTIFICATE_VERIFY_FAILED)
     return format_error(what, error, error_bytes);
   const long result = SSL_get_verify_result(ssl);

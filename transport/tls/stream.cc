@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "transport/tls/error_text.h"
-#include "transport/tls/socket_bio.h"
 
 namespace {
 
@@ -129,8 +128,8 @@ int SluiceTlsStream::fail(const char* what) noexcept {
   return -1;
 }
 
-// Checks two things that OpenSSL does not require: the client must name a protocol, and the server must use
-// the pre-shared key when there is one.
+// Checks what OpenSSL does not require: the client names a protocol, the server uses the pre-shared key, if
+// any.
 bool SluiceTlsStream::check_negotiation() noexcept {
   const auto refuse = [this](const char* text) {
     std::snprintf(error.data(), error.size(), "TLS handshake: %s", text);
@@ -227,15 +226,14 @@ bool SluiceTlsStream::encrypt(const void* data, size_t bytes) noexcept {
 }
 
 ssize_t SluiceTlsStream::send(std::span<const iovec> blocks) noexcept {
-  const auto broken = [this] {
-    static_cast<void>(fail("TLS"));
-    errno = ECONNRESET;
-    return ssize_t{-1};
-  };
   // Not a failure of TLS: bytes that the peer sent before the connection broke can still be received.
   const auto reset = [] {
     errno = ECONNRESET;
     return ssize_t{-1};
+  };
+  const auto broken = [&] {
+    static_cast<void>(fail("TLS"));
+    return reset();
   };
   if (failed_) return reset();
   if (close_notify_sent_) return broken();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <openssl/bio.h>
 #include <openssl/ssl.h>
 
 #include <array>
@@ -88,5 +89,8 @@ namespace sluice::tls {
 
 // Sets the callbacks for all streams of a context.
 void set_callbacks(SSL_CTX* context, bool server) noexcept;
+// The BIO of a stream: OpenSSL reads from the socket and writes to the stream's ciphertext buffer. Null when
+// out of memory. The SSL object that receives the BIO owns it.
+[[nodiscard]] BIO* make_bio(SluiceTlsStream& stream) noexcept;
 
 }  // namespace sluice::tls

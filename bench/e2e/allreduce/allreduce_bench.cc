@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <optional>
 
 #include "bench/e2e/allreduce/allreduce_report.h"
 #include "bench/e2e/pool/pool_status.h"
 #include "bench/e2e/process/cpu_time.h"
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/workload/pattern.h"
-#include "bench/e2e/workload/size_sweep.h"
 #include "config/pool.h"
 #include "core/arena.h"
 #include "core/clock.h"
@@ -21,7 +19,6 @@ namespace sluice::bench {
 namespace {
 
 constexpr size_t kBufferAlignment = 4096;  // Arena maps whole pages
-constexpr Nanos kAllreduceStatusTimeout = 5 * kSecond;
 
 // Class AllreduceRun measures all sizes on one rank.
 class AllreduceRun {
@@ -30,8 +27,9 @@ class AllreduceRun {
       : options_(options),
         sizes_(sizes_of(options)),
         session_(worker),
-        pool_(parse_pool(worker)),
-        credentials_(read_worker_credentials(worker)) {
+        reducer_cpu_(
+            value_or_fail(config::read_reducers(worker.reducers), kExitUsage),
+            value_or_fail(read_credentials(worker.key_file, worker.token_file, worker.job), kExitConfig)) {
     if (options.plugin.use) plugin_ = std::make_unique<PluginAllreduce>(options.plugin, worker, session_);
     const size_t slack = static_cast<size_t>(options.unalign) * sizeof(double) + kBufferAlignment;
     send_ = value_or_fail(Arena::map(options.max_bytes + slack), kExitFailure);
@@ -71,13 +69,6 @@ class AllreduceRun {
     std::byte* recv;
   };
 
-  static std::vector<config::Endpoint> parse_pool(const WorkerOptions& worker) {
-    return value_or_fail(config::read_reducers(worker.reducers), kExitUsage);
-  }
-  static Credentials read_worker_credentials(const WorkerOptions& worker) {
-    return value_or_fail(read_credentials(worker.key_file, worker.token_file, worker.job), kExitConfig);
-  }
-
   void allreduce(const std::byte* send, std::byte* recv, size_t count, wire::DType dtype, wire::Op op) {
     if (plugin_) {
       plugin_->allreduce(send, recv, count, dtype, op);
@@ -103,7 +94,8 @@ class AllreduceRun {
 
   Row measure(size_t count, wire::DType dtype, wire::Op op) {
     Row row{.bytes = count * wire::size_of(dtype), .count = count, .dtype = dtype, .op = op};
-    const std::optional<PoolUsage> before = pool_usage();
+    // If the pool does not answer, the report has no reducer column, and the run continues.
+    if (session_.rank() == 0 && options_.extras) reducer_cpu_.start();
     Cost cost;
     row.out_of_place = time_side(count, dtype, op, false, cost);
     row.in_place = time_side(count, dtype, op, true, cost);
@@ -113,11 +105,7 @@ class AllreduceRun {
     const double cpu = session_.reduce(cost.cpu_seconds, wire::Op::kSum);
     const double contributed = operations * static_cast<double>(row.bytes) * session_.ranks();
     row.worker_cpu_per_gb = contributed > 0 ? cpu / (contributed * 1e-9) : 0;
-    const std::optional<PoolUsage> after = pool_usage();
-    if (before && after && after->bytes_received > before->bytes_received) {
-      row.reducer_cpu_per_gb = (after->cpu_seconds - before->cpu_seconds) /
-                               ((after->bytes_received - before->bytes_received) * 1e-9);
-    }
+    row.reducer_cpu_per_gb = reducer_cpu_.seconds_per_gb();
     return row;
   }
 
@@ -208,21 +196,11 @@ class AllreduceRun {
     }
   }
 
-  // Queries the pool on rank 0. If the pool does not answer, the report has no reducer column, and the run
-  // continues.
-  std::optional<PoolUsage> pool_usage() {
-    if (session_.rank() != 0 || !options_.extras) return std::nullopt;
-    auto usage = query_usage(pool_, credentials_, kAllreduceStatusTimeout);
-    if (!usage) return std::nullopt;
-    return *usage;
-  }
-
   const AllreduceOptions& options_;
   std::vector<uint64_t> sizes_;
   WorkerSession session_;
   std::unique_ptr<PluginAllreduce> plugin_;
-  std::vector<config::Endpoint> pool_;
-  Credentials credentials_;
+  PoolCpuMeter reducer_cpu_;
   Arena send_;
   std::vector<Arena> recv_;      // one per concurrent operation
   std::vector<double> samples_;  // seconds per operation, of the iterations of one measurement on this rank
@@ -230,13 +208,6 @@ class AllreduceRun {
 };
 
 }  // namespace
-
-std::vector<uint64_t> sizes_of(const AllreduceOptions& o) {
-  return sizes_of(SizeSweep{.min_bytes = o.min_bytes,
-                            .max_bytes = o.max_bytes,
-                            .factor = o.step_factor,
-                            .step_bytes = o.step_bytes});
-}
 
 int run_allreduce(const AllreduceOptions& options, const WorkerOptions& worker) {
   return AllreduceRun(options, worker).run(worker);

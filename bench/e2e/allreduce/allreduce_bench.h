@@ -8,6 +8,7 @@
 
 #include "bench/e2e/allreduce/plugin_allreduce.h"
 #include "bench/e2e/worker/worker_session.h"
+#include "bench/e2e/workload/size_sweep.h"
 #include "wire/dtype.h"
 
 namespace sluice::bench {
@@ -39,8 +40,5 @@ struct AllreduceOptions {
 // Returns kExitOk, or kExitWrongData when any rank found a wrong element or the bandwidth is below min_bw.
 // Throws Failure.
 [[nodiscard]] int run_allreduce(const AllreduceOptions& options, const WorkerOptions& worker);
-
-// Returns the message sizes of a run. Throws Failure(kExitUsage) when the sequence would not end.
-[[nodiscard]] std::vector<uint64_t> sizes_of(const AllreduceOptions& options);
 
 }  // namespace sluice::bench

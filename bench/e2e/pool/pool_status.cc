@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "config/secret_file.h"
 #include "core/clock.h"
@@ -13,6 +12,8 @@
 
 namespace sluice::bench {
 namespace {
+
+constexpr Nanos kUsageTimeout = 5 * kSecond;
 
 Result<std::string> query_status_until(const config::Endpoint& reducer, const Credentials& credentials,
                                        Nanos deadline) {
@@ -72,6 +73,19 @@ Result<PoolUsage> query_usage(const std::vector<config::Endpoint>& pool, const C
     }
   }
   return usage;
+}
+
+void PoolCpuMeter::start() {
+  before_.reset();
+  if (const auto usage = query_usage(pool_, credentials_, kUsageTimeout)) before_ = *usage;
+}
+
+double PoolCpuMeter::seconds_per_gb() const {
+  if (!before_) return -1;
+  const auto after = query_usage(pool_, credentials_, kUsageTimeout);
+  if (!after || after->bytes_received <= before_->bytes_received) return -1;
+  return (after->cpu_seconds - before_->cpu_seconds) /
+         ((after->bytes_received - before_->bytes_received) * 1e-9);
 }
 
 }  // namespace sluice::bench

@@ -4,6 +4,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config/endpoints.h"
 #include "core/result.h"
@@ -37,5 +39,23 @@ struct PoolUsage {
 };
 [[nodiscard]] Result<PoolUsage> query_usage(const std::vector<config::Endpoint>& pool,
                                             const Credentials& credentials, Nanos timeout);
+
+// Class PoolCpuMeter measures the CPU time of the reducers of a pool per byte received.
+class PoolCpuMeter {
+ public:
+  PoolCpuMeter(std::vector<config::Endpoint> pool, Credentials credentials)
+      : pool_(std::move(pool)), credentials_(std::move(credentials)) {}
+
+  // Begins a measurement.
+  void start();
+  // Returns the CPU seconds per 1e9 bytes since start(); -1 without start(), or when the reducers did not
+  // answer or received nothing.
+  [[nodiscard]] double seconds_per_gb() const;
+
+ private:
+  std::vector<config::Endpoint> pool_;
+  Credentials credentials_;
+  std::optional<PoolUsage> before_;
+};
 
 }  // namespace sluice::bench

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "bench/e2e/process/exit_codes.h"
-#include "bench/e2e/star/local_star.h"
 #include "bench/e2e/star/star_server.h"
 #include "bench/e2e/worker/worker_session.h"
 #include "core/clock.h"

@@ -22,13 +22,6 @@ namespace {
 
 constexpr int kCannotExecute = 127;  // exit code of shells for a command that cannot run
 
-sigset_t watched_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (int number : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&set, number);
-  return set;
-}
-
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
 [[noreturn]] void exec_child(const std::vector<char*>& argv, const sigset_t& mask, pid_t launcher, int input,
                              int output) {
@@ -42,6 +35,13 @@ sigset_t watched_signals() {
 }
 
 }  // namespace
+
+sigset_t signal_set(std::initializer_list<int> numbers) noexcept {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : numbers) sigaddset(&set, number);
+  return set;
+}
 
 bool ChildEnd::ok() const noexcept {
   return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
@@ -59,16 +59,12 @@ std::string ChildEnd::text() const {
 
 ProcessGroup::ProcessGroup(bool forward_hangups) : forward_hangups_(forward_hangups) {
   if (forward_hangups_) {
-    sigset_t hangup;
-    sigemptyset(&hangup);
-    sigaddset(&hangup, SIGHUP);
+    const sigset_t hangup = signal_set({SIGHUP});
     pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
   }
-  const sigset_t watched = watched_signals();
+  const sigset_t watched = signal_set({SIGCHLD, SIGINT, SIGTERM});
   pthread_sigmask(SIG_BLOCK, &watched, &old_mask_);
-  sigset_t stop;
-  sigemptyset(&stop);
-  for (int number : {SIGINT, SIGTERM}) sigaddset(&stop, number);
+  const sigset_t stop = signal_set({SIGINT, SIGTERM});
   signals_ = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -144,7 +140,7 @@ std::optional<ChildEnd> ProcessGroup::reap(size_t index, bool block) {
 }
 
 std::optional<ChildEnd> ProcessGroup::wait(Nanos deadline) {
-  sigset_t watched = watched_signals();
+  sigset_t watched = signal_set({SIGCHLD, SIGINT, SIGTERM});
   if (forward_hangups_) sigaddset(&watched, SIGHUP);
   for (;;) {
     for (size_t i = 0; i < children_.size(); ++i) {
@@ -199,9 +195,7 @@ std::vector<ChildEnd> ProcessGroup::stop(const std::vector<size_t>& children, Na
       }
       if (monotonic_now() >= deadline) signal(i, SIGKILL);
       // The end of a child wakes the wait. The limit covers a SIGCHLD that was consumed for another child.
-      sigset_t child_signal;
-      sigemptyset(&child_signal);
-      sigaddset(&child_signal, SIGCHLD);
+      const sigset_t child_signal = signal_set({SIGCHLD});
       const timespec limit{.tv_sec = 0, .tv_nsec = 20 * kMillisecond};
       sigtimedwait(&child_signal, nullptr, &limit);
     }

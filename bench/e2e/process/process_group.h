@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@
 #include "core/units.h"
 
 namespace sluice::bench {
+
+// Returns the set of these signals.
+[[nodiscard]] sigset_t signal_set(std::initializer_list<int> numbers) noexcept;
 
 struct ChildSpec {
   std::string name;                    // for messages, for example "worker 3"

@@ -16,10 +16,11 @@
 #include "bench/e2e/report/machine_facts.h"
 #include "bench/e2e/report/output.h"
 #include "bench/e2e/report/quantiles.h"
-#include "bench/e2e/star/local_star.h"
-#include "bench/e2e/star/star_worker.h"
-#include "bench/e2e/worker/worker_session.h"
+#include "bench/e2e/star/star_client.h"
+#include "bench/e2e/star/star_server.h"
+#include "bench/e2e/workload/pattern.h"
 #include "config/sizes.h"
+#include "core/arena.h"
 #include "core/clock.h"
 
 namespace sluice::bench {
@@ -28,6 +29,11 @@ namespace {
 constexpr Nanos kWorkerStartTimeout = 60 * kSecond;
 constexpr Nanos kRoundTimeout = 120 * kSecond;
 constexpr Nanos kStarStopTimeout = 10 * kSecond;
+
+// The commands of the bench to a worker, on its stdin.
+constexpr char kStarRound = 's';     // exchanges with the star; answer: "done"
+constexpr char kReducerRound = 'r';  // runs a sum allreduce of f32; answer: "done"
+constexpr char kCheckRound = 'c';    // answer: the number of wrong elements of the last allreduce
 
 // Measurement of one server in one round.
 struct RoundCost {
@@ -272,6 +278,11 @@ class StarBench {
   uint64_t wrong_ = 0;
 };
 
+void print_answer(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int run_star_bench(const StarBenchOptions& options) {
@@ -282,6 +293,38 @@ int run_star_bench(const StarBenchOptions& options) {
   if (options.rounds == 0 || options.workers == 0)
     throw Failure(kExitUsage, "rounds and workers: expected positive numbers");
   return StarBench(options).run();
+}
+
+int run_star_worker(const StarWorkerOptions& options, const WorkerOptions& worker) {
+  const size_t count = options.bytes / sizeof(float);
+  Arena send = value_or_fail(Arena::map(options.bytes), kExitFailure);
+  Arena recv = value_or_fail(Arena::map(options.bytes), kExitFailure);
+  const Pattern pattern(wire::DType::kF32, wire::Op::kSum, worker.ranks, 1);
+  pattern.fill(worker.rank, count, send.data());
+
+  StarClient star({.host = "127.0.0.1", .port = options.star_port},
+                  {.workers = worker.ranks,
+                   .slots = star_slots(options.window_bytes, options.chunk_bytes),
+                   .chunk_bytes = options.chunk_bytes},
+                  StarWait::kSleep);
+  WorkerSession session(worker);
+  print_answer("ready");
+  for (int command = std::getchar(); command != EOF; command = std::getchar()) {
+    switch (command) {
+      case kStarRound:
+        star.exchange(send.data(), recv.data(), options.bytes);
+        print_answer("done");
+        break;
+      case kReducerRound:
+        session.allreduce(send.data(), recv.data(), count, wire::DType::kF32, wire::Op::kSum);
+        print_answer("done");
+        break;
+      case kCheckRound: print_answer(std::to_string(pattern.count_wrong(recv.data(), count))); break;
+      default: throw Failure(kExitFailure, fmt::format("unknown command {} on stdin", command));
+    }
+  }
+  session.close();
+  return kExitOk;
 }
 
 }  // namespace sluice::bench

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "bench/e2e/worker/worker_session.h"
 #include "core/units.h"
 
 namespace sluice::bench {
@@ -25,5 +26,16 @@ struct StarBenchOptions {
 
 // Returns the exit code; kExitWrongData also means that a sum was wrong. Throws Failure.
 [[nodiscard]] int run_star_bench(const StarBenchOptions& options);
+
+struct StarWorkerOptions {
+  uint16_t star_port = 0;
+  uint64_t bytes = 0;  // per round
+  uint64_t chunk_bytes = 0;
+  uint64_t window_bytes = 0;
+};
+
+// Runs a worker, which has a connection to the bare star and a session with the reducer. Prints "ready" when
+// both are established, and answers each command on stdin with a line on stdout. Returns at the end of stdin.
+[[nodiscard]] int run_star_worker(const StarWorkerOptions& options, const WorkerOptions& worker);
 
 }  // namespace sluice::bench

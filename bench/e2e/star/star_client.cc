@@ -36,7 +36,7 @@ StarClient::StarClient(const config::Endpoint& server, const StarShape& shape, S
   auto connected = tcp::connect_to(server.host, server.port, {}, deadline);
   if (!connected) throw Failure(kExitUnavailable, "star: " + connected.error().text);
   socket_ = std::move(*connected);
-  if (!tcp::write_all(socket_.fd(), encode_handshake(shape), deadline).ok())
+  if (!tcp::write_all(socket_, encode_handshake(shape), deadline).ok())
     throw Failure(kExitUnavailable, "star: cannot send the handshake: the server closed the connection");
 }
 

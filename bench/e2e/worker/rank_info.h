@@ -13,10 +13,6 @@ struct RankInfo {
   uint32_t rank = 0;
   int pid = 0;
   std::string host;  // host name up to the first dot
-
-  [[nodiscard]] static RankInfo of_this_process(uint32_t rank);
-  [[nodiscard]] std::string text() const;
-  [[nodiscard]] static RankInfo parse(uint32_t rank, const std::string& text);
 };
 
 // Returns all ranks of the session in order. Collective.

@@ -1,13 +1,24 @@
 #include "bench/e2e/worker/worker_session.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
+#include <thread>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/process/process_group.h"
+#include "core/ids.h"
+#include "core/log.h"
+#include "transport/tcp/socket.h"
 
 namespace sluice::bench {
 namespace {
@@ -24,23 +35,13 @@ sluice_op to_c(wire::Op op) {
   return static_cast<sluice_op>(op);
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 void parse_session_id(const std::string& text, uint8_t (&id)[16]) {
-  if (text.size() != 2 * sizeof id)
-    throw Failure(kExitUsage, fmt::format("session \"{}\": expected 32 hex digits", text));
-  for (size_t i = 0; i < sizeof id; ++i) {
-    const int high = hex_digit(text[2 * i]);
-    const int low = hex_digit(text[2 * i + 1]);
-    if (high < 0 || low < 0)
-      throw Failure(kExitUsage, fmt::format("session \"{}\": expected 32 hex digits", text));
-    id[i] = static_cast<uint8_t>(high * 16 + low);
+  bool is_hex = text.size() == 2 * sizeof id;
+  for (size_t i = 0; is_hex && i < sizeof id; ++i) {
+    const char* const end = text.data() + 2 * i + 2;
+    is_hex = std::from_chars(end - 2, end, id[i], 16).ptr == end;
   }
+  if (!is_hex) throw Failure(kExitUsage, fmt::format("session \"{}\": expected 32 hex digits", text));
 }
 
 const char* or_null(const std::string& text) {
@@ -52,6 +53,55 @@ uint32_t u32(int64_t value) {
 }
 
 }  // namespace
+
+// Class PoolReloader makes a session read its pool file again on SIGHUP. A thread waits for the signal during
+// the lifetime of the object.
+class PoolReloader {
+ public:
+  // Blocks SIGHUP in this thread and in threads that it starts later. Call before other threads exist.
+  static void block_signal() {
+    const sigset_t set = signal_set({SIGHUP});
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  }
+
+  // Call after block_signal(). The session must outlive the object. Throws Failure(kExitFailure) when no file
+  // descriptor is available.
+  explicit PoolReloader(sluice_session* session) : session_(session) {
+    const sigset_t set = signal_set({SIGHUP});
+    signal_ = transport::tcp::Socket(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    stop_ = transport::tcp::Socket(eventfd(0, EFD_CLOEXEC));
+    if (!signal_.valid() || !stop_.valid())
+      throw Failure(kExitFailure, "cannot wait for SIGHUP: no file descriptor is available");
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~PoolReloader() {
+    (void)eventfd_write(stop_.fd(), 1);
+    thread_.join();
+  }
+
+  PoolReloader(const PoolReloader&) = delete;
+
+ private:
+  void run() const {
+    for (;;) {
+      std::array<pollfd, 2> fds = {pollfd{.fd = signal_.fd(), .events = POLLIN, .revents = 0},
+                                   pollfd{.fd = stop_.fd(), .events = POLLIN, .revents = 0}};
+      if (poll(fds.data(), fds.size(), -1) < 0) continue;
+      if (fds[1].revents != 0) return;
+      signalfd_siginfo info{};
+      if (read(signal_.fd(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) continue;
+      std::array<char, 1024> error{};
+      if (sluice_session_set_reducers(session_, nullptr, error.data(), error.size()) != SLUICE_OK)
+        log::warn(fmt::format("pool file not reloaded after SIGHUP: {}", error.data()));
+    }
+  }
+
+  sluice_session* const session_;
+  transport::tcp::Socket signal_;  // signalfd
+  transport::tcp::Socket stop_;    // eventfd
+  std::thread thread_;
+};
 
 void WorkerSession::SessionDeleter::operator()(sluice_session* session) const noexcept {
   (void)sluice_session_close(session);  // a destructor cannot report errors
@@ -91,6 +141,8 @@ WorkerSession::WorkerSession(const WorkerOptions& o) : rank_(o.rank), ranks_(o.r
   session_.reset(session);
   if (has_pool_file) reloader_ = std::make_unique<PoolReloader>(session);
 }
+
+WorkerSession::~WorkerSession() = default;
 
 void WorkerSession::check(sluice_status status, const char* operation) const {
   if (status == SLUICE_OK) return;
@@ -203,13 +255,10 @@ void WorkerSession::close() {
 }
 
 std::string random_session_id() {
-  std::array<uint8_t, 16> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+  SessionId id;
+  if (getrandom(id.bytes.data(), id.bytes.size(), 0) != static_cast<ssize_t>(id.bytes.size()))
     throw Failure(kExitFailure, "cannot read random bytes from the kernel");
-  }
-  std::string text;
-  for (uint8_t b : bytes) text += fmt::format("{:02x}", b);
-  return text;
+  return to_string(id);
 }
 
 }  // namespace sluice::bench

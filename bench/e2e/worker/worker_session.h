@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/e2e/pool/pool_reloader.h"
 #include "wire/dtype.h"
 
 namespace sluice::bench {
@@ -36,13 +35,15 @@ struct WorkerOptions {
   std::string interface_address;
 };
 
+class PoolReloader;
+
 class WorkerSession {
  public:
   // Joins the session; collective. Throws Failure with the text of the library: kExitUsage for invalid
   // options, otherwise kExitUnavailable.
   explicit WorkerSession(const WorkerOptions& options);
   // Leaves within the linger time. Ignores errors; close() reports them.
-  ~WorkerSession() = default;
+  ~WorkerSession();
 
   [[nodiscard]] uint32_t rank() const noexcept { return rank_; }
   [[nodiscard]] uint32_t ranks() const noexcept { return ranks_; }
@@ -82,7 +83,7 @@ class WorkerSession {
   void check(sluice_status status, const char* operation) const;
 
   std::unique_ptr<sluice_session, SessionDeleter> session_;
-  std::unique_ptr<PoolReloader> reloader_;  // destroyed before session_
+  std::unique_ptr<PoolReloader> reloader_;  // only with a pool file; destroyed before session_
   uint32_t rank_;
   uint32_t ranks_;
 };

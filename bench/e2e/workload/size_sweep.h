@@ -16,4 +16,16 @@ struct SizeSweep {
 // Throws Failure(kExitUsage) when the sequence is empty or would not end.
 [[nodiscard]] std::vector<uint64_t> sizes_of(const SizeSweep& sweep);
 
+// The same for the options of a benchmark with the size options of nccl-tests.
+template <typename Options>
+requires requires(const Options& o) {
+  o.step_factor + o.step_bytes;
+}
+[[nodiscard]] std::vector<uint64_t> sizes_of(const Options& o) {
+  return sizes_of(SizeSweep{.min_bytes = o.min_bytes,
+                            .max_bytes = o.max_bytes,
+                            .factor = o.step_factor,
+                            .step_bytes = o.step_bytes});
+}
+
 }  // namespace sluice::bench

@@ -30,7 +30,3 @@ def table(rows):
     return markdown_table(["type", "instructions", "bytes of each", "in GB/s", "load-only GB/s", "in / load-only", "memcpy GB/s", "runs", "wrong"],
                           [[r["type"], r["target"], size_text(r["bytes"]), f"{r['in_gbps']:.1f}", f"{r['load_only_gbps']:.1f}", f"{r['ratio']:.2f}",
                             f"{r['memcpy_gbps']:.1f}", r["runs"], r["wrong"]] for r in rows])
-
-
-def plots(_rows, _folder):
-    return []

@@ -1,7 +1,8 @@
 """Section: link-bound allreduce with workers of 200 Mb/s and a pool of equal bandwidth, compared with rings and with both bounds."""
 
 from plots import lines
-from run import MIB, ideal_seconds, markdown_table, rate_label, ring_seconds, size_text, spread
+from run import MIB, markdown_table, rate_label, size_text, spread
+from test_network import ideal_seconds, ring_seconds
 
 TITLE = "Links of 200 Mb/s, pool with the bandwidth of the workers"
 RATE = 200e6

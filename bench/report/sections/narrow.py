@@ -1,6 +1,7 @@
 """Section: pools with less bandwidth than the workers: half of it, and one reducer with the link of one worker."""
 
-from run import MIB, ideal_seconds, markdown_table, rate_label, size_text, spread
+from run import MIB, markdown_table, rate_label, size_text, spread
+from test_network import ideal_seconds
 
 TITLE = "Pool with less bandwidth than the workers"
 WORKERS = 4
@@ -39,7 +40,3 @@ def table(rows):
     return markdown_table(["pool", "reducers", "worker's link", "size", "ms", "p99", "runs", "/ bound", "packets dropped", "wrong"],
                           [[r["pool"], r["reducers"], rate_label(r["rate"]), size_text(r["bytes"]), f"{1e3 * r['median']:.0f}", f"{1e3 * r['p99']:.0f}", r["count"],
                             f"{r['median'] / r['ideal_seconds']:.3f}", r["drops"], r["wrong"]] for r in rows])
-
-
-def plots(_rows, _folder):
-    return []

@@ -2,7 +2,8 @@
 
 import sluice_run
 from plugin_vs_client import PATTERNS
-from run import MIB, ideal_seconds, markdown_table, rate_label, ring_seconds, size_text, spread
+from run import MIB, markdown_table, rate_label, size_text, spread
+from test_network import ideal_seconds, ring_seconds
 
 TITLE = "NCCL plugin with NCCL's request patterns"
 RATE = 200e6
@@ -14,18 +15,10 @@ def measure(run):
     for workers in run.pick([4, 8], [2]):
         for reducers in run.pick([2, 4, 8], [1]):
             with run.network(workers, reducers, RATE, RATE * workers / reducers) as network, sluice_run.reducers(network, run.program, reducers, run.folder) as pool:
-
-                def measure_once(name, network=network, workers=workers, pool=pool):
-                    output = sluice_run.bench(network, run.program, "allreduce", workers, pool, run.folder,
-                                              ["-b", SIZE, "-e", SIZE, "-n", 3, "-w", 2, "-c", 1, *PATTERNS[name]])
-                    run.record_machine(output)
-                    row = output["results"][0]
-                    return [{"times": row["out_of_place"]["iteration_times"], "wrong": row["out_of_place"]["nwrong"] + row["in_place"]["nwrong"]}]
-
-                found = run.interleave(PATTERNS, measure_once)
+                found = run.interleave(PATTERNS, lambda name: [run.allreduce(network, workers, pool, SIZE, 3, 2, *PATTERNS[name])])  # noqa: B023
             for name, results in found.items():
                 rows.append({"workers": workers, "reducers": reducers, "pattern": name, "bytes": SIZE, "wrong": sum(r["wrong"] for r in results),
-                             **spread([1e-6 * t for r in results for t in r["times"]]),
+                             **spread([t for r in results for t in r["times"]]),
                              "ideal_seconds": ideal_seconds(SIZE, RATE, RATE, workers, workers), "ring_seconds": ring_seconds(SIZE, RATE, workers)})
     return rows
 
@@ -42,7 +35,3 @@ def table(rows):
                           [[r["workers"], r["reducers"], r["pattern"], f"{1e3 * r['median']:.0f}", f"{1e3 * r['p99']:.0f}", r["count"],
                             f"{r['median'] / r['ideal_seconds']:.3f}", f"{r['median'] / client[r['workers'], r['reducers']]:.3f}",
                             f"{r['median'] / r['ring_seconds']:.2f}", r["wrong"]] for r in rows])
-
-
-def plots(_rows, _folder):
-    return []

@@ -26,7 +26,3 @@ def table(rows):
     return markdown_table(["payloads", "reducer CPU s/GB", "star CPU s/GB", "reducer / star, median", "least", "greatest", "rounds", "wrong"],
                           [[r["name"], f"{r['reducer']:.3f}", f"{r['star']:.3f}", f"{spread(r['ratios'])['median']:.2f}", f"{r['ratios'][0]:.2f}",
                             f"{r['ratios'][-1]:.2f}", len(r["ratios"]), r["wrong"]] for r in rows])
-
-
-def plots(_rows, _folder):
-    return []

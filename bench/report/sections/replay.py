@@ -37,7 +37,3 @@ def table(data):
     return markdown_table(["", "s", "greatest", "steps", "best ring / this", "CPU s/GB", "wrong"],
                           [[r["name"], f"{r['median']:.1f}", f"{r['p99']:.1f}", r["count"], f"{best / r['median']:.2f}" if r["name"] == "sluice" else "",
                             f"{r['cpu_seconds_per_gb']:.2f}", r["wrong"]] for r in data["rows"]])
-
-
-def plots(_data, _folder):
-    return []

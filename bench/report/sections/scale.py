@@ -1,10 +1,10 @@
 """Section: scaling from 2 to 64 workers with the same bytes per worker."""
 
 import json
-import subprocess
 
 import sluice_run
-from run import MIB, ideal_seconds, markdown_table, rate_label, size_text, spread
+from run import MIB, markdown_table, rate_label, size_text, spread
+from test_network import ideal_seconds
 
 TITLE = "Scaling from 2 to 64 workers"
 RATE = 20e6
@@ -18,17 +18,10 @@ def measure(run):
     rows = []
     for workers in run.pick([2, 4, 8, 16, 32, 64], [2]):
         with run.network(workers, REDUCERS, RATE, RATE * workers / REDUCERS) as network, sluice_run.reducers(network, run.program, REDUCERS, run.folder) as pool:
-            times, wrong = [], 0
-            for _ in range(run.rounds):
-                output = sluice_run.bench(network, run.program, "allreduce", workers, pool, run.folder,
-                                          ["-b", SIZE, "-e", SIZE, "-n", 2, "-w", WARMUP, "-c", 1])
-                run.record_machine(output)
-                row = output["results"][0]
-                times += [1e-6 * t for t in row["out_of_place"]["iteration_times"]]
-                wrong += row["out_of_place"]["nwrong"] + row["in_place"]["nwrong"]
+            results = [run.allreduce(network, workers, pool, SIZE, 2, WARMUP) for _ in range(run.rounds)]
             status = json.loads(network.run("r0", [run.program, "status", "--reducers", pool]).stdout)
-        rows.append({"workers": workers, "bytes": SIZE, "wrong": wrong, **spread(times), "ideal_seconds": ideal_seconds(SIZE, RATE, RATE, workers, workers),
-                     "reducer_rss_bytes": max(reducer["status"]["max_rss_bytes"] for reducer in status)})
+        rows.append({"workers": workers, "bytes": SIZE, "wrong": sum(r["wrong"] for r in results), **spread([t for r in results for t in r["times"]]),
+                     "ideal_seconds": ideal_seconds(SIZE, RATE, RATE, workers, workers), "reducer_rss_bytes": max(reducer["status"]["max_rss_bytes"] for reducer in status)})
     return rows
 
 
@@ -41,7 +34,3 @@ def table(rows):
     return markdown_table(["workers", "ms", "p99", "runs", "/ (S / goodput)", "reducer RSS", "wrong"],
                           [[r["workers"], f"{1e3 * r['median']:.0f}", f"{1e3 * r['p99']:.0f}", r["count"], f"{r['median'] / r['ideal_seconds']:.3f}",
                             f"{r['reducer_rss_bytes'] / MIB:.0f} MiB", r["wrong"]] for r in rows])
-
-
-def plots(_rows, _folder):
-    return []

@@ -1,4 +1,4 @@
-// Declares the subcommands of `sluice bench`, one file each (see cli/commands/commands.h).
+// Declares the subcommands of `sluice bench` that have their own file (see cli/commands/commands.h).
 #pragma once
 
 #include <string>
@@ -8,12 +8,8 @@
 
 namespace sluice::cli {
 
-void add_bench_allreduce(CLI::App& bench, Command& chosen, const std::vector<std::string>& arguments);
-void add_bench_latency(CLI::App& bench, Command& chosen, const std::vector<std::string>& arguments);
-void add_bench_link(CLI::App& bench, Command& chosen, const std::vector<std::string>& arguments);
 void add_bench_reduce(CLI::App& bench, Command& chosen);
 void add_bench_replay(CLI::App& bench, Command& chosen, const std::vector<std::string>& arguments);
-void add_bench_soak(CLI::App& bench, Command& chosen, const std::vector<std::string>& arguments);
 // Adds `bench star`, `bench star-server` and the internal `bench star-worker`.
 void add_bench_star(CLI::App& bench, Command& chosen);
 

@@ -47,14 +47,12 @@ void add_bench_reduce(CLI::App& bench, Command& chosen) {
   set.duration("--budget", flags->options.budget, "minimum measuring time per row");
   set.text("--json", flags->options.json_path, "FILE", "write results as JSON");
   set.text("--csv", flags->options.csv_path, "FILE", "write results as CSV, one line per row of the table");
-  app->callback([flags, &chosen] {
-    chosen = [flags]() -> int {
-      bench::ReduceBenchOptions options = flags->options;
-      options.bytes = flags->size;
-      parse_names(flags->types, wire::parse_dtype, options.types, "data type");
-      parse_names(flags->ops, wire::parse_op, options.ops, "operator");
-      return bench::run_reduce_bench(options);
-    };
+  run_when_selected(*app, chosen, flags, [](const Flags& f) {
+    bench::ReduceBenchOptions options = f.options;
+    options.bytes = f.size;
+    parse_names(f.types, wire::parse_dtype, options.types, "data type");
+    parse_names(f.ops, wire::parse_op, options.ops, "operator");
+    return bench::run_reduce_bench(options);
   });
 }
 

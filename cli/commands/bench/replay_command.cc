@@ -9,7 +9,6 @@
 #include "bench/e2e/process/launcher.h"
 #include "bench/e2e/replay/bucket_buffers.h"
 #include "bench/e2e/replay/replay_bench.h"
-#include "bench/traces/model_list.h"
 #include "bench/traces/trace_request.h"
 #include "cli/commands/bench/bench_commands.h"
 #include "cli/options/option_set.h"
@@ -39,7 +38,6 @@ class ReplayFlags {
   [[nodiscard]] wire::DType dtype() const;
   [[nodiscard]] bench::TraceRequest request() const;
   [[nodiscard]] bench::Trace trace() const;
-  [[nodiscard]] bench::ReplayOptions options(const std::vector<std::string>& arguments) const;
 
   WorkerFlags worker_{4};
   bench::ReplayOptions replay_;
@@ -154,15 +152,6 @@ bench::Trace ReplayFlags::trace() const {
   return bench::value_or_fail(bench::trace_of(request()), bench::kExitUsage);
 }
 
-bench::ReplayOptions ReplayFlags::options(const std::vector<std::string>& arguments) const {
-  bench::ReplayOptions options = replay_;
-  options.name = file_.empty() ? model_ : file_;
-  options.trace = trace();
-  options.dtype = dtype();
-  options.arguments = arguments;
-  return options;
-}
-
 int ReplayFlags::run(const std::vector<std::string>& arguments) const {
   if (list_) {
     std::fputs(bench::model_list(wire::size_of(dtype())).c_str(), stdout);
@@ -172,7 +161,11 @@ int ReplayFlags::run(const std::vector<std::string>& arguments) const {
     std::fputs(bench::trace_text(trace()).c_str(), stdout);
     return bench::kExitOk;
   }
-  const bench::ReplayOptions options = this->options(arguments);
+  bench::ReplayOptions options = replay_;
+  options.name = file_.empty() ? model_ : file_;
+  options.trace = trace();
+  options.dtype = dtype();
+  options.arguments = arguments;
   if (worker_.is_worker()) return bench::run_replay(options, worker_.worker());
   bench::check_buffer_limit(options.trace.buckets,
                             options.buffer_limit);  // one error instead of one per worker
@@ -184,18 +177,15 @@ int ReplayFlags::run(const std::vector<std::string>& arguments) const {
 void add_bench_replay(CLI::App& bench, Command& chosen, const std::vector<std::string>& arguments) {
   CLI::App* app = bench.add_subcommand("replay",
                                        "replay the gradient traffic of training steps, bucketed like in "
-                                       "frameworks, with the compute time between "
-                                       "buckets");
+                                       "frameworks, with the compute time between buckets");
   app->footer(
       "Waiting takes the place of computation. A step begins with its forward pass; the times follow from "
-      "the "
-      "number of operations of the network.\n"
+      "the number of operations of the network.\n"
       "  sluice bench replay --model bert-large -d bf16 --compute-scale 0 --workers 4 --reducers 2\n"
       "  sluice bench replay --model resnet-50 --bucketing horovod --print-trace > resnet.trace\n"
       "Exit 2: wrong data.");
   auto flags = std::make_shared<ReplayFlags>(*app);
-  app->callback(
-      [flags, &chosen, &arguments] { chosen = [flags, &arguments] { return flags->run(arguments); }; });
+  run_when_selected(*app, chosen, flags, [&arguments](const ReplayFlags& f) { return f.run(arguments); });
 }
 
 }  // namespace sluice::cli

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "bench/e2e/star/star_server.h"
-#include "bench/e2e/star/star_worker.h"
 #include "cli/commands/bench/bench_commands.h"
 #include "cli/options/listen_address.h"
 #include "cli/options/option_set.h"
@@ -35,12 +34,10 @@ void add_star(CLI::App& bench, Command& chosen) {
              "exit 2 when the reducer's CPU time exceeds this multiple of the star's; 0: no limit");
   set.text("--json", o.json, "FILE", "write results as JSON");
   set.text("--csv", o.csv, "FILE", "write results as CSV, one line per round");
-  app->callback([flags, &chosen] {
-    chosen = [flags]() -> int {
-      bench::StarBenchOptions options = flags->options;
-      options.payload_crc = !flags->no_crc;
-      return bench::run_star_bench(options);
-    };
+  run_when_selected(*app, chosen, flags, [](const Flags& f) {
+    bench::StarBenchOptions options = f.options;
+    options.payload_crc = !f.no_crc;
+    return bench::run_star_bench(options);
   });
 }
 
@@ -49,10 +46,8 @@ void add_star_server(CLI::App& bench, Command& chosen) {
       "star-server", "run only the server of the TCP star, for `bench latency --star` on other hosts");
   app->footer(
       "Replies to each worker when all workers of a run have sent the same number of bytes, without sums and "
-      "without "
-      "a protocol. Serves one run after another until a signal.\nThere is no authentication: listen only on "
-      "a network "
-      "of the workers.");
+      "without a protocol. Serves one run after another until a signal.\nThere is no authentication: listen "
+      "only on a network of the workers.");
   struct Flags {
     bench::StarServerOptions options;
     std::string listen = "127.0.0.1:7471";
@@ -65,13 +60,11 @@ void add_star_server(CLI::App& bench, Command& chosen) {
            "write the bound port to this file once connections are accepted");
   set.duration("--spin", flags->options.spin,
                "time that the server polls before it sleeps, like reducer --spin");
-  app->callback([flags, &chosen] {
-    chosen = [flags]() -> int {
-      const ListenAddress address = require_listen_address(flags->listen);
-      flags->options.host = address.host;
-      flags->options.port = address.port;
-      bench::run_star_server(flags->options);
-    };
+  run_when_selected(*app, chosen, flags, [](Flags& f) -> int {
+    const ListenAddress address = require_listen_address(f.listen);
+    f.options.host = address.host;
+    f.options.port = address.port;
+    bench::run_star_server(f.options);
   });
 }
 
@@ -87,13 +80,11 @@ void add_star_worker(CLI::App& bench, Command& chosen) {
   flags->worker.add_to(set);
   set.number("--star-port", flags->options.star_port, "");
   set.size("--size", flags->options.bytes, "");
-  worker->callback([flags, &chosen] {
-    chosen = [flags]() -> int {
-      const bench::WorkerOptions options = flags->worker.worker();
-      if (options.slot_bytes != 0) flags->options.chunk_bytes = options.slot_bytes;
-      flags->options.window_bytes = options.window_bytes;
-      return bench::run_star_worker(flags->options, options);
-    };
+  run_when_selected(*worker, chosen, flags, [](Flags& f) {
+    const bench::WorkerOptions options = f.worker.worker();
+    if (options.slot_bytes != 0) f.options.chunk_bytes = options.slot_bytes;
+    f.options.window_bytes = options.window_bytes;
+    return bench::run_star_worker(f.options, options);
   });
 }
 

@@ -42,4 +42,9 @@ namespace sluice::config {
 // Returns the memory that it requests, in GiB.
 [[nodiscard]] uint64_t requested_gibibytes(const Plan& plan) noexcept;
 
+// Appends `text` to `out` in lines of at most 100 characters, broken at spaces. The first line begins with
+// `first_prefix`, the others with `next_prefix`. A longer word gets its own line.
+void append_wrapped(std::string& out, std::string_view text, std::string_view first_prefix,
+                    std::string_view next_prefix);
+
 }  // namespace sluice::config

@@ -86,11 +86,10 @@ std::string pool(const Machine& machine, uint64_t replicas, const Container& con
 Result<std::string> plan_as_gcloud(const Plan& plan, const std::string& job) {
   for (const VmType* vm : {&plan.worker, &plan.reducer}) {
     if (!vm->provider.empty() && vm->provider != "gcp")
-      return fail(Errc::kInvalidArgument,
-                  "--format gcloud: " + vm->type + " is a VM type of " + vm->provider + ", not of gcp");
+      return invalid("--format gcloud: " + vm->type + " is a VM type of " + vm->provider + ", not of gcp");
   }
   if (plan.request.workers < 2)
-    return fail(Errc::kInvalidArgument, "--format gcloud: requires at least 2 workers, one per worker pool");
+    return invalid("--format gcloud: requires at least 2 workers, one per worker pool");
   const Machine worker_vm = worker_machine(plan);
   const Machine reducer_vm{.type = plan.reducer.type.empty() ? "$REDUCER_MACHINE_TYPE" : plan.reducer.type};
   Container worker{
@@ -108,8 +107,7 @@ Result<std::string> plan_as_gcloud(const Plan& plan, const std::string& job) {
       "#\n"
       "# Set the variables below first. Every node reads its role and its port from CLUSTER_SPEC. Vertex AI\n"
       "# stops the reducers when the chief, the only node of the first pool, has ended.\n"
-      "{}"
-      "cat >{}.yaml <<JOB &&\n"
+      "{}cat >{}.yaml <<JOB &&\n"
       "workerPoolSpecs:\n",
       require_variables(worker_vm, reducer_vm), job);
   out += pool(worker_vm, 1, worker) + pool(worker_vm, plan.request.workers - 1, worker) +

@@ -2,7 +2,6 @@
 
 #include "config/sizes.h"
 #include "config/sizing/formats/formats.h"
-#include "config/sizing/formats/wrapped_text.h"
 
 namespace sluice::config {
 namespace {

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
+#include <span>
 #include <utility>
 
 #include "core/clock.h"
@@ -31,7 +33,9 @@ Result<std::shared_ptr<HeartbeatMonitor>> HeartbeatMonitor::acquire() {
 }
 
 Result<void> HeartbeatMonitor::start() {
-  if (auto opened = poller_.open(); !opened) return opened;
+  auto poller = transport::tcp::Poller::make();
+  if (!poller) return add_context("control connections", poller.error());
+  poller_ = std::move(*poller);
   auto thread = start_thread("sluice-monitor", [this] { run(); });
   if (!thread) return tl::unexpected(thread.error());
   thread_ = std::move(*thread);
@@ -44,70 +48,28 @@ HeartbeatMonitor::~HeartbeatMonitor() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  poller_.wake();
+  poller_->wake();
   thread_.join();
 }
 
-uint64_t HeartbeatMonitor::add(std::vector<ControlPeer> peers, HeartbeatListener& listener,
+uint32_t HeartbeatMonitor::add(std::vector<ControlPeer> peers, HeartbeatListener& listener,
                                bool fault_tolerant) {
   const std::lock_guard lock(mutex_);
-  const uint64_t id = next_id_++;
-  MonitoredSession& session = sessions_.try_emplace(id, id, listener, fault_tolerant, poller_).first->second;
+  const uint32_t id = next_id_++;
+  MonitoredSession& session = sessions_.try_emplace(id, id, listener, fault_tolerant, *poller_).first->second;
   const Nanos now = monotonic_now();
   for (ControlPeer& p : peers) session.add_peer(std::move(p), now);
-  poller_.wake();
+  poller_->wake();
   return id;
 }
 
-MonitoredSession* HeartbeatMonitor::find_active(uint64_t session) {
-  const auto found = sessions_.find(session);
-  return found == sessions_.end() || found->second.has_ended() ? nullptr : &found->second;
-}
-
-void HeartbeatMonitor::abort(uint64_t session, Errc code, uint32_t rank, const std::string& text) {
-  const std::lock_guard lock(mutex_);
-  if (MonitoredSession* const s = find_active(session)) s->abort(code, rank, text);
-}
-
-void HeartbeatMonitor::leave(uint64_t session) {
-  const std::lock_guard lock(mutex_);
-  if (MonitoredSession* const s = find_active(session)) s->leave();
-}
-
-void HeartbeatMonitor::remove(uint64_t session) {
+void HeartbeatMonitor::remove(uint32_t session) {
   const std::lock_guard no_progress(progress_mutex_);
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   found->second.unwatch_all();
   sessions_.erase(found);
-}
-
-void HeartbeatMonitor::replace_connection(uint64_t session, size_t peer, ControlConnection connection) {
-  const std::lock_guard lock(mutex_);
-  if (MonitoredSession* const s = find_active(session)) s->replace_connection(peer, std::move(connection));
-}
-
-void HeartbeatMonitor::drop(uint64_t session, size_t peer) {
-  const std::lock_guard lock(mutex_);
-  if (MonitoredSession* const s = find_active(session)) s->drop(peer);
-}
-
-bool HeartbeatMonitor::is_unresponsive(uint64_t session, size_t peer) {
-  const std::lock_guard lock(mutex_);
-  const MonitoredSession* const s = find_active(session);
-  return s != nullptr && s->is_unresponsive(peer);
-}
-
-std::optional<size_t> HeartbeatMonitor::add_peer(uint64_t session, ControlPeer peer) {
-  const std::lock_guard lock(mutex_);
-  MonitoredSession* const s = find_active(session);
-  return s != nullptr ? s->add_reducer(std::move(peer)) : std::nullopt;
-}
-
-void HeartbeatMonitor::commit_peer(uint64_t session, size_t peer, const wire::Commit& commit) {
-  const std::lock_guard lock(mutex_);
-  if (MonitoredSession* const s = find_active(session)) s->commit_peer(peer, commit);
 }
 
 void HeartbeatMonitor::run() {
@@ -142,25 +104,20 @@ Nanos HeartbeatMonitor::next_due() const {
 }
 
 void HeartbeatMonitor::run_turn() {
-  int timeout_ms = -1;
+  Nanos timeout = -1;
   {
     const std::lock_guard lock(mutex_);
-    if (const Nanos due = next_due(); due != INT64_MAX) {
-      const Nanos left = std::clamp<Nanos>(due - monotonic_now(), 0, 3600 * kSecond);
-      timeout_ms = static_cast<int>(div_ceil(static_cast<uint64_t>(left), kMillisecond));
-    }
+    if (const Nanos due = next_due(); due != INT64_MAX)
+      timeout = std::clamp<Nanos>(due - monotonic_now(), 0, 3600 * kSecond);
   }
-  ControlPoller::Events buffer;
-  const auto events = poller_.wait(buffer, timeout_ms);
+  std::array<epoll_event, 64> buffer;
+  const size_t count = poller_->wait(buffer, timeout);
   const std::lock_guard lock(mutex_);
-  for (const epoll_event& event : events) {
-    if (event.data.u64 == ControlPoller::kWakeKey) {
-      poller_.consume_wake();
-      continue;
-    }
+  for (const epoll_event& event : std::span(buffer).first(count)) {
     // The session may have been removed since the event.
-    const auto found = sessions_.find(MonitoredSession::session_of(event.data.u64));
-    if (found != sessions_.end()) found->second.serve(MonitoredSession::peer_of(event.data.u64));
+    const Handle owner = transport::tcp::Poller::owner(event);
+    if (const auto found = sessions_.find(owner.generation); found != sessions_.end())
+      found->second.serve(owner.index);
   }
   for (auto& [id, session] : sessions_) session.serve_pending();
   const Nanos now = monotonic_now();

@@ -14,13 +14,15 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
 #include "core/units.h"
-#include "gpu_client/engine/control/control_poller.h"
 #include "gpu_client/engine/control/heartbeat_listener.h"
 #include "gpu_client/engine/control/monitored_session.h"
+#include "transport/tcp/poller.h"
 
 namespace sluice::engine {
 
@@ -35,35 +37,58 @@ class HeartbeatMonitor {
 
   // Takes over the control connections of a committed session. Returns the session's id for the calls below.
   // `listener` must live until remove().
-  [[nodiscard]] uint64_t add(std::vector<ControlPeer> peers, HeartbeatListener& listener,
+  [[nodiscard]] uint32_t add(std::vector<ControlPeer> peers, HeartbeatListener& listener,
                              bool fault_tolerant = false);
   // Sends ABORT to every reducer, once; no effect after a loss. Does not call the listener.
-  void abort(uint64_t session, Errc code, uint32_t rank, const std::string& text);
+  void abort(uint32_t session, Errc code, uint32_t rank, const std::string& text) {
+    on_active(session, [&](MonitoredSession& s) { s.abort(code, rank, text); });
+  }
   // Sends LEAVE to every reducer; on_left() follows.
-  void leave(uint64_t session);
+  void leave(uint32_t session) {
+    on_active(session, [](MonitoredSession& s) { s.leave(); });
+  }
   // Closes the connections. The listener is not called after this returns.
-  void remove(uint64_t session);
+  void remove(uint32_t session);
 
   // The calls below are for fault-tolerant sessions.
 
   // Sends a message to one reducer, or to all reducers that are connected. The session must repeat messages
   // that a reducer has missed after replace_connection(). A reducer that reads nothing loses its connection.
   template <typename M>
-  void send(uint64_t session, size_t peer, const M& message);
+  void send(uint32_t session, size_t peer, const M& message) {
+    on_active(session, [&](MonitoredSession& s) {
+      if (peer < s.peer_count()) s.send(peer, message);
+    });
+  }
   template <typename M>
-  void send_all(uint64_t session, const M& message);
+  void send_all(uint32_t session, const M& message) {
+    on_active(session, [&](MonitoredSession& s) {
+      for (size_t i = 0; i < s.peer_count(); ++i) s.send(i, message);
+    });
+  }
   // Installs a new connection to the reducer; an existing one is dropped. Sends LEAVE again if it is due. No
   // effect for a dropped peer and after the session's end.
-  void replace_connection(uint64_t session, size_t peer, ControlConnection connection);
+  void replace_connection(uint32_t session, size_t peer, ControlConnection connection) {
+    on_active(session, [&](MonitoredSession& s) { s.replace_connection(peer, std::move(connection)); });
+  }
   // Removes the reducer from the session: closes its connection and counts the reducer as lost.
-  void drop(uint64_t session, size_t peer);
+  void drop(uint32_t session, size_t peer) {
+    on_active(session, [&](MonitoredSession& s) { s.drop(peer); });
+  }
   // True when the reducer's connection has ended, or was silent for half its timeout and at least two
   // heartbeats. Another rank may then have found the reducer lost already.
-  [[nodiscard]] bool is_unresponsive(uint64_t session, size_t peer);
+  [[nodiscard]] bool is_unresponsive(uint32_t session, size_t peer) {
+    return on_active(session, [&](MonitoredSession& s) { return s.is_unresponsive(peer); });
+  }
   // Adds the connection of a reducer that is joining. Returns nullopt after the session's end.
-  [[nodiscard]] std::optional<size_t> add_peer(uint64_t session, ControlPeer peer);
+  [[nodiscard]] std::optional<size_t> add_peer(uint32_t session, ControlPeer peer) {
+    return on_active(session,
+                     [&](MonitoredSession& s) { return std::optional(s.add_reducer(std::move(peer))); });
+  }
   // Makes the added reducer part of the session: sends COMMIT, and LEAVE if it is due.
-  void commit_peer(uint64_t session, size_t peer, const wire::Commit& commit);
+  void commit_peer(uint32_t session, size_t peer, const wire::Commit& commit) {
+    on_active(session, [&](MonitoredSession& s) { s.commit_peer(peer, commit); });
+  }
 
  private:
   HeartbeatMonitor() = default;
@@ -72,32 +97,23 @@ class HeartbeatMonitor {
   void run_turn();
   // Calls on_progress_due() of every listener.
   void run_progress();
-  // The session unless it has ended. Lock held.
-  [[nodiscard]] MonitoredSession* find_active(uint64_t session);
+  // Returns call(session) with the lock held; a default value if the session has ended.
+  template <typename Call>
+  std::invoke_result_t<Call, MonitoredSession&> on_active(uint32_t session, Call&& call) {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found != sessions_.end() && !found->second.has_ended()) return call(found->second);
+    return std::invoke_result_t<Call, MonitoredSession&>();
+  }
   [[nodiscard]] Nanos next_due() const;  // lock held
 
-  ControlPoller poller_;
+  std::unique_ptr<transport::tcp::Poller> poller_;
   std::thread thread_;
   std::mutex progress_mutex_;  // held during run_progress(); locked before mutex_
   std::mutex mutex_;
   bool stopping_ = false;
-  uint64_t next_id_ = 1;  // 0 would collide with ControlPoller::kWakeKey
-  std::map<uint64_t, MonitoredSession> sessions_;
+  uint32_t next_id_ = 1;
+  std::map<uint32_t, MonitoredSession> sessions_;
 };
-
-template <typename M>
-void HeartbeatMonitor::send(uint64_t session, size_t peer, const M& message) {
-  const std::lock_guard lock(mutex_);
-  MonitoredSession* const s = find_active(session);
-  if (s != nullptr && peer < s->peer_count()) s->send(peer, message);
-}
-
-template <typename M>
-void HeartbeatMonitor::send_all(uint64_t session, const M& message) {
-  const std::lock_guard lock(mutex_);
-  MonitoredSession* const s = find_active(session);
-  if (s == nullptr) return;
-  for (size_t i = 0; i < s->peer_count(); ++i) s->send(i, message);
-}
 
 }  // namespace sluice::engine

@@ -59,7 +59,7 @@ void MonitoredSession::replace_connection(size_t peer, ControlConnection connect
   if (peer >= peers_.size()) return;
   Peer& p = peers_[peer];
   if (p.dropped) return;
-  if (!p.lost) poller_.unwatch(p.connection.fd());
+  if (!p.lost) poller_.remove(p.connection.fd());
   p.connection = std::move(connection);
   p.lost = p.send_failed = p.watched = false;
   p.has_pending = p.connection.has_pending();
@@ -75,7 +75,7 @@ void MonitoredSession::drop(size_t peer) {
   if (peer >= peers_.size()) return;
   Peer& p = peers_[peer];
   if (p.dropped) return;
-  if (!p.lost) poller_.unwatch(p.connection.fd());
+  if (!p.lost) poller_.remove(p.connection.fd());
   p.connection.close();
   p.lost = p.dropped = true;
   p.waiting = {};
@@ -88,8 +88,7 @@ bool MonitoredSession::is_unresponsive(size_t peer) const {
   return p.lost || monotonic_now() - p.last_heard >= std::max(p.timeout / 2, 2 * p.heartbeat);
 }
 
-std::optional<size_t> MonitoredSession::add_reducer(ControlPeer peer) {
-  if (peers_.size() > kMaxPeer) return std::nullopt;
+size_t MonitoredSession::add_reducer(ControlPeer peer) {
   add_peer(std::move(peer), monotonic_now());
   peers_.back().committed = false;
   poller_.wake();
@@ -104,7 +103,7 @@ void MonitoredSession::commit_peer(size_t peer, const wire::Commit& commit) {
 }
 
 void MonitoredSession::unwatch_all() noexcept {
-  for (const Peer& p : peers_) poller_.unwatch(p.connection.fd());
+  for (const Peer& p : peers_) poller_.remove(p.connection.fd());
 }
 
 Nanos MonitoredSession::next_due() const {
@@ -193,7 +192,7 @@ void MonitoredSession::handle_frame(size_t peer, const ControlConnection::Frame&
 
 void MonitoredSession::handle_lost(size_t peer, Status status) {
   Peer& p = peers_[peer];
-  poller_.unwatch(p.connection.fd());
+  poller_.remove(p.connection.fd());
   p.lost = true;
   if (ended_) return;
   if (leaving_ && (!fault_tolerant_ || p.leave_acked)) {
@@ -283,7 +282,14 @@ void MonitoredSession::update_watch(size_t peer) noexcept {
   Peer& p = peers_[peer];
   const bool writable = p.connection.has_unsent();
   if (p.watched && writable == p.watched_writable) return;
-  poller_.watch(p.connection.fd(), (id_ << kPeerBits) | peer, writable, !p.watched);
+  const Handle owner{.index = static_cast<uint32_t>(peer), .generation = id_};
+  const uint32_t events = EPOLLIN | (writable ? EPOLLOUT : 0u);
+  if (p.watched) {
+    poller_.modify(p.connection.fd(), owner, events);
+  } else {
+    // Fails only for lack of memory. The connection is then still served by timer.
+    static_cast<void>(poller_.add(p.connection.fd(), owner, events));
+  }
   p.watched = true;
   p.watched_writable = writable;
 }

@@ -8,14 +8,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/units.h"
 #include "gpu_client/engine/control/control_connection.h"
-#include "gpu_client/engine/control/control_poller.h"
 #include "gpu_client/engine/control/heartbeat_listener.h"
+#include "transport/tcp/poller.h"
 
 namespace sluice::engine {
 
@@ -28,14 +27,12 @@ struct ControlPeer {
 
 class MonitoredSession {
  public:
-  // `id` is not 0. `listener` and `poller` outlive the session.
-  MonitoredSession(uint64_t id, HeartbeatListener& listener, bool fault_tolerant, ControlPoller& poller)
+  // `listener` and `poller` outlive the session. A connection's owner in the poller is the session's id
+  // (generation) and the index of the peer.
+  MonitoredSession(uint32_t id, HeartbeatListener& listener, bool fault_tolerant,
+                   transport::tcp::Poller& poller)
       : id_(id), fault_tolerant_(fault_tolerant), listener_(listener), poller_(poller) {}
   MonitoredSession(const MonitoredSession&) = delete;
-
-  // The poller's key of a connection names the session and the peer.
-  [[nodiscard]] static uint64_t session_of(uint64_t key) noexcept { return key >> kPeerBits; }
-  [[nodiscard]] static size_t peer_of(uint64_t key) noexcept { return key & ((1u << kPeerBits) - 1); }
 
   [[nodiscard]] HeartbeatListener& listener() const noexcept { return listener_; }
   // True after a loss or abort(). Received frames are then read and ignored.
@@ -51,7 +48,7 @@ class MonitoredSession {
   void replace_connection(size_t peer, ControlConnection connection);
   void drop(size_t peer);
   [[nodiscard]] bool is_unresponsive(size_t peer) const;
-  [[nodiscard]] std::optional<size_t> add_reducer(ControlPeer peer);
+  [[nodiscard]] size_t add_reducer(ControlPeer peer);
   void commit_peer(size_t peer, const wire::Commit& commit);
 
   // Receives the frames of a connection and sends its unsent bytes.
@@ -66,10 +63,6 @@ class MonitoredSession {
   void unwatch_all() noexcept;
 
  private:
-  static constexpr unsigned kPeerBits = 16;
-  static constexpr size_t kMaxPeer = (1u << kPeerBits) - 1;
-  static_assert(wire::kMaxReducers < kMaxPeer);
-
   struct Peer {
     ControlConnection connection;
     Nanos heartbeat = 0;
@@ -102,10 +95,10 @@ class MonitoredSession {
   void check_left();
   void update_watch(size_t peer) noexcept;
 
-  const uint64_t id_;
+  const uint32_t id_;
   const bool fault_tolerant_;
   HeartbeatListener& listener_;
-  ControlPoller& poller_;
+  transport::tcp::Poller& poller_;
   std::vector<Peer> peers_;
   bool leaving_ = false;
   bool ended_ = false;

@@ -241,25 +241,15 @@ void ChunkScheduler::lane_closed(uint32_t lane, Errc reason) noexcept {
   if (!has_ended()) listener_.on_lane_lost(lane, reason);
 }
 
-uint64_t ChunkScheduler::result_bytes_copied() const noexcept {
-  uint64_t sum = 0;
-  for (const LaneConnection& l : lanes_) sum += l.bytes_copied();
-  return sum;
-}
-
-uint32_t ChunkScheduler::rdma_lanes() const noexcept {
-  return static_cast<uint32_t>(std::ranges::count_if(lanes_, &LaneConnection::over_rdma));
-}
-
-uint64_t ChunkScheduler::bytes_resent() const noexcept {
-  uint64_t sum = 0;
-  for (const LaneConnection& l : lanes_) sum += l.bytes_resent();
-  return sum;
-}
-
-transport::EndpointCounters ChunkScheduler::counters() const noexcept {
-  transport::EndpointCounters sum;
-  for (const LaneConnection& l : lanes_) sum += l.counters();
+ChunkScheduler::Counters ChunkScheduler::counters() const noexcept {
+  Counters sum;
+  sum.open_lanes = open_lanes_;
+  for (const LaneConnection& l : lanes_) {
+    sum.lanes += l.counters();
+    sum.bytes_resent += l.bytes_resent();
+    sum.results_copied += l.bytes_copied();
+    sum.rdma_lanes += l.over_rdma() ? 1 : 0;
+  }
   return sum;
 }
 

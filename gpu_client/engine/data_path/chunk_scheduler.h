@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -21,15 +22,26 @@
 #include <vector>
 
 #include "core/result.h"
-#include "gpu_client/engine/base/session_end.h"
 #include "gpu_client/engine/data_path/chunk_ring.h"
 #include "gpu_client/engine/data_path/inflight_limit.h"
 #include "gpu_client/engine/data_path/lane_connection.h"
 #include "gpu_client/engine/data_path/op_table.h"
 #include "gpu_client/engine/data_path/straggler_stats.h"
 #include "transport/transport.h"
+#include "wire/messages.h"
 
 namespace sluice::engine {
+
+inline constexpr uint32_t kNoLane = 0xffffffff;
+
+// Why a session ended. Written without allocating memory.
+struct SessionEnd {
+  Errc code = Errc::kOk;
+  uint32_t lane = kNoLane;        // index of the lane connection that showed the cause
+  uint32_t rank = wire::kNoRank;  // the rank that the cause concerns
+  bool from_peer = false;         // a reducer sent the code and the text in ABORT
+  std::array<char, wire::kMaxErrorText + 1> text{};
+};
 
 class ChunkScheduler {
  public:
@@ -67,7 +79,7 @@ class ChunkScheduler {
     virtual void on_scheduler_ended(const SessionEnd& end) noexcept = 0;
     // A lane connection was closed without ABORT. The listener decides when the loss ends the session: the
     // reducer may be sending the cause on its control connection. `reason` is that of Handler::on_closed.
-    virtual void on_lane_lost(uint32_t lane, Errc reason) noexcept = 0;
+    virtual void on_lane_lost(uint32_t /*lane*/, Errc /*reason*/) noexcept {}
     // The replacement of a lost connection is in use.
     virtual void on_lane_resumed(uint32_t /*lane*/) noexcept {}
 
@@ -81,9 +93,6 @@ class ChunkScheduler {
   ChunkScheduler(const ChunkScheduler&) = delete;
 
   [[nodiscard]] LaneConnection& lane(uint32_t i) noexcept { return lanes_[i]; }
-  [[nodiscard]] uint32_t open_lanes() const noexcept { return open_lanes_; }
-  // The number of open lane connections that use RDMA.
-  [[nodiscard]] uint32_t rdma_lanes() const noexcept;
   [[nodiscard]] uint32_t lane_count() const noexcept { return static_cast<uint32_t>(lanes_.size()); }
   // The queue and payload sizes that the endpoint of lane connection i needs.
   [[nodiscard]] transport::EndpointOptions endpoint_options(uint32_t i) const noexcept;
@@ -128,10 +137,15 @@ class ChunkScheduler {
   [[nodiscard]] uint32_t oldest_operation() const noexcept { return first_open_; }
   // Operations that ended with kOk.
   [[nodiscard]] uint64_t operations_done() const noexcept { return operations_done_; }
-  [[nodiscard]] transport::EndpointCounters counters() const noexcept;
-  [[nodiscard]] uint64_t bytes_resent() const noexcept;
-  // Bytes of results that were received in the ring and copied (lane_connection.h).
-  [[nodiscard]] uint64_t result_bytes_copied() const noexcept;
+  // Sums over the lane connections.
+  struct Counters {
+    transport::EndpointCounters lanes;
+    uint64_t bytes_resent = 0;
+    uint64_t results_copied = 0;  // bytes of results that were received in the ring (lane_connection.h)
+    uint32_t rdma_lanes = 0;      // open ones that use RDMA
+    uint32_t open_lanes = 0;
+  };
+  [[nodiscard]] Counters counters() const noexcept;
   // The last failure of a single connection in a fault-tolerant session.
   [[nodiscard]] const SessionEnd& last_failure() const noexcept { return last_failure_; }
   [[nodiscard]] const StragglerStats& straggler_stats() const noexcept { return straggler_stats_; }

@@ -17,11 +17,6 @@ constexpr unsigned kRounds = 8;
 
 }  // namespace
 
-void ProgressLoop::attach(ChunkScheduler& scheduler, transport::Context& context) noexcept {
-  scheduler_ = &scheduler;
-  context_ = &context;
-}
-
 void ProgressLoop::submit(uint32_t op) noexcept {
   const bool pushed = submitted_.try_push(op);
   SLUICE_ASSERT(pushed);

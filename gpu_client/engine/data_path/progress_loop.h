@@ -22,24 +22,15 @@ class ProgressLoop final : public ChunkScheduler::Listener {
   // be sending the cause on the control connection, and that cause is the better one to report.
   static constexpr Nanos kLaneGrace = 250 * kMillisecond;
 
-  // All calls come from the thread of the loop.
-  class Listener {
-   public:
-    // Once, when an event on the data path ends the session. See ChunkScheduler::Listener.
-    virtual void on_data_path_ended(const SessionEnd& end) noexcept = 0;
-    // In fault-tolerant sessions only. See ChunkScheduler::Listener.
-    virtual void on_lane_lost(uint32_t /*lane*/, Errc /*reason*/) noexcept {}
-    virtual void on_lane_resumed(uint32_t /*lane*/) noexcept {}
-
-   protected:
-    ~Listener() = default;
-  };
-
-  // The first turn after `end_latch` is set ends the scheduler.
+  // The first turn after `end_latch` is set ends the scheduler. `listener` receives the scheduler's events;
+  // lost lane connections only in fault-tolerant sessions, because the loop handles them in the others.
   ProgressLoop(const SessionEndLatch& end_latch, Listener& listener)
       : end_latch_(end_latch), listener_(listener), submitted_(OpTable::kCapacity) {}
   // To be called before the first turn. Both outlive the last turn.
-  void attach(ChunkScheduler& scheduler, transport::Context& context) noexcept;
+  void attach(ChunkScheduler& scheduler, transport::Context& context) noexcept {
+    scheduler_ = &scheduler;
+    context_ = &context;
+  }
 
   // Submits an operation that was opened in the table. One thread at a time (the submission lock). Never
   // full: the ring has as many entries as the table.
@@ -64,7 +55,7 @@ class ProgressLoop final : public ChunkScheduler::Listener {
   // True when the scheduler and every operation have ended and the transport holds no buffer. Any thread.
   [[nodiscard]] bool is_drained() const noexcept { return drained_.load(std::memory_order_acquire); }
 
-  void on_scheduler_ended(const SessionEnd& end) noexcept override { listener_.on_data_path_ended(end); }
+  void on_scheduler_ended(const SessionEnd& end) noexcept override { listener_.on_scheduler_ended(end); }
   void on_lane_lost(uint32_t lane, Errc reason) noexcept override;
   void on_lane_resumed(uint32_t lane) noexcept override { listener_.on_lane_resumed(lane); }
 

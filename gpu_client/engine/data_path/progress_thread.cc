@@ -84,11 +84,7 @@ void ProgressThread::run_turn(Nanos now, unsigned& work) noexcept {
       requested != snapshots_taken_.load(std::memory_order_relaxed)) {
     {
       const std::lock_guard lock(mutex_);
-      snapshot_ = {.lanes = scheduler_.counters(),
-                   .bytes_resent = scheduler_.bytes_resent(),
-                   .results_copied = scheduler_.result_bytes_copied(),
-                   .rdma_lanes = scheduler_.rdma_lanes(),
-                   .open_lanes = scheduler_.open_lanes()};
+      snapshot_ = scheduler_.counters();
     }
     snapshots_taken_.store(requested, std::memory_order_seq_cst);
     signal();
@@ -111,7 +107,7 @@ void ProgressThread::sleep(Nanos now, Nanos deadline) noexcept {
   idle_since_ = 0;
 }
 
-ProgressThread::Counters ProgressThread::counters() noexcept {
+ChunkScheduler::Counters ProgressThread::counters() noexcept {
   const uint64_t request = snapshots_requested_.fetch_add(1, std::memory_order_acq_rel) + 1;
   notify();
   static_cast<void>(wait([&] { return snapshots_taken_.load(std::memory_order_seq_cst) >= request; },

@@ -46,14 +46,7 @@ class ProgressThread {
   bool wait(Predicate done, Nanos deadline) noexcept;
 
   // Current counters of the lane connections.
-  struct Counters {
-    transport::EndpointCounters lanes;
-    uint64_t bytes_resent = 0;
-    uint64_t results_copied = 0;
-    uint32_t rdma_lanes = 0;
-    uint32_t open_lanes = 0;
-  };
-  [[nodiscard]] Counters counters() noexcept;
+  [[nodiscard]] ChunkScheduler::Counters counters() noexcept;
   [[nodiscard]] uint64_t operations_done() const noexcept {
     return operations_done_.load(std::memory_order_relaxed);
   }
@@ -94,7 +87,7 @@ class ProgressThread {
   std::condition_variable changed_;
   std::atomic<uint64_t> snapshots_requested_{0};
   std::atomic<uint64_t> snapshots_taken_{0};
-  Counters snapshot_;
+  ChunkScheduler::Counters snapshot_;
   std::atomic<uint64_t> operations_done_{0};
 };
 

@@ -4,18 +4,37 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/endpoints.h"
+#include "core/ids.h"
 #include "core/result.h"
-#include "gpu_client/engine/join/identity.h"
+#include "gpu_client/engine/join/credentials.h"
+#include "gpu_client/engine/join/lane_settings.h"
 #include "transport/tcp/blocking_io.h"
 #include "transport/tcp/socket.h"
 #include "wire/handshake.h"
 #include "wire/messages.h"
 
 namespace sluice::engine {
+
+// Describes this rank to the reducers; the same on every connection of a session.
+struct Identity {
+  SessionId session;
+  Rank rank = 0;
+  uint32_t ranks = 0;
+  std::string job = "default";
+  std::string tenant{};  // empty: the job's name is the tenant
+  // Without a token nothing is proved, and a reducer that requires a proof is an error.
+  std::optional<wire::Digest> token;
+  std::string interface_address;  // local address to connect from; empty: chosen by the route
+  bool fault_tolerant = false;    // request a fault-tolerant session (protocol.md section 11)
+  std::shared_ptr<const TlsSettings> tls = nullptr;  // null: no TLS
+  LaneSettings lanes{};
+};
 
 struct Handshake {
   transport::tcp::Socket socket;

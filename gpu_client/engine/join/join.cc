@@ -14,6 +14,23 @@ namespace {
 // How long a handshake may wait for the next request: well below a reducer's handshake deadline.
 constexpr Nanos kHandshakeFreshness = 1500 * kMillisecond;
 
+bool is_fault_tolerant(const Handshake& g) {
+  return (g.welcome.features & wire::kFaultToleranceFeatures) == wire::kFaultToleranceFeatures;
+}
+
+// JOIN with `lanes` lane connections to the reducer with this index in the view.
+wire::Join make_join(const JoinOptions& options, const wire::View& view, uint16_t lanes, size_t index) {
+  wire::Join join;
+  join.view_hash = wire::view_hash(view);
+  join.window_bytes = view.window_bytes;
+  join.slot_bytes = view.slot_bytes;
+  join.lanes = lanes;
+  join.reducer_index = static_cast<uint16_t>(index);
+  join.join_timeout_ms = static_cast<uint32_t>(options.join_timeout / kMillisecond);
+  for (const wire::ViewReducer& r : view.reducers) join.reducers.push_back(r.id);
+  return join;
+}
+
 class JoinProcedure {
  public:
   explicit JoinProcedure(const JoinOptions& options) : options_(options), identity_(options.identity) {}
@@ -30,19 +47,178 @@ class JoinProcedure {
   }
 
  private:
-  Result<void> handshake_all();
-  Result<void> check_distinct(const Handshake& g) const;
-  [[nodiscard]] bool all_fault_tolerant() const noexcept;
+  Result<void> handshake_all() {
+    const Nanos deadline = monotonic_now() + options_.connect_timeout;
+    for (;;) {
+      const Nanos began = monotonic_now();
+      handshakes_.clear();
+      for (const config::Endpoint& reducer : options_.reducers) {
+        auto g = connect_and_handshake(reducer, identity_, wire::Purpose::kControl, 0, 0, deadline);
+        if (!g) return tl::unexpected(g.error());
+        if (auto checked = check_capacity(*g, options_.slot_bytes); !checked) return checked;
+        if (auto checked = check_distinct(*g); !checked) return checked;
+        handshakes_.push_back(std::move(*g));
+      }
+      if (identity_.fault_tolerant && !std::ranges::all_of(handshakes_, is_fault_tolerant)) {
+        // A reducer without fault tolerance makes the session non-fault-tolerant, so HELLO is sent again
+        // without the feature. The other ranks receive the same answers and decide the same.
+        identity_.fault_tolerant = false;
+        continue;
+      }
+      // A reducer closes a connection that stays idle after WELCOME. If one reducer started late, the
+      // handshakes with the others may be too old, and all are made again.
+      const Nanos now = monotonic_now();
+      if (now - began < kHandshakeFreshness || now - began >= deadline - now) return {};
+    }
+  }
+  Result<void> check_distinct(const Handshake& g) const {
+    for (const Handshake& other : handshakes_) {
+      if (other.welcome.reducer == g.welcome.reducer) {
+        return fail(Errc::kInvalidArgument,
+                    g.name + " is the same process as " + other.name + "; list each reducer once");
+      }
+    }
+    return {};
+  }
   // The slot size that every rank computes by itself when the user asked for none.
-  [[nodiscard]] uint32_t default_slot_bytes() const noexcept;
-  Result<void> compute_view();
-  Result<void> reserve_all();
-  Result<ReducerReservation> reserve_one(size_t i);
-  Result<void> attach_all();
-  Result<void> attach_lane(size_t i, uint32_t lane);
-  void log_lane_transports() const;
-  Result<void> vote();
-  Error notify_failure(Error cause);
+  [[nodiscard]] uint32_t default_slot_bytes() const noexcept {
+    uint32_t lane_connections = 0;
+    for (const wire::ViewReducer& r : membership_.view.reducers) lane_connections += r.lanes;
+    uint32_t bytes = std::min(wire::slot_bytes_for(identity_.ranks, lane_connections), options_.window_bytes);
+    for (const Handshake& g : handshakes_) bytes = std::min(bytes, g.welcome.max_slot_bytes);
+    return static_cast<uint32_t>(bytes / kCacheLine * kCacheLine);
+  }
+  Result<void> compute_view() {
+    wire::View& view = membership_.view;
+    view.window_bytes = options_.window_bytes;
+    uint64_t weights = 0;
+    uint64_t most_lanes = 0;
+    for (size_t i = 0; i < handshakes_.size(); ++i) {
+      const uint16_t lanes = choose_lane_count(options_.lanes, handshakes_[i].welcome.lanes);
+      view.reducers.push_back({.id = handshakes_[i].welcome.reducer,
+                               .lanes = lanes,
+                               .weight = options_.reducers[i].weight,
+                               .alive = true});
+      weights += options_.reducers[i].weight;
+      most_lanes = std::max<uint64_t>(most_lanes, lanes);
+    }
+    view.slot_bytes = options_.slot_bytes != 0 ? options_.slot_bytes : default_slot_bytes();
+    for (const wire::ViewReducer& r : view.reducers) {
+      const uint32_t slots = wire::slots_per_lane(view.window_bytes, view.slot_bytes, r.lanes);
+      if (slots > wire::kMaxSlots) {
+        return fail(Errc::kInvalidArgument, "window_bytes / slot_bytes gives " + std::to_string(slots) +
+                                                " slots per lane connection, more than the maximum of " +
+                                                std::to_string(wire::kMaxSlots) +
+                                                "; raise slot_bytes or lower window_bytes");
+      }
+    }
+    if (weights * most_lanes > wire::kMaxPlacement) {
+      return fail(Errc::kInvalidArgument, "sum of the reducers' weights (" + std::to_string(weights) +
+                                              ") times lanes (" + std::to_string(most_lanes) +
+                                              ") exceeds the maximum of " +
+                                              std::to_string(wire::kMaxPlacement) + "; use smaller weights");
+    }
+    membership_.view_hash = wire::view_hash(view);
+    membership_.fault_tolerant = identity_.fault_tolerant;
+    return {};
+  }
+  Result<void> reserve_all() {
+    join_deadline_ = monotonic_now() + options_.join_timeout;
+    // The arbiter first: only the arbiter can tell the other ranks that a later reducer has refused.
+    for (size_t i = 0; i < handshakes_.size(); ++i) {
+      auto reservation = reserve_one(i);
+      if (!reservation) {
+        // If the arbiter has refused another rank, that rank has left the other reducers, and they report it
+        // as lost. The arbiter's refusal arrived before and names the cause.
+        if (auto checked = check_for_refusal(membership_.reservations); !checked) return checked;
+        return tl::unexpected(reservation.error());
+      }
+      membership_.reservations.push_back(std::move(*reservation));
+    }
+    return {};
+  }
+  Result<ReducerReservation> reserve_one(size_t i) {
+    const wire::View& view = membership_.view;
+    return reserve(handshakes_[i], options_.reducers[i], identity_,
+                   make_join(options_, view, view.reducers[i].lanes, i),
+                   std::min(join_deadline_, monotonic_now() + options_.connect_timeout));
+  }
+  Result<void> attach_all() {
+    for (size_t i = 0; i < membership_.reservations.size(); ++i) {
+      for (uint32_t lane = 0; lane < membership_.view.reducers[i].lanes; ++lane) {
+        auto attached = attach_lane(i, lane);
+        if (attached) continue;
+        // A session that ended because another rank was refused is unknown to the reducer here. See
+        // reserve_all().
+        if (auto checked = check_for_refusal(membership_.reservations); !checked) return checked;
+        return attached;
+      }
+    }
+    return {};
+  }
+  Result<void> attach_lane(size_t i, uint32_t lane) {
+    ReducerReservation& reservation = membership_.reservations[i];
+    const Nanos deadline = std::min(join_deadline_, monotonic_now() + options_.connect_timeout);
+    auto g = connect_and_handshake(options_.reducers[i], identity_, wire::Purpose::kLane, lane, 0, deadline);
+    if (!g) return tl::unexpected(g.error());
+    const wire::View& view = membership_.view;
+    reservation.slots = wire::slots_per_lane(view.window_bytes, view.slot_bytes, view.reducers[i].lanes);
+    auto attached = attach(*g, identity_,
+                           {.reducer = reservation.id,
+                            .handle = reservation.handle,
+                            .view_hash = membership_.view_hash,
+                            .slots = reservation.slots},
+                           deadline);
+    if (!attached) return attached;
+    if (g->socket.has_queue_pair()) ++rdma_lanes_;
+    if (tcp_reason_.empty() && !g->tcp_reason.empty())
+      tcp_reason_ = (identity_.lanes.rdma ? g->name + ": " : "") + g->tcp_reason;
+    reservation.lanes.push_back(std::move(g->socket));
+    return {};
+  }
+  // Logs nothing when TCP was selected. Only rank 0 logs that the host has no RDMA device.
+  void log_lane_transports() const {
+    size_t all = 0;
+    for (const ReducerReservation& reservation : membership_.reservations) all += reservation.lanes.size();
+    if ((rdma_lanes_ == 0 && tcp_reason_.empty()) || (!identity_.lanes.rdma && identity_.rank != 0)) return;
+    const size_t tcp_lanes = all - rdma_lanes_;
+    const std::string transports = tcp_lanes == 0     ? "RDMA"
+                                   : rdma_lanes_ == 0 ? "TCP"
+                                                      : "RDMA, " + std::to_string(tcp_lanes) + " of " +
+                                                            std::to_string(all) + " over TCP";
+    SessionLog(identity_.session, identity_.rank)
+        .info("lane connections over " + transports + (tcp_reason_.empty() ? "" : ": " + tcp_reason_));
+  }
+  Result<void> vote() {
+    wire::Vote vote;
+    vote.yes = 1;
+    vote.reason.code = Errc::kOk;
+    voted_ = true;
+    if (!membership_.reservations[0].control.send(vote).ok()) {
+      // The reducer's reason for closing the connection may have been received.
+      if (auto checked = check_for_refusal(membership_.reservations); !checked) return checked;
+    }
+    auto incarnation = await_verdict(membership_.reservations, options_.reducers[0], identity_,
+                                     join_deadline_ + kVerdictGrace);
+    if (!incarnation) return tl::unexpected(incarnation.error());
+    membership_.incarnation = *incarnation;
+    wire::Commit commit;
+    commit.incarnation = *incarnation;
+    for (ReducerReservation& reservation : membership_.reservations) {
+      if (!reservation.control.send(commit).ok())
+        return fail(Errc::kReducerLost, reservation.name + ": control connection lost while sending COMMIT");
+    }
+    return {};
+  }
+  Error notify_failure(Error cause) {
+    if (membership_.reservations.empty()) return cause;
+    if (voted_) {
+      abort_all(membership_.reservations, identity_.rank, cause);
+    } else {
+      vote_no(membership_.reservations[0], identity_.rank, cause);
+    }
+    return cause;
+  }
 
   const JoinOptions& options_;
   Identity identity_;
@@ -54,205 +230,54 @@ class JoinProcedure {
   Membership membership_;
 };
 
-Result<void> JoinProcedure::check_distinct(const Handshake& g) const {
-  for (const Handshake& other : handshakes_) {
-    if (other.welcome.reducer == g.welcome.reducer) {
-      return fail(Errc::kInvalidArgument,
-                  g.name + " is the same process as " + other.name + "; list each reducer once");
-    }
-  }
-  return {};
-}
-
-bool JoinProcedure::all_fault_tolerant() const noexcept {
-  return std::all_of(handshakes_.begin(), handshakes_.end(), [](const Handshake& g) {
-    return (g.welcome.features & wire::kFaultToleranceFeatures) == wire::kFaultToleranceFeatures;
-  });
-}
-
-Result<void> JoinProcedure::handshake_all() {
-  const Nanos deadline = monotonic_now() + options_.connect_timeout;
-  for (;;) {
-    const Nanos began = monotonic_now();
-    handshakes_.clear();
-    for (const config::Endpoint& reducer : options_.reducers) {
-      auto g = connect_and_handshake(reducer, identity_, wire::Purpose::kControl, 0, 0, deadline);
-      if (!g) return tl::unexpected(g.error());
-      if (auto checked = check_capacity(*g, options_.slot_bytes); !checked) return checked;
-      if (auto checked = check_distinct(*g); !checked) return checked;
-      handshakes_.push_back(std::move(*g));
-    }
-    if (identity_.fault_tolerant && !all_fault_tolerant()) {
-      // A reducer without fault tolerance makes the session non-fault-tolerant, so HELLO is sent again
-      // without the feature. The other ranks receive the same answers and decide the same.
-      identity_.fault_tolerant = false;
-      continue;
-    }
-    // A reducer closes a connection that stays idle after WELCOME. If one reducer started late, the
-    // handshakes with the others may be too old, and all are made again.
-    const Nanos now = monotonic_now();
-    if (now - began < kHandshakeFreshness || now - began >= deadline - now) return {};
-  }
-}
-
-uint32_t JoinProcedure::default_slot_bytes() const noexcept {
-  uint32_t lane_connections = 0;
-  for (const wire::ViewReducer& r : membership_.view.reducers) lane_connections += r.lanes;
-  uint32_t bytes = std::min(wire::slot_bytes_for(identity_.ranks, lane_connections), options_.window_bytes);
-  for (const Handshake& g : handshakes_) bytes = std::min(bytes, g.welcome.max_slot_bytes);
-  return static_cast<uint32_t>(bytes / kCacheLine * kCacheLine);
-}
-
-Result<void> JoinProcedure::compute_view() {
-  wire::View& view = membership_.view;
-  view.window_bytes = options_.window_bytes;
-  uint64_t weights = 0;
-  uint64_t most_lanes = 0;
-  for (size_t i = 0; i < handshakes_.size(); ++i) {
-    const uint16_t lanes = choose_lane_count(options_.lanes, handshakes_[i].welcome.lanes);
-    view.reducers.push_back({.id = handshakes_[i].welcome.reducer,
-                             .lanes = lanes,
-                             .weight = options_.reducers[i].weight,
-                             .alive = true});
-    weights += options_.reducers[i].weight;
-    most_lanes = std::max<uint64_t>(most_lanes, lanes);
-  }
-  view.slot_bytes = options_.slot_bytes != 0 ? options_.slot_bytes : default_slot_bytes();
-  for (const wire::ViewReducer& r : view.reducers) {
-    const uint32_t slots = wire::slots_per_lane(view.window_bytes, view.slot_bytes, r.lanes);
-    if (slots > wire::kMaxSlots) {
-      return fail(Errc::kInvalidArgument, "window_bytes / slot_bytes gives " + std::to_string(slots) +
-                                              " slots per lane connection, more than the maximum of " +
-                                              std::to_string(wire::kMaxSlots) +
-                                              "; raise slot_bytes or lower window_bytes");
-    }
-  }
-  if (weights * most_lanes > wire::kMaxPlacement) {
-    return fail(Errc::kInvalidArgument, "sum of the reducers' weights (" + std::to_string(weights) +
-                                            ") times lanes (" + std::to_string(most_lanes) +
-                                            ") exceeds the maximum of " +
-                                            std::to_string(wire::kMaxPlacement) + "; use smaller weights");
-  }
-  membership_.view_hash = wire::view_hash(view);
-  membership_.fault_tolerant = identity_.fault_tolerant;
-  return {};
-}
-
-Result<ReducerReservation> JoinProcedure::reserve_one(size_t i) {
-  const wire::View& view = membership_.view;
-  wire::Join join;
-  join.view_hash = membership_.view_hash;
-  join.window_bytes = view.window_bytes;
-  join.slot_bytes = view.slot_bytes;
-  join.lanes = view.reducers[i].lanes;
-  join.reducer_index = static_cast<uint16_t>(i);
-  join.join_timeout_ms = static_cast<uint32_t>(options_.join_timeout / kMillisecond);
-  for (const wire::ViewReducer& r : view.reducers) join.reducers.push_back(r.id);
-  return reserve(handshakes_[i], options_.reducers[i], identity_, std::move(join),
-                 std::min(join_deadline_, monotonic_now() + options_.connect_timeout));
-}
-
-Result<void> JoinProcedure::reserve_all() {
-  join_deadline_ = monotonic_now() + options_.join_timeout;
-  // The arbiter first: only the arbiter can tell the other ranks that a later reducer has refused.
-  for (size_t i = 0; i < handshakes_.size(); ++i) {
-    auto reservation = reserve_one(i);
-    if (!reservation) {
-      // If the arbiter has refused another rank, that rank has left the other reducers, and they report it as
-      // lost. The arbiter's refusal arrived before and names the cause.
-      if (auto checked = check_for_refusal(membership_.reservations); !checked) return checked;
-      return tl::unexpected(reservation.error());
-    }
-    membership_.reservations.push_back(std::move(*reservation));
-  }
-  return {};
-}
-
-Result<void> JoinProcedure::attach_lane(size_t i, uint32_t lane) {
-  ReducerReservation& reservation = membership_.reservations[i];
-  const Nanos deadline = std::min(join_deadline_, monotonic_now() + options_.connect_timeout);
-  auto g = connect_and_handshake(options_.reducers[i], identity_, wire::Purpose::kLane, lane, 0, deadline);
-  if (!g) return tl::unexpected(g.error());
-  const wire::View& view = membership_.view;
-  reservation.slots = wire::slots_per_lane(view.window_bytes, view.slot_bytes, view.reducers[i].lanes);
-  auto attached = attach(*g, identity_,
-                         {.reducer = reservation.id,
-                          .handle = reservation.handle,
-                          .view_hash = membership_.view_hash,
-                          .slots = reservation.slots},
-                         deadline);
-  if (!attached) return attached;
-  if (g->socket.has_queue_pair()) ++rdma_lanes_;
-  if (tcp_reason_.empty() && !g->tcp_reason.empty())
-    tcp_reason_ = (identity_.lanes.rdma ? g->name + ": " : "") + g->tcp_reason;
-  reservation.lanes.push_back(std::move(g->socket));
-  return {};
-}
-
-// Logs nothing when TCP was selected. Only rank 0 logs that the host has no RDMA device.
-void JoinProcedure::log_lane_transports() const {
-  size_t all = 0;
-  for (const ReducerReservation& reservation : membership_.reservations) all += reservation.lanes.size();
-  if ((rdma_lanes_ == 0 && tcp_reason_.empty()) || (!identity_.lanes.rdma && identity_.rank != 0)) return;
-  const size_t tcp_lanes = all - rdma_lanes_;
-  const std::string transports =
-      tcp_lanes == 0     ? "RDMA"
-      : rdma_lanes_ == 0 ? "TCP"
-                         : "RDMA, " + std::to_string(tcp_lanes) + " of " + std::to_string(all) + " over TCP";
-  SessionLog(identity_.session, identity_.rank)
-      .info("lane connections over " + transports + (tcp_reason_.empty() ? "" : ": " + tcp_reason_));
-}
-
-Result<void> JoinProcedure::attach_all() {
-  for (size_t i = 0; i < membership_.reservations.size(); ++i) {
-    for (uint32_t lane = 0; lane < membership_.view.reducers[i].lanes; ++lane) {
-      auto attached = attach_lane(i, lane);
-      if (attached) continue;
-      // A session that ended because another rank was refused is unknown to the reducer here. See
-      // reserve_all().
-      if (auto checked = check_for_refusal(membership_.reservations); !checked) return checked;
-      return attached;
-    }
-  }
-  return {};
-}
-
-Result<void> JoinProcedure::vote() {
-  wire::Vote vote;
-  vote.yes = 1;
-  vote.reason.code = Errc::kOk;
-  voted_ = true;
-  if (!membership_.reservations[0].control.send(vote).ok()) {
-    // The reducer's reason for closing the connection may have been received.
-    if (auto checked = check_for_refusal(membership_.reservations); !checked) return checked;
-  }
-  auto incarnation = await_verdict(membership_.reservations, options_.reducers[0], identity_,
-                                   join_deadline_ + kVerdictGrace);
-  if (!incarnation) return tl::unexpected(incarnation.error());
-  membership_.incarnation = *incarnation;
-  wire::Commit commit;
-  commit.incarnation = *incarnation;
-  for (ReducerReservation& reservation : membership_.reservations) {
-    if (!reservation.control.send(commit).ok())
-      return fail(Errc::kReducerLost, reservation.name + ": control connection lost while sending COMMIT");
-  }
-  return {};
-}
-
-Error JoinProcedure::notify_failure(Error cause) {
-  if (membership_.reservations.empty()) return cause;
-  if (voted_) {
-    abort_all(membership_.reservations, identity_.rank, cause);
-  } else {
-    vote_no(membership_.reservations[0], identity_.rank, cause);
-  }
-  return cause;
-}
-
 }  // namespace
 
 Result<Membership> join_session(const JoinOptions& options) {
   return JoinProcedure(options).run();
+}
+
+Result<ReducerReservation> join_added_reducer(const JoinOptions& options, const wire::View& first_view,
+                                              uint64_t incarnation, const config::Endpoint& address,
+                                              uint64_t reducer_id, const Deadline& deadline) {
+  const std::string name = reducer_name(address);
+  if (first_view.reducers.size() >= wire::kMaxReducers)
+    return fail(Errc::kTooMany, name + ": the session already has the maximum of " +
+                                    std::to_string(wire::kMaxReducers) + " reducers");
+  const auto open = [&](wire::Purpose purpose, uint32_t lane) -> Result<Handshake> {
+    auto socket = connect_once(address, options.identity, deadline);
+    if (!socket) return add_context(name, socket.error());
+    auto g = perform_handshake(std::move(*socket), address, name, options.identity, purpose, lane,
+                               incarnation, deadline);
+    if (g && g->welcome.reducer != reducer_id) return tl::unexpected(replaced_process_error(*g));
+    return g;
+  };
+  auto g = open(wire::Purpose::kControl, 0);
+  if (!g) return tl::unexpected(g.error());
+  if (auto checked = check_capacity(*g, first_view.slot_bytes); !checked)
+    return tl::unexpected(checked.error());
+  if (!is_fault_tolerant(*g))
+    return fail(Errc::kUnsupported, name + ": does not support fault-tolerant sessions");
+
+  wire::Join join = make_join(options, first_view, choose_lane_count(options.lanes, g->welcome.lanes),
+                              first_view.reducers.size());
+  join.reducers.push_back(reducer_id);
+  auto reservation = reserve(*g, address, options.identity, join, deadline);
+  if (!reservation) return reservation;
+
+  reservation->slots = wire::slots_per_lane(first_view.window_bytes, first_view.slot_bytes, join.lanes);
+  const AttachParameters parameters{.reducer = reducer_id,
+                                    .handle = reservation->handle,
+                                    .view_hash = join.view_hash,
+                                    .slots = reservation->slots};
+  for (uint32_t lane = 0; lane < join.lanes; ++lane) {
+    auto handshake = open(wire::Purpose::kLane, lane);
+    if (!handshake) return tl::unexpected(handshake.error());
+    if (auto done = attach(*handshake, options.identity, parameters, deadline); !done)
+      return tl::unexpected(done.error());
+    log_lane_transport(*handshake, options.identity);
+    reservation->lanes.push_back(std::move(handshake->socket));
+  }
+  return reservation;
 }
 
 }  // namespace sluice::engine

@@ -11,8 +11,8 @@
 #include "config/endpoints.h"
 #include "core/result.h"
 #include "core/units.h"
-#include "gpu_client/engine/join/identity.h"
-#include "gpu_client/engine/join/membership.h"
+#include "gpu_client/engine/join/reducer_reservation.h"
+#include "wire/view.h"
 
 namespace sluice::engine {
 
@@ -31,6 +31,25 @@ struct JoinOptions {
   Nanos resume_timeout = 2 * kSecond;    // to reopen a connection before its reducer counts as lost
 };
 
+// The result of a successful join: the agreed view and the connections to its reducers.
+struct Membership {
+  wire::View view;
+  uint64_t view_hash = 0;
+  uint64_t incarnation = 0;
+  bool fault_tolerant = false;  // this rank and every reducer of the view support recovery from losses
+  std::vector<ReducerReservation> reservations;  // in the order of the view; the first reducer is the arbiter
+};
+
 [[nodiscard]] Result<Membership> join_session(const JoinOptions& options);
+
+// Joins a reducer that is added to a running session: makes the reservation and attaches all lane
+// connections, without retries and without COMMIT. JOIN depends only on the session's first view and on this
+// reducer, so all ranks send the same JOIN whatever proposals they have seen. `reducer_id` is from the
+// membership history.
+[[nodiscard]] Result<ReducerReservation> join_added_reducer(const JoinOptions& options,
+                                                            const wire::View& first_view,
+                                                            uint64_t incarnation,
+                                                            const config::Endpoint& address,
+                                                            uint64_t reducer_id, const Deadline& deadline);
 
 }  // namespace sluice::engine

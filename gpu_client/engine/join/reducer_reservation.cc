@@ -8,6 +8,7 @@
 #include "gpu_client/engine/join/transport_negotiation.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/blocking_io.h"
+#include "wire/view.h"
 
 namespace sluice::engine {
 namespace {
@@ -98,55 +99,6 @@ Result<void> attach(Handshake& g, const Identity& identity, const AttachParamete
   }
   if (g.hello.purpose != wire::Purpose::kLane) return {};
   return negotiate_lane_transport(g, identity.lanes, deadline);
-}
-
-Result<ReducerReservation> join_added_reducer(const AddedReducer& added, const Identity& identity,
-                                              const Deadline& deadline) {
-  const std::string name = reducer_name(added.address);
-  const wire::View& first = *added.first;
-  if (first.reducers.size() >= wire::kMaxReducers)
-    return fail(Errc::kTooMany, name + ": the session already has the maximum of " +
-                                    std::to_string(wire::kMaxReducers) + " reducers");
-  const auto open = [&](wire::Purpose purpose, uint32_t lane) -> Result<Handshake> {
-    auto socket = connect_once(added.address, identity, deadline);
-    if (!socket) return add_context(name, socket.error());
-    auto g = perform_handshake(std::move(*socket), added.address, name, identity, purpose, lane,
-                               added.incarnation, deadline);
-    if (g && g->welcome.reducer != added.reducer) return tl::unexpected(replaced_process_error(*g));
-    return g;
-  };
-  auto g = open(wire::Purpose::kControl, 0);
-  if (!g) return tl::unexpected(g.error());
-  if (auto checked = check_capacity(*g, first.slot_bytes); !checked) return tl::unexpected(checked.error());
-  if ((g->welcome.features & wire::kFaultToleranceFeatures) != wire::kFaultToleranceFeatures)
-    return fail(Errc::kUnsupported, name + ": does not support fault-tolerant sessions");
-
-  wire::Join join;
-  join.view_hash = wire::view_hash(first);
-  join.window_bytes = first.window_bytes;
-  join.slot_bytes = first.slot_bytes;
-  join.lanes = choose_lane_count(added.lanes, g->welcome.lanes);
-  join.reducer_index = static_cast<uint16_t>(first.reducers.size());
-  join.join_timeout_ms = static_cast<uint32_t>(added.join_timeout / kMillisecond);
-  for (const wire::ViewReducer& r : first.reducers) join.reducers.push_back(r.id);
-  join.reducers.push_back(added.reducer);
-  auto reservation = reserve(*g, added.address, identity, join, deadline);
-  if (!reservation) return reservation;
-
-  reservation->slots = wire::slots_per_lane(first.window_bytes, first.slot_bytes, join.lanes);
-  const AttachParameters parameters{.reducer = added.reducer,
-                                    .handle = reservation->handle,
-                                    .view_hash = join.view_hash,
-                                    .slots = reservation->slots};
-  for (uint32_t lane = 0; lane < join.lanes; ++lane) {
-    auto handshake = open(wire::Purpose::kLane, lane);
-    if (!handshake) return tl::unexpected(handshake.error());
-    if (auto done = attach(*handshake, identity, parameters, deadline); !done)
-      return tl::unexpected(done.error());
-    log_lane_transport(*handshake, identity);
-    reservation->lanes.push_back(std::move(handshake->socket));
-  }
-  return reservation;
 }
 
 }  // namespace sluice::engine

@@ -13,7 +13,7 @@
 #include "gpu_client/engine/control/control_connection.h"
 #include "gpu_client/engine/join/handshake.h"
 #include "transport/tcp/socket.h"
-#include "wire/view.h"
+#include "wire/messages.h"
 
 namespace sluice::engine {
 
@@ -61,22 +61,5 @@ struct AttachParameters {
 
 // Logs that a lane connection of a running session uses TCP although RDMA was selected.
 void log_lane_transport(const Handshake& handshake, const Identity& identity);
-
-// A reducer that is added to a running session.
-struct AddedReducer {
-  config::Endpoint address;
-  uint64_t reducer = 0;  // its id, from the membership history
-  uint64_t incarnation = 0;
-  const wire::View* first = nullptr;  // the session's first view
-  uint32_t lanes = 0;                 // as the user asked; 0: as many as the reducer offers
-  Nanos join_timeout = 0;
-};
-
-// Makes the reservation and attaches all lane connections, without retries and without COMMIT. JOIN depends
-// only on the first view and on this reducer, so all ranks send the same JOIN whatever proposals they have
-// seen.
-[[nodiscard]] Result<ReducerReservation> join_added_reducer(const AddedReducer& added,
-                                                            const Identity& identity,
-                                                            const Deadline& deadline);
 
 }  // namespace sluice::engine

@@ -10,18 +10,12 @@
 namespace sluice::engine {
 namespace {
 
-// Why the connection must not use a queue pair; empty: it may.
-std::string reason_against_rdma(const Handshake& h) {
-  if (h.socket.tls() != nullptr) return "the connection uses TLS";
-  if ((h.welcome.features & wire::kFeatureRdma) == 0) return "the reducer does not offer RDMA";
-  return {};
-}
-
 // Exchanges PAIR and sends PAIRED. Returns why there is no queue pair; empty: the socket has one.
 Result<std::string> negotiate_queue_pair(Handshake& h, const LaneSettings& settings,
                                          const Deadline& deadline) {
   wire::Pair ours;
-  auto offer = transport::rdma::offer_pair(h.socket.fd(), settings.choice, {.memory = settings.memory});
+  auto offer = transport::rdma::offer_pair(transport::rdma::connection_gids(h.socket.fd()), settings.choice,
+                                           {.memory = settings.memory});
   if (offer) {
     ours.address = offer->address;
   } else {
@@ -36,7 +30,8 @@ Result<std::string> negotiate_queue_pair(Handshake& h, const LaneSettings& setti
                                                 : replace_control_characters(std::move(theirs->reason)));
   }
   const auto address = std::as_bytes(std::span(theirs->address));
-  auto connected = transport::rdma::connect_pair(*offer->pair, h.socket.fd(), address);
+  auto connected =
+      transport::rdma::connect_pair(*offer->pair, transport::rdma::connection_gids(h.socket.fd()), address);
   if (connected) connected = transport::rdma::probe_pair(*offer->pair, deadline);
   wire::Paired paired;
   paired.ready = connected ? 1 : 0;
@@ -61,8 +56,12 @@ Result<void> negotiate_lane_transport(Handshake& handshake, const LaneSettings& 
     handshake.tcp_reason = settings.rdma_error;
     return {};
   }
-  std::string reason = reason_against_rdma(handshake);
-  if (reason.empty()) {
+  std::string reason;  // why the connection cannot use a queue pair
+  if (handshake.socket.tls() != nullptr) {
+    reason = "the connection uses TLS";
+  } else if ((handshake.welcome.features & wire::kFeatureRdma) == 0) {
+    reason = "the reducer does not offer RDMA";
+  } else {
     auto negotiated = negotiate_queue_pair(handshake, settings, deadline);
     if (!negotiated) return tl::unexpected(negotiated.error());
     reason = std::move(*negotiated);

@@ -8,7 +8,6 @@
 
 #include "core/clock.h"
 #include "gpu_client/engine/base/thread.h"
-#include "gpu_client/engine/join/reducer_reservation.h"
 
 namespace sluice::engine {
 namespace {
@@ -24,21 +23,17 @@ bool same_address(const config::Endpoint& a, const config::Endpoint& b) {
 
 PoolWatch::PoolWatch(PoolWatchOptions options, Listener& listener)
     : options_(std::move(options)),
-      log_(options_.identity.session, options_.identity.rank),
+      log_(options_.join.identity.session, options_.join.identity.rank),
       listener_(listener),
-      has_file_(!options_.file.empty()),
+      has_file_(!options_.join.pool_file.empty()),
       interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  for (size_t i = 0; i < options_.reducers.size(); ++i) {
+  for (size_t i = 0; i < options_.join.reducers.size(); ++i) {
     const uint64_t id = options_.first_view.reducers[i].id;
     addresses_.push_back(
-        {.endpoint = options_.reducers[i], .reducer = id, .probed = true, .logged_reason = {}});
+        {.endpoint = options_.join.reducers[i], .reducer = id, .probed = true, .logged_reason = {}});
     members_[id] = true;
   }
-  if (has_file_) file_.emplace(options_.file);
-}
-
-PoolWatch::~PoolWatch() {
-  stop();
+  if (has_file_) file_.emplace(options_.join.pool_file);
 }
 
 void PoolWatch::stop() noexcept {
@@ -125,21 +120,17 @@ void PoolWatch::run() {
       tasks_.pop_front();
     }
     lock.unlock();
-    run_task(work);
+    try {
+      work();
+    } catch (const std::exception& e) {
+      log_.warn(std::string("cannot probe for reducers: ") + e.what());
+      const Nanos later = monotonic_now() + options_.longest_pause;
+      for (Address& a : addresses_) a.next_probe = a.next_probe == 0 ? 0 : std::max(a.next_probe, later);
+    }
     lock.lock();
     if (!idle) continue;
     const Nanos left = std::max(next_due() - monotonic_now(), Nanos{0});
     changed_.wait_for(lock, std::chrono::nanoseconds(left), [this] { return stopping_ || !tasks_.empty(); });
-  }
-}
-
-void PoolWatch::run_task(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const std::exception& e) {
-    log_.warn(std::string("cannot probe for reducers: ") + e.what());
-    const Nanos later = monotonic_now() + options_.longest_pause;
-    for (Address& a : addresses_) a.next_probe = a.next_probe == 0 ? 0 : std::max(a.next_probe, later);
   }
 }
 
@@ -204,23 +195,12 @@ void PoolWatch::update_list(const std::vector<config::Endpoint>& list) {
 Result<uint64_t> PoolWatch::identify(const config::Endpoint& endpoint) const {
   const std::string name = reducer_name(endpoint);
   const Deadline deadline(monotonic_now() + kProbeTimeout, interrupt_.fd());
-  auto socket = connect_once(endpoint, options_.identity, deadline);
+  auto socket = connect_once(endpoint, options_.join.identity, deadline);
   if (!socket) return fail(Errc::kReducerLost, name + ": " + socket.error().text);
-  auto g = perform_handshake(std::move(*socket), endpoint, name, options_.identity, wire::Purpose::kStatus, 0,
-                             options_.incarnation, deadline);
+  auto g = perform_handshake(std::move(*socket), endpoint, name, options_.join.identity,
+                             wire::Purpose::kStatus, 0, options_.incarnation, deadline);
   if (!g) return tl::unexpected(g.error());
   return g->welcome.reducer;
-}
-
-Result<ReducerReservation> PoolWatch::reserve_at(const config::Endpoint& endpoint, uint64_t reducer) const {
-  const AddedReducer added{.address = endpoint,
-                           .reducer = reducer,
-                           .incarnation = options_.incarnation,
-                           .first = &options_.first_view,
-                           .lanes = options_.lanes,
-                           .join_timeout = options_.join_timeout};
-  const Deadline deadline(monotonic_now() + options_.reservation_timeout, interrupt_.fd());
-  return join_added_reducer(added, options_.identity, deadline);
 }
 
 void PoolWatch::probe(Address& a) {
@@ -239,7 +219,9 @@ void PoolWatch::probe(Address& a) {
   }
   // The session never adds a reducer again under an id that it has removed.
   if (removed_.contains(*id)) return postpone(a, false, {});
-  auto reservation = reserve_at(a.endpoint, *id);
+  auto reservation =
+      join_added_reducer(options_.join, options_.first_view, options_.incarnation, a.endpoint, *id,
+                         {monotonic_now() + options_.reservation_timeout, interrupt_.fd()});
   if (!reservation) return postpone(a, true, reservation.error().text);
   a.reducer = *id;
   a.next_probe = 0;

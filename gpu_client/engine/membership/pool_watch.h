@@ -13,7 +13,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -25,18 +24,14 @@
 #include "core/result.h"
 #include "core/units.h"
 #include "gpu_client/engine/base/session_log.h"
-#include "gpu_client/engine/join/reducer_reservation.h"
+#include "gpu_client/engine/join/join.h"
 
 namespace sluice::engine {
 
 struct PoolWatchOptions {
-  std::vector<config::Endpoint> reducers;  // the list, in the order of the first view
-  std::string file;                        // the file with the list; empty: none
-  Identity identity;
+  JoinOptions join;  // with the list of reducers, and its file if it has one
   uint64_t incarnation = 0;
   wire::View first_view;
-  uint32_t lanes = 0;             // as the user asked; 0: as many as a reducer offers
-  Nanos join_timeout = 0;         // sent in JOIN
   Nanos reservation_timeout = 0;  // for the reservation and all lane connections at one reducer
   Nanos file_check_interval = kSecond;
   // Pauses between probes of an address. They start short, because a restarted reducer returns soon, and
@@ -65,7 +60,7 @@ class PoolWatch {
 
   // `listener` lives until stop().
   PoolWatch(PoolWatchOptions options, Listener& listener);
-  ~PoolWatch();
+  ~PoolWatch() { stop(); }
   PoolWatch(const PoolWatch&) = delete;
 
   // All calls below: any thread. Errors mean that the system cannot start a thread.
@@ -98,15 +93,12 @@ class PoolWatch {
   // Starts or wakes the thread. Lock held.
   [[nodiscard]] Result<void> wake();
   void run();
-  void run_task(const std::function<void()>& work);
   void probe_due();
   [[nodiscard]] Nanos next_due() const;
   void update_list(const std::vector<config::Endpoint>& list);
   void check_file(bool unchanged_too);
   void probe(Address& address);
   [[nodiscard]] Result<uint64_t> identify(const config::Endpoint& endpoint) const;
-  [[nodiscard]] Result<ReducerReservation> reserve_at(const config::Endpoint& endpoint,
-                                                      uint64_t reducer) const;
   void postpone(Address& address, bool refused, const std::string& reason);
   void report_unlisted();
 

@@ -32,10 +32,6 @@ ViewFollower::ViewFollower(wire::View first)
     reducers_[r.id] = {.lanes = r.lanes, .weight = r.weight, .address = {}, .joined = true};
 }
 
-bool ViewFollower::suspect(uint64_t id) {
-  return history_.remove(id);
-}
-
 bool ViewFollower::add(uint64_t id, const config::Endpoint& address) {
   if (!history_.add(id)) return false;
   ReducerState& state = reducers_[id];

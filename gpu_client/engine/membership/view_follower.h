@@ -50,7 +50,7 @@ class ViewFollower {
   explicit ViewFollower(wire::View first);
 
   // Marks a reducer as lost or draining. Returns true when the rank did not know: send SUSPECT to all.
-  bool suspect(uint64_t id);
+  bool suspect(uint64_t id) { return history_.remove(id); }
   // Adds a reducer that this rank has found. Returns true when the rank did not know: send known_changes() to
   // all.
   bool add(uint64_t id, const config::Endpoint& address);

@@ -46,13 +46,13 @@ class Reconnector {
   class Listener {
    public:
     // ATTACHED was received and nothing sent since. The session must repeat what the reducer may have missed.
-    virtual void on_control_reconnected(uint64_t reducer, ControlConnection connection) noexcept = 0;
+    virtual void on_control_reconnected(uint64_t reducer_id, ControlConnection connection) noexcept = 0;
     // ATTACHED was received and nothing sent since. The session must send RESUME.
-    virtual void on_lane_reconnected(uint64_t reducer, uint32_t lane,
+    virtual void on_lane_reconnected(uint64_t reducer_id, uint32_t lane,
                                      transport::tcp::Socket socket) noexcept = 0;
     // The last call. kTimeout: the resume timeout has passed; kReset: nothing listens at the address;
     // kUnknownSession: the reducer has no such session; kReducerLost: another process answers.
-    virtual void on_reconnect_failed(uint64_t reducer, Errc code, std::string text) noexcept = 0;
+    virtual void on_reconnect_failed(uint64_t reducer_id, Errc code, std::string text) noexcept = 0;
 
    protected:
     ~Listener() = default;

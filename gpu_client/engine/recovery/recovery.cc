@@ -6,7 +6,6 @@
 
 #include "core/clock.h"
 #include "gpu_client/engine/base/thread.h"
-#include "gpu_client/engine/recovery/recovery_reducer.h"
 
 namespace sluice::engine {
 namespace {
@@ -29,32 +28,16 @@ Recovery::Recovery(const JoinOptions& options, const Membership& membership, Ses
       follower_(membership.view) {
   uint32_t lane = 0;
   for (const ReducerReservation& reservation : membership.reservations) {
-    const auto lanes = static_cast<uint32_t>(reservation.lanes.size());
-    ReducerState& r = reducers_.emplace_back();
-    r.index = reducers_.size() - 1;
-    r.id = reservation.id;
-    r.name = reservation.name;
-    r.address = reservation.address;
-    r.handle = reservation.handle;
-    r.slots = reservation.slots;
+    ReducerState& r = append_reducer(reservation);
     r.first_lane = lane;
-    r.lanes = lanes;
-    lane += lanes;
+    lane += r.lanes;
   }
   if (options_.identity.rank != 0) return;
-  watch_ = std::make_unique<PoolWatch>(PoolWatchOptions{.reducers = options_.reducers,
-                                                        .file = options_.pool_file,
-                                                        .identity = options_.identity,
+  watch_ = std::make_unique<PoolWatch>(PoolWatchOptions{.join = options_,
                                                         .incarnation = incarnation_,
                                                         .first_view = first_view_,
-                                                        .lanes = options_.lanes,
-                                                        .join_timeout = options_.join_timeout,
                                                         .reservation_timeout = reducer_join_timeout()},
                                        static_cast<PoolWatch::Listener&>(*this));
-}
-
-Recovery::~Recovery() {
-  stop();
 }
 
 void Recovery::stop() noexcept {
@@ -74,7 +57,7 @@ void Recovery::stop() noexcept {
   events_.clear();
 }
 
-void Recovery::begin(uint64_t monitor_id) {
+void Recovery::begin(uint32_t monitor_id) {
   monitor_id_ = monitor_id;
   {
     const std::lock_guard lock(mutex_);
@@ -135,9 +118,30 @@ void Recovery::run() {
   }
 }
 
-void Recovery::lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, const char* text) {
-  post([this, lane, reason, frames_received, t = std::string(text)] {
-    on_lane_lost(lane, reason, frames_received, t);
+void Recovery::lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, std::string text) {
+  post([this, lane, reason, frames_received, text = std::move(text)] {
+    const auto found = std::ranges::find_if(reducers_, [lane](const ReducerState& r) { return r.has(lane); });
+    if (found == reducers_.end() || found->lost) return;
+    ReducerState& r = *found;
+    counters_.begin_stall();
+    const std::string name = r.name + " lane " + std::to_string(lane - r.first_lane);
+    if (stall_reason_.empty()) {
+      stall_reason_ = name + (reason == Errc::kClosed  ? ": closed by the reducer"
+                              : reason == Errc::kReset ? ": connection reset"
+                                                       : ": " + std::string(to_string(reason)));
+    }
+    if (is_bad_frame(reason)) {
+      r.bad_frames = frames_received >= kGoodFrames ? 1 : r.bad_frames + 1;
+      log_.warn(name + ": connection closed for a malformed frame (" + std::string(to_string(reason)) +
+                (text.empty() ? "" : ": " + text) + ")");
+      if (r.bad_frames >= kMaxBadFrames) {
+        return suspect(
+            r, reason,
+            std::to_string(kMaxBadFrames) + " connections in a row were closed for malformed frames");
+      }
+    }
+    if (frames_received > 1 && r.reconnector) r.reconnector->mark_stable(lane - r.first_lane);
+    reconnect(r, false, uint64_t{1} << (lane - r.first_lane));
   });
 }
 
@@ -151,63 +155,36 @@ void Recovery::lane_resumed(uint32_t lane) {
   });
 }
 
-void Recovery::control_lost(size_t peer, Errc code, std::string text) {
-  post([this, peer, code, t = std::move(text)] { on_control_lost(peer, code, t); });
+void Recovery::control_lost(size_t reducer_index, Errc code, std::string text) {
+  post([this, reducer_index, code, t = std::move(text)] {
+    ReducerState& r = reducers_[reducer_index];
+    if (r.lost) return;
+    counters_.begin_stall();
+    if (stall_reason_.empty()) stall_reason_ = t;
+    // A silent connection is still open, so a new one would be silent too.
+    if (code == Errc::kTimeout) return suspect(r, Errc::kReducerLost, t);
+    reconnect(r, true, 0);
+  });
 }
 
-void Recovery::view_query(size_t peer, wire::ViewQuery query) {
-  post([this, peer, q = std::move(query)] { on_query(peer, q); });
+void Recovery::view_query(size_t reducer_index, wire::ViewQuery query) {
+  post([this, reducer_index, q = std::move(query)] { on_query(reducer_index, q); });
 }
 
-void Recovery::view_commit(size_t peer, const wire::ViewCommit& commit) {
-  post([this, peer, commit] { on_commit(peer, commit); });
-}
-
-void Recovery::drain_notice(size_t peer, const wire::DrainNotice& /*notice*/) {
-  post([this, peer] { on_drain_notice(reducers_[peer]); });
-}
-
-void Recovery::on_lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, const std::string& text) {
-  const auto found = std::ranges::find_if(reducers_, [lane](const ReducerState& r) { return r.has(lane); });
-  if (found == reducers_.end() || found->lost) return;
-  ReducerState& r = *found;
-  counters_.begin_stall();
-  const std::string name = r.name + " lane " + std::to_string(lane - r.first_lane);
-  if (stall_reason_.empty()) {
-    stall_reason_ = name + (reason == Errc::kClosed  ? ": closed by the reducer"
-                            : reason == Errc::kReset ? ": connection reset"
-                                                     : ": " + std::string(to_string(reason)));
-  }
-  if (is_bad_frame(reason)) {
-    r.bad_frames = frames_received >= kGoodFrames ? 1 : r.bad_frames + 1;
-    log_.warn(name + ": connection closed for a malformed frame (" + std::string(to_string(reason)) +
-              (text.empty() ? "" : ": " + text) + ")");
-    if (r.bad_frames >= kMaxBadFrames) {
-      return suspect(
-          r, reason,
-          std::to_string(kMaxBadFrames) + " connections in a row were closed for malformed frames");
-    }
-  }
-  if (frames_received > 1 && r.reconnector) r.reconnector->mark_stable(lane - r.first_lane);
-  reconnect(r, false, uint64_t{1} << (lane - r.first_lane));
-}
-
-void Recovery::on_control_lost(size_t peer, Errc code, const std::string& text) {
-  if (reducers_[peer].lost) return;
-  counters_.begin_stall();
-  if (stall_reason_.empty()) stall_reason_ = text;
-  // A silent connection is still open, so a new one would be silent too.
-  if (code == Errc::kTimeout) return suspect(reducers_[peer], Errc::kReducerLost, text);
-  reconnect(reducers_[peer], true, 0);
+void Recovery::view_commit(size_t reducer_index, const wire::ViewCommit& commit) {
+  post([this, reducer_index, commit] { on_commit(reducer_index, commit); });
 }
 
 // The reducer serves until all ranks have changed the view. The other reducers decide, because if all drain
 // at the same time one has to stay.
-void Recovery::on_drain_notice(ReducerState& r) {
-  if (r.lost || std::exchange(r.draining, true)) return;
-  log_.warn(r.name + " leaves the session: draining");
-  stall_reason_ = r.name + ": draining";
-  send_drain_requests();
+void Recovery::drain_notice(size_t reducer_index) {
+  post([this, reducer_index] {
+    ReducerState& r = reducers_[reducer_index];
+    if (r.lost || std::exchange(r.draining, true)) return;
+    log_.warn(r.name + " leaves the session: draining");
+    stall_reason_ = r.name + ": draining";
+    send_drain_requests();
+  });
 }
 
 void Recovery::send_drain_requests() {
@@ -237,12 +214,12 @@ void Recovery::suspect(ReducerState& r, Errc code, const std::string& cause) {
   if (watch_) check_watch(watch_->reducer_removed(r.id));
 }
 
-void Recovery::on_query(size_t peer, const wire::ViewQuery& query) {
+void Recovery::on_query(size_t reducer_index, const wire::ViewQuery& query) {
   using Step = ViewFollower::Query::Step;
-  const ViewFollower::Query q = follower_.on_query(reducers_[peer].id, query);
+  const ViewFollower::Query q = follower_.on_query(reducers_[reducer_index].id, query);
   switch (q.step) {
     case Step::kIgnore: return;
-    case Step::kViolation: return fail_session(reducers_[peer], q.violation);
+    case Step::kViolation: return fail_session(reducers_[reducer_index], q.violation);
     case Step::kSendKnown: return parts_.monitor.send_all(monitor_id_, follower_.known_changes());
     case Step::kAccept:
     case Step::kRepeatAnswer: break;
@@ -258,7 +235,7 @@ void Recovery::on_query(size_t peer, const wire::ViewQuery& query) {
       if (watch_) check_watch(watch_->reducer_removed(id));
     }
   }
-  query_sender_ = peer;
+  query_sender_ = reducer_index;
   for (const ViewFollower::Addition& addition : q.join) join_reducer(addition);
   if (!q.close.empty()) shorten_join_deadlines();
   answer_query();
@@ -281,14 +258,14 @@ void Recovery::answer_query() {
     parts_.monitor.send(monitor_id_, query_sender_, *answer);
 }
 
-void Recovery::on_commit(size_t peer, const wire::ViewCommit& commit) {
+void Recovery::on_commit(size_t reducer_index, const wire::ViewCommit& commit) {
   using Step = ViewFollower::Commit::Step;
   uint64_t first_unfinished = 0;
   if (!run_on_loop([&] { first_unfinished = parts_.scheduler.first_unfinished(); })) return;
   const ViewFollower::Commit c =
-      follower_.on_commit(reducers_[peer].id, commit, first_unfinished, parts_.scheduler.depth());
+      follower_.on_commit(reducers_[reducer_index].id, commit, first_unfinished, parts_.scheduler.depth());
   if (c.step == Step::kIgnore) return;
-  if (c.step == Step::kViolation) return fail_session(reducers_[peer], c.violation);
+  if (c.step == Step::kViolation) return fail_session(reducers_[reducer_index], c.violation);
   restart_pending_ = true;
 }
 

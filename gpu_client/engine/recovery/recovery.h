@@ -13,6 +13,8 @@
 // the thread can handle a second loss during the first one.
 #pragma once
 
+#include <sys/eventfd.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -32,7 +34,6 @@
 #include "gpu_client/engine/data_path/progress_loop.h"
 #include "gpu_client/engine/data_path/progress_thread.h"
 #include "gpu_client/engine/join/join.h"
-#include "gpu_client/engine/join/membership.h"
 #include "gpu_client/engine/membership/pool_watch.h"
 #include "gpu_client/engine/membership/view_follower.h"
 #include "gpu_client/engine/recovery/reconnector.h"
@@ -73,19 +74,20 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   // To be called before the lane connections of the membership are moved to the scheduler, in their order.
   // Events are stored until begin().
   Recovery(const JoinOptions& options, const Membership& membership, SessionParts parts, Listener& listener);
-  ~Recovery();
+  ~Recovery() { stop(); }
   Recovery(const Recovery&) = delete;
 
   // `monitor_id` is the session's id in HeartbeatMonitor.
-  void begin(uint64_t monitor_id);
+  void begin(uint32_t monitor_id);
 
-  // These post an event. `lane` is an index in ChunkScheduler; `peer` is one in HeartbeatMonitor. Any thread.
-  void lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, const char* text);
+  // These post an event. `lane` is an index in ChunkScheduler, `reducer_index` the peer's in
+  // HeartbeatMonitor. Any thread.
+  void lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, std::string text);
   void lane_resumed(uint32_t lane);
-  void control_lost(size_t peer, Errc code, std::string text);
-  void view_query(size_t peer, wire::ViewQuery query);
-  void view_commit(size_t peer, const wire::ViewCommit& commit);
-  void drain_notice(size_t peer, const wire::DrainNotice& notice);
+  void control_lost(size_t reducer_index, Errc code, std::string text);
+  void view_query(size_t reducer_index, wire::ViewQuery query);
+  void view_commit(size_t reducer_index, const wire::ViewCommit& commit);
+  void drain_notice(size_t reducer_index);
 
   // Replaces the list of reducers, or with nullopt rereads its file. Only rank 0's list counts; the other
   // ranks learn of changes by view changes. Any thread.
@@ -99,19 +101,47 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
 
  private:
   // A reducer of the membership history that this rank has joined, stored at its index in HeartbeatMonitor.
-  struct ReducerState;
+  struct ReducerState {
+    // `lane` is an index in ChunkScheduler.
+    [[nodiscard]] bool has(uint32_t lane) const noexcept {
+      return lane >= first_lane && lane - first_lane < lanes;
+    }
+
+    size_t index = 0;  // in HeartbeatMonitor
+    uint64_t id = 0;
+    std::string name;
+    config::Endpoint address;
+    uint32_t handle = 0;
+    uint32_t slots = 0;       // W
+    uint32_t first_lane = 0;  // index of its first lane connection in ChunkScheduler
+    uint32_t lanes = 0;
+    std::vector<transport::tcp::Socket> new_lanes;  // of an added reducer, until the view has it
+    std::unique_ptr<Reconnector> reconnector;       // created when it is first needed
+    unsigned bad_frames = 0;                        // connections in a row closed for a malformed frame
+    uint64_t broken_lanes = 0;                      // a bit per lane connection
+    bool broken_control = false;
+    bool draining = false;
+    bool lost = false;  // suspected or removed
+  };
   // A reducer that a thread is joining because of a VIEW_QUERY.
-  struct PendingJoin;
+  struct PendingJoin {
+    // Cancels what the thread waits for, except name resolution.
+    void interrupt() const noexcept { static_cast<void>(::eventfd_write(interrupt_event.fd(), 1)); }
+
+    uint64_t reducer_id = 0;
+    std::string name;
+    Nanos deadline = 0;
+    bool abandoned = false;                  // the result is dropped
+    transport::tcp::Socket interrupt_event;  // eventfd
+    std::thread thread;
+  };
 
   // recovery.cc: the thread, and its decisions
   void post(std::function<void()> event);
   void start_thread_if_due();
   void run();
-  void on_lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, const std::string& text);
-  void on_control_lost(size_t peer, Errc code, const std::string& text);
-  void on_query(size_t peer, const wire::ViewQuery& query);
-  void on_commit(size_t peer, const wire::ViewCommit& commit);
-  void on_drain_notice(ReducerState& r);
+  void on_query(size_t reducer_index, const wire::ViewQuery& query);
+  void on_commit(size_t reducer_index, const wire::ViewCommit& commit);
   void send_drain_requests();
   void suspect(ReducerState& r, Errc code, const std::string& cause);
   void answer_query();
@@ -120,9 +150,10 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   void end_stall(const char* outcome);
   [[nodiscard]] bool is_recovered() const;
 
-  void on_control_reconnected(uint64_t reducer, ControlConnection connection) noexcept override;
-  void on_lane_reconnected(uint64_t reducer, uint32_t lane, transport::tcp::Socket socket) noexcept override;
-  void on_reconnect_failed(uint64_t reducer, Errc code, std::string text) noexcept override;
+  void on_control_reconnected(uint64_t reducer_id, ControlConnection connection) noexcept override;
+  void on_lane_reconnected(uint64_t reducer_id, uint32_t lane,
+                           transport::tcp::Socket socket) noexcept override;
+  void on_reconnect_failed(uint64_t reducer_id, Errc code, std::string text) noexcept override;
   void on_reducer_found(const config::Endpoint& address, ReducerReservation reservation) override;
   void on_unlisted(std::vector<uint64_t> reducers) override;
 
@@ -136,17 +167,18 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   void resume_lane(const ReducerState& r, uint32_t lane, transport::tcp::Socket socket);
   void try_restart();
   [[nodiscard]] std::vector<uint32_t> placement();
-  [[nodiscard]] ReducerState* find_reducer(uint64_t reducer) noexcept;  // null: never joined by this rank
+  ReducerState& append_reducer(const ReducerReservation& reservation);
+  [[nodiscard]] ReducerState* find_reducer(uint64_t reducer_id) noexcept;  // null: never joined by this rank
   void check_watch(Result<void> result);
 
   // recovery_joins.cc: added reducers, and those that the list no longer has
   void propose_reducer(const config::Endpoint& address, ReducerReservation reservation);
   void join_reducer(const ViewFollower::Addition& addition);
   void start_join(const ViewFollower::Addition& addition);
-  void finish_join(uint64_t reducer, Result<ReducerReservation> reservation);
-  [[nodiscard]] bool add_reducer(uint64_t reducer, ReducerReservation& reservation);
-  void reject_reducer(uint64_t reducer, const std::string& reason);
-  void cancel_join(uint64_t reducer);
+  void finish_join(uint64_t reducer_id, Result<ReducerReservation> reservation);
+  [[nodiscard]] bool add_reducer(ReducerReservation& reservation);
+  void reject_reducer(uint64_t reducer_id, const std::string& reason);
+  void cancel_join(uint64_t reducer_id);
   void shorten_join_deadlines();
   void expire_joins();
   void remove_unlisted(const std::vector<uint64_t>& reducers);
@@ -158,14 +190,14 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   const wire::View first_view_;
   const uint64_t view_hash_;  // of first_view_
   const SessionParts parts_;
-  uint64_t monitor_id_ = 0;
+  uint32_t monitor_id_ = 0;
   Listener& listener_;
   ViewFollower follower_;
   std::deque<ReducerState> reducers_;
   // On rank 0: reservations at reducers that it has proposed, until a VIEW_QUERY adds them.
   std::map<uint64_t, ReducerReservation> reservations_;
   std::vector<PendingJoin> pending_joins_;
-  size_t query_sender_ = 0;  // peer that sent the last VIEW_QUERY
+  size_t query_sender_ = 0;  // index of the reducer that sent the last VIEW_QUERY
   bool restart_pending_ = false;
   bool failed_ = false;
   std::string stall_reason_;

@@ -1,12 +1,15 @@
 // Class RecoveryCounters counts what recovery from losses did to a session, and how long the session stalled.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
+#include "core/clock.h"
 #include "core/units.h"
 
 namespace sluice::engine {
@@ -30,11 +33,32 @@ class RecoveryCounters {
   void add_view_change() noexcept { view_changes_.fetch_add(1, std::memory_order_relaxed); }
   void add_lost_reducer() noexcept { reducers_lost_.fetch_add(1, std::memory_order_relaxed); }
   // Starts a stall, unless one is in progress.
-  void begin_stall() noexcept;
+  void begin_stall() noexcept {
+    if (stalled_since_ == 0) stalled_since_ = monotonic_now();
+  }
   // Ends the stall and returns its duration; nullopt when there is none.
-  [[nodiscard]] std::optional<Nanos> end_stall() noexcept;
+  [[nodiscard]] std::optional<Nanos> end_stall() noexcept {
+    if (stalled_since_ == 0) return std::nullopt;
+    const Nanos duration = monotonic_now() - std::exchange(stalled_since_, 0);
+    const auto ns = static_cast<uint64_t>(duration);
+    stalled_ns_.fetch_add(ns, std::memory_order_relaxed);
+    const auto bucket =
+        std::ranges::upper_bound(RecoveryStats::kBounds, duration) - RecoveryStats::kBounds.begin();
+    stalls_[static_cast<size_t>(bucket)].fetch_add(1, std::memory_order_relaxed);
+    if (ns > longest_stall_ns_.load(std::memory_order_relaxed))
+      longest_stall_ns_.store(ns, std::memory_order_relaxed);
+    return duration;
+  }
 
-  [[nodiscard]] RecoveryStats get() const noexcept;
+  [[nodiscard]] RecoveryStats get() const noexcept {
+    RecoveryStats stats{.connections_resumed = resumed_.load(std::memory_order_relaxed),
+                        .view_changes = view_changes_.load(std::memory_order_relaxed),
+                        .reducers_lost = reducers_lost_.load(std::memory_order_relaxed),
+                        .stalled_ns = stalled_ns_.load(std::memory_order_relaxed),
+                        .longest_stall_ns = longest_stall_ns_.load(std::memory_order_relaxed)};
+    for (size_t i = 0; i < stalls_.size(); ++i) stats.stalls[i] = stalls_[i].load(std::memory_order_relaxed);
+    return stats;
+  }
 
  private:
   Nanos stalled_since_ = 0;  // 0: no stall

@@ -9,7 +9,6 @@
 #include "gpu_client/engine/base/thread.h"
 #include "gpu_client/engine/join/reducer_reservation.h"
 #include "gpu_client/engine/recovery/recovery.h"
-#include "gpu_client/engine/recovery/recovery_reducer.h"
 #include "transport/tcp/blocking_io.h"
 
 namespace sluice::engine {
@@ -71,32 +70,27 @@ void Recovery::join_reducer(const ViewFollower::Addition& addition) {
   if (const auto reservation = reservations_.find(addition.id); reservation != reservations_.end()) {
     ReducerReservation stored = std::move(reservation->second);
     reservations_.erase(reservation);
-    if (!add_reducer(addition.id, stored)) reject_reducer(addition.id, stored.name + kNoRoom);
+    if (!add_reducer(stored)) reject_reducer(addition.id, stored.name + kNoRoom);
     return;
   }
-  const auto in_progress = [&](const PendingJoin& j) { return j.reducer == addition.id && !j.abandoned; };
+  const auto in_progress = [&](const PendingJoin& j) { return j.reducer_id == addition.id && !j.abandoned; };
   if (std::ranges::none_of(pending_joins_, in_progress)) start_join(addition);
 }
 
 void Recovery::start_join(const ViewFollower::Addition& addition) {
   if (!addition.address) return reject_reducer(addition.id, "no rank has sent its address");
   PendingJoin j;
-  j.reducer = addition.id;
+  j.reducer_id = addition.id;
   j.name = reducer_name(*addition.address);
   j.deadline = monotonic_now() + reducer_join_timeout();
   j.interrupt_event = transport::tcp::Socket(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   const Deadline deadline(j.deadline, j.interrupt_event.fd());
   auto thread = start_thread("sluice-join", [this, addition, deadline] {
-    const AddedReducer added{.address = *addition.address,
-                             .reducer = addition.id,
-                             .incarnation = incarnation_,
-                             .first = &first_view_,
-                             .lanes = options_.lanes,
-                             .join_timeout = options_.join_timeout};
     // An exception that left the thread would terminate the application.
     auto reservation = std::make_shared<Result<ReducerReservation>>(fail(Errc::kExhausted, "out of memory"));
     try {
-      *reservation = engine::join_added_reducer(added, options_.identity, deadline);
+      *reservation =
+          join_added_reducer(options_, first_view_, incarnation_, *addition.address, addition.id, deadline);
     } catch (const std::exception& e) {
       *reservation = fail(Errc::kExhausted, e.what());
     }
@@ -107,36 +101,28 @@ void Recovery::start_join(const ViewFollower::Addition& addition) {
   pending_joins_.push_back(std::move(j));
 }
 
-void Recovery::finish_join(uint64_t reducer, Result<ReducerReservation> reservation) {
-  const auto j = std::ranges::find(pending_joins_, reducer, &PendingJoin::reducer);
+void Recovery::finish_join(uint64_t reducer_id, Result<ReducerReservation> reservation) {
+  const auto j = std::ranges::find(pending_joins_, reducer_id, &PendingJoin::reducer_id);
   SLUICE_ASSERT(j != pending_joins_.end());
   j->thread.join();  // does not block: posting this event was its last action
-  const bool needed = !j->abandoned && !follower_.history().is_removed(reducer);
+  const bool needed = !j->abandoned && !follower_.history().is_removed(reducer_id);
   pending_joins_.erase(j);
-  if (needed && !reservation) reject_reducer(reducer, reservation.error().text);
-  if (needed && reservation && !add_reducer(reducer, *reservation))
-    reject_reducer(reducer, reservation->name + kNoRoom);
+  if (needed && !reservation) reject_reducer(reducer_id, reservation.error().text);
+  if (needed && reservation && !add_reducer(*reservation))
+    reject_reducer(reducer_id, reservation->name + kNoRoom);
   answer_query();
 }
 
-bool Recovery::add_reducer(uint64_t reducer, ReducerReservation& reservation) {
-  const auto lanes = static_cast<uint32_t>(reservation.lanes.size());
-  if (!follower_.set_joined(reducer, static_cast<uint16_t>(lanes))) return false;
-  auto peer =
+bool Recovery::add_reducer(ReducerReservation& reservation) {
+  if (!follower_.set_joined(reservation.id, static_cast<uint16_t>(reservation.lanes.size()))) return false;
+  const auto index =
       parts_.monitor.add_peer(monitor_id_, {.connection = std::move(reservation.control),
                                             .heartbeat = Nanos{reservation.heartbeat_ms} * kMillisecond,
                                             .timeout = Nanos{reservation.peer_timeout_ms} * kMillisecond});
-  if (!peer) return false;
-  ReducerState& r = reducers_.emplace_back();
-  r.index = *peer;
-  SLUICE_ASSERT(r.index + 1 == reducers_.size());
-  r.id = reducer;
-  r.name = reservation.name;
+  if (!index) return false;
+  ReducerState& r = append_reducer(reservation);
+  SLUICE_ASSERT(r.index == *index);
   if (stall_reason_.empty()) stall_reason_ = r.name + ": added to the session";
-  r.address = reservation.address;
-  r.handle = reservation.handle;
-  r.slots = reservation.slots;
-  r.lanes = lanes;
   r.new_lanes = std::move(reservation.lanes);
   return run_on_loop([this, &r] {
     r.first_lane = parts_.scheduler.lane_count();
@@ -145,16 +131,16 @@ bool Recovery::add_reducer(uint64_t reducer, ReducerReservation& reservation) {
   });
 }
 
-void Recovery::reject_reducer(uint64_t reducer, const std::string& reason) {
+void Recovery::reject_reducer(uint64_t reducer_id, const std::string& reason) {
   log_.warn("reducer not added to the session: " + reason);
-  if (watch_) check_watch(watch_->reducer_removed(reducer));
-  if (!follower_.suspect(reducer)) return;
-  parts_.monitor.send_all(monitor_id_, wire::Suspect{.reducer = reducer, .code = Errc::kReducerLost});
+  if (watch_) check_watch(watch_->reducer_removed(reducer_id));
+  if (!follower_.suspect(reducer_id)) return;
+  parts_.monitor.send_all(monitor_id_, wire::Suspect{.reducer = reducer_id, .code = Errc::kReducerLost});
 }
 
-void Recovery::cancel_join(uint64_t reducer) {
+void Recovery::cancel_join(uint64_t reducer_id) {
   for (PendingJoin& j : pending_joins_) {
-    if (j.reducer == reducer && !std::exchange(j.abandoned, true)) j.interrupt();
+    if (j.reducer_id == reducer_id && !std::exchange(j.abandoned, true)) j.interrupt();
   }
 }
 
@@ -170,7 +156,7 @@ void Recovery::expire_joins() {
     if (j.abandoned || now < j.deadline) continue;
     j.abandoned = ended = true;
     j.interrupt();
-    reject_reducer(j.reducer, j.name + ": join timed out");
+    reject_reducer(j.reducer_id, j.name + ": join timed out");
   }
   if (ended) answer_query();
 }

@@ -6,7 +6,6 @@
 
 #include "core/clock.h"
 #include "gpu_client/engine/recovery/recovery.h"
-#include "gpu_client/engine/recovery/recovery_reducer.h"
 
 namespace sluice::engine {
 
@@ -69,20 +68,21 @@ void Recovery::reconnect(ReducerState& r, bool control, uint64_t lanes) {
     suspect(r, Errc::kReducerLost, "cannot reopen its connections: " + requested.error().text);
 }
 
-void Recovery::on_control_reconnected(uint64_t reducer, ControlConnection connection) noexcept {
+void Recovery::on_control_reconnected(uint64_t reducer_id, ControlConnection connection) noexcept {
   // std::function requires a copyable callable.
   auto held = std::make_shared<ControlConnection>(std::move(connection));
-  post([this, reducer, held] { replace_control(*find_reducer(reducer), std::move(*held)); });
+  post([this, reducer_id, held] { replace_control(*find_reducer(reducer_id), std::move(*held)); });
 }
 
-void Recovery::on_lane_reconnected(uint64_t reducer, uint32_t lane, transport::tcp::Socket socket) noexcept {
+void Recovery::on_lane_reconnected(uint64_t reducer_id, uint32_t lane,
+                                   transport::tcp::Socket socket) noexcept {
   auto held = std::make_shared<transport::tcp::Socket>(std::move(socket));
-  post([this, reducer, lane, held] { resume_lane(*find_reducer(reducer), lane, std::move(*held)); });
+  post([this, reducer_id, lane, held] { resume_lane(*find_reducer(reducer_id), lane, std::move(*held)); });
 }
 
-void Recovery::on_reconnect_failed(uint64_t reducer, Errc /*code*/, std::string text) noexcept {
-  post([this, reducer, cause = std::move(text)] {
-    suspect(*find_reducer(reducer), Errc::kReducerLost, cause);
+void Recovery::on_reconnect_failed(uint64_t reducer_id, Errc /*code*/, std::string text) noexcept {
+  post([this, reducer_id, cause = std::move(text)] {
+    suspect(*find_reducer(reducer_id), Errc::kReducerLost, cause);
   });
 }
 
@@ -143,8 +143,20 @@ void Recovery::check_watch(Result<void> result) {
   if (!result) log_.warn("cannot watch for new reducers: " + result.error().text);
 }
 
-Recovery::ReducerState* Recovery::find_reducer(uint64_t reducer) noexcept {
-  const auto found = std::ranges::find(reducers_, reducer, &ReducerState::id);
+Recovery::ReducerState& Recovery::append_reducer(const ReducerReservation& reservation) {
+  ReducerState& r = reducers_.emplace_back();
+  r.index = reducers_.size() - 1;
+  r.id = reservation.id;
+  r.name = reservation.name;
+  r.address = reservation.address;
+  r.handle = reservation.handle;
+  r.slots = reservation.slots;
+  r.lanes = static_cast<uint32_t>(reservation.lanes.size());
+  return r;
+}
+
+Recovery::ReducerState* Recovery::find_reducer(uint64_t reducer_id) noexcept {
+  const auto found = std::ranges::find(reducers_, reducer_id, &ReducerState::id);
   return found == reducers_.end() ? nullptr : &*found;
 }
 
@@ -181,9 +193,9 @@ void Recovery::try_restart() {
   if (!ran || !restarted) return;
   restart_pending_ = false;
   counters_.add_view_change();
-  for (const size_t peer : added) {
-    parts_.monitor.commit_peer(monitor_id_, peer, {.incarnation = incarnation_});
-    if (watch_) watch_->set_confirmed(reducers_[peer].id);
+  for (const size_t reducer_index : added) {
+    parts_.monitor.commit_peer(monitor_id_, reducer_index, {.incarnation = incarnation_});
+    if (watch_) watch_->set_confirmed(reducers_[reducer_index].id);
   }
   parts_.monitor.send_all(monitor_id_, follower_.known_changes());
   send_drain_requests();

@@ -48,7 +48,7 @@ Result<void> Session::begin(Membership membership) {
     }
   }
   table_ = std::make_unique<OpTable>(static_cast<uint32_t>(o.lanes.size()), o.slot_bytes);
-  progress_loop_ = std::make_unique<ProgressLoop>(end_latch_, static_cast<ProgressLoop::Listener&>(*this));
+  progress_loop_ = std::make_unique<ProgressLoop>(end_latch_, static_cast<ChunkScheduler::Listener&>(*this));
   auto scheduler = ChunkScheduler::create(std::move(o), *table_, *progress_loop_);
   if (!scheduler) return tl::unexpected(scheduler.error());
   scheduler_ = std::move(*scheduler);
@@ -165,7 +165,7 @@ Status Session::wait(uint64_t handle, Nanos deadline) {
 
 SessionStats Session::stats() {
   SessionStats s;
-  const ProgressThread::Counters counters = progress_thread_->counters();
+  const ChunkScheduler::Counters counters = progress_thread_->counters();
   s.lanes = counters.lanes;
   s.bytes_resent = counters.bytes_resent;
   s.bytes_copied = counters.results_copied + s.lanes.bytes_copied + s.lanes.bytes_copied_out;
@@ -186,10 +186,6 @@ Result<void> Session::set_reducers(std::optional<config::Pool> pool) {
   if (!recovery_)
     return fail(Errc::kUnsupported, "reducers cannot be changed: the session is not fault-tolerant");
   return recovery_->set_reducers(std::move(pool));
-}
-
-Result<void> Session::register_memory(std::span<std::byte> bytes) {
-  return memory_.add(bytes);
 }
 
 // A session that passes the first checks is not fault-tolerant. Its lane connections never change, so this
@@ -219,14 +215,6 @@ Result<void> Session::register_device_memory(std::span<std::byte> bytes,
                                              const transport::rdma::DmaBuf& dmabuf) {
   if (auto supported = check_device_memory_support(); !supported) return supported;
   return memory_.add_device(bytes, dmabuf);
-}
-
-bool Session::is_device_memory(const std::byte* at, uint64_t size) {
-  return memory_.is_device_memory(at, size);
-}
-
-Status Session::deregister_memory(std::span<std::byte> bytes) {
-  return memory_.remove(bytes);
 }
 
 Status Session::close(Nanos deadline) {

@@ -50,7 +50,7 @@ struct SessionStats {
   uint32_t rdma_lanes = 0;
 };
 
-class Session final : ProgressLoop::Listener, HeartbeatListener, Recovery::Listener {
+class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Listener {
  public:
   // Joins a session. Blocks as join_session() does.
   [[nodiscard]] static Result<std::unique_ptr<Session>> create(SessionOptions options);
@@ -84,16 +84,18 @@ class Session final : ProgressLoop::Listener, HeartbeatListener, Recovery::Liste
   // mapped until deregister_memory(), and calls that with no open operation in it. A range may be
   // registered several times. Has no effect without RDMA. Returns kSystem with a device's error; the memory
   // is then not registered. Any thread.
-  [[nodiscard]] Result<void> register_memory(std::span<std::byte> bytes);
+  [[nodiscard]] Result<void> register_memory(std::span<std::byte> bytes) { return memory_.add(bytes); }
   // The same for memory that only devices can access, such as a GPU's. Operations in it are never copied at
   // this rank and have no payload checksum. Returns kUnsupported with the reason when the session cannot
   // use such memory.
   [[nodiscard]] Result<void> register_device_memory(std::span<std::byte> bytes,
                                                     const transport::rdma::DmaBuf& dmabuf);
   // True when [at, at + size) is inside registered device memory. Any thread.
-  [[nodiscard]] bool is_device_memory(const std::byte* at, uint64_t size);
+  [[nodiscard]] bool is_device_memory(const std::byte* at, uint64_t size) const {
+    return memory_.is_device_memory(at, size);
+  }
   // Reverts one registration of either kind. Returns kInvalidArgument when the range is not registered.
-  [[nodiscard]] Status deregister_memory(std::span<std::byte> bytes);
+  [[nodiscard]] Status deregister_memory(std::span<std::byte> bytes) { return memory_.remove(bytes); }
 
   // Waits for the open operations, leaves the session and closes it, within the linger time or until
   // `deadline`. Returns kTimeout when the time did not suffice, or the code with which the session ended
@@ -116,11 +118,11 @@ class Session final : ProgressLoop::Listener, HeartbeatListener, Recovery::Liste
   [[nodiscard]] Result<void> check_device_memory_support();
 
   // session_events.cc
-  void on_data_path_ended(const SessionEnd& end) noexcept override;
-  void on_session_lost(Errc code, std::string text) noexcept override;
+  void on_scheduler_ended(const SessionEnd& end) noexcept override;
+  void on_session_lost(Errc code, std::string text) noexcept override { end_session(code, std::move(text)); }
   void on_waiting(const WaitingStatus& waiting) noexcept override;
   void on_left() noexcept override;
-  [[nodiscard]] uint64_t first_unfinished() const noexcept override;
+  [[nodiscard]] uint64_t first_unfinished() const noexcept override { return scheduler_->first_unfinished(); }
   void on_progress_due() noexcept override;
   void on_lane_lost(uint32_t lane, Errc reason) noexcept override;
   void on_lane_resumed(uint32_t lane) noexcept override;
@@ -129,7 +131,9 @@ class Session final : ProgressLoop::Listener, HeartbeatListener, Recovery::Liste
   void on_view_commit(size_t peer, const wire::ViewCommit& commit) noexcept override;
   void on_drain_notice(size_t peer, const wire::DrainNotice& notice) noexcept override;
   void on_recovery_failed(const Error& error) noexcept override;
-  void on_no_recovery_thread(const Error& error) noexcept override;
+  // The monitor must not be called here. The reducers see the end by the connections that the scheduler
+  // closes.
+  void on_no_recovery_thread(const Error& error) noexcept override { end_session(error.code, error.text); }
   template <typename F>
   void post_to_recovery(F&& event) noexcept;
   [[nodiscard]] std::string describe(const SessionEnd& end) const;
@@ -138,7 +142,7 @@ class Session final : ProgressLoop::Listener, HeartbeatListener, Recovery::Liste
   const SessionOptions options_;
   SessionEndLatch end_latch_;
   std::shared_ptr<HeartbeatMonitor> monitor_;
-  uint64_t monitor_id_ = 0;              // the session's id in monitor_; 0: not added
+  uint32_t monitor_id_ = 0;              // the session's id in monitor_; 0: not added
   std::vector<std::string> lane_names_;  // of the first view, by index: "reducer 10.0.0.2:7470 lane 1"
 
   std::mutex submission_;  // taken by callers, never by the progress loop

@@ -19,7 +19,7 @@ std::string Session::describe(const SessionEnd& end) const {
   return text;
 }
 
-void Session::on_data_path_ended(const SessionEnd& end) noexcept {
+void Session::on_scheduler_ended(const SessionEnd& end) noexcept {
   try {
     const std::string text = describe(end);
     if (!end_latch_.set(end.code, text)) return;
@@ -33,10 +33,6 @@ void Session::on_data_path_ended(const SessionEnd& end) noexcept {
   progress_thread_->signal();
 }
 
-void Session::on_session_lost(Errc code, std::string text) noexcept {
-  end_session(code, std::move(text));
-}
-
 void Session::end_session(Errc code, std::string text) noexcept {
   if (!end_latch_.set(code, std::move(text))) return;
   progress_thread_->notify();
@@ -48,10 +44,6 @@ void Session::on_waiting(const WaitingStatus& waiting) noexcept {
   missing_rank_.store(waiting.missing_ranks > 0 ? waiting.first_rank : wire::kNoRank,
                       std::memory_order_relaxed);
   waited_ms_.store(waiting.missing_ranks > 0 ? waiting.waited_ms : 0, std::memory_order_relaxed);
-}
-
-uint64_t Session::first_unfinished() const noexcept {
-  return scheduler_->first_unfinished();
 }
 
 // A fault-tolerant session makes progress between operations too. Otherwise a rank that computes for long
@@ -99,13 +91,8 @@ void Session::on_view_commit(size_t peer, const wire::ViewCommit& commit) noexce
   post_to_recovery([&](Recovery& r) { r.view_commit(peer, commit); });
 }
 
-void Session::on_drain_notice(size_t peer, const wire::DrainNotice& notice) noexcept {
-  post_to_recovery([&](Recovery& r) { r.drain_notice(peer, notice); });
-}
-
-// The monitor must not be called here. The reducers see the end by the connections that the scheduler closes.
-void Session::on_no_recovery_thread(const Error& error) noexcept {
-  end_session(error.code, error.text);
+void Session::on_drain_notice(size_t peer, const wire::DrainNotice& /*notice*/) noexcept {
+  post_to_recovery([&](Recovery& r) { r.drain_notice(peer); });
 }
 
 void Session::on_recovery_failed(const Error& error) noexcept {

@@ -52,13 +52,12 @@ template <typename T>
   }
 }
 
-// sluice_options with owned strings. An empty string means NULL, except that `reducers` must be set. `raw`
-// contains all other options; the fields of `raw` that also exist here are ignored, except that `raw.tenant`
-// is used if `tenant` is empty.
+// sluice_options with owned strings. An empty string means NULL. `raw` contains all other options; the fields
+// of `raw` that also exist here are ignored, except that `raw.tenant` is used if `tenant` is empty.
 struct Options {
   // Sets the defaults and reads the environment variables, as sluice_options_init.
   Options() noexcept { sluice_options_init_sized(&raw, sizeof raw); }
-  std::string reducers;
+  std::string reducers;  // empty: from SLUICE_REDUCERS or the platform
   std::array<std::uint8_t, 16> session_id{};
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
@@ -112,7 +111,7 @@ class Session {
   explicit Session(const Options& options) {
     sluice_options o = options.raw;
     const auto text = [](const std::string& s) { return s.empty() ? nullptr : s.c_str(); };
-    o.reducers = options.reducers.c_str();
+    o.reducers = text(options.reducers);
     std::memcpy(o.session_id, options.session_id.data(), options.session_id.size());
     o.rank = options.rank;
     o.ranks = options.ranks;

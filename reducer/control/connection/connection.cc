@@ -17,12 +17,8 @@ void Connection::bind(Session& session, uint32_t rank, uint32_t handle) {
 }
 
 void Connection::refuse(const Error& error, uint32_t rank) {
-  wire::Refused refused;
-  refused.code = error.code;
-  refused.rank = rank;
-  refused.text = error.text;
-  send(refused);
-  loop_.counters().count_refusal(error.code);
+  send(wire::Refused{{.code = error.code, .rank = rank, .text = error.text}});
+  count_reason(loop_.counters().refused, error.code);
   finish();
 }
 
@@ -65,6 +61,33 @@ bool Connection::expects_frame() const noexcept {
   // After PAIR the next bytes may belong to the lane.
   return state_ != State::kHello && state_ != State::kSecuring && !hand_over_when_written_ &&
          !is_creating_pair_;
+}
+
+// Decodes the message of the rank and passes it to the session.
+template <typename M>
+void Connection::pass_to_session(void (Session::*handler)(Connection&, uint32_t, const M&)) {
+  M message;
+  if (decode_or_close(message)) (session_->*handler)(*this, rank_, message);
+}
+
+void Connection::on_control() {
+  if (session_ == nullptr) return close(Errc::kUnexpectedMessage);
+  session_->record_activity(rank_);
+  switch (header().type) {
+    case wire::FrameType::kVote: return pass_to_session(&Session::on_vote);
+    case wire::FrameType::kCommit: return pass_to_session(&Session::on_commit);
+    case wire::FrameType::kHeartbeat: return pass_to_session(&Session::on_heartbeat);
+    case wire::FrameType::kLeave: return pass_to_session(&Session::on_leave);
+    case wire::FrameType::kAbort: return pass_to_session(&Session::on_abort);
+    default: break;
+  }
+  if (!session_->is_fault_tolerant()) return close(Errc::kUnexpectedMessage);
+  switch (header().type) {
+    case wire::FrameType::kSuspect: return pass_to_session(&Session::on_suspect);
+    case wire::FrameType::kViewKnown: return pass_to_session(&Session::on_view_known);
+    case wire::FrameType::kViewAnswer: return pass_to_session(&Session::on_view_answer);
+    default: return close(Errc::kUnexpectedMessage);
+  }
 }
 
 void Connection::on_all_written() {

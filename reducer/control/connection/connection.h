@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "core/result.h"
 #include "reducer/control/connection/frame_connection.h"
@@ -53,6 +52,9 @@ class Connection final : public FrameConnection {
   void on_finishing() noexcept override;
   void on_closing() noexcept override;
   void on_closed(Errc reason) override;
+  void on_control();
+  template <typename M>
+  void pass_to_session(void (Session::*handler)(Connection&, uint32_t, const M&));
 
   // ---- connection_handshake.cc ----
   void on_hello();
@@ -61,17 +63,13 @@ class Connection final : public FrameConnection {
   void on_join();
   void on_resume();
   void on_attach();
-  void on_status_query();
-  void on_verdict_query();
+  template <typename Query>
+  [[nodiscard]] bool accept_query();
   // The session that an ATTACH names; null after a refusal.
   [[nodiscard]] Session* find_session_of_attach(wire::Attach& attach);
   [[nodiscard]] bool has_valid_proof(const wire::Mac& mac, uint64_t view_hash) const;
   [[nodiscard]] Error wrong_token() const;
   void hand_over_to_lane();
-
-  // ---- connection_control.cc ----
-  void on_control();
-  void on_recovery_message();
 
   // ---- connection_pairing.cc ----
   void on_pair();

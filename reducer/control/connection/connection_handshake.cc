@@ -14,8 +14,7 @@
 namespace sluice::reducer {
 
 void Connection::on_hello() {
-  if (header().type != wire::FrameType::kHello) return close(Errc::kUnexpectedMessage);
-  if (!decode_body_or_close(hello_)) return;
+  if (!decode_or_close(hello_)) return;
   const auto version = wire::common_version(hello_.min_version, hello_.max_version);
   if (!version) {
     return refuse({Errc::kNoCommonVersion, "no common protocol version: the reducer supports " +
@@ -25,8 +24,8 @@ void Connection::on_hello() {
   }
   if (hello_.purpose > wire::Purpose::kVerdict) return close(Errc::kBadField);
   welcome_ = loop_.make_welcome(*version, hello_.session);
-  if (loop_.has_key()) {
-    token_ = loop_.token_for(wire::job_name(hello_));
+  token_ = loop_.token_for(wire::job_name(hello_));
+  if (token_) {
     welcome_.proof = 1;
     welcome_.mac = wire::server_proof(*token_, hello_, welcome_);
   }
@@ -73,47 +72,44 @@ Error Connection::wrong_token() const {
   return {Errc::kUnauthenticated, "wrong or missing token for job \"" + wire::job_name(hello_) + "\""};
 }
 
-void Connection::on_request() {
-  switch (hello_.purpose) {
-    case wire::Purpose::kControl:
-      if (header().type == wire::FrameType::kAttach && hello_.incarnation != 0) return on_resume();
-      return on_join();
-    case wire::Purpose::kLane: return on_attach();
-    case wire::Purpose::kStatus: return on_status_query();
-    case wire::Purpose::kVerdict: return on_verdict_query();
-  }
-}
-
 void Connection::on_join() {
   wire::Join join;
-  if (header().type != wire::FrameType::kJoin) return close(Errc::kUnexpectedMessage);
-  if (!decode_body_or_close(join)) return;
+  if (!decode_or_close(join)) return;
   if (!has_valid_proof(join.mac, join.view_hash)) return refuse(wrong_token(), hello_.rank);
   limit_each_frame();
   state_ = State::kControl;
   loop_.join(*this, hello_, join);
 }
 
-void Connection::on_status_query() {
-  wire::StatusQuery query;
-  if (header().type != wire::FrameType::kStatusQuery) return close(Errc::kUnexpectedMessage);
-  if (!decode_body_or_close(query)) return;
-  if (!has_valid_proof(query.mac, 0)) return refuse(wrong_token());
-  send(wire::StatusReply{.json = loop_.status_json()});
-  finish();
+// True if the query has a valid proof. Otherwise the connection is refused or closed.
+template <typename Query>
+bool Connection::accept_query() {
+  Query query;
+  if (!decode_or_close(query)) return false;
+  if (has_valid_proof(query.mac, 0)) return true;
+  refuse(wrong_token());
+  return false;
 }
 
-void Connection::on_verdict_query() {
-  wire::VerdictQuery query;
-  if (header().type != wire::FrameType::kVerdictQuery) return close(Errc::kUnexpectedMessage);
-  if (!decode_body_or_close(query)) return;
-  if (!has_valid_proof(query.mac, 0)) return refuse(wrong_token());
-  send(loop_.sessions().outcomes().find_verdict(hello_));
-  finish();
+void Connection::on_request() {
+  switch (hello_.purpose) {
+    case wire::Purpose::kControl:
+      if (header().type == wire::FrameType::kAttach && hello_.incarnation != 0) return on_resume();
+      return on_join();
+    case wire::Purpose::kLane: return on_attach();
+    case wire::Purpose::kStatus:
+      if (!accept_query<wire::StatusQuery>()) return;
+      send(wire::StatusReply{.json = loop_.status_json()});
+      return finish();
+    case wire::Purpose::kVerdict:
+      if (!accept_query<wire::VerdictQuery>()) return;
+      send(loop_.sessions().outcomes().find_verdict(hello_));
+      return finish();
+  }
 }
 
 Session* Connection::find_session_of_attach(wire::Attach& attach) {
-  if (!decode_body_or_close(attach)) return nullptr;
+  if (!decode_or_close(attach)) return nullptr;
   if (!has_valid_proof(attach.mac, attach.view_hash)) {
     const char* const kind = hello_.purpose == wire::Purpose::kLane ? "lane" : "control";
     refuse({Errc::kUnauthenticated, std::string("wrong or missing token on a ") + kind + " connection"},
@@ -143,7 +139,6 @@ void Connection::on_resume() {
 
 void Connection::on_attach() {
   wire::Attach attach;
-  if (header().type != wire::FrameType::kAttach) return close(Errc::kUnexpectedMessage);
   Session* const session = find_session_of_attach(attach);
   if (session == nullptr) return;
   const bool uses_rdma =

@@ -14,8 +14,8 @@ namespace sluice::reducer {
 
 void Connection::on_pair() {
   wire::Pair request;
-  if (header().type != wire::FrameType::kPair || is_creating_pair_) return close(Errc::kUnexpectedMessage);
-  if (!decode_body_or_close(request)) return;
+  if (is_creating_pair_) return close(Errc::kUnexpectedMessage);
+  if (!decode_or_close(request)) return;
   if (request.address.empty()) return continue_on_tcp(request.reason);
   const auto ends = transport::rdma::connection_gids(socket().fd());
   if (!ends) return close(ends.error().code);
@@ -49,18 +49,15 @@ void Connection::on_pair_created(Result<transport::rdma::PairOffer> created) noe
 void Connection::offer_pair(Result<transport::rdma::PairOffer> created) {
   if (!created) return continue_on_tcp(created.error().text);
   pair_ = std::move(created->pair);
-  wire::Pair offer;
-  offer.address = std::move(created->address);
-  send(offer);
+  send(wire::Pair{.address = std::move(created->address)});
   read_header();
 }
 
 void Connection::on_paired() {
   wire::Paired paired;
   // The client cannot have received an offer that is not written yet.
-  if (header().type != wire::FrameType::kPaired || has_unwritten_frames())
-    return close(Errc::kUnexpectedMessage);
-  if (!decode_body_or_close(paired)) return;
+  if (has_unwritten_frames()) return close(Errc::kUnexpectedMessage);
+  if (!decode_or_close(paired)) return;
   if (paired.ready == 0) return continue_on_tcp(paired.reason);
   ++loop_.counters().lanes_paired;
   pair_reservation_.reset();
@@ -84,9 +81,7 @@ void Connection::continue_on_tcp(const std::string& reason) {
   log::debug("lane of " + peer() + " uses TCP instead of RDMA: " + reason);
   ++loop_.counters().lanes_on_tcp;
   hand_over_when_written_ = true;
-  wire::Pair none;
-  none.reason = reason;
-  send(none);
+  send(wire::Pair{.reason = reason});
 }
 
 }  // namespace sluice::reducer

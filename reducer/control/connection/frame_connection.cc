@@ -30,7 +30,7 @@ void FrameConnection::close(Errc reason) {
   phase_ = Phase::kClosed;
   on_closing();
   socket_.close();
-  loop_.counters().count_close(was_finishing ? Errc::kClosed : reason);
+  count_reason(loop_.counters().closed, was_finishing ? Errc::kClosed : reason);
   if (!was_finishing) on_closed(reason);
 }
 

@@ -57,7 +57,7 @@ class FrameConnection : public std::enable_shared_from_this<FrameConnection> {
   FrameConnection(ControlLoop& loop, asio::ip::tcp::socket socket, std::string peer);
 
   // ---- overridden by the handler of the frames ----
-  // A frame has arrived: header() and decode_body_or_close(). Exceptions close the connection.
+  // A frame has arrived: header() and decode_or_close(). Exceptions close the connection.
   virtual void on_frame() = 0;
   // True if the connection reads another frame after on_frame().
   [[nodiscard]] virtual bool expects_frame() const noexcept = 0;
@@ -72,10 +72,11 @@ class FrameConnection : public std::enable_shared_from_this<FrameConnection> {
   [[nodiscard]] bool is_open() const noexcept { return phase_ == Phase::kOpen; }
   [[nodiscard]] bool has_unwritten_frames() const noexcept { return is_writing_; }
   [[nodiscard]] const wire::FrameHeader& header() const noexcept { return header_; }
-  // Decodes the body into `message`, or closes the connection and returns false.
+  // Decodes the frame into `message`, or closes the connection and returns false, also if it is no M.
   template <typename M>
-  [[nodiscard]] bool decode_body_or_close(M& message) {
-    const Status status = wire::decode_body(std::span<const std::byte>(body_), message);
+  [[nodiscard]] bool decode_or_close(M& message) {
+    Status status = Errc::kUnexpectedMessage;
+    if (header_.type == M::kType) status = wire::decode_body(std::span<const std::byte>(body_), message);
     if (!status.ok()) close(status.code());
     return status.ok();
   }

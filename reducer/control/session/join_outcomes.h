@@ -4,11 +4,9 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "core/result.h"
 #include "core/units.h"

@@ -37,7 +37,7 @@ void Session::record_activity(uint32_t rank) {
   ranks_[rank].last_heard = loop_.now();
 }
 
-void Session::on_abort(uint32_t rank, const wire::Abort& abort) {
+void Session::on_abort(Connection& /*from*/, uint32_t rank, const wire::Abort& abort) {
   fail(is_known(abort.code) ? abort.code : Errc::kAborted, abort.rank != wire::kNoRank ? abort.rank : rank,
        name(rank) + ": " + abort.text);
 }
@@ -175,10 +175,7 @@ void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   if (state_ == State::kEnding) return;
   if (counts_votes() && state_ == State::kJoining && !has_verdict_) return refuse_join(code, rank, text);
   log::warn(log_name() + " failed: " + std::string(to_string(code)) + ": " + text);
-  wire::Abort abort;
-  abort.code = code;
-  abort.rank = rank;
-  abort.text = text;
+  const wire::Abort abort{{.code = code, .rank = rank, .text = text}};
   if (state_ == State::kJoining)
     loop_.sessions().outcomes().store_refusal(*this, {code, text}, rank, loop_.now());
   // The session runs on other reducers and does not end because this one could not join.
@@ -186,9 +183,7 @@ void Session::fail(Errc code, uint32_t rank, const std::string& text) {
     loop_.sessions().replace_id_for(id_);
     return begin_ending({});
   }
-  for (const RankState& r : ranks_) {
-    if (r.control) r.control->send(abort);
-  }
+  send_all(abort);
   begin_ending(wire::encode_body(abort));
 }
 

@@ -56,10 +56,10 @@ class Session {
   [[nodiscard]] Result<uint32_t> admit_lane(const wire::Hello& hello, const wire::Attach& attach);
   void on_lane_attached(uint32_t rank, uint32_t lane, transport::tcp::Socket socket);
   void on_vote(Connection& from, uint32_t rank, const wire::Vote& vote);
-  void on_commit(Connection& from, uint32_t rank, uint64_t incarnation);
+  void on_commit(Connection& from, uint32_t rank, const wire::Commit& commit);
 
   // ---- session_leave.cc: ranks leave, the session completes ----
-  void on_heartbeat(uint32_t rank, const wire::Heartbeat& beat);
+  void on_heartbeat(Connection& from, uint32_t rank, const wire::Heartbeat& beat);
   void on_leave(Connection& from, uint32_t rank, const wire::Leave& leave);
 
   // ---- session_recovery.cc: fault tolerance ----
@@ -67,9 +67,9 @@ class Session {
   // The error if a control connection may not replace the rank's; empty if it may.
   [[nodiscard]] std::optional<Error> check_resume(const wire::Hello& hello, const wire::Attach& attach) const;
   void resume(const std::shared_ptr<Connection>& control, uint32_t rank);
-  void on_suspect(uint32_t rank, const wire::Suspect& suspect);
+  void on_suspect(Connection& from, uint32_t rank, const wire::Suspect& suspect);
   void on_view_known(Connection& from, uint32_t rank, const wire::ViewKnown& known);
-  void on_view_answer(uint32_t rank, const wire::ViewAnswer& answer);
+  void on_view_answer(Connection& from, uint32_t rank, const wire::ViewAnswer& answer);
   // This process did not run for `time`, so messages of that time are still unread.
   void on_process_stall(Nanos time);
   // The reducer stops. Ends the session, unless its ranks can continue on other reducers: they find out by
@@ -78,7 +78,7 @@ class Session {
 
   // ---- session.cc: losses and the end ----
   void record_activity(uint32_t rank);
-  void on_abort(uint32_t rank, const wire::Abort& abort);
+  void on_abort(Connection& from, uint32_t rank, const wire::Abort& abort);
   void on_control_lost(uint32_t rank, Errc reason);
   void on_lane_event(const LaneEvent& event);
   void tick(Nanos now);
@@ -147,6 +147,12 @@ class Session {
   static void send_heartbeat(const RankState& r, const wire::Heartbeat& beat);
   void send_to_lanes(LaneCommand::Kind kind, Rank rank = 0);
   void begin_ending(const std::vector<std::byte>& abort_body);
+  template <typename M>
+  void send_all(const M& message) {
+    for (const RankState& r : ranks_) {
+      if (r.control) r.control->send(message);
+    }
+  }
   [[nodiscard]] std::string name(uint32_t rank) const;  // "rank 3 (10.0.0.3:50112)"
   [[nodiscard]] std::string log_name() const;           // "session 0123..."
 

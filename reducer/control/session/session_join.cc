@@ -255,9 +255,7 @@ void Session::commit_join() {
   verdict.commit = 1;
   verdict.incarnation = incarnation_;
   loop_.sessions().outcomes().store_verdict(*this, verdict, loop_.now());
-  for (const RankState& r : ranks_) {
-    if (r.control) r.control->send(verdict);
-  }
+  send_all(verdict);
 }
 
 void Session::refuse_join(Errc code, uint32_t rank, const std::string& text) {
@@ -268,13 +266,12 @@ void Session::refuse_join(Errc code, uint32_t rank, const std::string& text) {
   JoinOutcomes& outcomes = loop_.sessions().outcomes();
   outcomes.store_verdict(*this, verdict, loop_.now());
   outcomes.store_refusal(*this, {code, text}, rank, loop_.now());
-  for (const RankState& r : ranks_) {
-    if (r.control) r.control->send(verdict);
-  }
+  send_all(verdict);
   begin_ending({});
 }
 
-void Session::on_commit(Connection& from, uint32_t rank, uint64_t incarnation) {
+void Session::on_commit(Connection& from, uint32_t rank, const wire::Commit& commit) {
+  const uint64_t incarnation = commit.incarnation;
   if (state_ == State::kEnding || incarnation == 0) return from.close(Errc::kUnexpectedMessage);
   if (ranks_[rank].has_committed) {
     // A resumed connection repeats messages that its predecessor may have lost.

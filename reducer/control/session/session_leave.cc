@@ -8,7 +8,7 @@
 
 namespace sluice::reducer {
 
-void Session::on_heartbeat(uint32_t rank, const wire::Heartbeat& beat) {
+void Session::on_heartbeat(Connection& /*from*/, uint32_t rank, const wire::Heartbeat& beat) {
   RankState& r = ranks_[rank];
   if (beat.finished <= r.finished) return;
   r.finished = beat.finished;

@@ -261,7 +261,7 @@ void Session::broadcast(const M& message) {
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) send_to(rank, message);
 }
 
-void Session::on_suspect(uint32_t rank, const wire::Suspect& suspect) {
+void Session::on_suspect(Connection& /*from*/, uint32_t rank, const wire::Suspect& suspect) {
   if (state_ == State::kEnding) return;
   // A draining reducer removes no other draining one. So of all that drain, the reducer that began last
   // stays, or those that began at the same time.
@@ -278,7 +278,7 @@ void Session::on_view_known(Connection& from, uint32_t rank, const wire::ViewKno
   apply(step, rank, name(rank) + " reported added or removed reducers");
 }
 
-void Session::on_view_answer(uint32_t rank, const wire::ViewAnswer& answer) {
+void Session::on_view_answer(Connection& /*from*/, uint32_t rank, const wire::ViewAnswer& answer) {
   if (state_ == State::kEnding) return;
   apply(view_.on_view_answer(rank, answer), rank, "all ranks answered");
 }

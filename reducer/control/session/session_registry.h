@@ -42,7 +42,6 @@ class SessionRegistry {
   // The tenant that a session of this client counts for.
   [[nodiscard]] std::string tenant_of(const wire::Hello& hello) const;
   [[nodiscard]] Tenants& tenants() noexcept { return tenants_; }
-  [[nodiscard]] const Tenants& tenants() const noexcept { return tenants_; }
   [[nodiscard]] JoinOutcomes& outcomes() noexcept { return outcomes_; }
 
   void on_lane_event(const LaneEvent& event);

@@ -1,7 +1,6 @@
 #include "reducer/control/session/view_change.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 namespace sluice::reducer {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "gpu_client/cuda/cuda_device.h"
-#include "tests/conformance/device/cuda_test_bed.h"
+#include "tests/conformance/device/device_test_bed.h"
 #include "tests/support/cuda_stand_in/stand_in.h"
 
 namespace sluice::pipeline::test {

@@ -1,4 +1,4 @@
-#include "tests/conformance/device/cuda_test_bed.h"
+#include "tests/conformance/device/device_test_bed.h"
 
 #include <cuda.h>
 

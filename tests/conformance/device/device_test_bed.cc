@@ -3,11 +3,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "tests/conformance/device/host_test_bed.h"
-#ifdef SLUICE_HAVE_CUDA
-#include "tests/conformance/device/cuda_test_bed.h"
-#endif
-
 namespace sluice::pipeline::test {
 namespace {
 

@@ -35,6 +35,11 @@ class DeviceTestBed {
 // executes the work of all streams in order of submission.
 [[nodiscard]] std::vector<std::string> device_names();
 [[nodiscard]] std::unique_ptr<DeviceTestBed> make_device_test_bed(const std::string& name);
+[[nodiscard]] std::unique_ptr<DeviceTestBed> make_host_test_bed();
+[[nodiscard]] std::unique_ptr<DeviceTestBed> make_cuda_test_bed(bool one_queue);  // only with CUDA
+
+// Makes the process load the fake CUDA driver (only with CUDA). Call before any other use of a driver.
+void use_stand_in();
 
 class DeviceFixture : public testing::TestWithParam<std::string> {
  protected:

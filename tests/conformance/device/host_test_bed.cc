@@ -1,4 +1,4 @@
-#include "tests/conformance/device/host_test_bed.h"
+#include "tests/conformance/device/device_test_bed.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -43,16 +43,12 @@ TEST_P(TransportClose, CompletesAllFramesWhenSomeArePartlySent) {
 
 TEST_P(TransportClose, AnIdlePeerSeesAnOrderlyEnd) {
   left.close(Errc::kClosed);
-  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
-  EXPECT_EQ(left.closed, Errc::kClosed);
-  EXPECT_EQ(right.closed, Errc::kClosed);
+  expect_both_closed(Errc::kClosed, Errc::kClosed);
 }
 
 TEST_P(TransportClose, WithResetThePeerSeesAReset) {
   left.close(Errc::kReset);
-  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
-  EXPECT_EQ(left.closed, Errc::kReset);
-  EXPECT_EQ(right.closed, Errc::kReset);
+  expect_both_closed(Errc::kReset, Errc::kReset);
 }
 
 TEST_P(TransportClose, RepeatedCallsHaveNoEffect) {
@@ -113,9 +109,7 @@ TEST_P(TransportClose, FollowsAMissingPayloadBuffer) {
 TEST_P(TransportClose, FollowsAWrongPayloadCrc) {
   for (const size_t size : {size_t{1}, size_t{1000}, kMiB}) {
     SCOPED_TRACE(size);
-    left = RecordingHandler();
-    right = RecordingHandler();
-    connect(left, right, {});
+    reconnect();
     const Bytes payload = pattern(size, 0);
     auto header = header_for(payload, 0);
     header.payload_crc ^= 1;
@@ -151,9 +145,7 @@ TEST_P(TransportClose, FollowsAnInvalidHeader) {
   const Bytes payload = pattern(64, 0);
   for (const Case& c : cases) {
     SCOPED_TRACE(to_string(c.reason));
-    left = RecordingHandler();
-    right = RecordingHandler();
-    connect(left, right, {});
+    reconnect();
     auto header = header_for(payload, 0);
     c.change(header);
     ASSERT_TRUE(left.put(header, {}, payload).ok());

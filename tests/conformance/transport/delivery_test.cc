@@ -40,9 +40,7 @@ TEST_P(TransportDelivery, CarriesEverySize) {
   for (const size_t size :
        {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, 4 * kKiB, 256 * kKiB, kMiB, 4 * kMiB}) {
     SCOPED_TRACE(size);
-    left = RecordingHandler();
-    right = RecordingHandler();
-    connect(left, right, {});
+    reconnect();
     exchange({size});
   }
 }
@@ -70,9 +68,7 @@ TEST_P(TransportDelivery, CarriesManySmallFrames) {
 TEST_P(TransportDelivery, CarriesExtensionsOfEverySize) {
   for (size_t size = 0; size <= kMaxExtensionBytes; size += 8) {
     SCOPED_TRACE(size);
-    left = RecordingHandler();
-    right = RecordingHandler();
-    connect(left, right, {});
+    reconnect();
     exchange({0, 1000, 100'000, 0}, size);
   }
 }

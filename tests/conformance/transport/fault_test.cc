@@ -15,6 +15,7 @@ using fault::FaultPlan;
 class FaultFixture : public PairFixture, public testing::WithParamInterface<std::string> {
  protected:
   void build_with(FaultPlan plan, const EndpointOptions& options = {}) {
+    for (RecordingHandler* h : {&left, &right, &healthy_left, &healthy_right}) *h = RecordingHandler();
     build(wrap_with_faults(make_test_bed(GetParam()), std::move(plan), {}), options);
     faults_ = &static_cast<fault::FaultContext&>(*test_bed_.a).faults();
   }
@@ -32,7 +33,18 @@ class FaultFixture : public PairFixture, public testing::WithParamInterface<std:
   }
 
   // Expects that wait() returns when the 20 ms of a fault of `kind` have passed.
-  void expect_wait_to_end_with(FaultKind kind);
+  void expect_wait_to_end_with(FaultKind kind) {
+    build_with({.rules = {{.kind = kind, .nth = 0, .duration = 20 * kMillisecond}}});
+    put(1);
+    const Nanos begin = monotonic_now();
+    while (!left.all_completed() && monotonic_now() - begin < kTestTimeout) {
+      test_bed_.a->poll(monotonic_now(), kBudget);
+      test_bed_.b->poll(monotonic_now(), kBudget);
+      if (!left.all_completed()) test_bed_.a->wait(kTestTimeout);
+    }
+    EXPECT_LT(monotonic_now() - begin, kTestTimeout / 2);
+    EXPECT_GE(monotonic_now() - begin, 20 * kMillisecond);
+  }
 
   const fault::FaultCounters* faults_ = nullptr;
 };
@@ -52,9 +64,7 @@ TEST_P(FaultFixture, DropClosesTheConnectionInOrderAfterThePreviousFrame) {
 TEST_P(FaultFixture, ResetBreaksTheConnection) {
   build_with({.rules = {{.kind = FaultKind::kReset, .nth = 2}}});
   put(5);
-  ASSERT_TRUE(poll_until([&] { return both_closed(); }));
-  EXPECT_EQ(left.closed, Errc::kReset);
-  EXPECT_EQ(right.closed, Errc::kReset);
+  expect_both_closed(Errc::kReset, Errc::kReset);
   EXPECT_LE(right.received.size(), 2U);
   EXPECT_EQ(left.sent.size(), 5U);
   EXPECT_EQ(left.sent.back(), Errc::kReset);
@@ -85,19 +95,6 @@ TEST_P(FaultFixture, DelayedFramesCountAgainstTheQueue) {
   EXPECT_EQ(left.put_pattern(1, 3), Errc::kWouldBlock);
   settle(begin + kSecond);
   EXPECT_TRUE(left.put_pattern(1, 3).ok());
-}
-
-void FaultFixture::expect_wait_to_end_with(FaultKind kind) {
-  build_with({.rules = {{.kind = kind, .nth = 0, .duration = 20 * kMillisecond}}});
-  put(1);
-  const Nanos begin = monotonic_now();
-  while (!left.all_completed() && monotonic_now() - begin < kTestTimeout) {
-    test_bed_.a->poll(monotonic_now(), kBudget);
-    test_bed_.b->poll(monotonic_now(), kBudget);
-    if (!left.all_completed()) test_bed_.a->wait(kTestTimeout);
-  }
-  EXPECT_LT(monotonic_now() - begin, kTestTimeout / 2);
-  EXPECT_GE(monotonic_now() - begin, 20 * kMillisecond);
 }
 
 TEST_P(FaultFixture, WaitEndsWithADelay) {
@@ -145,10 +142,6 @@ TEST_P(FaultFixture, CorruptionFlipsOneBitAndIsDetected) {
 
 TEST_P(FaultFixture, CorruptionFlipsTheSameBitForTheSameSeed) {
   const auto run = [&](uint64_t seed) {
-    left = RecordingHandler();
-    right = RecordingHandler();
-    healthy_left = RecordingHandler();
-    healthy_right = RecordingHandler();
     build_with({.seed = seed, .rules = {{.kind = FaultKind::kCorrupt, .nth = 0}}});
     const Bytes payload = pattern(5000, 1);
     auto header = header_for(payload, 0);
@@ -228,10 +221,6 @@ TEST_P(FaultFixture, CloseEndsAStall) {
 
 TEST_P(FaultFixture, ProbabilityAppliesToTheSamePutsForTheSameSeed) {
   const auto run = [&](uint64_t seed) {
-    left = RecordingHandler();
-    right = RecordingHandler();
-    healthy_left = RecordingHandler();
-    healthy_right = RecordingHandler();
     build_with(
         {.seed = seed, .rules = {{.kind = FaultKind::kDelay, .probability = 0.2, .duration = kMillisecond}}});
     std::vector<uint64_t> hits;

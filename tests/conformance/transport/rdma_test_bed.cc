@@ -9,19 +9,18 @@
 
 namespace sluice::transport::test {
 
-std::pair<tcp::Socket, tcp::Socket> connected_rdma_pair(const std::string& one, const std::string& other,
-                                                        const rdma::PairMemory& memory,
-                                                        const rdma::PairMemory& other_memory) {
-  const auto [first, second] = tcp_pair(one, other);
-  tcp::Socket near(first), far(second);
+SocketPair connected_rdma_pair(const std::string& one, const std::string& other,
+                               const rdma::PairMemory& memory, const rdma::PairMemory& other_memory) {
+  auto [near, far] = tcp_pair(one, other);
   const auto offer = [](const tcp::Socket& s, const rdma::PairMemory& m) {
-    auto offered = rdma::offer_pair(s.fd(), {}, m);
+    auto offered = rdma::offer_pair(rdma::connection_gids(s.fd()), {}, m);
     if (!offered) throw std::runtime_error(offered.error().text);
     return std::move(*offered);
   };
   rdma::PairOffer a = offer(near, memory), b = offer(far, other_memory);
-  for (const auto& done : {rdma::connect_pair(*a.pair, near.fd(), std::as_bytes(std::span(b.address))),
-                           rdma::connect_pair(*b.pair, far.fd(), std::as_bytes(std::span(a.address)))})
+  for (const auto& done :
+       {rdma::connect_pair(*a.pair, rdma::connection_gids(near.fd()), std::as_bytes(std::span(b.address))),
+        rdma::connect_pair(*b.pair, rdma::connection_gids(far.fd()), std::as_bytes(std::span(a.address)))})
     if (!done) throw std::runtime_error(done.error().text);
   near.attach_queue_pair(std::move(a.pair));
   far.attach_queue_pair(std::move(b.pair));
@@ -50,11 +49,8 @@ TransportTestBed make_rdma_test_bed() {
   };
   test_bed.connect = [one = one, other = other, memory, pa = a->get(), pb = b->get()](
                          Handler& ha, Handler& hb, const EndpointOptions& o) {
-    auto [near, far] = connected_rdma_pair(one, other, {.memory = memory}, {.memory = memory});
-    auto ea = pa->adopt(std::move(near), ha, o);
-    auto eb = pb->adopt(std::move(far), hb, o);
-    if (!ea || !eb) throw std::runtime_error("cannot adopt a socket");
-    return std::pair{*ea, *eb};
+    return adopt_pair(connected_rdma_pair(one, other, {.memory = memory}, {.memory = memory}), *pa, ha, *pb,
+                      hb, o);
   };
   test_bed.a = std::move(*a);
   test_bed.b = std::move(*b);

@@ -2,7 +2,6 @@
 
 #include "tests/conformance/transport/transport_test_bed.h"
 #include "transport/rdma/memory.h"
-#include "transport/tcp/socket.h"
 
 namespace sluice::transport::test {
 
@@ -12,9 +11,9 @@ namespace sluice::transport::test {
 
 // Both ends of a connection between two such addresses, with connected queue pairs. Throws when they cannot
 // be connected.
-[[nodiscard]] std::pair<tcp::Socket, tcp::Socket> connected_rdma_pair(
-    const std::string& one, const std::string& other, const rdma::PairMemory& memory = {},
-    const rdma::PairMemory& other_memory = {});
+[[nodiscard]] SocketPair connected_rdma_pair(const std::string& one, const std::string& other,
+                                             const rdma::PairMemory& memory = {},
+                                             const rdma::PairMemory& other_memory = {});
 
 // A test bed between rdma_addresses().
 [[nodiscard]] TransportTestBed make_rdma_test_bed();

@@ -26,16 +26,18 @@ class TcpStreamFixture : public PairFixture {
 
   // Opens a new endpoint in context b with `handler`. Its peer is `peer_socket_`.
   void open_endpoint(const EndpointOptions& options = {}) {
-    const auto [peer_fd, endpoint_fd] = tcp_pair("127.0.0.1");
-    peer_socket_ = tcp::Socket(peer_fd);
-    endpoint_fd_ = endpoint_fd;
+    auto [peer, socket] = tcp_pair("127.0.0.1");
+    peer_socket_ = std::move(peer);
+    endpoint_fd_ = socket.fd();
     handler = &recorders_.emplace_back();
-    handler->endpoint =
-        static_cast<tcp::TcpContext&>(*test_bed_.b).adopt(endpoint_fd, *handler, options).value();
+    handler->endpoint = adopt(std::move(socket), *handler, options).value();
+  }
+  Result<Endpoint*> adopt(tcp::Socket socket, RecordingHandler& by, const EndpointOptions& options = {}) {
+    return static_cast<tcp::TcpContext&>(*test_bed_.b).adopt(std::move(socket), by, options);
   }
 
   void send(std::span<const std::byte> bytes) {
-    ASSERT_TRUE(tcp::write_all(peer_socket_.fd(), bytes, monotonic_now() + kTestTimeout).ok());
+    ASSERT_TRUE(tcp::write_all(peer_socket_, bytes, monotonic_now() + kTestTimeout).ok());
   }
 
   void expect_closed(Errc reason) {
@@ -44,7 +46,7 @@ class TcpStreamFixture : public PairFixture {
     EXPECT_EQ(*handler->closed, reason) << to_string(*handler->closed) << ", expected " << to_string(reason);
     // The peer sees an end or a reset.
     std::byte b{};
-    const Status end = tcp::read_exact(peer_socket_.fd(), {&b, 1}, monotonic_now() + kTestTimeout);
+    const Status end = tcp::read_exact(peer_socket_, {&b, 1}, monotonic_now() + kTestTimeout);
     EXPECT_TRUE(end == Errc::kClosed || end == Errc::kReset);
   }
 
@@ -58,10 +60,16 @@ class TcpStreamFixture : public PairFixture {
     return encode(header_for(payload, sequence, extensions), extension_area(extensions, sequence), payload);
   }
 
+  static Bytes joined(const std::vector<Bytes>& parts) {
+    Bytes all;
+    for (const Bytes& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }
+
   // How the connection ends for the peer.
   Status end_at_peer() {
     std::byte b{};
-    return tcp::read_exact(peer_socket_.fd(), {&b, 1}, monotonic_now() + 5 * kSecond);
+    return tcp::read_exact(peer_socket_, {&b, 1}, monotonic_now() + 5 * kSecond);
   }
 
   tcp::Socket peer_socket_;
@@ -135,10 +143,7 @@ TEST_F(TcpStreamFixture, ClosesOnAnExcessiveLengthBeforeThePayloadArrives) {
 }
 
 TEST_F(TcpStreamFixture, DeliversValidFramesBeforeAnInvalidOne) {
-  Bytes stream = frame(3000, 0);
-  for (const Bytes& more : {frame(10, 1), frame(0, 2), pattern(500, 9)})
-    stream.insert(stream.end(), more.begin(), more.end());
-  send(stream);
+  send(joined({frame(3000, 0), frame(10, 1), frame(0, 2), pattern(500, 9)}));
   expect_closed(Errc::kBadMagic);
   EXPECT_EQ(handler->received.size(), 3U);
 }
@@ -295,9 +300,7 @@ TEST_F(TcpStreamFixture, TimesOutOnAPeerThatEndedAndDoesNotRead) {
 
 // Splits a stream of two frames at every position.
 TEST_F(TcpStreamFixture, ReadsTheSameFramesForAnySplitOfTheStream) {
-  Bytes stream = frame(200, 0, 24);
-  const Bytes second = frame(77, 1, 8);
-  stream.insert(stream.end(), second.begin(), second.end());
+  const Bytes stream = joined({frame(200, 0, 24), frame(77, 1, 8)});
   for (size_t cut = 1; cut < stream.size(); ++cut) {
     SCOPED_TRACE(cut);
     send(std::span(stream).first(cut));
@@ -314,9 +317,7 @@ TEST_F(TcpStreamFixture, ReadsTheSameFramesForAnySplitOfTheStream) {
 }
 
 TEST_F(TcpStreamFixture, ReadsAStreamThatArrivesByteByByte) {
-  Bytes stream = frame(200, 0, 24);
-  const Bytes second = frame(77, 1, 8);
-  stream.insert(stream.end(), second.begin(), second.end());
+  const Bytes stream = joined({frame(200, 0, 24), frame(77, 1, 8)});
   for (size_t i = 0; i < stream.size(); ++i) {
     send(std::span(stream).subspan(i, 1));
     ASSERT_TRUE(poll_until([&] { return handler->endpoint->counters().wire_bytes_in > i; }));
@@ -335,7 +336,7 @@ TEST_F(TcpStreamFixture, SendsTheBytesOfTheCodec) {
   }
   ASSERT_TRUE(poll_until([&] { return handler->all_completed(); }));
   Bytes got(expected.size());
-  ASSERT_TRUE(tcp::read_exact(peer_socket_.fd(), got, monotonic_now() + kTestTimeout).ok());
+  ASSERT_TRUE(tcp::read_exact(peer_socket_, got, monotonic_now() + kTestTimeout).ok());
   EXPECT_EQ(got, expected);
 }
 
@@ -347,7 +348,7 @@ TEST_F(TcpStreamFixture, CountsTheTimeWhileThePeerDoesNotRead) {
   EXPECT_EQ(blocked(), 0u);
   Bytes got(kMiB);
   while (blocked() == 0) {
-    ASSERT_TRUE(tcp::read_exact(peer_socket_.fd(), got, monotonic_now() + kTestTimeout).ok());
+    ASSERT_TRUE(tcp::read_exact(peer_socket_, got, monotonic_now() + kTestTimeout).ok());
     (void)test_bed_.b->poll(begin + 3 * kSecond, kBudget);
   }
   EXPECT_EQ(blocked(), 3u * kSecond);
@@ -374,15 +375,14 @@ TEST_F(TcpStreamFixture, ReusesTheEntryOfAClosedEndpoint) {
 }
 
 TEST_F(TcpStreamFixture, AdoptsFromWithinACallback) {
-  const auto [peer_fd, endpoint_fd] = tcp_pair("127.0.0.1");
-  const tcp::Socket peer(peer_fd);
+  SocketPair pair = tcp_pair("127.0.0.1");
   RecordingHandler& late = recorders_.emplace_back();
-  handler->at_frame = [&, fd = endpoint_fd](const wire::FrameHeader&, std::span<std::byte>) {
-    late.endpoint = static_cast<tcp::TcpContext&>(*test_bed_.b).adopt(fd, late, {}).value();
+  handler->at_frame = [&](const wire::FrameHeader&, std::span<std::byte>) {
+    late.endpoint = adopt(std::move(pair.second), late).value();
   };
   send(frame(10, 0));
   const Bytes bytes = frame(20, 1);
-  ASSERT_TRUE(tcp::write_all(peer.fd(), bytes, monotonic_now() + kTestTimeout).ok());
+  ASSERT_TRUE(tcp::write_all(pair.first, bytes, monotonic_now() + kTestTimeout).ok());
   EXPECT_TRUE(poll_until([&] { return late.received.size() == 1; }));
 }
 
@@ -422,7 +422,7 @@ TEST_F(TcpStreamFixture, RefusesToAdoptAnInvalidDescriptor) {
   RecordingHandler none;
   const int file = ::dup(STDIN_FILENO);
   ::close(file);
-  EXPECT_FALSE(static_cast<tcp::TcpContext&>(*test_bed_.b).adopt(file, none, {}).has_value());
+  EXPECT_FALSE(adopt(tcp::Socket(file), none).has_value());
 }
 
 }  // namespace

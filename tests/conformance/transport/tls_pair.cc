@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <stdexcept>
+#include <tuple>
 
 #include "core/clock.h"
 #include "tests/conformance/transport/transport_test_bed.h"
@@ -34,13 +35,11 @@ TlsTestConfig shared_key_config(uint64_t rekey_after) {
 }
 
 TlsPair tls_pair(const std::string& host, const TlsTestConfig& config) {
-  const auto [client, server] = tcp_pair(host);
   TlsPair pair;
-  if (client < 0) return pair;
-  pair.client = tcp::Socket(client);
-  pair.server = tcp::Socket(server);
-  auto c = config.client->open(client, config.client_peer);
-  auto s = config.server->open(server, config.server_peer);
+  std::tie(pair.client, pair.server) = tcp_pair(host);
+  if (!pair.client.valid()) return pair;
+  auto c = config.client->open(pair.client.fd(), config.client_peer);
+  auto s = config.server->open(pair.server.fd(), config.server_peer);
   if (!c || !s) {
     pair.client_error = c ? "" : c.error().text;
     pair.server_error = s ? "" : s.error().text;

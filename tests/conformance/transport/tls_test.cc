@@ -9,7 +9,6 @@
 
 #include "tests/conformance/transport/tls_pair.h"
 #include "tests/conformance/transport/transport_fixture.h"
-#include "transport/tcp/tcp_context.h"
 
 namespace sluice::transport::test {
 namespace {
@@ -88,9 +87,7 @@ class TlsRecordsFixture : public PairFixture {
   std::pair<Endpoint*, Endpoint*> connect_raw(Handler& a, Handler& b, const EndpointOptions& o) {
     TlsPair pair = tls_pair("127.0.0.1", shared_key_config());
     raw = ::dup(pair.server.fd());
-    auto* const at_a = static_cast<tcp::TcpContext*>(test_bed_.a.get());
-    auto* const at_b = static_cast<tcp::TcpContext*>(test_bed_.b.get());
-    return {*at_a->adopt(std::move(pair.client), a, o), *at_b->adopt(std::move(pair.server), b, o)};
+    return adopt_pair({std::move(pair.client), std::move(pair.server)}, *test_bed_.a, a, *test_bed_.b, b, o);
   }
   // Sends these bytes to the client and expects a reset.
   void expect_reset(std::string_view bytes) {

@@ -17,6 +17,18 @@ void PairFixture::connect(RecordingHandler& one, RecordingHandler& other, const 
   std::tie(one.endpoint, other.endpoint) = test_bed_.connect(one, other, options);
 }
 
+void PairFixture::reconnect(const EndpointOptions& options) {
+  left = RecordingHandler();
+  right = RecordingHandler();
+  connect(left, right, options);
+}
+
+void PairFixture::expect_both_closed(Errc left_reason, Errc right_reason) {
+  EXPECT_TRUE(poll_until([this] { return both_closed(); }));
+  EXPECT_EQ(left.closed, left_reason);
+  EXPECT_EQ(right.closed, right_reason);
+}
+
 bool PairFixture::poll_until(const std::function<bool()>& done) {
   const Nanos deadline = monotonic_now() + kTestTimeout;
   while (!done()) {
@@ -51,9 +63,7 @@ void TransportFixture::SetUp() {
 void TransportFixture::rebuild(const EndpointOptions& options) {
   left.close(Errc::kClosed);
   ASSERT_TRUE(poll_until([&] { return both_closed(); }));
-  left = RecordingHandler();
-  right = RecordingHandler();
-  connect(left, right, options);
+  reconnect(options);
 }
 
 std::string test_bed_label(const testing::TestParamInfo<std::string>& info) {

@@ -24,6 +24,10 @@ class PairFixture : public testing::Test {
   // Polls both contexts alternately until `done()` is true. False after kTestTimeout.
   bool poll_until(const std::function<bool()>& done);
   void connect(RecordingHandler& one, RecordingHandler& other, const EndpointOptions& options);
+  // Replaces the pair under test by a new one.
+  void reconnect(const EndpointOptions& options = {});
+  // Expects that both ends of the pair under test close with these reasons.
+  void expect_both_closed(Errc left_reason, Errc right_reason);
   // True when both ends of the pair under test are closed.
   bool both_closed() const { return left.closed.has_value() && right.closed.has_value(); }
 
@@ -38,7 +42,7 @@ class PairFixture : public testing::Test {
 class TransportFixture : public PairFixture, public testing::WithParamInterface<std::string> {
  protected:
   void SetUp() override;
-  // Replaces the pair under test by one with other options.
+  // Closes the pair under test and replaces it by one with other options.
   void rebuild(const EndpointOptions& options);
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 
 #include "core/clock.h"
 #include "tests/conformance/transport/tls_pair.h"
@@ -22,7 +23,7 @@ namespace sluice::transport::test {
 namespace {
 
 TransportTestBed make_inproc_test_bed() {
-  std::shared_ptr<inproc::Network> network = inproc::make_network();
+  std::shared_ptr<inproc::Network> network = std::make_shared<inproc::Network>();
   TransportTestBed test_bed{.network = network,
                             .a = network->make_context(),
                             .b = network->make_context(),
@@ -36,49 +37,39 @@ TransportTestBed make_inproc_test_bed() {
   return test_bed;
 }
 
-TransportTestBed make_tcp_test_bed(const std::string& host) {
+// A test bed on TCP contexts; `make_pair` connects their sockets.
+TransportTestBed make_socket_test_bed(std::function<SocketPair()> make_pair) {
   auto a = tcp::make_context();
   auto b = tcp::make_context();
   if (!a || !b) throw std::runtime_error("cannot create a TCP context");
   TransportTestBed test_bed;
-  const auto probe = tcp_pair(host);
-  if (probe.first < 0) test_bed.skip_reason = "needs ipv6: this host has no address " + host;
-  const tcp::Socket first(probe.first), second(probe.second);
-  test_bed.connect = [host, pa = a->get(), pb = b->get()](Handler& ha, Handler& hb,
-                                                          const EndpointOptions& o) {
-    const auto [fa, fb] = tcp_pair(host);
-    auto ea = pa->adopt(fa, ha, o);
-    auto eb = pb->adopt(fb, hb, o);
-    if (!ea || !eb) throw std::runtime_error("cannot adopt a socket");
-    return std::pair{*ea, *eb};
+  test_bed.connect = [make_pair = std::move(make_pair), pa = a->get(), pb = b->get()](
+                         Handler& ha, Handler& hb, const EndpointOptions& o) {
+    return adopt_pair(make_pair(), *pa, ha, *pb, hb, o);
   };
   test_bed.a = std::move(*a);
   test_bed.b = std::move(*b);
   return test_bed;
 }
 
+TransportTestBed make_tcp_test_bed(const std::string& host) {
+  TransportTestBed test_bed = make_socket_test_bed([host] { return tcp_pair(host); });
+  if (!tcp_pair(host).first.valid()) test_bed.skip_reason = "needs ipv6: this host has no address " + host;
+  return test_bed;
+}
+
 TransportTestBed make_tls_test_bed() {
-  TransportTestBed test_bed;
   if (!use_built_tls_library()) {
+    TransportTestBed test_bed;
     test_bed.skip_reason = "needs tls-library: libsluice_tls.so was not built";
     return test_bed;
   }
-  auto a = tcp::make_context();
-  auto b = tcp::make_context();
-  if (!a || !b) throw std::runtime_error("cannot create a TCP context");
   // Rekeys every 5 records, so that each test covers a key update.
-  test_bed.connect = [config = shared_key_config(5), pa = a->get(), pb = b->get()](Handler& ha, Handler& hb,
-                                                                                   const EndpointOptions& o) {
+  return make_socket_test_bed([config = shared_key_config(5)] {
     TlsPair pair = tls_pair("127.0.0.1", config);
     if (!pair.client.valid()) throw std::runtime_error(pair.client_error + " / " + pair.server_error);
-    auto ea = pa->adopt(std::move(pair.client), ha, o);
-    auto eb = pb->adopt(std::move(pair.server), hb, o);
-    if (!ea || !eb) throw std::runtime_error("cannot adopt a socket");
-    return std::pair{*ea, *eb};
-  };
-  test_bed.a = std::move(*a);
-  test_bed.b = std::move(*b);
-  return test_bed;
+    return SocketPair(std::move(pair.client), std::move(pair.server));
+  });
 }
 
 }  // namespace
@@ -94,22 +85,19 @@ TransportTestBed make_test_bed(const std::string& name) {
   if (name == "tcp") return make_tcp_test_bed("127.0.0.1");
   if (name == "tcp6") return make_tcp_test_bed("::1");
   if (name == "tls") return make_tls_test_bed();
-  if (name == "fault(tls)") {
-    TransportTestBed test_bed = make_tls_test_bed();
-    return test_bed.skip_reason.empty() ? wrap_with_faults(std::move(test_bed), {}, {}) : std::move(test_bed);
-  }
 #ifdef SLUICE_HAVE_RDMA
   if (name == "rdma") return make_rdma_test_bed();
-  if (name == "fault(rdma)") return wrap_with_faults(make_rdma_test_bed(), {}, {});
 #endif
-  if (name == "fault(inproc)") return wrap_with_faults(make_inproc_test_bed(), {}, {});
-  if (name == "fault(tcp)") return wrap_with_faults(make_tcp_test_bed("127.0.0.1"), {}, {});
+  if (constexpr std::string_view kFault = "fault("; name.starts_with(kFault)) {
+    TransportTestBed test_bed = make_test_bed(name.substr(kFault.size(), name.size() - kFault.size() - 1));
+    return test_bed.skip_reason.empty() ? wrap_with_faults(std::move(test_bed), {}, {}) : std::move(test_bed);
+  }
   throw std::runtime_error("unknown transport \"" + name + "\"");
 }
 
 TransportTestBed wrap_with_faults(TransportTestBed below, fault::FaultPlan plan_a, fault::FaultPlan plan_b) {
-  auto a = fault::make_context(std::move(below.a), std::move(plan_a));
-  auto b = fault::make_context(std::move(below.b), std::move(plan_b));
+  auto a = std::make_unique<fault::FaultContext>(std::move(below.a), std::move(plan_a));
+  auto b = std::make_unique<fault::FaultContext>(std::move(below.b), std::move(plan_b));
   TransportTestBed test_bed;
   test_bed.network = std::move(below.network);
   test_bed.register_memory = std::move(below.register_memory);
@@ -126,19 +114,27 @@ TransportTestBed wrap_with_faults(TransportTestBed below, fault::FaultPlan plan_
   return test_bed;
 }
 
-std::pair<int, int> tcp_pair(const std::string& host, const std::string& from) {
+SocketPair tcp_pair(const std::string& host, const std::string& from) {
   auto listener = tcp::listen_on(host, 0, {});
-  if (!listener) return {-1, -1};
+  if (!listener) return {};
   const Nanos deadline = monotonic_now() + 10 * kSecond;
   tcp::SocketOptions options;
   options.local_address = from;
   auto client = tcp::connect_to(host, tcp::bound_port(listener->fd()).value(), options, deadline);
-  if (!client) return {-1, -1};
+  if (!client) return {};
   pollfd p{.fd = listener->fd(), .events = POLLIN, .revents = 0};
   ::poll(&p, 1, 10'000);
-  const int accepted = ::accept4(listener->fd(), nullptr, nullptr, SOCK_CLOEXEC);
-  if (accepted < 0) return {-1, -1};
-  return {client->release(), accepted};
+  tcp::Socket accepted(::accept4(listener->fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!accepted.valid()) return {};
+  return {std::move(*client), std::move(accepted)};
+}
+
+std::pair<Endpoint*, Endpoint*> adopt_pair(SocketPair sockets, Context& a, Handler& handler_a, Context& b,
+                                           Handler& handler_b, const EndpointOptions& options) {
+  const auto at_a = static_cast<tcp::TcpContext&>(a).adopt(std::move(sockets.first), handler_a, options);
+  const auto at_b = static_cast<tcp::TcpContext&>(b).adopt(std::move(sockets.second), handler_b, options);
+  if (!at_a || !at_b) throw std::runtime_error("cannot adopt a socket");
+  return {*at_a, *at_b};
 }
 
 }  // namespace sluice::transport::test

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transport/fault/fault_context.h"
+#include "transport/tcp/socket.h"
 #include "transport/transport.h"
 
 namespace sluice::transport::test {
@@ -32,8 +33,14 @@ struct TransportTestBed {
 [[nodiscard]] TransportTestBed wrap_with_faults(TransportTestBed below, fault::FaultPlan plan_a,
                                                 fault::FaultPlan plan_b);
 
-// A connected pair of TCP sockets on the address `host`, the first with source address `from`. {-1, -1} when
+// A connected pair of TCP sockets on the address `host`, the first with source address `from`. Invalid when
 // the host lacks the address.
-[[nodiscard]] std::pair<int, int> tcp_pair(const std::string& host, const std::string& from = {});
+using SocketPair = std::pair<tcp::Socket, tcp::Socket>;
+[[nodiscard]] SocketPair tcp_pair(const std::string& host, const std::string& from = {});
+
+// Makes endpoints of a connected pair in the contexts `a` and `b`.
+[[nodiscard]] std::pair<Endpoint*, Endpoint*> adopt_pair(SocketPair sockets, Context& a, Handler& handler_a,
+                                                         Context& b, Handler& handler_b,
+                                                         const EndpointOptions& options);
 
 }  // namespace sluice::transport::test

@@ -70,7 +70,7 @@ class LaneReplayFixture : public testing::Test {
   void send(Rank rank, std::span<const std::byte> bytes, size_t part_bytes) {
     while (!bytes.empty()) {
       const auto part = bytes.first(std::min(part_bytes, bytes.size()));
-      ASSERT_TRUE(transport::tcp::write_all(clients_[rank].fd(), part, monotonic_now() + 10 * kSecond).ok());
+      ASSERT_TRUE(transport::tcp::write_all(clients_[rank], part, monotonic_now() + 10 * kSecond).ok());
       settle();
       bytes = bytes.subspan(part.size());
     }
@@ -78,7 +78,7 @@ class LaneReplayFixture : public testing::Test {
 
   Bytes receive(Rank rank, size_t size) {
     Bytes out(size);
-    EXPECT_TRUE(transport::tcp::read_exact(clients_[rank].fd(), out, monotonic_now() + 10 * kSecond).ok());
+    EXPECT_TRUE(transport::tcp::read_exact(clients_[rank], out, monotonic_now() + 10 * kSecond).ok());
     return out;
   }
 

@@ -79,6 +79,11 @@ int reap(const Child& child, int index) {
 
 }  // namespace
 
+void Rank::yield() {
+  if (bootstrap_.is_aborted()) throw Failure("another rank aborted");
+  sched_yield();
+}
+
 void Rank::print(const std::string& line) const {
   std::printf("rank %d: %s\n", index_, line.c_str());
   std::fflush(stdout);

@@ -50,6 +50,8 @@ class Rank {
   void barrier(const std::string& name) {
     (void)bootstrap_.all_gather("barrier " + name, index_, count(), {});
   }
+  // For loops that poll. Throws Failure when another rank has aborted.
+  void yield();
   void step(const std::string& what) { bootstrap_.set_step(index_, what); }
   // Prints one line to stdout, for the test that runs the player.
   void print(const std::string& line) const;

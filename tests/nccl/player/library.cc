@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdarg>
 #include <cstdio>
@@ -36,10 +37,6 @@ Library::~Library() {
   dlclose(handle_);
 }
 
-bool Library::has(const char* family, int abi) const {
-  return dlsym(handle_, (std::string(family) + "_v" + std::to_string(abi)).c_str()) != nullptr;
-}
-
 void* Library::table(const char* family, int abi) const {
   const std::string symbol = std::string(family) + "_v" + std::to_string(abi);
   void* const found = dlsym(handle_, symbol.c_str());
@@ -67,24 +64,12 @@ void log_from_plugin(int level, unsigned long, const char*, int, const char* for
   }
 }
 
-namespace {
-
-int count_lines(const std::string& text) {
-  int count = 0;
-  for (const std::string& line : log().lines) count += line.find(text) != std::string::npos ? 1 : 0;
-  return count;
-}
-
-}  // namespace
-
-int count_log_lines(const std::string& text) {
-  const std::lock_guard lock(log().mutex);
-  return count_lines(text);
-}
-
 bool wait_for_log(const std::string& text, std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(log().mutex);
-  return log().changed.wait_until(lock, deadline, [&] { return count_lines(text) > 0; });
+  return log().changed.wait_until(lock, deadline, [&] {
+    return std::ranges::any_of(log().lines,
+                               [&](const std::string& line) { return line.find(text) != line.npos; });
+  });
 }
 
 }  // namespace player

@@ -19,7 +19,6 @@ class Library {
   // Returns the table of a version: ("ncclNetPlugin", 8) is the symbol ncclNetPlugin_v8. Throws Failure
   // without the symbol.
   [[nodiscard]] void* table(const char* family, int abi) const;
-  [[nodiscard]] bool has(const char* family, int abi) const;
 
  private:
   void* handle_;
@@ -29,9 +28,7 @@ class Library {
 // Any thread.
 void log_from_plugin(int level, unsigned long flags, const char* file, int line, const char* format, ...)
     __attribute__((format(printf, 5, 6)));
-// Returns the number of recorded lines that contain `text`.
-[[nodiscard]] int count_log_lines(const std::string& text);
-// Waits for such a line. Returns false at the deadline.
+// Waits for a line that contains `text`. Returns false at the deadline.
 [[nodiscard]] bool wait_for_log(const std::string& text, std::chrono::steady_clock::time_point deadline);
 void set_log_prefix(const std::string& prefix, bool show);
 

@@ -4,8 +4,27 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace player {
+
+// From: a member of a structure has the type T from this version on. kIndex tells members apart that come
+// with the same version and type. Absent: the member in earlier versions; it takes no space.
+template <int kFirst, typename T, int kIndex = 0>
+struct From {};
+template <typename First>
+struct Absent {};
+
+template <int kAbi, typename T, typename... Later>
+struct NewestType {
+  using Type = T;
+};
+template <int kAbi, typename Older, int kFirst, typename T, int kIndex, typename... Later>
+struct NewestType<kAbi, Older, From<kFirst, T, kIndex>, Later...>
+    : NewestType<kAbi, std::conditional_t<(kAbi >= kFirst), std::decay_t<T>, Older>, Later...> {};
+// The type of a member in version kAbi. The types are in ascending order; a function type means a pointer.
+template <int kAbi, typename First, typename... Later>
+using Member = typename NewestType<kAbi, Absent<First>, First, Later...>::Type;
 
 using Result = int;
 inline constexpr Result kSuccess = 0;

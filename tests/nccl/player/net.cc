@@ -1,27 +1,21 @@
 #include "tests/nccl/player/net.h"
 
-#include "tests/nccl/player/device_facts.h"
-#include "tests/nccl/player/failure.h"
 #include "tests/nccl/player/net_tables.h"
+#include "tests/nccl/player/table_adapter.h"
 
 namespace player {
 namespace {
 
 template <int kAbi>
-class NetAdapter : public Net {
+class NetAdapter : public TableAdapter<Net, NetTable<kAbi>, kAbi> {
  public:
-  using Table = typename NetTable<kAbi>::Type;
+  using typename TableAdapter<Net, NetTable<kAbi>, kAbi>::Table;
 
-  explicit NetAdapter(Table* table) : table_(table) {
-    const bool complete = table->name && table->init && table->devices && table->get_properties &&
-                          table->listen && table->connect && table->accept && table->reg_mr &&
-                          table->dereg_mr && table->isend && table->irecv && table->iflush && table->test &&
-                          table->close_send && table->close_recv && table->close_listen;
-    require(complete, "net table: a required function is missing");
-    if constexpr (kAbi >= 11) require(table->finalize != nullptr, "net table: finalize is missing");
-  }
+  explicit NetAdapter(Table* table)
+      : TableAdapter<Net, Table, kAbi>(
+            table, "net",
+            table->accept && table->isend && table->irecv && table->close_send && table->close_recv) {}
 
-  std::string name() const override { return table_->name; }
   Result init(uint64_t comm_id, void** context) override {
     if constexpr (kAbi >= 11) {
       NetConfig config{-1};
@@ -30,18 +24,6 @@ class NetAdapter : public Net {
       return table_->init(log_from_plugin, profile);
     } else {
       return table_->init(log_from_plugin);
-    }
-  }
-  Result devices(int* count) override { return table_->devices(count); }
-  Result properties(int device, DeviceFacts* facts) override {
-    return read_properties<typename NetTable<kAbi>::Props>(
-        [&](auto* props) { return table_->get_properties(device, props); }, facts);
-  }
-  Result listen(void* context, int device, void* handle, void** listener) override {
-    if constexpr (kAbi >= 11) {
-      return table_->listen(context, device, handle, listener);
-    } else {
-      return table_->listen(device, handle, listener);
     }
   }
   Result connect(void* context, int device, void* handle, void** comm) override {
@@ -66,75 +48,40 @@ class NetAdapter : public Net {
     }
   }
   Result reg_mr(void* comm, void* data, size_t bytes, void** mhandle) override {
-    if constexpr (kAbi >= 8) {
-      return table_->reg_mr(comm, data, bytes, kPointerHost, mhandle);
-    } else {
-      return table_->reg_mr(comm, data, static_cast<int>(bytes), kPointerHost, mhandle);
-    }
+    const auto size = static_cast<typename Table::RegisteredSize>(bytes);
+    return table_->reg_mr(comm, data, size, kPointerHost, mhandle);
   }
-  Result dereg_mr(void* comm, void* mhandle) override { return table_->dereg_mr(comm, mhandle); }
   Result isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request) override {
+    const auto size = static_cast<typename Table::Size>(bytes);
     if constexpr (kAbi >= 10) {
-      return table_->isend(comm, data, bytes, tag, mhandle, nullptr, request);
-    } else if constexpr (kAbi == 9) {
-      return table_->isend(comm, data, bytes, tag, mhandle, request);
+      return table_->isend(comm, data, size, tag, mhandle, nullptr, request);
     } else {
-      return table_->isend(comm, data, static_cast<int>(bytes), tag, mhandle, request);
+      return table_->isend(comm, data, size, tag, mhandle, request);
     }
   }
   Result irecv(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request) override {
-    if constexpr (kAbi >= 9) {
-      size_t size = bytes;
-      if constexpr (kAbi >= 10) {
-        void* profile_handle = nullptr;
-        return table_->irecv(comm, 1, &data, &size, &tag, &mhandle, &profile_handle, request);
-      } else {
-        return table_->irecv(comm, 1, &data, &size, &tag, &mhandle, request);
-      }
+    auto size = static_cast<typename Table::Size>(bytes);
+    if constexpr (kAbi >= 10) {
+      void* profile_handle = nullptr;
+      return table_->irecv(comm, 1, &data, &size, &tag, &mhandle, &profile_handle, request);
     } else {
-      int size = static_cast<int>(bytes);
       return table_->irecv(comm, 1, &data, &size, &tag, &mhandle, request);
     }
   }
-  Result test(void* request, int* done, int* bytes) override { return table_->test(request, done, bytes); }
   Result close_send(void* comm) override { return table_->close_send(comm); }
   Result close_recv(void* comm) override { return table_->close_recv(comm); }
-  Result close_listen(void* listener) override { return table_->close_listen(listener); }
-  Result finalize(void* context) override {
-    if constexpr (kAbi >= 11) {
-      return table_->finalize(context);
-    } else {
-      return kSuccess;
-    }
-  }
   bool init_per_communicator() const override { return kAbi >= 11; }
 
  private:
   static Result profile(void**, int, void*, int64_t, void*) { return kSuccess; }
 
-  Table* const table_;
+  using TableAdapter<Net, Table, kAbi>::table_;
 };
-
-template <int kAbi>
-std::unique_ptr<Net> load(const Library& library) {
-  return std::make_unique<NetAdapter<kAbi>>(
-      static_cast<typename NetTable<kAbi>::Type*>(library.table("ncclNetPlugin", kAbi)));
-}
 
 }  // namespace
 
 std::unique_ptr<Net> load_net(const Library& library, int abi) {
-  switch (abi) {
-    case 5: return load<5>(library);
-    case 6: return load<6>(library);
-    case 7: return load<7>(library);
-    case 8: return load<8>(library);
-    case 9: return load<9>(library);
-    case 10: return load<10>(library);
-    case 11: return load<11>(library);
-    case 12: return load<12>(library);
-    default: throw Failure("no net ABI version " + std::to_string(abi));
-  }
+  return load_adapter<Net, NetAdapter, kFirstNetAbi, kLastNetAbi>(library, "ncclNetPlugin", abi);
 }
 
 }  // namespace player

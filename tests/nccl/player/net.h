@@ -25,9 +25,10 @@ struct DeviceFacts {
   friend bool operator==(const DeviceFacts&, const DeviceFacts&) = default;
 };
 
-class Net {
+// DeviceCalls are the calls that Net and CollNet share.
+class DeviceCalls {
  public:
-  virtual ~Net() = default;
+  virtual ~DeviceCalls() = default;
 
   virtual std::string name() const = 0;
   // Up to v10, NCCL calls init once per process. From v11 on, NCCL calls it once per communicator, which gets
@@ -36,18 +37,22 @@ class Net {
   virtual Result devices(int* count) = 0;
   virtual Result properties(int device, DeviceFacts* facts) = 0;
   virtual Result listen(void* context, int device, void* handle, void** listener) = 0;
-  virtual Result connect(void* context, int device, void* handle, void** comm) = 0;
-  virtual Result accept(void* listener, void** comm) = 0;
   virtual Result reg_mr(void* comm, void* data, size_t bytes, void** mhandle) = 0;
   virtual Result dereg_mr(void* comm, void* mhandle) = 0;
-  virtual Result isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request) = 0;
-  virtual Result irecv(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request) = 0;
   virtual Result test(void* request, int* done, int* bytes) = 0;
-  virtual Result close_send(void* comm) = 0;
-  virtual Result close_recv(void* comm) = 0;
   virtual Result close_listen(void* listener) = 0;
   // From v11 on; does nothing in earlier versions.
   virtual Result finalize(void* context) = 0;
+};
+
+class Net : public DeviceCalls {
+ public:
+  virtual Result connect(void* context, int device, void* handle, void** comm) = 0;
+  virtual Result accept(void* listener, void** comm) = 0;
+  virtual Result isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request) = 0;
+  virtual Result irecv(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request) = 0;
+  virtual Result close_send(void* comm) = 0;
+  virtual Result close_recv(void* comm) = 0;
   [[nodiscard]] virtual bool init_per_communicator() const = 0;
 };
 

@@ -1,7 +1,5 @@
 #include "tests/nccl/player/net_link.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <deque>
 #include <utility>
@@ -142,8 +140,7 @@ NetLink connect_link(Rank& rank, Plugin& plugin, const Contexts& contexts, int d
       require_success(net.connect(contexts.net, device, to.data(), &link.send_comm), "net connect");
     if (link.receive_comm == nullptr)
       require_success(net.accept(link.listener, &link.receive_comm), "net accept");
-    if (rank.bootstrap().is_aborted()) throw Failure("another rank aborted");
-    sched_yield();
+    rank.yield();
   }
   require_success(net.close_listen(link.listener), "net closeListen");
   link.listener = nullptr;
@@ -160,10 +157,7 @@ void run_traffic(Rank& rank, Plugin& plugin, NetLink& link, int distance, const 
     if (flow.close_early && sending.finished() && link.send_comm != nullptr) {
       require_success(plugin.net().close_send(std::exchange(link.send_comm, nullptr)), "net closeSend");
     }
-    if (!moved) {
-      if (rank.bootstrap().is_aborted()) throw Failure("another rank aborted");
-      sched_yield();
-    }
+    if (!moved) rank.yield();
   }
 }
 

@@ -5,6 +5,16 @@
 #include "tests/nccl/player/setup.h"
 
 namespace player {
+namespace {
+
+void finish(Rank& rank, Plugin& plugin, OpenCommunicator& open) {
+  rank.print("requests " + std::to_string(open.traffic->counts().requests) + " retries " +
+             std::to_string(open.traffic->counts().retries));
+  rank.barrier("before close");
+  open.close(plugin);
+}
+
+}  // namespace
 
 void run_kinds(Rank& rank) {
   Plugin plugin(rank.options(), Plugin::CollNetUse::kRequired);
@@ -12,10 +22,7 @@ void run_kinds(Rank& rank) {
   const Support support = query_support(plugin.collnet());
   open.traffic->find_fold_order();
   open.traffic->run(all_operations(rank.options(), support, open.communicator->geometry()));
-  rank.print("requests " + std::to_string(open.traffic->counts().requests) + " retries " +
-             std::to_string(open.traffic->counts().retries));
-  rank.barrier("before close");
-  open.close(plugin);
+  finish(rank, plugin, open);
 }
 
 void run_in_place(Rank& rank) {
@@ -35,10 +42,7 @@ void run_in_place(Rank& rank) {
     }
   }
   open.traffic->run(operations);
-  rank.print("requests " + std::to_string(open.traffic->counts().requests) + " retries " +
-             std::to_string(open.traffic->counts().retries));
-  rank.barrier("before close");
-  open.close(plugin);
+  finish(rank, plugin, open);
 }
 
 void run_window(Rank& rank) {
@@ -63,10 +67,7 @@ void run_window(Rank& rank) {
     if (rank.options().bytes != 0) operation.bytes = std::min(operation.bytes, rank.options().bytes);
   }
   open.traffic->run(operations);
-  rank.print("requests " + std::to_string(open.traffic->counts().requests) + " retries " +
-             std::to_string(open.traffic->counts().retries));
-  rank.barrier("before close");
-  open.close(plugin);
+  finish(rank, plugin, open);
 }
 
 void run_order(Rank& rank) {

@@ -1,4 +1,3 @@
-#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -29,8 +28,7 @@ bool request_fails(Rank& rank, Plugin& plugin, void* request, const std::string&
     if (plugin.net().test(request, &done, nullptr) != kSuccess) return true;
     if (done == 1) return false;
     require(Clock::now() < deadline, what + ": neither done nor failed before the timeout");
-    if (rank.bootstrap().is_aborted()) throw Failure("another rank aborted");
-    sched_yield();
+    rank.yield();
   }
 }
 
@@ -52,8 +50,7 @@ void post(Rank& rank, Plugin& plugin, void* comm, bool receives, Posted& posted)
                  : plugin.net().isend(comm, posted.buffer.data(), bytes, 1, posted.mhandle, &posted.request);
     require_success(result, receives ? "irecv" : "isend");
     require(Clock::now() < deadline, "no request before the timeout");
-    if (rank.bootstrap().is_aborted()) throw Failure("another rank aborted");
-    sched_yield();
+    rank.yield();
   }
 }
 

@@ -11,9 +11,8 @@ void run_in_place(Rank& rank);      // the same in place, and large requests, mi
 void run_window(Rank& rank);        // large requests, several groups, changing chunk sizes
 void run_order(Rank& rank);         // the rank of connect differs from the position of the handle
 void run_registration(Rank& rank);  // regMr of other ranges while requests run
-// scenario_flood.cc
-void run_flood(Rank& rank);  // more requests than may be open
-// scenario_budget.cc
+// scenario_requests.cc
+void run_flood(Rank& rank);   // more requests than may be open
 void run_budget(Rank& rank);  // limit of open bytes: accepted and refused requests
 // scenario_communicators.cc
 void run_communicators(Rank& rank);  // several communicators, `busy` of them with concurrent traffic

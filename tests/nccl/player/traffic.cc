@@ -1,7 +1,5 @@
 #include "tests/nccl/player/traffic.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -179,10 +177,7 @@ void Traffic::run_one(const Operation& operation) {
         idle = false;
       }
     }
-    if (idle) {
-      if (communicator_.rank().bootstrap().is_aborted()) throw Failure("another rank aborted");
-      sched_yield();
-    }
+    if (idle) communicator_.rank().yield();
   }
   // The last receive slots must not be written after completion either.
   for (GroupState& group : states) {
@@ -232,11 +227,10 @@ void Traffic::find_fold_order() {
     GroupState group;
     group.channels = 1;
     group.steps = 1;
-    while (!post(probe, group)) sched_yield();
-    for (int done = 0; done == 0; sched_yield()) {
+    while (!post(probe, group)) communicator_.rank().yield();
+    for (int done = 0; done == 0; communicator_.rank().yield()) {
       const Result result = communicator_.collnet().test(group.requests[0], &done, nullptr);
       if (result != kSuccess) throw CallFailed("test", result);
-      if (communicator_.rank().bootstrap().is_aborted()) throw Failure("another rank aborted");
     }
     const std::byte* const from = slot(probe, true, 0, 0);
     received.assign(from, from + probe.bytes);

@@ -1,14 +1,16 @@
 #include "tests/nccl/player/tuner.h"
 
-#include "tests/nccl/player/failure.h"
+#include "tests/nccl/player/table_adapter.h"
 #include "tests/nccl/player/tuner_tables.h"
 
 namespace player {
 namespace {
 
-template <typename Table, int kAbi>
+template <int kAbi>
 class TunerAdapter : public Tuner {
  public:
+  using Table = TunerTable<kAbi>;
+
   explicit TunerAdapter(Table* table) : table_(table) {
     require(table->name && table->init && table->get_coll_info,
             "tuner table: a required function is missing");
@@ -63,35 +65,16 @@ class TunerAdapter : public Tuner {
       return kSuccess;
     }
   }
-  Result end(void* context) override {
-    if constexpr (kAbi >= 5) {
-      return table_->finalize(context);
-    } else {
-      return table_->destroy(context);
-    }
-  }
+  Result end(void* context) override { return table_->finalize(context); }
 
  private:
   Table* const table_;
 };
 
-template <typename Table, int kAbi>
-std::unique_ptr<Tuner> load(const Library& library) {
-  return std::make_unique<TunerAdapter<Table, kAbi>>(
-      static_cast<Table*>(library.table("ncclTunerPlugin", kAbi)));
-}
-
 }  // namespace
 
 std::unique_ptr<Tuner> load_tuner(const Library& library, int abi) {
-  switch (abi) {
-    case 2: return load<TunerV2, 2>(library);
-    case 3: return load<TunerV3, 3>(library);
-    case 4: return load<TunerV4, 4>(library);
-    case 5: return load<TunerV5, 5>(library);
-    case 6: return load<TunerV6, 6>(library);
-    default: throw Failure("no tuner ABI version " + std::to_string(abi));
-  }
+  return load_adapter<Tuner, TunerAdapter, kFirstTunerAbi, kLastTunerAbi>(library, "ncclTunerPlugin", abi);
 }
 
 }  // namespace player

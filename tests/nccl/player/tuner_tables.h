@@ -19,36 +19,24 @@ struct TunerConstants {
   double per_ch_max_nvls_tree_bws[4][3];
 };
 
-struct TunerV2 {
+template <int kAbi>
+struct TunerTable {
+  template <typename First, typename... Later>
+  using Call = Member<kAbi, First, Later...>;
+
   const char* name;
-  Result (*init)(size_t, size_t, Logger, void**);
-  Result (*get_coll_info)(void*, Function, size_t, int, int, int, int*, int*, int*);
-  Result (*destroy)(void*);
-};
-struct TunerV3 {
-  const char* name;
-  Result (*init)(size_t, size_t, Logger, void**);
-  Result (*get_coll_info)(void*, Function, size_t, int, float**, int, int, int*);
-  Result (*destroy)(void*);
-};
-struct TunerV4 {
-  const char* name;
-  Result (*init)(size_t, size_t, Logger, void**);
-  Result (*get_coll_info)(void*, Function, size_t, int, float**, int, int, int, int*);
-  Result (*destroy)(void*);
-};
-struct TunerV5 {
-  const char* name;
-  Result (*init)(void**, uint64_t, size_t, size_t, Logger, NvlDomain*, TunerConstants*);
-  Result (*get_coll_info)(void*, Function, size_t, int, float**, int, int, int, int*);
-  Result (*finalize)(void*);
-};
-struct TunerV6 {
-  const char* name;
-  Result (*init)(void**, uint64_t, size_t, size_t, Logger, NvlDomain*, TunerConstants*);
-  Result (*get_coll_info)(void*, Function, size_t, int, float**, int, int, int, int*);
-  Result (*finalize)(void*);
-  Result (*get_chunk_size)(void*, Function, size_t, int, int, int, size_t*);
+  Call<From<2, Result(size_t, size_t, Logger, void**)>,
+       From<5, Result(void**, uint64_t, size_t, size_t, Logger, NvlDomain*, TunerConstants*)>>
+      init;
+  Call<From<2, Result(void*, Function, size_t, int, int, int, int*, int*, int*)>,
+       From<3, Result(void*, Function, size_t, int, float**, int, int, int*)>,
+       From<4, Result(void*, Function, size_t, int, float**, int, int, int, int*)>>
+      get_coll_info;
+  union {
+    Result (*finalize)(void*);
+    Result (*destroy)(void*);  // its name before v5
+  };
+  [[no_unique_address]] Call<From<6, Result(void*, Function, size_t, int, int, int, size_t*)>> get_chunk_size;
 };
 
 }  // namespace player

@@ -27,23 +27,19 @@ TEST(Bytes, WritesOnlyTheBytesOfTheType) {
 }
 
 template <typename T>
-void expect_round_trip(T value) {
+void expect_round_trips() {
   std::array<std::byte, 16> out{};
-  for (size_t offset = 0; offset < 8; ++offset) {  // any alignment
-    store_le(out.data() + offset, value);
-    EXPECT_EQ(load_le<T>(out.data() + offset), value);
+  for (const T value : {std::numeric_limits<T>::min(), std::numeric_limits<T>::max()}) {
+    for (size_t offset = 0; offset < 8; ++offset) {  // any alignment
+      store_le(out.data() + offset, value);
+      EXPECT_EQ(load_le<T>(out.data() + offset), value);
+    }
   }
 }
 
 TEST(Bytes, RoundTripsExtremesOfEveryTypeAtEveryAlignment) {
-  expect_round_trip(std::numeric_limits<int8_t>::min());
-  expect_round_trip(std::numeric_limits<int16_t>::min());
-  expect_round_trip(std::numeric_limits<int32_t>::min());
-  expect_round_trip(std::numeric_limits<int64_t>::min());
-  expect_round_trip(std::numeric_limits<uint8_t>::max());
-  expect_round_trip(std::numeric_limits<uint16_t>::max());
-  expect_round_trip(std::numeric_limits<uint32_t>::max());
-  expect_round_trip(std::numeric_limits<uint64_t>::max());
+  const auto round_trip_all = []<typename... T>() { (expect_round_trips<T>(), ...); };
+  round_trip_all.operator()<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t>();
 }
 
 }  // namespace

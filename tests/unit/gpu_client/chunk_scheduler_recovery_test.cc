@@ -15,17 +15,6 @@ constexpr uint32_t kChunk = 16 * 1024;
 constexpr auto kShape = SchedulerTestBed::Shape{
     .lanes = 2, .slots = kSlots, .slot_bytes = kChunk, .fault_tolerant = true, .placement = {}};
 
-std::vector<std::byte> bytes(size_t n) {
-  std::vector<std::byte> v(n);
-  for (size_t i = 0; i < n; ++i) v[i] = static_cast<std::byte>((i * 131 + (i >> 9)) & 0xff);
-  return v;
-}
-
-std::vector<std::byte> expected_result(std::vector<std::byte> v) {
-  for (std::byte& b : v) b ^= kResultMask;
-  return v;
-}
-
 std::vector<uint64_t> sequences(const std::vector<wire::FrameHeader>& headers) {
   std::vector<uint64_t> s;
   for (const auto& h : headers) s.push_back(h.sequence);
@@ -38,29 +27,25 @@ std::vector<uint64_t> chunks(const std::vector<wire::FrameHeader>& headers) {
   return q;
 }
 
-class Operation16 {
- public:
-  Operation16(SchedulerTestBed& t, size_t chunk_count, bool in_place = false)
-      : test_bed_(t), in_(bytes(chunk_count * kChunk)), send_(in_), recv_(in_.size()), in_place_(in_place) {
-    std::byte* const out = in_place ? send_.data() : recv_.data();
-    index_ = t.start(send_.data(), out, in_.size());
-  }
-  [[nodiscard]] bool has_ended() const { return test_bed_.ended(index_); }
-  [[nodiscard]] bool is_correct() const { return (in_place_ ? send_ : recv_) == expected_result(in_); }
-  void release() { test_bed_.table.release(index_); }
-  void overwrite_buffers() { std::ranges::fill(send_, std::byte{0}), std::ranges::fill(recv_, std::byte{0}); }
-  [[nodiscard]] std::vector<std::byte> result(size_t chunk) const {
-    const auto all = expected_result(in_);
-    return {all.begin() + static_cast<long>(chunk * kChunk),
-            all.begin() + static_cast<long>((chunk + 1) * kChunk)};
-  }
+TestOperation start_chunks(SchedulerTestBed& t, size_t chunk_count, bool in_place = false) {
+  return {t, chunk_count * kChunk, in_place};
+}
 
- private:
-  SchedulerTestBed& test_bed_;
-  std::vector<std::byte> in_, send_, recv_;
-  bool in_place_;
-  uint32_t index_;
-};
+// Reconnects a lane connection and waits until the reducer has received RESUME.
+FakeLane& resume_lane(SchedulerTestBed& t, uint32_t index) {
+  FakeLane& again = t.connect(index, kSlots, kChunk);
+  EXPECT_TRUE(t.scheduler->lane(index).resume().ok());
+  t.settle();
+  return again;
+}
+
+// The header of the result for a contribution.
+wire::FrameHeader result_header(wire::FrameHeader contribution) {
+  contribution.type = wire::FrameType::kResult;
+  contribution.flags = 0;
+  contribution.ext_len8 = 0;
+  return contribution;
+}
 
 void break_lane(SchedulerTestBed& t, uint32_t index, FakeLane& lane) {
   lane.endpoint->close(Errc::kReset);
@@ -74,16 +59,14 @@ TEST(ChunkSchedulerResume, ResendsExactlyWhatTheReducerLacks) {
     for (uint64_t held = 1; held <= kSlots + 1; ++held) {
       SCOPED_TRACE(held);
       SchedulerTestBed t(kShape);
-      Operation16 op(t, 40, in_place);
+      TestOperation op = start_chunks(t, 40, in_place);
       t.settle();
       t.lanes[0].answer();  // one result is here, and one more contribution in flight
       t.settle();
       break_lane(t, 0, t.lanes[0]);
       EXPECT_EQ(t.ends_reported, 0);
 
-      FakeLane& again = t.connect(0, kSlots, kChunk);
-      ASSERT_TRUE(t.scheduler->lane(0).resume().ok());
-      t.settle();
+      FakeLane& again = resume_lane(t, 0);
       EXPECT_EQ(again.resume.results_held, 1u);
       EXPECT_EQ(again.resume.incarnation, 99u);
       EXPECT_TRUE(again.seen.empty()) << "nothing is sent before RESUME_ACK";
@@ -101,30 +84,24 @@ TEST(ChunkSchedulerResume, ResendsExactlyWhatTheReducerLacks) {
 TEST(ChunkSchedulerResume, CompletesWithCorrectResults) {
   for (const bool in_place : {false, true}) {
     SchedulerTestBed t(kShape);
-    Operation16 op(t, 40, in_place);
+    TestOperation op = start_chunks(t, 40, in_place);
     t.settle();
     break_lane(t, 0, t.lanes[0]);
-    FakeLane& again = t.connect(0, kSlots, kChunk);
-    ASSERT_TRUE(t.scheduler->lane(0).resume().ok());
-    t.settle();
+    FakeLane& again = resume_lane(t, 0);
     again.ack(0);
-    t.settle_answering();
-    ASSERT_TRUE(op.has_ended());
-    EXPECT_TRUE(op.is_correct());
+    op.expect_result();
   }
 }
 
 TEST(ChunkSchedulerResume, RejectsImpossibleCounts) {
   for (const uint64_t held : {uint64_t{0}, uint64_t{kSlots + 2}, ~uint64_t{0}}) {
     SchedulerTestBed t(kShape);
-    Operation16 op(t, 40);
+    TestOperation op = start_chunks(t, 40);
     t.settle();
     t.lanes[0].answer();
     t.settle();
     break_lane(t, 0, t.lanes[0]);
-    FakeLane& again = t.connect(0, kSlots, kChunk);
-    ASSERT_TRUE(t.scheduler->lane(0).resume().ok());
-    t.settle();
+    FakeLane& again = resume_lane(t, 0);
     again.ack(held);
     t.lost_reason = Errc::kOk;
     t.settle();
@@ -135,7 +112,7 @@ TEST(ChunkSchedulerResume, RejectsImpossibleCounts) {
 
 TEST(ChunkSchedulerResume, TreatsABadResultAsABrokenConnection) {
   SchedulerTestBed t(kShape);
-  Operation16 op(t, 40);
+  TestOperation op = start_chunks(t, 40);
   t.settle();
   t.lanes[0].answer([](wire::FrameHeader& h) { h.chunk += 2; });
   t.settle();
@@ -159,7 +136,7 @@ void restart(SchedulerTestBed& t, uint64_t base) {
 TEST(ChunkSchedulerViewChange, MovesTheChunksOfALostReducer) {
   for (const bool in_place : {false, true}) {
     SchedulerTestBed t(kShape);
-    Operation16 op(t, 40, in_place);
+    TestOperation op = start_chunks(t, 40, in_place);
     t.settle();
     lose_second(t);
     t.lanes[0].answer();
@@ -179,9 +156,7 @@ TEST(ChunkSchedulerViewChange, MovesTheChunksOfALostReducer) {
       EXPECT_TRUE((h.flags & wire::kFlagResent) != 0);
       EXPECT_TRUE((h.flags & wire::kFlagKept) == 0);
     }
-    t.settle_answering();
-    ASSERT_TRUE(op.has_ended());
-    EXPECT_TRUE(op.is_correct());
+    op.expect_result();
     EXPECT_EQ(t.lanes[0].seen.back().chunk, 39u);
   }
 }
@@ -192,7 +167,7 @@ TEST(ChunkSchedulerViewChange, ContributesKeptResults) {
     for (const bool in_place : {false, true}) {
       SCOPED_TRACE(testing::Message() << size << " chunks" << (in_place ? ", in place" : ""));
       SchedulerTestBed t(kShape);
-      Operation16 op(t, size, in_place);
+      TestOperation op = start_chunks(t, size, in_place);
       t.settle();
       t.lanes[0].answer();
       t.lanes[1].answer();
@@ -214,50 +189,40 @@ TEST(ChunkSchedulerViewChange, ContributesKeptResults) {
         EXPECT_TRUE((t.lanes[0].seen[q].flags & wire::kFlagKept) != 0);
       }
       if (size == 2) {
-        EXPECT_EQ(t.lanes[0].last, op.result(1)) << "kept after the end of the operation";
+        EXPECT_EQ(t.lanes[0].last, op.result(kChunk, kChunk)) << "kept after the end of the operation";
       } else {
         EXPECT_TRUE((t.lanes[0].seen[2].flags & wire::kFlagKept) == 0);
       }
       // The answers must be dropped: FakeLane masks them, so they are wrong.
       t.settle_answering();
-      if (size > 2) {
-        ASSERT_TRUE(op.has_ended());
-        EXPECT_TRUE(op.is_correct());
-      }
+      if (size > 2) op.expect_result();
     }
   }
 }
 
 TEST(ChunkSchedulerViewChange, DropsResultsOfTheOldView) {
   SchedulerTestBed t(kShape);
-  Operation16 op(t, 40);
+  TestOperation op = start_chunks(t, 40);
   t.settle();
   lose_second(t);
   // In flight when the view changes.
   const auto old = t.lanes[0].waiting;
   restart(t, 0);
   std::vector<std::byte> junk(kChunk, std::byte{0x11});
-  for (wire::FrameHeader h : old) {
-    h.type = wire::FrameType::kResult;
-    h.flags = 0;
-    h.ext_len8 = 0;
+  for (const wire::FrameHeader& contribution : old) {
+    const wire::FrameHeader h = result_header(contribution);
     ASSERT_TRUE(t.lanes[0].endpoint->put(h, {}, {junk.data(), h.length}, h.sequence).ok());
   }
-  t.settle_answering();
-  ASSERT_TRUE(op.has_ended());
-  EXPECT_TRUE(op.is_correct());
+  op.expect_result();
 }
 
 // The transport writes the rest of the result to the buffer chosen at its header. By then another
 // connection may have completed the chunk and returned the buffer to the caller.
 TEST(ChunkSchedulerViewChange, WaitsForAPartlyReceivedResult) {
   SchedulerTestBed t(kShape);
-  Operation16 op(t, 40);
+  TestOperation op = start_chunks(t, 40);
   t.settle();
-  wire::FrameHeader h = t.lanes[0].waiting.front();
-  h.type = wire::FrameType::kResult;
-  h.flags = 0;
-  h.ext_len8 = 0;
+  wire::FrameHeader h = result_header(t.lanes[0].waiting.front());
   lose_second(t);
   ASSERT_TRUE(t.scheduler->is_quiescent());
   LaneConnection& lane = t.scheduler->lane(0);
@@ -265,16 +230,13 @@ TEST(ChunkSchedulerViewChange, WaitsForAPartlyReceivedResult) {
   const transport::ReceiveTarget target = lane.on_header(unused, h, {});
   ASSERT_TRUE(target.status.ok());
   EXPECT_FALSE(t.scheduler->is_quiescent());
-  const auto result_bytes = op.result(0);
+  const auto result_bytes = op.result(0, kChunk);
   std::ranges::copy(result_bytes, target.payload);
   lane.on_frame(unused, h, {}, {target.payload, h.length});
   EXPECT_TRUE(t.scheduler->is_quiescent());
   EXPECT_EQ(t.scheduler->first_unfinished(), 1u);
   // A partly received result ends with its connection.
-  h = t.lanes[0].waiting[1];
-  h.type = wire::FrameType::kResult;
-  h.flags = 0;
-  h.ext_len8 = 0;
+  h = result_header(t.lanes[0].waiting[1]);
   ASSERT_TRUE(lane.on_header(unused, h, {}).status.ok());
   EXPECT_FALSE(t.scheduler->is_quiescent());
   break_lane(t, 0, t.lanes[0]);
@@ -284,7 +246,7 @@ TEST(ChunkSchedulerViewChange, WaitsForAPartlyReceivedResult) {
 TEST(ChunkSchedulerViewChange, ChangesAgainBeforeTheLastChangeHasFinished) {
   SchedulerTestBed t(
       {.lanes = 3, .slots = kSlots, .slot_bytes = kChunk, .fault_tolerant = true, .placement = {}});
-  Operation16 op(t, 60);
+  TestOperation op = start_chunks(t, 60);
   t.settle();
   t.lanes[0].answer();
   t.lanes[1].answer();
@@ -303,70 +265,54 @@ TEST(ChunkSchedulerViewChange, ChangesAgainBeforeTheLastChangeHasFinished) {
   EXPECT_TRUE((t.lanes[0].seen[0].flags & wire::kFlagKept) != 0);
   EXPECT_TRUE((t.lanes[0].seen[1].flags & wire::kFlagKept) != 0);
   EXPECT_TRUE((t.lanes[0].seen[2].flags & wire::kFlagKept) == 0);
-  t.settle_answering();
-  ASSERT_TRUE(op.has_ended());
-  EXPECT_TRUE(op.is_correct());
+  op.expect_result();
 }
 
 TEST(ChunkSchedulerViewChange, UsesAnAddedLaneConnection) {
   SchedulerTestBed t(kShape);
-  Operation16 op(t, 60);
+  TestOperation op = start_chunks(t, 60);
   t.settle();
   t.scheduler->stop();
   t.settle();
   const uint32_t lane = t.scheduler->add_lane({.handle = 9, .slots = kSlots});
   EXPECT_EQ(lane, 2u);
   t.scheduler->restart({.version = 1, .hash = 1, .base = 0}, {0, 1, 2});
-  FakeLane& added = t.connect(lane, kSlots, kChunk);
-  ASSERT_TRUE(t.scheduler->lane(lane).resume().ok());
-  t.settle();
+  FakeLane& added = resume_lane(t, lane);
   EXPECT_EQ(added.resume.version, 1u);
   EXPECT_EQ(added.resume.results_held, 0u);
   added.ack(0);
-  t.settle_answering();
-  ASSERT_TRUE(op.has_ended());
-  EXPECT_TRUE(op.is_correct());
+  op.expect_result();
   EXPECT_EQ(added.seen.size(), 20u);
 }
 
 // The connection is being resumed in the old view, so it must not be used in the new one.
 TEST(ChunkSchedulerViewChange, ClosesAConnectionThatWasNotResumedYet) {
   SchedulerTestBed t(kShape);
-  Operation16 op(t, 40);
+  TestOperation op = start_chunks(t, 40);
   t.settle();
   lose_second(t);
   break_lane(t, 0, t.lanes[0]);
-  t.connect(0, kSlots, kChunk);
-  ASSERT_TRUE(t.scheduler->lane(0).resume().ok());
-  t.settle();
+  resume_lane(t, 0);
   t.lost_lane = kNoLane;
   restart(t, 0);
   t.settle();
   EXPECT_EQ(t.lost_lane, 0u);
-  FakeLane& again = t.connect(0, kSlots, kChunk);
-  ASSERT_TRUE(t.scheduler->lane(0).resume().ok());
-  t.settle();
+  FakeLane& again = resume_lane(t, 0);
   EXPECT_EQ(again.resume.version, 1u);
   again.ack(0);
-  t.settle_answering();
-  ASSERT_TRUE(op.has_ended());
-  EXPECT_TRUE(op.is_correct());
+  op.expect_result();
 }
 
 TEST(ChunkSchedulerViewChange, ContinuesWithOperationsIssuedWhileStopped) {
   SchedulerTestBed t(kShape);
-  Operation16 first(t, 6);
+  TestOperation first = start_chunks(t, 6);
   t.settle();
   lose_second(t);
-  Operation16 second(t, 5), third(t, 1);
+  TestOperation second = start_chunks(t, 5), third = start_chunks(t, 1);
   t.settle();
   restart(t, 0);
-  Operation16 fourth(t, 30, true);
-  t.settle_answering();
-  for (const Operation16* op : {&first, &second, &third, &fourth}) {
-    ASSERT_TRUE(op->has_ended());
-    EXPECT_TRUE(op->is_correct());
-  }
+  TestOperation fourth = start_chunks(t, 30, true);
+  for (TestOperation* op : {&first, &second, &third, &fourth}) op->expect_result();
   EXPECT_EQ(t.scheduler->first_unfinished(), 42u);
 }
 

@@ -14,17 +14,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::vector<std::byte> bytes(size_t n, unsigned seed = 1) {
-  std::vector<std::byte> v(n);
-  for (size_t i = 0; i < n; ++i) v[i] = static_cast<std::byte>((i * 131 + seed * 17 + (i >> 9)) & 0xff);
-  return v;
-}
-
-std::vector<std::byte> expected_result(std::vector<std::byte> v) {
-  for (std::byte& b : v) b ^= kResultMask;
-  return v;
-}
-
 TEST(ChunkScheduler, PutsCommitFirstOnEveryLaneConnection) {
   SchedulerTestBed t({.lanes = 3});
   t.settle();
@@ -65,12 +54,8 @@ TEST(ChunkScheduler, DeliversEveryByteForOddSizesAndTypes) {
 
 TEST(ChunkScheduler, ReducesInPlace) {
   SchedulerTestBed t({});
-  const auto in = bytes(200'000);
-  auto data = in;
-  const uint32_t op = t.start(data.data(), data.data(), data.size());
-  t.settle_answering();
-  ASSERT_TRUE(t.ended(op));
-  EXPECT_EQ(data, expected_result(in));
+  TestOperation op(t, 200'000, true);
+  op.expect_result();
 }
 
 // The number of results that are copied from the ring, for operations of `chunks` chunks on 2 lane
@@ -79,18 +64,13 @@ uint64_t copied_chunks(bool keep_results, bool in_place, std::initializer_list<s
   constexpr size_t kChunk = 16 * 1024;
   SchedulerTestBed t({.lanes = 2, .slots = 4, .slot_bytes = kChunk, .keep_results = keep_results});
   for (const size_t n : chunks) {
-    const auto in = bytes(n * kChunk);
-    auto data = in;
-    std::vector<std::byte> out(in.size());
-    std::byte* const recv = in_place ? data.data() : out.data();
-    const uint32_t op = t.start(data.data(), recv, in.size());
-    t.settle_answering();
-    EXPECT_TRUE(t.ended(op));
-    EXPECT_EQ(in_place ? data : out, expected_result(in));
-    t.table.release(op);
+    TestOperation op(t, n * kChunk, in_place);
+    op.expect_result();
+    op.release();
   }
-  EXPECT_EQ(t.scheduler->result_bytes_copied() % kChunk, 0u);
-  return t.scheduler->result_bytes_copied() / kChunk;
+  const uint64_t copied = t.scheduler->counters().results_copied;
+  EXPECT_EQ(copied % kChunk, 0u);
+  return copied / kChunk;
 }
 
 TEST(ChunkScheduler, CopiesOnlyTheLastWResultsOfALaneConnection) {
@@ -133,9 +113,7 @@ TEST(ChunkScheduler, CopiesNothingWithoutKeptResults) {
 
 TEST(ChunkScheduler, NeverHasMoreThanWOutstandingOnALaneConnection) {
   SchedulerTestBed t({.lanes = 2, .slots = 3});
-  const auto in = bytes(40 * 16 * 1024);
-  std::vector<std::byte> out(in.size());
-  const uint32_t op = t.start(in.data(), out.data(), in.size());
+  TestOperation op(t, 40 * 16 * 1024);
   t.settle();
   for (FakeLane& lane : t.lanes) EXPECT_EQ(lane.waiting.size(), 3u);
   EXPECT_EQ(t.scheduler->lane(0).outstanding(), 3u);
@@ -144,17 +122,13 @@ TEST(ChunkScheduler, NeverHasMoreThanWOutstandingOnALaneConnection) {
   t.settle();
   EXPECT_EQ(t.lanes[0].seen.size(), 4u);
   EXPECT_EQ(t.lanes[1].seen.size(), 3u);
-  t.settle_answering();
-  ASSERT_TRUE(t.ended(op));
-  EXPECT_EQ(out, expected_result(in));
+  op.expect_result();
 }
 
 // Chunk D of another lane connection would overwrite a result that a rank without result 0 may still need.
 TEST(ChunkScheduler, StaysWithinTheDepthOfTheFirstUnfinishedChunk) {
   SchedulerTestBed t({.lanes = 2, .slots = 3});
-  const auto in = bytes(40 * 16 * 1024);
-  std::vector<std::byte> out(in.size());
-  const uint32_t op = t.start(in.data(), out.data(), in.size());
+  TestOperation op(t, 40 * 16 * 1024);
   t.settle();
   for (int i = 0; i < 3; ++i) {
     t.lanes[1].answer();
@@ -166,21 +140,15 @@ TEST(ChunkScheduler, StaysWithinTheDepthOfTheFirstUnfinishedChunk) {
   t.settle();
   EXPECT_EQ(t.scheduler->first_unfinished(), 2u);
   EXPECT_EQ(t.lanes[1].seen.size(), 4u);
-  t.settle_answering();
-  ASSERT_TRUE(t.ended(op));
-  EXPECT_EQ(out, expected_result(in));
+  op.expect_result();
 }
 
 TEST(ChunkScheduler, LimitsALaneConnectionBelowItsSlots) {
   SchedulerTestBed t({.lanes = 2, .slots = 64, .limit_inflight = true});
-  const auto in = bytes(40 * 16 * 1024);
-  std::vector<std::byte> out(in.size());
-  const uint32_t op = t.start(in.data(), out.data(), in.size());
+  TestOperation op(t, 40 * 16 * 1024);
   t.settle();
   for (FakeLane& lane : t.lanes) EXPECT_EQ(lane.waiting.size(), InflightLimit::kFirst);
-  t.settle_answering();
-  ASSERT_TRUE(t.ended(op));
-  EXPECT_EQ(out, expected_result(in));
+  op.expect_result();
 }
 
 // A chunk that waits for a slot counts as limited too. Otherwise no trial at W could be evaluated or started.
@@ -189,9 +157,7 @@ TEST(ChunkScheduler, InflightLimitCanReachAllSlots) {
   constexpr int kToRise = 3000,
                 kToFall = 3000;  // results; trials at half the limit follow after all initial trials
   SchedulerTestBed t({.lanes = 1, .slots = kSlots, .slot_bytes = kSlotBytes, .limit_inflight = true});
-  const auto in = bytes(size_t{kToRise + kToFall + kSlots} * kSlotBytes);
-  std::vector<std::byte> out(in.size());
-  t.start(in.data(), out.data(), in.size());
+  const TestOperation op(t, size_t{kToRise + kToFall + kSlots} * kSlotBytes);
   const InflightLimit& inflight_limit = t.scheduler->inflight_limit();
   const auto answer_after = [&](Nanos time) {
     t.settle();
@@ -207,14 +173,12 @@ TEST(ChunkScheduler, InflightLimitCanReachAllSlots) {
 
 TEST(ChunkScheduler, FlagsLossesOnTheFirstLaneConnection) {
   SchedulerTestBed t({.lanes = 2, .slots = 64, .limit_inflight = true});
-  const auto in = bytes(40 * 16 * 1024);
-  std::vector<std::byte> out(in.size());
-  const uint32_t op = t.start(in.data(), out.data(), in.size());
+  TestOperation op(t, 40 * 16 * 1024);
   t.settle();
   t.lanes[1].answer([](wire::FrameHeader& h) { h.flags |= wire::kFlagLosses; });
   t.settle();
   t.settle_answering();
-  ASSERT_TRUE(t.ended(op));
+  ASSERT_TRUE(op.has_ended());
   const auto flagged = [](const FakeLane& lane) {
     return std::ranges::count_if(lane.seen, [](const auto& h) { return (h.flags & wire::kFlagLosses) != 0; });
   };
@@ -273,9 +237,7 @@ TEST(ChunkScheduler, CarriesTheFieldsOfTheProtocol) {
 
 TEST(ChunkScheduler, OmitsThePayloadCrcWhenDisabled) {
   SchedulerTestBed t({.payload_crc = false});
-  const auto in = bytes(100);
-  std::vector<std::byte> out(100);
-  t.start(in.data(), out.data(), 100);
+  const TestOperation op(t, 100);
   t.settle();
   EXPECT_EQ(t.lanes[0].seen.front().flags, 0);
 }
@@ -283,9 +245,7 @@ TEST(ChunkScheduler, OmitsThePayloadCrcWhenDisabled) {
 TEST(ChunkScheduler, StartsAtTheLaneConnectionOfItsRank) {
   for (const uint32_t rank : {0u, 1u, 2u, 4u}) {
     SchedulerTestBed t({.lanes = 3, .rank = rank});
-    const auto in = bytes(3 * 16 * 1024);
-    std::vector<std::byte> out(in.size());
-    t.start(in.data(), out.data(), in.size());
+    const TestOperation op(t, 3 * 16 * 1024);
     t.scheduler->put_chunks(1);  // one chunk
     t.context->poll(t.now, SIZE_MAX);
     t.far_context->poll(t.now, SIZE_MAX);
@@ -369,9 +329,7 @@ TEST(ChunkScheduler, EndsOnAnUnexpectedResult) {
 
 TEST(ChunkScheduler, EndsOnAResultWithoutAContribution) {
   SchedulerTestBed t({});
-  const auto in = bytes(100);
-  std::vector<std::byte> out(100);
-  t.start(in.data(), out.data(), 100);
+  const TestOperation op(t, 100);
   t.settle();
   t.lanes[0].answer();
   t.settle();
@@ -389,9 +347,7 @@ TEST(ChunkScheduler, EndsOnAResultWithoutAContribution) {
 
 TEST(ChunkScheduler, ReportsTheTextOfAnAbort) {
   SchedulerTestBed t({});
-  const auto in = bytes(100);
-  std::vector<std::byte> out(100);
-  const uint32_t op = t.start(in.data(), out.data(), 100);
+  TestOperation op(t, 100);
   t.settle();
   t.lanes[1].abort(Errc::kMismatch, "rank 3 has count 5, rank 0 has 4");
   t.settle();
@@ -402,7 +358,7 @@ TEST(ChunkScheduler, ReportsTheTextOfAnAbort) {
   EXPECT_EQ(t.session_end.lane, 1u);
   EXPECT_STREQ(t.session_end.text.data(), "rank 3 has count 5, rank 0 has 4");
   t.scheduler->fail_open_operations();
-  EXPECT_EQ(t.table[op].status, Errc::kMismatch);
+  EXPECT_EQ(op.status(), Errc::kMismatch);
 }
 
 TEST(ChunkScheduler, ReplacesLocalErrorCodesOfPeers) {
@@ -433,11 +389,9 @@ TEST(ChunkScheduler, ReportsALostLaneConnectionAndContinues) {
   EXPECT_EQ(t.lost_lane, 1u);
   EXPECT_EQ(t.lost_reason, Errc::kReset);
   EXPECT_FALSE(t.scheduler->has_ended());
-  const auto in = bytes(100);
-  std::vector<std::byte> out(100);
-  const uint32_t op = t.start(in.data(), out.data(), 100);  // chunk 0 belongs to lane connection 0
+  TestOperation op(t, 100);  // chunk 0 belongs to lane connection 0
   t.settle_answering();
-  EXPECT_TRUE(t.ended(op));
+  EXPECT_TRUE(op.has_ended());
   t.scheduler->end(Errc::kReducerLost);
   t.settle();
   EXPECT_TRUE(t.scheduler->is_drained());

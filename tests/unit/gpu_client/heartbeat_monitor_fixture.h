@@ -63,6 +63,30 @@ class HeartbeatMonitorFixture : public ::testing::Test, protected HeartbeatListe
     ADD_FAILURE() << "no " << wire::to_string(type) << " within 10 s";
     return std::nullopt;
   }
+  // Returns the next message of type M that reducer i receives.
+  template <typename M>
+  M expect_message(int i) {
+    M message;
+    const auto body = expect(i, M::kType);
+    EXPECT_TRUE(body && wire::decode_body(std::span<const std::byte>(*body), message).ok());
+    return message;
+  }
+  void report_waiting(size_t i, uint32_t ranks, std::vector<uint32_t> missing, uint32_t waited_ms) {
+    wire::Heartbeat beat;
+    beat.missing_ranks = ranks;
+    beat.missing.assign(missing.begin(), missing.end());
+    beat.waited_ms = waited_ms;
+    EXPECT_TRUE(reducers_[i].send(beat).ok());
+  }
+  void acknowledge_leave(int i) {
+    EXPECT_TRUE(expect(i, wire::FrameType::kLeave).has_value());
+    EXPECT_TRUE(reducers_[static_cast<size_t>(i)].send(wire::LeaveAck{}).ok());
+  }
+  // Makes reducer 0 send bytes that are no frame.
+  void send_junk() {
+    const char junk[] = "GET / HTTP/1.1\r\nHost: reducer\r\nAccept: everything that there is\r\n\r\n";
+    EXPECT_GT(::send(reducers_[0].fd(), junk, sizeof junk, 0), 64);
+  }
   bool wait(const std::function<bool()>& condition) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(10), condition);
@@ -99,7 +123,7 @@ class HeartbeatMonitorFixture : public ::testing::Test, protected HeartbeatListe
 
   std::shared_ptr<HeartbeatMonitor> monitor_;
   std::vector<ControlConnection> reducers_;
-  uint64_t id_ = 0;
+  uint32_t id_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   int losses_ = 0;

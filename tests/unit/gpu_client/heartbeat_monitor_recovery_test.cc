@@ -26,6 +26,16 @@ class HeartbeatMonitorRecoveryTest : public test::HeartbeatMonitorFixture {
     reducers_[i] = std::move(theirs);
     monitor_->replace_connection(id_, i, std::move(mine));
   }
+  // Adds reducer 2, which is not committed yet.
+  std::optional<size_t> add_reducer() {
+    auto [mine, theirs] = connection(2);
+    reducers_.push_back(std::move(theirs));
+    return monitor_->add_peer(id_, {.connection = std::move(mine), .heartbeat = 20 * kMillisecond});
+  }
+  bool has_left() {
+    const std::lock_guard lock(mutex_);
+    return left_;
+  }
   size_t gone_count() {
     const std::lock_guard lock(mutex_);
     return gone_.size();
@@ -53,10 +63,7 @@ class HeartbeatMonitorRecoveryTest : public test::HeartbeatMonitorFixture {
   }
   static wire::Suspect suspect() { return {.reducer = 77, .code = Errc::kTimeout}; }
   void expect_suspect(int i) {
-    const auto body = expect(i, wire::FrameType::kSuspect);
-    ASSERT_TRUE(body.has_value());
-    wire::Suspect got;
-    ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), got).ok());
+    const auto got = expect_message<wire::Suspect>(i);
     EXPECT_EQ(got.reducer, 77u);
     EXPECT_EQ(got.code, Errc::kTimeout);
   }
@@ -90,8 +97,7 @@ TEST_F(HeartbeatMonitorRecoveryTest, ReducerIsUnresponsiveBeforeItsTimeout) {
 
 TEST_F(HeartbeatMonitorRecoveryTest, ClosesAConnectionWithAMalformedFrameAndReportsTheError) {
   begin_fault_tolerant();
-  const char junk[] = "GET / HTTP/1.1\r\nHost: reducer\r\nAccept: everything that there is\r\n\r\n";
-  ASSERT_GT(::send(reducers_[0].fd(), junk, sizeof junk, 0), 64);
+  send_junk();
   ASSERT_TRUE(wait([&] { return !gone_.empty(); }));
   EXPECT_EQ(gone_[0].code, Errc::kBadMagic);
   EXPECT_THAT(gone_[0].text, HasSubstr("bad_magic"));
@@ -177,11 +183,7 @@ TEST_F(HeartbeatMonitorRecoveryTest, UsesTheNewConnection) {
   lose_connection(0);
   replace(0);
   EXPECT_TRUE(expect(0, wire::FrameType::kHeartbeat).has_value());
-  wire::Heartbeat beat;
-  beat.missing_ranks = 1;
-  beat.missing = {4};
-  beat.waited_ms = 50;
-  ASSERT_TRUE(reducers_[0].send(beat).ok());
+  report_waiting(0, 1, {4}, 50);
   ASSERT_TRUE(wait([&] { return waiting_.missing_ranks == 1; }));
   lose_connection(0);
   EXPECT_EQ(gone_count(), 2u) << "once for each connection";
@@ -190,9 +192,7 @@ TEST_F(HeartbeatMonitorRecoveryTest, UsesTheNewConnection) {
 TEST_F(HeartbeatMonitorRecoveryTest, ReplacesAnOpenConnection) {
   begin_fault_tolerant();
   ControlConnection old = std::move(reducers_[0]);
-  auto [mine, theirs] = connection(0);
-  reducers_[0] = std::move(theirs);
-  monitor_->replace_connection(id_, 0, std::move(mine));
+  replace(0);
   monitor_->send(id_, 0, suspect());
   expect_suspect(0);
   old.close();
@@ -201,15 +201,9 @@ TEST_F(HeartbeatMonitorRecoveryTest, ReplacesAnOpenConnection) {
 
 TEST_F(HeartbeatMonitorRecoveryTest, ReportsTheWaitingStatusOfConnectedReducersOnly) {
   begin_fault_tolerant();
-  wire::Heartbeat beat;
-  beat.missing_ranks = 2;
-  beat.waited_ms = 700;
-  beat.missing = {5, 6};
-  ASSERT_TRUE(reducers_[1].send(beat).ok());
+  report_waiting(1, 2, {5, 6}, 700);
   ASSERT_TRUE(wait([&] { return waiting_.waited_ms == 700; }));
-  beat.missing_ranks = 1;
-  beat.waited_ms = 50;
-  ASSERT_TRUE(reducers_[0].send(beat).ok());
+  report_waiting(0, 1, {5, 6}, 50);
   reducers_[1].close();
   ASSERT_TRUE(wait([&] { return waiting_.waited_ms == 50; }));
   EXPECT_EQ(waiting_.missing_ranks, 1u);
@@ -225,24 +219,18 @@ TEST_F(HeartbeatMonitorRecoveryTest, SendsLeaveAgainOnANewConnection) {
   ASSERT_TRUE(reducers_[1].send(wire::DrainNotice{}).ok());
   ASSERT_TRUE(
       wait([&] { return !notices_.empty(); }));  // so the acknowledgement sent before it was received too
-  {
-    const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(left_) << "a disconnected reducer has not acknowledged";
-  }
+  EXPECT_FALSE(has_left()) << "a disconnected reducer has not acknowledged";
   replace(0);
-  ASSERT_TRUE(expect(0, wire::FrameType::kLeave).has_value());
-  ASSERT_TRUE(reducers_[0].send(wire::LeaveAck{}).ok());
+  acknowledge_leave(0);
   EXPECT_TRUE(wait([&] { return left_; }));
 }
 
 TEST_F(HeartbeatMonitorRecoveryTest, DoesNotReportALossAfterTheAcknowledgement) {
   begin_fault_tolerant();
   monitor_->leave(id_);
-  ASSERT_TRUE(expect(1, wire::FrameType::kLeave).has_value());
-  ASSERT_TRUE(reducers_[1].send(wire::LeaveAck{}).ok());
+  acknowledge_leave(1);
   reducers_[1].close();
-  ASSERT_TRUE(expect(0, wire::FrameType::kLeave).has_value());
-  ASSERT_TRUE(reducers_[0].send(wire::LeaveAck{}).ok());
+  acknowledge_leave(0);
   ASSERT_TRUE(wait([&] { return left_; }));
   EXPECT_EQ(gone_count(), 0u);
 }
@@ -250,8 +238,7 @@ TEST_F(HeartbeatMonitorRecoveryTest, DoesNotReportALossAfterTheAcknowledgement) 
 TEST_F(HeartbeatMonitorRecoveryTest, DoesNotSendLeaveAgainAfterItsAcknowledgement) {
   begin_fault_tolerant();
   monitor_->leave(id_);
-  ASSERT_TRUE(expect(0, wire::FrameType::kLeave).has_value());
-  ASSERT_TRUE(reducers_[0].send(wire::LeaveAck{}).ok());
+  acknowledge_leave(0);
   ASSERT_TRUE(reducers_[0].send(wire::DrainNotice{}).ok());
   ASSERT_TRUE(wait([&] { return !notices_.empty(); }));
   replace(0);
@@ -261,10 +248,8 @@ TEST_F(HeartbeatMonitorRecoveryTest, DoesNotSendLeaveAgainAfterItsAcknowledgemen
 
 TEST_F(HeartbeatMonitorRecoveryTest, SendsLeaveToAnAddedReducerWhenItIsCommitted) {
   begin_fault_tolerant();
-  auto [mine, theirs] = connection(2);
-  const auto added = monitor_->add_peer(id_, {.connection = std::move(mine)});
+  const auto added = add_reducer();
   ASSERT_TRUE(added.has_value());
-  reducers_.push_back(std::move(theirs));
   monitor_->leave(id_);
   monitor_->commit_peer(id_, *added, {.incarnation = 5});
   EXPECT_EQ(next_frame(2), wire::FrameType::kCommit);
@@ -272,18 +257,14 @@ TEST_F(HeartbeatMonitorRecoveryTest, SendsLeaveToAnAddedReducerWhenItIsCommitted
   for (size_t i = 0; i < 2; ++i) ASSERT_TRUE(reducers_[i].send(wire::LeaveAck{}).ok());
   ASSERT_TRUE(reducers_[0].send(wire::DrainNotice{}).ok());
   ASSERT_TRUE(wait([&] { return !notices_.empty(); }));
-  {
-    const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(left_);
-  }
+  EXPECT_FALSE(has_left());
   ASSERT_TRUE(reducers_[2].send(wire::LeaveAck{}).ok());
   EXPECT_TRUE(wait([&] { return left_; }));
 }
 
 TEST_F(HeartbeatMonitorRecoveryTest, DoesNotWaitForAnUncommittedReducer) {
   begin_fault_tolerant();
-  auto [mine, theirs] = connection(2);
-  ASSERT_TRUE(monitor_->add_peer(id_, {.connection = std::move(mine)}).has_value());
+  ASSERT_TRUE(add_reducer().has_value());
   monitor_->leave(id_);
   for (size_t i = 0; i < 2; ++i) ASSERT_TRUE(reducers_[i].send(wire::LeaveAck{}).ok());
   EXPECT_TRUE(wait([&] { return left_; }));
@@ -302,8 +283,7 @@ TEST_F(HeartbeatMonitorRecoveryTest, DroppedReducerNeedNotAcknowledge) {
 TEST_F(HeartbeatMonitorRecoveryTest, HasLeftWhenTheLastAwaitedReducerIsDropped) {
   begin_fault_tolerant();
   monitor_->leave(id_);
-  ASSERT_TRUE(expect(0, wire::FrameType::kLeave).has_value());
-  ASSERT_TRUE(reducers_[0].send(wire::LeaveAck{}).ok());
+  acknowledge_leave(0);
   lose_connection(1);
   monitor_->drop(id_, 1);
   EXPECT_TRUE(wait([&] { return left_; }));
@@ -319,10 +299,7 @@ TEST_F(HeartbeatMonitorRecoveryTest, DroppedReducerCannotBeReplaced) {
 
 TEST_F(HeartbeatMonitorRecoveryTest, MonitorsAnAddedReducer) {
   begin_fault_tolerant();
-  auto [mine, theirs] = connection(2);
-  reducers_.push_back(std::move(theirs));
-  const auto peer = monitor_->add_peer(id_, {.connection = std::move(mine), .heartbeat = 20 * kMillisecond});
-  ASSERT_EQ(peer, 2u);
+  ASSERT_EQ(add_reducer(), 2u);
   monitor_->send(id_, 2, wire::Commit{.incarnation = 99});
   EXPECT_TRUE(expect(2, wire::FrameType::kCommit).has_value());
   EXPECT_TRUE(expect(2, wire::FrameType::kHeartbeat).has_value());
@@ -349,7 +326,7 @@ TEST_F(HeartbeatMonitorRecoveryTest, HasNoEffectAfterTheEnd) {
   EXPECT_TRUE(expect(0, wire::FrameType::kAbort).has_value());
   replace(0);
   EXPECT_FALSE(expect(0, wire::FrameType::kHeartbeat).has_value()) << "closed";
-  EXPECT_FALSE(monitor_->add_peer(id_, {.connection = connection(2).first}).has_value());
+  EXPECT_FALSE(add_reducer().has_value());
   monitor_->drop(id_, 1);
   monitor_->send_all(id_, suspect());
   EXPECT_EQ(gone_count(), 0u);

@@ -15,10 +15,7 @@ TEST_F(HeartbeatMonitorTest, SendsHeartbeatsToEveryReducer) {
   for (int i = 0; i < 2; ++i) {
     uint64_t last = 0;
     for (int n = 0; n < 3; ++n) {
-      const auto body = expect(i, wire::FrameType::kHeartbeat);
-      ASSERT_TRUE(body.has_value());
-      wire::Heartbeat beat;
-      ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), beat).ok());
+      const auto beat = expect_message<wire::Heartbeat>(i);
       EXPECT_EQ(beat.count, ++last);
     }
   }
@@ -26,16 +23,11 @@ TEST_F(HeartbeatMonitorTest, SendsHeartbeatsToEveryReducer) {
 
 TEST_F(HeartbeatMonitorTest, ReportsTheRanksThatAreWaitedForLongest) {
   begin();
-  wire::Heartbeat beat;
-  beat.missing_ranks = 2;
-  beat.waited_ms = 700;
-  beat.missing = {5, 6};
-  ASSERT_TRUE(reducers_[1].send(beat).ok());
+  report_waiting(1, 2, {5, 6}, 700);
   ASSERT_TRUE(wait([&] { return waiting_.missing_ranks == 2; }));
   EXPECT_EQ(waiting_.first_rank, 5u);
   EXPECT_EQ(waiting_.waited_ms, 700u);
-  beat = {};
-  ASSERT_TRUE(reducers_[1].send(beat).ok());
+  ASSERT_TRUE(reducers_[1].send(wire::Heartbeat{}).ok());
   EXPECT_TRUE(wait([&] { return waiting_.missing_ranks == 0; }));
 }
 
@@ -50,10 +42,7 @@ TEST_F(HeartbeatMonitorTest, EndsTheSessionWhenAReducerIsSilent) {
   ASSERT_EQ(losses_, 1);
   EXPECT_EQ(code_, Errc::kReducerLost);
   EXPECT_EQ(text_, "reducer 1 lost: no heartbeat for 100 ms");
-  const auto body = expect(0, wire::FrameType::kAbort);
-  ASSERT_TRUE(body.has_value());
-  wire::Abort abort;
-  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), abort).ok());
+  const auto abort = expect_message<wire::Abort>(0);
   EXPECT_EQ(abort.code, Errc::kReducerLost);
   EXPECT_EQ(abort.text, text_);
 }
@@ -77,10 +66,7 @@ TEST_F(HeartbeatMonitorTest, ForwardsTheTextOfAnAbortOnce) {
   ASSERT_TRUE(wait([&] { return losses_ > 0; }));
   EXPECT_EQ(code_, Errc::kPeerLost);
   EXPECT_EQ(text_, "reducer 0 ended the session: rank 2 was lost");
-  const auto body = expect(1, wire::FrameType::kAbort);
-  ASSERT_TRUE(body.has_value());
-  wire::Abort forwarded;
-  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), forwarded).ok());
+  const auto forwarded = expect_message<wire::Abort>(1);
   EXPECT_EQ(forwarded.text, "rank 2 was lost");
   EXPECT_EQ(forwarded.rank, 2u);
   // An ABORT from the other reducer has no further effect.
@@ -95,10 +81,7 @@ TEST_F(HeartbeatMonitorTest, SendsAnAbortToEveryReducer) {
   begin();
   monitor_->abort(id_, Errc::kOpTimeout, 1, "operation 3 timed out");
   for (int i = 0; i < 2; ++i) {
-    const auto body = expect(i, wire::FrameType::kAbort);
-    ASSERT_TRUE(body.has_value());
-    wire::Abort abort;
-    ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), abort).ok());
+    const auto abort = expect_message<wire::Abort>(i);
     EXPECT_EQ(abort.code, Errc::kOpTimeout);
     EXPECT_EQ(abort.rank, 1u);
   }
@@ -109,10 +92,7 @@ TEST_F(HeartbeatMonitorTest, ReplacesLocalErrorCodesInAborts) {
   begin();
   monitor_->abort(id_, Errc::kInternal, 1, "lost count");
   for (int i = 0; i < 2; ++i) {
-    const auto body = expect(i, wire::FrameType::kAbort);
-    ASSERT_TRUE(body.has_value());
-    wire::Abort abort;
-    ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), abort).ok());
+    const auto abort = expect_message<wire::Abort>(i);
     EXPECT_EQ(abort.code, Errc::kAborted);
     EXPECT_EQ(abort.text, "lost count");
   }
@@ -129,10 +109,8 @@ TEST_F(HeartbeatMonitorTest, ReplacesLocalErrorCodesInAborts) {
 TEST_F(HeartbeatMonitorTest, HasLeftWhenEveryReducerHasAcknowledged) {
   begin();
   monitor_->leave(id_);
-  ASSERT_TRUE(expect(0, wire::FrameType::kLeave).has_value());
-  ASSERT_TRUE(expect(1, wire::FrameType::kLeave).has_value());
-  ASSERT_TRUE(reducers_[0].send(wire::LeaveAck{}).ok());
-  ASSERT_TRUE(reducers_[1].send(wire::LeaveAck{}).ok());
+  acknowledge_leave(0);
+  acknowledge_leave(1);
   EXPECT_TRUE(wait([&] { return left_; }));
   EXPECT_EQ(losses_, 0);
 }
@@ -142,17 +120,11 @@ TEST_F(HeartbeatMonitorTest, SendsTheFirstUnfinishedChunk) {
   ASSERT_TRUE(expect(0, wire::FrameType::kHeartbeat).has_value()) << "the first heartbeat is due at once";
   first_unfinished_ = 7;
   ASSERT_TRUE(reducers_[0].send(wire::Heartbeat{.missing = {}, .answer = 1}).ok());
-  const auto body = expect(0, wire::FrameType::kHeartbeat);
-  ASSERT_TRUE(body.has_value());
-  wire::Heartbeat beat;
-  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*body), beat).ok());
+  const auto beat = expect_message<wire::Heartbeat>(0);
   EXPECT_EQ(beat.finished, 7u);
   first_unfinished_ = 9;
   monitor_->leave(id_);
-  const auto left = expect(0, wire::FrameType::kLeave);
-  ASSERT_TRUE(left.has_value());
-  wire::Leave leave;
-  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(*left), leave).ok());
+  const auto leave = expect_message<wire::Leave>(0);
   EXPECT_EQ(leave.finished, 9u);
 }
 
@@ -167,8 +139,7 @@ TEST_F(HeartbeatMonitorTest, TreatsACloseWhileLeavingAsAnAcknowledgement) {
 
 TEST_F(HeartbeatMonitorTest, EndsTheSessionOnMalformedFrames) {
   begin();
-  const char junk[] = "GET / HTTP/1.1\r\nHost: reducer\r\nAccept: everything that there is\r\n\r\n";
-  ASSERT_GT(::send(reducers_[0].fd(), junk, sizeof junk, 0), 64);
+  send_junk();
   ASSERT_TRUE(wait([&] { return losses_ > 0; }));
   EXPECT_EQ(code_, Errc::kBadMagic);
   EXPECT_THAT(text_, HasSubstr("bad_magic"));

@@ -32,6 +32,14 @@ std::vector<std::byte> receive(ControlConnection& connection, wire::FrameType ty
   return {};
 }
 
+template <typename Message>
+Message receive(ControlConnection& connection) {
+  Message message;
+  const auto body = receive(connection, Message::kType);
+  EXPECT_TRUE(wire::decode_body(std::span<const std::byte>(body), message).ok());
+  return message;
+}
+
 // The control connections of a rank after its vote. The test holds the reducers' ends.
 class JoinVoteTest : public ::testing::Test {
  protected:
@@ -63,6 +71,13 @@ class JoinVoteTest : public ::testing::Test {
     return v;
   }
 
+  void expect_error(Errc code, const ::testing::Matcher<std::string>& text, Nanos time = 10 * kSecond) {
+    const auto verdict = await(time);
+    ASSERT_FALSE(verdict.has_value());
+    EXPECT_EQ(verdict.error().code, code);
+    EXPECT_THAT(verdict.error().text, text);
+  }
+
   // Starts an arbiter that answers a VERDICT_QUERY on a new connection.
   std::thread serve_query(const wire::Verdict& verdict) {
     auto listener = std::make_shared<transport::tcp::Socket>(
@@ -74,9 +89,7 @@ class JoinVoteTest : public ::testing::Test {
       ::poll(&p, 1, 10'000);
       ControlConnection connection(transport::tcp::Socket{::accept(listener->fd(), nullptr, nullptr)}, "rank",
                                    0);
-      const auto body = receive(connection, wire::FrameType::kHello);
-      wire::Hello hello;
-      EXPECT_TRUE(wire::decode_body(std::span<const std::byte>(body), hello).ok());
+      const auto hello = receive<wire::Hello>(connection);
       EXPECT_EQ(hello.purpose, wire::Purpose::kVerdict);
       EXPECT_EQ(hello.rank, 1u);
       wire::Welcome welcome;
@@ -105,10 +118,7 @@ TEST_F(JoinVoteTest, ReturnsTheIncarnationAndIgnoresHeartbeats) {
 
 TEST_F(JoinVoteTest, ReturnsTheReasonOfANo) {
   ASSERT_TRUE(reducers_[0].send(no("rank 0 did not join in time")).ok());
-  auto verdict = await();
-  ASSERT_FALSE(verdict.has_value());
-  EXPECT_EQ(verdict.error().code, Errc::kJoinTimeout);
-  EXPECT_EQ(verdict.error().text, "reducer 0 refused: rank 0 did not join in time");
+  expect_error(Errc::kJoinTimeout, "reducer 0 refused: rank 0 did not join in time");
 }
 
 TEST_F(JoinVoteTest, ReturnsARefusalFromAnyReducer) {
@@ -116,10 +126,7 @@ TEST_F(JoinVoteTest, ReturnsARefusalFromAnyReducer) {
   refused.code = Errc::kMismatch;
   refused.text = "ranks disagree";
   ASSERT_TRUE(reducers_[1].send(refused).ok());
-  auto verdict = await();
-  ASSERT_FALSE(verdict.has_value());
-  EXPECT_EQ(verdict.error().code, Errc::kMismatch);
-  EXPECT_EQ(verdict.error().text, "reducer 1 refused: ranks disagree");
+  expect_error(Errc::kMismatch, "reducer 1 refused: ranks disagree");
 }
 
 TEST_F(JoinVoteTest, AcceptsAVerdictOnlyFromTheArbiter) {
@@ -135,45 +142,31 @@ TEST_F(JoinVoteTest, RejectsACommitWithoutIncarnation) {
 }
 
 TEST_F(JoinVoteTest, TimesOutWithoutAVerdict) {
-  auto verdict = await(20 * kMillisecond);
-  ASSERT_FALSE(verdict.has_value());
-  EXPECT_EQ(verdict.error().code, Errc::kJoinTimeout);
-  EXPECT_THAT(verdict.error().text, HasSubstr("reducer 0: no verdict"));
+  expect_error(Errc::kJoinTimeout, HasSubstr("reducer 0: no verdict"), 20 * kMillisecond);
 }
 
 TEST_F(JoinVoteTest, NamesALostReducer) {
   reducers_[1].shutdown();
-  auto verdict = await();
-  ASSERT_FALSE(verdict.has_value());
-  EXPECT_EQ(verdict.error().code, Errc::kReducerLost);
-  EXPECT_THAT(verdict.error().text, HasSubstr("reducer 1"));
+  expect_error(Errc::kReducerLost, HasSubstr("reducer 1"));
 }
 
 TEST_F(JoinVoteTest, QueriesTheVerdictAfterTheLossOfTheArbitersConnection) {
   std::thread arbiter = serve_query(no("rank 1 lost"));
   reducers_[0].shutdown();
-  auto verdict = await();
+  expect_error(Errc::kJoinTimeout, HasSubstr("rank 1 lost"));
   arbiter.join();
-  ASSERT_FALSE(verdict.has_value());
-  EXPECT_EQ(verdict.error().code, Errc::kJoinTimeout);
-  EXPECT_THAT(verdict.error().text, HasSubstr("rank 1 lost"));
 }
 
 TEST_F(JoinVoteTest, FailsWhenTheSessionWasCommittedWithoutThisRank) {
   std::thread arbiter = serve_query(yes(77));
   reducers_[0].shutdown();
-  auto verdict = await();
+  expect_error(Errc::kReducerLost, HasSubstr("committed"));
   arbiter.join();
-  ASSERT_FALSE(verdict.has_value());
-  EXPECT_EQ(verdict.error().code, Errc::kReducerLost);
-  EXPECT_THAT(verdict.error().text, HasSubstr("committed"));
 }
 
 TEST_F(JoinVoteTest, VotesNoWithTheReasonAndWaitsForTheArbiter) {
   std::thread arbiter([&] {
-    const auto body = receive(reducers_[0], wire::FrameType::kVote);
-    wire::Vote vote;
-    EXPECT_TRUE(wire::decode_body(std::span<const std::byte>(body), vote).ok());
+    const auto vote = receive<wire::Vote>(reducers_[0]);
     EXPECT_EQ(vote.yes, 0);
     EXPECT_EQ(vote.reason.code, Errc::kMemoryLimit);
     EXPECT_EQ(vote.reason.rank, 1u);
@@ -194,14 +187,10 @@ TEST_F(JoinVoteTest, ReplacesLocalErrorCodes) {
   ASSERT_TRUE(reducers_[0].send(no("taken")).ok());
   vote_no(reservations_[0], 1, {Errc::kSystem, "no memory"});
   abort_all(reservations_, 1, {Errc::kExhausted, "full"});
-  const auto vote_body = receive(reducers_[0], wire::FrameType::kVote);
-  wire::Vote vote;
-  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(vote_body), vote).ok());
+  const auto vote = receive<wire::Vote>(reducers_[0]);
   EXPECT_EQ(vote.reason.code, Errc::kAborted);
   EXPECT_EQ(vote.reason.text, "no memory");
-  const auto abort_body = receive(reducers_[0], wire::FrameType::kAbort);
-  wire::Abort abort;
-  ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(abort_body), abort).ok());
+  const auto abort = receive<wire::Abort>(reducers_[0]);
   EXPECT_EQ(abort.code, Errc::kAborted);
 }
 
@@ -219,9 +208,7 @@ TEST_F(JoinVoteTest, ReturnsAnUnaskedAbort) {
 TEST_F(JoinVoteTest, SendsAbortToAllReducersAfterAYes) {
   abort_all(reservations_, 1, {Errc::kReducerLost, "reducer lost"});
   for (ControlConnection& reducer : reducers_) {
-    const auto body = receive(reducer, wire::FrameType::kAbort);
-    wire::Abort abort;
-    EXPECT_TRUE(wire::decode_body(std::span<const std::byte>(body), abort).ok());
+    const auto abort = receive<wire::Abort>(reducer);
     EXPECT_EQ(abort.text, "reducer lost");
   }
 }

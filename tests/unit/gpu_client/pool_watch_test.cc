@@ -24,12 +24,12 @@ class PoolWatchTest : public ::testing::Test, protected PoolWatch::Listener {
     options_.first_view.window_bytes = 256 * kKiB;
     options_.first_view.slot_bytes = 16 * kKiB;
     options_.first_view.reducers = {{.id = kMember, .lanes = 1, .weight = 1, .alive = true}};
-    options_.reducers = {{.host = "127.0.0.1", .port = 1, .weight = 1}};
-    options_.identity.ranks = 2;
-    options_.identity.fault_tolerant = true;
+    options_.join.reducers = {{.host = "127.0.0.1", .port = 1, .weight = 1}};
+    options_.join.identity.ranks = 2;
+    options_.join.identity.fault_tolerant = true;
     options_.incarnation = 99;
-    options_.lanes = 1;
-    options_.join_timeout = options_.reservation_timeout = 20 * kSecond;
+    options_.join.lanes = 1;
+    options_.join.join_timeout = options_.reservation_timeout = 20 * kSecond;
     options_.first_pause = 20 * kMillisecond;
     options_.longest_pause = 100 * kMillisecond;
   }
@@ -39,7 +39,7 @@ class PoolWatchTest : public ::testing::Test, protected PoolWatch::Listener {
   }
   // Sets the list to the member and the given addresses.
   void set_list(std::vector<config::Endpoint> added) {
-    added.insert(added.begin(), options_.reducers.front());
+    added.insert(added.begin(), options_.join.reducers.front());
     ASSERT_TRUE(watch_->set_pool({.reducers = std::move(added), .file = {}}).has_value());
   }
   // The steps of a probe and a reservation with one lane: three connections.

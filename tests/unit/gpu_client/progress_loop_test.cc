@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // A ProgressLoop over two fake lanes. The test runs its turns with a manual clock.
-class ProgressLoopTest : public ::testing::Test, protected ProgressLoop::Listener {
+class ProgressLoopTest : public ::testing::Test, protected ChunkScheduler::Listener {
  protected:
   ProgressLoopTest() : table_(2, 16 * 1024), progress_loop_(end_latch_, *this) {
     ChunkScheduler::Options o;
@@ -40,14 +40,14 @@ class ProgressLoopTest : public ::testing::Test, protected ProgressLoop::Listene
   void turns(int n = 4) {
     for (int i = 0; i < n; ++i) progress_loop_.turn(now_), far_->poll(now_, SIZE_MAX);
   }
-  void on_data_path_ended(const SessionEnd& e) noexcept override {
+  void on_scheduler_ended(const SessionEnd& e) noexcept override {
     ++ends_reported_;
     session_end_ = e;
     end_latch_.set(e.code, "ended by the data path");
   }
 
   SessionEndLatch end_latch_;
-  std::unique_ptr<transport::inproc::Network> network_ = transport::inproc::make_network();
+  std::unique_ptr<transport::inproc::Network> network_ = std::make_unique<transport::inproc::Network>();
   OpTable table_;
   std::deque<FakeLane> lanes_;
   ProgressLoop progress_loop_;

@@ -10,7 +10,7 @@ namespace sluice::engine::test {
 namespace {
 
 // The data path of a session over a fake lane. A thread of the test answers every contribution.
-class ProgressThreadTest : public ::testing::TestWithParam<bool>, protected ProgressLoop::Listener {
+class ProgressThreadTest : public ::testing::TestWithParam<bool>, protected ChunkScheduler::Listener {
  protected:
   ProgressThreadTest() : table_(1, 16 * 1024), lane_(4, 16 * 1024), progress_loop_(end_latch_, *this) {
     ChunkScheduler::Options o;
@@ -62,10 +62,10 @@ class ProgressThreadTest : public ::testing::TestWithParam<bool>, protected Prog
     const std::lock_guard lock(submission_);
     table_.release(op);
   }
-  void on_data_path_ended(const SessionEnd& e) noexcept override { end_latch_.set(e.code, ""); }
+  void on_scheduler_ended(const SessionEnd& e) noexcept override { end_latch_.set(e.code, ""); }
 
   SessionEndLatch end_latch_;
-  std::unique_ptr<transport::inproc::Network> network_ = transport::inproc::make_network();
+  std::unique_ptr<transport::inproc::Network> network_ = std::make_unique<transport::inproc::Network>();
   OpTable table_;
   FakeLane lane_;
   ProgressLoop progress_loop_;

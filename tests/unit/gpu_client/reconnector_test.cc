@@ -88,6 +88,8 @@ class ReconnectorTest : public ::testing::Test, protected Reconnector::Listener 
     };
   }
   static void closes(Connection& c) { c.close(); }
+  static void ignores(Connection& c) { static_cast<void>(c.expect<wire::Hello>()); }
+  static void is_replaced(Connection& c) { static_cast<void>(ScriptedListener::welcome(c, kId + 1)); }
 
   bool wait(const std::function<bool()>& condition) {
     std::unique_lock lock(mutex_);
@@ -146,33 +148,71 @@ TEST_F(ReconnectorTest, ReopensTheControlConnectionFirst) {
   EXPECT_THAT(lanes_, ElementsAre(0, 63));
   // Nothing was sent on the socket after ATTACHED.
   const auto resume = wire::encode_message(wire::Resume{.results_held = 3}, kHandle);
-  EXPECT_TRUE(transport::tcp::write_all(sockets_[1].fd(), resume, monotonic_now() + kSecond).ok());
+  EXPECT_TRUE(transport::tcp::write_all(sockets_[1], resume, monotonic_now() + kSecond).ok());
   reducer.finish();
   EXPECT_EQ(failures_, 0);
 }
 
-TEST_F(ReconnectorTest, SucceedsAtTheThirdAttempt) {
-  ScriptedListener reducer;
-  reducer.serve({closes,
-                 [](Connection& c) {
-                   static_cast<void>(ScriptedListener::welcome(c, kId));
-                   c.close();
-                 },
-                 accepts(wire::Purpose::kControl)});
-  begin(options_without_timeouts(reducer.port()));
-  ASSERT_TRUE(reconnector_->request(true, 0).has_value());
-  EXPECT_TRUE(wait([&] { return controls_.size() == 1; }));
+TEST_F(ReconnectorTest, RetriesFailedAttempts) {
+  const auto closes_after_welcome = [](Connection& c) {
+    static_cast<void>(ScriptedListener::welcome(c, kId));
+    c.close();
+  };
+  const auto is_unknown = refuses(Errc::kUnknownSession, "not committed");
+  const struct {
+    const char* name;
+    std::vector<ScriptedListener::Step> failures;
+    Nanos try_timeout;
+    Nanos refusal_grace;
+  } cases[] = {{"two closed connections", {closes, closes_after_welcome}, kLong, kLong},
+               {"no answer", {ignores}, 50 * kMillisecond, kLong},
+               {"refusals within the grace period", {is_unknown, is_unknown}, kLong, kLong},
+               {"another refusal", {refuses(Errc::kTooMany, "busy")}, kLong, 0}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    ScriptedListener reducer;
+    std::vector<ScriptedListener::Step> steps = c.failures;
+    steps.push_back(accepts(wire::Purpose::kControl));
+    reducer.serve(std::move(steps));
+    ReconnectorOptions o = options_without_timeouts(reducer.port());
+    o.try_timeout = c.try_timeout;
+    o.refusal_grace = c.refusal_grace;
+    begin(o);
+    ASSERT_TRUE(reconnector_->request(true, 0).has_value());
+    EXPECT_TRUE(wait([&] { return controls_.size() == 1; }));
+    EXPECT_EQ(failures_, 0);
+    reconnector_->stop();
+    controls_.clear();
+  }
 }
 
-TEST_F(ReconnectorTest, RetriesAnUnansweredAttempt) {
-  ScriptedListener reducer;
-  reducer.serve(
-      {[](Connection& c) { static_cast<void>(c.expect<wire::Hello>()); }, accepts(wire::Purpose::kControl)});
-  ReconnectorOptions o = options_without_timeouts(reducer.port());
-  o.try_timeout = 50 * kMillisecond;
-  begin(o);
-  ASSERT_TRUE(reconnector_->request(true, 0).has_value());
-  EXPECT_TRUE(wait([&] { return controls_.size() == 1; }));
+TEST_F(ReconnectorTest, ReportsTheCauseOfAFailure) {
+  const struct {
+    const char* name;
+    ScriptedListener::Step step;
+    Nanos resume_timeout;
+    Errc code;
+    const char* text;
+  } cases[] = {{"unknown session after the grace period", refuses(Errc::kUnknownSession, "no such session"),
+                kLong, Errc::kUnknownSession, "no such session"},
+               {"another process answers", is_replaced, kLong, Errc::kReducerLost, "another process"},
+               {"no answer before the deadline", ignores, 100 * kMillisecond, Errc::kTimeout,
+                "not reconnected within 100 ms: reducer x: timed out"}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    ScriptedListener reducer;
+    reducer.serve({c.step});
+    ReconnectorOptions o = options_without_timeouts(reducer.port());
+    o.resume_timeout = c.resume_timeout;
+    o.refusal_grace = 0;
+    begin(o);
+    ASSERT_TRUE(reconnector_->request(true, 0).has_value());
+    ASSERT_TRUE(wait_for_failure());
+    EXPECT_EQ(failure_, c.code);
+    EXPECT_THAT(text_, HasSubstr(c.text));
+    reconnector_->stop();
+    failure_ = Errc::kOk;
+  }
 }
 
 TEST_F(ReconnectorTest, TriesTheNextConnectionAfterAFailure) {
@@ -238,51 +278,9 @@ TEST_F(ReconnectorTest, FailsWhenNothingListensAfterTheGracePeriod) {
   EXPECT_THAT(text_, HasSubstr("connection refused"));
 }
 
-TEST_F(ReconnectorTest, FailsWhenTheSessionIsUnknownAfterTheGracePeriod) {
-  ScriptedListener reducer;
-  reducer.serve({refuses(Errc::kUnknownSession, "no such session")});
-  ReconnectorOptions o = options_without_timeouts(reducer.port());
-  o.refusal_grace = 0;
-  begin(o);
-  ASSERT_TRUE(reconnector_->request(true, 0).has_value());
-  ASSERT_TRUE(wait_for_failure());
-  EXPECT_EQ(failure_, Errc::kUnknownSession);
-  EXPECT_THAT(text_, HasSubstr("no such session"));
-}
-
-TEST_F(ReconnectorTest, RetriesRefusalsWithinTheGracePeriod) {
-  ScriptedListener reducer;
-  reducer.serve({refuses(Errc::kUnknownSession, "not committed"),
-                 refuses(Errc::kUnknownSession, "not committed"), accepts(wire::Purpose::kControl)});
-  begin(options_without_timeouts(reducer.port()));
-  ASSERT_TRUE(reconnector_->request(true, 0).has_value());
-  EXPECT_TRUE(wait([&] { return controls_.size() == 1; }));
-  EXPECT_EQ(failures_, 0);
-}
-
-TEST_F(ReconnectorTest, RetriesOtherRefusals) {
-  ScriptedListener reducer;
-  reducer.serve({refuses(Errc::kTooMany, "busy"), accepts(wire::Purpose::kControl)});
-  ReconnectorOptions o = options_without_timeouts(reducer.port());
-  o.refusal_grace = 0;
-  begin(o);
-  ASSERT_TRUE(reconnector_->request(true, 0).has_value());
-  EXPECT_TRUE(wait([&] { return controls_.size() == 1; }));
-}
-
-TEST_F(ReconnectorTest, FailsWhenAnotherProcessAnswers) {
-  ScriptedListener reducer;
-  reducer.serve({[](Connection& c) { static_cast<void>(ScriptedListener::welcome(c, kId + 1)); }});
-  begin(options_without_timeouts(reducer.port()));
-  ASSERT_TRUE(reconnector_->request(true, 0).has_value());
-  ASSERT_TRUE(wait_for_failure());
-  EXPECT_EQ(failure_, Errc::kReducerLost);
-  EXPECT_THAT(text_, HasSubstr("another process"));
-}
-
 TEST_F(ReconnectorTest, HasNoEffectAfterAFailure) {
   ScriptedListener reducer;
-  reducer.serve({[](Connection& c) { static_cast<void>(ScriptedListener::welcome(c, kId + 1)); }});
+  reducer.serve({is_replaced});
   begin(options_without_timeouts(reducer.port()));
   ASSERT_TRUE(reconnector_->request(true, 0b11).has_value());
   ASSERT_TRUE(wait_for_failure());
@@ -291,18 +289,6 @@ TEST_F(ReconnectorTest, HasNoEffectAfterAFailure) {
   EXPECT_FALSE(reducer.has_connection(100));
   reconnector_->stop();
   EXPECT_EQ(failures_, 1);
-}
-
-TEST_F(ReconnectorTest, FailsAtTheDeadlineWithoutAnAnswer) {
-  ScriptedListener reducer;
-  reducer.serve({[](Connection& c) { static_cast<void>(c.expect<wire::Hello>()); }});
-  ReconnectorOptions o = options_without_timeouts(reducer.port());
-  o.resume_timeout = 100 * kMillisecond;
-  begin(o);
-  ASSERT_TRUE(reconnector_->request(true, 0).has_value());
-  ASSERT_TRUE(wait_for_failure());
-  EXPECT_EQ(failure_, Errc::kTimeout);
-  EXPECT_THAT(text_, HasSubstr("not reconnected within 100 ms: reducer x: timed out"));
 }
 
 TEST_F(ReconnectorTest, RepeatedRequestsDoNotExtendTheDeadline) {
@@ -399,7 +385,7 @@ TEST_F(ReconnectorTest, FailsAtTheDeadlineWithoutAHost) {
   EXPECT_EQ(failure_, Errc::kTimeout);
 }
 
-// In the following four tests only stop() can end the wait.
+// In the following two tests only stop() can end the wait.
 TEST_F(ReconnectorTest, StopsDuringConnect) {
   const UnresponsiveListener listener;
   if (!listener.full())
@@ -411,50 +397,30 @@ TEST_F(ReconnectorTest, StopsDuringConnect) {
   EXPECT_EQ(failures_, 0);
 }
 
-TEST_F(ReconnectorTest, StopsDuringTheHandshake) {
-  ScriptedListener reducer;
-  std::latch received(1);
-  reducer.serve({[&](Connection& c) {
-    static_cast<void>(c.expect<wire::Hello>());
-    received.count_down();
-  }});
-  begin(options_without_timeouts(reducer.port()));
-  ASSERT_TRUE(reconnector_->request(true, 0).has_value());
-  received.wait();
-  reconnector_->stop();
-  EXPECT_EQ(failures_, 0);
-}
-
-TEST_F(ReconnectorTest, StopsBetweenAttempts) {
-  ScriptedListener reducer;
-  std::latch closed(1);
-  reducer.serve({[&](Connection& c) {
-    c.close();
-    closed.count_down();
-  }});
-  ReconnectorOptions o = options_without_timeouts(reducer.port());
-  o.first_pause = o.longest_pause = kLong;
-  begin(o);
-  ASSERT_TRUE(reconnector_->request(true, 0).has_value());
-  closed.wait();
-  reconnector_->stop();
-  EXPECT_EQ(failures_, 0);
-}
-
-TEST_F(ReconnectorTest, StopsDuringTheGracePeriod) {
-  ScriptedListener reducer;
-  std::latch refused(1);
-  reducer.serve({[&](Connection& c) {
-    refuses(Errc::kUnknownSession, "no")(c);
-    refused.count_down();
-  }});
-  ReconnectorOptions o = options_without_timeouts(reducer.port());
-  o.first_pause = o.longest_pause = kLong;
-  begin(o);
-  ASSERT_TRUE(reconnector_->request(true, 0).has_value());
-  refused.wait();
-  reconnector_->stop();
-  EXPECT_EQ(failures_, 0);
+TEST_F(ReconnectorTest, StopsWhileItWaits) {
+  const struct {
+    const char* name;
+    ScriptedListener::Step step;
+    Nanos pause;
+  } cases[] = {{"during the handshake", ignores, kMillisecond},
+               {"between attempts", closes, kLong},
+               {"during the grace period", refuses(Errc::kUnknownSession, "no"), kLong}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    ScriptedListener reducer;
+    std::latch done(1);
+    reducer.serve({[&](Connection& connection) {
+      c.step(connection);
+      done.count_down();
+    }});
+    ReconnectorOptions o = options_without_timeouts(reducer.port());
+    o.first_pause = o.longest_pause = c.pause;
+    begin(o);
+    ASSERT_TRUE(reconnector_->request(true, 0).has_value());
+    done.wait();
+    reconnector_->stop();
+    EXPECT_EQ(failures_, 0);
+  }
 }
 
 TEST_F(ReconnectorTest, StopsWithoutBrokenConnections) {

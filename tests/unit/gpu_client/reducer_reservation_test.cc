@@ -1,10 +1,9 @@
-#include "gpu_client/engine/join/reducer_reservation.h"
+#include "gpu_client/engine/join/join.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/clock.h"
-#include "gpu_client/engine/join/join.h"
 #include "tests/support/scripted_reducer.h"
 #include "tests/unit/gpu_client/scripted_listener.h"
 
@@ -28,26 +27,31 @@ class AddedReducerTest : public ::testing::Test {
     first_.slot_bytes = 16 * kKiB;
     first_.reducers = {{.id = 70, .lanes = 1, .weight = 1, .alive = true},
                        {.id = 60, .lanes = 1, .weight = 1, .alive = true}};
-    identity_.ranks = 2;
-    identity_.fault_tolerant = true;
+    options_.identity.ranks = 2;
+    options_.identity.fault_tolerant = true;
+    options_.lanes = 2;
+    options_.join_timeout = 7 * kSecond;
   }
   [[nodiscard]] Result<ReducerReservation> join() {
-    const AddedReducer added{.address = {.host = "localhost", .port = reducer_.port(), .weight = 3},
-                             .reducer = kId,
-                             .incarnation = kIncarnation,
-                             .first = &first_,
-                             .lanes = 2,
-                             .join_timeout = 7 * kSecond};
-    return join_added_reducer(added, identity_, monotonic_now() + 20 * kSecond);
+    const config::Endpoint address{.host = "localhost", .port = reducer_.port(), .weight = 3};
+    return join_added_reducer(options_, first_, kIncarnation, address, kId, monotonic_now() + 20 * kSecond);
   }
+  void expect_error(Errc code, const char* text) {
+    const auto reservation = join();
+    ASSERT_FALSE(reservation.has_value());
+    EXPECT_EQ(reservation.error().code, code);
+    EXPECT_THAT(reservation.error().text, HasSubstr(text));
+  }
+  static void is_replaced(Connection& c) { static_cast<void>(ScriptedListener::welcome(c, kId + 1)); }
   // Receives JOIN and sends JOINED.
   static void answer_join(Connection& c) {
+    static_cast<void>(ScriptedListener::welcome(c, kId));
     static_cast<void>(c.expect<wire::Join>());
     c.send(wire::Joined{.handle = 6, .heartbeat_ms = 1000, .peer_timeout_ms = 9000}, 6);
   }
 
   wire::View first_;
-  Identity identity_;
+  JoinOptions options_;
   ScriptedListener reducer_;
 };
 
@@ -94,44 +98,28 @@ TEST_F(AddedReducerTest, MakesAReservationAndAttachesItsLanes) {
 }
 
 TEST_F(AddedReducerTest, RejectsAnotherProcess) {
-  reducer_.serve({[](Connection& c) { static_cast<void>(ScriptedListener::welcome(c, kId + 1)); }});
-  const auto reservation = join();
-  ASSERT_FALSE(reservation.has_value());
-  EXPECT_THAT(reservation.error().text, HasSubstr("another process"));
+  reducer_.serve({is_replaced});
+  expect_error(Errc::kReducerLost, "another process");
 }
 
 TEST_F(AddedReducerTest, RejectsAnotherProcessForALane) {
-  reducer_.serve({[](Connection& c) {
-                    static_cast<void>(ScriptedListener::welcome(c, kId));
-                    answer_join(c);
-                  },
-                  [](Connection& c) { static_cast<void>(ScriptedListener::welcome(c, kId + 1)); }});
-  const auto reservation = join();
-  ASSERT_FALSE(reservation.has_value());
-  EXPECT_THAT(reservation.error().text, HasSubstr("another process"));
+  reducer_.serve({answer_join, is_replaced});
+  expect_error(Errc::kReducerLost, "another process");
 }
 
 TEST_F(AddedReducerTest, RejectsAReducerWithoutFaultTolerance) {
   reducer_.serve(
       {[](Connection& c) { static_cast<void>(ScriptedListener::welcome(c, kId, 2, wire::kFeatureResume)); }});
-  const auto reservation = join();
-  ASSERT_FALSE(reservation.has_value());
-  EXPECT_EQ(reservation.error().code, Errc::kUnsupported);
+  expect_error(Errc::kUnsupported, "does not support fault-tolerant sessions");
 }
 
 TEST_F(AddedReducerTest, RejectsAnotherNumberOfSlots) {
-  reducer_.serve({[](Connection& c) {
-                    static_cast<void>(ScriptedListener::welcome(c, kId));
-                    answer_join(c);
-                  },
-                  [](Connection& c) {
+  reducer_.serve({answer_join, [](Connection& c) {
                     static_cast<void>(ScriptedListener::welcome(c, kId));
                     static_cast<void>(c.expect<wire::Attach>());
                     c.send(wire::Attached{.slots = 9}, 6);
                   }});
-  const auto reservation = join();
-  ASSERT_FALSE(reservation.has_value());
-  EXPECT_EQ(reservation.error().code, Errc::kMismatch);
+  expect_error(Errc::kMismatch, "grants 9 slots");
 }
 
 TEST_F(AddedReducerTest, DoesNotRetry) {
@@ -146,33 +134,30 @@ TEST_F(AddedReducerTest, DoesNotRetry) {
 
 class FaultTolerantJoinTest : public ::testing::Test {
  protected:
-  static Result<Membership> join(const std::vector<ScriptedReducer*>& reducers, bool fault_tolerant) {
+  // Joins, and closes the connections again.
+  static bool join_is_fault_tolerant(const std::vector<ScriptedReducer*>& reducers, bool fault_tolerant) {
     JoinOptions o;
     for (const ScriptedReducer* r : reducers)
       o.reducers.push_back({.host = "127.0.0.1", .port = r->port(), .weight = 1});
     o.identity.ranks = 1;
     o.identity.fault_tolerant = fault_tolerant;
-    return join_session(o);
+    const auto membership = join_session(o);
+    EXPECT_TRUE(membership.has_value()) << membership.error().text;
+    return membership && membership->fault_tolerant;
   }
 };
 
 TEST_F(FaultTolerantJoinTest, IsFaultTolerantIfAllReducersSupportIt) {
   ScriptedReducer a({.id = 1, .features = wire::kFaultToleranceFeatures | 1 << 9});
   ScriptedReducer b({.id = 2, .features = wire::kFaultToleranceFeatures});
-  auto membership = join({&a, &b}, true);
-  ASSERT_TRUE(membership.has_value()) << membership.error().text;
-  EXPECT_TRUE(membership->fault_tolerant);
-  membership = {};
+  EXPECT_TRUE(join_is_fault_tolerant({&a, &b}, true));
   a.join();
   EXPECT_THAT(a.features_seen(), ElementsAre(wire::kFaultToleranceFeatures, wire::kFaultToleranceFeatures));
 }
 
 TEST_F(FaultTolerantJoinTest, IsNotFaultTolerantUnlessRequested) {
   ScriptedReducer a({.id = 1, .features = wire::kFaultToleranceFeatures});
-  auto membership = join({&a}, false);
-  ASSERT_TRUE(membership.has_value()) << membership.error().text;
-  EXPECT_FALSE(membership->fault_tolerant);
-  membership = {};
+  EXPECT_FALSE(join_is_fault_tolerant({&a}, false));
   a.join();
   EXPECT_THAT(a.features_seen(), ElementsAre(0, 0));
 }
@@ -182,10 +167,7 @@ TEST_F(FaultTolerantJoinTest, IsNotFaultTolerantUnlessRequested) {
 TEST_F(FaultTolerantJoinTest, WithdrawsTheFeatureIfOneReducerLacksIt) {
   ScriptedReducer a({.id = 1, .features = wire::kFaultToleranceFeatures});
   ScriptedReducer b({.id = 2, .features = wire::kFeatureResume});
-  auto membership = join({&a, &b}, true);
-  ASSERT_TRUE(membership.has_value()) << membership.error().text;
-  EXPECT_FALSE(membership->fault_tolerant);
-  membership = {};
+  EXPECT_FALSE(join_is_fault_tolerant({&a, &b}, true));
   a.join();
   EXPECT_THAT(a.features_seen(), ElementsAre(wire::kFaultToleranceFeatures, 0, 0))
       << "two handshakes, then one for the lane";

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -18,6 +19,17 @@
 namespace sluice::engine::test {
 
 inline constexpr std::byte kResultMask{0xa5};
+
+inline std::vector<std::byte> bytes(size_t n, unsigned seed = 1) {
+  std::vector<std::byte> v(n);
+  for (size_t i = 0; i < n; ++i) v[i] = static_cast<std::byte>((i * 131 + seed * 17 + (i >> 9)) & 0xff);
+  return v;
+}
+
+inline std::vector<std::byte> expected_result(std::vector<std::byte> v) {
+  for (std::byte& b : v) b ^= kResultMask;
+  return v;
+}
 
 class FakeLane final : public transport::Handler {
  public:
@@ -219,7 +231,7 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
   }
   void on_lane_resumed(uint32_t) noexcept override { ++resumed; }
 
-  std::unique_ptr<transport::inproc::Network> network = transport::inproc::make_network();
+  std::unique_ptr<transport::inproc::Network> network = std::make_unique<transport::inproc::Network>();
   OpTable table;
   std::deque<FakeLane> lanes;
   std::unique_ptr<ChunkScheduler> scheduler;
@@ -231,6 +243,36 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
   SessionEnd session_end;
   uint32_t lost_lane = kNoLane;
   Errc lost_reason = Errc::kOk;
+};
+
+// An operation of bytes, with its buffers.
+class TestOperation {
+ public:
+  TestOperation(SchedulerTestBed& t, size_t size, bool in_place = false)
+      : test_bed_(t), in_(bytes(size)), send_(in_), recv_(size), in_place_(in_place) {
+    index_ = t.start(send_.data(), in_place ? send_.data() : recv_.data(), size);
+  }
+  [[nodiscard]] uint32_t index() const noexcept { return index_; }
+  [[nodiscard]] bool has_ended() const { return test_bed_.ended(index_); }
+  [[nodiscard]] Errc status() const { return test_bed_.table[index_].status; }
+  // Answers everything. Then the operation must have ended with the right result.
+  void expect_result() {
+    test_bed_.settle_answering();
+    ASSERT_TRUE(has_ended());
+    EXPECT_TRUE((in_place_ ? send_ : recv_) == expected_result(in_));
+  }
+  void release() { test_bed_.table.release(index_); }
+  void overwrite_buffers() { std::ranges::fill(send_, std::byte{0}), std::ranges::fill(recv_, std::byte{0}); }
+  [[nodiscard]] std::vector<std::byte> result(size_t first, size_t size) const {
+    const auto all = expected_result(in_);
+    return {all.begin() + static_cast<long>(first), all.begin() + static_cast<long>(first + size)};
+  }
+
+ private:
+  SchedulerTestBed& test_bed_;
+  std::vector<std::byte> in_, send_, recv_;
+  bool in_place_;
+  uint32_t index_;
 };
 
 }  // namespace sluice::engine::test

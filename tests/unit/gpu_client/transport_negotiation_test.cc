@@ -36,7 +36,11 @@ class TransportNegotiationTest : public ::testing::Test {
     EXPECT_FALSE(h->socket.has_queue_pair());
     return negotiated ? std::move(h) : Result<Handshake>(tl::unexpected(negotiated.error()));
   }
-  [[nodiscard]] bool requested_rdma() const { return (hello_.features & wire::kFeatureRdma) != 0; }
+  void expect_tcp(const Result<Handshake>& h, bool requested_rdma, const std::string& reason) const {
+    ASSERT_TRUE(h) << h.error().text;
+    EXPECT_EQ((hello_.features & wire::kFeatureRdma) != 0, requested_rdma);
+    EXPECT_EQ(h->tcp_reason, reason);
+  }
   Result<Handshake> negotiate_without_device() {
     return negotiate(wire::kFeatureRdma, [this](Connection& c) {
       pair_ = c.expect<wire::Pair>();
@@ -53,33 +57,26 @@ class TransportNegotiationTest : public ::testing::Test {
 TEST_F(TransportNegotiationTest, DoesNotOfferRdmaWhenTcpIsSelected) {
   identity_.lanes = {};
   const auto h = negotiate(wire::kFeatureRdma, nullptr);
-  ASSERT_TRUE(h) << h.error().text;
-  EXPECT_FALSE(requested_rdma());
-  EXPECT_EQ(h->tcp_reason, "");
+  expect_tcp(h, false, "");
 }
 
 TEST_F(TransportNegotiationTest, DoesNotOfferRdmaWithoutADevice) {
   identity_.lanes.rdma = false;
   identity_.lanes.rdma_error = "no RDMA device";
   const auto h = negotiate(wire::kFeatureRdma, nullptr);
-  ASSERT_TRUE(h) << h.error().text;
-  EXPECT_FALSE(requested_rdma());
-  EXPECT_EQ(h->tcp_reason, "no RDMA device");
+  expect_tcp(h, false, "no RDMA device");
 }
 
 TEST_F(TransportNegotiationTest, UsesTcpWhenTheReducerOffersNoRdma) {
   const auto h = negotiate(0, nullptr);
-  ASSERT_TRUE(h) << h.error().text;
-  EXPECT_TRUE(requested_rdma());
-  EXPECT_THAT(h->tcp_reason, HasSubstr("does not offer RDMA"));
+  expect_tcp(h, true, "the reducer does not offer RDMA");
 }
 
 TEST_F(TransportNegotiationTest, UsesTcpWhenNoDeviceHasTheConnection) {
   const auto h = negotiate_without_device();
-  ASSERT_TRUE(h) << h.error().text;
   EXPECT_TRUE(pair_.address.empty());
   EXPECT_NE(pair_.reason, "");
-  EXPECT_EQ(h->tcp_reason, pair_.reason);
+  expect_tcp(h, true, pair_.reason);
 }
 
 TEST_F(TransportNegotiationTest, FailsWhenRdmaIsRequired) {

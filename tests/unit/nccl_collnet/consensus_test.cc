@@ -207,7 +207,7 @@ TEST_F(ConsensusFixture, IgnoresOtherClients) {
     auto s = transport::tcp::connect_to("127.0.0.1", nodes_[0].port, {}, monotonic_now() + 10 * kSecond);
     ASSERT_TRUE(s);
     EXPECT_TRUE(
-        transport::tcp::write_all(s->fd(), std::as_bytes(std::span(text)), monotonic_now() + kSecond).ok());
+        transport::tcp::write_all(*s, std::as_bytes(std::span(text)), monotonic_now() + kSecond).ok());
     other_clients.push_back(std::move(*s));
   };
   send_text("GET / HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -14,50 +14,32 @@ TEST(NetClose, TheReceiverGetsAllDataSentBeforeTheClose) {
     constexpr size_t kMessages = 24;
     std::vector<std::vector<std::byte>> out;
     std::vector<std::vector<std::byte>> in;
-    std::vector<Request*> sends;
-    std::vector<Request*> receives;
+    std::vector<Outcome> sent;
+    std::vector<Outcome> received;
     for (size_t i = 0; i < kMessages; ++i) {
       out.push_back(pattern(kMiB, static_cast<unsigned>(i)));
       in.emplace_back(out.back().size());
-      receives.push_back(pair.irecv(in[i]));
-      sends.push_back(pair.isend(out[i]));
+      received.push_back({pair.irecv(in[i])});
+      sent.push_back({pair.isend(out[i])});
     }
-    std::vector<Outcome> sent(kMessages);
-    std::vector<Outcome> received(kMessages);
-    update(receives.back(), received.back());  // sends its grants
+    update(received.back());  // sends its grants
     // The receiver reads rarely, so that much data is in the sockets when the sender has finished.
     unsigned turns = 0;
     ASSERT_TRUE(poll_until([&] {
-      if (++turns % 1000 == 0) update(receives.back(), received.back());
-      bool all = true;
-      for (size_t i = 0; i < kMessages; ++i) {
-        update(sends[i], sent[i]);
-        all = all && sent[i].ended();
-      }
-      return all;
+      if (++turns % 1000 == 0) update(received.back());
+      return update(sent);
     }));
     // The sender has not read this grant when it closes.
     std::vector<std::byte> unused(10);
-    Request* const extra = pair.irecv(unused);
-    Outcome open;
-    update(extra, open);
+    Outcome open{pair.irecv(unused)};
+    update(open);
     net::close(pair.send.release());
-    ASSERT_TRUE(poll_until([&] {
-      bool all = true;
-      for (size_t i = 0; i < kMessages; ++i) {
-        update(receives[i], received[i]);
-        all = all && received[i].ended();
-      }
-      return all;
-    }));
+    ASSERT_TRUE(poll_until_ended(received));
     for (size_t i = 0; i < kMessages; ++i) {
       ASSERT_TRUE(received[i].done) << to_string(received[i].status.code());
       EXPECT_EQ(in[i], out[i]);
     }
-    ASSERT_TRUE(poll_until([&] {
-      update(extra, open);
-      return open.ended();
-    }));
+    ASSERT_TRUE(poll_until_ended(open));
     EXPECT_EQ(open.status, Status(Errc::kClosed));
     net::close(pair.recv.release());
   }
@@ -71,34 +53,22 @@ TEST(NetClose, AMessageLongerThanItsReceiveFailsBothSidesWithTheReason) {
     std::vector<std::byte> in(4096, std::byte{0xee});
     Outcome sent;
     Outcome received;
-    Request* receive = nullptr;
-    Request* send = nullptr;
     if (send_first) {
-      send = pair.isend(out);
-      receive = pair.irecv(in);
+      sent.request = pair.isend(out);
+      received.request = pair.irecv(in);
     } else {
       // The grant has arrived before the send, so isend() itself fails.
-      receive = pair.irecv(in);
+      received.request = pair.irecv(in);
       std::vector<std::byte> other_in(8);
-      Request* const other_receive = pair.irecv(other_in, 7);
+      Outcome other_received{pair.irecv(other_in, 7)};
       const auto other_out = pattern(8, 2);
-      Request* const other = pair.isend(other_out, 7);
-      Outcome other_received;
-      Outcome other_sent;
-      ASSERT_TRUE(poll_until([&] {
-        update(receive, received);
-        update(other, other_sent);
-        update(other_receive, other_received);
-        return other_sent.ended() && other_received.ended();
-      }));
-      sent.status = net::isend(*pair.send, out.data(), out.size(), 0, &send);
-      EXPECT_EQ(send, nullptr);
+      Outcome other_sent{pair.isend(other_out, 7)};
+      update(received);
+      ASSERT_TRUE(poll_until_ended(other_sent, other_received));
+      sent.status = net::isend(*pair.send, out.data(), out.size(), 0, &sent.request);
+      EXPECT_EQ(sent.request, nullptr);
     }
-    ASSERT_TRUE(poll_until([&] {
-      if (send != nullptr) update(send, sent);
-      update(receive, received);
-      return sent.ended() && received.ended();
-    }));
+    ASSERT_TRUE(poll_until_ended(sent, received));
     EXPECT_EQ(sent.status, Status(Errc::kBadLength));
     EXPECT_EQ(received.status, Status(Errc::kBadLength));
     EXPECT_EQ(in, std::vector<std::byte>(4096, std::byte{0xee}));
@@ -122,30 +92,21 @@ TEST(NetClose, ClosingWithOpenRequestsEndsThePeersRequests) {
     const auto out = pattern(4 * kMiB, 1);
     std::vector<std::byte> in(out.size());
     std::vector<std::byte> second(10);
-    Request* const receive = pair.irecv(in);
-    Request* const never = pair.irecv(second, 5);
-    Request* const send = pair.isend(out);
-    Request* const waits = pair.isend(out, 6);
-    Outcome sent;
-    Outcome received;
-    Outcome open;
+    Outcome received{pair.irecv(in)};
+    Outcome open_receive{pair.irecv(second, 5)};
+    Outcome sent{pair.isend(out)};
+    Outcome open_send{pair.isend(out, 6)};
     // Transfers a part of the message.
-    for (int turn = 0; turn < 3; ++turn) update(receive, received), update(send, sent);
+    for (int turn = 0; turn < 3; ++turn) update(received), update(sent);
+    Outcome& open = sender_closes ? open_receive : open_send;
     if (sender_closes) {
       net::close(pair.send.release());
-      ASSERT_TRUE(poll_until([&] {
-        update(never, open);
-        return open.ended();
-      }));
-      net::close(pair.recv.release());
     } else {
       net::close(pair.recv.release());
-      ASSERT_TRUE(poll_until([&] {
-        update(waits, open);
-        return open.ended();
-      }));
-      net::close(pair.send.release());
     }
+    ASSERT_TRUE(poll_until_ended(open));
+    net::close(pair.recv.release());
+    net::close(pair.send.release());
     EXPECT_FALSE(open.done);
     EXPECT_FALSE(WarningRecorder::all().empty());
   }
@@ -156,11 +117,10 @@ TEST(NetClose, ASendToAClosedReceiverFails) {
   net::close(pair.recv.release());
   const auto out = pattern(10, 1);
   Outcome sent;
-  Request* request = nullptr;
   ASSERT_TRUE(poll_until([&] {
-    if (request == nullptr) sent.status = net::isend(*pair.send, out.data(), out.size(), 0, &request);
-    if (request != nullptr) update(request, sent);
-    return sent.ended();
+    if (sent.request == nullptr)
+      sent.status = net::isend(*pair.send, out.data(), out.size(), 0, &sent.request);
+    return sent.request == nullptr ? sent.ended() : update(sent);
   }));
   EXPECT_EQ(sent.status, Status(Errc::kClosed));
   net::close(pair.send.release());
@@ -171,11 +131,10 @@ TEST(NetClose, AReceiveFromAClosedSenderFails) {
   net::close(pair.send.release());
   std::vector<std::byte> in(10);
   Outcome received;
-  Request* request = nullptr;
   ASSERT_TRUE(poll_until([&] {
-    if (request == nullptr) received.status = net::irecv(*pair.recv, in.data(), in.size(), 0, &request);
-    if (request != nullptr) update(request, received);
-    return received.ended();
+    if (received.request == nullptr)
+      received.status = net::irecv(*pair.recv, in.data(), in.size(), 0, &received.request);
+    return received.request == nullptr ? received.ended() : update(received);
   }));
   EXPECT_EQ(received.status, Status(Errc::kClosed));
   net::close(pair.recv.release());

@@ -2,7 +2,6 @@
 // and no other comm.
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,39 +19,22 @@ void write_frame(const Socket& socket, const FrameHeader& h, size_t payload_byte
   std::vector<std::byte> bytes(wire::kHeaderBytes + payload_bytes, std::byte{0x77});
   wire::encode_header(h, {}, wire::HeaderBytes(bytes.data(), wire::kHeaderBytes));
   // The other side may have closed the connection already.
-  (void)transport::tcp::write_all(socket.fd(), bytes, monotonic_now() + kTestTimeout);
+  (void)transport::tcp::write_all(socket, bytes, monotonic_now() + kTestTimeout);
 }
 
 // A receiver whose sender is the test, on two sockets.
 struct ScriptedSender {
   ScriptedSender() {
-    HandleMemory memory;
-    auto listener = Listener::open("127.0.0.1", tcp_settings(), memory.handle());
-    auto connector = start_connector(memory, 2, tcp_settings());
-    std::optional<ConnectedStreams> connected_sockets;
-    EXPECT_TRUE(poll_until([&] {
-      if (!connected_sockets) {
-        if (auto connected = (*connector)->progress(monotonic_now()))
-          connected_sockets = std::move(*connected);
-      }
-      if (!recv) {
-        if (auto connected = (*listener)->accept(monotonic_now()))
-          recv = std::move(*RecvComm::make(std::move(*connected)));
-      }
-      return connected_sockets && recv;
-    }));
-    sockets = std::move(connected_sockets->sockets);
+    ConnectedEnds ends = connect_ends(2, tcp_settings());
+    recv = std::move(*RecvComm::make(std::move(*ends.receiver)));
+    sockets = std::move(ends.sender->sockets);
   }
   ~ScriptedSender() { net::close(recv.release()); }
 
-  // Waits until `request` has ended and returns its outcome.
-  Outcome outcome(Request* request) const {
-    Outcome o;
-    EXPECT_TRUE(poll_until([&] {
-      update(request, o);
-      return o.ended();
-    }));
-    return o;
+  [[nodiscard]] Outcome receive(std::byte* data, size_t bytes) const {
+    Outcome outcome;
+    EXPECT_TRUE(net::irecv(*recv, data, bytes, 0, &outcome.request).ok());
+    return outcome;
   }
   std::unique_ptr<RecvComm> recv;
   std::vector<Socket> sockets;
@@ -131,11 +113,10 @@ TEST(NetPeer, ReceiverRefusesInvalidPiecesAndWritesNothingOutsideTheGrant) {
     ScriptedSender sender;
     constexpr size_t kGuard = 8192;
     std::vector<std::byte> memory(kGuard + 4096 + kGuard, std::byte{0xee});
-    Request* request = nullptr;
-    ASSERT_TRUE(net::irecv(*sender.recv, memory.data() + kGuard, 4096, 0, &request).ok());
+    Outcome outcome = sender.receive(memory.data() + kGuard, 4096);
     if (invalid.after_first) write_frame(sender.sockets[0], piece(0, kPiece), kPiece);
     write_frame(sender.sockets[0], invalid.header, invalid.payload);
-    const Outcome outcome = sender.outcome(request);
+    ASSERT_TRUE(poll_until_ended(outcome));
     EXPECT_FALSE(outcome.done);
     EXPECT_EQ(to_string(outcome.status.code()), to_string(invalid.reason));
     EXPECT_FALSE(WarningRecorder::all().empty());
@@ -152,38 +133,31 @@ TEST(NetPeer, ReceiverRefusesInvalidPiecesAndWritesNothingOutsideTheGrant) {
   }
   std::vector<std::byte> in(10);
   const auto out = pattern(10, 1);
-  Request* const receive = healthy.irecv(in);
-  Request* const send = healthy.isend(out);
-  Outcome sent;
-  Outcome received;
-  ASSERT_TRUE(poll_until([&] {
-    update(send, sent);
-    update(receive, received);
-    return sent.ended() && received.ended();
-  }));
+  Outcome received{healthy.irecv(in)};
+  Outcome sent{healthy.isend(out)};
+  ASSERT_TRUE(poll_until_ended(sent, received));
   EXPECT_TRUE(sent.done && received.done);
 }
 
 TEST(NetPeer, ReceiverRefusesAPieceOnTwoStreams) {
   ScriptedSender sender;
   std::vector<std::byte> memory(4096);
-  Request* request = nullptr;
-  ASSERT_TRUE(net::irecv(*sender.recv, memory.data(), memory.size(), 0, &request).ok());
+  Outcome outcome = sender.receive(memory.data(), memory.size());
   // Neither piece is complete: both would be written to the same memory at the same time.
   write_frame(sender.sockets[0], piece(0, kPiece), kPiece / 2);
   write_frame(sender.sockets[1], piece(0, kPiece), kPiece / 2);
-  EXPECT_EQ(sender.outcome(request).status, Status(Errc::kBadSequence));
+  ASSERT_TRUE(poll_until_ended(outcome));
+  EXPECT_EQ(outcome.status, Status(Errc::kBadSequence));
 }
 
 TEST(NetPeer, ReceiverAcceptsPiecesInAnyOrderOnAnyStream) {
   ScriptedSender sender;
   std::vector<std::byte> memory(4096);
-  Request* request = nullptr;
-  ASSERT_TRUE(net::irecv(*sender.recv, memory.data(), memory.size(), 0, &request).ok());
+  Outcome outcome = sender.receive(memory.data(), memory.size());
   write_frame(sender.sockets[1], piece(2, 500), 500);
   write_frame(sender.sockets[0], piece(1, kPiece), kPiece);
   write_frame(sender.sockets[1], piece(0, kPiece), kPiece);
-  const Outcome outcome = sender.outcome(request);
+  ASSERT_TRUE(poll_until_ended(outcome));
   EXPECT_TRUE(outcome.done);
   EXPECT_EQ(outcome.bytes, kMessage);
   EXPECT_EQ(std::count(memory.begin(), memory.end(), std::byte{0x77}), static_cast<std::ptrdiff_t>(kMessage));
@@ -192,35 +166,26 @@ TEST(NetPeer, ReceiverAcceptsPiecesInAnyOrderOnAnyStream) {
 TEST(NetPeer, ReceiverFailsWhenTheSenderDies) {
   ScriptedSender sender;
   std::vector<std::byte> memory(4096);
-  Request* request = nullptr;
-  ASSERT_TRUE(net::irecv(*sender.recv, memory.data(), memory.size(), 0, &request).ok());
+  Outcome outcome = sender.receive(memory.data(), memory.size());
   write_frame(sender.sockets[0], piece(0, kPiece), kPiece / 2);
   sender.sockets.clear();  // within a frame
-  EXPECT_EQ(sender.outcome(request).status, Status(Errc::kReset));
+  ASSERT_TRUE(poll_until_ended(outcome));
+  EXPECT_EQ(outcome.status, Status(Errc::kReset));
 }
 
-// A sender whose receiver is the test.
+// A sender whose receiver is the test; it sends ten bytes.
 struct ScriptedReceiver {
   ScriptedReceiver() {
-    HandleMemory memory;
-    auto listener = Listener::open("127.0.0.1", tcp_settings(), memory.handle());
-    auto connector = start_connector(memory, 2, tcp_settings());
-    std::optional<ConnectedStreams> connected_sockets;
-    EXPECT_TRUE(poll_until([&] {
-      if (!connected_sockets) {
-        if (auto connected = (*listener)->accept(monotonic_now())) connected_sockets = std::move(*connected);
-      }
-      if (!send) {
-        if (auto connected = (*connector)->progress(monotonic_now()))
-          send = std::move(*SendComm::make(std::move(*connected)));
-      }
-      return connected_sockets && send;
-    }));
-    sockets = std::move(connected_sockets->sockets);
+    ConnectedEnds ends = connect_ends(2, tcp_settings());
+    send = std::move(*SendComm::make(std::move(*ends.sender)));
+    sockets = std::move(ends.receiver->sockets);
+    EXPECT_TRUE(net::isend(*send, message.data(), message.size(), 5, &outcome.request).ok());
   }
   ~ScriptedReceiver() { net::close(send.release()); }
+  const std::vector<std::byte> message = pattern(10, 1);
   std::unique_ptr<SendComm> send;
   std::vector<Socket> sockets;
+  Outcome outcome;
 };
 
 TEST(NetPeer, SenderRefusesInvalidGrants) {
@@ -249,32 +214,18 @@ TEST(NetPeer, SenderRefusesInvalidGrants) {
     SCOPED_TRACE(invalid.name);
     WarningRecorder warnings;
     ScriptedReceiver receiver;
-    const auto out = pattern(10, 1);
-    Request* request = nullptr;
-    ASSERT_TRUE(net::isend(*receiver.send, out.data(), out.size(), 5, &request).ok());
     for (const FrameHeader& h : invalid.frames) write_frame(receiver.sockets[invalid.stream], h, 0);
-    Outcome outcome;
-    ASSERT_TRUE(poll_until([&] {
-      update(request, outcome);
-      return outcome.ended();
-    }));
-    EXPECT_EQ(to_string(outcome.status.code()), to_string(invalid.reason));
+    ASSERT_TRUE(poll_until_ended(receiver.outcome));
+    EXPECT_EQ(to_string(receiver.outcome.status.code()), to_string(invalid.reason));
     EXPECT_FALSE(WarningRecorder::all().empty());
   }
 }
 
 TEST(NetPeer, SenderFailsWhenTheReceiverDies) {
   ScriptedReceiver receiver;
-  const auto out = pattern(10, 1);
-  Request* request = nullptr;
-  ASSERT_TRUE(net::isend(*receiver.send, out.data(), out.size(), 5, &request).ok());
   receiver.sockets.clear();
-  Outcome outcome;
-  ASSERT_TRUE(poll_until([&] {
-    update(request, outcome);
-    return outcome.ended();
-  }));
-  EXPECT_EQ(outcome.status, Status(Errc::kClosed));
+  ASSERT_TRUE(poll_until_ended(receiver.outcome));
+  EXPECT_EQ(receiver.outcome.status, Status(Errc::kClosed));
 }
 
 }  // namespace

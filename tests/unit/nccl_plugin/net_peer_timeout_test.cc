@@ -42,21 +42,8 @@ TEST(NetPeerTimeout, IsZeroWhileNothingIsOutstanding) {
 }
 
 TEST(NetPeerTimeout, TheKernelReportsBytesThatThePeerDoesNotRead) {
-  HandleMemory memory;
-  auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle());
-  auto connector = start_connector(memory, 1, default_settings());
-  ConnectedStreams sender_streams;
-  ConnectedStreams receiver_streams;
-  ASSERT_TRUE(poll_until([&] {
-    if (sender_streams.sockets.empty()) {
-      if (auto connected = (*connector)->progress(monotonic_now())) sender_streams = std::move(*connected);
-    }
-    if (receiver_streams.sockets.empty()) {
-      if (auto connected = (*listener)->accept(monotonic_now())) receiver_streams = std::move(*connected);
-    }
-    return !sender_streams.sockets.empty() && !receiver_streams.sockets.empty();
-  }));
-  const int fd = sender_streams.sockets[0].fd();
+  const ConnectedEnds ends = connect_ends(1, default_settings());
+  const int fd = ends.sender->sockets[0].fd();
   ASSERT_TRUE(poll_until([&] { return !read_ack_state(fd).is_outstanding; }));
   const std::vector<std::byte> much(kMiB);
   while (::send(fd, much.data(), much.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {

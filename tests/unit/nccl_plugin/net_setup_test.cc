@@ -32,7 +32,7 @@ Socket connect_and_send(HandleMemory& memory, std::string_view text) {
   auto socket = transport::tcp::connect_to("127.0.0.1", port_of(memory), {}, monotonic_now() + kTestTimeout);
   EXPECT_TRUE(socket.has_value());
   const auto bytes = std::as_bytes(std::span(text));
-  EXPECT_TRUE(transport::tcp::write_all(socket->fd(), bytes, monotonic_now() + kTestTimeout).ok());
+  EXPECT_TRUE(transport::tcp::write_all(*socket, bytes, monotonic_now() + kTestTimeout).ok());
   return std::move(*socket);
 }
 
@@ -66,21 +66,12 @@ TEST(NetSetup, ConnectsThroughTheFunctionsThatNcclCalls) {
   net::close(listener);
   const auto out = pattern(100'000, 1);
   std::vector<std::byte> in(out.size());
-  Request* sending = nullptr;
-  Request* receiving = nullptr;
-  ASSERT_TRUE(net::isend(*send, out.data(), out.size(), 1, &sending).ok());
-  ASSERT_TRUE(net::irecv(*recv, in.data(), in.size(), 1, &receiving).ok());
-  bool sent = false;
-  bool received = false;
-  ASSERT_TRUE(poll_until([&] {
-    if (!sent) {
-      EXPECT_TRUE(net::test(*sending, &sent, nullptr).ok());
-    }
-    if (!received) {
-      EXPECT_TRUE(net::test(*receiving, &received, nullptr).ok());
-    }
-    return sent && received;
-  }));
+  Outcome sent;
+  Outcome received;
+  ASSERT_TRUE(net::isend(*send, out.data(), out.size(), 1, &sent.request).ok());
+  ASSERT_TRUE(net::irecv(*recv, in.data(), in.size(), 1, &received.request).ok());
+  ASSERT_TRUE(poll_until_ended(sent, received));
+  EXPECT_TRUE(sent.done && received.done);
   EXPECT_EQ(in, out);
   net::close(send);
   net::close(recv);
@@ -150,19 +141,9 @@ TEST(NetSetup, IgnoresOtherClients) {
 
   auto connector = start_connector(memory, 4, default_settings());
   ASSERT_TRUE(connector.has_value());
-  std::optional<ConnectedStreams> sending;
-  std::optional<ConnectedStreams> receiving;
-  ASSERT_TRUE(poll_until([&] {
-    if (!receiving) {
-      if (auto connected = (*listener)->accept(monotonic_now())) receiving = std::move(*connected);
-    }
-    if (!sending) {
-      if (auto connected = (*connector)->progress(monotonic_now())) sending = std::move(*connected);
-    }
-    return sending && receiving;
-  }));
-  EXPECT_EQ(sending->sockets.size(), 4u);
-  EXPECT_EQ(receiving->sockets.size(), 4u);
+  const ConnectedEnds ends = connect_ends(**connector, **listener);
+  EXPECT_EQ(ends.sender->sockets.size(), 4u);
+  EXPECT_EQ(ends.receiver->sockets.size(), 4u);
 }
 
 TEST(NetSetup, ConnectsOverIpv6FromADeviceOfAnyFamily) {
@@ -175,18 +156,8 @@ TEST(NetSetup, ConnectsOverIpv6FromADeviceOfAnyFamily) {
     auto connector = Connector::start(*decode_listen_handle(memory.handle()), from, 2, default_settings(),
                                       monotonic_now());
     ASSERT_TRUE(connector.has_value()) << connector.error().text;
-    std::optional<ConnectedStreams> sending;
-    std::optional<ConnectedStreams> receiving;
-    ASSERT_TRUE(poll_until([&] {
-      if (!receiving) {
-        if (auto connected = (*listener)->accept(monotonic_now())) receiving = std::move(*connected);
-      }
-      if (!sending) {
-        if (auto connected = (*connector)->progress(monotonic_now())) sending = std::move(*connected);
-      }
-      return sending && receiving;
-    }));
-    EXPECT_EQ(transport::tcp::peer_name(receiving->sockets[0].fd()).substr(0, 5), "[::1]");
+    const ConnectedEnds ends = connect_ends(**connector, **listener);
+    EXPECT_EQ(transport::tcp::peer_name(ends.receiver->sockets[0].fd()).substr(0, 5), "[::1]");
   }
 }
 
@@ -205,19 +176,7 @@ TEST(NetSetup, ManyOtherClientsDoNotExcludeTheSender) {
   // On loopback the sockets are connected at once, and this call sends STREAM.
   EXPECT_EQ((*connector)->progress(monotonic_now()).error().code, Errc::kWouldBlock);
   connect_clients(kMaxUnauthenticated / 2);
-  bool sending = false;
-  bool receiving = false;
-  std::optional<ConnectedStreams> kept_streams;
-  ASSERT_TRUE(poll_until([&] {
-    if (!receiving) {
-      if (auto connected = (*listener)->accept(monotonic_now())) {
-        kept_streams = std::move(*connected);
-        receiving = true;
-      }
-    }
-    if (!sending) sending = (*connector)->progress(monotonic_now()).has_value();
-    return sending && receiving;
-  }));
+  connect_ends(**connector, **listener);
 }
 
 TEST(NetSetup, DropsAnIncompleteHandshakeAfterItsTimeout) {
@@ -322,34 +281,17 @@ int with_descriptors(int left, bool for_connector) {
   if (!connector) return 4;
   if (for_connector) ::setrlimit(RLIMIT_NOFILE, &before);
   if (!for_connector && !limit_to(left)) return 5;
-  std::unique_ptr<SendComm> send;
-  std::unique_ptr<RecvComm> recv;
-  const bool both = poll_until([&] {
-    if (!recv) {
-      if (auto connected = (*listener)->accept(monotonic_now()))
-        recv = std::move(*RecvComm::make(std::move(*connected)));
-    }
-    if (!send) {
-      if (auto connected = (*connector)->progress(monotonic_now()))
-        send = std::move(*SendComm::make(std::move(*connected)));
-    }
-    return send && recv;
-  });
-  if (!both) return 6;
+  ConnectedEnds ends = connect_ends(**connector, **listener);
+  if (!ends.sender || !ends.receiver) return 6;
+  const auto send = std::move(*SendComm::make(std::move(*ends.sender)));
+  const auto recv = std::move(*RecvComm::make(std::move(*ends.receiver)));
   const auto out = pattern(3 * kMiB, 1);
   std::vector<std::byte> in(out.size());
-  Request* sending = nullptr;
-  Request* receiving = nullptr;
-  if (!net::isend(*send, out.data(), out.size(), 1, &sending).ok()) return 7;
-  if (!net::irecv(*recv, in.data(), in.size(), 1, &receiving).ok()) return 8;
   Outcome sent;
   Outcome received;
-  const bool ended = poll_until([&] {
-    update(sending, sent);
-    update(receiving, received);
-    return sent.ended() && received.ended();
-  });
-  return ended && sent.done && received.done && in == out ? 0 : 9;
+  if (!net::isend(*send, out.data(), out.size(), 1, &sent.request).ok()) return 7;
+  if (!net::irecv(*recv, in.data(), in.size(), 1, &received.request).ok()) return 8;
+  return poll_until_ended(sent, received) && sent.done && received.done && in == out ? 0 : 9;
 }
 
 void expect_works_with(int left, bool for_connector) {

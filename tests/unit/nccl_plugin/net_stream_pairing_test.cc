@@ -65,7 +65,7 @@ class OneSideFixture : public ::testing::Test {
     return connected_ || error_;
   }
   void send(const Bytes& frame) {
-    ASSERT_TRUE(transport::tcp::write_all(socket_.fd(), frame, monotonic_now() + kTestTimeout).ok());
+    ASSERT_TRUE(transport::tcp::write_all(socket_, frame, monotonic_now() + kTestTimeout).ok());
   }
   template <typename Message>
   void send_message(const Message& message) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,34 @@ inline Result<std::unique_ptr<Connector>> start_connector(HandleMemory& memory, 
   return Connector::start(*decode_listen_handle(memory.handle()), "127.0.0.1", streams, settings, now);
 }
 
+// Both ends of the streams of a comm.
+struct ConnectedEnds {
+  std::optional<ConnectedStreams> sender, receiver;
+};
+// Polls both sides until they are connected.
+inline ConnectedEnds connect_ends(Connector& connector, Listener& listener) {
+  ConnectedEnds ends;
+  EXPECT_TRUE(poll_until([&] {
+    if (!ends.sender) {
+      if (auto connected = connector.progress(monotonic_now())) ends.sender = std::move(*connected);
+    }
+    if (!ends.receiver) {
+      if (auto connected = listener.accept(monotonic_now())) ends.receiver = std::move(*connected);
+    }
+    return ends.sender && ends.receiver;
+  }));
+  return ends;
+}
+// The same for new ones.
+inline ConnectedEnds connect_ends(unsigned streams, const StreamSettings& settings) {
+  HandleMemory memory;
+  auto listener = Listener::open("127.0.0.1", settings, memory.handle());
+  EXPECT_TRUE(listener.has_value()) << (listener ? "" : listener.error().text);
+  auto connector = start_connector(memory, streams, settings);
+  EXPECT_TRUE(connector.has_value()) << (connector ? "" : connector.error().text);
+  return connect_ends(**connector, **listener);
+}
+
 // WarningRecorder records the warnings of the plugin since its construction. One at a time.
 class WarningRecorder {
  public:
@@ -96,21 +125,9 @@ class WarningRecorder {
 // A connected sender and receiver. Tests close them with net::close(), like NCCL.
 struct NetPair {
   explicit NetPair(unsigned streams = 4) {
-    auto opened = Listener::open("127.0.0.1", default_settings(), memory.handle());
-    EXPECT_TRUE(opened.has_value()) << (opened ? "" : opened.error().text);
-    auto connector = start_connector(memory, streams, default_settings());
-    EXPECT_TRUE(connector.has_value()) << (connector ? "" : connector.error().text);
-    EXPECT_TRUE(poll_until([&] {
-      if (!send) {
-        auto connected = (*connector)->progress(monotonic_now());
-        if (connected) send = std::move(*SendComm::make(std::move(*connected)));
-      }
-      if (!recv) {
-        auto connected = (*opened)->accept(monotonic_now());
-        if (connected) recv = std::move(*RecvComm::make(std::move(*connected)));
-      }
-      return send && recv;
-    }));
+    ConnectedEnds ends = connect_ends(streams, default_settings());
+    send = std::move(*SendComm::make(std::move(*ends.sender)));
+    recv = std::move(*RecvComm::make(std::move(*ends.receiver)));
   }
 
   [[nodiscard]] Request* isend(const std::vector<std::byte>& data, int tag = 0) {
@@ -124,20 +141,33 @@ struct NetPair {
     return request;
   }
 
-  HandleMemory memory;
   std::unique_ptr<SendComm> send;
   std::unique_ptr<RecvComm> recv;
 };
 
 // The result of a request: done, or failed with a status.
 struct Outcome {
+  Request* request = nullptr;
   bool done = false;
   size_t bytes = 0;
-  Status status;
+  Status status{};
   [[nodiscard]] bool ended() const { return done || !status.ok(); }
 };
-inline void update(Request* request, Outcome& outcome) {
-  if (!outcome.ended()) outcome.status = net::test(*request, &outcome.done, &outcome.bytes);
+// Tests the request, or each of them, and returns true when all have ended.
+inline bool update(Outcome& outcome) {
+  if (!outcome.ended()) outcome.status = net::test(*outcome.request, &outcome.done, &outcome.bytes);
+  return outcome.ended();
+}
+template <typename Range>
+bool update(Range& outcomes) {
+  bool all = true;
+  for (Outcome& outcome : outcomes) all = update(outcome) && all;
+  return all;
+}
+// Each argument is an Outcome or a range of them. Returns false after kTestTimeout.
+template <typename... Outcomes>
+[[nodiscard]] bool poll_until_ended(Outcomes&... outcomes) {
+  return poll_until([&] { return (... & static_cast<int>(update(outcomes))) != 0; });
 }
 
 inline std::vector<std::byte> pattern(size_t bytes, unsigned seed) {

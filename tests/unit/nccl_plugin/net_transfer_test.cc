@@ -14,17 +14,11 @@ void transfer(NetPair& pair, size_t bytes, size_t capacity, int tag = 3) {
   SCOPED_TRACE(bytes);
   const auto out = pattern(bytes, static_cast<unsigned>(bytes));
   std::vector<std::byte> in(capacity, std::byte{0xee});
-  Request* const receive = pair.irecv(in, tag);
-  Request* const send = pair.isend(out, tag);
-  ASSERT_NE(receive, nullptr);
-  ASSERT_NE(send, nullptr);
-  Outcome sent;
-  Outcome received;
-  ASSERT_TRUE(poll_until([&] {
-    update(send, sent);
-    update(receive, received);
-    return sent.ended() && received.ended();
-  }));
+  Outcome received{pair.irecv(in, tag)};
+  Outcome sent{pair.isend(out, tag)};
+  ASSERT_NE(received.request, nullptr);
+  ASSERT_NE(sent.request, nullptr);
+  ASSERT_TRUE(poll_until_ended(sent, received));
   ASSERT_TRUE(sent.done);
   ASSERT_TRUE(received.done);
   EXPECT_EQ(sent.bytes, bytes);
@@ -59,19 +53,13 @@ TEST(NetTransfer, TransfersEmptyMessages) {
 TEST(NetTransfer, SendsNothingBeforeTheReceiveIsPosted) {
   NetPair pair;
   const auto out = pattern(100'000, 1);
-  Request* const send = pair.isend(out);
-  ASSERT_NE(send, nullptr);
-  Outcome sent;
-  for (int turn = 0; turn < 10'000; ++turn) update(send, sent);
+  Outcome sent{pair.isend(out)};
+  ASSERT_NE(sent.request, nullptr);
+  for (int turn = 0; turn < 10'000; ++turn) update(sent);
   EXPECT_FALSE(sent.ended());
   std::vector<std::byte> in(out.size());
-  Request* const receive = pair.irecv(in);
-  Outcome received;
-  ASSERT_TRUE(poll_until([&] {
-    update(send, sent);
-    update(receive, received);
-    return sent.ended() && received.ended();
-  }));
+  Outcome received{pair.irecv(in)};
+  ASSERT_TRUE(poll_until_ended(sent, received));
   EXPECT_TRUE(sent.done && received.done);
   EXPECT_EQ(in, out);
 }
@@ -87,26 +75,16 @@ TEST(NetTransfer, KeepsThirtyTwoRequestsOpenAndRefusesMore) {
   }
   for (size_t round = 0; round < kRounds; ++round) {
     for (auto& buffer : in) std::ranges::fill(buffer, std::byte{0});
-    std::array<Request*, abi::kMaxRequests> sends{};
-    std::array<Request*, abi::kMaxRequests> receives{};
-    for (size_t i = 0; i < sends.size(); ++i) {
-      ASSERT_NE(sends[i] = pair.isend(out[i]), nullptr);
-      ASSERT_NE(receives[i] = pair.irecv(in[i]), nullptr);
+    std::array<Outcome, abi::kMaxRequests> sent;
+    std::array<Outcome, abi::kMaxRequests> received;
+    for (size_t i = 0; i < sent.size(); ++i) {
+      ASSERT_NE(sent[i].request = pair.isend(out[i]), nullptr);
+      ASSERT_NE(received[i].request = pair.irecv(in[i]), nullptr);
     }
     EXPECT_EQ(pair.isend(out[0]), nullptr);
     EXPECT_EQ(pair.irecv(in[0]), nullptr);
-    std::array<Outcome, abi::kMaxRequests> sent;
-    std::array<Outcome, abi::kMaxRequests> received;
-    ASSERT_TRUE(poll_until([&] {
-      bool all = true;
-      for (size_t i = 0; i < sends.size(); ++i) {
-        update(sends[i], sent[i]);
-        update(receives[i], received[i]);
-        all = all && sent[i].ended() && received[i].ended();
-      }
-      return all;
-    }));
-    for (size_t i = 0; i < sends.size(); ++i) {
+    ASSERT_TRUE(poll_until_ended(sent, received));
+    for (size_t i = 0; i < sent.size(); ++i) {
       EXPECT_TRUE(sent[i].done && received[i].done);
       EXPECT_EQ(received[i].bytes, out[i].size());
       EXPECT_EQ(in[i], out[i]) << i;
@@ -120,30 +98,20 @@ TEST(NetTransfer, MatchesByTagAndThenByOrder) {
   constexpr size_t kEach = 8;
   std::vector<std::vector<std::byte>> out;
   std::vector<std::vector<std::byte>> in(kTags * kEach, std::vector<std::byte>(40'000));
-  std::vector<Request*> sends;
-  std::vector<Request*> receives(in.size());
+  std::vector<Outcome> sent;
+  std::vector<Outcome> received(in.size());
   // Sends tag by tag; receives cycle through the tags in reverse.
   for (size_t i = 0; i < in.size(); ++i) {
     out.push_back(pattern(40'000 - i, static_cast<unsigned>(i)));
-    sends.push_back(pair.isend(out.back(), static_cast<int>(i / kEach)));
+    sent.push_back({pair.isend(out.back(), static_cast<int>(i / kEach))});
   }
   for (size_t nth = 0; nth < kEach; ++nth) {
     for (int tag = kTags - 1; tag >= 0; --tag) {
       const size_t i = static_cast<size_t>(tag) * kEach + nth;
-      receives[i] = pair.irecv(in[i], tag);
+      received[i].request = pair.irecv(in[i], tag);
     }
   }
-  std::vector<Outcome> sent(in.size());
-  std::vector<Outcome> received(in.size());
-  ASSERT_TRUE(poll_until([&] {
-    bool all = true;
-    for (size_t i = 0; i < in.size(); ++i) {
-      update(sends[i], sent[i]);
-      update(receives[i], received[i]);
-      all = all && sent[i].ended() && received[i].ended();
-    }
-    return all;
-  }));
+  ASSERT_TRUE(poll_until_ended(sent, received));
   for (size_t i = 0; i < in.size(); ++i) {
     ASSERT_TRUE(received[i].done);
     in[i].resize(received[i].bytes);
@@ -168,15 +136,9 @@ TEST(NetTransfer, TransfersMessagesAroundARingOfComms) {
   for (size_t hop = 0; hop < 3 * kRanks; ++hop) {
     NetPair& link = *links[hop % kRanks];
     std::vector<std::byte> in(carried.size());
-    Request* const receive = link.irecv(in);
-    Request* const send = link.isend(carried);
-    Outcome sent;
-    Outcome received;
-    ASSERT_TRUE(poll_until([&] {
-      update(send, sent);
-      update(receive, received);
-      return sent.ended() && received.ended();
-    }));
+    Outcome received{link.irecv(in)};
+    Outcome sent{link.isend(carried)};
+    ASSERT_TRUE(poll_until_ended(sent, received));
     ASSERT_TRUE(received.done);
     carried = in;
   }

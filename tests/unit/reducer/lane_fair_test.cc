@@ -67,16 +67,18 @@ class LaneFairTest : public ::testing::Test {
 
   // Fills the slots of both sessions with chunks that are not folded yet.
   void fill(size_t count_of_first, size_t count_of_second) {
-    test_bed->session->meter().set_limit(0);
-    second->meter().set_limit(0);
+    limit_both(0);
     const std::vector<float> values(count_of_first, 1.0f);
     for (uint32_t i = 0; i < kSlots; ++i) {
       ASSERT_TRUE(test_bed->contribute(0, next_sequence_++, values).ok());
       second->contribute(next_second_sequence_++, count_of_second);
     }
     for (int i = 0; i < 64; ++i) turn();
-    test_bed->session->meter().set_limit(reducer::Meter::kNoLimit);
-    second->meter().set_limit(reducer::Meter::kNoLimit);
+    limit_both(reducer::Meter::kNoLimit);
+  }
+  void limit_both(uint64_t served) {
+    test_bed->session->meter().set_limit(served);
+    second->meter().set_limit(served);
   }
   void turn() { (void)test_bed->lane->do_work(test_bed->now); }
   [[nodiscard]] uint64_t chunks(reducer::Meter& meter) const { return meter.served() / kSlotBytes; }
@@ -84,8 +86,6 @@ class LaneFairTest : public ::testing::Test {
   static constexpr size_t kFull = kSlotBytes / sizeof(float);
   std::unique_ptr<LaneTestBed> test_bed;
   std::unique_ptr<SecondSession> second;
-
- private:
   uint64_t next_sequence_ = 0, next_second_sequence_ = 0;
 };
 
@@ -109,21 +109,13 @@ TEST_F(LaneFairTest, SmallFoldsDoNotWaitForLargeOnes) {
 TEST_F(LaneFairTest, ASessionWithoutFoldsAccumulatesNoClaim) {
   begin(1);
   const std::vector<float> values(kFull, 1.0f);
-  for (uint64_t s = 0; s < 3 * kSlots; ++s) {
-    ASSERT_TRUE(test_bed->contribute(0, s, values).ok());
+  while (next_sequence_ < 3 * kSlots) {
+    ASSERT_TRUE(test_bed->contribute(0, next_sequence_++, values).ok());
     test_bed->settle();
   }
   const uint64_t before = chunks(test_bed->session->meter());
   ASSERT_EQ(before, 3 * kSlots);
-  test_bed->session->meter().set_limit(0);
-  second->meter().set_limit(0);
-  for (uint32_t i = 0; i < kSlots; ++i) {
-    ASSERT_TRUE(test_bed->contribute(0, 3 * kSlots + i, values).ok());
-    second->contribute(i, kFull);
-  }
-  for (int i = 0; i < 64; ++i) turn();
-  test_bed->session->meter().set_limit(reducer::Meter::kNoLimit);
-  second->meter().set_limit(reducer::Meter::kNoLimit);
+  ASSERT_NO_FATAL_FAILURE(fill(kFull, kFull));
   for (int i = 0; i < 2; ++i) turn();
   EXPECT_EQ(chunks(second->meter()), 4u);
   EXPECT_EQ(chunks(test_bed->session->meter()) - before, 4u);
@@ -157,8 +149,7 @@ TEST_F(LaneFairTest, AHeldSessionAccumulatesNoClaim) {
   for (uint32_t i = 0; i < kSlots; ++i) ASSERT_TRUE(test_bed->contribute(0, kSlots + i, values).ok());
   for (int i = 0; i < 64; ++i) turn();
   ASSERT_EQ(chunks(test_bed->session->meter()), kSlots);
-  test_bed->session->meter().set_limit(reducer::Meter::kNoLimit);
-  second->meter().set_limit(reducer::Meter::kNoLimit);
+  limit_both(reducer::Meter::kNoLimit);
   for (int i = 0; i < 2; ++i) turn();
   EXPECT_EQ(chunks(second->meter()), 2u + 4u);
   EXPECT_EQ(chunks(test_bed->session->meter()), kSlots + 4u);
@@ -171,7 +162,7 @@ TEST_F(LaneFairTest, VirtualTimeCountsTheBytesRead) {
   for (uint32_t rank = 0; rank < 20; ++rank)
     ASSERT_TRUE(test_bed->contribute(rank, 0, std::vector<float>(kFull, 1.0f)).ok());
   test_bed->settle();
-  EXPECT_EQ(test_bed->session->fold_time(), 23.0 * kSlotBytes);
+  EXPECT_EQ(test_bed->session->virtual_time(), 23.0 * kSlotBytes);
 }
 
 // The limit does not delay the end of a session.

@@ -117,9 +117,9 @@ TEST_P(LaneHotPathTest, NeitherAllocatesNorLocksPerFrame) {
       TcpPair pair = connected();
       ranks.push_back(std::make_unique<ScriptedRank>());
       lane.attach(session, r,
-                  **tcp.adopt(pair.near_end.release(), session.connection(r), lane.endpoint_options(plan)));
+                  **tcp.adopt(std::move(pair.near_end), session.connection(r), lane.endpoint_options(plan)));
       ranks.back()->endpoint =
-          *far_context->adopt(pair.far_end.release(), *ranks.back(), lane.endpoint_options(plan));
+          *far_context->adopt(std::move(pair.far_end), *ranks.back(), lane.endpoint_options(plan));
       const auto body = wire::encode_body(wire::Commit{.incarnation = 1});
       ASSERT_TRUE(
           ranks.back()->send(wire::control_header(wire::FrameType::kCommit, body, plan.handle), body).ok());

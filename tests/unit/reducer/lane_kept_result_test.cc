@@ -16,8 +16,7 @@ TEST(LaneKeptResult, SendsTheResultThatARankHasKept) {
   for (const uint32_t ranks : {2u, 8u, 9u, 40u}) {
     for (uint32_t kept_by = 0; kept_by < ranks; kept_by += 1 + ranks / 4) {
       ViewTestBed test_bed(ranks);
-      test_bed.view = kNextView;
-      test_bed.view_commit(0, ranks);
+      test_bed.enter(kNextView, 0, ranks);
       // The other chunks are sums. A second rank may contribute the same kept result.
       for (uint64_t s = 0; s < 6; ++s) {
         if (s == FaultTolerantTestBed::kSlots) test_bed.settle();
@@ -69,8 +68,7 @@ TEST(LaneKeptResult, CopiesKeptBytesUnchangedOverSeveralTurns) {
 
 TEST(LaneKeptResult, AKeptResultMustMatchTheOtherContributions) {
   ViewTestBed test_bed(2);
-  test_bed.view = kNextView;
-  test_bed.view_commit(0, 2);
+  test_bed.enter(kNextView, 0, 2);
   test_bed.contribute_all(0, 0, 1);
   test_bed.contribute_kept(1, 0, {1, 2});
   const auto failed = test_bed.failures();
@@ -97,8 +95,7 @@ TEST(LaneKeptResult, ARankThatLeftRepeatsItsContributionsInTheNextView) {
   moved.contribute_all(0);
   moved.session->rank_left(2);
   moved.settle();
-  moved.view = kNextView;
-  moved.view_commit(0, 2);
+  moved.enter(kNextView, 0, 2);
   moved.contribute_all(0, 0, 2);
   moved.contribute_all(1, 0, 2);
   EXPECT_THAT(moved.events(), IsEmpty()) << "the rank may still follow";
@@ -149,8 +146,7 @@ TEST(LaneKeptResult, ADisconnectedLeaverIsNotNeededIfAnotherRankHasTheResult) {
 
 TEST(LaneKeptResult, ResendsAKeptResult) {
   ViewTestBed test_bed(2);
-  test_bed.view = kNextView;
-  test_bed.view_commit(0, 2);
+  test_bed.enter(kNextView, 0, 2);
   test_bed.contribute_all(0, 0, 1);
   test_bed.contribute_kept(1, 0, {77.5f});
   test_bed.resume(0, 0);
@@ -173,8 +169,7 @@ TEST(LaneKeptResult, ADisconnectOfTheLastMissingLeaverCompletesChunks) {
   test_bed.session->rank_left(9);
   test_bed.settle();
   (void)test_bed.events();
-  test_bed.view = kNextView;
-  test_bed.view_commit(0, 9);
+  test_bed.enter(kNextView, 0, 9);
   test_bed.contribute_kept(0, 0, {5});
   test_bed.contribute_all(0, 1, 9);
   test_bed.contribute_all(1, 0, 8);

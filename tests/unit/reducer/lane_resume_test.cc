@@ -67,11 +67,7 @@ TEST(LaneResume, ResendsResultsLostWithTheConnection) {
   (void)test_bed.lane->do_work(test_bed.now);  // puts the results, which rank 1 does not read
   test_bed.reconnect(1);
   (void)test_bed.lane->do_work(test_bed.now);
-  (void)test_bed.send(1, wire::Resume{.incarnation = LaneTestBed::kIncarnation,
-                                      .version = 0,
-                                      .view_hash = test_bed.plan.view_hash,
-                                      .base_chunk = 0,
-                                      .results_held = 1});
+  test_bed.send_resume(1, 1);
   test_bed.settle();
   EXPECT_THAT(test_bed.sequences(1), ElementsAre(1, 2));
   EXPECT_THAT(test_bed.closed(), IsEmpty()) << "the connection was replaced";
@@ -124,11 +120,7 @@ TEST(LaneResume, ReplacesAConnectionThatSeemsAlive) {
   EXPECT_EQ(test_bed.retired[0]->closed, Errc::kReset);
   EXPECT_EQ(test_bed.lane->context().endpoint_count(), 2u);
   EXPECT_EQ(test_bed.session->down_since(1), 0);
-  (void)test_bed.send(1, wire::Resume{.incarnation = LaneTestBed::kIncarnation,
-                                      .version = 0,
-                                      .view_hash = test_bed.plan.view_hash,
-                                      .base_chunk = 0,
-                                      .results_held = 1});
+  test_bed.send_resume(1, 1);
   test_bed.contribute_all(1);
   EXPECT_THAT(test_bed.sequences(1), ElementsAre(1));
   EXPECT_THAT(test_bed.closed(), IsEmpty());
@@ -256,11 +248,7 @@ TEST(LaneResume, DoesNotWaitForeverForTheFirstFrame) {
 TEST(LaneResume, RefusesASecondResume) {
   FaultTolerantTestBed test_bed(2);
   test_bed.resume(1, 0);
-  (void)test_bed.send(1, wire::Resume{.incarnation = kIncarnation,
-                                      .version = 0,
-                                      .view_hash = test_bed.plan.view_hash,
-                                      .base_chunk = 0,
-                                      .results_held = 0});
+  test_bed.send_resume(1, 0);
   test_bed.settle();
   EXPECT_THAT(test_bed.closed(), ElementsAre(Errc::kUnexpectedMessage));
 }

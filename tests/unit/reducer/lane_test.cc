@@ -30,6 +30,14 @@ float order_dependent_value(uint32_t rank) {
   return (rank % 2 == 0 ? 1.0f : -1.0f) * (1.0e7f / static_cast<float>(rank + 1)) + 0.1f;
 }
 
+// Settles and returns the code of the lane's only event.
+Errc code_of_event(LaneTestBed& test_bed) {
+  test_bed.settle();
+  const auto events = test_bed.events();
+  EXPECT_EQ(events.size(), 1u);
+  return events.empty() ? Errc::kOk : events[0].code;
+}
+
 TEST(Lane, SumsInRankOrderForAnyOrderOfArrival) {
   for (uint32_t n : {1u, 2u, 3u, 8u, 9u, 17u, 40u}) {
     std::vector<float> by_rank;
@@ -183,15 +191,8 @@ TEST(Lane, RefusesContributionsBeforeCommit) {
 
 TEST(Lane, RefusesAnotherIncarnation) {
   LaneTestBed test_bed(2);
-  for (uint64_t i : {0u, 1u}) {
-    const auto body = wire::encode_body(wire::Commit{.incarnation = 5 + i});
-    const auto header = wire::control_header(wire::FrameType::kCommit, body, test_bed.plan.handle);
-    (void)test_bed.ranks[i]->send(header, body);
-  }
-  test_bed.settle();
-  const auto events = test_bed.events();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].code, Errc::kBadField);
+  for (uint32_t i : {0u, 1u}) (void)test_bed.send(i, wire::Commit{.incarnation = 5 + i});
+  EXPECT_EQ(code_of_event(test_bed), Errc::kBadField);
 }
 
 TEST(Lane, RefusesASlotThatIsNotGranted) {
@@ -199,10 +200,7 @@ TEST(Lane, RefusesASlotThatIsNotGranted) {
   test_bed.commit_all();
   // The window is 2, and rank 1 sends nothing.
   for (uint64_t s = 0; s < 3; ++s) (void)test_bed.contribute(0, s, {1});
-  test_bed.settle();
-  const auto events = test_bed.events();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].code, Errc::kSlotNotGranted);
+  EXPECT_EQ(code_of_event(test_bed), Errc::kSlotNotGranted);
 }
 
 TEST(Lane, RefusesARepeatedSequence) {
@@ -210,10 +208,7 @@ TEST(Lane, RefusesARepeatedSequence) {
   test_bed.commit_all();
   (void)test_bed.contribute(0, 0, {1});
   (void)test_bed.contribute(0, 0, {1});
-  test_bed.settle();
-  const auto events = test_bed.events();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].code, Errc::kBadSequence);
+  EXPECT_EQ(code_of_event(test_bed), Errc::kBadSequence);
 }
 
 TEST(Lane, RefusesAChunkWhosePartialSumsDoNotFit) {
@@ -221,10 +216,7 @@ TEST(Lane, RefusesAChunkWhosePartialSumsDoNotFit) {
   test_bed.commit_all();
   (void)test_bed.ranks[0]->send(test_bed.header(0, 4096, wire::DType::kF8e4m3),
                                 std::vector<std::byte>(4096));  // 16 KiB as f32
-  test_bed.settle();
-  const auto events = test_bed.events();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].code, Errc::kBadLength);
+  EXPECT_EQ(code_of_event(test_bed), Errc::kBadLength);
 }
 
 TEST(Lane, NamesTheRanksAndValuesOfAMismatch) {
@@ -274,10 +266,8 @@ TEST(Lane, FailsTheSessionWhenARankContinuesAfterAnotherOneLeft) {
 TEST(Lane, SendsTheAbortAndReleasesTheSessionAtItsEnd) {
   LaneTestBed test_bed(2);
   test_bed.commit_all();
-  wire::Abort abort;
-  abort.code = Errc::kPeerLost;
-  abort.text = "rank 1 lost";
-  test_bed.session->set_end_message(wire::encode_body(abort));
+  test_bed.session->set_end_message(
+      wire::encode_body(wire::Abort{{.code = Errc::kPeerLost, .text = "rank 1 lost"}}));
   ASSERT_TRUE(
       test_bed.lane->command({.kind = reducer::LaneCommand::Kind::kEnd, .session = test_bed.session.get()}));
   test_bed.settle();

@@ -15,8 +15,7 @@ TEST(LaneView, DropsThePartialSumsOfTheOldView) {
   test_bed.contribute_all(0);
   test_bed.contribute_all(1, 0, 10);  // one group is complete, one is not
   test_bed.contribute_all(2, 0, 8);
-  test_bed.view = kNextView;
-  test_bed.view_commit(0, 17);
+  test_bed.enter(kNextView, 0, 17);
   EXPECT_EQ(test_bed.session->missing().count, 0u);
   for (uint64_t s = 0; s < 10; ++s) test_bed.contribute_all(s);
   for (uint32_t r = 0; r < 17; ++r) {
@@ -38,8 +37,7 @@ TEST(LaneView, DropsThePartialSumsOfTheOldView) {
 TEST(LaneView, DropsACompleteChunkThatIsNotFolded) {
   ViewTestBed test_bed(3);
   for (uint32_t r = 0; r < 3; ++r) (void)test_bed.contribute(r, 0, {1});
-  test_bed.view = kNextView;
-  test_bed.view_commit(2, 3);  // arrives right after the last contribution
+  test_bed.enter(kNextView, 2, 3);  // arrives right after the last contribution
   EXPECT_THAT(test_bed.sequences(0), IsEmpty());
   test_bed.view_commit(0, 2);
   for (uint32_t r = 0; r < 3; ++r) (void)test_bed.contribute(r, 0, {10});
@@ -71,8 +69,7 @@ TEST(LaneView, DropsAHalfFinishedFold) {
 TEST(LaneView, DropsContributionsOfRanksThatAreBehind) {
   ViewTestBed test_bed(3);
   test_bed.contribute_all(0, 0, 1);
-  test_bed.view = kNextView;
-  test_bed.view_commit(0, 1);
+  test_bed.enter(kNextView, 0, 1);
   (void)test_bed.contribute(0, 0, {10});
   // Rank 1 still sends a window of the old view; rank 2 sends nothing.
   const auto current =
@@ -100,16 +97,14 @@ TEST(LaneView, DropsContributionsOfRanksThatAreBehind) {
 
 TEST(LaneView, LimitsARankThatIsBehindToItsOldCredit) {
   ViewTestBed test_bed(2, 2);
-  test_bed.view = kNextView;
-  test_bed.view_commit(0, 1);
+  test_bed.enter(kNextView, 0, 1);
   test_bed.view = {.version = 0, .view_hash = test_bed.plan.view_hash, .base_chunk = 0};
   for (uint64_t s = 0; s < 3; ++s) test_bed.contribute_all(s, 1, 2);
   EXPECT_THAT(test_bed.closed(), ElementsAre(Errc::kSlotNotGranted));
   // The rank resumes in the old view, where nothing is resent, and then follows.
   test_bed.resume(1, 0);
   EXPECT_EQ(test_bed.contributions_held(1), 2u);
-  test_bed.view = kNextView;
-  test_bed.view_commit(1, 2);
+  test_bed.enter(kNextView, 1, 2);
   test_bed.contribute_all(0);
   EXPECT_THAT(test_bed.sequences(1), ElementsAre(0));
 }
@@ -122,8 +117,7 @@ TEST(LaneView, OverwritesNoResultThatTheTransportStillSends) {
   }
   test_bed.settle();
   ASSERT_EQ(test_bed.results(0).size(), 2u);
-  test_bed.view = kNextView;
-  test_bed.view_commit(0, 1);
+  test_bed.enter(kNextView, 0, 1);
   (void)test_bed.send(1, kNextView);
   for (uint32_t r = 0; r < 2; ++r) (void)test_bed.contribute(r, 0, {100});
   test_bed.settle();
@@ -147,17 +141,12 @@ TEST(LaneView, ABrokenConnectionReleasesItsPendingResults) {
   test_bed.block(1);
   for (uint32_t r = 0; r < 2; ++r) (void)test_bed.contribute(r, 0, {1});
   test_bed.settle();
-  test_bed.view = kNextView;
-  test_bed.view_commit(0, 1);
+  test_bed.enter(kNextView, 0, 1);
   test_bed.contribute_all(0, 0, 1);
   test_bed.reconnect(1);
   test_bed.block(1, false);
   test_bed.settle();
-  (void)test_bed.send(1, wire::Resume{.incarnation = LaneTestBed::kIncarnation,
-                                      .version = kNextView.version,
-                                      .view_hash = kNextView.view_hash,
-                                      .base_chunk = kNextView.base_chunk,
-                                      .results_held = 0});
+  test_bed.send_resume(1, 0);
   test_bed.contribute_all(0, 1, 2);
   EXPECT_THAT(test_bed.sequences(1), ElementsAre(0));
   EXPECT_EQ(test_bed.last_value(1), 2);
@@ -182,18 +171,15 @@ TEST(LaneView, ResumeAlsoEntersAView) {
 TEST(LaneView, RanksMaySkipAView) {
   ViewTestBed test_bed(3);
   test_bed.contribute_all(0, 0, 2);
-  test_bed.view = kNextView;
-  test_bed.view_commit(0, 2);
+  test_bed.enter(kNextView, 0, 2);
   test_bed.contribute_all(0, 0, 2);
-  test_bed.view = kLaterView;
-  test_bed.view_commit(0, 1);
+  test_bed.enter(kLaterView, 0, 1);
   test_bed.contribute_all(0, 0, 1);
   // Rank 2 is still in the first view. The contribution of rank 1 to the second view is dropped.
   test_bed.view = kNextView;
   test_bed.contribute_all(1, 1, 2);
   EXPECT_EQ(test_bed.lane->counters().contributions_dropped.get(), 1u);
-  test_bed.view = kLaterView;
-  test_bed.view_commit(1, 3);
+  test_bed.enter(kLaterView, 1, 3);
   test_bed.contribute_all(0, 1, 3);
   for (uint32_t r = 0; r < 3; ++r) EXPECT_THAT(test_bed.sequences(r), ElementsAre(0));
   EXPECT_EQ(test_bed.lane->counters().view_moves.get(), 2u);
@@ -203,8 +189,7 @@ TEST(LaneView, RanksMaySkipAView) {
 TEST(LaneView, ARankMayEnterAViewThatTheSessionHasLeft) {
   for (const bool by_resume : {false, true}) {
     ViewTestBed test_bed(2);
-    test_bed.view = kLaterView;
-    test_bed.view_commit(0, 1);
+    test_bed.enter(kLaterView, 0, 1);
     test_bed.view = kNextView;
     if (by_resume) {
       test_bed.resume(1, 0);
@@ -213,8 +198,7 @@ TEST(LaneView, ARankMayEnterAViewThatTheSessionHasLeft) {
     }
     test_bed.contribute_all(0, 1, 2);
     EXPECT_EQ(test_bed.lane->counters().contributions_dropped.get(), 1u);
-    test_bed.view = kLaterView;
-    test_bed.view_commit(1, 2);
+    test_bed.enter(kLaterView, 1, 2);
     test_bed.contribute_all(0);
     EXPECT_THAT(test_bed.sequences(1), ElementsAre(0));
     EXPECT_EQ(test_bed.lane->counters().view_moves.get(), 1u);
@@ -232,10 +216,8 @@ class LaneBadViewTest : public ::testing::TestWithParam<BadView> {};
 TEST_P(LaneBadViewTest, ClosesTheConnection) {
   for (const bool by_resume : {false, true}) {
     ViewTestBed test_bed(2);
-    test_bed.view = kNextView;
-    test_bed.view_commit(0, 1);
-    test_bed.view = kLaterView;
-    test_bed.view_commit(0, 1);
+    test_bed.enter(kNextView, 0, 1);
+    test_bed.enter(kLaterView, 0, 1);
     test_bed.view = GetParam().commit;
     if (by_resume) {
       test_bed.resume(1, 0);
@@ -258,8 +240,7 @@ INSTANTIATE_TEST_SUITE_P(Messages, LaneBadViewTest,
 
 TEST(LaneView, RefusesTheCurrentViewOfTheRank) {
   ViewTestBed test_bed(2);
-  test_bed.view = kNextView;
-  test_bed.view_commit(1, 2);
+  test_bed.enter(kNextView, 1, 2);
   test_bed.view_commit(1, 2);
   EXPECT_THAT(test_bed.closed(), ElementsAre(Errc::kBadView));
 }
@@ -267,8 +248,7 @@ TEST(LaneView, RefusesTheCurrentViewOfTheRank) {
 TEST(LaneView, RefusesFramesOfAnotherView) {
   for (const bool moved : {false, true}) {
     ViewTestBed test_bed(2);
-    test_bed.view = kNextView;
-    test_bed.view_commit(moved ? 1 : 0, moved ? 2 : 1);
+    test_bed.enter(kNextView, moved ? 1 : 0, moved ? 2 : 1);
     if (moved) test_bed.view = {.version = 0, .view_hash = test_bed.plan.view_hash, .base_chunk = 0};
     test_bed.contribute_all(0, 1, 2);
     EXPECT_THAT(test_bed.closed(), ElementsAre(Errc::kBadView)) << moved;

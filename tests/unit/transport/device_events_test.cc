@@ -65,18 +65,8 @@ class DeviceEventsFixture : public testing::Test {
     log::set_sink(nullptr);
     std::filesystem::remove(sysfs_entry);
   }
-  void raise_event(ibv_event_type type, int port = 0) {
-    ibv_async_event e{};
-    e.event_type = type;
-    e.element.port_num = port;
-    pending_events.push_back(e);
-    events->poll();
-  }
-  void raise_event(ibv_event_type type, ibv_qp* pair) {
-    ibv_async_event e{};
-    e.event_type = type;
-    e.element.qp = pair;
-    pending_events.push_back(e);
+  void raise_event(ibv_event_type type, decltype(ibv_async_event::element) element = {}) {
+    pending_events.push_back({.element = element, .event_type = type});
     events->poll();
   }
 
@@ -90,7 +80,7 @@ class DeviceEventsFixture : public testing::Test {
 
 TEST_F(DeviceEventsFixture, PortErrorEndsThePairsOfThatPort) {
   PairEventSubscription one(*events, 1), another(*events, 1), other_port(*events, 2);
-  raise_event(IBV_EVENT_PORT_ERR, 1);
+  raise_event(IBV_EVENT_PORT_ERR, {.port_num = 1});
   EXPECT_TRUE(one.has_failed());
   EXPECT_TRUE(another.has_failed());
   EXPECT_FALSE(other_port.has_failed());
@@ -98,7 +88,7 @@ TEST_F(DeviceEventsFixture, PortErrorEndsThePairsOfThatPort) {
   EXPECT_EQ(events->port_losses(), 1U);
   EXPECT_EQ(log_lines, std::vector<std::string>{"RDMA device card0 port 1 went down: 2 queue pairs lost"});
   PairEventSubscription created_later(*events, 1);
-  raise_event(IBV_EVENT_PORT_ACTIVE, 1);
+  raise_event(IBV_EVENT_PORT_ACTIVE, {.port_num = 1});
   EXPECT_FALSE(created_later.has_failed()) << "created after the event";
   EXPECT_FALSE(events->is_removed());
   EXPECT_EQ(acknowledged_count, 2U);
@@ -112,7 +102,7 @@ TEST_F(DeviceEventsFixture, PairErrorEndsThatPairOnly) {
     PairEventSubscription one(*events, 1), other(*events, 1);
     one.bind(&first_qp, &first_cq);
     other.bind(&second_qp, &second_cq);
-    raise_event(type, &first_qp);
+    raise_event(type, {.qp = &first_qp});
     EXPECT_TRUE(one.has_failed()) << type;
     EXPECT_FALSE(other.has_failed()) << type;
   }
@@ -120,11 +110,7 @@ TEST_F(DeviceEventsFixture, PairErrorEndsThatPairOnly) {
   PairEventSubscription one(*events, 1), other(*events, 1);
   one.bind(&first_qp, &first_cq);
   other.bind(&second_qp, &second_cq);
-  ibv_async_event overrun{};
-  overrun.event_type = IBV_EVENT_CQ_ERR;
-  overrun.element.cq = &second_cq;
-  pending_events.push_back(overrun);
-  events->poll();
+  raise_event(IBV_EVENT_CQ_ERR, {.cq = &second_cq});
   EXPECT_FALSE(one.has_failed());
   EXPECT_TRUE(other.has_failed());
 }
@@ -134,10 +120,10 @@ TEST_F(DeviceEventsFixture, OtherEventsEndNothingAndAreAcknowledged) {
   PairEventSubscription one(*events, 1);
   one.bind(&first_qp, nullptr);
   for (const auto type : {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG})
-    raise_event(type, &first_qp);
+    raise_event(type, {.qp = &first_qp});
   for (const auto type : {IBV_EVENT_PORT_ACTIVE, IBV_EVENT_LID_CHANGE, IBV_EVENT_PKEY_CHANGE,
                           IBV_EVENT_SM_CHANGE, IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_GID_CHANGE})
-    raise_event(type, 1);
+    raise_event(type, {.port_num = 1});
   EXPECT_FALSE(one.has_failed());
   EXPECT_EQ(acknowledged_count, 9U);
   EXPECT_EQ(fake_context.wake_count, 0U);
@@ -183,9 +169,9 @@ TEST_F(DeviceEventsFixture, DestroyedSubscriptionsAndRemovedContextsGetNoEvents)
   one.reset();
   events->remove_context(fake_context);
   PairEventSubscription other(*events, 1);
-  raise_event(IBV_EVENT_QP_FATAL, &first_qp);
+  raise_event(IBV_EVENT_QP_FATAL, {.qp = &first_qp});
   EXPECT_FALSE(other.has_failed());
-  raise_event(IBV_EVENT_PORT_ERR, 1);
+  raise_event(IBV_EVENT_PORT_ERR, {.port_num = 1});
   EXPECT_TRUE(other.has_failed());
   EXPECT_EQ(fake_context.wake_count, 0U);
 }

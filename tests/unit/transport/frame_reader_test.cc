@@ -7,27 +7,12 @@
 
 #include "core/units.h"
 #include "tests/conformance/transport/frames.h"
+#include "tests/support/fake_endpoint.h"
 
 namespace sluice::transport::tcp {
 namespace {
 
 using test::Bytes;
-
-class FakeEndpoint final : public Endpoint {
- public:
-  Status put(const wire::FrameHeader&, std::span<const std::byte>, std::span<const std::byte>,
-             Cookie) noexcept override {
-    return Errc::kClosed;
-  }
-  void close(Errc) noexcept override {}
-  void shutdown() noexcept override {}
-  bool idle() const noexcept override { return true; }
-  const EndpointCounters& counters() const noexcept override { return counters_; }
-  std::string_view peer() const noexcept override { return "none"; }
-
- private:
-  EndpointCounters counters_;
-};
 
 // How the handler predicts frames.
 enum class Prediction { kNothing, kCorrect, kOtherBuffer, kShorter, kLonger, kOtherExtensions, kRandom };
@@ -102,7 +87,7 @@ class FrameReaderFixture : public testing::Test, public Handler {
   }
 
  public:
-  FakeEndpoint endpoint;
+  sluice::test::FakeEndpoint endpoint;
   EndpointCounters counters;
   static constexpr size_t kBufferBytes = kMiB;
   std::byte* buffer(size_t frame) { return memory.data() + frame % kBuffers * kBufferBytes; }
@@ -111,6 +96,13 @@ class FrameReaderFixture : public testing::Test, public Handler {
     std::construct_at(&reader, uint32_t{wire::kMaxPayload}, std::span(scratch));
     headers = frames = calls = 0;
     counters = {};
+  }
+  // Restarts and feeds the whole stream. The seed selects the longest part: short, `medium` or long.
+  void feed_in_random_parts(std::span<const std::byte> stream, uint64_t seed, size_t medium) {
+    random.seed(seed);
+    const size_t longest = seed % 4 == 0 ? 300 : seed % 4 == 1 ? medium : 400'000;
+    restart();
+    while (!stream.empty()) ASSERT_TRUE(feed_stream(stream, 1 + random() % longest).ok());
   }
 
   Bytes scratch = Bytes(FrameReader::kScratchBytes);
@@ -131,11 +123,7 @@ TEST_F(FrameReaderFixture, ParsesTheSameFramesForAnySplitOfTheStream) {
     const Bytes stream = stream_of(sizes, extensions);
     for (uint64_t seed = 0; seed < 40; ++seed) {
       SCOPED_TRACE(seed);
-      random.seed(seed);
-      const size_t longest = seed % 4 == 0 ? 300 : seed % 4 == 1 ? 5000 : 400'000;
-      restart();
-      std::span<const std::byte> rest(stream);
-      while (!rest.empty()) ASSERT_TRUE(feed_stream(rest, 1 + random() % longest).ok());
+      ASSERT_NO_FATAL_FAILURE(feed_in_random_parts(stream, seed, 5000));
       EXPECT_EQ(frames, sizes.size());
       EXPECT_FALSE(reader.within_frame());
     }
@@ -154,11 +142,7 @@ TEST_F(FrameReaderFixture, ParsesTheSameFramesForAnyPrediction) {
       prediction = g;
       for (uint64_t seed = 0; seed < 40; ++seed) {
         SCOPED_TRACE(testing::Message() << extensions << " " << static_cast<int>(g) << " " << seed);
-        random.seed(seed);
-        const size_t longest = seed % 4 == 0 ? 300 : seed % 4 == 1 ? 30'000 : 400'000;
-        restart();
-        std::span<const std::byte> rest(stream);
-        while (!rest.empty()) ASSERT_TRUE(feed_stream(rest, 1 + random() % longest).ok());
+        ASSERT_NO_FATAL_FAILURE(feed_in_random_parts(stream, seed, 30'000));
         EXPECT_EQ(frames, sizes.size());
         EXPECT_FALSE(reader.within_frame());
       }

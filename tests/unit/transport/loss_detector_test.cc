@@ -2,33 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/fake_endpoint.h"
+
 namespace sluice::transport {
 namespace {
-
-// An endpoint whose counters the test sets. It counts the calls of losses().
-class FakeEndpoint final : public Endpoint {
- public:
-  Status put(const wire::FrameHeader&, std::span<const std::byte>, std::span<const std::byte>,
-             Cookie) noexcept override {
-    return Errc::kClosed;
-  }
-  void close(Errc) noexcept override {}
-  void shutdown() noexcept override {}
-  bool idle() const noexcept override { return true; }
-  const EndpointCounters& counters() const noexcept override { return sent; }
-  uint64_t losses() const noexcept override { return ++samples, lost; }
-  std::string_view peer() const noexcept override { return "fake"; }
-
-  EndpointCounters sent;
-  uint64_t lost = 0;
-  mutable int samples = 0;
-};
 
 class LossDetectorFixture : public ::testing::Test {
  protected:
   void send(uint64_t bytes) { endpoint_.sent.payload_bytes_out += bytes; }
 
-  FakeEndpoint endpoint_;
+  sluice::test::FakeEndpoint endpoint_;
   LossDetector detector_;
 };
 

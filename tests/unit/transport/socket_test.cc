@@ -51,6 +51,18 @@ int option(int fd, int level, int name) {
   return value;
 }
 
+// Connects until the accept queue of a listener without backlog is full, and further SYNs are dropped.
+// Returns these connections; none when the kernel queues more than the backlog.
+std::vector<Socket> fill_accept_queue(uint16_t port) {
+  std::vector<Socket> queue;
+  for (int i = 0; i < 10; ++i) {
+    auto s = connect_to("127.0.0.1", port, {}, monotonic_now() + 200 * kMillisecond);
+    if (!s) return queue;
+    queue.push_back(std::move(*s));
+  }
+  return {};
+}
+
 bool has_ipv6() {
   return listen_on("::1", 0, {}).has_value();
 }
@@ -101,23 +113,17 @@ TEST(Socket, ReportsHostPortAndCauseWhenRefused) {
 }
 
 TEST(Socket, TimesOutAtTheDeadlineWithoutAnAnswer) {
-  // A listener with a full accept queue drops further SYNs.
   const auto listener = listen_on("127.0.0.1", 0, {}, 0);
   const uint16_t port = bound_port(listener->fd()).value();
-  std::vector<Socket> queue;
   const Nanos begin = monotonic_now();
-  for (int i = 0; i < 10; ++i) {
-    auto s = connect_to("127.0.0.1", port, {}, monotonic_now() + 200 * kMillisecond);
-    if (s) {
-      queue.push_back(std::move(*s));
-      continue;
-    }
-    EXPECT_EQ(s.error().code, Errc::kTimeout);
-    EXPECT_THAT(s.error().text, HasSubstr(std::to_string(port)));
-    EXPECT_LT(monotonic_now() - begin, 20 * kSecond);
-    return;
-  }
-  GTEST_SKIP() << "needs accept-queue: this kernel queues more connections than the backlog";
+  const std::vector<Socket> queue = fill_accept_queue(port);
+  if (queue.empty())
+    GTEST_SKIP() << "needs accept-queue: this kernel queues more connections than the backlog";
+  const auto s = connect_to("127.0.0.1", port, {}, monotonic_now() + 200 * kMillisecond);
+  ASSERT_FALSE(s.has_value());
+  EXPECT_EQ(s.error().code, Errc::kTimeout);
+  EXPECT_THAT(s.error().text, HasSubstr(std::to_string(port)));
+  EXPECT_LT(monotonic_now() - begin, 20 * kSecond);
 }
 
 TEST(Socket, ReportsAPortInUse) {
@@ -200,27 +206,27 @@ TEST(Socket, ReadsExactlyTheRequestedBytes) {
   const ConnectedPair j = connect_pair("127.0.0.1");
   std::array<std::byte, 10> out{}, in{};
   out.fill(std::byte{7});
-  ASSERT_TRUE(write_all(j.client.fd(), out, soon()).ok());
-  ASSERT_TRUE(read_exact(j.server.fd(), std::span(in).first(4), soon()).ok());
-  ASSERT_TRUE(read_exact(j.server.fd(), std::span(in).subspan(4), soon()).ok());
+  ASSERT_TRUE(write_all(j.client, out, soon()).ok());
+  ASSERT_TRUE(read_exact(j.server, std::span(in).first(4), soon()).ok());
+  ASSERT_TRUE(read_exact(j.server, std::span(in).subspan(4), soon()).ok());
   EXPECT_EQ(in, out);
-  EXPECT_TRUE(read_exact(j.server.fd(), {}, 0).ok());
+  EXPECT_TRUE(read_exact(j.server, {}, 0).ok());
 }
 
 TEST(Socket, ReadReportsTimeoutCloseAndReset) {
   ConnectedPair j = connect_pair("127.0.0.1");
   std::array<std::byte, 4> in{};
-  EXPECT_EQ(read_exact(j.server.fd(), in, monotonic_now() + 10 * kMillisecond), Errc::kTimeout);
-  EXPECT_EQ(read_exact(j.server.fd(), in, 0), Errc::kTimeout);
+  EXPECT_EQ(read_exact(j.server, in, monotonic_now() + 10 * kMillisecond), Errc::kTimeout);
+  EXPECT_EQ(read_exact(j.server, in, 0), Errc::kTimeout);
   ::shutdown(j.client.fd(), SHUT_WR);
-  EXPECT_EQ(read_exact(j.server.fd(), in, soon()), Errc::kClosed);
+  EXPECT_EQ(read_exact(j.server, in, soon()), Errc::kClosed);
 
   ConnectedPair broken = connect_pair("127.0.0.1");
   const linger abort{.l_onoff = 1, .l_linger = 0};
   ::setsockopt(broken.client.fd(), SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
   broken.client = Socket();
-  EXPECT_EQ(read_exact(broken.server.fd(), in, soon()), Errc::kReset);
-  EXPECT_EQ(write_all(broken.server.fd(), in, soon()), Errc::kReset);
+  EXPECT_EQ(read_exact(broken.server, in, soon()), Errc::kReset);
+  EXPECT_EQ(write_all(broken.server, in, soon()), Errc::kReset);
 }
 
 // Each wait has a deadline of 20 s and must end at once; otherwise the test times out.
@@ -229,19 +235,13 @@ TEST(Socket, EveryWaitCanBeInterrupted) {
   const Deadline until(soon(), interrupt.fd());
   const ConnectedPair j = connect_pair("127.0.0.1");
   std::array<std::byte, 4> in{};
-  EXPECT_EQ(read_exact(j.server.fd(), in, until), Errc::kShutdown);
+  EXPECT_EQ(read_exact(j.server, in, until), Errc::kShutdown);
   const std::vector<std::byte> much(64 * kMiB);
-  EXPECT_EQ(write_all(j.client.fd(), much, until), Errc::kShutdown);
+  EXPECT_EQ(write_all(j.client, much, until), Errc::kShutdown);
 
   const auto listener = listen_on("127.0.0.1", 0, {}, 0);
-  std::vector<Socket> queue;
-  for (int i = 0; i < 10; ++i) {
-    auto s = connect_to("127.0.0.1", bound_port(listener->fd()).value(), {},
-                        {monotonic_now() + 200 * kMillisecond, -1});
-    if (!s) break;
-    queue.push_back(std::move(*s));
-  }
-  if (queue.size() == 10)
+  const std::vector<Socket> queue = fill_accept_queue(bound_port(listener->fd()).value());
+  if (queue.empty())
     GTEST_SKIP() << "needs accept-queue: this kernel queues more connections than the backlog";
   const auto s = connect_to("127.0.0.1", bound_port(listener->fd()).value(), {}, until);
   ASSERT_FALSE(s.has_value());
@@ -251,7 +251,7 @@ TEST(Socket, EveryWaitCanBeInterrupted) {
 TEST(Socket, WriteTimesOutWhenThePeerDoesNotRead) {
   const ConnectedPair j = connect_pair("127.0.0.1");
   const std::vector<std::byte> much(64 * kMiB);
-  EXPECT_EQ(write_all(j.client.fd(), much, monotonic_now() + 50 * kMillisecond), Errc::kTimeout);
+  EXPECT_EQ(write_all(j.client, much, monotonic_now() + 50 * kMillisecond), Errc::kTimeout);
 }
 
 TEST(Socket, ClosesTheDescriptorOnceAfterMoves) {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <random>
 #include <string>
@@ -161,6 +160,15 @@ struct WrongField {
   Errc expected;
 };
 
+void expect_refused(const FrameHeader& valid, std::span<const WrongField> wrong_fields) {
+  ASSERT_EQ(decode(encode(valid)), Errc::kOk);
+  for (const WrongField& wrong : wrong_fields) {
+    Header bytes = encode(valid);
+    bytes[wrong.offset] = static_cast<std::byte>(wrong.value);
+    EXPECT_EQ(to_string(decode(bytes)), to_string(wrong.expected)) << wrong.name;
+  }
+}
+
 TEST(Frame, RefusesEachWrongFieldWithItsCode) {
   const WrongField wrong_fields[] = {
       {"magic, first byte", 0, 0x54, Errc::kBadMagic},
@@ -188,27 +196,17 @@ TEST(Frame, RefusesEachWrongFieldWithItsCode) {
       {"length of half an element", 48, 63, Errc::kBadLength},
       {"length above the largest payload", 51, 1, Errc::kBadLength},
   };
-  ASSERT_EQ(decode(encode(data_header())), Errc::kOk);
-  for (const WrongField& wrong : wrong_fields) {
-    Header bytes = encode(data_header());
-    bytes[wrong.offset] = static_cast<std::byte>(wrong.value);
-    EXPECT_EQ(to_string(decode(bytes)), to_string(wrong.expected)) << wrong.name;
-  }
+  expect_refused(data_header(), wrong_fields);
 }
 
 TEST(Frame, RefusesAControlFrameWithDataFields) {
   const FrameHeader control{.type = FrameType::kHeartbeat, .length = 22};
-  ASSERT_EQ(decode(encode(control)), Errc::kOk);
   const WrongField wrong_fields[] = {
       {"scale exponent", 9, 1, Errc::kBadEncoding},
       {"kind", 22, 1, Errc::kBadKind},
       {"encoding", 23, 1, Errc::kBadEncoding},
   };
-  for (const WrongField& wrong : wrong_fields) {
-    Header bytes = encode(control);
-    bytes[wrong.offset] = static_cast<std::byte>(wrong.value);
-    EXPECT_EQ(to_string(decode(bytes)), to_string(wrong.expected)) << wrong.name;
-  }
+  expect_refused(control, wrong_fields);
 }
 
 TEST(Frame, LimitsThePayloadLength) {

@@ -5,7 +5,6 @@
 #include <random>
 #include <span>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -138,61 +137,30 @@ Bytes with_length(const Bytes& before, size_t length, size_t item_bytes, size_t 
 }
 
 template <typename M>
-void expect_limit(size_t bytes_before, size_t limit, size_t item_bytes, size_t bytes_after) {
-  M m;
-  EXPECT_EQ(decode_body(with_length(Bytes(bytes_before), limit, item_bytes, bytes_after), m),
-            Status(Errc::kOk));
-  EXPECT_EQ(decode_body(with_length(Bytes(bytes_before), limit + 1, item_bytes, bytes_after), m),
-            Status(Errc::kBadField));
-  EXPECT_EQ(decode_body(with_length(Bytes(bytes_before), 0xffff, item_bytes, bytes_after), m),
-            Status(Errc::kBadField));
+void expect_limit(const char* field, size_t bytes_before, size_t limit, size_t item_bytes,
+                  size_t bytes_after) {
+  SCOPED_TRACE(field);
+  const auto decode = [&](size_t length) {
+    M m;
+    return decode_body(with_length(Bytes(bytes_before), length, item_bytes, bytes_after), m);
+  };
+  EXPECT_EQ(decode(limit), Status(Errc::kOk));
+  EXPECT_EQ(decode(limit + 1), Status(Errc::kBadField));
+  EXPECT_EQ(decode(0xffff), Status(Errc::kBadField));
 }
 
 TEST(Messages, RefuseTextsAndListsOverTheirLimit) {
-  {
-    SCOPED_TRACE("HELLO job");
-    expect_limit<Hello>(80, 128, 1, 2);
-  }
-  {
-    SCOPED_TRACE("HELLO tenant");
-    expect_limit<Hello>(82, 128, 1, 0);
-  }
-  {
-    SCOPED_TRACE("WELCOME software");
-    expect_limit<Welcome>(88, 128, 1, 0);
-  }
-  {
-    SCOPED_TRACE("JOIN reducers");
-    expect_limit<Join>(24, 1024, 8, 32);
-  }
-  {
-    SCOPED_TRACE("REFUSED text");
-    expect_limit<Refused>(6, 1024, 1, 0);
-  }
-  {
-    SCOPED_TRACE("VOTE text");
-    expect_limit<Vote>(7, 1024, 1, 0);
-  }
-  {
-    SCOPED_TRACE("VERDICT text");
-    expect_limit<Verdict>(15, 1024, 1, 0);
-  }
-  {
-    SCOPED_TRACE("HEARTBEAT missing");
-    expect_limit<Heartbeat>(16, 16, 4, 9);
-  }
-  {
-    SCOPED_TRACE("STATUS_REPLY json");
-    expect_limit<StatusReply>(0, 16 * 1024 - 2, 1, 0);
-  }
-  {
-    SCOPED_TRACE("VIEW_QUERY removed");
-    expect_limit<ViewQuery>(2, 512, 8, 6);
-  }
-  {
-    SCOPED_TRACE("VIEW_QUERY added");
-    expect_limit<ViewQuery>(4, 512, 8, 4);
-  }
+  expect_limit<Hello>("HELLO job", 80, 128, 1, 2);
+  expect_limit<Hello>("HELLO tenant", 82, 128, 1, 0);
+  expect_limit<Welcome>("WELCOME software", 88, 128, 1, 0);
+  expect_limit<Join>("JOIN reducers", 24, 1024, 8, 32);
+  expect_limit<Refused>("REFUSED text", 6, 1024, 1, 0);
+  expect_limit<Vote>("VOTE text", 7, 1024, 1, 0);
+  expect_limit<Verdict>("VERDICT text", 15, 1024, 1, 0);
+  expect_limit<Heartbeat>("HEARTBEAT missing", 16, 16, 4, 9);
+  expect_limit<StatusReply>("STATUS_REPLY json", 0, 16 * 1024 - 2, 1, 0);
+  expect_limit<ViewQuery>("VIEW_QUERY removed", 2, 512, 8, 6);
+  expect_limit<ViewQuery>("VIEW_QUERY added", 4, 512, 8, 4);
 }
 
 TEST(Messages, TruncateTextsAndListsToTheLimitWhenEncoding) {

@@ -7,7 +7,6 @@
 
 #include "config/sizing/calendar_day.h"
 #include "config/sizing/formats/templates.h"
-#include "config/sizing/formats/wrapped_text.h"
 
 namespace sluice::config {
 namespace {
@@ -15,11 +14,8 @@ namespace {
 using ::testing::HasSubstr;
 
 Plan plan_for_eight(const std::string& worker, const std::string& reducer) {
-  PlanRequest r;
-  r.workers = 8;
-  r.worker.type = worker;
-  r.reducer.type = reducer;
-  return *make_plan(r, VmCatalog::built_in(), *parse_day("2026-11-20"));
+  const PlanRequest request{.workers = 8, .worker = {.type = worker}, .reducer = {.type = reducer}};
+  return *make_plan(request, VmCatalog::built_in(), *parse_day("2026-11-20"));
 }
 
 TEST(PlanFormats, WrapAtTheWidth) {

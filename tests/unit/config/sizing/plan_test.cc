@@ -26,19 +26,11 @@ Plan plan_of(const PlanRequest& request) {
 }
 
 PlanRequest request_by_types(uint64_t workers, const std::string& worker, const std::string& reducer) {
-  PlanRequest r;
-  r.workers = workers;
-  r.worker.type = worker;
-  r.reducer.type = reducer;
-  return r;
+  return {.workers = workers, .worker = {.type = worker}, .reducer = {.type = reducer}};
 }
 
 PlanRequest request_by_gbps(uint64_t workers, double gbps, const std::string& reducer) {
-  PlanRequest r;
-  r.workers = workers;
-  r.worker.gbps = gbps;
-  r.reducer.type = reducer;
-  return r;
+  return {.workers = workers, .worker = {.gbps = gbps}, .reducer = {.type = reducer}};
 }
 
 std::string error_of(const PlanRequest& request) {
@@ -234,20 +226,13 @@ TEST(SizingPlan, RejectsValuesOutOfRange) {
 }
 
 bool all_finite(const Plan& p) {
-  const double figures[] = {p.chosen.coverage,
-                            p.speedup,
-                            p.speedup_flat_ring,
-                            p.speedup_tree,
-                            p.times.reducers,
-                            p.times.flat_ring,
-                            p.times.tree,
-                            p.times.ring_of_nodes,
-                            p.pair_gbps,
-                            p.busy_processors,
-                            p.chosen.extra.value_or(0),
-                            p.chosen.break_even.value_or(0)};
-  return std::all_of(std::begin(figures), std::end(figures),
-                     [](double f) { return std::isfinite(f) && f >= 0; });
+  for (const double figure :
+       {p.chosen.coverage, p.speedup, p.speedup_flat_ring, p.speedup_tree, p.times.reducers,
+        p.times.flat_ring, p.times.tree, p.times.ring_of_nodes, p.pair_gbps, p.busy_processors,
+        p.chosen.extra.value_or(0), p.chosen.break_even.value_or(0)}) {
+    if (!std::isfinite(figure) || figure < 0) return false;
+  }
+  return true;
 }
 
 // From 1 to 4096 nodes, for any ratio of the two bandwidths.
