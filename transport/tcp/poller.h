@@ -14,7 +14,8 @@
 
 namespace sluice::transport::tcp {
 
-// Poller is the epoll set of one context, with an eventfd that ends its sleep. Owner thread, except wake().
+// Poller is an epoll set with an eventfd that ends its sleep. One thread calls collect() and wait(); any
+// thread may call the other functions.
 class Poller {
  public:
   [[nodiscard]] static Result<std::unique_ptr<Poller>> make();
