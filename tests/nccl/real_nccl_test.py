@@ -34,7 +34,7 @@ SCRIPT = """
 import ctypes, sys
 nccl = ctypes.CDLL(sys.argv[1])
 print("result", nccl.ncclGetUniqueId(ctypes.create_string_buffer(128)))
-print("\\n".join("mapped " + line.split()[-1] for line in open("/proc/self/maps") if "libnccl" in line))
+print("\\n".join("mapped " + line.split(maxsplit=5)[-1].rstrip() for line in open("/proc/self/maps") if "libnccl" in line))
 """
 
 
