@@ -1,7 +1,8 @@
 // Encodes and decodes control messages. A message type M has kType, kMayGrow and visit(), which lists its
 // fields once, in wire order. BodyWriter and BodyReader both visit that list, so encoder and decoder cannot
-// differ. Integers are little-endian; a text is a u16 length and bytes; a list is a u16 count and items. For
-// the control path only: texts and lists allocate, up to the limits in the message.
+// differ. Integers are little-endian; a text is a u16 length and bytes; a list is a u16 count and items. Not
+// for each frame of data: encoding allocates, and decoding allocates texts and lists, up to the limits in the
+// message.
 #pragma once
 
 #include <algorithm>

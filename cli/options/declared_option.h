@@ -1,6 +1,5 @@
 // Describes a declared option: everything that the command line, the environment, a configuration file,
-// --help,
-// --print-config and the sample file need.
+// --help, --print-config and the sample file need.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -10,8 +10,8 @@ namespace sluice::nccl::abi {
 template <int kFirst, typename T, int kIndex = 0>
 struct From {};
 
-// Absent is a member in the versions before its first. It takes no space in a structure, if all its absent
-// members have different types, and ignores its value.
+// Absent stands for a member in the versions that do not have it yet. It takes no space in a structure, if
+// all its absent members have different types, and ignores its value.
 template <typename First>
 struct Absent {
   constexpr Absent() noexcept = default;

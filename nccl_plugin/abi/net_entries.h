@@ -102,7 +102,7 @@ inline Result accept(void* listener, void** comm, void** /*device_comm*/) noexce
   return accept(listener, comm);
 }
 
-// Host memory needs no registration for TCP, and ptrSupport offers no other memory.
+// Registers nothing: TCP needs no registration, queue pairs copy, and ptrSupport offers only host memory.
 template <typename Size>
 Result register_memory(void* /*comm*/, void* data, Size /*size*/, int type, void** handle) noexcept {
   *handle = data;

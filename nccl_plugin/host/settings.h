@@ -12,7 +12,7 @@ namespace sluice::nccl {
 enum class NetPolicy { kAuto, kAlways };
 enum class OffloadPolicy { kAuto, kAlways, kNever };
 
-// Settings are the plugin's environment variables (docs/reference/configuration.md), read once when NCCL asks
+// Settings are the plugin's environment variables (docs/guides/nccl.md), read once when NCCL asks
 // for the name of the network. An invalid value causes a warning and the default: a typing error must not end
 // a training job.
 struct Settings {

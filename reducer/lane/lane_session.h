@@ -80,8 +80,9 @@ class LaneSession {
     return task_head_ != task_tail_ && stale_puts_ == 0 && !ended();
   }
 
-  // True if the fair shares hold the next fold back; a started fold continues. Records it in the meter. A
-  // session that was held re-enters at the lane's virtual time: the shares already account for the delay.
+  // True if the fair shares hold the next fold back; a started fold continues. Records the answer in the
+  // meter. A session that was held re-enters at the lane's virtual time: the shares already account for the
+  // delay.
   [[nodiscard]] bool update_held() noexcept {
     const bool held = task_element_ == 0 && !meter_.may_serve();
     meter_.set_held(held);

@@ -144,7 +144,7 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   if (c.count != 0) {
     const double whole = static_cast<double>(c.count) * static_cast<double>(wire::size_of(h.wire_dtype));
     counters_->operations[static_cast<size_t>(h.wire_dtype)][static_cast<size_t>(h.op)].add(
-        std::min(1.0, h.length / whole));  // `whole` is what a rank claims
+        std::min(1.0, h.length / whole));  // the count in OP_INFO is not checked
   }
   SLUICE_DASSERT(h.sequence == next_result_);
   next_result_ = h.sequence + 1;

@@ -22,8 +22,8 @@ class Outbox {
     uint64_t free_at_send;  // the payload is free once this many sends are done; 0: at once
   };
 
-  // `capacity` counts unsent frames. Frames that wait for a completion have kAwaitingCompletion further
-  // places: a peer may answer a frame, and thereby allow the next put, before the device reports the
+  // `capacity` counts unsent frames. As many frames again, and kAwaitingCompletion more, may wait for a
+  // completion: a peer may answer a frame, and thereby allow the next put, before the device reports the
   // completion.
   static constexpr size_t kAwaitingCompletion = 64;
   explicit Outbox(size_t capacity) : capacity_(capacity), frames_(2 * capacity + kAwaitingCompletion) {}

@@ -27,7 +27,8 @@ class SoakPlan {
   // Draws at most `open` concurrent operations of at most `max_bytes` each.
   SoakPlan(uint64_t seed, uint32_t open, uint64_t max_bytes);
 
-  // Returns 1 to `open` operations. Sizes have a uniform distribution over the powers of two.
+  // Returns 1 to `open` operations. For a size, the power of two below it has a
+  // uniform distribution, and so has the size within it.
   [[nodiscard]] std::vector<SoakOperation> next_round();
 
  private:

@@ -29,9 +29,9 @@ class HeartbeatListener {
   virtual void on_left() noexcept = 0;
   // The rank's first chunk without a result, to be reported to the reducers.
   [[nodiscard]] virtual uint64_t first_unfinished() const noexcept = 0;
-  // About once per heartbeat interval, without the lock, so the monitor may be called. A session without a
-  // thread makes progress here while its caller is busy. Otherwise a frame that the session has started to
-  // send could exceed the reducer's frame deadline.
+  // After every turn of the monitor, at least once per heartbeat interval, without the lock, so the monitor
+  // may be called, except remove(). A session without a thread makes progress here while its caller is busy.
+  // Otherwise a frame that the session has started to send could exceed the reducer's frame deadline.
   virtual void on_progress_due() noexcept {}
 
   // The following calls occur in fault-tolerant sessions only. `peer` is the index in add(), or the result of

@@ -1,6 +1,6 @@
 // Class HeartbeatMonitor keeps the control connections of all sessions of the process alive: it sends and
 // receives heartbeats, detects silent reducers, and receives ABORT, LEAVE_ACK and view changes. Its thread
-// runs whichever thread makes progress on a session's data. The first session starts the monitor and the last
+// runs even if no thread makes progress on the data. The first session starts the monitor and the last
 // one stops it.
 //
 // fork(): the monitor's thread does not exist in a child. Sessions created before the fork belong to the
@@ -33,7 +33,8 @@ class HeartbeatMonitor {
   ~HeartbeatMonitor();
   HeartbeatMonitor(const HeartbeatMonitor&) = delete;
 
-  // All calls below: any thread, but never from within a call of a listener other than on_progress_due().
+  // All calls below: any thread, but never from within a call of a listener. Exception: on_progress_due() may
+  // make all of them but remove(), which waits for it.
 
   // Takes over the control connections of a committed session. Returns the session's id for the calls below.
   // `listener` must live until remove().
@@ -71,7 +72,7 @@ class HeartbeatMonitor {
   void replace_connection(uint32_t session, size_t peer, ControlConnection connection) {
     on_active(session, [&](MonitoredSession& s) { s.replace_connection(peer, std::move(connection)); });
   }
-  // Removes the reducer from the session: closes its connection and counts the reducer as lost.
+  // Removes the reducer from the session: closes its connection and needs no LEAVE_ACK from it.
   void drop(uint32_t session, size_t peer) {
     on_active(session, [&](MonitoredSession& s) { s.drop(peer); });
   }

@@ -45,7 +45,7 @@ class ChunkRing {
   // `depth` is D. Returns kSystem when D * slot_bytes cannot be allocated.
   [[nodiscard]] static Result<ChunkRing> create(uint32_t depth, uint32_t slot_bytes);
 
-  // Any thread; the rest is the progress_loop's.
+  // Any thread. All other functions: the thread of the progress loop.
   [[nodiscard]] uint64_t first_unfinished() const noexcept {
     return std::atomic_ref(first_unfinished_).load(std::memory_order_relaxed);
   }

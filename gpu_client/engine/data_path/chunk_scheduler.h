@@ -6,10 +6,11 @@
 // nothing, locks nothing and makes no system call for a frame. The one exception is a query for packet losses
 // for every 512 KiB that a connection has sent (transport/loss_detector.h).
 //
-// The first protocol violation, lost connection or ABORT ends the scheduler: it reports the cause to its
-// listener and closes every lane connection. Once the transport holds no buffer, fail_open_operations() ends
-// the open operations. In a fault-tolerant session a violation closes only its connection; the listener then
-// has the connection reopened, or changes the view with stop() and restart() (protocol.md section 11).
+// The first protocol violation or ABORT ends the scheduler: it reports the cause to its listener and closes
+// every lane connection. A lost connection is reported, and the listener decides. Once the transport holds no
+// buffer, fail_open_operations() ends the open operations. In a fault-tolerant session a violation closes
+// only its connection; the listener then has the connection reopened, or changes the view with stop() and
+// restart() (protocol.md section 11).
 #pragma once
 
 #include <algorithm>

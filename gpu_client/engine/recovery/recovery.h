@@ -71,8 +71,8 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
     ProgressThread& progress_thread;
   };
 
-  // To be called before the lane connections of the membership are moved to the scheduler, in their order.
-  // Events are stored until begin().
+  // To be called before the control connections of the membership are moved to the monitor. Events are stored
+  // until begin().
   Recovery(const JoinOptions& options, const Membership& membership, SessionParts parts, Listener& listener);
   ~Recovery() { stop(); }
   Recovery(const Recovery&) = delete;
