@@ -85,12 +85,13 @@ Result<Struct> read_sized_struct(const Struct& caller_struct, Struct defaults, s
 Result<void> check_numbers(const sluice_options& o) {
   const struct {
     const char* name;
-    uint64_t value, min, max;
+    uint64_t value, min, max, multiple_of = 0;
   } ranges[] = {
       {"ranks", o.ranks, 1, wire::kMaxRanks},
       {"rank", o.rank, 0, uint64_t{o.ranks} - 1},
       {"lanes", o.lanes, 0, wire::kMaxLanes},
-      {"slot_bytes", o.slot_bytes, o.slot_bytes == 0 ? 0 : wire::kMinSlotBytes, wire::kMaxPayload},
+      {"slot_bytes", o.slot_bytes, o.slot_bytes == 0 ? 0 : wire::kMinSlotBytes, wire::kMaxPayload,
+       kSlotMultiple},
       {"window_bytes", o.window_bytes, std::max(o.slot_bytes, wire::kMinSlotBytes), wire::kMaxWindowBytes},
       {"progress_threads", o.progress_threads, 0, 1},
       {"payload_crc", o.payload_crc, 0, 1},
@@ -102,10 +103,10 @@ Result<void> check_numbers(const sluice_options& o) {
     if (r.value < r.min || r.value > r.max)
       return invalid(std::string(r.name) + " " + std::to_string(r.value) + " is not in " +
                      std::to_string(r.min) + ".." + std::to_string(r.max));
+    if (r.multiple_of != 0 && r.value % r.multiple_of != 0)
+      return invalid(std::string(r.name) + " " + std::to_string(r.value) + " is not a multiple of " +
+                     std::to_string(r.multiple_of));
   }
-  if (o.slot_bytes % kSlotMultiple != 0)
-    return invalid("slot_bytes " + std::to_string(o.slot_bytes) + " is not a multiple of " +
-                   std::to_string(kSlotMultiple));
   return {};
 }
 

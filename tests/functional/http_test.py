@@ -66,6 +66,7 @@ class ProbeTest(HttpTest):
         reducer, address, port = self.start_http_reducer()
         job = self.start(*LOOP, "--connect", address)
         self.wait_for_rows(job)
+        self.assertFalse(job.ended(), job.stderr())
         self.assertEqual(self.samples(port)["sluice_ready"], 1)
         reducer.signal(signal.SIGTERM)
         until("the reducer is not ready", lambda: self.request(port, "/readyz")[0] == 503)
@@ -171,6 +172,7 @@ class ContentTest(HttpTest):
         for tenant in ("aardvark", "zebra"):
             job = self.start(*LOOP, "--connect", address, env={"SLUICE_TENANT": tenant})
             self.wait_for_rows(job)
+            self.assertFalse(job.ended(), job.stderr())
             until("the session has lane connections", lambda: self.samples(port).get('sluice_connections{transport="tcp"}', 0) > 0)
             names.append({re.sub(r'le="[^"]*"', "", name) for name in self.samples(port)})
             job.signal(signal.SIGINT)
@@ -184,6 +186,7 @@ class ContentTest(HttpTest):
         _, address, port = self.start_http_reducer("--peer-timeout", "10m")
         ranks = self.start_ranks(address, *LOOP)
         self.wait_for_rows(ranks[0])
+        self.assertFalse(ranks[0].ended(), ranks[0].stderr())
         ranks[1].signal(signal.SIGSTOP)
         until("the wait is reported", lambda: self.samples(port)["sluice_longest_wait_seconds"] > 1)
         metrics = self.samples(port)
@@ -258,6 +261,7 @@ class ClientTest(HttpTest):
         before = self.descriptors(reducer)
         job = self.start(*JOB, "-N", "300", "--workers", "2", "--connect", address)
         self.wait_for_rows(job)
+        self.assertFalse(job.ended(), job.stderr())
         silent = []
         self.addCleanup(lambda: [client.close() for client in silent])
         for i in range(1000):

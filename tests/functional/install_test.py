@@ -10,6 +10,12 @@ from capabilities import need, needs  # noqa: E402: sluice_process sets the path
 
 BUILD = Path(os.environ["SLUICE_BUILD"])
 ROOT = Path(__file__).resolve().parents[2]
+C_PROJECT = """cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES C)
+find_package(sluice 0.1 REQUIRED)
+add_executable(mean_of_ranks "${EXAMPLES}/c/mean_of_ranks.c")
+target_link_libraries(mean_of_ranks PRIVATE sluice::client)
+"""
 
 
 class Install(SluiceTest):
@@ -49,7 +55,11 @@ class Install(SluiceTest):
     def test_a_program_in_c_finds_the_package_and_reduces(self):
         prefix = self.install([])
         self.assertIn("protocol", self.command(prefix / "bin" / "sluice", "--version"))
-        program = self.build_examples(prefix) / "mean_of_ranks"
+        # A project without C++ must find the package, too.
+        self.write("CMakeLists.txt", C_PROJECT)
+        self.command("cmake", "-G", "Ninja", "-S", self.folder, "-B", self.folder / "user", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DEXAMPLES={ROOT / 'examples'}")
+        self.command("cmake", "--build", self.folder / "user")
+        program = self.folder / "user" / "mean_of_ranks"
         for hosts in (["127.0.0.1", "localhost"], ["[::1]"]):
             if hosts == ["[::1]"]:
                 need("ipv6")

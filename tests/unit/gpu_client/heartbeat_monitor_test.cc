@@ -109,8 +109,8 @@ TEST_F(HeartbeatMonitorTest, ReplacesLocalErrorCodesInAborts) {
 TEST_F(HeartbeatMonitorTest, HasLeftWhenEveryReducerHasAcknowledged) {
   begin();
   monitor_->leave(id_);
-  acknowledge_leave(0);
-  acknowledge_leave(1);
+  for (const int i : {0, 1}) EXPECT_TRUE(expect(i, wire::FrameType::kLeave).has_value());
+  for (ControlConnection& reducer : reducers_) EXPECT_TRUE(reducer.send(wire::LeaveAck{}).ok());
   EXPECT_TRUE(wait([&] { return left_; }));
   EXPECT_EQ(losses_, 0);
 }
