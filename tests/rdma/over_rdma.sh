@@ -39,7 +39,8 @@ digits_over_rdma_and_tcp_produce_the_same_bits() {
 run "$build/tests/functional/engine_session_test"
 # The excluded test moves more than 40 MB within the drain timeout, which is too much for emulation.
 run "$build/tests/functional/engine_failure_test" --gtest_filter=-EngineFailure.APoolThatDrainsCompletelyServesTheSessionToItsEnd
-run "$build/tests/functional/engine_counts_test"
+# The relay of the other case forwards TCP only, so it cannot discard what a queue pair sends.
+run "$build/tests/functional/engine_counts_test" --gtest_filter=-EngineCounts.CountsReopenedConnections
 run "$build/tests/functional/streams_test" --gtest_filter='Streams.F32TravelsAsBf16*:Streams.OperationsOfAGroupAreMerged'
 run digits_over_rdma_and_tcp_produce_the_same_bits
 program tests/functional/pool_file_test.py PoolFile.test_a_job_follows_the_list
