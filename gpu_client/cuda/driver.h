@@ -52,6 +52,7 @@ namespace sluice::cuda {
   FUNCTION(launch_kernel, cuLaunchKernel, "cuLaunchKernel")
 
 struct Driver {
+  // NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration
 #define SLUICE_DECLARE_FUNCTION(name, declaration, symbol) decltype(&declaration) name;
   SLUICE_CUDA_FUNCTIONS(SLUICE_DECLARE_FUNCTION)
 #undef SLUICE_DECLARE_FUNCTION
