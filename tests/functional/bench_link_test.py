@@ -43,8 +43,10 @@ class Link(SluiceTest):
         addresses[1] = relay.address
         arguments = (*QUICK, "--slow", "0.2", "--connect", ",".join(addresses))
         result = self.run_json(*arguments)
-        self.assertEqual([(entry["rank"], entry["reducer"]) for entry in result["slow"]], [(None, relay.address)])
-        self.assertLess(result["slow"][0]["of_median"], 0.2)
+        # A pair is measured for a millisecond. On a busy machine a single pair can be slow in that time; a host, all of whose pairs are slow, cannot.
+        hosts = [entry for entry in result["slow"] if entry["rank"] is None or entry["reducer"] is None]
+        self.assertEqual([(entry["rank"], entry["reducer"]) for entry in hosts], [(None, relay.address)])
+        self.assertLess(hosts[0]["of_median"], 0.2)
         done = self.run_sluice(*arguments, "--fail-slow", expect=2)
         self.assertIn(f"# slow                 : reducer {relay.address}: ", done.stdout)
 
@@ -60,8 +62,9 @@ class Link(SluiceTest):
                  for rank in range(3)]
         self.expect_ends(ranks, 2)
         slow = [line for line in ranks[0].stdout().splitlines() if line.startswith("# slow")]
-        self.assertEqual(len(slow), 1, slow)
-        self.assertRegex(slow[0], r"^# slow +: worker 2 on \S+: ")
+        hosts = [line for line in slow if ": the path between " not in line]
+        self.assertEqual(len(hosts), 1, slow)
+        self.assertRegex(hosts[0], r"^# slow +: worker 2 on \S+: ")
         self.assertEqual(ranks[1].stdout() + ranks[2].stdout(), "")
 
     def test_wrong_data_is_exit_2(self):
