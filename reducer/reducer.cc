@@ -200,7 +200,7 @@ class RunningReducer final : public Reducer {
   void drain() noexcept override { control_loop_.drain(); }
   void stop() noexcept override { control_loop_.stop(); }
   ExitReason wait() override {
-    const ExitReason reason = control_loop_.join();
+    const ExitReason reason = control_loop_.wait();
     for (const auto& lane : lanes_) lane->stop();
     return reason;
   }

@@ -197,7 +197,7 @@ class Endpoint {
   virtual void shutdown() noexcept = 0;
 
   // True when every accepted put has been handed to the network.
-  [[nodiscard]] virtual bool idle() const noexcept = 0;
+  [[nodiscard]] virtual bool all_sent() const noexcept = 0;
   [[nodiscard]] virtual const EndpointCounters& counters() const noexcept = 0;
 
   // Asks the peer to give up all advertised buffers. The peer may still write to them while

@@ -74,7 +74,7 @@ struct GpuRow {
 // Throws Failure(kExitUsage) when the options are invalid.
 void check(const GpuBenchOptions& options);
 
-// Returns kExitOk, or kExitWrongData when any rank found a wrong element or a ratio is above max_ratio.
+// Returns kExitOk, or kExitCheckFailed when any rank found a wrong element or a ratio is above max_ratio.
 // Throws Failure.
 [[nodiscard]] int run_gpu_bench(const GpuBenchOptions& options, const WorkerOptions& worker);
 

@@ -198,7 +198,7 @@ int GpuReport::finish() {
     if (!options_.json.empty()) write_json(bus_bw, wrong);
     if (!options_.csv.empty()) write_csv();
   }
-  return wrong != 0 || is_too_slow ? kExitWrongData : kExitOk;
+  return wrong != 0 || is_too_slow ? kExitCheckFailed : kExitOk;
 }
 
 void GpuReport::write_json(double average_bus_bw, uint64_t wrong) const {

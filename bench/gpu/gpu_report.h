@@ -20,7 +20,7 @@ class GpuReport {
             std::vector<RankInfo> ranks, std::vector<std::string> devices, const CopyLimits& limits);
 
   void add(const GpuRow& row);
-  // Prints the footer and writes the files. Returns kExitOk or kExitWrongData.
+  // Prints the footer and writes the files. Returns kExitOk or kExitCheckFailed.
   [[nodiscard]] int finish();
 
  private:

@@ -284,7 +284,7 @@ int run_reduce_bench(const ReduceBenchOptions& options) {
   fmt::print("# Out of bounds values : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   if (!options.json_path.empty()) write_json(options, machine, rows);
   if (!options.csv_path.empty()) write_result_file(options.csv_path, csv);
-  return wrong == 0 ? kExitOk : kExitWrongData;
+  return wrong == 0 ? kExitOk : kExitCheckFailed;
 }
 
 }  // namespace sluice::bench

@@ -25,7 +25,7 @@ struct ReduceBenchOptions {
   std::string csv_path;
 };
 
-// Prints the table to stdout. Returns kExitOk, or kExitWrongData when a result is wrong. Throws Failure:
+// Prints the table to stdout. Returns kExitOk, or kExitCheckFailed when a result is wrong. Throws Failure:
 // kExitUsage for invalid options, kExitFailure when memory is not available or a file cannot be written.
 [[nodiscard]] int run_reduce_bench(const ReduceBenchOptions& options);
 

@@ -82,7 +82,7 @@ class PeerReport {
     std::fflush(stdout);
   }
 
-  // Writes the JSON file. Returns kExitOk or kExitWrongData.
+  // Writes the JSON file. Returns kExitOk or kExitCheckFailed.
   [[nodiscard]] int finish() const {
     nlohmann::ordered_json json = {{"schema", kSchema},
                                    {"machine", to_json(machine_facts(""))},
@@ -111,7 +111,7 @@ class PeerReport {
       wrong += r.wrong;
     }
     if (!options_.json.empty()) write_result_file(options_.json, json.dump(1) + "\n");
-    return wrong == 0 ? kExitOk : kExitWrongData;
+    return wrong == 0 ? kExitOk : kExitCheckFailed;
   }
 
  private:

@@ -101,7 +101,7 @@ void reduce_once(const bench::CollNetTable& plugin) {
   const double us = 1e-3 * static_cast<double>(monotonic_now() - begin);
   plugin.dereg_mr(comm, memory);
   plugin.close_coll(comm);
-  if (in != out) throw Failure(bench::kExitWrongData, "the reducers returned a wrong sum");
+  if (in != out) throw Failure(bench::kExitCheckFailed, "the reducers returned a wrong sum");
   std::printf("reduction    %zu floats, correct, %.0f us\n", in.size(), us);
 }
 

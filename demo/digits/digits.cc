@@ -150,7 +150,7 @@ int run_digits_single(const DigitsOptions& options) {
   json["weights_identical"] = nullptr;  // a single process
   json["bytes_reduced"] = 0;
   demo.write_json(json);
-  return demo.is_accurate() ? bench::kExitOk : bench::kExitWrongData;
+  return demo.is_accurate() ? bench::kExitOk : bench::kExitCheckFailed;
 }
 
 int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& worker) {
@@ -185,7 +185,7 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
   const sluice_stats stats = session.stats();
   const ordered_json shares = is_reporting ? query_reducer_shares(worker) : ordered_json::array();
   session.close();
-  if (!is_reporting) return identical ? bench::kExitOk : bench::kExitWrongData;
+  if (!is_reporting) return identical ? bench::kExitOk : bench::kExitCheckFailed;
 
   const double own_bytes = static_cast<double>(operations) * static_cast<double>(own.size() * sizeof(float));
   const double rate = own_bytes / seconds(allreduce_time) * 1e-9;
@@ -220,7 +220,7 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
   json["gb_per_second"] = rate;
   json["reducer_shares"] = shares;
   demo.write_json(json);
-  return identical && demo.is_accurate() ? bench::kExitOk : bench::kExitWrongData;
+  return identical && demo.is_accurate() ? bench::kExitOk : bench::kExitCheckFailed;
 }
 
 }  // namespace sluice::demo

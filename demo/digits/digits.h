@@ -17,7 +17,7 @@ struct DigitsOptions {
   bench::PluginOptions plugin;  // `use`: reduce through the NCCL plugin, not the client library
 };
 
-// Both return the exit code: 0, or kExitWrongData if the weights of two workers differ or the accuracy is
+// Both return the exit code: 0, or kExitCheckFailed if the weights of two workers differ or the accuracy is
 // below min_accuracy. They throw bench::Failure.
 [[nodiscard]] int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& worker);
 [[nodiscard]] int run_digits_single(const DigitsOptions& options);

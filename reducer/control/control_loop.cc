@@ -100,7 +100,7 @@ void ControlLoop::log_exception(const std::exception& e) noexcept {
   }
 }
 
-ExitReason ControlLoop::join() {
+ExitReason ControlLoop::wait() {
   const std::lock_guard lock(ended_mutex_);
   if (thread_.joinable()) thread_.join();
   return exit_reason_;

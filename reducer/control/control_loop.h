@@ -41,7 +41,7 @@ class ControlLoop {
   ~ControlLoop();
 
   void start();  // starts the thread; lanes may run from now on
-  ExitReason join();
+  ExitReason wait();
 
   // ---- any thread ----
   void drain() noexcept;

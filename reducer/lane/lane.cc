@@ -94,7 +94,10 @@ void Lane::adopt(LaneSession& session, Rank rank, transport::tcp::Socket socket)
 unsigned Lane::attach_pending() noexcept {
   unsigned done = 0;
   for (LaneSession* s : sessions_) {
-    for (; auto next = s->next_pending_connection(); ++done) adopt(*s, next->rank, std::move(next->socket));
+    for (; s->has_pending_connection(); ++done) {
+      auto [rank, socket] = s->take_pending_connection();
+      adopt(*s, rank, std::move(socket));
+    }
   }
   return done;
 }

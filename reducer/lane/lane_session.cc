@@ -48,13 +48,12 @@ bool LaneSession::replace(Rank rank, transport::tcp::Socket& socket) noexcept {
   return true;
 }
 
-std::optional<LaneSession::PendingConnection> LaneSession::next_pending_connection() noexcept {
-  if (pending_connections_ == 0) return std::nullopt;
+LaneSession::PendingConnection LaneSession::take_pending_connection() noexcept {
   const auto due = std::ranges::find_if(
       connections_, [](const auto& c) { return c->endpoint_ == nullptr && c->next_socket_.valid(); });
   SLUICE_ASSERT(due != connections_.end());
   --pending_connections_;
-  return PendingConnection{(*due)->rank_, std::exchange((*due)->next_socket_, {})};
+  return {(*due)->rank_, std::exchange((*due)->next_socket_, {})};
 }
 
 void LaneSession::attach_failed(Rank rank) noexcept {
@@ -156,7 +155,7 @@ void LaneSession::publish_missing() noexcept {
   uint32_t count = 0;
   for (const auto& conn : connections_) {
     if (has_contributed(*conn, next_result_)) continue;
-    if (count < kMaxMissing) missing_ranks_[count].store(conn->rank_, std::memory_order_relaxed);
+    if (count < wire::kMaxNamedRanks) missing_ranks_[count].store(conn->rank_, std::memory_order_relaxed);
     ++count;
   }
   missing_count_.store(count, std::memory_order_relaxed);
@@ -167,7 +166,7 @@ LaneSession::MissingRanks LaneSession::missing() const noexcept {
   MissingRanks m;
   m.since = missing_since_.load(std::memory_order_relaxed);
   m.count = missing_count_.load(std::memory_order_relaxed);
-  for (size_t i = 0; i < std::min<size_t>(m.count, kMaxMissing); ++i)
+  for (size_t i = 0; i < std::min<size_t>(m.count, wire::kMaxNamedRanks); ++i)
     m.ranks[i] = missing_ranks_[i].load(std::memory_order_relaxed);
   return m;
 }

@@ -12,7 +12,6 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,8 +31,6 @@ namespace sluice::reducer {
 
 class LaneSession {
  public:
-  static constexpr size_t kMaxMissing = wire::kMaxNamedRanks;
-
   // ---- control thread ----
   // Called before the lane knows the session.
   LaneSession(const SessionPlan& plan, SlotArena arena);
@@ -63,8 +60,9 @@ class LaneSession {
     Rank rank;
     transport::tcp::Socket socket;  // attached by the caller
   };
-  // The next socket whose predecessor has closed.
-  [[nodiscard]] std::optional<PendingConnection> next_pending_connection() noexcept;
+  // True if there is a socket whose predecessor has closed. take_pending_connection() returns one of them.
+  [[nodiscard]] bool has_pending_connection() const noexcept { return pending_connections_ != 0; }
+  [[nodiscard]] PendingConnection take_pending_connection() noexcept;
   // No endpoint could be made of the rank's socket: reported like a connection that closed at once.
   void attach_failed(Rank rank) noexcept;
   void rank_left(Rank rank) noexcept;
@@ -124,7 +122,7 @@ class LaneSession {
   struct MissingRanks {
     Nanos since = 0;  // first contribution to the oldest unfinished chunk; 0: no rank is missing
     uint32_t count = 0;
-    std::array<uint32_t, kMaxMissing> ranks{};
+    std::array<uint32_t, wire::kMaxNamedRanks> ranks{};
   };
   [[nodiscard]] MissingRanks missing() const noexcept;
   // Total time that this lane waited for the rank while other ranks had contributed.
@@ -229,7 +227,7 @@ class LaneSession {
   uint64_t leaver_limit_ = ~uint64_t{0};  // from this sequence on, a rank that left does not contribute
   uint32_t open_connections_ = 0;
   uint32_t pending_connections_ = 0;
-  bool any_rank_left_ = false;  // in any view
+  bool some_rank_has_left_ = false;  // in any view
   bool failed_ = false;
   bool ending_ = false;
   bool events_due_ = false;
@@ -240,7 +238,7 @@ class LaneSession {
   std::atomic<bool> close_now_{false};
   std::atomic<Nanos> missing_since_{0};
   std::atomic<uint32_t> missing_count_{0};
-  std::array<std::atomic<uint32_t>, kMaxMissing> missing_ranks_{};
+  std::array<std::atomic<uint32_t>, wire::kMaxNamedRanks> missing_ranks_{};
 };
 
 }  // namespace sluice::reducer

@@ -9,7 +9,7 @@ namespace sluice::reducer {
 void LaneSession::rank_left(Rank rank) noexcept {
   RankConnection& conn = connection(rank);
   if (conn.left_view_) return;
-  conn.left_view_ = conn.left_session_ = any_rank_left_ = true;
+  conn.left_view_ = conn.left_session_ = some_rank_has_left_ = true;
   if (conn.view_.version == view_.version) {
     leaver_limit_ = std::min(leaver_limit_, conn.next_contribution_);
     for (const auto& other : connections_) {
@@ -34,7 +34,7 @@ void LaneSession::complete_without_leavers() noexcept {
 // False: this chunk has to wait, and so has every later one.
 bool LaneSession::complete_without_leavers(uint32_t slot) noexcept {
   ChunkSlot& c = chunks_[slot];
-  if (!plan_.fault_tolerant || !any_rank_left_ || c.state == ChunkState::kFree || ended()) return false;
+  if (!plan_.fault_tolerant || !some_rank_has_left_ || c.state == ChunkState::kFree || ended()) return false;
   if (c.state == ChunkState::kFolding) return true;
   const RankConnection* leaver = nullptr;
   for (const auto& conn : connections_) {

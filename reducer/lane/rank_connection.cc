@@ -10,9 +10,9 @@
 namespace sluice::reducer {
 
 namespace {
-// A rank is excluded after kBadCloses closes with fewer than kGoodFrames frames between them:
+// A rank is excluded after kMaxBadFrameCloses closes with fewer than kGoodFrames frames between them:
 // protocol.md section 11, "Resume".
-constexpr uint32_t kBadCloses = 16;
+constexpr uint32_t kMaxBadFrameCloses = 16;
 constexpr uint32_t kGoodFrames = 1024;
 
 }  // namespace
@@ -96,7 +96,7 @@ void RankConnection::on_closed(transport::Endpoint& /*ep*/, Errc reason) noexcep
 bool RankConnection::exceeds_bad_frame_limit(Errc reason) noexcept {
   if (!is_bad_frame(reason)) return false;
   bad_frame_closes_ = std::exchange(good_frames_, 0) >= kGoodFrames ? 1 : bad_frame_closes_ + 1;
-  return bad_frame_closes_ >= kBadCloses;
+  return bad_frame_closes_ >= kMaxBadFrameCloses;
 }
 
 void RankConnection::add_counters() noexcept {

@@ -8,7 +8,7 @@ using transport::fault::FaultContext;
 
 struct FaultTestBed::Worker final : engine::ChunkScheduler::Listener {
   Worker(uint32_t own_rank, FaultTestBed& owner) : rank(own_rank), test_bed(owner) {}
-  void on_scheduler_ended(const engine::SessionEnd& session_end) noexcept override {
+  void on_scheduler_ended(const engine::SchedulerFailure& session_end) noexcept override {
     test_bed.reasons_[rank] = session_end.code;
   }
   void on_lane_lost(uint32_t, Errc reason) noexcept override {

@@ -13,7 +13,7 @@ struct FakeEndpoint final : transport::Endpoint {
   }
   void close(Errc) noexcept override {}
   void shutdown() noexcept override {}
-  bool idle() const noexcept override { return true; }
+  bool all_sent() const noexcept override { return true; }
   const transport::EndpointCounters& counters() const noexcept override { return sent; }
   uint64_t packet_losses() const noexcept override { return ++samples, lost; }
   std::string_view peer() const noexcept override { return "fake"; }

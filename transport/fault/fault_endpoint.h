@@ -32,7 +32,9 @@ class FaultEndpoint final : public Endpoint, public Handler {
   void close(Errc reason) noexcept override;
   // advance() shuts down the endpoint below after the held frames.
   void shutdown() noexcept override { ended_ |= !closing_; }
-  bool idle() const noexcept override { return held_.empty() && (below_ == nullptr || below_->idle()); }
+  bool all_sent() const noexcept override {
+    return held_.empty() && (below_ == nullptr || below_->all_sent());
+  }
   const EndpointCounters& counters() const noexcept override {
     return below_ != nullptr ? below_->counters() : last_counters_;
   }

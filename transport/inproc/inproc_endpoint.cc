@@ -50,7 +50,7 @@ void InprocEndpoint::shutdown() noexcept {
   out().receiver->notify_work();
 }
 
-bool InprocEndpoint::idle() const noexcept {
+bool InprocEndpoint::all_sent() const noexcept {
   const std::lock_guard lock(connection_->mutex);
   return out().received == out().accepted;
 }

@@ -20,7 +20,7 @@ class InprocEndpoint final : public Endpoint {
              std::span<const std::byte> payload, Cookie cookie) noexcept override;
   void close(Errc reason) noexcept override;
   void shutdown() noexcept override;
-  bool idle() const noexcept override;
+  bool all_sent() const noexcept override;
   const EndpointCounters& counters() const noexcept override { return counters_; }
   std::string_view peer() const noexcept override { return peer_; }
 

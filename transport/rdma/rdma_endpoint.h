@@ -36,7 +36,7 @@ class RdmaEndpoint final : public Endpoint {
              std::span<const std::byte> payload, Cookie cookie) noexcept override;
   void close(Errc reason) noexcept override;
   void shutdown() noexcept override { puts_refused_ = true; }
-  bool idle() const noexcept override { return outbox_.empty(); }
+  bool all_sent() const noexcept override { return outbox_.empty(); }
   void recall() noexcept override;
   bool has_advertised_buffers() const noexcept override {
     return !finished_ && (advertised_.has_sent() || awaiting_recalled_);

@@ -33,7 +33,7 @@ class TcpEndpoint final : public Endpoint {
              std::span<const std::byte> payload, Cookie cookie) noexcept override;
   void close(Errc reason) noexcept override;
   void shutdown() noexcept override;
-  bool idle() const noexcept override { return queue_.empty(); }
+  bool all_sent() const noexcept override { return queue_.empty(); }
   const EndpointCounters& counters() const noexcept override { return counters_; }
   uint64_t packet_losses() const noexcept override { return socket_.lost_packets(); }
   std::string_view peer() const noexcept override { return peer_; }

@@ -37,7 +37,7 @@ struct AllreduceOptions {
   std::vector<std::string> arguments;  // command line, for the JSON file
 };
 
-// Returns kExitOk, or kExitWrongData when any rank found a wrong element or the bandwidth is below min_bw.
+// Returns kExitOk, or kExitCheckFailed when any rank found a wrong element or the bandwidth is below min_bw.
 // Throws Failure.
 [[nodiscard]] int run_allreduce(const AllreduceOptions& options, const WorkerOptions& worker);
 

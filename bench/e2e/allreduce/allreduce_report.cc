@@ -136,7 +136,7 @@ int AllreduceReport::finish() {
     if (!options_.json.empty()) write_json(bus_bw, wrong);
     if (!options_.csv.empty()) write_csv();
   }
-  return wrong != 0 || below_min_bw(bus_bw, options_.min_bw) ? kExitWrongData : kExitOk;
+  return wrong != 0 || below_min_bw(bus_bw, options_.min_bw) ? kExitCheckFailed : kExitOk;
 }
 
 void AllreduceReport::write_json(double average_bus_bw, uint64_t wrong) const {

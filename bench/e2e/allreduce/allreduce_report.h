@@ -19,7 +19,7 @@ class AllreduceReport {
                   const std::vector<RankInfo>& ranks);
 
   void add(const Row& row);
-  // Prints the footer and writes the files. Returns kExitOk or kExitWrongData.
+  // Prints the footer and writes the files. Returns kExitOk or kExitCheckFailed.
   [[nodiscard]] int finish();
 
  private:

@@ -82,7 +82,7 @@ class LatencyReport {
     print_flushed(line + fmt::format(" {:>8}\n", row.wrong));
   }
 
-  // Prints the footer and writes the files. Returns kExitOk or kExitWrongData.
+  // Prints the footer and writes the files. Returns kExitOk or kExitCheckFailed.
   [[nodiscard]] int finish() {
     uint64_t wrong = 0;
     for (const LatencyRow& row : rows_) wrong += row.wrong;
@@ -91,7 +91,7 @@ class LatencyReport {
       if (!options_.json.empty()) write_json(wrong);
       if (!options_.csv.empty()) write_csv();
     }
-    return wrong == 0 ? kExitOk : kExitWrongData;
+    return wrong == 0 ? kExitOk : kExitCheckFailed;
   }
 
  private:

@@ -41,7 +41,7 @@ struct LatencyRow {
 // Throws Failure(kExitUsage) when the options are invalid.
 void check(const LatencyOptions& options);
 
-// Returns kExitOk, or kExitWrongData when a result was wrong on any rank. Throws Failure.
+// Returns kExitOk, or kExitCheckFailed when a result was wrong on any rank. Throws Failure.
 [[nodiscard]] int run_latency(const LatencyOptions& options, const WorkerOptions& worker);
 
 }  // namespace sluice::bench

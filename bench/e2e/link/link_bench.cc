@@ -60,7 +60,7 @@ class LinkReport {
     print_flushed(line + cell(row.back(), 0) + "\n");
   }
 
-  // Prints the footer and writes the files. Returns kExitOk or kExitWrongData.
+  // Prints the footer and writes the files. Returns kExitOk or kExitCheckFailed.
   [[nodiscard]] int finish(const LinkResults& results) const {
     const std::vector<SlowLink> slow = slow_links(results.pairs, options_.slow);
     if (worker_.rank == 0) {
@@ -86,7 +86,7 @@ class LinkReport {
       if (!options_.json.empty()) write_json(results, slow);
       if (!options_.csv.empty()) write_csv(results);
     }
-    return results.wrong != 0 || (options_.fail_slow && !slow.empty()) ? kExitWrongData : kExitOk;
+    return results.wrong != 0 || (options_.fail_slow && !slow.empty()) ? kExitCheckFailed : kExitOk;
   }
 
  private:

@@ -36,7 +36,7 @@ struct LinkResults {
 // Throws Failure(kExitUsage) when the options are invalid.
 void check(const LinkOptions& options);
 
-// Returns kExitOk, or kExitWrongData when a result was wrong or, with fail_slow, a link was slow. Throws
+// Returns kExitOk, or kExitCheckFailed when a result was wrong or, with fail_slow, a link was slow. Throws
 // Failure.
 [[nodiscard]] int run_link(const LinkOptions& options, const WorkerOptions& worker);
 

@@ -13,7 +13,7 @@ namespace sluice::bench {
 enum ExitCode : int {
   kExitOk = 0,            // success, including a requested drain
   kExitFailure = 1,       // failure at run time
-  kExitWrongData = 2,     // a check found wrong data, or a figure misses a required value
+  kExitCheckFailed = 2,   // a check found wrong data, or a figure misses a required value
   kExitUsage = 64,        // invalid option
   kExitUnavailable = 69,  // no reducer reachable, or the reducer refused
   kExitTryAgain = 75,     // port in use, or no job connected in time

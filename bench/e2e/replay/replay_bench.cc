@@ -91,7 +91,7 @@ class ReplayReport {
       write_result_file(options_.json, json(totals));
       write_result_file(options_.csv, csv());
     }
-    return totals.wrong == 0 ? kExitOk : kExitWrongData;
+    return totals.wrong == 0 ? kExitOk : kExitCheckFailed;
   }
 
  private:

@@ -25,7 +25,7 @@ struct ReplayOptions {
   std::vector<std::string> arguments;  // command line, for the JSON file
 };
 
-// Returns kExitOk, or kExitWrongData when a sum was wrong on any rank. Throws Failure.
+// Returns kExitOk, or kExitCheckFailed when a sum was wrong on any rank. Throws Failure.
 [[nodiscard]] int run_replay(const ReplayOptions& options, const WorkerOptions& worker);
 
 }  // namespace sluice::bench

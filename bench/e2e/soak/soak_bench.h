@@ -46,7 +46,7 @@ struct SoakSummary {
 // Throws Failure(kExitUsage) when the options are invalid.
 void check(const SoakOptions& options);
 
-// Returns kExitOk, or kExitWrongData when a result was wrong or the memory of a rank grew by more than
+// Returns kExitOk, or kExitCheckFailed when a result was wrong or the memory of a rank grew by more than
 // max_growth. Throws Failure.
 [[nodiscard]] int run_soak(const SoakOptions& options, const WorkerOptions& worker);
 

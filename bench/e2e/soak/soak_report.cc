@@ -86,7 +86,7 @@ int SoakReport::finish(const SoakSummary& summary) const {
     if (!options_.json.empty()) write_json(summary);
     if (!options_.csv.empty()) write_csv();
   }
-  return total.wrong != 0 || grew ? kExitWrongData : kExitOk;
+  return total.wrong != 0 || grew ? kExitCheckFailed : kExitOk;
 }
 
 void SoakReport::write_json(const SoakSummary& summary) const {

@@ -18,7 +18,7 @@ class SoakReport {
              uint64_t seed);
 
   void add(const SoakProgress& progress);
-  // Prints the summary and writes the files. Returns kExitOk or kExitWrongData.
+  // Prints the summary and writes the files. Returns kExitOk or kExitCheckFailed.
   [[nodiscard]] int finish(const SoakSummary& summary) const;
 
  private:

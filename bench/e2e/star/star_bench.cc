@@ -260,7 +260,7 @@ class StarBench {
     for (const ChildEnd& end : processes_.stop_all(kStarStopTimeout)) {
       if (end.child == reducer_ && !end.ok()) throw Failure(kExitFailure, end.text());
     }
-    return wrong_ != 0 || (options_.max_ratio > 0 && median_of(ratio) > options_.max_ratio) ? kExitWrongData
+    return wrong_ != 0 || (options_.max_ratio > 0 && median_of(ratio) > options_.max_ratio) ? kExitCheckFailed
                                                                                             : kExitOk;
   }
 

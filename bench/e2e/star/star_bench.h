@@ -19,12 +19,12 @@ struct StarBenchOptions {
   uint32_t rounds = 5;
   uint32_t progress_threads = 1;
   bool payload_crc = true;
-  double max_ratio = 0;  // above this ratio of reducer to star the result is kExitWrongData; 0: no limit
+  double max_ratio = 0;  // above this ratio of reducer to star the result is kExitCheckFailed; 0: no limit
   std::string json;      // output files; empty: none
   std::string csv;
 };
 
-// Returns the exit code; kExitWrongData also means that a sum was wrong. Throws Failure.
+// Returns the exit code; kExitCheckFailed also means that a sum was wrong. Throws Failure.
 [[nodiscard]] int run_star_bench(const StarBenchOptions& options);
 
 struct StarWorkerOptions {

@@ -35,7 +35,7 @@ class HeartbeatListener {
   virtual void on_progress_due() noexcept {}
 
   // The following calls occur in fault-tolerant sessions only. `peer` is the index in add(), or the result of
-  // add_peer().
+  // add_joining_peer().
 
   // Once per connection, which is closed: kClosed, kReset, kTimeout for silence, or the error of a malformed
   // frame. replace_connection() or drop() must follow.

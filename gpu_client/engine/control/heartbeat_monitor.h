@@ -82,9 +82,9 @@ class HeartbeatMonitor {
     return on_active(session, [&](MonitoredSession& s) { return s.is_unresponsive(peer); });
   }
   // Adds the connection of a reducer that is joining. Returns nullopt after the session's end.
-  [[nodiscard]] std::optional<size_t> add_peer(uint32_t session, ControlPeer peer) {
+  [[nodiscard]] std::optional<size_t> add_joining_peer(uint32_t session, ControlPeer peer) {
     return on_active(session,
-                     [&](MonitoredSession& s) { return std::optional(s.add_reducer(std::move(peer))); });
+                     [&](MonitoredSession& s) { return std::optional(s.add_joining_peer(std::move(peer))); });
   }
   // Makes the added reducer part of the session: sends COMMIT, and LEAVE if it is due.
   void commit_peer(uint32_t session, size_t peer, const wire::Commit& commit) {

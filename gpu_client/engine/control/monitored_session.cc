@@ -88,7 +88,7 @@ bool MonitoredSession::is_unresponsive(size_t peer) const {
   return p.lost || monotonic_now() - p.last_heard >= std::max(p.timeout / 2, 2 * p.heartbeat);
 }
 
-size_t MonitoredSession::add_reducer(ControlPeer peer) {
+size_t MonitoredSession::add_joining_peer(ControlPeer peer) {
   add_peer(std::move(peer), monotonic_now());
   peers_.back().committed = false;
   poller_.wake();

@@ -48,7 +48,7 @@ class MonitoredSession {
   void replace_connection(size_t peer, ControlConnection connection);
   void drop(size_t peer);
   [[nodiscard]] bool is_unresponsive(size_t peer) const;
-  [[nodiscard]] size_t add_reducer(ControlPeer peer);
+  [[nodiscard]] size_t add_joining_peer(ControlPeer peer);
   void commit_peer(size_t peer, const wire::Commit& commit);
 
   // Receives the frames of a connection and sends its unsent bytes.

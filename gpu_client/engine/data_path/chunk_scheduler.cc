@@ -184,7 +184,7 @@ void ChunkScheduler::fail_open_operations() noexcept {
 Errc ChunkScheduler::report_failure(uint32_t lane, Errc code, const char* format, ...) noexcept {
   if (has_ended()) return code;
   const bool only_connection = options_.fault_tolerant && lane != kNoLane;
-  SessionEnd& e = only_connection ? last_failure_ : session_end_;
+  SchedulerFailure& e = only_connection ? last_failure_ : session_end_;
   std::va_list args;
   va_start(args, format);
   std::vsnprintf(e.text.data(), e.text.size(), format, args);

@@ -35,8 +35,8 @@ namespace sluice::engine {
 
 inline constexpr uint32_t kNoLane = 0xffffffff;
 
-// Why a session ended. Written without allocating memory.
-struct SessionEnd {
+// Why a lane connection failed or the session ended. Written without allocating memory.
+struct SchedulerFailure {
   Errc code = Errc::kOk;
   uint32_t lane = kNoLane;        // index of the lane connection that showed the cause
   uint32_t rank = wire::kNoRank;  // the rank that the cause concerns
@@ -77,7 +77,7 @@ class ChunkScheduler {
    public:
     // Once, before the lane connections are closed, so that an ABORT can reach the reducers ahead of the loss
     // of the connections.
-    virtual void on_scheduler_ended(const SessionEnd& end) noexcept = 0;
+    virtual void on_scheduler_ended(const SchedulerFailure& end) noexcept = 0;
     // A lane connection was closed without ABORT. The listener decides when the loss ends the session: the
     // reducer may be sending the cause on its control connection. `reason` is that of Handler::on_closed.
     virtual void on_lane_lost(uint32_t /*lane*/, Errc /*reason*/) noexcept {}
@@ -148,7 +148,7 @@ class ChunkScheduler {
   };
   [[nodiscard]] Counters counters() const noexcept;
   // The last failure of a single connection in a fault-tolerant session.
-  [[nodiscard]] const SessionEnd& last_failure() const noexcept { return last_failure_; }
+  [[nodiscard]] const SchedulerFailure& last_failure() const noexcept { return last_failure_; }
   [[nodiscard]] const StragglerStats& straggler_stats() const noexcept { return straggler_stats_; }
   // The memory of the result ring, to be registered with RDMA devices, which pin all of it. Valid as long as
   // the scheduler lives.
@@ -210,8 +210,8 @@ class ChunkScheduler {
   Nanos now_ = 0;
   InflightLimit inflight_limit_;
   StragglerStats straggler_stats_;
-  SessionEnd session_end_;
-  SessionEnd last_failure_;
+  SchedulerFailure session_end_;
+  SchedulerFailure last_failure_;
 };
 
 }  // namespace sluice::engine

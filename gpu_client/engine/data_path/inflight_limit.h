@@ -80,7 +80,7 @@ class InflightLimit {
   uint32_t accepted_;  // limit_ outside of trials
 
   // These have equal values on every rank at the same result of the first connection.
-  uint64_t clock_ = 0;  // results of the first connection
+  uint64_t clock_ = 0;  // results of the clock lane (ChunkScheduler)
   uint64_t phase_ends_ = 0;
   Phase phase_ = Phase::kBefore;
   Trial trial_ = Trial::kMore;

@@ -55,7 +55,9 @@ class ProgressLoop final : public ChunkScheduler::Listener {
   // True when the scheduler and every operation have ended and the transport holds no buffer. Any thread.
   [[nodiscard]] bool is_drained() const noexcept { return drained_.load(std::memory_order_acquire); }
 
-  void on_scheduler_ended(const SessionEnd& end) noexcept override { listener_.on_scheduler_ended(end); }
+  void on_scheduler_ended(const SchedulerFailure& end) noexcept override {
+    listener_.on_scheduler_ended(end);
+  }
   void on_lane_lost(uint32_t lane, Errc reason) noexcept override;
   void on_lane_resumed(uint32_t lane) noexcept override { listener_.on_lane_resumed(lane); }
 

@@ -115,10 +115,10 @@ void Recovery::finish_join(uint64_t reducer_id, Result<ReducerReservation> reser
 
 bool Recovery::add_reducer(ReducerReservation& reservation) {
   if (!follower_.set_joined(reservation.id, static_cast<uint16_t>(reservation.lanes.size()))) return false;
-  const auto index =
-      parts_.monitor.add_peer(monitor_id_, {.connection = std::move(reservation.control),
-                                            .heartbeat = Nanos{reservation.heartbeat_ms} * kMillisecond,
-                                            .timeout = Nanos{reservation.peer_timeout_ms} * kMillisecond});
+  const auto index = parts_.monitor.add_joining_peer(
+      monitor_id_, {.connection = std::move(reservation.control),
+                    .heartbeat = Nanos{reservation.heartbeat_ms} * kMillisecond,
+                    .timeout = Nanos{reservation.peer_timeout_ms} * kMillisecond});
   if (!index) return false;
   ReducerState& r = append_reducer(reservation);
   SLUICE_ASSERT(r.index == *index);

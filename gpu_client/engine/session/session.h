@@ -118,7 +118,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   [[nodiscard]] Result<void> check_device_memory_support();
 
   // session_events.cc
-  void on_scheduler_ended(const SessionEnd& end) noexcept override;
+  void on_scheduler_ended(const SchedulerFailure& end) noexcept override;
   void on_session_lost(Errc code, std::string text) noexcept override { end_session(code, std::move(text)); }
   void on_waiting(const WaitingStatus& waiting) noexcept override;
   void on_left() noexcept override;
@@ -136,7 +136,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   void on_no_recovery_thread(const Error& error) noexcept override { end_session(error.code, error.text); }
   template <typename F>
   void post_to_recovery(F&& event) noexcept;
-  [[nodiscard]] std::string describe(const SessionEnd& end) const;
+  [[nodiscard]] std::string describe(const SchedulerFailure& end) const;
   void end_session(Errc code, std::string text) noexcept;
 
   const SessionOptions options_;

@@ -7,7 +7,7 @@
 
 namespace sluice::engine {
 
-std::string Session::describe(const SessionEnd& end) const {
+std::string Session::describe(const SchedulerFailure& end) const {
   std::string text = replace_control_characters(end.text.data());
   const std::string lane = end.lane < lane_names_.size() ? lane_names_[end.lane] : "added reducer";
   if (end.from_peer) return lane + ": the reducer ended the session: " + text;
@@ -19,7 +19,7 @@ std::string Session::describe(const SessionEnd& end) const {
   return text;
 }
 
-void Session::on_scheduler_ended(const SessionEnd& end) noexcept {
+void Session::on_scheduler_ended(const SchedulerFailure& end) noexcept {
   try {
     const std::string text = describe(end);
     if (!end_latch_.set(end.code, text)) return;
@@ -69,7 +69,7 @@ void Session::on_lane_lost(uint32_t lane, Errc reason) noexcept {
   if (reason == Errc::kClosed && leaving_.load(std::memory_order_acquire) &&
       scheduler_->oldest_operation() == kNoOperation)
     return;
-  const SessionEnd& failure = scheduler_->last_failure();
+  const SchedulerFailure& failure = scheduler_->last_failure();
   const char* const text = failure.lane == lane && failure.code == reason ? failure.text.data() : "";
   post_to_recovery(
       [&](Recovery& r) { r.lane_lost(lane, reason, scheduler_->lane(lane).last_frames_in(), text); });

@@ -173,7 +173,7 @@ void Session::send_to_lanes(LaneCommand::Kind kind, Rank rank) {
 
 void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   if (state_ == State::kEnding) return;
-  if (counts_votes() && state_ == State::kJoining && !has_verdict_) return refuse_join(code, rank, text);
+  if (decides_join() && state_ == State::kJoining && !has_verdict_) return refuse_join(code, rank, text);
   log::warn(log_name() + " failed: " + std::string(to_string(code)) + ": " + text);
   const wire::Abort abort{{.code = code, .rank = rank, .text = text}};
   if (state_ == State::kJoining)

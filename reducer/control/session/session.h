@@ -161,8 +161,9 @@ class Session {
   void refuse_join(Errc code, uint32_t rank, const std::string& text);
   [[nodiscard]] Nanos join_deadline_for(const wire::Join& join) const noexcept;
   void on_join_timeout();
-  // True if the ranks vote on this reducer. They do not vote when they join a running session.
-  [[nodiscard]] bool counts_votes() const noexcept {
+  // True at the first reducer of a starting session: it counts the ranks' votes and decides. No votes are
+  // cast when ranks join a running session.
+  [[nodiscard]] bool decides_join() const noexcept {
     return agreed_.reducer_index == 0 && !joined_running_session_;
   }
   [[nodiscard]] std::optional<Error> check_kind(const wire::Hello& hello, const std::string& rank) const;

@@ -6,13 +6,13 @@
 #include "reducer/control/control_loop.h"
 #include "reducer/control/session/session.h"
 #include "wire/handshake.h"
+#include "wire/message_limits.h"
 #include "wire/view.h"
 
 namespace sluice::reducer {
 namespace {
 
 constexpr Nanos kGrace = 5 * kSecond;  // protocol.md section 5
-constexpr size_t kMaxNamedRanks = 16;  // in an error text
 
 bool requests_fault_tolerance(const wire::Hello& hello) {
   return (hello.features & wire::kFaultToleranceFeatures) == wire::kFaultToleranceFeatures;
@@ -33,10 +33,10 @@ SessionPlan plan_of(const wire::Hello& hello, const wire::Join& join, uint32_t h
 
 std::string list_ranks(const std::vector<uint32_t>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < std::min(ranks.size(), kMaxNamedRanks); ++i)
+  for (size_t i = 0; i < std::min(ranks.size(), wire::kMaxNamedRanks); ++i)
     text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (ranks.size() > kMaxNamedRanks)
-    text += " and " + std::to_string(ranks.size() - kMaxNamedRanks) + " more";
+  if (ranks.size() > wire::kMaxNamedRanks)
+    text += " and " + std::to_string(ranks.size() - wire::kMaxNamedRanks) + " more";
   return text;
 }
 
@@ -64,7 +64,7 @@ Session::Session(ControlLoop& loop, const wire::Hello& hello, const wire::Join& 
 Nanos Session::join_deadline_for(const wire::Join& join) const noexcept {
   const Nanos requested = Nanos{join.join_timeout_ms} * kMillisecond;
   return first_join_at_ + std::min(requested, loop_.options().join_timeout) +
-         (counts_votes() ? 0 : 2 * kGrace);
+         (decides_join() ? 0 : 2 * kGrace);
 }
 
 uint64_t Session::bytes_for(const wire::Hello& hello, const wire::Join& join) noexcept {
@@ -239,7 +239,7 @@ void Session::on_lane_attached(uint32_t rank, uint32_t lane, transport::tcp::Soc
 // ---- vote and commit ----
 
 void Session::on_vote(Connection& from, uint32_t rank, const wire::Vote& vote) {
-  if (!counts_votes() || state_ != State::kJoining || has_verdict_)
+  if (!decides_join() || state_ != State::kJoining || has_verdict_)
     return from.close(Errc::kUnexpectedMessage);
   if (vote.yes == 0) return refuse_join(vote.reason.code, rank, name(rank) + ": " + vote.reason.text);
   ranks_[rank].has_voted = true;
@@ -278,7 +278,7 @@ void Session::on_commit(Connection& from, uint32_t rank, const wire::Commit& com
     if (!plan_.fault_tolerant || incarnation != incarnation_) from.close(Errc::kUnexpectedMessage);
     return;
   }
-  if (counts_votes() && !has_verdict_) return from.close(Errc::kUnexpectedMessage);
+  if (decides_join() && !has_verdict_) return from.close(Errc::kUnexpectedMessage);
   if (incarnation_ == 0) incarnation_ = incarnation;
   if (incarnation != incarnation_) return from.close(Errc::kBadField);
   ranks_[rank].has_committed = true;
@@ -304,7 +304,7 @@ void Session::on_join_timeout() {
   if (const auto absent = ranks_where([](const RankState& r) { return r.control == nullptr; });
       !absent.empty())
     return fail(Errc::kJoinTimeout, absent.front(), list_ranks(absent) + " did not join in time");
-  if (!counts_votes() || has_verdict_)
+  if (!decides_join() || has_verdict_)
     return fail(Errc::kJoinTimeout, wire::kNoRank, "the session was not committed in time");
   const auto silent = ranks_where([](const RankState& r) { return !r.has_voted; });
   fail(Errc::kJoinTimeout, silent.front(), list_ranks(silent) + " joined but did not vote in time");

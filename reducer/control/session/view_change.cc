@@ -23,7 +23,10 @@ std::optional<std::vector<std::string>> split_addresses(const std::string& text,
 
 ViewChange::ViewChange(uint64_t own, uint32_t ranks, std::vector<uint64_t> reducers,
                        bool joined_running_session)
-    : own_(own), history_(std::move(reducers)), knows_base_(!joined_running_session), ranks_(ranks) {
+    : own_(own),
+      history_(std::move(reducers)),
+      knows_initial_membership_(!joined_running_session),
+      ranks_(ranks) {
   update_arbiter();
 }
 
@@ -44,14 +47,16 @@ ViewChange::Step ViewChange::on_view_known(const wire::MembershipChange& change)
     return Step::kMalformed;
   // The ranks report this reducer's addition after they have carried it out, with all earlier changes. That
   // needs no proposal: it would ask ranks for a view that is in force already.
-  const bool learns_base = !knows_base_ && std::ranges::binary_search(change.added, own_);
-  if (learns_base) learn_base(change);
-  bool has_changed = learns_base;
+  const bool reads_initial_membership =
+      !knows_initial_membership_ && std::ranges::binary_search(change.added, own_);
+  if (reads_initial_membership) read_initial_membership(change);
+  bool has_changed = reads_initial_membership;
   for (size_t i = 0; i < change.added.size(); ++i) {
     const uint64_t id = change.added[i];
     if (history_.add(id)) {
       has_changed = true;
-      if (!learns_base || !std::ranges::binary_search(change.confirmed, id)) proposal_due_ = true;
+      if (!reads_initial_membership || !std::ranges::binary_search(change.confirmed, id))
+        proposal_due_ = true;
     }
     if (!(*addresses)[i].empty() && std::ranges::binary_search(history_.added(), id))
       addresses_.emplace(id, (*addresses)[i]);
@@ -59,7 +64,7 @@ ViewChange::Step ViewChange::on_view_known(const wire::MembershipChange& change)
   for (const uint64_t id : change.removed) {
     if (!history_.remove(id)) continue;
     has_changed = true;
-    if (!learns_base) proposal_due_ = true;
+    if (!reads_initial_membership) proposal_due_ = true;
   }
   // A confirmation alone needs no proposal, but ranks do not answer an open proposal that lacks one.
   for (const uint64_t id : change.confirmed) {
@@ -74,18 +79,18 @@ ViewChange::Step ViewChange::on_view_known(const wire::MembershipChange& change)
 }
 
 // Moves the added reducers of JOIN behind those of the first view.
-void ViewChange::learn_base(const wire::MembershipChange& change) {
+void ViewChange::read_initial_membership(const wire::MembershipChange& change) {
   std::vector<uint64_t> first = history_.first();
   std::erase_if(first,
                 [&](uint64_t id) { return std::ranges::find(change.added, id) != change.added.end(); });
   wire::MembershipHistory based(std::move(first));
   based.merge(history_);
   history_ = std::move(based);
-  knows_base_ = true;
+  knows_initial_membership_ = true;
 }
 
 void ViewChange::update_arbiter() {
-  is_arbiter_ = knows_base_ && history_.arbiter() == own_;
+  is_arbiter_ = knows_initial_membership_ && history_.arbiter() == own_;
 }
 
 ViewChange::Step ViewChange::on_history_changed() {
@@ -96,7 +101,7 @@ ViewChange::Step ViewChange::on_history_changed() {
   }
   if (history_.removed().size() > wire::kMaxViewChange) return Step::kTooMany;
   if (!started_) return Step::kNothing;
-  if (knows_base_ && !history_.arbiter()) return Step::kNoneLeft;
+  if (knows_initial_membership_ && !history_.arbiter()) return Step::kNoneLeft;
   return is_arbiter_ && proposal_due_ ? propose() : Step::kNothing;
 }
 

@@ -70,14 +70,14 @@ class ViewChange {
   [[nodiscard]] Step on_history_changed();
   [[nodiscard]] Step propose();
   [[nodiscard]] Step commit_if_answered();
-  void learn_base(const wire::MembershipChange& change);
+  void read_initial_membership(const wire::MembershipChange& change);
   void update_arbiter();
   [[nodiscard]] std::string address_text() const;  // of VIEW_QUERY
 
   const uint64_t own_;
   wire::MembershipHistory history_;
   std::map<uint64_t, std::string> addresses_;  // of added reducers
-  bool knows_base_;                            // knows which of the JOIN's reducers were added
+  bool knows_initial_membership_;              // knows which of the JOIN's reducers were added
   bool started_ = false;
   bool proposal_due_ = false;  // the history has changed since the last proposal
   bool is_arbiter_ = false;

@@ -77,7 +77,7 @@ TEST_P(FaultFixture, DelayHoldsBackTheFrameAndAllLaterFrames) {
   put(4);
   settle(begin);
   EXPECT_EQ(right.received.size(), 1U);
-  EXPECT_FALSE(left.endpoint->idle());
+  EXPECT_FALSE(left.endpoint->all_sent());
   settle(begin + 5 * kSecond - 1);
   EXPECT_EQ(right.received.size(), 1U);
   settle(begin + 5 * kSecond);

@@ -15,9 +15,9 @@ TEST_P(TransportFlow, RefusesPutWhileTheQueueIsFull) {
   for (uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(left.put_pattern(100, i).ok());
   EXPECT_EQ(left.put_pattern(100, 5), Errc::kWouldBlock);
   EXPECT_EQ(left.put_pattern(100, 5), Errc::kWouldBlock);
-  EXPECT_FALSE(left.endpoint->idle());
+  EXPECT_FALSE(left.endpoint->all_sent());
   ASSERT_TRUE(poll_until([&] { return left.all_completed(); }));
-  EXPECT_TRUE(left.endpoint->idle());
+  EXPECT_TRUE(left.endpoint->all_sent());
   EXPECT_TRUE(left.put_pattern(100, 5).ok());
   EXPECT_TRUE(poll_until([&] { return right.received.size() == 6; }));
 }

@@ -111,11 +111,11 @@ TEST(SoakReport, FailsOnWrongDataAndOnGrowth) {
   options.max_growth = 2 * kMiB;
   EXPECT_EQ(code(), kExitOk);
   options.max_growth = 2 * kMiB - 1;
-  EXPECT_EQ(code(), kExitWrongData);
+  EXPECT_EQ(code(), kExitCheckFailed);
   summary.most_growth = 0;
   EXPECT_EQ(code(), kExitOk);
   summary.total.wrong = 1;
-  EXPECT_EQ(code(), kExitWrongData);
+  EXPECT_EQ(code(), kExitCheckFailed);
 }
 
 }  // namespace

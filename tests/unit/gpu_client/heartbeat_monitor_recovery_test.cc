@@ -30,7 +30,7 @@ class HeartbeatMonitorRecoveryTest : public test::HeartbeatMonitorFixture {
   std::optional<size_t> add_reducer() {
     auto [mine, theirs] = connection(2);
     reducers_.push_back(std::move(theirs));
-    return monitor_->add_peer(id_, {.connection = std::move(mine), .heartbeat = 20 * kMillisecond});
+    return monitor_->add_joining_peer(id_, {.connection = std::move(mine), .heartbeat = 20 * kMillisecond});
   }
   bool has_left() {
     const std::lock_guard lock(mutex_);

@@ -40,7 +40,7 @@ class ProgressLoopTest : public ::testing::Test, protected ChunkScheduler::Liste
   void turns(int n = 4) {
     for (int i = 0; i < n; ++i) progress_loop_.turn(now_), far_->poll(now_, SIZE_MAX);
   }
-  void on_scheduler_ended(const SessionEnd& e) noexcept override {
+  void on_scheduler_ended(const SchedulerFailure& e) noexcept override {
     ++ends_reported_;
     session_end_ = e;
     end_latch_.set(e.code, "ended by the data path");
@@ -57,7 +57,7 @@ class ProgressLoopTest : public ::testing::Test, protected ChunkScheduler::Liste
   Nanos now_ = 100 * kSecond;
   std::byte in_[64]{}, out_[64]{};
   int ends_reported_ = 0;
-  SessionEnd session_end_;
+  SchedulerFailure session_end_;
 };
 
 TEST_F(ProgressLoopTest, IssuesSubmissionsAndCountsEnds) {

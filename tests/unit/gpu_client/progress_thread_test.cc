@@ -62,7 +62,7 @@ class ProgressThreadTest : public ::testing::TestWithParam<bool>, protected Chun
     const std::lock_guard lock(submission_);
     table_.release(op);
   }
-  void on_scheduler_ended(const SessionEnd& e) noexcept override { end_latch_.set(e.code, ""); }
+  void on_scheduler_ended(const SchedulerFailure& e) noexcept override { end_latch_.set(e.code, ""); }
 
   SessionEndLatch end_latch_;
   std::unique_ptr<transport::inproc::Network> network_ = std::make_unique<transport::inproc::Network>();

@@ -221,7 +221,7 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
   }
   [[nodiscard]] bool ended(uint32_t op) { return table[op].state.load() == OpState::kEnded; }
 
-  void on_scheduler_ended(const SessionEnd& e) noexcept override {
+  void on_scheduler_ended(const SchedulerFailure& e) noexcept override {
     ++ends_reported;
     session_end = e;
   }
@@ -240,7 +240,7 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
   Nanos now = kSecond;
   int ends_reported = 0;
   int resumed = 0;
-  SessionEnd session_end;
+  SchedulerFailure session_end;
   uint32_t lost_lane = kNoLane;
   Errc lost_reason = Errc::kOk;
 };
