@@ -1,8 +1,14 @@
 """Tests `sluice bench link`: the bandwidth of each pair of worker and reducer, and the report of slow hosts."""
 
+import json
+
 from relay import Relay
 from sluice_process import SluiceTest, main, rows_of
 
+# A fast link is measured for a few milliseconds, in which a busy machine can hold it up for longer than the measurement takes: with six busy
+# processes on two processors one reached only 0.08 of the median. Links of this rate reached at most 0.015, with sanitizers.
+SLOW = 0.03
+SLOW_BYTES_PER_SECOND = 300_000
 QUICK = ("bench", "link", "--size", "256K", "-n", "3", "--workers", "2")
 
 
@@ -38,33 +44,30 @@ class Link(SluiceTest):
 
     def test_slow_reducer_is_reported(self):
         addresses = [self.start_reducer()[1] for _ in range(3)]
-        relay = Relay(addresses[1], bytes_per_second=3_000_000)  # at most a hundredth of the other links
+        relay = Relay(addresses[1], bytes_per_second=SLOW_BYTES_PER_SECOND)
         self.addCleanup(relay.close)
         addresses[1] = relay.address
-        arguments = (*QUICK, "--slow", "0.2", "--connect", ",".join(addresses))
-        result = self.run_json(*arguments)
-        # A pair is measured for a millisecond. On a busy machine a single pair can be slow in that time; a host, all of whose pairs are slow, cannot.
-        hosts = [entry for entry in result["slow"] if entry["rank"] is None or entry["reducer"] is None]
-        self.assertEqual([(entry["rank"], entry["reducer"]) for entry in hosts], [(None, relay.address)])
-        self.assertLess(hosts[0]["of_median"], 0.2)
-        done = self.run_sluice(*arguments, "--fail-slow", expect=2)
+        path = self.folder / "result.json"
+        done = self.run_sluice(*QUICK, "--slow", str(SLOW), "--connect", ",".join(addresses), "--fail-slow", "--json", path, expect=2)
+        result = json.loads(path.read_text())
+        self.assertEqual([(entry["rank"], entry["reducer"]) for entry in result["slow"]], [(None, relay.address)])
+        self.assertLess(result["slow"][0]["of_median"], SLOW)
         self.assertIn(f"# slow                 : reducer {relay.address}: ", done.stdout)
 
     def test_slow_worker_is_reported(self):
         addresses = [self.start_reducer()[1] for _ in range(2)]
-        relays = [Relay(address, bytes_per_second=3_000_000) for address in addresses]
+        relays = [Relay(address, bytes_per_second=SLOW_BYTES_PER_SECOND) for address in addresses]
         for relay in relays:
             self.addCleanup(relay.close)
         # Ranks must list the same reducers, but may use different addresses, because reducers identify themselves in the handshake.
         session = "0" * 31 + "1"
-        arguments = ("bench", "link", "--size", "256K", "-n", "3", "--slow", "0.2", "--fail-slow", "--workers", "3", "--session", session)
+        arguments = ("bench", "link", "--size", "256K", "-n", "3", "--slow", str(SLOW), "--fail-slow", "--workers", "3", "--session", session)
         ranks = [self.start(*arguments, "--rank", rank, "--connect", ",".join(relay.address for relay in relays) if rank == 2 else ",".join(addresses))
                  for rank in range(3)]
         self.expect_ends(ranks, 2)
         slow = [line for line in ranks[0].stdout().splitlines() if line.startswith("# slow")]
-        hosts = [line for line in slow if ": the path between " not in line]
-        self.assertEqual(len(hosts), 1, slow)
-        self.assertRegex(hosts[0], r"^# slow +: worker 2 on \S+: ")
+        self.assertEqual(len(slow), 1, slow)
+        self.assertRegex(slow[0], r"^# slow +: worker 2 on \S+: ")
         self.assertEqual(ranks[1].stdout() + ranks[2].stdout(), "")
 
     def test_wrong_data_is_exit_2(self):
