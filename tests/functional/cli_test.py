@@ -30,7 +30,7 @@ class CommandLine(SluiceTest):
         _, address = self.start_reducer()
         env = {"SLUICE_REDUCERS": address, "SLUICE_IFNAME": "=lo", "SLUICE_NET": "always", "SLUICE_CONNECT_TIMEOUT": "2s"}
         text = self.run_sluice("check", "plugin", env=env).stdout
-        self.assertRegex(text, r"net v5-v12, collnet v8-v12, tuner v2-v6")
+        self.assertRegex(text, r"net v5-v12, collnet v8-v12, tuner v2-v7")
         self.assertRegex(text, r"reduction +65536 floats, correct, \d+ us")
         holder, port = closed_port()
         with holder:

@@ -7,8 +7,8 @@ class Tuner(PlayerTest):
     def test_offload_is_on(self):
         self.start_pool(3)
         lines = self.run_player("tuner", "--ranks", 4, "--verbose")
-        # One line per version (five) and rank.
-        self.assertEqual(len([line for line in lines if "NET/SLUICE: offload ON 3 reducers, " in line]), 4 * 5, lines)
+        # One line per version (six) and rank.
+        self.assertEqual(len([line for line in lines if "NET/SLUICE: offload ON 3 reducers, " in line]), 4 * 6, lines)
 
     def test_offload_never(self):
         self.start_pool(1)

@@ -38,7 +38,7 @@ class LoadedPlugin {
   explicit LoadedPlugin(const std::string& path);
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  // Returns the ABI versions, for example "net v5-v12, collnet v8-v12, tuner v2-v6".
+  // Returns the ABI versions, for example "net v5-v12, collnet v8-v12, tuner v2-v7".
   [[nodiscard]] std::string versions() const;
   [[nodiscard]] const CollNetTable& collnet() const noexcept { return *collnet_; }
 

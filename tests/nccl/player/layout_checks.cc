@@ -51,13 +51,16 @@ SLUICE_CHECK_LAYOUT_collnet_v12(CollNetTable<12>);
 
 SLUICE_CHECK_LAYOUT_nvl_domain_v5(NvlDomain);
 SLUICE_CHECK_LAYOUT_nvl_domain_v6(NvlDomain);
-SLUICE_CHECK_LAYOUT_tuner_constants_v5(TunerConstants);
-SLUICE_CHECK_LAYOUT_tuner_constants_v6(TunerConstants);
+SLUICE_CHECK_LAYOUT_nvl_domain_v7(NvlDomain);
+SLUICE_CHECK_LAYOUT_tuner_constants_v5(TunerConstants<5>);
+SLUICE_CHECK_LAYOUT_tuner_constants_v6(TunerConstants<6>);
+SLUICE_CHECK_LAYOUT_tuner_constants_v7(TunerConstants<7>);
 SLUICE_CHECK_LAYOUT_tuner_v2(TunerTable<2>);
 SLUICE_CHECK_LAYOUT_tuner_v3(TunerTable<3>);
 SLUICE_CHECK_LAYOUT_tuner_v4(TunerTable<4>);
 SLUICE_CHECK_LAYOUT_tuner_v5(TunerTable<5>);
 SLUICE_CHECK_LAYOUT_tuner_v6(TunerTable<6>);
+SLUICE_CHECK_LAYOUT_tuner_v7(TunerTable<7>);
 
 }  // namespace
 }  // namespace player

@@ -20,8 +20,8 @@ class TunerAdapter : public Tuner {
     if constexpr (kAbi >= 5) {
       NvlDomain domain{static_cast<int>(nodes), static_cast<int>(ranks / nodes),
                        static_cast<int>(ranks / nodes)};
-      const TunerConstants original{};
-      TunerConstants constants = original;
+      const TunerConstants<kAbi> original{};
+      TunerConstants<kAbi> constants = original;
       const Result result =
           table_->init(context, comm_id, ranks, nodes, log_from_plugin, &domain, &constants);
       for (size_t at = 0; at < sizeof(original) / sizeof(double); ++at) {

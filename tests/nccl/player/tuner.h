@@ -28,7 +28,7 @@ class Tuner {
   virtual Result end(void* context) = 0;
 };
 
-inline constexpr int kFirstTunerAbi = 2, kLastTunerAbi = 6;
+inline constexpr int kFirstTunerAbi = 2, kLastTunerAbi = 7;
 std::unique_ptr<Tuner> load_tuner(const Library& library, int abi);
 
 }  // namespace player
