@@ -9,12 +9,14 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "bench/e2e/allreduce/loaded_plugin.h"
 #include "bench/e2e/process/exit_codes.h"
 #include "cli/commands/commands.h"
 #include "cli/options/option_set.h"
+#include "config/nccl_algorithms.h"
 #include "core/clock.h"
 
 namespace sluice::cli {
@@ -39,6 +41,22 @@ void print_log_line(int level, unsigned long /*flags*/, const char* /*file*/, in
   std::printf("%-12s %s\n", level <= 2 ? "  warning" : "  log", text.data());
 }
 
+// Checks that NCCL_ALGO and related variables permit CollNet for allreduce.
+void check_algorithms() {
+  const auto value = [](const char* variable) -> std::string_view {
+    const char* const text = std::getenv(variable);
+    return text != nullptr ? text : "";
+  };
+  const config::NcclAlgorithms values{value("NCCL_ALGO"), value("NCCL_PROTO"), value("NCCL_SYM_KERNEL")};
+  if (const std::string reason = config::collnet_exclusion(values); !reason.empty())
+    throw Failure(bench::kExitConfig, reason);
+  if (config::needs_nccl_2_24(values)) {
+    std::printf(
+        "note         NCCL_ALGO or NCCL_PROTO has a list for one function; NCCL older than 2.24 finds no "
+        "algorithm with it\n");
+  }
+}
+
 // Checks for NCCL variables in this environment that would disable the plugin.
 void check_environment(const char* name) {
   const char* const net = std::getenv("NCCL_NET");
@@ -48,11 +66,7 @@ void check_environment(const char* name) {
                               "plugin, whose name is {}; unset NCCL_NET, or set SLUICE_NET_NAME={}",
                               net, name, net));
   }
-  if (const char* const proto = std::getenv("NCCL_PROTO");
-      proto != nullptr && std::strstr(proto, "imple") == nullptr) {
-    throw Failure(bench::kExitConfig,
-                  fmt::format("NCCL_PROTO={} excludes Simple, the only protocol of CollNet", proto));
-  }
+  check_algorithms();
   const char* const enable = std::getenv("NCCL_COLLNET_ENABLE");
   if (enable == nullptr || std::strcmp(enable, "1") != 0) {
     std::printf(

@@ -40,6 +40,8 @@ class CommandLine(SluiceTest):
         self.expect_one_line(self.run_sluice("check", "plugin", env=env | {"NCCL_NET": "IB"}, expect=78), "NCCL_NET=IB")
         self.run_sluice("check", "plugin", env=env | {"NCCL_NET": "ib", "SLUICE_NET_NAME": "IB"})
         self.expect_one_line(self.run_sluice("check", "plugin", env=env | {"NCCL_PROTO": "LL,LL128"}, expect=78), "NCCL_PROTO")
+        self.expect_one_line(self.run_sluice("check", "plugin", env=env | {"NCCL_ALGO": "ring,tree"}, expect=78), "NCCL_ALGO=ring,tree excludes CollNet")
+        self.assertIn("NCCL older than 2.24", self.run_sluice("check", "plugin", env=env | {"NCCL_ALGO": "ring;allreduce:collnetchain"}).stdout)
         self.expect_one_line(self.run_sluice("check", "plugin", "/lib/no-such-library.so", expect=78), "no-such-library")
 
     def test_install_adds_missing_settings_to_nccl_conf(self):
