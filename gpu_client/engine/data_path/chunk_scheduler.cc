@@ -157,6 +157,7 @@ void ChunkScheduler::chunk_done(uint32_t op) noexcept {
   (o.next == kNoOperation ? last_open_ : table_[o.next].previous) = o.previous;
   ++operations_done_;
   if (first_open_ == kNoOperation) inflight_limit_.idle(now_);
+  if (recorder_ != nullptr) recorder_->operation_ended(op, Errc::kOk);
   table_.end(op, Errc::kOk);
 }
 
@@ -176,6 +177,7 @@ void ChunkScheduler::fail_open_operations() noexcept {
   while (first_open_ != kNoOperation) {
     const uint32_t op = first_open_;
     first_open_ = table_[op].next;
+    if (recorder_ != nullptr) recorder_->operation_ended(op, session_end_.code);
     table_.end(op, session_end_.code);
   }
   last_open_ = kNoOperation;

@@ -27,6 +27,7 @@
 #include "gpu_client/engine/data_path/inflight_limit.h"
 #include "gpu_client/engine/data_path/lane_connection.h"
 #include "gpu_client/engine/data_path/op_table.h"
+#include "gpu_client/engine/data_path/operation_recorder.h"
 #include "gpu_client/engine/data_path/straggler_stats.h"
 #include "transport/transport.h"
 #include "wire/messages.h"
@@ -95,6 +96,18 @@ class ChunkScheduler {
 
   [[nodiscard]] LaneConnection& lane(uint32_t i) noexcept { return lanes_[i]; }
   [[nodiscard]] uint32_t lane_count() const noexcept { return static_cast<uint32_t>(lanes_.size()); }
+  // Measures the operations for observers, which costs time for every chunk. Before the first endpoint is
+  // bound; the recorder outlives the endpoints.
+  void set_recorder(OperationRecorder* recorder) noexcept { recorder_ = recorder; }
+  [[nodiscard]] OperationRecorder* recorder() const noexcept { return recorder_; }
+  // The handler of the endpoint for lane connection i.
+  [[nodiscard]] transport::Handler& handler(uint32_t i) noexcept {
+    return recorder_ == nullptr ? static_cast<transport::Handler&>(lanes_[i]) : recorder_->lane(i);
+  }
+  // Binds lane connection i to the endpoint that has handler(i).
+  void bind(uint32_t i, transport::Endpoint& ep) noexcept {
+    lanes_[i].bind(recorder_ == nullptr ? ep : recorder_->lane(i).attach(ep));
+  }
   // The queue and payload sizes that the endpoint of lane connection i needs.
   [[nodiscard]] transport::EndpointOptions endpoint_options(uint32_t i) const noexcept;
   // Puts COMMIT on every lane connection. All must be bound.
@@ -193,6 +206,7 @@ class ChunkScheduler {
   const Options options_;
   OpTable& table_;
   Listener& listener_;
+  OperationRecorder* recorder_ = nullptr;
   View view_;
   ChunkRing ring_;
   std::vector<uint32_t> placement_;

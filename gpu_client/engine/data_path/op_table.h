@@ -29,6 +29,7 @@ struct OpRequest {
   wire::DType dtype = wire::DType::kF32;
   wire::Op op = wire::Op::kSum;
   Nanos deadline = 0;      // 0: none
+  Nanos issued = 0;        // set in a session with observers (OperationRecorder)
   bool on_device = false;  // send or recv is memory that the CPU cannot access
 };
 

@@ -281,6 +281,10 @@ void Recovery::fail_session(const ReducerState& source, const Error& violation) 
 void Recovery::end_stall(const char* outcome) {
   const auto duration = counters_.end_stall();
   if (!duration) return;
+  if (OperationRecorder* const recorder = parts_.scheduler.recorder()) {
+    const Nanos now = monotonic_now();
+    recorder->report_stall(now - *duration, now, stall_reason_);
+  }
   log_.warn("session resumed after " + std::to_string(*duration / kMillisecond) + " ms: " + outcome +
             (stall_reason_.empty() ? "" : " (" + std::exchange(stall_reason_, {}) + ")"));
 }

@@ -128,6 +128,8 @@ bool Recovery::add_reducer(ReducerReservation& reservation) {
     r.first_lane = parts_.scheduler.lane_count();
     for (uint32_t lane = 0; lane < r.lanes; ++lane)
       parts_.scheduler.add_lane({.handle = r.handle, .slots = r.slots});
+    if (OperationRecorder* const recorder = parts_.scheduler.recorder())
+      recorder->add_reducer(r.name, r.lanes);
   });
 }
 

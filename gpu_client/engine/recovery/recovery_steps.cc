@@ -108,9 +108,10 @@ void Recovery::resume_lane(const ReducerState& r, uint32_t lane, transport::tcp:
 void Recovery::bind_lane(uint32_t lane, transport::tcp::Socket& socket) {
   LaneConnection& connection = parts_.scheduler.lane(lane);
   if (parts_.scheduler.has_ended() || connection.is_bound()) return;
-  auto ep = parts_.context.adopt(std::move(socket), connection, parts_.scheduler.endpoint_options(lane));
+  auto ep = parts_.context.adopt(std::move(socket), parts_.scheduler.handler(lane),
+                                 parts_.scheduler.endpoint_options(lane));
   if (!ep) return lane_lost(lane, Errc::kReset, 0, "");
-  connection.bind(**ep);
+  parts_.scheduler.bind(lane, **ep);
   static_cast<void>(
       connection.resume());  // fails only while the endpoint closes, which is reported as a loss
 }
@@ -193,6 +194,10 @@ void Recovery::try_restart() {
   if (!ran || !restarted) return;
   restart_pending_ = false;
   counters_.add_view_change();
+  if (OperationRecorder* const recorder = parts_.scheduler.recorder()) {
+    const auto alive = std::ranges::count_if(follower_.view().reducers, &wire::ViewReducer::alive);
+    recorder->report_view_change(view.version, static_cast<uint32_t>(alive));
+  }
   for (const size_t reducer_index : added) {
     parts_.monitor.commit_peer(monitor_id_, reducer_index, {.incarnation = incarnation_});
     if (watch_) watch_->set_confirmed(reducers_[reducer_index].id);

@@ -52,6 +52,7 @@ Result<void> Session::begin(Membership membership) {
   auto scheduler = ChunkScheduler::create(std::move(o), *table_, *progress_loop_);
   if (!scheduler) return tl::unexpected(scheduler.error());
   scheduler_ = std::move(*scheduler);
+  add_observers(membership);
   if (const auto& memory = options_.join.identity.lanes.memory)
     ring_registration_ = {memory, scheduler_->ring_memory(), transport::rdma::Memory::Use::kSendAndAdvertise};
   auto context = transport::rdma::make_context();
@@ -86,13 +87,23 @@ Result<void> Session::begin(Membership membership) {
   return options_.own_thread ? progress_thread_->start() : Result<void>();
 }
 
+void Session::add_observers(const Membership& membership) {
+  const OperationObservers& observers = options_.observers;
+  if (observers.empty()) return;
+  const Identity& identity = options_.join.identity;
+  recorder_ = std::make_unique<OperationRecorder>(*scheduler_, observers, identity.rank, identity.ranks);
+  for (const ReducerReservation& r : membership.reservations)
+    recorder_->add_reducer(r.name, static_cast<uint32_t>(r.lanes.size()));
+  scheduler_->set_recorder(recorder_.get());
+}
+
 Result<void> Session::adopt_lanes(std::vector<ReducerReservation>& reservations) {
   uint32_t i = 0;
   for (ReducerReservation& reservation : reservations) {
     for (transport::tcp::Socket& lane : reservation.lanes) {
-      auto ep = context_->adopt(std::move(lane), scheduler_->lane(i), scheduler_->endpoint_options(i));
+      auto ep = context_->adopt(std::move(lane), scheduler_->handler(i), scheduler_->endpoint_options(i));
       if (!ep) return add_context(lane_names_[i], ep.error());
-      scheduler_->lane(i).bind(**ep);
+      scheduler_->bind(i, **ep);
       ++i;
     }
   }
@@ -107,6 +118,7 @@ Session::~Session() {
 
 Status Session::allreduce(OpRequest request, uint64_t& handle) {
   if (options_.op_timeout > 0) request.deadline = monotonic_now() + options_.op_timeout;
+  if (recorder_) request.issued = monotonic_now();
   {
     const std::lock_guard lock(submission_);
     if (closing_) return Errc::kClosed;

@@ -35,6 +35,7 @@ struct SessionOptions {
   bool device_memory = false;  // register_device_memory() is allowed
   Nanos op_timeout = 0;        // 0: none
   Nanos linger = 5 * kSecond;
+  OperationObservers observers;  // besides the process's trace (trace/); each costs time for every chunk
 };
 
 struct SessionStats {
@@ -59,9 +60,10 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   ~Session();
   Session(const Session&) = delete;
 
-  // Submits an operation. Sets `handle` for test() and wait(), and sets request.deadline and
-  // request.on_device. Returns kExhausted when the table is full, kClosed after close(), kInvalidArgument
-  // when a buffer is only partly in device memory, or the code with which the session ended. Any thread.
+  // Submits an operation. Sets `handle` for test() and wait(), and sets request.deadline,
+  // request.issued and request.on_device. Returns kExhausted when the table is full, kClosed after close(),
+  // kInvalidArgument when a buffer is only partly in device memory, or the code with which the session ended.
+  // Any thread.
   [[nodiscard]] Status allreduce(OpRequest request, uint64_t& handle);
   // Sets `done` when the operation has ended. Then returns its status and releases its handle. Returns
   // kInvalidArgument for a released handle.
@@ -111,6 +113,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
 
   // session.cc
   [[nodiscard]] Result<void> begin(Membership membership);
+  void add_observers(const Membership& membership);
   [[nodiscard]] Result<void> adopt_lanes(std::vector<ReducerReservation>& reservations);
   // Returns true when the operation has ended: sets `status` and releases the handle. Otherwise sets
   // `status` to kOk for an open operation and to kInvalidArgument for a released handle.
@@ -158,6 +161,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   std::unique_ptr<OpTable> table_;
   std::unique_ptr<ProgressLoop> progress_loop_;
   std::unique_ptr<ChunkScheduler> scheduler_;
+  std::unique_ptr<OperationRecorder> recorder_;  // null without observers
   transport::rdma::ScopedRegistration ring_registration_;
   std::unique_ptr<transport::tcp::TcpContext> context_;
   std::unique_ptr<ProgressThread> progress_thread_;

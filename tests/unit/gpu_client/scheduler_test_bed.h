@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/clock.h"
 #include "gpu_client/engine/data_path/chunk_scheduler.h"
 #include "transport/inproc/inproc_network.h"
 #include "wire/extension.h"
@@ -50,7 +51,7 @@ class FakeLane final : public transport::Handler {
     h.flags = 0;
     if (change) change(h);
     std::array<std::byte, wire::kSmallExtensionBytes> extension;
-    wire::encode_extension(wire::ResultInfo{.last_rank = 0, .lag_us = 1}, extension);
+    wire::encode_extension(info, extension);
     EXPECT_TRUE(endpoint->put(h, extension, {slot, h.length}, h.sequence).ok());
   }
   void abort(Errc code, const std::string& text) {
@@ -124,12 +125,13 @@ class FakeLane final : public transport::Handler {
   }
 
   transport::Endpoint* endpoint = nullptr;
-  std::vector<wire::FrameHeader> waiting;  // contributions without an answer
-  std::vector<wire::FrameHeader> seen;     // all contributions
-  std::vector<std::byte> last;             // payload of the last contribution
-  wire::Resume resume;                     // last received
-  wire::ViewCommit view;                   // last received
-  uint64_t count = 0;                      // of the last OP_INFO
+  std::vector<wire::FrameHeader> waiting;              // contributions without an answer
+  std::vector<wire::FrameHeader> seen;                 // all contributions
+  std::vector<std::byte> last;                         // payload of the last contribution
+  wire::Resume resume;                                 // last received
+  wire::ViewCommit view;                               // last received
+  wire::ResultInfo info{.last_rank = 0, .lag_us = 1};  // sent with each answer
+  uint64_t count = 0;                                  // of the last OP_INFO
   uint64_t incarnation = 0;
   bool committed = false;
   Errc closed = Errc::kOk;
@@ -147,6 +149,8 @@ class FakeLane final : public transport::Handler {
 
 class SchedulerTestBed final : public ChunkScheduler::Listener {
  public:
+  static constexpr uint32_t kRanks = 4;  // for StragglerStats and OperationRecorder
+
   struct Shape {
     uint32_t lanes = 2;
     uint32_t slots = 4;
@@ -156,7 +160,8 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
     bool keep_results = true;
     bool limit_inflight = false;
     bool fault_tolerant = false;
-    std::vector<uint32_t> placement{};  // empty: round robin
+    std::vector<uint32_t> placement{};      // empty: round robin
+    OperationObserver* observer = nullptr;  // lives longer
   };
 
   explicit SchedulerTestBed(const Shape& shape) : table(shape.lanes, shape.slot_bytes) {
@@ -169,12 +174,21 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
     o.limit_inflight = shape.limit_inflight;
     o.fault_tolerant = shape.fault_tolerant;
     o.rank = shape.rank;
+    o.ranks = kRanks;
     o.placement = shape.placement;
     for (uint32_t i = 0; i < shape.lanes; ++i) {
       if (shape.placement.empty()) o.placement.push_back(i);
       o.lanes.push_back({.handle = 7 + i, .slots = shape.slots});
     }
     scheduler = std::move(ChunkScheduler::create(std::move(o), table, *this).value());
+    if (shape.observer != nullptr) {
+      recorder = std::make_unique<OperationRecorder>(
+          *scheduler,
+          OperationObservers{std::shared_ptr<OperationObserver>(shape.observer, [](OperationObserver*) {})},
+          shape.rank, kRanks);
+      for (uint32_t i = 0; i < shape.lanes; ++i) recorder->add_reducer("reducer " + std::to_string(i), 1);
+      scheduler->set_recorder(recorder.get());
+    }
     for (uint32_t i = 0; i < shape.lanes; ++i) connect(i, shape.slots, shape.slot_bytes);
     EXPECT_TRUE(scheduler->begin().ok());
   }
@@ -183,8 +197,8 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
   FakeLane& connect(uint32_t i, uint32_t slots, uint32_t slot_bytes) {
     FakeLane& lane = lanes.emplace_back(slots, slot_bytes);
     auto [mine, theirs] =
-        network->connect(*context, scheduler->lane(i), *far_context, lane, scheduler->endpoint_options(i));
-    scheduler->lane(i).bind(*mine);
+        network->connect(*context, scheduler->handler(i), *far_context, lane, scheduler->endpoint_options(i));
+    scheduler->bind(i, *mine);
     lane.endpoint = theirs;
     return lane;
   }
@@ -196,7 +210,8 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
                                    .recv = static_cast<std::byte*>(recv),
                                    .count = count,
                                    .dtype = dtype,
-                                   .op = op});
+                                   .op = op,
+                                   .issued = recorder ? monotonic_now() : 0});
     EXPECT_TRUE(index.has_value());
     scheduler->issue(*index);
     return *index;
@@ -235,6 +250,7 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
   OpTable table;
   std::deque<FakeLane> lanes;
   std::unique_ptr<ChunkScheduler> scheduler;
+  std::unique_ptr<OperationRecorder> recorder;  // null without an observer
   std::unique_ptr<transport::Context> context = network->make_context();
   std::unique_ptr<transport::Context> far_context = network->make_context();
   Nanos now = kSecond;

@@ -1,0 +1,111 @@
+#include "gpu_client/engine/data_path/operation_recorder.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "gpu_client/engine/data_path/chunk_scheduler.h"
+#include "gpu_client/engine/trace/time_parts.h"
+
+namespace sluice::engine {
+
+OperationRecorder::OperationRecorder(ChunkScheduler& scheduler, OperationObservers observers, Rank rank,
+                                     uint32_t ranks)
+    : scheduler_(scheduler),
+      observers_(std::move(observers)),
+      rank_(rank),
+      ranks_(ranks),
+      measurements_(OpTable::kCapacity) {}
+
+void OperationRecorder::add_reducer(const std::string& name, uint32_t lanes) {
+  for (uint32_t i = 0; i < lanes; ++i) {
+    const auto index = static_cast<uint32_t>(lanes_.size());
+    lanes_.emplace_back(*this, scheduler_.lane(index), index);
+    reducer_of_lane_.push_back(static_cast<uint32_t>(reducers_.size()));
+  }
+  reducers_.emplace_back();
+  for (const auto& observer : observers_) observer->on_reducer_added(name);
+}
+
+OperationRecorder::Measurement& OperationRecorder::measurement(uint32_t operation) noexcept {
+  Measurement& m = measurements_[operation];
+  const Operation& o = scheduler_.table()[operation];
+  if (m.generation == o.generation) return m;
+  m = {.generation = o.generation,
+       .record = {.handle = scheduler_.table().handle_of(operation),
+                  .op_id = o.op_id,
+                  .bytes = o.bytes,
+                  .dtype = o.request.dtype,
+                  .op = o.request.op,
+                  .issued = o.request.issued}};
+  return m;
+}
+
+uint32_t OperationRecorder::chunk_put(uint64_t chunk, Nanos now) noexcept {
+  const ChunkRecord& c = scheduler_.ring().record(chunk);
+  if (c.chunk != chunk || c.done) return kNoOperation;
+  OperationRecord& r = measurement(c.operation).record;
+  if (r.first_put == 0) r.first_put = now;
+  r.last_put = now;
+  return c.operation;
+}
+
+void OperationRecorder::chunk_result(ChunkResult c) noexcept {
+  if (c.info.last_rank >= ranks_) c.info = {};  // the value comes from the network
+  // A kept result of another rank may have completed the chunk, and another operation uses the entry.
+  if (scheduler_.ring().is_done(c.chunk)) return;
+  Measurement& m = measurement(c.operation);
+  const uint32_t reducer = reducer_of_lane_[c.lane];
+  Nanos& shortest = reducers_[reducer].shortest[static_cast<size_t>(std::bit_width(c.bytes))];
+  const Nanos duration = c.result - c.put;
+  if (shortest == 0 || duration < shortest) shortest = duration;
+  ChunkTiming timing{.chunk = c.chunk,
+                     .op_id = m.record.op_id,
+                     .bytes = c.bytes,
+                     .reducer = reducer,
+                     .lane = c.lane,
+                     .put = c.put,
+                     .result = c.result,
+                     .parts = divide_round_trip({.duration = duration,
+                                                 .shortest = shortest,
+                                                 .bytes = c.bytes,
+                                                 .ranks = ranks_,
+                                                 .lag = Nanos{c.info.lag_us} * kMicrosecond,
+                                                 .this_is_last = c.info.last_rank == rank_}),
+                     .last_rank = c.info.last_rank,
+                     .lag_us = c.info.lag_us};
+  timing.parts.in_window = std::max<Nanos>(c.put - m.record.issued, 0);
+  add_parts(m.sums, timing.parts);
+  m.reducers |= uint64_t{1} << std::min(reducer, 63U);
+  ++m.record.chunks;
+  if (m.record.first_result == 0) m.record.first_result = c.result;
+  if (c.info.lag_us > m.record.last_rank_lag_us) {
+    m.record.last_rank = c.info.last_rank;
+    m.record.last_rank_lag_us = c.info.lag_us;
+  }
+  for (const auto& observer : observers_) observer->on_chunk_ended(timing);
+}
+
+void OperationRecorder::operation_ended(uint32_t operation, Errc status) noexcept {
+  Measurement& m = measurement(operation);
+  m.record.status = status;
+  m.record.done = monotonic_now();
+  m.record.reducers = static_cast<uint32_t>(std::popcount(m.reducers));
+  m.record.parts = scale_parts(m.sums, m.record.done - m.record.issued);
+  for (const auto& observer : observers_) observer->on_operation_ended(m.record);
+}
+
+void OperationRecorder::report_stall(Nanos begin, Nanos end, const std::string& reason) noexcept {
+  StallRecord stall{.begin = begin, .end = end};
+  std::copy_n(reason.begin(), std::min(reason.size(), stall.reason.size() - 1), stall.reason.begin());
+  for (const auto& observer : observers_) observer->on_stall_ended(stall);
+}
+
+void OperationRecorder::report_view_change(uint32_t version, uint32_t reducers) noexcept {
+  for (const auto& observer : observers_)
+    observer->on_view_changed({.at = monotonic_now(), .version = version, .reducers = reducers});
+}
+
+}  // namespace sluice::engine
