@@ -131,7 +131,10 @@ class Containers(DeployTest):
         for _ in range(2):  # the second run overwrites the files of the first
             self.run_tool("buildah", "run", "--volume", f"{target}:/target", container, "--", *self.config("plugin")["Entrypoint"])
         self.assertEqual(sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()),
-                         ["bin/sluice", "bin/sluice-install", "etc/nccl.conf", "lib/libnccl-net-sluice.so", "lib/libsluice_tls.so"])
+                         ["bin/sluice", "bin/sluice-install", "etc/nccl.conf", "lib/libnccl-net-sluice.so", "lib/librccl-net-sluice.so", "lib/librccl-net.so",
+                          "lib/libsluice_tls.so"])
+        # RCCL finds the plugin by its default name.
+        self.assertEqual((target / "lib/librccl-net.so").readlink(), Path("libnccl-net-sluice.so"))
         self.assertEqual((target / "etc/nccl.conf").read_text(), (deploy_case.ROOT / "config/nccl.conf").read_text())
         # The copied plugin works with a reducer.
         _, address = self.start_reducer()

@@ -31,7 +31,8 @@ class Packages(DeployTest):
         changelog = (deploy_case.ROOT / "deploy" / "packaging" / "debian" / "changelog").read_text()
         self.assertTrue(changelog.startswith(f"sluice ({version()}) "), "the first entry of the changelog is for this version")
         for deb in self.debs.values():
-            self.assertNotIn("libnccl-net.so\n", self.command("dpkg-deb", "-c", deb).stdout + "\n", "other packages use this name")
+            for name in ("libnccl-net.so", "librccl-net.so"):
+                self.assertNotIn(f"/usr/lib/{name}", self.command("dpkg-deb", "-c", deb).stdout, "other packages use this name")
 
     def test_lintian(self):
         need("lintian")
@@ -84,6 +85,9 @@ class Packages(DeployTest):
         self.assertRegex(output, r"# Out of bounds values : 0 OK")
         output = self.chroot("sluice", "check", "plugin", env=environment({"SLUICE_REDUCERS": address, "NCCL_COLLNET_ENABLE": "1"})).stdout
         self.assertRegex(output, r"plugin +libnccl-net-sluice\.so: ")
+        plugin = self.root / "usr/lib/libnccl-net-sluice.so"
+        for name in ("librccl-net-sluice.so", "libnccl-net-sluice/librccl-net.so", "libnccl-net-sluice/libnccl-net.so"):
+            self.assertTrue((plugin.parent / name).samefile(plugin), name)
         self.assertRegex(output, r"reduction +\d+ floats, correct")
         self.terminate(reducer, errors)
 
