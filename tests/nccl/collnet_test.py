@@ -106,4 +106,4 @@ class CollNet(PlayerTest):
 
 
 if __name__ == "__main__":
-    main()
+    main(proves="collnet")

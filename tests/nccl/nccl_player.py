@@ -13,10 +13,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "functional"))
 
 import sluice_process  # noqa: E402
+from evidence import Evidence, run_and_record  # noqa: E402
 from sluice_process import DEADLINE_S, SluiceTest, environment  # noqa: E402
 
 NET_ABIS = range(5, 13)
 COLLNET_ABIS = range(8, 13)
+TUNER_ABIS = range(2, 8)
 CONNECT_TIMEOUT_S = 5
 
 PLAYER = None
@@ -24,8 +26,10 @@ PLUGIN = None
 ABI = None
 
 
-def main():
-    """Entry point of every test file: --player PROGRAM --plugin FILE [--abi N] --sluice PROGRAM, then options of unittest."""
+def main(proves=None, subjects=None):
+    """Entry point of every test file: --player PROGRAM --plugin FILE [--abi N] --sluice PROGRAM, then options of unittest.
+
+    If all cases pass, the feature `proves` has been played with `subjects` (default: the tested ABI version)."""
     global PLAYER, PLUGIN, ABI
     parser = argparse.ArgumentParser()
     parser.add_argument("--player", type=Path, required=True)
@@ -34,7 +38,10 @@ def main():
     arguments, rest = parser.parse_known_args()
     PLAYER, PLUGIN, ABI = str(arguments.player.resolve()), arguments.plugin.resolve(), arguments.abi
     sys.argv[1:] = rest
-    sluice_process.main()
+    evidence = Evidence(is_whole_program=len(rest) == 2)  # --sluice PROGRAM
+    for subject in (subjects or [f"v{abi()}"]) if proves else []:
+        evidence.add(proves, subject, "played")
+    run_and_record(evidence, sluice_process.main)
 
 
 def abi():

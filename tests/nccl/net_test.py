@@ -27,4 +27,4 @@ class Net(PlayerTest):
 
 
 if __name__ == "__main__":
-    main()
+    main(proves="net")

@@ -1,8 +1,10 @@
-"""Real libnccl loads the built plugin without a GPU. Releases up to 2.21 look up the network in ncclGetUniqueId, later releases only with a communicator.
+"""Real libnccl loads the built plugin without a GPU. Releases up to 2.21 look up the network in ncclGetUniqueId, later releases only with a communicator;
+of the newest one the names are compared that it looks up.
 
 usage: real_nccl_test.py --plugin FILE --wheels FOLDER. Exit status 77 if no release can be downloaded."""
 
 import argparse
+import mmap
 import os
 import re
 import shutil
@@ -16,19 +18,22 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1] / "capabilities"))
 
 from capabilities import require, skip  # noqa: E402
+from evidence import Evidence, run_and_record  # noqa: E402
 
 # release: package, net version that it uses, whether it uses the CollNet of the plugin (v8 and newer)
 RELEASES = {
-    "2.14.3": ("nvidia-nccl-cu11", 6, False),
     "2.18.3": ("nvidia-nccl-cu12", 6, False),
     "2.19.3": ("nvidia-nccl-cu12", 7, False),
     "2.20.5": ("nvidia-nccl-cu12", 8, True),
     "2.21.5": ("nvidia-nccl-cu12", 8, True),
 }
+# The newest release in a package: its library must look up no newer version than the plugin exports.
+NEWEST = ("2.32.3", "nvidia-nccl-cu13")
 DEADLINE_S = 120
 
 PLUGIN = None
 LIBRARIES = {}  # release: libnccl.so.2
+EVIDENCE = None
 
 SCRIPT = """
 import ctypes, sys
@@ -38,9 +43,8 @@ print("\\n".join("mapped " + line.split(maxsplit=5)[-1].rstrip() for line in ope
 """
 
 
-def fetch(release, wheels):
+def fetch(release, package, wheels):
     """Returns libnccl.so.2 of the release; downloads it into the folder if necessary."""
-    package = RELEASES[release][0]
     target = wheels / release / "libnccl.so.2"
     if target.exists():
         return target
@@ -75,7 +79,7 @@ class RealNccl(unittest.TestCase):
 
     def test_uses_net_and_collnet_of_the_built_file(self):
         (self.folder / PLUGIN.name).symlink_to(PLUGIN)
-        for release in LIBRARIES:
+        for release in sorted(RELEASES.keys() & LIBRARIES):
             with self.subTest(release):
                 _, version, collnet = RELEASES[release]
                 text = get_unique_id(release, {"SLUICE_NET": "always", "SLUICE_REDUCERS": "localhost", "SLUICE_IFNAME": "lo"}, self.folder)
@@ -85,10 +89,25 @@ class RealNccl(unittest.TestCase):
                 missed = [int(v) for v in re.findall(r"Failed to find ncclNetPlugin_v(\d+)", text)]
                 self.assertTrue(all(v > version for v in missed), text)
                 self.assertEqual("ncclCollNetPlugin" in text, not collnet, text)
+                EVIDENCE.add("net", release, "loaded")
+                if collnet:
+                    EVIDENCE.add("collnet", release, "loaded")
                 print(f"NCCL {release}: net v{version}{', CollNet v8' if collnet else ', no CollNet, as expected'}")
 
+    def test_exports_the_newest_tables_that_the_newest_release_looks_up(self):
+        release, _ = NEWEST
+        if release not in LIBRARIES:
+            self.skipTest(f"no library of NCCL {release}")
+        with open(LIBRARIES[release], "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            known = {name.decode() for name in re.findall(rb"\0(nccl(?:Net|CollNet|Tuner)Plugin_v\d+)(?=\0)", data)}
+        self.assertIn("ncclTunerPlugin_v6", known)
+        exported = subprocess.run(["nm", "-D", "--defined-only", str(PLUGIN)], capture_output=True, text=True, check=True).stdout.split()
+        for family in ("Net", "CollNet", "Tuner"):
+            newest = max((name for name in known if name.startswith(f"nccl{family}Plugin")), key=lambda name: int(name.rpartition("v")[2]))
+            self.assertIn(newest, exported)
+
     def test_works_without_the_file(self):
-        for release in LIBRARIES:
+        for release in sorted(RELEASES.keys() & LIBRARIES):
             with self.subTest(release):
                 text = get_unique_id(release, {}, self.folder)
                 self.assertIn("result 0", text)
@@ -97,23 +116,27 @@ class RealNccl(unittest.TestCase):
 
 
 def main():
-    global PLUGIN
+    global PLUGIN, EVIDENCE
     parser = argparse.ArgumentParser()
     parser.add_argument("--plugin", type=Path, required=True)
     parser.add_argument("--wheels", type=Path, required=True)
     arguments, rest = parser.parse_known_args()
     PLUGIN = arguments.plugin.resolve()
+    EVIDENCE = Evidence(is_whole_program=not rest)
     require("pypi")
     reason = ""
-    for release in RELEASES:
+    packages = {release: package for release, (package, _, _) in RELEASES.items()} | dict([NEWEST])
+    for release, package in packages.items():
         try:
-            LIBRARIES[release] = fetch(release, arguments.wheels)
+            LIBRARIES[release] = fetch(release, package, arguments.wheels)
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
             reason = f"NCCL {release}: {error}"
             print(reason)
     if not LIBRARIES:
         skip(f"needs pypi: {reason}")
-    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
+    if reason:
+        EVIDENCE = Evidence(is_whole_program=False)
+    run_and_record(EVIDENCE, lambda: unittest.main(argv=[sys.argv[0], *rest], verbosity=2))
 
 
 if __name__ == "__main__":
