@@ -122,7 +122,7 @@ Result send(void* comm, void* data, Size size, int tag, void* /*handle*/, void**
   const Status s = net::isend(*static_cast<net::SendComm*>(comm), static_cast<const std::byte*>(data),
                               static_cast<size_t>(size), tag, &r);
   *request = r;
-  return log_result("net isend", s);
+  return to_result(s);  // isend() has logged the error
 }
 inline Result send(void* comm, void* data, size_t size, int tag, void* handle, void* /*profile*/,
                    void** request) noexcept {
@@ -138,7 +138,7 @@ Result receive(void* comm, int n, void** data, Size* sizes, int* tags, void** /*
   const Status s = net::irecv(*static_cast<net::RecvComm*>(comm), static_cast<std::byte*>(data[0]),
                               static_cast<size_t>(sizes[0]), tags[0], &r);
   *request = r;
-  return log_result("net irecv", s);
+  return to_result(s);  // irecv() has logged the error
 }
 inline Result receive(void* comm, int n, void** data, size_t* sizes, int* tags, void** handles,
                       void** /*profiles*/, void** request) noexcept {
@@ -157,7 +157,7 @@ inline Result test(void* request, int* done, int* sizes) noexcept {
   const Status s = net::test(*static_cast<net::Request*>(request), &is_done, &bytes);
   *done = is_done ? 1 : 0;
   if (is_done && sizes != nullptr) *sizes = static_cast<int>(bytes);
-  return log_result("net test", s);
+  return to_result(s);  // test() has logged the error
 }
 
 inline Result close_send(void* comm) noexcept {

@@ -58,6 +58,7 @@ Result<Connector*> connector_for(int device, Handle handle, Nanos now) {
 // Closes the streams at once after an error or with open requests, when no requested data can be lost by
 // that. Returns true when the group can shut down in order instead.
 bool can_shut_down(StreamGroup& group) noexcept {
+  group.log_suppressed_failures();
   if (!group.error().ok()) {
     // After kBadLength a notice for the peer may still be queued, which a reset would drop.
     group.close_streams(group.error() == Status(Errc::kBadLength) ? Errc::kClosed : Errc::kReset);
@@ -111,18 +112,18 @@ Status accept(Listener& listener, RecvComm** comm) {
 }
 
 Status isend(SendComm& comm, const std::byte* data, size_t bytes, int tag, Request** request) noexcept {
-  return comm.send(data, bytes, tag, request);
+  return comm.log_failure("isend", comm.send(data, bytes, tag, request));
 }
 
 Status irecv(RecvComm& comm, std::byte* data, size_t bytes, int tag, Request** request) noexcept {
-  return comm.receive(data, bytes, tag, request);
+  return comm.log_failure("irecv", comm.receive(data, bytes, tag, request));
 }
 
 Status test(Request& request, bool* done, size_t* bytes) noexcept {
   *done = false;
   if (!request.done) request.group->progress();
   // A request that is done stays done after the end of the connection.
-  if (!request.done) return request.group->error();
+  if (!request.done) return request.group->log_failure("test", request.group->error());
   *done = true;
   if (bytes != nullptr) *bytes = request.bytes;
   request.release();

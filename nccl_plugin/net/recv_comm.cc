@@ -13,7 +13,7 @@ constexpr uint32_t kSendQueue = abi::kMaxRequests;
 
 }  // namespace
 
-RecvComm::RecvComm() noexcept : StreamGroup("receive from") {
+RecvComm::RecvComm() : StreamGroup("receive from") {
   for (Slot& s : slots_) s.group = this;
 }
 

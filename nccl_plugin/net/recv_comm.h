@@ -31,7 +31,7 @@ class RecvComm final : public StreamGroup {
     std::array<uint64_t, kMaxPieces / 64> started_pieces;
   };
 
-  RecvComm() noexcept;
+  RecvComm();
   transport::ReceiveTarget accept_header(Stream& stream, const wire::FrameHeader& h) noexcept override;
   void complete_frame(const wire::FrameHeader& h) noexcept override;
   void complete_send(Stream& /*stream*/, transport::Cookie /*cookie*/) noexcept override {}

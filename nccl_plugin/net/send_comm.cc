@@ -27,7 +27,7 @@ static_assert(abi::kMaxRequests < kNoMessage);
 
 }  // namespace
 
-SendComm::SendComm() noexcept : StreamGroup("send to") {
+SendComm::SendComm() : StreamGroup("send to") {
   for (Message& m : messages_) m.group = this;
 }
 

@@ -37,7 +37,7 @@ class SendComm final : public StreamGroup {
     uint64_t bytes = 0;
   };
 
-  SendComm() noexcept;
+  SendComm();
   transport::ReceiveTarget accept_header(Stream& stream, const wire::FrameHeader& h) noexcept override;
   void complete_frame(const wire::FrameHeader& h) noexcept override;
   void complete_send(Stream& stream, transport::Cookie cookie) noexcept override;

@@ -31,10 +31,18 @@ Result<void> StreamGroup::adopt(ConnectedStreams connected, const transport::End
     s.endpoint = *endpoint;
     open_streams_ = ++stream_count_;
   }
-  peer_ = streams_[0].endpoint->peer();
-  if (!connected.transport_text.empty())
-    info("%s %s: %s", action_, peer_.c_str(), connected.transport_text.c_str());
+  name_.append(" ").append(streams_[0].endpoint->peer());
+  if (!connected.transport_text.empty()) info("%s: %s", name_.c_str(), connected.transport_text.c_str());
   return {};
+}
+
+Status StreamGroup::log_failure(const char* call, Status status) noexcept {
+  if (!status.ok()) failures_.log_first(name_.c_str(), call, status.code());
+  return status;
+}
+
+void StreamGroup::log_suppressed_failures() noexcept {
+  failures_.log_suppressed(name_.c_str());
 }
 
 void StreamGroup::progress() noexcept {
@@ -77,7 +85,7 @@ void StreamGroup::begin_shutdown() noexcept {
 void StreamGroup::fail_group(Errc reason, const char* text, bool close_now) noexcept {
   if (error_.ok()) {
     error_ = reason;
-    if (!shutting_down_) warn("%s %s: %s", action_, peer_.c_str(), text);
+    if (!shutting_down_) warn("%s: %s", name_.c_str(), text);
   }
   if (close_now) close_streams(Errc::kReset);
 }

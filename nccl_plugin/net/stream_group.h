@@ -9,6 +9,7 @@
 #include "core/result.h"
 #include "core/status.h"
 #include "core/units.h"
+#include "nccl_plugin/host/repeated_errors.h"
 #include "nccl_plugin/net/connected_streams.h"
 #include "nccl_plugin/net/limits.h"
 #include "nccl_plugin/net/peer_timeout.h"
@@ -32,6 +33,9 @@ class StreamGroup {
 
   // kOk while the group works; then the first reason for its end.
   [[nodiscard]] Status error() const noexcept { return error_; }
+  // Returns `status`, the result of a call of NCCL. Logs each kind of failure once.
+  Status log_failure(const char* call, Status status) noexcept;
+  void log_suppressed_failures() noexcept;
   // Makes progress on all requests, or does nothing (see above).
   void progress() noexcept;
 
@@ -68,7 +72,7 @@ class StreamGroup {
   };
 
   // `action` is for messages: "send to", "receive from".
-  explicit StreamGroup(const char* action) noexcept : action_(action) {}
+  explicit StreamGroup(const char* action) : name_(action) {}
   [[nodiscard]] Result<void> adopt(ConnectedStreams connected, const transport::EndpointOptions& options);
 
   [[nodiscard]] std::span<Stream> streams() noexcept { return {streams_.data(), stream_count_}; }
@@ -93,9 +97,9 @@ class StreamGroup {
   void on_stream_closed(Stream& stream, Errc reason) noexcept;
   void check_peer_timeouts(Nanos now) noexcept;
 
-  const char* const action_;
-  std::string peer_;
+  std::string name_;  // "send to ADDRESS"
   Status error_;
+  RepeatedErrors failures_;
   bool shutting_down_ = false;
   unsigned open_requests_ = 0;
   Nanos next_poll_ = 0;

@@ -241,6 +241,8 @@ class Traffic(PlayerTest):
     def test_a_rank_closes_with_requests_open(self):
         self.start_pool(1)
         lines = self.run_player("abort-one", "--ranks", 3)
+        # Each tests its failed request 10,001 times.
+        self.assertEqual(len([line for line in lines if "NET/SLUICE: " in line]), 2, lines)
         # The others are informed at once, not at the deadline of the reducers.
         reasons = [line for line in lines if re.search(r"rank 0 \(.*\): NCCL closed the communicator with requests open", line)]
         self.assertEqual(len(reasons), 2, lines)

@@ -16,7 +16,14 @@ class NetTransport(PlayerTest):
 
     def test_a_rank_is_killed(self):
         for victim in (0, 1):
-            self.run_player("net-killed", "--ranks", 3, "--killed-rank", victim)
+            lines = self.run_player("net-killed", "--ranks", 3, "--killed-rank", victim)
+            # Two failed receives are tested 10,001 times each: the cause, one line for the first failure, one at the close.
+            receiver = [line.split("NET/SLUICE: ")[1] for line in lines if f"rank {(victim + 1) % 3}: " in line and "NET/SLUICE: receive from " in line]
+            self.assertEqual(len(receiver), 3, lines)
+            self.assertRegex(receiver[0], "connection lost: |closed the connection")
+            self.assertRegex(receiver[1], ": test failed: .*; repetitions are counted, not logged$")
+            self.assertRegex(receiver[2], ": closed; 20001 repeated errors were not logged$")
+            self.assertLessEqual(len([line for line in lines if "NET/SLUICE: send to " in line]), 3, lines)
 
     def test_transport_tcp_logs_nothing(self):
         lines = self.run_player("net-close", "--ranks", 2, "--rounds", 1, "--verbose", env={"SLUICE_TRANSPORT": "tcp"})

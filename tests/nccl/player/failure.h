@@ -17,6 +17,9 @@ inline void require(bool holds, const std::string& what) {
   if (!holds) throw Failure(what);
 }
 
+// How often a failed request is tested again. NCCL 2.23 to 2.25 do so without end after an abort.
+constexpr int kPollsOfFailedRequest = 10'000;
+
 // For calls that must not fail.
 inline void require_success(Result result, const char* call) {
   if (result != kSuccess) throw Failure(std::string(call) + " returned " + std::to_string(result));

@@ -21,11 +21,20 @@ std::vector<size_t> odd_sizes() {
           0, 65535, 65537, 131072, 1048579, 3,   8388607, 8388608, 1,    524289};
 }
 
-// Tests `request` until it is done or fails. Returns whether it failed. Throws Failure at a timeout.
+void poll_failed(Plugin& plugin, void* request) {
+  for (int poll = 0, done = 0; poll < kPollsOfFailedRequest; ++poll)
+    require(plugin.net().test(request, &done, nullptr) != kSuccess, "a failed request succeeded later");
+}
+
+// Tests `request` until it is done or fails, and goes on testing a failed one. Returns whether it failed.
+// Throws Failure at a timeout.
 bool request_fails(Rank& rank, Plugin& plugin, void* request, const std::string& what) {
   const auto deadline = Clock::now() + kErrorTimeout;
   for (int done = 0;;) {
-    if (plugin.net().test(request, &done, nullptr) != kSuccess) return true;
+    if (plugin.net().test(request, &done, nullptr) != kSuccess) {
+      poll_failed(plugin, request);
+      return true;
+    }
     if (done == 1) return false;
     require(Clock::now() < deadline, what + ": neither done nor failed before the timeout");
     rank.yield();

@@ -106,7 +106,12 @@ bool Traffic::test(const Operation& operation, GroupState& group) {
   void* const request = group.requests[group.done % kSteps];
   // NCCL passes a null size in some calls.
   const Result result = communicator_.collnet().test(request, &done, group.done % 2 == 0 ? &size : nullptr);
-  if (result != kSuccess) throw CallFailed("test", result);
+  if (result != kSuccess) {
+    for (int poll = 0; poll < kPollsOfFailedRequest; ++poll)
+      require(communicator_.collnet().test(request, &done, nullptr) != kSuccess,
+              "a failed request succeeded");
+    throw CallFailed("test", result);
+  }
   require(done == 0 || done == 1, "test did not set *done");
   if (done == 0) return false;
   verify(operation, group);
