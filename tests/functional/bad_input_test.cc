@@ -1,10 +1,10 @@
 // Malformed bytes and unauthorized clients at a reducer. A valid session runs beside each test and must be
 // unaffected.
-#include <fstream>
 #include <random>
 
 #include "core/log.h"
 #include "tests/functional/reducer_fixture.h"
+#include "tests/support/temporary_file.h"
 
 namespace sluice::test {
 namespace {
@@ -176,15 +176,12 @@ TEST_F(BadInput, AttachesThatMatchNoJoinAreRefused) {
 class Authentication : public ReducerTest {
  protected:
   void SetUp() override {
-    path_ = ::testing::TempDir() + "sluice_key_" + std::to_string(::getpid());
-    std::ofstream(path_) << "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
     auto options = short_deadlines();
-    options.key_file = path_;
+    options.key_file = key_file_.path();
     start(options);
     for (int i = 0; i < 32; ++i) key_.push_back(static_cast<std::byte>(i));
   }
-  void TearDown() override { std::remove(path_.c_str()); }
-  std::string path_;
+  const TemporaryFile key_file_{"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"};
   std::vector<std::byte> key_;
 };
 

@@ -2,12 +2,12 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <fstream>
 #include <latch>
 
 #include "config/secret_file.h"
 #include "gpu_client/api/options.h"
 #include "tests/functional/engine_test_bed.h"
+#include "tests/support/temporary_file.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/blocking_io.h"
 #include "transport/tcp/connect.h"
@@ -19,12 +19,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string secret_file(const char* name, uint8_t first_byte) {
-  config::Secret secret{};
-  secret[0] = first_byte;
-  const std::string path = ::testing::TempDir() + name;
-  std::ofstream(path) << config::secret_text(secret);
-  return path;
+std::string secret(uint8_t first_byte) {
+  config::Secret bytes{};
+  bytes[0] = first_byte;
+  return config::secret_text(bytes);
 }
 
 class EngineFailure : public EngineTestBed {
@@ -72,29 +70,31 @@ class EngineFailure : public EngineTestBed {
 };
 
 TEST_F(EngineFailure, AuthenticatesBothSides) {
+  const TemporaryFile key(secret(1));
   reducer::ReducerOptions o = reducer_options();
-  o.key_file = secret_file("engine_key", 1);
+  o.key_file = key.path();
   start_reducers(2, o);
   reduce_and_close(
       join_all(2, [&](uint32_t, sluice_options& c) { c.key_file = o.key_file.c_str(), c.job = "train"; }));
 }
 
 TEST_F(EngineFailure, FailsWithAWrongOrMissingKey) {
+  const TemporaryFile key(secret(1));
   reducer::ReducerOptions o = reducer_options();
-  o.key_file = secret_file("engine_key", 1);
+  o.key_file = key.path();
   start_reducers(1, o);
-  const std::string other = secret_file("engine_other_key", 2);
-  expect_all(create_all(1, [&](uint32_t, sluice_options& c) { c.key_file = other.c_str(); }), SLUICE_REFUSED,
-             AllOf(HasSubstr("reducer 127.0.0.1:"), HasSubstr("proof")));
+  const TemporaryFile other(secret(2));
+  expect_all(create_all(1, [&](uint32_t, sluice_options& c) { c.key_file = other.path().c_str(); }),
+             SLUICE_REFUSED, AllOf(HasSubstr("reducer 127.0.0.1:"), HasSubstr("proof")));
   ++session_;
   expect_all(create_all(1), SLUICE_REFUSED, HasSubstr("requires a job token"));
 }
 
 TEST_F(EngineFailure, RefusesAReducerWithoutAKey) {
   start_reducers(1);
-  const std::string key = secret_file("engine_key", 1);
-  expect_all(create_all(1, [&](uint32_t, sluice_options& o) { o.key_file = key.c_str(); }), SLUICE_REFUSED,
-             HasSubstr("has no key to prove the job token"));
+  const TemporaryFile key(secret(1));
+  expect_all(create_all(1, [&](uint32_t, sluice_options& o) { o.key_file = key.path().c_str(); }),
+             SLUICE_REFUSED, HasSubstr("has no key to prove the job token"));
 }
 
 TEST_F(EngineFailure, NamesAnUnreachableReducer) {

@@ -2,14 +2,11 @@
 // wrongly. Runs in a guest of guest.sh --loopback.
 #include <array>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <span>
 
 #include "tests/functional/reducer_fixture.h"
+#include "tests/support/temporary_file.h"
 #include "transport/rdma/pairing.h"
 
 namespace sluice::test {
@@ -69,11 +66,9 @@ TEST_F(PairingFixture, APeerWithoutADeviceIsServedOverTcp) {
 
 // A client that may not join cannot make the reducer allocate device resources.
 TEST_F(PairingFixture, NoQueuePairIsCreatedWithoutTheToken) {
-  const std::string key_file = ::testing::TempDir() + "sluice_pairing_key";
-  std::ofstream(key_file) << "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
-  std::filesystem::permissions(key_file, std::filesystem::perms::owner_read);
+  const TemporaryFile key_file("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n");
   auto options = short_deadlines();
-  options.key_file = key_file;
+  options.key_file = key_file.path();
   start(options);
   const auto made = [this] {
     uint64_t pairs = 0, registrations = 0;
@@ -118,7 +113,6 @@ TEST_F(PairingFixture, NoQueuePairIsCreatedWithoutTheToken) {
   EXPECT_EQ(own.lanes[0].expect<wire::Pair>().address.size(), transport::rdma::kPairAddressBytes);
   // The queue pair and three registrations: its segments, its slots, and the results.
   EXPECT_EQ(made(), 4U);
-  std::remove(key_file.c_str());
 }
 
 TEST_F(PairingFixture, AnInvalidAddressIsReportedAndServedOverTcp) {

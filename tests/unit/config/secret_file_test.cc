@@ -2,9 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
-#include <fstream>
+#include "tests/support/temporary_file.h"
 
 namespace sluice::config {
 namespace {
@@ -12,26 +11,21 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string write_file(const std::string& text, mode_t mode) {
-  const std::string path = ::testing::TempDir() + "sluice_secret_file_test";
-  std::ofstream(path, std::ios::binary) << text;
-  ::chmod(path.c_str(), mode);
-  return path;
-}
+using test::TemporaryFile;
 
 TEST(SecretFile, ReadsWhatKeygenWrites) {
   Secret secret;
   for (size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<uint8_t>(i * 37 + 3);
   const std::string text = secret_text(secret);
   EXPECT_EQ(text.size(), 65u);
-  auto read = read_secret_file(write_file(text, 0600));
+  auto read = read_secret_file(TemporaryFile(text).path());
   ASSERT_TRUE(read.has_value()) << read.error().text;
   EXPECT_EQ(read->secret, secret);
   EXPECT_EQ(read->warning, "");
 }
 
 TEST(SecretFile, WarnsWhenOtherUsersCanReadIt) {
-  auto read = read_secret_file(write_file(secret_text({}), 0644));
+  auto read = read_secret_file(TemporaryFile(secret_text({}), 0644).path());
   ASSERT_TRUE(read.has_value()) << read.error().text;
   EXPECT_THAT(read->warning, HasSubstr("chmod 600"));
 }
@@ -40,7 +34,7 @@ TEST(SecretFile, RejectsOtherContentsWithoutShowingThem) {
   const std::string good = secret_text({});
   for (const std::string& text : {std::string(), good.substr(1), "0" + good, std::string(63, 'a') + "g",
                                   std::string(4096, '0'), std::string(32, '\x01'), good + good}) {
-    auto read = read_secret_file(write_file(text, 0600));
+    auto read = read_secret_file(TemporaryFile(text).path());
     ASSERT_FALSE(read.has_value()) << text;
     EXPECT_EQ(read.error().code, Errc::kInvalidArgument);
     EXPECT_THAT(read.error().text, HasSubstr("64 hex digits"));
@@ -49,7 +43,7 @@ TEST(SecretFile, RejectsOtherContentsWithoutShowingThem) {
 }
 
 TEST(SecretFile, ReportsWhyAFileCannotBeRead) {
-  auto read = read_secret_file(::testing::TempDir() + "sluice_no_such_file");
+  auto read = read_secret_file("/nonexistent/key");
   ASSERT_FALSE(read.has_value());
   EXPECT_EQ(read.error().code, Errc::kSystem);
   EXPECT_THAT(read.error().text, HasSubstr("No such file"));

@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "config/secret_file.h"
+#include "tests/support/temporary_file.h"
 #include "wire/handshake.h"
 
 namespace sluice::engine {
@@ -13,11 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string write_secret(const char* name, const config::Secret& secret) {
-  const std::string path = ::testing::TempDir() + name;
-  std::ofstream(path) << config::secret_text(secret);
-  return path;
-}
+using ::sluice::test::TemporaryFile;
 
 TEST(Credentials, AreOptional) {
   auto token = load_token("", "", "default");
@@ -28,15 +23,16 @@ TEST(Credentials, AreOptional) {
 TEST(Credentials, AreDerivedFromTheKeyOrReadFromTheTokenFile) {
   config::Secret key{};
   key[0] = 1;
-  const auto key_file = write_secret("sluice_key", key);
+  const TemporaryFile key_file(config::secret_text(key));
   const auto expected = wire::job_token(std::as_bytes(std::span(key)), "train");
-  auto from_key = load_token(key_file, "", "train");
+  auto from_key = load_token(key_file.path(), "", "train");
   ASSERT_TRUE(from_key.has_value()) << from_key.error().text;
   EXPECT_EQ(**from_key, expected);
-  auto from_token = load_token("", write_secret("sluice_token", expected), "train");
+  const TemporaryFile token_file(config::secret_text(expected));
+  auto from_token = load_token("", token_file.path(), "train");
   ASSERT_TRUE(from_token.has_value()) << from_token.error().text;
   EXPECT_EQ(**from_token, expected);
-  EXPECT_NE(**load_token(key_file, "", "other"), expected);
+  EXPECT_NE(**load_token(key_file.path(), "", "other"), expected);
 }
 
 TEST(Credentials, RejectTwoFilesAndAMissingFile) {
