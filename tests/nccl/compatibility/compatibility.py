@@ -58,11 +58,11 @@ def version_cell(row, feature, evidence):
 
 
 def children_cell(row, evidence):
-    """The ways to make children, with evidence for each if they differ."""
+    """The ways to make children, with evidence for each if they differ. The evidence "split v8" is of the calls of interface version 8."""
     played = {e["subject"] for e in evidence if e["feature"] == "children"} if not row["release"].startswith("RCCL") else set()
     ways = {"played": [], "read": []}
     for way in row["children"].split(", "):
-        ways["played" if way in played else "read"].append(way)
+        ways["played" if f"{way} {row['net']}" in played else "read"].append(way)
     return "; ".join(f"{', '.join(names)} {kind}" for kind, names in ways.items() if names)
 
 

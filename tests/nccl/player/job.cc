@@ -89,6 +89,11 @@ void Rank::print(const std::string& line) const {
   std::fflush(stdout);
 }
 
+bool stdin_ended() {
+  pollfd p{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  return poll(&p, 1, 0) == 1;
+}
+
 int run_job(const Options& options, Scenario scenario) {
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(options.seconds));

@@ -62,6 +62,9 @@ class Rank {
   Bootstrap& bootstrap_;
 };
 
+// Whether the test that runs the player has closed its standard input.
+bool stdin_ended();
+
 using Scenario = void (*)(Rank&);
 
 // Returns the exit code of the player: 0 if the scenario returned on every rank, 1 if a rank threw or died, 3

@@ -30,6 +30,7 @@ constexpr NamedScenario kScenarios[] = {
     {"communicators", player::run_communicators},
     {"heads", player::run_heads},
     {"repeat", player::run_repeat},
+    {"split", player::run_split},
     {"abort", player::run_abort},
     {"abort-one", player::run_abort_one},
     {"connect", player::run_connect},

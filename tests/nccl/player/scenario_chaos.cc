@@ -1,6 +1,3 @@
-#include <poll.h>
-#include <unistd.h>
-
 #include "tests/nccl/player/failure.h"
 #include "tests/nccl/player/scenarios.h"
 #include "tests/nccl/player/setup.h"
@@ -9,11 +6,6 @@ namespace player {
 namespace {
 
 constexpr uint64_t kRoundsPerLine = 10;
-
-bool stdin_ended() {
-  pollfd p{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-  return poll(&p, 1, 0) == 1;
-}
 
 // A pseudorandom sequence that is the same on all ranks (Knuth's MMIX).
 uint64_t next(uint64_t& state) {

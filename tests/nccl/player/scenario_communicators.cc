@@ -14,23 +14,15 @@ std::vector<Operation> some_operations(uint64_t seed) {
 }
 
 // Runs traffic on all communicators of `busy` concurrently.
-void run_concurrently(std::vector<OpenCommunicator*> busy) {
-  std::vector<std::future<void>> running;
+void run_concurrently(const std::vector<OpenCommunicator*>& busy) {
+  std::vector<std::function<void()>> tasks;
   for (size_t i = 0; i < busy.size(); ++i) {
-    running.push_back(std::async(std::launch::async, [open = busy[i], i] {
+    tasks.emplace_back([open = busy[i], i] {
       open->traffic->find_fold_order();
       open->traffic->run(some_operations(i));
-    }));
+    });
   }
-  std::exception_ptr failed;
-  for (std::future<void>& one : running) {
-    try {
-      one.get();
-    } catch (...) {
-      if (!failed) failed = std::current_exception();
-    }
-  }
-  if (failed) std::rethrow_exception(failed);
+  player::run_concurrently(tasks);
 }
 
 }  // namespace

@@ -14,11 +14,6 @@ constexpr auto kCloseLimit = std::chrono::seconds(5);
 // The time in which the plugin must log that it waits.
 constexpr auto kLogTimeout = std::chrono::seconds(20);
 
-long milliseconds_since(Clock::time_point begin) {
-  return static_cast<long>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
-}
-
 void close_within_limit(OpenCommunicator& open, Plugin& plugin) {
   const auto begin = Clock::now();
   open.close(plugin);

@@ -18,6 +18,8 @@ void run_budget(Rank& rank);  // limit of open bytes: accepted and refused reque
 void run_communicators(Rank& rank);  // several communicators, `busy` of them with concurrent traffic
 void run_heads(Rank& rank);          // head groups with one commId, in one process or several
 void run_repeat(Rank& rank);         // repeated init, traffic and finalize
+// scenario_split.cc
+void run_split(Rank& rank);  // children of a communicator, with and without CollNet
 // scenario_failure.cc
 void run_abort(Rank& rank);        // closes with requests open, then opens a new communicator
 void run_abort_one(Rank& rank);    // one rank closes with requests open; the others get an error

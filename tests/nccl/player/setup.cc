@@ -1,6 +1,7 @@
 #include "tests/nccl/player/setup.h"
 
 #include <algorithm>
+#include <future>
 
 #include "tests/nccl/player/failure.h"
 
@@ -31,6 +32,43 @@ Support query_support(CollNet& collnet) {
 
 Group all_ranks(const Rank& rank, const std::string& name) {
   return {name, rank.count(), rank.index(), rank.index(), std::max(rank.options().device, 0)};
+}
+
+Group group_of(const Rank& rank, const std::string& name, const std::vector<int>& members) {
+  const auto own = std::find(members.begin(), members.end(), rank.index());
+  require(own != members.end(), "rank " + std::to_string(rank.index()) + " is not in " + name);
+  const auto place = static_cast<int>(own - members.begin());
+  return {name, static_cast<int>(members.size()), place, place, std::max(rank.options().device, 0)};
+}
+
+void run_concurrently(const std::vector<std::function<void()>>& tasks) {
+  std::vector<std::future<void>> running;
+  for (const std::function<void()>& task : tasks)
+    running.push_back(std::async(std::launch::async, [&task] { task(); }));
+  std::exception_ptr failed;
+  for (std::future<void>& one : running) {
+    try {
+      one.get();
+    } catch (...) {
+      if (!failed) failed = std::current_exception();
+    }
+  }
+  if (failed) std::rethrow_exception(failed);
+}
+
+long milliseconds_since(Clock::time_point begin) {
+  return static_cast<long>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
+}
+
+std::vector<Operation> mixed_operations(uint64_t seed) {
+  std::vector<Operation> all;
+  for (const bool in_place : {false, true}) {
+    all.push_back({kFloat32, kSum, 300'000, 2, 32u << 10, seed * 8 + 1, in_place});
+    all.push_back({kBfloat16, kSum, 200'000, 2, 32u << 10, seed * 8 + 2, in_place});
+    all.push_back({kInt32, kMax, 70'000, 2, 32u << 10, seed * 8 + 3, in_place});
+  }
+  return all;
 }
 
 OpenCommunicator open_head(Rank& rank, Plugin& plugin, const Contexts& contexts, Group group,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,18 @@ OpenCommunicator open_head(Rank& rank, Plugin& plugin, const Contexts& contexts,
 OpenCommunicator open_communicator(Rank& rank, Plugin& plugin, const std::string& name,
                                    Geometry geometry = {});
 Group all_ranks(const Rank& rank, const std::string& name);
+// The group of these ranks of the job, ascending; this rank is one of them.
+Group group_of(const Rank& rank, const std::string& name, const std::vector<int>& members);
+
+// Runs the tasks concurrently and throws the exception of the first that failed.
+void run_concurrently(const std::vector<std::function<void()>>& tasks);
+
+// For limits of a call's duration.
+long milliseconds_since(Clock::time_point begin);
+
+// Operations of three types, each in and out of place. Other seeds have other results, so data of another
+// communicator is detected.
+std::vector<Operation> mixed_operations(uint64_t seed);
 
 // Returns one operation for each supported type and operator that Options::types allows, with complete and
 // incomplete chunks.
