@@ -20,6 +20,10 @@ void run_heads(Rank& rank);          // head groups with one commId, in one proc
 void run_repeat(Rank& rank);         // repeated init, traffic and finalize
 // scenario_split.cc
 void run_split(Rank& rank);  // children of a communicator, with and without CollNet
+// scenario_shrink.cc
+void run_shrink(Rank& rank);       // a child without a rank that died with requests open
+void run_shrink_idle(Rank& rank);  // a child without a rank that died while the parent was idle
+void run_grow(Rank& rank);         // a child with one more rank
 // scenario_failure.cc
 void run_abort(Rank& rank);        // closes with requests open, then opens a new communicator
 void run_abort_one(Rank& rank);    // one rank closes with requests open; the others get an error
