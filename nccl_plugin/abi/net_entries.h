@@ -10,6 +10,8 @@
 
 namespace sluice::nccl::abi {
 
+// Reports an event of the network to the loaded profiler. Not used: it needs the handle that NCCL passes to
+// isend and irecv, and reads it without a check. CollNet's calls have no such handle.
 using ProfilerCallback = Result (*)(void** event, int type, void* handle, int64_t plugin, void* data);
 
 namespace net_entry {

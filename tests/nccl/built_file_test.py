@@ -10,7 +10,8 @@ from sluice_process import SluiceTest
 NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
 NEWEST_GLIBC = (2, 34)
 SYMBOLS = {f"ncclNetPlugin_v{version}" for version in range(5, 13)} | {
-    f"ncclCollNetPlugin_v{version}" for version in range(8, 13)} | {f"ncclTunerPlugin_v{version}" for version in range(2, 8)}
+    f"ncclCollNetPlugin_v{version}" for version in range(8, 13)} | {f"ncclTunerPlugin_v{version}" for version in range(2, 8)} | {
+    f"ncclProfiler_v{version}" for version in range(1, 8)}
 
 
 def readelf(*options, of=None):

@@ -19,6 +19,7 @@ from sluice_process import DEADLINE_S, SluiceTest, environment  # noqa: E402
 NET_ABIS = range(5, 13)
 COLLNET_ABIS = range(8, 13)
 TUNER_ABIS = range(2, 8)
+PROFILER_ABIS = range(1, 8)
 CONNECT_TIMEOUT_S = 5
 
 PLAYER = None

@@ -3,6 +3,7 @@
 
 #include "tests/nccl/player/collnet_tables.h"
 #include "tests/nccl/player/net_tables.h"
+#include "tests/nccl/player/profiler_tables.h"
 #include "tests/nccl/player/tuner_tables.h"
 
 namespace player {
@@ -61,6 +62,40 @@ SLUICE_CHECK_LAYOUT_tuner_v4(TunerTable<4>);
 SLUICE_CHECK_LAYOUT_tuner_v5(TunerTable<5>);
 SLUICE_CHECK_LAYOUT_tuner_v6(TunerTable<6>);
 SLUICE_CHECK_LAYOUT_tuner_v7(TunerTable<7>);
+
+SLUICE_CHECK_LAYOUT_profiler_v1(ProfilerTable<1>);
+SLUICE_CHECK_LAYOUT_profiler_event_v1(ProfilerEvent<1>);
+SLUICE_CHECK_LAYOUT_profiler_collective_v1(ProfilerCollective<1>);
+SLUICE_CHECK_LAYOUT_profiler_proxy_op_v1(ProfilerProxyOp);
+SLUICE_CHECK_LAYOUT_profiler_v2(ProfilerTable<2>);
+SLUICE_CHECK_LAYOUT_profiler_event_v2(ProfilerEvent<2>);
+SLUICE_CHECK_LAYOUT_profiler_collective_v2(ProfilerCollective<2>);
+SLUICE_CHECK_LAYOUT_profiler_proxy_op_v2(ProfilerProxyOp);
+SLUICE_CHECK_LAYOUT_profiler_v3(ProfilerTable<3>);
+SLUICE_CHECK_LAYOUT_profiler_event_v3(ProfilerEvent<3>);
+SLUICE_CHECK_LAYOUT_profiler_collective_v3(ProfilerCollective<3>);
+SLUICE_CHECK_LAYOUT_profiler_proxy_op_v3(ProfilerProxyOp);
+SLUICE_CHECK_LAYOUT_profiler_kernel_channel_v3(ProfilerKernelChannel<3>);
+SLUICE_CHECK_LAYOUT_profiler_v4(ProfilerTable<4>);
+SLUICE_CHECK_LAYOUT_profiler_event_v4(ProfilerEvent<4>);
+SLUICE_CHECK_LAYOUT_profiler_collective_v4(ProfilerCollective<4>);
+SLUICE_CHECK_LAYOUT_profiler_proxy_op_v4(ProfilerProxyOp);
+SLUICE_CHECK_LAYOUT_profiler_kernel_channel_v4(ProfilerKernelChannel<4>);
+SLUICE_CHECK_LAYOUT_profiler_v5(ProfilerTable<5>);
+SLUICE_CHECK_LAYOUT_profiler_event_v5(ProfilerEvent<5>);
+SLUICE_CHECK_LAYOUT_profiler_collective_v5(ProfilerCollective<5>);
+SLUICE_CHECK_LAYOUT_profiler_proxy_op_v5(ProfilerProxyOp);
+SLUICE_CHECK_LAYOUT_profiler_kernel_channel_v5(ProfilerKernelChannel<5>);
+SLUICE_CHECK_LAYOUT_profiler_v6(ProfilerTable<6>);
+SLUICE_CHECK_LAYOUT_profiler_event_v6(ProfilerEvent<6>);
+SLUICE_CHECK_LAYOUT_profiler_collective_v6(ProfilerCollective<6>);
+SLUICE_CHECK_LAYOUT_profiler_proxy_op_v6(ProfilerProxyOp);
+SLUICE_CHECK_LAYOUT_profiler_kernel_channel_v6(ProfilerKernelChannel<6>);
+SLUICE_CHECK_LAYOUT_profiler_v7(ProfilerTable<7>);
+SLUICE_CHECK_LAYOUT_profiler_event_v7(ProfilerEvent<7>);
+SLUICE_CHECK_LAYOUT_profiler_collective_v7(ProfilerCollective<7>);
+SLUICE_CHECK_LAYOUT_profiler_proxy_op_v7(ProfilerProxyOp);
+SLUICE_CHECK_LAYOUT_profiler_kernel_channel_v7(ProfilerKernelChannel<7>);
 
 }  // namespace
 }  // namespace player

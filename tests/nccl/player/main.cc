@@ -46,6 +46,7 @@ constexpr NamedScenario kScenarios[] = {
     {"net-killed", player::run_net_killed},
     {"capabilities", player::run_capabilities},
     {"tuner", player::run_tuner},
+    {"profiler", player::run_profiler},
 };
 
 constexpr option kOptions[] = {

@@ -41,5 +41,7 @@ void run_net_killed(Rank& rank);  // a rank is killed with requests open
 void run_capabilities(Rank& rank);  // prints the name and the numbers of devices
 // scenario_tuner.cc
 void run_tuner(Rank& rank);  // all tuner versions
+// scenario_profiler.cc
+void run_profiler(Rank& rank);  // all profiler versions, with offloaded allreduces
 
 }  // namespace player
