@@ -49,6 +49,7 @@ constexpr std::string_view kPluginVariables[] = {
     "SLUICE_TLS_KEY",
     "SLUICE_TLS_LIBRARY",
     "SLUICE_TOKEN_FILE",
+    "SLUICE_TRACE",
     "SLUICE_TRANSPORT",
     "SLUICE_WINDOW",
 };
@@ -176,7 +177,6 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_TIER1",
     "SLUICE_TIMEOUT",
     "SLUICE_TLS_CLIENT_CA",
-    "SLUICE_TRACE",
     "SLUICE_UNALIGN",
     "SLUICE_WARMUP",
     "SLUICE_WARMUP_ITERS",

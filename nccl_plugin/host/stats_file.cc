@@ -13,6 +13,8 @@
 #include <ctime>
 #include <exception>
 
+#include "config/file_pattern.h"
+#include "config/json_text.h"
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/host/settings.h"
 
@@ -20,11 +22,6 @@ namespace sluice::nccl {
 namespace {
 
 constexpr size_t kMaxTextBytes = 512;  // of a value, before its encoding
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
 
 // "2026-11-23T06:41:21.042Z"
 std::string utc_now() {
@@ -39,27 +36,14 @@ std::string utc_now() {
   return text.data();
 }
 
-// Texts may come from a peer: everything but printable ASCII is escaped as \u00xx.
 void append_json(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text.substr(0, kMaxTextBytes)) {
-    if (c == '"' || c == '\\') {
-      (out += '\\') += c;
-    } else if (c < ' ' || c > '~') {
-      std::array<char, 8> code{};
-      std::snprintf(code.data(), code.size(), "\\u%04x", static_cast<unsigned char>(c));
-      out += code.data();
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
+  config::append_json_text(out, text, kMaxTextBytes);
 }
 
 }  // namespace
 
 StatsLine::StatsLine(std::string_view kind) {
-  text("time", utc_now()).text("host", host_name());
+  text("time", utc_now()).text("host", config::host_name());
   number("pid", static_cast<uint64_t>(getpid())).text("job", settings().job).text("kind", kind);
 }
 
@@ -103,22 +87,7 @@ std::string StatsLine::take() {
 }
 
 std::string stats_path(std::string_view pattern, std::string_view host, int64_t pid) {
-  std::string path;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
-    if (next == 'h') {
-      path += host;
-    } else if (next == 'p') {
-      path += std::to_string(pid);
-    } else if (next == '%') {
-      path += '%';
-    } else {
-      path += pattern[i];
-      continue;
-    }
-    ++i;
-  }
-  return path;
+  return config::expand_file_pattern(pattern, {{'h', host}, {'p', std::to_string(pid)}});
 }
 
 bool append_line(const std::string& path, const std::string& line, std::string& error) {
@@ -148,7 +117,7 @@ bool has_stats_file() noexcept {
 void append_stats(StatsLine& line) noexcept {
   static std::atomic<bool> warned{false};
   try {
-    const std::string path = stats_path(settings().stats_file, host_name(), getpid());
+    const std::string path = stats_path(settings().stats_file, config::host_name(), getpid());
     std::string error;
     if (!append_line(path, line.take(), error) && !warned.exchange(true))
       warn("cannot write to SLUICE_STATS_FILE \"%s\": %s", path.c_str(), error.c_str());

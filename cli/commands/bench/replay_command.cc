@@ -30,7 +30,7 @@ class ReplayFlags {
   [[nodiscard]] int run(const std::vector<std::string>& arguments) const;
 
  private:
-  void add_trace(OptionSet& set);
+  void add_trace(CLI::App& app, OptionSet& set);
   void add_replay(OptionSet& set);
   void check() const;
   // Rejects options that have no effect together with `other`.
@@ -61,17 +61,21 @@ class ReplayFlags {
 
 ReplayFlags::ReplayFlags(CLI::App& app) {
   OptionSet set(app);
-  add_trace(set);
+  add_trace(app, set);
   add_replay(set);
   worker_.add_to(set);
 }
 
-void ReplayFlags::add_trace(OptionSet& set) {
+void ReplayFlags::add_trace(CLI::App& app, OptionSet& set) {
   set.group("Workload");
   model_option_ = set.text("--model", model_, "NAME", "network whose gradients are reduced; see --list");
-  set.text(
-      "--trace", file_, "FILE",
-      "trace to use instead of a network: lines \"<ready_us> <bytes>\" in order of time, with # comments");
+  // Has no variable, because SLUICE_TRACE is the trace that a client writes.
+  app.add_option(
+         "--trace", file_,
+         "trace to use instead of a network: lines \"<ready_us> <bytes>\" in order of time, with # comments")
+      ->type_name("FILE")
+      ->group("Workload")
+      ->take_last();
   set.text("-d,--datatype", dtype_, "TYPE", "data type of the gradients on the wire: f32, bf16 or f16");
   bucketing_option_ = set.text("--bucketing", bucketing_, "METHOD",
                                "bucketing of gradients: ddp (PyTorch 2), horovod (0.21 to 0.28) or none")

@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "gpu_client/engine/base/session_log.h"
+#include "gpu_client/engine/trace/trace_observer.h"
 #include "transport/rdma/rdma_context.h"
 #include "transport/rdma/remote_buffers.h"
 
@@ -88,10 +89,14 @@ Result<void> Session::begin(Membership membership) {
 }
 
 void Session::add_observers(const Membership& membership) {
-  const OperationObservers& observers = options_.observers;
-  if (observers.empty()) return;
   const Identity& identity = options_.join.identity;
-  recorder_ = std::make_unique<OperationRecorder>(*scheduler_, observers, identity.rank, identity.ranks);
+  OperationObservers observers = options_.observers;
+  if (auto trace = TraceObserver::create(
+          {.session = identity.session, .rank = identity.rank, .ranks = identity.ranks, .job = identity.job}))
+    observers.push_back(std::move(trace));
+  if (observers.empty()) return;
+  recorder_ =
+      std::make_unique<OperationRecorder>(*scheduler_, std::move(observers), identity.rank, identity.ranks);
   for (const ReducerReservation& r : membership.reservations)
     recorder_->add_reducer(r.name, static_cast<uint32_t>(r.lanes.size()));
   scheduler_->set_recorder(recorder_.get());

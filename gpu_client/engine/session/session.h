@@ -35,7 +35,7 @@ struct SessionOptions {
   bool device_memory = false;  // register_device_memory() is allowed
   Nanos op_timeout = 0;        // 0: none
   Nanos linger = 5 * kSecond;
-  OperationObservers observers;  // besides the process's trace (trace/); each costs time for every chunk
+  OperationObservers observers;  // besides a TraceObserver; each costs time for every chunk
 };
 
 struct SessionStats {

@@ -1,0 +1,90 @@
+#include "gpu_client/engine/trace/trace_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "config/file_pattern.h"
+
+namespace sluice::engine {
+namespace {
+
+tl::unexpected<Error> system_error(int error) {
+  return fail(Errc::kSystem, std::strerror(error));
+}
+
+}  // namespace
+
+std::string trace_path(std::string_view pattern, const SessionId& session, Rank rank) {
+  const auto expand = [&](std::string_view text) {
+    return config::expand_file_pattern(text, {{'r', std::to_string(rank)},
+                                              {'s', to_string(session).substr(0, 8)},
+                                              {'h', config::host_name()},
+                                              {'p', std::to_string(::getpid())}});
+  };
+  std::string path = expand(pattern);
+  // "%%" alone distinguishes no sessions.
+  if (path != config::expand_file_pattern(pattern, {})) return path;
+  const size_t slash = path.rfind('/');
+  const size_t dot = path.rfind('.');
+  const size_t name = slash == path.npos ? 0 : slash + 1;
+  const bool has_extension = dot != path.npos && dot > name;
+  return path.insert(has_extension ? dot : path.size(), expand("-%s-rank%r"));
+}
+
+Result<TraceFile> TraceFile::open(const std::string& path) {
+  // Without O_NONBLOCK, a pipe without a reader would block the job. Not O_TRUNC, because another session may
+  // be writing to the file.
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+  if (fd < 0) return system_error(errno);
+  TraceFile file(fd);
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return system_error(errno);
+  if (!S_ISREG(info.st_mode)) return fail(Errc::kInvalidArgument, "not a regular file");
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return system_error(errno);
+    return fail(Errc::kInvalidArgument, "another session writes to this file; add %r, %s or %p to the name");
+  }
+  if (::ftruncate(fd, 0) != 0) return system_error(errno);
+  return file;
+}
+
+TraceFile::TraceFile(TraceFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+
+TraceFile::~TraceFile() {
+  if (fd_ < 0) return;
+  // Explicitly, because a child of fork() may still have the descriptor, and with it the lock.
+  static_cast<void>(::flock(fd_, LOCK_UN));
+  ::close(fd_);
+}
+
+Result<void> TraceFile::append(std::string_view text) {
+  if (size_ + text.size() > kMaxTraceBytes)
+    return fail(Errc::kSystem,
+                "the file has reached its limit of " + std::to_string(kMaxTraceBytes) + " bytes");
+  return write_all(text);
+}
+
+Result<void> TraceFile::write_all(std::string_view text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = ::pwrite(fd_, text.data() + done, text.size() - done, static_cast<off_t>(size_ + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      const int error = n < 0 ? errno : ENOSPC;
+      // A part of an event would make the file unreadable.
+      static_cast<void>(::ftruncate(fd_, static_cast<off_t>(size_)));
+      return system_error(error);
+    }
+    done += static_cast<size_t>(n);
+  }
+  size_ += text.size();
+  return {};
+}
+
+}  // namespace sluice::engine

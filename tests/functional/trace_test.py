@@ -1,0 +1,148 @@
+"""SLUICE_TRACE: the trace of a real job, and files that cannot be written."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import unittest
+from pathlib import Path
+
+import sluice_process
+from capabilities import missing
+from sluice_process import DEADLINE_S, SluiceTest, environment, main, until
+
+try:
+    from jsonschema import Draft202012Validator
+except ImportError:
+    Draft202012Validator = None
+
+SCHEMA = Path(__file__).with_name("trace_schema.json")
+DIGITS = ("demo", "digits", "--epochs", "2", "--workers", "3")
+PARTS = ("in_window_us", "on_wire_us", "waiting_us", "adding_us")
+
+
+class TraceTest(SluiceTest):
+    def traces(self):
+        return sorted(self.folder.glob("trace-*-rank*.json"))
+
+    def trace_digits(self, *arguments):
+        """Runs the digits job with a trace: the result of the job, and the events of each rank."""
+        result = self.run_json(*DIGITS, *arguments, env={"SLUICE_TRACE": str(self.folder / "trace.json")})
+        return result, [json.loads(path.read_text()) for path in self.traces()]
+
+    def run_in_shell(self, script, *arguments, env):
+        """Runs a shell script that ends with exec "$@" for the program with these arguments: its stderr. It must succeed."""
+        done = subprocess.run(["sh", "-c", script, "sh", sluice_process.PROGRAM, *arguments], capture_output=True, text=True, timeout=DEADLINE_S,
+                              env=environment(env), check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr
+
+    def check_schema(self, events):
+        if Draft202012Validator is None:
+            raise unittest.SkipTest("needs python3-jsonschema: not installed")
+        Draft202012Validator.check_schema(json.loads(SCHEMA.read_text()))
+        error = next(Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(events), None)
+        self.assertIsNone(error, error and f"{error.json_path}: {error.message[:2000]}")
+
+
+class Trace(TraceTest):
+    def test_the_digits_job_has_a_trace_of_each_rank_that_matches_the_schema(self):
+        result, traces = self.trace_digits("--reducers", "2")
+        self.assertEqual([trace[0]["args"]["rank"] for trace in traces], [0, 1, 2])
+        for events in traces:
+            self.check_schema(events)
+            self.check_times(events)
+            operations = [event for event in events if event["name"] == "allreduce"]
+            self.assertGreaterEqual(len(operations), result["allreduces"])
+            self.assertEqual({event["args"]["status"] for event in operations}, {"ok"})
+            names = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+            self.assertEqual(len([name for name in names if name.startswith("reducer 127.0.0.1:")]), 2, names)
+            self.assertEqual({event["tid"] for event in events if event["name"] == "chunk"}, {1000, 1001})
+            self.assertEqual(events[-1]["args"]["reason"], "session closed")
+            totals = {event["tid"]: event["args"] for event in events if event["name"] == "total"}
+            self.assertEqual(sum(each["bytes"] for each in totals.values()), sum(event["args"]["bytes"] for event in operations))
+            self.assertEqual(sum(each["chunks"] for each in totals.values()), sum(event["args"]["chunks"] for event in operations))
+
+    def check_times(self, events):
+        """The parts of an operation add up to it, and the events of a track do not overlap."""
+        ends = {}
+        for event in sorted((event for event in events if event["ph"] == "X"), key=lambda event: event["ts"]):
+            self.assertGreaterEqual(event["ts"] + 0.002, ends.get(event["tid"], 0), event)
+            ends[event["tid"]] = event["ts"] + event["dur"]
+            parts = [event["args"][part] for part in PARTS]
+            whole = event["dur"] if event["name"] == "allreduce" else event["dur"] + event["args"]["in_window_us"]
+            self.assertAlmostEqual(sum(parts), whole, delta=0.01, msg=str(event))
+
+    def test_the_plugin_writes_a_trace(self):
+        _, traces = self.trace_digits("--reducers", "2", "--through-plugin")
+        # The job compares the weights in a session of its own.
+        sessions = [events[0]["args"]["session"] for events in traces]
+        self.assertEqual(sorted(map(sessions.count, set(sessions))), [3, 3], sessions)
+        for events in traces:
+            self.check_schema(events)
+
+    def test_the_name_may_have_its_own_pattern(self):
+        self.run_sluice(*DIGITS, env={"SLUICE_TRACE": str(self.folder / "%h.%r.%p.json")})
+        names = sorted(path.name for path in self.folder.glob("*.json"))
+        self.assertEqual([re.sub(r"\d+\.json$", "", name) for name in names], [f"{os.uname().nodename}.{rank}." for rank in range(3)])
+
+    def test_ranks_never_write_to_the_same_file(self):
+        done = self.run_sluice(*DIGITS, env={"SLUICE_TRACE": str(self.folder / "%h.json")})
+        self.assertEqual(done.stderr.count("another session writes to this file; add %r, %s or %p to the name"), 2, done.stderr)
+        self.assertEqual(json.loads((self.folder / f"{os.uname().nodename}.json").read_text())[-1]["name"], "end of trace")
+
+    def test_a_killed_worker_leaves_a_trace_that_can_be_read(self):
+        _, address = self.start_reducer()
+        worker = self.start("bench", "allreduce", "-n", "100000000", "--workers", "1", "--rank", "0", "--session", "000102030405060708090a0b0c0d0e0f",
+                            "--connect", address, env={"SLUICE_TRACE": str(self.folder / "trace.json")})
+        until("the trace grows", lambda: worker.ended() or any(path.stat().st_size > 100_000 for path in self.traces()))
+        self.assertFalse(worker.ended(), worker.stderr())
+        worker.signal(signal.SIGKILL)
+        worker.wait()
+        lines = self.traces()[0].read_text().splitlines()
+        self.assertGreater(len(lines), 100)
+        self.check_schema(json.loads("".join(lines[:-1]).removesuffix(",") + "]"))
+
+
+class Unwritable(TraceTest):
+    def test_a_missing_folder_is_one_warning(self):
+        done = self.run_sluice(*DIGITS, env={"SLUICE_TRACE": str(self.folder / "none/trace.json")})
+        self.assertEqual(done.stderr.count("no trace: cannot write to SLUICE_TRACE"), 3, done.stderr)
+        self.assertEqual(done.stderr.count("No such file or directory"), 3, done.stderr)
+
+    def test_a_device_or_a_folder_is_no_file(self):
+        for path, error in (("/dev/full", "not a regular file"), ("/dev", "Is a directory")):
+            link = self.folder / "%h"
+            (self.folder / os.uname().nodename).symlink_to(path)
+            done = self.run_sluice(*DIGITS, env={"SLUICE_TRACE": str(link)})
+            self.assertEqual(done.stderr.count(error), 3, done.stderr)
+            (self.folder / os.uname().nodename).unlink()
+
+    def test_a_limit_of_the_file_size_in_the_midst_is_one_warning(self):
+        stderr = self.run_in_shell('ulimit -f 16; exec "$@"', *DIGITS, env={"SLUICE_TRACE": str(self.folder / "trace.json")})
+        self.expect_early_end(stderr, "File too large")
+
+    def test_a_full_disk_in_the_midst_is_one_warning(self):
+        if reason := missing("bind-mounts"):
+            self.skipTest(reason)
+        disk = self.folder / "disk"
+        disk.mkdir()
+        script = f'mount -t tmpfs -o size=64k none {disk} || exit 99; "$@" && cp {disk}/* {self.folder}'
+        done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", sluice_process.PROGRAM, *DIGITS], capture_output=True,
+                              text=True, timeout=DEADLINE_S, env=environment({"SLUICE_TRACE": str(disk / "trace.json")}), check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.expect_early_end(done.stderr, "No space left on device")
+
+    def expect_early_end(self, stderr, reason):
+        """The job has ended well with one warning of each rank, and the files are still JSON and give the reason."""
+        self.assertEqual(stderr.count("the trace ends early: cannot write to SLUICE_TRACE"), 3, stderr)
+        self.assertEqual(stderr.count(reason), 3, stderr)
+        for path in self.traces():
+            events = json.loads(path.read_text())
+            self.check_schema(events)
+            self.assertEqual((events[-1]["name"], events[-1]["args"]["reason"]), ("end of trace", reason))
+
+
+if __name__ == "__main__":
+    main()
