@@ -189,7 +189,7 @@ sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats)
     out.view_changes = s.recovery.view_changes;
     out.payload_bytes_resent = s.bytes_resent;
     out.stalled_us = s.recovery.stalled_ns / sluice::kMicrosecond;
-    out.longest_stall_us = s.recovery.longest_stall_ns / sluice::kMicrosecond;
+    out.longest_stall_us = static_cast<uint64_t>(s.longest_stall / sluice::kMicrosecond);
     std::ranges::copy(s.recovery.stalls, out.stalls);
     out.reducers_lost = s.recovery.reducers_lost;
     out.payload_bytes_copied = s.bytes_copied;

@@ -151,12 +151,9 @@ void Comm::abort_session() noexcept {
 
 void Comm::close() noexcept {
   const std::lock_guard lock(mutex_);
-  engine::StragglerStats::Slowest slowest;
-  engine::RecoveryStats recovery;
+  engine::SessionStats stats;
   if (session_) {
-    const engine::SessionStats stats = session_->stats();
-    slowest = stats.slowest;
-    recovery = stats.recovery;
+    stats = session_->stats();
     if (open_.load(std::memory_order_relaxed) > 0) {
       abort_session();
     } else {
@@ -165,27 +162,28 @@ void Comm::close() noexcept {
     }
   }
   const double share = process_stats().offload_share();
+  const engine::RecoveryStats& recovery = stats.recovery;
   std::array<char, 160> recovery_text{};
   if (recovery.view_changes + recovery.connections_resumed > 0) {
-    std::snprintf(
-        recovery_text.data(), recovery_text.size(),
-        "; recovered: %llu connections resumed, %llu view changes, %u reducers lost, longest stall %.0f ms",
-        static_cast<unsigned long long>(recovery.connections_resumed),
-        static_cast<unsigned long long>(recovery.view_changes), recovery.reducers_lost,
-        1e-6 * static_cast<double>(recovery.longest_stall_ns));
+    std::snprintf(recovery_text.data(), recovery_text.size(),
+                  "; recovered: %llu connections resumed, %llu view changes, %u reducers lost",
+                  static_cast<unsigned long long>(recovery.connections_resumed),
+                  static_cast<unsigned long long>(recovery.view_changes), recovery.reducers_lost);
   }
-  if (has_stats_file()) write_stats(slowest, recovery);
+  if (has_stats_file()) write_stats(stats);
   info(
       "communicator of %u nodes closed: %llu requests, %.1f MB through %u reducers, mean %.0f us, p99 %.0f "
-      "us; slowest node %u, late by %.1f ms in total; %.0f %% of all allreduce bytes offloaded%s",
+      "us; slowest node %u, waited for %.1f ms; longest stall %.1f ms; %.0f %% of all allreduce bytes "
+      "offloaded%s",
       nodes_, static_cast<unsigned long long>(operations_), 1e-6 * static_cast<double>(bytes_), reducers_,
-      latency_.mean_us(), latency_.quantile_us(0.99), slowest.rank,
-      1e-3 * static_cast<double>(slowest.lag_us), share < 0 ? 100.0 : 100 * share, recovery_text.data());
+      latency_.mean_us(), latency_.quantile_us(0.99), stats.slowest.rank,
+      1e-6 * static_cast<double>(stats.slowest.waited), 1e-6 * static_cast<double>(stats.longest_stall),
+      share < 0 ? 100.0 : 100 * share, recovery_text.data());
 }
 
-void Comm::write_stats(const engine::StragglerStats::Slowest& slowest,
-                       const engine::RecoveryStats& recovery) noexcept {
+void Comm::write_stats(const engine::SessionStats& stats) noexcept {
   try {
+    const engine::RecoveryStats& recovery = stats.recovery;
     const Nanos unfinished = running_requests_ != 0 ? monotonic_now() - busy_since_ : 0;
     const double busy = 1e-9 * static_cast<double>(busy_ + unfinished);
     StatsLine line("offloaded");
@@ -195,12 +193,12 @@ void Comm::write_stats(const engine::StragglerStats::Slowest& slowest,
         .real("busy_seconds", busy);
     line.real("algbw_bytes_per_second", busy > 0 ? static_cast<double>(bytes_) / busy : 0);
     line.real("mean_us", latency_.mean_us()).real("p99_us", latency_.quantile_us(0.99));
-    line.number("slowest_node", slowest.rank)
-        .real("slowest_behind_ms", 1e-3 * static_cast<double>(slowest.lag_us));
+    line.number("slowest_node", stats.slowest.rank)
+        .real("slowest_behind_ms", 1e-6 * static_cast<double>(stats.slowest.waited));
     line.number("connections_resumed", recovery.connections_resumed)
         .number("view_changes", recovery.view_changes);
     line.number("reducers_lost", recovery.reducers_lost);
-    line.real("longest_stall_ms", 1e-6 * static_cast<double>(recovery.longest_stall_ns));
+    line.real("longest_stall_ms", 1e-6 * static_cast<double>(stats.longest_stall));
     line.text("end", end_ == Errc::kOk ? "closed" : to_string(end_));
     append_stats(line);
   } catch (const std::exception&) {  // out of memory: the line is lost

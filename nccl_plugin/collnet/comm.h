@@ -84,8 +84,7 @@ class Comm {
   RegisteredRanges ranges_;
   bool logged_copies_ = false;
 
-  void write_stats(const engine::StragglerStats::Slowest& slowest,
-                   const engine::RecoveryStats& recovery) noexcept;
+  void write_stats(const engine::SessionStats& stats) noexcept;
 
   const Nanos begin_;
   uint64_t operations_ = 0;

@@ -201,6 +201,12 @@ class Running:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def freeze(self):
+        """Stops the process and waits until every thread is stopped. signal(SIGCONT) resumes it."""
+        self.signal(signal.SIGSTOP)
+        threads = list(Path(f"/proc/{self.pid}/task").iterdir())
+        until(f"process {self.pid} is stopped", lambda: all(process_state(thread) == "T" for thread in threads))
+
     def end(self):
         if self.process.poll() is None:
             self.process.kill()
@@ -231,9 +237,14 @@ def limit_memory(running, more):
     resource.prlimit(running.pid, resource.RLIMIT_AS, (hard_limit if more is None else address_space(running) + more, hard_limit))
 
 
+def process_state(folder):
+    """The state letter of a process or thread, by its folder in /proc: T if it is stopped."""
+    return Path(folder, "stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
 def is_alive(pid):
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        state = process_state(f"/proc/{pid}")
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in "ZX"

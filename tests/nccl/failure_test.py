@@ -1,6 +1,7 @@
 """Failures during CollNet's connect and during traffic: one result on all ranks, in bounded time, and never a hang."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -14,6 +15,13 @@ from sluice_process import children_of, closed_port
 SLACK_S = 4
 # The nodes exchange whole milliseconds, and the kernel reports the age of a message in its ticks.
 CLOCK_ERROR_S = 0.05
+
+
+def offloaded(path, nodes):
+    """Returns the lines of SLUICE_STATS_FILE for a communicator that all nodes closed."""
+    lines = [line for line in map(json.loads, path.read_text().splitlines()) if line["kind"] == "offloaded"]
+    assert sorted(line["node"] for line in lines) == list(range(nodes)), lines
+    return lines
 
 
 class Connect(PlayerTest):
@@ -249,7 +257,14 @@ class Traffic(PlayerTest):
 
     def test_waits_for_a_late_rank(self):
         self.start_pool(1)
-        self.run_player("late", "--ranks", 3, "--late-ms", 3000)
+        path = self.folder / "stats.jsonl"
+        self.run_player("late", "--ranks", 3, "--late-ms", 3000, env={"SLUICE_STATS_FILE": str(path)})
+        # Many chunks of two operations wait at the same time for rank 0.
+        for line in offloaded(path, nodes=3):
+            self.assertEqual(line["slowest_node"], 0, line)
+            self.assertTrue(1500 < line["slowest_behind_ms"] <= 1e3 * line["open_seconds"], line)
+            if line["node"] != 0:
+                self.assertTrue(1500 < line["longest_stall_ms"] <= 1e3 * line["open_seconds"], line)
 
     def test_nodes_with_different_fault_tolerance_are_refused(self):
         self.start_pool(2)
@@ -304,20 +319,36 @@ class Recovery(RecoveryTest):
         self.assertGreaterEqual(player.count("connections resumed (reducer"), 3, player.text())
 
     def test_a_reducer_freezes(self):
-        player = self.start_traffic(2, *Traffic.SHORT_TIMEOUTS)
+        path = self.folder / "stats.jsonl"
+        player = self.start_traffic(2, *Traffic.SHORT_TIMEOUTS, env={"SLUICE_STATS_FILE": str(path)})
         self.reducers[1].signal(signal.SIGSTOP)
         self.expect_recovery(player)
         self.assertGreaterEqual(player.count(" lost: no heartbeat for 1500 ms"), 1, player.text())
         self.finish(player, self.addresses[1])
         self.reducers[1].signal(signal.SIGCONT)
+        # The last heartbeat came up to 200 ms before the reducer froze, and chunks in flight arrived.
+        self.expect_stall(path, 1000)
 
     def test_a_reducer_freezes_shorter_than_the_timeout(self):
-        player = self.start_traffic(2, *Traffic.SHORT_TIMEOUTS)
-        self.reducers[1].signal(signal.SIGSTOP)
+        path = self.folder / "stats.jsonl"
+        player = self.start_traffic(2, *Traffic.SHORT_TIMEOUTS, env={"SLUICE_STATS_FILE": str(path)})
+        self.reducers[1].freeze()
+        pause(0.3)  # results that the reducer had sent arrive
+        begin = time.monotonic()
         pause(0.5)
+        frozen_ms = 1e3 * (time.monotonic() - begin)
         self.reducers[1].signal(signal.SIGCONT)
         self.assertTrue(player.wait_for(": round ", player.count(": round ") + 2), player.text())
         self.finish(player)
+        self.expect_stall(path, frozen_ms)
+
+    def expect_stall(self, path, least_ms):
+        """Expects on every rank that the longest stall and the waiting time are not longer than the session, and on one a stall of `least_ms`."""
+        lines = offloaded(path, nodes=3)
+        for line in lines:
+            self.assertLessEqual(line["longest_stall_ms"], 1e3 * line["open_seconds"], line)
+            self.assertLessEqual(line["slowest_behind_ms"], 1e3 * line["open_seconds"], line)
+        self.assertGreaterEqual(max(line["longest_stall_ms"] for line in lines), least_ms, lines)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,27 @@ class Sessions(PackageTest):
             self.addCleanup(close_ignoring_errors, session)
         return sessions
 
+    def test_the_longest_stall_includes_the_time_in_which_the_reducer_was_frozen(self):
+        begin = time.monotonic()
+        first, second = self.pair()
+
+        def longest_stall():
+            return first.stats().longest_stall_us / 1e6
+
+        self.reducer.freeze()
+        requests = [session.allreduce_async(ones(100_000)) for session in (first, second) for _ in range(3)]
+        until("the operations wait", lambda: longest_stall() > 0)
+        stalled = time.monotonic()
+        time.sleep(0.3)
+        now = time.monotonic()
+        self.assertGreaterEqual(longest_stall(), now - stalled)  # while it lasts
+        now = time.monotonic()
+        self.reducer.signal(signal.SIGCONT)
+        for request in requests:
+            request.wait(DEADLINE_S)
+        self.assertGreaterEqual(longest_stall(), now - stalled)
+        self.assertLessEqual(longest_stall(), time.monotonic() - begin)
+
     def test_a_group_is_one_request(self):
         first, second = self.pair()
         arrays = [[numpy.full(50, rank + i, dtype="float32") for i in range(4)] for rank in range(2)]

@@ -32,7 +32,7 @@ ChunkScheduler::ChunkScheduler(Options options, OpTable& table, Listener& listen
       ring_(std::move(ring)),
       placement_(options_.placement),
       inflight_limit_(std::ranges::max(options_.lanes, {}, &LaneOptions::slots).slots),
-      straggler_stats_(options_.ranks) {
+      straggler_stats_(options_.ranks, options_.begin) {
   const auto count = static_cast<uint32_t>(options_.lanes.size());
   for (uint32_t i = 0; i < count; ++i) add_lane(options_.lanes[i]);
   std::vector<LaneConnection::Share> all = shares(placement_);

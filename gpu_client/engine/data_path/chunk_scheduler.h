@@ -62,6 +62,7 @@ class ChunkScheduler {
     // The first lane connection to serve has this index, so that ranks do not all start at the first reducer.
     uint32_t rank = 0;
     uint32_t ranks = 0;               // of the session; StragglerStats ignores ranks beyond
+    Nanos begin = 0;                  // of the session; StragglerStats ignores time before
     std::vector<uint32_t> placement;  // wire::placement_table of the first view: indices into `lanes`
     std::vector<LaneOptions> lanes;
   };
@@ -186,7 +187,7 @@ class ChunkScheduler {
   // Packets of some connection were lost. The clock lane's next contribution carries the information, so that
   // every rank learns of the loss at the same result.
   void packet_loss_seen() noexcept;
-  void note_last_rank(const wire::ResultInfo& info) noexcept { straggler_stats_.note(info); }
+  void note_last_rank(const wire::ResultInfo& info) noexcept { straggler_stats_.note(info, now_); }
   void abort_received(uint32_t lane, std::span<const std::byte> body) noexcept;
   void lane_opened() noexcept { ++open_lanes_; }
   void lane_resumed(uint32_t lane) noexcept;

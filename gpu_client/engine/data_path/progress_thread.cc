@@ -67,8 +67,10 @@ void ProgressThread::release_loop() noexcept {
 
 void ProgressThread::progress_once() noexcept {
   if (!try_acquire_loop()) return;
+  const Nanos now = monotonic_now();
+  extend_stall(now);
   unsigned work = 0;
-  run_turn(monotonic_now(), work);
+  run_turn(now, work);
   release_loop();
 }
 
@@ -89,7 +91,10 @@ void ProgressThread::run_turn(Nanos now, unsigned& work) noexcept {
     snapshots_taken_.store(requested, std::memory_order_seq_cst);
     signal();
   }
-  if (work > 0) idle_since_ = 0;
+  if (work > 0)
+    idle_since_ = 0;
+  else
+    stall_meter_.note(scheduler_.first_unfinished(), has_open_operation(), now);
 }
 
 void ProgressThread::sleep(Nanos now, Nanos deadline) noexcept {

@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "core/result.h"
 #include "gpu_client/engine/data_path/progress_loop.h"
+#include "gpu_client/engine/data_path/stall_meter.h"
 #include "transport/transport.h"
 
 namespace sluice::engine {
@@ -50,6 +51,10 @@ class ProgressThread {
   [[nodiscard]] uint64_t operations_done() const noexcept {
     return operations_done_.load(std::memory_order_relaxed);
   }
+  // The longest stall until `now` (StallMeter). `open`: an operation is open. Any thread.
+  [[nodiscard]] Nanos longest_stall(bool open, Nanos now) const noexcept {
+    return stall_meter_.longest(scheduler_.first_unfinished(), open, now);
+  }
 
  private:
   [[nodiscard]] bool try_acquire_loop() noexcept {
@@ -59,6 +64,13 @@ class ProgressThread {
   template <typename Predicate>
   void run(Predicate done, Nanos deadline) noexcept;
   void run_turn(Nanos now, unsigned& work) noexcept;
+  [[nodiscard]] bool has_open_operation() const noexcept {
+    return scheduler_.oldest_operation() != kNoOperation;
+  }
+  // Before a turn that follows one without work: a stall in progress has lasted until now at least.
+  void extend_stall(Nanos now) noexcept {
+    static_cast<void>(stall_meter_.extend(scheduler_.first_unfinished(), has_open_operation(), now));
+  }
   void sleep(Nanos now, Nanos deadline) noexcept;
   // Blocks until done() is true or no thread runs the loop.
   template <typename Predicate>
@@ -82,6 +94,7 @@ class ProgressThread {
   uint64_t end_count_seen_ = 0;
   Nanos idle_since_ = 0;  // 0: the last turn did work
   Nanos spin_ = 20 * kMicrosecond;
+  StallMeter stall_meter_;
 
   std::mutex mutex_;  // guards snapshot_ and the waits on changed_
   std::condition_variable changed_;
@@ -108,12 +121,18 @@ bool ProgressThread::wait(Predicate done, Nanos deadline) noexcept {
 template <typename Predicate>
 void ProgressThread::run(Predicate done, Nanos deadline) noexcept {
   idle_since_ = 0;
-  while (!done()) {
-    const Nanos now = monotonic_now();
-    if (now >= deadline) return;
+  Nanos now = monotonic_now();
+  extend_stall(now);
+  while (!done() && now < deadline) {
     unsigned work = 0;
     run_turn(now, work);
-    if (work == 0 && !done()) sleep(now, deadline);
+    if (work == 0 && !done()) {
+      sleep(now, deadline);
+      now = monotonic_now();
+      extend_stall(now);
+    } else {
+      now = monotonic_now();
+    }
   }
 }
 

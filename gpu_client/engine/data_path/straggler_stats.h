@@ -1,43 +1,54 @@
-// Class StragglerStats sums, per rank, the lag of the rank that contributed last to each chunk
-// (wire::ResultInfo). The thread of the progress loop writes; any thread may read.
+// Class StragglerStats measures, per rank, how long chunks waited for that rank (wire::ResultInfo).
+//
+// The waiting time of rank r is the wall time in which at least one chunk had a contribution from another
+// rank and r was the last rank to contribute: the union of the intervals of all such chunks, so it never
+// exceeds the age of the session. An interval is as long as the reducer measured, and ends when the result
+// arrives here. A wait that has not ended is not included, because its last rank is not known yet.
+//
+// The thread of the progress loop calls note(). Any thread may call slowest().
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
+#include "core/units.h"
+#include "gpu_client/engine/data_path/interval_union.h"
 #include "wire/extension.h"
 
 namespace sluice::engine {
 
 class StragglerStats {
  public:
-  explicit StragglerStats(uint32_t ranks) : lag_us_(ranks) {}
+  // Time before `since` does not count: a reducer may report any lag.
+  StragglerStats(uint32_t ranks, Nanos since)
+      : ranks_(ranks), since_(since), waits_(std::make_unique<RankWaits[]>(ranks)) {}
 
-  // Ignores ranks outside the session, because the value comes from the network.
-  void note(const wire::ResultInfo& info) noexcept {
-    if (info.last_rank >= lag_us_.size()) return;
-    auto& lag = lag_us_[info.last_rank];
-    lag.store(lag.load(std::memory_order_relaxed) + info.lag_us, std::memory_order_relaxed);
+  // A result arrived. Ignores ranks outside the session, because the value comes from the network.
+  void note(const wire::ResultInfo& info, Nanos now) noexcept {
+    if (info.last_rank >= ranks_) return;
+    RankWaits& waits = waits_[info.last_rank];
+    // All results of a turn have the same time, so the longest lag covers the others.
+    if (now == waits.end && info.lag_us <= waits.lag_us) return;
+    add(waits, info.lag_us, now);
   }
 
   struct Slowest {
     uint32_t rank = 0;
-    // Time from the first rank's contribution to this rank's, summed over the chunks to which this rank
-    // contributed last. 0: no rank waited.
-    uint64_t lag_us = 0;
+    Nanos waited = 0;  // the waiting time of this rank; 0: no rank was waited for
   };
-  [[nodiscard]] Slowest slowest() const noexcept {
-    Slowest s;
-    for (uint32_t rank = 0; rank < lag_us_.size(); ++rank) {
-      if (const uint64_t lag = lag_us_[rank].load(std::memory_order_relaxed); lag > s.lag_us)
-        s = {.rank = rank, .lag_us = lag};
-    }
-    return s;
-  }
+  [[nodiscard]] Slowest slowest() const noexcept;
 
  private:
-  std::vector<std::atomic<uint64_t>> lag_us_;
+  struct RankWaits {
+    Nanos end = 0;        // of the latest interval
+    uint32_t lag_us = 0;  // the longest with this end
+    IntervalUnion intervals;
+  };
+  void add(RankWaits& waits, uint32_t lag_us, Nanos now) noexcept;
+
+  const uint32_t ranks_;
+  const Nanos since_;
+  const std::unique_ptr<RankWaits[]> waits_;
 };
 
 }  // namespace sluice::engine

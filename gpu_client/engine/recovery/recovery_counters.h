@@ -1,4 +1,4 @@
-// Class RecoveryCounters counts what recovery from losses did to a session, and how long the session stalled.
+// Class RecoveryCounters counts what recovery from losses did to a session, and how long it took.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,16 @@
 namespace sluice::engine {
 
 struct RecoveryStats {
+  // A stall of recovery lasts from the first sign of a loss to the restart or the last resumed connection,
+  // with or without an open operation. The time before that sign, such as that of a peer timeout, counts in
+  // the session's longest stall (StallMeter).
   // Upper bounds of the histogram `stalls`; its last bucket has longer stalls.
   static constexpr std::array<Nanos, 4> kBounds = {10 * kMillisecond, 100 * kMillisecond, kSecond,
                                                    10 * kSecond};
   uint64_t connections_resumed = 0;
   uint64_t view_changes = 0;
   uint32_t reducers_lost = 0;  // removed because this rank had lost them: neither drained nor unlisted
-  uint64_t stalled_ns = 0;     // from the first sign of a loss to the restart or the last resumed connection
-  uint64_t longest_stall_ns = 0;
+  uint64_t stalled_ns = 0;     // sum of all stalls of recovery
   std::array<uint32_t, kBounds.size() + 1> stalls{};
 };
 
@@ -45,8 +47,6 @@ class RecoveryCounters {
     const auto bucket =
         std::ranges::upper_bound(RecoveryStats::kBounds, duration) - RecoveryStats::kBounds.begin();
     stalls_[static_cast<size_t>(bucket)].fetch_add(1, std::memory_order_relaxed);
-    if (ns > longest_stall_ns_.load(std::memory_order_relaxed))
-      longest_stall_ns_.store(ns, std::memory_order_relaxed);
     return duration;
   }
 
@@ -54,15 +54,14 @@ class RecoveryCounters {
     RecoveryStats stats{.connections_resumed = resumed_.load(std::memory_order_relaxed),
                         .view_changes = view_changes_.load(std::memory_order_relaxed),
                         .reducers_lost = reducers_lost_.load(std::memory_order_relaxed),
-                        .stalled_ns = stalled_ns_.load(std::memory_order_relaxed),
-                        .longest_stall_ns = longest_stall_ns_.load(std::memory_order_relaxed)};
+                        .stalled_ns = stalled_ns_.load(std::memory_order_relaxed)};
     for (size_t i = 0; i < stalls_.size(); ++i) stats.stalls[i] = stalls_[i].load(std::memory_order_relaxed);
     return stats;
   }
 
  private:
   Nanos stalled_since_ = 0;  // 0: no stall
-  std::atomic<uint64_t> resumed_{0}, view_changes_{0}, stalled_ns_{0}, longest_stall_ns_{0};
+  std::atomic<uint64_t> resumed_{0}, view_changes_{0}, stalled_ns_{0};
   std::atomic<uint32_t> reducers_lost_{0};
   std::array<std::atomic<uint32_t>, RecoveryStats::kBounds.size() + 1> stalls_{};
 };

@@ -41,6 +41,7 @@ Result<void> Session::begin(Membership membership) {
   o.fault_tolerant = membership.fault_tolerant;
   o.rank = options_.join.identity.rank;
   o.ranks = options_.join.identity.ranks;
+  o.begin = monotonic_now();
   o.placement = wire::placement_table(membership.view);
   for (const ReducerReservation& reservation : membership.reservations) {
     for (size_t lane = 0; lane < reservation.lanes.size(); ++lane) {
@@ -194,6 +195,7 @@ SessionStats Session::stats() {
   s.waiting = {.missing_ranks = missing_ranks_.load(std::memory_order_relaxed),
                .first_rank = missing_rank_.load(std::memory_order_relaxed),
                .waited_ms = waited_ms_.load(std::memory_order_relaxed)};
+  s.longest_stall = progress_thread_->longest_stall(table_->open_count() > 0, monotonic_now());
   if (recovery_) s.recovery = recovery_->stats();
   return s;
 }

@@ -46,6 +46,7 @@ struct SessionStats {
   WaitingStatus waiting;
   StragglerStats::Slowest slowest;
   RecoveryStats recovery;
+  Nanos longest_stall = 0;  // StallMeter
   uint64_t bytes_resent = 0;
   uint64_t bytes_copied = 0;  // payload copied between the operations' buffers and the network
   uint32_t rdma_lanes = 0;

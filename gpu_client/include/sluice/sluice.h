@@ -175,13 +175,16 @@ typedef struct sluice_stats {
   uint32_t missing_ranks;
   uint32_t missing_rank;
   uint32_t waited_ms;
-  /* Recovery. A stall lasts from the first sign of a loss until operations continue. */
+  /* Recovery. A stall of recovery lasts from the first sign of a loss until operations continue. */
   uint64_t connections_resumed;  /* connections that broke and were reopened */
   uint64_t view_changes;         /* changes of the reducers in use: lost, drained or added */
   uint64_t payload_bytes_resent; /* included in payload_bytes_out */
-  uint64_t stalled_us;           /* sum of all stalls */
+  uint64_t stalled_us;           /* sum of all stalls of recovery */
+  /* The longest time in which an operation was open and its oldest chunk without a result stayed the same,
+   * for any reason: a lost or frozen reducer, a broken connection, a late rank. A stall in progress counts up
+   * to now. */
   uint64_t longest_stall_us;
-  uint32_t stalls[5]; /* stalls shorter than 10 ms, 100 ms, 1 s and 10 s, and longer ones */
+  uint32_t stalls[5]; /* stalls of recovery: shorter than 10 ms, 100 ms, 1 s, 10 s, and longer ones */
   /* Reducers that the session left because of a failure. Counts each loss that this rank observed itself, as
    * a failed connection or missing heartbeats. Does not count drained reducers, reducers removed from the
    * list, or losses that only other ranks observed. */

@@ -124,6 +124,31 @@ TEST_P(ProgressThreadTest, WakesWaitersWhenTheEndLatchIsSet) {
   other.join();
 }
 
+// The stall begins by the time of the first positive value and is in progress at the second.
+TEST_P(ProgressThreadTest, MeasuresTheLongestStall) {
+  const auto longest_stall = [this](Nanos now) {
+    return progress_thread_->longest_stall(table_.open_count() > 0, now);
+  };
+  answering_.store(false);
+  const Nanos begin = monotonic_now();
+  const uint32_t ops[] = {submit(), submit(), submit()};
+  const auto stalled = [&] { return longest_stall(monotonic_now()) > 0; };
+  while (!stalled() && monotonic_now() - begin < 20 * kSecond) EXPECT_FALSE(wait(ops[0], kMillisecond));
+  const Nanos stalled_at = monotonic_now();
+  EXPECT_FALSE(wait(ops[0], 30 * kMillisecond));
+  const Nanos now = monotonic_now();
+  EXPECT_GE(longest_stall(now), now - stalled_at);
+  EXPECT_LE(longest_stall(now), now - begin);
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));  // a caller that does not run the loop
+  const Nanos answered_at = monotonic_now();
+  answering_.store(true);
+  for (const uint32_t op : ops) EXPECT_TRUE(wait(op, 20 * kSecond));
+  const Nanos end = monotonic_now();
+  EXPECT_GE(longest_stall(end), answered_at - stalled_at);
+  EXPECT_LE(longest_stall(end), end - begin);
+  EXPECT_EQ(longest_stall(end + kSecond), longest_stall(end)) << "no operation is open";
+}
+
 TEST_P(ProgressThreadTest, ReturnsCurrentCounters) {
   const uint32_t op = submit();
   ASSERT_TRUE(wait(op, 20 * kSecond));
