@@ -159,11 +159,14 @@ void PoolWatch::check_file(bool unchanged_too) {
   if (!file_ || (!file_->has_changed() && !(unchanged_too && file_->exists()))) return;
   auto pool = config::read_pool("@" + file_->path());
   if (!pool) {
-    log_.warn("list of reducers not reloaded: " + pool.error().text);
+    // A file that cannot be read is read again at every check, which logs the same error once.
+    if (std::exchange(logged_file_error_, pool.error().text) != pool.error().text || unchanged_too)
+      log_.warn("list of reducers not reloaded: " + pool.error().text);
     if (pool.error().code == Errc::kSystem)
       file_.emplace(std::string(file_->path()));  // the content is not the cause, so check it again
     return;
   }
+  logged_file_error_.clear();
   update_list(pool->reducers);
 }
 

@@ -112,6 +112,7 @@ class PoolWatch {
   std::set<uint64_t> removed_;        // former reducers of the session
   std::optional<config::FileWatch> file_;
   Nanos next_file_check_ = 0;
+  std::string logged_file_error_;  // empty: the last reading succeeded
   bool list_changed_ = false;  // the list or the session's reducers: report_unlisted() is due
 
   std::mutex mutex_;  // guards all below

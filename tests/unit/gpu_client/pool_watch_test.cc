@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "core/clock.h"
+#include "core/log.h"
 #include "tests/unit/gpu_client/scripted_listener.h"
 
 namespace sluice::engine {
@@ -98,6 +101,28 @@ TEST_F(PoolWatchTest, SilentAddressesDoNotBlockOthers) {
   EXPECT_TRUE(wait([&] { return !found_.empty(); }));
   EXPECT_THAT(found(), ElementsAre(50));
   watch_.reset();
+}
+
+// /proc/self/mem is a regular file whose first byte cannot be read, not even by root.
+TEST_F(PoolWatchTest, LogsAFileThatCannotBeReadOnce) {
+  static std::atomic<unsigned> warnings;
+  warnings = 0;
+  log::set_sink([](log::Level level, std::string_view line) noexcept {
+    if (level == log::Level::kWarn && line.find("not reloaded") != std::string_view::npos) ++warnings;
+  });
+  options_.file_check_interval = kMillisecond;
+  begin();
+  ASSERT_TRUE(watch_->set_pool({.reducers = options_.join.reducers, .file = "/proc/self/mem"}).has_value());
+  const Nanos deadline = monotonic_now() + 20 * kSecond;
+  while (warnings == 0 && monotonic_now() < deadline) std::this_thread::yield();
+  // Every second check reads the file.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(warnings, 1u);
+  ASSERT_TRUE(watch_->reread().has_value());  // somebody waits for the result of this one
+  while (warnings == 1 && monotonic_now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(warnings, 2u);
+  watch_.reset();
+  log::set_sink(nullptr);
 }
 
 // The reducer returns under another id each time, as a reducer that was removed from a session does.
