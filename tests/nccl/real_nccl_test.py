@@ -1,5 +1,5 @@
 """Real libnccl loads the built plugin without a GPU. Releases up to 2.21 look up the network in ncclGetUniqueId, later releases only with a communicator;
-of the newest one the names are compared that it looks up.
+of the newest ones the names are compared that they look up.
 
 usage: real_nccl_test.py --plugin FILE --wheels FOLDER. Exit status 77 if no release can be downloaded."""
 
@@ -15,9 +15,11 @@ import unittest
 import zipfile
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "capabilities"))
+sys.path += [str(Path(__file__).resolve().parents[1] / "capabilities"), str(Path(__file__).resolve().parent / "compatibility")]
 
 from capabilities import require, skip  # noqa: E402
+from compatibility import RELEASES as RELEASE_TABLE  # noqa: E402
+from compatibility import contains, read_rows  # noqa: E402
 from evidence import Evidence, run_and_record  # noqa: E402
 
 # release: package, net version that it uses, whether it uses the CollNet of the plugin (v8 and newer)
@@ -27,8 +29,9 @@ RELEASES = {
     "2.20.5": ("nvidia-nccl-cu12", 8, True),
     "2.21.5": ("nvidia-nccl-cu12", 8, True),
 }
-# The newest release in a package: its library must look up no newer version than the plugin exports.
-NEWEST = ("2.32.3", "nvidia-nccl-cu13")
+# The newest releases in packages, whose source was not read: the names in their libraries are compared with releases.tsv.
+NEWEST = {"2.31.2": "nvidia-nccl-cu13", "2.32.3": "nvidia-nccl-cu13"}
+SYMBOLS = {"net": "ncclNetPlugin", "collnet": "ncclCollNetPlugin", "tuner": "ncclTunerPlugin", "profiler": "ncclProfiler"}
 DEADLINE_S = 120
 
 PLUGIN = None
@@ -94,17 +97,19 @@ class RealNccl(unittest.TestCase):
                     EVIDENCE.add("collnet", release, "loaded")
                 print(f"NCCL {release}: net v{version}{', CollNet v8' if collnet else ', no CollNet, as expected'}")
 
-    def test_exports_the_newest_tables_that_the_newest_release_looks_up(self):
-        release, _ = NEWEST
-        if release not in LIBRARIES:
-            self.skipTest(f"no library of NCCL {release}")
-        with open(LIBRARIES[release], "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            known = {name.decode() for name in re.findall(rb"\0(nccl(?:Net|CollNet|Tuner)Plugin_v\d+)(?=\0)", data)}
-        self.assertIn("ncclTunerPlugin_v6", known)
+    def test_exports_the_newest_tables_that_the_newest_releases_look_up(self):
         exported = subprocess.run(["nm", "-D", "--defined-only", str(PLUGIN)], capture_output=True, text=True, check=True).stdout.split()
-        for family in ("Net", "CollNet", "Tuner"):
-            newest = max((name for name in known if name.startswith(f"nccl{family}Plugin")), key=lambda name: int(name.rpartition("v")[2]))
-            self.assertIn(newest, exported)
+        if not NEWEST.keys() & LIBRARIES:
+            self.skipTest(f"no library of NCCL {' or '.join(NEWEST)}")
+        for release in sorted(NEWEST.keys() & LIBRARIES):
+            row = next(row for row in read_rows(RELEASE_TABLE) if contains(row["release"], release))
+            with open(LIBRARIES[release], "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                names = set(re.findall(rb"\0(nccl(?:NetPlugin|CollNetPlugin|TunerPlugin|Profiler)_v\d+)(?=\0)", data))
+            for feature, symbol in SYMBOLS.items():
+                with self.subTest(release=release, feature=feature):
+                    newest = max(int(name.rpartition(b"v")[2]) for name in names if name.startswith(symbol.encode() + b"_v"))
+                    self.assertEqual(row[feature], f"v{newest}")
+                    self.assertIn(f"{symbol}_v{newest}", exported)
 
     def test_works_without_the_file(self):
         for release in sorted(RELEASES.keys() & LIBRARIES):
@@ -125,7 +130,7 @@ def main():
     EVIDENCE = Evidence(is_whole_program=not rest)
     require("pypi")
     reason = ""
-    packages = {release: package for release, (package, _, _) in RELEASES.items()} | dict([NEWEST])
+    packages = {release: package for release, (package, _, _) in RELEASES.items()} | NEWEST
     for release, package in packages.items():
         try:
             LIBRARIES[release] = fetch(release, package, arguments.wheels)
