@@ -10,7 +10,9 @@
 
 namespace sluice::nccl::abi::collnet_entry {
 
-using net_entry::init;
+inline Result init(Logger logger) noexcept {
+  return net_entry::init_process(logger);
+}
 inline Result init(void** context, uint64_t /*comm_id*/, Logger logger) noexcept {
   *context = nullptr;  // unused: the heads of a communicator share its id
   return init(logger);

@@ -5,8 +5,10 @@
 #include "nccl_plugin/abi/properties.h"
 #include "nccl_plugin/abi/results.h"
 #include "nccl_plugin/host/capabilities.h"
+#include "nccl_plugin/host/nccl_release.h"
 #include "nccl_plugin/host/settings.h"
 #include "nccl_plugin/net/net.h"
+#include "nccl_plugin/tuner/verdict.h"
 
 namespace sluice::nccl::abi {
 
@@ -25,21 +27,30 @@ namespace net_entry {
   }
 }
 
-inline Result init(Logger logger) noexcept {
-  return guarded("net init", [&] {
+inline Result init_process(Logger logger) noexcept {
+  return guarded("init", [&] {
     set_logger(logger);
     log_settings_warnings();
     log_capabilities();
     return kSuccess;
   });
 }
-inline Result init(Logger logger, ProfilerCallback) noexcept {
-  return init(logger);
+template <int kVersion>
+Result init(Logger logger) noexcept {
+  const Result result = init_process(logger);
+  record_nccl(logger, kVersion);
+  tuner::log_verdict_without_tuner();
+  return result;
 }
-inline Result init(void** context, uint64_t /*comm_id*/, void* /*config*/, Logger logger,
-                   ProfilerCallback) noexcept {
+template <int kVersion>
+Result init(Logger logger, ProfilerCallback) noexcept {
+  return init<kVersion>(logger);
+}
+template <int kVersion>
+Result init(void** context, uint64_t /*comm_id*/, void* /*config*/, Logger logger,
+            ProfilerCallback) noexcept {
   *context = nullptr;  // the plugin has no state per communicator
-  return init(logger);
+  return init<kVersion>(logger);
 }
 
 inline Result devices(int* count) noexcept {

@@ -19,7 +19,7 @@ struct NetTable {
   Call<
       From<5, Result(Logger log)>, From<10, Result(Logger log, ProfilerCallback profiler)>,
       From<11, Result(void** context, uint64_t comm_id, void* config, Logger log, ProfilerCallback profiler)>>
-      init = net_entry::init;
+      init = net_entry::init<kVersion>;
   Result (*devices)(int* count) = net_entry::devices;
   Result (*get_properties)(int device, Properties<kVersion>* properties) = net_entry::properties;
   Call<From<5, Result(int device, void* handle, void** listener)>,

@@ -1,46 +1,51 @@
 // The entry points of ncclTuner, with an overload for each signature that a version has. TunerTable selects
-// them. They always return success: NCCL passes an error to the application, in spite of its header.
+// them. NCCL passes an error to the application, in spite of its header, so they return success, with one
+// exception: where the job cannot go on and NCCL does not notice otherwise.
 #pragma once
 
 #include <memory>
 
 #include "nccl_plugin/abi/guard.h"
+#include "nccl_plugin/host/nccl_release.h"
 #include "nccl_plugin/tuner/tuner.h"
 
 namespace sluice::nccl::abi::tuner_entry {
 
 // Without memory for a context the tuner does nothing, which is not an error.
-inline Result init(size_t ranks, size_t nodes, Logger logger, void** context) noexcept {
+inline Result init(void** context, uint64_t comm_id, size_t ranks, size_t nodes, Logger logger,
+                   void* /*nvl_domains*/, void* /*constants*/) noexcept {
   *context = nullptr;
   (void)guarded("tuner init", [&] {
     set_logger(logger);
-    *context = std::make_unique<tuner::Tuner>(ranks, nodes).release();
+    record_release(logger);
+    *context = std::make_unique<tuner::Tuner>(ranks, nodes, comm_id).release();
     return kSuccess;
   });
   return kSuccess;
 }
+inline Result init(size_t ranks, size_t nodes, Logger logger, void** context) noexcept {
+  return init(context, 0, ranks, nodes, logger, nullptr, nullptr);
+}
 
-inline Result init(void** context, uint64_t /*comm_id*/, size_t ranks, size_t nodes, Logger logger,
-                   void* /*nvl_domains*/, void* /*constants*/) noexcept {
-  return init(ranks, nodes, logger, context);
+// The result of getCollInfo.
+inline Result outcome(const tuner::Tuner& tuner) noexcept {
+  return tuner.must_fail() ? kRemoteError : kSuccess;
 }
 
 inline Result get_coll_info(void* context, int function, size_t bytes, int collnet_support, int /*nvls*/,
                             int /*pipelined*/, int* algorithm, int* protocol, int* /*channels*/) noexcept {
-  if (context != nullptr) {
-    static_cast<tuner::Tuner*>(context)->choose_algorithm(function, bytes, collnet_support != 0, algorithm,
-                                                          protocol);
-  }
-  return kSuccess;
+  if (context == nullptr) return kSuccess;
+  auto& tuner = *static_cast<tuner::Tuner*>(context);
+  tuner.choose_algorithm(function, bytes, collnet_support != 0, algorithm, protocol);
+  return outcome(tuner);
 }
 // `table` points to a matrix of floats, in spite of its type.
 inline Result get_coll_info(void* context, int function, size_t bytes, int /*pipelined*/, float** table,
                             int algorithms, int protocols, int* /*channels*/) noexcept {
-  if (context != nullptr) {
-    static_cast<tuner::Tuner*>(context)->adjust_costs(function, bytes, reinterpret_cast<float*>(table),
-                                                      algorithms, protocols);
-  }
-  return kSuccess;
+  if (context == nullptr) return kSuccess;
+  auto& tuner = *static_cast<tuner::Tuner*>(context);
+  tuner.adjust_costs(function, bytes, reinterpret_cast<float*>(table), algorithms, protocols);
+  return outcome(tuner);
 }
 inline Result get_coll_info(void* context, int function, size_t bytes, int pipelined, float** table,
                             int algorithms, int protocols, int /*registered*/, int* channels) noexcept {

@@ -6,13 +6,24 @@
 #include <numeric>
 #include <utility>
 
+#include "config/nccl_releases.h"
 #include "core/clock.h"
 #include "nccl_plugin/collnet/types.h"
+#include "nccl_plugin/host/communicator_registry.h"
 #include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/nccl_release.h"
 #include "nccl_plugin/host/process_stats.h"
 #include "nccl_plugin/host/stats_file.h"
 
 namespace sluice::nccl::collnet {
+namespace {
+
+const char* transport_text(const engine::SessionStats& stats) noexcept {
+  if (stats.rdma_lanes == 0) return "TCP";
+  return stats.rdma_lanes == stats.lane_connections ? "RDMA" : "RDMA and TCP";
+}
+
+}  // namespace
 
 Comm::Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t rank, uint32_t reducers,
            uint64_t budget)
@@ -24,9 +35,22 @@ Comm::Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t ra
       begin_(monotonic_now()) {
   for (Request& r : requests_) r.comm = this;
   std::iota(free_.begin(), free_.end(), uint8_t{0});
+  const engine::SessionStats stats = session_->stats();
+  communicator_registry().add(
+      {.owner = this, .nodes = nodes, .comm_id = 0, .transport = transport_text(stats)});
 }
 
-Comm::~Comm() = default;
+Comm::~Comm() {
+  communicator_registry().remove(this);
+}
+
+void Comm::log_verdict_without_tuner() noexcept {
+  if (std::exchange(logged_verdict_, true) || communicator_registry().has_tuner()) return;
+  info(
+      "offload ON %u reducers, %u nodes, allreduces of the sizes that NCCL chooses: it asks no tuner of this "
+      "plugin",
+      reducers_, nodes_);
+}
 
 Status Comm::start(const void* send, void* receive, size_t count, int data_type, int op,
                    Request** request) noexcept {
@@ -63,6 +87,7 @@ Status Comm::start(const void* send, void* receive, size_t count, int data_type,
   if (running_requests_++ == 0) busy_since_ = r.begin;
   open_.store(open + 1, std::memory_order_relaxed);
   *request = &r;
+  if (!logged_verdict_) log_verdict_without_tuner();
   return {};
 }
 
@@ -109,8 +134,17 @@ Status Comm::test(Request& request, bool* done, size_t* bytes) noexcept {
 
 void Comm::record_end(Status status) noexcept {
   end_ = status.code();
+  communicator_registry().mark_failed(this);
   try {
-    warn("offload ended: %s: %s", to_string(status.code()).data(), session_->reason().c_str());
+    std::string note;
+    if (const int release = nccl_release(); config::has_defect(release, config::NcclDefect::kErrorsDropped)) {
+      note = "; node " + std::to_string(rank_) + ": NCCL " + config::release_text(release) +
+             " drops this error (mended in 2.28.3): running collectives wait without an error, and only the "
+             "next "
+             "allreduce fails; end the job";
+    }
+    warn("offload ended: %s: %s%s", to_string(status.code()).data(), session_->reason().c_str(),
+         note.c_str());
   } catch (...) {  // out of memory for the text: NCCL still gets the code
   }
 }

@@ -68,6 +68,9 @@ class Comm {
   // Records the end of the session and logs its reason. Later calls return the same status and access
   // nothing.
   void record_end(Status status) noexcept;
+  // Logs the verdict of a communicator about which NCCL asks no tuner of this plugin: in 2.20, in 2.21 after
+  // the first communicators, or with another tuner.
+  void log_verdict_without_tuner() noexcept;
 
   // Guards session_: the calls of the progress thread against quiesce(). Not contended in normal work.
   std::mutex mutex_;
@@ -83,6 +86,7 @@ class Comm {
   Errc end_ = Errc::kOk;                    // other than kOk: the session has ended
   RegisteredRanges ranges_;
   bool logged_copies_ = false;
+  bool logged_verdict_ = false;  // progress thread
 
   void write_stats(const engine::SessionStats& stats) noexcept;
 

@@ -13,11 +13,13 @@ Capabilities decide(const Settings& s) {
   Capabilities result;
   const DeviceOptions options{.interfaces = s.interfaces, .speed_mbps = s.speed_mbps};
   if (s.pool_size() == 0 && s.net != NetPolicy::kAlways) {
+    result.off_reason = OffReason::kNoReducers;
     result.reason = "no reducers configured, so NCCL uses its own network; set SLUICE_REDUCERS";
     return result;
   }
   if (const std::string rdma = active_rdma_device(options.sysfs);
       !rdma.empty() && s.net != NetPolicy::kAlways) {
+    result.off_reason = OffReason::kRdmaActive;
     result.reason = "RDMA device " + rdma +
                     " is active, and NCCL's own network copies less on it than this plugin; set "
                     "SLUICE_NET=always to offload anyway";
@@ -26,6 +28,7 @@ Capabilities decide(const Settings& s) {
   }
   result.net = find_devices(options);
   if (result.net.empty()) {
+    result.off_reason = OffReason::kNoInterface;
     result.reason = s.interfaces.empty() ? "no network interface with an IPv4 or global IPv6 address is up"
                                          : "no active network interface matches \"" + s.interfaces +
                                                "\"; correct SLUICE_IFNAME (or NCCL_SOCKET_IFNAME)";
@@ -33,6 +36,7 @@ Capabilities decide(const Settings& s) {
     return result;
   }
   if (s.pool_size() == 0) {
+    result.off_reason = OffReason::kNoReducers;
     result.reason =
         "no reducers configured, so only point-to-point traffic uses this plugin; set SLUICE_REDUCERS";
     return result;
@@ -60,9 +64,9 @@ void log_capabilities() noexcept {
         info("protocol %u over %s, %zu reducers configured%s%s", unsigned{wire::kVersionMax}, devices.c_str(),
              s.pool_size(), s.source.empty() ? "" : " by ", s.source.c_str());
       } else if (c.is_warning) {
-        warn("%s", c.reason.c_str());
+        warn("offload OFF (%s)", c.reason.c_str());
       } else {
-        info("%s%s%s", devices.c_str(), devices.empty() ? "" : ": ", c.reason.c_str());
+        info("%s%soffload OFF (%s)", devices.c_str(), devices.empty() ? "" : ": ", c.reason.c_str());
       }
     });
   } catch (...) {  // a missing log line must not fail the job

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "nccl_plugin/host/devices.h"
+#include "nccl_plugin/host/off_reason.h"
 
 namespace sluice::nccl {
 
@@ -12,7 +13,8 @@ struct Capabilities {
   std::vector<Device> net;      // empty: NCCL uses its own point-to-point network, and CollNet is off too
   std::vector<Device> collnet;  // empty, or equal to `net`
   std::string reason;           // why one of the lists is empty
-  bool is_warning = false;      // the user probably wants to change the reason
+  OffReason off_reason = OffReason::kNone;  // the same
+  bool is_warning = false;                  // the user probably wants to change the reason
 };
 
 // Decides the capabilities at the first call. They never change later, and do not depend on the network or on

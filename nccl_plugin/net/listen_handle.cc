@@ -1,9 +1,11 @@
 #include "nccl_plugin/net/listen_handle.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/random.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -30,6 +32,27 @@ enum Offset : size_t {
 };
 static_assert(kAtConnectId + sizeof(uint64_t) == abi::kHandleBytes);
 
+// Returns the error for a handle that this plugin did not write. The handles of NCCL's own networks, TCP and
+// RDMA, begin with the socket address of the node; NCCL uses them on a node where the plugin is missing or
+// offers no network, so the address names the node to correct.
+Error foreign_handle_error(Handle handle) {
+  sockaddr_storage address{};
+  std::memcpy(&address, handle.data(), sizeof(sockaddr_in6));
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  const bool is_v4 = address.ss_family == AF_INET && v4.sin_port != 0;
+  const bool is_v6 = address.ss_family == AF_INET6 && v6.sin6_port != 0;
+  if (is_v4) ::inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+  if (is_v6) ::inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
+  if (!is_v4 && !is_v6)
+    return {Errc::kBadMagic, "handle of the peer comes from another plugin; load this plugin on all nodes"};
+  return {Errc::kBadMagic,
+          "node " + std::string(text.data()) +
+              " uses NCCL's own network: SLUICE_REDUCERS is not set there, or the plugin is not "
+              "installed; set SLUICE_REDUCERS and NCCL_NET_PLUGIN alike on all nodes"};
+}
+
 }  // namespace
 
 void encode_listen_handle(const ListenHandle& listen_handle, Handle handle) noexcept {
@@ -54,9 +77,7 @@ void encode_listen_handle(const ListenHandle& listen_handle, Handle handle) noex
 
 Result<ListenHandle> decode_listen_handle(Handle handle) {
   const std::byte* p = handle.data();
-  if (load_le<uint32_t>(p + kAtMagic) != kMagic)
-    return fail(Errc::kBadMagic,
-                "handle of the peer comes from another plugin; load this plugin on all nodes");
+  if (load_le<uint32_t>(p + kAtMagic) != kMagic) return tl::unexpected(foreign_handle_error(handle));
   if (const auto layout = load_le<uint16_t>(p + kAtLayout); layout != kLayout) {
     return fail(Errc::kNoCommonVersion, "handle of the peer has layout " + std::to_string(layout) +
                                             ", expected " + std::to_string(kLayout) +

@@ -36,8 +36,8 @@ bool should_offload(const CollectiveQuery& q, const Settings& s) noexcept {
   return false;
 }
 
-bool adjust_costs(const CollectiveQuery& q, const Settings& s, float* table, int algorithms,
-                  int protocols) noexcept {
+bool adjust_costs(const CollectiveQuery& q, const Settings& s, float* table, int algorithms, int protocols,
+                  bool avoid_chain) noexcept {
   if (protocols <= kSimple || algorithms <= kCollNetChain) return false;
   const auto row = [&](int algorithm) {
     return std::span(table + algorithm * protocols, static_cast<size_t>(protocols));
@@ -45,9 +45,14 @@ bool adjust_costs(const CollectiveQuery& q, const Settings& s, float* table, int
   const auto is_possible = [&](int algorithm) {
     return std::ranges::any_of(row(algorithm), [](float c) { return c >= 0; });
   };
-  if (should_offload(q, s)) {
-    float& direct = row(kCollNetDirect)[kSimple];
-    float& chain = row(kCollNetChain)[kSimple];
+  float& direct = row(kCollNetDirect)[kSimple];
+  float& chain = row(kCollNetChain)[kSimple];
+  if (should_offload(q, s) && avoid_chain && direct >= 0) {
+    direct = 0;
+    std::ranges::fill(row(kCollNetChain), kForbidden);
+    return true;
+  }
+  if (should_offload(q, s) && !avoid_chain) {
     if (direct < 0 && chain < 0) return false;  // this communicator has no CollNet
     (chain < 0 || (direct >= 0 && direct < chain) ? direct : chain) = 0;
     return true;

@@ -42,9 +42,10 @@ struct CollectiveQuery {
 // Edits the costs: algorithms x protocols of microseconds, kForbidden for excluded entries, which stay
 // excluded. With offload the cheaper CollNet algorithm becomes free. Without offload both CollNet algorithms
 // are excluded, and NVLS over several nodes, which uses CollNet too, unless no other algorithm is left.
-// Returns true when CollNet was chosen.
-bool adjust_costs(const CollectiveQuery& q, const Settings& s, float* table, int algorithms,
-                  int protocols) noexcept;
+// `avoid_chain`: CollNetChain would crash (verdict.h), so only CollNetDirect can offload. Returns true when
+// CollNet was chosen.
+bool adjust_costs(const CollectiveQuery& q, const Settings& s, float* table, int algorithms, int protocols,
+                  bool avoid_chain) noexcept;
 
 // Returns the chunk size of a CollNet allreduce. `proposed` is NCCL's; the result is larger if each channel
 // still has kDepth chunks.

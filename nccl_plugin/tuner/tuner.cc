@@ -1,93 +1,91 @@
 #include "nccl_plugin/tuner/tuner.h"
 
-#include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <string>
 
-#include "core/units.h"
+#include "config/nccl_releases.h"
 #include "nccl_plugin/host/capabilities.h"
+#include "nccl_plugin/host/communicator_registry.h"
 #include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/nccl_release.h"
 #include "nccl_plugin/host/process_stats.h"
 #include "nccl_plugin/host/stats_file.h"
 
 namespace sluice::nccl::tuner {
 namespace {
 
-bool has_collnet(const float* table, int algorithms, int protocols) noexcept {
-  if (protocols <= kSimple || algorithms <= kCollNetChain) return false;
-  return table[kCollNetDirect * protocols + kSimple] >= 0 || table[kCollNetChain * protocols + kSimple] >= 0;
+bool has_algorithm(int algorithm, const float* table, int algorithms, int protocols) noexcept {
+  return protocols > kSimple && algorithms > algorithm && table[algorithm * protocols + kSimple] >= 0;
+}
+
+// Why no communicator of this process could join the reducers; empty if one could, or none tried.
+std::string refusal() {
+  const ProcessStats& stats = process_stats();
+  return stats.failures() > 0 && stats.connections() == 0 ? stats.last_failure() : std::string();
 }
 
 }  // namespace
 
-const char* offload_off_reason(size_t ranks, size_t nodes,
-                               const char* (*get_variable)(const char*)) noexcept {
-  const auto value = [get_variable](const char* name) {
-    const char* v = get_variable(name);
-    return v != nullptr ? v : "";
-  };
-  if (nodes < 2) return "one node: its allreduces do not use the network";
-  if (std::strcmp(value("NCCL_COLLNET_ENABLE"), "1") != 0) {
-    return "NCCL_COLLNET_ENABLE=1 is not set; set it in the environment or in /etc/nccl.conf (sluice install "
-           "--nccl-conf)";
+Tuner::Tuner(size_t ranks, size_t nodes, uint64_t comm_id)
+    : ranks_(ranks),
+      nodes_(nodes),
+      comm_id_(comm_id),
+      avoid_chain_(chain_may_crash(ranks, nodes, nccl_release(), capabilities().collnet.size())),
+      failures_before_(communicator_registry().failures()) {
+  OffloadFacts facts;
+  facts.ranks = ranks;
+  facts.nodes = nodes;
+  facts.refusal = refusal();  // NCCL connects CollNet before it creates the tuner
+  if (auto verdict = decide_early(facts, settings(), capabilities())) {
+    decided_.store(true, std::memory_order_relaxed);
+    set_verdict(std::move(*verdict));
   }
-  if (const char* threshold = value("NCCL_COLLNET_NODE_THRESHOLD");
-      *threshold != '\0' && std::strtoull(threshold, nullptr, 10) > nodes) {
-    return "NCCL_COLLNET_NODE_THRESHOLD is higher than the number of nodes; lower or unset it";
-  }
-  if (const char* protocols = value("NCCL_PROTO");
-      *protocols != '\0' && std::strstr(protocols, "imple") == nullptr) {
-    return "NCCL_PROTO excludes Simple, the only protocol of CollNet; add Simple or unset NCCL_PROTO";
-  }
-  if (ranks > 8 * nodes)
-    return "more than 8 GPUs per node: NCCL has no CollNet there; use at most 8 GPUs per node";
-  return "NCCL has no CollNet for this communicator; possible causes: ncclCommSplit without shared resources "
-         "(set NCCL_COMM_SPLIT_SHARE_RESOURCES=1), an unsupported operator or type, a rank without the "
-         "plugin, or GPUs without a path to the network";
+  communicator_registry().add_tuner();
 }
 
-Tuner::Decision Tuner::decide(bool collnet) const {
-  const Settings& s = settings();
-  const ProcessStats& stats = process_stats();
-  const auto off = [](std::string reason) { return Decision{.offload = false, .text = std::move(reason)}; };
-  const std::string nodes = std::to_string(nodes_);
-  if (collnet && s.offload == OffloadPolicy::kNever) return off("SLUICE_OFFLOAD=never; unset it to offload");
-  if (collnet && s.offload == OffloadPolicy::kAuto && nodes_ < s.min_nodes) {
-    return off(nodes + " nodes: offload pays from " + std::to_string(s.min_nodes) +
-               " nodes on; set SLUICE_MIN_NODES to change this limit");
-  }
-  if (collnet && s.offload == OffloadPolicy::kAuto &&
-      !pool_is_wide_enough({.nodes = nodes_, .ranks = ranks_}, s.pool_size())) {
-    return off(std::to_string(s.pool_size()) + " reducers are too few for " + nodes +
-               " nodes of the same link speed: a ring is faster; add reducers, or set SLUICE_OFFLOAD=always "
-               "if the reducers have faster links");
-  }
-  if (collnet) {
-    return {.offload = true,
-            .text = s.offload == OffloadPolicy::kAlways
-                        ? "any size"
-                        : std::to_string(s.min_bytes / kKiB) + " KiB and more"};
-  }
-  if (!capabilities().reason.empty()) return off(capabilities().reason);
-  if (stats.failures() > 0 && stats.connections() == 0) return off(stats.last_failure());
-  return off(
-      offload_off_reason(ranks_, nodes_, [](const char* name) -> const char* { return std::getenv(name); }));
-}
-
-void Tuner::log_once(bool collnet) noexcept {
-  if (logged_.exchange(true, std::memory_order_relaxed)) return;
+void Tuner::decide_once(bool collnet, bool direct) noexcept {
+  if (decided_.exchange(true, std::memory_order_relaxed)) return;
   try {
-    decision_ = decide(collnet);
-    if (decision_.offload) {
-      info("offload ON %zu reducers, %zu ranks on %zu nodes, allreduces of %s", settings().pool_size(),
-           ranks_, nodes_, decision_.text.c_str());
-    } else if (settings().offload == OffloadPolicy::kNever && collnet) {
-      info("offload OFF (%s), %zu ranks on %zu nodes", decision_.text.c_str(), ranks_, nodes_);
-    } else {
-      info("offload OFF (%s)", decision_.text.c_str());
+    OffloadFacts facts;
+    facts.ranks = ranks_;
+    facts.nodes = nodes_;
+    facts.release = nccl_release();
+    facts.has_collnet = collnet;
+    facts.has_direct = direct;
+    facts.refusal = refusal();
+    if (const auto parent = communicator_registry().find(nodes_); parent && !collnet) {
+      facts.has_parent = true;
+      facts.parent_comm_id = parent->comm_id;
     }
+    set_verdict(decide(facts, settings(), capabilities(), &read_variable));
   } catch (const std::exception&) {  // a missing log line must not fail the job
+  }
+}
+
+void Tuner::set_verdict(Verdict verdict) noexcept {
+  verdict_ = std::move(verdict);
+  if (!verdict_.is_on()) {
+    info("offload OFF (%s), %zu ranks on %zu node%s", verdict_.text.c_str(), ranks_, nodes_,
+         nodes_ == 1 ? "" : "s");
+    return;
+  }
+  try {
+    std::string transport;
+    if (const auto session = communicator_registry().find(nodes_)) transport = session->transport;
+    // The tuner of a rank without a session does not know the transport.
+    communicator_registry().add({.owner = this, .nodes = nodes_, .comm_id = comm_id_, .transport = {}});
+    info("offload ON %zu reducers%s%s, %zu ranks on %zu nodes, allreduces of %s", settings().pool_size(),
+         transport.empty() ? "" : " over ", transport.c_str(), ranks_, nodes_, verdict_.text.c_str());
+  } catch (const std::exception&) {  // a missing log line must not fail the job
+  }
+}
+
+bool Tuner::must_fail() const noexcept {
+  if (!communicator_registry().has_failure(nodes_, failures_before_)) return false;
+  try {
+    return config::has_defect(nccl_release(), config::NcclDefect::kErrorsDropped);
+  } catch (const std::exception&) {
+    return false;
   }
 }
 
@@ -99,16 +97,19 @@ void Tuner::count_allreduce(uint64_t bytes, bool offload) noexcept {
 }
 
 Tuner::~Tuner() {
-  if (!has_stats_file()) return;
+  communicator_registry().remove_tuner();
+  communicator_registry().remove(this);
   try {
+    if (!decided_.load(std::memory_order_relaxed))
+      set_verdict({.reason = OffReason::kNoAllreduce, .text = "the communicator ran no allreduce"});
+    if (!has_stats_file()) return;
     StatsLine line("communicator");
     line.number("ranks", ranks_).number("nodes", nodes_).number("reducers", settings().pool_size());
     line.number("allreduces", allreduces_)
         .number("allreduce_bytes", allreduce_bytes_)
         .number("offload_bytes", offload_bytes_);
-    line.boolean("offload", decision_.offload);
-    if (!decision_.offload)
-      line.text("why_not", allreduces_ == 0 ? "the communicator ran no allreduce" : decision_.text);
+    line.boolean("offload", verdict_.is_on());
+    if (!verdict_.is_on()) line.text("reason", to_string(verdict_.reason)).text("why_not", verdict_.text);
     append_stats(line);
   } catch (const std::exception&) {  // out of memory: the line is lost
   }
@@ -116,20 +117,20 @@ Tuner::~Tuner() {
 
 void Tuner::adjust_costs(int function, uint64_t bytes, float* table, int algorithms, int protocols) noexcept {
   const CollectiveQuery q{.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_};
-  const bool collnet = has_collnet(table, algorithms, protocols);
-  const bool offload = tuner::adjust_costs(q, settings(), table, algorithms, protocols);
-  if (function != kAllReduce) return;
-  count_allreduce(bytes, offload);
-  log_once(collnet);
+  const bool direct = has_algorithm(kCollNetDirect, table, algorithms, protocols);
+  const bool collnet = direct || has_algorithm(kCollNetChain, table, algorithms, protocols);
+  if (function == kAllReduce) decide_once(collnet, direct);
+  const bool offload = tuner::adjust_costs(q, settings(), table, algorithms, protocols, avoid_chain_);
+  if (function == kAllReduce) count_allreduce(bytes, offload);
 }
 
 void Tuner::choose_algorithm(int function, uint64_t bytes, bool collnet, int* algorithm,
                              int* protocol) noexcept {
   if (function != kAllReduce) return;
   const CollectiveQuery q{.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_};
+  decide_once(collnet, false);
   const bool offload = collnet && should_offload(q, settings());
   count_allreduce(bytes, offload);
-  log_once(collnet);
   if (!collnet) return;
   if (offload) {
     *algorithm = kCollNetChain;

@@ -24,6 +24,10 @@ class Library {
   void* handle_;
 };
 
+// What the player's ncclGetVersion() returns: 22705 is NCCL 2.27.5. 0: it fails, so the plugin knows no
+// release.
+extern int played_release;
+
 // The logger that the player passes to the plugin. It records lines and prints them to stderr with the rank.
 // Any thread.
 void log_from_plugin(int level, unsigned long flags, const char* file, int line, const char* format, ...)

@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "tests/nccl/player/job.h"
+#include "tests/nccl/player/library.h"
 #include "tests/nccl/player/scenarios.h"
 
 namespace {
@@ -47,21 +48,38 @@ constexpr NamedScenario kScenarios[] = {
     {"capabilities", player::run_capabilities},
     {"tuner", player::run_tuner},
     {"profiler", player::run_profiler},
+    {"verdict", player::run_verdict},
+    {"reload", player::run_reload},
+    {"mixed-nodes", player::run_mixed_nodes},
+    {"dropped-error", player::run_dropped_error},
 };
 
 constexpr option kOptions[] = {
-    {"scenario", required_argument, nullptr, 's'},    {"abi", required_argument, nullptr, 'a'},
-    {"ranks", required_argument, nullptr, 'n'},       {"heads", required_argument, nullptr, 'h'},
-    {"head-processes", no_argument, nullptr, 'H'},    {"communicators", required_argument, nullptr, 'c'},
-    {"busy", required_argument, nullptr, 'b'},        {"rounds", required_argument, nullptr, 'r'},
-    {"absent-rank", required_argument, nullptr, 'A'}, {"rank-env", required_argument, nullptr, 'E'},
-    {"late-rank", required_argument, nullptr, 'L'},   {"late-ms", required_argument, nullptr, 'l'},
-    {"late-until", required_argument, nullptr, 'u'},  {"close-listener", no_argument, nullptr, 'g'},
-    {"killed-rank", required_argument, nullptr, 'D'}, {"flipped-rank", required_argument, nullptr, 'C'},
-    {"device", required_argument, nullptr, 'd'},      {"rank-network", required_argument, nullptr, 'N'},
-    {"expect", required_argument, nullptr, 'e'},      {"types", required_argument, nullptr, 't'},
-    {"bytes", required_argument, nullptr, 'B'},       {"seconds", required_argument, nullptr, 'S'},
-    {"verbose", no_argument, nullptr, 'v'},           {nullptr, 0, nullptr, 0},
+    {"scenario", required_argument, nullptr, 's'},
+    {"abi", required_argument, nullptr, 'a'},
+    {"ranks", required_argument, nullptr, 'n'},
+    {"heads", required_argument, nullptr, 'h'},
+    {"head-processes", no_argument, nullptr, 'H'},
+    {"communicators", required_argument, nullptr, 'c'},
+    {"busy", required_argument, nullptr, 'b'},
+    {"rounds", required_argument, nullptr, 'r'},
+    {"absent-rank", required_argument, nullptr, 'A'},
+    {"rank-env", required_argument, nullptr, 'E'},
+    {"late-rank", required_argument, nullptr, 'L'},
+    {"late-ms", required_argument, nullptr, 'l'},
+    {"late-until", required_argument, nullptr, 'u'},
+    {"close-listener", no_argument, nullptr, 'g'},
+    {"killed-rank", required_argument, nullptr, 'D'},
+    {"flipped-rank", required_argument, nullptr, 'C'},
+    {"device", required_argument, nullptr, 'd'},
+    {"rank-network", required_argument, nullptr, 'N'},
+    {"expect", required_argument, nullptr, 'e'},
+    {"types", required_argument, nullptr, 't'},
+    {"bytes", required_argument, nullptr, 'B'},
+    {"seconds", required_argument, nullptr, 'S'},
+    {"nccl", required_argument, nullptr, 'R'},
+    {"verbose", no_argument, nullptr, 'v'},
+    {nullptr, 0, nullptr, 0},
 };
 
 [[noreturn]] void usage() {
@@ -102,6 +120,7 @@ Options parse(int argc, char** argv) {
       case 't': options.types = optarg; break;
       case 'B': options.bytes = std::strtoull(optarg, nullptr, 10); break;
       case 'S': options.seconds = std::atof(optarg); break;
+      case 'R': player::played_release = std::atoi(optarg); break;
       case 'v': options.verbose = true; break;
       default: usage();
     }

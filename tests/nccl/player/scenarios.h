@@ -43,5 +43,10 @@ void run_capabilities(Rank& rank);  // prints the name and the numbers of device
 void run_tuner(Rank& rank);  // all tuner versions
 // scenario_profiler.cc
 void run_profiler(Rank& rank);  // all profiler versions, with offloaded allreduces
+// scenario_verdict.cc
+void run_verdict(Rank& rank);        // communicators with and without offload, each with one verdict
+void run_reload(Rank& rank);         // dlclose and dlopen between communicators with a tuner
+void run_mixed_nodes(Rank& rank);    // the last node uses NCCL's own network
+void run_dropped_error(Rank& rank);  // after a failed session the tuner fails the next allreduce, or not
 
 }  // namespace player

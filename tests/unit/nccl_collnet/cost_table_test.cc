@@ -33,7 +33,7 @@ Settings pool() {
 }
 
 bool adjust(Table& t, const CollectiveQuery& q, const Settings& s = pool()) {
-  return adjust_costs(q, s, t.cost.data(), kAlgorithms, kProtocols);
+  return adjust_costs(q, s, t.cost.data(), kAlgorithms, kProtocols, false);
 }
 
 constexpr CollectiveQuery kLarge{.function = kAllReduce, .bytes = 64 * kMiB, .nodes = 4};
@@ -138,8 +138,8 @@ TEST(CostTable, DoesNotOffloadToAPoolSlowerThanARing) {
 
 TEST(CostTable, DoesNotEditATableThatIsTooSmall) {
   std::array<float, 6> small{1, 1, 1, 1, 1, 1};
-  EXPECT_FALSE(adjust_costs(kLarge, pool(), small.data(), 2, 3));
-  EXPECT_FALSE(adjust_costs(kLarge, pool(), small.data(), 3, 2));
+  EXPECT_FALSE(adjust_costs(kLarge, pool(), small.data(), 2, 3, false));
+  EXPECT_FALSE(adjust_costs(kLarge, pool(), small.data(), 3, 2, false));
   EXPECT_TRUE(std::ranges::all_of(small, [](float c) { return c == 1; }));
 }
 

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nccl_plugin/tuner/tuner.h"
-
 namespace sluice::nccl {
 namespace {
 
@@ -117,23 +115,6 @@ TEST(PluginSettings, IgnoreVariablesOfProgramsAndPlatforms) {
                     "SLUICE_PORT_7470_TCP_ADDR=10.0.0.1", "SLUICE_STREAMS="})
                   .warnings,
               IsEmpty());
-}
-
-TEST(OffloadOffReason, ReturnsTheFirstCause) {
-  static const char* enable = nullptr;
-  static const char* proto = nullptr;
-  const auto environment = [](const char* name) -> const char* {
-    if (std::string_view(name) == "NCCL_COLLNET_ENABLE") return enable;
-    return std::string_view(name) == "NCCL_PROTO" ? proto : nullptr;
-  };
-  EXPECT_THAT(tuner::offload_off_reason(8, 1, environment), HasSubstr("one node"));
-  EXPECT_THAT(tuner::offload_off_reason(4, 4, environment), HasSubstr("NCCL_COLLNET_ENABLE"));
-  enable = "1";
-  proto = "LL,LL128";
-  EXPECT_THAT(tuner::offload_off_reason(4, 4, environment), HasSubstr("NCCL_PROTO"));
-  proto = "Simple";
-  EXPECT_THAT(tuner::offload_off_reason(36, 4, environment), HasSubstr("more than 8 GPUs"));
-  EXPECT_THAT(tuner::offload_off_reason(4, 4, environment), HasSubstr("ncclCommSplit"));
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // Connection setup between a sender and a receiver, also with other clients, errors and few descriptors.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <deque>
 #include <optional>
 #include <string>
@@ -92,6 +94,20 @@ TEST(NetSetup, RefusesAForeignHandle) {
   HandleMemory memory;
   SendComm* send = nullptr;
   EXPECT_EQ(net::connect(0, memory.handle(), &send), Status(Errc::kBadMagic));
+  // NCCL's own networks begin with the node's socket address.
+  sockaddr_in v4{
+      .sin_family = AF_INET, .sin_port = htons(4791), .sin_addr = {htonl(0x0A000007)}, .sin_zero = {}};
+  std::memcpy(memory.bytes.data(), &v4, sizeof v4);
+  EXPECT_EQ(net::connect(0, memory.handle(), &send), Status(Errc::kBadMagic));
+  EXPECT_NE(WarningRecorder::all().find("node 10.0.0.7 uses NCCL's own network: SLUICE_REDUCERS"),
+            std::string::npos);
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(4791);
+  v6.sin6_addr.s6_addr[15] = 7;
+  std::memcpy(memory.bytes.data(), &v6, sizeof v6);
+  EXPECT_EQ(net::connect(0, memory.handle(), &send), Status(Errc::kBadMagic));
+  EXPECT_NE(WarningRecorder::all().find("node ::7 uses"), std::string::npos);
   auto listener = Listener::open("127.0.0.1", default_settings(), memory.handle());
   memory.bytes[4] = std::byte{9};
   EXPECT_EQ(net::connect(0, memory.handle(), &send), Status(Errc::kNoCommonVersion));
