@@ -15,6 +15,7 @@
 #include "bench/e2e/allreduce/loaded_plugin.h"
 #include "bench/e2e/process/exit_codes.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/nccl_libraries.h"
 #include "cli/options/option_set.h"
 #include "config/nccl_algorithms.h"
 #include "core/clock.h"
@@ -119,9 +120,15 @@ void reduce_once(const bench::CollNetTable& plugin) {
   std::printf("reduction    %zu floats, correct, %.0f us\n", in.size(), us);
 }
 
-int run_check(const std::string& path) {
-  const bench::LoadedPlugin plugin(path);
+struct CheckOptions {
+  std::string plugin;
+  std::string nccl;
+};
+
+int run_check(const CheckOptions& options) {
+  const bench::LoadedPlugin plugin(options.plugin);
   std::printf("plugin       %s: %s\n", plugin.path().c_str(), plugin.versions().c_str());
+  print_nccl_libraries(find_nccl_libraries(options.nccl));
   const bench::CollNetTable& collnet = plugin.collnet();
   check_environment(collnet.name);
   require_success(collnet.init(&print_log_line), bench::kExitConfig, "init failed");
@@ -145,10 +152,13 @@ void add_check_command(CLI::App& program, Command& chosen) {
       "Exit 0: success. 69: a reducer is unavailable or rejects the session. 78: NCCL would not use the "
       "plugin.");
   add_check_health_command(*check, chosen);
-  auto path = std::make_shared<std::string>();
-  app->add_option("path", *path, "path of the plugin; default: in the folder of this program")
+  auto options = std::make_shared<CheckOptions>();
+  app->add_option("path", options->plugin, "path of the plugin; default: in the folder of this program")
       ->type_name("FILE");
-  run_when_selected(*app, chosen, path, run_check);
+  app->add_option("--nccl", options->nccl,
+                  "path of the job's libnccl.so.2; default: of the dynamic linker and of Python packages")
+      ->type_name("FILE");
+  run_when_selected(*app, chosen, options, run_check);
 }
 
 }  // namespace sluice::cli

@@ -1,0 +1,54 @@
+"""`sluice check plugin`: what it reports about the NCCL libraries of the host."""
+
+import shutil
+
+from nccl_player import PlayerTest, library_beside_plugin, main
+
+
+class CheckPlugin(PlayerTest):
+    def setUp(self):
+        super().setUp()
+        self.start_pool(1)
+        self.library = library_beside_plugin("libsluice_played_nccl.so")
+
+    def check(self, release, *arguments, **variables):
+        env = {"SLUICE_REDUCERS": self.addresses[0], "SLUICE_IFNAME": "=lo", "SLUICE_NET": "always", "PLAYED_NCCL_RELEASE": str(release)}
+        text = self.run_sluice("check", "plugin", *(arguments or ("--nccl", self.library)), env=env | variables).stdout
+        self.assertIn("reduction ", text)
+        return [line for line in text.splitlines() if line.startswith(("nccl", "  note"))]
+
+    def test_names_what_applies_to_the_release(self):
+        for release, expected in ((21903, ["2.19.3 is older than 2.20.0"]),
+                                  (22005, ["does not call the plugin's tuner"]),
+                                  (22105, ["after the last communicator"]),
+                                  (22203, ["NCCL_COMM_SPLIT_SHARE_RESOURCES=1", "2.30.7 or newer"]),
+                                  (22501, ["NCCL_COMM_SPLIT_SHARE_RESOURCES=1", "2.30.7 or newer", "ncclCommAbort hangs"]),
+                                  (22705, ["NCCL_COMM_SPLIT_SHARE_RESOURCES=1", "2.30.7 or newer", "drops the errors"]),
+                                  (22809, ["NCCL_COMM_SPLIT_SHARE_RESOURCES=1", "2.30.7 or newer", "NCCL_NET_PLUGIN_REF_COUNT=1"]),
+                                  (23007, ["NCCL_COMM_SPLIT_SHARE_RESOURCES=1", "set SLUICE_REDUCERS on all nodes"]),
+                                  (24001, ["2.40.1 is newer than 2.32.3", "NCCL_COMM_SPLIT_SHARE_RESOURCES=1", "set SLUICE_REDUCERS on all nodes"])):
+            with self.subTest(release):
+                first, *notes = self.check(release)
+                self.assertIn(f"{self.library}: {release // 10000}.{release // 100 % 100}.{release % 100}", first)
+                self.assertEqual(len(notes), len(expected), notes)
+                for note, text in zip(notes, expected):
+                    self.assertIn(text, note)
+
+    def test_leaves_out_what_is_set(self):
+        notes = self.check(22809, NCCL_NET_PLUGIN_REF_COUNT="1", NCCL_COMM_SPLIT_SHARE_RESOURCES="1")[1:]
+        self.assertEqual(len(notes), 1, notes)
+
+    def test_finds_the_library_of_a_python_package(self):
+        wheel = self.folder / "lib/python3.12/site-packages/nvidia/nccl/lib"
+        wheel.mkdir(parents=True)
+        shutil.copy(self.library, wheel / "libnccl.so.2")
+        lines = self.check(22907, str(library_beside_plugin("libnccl-net-sluice.so")), VIRTUAL_ENV=str(self.folder))
+        self.assertTrue([line for line in lines if f"{wheel}/libnccl.so.2: 2.29.7" in line], lines)
+
+    def test_reports_a_file_that_is_not_nccl(self):
+        other = self.write("libnccl.so.2", 100 * "no library")
+        self.assertIn("invalid ELF header", self.check(22809, "--nccl", other)[0])
+
+
+if __name__ == "__main__":
+    main()
