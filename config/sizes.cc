@@ -87,6 +87,15 @@ std::string duration_text(Nanos duration) {
   return std::to_string(value / kMicrosecond) + "us";  // no deadline is set more finely
 }
 
+std::string rounded_size_text(double bytes) {
+  constexpr std::array<const char*, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < kUnits.size(); ++unit) bytes /= 1024;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.*f %s", unit == 0 || bytes >= 100 ? 0 : 1, bytes, kUnits[unit]);
+  return text.data();
+}
+
 std::string number_text(double value) {
   std::array<char, 32> text;
   const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);

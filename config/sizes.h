@@ -23,6 +23,9 @@ namespace sluice::config {
 // Returns "500ms", "10s", "1m": the largest unit that is exact; "0" without a unit.
 [[nodiscard]] std::string duration_text(Nanos duration);
 
+// Returns "1536 B" as "1.5 KiB": rounded, for reports.
+[[nodiscard]] std::string rounded_size_text(double bytes);
+
 // Returns the shortest text that a parser converts back to `value`.
 [[nodiscard]] std::string number_text(double value);
 

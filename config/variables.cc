@@ -153,6 +153,7 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_REQUEST",
     "SLUICE_ROOT",
     "SLUICE_ROUNDS",
+    "SLUICE_ROWS",
     "SLUICE_RUN_CYCLES",
     "SLUICE_SEED",
     "SLUICE_SESSION",

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "config/printable_text.h"
+#include "config/sizes.h"
 
 namespace sluice::cli {
 namespace {
@@ -48,13 +49,6 @@ const Json& object(const Json& status, const char* key) {
 std::string truncated(std::string text, size_t max) {
   if (text.size() > max) text = text.substr(0, max - 1) + "~";
   return text;
-}
-
-std::string bytes_text(double bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, kUnits[unit]);
 }
 
 std::string milliseconds_text(double ms) {
@@ -228,7 +222,8 @@ std::vector<std::string> pool_lines(const std::vector<ReducerSamples>& reducers,
               "pool: {} of {} reducers{}, {} sessions; in {:.2f} Gb/s, out {:.2f} Gb/s, {:.1f} operations/s",
               reachable, reducers.size(), draining == 0 ? "" : fmt::format(" ({} draining)", draining),
               sessions, 8e-9 * in, 8e-9 * out, operations),
-          fmt::format("memory {} of {}; {:.2f} CPUs", bytes_text(used), bytes_text(limit), cpus)};
+          fmt::format("memory {} of {}; {:.2f} CPUs", config::rounded_size_text(used),
+                      config::rounded_size_text(limit), cpus)};
 }
 
 std::string reducer_line(const ReducerSamples& r) {
@@ -243,7 +238,8 @@ std::string reducer_line(const ReducerSamples& r) {
       truncated(r.current->name, 26), draining ? "draining" : "ready", number(status, "/sessions/open"),
       number(status, "/transports/tcp/connections") + number(status, "/transports/rdma/connections"),
       8e-9 * r.rate("/data/bytes_in"), 8e-9 * r.rate("/data/bytes_out"), 100 * r.busy(), r.cpus(),
-      bytes_text(number(status, "/memory/reserved_bytes")), error_count(status), refusal_count(status));
+      config::rounded_size_text(number(status, "/memory/reserved_bytes")), error_count(status),
+      refusal_count(status));
 }
 
 }  // namespace

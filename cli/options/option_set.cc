@@ -93,6 +93,11 @@ OptionSet& OptionSet::reloadable() {
   return *this;
 }
 
+OptionSet& OptionSet::variable(const std::string& name) {
+  variable_ = name;
+  return *this;
+}
+
 std::shared_ptr<ConfigFileOptions> OptionSet::add_config_file_options() {
   auto out = std::make_shared<ConfigFileOptions>();
   const std::string previous_heading = std::exchange(heading_, "Configuration");
@@ -120,7 +125,7 @@ std::shared_ptr<ConfigFileOptions> OptionSet::add_config_file_options() {
 DeclaredOption& OptionSet::declare(const std::string& names, const std::string& help) {
   DeclaredOption& declared = options_->all.emplace_back();
   declared.name = first_long(names);
-  declared.variable = variable_of(names);
+  declared.variable = variable_.empty() ? variable_of(names) : std::exchange(variable_, {});
   declared.key = declared.name.substr(std::min<size_t>(2, declared.name.size()));
   std::ranges::replace(declared.key, '-', '_');
   declared.table = first_word(heading_);

@@ -40,6 +40,8 @@ class OptionSet {
   OptionSet& group(const std::string& heading);
   // Makes SIGHUP reload the next option.
   OptionSet& reloadable();
+  // Sets the variable of the next option, where it differs from the option's name.
+  OptionSet& variable(const std::string& name);
   // Adds --config, --print-config and --check-config. Unknown SLUICE_ variables become an error.
   std::shared_ptr<ConfigFileOptions> add_config_file_options();
 
@@ -193,6 +195,7 @@ class OptionSet {
 
   std::shared_ptr<DeclaredOptions> options_;
   std::string heading_;
+  std::string variable_;  // of the next option; empty: from its name
   bool reloadable_ = false;
 };
 

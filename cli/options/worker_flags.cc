@@ -56,6 +56,11 @@ void WorkerFlags::add_to(OptionSet& set) {
   set.flag("--no-keep", no_keep_, "receive results in place and do not keep them for other workers");
   set.duration("--connect-timeout", connect_timeout_, "time limit for connecting to one reducer");
   set.duration("--join-timeout", join_timeout_, "time limit for all workers to join");
+  // --trace is an option of `bench replay` with another meaning.
+  set.variable("SLUICE_TRACE")
+      .text("--trace-file", trace_, "FILE",
+            "write a trace of each worker for Perfetto and `sluice trace summary`. The name gets the session "
+            "and the rank: FILE-SESSION-rankN.json (docs/guides/trace.md)");
   set.text("--interface", interface_, "ADDRESS", "local address to connect from");
 }
 
@@ -67,6 +72,7 @@ void WorkerFlags::check() const {
   // The library, the workers and the reducers of this run read these variables.
   if (!tls_.empty()) ::setenv("SLUICE_TLS", tls_.c_str(), 1);
   if (!transport_.empty()) ::setenv("SLUICE_TRANSPORT", transport_.c_str(), 1);
+  if (!trace_.empty()) ::setenv("SLUICE_TRACE", trace_.c_str(), 1);
   if (const std::string list = pool_list(); !list.empty())
     (void)bench::value_or_fail(config::read_reducers(list), bench::kExitUsage);
   for (const std::string& path : {key_file_, token_file_}) {

@@ -57,6 +57,7 @@ class WorkerFlags {
   Nanos join_timeout_ = 60 * kSecond;
   std::string interface_;
   Nanos timeout_ = 0;
+  std::string trace_;  // empty: SLUICE_TRACE decides
 };
 
 }  // namespace sluice::cli

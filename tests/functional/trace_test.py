@@ -1,10 +1,11 @@
-"""SLUICE_TRACE: the trace of a real job, and files that cannot be written."""
+"""SLUICE_TRACE and `sluice trace summary`: the file of a real job, files that cannot be written, and files that are no trace."""
 
 import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import unittest
 from pathlib import Path
 
@@ -82,8 +83,8 @@ class Trace(TraceTest):
         for events in traces:
             self.check_schema(events)
 
-    def test_the_name_may_have_its_own_pattern(self):
-        self.run_sluice(*DIGITS, env={"SLUICE_TRACE": str(self.folder / "%h.%r.%p.json")})
+    def test_an_option_names_the_file_with_a_pattern_of_its_own(self):
+        self.run_sluice(*DIGITS, "--trace-file", self.folder / "%h.%r.%p.json")
         names = sorted(path.name for path in self.folder.glob("*.json"))
         self.assertEqual([re.sub(r"\d+\.json$", "", name) for name in names], [f"{os.uname().nodename}.{rank}." for rank in range(3)])
 
@@ -103,6 +104,16 @@ class Trace(TraceTest):
         lines = self.traces()[0].read_text().splitlines()
         self.assertGreater(len(lines), 100)
         self.check_schema(json.loads("".join(lines[:-1]).removesuffix(",") + "]"))
+        self.assertIn("no end: the process was killed", self.run_sluice("trace", "summary", self.traces()[0]).stdout)
+
+
+class Picture(TraceTest):
+    def test_the_picture_of_the_page_is_drawn_from_the_trace_beside_it(self):
+        results = SCHEMA.parents[2] / "docs/results"
+        self.check_schema(json.loads((results / "trace.json").read_text()))
+        drawn = self.folder / "trace.svg"
+        subprocess.run([sys.executable, "-B", SCHEMA.parents[2] / "bench/report/trace_timeline.py", results / "trace.json", drawn], timeout=DEADLINE_S, check=True)
+        self.assertEqual(drawn.read_text(), (results / "trace.svg").read_text(), "run bench/report/trace_timeline.py")
 
 
 class Unwritable(TraceTest):
@@ -121,27 +132,66 @@ class Unwritable(TraceTest):
 
     def test_a_limit_of_the_file_size_in_the_midst_is_one_warning(self):
         stderr = self.run_in_shell('ulimit -f 16; exec "$@"', *DIGITS, env={"SLUICE_TRACE": str(self.folder / "trace.json")})
-        self.expect_early_end(stderr, "File too large")
+        self.expect_early_end(stderr, "File too large", 3)
 
+    # One rank, because the space that one gives back could be enough for another.
     def test_a_full_disk_in_the_midst_is_one_warning(self):
         if reason := missing("bind-mounts"):
             self.skipTest(reason)
         disk = self.folder / "disk"
         disk.mkdir()
-        script = f'mount -t tmpfs -o size=64k none {disk} || exit 99; "$@" && cp {disk}/* {self.folder}'
-        done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", sluice_process.PROGRAM, *DIGITS], capture_output=True,
-                              text=True, timeout=DEADLINE_S, env=environment({"SLUICE_TRACE": str(disk / "trace.json")}), check=False)
+        script = f'mount -t tmpfs -o size=16k none {disk} || exit 99; "$@" && cp {disk}/* {self.folder}'
+        done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", sluice_process.PROGRAM, *DIGITS[:-1], "1"],
+                              capture_output=True, text=True, timeout=DEADLINE_S, env=environment({"SLUICE_TRACE": str(disk / "trace.json")}), check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.expect_early_end(done.stderr, "No space left on device")
+        self.expect_early_end(done.stderr, "No space left on device", 1)
 
-    def expect_early_end(self, stderr, reason):
+    def expect_early_end(self, stderr, reason, ranks):
         """The job has ended well with one warning of each rank, and the files are still JSON and give the reason."""
-        self.assertEqual(stderr.count("the trace ends early: cannot write to SLUICE_TRACE"), 3, stderr)
-        self.assertEqual(stderr.count(reason), 3, stderr)
+        self.assertEqual(stderr.count("the trace ends early: cannot write to SLUICE_TRACE"), ranks, stderr)
+        self.assertEqual(stderr.count(reason), ranks, stderr)
+        self.assertEqual(len(self.traces()), ranks)
         for path in self.traces():
             events = json.loads(path.read_text())
             self.check_schema(events)
             self.assertEqual((events[-1]["name"], events[-1]["args"]["reason"]), ("end of trace", reason))
+        self.assertIn(f"ended before the session: {reason}", self.run_sluice("trace", "summary", *self.traces()).stdout)
+
+
+class Summary(TraceTest):
+    def test_it_says_where_the_time_of_a_job_went(self):
+        result, traces = self.trace_digits("--reducers", "2")
+        text = self.run_sluice("trace", "summary", "--rows", "4", *self.traces()).stdout
+        operations = sum(event["name"] == "allreduce" for events in traces for event in events)
+        self.assertGreaterEqual(operations, 3 * result["allreduces"])
+        self.assertIn(f"\n{operations} operations, ", text)
+        shares = [float(share) for share in re.findall(r"^  (?:in the window|on the wire|waiting for a rank|adding \(estimate\)) +\S+ \S+ +(\S+) %", text, re.MULTILINE)]
+        self.assertEqual(len(shares), 4, text)
+        self.assertAlmostEqual(sum(shares), 100, delta=0.3)
+        self.assertEqual(len(re.findall(r"^  reducer 127\.0\.0\.1:\d+ +", text, re.MULTILINE)), 2, text)
+        slowest = max((event for events in traces for event in events if event["name"] == "allreduce"), key=lambda event: event["dur"])
+        rows = text[text.index("\nSlowest operations"):].strip().splitlines()[1:]
+        self.assertEqual(len(rows), 4, text)
+        self.assertIn(f" rank {slowest['pid']} ", rows[0])
+        self.assertTrue(text.isascii())
+
+    def test_a_file_that_is_no_trace_is_exit_78_and_one_line(self):
+        header = '[{"name":"sluice_trace","ph":"M","pid":0,"args":{"version":1}}'
+        for name, text, error in (("empty", "", "the file is empty"), ("text", "hello\n", "not a trace of SLUICE_TRACE"),
+                                  ("object", '{"traceEvents":[]}', "not a trace of SLUICE_TRACE"),
+                                  ("other", '[{"name":"x","ph":"X"}\n]\n', "not a trace of SLUICE_TRACE"),
+                                  ("truncated", header[:40], "truncated in the first event"),
+                                  ("damaged", header + ",\n{\"name\":\n]\n", "2: not an event"),
+                                  ("newer", header.replace('"version":1', '"version":9') + "\n]\n", "format 9; this program reads format 1")):
+            with self.subTest(name):
+                done = self.expect_error(78, error, "trace", "summary", self.write(name, text))
+                self.assertEqual((done.stdout, done.stderr.count("\n")), ("", 1), done.stderr)
+        self.expect_error(78, "No such file", "trace", "summary", self.folder / "missing")
+        self.expect_error(78, "not a trace", "trace", "summary", sluice_process.PROGRAM)
+        self.expect_error(64, "files is required", "trace", "summary")
+        # An event that a killed process has not finished is no error, and values may be of any type.
+        strange = header + ',\n{"name":"allreduce","ts":"x","dur":-1,"args":{"bytes":1e300,"dtype":7,"last_rank":[]}},\n{"name":"all'
+        self.assertIn("1 operations", self.run_sluice("trace", "summary", self.write("strange", strange)).stdout)
 
 
 if __name__ == "__main__":
