@@ -55,7 +55,9 @@ Status connect(std::span<void* const> handles, Listener& listener, Comm** comm) 
       process_stats().add_failure(connected.error().text);
       if (has_stats_file()) {
         StatsLine line("refused");
-        append_stats(line.number("nodes", handles.size()).text("why", connected.error().text));
+        append_stats(line.number("nodes", handles.size())
+                         .text("reason", to_string(OffReason::kRefused))
+                         .text("why", connected.error().text));
       }
       return connected.error().code;
     }

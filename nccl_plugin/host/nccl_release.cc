@@ -7,6 +7,7 @@
 
 #include "config/nccl_releases.h"
 #include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/stats_file.h"
 
 namespace sluice::nccl {
 namespace {
@@ -37,11 +38,11 @@ int find_release(abi::Logger logger) noexcept {
 std::string too_old_text(int release, int net_version) {
   if (net_version >= kFirstCollNetTable && (release == 0 || release >= config::kOldestCollNetRelease))
     return {};
-  return "NCCL " +
-         (release == 0 ? "uses net v" + std::to_string(net_version) : config::release_text(release)) +
-         " and CollNet through reducers needs 2.20 or newer, because older releases do not keep requests in "
-         "one "
-         "order on all ranks; update NCCL";
+  const std::string found =
+      release == 0 ? "with net v" + std::to_string(net_version) : config::release_text(release);
+  return "NCCL " + found +
+         " is too old: CollNet through reducers needs 2.20 or newer, because older releases do not "
+         "keep requests in one order on all ranks";
 }
 
 std::string too_new_text(int release, int net_version) {
@@ -63,6 +64,7 @@ void record_nccl(abi::Logger logger, int net_version) noexcept {
     if (logged.exchange(true, std::memory_order_relaxed)) return;
     if (const std::string old = too_old_text(release, net_version); !old.empty()) {
       info("offload OFF (%s)", old.c_str());
+      append_refusal(OffReason::kNcclTooOld, old);
     } else if (const std::string recent = too_new_text(release, net_version); !recent.empty()) {
       info("%s", recent.c_str());
     }

@@ -125,4 +125,13 @@ void append_stats(StatsLine& line) noexcept {
   }
 }
 
+void append_refusal(OffReason reason, std::string_view text) noexcept {
+  if (!has_stats_file()) return;
+  try {
+    StatsLine line("refused");
+    append_stats(line.text("reason", to_string(reason)).text("why", text));
+  } catch (const std::exception&) {  // out of memory: the line is lost
+  }
+}
+
 }  // namespace sluice::nccl

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/units.h"
+#include "nccl_plugin/host/off_reason.h"
 
 namespace sluice::nccl {
 
@@ -34,6 +35,9 @@ class StatsLine {
 // Appends the line to the file with one write(), so that processes can share a file. Any thread. Blocks as
 // writes to a local file do.
 void append_stats(StatsLine& line) noexcept;
+
+// Appends a line of kind "refused", if the file is set: for a verdict that no tuner can write.
+void append_refusal(OffReason reason, std::string_view text) noexcept;
 
 // The same for the file `path`. Returns false with `error` when the line was not written. Does not write to a
 // file that is not regular or has reached kMaxStatsBytes.

@@ -1,5 +1,8 @@
 #include "nccl_plugin/tuner/tuner.h"
 
+#include <array>
+#include <cinttypes>
+#include <cstdio>
 #include <exception>
 #include <string>
 
@@ -64,9 +67,11 @@ void Tuner::decide_once(bool collnet, bool direct) noexcept {
 
 void Tuner::set_verdict(Verdict verdict) noexcept {
   verdict_ = std::move(verdict);
+  std::array<char, 32> id{};
+  if (comm_id_ != 0) std::snprintf(id.data(), id.size(), ", commId 0x%" PRIx64, comm_id_);
   if (!verdict_.is_on()) {
-    info("offload OFF (%s), %zu ranks on %zu node%s", verdict_.text.c_str(), ranks_, nodes_,
-         nodes_ == 1 ? "" : "s");
+    info("offload OFF (%s), %zu ranks on %zu node%s%s", verdict_.text.c_str(), ranks_, nodes_,
+         nodes_ == 1 ? "" : "s", id.data());
     return;
   }
   try {
@@ -74,8 +79,9 @@ void Tuner::set_verdict(Verdict verdict) noexcept {
     if (const auto session = communicator_registry().find(nodes_)) transport = session->transport;
     // The tuner of a rank without a session does not know the transport.
     communicator_registry().add({.owner = this, .nodes = nodes_, .comm_id = comm_id_, .transport = {}});
-    info("offload ON %zu reducers%s%s, %zu ranks on %zu nodes, allreduces of %s", settings().pool_size(),
-         transport.empty() ? "" : " over ", transport.c_str(), ranks_, nodes_, verdict_.text.c_str());
+    info("offload ON %zu reducers%s%s, %zu ranks on %zu nodes, allreduces of %s%s", settings().pool_size(),
+         transport.empty() ? "" : " over ", transport.c_str(), ranks_, nodes_, verdict_.text.c_str(),
+         id.data());
   } catch (const std::exception&) {  // a missing log line must not fail the job
   }
 }

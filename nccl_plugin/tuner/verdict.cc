@@ -15,6 +15,7 @@
 #include "core/units.h"
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/host/nccl_release.h"
+#include "nccl_plugin/host/stats_file.h"
 #include "nccl_plugin/tuner/cost_table.h"
 
 namespace sluice::nccl::tuner {
@@ -152,6 +153,7 @@ void log_verdict_without_tuner() noexcept {
     if (const auto verdict = variables_verdict(release, &read_variable)) {
       info("offload OFF (%s), all communicators: NCCL %s asks no tuner", verdict->text.c_str(),
            config::release_text(release).c_str());
+      append_refusal(verdict->reason, verdict->text);
     }
   } catch (const std::exception&) {  // a missing log line must not fail the job
   }

@@ -45,6 +45,22 @@ print("result", nccl.ncclGetUniqueId(ctypes.create_string_buffer(128)))
 print("\\n".join("mapped " + line.split(maxsplit=5)[-1].rstrip() for line in open("/proc/self/maps") if "libnccl" in line))
 """
 
+# Passes a function of the library as NCCL's logger, then asks tuner v3 about an allreduce of 4 nodes without CollNet: the reason depends on the release.
+ASK_TUNER = """
+import ctypes, sys
+from ctypes import CFUNCTYPE, byref, c_char_p, c_float, c_int, c_size_t, c_uint64, c_ulong, c_void_p
+nccl, plugin = ctypes.CDLL(sys.argv[1]), ctypes.CDLL(sys.argv[2])
+LOGGER = CFUNCTYPE(None, c_int, c_ulong, c_char_p, c_int, c_char_p, c_char_p)
+log = LOGGER(lambda level, flags, file, line, form, text: print(text.decode()))
+net, tuner = (c_void_p * 2).in_dll(plugin, "ncclNetPlugin_v12"), (c_void_p * 3).in_dll(plugin, "ncclTunerPlugin_v3")
+context, channels, costs = c_void_p(), c_int(), (c_float * 21)(*([-1.0] * 20), 1.0)
+init = CFUNCTYPE(c_int, c_void_p, c_uint64, c_void_p, c_void_p, c_void_p)(net[1])
+print(init(byref(context), 1, None, ctypes.cast(nccl.ncclGetErrorString, c_void_p), None))
+print(CFUNCTYPE(c_int, c_size_t, c_size_t, LOGGER, c_void_p)(tuner[1])(4, 4, log, byref(context)))
+ask = CFUNCTYPE(c_int, c_void_p, c_int, c_size_t, c_int, c_void_p, c_int, c_int, c_void_p)(tuner[2])
+print(ask(context, 4, 1 << 24, 1, costs, 7, 3, byref(channels)))
+"""
+
 
 def fetch(release, package, wheels):
     """Returns libnccl.so.2 of the release; downloads it into the folder if necessary."""
@@ -110,6 +126,17 @@ class RealNccl(unittest.TestCase):
                     newest = max(int(name.rpartition(b"v")[2]) for name in names if name.startswith(symbol.encode() + b"_v"))
                     self.assertEqual(row[feature], f"v{newest}")
                     self.assertIn(f"{symbol}_v{newest}", exported)
+
+    def test_finds_the_release_of_the_library(self):
+        env = os.environ | {"SLUICE_REDUCERS": "h:1,h:2,h:3,h:4", "SLUICE_NET": "always", "SLUICE_IFNAME": "lo"}
+        env.pop("NCCL_COLLNET_ENABLE", None)
+        for release, library in sorted(LIBRARIES.items()):
+            with self.subTest(release):
+                done = subprocess.run([sys.executable, "-c", ASK_TUNER, str(library), str(PLUGIN)], capture_output=True, text=True, timeout=DEADLINE_S,
+                                      check=True, env=env)
+                self.assertIn("offload OFF (NCCL_COLLNET_ENABLE=1 is not set", done.stdout)
+                has_member = [int(part) for part in release.split(".")] >= [2, 27]
+                self.assertEqual("set config.collnetEnable=1" in done.stdout, has_member, done.stdout)
 
     def test_works_without_the_file(self):
         for release in sorted(RELEASES.keys() & LIBRARIES):

@@ -44,7 +44,7 @@ class Stats(PlayerTest):
         self.run_player("tuner", "--ranks", 2, "--expect", "fail", env={"SLUICE_STATS_FILE": str(path)})
         lines = self.lines(path)
         refused = [line for line in lines if line["kind"] == "refused"]
-        self.assertTrue(refused and all("127.0.0.1:1" in line["why"] for line in refused), lines)
+        self.assertTrue(refused and all("127.0.0.1:1" in line["why"] and line["reason"] == "refused" for line in refused), lines)
         communicators = [line for line in lines if line["kind"] == "communicator" and line["nodes"] == 4]
         self.assertTrue(communicators and all(line["offload"] is False and "127.0.0.1:1" in line["why_not"] for line in communicators), lines)
 

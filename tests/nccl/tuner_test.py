@@ -33,7 +33,7 @@ class Tuner(PlayerTest):
             r"ON 3 reducers over TCP, 3 ranks on 3 nodes, allreduces of 256 KiB and more",
             rf"OFF \(child of .* \(commId 0x{parent:x}\): .*collnetEnable=1.*\), 3 ranks on 3 nodes",
             r"OFF \(NCCL has no CollNet .*\), 4 ranks on 4 nodes",
-            r"OFF \(one node: .*\), 8 ranks on 1 node$",
+            rf"OFF \(one node: .*\), 8 ranks on 1 node, commId 0x{hash_comm_id('one node'):x}$",
             r"OFF \(the communicator ran no allreduce\), 3 ranks on 3 nodes",
         ]
         self.assertEqual(len(verdicts), len(expected), verdicts)
@@ -46,9 +46,14 @@ class Tuner(PlayerTest):
     def test_releases_without_a_tuner_and_of_unknown_age(self):
         self.start_pool(2)
         for release, text in ((22005, "offload OFF (NCCL_COLLNET_ENABLE=1 is not set; "), (24001, "NCCL 2.40.1 is newer than 2.32.3")):
-            lines = self.run_player("kinds", "--ranks", 2, "--types", "int8", "--verbose", "--nccl", release)
+            path = self.folder / f"{release}.jsonl"
+            lines = self.run_player("kinds", "--ranks", 2, "--types", "int8", "--verbose", "--nccl", release, env={"SLUICE_STATS_FILE": str(path)})
             self.assertEqual(len([line for line in lines if text in line]), 2, lines)
-        lines = self.run_player("net-ring", "--ranks", 2, "--verbose", "--nccl", 21903)
+            reasons = [line["reason"] for line in map(json.loads, path.read_text().splitlines()) if line["kind"] == "refused"]
+            self.assertEqual(reasons, 2 * ["collnet_not_enabled"] if release == 22005 else [])
+        path = self.folder / "old.jsonl"
+        lines = self.run_player("net-ring", "--ranks", 2, "--verbose", "--nccl", 21903, env={"SLUICE_STATS_FILE": str(path)})
+        self.assertEqual([json.loads(line)["reason"] for line in path.read_text().splitlines()], 2 * ["nccl_too_old"])
         self.assertEqual(len([line for line in lines if re.search(r"offload OFF \(NCCL 2\.19\.3 .* 2\.20 or newer", line)]), 2, lines)
 
     def test_a_release_that_drops_errors_fails_the_next_allreduce(self):
