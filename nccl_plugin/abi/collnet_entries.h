@@ -13,8 +13,9 @@ namespace sluice::nccl::abi::collnet_entry {
 inline Result init(Logger logger) noexcept {
   return net_entry::init_process(logger);
 }
-inline Result init(void** context, uint64_t /*comm_id*/, Logger logger) noexcept {
-  *context = nullptr;  // unused: the heads of a communicator share its id
+// The context is the id itself, for the profiler only: the heads of a communicator share it.
+inline Result init(void** context, uint64_t comm_id, Logger logger) noexcept {
+  *context = reinterpret_cast<void*>(comm_id);  // NOLINT(performance-no-int-to-ptr): never dereferenced
   return init(logger);
 }
 
@@ -25,15 +26,15 @@ inline Result devices(int* count) noexcept {
   });
 }
 
-inline Result listen(int device, void* handle, void** comm) noexcept {
+inline Result listen(void* context, int device, void* handle, void** comm) noexcept {
   collnet::Listener* listener = nullptr;
-  const Status s =
-      collnet::listen(device, collnet::Handle(static_cast<std::byte*>(handle), kHandleBytes), &listener);
+  const Status s = collnet::listen(device, collnet::Handle(static_cast<std::byte*>(handle), kHandleBytes),
+                                   reinterpret_cast<uintptr_t>(context), &listener);
   *comm = listener;
   return log_result("collnet listen", s);
 }
-inline Result listen(void* /*context*/, int device, void* handle, void** comm) noexcept {
-  return listen(device, handle, comm);
+inline Result listen(int device, void* handle, void** comm) noexcept {
+  return listen(nullptr, device, handle, comm);
 }
 
 inline Result connect(void* handles[], int ranks, int /*rank*/, void* listener, void** comm) noexcept {

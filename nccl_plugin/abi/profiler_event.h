@@ -20,6 +20,9 @@ enum ProfilerEventType : int {
   kProfileKernelChannel = 1 << 6,
 };
 
+// The state in which NCCL reports the GPU's time of the end of a kernel.
+inline constexpr int kProfilerKernelStop = 22;
+
 // One collective of the application in one communicator.
 template <int kVersion>
 struct ProfilerCollective {

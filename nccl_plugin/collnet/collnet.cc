@@ -17,10 +17,11 @@
 
 namespace sluice::nccl::collnet {
 
-Status listen(int device, Handle handle, Listener** listener) noexcept {
+Status listen(int device, Handle handle, uint64_t communicator, Listener** listener) noexcept {
   *listener = nullptr;
   try {
     auto made = std::make_unique<Listener>();
+    made->communicator = communicator;
     NodeHandle& own = made->handle;
     if (getrandom(own.identity.data(), own.identity.size(), 0) != static_cast<ssize_t>(own.identity.size())) {
       return Errc::kSystem;

@@ -20,9 +20,10 @@ class Listener;
 class Comm;
 class Request;
 
-// Opens a port for the other nodes. Does not fail for network errors, because an error here would leave the
-// other nodes waiting; connect() reports them on all nodes.
-[[nodiscard]] Status listen(int device, Handle handle, Listener** listener) noexcept;
+// Opens a port for the other nodes. `communicator` is NCCL's id of it, 0 before v11: the heads of one have
+// the same. Does not fail for network errors, because an error here would leave the other nodes waiting;
+// connect() reports them on all nodes.
+[[nodiscard]] Status listen(int device, Handle handle, uint64_t communicator, Listener** listener) noexcept;
 
 // Connects all nodes with these handles to all reducers. `handles` must have the same order on all nodes; it
 // is the order of summation. Succeeds on all nodes or fails on all with one reason. Blocks for

@@ -26,7 +26,7 @@ const char* transport_text(const engine::SessionStats& stats) noexcept {
 }  // namespace
 
 Comm::Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t rank, uint32_t reducers,
-           uint64_t budget)
+           uint64_t budget, uint64_t communicator)
     : session_(std::move(session)),
       nodes_(nodes),
       rank_(rank),
@@ -38,6 +38,7 @@ Comm::Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t ra
   const engine::SessionStats stats = session_->stats();
   communicator_registry().add(
       {.owner = this, .nodes = nodes, .comm_id = 0, .transport = transport_text(stats)});
+  attachment_.emplace(communicator, session_->trace());
 }
 
 Comm::~Comm() {
@@ -180,6 +181,7 @@ void Comm::abort_session() noexcept {
     session_->abort(Errc::kAborted, "NCCL closed the communicator with requests open");
   } catch (...) {  // out of memory for the text: the other nodes lose this node at the reducers' deadline
   }
+  attachment_.reset();
   session_.reset();  // after this no buffer is accessed
 }
 
@@ -191,6 +193,7 @@ void Comm::close() noexcept {
     if (open_.load(std::memory_order_relaxed) > 0) {
       abort_session();
     } else {
+      attachment_.reset();
       (void)session_->close();  // blocks for the linger time at most
       session_.reset();
     }

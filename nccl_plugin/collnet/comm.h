@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "nccl_plugin/collnet/collnet.h"
 #include "nccl_plugin/collnet/latency_histogram.h"
 #include "nccl_plugin/collnet/registered_ranges.h"
+#include "nccl_plugin/profiler/profiler.h"
 
 namespace sluice::nccl::collnet {
 
@@ -34,9 +36,9 @@ class Comm {
   // NCCL opens at most 8 steps in 8 groups.
   static constexpr size_t kMaxRequests = 64;
 
-  // `budget`: most bytes of running requests. A larger request runs alone.
+  // `budget`: most bytes of running requests. A larger request runs alone. `communicator`: NCCL's id.
   Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t rank, uint32_t reducers,
-       uint64_t budget);
+       uint64_t budget, uint64_t communicator);
   ~Comm();
   Comm(const Comm&) = delete;
 
@@ -75,6 +77,7 @@ class Comm {
   // Guards session_: the calls of the progress thread against quiesce(). Not contended in normal work.
   std::mutex mutex_;
   std::unique_ptr<engine::Session> session_;
+  std::optional<profiler::Attachment> attachment_;  // ends before the session
   const uint32_t nodes_;
   const uint32_t rank_;  // of this node
   const uint32_t reducers_;

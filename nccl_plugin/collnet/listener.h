@@ -13,6 +13,7 @@ class Listener {
  public:
   NodeHandle handle;
   transport::tcp::Socket socket;
+  uint64_t communicator = 0;  // NCCL's id
 };
 
 }  // namespace sluice::nccl::collnet

@@ -157,7 +157,7 @@ Result<std::unique_ptr<Comm>> connect_session(std::span<void* const> handles, Li
     return tl::unexpected(all.error());
   }
   return std::make_unique<Comm>(std::move(*created), ranks, rank, static_cast<uint32_t>(s.reducers.size()),
-                                uint64_t{s.window_bytes} * s.reducers.size());
+                                uint64_t{s.window_bytes} * s.reducers.size(), listener.communicator);
 }
 
 }  // namespace sluice::nccl::collnet

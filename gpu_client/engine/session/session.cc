@@ -6,7 +6,6 @@
 
 #include "core/clock.h"
 #include "gpu_client/engine/base/session_log.h"
-#include "gpu_client/engine/trace/trace_observer.h"
 #include "transport/rdma/rdma_context.h"
 #include "transport/rdma/remote_buffers.h"
 
@@ -92,9 +91,9 @@ Result<void> Session::begin(Membership membership) {
 void Session::add_observers(const Membership& membership) {
   const Identity& identity = options_.join.identity;
   OperationObservers observers = options_.observers;
-  if (auto trace = TraceObserver::create(
-          {.session = identity.session, .rank = identity.rank, .ranks = identity.ranks, .job = identity.job}))
-    observers.push_back(std::move(trace));
+  trace_ = TraceObserver::create(
+      {.session = identity.session, .rank = identity.rank, .ranks = identity.ranks, .job = identity.job});
+  if (trace_) observers.push_back(trace_);
   if (observers.empty()) return;
   recorder_ =
       std::make_unique<OperationRecorder>(*scheduler_, std::move(observers), identity.rank, identity.ranks);

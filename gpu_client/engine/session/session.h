@@ -22,6 +22,7 @@
 #include "gpu_client/engine/join/join.h"
 #include "gpu_client/engine/recovery/recovery.h"
 #include "gpu_client/engine/session/memory_registry.h"
+#include "gpu_client/engine/trace/trace_observer.h"
 #include "transport/rdma/memory.h"
 #include "transport/tcp/tcp_context.h"
 
@@ -78,6 +79,8 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   [[nodiscard]] Errc code() const noexcept { return end_latch_.code(); }
   [[nodiscard]] std::string reason() const { return end_latch_.text(); }
   [[nodiscard]] SessionStats stats();
+  // The trace of this session; null without one. Valid as long as the session.
+  [[nodiscard]] CollectiveObserver* trace() const noexcept { return trace_.get(); }
 
   // Replaces the list of reducers, or with nullopt rereads its file. Effective on rank 0 only, and applied
   // later. Returns kUnsupported without fault tolerance, and kInvalidArgument when there is no file.
@@ -162,6 +165,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   std::unique_ptr<OpTable> table_;
   std::unique_ptr<ProgressLoop> progress_loop_;
   std::unique_ptr<ChunkScheduler> scheduler_;
+  std::shared_ptr<TraceObserver> trace_;         // null without SLUICE_TRACE
   std::unique_ptr<OperationRecorder> recorder_;  // null without observers
   transport::rdma::ScopedRegistration ring_registration_;
   std::unique_ptr<transport::tcp::TcpContext> context_;

@@ -43,6 +43,7 @@ struct OperationRecord {
   uint32_t reducers = 0;          // that added chunks of it; 64 and more count as 64
   uint32_t last_rank = 0;         // the rank with the largest lag
   uint32_t last_rank_lag_us = 0;  // 0: no rank waited
+  uint64_t collective = 0;        // CollectiveRecord::number, set by the observer; 0: not known
 };
 
 struct ChunkTiming {

@@ -14,7 +14,6 @@ namespace sluice::engine {
 namespace {
 
 // Track numbers. A session has at most OpTable::kCapacity operations at once.
-constexpr uint32_t kFirstOperationTrack = 1;
 constexpr uint32_t kRecoveryTrack = 500;
 constexpr uint32_t kFirstReducerTrack = 1000;
 
@@ -110,6 +109,12 @@ std::string utc_now() {
   return text.data();
 }
 
+std::string hex(uint64_t value) {
+  std::array<char, 16> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  return {digits.data(), end.ptr};
+}
+
 }  // namespace
 
 void TraceFormat::begin(std::string& out, std::string_view host, int64_t process) {
@@ -153,7 +158,7 @@ void TraceFormat::end(std::string& out, Nanos at, std::string_view reason) {
 }
 
 void TraceFormat::append_record(std::string& out, const OperationRecord& o) {
-  const uint32_t track = operation_track(out, o.issued, o.done);
+  const uint32_t track = free_track(out, operation_tracks_, o.issued, o.done);
   const auto since_issue = [&](Nanos time) { return time == 0 ? 0 : time - o.issued; };
   EventText event(out, "allreduce", "operation", 'X', session_.rank, track);
   event.lasts(o.issued, o.done)
@@ -170,6 +175,34 @@ void TraceFormat::append_record(std::string& out, const OperationRecord& o) {
       .number("reducers", o.reducers);
   if (o.last_rank_lag_us != 0)
     event.number("last_rank", o.last_rank).number("last_rank_lag_us", o.last_rank_lag_us);
+  if (o.collective != 0) event.number("collective", o.collective);
+}
+
+void TraceFormat::append(std::string& out, const CollectiveRecord& c) {
+  const uint32_t track = free_track(out, collective_tracks_, c.kernel_begin, c.kernel_end);
+  const auto since_launch = [&](Nanos time) { return time == 0 ? 0 : time - c.launched; };
+  // A viewer shows the name. NCCL's names are identifiers.
+  const std::string_view function = c.function.data();
+  const bool is_name = !function.empty() && std::ranges::all_of(function, [](char letter) {
+    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
+  });
+  EventText event(out, is_name ? function : "collective", "collective", 'X', session_.rank, track);
+  event.lasts(c.kernel_begin, c.kernel_end)
+      .number("collective", c.number)
+      .number("sequence", c.sequence)
+      .text("communicator", c.communicator.data())
+      .text("communicator_id", hex(c.communicator_id))
+      .number("nodes", static_cast<uint64_t>(std::max(c.nodes, 0)))
+      .number("ranks", static_cast<uint64_t>(std::max(c.ranks, 0)))
+      .number("rank", static_cast<uint64_t>(std::max(c.rank, 0)))
+      .text("dtype", c.data_type.data())
+      .number("count", c.count)
+      .text("algorithm", c.algorithm.data())
+      .text("protocol", c.protocol.data())
+      .number("channels", c.channels)
+      .us("launch_to_network_us", since_launch(c.network_begin))
+      .us("launch_to_kernel_us", since_launch(c.kernel_begin))
+      .us("gpu_us", static_cast<Nanos>(c.gpu_ns));
 }
 
 void TraceFormat::append_record(std::string& out, const ChunkTiming& c) {
@@ -210,21 +243,22 @@ void TraceFormat::append_record(std::string& out, const ViewChangeRecord& v) {
       .number("reducers", v.reducers);
 }
 
-void TraceFormat::name_track(std::string& out, uint32_t track, std::string_view name) {
+void TraceFormat::name_track(std::string& out, uint32_t track, std::string_view name, uint32_t place) {
   EventText(out, "thread_name", "__metadata", 'M', session_.rank, track).text("name", name);
-  EventText(out, "thread_sort_index", "__metadata", 'M', session_.rank, track).number("sort_index", track);
+  EventText(out, "thread_sort_index", "__metadata", 'M', session_.rank, track).number("sort_index", place);
 }
 
-uint32_t TraceFormat::operation_track(std::string& out, Nanos begin, Nanos end) {
-  const auto found = std::ranges::find_if(operation_tracks_, [begin](Nanos last) { return last <= begin; });
-  const auto index = static_cast<uint32_t>(found - operation_tracks_.begin());
-  const uint32_t track = kFirstOperationTrack + index;
-  if (found != operation_tracks_.end()) {
+uint32_t TraceFormat::free_track(std::string& out, TrackSet& tracks, Nanos begin, Nanos end) {
+  const auto found = std::ranges::find_if(tracks.ends, [begin](Nanos last) { return last <= begin; });
+  const auto index = static_cast<uint32_t>(found - tracks.ends.begin());
+  const uint32_t track = tracks.first + index;
+  if (found != tracks.ends.end()) {
     *found = end;
     return track;
   }
-  operation_tracks_.push_back(end);
-  name_track(out, track, index == 0 ? "operations" : "operations " + std::to_string(index + 1));
+  tracks.ends.push_back(end);
+  name_track(out, track, index == 0 ? tracks.name : tracks.name + (" " + std::to_string(index + 1)),
+             tracks.is_on_top ? 0 : track);
   return track;
 }
 

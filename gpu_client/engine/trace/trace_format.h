@@ -12,6 +12,7 @@
 
 #include "core/ids.h"
 #include "core/units.h"
+#include "gpu_client/engine/trace/collective_observer.h"
 #include "gpu_client/engine/trace/trace_record.h"
 
 namespace sluice::engine {
@@ -33,6 +34,7 @@ class TraceFormat {
   // Each call appends events to `out`, the begin of the file first.
   void begin(std::string& out, std::string_view host, int64_t process);
   void append(std::string& out, const TraceRecord& record);
+  void append(std::string& out, const CollectiveRecord& c);
   void append_lost(std::string& out, Nanos at, uint64_t records);
   // The last event and the closing bracket. `reason` says why the trace ends before its session; empty: it
   // does not.
@@ -46,12 +48,23 @@ class TraceFormat {
   void append_record(std::string& out, const ReducerTotals& t);
   void append_record(std::string& out, const StallRecord& s);
   void append_record(std::string& out, const ViewChangeRecord& v);
-  void name_track(std::string& out, uint32_t track, std::string_view name);
-  // Returns the first track without an operation in this time, because events of one track must not overlap.
-  [[nodiscard]] uint32_t operation_track(std::string& out, Nanos begin, Nanos end);
+  void name_track(std::string& out, uint32_t track, std::string_view name, uint32_t place);
+  void name_track(std::string& out, uint32_t track, std::string_view name) {
+    name_track(out, track, name, track);
+  }
+  // Tracks of events of one kind, which may overlap in time. Those of one track must not.
+  struct TrackSet {
+    const char* name;
+    uint32_t first;
+    bool is_on_top;
+    std::vector<Nanos> ends;  // of the last event on each track
+  };
+  // Returns the first track without an event in this time.
+  [[nodiscard]] uint32_t free_track(std::string& out, TrackSet& tracks, Nanos begin, Nanos end);
 
   const TraceSession session_;
-  std::vector<Nanos> operation_tracks_;  // the end of the last operation on each
+  TrackSet operation_tracks_{.name = "operations", .first = 1, .is_on_top = false, .ends = {}};
+  TrackSet collective_tracks_{.name = "collectives of NCCL", .first = 600, .is_on_top = true, .ends = {}};
 };
 
 }  // namespace sluice::engine

@@ -23,9 +23,14 @@ constexpr auto kWriteInterval = std::chrono::milliseconds(20);
 
 }  // namespace
 
-std::shared_ptr<TraceObserver> TraceObserver::create(const TraceSession& session) noexcept {
+bool TraceObserver::is_requested() noexcept {
   const char* const pattern = std::getenv("SLUICE_TRACE");
-  if (pattern == nullptr || *pattern == '\0') return nullptr;
+  return pattern != nullptr && *pattern != '\0';
+}
+
+std::shared_ptr<TraceObserver> TraceObserver::create(const TraceSession& session) noexcept {
+  if (!is_requested()) return nullptr;
+  const char* const pattern = std::getenv("SLUICE_TRACE");
   try {
     const std::string path = trace_path(pattern, session.session, session.rank);
     auto file = TraceFile::open(path);
@@ -76,7 +81,9 @@ void TraceObserver::on_reducer_added(std::string_view name) noexcept {
 
 void TraceObserver::on_operation_ended(const OperationRecord& operation) noexcept {
   if (failed_.load(std::memory_order_relaxed)) return;
-  static_cast<void>(records_.try_push(operation));  // a full ring counts what it refuses
+  OperationRecord record = operation;
+  record.collective = collective_.load(std::memory_order_relaxed);
+  static_cast<void>(records_.try_push(record));  // a full ring counts what it refuses
 }
 
 void TraceObserver::on_chunk_ended(const ChunkTiming& chunk) noexcept {
@@ -102,6 +109,15 @@ void TraceObserver::on_stall_ended(const StallRecord& stall) noexcept {
 
 void TraceObserver::on_view_changed(const ViewChangeRecord& change) noexcept {
   if (!failed_.load(std::memory_order_relaxed)) static_cast<void>(recovery_records_.try_push(change));
+}
+
+void TraceObserver::on_collective_running(uint64_t number) noexcept {
+  collective_.store(number, std::memory_order_relaxed);
+}
+
+void TraceObserver::on_collective_ended(const CollectiveRecord& collective) noexcept {
+  if (!failed_.load(std::memory_order_relaxed))
+    static_cast<void>(collectives_.try_push(CollectiveRecord(collective)));
 }
 
 void TraceObserver::run() noexcept {
@@ -148,7 +164,9 @@ Result<void> TraceObserver::write_records() {
       if (text_.size() >= kWriteBytes) SLUICE_RETURN_IF_ERROR(write_text());
     }
   }
-  const uint64_t lost = records_.full_count() + recovery_records_.full_count();
+  CollectiveRecord collective;
+  while (collectives_.try_pop(collective)) format_.append(text_, collective);
+  const uint64_t lost = records_.full_count() + recovery_records_.full_count() + collectives_.full_count();
   if (lost != lost_) format_.append_lost(text_, monotonic_now(), lost - lost_);
   lost_ = lost;
   return write_text();

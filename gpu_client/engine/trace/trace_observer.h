@@ -23,6 +23,7 @@
 #include "core/spsc_ring.h"
 #include "core/units.h"
 #include "gpu_client/engine/base/session_log.h"
+#include "gpu_client/engine/trace/collective_observer.h"
 #include "gpu_client/engine/trace/operation_observer.h"
 #include "gpu_client/engine/trace/trace_file.h"
 #include "gpu_client/engine/trace/trace_format.h"
@@ -30,13 +31,15 @@
 
 namespace sluice::engine {
 
-class TraceObserver final : public OperationObserver {
+class TraceObserver final : public OperationObserver, public CollectiveObserver {
  public:
   static constexpr size_t kRecords = 8192;  // in the ring; about 1.5 MB
   // The sampled chunks of a reducer do not overlap and begin at least so far apart.
   static constexpr Nanos kSampleInterval = kMillisecond;
   static constexpr Nanos kTotalsInterval = 250 * kMillisecond;
 
+  // True when SLUICE_TRACE is set.
+  [[nodiscard]] static bool is_requested() noexcept;
   // Returns null when SLUICE_TRACE is not set and, after a warning, when the file cannot be written.
   [[nodiscard]] static std::shared_ptr<TraceObserver> create(const TraceSession& session) noexcept;
   // Writes the rest and ends the file. No other call may be in progress.
@@ -48,6 +51,8 @@ class TraceObserver final : public OperationObserver {
   void on_chunk_ended(const ChunkTiming& chunk) noexcept override;
   void on_stall_ended(const StallRecord& stall) noexcept override;
   void on_view_changed(const ViewChangeRecord& change) noexcept override;
+  void on_collective_running(uint64_t number) noexcept override;
+  void on_collective_ended(const CollectiveRecord& collective) noexcept override;
 
  private:
   struct Reducer {
@@ -68,7 +73,9 @@ class TraceObserver final : public OperationObserver {
   std::vector<Reducer> reducers_;  // by the thread of the progress loop, at the end by the writer
   SpscRing<TraceRecord> records_{kRecords};
   SpscRing<TraceRecord> recovery_records_{64};  // of another thread, hence another ring
-  std::atomic<bool> failed_{false};             // nobody reads the rings any more
+  SpscRing<CollectiveRecord> collectives_{512};
+  std::atomic<uint64_t> collective_{0};  // to which the operations that end belong
+  std::atomic<bool> failed_{false};      // nobody reads the rings any more
 
   // By the writer.
   TraceFile file_;

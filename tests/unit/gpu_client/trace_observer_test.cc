@@ -142,6 +142,43 @@ TEST_F(TraceFixture, WritesStallsAndViewChanges) {
   EXPECT_EQ(events("view change")[0]["args"]["version"], 4);
 }
 
+TEST_F(TraceFixture, OperationsNameTheCollectiveThatRuns) {
+  auto observer = create();
+  observer->on_operation_ended({.bytes = 8, .issued = 1, .done = 2});
+  observer->on_collective_running(7);
+  observer->on_operation_ended({.bytes = 8, .issued = 3, .done = 4});
+  observer->on_collective_running(0);
+  observer->on_operation_ended({.bytes = 8, .issued = 5, .done = 6});
+  observer.reset();
+  const auto operations = events("allreduce");
+  ASSERT_EQ(operations.size(), 3u);
+  EXPECT_FALSE(operations[0]["args"].contains("collective"));
+  EXPECT_EQ(operations[1]["args"]["collective"], 7);
+  EXPECT_FALSE(operations[2]["args"].contains("collective"));
+}
+
+TEST_F(TraceFixture, WritesCollectivesOfOtherNamesToo) {
+  auto observer = create();
+  CollectiveRecord collective{
+      .number = 7, .launched = kSecond, .kernel_begin = 2 * kSecond, .kernel_end = 3 * kSecond};
+  std::ranges::copy(std::string_view("AllReduce"), collective.function.begin());
+  std::ranges::copy(std::string_view("a \"name\""), collective.communicator.begin());
+  observer->on_collective_ended(collective);
+  collective.function = {'"'};  // not a name
+  observer->on_collective_ended(collective);
+  observer.reset();
+  ASSERT_EQ(events("AllReduce").size(), 1u);
+  const auto event = events("AllReduce")[0];
+  EXPECT_EQ(event["ts"], 2e6);
+  EXPECT_EQ(event["dur"], 1e6);
+  EXPECT_EQ(event["args"]["collective"], 7);
+  EXPECT_EQ(event["args"]["communicator"], "a \"name\"");
+  EXPECT_EQ(event["args"]["launch_to_kernel_us"], 1e6);
+  EXPECT_EQ(event["args"]["launch_to_network_us"], 0.0) << "was not reported";
+  ASSERT_EQ(events("collective").size(), 1u);
+  EXPECT_NE(events("collective")[0]["tid"], event["tid"]) << "both are at the same time";
+}
+
 // The loop is faster than the writer can be.
 TEST_F(TraceFixture, CountsTheRecordsThatDoNotFit) {
   constexpr uint64_t kPushed = 8 * TraceObserver::kRecords;
