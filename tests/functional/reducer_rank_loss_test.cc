@@ -45,6 +45,47 @@ TEST_F(ReducerRankLossTest, ARankThatHasLeftIsNotAbsent) {
   EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["completed"] == 1; }));
 }
 
+// A rank died while its communicator was idle, and the others close theirs. Nobody waits for the absence
+// deadline.
+TEST_F(ReducerRankLossTest, ASessionEndsWhenTheOthersLeaveARankThatIsGone) {
+  start(long_timeouts());
+  for (const bool dies_first : {true, false}) {
+    auto ranks = start_session(port(), fault_tolerant(3));
+    expect_sums(ranks, 0);
+    if (dies_first) disconnect(ranks[1]);
+    EXPECT_TRUE(eventually_absent(dies_first ? 1 : 0));
+    // Rank 1 has not reported the result that the others have.
+    for (const size_t r : {size_t{0}, size_t{2}})
+      ranks[r].control.send(wire::Leave{.finished = 1}, ranks[r].joined.handle);
+    if (!dies_first) disconnect(ranks[1]);
+    for (const size_t r : {size_t{0}, size_t{2}}) (void)ranks[r].control.expect<wire::LeaveAck>();
+    EXPECT_TRUE(eventually_empty());
+  }
+  EXPECT_EQ(status()["sessions"]["failed"], 2);
+}
+
+TEST_F(ReducerRankLossTest, ARankWithAConnectionOrABrokenOneMayReturnAfterTheOthersLeft) {
+  start(long_timeouts());
+  for (const bool is_broken : {false, true}) {
+    auto ranks = start_session(port(), fault_tolerant(2));
+    expect_sums(ranks, 0);
+    if (is_broken) {
+      ranks[1].lanes[0].send_text(std::string(200, 'x'));
+      EXPECT_TRUE(ranks[1].lanes[0].closed_within(10 * kSecond));
+    }
+    ranks[1].control.close();
+    EXPECT_TRUE(eventually_absent(1));
+    ranks[0].control.send(wire::Leave{.finished = 0}, ranks[0].joined.handle);
+    (void)ranks[0].control.expect<wire::LeaveAck>();
+    EXPECT_TRUE(run_for(1.3));
+    (void)ranks[1].resume();
+    if (is_broken) resume_lane(ranks[1]);
+    ranks[1].leave();
+    EXPECT_TRUE(eventually_empty());
+  }
+  EXPECT_EQ(status()["sessions"]["completed"], 2);
+}
+
 TEST_F(ReducerRankLossTest, OnlyTheArbiterDeclaresARankLost) {
   auto options = long_timeouts();
   options.absence_timeout = 200 * kMillisecond;

@@ -48,7 +48,7 @@ class Children(PlayerTest):
     def test_shrink(self):
         # No deadline of a reducer helps: they are longer than this test.
         self.start_pool(2, "--absence-timeout", "10m", "--peer-timeout", "10m", "--linger-timeout", "10m")
-        rounds = [(abi, *how) for abi in tested("shrink") for how in (("shrink", 0), ("shrink", 2))]
+        rounds = [(abi, *how) for abi in tested("shrink") for how in (("shrink", 0), ("shrink", 2), ("shrink-idle", 1))]
         for earlier, (abi, scenario, dead) in enumerate(rounds):
             with self.subTest(abi=abi, scenario=scenario, dead=dead):
                 player = self.start_player(scenario, "--abi", abi, "--ranks", 4, "--killed-rank", dead)

@@ -12,6 +12,11 @@ namespace {
 // lost.
 constexpr Nanos kReasonGrace = 200 * kMillisecond;
 
+// The rank, or the kernel of its host, ended the connection. After other ends the rank may not know yet.
+bool is_closed_by_peer(Errc reason) {
+  return reason == Errc::kClosed || reason == Errc::kReset;
+}
+
 }  // namespace
 
 std::string Session::name(uint32_t rank) const {
@@ -48,6 +53,7 @@ void Session::on_control_lost(uint32_t rank, Errc reason) {
   if (can_recover()) {
     r.control_lost_at = loop_.now();
     r.lost_reason = reason;
+    r.may_be_unaware |= !is_closed_by_peer(reason);
     return log_absence(rank);
   }
   if (state_ == State::kEnding || r.has_left) return;
@@ -72,6 +78,7 @@ void Session::on_lane_event(const LaneEvent& event) {
       RankState& r = ranks_[event.rank];
       if (can_recover()) {
         r.lost_reason = event.code;
+        r.may_be_unaware |= !is_closed_by_peer(event.code);
         // The rank notices a connection that drops its packets silently only when another one closes.
         if (event.code == Errc::kTimeout && !r.has_left) close_rank(event.rank, Errc::kTimeout);
         return log_absence(event.rank);
@@ -107,6 +114,8 @@ void Session::tick(Nanos now) {
     check_losses(rank, now);
     if (state_ == State::kEnding) return;
   }
+  if (can_recover() && has_pending_leave()) acknowledge_leaves();
+  if (state_ == State::kEnding) return;
   request_progress();
   if (can_recover()) check_absences(now);
   if (state_ == State::kActive && now >= next_heartbeat_at_) send_heartbeats(now);

@@ -134,9 +134,10 @@ class Session {
     Nanos leave_deadline = 0;
     Nanos lane_closed_at = 0;  // the control connection may still deliver the reason
     Errc lost_reason = Errc::kOk;
-    bool is_excluded = false;    // its connections are refused
-    Nanos control_lost_at = 0;   // of a fault-tolerant session; 0: connected
-    Nanos reported_absence = 0;  // absent_since() of the last log line
+    bool is_excluded = false;     // its connections are refused
+    Nanos control_lost_at = 0;    // of a fault-tolerant session; 0: connected
+    bool may_be_unaware = false;  // an end of its connections did not come from its side
+    Nanos reported_absence = 0;   // absent_since() of the last log line
   };
 
   // ---- session.cc ----
@@ -182,6 +183,9 @@ class Session {
   // When the rank lost a connection; 0: it has all of them.
   [[nodiscard]] Nanos absent_since(uint32_t rank) const;
   [[nodiscard]] bool has_connection(uint32_t rank) const;
+  // All connections of the rank were closed or reset from its side, and it has not returned in time.
+  [[nodiscard]] bool is_gone(uint32_t rank) const;
+  bool end_if_rest_is_gone();
   void log_absence(uint32_t rank);
   void check_absences(Nanos now);
   void close_silent_ranks(Nanos now);

@@ -41,11 +41,13 @@ bool Session::has_pending_leave() const {
   return std::ranges::any_of(ranks_, [](const RankState& r) { return r.has_left && !r.leave_acked; });
 }
 
-// A rank may disconnect when no other rank needs its results: each one has as many results, or leaves too.
+// A rank may disconnect when no other rank needs its results: each one has as many results, leaves too, or is
+// gone.
 void Session::acknowledge_leaves() {
   uint64_t finished_by_all = UINT64_MAX;
-  for (const RankState& r : ranks_) {
-    if (!r.has_left) finished_by_all = std::min(finished_by_all, r.finished);
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    const RankState& r = ranks_[rank];
+    if (!r.has_left && !is_gone(rank)) finished_by_all = std::min(finished_by_all, r.finished);
   }
   for (uint32_t rank = 0; rank < ranks_.size() && state_ == State::kActive; ++rank) {
     const RankState& r = ranks_[rank];

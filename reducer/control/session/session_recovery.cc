@@ -32,6 +32,11 @@ std::string list_reducers(const std::vector<uint64_t>& ids) {
 // only with the control loop's ticks.
 constexpr Nanos kMinPresence = 500 * kMillisecond;
 
+// When a process ends, the kernel of its host closes or resets all its connections. A rank that lives knows
+// of such ends and opens the connections again at once, or has given this reducer up. This time is for TLS
+// and a busy host.
+constexpr Nanos kReturnTime = kSecond;
+
 std::string in_ms(Nanos time) {
   return std::to_string(time / kMillisecond) + " ms";
 }
@@ -109,6 +114,14 @@ bool Session::has_connection(uint32_t rank) const {
   return false;
 }
 
+bool Session::is_gone(uint32_t rank) const {
+  const RankState& r = ranks_[rank];
+  if (!can_recover() || r.has_left || r.may_be_unaware || has_connection(rank)) return false;
+  Nanos since = std::max(r.control_lost_at, stalled_until_);
+  for (const auto& lane : lanes_) since = std::max(since, lane->down_since(rank));
+  return loop_.now() - since >= kReturnTime;
+}
+
 std::vector<uint32_t> Session::absent_ranks() const {
   std::vector<uint32_t> absent;
   if (!can_recover()) return absent;
@@ -127,6 +140,7 @@ void Session::log_absence(uint32_t rank) {
     log::warn(subject + " lost a connection: " + std::string(to_string(r.lost_reason)));
   } else {
     log::info(subject + " reconnected after " + in_ms(loop_.now() - r.reported_absence));
+    r.may_be_unaware = false;
   }
   r.reported_absence = since;
 }
@@ -141,7 +155,7 @@ void Session::close_rank(uint32_t rank, Errc reason) {
 void Session::check_absences(Nanos now) {
   if (view_.is_removed()) end_if_moved();
   announce_drain();
-  if (!can_recover()) return;
+  if (!can_recover() || end_if_rest_is_gone()) return;
   const Nanos timeout = loop_.options().absence_timeout;
   // A rank with all connections counts as present only if it was heard lately. A stopped rank keeps its
   // connections, and the other ranks may wait for it before they can continue without this reducer.
@@ -170,6 +184,21 @@ void Session::check_absences(Nanos now) {
                     ", no message for " + in_ms(now - ranks_[lost].last_heard));
   }
   close_silent_ranks(now);
+}
+
+// As after the death of a rank of an idle communicator, which the other ranks then close. Without this the
+// session would hold its memory for the absence timeout.
+bool Session::end_if_rest_is_gone() {
+  uint32_t gone = wire::kNoRank;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].leave_acked) continue;
+    if (!is_gone(rank)) return false;
+    gone = rank;
+  }
+  const bool any_left = std::ranges::any_of(ranks_, [](const RankState& r) { return r.has_left; });
+  if (!any_left || gone == wire::kNoRank) return false;
+  abandon(name(gone) + " closed its connections and did not return; the other ranks left");
+  return true;
 }
 
 void Session::abandon(const std::string& why) {
