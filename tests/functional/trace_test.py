@@ -93,6 +93,30 @@ class Trace(TraceTest):
         self.assertEqual(done.stderr.count("another session writes to this file; add %r, %s or %p to the name"), 2, done.stderr)
         self.assertEqual(json.loads((self.folder / f"{os.uname().nodename}.json").read_text())[-1]["name"], "end of trace")
 
+    def test_the_loss_of_a_reducer_is_a_stall_and_a_view_change(self):
+        (_, first), (lost, second) = self.start_reducer(), self.start_reducer()
+        ranks = self.start_ranks(f"{first},{second}", "bench", "soak", "--max-size", "64K", "--interval", "100ms", "--workers", "2", "--duration", "0",
+                                 "--trace-file", self.folder / "trace.json")
+        self.wait_for_rows(ranks[0])
+        lost.signal(signal.SIGKILL)
+        rows = sluice_process.row_count(ranks[0])
+        self.wait_for_view_change(ranks)
+        self.wait_for_rows(ranks[0], rows)
+        ranks[0].signal(signal.SIGINT)
+        self.expect_ends(ranks)
+        for path in self.traces():
+            events = json.loads(path.read_text())
+            self.check_schema(events)
+            self.assertEqual([event["args"]["reducers"] for event in events if event["name"] == "view change"], [1])
+            [stall] = [event for event in events if event["name"] == "stall"]
+            self.assertIn(f"reducer {second}", stall["args"]["reason"])
+            self.assertGreater(stall["dur"], 0)
+        self.assertIn("Stalls: 2, ", self.run_sluice("trace", "summary", *self.traces()).stdout)
+
+    def wait_for_view_change(self, ranks):
+        until("the traces have the view change", lambda: any(rank.ended() for rank in ranks) or
+              sum('"name":"view change"' in path.read_text() for path in self.traces()) == len(ranks))
+
     def test_a_killed_worker_leaves_a_trace_that_can_be_read(self):
         _, address = self.start_reducer()
         worker = self.start("bench", "allreduce", "-n", "100000000", "--workers", "1", "--rank", "0", "--session", "000102030405060708090a0b0c0d0e0f",
