@@ -4,7 +4,7 @@ import json
 import unittest
 from pathlib import Path
 
-from nccl_player import PROFILER_ABIS, PlayerTest, main
+from nccl_player import PROFILER_ABIS, PlayerTest, main, newest_abi_only
 
 try:
     from jsonschema import Draft202012Validator
@@ -42,6 +42,7 @@ class Profiler(PlayerTest):
         for events in (events for sessions in traces.values() for events in sessions):
             self.check_collectives(events)
 
+    @newest_abi_only
     @unittest.skipIf(Draft202012Validator is None, "needs python3-jsonschema: not installed")
     def test_traces_match_the_schema(self):
         for events in self.traces()["profiler v7"]:
@@ -69,6 +70,7 @@ class Profiler(PlayerTest):
         outside = [event for event in operations if "collective" not in event["args"]]
         self.assertTrue(outside and all(event["ts"] < collectives[1]["ts"] for event in outside), outside)
 
+    @newest_abi_only
     def test_joins_nothing_without_the_id_of_the_communicator(self):
         self.assertEqual(list(self.traces("--abi", 10)), [None])
 
