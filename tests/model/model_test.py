@@ -71,6 +71,7 @@ PLANTED = {
     "query carried out answered again": {"BUG_QUERY_AGAIN": None, "CONTROL_CUTS": 1},
     "commit older than the answer carried out": {"BUG_OVERTAKEN": None, "NR": 3, "NC": 1, "CRASHES": 2, "CONTROL_CUTS": 1},
     "leaving while others still need a kept result": {"BUG_LEAVE_EARLY": None, "LEAVING": None},
+    "leaving once one reducer acknowledges it": {"BUG_ONE_ACK": None, "LEAVING": None, "PARTS": 1, "NC": 2},
     "a heartbeat of a rank that lacks a result counted as if it had all": {"BUG_HOLDS_ANY": None, "LEAVING": None, "HEARTBEATS": None},
 }
 

@@ -15,7 +15,8 @@ inline close_connections(w, r) {
 }
 
 #ifdef LEAVING
-/* All its results are there. What it keeps others may still need, so it goes on as before until one reducer says that all left. */
+/* All its results are there. What it keeps others may still need, so it goes on as before until all reducers that it has not given up
+ * acknowledge that. */
 inline leave(w) {
   leaving[w] = 1;
   for (i : 0 .. NR - 1) {
@@ -31,8 +32,14 @@ inline hold(w) {
   }
 }
 
+#ifdef BUG_ONE_ACK
+#define MAY_GO(w) (!gone[w] && left[w] != 0)
+#else
+#define MAY_GO(w) (!gone[w] && (left[w] & ~known[w]) != 0 && COVERS(left[w] | known[w], ALL_REDUCERS))
+#endif
 inline go(w) {
   gone[w] = 1;
+  left[w] = 0;
   for (i : 0 .. NR - 1) {
     close_connections(w, i)
   }
@@ -267,12 +274,13 @@ end:
 #endif
   :: d_step { MAY_SAY_HOLDS(w) && !leaving[w] && !holding[w] && known[w] != ALL_REDUCERS -> hold(w); i = 0 }
 #endif
-  :: d_step { control_down[AT(w, 0)]?LEAVE_ACK(a, b) -> go(w); i = 0 }
+  :: d_step { MAY_GO(w) -> go(w); i = 0 }
+  :: d_step { control_down[AT(w, 0)]?LEAVE_ACK(a, b) -> left[w] = left[w] | BIT(0) }
 #if NR > 1
-  :: d_step { control_down[AT(w, 1)]?LEAVE_ACK(a, b) -> go(w); i = 0 }
+  :: d_step { control_down[AT(w, 1)]?LEAVE_ACK(a, b) -> left[w] = left[w] | BIT(1) }
 #endif
 #if NR > 2
-  :: d_step { control_down[AT(w, 2)]?LEAVE_ACK(a, b) -> go(w); i = 0 }
+  :: d_step { control_down[AT(w, 2)]?LEAVE_ACK(a, b) -> left[w] = left[w] | BIT(2) }
 #endif
 #endif
   RANK_WITH(w, 0)

@@ -154,10 +154,15 @@ inline answered(w, r, history, first) {
 }
 
 #ifdef LEAVING
-/* Who leaves has all results, so nobody can miss it when every other one says that it has them too. */
+/* Who leaves has all results, so nobody can miss it when every other one says that it has them too. A rank that this reducer has lost
+ * for good is not waited for: other reducers may still serve it, and then they wait. */
+#define LOST_BY(r) ((apart[AT(0, r)] -> BIT(0) : 0) | (NW > 1 && apart[AT((NW > 1 -> 1 : 0), r)] -> BIT(1) : 0) | \
+                    (NW > 2 && apart[AT((NW > 2 -> 2 : 0), r)] -> BIT(2) : 0))
+#define MAY_ACKNOWLEDGE(r) (!dead[r] && leaves[r] != 0 && (leaves[r] | holds[r] | LOST_BY(r)) == ALL_RANKS)
 inline acknowledge_leaves(r) {
   if
-  :: (leaves[r] | holds[r]) == ALL_RANKS ->
+  :: MAY_ACKNOWLEDGE(r) ->
+     acknowledged[r] = 1;
      for (i : 0 .. NW - 1) {
        if
        :: HAS(leaves[r], i) -> tell(i, r, LEAVE_ACK, 0, 0)
@@ -267,7 +272,7 @@ inline forget(r) {
   told[r] = 0; proposed[r] = 0; committed[r] = 0; answers[r] = 0; smallest[r] = 0;
   last_history[r] = 0; last_base[r] = 0;
 #ifdef LEAVING
-  leaves[r] = 0; holds[r] = 0;
+  leaves[r] = 0; holds[r] = 0; acknowledged[r] = 0;
 #endif
   for (i : 0 .. NW - 1) {
     next[AT(i, r)] = 0;
@@ -284,6 +289,9 @@ proctype reducer(byte r) {
 end:
   do
   :: d_step { crashes > 0 && !dead[r] -> die(r); i = 0 }
+#ifdef LEAVING
+  :: d_step { !acknowledged[r] && MAY_ACKNOWLEDGE(r) -> acknowledge_leaves(r); i = 0 }
+#endif
   REDUCER_WITH(0, r)
 #ifdef LEAVING
   LEAVES_OF(0, r)

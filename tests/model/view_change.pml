@@ -97,6 +97,7 @@ byte received[NW * NR];   /* results */
 
 #ifdef LEAVING
 bool leaving[NW];         /* has said so */
+byte left[NW];            /* reducers that acknowledged that */
 bool gone[NW];
 #endif
 
@@ -122,6 +123,7 @@ byte answers[NR];         /* ranks */
 byte smallest[NR];
 #ifdef LEAVING
 byte leaves[NR];          /* ranks that have said LEAVE */
+bit acknowledged[NR];     /* it has sent LEAVE_ACK */
 byte holds[NR];           /* ranks that have said by a heartbeat that they have all results */
 bit holding[NW];          /* has said so */
 #endif
