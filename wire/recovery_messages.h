@@ -33,7 +33,7 @@ struct ResumeAck {
   static void visit(auto& m, auto& v) { v(m.contributions_held); }
 };
 
-// A rank reports that it lost a reducer.
+// A rank reports that it lost a reducer, or that the reducer drains or is no longer listed.
 struct Suspect {
   static constexpr FrameType kType = FrameType::kSuspect;
   static constexpr bool kMayGrow = false;
