@@ -180,7 +180,7 @@ SettingsResult read_settings(const char* const* environment) {
   r.text("NCCL_SOCKET_IFNAME", s.interfaces);
   r.text("SLUICE_IFNAME", s.interfaces);
   r.number("SLUICE_SPEED", s.speed_mbps, 1, 10'000'000);
-  r.number("SLUICE_STREAMS", s.streams, 1, 64);
+  r.number("SLUICE_STREAMS", s.streams, 1, kMaxStreams);
   r.number("SLUICE_LANES", s.lanes, 0, 64);
   uint64_t window = s.window_bytes, slot = s.slot_bytes;
   r.size("SLUICE_SLOT", slot, wire::kMinSlotBytes, wire::kMaxPayload);

@@ -9,6 +9,8 @@
 
 namespace sluice::nccl {
 
+inline constexpr uint32_t kMaxStreams = 16;  // of a point-to-point comm; protocol.md section 13
+
 enum class NetPolicy { kAuto, kAlways };
 enum class OffloadPolicy { kAuto, kAlways, kNever };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/settings.h"
 #include "nccl_plugin/net/limits.h"
 #include "nccl_plugin/net/stream_socket.h"
 #include "transport/rdma/rdma_context.h"

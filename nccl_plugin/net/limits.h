@@ -10,7 +10,6 @@
 
 namespace sluice::nccl::net {
 
-inline constexpr unsigned kMaxStreams = 16;
 inline constexpr uint64_t kMaxPieces = 4096;  // per message; the receiver keeps one bit for each
 inline constexpr uint64_t kMaxMessageBytes = kMaxPieces * wire::kMaxPayload;
 

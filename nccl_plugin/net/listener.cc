@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "nccl_plugin/host/log.h"
+#include "nccl_plugin/host/settings.h"
 #include "nccl_plugin/net/limits.h"
 #include "transport/rdma/rdma_context.h"
 #include "transport/tcp/address.h"

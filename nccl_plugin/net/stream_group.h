@@ -10,6 +10,7 @@
 #include "core/status.h"
 #include "core/units.h"
 #include "nccl_plugin/host/repeated_errors.h"
+#include "nccl_plugin/host/settings.h"
 #include "nccl_plugin/net/connected_streams.h"
 #include "nccl_plugin/net/limits.h"
 #include "nccl_plugin/net/peer_timeout.h"

@@ -89,10 +89,11 @@ TEST(PluginSettings, UseNcclsInterfaceVariable) {
 
 TEST(PluginSettings, WarnAboutAnInvalidValueAndUseTheDefault) {
   for (const char* invalid :
-       {"SLUICE_STREAMS=0", "SLUICE_STREAMS=many", "SLUICE_STREAMS=4x", "SLUICE_NET=sometimes",
-        "SLUICE_THREADS=2", "SLUICE_WINDOW=64", "SLUICE_CONNECT_TIMEOUT=5", "SLUICE_CONNECT_TIMEOUT=1ms",
-        "SLUICE_JOIN_TIMEOUT=60", "SLUICE_SURVIVE=no", "SLUICE_RESUME_TIMEOUT=2",
-        "SLUICE_RESUME_TIMEOUT=10us", "SLUICE_REDUCERS=a:99999", "SLUICE_MIN_BYTES=-1"}) {
+       {"SLUICE_STREAMS=0", "SLUICE_STREAMS=17", "SLUICE_STREAMS=many", "SLUICE_STREAMS=4x",
+        "SLUICE_NET=sometimes", "SLUICE_THREADS=2", "SLUICE_WINDOW=64", "SLUICE_CONNECT_TIMEOUT=5",
+        "SLUICE_CONNECT_TIMEOUT=1ms", "SLUICE_JOIN_TIMEOUT=60", "SLUICE_SURVIVE=no",
+        "SLUICE_RESUME_TIMEOUT=2", "SLUICE_RESUME_TIMEOUT=10us", "SLUICE_REDUCERS=a:99999",
+        "SLUICE_MIN_BYTES=-1"}) {
     const auto r = read({invalid});
     EXPECT_THAT(r.warnings, ElementsAre(HasSubstr(invalid))) << invalid;
     EXPECT_EQ(r.settings.streams, Settings().streams);
