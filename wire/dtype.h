@@ -61,8 +61,16 @@ inline constexpr size_t kOpCount = 5;
     case DType::kBf16:
     case DType::kF8e4m3:
     case DType::kF8e5m2: return DType::kF32;
-    default: return t;
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kI32:
+    case DType::kU32:
+    case DType::kI64:
+    case DType::kU64:
+    case DType::kF32:
+    case DType::kF64: return t;
   }
+  return t;
 }
 
 // "f32", "bf16", "f8e4m3", ... and "sum", "avg", ...; "unknown" for invalid values.

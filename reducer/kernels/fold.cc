@@ -20,8 +20,14 @@ FoldFunction find(wire::DType t, wire::Op op, Stage stage) noexcept {
     case wire::DType::kBf16: return find_half(t, op, stage);
     case wire::DType::kF8e4m3:
     case wire::DType::kF8e5m2: return find_fp8(t, op, stage);
-    default: return find_integer(t, op, stage);
+    case wire::DType::kI8:
+    case wire::DType::kU8:
+    case wire::DType::kI32:
+    case wire::DType::kU32:
+    case wire::DType::kI64:
+    case wire::DType::kU64: return find_integer(t, op, stage);
   }
+  return nullptr;
 }
 
 }  // namespace sluice::kernels::HWY_NAMESPACE
