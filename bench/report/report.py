@@ -30,14 +30,13 @@ from run import CannotRun, Run  # noqa: E402
 SECTIONS = ["links", "narrow", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay"]
 INTRODUCTION = """# Benchmarks
 
-This page shows measured times of Sluice and of other libraries, for readers who plan a deployment.
-The [benchmark guide](../guides/benchmark.md) explains how to repeat them. `python3
-bench/report/report.py --sluice build/release/bin/sluice --peers build/release/bench/peers`
-generates the page from [results.json](results.json).
+For readers who plan a deployment: measured times of Sluice and of other libraries, and how to
+[repeat them](../guides/benchmark.md). bench/report/report.py generates the page from
+[results.json](results.json), which also has the network interfaces and their MTU.
 
-Times are medians; the tables also show the p99 and the number of runs. All rows of a table were
-measured in one run, in interleaved rounds. "CPU s/GB" is user and system time per 1e9
-bytes. Steal time is processor time that a hypervisor gave to other guests.
+Times are medians. All rows of a table were measured in one run, in interleaved rounds. "CPU s/GB"
+is user and system time per 1e9 bytes. Steal time is processor time that a hypervisor gave to other
+guests.
 """
 WIDTH = 100
 LONGEST_TABLE = 10  # lines of a table that stays in the page
@@ -84,9 +83,7 @@ def machine_line(entry):
 
 
 def run_line(entry):
-    nic = entry["machine"].get("nic")
-    network = f"{nic['name']}, MTU {nic['mtu']}; " if nic else ""
-    return f"{entry['measured']}, revision {entry['machine']['revision']}; {network}{100 * entry['disturbed']:.1f} % steal time"
+    return f"{entry['measured']}, revision {entry['machine']['revision']}; {100 * entry['disturbed']:.1f} % steal time"
 
 
 def place_table(name, table, folder):

@@ -22,8 +22,7 @@ def measure(run):
 
 
 def text(_rows):
-    return ("`sluice bench reduce`: sums of 8 sources in one thread. The column in is the bytes of all sources per second. The column load-only is the "
-            "bandwidth of a loop that only reads the same sources.")
+    return ("`sluice bench reduce`: sums of 8 sources in one thread. In is the bytes of all sources per second, load-only a loop that only reads them.")
 
 
 def table(rows):

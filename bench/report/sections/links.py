@@ -34,8 +34,7 @@ def row(workers, reducers, name, size, results):
 
 def text(_rows):
     return (f"f32 sums, one operation at a time, including pipeline fill and drain. S / goodput is the time of the tensor at {rate_label(RATE)} without headers "
-            "(1448 of 1514 bytes are payload). The bound of a ring is 2 (n - 1) / n of that time: factors 1.00, 1.50 and 1.75 for 2, 4 and 8 workers. CPU is the "
-            "CPU time of the workers per GB that each contributes.")
+            "(1448 of 1514 bytes are payload). The bound of a ring is 2 (n - 1) / n of that time. CPU is the CPU time of the workers per GB that each contributes.")
 
 
 def table(rows):

@@ -30,10 +30,9 @@ def measure(run):
 
 
 def text(_rows):
-    return ("All processes run on one machine and communicate over TCP; the processors are the bottleneck. A reducer moves n / (n - 1) times the bytes of a ring, "
-            "and here it uses the same processors as the workers. In a deployment the reducers have their own processors. CPU is the CPU time of the workers per "
-            "GB that each contributes, and of the reducer per GB that it receives. The second row of Sluice leaves out two features that the other libraries "
-            "lack: checksums, and results kept for the recovery of other ranks.")
+    return ("All processes communicate over TCP; the processors are the bottleneck, and reducers use those of the workers. CPU is the CPU time of the workers per GB "
+            "that each contributes, and of the reducer per GB that it receives. The second row of Sluice leaves out two features that the other libraries lack: "
+            "checksums, and results kept for recovery.")
 
 
 def table(rows):

@@ -32,8 +32,7 @@ def drops_of(network):
 
 
 def text(_rows):
-    return ("4 workers. All workers send to the link of every reducer at once, so packets queue at the switch port of the reducer. The bound is the time of the "
-            "tensor at the goodput of a worker's share of the pool.")
+    return ("4 workers. Packets queue at the switch port of the reducer. The bound is the time of the tensor at the goodput of a worker's share of the pool.")
 
 
 def table(rows):

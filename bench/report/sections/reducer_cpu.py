@@ -19,7 +19,7 @@ def measure(run):
 
 def text(_rows):
     return ("`sluice bench star`: CPU seconds per GB received (and sent) of a reducer with one lane, and of a TCP server that moves the same bytes for the same 4 "
-            "workers without additions. The two take turns round by round.")
+            "workers without additions.")
 
 
 def table(rows):

@@ -28,8 +28,7 @@ def measure(run):
 
 def text(data):
     return (f"{data['bytes'] / 1e9:.2f} GB of f32 gradients in {data['buckets']} buckets, {data['workers']} workers of {rate_label(RATE)}, {REDUCERS} reducers with the "
-            "bandwidth of the workers. All buckets are ready at the start, so the time is communication only. Sluice keeps several buckets in flight; the other "
-            "libraries reduce one after another.")
+            "bandwidth of the workers. All buckets are ready at the start, so the time is communication only. Only Sluice keeps several buckets in flight.")
 
 
 def table(data):

@@ -27,7 +27,7 @@ def measure(run):
 
 def text(_rows):
     return (f"Tensors of {size_text(SIZE)} f32, links of {rate_label(RATE)}, {REDUCERS} reducers with the bandwidth of the workers. RSS is the peak of the larger "
-            "reducer; the [operator guide](../guides/operate.md) has the formula.")
+            "reducer ([formula](../guides/operate.md#memory)).")
 
 
 def table(rows):
