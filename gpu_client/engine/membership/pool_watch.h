@@ -113,7 +113,7 @@ class PoolWatch {
   std::optional<config::FileWatch> file_;
   Nanos next_file_check_ = 0;
   std::string logged_file_error_;  // empty: the last reading succeeded
-  bool list_changed_ = false;  // the list or the session's reducers: report_unlisted() is due
+  bool list_changed_ = false;      // the list or the session's reducers: report_unlisted() is due
 
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
