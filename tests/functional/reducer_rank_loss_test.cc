@@ -77,7 +77,7 @@ TEST_F(ReducerRankLossTest, ARankWithAConnectionOrABrokenOneMayReturnAfterTheOth
     EXPECT_TRUE(eventually_absent(1));
     ranks[0].control.send(wire::Leave{.finished = 0}, ranks[0].joined.handle);
     (void)ranks[0].control.expect<wire::LeaveAck>();
-    EXPECT_TRUE(run_for(1.8));
+    EXPECT_TRUE(run_for(2.8));
     (void)ranks[1].resume();
     if (is_broken) resume_lane(ranks[1]);
     ranks[1].leave();

@@ -33,9 +33,9 @@ std::string list_reducers(const std::vector<uint64_t>& ids) {
 constexpr Nanos kMinPresence = 500 * kMillisecond;
 
 // When a process ends, the kernel of its host closes or resets all its connections. A rank that lives knows
-// of such ends and opens the connections again at once, or has given this reducer up. This time is for TLS,
-// a busy host, and one lost SYN, which TCP sends again after 1 s.
-constexpr Nanos kReturnTime = 1500 * kMillisecond;
+// of such ends and opens the connections again at once, or gives this reducer up after its resume timeout (by
+// default 2 s), which this time exceeds.
+constexpr Nanos kReturnTime = 2200 * kMillisecond;
 
 std::string in_ms(Nanos time) {
   return std::to_string(time / kMillisecond) + " ms";
