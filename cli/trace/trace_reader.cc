@@ -16,15 +16,23 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr double kMaxNumber = 1e15;  // a larger one is no time or size of a trace; sums stay finite
+// A reference, since copying a deeply nested value recurses: a file of someone else could overflow the stack.
+const Json& arguments_of(const Json& event) {
+  static const Json none = Json::object();
+  const auto found = event.is_object() ? event.find("args") : event.end();
+  return found == event.end() ? none : *found;
+}
+
 double number_of(const Json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   if (found == object.end() || !found->is_number()) return 0;
   const auto value = found->get<double>();
-  return std::isfinite(value) ? std::max(value, 0.0) : 0;
+  return std::isfinite(value) ? std::clamp(value, 0.0, kMaxNumber) : 0;
 }
 
 uint64_t count_of(const Json& object, const char* key) {
-  return static_cast<uint64_t>(std::min(number_of(object, key), 1e18));
+  return static_cast<uint64_t>(number_of(object, key));
 }
 
 uint32_t index_of(const Json& object, const char* key) {
@@ -65,7 +73,7 @@ class TraceParser {
 
 Result<void> TraceParser::first(const Json& event) {
   if (text_of(event, "name") != "sluice_trace") return invalid(out_.file + ": not a trace of SLUICE_TRACE");
-  const Json arguments = event.value("args", Json::object());
+  const Json& arguments = arguments_of(event);
   if (const uint64_t version = count_of(arguments, "version"); version != engine::TraceFormat::kVersion) {
     return invalid(out_.file + ": the trace has format " + std::to_string(version) +
                    "; this program reads format " + std::to_string(engine::TraceFormat::kVersion));
@@ -94,7 +102,7 @@ void TraceParser::add_operation(const Json& event, const Json& arguments) {
 
 void TraceParser::add(const Json& event) {
   const std::string name = text_of(event, "name");
-  const Json arguments = event.value("args", Json::object());
+  const Json& arguments = arguments_of(event);
   const uint32_t track = index_of(event, "tid");
   if (name == "allreduce") {
     add_operation(event, arguments);

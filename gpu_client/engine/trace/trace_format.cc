@@ -13,10 +13,11 @@
 namespace sluice::engine {
 namespace {
 
-// Track numbers. A session has at most OpTable::kCapacity operations at once.
+// Track numbers. free_track() never leaves the range of a set: 1 to 499 and 600 to 999.
 constexpr uint32_t kRecoveryTrack = 500;
 constexpr uint32_t kFirstReducerTrack = 1000;
 
+constexpr size_t kMostTracks = 390;  // of events of one kind
 constexpr size_t kMaxText = 512;
 
 void append_number(std::string& out, uint64_t value) {
@@ -249,7 +250,9 @@ void TraceFormat::name_track(std::string& out, uint32_t track, std::string_view 
 }
 
 uint32_t TraceFormat::free_track(std::string& out, TrackSet& tracks, Nanos begin, Nanos end) {
-  const auto found = std::ranges::find_if(tracks.ends, [begin](Nanos last) { return last <= begin; });
+  auto found = std::ranges::find_if(tracks.ends, [begin](Nanos last) { return last <= begin; });
+  // More events at once than tracks share the last one.
+  if (found == tracks.ends.end() && tracks.ends.size() == kMostTracks) --found;
   const auto index = static_cast<uint32_t>(found - tracks.ends.begin());
   const uint32_t track = tracks.first + index;
   if (found != tracks.ends.end()) {
