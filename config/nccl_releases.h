@@ -5,9 +5,9 @@
 // release.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace sluice::config {
 
@@ -39,10 +39,15 @@ struct NcclDefectNote {
 inline constexpr int kNoLast = 99999;
 
 // All notes, in the order of releases.
-[[nodiscard]] const std::vector<NcclDefectNote>& nccl_defects();
+[[nodiscard]] std::span<const NcclDefectNote> nccl_defects() noexcept;
 
 // False for an unknown release.
-[[nodiscard]] bool has_defect(int release, NcclDefect defect);
+[[nodiscard]] bool has_defect(int release, NcclDefect defect) noexcept;
+
+// The release of a number that ncclGetVersion() returned. Up to 2.8 it is major * 1000 + minor * 100 + patch.
+[[nodiscard]] constexpr int release_of_version(int version) noexcept {
+  return version < 10'000 ? version / 1000 * 10'000 + version % 1000 : version;
+}
 
 // "2.28.9"; "unknown" for 0.
 [[nodiscard]] std::string release_text(int release);

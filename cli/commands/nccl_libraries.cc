@@ -60,6 +60,7 @@ NcclLibrary load(const std::string& file) {
     library.error = file + ": no ncclGetVersion";
     return library;
   }
+  library.release = config::release_of_version(library.release);
   Dl_info info{};
   if (dladdr(symbol, &info) != 0) library.path = info.dli_fname;
   return library;

@@ -2,20 +2,28 @@
 // version has. CollNetTable selects them.
 #pragma once
 
+#include "gpu_client/engine/trace/trace_observer.h"
 #include "nccl_plugin/abi/guard.h"
 #include "nccl_plugin/abi/net_entries.h"
 #include "nccl_plugin/abi/results.h"
 #include "nccl_plugin/collnet/collnet.h"
 #include "nccl_plugin/host/capabilities.h"
+#include "nccl_plugin/host/nccl_release.h"
 
 namespace sluice::nccl::abi::collnet_entry {
 
 inline Result init(Logger logger) noexcept {
   return net_entry::init_process(logger);
 }
+// In 2.28.3, ncclNetFinalize() calls the CollNet of a communicator that has a context, also where NCCL chose
+// another network and the communicator has no CollNet: it crashes. 2.28.7 asks whether the plugin is in use.
+inline constexpr int kFirstReleaseWithContext = 22807;
+
 // The context is the id itself, for the profiler only: the heads of a communicator share it.
 inline Result init(void** context, uint64_t comm_id, Logger logger) noexcept {
-  *context = reinterpret_cast<void*>(comm_id);  // NOLINT(performance-no-int-to-ptr): never dereferenced
+  const bool is_used = nccl_release() >= kFirstReleaseWithContext && engine::TraceObserver::is_requested();
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): never dereferenced
+  *context = is_used ? reinterpret_cast<void*>(comm_id) : nullptr;
   return init(logger);
 }
 

@@ -28,9 +28,11 @@ inline Result init(void** context, int* mask, const char* /*comm_name*/, uint64_
 }
 inline Result init(void** context, uint64_t comm_id, int* mask, const char* comm_name, int nodes, int ranks,
                    int rank, Logger /*logger*/) noexcept {
-  (void)init(context, mask);
-  if (context == nullptr || mask == nullptr || !engine::TraceObserver::is_requested()) return kSuccess;
-  (void)guarded("profiler init", [&] {
+  if (context == nullptr || mask == nullptr || !engine::TraceObserver::is_requested())
+    return init(context, mask);
+  // The mask is one for all communicators, whose threads read it: it is not set to 0 in between.
+  *context = nullptr;
+  const Result opened = guarded("profiler init", [&] {
     *context = profiler::open({.id = comm_id,
                                .name = comm_name != nullptr ? comm_name : "",
                                .nodes = nodes,
@@ -39,7 +41,7 @@ inline Result init(void** context, uint64_t comm_id, int* mask, const char* comm
     *mask = kProfileCollective | kProfileProxyOp | kProfileKernelChannel;
     return kSuccess;
   });
-  return kSuccess;
+  return opened == kSuccess ? kSuccess : init(context, mask);
 }
 
 // NCCL passes handles as pointers. They are numbers here and never dereferenced.

@@ -16,11 +16,6 @@ constexpr int kFirstCollNetTable = 8;  // of 2.20
 std::atomic<int> recorded_release{0};
 std::atomic<bool> logged{false};
 
-// The number that older releases return: major * 1000 + minor * 100 + patch, up to 2.8.
-int normalize(int version) noexcept {
-  return version < 10'000 ? version / 1000 * 10'000 + version % 1000 : version;
-}
-
 }  // namespace
 
 int find_release(abi::Logger logger) noexcept {
@@ -32,7 +27,7 @@ int find_release(abi::Logger logger) noexcept {
   int version = 0;
   if (symbol == nullptr || reinterpret_cast<int (*)(int*)>(symbol)(&version) != abi::kSuccess) version = 0;
   if (library != nullptr) dlclose(library);
-  return version <= 0 ? 0 : normalize(version);
+  return version <= 0 ? 0 : config::release_of_version(version);
 }
 
 std::string too_old_text(int release, int net_version) {

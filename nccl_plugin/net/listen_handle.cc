@@ -47,10 +47,12 @@ Error foreign_handle_error(Handle handle) {
   if (is_v6) ::inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
   if (!is_v4 && !is_v6)
     return {Errc::kBadMagic, "handle of the peer comes from another plugin; load this plugin on all nodes"};
-  return {Errc::kBadMagic,
-          "node " + std::string(text.data()) +
-              " uses NCCL's own network: SLUICE_REDUCERS is not set there, or the plugin is not "
-              "installed; set SLUICE_REDUCERS and NCCL_NET_PLUGIN alike on all nodes"};
+  return {
+      Errc::kBadMagic,
+      "node " + std::string(text.data()) +
+          " uses NCCL's own network: SLUICE_REDUCERS is not set there, the plugin is not installed, or it "
+          "has no usable interface there; set SLUICE_REDUCERS and NCCL_NET_PLUGIN alike on all nodes, "
+          "and see that node's line \"offload OFF\""};
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Joins the events of NCCL's profiler with the sessions of CollNet: the trace of a session (SLUICE_TRACE)
 // shows the collectives of its communicator, and to which of them each operation belongs.
 //
-// Both sides know the communicator's id only from NCCL 2.28 on, with profiler v5 and CollNet v11. Of older
-// releases nothing can be joined.
+// Both sides know the communicator's id only with profiler v5 and CollNet v11, from NCCL 2.28.7 on (2.28.3
+// crashes with it: abi/collnet_entries.h). Of older and unknown releases nothing can be joined.
 //
 // Threads: any. One mutex, held for a few stores; without SLUICE_TRACE, nothing is called. Handles are
 // numbers and never dereferenced, so calls with an unknown handle have no effect. Errors: none.

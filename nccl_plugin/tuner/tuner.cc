@@ -56,7 +56,10 @@ void Tuner::decide_once(bool collnet, bool direct) noexcept {
     facts.has_collnet = collnet;
     facts.has_direct = direct;
     facts.refusal = refusal();
-    if (const auto parent = communicator_registry().find(nodes_); parent && !collnet) {
+    const bool child_may_lose_collnet =
+        facts.release == 0 || config::has_defect(facts.release, config::NcclDefect::kChildLosesCollNet);
+    if (const auto parent = communicator_registry().find(nodes_);
+        parent && !collnet && child_may_lose_collnet) {
       facts.has_parent = true;
       facts.parent_comm_id = parent->comm_id;
     }
@@ -87,12 +90,8 @@ void Tuner::set_verdict(Verdict verdict) noexcept {
 }
 
 bool Tuner::must_fail() const noexcept {
-  if (!communicator_registry().has_failure(nodes_, failures_before_)) return false;
-  try {
-    return config::has_defect(nccl_release(), config::NcclDefect::kErrorsDropped);
-  } catch (const std::exception&) {
-    return false;
-  }
+  return communicator_registry().has_failure(nodes_, failures_before_) &&
+         config::has_defect(nccl_release(), config::NcclDefect::kErrorsDropped);
 }
 
 void Tuner::count_allreduce(uint64_t bytes, bool offload) noexcept {

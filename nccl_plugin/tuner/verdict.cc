@@ -50,7 +50,8 @@ std::string child_text(const OffloadFacts& facts) {
   std::array<char, 40> id{};
   if (facts.parent_comm_id != 0)
     std::snprintf(id.data(), id.size(), " (commId 0x%" PRIx64 ")", facts.parent_comm_id);
-  std::string text = "child of a communicator with CollNet and as many nodes" + std::string(id.data()) +
+  std::string text = "probably a child of a communicator with CollNet and as many nodes" +
+                     std::string(id.data()) +
                      ": NCCL gives it no CollNet; set NCCL_COMM_SPLIT_SHARE_RESOURCES=1";
   if (facts.release == 0 || facts.release >= kFirstCollNetConfig)
     text += ", or leave NCCL_COLLNET_ENABLE unset and set config.collnetEnable=1 for the child only";

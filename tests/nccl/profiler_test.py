@@ -19,10 +19,10 @@ class Profiler(PlayerTest):
         self.start_pool(1)
         self.run_player("profiler", "--ranks", 2, "--expect", "inert")
 
-    def traces(self, *options):
+    def traces(self, *options, nccl=23007):
         """The events of each session's trace, by the name of its communicator (None: without collectives)."""
         self.start_pool(2)
-        self.run_player("profiler", "--ranks", 2, "--expect", "events", *options, env={"SLUICE_TRACE": str(self.folder / "trace.json")})
+        self.run_player("profiler", "--ranks", 2, "--expect", "events", "--nccl", nccl, *options, env={"SLUICE_TRACE": str(self.folder / "trace.json")})
         traces = {}
         for path in self.folder.glob("trace-*.json"):
             events = json.loads(path.read_text())
@@ -73,6 +73,10 @@ class Profiler(PlayerTest):
     @newest_abi_only
     def test_joins_nothing_without_the_id_of_the_communicator(self):
         self.assertEqual(list(self.traces("--abi", 10)), [None])
+
+    @newest_abi_only
+    def test_joins_nothing_where_a_context_makes_nccl_crash(self):
+        self.assertEqual(list(self.traces("--abi", 11, nccl=22803)), [None])
 
 
 if __name__ == "__main__":

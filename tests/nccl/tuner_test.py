@@ -31,7 +31,7 @@ class Tuner(PlayerTest):
         expected = [
             r"ON 3 reducers, 3 nodes, .*it asks no tuner",
             r"ON 3 reducers over TCP, 3 ranks on 3 nodes, allreduces of 256 KiB and more",
-            rf"OFF \(child of .* \(commId 0x{parent:x}\): .*collnetEnable=1.*\), 3 ranks on 3 nodes",
+            rf"OFF \(probably a child of .* \(commId 0x{parent:x}\): .*collnetEnable=1.*\), 3 ranks on 3 nodes",
             r"OFF \(NCCL has no CollNet .*\), 4 ranks on 4 nodes",
             rf"OFF \(one node: .*\), 8 ranks on 1 node, commId 0x{hash_comm_id('one node'):x}$",
             r"OFF \(the communicator ran no allreduce\), 3 ranks on 3 nodes",

@@ -40,6 +40,8 @@ Plugin::Plugin(const Options& options, CollNetUse collnet_use)
   collnet_ = load_collnet(library_, options.abi);
 }
 
+constexpr int kCrashesWithContext = 22803;
+
 Contexts Plugin::init(uint64_t comm_id) {
   const std::lock_guard lock(mutex_);
   Contexts contexts;
@@ -52,6 +54,8 @@ Contexts Plugin::init(uint64_t comm_id) {
   }
   if (collnet_ != nullptr) {
     if (call_init) require_success(collnet_->init(comm_id, &contexts.collnet), "CollNet init");
+    require(played_release != kCrashesWithContext || contexts.collnet == nullptr,
+            "2.28.3 crashes with a context of a CollNet that it does not use");
     if (!initialized_) {
       int devices = -1;
       require_success(collnet_->devices(&devices), "CollNet devices");
