@@ -46,10 +46,10 @@ TEST_F(ReducerRankLossTest, ARankThatHasLeftIsNotAbsent) {
 }
 
 // A lane may sum before the control loop has read COMMIT; a connection that breaks then ends the session.
-constexpr auto is_active = [](const auto& status) {
+bool is_active(const nlohmann::json& status) {
   const auto& sessions = status["session_list"];
   return sessions.size() == 1 && sessions.at(0)["state"] == "active";
-};
+}
 
 // A rank died while its communicator was idle, and the others close theirs. Nobody waits for the absence
 // deadline.
