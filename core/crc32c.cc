@@ -3,7 +3,7 @@
 #include <array>
 #include <atomic>
 
-#include "core/crc32c_impl.h"
+#include "core/crc32c/impl.h"
 
 namespace sluice {
 namespace {

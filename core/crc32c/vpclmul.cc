@@ -6,7 +6,7 @@
 // powers). To move it D bits ahead, X is replaced by a value that is congruent to X x^D mod P and fits the
 // lane: L (x^(D+64) mod P) + H (x^D mod P). The product of two reflected 64-bit values, read as a reflected
 // 128-bit value, has an extra factor x, so the exponents below are one less.
-#include "core/crc32c_impl.h"
+#include "core/crc32c/impl.h"
 
 #if SLUICE_CRC32C_X86
 

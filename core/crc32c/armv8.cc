@@ -1,7 +1,7 @@
 // CRC-32C with the CRC instructions of ARMv8. An instruction processes 8 bytes with a latency of two or three
 // cycles, and one can start in each cycle. So long inputs are split into three interleaved streams. Portable
 // polynomial arithmetic combines them, because carry-less multiplication is a separate extension of ARMv8.
-#include "core/crc32c_impl.h"
+#include "core/crc32c/impl.h"
 
 #if SLUICE_CRC32C_ARM
 

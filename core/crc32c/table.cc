@@ -3,7 +3,7 @@
 #include <array>
 
 #include "core/bytes.h"
-#include "core/crc32c_impl.h"
+#include "core/crc32c/impl.h"
 
 namespace sluice::crc32c_impl {
 namespace {

@@ -1,7 +1,7 @@
 // CRC-32C with the crc32 instruction of SSE4.2. The instruction processes 8 bytes with a latency of three
 // cycles, and one can start in each cycle. So long inputs are split into three interleaved streams, which a
 // carry-less multiplication combines.
-#include "core/crc32c_impl.h"
+#include "core/crc32c/impl.h"
 
 #if SLUICE_CRC32C_X86
 
