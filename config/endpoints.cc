@@ -117,4 +117,9 @@ Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
   }
 }
 
+bool is_loopback(const Endpoint& endpoint) noexcept {
+  const std::string_view host = endpoint.host;
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 }  // namespace sluice::config

@@ -29,6 +29,10 @@ struct Endpoint {
 // accepts this form.
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
 
+// True if the host is written as an address of this host: "localhost", 127.0.0.1, ::1. All ranks with the
+// same list decide alike, which the address that a name resolves to does not ensure.
+[[nodiscard]] bool is_loopback(const Endpoint& endpoint) noexcept;
+
 // Parses one item and appends it to `list`. Returns kInvalidArgument with the reason, prefixed by `position`
 // ("item 2, "). A host and port that `list` already contains is an error.
 [[nodiscard]] Result<void> add_endpoint(std::string_view item, const std::string& position,

@@ -49,6 +49,7 @@ Result<std::vector<Endpoint>> parse_pool_file(std::string_view text) {
 }
 
 Result<Pool> read_pool(std::string_view text) {
+  if (text == kNoReducers) return Pool{};
   const size_t first = text.find_first_not_of(kSpaces);
   if (first == std::string_view::npos || text[first] != '@') {
     SLUICE_ASSIGN_OR_RETURN(list, parse_endpoints(text));

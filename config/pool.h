@@ -18,13 +18,15 @@
 namespace sluice::config {
 
 inline constexpr size_t kMaxPoolFile = kMiB;
+inline constexpr std::string_view kNoReducers = "none";
 
 struct Pool {
   std::vector<Endpoint> reducers;
   std::string file;  // the file that lists the reducers; empty: the list was given directly
 };
 
-// Parses "host[:port][*weight],..." or "@FILE". Returns kSystem when the file cannot be read. Returns
+// Parses "host[:port][*weight],...", "@FILE", or "none" for a job without dedicated reducers, whose list is
+// empty. Returns kSystem when the file cannot be read. Returns
 // kInvalidArgument with the reason; for a file: `FILE:line:column: "b:99999": port "99999" is not
 // in 1..65535`.
 [[nodiscard]] Result<Pool> read_pool(std::string_view text);

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <limits>
+#include <span>
 
 namespace sluice::config {
 namespace {
@@ -15,6 +17,12 @@ struct Unit {
 constexpr std::array<Unit, 5> kSizes{{{"", 1}, {"K", kKiB}, {"M", kMiB}, {"G", kGiB}, {"T", 1024 * kGiB}}};
 constexpr std::array<Unit, 5> kTimes{
     {{"us", kMicrosecond}, {"ms", kMillisecond}, {"s", kSecond}, {"m", 60 * kSecond}, {"h", 3600 * kSecond}}};
+
+constexpr std::array<Unit, 5> kRates{
+    {{"", 1}, {"kbit", 1000}, {"mbit", 1'000'000}, {"gbit", 1'000'000'000}, {"tbit", 1'000'000'000'000}}};
+// A rate outside is a typing error, such as a missing unit. wire::is_link_rate() accepts all between.
+constexpr uint64_t kMinRate = 10'000;
+constexpr uint64_t kMaxRate = 10'000'000'000'000;
 
 tl::unexpected<Error> bad(std::string_view text, const std::string& reason) {
   return invalid("\"" + std::string(text.substr(0, 40)) + "\" " + reason);
@@ -32,6 +40,15 @@ bool multiply(uint64_t& value, uint64_t factor, uint64_t largest) {
   if (value > largest / factor) return false;
   value *= factor;
   return true;
+}
+
+// The value in the largest unit that is exact.
+std::string exact_text(uint64_t value, std::span<const Unit> units) {
+  for (auto u = units.rbegin(); u != units.rend(); ++u) {
+    if (value >= u->factor && value % u->factor == 0)
+      return std::to_string(value / u->factor) + std::string(u->name);
+  }
+  return "0";
 }
 
 }  // namespace
@@ -69,12 +86,30 @@ Result<Nanos> parse_duration(std::string_view text) {
                                 : "has an unknown unit; expected us, ms, s, m or h");
 }
 
-std::string size_text(uint64_t bytes) {
-  for (auto u = kSizes.rbegin(); u != kSizes.rend(); ++u) {
-    if (bytes >= u->factor && bytes % u->factor == 0)
-      return std::to_string(bytes / u->factor) + std::string(u->name);
+Result<uint64_t> parse_rate(std::string_view text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [unit_at, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+  if (error != std::errc() || !std::isfinite(value) || value < 0 || text.front() == '-')
+    return bad(text, "is not a rate; expected 200mbit, 25gbit or a number of bits/s");
+  std::string unit(unit_at, end);
+  for (char& c : unit) c = (c >= 'A' && c <= 'Z') ? static_cast<char>(c - 'A' + 'a') : c;
+  for (const Unit& u : kRates) {
+    if (unit != u.name) continue;
+    const double rate = value * static_cast<double>(u.factor);
+    if (rate < static_cast<double>(kMinRate)) return bad(text, "is too small; expected at least 10kbit");
+    if (rate > static_cast<double>(kMaxRate)) return bad(text, "is too large; expected at most 10tbit");
+    return static_cast<uint64_t>(std::llround(rate));
   }
-  return "0";
+  return bad(text, "has an unknown unit; expected kbit, mbit, gbit or tbit (powers of 1000)");
+}
+
+std::string size_text(uint64_t bytes) {
+  return exact_text(bytes, kSizes);
+}
+
+std::string rate_text(uint64_t bits_per_second) {
+  return exact_text(bits_per_second, kRates);
 }
 
 std::string duration_text(Nanos duration) {

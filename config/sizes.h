@@ -1,4 +1,4 @@
-// Parses and formats sizes and durations as users write them.
+// Parses and formats sizes, durations and rates as users write them.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,17 @@ namespace sluice::config {
 // milliseconds.
 [[nodiscard]] Result<Nanos> parse_duration(std::string_view text);
 
+// Parses the rate of a link: "200mbit", "25gbit", "1.5gbit", in either case, powers of 1000, or bits/s
+// without a unit. Returns kInvalidArgument with the value, also below 10 kbit/s and above 10 Tbit/s.
+[[nodiscard]] Result<uint64_t> parse_rate(std::string_view text);
+
 // Returns "64K", "1536", "4M": the largest unit that is exact.
 [[nodiscard]] std::string size_text(uint64_t bytes);
 // Returns "500ms", "10s", "1m": the largest unit that is exact; "0" without a unit.
 [[nodiscard]] std::string duration_text(Nanos duration);
+
+// Returns "25gbit", "1500mbit", "999": the largest unit that is exact.
+[[nodiscard]] std::string rate_text(uint64_t bits_per_second);
 
 // Returns "1536 B" as "1.5 KiB": rounded, for reports.
 [[nodiscard]] std::string rounded_size_text(double bytes);

@@ -4,17 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 
 #include "config/name_list.h"
-#include "core/log.h"
 #include "reducer/control/control_loop.h"
 #include "reducer/lane/lane_thread.h"
 #include "reducer/numa_affinity.h"
+#include "reducer/signal_block.h"
+#include "transport/memory/memory_context.h"
 #include "transport/rdma/pairing.h"
-#include "transport/rdma/rdma_context.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/connect.h"
+#include "transport/tcp/link_rate.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_context.h"
 #include "wire/view.h"
@@ -36,14 +38,15 @@ uint32_t count_of(const cpu_set_t& cpus) {
 }
 
 // The CPUs that the threads run on; nothing: all allowed ones.
-std::optional<NumaCpus> cpus_near_rails(const ReducerOptions& options, const RdmaOffer& offer) {
+std::optional<NumaCpus> cpus_near_rails(const ReducerOptions& options, const RdmaOffer& offer,
+                                        const ReducerLog& log) {
   if (!options.use_device_numa_node) return std::nullopt;
   std::vector<std::string> devices;
   for (const std::string& rail : offer.rails.names) devices.push_back(rail.substr(0, rail.find(' ')));
   auto near = cpus_near(devices, allowed_cpus());
   if (near) {
-    log::info("threads run on NUMA node " + std::to_string(near->node) + ", the node of RDMA device " +
-              devices.front());
+    log.info("threads run on NUMA node " + std::to_string(near->node) + ", the node of RDMA device " +
+             devices.front());
   }
   return near;
 }
@@ -54,6 +57,14 @@ uint64_t half_of_memory() {
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+// 0: unknown.
+uint64_t link_rate_of(const transport::tcp::Socket& listener) {
+  sockaddr_storage local{};
+  socklen_t size = sizeof local;
+  if (getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&local), &size) != 0) return 0;
+  return transport::tcp::link_rate(local);
 }
 
 Error invalid(const std::string& text) {
@@ -83,6 +94,12 @@ std::optional<Error> check_consistency(const ReducerOptions& o) {
   if (auto error = check_weights(o.weights, o.default_weight)) return error;
   if (o.transport == config::LaneTransport::kRdma && o.tls == TlsMode::kRequire)
     return invalid("transport \"rdma\" and TLS mode \"require\" exclude each other: RDMA is not encrypted");
+  if (o.token && !o.key_file.empty()) return invalid("a token and a key file exclude each other");
+  if (o.token && !o.job) return invalid("a token needs the job that it belongs to");
+  if (o.job && o.job->size() > wire::kMaxJobText)
+    return invalid("job must have at most " + std::to_string(wire::kMaxJobText) + " characters");
+  if (o.link_rate != 0 && !wire::is_link_rate(o.link_rate))
+    return invalid("no network link has a rate of " + std::to_string(o.link_rate) + " bit/s");
   if (o.lanes_per_session == 0) return invalid("lanes per session must be at least 1");
   if (o.max_slot_bytes < wire::kMinSlotBytes || o.max_slot_bytes > wire::kMaxPayload) {
     return invalid("max slot bytes is " + std::to_string(o.max_slot_bytes) + "; expected " +
@@ -112,9 +129,9 @@ std::unique_ptr<Lane> make_lane(std::unique_ptr<transport::tcp::TcpContext> cont
 // Null if TLS is off.
 Result<std::shared_ptr<const transport::tcp::TlsContext>> make_tls(TlsMode mode,
                                                                    const transport::tcp::TlsFiles& files,
-                                                                   bool has_key) {
+                                                                   bool has_token) {
   if (mode == TlsMode::kOff) return std::shared_ptr<const transport::tcp::TlsContext>();
-  if (files.certificate.empty() && (!has_key || !files.ca.empty())) {
+  if (files.certificate.empty() && (!has_token || !files.ca.empty())) {
     return fail(Errc::kInvalidArgument,
                 files.ca.empty()
                     ? "TLS needs a key file (--key-file) or a certificate (--tls-cert)"
@@ -126,6 +143,7 @@ Result<std::shared_ptr<const transport::tcp::TlsContext>> make_tls(TlsMode mode,
 struct Credentials {
   std::optional<config::Secret> key;  // of the pool; nothing: no authentication
   std::shared_ptr<const transport::tcp::TlsContext> tls;
+  std::string warning;  // about the key file; empty: none
 };
 
 // The checks that precede opening or starting anything.
@@ -135,14 +153,15 @@ Result<Credentials> check_and_load(const ReducerOptions& options) {
   if (!options.key_file.empty()) {
     const auto file = config::read_secret_file(options.key_file);
     if (!file) return add_context("key file", file.error());
-    if (!file->warning.empty()) log::warn(file->warning);
     credentials.key = file->secret;
-  } else if (!options.insecure && !is_loopback(options.listen_host)) {
+    credentials.warning = file->warning;
+  } else if (!options.token && !options.insecure && !options.only_expected_sessions &&
+             !is_loopback(options.listen_host)) {
     return fail(Errc::kInvalidArgument,
                 "listening on a non-loopback address needs a key file (--key-file, created by sluice "
                 "keygen), or --insecure if every host on the network is trusted");
   }
-  auto tls = make_tls(options.tls, options.tls_files, credentials.key.has_value());
+  auto tls = make_tls(options.tls, options.tls_files, credentials.key || options.token);
   if (!tls) return tl::unexpected(std::move(tls.error()));
   credentials.tls = std::move(*tls);
   return credentials;
@@ -168,26 +187,18 @@ Result<RdmaOffer> find_rdma_offer(const ReducerOptions& options) {
 
 class RunningReducer final : public Reducer {
  public:
-  RunningReducer(const ReducerOptions& options, int listen_fd, uint16_t port,
+  RunningReducer(const ReducerOptions& options, transport::tcp::Socket listener, uint16_t port,
                  std::optional<config::Secret> key, std::shared_ptr<const transport::tcp::TlsContext> tls,
                  RdmaOffer rdma, std::unique_ptr<FairPool> fair,
-                 std::vector<std::unique_ptr<LaneThread>> lanes, std::unique_ptr<admin::HttpServer> http)
+                 std::vector<std::unique_ptr<LaneThread>> lanes)
       : port_(port),
         tls_(options.tls),
-        has_key_(key.has_value()),
+        has_token_(key || options.token),
         fair_(std::move(fair)),
         lanes_(std::move(lanes)),
-        control_loop_(options, listen_fd, key, std::move(tls), std::move(rdma), *fair_, lanes_),
-        http_(std::move(http)) {
+        control_loop_(options, std::move(listener), key, std::move(tls), std::move(rdma), *fair_, lanes_) {
     for (const auto& lane : lanes_) lane->start();
     control_loop_.start();
-  }
-  // Not called by the constructor, which may be pinned to the lanes' CPUs: the HTTP thread must not be
-  // pinned.
-  void start_http() {
-    if (!http_) return;
-    http_->start(
-        [this](std::function<void(std::string)> reply) { control_loop_.request_status(std::move(reply)); });
   }
   ~RunningReducer() override {
     control_loop_.stop();
@@ -195,8 +206,14 @@ class RunningReducer final : public Reducer {
   }
 
   uint16_t port() const noexcept override { return port_; }
-  uint16_t http_port() const noexcept override { return http_ ? http_->port() : uint16_t{0}; }
   uint64_t id() const noexcept override { return control_loop_.id(); }
+  void expect_session(const SessionId& session) override {
+    control_loop_.admission().expect_session(session);
+  }
+  void forget_session(const SessionId& session) noexcept override {
+    control_loop_.admission().forget_session(session);
+  }
+  bool has_session(const SessionId& session) override { return control_loop_.has_session(session); }
   void drain() noexcept override { control_loop_.drain(); }
   void stop() noexcept override { control_loop_.stop(); }
   ExitReason wait() override {
@@ -215,22 +232,23 @@ class RunningReducer final : public Reducer {
     if (options.memory_limit == 0) options.memory_limit = half_of_memory();
     if (auto error = check_weights(options.weights, options.default_weight))
       return tl::unexpected(std::move(*error));
-    auto tls = make_tls(tls_, options.tls_files, has_key_);
+    auto tls = make_tls(tls_, options.tls_files, has_token_);
     if (!tls) return tl::unexpected(std::move(tls.error()));
     control_loop_.reconfigure(std::move(options), std::move(*tls));
     return {};
   }
   std::string status_json() override { return control_loop_.query_status(); }
+  void request_status(std::function<void(std::string)> reply) override {
+    control_loop_.request_status(std::move(reply));
+  }
 
  private:
   const uint16_t port_;
   const TlsMode tls_;
-  const bool has_key_;
+  const bool has_token_;  // workers prove one
   const std::unique_ptr<FairPool> fair_;
   std::vector<std::unique_ptr<LaneThread>> lanes_;
   ControlLoop control_loop_;
-  // Destroyed before the control loop, and after its thread has ended: no status callback can follow.
-  const std::unique_ptr<admin::HttpServer> http_;
 };
 
 }  // namespace
@@ -246,9 +264,11 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& requested)
   if (options.memory_limit == 0) options.memory_limit = half_of_memory();
   auto credentials = check_and_load(options);
   if (!credentials) return tl::unexpected(std::move(credentials.error()));
+  const ReducerLog log(options.hosted);
+  if (!credentials->warning.empty()) log.warn(credentials->warning);
   auto rdma = find_rdma_offer(options);
   if (!rdma) return tl::unexpected(std::move(rdma.error()));
-  const auto near = cpus_near_rails(options, *rdma);
+  const auto near = cpus_near_rails(options, *rdma, log);
   if (options.lanes == 0) options.lanes = count_of(near ? near->set : allowed_cpus());
   const transport::tcp::SocketOptions socket{.buffer_bytes = options.socket_buffer,
                                              .congestion_control = options.congestion_control,
@@ -258,34 +278,28 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& requested)
       transport::tcp::listen_on(options.listen_host, options.listen_port, socket, kBacklog, &applied);
   if (!listener) return tl::unexpected(std::move(listener.error()));
   if (!applied.congestion_control_set) return fail(Errc::kInvalidArgument, applied.note);
-  if (!applied.note.empty()) log::warn(applied.note);
+  if (!applied.note.empty()) log.warn(applied.note);
+  if (options.link_rate == 0) options.link_rate = link_rate_of(*listener);
   const auto port = transport::tcp::bound_port(listener->fd());
   if (!port) return tl::unexpected(port.error());
-
-  std::unique_ptr<admin::HttpServer> http;
-  if (options.http) {
-    auto bound = admin::HttpServer::bind(*options.http, options.listen_host);
-    if (!bound) return tl::unexpected(std::move(bound.error()));
-    http = std::move(*bound);
-  }
 
   auto fair = std::make_unique<FairPool>();
   std::vector<std::unique_ptr<LaneThread>> lanes;
   for (uint32_t i = 0; i < options.lanes; ++i) {
-    auto context = transport::rdma::make_context();
+    auto context = transport::memory::make_context();
     if (!context) return tl::unexpected(std::move(context.error()));
     lanes.push_back(std::make_unique<LaneThread>(make_lane(std::move(*context), options, *fair), options.idle,
                                                  options.spin));
   }
-  std::unique_ptr<RunningReducer> running;
-  {
-    const ScopedCpuAffinity affinity(near);
-    running = std::make_unique<RunningReducer>(options, listener->release(), *port, credentials->key,
-                                               std::move(credentials->tls), std::move(*rdma), std::move(fair),
-                                               std::move(lanes), std::move(http));
+  const ScopedCpuAffinity affinity(near);
+  const ScopedSignalBlock no_signals;
+  try {
+    return std::make_unique<RunningReducer>(options, std::move(*listener), *port, credentials->key,
+                                            std::move(credentials->tls), std::move(*rdma), std::move(fair),
+                                            std::move(lanes));
+  } catch (const std::exception& e) {
+    return fail(Errc::kSystem, std::string("cannot start the reducer: ") + e.what());
   }
-  running->start_http();
-  return running;
 }
 
 }  // namespace sluice::reducer

@@ -1,9 +1,10 @@
-// Class Reducer is a reducer in one object: the control thread, the lane threads that sum, and the HTTP port.
+// Class Reducer is a reducer in one object: the control thread and the lane threads that sum.
 //
-// `sluice reducer` and in-process tests start it.
+// `sluice reducer` and in-process tests start it. cli/process/reducer_service.h adds the HTTP port.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,10 +12,11 @@
 #include <vector>
 
 #include "config/lane_transport.h"
+#include "core/ids.h"
 #include "core/result.h"
 #include "core/units.h"
-#include "reducer/admin/http_server.h"
 #include "transport/tcp/secure_stream.h"
+#include "wire/sha256.h"
 
 namespace sluice::reducer {
 
@@ -47,8 +49,11 @@ struct ReducerOptions : ReloadableOptions {
   uint32_t lanes_per_session = 2;         // lane connections offered to a rank, at most `lanes`
   uint32_t max_connections = 16384;       // handshakes and control connections; more are closed and counted
   bool tenant_is_job = false;             // the job is the tenant, whatever tenant the client names
-  std::string key_file;                   // empty: no authentication
-  bool insecure = false;                  // allows a non-loopback address without a key
+  // Workers prove the token of their job, derived from the key in this file, or `token`. Without both there
+  // is no authentication, which a non-loopback address needs unless `insecure` or `only_expected_sessions` is
+  // set.
+  std::string key_file;
+  bool insecure = false;
   // By the job's token, a certificate or both: docs/guides/secure.md.
   TlsMode tls = TlsMode::kOff;
   config::LaneTransport transport = config::LaneTransport::kAuto;
@@ -62,8 +67,8 @@ struct ReducerOptions : ReloadableOptions {
   bool payload_crc = true;          // results carry a CRC
   size_t socket_buffer = 4 * kMiB;  // SO_SNDBUF and SO_RCVBUF; 0: chosen by the kernel
   std::string congestion_control;   // of TCP; empty: the host's default
-
-  std::optional<admin::HttpOptions> http;  // nothing: no HTTP port
+  // Of the network link in each direction, in bits/s; 0: the speed of the interface with the listen address.
+  uint64_t link_rate = 0;
 
   // Deadlines: docs/reference/configuration.md.
   Nanos handshake_timeout = 5 * kSecond;
@@ -74,6 +79,14 @@ struct ReducerOptions : ReloadableOptions {
   Nanos linger_timeout = 5 * kSecond;
   Nanos drain_timeout = 25 * kSecond;
   Nanos absence_timeout = 4 * kSecond;  // of a rank of a fault-tolerant session
+
+  // ---- for a reducer in a worker process ----
+  std::optional<std::string> job;     // the only job that is served; nothing: every job
+  std::optional<wire::Digest> token;  // of `job`, instead of a key file
+  // Refuses every connection for a session that expect_session() has not named.
+  bool only_expected_sessions = false;
+  bool offers_memory = false;  // lanes of clients in this process use memory
+  bool hosted = false;         // logs warnings and errors only, marked as those of a co-located reducer
 
   // For platforms that wait for every host of a job (reducer/control/job_monitor.h). 0: runs until stopped.
   uint32_t expected_workers = 0;
@@ -93,14 +106,21 @@ class Reducer {
  public:
   virtual ~Reducer() = default;
 
-  // Binds the ports and starts the threads; accepts connections when it returns. Errors, with details in the
+  // Binds the port and starts the threads; accepts connections when it returns. Errors, with details in the
   // text: kInvalidArgument (contradicting options, no key off loopback), kUnsupported (RDMA required, but no
-  // device), kSystem (port in use, key file unreadable).
+  // device), kSystem (port in use, key file unreadable, no descriptor or thread left).
   [[nodiscard]] static Result<std::unique_ptr<Reducer>> start(const ReducerOptions& options);
 
   [[nodiscard]] virtual uint16_t port() const noexcept = 0;
-  [[nodiscard]] virtual uint16_t http_port() const noexcept = 0;  // 0: no HTTP port
   [[nodiscard]] virtual uint64_t id() const noexcept = 0;
+
+  // With only_expected_sessions: names a session that may connect from now on, or ends that. Connections that
+  // exist stay. Any thread.
+  virtual void expect_session(const SessionId& session) = 0;
+  virtual void forget_session(const SessionId& session) noexcept = 0;
+  // True while a rank has not left the session and the session has not failed. Blocks until the control
+  // thread answers. Any thread.
+  [[nodiscard]] virtual bool has_session(const SessionId& session) = 0;
 
   // Refuses new sessions, lets fault-tolerant sessions move to their other reducers, serves the other
   // sessions to their end, then stops. After drain_timeout the remaining sessions end with `draining`. Any
@@ -125,6 +145,9 @@ class Reducer {
   // The status that `sluice status` prints, as one JSON object with the keys of docs/guides/operate.md. Any
   // thread.
   [[nodiscard]] virtual std::string status_json() = 0;
+  // The same without blocking. Calls `reply` at most once: on the control thread, never after it has ended
+  // unless another thread calls status_json() then. Any thread.
+  virtual void request_status(std::function<void(std::string)> reply) = 0;
 };
 
 }  // namespace sluice::reducer

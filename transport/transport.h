@@ -1,5 +1,5 @@
-// The contract of every transport: inproc, tcp and rdma, and fault, a test transport that wraps another one
-// and injects errors.
+// The contract of every transport: tcp, rdma and memory; inproc, the reference for tests; and fault, a test
+// transport that wraps another one and injects errors.
 //
 // A transport has one primitive: put() sends a frame, and the handler of the peer says where the payload
 // goes. The protocol grants credits for data frames, so the receiver always has memory for them. A transport
@@ -132,9 +132,9 @@ struct EndpointCounters {
   uint64_t frames_out = 0;
   uint64_t payload_bytes_in = 0;
   uint64_t payload_bytes_out = 0;
-  uint64_t wire_bytes_in = 0;  // headers and extensions included
+  uint64_t wire_bytes_in = 0;  // headers and extensions included; 0 in memory
   uint64_t wire_bytes_out = 0;
-  uint64_t receive_calls = 0;  // system calls (0 for inproc and rdma)
+  uint64_t receive_calls = 0;  // system calls (0 for inproc, memory and rdma)
   uint64_t send_calls = 0;
   uint64_t bytes_copied = 0;  // payload bytes copied in user space while receiving
   // tcp only: time during which frames were queued and the socket accepted no bytes, added when it does
@@ -209,6 +209,12 @@ class Endpoint {
   // A count that grows when the network loses packets of this connection, in either direction, as far as this
   // end can tell. 0 where no packet can be lost or the loss is unknown. May cost a system call.
   [[nodiscard]] virtual uint64_t packet_losses() const noexcept { return 0; }
+  // Time since the connection was opened in which the network limited what this end sends: sent data was not
+  // acknowledged, and no buffer of either end was the limit. 0 where it is unknown. May cost a system call.
+  [[nodiscard]] virtual Nanos network_limited_time() const noexcept { return 0; }
+  // True when both ends are in this process and frames move through its memory: nothing can damage a payload,
+  // so the sender computes no payload CRC.
+  [[nodiscard]] virtual bool is_in_memory() const noexcept { return false; }
   // "10.0.0.3:50112" or "inproc 4", for messages. Valid while the endpoint lives.
   [[nodiscard]] virtual std::string_view peer() const noexcept = 0;
 

@@ -22,7 +22,8 @@ bool is_supported(uint16_t type, size_t body) noexcept {
   switch (static_cast<ExtensionType>(type & ~kMandatory)) {
     case ExtensionType::kResult:
     case ExtensionType::kTraceId:
-    case ExtensionType::kOpInfo: return body == kSmallBody;
+    case ExtensionType::kOpInfo:
+    case ExtensionType::kOwner: return body == kSmallBody;
     case ExtensionType::kRdma:
     case ExtensionType::kPriority: return false;
   }
@@ -56,6 +57,12 @@ void encode_extension(const OpInfo& info, SmallExtension out) noexcept {
   store_le(out.data() + 8, info.count);
 }
 
+void encode_extension(const ChunkOwner& owner, SmallExtension out) noexcept {
+  encode_extension_header(ExtensionType::kOwner, 8, out.data());
+  store_le(out.data() + 8, owner.owner);
+  store_le(out.data() + 12, owner.chunk_bytes);
+}
+
 Status check_extensions(std::span<const std::byte> area) noexcept {
   while (!area.empty()) {
     if (area.size() < kExtensionHeader) return Errc::kBadExtension;
@@ -83,6 +90,13 @@ std::optional<OpInfo> find_op_info(std::span<const std::byte> area) noexcept {
   const auto body = find_body(area, ExtensionType::kOpInfo, 8);
   if (body.empty()) return std::nullopt;
   return OpInfo{.count = load_le<uint64_t>(body.data())};
+}
+
+std::optional<ChunkOwner> find_owner(std::span<const std::byte> area) noexcept {
+  const auto body = find_body(area, ExtensionType::kOwner, 8);
+  if (body.empty()) return std::nullopt;
+  return ChunkOwner{.owner = load_le<uint32_t>(body.data()),
+                    .chunk_bytes = load_le<uint32_t>(body.data() + 4)};
 }
 
 }  // namespace sluice::wire

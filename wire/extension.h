@@ -20,6 +20,7 @@ enum class ExtensionType : uint16_t {
   kTraceId = 3,   // 64-bit id, passed on without interpretation
   kPriority = 4,  // reserved: 0 is most urgent
   kOpInfo = 5,    // in CONTRIBUTION: element count of the operation, for mismatch reports
+  kOwner = 6,     // in CONTRIBUTION of kinds whose chunks have an owner
 };
 
 struct ResultInfo {
@@ -33,11 +34,18 @@ struct OpInfo {
   friend bool operator==(const OpInfo&, const OpInfo&) = default;
 };
 
+struct ChunkOwner {
+  uint32_t owner = 0;        // a rank
+  uint32_t chunk_bytes = 0;  // of the chunk; the frame's payload may be empty
+  friend bool operator==(const ChunkOwner&, const ChunkOwner&) = default;
+};
+
 // Each occupies 16 bytes on the wire: type u16, body length u16, 4 zero bytes, body 8 bytes.
 inline constexpr size_t kSmallExtensionBytes = 16;
 using SmallExtension = std::span<std::byte, kSmallExtensionBytes>;
 void encode_extension(const ResultInfo& info, SmallExtension out) noexcept;
 void encode_extension(const OpInfo& info, SmallExtension out) noexcept;
+void encode_extension(const ChunkOwner& owner, SmallExtension out) noexcept;
 
 // Checks a whole extension area. kBadExtension when a length exceeds the area, padding is not zero, or a
 // mandatory extension has an unsupported type or size.
@@ -46,5 +54,6 @@ void encode_extension(const OpInfo& info, SmallExtension out) noexcept;
 // Find an extension in a checked area.
 [[nodiscard]] std::optional<ResultInfo> find_result_info(std::span<const std::byte> area) noexcept;
 [[nodiscard]] std::optional<OpInfo> find_op_info(std::span<const std::byte> area) noexcept;
+[[nodiscard]] std::optional<ChunkOwner> find_owner(std::span<const std::byte> area) noexcept;
 
 }  // namespace sluice::wire

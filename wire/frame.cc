@@ -47,14 +47,14 @@ uint8_t u8_at(ConstHeaderBytes in, size_t offset) noexcept {
 
 // Checks the fields that only CONTRIBUTION and RESULT use.
 Status check_reduction_fields(const FrameHeader& h) noexcept {
-  if (h.kind != Kind::kAllreduce) return Errc::kBadKind;
+  if (h.kind == Kind::kNone || h.kind > Kind::kBroadcast) return Errc::kBadKind;
   if (h.encoding != Encoding::kPlain) return Errc::kBadEncoding;
   if (!is_valid(h.wire_dtype) || !is_valid(h.acc_dtype) || !is_valid(h.result_dtype)) return Errc::kBadDType;
   if (h.acc_dtype != accumulator_of(h.wire_dtype) || h.result_dtype != h.wire_dtype) return Errc::kBadDType;
   if (!is_valid(h.op)) return Errc::kBadOp;
   if (h.scale_exponent != 0) return Errc::kBadEncoding;
-  if (h.length == 0 || h.length > kMaxPayload || h.length % size_of(h.wire_dtype) != 0)
-    return Errc::kBadLength;
+  if (h.length == 0 && !has_owner(h.kind)) return Errc::kBadLength;
+  if (h.length > kMaxPayload || h.length % size_of(h.wire_dtype) != 0) return Errc::kBadLength;
   return Errc::kOk;
 }
 
@@ -94,6 +94,8 @@ const char* to_string(FrameType t) noexcept {
     case FrameType::kStatusQuery: return "STATUS_QUERY";
     case FrameType::kStatusReply: return "STATUS_REPLY";
     case FrameType::kVerdictQuery: return "VERDICT_QUERY";
+    case FrameType::kGather: return "GATHER";
+    case FrameType::kGathered: return "GATHERED";
     case FrameType::kContribution: return "CONTRIBUTION";
     case FrameType::kResult: return "RESULT";
     case FrameType::kStream: return "STREAM";
@@ -109,6 +111,19 @@ const char* to_string(FrameType t) noexcept {
     case FrameType::kViewCommit: return "VIEW_COMMIT";
     case FrameType::kDrainNotice: return "DRAIN_NOTICE";
     case FrameType::kViewKnown: return "VIEW_KNOWN";
+    case FrameType::kRateChanges: return "RATE_CHANGES";
+  }
+  return "?";
+}
+
+const char* to_string(Kind k) noexcept {
+  switch (k) {
+    case Kind::kNone: break;
+    case Kind::kAllreduce: return "allreduce";
+    case Kind::kReduceScatter: return "reduce-scatter";
+    case Kind::kAllGather: return "all-gather";
+    case Kind::kReduce: return "reduce";
+    case Kind::kBroadcast: return "broadcast";
   }
   return "?";
 }
@@ -182,12 +197,13 @@ Status verify_header(ConstHeaderBytes in, std::span<const std::byte> extensions)
   return check_extensions(extensions);
 }
 
-uint32_t fingerprint(uint64_t count, DType dtype, Op op, Kind kind) noexcept {
+uint32_t fingerprint(uint64_t count, DType dtype, Op op, Kind kind, uint32_t root) noexcept {
   std::array<std::byte, 16> bytes{};
   store_le(bytes.data(), count);
   bytes[8] = static_cast<std::byte>(dtype);
   bytes[9] = static_cast<std::byte>(op);
   bytes[10] = static_cast<std::byte>(kind);
+  store_le(bytes.data() + 11, root);
   return crc32c(bytes);
 }
 

@@ -43,6 +43,8 @@ enum class FrameType : uint8_t {
   kStatusQuery = 23,
   kStatusReply = 24,
   kVerdictQuery = 25,
+  kGather = 26,
+  kGathered = 27,
   // Lane connection.
   kContribution = 32,
   kResult = 33,
@@ -61,6 +63,7 @@ enum class FrameType : uint8_t {
   kViewCommit = 53,
   kDrainNotice = 54,
   kViewKnown = 55,
+  kRateChanges = 56,
 };
 [[nodiscard]] bool is_known(FrameType t) noexcept;
 [[nodiscard]] constexpr bool is_data(FrameType t) noexcept {
@@ -75,7 +78,33 @@ inline constexpr uint16_t kFlagLosses = 1u << 2;      // the sender knows of los
 inline constexpr uint16_t kFlagKept = 1u << 3;        // the payload of a CONTRIBUTION is the chunk's result
 inline constexpr uint16_t kKnownFlags = kFlagPayloadCrc | kFlagResent | kFlagLosses | kFlagKept;
 
-enum class Kind : uint8_t { kNone = 0, kAllreduce = 1, kReduceScatter = 2, kAllgather = 3 };
+// The collective of a CONTRIBUTION or RESULT. In all but allreduce each chunk has an owner (protocol.md
+// section 9, "Kinds").
+enum class Kind : uint8_t {
+  kNone = 0,
+  kAllreduce = 1,
+  kReduceScatter = 2,
+  kAllGather = 3,
+  kReduce = 4,
+  kBroadcast = 5
+};
+[[nodiscard]] constexpr bool has_owner(Kind k) noexcept {
+  return k > Kind::kAllreduce;
+}
+// The owner alone contributes, and a copy is the result. Otherwise all ranks contribute.
+[[nodiscard]] constexpr bool copies(Kind k) noexcept {
+  return k == Kind::kAllGather || k == Kind::kBroadcast;
+}
+// Whether the rank's CONTRIBUTION and the RESULT for it have a payload.
+[[nodiscard]] constexpr bool contributes(Kind k, uint32_t owner, uint32_t rank) noexcept {
+  return !copies(k) || owner == rank;
+}
+[[nodiscard]] constexpr bool receives(Kind k, uint32_t owner, uint32_t rank) noexcept {
+  return !has_owner(k) || (owner == rank) != copies(k);
+}
+// "allreduce", "reduce-scatter", ...; "?" for other values. NUL-terminated.
+[[nodiscard]] const char* to_string(Kind k) noexcept;
+
 enum class Encoding : uint8_t { kPlain = 0 };
 
 struct FrameHeader {
@@ -119,7 +148,8 @@ void encode_header(const FrameHeader& h, std::span<const std::byte> extensions, 
 // Step 2, when the extensions have arrived: checks the header CRC, then the framing of the extensions.
 [[nodiscard]] Status verify_header(ConstHeaderBytes in, std::span<const std::byte> extensions) noexcept;
 
-// The fingerprint of an operation: CRC32C over (count u64, wire dtype u8, op u8, kind u8, 5 zero bytes).
-[[nodiscard]] uint32_t fingerprint(uint64_t count, DType dtype, Op op, Kind kind) noexcept;
+// The fingerprint of an operation: CRC32C over (count u64, wire dtype u8, op u8, kind u8, root u32, 1 zero
+// byte). Only reduce and broadcast have a root.
+[[nodiscard]] uint32_t fingerprint(uint64_t count, DType dtype, Op op, Kind kind, uint32_t root = 0) noexcept;
 
 }  // namespace sluice::wire

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@
 namespace sluice::wire {
 
 // The purpose of a connection.
-enum class Purpose : uint8_t { kControl = 0, kLane = 1, kStatus = 2, kVerdict = 3 };
+enum class Purpose : uint8_t { kControl = 0, kLane = 1, kStatus = 2, kVerdict = 3, kGather = 4 };
 
 // First frame of every connection. Versions are negotiated with this message, so its layout never changes.
 // A newer peer may append fields.
@@ -54,12 +55,14 @@ struct Welcome {
   uint64_t features = 0;
   Nonce nonce{};
   Mac mac{};
-  std::string software{};             // "sluice 0.1.0"
+  std::string software{};  // "sluice 0.1.0"
+  // Of the reducer's network link in each direction, in bits/s; nothing: unknown, or an older reducer.
+  std::optional<uint64_t> link_rate{};
   std::vector<std::byte> trailing{};  // as in Hello
   static void visit(auto& m, auto& v) {
     v(m.version), v(m.proof), v(m.lanes), v(m.max_slot_bytes), v(m.reducer), v(m.features), v(m.nonce),
         v(m.mac);
-    v.text(m.software, kMaxJobText), v.rest(m.trailing);
+    v.text(m.software, kMaxJobText), v.appended(m.link_rate), v.rest(m.trailing);
   }
 };
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "wire/recovery_messages.h"
+#include "wire/view.h"
+
 namespace sluice::wire {
 namespace {
 
@@ -30,17 +33,34 @@ bool MembershipHistory::confirm(uint64_t id) {
   return std::ranges::find(first_, id) == first_.end() && insert(confirmed_, id);
 }
 
+bool MembershipHistory::change_rate(const RateChange& change) {
+  const auto at = std::ranges::lower_bound(rate_changes_, change.rank, {}, &RateChange::rank);
+  if (at == rate_changes_.end() || at->rank != change.rank) {
+    rate_changes_.insert(at, change);
+    return true;
+  }
+  if (at->sequence >= change.sequence) return false;
+  *at = change;
+  return true;
+}
+
 bool MembershipHistory::merge(const MembershipHistory& other) {
   bool grown = false;
   for (const uint64_t id : other.added_) grown |= add(id);
   for (const uint64_t id : other.removed_) grown |= remove(id);
   for (const uint64_t id : other.confirmed_) grown |= confirm(id);
+  for (const RateChange& change : other.rate_changes_) grown |= change_rate(change);
   return grown;
 }
 
 bool MembershipHistory::covers(const MembershipHistory& other) const {
+  const auto has_rate = [this](const RateChange& change) {
+    const auto at = std::ranges::lower_bound(rate_changes_, change.rank, {}, &RateChange::rank);
+    return at != rate_changes_.end() && at->rank == change.rank && at->sequence >= change.sequence;
+  };
   return std::ranges::includes(added_, other.added_) && std::ranges::includes(removed_, other.removed_) &&
-         std::ranges::includes(confirmed_, other.confirmed_);
+         std::ranges::includes(confirmed_, other.confirmed_) &&
+         std::ranges::all_of(other.rate_changes_, has_rate);
 }
 
 bool MembershipHistory::is_removed(uint64_t id) const {
@@ -61,13 +81,45 @@ std::optional<uint64_t> MembershipHistory::arbiter() const {
 }
 
 uint16_t MembershipHistory::version() const noexcept {
-  return static_cast<uint16_t>(added_.size() + removed_.size() + confirmed_.size());
+  return static_cast<uint16_t>(change_count());
+}
+
+uint64_t MembershipHistory::change_count() const noexcept {
+  uint64_t count = added_.size() + removed_.size() + confirmed_.size();
+  for (const RateChange& change : rate_changes_) count += change.sequence;
+  return count;
 }
 
 std::vector<uint64_t> MembershipHistory::ids() const {
   std::vector<uint64_t> all = first_;
   all.insert(all.end(), added_.begin(), added_.end());
   return all;
+}
+
+std::vector<RateChanges> rate_messages(std::span<const RateChange> changes) {
+  std::vector<RateChanges> messages;
+  for (const RateChange& change : changes) {
+    if (messages.empty() || messages.back().ranks.size() == kMaxRateChanges) messages.emplace_back();
+    messages.back().ranks.push_back(change.rank);
+    messages.back().sequences.push_back(change.sequence);
+    messages.back().rates.push_back(change.rate);
+  }
+  return messages;
+}
+
+std::optional<std::vector<RateChange>> read_rate_changes(const RateChanges& message, uint32_t ranks) {
+  const size_t count = message.ranks.size();
+  if (message.sequences.size() != count || message.rates.size() != count) return std::nullopt;
+  std::vector<RateChange> changes;
+  for (size_t i = 0; i < count; ++i) {
+    const RateChange change{
+        .rank = message.ranks[i], .sequence = message.sequences[i], .rate = message.rates[i]};
+    const bool ascends = changes.empty() || changes.back().rank < change.rank;
+    if (!ascends || change.rank >= ranks || change.sequence == 0 || !is_link_rate(change.rate))
+      return std::nullopt;
+    changes.push_back(change);
+  }
+  return changes;
 }
 
 }  // namespace sluice::wire

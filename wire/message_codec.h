@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -55,6 +56,12 @@ class BodyWriter {
     (*this)(static_cast<uint16_t>(n));
     for (size_t i = 0; i < n; ++i) (*this)(v[i]);
   }
+  // A field of a later version, which a message of an earlier one does not have. Only behind all other
+  // fields.
+  template <Scalar T>
+  void appended(const std::optional<T>& v) {
+    if (v) (*this)(*v);
+  }
   void rest(const std::vector<std::byte>& v) { append(v); }
   [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
@@ -92,6 +99,12 @@ class BodyReader {
     if (!has(n * sizeof(T))) return;
     v.resize(n);
     for (T& item : v) (*this)(item);
+  }
+  // Nothing if the body ends before the field.
+  template <Scalar T>
+  void appended(std::optional<T>& v) {
+    v.reset();
+    if (status_.ok() && !in_.empty()) (*this)(v.emplace());
   }
   // Reads all remaining bytes, for messages whose proof covers the fields of later versions.
   void rest(std::vector<std::byte>& v) {

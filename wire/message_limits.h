@@ -21,12 +21,20 @@ inline constexpr size_t kMaxNamedRanks = 16;
 inline constexpr size_t kMaxAddresses = 4000;
 inline constexpr size_t kMaxPairAddress = 64;
 inline constexpr size_t kMaxReasonText = 256;
+inline constexpr size_t kMaxGatherData = 256;      // of one rank: a bit for each rank
+inline constexpr size_t kMaxGatheredRanks = 1024;  // of one message; with kMaxGatheredBytes below 16 KiB
+inline constexpr size_t kMaxGatheredBytes = 12288;
+inline constexpr size_t kMaxRateChanges =
+    1024;  // of one message: fits 16 KiB; a longer history takes several
 
 // Feature bits of HELLO and WELCOME.
 inline constexpr uint64_t kFeatureResume = uint64_t{1} << 0;
 inline constexpr uint64_t kFeatureViewChange = uint64_t{1} << 1;
-inline constexpr uint64_t kFeatureTls = uint64_t{1} << 2;   // every byte after WELCOME goes through TLS
-inline constexpr uint64_t kFeatureRdma = uint64_t{1} << 4;  // PAIR follows ATTACHED on lane connections
+inline constexpr uint64_t kFeatureTls = uint64_t{1} << 2;     // every byte after WELCOME goes through TLS
+inline constexpr uint64_t kFeatureRdma = uint64_t{1} << 4;    // PAIR follows ATTACHED on lane connections
+inline constexpr uint64_t kFeatureMemory = uint64_t{1} << 6;  // PAIR follows, within one process
+inline constexpr uint64_t kFeatureGather = uint64_t{1} << 7;  // of a reducer: it answers GATHER
+inline constexpr uint64_t kFeatureRateChanges = uint64_t{1} << 8;  // of a reducer: it accepts RATE_CHANGES
 // A peer offers both of these bits or neither.
 inline constexpr uint64_t kFaultToleranceFeatures = kFeatureResume | kFeatureViewChange;
 

@@ -2,6 +2,7 @@
 // with the sizes of their types.
 #pragma once
 
+#include "wire/gather_messages.h"
 #include "wire/handshake_messages.h"
 #include "wire/message_codec.h"
 #include "wire/message_limits.h"

@@ -68,6 +68,20 @@ struct ViewKnown : MembershipChange {
   static constexpr bool kMayGrow = false;
 };
 
+// Changed link rates that the sender knows: a part of its MembershipHistory. The arbiter sends them before
+// each VIEW_QUERY, to which they belong; ranks send them before VIEW_KNOWN. Entry i of the lists belongs
+// together. A history with more than kMaxRateChanges of them is sent as several messages.
+struct RateChanges {
+  static constexpr FrameType kType = FrameType::kRateChanges;
+  static constexpr bool kMayGrow = false;
+  std::vector<uint32_t> ranks{};      // strictly ascending
+  std::vector<uint16_t> sequences{};  // counts the changes of that rank's rate
+  std::vector<uint64_t> rates{};      // bits/s
+  static void visit(auto& m, auto& v) {
+    v.list(m.ranks, kMaxRateChanges), v.list(m.sequences, kMaxRateChanges), v.list(m.rates, kMaxRateChanges);
+  }
+};
+
 // A rank accepts the proposed view and stops sending in the old one.
 struct ViewAnswer {
   static constexpr FrameType kType = FrameType::kViewAnswer;

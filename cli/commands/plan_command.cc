@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/output.h"
 #include "cli/commands/commands.h"
 #include "cli/options/option_set.h"
 #include "config/endpoints.h"
@@ -29,6 +30,7 @@ struct PlanFlags {
   std::string prices;
   std::string format = "text";
   std::string name = "train";
+  std::string plot;
 };
 
 // Returns the embedded table, overridden by the user's table.
@@ -68,7 +70,12 @@ int run_plan(PlanFlags flags) {
   if (flags.reducer_price != -1) request.reducer.usd_per_hour = flags.reducer_price;
   const auto plan = bench::value_or_fail(
       config::make_plan(request, load_catalog(flags.prices), config::today()), bench::kExitUsage);
+  if (!flags.plot.empty() && plan.pool_sizes.steps.empty())
+    throw Failure(bench::kExitUsage,
+                  fmt::format("--plot {}: there is nothing to compare with one worker or --pool-alone",
+                              config::quoted(flags.plot)));
   std::fputs(format_plan(plan, flags).c_str(), stdout);
+  if (!flags.plot.empty()) bench::write_result_file(flags.plot, config::plan_as_svg(plan));
   return bench::kExitOk;
 }
 
@@ -112,11 +119,19 @@ void add_other_options(OptionSet& set, PlanFlags& flags) {
            "bytes of the allreduce whose time is predicted");
   set.number("--flow-gbps", r.flow_gbps, {0, config::kMaxGbps},
              "bandwidth limit of one connection in 1e9 bit/s; 0: the provider's known limit");
+  set.number("--slow-worker", r.slow_worker, {config::kMinSlowWorker, 1},
+             "bandwidth of the slowest worker, as a share of the others'");
+  set.number(
+      "--exposed", r.exposed, {0, 1},
+      "share of a step that is exposed communication with a ring; the next reducer pays while it lowers "
+      "the cost of such a step");
+  set.flag("--pool-alone", r.pool_alone, "predict without co-located reducers in the workers");
   set.number("--communicators", r.communicators, {1, config::kMaxCommunicators},
              "number of communicators that share the pool at a time, to size its memory");
   set.text("--prices", flags.prices, "FILE",
            "table of VM types and prices that overrides the embedded table");
   set.group("Output");
+  set.text("--plot", flags.plot, "FILE", "write the time by pool size as an SVG plot");
   set.text("--name", flags.name, "NAME", "job name in deployment files");
 }
 
@@ -128,7 +143,8 @@ void add_plan_command(CLI::App& program, Command& chosen) {
   app->footer(
       "  sluice plan --workers 8 --worker-type a2-highgpu-8g --reducer-type n1-highcpu-16\n"
       "  sluice plan --workers 5 --worker-gbps 100 --gpus-per-node 8 --provider gcp\n"
-      "  sluice plan --workers 8 --worker-gbps 100 --reducer-gbps 100 --reducer-price 1.99 --format sbatch");
+      "  sluice plan --workers 8 --worker-gbps 100 --reducer-gbps 100 --reducer-price 1.99 --format sbatch\n"
+      "  sluice plan --workers 8 --worker-type p3dn.24xlarge --exposed 0.4 --plot pool.svg");
   auto flags = std::make_shared<PlanFlags>();
   OptionSet set(*app);
   add_pool_options(set, *flags);

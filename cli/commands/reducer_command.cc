@@ -23,9 +23,11 @@
 #include "cli/options/reducer_flags.h"
 #include "cli/process/logging.h"
 #include "cli/process/program.h"
+#include "cli/process/reducer_service.h"
 #include "cli/process/signal_receiver.h"
 #include "cli/process/systemd_notifier.h"
 #include "config/secret_file.h"
+#include "config/sizes.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "reducer/reducer.h"
@@ -48,21 +50,27 @@ std::string rdma_text(const nlohmann::json& rdma) {
   return reason.empty() ? "" : ", TCP only: " + reason;
 }
 
-void log_start(reducer::Reducer& server, const reducer::ReducerOptions& options) {
+// Returns ", link 25gbit", or nothing if the rate is unknown.
+std::string link_text(uint64_t bits_per_second) {
+  return bits_per_second == 0 ? "" : ", link " + config::rate_text(bits_per_second);
+}
+
+void log_start(reducer::Reducer& server, const reducer::ReducerOptions& options,
+               const std::optional<reducer::admin::HttpOptions>& http, uint16_t http_port) {
   const auto status = nlohmann::json::parse(server.status_json());
   log::info(fmt::format(
-      "reducer {:016x} listens on {}: {} lanes, memory limit {:.0f} MB, {}", server.id(),
+      "reducer {:016x} listens on {}: {} lanes, memory limit {:.0f} MB{}, {}", server.id(),
       transport::tcp::endpoint_text(options.listen_host.empty() ? "*" : options.listen_host, server.port()),
       status["lanes"].get<uint64_t>(), megabytes(status["memory"]["limit_bytes"]),
+      link_text(status["link_rate"].get<uint64_t>()),
       (options.key_file.empty() ? "no authentication" : "workers must prove a token") +
           std::string(options.tls == reducer::TlsMode::kOff  ? ""
                       : options.tls == reducer::TlsMode::kOn ? ", TLS offered"
                                                              : ", TLS required") +
           rdma_text(status["rdma"])));
-  if (options.http) {
+  if (http) {
     log::info(fmt::format("health, metrics and status at http://{}/",
-                          transport::tcp::endpoint_text(options.http->host.empty() ? "*" : options.http->host,
-                                                        server.http_port())));
+                          transport::tcp::endpoint_text(http->host.empty() ? "*" : http->host, http_port)));
   }
 }
 
@@ -114,8 +122,14 @@ void reload(reducer::Reducer& server, const ReducerFlags& flags, const LogFlags&
 
 int check_reducer(const ReducerFlags& flags) {
   auto checked = flags.check();
-  if (checked) checked = reducer::check_options(flags.options());
+  const reducer::ReducerOptions options = flags.options();
+  if (checked) checked = reducer::check_options(options);
   if (!checked) throw Failure(bench::kExitConfig, failure_of(checked.error(), flags.config_file()).what());
+  (void)flags.http_options();
+  if (!options.key_file.empty()) {
+    const auto key = bench::value_or_fail(config::read_secret_file(options.key_file), bench::kExitConfig);
+    if (!key.warning.empty()) log::warn(key.warning);
+  }
   std::puts("configuration is valid");
   return bench::kExitOk;
 }
@@ -222,17 +236,18 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   (void)std::signal(SIGPIPE, SIG_IGN);
   if (const auto checked = flags.check(); !checked) throw failure_of(checked.error(), flags.config_file());
   const reducer::ReducerOptions options = flags.options();
+  const auto http = flags.http_options();
   if (!options.key_file.empty())
     (void)bench::value_or_fail(config::read_secret_file(options.key_file), bench::kExitConfig);
 
   const SystemdNotifier notifier;
   const SignalReceiver signals;
-  auto started = reducer::Reducer::start(options);
+  auto started = ReducerService::start(options, http);
   if (!started) throw failure_of(started.error(), flags.config_file());
-  reducer::Reducer& server = **started;
-  log_start(server, options);
+  reducer::Reducer& server = (*started)->reducer();
+  log_start(server, options, http, (*started)->http_port());
   write_port(flags.port_file(), server.port());
-  if (options.http) write_port(flags.http_port_file(), server.http_port());
+  if (http) write_port(flags.http_port_file(), (*started)->http_port());
   notifier.notify(fmt::format("READY=1\nSTATUS=listening on port {}", server.port()));
   return serve(server, notifier, signals, options.drain_timeout, [&] { reload(server, flags, log); });
 }

@@ -30,6 +30,13 @@ std::optional<std::pair<std::string, uint32_t>> parse_weight(const std::string& 
   return std::pair(text.substr(0, at), *weight);
 }
 
+// Empty for a rate, and for no rate.
+std::string link_rate_error(const std::string& text) {
+  if (text.empty()) return text;
+  const auto rate = config::parse_rate(text);
+  return rate ? std::string() : rate.error().text;
+}
+
 std::string weight_error(const std::string& text) {
   const auto weight = parse_weight(text);
   if (!weight) return "expected TENANT=N";
@@ -40,17 +47,6 @@ std::string weight_error(const std::string& text) {
   return weight->second >= 1 && weight->second <= reducer::kMaxWeight
              ? ""
              : "weight must be 1 to " + std::to_string(reducer::kMaxWeight);
-}
-
-// Throws Failure(kExitUsage).
-reducer::admin::HttpOptions http_options(const std::string& listen) {
-  const ListenAddress address = require_listen_address(listen, "--http-listen", kHttpPort);
-  const auto targets = kernels::fold_targets();  // the first target is the one in use
-  return {.host = address.host,
-          .port = address.port,
-          .build = {{"revision", bench::revision()},
-                    {"compiler", compiler_text()},
-                    {"simd", targets.empty() ? "" : targets.front().name}}};
 }
 
 }  // namespace
@@ -165,6 +161,11 @@ void ReducerFlags::add_speed_options(OptionSet& set) {
            "size of each socket's send and receive buffers; 0: kernel default");
   set.text("--congestion-control", o.congestion_control, "NAME",
            "TCP congestion control algorithm; empty: host default");
+  set.text("--link-rate", link_rate_, "RATE",
+           "rate of the reducer's network link in each direction: 200mbit, 25gbit or bits/s. Workers with "
+           "co-located reducers divide the data by it; empty: the speed of the interface with the --listen "
+           "address",
+           link_rate_error);
 }
 
 void ReducerFlags::add_deadline_options(OptionSet& set) {
@@ -204,9 +205,20 @@ reducer::ReducerOptions ReducerFlags::options() const {
   }
   out.payload_crc = !no_crc_;
   out.use_device_numa_node = !anywhere_;
-  if (!http_listen_.empty()) out.http = http_options(http_listen_);
+  if (const auto rate = config::parse_rate(link_rate_)) out.link_rate = *rate;  // checked by the option
   if (mode_ == "service") out.expected_workers = 0;
   return out;
+}
+
+std::optional<reducer::admin::HttpOptions> ReducerFlags::http_options() const {
+  if (http_listen_.empty()) return std::nullopt;
+  const ListenAddress address = require_listen_address(http_listen_, "--http-listen", kHttpPort);
+  const auto targets = kernels::fold_targets();  // the first target is the one in use
+  return reducer::admin::HttpOptions{.host = address.host,
+                                     .port = address.port,
+                                     .build = {{"revision", bench::revision()},
+                                               {"compiler", compiler_text()},
+                                               {"simd", targets.empty() ? "" : targets.front().name}}};
 }
 
 }  // namespace sluice::cli

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/options/option_set.h"
+#include "reducer/admin/http_server.h"
 #include "reducer/reducer.h"
 
 namespace sluice::cli {
@@ -24,6 +26,8 @@ class ReducerFlags {
   [[nodiscard]] Result<void> check() const;
   // Returns the options; each value is within its range.
   [[nodiscard]] reducer::ReducerOptions options() const;
+  // Returns the options of the HTTP server; nothing: no HTTP port. Throws Failure(kExitUsage).
+  [[nodiscard]] std::optional<reducer::admin::HttpOptions> http_options() const;
 
   [[nodiscard]] const std::string& port_file() const noexcept { return port_file_; }
   [[nodiscard]] const std::string& http_port_file() const noexcept { return http_port_file_; }
@@ -42,6 +46,7 @@ class ReducerFlags {
   std::string port_file_;
   std::string http_listen_;
   std::string http_port_file_;
+  std::string link_rate_;
   std::string mode_ = "service";
   std::vector<std::string> weights_;
   bool no_crc_ = false;

@@ -18,10 +18,12 @@ void WorkerFlags::add_to(OptionSet& set) {
   set.number("--workers", workers_, "number of workers");
   set.text(
       "--reducers", reducers_, "N|LIST",
-      "number of reducers to start on loopback, or running reducers: host:port,host:port*2,... or @FILE");
+      "number of reducers to start on loopback (0: the workers reduce by themselves), or running reducers: "
+      "host:port,host:port*2,... or @FILE");
   set.text("--connect", connect_, "LIST",
            "use these running reducers instead of --reducers, in the same order for all workers. @FILE: one "
-           "address per line, read again on SIGHUP and when the file changes");
+           "address per line, read again on SIGHUP and when the file changes. none: no dedicated reducers; "
+           "SLUICE_RENDEZVOUS names the host of rank 0");
   set.number("--rank", rank_,
              "run this one worker of a run on several hosts (0..workers-1) instead of starting all workers")
       ->default_str("")
@@ -88,11 +90,18 @@ std::string WorkerFlags::pool_list() const {
 
 uint32_t WorkerFlags::reducer_count() const {
   const auto count = parse_number<uint32_t>(reducers_);
-  if (!count || *count == 0 || *count > config::kMaxEndpoints) {
+  if (!count || *count > config::kMaxEndpoints) {
     throw Failure(bench::kExitUsage,
-                  fmt::format("--reducers {}: must be 1 to {}", reducers_, config::kMaxEndpoints));
+                  fmt::format("--reducers {}: must be 0 to {}", reducers_, config::kMaxEndpoints));
   }
   return *count;
+}
+
+void WorkerFlags::require_reducers(const char* command) const {
+  const std::string list = pool_list();
+  if (list == config::kNoReducers || (list.empty() && reducer_count() == 0))
+    throw Failure(bench::kExitUsage,
+                  fmt::format("{} needs at least one dedicated reducer (--reducers)", command));
 }
 
 bench::WorkerOptions WorkerFlags::worker() const {

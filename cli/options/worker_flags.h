@@ -28,6 +28,8 @@ class WorkerFlags {
   // token cannot be read.
   [[nodiscard]] bench::WorkerOptions worker() const;
   [[nodiscard]] bench::LaunchOptions launch(const std::vector<std::string>& arguments) const;
+  // Throws Failure(kExitUsage) when the run has no dedicated reducer, which `command` needs.
+  void require_reducers(const char* command) const;
 
  private:
   void check() const;

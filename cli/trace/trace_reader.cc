@@ -104,7 +104,7 @@ void TraceParser::add(const Json& event) {
   const std::string name = text_of(event, "name");
   const Json& arguments = arguments_of(event);
   const uint32_t track = index_of(event, "tid");
-  if (name == "allreduce") {
+  if (name == "allreduce" || text_of(event, "cat") == "operation") {
     add_operation(event, arguments);
   } else if (name == "total") {
     totals_[track] = {.chunks = count_of(arguments, "chunks"),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/link_split.h"
+
 namespace sluice::config {
 namespace {
 
@@ -23,8 +25,16 @@ double coverage(uint64_t workers, double worker_gbps, uint64_t reducers, double 
   return static_cast<double>(reducers) * reducer_gbps / (static_cast<double>(workers) * worker_gbps);
 }
 
-double reducer_traffic(double coverage) noexcept {
-  return coverage >= 1 - kRounding ? 1 : 1 / coverage;
+SplitTime split_time(uint64_t workers, double slowest, double coverage, bool co_located) {
+  LinkRates rates{.workers = std::vector<double>(workers, 1),
+                  .can_reduce = std::vector<bool>(workers, co_located)};
+  rates.workers.front() = slowest;
+  // One reducer stands for all of them: equal reducers get equal shares.
+  if (coverage > 0) rates.reducers = {coverage * static_cast<double>(workers)};
+  const LinkSplit split = split_links(rates);
+  SplitTime out{.time = split.time};
+  for (const double x : split.worker_shares) out.co_located_share += x;
+  return out;
 }
 
 double ring_traffic(uint64_t members) noexcept {

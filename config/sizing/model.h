@@ -19,11 +19,19 @@ namespace sluice::config {
 [[nodiscard]] double coverage(uint64_t workers, double worker_gbps, uint64_t reducers,
                               double reducer_gbps) noexcept;
 
+// Time through reducers, in multiples of S / Bw.
+struct SplitTime {
+  double time = 0;
+  double co_located_share = 0;  // share of S that co-located reducers sum
+};
+// One worker has `slowest` x Bw, at most 1, the others Bw. With `co_located` each worker has a reducer of its
+// own (core/link_split.h), and `coverage` may be 0. Without: 1, or 1 / coverage when the pool is narrower
+// than the workers.
+[[nodiscard]] SplitTime split_time(uint64_t workers, double slowest, double coverage, bool co_located);
+
 // The following functions return the bytes that the busiest node's NIC moves in each direction, in multiples
 // of S.
 //
-// Through reducers: 1, divided by the coverage when the pool is narrower than the workers.
-[[nodiscard]] double reducer_traffic(double coverage) noexcept;
 // Ring of `members`: 2 (members - 1) / members (nccl-tests, PERFORMANCE.md); 0 for one member. Members are
 // nodes in a hierarchical ring and GPUs in NCCL's flat ring.
 [[nodiscard]] double ring_traffic(uint64_t members) noexcept;

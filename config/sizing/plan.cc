@@ -40,6 +40,8 @@ Result<void> check(const PlanRequest& r) {
       {"--reducer-cpu-gbps", r.reducer_cpu_gbps, 0, kMaxGbps},
       {"--size", count(r.message_bytes), 1, count(kMaxMessage)},
       {"--communicators", count(r.communicators), 1, count(kMaxCommunicators)},
+      {"--slow-worker", r.slow_worker, kMinSlowWorker, 1},
+      {"--exposed", r.exposed, 0, 1},
   };
   for (const auto& [option, value, min, max] : ranges) {
     SLUICE_RETURN_IF_ERROR(check_range(option, value, min, max));
@@ -95,6 +97,15 @@ double usable_gbps(const PlanRequest& request, const VmType& reducer) {
   return request.reducer_cpu_gbps > 0 ? std::min(request.reducer_cpu_gbps, reducer.gbps) : reducer.gbps;
 }
 
+// One worker has no traffic that a co-located reducer could save.
+SplitTime time_through(const PlanRequest& r, double coverage) {
+  return split_time(r.workers, r.slow_worker, coverage, !r.pool_alone && r.workers > 1);
+}
+
+double ring_time(const PlanRequest& r, uint64_t members) {
+  return ring_traffic(members) / r.slow_worker;
+}
+
 Candidate evaluate(const Plan& plan, const VmType& vm) {
   const PlanRequest& r = plan.request;
   const double gbps = usable_gbps(r, vm);
@@ -105,7 +116,7 @@ Candidate evaluate(const Plan& plan, const VmType& vm) {
   if (vm.usd_per_hour) c.usd_per_hour = *vm.usd_per_hour * static_cast<double>(c.count);
   if (c.usd_per_hour && plan.workers_usd_per_hour && *plan.workers_usd_per_hour > 0) {
     c.extra = *c.usd_per_hour / *plan.workers_usd_per_hour;
-    c.break_even = break_even_share(*c.extra, ring_traffic(r.workers) / reducer_traffic(c.coverage));
+    c.break_even = break_even_share(*c.extra, ring_time(r, r.workers) / time_through(r, c.coverage).time);
   }
   return c;
 }
@@ -155,11 +166,13 @@ void predict(Plan& plan) {
   const auto seconds = [&](double traffic) {
     return transfer_seconds(traffic, r.message_bytes, plan.worker.gbps);
   };
-  const double through = reducer_traffic(plan.chosen.coverage);
-  const double nodes = ring_traffic(r.workers);
+  const SplitTime split = time_through(r, plan.chosen.coverage);
+  const double through = split.time;
+  plan.co_located_share = split.co_located_share;
+  const double nodes = ring_time(r, r.workers);
   // The traffic of one node does not use the network, regardless of its GPUs.
-  const double flat = r.workers == 1 ? 0 : ring_traffic(r.workers * plan.gpus_per_node);
-  const double tree = tree_traffic(r.workers);
+  const double flat = r.workers == 1 ? 0 : ring_time(r, r.workers * plan.gpus_per_node);
+  const double tree = tree_traffic(r.workers) / r.slow_worker;
   plan.times = {.reducers = seconds(through),
                 .ring_of_nodes = seconds(nodes),
                 .flat_ring = seconds(flat),
@@ -174,6 +187,20 @@ void predict(Plan& plan) {
   } else {
     plan.verdict = plan.chosen.break_even ? Verdict::kPays : Verdict::kDoesNotPay;
   }
+}
+
+void compare_pool_sizes(Plan& plan) {
+  const PlanRequest& r = plan.request;
+  if (r.pool_alone || r.workers == 1) return;
+  plan.pool_sizes =
+      pool_steps({.workers = r.workers,
+                  .slowest = r.slow_worker,
+                  .reducer_rate = plan.usable_gbps / plan.worker.gbps,
+                  .full = reducers_for(r.workers, plan.worker.gbps * r.slow_worker, plan.usable_gbps, 1),
+                  .chosen = plan.chosen.count,
+                  .exposed_share = r.exposed,
+                  .usd = plan.reducer.usd_per_hour,
+                  .workers_usd = plan.workers_usd_per_hour});
 }
 
 struct FlowCap {
@@ -224,7 +251,10 @@ std::string pool_text(const Plan& plan) {
   const std::string pool = fmt::format("{} x {}", c.count, type);
   const std::string workers = fmt::format("{} x {} Gbps", plan.request.workers, plan.worker.gbps);
   if (c.coverage >= 1 - kRounding) return fmt::format("{} cover {}", pool, workers);
-  return fmt::format("{} cover {:.0f} % of {}", pool, std::floor(100 * c.coverage), workers);
+  std::string text = fmt::format("{} cover {:.0f} % of {}", pool, std::floor(100 * c.coverage), workers);
+  if (plan.co_located_share > 0)
+    text += fmt::format(", the workers sum {:.0f} % of the data", 100 * plan.co_located_share);
+  return text;
 }
 
 std::string no_gain_text(const Plan& plan) {
@@ -260,6 +290,7 @@ Result<Plan> make_plan(const PlanRequest& request, const VmCatalog& catalog, int
   }
   plan.usable_gbps = usable_gbps(request, plan.reducer);
   predict(plan);
+  compare_pool_sizes(plan);
   plan_connections(plan);
   plan_memory(plan);
   add_remarks(plan, today);

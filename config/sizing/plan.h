@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "config/sizing/pool_steps.h"
 #include "config/sizing/vm_catalog.h"
 #include "core/result.h"
 #include "core/units.h"
@@ -21,6 +22,7 @@ inline constexpr uint64_t kMaxCommunicators = 4096;
 inline constexpr double kMaxGbps = 1e6;
 inline constexpr double kMaxUsd = 1e6;
 inline constexpr double kMinHeadroom = 0.05;
+inline constexpr double kMinSlowWorker = 1e-3;
 inline constexpr uint64_t kMaxMessage = uint64_t{1} << 50;
 
 // A user's description of the workers or the reducers. Missing values come from the table.
@@ -47,6 +49,9 @@ struct PlanRequest {
   double reducer_cpu_gbps = 0;  // limit of a reducer's CPUs, when lower than its NIC; 0: no limit
   uint64_t message_bytes = 256 * kMiB;
   uint64_t communicators = 4;  // communicators that share the pool at a time, for --memory-limit
+  double slow_worker = 1;      // bandwidth of the slowest worker, as a share of the others'
+  double exposed = 0.3;        // share of a step that is exposed communication with a ring
+  bool pool_alone = false;     // predict without co-located reducers in the workers
 };
 
 enum class Verdict : uint8_t {
@@ -91,6 +96,8 @@ struct Plan {
   double speedup_flat_ring = 0;
   double speedup_tree = 0;
   PlanTimes times;
+  double co_located_share = 0;  // of the data, summed by reducers in the workers
+  PoolSteps pool_sizes;         // without steps for pool_alone and for one worker
   std::optional<double> workers_usd_per_hour;
   double pair_gbps = 0;  // between one worker and one reducer
   double flow_gbps = 0;  // 0: no limit known

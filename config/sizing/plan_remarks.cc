@@ -28,6 +28,11 @@ std::string name_of(const VmType& vm) {
   return vm.role == VmRole::kWorker ? "the workers" : "the reducers";
 }
 
+// Time of an allreduce in multiples of S / Bw.
+double through_time(const Plan& plan) {
+  return plan.times.reducers / transfer_seconds(1, plan.request.message_bytes, plan.worker.gbps);
+}
+
 void warn_about_gain(Plan& plan) {
   const uint64_t n = plan.request.workers;
   if (n == 2) {
@@ -37,6 +42,10 @@ void warn_about_gain(Plan& plan) {
   }
   if (plan.verdict == Verdict::kDoesNotPay)
     warn(plan, "does not pay: these reducers cost more than they can save");
+  const std::vector<PoolStep>& steps = plan.pool_sizes.steps;
+  if (n > 2 && !steps.empty() && steps.front().time * (1 - kRounding) <= through_time(plan))
+    warn(plan,
+         "no reducer is needed: co-located reducers alone are as fast, because a slow worker sets the time");
   const Candidate& c = plan.chosen;
   if (c.coverage < 1 - kRounding) {
     warn(plan,
@@ -144,6 +153,12 @@ void add_notes(Plan& plan) {
       note(fmt::format("{}: {}", vm->type, vm->note));
   }
   note("times are bytes over bandwidth: no latency, no headers, no waiting for slow ranks");
+  if (plan.co_located_share > 0) {
+    const auto n = static_cast<double>(plan.request.workers);
+    const double traffic = (n - 1) * plan.co_located_share / n;  // a worker receives as a reducer, in S
+    note(fmt::format("co-located reducers keep about {:.1f} CPUs of each worker busy",
+                     busy_processors(traffic / through_time(plan) * plan.worker.gbps)));
+  }
   note(fmt::format(
       "CPUs: assumes {:g} s of CPU time per 1e9 bytes received (docs/results/benchmarks.md, loopback)",
       kReducerCpuSecondsPerGb));

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "colocated/hosted_reducer.h"
 #include "config/discovery/discover.h"
 #include "config/pool.h"
 #include "config/sizes.h"
@@ -131,12 +132,54 @@ Result<bool> read_gdr_variable() {
   return invalid("variable SLUICE_GDR: \"" + std::string(value) + "\": expected 0 or 1");
 }
 
-// Finds the reducers for a caller that named none: from SLUICE_REDUCERS or from the platform.
-Result<config::Pool> discover_pool() {
+std::string variable_or(const char* name, const char* otherwise) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+bool can_run_without_pool(const engine::ColocationOptions& colocation) {
+  return colocation.mode != engine::ColocationMode::kOff && !colocation.rendezvous.host.empty();
+}
+
+// Reads SLUICE_COLOCATED, SLUICE_LINK_RATE and, unless the caller says where the ranks meet,
+// SLUICE_RENDEZVOUS.
+Result<engine::ColocationOptions> read_colocation(const sluice_options& o) {
+  engine::ColocationOptions out;
+  const auto mode = engine::parse_colocation_mode(variable_or("SLUICE_COLOCATED", "auto"));
+  if (!mode) return add_context("variable SLUICE_COLOCATED", mode.error());
+  out.mode = *mode;
+  if (const std::string text = variable_or("SLUICE_LINK_RATE", ""); !text.empty()) {
+    const auto rate = config::parse_rate(text);
+    if (!rate) return add_context("variable SLUICE_LINK_RATE", rate.error());
+    out.link_rate = *rate;
+  }
+  // Launchers of PyTorch set the host of rank 0. Their port belongs to another service.
+  out.rendezvous.host = variable_or("MASTER_ADDR", "");
+  const char* const source = o.rendezvous != nullptr ? "rendezvous" : "variable SLUICE_RENDEZVOUS";
+  const std::string meeting_point =
+      o.rendezvous != nullptr ? o.rendezvous : variable_or("SLUICE_RENDEZVOUS", "");
+  if (!meeting_point.empty()) {
+    auto endpoint = config::parse_endpoints(meeting_point);
+    if (!endpoint) return add_context(source, endpoint.error());
+    if (endpoint->size() != 1) return invalid(std::string(source) + ": expected one host[:port]");
+    out.rendezvous = std::move(endpoint->front());
+  }
+  out.start_reducer = colocated::local_reducer_factory({.payload_crc = o.payload_crc == 1});
+  return out;
+}
+
+// Finds the reducers for a caller that named none: from SLUICE_REDUCERS or from the platform. Without any the
+// ranks reduce by themselves if they know where to meet.
+Result<config::Pool> discover_pool(const engine::ColocationOptions& colocation) {
+  if (variable_or("SLUICE_REDUCERS", "") == config::kNoReducers) return config::Pool{};
   auto outcome = config::discovery::discover(config::discovery::process_environment(environ));
   if (!outcome) return tl::unexpected(outcome.error());
-  if (!outcome->result)
-    return invalid("NULL, but neither SLUICE_REDUCERS nor the platform names reducers; set one of them");
+  if (!outcome->result && can_run_without_pool(colocation)) return config::Pool{};
+  if (!outcome->result) {
+    return invalid(
+        "NULL, but neither SLUICE_REDUCERS nor the platform names reducers; set one of them, or "
+        "SLUICE_RENDEZVOUS=host:port of rank 0 to run without dedicated reducers");
+  }
   return config::Pool{.reducers = std::move(outcome->result->reducers),
                       .file = std::move(outcome->result->file)};
 }
@@ -178,10 +221,19 @@ Result<engine::SessionOptions> read_options(const sluice_options& caller_options
   if (!sized) return tl::unexpected(sized.error());
   const sluice_options& o = *sized;
   if (auto checked = check_numbers(o); !checked) return tl::unexpected(checked.error());
-  auto pool = o.reducers != nullptr ? config::read_pool(o.reducers) : discover_pool();
+  auto colocation = read_colocation(o);
+  if (!colocation) return tl::unexpected(colocation.error());
+  auto pool = o.reducers != nullptr ? config::read_pool(o.reducers) : discover_pool(*colocation);
   if (!pool) return add_context("reducers", pool.error());
+  if (pool->reducers.empty() && !can_run_without_pool(*colocation)) {
+    return invalid(
+        colocation->mode == engine::ColocationMode::kOff
+            ? "no reducers, and SLUICE_COLOCATED is off; set SLUICE_REDUCERS, or SLUICE_COLOCATED=auto"
+            : "no reducers; set SLUICE_RENDEZVOUS to host:port of rank 0");
+  }
 
   engine::SessionOptions out;
+  out.join.colocation = std::move(*colocation);
   out.join.reducers = std::move(pool->reducers);
   out.join.pool_file = std::move(pool->file);
   engine::Identity& identity = out.join.identity;

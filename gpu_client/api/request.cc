@@ -7,33 +7,67 @@
 namespace sluice::api {
 namespace {
 
-// Whether two buffers of one size overlap and are not the same.
-bool overlap_partially(const std::byte* a, const std::byte* b, uint64_t bytes) noexcept {
+constexpr const char* kTooLarge = "count times element size exceeds 63 bits";
+
+// Whether two buffers overlap.
+bool overlap(const std::byte* a, uint64_t a_bytes, const std::byte* b, uint64_t b_bytes) noexcept {
   const auto x = reinterpret_cast<uintptr_t>(a);
   const auto y = reinterpret_cast<uintptr_t>(b);
-  return x != y && x < y + bytes && y < x + bytes;
+  return x < y + b_bytes && y < x + a_bytes;
 }
 
 }  // namespace
 
-const char* read_request(const void* send, void* recv, size_t count, sluice_dtype dtype, sluice_op op,
-                         engine::OpRequest& out) noexcept {
+const char* read_types(sluice_dtype dtype, sluice_op op, engine::OpRequest& out) noexcept {
   const auto type = static_cast<unsigned>(dtype);
   const auto operation = static_cast<unsigned>(op);
   if (type >= wire::kDTypeCount) return "unknown dtype";
   if (operation >= wire::kOpCount) return "unknown op";
+  out.dtype = static_cast<wire::DType>(type);
+  out.op = static_cast<wire::Op>(operation);
+  return nullptr;
+}
+
+const char* read_request(const void* send, void* recv, size_t count, sluice_dtype dtype, sluice_op op,
+                         engine::OpRequest& out) noexcept {
+  if (const char* const reason = read_types(dtype, op, out)) return reason;
   out.send = static_cast<const std::byte*>(send);
   out.recv = static_cast<std::byte*>(recv);
   out.count = count;
-  out.dtype = static_cast<wire::DType>(type);
-  out.op = static_cast<wire::Op>(operation);
   if (count == 0) return nullptr;
   const size_t element = wire::size_of(out.dtype);
-  if (count > static_cast<size_t>(PTRDIFF_MAX) / element) return "count times element size exceeds 63 bits";
+  if (count > static_cast<size_t>(PTRDIFF_MAX) / element) return kTooLarge;
   if (send == nullptr) return "send is NULL";
   if (recv == nullptr) return "recv is NULL";
-  if (overlap_partially(out.send, out.recv, count * element))
+  if (out.send != out.recv && overlap(out.send, count * element, out.recv, count * element))
     return "send and recv overlap; expected the same buffer or separate ones";
+  return nullptr;
+}
+
+const char* read_parts(const void* send, void* recv, size_t count, std::span<const size_t> counts, Rank rank,
+                       uint32_t ranks, engine::OpRequest& out) noexcept {
+  const size_t element = wire::size_of(out.dtype);
+  const size_t most = static_cast<size_t>(PTRDIFF_MAX) / element;
+  if (counts.empty() && count > most / ranks) return kTooLarge;
+  size_t before = counts.empty() ? count * rank : 0;  // elements of the parts before this rank's
+  const size_t own = counts.empty() ? count : counts[rank];
+  out.send = static_cast<const std::byte*>(send);
+  out.recv = static_cast<std::byte*>(recv);
+  out.count = counts.empty() ? count * ranks : 0;
+  out.counts = counts;
+  for (size_t r = 0; r < counts.size(); ++r) {
+    if (counts[r] > most - out.count) return kTooLarge;
+    if (r < rank) before += counts[r];
+    out.count += counts[r];
+  }
+  if (out.count == 0) return nullptr;
+  const bool gathers = out.kind == wire::Kind::kAllGather;
+  if (send == nullptr && (!gathers || own > 0)) return "send is NULL";
+  if (recv == nullptr && (gathers || own > 0)) return "recv is NULL";
+  const std::byte* const whole = gathers ? out.recv : out.send;
+  const std::byte* const part = gathers ? out.send : out.recv;
+  if (part != whole + before * element && own > 0 && overlap(whole, out.count * element, part, own * element))
+    return "send and recv overlap; expected this rank's part of the larger buffer, or separate buffers";
   return nullptr;
 }
 

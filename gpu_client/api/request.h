@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
+#include "core/ids.h"
 #include "gpu_client/engine/data_path/op_table.h"
 #include "gpu_client/include/sluice/sluice.h"
 
@@ -11,5 +13,13 @@ namespace sluice::api {
 // Sets `out` and returns null, or returns the reason for which the arguments are invalid.
 [[nodiscard]] const char* read_request(const void* send, void* recv, size_t count, sluice_dtype dtype,
                                        sluice_op op, engine::OpRequest& out) noexcept;
+
+// The same for dtype and op alone.
+[[nodiscard]] const char* read_types(sluice_dtype dtype, sluice_op op, engine::OpRequest& out) noexcept;
+
+// The same for reduce-scatter and all-gather. `out` has the kind, dtype and op; refers to `counts`.
+[[nodiscard]] const char* read_parts(const void* send, void* recv, size_t count,
+                                     std::span<const size_t> counts, Rank rank, uint32_t ranks,
+                                     engine::OpRequest& out) noexcept;
 
 }  // namespace sluice::api

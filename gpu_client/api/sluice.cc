@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/clock.h"
 #include "gpu_client/api/caller_buffers.h"
@@ -11,6 +13,7 @@
 #include "gpu_client/api/request.h"
 #include "gpu_client/api/session_handle.h"
 #include "gpu_client/api/status_map.h"
+#include "gpu_client/engine/base/peer_error.h"
 #include "gpu_client/engine/session/session.h"
 
 using sluice::Errc;
@@ -109,7 +112,7 @@ sluice_status sluice_allreduce_async(sluice_session* session, const void* send, 
   // an order.
   if (session->streams_or_null() != nullptr) return SLUICE_UNSUPPORTED;
   session->has_operations.store(true, std::memory_order_relaxed);
-  return catch_exceptions([&] { return to_status(session->engine->allreduce(r, *request).code()); });
+  return catch_exceptions([&] { return to_status(session->engine->start(r, *request).code()); });
 }
 
 sluice_status sluice_test(sluice_session* session, sluice_request request, int* done) {
@@ -241,6 +244,17 @@ sluice_status sluice_memory_unregister(sluice_session* session, void* bytes, siz
   if (bytes == nullptr || size == 0) return SLUICE_INVALID_ARGUMENT;
   return call_on_session(session, [&] {
     return to_status(session->engine->deregister_memory({static_cast<std::byte*>(bytes), size}).code());
+  });
+}
+
+sluice_status sluice_session_abort(sluice_session* session, const char* reason) {
+  constexpr size_t kMaxReason = 200;  // leaves room for what other ranks add in front of it
+  return call_on_session(session, [&] {
+    const std::string_view text =
+        reason == nullptr || *reason == '\0' ? "session aborted" : std::string_view(reason);
+    session->engine->abort_for_caller(
+        sluice::engine::replace_control_characters(std::string(text.substr(0, kMaxReason))));
+    return SLUICE_OK;
   });
 }
 

@@ -121,7 +121,8 @@ void StreamPump::start_reduction(NetworkOperation& network) noexcept {
   try {
     if (network.ready) network.status = device_.synchronize(*network.ready);
     if (!network.status.ok()) return session_.abort(Errc::kSystem, device_.last_error());
-    network.status = session_.allreduce(network.request, network.handle);
+    network.request.counts = network.counts;
+    network.status = session_.start(network.request, network.handle);
     // The session must fail: the other ranks would reduce this rank's next operation in place of this one.
     if (!network.status.ok() && session_.code() == Errc::kOk)
       session_.abort(network.status.code(), "session refused a segment of an operation on a stream");

@@ -43,7 +43,8 @@ struct NetworkOperation {
   // Completes when the contribution is in place. Null: it is in place together with the previous one's.
   std::unique_ptr<Event> ready;
   engine::OpRequest request;
-  uint32_t number = 0;  // the value of the completion word from its completion on
+  std::vector<size_t> counts;  // of `request`, which outlives the caller's
+  uint32_t number = 0;         // the value of the completion word from its completion on
   bool is_segment = true;
   std::shared_ptr<StreamOperation> operation;
   // Set by the pump.

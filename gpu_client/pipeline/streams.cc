@@ -97,6 +97,10 @@ Result<uint64_t> Streams::allreduce(const engine::OpRequest& request, Device::St
   return fail_session_on_error([&] { return add_operation(request, stream, with_request); });
 }
 
+Result<uint64_t> Streams::collective(const engine::OpRequest& request) {
+  return fail_session_on_error([&] { return submit_collective(request); });
+}
+
 Result<uint64_t> Streams::end_group(bool with_request) {
   return fail_session_on_error([&] { return enqueue_group(with_request); });
 }

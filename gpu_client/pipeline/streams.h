@@ -55,9 +55,12 @@ class Streams {
   // Waits for the device's own streams, which may still copy results.
   ~Streams();
 
-  // Both return a request for test() and wait(), or 0 unless `with_request`.
+  // All return a request for test() and wait(), or 0 unless `with_request`.
   [[nodiscard]] Result<uint64_t> allreduce(const engine::OpRequest& request, Device::Stream stream,
                                            bool with_request);
+  // Any operation on buffers in host memory that takes no part in the order of the device's streams, as it
+  // is: not divided, merged, staged or cast. Not within a group.
+  [[nodiscard]] Result<uint64_t> collective(const engine::OpRequest& request);
   [[nodiscard]] Result<uint64_t> end_group(bool with_request);
   [[nodiscard]] Result<void> begin_group();
   // Makes end_group() fail, because an operation within the group was refused for the reason `why`.
@@ -83,6 +86,7 @@ class Streams {
           Staging staging);
   [[nodiscard]] Result<uint64_t> add_operation(const engine::OpRequest& request, Device::Stream stream,
                                                bool with_request);
+  [[nodiscard]] Result<uint64_t> submit_collective(const engine::OpRequest& request);
   [[nodiscard]] Result<uint64_t> enqueue_group(bool with_request);
   template <typename Enqueue>
   [[nodiscard]] Result<uint64_t> fail_session_on_error(Enqueue&& enqueue);
@@ -90,6 +94,7 @@ class Streams {
   [[nodiscard]] Result<Tensor> make_tensor(const engine::OpRequest& request, Device::Stream stream);
 
   // These need enqueue_mutex_.
+  [[nodiscard]] Result<void> check_open();
   [[nodiscard]] Result<uint64_t> enqueue(const std::vector<Tensor>& tensors, uint64_t operations,
                                          bool with_request);
   [[nodiscard]] uint64_t network_operations(const std::vector<Batch>& batches) const noexcept;

@@ -24,11 +24,40 @@ uint64_t Streams::network_operations(const std::vector<Batch>& batches) const no
   return count;
 }
 
-Result<uint64_t> Streams::enqueue(const std::vector<Tensor>& tensors, uint64_t operations,
-                                  bool with_request) {
+Result<void> Streams::check_open() {
   if (const Errc code = session_.code(); code != Errc::kOk) return fail(code, session_.reason());
   if (has_failed_.load(std::memory_order_relaxed))
     return fail(Errc::kSystem, "an earlier operation of the session failed");
+  return {};
+}
+
+Result<uint64_t> Streams::submit_collective(const engine::OpRequest& request) {
+  for (const std::byte* const buffer : {request.send, static_cast<const std::byte*>(request.recv)}) {
+    const auto location = buffer != nullptr ? device_->locate(buffer, 1) : Device::MemoryLocation::kHost;
+    if (!location) return tl::unexpected(location.error());
+    if (*location != Device::MemoryLocation::kHost || session_.is_device_memory(buffer, 1))
+      return fail(Errc::kUnsupported, "collectives other than allreduce need buffers in host memory");
+  }
+  const std::lock_guard lock(enqueue_mutex_);
+  if (in_group_) return fail(Errc::kInvalidArgument, "a group contains allreduces only");
+  if (auto open = check_open(); !open) return tl::unexpected(open.error());
+  if (const uint64_t inflight = pump_.inflight(); inflight >= kMaxInflight)
+    return fail(Errc::kExhausted, std::to_string(inflight) + " segments in flight is the limit");
+  const auto operation = std::make_shared<StreamOperation>();
+  const uint64_t number = register_operation(operation);
+  NetworkOperation network;
+  network.request = request;
+  network.counts.assign(request.counts.begin(), request.counts.end());
+  network.number = ++last_number_;
+  network.operation = operation;
+  pump_.submit(std::move(network));
+  pump_.finish_submission(*operation, Errc::kOk);
+  return number;
+}
+
+Result<uint64_t> Streams::enqueue(const std::vector<Tensor>& tensors, uint64_t operations,
+                                  bool with_request) {
+  if (auto open = check_open(); !open) return tl::unexpected(open.error());
   const std::vector<Batch> batches = make_batches(tensors, options_.fusion_bytes);
   const uint64_t inflight = pump_.inflight();
   if (inflight > 0 && inflight + network_operations(batches) > kMaxInflight) {

@@ -23,15 +23,29 @@ const char* transport_text(const engine::SessionStats& stats) noexcept {
   return stats.rdma_lanes == stats.lane_connections ? "RDMA" : "RDMA and TCP";
 }
 
+// "4 reducers", "4 reducers and 8 co-located" or "8 co-located reducers".
+std::array<char, 64> reducers_text(uint32_t dedicated, uint32_t colocated) noexcept {
+  std::array<char, 64> text{};
+  if (colocated == 0) {
+    std::snprintf(text.data(), text.size(), "%u reducers", dedicated);
+  } else if (dedicated == 0) {
+    std::snprintf(text.data(), text.size(), "%u co-located reducers", colocated);
+  } else {
+    std::snprintf(text.data(), text.size(), "%u reducers and %u co-located", dedicated, colocated);
+  }
+  return text;
+}
+
 }  // namespace
 
-Comm::Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t rank, uint32_t reducers,
-           uint64_t budget, uint64_t communicator)
+Comm::Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t rank, uint64_t window_bytes,
+           uint64_t communicator)
     : session_(std::move(session)),
       nodes_(nodes),
       rank_(rank),
-      reducers_(reducers),
-      budget_(budget),
+      reducers_(session_->stats().reducers),
+      colocated_(session_->stats().colocated_reducers),
+      budget_(window_bytes * (reducers_ + colocated_)),
       begin_(monotonic_now()) {
   for (Request& r : requests_) r.comm = this;
   std::iota(free_.begin(), free_.end(), uint8_t{0});
@@ -47,10 +61,8 @@ Comm::~Comm() {
 
 void Comm::log_verdict_without_tuner() noexcept {
   if (std::exchange(logged_verdict_, true) || communicator_registry().has_tuner()) return;
-  info(
-      "offload ON %u reducers, %u nodes, allreduces of the sizes that NCCL chooses: it asks no tuner of this "
-      "plugin",
-      reducers_, nodes_);
+  info("offload ON %s, %u nodes, allreduces of the sizes that NCCL chooses: it asks no tuner of this plugin",
+       reducers_text(reducers_, colocated_).data(), nodes_);
 }
 
 Status Comm::start(const void* send, void* receive, size_t count, int data_type, int op,
@@ -73,7 +85,7 @@ Status Comm::start(const void* send, void* receive, size_t count, int data_type,
   r.bytes = bytes;
   const std::lock_guard lock(mutex_);
   if (end_ != Errc::kOk) return end_;
-  const Status s = session_->allreduce(
+  const Status s = session_->start(
       {.send = r.send, .recv = r.receive, .count = count, .dtype = *dtype, .op = *operation, .deadline = 0},
       r.operation);
   if (s.code() == Errc::kExhausted) return {};
@@ -209,13 +221,13 @@ void Comm::close() noexcept {
   }
   if (has_stats_file()) write_stats(stats);
   info(
-      "communicator of %u nodes closed: %llu requests, %.1f MB through %u reducers, mean %.0f us, p99 %.0f "
+      "communicator of %u nodes closed: %llu requests, %.1f MB through %s, mean %.0f us, p99 %.0f "
       "us; slowest node %u, waited for %.1f ms; longest stall %.1f ms; %.0f %% of all allreduce bytes "
       "offloaded%s",
-      nodes_, static_cast<unsigned long long>(operations_), 1e-6 * static_cast<double>(bytes_), reducers_,
-      latency_.mean_us(), latency_.quantile_us(0.99), stats.slowest.rank,
-      1e-6 * static_cast<double>(stats.slowest.waited), 1e-6 * static_cast<double>(stats.longest_stall),
-      share < 0 ? 100.0 : 100 * share, recovery_text.data());
+      nodes_, static_cast<unsigned long long>(operations_), 1e-6 * static_cast<double>(bytes_),
+      reducers_text(reducers_, colocated_).data(), latency_.mean_us(), latency_.quantile_us(0.99),
+      stats.slowest.rank, 1e-6 * static_cast<double>(stats.slowest.waited),
+      1e-6 * static_cast<double>(stats.longest_stall), share < 0 ? 100.0 : 100 * share, recovery_text.data());
 }
 
 void Comm::write_stats(const engine::SessionStats& stats) noexcept {
@@ -225,6 +237,7 @@ void Comm::write_stats(const engine::SessionStats& stats) noexcept {
     const double busy = 1e-9 * static_cast<double>(busy_ + unfinished);
     StatsLine line("offloaded");
     line.number("nodes", nodes_).number("node", rank_).number("reducers", reducers_);
+    line.number("colocated_reducers", colocated_);
     line.number("operations", operations_).number("bytes", bytes_);
     line.real("open_seconds", 1e-9 * static_cast<double>(monotonic_now() - begin_))
         .real("busy_seconds", busy);

@@ -36,9 +36,10 @@ class Comm {
   // NCCL opens at most 8 steps in 8 groups.
   static constexpr size_t kMaxRequests = 64;
 
-  // `budget`: most bytes of running requests. A larger request runs alone. `communicator`: NCCL's id.
-  Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t rank, uint32_t reducers,
-       uint64_t budget, uint64_t communicator);
+  // `window_bytes`: most bytes of running requests per reducer. A larger request runs alone. `communicator`:
+  // NCCL's id.
+  Comm(std::unique_ptr<engine::Session> session, uint32_t nodes, uint32_t rank, uint64_t window_bytes,
+       uint64_t communicator);
   ~Comm();
   Comm(const Comm&) = delete;
 
@@ -79,8 +80,9 @@ class Comm {
   std::unique_ptr<engine::Session> session_;
   std::optional<profiler::Attachment> attachment_;  // ends before the session
   const uint32_t nodes_;
-  const uint32_t rank_;  // of this node
-  const uint32_t reducers_;
+  const uint32_t rank_;       // of this node
+  const uint32_t reducers_;   // dedicated
+  const uint32_t colocated_;  // co-located reducers
   const uint64_t budget_;
   std::array<Request, kMaxRequests> requests_;
   std::array<uint8_t, kMaxRequests> free_;  // free entries: the first kMaxRequests - open_

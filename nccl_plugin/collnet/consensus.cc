@@ -49,14 +49,15 @@ Result<Consensus> Consensus::connect(PeerSet peers, Socket listener, ConnectTime
     return c;
   }
   Rendezvous rendezvous(c.peers_, std::move(listener), timeouts);
-  Result<void> outcome = rendezvous.run();
+  Result<std::string> outcome = rendezvous.run().map([] { return std::string(); });
   for (uint32_t rank = 1; rank < c.peers_.nodes.size(); ++rank) {
     Rendezvous::Node& node = rendezvous.nodes()[rank];
     c.sockets_[rank] = std::move(node.socket);
     if (outcome && node.common_text != c.peers_.common_text) {
-      outcome = fail(Errc::kMismatch, "nodes have different reducer lists: " + c.name(0) + " \"" +
-                                          c.peers_.common_text + "\", " + c.name(rank) + " \"" +
-                                          node.common_text + "\"; set the same SLUICE_REDUCERS on all nodes");
+      outcome =
+          fail(Errc::kMismatch, "nodes have different reducer lists: " + c.name(0) + " \"" +
+                                    c.peers_.common_text + "\", " + c.name(rank) + " \"" + node.common_text +
+                                    "\"; set the same SLUICE_REDUCERS and SLUICE_COLOCATED on all nodes");
     }
   }
   c.send_decision(outcome, monotonic_now() + kDecisionGrace);
@@ -80,18 +81,22 @@ Result<void> Consensus::connect_to_coordinator(Nanos deadline, Nanos wait_until)
   return {};
 }
 
-Result<void> Consensus::receive_decision(Nanos deadline) {
+Result<std::string> Consensus::receive_decision(Nanos deadline) {
   Message message;
   if (const Status s = receive(sockets_[0], message, deadline); !s.ok())
     return fail(s.code(), "no decision from " + coordinator_name() + ": " + std::string(to_string(s.code())));
   if (message.kind != Message::Kind::kDecision)
     return fail(Errc::kUnexpectedMessage, coordinator_name() + ", sent another message than a decision");
   if (message.code != Errc::kOk) return fail(message.code, message.text);
-  return {};
+  return std::move(message.text);
 }
 
-Result<void> Consensus::decide(const Result<void>& vote, Nanos deadline) {
-  if (is_coordinator()) return coordinate_round(vote ? vote : add_context(name(0), vote.error()), deadline);
+Result<std::string> Consensus::decide(const Result<void>& vote, Nanos deadline,
+                                      const std::string& announcement) {
+  if (is_coordinator()) {
+    if (!vote) return coordinate_round(add_context(name(0), vote.error()), deadline);
+    return coordinate_round(announcement, deadline);
+  }
   Message message{.kind = Message::Kind::kVote, .code = Errc::kOk, .rank = peers_.rank, .text = {}};
   if (!vote) {
     message.code = vote.error().code;
@@ -102,7 +107,7 @@ Result<void> Consensus::decide(const Result<void>& vote, Nanos deadline) {
   return receive_decision(deadline + kDecisionGrace);
 }
 
-Result<void> Consensus::coordinate_round(Result<void> outcome, Nanos deadline) {
+Result<std::string> Consensus::coordinate_round(Result<std::string> outcome, Nanos deadline) {
   for (uint32_t rank = 1; rank < sockets_.size(); ++rank) {
     Message vote;
     const Status s = receive(sockets_[rank], vote, deadline);
@@ -118,12 +123,11 @@ Result<void> Consensus::coordinate_round(Result<void> outcome, Nanos deadline) {
   return outcome;
 }
 
-void Consensus::send_decision(const Result<void>& outcome, Nanos deadline) noexcept {
-  Message decision{.kind = Message::Kind::kDecision, .code = Errc::kOk, .rank = 0, .text = {}};
-  if (!outcome) {
-    decision.code = outcome.error().code;
-    decision.text = outcome.error().text;
-  }
+void Consensus::send_decision(const Result<std::string>& outcome, Nanos deadline) noexcept {
+  const Message decision{.kind = Message::Kind::kDecision,
+                         .code = outcome ? Errc::kOk : outcome.error().code,
+                         .rank = 0,
+                         .text = outcome ? *outcome : outcome.error().text};
   for (const Socket& socket : sockets_) {
     // A node that does not get the decision fails by itself.
     if (socket.valid()) (void)send(socket, decision, deadline);

@@ -24,10 +24,12 @@ class Consensus {
   [[nodiscard]] static Result<Consensus> connect(PeerSet peers, transport::tcp::Socket listener,
                                                  ConnectTimeouts timeouts);
 
-  // Runs one round. Succeeds when all nodes vote success; otherwise returns the error of the lowest
-  // rank that voted no or sent no vote, with the name of its node, the same on all nodes. The coordinator
-  // waits for the votes until `deadline`, the other nodes kDecisionGrace longer for the decision.
-  [[nodiscard]] Result<void> decide(const Result<void>& vote, Nanos deadline);
+  // Runs one round. Succeeds when all nodes vote success, and returns the coordinator's `announcement`, which
+  // the other nodes leave empty. Otherwise returns the error of the lowest rank that voted no or sent no
+  // vote, with the name of its node, the same on all nodes. The coordinator waits for the votes until
+  // `deadline`, the other nodes kDecisionGrace longer for the decision.
+  [[nodiscard]] Result<std::string> decide(const Result<void>& vote, Nanos deadline,
+                                           const std::string& announcement = {});
 
   // Call after the last round. The coordinator waits until all nodes have the decision, because closing its
   // sockets earlier could destroy a decision in transit.
@@ -48,9 +50,9 @@ class Consensus {
   [[nodiscard]] std::string coordinator_name() const { return name(0) + ", the coordinator"; }
   // `wait_until`: when this node stops waiting for the others.
   [[nodiscard]] Result<void> connect_to_coordinator(Nanos deadline, Nanos wait_until);
-  [[nodiscard]] Result<void> receive_decision(Nanos deadline);
-  [[nodiscard]] Result<void> coordinate_round(Result<void> outcome, Nanos deadline);
-  void send_decision(const Result<void>& outcome, Nanos deadline) noexcept;
+  [[nodiscard]] Result<std::string> receive_decision(Nanos deadline);
+  [[nodiscard]] Result<std::string> coordinate_round(Result<std::string> outcome, Nanos deadline);
+  void send_decision(const Result<std::string>& outcome, Nanos deadline) noexcept;
   [[nodiscard]] static Status send(const transport::tcp::Socket& to, const Message& message,
                                    Nanos deadline) noexcept;
   [[nodiscard]] static Status receive(const transport::tcp::Socket& from, Message& message, Nanos deadline);

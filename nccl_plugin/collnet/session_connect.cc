@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "colocated/hosted_reducer.h"
 #include "core/clock.h"
 #include "gpu_client/engine/join/credentials.h"
 #include "gpu_client/engine/join/handshake.h"
 #include "gpu_client/engine/join/lane_settings.h"
 #include "nccl_plugin/collnet/consensus.h"
+#include "nccl_plugin/collnet/meeting_point.h"
 #include "nccl_plugin/host/dns_pool.h"
 #include "nccl_plugin/host/log.h"
 #include "wire/sha256.h"
@@ -15,9 +17,10 @@
 namespace sluice::nccl::collnet {
 namespace {
 
-// The text that the nodes compare: the list of reducers. A long list is truncated and ends with a digest, so
-// that it fits a message and still shows every difference.
-std::string common_text(const Settings& s, const Result<void>& discovered) {
+// The text that the nodes compare: the list of reducers, and how the workers reduce beside them. A long list
+// is truncated and ends with a digest, so that it fits a message and still shows every difference.
+std::string list_text(const Settings& s, const Result<void>& discovered) {
+  if (s.no_pool) return std::string(config::kNoReducers);
   if (!discovered) return "none: " + discovered.error().text.substr(0, 900);
   std::string list;
   for (const config::Endpoint& e : s.reducers) list += (list.empty() ? "" : ",") + config::to_string(e);
@@ -27,6 +30,12 @@ std::string common_text(const Settings& s, const Result<void>& discovered) {
   for (size_t i = 0; i < 8; ++i)
     text += "0123456789abcdef"[digest[i] >> 4], text += "0123456789abcdef"[digest[i] & 15];
   return text;
+}
+
+std::string common_text(const Settings& s, const Result<void>& discovered) {
+  const bool is_default = s.colocated == engine::ColocationMode::kAuto;
+  return list_text(s, discovered) +
+         (is_default ? std::string() : std::string("; SLUICE_COLOCATED=") + to_string(s.colocated));
 }
 
 // Returns the settings with the current list of reducers: a communicator may be created long after the plugin
@@ -52,8 +61,9 @@ Settings with_current_pool(const Settings& s, Result<void>& status) {
 
 // Connects to every reducer before any node joins. So an unreachable reducer, a wrong token or an
 // incompatible version is found at once, and not after the join timeout of the other nodes.
-Result<void> check_reducers(const Settings& s, const engine::Identity& identity, Nanos deadline) {
-  for (const config::Endpoint& reducer : s.reducers) {
+Result<void> check_reducers(const std::vector<config::Endpoint>& reducers, const engine::Identity& identity,
+                            Nanos deadline) {
+  for (const config::Endpoint& reducer : reducers) {
     auto handshake = engine::connect_and_handshake(reducer, identity, wire::Purpose::kStatus, 0, 0, deadline);
     if (!handshake) {
       Error e = handshake.error();
@@ -75,8 +85,13 @@ Result<void> prepare_identity(const Settings& s, engine::Identity& identity, Nan
   if (!tls || !lanes) return tl::unexpected(!tls ? tls.error() : lanes.error());
   identity.tls = std::move(*tls);
   identity.lanes = std::move(*lanes);
-  return check_reducers(s, identity, monotonic_now() + timeout);
+  return check_reducers(s.reducers, identity, monotonic_now() + timeout);
 }
+
+// How many waits of the step timeout another node may need longer to join: to reach the reducers and to be
+// joined by the others. With co-located reducers the nodes exchange data twice and try every reducer before.
+constexpr int64_t kJoinSteps = 2;
+constexpr int64_t kColocatedJoinSteps = 6;
 
 Result<std::vector<NodeHandle>> decode_handles(std::span<void* const> handles) {
   std::vector<NodeHandle> nodes;
@@ -107,6 +122,7 @@ Result<std::unique_ptr<Comm>> connect_session(std::span<void* const> handles, Li
   const auto rank = static_cast<uint32_t>(own - nodes->begin());
   const auto ranks = static_cast<uint32_t>(nodes->size());
   const SessionId session = session_id_of(*nodes);
+  const std::string coordinator = nodes->front().address;
   const Nanos step_timeout = s.connect_timeout / 4;
 
   auto consensus =
@@ -135,29 +151,45 @@ Result<std::unique_ptr<Comm>> connect_session(std::span<void* const> handles, Li
   options.join.connect_timeout = step_timeout;
   options.join.join_timeout = step_timeout;
   options.join.resume_timeout = s.resume_timeout;
+  options.join.colocation.mode = s.colocated;
+  options.join.colocation.link_rate = s.link_rate;
+  options.join.colocation.start_reducer = colocated::local_reducer_factory({.payload_crc = s.payload_crc});
   options.keep_results = s.fault_tolerant;
   options.own_thread = s.own_thread;
   options.payload_crc = s.payload_crc;
 
   // First round: can all nodes reach all reducers? A node whose discovery failed votes with that error at
   // once.
+  std::string announcement;
   if (status) status = prepare_identity(s, options.join.identity, step_timeout);
-  if (auto all = consensus->decide(status, monotonic_now() + step_timeout + kSecond); !all)
-    return tl::unexpected(all.error());
+  if (status && s.no_pool && rank == 0) status = open_meeting_point(options.join, coordinator, announcement);
+  auto announced = consensus->decide(status, monotonic_now() + step_timeout + kSecond, announcement);
+  if (!announced) return tl::unexpected(announced.error());
+  if (s.no_pool) {
+    // The same for the reducer that the coordinator has started.
+    status = set_meeting_point(options.join, coordinator, *announced);
+    if (status) {
+      status = check_reducers({options.join.colocation.rendezvous}, options.join.identity,
+                              monotonic_now() + step_timeout);
+    }
+    if (auto all = consensus->decide(status, monotonic_now() + step_timeout + kSecond); !all)
+      return tl::unexpected(all.error());
+  }
 
-  // Second round: have all nodes joined? The join vote of the engine is not sufficient: it goes through a
+  // Last round: have all nodes joined? The join vote of the engine is not sufficient: it goes through a
   // reducer, which may fail after it has answered only some of the nodes.
   auto created = engine::Session::create(std::move(options));
   const Result<void> joined = created ? Result<void>() : tl::unexpected(created.error());
-  auto all = consensus->decide(joined, monotonic_now() + 2 * step_timeout + engine::kVerdictGrace + kSecond);
+  const int64_t steps = s.may_colocate(ranks) ? kColocatedJoinSteps : kJoinSteps;
+  auto all =
+      consensus->decide(joined, monotonic_now() + steps * step_timeout + engine::kVerdictGrace + kSecond);
   consensus->finish(monotonic_now() + kSecond);
   if (!all) {
     // Without the abort, reducers on which the session has started would wait for this node to reconnect.
     if (created) (*created)->abort(all.error().code, all.error().text);
     return tl::unexpected(all.error());
   }
-  return std::make_unique<Comm>(std::move(*created), ranks, rank, static_cast<uint32_t>(s.reducers.size()),
-                                uint64_t{s.window_bytes} * s.reducers.size(), listener.communicator);
+  return std::make_unique<Comm>(std::move(*created), ranks, rank, s.window_bytes, listener.communicator);
 }
 
 }  // namespace sluice::nccl::collnet

@@ -12,9 +12,12 @@ namespace {
 Capabilities decide(const Settings& s) {
   Capabilities result;
   const DeviceOptions options{.interfaces = s.interfaces, .speed_mbps = s.speed_mbps};
-  if (s.pool_size() == 0 && s.net != NetPolicy::kAlways) {
+  const std::string remedy = s.no_pool ? "; unset SLUICE_COLOCATED=off, or list reducers in SLUICE_REDUCERS"
+                                       : "; set SLUICE_REDUCERS, to \"none\" for co-located reducers only";
+  if (!s.can_offload() && s.net != NetPolicy::kAlways) {
     result.off_reason = OffReason::kNoReducers;
-    result.reason = "no reducers configured, so NCCL uses its own network; set SLUICE_REDUCERS";
+    result.reason = "no reducers configured, so NCCL uses its own network" + remedy;
+    result.is_warning = s.no_pool;
     return result;
   }
   if (const std::string rdma = active_rdma_device(options.sysfs);
@@ -35,10 +38,10 @@ Capabilities decide(const Settings& s) {
     result.is_warning = true;
     return result;
   }
-  if (s.pool_size() == 0) {
+  if (!s.can_offload()) {
     result.off_reason = OffReason::kNoReducers;
-    result.reason =
-        "no reducers configured, so only point-to-point traffic uses this plugin; set SLUICE_REDUCERS";
+    result.reason = "no reducers configured, so only point-to-point traffic uses this plugin" + remedy;
+    result.is_warning = s.no_pool;
     return result;
   }
   result.collnet = result.net;
@@ -61,8 +64,9 @@ void log_capabilities() noexcept {
       for (const Device& d : c.net) devices += (devices.empty() ? "" : ", ") + d.name + " " + d.address;
       if (!c.collnet.empty()) {
         const Settings& s = settings();
-        info("protocol %u over %s, %zu reducers configured%s%s", unsigned{wire::kVersionMax}, devices.c_str(),
-             s.pool_size(), s.source.empty() ? "" : " by ", s.source.c_str());
+        const std::string count = s.no_pool ? "no dedicated" : std::to_string(s.pool_size());
+        info("protocol %u over %s, %s reducers configured%s%s", unsigned{wire::kVersionMax}, devices.c_str(),
+             count.c_str(), s.source.empty() ? "" : " by ", s.source.c_str());
       } else if (c.is_warning) {
         warn("offload OFF (%s)", c.reason.c_str());
       } else {

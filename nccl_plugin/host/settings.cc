@@ -144,13 +144,22 @@ void discover_reducers(const char* const* environment, SettingsResult& out) {
   s.dns_reducer_count = **count;
   s.source = discovery::to_string(discovery::Source::kKubernetes);
 }
-
 const SettingsResult& process_settings() {
   static const SettingsResult result = read_settings(environ);
   return result;
 }
 
 }  // namespace
+
+bool Settings::may_colocate(size_t nodes) const noexcept {
+  switch (colocated) {
+    case engine::ColocationMode::kOff: return false;
+    case engine::ColocationMode::kAlways: return can_offload();
+    case engine::ColocationMode::kAuto: break;
+  }
+  return no_pool ||
+         (pool_size() != 0 && nodes > 2 && (reducers.empty() || !config::is_loopback(reducers.front())));
+}
 
 SettingsResult read_settings(const char* const* environment) {
   SettingsResult out;
@@ -160,6 +169,7 @@ SettingsResult read_settings(const char* const* environment) {
   r.read("SLUICE_REDUCERS", [&s](const std::string& value) -> std::string {
     auto pool = config::read_pool(value);
     if (!pool) return pool.error().text;
+    s.no_pool = pool->reducers.empty();
     s.reducers = std::move(pool->reducers);
     s.pool_file = std::move(pool->file);
     return {};
@@ -172,6 +182,16 @@ SettingsResult read_settings(const char* const* environment) {
       return {};
     });
   };
+  using engine::ColocationMode;
+  r.choice(
+      "SLUICE_COLOCATED", s.colocated,
+      {{"auto", ColocationMode::kAuto}, {"off", ColocationMode::kOff}, {"always", ColocationMode::kAlways}});
+  r.read("SLUICE_LINK_RATE", [&s](const std::string& value) -> std::string {
+    const auto rate = config::parse_rate(value);
+    if (!rate) return rate.error().text;
+    s.link_rate = *rate;
+    return {};
+  });
   read_name("SLUICE_JOB", s.job);
   read_name("SLUICE_TENANT", s.tenant);
   r.text("SLUICE_KEY_FILE", s.key_file);

@@ -6,6 +6,7 @@
 
 #include "config/pool.h"
 #include "core/units.h"
+#include "gpu_client/engine/join/colocation.h"
 
 namespace sluice::nccl {
 
@@ -18,11 +19,14 @@ enum class OffloadPolicy { kAuto, kAlways, kNever };
 // for the name of the network. An invalid value causes a warning and the default: a typing error must not end
 // a training job.
 struct Settings {
-  std::string net_name = "SLUICE";               // SLUICE_NET_NAME: for images that set NCCL_NET
-  std::vector<config::Endpoint> reducers;        // SLUICE_REDUCERS, or the result of discovery
-  std::string pool_file;                         // FILE of SLUICE_REDUCERS=@FILE; else empty
-  std::string source;                            // the discovery source of `reducers`; empty: SLUICE_REDUCERS
-  uint32_t dns_reducer_count = 0;                // of SLUICE_REDUCER_SERVICE; connect() resolves them
+  std::string net_name = "SLUICE";         // SLUICE_NET_NAME: for images that set NCCL_NET
+  std::vector<config::Endpoint> reducers;  // SLUICE_REDUCERS, or the result of discovery
+  bool no_pool = false;                    // SLUICE_REDUCERS=none: co-located reducers only
+  std::string pool_file;                   // FILE of SLUICE_REDUCERS=@FILE; else empty
+  std::string source;                      // the discovery source of `reducers`; empty: SLUICE_REDUCERS
+  uint32_t dns_reducer_count = 0;          // of SLUICE_REDUCER_SERVICE; connect() resolves them
+  engine::ColocationMode colocated = engine::ColocationMode::kAuto;  // SLUICE_COLOCATED=auto|off|always
+  uint64_t link_rate = 0;                        // SLUICE_LINK_RATE in bits/s; 0: the interface's speed
   std::string job = "default";                   // SLUICE_JOB
   std::string tenant;                            // SLUICE_TENANT; empty: the job name
   std::string key_file;                          // SLUICE_KEY_FILE
@@ -45,10 +49,16 @@ struct Settings {
   uint32_t min_nodes = 3;                        // SLUICE_MIN_NODES: no gain with fewer nodes
   std::string stats_file;                        // SLUICE_STATS_FILE; empty: none (host/stats_file.h)
 
-  // The number of reducers; 0: no offload.
+  // The number of dedicated reducers.
   [[nodiscard]] size_t pool_size() const noexcept {
     return reducers.empty() ? dns_reducer_count : reducers.size();
   }
+  // False: this process has nothing to offload to.
+  [[nodiscard]] bool can_offload() const noexcept {
+    return pool_size() != 0 || (no_pool && colocated != engine::ColocationMode::kOff);
+  }
+  // Whether the sessions of a communicator may use co-located reducers, as engine::JoinOptions decides it.
+  [[nodiscard]] bool may_colocate(size_t nodes) const noexcept;
 };
 
 struct SettingsResult {

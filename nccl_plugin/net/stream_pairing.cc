@@ -105,7 +105,7 @@ Result<void> StreamPairing::send_paired() {
   wire::Paired paired;
   paired.ready = pair_ ? 1 : 0;
   paired.reason = tcp_reason_;
-  if (pair_) socket_.attach_queue_pair(std::move(pair_));
+  if (pair_) socket_.attach_channel(std::move(pair_));
   step_ = Step::kDone;
   return send(paired);
 }
@@ -145,7 +145,7 @@ Result<void> StreamPairing::receive_paired() {
   if (paired.ready == 0) {
     use_tcp(peer_reason(std::move(paired.reason)));
   } else {
-    socket_.attach_queue_pair(std::move(pair_));
+    socket_.attach_channel(std::move(pair_));
   }
   step_ = Step::kDone;
   return {};

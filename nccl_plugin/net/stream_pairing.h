@@ -53,7 +53,7 @@ class StreamPairing {
   const transport::rdma::RailChoice& choice_;
   Step step_ = Step::kBegin;
   HandshakeFrame frame_;
-  std::unique_ptr<transport::tcp::AttachedQueuePair> pair_;
+  std::unique_ptr<transport::tcp::AttachedChannel> pair_;
   Nanos probe_since_ = 0;
   std::string tcp_reason_;
 };

@@ -35,17 +35,30 @@ struct CollectiveQuery {
 // / N times (docs/guides/size.md).
 [[nodiscard]] bool pool_is_wide_enough(const CollectiveQuery& q, size_t reducers) noexcept;
 
-// True when offload is allowed and pays: the pool is wide enough, and the nodes and bytes reach their
-// minimum. With two nodes a ring is equally fast; below a size the latency of ring and tree is lower.
-[[nodiscard]] bool should_offload(const CollectiveQuery& q, const Settings& s) noexcept;
+// OffloadRange is what offload can gain for a communicator. SLUICE_OFFLOAD=auto follows it.
+struct OffloadRange {
+  bool pays = false;
+  uint64_t max_bytes = UINT64_MAX;  // the largest allreduce that gains
+  double colocated_share = 0;       // of the data: what co-located reducers sum
+};
+
+// Of q, only nodes and ranks matter. Without co-located reducers the pool must be wide enough. With them, the
+// time is that of core/link_split.h, for links as fast as the reducers' weights say. Where it is not lower
+// than a ring's, offload still gains for a while: it takes two hops and a ring 2 (ranks - 1). Allocates.
+[[nodiscard]] OffloadRange offload_range(const CollectiveQuery& q, const Settings& s);
+
+// True when offload is allowed and pays: nodes and bytes reach their minimum, and the bytes are in the range.
+// With two nodes a ring is equally fast; below a size the latency of ring and tree is lower.
+[[nodiscard]] bool should_offload(const CollectiveQuery& q, const Settings& s,
+                                  const OffloadRange& range) noexcept;
 
 // Edits the costs: algorithms x protocols of microseconds, kForbidden for excluded entries, which stay
 // excluded. With offload the cheaper CollNet algorithm becomes free. Without offload both CollNet algorithms
 // are excluded, and NVLS over several nodes, which uses CollNet too, unless no other algorithm is left.
 // `avoid_chain`: CollNetChain would crash (verdict.h), so only CollNetDirect can offload. Returns true when
 // CollNet was chosen.
-bool adjust_costs(const CollectiveQuery& q, const Settings& s, float* table, int algorithms, int protocols,
-                  bool avoid_chain) noexcept;
+bool adjust_costs(const CollectiveQuery& q, const Settings& s, const OffloadRange& range, float* table,
+                  int algorithms, int protocols, bool avoid_chain) noexcept;
 
 // Returns the chunk size of a CollNet allreduce. `proposed` is NCCL's; the result is larger if each channel
 // still has kDepth chunks.

@@ -34,6 +34,7 @@ Tuner::Tuner(size_t ranks, size_t nodes, uint64_t comm_id)
       nodes_(nodes),
       comm_id_(comm_id),
       avoid_chain_(chain_may_crash(ranks, nodes, nccl_release(), capabilities().collnet.size())),
+      range_(offload_range({.nodes = nodes, .ranks = ranks}, settings())),
       failures_before_(communicator_registry().failures()) {
   OffloadFacts facts;
   facts.ranks = ranks;
@@ -82,9 +83,10 @@ void Tuner::set_verdict(Verdict verdict) noexcept {
     if (const auto session = communicator_registry().find(nodes_)) transport = session->transport;
     // The tuner of a rank without a session does not know the transport.
     communicator_registry().add({.owner = this, .nodes = nodes_, .comm_id = comm_id_, .transport = {}});
-    info("offload ON %zu reducers%s%s, %zu ranks on %zu nodes, allreduces of %s%s", settings().pool_size(),
-         transport.empty() ? "" : " over ", transport.c_str(), ranks_, nodes_, verdict_.text.c_str(),
-         id.data());
+    const char* const over = transport.empty() ? "" : range_.colocated_share > 0 ? ", over " : " over ";
+    info("offload ON %s%s%s, %zu ranks on %zu nodes, allreduces of %s%s",
+         reducers_text(settings(), range_).c_str(), over, transport.c_str(), ranks_, nodes_,
+         verdict_.text.c_str(), id.data());
   } catch (const std::exception&) {  // a missing log line must not fail the job
   }
 }
@@ -110,6 +112,7 @@ Tuner::~Tuner() {
     if (!has_stats_file()) return;
     StatsLine line("communicator");
     line.number("ranks", ranks_).number("nodes", nodes_).number("reducers", settings().pool_size());
+    line.real("colocated_share", range_.colocated_share);
     line.number("allreduces", allreduces_)
         .number("allreduce_bytes", allreduce_bytes_)
         .number("offload_bytes", offload_bytes_);
@@ -125,7 +128,7 @@ void Tuner::adjust_costs(int function, uint64_t bytes, float* table, int algorit
   const bool direct = has_algorithm(kCollNetDirect, table, algorithms, protocols);
   const bool collnet = direct || has_algorithm(kCollNetChain, table, algorithms, protocols);
   if (function == kAllReduce) decide_once(collnet, direct);
-  const bool offload = tuner::adjust_costs(q, settings(), table, algorithms, protocols, avoid_chain_);
+  const bool offload = tuner::adjust_costs(q, settings(), range_, table, algorithms, protocols, avoid_chain_);
   if (function == kAllReduce) count_allreduce(bytes, offload);
 }
 
@@ -134,7 +137,7 @@ void Tuner::choose_algorithm(int function, uint64_t bytes, bool collnet, int* al
   if (function != kAllReduce) return;
   const CollectiveQuery q{.function = function, .bytes = bytes, .nodes = nodes_, .ranks = ranks_};
   decide_once(collnet, false);
-  const bool offload = collnet && should_offload(q, settings());
+  const bool offload = collnet && should_offload(q, settings(), range_);
   count_allreduce(bytes, offload);
   if (!collnet) return;
   if (offload) {

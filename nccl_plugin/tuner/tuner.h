@@ -43,6 +43,7 @@ class Tuner {
   const size_t nodes_;
   const uint64_t comm_id_;
   const bool avoid_chain_;
+  const OffloadRange range_;
   const uint64_t failures_before_;  // of the CommunicatorRegistry
   std::atomic<bool> decided_{false};
   Verdict verdict_;  // set when decided

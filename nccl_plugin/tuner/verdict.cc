@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -16,7 +17,6 @@
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/host/nccl_release.h"
 #include "nccl_plugin/host/stats_file.h"
-#include "nccl_plugin/tuner/cost_table.h"
 
 namespace sluice::nccl::tuner {
 namespace {
@@ -46,6 +46,14 @@ std::string algorithm_exclusion(int release, const char* (*get_variable)(const c
   return text.empty() ? config::collnet_exclusion({{}, all.proto, {}}) : text;
 }
 
+// The sizes that are offloaded.
+std::string sizes_text(const OffloadFacts& facts, const Settings& s) {
+  if (s.offload == OffloadPolicy::kAlways) return "any size";
+  const auto range = offload_range({.nodes = facts.nodes, .ranks = facts.ranks}, s);
+  if (range.max_bytes == UINT64_MAX) return count(s.min_bytes / kKiB, "KiB and more");
+  return count(s.min_bytes / kKiB, "to ") + count(range.max_bytes / kKiB, "KiB");
+}
+
 std::string child_text(const OffloadFacts& facts) {
   std::array<char, 40> id{};
   if (facts.parent_comm_id != 0)
@@ -64,6 +72,13 @@ const char* read_variable(const char* name) noexcept {
   return std::getenv(name);
 }
 
+std::string reducers_text(const Settings& s, const OffloadRange& range) {
+  std::string text = s.no_pool ? "no dedicated reducers" : count(s.pool_size(), "reducers");
+  if (range.colocated_share > 0)
+    text += ", " + count(static_cast<size_t>(std::lround(100 * range.colocated_share)), "% co-located");
+  return text;
+}
+
 bool chain_may_crash(size_t ranks, size_t nodes, int release, size_t devices) {
   return devices > 1 && ranks > nodes && config::has_defect(release, config::NcclDefect::kChainHeads);
 }
@@ -80,7 +95,14 @@ std::optional<Verdict> decide_early(const OffloadFacts& facts, const Settings& s
                count(facts.nodes, "nodes: offload pays from ") +
                    count(s.min_nodes, "nodes on; set SLUICE_MIN_NODES to change this limit"));
   }
-  if (!pool_is_wide_enough({.nodes = facts.nodes, .ranks = facts.ranks}, s.pool_size())) {
+  if (const auto range = offload_range({.nodes = facts.nodes, .ranks = facts.ranks}, s); !range.pays) {
+    if (range.colocated_share > 0) {
+      return off(OffReason::kPoolTooNarrow,
+                 reducers_text(s, range) + ", " +
+                     count(facts.nodes,
+                           "nodes of the same link speed: a ring is as fast; add reducers, lower "
+                           "SLUICE_MIN_BYTES, or set SLUICE_OFFLOAD=always"));
+    }
     return off(OffReason::kPoolTooNarrow,
                count(s.pool_size(), "reducers are too few for ") +
                    count(facts.nodes,
@@ -114,9 +136,7 @@ Verdict decide(const OffloadFacts& facts, const Settings& s, const Capabilities&
               " crashes in CollNetChain with several interfaces and GPUs per node and no NVSwitch; use NCCL "
               "2.30.7 or newer, or offer one interface by SLUICE_IFNAME");
     }
-    return {
-        .reason = OffReason::kNone,
-        .text = s.offload == OffloadPolicy::kAlways ? "any size" : count(s.min_bytes / kKiB, "KiB and more")};
+    return {.reason = OffReason::kNone, .text = sizes_text(facts, s)};
   }
   if (const std::string net(value_of(get_variable, "NCCL_NET"));
       !net.empty() && strcasecmp(net.c_str(), s.net_name.c_str()) != 0) {

@@ -10,6 +10,7 @@
 #include "nccl_plugin/host/capabilities.h"
 #include "nccl_plugin/host/off_reason.h"
 #include "nccl_plugin/host/settings.h"
+#include "nccl_plugin/tuner/cost_table.h"
 
 namespace sluice::nccl::tuner {
 
@@ -37,6 +38,9 @@ struct OffloadFacts {
 // see NVLink, so GPUs with NVLink and no NVSwitch count as well. All ranks decide alike, since nodes of a job
 // have equal devices.
 [[nodiscard]] bool chain_may_crash(size_t ranks, size_t nodes, int release, size_t devices);
+
+// "4 reducers", "4 reducers, 35 % co-located" or "no dedicated reducers, 100 % co-located".
+[[nodiscard]] std::string reducers_text(const Settings& settings, const OffloadRange& range);
 
 // Returns the verdict that needs nothing of NCCL but the size of the communicator; empty if it depends on
 // CollNet.

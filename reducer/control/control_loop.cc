@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <future>
-#include <span>
-
 #include "core/assert.h"
 #include "core/clock.h"
-#include "core/log.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/socket.h"
-#include "wire/handshake.h"
 
 #ifndef SLUICE_VERSION
 #error "SLUICE_VERSION is defined by the build"
@@ -30,11 +26,13 @@ constexpr Nanos kStopLinger = 1 * kSecond;
 
 }  // namespace
 
-ControlLoop::ControlLoop(const ReducerOptions& options, int listen_fd, std::optional<config::Secret> key,
+ControlLoop::ControlLoop(const ReducerOptions& options, transport::tcp::Socket listener,
+                         std::optional<config::Secret> key,
                          std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma,
                          FairPool& fair, std::vector<std::unique_ptr<LaneThread>>& lanes)
     : options_(options),
-      key_(key),
+      log_(options.hosted),
+      admission_(options_, key),
       tls_(std::move(tls)),
       rdma_(std::move(rdma)),
       id_(random64()),
@@ -48,14 +46,16 @@ ControlLoop::ControlLoop(const ReducerOptions& options, int listen_fd, std::opti
       mailbox_(io_, lanes),
       queue_pairs_(io_, rdma_),
       sessions_(*this, options_, id_),
+      gathers_(options_.join_timeout),
       job_({.expected_ranks = options_.expected_workers,
             .arrival_timeout = options_.arrival_timeout,
             .idle_timeout = options_.idle_timeout},
            now_) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  getsockname(listen_fd, reinterpret_cast<sockaddr*>(&address), &size);
-  acceptor_.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), listen_fd);
+  getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size);
+  acceptor_.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(),
+                   listener.release());
 }
 
 ControlLoop::~ControlLoop() {
@@ -75,6 +75,7 @@ void ControlLoop::start() {
       now_ = monotonic_now();
       process_lane_events();
       sessions_.release_ended();
+      close_if_empty();
     });
   });
   schedule_tick();
@@ -92,9 +93,9 @@ void ControlLoop::run() {
   }
 }
 
-void ControlLoop::log_exception(const std::exception& e) noexcept {
+void ControlLoop::log_exception(const std::exception& e) const noexcept {
   try {
-    log::error(std::string("control loop: handler failed: ") + e.what());
+    log_.error(std::string("control loop: handler failed: ") + e.what());
   } catch (const std::exception&) {
     log::error("control loop: handler failed: out of memory");
   }
@@ -131,12 +132,13 @@ void ControlLoop::apply_options(const ReloadableOptions& options,
   fair_.with([this](const FairShares&) { sessions_.tenants().update_weights(); });
 }
 
-std::string ControlLoop::query_status() {
-  std::promise<std::string> promise;
+template <typename Answer>
+Answer ControlLoop::query(const std::function<Answer()>& work) {
+  std::promise<Answer> promise;
   auto future = promise.get_future();
-  asio::post(io_, [this, &promise] {
+  asio::post(io_, [&work, &promise] {
     try {
-      promise.set_value(status_json());
+      promise.set_value(work());
     } catch (...) {
       promise.set_exception(std::current_exception());
     }
@@ -151,6 +153,14 @@ std::string ControlLoop::query_status() {
     io_.poll();
   }
   return future.get();
+}
+
+std::string ControlLoop::query_status() {
+  return query<std::string>([this] { return status_json(); });
+}
+
+bool ControlLoop::has_session(const SessionId& session) {
+  return query<bool>([&] { return sessions_.find(session) != nullptr; });
 }
 
 bool ControlLoop::is_responsive(Nanos timeout) {
@@ -184,7 +194,7 @@ void ControlLoop::accept() {
       return accept();
     }
     // Most likely out of file descriptors: retrying at once would spin.
-    log::warn("accept on the data port failed, retrying in 100 ms: " + error.message());
+    log_.warn("accept on the data port failed, retrying in 100 ms: " + error.message());
     accept_timer_.expires_after(kAcceptRetry);
     accept_timer_.async_wait([this](const boost::system::error_code& e) {
       if (!e) accept();
@@ -212,11 +222,6 @@ void ControlLoop::join(Connection& connection, const wire::Hello& hello, const w
   job_.on_join(sessions_.max_joined_ranks(), now_);
 }
 
-std::optional<wire::Digest> ControlLoop::token_for(const std::string& job) const {
-  if (!key_) return std::nullopt;
-  return wire::job_token(std::as_bytes(std::span(*key_)), job);
-}
-
 uint32_t ControlLoop::lanes_offered() const noexcept {
   return std::min({options_.lanes_per_session, lane_count(), uint32_t{wire::kMaxLanes}});
 }
@@ -227,9 +232,11 @@ wire::Welcome ControlLoop::make_welcome(uint8_t version, const SessionId& sessio
   welcome.lanes = static_cast<uint16_t>(lanes_offered());
   welcome.max_slot_bytes = options_.max_slot_bytes;
   welcome.reducer = sessions_.id_for(session);
-  welcome.features = wire::kFaultToleranceFeatures | (tls_ ? wire::kFeatureTls : 0) |
-                     (rdma_.rails.names.empty() ? 0 : wire::kFeatureRdma);
+  welcome.features = wire::kFaultToleranceFeatures | wire::kFeatureGather |
+                     (options_.offers_memory ? wire::kFeatureMemory : 0) | wire::kFeatureRateChanges |
+                     (tls_ ? wire::kFeatureTls : 0) | (rdma_.rails.names.empty() ? 0 : wire::kFeatureRdma);
   welcome.software = "sluice " SLUICE_VERSION;
+  if (options_.link_rate != 0) welcome.link_rate = options_.link_rate;
   SLUICE_ASSERT(getrandom(welcome.nonce.data(), welcome.nonce.size(), 0) ==
                 static_cast<ssize_t>(welcome.nonce.size()));
   return welcome;
@@ -253,6 +260,7 @@ void ControlLoop::tick() {
   mailbox_.flush();
   process_lane_events();
   sessions_.tick(now_);
+  gathers_.tick(now_);
   for (const auto& connection : connections_) connection->check_deadline(now_);
   std::erase_if(connections_, [](const auto& c) { return c->is_closed(); });
   sessions_.outcomes().remove_expired(now_);
@@ -270,7 +278,7 @@ void ControlLoop::tick() {
 }
 
 void ControlLoop::handle_stall(Nanos time) {
-  log::warn("process did not run for " + std::to_string(time / kMillisecond) +
+  log_.warn("process did not run for " + std::to_string(time / kMillisecond) +
             " ms (suspended or starved of CPU); peer timeouts are extended by that time");
   sessions_.on_process_stall(time);
 }
@@ -289,10 +297,10 @@ void ControlLoop::end_after_job() {
                             std::to_string(options_.expected_workers) + " expected ranks";
   if (state == JobMonitor::State::kDone) {
     exit_reason_ = ExitReason::kJobDone;
-    log::info("job finished: " + ranks + " joined, and all sessions have ended");
+    log_.info("job finished: " + ranks + " joined, and all sessions have ended");
   } else {
     exit_reason_ = ExitReason::kJobNeverStarted;
-    log::warn("job did not start: at most " + ranks +
+    log_.warn("job did not start: at most " + ranks +
               " joined at the same time (--expected-workers, "
               "--arrival-timeout)");
   }
@@ -304,7 +312,7 @@ void ControlLoop::begin_drain() {
   now_ = monotonic_now();
   is_draining_ = true;
   drain_deadline_ = now_ + options_.drain_timeout;
-  log::info("draining: " + std::to_string(sessions_.open().size()) + " sessions left");
+  log_.info("draining: " + std::to_string(sessions_.open().size()) + " sessions left");
   // A session that is joining continues too: other reducers may have committed it already.
   close_if_empty();
 }
@@ -325,6 +333,9 @@ Nanos ControlLoop::linger() const noexcept {
 void ControlLoop::close_if_empty() {
   if (!is_draining_ || is_closed_ || !sessions_.is_empty()) return;
   is_closed_ = true;
+  // A child of fork() may still have the descriptor. Without shutdown, connections to the port would go on to
+  // be established, and nobody would answer.
+  ::shutdown(acceptor_.native_handle(), SHUT_RDWR);
   boost::system::error_code ignored;
   acceptor_.close(ignored);
   mailbox_.stop();
@@ -333,6 +344,8 @@ void ControlLoop::close_if_empty() {
   for (const auto& connection : connections_) {
     if (!connection->is_finishing()) connection->close(Errc::kShutdown);
   }
+  std::erase_if(connections_, [](const auto& c) { return c->is_closed(); });
+  if (connections_.empty()) tick_timer_.cancel();  // otherwise the last tick ends the loop
 }
 
 }  // namespace sluice::reducer

@@ -17,25 +17,29 @@
 
 #include "config/secret_file.h"
 #include "core/result.h"
+#include "reducer/control/admission_policy.h"
 #include "reducer/control/asio.h"
 #include "reducer/control/connection/connection.h"
 #include "reducer/control/connection/queue_pair_factory.h"
 #include "reducer/control/control_counters.h"
+#include "reducer/control/gather_registry.h"
 #include "reducer/control/job_monitor.h"
 #include "reducer/control/lane_mailbox.h"
+#include "reducer/control/reducer_log.h"
 #include "reducer/control/session/session_registry.h"
 #include "reducer/fair/fair_pool.h"
 #include "reducer/lane/lane_thread.h"
 #include "reducer/reducer.h"
+#include "transport/tcp/socket.h"
 
 namespace sluice::reducer {
 
 class ControlLoop {
  public:
-  // Takes ownership of the listening socket. `fair` and the lanes must outlive the loop.
-  ControlLoop(const ReducerOptions& options, int listen_fd, std::optional<config::Secret> key,
-              std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma, FairPool& fair,
-              std::vector<std::unique_ptr<LaneThread>>& lanes);
+  // `fair` and the lanes must outlive the loop. Throws if the system lacks descriptors or threads.
+  ControlLoop(const ReducerOptions& options, transport::tcp::Socket listener,
+              std::optional<config::Secret> key, std::shared_ptr<const transport::tcp::TlsContext> tls,
+              RdmaOffer rdma, FairPool& fair, std::vector<std::unique_ptr<LaneThread>>& lanes);
   ControlLoop(const ControlLoop&) = delete;
   ControlLoop& operator=(const ControlLoop&) = delete;
   ~ControlLoop();
@@ -50,6 +54,7 @@ class ControlLoop {
   void reconfigure(ReloadableOptions options, std::shared_ptr<const transport::tcp::TlsContext> tls);
   // Blocks until the loop has answered. Also works after the loop has ended.
   [[nodiscard]] std::string query_status();
+  [[nodiscard]] bool has_session(const SessionId& session);
   // The same without blocking: calls `reply` on the control thread, or never if the loop has ended.
   void request_status(std::function<void(std::string)> reply);
   // True if the loop runs a posted handler within `timeout` or has ended.
@@ -65,8 +70,8 @@ class ControlLoop {
   [[nodiscard]] bool is_draining() const noexcept { return is_draining_; }
   [[nodiscard]] Nanos drain_time_left() const noexcept { return std::max<Nanos>(drain_deadline_ - now_, 0); }
 
-  // The token of the workers of `job`; nothing if the reducer has no key.
-  [[nodiscard]] std::optional<wire::Digest> token_for(const std::string& job) const;
+  [[nodiscard]] const ReducerLog& log() const noexcept { return log_; }
+  [[nodiscard]] AdmissionPolicy& admission() noexcept { return admission_; }
   [[nodiscard]] const transport::tcp::TlsContext* tls() const noexcept { return tls_.get(); }  // null: off
   [[nodiscard]] const RdmaOffer& rdma() const noexcept { return rdma_; }
   [[nodiscard]] wire::Welcome make_welcome(uint8_t version, const SessionId& session) const;
@@ -74,6 +79,7 @@ class ControlLoop {
   void join(Connection& connection, const wire::Hello& hello, const wire::Join& join);
 
   [[nodiscard]] SessionRegistry& sessions() noexcept { return sessions_; }
+  [[nodiscard]] GatherRegistry& gathers() noexcept { return gathers_; }
   [[nodiscard]] LaneMailbox& mailbox() noexcept { return mailbox_; }
   [[nodiscard]] QueuePairFactory& queue_pairs() noexcept { return queue_pairs_; }
   [[nodiscard]] FairPool& fair() noexcept { return fair_; }
@@ -88,15 +94,18 @@ class ControlLoop {
  private:
   // Runs `work` and logs its exceptions. A handler that re-arms itself must do so even when memory is short.
   template <typename F>
-  static void run_logged(F&& work) noexcept {
+  void run_logged(F&& work) const noexcept {
     try {
       work();
     } catch (const std::exception& e) {
       log_exception(e);
     }
   }
-  static void log_exception(const std::exception& e) noexcept;
+  void log_exception(const std::exception& e) const noexcept;
 
+  // Runs `work` on the control thread and blocks until it has answered.
+  template <typename Answer>
+  [[nodiscard]] Answer query(const std::function<Answer()>& work);
   void run();
   void accept();
   void on_accepted(asio::ip::tcp::socket socket);
@@ -113,7 +122,8 @@ class ControlLoop {
   void close_if_empty();
 
   ReducerOptions options_;
-  const std::optional<config::Secret> key_;
+  const ReducerLog log_;
+  AdmissionPolicy admission_;
   std::shared_ptr<const transport::tcp::TlsContext> tls_;
   const RdmaOffer rdma_;
   const uint64_t id_;
@@ -136,6 +146,7 @@ class ControlLoop {
 
   std::unordered_set<std::shared_ptr<Connection>> connections_;
   SessionRegistry sessions_;
+  GatherRegistry gathers_;
   JobMonitor job_;
 
   bool is_draining_ = false;  // accepts no new sessions

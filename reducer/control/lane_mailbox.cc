@@ -3,16 +3,16 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <system_error>
 #include <utility>
-
-#include "core/assert.h"
 
 namespace sluice::reducer {
 
 LaneMailbox::LaneMailbox(asio::io_context& io, std::vector<std::unique_ptr<LaneThread>>& lanes)
     : lanes_(lanes), queued_(lanes.size()), event_fd_(io) {
   const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  SLUICE_ASSERT(fd >= 0);
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
   event_fd_.assign(fd);
   for (const auto& lane : lanes_) {
     lane->lane().set_event_notifier([fd] {
@@ -38,7 +38,7 @@ void LaneMailbox::wait_for_events() {
                             [this](const boost::system::error_code& error, size_t) {
                               if (error || stopped_) return;
                               on_events_();
-                              wait_for_events();
+                              if (!stopped_) wait_for_events();  // on_events_ may stop it
                             });
 }
 

@@ -292,6 +292,7 @@ std::string ControlLoop::status_json() {
   j["uptime_seconds"] = static_cast<double>(loop.uptime()) * 1e-9;
   j["draining"] = loop.is_draining();
   j["lanes"] = loop.lane_count();
+  j["link_rate"] = loop.options().link_rate;
   j["memory"] = {{"limit_bytes", loop.options().memory_limit}, {"reserved_bytes", sessions.reserved_bytes()}};
 
   rusage usage{};

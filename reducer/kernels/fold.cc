@@ -1,5 +1,7 @@
 #include "reducer/kernels/fold.h"
 
+#include "reducer/kernels/cpu_targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reducer/kernels/fold.cc"
 #include "reducer/kernels/targets.h"
@@ -65,7 +67,7 @@ struct Runnable {
   FoldTarget targets[std::size(kCompiled)];
   size_t count = 0;
   Runnable() noexcept {
-    const int64_t supported = hwy::SupportedTargets();
+    const int64_t supported = supported_targets();
     for (const Compiled& c : kCompiled) {
       if ((supported & c.bit) != 0) targets[count++] = c.target;
     }

@@ -1,5 +1,7 @@
 #include "reducer/kernels/load_only.h"
 
+#include "reducer/kernels/cpu_targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reducer/kernels/load_only.cc"
 #include "reducer/kernels/targets.h"
@@ -52,12 +54,26 @@ HWY_AFTER_NAMESPACE();
 namespace sluice::kernels {
 namespace {
 
-HWY_EXPORT(xor_words);
+// Of the best target, which a fold of this CPU has too.
+decltype(&HWY_STATIC_DISPATCH(xor_words)) best_xor_words() noexcept {
+  [[maybe_unused]] const int64_t supported = supported_targets();
+#if HWY_TARGETS & HWY_AVX3
+  if ((supported & HWY_AVX3) != 0) return N_AVX3::xor_words;
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if ((supported & HWY_AVX2) != 0) return N_AVX2::xor_words;
+#endif
+#if HWY_TARGETS & HWY_NEON
+  if ((supported & HWY_NEON) != 0) return N_NEON::xor_words;
+#endif
+  return HWY_STATIC_DISPATCH(xor_words);  // the baseline
+}
 
 }  // namespace
 
 uint32_t load_only(std::span<const std::byte* const> sources, size_t bytes) noexcept {
-  return HWY_DYNAMIC_DISPATCH(xor_words)(sources.data(), sources.size(), bytes);
+  static const auto best = best_xor_words();
+  return best(sources.data(), sources.size(), bytes);
 }
 
 }  // namespace sluice::kernels

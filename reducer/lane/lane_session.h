@@ -150,7 +150,8 @@ class LaneSession {
   // may have that result before the transport reports it as sent.
   [[nodiscard]] bool may_contribute(const RankConnection& conn, uint64_t sequence) const noexcept;
   [[nodiscard]] std::byte* contribution_slot(const RankConnection& conn, uint64_t sequence) const noexcept;
-  Status admit(RankConnection& conn, const wire::FrameHeader& h, std::byte*& slot_memory) noexcept;
+  Status admit(RankConnection& conn, const wire::FrameHeader& h, std::span<const std::byte> extensions,
+               std::byte*& slot_memory) noexcept;
   void on_contribution(RankConnection& conn, const wire::FrameHeader& h,
                        std::span<const std::byte> extensions) noexcept;
   void on_result_sent(RankConnection& conn, transport::Cookie view) noexcept;

@@ -17,8 +17,27 @@ std::byte* LaneSession::contribution_slot(const RankConnection& conn, uint64_t s
   return arena_.contribution(conn.rank_, static_cast<uint32_t>(sequence % plan_.slots));
 }
 
+namespace {
+
+// Checks the payload of a contribution of a kind whose chunks have an owner: protocol.md section 9, "Kinds".
+// Sets `chunk_bytes`.
+Status check_owned(const wire::FrameHeader& h, std::span<const std::byte> extensions, Rank rank,
+                   uint32_t ranks, size_t& chunk_bytes) noexcept {
+  const auto owner = wire::find_owner(extensions);
+  if (!owner) return Errc::kBadExtension;
+  if (owner->owner >= ranks) return Errc::kBadField;
+  const bool kept = (h.flags & wire::kFlagKept) != 0;
+  if (kept && !wire::copies(h.kind) && owner->owner != rank) return Errc::kBadField;
+  chunk_bytes = owner->chunk_bytes;
+  const bool has_payload = kept || wire::contributes(h.kind, owner->owner, rank);
+  if (chunk_bytes == 0 || chunk_bytes % wire::size_of(h.wire_dtype) != 0) return Errc::kBadLength;
+  return h.length == (has_payload ? chunk_bytes : 0) ? Errc::kOk : Errc::kBadLength;
+}
+
+}  // namespace
+
 Status LaneSession::admit(RankConnection& conn, const wire::FrameHeader& h,
-                          std::byte*& slot_memory) noexcept {
+                          std::span<const std::byte> extensions, std::byte*& slot_memory) noexcept {
   if (conn.state_ != RankConnection::State::kCommitted || conn.left_view_) return Errc::kUnexpectedMessage;
   if (h.session != plan_.handle) return Errc::kBadSession;
   if (h.view_version != conn.view_.version || h.view_hash != conn.view_.hash) return Errc::kBadView;
@@ -29,10 +48,13 @@ Status LaneSession::admit(RankConnection& conn, const wire::FrameHeader& h,
   const auto slot = static_cast<uint32_t>(h.sequence % plan_.slots);
   if (h.slot != slot) return Errc::kBadSlot;
   if (!may_contribute(conn, h.sequence)) return Errc::kSlotNotGranted;
-  const size_t element = wire::size_of(h.wire_dtype);
-  const size_t widened = h.length / element * wire::size_of(h.acc_dtype);
+  size_t bytes = h.length;
+  if (wire::has_owner(h.kind)) {
+    if (const Status s = check_owned(h, extensions, conn.rank_, plan_.ranks, bytes); !s.ok()) return s;
+  }
+  const size_t widened = bytes / wire::size_of(h.wire_dtype) * wire::size_of(h.acc_dtype);
   // The partial sums of the chunk must fit: protocol.md section 8.
-  if (h.length > plan_.slot_bytes || widened > 2 * size_t{plan_.slot_bytes}) return Errc::kBadLength;
+  if (bytes > plan_.slot_bytes || widened > 2 * size_t{plan_.slot_bytes}) return Errc::kBadLength;
   slot_memory = contribution_slot(conn, h.sequence);
   return Errc::kOk;
 }
@@ -40,7 +62,8 @@ Status LaneSession::admit(RankConnection& conn, const wire::FrameHeader& h,
 void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader& h,
                                   std::span<const std::byte> extensions) noexcept {
   conn.next_contribution_ = h.sequence + 1;
-  conn.last_length_ = h.length;
+  conn.last_length_ = wire::copies(h.kind) ? 0 : h.length;
+  conn.last_extension_bytes_ = static_cast<uint32_t>(h.extension_bytes());
   if (ended()) return;
   if ((h.flags & wire::kFlagLosses) != 0) losses_to_report_ = true;
   if (conn.view_.version != view_.version) {
@@ -62,14 +85,26 @@ void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader&
   const uint64_t count = info ? info->count : 0;
   const uint32_t slot = h.slot;
   ChunkSlot& c = chunks_[slot];
+  // The header that all ranks agree on.
+  const wire::FrameHeader* agreed = &h;
+  wire::FrameHeader with_chunk_length;
+  uint32_t owner = wire::kNoRank;
+  if (wire::has_owner(h.kind)) {
+    const wire::ChunkOwner chunk = *wire::find_owner(extensions);  // admit() has found it
+    with_chunk_length = h;
+    with_chunk_length.length = chunk.chunk_bytes;
+    agreed = &with_chunk_length;
+    owner = chunk.owner;
+  }
   if (c.state == ChunkState::kFree) {
-    c.begin(h, count, conn.rank_, now_);
-  } else if (const char* field = first_difference(c.reference, h); field != nullptr) {
+    c.begin(*agreed, owner, count, conn.rank_, now_);
+  } else if (const char* field = first_difference(c, *agreed, owner); field != nullptr) {
     fail_mismatch(conn, h, count, c, field);
     return;
   }
   SLUICE_DASSERT(c.state == ChunkState::kFilling && h.sequence >= next_result_);
-  if ((h.flags & wire::kFlagKept) != 0 && !c.kept) {
+  const bool has_result = (h.flags & wire::kFlagKept) != 0 || (wire::copies(h.kind) && owner == conn.rank_);
+  if (has_result && !c.kept) {
     c.kept = true;
     c.kept_rank = conn.rank_;
   }
@@ -105,11 +140,11 @@ void LaneSession::fail_mismatch(const RankConnection& conn, const wire::FrameHea
   const auto text = [](auto value) { return wire::to_string(value).data(); };  // NUL-terminated literals
   const wire::FrameHeader& r = c.reference;
   fail(Errc::kMismatch, conn.rank_,
-       "ranks disagree on %s: rank %" PRIu32 " operation %" PRIu32 " has count %" PRIu64
-       " dtype %s op %s chunk %" PRIu64 ", rank %" PRIu32 " operation %" PRIu32 " has count %" PRIu64
+       "ranks disagree on %s: rank %" PRIu32 " operation %" PRIu32 " is %s of count %" PRIu64
+       " dtype %s op %s chunk %" PRIu64 ", rank %" PRIu32 " operation %" PRIu32 " is %s of count %" PRIu64
        " dtype %s op %s chunk %" PRIu64,
-       field, conn.rank_, h.op_id, count, text(h.wire_dtype), text(h.op), h.chunk, c.first_rank, r.op_id,
-       c.count, text(r.wire_dtype), text(r.op), r.chunk);
+       field, conn.rank_, h.op_id, wire::to_string(h.kind), count, text(h.wire_dtype), text(h.op), h.chunk,
+       c.first_rank, r.op_id, wire::to_string(r.kind), c.count, text(r.wire_dtype), text(r.op), r.chunk);
 }
 
 void LaneSession::fail(Errc code, Rank rank, const char* format, ...) noexcept {

@@ -36,7 +36,8 @@ size_t LaneSession::fold(size_t output_budget) noexcept {
 // in group order.
 size_t LaneSession::fold_slice(const FoldTask& task, size_t output_budget, bool& complete) noexcept {
   const ChunkSlot& c = chunks_[task.slot];
-  if (c.kept) return copy_kept_slice(task, output_budget, complete);
+  // Groups of a copied chunk may be complete before its owner has contributed.
+  if (c.kept || wire::copies(c.reference.kind)) return copy_kept_slice(task, output_budget, complete);
   const wire::FrameHeader& h = c.reference;
   const size_t wire_size = wire::size_of(h.wire_dtype);
   const size_t acc_size = wire::size_of(h.acc_dtype);
@@ -77,8 +78,8 @@ size_t LaneSession::fold_slice(const FoldTask& task, size_t output_budget, bool&
   return count * out_size;
 }
 
-// For a chunk whose result a rank has contributed. The tasks of its groups do no work, so that results leave
-// in the order in which chunks became complete.
+// For a chunk whose result a rank has contributed, or that is a copy of one. The tasks of its groups do no
+// work, so that results leave in the order in which chunks became complete.
 size_t LaneSession::copy_kept_slice(const FoldTask& task, size_t output_budget, bool& complete) noexcept {
   const ChunkSlot& c = chunks_[task.slot];
   if (groups_ > 1 && task.group < groups_) {
@@ -119,6 +120,7 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   SentResult& result = sent_results_[slot];
   wire::FrameHeader& h = result.header;
   h = c.reference;
+  result.owner = c.owner;
   h.type = wire::FrameType::kResult;
   h.flags = plan_.payload_crc ? wire::kFlagPayloadCrc : uint16_t{0};
   losses_to_report_ |= detect_packet_loss();
@@ -131,8 +133,11 @@ void LaneSession::put_result(uint32_t slot) noexcept {
                        .lag_us = static_cast<uint32_t>(std::min<uint64_t>(lag_us, UINT32_MAX))},
       result.extension);
   counters_->chunks.add(1);
-  meter_.add(uint64_t{h.length} * plan_.ranks);
-  if (c.kept) counters_->kept_results.add(1);
+  const uint32_t receivers = !wire::has_owner(h.kind) ? plan_.ranks
+                             : wire::copies(h.kind)   ? plan_.ranks - 1
+                                                      : 1;
+  meter_.add(uint64_t{h.length} * receivers);
+  if (c.kept && !wire::copies(h.kind)) counters_->kept_results.add(1);
   counters_->straggler_us_max.raise_to(lag_us);
   counters_->straggler.add(lag_us);
   operation_timer_.record_result(h.op_id, h.op, c.first_arrival, now_, *counters_);
@@ -161,7 +166,15 @@ void LaneSession::put_result(uint32_t slot) noexcept {
 bool LaneSession::put(RankConnection& conn, const wire::FrameHeader& header,
                       const SentResult& result) noexcept {
   const std::span<const std::byte> payload(arena_.result(header.slot), header.length);
-  const Status put = conn.endpoint_->put(header, result.extension, payload, view_.version);
+  Status put;
+  if (wire::receives(header.kind, result.owner, conn.rank_)) {
+    put = conn.endpoint_->put(header, result.extension, payload, view_.version);
+  } else {
+    wire::FrameHeader empty = header;
+    empty.length = empty.payload_crc = 0;
+    empty.flags &= static_cast<uint16_t>(~wire::kFlagPayloadCrc);
+    put = conn.endpoint_->put(empty, result.extension, {}, view_.version);
+  }
   if (put == Errc::kWouldBlock) conn.endpoint_->close(Errc::kSlotNotGranted);
   if (!put.ok()) return false;
   ++conn.pending_puts_;

@@ -19,10 +19,10 @@ constexpr uint32_t kGoodFrames = 1024;
 
 transport::ReceiveTarget RankConnection::on_header(transport::Endpoint& /*ep*/,
                                                    const wire::FrameHeader& header,
-                                                   std::span<const std::byte> /*extensions*/) noexcept {
+                                                   std::span<const std::byte> extensions) noexcept {
   if (header.type == wire::FrameType::kContribution) {
     std::byte* slot_memory = nullptr;
-    const Status status = session_.admit(*this, header, slot_memory);
+    const Status status = session_.admit(*this, header, extensions, slot_memory);
     return {.status = status, .payload = slot_memory};
   }
   size_t max_length = 0;  // decoding checks the exact length of the body
@@ -56,14 +56,15 @@ void RankConnection::on_frame(transport::Endpoint& ep, const wire::FrameHeader& 
   if (!status.ok()) ep.close(status.code());
 }
 
-// Most operations have many chunks, and all but the last have the same length.
+// Most operations have many chunks, and all but the last have the same length. An all-gather has a payload in
+// one frame of n.
 transport::ExpectedFrame RankConnection::expected_frame(transport::Endpoint& /*ep*/,
                                                         unsigned ahead) noexcept {
   const uint64_t sequence = next_contribution_ + ahead;
   if (last_length_ == 0 || !session_.may_contribute(*this, sequence)) return {};
   return {.payload = session_.contribution_slot(*this, sequence),
           .length = last_length_,
-          .extension_bytes = wire::kSmallExtensionBytes};
+          .extension_bytes = last_extension_bytes_};
 }
 
 // Advertises a slot as soon as it is granted. The slots belong to this rank, so a late frame of another view

@@ -70,7 +70,9 @@ class RankConnection final : public transport::Handler {
   uint32_t bad_frame_closes_ = 0;       // closes by bad frames, fewer than kGoodFrames frames apart
   uint32_t good_frames_ = 0;            // since the last of those closes, saturated
   uint64_t next_contribution_ = 0;      // next expected sequence in view_
-  uint32_t last_length_ = 0;            // of the contribution before it
+  // Of the contribution before it. Length 0: the next one cannot be predicted.
+  uint32_t last_length_ = 0;
+  uint32_t last_extension_bytes_ = 0;
   // Results of view_ that were put on this connection or that the rank holds: the credit for sequence
   // results_put_ + W - 1.
   uint64_t results_put_ = 0;

@@ -4,7 +4,8 @@
 
 namespace sluice::reducer {
 
-void ChunkSlot::begin(const wire::FrameHeader& header, uint64_t op_count, uint32_t rank, Nanos now) noexcept {
+void ChunkSlot::begin(const wire::FrameHeader& header, uint32_t chunk_owner, uint64_t op_count, uint32_t rank,
+                      Nanos now) noexcept {
   state = ChunkState::kFilling;
   arrived = 0;
   first_rank = rank;
@@ -13,10 +14,12 @@ void ChunkSlot::begin(const wire::FrameHeader& header, uint64_t op_count, uint32
   first_arrival = now;
   count = op_count;
   reference = header;
+  owner = chunk_owner;
   std::ranges::fill(group_arrived, 0);
 }
 
-const char* first_difference(const wire::FrameHeader& a, const wire::FrameHeader& b) noexcept {
+const char* first_difference(const ChunkSlot& chunk, const wire::FrameHeader& b, uint32_t owner) noexcept {
+  const wire::FrameHeader& a = chunk.reference;
   if (a.kind != b.kind) return "kind";
   if (a.wire_dtype != b.wire_dtype) return "dtype";
   if (a.op != b.op) return "op";
@@ -24,8 +27,10 @@ const char* first_difference(const wire::FrameHeader& a, const wire::FrameHeader
   if (a.chunk != b.chunk) return "chunk";
   if (a.encoding != b.encoding || a.acc_dtype != b.acc_dtype || a.result_dtype != b.result_dtype)
     return "encoding";
+  const bool has_parts = a.kind == wire::Kind::kReduceScatter || a.kind == wire::Kind::kAllGather;
+  if (chunk.owner != owner) return has_parts ? "counts" : "root";
   if (a.fingerprint != b.fingerprint) return "count";  // the fingerprint's other inputs are equal
-  if (a.length != b.length) return "length";
+  if (a.length != b.length) return has_parts ? "counts" : "length";
   return nullptr;
 }
 

@@ -14,6 +14,7 @@
 #include "core/units.h"
 #include "wire/extension.h"
 #include "wire/frame.h"
+#include "wire/message_limits.h"
 
 namespace sluice::reducer {
 
@@ -27,22 +28,28 @@ struct ChunkSlot {
   uint32_t groups_folded = 0;  // complete partial sums, in sessions of more than one group
   Nanos first_arrival = 0;
   Nanos last_arrival = 0;
-  bool kept = false;                    // a rank contributed the result itself: nothing is summed
+  bool kept = false;  // a rank contributed the result itself, or the owner what is copied: nothing is summed
   uint32_t kept_rank = 0;               // the first such rank
   uint64_t count = 0;                   // elements of the whole operation, from OP_INFO; 0: unknown
-  wire::FrameHeader reference;          // header of the first contribution
+  wire::FrameHeader reference;          // header of the first contribution; length is the chunk's
+  uint32_t owner = wire::kNoRank;       // of kinds whose chunks have one
   std::vector<uint32_t> group_arrived;  // by group; allocated once
 
-  void begin(const wire::FrameHeader& header, uint64_t op_count, uint32_t rank, Nanos now) noexcept;
+  // `header` has the chunk's length, even if the contribution was empty.
+  void begin(const wire::FrameHeader& header, uint32_t chunk_owner, uint64_t op_count, uint32_t rank,
+             Nanos now) noexcept;
 };
 
 // The frame of the latest result of a slot, for resending. The payload stays in the result slot.
 struct SentResult {
-  wire::FrameHeader header;
+  wire::FrameHeader header;  // as ranks get it that receive the payload
+  uint32_t owner = wire::kNoRank;
   std::array<std::byte, wire::kSmallExtensionBytes> extension{};
 };
 
-// The first field in which two contributions to one sequence differ, named as in protocol.md, or nullptr.
-[[nodiscard]] const char* first_difference(const wire::FrameHeader& a, const wire::FrameHeader& b) noexcept;
+// The first field in which a contribution to the chunk's sequence differs, named as in protocol.md, or
+// nullptr. `header` has the chunk's length.
+[[nodiscard]] const char* first_difference(const ChunkSlot& chunk, const wire::FrameHeader& header,
+                                           uint32_t owner) noexcept;
 
 }  // namespace sluice::reducer

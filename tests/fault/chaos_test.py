@@ -13,12 +13,14 @@ CHAOS = Path(__file__).resolve().parents[2] / "bench" / "chaos"
 # Sanitizers are slow and keep freed memory, so memory growth is not checked with them.
 BRIEF = os.environ.get("SLUICE_TEST_BRIEF") == "1"
 EVENTS, EPOCHS = (2, 20) if BRIEF else (4, 200)
+COLOCATED = os.environ.get("SLUICE_COLOCATED", "auto")
 
 
 def run_script(folder, name, *arguments, expect=0, env=None):
     """Runs a script of bench/chaos, which must exit with `expect`, and returns its result."""
     result = folder / "result.json"
-    done = subprocess.run([sys.executable, "-B", CHAOS / name, "--sluice", sluice_process.PROGRAM, "--json", result, *map(str, arguments)],
+    done = subprocess.run([sys.executable, "-B", CHAOS / name, "--sluice", sluice_process.PROGRAM, "--colocated", COLOCATED, "--json", result,
+                           *map(str, arguments)],
                           capture_output=True, text=True, timeout=240, env=environment(env), check=False)
     assert done.returncode == expect, f"exit {done.returncode}\n{done.stdout}{done.stderr}"
     return json.loads(result.read_text())
@@ -43,6 +45,14 @@ class ChaosTest(SluiceTest):
                 if "kill" in kinds:
                     self.assertGreaterEqual(result["killed"], EVENTS)
                     self.assertTrue(result["stalls_ms"], "no rank noticed a loss")
+
+    def test_a_job_recovers_from_the_loss_of_all_dedicated_reducers(self):
+        for job in (("--job", "digits", "--epochs", str(2 * EPOCHS), "--reducers", "2"), ("--reducers", "1")):
+            with self.subTest(job=job):
+                result = self.run_chaos("--colocated", "always", "--seed", "26", "--events", str(2 * EVENTS), "--of", "kill-all", *job)
+                self.assertEqual(result["events"]["kill-all"], 2 * EVENTS)
+                self.assertTrue(result["stalls_ms"], "no rank noticed a loss")
+                self.assertGreaterEqual(result["jobs"], 1)
 
     def test_every_flipped_bit_is_detected_and_resent(self):
         result = self.run_chaos("--seed", "11", "--events", str(2 * EVENTS), "--of", "flip")

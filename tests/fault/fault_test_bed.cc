@@ -60,7 +60,8 @@ FaultTestBed::FaultTestBed(const FaultTestOptions& options)
   }
   for (uint32_t rank = 0; rank < options.ranks; ++rank) {
     auto w = std::make_unique<Worker>(rank, *this);
-    w->table = std::make_unique<engine::OpTable>(options.reducers, options.slot_bytes);
+    w->table = std::make_unique<engine::OpTable>(
+        options.reducers, wire::ChunkSizes{.slot_bytes = options.slot_bytes}, options.ranks);
     engine::ChunkScheduler::Options o{.view_hash = 5,
                                       .slot_bytes = options.slot_bytes,
                                       .incarnation = 9,
@@ -132,7 +133,7 @@ void FaultTestBed::turn() {
   for (auto& w : workers_) {
     (void)w->scheduler->put_chunks(kMiB);
     (void)w->context->poll(now_, kMiB);
-    if (w->scheduler->is_drained()) w->scheduler->fail_open_operations();
+    if (w->scheduler->is_drained()) w->scheduler->fail_open_operations(reasons_[w->rank]);
   }
   for (auto& r : reducers_) (void)r->lane->do_work(now_);
   handle_lane_events();

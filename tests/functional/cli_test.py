@@ -62,7 +62,7 @@ class CommandLine(SluiceTest):
                           ["reducer", "--frame-timeout", "0s"], ["reducer", "--lanes-per-session", "0"],
                           ["bench", "allreduce", "-b", "4M", "-e", "1M"], ["bench", "allreduce", "-d", "float17"],
                           ["bench", "allreduce", "--rank", "0"], ["demo", "digits", "--workers", "0"], ["status"],
-                          ["status", "--reducers", "host:99999"], ["demo", "digits", "--reducers", "0"],
+                          ["status", "--reducers", "host:99999"], ["demo", "digits", "--reducers", "1025"], ["bench", "link", "--reducers", "0"],
                           ["demo", "digits", "--reducers", "host:x"]):
             with self.subTest(arguments):
                 self.expect_one_line(self.run_sluice(*arguments, expect=64), "sluice: ")
@@ -103,6 +103,15 @@ class CommandLine(SluiceTest):
         reducer, address = self.start_reducer("--lanes", "1", env={"SLUICE_LANES": "3", "SLUICE_LOG_LEVEL": "error"})
         self.assertEqual(self.status(address)["lanes"], 1)
         self.assertEqual(reducer.stderr(), "")
+        self.assertEqual(self.status(address)["link_rate"], 0)  # loopback
+
+    def test_the_link_rate_is_in_the_log_and_the_status(self):
+        reducer, address = self.start_reducer("--link-rate", "1.5gbit", env={"SLUICE_LINK_RATE": "25gbit"})
+        self.assertEqual(self.status(address)["link_rate"], 1500000000)
+        self.assertIn(", link 1500mbit, ", reducer.stderr())
+        for rate in ("0", "11tbit", "25", "25g"):
+            self.expect_error(64, f'--link-rate {rate}: "{rate}" ', "reducer", "--link-rate", rate)
+            self.expect_error(78, f'SLUICE_LINK_RATE={rate}: "{rate}" ', "reducer", env={"SLUICE_LINK_RATE": rate})
 
     def test_variables_of_another_subcommand_are_ignored(self):
         self.run_sluice("keygen", env={"SLUICE_WORKERS": "many", "SLUICE_DRAIN_TIMEOUT": "soon"})

@@ -41,6 +41,25 @@ TEST_F(CxxApi, ReducesEveryArithmeticType) {
   });
 }
 
+TEST_F(CxxApi, StartsEveryCollective) {
+  start_reducers(1);
+  each_rank(2, [&](uint32_t rank) {
+    Session session(cxx_options(rank, 2));
+    const std::vector<float> whole = {1, 2, 3, 4, 5};
+    const std::vector<size_t> counts = {2, 3};
+    std::vector<float> part(counts[rank]), gathered(5), copied(3, static_cast<float>(rank)), sum(5);
+    session.reduce_scatter_async(whole.data(), part.data(), 0, counts.data(), SLUICE_F32).wait();
+    session.all_gather_async(part.data(), gathered.data(), 0, counts.data(), SLUICE_F32).wait();
+    EXPECT_EQ(gathered, (std::vector<float>{2, 4, 6, 8, 10}));
+    session.broadcast_async(copied.data(), copied.size(), SLUICE_F32, 1).wait();
+    EXPECT_EQ(copied, std::vector<float>(3, 1));
+    session.reduce_async(whole.data(), sum.data(), 5, SLUICE_F32, SLUICE_SUM, 1).wait();
+    EXPECT_EQ(sum, rank == 1 ? gathered : std::vector<float>(5));
+    EXPECT_THROW((void)session.broadcast_async(copied.data(), 3, SLUICE_F32, 2), client::Error);
+    session.close();
+  });
+}
+
 TEST_F(CxxApi, ARequestOwnsItsOperation) {
   start_reducers(1);
   each_rank(2, [&](uint32_t rank) {
@@ -93,6 +112,20 @@ TEST_F(CxxApi, ChangesTheListOfReducers) {
   EXPECT_EQ(iterations[0], iterations[1]);
   EXPECT_TRUE(
       eventually([&] { return reducers_[1]->status_json().find("\"completed\":1") != std::string::npos; }));
+}
+
+TEST_F(CxxApi, AbortsASession) {
+  start_reducers(1);
+  Session session(cxx_options(0, 1));
+  session.abort("no more data");
+  float x = 1;
+  try {
+    session.allreduce(&x, &x, 1);
+    FAIL() << "expected an exception";
+  } catch (const client::Error& e) {
+    EXPECT_EQ(e.status(), SLUICE_CLOSED);
+    EXPECT_EQ(std::string(e.what()), "no more data");
+  }
 }
 
 TEST_F(CxxApi, RefusesAChangeOfReducersWithoutKeptResults) {

@@ -1,5 +1,7 @@
 """`sluice demo digits`: bit-identical weights with any number of reducers, and the expected accuracy."""
 
+import itertools
+
 from sluice_process import SluiceTest, main
 
 TRAIN = ("demo", "digits", "--epochs", "8", "--workers")
@@ -15,6 +17,19 @@ class Digits(SluiceTest):
             self.assertEqual(result["weights_hash"], single["weights_hash"], f"{reducers} reducers")
             self.assertEqual(result["held_out_accuracy"], single["held_out_accuracy"])
             self.assertEqual(result["reducers"], reducers)
+
+    def test_same_bits_for_any_pool_with_and_without_co_located_reducers(self):
+        expected = self.run_json("demo", "digits", "--epochs", "2", "--workers", "3", "--single")["weights_hash"]
+        for mode, reducers, through in itertools.product(("off", "always"), (0, 1, 2, 4), ((), ("--through-plugin",))):
+            with self.subTest(mode=mode, reducers=reducers, through=through):
+                command, env = ("demo", "digits", "--epochs", "2", "--workers", "3", "--reducers", reducers, *through), {"SLUICE_COLOCATED": mode}
+                if (mode, reducers) == ("off", 0):
+                    self.expect_error(64, "no reducers, and SLUICE_COLOCATED is off; set SLUICE_REDUCERS, or SLUICE_COLOCATED=auto", *command, env=env)
+                    continue
+                result = self.run_json(*command, env=env)
+                self.assertIs(result["weights_identical"], True)
+                self.assertEqual(result["weights_hash"], expected)
+                self.assertEqual(result["reducers"], reducers)
 
     def test_same_bits_through_the_nccl_plugin_in_every_run(self):
         single = self.run_json(*TRAIN, "3", "--single")

@@ -22,6 +22,8 @@ class EngineCounts : public EngineTestBed {
     }));
     return out;
   }
+  // Elements that are few enough to be in flight at once. With co-located reducers chunks are smaller.
+  static size_t count_in_flight() { return is_colocated() ? 5'000 : 20'000; }
   static void close_all(const std::vector<Created>& sessions) {
     each_rank(2, [&](uint32_t r) { EXPECT_EQ(sluice_session_close(sessions[r].session), SLUICE_OK); });
   }
@@ -77,29 +79,29 @@ TEST_F(EngineCounts, CountsResentBytes) {
   start_reducers(2);
   const auto sessions = create_two();
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-  constexpr size_t kCount = 20'000;  // few enough to be in flight at once
-  constexpr uint64_t kBytes = kCount * sizeof(float);
-  std::vector<float> x(kCount, 1.0F);
+  const size_t count = count_in_flight();
+  const uint64_t bytes = count * sizeof(float);
+  std::vector<float> x(count, 1.0F);
   sluice_request request = 0;
-  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, x.data(), x.data(), kCount, SLUICE_F32, SLUICE_SUM,
+  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, x.data(), x.data(), count, SLUICE_F32, SLUICE_SUM,
                                    &request),
             SLUICE_OK);
   // No chunk can have a result before the other rank contributes, so all chunks are affected by the loss.
-  ASSERT_TRUE(progress_until(sessions, [&] { return stats_of(sessions[0]).payload_bytes_out == kBytes; }));
+  ASSERT_TRUE(progress_until(sessions, [&] { return stats_of(sessions[0]).payload_bytes_out == bytes; }));
   EXPECT_EQ(stats_of(sessions[0]).payload_bytes_resent, 0u);
   reducers_[1]->stop();
   ASSERT_TRUE(progress_until(sessions, [&] {
     return stats_of(sessions[0]).view_changes == 1 && stats_of(sessions[1]).view_changes == 1;
   }));
-  std::vector<float> y(kCount, 2.0F);
-  ASSERT_EQ(sluice_allreduce(sessions[1].session, y.data(), y.data(), kCount, SLUICE_F32, SLUICE_SUM),
+  std::vector<float> y(count, 2.0F);
+  ASSERT_EQ(sluice_allreduce(sessions[1].session, y.data(), y.data(), count, SLUICE_F32, SLUICE_SUM),
             SLUICE_OK);
   ASSERT_EQ(sluice_wait(sessions[0].session, request, -1), SLUICE_OK);
-  EXPECT_EQ(x, std::vector<float>(kCount, 3.0F));
+  EXPECT_EQ(x, std::vector<float>(count, 3.0F));
   for (uint32_t r = 0; r < 2; ++r) {
     const sluice_stats stats = stats_of(sessions[r]);
-    EXPECT_EQ(stats.payload_bytes_resent, r == 0 ? kBytes : 0) << "rank " << r;
-    EXPECT_EQ(stats.payload_bytes_out, r == 0 ? 2 * kBytes : kBytes);
+    EXPECT_EQ(stats.payload_bytes_resent, r == 0 ? bytes : 0) << "rank " << r;
+    EXPECT_EQ(stats.payload_bytes_out, r == 0 ? 2 * bytes : bytes);
     EXPECT_EQ(stats.connections_resumed, 0u);
     EXPECT_EQ(stats.view_changes, 1u);
     EXPECT_EQ(stats.reducers_lost, 1u);
@@ -113,34 +115,46 @@ TEST_F(EngineCounts, CountsReopenedConnections) {
   addresses_ = "127.0.0.1:" + std::to_string(relay.port());
   const auto sessions = create_two();
   for (const Created& c : sessions) ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-  constexpr size_t kCount = 20'000;  // few enough to be in flight at once
-  constexpr uint64_t kBytes = kCount * sizeof(float);
+  const size_t count = count_in_flight();
+  const uint64_t bytes = count * sizeof(float);
   constexpr uint64_t kConnections = 3;  // of each rank: control and two lanes
   relay.discard();
-  std::vector<float> x(kCount, 1.0F);
+  std::vector<float> x(count, 1.0F);
   sluice_request request = 0;
-  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, x.data(), x.data(), kCount, SLUICE_F32, SLUICE_SUM,
+  ASSERT_EQ(sluice_allreduce_async(sessions[0].session, x.data(), x.data(), count, SLUICE_F32, SLUICE_SUM,
                                    &request),
             SLUICE_OK);
-  ASSERT_TRUE(progress_until(sessions, [&] { return stats_of(sessions[0]).payload_bytes_out == kBytes; }));
+  ASSERT_TRUE(progress_until(sessions, [&] { return stats_of(sessions[0]).payload_bytes_out == bytes; }));
   EXPECT_EQ(stats_of(sessions[0]).payload_bytes_resent, 0u);
-  EXPECT_EQ(relay.close_connections(), 2 * kConnections);
+  // The relay also has the closed connections of the agreement on co-located reducers.
+  const uint64_t closed = relay.close_connections();
+  if (is_colocated()) {
+    EXPECT_GT(closed, 2 * kConnections);
+  } else {
+    EXPECT_EQ(closed, 2 * kConnections);
+  }
   // Rank 1 sends only on new connections, so it need not send again.
   ASSERT_TRUE(progress_until(sessions, [&] {
     return std::ranges::all_of(
         sessions, [&](const Created& c) { return stats_of(c).connections_resumed == kConnections; });
   }));
-  std::vector<float> y(kCount, 2.0F);
-  ASSERT_EQ(sluice_allreduce(sessions[1].session, y.data(), y.data(), kCount, SLUICE_F32, SLUICE_SUM),
+  std::vector<float> y(count, 2.0F);
+  ASSERT_EQ(sluice_allreduce(sessions[1].session, y.data(), y.data(), count, SLUICE_F32, SLUICE_SUM),
             SLUICE_OK);
   ASSERT_EQ(sluice_wait(sessions[0].session, request, -1), SLUICE_OK);
-  EXPECT_EQ(x, std::vector<float>(kCount, 3.0F));
+  EXPECT_EQ(x, std::vector<float>(count, 3.0F));
   EXPECT_EQ(y, x);
   for (uint32_t r = 0; r < 2; ++r) {
     const sluice_stats stats = stats_of(sessions[r]);
     EXPECT_EQ(stats.connections_resumed, kConnections) << "rank " << r;
-    EXPECT_EQ(stats.payload_bytes_resent, r == 0 ? kBytes : 0) << "rank " << r;
-    EXPECT_EQ(stats.payload_bytes_out, r == 0 ? 2 * kBytes : kBytes) << "rank " << r;
+    const uint64_t resent = stats.payload_bytes_resent;
+    if (is_colocated() && r == 0) {
+      EXPECT_GT(resent, 0u);
+      EXPECT_LT(resent, bytes) << "resent to a co-located reducer, which has lost no connection";
+    } else {
+      EXPECT_EQ(resent, r == 0 ? bytes : 0) << "rank " << r;
+    }
+    EXPECT_EQ(stats.payload_bytes_out, bytes + resent) << "rank " << r;
     EXPECT_EQ(stats.view_changes, 0u);
     EXPECT_EQ(stats.reducers_lost, 0u);
   }

@@ -84,7 +84,7 @@ TEST_F(EngineSession, HonoursWeightsAndLanes) {
         sluice_stats stats{};
         stats.struct_size = sizeof stats;
         ASSERT_EQ(sluice_session_stats(s, &stats), SLUICE_OK);
-        EXPECT_EQ(stats.lanes, 3u);
+        EXPECT_EQ(stats.lanes, is_colocated() ? 5u : 3u);    // one for each reducer
         EXPECT_EQ(stats.operations, kOnStreams ? 16u : 1u);  // segments of 256 KiB
         EXPECT_EQ(stats.payload_bytes_out, count * sizeof(float));
         EXPECT_EQ(stats.payload_bytes_in, count * sizeof(float));
@@ -176,6 +176,7 @@ TEST_F(EngineSession, BelongsToTheProcessThatCreatedIt) {
       wrong += sluice_progress(c.session) != SLUICE_CLOSED;
       wrong += sluice_session_stats(c.session, &stats) != SLUICE_CLOSED;
       wrong += sluice_session_error(c.session, text.data(), text.size()) != SLUICE_CLOSED || text[0] == 0;
+      wrong += sluice_session_abort(c.session, "child") != SLUICE_CLOSED;
       wrong += sluice_session_close(c.session) != SLUICE_OK;
     }
     ::_exit(wrong);

@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -27,6 +29,13 @@ inline constexpr bool kOnStreams = true;
 #else
 inline constexpr bool kOnStreams = false;
 #endif
+
+// True in the second run of a test program, with SLUICE_COLOCATED=always: each rank has a reducer besides the
+// dedicated ones. Without the variable no rank has one, because the pool is on loopback.
+inline bool is_colocated() {
+  const char* const mode = std::getenv("SLUICE_COLOCATED");
+  return mode != nullptr && std::string_view(mode) == "always";
+}
 
 // The result of sluice_session_create.
 struct Created {

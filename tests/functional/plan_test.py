@@ -7,6 +7,7 @@ import re
 import subprocess
 import unittest
 from pathlib import Path
+from xml.etree import ElementTree
 
 from sluice_process import DEADLINE_S, SluiceTest, closed_port, environment, main, until
 
@@ -55,10 +56,41 @@ class Plan(SluiceTest):
         self.assertAlmostEqual(seconds["ring_of_nodes"] / seconds["reducers"], 1.75)
         self.assertEqual(set(eight), {"verdict", "sentence", "reducers", "coverage", "headroom", "speedup", "speedup_flat_ring", "speedup_tree", "workers",
                                       "reducer", "message_bytes", "predicted_seconds", "cost", "flows", "memory", "busy_processors_per_reducer", "candidates",
-                                      "warnings", "notes"})
+                                      "co_located_share", "exposed_share", "paying_reducers", "pool_sizes", "warnings", "notes"})
         forced = self.json_of(*EIGHT[1:], "--reducers", "24")
         self.assertEqual(forced["coverage"], 0.96)
         self.assertTrue(any("coverage 0.96" in warning for warning in forced["warnings"]), forced["warnings"])
+
+    def test_pool_sizes_go_from_a_ring_to_a_full_pool(self):
+        job = ["--workers", "8", "--worker-gbps", "100", "--worker-price", "30", "--reducer-gbps", "100", "--reducer-price", "2"]
+        sizes = self.json_of(*job)["pool_sizes"]
+        self.assertEqual([size["reducers"] for size in sizes], list(range(9)))
+        self.assertEqual((sizes[0]["time"], sizes[0]["speedup"], sizes[0]["co_located_share"], sizes[0]["pays_from_share"]), (1.75, 1, 1, None))
+        self.assertEqual([f"{sizes[k]['time']:.3f}" for k in (2, 4, 6, 8)], ["1.474", "1.273", "1.120", "1.000"])
+        self.assertEqual(sizes[8]["usd_per_hour"], 16)
+        # Where communication matters less, fewer reducers pay.
+        paying = [self.json_of(*job, "--exposed", share)["paying_reducers"] for share in ("0", "0.12", "1")]
+        self.assertEqual(paying, sorted(paying))
+        self.assertEqual((paying[0], paying[-1]), (0, 8))
+        self.assertTrue(0 < paying[1] < 8, paying)
+        self.assertIsNone(self.json_of(*job[:4], "--reducer-gbps", "100")["paying_reducers"])
+        self.assertEqual(self.json_of(*job, "--slow-worker", "0.5")["pool_sizes"][0]["speedup"], 1.75)
+        text = self.plan(*job, "--reducers", "4", "--exposed", "0.12").stdout
+        self.assertIn("the workers sum 36 % of the data", " ".join(text.split()))
+        self.assertIn(f"At 12 % exposed communication the cost of a step is lowest with {paying[1]} reducer", text)
+
+    def test_the_plot_is_an_svg_file(self):
+        plot = self.folder / "pool.svg"
+        self.plan(*EIGHT[1:], "--plot", plot)
+        root = ElementTree.parse(plot).getroot()
+        curves = [curve.get("points").split() for curve in root.iter("{http://www.w3.org/2000/svg}polyline")]
+        sizes = self.json_of(*EIGHT[1:])["pool_sizes"]
+        self.assertEqual([len(curve) for curve in curves], [len(sizes) - 1, len(sizes)], "a pool alone needs a reducer")
+        self.assertEqual(curves[0][-1], curves[1][-1], "both meet at a full pool")
+        self.expect_error(1, "cannot write", *EIGHT, "--plot", self.folder / "none" / "pool.svg")
+        for one in (["--workers", "1", "--worker-gbps", "1", "--reducer-gbps", "1"], [*EIGHT[1:], "--pool-alone"]):
+            self.assertIn("--plot", self.plan(*one, "--plot", self.folder / "no.svg", expect=64).stderr)
+        self.assertFalse((self.folder / "no.svg").exists())
 
     def test_the_table_in_the_docs_matches_the_program(self):
         rows = re.findall(r"^\| `(--worker-type [^`]+)` \| (.+) \|$", (ROOT / "docs/guides/size.md").read_text(), re.MULTILINE)
@@ -80,6 +112,8 @@ class Plan(SluiceTest):
     def test_a_bad_option_is_exit_64_and_one_line(self):
         for arguments in (["--workers", "0", "--worker-gbps", "1"], ["--workers", "8"], ["--workers", "8", "--worker-gbps", "100"],
                           ["--workers", "8", "--worker-gbps", "nan", "--provider", "gcp"], [*EIGHT[1:], "--headroom", "2"],
+                          [*EIGHT[1:], "--slow-worker", "0"], [*EIGHT[1:], "--slow-worker=-1"], [*EIGHT[1:], "--slow-worker", "1e18"],
+                          [*EIGHT[1:], "--exposed", "30"], [*EIGHT[1:], "--exposed=-0.1"], [*EIGHT[1:], "--exposed", "nan"],
                           [*EIGHT[1:], "--reducers", "1000001"], [*EIGHT[1:], "--format", "yaml"], [*EIGHT[1:], "--format", "jobset", "--name", "A_b"],
                           ["--workers", "8", "--worker-type", "p4d.24xlarge", "--format", "gcloud"],
                           ["--workers", "65536", "--worker-gbps", "1e6", "--reducer-gbps", "0.001", "--format", "jobset"],

@@ -92,6 +92,29 @@ TEST_F(ReducerViewTest, ProposesAgainWhenMoreChangesAreReported) {
   for (auto& r : ranks) EXPECT_EQ(r.control.expect<wire::ViewCommit>().base_chunk, 6u);
 }
 
+TEST_F(ReducerViewTest, SendsChangedRatesBeforeEachQuery) {
+  start(long_timeouts());
+  auto ranks = start_session(port(), fault_tolerant(2));
+  ranks[1].control.send(wire::RateChanges{.ranks = {1}, .sequences = {3}, .rates = {50'000'000}},
+                        ranks[1].joined.handle);
+  for (auto& r : ranks) {
+    EXPECT_EQ(r.control.expect<wire::RateChanges>().rates, std::vector<uint64_t>{50'000'000});
+    const auto query = r.control.expect<wire::ViewQuery>();
+    EXPECT_EQ(query.version, 3);
+    EXPECT_TRUE(query.removed.empty() && query.added.empty());
+  }
+  ranks[0].control.close();
+  EXPECT_TRUE(eventually_absent(1));
+  (void)ranks[0].resume();
+  EXPECT_EQ(ranks[0].control.expect<wire::RateChanges>().ranks, std::vector<uint32_t>{1});
+  EXPECT_EQ(ranks[0].control.expect<wire::ViewQuery>().version, 3);
+  for (auto& r : ranks) answer(r, 3, 2);
+  for (auto& r : ranks) EXPECT_EQ(r.control.expect<wire::ViewCommit>().version, 3);
+  ranks[1].control.send(wire::RateChanges{.ranks = {2}, .sequences = {1}, .rates = {50'000'000}},
+                        ranks[1].joined.handle);
+  EXPECT_TRUE(eventually_absent(1)) << "no rank of the session";
+}
+
 TEST_F(ReducerViewTest, RepeatsProposalsAndCommitsToAResumedRank) {
   start(long_timeouts());
   auto ranks = start_session(port(), fault_tolerant(2));

@@ -1,8 +1,10 @@
-"""Many workers on one machine: correct sums, and a reducer's memory within the formula of docs/guides/operate.md."""
+"""Many workers on one machine: correct sums, and memory, connections and threads within the formulas of docs/guides/operate.md."""
 
 import json
+import os
+from pathlib import Path
 
-from sluice_process import SluiceTest, main
+from sluice_process import SluiceTest, children_of, main, until
 
 MIB = 1 << 20
 
@@ -26,6 +28,33 @@ class ScaleTest(SluiceTest):
             self.assertLess(status["max_rss_bytes"], bound)
             self.assertGreater(status["data"]["bytes_in"], 64 * 3 * MIB // 2)
             self.assertEqual(status["sessions"]["completed"], 1)
+
+    def test_64_workers_that_reduce_by_themselves(self):
+        job = self.start("bench", "allreduce", "-b", "1M", "-e", "1M", "-n", "3", "--workers", "64", "--reducers", "0")
+        most = {}
+
+        def sample():
+            for child in children_of(job.pid):
+                try:
+                    status = dict(line.split(":", 1) for line in Path(f"/proc/{child}/status").read_text().splitlines())
+                    now = {"rss": int(status["VmHWM"].split()[0]) * 1024, "threads": int(status["Threads"]), "descriptors": len(os.listdir(f"/proc/{child}/fd"))}
+                except (OSError, KeyError):  # it has ended
+                    continue
+                before = most.get(child, now)
+                most[child] = {key: max(value, before[key]) for key, value in now.items()}
+            return job.ended()
+
+        until("the job ends", sample)
+        self.expect_ends([job])
+        self.assertIn("# Out of bounds values : 0 OK\n", job.stdout())
+        self.assertEqual(len(most), 64)
+        connections = 4 * 64 - 2
+        for worker in most.values():
+            # The program's, three of the library, one of which measures the link, and two of the reducer.
+            self.assertLessEqual(worker["threads"], 6)
+            self.assertGreaterEqual(worker["descriptors"], connections)
+            self.assertLess(worker["descriptors"], connections + 32)  # listeners, pollers, events, files
+            self.assertLess(worker["rss"], 64 * MIB + connections * MIB // 4 + session_bytes(64, 1, slot=16 * 1024))
 
 
 if __name__ == "__main__":

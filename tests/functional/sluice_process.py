@@ -34,8 +34,8 @@ def main():
 
 
 def environment(extra=None):
-    """Returns the environment without SLUICE_ and NCCL_ variables, except SLUICE_TRANSPORT, which selects the transport under test."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLUICE_", "NCCL_")) or key == "SLUICE_TRANSPORT"}
+    """Returns the environment without SLUICE_ and NCCL_ variables, except those that select what is under test."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLUICE_", "NCCL_")) or key in ("SLUICE_TRANSPORT", "SLUICE_COLOCATED")}
     clean.update(extra or {})
     return clean
 

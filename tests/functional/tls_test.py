@@ -25,6 +25,9 @@ class TokenTlsTest(SluiceTest):
         self.assertIn("sum", self.run_sluice("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "1", "--workers", "2", "--reducers", "2",
                                              "--key-file", self.key, "--tls", "require").stdout)
 
+    def test_co_located_reducers_use_tls(self):
+        self.run_sluice(*RUN, "--workers", "3", "--reducers", "0", "--key-file", self.key, "--tls", "require")
+
     def test_counts_tls_handshakes(self):
         _, address = self.start_reducer("--key-file", self.key, "--tls", "on", "--lanes", "2")
         self.run_sluice(*RUN, "--connect", address, "--key-file", self.key, "--lanes", "2")
@@ -126,6 +129,10 @@ class CertificateTlsTest(SluiceTest):
         address = self.reducer("IP:127.0.0.1", "--tls-client-ca", self.authority.ca)
         self.run_job(address, "certificate required", SLUICE_TLS_CA=self.authority.ca)
         self.run_job(address, SLUICE_TLS_CA=self.authority.ca, SLUICE_TLS_CERT=self.authority.certificate("worker", "DNS:worker"))
+
+    def test_co_located_reducers_need_the_token(self):
+        self.expect_error(69, "TLS between workers needs the token of the job", *RUN, "--reducers", "0", "--tls", "on",
+                          env={"SLUICE_TLS_CA": self.authority.ca})
 
     def test_the_token_is_also_checked_inside_tls(self):
         key = self.make_key()

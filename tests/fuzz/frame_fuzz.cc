@@ -27,10 +27,10 @@ void check_accepted(const FrameHeader& h) {
     SLUICE_ASSERT(h.type != wire::FrameType::kGrant || h.length == 0);
     return;
   }
-  SLUICE_ASSERT(h.kind == wire::Kind::kAllreduce);
+  SLUICE_ASSERT(h.kind >= wire::Kind::kAllreduce && h.kind <= wire::Kind::kBroadcast);
   SLUICE_ASSERT(wire::is_valid(h.wire_dtype) && wire::is_valid(h.op));
   SLUICE_ASSERT(h.acc_dtype == wire::accumulator_of(h.wire_dtype) && h.result_dtype == h.wire_dtype);
-  SLUICE_ASSERT(h.length > 0 && h.length <= wire::kMaxPayload);
+  SLUICE_ASSERT((h.length > 0 || h.kind != wire::Kind::kAllreduce) && h.length <= wire::kMaxPayload);
   SLUICE_ASSERT(h.length % wire::size_of(h.wire_dtype) == 0);
 }
 
@@ -40,6 +40,7 @@ struct ParsedArea {
   bool well_formed = true;
   std::optional<wire::ResultInfo> result{};
   std::optional<wire::OpInfo> op{};
+  std::optional<wire::ChunkOwner> owner{};
 };
 
 ParsedArea parse_area(std::span<const std::byte> area) {
@@ -56,11 +57,13 @@ ParsedArea parse_area(std::span<const std::byte> area) {
       if (p[8 + i] != std::byte{0}) return {.well_formed = false};
     }
     const unsigned plain = type & 0x7fffu;
-    const bool is_supported = (plain == 1 || plain == 3 || plain == 5) && body == 8;
+    const bool is_supported = (plain == 1 || plain == 3 || plain == 5 || plain == 6) && body == 8;
     if (type >= 0x8000 && !is_supported) return {.well_formed = false};
     if (plain == 1 && body == 8 && !parsed.result)
       parsed.result = {.last_rank = load_le<uint32_t>(p + 8), .lag_us = load_le<uint32_t>(p + 12)};
     if (plain == 5 && body == 8 && !parsed.op) parsed.op = {.count = load_le<uint64_t>(p + 8)};
+    if (plain == 6 && body == 8 && !parsed.owner)
+      parsed.owner = {.owner = load_le<uint32_t>(p + 8), .chunk_bytes = load_le<uint32_t>(p + 12)};
     at += 8 + padded;
   }
   return parsed;
@@ -72,9 +75,11 @@ void check_extensions(std::span<const std::byte> area) {
   SLUICE_ASSERT(accepted == parsed.well_formed);
   const auto result = wire::find_result_info(area);
   const auto op = wire::find_op_info(area);
+  const auto owner = wire::find_owner(area);
   if (!accepted) return;  // a refused area must only not be read out of bounds
   SLUICE_ASSERT(result == parsed.result);
   SLUICE_ASSERT(op == parsed.op);
+  SLUICE_ASSERT(owner == parsed.owner);
 }
 
 }  // namespace

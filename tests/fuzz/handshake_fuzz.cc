@@ -49,6 +49,7 @@ constexpr BodyFuzzer kBodies[] = {
     fuzz_body<wire::Suspect>,      fuzz_body<wire::ViewQuery>,    fuzz_body<wire::ViewAnswer>,
     fuzz_body<wire::ViewCommit>,   fuzz_body<wire::DrainNotice>,  fuzz_body<wire::ViewKnown>,
     fuzz_body<wire::Stream>,       fuzz_body<wire::StreamAnswer>, fuzz_body<wire::StreamOffer>,
+    fuzz_body<wire::RateChanges>,  fuzz_body<wire::Gather>,       fuzz_body<wire::Gathered>,
 };
 
 void versions(Input& in) {
@@ -86,6 +87,22 @@ void proofs(Input& in) {
   SLUICE_ASSERT(server == wire::hmac_sha256(std::as_bytes(std::span(token)), signed_bytes));
 }
 
+// Turns a view into one with co-located reducers at some ranks.
+void add_rates(Input& in, wire::View& view) {
+  const uint32_t ranks = 1 + in.below(12);
+  const auto rate = [&] {
+    return wire::kMinLinkRate + in.take<uint64_t>() % (wire::kMaxLinkRate - wire::kMinLinkRate + 1);
+  };
+  for (uint32_t rank = 0; rank < ranks; ++rank) view.worker_rates.push_back(rate());
+  for (wire::ViewReducer& r : view.reducers)
+    if (in.below(4) != 0) r.rate = rate();
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    if (in.below(2) == 0) continue;
+    view.reducers.push_back(
+        {.id = in.take<uint64_t>(), .lanes = 1, .alive = in.below(4) != 0, .host_rank = rank});
+  }
+}
+
 // Views with any values that WELCOME allows.
 void views(Input& in) {
   wire::View view;
@@ -97,11 +114,12 @@ void views(Input& in) {
                              .lanes = static_cast<uint16_t>(1 + in.below(wire::kMaxLanes)),
                              .weight = static_cast<uint16_t>(1 + in.below(8)),
                              .alive = in.below(4) != 0});
-    lanes += view.reducers.back().lanes;
   }
   view.reducers[in.below(count)].alive = true;
+  if (in.below(2) == 1) add_rates(in, view);
+  for (const wire::ViewReducer& r : view.reducers) lanes += r.lanes;
   const auto table = wire::placement_table(view);
-  SLUICE_ASSERT(!table.empty());
+  SLUICE_ASSERT(!table.empty() && table.size() <= wire::kMaxPlacement);
   for (const uint32_t lane : table) {
     SLUICE_ASSERT(lane < lanes);
     size_t r = 0;
@@ -111,8 +129,8 @@ void views(Input& in) {
   SLUICE_ASSERT(wire::view_hash(view) == wire::view_hash(view));
   const uint32_t slot = 4096 + 64 * in.below(60000);
   const bool wide = in.below(2) != 0;
-  const uint32_t chunk =
-      wire::chunk_bytes(in.take<uint64_t>() >> in.below(64), static_cast<uint32_t>(lanes), slot, wide);
+  const uint32_t chunk = wire::chunk_bytes(in.take<uint64_t>() >> in.below(64), static_cast<uint32_t>(lanes),
+                                           {.slot_bytes = slot}, wide);
   SLUICE_ASSERT(chunk > 0 && chunk <= slot && (wide || chunk % 64 == 0));
   SLUICE_ASSERT(wire::slots_per_lane(in.take<uint32_t>(), slot, view.reducers[0].lanes) >= 2);
 }

@@ -59,6 +59,15 @@ inline suspect(w, r) {
   }
 }
 
+/* Its link has another rate. */
+inline change_rate(w) {
+  rates--;
+  known[w] = known[w] | (HAS(known[w], 3) == 0 -> BIT(3) : BIT(4));
+  for (i : 0 .. NR - 1) {
+    say(w, i, KNOWN, known[w] & ~ALL_REDUCERS, 0)
+  }
+}
+
 inline contribute(w, r) {
 #ifndef BUG_NO_STOP
   assert(view[w] == agreed[w]); /* in no view older than what it has answered */
@@ -106,7 +115,7 @@ inline query(w, r, history) {
   :: else ->
      if
 #ifndef BUG_ANSWER_ANY
-     :: !COVERS(history, known[w] | agreed[w]) ->
+     :: !COVERS(history, REMOVED(known[w]) | agreed[w]) ->
         known[w] = known[w] | history;
         say(w, r, KNOWN, known[w], 0)
 #endif
@@ -264,15 +273,18 @@ proctype rank(byte w) {
   byte a, b, c, d, i, q;
 end:
   do
+#if RATES > 0
+  :: d_step { w == 0 && rates > 0 && !IS_GONE(w) -> change_rate(w); i = 0 }
+#endif
 #ifdef LEAVING
-  :: d_step { have[w] == ALL_CHUNKS && !leaving[w] && known[w] != ALL_REDUCERS -> leave(w); i = 0 }
+  :: d_step { have[w] == ALL_CHUNKS && !leaving[w] && REMOVED(known[w]) != ALL_REDUCERS -> leave(w); i = 0 }
 #ifdef HEARTBEATS
 #ifdef BUG_HOLDS_ANY
 #define MAY_SAY_HOLDS(w) true
 #else
 #define MAY_SAY_HOLDS(w) have[w] == ALL_CHUNKS
 #endif
-  :: d_step { MAY_SAY_HOLDS(w) && !leaving[w] && !holding[w] && known[w] != ALL_REDUCERS -> hold(w); i = 0 }
+  :: d_step { MAY_SAY_HOLDS(w) && !leaving[w] && !holding[w] && REMOVED(known[w]) != ALL_REDUCERS -> hold(w); i = 0 }
 #endif
   :: d_step { MAY_GO(w) -> go(w); i = 0 }
   :: d_step { control_down[AT(w, 0)]?LEAVE_ACK(a, b) -> left[w] = left[w] | BIT(0) }

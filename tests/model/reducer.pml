@@ -109,12 +109,17 @@ inline tell(w, r, what, history, number) {
   fi
 }
 
+#ifdef BUG_RATE_UNPROPOSED /* only removals are */
+#define MAY_PROPOSE(history) (REMOVED(history) != 0)
+#else
+#define MAY_PROPOSE(history) true
+#endif
 inline hear(r, history) {
   if
   :: !COVERS(told[r], history) ->
      told[r] = told[r] | history;
      if
-     :: told[r] != ALL_REDUCERS && ARBITER(told[r]) == r ->
+     :: MAY_PROPOSE(history) && REMOVED(told[r]) != ALL_REDUCERS && ARBITER(told[r]) == r ->
         proposed[r] = told[r];
         committed[r] = 0;
         answers[r] = 0;

@@ -3,8 +3,8 @@
  * Sizes and what may go wrong are given with -D; the runner, model_test.py, lists the configurations it checks. A BUG_...
  * switch plants one error that the properties must find.
  *
- * A history is the set of removed reducers, as bits; its version is their number and its hash is itself. A chunk's value is
- * the set of ranks whose contributions are in it.
+ * A history is the set of removed reducers, as bits, and of the changes of a link's rate; its version is their number and its
+ * hash is itself. A chunk's value is the set of ranks whose contributions are in it.
  */
 #ifndef NW
 #define NW 2 /* ranks */
@@ -31,7 +31,10 @@
 #ifndef CONTROL_CUTS
 #define CONTROL_CUTS 0 /* the same of control connections */
 #endif
-#define LOSSES (CRASHES + PARTS)
+#ifndef RATES
+#define RATES 0 /* changes of the rate of rank 0's link, at most 2 */
+#endif
+#define LOSSES (CRASHES + PARTS + RATES)
 
 #ifdef BUG_RING
 #define RING (D - 1)
@@ -45,13 +48,17 @@
 #define BIT(i) (1 << (i))
 #define HAS(set, i) (((set) >> (i)) & 1)
 #define COVERS(a, b) (((a) | (b)) == (a))
-#define COUNT(set) (((set) & 1) + (((set) >> 1) & 1) + (((set) >> 2) & 1))
+#define COUNT(set) (((set) & 1) + (((set) >> 1) & 1) + (((set) >> 2) & 1) + RATE(set))
+/* Bits 3 and 4 of a history: the first and the second change. */
+#define RATE(set) ((((set) >> 3) & 1) + (((set) >> 4) & 1))
+#define REMOVED(history) ((history) & ALL_REDUCERS)
 #define ARBITER(history) (HAS(history, 0) == 0 -> 0 : (HAS(history, 1) == 0 -> 1 : 2))
 #define AT(w, r) ((w) * NR + (r))
 
-/* Placement: chunk q goes to living reducer number q mod (number living). The chunk of sequence s from `from` on. */
-#define LIVING(view) (NR - COUNT(view))
-#define PLACE(view, r) ((r) - COUNT((view) & (BIT(r) - 1)))
+/* Placement: chunk q goes to living reducer number q mod (number living), further by one for each change of the rate. The chunk of
+ * sequence s from `from` on. */
+#define LIVING(view) (NR - COUNT(REMOVED(view)))
+#define PLACE(view, r) ((r) - COUNT(REMOVED(view) & (BIT(r) - 1)) + RATE(view))
 #define CHUNK(view, from, r, s) \
   ((from) + ((PLACE(view, r) + LIVING(view) - ((from) % LIVING(view))) % LIVING(view)) + (s) * LIVING(view))
 
@@ -133,11 +140,12 @@ byte crashes = CRASHES;
 byte parts = PARTS;
 byte lane_cuts = LANE_CUTS;
 byte control_cuts = CONTROL_CUTS;
+byte rates = RATES;
 bool apart[NW * NR];
 
 /* Of each version, what the first rank carried out. */
-byte first_history[NR + 1];
-byte first_base[NR + 1];
+byte first_history[NR + RATES + 1];
+byte first_base[NR + RATES + 1];
 
 #define REACHES(w, r) (!dead[r] && !apart[AT(w, r)])
 
@@ -194,6 +202,7 @@ init {
     spare(parts);
     spare(lane_cuts);
     spare(control_cuts);
+    spare(rates);
     for (i : 0 .. NR - 1) {
       run reducer(i)
     }

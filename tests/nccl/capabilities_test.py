@@ -30,6 +30,13 @@ class Capabilities(PlayerTest):
         for version in (8, 12):
             self.assertEqual(self.offered(version, {"SLUICE_REDUCERS": "127.0.0.1:1", "SLUICE_NET": "always"})[0], (1, 1))
 
+    def test_both_without_dedicated_reducers(self):
+        for version in (8, 12):
+            self.assertEqual(self.offered(version, {"SLUICE_REDUCERS": "none"}, drop=["SLUICE_NET"])[0], (1, 1))
+        devices, lines = self.offered(12, {"SLUICE_REDUCERS": "none", "SLUICE_COLOCATED": "off"}, drop=["SLUICE_NET"])
+        self.assertEqual(devices, (0, -1))
+        self.assertEqual(len([line for line in lines if "unset SLUICE_COLOCATED=off" in line]), 1, lines)
+
     def test_an_unknown_variable_causes_a_suggestion(self):
         _, lines = self.offered(12, {"SLUICE_REDUCER": "127.0.0.1:1"})
         self.assertEqual(len([line for line in lines if "WARN" in line and re.search(r"SLUICE_REDUCER\b.*SLUICE_REDUCERS", line)]), 1, lines)

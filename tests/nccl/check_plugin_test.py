@@ -38,6 +38,9 @@ class CheckPlugin(PlayerTest):
         notes = self.check(22809, NCCL_NET_PLUGIN_REF_COUNT="1", NCCL_COMM_SPLIT_SHARE_RESOURCES="1")[1:]
         self.assertEqual(len(notes), 1, notes)
 
+    def test_reduces_without_a_pool(self):
+        self.check(22809, SLUICE_REDUCERS="none")
+
     def test_finds_the_library_of_a_python_package(self):
         wheel = self.folder / "lib/python3.12/site-packages/nvidia/nccl/lib"
         wheel.mkdir(parents=True)

@@ -1,6 +1,8 @@
 """CollNet of one ABI version, called like NCCL does, with real reducers."""
 
-from nccl_player import PlayerTest, abi, newest_abi_only, main
+import json
+
+from nccl_player import BESIDE_POOL, WITHOUT_POOL, PlayerTest, abi, main, newest_abi_only
 
 
 class CollNet(PlayerTest):
@@ -103,6 +105,46 @@ class CollNet(PlayerTest):
         self.run_player("kinds", "--ranks", 2, "--types", "float32")
         after = self.status(self.addresses[0])
         self.assertEqual(after["sessions"]["completed"], before["sessions"]["completed"] + 1, f"v{abi()}")
+
+
+class CoLocated(PlayerTest):
+    """Reducers in the processes of the ranks."""
+
+    def each_mode(self):
+        for env in (BESIDE_POOL, WITHOUT_POOL):
+            with self.subTest(**env):
+                if not self.addresses:
+                    self.start_pool(1)
+                yield env
+
+    @newest_abi_only
+    def test_every_type_and_operator_bit_for_bit(self):
+        for ranks in (2, 3):
+            for env in self.each_mode():
+                path = self.folder / f"{ranks}-{'-'.join(env)}.jsonl"
+                self.run_player("kinds", "--ranks", ranks, env=env | {"SLUICE_STATS_FILE": str(path)})
+                lines = [line for line in map(json.loads, path.read_text().splitlines()) if line["kind"] == "offloaded"]
+                pool = 1 if env is BESIDE_POOL else 0
+                self.assertEqual([(line["reducers"], line["colocated_reducers"]) for line in lines], ranks * [(pool, ranks)])
+
+    @newest_abi_only
+    def test_large_requests_and_several_groups_in_flight(self):
+        for env in self.each_mode():
+            self.run_player("window", "--ranks", 3, env=env)
+
+    @newest_abi_only
+    def test_head_groups_and_communicators(self):
+        for env in self.each_mode():
+            self.run_player("heads", "--ranks", 2, "--heads", 2, env=env)
+            self.run_player("heads", "--ranks", 4, "--heads", 2, "--head-processes", env=env)
+            self.run_player("communicators", "--ranks", 3, "--communicators", 4, "--busy", 2, env=env)
+            self.run_player("repeat", "--ranks", 2, "--rounds", 2, env=env)
+
+    @newest_abi_only
+    def test_abort_and_without_progress_threads(self):
+        for env in self.each_mode():
+            self.run_player("abort", "--ranks", 3, "--rounds", 2, env=env)
+            self.run_player("kinds", "--ranks", 2, "--types", "float32", env=env | {"SLUICE_THREADS": "0"})
 
 
 if __name__ == "__main__":

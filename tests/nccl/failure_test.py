@@ -7,7 +7,7 @@ import re
 import signal
 import time
 
-from nccl_player import CONNECT_TIMEOUT_S, PlayerTest, RecoveryTest, abi, is_brief, main, pause
+from nccl_player import BESIDE_POOL, CONNECT_TIMEOUT_S, WITHOUT_POOL, PlayerTest, RecoveryTest, abi, is_brief, main, pause
 from relay import Relay
 from sluice_process import children_of, closed_port
 
@@ -89,6 +89,34 @@ class Connect(PlayerTest):
         self.run_sluice("keygen", "--out", key)
         self.start_pool(1, "--key-file", key)
         self.assertIn("SLUICE_KEY_FILE", self.reason(self.expect_refused()))
+
+    def test_one_rank_cannot_join_the_nodes_own_reducers(self):
+        keys = [self.folder / name for name in ("job.key", "other.key")]
+        for key in keys:
+            self.run_sluice("keygen", "--out", key)
+        env = WITHOUT_POOL | {"SLUICE_KEY_FILE": str(keys[0])}
+        self.run_player("connect", "--ranks", 3, env=env)
+        self.reason(self.expect_refused("--rank-env", f"2:SLUICE_KEY_FILE={keys[1]}", env=env))
+
+    def test_one_rank_has_another_mode(self):
+        self.start_pool(1)
+        for env in ({}, WITHOUT_POOL):
+            lines = self.expect_refused("--rank-env", "1:SLUICE_COLOCATED=always", env=env)
+            self.assertIn("set the same SLUICE_REDUCERS and SLUICE_COLOCATED", self.reason(lines))
+
+    def test_a_rank_freezes_without_a_pool(self):
+        for rank in (0, 2):
+            with self.subTest(rank=rank):
+                env = WITHOUT_POOL | {"SLUICE_CONNECT_TIMEOUT": "1s", "SLUICE_JOIN_TIMEOUT": "1s"}
+                player = self.start_player("connect", "--abi", abi(), "--ranks", 3, "--expect", "same", env=env)
+                self.assertTrue(player.wait_for("connecting"), player.text())
+                pid = children_of(player.process.pid)[rank]
+                pause(0.004)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+                    pause(1)
+                    os.kill(pid, signal.SIGCONT)
+                self.assertEqual(player.wait(), 0, player.text())
 
     def test_a_reducer_is_full(self):
         self.start_pool(1)
@@ -226,6 +254,17 @@ class Traffic(PlayerTest):
                 self.assertLess(time.monotonic() - killed, 2 + SLACK_S, player.text())
                 self.expect_lost_rank(player, victim)
 
+    def test_a_rank_dies_without_a_pool(self):
+        for victim in (0, 2):
+            with self.subTest(victim=victim):
+                player = self.begin_error("--killed-rank", victim, env=WITHOUT_POOL | {"SLUICE_RESUME_TIMEOUT": "1s"})
+                killed = time.monotonic()
+                os.kill(children_of(player.process.pid)[victim], signal.SIGKILL)
+                self.assertEqual(player.wait(), 0, player.text())
+                # The absence timeout of the other ranks' reducers is 4 s.
+                self.assertLess(time.monotonic() - killed, 4 + SLACK_S, player.text())
+                self.expect_lost_rank(player, victim)
+
     def test_a_rank_freezes(self):
         self.start_pool(2, *self.SHORT_TIMEOUTS)
         for victim in (0, 1):
@@ -292,6 +331,13 @@ class Recovery(RecoveryTest):
             reducer.end()
             self.expect_recovery(player, i + 1)
         self.finish(player, *self.addresses[:2])
+
+    def test_the_ranks_go_on_when_all_reducers_die(self):
+        player = self.start_traffic(2, env=BESIDE_POOL)
+        for stalls, reducer in enumerate(self.reducers, 1):
+            reducer.end()
+            self.expect_recovery(player, stalls)
+        self.finish(player, *self.addresses)
 
     def test_a_reducer_drains(self):
         for env in ({}, {"SLUICE_THREADS": "0"}):

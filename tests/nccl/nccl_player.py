@@ -102,6 +102,11 @@ class PlayerTest(SluiceTest):
         return player.lines()
 
 
+# Co-located reducers beside a pool on loopback, and without dedicated reducers.
+BESIDE_POOL = {"SLUICE_COLOCATED": "always"}
+WITHOUT_POOL = {"SLUICE_REDUCERS": "none"}
+
+
 class RecoveryTest(PlayerTest):
     """A test of traffic that recovers from losses: every sum is right, no buffer is written after its request is done, and each event is logged once."""
 

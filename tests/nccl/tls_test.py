@@ -5,7 +5,7 @@ failure_test.py tests the deadlines and losses. Here recovery must repeat the TL
 import json
 import unittest
 
-from nccl_player import RecoveryTest, abi, library_beside_plugin, main
+from nccl_player import BESIDE_POOL, WITHOUT_POOL, RecoveryTest, abi, library_beside_plugin, main
 from relay import Relay
 
 REQUIRED = ("--tls", "require")
@@ -41,6 +41,16 @@ class OverTls(RecoveryTest):
         for address in self.addresses:
             # Per rank: a control connection, two lanes, and the connection that checks the reducer.
             self.assertGreaterEqual(self.tls_connections(address), 3 * 3 + 1)
+
+    def test_co_located_reducers_use_tls(self):
+        self.start_pool(1)
+        for env in (BESIDE_POOL, WITHOUT_POOL):
+            self.run_player("kinds", "--ranks", 3, "--types", "float32,int8", env=env)
+
+    def test_without_pool_and_token_every_rank_is_refused(self):
+        # A reducer of a node has no certificate, so it needs the token for TLS.
+        lines = self.run_player("connect", "--ranks", 3, "--expect", "fail", env=WITHOUT_POOL | {"SLUICE_KEY_FILE": ""})
+        self.assertEqual(len([line for line in lines if "TLS between workers needs the token" in line]), 3, lines)
 
     def test_without_tls_every_rank_is_refused(self):
         self.start_pool(1)

@@ -59,7 +59,7 @@ class AdvertisedBuffersFixture : public testing::Test {
     auto [near, far] = connected_rdma_pair(one, other, {.memory = memory_}, {.memory = memory_});
     context_ = rdma::make_context().value();
     endpoint_ = context_->adopt(std::move(near), handler_, {}).value();
-    peer_.reset(static_cast<rdma::QueuePair*>(far.release_queue_pair().release()));
+    peer_.reset(static_cast<rdma::QueuePair*>(far.release_channel().release()));
     peer_socket_ = std::move(far);
     ASSERT_TRUE(poll_until([&] { return advertisements_.size() == kBuffers; }));
   }

@@ -122,7 +122,7 @@ TEST_F(RdmaFailure, UsesTheRequestedGidIndexOnly) {
 // TCP reaches every local address, but no network connects the two rails.
 TEST_F(RdmaFailure, ProbeTimesOutWithoutAPath) {
   auto [near, far] = connected_rdma_pair("10.77.0.1", "10.77.1.2");
-  const auto pair = near.release_queue_pair();
+  const auto pair = near.release_channel();
   const Nanos began = monotonic_now();
   const auto probed = rdma::probe_pair(*pair, began + kTestTimeout);
   ASSERT_FALSE(probed);
@@ -133,13 +133,13 @@ TEST_F(RdmaFailure, ProbeTimesOutWithoutAPath) {
   ASSERT_FALSE(again) << "each connection of a session would wait a second";
   EXPECT_EQ(again.error().text, "a queue pair to this peer failed its probe less than 60 s ago");
   auto [one, other] = connected_rdma_pair(rdma_addresses().first, rdma_addresses().second);
-  EXPECT_TRUE(rdma::probe_pair(*one.release_queue_pair(), monotonic_now() + kTestTimeout));
+  EXPECT_TRUE(rdma::probe_pair(*one.release_channel(), monotonic_now() + kTestTimeout));
 }
 
 // The caller passes the time.
 TEST_F(RdmaFailure, NonBlockingProbeTimesOutWithoutAPath) {
   auto [near, far] = connected_rdma_pair("10.77.1.1", "10.77.0.2");
-  const auto pair = near.release_queue_pair();
+  const auto pair = near.release_channel();
   const Nanos since = monotonic_now();
   ASSERT_TRUE(rdma::start_probe(*pair));
   EXPECT_EQ(rdma::poll_probe(*pair, since, since).error().code, Errc::kWouldBlock);
@@ -148,7 +148,7 @@ TEST_F(RdmaFailure, NonBlockingProbeTimesOutWithoutAPath) {
   EXPECT_FALSE(rdma::offer_pair(rdma::connection_gids(near.fd()), {})) << "the failed probe is remembered";
 
   auto [one, other] = connected_rdma_pair(rdma_addresses().first, rdma_addresses().second);
-  const auto working = one.release_queue_pair();
+  const auto working = one.release_channel();
   ASSERT_TRUE(rdma::start_probe(*working));
   const Nanos deadline = monotonic_now() + kTestTimeout;
   Result<void> probed = rdma::poll_probe(*working, 0, 0);
@@ -379,7 +379,7 @@ class RdmaPeerFixture : public testing::Test {
                            read_exact(socket, peer, deadline).ok();
     if (!exchanged || !rdma::connect_pair(*offer->pair, rdma::connection_gids(socket.fd()), peer))
       return false;
-    socket.attach_queue_pair(std::move(offer->pair));
+    socket.attach_channel(std::move(offer->pair));
     return write_all(socket, ready, deadline).ok() && read_exact(socket, ready, deadline).ok();
   }
   void kill_child() {

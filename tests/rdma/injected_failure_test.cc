@@ -116,8 +116,8 @@ class InjectedErrorFixture : public InjectedFailureFixture {
     ASSERT_TRUE(a && b);
     ASSERT_TRUE((*a)->connect((*b)->address()));
     ASSERT_TRUE((*b)->connect((*a)->address()));
-    near.attach_queue_pair(std::move(*a));
-    far.attach_queue_pair(std::move(*b));
+    near.attach_channel(std::move(*a));
+    far.attach_channel(std::move(*b));
     auto context_here = rdma::make_context(), context_there = rdma::make_context();
     ASSERT_TRUE(context_here && context_there);
     here = std::move(*context_here);

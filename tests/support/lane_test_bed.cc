@@ -127,13 +127,13 @@ Status LaneTestBed::contribute(uint32_t rank, uint64_t sequence, const std::vect
 
 std::vector<float> LaneTestBed::floats(const std::vector<std::byte>& b) {
   std::vector<float> v(b.size() / sizeof(float));
-  std::memcpy(v.data(), b.data(), b.size());
+  if (!b.empty()) std::memcpy(v.data(), b.data(), b.size());
   return v;
 }
 
 std::vector<std::byte> LaneTestBed::bytes(const std::vector<float>& values) {
   std::vector<std::byte> b(values.size() * sizeof(float));
-  std::memcpy(b.data(), values.data(), b.size());
+  if (!values.empty()) std::memcpy(b.data(), values.data(), b.size());
   return b;
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <random>
 #include <string>
 #include <type_traits>
@@ -44,6 +45,10 @@ class FieldTexts {
     for (const T& item : v) out += std::to_string(item) + ' ';
     texts.push_back(out + ']');
   }
+  template <typename T>
+  void appended(const std::optional<T>& v) {
+    texts.push_back(v ? std::to_string(*v) : "missing");
+  }
   void rest(const std::vector<std::byte>& v) { texts.push_back("later " + hex_text(v.data(), v.size())); }
 
   std::vector<std::string> texts;
@@ -70,6 +75,10 @@ class FieldLayout {
   template <typename T>
   void list(const std::vector<T>&, size_t limit) {
     layout.push_back("list of " + name<T>() + " (at most " + std::to_string(limit) + ")");
+  }
+  template <typename T>
+  void appended(const std::optional<T>&) {
+    layout.push_back(name<T>());
   }
   void rest(const std::vector<std::byte>&) {}
 
@@ -100,6 +109,10 @@ class RandomFields {
   void list(std::vector<T>& v, size_t limit) {
     v.resize(random_() % (limit + 1));
     for (T& item : v) item = static_cast<T>(random_());
+  }
+  template <typename T>
+  void appended(std::optional<T>& v) {
+    v = static_cast<T>(random_());
   }
   void rest(std::vector<std::byte>&) {}
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/assert.h"
 #include "core/clock.h"
 #include "transport/rdma/queue_pair.h"
 #include "transport/tcp/blocking_io.h"
@@ -51,6 +52,11 @@ Result<void> finish_probe(const QueuePair& pair, Status s) {
   std::string text = "queue pair probe failed: " + std::string(to_string(s.code()));
   if (s == Status(Errc::kTimeout)) text += "; a firewall or switch may block RoCE (UDP port 4791)";
   return fail(s.code(), std::move(text));
+}
+
+QueuePair& as_queue_pair(tcp::AttachedChannel& channel) noexcept {
+  SLUICE_ASSERT(channel.kind() == tcp::AttachedChannel::Kind::kQueuePair);
+  return static_cast<QueuePair&>(channel);
 }
 
 }  // namespace
@@ -101,29 +107,29 @@ Result<void> check_pair_address(const ConnectionGids& gids, std::span<const std:
   return {};
 }
 
-Result<void> connect_pair(tcp::AttachedQueuePair& pair, const Result<ConnectionGids>& gids,
+Result<void> connect_pair(tcp::AttachedChannel& pair, const Result<ConnectionGids>& gids,
                           std::span<const std::byte> address) {
   if (!gids) return tl::unexpected(gids.error());
   if (auto checked = check_pair_address(*gids, address); !checked) return checked;
-  auto& local = static_cast<QueuePair&>(pair);
+  auto& local = as_queue_pair(pair);
   auto connected = local.connect(*decode_pair_address(address.first<kPairAddressBytes>()));
   if (!connected) local.device()->counters().add_pair_failure();
   return connected;
 }
 
-Result<void> probe_pair(tcp::AttachedQueuePair& pair, const tcp::Deadline& until) {
-  auto& probed = static_cast<QueuePair&>(pair);
+Result<void> probe_pair(tcp::AttachedChannel& pair, const tcp::Deadline& until) {
+  auto& probed = as_queue_pair(pair);
   const tcp::Deadline bounded(std::min(until.time, monotonic_now() + kProbeTimeout), until.interrupt_fd);
   return finish_probe(probed, probed.probe(bounded));
 }
 
-Result<void> start_probe(tcp::AttachedQueuePair& pair) {
-  auto& probed = static_cast<QueuePair&>(pair);
+Result<void> start_probe(tcp::AttachedChannel& pair) {
+  auto& probed = as_queue_pair(pair);
   return finish_probe(probed, probed.start_probe());
 }
 
-Result<void> poll_probe(tcp::AttachedQueuePair& pair, Nanos since, Nanos now) {
-  auto& probed = static_cast<QueuePair&>(pair);
+Result<void> poll_probe(tcp::AttachedChannel& pair, Nanos since, Nanos now) {
+  auto& probed = as_queue_pair(pair);
   const Status s = probed.poll_probe();
   if (s != Status(Errc::kWouldBlock)) return finish_probe(probed, s);
   if (now - since < kProbeTimeout) return fail(Errc::kWouldBlock, "");

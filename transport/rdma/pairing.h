@@ -55,7 +55,7 @@ struct ConnectionGids {
 [[nodiscard]] Result<ConnectionGids> connection_gids(int connection);
 
 struct PairOffer {
-  std::unique_ptr<tcp::AttachedQueuePair> pair;
+  std::unique_ptr<tcp::AttachedChannel> pair;
   std::vector<uint8_t> address;  // kPairAddressBytes to send to the peer in PAIR
 };
 
@@ -68,17 +68,17 @@ struct PairOffer {
 [[nodiscard]] Result<void> check_pair_address(const ConnectionGids& gids, std::span<const std::byte> address);
 
 // Connects an offered queue pair to the address that the peer sent. When both ends have done so and one end
-// has probed the path, Socket::attach_queue_pair() puts the queue pair into use. kBad... codes as
+// has probed the path, Socket::attach_channel() puts the queue pair into use. kBad... codes as
 // check_pair_address(); kSystem.
-[[nodiscard]] Result<void> connect_pair(tcp::AttachedQueuePair& pair, const Result<ConnectionGids>& gids,
+[[nodiscard]] Result<void> connect_pair(tcp::AttachedChannel& pair, const Result<ConnectionGids>& gids,
                                         std::span<const std::byte> address);
 
 // Checks that packets reach the peer: RDMA may be blocked where TCP is not (firewall, route, switch). One end
 // calls this after both have connected. Blocks for one second at most. kTimeout, kReset, kShutdown.
-[[nodiscard]] Result<void> probe_pair(tcp::AttachedQueuePair& pair, const tcp::Deadline& until);
+[[nodiscard]] Result<void> probe_pair(tcp::AttachedChannel& pair, const tcp::Deadline& until);
 
 // The same without blocking: kWouldBlock until the result is known, one second after `since` at most.
-[[nodiscard]] Result<void> start_probe(tcp::AttachedQueuePair& pair);
-[[nodiscard]] Result<void> poll_probe(tcp::AttachedQueuePair& pair, Nanos since, Nanos now);
+[[nodiscard]] Result<void> start_probe(tcp::AttachedChannel& pair);
+[[nodiscard]] Result<void> poll_probe(tcp::AttachedChannel& pair, Nanos since, Nanos now);
 
 }  // namespace sluice::transport::rdma

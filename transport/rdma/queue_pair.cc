@@ -22,7 +22,8 @@ constexpr uint64_t kSendId = uint64_t{1} << 63;
 
 QueuePair::QueuePair(const LocalPath& path, uint8_t traffic_class, std::shared_ptr<ProtectionDomain> domain,
                      const PairMemory& memory)
-    : regions_(domain),
+    : tcp::AttachedChannel(Kind::kQueuePair),
+      regions_(domain),
       resources_(path, traffic_class, std::move(domain), memory),
       bytes_in_(path.device->counters().bytes_in()),
       bytes_out_(path.device->counters().bytes_out()) {}

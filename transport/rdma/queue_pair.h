@@ -22,7 +22,7 @@ namespace sluice::transport::rdma {
 // may also be written directly to buffers that the peer has advertised. Each segment needs a credit, which
 // stands for a receive that the peer has posted, so nothing can overrun. The peer can write only to memory
 // that is registered for remote writes, and can read none. One thread at a time.
-class QueuePair final : public tcp::AttachedQueuePair {
+class QueuePair final : public tcp::AttachedChannel {
  public:
   // Creates the queue pair with its memory and posts all receives. Nothing arrives before connect().
   // The own buffers of `memory` are registered in `domain` for this queue pair alone. kUnsupported, or

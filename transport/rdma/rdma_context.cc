@@ -96,7 +96,7 @@ RdmaContext::~RdmaContext() {
 
 Result<Endpoint*> RdmaContext::adopt(tcp::Socket socket, Handler& handler, const EndpointOptions& options) {
   if (!socket.has_queue_pair()) return tcp_->adopt(std::move(socket), handler, options);
-  std::unique_ptr<QueuePair> pair(static_cast<QueuePair*>(socket.release_queue_pair().release()));
+  std::unique_ptr<QueuePair> pair(static_cast<QueuePair*>(socket.release_channel().release()));
   auto endpoint = std::make_unique<RdmaEndpoint>(std::move(socket), std::move(pair), handler, options, *tcp_,
                                                  std::span(scratch_.get(), tcp::FrameReader::kScratchBytes));
   if (auto watched = endpoint->watch(); !watched) return tl::unexpected(watched.error());

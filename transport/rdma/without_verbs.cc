@@ -50,20 +50,20 @@ Result<void> check_pair_address(const ConnectionGids& /*gids*/, std::span<const 
   return not_built();
 }
 
-Result<void> connect_pair(tcp::AttachedQueuePair& /*pair*/, const Result<ConnectionGids>& /*gids*/,
+Result<void> connect_pair(tcp::AttachedChannel& /*pair*/, const Result<ConnectionGids>& /*gids*/,
                           std::span<const std::byte> /*address*/) {
   return not_built();
 }
 
-Result<void> probe_pair(tcp::AttachedQueuePair& /*pair*/, const tcp::Deadline& /*until*/) {
+Result<void> probe_pair(tcp::AttachedChannel& /*pair*/, const tcp::Deadline& /*until*/) {
   return not_built();
 }
 
-Result<void> start_probe(tcp::AttachedQueuePair& /*pair*/) {
+Result<void> start_probe(tcp::AttachedChannel& /*pair*/) {
   return not_built();
 }
 
-Result<void> poll_probe(tcp::AttachedQueuePair& /*pair*/, Nanos /*since*/, Nanos /*now*/) {
+Result<void> poll_probe(tcp::AttachedChannel& /*pair*/, Nanos /*since*/, Nanos /*now*/) {
   return not_built();
 }
 

@@ -19,6 +19,22 @@ std::string lower_first(std::string text) {
   return text;
 }
 
+// Empty for a socket that is not of IP.
+std::string host_text(const sockaddr_storage& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.ss_family == AF_INET) {
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text.data(), text.size());
+  } else if (address.ss_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(&v6)) {
+      ::inet_ntop(AF_INET, &v6.s6_addr[12], text.data(), text.size());
+    } else {
+      ::inet_ntop(AF_INET6, &v6, text.data(), text.size());
+    }
+  }
+  return text.data();
+}
+
 }  // namespace
 
 std::string error_text(int number) {
@@ -32,22 +48,24 @@ std::string endpoint_text(const std::string& host, uint16_t port) {
 }
 
 std::string address_text(const sockaddr_storage& address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    ::inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
-    return endpoint_text(text.data(), ntohs(v4.sin_port));
-  }
-  if (address.ss_family == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
-      ::inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text.data(), text.size());
-    } else {
-      ::inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
-    }
-    return endpoint_text(text.data(), ntohs(v6.sin6_port));
-  }
+  if (address.ss_family == AF_INET)
+    return endpoint_text(host_text(address), ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port));
+  if (address.ss_family == AF_INET6)
+    return endpoint_text(host_text(address), ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port));
   return "local socket";
+}
+
+bool is_numeric(const std::string& host) noexcept {
+  in6_addr address{};
+  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+std::string local_host(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  return host_text(address);
 }
 
 Result<uint16_t> bound_port(int fd) {

@@ -28,6 +28,10 @@ using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
 
 // The port that a socket is bound to.
 [[nodiscard]] Result<uint16_t> bound_port(int fd);
+// True for an IPv4 or IPv6 address, false for a name.
+[[nodiscard]] bool is_numeric(const std::string& host) noexcept;
+// The local address of a connected socket, without the port; empty if it has none.
+[[nodiscard]] std::string local_host(int fd);
 // address_text() of the peer of a connected socket.
 [[nodiscard]] std::string peer_name(int fd);
 

@@ -13,7 +13,7 @@ Socket& Socket::operator=(Socket&& other) noexcept {
     if (fd_ >= 0) ::close(fd_);
     fd_ = std::exchange(other.fd_, -1);
     tls_ = std::move(other.tls_);
-    queue_pair_ = std::move(other.queue_pair_);
+    channel_ = std::move(other.channel_);
   }
   return *this;
 }
@@ -23,12 +23,12 @@ Socket::~Socket() {
 }
 
 int Socket::release() noexcept {
-  SLUICE_ASSERT(!tls_ && !queue_pair_);
+  SLUICE_ASSERT(!tls_ && !channel_);
   return std::exchange(fd_, -1);
 }
 
 RawSocket Socket::release_raw() noexcept {
-  return {.fd = std::exchange(fd_, -1), .tls = tls_.release(), .queue_pair = queue_pair_.release()};
+  return {.fd = std::exchange(fd_, -1), .tls = tls_.release(), .channel = channel_.release()};
 }
 
 bool Socket::shutdown_send() const noexcept {

@@ -9,39 +9,46 @@
 #include <utility>
 
 #include "core/status.h"
+#include "core/units.h"
 #include "transport/tcp/secure_stream.h"
 
 namespace sluice::transport::tcp {
 
-// AttachedQueuePair is the part of another transport that belongs to a connection (rdma: a queue pair). It
-// travels with the Socket to the context that adopts the socket; that context must be of the same transport.
-class AttachedQueuePair {
+// AttachedChannel is the part of another transport that belongs to a connection: a queue pair (rdma) or an
+// end of a pipe (memory). It travels with the Socket to the context that adopts the socket. The kind tells
+// that context whether the channel is its own.
+class AttachedChannel {
  public:
-  AttachedQueuePair() = default;
-  AttachedQueuePair(const AttachedQueuePair&) = delete;
-  AttachedQueuePair& operator=(const AttachedQueuePair&) = delete;
-  virtual ~AttachedQueuePair() = default;
+  enum class Kind : uint8_t { kQueuePair, kPipe };
+  explicit AttachedChannel(Kind kind) noexcept : kind_(kind) {}
+  AttachedChannel(const AttachedChannel&) = delete;
+  AttachedChannel& operator=(const AttachedChannel&) = delete;
+  virtual ~AttachedChannel() = default;
+  [[nodiscard]] Kind kind() const noexcept { return kind_; }
+
+ private:
+  const Kind kind_;
 };
 
 // The resources of a Socket as plain values, for queues that hold trivial types. The holder owns them.
 struct RawSocket {
   int fd = -1;
   SecureStream* tls = nullptr;
-  AttachedQueuePair* queue_pair = nullptr;
+  AttachedChannel* channel = nullptr;
 };
 
-// Socket owns a file descriptor and, if present, the TLS stream and the queue pair of the connection.
+// Socket owns a file descriptor and, if present, the TLS stream and the channel of the connection.
 class Socket {
  public:
   Socket() noexcept = default;
   explicit Socket(int fd) noexcept : fd_(fd) {}
-  explicit Socket(RawSocket raw) noexcept : fd_(raw.fd), tls_(raw.tls), queue_pair_(raw.queue_pair) {}
+  explicit Socket(RawSocket raw) noexcept : fd_(raw.fd), tls_(raw.tls), channel_(raw.channel) {}
   Socket(Socket&& other) noexcept { *this = std::move(other); }
   Socket& operator=(Socket&& other) noexcept;
   ~Socket();
   [[nodiscard]] int fd() const noexcept { return fd_; }
   [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
-  // Passes the descriptor to the caller. The connection must have neither TLS nor a queue pair.
+  // Passes the descriptor to the caller. The connection must have neither TLS nor a channel.
   [[nodiscard]] int release() noexcept;
   [[nodiscard]] RawSocket release_raw() noexcept;
 
@@ -49,14 +56,12 @@ class Socket {
   void attach_tls(std::unique_ptr<SecureStream> stream) noexcept { tls_ = std::move(stream); }
   [[nodiscard]] const SecureStream* tls() const noexcept { return tls_.get(); }
 
-  // Sends all further frames through `queue_pair`.
-  void attach_queue_pair(std::unique_ptr<AttachedQueuePair> queue_pair) noexcept {
-    queue_pair_ = std::move(queue_pair);
-  }
-  [[nodiscard]] bool has_queue_pair() const noexcept { return queue_pair_ != nullptr; }
-  [[nodiscard]] std::unique_ptr<AttachedQueuePair> release_queue_pair() noexcept {
-    return std::move(queue_pair_);
-  }
+  // Sends all further frames through `channel`; null: through the socket.
+  void attach_channel(std::unique_ptr<AttachedChannel> channel) noexcept { channel_ = std::move(channel); }
+  [[nodiscard]] bool has_queue_pair() const noexcept { return has(AttachedChannel::Kind::kQueuePair); }
+  [[nodiscard]] bool has_pipe() const noexcept { return has(AttachedChannel::Kind::kPipe); }
+  [[nodiscard]] bool has_channel() const noexcept { return channel_ != nullptr; }
+  [[nodiscard]] std::unique_ptr<AttachedChannel> release_channel() noexcept { return std::move(channel_); }
 
   // recvmsg and sendmsg, through TLS if attached. They never block and never raise SIGPIPE. These are the
   // calls of the data path: without TLS they add one pointer test to the system call.
@@ -90,11 +95,17 @@ class Socket {
   // arrived after a gap. 0 when the kernel does not report it. Gaps do not count where sent packets were seen
   // to be reordered, because received packets may be reordered too.
   [[nodiscard]] uint64_t lost_packets() const noexcept;
+  // See Endpoint::network_limited_time(). 0 when the kernel does not report it.
+  [[nodiscard]] Nanos network_limited_time() const noexcept;
 
  private:
+  [[nodiscard]] bool has(AttachedChannel::Kind kind) const noexcept {
+    return channel_ != nullptr && channel_->kind() == kind;
+  }
+
   int fd_ = -1;
   std::unique_ptr<SecureStream> tls_;
-  std::unique_ptr<AttachedQueuePair> queue_pair_;
+  std::unique_ptr<AttachedChannel> channel_;
 };
 
 // The reason to close a connection after a socket call failed with `error`. ETIMEDOUT (unanswered probes or

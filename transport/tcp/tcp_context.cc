@@ -94,7 +94,7 @@ void EpollContext::release_entry(uint32_t index) noexcept {
 }
 
 Result<Endpoint*> EpollContext::adopt(Socket socket, Handler& handler, const EndpointOptions& options) {
-  SLUICE_ASSERT(!socket.has_queue_pair());  // the peer would send its frames through the queue pair
+  SLUICE_ASSERT(!socket.has_channel());  // the peer would send its frames through the channel
   const int fd = socket.fd();
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
 
@@ -126,13 +127,14 @@ class AllreduceRun {
 
     const sluice_stats stats_before = session_.stats();
     const double cpu_before = own_cpu_seconds();
+    Measurement m;
+    m.began = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     const Nanos elapsed = timed_loop(buffers, count, dtype, op);
     cost.cpu_seconds += own_cpu_seconds() - cpu_before;
     const sluice_stats stats_after = session_.stats();
     cost.wire_out += stats_after.wire_bytes_out - stats_before.wire_bytes_out;
     cost.wire_in += stats_after.wire_bytes_in - stats_before.wire_bytes_in;
 
-    Measurement m;
     m.seconds = over_ranks(1e-9 * static_cast<double>(elapsed) / (options_.iterations * options_.aggregated));
     m.alg_bw = static_cast<double>(count * wire::size_of(dtype)) * 1e-9 / m.seconds;
     m.bus_bw = m.alg_bw * 2.0 * (session_.ranks() - 1) / session_.ranks();

@@ -49,6 +49,7 @@ ordered_json measurement_json(const Measurement& m) {
   ordered_json json = {{"time", m.seconds * 1e6}, {"alg_bw", m.alg_bw}, {"bus_bw", m.bus_bw}};
   json["time_median"] = m.iterations.median * 1e6;
   json["time_p99"] = m.iterations.p99 * 1e6;
+  json["began"] = m.began;
   json["time_count"] = m.iterations.count;
   json["iteration_times"] = ordered_json::array();
   for (const double seconds : m.iterations_of_slowest) json["iteration_times"].push_back(seconds * 1e6);

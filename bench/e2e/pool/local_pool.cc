@@ -9,7 +9,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/pool.h"
 #include "core/clock.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/connect.h"
 
 namespace sluice::bench {
 namespace {
@@ -47,7 +50,28 @@ Result<uint16_t> wait_for_port(ProcessGroup& processes, size_t child, const std:
   }
 }
 
+namespace {
+
+// Names a free port of this host as the place where the ranks of a run without reducers meet. Another process
+// could take the port before rank 0 does; the run then fails with an error that names it.
+Result<void> choose_meeting_point() {
+  const auto listener = transport::tcp::listen_on("127.0.0.1", 0, {});
+  if (!listener) return tl::unexpected(listener.error());
+  const auto port = transport::tcp::bound_port(listener->fd());
+  if (!port) return tl::unexpected(port.error());
+  ::setenv("SLUICE_RENDEZVOUS", fmt::format("127.0.0.1:{}", *port).c_str(), 1);
+  return {};
+}
+
+}  // namespace
+
 Result<LocalPool> LocalPool::start(ProcessGroup& processes, const LocalPoolOptions& options) {
+  if (options.reducers == 0) {
+    if (auto chosen = choose_meeting_point(); !chosen) return tl::unexpected(chosen.error());
+    LocalPool none;
+    none.list_ = config::kNoReducers;
+    return none;
+  }
   auto directory = TemporaryDirectory::make();
   if (!directory) return tl::unexpected<Error>(directory.error());
   LocalPool pool;

@@ -11,8 +11,8 @@
 namespace sluice::bench {
 
 struct LocalPoolOptions {
-  uint32_t reducers = 1;
-  uint32_t lanes = 0;  // lane threads per reducer and lane connections per rank; 0: the defaults
+  uint32_t reducers = 1;  // 0: none; the workers reduce by themselves, and SLUICE_RENDEZVOUS is set for them
+  uint32_t lanes = 0;     // lane threads per reducer and lane connections per rank; 0: the defaults
   bool payload_crc = true;
   std::string key_file = {};  // empty: none
   std::string log_level = "warn";
@@ -25,7 +25,7 @@ class LocalPool {
   // started.
   [[nodiscard]] static Result<LocalPool> start(ProcessGroup& processes, const LocalPoolOptions& options);
 
-  // Returns the pool list, for example "127.0.0.1:40123,127.0.0.1:40127".
+  // Returns the pool list, for example "127.0.0.1:40123,127.0.0.1:40127"; "none" without reducers.
   [[nodiscard]] const std::string& list() const noexcept { return list_; }
   [[nodiscard]] const std::vector<size_t>& children() const noexcept { return children_; }
 

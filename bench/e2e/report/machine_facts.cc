@@ -157,7 +157,7 @@ MachineFacts machine_facts(const std::string& peers, const std::string& local_ad
     facts.host = name.nodename;
     facts.kernel = fmt::format("{} {} {}", name.sysname, name.release, name.machine);
   }
-  if (const auto pool = config::read_reducers(peers)) {
+  if (const auto pool = config::read_reducers(peers); pool && !pool->empty()) {
     if (auto nic = find_nic_to_peer(pool->front().host, local_address)) facts.nic = std::move(*nic);
   }
   return facts;

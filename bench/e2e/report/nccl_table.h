@@ -20,6 +20,7 @@ struct Measurement {
   uint64_t wrong = 0;         // wrong elements on all ranks
   Quantiles iterations = {};  // seconds per operation of the iterations on this rank; not in the table
   std::vector<double> iterations_of_slowest = {};  // the same, each on its slowest rank
+  double began = 0;                                // Unix time of the first timed operation on this rank
 };
 
 struct Row {

@@ -1,6 +1,7 @@
 #include "bench/e2e/soak/soak_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 namespace sluice::bench {
@@ -23,6 +24,9 @@ SoakOperation SoakPlan::draw() {
   o.offset = below(kSoakOffsets);
   o.in_place = below(2) == 1;
   o.seed = random_();
+  constexpr std::array kMethods = {SoakMethod::kAllreduce, SoakMethod::kAllreduce,
+                                   SoakMethod::kReduceScatterAllGather, SoakMethod::kReduceBroadcast};
+  o.method = kMethods[below(kMethods.size())];
   return o;
 }
 

@@ -11,7 +11,11 @@
 
 namespace sluice::bench {
 
+// How an operation brings the sum to all ranks. Each method but the first is two collectives.
+enum class SoakMethod { kAllreduce, kReduceScatterAllGather, kReduceBroadcast };
+
 struct SoakOperation {
+  SoakMethod method = SoakMethod::kAllreduce;
   wire::DType dtype = wire::DType::kF32;
   wire::Op op = wire::Op::kSum;
   size_t count = 0;   // elements; may be 0

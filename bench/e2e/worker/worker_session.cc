@@ -172,6 +172,38 @@ sluice_request WorkerSession::start(const void* send, void* recv, size_t count, 
   return request;
 }
 
+sluice_request WorkerSession::start_reduce_scatter(const void* send, void* recv,
+                                                   std::span<const size_t> counts, wire::DType dtype,
+                                                   wire::Op op) {
+  sluice_request request = 0;
+  check(sluice_reduce_scatter_async(session_.get(), send, recv, 0, counts.data(), to_c(dtype), to_c(op),
+                                    &request),
+        "reduce-scatter");
+  return request;
+}
+
+sluice_request WorkerSession::start_all_gather(const void* send, void* recv, std::span<const size_t> counts,
+                                               wire::DType dtype) {
+  sluice_request request = 0;
+  check(sluice_all_gather_async(session_.get(), send, recv, 0, counts.data(), to_c(dtype), &request),
+        "all-gather");
+  return request;
+}
+
+sluice_request WorkerSession::start_reduce(const void* send, void* recv, size_t count, wire::DType dtype,
+                                           wire::Op op, uint32_t root) {
+  sluice_request request = 0;
+  check(sluice_reduce_async(session_.get(), send, recv, count, to_c(dtype), to_c(op), root, &request),
+        "reduce");
+  return request;
+}
+
+sluice_request WorkerSession::start_broadcast(void* buffer, size_t count, wire::DType dtype, uint32_t root) {
+  sluice_request request = 0;
+  check(sluice_broadcast_async(session_.get(), buffer, count, to_c(dtype), root, &request), "broadcast");
+  return request;
+}
+
 void WorkerSession::wait(sluice_request request) {
   check(sluice_wait(session_.get(), request, -1), "wait");
 }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,15 @@ class WorkerSession {
   void allreduce(const void* send, void* recv, size_t count, wire::DType dtype, wire::Op op);
   [[nodiscard]] sluice_request start(const void* send, void* recv, size_t count, wire::DType dtype,
                                      wire::Op op);
+  // `counts` has the elements of each rank's part.
+  [[nodiscard]] sluice_request start_reduce_scatter(const void* send, void* recv,
+                                                    std::span<const size_t> counts, wire::DType dtype,
+                                                    wire::Op op);
+  [[nodiscard]] sluice_request start_all_gather(const void* send, void* recv, std::span<const size_t> counts,
+                                                wire::DType dtype);
+  [[nodiscard]] sluice_request start_reduce(const void* send, void* recv, size_t count, wire::DType dtype,
+                                            wire::Op op, uint32_t root);
+  [[nodiscard]] sluice_request start_broadcast(void* buffer, size_t count, wire::DType dtype, uint32_t root);
   void wait(sluice_request request);
   // Returns false when the operation is not complete after `timeout_ms`.
   [[nodiscard]] bool wait_for(sluice_request request, int timeout_ms);

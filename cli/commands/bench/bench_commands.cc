@@ -137,6 +137,7 @@ void add_link(CLI::App& bench, Command& chosen, const Arguments& arguments) {
   flags->worker.add_to(set);
   run_when_selected(*app, chosen, flags, [&arguments](const Flags& f) {
     bench::check(f.options);
+    f.worker.require_reducers("bench link");
     if (!f.worker.is_worker()) return bench::launch(f.worker.launch(arguments));
     return bench::run_link(f.options, f.worker.worker());
   });

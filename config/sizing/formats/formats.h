@@ -17,6 +17,10 @@ namespace sluice::config {
 // Returns one JSON object. Existing keys are stable; new keys may be added.
 [[nodiscard]] std::string plan_as_json(const Plan& plan);
 
+// Returns an SVG plot of the time of an allreduce by pool size: with co-located reducers, by the pool alone
+// and by a ring. The same plan gives the same bytes. Requires pool_sizes.
+[[nodiscard]] std::string plan_as_svg(const Plan& plan);
+
 // The formats below require a job name that is_job_name() accepts. They return kInvalidArgument when the plan
 // does not fit the platform, such as VM types of another provider or too few nodes.
 //

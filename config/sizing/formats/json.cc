@@ -43,6 +43,16 @@ Json as_json(const Candidate& c) {
           {"break_even_share", or_null(c.break_even)}};
 }
 
+Json as_json(const PoolStep& s) {
+  return {{"reducers", s.reducers},
+          {"time", s.time},
+          {"speedup", s.speedup},
+          {"co_located_share", s.co_located_share},
+          {"usd_per_hour", or_null(s.usd_per_hour)},
+          {"extra_share", or_null(s.extra)},
+          {"pays_from_share", or_null(s.pays_from)}};
+}
+
 }  // namespace
 
 std::string plan_as_json(const Plan& plan) {
@@ -84,10 +94,15 @@ std::string plan_as_json(const Plan& plan) {
         {"memory_limit_bytes", plan.memory_limit},
         {"resident_bytes_at_most", plan.resident_bytes}}},
       {"busy_processors_per_reducer", plan.busy_processors},
+      {"co_located_share", plan.co_located_share},
+      {"exposed_share", plan.request.exposed},
+      {"paying_reducers", or_null(plan.pool_sizes.paying)},
+      {"pool_sizes", Json::array()},
       {"candidates", Json::array()},
       {"warnings", plan.warnings},
       {"notes", plan.notes},
   };
+  for (const PoolStep& step : plan.pool_sizes.steps) out["pool_sizes"].push_back(as_json(step));
   for (const Candidate& candidate : plan.candidates) out["candidates"].push_back(as_json(candidate));
   // A table's notes may contain invalid UTF-8.
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

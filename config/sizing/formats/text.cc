@@ -88,6 +88,26 @@ void add_settings(std::string& out, const Plan& plan) {
   row(out, "CPUs", fmt::format("about {:.1f} busy at each reducer", plan.busy_processors));
 }
 
+void add_pool_sizes(std::string& out, const Plan& plan) {
+  const std::vector<PoolStep>& steps = plan.pool_sizes.steps;
+  if (steps.empty()) return;
+  out += fmt::format("\n  {:>8}{:>12}{:>10}{:>12}{:>13}{:>10}{:>12}\n", "reducers", "time", "vs ring",
+                     "in workers", "total USD/h", "extra", "pays from");
+  for (const PoolStep& s : steps) {
+    const char* none = s.reducers == 0 ? "" : s.extra ? "never" : "unknown";
+    out += fmt::format("{} {:>8}{:>8.3f} S/B{:>8.2f} x{:>10.0f} %{:>13}{:>10}{:>12}\n",
+                       s.reducers == plan.chosen.count ? '*' : ' ', s.reducers, s.time, s.speedup,
+                       100 * s.co_located_share,
+                       s.usd_per_hour ? fmt::format("{:.2f}", *s.usd_per_hour) : "unknown",
+                       percent(s.extra, "unknown"), percent(s.pays_from, none));
+  }
+  const std::optional<uint64_t> paying = plan.pool_sizes.paying;
+  out += paying ? fmt::format(
+                      "  At {:.0f} % exposed communication the cost of a step is lowest with {} reducer{}.\n",
+                      100 * plan.request.exposed, *paying, *paying == 1 ? "" : "s")
+                : "  Set the missing price to see where the next reducer stops paying.\n";
+}
+
 void add_candidates(std::string& out, const Plan& plan) {
   if (plan.candidates.empty()) return;
   out += fmt::format("\n  {:<24}{:<8}{:>6}{:>10}{:>10}{:>13}{:>10}{:>12}\n", "reducer types", "arch", "Gbps",
@@ -114,6 +134,7 @@ std::string plan_as_text(const Plan& plan) {
   out += '\n';
   add_pool(out, plan);
   add_times(out, plan);
+  add_pool_sizes(out, plan);
   add_settings(out, plan);
   add_candidates(out, plan);
   add_list(out, "Warnings", plan.warnings);

@@ -42,6 +42,7 @@ class HeartbeatListener {
   // NOLINTNEXTLINE(performance-unnecessary-value-param): implementations store the text
   virtual void on_control_lost(size_t, Errc, std::string) noexcept {}
   virtual void on_view_query(size_t, const wire::ViewQuery&) noexcept {}
+  virtual void on_rate_changes(size_t, const wire::RateChanges&) noexcept {}
   virtual void on_view_commit(size_t, const wire::ViewCommit&) noexcept {}
   virtual void on_drain_notice(size_t, const wire::DrainNotice&) noexcept {}
 

@@ -184,6 +184,7 @@ void MonitoredSession::handle_frame(size_t peer, const ControlConnection::Frame&
                          p.connection.name() + " ended the session: " + text);
     }
     case wire::FrameType::kViewQuery: return forward(peer, frame, &HeartbeatListener::on_view_query);
+    case wire::FrameType::kRateChanges: return forward(peer, frame, &HeartbeatListener::on_rate_changes);
     case wire::FrameType::kViewCommit: return forward(peer, frame, &HeartbeatListener::on_view_commit);
     case wire::FrameType::kDrainNotice: return forward(peer, frame, &HeartbeatListener::on_drain_notice);
     default: return handle_lost(peer, Errc::kUnexpectedMessage);

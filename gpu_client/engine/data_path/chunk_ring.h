@@ -1,5 +1,6 @@
-// Class ChunkRing stores, by chunk number q, the state of this rank's latest chunks and the results that
-// another rank may still lack (protocol.md section 11, "Depth").
+// Class ChunkRing stores, by chunk number q, the state of this rank's latest chunks and what it has for ranks
+// that may still lack their results: the result or, of a chunk that another rank owns, its contribution
+// (protocol.md section 11, "Depth").
 //
 //   ... | kept: f - D .. f - 1 | in flight: f .. f + D - 1 | must wait ...
 //
@@ -25,16 +26,24 @@ namespace sluice::engine {
 
 struct ChunkRecord {
   uint64_t chunk = ~uint64_t{0};
-  uint64_t offset = 0;  // bytes from the start of the operation
-  uint64_t count = 0;   // elements of the operation
-  // The result of a chunk that is done: in the ring, or in the caller's buffer while the operation is open.
-  const std::byte* result = nullptr;
+  uint64_t count = 0;  // elements of the operation
+  // The caller's memory of the chunk, while the operation is open. Null where this rank has none.
+  const std::byte* send = nullptr;
+  std::byte* recv = nullptr;
+  // Of a chunk that is done, what this rank contributes again: the result or, if `sends_again`, its
+  // contribution. In the ring, or in the caller's buffer while the operation is open.
+  const std::byte* kept = nullptr;
   uint32_t operation = kNoOperation;  // index in the table; valid until the chunk is done
   uint32_t op_id = 0;
   uint32_t fingerprint = 0;
   uint32_t length = 0;
   wire::DType dtype = wire::DType::kI8;
   wire::Op op = wire::Op::kSum;
+  wire::Kind kind = wire::Kind::kAllreduce;
+  Rank owner = 0;            // of kinds whose chunks have one
+  bool contributes = true;   // this rank's contribution has a payload
+  bool receives = true;      // this rank's result has one
+  bool sends_again = false;  // no rank but the owner has the result of a reduced chunk
   // D more chunks of the operation follow, so the caller's buffer can hold the result as long as the ring.
   bool followed = false;
   bool done = false;
@@ -42,8 +51,8 @@ struct ChunkRecord {
 
 class ChunkRing {
  public:
-  // `depth` is D. Returns kSystem when D * slot_bytes cannot be allocated.
-  [[nodiscard]] static Result<ChunkRing> create(uint32_t depth, uint32_t slot_bytes);
+  // `depth` is D, `rank` this rank. Returns kSystem when D * slot_bytes cannot be allocated.
+  [[nodiscard]] static Result<ChunkRing> create(uint32_t depth, uint32_t slot_bytes, Rank rank);
 
   // Any thread. All other functions: the thread of the progress loop.
   [[nodiscard]] uint64_t first_unfinished() const noexcept {
@@ -61,8 +70,8 @@ class ChunkRing {
   [[nodiscard]] const ChunkRecord& record(uint64_t chunk) const noexcept {
     return records_[chunk % records_.size()];
   }
-  // Writes the record of a chunk that is put for the first time. `operation` is the index of `o`.
-  ChunkRecord& add(uint64_t chunk, uint32_t operation, const Operation& o) noexcept;
+  // Writes the record of a chunk that is put for the first time, of operation `operation` in the table.
+  ChunkRecord& add(uint64_t chunk, uint32_t operation, const OpTable& table) noexcept;
   [[nodiscard]] std::byte* buffer(uint64_t chunk) const noexcept {
     return memory_.data() + chunk % depth_ * slot_bytes_;
   }
@@ -73,10 +82,13 @@ class ChunkRing {
   void complete(uint64_t chunk) noexcept;
 
  private:
-  ChunkRing(uint32_t depth, uint32_t slot_bytes, Arena memory);
+  ChunkRing(uint32_t depth, uint32_t slot_bytes, Rank rank, Arena memory);
+
+  void set_owner(ChunkRecord& r, const OpRequest& request, const ChunkPlace& place) const noexcept;
 
   uint32_t depth_;
   uint32_t slot_bytes_;
+  Rank rank_;
   Arena memory_;                      // D buffers; pages are touched when the first result arrives
   std::vector<ChunkRecord> records_;  // 2 D
   // Accessed through atomic_ref, which accepts no const object, hence mutable.

@@ -18,7 +18,7 @@ Result<std::unique_ptr<ChunkScheduler>> ChunkScheduler::create(Options options, 
   SLUICE_ASSERT(options.keep_results || !options.fault_tolerant);
   uint32_t depth = 0;
   for (const LaneOptions& l : options.lanes) depth += l.slots;
-  auto ring = ChunkRing::create(depth, options.slot_bytes);
+  auto ring = ChunkRing::create(depth, options.slot_bytes, options.rank);
   if (!ring) return tl::unexpected(ring.error());
   return std::unique_ptr<ChunkScheduler>(
       new ChunkScheduler(std::move(options), table, listener, std::move(*ring)));
@@ -35,7 +35,7 @@ ChunkScheduler::ChunkScheduler(Options options, OpTable& table, Listener& listen
       straggler_stats_(options_.ranks, options_.begin) {
   const auto count = static_cast<uint32_t>(options_.lanes.size());
   for (uint32_t i = 0; i < count; ++i) add_lane(options_.lanes[i]);
-  std::vector<LaneConnection::Share> all = shares(placement_);
+  std::vector<LaneConnection::Share> all = assign_shares();
   for (uint32_t i = 0; i < count; ++i) lanes_[i].restart(std::move(all[i]), 0);
   clock_lane_ = std::ranges::min(placement_);
   next_lane_ = options_.rank % count;
@@ -52,13 +52,23 @@ uint32_t ChunkScheduler::add_lane(const LaneOptions& options) {
   return index;
 }
 
-std::vector<LaneConnection::Share> ChunkScheduler::shares(const std::vector<uint32_t>& placement) const {
+std::vector<LaneConnection::Share> ChunkScheduler::assign_shares() {
   std::vector<LaneConnection::Share> all(lanes_.size());
-  for (LaneConnection::Share& share : all) share.period = static_cast<uint32_t>(placement.size());
-  for (uint32_t t = 0; t < placement.size(); ++t) {
-    SLUICE_ASSERT(placement[t] < all.size());
-    all[placement[t]].turns.push_back(t);
+  for (LaneConnection::Share& share : all) share.period = static_cast<uint32_t>(placement_.size());
+  for (uint32_t t = 0; t < placement_.size(); ++t) {
+    SLUICE_ASSERT(placement_[t] < all.size());
+    all[placement_[t]].turns.push_back(t);
   }
+  connections_in_use_ = 0;
+  size_t least = placement_.size();
+  size_t most = 0;
+  for (const LaneConnection::Share& share : all) {
+    if (share.turns.empty()) continue;
+    ++connections_in_use_;
+    least = std::min(least, share.turns.size());
+    most = std::max(most, share.turns.size());
+  }
+  has_equal_shares_ = least == most;
   return all;
 }
 
@@ -78,6 +88,7 @@ Status ChunkScheduler::begin() noexcept {
 
 void ChunkScheduler::issue(uint32_t op) noexcept {
   Operation& o = table_[op];
+  if (first_open_ == kNoOperation) busy_since_ = now_;
   o.previous = last_open_;
   o.next = kNoOperation;
   (last_open_ == kNoOperation ? first_open_ : table_[last_open_].next) = op;
@@ -117,15 +128,16 @@ bool ChunkScheduler::is_quiescent() const noexcept {
   return stopped_ && std::ranges::all_of(lanes_, &LaneConnection::is_quiescent);
 }
 
-void ChunkScheduler::restart(const View& view, const std::vector<uint32_t>& placement) {
+void ChunkScheduler::restart(const View& view, const std::vector<uint32_t>& placement,
+                             const std::vector<uint32_t>& standby) {
   SLUICE_ASSERT(is_quiescent() && view.base <= first_unfinished() &&
                 view.base + depth() >= first_unfinished());
   view_ = view;
   placement_ = placement;
   resend_until_ = put_until_;
-  std::vector<LaneConnection::Share> all = shares(placement_);
+  std::vector<LaneConnection::Share> all = assign_shares();
   for (size_t i = 0; i < lanes_.size(); ++i) {
-    const bool removed = all[i].turns.empty();
+    const bool removed = all[i].turns.empty() && std::ranges::find(standby, i) == standby.end();
     if (removed) lanes_[i].close(Errc::kReset);
     lanes_[i].restart(std::move(all[i]), view.base);
     if (removed && !lanes_[i].is_bound()) lanes_[i].retire();
@@ -156,7 +168,10 @@ void ChunkScheduler::chunk_done(uint32_t op) noexcept {
   (o.previous == kNoOperation ? first_open_ : table_[o.previous].next) = o.next;
   (o.next == kNoOperation ? last_open_ : table_[o.next].previous) = o.previous;
   ++operations_done_;
-  if (first_open_ == kNoOperation) inflight_limit_.idle(now_);
+  if (first_open_ == kNoOperation) {
+    inflight_limit_.idle(now_);
+    busy_time_ += now_ - busy_since_;
+  }
   if (recorder_ != nullptr) recorder_->operation_ended(op, Errc::kOk);
   table_.end(op, Errc::kOk);
 }
@@ -172,13 +187,13 @@ void ChunkScheduler::close_lanes() noexcept {
   for (LaneConnection& l : lanes_) l.close(Errc::kClosed);
 }
 
-void ChunkScheduler::fail_open_operations() noexcept {
+void ChunkScheduler::fail_open_operations(Errc code) noexcept {
   SLUICE_DASSERT(is_drained());
   while (first_open_ != kNoOperation) {
     const uint32_t op = first_open_;
     first_open_ = table_[op].next;
-    if (recorder_ != nullptr) recorder_->operation_ended(op, session_end_.code);
-    table_.end(op, session_end_.code);
+    if (recorder_ != nullptr) recorder_->operation_ended(op, code);
+    table_.end(op, code);
   }
   last_open_ = kNoOperation;
 }

@@ -136,20 +136,26 @@ class ChunkScheduler {
   // returned all advertised buffers. Each of these happens soon, or the connection is lost.
   [[nodiscard]] bool is_quiescent() const noexcept;
   // Continues at chunk view.base in the new view. `placement` holds indices of lane connections; those that
-  // do not occur are closed. Requires is_quiescent() and
+  // occur neither there nor in `standby` are closed. Requires is_quiescent() and
   // first_unfinished() - depth() <= base <= first_unfinished(). May allocate.
-  void restart(const View& view, const std::vector<uint32_t>& placement);
+  void restart(const View& view, const std::vector<uint32_t>& placement,
+               const std::vector<uint32_t>& standby = {});
 
   // Ends the scheduler and closes every lane connection. Later calls have no effect.
   void end(Errc code) noexcept;
   [[nodiscard]] bool has_ended() const noexcept { return session_end_.code != Errc::kOk; }
   // True when the scheduler has ended and the transport holds no buffer.
   [[nodiscard]] bool is_drained() const noexcept { return has_ended() && open_lanes_ == 0; }
-  // Ends every open operation with the code of the session's end. Requires is_drained().
-  void fail_open_operations() noexcept;
+  // Ends every open operation with `code`: why the session ended for this rank's caller. A reducer's answer to
+  // this rank's own ABORT may have ended the scheduler, with the code for the other ranks. Requires is_drained().
+  void fail_open_operations(Errc code) noexcept;
 
   // The open operation that was issued first, or kNoOperation.
   [[nodiscard]] uint32_t oldest_operation() const noexcept { return first_open_; }
+  // Time with open operations since the session began, until `now`.
+  [[nodiscard]] Nanos busy_time(Nanos now) const noexcept {
+    return busy_time_ + (first_open_ == kNoOperation ? 0 : now - busy_since_);
+  }
   // Operations that ended with kOk.
   [[nodiscard]] uint64_t operations_done() const noexcept { return operations_done_; }
   // Sums over the lane connections.
@@ -183,6 +189,9 @@ class ChunkScheduler {
   [[nodiscard]] uint32_t operation_of(uint64_t chunk) const noexcept;
   void chunk_done(uint32_t op) noexcept;
   [[nodiscard]] InflightLimit& inflight_limit() noexcept { return inflight_limit_; }
+  // Lane connections with chunks in the current view, and whether all have as many of them.
+  [[nodiscard]] uint32_t connections_in_use() const noexcept { return connections_in_use_; }
+  [[nodiscard]] bool has_equal_shares() const noexcept { return has_equal_shares_; }
   void result_received(uint32_t lane, bool losses, uint64_t bytes) noexcept;
   // Packets of some connection were lost. The clock lane's next contribution carries the information, so that
   // every rank learns of the loss at the same result.
@@ -199,7 +208,8 @@ class ChunkScheduler {
 
  private:
   ChunkScheduler(Options options, OpTable& table, Listener& listener, ChunkRing ring);
-  [[nodiscard]] std::vector<LaneConnection::Share> shares(const std::vector<uint32_t>& placement) const;
+  // The shares of placement_, which also set the two members below.
+  [[nodiscard]] std::vector<LaneConnection::Share> assign_shares();
   void queue_operation(uint32_t op, uint64_t from) noexcept;
   void end_with(uint32_t lane, Errc code) noexcept;
   void close_lanes() noexcept;
@@ -212,6 +222,8 @@ class ChunkScheduler {
   ChunkRing ring_;
   std::vector<uint32_t> placement_;
   std::deque<LaneConnection> lanes_;  // a deque, because a LaneConnection must not move
+  uint32_t connections_in_use_ = 0;
+  bool has_equal_shares_ = true;
   uint32_t clock_lane_ = 0;           // the first with chunks: its results are the clock of InflightLimit
   std::vector<uint64_t> last_issue_;  // per lane connection: number of the last issue() with a chunk for it
   uint64_t issues_ = 0;
@@ -223,6 +235,8 @@ class ChunkScheduler {
   uint32_t first_open_ = kNoOperation, last_open_ = kNoOperation;
   uint64_t operations_done_ = 0;
   Nanos now_ = 0;
+  Nanos busy_since_ = 0;  // while operations are open
+  Nanos busy_time_ = 0;   // before that
   InflightLimit inflight_limit_;
   StragglerStats straggler_stats_;
   SchedulerFailure session_end_;

@@ -48,6 +48,7 @@ void InflightLimit::restart() noexcept {
   const uint32_t limit = accepted_;
   *this = InflightLimit(most_);
   limit_ = accepted_ = limit;
+  enter(Phase::kRest, kRestartRest);
 }
 
 void InflightLimit::end_interval(Nanos now) noexcept {

@@ -38,6 +38,8 @@ class InflightLimit {
   // first a short operation suffices, and a large limit is measured over several rounds.
   static constexpr uint64_t kMeasure = 32, kMostMeasure = 256;
   static constexpr uint64_t kRest = 2048, kMostRest = 32768;
+  // Results of a connection after restart() before the trials: a session first recovers its speed.
+  static constexpr uint64_t kRestartRest = 256;
   // Results between two trials that losses cause; doubles from one to the next.
   static constexpr uint64_t kLossRest = 8192, kMostLossRest = 1 << 20;
   // Thresholds for the speed during a trial divided by the speed before.
@@ -60,7 +62,7 @@ class InflightLimit {
   void result(bool first, bool losses, uint64_t bytes, Nanos now) noexcept;
   // The last open operation ended.
   void idle(Nanos now) noexcept;
-  // Every rank has a new first connection: the trials start again, from the accepted limit.
+  // Every rank has a new first connection: the trials start again after a rest, from the accepted limit.
   void restart() noexcept;
 
  private:

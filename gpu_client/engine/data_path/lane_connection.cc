@@ -138,13 +138,24 @@ const ChunkRecord* LaneConnection::next_record() noexcept {
   if (q >= scheduler_.resend_until()) {
     if (queue_head_ == queue_tail_) return nullptr;
     const uint32_t op = queue_[queue_head_ % queue_.size()];
-    return &ring.add(q, op, scheduler_.table()[op]);
+    return &ring.add(q, op, scheduler_.table());
   }
   // A chunk right after a view change: an earlier view put it, or put later ones and not this one.
   if (ring.has_record(q)) return &ring.record(q);
   const uint32_t op = scheduler_.operation_of(q);
   SLUICE_ASSERT(op != kNoOperation);
-  return &ring.add(q, op, scheduler_.table()[op]);
+  return &ring.add(q, op, scheduler_.table());
+}
+
+bool LaneConnection::is_limited() const noexcept {
+  if (outstanding() >= options_.slots) return true;
+  if (!scheduler_.options().limit_inflight) return false;
+  const uint32_t limit = scheduler_.inflight_limit().limit();
+  if (scheduler_.has_equal_shares()) return outstanding() >= limit;
+  // A limit for each connection would let those with small shares run ahead, and leave the others to finish
+  // the operation alone. So all connections together keep to a window of consecutive chunks.
+  return next_chunk() >=
+         scheduler_.ring().first_unfinished() + uint64_t{limit} * scheduler_.connections_in_use();
 }
 
 size_t LaneConnection::put_next() noexcept {
@@ -161,14 +172,11 @@ size_t LaneConnection::put_next() noexcept {
     }
     if (!put_chunk(next_put_, r).ok()) return 0;
     ++next_put_;
-    return r.length;
+    return r.length;  // also if the payload was empty: 0 says that nothing was put
   }
   if (share_.turns.empty()) return 0;
   if (queue_head_ == queue_tail_ && next_chunk() >= scheduler_.resend_until()) return 0;
-  const uint32_t allowed = scheduler_.options().limit_inflight
-                               ? std::min(options_.slots, scheduler_.inflight_limit().limit())
-                               : options_.slots;
-  if (outstanding() >= allowed) {
+  if (is_limited()) {
     scheduler_.inflight_limit().note_limited();
     return 0;
   }
@@ -177,9 +185,10 @@ size_t LaneConnection::put_next() noexcept {
   inflight(next_sequence_) = {.chunk = r->chunk,
                               .op_id = r->op_id,
                               .fingerprint = r->fingerprint,
-                              .length = r->length,
+                              .length = r->receives ? r->length : 0,
                               .dtype = r->dtype,
-                              .op = r->op};
+                              .op = r->op,
+                              .kind = r->kind};
   next_put_ = ++next_sequence_;
   scheduler_.chunk_put(r->chunk);
   advance();
@@ -187,40 +196,46 @@ size_t LaneConnection::put_next() noexcept {
 }
 
 Status LaneConnection::put_chunk(uint64_t sequence, const ChunkRecord& r) noexcept {
-  const OpRequest* const request = r.done ? nullptr : &scheduler_.table()[r.operation].request;
-  const std::span payload(request == nullptr ? r.result : request->send + r.offset, r.length);
-  const bool cpu_readable = request == nullptr || !request->on_device;
+  const bool has_payload = r.contributes || (r.done && !r.sends_again);
+  const std::span payload(r.done ? r.kept : r.send, has_payload ? r.length : 0);
+  const bool cpu_readable = r.done || !scheduler_.table()[r.operation].request.on_device;
   const ChunkScheduler::View& view = scheduler_.view();
   wire::FrameHeader h;
   h.type = wire::FrameType::kContribution;
-  h.ext_len8 = wire::kSmallExtensionBytes / 8;
+  const bool has_owner = wire::has_owner(r.kind);
+  h.ext_len8 = (has_owner ? 2 : 1) * wire::kSmallExtensionBytes / 8;
   h.view_version = view.version;
   h.view_hash = static_cast<uint32_t>(view.hash);
   h.session = options_.handle;
   h.slot = static_cast<uint16_t>(sequence % options_.slots);
-  h.kind = wire::Kind::kAllreduce;
+  h.kind = r.kind;
   h.sequence = sequence;
   h.chunk = r.chunk;
   h.op_id = r.op_id;
   h.wire_dtype = h.result_dtype = r.dtype;
   h.acc_dtype = wire::accumulator_of(r.dtype);
   h.op = r.op;
-  h.length = r.length;
+  h.length = static_cast<uint32_t>(payload.size());
   h.fingerprint = r.fingerprint;
-  if (scheduler_.options().payload_crc && cpu_readable) {
+  if (scheduler_.options().payload_crc && has_payload && cpu_readable && !endpoint_->is_in_memory()) {
     // Computed right before the bytes are sent, while they are in cache. A retry after kWouldBlock reuses it.
     if (crc_chunk_ != r.chunk) crc_ = crc32c(payload), crc_chunk_ = r.chunk;
     h.flags = wire::kFlagPayloadCrc;
     h.payload_crc = crc_;
   }
-  if (r.done) h.flags |= wire::kFlagKept;
+  if (r.done && !r.sends_again) h.flags |= wire::kFlagKept;
   if (sequence < next_sequence_ || r.chunk < scheduler_.resend_until()) h.flags |= wire::kFlagResent;
   if (scheduler_.options().limit_inflight && loss_detector_.has_new_losses(*endpoint_))
     scheduler_.packet_loss_seen();
   if (flag_packet_loss_) h.flags |= wire::kFlagLosses;
-  std::array<std::byte, wire::kSmallExtensionBytes> extension;
-  wire::encode_extension(wire::OpInfo{.count = r.count}, extension);
-  const Status status = endpoint_->put(h, extension, payload, sequence);
+  std::array<std::byte, 2 * wire::kSmallExtensionBytes> extensions;
+  const std::span area(extensions);
+  wire::encode_extension(wire::OpInfo{.count = r.count}, area.first<wire::kSmallExtensionBytes>());
+  if (has_owner) {
+    wire::encode_extension(wire::ChunkOwner{.owner = r.owner, .chunk_bytes = r.length},
+                           area.last<wire::kSmallExtensionBytes>());
+  }
+  const Status status = endpoint_->put(h, area.first(h.extension_bytes()), payload, sequence);
   if (!status.ok()) return status;
   if ((h.flags & wire::kFlagResent) != 0) bytes_resent_ += h.length;
   crc_chunk_ = ~uint64_t{0};

@@ -8,6 +8,7 @@
 // - The user's buffer, when D more chunks of the operation follow, so that the buffer keeps the result.
 // - Otherwise the ring, from which the result is copied. With send == recv always the ring: a partly received
 //   result would overwrite a contribution that may have to be sent again.
+// - A chunk whose result has no payload for this rank has a buffer in the ring, which keeps the contribution.
 // - Always the user's buffer when results are not kept. Device memory requires that.
 // A reducer that writes with RDMA gets this buffer advertised as soon as the contribution is put; it has the
 // result only after it has received the whole contribution.
@@ -90,6 +91,10 @@ class LaneConnection final : public transport::Handler {
   [[nodiscard]] bool over_rdma() const noexcept {
     return endpoint_ != nullptr && endpoint_->counters().work_requests > 0;
   }
+  // Of the present endpoint; 0 without one.
+  [[nodiscard]] Nanos network_limited_time() const noexcept {
+    return endpoint_ != nullptr ? endpoint_->network_limited_time() : 0;
+  }
   // Contributions put whose results are not in the user's buffer yet.
   [[nodiscard]] uint64_t outstanding() const noexcept { return next_sequence_ - finished_; }
   // Bytes of results that were copied from the ring.
@@ -121,14 +126,17 @@ class LaneConnection final : public transport::Handler {
     uint64_t chunk = 0;  // q
     uint32_t op_id = 0;
     uint32_t fingerprint = 0;
-    uint32_t length = 0;
+    uint32_t length = 0;  // 0: this rank receives no payload
     wire::DType dtype = wire::DType::kI8;
     wire::Op op = wire::Op::kSum;
+    wire::Kind kind = wire::Kind::kAllreduce;
     std::byte* buffer = nullptr;      // holds the received result; null: discarded, the chunk was done before
     std::byte* advertised = nullptr;  // where the reducer may write the result
   };
 
   // lane_connection.cc
+  // The slots of this connection or the scheduler's limit allow no further chunk now.
+  [[nodiscard]] bool is_limited() const noexcept;
   [[nodiscard]] InflightChunk& inflight(uint64_t sequence) noexcept {
     return inflight_[sequence % options_.slots];
   }
@@ -146,6 +154,7 @@ class LaneConnection final : public transport::Handler {
   [[nodiscard]] std::byte* choose_result_buffer(const InflightChunk& f, bool contribution_sent) noexcept;
   [[nodiscard]] Status handle_resume_ack(std::span<const std::byte> body) noexcept;
   void finish_chunks() noexcept;
+  void keep(ChunkRecord& r, std::byte* buffer) noexcept;
 
   ChunkScheduler& scheduler_;
   const Options options_;

@@ -32,8 +32,9 @@ Status LaneConnection::check_result(const wire::FrameHeader& h) noexcept {
   const InflightChunk& f = inflight(next_result_);
   if (h.chunk != f.chunk) return refuse(Errc::kBadField, "chunk", h.chunk, f.chunk);
   if (h.op_id != f.op_id) return refuse(Errc::kBadField, "operation", h.op_id, f.op_id);
-  // The codec has checked kind, encoding, accumulator type and result type against the dtype.
+  // The codec has checked encoding, accumulator type and result type against the dtype.
   const auto number = [](auto e) { return static_cast<uint64_t>(e); };
+  if (h.kind != f.kind) return refuse(Errc::kBadKind, "kind", number(h.kind), number(f.kind));
   if (h.wire_dtype != f.dtype) return refuse(Errc::kBadDType, "dtype", number(h.wire_dtype), number(f.dtype));
   if (h.op != f.op) return refuse(Errc::kBadOp, "operator", number(h.op), number(f.op));
   if (h.length != f.length) return refuse(Errc::kBadLength, "length", h.length, f.length);
@@ -58,11 +59,11 @@ std::byte* LaneConnection::choose_result_buffer(const InflightChunk& f, bool con
   ChunkRing& ring = scheduler_.ring();
   if (ring.is_done(q)) return nullptr;
   const ChunkRecord& r = ring.record(q);
+  if (!r.receives) return ring.buffer(q);
   const OpRequest& request = scheduler_.table()[r.operation].request;
-  if (request.on_device) return request.recv + r.offset;  // the CPU cannot copy from the ring to it
-  const bool kept_there = r.followed && request.send != request.recv;
-  return contribution_sent && (kept_there || !options_.keep_results) ? request.recv + r.offset
-                                                                     : ring.buffer(q);
+  if (request.on_device) return r.recv;  // the CPU cannot copy from the ring to it
+  const bool kept_there = r.followed && r.send != r.recv;
+  return contribution_sent && (kept_there || !options_.keep_results) ? r.recv : ring.buffer(q);
 }
 
 // Advertises the buffers of contributions that were put, even before on_sent(): a reducer that has the
@@ -72,7 +73,7 @@ transport::RemoteBuffer LaneConnection::advertise(transport::Endpoint& /*ep*/) n
   for (next_advertised_ = std::max(next_advertised_, next_result_); next_advertised_ < next_put_;
        ++next_advertised_) {
     InflightChunk& f = inflight(next_advertised_);
-    f.advertised = choose_result_buffer(f, true);
+    f.advertised = f.length == 0 ? nullptr : choose_result_buffer(f, true);
     if (f.advertised == nullptr) continue;
     return {.payload = f.advertised,
             .capacity = f.length,
@@ -90,6 +91,7 @@ transport::ExpectedFrame LaneConnection::expected_frame(transport::Endpoint& /*e
   const uint64_t sequence = next_result_ + ahead;
   if (scheduler_.has_ended() || !view_confirmed_ || sequence >= next_put_) return {};
   const InflightChunk& f = inflight(sequence);
+  if (f.length == 0) return {};
   std::byte* const buffer = result_buffer(f, sequence < next_sent_);
   if (buffer == nullptr) return {};
   return {.payload = buffer, .length = f.length, .extension_bytes = wire::kSmallExtensionBytes};
@@ -135,7 +137,9 @@ void LaneConnection::on_frame(transport::Endpoint& ep, const wire::FrameHeader& 
   view_confirmed_ = true;
   if (const auto info = wire::find_result_info(extensions)) scheduler_.note_last_rank(*info);
   ++next_result_;
-  scheduler_.result_received(options_.index, (header.flags & wire::kFlagLosses) != 0, header.length);
+  // In bytes that were sent or received, so that the rate of a reduce-scatter is not 0 either.
+  const uint32_t bytes = std::max(header.length, scheduler_.ring().record(header.chunk).length);
+  scheduler_.result_received(options_.index, (header.flags & wire::kFlagLosses) != 0, bytes);
   finish_chunks();
 }
 
@@ -167,14 +171,30 @@ void LaneConnection::finish_chunks() noexcept {
     ChunkRing& ring = scheduler_.ring();
     ChunkRecord& r = ring.record(f.chunk);
     SLUICE_DASSERT(r.chunk == f.chunk && !r.done);
-    if (f.buffer == ring.buffer(f.chunk)) {
-      std::memcpy(scheduler_.table()[r.operation].request.recv + r.offset, f.buffer, f.length);
-      bytes_copied_ += f.length;
-    }
-    r.result = f.buffer;
+    keep(r, f.buffer);
     ring.complete(f.chunk);
     scheduler_.chunk_done(r.operation);
   }
+}
+
+// Gives the caller the chunk's result and keeps what may have to be contributed again.
+void LaneConnection::keep(ChunkRecord& r, std::byte* buffer) noexcept {
+  std::byte* const ring = scheduler_.ring().buffer(r.chunk);
+  if (r.receives) {
+    if (buffer == ring) {
+      std::memcpy(r.recv, buffer, r.length);
+      bytes_copied_ += r.length;
+    }
+    r.kept = buffer;
+    return;
+  }
+  // A root's own data of a broadcast, or a contribution to what another rank receives.
+  if (r.recv != nullptr && r.recv != r.send) std::memcpy(r.recv, r.send, r.length);
+  r.kept = r.send;
+  if (r.followed || !options_.keep_results) return;
+  std::memcpy(ring, r.send, r.length);
+  bytes_copied_ += r.length;
+  r.kept = ring;
 }
 
 }  // namespace sluice::engine

@@ -30,7 +30,6 @@ void ObservedLane::on_frame(transport::Endpoint& ep, const wire::FrameHeader& he
       recorder_.chunk_result({.chunk = header.chunk,
                               .operation = p.operation,
                               .lane = index_,
-                              .bytes = header.length,
                               .put = p.at,
                               .result = monotonic_now(),
                               .info = wire::find_result_info(extensions).value_or(wire::ResultInfo{})});

@@ -56,6 +56,10 @@ class ObservedLane final : public transport::Handler, public transport::Endpoint
     return endpoint_->has_advertised_buffers();
   }
   [[nodiscard]] uint64_t packet_losses() const noexcept override { return endpoint_->packet_losses(); }
+  [[nodiscard]] bool is_in_memory() const noexcept override { return endpoint_->is_in_memory(); }
+  [[nodiscard]] Nanos network_limited_time() const noexcept override {
+    return endpoint_->network_limited_time();
+  }
   [[nodiscard]] std::string_view peer() const noexcept override { return endpoint_->peer(); }
 
  private:

@@ -1,32 +1,47 @@
 #include "gpu_client/engine/data_path/op_table.h"
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
 #include "core/assert.h"
 #include "wire/frame.h"
 #include "wire/view.h"
 
 namespace sluice::engine {
+namespace {
 
-OpTable::OpTable(uint32_t lane_connections, uint32_t slot_bytes)
-    : lane_connections_(lane_connections), slot_bytes_(slot_bytes), operations_(kCapacity) {
-  SLUICE_ASSERT(lane_connections > 0 && slot_bytes > 0);
+bool has_parts(wire::Kind kind) noexcept {
+  return kind == wire::Kind::kReduceScatter || kind == wire::Kind::kAllGather;
+}
+
+}  // namespace
+
+OpTable::OpTable(uint32_t lane_connections, const wire::ChunkSizes& chunk_sizes, uint32_t ranks)
+    : lane_connections_(lane_connections), chunk_sizes_(chunk_sizes), ranks_(ranks), operations_(kCapacity) {
+  SLUICE_ASSERT(lane_connections > 0 && chunk_sizes.slot_bytes > 0 && ranks > 0);
   free_.reserve(kCapacity);
   for (uint32_t i = kCapacity; i > 0; --i) free_.push_back(i - 1);
 }
 
-std::optional<uint32_t> OpTable::open(const OpRequest& request) noexcept {
+std::optional<uint32_t> OpTable::open(const OpRequest& request) {
   if (free_.empty()) return std::nullopt;
   const uint32_t index = free_.back();
-  free_.pop_back();
   Operation& o = operations_[index];
   const size_t element = wire::size_of(request.dtype);
   const bool wide = wire::size_of(wire::accumulator_of(request.dtype)) > 2 * element;
   o.request = request;
   o.bytes = request.count * element;
-  o.op_id = next_op_id_++;
-  o.fingerprint = wire::fingerprint(request.count, request.dtype, request.op, wire::Kind::kAllreduce);
-  o.chunk_bytes = wire::chunk_bytes(o.bytes, lane_connections_, slot_bytes_, wide);
+  o.fingerprint = wire::fingerprint(request.count, request.dtype, request.op, request.kind, request.root);
+  o.chunk_bytes = wire::chunk_bytes(o.bytes, lane_connections_, chunk_sizes_, wide);
   o.first_chunk = next_chunk_;
   o.chunk_count = div_ceil(o.bytes, o.chunk_bytes);
+  o.part_bytes = 0;
+  o.places.clear();
+  if (has_parts(request.kind)) divide_into_parts(o, request, element);
+  o.request.counts = {};  // the caller's, valid during this call
+  free_.pop_back();
+  o.op_id = next_op_id_++;
   next_chunk_ += o.chunk_count;
   ++o.generation;
   if (o.generation == 0) ++o.generation;  // a handle is never 0
@@ -36,6 +51,51 @@ std::optional<uint32_t> OpTable::open(const OpRequest& request) noexcept {
   o.state.store(OpState::kOpen, std::memory_order_relaxed);
   open_.fetch_add(1, std::memory_order_relaxed);
   return index;
+}
+
+void OpTable::divide_into_parts(Operation& o, const OpRequest& request, size_t element) const {
+  const bool equal =
+      std::ranges::adjacent_find(request.counts, std::not_equal_to<>()) == request.counts.end();
+  if (equal) {
+    o.part_bytes = o.bytes / ranks_;
+    o.chunk_count = div_ceil(o.part_bytes, o.chunk_bytes) * ranks_;
+    return;
+  }
+  const size_t longest = std::ranges::max(request.counts) * element;
+  for (uint64_t within = 0; within < longest; within += o.chunk_bytes) {
+    // The order of the turns begins with the same rank in each round: protocol.md section 8.
+    const auto first = static_cast<uint32_t>(o.first_chunk % ranks_);
+    for (uint32_t turn = 0; turn < ranks_; ++turn) {
+      const Rank owner = (first + turn) % ranks_;
+      const uint64_t bytes = request.counts[owner] * element;
+      if (within >= bytes) continue;
+      const size_t before =
+          std::accumulate(request.counts.begin(), request.counts.begin() + owner, size_t{0});
+      o.places.push_back(
+          {.owner = owner,
+           .part = before * element,
+           .within = within,
+           .length = static_cast<uint32_t>(std::min<uint64_t>(o.chunk_bytes, bytes - within))});
+    }
+  }
+  o.chunk_count = o.places.size();
+}
+
+ChunkPlace OpTable::place(const Operation& o, uint64_t chunk) const noexcept {
+  const uint64_t number = chunk - o.first_chunk;
+  if (!o.places.empty()) return o.places[number];
+  ChunkPlace place{.owner = o.request.root};
+  uint64_t bytes = o.bytes;
+  uint64_t index = number;
+  if (o.part_bytes != 0) {
+    place.owner = static_cast<Rank>(chunk % ranks_);
+    place.part = place.owner * o.part_bytes;
+    bytes = o.part_bytes;
+    index = number / ranks_;
+  }
+  place.within = index * o.chunk_bytes;
+  place.length = static_cast<uint32_t>(std::min<uint64_t>(o.chunk_bytes, bytes - place.within));
+  return place;
 }
 
 uint64_t OpTable::handle_of(uint32_t index) const noexcept {

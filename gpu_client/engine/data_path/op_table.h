@@ -1,5 +1,5 @@
 // Class OpTable stores the session's operations from open() until the caller has read their status. The table
-// has a fixed size and allocates nothing after construction. A handle of a released operation is detected.
+// has a fixed size. A handle of a released operation is detected.
 //
 // open(), find() and release() need the session's submission lock. end() and the progress loop's fields of
 // Operation belong to the thread that runs the progress loop. A ring passes operations to that thread;
@@ -10,11 +10,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "core/ids.h"
 #include "core/status.h"
 #include "core/units.h"
 #include "wire/dtype.h"
+#include "wire/frame.h"
+#include "wire/view.h"
 
 namespace sluice::engine {
 
@@ -22,15 +26,30 @@ enum class OpState : uint32_t { kFree, kOpen, kEnded };
 
 inline constexpr uint32_t kNoOperation = 0xffffffff;
 
+// The buffers are valid, and `send` is unchanged, until the operation has ended. They have `count` elements,
+// but of reduce-scatter `recv`, and of all-gather `send`, have this rank's part only. A buffer, or this
+// rank's part of one, may be equal to the other buffer.
 struct OpRequest {
-  const std::byte* send = nullptr;  // count elements, valid and unchanged until the operation has ended
-  std::byte* recv = nullptr;        // may be equal to send
+  const std::byte* send = nullptr;
+  std::byte* recv = nullptr;  // of reduce: only the root's is used
   uint64_t count = 0;
   wire::DType dtype = wire::DType::kF32;
   wire::Op op = wire::Op::kSum;
   Nanos deadline = 0;      // 0: none
   Nanos issued = 0;        // set in a session with observers (OperationRecorder)
   bool on_device = false;  // send or recv is memory that the CPU cannot access
+  wire::Kind kind = wire::Kind::kAllreduce;
+  Rank root = 0;  // of reduce and broadcast
+  // Of reduce-scatter and all-gather: the elements of each rank's part. Empty: count / ranks. Read by open().
+  std::span<const size_t> counts = {};
+};
+
+// One chunk of an operation.
+struct ChunkPlace {
+  Rank owner = 0;       // of kinds whose chunks have one
+  uint64_t part = 0;    // bytes from the operation's start to the part
+  uint64_t within = 0;  // bytes from there to the chunk
+  uint32_t length = 0;
 };
 
 struct Operation {
@@ -42,7 +61,9 @@ struct Operation {
   uint32_t chunk_bytes = 0;
   uint64_t first_chunk = 0;  // chunk number q of the first chunk
   uint64_t chunk_count = 0;  // 0 for an operation of 0 bytes
+  uint64_t part_bytes = 0;   // of each rank's part; 0: all is one part, or the parts differ
   uint32_t generation = 0;
+  std::vector<ChunkPlace> places;  // by chunk, where the parts differ
 
   // The progress_loop's.
   uint64_t chunks_done = 0;
@@ -59,13 +80,14 @@ class OpTable {
  public:
   static constexpr uint32_t kCapacity = 1024;
 
-  // The chunk size is a function of these two values (protocol.md section 8).
-  OpTable(uint32_t lane_connections, uint32_t slot_bytes);
+  // The chunk size is a function of the first two values (protocol.md section 8).
+  OpTable(uint32_t lane_connections, const wire::ChunkSizes& chunk_sizes, uint32_t ranks);
 
   // Allocates an entry and numbers the operation and its chunks. The order of the calls is the order of the
-  // operations in the session. Returns nullopt when the table is full. `request` must be valid: known dtype
-  // and op, count * size below 2^63.
-  [[nodiscard]] std::optional<uint32_t> open(const OpRequest& request) noexcept;
+  // operations in the session. Returns nullopt when the table is full. `request` must be valid: known dtype,
+  // op and kind, count * size below 2^63, a root or parts of the session's ranks. Allocates memory for
+  // unequal parts only, and may then throw std::bad_alloc.
+  [[nodiscard]] std::optional<uint32_t> open(const OpRequest& request);
 
   // The handle of an open operation: index and generation in one word, never 0.
   [[nodiscard]] uint64_t handle_of(uint32_t index) const noexcept;
@@ -81,9 +103,15 @@ class OpTable {
   // Operations that have not ended. Any thread.
   [[nodiscard]] uint32_t open_count() const noexcept { return open_.load(std::memory_order_seq_cst); }
 
+  // The chunk of the operation with this number in the session.
+  [[nodiscard]] ChunkPlace place(const Operation& o, uint64_t chunk) const noexcept;
+
  private:
+  void divide_into_parts(Operation& o, const OpRequest& request, size_t element) const;
+
   const uint32_t lane_connections_;
-  const uint32_t slot_bytes_;
+  const wire::ChunkSizes chunk_sizes_;
+  const uint32_t ranks_;
   uint32_t next_op_id_ = 0;
   uint64_t next_chunk_ = 0;
   std::vector<Operation> operations_;

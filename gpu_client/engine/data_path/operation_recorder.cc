@@ -37,6 +37,7 @@ OperationRecorder::Measurement& OperationRecorder::measurement(uint32_t operatio
        .record = {.handle = scheduler_.table().handle_of(operation),
                   .op_id = o.op_id,
                   .bytes = o.bytes,
+                  .kind = o.request.kind,
                   .dtype = o.request.dtype,
                   .op = o.request.op,
                   .issued = o.request.issued}};
@@ -56,21 +57,22 @@ void OperationRecorder::chunk_result(ChunkResult c) noexcept {
   if (c.info.last_rank >= ranks_) c.info = {};  // the value comes from the network
   // A kept result of another rank may have completed the chunk, and another operation uses the entry.
   if (scheduler_.ring().is_done(c.chunk)) return;
+  const uint32_t bytes = scheduler_.ring().record(c.chunk).length;  // also if the result has no payload here
   Measurement& m = measurement(c.operation);
   const uint32_t reducer = reducer_of_lane_[c.lane];
-  Nanos& shortest = reducers_[reducer].shortest[static_cast<size_t>(std::bit_width(c.bytes))];
+  Nanos& shortest = reducers_[reducer].shortest[static_cast<size_t>(std::bit_width(bytes))];
   const Nanos duration = c.result - c.put;
   if (shortest == 0 || duration < shortest) shortest = duration;
   ChunkTiming timing{.chunk = c.chunk,
                      .op_id = m.record.op_id,
-                     .bytes = c.bytes,
+                     .bytes = bytes,
                      .reducer = reducer,
                      .lane = c.lane,
                      .put = c.put,
                      .result = c.result,
                      .parts = divide_round_trip({.duration = duration,
                                                  .shortest = shortest,
-                                                 .bytes = c.bytes,
+                                                 .bytes = bytes,
                                                  .ranks = ranks_,
                                                  .lag = Nanos{c.info.lag_us} * kMicrosecond,
                                                  .this_is_last = c.info.last_rank == rank_}),

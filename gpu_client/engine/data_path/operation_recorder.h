@@ -48,7 +48,6 @@ class OperationRecorder {
     uint64_t chunk = 0;
     uint32_t operation = 0;
     uint32_t lane = 0;
-    uint32_t bytes = 0;
     Nanos put = 0;
     Nanos result = 0;
     wire::ResultInfo info{};

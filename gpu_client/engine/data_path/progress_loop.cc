@@ -26,13 +26,18 @@ unsigned ProgressLoop::issue_submitted() noexcept {
   unsigned issued = 0;
   for (uint32_t op = 0; submitted_.try_pop(op); ++issued) {
     if (scheduler_->has_ended()) {
-      scheduler_->table().end(op, end_latch_.code() != Errc::kOk ? end_latch_.code() : Errc::kAborted);
+      scheduler_->table().end(op, end_code());
       ++end_count_;
     } else {
       scheduler_->issue(op);
     }
   }
   return issued;
+}
+
+Errc ProgressLoop::end_code() const noexcept {
+  const Errc code = end_latch_.code();
+  return code != Errc::kOk ? code : Errc::kAborted;
 }
 
 void ProgressLoop::post(std::function<void()> work) {
@@ -55,10 +60,10 @@ unsigned ProgressLoop::run_posted() noexcept {
 
 unsigned ProgressLoop::turn(Nanos now) noexcept {
   now_ = now;
+  scheduler_->set_now(now);
   unsigned done = issue_submitted() + run_posted();
   if (const Errc code = end_latch_.code(); code != Errc::kOk && !scheduler_->has_ended())
     scheduler_->end(code);
-  scheduler_->set_now(now);
   for (unsigned round = 0; round < kRounds; ++round) {
     const size_t put = scheduler_->put_chunks(kPutBudget);
     const unsigned polled = context_->poll(now, kReceiveBudget);
@@ -69,7 +74,7 @@ unsigned ProgressLoop::turn(Nanos now) noexcept {
   if (std::exchange(operations_seen_, scheduler_->operations_done()) != scheduler_->operations_done())
     ++end_count_;
   if (scheduler_->is_drained() && !drained_.load(std::memory_order_relaxed)) {
-    scheduler_->fail_open_operations();
+    scheduler_->fail_open_operations(end_code());
     ++end_count_;
     ++done;
     drained_.store(true, std::memory_order_release);

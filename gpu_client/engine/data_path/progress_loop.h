@@ -64,6 +64,8 @@ class ProgressLoop final : public ChunkScheduler::Listener {
  private:
   unsigned issue_submitted() noexcept;
   unsigned run_posted() noexcept;
+  // What operations end with once the scheduler has ended.
+  [[nodiscard]] Errc end_code() const noexcept;
   void check_deadlines(Nanos now) noexcept;
   // True when the session does not need the lane connection that was closed for `reason` any more.
   [[nodiscard]] bool is_expected_close(Errc reason) const noexcept;

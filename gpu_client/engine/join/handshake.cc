@@ -164,7 +164,10 @@ Result<Handshake> perform_handshake(Socket socket, const config::Endpoint& reduc
   g.hello.incarnation = incarnation;
   g.hello.features = identity.fault_tolerant ? wire::kFaultToleranceFeatures : 0;
   if (identity.tls) g.hello.features |= wire::kFeatureTls;
-  if (purpose == wire::Purpose::kLane && identity.lanes.rdma) g.hello.features |= wire::kFeatureRdma;
+  if (purpose == wire::Purpose::kLane && identity.lanes.rdma && !identity.lanes.same_process)
+    g.hello.features |= wire::kFeatureRdma;
+  if (purpose == wire::Purpose::kLane && identity.lanes.same_process)
+    g.hello.features |= wire::kFeatureMemory;
   g.hello.nonce = *nonce;
   g.hello.job = identity.job;
   g.hello.tenant = identity.tenant;
@@ -180,10 +183,18 @@ Result<Handshake> perform_handshake(Socket socket, const config::Endpoint& reduc
 Result<Handshake> connect_and_handshake(const config::Endpoint& reducer, const Identity& identity,
                                         wire::Purpose purpose, uint32_t lane, uint64_t incarnation,
                                         Nanos deadline) {
+  const std::string name = reducer_name(reducer);
   auto socket = connect_with_retry(reducer, identity, deadline);
-  if (!socket) return add_context(reducer_name(reducer), socket.error());
-  return perform_handshake(std::move(*socket), reducer, reducer_name(reducer), identity, purpose, lane,
-                           incarnation, deadline);
+  if (!socket) return add_context(name, socket.error());
+  return perform_handshake(std::move(*socket), reducer, name, identity, purpose, lane, incarnation, deadline);
+}
+
+Result<Handshake> connect_and_handshake(const config::Endpoint& reducer, const std::string& name,
+                                        const Identity& identity, wire::Purpose purpose, uint32_t lane,
+                                        Nanos deadline) {
+  auto socket = connect_with_retry(reducer, identity, deadline);
+  if (!socket) return add_context(name, socket.error());
+  return perform_handshake(std::move(*socket), reducer, name, identity, purpose, lane, 0, deadline);
 }
 
 wire::Mac client_proof(const Handshake& handshake, const Identity& identity, uint64_t view_hash) {

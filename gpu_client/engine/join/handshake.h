@@ -57,6 +57,10 @@ using transport::tcp::Deadline;
 [[nodiscard]] Result<Handshake> connect_and_handshake(const config::Endpoint& reducer,
                                                       const Identity& identity, wire::Purpose purpose,
                                                       uint32_t lane, uint64_t incarnation, Nanos deadline);
+// The same for a reducer that messages call `name`.
+[[nodiscard]] Result<Handshake> connect_and_handshake(const config::Endpoint& reducer,
+                                                      const std::string& name, const Identity& identity,
+                                                      wire::Purpose purpose, uint32_t lane, Nanos deadline);
 
 // The two steps of connect_and_handshake(), for callers with their own retries. This one connects once; its
 // errors are those of connect_to(), without the reducer's name.

@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "gpu_client/engine/base/session_log.h"
+#include "gpu_client/engine/join/colocation_agreement.h"
 #include "gpu_client/engine/join/join_vote.h"
 #include "gpu_client/engine/join/reducer_reservation.h"
 
@@ -33,32 +34,44 @@ wire::Join make_join(const JoinOptions& options, const wire::View& view, uint16_
 
 class JoinProcedure {
  public:
-  explicit JoinProcedure(const JoinOptions& options) : options_(options), identity_(options.identity) {}
+  explicit JoinProcedure(const JoinOptions& options)
+      : options_(options), identity_(options.identity), reducers_(options.reducers) {}
 
   Result<Membership> run() {
     auto done = handshake_all();
+    if (done && needs_colocation_agreement(options_, handshakes_)) done = agree_on_colocation();
     if (done) done = compute_view();
     if (done) done = reserve_all();
     if (done) done = attach_all();
     if (done) log_lane_transports();
     if (done) done = vote();
-    if (!done) return tl::unexpected(notify_failure(std::move(done.error())));
+    if (!done) {
+      Error error = notify_failure(std::move(done.error()));
+      handshakes_.clear();  // before the own reducer, for the same reason as in Membership
+      colocation_.handshakes.clear();
+      return tl::unexpected(std::move(error));
+    }
     return std::move(membership_);
   }
 
  private:
-  Result<void> handshake_all() {
+  // `reached`: handshakes with the last reducers of the list that have been made since `began`.
+  Result<void> handshake_all(std::vector<Handshake> reached = {}, Nanos began = monotonic_now()) {
     const Nanos deadline = monotonic_now() + options_.connect_timeout;
-    for (;;) {
-      const Nanos began = monotonic_now();
+    for (;; began = monotonic_now()) {
       handshakes_.clear();
-      for (const config::Endpoint& reducer : options_.reducers) {
-        auto g = connect_and_handshake(reducer, identity_, wire::Purpose::kControl, 0, 0, deadline);
+      const size_t missing = reducers_.size() - reached.size();
+      for (size_t i = 0; i < reducers_.size(); ++i) {
+        if (i >= missing) reached[i - missing].name = name(i);
+        auto g = i < missing ? connect_and_handshake(reducers_[i], name(i), identity_,
+                                                     wire::Purpose::kControl, 0, deadline)
+                             : Result<Handshake>(std::move(reached[i - missing]));
         if (!g) return tl::unexpected(g.error());
         if (auto checked = check_capacity(*g, options_.slot_bytes); !checked) return checked;
         if (auto checked = check_distinct(*g); !checked) return checked;
         handshakes_.push_back(std::move(*g));
       }
+      reached.clear();
       if (identity_.fault_tolerant && !std::ranges::all_of(handshakes_, is_fault_tolerant)) {
         // A reducer without fault tolerance makes the session non-fault-tolerant, so HELLO is sent again
         // without the feature. The other ranks receive the same answers and decide the same.
@@ -71,6 +84,27 @@ class JoinProcedure {
       if (now - began < kHandshakeFreshness || now - began >= deadline - now) return {};
     }
   }
+  // The name of a reducer in messages. A co-located one is lost with its rank, so its rank says more than its
+  // address.
+  [[nodiscard]] std::string name(size_t i) const {
+    const size_t dedicated = options_.reducers.size();
+    if (i < dedicated) return reducer_name(reducers_[i]);
+    return "reducer of rank " + std::to_string(colocation_.reducers[i - dedicated].rank) + " (" +
+           config::to_string(reducers_[i]) + ")";
+  }
+  // Then handshakes with the dedicated reducers again, because those have waited for all ranks. Those with
+  // the co-located ones are reused: a rank whose join fails ends its reducer, and the others must come as far
+  // as the arbiter, which tells them why.
+  Result<void> agree_on_colocation() {
+    auto agreed = agree_colocation(options_, identity_, handshakes_);
+    if (!agreed) return tl::unexpected(agreed.error());
+    colocation_ = std::move(*agreed);
+    for (const Colocation::Reducer& r : colocation_.reducers) reducers_.push_back(r.address);
+    membership_.local_reducer = std::move(colocation_.own);
+    const Nanos began = colocation_.handshakes_began;
+    if (monotonic_now() - began >= kHandshakeFreshness) return handshake_all();
+    return handshake_all(std::move(colocation_.handshakes), began);
+  }
   Result<void> check_distinct(const Handshake& g) const {
     for (const Handshake& other : handshakes_) {
       if (other.welcome.reducer == g.welcome.reducer) {
@@ -82,9 +116,8 @@ class JoinProcedure {
   }
   // The slot size that every rank computes by itself when the user asked for none.
   [[nodiscard]] uint32_t default_slot_bytes() const noexcept {
-    uint32_t lane_connections = 0;
-    for (const wire::ViewReducer& r : membership_.view.reducers) lane_connections += r.lanes;
-    uint32_t bytes = std::min(wire::slot_bytes_for(identity_.ranks, lane_connections), options_.window_bytes);
+    uint32_t bytes =
+        std::min(wire::default_slot_bytes(membership_.view, identity_.ranks), options_.window_bytes);
     for (const Handshake& g : handshakes_) bytes = std::min(bytes, g.welcome.max_slot_bytes);
     return static_cast<uint32_t>(bytes / kCacheLine * kCacheLine);
   }
@@ -97,11 +130,12 @@ class JoinProcedure {
       const uint16_t lanes = choose_lane_count(options_.lanes, handshakes_[i].welcome.lanes);
       view.reducers.push_back({.id = handshakes_[i].welcome.reducer,
                                .lanes = lanes,
-                               .weight = options_.reducers[i].weight,
+                               .weight = reducers_[i].weight,
                                .alive = true});
-      weights += options_.reducers[i].weight;
+      weights += reducers_[i].weight;
       most_lanes = std::max<uint64_t>(most_lanes, lanes);
     }
+    add_rates();
     view.slot_bytes = options_.slot_bytes != 0 ? options_.slot_bytes : default_slot_bytes();
     for (const wire::ViewReducer& r : view.reducers) {
       const uint32_t slots = wire::slots_per_lane(view.window_bytes, view.slot_bytes, r.lanes);
@@ -122,6 +156,18 @@ class JoinProcedure {
     membership_.fault_tolerant = identity_.fault_tolerant;
     return {};
   }
+  void add_rates() {
+    if (colocation_.reducers.empty()) return;
+    wire::View& view = membership_.view;
+    const size_t dedicated = options_.reducers.size();
+    view.worker_rates = colocation_.worker_rates;
+    for (size_t i = 0; i < dedicated; ++i) {
+      view.reducers[i].rate = assume_reducer_rate(handshakes_[i].welcome.link_rate.value_or(0),
+                                                  reducers_[i].weight, view.worker_rates);
+    }
+    for (size_t i = dedicated; i < view.reducers.size(); ++i)
+      view.reducers[i].host_rank = colocation_.reducers[i - dedicated].rank;
+  }
   Result<void> reserve_all() {
     join_deadline_ = monotonic_now() + options_.join_timeout;
     // The arbiter first: only the arbiter can tell the other ranks that a later reducer has refused.
@@ -133,13 +179,14 @@ class JoinProcedure {
         if (auto checked = check_for_refusal(membership_.reservations); !checked) return checked;
         return tl::unexpected(reservation.error());
       }
+      reservation->same_process = membership_.view.reducers[i].host_rank == identity_.rank;
       membership_.reservations.push_back(std::move(*reservation));
     }
     return {};
   }
   Result<ReducerReservation> reserve_one(size_t i) {
     const wire::View& view = membership_.view;
-    return reserve(handshakes_[i], options_.reducers[i], identity_,
+    return reserve(handshakes_[i], reducers_[i], identity_,
                    make_join(options_, view, view.reducers[i].lanes, i),
                    std::min(join_deadline_, monotonic_now() + options_.connect_timeout));
   }
@@ -159,11 +206,13 @@ class JoinProcedure {
   Result<void> attach_lane(size_t i, uint32_t lane) {
     ReducerReservation& reservation = membership_.reservations[i];
     const Nanos deadline = std::min(join_deadline_, monotonic_now() + options_.connect_timeout);
-    auto g = connect_and_handshake(options_.reducers[i], identity_, wire::Purpose::kLane, lane, 0, deadline);
+    Identity identity = identity_;
+    identity.lanes.same_process = reservation.same_process;
+    auto g = connect_and_handshake(reducers_[i], name(i), identity, wire::Purpose::kLane, lane, deadline);
     if (!g) return tl::unexpected(g.error());
     const wire::View& view = membership_.view;
     reservation.slots = wire::slots_per_lane(view.window_bytes, view.slot_bytes, view.reducers[i].lanes);
-    auto attached = attach(*g, identity_,
+    auto attached = attach(*g, identity,
                            {.reducer = reservation.id,
                             .handle = reservation.handle,
                             .view_hash = membership_.view_hash,
@@ -198,8 +247,8 @@ class JoinProcedure {
       // The reducer's reason for closing the connection may have been received.
       if (auto checked = check_for_refusal(membership_.reservations); !checked) return checked;
     }
-    auto incarnation = await_verdict(membership_.reservations, options_.reducers[0], identity_,
-                                     join_deadline_ + kVerdictGrace);
+    auto incarnation =
+        await_verdict(membership_.reservations, reducers_[0], identity_, join_deadline_ + kVerdictGrace);
     if (!incarnation) return tl::unexpected(incarnation.error());
     membership_.incarnation = *incarnation;
     wire::Commit commit;
@@ -222,6 +271,8 @@ class JoinProcedure {
 
   const JoinOptions& options_;
   Identity identity_;
+  std::vector<config::Endpoint> reducers_;  // in the order of the view: dedicated, then co-located
+  Colocation colocation_;
   std::vector<Handshake> handshakes_;  // in the order of the view; their sockets move into the reservations
   Nanos join_deadline_ = 0;
   bool voted_ = false;

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "config/endpoints.h"
 #include "core/result.h"
 #include "core/units.h"
+#include "gpu_client/engine/join/colocation.h"
 #include "gpu_client/engine/join/reducer_reservation.h"
 #include "wire/view.h"
 
@@ -20,7 +22,8 @@ namespace sluice::engine {
 inline constexpr Nanos kVerdictGrace = 5 * kSecond;
 
 struct JoinOptions {
-  std::vector<config::Endpoint> reducers;  // not empty; the order is part of the view
+  // Dedicated reducers; their order is part of the view. May be empty with co-located ones.
+  std::vector<config::Endpoint> reducers;
   std::string pool_file;  // file with the list of reducers, watched for changes; empty: the list is fixed
   Identity identity;
   uint32_t lanes = 0;  // lane connections per reducer, at most as many as it offers; 0: all
@@ -29,6 +32,7 @@ struct JoinOptions {
   Nanos connect_timeout = 10 * kSecond;  // to reach all reducers, and for each lane connection
   Nanos join_timeout = 60 * kSecond;     // for all ranks to join
   Nanos resume_timeout = 2 * kSecond;    // to reopen a connection before its reducer counts as lost
+  ColocationOptions colocation{};
 };
 
 // The result of a successful join: the agreed view and the connections to its reducers.
@@ -37,6 +41,8 @@ struct Membership {
   uint64_t view_hash = 0;
   uint64_t incarnation = 0;
   bool fault_tolerant = false;  // this rank and every reducer of the view support recovery from losses
+  // Of the view, in this process; null: none. Outlives the connections, for which its end would wait.
+  std::unique_ptr<LocalReducer> local_reducer;
   std::vector<ReducerReservation> reservations;  // in the order of the view; the first reducer is the arbiter
 };
 

@@ -13,6 +13,9 @@ namespace sluice::engine {
 namespace {
 
 constexpr Nanos kVoteDelivery = kSecond;
+// The arbiter refuses all ranks at once. The first of them leaves and closes its connections, and ends its
+// co-located reducer. The others may see that sooner than their own refusal, which is on its way.
+constexpr Nanos kRefusalDelay = 300 * kMillisecond;
 constexpr const char* kArbiterLost = "arbiter's control connection was lost after the vote";
 
 Error session_end_error(const std::string& name, const char* verb, const wire::SessionEnd& e) {
@@ -120,11 +123,20 @@ Result<uint64_t> await_verdict(std::span<ReducerReservation> reservations, const
 }
 
 Result<void> check_for_refusal(std::span<ReducerReservation> reservations) {
+  if (reservations.empty()) return {};
+  const std::span<ReducerReservation> arbiter = reservations.first(1);
+  const Nanos deadline = monotonic_now() + kRefusalDelay;
+  for (bool lost = false; !lost;) {
+    auto verdict = read_verdict(arbiter, lost);
+    if (!verdict) return tl::unexpected(verdict.error());
+    if (*verdict && (*verdict)->commit == 0)
+      return tl::unexpected(session_end_error(reservations[0].name, "refused", (*verdict)->reason));
+    if (monotonic_now() >= deadline) break;
+    wait_readable(arbiter, deadline);
+  }
   bool arbiter_lost = false;
   auto verdict = read_verdict(reservations, arbiter_lost);
   if (!verdict) return tl::unexpected(verdict.error());
-  if (*verdict && (*verdict)->commit == 0)
-    return tl::unexpected(session_end_error(reservations[0].name, "refused", (*verdict)->reason));
   return {};
 }
 

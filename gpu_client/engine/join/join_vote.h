@@ -21,7 +21,8 @@ namespace sluice::engine {
                                              Nanos deadline);
 
 // Returns the REFUSED or ABORT that a reducer has sent unasked, or the loss of a control connection, as an
-// error. Used after a failed step, because this error names the cause better than the step's own error.
+// error. Used after a failed step, because this error names the cause better than the step's own error. Waits
+// for a moment for the arbiter's.
 [[nodiscard]] Result<void> check_for_refusal(std::span<ReducerReservation> reservations);
 
 // Votes no: tells the arbiter, which tells the other ranks. Waits up to 1 s for the arbiter's answer, because

@@ -11,6 +11,8 @@
 namespace sluice::engine {
 
 struct LaneSettings {
+  // The reducer runs in this process: use memory. Set for one reducer only.
+  bool same_process = false;
   bool rdma = false;           // use RDMA where the reducer supports it
   bool rdma_required = false;  // a reducer without RDMA is an error
   std::string rdma_error{};    // why this host has no RDMA; empty: TCP was selected

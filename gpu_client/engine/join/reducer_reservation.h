@@ -25,6 +25,9 @@ struct ReducerReservation {
   uint32_t heartbeat_ms = 0;
   uint32_t peer_timeout_ms = 0;
   uint32_t slots = 0;  // W of each lane connection
+  bool same_process = false;
+  uint64_t link_rate = 0;  // bits/s, from WELCOME; 0: unknown
+  bool accepts_rate_changes = false;
   ControlConnection control;
   std::vector<transport::tcp::Socket> lanes;  // attached; COMMIT was not sent yet
 };

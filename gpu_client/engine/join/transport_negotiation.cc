@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gpu_client/engine/base/peer_error.h"
+#include "transport/memory/pairing.h"
 #include "transport/rdma/pairing.h"
 
 namespace sluice::engine {
@@ -44,7 +45,24 @@ Result<std::string> negotiate_queue_pair(Handshake& h, const LaneSettings& setti
       return tl::unexpected(answer.error());
     return connected.error().text;
   }
-  h.socket.attach_queue_pair(std::move(offer->pair));
+  h.socket.attach_channel(std::move(offer->pair));
+  return std::string();
+}
+
+// Exchanges PAIR with the reducer of this process. Returns why there is no pipe; empty: the socket has one.
+Result<std::string> negotiate_pipe(Handshake& h, const Deadline& deadline) {
+  auto offer = transport::memory::OfferedPipe::make();
+  wire::Pair ours;
+  if (offer) {
+    ours.address.assign(offer->key().begin(), offer->key().end());
+  } else {
+    ours.reason = offer.error().text;
+  }
+  auto theirs = send_request<wire::Pair>(h, ours, deadline);
+  if (!theirs) return tl::unexpected(theirs.error());
+  if (!offer) return ours.reason;
+  if (theirs->address.empty()) return replace_control_characters(std::move(theirs->reason));
+  h.socket.attach_channel(offer->take_near_end());
   return std::string();
 }
 
@@ -52,6 +70,12 @@ Result<std::string> negotiate_queue_pair(Handshake& h, const LaneSettings& setti
 
 Result<void> negotiate_lane_transport(Handshake& handshake, const LaneSettings& settings,
                                       const Deadline& deadline) {
+  if ((handshake.hello.features & handshake.welcome.features & wire::kFeatureMemory) != 0) {
+    auto negotiated = negotiate_pipe(handshake, deadline);
+    if (!negotiated) return tl::unexpected(negotiated.error());
+    handshake.tcp_reason = std::move(*negotiated);
+    return {};
+  }
   if (!settings.rdma) {
     handshake.tcp_reason = settings.rdma_error;
     return {};

@@ -15,6 +15,9 @@ std::vector<uint64_t> ids_of(const wire::View& view) {
   return ids;
 }
 
+// A rank stops changing its rate at this version, so that losses and additions can still be counted.
+constexpr uint16_t kMaxVersionOfRates = 60'000;
+
 bool strictly_ascending(const std::vector<uint64_t>& ids) {
   return std::ranges::adjacent_find(ids, std::ranges::greater_equal()) == ids.end();
 }
@@ -29,7 +32,12 @@ ViewFollower::ViewFollower(wire::View first)
       view_(first_),
       view_hash_(wire::view_hash(view_)) {
   for (const wire::ViewReducer& r : first_.reducers)
-    reducers_[r.id] = {.lanes = r.lanes, .weight = r.weight, .address = {}, .joined = true};
+    reducers_[r.id] = {.lanes = r.lanes,
+                       .weight = r.weight,
+                       .rate = r.rate,
+                       .host_rank = r.host_rank,
+                       .address = {},
+                       .joined = true};
 }
 
 bool ViewFollower::add(uint64_t id, const config::Endpoint& address) {
@@ -40,11 +48,35 @@ bool ViewFollower::add(uint64_t id, const config::Endpoint& address) {
   return true;
 }
 
-bool ViewFollower::set_joined(uint64_t id, uint16_t lanes) {
+bool ViewFollower::change_rate(uint32_t rank, uint64_t rate) {
+  if (history_.version() >= kMaxVersionOfRates) return false;
+  wire::RateChange change{.rank = rank, .sequence = 1, .rate = rate};
+  for (const wire::RateChange& known : history_.rate_changes()) {
+    if (known.rank == rank) change.sequence = static_cast<uint16_t>(known.sequence + 1);
+  }
+  return history_.change_rate(change);
+}
+
+std::optional<Error> ViewFollower::on_rate_changes(uint64_t from, const wire::RateChanges& message) {
+  const auto changes = wire::read_rate_changes(message, static_cast<uint32_t>(first_.worker_rates.size()));
+  if (!changes) return Error{Errc::kBadField, "RATE_CHANGES has rates that no rank of the session can have"};
+  wire::MembershipHistory offered;
+  std::vector<wire::RateChange>& rates = reducers_.at(from).offered_rates;
+  for (const auto& list : {rates, *changes}) {
+    for (const wire::RateChange& change : list) offered.change_rate(change);
+  }
+  rates = offered.rate_changes();
+  return std::nullopt;
+}
+
+bool ViewFollower::set_joined(uint64_t id, uint16_t lanes, uint64_t link_rate) {
   ReducerState& state = reducers_.at(id);
   state.lanes = lanes;
+  state.rate = link_rate;
   state.joined = true;
   if (wire::slots_per_lane(first_.window_bytes, first_.slot_bytes, lanes) > wire::kMaxSlots) return false;
+  // Shares by rates fit any table, if placement can divide by the rates.
+  if (!first_.worker_rates.empty()) return link_rate == 0 || wire::is_link_rate(link_rate);
   uint64_t weights = 0;
   uint64_t most_lanes = 0;
   for (const auto& [other, reducer] : reducers_) {
@@ -91,6 +123,10 @@ Result<wire::MembershipHistory> ViewFollower::parse_query(uint64_t from, const w
   }
   for (const uint64_t id : query.removed) proposed.remove(id);
   for (const uint64_t id : query.confirmed) proposed.confirm(id);
+  if (const auto sender = reducers_.find(from); sender != reducers_.end()) {
+    for (const wire::RateChange& change : sender->second.offered_rates) proposed.change_rate(change);
+  }
+  if (proposed.exceeds_versions()) return fail(Errc::kTooMany, "VIEW_QUERY has more changes than versions");
   if (proposed.version() != query.version) {
     return fail(Errc::kBadView, "VIEW_QUERY has version " + std::to_string(query.version) + ", expected " +
                                     std::to_string(proposed.version()) + " for its reducers");
@@ -198,15 +234,20 @@ wire::View ViewFollower::make_view(const wire::MembershipHistory& history) const
   view.version = history.version();
   view.window_bytes = first_.window_bytes;
   view.slot_bytes = first_.slot_bytes;
+  view.worker_rates = first_.worker_rates;
+  for (const wire::RateChange& change : history.rate_changes()) view.worker_rates[change.rank] = change.rate;
   for (const uint64_t id : history.ids()) {
     const ReducerState& state = reducers_.at(id);
     const bool alive = !history.is_removed(id);
-    // A rank that could not reach an added reducer does not know its lanes, yet all hashes must be equal.
+    // A rank that could not reach an added reducer knows neither its lanes nor its rate, yet all hashes must
+    // be equal.
     const bool known_to_all = alive || !std::ranges::binary_search(history.added(), id);
     view.reducers.push_back({.id = id,
                              .lanes = known_to_all ? state.lanes : uint16_t{0},
                              .weight = known_to_all ? state.weight : uint16_t{0},
-                             .alive = alive});
+                             .alive = alive,
+                             .rate = known_to_all ? state.rate : 0,
+                             .host_rank = state.host_rank});
   }
   return view;
 }
@@ -218,6 +259,8 @@ wire::ViewKnown ViewFollower::known_changes() const {
   known.confirmed = history_.confirmed();
   for (size_t i = 0; i < known.added.size(); ++i) {
     if (i > 0) known.addresses += ',';
+    // Nobody needs the address of a removed one, and a long session has many, for which there is no room.
+    if (history_.is_removed(known.added[i])) continue;
     const auto& address = reducers_.at(known.added[i]).address;
     if (!address) continue;
     const std::string text = config::to_string(*address);

@@ -54,11 +54,18 @@ class ViewFollower {
   // Adds a reducer that this rank has found. Returns true when the rank did not know: send known_changes() to
   // all.
   bool add(uint64_t id, const config::Endpoint& address);
-  // Records that this rank has a control connection and `lanes` lane connections to an added reducer. Returns
-  // false when the view would exceed the limits of placement or slots. The caller must then suspect the
+  // Records that this rank's link has another rate, an is_link_rate(). Returns false when the session cannot
+  // carry more changes of rates. Otherwise send rate_messages() of the history to all reducers. Only in a
+  // session with link rates whose reducers all have kFeatureRateChanges.
+  [[nodiscard]] bool change_rate(uint32_t rank, uint64_t rate);
+  // Records that this rank has a control connection and `lanes` lane connections to an added reducer, whose
+  // WELCOME named `link_rate` in bits/s (0: unknown). Returns false when the view would exceed the limits of
+  // placement or slots, or needs the rate and it is not an is_link_rate(). The caller must then suspect the
   // reducer, as all ranks do.
-  [[nodiscard]] bool set_joined(uint64_t id, uint16_t lanes);
+  [[nodiscard]] bool set_joined(uint64_t id, uint16_t lanes, uint64_t link_rate = 0);
 
+  // Stores the link rates of the sender's next query. Returns the violation if they are not valid.
+  [[nodiscard]] std::optional<Error> on_rate_changes(uint64_t from, const wire::RateChanges& message);
   // `from` is the reducer that sent the message.
   [[nodiscard]] Query on_query(uint64_t from, const wire::ViewQuery& query);
   // The answer to the accepted query. Returns nullopt when the rank knows of changes that the query lacks;
@@ -68,7 +75,7 @@ class ViewFollower {
   [[nodiscard]] Commit on_commit(uint64_t from, const wire::ViewCommit& commit, uint64_t first_unfinished,
                                  uint64_t depth);
 
-  // Everything that the rank knows, for VIEW_KNOWN.
+  // Everything that the rank knows but the rates, for VIEW_KNOWN.
   [[nodiscard]] wire::ViewKnown known_changes() const;
   [[nodiscard]] const wire::MembershipHistory& history() const noexcept { return history_; }
   // The error when the session cannot continue: no reducer is left, or there are more changes than messages
@@ -87,9 +94,12 @@ class ViewFollower {
   struct ReducerState {
     uint16_t lanes = 0;
     uint16_t weight = 1;
+    uint64_t rate = 0;
+    uint32_t host_rank = wire::kNoRank;
     std::optional<config::Endpoint> address;
     bool joined = false;
     bool closed = false;
+    std::vector<wire::RateChange> offered_rates{};  // of its RATE_CHANGES, ascending by rank
   };
   struct SentAnswer {
     uint64_t hash = 0;

@@ -32,6 +32,7 @@ Recovery::Recovery(const JoinOptions& options, const Membership& membership, Ses
     r.first_lane = lane;
     lane += r.lanes;
   }
+  prepare_meter(membership);
   if (options_.identity.rank != 0) return;
   watch_ = std::make_unique<PoolWatch>(PoolWatchOptions{.join = options_,
                                                         .incarnation = incarnation_,
@@ -77,12 +78,15 @@ void Recovery::post(std::function<void()> event) {
   changed_.notify_all();
 }
 
-// The first event starts the thread. If the system cannot start it, the session ends as without recovery.
+// The meter or the first event starts the thread. If the system cannot start it, shares stay as they are, and
+// the first event ends the session as without recovery.
 void Recovery::start_thread_if_due() {
-  if (!begun_ || stopping_ || events_.empty() || thread_.joinable()) return;
+  if (!begun_ || stopping_ || (events_.empty() && !meter_) || thread_.joinable()) return;
   auto thread = start_thread("sluice-recovery", [this] { run(); });
   if (thread) {
     thread_ = std::move(*thread);
+  } else if (events_.empty()) {
+    meter_.reset();
   } else {
     stopping_ = true;
     listener_.on_no_recovery_thread(thread.error());
@@ -98,6 +102,7 @@ void Recovery::run() {
       for (const PendingJoin& j : pending_joins_) {
         if (!j.abandoned) timeout = std::min(timeout, std::max(j.deadline - monotonic_now(), Nanos{0}));
       }
+      if (meter_) timeout = std::min(timeout, std::max(next_sample_ - monotonic_now(), Nanos{0}));
       if (restart_pending_) timeout = std::min(timeout, kQuiescencePoll);
       changed_.wait_for(lock, std::chrono::nanoseconds(timeout), is_due);
     }
@@ -110,6 +115,7 @@ void Recovery::run() {
     try {
       if (event && !failed_) event();
       if (restart_pending_ && !failed_) try_restart();
+      if (meter_ && !failed_) sample_link();
       expire_joins();
     } catch (const std::exception& e) {
       fail_session({Errc::kExhausted, std::string("out of memory during recovery: ") + e.what()});
@@ -171,6 +177,13 @@ void Recovery::view_query(size_t reducer_index, wire::ViewQuery query) {
   post([this, reducer_index, q = std::move(query)] { on_query(reducer_index, q); });
 }
 
+void Recovery::rate_changes(size_t reducer_index, wire::RateChanges changes) {
+  post([this, reducer_index, c = std::move(changes)] {
+    const ReducerState& r = reducers_[reducer_index];
+    if (const auto violation = follower_.on_rate_changes(r.id, c)) fail_session(r, *violation);
+  });
+}
+
 void Recovery::view_commit(size_t reducer_index, const wire::ViewCommit& commit) {
   post([this, reducer_index, commit] { on_commit(reducer_index, commit); });
 }
@@ -185,6 +198,16 @@ void Recovery::drain_notice(size_t reducer_index) {
     stall_reason_ = r.name + ": draining";
     send_drain_requests();
   });
+}
+
+void Recovery::send_known_changes() {
+  for (const ReducerState& r : reducers_) send_known_changes(r);
+}
+
+void Recovery::send_known_changes(const ReducerState& r) {
+  for (const wire::RateChanges& changes : wire::rate_messages(follower_.history().rate_changes()))
+    parts_.monitor.send(monitor_id_, r.index, changes);
+  parts_.monitor.send(monitor_id_, r.index, follower_.known_changes());
 }
 
 void Recovery::send_drain_requests() {
@@ -220,7 +243,7 @@ void Recovery::on_query(size_t reducer_index, const wire::ViewQuery& query) {
   switch (q.step) {
     case Step::kIgnore: return;
     case Step::kViolation: return fail_session(reducers_[reducer_index], q.violation);
-    case Step::kSendKnown: return parts_.monitor.send_all(monitor_id_, follower_.known_changes());
+    case Step::kSendKnown: return send_known_changes();
     case Step::kAccept:
     case Step::kRepeatAnswer: break;
   }
@@ -235,6 +258,8 @@ void Recovery::on_query(size_t reducer_index, const wire::ViewQuery& query) {
       if (watch_) check_watch(watch_->reducer_removed(id));
     }
   }
+  if (q.step == Step::kAccept && q.close.empty() && q.join.empty() && stall_reason_.empty())
+    stall_reason_ = "the rate of a link has changed";
   query_sender_ = reducer_index;
   for (const ViewFollower::Addition& addition : q.join) join_reducer(addition);
   if (!q.close.empty()) shorten_join_deadlines();

@@ -6,11 +6,12 @@
 // - Reconnector reopens connections, one thread per reducer.
 // - ViewFollower says which view changes are valid.
 // - PoolWatch finds new reducers, on rank 0; one thread per added reducer joins it on every rank.
+// - LinkMeter measures this rank's link, whose rate decides this rank's share of the chunks.
 // - Recovery stops ChunkScheduler and restarts it in the new view.
 //
-// Recovery has its own thread, started by the first event, so a session without events has none. All state
-// belongs to that thread; the other threads post events. Everything that takes time runs elsewhere, so that
-// the thread can handle a second loss during the first one.
+// Recovery has its own thread, started by LinkMeter or by the first event; a session without both has none.
+// All state belongs to that thread; the other threads post events. Everything that takes time runs elsewhere,
+// so that the thread can handle a second loss during the first one.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -34,6 +35,7 @@
 #include "gpu_client/engine/data_path/progress_loop.h"
 #include "gpu_client/engine/data_path/progress_thread.h"
 #include "gpu_client/engine/join/join.h"
+#include "gpu_client/engine/membership/link_meter.h"
 #include "gpu_client/engine/membership/pool_watch.h"
 #include "gpu_client/engine/membership/view_follower.h"
 #include "gpu_client/engine/recovery/reconnector.h"
@@ -86,6 +88,7 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   void lane_resumed(uint32_t lane);
   void control_lost(size_t reducer_index, Errc code, std::string text);
   void view_query(size_t reducer_index, wire::ViewQuery query);
+  void rate_changes(size_t reducer_index, wire::RateChanges changes);
   void view_commit(size_t reducer_index, const wire::ViewCommit& commit);
   void drain_notice(size_t reducer_index);
 
@@ -115,6 +118,7 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
     uint32_t slots = 0;       // W
     uint32_t first_lane = 0;  // index of its first lane connection in ChunkScheduler
     uint32_t lanes = 0;
+    bool same_process = false;
     std::vector<transport::tcp::Socket> new_lanes;  // of an added reducer, until the view has it
     std::unique_ptr<Reconnector> reconnector;       // created when it is first needed
     unsigned bad_frames = 0;                        // connections in a row closed for a malformed frame
@@ -142,6 +146,8 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   void run();
   void on_query(size_t reducer_index, const wire::ViewQuery& query);
   void on_commit(size_t reducer_index, const wire::ViewCommit& commit);
+  void send_known_changes();
+  void send_known_changes(const ReducerState& r);
   void send_drain_requests();
   void suspect(ReducerState& r, Errc code, const std::string& cause);
   void answer_query();
@@ -166,7 +172,11 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   void bind_lane(uint32_t lane, transport::tcp::Socket& socket);
   void resume_lane(const ReducerState& r, uint32_t lane, transport::tcp::Socket socket);
   void try_restart();
-  [[nodiscard]] std::vector<uint32_t> placement();
+  struct Placement {
+    std::vector<uint32_t> table;    // wire::placement_table, with indices of lane connections
+    std::vector<uint32_t> standby;  // the lane connections of all live reducers
+  };
+  [[nodiscard]] Placement placement();
   ReducerState& append_reducer(const ReducerReservation& reservation);
   [[nodiscard]] ReducerState* find_reducer(uint64_t reducer_id) noexcept;  // null: never joined by this rank
   void check_watch(Result<void> result);
@@ -184,6 +194,13 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   void remove_unlisted(const std::vector<uint64_t>& reducers);
   [[nodiscard]] Nanos reducer_join_timeout() const noexcept;
 
+  // recovery_rates.cc: changed rates of links
+  void prepare_meter(const Membership& membership);
+  void sample_link();
+  [[nodiscard]] LinkMeter::Sample take_link_sample();
+  [[nodiscard]] double share_in_view() const;
+  void update_rate();
+
   const JoinOptions options_;
   const SessionLog log_;
   const uint64_t incarnation_;
@@ -197,7 +214,14 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   // On rank 0: reservations at reducers that it has proposed, until a VIEW_QUERY adds them.
   std::map<uint64_t, ReducerReservation> reservations_;
   std::vector<PendingJoin> pending_joins_;
-  size_t query_sender_ = 0;  // index of the reducer that sent the last VIEW_QUERY
+  size_t query_sender_ = 0;         // index of the reducer that sent the last VIEW_QUERY
+  bool rates_may_change_ = false;   // all reducers accept RATE_CHANGES
+  std::optional<LinkMeter> meter_;  // of this rank's link; null: its rate stays as it is
+  uint64_t own_reducer_ = 0;        // the reducer in this process, if meter_ exists
+  Nanos next_sample_ = 0;
+  // Of this rank in the view of the last restart, if meter_ exists.
+  uint64_t own_rate_ = 0;
+  double own_share_ = 0;
   bool restart_pending_ = false;
   bool failed_ = false;
   std::string stall_reason_;

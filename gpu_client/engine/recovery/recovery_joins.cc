@@ -7,6 +7,7 @@
 #include "core/assert.h"
 #include "core/clock.h"
 #include "gpu_client/engine/base/thread.h"
+#include "gpu_client/engine/join/colocation_agreement.h"
 #include "gpu_client/engine/join/reducer_reservation.h"
 #include "gpu_client/engine/recovery/recovery.h"
 #include "transport/tcp/blocking_io.h"
@@ -49,6 +50,8 @@ void Recovery::on_unlisted(std::vector<uint64_t> reducers) {
 // reducer.
 void Recovery::propose_reducer(const config::Endpoint& address, ReducerReservation reservation) {
   const uint64_t id = reservation.id;
+  if (rates_may_change_ && !reservation.accepts_rate_changes)
+    return log_.warn(reservation.name + " not added: its version cannot follow the rates of links");
   const wire::MembershipHistory& history = follower_.history();
   // An added reducer may be removed again, as may the present ones, and VIEW_QUERY must have room for that.
   const size_t ever = history.first().size() + history.added().size();
@@ -62,7 +65,7 @@ void Recovery::propose_reducer(const config::Endpoint& address, ReducerReservati
   }
   if (!follower_.add(id, address)) return;
   reservations_.insert_or_assign(id, std::move(reservation));
-  parts_.monitor.send_all(monitor_id_, follower_.known_changes());
+  send_known_changes();
 }
 
 // Every rank joins the reducer because of the same VIEW_QUERY.
@@ -114,7 +117,12 @@ void Recovery::finish_join(uint64_t reducer_id, Result<ReducerReservation> reser
 }
 
 bool Recovery::add_reducer(ReducerReservation& reservation) {
-  if (!follower_.set_joined(reservation.id, static_cast<uint16_t>(reservation.lanes.size()))) return false;
+  const std::vector<uint64_t>& worker_rates = first_view_.worker_rates;
+  const uint64_t rate = worker_rates.empty() ? 0
+                                             : assume_reducer_rate(reservation.link_rate,
+                                                                   reservation.address.weight, worker_rates);
+  if (!follower_.set_joined(reservation.id, static_cast<uint16_t>(reservation.lanes.size()), rate))
+    return false;
   const auto index = parts_.monitor.add_joining_peer(
       monitor_id_, {.connection = std::move(reservation.control),
                     .heartbeat = Nanos{reservation.heartbeat_ms} * kMillisecond,

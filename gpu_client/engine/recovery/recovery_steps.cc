@@ -55,6 +55,7 @@ void Recovery::reconnect(ReducerState& r, bool control, uint64_t lanes) {
     options.name = r.name;
     options.address = r.address;
     options.identity = options_.identity;
+    options.identity.lanes.same_process = r.same_process;
     options.incarnation = incarnation_;
     options.view_hash = view_hash_;
     options.reducer = r.id;
@@ -92,8 +93,7 @@ void Recovery::replace_control(ReducerState& r, ControlConnection connection) {
   r.broken_control = false;
   counters_.add_resumed_connection();
   // Repeats messages that the reducer may have missed.
-  if (follower_.history().version() != 0)
-    parts_.monitor.send(monitor_id_, r.index, follower_.known_changes());
+  if (follower_.history().version() != 0) send_known_changes(r);
   send_drain_requests();
   if (is_recovered()) end_stall("connections resumed");
 }
@@ -152,6 +152,7 @@ Recovery::ReducerState& Recovery::append_reducer(const ReducerReservation& reser
   r.address = reservation.address;
   r.handle = reservation.handle;
   r.slots = reservation.slots;
+  r.same_process = reservation.same_process;
   r.lanes = static_cast<uint32_t>(reservation.lanes.size());
   return r;
 }
@@ -162,26 +163,33 @@ Recovery::ReducerState* Recovery::find_reducer(uint64_t reducer_id) noexcept {
 }
 
 // The placement table of the view numbers the lanes of its reducers in order. The result has the
-// corresponding indices of lane connections in the scheduler.
-std::vector<uint32_t> Recovery::placement() {
+// corresponding indices of lane connections in the scheduler. A reducer whose share is 0 keeps its
+// connections: a later view may need it.
+Recovery::Placement Recovery::placement() {
+  const wire::View& view = follower_.view();
   std::vector<uint32_t> lanes;
-  for (const wire::ViewReducer& r : follower_.view().reducers) {
-    for (uint32_t lane = 0; lane < r.lanes; ++lane) lanes.push_back(find_reducer(r.id)->first_lane + lane);
+  Placement result;
+  for (size_t i = 0; i < view.reducers.size(); ++i) {
+    const wire::ViewReducer& r = view.reducers[i];
+    for (uint32_t lane = 0; lane < r.lanes; ++lane) {
+      lanes.push_back(find_reducer(r.id)->first_lane + lane);
+      if (r.alive) result.standby.push_back(lanes.back());
+    }
   }
-  std::vector<uint32_t> table = wire::placement_table(follower_.view());
-  for (uint32_t& entry : table) entry = lanes[entry];
-  return table;
+  result.table = wire::placement_table(view);
+  for (uint32_t& entry : result.table) entry = lanes[entry];
+  return result;
 }
 
 void Recovery::try_restart() {
   bool restarted = false;
   std::vector<size_t> added;
-  const std::vector<uint32_t> table = placement();
+  const Placement places = placement();
   const ChunkScheduler::View view{
       .version = follower_.view().version, .hash = follower_.view_hash(), .base = follower_.base()};
   const bool ran = run_on_loop([&] {
     if (!parts_.scheduler.is_quiescent() || parts_.scheduler.has_ended()) return;
-    parts_.scheduler.restart(view, table);
+    parts_.scheduler.restart(view, places.table, places.standby);
     for (ReducerState& r : reducers_) {
       if (r.lost) r.new_lanes.clear();  // suspected since: another view change will follow
       for (uint32_t lane = 0; lane < r.new_lanes.size(); ++lane)
@@ -193,6 +201,7 @@ void Recovery::try_restart() {
   });
   if (!ran || !restarted) return;
   restart_pending_ = false;
+  if (meter_) update_rate();
   counters_.add_view_change();
   if (OperationRecorder* const recorder = parts_.scheduler.recorder()) {
     const auto alive = std::ranges::count_if(follower_.view().reducers, &wire::ViewReducer::alive);
@@ -202,7 +211,7 @@ void Recovery::try_restart() {
     parts_.monitor.commit_peer(monitor_id_, reducer_index, {.incarnation = incarnation_});
     if (watch_) watch_->set_confirmed(reducers_[reducer_index].id);
   }
-  parts_.monitor.send_all(monitor_id_, follower_.known_changes());
+  send_known_changes();
   send_drain_requests();
   end_stall("view changed");
 }

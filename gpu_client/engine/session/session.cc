@@ -6,7 +6,7 @@
 
 #include "core/clock.h"
 #include "gpu_client/engine/base/session_log.h"
-#include "transport/rdma/rdma_context.h"
+#include "transport/memory/memory_context.h"
 #include "transport/rdma/remote_buffers.h"
 
 namespace sluice::engine {
@@ -31,6 +31,7 @@ Result<std::unique_ptr<Session>> Session::create(SessionOptions options) {
 }
 
 Result<void> Session::begin(Membership membership) {
+  local_reducer_ = std::move(membership.local_reducer);
   ChunkScheduler::Options o;
   o.view_hash = membership.view_hash;
   o.slot_bytes = membership.view.slot_bytes;
@@ -48,15 +49,18 @@ Result<void> Session::begin(Membership membership) {
       lane_names_.push_back(reservation.name + " lane " + std::to_string(lane));
     }
   }
-  table_ = std::make_unique<OpTable>(static_cast<uint32_t>(o.lanes.size()), o.slot_bytes);
+  table_ = std::make_unique<OpTable>(static_cast<uint32_t>(o.lanes.size()),
+                                     wire::chunk_sizes(membership.view), o.ranks);
   progress_loop_ = std::make_unique<ProgressLoop>(end_latch_, static_cast<ChunkScheduler::Listener&>(*this));
   auto scheduler = ChunkScheduler::create(std::move(o), *table_, *progress_loop_);
   if (!scheduler) return tl::unexpected(scheduler.error());
   scheduler_ = std::move(*scheduler);
   add_observers(membership);
+  colocated_reducers_ = static_cast<uint32_t>(std::ranges::count_if(
+      membership.view.reducers, [](const wire::ViewReducer& r) { return r.host_rank != wire::kNoRank; }));
   if (const auto& memory = options_.join.identity.lanes.memory)
     ring_registration_ = {memory, scheduler_->ring_memory(), transport::rdma::Memory::Use::kSendAndAdvertise};
-  auto context = transport::rdma::make_context();
+  auto context = transport::memory::make_context();
   if (!context) return tl::unexpected(context.error());
   context_ = std::move(*context);
   progress_loop_->attach(*scheduler_, *context_);
@@ -121,7 +125,7 @@ Session::~Session() {
   if (monitor_ && monitor_id_ != 0) monitor_->remove(monitor_id_);
 }
 
-Status Session::allreduce(OpRequest request, uint64_t& handle) {
+Status Session::start(OpRequest request, uint64_t& handle) {
   if (options_.op_timeout > 0) request.deadline = monotonic_now() + options_.op_timeout;
   if (recorder_) request.issued = monotonic_now();
   {
@@ -129,6 +133,7 @@ Status Session::allreduce(OpRequest request, uint64_t& handle) {
     if (closing_) return Errc::kClosed;
     if (const Errc ended = end_latch_.code(); ended != Errc::kOk) return ended;
     if (memory_.has_device_memory() && !memory_.classify(request)) return Errc::kInvalidArgument;
+    if (request.on_device && request.kind != wire::Kind::kAllreduce) return Errc::kUnsupported;
     const auto index = table_->open(request);
     if (!index) return Errc::kExhausted;
     handle = table_->handle_of(*index);
@@ -189,6 +194,7 @@ SessionStats Session::stats() {
   s.rdma_lanes = counters.rdma_lanes;
   s.operations = progress_thread_->operations_done() + empty_operations_.load(std::memory_order_relaxed);
   s.reducers = static_cast<uint32_t>(options_.join.reducers.size());
+  s.colocated_reducers = colocated_reducers_;
   s.lane_connections = counters.open_lanes;
   s.slowest = scheduler_->straggler_stats().slowest();
   s.waiting = {.missing_ranks = missing_ranks_.load(std::memory_order_relaxed),
@@ -257,14 +263,17 @@ Status Session::close(Nanos deadline) {
   progress_thread_->stop();
   monitor_->remove(monitor_id_);
   monitor_id_ = 0;
+  // The other ranks may still need results of the reducer in this process.
+  if (local_reducer_ && ended == Errc::kOk) local_reducer_->wait_for_leave(deadline);
+  local_reducer_.reset();
   if (ended != Errc::kOk) return ended;
   return in_time ? Errc::kOk : Errc::kTimeout;
 }
 
-void Session::abort(Errc code, const std::string& reason) noexcept {
+void Session::abort(Errc code, const std::string& reason, Errc code_for_others) noexcept {
   try {
     end_latch_.preset(code, reason);
-    monitor_->abort(monitor_id_, code, options_.join.identity.rank, reason);
+    monitor_->abort(monitor_id_, code_for_others, options_.join.identity.rank, reason);
     end_session(code, reason);
   } catch (const std::exception&) {
     end_session(code, {});

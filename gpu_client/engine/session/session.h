@@ -42,7 +42,8 @@ struct SessionOptions {
 struct SessionStats {
   uint64_t operations = 0;  // ended with kOk
   transport::EndpointCounters lanes;
-  uint32_t reducers = 0;
+  uint32_t reducers = 0;            // dedicated ones, as configured
+  uint32_t colocated_reducers = 0;  // of the first view
   uint32_t lane_connections = 0;
   WaitingStatus waiting;
   StragglerStats::Slowest slowest;
@@ -64,15 +65,16 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
 
   // Submits an operation. Sets `handle` for test() and wait(), and sets request.deadline,
   // request.issued and request.on_device. Returns kExhausted when the table is full, kClosed after close(),
-  // kInvalidArgument when a buffer is only partly in device memory, or the code with which the session ended.
-  // Any thread.
-  [[nodiscard]] Status allreduce(OpRequest request, uint64_t& handle);
+  // kInvalidArgument when a buffer is only partly in device memory, kUnsupported for another collective than
+  // allreduce there, or the code with which the session ended. Any thread.
+  [[nodiscard]] Status start(OpRequest request, uint64_t& handle);
   // Sets `done` when the operation has ended. Then returns its status and releases its handle. Returns
   // kInvalidArgument for a released handle.
   [[nodiscard]] Status test(uint64_t handle, bool& done);
   // The same, blocking until `deadline`. Returns kTimeout when the operation is still open.
   [[nodiscard]] Status wait(uint64_t handle, Nanos deadline);
   void progress() noexcept { progress_thread_->progress_once(); }
+  [[nodiscard]] Rank rank() const noexcept { return options_.join.identity.rank; }
   [[nodiscard]] uint32_t ranks() const noexcept { return options_.join.identity.ranks; }
   [[nodiscard]] Nanos linger() const noexcept { return options_.linger; }
 
@@ -110,12 +112,15 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
 
   // Ends the session and sends the reason to the other ranks, which otherwise would wait for this rank. The
   // destructor waits until the transport has returned the buffers. Any thread.
-  void abort(Errc code, const std::string& reason) noexcept;
+  void abort(Errc code, const std::string& reason) noexcept { abort(code, reason, code); }
+  // The same at the caller's request: kClosed on this rank, kAborted on the others.
+  void abort_for_caller(const std::string& reason) noexcept { abort(Errc::kClosed, reason, Errc::kAborted); }
 
  private:
   explicit Session(SessionOptions options);
 
   // session.cc
+  void abort(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   [[nodiscard]] Result<void> begin(Membership membership);
   void add_observers(const Membership& membership);
   [[nodiscard]] Result<void> adopt_lanes(std::vector<ReducerReservation>& reservations);
@@ -135,6 +140,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   void on_lane_resumed(uint32_t lane) noexcept override;
   void on_control_lost(size_t peer, Errc code, std::string text) noexcept override;
   void on_view_query(size_t peer, const wire::ViewQuery& query) noexcept override;
+  void on_rate_changes(size_t peer, const wire::RateChanges& changes) noexcept override;
   void on_view_commit(size_t peer, const wire::ViewCommit& commit) noexcept override;
   void on_drain_notice(size_t peer, const wire::DrainNotice& notice) noexcept override;
   void on_recovery_failed(const Error& error) noexcept override;
@@ -155,11 +161,14 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   std::mutex submission_;  // taken by callers, never by the progress loop
   bool closing_ = false;   // guarded by submission_
   MemoryRegistry memory_{options_.join.identity.lanes.memory, submission_};
+  uint32_t colocated_reducers_ = 0;  // of the first view
   std::atomic<uint64_t> empty_operations_{0};
   std::atomic<bool> begun_{false};  // all members below exist
   std::atomic<bool> leaving_{false}, left_{false};
   std::atomic<uint32_t> missing_ranks_{0}, missing_rank_{wire::kNoRank}, waited_ms_{0};
 
+  // Null without one. Outlives every connection to it.
+  std::unique_ptr<LocalReducer> local_reducer_;
   // In the order of their creation. context_ and its endpoints are destroyed before the objects that they
   // call.
   std::unique_ptr<OpTable> table_;

@@ -87,6 +87,10 @@ void Session::on_view_query(size_t peer, const wire::ViewQuery& query) noexcept 
   post_to_recovery([&](Recovery& r) { r.view_query(peer, query); });
 }
 
+void Session::on_rate_changes(size_t peer, const wire::RateChanges& changes) noexcept {
+  post_to_recovery([&](Recovery& r) { r.rate_changes(peer, changes); });
+}
+
 void Session::on_view_commit(size_t peer, const wire::ViewCommit& commit) noexcept {
   post_to_recovery([&](Recovery& r) { r.view_commit(peer, commit); });
 }

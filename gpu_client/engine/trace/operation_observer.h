@@ -12,6 +12,7 @@
 #include "core/status.h"
 #include "core/units.h"
 #include "wire/dtype.h"
+#include "wire/frame.h"
 
 namespace sluice::engine {
 
@@ -26,9 +27,10 @@ struct TimeParts {
 };
 
 struct OperationRecord {
-  uint64_t handle = 0;  // of Session::allreduce(), so that the issuer can find its record
+  uint64_t handle = 0;  // of Session::start(), so that the issuer can find its record
   uint32_t op_id = 0;   // number of the operation in the session; wraps
   uint64_t bytes = 0;
+  wire::Kind kind = wire::Kind::kAllreduce;
   wire::DType dtype = wire::DType::kF32;
   wire::Op op = wire::Op::kSum;
   Errc status = Errc::kOk;

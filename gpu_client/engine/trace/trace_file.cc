@@ -67,23 +67,34 @@ Result<void> TraceFile::append(std::string_view text) {
   if (size_ + text.size() > kMaxTraceBytes)
     return fail(Errc::kSystem,
                 "the file has reached its limit of " + std::to_string(kMaxTraceBytes) + " bytes");
-  return write_all(text);
-}
-
-Result<void> TraceFile::write_all(std::string_view text) {
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = ::pwrite(fd_, text.data() + done, text.size() - done, static_cast<off_t>(size_ + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      const int error = n < 0 ? errno : ENOSPC;
-      // A part of an event would make the file unreadable.
-      static_cast<void>(::ftruncate(fd_, static_cast<off_t>(size_)));
-      return system_error(error);
-    }
-    done += static_cast<size_t>(n);
+  // A viewer accepts spaces at the end of the file of a killed process.
+  const std::string spaces(kEndBytes, ' ');
+  Result<void> written = write_at(size_ + text.size(), spaces);
+  if (written) written = write_at(size_, text);
+  if (!written) {
+    // A part of an event would make the file unreadable. The spaces behind the previous text stay.
+    static_cast<void>(::ftruncate(fd_, static_cast<off_t>(size_ == 0 ? 0 : size_ + kEndBytes)));
+    return written;
   }
   size_ += text.size();
+  return {};
+}
+
+Result<void> TraceFile::finish(std::string_view text) {
+  Result<void> written = write_at(size_, text);
+  if (written) size_ += text.size();
+  static_cast<void>(::ftruncate(fd_, static_cast<off_t>(size_)));
+  return written;
+}
+
+Result<void> TraceFile::write_at(uint64_t offset, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::pwrite(fd_, text.data(), text.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return system_error(n < 0 ? errno : ENOSPC);
+    offset += static_cast<size_t>(n);
+    text.remove_prefix(static_cast<size_t>(n));
+  }
   return {};
 }
 

@@ -32,12 +32,15 @@ class TraceFile {
 
   // Appends all of `text` or, with an error, nothing. Blocks as writes to a local file do.
   [[nodiscard]] Result<void> append(std::string_view text);
-  // The same for the last text, which the size limit does not apply to.
-  [[nodiscard]] Result<void> finish(std::string_view text) { return write_all(text); }
+  // Writes the last text. Up to kEndBytes of it fit even after append() has failed, because append() writes
+  // so many spaces behind each text and this call overwrites them.
+  [[nodiscard]] Result<void> finish(std::string_view text);
+
+  static constexpr size_t kEndBytes = 256;
 
  private:
   explicit TraceFile(int fd) : fd_(fd) {}
-  [[nodiscard]] Result<void> write_all(std::string_view text);
+  [[nodiscard]] Result<void> write_at(uint64_t offset, std::string_view text);
 
   int fd_;
   uint64_t size_ = 0;

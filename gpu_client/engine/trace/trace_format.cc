@@ -9,6 +9,7 @@
 #include "config/json_text.h"
 #include "core/status.h"
 #include "wire/dtype.h"
+#include "wire/frame.h"
 
 namespace sluice::engine {
 namespace {
@@ -161,7 +162,7 @@ void TraceFormat::end(std::string& out, Nanos at, std::string_view reason) {
 void TraceFormat::append_record(std::string& out, const OperationRecord& o) {
   const uint32_t track = free_track(out, operation_tracks_, o.issued, o.done);
   const auto since_issue = [&](Nanos time) { return time == 0 ? 0 : time - o.issued; };
-  EventText event(out, "allreduce", "operation", 'X', session_.rank, track);
+  EventText event(out, wire::to_string(o.kind), "operation", 'X', session_.rank, track);
   event.lasts(o.issued, o.done)
       .number("op_id", o.op_id)
       .number("bytes", o.bytes)

@@ -1,4 +1,4 @@
-/* Sluice client library, C API: allreduce of host memory through a pool of reducers. The ABI is stable.
+/* Sluice client library, C API: collectives on host memory through a pool of reducers. The ABI is stable.
  *
  * A session is a group of ranks that reduce together. All ranks create the session with the same id, number
  * of ranks and reducers, issue the same operations in the same order, and close the session. Results are
@@ -62,11 +62,12 @@ typedef enum sluice_status {
   SLUICE_REFUSED = 4,
   /* A deadline expired: connect, join, wait, or op_timeout_ms. */
   SLUICE_TIMEOUT = 5,
-  /* The ranks disagree on their number, reducers or window, or on an operation's dtype, op or count. */
+  /* The ranks disagree on their number, reducers or window, or on an operation's kind, dtype, op, count or
+   * root. */
   SLUICE_MISMATCH = 6,
-  /* A rank or a reducer was lost. */
+  /* A rank or a reducer was lost, or another rank aborted the session. */
   SLUICE_LOST = 7,
-  /* The session was closed, by this process or by a rank that left; or it belongs to the parent of this
+  /* The session was closed or aborted by this process, or a rank left; or it belongs to the parent of this
    * process. */
   SLUICE_CLOSED = 8,
   /* A peer violated the protocol, or data was corrupted in transit. */
@@ -119,9 +120,10 @@ typedef struct sluice_options {
   size_t struct_size;
   /* The reducers in the same order on all ranks, for example "host:port,host:port*2,[::1]:7470". The default
    * port is 7470; "*2" sets the weight, by default 1. "@FILE" reads a file with one reducer per line. Rank 0
-   * reads the file again about 1 s after a change, see sluice_session_set_reducers. NULL: the variable
-   * SLUICE_REDUCERS, otherwise the platform's environment (docs/guides/deploy-platforms.md), which may query
-   * the DNS for up to SLUICE_DISCOVERY_TIMEOUT. */
+   * reads the file again about 1 s after a change, see sluice_session_set_reducers. "none": the ranks reduce
+   * by themselves (docs/guides/python-and-c.md). NULL: the variable SLUICE_REDUCERS, otherwise the platform's
+   * environment (docs/guides/deploy-platforms.md), which may query the DNS for up to
+   * SLUICE_DISCOVERY_TIMEOUT. */
   const char* reducers;
   /* Equal on all ranks and unique among the sessions of the pool; not all zero. */
   uint8_t session_id[16];
@@ -155,6 +157,9 @@ typedef struct sluice_options {
   /* The tenant to which reducers charge shares and memory if their operator configured limits. Equal on all
    * ranks. NULL: SLUICE_TENANT, otherwise the job. */
   const char* tenant;
+  /* host[:port] of rank 0, where the ranks meet without reducers: its co-located reducer listens there. Equal
+   * on all ranks; the sessions of a process may share it. NULL: SLUICE_RENDEZVOUS, otherwise MASTER_ADDR. */
+  const char* rendezvous;
 } sluice_options;
 
 /* Counters of a session since its creation, of this rank. */
@@ -220,8 +225,8 @@ static inline void sluice_options_init(sluice_options* options) {
  * On success *session is owned by the caller until sluice_session_close. On failure *session is NULL and
  * `error` contains the reason as one line, terminated within error_size bytes. `error` may be NULL.
  *
- * Blocks for at most connect_timeout_ms + join_timeout_ms + 5 s for the vote, plus the host's resolver when
- * names are looked up. */
+ * Blocks for at most connect_timeout_ms + join_timeout_ms + 5 s for the vote, with co-located reducers three
+ * times as long, plus the host's resolver when names are looked up. */
 SLUICE_API sluice_status sluice_session_create(const sluice_options* options, sluice_session** session,
                                                char* error, size_t error_size);
 
@@ -234,6 +239,31 @@ SLUICE_API sluice_status sluice_session_create(const sluice_options* options, sl
 SLUICE_API sluice_status sluice_allreduce_async(sluice_session* session, const void* send, void* recv,
                                                 size_t count, sluice_dtype dtype, sluice_op op,
                                                 sluice_request* request);
+
+/* Other collectives. What sluice_allreduce_async says of its arguments, order and errors holds for them too,
+ * but no buffer may be in memory registered with sluice_memory_register_device (SLUICE_UNSUPPORTED). Reducers
+ * of older versions end the session at the first of these calls.
+ *
+ * Reduces `send`, which has one part for each rank in rank order, over all ranks. `recv` receives this rank's
+ * part, and may be that part of `send`. `count` is the number of elements of each part. With `counts`, an
+ * array of as many numbers as ranks, counts[r] is that of rank r, and `count` is ignored. Equal on all
+ * ranks. */
+SLUICE_API sluice_status sluice_reduce_scatter_async(sluice_session* session, const void* send, void* recv,
+                                                     size_t count, const size_t* counts, sluice_dtype dtype,
+                                                     sluice_op op, sluice_request* request);
+/* Copies every rank's `send` into its part of `recv` on all ranks. `send` may be this rank's part of `recv`.
+ * `count` and `counts` are as in sluice_reduce_scatter_async. */
+SLUICE_API sluice_status sluice_all_gather_async(sluice_session* session, const void* send, void* recv,
+                                                 size_t count, const size_t* counts, sluice_dtype dtype,
+                                                 sluice_request* request);
+/* Reduces `count` elements of `send` over all ranks into `recv` on rank `root`. Other ranks' `recv` is
+ * ignored and may be NULL. */
+SLUICE_API sluice_status sluice_reduce_async(sluice_session* session, const void* send, void* recv,
+                                             size_t count, sluice_dtype dtype, sluice_op op, uint32_t root,
+                                             sluice_request* request);
+/* Copies `count` elements of rank `root`'s `buffer` into `buffer` on all other ranks. */
+SLUICE_API sluice_status sluice_broadcast_async(sluice_session* session, void* buffer, size_t count,
+                                                sluice_dtype dtype, uint32_t root, sluice_request* request);
 
 /* Registers `size` bytes for RDMA. Network cards then access operations' buffers within the range in place;
  * otherwise the CPU copies their payload. Has no effect without RDMA.
@@ -314,6 +344,13 @@ SLUICE_API sluice_status sluice_session_stats(sluice_session* session, sluice_st
  * unchanged. Returns SLUICE_UNSUPPORTED with keep_results = 0. */
 SLUICE_API sluice_status sluice_session_set_reducers(sluice_session* session, const char* reducers,
                                                      char* error, size_t error_size);
+
+/* Ends the session at once on all ranks. Open and later operations return SLUICE_CLOSED on this rank and
+ * SLUICE_LOST on the others; sluice_session_error returns `reason`, of which the first 200 bytes count.
+ * `reason` may be NULL. Does not wait for the network, and has no effect on a session that has ended. Any
+ * thread may call it, also while others wait. The session must still be closed. Without it, the other ranks
+ * of a process that stops would wait for operations that it never issues. */
+SLUICE_API sluice_status sluice_session_abort(sluice_session* session, const char* reason);
 
 /* Leaves the session and frees it. Waits for open operations and until no other rank needs this one, together
  * for at most linger_ms; then cancels open operations and returns SLUICE_TIMEOUT. Otherwise returns SLUICE_OK

@@ -53,7 +53,8 @@ template <typename T>
 }
 
 // sluice_options with owned strings. An empty string means NULL. `raw` contains all other options; the fields
-// of `raw` that also exist here are ignored, except that `raw.tenant` is used if `tenant` is empty.
+// of `raw` that also exist here are ignored, except that `raw.tenant` and
+// `raw.rendezvous` are used if those here are empty.
 struct Options {
   // Sets the defaults and reads the environment variables, as sluice_options_init.
   Options() noexcept { sluice_options_init_sized(&raw, sizeof raw); }
@@ -62,7 +63,8 @@ struct Options {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
   std::string job, key_file, token_file, interface_address;
-  std::string tenant;  // empty: SLUICE_TENANT
+  std::string tenant;      // empty: SLUICE_TENANT
+  std::string rendezvous;  // empty: SLUICE_RENDEZVOUS
   sluice_options raw{};
 };
 
@@ -120,6 +122,7 @@ class Session {
     o.token_file = text(options.token_file);
     o.interface_address = text(options.interface_address);
     if (!options.tenant.empty()) o.tenant = options.tenant.c_str();
+    if (!options.rendezvous.empty()) o.rendezvous = options.rendezvous.c_str();
     std::array<char, 2048> reason{};
     const sluice_status status = sluice_session_create(&o, &session_, reason.data(), reason.size());
     if (status != SLUICE_OK) throw Error(status, reason.data());
@@ -163,6 +166,30 @@ class Session {
     check(sluice_allreduce(session_, send, recv, count, dtype, op));
   }
 
+  // Start the other collectives of sluice.h. `counts`: NULL, or the elements of each rank's part. All throw
+  // Error, with SLUICE_AGAIN if too many operations are open.
+  [[nodiscard]] Request reduce_scatter_async(const void* send, void* recv, std::size_t count,
+                                             const std::size_t* counts, sluice_dtype dtype,
+                                             sluice_op op = SLUICE_SUM) {
+    sluice_request r = 0;
+    return started(sluice_reduce_scatter_async(session_, send, recv, count, counts, dtype, op, &r), r);
+  }
+  [[nodiscard]] Request all_gather_async(const void* send, void* recv, std::size_t count,
+                                         const std::size_t* counts, sluice_dtype dtype) {
+    sluice_request r = 0;
+    return started(sluice_all_gather_async(session_, send, recv, count, counts, dtype, &r), r);
+  }
+  [[nodiscard]] Request reduce_async(const void* send, void* recv, std::size_t count, sluice_dtype dtype,
+                                     sluice_op op, std::uint32_t root) {
+    sluice_request r = 0;
+    return started(sluice_reduce_async(session_, send, recv, count, dtype, op, root, &r), r);
+  }
+  [[nodiscard]] Request broadcast_async(void* buffer, std::size_t count, sluice_dtype dtype,
+                                        std::uint32_t root) {
+    sluice_request r = 0;
+    return started(sluice_broadcast_async(session_, buffer, count, dtype, root, &r), r);
+  }
+
   // Makes progress once, for sessions with progress_threads = 0. Throws Error if the session has failed.
   void progress() { check(sluice_progress(session_)); }
   [[nodiscard]] sluice_stats stats() {
@@ -179,6 +206,8 @@ class Session {
         session_, reducers.empty() ? nullptr : reducers.c_str(), reason.data(), reason.size());
     if (status != SLUICE_OK) throw Error(status, reason.data());
   }
+  // Ends the session at once on all ranks, as sluice_session_abort. Close it afterwards.
+  void abort(const std::string& reason) { static_cast<void>(sluice_session_abort(session_, reason.c_str())); }
   // Leaves and closes the session. Throws Error if the session failed or the linger time expired; the session
   // is closed in any case.
   void close() {
@@ -189,6 +218,11 @@ class Session {
   [[nodiscard]] sluice_session* get() const noexcept { return session_; }
 
  private:
+  [[nodiscard]] Request started(sluice_status status, const sluice_request& request) {
+    if (status == SLUICE_AGAIN) throw Error(status, "too many open operations; wait for one");
+    check(status);
+    return Request(session_, request);
+  }
   void check(sluice_status status) {
     if (status == SLUICE_OK) return;
     std::array<char, 2048> reason{};

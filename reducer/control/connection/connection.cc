@@ -54,6 +54,7 @@ void Connection::on_frame() {
     case State::kRequest: return on_request();
     case State::kPairing: return pair_ ? on_paired() : on_pair();
     case State::kControl: return on_control();
+    case State::kGather: return on_gather();
   }
 }
 
@@ -85,6 +86,7 @@ void Connection::on_control() {
   switch (header().type) {
     case wire::FrameType::kSuspect: return pass_to_session(&Session::on_suspect);
     case wire::FrameType::kViewKnown: return pass_to_session(&Session::on_view_known);
+    case wire::FrameType::kRateChanges: return pass_to_session(&Session::on_rate_changes);
     case wire::FrameType::kViewAnswer: return pass_to_session(&Session::on_view_answer);
     default: return close(Errc::kUnexpectedMessage);
   }

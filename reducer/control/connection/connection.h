@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/result.h"
 #include "reducer/control/connection/frame_connection.h"
@@ -28,6 +29,8 @@ class Connection final : public FrameConnection {
   void refuse(const Error& error, uint32_t rank = wire::kNoRank);
   // A newer connection replaces this one: closes at once without notifying the session.
   void supersede();
+  // Answers a GATHER. The client may send the GATHER of another round, or close.
+  void send_gathered(const std::vector<wire::Gathered>& parts);
   // From now on messages go to `session`, as those of `rank`.
   void bind(Session& session, uint32_t rank, uint32_t handle);
   // Closes the connection if its deadline has passed. Called every tick.
@@ -44,7 +47,7 @@ class Connection final : public FrameConnection {
 
  private:
   // kSecuring: WELCOME and the TLS handshake. kPairing: the lane is attached, RDMA is being negotiated.
-  enum class State : uint8_t { kHello, kSecuring, kRequest, kPairing, kControl };
+  enum class State : uint8_t { kHello, kSecuring, kRequest, kPairing, kControl, kGather };
 
   void on_frame() override;
   [[nodiscard]] bool expects_frame() const noexcept override;
@@ -63,6 +66,7 @@ class Connection final : public FrameConnection {
   void on_join();
   void on_resume();
   void on_attach();
+  void on_gather();
   template <typename Query>
   [[nodiscard]] bool accept_query();
   // The session that an ATTACH names; null after a refusal.
@@ -74,6 +78,7 @@ class Connection final : public FrameConnection {
   // ---- connection_pairing.cc ----
   void on_pair();
   void on_paired();
+  void on_pipe_offered(const wire::Pair& request);
   void offer_pair(Result<transport::rdma::PairOffer> created);
   void drop_pair() noexcept;
   void continue_on_tcp(const std::string& reason);
@@ -90,9 +95,9 @@ class Connection final : public FrameConnection {
 
   // Lane connection:
   bool hand_over_when_written_ = false;
-  bool is_creating_pair_ = false;                            // on another thread; nothing is read meanwhile
-  std::atomic<bool> wants_pair_{false};                      // read by that thread before it starts
-  std::unique_ptr<transport::tcp::AttachedQueuePair> pair_;  // offered and joined; PAIRED has not arrived
+  bool is_creating_pair_ = false;                          // on another thread; nothing is read meanwhile
+  std::atomic<bool> wants_pair_{false};                    // read by that thread before it starts
+  std::unique_ptr<transport::tcp::AttachedChannel> pair_;  // offered and joined; PAIRED has not arrived
   std::shared_ptr<void> pair_reservation_;
 };
 

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "core/log.h"
 #include "reducer/control/connection/connection.h"
 #include "reducer/control/control_loop.h"
 #include "reducer/control/session/session.h"
@@ -22,9 +21,10 @@ void Connection::on_hello() {
                                                ", the client supports " +
                                                wire::version_range(hello_.min_version, hello_.max_version)});
   }
-  if (hello_.purpose > wire::Purpose::kVerdict) return close(Errc::kBadField);
+  if (hello_.purpose > wire::Purpose::kGather) return close(Errc::kBadField);
+  if (auto error = loop_.admission().check(hello_)) return refuse(*error, hello_.rank);
   welcome_ = loop_.make_welcome(*version, hello_.session);
-  token_ = loop_.token_for(wire::job_name(hello_));
+  token_ = loop_.admission().token_for(wire::job_name(hello_));
   if (token_) {
     welcome_.proof = 1;
     welcome_.mac = wire::server_proof(*token_, hello_, welcome_);
@@ -56,7 +56,7 @@ void Connection::start_tls() {
     ControlCounters& counters = self->loop_.counters();
     ++(error.empty() ? counters.tls_agreed : counters.tls_failed);
     if (!error.empty()) {
-      log::debug("TLS handshake with " + self->peer() + " failed: " + error);
+      self->loop_.log().debug("TLS handshake with " + self->peer() + " failed: " + error);
       return self->close(Errc::kUnauthenticated);
     }
     self->state_ = State::kRequest;
@@ -105,7 +105,37 @@ void Connection::on_request() {
       if (!accept_query<wire::VerdictQuery>()) return;
       send(loop_.sessions().outcomes().find_verdict(hello_));
       return finish();
+    case wire::Purpose::kGather: return on_gather();
   }
+}
+
+void Connection::on_gather() {
+  wire::Gather gather;
+  if (!decode_or_close(gather)) return;
+  if (!has_valid_proof(gather.mac, 0)) return refuse(wrong_token(), hello_.rank);
+  if (loop_.is_draining())
+    return refuse({Errc::kDraining, "reducer is draining and accepts no new sessions"}, hello_.rank);
+  if (Session* const session = loop_.sessions().find(hello_.session);
+      session != nullptr && session->is_joining()) {
+    if (const auto error = session->check_job(hello_)) return refuse(*error, hello_.rank);
+    if (hello_.rank >= session->rank_count()) {
+      return refuse({Errc::kBadField, "rank " + std::to_string(hello_.rank) + " is not one of " +
+                                          std::to_string(session->rank_count()) + " ranks"},
+                    hello_.rank);
+    }
+    const std::vector<uint32_t> joined = session->joined_ranks();
+    const Error error = GatherRegistry::modes_differ(joined.empty() ? 0 : joined.front(), hello_.rank);
+    refuse(error, hello_.rank);
+    return session->fail(error.code, hello_.rank, error.text);
+  }
+  limit_each_frame();
+  state_ = State::kGather;
+  loop_.gathers().add(*this, hello_, gather, loop_.now());
+}
+
+void Connection::send_gathered(const std::vector<wire::Gathered>& parts) {
+  for (const wire::Gathered& part : parts) send(part);
+  set_deadline(loop_.now() + loop_.options().join_timeout);
 }
 
 Session* Connection::find_session_of_attach(wire::Attach& attach) {
@@ -141,14 +171,15 @@ void Connection::on_attach() {
   wire::Attach attach;
   Session* const session = find_session_of_attach(attach);
   if (session == nullptr) return;
-  const bool uses_rdma =
-      !loop_.rdma().rails.names.empty() && (hello_.features & wire::kFeatureRdma) != 0 && !socket().has_tls();
-  if (loop_.rdma().required && !uses_rdma)
+  const bool uses_memory = (hello_.features & welcome_.features & wire::kFeatureMemory) != 0;
+  const bool uses_rdma = !uses_memory && !loop_.rdma().rails.names.empty() &&
+                         (hello_.features & wire::kFeatureRdma) != 0 && !socket().has_tls();
+  if (loop_.rdma().required && !uses_rdma && !uses_memory)
     return refuse_tcp(socket().has_tls() ? "the connection uses TLS" : "the client did not request RDMA");
   if (auto slots = session->admit_lane(hello_, attach); slots) {
     set_handle(attach.handle);
     // Set before send(): this object reads nothing more from a lane over TCP.
-    if (uses_rdma) {
+    if (uses_rdma || uses_memory) {
       state_ = State::kPairing;
     } else {
       hand_over_when_written_ = true;
@@ -162,7 +193,7 @@ void Connection::on_attach() {
 
 void Connection::hand_over_to_lane() {
   transport::tcp::Socket lane_socket = release_socket();
-  lane_socket.attach_queue_pair(std::move(pair_));
+  lane_socket.attach_channel(std::move(pair_));
   // The session may have ended while ATTACHED was being written.
   Session* const session = loop_.sessions().find(hello_.session);
   if (!lane_socket.valid() || session == nullptr || session->handle() != handle()) return;

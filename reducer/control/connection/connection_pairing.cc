@@ -4,10 +4,10 @@
 #include <span>
 #include <utility>
 
-#include "core/log.h"
 #include "reducer/control/connection/connection.h"
 #include "reducer/control/control_loop.h"
 #include "reducer/control/session/session.h"
+#include "transport/memory/pairing.h"
 #include "transport/rdma/pairing.h"
 
 namespace sluice::reducer {
@@ -16,6 +16,7 @@ void Connection::on_pair() {
   wire::Pair request;
   if (is_creating_pair_) return close(Errc::kUnexpectedMessage);
   if (!decode_or_close(request)) return;
+  if ((hello_.features & welcome_.features & wire::kFeatureMemory) != 0) return on_pipe_offered(request);
   if (request.address.empty()) return continue_on_tcp(request.reason);
   const auto ends = transport::rdma::connection_gids(socket().fd());
   if (!ends) return close(ends.error().code);
@@ -30,6 +31,14 @@ void Connection::on_pair() {
   wants_pair_.store(true, std::memory_order_relaxed);
   loop_.queue_pairs().create(shared_self(), *ends, std::move(request.address),
                              session->pair_memory(hello_.rank, hello_.lane));
+}
+
+// The client is in this process if the key is known: nobody else can know it.
+void Connection::on_pipe_offered(const wire::Pair& request) {
+  hand_over_when_written_ = true;
+  pair_ = transport::memory::take_offered_pipe(request.address);
+  if (pair_) return send(wire::Pair{.address = request.address});
+  send(wire::Pair{.reason = request.reason.empty() ? "the reducer runs in another process" : request.reason});
 }
 
 void Connection::on_pair_created(Result<transport::rdma::PairOffer> created) noexcept {
@@ -78,7 +87,7 @@ void Connection::refuse_tcp(const std::string& reason) {
 void Connection::continue_on_tcp(const std::string& reason) {
   drop_pair();
   if (loop_.rdma().required) return refuse_tcp(reason);
-  log::debug("lane of " + peer() + " uses TCP instead of RDMA: " + reason);
+  loop_.log().debug("lane of " + peer() + " uses TCP instead of RDMA: " + reason);
   ++loop_.counters().lanes_on_tcp;
   hand_over_when_written_ = true;
   send(wire::Pair{.reason = reason});

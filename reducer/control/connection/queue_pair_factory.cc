@@ -56,8 +56,8 @@ void QueuePairFactory::create(std::shared_ptr<Connection> requester,
   });
 }
 
-void QueuePairFactory::destroy(std::unique_ptr<transport::tcp::AttachedQueuePair> pair) noexcept {
-  if (!pair) return;
+void QueuePairFactory::destroy(std::unique_ptr<transport::tcp::AttachedChannel> pair) noexcept {
+  if (!pair || !thread_) return;  // without RDMA: a pipe, which is destroyed here
   try {
     asio::post(*thread_, [pair = std::move(pair)]() mutable { pair.reset(); });
   } catch (const std::exception&) {  // out of memory: destroyed here

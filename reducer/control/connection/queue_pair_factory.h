@@ -38,7 +38,7 @@ class QueuePairFactory {
   void create(std::shared_ptr<Connection> requester, const transport::rdma::ConnectionGids& ends,
               std::vector<uint8_t> address, transport::rdma::PairMemory memory);
   // `pair` may be null.
-  void destroy(std::unique_ptr<transport::tcp::AttachedQueuePair> pair) noexcept;
+  void destroy(std::unique_ptr<transport::tcp::AttachedChannel> pair) noexcept;
 
  private:
   asio::io_context& io_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/log.h"
 #include "reducer/control/control_loop.h"
 
 namespace sluice::reducer {
@@ -183,7 +182,7 @@ void Session::send_to_lanes(LaneCommand::Kind kind, Rank rank) {
 void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   if (state_ == State::kEnding) return;
   if (decides_join() && state_ == State::kJoining && !has_verdict_) return refuse_join(code, rank, text);
-  log::warn(log_name() + " failed: " + std::string(to_string(code)) + ": " + text);
+  loop_.log().warn(log_name() + " failed: " + std::string(to_string(code)) + ": " + text);
   const wire::Abort abort{{.code = code, .rank = rank, .text = text}};
   if (state_ == State::kJoining)
     loop_.sessions().outcomes().store_refusal(*this, {code, text}, rank, loop_.now());

@@ -69,6 +69,7 @@ class Session {
   void resume(const std::shared_ptr<Connection>& control, uint32_t rank);
   void on_suspect(Connection& from, uint32_t rank, const wire::Suspect& suspect);
   void on_view_known(Connection& from, uint32_t rank, const wire::ViewKnown& known);
+  void on_rate_changes(Connection& from, uint32_t rank, const wire::RateChanges& changes);
   void on_view_answer(Connection& from, uint32_t rank, const wire::ViewAnswer& answer);
   // This process did not run for `time`, so messages of that time are still unread.
   void on_process_stall(Nanos time);
@@ -197,6 +198,7 @@ class Session {
   void apply(ViewChange::Step step, uint32_t rank, const std::string& cause);
   void announce_drain();
   void send_drain_notice(uint32_t rank);
+  void send_query(uint32_t rank);
   template <typename M>
   void send_to(uint32_t rank, const M& message);
   template <typename M>

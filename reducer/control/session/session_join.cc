@@ -2,8 +2,8 @@
 // (protocol.md section 5).
 #include <algorithm>
 
-#include "core/log.h"
 #include "reducer/control/control_loop.h"
+#include "reducer/control/rank_list.h"
 #include "reducer/control/session/session.h"
 #include "wire/handshake.h"
 #include "wire/message_limits.h"
@@ -29,15 +29,6 @@ SessionPlan plan_of(const wire::Hello& hello, const wire::Join& join, uint32_t h
           .payload_crc = payload_crc,
           .fault_tolerant = requests_fault_tolerance(hello),
           .weight = weight};
-}
-
-std::string list_ranks(const std::vector<uint32_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < std::min(ranks.size(), wire::kMaxNamedRanks); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (ranks.size() > wire::kMaxNamedRanks)
-    text += " and " + std::to_string(ranks.size() - wire::kMaxNamedRanks) + " more";
-  return text;
 }
 
 }  // namespace
@@ -260,7 +251,7 @@ void Session::commit_join() {
 
 void Session::refuse_join(Errc code, uint32_t rank, const std::string& text) {
   has_verdict_ = true;
-  log::warn(log_name() + " refused: " + std::string(to_string(code)) + ": " + text);
+  loop_.log().warn(log_name() + " refused: " + std::string(to_string(code)) + ": " + text);
   wire::Verdict verdict;
   verdict.reason = {.code = code, .rank = rank, .text = text};
   JoinOutcomes& outcomes = loop_.sessions().outcomes();
@@ -287,9 +278,9 @@ void Session::on_commit(Connection& from, uint32_t rank, const wire::Commit& com
   // The peer timeout starts now for ranks whose COMMIT has not arrived yet.
   for (RankState& r : ranks_) r.last_heard = loop_.now();
   next_heartbeat_at_ = loop_.now() + loop_.options().heartbeat;
-  log::info(log_name() + " started: " + std::to_string(plan_.ranks) + " ranks, " +
-            std::to_string(lanes_.size()) + " lanes, window " + std::to_string(plan_.slots) + " x " +
-            std::to_string(plan_.slot_bytes) + " bytes per lane");
+  loop_.log().info(log_name() + " started: " + std::to_string(plan_.ranks) + " ranks, " +
+                   std::to_string(lanes_.size()) + " lanes, window " + std::to_string(plan_.slots) + " x " +
+                   std::to_string(plan_.slot_bytes) + " bytes per lane");
   if (plan_.fault_tolerant) start_recovery();
 }
 
@@ -303,11 +294,11 @@ void Session::on_join_timeout() {
   };
   if (const auto absent = ranks_where([](const RankState& r) { return r.control == nullptr; });
       !absent.empty())
-    return fail(Errc::kJoinTimeout, absent.front(), list_ranks(absent) + " did not join in time");
+    return fail(Errc::kJoinTimeout, absent.front(), rank_list(absent) + " did not join in time");
   if (!decides_join() || has_verdict_)
     return fail(Errc::kJoinTimeout, wire::kNoRank, "the session was not committed in time");
   const auto silent = ranks_where([](const RankState& r) { return !r.has_voted; });
-  fail(Errc::kJoinTimeout, silent.front(), list_ranks(silent) + " joined but did not vote in time");
+  fail(Errc::kJoinTimeout, silent.front(), rank_list(silent) + " joined but did not vote in time");
 }
 
 std::vector<uint32_t> Session::joined_ranks() const {

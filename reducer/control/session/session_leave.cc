@@ -2,7 +2,6 @@
 // 10).
 #include <algorithm>
 
-#include "core/log.h"
 #include "reducer/control/control_loop.h"
 #include "reducer/control/session/session.h"
 
@@ -85,7 +84,7 @@ void Session::complete_if_all_left() {
   if (state_ != State::kActive) return;
   if (!std::ranges::all_of(ranks_, [](const RankState& r) { return r.leave_acked; })) return;
   is_completed_ = true;
-  log::info(log_name() + " completed");
+  loop_.log().info(log_name() + " completed");
   begin_ending({});
 }
 

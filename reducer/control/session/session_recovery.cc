@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdio>
 
-#include "core/log.h"
 #include "reducer/control/control_loop.h"
 #include "reducer/control/session/session.h"
 
@@ -91,7 +90,7 @@ void Session::resume(const std::shared_ptr<Connection>& control, uint32_t rank) 
   control->send(wire::Attached{.slots = 0});
   // The old connection may have lost these messages.
   if (view_.commit()) send_to(rank, *view_.commit());
-  if (view_.waits_for(rank)) send_to(rank, *view_.query());
+  if (view_.waits_for(rank)) send_query(rank);
   if (drain_announced_) send_drain_notice(rank);
   log_absence(rank);
 }
@@ -137,9 +136,9 @@ void Session::log_absence(uint32_t rank) {
   if (r.has_left || view_.is_removed() || (since != 0) == (r.reported_absence != 0)) return;
   const std::string subject = log_name() + ": " + name(rank);
   if (since != 0) {
-    log::warn(subject + " lost a connection: " + std::string(to_string(r.lost_reason)));
+    loop_.log().warn(subject + " lost a connection: " + std::string(to_string(r.lost_reason)));
   } else {
-    log::info(subject + " reconnected after " + in_ms(loop_.now() - r.reported_absence));
+    loop_.log().info(subject + " reconnected after " + in_ms(loop_.now() - r.reported_absence));
     r.may_be_unaware = false;
   }
   r.reported_absence = since;
@@ -203,7 +202,7 @@ bool Session::end_if_rest_is_gone() {
 
 void Session::abandon(const std::string& why) {
   has_moved_ = view_.is_removed();
-  log::warn(log_name() + " abandoned: " + why);
+  loop_.log().warn(log_name() + " abandoned: " + why);
   loop_.sessions().replace_id_for(id_);
   begin_ending({});
 }
@@ -214,8 +213,8 @@ void Session::close_silent_ranks(Nanos now) {
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     const RankState& r = ranks_[rank];
     if (!r.control || r.has_left || now - r.last_heard < loop_.options().peer_timeout) continue;
-    log::warn(log_name() + ": no message from " + name(rank) + " for " + in_ms(now - r.last_heard) +
-              "; closing its connections");
+    loop_.log().warn(log_name() + ": no message from " + name(rank) + " for " + in_ms(now - r.last_heard) +
+                     "; closing its connections");
     close_rank(rank, Errc::kTimeout);
   }
 }
@@ -229,7 +228,7 @@ void Session::exclude_rank(uint32_t rank, Errc reason) {
   // Either side may be at fault. If there are other reducers, the rank must continue without this one.
   if (!can_recover() || !view_.has_other_reducers())
     return fail(Errc::kPeerLost, rank, name(rank) + " lost: " + cause);
-  log::warn(log_name() + ": " + name(rank) + " excluded: " + cause);
+  loop_.log().warn(log_name() + ": " + name(rank) + " excluded: " + cause);
   close_rank(rank, reason);
 }
 
@@ -248,7 +247,7 @@ void Session::end_if_moved() {
   // Leaving ranks still wait for their acknowledgement.
   if (has_pending_leave()) return;
   has_moved_ = true;
-  log::info(log_name() + " moved to other reducers");
+  loop_.log().info(log_name() + " moved to other reducers");
   loop_.sessions().replace_id_for(id_);
   begin_ending({});
 }
@@ -269,7 +268,7 @@ void Session::send_drain_notice(uint32_t rank) {
 void Session::stop(Errc code, const std::string& text) {
   if (!can_recover() || !view_.has_other_reducers()) return fail(code, wire::kNoRank, text);
   has_moved_ = true;
-  log::info(log_name() + " left to the other reducers: " + text);
+  loop_.log().info(log_name() + " left to the other reducers: " + text);
   begin_ending({});
 }
 
@@ -307,15 +306,28 @@ void Session::on_view_known(Connection& from, uint32_t rank, const wire::ViewKno
   apply(step, rank, name(rank) + " reported added or removed reducers");
 }
 
+void Session::on_rate_changes(Connection& from, uint32_t rank, const wire::RateChanges& changes) {
+  if (state_ == State::kEnding) return;
+  const ViewChange::Step step = view_.on_rate_changes(changes);
+  if (step == ViewChange::Step::kMalformed) return from.close(Errc::kBadField);
+  apply(step, rank, name(rank) + " reported a changed link rate");
+}
+
 void Session::on_view_answer(Connection& /*from*/, uint32_t rank, const wire::ViewAnswer& answer) {
   if (state_ == State::kEnding) return;
   apply(view_.on_view_answer(rank, answer), rank, "all ranks answered");
 }
 
+// The link rates of the proposal are sent first: VIEW_QUERY has no room for them.
+void Session::send_query(uint32_t rank) {
+  for (const wire::RateChanges& changes : wire::rate_messages(view_.query_rates())) send_to(rank, changes);
+  send_to(rank, *view_.query());
+}
+
 void Session::apply(ViewChange::Step step, uint32_t rank, const std::string& cause) {
   if (view_.is_removed() && !removal_logged_) {
     removal_logged_ = true;
-    log::info(log_name() + " continues without this reducer: " + cause);
+    loop_.log().info(log_name() + " continues without this reducer: " + cause);
   }
   const std::string view = log_name() + ": view ";
   switch (step) {
@@ -323,15 +335,17 @@ void Session::apply(ViewChange::Step step, uint32_t rank, const std::string& cau
     case ViewChange::Step::kPropose: {
       const wire::ViewQuery& query = *view_.query();
       ++loop_.counters().views_proposed;
-      log::info(view + std::to_string(query.version) + " proposed, removed: " + list_reducers(query.removed) +
-                ", added: " + list_reducers(query.added) + "; " + cause);
-      return broadcast(query);
+      loop_.log().info(view + std::to_string(query.version) +
+                       " proposed, removed: " + list_reducers(query.removed) +
+                       ", added: " + list_reducers(query.added) + "; " + cause);
+      for (uint32_t to = 0; to < ranks_.size(); ++to) send_query(to);
+      return;
     }
     case ViewChange::Step::kCommit: {
       const wire::ViewCommit& commit = *view_.commit();
       ++loop_.counters().views_committed;
-      log::info(view + std::to_string(commit.version) + " committed from chunk " +
-                std::to_string(commit.base_chunk) + " on; " + cause);
+      loop_.log().info(view + std::to_string(commit.version) + " committed from chunk " +
+                       std::to_string(commit.base_chunk) + " on; " + cause);
       return broadcast(commit);
     }
     case ViewChange::Step::kMismatch:
@@ -341,7 +355,7 @@ void Session::apply(ViewChange::Step step, uint32_t rank, const std::string& cau
     case ViewChange::Step::kNoneLeft:
       return fail(Errc::kReducerLost, wire::kNoRank, "no reducer of the session is left; " + cause);
     case ViewChange::Step::kTooMany:
-      return fail(Errc::kTooMany, wire::kNoRank, "too many reducers were added and removed; " + cause);
+      return fail(Errc::kTooMany, wire::kNoRank, "too many changes of reducers and link rates; " + cause);
     case ViewChange::Step::kMalformed: return;
   }
 }

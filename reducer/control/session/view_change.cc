@@ -78,6 +78,18 @@ ViewChange::Step ViewChange::on_view_known(const wire::MembershipChange& change)
   return has_changed ? on_history_changed() : Step::kNothing;
 }
 
+// Like a confirmation, a rate that arrives before the initial membership needs no proposal of its own: the
+// ranks send the rates of their view to a reducer that they have added.
+ViewChange::Step ViewChange::on_rate_changes(const wire::RateChanges& message) {
+  const auto changes = wire::read_rate_changes(message, static_cast<uint32_t>(ranks_.size()));
+  if (!changes) return Step::kMalformed;
+  bool has_changed = false;
+  for (const wire::RateChange& change : *changes) has_changed |= history_.change_rate(change);
+  if (!has_changed) return Step::kNothing;
+  if (knows_initial_membership_) proposal_due_ = true;
+  return on_history_changed();
+}
+
 // Moves the added reducers of JOIN behind those of the first view.
 void ViewChange::read_initial_membership(const wire::MembershipChange& change) {
   std::vector<uint64_t> first = history_.first();
@@ -99,7 +111,7 @@ ViewChange::Step ViewChange::on_history_changed() {
     query_.reset();
     commit_.reset();
   }
-  if (history_.removed().size() > wire::kMaxViewChange) return Step::kTooMany;
+  if (history_.removed().size() > wire::kMaxViewChange || history_.exceeds_versions()) return Step::kTooMany;
   if (!started_) return Step::kNothing;
   if (knows_initial_membership_ && !history_.arbiter()) return Step::kNoneLeft;
   return is_arbiter_ && proposal_due_ ? propose() : Step::kNothing;
@@ -123,6 +135,7 @@ ViewChange::Step ViewChange::propose() {
   query.confirmed = history_.confirmed();
   query.addresses = address_text();
   query.version = history_.version();
+  query_rates_ = history_.rate_changes();
   for (RankState& r : ranks_) r.first_unfinished.reset();
   first_answered_rank_ = wire::kNoRank;
   return Step::kPropose;

@@ -22,11 +22,11 @@ class ViewChange {
   // The caller's duties after a message.
   enum class Step : uint8_t {
     kNothing,
-    kPropose,    // send query() to every rank that has not left
+    kPropose,    // send query_rates(), then query(), to every rank that has not left
     kCommit,     // send commit() to every rank that has not left
     kMismatch,   // the last answer has another view hash than that of first_answered_rank(): end the session
     kNoneLeft,   // no reducer is left: end the session
-    kTooMany,    // more reducers were added or removed than a message can name: end the session
+    kTooMany,    // more changes than a message can name or a version can count: end the session
     kMalformed,  // the message is no valid membership change: close its connection
   };
 
@@ -39,12 +39,15 @@ class ViewChange {
   [[nodiscard]] Step start();
   [[nodiscard]] Step on_suspect(uint64_t reducer);
   [[nodiscard]] Step on_view_known(const wire::MembershipChange& change);
+  [[nodiscard]] Step on_rate_changes(const wire::RateChanges& message);
   [[nodiscard]] Step on_view_answer(uint32_t rank, const wire::ViewAnswer& answer);
   // The rank has left the session: its answer is not needed, and one that it gave is discarded.
   [[nodiscard]] Step on_rank_left(uint32_t rank);
 
   // The open proposal, if any.
   [[nodiscard]] const std::optional<wire::ViewQuery>& query() const noexcept { return query_; }
+  // The changed link rates of the open proposal.
+  [[nodiscard]] const std::vector<wire::RateChange>& query_rates() const noexcept { return query_rates_; }
   // The last view that this reducer committed; nothing after its removal from the session.
   [[nodiscard]] const std::optional<wire::ViewCommit>& commit() const noexcept { return commit_; }
   // True if the open proposal needs an answer of this rank.
@@ -84,6 +87,7 @@ class ViewChange {
 
   std::vector<RankState> ranks_;
   std::optional<wire::ViewQuery> query_;
+  std::vector<wire::RateChange> query_rates_;
   std::optional<wire::ViewCommit> commit_;
   uint64_t answered_hash_ = 0;
   uint32_t first_answered_rank_ = wire::kNoRank;

@@ -22,8 +22,8 @@ SocketPair connected_rdma_pair(const std::string& one, const std::string& other,
        {rdma::connect_pair(*a.pair, rdma::connection_gids(near.fd()), std::as_bytes(std::span(b.address))),
         rdma::connect_pair(*b.pair, rdma::connection_gids(far.fd()), std::as_bytes(std::span(a.address)))})
     if (!done) throw std::runtime_error(done.error().text);
-  near.attach_queue_pair(std::move(a.pair));
-  far.attach_queue_pair(std::move(b.pair));
+  near.attach_channel(std::move(a.pair));
+  far.attach_channel(std::move(b.pair));
   return {std::move(near), std::move(far)};
 }
 

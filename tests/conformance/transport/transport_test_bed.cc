@@ -10,6 +10,8 @@
 #include "core/clock.h"
 #include "tests/conformance/transport/tls_pair.h"
 #include "transport/inproc/inproc_network.h"
+#include "transport/memory/memory_context.h"
+#include "transport/memory/pipe.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/connect.h"
 #include "transport/tcp/socket.h"
@@ -72,16 +74,39 @@ TransportTestBed make_tls_test_bed() {
   });
 }
 
+TransportTestBed make_memory_test_bed() {
+  auto a = memory::make_context();
+  auto b = memory::make_context();
+  if (!a || !b) throw std::runtime_error("cannot create a context for pipes");
+  TransportTestBed test_bed;
+  test_bed.connect = [pa = a->get(), pb = b->get()](Handler& ha, Handler& hb, const EndpointOptions& o) {
+    return adopt_pair(memory_pair(), *pa, ha, *pb, hb, o);
+  };
+  test_bed.a = std::move(*a);
+  test_bed.b = std::move(*b);
+  return test_bed;
+}
+
 }  // namespace
 
+SocketPair memory_pair() {
+  SocketPair sockets = tcp_pair("127.0.0.1");
+  auto ends = memory::make_pipe_ends();
+  sockets.first.attach_channel(std::move(ends.first));
+  sockets.second.attach_channel(std::move(ends.second));
+  return sockets;
+}
+
 std::vector<std::string> test_bed_names() {
-  std::vector<std::string> names{"inproc", "tcp", "tcp6", "tls", "fault(inproc)", "fault(tcp)", "fault(tls)"};
+  std::vector<std::string> names{"inproc",     "memory",        "tcp",           "tcp6",      "tls",
+                                 "fault(tcp)", "fault(inproc)", "fault(memory)", "fault(tls)"};
   if (std::getenv("SLUICE_TEST_RDMA") != nullptr) names.insert(names.end(), {"rdma", "fault(rdma)"});
   return names;
 }
 
 TransportTestBed make_test_bed(const std::string& name) {
   if (name == "inproc") return make_inproc_test_bed();
+  if (name == "memory") return make_memory_test_bed();
   if (name == "tcp") return make_tcp_test_bed("127.0.0.1");
   if (name == "tcp6") return make_tcp_test_bed("::1");
   if (name == "tls") return make_tls_test_bed();

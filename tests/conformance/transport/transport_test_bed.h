@@ -24,7 +24,7 @@ struct TransportTestBed {
   std::string skip_reason;  // why this host lacks the transport; empty if it has it
 };
 
-// "inproc", "tcp", "tcp6", "tls", and "fault(...)" around some of them with empty plans. With
+// "inproc", "memory", "tcp", "tcp6", "tls", and "fault(...)" around some of them with empty plans. With
 // SLUICE_TEST_RDMA also "rdma"; a missing RDMA device is then an error, not a reason to skip.
 [[nodiscard]] std::vector<std::string> test_bed_names();
 [[nodiscard]] TransportTestBed make_test_bed(const std::string& name);
@@ -37,6 +37,8 @@ struct TransportTestBed {
 // the host lacks the address.
 using SocketPair = std::pair<tcp::Socket, tcp::Socket>;
 [[nodiscard]] SocketPair tcp_pair(const std::string& host, const std::string& from = {});
+// The same on 127.0.0.1, with the two ends of a pipe attached.
+[[nodiscard]] SocketPair memory_pair();
 
 // Makes endpoints of a connected pair in the contexts `a` and `b`.
 [[nodiscard]] std::pair<Endpoint*, Endpoint*> adopt_pair(SocketPair sockets, Context& a, Handler& handler_a,

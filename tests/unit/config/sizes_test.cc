@@ -46,6 +46,57 @@ TEST(Durations, RejectBareNumbersAndInvalidText) {
   EXPECT_THAT(parse_duration("9999999999999h").error().text, HasSubstr("too long"));
 }
 
+TEST(Rates, UsePowersOf1000) {
+  EXPECT_EQ(parse_rate("200mbit").value(), 200'000'000u);
+  EXPECT_EQ(parse_rate("25gbit").value(), 25'000'000'000u);
+  EXPECT_EQ(parse_rate("1.5Gbit").value(), 1'500'000'000u);
+  EXPECT_EQ(parse_rate("10.5kbit").value(), 10'500u);
+  EXPECT_EQ(parse_rate("1234567").value(), 1'234'567u);
+  EXPECT_EQ(parse_rate("10000").value(), 10'000u);
+  EXPECT_EQ(parse_rate("10tbit").value(), 10'000'000'000'000u);
+}
+
+TEST(Rates, RejectWhatNoLinkHas) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "is not a rate"},
+      {"fast", "is not a rate"},
+      {"-1gbit", "is not a rate"},
+      {"-0", "is not a rate"},
+      {"nan", "is not a rate"},
+      {"inf", "is not a rate"},
+      {" 1gbit", "is not a rate"},
+      {"+1gbit", "is not a rate"},
+      {"25g", "unknown unit"},
+      {"25 gbit", "unknown unit"},
+      {"25Gbps", "unknown unit"},
+      {"1e3", "unknown unit"},
+      {"0x10", "unknown unit"},
+      {"0", "is too small"},
+      {"0gbit", "is too small"},
+      {"9999", "is too small"},
+      {"25", "is too small"},
+      {"10.1tbit", "is too large"},
+      {"10000000000001", "is too large"},
+      {"99999999999999999999999", "is too large"},
+  };
+  for (const auto& [text, reason] : cases) {
+    const auto parsed = parse_rate(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().code, Errc::kInvalidArgument);
+    EXPECT_THAT(parsed.error().text, HasSubstr("\"" + std::string(text) + "\" "));
+    EXPECT_THAT(parsed.error().text, HasSubstr(reason)) << text;
+  }
+}
+
+TEST(Rates, ParseTheirOwnOutput) {
+  for (const uint64_t rate :
+       {uint64_t{10'001}, uint64_t{15'000}, uint64_t{200'000'000}, uint64_t{10'000'000'000'000}})
+    EXPECT_EQ(parse_rate(rate_text(rate)).value(), rate) << rate_text(rate);
+  EXPECT_EQ(rate_text(25'000'000'000), "25gbit");
+  EXPECT_EQ(rate_text(1'500'000'000), "1500mbit");
+  EXPECT_EQ(rate_text(999), "999");
+}
+
 TEST(SizesAndDurations, ParseTheirOwnOutput) {
   for (const uint64_t v : {uint64_t{0}, uint64_t{1}, uint64_t{1536}, 64 * kKiB, 3 * kMiB, kGiB}) {
     EXPECT_EQ(parse_size(size_text(v)).value(), v) << size_text(v);

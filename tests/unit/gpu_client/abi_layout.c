@@ -63,6 +63,7 @@ int main(void) {
   FIELD(sluice_options, keep_results);
   FIELD(sluice_options, resume_timeout_ms);
   FIELD(sluice_options, tenant);
+  FIELD(sluice_options, rendezvous);
   FIELD(sluice_stats, struct_size);
   FIELD(sluice_stats, operations);
   FIELD(sluice_stats, payload_bytes_out);

@@ -285,6 +285,27 @@ TEST(ChunkSchedulerViewChange, UsesAnAddedLaneConnection) {
   EXPECT_EQ(added.seen.size(), 20u);
 }
 
+// A reducer without a share must be ready to take over in a later view.
+TEST(ChunkSchedulerViewChange, KeepsAConnectionOnStandby) {
+  SchedulerTestBed t(kShape);
+  TestOperation op = start_chunks(t, 40);
+  t.settle();
+  t.scheduler->stop();
+  t.settle();
+  t.lanes[1].seen.clear();
+  t.scheduler->restart({.version = 1, .hash = 1, .base = 0}, {0}, {0, 1});
+  op.expect_result();
+  EXPECT_TRUE(t.scheduler->lane(1).is_bound());
+  EXPECT_TRUE(t.lanes[1].seen.empty());
+  EXPECT_EQ(t.lanes[1].view.version, 1u);
+  t.scheduler->stop();
+  t.settle();
+  t.scheduler->restart({.version = 2, .hash = 2, .base = 40}, {1}, {0, 1});
+  TestOperation next = start_chunks(t, 10);
+  next.expect_result();
+  EXPECT_EQ(t.lanes[1].seen.size(), 10u);
+}
+
 // The connection is being resumed in the old view, so it must not be used in the new one.
 TEST(ChunkSchedulerViewChange, ClosesAConnectionThatWasNotResumedYet) {
   SchedulerTestBed t(kShape);

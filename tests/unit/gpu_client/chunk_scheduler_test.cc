@@ -151,6 +151,23 @@ TEST(ChunkScheduler, LimitsALaneConnectionBelowItsSlots) {
   op.expect_result();
 }
 
+// A limit for each connection would let those with small shares run ahead of the others.
+TEST(ChunkScheduler, KeepsUnequalSharesWithinAWindowOfConsecutiveChunks) {
+  const std::vector<uint32_t> placement{0, 1, 0, 0, 1, 0, 2, 0, 1, 0};
+  SchedulerTestBed t({.lanes = 3, .slots = 64, .limit_inflight = true, .placement = placement});
+  TestOperation op(t, 40 * 16 * 1024);
+  t.settle();
+  // Chunks 0 to 5: the limit of 2 for each of 3 connections.
+  ASSERT_EQ(InflightLimit::kFirst, 2u);
+  EXPECT_EQ(t.lanes[0].waiting.size(), 4u);
+  EXPECT_EQ(t.lanes[1].waiting.size(), 2u);
+  EXPECT_EQ(t.lanes[2].waiting.size(), 0u);
+  t.lanes[0].answer();  // chunk 0: chunk 6 may follow
+  t.settle();
+  EXPECT_EQ(t.lanes[2].waiting.size(), 1u);
+  op.expect_result();
+}
+
 // A chunk that waits for a slot counts as limited too. Otherwise no trial at W could be evaluated or started.
 TEST(ChunkScheduler, InflightLimitCanReachAllSlots) {
   constexpr uint32_t kSlots = 4, kSlotBytes = 64;
@@ -321,7 +338,7 @@ TEST(ChunkScheduler, EndsOnAnUnexpectedResult) {
     EXPECT_EQ(out, before) << "no byte of it reaches the user buffer";
     ASSERT_TRUE(t.scheduler->is_drained()) << c.what;
     EXPECT_FALSE(t.ended(op)) << "only fail_open_operations() ends operations";
-    t.scheduler->fail_open_operations();
+    t.scheduler->fail_open_operations(t.session_end.code);
     EXPECT_TRUE(t.ended(op));
     EXPECT_EQ(t.table[op].status, c.code);
   }
@@ -357,7 +374,7 @@ TEST(ChunkScheduler, ReportsTheTextOfAnAbort) {
   EXPECT_EQ(t.session_end.rank, 3u);
   EXPECT_EQ(t.session_end.lane, 1u);
   EXPECT_STREQ(t.session_end.text.data(), "rank 3 has count 5, rank 0 has 4");
-  t.scheduler->fail_open_operations();
+  t.scheduler->fail_open_operations(t.session_end.code);
   EXPECT_EQ(op.status(), Errc::kMismatch);
 }
 
@@ -410,8 +427,8 @@ TEST(ChunkScheduler, EndsEveryOpenOperationOnce) {
   EXPECT_FALSE(t.scheduler->is_drained()) << "the transport still holds buffers";
   t.settle();
   ASSERT_TRUE(t.scheduler->is_drained());
-  t.scheduler->fail_open_operations();
-  t.scheduler->fail_open_operations();
+  t.scheduler->fail_open_operations(Errc::kClosed);
+  t.scheduler->fail_open_operations(Errc::kClosed);
   for (const uint32_t op : ops) {
     EXPECT_TRUE(t.ended(op));
     EXPECT_EQ(t.table[op].status, Errc::kClosed);

@@ -177,6 +177,18 @@ TEST(InflightLimit, RisesDespiteLosses) {
   EXPECT_EQ(network.inflight_limit.limit(), 32U);
 }
 
+// A trial may cost throughput, and the session has just lost time.
+TEST(InflightLimit, RestsAfterARestart) {
+  SaturatingNetwork network(16);
+  EXPECT_EQ(network.limit_after(30), 16U);
+  network.enough = 64;
+  network.inflight_limit.restart();
+  const double others = network.share_at_other_limits(
+      16, [&] { network.operation(kLanes * (InflightLimit::kRestartRest - 1)); });
+  EXPECT_EQ(others, 0);
+  EXPECT_EQ(network.limit_after(3), 64U);
+}
+
 TEST(InflightLimit, IgnoresOperationsThatTheLimitDoesNotStop) {
   SaturatingNetwork network(16);
   for (int i = 0; i < 1000; ++i) network.operation(4, false);

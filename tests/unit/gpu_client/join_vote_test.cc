@@ -205,6 +205,21 @@ TEST_F(JoinVoteTest, ReturnsAnUnaskedAbort) {
   EXPECT_EQ(refusal.error().text, "reducer 1 ended the session: draining");
 }
 
+TEST_F(JoinVoteTest, PrefersTheArbitersLateRefusalToAnotherReducersLoss) {
+  reducers_[1].close();  // a refused rank has ended its co-located reducer
+  std::thread arbiter([this] {
+    ::poll(nullptr, 0, 50);  // the refusal is late on purpose
+    wire::Refused refused;
+    refused.code = Errc::kMismatch;
+    refused.text = "ranks disagree";
+    EXPECT_TRUE(reducers_[0].send(refused).ok());
+  });
+  auto refusal = check_for_refusal(reservations_);
+  arbiter.join();
+  ASSERT_FALSE(refusal.has_value());
+  EXPECT_EQ(refusal.error().text, "reducer 0 refused: ranks disagree");
+}
+
 TEST_F(JoinVoteTest, SendsAbortToAllReducersAfterAYes) {
   abort_all(reservations_, 1, {Errc::kReducerLost, "reducer lost"});
   for (ControlConnection& reducer : reducers_) {

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <set>
+#include <vector>
 
 #include "wire/frame.h"
 #include "wire/view.h"
@@ -17,12 +19,12 @@ OpRequest request(uint64_t count, wire::DType dtype = wire::DType::kF32) {
 }
 
 TEST(OpTable, NumbersOperationsAndChunksInOrder) {
-  OpTable table(4, kSlot);
+  OpTable table(4, {.slot_bytes = kSlot}, 1);
   const uint32_t a = table.open(request(1 << 20)).value();
   const uint32_t b = table.open(request(0)).value();
   const uint32_t c = table.open(request(1)).value();
   EXPECT_EQ(table[a].op_id, 0u);
-  EXPECT_EQ(table[a].chunk_bytes, wire::chunk_bytes(4 << 20, 4, kSlot, false));
+  EXPECT_EQ(table[a].chunk_bytes, wire::chunk_bytes(4 << 20, 4, {.slot_bytes = kSlot}, false));
   EXPECT_EQ(table[a].chunk_count, div_ceil(4 << 20, table[a].chunk_bytes));
   EXPECT_EQ(table[b].op_id, 1u);
   EXPECT_EQ(table[b].chunk_count, 0u);
@@ -34,15 +36,68 @@ TEST(OpTable, NumbersOperationsAndChunksInOrder) {
 }
 
 TEST(OpTable, HalvesTheLargestChunkOfFp8) {
-  OpTable table(1, kSlot);
+  OpTable table(1, {.slot_bytes = kSlot}, 1);
   const uint32_t wide = table.open(request(10 * kMiB, wire::DType::kF8e4m3)).value();
   const uint32_t plain = table.open(request(10 * kMiB, wire::DType::kU8)).value();
   EXPECT_EQ(table[wide].chunk_bytes, kSlot / 2);
   EXPECT_EQ(table[plain].chunk_bytes, kSlot);
 }
 
+// Each part is covered by its owner's chunks in their order, and the parts take turns (protocol.md section
+// 8).
+TEST(OpTable, DividesThePartsOfAllRanksIntoChunksInTurn) {
+  const std::vector<std::vector<size_t>> cases = {{100, 100, 100}, {100'000, 100'000, 100'000},
+                                                  {0, 70'001, 20}, {50'000, 0, 0},
+                                                  {1, 2, 3},       {9'999, 30'000, 20'000}};
+  OpTable table(2, {.slot_bytes = 16 * kKiB}, 3);
+  for (const std::vector<size_t>& counts : cases) {
+    OpRequest r = request(std::accumulate(counts.begin(), counts.end(), size_t{0}));
+    r.kind = wire::Kind::kReduceScatter;
+    r.counts = counts;
+    const uint32_t index = table.open(r).value();
+    const Operation& o = table[index];
+    std::vector<uint64_t> covered(3), chunks(3);
+    Rank last = static_cast<Rank>((o.first_chunk + 2) % 3);
+    for (uint64_t q = o.first_chunk; q < o.first_chunk + o.chunk_count; ++q) {
+      const ChunkPlace place = table.place(o, q);
+      EXPECT_EQ(place.within, covered[place.owner]);
+      EXPECT_EQ(place.part, 4 * std::accumulate(counts.begin(), counts.begin() + place.owner, size_t{0}));
+      EXPECT_GT(place.length, 0U);
+      EXPECT_LE(place.length, o.chunk_bytes);
+      covered[place.owner] += place.length;
+      ++chunks[place.owner];
+      // A rank between the last owner and this one has no chunk left.
+      for (Rank passed = (last + 1) % 3; passed != place.owner; passed = (passed + 1) % 3)
+        EXPECT_EQ(covered[passed], 4 * counts[passed]);
+      last = place.owner;
+    }
+    for (Rank rank = 0; rank < 3; ++rank) EXPECT_EQ(covered[rank], 4 * counts[rank]);
+  }
+}
+
+TEST(OpTable, HasNoChunkForPartsWithoutElements) {
+  OpTable table(2, {.slot_bytes = kSlot}, 3);
+  for (const std::vector<size_t>& counts : {std::vector<size_t>{}, {0, 0, 0}}) {
+    OpRequest r = request(0);
+    r.kind = wire::Kind::kAllGather;
+    r.counts = counts;
+    EXPECT_EQ(table[table.open(r).value()].chunk_count, 0U);
+  }
+}
+
+TEST(OpTable, GivesAllChunksOfABroadcastToItsRoot) {
+  OpTable table(2, {.slot_bytes = 16 * kKiB}, 3);
+  OpRequest r = request(100'000);
+  r.kind = wire::Kind::kBroadcast;
+  r.root = 2;
+  const Operation& o = table[table.open(r).value()];
+  EXPECT_GT(o.chunk_count, 3U);
+  for (uint64_t q = 0; q < o.chunk_count; ++q) EXPECT_EQ(table.place(o, q).owner, 2U);
+  EXPECT_NE(o.fingerprint, wire::fingerprint(100'000, r.dtype, r.op, r.kind, 1));
+}
+
 TEST(OpTable, IsFullAt1024UntilAnEntryIsReleased) {
-  OpTable table(1, kSlot);
+  OpTable table(1, {.slot_bytes = kSlot}, 1);
   std::set<uint64_t> handles;
   for (uint32_t i = 0; i < OpTable::kCapacity; ++i)
     handles.insert(table.handle_of(table.open(request(1)).value()));
@@ -58,7 +113,7 @@ TEST(OpTable, IsFullAt1024UntilAnEntryIsReleased) {
 }
 
 TEST(OpTable, DetectsAReleasedHandle) {
-  OpTable table(1, kSlot);
+  OpTable table(1, {.slot_bytes = kSlot}, 1);
   const uint32_t index = table.open(request(1)).value();
   const uint64_t handle = table.handle_of(index);
   EXPECT_NE(handle, 0u);
@@ -74,7 +129,7 @@ TEST(OpTable, DetectsAReleasedHandle) {
 }
 
 TEST(OpTable, StoresTheStatusOfAnEndedOperation) {
-  OpTable table(1, kSlot);
+  OpTable table(1, {.slot_bytes = kSlot}, 1);
   const uint32_t index = table.open(request(1)).value();
   EXPECT_EQ(table[index].state.load(), OpState::kOpen);
   table.end(index, Errc::kReducerLost);

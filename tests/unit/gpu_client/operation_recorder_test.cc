@@ -147,7 +147,7 @@ TEST_F(OperationRecorderTest, RecordsAnOperationThatFails) {
   test_bed.settle();
   test_bed.scheduler->end(Errc::kAborted);
   test_bed.settle();
-  test_bed.scheduler->fail_open_operations();
+  test_bed.scheduler->fail_open_operations(Errc::kAborted);
   ASSERT_EQ(records_.operations.size(), 1u);
   const OperationRecord& o = records_.operations.front();
   EXPECT_EQ(o.status, Errc::kAborted);

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 // A ProgressLoop over two fake lanes. The test runs its turns with a manual clock.
 class ProgressLoopTest : public ::testing::Test, protected ChunkScheduler::Listener {
  protected:
-  ProgressLoopTest() : table_(2, 16 * 1024), progress_loop_(end_latch_, *this) {
+  ProgressLoopTest() : table_(2, {.slot_bytes = 16 * 1024}, 1), progress_loop_(end_latch_, *this) {
     ChunkScheduler::Options o;
     o.slot_bytes = 16 * 1024;
     o.view_hash = 5;
@@ -110,6 +110,18 @@ TEST_F(ProgressLoopTest, EndsOpenOperationsWhenTheEndLatchIsSet) {
   turns();
   EXPECT_EQ(table_[late].state.load(), OpState::kEnded);
   EXPECT_EQ(table_[late].status, Errc::kReducerLost);
+}
+
+// This rank's caller gave a reason of its own, and a reducer's answer to the ABORT comes first.
+TEST_F(ProgressLoopTest, EndsOperationsWithTheLatchsReasonAfterAnAbort) {
+  const uint32_t op = submit();
+  turns();
+  end_latch_.preset(Errc::kClosed, "ended by the caller");
+  lanes_[0].abort(Errc::kAborted, "ended by the caller");
+  turns();
+  ASSERT_EQ(ends_reported_, 1);
+  EXPECT_EQ(session_end_.code, Errc::kAborted);
+  EXPECT_EQ(table_[op].status, Errc::kClosed);
 }
 
 TEST_F(ProgressLoopTest, WaitsForTheCauseAfterALostLane) {

@@ -12,7 +12,8 @@ namespace {
 // The data path of a session over a fake lane. A thread of the test answers every contribution.
 class ProgressThreadTest : public ::testing::TestWithParam<bool>, protected ChunkScheduler::Listener {
  protected:
-  ProgressThreadTest() : table_(1, 16 * 1024), lane_(4, 16 * 1024), progress_loop_(end_latch_, *this) {
+  ProgressThreadTest()
+      : table_(1, {.slot_bytes = 16 * 1024}, 1), lane_(4, 16 * 1024), progress_loop_(end_latch_, *this) {
     ChunkScheduler::Options o;
     o.slot_bytes = 16 * 1024;
     o.placement = {0};

@@ -164,7 +164,8 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
     OperationObserver* observer = nullptr;  // lives longer
   };
 
-  explicit SchedulerTestBed(const Shape& shape) : table(shape.lanes, shape.slot_bytes) {
+  explicit SchedulerTestBed(const Shape& shape)
+      : table(shape.lanes, {.slot_bytes = shape.slot_bytes}, kRanks) {
     ChunkScheduler::Options o;
     o.view_hash = 0x1234abcd;
     o.slot_bytes = shape.slot_bytes;

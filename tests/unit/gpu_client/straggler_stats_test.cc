@@ -95,5 +95,16 @@ TEST(StragglerStats, WaitsAtMostSinceItsBegin) {
   EXPECT_EQ(s.slowest().waited, 2 * kSecond);
 }
 
+TEST(StragglerStats, SumsTheWaitsOfEachChunk) {
+  StragglerStats stats(3, 0);
+  stats.note({.last_rank = 1, .lag_us = 400}, 1000 * kMicrosecond);
+  stats.note({.last_rank = 1, .lag_us = 300}, 1000 * kMicrosecond);
+  stats.note({.last_rank = 2, .lag_us = 100}, 1100 * kMicrosecond);
+  stats.note({.last_rank = 3, .lag_us = 100}, 1100 * kMicrosecond);
+  EXPECT_EQ(stats.waits_for(1).rank_us, 700u);
+  EXPECT_EQ(stats.waits_for(0).rank_us, 0u);
+  EXPECT_EQ(stats.waits_for(2).all_us, 800u) << "without the rank that does not exist";
+}
+
 }  // namespace
 }  // namespace sluice::engine

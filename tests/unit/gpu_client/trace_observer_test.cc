@@ -104,6 +104,16 @@ TEST_F(TraceFixture, OperationsAtTheSameTimeHaveTheirOwnTracks) {
   EXPECT_EQ(operations[0]["dur"], 100.0);
 }
 
+TEST_F(TraceFixture, OperationsHaveTheNamesOfTheirKinds) {
+  auto observer = create();
+  observer->on_operation_ended(
+      {.bytes = 8, .kind = wire::Kind::kReduceScatter, .issued = 1000, .done = 2000});
+  observer->on_operation_ended({.bytes = 8, .kind = wire::Kind::kBroadcast, .issued = 3000, .done = 4000});
+  observer.reset();
+  EXPECT_EQ(events("reduce-scatter").size(), 1u);
+  EXPECT_EQ(events("broadcast").size(), 1u);
+}
+
 TEST_F(TraceFixture, SamplesChunksAndCountsAllOfThem) {
   auto observer = create();
   observer->on_reducer_added("reducer 0");

@@ -398,5 +398,15 @@ TEST_F(ViewFollowerTest, OmitsAddressesThatDoNotFit) {
   EXPECT_FALSE(result.join.back().address.has_value());
 }
 
+// A session that goes on without its pool adds all reducers again after each loss.
+TEST_F(ViewFollowerTest, SendsTheAddressOfAReducerAfterManyWereRemoved) {
+  for (uint64_t id = 1000; id < 1400; ++id) {
+    follower_.add(id, {.host = "10.0.0.9", .port = 7470, .weight = 1});
+    follower_.suspect(id);
+  }
+  follower_.add(1400, {.host = "10.0.0.9", .port = 7470, .weight = 1});
+  EXPECT_THAT(follower_.known_changes().addresses, ::testing::EndsWith(",10.0.0.9:7470"));
+}
+
 }  // namespace
 }  // namespace sluice::engine

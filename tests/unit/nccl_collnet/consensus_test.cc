@@ -50,9 +50,9 @@ class ConsensusFixture : public ::testing::Test {
                                  .local_address = "127.0.0.1"},
                                 std::move(listeners_[rank]), timeouts);
     if (!c) return c.error().text;
-    const auto all = c->decide(vote, monotonic_now() + 20 * kSecond);
+    const auto all = c->decide(vote, monotonic_now() + 20 * kSecond, rank == 0 ? announcement_ : "");
     c->finish(monotonic_now() + 20 * kSecond);
-    return all ? "yes" : all.error().text;
+    return all ? "yes" + *all : all.error().text;
   }
 
   // Returns the outcome of each node but `absent`, which does not connect.
@@ -90,6 +90,7 @@ class ConsensusFixture : public ::testing::Test {
   }
 
   static constexpr uint32_t kNodes = 5;
+  std::string announcement_;
   std::vector<NodeHandle> nodes_;
   std::vector<Socket> listeners_;
 };
@@ -105,6 +106,11 @@ TEST_F(ConsensusFixture, FailsOnAllWithTheErrorOfTheLowestFailedRank) {
     return {};
   });
   EXPECT_THAT(outcome, ::testing::Each("node 2 (127.0.0.1): reducer b does not answer 2"));
+}
+
+TEST_F(ConsensusFixture, AnnouncesTheCoordinatorsTextOnSuccess) {
+  announcement_ = " 7470";
+  EXPECT_THAT(run(succeed), ::testing::Each("yes 7470"));
 }
 
 TEST_F(ConsensusFixture, FailsOnAllWhenTheCoordinatorFails) {
@@ -193,7 +199,7 @@ TEST_F(ConsensusFixture, ShowsBothListsIfTheyDiffer) {
       outcome,
       ::testing::Each(
           "nodes have different reducer lists: node 0 (127.0.0.1) \"r1,r2\", node 1 (127.0.0.1) \"r1\"; "
-          "set the same SLUICE_REDUCERS on all nodes"));
+          "set the same SLUICE_REDUCERS and SLUICE_COLOCATED on all nodes"));
 }
 
 TEST_F(ConsensusFixture, FailsOnAllWhenANodeHasNoPort) {

@@ -33,7 +33,11 @@ Settings pool() {
 }
 
 bool adjust(Table& t, const CollectiveQuery& q, const Settings& s = pool()) {
-  return adjust_costs(q, s, t.cost.data(), kAlgorithms, kProtocols, false);
+  return adjust_costs(q, s, offload_range(q, s), t.cost.data(), kAlgorithms, kProtocols, false);
+}
+
+bool should_offload(const CollectiveQuery& q, const Settings& s) {
+  return should_offload(q, s, offload_range(q, s));
 }
 
 constexpr CollectiveQuery kLarge{.function = kAllReduce, .bytes = 64 * kMiB, .nodes = 4};
@@ -131,15 +135,63 @@ TEST(CostTable, DoesNotOffloadToAPoolSlowerThanARing) {
   EXPECT_FALSE(wide(4, 4, 0));
   Settings s = pool();
   s.reducers.resize(2);
+  s.colocated = engine::ColocationMode::kOff;
   EXPECT_FALSE(should_offload(kLarge, s));
   s.offload = OffloadPolicy::kAlways;
   EXPECT_TRUE(should_offload(kLarge, s));
 }
 
+TEST(CostTable, CountsWhatCoLocatedReducersSum) {
+  Settings s = pool();
+  const auto range_of = [&s](size_t nodes, size_t ranks, size_t reducers) {
+    s.reducers.resize(reducers);
+    for (auto& r : s.reducers) r.host = "node";
+    return offload_range({.nodes = nodes, .ranks = ranks}, s);
+  };
+  const OffloadRange half = range_of(8, 8, 4);  // 1.273 S against 1.75 S; the pool alone 2 S
+  EXPECT_TRUE(half.pays);
+  EXPECT_EQ(half.max_bytes, UINT64_MAX);
+  EXPECT_NEAR(half.colocated_share, 8 * 4.0 / (64 + 4 * 6), 1e-6);
+  EXPECT_TRUE(should_offload({.bytes = 64 * kMiB, .nodes = 8, .ranks = 8}, s));
+  const OffloadRange full = range_of(8, 8, 8);
+  EXPECT_TRUE(full.pays);
+  EXPECT_EQ(full.colocated_share, 0);
+  EXPECT_FALSE(range_of(2, 16, 1).pays) << "two nodes use no co-located reducer";
+  EXPECT_EQ(range_of(2, 16, 1).colocated_share, 0);
+  s.colocated = engine::ColocationMode::kAlways;
+  EXPECT_TRUE(range_of(2, 16, 1).pays);
+  s.colocated = engine::ColocationMode::kOff;
+  EXPECT_FALSE(range_of(8, 8, 4).pays);
+  s.colocated = engine::ColocationMode::kAuto;
+  s.reducers.assign(4, {.host = "127.0.0.1"});
+  EXPECT_FALSE(offload_range({.nodes = 8, .ranks = 8}, s).pays) << "a pool on the node itself";
+  s.reducers.assign(2, {.host = "node", .port = 1, .weight = 4});
+  EXPECT_EQ(offload_range({.nodes = 8, .ranks = 8}, s).colocated_share, 0);
+}
+
+TEST(CostTable, OffloadsMediumSizesWhereNoReducerIsDedicated) {
+  Settings s;
+  s.no_pool = true;
+  const OffloadRange equal = offload_range({.nodes = 4, .ranks = 4}, s);  // 1.5 S, like the ring
+  EXPECT_TRUE(equal.pays);
+  EXPECT_EQ(equal.max_bytes, kMiB);
+  EXPECT_NEAR(equal.colocated_share, 1, 1e-9);
+  EXPECT_TRUE(should_offload({.bytes = kMiB, .nodes = 4, .ranks = 4}, s));
+  EXPECT_FALSE(should_offload({.bytes = kMiB + 1, .nodes = 4, .ranks = 4}, s));
+  EXPECT_FALSE(should_offload({.bytes = 255 * kKiB, .nodes = 4, .ranks = 4}, s));
+  EXPECT_EQ(offload_range({.nodes = 4, .ranks = 32}, s).max_bytes, UINT64_MAX) << "1.94 S for NCCL's ring";
+  s.min_bytes = 2 * kMiB;
+  EXPECT_FALSE(offload_range({.nodes = 4, .ranks = 4}, s).pays);
+  s.colocated = engine::ColocationMode::kOff;
+  EXPECT_FALSE(s.can_offload());
+  EXPECT_FALSE(should_offload({.bytes = kMiB, .nodes = 4, .ranks = 32}, s));
+}
+
 TEST(CostTable, DoesNotEditATableThatIsTooSmall) {
   std::array<float, 6> small{1, 1, 1, 1, 1, 1};
-  EXPECT_FALSE(adjust_costs(kLarge, pool(), small.data(), 2, 3, false));
-  EXPECT_FALSE(adjust_costs(kLarge, pool(), small.data(), 3, 2, false));
+  const OffloadRange range = offload_range(kLarge, pool());
+  EXPECT_FALSE(adjust_costs(kLarge, pool(), range, small.data(), 2, 3, false));
+  EXPECT_FALSE(adjust_costs(kLarge, pool(), range, small.data(), 3, 2, false));
   EXPECT_TRUE(std::ranges::all_of(small, [](float c) { return c == 1; }));
 }
 

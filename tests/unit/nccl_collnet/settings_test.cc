@@ -47,6 +47,29 @@ TEST(PluginSettings, ReadVariables) {
   EXPECT_EQ(r.settings.resume_timeout, 500 * kMillisecond);
 }
 
+TEST(PluginSettings, ReadHowWorkersReduceThemselves) {
+  using engine::ColocationMode;
+  EXPECT_EQ(read({}).settings.colocated, ColocationMode::kAuto);
+  EXPECT_FALSE(read({}).settings.can_offload());
+  const auto none = read({"SLUICE_REDUCERS=none", "SLUICE_LINK_RATE=25gbit", "CLUSTER_SPEC={}"});
+  EXPECT_THAT(none.warnings, IsEmpty());
+  EXPECT_TRUE(none.settings.no_pool);
+  EXPECT_EQ(none.settings.link_rate, 25'000'000'000U);
+  EXPECT_EQ(none.settings.pool_size(), 0U);
+  EXPECT_TRUE(none.settings.can_offload());
+  EXPECT_TRUE(none.settings.may_colocate(2));
+  const auto off = read({"SLUICE_REDUCERS=none", "SLUICE_COLOCATED=off"}).settings;
+  EXPECT_FALSE(off.can_offload());
+  const auto pool = read({"SLUICE_REDUCERS=a"}).settings;
+  EXPECT_TRUE(pool.may_colocate(3));
+  EXPECT_FALSE(pool.may_colocate(2));
+  EXPECT_FALSE(read({"SLUICE_REDUCERS=127.0.0.1:1"}).settings.may_colocate(3));
+  EXPECT_TRUE(read({"SLUICE_REDUCERS=127.0.0.1:1", "SLUICE_COLOCATED=always"}).settings.may_colocate(2));
+  const auto wrong = read({"SLUICE_REDUCERS=a", "SLUICE_COLOCATED=on", "SLUICE_LINK_RATE=fast"});
+  EXPECT_EQ(wrong.warnings.size(), 2U);
+  EXPECT_EQ(wrong.settings.colocated, ColocationMode::kAuto);
+}
+
 TEST(PluginSettings, UseThePlatformsReducersWithoutSluiceReducers) {
   const char* spec = "CLUSTER_SPEC={\"cluster\": {\"workerpool2\": [\"r0:2222\", \"r1:2222\"]}}";
   const auto found = read({spec});

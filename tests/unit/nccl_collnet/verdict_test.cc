@@ -60,8 +60,28 @@ TEST_F(OffloadVerdict, IsOnFromASize) {
   expect(OffReason::kNone, "any size");
 }
 
+TEST_F(OffloadVerdict, NamesTheShareOfCoLocatedReducers) {
+  const auto reducers = [this] {
+    return reducers_text(settings, offload_range({.nodes = facts.nodes, .ranks = facts.ranks}, settings));
+  };
+  EXPECT_EQ(reducers(), "8 reducers");
+  settings.reducers.resize(2);
+  expect(OffReason::kNone, "256 KiB and more");
+  EXPECT_EQ(reducers(), "2 reducers, 40 % co-located");
+  settings.reducers.clear();
+  settings.no_pool = true;
+  expect(OffReason::kNone, "256 KiB and more");
+  EXPECT_EQ(reducers(), "no dedicated reducers, 100 % co-located");
+  facts.ranks = 4;
+  expect(OffReason::kNone, "256 to 1024 KiB");
+  settings.min_bytes = 2 * kMiB;
+  expect(OffReason::kPoolTooNarrow, "no dedicated reducers, 100 % co-located, 4 nodes");
+  EXPECT_TRUE(is_early());
+}
+
 TEST_F(OffloadVerdict, IsOffEarlyForTheFirstCause) {
   settings.reducers.resize(1);
+  settings.colocated = engine::ColocationMode::kOff;
   expect(OffReason::kPoolTooNarrow, "add reducers");
   EXPECT_TRUE(is_early());
   facts.nodes = 2;
@@ -136,11 +156,12 @@ TEST(AvoidChain, LeavesOnlyDirect) {
     return table;
   };
   auto table = table_with(50);
-  EXPECT_TRUE(adjust_costs(q, settings, table.data(), kRows, kColumns, true));
+  const OffloadRange range = offload_range(q, settings);
+  EXPECT_TRUE(adjust_costs(q, settings, range, table.data(), kRows, kColumns, true));
   EXPECT_EQ(table[kCollNetDirect * kColumns + kSimple], 0);
   EXPECT_EQ(table[kCollNetChain * kColumns + kSimple], kForbidden);
   table = table_with(kForbidden);
-  EXPECT_FALSE(adjust_costs(q, settings, table.data(), kRows, kColumns, true));
+  EXPECT_FALSE(adjust_costs(q, settings, range, table.data(), kRows, kColumns, true));
   EXPECT_EQ(table[kCollNetChain * kColumns + kSimple], kForbidden);
   EXPECT_EQ(table[kRing * kColumns + kSimple], 100);
 }

@@ -251,6 +251,32 @@ TEST(ViewChange, IsBounded) {
   EXPECT_LE(wire::encode_body(*full.query()).size(), wire::kMaxControlPayload);
 }
 
+TEST(ViewChange, ProposesChangedLinkRates) {
+  const wire::RateChanges slower{.ranks = {1}, .sequences = {1}, .rates = {50'000'000}};
+  ViewChange c = running(1, 2, {1, 2});
+  EXPECT_EQ(c.on_rate_changes(slower), Step::kPropose);
+  EXPECT_EQ(c.query()->version, 1);
+  EXPECT_TRUE(c.query()->removed.empty());
+  EXPECT_EQ(c.query_rates(), (std::vector<wire::RateChange>{{.rank = 1, .sequence = 1, .rate = 50'000'000}}));
+  EXPECT_EQ(c.on_rate_changes(slower), Step::kNothing) << "known";
+  EXPECT_EQ(c.on_view_answer(0, answer_to(c, 4)), Step::kNothing);
+  EXPECT_EQ(c.on_view_answer(1, answer_to(c, 5)), Step::kCommit);
+  EXPECT_EQ(c.on_suspect(2), Step::kPropose);
+  EXPECT_EQ(c.query()->version, 2);
+  EXPECT_EQ(c.query_rates().size(), 1u) << "every later view has the rate";
+  // The next arbiter proposes what it has heard.
+  ViewChange next = running(2, 2, {1, 2});
+  EXPECT_EQ(next.on_rate_changes(slower), Step::kNothing);
+  EXPECT_EQ(next.on_suspect(1), Step::kPropose);
+  EXPECT_EQ(next.query()->version, 2);
+  EXPECT_EQ(next.query_rates().size(), 1u);
+  wire::RateChanges no_rank = slower;
+  no_rank.ranks[0] = 2;
+  EXPECT_EQ(c.on_rate_changes(no_rank), Step::kMalformed);
+  const wire::RateChanges many{.ranks = {0, 1}, .sequences = {0xffff, 0xffff}, .rates = {50'000, 50'000}};
+  EXPECT_EQ(c.on_rate_changes(many), Step::kTooMany);
+}
+
 TEST(ViewChange, RefusesAddressesThatDoNotFitTheirReducers) {
   ViewChange c = running(1, 1, {1, 2});
   EXPECT_EQ(c.on_view_known(change({}, {8, 9}, "a")), Step::kMalformed);

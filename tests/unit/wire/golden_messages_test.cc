@@ -77,6 +77,10 @@ TEST(GoldenMessages, Welcome) {
                      kRunFrom40 +
                      kRunFrom80 +  // nonce, mac
                      "0c00 736c7569636520302e312e30");
+  Welcome with_rate{.version = 1, .software = "s"};
+  with_rate.link_rate = 25'000'000'000;
+  const std::string zeros(2 * (2 + 4 + 8 + 8 + 32 + 32), '0');  // lanes to mac
+  expect_body(with_rate, "01 00" + zeros + "0100 73" + "00ba1dd205000000");
 }
 
 TEST(GoldenMessages, Join) {
@@ -149,6 +153,13 @@ TEST(GoldenMessages, HeartbeatLeaveStatus) {
   expect_body(StatusReply{.json = "{}"}, "0200 7b7d");
 }
 
+TEST(GoldenMessages, GatherAndGathered) {
+  expect_body(Gather{.round = 2, .timeout_ms = 30000, .data = {7, 8, 9}, .mac = run_from(0x40)},
+              std::string("02 30750000 0300 070809") + kRunFrom40);
+  expect_body(Gathered{.round = 2, .first_rank = 0x0102, .sizes = {1, 0, 2}, .data = {7, 8, 9}},
+              "02 02010000 0300 0100 0000 0200 0300 070809");
+}
+
 TEST(GoldenMessages, StreamAndStreamAnswer) {
   Stream stream{.min_version = 1, .max_version = 2, .index = 3, .count = 4};
   std::iota(stream.secret.begin(), stream.secret.end(), uint8_t{0x10});
@@ -179,6 +190,8 @@ TEST(GoldenMessages, ResumeAndViewChange) {
   ViewKnown known;
   known.removed = {7};
   expect_body(known, "0100 0700000000000000 0000 0000 0000");
+  expect_body(RateChanges{.ranks = {3, 5}, .sequences = {1, 2}, .rates = {0x0102030405060708, 16}},
+              "0200 03000000 05000000 0200 0100 0200 0200 0807060504030201 1000000000000000");
   expect_body(ViewAnswer{.version = 2, .view_hash = 0x0102030405060708, .first_unfinished_chunk = 11},
               "0200 0807060504030201 0b00000000000000");
   expect_body(ViewCommit{.version = 2, .view_hash = 0x0102030405060708, .base_chunk = 12},

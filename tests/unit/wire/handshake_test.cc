@@ -79,14 +79,65 @@ TEST(Proofs, AreHmacsOfTheBodies) {
 TEST(Proofs, CoverFieldsOfALaterVersion) {
   auto hello_body = encode_body(hello());
   for (const int b : {5, 6, 7}) hello_body.push_back(static_cast<std::byte>(b));
-  auto welcome_body = encode_body(welcome());
+  Welcome with_rate = welcome();
+  with_rate.link_rate = 25'000'000'000;
+  auto welcome_body = encode_body(with_rate);
   welcome_body.push_back(std::byte{9});
   Hello h;
   Welcome w;
   ASSERT_TRUE(decode_body(hello_body, h).ok());
   ASSERT_TRUE(decode_body(welcome_body, w).ok());
   EXPECT_EQ(hex(server_proof(job_token(key(), "train-7"), h, w)),
-            "606aab536a25439a2ec948fee4b4b4678d331bde4ac3dd522c2fe5ba13cf34cd");
+            "64b6aa17cd30cc6a25b46bb261a3acbe5e305770d14dd733f6a80df90ffb4b5d");
+}
+
+// WELCOME as an implementation without link_rate knows it.
+struct EarlierWelcome {
+  static constexpr bool kMayGrow = true;
+  Welcome fields;
+  static void visit(auto& m, auto& v) {
+    auto& f = m.fields;
+    v(f.version), v(f.proof), v(f.lanes), v(f.max_slot_bytes), v(f.reducer), v(f.features), v(f.nonce),
+        v(f.mac);
+    v.text(f.software, kMaxJobText), v.rest(f.trailing);
+  }
+};
+
+TEST(Welcome, WithALinkRateIsProvenToAnEarlierClient) {
+  Welcome sent = welcome();
+  sent.link_rate = 25'000'000'000;
+  EarlierWelcome received;
+  ASSERT_TRUE(decode_body(encode_body(sent), received).ok());
+  EXPECT_EQ(received.fields.trailing.size(), 8u);
+  EXPECT_FALSE(received.fields.link_rate);
+  EXPECT_EQ(encode_body(received), encode_body(sent));
+  const Digest token = job_token(key(), "train-7");
+  // The proof of what the client has decoded.
+  EXPECT_EQ(server_proof(token, hello(), received.fields), server_proof(token, hello(), sent));
+  EXPECT_NE(server_proof(token, hello(), welcome()), server_proof(token, hello(), sent));
+}
+
+TEST(Welcome, OfAnEarlierReducerHasNoLinkRate) {
+  const EarlierWelcome sent{welcome()};
+  Welcome received;
+  received.link_rate = 1;
+  ASSERT_TRUE(decode_body(encode_body(sent), received).ok());
+  EXPECT_FALSE(received.link_rate);
+  EXPECT_TRUE(received.trailing.empty());
+  EXPECT_EQ(encode_body(received), encode_body(sent)) << "the proof of the reducer covers this body";
+}
+
+TEST(Welcome, KeepsFieldsBehindTheLinkRate) {
+  Welcome sent = welcome();
+  sent.link_rate = 1000;
+  sent.trailing = {std::byte{7}, std::byte{8}};
+  Welcome received;
+  ASSERT_TRUE(decode_body(encode_body(sent), received).ok());
+  EXPECT_EQ(received.link_rate, 1000u);
+  EXPECT_EQ(received.trailing, sent.trailing);
+  const auto body = encode_body(sent);
+  for (size_t missing = 3; missing < 10; ++missing)  // the rate itself is incomplete
+    EXPECT_EQ(decode_body(std::span(body).first(body.size() - missing), received), Status(Errc::kBadLength));
 }
 
 TEST(JobToken, DiffersByJobAndByKey) {
@@ -128,6 +179,7 @@ TEST(Proofs, DifferWithEveryCoveredField) {
       {"features of the reducer", [](Hello&, Welcome& w) { w.features = 1; }},
       {"nonce of the reducer", [](Hello&, Welcome& w) { w.nonce[0] = 0; }},
       {"software", [](Hello&, Welcome& w) { w.software = "x"; }},
+      {"link_rate", [](Hello&, Welcome& w) { w.link_rate = 1; }},
       {"appended to WELCOME", [](Hello&, Welcome& w) { w.trailing.push_back(std::byte{0}); }},
   };
   const Digest token = job_token(key(), "train-7");

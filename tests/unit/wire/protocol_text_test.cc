@@ -118,11 +118,11 @@ void expect_rows(std::map<std::string, Row>& table) {
 
 TEST(ProtocolText, ListsTheFieldsOfEveryMessageInTheOrderOfTheCode) {
   auto table = message_table();
-  ASSERT_EQ(table.size(), 34u);
+  ASSERT_EQ(table.size(), 37u);
   expect_rows<Hello, Welcome, Join, Joined, Attach, Attached, Refused, Pair, Paired, Vote, Verdict, Commit,
-              Heartbeat, Leave, LeaveAck, Abort, StatusQuery, StatusReply, VerdictQuery, Stream, StreamOffer,
-              StreamAnswer, Resume, ResumeAck, Suspect, ViewQuery, ViewAnswer, ViewCommit, DrainNotice,
-              ViewKnown>(table);
+              Heartbeat, Leave, LeaveAck, Abort, StatusQuery, StatusReply, VerdictQuery, Gather, Gathered,
+              Stream, StreamOffer, StreamAnswer, Resume, ResumeAck, Suspect, ViewQuery, ViewAnswer,
+              ViewCommit, DrainNotice, ViewKnown, RateChanges>(table);
   ASSERT_EQ(table.size(), 4u) << "only the data frames and GRANT remain";
   EXPECT_EQ(table["CONTRIBUTION"].type, static_cast<int>(FrameType::kContribution));
   EXPECT_EQ(table["RESULT"].type, static_cast<int>(FrameType::kResult));

@@ -94,21 +94,69 @@ TEST(SlotBytes, LimitSimultaneousChunksTo128KiB) {
   EXPECT_EQ(slot_bytes_for(2048, 64), 16 * kKiB);
 }
 
+// A view with co-located reducers of one lane each.
+View view_with_rates(std::vector<uint64_t> rates) {
+  View view;
+  view.reducers.resize(rates.size(), ViewReducer{.lanes = 1});
+  view.worker_rates = std::move(rates);
+  return view;
+}
+
+TEST(View, CutsSmallOperationsIntoChunksThatASlowLinkCarriesIn50Us) {
+  EXPECT_EQ(chunk_sizes({}).smallest, 16 * kKiB);
+  ChunkSizes sizes = chunk_sizes(view_with_rates({1'000'000'000, 200'000'000, 1'000'000'000}));
+  EXPECT_EQ(sizes.smallest, 1280u) << "200 Mbit/s: 1250 bytes, a multiple of 64";
+  sizes.slot_bytes = 64 * kKiB;
+  EXPECT_EQ(chunk_bytes(16 * kKiB, 4, sizes, false), 2 * kKiB);
+  EXPECT_EQ(chunk_bytes(4 * kKiB, 4, sizes, false), 1280u);
+  EXPECT_EQ(chunk_sizes(view_with_rates({kMinLinkRate, kMinLinkRate})).smallest, 1 * kKiB);
+  EXPECT_EQ(chunk_sizes(view_with_rates({100'000'000'000, 100'000'000'000})).smallest, 16 * kKiB);
+}
+
+TEST(View, HasLargerSlotsWhereFastLinksHaveLongQueues) {
+  constexpr uint64_t kMbit = 1'000'000;
+  const auto slot = [](size_t ranks, uint64_t rate) {
+    return default_slot_bytes(view_with_rates(std::vector<uint64_t>(ranks, rate)),
+                              static_cast<uint32_t>(ranks));
+  };
+  EXPECT_EQ(slot(4, 200 * kMbit), 32 * kKiB) << "20.8 kB fit";
+  EXPECT_EQ(slot(4, 500 * kMbit), 32 * kKiB) << "52 kB";
+  EXPECT_EQ(slot(4, 1000 * kMbit), 64 * kKiB) << "104 kB";
+  EXPECT_EQ(slot(4, 100'000 * kMbit), 64 * kKiB);
+  EXPECT_EQ(slot(64, 1000 * kMbit), 16 * kKiB) << "4.9 kB";
+  EXPECT_EQ(slot(64, 10'000 * kMbit), 32 * kKiB) << "49.6 kB";
+  EXPECT_EQ(slot(1, 1000 * kMbit), 128 * kKiB);
+  View one_lane;
+  one_lane.reducers.resize(1, ViewReducer{.lanes = 1});
+  EXPECT_EQ(default_slot_bytes(one_lane, 4), 32 * kKiB) << "no rates";
+}
+
+TEST(ChunkBytes, ExceedTheUsualSizeWithManyChunksPerLane) {
+  const ChunkSizes sizes{.usual = 32 * kKiB, .slot_bytes = 64 * kKiB};
+  EXPECT_EQ(chunk_bytes(256 * kKiB, 4, sizes, false), 32 * kKiB);
+  EXPECT_EQ(chunk_bytes(16 * kMiB, 4, sizes, false), 32 * kKiB);
+  EXPECT_EQ(chunk_bytes(24 * kMiB, 4, sizes, false), 48 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, sizes, false), 64 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, sizes, true), 32 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, {.usual = 32 * kKiB, .slot_bytes = 8 * kKiB}, false), 8 * kKiB);
+}
+
 TEST(ChunkBytes, FollowTheRule) {
   constexpr uint32_t kSlot = 256 * kKiB;
   // bytes / (2 x lanes), rounded up to 64, within 16 KiB and the slot.
-  EXPECT_EQ(chunk_bytes(1, 4, kSlot, false), 16 * kKiB);
-  EXPECT_EQ(chunk_bytes(128 * kKiB, 4, kSlot, false), 16 * kKiB);
-  EXPECT_EQ(chunk_bytes(256 * kKiB, 4, kSlot, false), 32 * kKiB);
-  EXPECT_EQ(chunk_bytes(256 * kKiB + 1, 4, kSlot, false), 32 * kKiB + 64);
-  EXPECT_EQ(chunk_bytes(1'000'000, 6, kSlot, false), 83392u);  // 83333.3
-  EXPECT_EQ(chunk_bytes(2 * kMiB, 4, kSlot, false), 256 * kKiB);
-  EXPECT_EQ(chunk_bytes(kGiB, 4, kSlot, false), 256 * kKiB);
-  EXPECT_EQ(chunk_bytes(uint64_t{1} << 62, 1, kSlot, false), 256 * kKiB);
-  EXPECT_EQ(chunk_bytes(kGiB, 4, kSlot, true), 128 * kKiB) << "fp8: half a slot";
-  EXPECT_EQ(chunk_bytes(kGiB, 4, 4 * kKiB, false), 4 * kKiB) << "a slot below 16 KiB is the upper bound too";
-  EXPECT_EQ(chunk_bytes(1, 4, 4 * kKiB, false), 4 * kKiB);
-  EXPECT_EQ(chunk_bytes(kGiB, 4, 4 * kKiB, true), 2 * kKiB);
+  EXPECT_EQ(chunk_bytes(1, 4, {.slot_bytes = kSlot}, false), 16 * kKiB);
+  EXPECT_EQ(chunk_bytes(128 * kKiB, 4, {.slot_bytes = kSlot}, false), 16 * kKiB);
+  EXPECT_EQ(chunk_bytes(256 * kKiB, 4, {.slot_bytes = kSlot}, false), 32 * kKiB);
+  EXPECT_EQ(chunk_bytes(256 * kKiB + 1, 4, {.slot_bytes = kSlot}, false), 32 * kKiB + 64);
+  EXPECT_EQ(chunk_bytes(1'000'000, 6, {.slot_bytes = kSlot}, false), 83392u);  // 83333.3
+  EXPECT_EQ(chunk_bytes(2 * kMiB, 4, {.slot_bytes = kSlot}, false), 256 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = kSlot}, false), 256 * kKiB);
+  EXPECT_EQ(chunk_bytes(uint64_t{1} << 62, 1, {.slot_bytes = kSlot}, false), 256 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = kSlot}, true), 128 * kKiB) << "fp8: half a slot";
+  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = 4 * kKiB}, false), 4 * kKiB)
+      << "a slot below 16 KiB is the upper bound too";
+  EXPECT_EQ(chunk_bytes(1, 4, {.slot_bytes = 4 * kKiB}, false), 4 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = 4 * kKiB}, true), 2 * kKiB);
 }
 
 TEST(ChunkBytes, AreWholeElementsAndFitASlot) {
@@ -118,7 +166,7 @@ TEST(ChunkBytes, AreWholeElementsAndFitASlot) {
     const auto lanes = static_cast<uint32_t>(1 + random() % 256);
     const uint64_t bytes = 1 + (random() >> (random() % 60 + 4));
     const bool wide = random() % 2 == 0;
-    const uint32_t chunk = chunk_bytes(bytes, lanes, slot, wide);
+    const uint32_t chunk = chunk_bytes(bytes, lanes, {.slot_bytes = slot}, wide);
     ASSERT_EQ(chunk % (wide ? 1 : 8), 0u);
     ASSERT_LE(chunk, wide ? slot / 2 : slot);
     ASSERT_GE(chunk, std::min<uint32_t>(16 * kKiB, wide ? slot / 2 : slot));

@@ -23,10 +23,25 @@ TEST(SizingModel, ExpressesTrafficInMultiplesOfTheMessage) {
   EXPECT_DOUBLE_EQ(ring_traffic(2), 1);
   EXPECT_DOUBLE_EQ(ring_traffic(8), 1.75);
   EXPECT_DOUBLE_EQ(ring_traffic(40), 1.95);
-  EXPECT_DOUBLE_EQ(reducer_traffic(1), 1);
-  EXPECT_DOUBLE_EQ(reducer_traffic(1.5), 1);
-  EXPECT_DOUBLE_EQ(reducer_traffic(0.5), 2);
+  for (const uint64_t workers : {1, 2, 8, 65536}) {
+    EXPECT_DOUBLE_EQ(split_time(workers, 1, 1, false).time, 1);
+    EXPECT_DOUBLE_EQ(split_time(workers, 1, 1.5, false).time, 1);
+    EXPECT_DOUBLE_EQ(split_time(workers, 1, 0.5, false).time, 2);
+    EXPECT_EQ(split_time(workers, 1, 0.5, false).co_located_share, 0);
+  }
   EXPECT_DOUBLE_EQ(transfer_seconds(1, 1'000'000'000, 8), 1);
+}
+
+TEST(SizingModel, SplitsTheDataWithCoLocatedReducers) {
+  const SplitTime none = split_time(8, 1, 0, true);
+  EXPECT_DOUBLE_EQ(none.time, ring_traffic(8));
+  EXPECT_DOUBLE_EQ(none.co_located_share, 1);
+  const SplitTime half = split_time(8, 1, 0.5, true);
+  EXPECT_NEAR(half.time, 14.0 / 11, 1e-12);
+  EXPECT_NEAR(half.co_located_share, 8.0 / 22, 1e-12);
+  EXPECT_EQ(split_time(8, 1, 1, true).co_located_share, 0);
+  EXPECT_DOUBLE_EQ(split_time(4, 0.75, 0, true).time, 1.6);
+  EXPECT_DOUBLE_EQ(split_time(8, 0.25, 0, true).time, 4) << "the slow link, and no more";
 }
 
 // Builds the edges of NCCL's double tree like NCCL's btree: a binary tree by lowest set bits below node 0.

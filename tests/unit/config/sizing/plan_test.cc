@@ -51,6 +51,7 @@ TEST(SizingPlan, MatchesTheExamplesOfVertexAi) {
   EXPECT_THAT(eight.warnings, Not(Contains(HasSubstr("coverage"))));
   PlanRequest narrow = request_by_gbps(8, 100, "n1-highcpu-16");
   narrow.reducers = 24;
+  narrow.pool_alone = true;
   const Plan forced = plan_of(narrow);
   EXPECT_DOUBLE_EQ(forced.chosen.coverage, 0.96);
   EXPECT_DOUBLE_EQ(forced.speedup, 1.75 * 0.96);
@@ -103,6 +104,7 @@ TEST(SizingPlan, ReportsWhenThereIsNoGain) {
               HasSubstr("within one node"));
   PlanRequest half = request_by_gbps(8, 100, "n1-highcpu-16");
   half.reducers = 12;
+  half.pool_alone = true;
   EXPECT_EQ(plan_of(half).verdict, Verdict::kNoGain);
   EXPECT_THAT(verdict_sentence(plan_of(half)), HasSubstr("1.19 x the time of a ring"));
 }
@@ -216,6 +218,10 @@ TEST(SizingPlan, RejectsValuesOutOfRange) {
   EXPECT_THAT(changed([](PlanRequest& r) { r.workers = 0; }), HasSubstr("--workers"));
   EXPECT_THAT(changed([](PlanRequest& r) { r.worker.gbps = std::nan(""); }), HasSubstr("--worker-gbps"));
   EXPECT_THAT(changed([](PlanRequest& r) { r.worker.gbps = -1; }), HasSubstr("--worker-gbps"));
+  EXPECT_THAT(changed([](PlanRequest& r) { r.slow_worker = 0; }), HasSubstr("--slow-worker"));
+  EXPECT_THAT(changed([](PlanRequest& r) { r.slow_worker = 1.5; }), HasSubstr("--slow-worker"));
+  EXPECT_THAT(changed([](PlanRequest& r) { r.exposed = -0.1; }), HasSubstr("--exposed"));
+  EXPECT_THAT(changed([](PlanRequest& r) { r.exposed = std::nan(""); }), HasSubstr("--exposed"));
   EXPECT_THAT(changed([](PlanRequest& r) { r.headroom = 1.1; }), HasSubstr("--headroom"));
   EXPECT_THAT(changed([](PlanRequest& r) { r.headroom = 0; }), HasSubstr("--headroom"));
   EXPECT_THAT(changed([](PlanRequest& r) { r.flow_gbps = 1e-9; }), HasSubstr("--flow-gbps"));
@@ -247,6 +253,7 @@ TEST(SizingPlan, InvariantsHoldAtEverySize) {
         r.reducer = {.type = "", .gbps = reducer, .usd_per_hour = 1};
         r.worker.usd_per_hour = 10;
         r.gpus_per_node = n % 9;
+        r.pool_alone = n % 2 == 0;
         const Plan p = plan_of(r);
         ASSERT_TRUE(all_finite(p)) << n << ' ' << worker << ' ' << reducer;
         ASSERT_GE(p.chosen.coverage, 1 - 1e-9) << n;

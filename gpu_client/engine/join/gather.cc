@@ -1,0 +1,82 @@
+#include "gpu_client/engine/join/gather.h"
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "core/clock.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/link_rate.h"
+
+namespace sluice::engine {
+namespace {
+
+// The reducer's clock decides who is late; its answer must have time to arrive.
+constexpr Nanos kAnswerGrace = 5 * kSecond;
+constexpr Nanos kRetry = 20 * kMillisecond;
+
+}  // namespace
+
+Result<GatherConnection> GatherConnection::open(const config::Endpoint& reducer, const Identity& identity,
+                                                bool in_worker, Nanos deadline) {
+  auto handshake = connect_and_handshake(reducer, identity, wire::Purpose::kGather, 0, 0, deadline);
+  const auto may_retry = [&] {
+    const Errc code = handshake ? Errc::kOk : handshake.error().code;
+    return in_worker && (code == Errc::kUnknownSession || code == Errc::kReducerLost) &&
+           monotonic_now() + kRetry < deadline;
+  };
+  while (may_retry()) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kRetry));
+    handshake = connect_and_handshake(reducer, identity, wire::Purpose::kGather, 0, 0, deadline);
+  }
+  if (!handshake) return tl::unexpected(handshake.error());
+  if ((handshake->welcome.features & wire::kFeatureGather) == 0)
+    return fail(Errc::kUnsupported, handshake->name + ": its version does not support co-located reducers");
+  return GatherConnection(std::move(*handshake), identity);
+}
+
+Result<std::vector<std::vector<uint8_t>>> GatherConnection::gather(uint8_t round, std::vector<uint8_t> data,
+                                                                   Nanos timeout) {
+  const Deadline deadline = monotonic_now() + timeout + kAnswerGrace;
+  const wire::Gather request{.round = round,
+                             .timeout_ms = static_cast<uint32_t>(timeout / kMillisecond),
+                             .data = std::move(data),
+                             .mac = client_proof(handshake_, identity_, 0)};
+  if (auto sent = send_frame(handshake_, wire::encode_message(request), deadline); !sent)
+    return tl::unexpected(sent.error());
+  std::vector<std::vector<uint8_t>> all;
+  while (all.size() < identity_.ranks) {
+    const auto body = receive_body(handshake_, wire::FrameType::kGathered, deadline);
+    if (!body) return tl::unexpected(body.error());
+    wire::Gathered part;
+    const Status decoded = wire::decode_body(*body, part);
+    size_t bytes = 0;
+    for (const uint16_t size : part.sizes) bytes += size;
+    if (!decoded.ok() || part.round != round || part.first_rank != all.size() || part.sizes.empty() ||
+        part.sizes.size() > identity_.ranks - all.size() || bytes != part.data.size()) {
+      return fail(decoded.ok() ? Errc::kBadField : decoded.code(), handshake_.name + ": malformed GATHERED");
+    }
+    auto next = part.data.begin();
+    for (const uint16_t size : part.sizes) {
+      all.emplace_back(next, next + size);
+      next += size;
+    }
+  }
+  return all;
+}
+
+std::string GatherConnection::local_address() const {
+  return transport::tcp::local_host(handshake_.socket.fd());
+}
+
+uint64_t GatherConnection::link_rate() const {
+  sockaddr_storage local{};
+  socklen_t size = sizeof local;
+  if (::getsockname(handshake_.socket.fd(), reinterpret_cast<sockaddr*>(&local), &size) != 0) return 0;
+  return transport::tcp::link_rate(local);
+}
+
+}  // namespace sluice::engine

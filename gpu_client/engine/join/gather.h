@@ -1,0 +1,43 @@
+// Class GatherConnection exchanges data with the other ranks of a session through a reducer, before the ranks
+// know each other's addresses (GATHER, protocol.md section 5). All calls block, with deadlines. Errors name
+// the reducer, and the ranks that contradict each other or did not arrive.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "config/endpoints.h"
+#include "core/result.h"
+#include "core/units.h"
+#include "gpu_client/engine/join/handshake.h"
+
+namespace sluice::engine {
+
+class GatherConnection {
+ public:
+  // Connects like connect_and_handshake(). `in_worker`: the reducer runs in rank 0's process. It may serve
+  // other sessions while rank 0 has not come to this one, or end with rank 0's last session, so the call
+  // retries until `deadline`. Returns kUnsupported for a reducer that does not know GATHER.
+  [[nodiscard]] static Result<GatherConnection> open(const config::Endpoint& reducer,
+                                                     const Identity& identity, bool in_worker,
+                                                     Nanos deadline);
+
+  // Sends this rank's data, at most wire::kMaxGatherData bytes, and returns the data of all ranks. Each round
+  // of a connection has its own number. `timeout`: for all ranks to arrive.
+  [[nodiscard]] Result<std::vector<std::vector<uint8_t>>> gather(uint8_t round, std::vector<uint8_t> data,
+                                                                 Nanos timeout);
+  // The local address of the connection, without the port.
+  [[nodiscard]] std::string local_address() const;
+  // The rate of the interface with this address, in bits/s; 0: unknown.
+  [[nodiscard]] uint64_t link_rate() const;
+
+ private:
+  GatherConnection(Handshake handshake, const Identity& identity)
+      : handshake_(std::move(handshake)), identity_(identity) {}
+
+  Handshake handshake_;
+  Identity identity_;
+};
+
+}  // namespace sluice::engine

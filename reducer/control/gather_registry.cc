@@ -1,0 +1,120 @@
+#include "reducer/control/gather_registry.h"
+
+#include <algorithm>
+
+#include "reducer/control/connection/connection.h"
+#include "reducer/control/rank_list.h"
+#include "wire/handshake.h"
+
+namespace sluice::reducer {
+
+std::optional<Error> GatherRegistry::check(const wire::Hello& hello, const PendingGather& round) {
+  const std::string rank = "rank " + std::to_string(hello.rank);
+  if (hello.ranks != round.ranks) {
+    return Error{Errc::kMismatch, rank + " has " + std::to_string(hello.ranks) + " ranks, " +
+                                      rank_list({round.entries.begin()->first}) + " has " +
+                                      std::to_string(round.ranks)};
+  }
+  if (const auto holder = round.entries.find(hello.rank); holder != round.entries.end())
+    return Error{Errc::kRankTaken, rank + " is present already, from " + holder->second.connection->peer()};
+  return std::nullopt;
+}
+
+void GatherRegistry::add(Connection& from, const wire::Hello& hello, const wire::Gather& gather, Nanos now) {
+  if (hello.ranks < 1 || hello.ranks > wire::kMaxRanks || hello.rank >= hello.ranks) {
+    return from.refuse(
+        {Errc::kBadField, "rank " + std::to_string(hello.rank) + " of " + std::to_string(hello.ranks) +
+                              " is out of range: at most " + std::to_string(wire::kMaxRanks) + " ranks"},
+        hello.rank);
+  }
+  const Key key{hello.session, gather.round};
+  const auto [at, is_first] = rounds_.try_emplace(key);
+  PendingGather& round = at->second;
+  remove_closed(round);
+  if (round.entries.empty()) {
+    const Nanos requested = Nanos{gather.timeout_ms} * kMillisecond;
+    round.job = wire::job_name(hello);
+    round.ranks = hello.ranks;
+    round.deadline = now + std::min(requested, longest_wait_);
+  }
+  if (wire::job_name(hello) != round.job) {  // without effect on the ranks of the other job
+    return from.refuse(
+        {Errc::kUnauthenticated, "session " + to_string(hello.session) + " belongs to another job"},
+        hello.rank);
+  }
+  if (const auto error = check(hello, round)) {
+    from.refuse(*error, hello.rank);
+    refuse_all(round, *error, hello.rank);
+    rounds_.erase(at);
+    return;
+  }
+  round.entries.emplace(hello.rank, Entry{.connection = from.shared_self(), .data = gather.data});
+  if (round.entries.size() < round.ranks) return;
+  send_to_all(round, gather.round);
+  rounds_.erase(at);
+}
+
+std::optional<Error> GatherRegistry::on_join(const wire::Hello& hello) {
+  const auto at = rounds_.lower_bound({hello.session, 0});
+  if (at == rounds_.end() || at->first.first != hello.session || at->second.job != wire::job_name(hello))
+    return std::nullopt;
+  PendingGather& round = at->second;
+  remove_closed(round);
+  if (round.entries.empty()) return std::nullopt;
+  Error error = modes_differ(hello.rank, round.entries.begin()->first);
+  refuse_all(round, error, hello.rank);
+  rounds_.erase(at);
+  return error;
+}
+
+Error GatherRegistry::modes_differ(uint32_t without, uint32_t with) {
+  return {Errc::kMismatch, "rank " + std::to_string(without) + " joins without co-located reducers, rank " +
+                               std::to_string(with) + " with them; set SLUICE_COLOCATED alike on all ranks"};
+}
+
+void GatherRegistry::tick(Nanos now) {
+  for (auto at = rounds_.begin(); at != rounds_.end();) {
+    PendingGather& round = at->second;
+    remove_closed(round);
+    if (!round.entries.empty() && now < round.deadline) {
+      ++at;
+      continue;
+    }
+    std::vector<uint32_t> missing;
+    for (uint32_t rank = 0; !round.entries.empty() && rank < round.ranks; ++rank) {
+      if (!round.entries.contains(rank)) missing.push_back(rank);
+    }
+    if (!missing.empty())
+      refuse_all(round, {Errc::kJoinTimeout, rank_list(missing) + " did not join in time"}, missing.front());
+    at = rounds_.erase(at);
+  }
+}
+
+void GatherRegistry::remove_closed(PendingGather& round) {
+  std::erase_if(round.entries, [](const auto& entry) {
+    const Connection& connection = *entry.second.connection;
+    return connection.is_closed() || connection.is_finishing();
+  });
+}
+
+void GatherRegistry::refuse_all(PendingGather& round, const Error& error, uint32_t rank) {
+  for (const auto& [present, entry] : round.entries) entry.connection->refuse(error, rank);
+}
+
+void GatherRegistry::send_to_all(const PendingGather& round, uint8_t number) {
+  wire::Gathered part;
+  std::vector<wire::Gathered> parts;
+  for (const auto& [rank, entry] : round.entries) {
+    if (part.sizes.size() == wire::kMaxGatheredRanks ||
+        part.data.size() + entry.data.size() > wire::kMaxGatheredBytes) {
+      parts.push_back(std::exchange(part, {}));
+    }
+    if (part.sizes.empty()) part.round = number, part.first_rank = rank;
+    part.sizes.push_back(static_cast<uint16_t>(entry.data.size()));
+    part.data.insert(part.data.end(), entry.data.begin(), entry.data.end());
+  }
+  parts.push_back(std::move(part));
+  for (const auto& [rank, entry] : round.entries) entry.connection->send_gathered(parts);
+}
+
+}  // namespace sluice::reducer

@@ -1,0 +1,63 @@
+// Class GatherRegistry collects the data that the ranks of a session exchange before they join, and sends all
+// of it to each of them (GATHER, protocol.md section 5).
+//
+// The reducer does not interpret the data and keeps it only until every rank has arrived. Memory is in
+// proportion to the connections that wait. Control thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/result.h"
+#include "core/units.h"
+#include "wire/messages.h"
+
+namespace sluice::reducer {
+
+class Connection;
+
+class GatherRegistry {
+ public:
+  // `longest_wait` bounds the timeout that ranks ask for.
+  explicit GatherRegistry(Nanos longest_wait) : longest_wait_(longest_wait) {}
+
+  // Keeps the data of the rank of `hello`, whose proof is valid. With the last rank's data all ranks get
+  // GATHERED. If the rank contradicts the others, every rank that waits is refused with the same error.
+  void add(Connection& from, const wire::Hello& hello, const wire::Gather& gather, Nanos now);
+  // The error of a session in which some ranks use co-located reducers and others do not.
+  [[nodiscard]] static Error modes_differ(uint32_t without, uint32_t with);
+  // A rank of the session joins it without GATHER. Returns the error for it if other ranks wait for it in a
+  // GATHER, which are refused with the same error.
+  [[nodiscard]] std::optional<Error> on_join(const wire::Hello& hello);
+  // Refuses the ranks whose timeout has passed, naming the ranks that did not arrive.
+  void tick(Nanos now);
+
+ private:
+  struct Entry {
+    std::shared_ptr<Connection> connection;
+    std::vector<uint8_t> data;
+  };
+  struct PendingGather {
+    std::string job;
+    uint32_t ranks = 0;
+    Nanos deadline = 0;
+    std::map<uint32_t, Entry> entries;  // by rank
+  };
+  using Key = std::pair<SessionId, uint8_t>;
+
+  [[nodiscard]] static std::optional<Error> check(const wire::Hello& hello, const PendingGather& round);
+  static void remove_closed(PendingGather& round);
+  static void refuse_all(PendingGather& round, const Error& error, uint32_t rank);
+  static void send_to_all(const PendingGather& round, uint8_t number);
+
+  const Nanos longest_wait_;
+  std::map<Key, PendingGather> rounds_;
+};
+
+}  // namespace sluice::reducer
