@@ -88,21 +88,23 @@ class Bucket:
 def leave_session_to_hook_thread(session):
     """Makes the hook's thread drop the last reference to the session once the returned event is set, and makes that
     thread close the session slowly while the interpreter exits."""
-    release, delay = threading.Event(), threading.Event()
-    wait, reason = sluice.Request.wait, sluice.Session._reason
+    release, delay, closing = threading.Event(), threading.Event(), threading.Event()
+    wait, failure = sluice.Request.wait, sluice.Session._failure
 
     def wait_for_main(request):
         if threading.current_thread().name == "sluice-ddp":
             release.wait(20)
         return wait(request)
 
-    def slow_reason(session, *arguments):  # the first function that close calls
-        if threading.current_thread().name == "sluice-ddp":
+    def slow_failure(session, *arguments):  # the first function that close calls
+        if threading.current_thread().name == "sluice-ddp" and not closing.is_set():
+            closing.set()
             print("closed by the hook's thread", flush=True)
             delay.wait(1)  # never set
-        return reason(session, *arguments)
+        return failure(session, *arguments)
 
-    sluice.Request.wait, sluice.Session._reason = wait_for_main, slow_reason
+    sluice.Request.wait, sluice.Session._failure = wait_for_main, slow_failure
+    sluice.Request.done = lambda request: False  # otherwise an operation that has ended does not need the thread
     sluice.ddp_hook(session)(None, Bucket())
     return release
 

@@ -1,5 +1,6 @@
 """usage: in_environment.py NEEDS FOLDER TEST.py --sluice PROGRAM --library FILE [ARGUMENT...]: runs the test with the interpreter of FOLDER, the
-environment of scripts/python_env.sh. Exits with 77 and the reason if the environment lacks what the test NEEDS: arrays or torch."""
+environment of scripts/python_env.sh. Exits with 77 and the reason if the environment lacks what the test NEEDS: arrays, torch,
+torch-suite or trainers."""
 
 import os
 import sys
@@ -11,8 +12,8 @@ from package_test_bed import variables
 def main():
     needs, folder, test = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     if not (folder / f"has-{needs}").exists():
-        reason = folder.with_suffix(".reason")
-        print(f"skipped: needs pypi: {reason.read_text().strip() if reason.exists() else 'build/python-venv does not exist'}")
+        reason = Path(f"{folder}.reason")
+        print(f"skipped: needs pypi: {reason.read_text().strip() if reason.exists() else f'{folder} does not exist'}")
         sys.exit(77)
     interpreter = str(folder / "bin" / "python")
     sys.stdout.flush()

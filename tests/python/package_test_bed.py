@@ -50,11 +50,11 @@ class PackageTest(SluiceTest):
         self.addCleanup(kill, process)
         return process
 
-    def start_ranks(self, script, ranks, reducers, *arguments):
+    def start_ranks(self, script, ranks, reducers, *arguments, **extra):
         """Starts `script` of this folder as `ranks` processes, with the variables RANK, WORLD_SIZE, REDUCERS, SESSION_ID (hex) and STORE, the file store of
-        torch.distributed."""
+        torch.distributed, and those of `extra`."""
         common = {"WORLD_SIZE": str(ranks), "REDUCERS": reducers, "SESSION_ID": os.urandom(16).hex(),
-                  "STORE": str(self.folder / f"store-{time.monotonic_ns()}")}
+                  "STORE": str(self.folder / f"store-{time.monotonic_ns()}"), **extra}
         path = Path(__file__).parent / script
         return [self.python(path, *arguments, RANK=str(rank), **common) for rank in range(ranks)]
 

@@ -97,6 +97,18 @@ class Refusals(PackageTest):
                                   env=variables(SLUICE_LIBRARY=file))
             self.assertIn(text, done.stdout)
 
+    def test_unsupported_releases_of_torch(self):
+        for version, is_available, reason in (("2.3.1+cpu", True, "is too old: the backend 'sluice' needs torch 2.4 or later"),
+                                              ("2.15.0", False, "was built without torch.distributed or gloo: the backend 'sluice' needs torch 2.4 or later with both")):
+            with self.subTest(version):
+                folder = self.folder / version
+                (folder / "torch").mkdir(parents=True)
+                (folder / "torch" / "__init__.py").write_text(f"__version__ = {version!r}\n")
+                (folder / "torch" / "distributed.py").write_text(f"def is_available(): return {is_available}\n")
+                process = self.python("-c", "import sluice.torch", PYTHONPATH=f"{folder}:{PACKAGE / 'src'}")
+                _, error = process.communicate(timeout=DEADLINE_S)
+                self.assertEqual(error.splitlines()[-1], f"sluice.errors.Unsupported: torch {version} {reason}")
+
     def test_versions_and_structs_are_those_of_the_headers(self):
         version = (PACKAGE.parents[1] / "VERSION").read_text().strip()
         self.assertEqual((sluice.__version__, sluice.library_version()), (version, version))

@@ -32,7 +32,7 @@ class Options(Structure):
                 ("job", c_char_p), ("key_file", c_char_p), ("token_file", c_char_p), ("lanes", c_uint32), ("window_bytes", c_uint32),
                 ("slot_bytes", c_uint32), ("progress_threads", c_uint32), ("payload_crc", c_uint32), ("connect_timeout_ms", c_uint32),
                 ("join_timeout_ms", c_uint32), ("op_timeout_ms", c_uint32), ("linger_ms", c_uint32), ("interface_address", c_char_p),
-                ("keep_results", c_uint32), ("resume_timeout_ms", c_uint32), ("tenant", c_char_p)]
+                ("keep_results", c_uint32), ("resume_timeout_ms", c_uint32), ("tenant", c_char_p), ("rendezvous", c_char_p)]
 
 
 class Stats(Structure):
@@ -70,10 +70,15 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sluice_session_error": (c_int, (_SESSION, *_TEXT)),
     "sluice_session_stats": (c_int, (_SESSION, POINTER(Stats))),
     "sluice_session_set_reducers": (c_int, (_SESSION, c_char_p, *_TEXT)),
+    "sluice_session_abort": (c_int, (_SESSION, c_char_p)),
     "sluice_session_close": (c_int, (_SESSION,)),
     "sluice_stream_options_init_sized": (None, (POINTER(StreamOptions), c_size_t)),
     "sluice_session_open_streams": (c_int, (_SESSION, POINTER(StreamOptions), *_TEXT)),
     "sluice_allreduce_on_stream": (c_int, (_SESSION, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, POINTER(_REQUEST))),
+    "sluice_reduce_scatter_async": (c_int, (_SESSION, c_void_p, c_void_p, c_size_t, POINTER(c_size_t), c_int, c_int, POINTER(_REQUEST))),
+    "sluice_all_gather_async": (c_int, (_SESSION, c_void_p, c_void_p, c_size_t, POINTER(c_size_t), c_int, POINTER(_REQUEST))),
+    "sluice_reduce_async": (c_int, (_SESSION, c_void_p, c_void_p, c_size_t, c_int, c_int, c_uint32, POINTER(_REQUEST))),
+    "sluice_broadcast_async": (c_int, (_SESSION, c_void_p, c_size_t, c_int, c_uint32, POINTER(_REQUEST))),
     "sluice_group_begin": (c_int, (_SESSION,)),
     "sluice_group_end": (c_int, (_SESSION, POINTER(_REQUEST))),
     "sluice_refusal": (c_char_p, ()),

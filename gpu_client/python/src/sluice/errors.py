@@ -49,13 +49,13 @@ class Mismatch(Error):
 
 
 class Lost(Error):
-    """A rank or a reducer was lost."""
+    """A rank or a reducer was lost, or another rank aborted the session."""
 
     status = 7
 
 
 class Closed(Error):
-    """The session was closed, by this process or by a rank that left; or it belongs to the parent of this process."""
+    """This process closed or aborted the session, or a rank left; or the session belongs to the parent of this process."""
 
     status = 8
 

@@ -8,19 +8,19 @@ import operator
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 from ._library import DEVICE_CUDA, DEVICE_HOST, WIRE_DTYPES, Options, StreamOptions
 
 _SESSION_ID_BYTES = 16
 
 
-def session_options(library: ctypes.CDLL, reducers: str, session_id: bytes, values: Mapping[str, Any]) -> Options:
+def session_options(library: ctypes.CDLL, reducers: Optional[str], session_id: bytes, values: Mapping[str, Any]) -> Options:
     """Returns sluice_options. Raises TypeError or ValueError with the name of an option that does not fit its field; the
     library checks the rest."""
     options = Options()
     library.sluice_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
-    options.reducers = os.fsencode(reducers)
+    options.reducers = None if reducers is None else os.fsencode(reducers)
     identity = bytes(session_id)
     if len(identity) != _SESSION_ID_BYTES:
         raise ValueError(f"session_id has {len(identity)} bytes; expected {_SESSION_ID_BYTES}")

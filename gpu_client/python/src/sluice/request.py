@@ -57,6 +57,10 @@ class Request:
         """Returns whether the operation has ended, with or without an error. Does not block."""
         return self._is_complete or (bool(self._id) and self._poll(0))
 
+    def error(self) -> Optional[Error]:
+        """Returns the error of an operation that has ended, or None."""
+        return self._error
+
     def _poll(self, wait_ms: int) -> bool:
         """Returns whether the operation has ended; waits for that for at most `wait_ms`. Raises sluice.Closed if the
         session is closed meanwhile."""

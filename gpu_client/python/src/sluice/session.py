@@ -6,6 +6,7 @@ import atexit
 import ctypes
 import functools
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -16,6 +17,7 @@ from typing import Any, Optional, Union
 
 from . import _library
 from .buffers import Buffer, check_pair, view
+from .collectives import Collectives, library_op
 from .errors import Closed, Error, error_for_status
 from .options import session_options, stream_options
 from .request import Request
@@ -23,8 +25,8 @@ from .stats import Stats, StreamStats, struct_fields
 from .streams import stream_handle
 
 
-class Session:
-    """A group of ranks that reduce arrays together.
+class Session(Collectives):
+    """A group of ranks that reduce arrays together. Class Collectives has reduce-scatter, all-gather, reduce and broadcast.
 
     All ranks create the session with the same id, number of ranks and reducers, issue the same operations in the same
     order, and close the session. Any thread may use a session, but the caller must ensure that all ranks issue the
@@ -34,8 +36,9 @@ class Session:
 
     _handle: Optional[int] = None  # a class attribute, because __del__ reads it even if __init__ failed
     _is_closing = False
+    _closed_text = "the session is closed"
 
-    def __init__(self, reducers: str, *, session_id: bytes, rank: int, ranks: int, device: object = None,
+    def __init__(self, reducers: Optional[str], *, session_id: bytes, rank: int, ranks: int, device: object = None,
                  wire_dtype: Optional[str] = None, measure_error: Optional[bool] = None, staging_bytes: Optional[int] = None,
                  piece_bytes: Optional[int] = None, fusion_bytes: Optional[int] = None, always_staged: Optional[bool] = None,
                  job: Optional[str] = None, tenant: Optional[str] = None, key_file: Optional[Union[str, os.PathLike[str]]] = None,
@@ -43,13 +46,14 @@ class Session:
                  window_bytes: Optional[int] = None, slot_bytes: Optional[int] = None, progress_threads: Optional[int] = None,
                  payload_crc: Optional[bool] = None, keep_results: Optional[bool] = None, connect_timeout_ms: Optional[int] = None,
                  join_timeout_ms: Optional[int] = None, op_timeout_ms: Optional[int] = None, linger_ms: Optional[int] = None,
-                 resume_timeout_ms: Optional[int] = None) -> None:
+                 resume_timeout_ms: Optional[int] = None, rendezvous: Optional[str] = None) -> None:
         """Connects to the reducers, joins, and waits until all ranks have joined.
 
         Blocks for at most connect_timeout_ms + join_timeout_ms + 5 s. Raises a subclass of sluice.Error, or TypeError or
         ValueError for an invalid argument.
 
-        reducers: "host:port,host:port" or "@FILE", in the same order on all ranks.
+        reducers: "host:port,host:port" or "@FILE", in the same order on all ranks, or "none"; None: SLUICE_REDUCERS, or
+            those of the platform.
         session_id: 16 bytes, equal on all ranks and unique among the sessions of the pool.
         rank, ranks: this rank, 0..ranks-1, and the number of ranks.
         device: memory that operations use: "cpu" (the default), or "cuda", "cuda:N", N or a torch.device for a GPU.
@@ -71,7 +75,8 @@ class Session:
             "rank": rank, "ranks": ranks, "job": job, "tenant": tenant, "key_file": key_file, "token_file": token_file,
             "interface_address": interface_address, "lanes": lanes, "window_bytes": window_bytes, "slot_bytes": slot_bytes,
             "progress_threads": progress_threads, "payload_crc": payload_crc, "keep_results": keep_results, "connect_timeout_ms": connect_timeout_ms,
-            "join_timeout_ms": join_timeout_ms, "op_timeout_ms": op_timeout_ms, "linger_ms": linger_ms, "resume_timeout_ms": resume_timeout_ms})
+            "join_timeout_ms": join_timeout_ms, "op_timeout_ms": op_timeout_ms, "linger_ms": linger_ms, "resume_timeout_ms": resume_timeout_ms,
+            "rendezvous": rendezvous})
         streams = stream_options(library, device, wire_dtype, {
             "measure_error": measure_error, "staging_bytes": staging_bytes, "piece_bytes": piece_bytes, "fusion_bytes": fusion_bytes,
             "always_staged": always_staged})
@@ -108,8 +113,7 @@ class Session:
         Neither array may be written, and `out` not read, until the operation has ended. Within a group all operations
         return the group's request. Raises TypeError for an unsupported object or element type, ValueError for unsuitable
         memory or an unknown `op`."""
-        if op not in _library.OPS:
-            raise ValueError(f"op is {op!r}; expected one of {', '.join(_library.OPS)}")
+        operator = library_op(op)
         send = view(x)
         receive = send if out is None else view(out, "out")
         check_pair(send, receive)
@@ -118,7 +122,7 @@ class Session:
         placeholder = ctypes.c_uint64()  # the library requires an address, which empty arrays may lack
         handle = stream_handle(stream, send, receive) if self._is_cuda or stream is not None else None
         arguments = (send.pointer or ctypes.addressof(placeholder), receive.pointer or ctypes.addressof(placeholder),
-                     send.count, _library.DTYPES[send.dtype], _library.OPS[op], handle)
+                     send.count, _library.DTYPES[send.dtype], operator, handle)
         with self._use() as (library, session):
             self._release_completed()
             group = self._group
@@ -133,6 +137,24 @@ class Session:
             self._starting.remove(request)
             if status != _library.OK:
                 raise self._refusal(library, session, status)
+        return request
+
+    def _issue(self, function: str, arguments: tuple[Any, ...], result: Any, owners: tuple[object, ...]) -> Request:
+        """Starts an operation by a function of the library that is not on a stream. `owners` keep its memory alive."""
+        if self._group is not None:
+            raise RuntimeError("a group contains allreduces only")
+        with self._use() as (library, session):
+            self._release_completed()
+            request = Request(self, result)
+            request._buffers += owners
+            request_id = ctypes.c_uint64()
+            self._starting.append(request)  # before the call, as in allreduce_async
+            status = getattr(library, function)(session, *arguments, ctypes.byref(request_id))
+            if status == _library.OK:
+                self._add_request(request_id.value, request)
+            self._starting.remove(request)
+            if status != _library.OK:
+                raise error_for_status(status, self._reason(library, session) or library.sluice_status_string(status).decode())
         return request
 
     @contextmanager
@@ -184,10 +206,8 @@ class Session:
 
         GPU streams continue after a failure, so check this before results become permanent, for example in a
         checkpoint."""
-        text = ctypes.create_string_buffer(_library.ERROR_BYTES)
         with self._use() as (library, session):
-            status = library.sluice_session_error(session, text, len(text))
-        return None if status == _library.OK else error_for_status(status, _text(text))
+            return self._failure(library, session)
 
     def set_reducers(self, reducers: Optional[str]) -> None:
         """Replaces the list of reducers of the running session. None reads the watched file ("@FILE") now.
@@ -197,6 +217,15 @@ class Session:
         with self._use() as (library, session):
             status = library.sluice_session_set_reducers(session, None if reducers is None else os.fsencode(reducers), error, len(error))
         _library.check(status, _text(error))
+
+    def abort(self, reason: str = "") -> None:
+        """Ends the session at once on all ranks, instead of leaving it.
+
+        Open and later operations raise sluice.Closed with `reason` on this rank, and sluice.Lost on the others. Any thread
+        may call it, also while others wait. Close the session afterwards. Has no effect on a session that has ended or is
+        closed, or in a child of fork()."""
+        with suppress(Closed), self._use() as (library, session):
+            library.sluice_session_abort(session, reason.encode())
 
     def close(self) -> None:
         """Leaves and frees the session.
@@ -210,15 +239,17 @@ class Session:
             if self._is_closing or self._handle is None:
                 return
             self._is_closing = True
+            if failure := self._failure(self._library, self._handle):
+                self._closed_text += f": {failure}"  # for calls in other threads that an abort has interrupted
             self._lock.wait_for(lambda: self._uses == 0)
-        reason = self._reason(self._library, self._handle)
+        failure = self._failure(self._library, self._handle)
         status = self._library.sluice_session_close(self._handle)
         for request in list(self._open.values()):
-            request._complete(Closed("the session is closed"))
+            request._complete(failure or Closed(self._closed_text))
         for callback in self._close_callbacks:
             callback()
         atexit.unregister(self._at_exit)
-        _library.check(status, reason)
+        _library.check(status, str(failure or ""))
 
     def __enter__(self) -> Session:
         return self
@@ -246,7 +277,7 @@ class Session:
             raise Closed("the session belongs to the parent process; create a new one after fork()")
         with self._lock:
             if self._is_closing or self._handle is None:
-                raise Closed("the session is closed")
+                raise Closed(self._closed_text)
             self._uses += 1
         try:
             yield self._library, self._handle
@@ -259,10 +290,13 @@ class Session:
         """Calls `callback` once, on the thread that closes the session, after all requests have ended."""
         self._close_callbacks.append(callback)
 
-    def _reason(self, library: ctypes.CDLL, session: int) -> str:
+    def _failure(self, library: ctypes.CDLL, session: int) -> Optional[Error]:
         text = ctypes.create_string_buffer(_library.ERROR_BYTES)
-        library.sluice_session_error(session, text, len(text))
-        return _text(text)
+        status = library.sluice_session_error(session, text, len(text))
+        return None if status == _library.OK else error_for_status(status, _text(text))
+
+    def _reason(self, library: ctypes.CDLL, session: int) -> str:
+        return str(self._failure(library, session) or "")
 
     def _refusal(self, library: ctypes.CDLL, session: int, status: int) -> Error:
         """Returns the exception for a function of streams.h that has just failed on this thread. If the session has
@@ -301,8 +335,13 @@ class Session:
 
 
 def _close_at_exit(reference: weakref.ref[Session]) -> None:
+    """Closes the session. If an exception ends the program, as Ctrl-C does, aborts it first, because the other ranks would
+    wait for operations that never come, and close for theirs."""
     session = reference()
     if session is not None:
+        failure = getattr(sys, "last_type", None)
+        if failure is not None and not hasattr(sys, "ps1"):  # an interpreter with a prompt keeps the last error
+            session.abort(f"rank {session.rank} ended with {failure.__name__}")
         with suppress(Error):
             session.close()
 

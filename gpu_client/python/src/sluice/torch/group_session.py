@@ -1,0 +1,54 @@
+"""Opens the session of a process group: its ranks agree through the group's store on an id and on where they meet."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from ..session import Session
+
+_KEY = "sluice/session"
+_lock = threading.Lock()
+_ports: dict[str, int] = {}  # address: the port of this process's co-located reducer, for all groups of which it is the first rank
+
+
+def open_session(store: dist.Store, rank: int, ranks: int, timeout: timedelta) -> Session:
+    """Collective over the group. Raises a subclass of sluice.Error.
+
+    `timeout` limits the join and each later operation."""
+    if rank == 0:
+        store.set(_KEY, json.dumps({"id": os.urandom(16).hex(), "rendezvous": _meeting_point()}))
+    announced = json.loads(store.get(_KEY))
+    limit_ms = max(1, min(int(timeout.total_seconds() * 1000), (1 << 31) - 1))
+    return Session(None, session_id=bytes.fromhex(announced["id"]), rank=rank, ranks=ranks, rendezvous=announced["rendezvous"],
+                   join_timeout_ms=limit_ms, op_timeout_ms=limit_ms)
+
+
+def _meeting_point() -> str:
+    """Returns host:port for this process's co-located reducer. Used only by groups without dedicated reducers."""
+    address = _own_address()
+    with _lock:
+        if address not in _ports:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            with socket.socket(family, socket.SOCK_STREAM) as listener:
+                listener.bind((address, 0))
+                _ports[address] = listener.getsockname()[1]
+        port = _ports[address]
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _own_address() -> str:
+    """Returns the address of this host on its route to the first rank of the job: other hosts reach this one at it, too."""
+    host = os.environ.get("MASTER_ADDR") or socket.gethostname()
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as route:
+            route.connect(target)  # chooses a route; a datagram socket sends nothing here
+            return str(route.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"  # as gloo does if the host name has no address

@@ -1,0 +1,264 @@
+"""Class SluiceGroup: a process group whose collectives of dense tensors run through reducers, and everything else through gloo."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Optional, Union
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d  # has the options that torch.distributed does not export
+
+from ..completions import CompletionThread
+from ..errors import Error
+from ..session import Session
+from . import offload
+from .forked import keep_in_children
+from .group_session import open_session
+from .offload import Operator, Started, are_dense, operator_of
+from .releases import GlooBackedGroup
+from .work import SessionWork
+
+_Tensors = Union[torch.Tensor, list[torch.Tensor]]
+_NO_TIMEOUT = timedelta(milliseconds=-1)  # in the options of a collective: the group's
+
+# Collectives that always run in gloo. Each is defined here and not inherited: torch's C++ would call an inherited one with
+# the interpreter's lock held, and then wait for a lock of gloo that gloo's thread holds while it waits for the
+# interpreter's.
+_FORWARDED = ("all_to_all_single", "alltoall", "alltoall_base", "gather", "gather_into_tensor", "gather_single", "monitored_barrier",
+              "recv", "recv_anysource", "scatter", "send")
+
+
+def create(options: Any, _: object) -> SluiceGroup:
+    """Creates a process group; torch.distributed calls it on all ranks of the group."""
+    return SluiceGroup(options.store, options.group_rank, options.group_size, options.timeout)
+
+
+class SluiceGroup(GlooBackedGroup):
+    """The thread rules are those of torch.distributed: the ranks call the collectives of a group in the same order.
+
+    A subclass of ProcessGroup and not of Backend, because torch forwards only wait() and get_future() of the Work of a
+    backend in Python: is_completed() would stay false."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+        """Collective. Raises DistBackendError if the group's session cannot be opened."""
+        self._pid = os.getpid()
+        self._session: Optional[Session] = None  # None for a single rank
+        super().__init__(store, rank, size, timeout)
+        keep_in_children(self._gloo)
+        self._timeout = timeout
+        if size > 1:
+            try:
+                self._session = open_session(store, rank, size, timeout)
+            except Error as error:
+                raise dist.DistBackendError(f"backend sluice: {error}") from error
+            self._completions = CompletionThread("sluice-torch", self._session)
+
+    def name(self) -> str:
+        return "sluice"
+
+    getBackendName = name  # the name under which torch's C++ calls it
+
+    def session(self) -> Optional[Session]:
+        """Returns the session of the group, for its counters; None for a single rank."""
+        return self._session
+
+    def error(self) -> Optional[Error]:
+        """Returns the error with which the session of the group ended, or None."""
+        try:
+            return None if self._session is None else self._session.error()
+        except Error as error:  # the session is closed
+            return error
+
+    # Each collective has the forms that torch has: with options, or for one tensor with an operator or a root, and a timeout.
+
+    def allreduce(self, tensors: _Tensors, opts: Any = None, op: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
+        opts = _options(c10d.AllreduceOptions, opts, timeout, reduceOp=opts if op is None else op)
+        tensors = _listed(tensors)
+        operator = operator_of(opts.reduceOp, tensors)
+        if operator is None or len(tensors) != 1:
+            return self._gloo_work("allreduce", tensors, opts)
+        return self._start("allreduce", opts, tensors, lambda session: offload.all_reduce(session, tensors, operator), tensors)
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
+        opts = c10d.AllreduceCoalescedOptions() if opts is None else opts
+        operator = operator_of(opts.reduceOp, tensors)
+        if operator is None:
+            return self._gloo_work("allreduce_coalesced", tensors, opts)
+        return self._start("allreduce_coalesced", opts, tensors, lambda session: offload.all_reduce(session, tensors, operator), tensors)
+
+    def reduce(self, tensors: _Tensors, opts: Any = None, op: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
+        opts = _options(c10d.ReduceOptions, opts, timeout, rootRank=opts, reduceOp=op)
+        tensors = _listed(tensors)
+        operator = operator_of(opts.reduceOp, tensors)
+        if operator is None or len(tensors) != 1 or not self._is_rank(opts.rootRank):
+            return self._gloo_work("reduce", tensors, opts)
+        return self._start("reduce", opts, tensors, lambda session: offload.reduce(session, tensors[0], operator, opts.rootRank), tensors)
+
+    def broadcast(self, tensors: _Tensors, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
+        opts = _options(c10d.BroadcastOptions, opts, timeout, rootRank=opts)
+        tensors = _listed(tensors)
+        if len(tensors) != 1 or not are_dense(tensors) or not self._is_rank(opts.rootRank):
+            return self._gloo_work("broadcast", tensors, opts)
+        return self._start("broadcast", opts, tensors, lambda session: offload.broadcast(session, tensors[0], opts.rootRank), tensors)
+
+    def reduce_scatter(self, outputs: _Tensors, inputs: Any, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
+        opts = _options(c10d.ReduceScatterOptions, opts, timeout, reduceOp=opts)
+        outputs = _listed(outputs)
+        lists = [inputs] if inputs and isinstance(inputs[0], torch.Tensor) else inputs
+        if not all(self._match(parts, output) for output, parts in zip(outputs, lists)) or len(lists) != len(outputs) or not outputs:
+            return self._gloo_work("reduce_scatter", outputs, lists, opts)
+        wholes = [torch.stack([part.detach() for part in parts]) for parts in lists]
+        return self._scatter("reduce_scatter", outputs, wholes, opts, (outputs, lists))
+
+    def _reduce_scatter_base(self, output: torch.Tensor, whole: torch.Tensor, opts: Any = None) -> dist.Work:
+        return self._scatter("_reduce_scatter_base", [output], [whole], opts, (output, whole))
+
+    def reduce_scatter_single(self, output: torch.Tensor, whole: torch.Tensor, opts: Any = None) -> dist.Work:
+        return self._scatter("reduce_scatter_single", [output], [whole], opts, (output, whole))
+
+    def reduce_scatter_single_coalesced(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
+        return self._scatter("reduce_scatter_single_coalesced", outputs, inputs, opts, (outputs, inputs))
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def allgather(self, outputs: Any, inputs: _Tensors, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
+        lists = [outputs] if outputs and isinstance(outputs[0], torch.Tensor) else outputs
+        return self._gather_lists("allgather", lists, _listed(inputs), _options(c10d.AllgatherOptions, opts, timeout))
+
+    def allgather_coalesced(self, outputs: Any, inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
+        """`outputs` has a list for each rank, with an output for each input."""
+        opts = _options(c10d.AllgatherOptions, opts)
+        by_input = list(map(list, zip(*outputs)))
+        if any(len(of_rank) != len(inputs) for of_rank in outputs) or not all(self._match(parts, part) for parts, part in zip(by_input, inputs)):
+            return self._gloo_work("allgather_coalesced", outputs, inputs, opts)
+        return self._gather_lists("allgather_coalesced", by_input, inputs, opts)
+
+    def _allgather_base(self, output: torch.Tensor, part: torch.Tensor, opts: Any = None) -> dist.Work:
+        return self._gather("_allgather_base", [output], [part], opts, (output, part))
+
+    def all_gather_single(self, output: torch.Tensor, part: torch.Tensor, opts: Any = None) -> dist.Work:
+        return self._gather("all_gather_single", [output], [part], opts, (output, part))
+
+    def all_gather_single_coalesced(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
+        return self._gather("all_gather_single_coalesced", outputs, inputs, opts, (outputs, inputs))
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def barrier(self, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
+        """An allreduce, so that it fails with a reason if a rank calls another collective."""
+        opts, nothing = _options(c10d.BarrierOptions, opts, timeout), [torch.zeros(1, dtype=torch.uint8)]
+        if self._session is None:
+            return self._gloo_work("barrier", opts)
+        return self._start("barrier", opts, [], lambda session: offload.all_reduce(session, nothing, Operator("max")))
+
+    def shutdown(self) -> None:
+        """Leaves the session: waits until no other rank needs this one, at most 5 s. May be called again.
+
+        Aborts while Ctrl-C ends the program, because the other ranks then wait for operations that never come."""
+        if isinstance(sys.exc_info()[1], KeyboardInterrupt):
+            return self.abort()
+        self._close()
+        if os.getpid() == self._pid:
+            self._shutdown_gloo()
+
+    def abort(self) -> None:
+        """Ends the group at once on all ranks: Work in progress raises an error that names this rank. Any thread."""
+        if os.getpid() != self._pid:
+            return  # the connections are the parent's
+        if self._session is not None:
+            self._session.abort(f"rank {self.rank()} aborted the process group")
+        self._abort_gloo()
+        self._close()
+
+    def _close(self) -> None:
+        if self._session is not None:
+            with suppress(Error):  # the operations of a failed session have raised its error
+                self._session.close()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """For later calls. The session keeps its limit, the timeout with which the group was made."""
+        self._timeout = timeout
+        super().set_timeout(timeout)
+
+    def _is_rank(self, root: int) -> bool:
+        return bool(0 <= root < self.size())
+
+    def _match(self, parts: Sequence[torch.Tensor], part: torch.Tensor) -> bool:
+        """Whether `parts` has a dense tensor like `part` for each rank. gloo raises its error for other tensors."""
+        return len(parts) == self.size() and are_dense([*parts, part]) and all(p.shape == part.shape and p.dtype == part.dtype for p in parts)
+
+    def _divide(self, wholes: Sequence[torch.Tensor], parts: Sequence[torch.Tensor]) -> bool:
+        """Whether each of the dense `wholes` has a part like the one in `parts` for each rank."""
+        return 0 < len(wholes) == len(parts) and are_dense([*wholes, *parts]) and all(
+            whole.numel() == self.size() * part.numel() and whole.dtype == part.dtype for whole, part in zip(wholes, parts))
+
+    def _scatter(self, name: str, outputs: list[torch.Tensor], wholes: list[torch.Tensor], opts: Any, arguments: tuple[Any, ...]) -> dist.Work:
+        opts = _options(c10d.ReduceScatterOptions, opts)
+        operator = operator_of(opts.reduceOp, wholes) if self._divide(wholes, outputs) else None
+        if operator is None:
+            return self._gloo_work(name, *arguments, opts)
+        pairs = list(zip(outputs, wholes))
+        return self._start(name, opts, outputs, lambda session: offload.reduce_scatter(session, pairs, operator), *arguments)
+
+    def _gather(self, name: str, outputs: list[torch.Tensor], parts: list[torch.Tensor], opts: Any, arguments: tuple[Any, ...]) -> dist.Work:
+        opts = _options(c10d.AllgatherOptions, opts)
+        if not self._divide(outputs, parts):
+            return self._gloo_work(name, *arguments, opts)
+        pairs = list(zip(outputs, parts))
+        return self._start(name, opts, outputs, lambda session: offload.all_gather(session, pairs), *arguments)
+
+    def _gather_lists(self, name: str, lists: Sequence[Sequence[torch.Tensor]], parts: list[torch.Tensor], opts: Any) -> dist.Work:
+        if len(lists) != len(parts) or not parts or not all(self._match(outputs, part) for outputs, part in zip(lists, parts)):
+            return self._gloo_work(name, lists, parts, opts)
+        arguments = (list(map(list, zip(*lists))) if name == "allgather_coalesced" else lists, parts)
+        pairs = list(zip(lists, parts))
+        return self._start(name, opts, [output for outputs in lists for output in outputs],
+                           lambda session: offload.all_gather_lists(session, pairs), *arguments)
+
+    def _start(self, name: str, opts: Any, results: list[torch.Tensor], start: Callable[[Session], Started], *arguments: Any) -> dist.Work:
+        """Starts an operation of the session. A single rank has none, and gloo executes the call."""
+        if self._session is None:
+            return self._gloo_work(name, *arguments, opts)
+        try:
+            started = start(self._session)
+        except Error as error:
+            raise dist.DistBackendError(str(error)) from error
+        return SessionWork(started, results, self._timeout if opts.timeout == _NO_TIMEOUT else opts.timeout, self._completions)
+
+    def _gloo_work(self, name: str, *arguments: Any, **options: Any) -> Any:
+        if os.getpid() != self._pid:  # gloo has no threads here, so its work would never end
+            raise dist.DistBackendError("the process group belongs to the parent process; create a new one after fork()")
+        return getattr(self._gloo, name)(*arguments, **options)
+
+
+def _listed(tensors: _Tensors) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+def _options(kind: Any, opts: Any, timeout: Optional[timedelta] = None, **fields: Any) -> Any:
+    """Returns `opts`, or options of `kind` with the fields that are not None if `opts` is another argument of a short form."""
+    if isinstance(opts, kind):
+        return opts
+    made = kind()
+    for name, value in {**fields, "timeout": timeout}.items():
+        if value is not None:
+            setattr(made, name, value)
+    return made
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    def call(self: SluiceGroup, *arguments: Any, **options: Any) -> Any:
+        return self._gloo_work(name, *arguments, **options)
+
+    call.__name__ = name
+    return call
+
+
+for _name in _FORWARDED:
+    if hasattr(dist.ProcessGroup, _name) and hasattr(dist.ProcessGroupGloo, _name):
+        setattr(SluiceGroup, _name, _forward(_name))

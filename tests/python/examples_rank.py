@@ -1,0 +1,30 @@
+"""usage: examples_rank.py BACKEND PORT...: a rank that runs the examples of torch one after the other, each with its port for the first rank. One process
+for all, because the import of torch takes seconds. The variables are those of torchrun. Before the output of each example it prints its name."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "torch"
+SCRIPTS = ("train_ddp", "train_fsdp2", "train_hsdp", "train_lightning", "train_accelerate", "train_spark")
+
+
+def main():
+    backend, ports = sys.argv[1], sys.argv[2:]
+    for name, port in zip(SCRIPTS, ports, strict=True):
+        os.environ["MASTER_PORT"] = port
+        if os.environ["RANK"] == "0":
+            print(f"== {name}", flush=True)
+        specification = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+        script = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(script)
+        if name == "train_spark":
+            script.train(backend)  # what TorchDistributor calls in an executor; it sets the same variables
+        else:
+            sys.argv[1:] = ["--backend", backend]
+            script.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The examples of torch, with the installed package: with two ranks, the losses have the same bits with the backend "sluice" as with gloo."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+import zipfile
+
+from examples_rank import FOLDER, SCRIPTS
+from package_test_bed import PACKAGE, PackageTest, main, variables
+
+RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examples_rank.py")
+RANKS = 2
+STEPS = 5
+
+
+def free_ports(count):
+    """Returns ports that no other process has; the kernel gives them to nobody else for some time."""
+    listeners = [socket.socket() for _ in range(count)]
+    for listener in listeners:
+        listener.bind(("127.0.0.1", 0))
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+class Examples(PackageTest):
+    def setUp(self):
+        super().setUp()
+        made = subprocess.run([sys.executable, "-B", PACKAGE / "make_wheel.py", "--library", os.environ["SLUICE_LIBRARY"], "--out", self.folder],
+                              capture_output=True, text=True, timeout=60, check=True)
+        with zipfile.ZipFile(made.stdout.strip()) as wheel:
+            wheel.extractall(self.folder / "site-packages")  # its entry point lets torch find the backend by the name
+        _, reducer = self.start_reducer()
+        self.common = {"PYTHONPATH": str(self.folder / "site-packages"), "SLUICE_REDUCERS": reducer, "MASTER_ADDR": "127.0.0.1"}
+
+    def losses(self, printed):
+        found = re.findall(r"^step \d+ loss (\S+)$", printed, re.MULTILINE)
+        self.assertEqual(len(found), STEPS, printed)
+        self.assertLess(float(found[-1]), float(found[0]))
+        return found
+
+    def start_ranks_of(self, backend):
+        ports = free_ports(len(SCRIPTS))
+        torchrun = {"WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "examples"}
+        return [self.python(RANK, backend, *ports, **self.common, RANK=str(rank), LOCAL_RANK=str(rank), **{name: str(value) for name, value in torchrun.items()})
+                for rank in range(RANKS)]
+
+    def test_losses_have_the_bits_of_gloo(self):
+        losses = {}
+        for backend in ("gloo", "sluice"):
+            printed = self.outputs(self.start_ranks_of(backend))[0]
+            parts = re.split(r"^== (\w+)\n", printed, flags=re.MULTILINE)
+            losses[backend] = {name: self.losses(part) for name, part in zip(parts[1::2], parts[2::2])}
+        self.assertEqual(losses["gloo"].keys(), set(SCRIPTS))
+        self.assertEqual(losses["sluice"], losses["gloo"])
+
+    @unittest.skipUnless(shutil.which("mpirun"), "mpirun is not installed")
+    def test_mpirun_starts_the_ranks(self):
+        found = []
+        for backend in ("gloo", "sluice"):
+            environment = variables(**self.common, MASTER_PORT=str(free_ports(1)[0]), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                                    OMPI_MCA_btl="self,vader", OMPI_MCA_oob_tcp_if_include="lo")
+            run = subprocess.run(["mpirun", "-n", str(RANKS), "--oversubscribe", "--bind-to", "none", sys.executable, "-B", FOLDER / "train_mpirun.py",
+                                  "--backend", backend], capture_output=True, text=True, timeout=100, env=environment, check=False)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            found.append(self.losses(run.stdout))
+        self.assertEqual(*found)
+
+
+if __name__ == "__main__":
+    main()

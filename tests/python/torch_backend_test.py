@@ -1,0 +1,100 @@
+"""The torch.distributed backend "sluice": the results of gloo in the same script, groups, lost ranks and wrong settings."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import unittest
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from package_test_bed import PACKAGE, PackageTest, main
+
+RANK = "torch_backend_rank.py"
+FINDS_BACKENDS = "torch.distributed.backends" in (Path(find_spec("torch").origin).parent / "distributed" / "distributed_c10d.py").read_text()
+
+
+class TorchBackend(PackageTest):
+    def start_job(self, ranks, *arguments, **extra):
+        """Starts the ranks on loopback; without reducers unless `extra` names them."""
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), RANK)
+        common = {"WORLD_SIZE": str(ranks), "STORE": str(self.folder / f"store-{time.monotonic_ns()}"), "MASTER_ADDR": "127.0.0.1", "SLUICE_REDUCERS": "none",
+                  **extra}
+        return [self.python(path, *arguments, RANK=str(rank), **common) for rank in range(ranks)]
+
+    def run_job(self, *arguments, **extra):
+        return [[json.loads(line) for line in printed.splitlines()] for printed in self.outputs(self.start_job(*arguments, **extra))]
+
+    def test_returns_what_gloo_returns(self):
+        _, reducer = self.start_reducer()
+        jobs = {"gloo": self.run_job(2, "results", "gloo"), "none": self.run_job(2, "results"),
+                "reducer": self.run_job(2, "results", SLUICE_REDUCERS=reducer)}
+        for rank in range(2):
+            gloo, none, pool = (jobs[name][rank][0] for name in jobs)
+            # With two ranks the order of a sum does not matter, so that all bits are equal.
+            for found in (none, pool):  # besides, they have results of types that gloo refuses
+                self.assertEqual({name: found["results"][name] for name in gloo["results"]}, gloo["results"])
+            self.assertEqual(none["results"], pool["results"])
+            self.assertGreater(none["offloaded"], 200)
+            self.assertEqual(none["offloaded"], pool["offloaded"])
+
+    def test_three_ranks_get_equal_bits_with_and_without_reducers(self):
+        _, reducer = self.start_reducer()
+        none = self.run_job(3, "results")
+        pool = self.run_job(3, "results", SLUICE_REDUCERS=reducer)
+        self.assertEqual(none, pool)
+
+    def test_groups_are_sessions_of_their_own_and_leave_nothing_behind(self):
+        jobs = self.run_job(4, "groups")
+        for rank, printed in enumerate(jobs):
+            self.assertEqual(len(printed), 2)
+            for job in printed:
+                replicas, shards = {rank, (rank + 2) % 4}, {rank, rank ^ 1}
+                self.assertEqual(job["sums"], [sum(replicas), sum(shards)])
+                self.assertEqual(job["crossed"], [2, 2])
+                self.assertEqual(job["alone"], [7, 7, 7])
+                self.assertEqual(job["after"]["threads"], job["before"]["threads"])
+                # Other ranks may still be closing connections of the last group. A leak would be one for each of the 20.
+                self.assertLess(job["after"]["descriptors"], job["before"]["descriptors"] + 20)
+
+    def test_a_lost_rank_is_named_in_the_error_of_the_others(self):
+        _, reducer = self.start_reducer()
+        ranks = self.start_job(3, "lost", SLUICE_REDUCERS=reducer)
+        for process in ranks:
+            self.assertEqual(process.stdout.readline(), "begun\n")
+        ranks[1].kill()
+        for process in (ranks[0], ranks[2]):
+            first, again = map(json.loads, self.outputs([process])[0].splitlines())
+            self.assertIn("rank 1", first)
+            self.assertEqual(again, ["DistBackendError"] * 2)
+
+    def test_every_rank_is_told_both_calls_when_they_differ(self):
+        for printed in self.run_job(2, "disagree"):
+            fields = {"shape": "count", "dtype": "dtype", "op": "op", "root": "root", "order": "kind", "barrier": "dtype"}
+            self.assertEqual(printed[0].keys(), fields.keys())
+            for case, field in fields.items():
+                self.assertRegex(printed[0][case], rf"disagree on {field}: rank \d operation \d is .* of count \d+ .*, rank \d operation \d is .* of count \d+")
+
+    def test_missing_reducers_are_an_error_and_no_hang(self):
+        ranks = self.start_job(2, "results", SLUICE_COLOCATED="off")
+        for process in ranks:
+            _, error = process.communicate(timeout=60)
+            self.assertNotEqual(process.returncode, 0)
+            self.assertIn("DistBackendError: backend sluice: no reducers", error)
+            self.assertIn("set SLUICE_REDUCERS, or SLUICE_COLOCATED=auto", error)
+
+    @unittest.skipUnless(FINDS_BACKENDS, "this release of torch does not look for backends in installed packages")
+    def test_torch_finds_the_installed_package_without_an_import(self):
+        made = subprocess.run([sys.executable, "-B", PACKAGE / "make_wheel.py", "--library", os.environ["SLUICE_LIBRARY"], "--out", self.folder],
+                              capture_output=True, text=True, timeout=60, check=True)
+        installed = self.folder / "site-packages"
+        with zipfile.ZipFile(made.stdout.strip()) as wheel:
+            wheel.extractall(installed)
+        for rank, printed in enumerate(self.run_job(4, "groups", "sluice", "no-import", PYTHONPATH=str(installed))):
+            self.assertEqual(printed[0]["sums"][0], rank + (rank + 2) % 4)
+
+
+if __name__ == "__main__":
+    main()
