@@ -4,7 +4,8 @@
 Starts a pool on loopback and a job with it (jobs.py): `sluice bench soak`, the digits job, or the NCCL plugin with the digits job
 or with the program that acts as NCCL. All results of a job are checked. Then injects --events faults, one after another: kills
 and restarts a reducer, stops and continues it, drains and restarts it, resets its connections, corrupts or delays bytes on them,
-or adds a reducer to the pool. With more than --reducers + 1 reducers in the pool, the oldest one is removed.
+or adds a reducer to the pool. With more than --reducers + 1 reducers in the pool, the oldest one is removed. With --colocated always
+the ranks reduce by themselves while no reducer is left, so kill-all may kill the whole pool, and no event waits for another reducer.
 
 --seed determines the sequence of faults and is printed. It does not determine the timing.
 """
@@ -20,10 +21,10 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from jobs import KINDS  # noqa: E402
+from jobs import COLOCATED, KINDS  # noqa: E402
 from processes import Failed, expect_freed, start_pool, stall_summary, wait_until  # noqa: E402
 
-EVENTS = ("kill", "kill-two", "stop", "drain", "cut", "corrupt", "flip", "delay", "add")
+EVENTS = ("kill", "kill-two", "kill-all", "stop", "drain", "cut", "corrupt", "flip", "delay", "add")
 BAD_FRAME = "connection closed for a malformed frame"
 
 
@@ -57,8 +58,9 @@ class Chaos:
         return reducer.in_use(self.job.sessions)
 
     def wait_for_other_reducer(self, victims):
-        """Waits until the job runs on a reducer outside of `victims`, because a session ends with its last reducer."""
-        if not any(self.in_use(r) for r in self.reducers if r not in victims):
+        """Waits until the job runs on a reducer outside of `victims`, because a session without co-located reducers ends with its last
+        reducer."""
+        if self.options.colocated != "always" and not any(self.in_use(r) for r in self.reducers if r not in victims):
             wait_until("the job runs on all reducers before the next event", self.runs_on_all_reducers)
 
     def kill(self, victims):
@@ -105,7 +107,10 @@ class Chaos:
         if event == "kill":
             self.kill([r])
         elif event == "kill-two":
-            self.kill(self.random.sample(self.reducers, min(2, len(self.reducers) - 1)))
+            most = len(self.reducers) - (self.options.colocated != "always")
+            self.kill(self.random.sample(self.reducers, min(2, most)))
+        elif event == "kill-all":
+            self.kill(self.reducers)
         elif event == "stop":
             self.wait_for_other_reducer([r])
             r.process.send_signal(signal.SIGSTOP)
@@ -141,7 +146,7 @@ class Chaos:
             self.inject(event)
             self.job.check()
             # In some cases the next event happens before the job has recovered from this one.
-            if self.random.random() < 0.8 or event in ("kill-two", "stop"):
+            if self.random.random() < 0.8 or event in ("kill-two", "kill-all", "stop"):
                 wait_until(f"the job runs on all reducers again after event {number}, {event}", self.runs_on_all_reducers)
             if self.options.progress and (number + 1) % 50 == 0:
                 print(f"# {number + 1} events, {self.killed} reducers killed, stalls {stall_summary(self.job.stalls)}", file=sys.stderr)
@@ -180,13 +185,14 @@ def main():
     parser.add_argument("--sluice", default="sluice", help="the sluice program")
     parser.add_argument("--seed", type=int, default=0, help="seed of the faults; 0: random")
     parser.add_argument("--events", type=int, default=50, help="number of events")
-    parser.add_argument("--of", default="kill", help=f"comma-separated kinds of events, of {','.join(EVENTS)}; all: all but flip, and but add if the job cannot change its pool")
+    parser.add_argument("--of", default="kill", help=f"comma-separated kinds of events, of {','.join(EVENTS)}; all: all that the job and --colocated allow, but flip")
     parser.add_argument("--job", choices=KINDS, default="soak", help="; ".join(f"{name}: {kind.__doc__}" for name, kind in KINDS.items()))
     parser.add_argument("--player", help="the program that acts as NCCL (target sluice_nccl_player)")
     parser.add_argument("--plugin", help="libnccl-net-sluice.so; default: in ../lib of the sluice program")
     parser.add_argument("--epochs", type=int, default=500, help="epochs of one training of the digits job")
     parser.add_argument("--workers", type=int, default=3, help="number of workers of the job")
     parser.add_argument("--reducers", type=int, default=3, help="number of reducers of the pool")
+    parser.add_argument("--colocated", choices=COLOCATED, default="auto", help="the workers' SLUICE_COLOCATED")
     parser.add_argument("--max-size", default="1M", help="largest operation of the soak job")
     parser.add_argument("--peer-timeout-ms", type=int, default=1000, help="peer timeout: time without a message after which a reducer counts as lost")
     parser.add_argument("--max-growth-mib", type=int, default=16, help="limit of the growth of a worker's resident memory in the last three quarters of a run")
@@ -195,16 +201,19 @@ def main():
     parser.add_argument("--progress", action="store_true", help="print progress to stderr every 50 events")
     parser.add_argument("--keep", action="store_true", help="keep the folder with the logs and print its path")
     options = parser.parse_args()
-    can_change_pool = KINDS[options.job].can_change_pool
-    options.of = [e for e in EVENTS if e != "flip" and (e != "add" or can_change_pool)] if options.of == "all" else options.of.split(",")
+    can_change_pool, needs_no_pool = KINDS[options.job].can_change_pool, options.colocated == "always"
+    excluded = {"flip"} | (set() if can_change_pool else {"add"}) | (set() if needs_no_pool else {"kill-all"})
+    options.of = [e for e in EVENTS if e not in excluded] if options.of == "all" else options.of.split(",")
     if wrong := [e for e in options.of if e not in EVENTS]:
         parser.error(f"no event {wrong[0]}; the events are {', '.join(EVENTS)}")
-    if "flip" in options.of and set(options.of) & {"kill", "kill-two", "drain", "corrupt", "add"}:
-        parser.error("flip cannot be combined with kill, kill-two, drain, corrupt or add, because it counts detected frames")
+    if "flip" in options.of and set(options.of) & {"kill", "kill-two", "kill-all", "drain", "corrupt", "add"}:
+        parser.error("flip cannot be combined with kill, kill-two, kill-all, drain, corrupt or add, because it counts detected frames")
     if "add" in options.of and not can_change_pool:
         parser.error(f"the job {options.job} does not support add: it restarts at any time, and its ranks must then read the same list")
-    if options.reducers < 2:
-        parser.error("expected at least 2 reducers: a job cannot recover from the loss of its last reducer")
+    if "kill-all" in options.of and not needs_no_pool:
+        parser.error("kill-all needs --colocated always: a job without co-located reducers ends with its last reducer")
+    if options.reducers < (1 if needs_no_pool else 2):
+        parser.error("expected at least 2 reducers, or 1 with --colocated always: a job cannot recover from the loss of its last reducer")
     if options.job == "player" and not options.player:
         parser.error("the job player needs --player FILE")
     options.plugin = options.plugin or Path(options.sluice).resolve().parent.parent / "lib" / "libnccl-net-sluice.so"
@@ -224,7 +233,7 @@ def main():
     job = chaos.job if chaos else None
     stalls = sorted(job.stalls) if job else []
     rounds = sorted(job.longest_rounds(chaos.event_times)) if job and not error else []
-    result = {"schema": "sluice.chaos/1", "seed": options.seed, "job": options.job, "events": chaos.counts if chaos else {},
+    result = {"schema": "sluice.chaos/1", "seed": options.seed, "job": options.job, "colocated": options.colocated, "events": chaos.counts if chaos else {},
               "killed": chaos.killed if chaos else 0, "error": error, "jobs": job.runs if job else 0, "stalls_ms": stalls, "longest_rounds_ms": rounds,
               "flipped": chaos.flipped if chaos else None, "workers": [resources for _, _, resources in chaos.workers] if chaos else [], options.job: job.result() if job else None}
     if options.json:

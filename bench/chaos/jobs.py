@@ -14,6 +14,7 @@ from processes import Failed, child_resources
 # Log lines that report the length of a stall in ms.
 LIBRARY_STALL = re.compile(r"session resumed after (\d+) ms")
 PLUGIN_STALL = re.compile(r"NET/SLUICE: \w+ rank \d+: session resumed after (\d+) ms")
+COLOCATED = ("auto", "off", "always")  # values of SLUICE_COLOCATED
 EPOCH = re.compile(r"^epoch +(\d+)/(\d+) ")
 
 
@@ -80,7 +81,7 @@ class Job:
         raise NotImplementedError
 
     def start_process(self, *command, stall_pattern=LIBRARY_STALL, env=None):
-        self.output = ProcessOutput(command, stall_pattern, self.stalls, env)
+        self.output = ProcessOutput(command, stall_pattern, self.stalls, {"SLUICE_COLOCATED": self.options.colocated, **(env or {})})
 
     def failure(self, message):
         return Failed(f"{message}: " + " | ".join((self.output.lines[-2:] + self.output.notes)[-8:]))

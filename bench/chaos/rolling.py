@@ -9,6 +9,7 @@ without and once with restarts; the weights must be bit-identical.
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from jobs import Soak  # noqa: E402
+from jobs import COLOCATED, Soak  # noqa: E402
 from processes import Failed, expect_freed, start_pool, stall_summary, wait_until  # noqa: E402
 
 RECOVERED = 0.9  # throughput has recovered at this share of the median before the restart
@@ -53,7 +54,8 @@ class Pool:
 
 def run_digits(options, folder, pool, result):
     return subprocess.Popen([options.sluice, "demo", "digits", "--workers", str(options.workers), "--epochs", str(options.epochs), "--json", result,
-                             "--connect", pool.addresses()], stdout=subprocess.DEVNULL, stderr=open(folder / "digits.log", "ab"))
+                             "--connect", pool.addresses()], stdout=subprocess.DEVNULL, stderr=open(folder / "digits.log", "ab"),
+                            env={**os.environ, "SLUICE_COLOCATED": options.colocated})
 
 
 def digits(options, folder, pool):
@@ -154,6 +156,7 @@ def main():
     parser.add_argument("--bucket-ms", type=int, default=100, help="interval of the throughput measurement")
     parser.add_argument("--max-size", default="256K", help="largest operation of the soak job")
     parser.add_argument("--epochs", type=int, default=200, help="epochs of the digits job; doubled if it ends before all reducers have restarted")
+    parser.add_argument("--colocated", choices=COLOCATED, default="auto", help="the workers' SLUICE_COLOCATED")
     parser.add_argument("--json", help="file for the result")
     options = parser.parse_args()
     if options.reducers < 2:

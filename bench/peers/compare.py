@@ -55,10 +55,19 @@ def percentile(values, share):
     return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
+def entries_of(arguments):
+    sluice = [peers.Sluice(arguments.sluice, reducers) for reducers in arguments.reducers] if arguments.sluice else []
+    return sluice + peers_of(arguments)
+
+
+def peers_of(arguments):
+    return [peers.peer(name, arguments.peers) for name in arguments.entries] if arguments.peers else []
+
+
 class Comparison:
     """Measures all entries with one number of workers."""
 
-    def __init__(self, arguments, workers, hosts, folder):
+    def __init__(self, arguments, workers, hosts, folder, entries):
         self.arguments = arguments
         self.workers = workers
         self.hosts = hosts
@@ -66,8 +75,6 @@ class Comparison:
         self.machine = None
         self.failures = []
         self.samples = {}  # (entry, size): the results of all rounds
-        entries = [peers.Sluice(arguments.sluice, reducers) for reducers in arguments.reducers] if arguments.sluice else []
-        entries += [peers.peer(name, arguments.peers) for name in arguments.entries] if arguments.peers else []
         self.entries = []
         for entry in entries:
             reason = entry.unavailable_reason(hosts)
@@ -87,17 +94,23 @@ class Comparison:
             for entry in self.entries[first:] + self.entries[:first]:
                 self.measure(entry)
 
-    def measure(self, entry):
+    def set_reducer_rates(self, entry):
         if isinstance(entry, peers.Sluice) and isinstance(self.hosts, TestNetwork):
-            matching_rate = rate_text(bits_per_second(self.arguments.rate) * self.workers / entry.reducers)
             for i in range(entry.reducers):
+                matching_rate = rate_text(bits_per_second(self.arguments.rate) * self.workers / entry.reducers)
                 self.hosts.set_rate(f"r{i}", self.arguments.reducer_rate or matching_rate)
+
+    def results_of(self, entry):
+        """Measures the entry once at each size. Returns the RESULTs (peers.py)."""
+        self.set_reducer_rates(entry)
         settings = (self.arguments.iterations, self.arguments.warmup, self.folder)
+        if self.arguments.trace:
+            return [entry.replay(self.hosts, self.workers, self.arguments.trace, *settings)]
+        return entry.measure(self.hosts, self.workers, self.arguments.sizes, *settings)
+
+    def measure(self, entry):
         try:
-            if self.arguments.trace:
-                results = [entry.replay(self.hosts, self.workers, self.arguments.trace, *settings)]
-            else:
-                results = entry.measure(self.hosts, self.workers, self.arguments.sizes, *settings)
+            results = self.results_of(entry)
         except peers.PeerError as error:
             self.fail(str(error))
             return
@@ -106,8 +119,11 @@ class Comparison:
             if self.machine is None or isinstance(entry, peers.Sluice):
                 self.machine = result["machine"]
 
+    def lengths(self):
+        return [peers.trace_bytes(self.arguments.trace)] if self.arguments.trace else self.arguments.sizes
+
     def rows(self):
-        for length in [peers.trace_bytes(self.arguments.trace)] if self.arguments.trace else self.arguments.sizes:
+        for length in self.lengths():
             sluice_median = None
             for entry in self.entries:
                 rounds = self.samples.get((entry.name, length))
@@ -144,7 +160,7 @@ def compare(arguments, workers, folder):
         names = [f"w{i}" for i in range(workers)] + [f"r{i}" for i in range(max(arguments.reducers))] + ["ctl"]
         hosts = TestNetwork(names, lambda host: arguments.rate if host[0] == "w" else "0", arguments.congestion, arguments.mtu)
     with hosts:
-        comparison = Comparison(arguments, workers, hosts, folder)
+        comparison = Comparison(arguments, workers, hosts, folder, entries_of(arguments))
         comparison.run()
     return comparison
 
@@ -156,7 +172,7 @@ def parse():
     parser.add_argument("--entries", type=list_of(str), default=list(peers.PEERS), metavar="NAME,...",
                         help="peers to measure: " + ", ".join(peers.PEERS) + " (default: all)")
     parser.add_argument("--workers", type=list_of(int), default=[4])
-    parser.add_argument("--reducers", type=list_of(int), default=[1, 2], help="sizes of the sluice pools, each measured (default: 1,2)")
+    parser.add_argument("--reducers", type=list_of(int), default=[1, 2], help="sizes of the sluice pools, each measured; 0: co-located reducers only (default: 1,2)")
     parser.add_argument("--rate", default="200mbit", help="rate of each worker's link in each direction (default: 200mbit)")
     parser.add_argument("--reducer-rate", help="rate of each reducer's link (default: the pool has the bandwidth of all workers)")
     parser.add_argument("--loopback", action="store_true", help="run everything over the loopback interface without limits; needs no root")

@@ -223,15 +223,33 @@ def peer(name, programs):
 class Sluice:
     """`sluice bench` with the client library, over reducers that this class starts."""
 
-    def __init__(self, program, reducers, options=()):
-        """`options` are passed to every `sluice bench`."""
+    def __init__(self, program, reducers, options=(), colocated=None, link_rate=None):
+        """`options` are passed to every `sluice bench`. `colocated`: value of SLUICE_COLOCATED, or None for the program's default.
+        `link_rate` maps a host to the bits per second of its link, 0 for no limit; None: the program finds the rates itself."""
         self.options = list(options)
-        self.name = f"sluice, {reducers} reducer{'s' if reducers > 1 else ''}"
+        self.name = f"sluice, {reducers} reducer{'' if reducers == 1 else 's'}{', pool alone' if colocated == 'off' else ''}"
         self.program = Path(program).resolve()
         self.reducers = reducers
+        self.colocated = colocated
+        self.link_rate = link_rate
 
     def unavailable_reason(self, hosts):
-        return None if shutil.which(str(self.program)) else f"{self.program} does not exist"
+        if not shutil.which(str(self.program)):
+            return f"{self.program} does not exist"
+        needs_colocation = self.reducers == 0 or self.colocated not in (None, "off")
+        if needs_colocation and not self.has_colocation():
+            return f"{self.program} has no co-located reducers (`bench allreduce --help` does not name SLUICE_RENDEZVOUS); use a newer program"
+        return None
+
+    def has_colocation(self):
+        """An older program would ignore SLUICE_COLOCATED, and the pool alone would be measured instead."""
+        shown = subprocess.run([self.program, "bench", "allreduce", "--help"], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        return "SLUICE_RENDEZVOUS" in shown.stdout
+
+    def variables(self, host):
+        colocated = {"SLUICE_COLOCATED": self.colocated} if self.colocated and host[0] == "w" else {}
+        rate = self.link_rate(host) if self.link_rate else 0
+        return {**colocated, **({"SLUICE_LINK_RATE": str(int(rate))} if rate else {})}
 
     def measure(self, hosts, ranks, sizes, iterations, warmup, folder):
         results = []
@@ -256,7 +274,8 @@ class Sluice:
 
     def run(self, hosts, ranks, folder, total_bytes, verb, options):
         try:
-            with sluice_run.reducers(hosts, self.program, self.reducers, folder) as pool, CountedBytes(self.name, hosts, ranks, total_bytes):
-                return sluice_run.bench(hosts, self.program, verb, ranks, pool, folder, [*options, *self.options])
+            with (sluice_run.reducers(hosts, self.program, self.reducers, folder, self.variables) as pool,
+                  CountedBytes(self.name, hosts, ranks, total_bytes)):
+                return sluice_run.bench(hosts, self.program, verb, ranks, pool, folder, [*options, *self.options], self.variables)
         except sluice_run.SluiceFailed as error:
             raise PeerError(str(error)) from error

@@ -1,0 +1,111 @@
+"""usage: torch_rank.py BACKEND ROUND-SETTINGS-JSON: one rank of torch_backend.py. Prints a line of JSON with the seconds of every repetition of
+every case: single collectives of --bytes, steps of DistributedDataParallel and FSDP2 with and without communication."""
+
+import datetime
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+BACKEND, SETTINGS = sys.argv[1], json.loads(sys.argv[2])
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def timed(call):
+    """Seconds of each repetition, from a barrier to the end on this rank."""
+    times = []
+    for repetition in range(SETTINGS["warmup"] + SETTINGS["repetitions"]):
+        dist.barrier()
+        began = time.monotonic()
+        call()
+        if repetition >= SETTINGS["warmup"]:
+            times.append(time.monotonic() - began)
+    return times
+
+
+def collectives():
+    elements = SETTINGS["bytes"] // 4 // RANKS * RANKS
+    whole, part = torch.ones(elements), torch.ones(elements // RANKS)
+    other_whole, other_part = torch.ones(elements), torch.ones(elements // RANKS)
+
+    def both():  # as in the backward pass of FSDP2: this layer's gradients beside the next one's parameters
+        works = [dist.reduce_scatter_tensor(part, whole, async_op=True), dist.all_gather_into_tensor(other_whole, other_part, async_op=True)]
+        for work in works:
+            work.wait()
+
+    yield "all_reduce", lambda: dist.all_reduce(whole)
+    yield "reduce_scatter", lambda: dist.reduce_scatter_tensor(part, whole)
+    yield "all_gather", lambda: dist.all_gather_into_tensor(whole, part)
+    yield "reduce_scatter beside all_gather", both
+    yield "broadcast", lambda: dist.broadcast(whole, 0)
+    yield "all_reduce of 4 KiB", lambda small=torch.ones(1024): dist.all_reduce(small)
+
+
+def network():
+    """A network of `bytes` of parameters in 8 equal layers."""
+    width = int((SETTINGS["bytes"] / 4 / 8) ** 0.5)
+    return torch.nn.Sequential(*[layer for _ in range(8) for layer in (torch.nn.Linear(width, width, bias=False), torch.nn.ReLU())]), width
+
+
+def steps(wrap):
+    model, width = network()
+    model = wrap(model)
+    x = torch.ones(4, width)
+
+    def step():
+        model(x).sum().backward()
+
+    return model, step
+
+
+def wrap_layers(model):
+    for layer in model:
+        if isinstance(layer, torch.nn.Linear):
+            fully_shard(layer)
+    fully_shard(model)
+    return model
+
+
+def trainings():
+    ddp, step = steps(DistributedDataParallel)
+
+    def alone():
+        with ddp.no_sync():
+            step()
+
+    yield "ddp step", step
+    yield "ddp step without communication", alone
+    _, sharded = steps(wrap_layers)
+    yield "fsdp2 step", sharded
+
+
+def issue_seconds():
+    """Seconds from the call of an asynchronous allreduce of 4 KiB until it returns: what Python costs."""
+    small, times = torch.ones(1024), []
+    for _ in range(200):
+        began = time.perf_counter()
+        work = dist.all_reduce(small, async_op=True)
+        times.append(time.perf_counter() - began)
+        work.wait()
+    return times[20:]
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    if BACKEND == "sluice":
+        import sluice.torch  # noqa: F401  # an installed package needs no import
+    dist.init_process_group(BACKEND, init_method=SETTINGS["store"], rank=RANK, world_size=RANKS, timeout=datetime.timedelta(seconds=120))
+    cases = {name: timed(call) for kind in (collectives, trainings) for name, call in kind() if name in SETTINGS["cases"]}
+    cases["call"] = issue_seconds()
+    print(json.dumps(cases))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
