@@ -86,8 +86,8 @@ class Bucket:
 
 
 def leave_session_to_hook_thread(session):
-    """Makes the hook's thread drop the last reference to the session once the returned event is set, and makes that
-    thread close the session slowly while the interpreter exits."""
+    """Makes the hook's thread drop the last reference to the session once the first returned event is set, and makes that
+    thread close the session slowly while the interpreter exits. Sets the second event when the thread begins to close."""
     release, delay, closing = threading.Event(), threading.Event(), threading.Event()
     wait, failure = sluice.Request.wait, sluice.Session._failure
 
@@ -106,7 +106,7 @@ def leave_session_to_hook_thread(session):
     sluice.Request.wait, sluice.Session._failure = wait_for_main, slow_failure
     sluice.Request.done = lambda request: False  # otherwise an operation that has ended does not need the thread
     sluice.ddp_hook(session)(None, Bucket())
-    return release
+    return release, closing
 
 
 def main():
@@ -122,9 +122,10 @@ def main():
         mean, total = gradients(sluice.ddp_hook(session)), gradients(sluice.ddp_hook(session, average=False))
         print(json.dumps({**losses, "sums": torch.equal(mean * session.ranks, total) and mean.any().item()}))
     elif mode == "last":
-        release = leave_session_to_hook_thread(session)
+        release, closing = leave_session_to_hook_thread(session)
         del session
         release.set()
+        closing.wait(20)  # otherwise this thread may find the session still open at exit, and close it
     else:
         until_lost(session)
     dist.destroy_process_group()
