@@ -1,22 +1,25 @@
 """usage: torch_backend_rank.py results BACKEND | groups | disagree | lost: a rank of a torch.distributed job with the backend "sluice" or another one.
 
-results: prints JSON with what collectives and trainings return, the hash of each. groups: makes, uses and destroys groups, and prints what is left of
-them. disagree: makes calls that differ between the ranks, and prints the exceptions. lost: reduces until another rank is lost, and prints the exceptions."""
+results: prints JSON with what collectives return, the hash of each, and the losses of trainings. groups: makes, uses and destroys groups,
+SLUICE_TEST_GROUPS of them (default: 20), and prints what is left of them. disagree: makes calls that differ between the ranks, and prints the exceptions. lost: reduces until another rank is lost, and prints the exceptions."""
 
 import hashlib
 import json
 import os
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 IS_OLD = not hasattr(dist.ProcessGroup, "shutdown")  # torch 2.4 and 2.6, where gloo has fewer types and no reduce_scatter, and FSDP2 needs a GPU
 
-STEPS = 10
+STEPS = 50
 OPS = {"sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 DTYPES = (torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bfloat16)
 
@@ -173,7 +176,18 @@ def train(model, optimizer):
         loss = model(torch.randn(16, 32, generator=random)).square().mean()
         loss.backward()
         optimizer.step()
-    return loss.item()
+    whole = loss.detach().double()
+    dist.all_reduce(whole)
+    return whole.item()
+
+
+def train_by_local_steps():
+    """LocalSGD after 10 steps: the ranks average their models every 4 steps."""
+    model = DistributedDataParallel(network(), bucket_cap_mb=0.01)
+    model.register_comm_hook(PostLocalSGDState(process_group=None, subgroup=dist.new_group([dist.get_rank()], use_local_synchronization=True),
+                                               start_localSGD_iter=10), post_localSGD_hook)
+    averager = PeriodicModelAverager(period=4, warmup_steps=10)
+    return train(model, PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.05), averager))
 
 
 def training_results():
@@ -184,6 +198,7 @@ def training_results():
     yield "ddp", train(ddp, adam(ddp))
     zero = DistributedDataParallel(network(), bucket_cap_mb=0.01)
     yield "zero", train(zero, ZeroRedundancyOptimizer(zero.parameters(), torch.optim.Adam, lr=0.01))
+    yield "local sgd", train_by_local_steps()
     if not IS_OLD:
         from torch.distributed.fsdp import fully_shard
 
@@ -199,9 +214,9 @@ def offloaded():
 
 
 def print_results():
-    kinds = (allreduce_results, gathered_results, scattered_results, other_results, training_results)
+    kinds = (allreduce_results, gathered_results, scattered_results, other_results)
     results = {name: value for kind in kinds for name, value in kind() if value is not None}
-    print(json.dumps({"results": results, "offloaded": offloaded()}))
+    print(json.dumps({"results": results, "losses": dict(training_results()), "offloaded": offloaded()}))
 
 
 def print_groups():
@@ -222,7 +237,7 @@ def print_groups():
     dist.all_reduce(z, group=alone)
     use_groups(1)
     before = left()
-    use_groups(20)
+    use_groups(int(os.environ.get("SLUICE_TEST_GROUPS", "20")))
     print(json.dumps({"sums": sums, "crossed": [x[0].item(), y[0].item()], "alone": z.tolist(), "before": before, "after": left()}))
 
 
@@ -235,8 +250,9 @@ def use_groups(count):
 
 
 def left():
-    """Threads of the process, those of libraries included, and descriptors."""
-    return {"threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd"))}
+    """Threads of the process, those of libraries included, descriptors, and memory in bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {"threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd")), "memory": pages * os.sysconf("SC_PAGESIZE")}
 
 
 def print_disagreements():

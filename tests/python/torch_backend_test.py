@@ -13,6 +13,8 @@ from pathlib import Path
 from package_test_bed import PACKAGE, PackageTest, main
 
 RANK = "torch_backend_rank.py"
+GROUPS = os.environ.get("SLUICE_TEST_GROUPS", "20")
+MIB = 1 << 20
 FINDS_BACKENDS = "torch.distributed.backends" in (Path(find_spec("torch").origin).parent / "distributed" / "distributed_c10d.py").read_text()
 
 
@@ -37,17 +39,23 @@ class TorchBackend(PackageTest):
             for found in (none, pool):  # besides, they have results of types that gloo refuses
                 self.assertEqual({name: found["results"][name] for name in gloo["results"]}, gloo["results"])
             self.assertEqual(none["results"], pool["results"])
+            self.assertEqual([none["losses"], pool["losses"]], [gloo["losses"]] * 2)
             self.assertGreater(none["offloaded"], 200)
             self.assertEqual(none["offloaded"], pool["offloaded"])
 
-    def test_three_ranks_get_equal_bits_with_and_without_reducers(self):
+    def test_four_ranks_get_equal_bits_with_and_without_reducers_and_the_losses_of_gloo(self):
         _, reducer = self.start_reducer()
-        none = self.run_job(3, "results")
-        pool = self.run_job(3, "results", SLUICE_REDUCERS=reducer)
+        none = self.run_job(4, "results")
+        pool = self.run_job(4, "results", SLUICE_REDUCERS=reducer)
         self.assertEqual(none, pool)
+        # With four ranks gloo adds in another order.
+        for (found,), (gloo,) in zip(none, self.run_job(4, "results", "gloo")):
+            self.assertEqual(found["losses"].keys(), gloo["losses"].keys())
+            for name, loss in gloo["losses"].items():
+                self.assertAlmostEqual(found["losses"][name], loss, delta=1e-6 * loss, msg=name)
 
     def test_groups_are_sessions_of_their_own_and_leave_nothing_behind(self):
-        jobs = self.run_job(4, "groups")
+        jobs = self.run_job(4, "groups", SLUICE_TEST_GROUPS=GROUPS)
         for rank, printed in enumerate(jobs):
             self.assertEqual(len(printed), 2)
             for job in printed:
@@ -56,8 +64,9 @@ class TorchBackend(PackageTest):
                 self.assertEqual(job["crossed"], [2, 2])
                 self.assertEqual(job["alone"], [7, 7, 7])
                 self.assertEqual(job["after"]["threads"], job["before"]["threads"])
-                # Other ranks may still be closing connections of the last group. A leak would be one for each of the 20.
+                # Other ranks may still be closing connections of the last group. A leak would be one for each of them.
                 self.assertLess(job["after"]["descriptors"], job["before"]["descriptors"] + 20)
+                self.assertLess(job["after"]["memory"], job["before"]["memory"] + MIB * (4 + int(GROUPS) // 50))
 
     def test_a_lost_rank_is_named_in_the_error_of_the_others(self):
         _, reducer = self.start_reducer()
