@@ -1,5 +1,6 @@
-"""usage: torch_backend_rank.py results BACKEND | groups | disagree | lost: a rank of a torch.distributed job with the backend "sluice" or another one.
+"""usage: torch_backend_rank.py results|groups|disagree|lost POOL... [no-import]: a rank of a torch.distributed job with each pool, one after the other.
 
+POOL: reducers or "none" for the backend "sluice", or "gloo" for that backend. One process for all, because the import of torch takes seconds.
 results: prints JSON with what collectives return, the hash of each, and the losses of trainings. groups: makes, uses and destroys groups,
 SLUICE_TEST_GROUPS of them (default: 20), and prints what is left of them. disagree: makes calls that differ between the ranks, and prints the exceptions. lost: reduces until another rank is lost, and prints the exceptions."""
 
@@ -255,6 +256,18 @@ def left():
     return {"threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd")), "memory": pages * os.sysconf("SC_PAGESIZE")}
 
 
+def gather_large(group, factor=1, future=False):
+    """Gathers some MiB: with a reducer, in the second session of the group."""
+    part = torch.ones(factor << 18)
+    work = dist.all_gather_into_tensor(torch.empty(2 * len(part)), part, group=group, async_op=True)
+    if future:
+        try:
+            work.get_future().wait()
+        except Exception as error:
+            raise dist.DistBackendError(str(error)) from error
+    work.wait()
+
+
 def print_disagreements():
     """Calls that differ between ranks 0 and 1, each in a group of its own."""
     x, first = torch.ones(100), dist.get_rank() == 0
@@ -263,6 +276,9 @@ def print_disagreements():
              "op": lambda group: dist.all_reduce(x, dist.ReduceOp.SUM if first else dist.ReduceOp.MAX, group=group),
              "root": lambda group: dist.broadcast(x, 0 if first else 1, group=group),
              "order": lambda group: dist.all_reduce(x, group=group) if first else dist.all_gather_into_tensor(torch.empty(200), x, group=group),
+             "large order": lambda group: dist.all_reduce(x, group=group) if first else gather_large(group),
+             "large shape": lambda group: gather_large(group) if first else gather_large(group, 2),
+             "large future": lambda group: dist.all_reduce(x, group=group) if first else gather_large(group, future=True),
              "barrier": lambda group: dist.all_reduce(x, group=group) if first else dist.barrier(group=group)}
     found = {}
     for name, call in cases.items():
@@ -288,12 +304,16 @@ def until_lost():
 
 
 def main():
-    mode, backend = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "sluice"
+    mode, pools = sys.argv[1], sys.argv[2:]
     torch.set_num_threads(1)
-    if backend == "sluice" and "no-import" not in sys.argv:
+    if pools[-1] == "no-import":
+        pools.pop()
+    else:
         import sluice.torch  # noqa: F401
-    for job in range(2 if mode == "groups" else 1):  # a process may end its job and start another one
-        dist.init_process_group(backend, init_method=f"file://{os.environ['STORE']}-{job}", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+    for job, pool in enumerate(pools):
+        os.environ["SLUICE_REDUCERS"] = pool
+        dist.init_process_group("gloo" if pool == "gloo" else "sluice", init_method=f"file://{os.environ['STORE']}-{job}", rank=int(os.environ["RANK"]),
+                                world_size=int(os.environ["WORLD_SIZE"]))
         {"results": print_results, "groups": print_groups, "disagree": print_disagreements, "lost": until_lost}[mode]()
         dist.destroy_process_group()
 

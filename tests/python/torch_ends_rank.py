@@ -44,13 +44,14 @@ def aborted():
         offloaded = dist.all_reduce(x, group=group, async_op=True)
         future = dist.all_reduce(torch.ones(10), group=group, async_op=True).get_future()
         in_gloo = dist.irecv(torch.ones(10), 1, group=group)
+        gathered = dist.all_gather_into_tensor(torch.empty(1 << 19), torch.ones(1 << 18), group=group, async_op=True)
         waiter = threading.Thread(target=lambda: errors.append(error_of(offloaded.wait)))
         waiter.start()
         begin = time.monotonic()
         group.abort()
         waiter.join()
         seconds = time.monotonic() - begin
-        errors += [error_of(future.wait), error_of(in_gloo.wait)]
+        errors += [error_of(future.wait), error_of(in_gloo.wait), error_of(gathered.wait)]
     else:
         until_ended(group)
     errors.append(error_of(lambda: dist.all_reduce(x, group=group)))

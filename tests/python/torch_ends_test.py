@@ -21,8 +21,8 @@ class TorchEnds(PackageTest):
 
     def test_work_in_progress_fails_at_once_and_nothing_is_left(self):
         printed = [json.loads(out) for out in self.outputs(self.start_job("ends", SLUICE_LINGER_TIMEOUT="200ms"))]
-        waiting, future, in_gloo, later = printed[0]["aborted"]["errors"]
-        for kind, text in (waiting, later):
+        waiting, future, in_gloo, gathered, later = printed[0]["aborted"]["errors"]
+        for kind, text in (waiting, gathered, later):
             self.assertEqual(kind, "DistBackendError")
             self.assertIn(ABORTED, text)
         self.assertIn(ABORTED, future[1])

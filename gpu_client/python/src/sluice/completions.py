@@ -8,14 +8,22 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any, Optional, Protocol
 
 import torch
 
-from .request import Request
 from .session import Session, _close_at_exit
 
-_Item = Optional[tuple[Request, "torch.futures.Future[None]"]]
+
+class Operation(Protocol):
+    """What a future needs of an operation. The methods are those of sluice.Request."""
+
+    def wait(self, timeout: Optional[float] = None) -> Any: ...
+    def done(self) -> bool: ...
+    def error(self) -> Optional[Exception]: ...
+
+
+_Item = Optional[tuple[Operation, "torch.futures.Future[None]"]]
 
 
 class CompletionThread:
@@ -32,7 +40,7 @@ class CompletionThread:
         atexit.register(self._at_exit)
         session._call_at_close(self.stop)
 
-    def future_of(self, request: Request, value: Callable[[], Any]) -> torch.futures.Future[Any]:
+    def future_of(self, request: Operation, value: Callable[[], Any]) -> torch.futures.Future[Any]:
         """Returns a future for the result of `value`, or for its exception. Calls it when the request has ended.
 
         The future of a request that has ended is complete. torchft relies on that after a wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import threading
 import time
@@ -50,7 +51,7 @@ class Request:
             if deadline is not None and time.monotonic() >= deadline:
                 raise Timeout(f"the operation did not end within {timeout} s")
         if self._error is not None:
-            raise self._error
+            raise copy.copy(self._error)  # its traceback would keep this request, and the frames of its callers, alive
         return self._result
 
     def done(self) -> bool:

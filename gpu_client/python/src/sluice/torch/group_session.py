@@ -1,4 +1,4 @@
-"""Opens the session of a process group: its ranks agree through the group's store on an id and on where they meet."""
+"""Opens the sessions of a process group: its ranks agree through the group's store on ids and on where they meet."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from datetime import timedelta
+from typing import NamedTuple
 
 import torch.distributed as dist
 
@@ -17,16 +18,29 @@ _lock = threading.Lock()
 _ports: dict[str, int] = {}  # address: the port of this process's co-located reducer, for all groups of which it is the first rank
 
 
-def open_session(store: dist.Store, rank: int, ranks: int, timeout: timedelta) -> Session:
-    """Collective over the group. Raises a subclass of sluice.Error.
+class GroupSessions(NamedTuple):
+    """What the ranks of a group must agree on before they open sessions."""
 
-    `timeout` limits the join and each later operation."""
+    ids: list[bytes]  # of the sessions that the group may open
+    meeting_point: str
+    rank: int
+    ranks: int
+
+    def open(self, index: int, timeout: timedelta) -> Session:
+        """Collective over the group. Raises a subclass of sluice.Error.
+
+        `timeout` limits the join and each later operation."""
+        limit_ms = max(1, min(int(timeout.total_seconds() * 1000), (1 << 31) - 1))
+        return Session(None, session_id=self.ids[index], rank=self.rank, ranks=self.ranks, rendezvous=self.meeting_point,
+                       join_timeout_ms=limit_ms, op_timeout_ms=limit_ms)
+
+
+def agree(store: dist.Store, rank: int, ranks: int) -> GroupSessions:
+    """Collective over the group. Later the store is not used: another thread may wait in it, and so block it."""
     if rank == 0:
-        store.set(_KEY, json.dumps({"id": os.urandom(16).hex(), "rendezvous": _meeting_point()}))
-    announced = json.loads(store.get(_KEY))
-    limit_ms = max(1, min(int(timeout.total_seconds() * 1000), (1 << 31) - 1))
-    return Session(None, session_id=bytes.fromhex(announced["id"]), rank=rank, ranks=ranks, rendezvous=announced["rendezvous"],
-                   join_timeout_ms=limit_ms, op_timeout_ms=limit_ms)
+        store.set(_KEY, json.dumps({"ids": [os.urandom(16).hex() for _ in range(2)], "meeting_point": _meeting_point()}))
+    agreed = json.loads(store.get(_KEY))
+    return GroupSessions([bytes.fromhex(text) for text in agreed["ids"]], agreed["meeting_point"], rank, ranks)
 
 
 def _meeting_point() -> str:

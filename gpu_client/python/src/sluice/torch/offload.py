@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 import torch.distributed as dist
 
-from ..request import Request
+from ..completions import Operation
 from ..session import Session
+from .gather_session import GatherSession
 
 _ReduceOp = dist.ReduceOp.RedOpType
 
@@ -18,6 +19,7 @@ _REDUCED = {torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, to
             torch.float8_e5m2}
 
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]
+Gatherer = Union[Session, GatherSession]
 
 
 class Operator(NamedTuple):
@@ -28,7 +30,7 @@ class Operator(NamedTuple):
 class Started(NamedTuple):
     """An operation of the session. When it has ended, the results are in the buffers."""
 
-    requests: list[Request]
+    requests: Sequence[Operation]
     copies: Pairs  # (tensor of the caller, other memory with its result)
 
 
@@ -82,7 +84,7 @@ def reduce_scatter(session: Session, pairs: Pairs, op: Operator) -> Started:
     return Started(requests, _copies(outputs, buffers))
 
 
-def all_gather(session: Session, pairs: Pairs) -> Started:
+def all_gather(session: Gatherer, pairs: Pairs) -> Started:
     """`pairs`: (output for the parts of all ranks, in rank order, input)."""
     outputs = [output for output, _ in pairs]
     buffers = [_dense(output) for output in outputs]
@@ -90,7 +92,7 @@ def all_gather(session: Session, pairs: Pairs) -> Started:
     return Started(requests, _copies(outputs, buffers))
 
 
-def all_gather_lists(session: Session, lists: Sequence[tuple[Sequence[torch.Tensor], torch.Tensor]]) -> Started:
+def all_gather_lists(session: Gatherer, lists: Sequence[tuple[Sequence[torch.Tensor], torch.Tensor]]) -> Started:
     """`lists`: (an output for each rank, input), all of one shape."""
     wholes = [torch.empty((session.ranks, *part.shape), dtype=part.dtype) for _, part in lists]
     started = all_gather(session, [(whole, part) for whole, (_, part) in zip(wholes, lists)])

@@ -18,7 +18,8 @@ from ..errors import Error
 from ..session import Session
 from . import offload
 from .forked import keep_in_children
-from .group_session import open_session
+from .gather_session import GatherSession
+from .group_session import agree
 from .offload import Operator, Started, are_dense, operator_of
 from .releases import GlooBackedGroup
 from .work import SessionWork
@@ -48,14 +49,18 @@ class SluiceGroup(GlooBackedGroup):
         """Collective. Raises DistBackendError if the group's session cannot be opened."""
         self._pid = os.getpid()
         self._session: Optional[Session] = None  # None for a single rank
+        self._gathers: Optional[GatherSession] = None  # None without dedicated reducers: the ranks' links then have nothing left
         super().__init__(store, rank, size, timeout)
         keep_in_children(self._gloo)
         self._timeout = timeout
         if size > 1:
             try:
-                self._session = open_session(store, rank, size, timeout)
+                sessions = agree(store, rank, size)
+                self._session = sessions.open(0, timeout)
             except Error as error:
                 raise dist.DistBackendError(f"backend sluice: {error}") from error
+            if self._session.stats().reducers > 0:
+                self._gathers = GatherSession(self._session, lambda: sessions.open(1, timeout))
             self._completions = CompletionThread("sluice-torch", self._session)
 
     def name(self) -> str:
@@ -64,13 +69,15 @@ class SluiceGroup(GlooBackedGroup):
     getBackendName = name  # the name under which torch's C++ calls it
 
     def session(self) -> Optional[Session]:
-        """Returns the session of the group, for its counters; None for a single rank."""
+        """Returns the session of the group, for its counters; None for a single rank. Large all-gathers may run in another one."""
         return self._session
 
     def error(self) -> Optional[Error]:
-        """Returns the error with which the session of the group ended, or None."""
+        """Returns the error with which a session of the group ended, or None."""
+        if self._session is None:
+            return None
         try:
-            return None if self._session is None else self._session.error()
+            return self._session.error() or (None if self._gathers is None else self._gathers.error())
         except Error as error:  # the session is closed
             return error
 
@@ -171,11 +178,18 @@ class SluiceGroup(GlooBackedGroup):
         if os.getpid() != self._pid:
             return  # the connections are the parent's
         if self._session is not None:
-            self._session.abort(f"rank {self.rank()} aborted the process group")
+            reason = f"rank {self.rank()} aborted the process group"
+            self._session.abort(reason)
+            if self._gathers is not None:
+                self._gathers.abort(reason)
         self._abort_gloo()
         self._close()
 
     def _close(self) -> None:
+        if self._gathers is not None:
+            if self.error() is not None:  # a gather whose announcement has failed would not end
+                self._gathers.abort("the group's first session has failed")
+            self._gathers.close()
         if self._session is not None:
             with suppress(Error):  # the operations of a failed session have raised its error
                 self._session.close()
@@ -210,15 +224,20 @@ class SluiceGroup(GlooBackedGroup):
         if not self._divide(outputs, parts):
             return self._gloo_work(name, *arguments, opts)
         pairs = list(zip(outputs, parts))
-        return self._start(name, opts, outputs, lambda session: offload.all_gather(session, pairs), *arguments)
+        return self._start(name, opts, outputs, lambda session: offload.all_gather(self._gatherer(session, outputs), pairs), *arguments)
 
     def _gather_lists(self, name: str, lists: Sequence[Sequence[torch.Tensor]], parts: list[torch.Tensor], opts: Any) -> dist.Work:
         if len(lists) != len(parts) or not parts or not all(self._match(outputs, part) for outputs, part in zip(lists, parts)):
             return self._gloo_work(name, lists, parts, opts)
         arguments = (list(map(list, zip(*lists))) if name == "allgather_coalesced" else lists, parts)
         pairs = list(zip(lists, parts))
-        return self._start(name, opts, [output for outputs in lists for output in outputs],
-                           lambda session: offload.all_gather_lists(session, pairs), *arguments)
+        results = [output for outputs in lists for output in outputs]
+        return self._start(name, opts, results, lambda session: offload.all_gather_lists(self._gatherer(session, results), pairs), *arguments)
+
+    def _gatherer(self, session: Session, outputs: Sequence[torch.Tensor]) -> offload.Gatherer:
+        """The same on all ranks, whose outputs have equal sizes."""
+        is_large = sum(output.numel() * output.element_size() for output in outputs) >= GatherSession.LEAST_BYTES
+        return self._gathers if self._gathers is not None and is_large else session
 
     def _start(self, name: str, opts: Any, results: list[torch.Tensor], start: Callable[[Session], Started], *arguments: Any) -> dist.Work:
         """Starts an operation of the session. A single rank has none, and gloo executes the call."""

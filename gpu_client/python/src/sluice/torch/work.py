@@ -60,7 +60,7 @@ class SessionWork(ReferencedWork):
     def is_success(self) -> bool:
         return self.is_completed() and self.exception() is None
 
-    def exception(self) -> Optional[Error]:
+    def exception(self) -> Optional[Exception]:
         return next((error for request in self._requests if (error := request.error()) is not None), None)
 
     def result(self) -> list[torch.Tensor]:
