@@ -36,7 +36,8 @@ digits_over_rdma_and_tcp_produce_the_same_bits() {
   over_rdma=$(digits_hash) && over_tcp=$(digits_hash --transport tcp) && echo "$over_rdma $over_tcp" && [[ -n $over_rdma && $over_rdma == "$over_tcp" ]]
 }
 
-run "$build/tests/functional/engine_session_test"
+# The excluded tests move much, or concern no transport.
+run "$build/tests/functional/engine_session_test" --gtest_filter=-EngineSession.SupportsManyOpenOperations:*RunsManySessions*:*BelongsToTheProcess*
 # The excluded test moves more than 40 MB within the drain timeout, which is too much for emulation.
 run "$build/tests/functional/engine_failure_test" --gtest_filter=-EngineFailure.APoolThatDrainsCompletelyServesTheSessionToItsEnd
 # The relay of the other case forwards TCP only, so it cannot discard what a queue pair sends.
@@ -53,7 +54,7 @@ run "$build/tests/unit/nccl_plugin/nccl_net_test" \
   --gtest_filter='*Pairing*:NetClose.*:NetSetup.*:NetTransfer.TransfersMessagesOfAnySize*:-NetClose.TheReceiverGetsAllData*:NetSetup.AcceptsFewerStreams*'
 # Does not exist in a sanitizer build.
 [[ ! -e $build/tests/unit/nccl_plugin/nccl_net_allocation_test ]] || run "$build/tests/unit/nccl_plugin/nccl_net_allocation_test"
-run python3 -B bench/chaos/chaos.py --sluice "$sluice" --seed 7 --events 5 --of kill,kill-two,stop,drain --max-size 64K --peer-timeout-ms 5000
+run python3 -B bench/chaos/chaos.py --sluice "$sluice" --seed 7 --events 3 --of kill,stop,drain --max-size 64K --peer-timeout-ms 5000
 ! [[ -e $logs/failed ]]
 result=$?
 rm -rf "$logs"

@@ -248,7 +248,7 @@ TEST(SizingPlan, InvariantsHoldAtEverySize) {
       if (worker / reducer > 1e5) continue;  // would need more reducers than the limit
       uint64_t least = 0;
       double speedup = 0;
-      for (uint64_t n = 1; n <= 4096; n += n < 70 ? 1 : 61) {
+      for (uint64_t n = 1; n <= 4096; n += n < 20 ? 1 : n / 5) {
         PlanRequest r = request_by_gbps(n, worker, "");
         r.reducer = {.type = "", .gbps = reducer, .usd_per_hour = 1};
         r.worker.usd_per_hour = 10;
