@@ -39,7 +39,7 @@ SCHEMA = "sluice.bench.torch_backend/1"
 PACKAGE = Path(__file__).resolve().parents[2] / "gpu_client/python/src"
 RANK = Path(__file__).with_name("torch_rank.py")
 CASES = ("all_reduce", "reduce_scatter", "all_gather", "reduce_scatter beside all_gather", "broadcast", "all_reduce of 4 KiB", "ddp step",
-         "ddp step without communication", "fsdp2 step")
+         "ddp step without communication", "fsdp2 step", "fsdp2 step, asynchronous")
 
 
 def bound(case, workers, reducers):
@@ -115,7 +115,7 @@ def parse(argv=None):
     parser.add_argument("--reducers", type=compare.list_of(not_negative), default=[0, 4], metavar="K,...", help="pool widths (default: 0,4)")
     parser.add_argument("--rate", type=parse_rate, default="200mbit", help="rate of each link in each direction (default: 200mbit)")
     parser.add_argument("--bytes", type=operation_size, default=32 << 20, help="of a tensor, and of the networks' parameters (default: 32M)")
-    parser.add_argument("--cases", type=compare.list_of(str), default=list(CASES), metavar="CASE,...", help=f"default: all, {', '.join(CASES)}")
+    parser.add_argument("--cases", type=lambda text: text.split(";"), default=list(CASES), metavar="CASE;...", help=f"default: all, {'; '.join(CASES)}")
     parser.add_argument("--rounds", type=positive, default=2)
     parser.add_argument("--repetitions", type=positive, default=3, help="timed repetitions of each case in a round (default: 3)")
     parser.add_argument("--deadline", type=positive, default=600, metavar="SECONDS", help="time limit of one entry of a round (default: 600)")

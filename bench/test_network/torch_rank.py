@@ -9,7 +9,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 BACKEND, SETTINGS = sys.argv[1], json.loads(sys.argv[2])
@@ -63,11 +63,15 @@ def steps(wrap):
     return model, step
 
 
-def wrap_layers(model):
+def wrap_layers(model, asynchronous=False):
+    """Shards each layer. `asynchronous`: FSDP2 gathers the next layer's parameters beside this layer's gradients, as it does on a GPU."""
     for layer in model:
         if isinstance(layer, torch.nn.Linear):
             fully_shard(layer)
     fully_shard(model)
+    for module in model.modules():
+        if asynchronous and isinstance(module, FSDPModule):
+            module._set_unshard_async_op(True)
     return model
 
 
@@ -82,6 +86,8 @@ def trainings():
     yield "ddp step without communication", alone
     _, sharded = steps(wrap_layers)
     yield "fsdp2 step", sharded
+    _, overlapped = steps(lambda model: wrap_layers(model, asynchronous=True))
+    yield "fsdp2 step, asynchronous", overlapped
 
 
 def issue_seconds():
