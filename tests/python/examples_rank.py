@@ -1,21 +1,24 @@
-"""usage: examples_rank.py BACKEND PORT...: a rank that runs the examples of torch one after the other, each with its port for the first rank. One process
-for all, because the import of torch takes seconds. The variables are those of torchrun. Before the output of each example it prints its name."""
+"""usage: examples_rank.py PORT...: a rank that runs the examples of torch one after the other with gloo, then with sluice, each with its port for the first
+rank. One process for all, because the import of torch takes seconds. The variables are those of torchrun. Before the output of each example it prints
+the backend and its name."""
 
 import importlib.util
+import itertools
 import os
 import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "torch"
+BACKENDS = ("gloo", "sluice")
 SCRIPTS = ("train_ddp", "train_fsdp2", "train_hsdp", "train_lightning", "train_accelerate", "train_spark")
 
 
 def main():
-    backend, ports = sys.argv[1], sys.argv[2:]
-    for name, port in zip(SCRIPTS, ports, strict=True):
+    ports = sys.argv[1:]
+    for (backend, name), port in zip(itertools.product(BACKENDS, SCRIPTS), ports, strict=True):
         os.environ["MASTER_PORT"] = port
         if os.environ["RANK"] == "0":
-            print(f"== {name}", flush=True)
+            print(f"== {backend} {name}", flush=True)
         specification = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
         script = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(script)

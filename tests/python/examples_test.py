@@ -6,10 +6,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import unittest
 import zipfile
 
-from examples_rank import FOLDER, SCRIPTS
+from examples_rank import BACKENDS, FOLDER, SCRIPTS
 from package_test_bed import PACKAGE, PackageTest, main, variables
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examples_rank.py")
@@ -44,32 +43,32 @@ class Examples(PackageTest):
         self.assertLess(float(found[-1]), float(found[0]))
         return found
 
-    def start_ranks_of(self, backend):
-        ports = free_ports(len(SCRIPTS))
+    def losses_by_example(self):
+        """Returns {(backend, script): losses}."""
+        ports = free_ports(len(BACKENDS) * len(SCRIPTS))
         torchrun = {"WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "examples"}
-        return [self.python(RANK, backend, *ports, **self.common, RANK=str(rank), LOCAL_RANK=str(rank), **{name: str(value) for name, value in torchrun.items()})
-                for rank in range(RANKS)]
+        ranks = [self.python(RANK, *ports, **self.common, RANK=str(rank), LOCAL_RANK=str(rank), **{name: str(value) for name, value in torchrun.items()})
+                 for rank in range(RANKS)]
+        parts = re.split(r"^== (\w+) (\w+)\n", self.outputs(ranks)[0], flags=re.MULTILINE)
+        return {(backend, name): self.losses(part) for backend, name, part in zip(parts[1::3], parts[2::3], parts[3::3])}
+
+    def mpirun(self):
+        environment = variables(**self.common, MASTER_PORT=str(free_ports(1)[0]), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                                OMPI_MCA_btl="self,vader", OMPI_MCA_oob_tcp_if_include="lo")
+        run = subprocess.run(["mpirun", "-n", str(RANKS), "--oversubscribe", "--bind-to", "none", sys.executable, "-B", FOLDER / "train_mpirun.py"],
+                             capture_output=True, text=True, timeout=100, env=environment, check=False)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return self.losses(run.stdout)
 
     def test_losses_have_the_bits_of_gloo(self):
-        losses = {}
-        for backend in ("gloo", "sluice"):
-            printed = self.outputs(self.start_ranks_of(backend))[0]
-            parts = re.split(r"^== (\w+)\n", printed, flags=re.MULTILINE)
-            losses[backend] = {name: self.losses(part) for name, part in zip(parts[1::2], parts[2::2])}
-        self.assertEqual(losses["gloo"].keys(), set(SCRIPTS))
-        self.assertEqual(losses["sluice"], losses["gloo"])
-
-    @unittest.skipUnless(shutil.which("mpirun"), "mpirun is not installed")
-    def test_mpirun_starts_the_ranks(self):
-        found = []
-        for backend in ("gloo", "sluice"):
-            environment = variables(**self.common, MASTER_PORT=str(free_ports(1)[0]), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                                    OMPI_MCA_btl="self,vader", OMPI_MCA_oob_tcp_if_include="lo")
-            run = subprocess.run(["mpirun", "-n", str(RANKS), "--oversubscribe", "--bind-to", "none", sys.executable, "-B", FOLDER / "train_mpirun.py",
-                                  "--backend", backend], capture_output=True, text=True, timeout=100, env=environment, check=False)
-            self.assertEqual(run.returncode, 0, run.stderr)
-            found.append(self.losses(run.stdout))
-        self.assertEqual(*found)
+        losses = self.losses_by_example()
+        self.assertEqual(len(losses), len(BACKENDS) * len(SCRIPTS))
+        for name in SCRIPTS:
+            self.assertEqual(losses["sluice", name], losses["gloo", name], name)
+        with self.subTest("mpirun"):
+            if not shutil.which("mpirun"):
+                self.skipTest("mpirun is not installed")
+            self.assertEqual(self.mpirun(), losses["gloo", "train_ddp"])
 
 
 if __name__ == "__main__":
