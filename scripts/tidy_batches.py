@@ -28,7 +28,7 @@ KEPT_APART = {
     "config/sizing/vm_catalog.cc",
     "gpu_client/api/sluice.cc",
     "reducer/kernels/load_only.cc",
-    "transport/tcp/packet_loss.cc",
+    "transport/tcp/tcp_info.cc",
 }
 TIDY = ["clang-tidy-14", "--quiet"]
 COMPILER = {".c": "clang-14", ".cc": "clang++-14"}

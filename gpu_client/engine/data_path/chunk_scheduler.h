@@ -146,8 +146,9 @@ class ChunkScheduler {
   [[nodiscard]] bool has_ended() const noexcept { return session_end_.code != Errc::kOk; }
   // True when the scheduler has ended and the transport holds no buffer.
   [[nodiscard]] bool is_drained() const noexcept { return has_ended() && open_lanes_ == 0; }
-  // Ends every open operation with `code`: why the session ended for this rank's caller. A reducer's answer to
-  // this rank's own ABORT may have ended the scheduler, with the code for the other ranks. Requires is_drained().
+  // Ends every open operation with `code`: why the session ended for this rank's caller. A reducer's answer
+  // to this rank's own ABORT may have ended the scheduler, with the code for the other ranks. Requires
+  // is_drained().
   void fail_open_operations(Errc code) noexcept;
 
   // The open operation that was issued first, or kNoOperation.
