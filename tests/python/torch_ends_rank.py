@@ -3,6 +3,7 @@
 ends: prints JSON with what an abort, a destruction and a fork leave behind. interrupted: rank 0 prints "waiting" and waits for an operation of which the
 test must interrupt it; with `finally`, it destroys the group first. Rank 1 prints the error that this causes."""
 
+import faulthandler
 import json
 import os
 import signal
@@ -121,6 +122,7 @@ def interrupted():
 
 
 def main():
+    faulthandler.dump_traceback_later(100, exit=True)  # a hang shows where, before the test's deadline
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may have ignored the signal
     dist.init_process_group("sluice", init_method=f"file://{os.environ['STORE']}", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
     {"ends": print_ends, "interrupted": interrupted}[sys.argv[1]]()

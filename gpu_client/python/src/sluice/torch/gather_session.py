@@ -32,7 +32,7 @@ class GatherRequest:
     def begin(self, session: Session, x: torch.Tensor, out: torch.Tensor) -> None:
         try:
             self._gather = session.all_gather_async(x, out)
-        except Error as error:
+        except Exception as error:  # raised by wait()
             self._refusal = error
         self._is_decided.set()
 
@@ -122,7 +122,7 @@ class GatherSession:
 
     def close(self) -> None:
         """Call it before the first session's, on whose futures a thread may wait. May be called again."""
-        if self._thread is not None and not self._is_aborted:
+        if self._thread is not None and self._thread is not threading.current_thread() and not self._is_aborted:
             self._thread.join(_LINGER_S)
         self._end(Closed("the process group is closed"))
         if self._session is not None:

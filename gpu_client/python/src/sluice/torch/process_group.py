@@ -169,9 +169,10 @@ class SluiceGroup(GlooBackedGroup):
         Aborts while Ctrl-C ends the program, because the other ranks then wait for operations that never come."""
         if isinstance(sys.exc_info()[1], KeyboardInterrupt):
             return self.abort()
+        if os.getpid() != self._pid:
+            return  # the connections are the parent's
         self._close()
-        if os.getpid() == self._pid:
-            self._shutdown_gloo()
+        self._shutdown_gloo()
 
     def abort(self) -> None:
         """Ends the group at once on all ranks: Work in progress raises an error that names this rank. Any thread."""
