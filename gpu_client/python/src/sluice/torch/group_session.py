@@ -38,12 +38,12 @@ class GroupSessions(NamedTuple):
 def agree(store: dist.Store, rank: int, ranks: int) -> GroupSessions:
     """Collective over the group. Later the store is not used: another thread may wait in it, and so block it."""
     if rank == 0:
-        store.set(_KEY, json.dumps({"ids": [os.urandom(16).hex() for _ in range(2)], "meeting_point": _meeting_point()}))
+        store.set(_KEY, json.dumps({"ids": [os.urandom(16).hex() for _ in range(2)], "meeting_point": meeting_point()}))
     agreed = json.loads(store.get(_KEY))
     return GroupSessions([bytes.fromhex(text) for text in agreed["ids"]], agreed["meeting_point"], rank, ranks)
 
 
-def _meeting_point() -> str:
+def meeting_point() -> str:
     """Returns host:port for this process's co-located reducer. Used only by groups without dedicated reducers."""
     address = _own_address()
     with _lock:

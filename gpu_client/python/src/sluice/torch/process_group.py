@@ -19,7 +19,7 @@ from ..session import Session
 from . import offload
 from .forked import keep_in_children
 from .gather_session import GatherSession
-from .group_session import agree
+from .group_session import GroupSessions, agree
 from .offload import Operator, Started, are_dense, operator_of
 from .releases import GlooBackedGroup
 from .work import SessionWork
@@ -36,7 +36,12 @@ _FORWARDED = ("all_to_all_single", "alltoall", "alltoall_base", "gather", "gathe
 
 def create(options: Any, _: object) -> SluiceGroup:
     """Creates a process group; torch.distributed calls it on all ranks of the group."""
-    return SluiceGroup(options.store, options.group_rank, options.group_size, options.timeout)
+    arguments = (options.store, options.group_rank, options.group_size, options.timeout)
+    if getattr(options, "enable_reconfigure", False):
+        from .reconfigurable_group import ReconfigurableGroup
+
+        return ReconfigurableGroup(*arguments)
+    return SluiceGroup(*arguments)
 
 
 class SluiceGroup(GlooBackedGroup):
@@ -45,23 +50,25 @@ class SluiceGroup(GlooBackedGroup):
     A subclass of ProcessGroup and not of Backend, because torch forwards only wait() and get_future() of the Work of a
     backend in Python: is_completed() would stay false."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
-        """Collective. Raises DistBackendError if the group's session cannot be opened."""
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, **options: Any) -> None:
+        """Collective. Raises DistBackendError if the group's session cannot be opened. `options`: of ProcessGroupGloo."""
         self._pid = os.getpid()
         self._session: Optional[Session] = None  # None for a single rank
         self._gathers: Optional[GatherSession] = None  # None without dedicated reducers: the ranks' links then have nothing left
-        super().__init__(store, rank, size, timeout)
+        super().__init__(store, rank, size, timeout, **options)
         keep_in_children(self._gloo)
         self._timeout = timeout
-        if size > 1:
-            try:
-                sessions = agree(store, rank, size)
-                self._session = sessions.open(0, timeout)
-            except Error as error:
-                raise dist.DistBackendError(f"backend sluice: {error}") from error
-            if self._session.stats().reducers > 0:
-                self._gathers = GatherSession(self._session, lambda: sessions.open(1, timeout))
-            self._completions = CompletionThread("sluice-torch", self._session)
+        if size > 1 and not options:
+            self._open_sessions(agree(store, rank, size), timeout)
+
+    def _open_sessions(self, sessions: GroupSessions, timeout: timedelta) -> None:
+        try:
+            self._session = sessions.open(0, timeout)
+        except Error as error:
+            raise dist.DistBackendError(f"backend sluice: {error}") from error
+        if self._session.stats().reducers > 0:
+            self._gathers = GatherSession(self._session, lambda: sessions.open(1, timeout))
+        self._completions = CompletionThread("sluice-torch", self._session)
 
     def name(self) -> str:
         return "sluice"
@@ -178,13 +185,15 @@ class SluiceGroup(GlooBackedGroup):
         """Ends the group at once on all ranks: Work in progress raises an error that names this rank. Any thread."""
         if os.getpid() != self._pid:
             return  # the connections are the parent's
+        self._abort_sessions(f"rank {self.rank()} aborted the process group")
+        self._abort_gloo()
+        self._close()
+
+    def _abort_sessions(self, reason: str) -> None:
         if self._session is not None:
-            reason = f"rank {self.rank()} aborted the process group"
             self._session.abort(reason)
             if self._gathers is not None:
                 self._gathers.abort(reason)
-        self._abort_gloo()
-        self._close()
 
     def _close(self) -> None:
         if self._gathers is not None:

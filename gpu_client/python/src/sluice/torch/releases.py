@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,14 +31,14 @@ class ReferencedWork(torch._C._distributed_c10d.Work):  # type: ignore[misc]
 class GlooBackedGroup(dist.ProcessGroup):  # type: ignore[misc]
     """A process group whose inherited collectives run in gloo, the attribute `_gloo`."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
-        """Collective."""
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, **options: Any) -> None:
+        """Collective. `options`: of ProcessGroupGloo."""
         if hasattr(dist.ProcessGroup, "_set_default_backend"):
             super().__init__(rank, size)
             self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         else:  # torch 2.4
             super().__init__(store, rank, size, dist.ProcessGroup.Options("gloo", timeout))
-        self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+        self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout, **options)
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
 
     def set_timeout(self, timeout: timedelta) -> None:

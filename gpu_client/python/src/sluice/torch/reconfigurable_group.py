@@ -1,0 +1,50 @@
+"""Class ReconfigurableGroup: a process group that gets new ranks while its processes live. For torch 2.15 and later."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+from .group_session import GroupSessions, meeting_point
+from .process_group import SluiceGroup
+
+_SESSIONS = 2  # that a group may open
+
+
+class ReconfigurableGroup(SluiceGroup):
+    """Made by init_process_group("sluice", enable_reconfigure=True). It has no connections before reconfigure()."""
+
+    supports_reconfigure = True
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(store, rank, size, timeout, enable_reconfigure=True)
+
+    def get_reconfigure_handle(self) -> str:
+        """Returns what the other ranks need of this one: the handle of gloo, and where ranks meet without reducers if this is the first."""
+        return json.dumps([self._gloo.get_reconfigure_handle(), meeting_point()])
+
+    def reconfigure(self, opts: Any) -> dist.Work:
+        """Collective over the ranks of `opts.handles`. Ends the group's sessions, and opens new ones.
+
+        Work in progress fails. A list of handles assigns ranks by position, a set by the order of the handles' texts. Raises
+        DistBackendError if a session cannot be opened."""
+        handles = opts.handles if isinstance(opts.handles, list) else sorted(opts.handles)
+        pairs = [json.loads(handle) for handle in handles]
+        self._abort_sessions("the process group gets new ranks")
+        self._close()
+        self._session = self._gathers = None
+        inner = c10d.ReconfigureOptions()
+        inner.uuid, inner.handles, inner.hints = opts.uuid, [gloo for gloo, _ in pairs], opts.hints
+        if opts.timeout is not None:
+            inner.timeout = opts.timeout
+        work = super().reconfigure(inner)
+        work.wait()
+        if len(pairs) > 1:
+            ids = [hashlib.sha256(f"sluice {opts.uuid} {index} {handles}".encode()).digest()[:16] for index in range(_SESSIONS)]
+            self._open_sessions(GroupSessions(ids, pairs[0][1], self._gloo.rank(), len(pairs)), opts.timeout or self._timeout)
+        return work
