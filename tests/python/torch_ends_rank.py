@@ -1,7 +1,7 @@
 """usage: torch_ends_rank.py ends | interrupted [finally]: a rank of a job of two whose process groups end while Work is in progress.
 
-ends: prints JSON with what an abort, a destruction and a fork leave behind. interrupted: rank 0 prints "waiting" and waits for an operation of which the
-test must interrupt it; with `finally`, it destroys the group first. Rank 1 prints the error that this causes."""
+ends: prints JSON with what an abort, a destruction and a fork leave behind. interrupted: rank 0 prints "waiting" and waits for an operation until the
+test interrupts it; with `finally`, it destroys the group first. Rank 1 prints the error that this causes."""
 
 import faulthandler
 import json
@@ -40,6 +40,7 @@ def aborted():
     group = dist.new_group([0, 1])
     x = torch.ones(1000)
     dist.all_reduce(x, group=group)
+    dist.barrier()  # rank 1 has the result, which an abort may overtake
     seconds, errors = 0.0, []
     if dist.get_rank() == 0:
         offloaded = dist.all_reduce(x, group=group, async_op=True)
@@ -64,6 +65,7 @@ def destroyed():
     """Rank 0 destroys a group while Work of it is in progress."""
     group = dist.new_group([0, 1])
     work, x = None, torch.ones(1000)
+    dist.barrier()  # rank 1 has opened the session, too
     if dist.get_rank() == 0:
         work = dist.all_reduce(x, group=group, async_op=True)
     else:

@@ -27,7 +27,7 @@ _Item = Optional[tuple[Operation, "torch.futures.Future[None]"]]
 
 
 class CompletionThread:
-    """A thread that waits for requests in the order of their operations and completes their futures.
+    """A thread that waits for operations in the order of the calls of future_of(), and completes their futures.
 
     It starts with the first future and ends when the session is closed. The interpreter must not exit before that,
     because the thread runs functions of torch."""
@@ -36,6 +36,8 @@ class CompletionThread:
         self._name = name
         self._waiting: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
+        self._lock = threading.Lock()
+        self._is_stopped = False
         self._at_exit = functools.partial(_stop_at_exit, weakref.ref(session), self)
         atexit.register(self._at_exit)
         session._call_at_close(self.stop)
@@ -48,17 +50,25 @@ class CompletionThread:
         # An exception of the callback becomes the error of the future that `then` returns, which DDP raises. With
         # set_exception, DDP would read the exception as the value, where it expects a tensor.
         result: torch.futures.Future[Any] = ended.then(lambda _: value())
-        if request.done():
+        if request.done() or not self._put(request, ended):
             ended.set_result(None)
-            return result
-        if self._thread is None:
-            self._thread = threading.Thread(target=_complete, args=(self._waiting,), name=self._name, daemon=True)
-            self._thread.start()
-        self._waiting.put((request, ended))
         return result
+
+    def _put(self, request: Operation, ended: torch.futures.Future[None]) -> bool:
+        """Returns False if the thread is stopped: the session is closed, and the operation has ended."""
+        with self._lock:
+            if self._is_stopped:
+                return False
+            if self._thread is None:
+                self._thread = threading.Thread(target=_complete, args=(self._waiting,), name=self._name, daemon=True)
+                self._thread.start()
+            self._waiting.put((request, ended))
+        return True
 
     def stop(self) -> None:
         """Completes all pending futures and ends the thread. May be called again."""
+        with self._lock:
+            self._is_stopped = True
         self._waiting.put(None)
         if self._thread is threading.current_thread():
             return  # this thread dropped the last reference to the session and so closes it; _stop_at_exit joins it

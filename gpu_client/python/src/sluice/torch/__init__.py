@@ -1,4 +1,4 @@
-"""The torch.distributed backend "sluice": dense allreduces in host memory run through reducers, everything else through gloo.
+"""The torch.distributed backend "sluice": dense collectives in host memory run through reducers, everything else through gloo.
 
     import sluice.torch  # not needed where torch loads backends by entry points
     torch.distributed.init_process_group("sluice")

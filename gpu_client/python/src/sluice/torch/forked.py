@@ -10,7 +10,7 @@ _parents: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 def keep_in_children(parent: object) -> None:
-    """Keeps `parent` alive in later children of this process, as long as it lives here at the fork."""
+    """Keeps `parent` alive in later children of this process, if it is alive at the fork."""
     _parents.add(parent)
 
 

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from ..session import Session
 
 _KEY = "sluice/session"
+SESSIONS = 2  # that a group may open
 _lock = threading.Lock()
 _ports: dict[str, int] = {}  # address: the port of this process's co-located reducer, for all groups of which it is the first rank
 
@@ -36,9 +37,9 @@ class GroupSessions(NamedTuple):
 
 
 def agree(store: dist.Store, rank: int, ranks: int) -> GroupSessions:
-    """Collective over the group. Later the store is not used: another thread may wait in it, and so block it."""
+    """Collective over the group. Nothing uses the store later: a thread that waits for a key holds the store's lock."""
     if rank == 0:
-        store.set(_KEY, json.dumps({"ids": [os.urandom(16).hex() for _ in range(2)], "meeting_point": meeting_point()}))
+        store.set(_KEY, json.dumps({"ids": [os.urandom(16).hex() for _ in range(SESSIONS)], "meeting_point": meeting_point()}))
     agreed = json.loads(store.get(_KEY))
     return GroupSessions([bytes.fromhex(text) for text in agreed["ids"]], agreed["meeting_point"], rank, ranks)
 

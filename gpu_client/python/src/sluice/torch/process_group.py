@@ -54,7 +54,7 @@ class SluiceGroup(GlooBackedGroup):
         """Collective. Raises DistBackendError if the group's session cannot be opened. `options`: of ProcessGroupGloo."""
         self._pid = os.getpid()
         self._session: Optional[Session] = None  # None for a single rank
-        self._gathers: Optional[GatherSession] = None  # None without dedicated reducers: the ranks' links then have nothing left
+        self._gathers: Optional[GatherSession] = None  # None without dedicated reducers: links have no spare bandwidth then
         super().__init__(store, rank, size, timeout, **options)
         keep_in_children(self._gloo)
         self._timeout = timeout
@@ -79,7 +79,7 @@ class SluiceGroup(GlooBackedGroup):
         """Returns the session of the group, for its counters; None for a single rank. Large all-gathers may run in another one."""
         return self._session
 
-    def error(self) -> Optional[Error]:
+    def error(self) -> Optional[Exception]:
         """Returns the error with which a session of the group ended, or None."""
         if self._session is None:
             return None
@@ -166,12 +166,12 @@ class SluiceGroup(GlooBackedGroup):
     def barrier(self, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
         """An allreduce, so that it fails with a reason if a rank calls another collective."""
         opts, nothing = _options(c10d.BarrierOptions, opts, timeout), [torch.zeros(1, dtype=torch.uint8)]
-        if self._session is None:
+        if self.size() == 1:
             return self._gloo_work("barrier", opts)
         return self._start("barrier", opts, [], lambda session: offload.all_reduce(session, nothing, Operator("max")))
 
     def shutdown(self) -> None:
-        """Leaves the session: waits until no other rank needs this one, at most 5 s. May be called again.
+        """Leaves each session: waits until no other rank needs this one, at most for the linger time. May be called again.
 
         Aborts while Ctrl-C ends the program, because the other ranks then wait for operations that never come."""
         if isinstance(sys.exc_info()[1], KeyboardInterrupt):
@@ -179,10 +179,9 @@ class SluiceGroup(GlooBackedGroup):
         if os.getpid() != self._pid:
             return  # the connections are the parent's
         self._close()
-        self._shutdown_gloo()
 
     def abort(self) -> None:
-        """Ends the group at once on all ranks: Work in progress raises an error that names this rank. Any thread."""
+        """Ends the group on all ranks: Work in progress raises an error, which names this rank unless gloo executes it. Any thread."""
         if os.getpid() != self._pid:
             return  # the connections are the parent's
         self._abort_sessions(f"rank {self.rank()} aborted the process group")
@@ -197,7 +196,7 @@ class SluiceGroup(GlooBackedGroup):
 
     def _close(self) -> None:
         if self._gathers is not None:
-            if self.error() is not None:  # a gather whose announcement has failed would not end
+            if self.error() is not None:  # a gather that other ranks do not call would not end
                 self._gathers.abort("the group's first session has failed")
             self._gathers.close()
         if self._session is not None:
@@ -250,18 +249,25 @@ class SluiceGroup(GlooBackedGroup):
         return self._gathers if self._gathers is not None and is_large else session
 
     def _start(self, name: str, opts: Any, results: list[torch.Tensor], start: Callable[[Session], Started], *arguments: Any) -> dist.Work:
-        """Starts an operation of the session. A single rank has none, and gloo executes the call."""
-        if self._session is None:
+        """Starts an operation of the session. A single rank has no session, and gloo executes the call."""
+        self._check_process()
+        if self.size() == 1:
             return self._gloo_work(name, *arguments, opts)
+        if self._session is None:
+            raise dist.DistBackendError("the process group has no session; call reconfigure() first, again if it failed")
         try:
             started = start(self._session)
         except Error as error:
             raise dist.DistBackendError(str(error)) from error
         return SessionWork(started, results, self._timeout if opts.timeout == _NO_TIMEOUT else opts.timeout, self._completions)
 
-    def _gloo_work(self, name: str, *arguments: Any, **options: Any) -> Any:
-        if os.getpid() != self._pid:  # gloo has no threads here, so its work would never end
+    def _check_process(self) -> None:
+        """Raises in a child of fork(), which has no threads of the sessions and of gloo."""
+        if os.getpid() != self._pid:
             raise dist.DistBackendError("the process group belongs to the parent process; create a new one after fork()")
+
+    def _gloo_work(self, name: str, *arguments: Any, **options: Any) -> Any:
+        self._check_process()
         return getattr(self._gloo, name)(*arguments, **options)
 
 

@@ -10,10 +10,8 @@ from typing import Any
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from .group_session import GroupSessions, meeting_point
+from .group_session import SESSIONS, GroupSessions, meeting_point
 from .process_group import SluiceGroup
-
-_SESSIONS = 2  # that a group may open
 
 
 class ReconfigurableGroup(SluiceGroup):
@@ -25,7 +23,7 @@ class ReconfigurableGroup(SluiceGroup):
         super().__init__(store, rank, size, timeout, enable_reconfigure=True)
 
     def get_reconfigure_handle(self) -> str:
-        """Returns what the other ranks need of this one: the handle of gloo, and where ranks meet without reducers if this is the first."""
+        """Returns what the other ranks need of this one: the handle of gloo, and where ranks without reducers meet if this one becomes rank 0."""
         return json.dumps([self._gloo.get_reconfigure_handle(), meeting_point()])
 
     def reconfigure(self, opts: Any) -> dist.Work:
@@ -42,9 +40,9 @@ class ReconfigurableGroup(SluiceGroup):
         inner.uuid, inner.handles, inner.hints = opts.uuid, [gloo for gloo, _ in pairs], opts.hints
         if opts.timeout is not None:
             inner.timeout = opts.timeout
-        work = super().reconfigure(inner)
+        work = self._gloo.reconfigure(inner)
         work.wait()
         if len(pairs) > 1:
-            ids = [hashlib.sha256(f"sluice {opts.uuid} {index} {handles}".encode()).digest()[:16] for index in range(_SESSIONS)]
+            ids = [hashlib.sha256(f"sluice {opts.uuid} {index} {handles}".encode()).digest()[:16] for index in range(SESSIONS)]
             self._open_sessions(GroupSessions(ids, pairs[0][1], self._gloo.rank(), len(pairs)), opts.timeout or self._timeout)
         return work

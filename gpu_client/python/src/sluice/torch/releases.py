@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 _IS_OLD = not hasattr(dist.ProcessGroup, "shutdown")  # torch 2.4 and 2.6
+_NEVER_SENT = (1 << 31) - 1  # a tag of gloo
 
 
 class ReferencedWork(torch._C._distributed_c10d.Work):  # type: ignore[misc]
@@ -47,15 +49,13 @@ class GlooBackedGroup(dist.ProcessGroup):  # type: ignore[misc]
         else:
             self._gloo.set_timeout(timeout)
 
-    # Old releases of gloo close their connections when they are dropped, and end work only by its timeout.
-
-    def _shutdown_gloo(self) -> None:
-        if not _IS_OLD:
-            self._gloo.shutdown()
+    # gloo closes its connections when it is dropped. Its shutdown() and abort() have no effect, also in torch 2.15.
 
     def _abort_gloo(self) -> None:
-        if not _IS_OLD:
-            self._gloo.abort()
+        """Ends gloo's work in progress on this rank and on the others: a wait that times out closes all connections of a group."""
+        if self.size() > 1:
+            with suppress(RuntimeError):
+                self._gloo.recv([torch.empty(1)], (self.rank() + 1) % self.size(), _NEVER_SENT).wait(timedelta(milliseconds=1))
 
     if _IS_OLD:
         # destroy_process_group only drops the group.
