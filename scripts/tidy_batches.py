@@ -28,6 +28,9 @@ KEPT_APART = {
     "config/sizing/vm_catalog.cc",
     "gpu_client/api/sluice.cc",
     "reducer/kernels/load_only.cc",
+    "tests/nccl/player/collnet.cc",
+    "tests/nccl/player/profiler.cc",
+    "tests/nccl/player/scenario_profiler.cc",
     "transport/tcp/tcp_info.cc",
 }
 TIDY = ["clang-tidy-14", "--quiet"]

@@ -19,13 +19,16 @@ using wire::DType;
 using wire::Op;
 
 constexpr size_t kLongest = 1000;
-constexpr size_t kAlignments[] = {0, 1, 7};
 constexpr size_t kSlack = 64;
 constexpr std::byte kCanary{0xa5};
 
 // Whole groups of eight, one more, and many groups.
 std::vector<size_t> source_counts() {
   return kSlowBuild ? std::vector<size_t>{1, 3, 8, 9, 24} : std::vector<size_t>{1, 2, 3, 5, 8, 9, 64};
+}
+
+std::vector<size_t> alignments() {
+  return kSlowBuild ? std::vector<size_t>{0, 7} : std::vector<size_t>{0, 1, 7};
 }
 
 std::vector<size_t> sizes() {
@@ -93,14 +96,14 @@ TEST_P(FoldMatrix, EveryTargetEqualsTheReference) {
     for (size_t k = 0; k < 64; ++k) data.push_back(random_elements(input_of(t, stage), kLongest, random));
     for (const size_t n : source_counts()) {
       std::vector<Sources> placed;
-      for (const size_t alignment : kAlignments) placed.emplace_back(data, n, alignment);
+      for (const size_t alignment : alignments()) placed.emplace_back(data, n, alignment);
       const auto divisor = static_cast<uint32_t>(stage == Stage::kFinish ? 8 * n - 3 : n);
       for (const Op op : all_ops()) {
         std::vector<std::byte> expected(kLongest * wire::size_of(output_of(t, stage)));
         reference_fold(t, op, stage, placed[0].pointers, kLongest, divisor, expected.data());
         for (const FoldTarget& target : fold_targets()) {
-          for (size_t a = 0; a < std::size(kAlignments); ++a) {
-            check(t, op, stage, target, placed[a], kAlignments[a], divisor, expected);
+          for (size_t a = 0; a < placed.size(); ++a) {
+            check(t, op, stage, target, placed[a], alignments()[a], divisor, expected);
             if (HasFatalFailure()) return;
           }
         }
