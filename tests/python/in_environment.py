@@ -17,7 +17,8 @@ def main():
         sys.exit(77)
     interpreter = str(folder / "bin" / "python")
     sys.stdout.flush()
-    os.execve(interpreter, [interpreter, "-B", *test], variables())
+    for_tests = {name: value for name, value in os.environ.items() if name.startswith(("SLUICE_TEST_", "SLUICE_UPDATE_"))}
+    os.execve(interpreter, [interpreter, "-B", *test], {**variables(), **for_tests})
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ class TorchBackend(PackageTest):
                 self.assertEqual(job["sums"], [sum(replicas), sum(shards)])
                 self.assertEqual(job["crossed"], [2, 2])
                 self.assertEqual(job["alone"], [7, 7, 7])
+                print(f"rank {rank}, {GROUPS} groups: before {job['before']}, after {job['after']}")
                 self.assertEqual(job["after"]["threads"], job["before"]["threads"])
                 # Other ranks may still be closing connections of the last group. A leak would be one for each of them.
                 self.assertLess(job["after"]["descriptors"], job["before"]["descriptors"] + 20)
