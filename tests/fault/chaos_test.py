@@ -12,7 +12,7 @@ from sluice_process import SluiceTest, environment, main
 CHAOS = Path(__file__).resolve().parents[2] / "bench" / "chaos"
 # Sanitizers are slow and keep freed memory, so memory growth is not checked with them.
 BRIEF = os.environ.get("SLUICE_TEST_BRIEF") == "1"
-EVENTS, EPOCHS = (2, 20) if BRIEF else (3, 100)
+EVENTS, EPOCHS = (2, 20) if BRIEF else (4, 200)
 COLOCATED = os.environ.get("SLUICE_COLOCATED", "auto")
 
 
@@ -49,8 +49,8 @@ class ChaosTest(SluiceTest):
     def test_a_job_recovers_from_the_loss_of_all_dedicated_reducers(self):
         for job in (("--job", "digits", "--epochs", str(2 * EPOCHS), "--reducers", "2"), ("--reducers", "1")):
             with self.subTest(job=job):
-                result = self.run_chaos("--colocated", "always", "--seed", "26", "--events", str(EVENTS), "--of", "kill-all", *job)
-                self.assertEqual(result["events"]["kill-all"], EVENTS)
+                result = self.run_chaos("--colocated", "always", "--seed", "26", "--events", str(2 * EVENTS), "--of", "kill-all", *job)
+                self.assertEqual(result["events"]["kill-all"], 2 * EVENTS)
                 self.assertTrue(result["stalls_ms"], "no rank noticed a loss")
                 self.assertGreaterEqual(result["jobs"], 1)
 

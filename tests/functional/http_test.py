@@ -12,7 +12,7 @@ import socket
 import time
 from pathlib import Path
 
-from sluice_process import DEADLINE_S, SluiceTest, main, row_count, until
+from sluice_process import DEADLINE_S, SluiceTest, main, row_count, rows_of, until
 
 JOB = ("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5")
 LOOP = (*JOB, "-N", "0", "--workers", "2")
@@ -274,7 +274,8 @@ class ClientTest(HttpTest):
         self.wait_for_rows(job, row_count(job))
         self.assertFalse(job.ended(), job.stderr())
         job.signal(signal.SIGINT)
-        job.wait()
+        self.assertEqual(job.wait(), 130, job.stderr())
+        self.assertEqual({wrong for row in rows_of(job.stdout().rpartition("\n")[0]) for wrong in (row[8], row[12])}, {"0"})
         for client in silent:
             client.close()
         until("all connections are closed", lambda: self.descriptors(reducer) <= before + 2)

@@ -53,7 +53,7 @@ run "$build/tests/unit/nccl_plugin/nccl_net_test" \
   --gtest_filter='*Pairing*:NetClose.*:NetSetup.*:NetTransfer.TransfersMessagesOfAnySize*:-NetClose.TheReceiverGetsAllData*:NetSetup.AcceptsFewerStreams*'
 # Does not exist in a sanitizer build.
 [[ ! -e $build/tests/unit/nccl_plugin/nccl_net_allocation_test ]] || run "$build/tests/unit/nccl_plugin/nccl_net_allocation_test"
-run python3 -B bench/chaos/chaos.py --sluice "$sluice" --seed 7 --events 3 --of kill,stop,drain --max-size 64K --peer-timeout-ms 5000
+run python3 -B bench/chaos/chaos.py --sluice "$sluice" --seed 7 --events 5 --of kill,kill-two,stop,drain --max-size 64K --peer-timeout-ms 5000
 ! [[ -e $logs/failed ]]
 result=$?
 rm -rf "$logs"
