@@ -85,8 +85,9 @@ struct ReducerOptions : ReloadableOptions {
   std::optional<wire::Digest> token;  // of `job`, instead of a key file
   // Refuses every connection for a session that expect_session() has not named.
   bool only_expected_sessions = false;
-  bool offers_memory = false;  // lanes of clients in this process use memory
-  bool hosted = false;         // logs warnings and errors only, marked as those of a co-located reducer
+  bool offers_memory = false;      // lanes of clients in this process use memory
+  uint64_t withheld_features = 0;  // feature bits that WELCOME omits, as earlier releases do
+  bool hosted = false;             // logs warnings and errors only, marked as those of a co-located reducer
 
   // For platforms that wait for every host of a job (reducer/control/job_monitor.h). 0: runs until stopped.
   uint32_t expected_workers = 0;

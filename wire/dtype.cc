@@ -7,14 +7,19 @@ namespace {
 
 // to_string() returns the first name of a type.
 constexpr std::pair<std::string_view, DType> kDTypeNames[] = {
-    {"i8", DType::kI8},           {"u8", DType::kU8},           {"i32", DType::kI32},
-    {"u32", DType::kU32},         {"i64", DType::kI64},         {"u64", DType::kU64},
-    {"f16", DType::kF16},         {"f32", DType::kF32},         {"f64", DType::kF64},
-    {"bf16", DType::kBf16},       {"f8e4m3", DType::kF8e4m3},   {"f8e5m2", DType::kF8e5m2},
-    {"int8", DType::kI8},         {"uint8", DType::kU8},        {"int32", DType::kI32},
-    {"uint32", DType::kU32},      {"int64", DType::kI64},       {"uint64", DType::kU64},
-    {"half", DType::kF16},        {"float", DType::kF32},       {"double", DType::kF64},
-    {"bfloat16", DType::kBf16},   {"int", DType::kI32},         {"f8e4m3fn", DType::kF8e4m3},
+    {"i8", DType::kI8},           {"u8", DType::kU8},
+    {"i32", DType::kI32},         {"u32", DType::kU32},
+    {"i64", DType::kI64},         {"u64", DType::kU64},
+    {"f16", DType::kF16},         {"f32", DType::kF32},
+    {"f64", DType::kF64},         {"bf16", DType::kBf16},
+    {"f8e4m3", DType::kF8e4m3},   {"f8e5m2", DType::kF8e5m2},
+    {"mxfp8", DType::kMxfp8},     {"int8-block", DType::kInt8Block},
+    {"int8", DType::kI8},         {"uint8", DType::kU8},
+    {"int32", DType::kI32},       {"uint32", DType::kU32},
+    {"int64", DType::kI64},       {"uint64", DType::kU64},
+    {"half", DType::kF16},        {"float", DType::kF32},
+    {"double", DType::kF64},      {"bfloat16", DType::kBf16},
+    {"int", DType::kI32},         {"f8e4m3fn", DType::kF8e4m3},
     {"fp8_e4m3", DType::kF8e4m3}, {"fp8_e5m2", DType::kF8e5m2},
 };
 

@@ -35,6 +35,7 @@ inline constexpr uint64_t kFeatureRdma = uint64_t{1} << 4;    // PAIR follows AT
 inline constexpr uint64_t kFeatureMemory = uint64_t{1} << 6;  // PAIR follows, within one process
 inline constexpr uint64_t kFeatureGather = uint64_t{1} << 7;  // of a reducer: it answers GATHER
 inline constexpr uint64_t kFeatureRateChanges = uint64_t{1} << 8;  // of a reducer: it accepts RATE_CHANGES
+inline constexpr uint64_t kFeatureBlocks = uint64_t{1} << 9;       // of a reducer: it sums block types
 // A peer offers both of these bits or neither.
 inline constexpr uint64_t kFaultToleranceFeatures = kFeatureResume | kFeatureViewChange;
 

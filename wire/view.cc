@@ -125,15 +125,18 @@ ChunkSizes chunk_sizes(const View& view) noexcept {
   return sizes;
 }
 
-uint32_t chunk_bytes(uint64_t op_bytes, uint32_t lane_count, const ChunkSizes& sizes,
-                     bool wide_accumulator) noexcept {
+uint32_t chunk_bytes(uint64_t op_bytes, uint32_t lane_count, const ChunkSizes& sizes, DType dtype) noexcept {
+  const bool wide_accumulator = accumulated_size_of(dtype) > 2 * size_of(dtype);
   const uint32_t largest = wide_accumulator ? sizes.slot_bytes / 2 : sizes.slot_bytes;
   const auto with_chunks = [&](uint64_t per_lane) {
     return round_up(div_ceil(op_bytes, per_lane * lane_count), kChunkAlign);
   };
   uint64_t wanted = with_chunks(kChunksPerLane);
   if (wanted > sizes.usual) wanted = std::max<uint64_t>(sizes.usual, with_chunks(kManyChunksPerLane));
-  return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, std::min(sizes.smallest, largest), largest));
+  const auto bytes =
+      static_cast<uint32_t>(std::clamp<uint64_t>(wanted, std::min(sizes.smallest, largest), largest));
+  const auto block = static_cast<uint32_t>(size_of(dtype));
+  return is_block(dtype) ? std::max(bytes / block * block, block) : bytes;
 }
 
 std::vector<double> reducer_shares(const View& view) {

@@ -88,10 +88,10 @@ struct ChunkSizes {
 
 // Chunk size of an operation of `op_bytes` over `lane_count` lane connections in total: about two chunks per
 // lane, or about 128 if they are larger than the usual size then; a multiple of 64. For element types whose
-// accumulator is more than twice as wide (fp8) at most half of the slot, so that a partial sum never exceeds
-// 2 * slot_bytes.
+// accumulator is more than twice as wide (fp8, blocks) at most half of the slot, so that a partial sum never
+// exceeds 2 * slot_bytes. Of a block type a whole number of blocks.
 [[nodiscard]] uint32_t chunk_bytes(uint64_t op_bytes, uint32_t lane_count, const ChunkSizes& sizes,
-                                   bool wide_accumulator) noexcept;
+                                   DType dtype) noexcept;
 
 // Maximum slots of one lane connection: the range of `slot` in a frame header.
 inline constexpr uint32_t kMaxSlots = 0xffff;

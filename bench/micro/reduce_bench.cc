@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -19,6 +20,7 @@
 #include "reducer/kernels/fold.h"
 #include "reducer/kernels/load_only.h"
 #include "reducer/kernels/scalar_reference.h"
+#include "wire/block_codec.h"
 
 namespace sluice::bench {
 namespace {
@@ -96,6 +98,7 @@ class ReduceBuffers {
   // values may change the speed.
   void fill(wire::DType t) {
     std::mt19937_64 random(42);
+    if (wire::is_block(t)) return fill_blocks(t, random);
     const size_t size = wire::size_of(t);
     for (std::byte* source : writable_) {
       for (size_t i = 0; i + size <= bytes_; i += size) {
@@ -111,6 +114,18 @@ class ReduceBuffers {
   [[nodiscard]] size_t bytes() const { return bytes_; }
 
  private:
+  // Blocks of values with a standard normal distribution.
+  void fill_blocks(wire::DType t, std::mt19937_64& random) {
+    std::normal_distribution<float> normal;
+    std::array<float, wire::kBlockValues> values;
+    for (std::byte* source : writable_) {
+      for (size_t i = 0; i + wire::kBlockBytes <= bytes_; i += wire::kBlockBytes) {
+        for (float& value : values) value = normal(random);
+        wire::encode_blocks(t, values.data(), values.size(), source + i);
+      }
+    }
+  }
+
   Arena arena_;
   std::vector<std::byte*> writable_;
   std::vector<const std::byte*> pointers_;
@@ -127,59 +142,99 @@ struct ReduceRow {
   double load_only_gbps = 0;  // 10^9 bytes loaded per second
   double memcpy_gbps = 0;     // 10^9 bytes copied per second, one source after another to the destination
   double ratio = 0;           // median of fold / load-only of the rounds
+  double gvalues = 0;         // 10^9 values of all sources per second, from fold_gbps
   size_t rounds = 0;
   size_t wrong = 0;  // elements that differ from the scalar reference
 };
 
-// Measures one row: fold, load-only loop and memcpy in interleaved rounds, then the check.
-ReduceRow measure_reduce(const ReduceBuffers& buffers, wire::DType t, wire::Op op,
-                         const kernels::FoldTarget& target, Nanos budget) {
-  ReduceRow row{.type = t, .op = op, .target = target.name};
-  const auto sources = buffers.sources();
-  const auto divisor = static_cast<uint32_t>(sources.size());
-  const size_t size = wire::size_of(t);
-  const size_t count = buffers.bytes() / size;
-  const size_t bytes = count * size;
-  const kernels::FoldFunction function = target.find(t, op, kernels::Stage::kWhole);
-  volatile uint32_t sink = 0;
+// Class RowMeasurement measures one row: fold, load-only loop and memcpy in each round, then the check.
+class RowMeasurement {
+ public:
+  RowMeasurement(const ReduceBuffers& buffers, wire::DType t, wire::Op op, const kernels::FoldTarget& target)
+      : buffers_(buffers), row_{.type = t, .op = op, .target = target.name} {
+    function_ = target.find(t, op, kernels::Stage::kWhole);
+    count_ = buffers.bytes() / wire::size_of(t);
+    bytes_ = count_ * wire::size_of(t);
+    fold_repeats_ = find_repeats([&] { fold(); });
+    load_repeats_ = find_repeats([&] { load(); });
+    copy_repeats_ = find_repeats([&] { copy(); });
+  }
 
-  const auto fold = [&] { function(sources, count, divisor, buffers.destination()); };
-  const auto load = [&] { sink = kernels::load_only(sources, bytes); };
-  const auto copy = [&] {
-    for (const std::byte* source : sources) std::memcpy(buffers.destination(), source, bytes);
-  };
-  const size_t fold_repeats = find_repeats(fold);
-  const size_t load_repeats = find_repeats(load);
-  const size_t copy_repeats = find_repeats(copy);
-  const auto total = static_cast<double>(bytes * sources.size());
-  std::vector<double> folds;
-  std::vector<double> loads;
-  std::vector<double> copies;
-  std::vector<double> ratios;
-  const Nanos end = monotonic_now() + budget;
-  while (monotonic_now() < end || folds.size() < kMinRounds) {
+  void measure_round() {
+    fold();  // brings the buffers into the cache, after the round of another type
+    const auto total = static_cast<double>(bytes_ * buffers_.sources().size());
     // Bytes per nanosecond are GB/s.
-    folds.push_back(total * static_cast<double>(fold_repeats) /
-                    static_cast<double>(time_of(fold_repeats, fold)));
-    loads.push_back(total * static_cast<double>(load_repeats) /
-                    static_cast<double>(time_of(load_repeats, load)));
-    copies.push_back(total * static_cast<double>(copy_repeats) /
-                     static_cast<double>(time_of(copy_repeats, copy)));
-    ratios.push_back(folds.back() / loads.back());
+    const auto rate = [&](size_t repeats, const auto& f) {
+      return total * static_cast<double>(repeats) / static_cast<double>(time_of(repeats, f));
+    };
+    folds_.push_back(rate(fold_repeats_, [&] { fold(); }));
+    loads_.push_back(rate(load_repeats_, [&] { load(); }));
+    copies_.push_back(rate(copy_repeats_, [&] { copy(); }));
+    ratios_.push_back(folds_.back() / loads_.back());
   }
-  row.rounds = folds.size();
-  row.fold_gbps = median(std::move(folds));
-  row.load_only_gbps = median(std::move(loads));
-  row.memcpy_gbps = median(std::move(copies));
-  row.ratio = median(std::move(ratios));
 
-  std::memset(buffers.destination(), 0xa5, bytes);
-  fold();
-  kernels::reference_fold(t, op, kernels::Stage::kWhole, sources, count, divisor, buffers.expected());
-  for (size_t i = 0; i < bytes; i += size) {
-    if (std::memcmp(buffers.destination() + i, buffers.expected() + i, size) != 0) ++row.wrong;
+  // Checks the result and returns the row.
+  [[nodiscard]] ReduceRow finish() {
+    const size_t size = wire::size_of(row_.type);
+    const double values = wire::is_block(row_.type) ? wire::kBlockValues : 1;
+    row_.rounds = folds_.size();
+    row_.fold_gbps = median(std::move(folds_));
+    row_.load_only_gbps = median(std::move(loads_));
+    row_.memcpy_gbps = median(std::move(copies_));
+    row_.ratio = median(std::move(ratios_));
+    row_.gvalues = row_.fold_gbps / static_cast<double>(size) * values;
+
+    std::memset(buffers_.destination(), 0xa5, bytes_);
+    fold();
+    kernels::reference_fold(row_.type, row_.op, kernels::Stage::kWhole, buffers_.sources(), count_, divisor(),
+                            buffers_.expected());
+    for (size_t i = 0; i < bytes_; i += size) {
+      if (std::memcmp(buffers_.destination() + i, buffers_.expected() + i, size) != 0) ++row_.wrong;
+    }
+    return row_;
   }
-  return row;
+
+ private:
+  [[nodiscard]] uint32_t divisor() const { return static_cast<uint32_t>(buffers_.sources().size()); }
+  void fold() const { function_(buffers_.sources(), count_, divisor(), buffers_.destination()); }
+  void load() { sink_ = kernels::load_only(buffers_.sources(), bytes_); }
+  void copy() const {
+    for (const std::byte* source : buffers_.sources()) std::memcpy(buffers_.destination(), source, bytes_);
+  }
+
+  const ReduceBuffers& buffers_;
+  ReduceRow row_;
+  kernels::FoldFunction function_ = nullptr;
+  size_t count_ = 0, bytes_ = 0;
+  size_t fold_repeats_ = 0, load_repeats_ = 0, copy_repeats_ = 0;
+  volatile uint32_t sink_ = 0;
+  std::vector<double> folds_, loads_, copies_, ratios_;
+};
+
+// Measures all rows of `types` in interleaved rounds, so that a disturbance affects all rows alike.
+std::vector<ReduceRow> measure_types(const ReduceBenchOptions& options, const std::vector<wire::DType>& types,
+                                     const std::vector<wire::Op>& ops,
+                                     const std::vector<kernels::FoldTarget>& targets) {
+  std::vector<ReduceBuffers> buffers;  // one of each type
+  for (const wire::DType t : types) {
+    buffers.push_back(value_or_fail(ReduceBuffers::make(options.sources, options.bytes), kExitFailure));
+    buffers.back().fill(t);
+  }
+  std::vector<RowMeasurement> measurements;
+  for (size_t i = 0; i < types.size(); ++i) {
+    for (const wire::Op op : ops) {
+      if (!wire::is_supported(types[i], op)) continue;
+      for (const kernels::FoldTarget& target : targets)
+        measurements.emplace_back(buffers[i], types[i], op, target);
+    }
+  }
+  const Nanos end = monotonic_now() + options.budget * static_cast<Nanos>(measurements.size());
+  for (size_t round = 0; round < kMinRounds || monotonic_now() < end; ++round) {
+    for (RowMeasurement& measurement : measurements) measurement.measure_round();
+  }
+  std::vector<ReduceRow> rows;
+  for (RowMeasurement& measurement : measurements) rows.push_back(measurement.finish());
+  return rows;
 }
 
 template <class E, size_t kCount>
@@ -214,16 +269,18 @@ void print_header(const ReduceBenchOptions& options, const MachineFacts& machine
       "# {} sources of {} bytes, one thread. in: bytes of all sources per second; load: the same with "
       "loads\n",
       options.sources, options.bytes);
-  fmt::print("# only; ratio: in / load. Medians over interleaved rounds of fold, load and memcpy.\n");
+  fmt::print(
+      "# only; ratio: in / load; Gval/s: 10^9 values of all sources per second. Medians over interleaved\n");
+  fmt::print("# rounds of fold, load and memcpy, interleaved between the types too if types are listed.\n");
   fmt::print("# wrong: elements that differ from the scalar reference.\n#\n");
-  fmt::print("# {:<8}{:<6}{:<9}{:>10}{:>12}{:>8}{:>14}{:>8}{:>8}\n", "type", "op", "target", "in GB/s",
-             "load GB/s", "ratio", "memcpy GB/s", "rounds", "#wrong");
+  fmt::print("# {:<11}{:<6}{:<9}{:>10}{:>9}{:>12}{:>8}{:>14}{:>8}{:>8}\n", "type", "op", "target", "in GB/s",
+             "Gval/s", "load GB/s", "ratio", "memcpy GB/s", "rounds", "#wrong");
 }
 
 void print_row(const ReduceRow& row) {
-  fmt::print("  {:<8}{:<6}{:<9}{:>10.2f}{:>12.2f}{:>8.2f}{:>14.2f}{:>8}{:>8}\n", wire::to_string(row.type),
-             wire::to_string(row.op), row.target, row.fold_gbps, row.load_only_gbps, row.ratio,
-             row.memcpy_gbps, row.rounds, row.wrong);
+  fmt::print("  {:<11}{:<6}{:<9}{:>10.2f}{:>9.2f}{:>12.2f}{:>8.2f}{:>14.2f}{:>8}{:>8}\n",
+             wire::to_string(row.type), wire::to_string(row.op), row.target, row.fold_gbps, row.gvalues,
+             row.load_only_gbps, row.ratio, row.memcpy_gbps, row.rounds, row.wrong);
   std::fflush(stdout);
 }
 
@@ -232,6 +289,7 @@ nlohmann::ordered_json row_json(const ReduceRow& row) {
           {"op", std::string(wire::to_string(row.op))},
           {"target", row.target},
           {"in_gbps", row.fold_gbps},
+          {"in_gvalues_per_s", row.gvalues},
           {"load_only_gbps", row.load_only_gbps},
           {"ratio", row.ratio},
           {"memcpy_gbps", row.memcpy_gbps},
@@ -240,9 +298,9 @@ nlohmann::ordered_json row_json(const ReduceRow& row) {
 }
 
 std::string row_csv(const ReduceRow& row) {
-  return fmt::format("{},{},{},{},{},{},{},{},{}\n", wire::to_string(row.type), wire::to_string(row.op),
-                     row.target, row.fold_gbps, row.load_only_gbps, row.ratio, row.memcpy_gbps, row.rounds,
-                     row.wrong);
+  return fmt::format("{},{},{},{},{},{},{},{},{},{}\n", wire::to_string(row.type), wire::to_string(row.op),
+                     row.target, row.fold_gbps, row.gvalues, row.load_only_gbps, row.ratio, row.memcpy_gbps,
+                     row.rounds, row.wrong);
 }
 
 void write_json(const ReduceBenchOptions& options, const MachineFacts& machine,
@@ -258,28 +316,29 @@ void write_json(const ReduceBenchOptions& options, const MachineFacts& machine,
 }  // namespace
 
 int run_reduce_bench(const ReduceBenchOptions& options) {
-  if (options.sources < 1 || options.sources > kMaxSources || options.bytes < sizeof(uint64_t)) {
+  if (options.sources < 1 || options.sources > kMaxSources || options.bytes < wire::kBlockBytes) {
     throw Failure(kExitUsage, fmt::format("{} sources of {} B; expected 1 to {} sources of at least {} B",
-                                          options.sources, options.bytes, kMaxSources, sizeof(uint64_t)));
+                                          options.sources, options.bytes, kMaxSources, wire::kBlockBytes));
   }
   const std::vector<kernels::FoldTarget> targets = choose_targets(options.targets);
-  ReduceBuffers buffers = value_or_fail(ReduceBuffers::make(options.sources, options.bytes), kExitFailure);
   const MachineFacts machine = machine_facts("");
   print_header(options, machine);
   size_t wrong = 0;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  std::string csv = "type,op,target,in_gbps,load_only_gbps,ratio,memcpy_gbps,rounds,wrong\n";
-  for (const wire::DType t : or_all<wire::DType, wire::kDTypeCount>(options.types)) {
-    buffers.fill(t);
-    for (const wire::Op op : or_all<wire::Op, wire::kOpCount>(options.ops)) {
-      for (const kernels::FoldTarget& target : targets) {
-        const ReduceRow row = measure_reduce(buffers, t, op, target, options.budget);
-        print_row(row);
-        rows.push_back(row_json(row));
-        csv += row_csv(row);
-        wrong += row.wrong;
-      }
+  std::string csv = "type,op,target,in_gbps,in_gvalues_per_s,load_only_gbps,ratio,memcpy_gbps,rounds,wrong\n";
+  const auto ops = or_all<wire::Op, wire::kOpCount>(options.ops);
+  const auto measure = [&](const std::vector<wire::DType>& types) {
+    for (const ReduceRow& row : measure_types(options, types, ops, targets)) {
+      print_row(row);
+      rows.push_back(row_json(row));
+      csv += row_csv(row);
+      wrong += row.wrong;
     }
+  };
+  if (options.types.empty()) {  // one after another: the buffers of all types may exceed the memory
+    for (const wire::DType t : or_all<wire::DType, wire::kDTypeCount>({})) measure({t});
+  } else {
+    measure(options.types);
   }
   fmt::print("# Out of bounds values : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   if (!options.json_path.empty()) write_json(options, machine, rows);

@@ -234,7 +234,9 @@ wire::Welcome ControlLoop::make_welcome(uint8_t version, const SessionId& sessio
   welcome.reducer = sessions_.id_for(session);
   welcome.features = wire::kFaultToleranceFeatures | wire::kFeatureGather |
                      (options_.offers_memory ? wire::kFeatureMemory : 0) | wire::kFeatureRateChanges |
-                     (tls_ ? wire::kFeatureTls : 0) | (rdma_.rails.names.empty() ? 0 : wire::kFeatureRdma);
+                     wire::kFeatureBlocks | (tls_ ? wire::kFeatureTls : 0) |
+                     (rdma_.rails.names.empty() ? 0 : wire::kFeatureRdma);
+  welcome.features &= ~options_.withheld_features;
   welcome.software = "sluice " SLUICE_VERSION;
   if (options_.link_rate != 0) welcome.link_rate = options_.link_rate;
   SLUICE_ASSERT(getrandom(welcome.nonce.data(), welcome.nonce.size(), 0) ==

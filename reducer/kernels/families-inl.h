@@ -19,6 +19,7 @@ namespace sluice::kernels::HWY_NAMESPACE {
 FoldFunction find_float(wire::DType t, wire::Op op, Stage stage) noexcept;    // f32 f64
 FoldFunction find_half(wire::DType t, wire::Op op, Stage stage) noexcept;     // f16 bf16
 FoldFunction find_fp8(wire::DType t, wire::Op op, Stage stage) noexcept;      // f8e4m3 f8e5m2
+FoldFunction find_block(wire::DType t, wire::Op op, Stage stage) noexcept;    // mxfp8 int8-block; sum avg
 FoldFunction find_integer(wire::DType t, wire::Op op, Stage stage) noexcept;  // i8 u8 i32 u32 i64 u64
 
 }  // namespace sluice::kernels::HWY_NAMESPACE

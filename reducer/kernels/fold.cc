@@ -22,6 +22,8 @@ FoldFunction find(wire::DType t, wire::Op op, Stage stage) noexcept {
     case wire::DType::kBf16: return find_half(t, op, stage);
     case wire::DType::kF8e4m3:
     case wire::DType::kF8e5m2: return find_fp8(t, op, stage);
+    case wire::DType::kMxfp8:
+    case wire::DType::kInt8Block: return find_block(t, op, stage);
     case wire::DType::kI8:
     case wire::DType::kU8:
     case wire::DType::kI32:

@@ -9,6 +9,9 @@
 // wrap. Subnormals are kept. avg divides the folded sum by n: floats in the accumulation type, integers by
 // truncating the wrapped sum towards zero.
 //
+// An element of a block type is a block of 256 values (wire/block_codec.h), or its 256 partial sums in f32.
+// Blocks are decoded to f32, folded in source order and encoded once.
+//
 // Sources and destination may have any alignment; the destination overlaps no source. Any thread. No function
 // here allocates or traps.
 #pragma once
@@ -35,7 +38,8 @@ enum class Stage : uint8_t {
 using FoldFunction = void (*)(std::span<const std::byte* const> sources, size_t count, uint32_t divisor,
                               std::byte* destination) noexcept;
 
-// The fold of this CPU's best target. Looked up once per slice. `t` and `op` must be valid.
+// The fold of this CPU's best target. Looked up once per slice. `t` and `op` must be valid. Null
+// if wire::is_supported() is false.
 [[nodiscard]] FoldFunction find_fold(wire::DType t, wire::Op op, Stage stage) noexcept;
 
 // For tests and benchmarks: the targets that this CPU can run, best first, e.g. "AVX3", "AVX2", "SCALAR".

@@ -1,10 +1,13 @@
 #include "reducer/kernels/scalar_reference.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
+
+#include "wire/block_codec.h"
 
 namespace sluice::kernels {
 namespace {
@@ -115,6 +118,37 @@ void fold(Op op, Stage stage, std::span<const std::byte* const> sources, size_t 
   }
 }
 
+// An element is a block, or the 256 partial sums of a block.
+void fold_blocks(DType t, Op op, Stage stage, std::span<const std::byte* const> sources, size_t count,
+                 uint32_t divisor, std::byte* destination) {
+  using Values = std::array<float, wire::kBlockValues>;
+  const auto load = [t, stage](const std::byte* source, size_t i) {
+    Values values;
+    if (stage == Stage::kFinish) {
+      std::memcpy(values.data(), source + i * sizeof values, sizeof values);
+    } else {
+      wire::decode_blocks(t, source + i * wire::kBlockBytes, wire::kBlockValues, values.data());
+    }
+    return values;
+  };
+  for (size_t i = 0; i < count; ++i) {
+    Values sums = load(sources[0], i);
+    for (const std::byte* source : sources.subspan(1)) {
+      const Values values = load(source, i);
+      for (size_t k = 0; k < sums.size(); ++k) sums[k] = combine(op, sums[k], values[k]);
+    }
+    if (stage == Stage::kPartial) {
+      for (float& sum : sums) sum = canonical(sum);
+      std::memcpy(destination + i * sizeof sums, sums.data(), sizeof sums);
+      continue;
+    }
+    if (op == Op::kAvg) {
+      for (float& sum : sums) sum = divide(sum, divisor);
+    }
+    wire::encode_blocks(t, sums.data(), sums.size(), destination + i * wire::kBlockBytes);
+  }
+}
+
 }  // namespace
 
 float reference_widen(const FloatFormat& format, uint32_t pattern) noexcept {
@@ -166,6 +200,8 @@ void reference_fold(DType t, Op op, Stage stage, std::span<const std::byte* cons
     case DType::kBf16: return run(Small<uint16_t, kBf16Format>{});
     case DType::kF8e4m3: return run(Small<uint8_t, kE4m3Format>{});
     case DType::kF8e5m2: return run(Small<uint8_t, kE5m2Format>{});
+    case DType::kMxfp8:
+    case DType::kInt8Block: return fold_blocks(t, op, stage, sources, count, divisor, destination);
   }
 }
 

@@ -52,7 +52,7 @@ Status LaneSession::admit(RankConnection& conn, const wire::FrameHeader& h,
   if (wire::has_owner(h.kind)) {
     if (const Status s = check_owned(h, extensions, conn.rank_, plan_.ranks, bytes); !s.ok()) return s;
   }
-  const size_t widened = bytes / wire::size_of(h.wire_dtype) * wire::size_of(h.acc_dtype);
+  const size_t widened = bytes / wire::size_of(h.wire_dtype) * wire::accumulated_size_of(h.wire_dtype);
   // The partial sums of the chunk must fit: protocol.md section 8.
   if (bytes > plan_.slot_bytes || widened > 2 * size_t{plan_.slot_bytes}) return Errc::kBadLength;
   slot_memory = contribution_slot(conn, h.sequence);

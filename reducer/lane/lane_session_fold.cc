@@ -40,7 +40,7 @@ size_t LaneSession::fold_slice(const FoldTask& task, size_t output_budget, bool&
   if (c.kept || wire::copies(c.reference.kind)) return copy_kept_slice(task, output_budget, complete);
   const wire::FrameHeader& h = c.reference;
   const size_t wire_size = wire::size_of(h.wire_dtype);
-  const size_t acc_size = wire::size_of(h.acc_dtype);
+  const size_t acc_size = wire::accumulated_size_of(h.wire_dtype);
   const size_t total = h.length / wire_size;
   const kernels::Stage stage = groups_ == 1           ? kernels::Stage::kWhole
                                : task.group < groups_ ? kernels::Stage::kPartial

@@ -90,6 +90,7 @@ FrameParts contribution_frame(uint32_t session, uint64_t random_bits) {
   h.wire_dtype = h.result_dtype = static_cast<wire::DType>((random_bits >> 32) % wire::kDTypeCount);
   h.acc_dtype = wire::accumulator_of(h.wire_dtype);
   h.op = static_cast<wire::Op>((random_bits >> 40) % wire::kOpCount);
+  if (!wire::is_supported(h.wire_dtype, h.op)) h.op = wire::Op::kSum;
   return parts;
 }
 

@@ -44,6 +44,8 @@ const char* nccl_type_name(wire::DType t) noexcept {
     case wire::DType::kBf16: return "bfloat16";
     case wire::DType::kF8e4m3: return "f8e4m3";
     case wire::DType::kF8e5m2: return "f8e5m2";
+    case wire::DType::kMxfp8:
+    case wire::DType::kInt8Block: break;  // NCCL has no such types
   }
   return "unknown";
 }

@@ -15,7 +15,7 @@ uint64_t SoakPlan::below(uint64_t bound) {
 
 SoakOperation SoakPlan::draw() {
   SoakOperation o;
-  o.dtype = static_cast<wire::DType>(below(wire::kDTypeCount));
+  o.dtype = static_cast<wire::DType>(below(wire::kPlainDTypeCount));
   o.op = static_cast<wire::Op>(below(wire::kOpCount));
   const uint64_t magnitude = below(static_cast<uint64_t>(std::bit_width(max_bytes_)) + 1);
   const uint64_t bytes =

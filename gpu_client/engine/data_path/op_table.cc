@@ -29,11 +29,10 @@ std::optional<uint32_t> OpTable::open(const OpRequest& request) {
   const uint32_t index = free_.back();
   Operation& o = operations_[index];
   const size_t element = wire::size_of(request.dtype);
-  const bool wide = wire::size_of(wire::accumulator_of(request.dtype)) > 2 * element;
   o.request = request;
   o.bytes = request.count * element;
   o.fingerprint = wire::fingerprint(request.count, request.dtype, request.op, request.kind, request.root);
-  o.chunk_bytes = wire::chunk_bytes(o.bytes, lane_connections_, chunk_sizes_, wide);
+  o.chunk_bytes = wire::chunk_bytes(o.bytes, lane_connections_, chunk_sizes_, request.dtype);
   o.first_chunk = next_chunk_;
   o.chunk_count = div_ceil(o.bytes, o.chunk_bytes);
   o.part_bytes = 0;

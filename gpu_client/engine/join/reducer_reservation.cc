@@ -68,7 +68,7 @@ Result<ReducerReservation> reserve(Handshake& g, const config::Endpoint& address
       .heartbeat_ms = std::clamp(joined->heartbeat_ms, kMinHeartbeatMs, kMaxHeartbeatMs),
       .peer_timeout_ms = std::max(joined->peer_timeout_ms, kMinHeartbeatMs),
       .link_rate = g.welcome.link_rate.value_or(0),
-      .accepts_rate_changes = (g.welcome.features & wire::kFeatureRateChanges) != 0,
+      .features = g.welcome.features,
       .control = ControlConnection(std::move(g.socket), g.name, joined->handle),
       .lanes = {}};
 }

@@ -27,7 +27,7 @@ struct ReducerReservation {
   uint32_t slots = 0;  // W of each lane connection
   bool same_process = false;
   uint64_t link_rate = 0;  // bits/s, from WELCOME; 0: unknown
-  bool accepts_rate_changes = false;
+  uint64_t features = 0;   // feature bits of WELCOME
   ControlConnection control;
   std::vector<transport::tcp::Socket> lanes;  // attached; COMMIT was not sent yet
 };

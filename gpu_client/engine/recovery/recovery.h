@@ -96,6 +96,11 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   // ranks learn of changes by view changes. Any thread.
   [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool);
 
+  // From now on no reducer is added that lacks one of these feature bits. Any thread.
+  void require_features(uint64_t bits) noexcept {
+    required_features_.fetch_or(bits, std::memory_order_relaxed);
+  }
+
   // Stops all threads of recovery. Afterwards nothing of the session is used, except by work that was
   // posted to the progress loop before. Not from the listener.
   void stop() noexcept;
@@ -214,10 +219,10 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   // On rank 0: reservations at reducers that it has proposed, until a VIEW_QUERY adds them.
   std::map<uint64_t, ReducerReservation> reservations_;
   std::vector<PendingJoin> pending_joins_;
-  size_t query_sender_ = 0;         // index of the reducer that sent the last VIEW_QUERY
-  bool rates_may_change_ = false;   // all reducers accept RATE_CHANGES
-  std::optional<LinkMeter> meter_;  // of this rank's link; null: its rate stays as it is
-  uint64_t own_reducer_ = 0;        // the reducer in this process, if meter_ exists
+  size_t query_sender_ = 0;                     // index of the reducer that sent the last VIEW_QUERY
+  std::atomic<uint64_t> required_features_{0};  // a reducer without these bits is not added
+  std::optional<LinkMeter> meter_;              // of this rank's link; null: its rate stays as it is
+  uint64_t own_reducer_ = 0;                    // the reducer in this process, if meter_ exists
   Nanos next_sample_ = 0;
   // Of this rank in the view of the last restart, if meter_ exists.
   uint64_t own_rate_ = 0;

@@ -50,8 +50,12 @@ void Recovery::on_unlisted(std::vector<uint64_t> reducers) {
 // reducer.
 void Recovery::propose_reducer(const config::Endpoint& address, ReducerReservation reservation) {
   const uint64_t id = reservation.id;
-  if (rates_may_change_ && !reservation.accepts_rate_changes)
+  const uint64_t missing = required_features_.load(std::memory_order_relaxed) & ~reservation.features;
+  if ((missing & wire::kFeatureRateChanges) != 0)
     return log_.warn(reservation.name + " not added: its version cannot follow the rates of links");
+  if ((missing & wire::kFeatureBlocks) != 0)
+    return log_.warn(reservation.name +
+                     " not added: its version does not sum block types, which the session uses");
   const wire::MembershipHistory& history = follower_.history();
   // An added reducer may be removed again, as may the present ones, and VIEW_QUERY must have room for that.
   const size_t ever = history.first().size() + history.added().size();

@@ -36,12 +36,12 @@ void Recovery::prepare_meter(const Membership& membership) {
   const uint32_t rank = options_.identity.rank;
   if (first_view_.worker_rates.size() < kLeastRanks) return;
   for (const ReducerReservation& reservation : membership.reservations) {
-    if (reservation.accepts_rate_changes) continue;
+    if ((reservation.features & wire::kFeatureRateChanges) != 0) continue;
     if (rank == 0)
       log_.info("shares do not follow the rates of links: " + reservation.name + " has an older version");
     return;
   }
-  rates_may_change_ = true;
+  require_features(wire::kFeatureRateChanges);
   const auto own = std::ranges::find(first_view_.reducers, rank, &wire::ViewReducer::host_rank);
   if (own == first_view_.reducers.end()) return;
   own_reducer_ = own->id;

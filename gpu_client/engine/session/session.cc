@@ -43,7 +43,9 @@ Result<void> Session::begin(Membership membership) {
   o.ranks = options_.join.identity.ranks;
   o.begin = monotonic_now();
   o.placement = wire::placement_table(membership.view);
+  reducer_features_ = ~uint64_t{0};
   for (const ReducerReservation& reservation : membership.reservations) {
+    reducer_features_ &= reservation.features;
     for (size_t lane = 0; lane < reservation.lanes.size(); ++lane) {
       o.lanes.push_back({.handle = reservation.handle, .slots = reservation.slots});
       lane_names_.push_back(reservation.name + " lane " + std::to_string(lane));
@@ -128,6 +130,10 @@ Session::~Session() {
 Status Session::start(OpRequest request, uint64_t& handle) {
   if (options_.op_timeout > 0) request.deadline = monotonic_now() + options_.op_timeout;
   if (recorder_) request.issued = monotonic_now();
+  if (wire::is_block(request.dtype)) {
+    if (!accepts_blocks()) return Errc::kUnsupported;
+    if (recovery_) recovery_->require_features(wire::kFeatureBlocks);
+  }
   {
     const std::lock_guard lock(submission_);
     if (closing_) return Errc::kClosed;

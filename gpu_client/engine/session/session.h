@@ -14,6 +14,7 @@
 
 #include "core/result.h"
 #include "gpu_client/engine/base/session_end_latch.h"
+#include "gpu_client/engine/base/session_log.h"
 #include "gpu_client/engine/control/heartbeat_monitor.h"
 #include "gpu_client/engine/data_path/chunk_scheduler.h"
 #include "gpu_client/engine/data_path/op_table.h"
@@ -66,7 +67,8 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   // Submits an operation. Sets `handle` for test() and wait(), and sets request.deadline,
   // request.issued and request.on_device. Returns kExhausted when the table is full, kClosed after close(),
   // kInvalidArgument when a buffer is only partly in device memory, kUnsupported for another collective than
-  // allreduce there, or the code with which the session ended. Any thread.
+  // allreduce there and for block types without accepts_blocks(), or the code with which the session ended.
+  // Any thread.
   [[nodiscard]] Status start(OpRequest request, uint64_t& handle);
   // Sets `done` when the operation has ended. Then returns its status and releases its handle. Returns
   // kInvalidArgument for a released handle.
@@ -76,11 +78,17 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   void progress() noexcept { progress_thread_->progress_once(); }
   [[nodiscard]] Rank rank() const noexcept { return options_.join.identity.rank; }
   [[nodiscard]] uint32_t ranks() const noexcept { return options_.join.identity.ranks; }
+  // Whether all reducers of the first view sum block types. Equal on all ranks.
+  [[nodiscard]] bool accepts_blocks() const noexcept {
+    return (reducer_features_ & wire::kFeatureBlocks) != 0;
+  }
   [[nodiscard]] Nanos linger() const noexcept { return options_.linger; }
 
   [[nodiscard]] Errc code() const noexcept { return end_latch_.code(); }
   [[nodiscard]] std::string reason() const { return end_latch_.text(); }
   [[nodiscard]] SessionStats stats();
+  // For one line of the session in the log.
+  [[nodiscard]] SessionLog log() const { return {options_.join.identity.session, rank()}; }
   // The trace of this session; null without one. Valid as long as the session.
   [[nodiscard]] CollectiveObserver* trace() const noexcept { return trace_.get(); }
 
@@ -162,6 +170,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   bool closing_ = false;   // guarded by submission_
   MemoryRegistry memory_{options_.join.identity.lanes.memory, submission_};
   uint32_t colocated_reducers_ = 0;  // of the first view
+  uint64_t reducer_features_ = 0;    // the feature bits that all reducers of the first view have
   std::atomic<uint64_t> empty_operations_{0};
   std::atomic<bool> begun_{false};  // all members below exist
   std::atomic<bool> leaving_{false}, left_{false};

@@ -1,9 +1,12 @@
 #include "tests/conformance/kernels/fold_pattern.h"
 
+#include <algorithm>
 #include <cstring>
+#include <sstream>
 #include <string_view>
 
 #include "reducer/kernels/scalar_reference.h"
+#include "wire/block_codec.h"
 
 namespace sluice::kernels::test {
 namespace {
@@ -54,6 +57,43 @@ uint64_t random_float(const FloatFormat& format, std::mt19937_64& random) {
   }
 }
 
+// Scales of a block: half of them of similar size, else special or arbitrary.
+void random_scales(DType t, std::byte* block, std::mt19937_64& random) {
+  constexpr uint8_t kSpecialCodes[] = {0, 1, 7, 8, 127, 246, 247, 248, 254, 255};
+  constexpr uint32_t kSpecialScales[] = {0,          0x7fc00000, 0x00800000, 0x7f7fff00, 0x7c000000,
+                                         0x7bffff00, 0x3f800000, 0x80000000, 0x00000100, 0x7f800000};
+  const size_t size = t == DType::kMxfp8 ? sizeof(uint8_t) : sizeof(uint32_t);
+  for (size_t i = 0; i < wire::kBlockScaleBytes; i += size) {
+    const uint64_t bits = random();
+    const size_t special = (bits >> 32) % std::size(kSpecialCodes);
+    const auto kind = bits >> 60;
+    auto scale = static_cast<uint32_t>(bits);
+    if (t == DType::kMxfp8) {
+      if (kind < 8) scale = 120 + scale % 8;
+      if (kind >= 8 && kind < 11) scale = kSpecialCodes[special];
+    } else {
+      if (kind < 8) scale = (0x3f800000 | (scale & 0x01ffffff)) & 0xffffff00;
+      if (kind >= 8 && kind < 11) scale = kSpecialScales[special];
+      if (kind >= 11 && kind < 15) scale &= 0x7fffff00;
+    }
+    std::memcpy(block + i, &scale, size);
+  }
+}
+
+// Half of the blocks have no NaN codes in mxfp8, because vector code may handle such blocks apart.
+std::vector<std::byte> random_blocks(DType t, size_t count, std::mt19937_64& random) {
+  std::vector<std::byte> blocks(count * wire::kBlockBytes);
+  for (size_t at = 0; at < blocks.size(); at += wire::kBlockBytes) {
+    random_scales(t, &blocks[at], random);
+    const bool has_nan = random() % 2 == 0;
+    for (size_t i = at + wire::kBlockScaleBytes; i < at + wire::kBlockBytes; ++i) {
+      blocks[i] = static_cast<std::byte>(random() >> 8);
+      if (!has_nan && (blocks[i] & std::byte{0x7f}) == std::byte{0x7f}) blocks[i] = std::byte{0x80};
+    }
+  }
+  return blocks;
+}
+
 }  // namespace
 
 std::vector<DType> all_types() {
@@ -68,11 +108,24 @@ std::vector<Op> all_ops() {
   return ops;
 }
 
+std::vector<Op> ops_of(DType t) {
+  std::vector<Op> ops = all_ops();
+  std::erase_if(ops, [t](Op op) { return !wire::is_supported(t, op); });
+  return ops;
+}
+
 DType input_of(DType t, Stage stage) {
   return stage == Stage::kFinish ? wire::accumulator_of(t) : t;
 }
 DType output_of(DType t, Stage stage) {
   return stage == Stage::kPartial ? wire::accumulator_of(t) : t;
+}
+
+size_t input_size(DType t, Stage stage) {
+  return stage == Stage::kFinish ? wire::accumulated_size_of(t) : wire::size_of(t);
+}
+size_t output_size(DType t, Stage stage) {
+  return stage == Stage::kPartial ? wire::accumulated_size_of(t) : wire::size_of(t);
 }
 
 std::string describe(DType t, Op op, Stage stage, const char* target) {
@@ -87,6 +140,26 @@ std::vector<std::byte> random_elements(DType t, size_t count, std::mt19937_64& r
   std::vector<uint64_t> patterns(count);
   for (uint64_t& p : patterns) p = format.bits != 0 ? random_float(format, random) : random();
   return elements(t, patterns);
+}
+
+std::vector<std::byte> random_input(DType t, Stage stage, size_t count, std::mt19937_64& random) {
+  const DType type = input_of(t, stage);
+  if (wire::is_block(type)) return random_blocks(type, count, random);
+  return random_elements(type, count * input_size(t, stage) / wire::size_of(type), random);
+}
+
+std::string first_difference(DType t, Stage stage, std::span<const std::byte> result,
+                             std::span<const std::byte> expected) {
+  const bool blocks = wire::is_block(output_of(t, stage));
+  const DType unit = blocks ? DType::kU8 : output_of(t, stage);
+  const auto at = static_cast<size_t>(
+      std::mismatch(result.begin(), result.end(), expected.begin(), expected.end()).first - result.begin());
+  if (at == result.size()) return "no difference";
+  const size_t i = at / wire::size_of(unit);
+  std::ostringstream text;
+  text << (blocks ? "byte " : "element ") << i << std::hex << " is 0x" << pattern_at(result, unit, i)
+       << ", reference 0x" << pattern_at(expected, unit, i);
+  return text.str();
 }
 
 uint64_t pattern_at(std::span<const std::byte> bytes, DType t, size_t i) {
@@ -104,10 +177,10 @@ std::vector<std::byte> elements(DType t, const std::vector<uint64_t>& patterns) 
 
 std::vector<std::byte> run_fold(const FoldTarget* target, DType t, Op op, Stage stage,
                                 const std::vector<std::vector<std::byte>>& sources, uint32_t divisor) {
-  const size_t count = sources.front().size() / wire::size_of(input_of(t, stage));
+  const size_t count = sources.front().size() / input_size(t, stage);
   std::vector<const std::byte*> pointers;
   for (const auto& source : sources) pointers.push_back(source.data());
-  std::vector<std::byte> result(count * wire::size_of(output_of(t, stage)));
+  std::vector<std::byte> result(count * output_size(t, stage));
   if (target == nullptr) {
     reference_fold(t, op, stage, pointers, count, divisor, result.data());
   } else {

@@ -55,7 +55,7 @@ TEST(SoakPlan, DrawsAllCombinationsWithinItsBounds) {
       large += bytes > 50'000 ? 1 : 0;
     }
   }
-  EXPECT_EQ(kinds.size(), wire::kDTypeCount * wire::kOpCount);
+  EXPECT_EQ(kinds.size(), wire::kPlainDTypeCount * wire::kOpCount);
   EXPECT_EQ(open, (std::set<size_t>{1, 2, 3}));
   EXPECT_EQ(in_place.size(), 2u);
   EXPECT_EQ(offsets.size(), kSoakOffsets);

@@ -24,7 +24,7 @@ TEST(OpTable, NumbersOperationsAndChunksInOrder) {
   const uint32_t b = table.open(request(0)).value();
   const uint32_t c = table.open(request(1)).value();
   EXPECT_EQ(table[a].op_id, 0u);
-  EXPECT_EQ(table[a].chunk_bytes, wire::chunk_bytes(4 << 20, 4, {.slot_bytes = kSlot}, false));
+  EXPECT_EQ(table[a].chunk_bytes, wire::chunk_bytes(4 << 20, 4, {.slot_bytes = kSlot}, wire::DType::kF32));
   EXPECT_EQ(table[a].chunk_count, div_ceil(4 << 20, table[a].chunk_bytes));
   EXPECT_EQ(table[b].op_id, 1u);
   EXPECT_EQ(table[b].chunk_count, 0u);

@@ -107,8 +107,8 @@ TEST(View, CutsSmallOperationsIntoChunksThatASlowLinkCarriesIn50Us) {
   ChunkSizes sizes = chunk_sizes(view_with_rates({1'000'000'000, 200'000'000, 1'000'000'000}));
   EXPECT_EQ(sizes.smallest, 1280u) << "200 Mbit/s: 1250 bytes, a multiple of 64";
   sizes.slot_bytes = 64 * kKiB;
-  EXPECT_EQ(chunk_bytes(16 * kKiB, 4, sizes, false), 2 * kKiB);
-  EXPECT_EQ(chunk_bytes(4 * kKiB, 4, sizes, false), 1280u);
+  EXPECT_EQ(chunk_bytes(16 * kKiB, 4, sizes, DType::kF32), 2 * kKiB);
+  EXPECT_EQ(chunk_bytes(4 * kKiB, 4, sizes, DType::kF32), 1280u);
   EXPECT_EQ(chunk_sizes(view_with_rates({kMinLinkRate, kMinLinkRate})).smallest, 1 * kKiB);
   EXPECT_EQ(chunk_sizes(view_with_rates({100'000'000'000, 100'000'000'000})).smallest, 16 * kKiB);
 }
@@ -133,30 +133,30 @@ TEST(View, HasLargerSlotsWhereFastLinksHaveLongQueues) {
 
 TEST(ChunkBytes, ExceedTheUsualSizeWithManyChunksPerLane) {
   const ChunkSizes sizes{.usual = 32 * kKiB, .slot_bytes = 64 * kKiB};
-  EXPECT_EQ(chunk_bytes(256 * kKiB, 4, sizes, false), 32 * kKiB);
-  EXPECT_EQ(chunk_bytes(16 * kMiB, 4, sizes, false), 32 * kKiB);
-  EXPECT_EQ(chunk_bytes(24 * kMiB, 4, sizes, false), 48 * kKiB);
-  EXPECT_EQ(chunk_bytes(kGiB, 4, sizes, false), 64 * kKiB);
-  EXPECT_EQ(chunk_bytes(kGiB, 4, sizes, true), 32 * kKiB);
-  EXPECT_EQ(chunk_bytes(kGiB, 4, {.usual = 32 * kKiB, .slot_bytes = 8 * kKiB}, false), 8 * kKiB);
+  EXPECT_EQ(chunk_bytes(256 * kKiB, 4, sizes, DType::kF32), 32 * kKiB);
+  EXPECT_EQ(chunk_bytes(16 * kMiB, 4, sizes, DType::kF32), 32 * kKiB);
+  EXPECT_EQ(chunk_bytes(24 * kMiB, 4, sizes, DType::kF32), 48 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, sizes, DType::kF32), 64 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, sizes, DType::kF8e4m3), 32 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, {.usual = 32 * kKiB, .slot_bytes = 8 * kKiB}, DType::kF32), 8 * kKiB);
 }
 
 TEST(ChunkBytes, FollowTheRule) {
   constexpr uint32_t kSlot = 256 * kKiB;
   // bytes / (2 x lanes), rounded up to 64, within 16 KiB and the slot.
-  EXPECT_EQ(chunk_bytes(1, 4, {.slot_bytes = kSlot}, false), 16 * kKiB);
-  EXPECT_EQ(chunk_bytes(128 * kKiB, 4, {.slot_bytes = kSlot}, false), 16 * kKiB);
-  EXPECT_EQ(chunk_bytes(256 * kKiB, 4, {.slot_bytes = kSlot}, false), 32 * kKiB);
-  EXPECT_EQ(chunk_bytes(256 * kKiB + 1, 4, {.slot_bytes = kSlot}, false), 32 * kKiB + 64);
-  EXPECT_EQ(chunk_bytes(1'000'000, 6, {.slot_bytes = kSlot}, false), 83392u);  // 83333.3
-  EXPECT_EQ(chunk_bytes(2 * kMiB, 4, {.slot_bytes = kSlot}, false), 256 * kKiB);
-  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = kSlot}, false), 256 * kKiB);
-  EXPECT_EQ(chunk_bytes(uint64_t{1} << 62, 1, {.slot_bytes = kSlot}, false), 256 * kKiB);
-  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = kSlot}, true), 128 * kKiB) << "fp8: half a slot";
-  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = 4 * kKiB}, false), 4 * kKiB)
+  EXPECT_EQ(chunk_bytes(1, 4, {.slot_bytes = kSlot}, DType::kF32), 16 * kKiB);
+  EXPECT_EQ(chunk_bytes(128 * kKiB, 4, {.slot_bytes = kSlot}, DType::kF32), 16 * kKiB);
+  EXPECT_EQ(chunk_bytes(256 * kKiB, 4, {.slot_bytes = kSlot}, DType::kF32), 32 * kKiB);
+  EXPECT_EQ(chunk_bytes(256 * kKiB + 1, 4, {.slot_bytes = kSlot}, DType::kF32), 32 * kKiB + 64);
+  EXPECT_EQ(chunk_bytes(1'000'000, 6, {.slot_bytes = kSlot}, DType::kF32), 83392u);  // 83333.3
+  EXPECT_EQ(chunk_bytes(2 * kMiB, 4, {.slot_bytes = kSlot}, DType::kF32), 256 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = kSlot}, DType::kF32), 256 * kKiB);
+  EXPECT_EQ(chunk_bytes(uint64_t{1} << 62, 1, {.slot_bytes = kSlot}, DType::kF32), 256 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = kSlot}, DType::kF8e4m3), 128 * kKiB) << "fp8: half a slot";
+  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = 4 * kKiB}, DType::kF32), 4 * kKiB)
       << "a slot below 16 KiB is the upper bound too";
-  EXPECT_EQ(chunk_bytes(1, 4, {.slot_bytes = 4 * kKiB}, false), 4 * kKiB);
-  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = 4 * kKiB}, true), 2 * kKiB);
+  EXPECT_EQ(chunk_bytes(1, 4, {.slot_bytes = 4 * kKiB}, DType::kF32), 4 * kKiB);
+  EXPECT_EQ(chunk_bytes(kGiB, 4, {.slot_bytes = 4 * kKiB}, DType::kF8e4m3), 2 * kKiB);
 }
 
 TEST(ChunkBytes, AreWholeElementsAndFitASlot) {
@@ -165,11 +165,14 @@ TEST(ChunkBytes, AreWholeElementsAndFitASlot) {
     const auto slot = static_cast<uint32_t>((4 * kKiB) * (1 + random() % 64) + 64 * (random() % 64));
     const auto lanes = static_cast<uint32_t>(1 + random() % 256);
     const uint64_t bytes = 1 + (random() >> (random() % 60 + 4));
-    const bool wide = random() % 2 == 0;
-    const uint32_t chunk = chunk_bytes(bytes, lanes, {.slot_bytes = slot}, wide);
-    ASSERT_EQ(chunk % (wide ? 1 : 8), 0u);
-    ASSERT_LE(chunk, wide ? slot / 2 : slot);
-    ASSERT_GE(chunk, std::min<uint32_t>(16 * kKiB, wide ? slot / 2 : slot));
+    const auto dtype = static_cast<DType>(random() % kDTypeCount);
+    const uint32_t chunk = chunk_bytes(bytes, lanes, {.slot_bytes = slot}, dtype);
+    const bool wide = accumulated_size_of(dtype) > 2 * size_of(dtype);
+    const uint32_t largest = wide ? slot / 2 : slot;
+    ASSERT_EQ(chunk % size_of(dtype), 0u);
+    ASSERT_LE(chunk, largest);
+    ASSERT_LE(chunk / size_of(dtype) * accumulated_size_of(dtype), 2 * slot) << "a partial sum fits its slot";
+    ASSERT_GT(chunk + size_of(dtype), std::min<uint32_t>(16 * kKiB, largest));
   }
 }
 
