@@ -54,6 +54,8 @@ constexpr std::string_view kPluginVariables[] = {
     "SLUICE_TRACE",
     "SLUICE_TRANSPORT",
     "SLUICE_WINDOW",
+    "SLUICE_WIRE",
+    "SLUICE_WIRE_STRICT",
 };
 
 constexpr std::string_view kProgramVariables[] = {
@@ -189,7 +191,6 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_WARMUP",
     "SLUICE_WARMUP_ITERS",
     "SLUICE_WEIGHT",
-    "SLUICE_WIRE",
     "SLUICE_WITH_STAR",
     "SLUICE_WORKERS",
     "SLUICE_WORKER_GBPS",

@@ -11,26 +11,21 @@
 #include "bench/e2e/report/quantiles.h"
 #include "bench/e2e/worker/rank_info.h"
 #include "bench/e2e/workload/size_sweep.h"
+#include "bench/e2e/workload/wire_pattern.h"
+#include "bench/e2e/workload/wire_type.h"
 #include "bench/gpu/gpu_report.h"
-#include "bench/gpu/wire_pattern.h"
 #include "core/clock.h"
 #include "gpu_client/api/options.h"
 
 namespace sluice::bench {
 namespace {
 
-using pipeline::WireCast;
-
 sluice_stream_options stream_options_of(const PieceOptions& pieces) {
   sluice_stream_options options;
   sluice_stream_options_init(&options);
   options.staging_bytes = pieces.staging_bytes;
   options.piece_bytes = static_cast<uint32_t>(std::min<uint64_t>(pieces.piece_bytes, UINT32_MAX));
-  switch (pieces.wire) {
-    case WireCast::kBf16: options.wire_dtype = SLUICE_BF16; break;
-    case WireCast::kScaledF16: options.wire_dtype = SLUICE_F16; break;
-    case WireCast::kNone: break;
-  }
+  options.wire_dtype = wire_dtype_of(pieces.wire);
   return options;
 }
 
@@ -187,7 +182,7 @@ class GpuBenchRun {
   }
 
   WirePattern pattern(wire::DType dtype, wire::Op op) {
-    return {dtype, op, cast_of(options_.pieces, dtype, op), session_.ranks(), seed_++};
+    return {dtype, op, cast_of(options_.pieces.wire, dtype, op), session_.ranks(), seed_++};
   }
 
   void fill(const WirePattern& pattern, uint64_t count, std::byte* at) {

@@ -10,6 +10,7 @@
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/output.h"
+#include "bench/e2e/workload/wire_type.h"
 #include "config/sizes.h"
 #include "wire/frame.h"
 
@@ -17,19 +18,9 @@ namespace sluice::bench {
 namespace {
 
 using nlohmann::ordered_json;
-using pipeline::WireCast;
 
 constexpr const char* kProgram = "sluice-gpu-bench";
 constexpr const char* kSchema = "sluice.bench.gpu/1";
-
-const char* wire_cast_name(WireCast wire) noexcept {
-  switch (wire) {
-    case WireCast::kBf16: return "bf16";
-    case WireCast::kScaledF16: return "f16";
-    case WireCast::kNone: break;
-  }
-  return "given";
-}
 
 // Formats the columns after those of nccl-tests, whose first header line is three characters shorter than the
 // others.
@@ -147,7 +138,7 @@ std::string GpuReport::header_text(const BenchDevice& device) const {
   }
   text += fmt::format("# staging {}, pieces of at most {}, float on the wire: {}\n",
                       config::size_text(o.pieces.staging_bytes), config::size_text(o.pieces.piece_bytes),
-                      wire_cast_name(o.pieces.wire));
+                      wire_name(o.pieces.wire));
   text += fmt::format(
       "# copy limits for {} in GB/s: one rank alone D2H {:.2f} H2D {:.2f}; all {} ranks at once, per rank, "
       "D2H {:.2f} H2D {:.2f}, both directions at once {:.2f} per direction\n",
@@ -210,7 +201,7 @@ void GpuReport::write_json(double average_bus_bw, uint64_t wrong) const {
                                            {"validation", options_.check},
                                            {"staging_bytes", options_.pieces.staging_bytes},
                                            {"piece_bytes", options_.pieces.piece_bytes},
-                                           {"wire", wire_cast_name(options_.pieces.wire)},
+                                           {"wire", wire_name(options_.pieces.wire)},
                                            {"progress_threads", worker_.progress_threads},
                                            {"payload_crc", worker_.payload_crc}};
   for (size_t i = 0; i < ranks_.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/workload/wire_pattern.h"
 #include "core/units.h"
 
 namespace sluice::bench {
@@ -11,11 +12,6 @@ namespace sluice::bench {
 using pipeline::Cast;
 using pipeline::StagingBuffer;
 using pipeline::WireCast;
-
-WireCast cast_of(const PieceOptions& options, wire::DType dtype, wire::Op op) noexcept {
-  const bool is_additive = op == wire::Op::kSum || op == wire::Op::kAvg;
-  return dtype == wire::DType::kF32 && is_additive ? options.wire : WireCast::kNone;
-}
 
 Stages::Stages(BenchDevice& device, WorkerSession& session, const PieceOptions& options)
     : device_(device),
@@ -32,7 +28,7 @@ Stages::Stages(BenchDevice& device, WorkerSession& session, const PieceOptions& 
 }
 
 void Stages::prepare(const std::byte* send, std::byte* recv, uint64_t count, wire::DType dtype, wire::Op op) {
-  cast_ = cast_of(options_, dtype, op);
+  cast_ = cast_of(options_.wire, dtype, op);
   op_ = op;
   pieces_.clear();
   batches_ = pipeline::make_batches(
@@ -43,8 +39,8 @@ void Stages::prepare(const std::byte* send, std::byte* recv, uint64_t count, wir
     wire_dtype_ = batch.wire_dtype();
     Cast cast{.wire = cast_, .element_bytes = static_cast<uint32_t>(wire::size_of(dtype))};
     cast.exponent_limit = pipeline::scaled_exponent_limit(op == wire::Op::kAvg ? 1 : session_.ranks());
-    const uint64_t most = pipeline::segment_elements(batch.count, cast.wire_bytes(),
-                                                     static_cast<uint32_t>(options_.piece_bytes));
+    const uint64_t most =
+        pipeline::segment_elements(batch.count, cast.unit(), static_cast<uint32_t>(options_.piece_bytes));
     for (; cast.first < batch.count; cast.first += most) {
       Piece piece{.ranges = {}, .cast = cast, .count = std::min(most, batch.count - cast.first), .batch = b};
       pipeline::slice_ranges(batch.ranges, cast.first, piece.count, cast.element_bytes, piece.ranges);
@@ -89,7 +85,8 @@ void Stages::network() {
     }
     // The result before it has left the place that this one's goes to.
     if (i >= buffers_.size()) session_.wait(requests_[finished++]);
-    requests_[i] = session_.start(piece.buffer->send, piece.buffer->recv, piece.count, wire_dtype_, op_);
+    requests_[i] = session_.start(piece.buffer->send, piece.buffer->recv,
+                                  piece.cast.unit().count(piece.count), wire_dtype_, op_);
   }
   for (; finished < pieces_.size(); ++finished) session_.wait(requests_[finished]);
 }

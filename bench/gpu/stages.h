@@ -23,10 +23,6 @@ struct PieceOptions {
   pipeline::WireCast wire = pipeline::WireCast::kNone;  // wire type of sums and averages of float
 };
 
-// Returns the conversion of elements of this type and operator for the wire.
-[[nodiscard]] pipeline::WireCast cast_of(const PieceOptions& options, wire::DType dtype,
-                                         wire::Op op) noexcept;
-
 class Stages {
  public:
   // `device` and `session` must outlive the object; `session` has no streams. A session must accept

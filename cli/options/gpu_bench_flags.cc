@@ -1,5 +1,6 @@
 #include "cli/options/gpu_bench_flags.h"
 
+#include "bench/e2e/workload/wire_type.h"
 #include "cli/options/nccl_flags.h"
 
 namespace sluice::cli {
@@ -18,9 +19,7 @@ void GpuBenchFlags::add_to(OptionSet& set) {
   set.text("--device", device_, "DEVICE",
            "memory of the buffers: host, cuda (GPU rank modulo the number of GPUs) or cuda:N; default: cuda "
            "if there is a GPU, otherwise host");
-  set.text("--wire", wire_, "FORMAT",
-           "wire format of float sums and averages. given: the data type of the buffers")
-      ->check(CLI::IsMember({"given", "bf16", "f16"}));
+  add_wire_option(set, wire_);
   set.size("--staging", o.pieces.staging_bytes, "pinned memory of the host, half of it for each way");
   set.size("--piece", o.pieces.piece_bytes, "most that is copied and reduced as one, on the wire");
   set.group("Output");
@@ -34,10 +33,10 @@ void GpuBenchFlags::add_to(OptionSet& set) {
 bench::GpuBenchOptions GpuBenchFlags::options() const {
   bench::GpuBenchOptions o = options_;
   o.dtypes = parse_dtypes(dtype_);
+  require_no_blocks(o.dtypes);
   o.ops = parse_ops(op_);
   if (!device_.empty()) o.device = bench::parse_device(device_);
-  if (wire_ == "bf16") o.pieces.wire = pipeline::WireCast::kBf16;
-  if (wire_ == "f16") o.pieces.wire = pipeline::WireCast::kScaledF16;
+  o.pieces.wire = bench::parse_wire(wire_);
   bench::check(o);
   return o;
 }

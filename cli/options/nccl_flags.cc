@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/nccl_table.h"
+#include "bench/e2e/workload/wire_type.h"
 
 namespace sluice::cli {
 namespace {
@@ -50,6 +52,15 @@ std::vector<wire::DType> parse_dtypes(const std::string& text) {
   throw Failure(bench::kExitUsage, fmt::format("unknown data type \"{}\"", text));
 }
 
+void require_no_blocks(const std::vector<wire::DType>& dtypes) {
+  for (const wire::DType t : dtypes) {
+    if (wire::is_block(t))
+      throw Failure(
+          bench::kExitUsage,
+          fmt::format("--datatype {} is a wire type; use --datatype float with --wire", wire::to_string(t)));
+  }
+}
+
 std::vector<wire::Op> parse_ops(const std::string& text) {
   if (text == "all") return bench::nccl_op_order();
   if (const auto op = wire::parse_op(text)) return {*op};
@@ -61,6 +72,13 @@ void add_type_options(OptionSet& set, std::string& op, std::string& dtype) {
   set.text("-d,--datatype", dtype, "TYPE",
            "data type: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, "
            "f8e5m2 or all");
+}
+
+void add_wire_option(OptionSet& set, std::string& wire) {
+  set.text(
+      "--wire", wire, "FORMAT",
+      "wire format of float sums and averages: given (the data type of the buffers), bf16, f16, mxfp8 or "
+      "int8");
 }
 
 void NcclFlags::add_to(OptionSet& set, CLI::App& app) {
@@ -76,6 +94,7 @@ void NcclFlags::add_to(OptionSet& set, CLI::App& app) {
   set.number("-c,--check", o.check,
              "checked iterations per size, out of place and in place; 0: no check, #wrong is N/A");
   add_type_options(set, op_, dtype_);
+  add_wire_option(set, wire_);
   set.number("-a,--average", o.average,
              "reported time. 0: of rank 0; 1: mean over ranks; 2: minimum; 3: maximum")
       ->check(CLI::Range(0, 3));
@@ -125,7 +144,22 @@ bench::AllreduceOptions NcclFlags::options() const {
         fmt::format("--agg_iters {}: must be at most 1024, the limit of operations in flight", o.aggregated));
   (void)bench::sizes_of(o);
   o.dtypes = parse_dtypes(dtype_);
+  require_no_blocks(o.dtypes);
   o.ops = parse_ops(op_);
+  o.wire = bench::parse_wire(wire_);
+  if (o.wire != pipeline::WireCast::kNone && o.plugin.use)
+    throw Failure(bench::kExitUsage, "--wire does not apply to --through-plugin: NCCL chooses the type");
+  if (o.wire != pipeline::WireCast::kNone &&
+      !std::ranges::all_of(o.dtypes, [](wire::DType t) { return t == wire::DType::kF32; })) {
+    throw Failure(bench::kExitUsage, fmt::format("--wire {} requires --datatype float", wire_));
+  }
+  if (pipeline::is_block(o.wire)) {
+    for (const wire::Op op : o.ops) {
+      if (op == wire::Op::kSum || op == wire::Op::kAvg) continue;
+      throw Failure(bench::kExitUsage, fmt::format("--wire {} does not support --op {}; expected sum or avg",
+                                                   wire_, wire::to_string(op)));
+    }
+  }
   o.json = json_.empty() ? output_file_ : json_;
   o.csv = csv_;
   o.extras = !plain_ && !o.plugin.use;

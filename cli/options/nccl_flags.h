@@ -14,8 +14,12 @@ namespace sluice::cli {
 // Parse -d and -o: one name, or "all". Throw Failure(kExitUsage) for an unknown name.
 [[nodiscard]] std::vector<wire::DType> parse_dtypes(const std::string& text);
 [[nodiscard]] std::vector<wire::Op> parse_ops(const std::string& text);
+// Throws Failure(kExitUsage) for block types, which are wire types of float.
+void require_no_blocks(const std::vector<wire::DType>& dtypes);
 // Adds -o and -d, for parse_ops() and parse_dtypes().
 void add_type_options(OptionSet& set, std::string& op, std::string& dtype);
+// Adds --wire, for bench::parse_wire().
+void add_wire_option(OptionSet& set, std::string& wire);
 
 // Adds the sweep over sizes of nccl-tests, -b to -f.
 template <typename Options>
@@ -40,6 +44,7 @@ class NcclFlags {
   bench::AllreduceOptions options_;
   std::string dtype_ = "float";
   std::string op_ = "sum";
+  std::string wire_ = "given";
   std::string root_ = "0";
   std::string csv_;
   std::string json_;

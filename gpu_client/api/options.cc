@@ -14,6 +14,7 @@
 #include "config/discovery/discover.h"
 #include "config/pool.h"
 #include "config/sizes.h"
+#include "gpu_client/api/sized_struct.h"
 #include "gpu_client/engine/join/credentials.h"
 #include "gpu_client/engine/join/lane_settings.h"
 #include "wire/messages.h"
@@ -24,9 +25,6 @@ namespace {
 
 // Limits of a reducer, checked here too so that a mistake is reported without network access.
 constexpr uint32_t kSlotMultiple = 64;
-
-constexpr uint64_t kMaxStaging = 64 * kGiB;
-constexpr uint32_t kSegmentMultiple = 64 * kKiB;
 
 struct TimeoutVariable {
   const char* variable;
@@ -58,30 +56,8 @@ std::string string_or_empty(const char* s) {
   return s != nullptr ? s : "";
 }
 
-// The sizes of the structs in the first release.
+// The size of the struct in the first release.
 constexpr size_t kFirstSize = offsetof(sluice_options, interface_address) + sizeof(char*);
-constexpr size_t kFirstStreamSize = offsetof(sluice_stream_options, fusion_bytes) + sizeof(uint64_t);
-
-// Reads a struct of a caller that was compiled against an older or newer header than this library.
-// Copies the fields of `caller_struct` that the caller's version has over `defaults`. `first_size` is the
-// size of the struct in the first release; no caller has a smaller one. Returns kInvalidArgument if the
-// struct was not initialized, kUnsupported if it sets a field that this library does not know.
-template <typename Struct>
-Result<Struct> read_sized_struct(const Struct& caller_struct, Struct defaults, size_t first_size,
-                                 const std::string& name) {
-  if (caller_struct.struct_size < first_size) {
-    return fail(Errc::kInvalidArgument, name + " is not initialized; call " + name + "_init first");
-  }
-  const auto* const unknown = reinterpret_cast<const unsigned char*>(&caller_struct) + sizeof(Struct);
-  if (caller_struct.struct_size > sizeof(Struct) &&
-      std::any_of(unknown, unknown + (caller_struct.struct_size - sizeof(Struct)),
-                  [](unsigned char b) { return b != 0; })) {
-    return fail(Errc::kUnsupported, name + " sets options of a newer version than this library (" +
-                                        std::string(sluice_version()) + ")");
-  }
-  std::memcpy(&defaults, &caller_struct, std::min(caller_struct.struct_size, sizeof(Struct)));
-  return defaults;
-}
 
 Result<void> check_numbers(const sluice_options& o) {
   const struct {
@@ -107,18 +83,6 @@ Result<void> check_numbers(const sluice_options& o) {
     if (r.multiple_of != 0 && r.value % r.multiple_of != 0)
       return invalid(std::string(r.name) + " " + std::to_string(r.value) + " is not a multiple of " +
                      std::to_string(r.multiple_of));
-  }
-  return {};
-}
-
-Result<void> check_sizes(const sluice_stream_options& o) {
-  if (o.piece_bytes == 0 || o.piece_bytes % kSegmentMultiple != 0)
-    return invalid("piece_bytes " + std::to_string(o.piece_bytes) + " is not a multiple of 64 KiB");
-  if (o.staging_bytes > kMaxStaging)
-    return invalid("staging_bytes " + std::to_string(o.staging_bytes) + " exceeds 64 GiB");
-  if (o.piece_bytes > o.staging_bytes / 4) {
-    return invalid("piece_bytes " + std::to_string(o.piece_bytes) + " exceeds a quarter of staging_bytes " +
-                   std::to_string(o.staging_bytes));
   }
   return {};
 }
@@ -274,64 +238,6 @@ Result<engine::SessionOptions> read_options(const sluice_options& caller_options
   out.join.resume_timeout = Nanos{o.resume_timeout_ms} * kMillisecond;
   out.op_timeout = Nanos{o.op_timeout_ms} * kMillisecond;
   out.linger = Nanos{o.linger_ms} * kMillisecond;
-  return out;
-}
-
-sluice_stream_options default_stream_options() noexcept {
-  const pipeline::StreamsOptions streams;
-  sluice_stream_options o{};
-  o.struct_size = sizeof o;
-  o.device_kind = SLUICE_DEVICE_HOST;
-  o.device = -1;
-  o.staging_bytes = streams.staging_bytes;
-  o.piece_bytes = streams.segment_bytes;
-  o.wire_dtype = SLUICE_WIRE_AS_GIVEN;
-  o.fusion_bytes = streams.fusion_bytes;
-  return o;
-}
-
-Result<StreamSettings> read_stream_options(const sluice_stream_options& caller_options) {
-  auto sized =
-      read_sized_struct(caller_options, default_stream_options(), kFirstStreamSize, "sluice_stream_options");
-  if (!sized) return tl::unexpected(sized.error());
-  const sluice_stream_options& o = *sized;
-  if (auto checked = check_sizes(o); !checked) return tl::unexpected(checked.error());
-  StreamSettings out;
-  switch (o.device_kind) {
-    case SLUICE_DEVICE_HOST: out.kind = SLUICE_DEVICE_HOST; break;
-    case SLUICE_DEVICE_CUDA: out.kind = SLUICE_DEVICE_CUDA; break;
-    default:
-      return invalid("device_kind " + std::to_string(o.device_kind) +
-                     ": expected SLUICE_DEVICE_HOST or SLUICE_DEVICE_CUDA");
-  }
-  if (o.device < -1)
-    return invalid("device " + std::to_string(o.device) + ": expected the ordinal of a GPU or -1");
-  out.device = o.device;
-  switch (o.wire_dtype) {
-    case SLUICE_WIRE_AS_GIVEN: break;
-    case SLUICE_BF16: out.streams.cast = pipeline::WireCast::kBf16; break;
-    case SLUICE_F16: out.streams.cast = pipeline::WireCast::kScaledF16; break;
-    default:
-      return invalid("wire_dtype " + std::to_string(o.wire_dtype) +
-                     ": expected SLUICE_WIRE_AS_GIVEN, SLUICE_BF16 or SLUICE_F16");
-  }
-  const auto flag = [](const char* name, uint32_t value) -> Result<bool> {
-    if (value > 1) return invalid(std::string(name) + " " + std::to_string(value) + ": expected 0 or 1");
-    return value == 1;
-  };
-  const auto measure = flag("measure_error", o.measure_error);
-  if (!measure) return tl::unexpected(measure.error());
-  const auto staged = flag("always_staged", o.always_staged);
-  if (!staged) return tl::unexpected(staged.error());
-  if (*staged && out.kind == SLUICE_DEVICE_CUDA)
-    return invalid(
-        "always_staged requires SLUICE_DEVICE_HOST, because GPU copies of host memory would block the "
-        "caller");
-  out.streams.staging_bytes = o.staging_bytes;
-  out.streams.segment_bytes = o.piece_bytes;
-  out.streams.measure_error = *measure;
-  out.streams.always_staged = *staged;
-  out.streams.fusion_bytes = o.fusion_bytes;
   return out;
 }
 

@@ -22,6 +22,7 @@ namespace sluice::api {
 struct StreamSettings {
   sluice_device_kind kind = SLUICE_DEVICE_HOST;
   int device = -1;
+  bool wire_strict = false;  // refuse a block type that a reducer does not support, instead of bf16
   pipeline::StreamsOptions streams;
 };
 // Returns kInvalidArgument with the option's name and value, or kUnsupported for options of a newer version.

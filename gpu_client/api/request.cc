@@ -9,6 +9,18 @@ namespace {
 
 constexpr const char* kTooLarge = "count times element size exceeds 63 bits";
 
+// Names the type and the operator.
+const char* unsupported_operator(wire::DType dtype, wire::Op op) noexcept {
+  static constexpr const char* kMxfp8[] = {"mxfp8 does not support prod; expected sum or avg",
+                                           "mxfp8 does not support min; expected sum or avg",
+                                           "mxfp8 does not support max; expected sum or avg"};
+  static constexpr const char* kInt8Block[] = {"int8-block does not support prod; expected sum or avg",
+                                               "int8-block does not support min; expected sum or avg",
+                                               "int8-block does not support max; expected sum or avg"};
+  const auto index = static_cast<size_t>(op) - static_cast<size_t>(wire::Op::kProd);
+  return dtype == wire::DType::kMxfp8 ? kMxfp8[index] : kInt8Block[index];
+}
+
 // Whether two buffers overlap.
 bool overlap(const std::byte* a, uint64_t a_bytes, const std::byte* b, uint64_t b_bytes) noexcept {
   const auto x = reinterpret_cast<uintptr_t>(a);
@@ -25,6 +37,7 @@ const char* read_types(sluice_dtype dtype, sluice_op op, engine::OpRequest& out)
   if (operation >= wire::kOpCount) return "unknown op";
   out.dtype = static_cast<wire::DType>(type);
   out.op = static_cast<wire::Op>(operation);
+  if (!wire::is_supported(out.dtype, out.op)) return unsupported_operator(out.dtype, out.op);
   return nullptr;
 }
 

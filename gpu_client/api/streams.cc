@@ -104,6 +104,12 @@ Result<void> open_streams(sluice_session& session, const sluice_stream_options& 
   }
   auto settings = sluice::api::read_stream_options(options);
   if (!settings) return tl::unexpected(settings.error());
+  if (sluice::pipeline::is_block(settings->streams.cast) && !session.engine->accepts_blocks()) {
+    constexpr const char* kReason = "a reducer is of a release without 8-bit block types";
+    if (settings->wire_strict) return sluice::fail(Errc::kUnsupported, kReason);
+    session.engine->log().warn(std::string(kReason) + "; f32 travels as bf16 instead");
+    settings->streams.cast = sluice::pipeline::WireCast::kBf16;
+  }
   auto device = open_device(settings->kind, settings->device);
   if (!device) return tl::unexpected(device.error());
   auto streams = Streams::open(*session.engine, std::move(*device), settings->streams);
@@ -145,6 +151,13 @@ sluice_status sluice_session_open_streams(sluice_session* session, const sluice_
 sluice_status sluice_allreduce_on_stream(sluice_session* session, const void* send, void* recv, size_t count,
                                          sluice_dtype dtype, sluice_op op, sluice_stream stream,
                                          sluice_request* request) {
+  return sluice_allreduce_residual_on_stream(session, send, recv, count, dtype, op, nullptr, stream, request);
+}
+
+sluice_status sluice_allreduce_residual_on_stream(sluice_session* session, const void* send, void* recv,
+                                                  size_t count, sluice_dtype dtype, sluice_op op,
+                                                  float* residual, sluice_stream stream,
+                                                  sluice_request* request) {
   if (request != nullptr) *request = 0;
   return call_on_streams(session, [&](Streams& streams) {
     sluice::engine::OpRequest r;
@@ -152,7 +165,7 @@ sluice_status sluice_allreduce_on_stream(sluice_session* session, const void* se
     if (const char* const error = sluice::api::read_request(send, recv, count, dtype, op, r)) {
       result = sluice::fail(Errc::kInvalidArgument, error);
     } else {
-      result = streams.allreduce(r, stream, request != nullptr);
+      result = streams.allreduce(r, residual, stream, request != nullptr);
     }
     if (!result) streams.fail_group(result.error());
     return return_request(result, request);

@@ -53,7 +53,7 @@ CUresult each_launch(std::span<const BufferRange> ranges, Side side, uint64_t un
       launch.count = 0;
       launch.total = 0;
     }
-    launch.ranges[launch.count++] = {memory_of(range, side), first, count};
+    launch.ranges[launch.count++] = {memory_of(range, side), first, count, range.residual};
     launch.total += count;
     first += count;
   }
@@ -85,11 +85,11 @@ Result<std::unique_ptr<KernelSet>> KernelSet::load(std::shared_ptr<Context> cont
 CUresult KernelSet::prepare(CUstream warm_up) {
   const Driver& d = context_->driver();
   CUresult r = d.module_load_data(&module_, kKernelImage);
-  const std::pair<const char*, CUfunction*> kernels[] = {{"gather_cast", &gather_cast_},
-                                                         {"scatter_cast", &scatter_cast_},
-                                                         {"gather_bytes", &gather_bytes_},
-                                                         {"scatter_bytes", &scatter_bytes_},
-                                                         {"find_exponents", &find_exponents_}};
+  const std::pair<const char*, CUfunction*> kernels[] = {
+      {"gather_cast", &gather_cast_},      {"scatter_cast", &scatter_cast_},
+      {"gather_bytes", &gather_bytes_},    {"scatter_bytes", &scatter_bytes_},
+      {"gather_blocks", &gather_blocks_},  {"scatter_blocks", &scatter_blocks_},
+      {"find_exponents", &find_exponents_}};
   for (const auto& [name, kernel] : kernels) {
     if (r == CUDA_SUCCESS) r = d.module_get_function(kernel, module_, name);
   }
@@ -142,7 +142,16 @@ CUresult KernelSet::transfer(CUstream stream, std::span<const BufferRange> range
   l.exponent_limit = cast.exponent_limit;
   l.wire = cast.wire;
   l.measure = out && cast.measure;
+  l.stochastic = cast.stochastic;
+  l.seed = cast.seed;
   l.error = reinterpret_cast<CastError*>(error_);
+  if (is_block(cast.wire)) {
+    // One launch, because a batch of a block type has at most kMaxRanges ranges.
+    return each_launch(ranges, side, 1, l, [&](Launch& part) {
+      const uint64_t blocks = blocks_for(part.total, kTileElements);
+      return launch(out ? gather_blocks_ : scatter_blocks_, blocks, stream, part);
+    });
+  }
   return each_launch(ranges, side, 1, l, [&](Launch& part) {
     return launch(out ? gather_cast_ : scatter_cast_, blocks_for(part.total, kTileElements), stream, part);
   });

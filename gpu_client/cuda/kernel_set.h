@@ -49,6 +49,8 @@ class KernelSet {
   CUfunction scatter_cast_ = nullptr;
   CUfunction gather_bytes_ = nullptr;
   CUfunction scatter_bytes_ = nullptr;
+  CUfunction gather_blocks_ = nullptr;
+  CUfunction scatter_blocks_ = nullptr;
   CUfunction find_exponents_ = nullptr;
   CUdeviceptr error_ = 0;                      // a CastError in GPU memory
   pipeline::CastError* host_error_ = nullptr;  // pinned; read_error() copies into it

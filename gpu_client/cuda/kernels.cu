@@ -97,13 +97,13 @@ __device__ inline void each_run_of_block(const Launch& launch, uint64_t tile, ui
 // Returns x * power. A NaN keeps its sign and payload and becomes quiet, as on a CPU; a GPU's multiplication
 // would return its own NaN.
 __device__ inline float scale(float x, float power) {
-  const uint32_t bits = sluice::pipeline::bits_of(x);
+  const uint32_t bits = sluice::bits_of(x);
   const float product = x * power;
-  return (bits & 0x7fffffff) > 0x7f800000 ? sluice::pipeline::float_of(bits | 0x00400000) : product;
+  return (bits & 0x7fffffff) > 0x7f800000 ? sluice::float_of(bits | 0x00400000) : product;
 }
 
 __device__ inline bool is_finite(float x) {
-  return (sluice::pipeline::bits_of(x) & 0x7f800000) != 0x7f800000;
+  return (sluice::bits_of(x) & 0x7f800000) != 0x7f800000;
 }
 
 struct Bf16 {
@@ -117,8 +117,8 @@ struct ScaledF16 {
   __device__ ScaledF16(const Launch& launch, uint64_t in_segment) {
     const uint64_t block = (launch.batch_first + in_segment) / kScaleBlock;
     const int32_t shift = sluice::pipeline::scale_shift(launch.exponents[block], launch.exponent_limit);
-    power = sluice::pipeline::power_of_two(shift);
-    inverse = sluice::pipeline::power_of_two(-shift);
+    power = sluice::power_of_two(shift);
+    inverse = sluice::power_of_two(-shift);
   }
   __device__ uint16_t out(float x) const { return sluice::pipeline::to_f16(scale(x, power)); }
   __device__ float in(uint16_t x) const { return scale(sluice::pipeline::from_f16(x), inverse); }
@@ -304,3 +304,5 @@ extern "C" __global__ void __launch_bounds__(sluice::cuda::kThreadsPerBlock)
   for (uint32_t i = 0; i < blockDim.x; ++i) largest = maxima[i] > largest ? maxima[i] : largest;
   launch.found[block] = largest;
 }
+
+#include "gpu_client/cuda/block_kernels.cuh"

@@ -8,7 +8,7 @@
 namespace sluice::cuda {
 
 constexpr uint32_t kThreadsPerBlock = 256;
-constexpr uint32_t kMaxRanges = 160;      // of one launch
+constexpr uint32_t kMaxRanges = 120;      // of one launch
 constexpr uint64_t kTileElements = 4096;  // elements that a block converts at a time
 constexpr uint64_t kTileBytes = 16384;    // bytes that a block copies at a time
 
@@ -18,6 +18,7 @@ struct LaunchRange {
   uint8_t* memory;  // of the GPU
   uint64_t first;   // index in the segment; for find_exponents in the batch
   uint64_t count;
+  float* residual;  // as in pipeline::BufferRange
 };
 
 // The ranges follow each other without gaps in the segment or batch.
@@ -31,10 +32,13 @@ struct Launch {
   int32_t exponent_limit;
   pipeline::WireCast wire;
   bool measure;
+  bool stochastic;
+  uint64_t seed;
   uint32_t count;  // of ranges
   LaunchRange ranges[kMaxRanges];
 };
 
+static_assert(pipeline::kMaxBlockRanges <= kMaxRanges);
 // All drivers accept 4 KiB of parameters.
 static_assert(sizeof(Launch) <= 4096);
 

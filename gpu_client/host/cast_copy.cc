@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "gpu_client/host/block_copy.h"
+
 namespace sluice::host {
 namespace {
 
@@ -45,7 +47,7 @@ void each_run(std::span<const BufferRange> ranges, uint64_t first, Body&& body) 
 float scale_at(const Cast& cast, uint64_t in_segment, bool inverse) noexcept {
   const int32_t shift =
       pipeline::scale_shift(cast.exponents[(cast.first + in_segment) / kScaleBlock], cast.exponent_limit);
-  return pipeline::power_of_two(inverse ? -shift : shift);
+  return power_of_two(inverse ? -shift : shift);
 }
 
 // Adds the errors of `count` elements to `error`. `restore` converts an element on the wire back to f32.
@@ -65,6 +67,7 @@ void measure(const std::byte* values, const std::byte* sent, uint64_t count, Cas
 
 void gather(std::span<const BufferRange> ranges, std::byte* staging, const Cast& cast,
             CastError& error) noexcept {
+  if (pipeline::is_block(cast.wire)) return gather_blocks(ranges, staging, cast, error);
   if (cast.wire == WireCast::kNone) {
     for (const BufferRange& range : ranges) {
       const uint64_t bytes = range.count * cast.element_bytes;
@@ -92,6 +95,7 @@ void gather(std::span<const BufferRange> ranges, std::byte* staging, const Cast&
 }
 
 void scatter(const std::byte* staging, std::span<const BufferRange> ranges, const Cast& cast) noexcept {
+  if (pipeline::is_block(cast.wire)) return scatter_blocks(staging, ranges, cast);
   if (cast.wire == WireCast::kNone) {
     for (const BufferRange& range : ranges) {
       const uint64_t bytes = range.count * cast.element_bytes;

@@ -11,14 +11,12 @@ constexpr uint32_t kSegmentMultiple = 64 * kKiB;
 constexpr uint64_t kMinSegmentBytes = kMiB;
 constexpr uint64_t kSegmentsPerBatch = 8;
 
-uint64_t wire_bytes(const Batch& batch) noexcept {
-  return batch.count * wire::size_of(batch.wire_dtype());
-}
-
 bool can_append(const Batch& batch, const Tensor& tensor, uint64_t fusion_bytes) noexcept {
+  const WireUnit unit = batch.wire_unit();
+  if (is_block(batch.cast) && batch.ranges.size() == kMaxBlockRanges) return false;
   return batch.stream == tensor.stream && batch.dtype == tensor.dtype && batch.op == tensor.op &&
          batch.cast == tensor.cast && tensor.stageable && tensor.count <= kMaxBatchElements - batch.count &&
-         wire_bytes(batch) + tensor.count * wire::size_of(batch.wire_dtype()) <= fusion_bytes;
+         unit.count(batch.count + tensor.count) * unit.bytes <= fusion_bytes;
 }
 
 }  // namespace
@@ -27,9 +25,15 @@ wire::DType Batch::wire_dtype() const noexcept {
   switch (cast) {
     case WireCast::kBf16: return wire::DType::kBf16;
     case WireCast::kScaledF16: return wire::DType::kF16;
+    case WireCast::kMxfp8: return wire::DType::kMxfp8;
+    case WireCast::kInt8Block: return wire::DType::kInt8Block;
     case WireCast::kNone: break;
   }
   return dtype;
+}
+
+WireUnit Batch::wire_unit() const noexcept {
+  return Cast{.wire = cast, .element_bytes = static_cast<uint32_t>(wire::size_of(dtype))}.unit();
 }
 
 std::vector<Batch> make_batches(const std::vector<Tensor>& tensors, uint64_t fusion_bytes) {
@@ -38,7 +42,7 @@ std::vector<Batch> make_batches(const std::vector<Tensor>& tensors, uint64_t fus
   for (const Tensor& tensor : tensors) {
     if (appendable && can_append(batches.back(), tensor, fusion_bytes)) {
       Batch& batch = batches.back();
-      batch.ranges.push_back({tensor.send, tensor.recv, tensor.count});
+      batch.ranges.push_back({tensor.send, tensor.recv, tensor.count, tensor.residual});
       batch.count += tensor.count;
       batch.staged = true;  // the network needs one contiguous buffer
       continue;
@@ -47,7 +51,8 @@ std::vector<Batch> make_batches(const std::vector<Tensor>& tensors, uint64_t fus
     for (uint64_t first = 0; first < tensor.count; first += kMaxBatchElements) {
       Batch batch;
       batch.count = std::min(tensor.count - first, kMaxBatchElements);
-      batch.ranges.push_back({tensor.send + first * size, tensor.recv + first * size, batch.count});
+      float* const residual = tensor.residual != nullptr ? tensor.residual + first : nullptr;
+      batch.ranges.push_back({tensor.send + first * size, tensor.recv + first * size, batch.count, residual});
       batch.dtype = tensor.dtype;
       batch.op = tensor.op;
       batch.stream = tensor.stream;
@@ -60,11 +65,11 @@ std::vector<Batch> make_batches(const std::vector<Tensor>& tensors, uint64_t fus
   return batches;
 }
 
-uint64_t segment_elements(uint64_t batch_elements, uint32_t wire_bytes, uint32_t segment_bytes) noexcept {
+uint64_t segment_elements(uint64_t batch_elements, WireUnit unit, uint32_t segment_bytes) noexcept {
   const uint64_t target =
-      round_up(div_ceil(batch_elements * wire_bytes, kSegmentsPerBatch), kSegmentMultiple);
+      round_up(div_ceil(unit.count(batch_elements) * unit.bytes, kSegmentsPerBatch), kSegmentMultiple);
   const uint64_t min = std::min<uint64_t>(kMinSegmentBytes, segment_bytes);
-  return std::clamp<uint64_t>(target, min, segment_bytes) / wire_bytes;
+  return std::clamp<uint64_t>(target, min, segment_bytes) / unit.bytes * unit.elements;
 }
 
 void slice_ranges(const std::vector<BufferRange>& ranges, uint64_t first, uint64_t count,
@@ -77,7 +82,8 @@ void slice_ranges(const std::vector<BufferRange>& ranges, uint64_t first, uint64
       continue;
     }
     const uint64_t part = std::min(range.count - first, count);
-    out.push_back({range.send + first * element_bytes, range.recv + first * element_bytes, part});
+    float* const residual = range.residual != nullptr ? range.residual + first : nullptr;
+    out.push_back({range.send + first * element_bytes, range.recv + first * element_bytes, part, residual});
     first = 0;
     count -= part;
   }

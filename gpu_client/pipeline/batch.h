@@ -17,7 +17,8 @@ namespace sluice::pipeline {
 struct Tensor {
   const std::byte* send = nullptr;
   std::byte* recv = nullptr;
-  uint64_t count = 0;  // elements, at least 1
+  uint64_t count = 0;         // elements, at least 1
+  float* residual = nullptr;  // as in BufferRange
   wire::DType dtype = wire::DType::kF32;
   wire::Op op = wire::Op::kSum;
   Device::Stream stream = nullptr;
@@ -36,19 +37,21 @@ struct Batch {
   bool staged = false;
 
   [[nodiscard]] wire::DType wire_dtype() const noexcept;
+  [[nodiscard]] WireUnit wire_unit() const noexcept;
 };
 
 // A larger operation is split into several batches, so that the exponents of one fit into 16 KiB.
 inline constexpr uint64_t kMaxBatchElements = uint64_t{kScaleBlock} * 16384;
 
 // Merges neighboring tensors with the same stream, dtype, op and cast into batches of at most `fusion_bytes`
-// on the wire. Keeps the order.
+// on the wire, of a block type at most kMaxBlockRanges of them. Keeps the order.
 [[nodiscard]] std::vector<Batch> make_batches(const std::vector<Tensor>& tensors, uint64_t fusion_bytes);
 
 // Returns the number of elements of each segment of a batch; the last segment may be shorter. A segment is an
 // eighth of the batch, so that the copies and the network overlap. Its size on the wire is a multiple of 64
-// KiB, from 1 MiB to `segment_bytes`. Below 1 MiB the network's chunks would become small.
-[[nodiscard]] uint64_t segment_elements(uint64_t batch_elements, uint32_t wire_bytes,
+// KiB, from 1 MiB to `segment_bytes`, rounded down to whole units. Below 1 MiB the network's chunks would
+// become small.
+[[nodiscard]] uint64_t segment_elements(uint64_t batch_elements, WireUnit unit,
                                         uint32_t segment_bytes) noexcept;
 
 // Sets `out` to the parts of `ranges` that contain the elements [first, first + count).

@@ -1,5 +1,5 @@
-// Conversions between f32 and the 16-bit wire types bf16 and f16, for hosts and GPUs. Both compile these
-// functions (GPUs with nvcc), so both produce the same bits.
+// Conversions between f32 and the types in which it travels, for hosts and GPUs. Both compile these functions
+// (GPUs with nvcc), so both produce the same bits. wire/block_format.h has those of the block types.
 //
 // f16 needs a scale, one for each block of kScaleBlock elements of a batch (docs/design/adr/0013). Let E be
 // the largest exponent field of the finite f32 in a block over all ranks, found by a u8 max allreduce. All
@@ -10,20 +10,37 @@
 
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define SLUICE_HOST_DEVICE __host__ __device__
-#else
-#define SLUICE_HOST_DEVICE
-#endif
+#include "core/float_bits.h"
+#include "wire/block_format.h"
 
 namespace sluice::pipeline {
 
 constexpr uint32_t kScaleBlock = 16384;
 
 enum class WireCast : uint8_t {
-  kNone,      // elements unchanged
-  kBf16,      // f32 travels as bf16
-  kScaledF16  // f32 travels as f16 with a scale for each block
+  kNone,       // elements unchanged
+  kBf16,       // f32 travels as bf16
+  kScaledF16,  // f32 travels as f16 with a scale for each block of kScaleBlock elements
+  kMxfp8,      // f32 travels in blocks of wire::kBlockValues
+  kInt8Block   // the same
+};
+
+SLUICE_HOST_DEVICE constexpr bool is_block(WireCast cast) noexcept {
+  return cast == WireCast::kMxfp8 || cast == WireCast::kInt8Block;
+}
+
+// Operations that are merged into one batch of a block type. The ranges of one kernel launch are passed by
+// value, and a block must not be divided between launches.
+constexpr uint32_t kMaxBlockRanges = 120;
+
+// What travels as a unit: `bytes` on the wire for `elements` of the caller.
+struct WireUnit {
+  uint32_t elements;
+  uint32_t bytes;
+
+  [[nodiscard]] constexpr uint64_t count(uint64_t elements_of_caller) const noexcept {
+    return (elements_of_caller + elements - 1) / elements;
+  }
 };
 
 // Sums over the elements that are finite before and after the conversion: the squares of the rounding errors
@@ -41,9 +58,13 @@ struct Cast {
   uint64_t first = 0;                  // index in the batch of the segment's first element
   int32_t exponent_limit = 0;          // kScaledF16: scaled_exponent_limit()
   bool measure = false;                // gather() adds the rounding errors to the CastError
+  bool stochastic = false;             // block types: gather() rounds stochastically
+  uint64_t seed = 0;                   // of the random bits; the index is that of the element in the batch
 
-  [[nodiscard]] constexpr uint32_t wire_bytes() const noexcept {
-    return wire == WireCast::kNone ? element_bytes : 2;
+  [[nodiscard]] constexpr WireUnit unit() const noexcept {
+    if (is_block(wire))
+      return {static_cast<uint32_t>(wire::kBlockValues), static_cast<uint32_t>(wire::kBlockBytes)};
+    return {1, wire == WireCast::kNone ? element_bytes : 2};
   }
 };
 
@@ -53,13 +74,6 @@ constexpr int32_t scaled_exponent_limit(uint32_t terms) noexcept {
   int32_t log2_terms = 0;  // rounded up
   while ((uint64_t{1} << log2_terms) < terms) ++log2_terms;
   return 15 + 126 - log2_terms;
-}
-
-SLUICE_HOST_DEVICE inline uint32_t bits_of(float x) noexcept {
-  return __builtin_bit_cast(uint32_t, x);
-}
-SLUICE_HOST_DEVICE inline float float_of(uint32_t bits) noexcept {
-  return __builtin_bit_cast(float, bits);
 }
 
 // Returns the exponent field. It is 0 for infinities, NaN and subnormals.
@@ -73,11 +87,6 @@ SLUICE_HOST_DEVICE inline uint8_t exponent_of(float x) noexcept {
 SLUICE_HOST_DEVICE inline int32_t scale_shift(uint8_t exponent, int32_t exponent_limit) noexcept {
   const int32_t shift = exponent_limit - (exponent > 1 ? exponent : 1);
   return shift < 126 ? shift : 126;
-}
-
-// Returns 2^s for s in -126..127.
-SLUICE_HOST_DEVICE inline float power_of_two(int32_t s) noexcept {
-  return float_of(static_cast<uint32_t>(s + 127) << 23);
 }
 
 // Rounds to nearest, ties to even. A NaN becomes quiet.

@@ -35,6 +35,9 @@ struct BufferRange {
   const std::byte* send = nullptr;
   std::byte* recv = nullptr;
   uint64_t count = 0;
+  // With a block type, the rounding errors of the elements: gather() adds them to the values before it
+  // encodes, and replaces them by the new errors. Of the same memory kind as `send`; null: dropped.
+  float* residual = nullptr;
 };
 
 // Class PinnedMemory owns page-aligned, zeroed host memory that the device accesses directly.

@@ -58,13 +58,16 @@ Streams::~Streams() {
   (void)session_.deregister_memory(staging_.bytes());
 }
 
-Result<Tensor> Streams::make_tensor(const engine::OpRequest& request, Device::Stream stream) {
+Result<Tensor> Streams::make_tensor(const engine::OpRequest& request, float* residual,
+                                    Device::Stream stream) {
   Tensor tensor{.send = request.send,
                 .recv = request.recv,
                 .count = request.count,
                 .dtype = request.dtype,
                 .op = request.op,
                 .stream = stream};
+  if (wire::is_block(request.dtype) && !session_.accepts_blocks())
+    return fail(Errc::kUnsupported, "a reducer is of a release without 8-bit block types");
   const uint64_t bytes = request.count * wire::size_of(request.dtype);
   const auto send = device_->locate(request.send, bytes);
   if (!send) return add_context("send", send.error());
@@ -78,7 +81,8 @@ Result<Tensor> Streams::make_tensor(const engine::OpRequest& request, Device::St
   const bool on_host = *send == Device::MemoryLocation::kHost;
   const bool send_registered = session_.is_device_memory(request.send, bytes);
   const bool recv_registered = session_.is_device_memory(request.recv, bytes);
-  if (request.dtype == wire::DType::kF32 && (request.op == wire::Op::kSum || request.op == wire::Op::kAvg))
+  if (request.dtype == wire::DType::kF32 && (request.op == wire::Op::kSum || request.op == wire::Op::kAvg) &&
+      request.count >= options_.min_cast_count)
     tensor.cast = options_.cast;
   // The host device takes registered GPU memory for its own, but the CPU must not access it.
   const bool inaccessible = on_host && (send_registered || recv_registered);
@@ -88,13 +92,20 @@ Result<Tensor> Streams::make_tensor(const engine::OpRequest& request, Device::St
                                         ? "GPU memory cannot be converted to wire_dtype from a host stream"
                                         : "host memory cannot be converted to wire_dtype from a GPU stream");
   }
+  if (is_block(tensor.cast) && residual != nullptr) {
+    const auto memory = device_->locate(residual, request.count * sizeof(float));
+    if (!memory) return add_context("residual", memory.error());
+    if (*memory != *send)
+      return fail(Errc::kInvalidArgument, "residual and send must both be GPU memory or both be host memory");
+    tensor.residual = residual;
+  }
   tensor.staged = on_host ? options_.always_staged && !inaccessible : !send_registered || !recv_registered;
   return tensor;
 }
 
-Result<uint64_t> Streams::allreduce(const engine::OpRequest& request, Device::Stream stream,
+Result<uint64_t> Streams::allreduce(const engine::OpRequest& request, float* residual, Device::Stream stream,
                                     bool with_request) {
-  return fail_session_on_error([&] { return add_operation(request, stream, with_request); });
+  return fail_session_on_error([&] { return add_operation(request, residual, stream, with_request); });
 }
 
 Result<uint64_t> Streams::collective(const engine::OpRequest& request) {
@@ -124,15 +135,15 @@ void Streams::fail_session(const Error& why) noexcept {
   if (session_.code() == Errc::kOk) session_.abort(why.code, why.text);
 }
 
-Result<uint64_t> Streams::add_operation(const engine::OpRequest& request, Device::Stream stream,
-                                        bool with_request) {
+Result<uint64_t> Streams::add_operation(const engine::OpRequest& request, float* residual,
+                                        Device::Stream stream, bool with_request) {
   if (auto checked = device_->check_stream(stream); !checked) return tl::unexpected(checked.error());
   const std::lock_guard lock(enqueue_mutex_);
   if (in_group_ && with_request) return fail(Errc::kInvalidArgument, "request must be NULL within a group");
   if (!in_group_ && !with_request && !device_->is_ordered(stream)) return tl::unexpected(no_completion());
   std::vector<Tensor> tensors;
   if (request.count > 0) {
-    auto tensor = make_tensor(request, stream);
+    auto tensor = make_tensor(request, residual, stream);
     if (!tensor) return tl::unexpected(tensor.error());
     tensors.push_back(*tensor);
   }

@@ -27,8 +27,10 @@ struct StreamsOptions {
   uint64_t staging_bytes = 64 * kMiB;
   uint32_t segment_bytes = 4 * kMiB;  // at most a quarter of staging_bytes, a multiple of 64 KiB
   WireCast cast = WireCast::kNone;    // for sums and averages of f32
+  uint64_t min_cast_count = 0;        // operations of fewer elements are not cast
   bool measure_error = false;
-  bool always_staged = false;  // only if the device can access host memory
+  bool stochastic_rounding = false;  // of block types
+  bool always_staged = false;        // only if the device can access host memory
   uint64_t fusion_bytes = 64 * kMiB;
 };
 
@@ -56,8 +58,9 @@ class Streams {
   ~Streams();
 
   // All return a request for test() and wait(), or 0 unless `with_request`.
-  [[nodiscard]] Result<uint64_t> allreduce(const engine::OpRequest& request, Device::Stream stream,
-                                           bool with_request);
+  // `residual`, for casts to a block type, has request.count elements and may be null.
+  [[nodiscard]] Result<uint64_t> allreduce(const engine::OpRequest& request, float* residual,
+                                           Device::Stream stream, bool with_request);
   // Any operation on buffers in host memory that takes no part in the order of the device's streams, as it
   // is: not divided, merged, staged or cast. Not within a group.
   [[nodiscard]] Result<uint64_t> collective(const engine::OpRequest& request);
@@ -84,14 +87,15 @@ class Streams {
 
   Streams(engine::Session& session, std::unique_ptr<Device> device, const StreamsOptions& options,
           Staging staging);
-  [[nodiscard]] Result<uint64_t> add_operation(const engine::OpRequest& request, Device::Stream stream,
-                                               bool with_request);
+  [[nodiscard]] Result<uint64_t> add_operation(const engine::OpRequest& request, float* residual,
+                                               Device::Stream stream, bool with_request);
   [[nodiscard]] Result<uint64_t> submit_collective(const engine::OpRequest& request);
   [[nodiscard]] Result<uint64_t> enqueue_group(bool with_request);
   template <typename Enqueue>
   [[nodiscard]] Result<uint64_t> fail_session_on_error(Enqueue&& enqueue);
   void fail_session(const Error& why) noexcept;
-  [[nodiscard]] Result<Tensor> make_tensor(const engine::OpRequest& request, Device::Stream stream);
+  [[nodiscard]] Result<Tensor> make_tensor(const engine::OpRequest& request, float* residual,
+                                           Device::Stream stream);
 
   // These need enqueue_mutex_.
   [[nodiscard]] Result<void> check_open();

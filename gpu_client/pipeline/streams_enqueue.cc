@@ -11,8 +11,7 @@
 namespace sluice::pipeline {
 
 uint64_t Streams::segment_elements_of(const Batch& batch) const noexcept {
-  const auto wire_bytes = static_cast<uint32_t>(wire::size_of(batch.wire_dtype()));
-  return segment_elements(batch.count, wire_bytes, options_.segment_bytes);
+  return segment_elements(batch.count, batch.wire_unit(), options_.segment_bytes);
 }
 
 uint64_t Streams::network_operations(const std::vector<Batch>& batches) const noexcept {
@@ -121,6 +120,8 @@ Status Streams::enqueue_batch(const Batch& batch, const OperationPtr& operation)
   cast.wire = batch.cast;
   cast.element_bytes = static_cast<uint32_t>(wire::size_of(batch.dtype));
   cast.measure = options_.measure_error;
+  cast.stochastic = options_.stochastic_rounding && is_block(batch.cast);
+  cast.seed = uint64_t{session_.rank()} << 48 ^ stats_.batches;
   Status status;
   if (batch.cast == WireCast::kScaledF16) {
     status = enqueue_exponents(batch, operation, cast);
@@ -172,6 +173,7 @@ Status Streams::enqueue_exponents(const Batch& batch, const OperationPtr& operat
 Status Streams::enqueue_staged(const Batch& batch, const OperationPtr& operation, Cast cast) {
   const uint64_t elements = segment_elements_of(batch);
   const uint64_t segments = div_ceil(batch.count, elements);
+  const WireUnit unit = cast.unit();
   struct Inflight {
     StagingBuffer* buffer;
     uint32_t number;
@@ -196,14 +198,14 @@ Status Streams::enqueue_staged(const Batch& batch, const OperationPtr& operation
     if (const Status s = record_ready(network.ready); !s.ok()) return s;
     network.request = {.send = buffer.send,
                        .recv = buffer.recv,
-                       .count = count,
+                       .count = unit.count(count),
                        .dtype = batch.wire_dtype(),
                        .op = batch.op};
     network.number = ++last_number_;
     network.operation = operation;
     inflight[segment] = {&buffer, last_number_};
     pump_.submit(std::move(network));
-    stats_.bytes_staged_out += count * cast.wire_bytes();
+    stats_.bytes_staged_out += unit.count(count) * unit.bytes;
     if (cast.wire != WireCast::kNone) stats_.elements_cast += count;
     return {};
   };
@@ -213,7 +215,7 @@ Status Streams::enqueue_staged(const Batch& batch, const OperationPtr& operation
     if (const Status s = device_->wait_value(in, staging_.completion_word(), number); !s.ok()) return s;
     const uint64_t count = select(segment);
     if (const Status s = device_->scatter(in, buffer->recv, segment_ranges_, cast); !s.ok()) return s;
-    stats_.bytes_staged_in += count * cast.wire_bytes();
+    stats_.bytes_staged_in += unit.count(count) * unit.bytes;
     buffer->used = true;
     return device_->record(*buffer->released, in);
   };

@@ -100,7 +100,7 @@ TEST_F(StreamsFailure, InvalidOperationsAreRefused) {
   refused(nullptr, x, 1, SLUICE_F32, SLUICE_SUM, stream.get(), "send is NULL");
   refused(x, nullptr, 1, SLUICE_F32, SLUICE_SUM, stream.get(), "recv is NULL");
   refused(x, x + 1, 2, SLUICE_F32, SLUICE_SUM, stream.get(), "overlap");
-  refused(x, x, 1, 12, SLUICE_SUM, stream.get(), "unknown dtype");
+  refused(x, x, 1, 14, SLUICE_SUM, stream.get(), "unknown dtype");
   refused(x, x, 1, SLUICE_F32, 5, stream.get(), "unknown op");
   refused(x, x, SIZE_MAX / 2, SLUICE_F32, SLUICE_SUM, stream.get(), "exceeds 63 bits");
   refused(x, x, 1, SLUICE_F32, SLUICE_SUM, x, "not a live stream of sluice_host_stream_create");

@@ -29,7 +29,7 @@ TEST_F(Streams, ResultsHaveTheBitsOfSessionOperationsForEveryTypeAndOperator) {
   constexpr size_t kCount = 40'001;
   using Results = std::vector<std::vector<std::byte>>;
   const auto each_pair = [](auto&& body) {
-    for (size_t t = 0; t < wire::kDTypeCount; ++t) {
+    for (size_t t = 0; t < wire::kPlainDTypeCount; ++t) {
       for (size_t o = 0; o < wire::kOpCount; ++o)
         body(static_cast<sluice_dtype>(t), static_cast<sluice_op>(o));
     }
@@ -159,14 +159,6 @@ float rounded_sum(const std::vector<std::vector<float>>& contributions, size_t i
                               : pipeline::from_f16(pipeline::to_f16(sum));
 }
 
-std::vector<float> gaussian(uint32_t seed, size_t count, float deviation) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.f, deviation);
-  std::vector<float> v(count);
-  for (float& x : v) x = normal(random);
-  return v;
-}
-
 TEST_F(Streams, F32TravelsAsBf16RoundedOnceInEachDirection) {
   start_reducers(2);
   constexpr size_t kCount = 100'003;
@@ -196,13 +188,6 @@ TEST_F(Streams, F32TravelsAsBf16RoundedOnceInEachDirection) {
     EXPECT_GT(error, 0.0005);
     EXPECT_LT(error, 1.0 / 512);
   });
-}
-
-// Returns the bits of the values, because NaN do not compare equal.
-std::vector<uint32_t> bits_of_all(const std::vector<float>& v) {
-  std::vector<uint32_t> bits(v.size());
-  std::ranges::transform(v, bits.begin(), pipeline::bits_of);
-  return bits;
 }
 
 // Uses gradients beyond the range of f16, both too large and too small, in separate blocks.

@@ -6,8 +6,10 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <random>
 #include <type_traits>
 
+#include "core/float_bits.h"
 #include "tests/functional/engine_test_bed.h"
 
 namespace sluice::test {
@@ -32,6 +34,21 @@ class ScopedHostStream {
  private:
   sluice_stream stream_ = nullptr;
 };
+
+inline std::vector<float> gaussian(uint32_t seed, size_t count, float deviation) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.f, deviation);
+  std::vector<float> v(count);
+  for (float& x : v) x = normal(random);
+  return v;
+}
+
+// Returns the bits of the values, because NaN do not compare equal.
+inline std::vector<uint32_t> bits_of_all(const std::vector<float>& v) {
+  std::vector<uint32_t> bits(v.size());
+  std::ranges::transform(v, bits.begin(), bits_of);
+  return bits;
+}
 
 class StreamsTestBed : public EngineTestBed {
  protected:

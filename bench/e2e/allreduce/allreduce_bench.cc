@@ -11,7 +11,8 @@
 #include "bench/e2e/pool/pool_status.h"
 #include "bench/e2e/process/cpu_time.h"
 #include "bench/e2e/process/exit_codes.h"
-#include "bench/e2e/workload/pattern.h"
+#include "bench/e2e/workload/wire_pattern.h"
+#include "bench/e2e/workload/wire_type.h"
 #include "config/pool.h"
 #include "core/arena.h"
 #include "core/clock.h"
@@ -31,6 +32,13 @@ class AllreduceRun {
         reducer_cpu_(
             value_or_fail(config::read_reducers(worker.reducers), kExitUsage),
             value_or_fail(read_credentials(worker.key_file, worker.token_file, worker.job), kExitConfig)) {
+    if (options.wire != pipeline::WireCast::kNone) {
+      sluice_stream_options streams;
+      sluice_stream_options_init(&streams);
+      streams.wire_dtype = wire_dtype_of(options.wire);
+      streams.wire_strict = 1;  // a fallback would be measured under the wrong name
+      session_.open_streams(streams);
+    }
     if (options.plugin.use) plugin_ = std::make_unique<PluginAllreduce>(options.plugin, worker, session_);
     const size_t slack = static_cast<size_t>(options.unalign) * sizeof(double) + kBufferAlignment;
     send_ = value_or_fail(Arena::map(options.max_bytes + slack), kExitFailure);
@@ -82,6 +90,10 @@ class AllreduceRun {
     return arena.data() + static_cast<size_t>(options_.unalign) * wire::size_of(dtype);
   }
 
+  WirePattern pattern(wire::DType dtype, wire::Op op) {
+    return {dtype, op, cast_of(options_.wire, dtype, op), session_.ranks(), seed_++};
+  }
+
   // Warms up like nccl-tests: sizes by factors of 2, out of place, before the first row of a type and
   // operator.
   void warm_up(wire::DType dtype, wire::Op op) {
@@ -118,7 +130,7 @@ class AllreduceRun {
       buffers.push_back({.send = in_place ? recv : buffer(send_, dtype), .recv = recv});
     }
     const auto [send, recv] = buffers.front();
-    const Pattern timed(dtype, op, session_.ranks(), seed_++);
+    const WirePattern timed = pattern(dtype, op);
     for (const OperationBuffers& b : buffers) {
       if (in_place || &b == &buffers.front()) timed.fill(session_.rank(), count, b.send);
     }
@@ -152,7 +164,7 @@ class AllreduceRun {
       m.wrong += session_.reduce(wrong, wire::Op::kSum);
     }
     for (int i = 0; i < options_.check && m.wrong == 0; ++i) {
-      const Pattern fresh(dtype, op, session_.ranks(), seed_++);
+      const WirePattern fresh = pattern(dtype, op);
       if (!in_place) std::fill_n(recv, count * wire::size_of(dtype), std::byte{0});
       fresh.fill(session_.rank(), count, send);
       allreduce(send, recv, count, dtype, op);

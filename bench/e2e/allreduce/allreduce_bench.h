@@ -9,6 +9,7 @@
 #include "bench/e2e/allreduce/plugin_allreduce.h"
 #include "bench/e2e/worker/worker_session.h"
 #include "bench/e2e/workload/size_sweep.h"
+#include "gpu_client/pipeline/cast.h"
 #include "wire/dtype.h"
 
 namespace sluice::bench {
@@ -29,6 +30,7 @@ struct AllreduceOptions {
   int unalign = 0;     // -u: offset of the buffers from their alignment, in elements
   std::vector<wire::DType> dtypes = {wire::DType::kF32};  // -d
   std::vector<wire::Op> ops = {wire::Op::kSum};           // -o
+  pipeline::WireCast wire = pipeline::WireCast::kNone;    // of sums and averages of f32
   double min_bw = -1;    // GB/s; the run fails below 0.9 of this average bus bandwidth; negative: no limit
   bool extras = true;    // prints the additional columns of Sluice
   PluginOptions plugin;  // with `plugin.use`, `extras` is false and `aggregated` is 1

@@ -11,6 +11,7 @@
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/output.h"
+#include "bench/e2e/workload/wire_type.h"
 #include "wire/frame.h"
 
 extern char** environ;
@@ -158,6 +159,7 @@ void AllreduceReport::write_json(double average_bus_bw, uint64_t wrong) const {
   config["warmup_iters"] = options_.warmup;
   config["iterations"] = options_.iterations;
   config["aggregated_iterations"] = options_.aggregated;
+  config["wire"] = wire_name(options_.wire);
   config["validation"] = options_.check;
   config["graph"] = 0;
   config["blocking_collectives"] = options_.blocking != 0;

@@ -161,11 +161,13 @@ void WorkerSession::register_memory(void* bytes, size_t size) {
 }
 
 void WorkerSession::allreduce(const void* send, void* recv, size_t count, wire::DType dtype, wire::Op op) {
+  if (has_streams_) return wait(start(send, recv, count, dtype, op));
   check(sluice_allreduce(session_.get(), send, recv, count, to_c(dtype), to_c(op)), "allreduce");
 }
 
 sluice_request WorkerSession::start(const void* send, void* recv, size_t count, wire::DType dtype,
                                     wire::Op op) {
+  if (has_streams_) return start_on_stream(send, recv, count, dtype, op, nullptr);
   sluice_request request = 0;
   check(sluice_allreduce_async(session_.get(), send, recv, count, to_c(dtype), to_c(op), &request),
         "allreduce");
@@ -219,7 +221,8 @@ void WorkerSession::open_streams(const sluice_stream_options& options) {
   std::array<char, 1024> error{};
   const sluice_status status =
       sluice_session_open_streams(session_.get(), &options, error.data(), error.size());
-  if (status == SLUICE_OK) return;
+  has_streams_ = status == SLUICE_OK;
+  if (has_streams_) return;
   const ExitCode code = status == SLUICE_INVALID_ARGUMENT ? kExitUsage
                         : status == SLUICE_UNSUPPORTED    ? kExitUnavailable
                                                           : kExitFailure;

@@ -68,8 +68,8 @@ class WorkerSession {
   // Returns false when the operation is not complete after `timeout_ms`.
   [[nodiscard]] bool wait_for(sluice_request request, int timeout_ms);
 
-  // After this call, start operations only with start_on_stream() and wait for them with wait(). Throws
-  // Failure: kExitUsage for invalid options, kExitUnavailable when the device does not exist.
+  // After this call allreduces run on no stream, unless start_on_stream() names one. Throws Failure:
+  // kExitUsage for invalid options, kExitUnavailable when the device does not exist.
   void open_streams(const sluice_stream_options& options);
   [[nodiscard]] sluice_request start_on_stream(const void* send, void* recv, size_t count, wire::DType dtype,
                                                wire::Op op, sluice_stream stream);
@@ -96,6 +96,7 @@ class WorkerSession {
   std::unique_ptr<PoolReloader> reloader_;  // only with a pool file; destroyed before session_
   uint32_t rank_;
   uint32_t ranks_;
+  bool has_streams_ = false;
 };
 
 // Returns 32 random hex digits.

@@ -78,7 +78,11 @@ typedef enum sluice_status {
   SLUICE_INTERNAL = 11
 } sluice_status;
 
-/* Element types. The values are those on the wire. F8E4M3 is the variant without infinities ("e4m3fn"). */
+/* Element types. The values are those on the wire. F8E4M3 is the variant without infinities ("e4m3fn").
+ *
+ * An element of MXFP8 or INT8_BLOCK is a block of 256 f32 values in 264 bytes, which sluice_encode_blocks
+ * makes; counts are counts of blocks. Only SLUICE_SUM and SLUICE_AVG apply to them. Operations of these types
+ * return SLUICE_UNSUPPORTED if a reducer of the session is of a release without them. */
 typedef enum sluice_dtype {
   SLUICE_I8 = 0,
   SLUICE_U8 = 1,
@@ -91,7 +95,9 @@ typedef enum sluice_dtype {
   SLUICE_F64 = 8,
   SLUICE_BF16 = 9,
   SLUICE_F8E4M3 = 10,
-  SLUICE_F8E5M2 = 11
+  SLUICE_F8E5M2 = 11,
+  SLUICE_MXFP8 = 12,
+  SLUICE_INT8_BLOCK = 13
 } sluice_dtype;
 
 /* Operators. Section 7 of docs/reference/protocol.md defines rounding, NaN, overflow and integer averages.
@@ -318,6 +324,16 @@ SLUICE_API sluice_status sluice_wait(sluice_session* session, sluice_request req
  * limit. */
 SLUICE_API sluice_status sluice_allreduce(sluice_session* session, const void* send, void* recv, size_t count,
                                           sluice_dtype dtype, sluice_op op);
+
+/* Convert between `count` floats and blocks of `dtype` (SLUICE_MXFP8 or SLUICE_INT8_BLOCK). `blocks` has
+ * sluice_block_count(count) blocks of 264 bytes; the last one is filled up with zeros. Values are rounded to
+ * nearest, ties to even; docs/reference/protocol.md, section 6, defines every bit. The buffers may have any
+ * alignment and must not overlap. Return SLUICE_INVALID_ARGUMENT for other types and null pointers. */
+SLUICE_API size_t sluice_block_count(size_t count);
+SLUICE_API sluice_status sluice_encode_blocks(sluice_dtype dtype, const float* values, size_t count,
+                                              void* blocks);
+SLUICE_API sluice_status sluice_decode_blocks(sluice_dtype dtype, const void* blocks, size_t count,
+                                              float* values);
 
 /* Makes progress once, for sessions with progress_threads = 0. Does not block. Returns the session's
  * status. */

@@ -63,7 +63,13 @@ typedef struct sluice_stream_options {
    * SLUICE_F16, which halve the bytes. Contributions are rounded to nearest even and added in f32, and the
    * result is rounded once. With SLUICE_F16 each block of 16384 elements of a batch is multiplied by a power
    * of two, equal on all ranks; a small extra operation determines it. So no sum overflows that f32 can hold
-   * with a few bits to spare. Infinities and NaN stay unchanged. See docs/design/adr/0013-f16-scale.md. */
+   * with a few bits to spare. Infinities and NaN stay unchanged. See docs/design/adr/0013-f16-scale.md.
+   *
+   * SLUICE_MXFP8 and SLUICE_INT8_BLOCK take 264 bytes for 256 values, about a quarter of f32's bytes. Pass a
+   * residual to sluice_allreduce_residual_on_stream to carry the rounding errors over to the next operation.
+   *
+   * The variable SLUICE_WIRE (f32, bf16, f16, mxfp8 or int8) sets the default. See docs/guides/wire-types.md.
+   */
   int32_t wire_dtype;
   /* 1: adds up the rounding errors of wire_dtype, see sluice_stream_stats; default 0. */
   uint32_t measure_error;
@@ -71,6 +77,16 @@ typedef struct sluice_stream_options {
   uint32_t always_staged;
   /* Maximum bytes on the wire of the operations of a group that are merged into one batch; default 64 MiB. */
   uint64_t fusion_bytes;
+  /* 1: contributions of block types are rounded stochastically. The random bits depend on the rank, the
+   * number of the batch and the index of the element alone. Default 0: to nearest, ties to even. */
+  uint32_t stochastic_rounding;
+  /* If a reducer is of a release without the block type of wire_dtype: 1 refuses the call with
+   * SLUICE_UNSUPPORTED, 0 uses bf16 instead and logs a warning. Default: the variable SLUICE_WIRE_STRICT,
+   * otherwise 0. */
+  uint32_t wire_strict;
+  /* Operations of fewer elements travel as given, whatever wire_dtype is: 8-bit types suit gradients but not
+   * counters and losses. Default 0. */
+  uint64_t wire_min_count;
 } sluice_stream_options;
 
 /* Counters of a session's streams. A batch is what is reduced as a unit: one operation, merged operations of
@@ -126,6 +142,16 @@ SLUICE_API sluice_status sluice_session_open_streams(sluice_session* session,
 SLUICE_API sluice_status sluice_allreduce_on_stream(sluice_session* session, const void* send, void* recv,
                                                     size_t count, sluice_dtype dtype, sluice_op op,
                                                     sluice_stream stream, sluice_request* request);
+
+/* The same with error feedback. `residual` has `count` floats, zero before the first operation on the tensor,
+ * in memory of the same kind as `send`. If f32 travels as a block type, the residual is added to the values
+ * of `send` before they are rounded, and replaced by the rounding errors. So what one operation loses, the
+ * next operation on the same tensor sends. `residual` is in use as long as `send`. It has no effect with
+ * other wire types, and may be NULL. */
+SLUICE_API sluice_status sluice_allreduce_residual_on_stream(sluice_session* session, const void* send,
+                                                             void* recv, size_t count, sluice_dtype dtype,
+                                                             sluice_op op, float* residual,
+                                                             sluice_stream stream, sluice_request* request);
 
 /* Begin and end a group. Neighboring operations of a group on one stream, with one dtype and op, are merged
  * into batches of at most fusion_bytes. They start at sluice_group_end; their buffers are in use from the

@@ -9,9 +9,6 @@
 namespace sluice::pipeline::test {
 namespace {
 
-constexpr std::byte kFill{0xe7};
-constexpr size_t kMargin = 64;  // bytes around the staging buffer
-
 // The scalar reference of a cast.
 struct ReferenceCast {
   Cast cast;
@@ -31,7 +28,7 @@ class DeviceCopy : public DeviceFixture {
  protected:
   // Returns the staging buffer after a gather, and checks that the bytes around it are unchanged.
   std::vector<std::byte> gather(const Layout& layout, const Cast& cast) {
-    const size_t bytes = layout.elements() * cast.wire_bytes();
+    const size_t bytes = cast.unit().count(layout.elements()) * cast.unit().bytes;
     const auto staging = pinned(bytes + 2 * kMargin);
     std::memset(staging->bytes().data(), static_cast<int>(kFill), staging->bytes().size());
     std::byte* const at = staging->bytes().data() + kMargin;

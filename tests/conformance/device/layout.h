@@ -8,6 +8,9 @@
 
 namespace sluice::pipeline::test {
 
+inline constexpr std::byte kFill{0xe7};
+inline constexpr size_t kMargin = 64;  // bytes around a staging buffer
+
 struct LayoutShape {
   std::string name;
   std::vector<uint64_t> counts;  // elements per segment

@@ -36,6 +36,8 @@ Kernel find_kernel(std::string_view name) {
   if (name == "scatter_cast") return scatter_cast;
   if (name == "gather_bytes") return gather_bytes;
   if (name == "scatter_bytes") return scatter_bytes;
+  if (name == "gather_blocks") return gather_blocks;
+  if (name == "scatter_blocks") return scatter_blocks;
   if (name == "find_exponents") return find_exponents;
   return nullptr;
 }

@@ -1,4 +1,4 @@
-#include "bench/gpu/wire_pattern.h"
+#include "bench/e2e/workload/wire_pattern.h"
 
 #include <gtest/gtest.h>
 

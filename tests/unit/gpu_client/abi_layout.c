@@ -34,6 +34,8 @@ int main(void) {
   NUMBER(SLUICE_BF16);
   NUMBER(SLUICE_F8E4M3);
   NUMBER(SLUICE_F8E5M2);
+  NUMBER(SLUICE_MXFP8);
+  NUMBER(SLUICE_INT8_BLOCK);
   NUMBER(SLUICE_SUM);
   NUMBER(SLUICE_PROD);
   NUMBER(SLUICE_MIN);
@@ -98,6 +100,9 @@ int main(void) {
   FIELD(sluice_stream_options, measure_error);
   FIELD(sluice_stream_options, always_staged);
   FIELD(sluice_stream_options, fusion_bytes);
+  FIELD(sluice_stream_options, stochastic_rounding);
+  FIELD(sluice_stream_options, wire_strict);
+  FIELD(sluice_stream_options, wire_min_count);
   FIELD(sluice_stream_stats, struct_size);
   FIELD(sluice_stream_stats, operations);
   FIELD(sluice_stream_stats, rounds);

@@ -1,6 +1,8 @@
-// Class WirePattern is a Pattern (bench/e2e/workload/pattern.h) for elements whose wire type differs from the
-// type in memory. Its values are a pattern of the wire type, widened. They need no rounding, so a check is a
-// bitwise comparison.
+// Class WirePattern is a Pattern (pattern.h) for elements whose wire type differs from the type in memory.
+//
+// Values that travel as bf16 or f16 are a pattern of that type, widened. They need no rounding, so the result
+// has a closed form. Values that travel in blocks are rounded; their result is computed from the
+// contributions of all ranks, as protocol.md defines it. A check is a bitwise comparison in both cases.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +26,16 @@ class WirePattern {
   [[nodiscard]] uint64_t count_wrong(std::byte* data, uint64_t count) const;
 
  private:
+  [[nodiscard]] uint64_t count_wrong_in_blocks(const std::byte* data, uint64_t count) const;
+
   wire::DType dtype_;
+  wire::Op op_;
   pipeline::WireCast cast_;
+  uint32_t ranks_;
   Pattern pattern_;
 };
+
+// The cast of an operation if f32 travels as `wire`: kNone unless it is a sum or average of f32.
+[[nodiscard]] pipeline::WireCast cast_of(pipeline::WireCast wire, wire::DType dtype, wire::Op op) noexcept;
 
 }  // namespace sluice::bench
