@@ -33,15 +33,16 @@ def library_version() -> str:
     return str(_library.load().sluice_version().decode())
 
 
-def ddp_hook(session: Session, *, average: bool = True) -> Hook:
+def ddp_hook(session: Session, *, average: bool = True, error_feedback: Optional[bool] = None) -> Hook:
     """Returns a hook for DistributedDataParallel.register_comm_hook(None, hook) that reduces gradients through `session`.
 
     The ranks of the session must be those of the model's process group. The hook averages gradients; with
-    average=False it sums them. If the session fails, the backward pass raises, in the same step or on a GPU in the
+    average=False it sums them. `error_feedback` adds what rounding loses to the same bucket of the next step; None: if
+    the session's wire type has 8 bits. It takes as much memory as the gradients. If the session fails, the backward pass raises, in the same step or on a GPU in the
     next one. Requires torch."""
     from .ddp import make_hook
 
-    return make_hook(session, average)
+    return make_hook(session, average, error_feedback)
 
 
 def session_from_torch(reducers: str, group: Optional[ProcessGroup] = None, **options: Any) -> Session:

@@ -24,7 +24,7 @@ DEVICE_HOST, DEVICE_CUDA = 0, 1
 DTYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7, "float64": 8,
           "bfloat16": 9, "float8_e4m3fn": 10, "float8_e5m2": 11}
 OPS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 4}
-WIRE_DTYPES = {None: -1, "f16": 6, "bf16": 9}
+WIRE_DTYPES = {"f32": -1, "f16": 6, "bf16": 9, "mxfp8": 12, "int8": 13}
 
 
 class Options(Structure):
@@ -47,7 +47,7 @@ class Stats(Structure):
 class StreamOptions(Structure):
     _fields_ = [("struct_size", c_size_t), ("device_kind", c_int32), ("device", c_int32), ("staging_bytes", c_uint64),
                 ("piece_bytes", c_uint32), ("wire_dtype", c_int32), ("measure_error", c_uint32), ("always_staged", c_uint32),
-                ("fusion_bytes", c_uint64)]
+                ("fusion_bytes", c_uint64), ("stochastic_rounding", c_uint32), ("wire_strict", c_uint32), ("wire_min_count", c_uint64)]
 
 
 class StreamStats(Structure):
@@ -75,6 +75,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sluice_stream_options_init_sized": (None, (POINTER(StreamOptions), c_size_t)),
     "sluice_session_open_streams": (c_int, (_SESSION, POINTER(StreamOptions), *_TEXT)),
     "sluice_allreduce_on_stream": (c_int, (_SESSION, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, POINTER(_REQUEST))),
+    "sluice_allreduce_residual_on_stream": (c_int, (_SESSION, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p, POINTER(_REQUEST))),
     "sluice_reduce_scatter_async": (c_int, (_SESSION, c_void_p, c_void_p, c_size_t, POINTER(c_size_t), c_int, c_int, POINTER(_REQUEST))),
     "sluice_all_gather_async": (c_int, (_SESSION, c_void_p, c_void_p, c_size_t, POINTER(c_size_t), c_int, POINTER(_REQUEST))),
     "sluice_reduce_async": (c_int, (_SESSION, c_void_p, c_void_p, c_size_t, c_int, c_int, c_uint32, POINTER(_REQUEST))),

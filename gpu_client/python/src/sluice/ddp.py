@@ -9,7 +9,10 @@ import torch
 import torch.distributed as dist
 
 from .completions import CompletionThread
+from .residuals import Residuals, is_on
 from .session import Session
+
+_MAX_BUCKETS = 1 << 16  # more than any model has
 
 Hook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 
@@ -22,9 +25,10 @@ def session_from_torch(reducers: str, group: Optional[dist.ProcessGroup] = None,
     return Session(reducers, session_id=session_id[0], rank=dist.get_rank(group), ranks=dist.get_world_size(group), **options)
 
 
-def make_hook(session: Session, average: bool) -> Hook:
+def make_hook(session: Session, average: bool, error_feedback: Optional[bool]) -> Hook:
     """Implements sluice.ddp_hook."""
     op = "avg" if average else "sum"
+    residuals = Residuals(limit=_MAX_BUCKETS) if is_on(error_feedback, session.wire_dtype) else None
     completions = CompletionThread("sluice-ddp", session)
     comm_streams: dict[torch.device, torch.cuda.Stream] = {}
 
@@ -35,15 +39,18 @@ def make_hook(session: Session, average: bool) -> Hook:
         if error is not None:
             raise error
         gradients = bucket.buffer()
+        residual = None
+        if residuals is not None and gradients.dtype == torch.float32:
+            residual = residuals.of(bucket.index(), gradients)  # DDP changes the buckets once, after the first step
         if gradients.device.type == "cuda":
-            return _allreduce_on_comm_stream(session, gradients, op, comm_streams)
-        request = session.allreduce_async(gradients, op)
+            return _allreduce_on_comm_stream(session, gradients, op, residual, comm_streams)
+        request = session.allreduce_async(gradients, op, residual=residual)
         return completions.future_of(request, request.wait)
 
     return sluice_allreduce
 
 
-def _allreduce_on_comm_stream(session: Session, gradients: torch.Tensor, op: str,
+def _allreduce_on_comm_stream(session: Session, gradients: torch.Tensor, op: str, residual: Optional[torch.Tensor],
                               comm_streams: dict[torch.device, torch.cuda.Stream]) -> torch.futures.Future[torch.Tensor]:
     """Runs the operation on a separate stream, so that it overlaps with the backward pass.
 
@@ -55,7 +62,9 @@ def _allreduce_on_comm_stream(session: Session, gradients: torch.Tensor, op: str
     stream = comm_streams[device]
     stream.wait_stream(torch.cuda.current_stream(device))
     gradients.record_stream(stream)
-    session.allreduce_async(gradients, op, stream=stream)
+    if residual is not None:
+        residual.record_stream(stream)
+    session.allreduce_async(gradients, op, stream=stream, residual=residual)
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[device])
     with torch.cuda.stream(stream):
         future.set_result(gradients)

@@ -34,9 +34,10 @@ def stream_options(library: ctypes.CDLL, device: object, wire_dtype: object, val
     options = StreamOptions()
     library.sluice_stream_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
     options.device_kind, options.device = _device(device)
-    if wire_dtype not in WIRE_DTYPES:
-        raise ValueError(f"wire_dtype is {wire_dtype!r}; expected None, 'bf16' or 'f16'")
-    options.wire_dtype = WIRE_DTYPES[wire_dtype]
+    if wire_dtype is not None:
+        if wire_dtype not in WIRE_DTYPES:
+            raise ValueError(f"wire_dtype is {wire_dtype!r}; expected None, 'f32', 'bf16', 'f16', 'mxfp8' or 'int8'")
+        options.wire_dtype = WIRE_DTYPES[wire_dtype]
     _fill(options, values)
     return options
 

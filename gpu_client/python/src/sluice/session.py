@@ -46,7 +46,8 @@ class Session(Collectives):
                  window_bytes: Optional[int] = None, slot_bytes: Optional[int] = None, progress_threads: Optional[int] = None,
                  payload_crc: Optional[bool] = None, keep_results: Optional[bool] = None, connect_timeout_ms: Optional[int] = None,
                  join_timeout_ms: Optional[int] = None, op_timeout_ms: Optional[int] = None, linger_ms: Optional[int] = None,
-                 resume_timeout_ms: Optional[int] = None, rendezvous: Optional[str] = None) -> None:
+                 resume_timeout_ms: Optional[int] = None, rendezvous: Optional[str] = None, stochastic_rounding: Optional[bool] = None,
+                 wire_strict: Optional[bool] = None, wire_min_count: Optional[int] = None) -> None:
         """Connects to the reducers, joins, and waits until all ranks have joined.
 
         Blocks for at most connect_timeout_ms + join_timeout_ms + 5 s. Raises a subclass of sluice.Error, or TypeError or
@@ -57,7 +58,8 @@ class Session(Collectives):
         session_id: 16 bytes, equal on all ranks and unique among the sessions of the pool.
         rank, ranks: this rank, 0..ranks-1, and the number of ranks.
         device: memory that operations use: "cpu" (the default), or "cuda", "cuda:N", N or a torch.device for a GPU.
-        wire_dtype: "bf16" or "f16": the type in which sums and averages of float32 travel; None: float32.
+        wire_dtype: the type in which sums and averages of float32 travel: "f32", "bf16", "f16", "mxfp8" or "int8"; None: the
+            variable SLUICE_WIRE, otherwise "f32".
 
         The other arguments have the names, units and meanings of the fields of sluice_options and sluice_stream_options.
         None keeps the library's default."""
@@ -79,7 +81,9 @@ class Session(Collectives):
             "rendezvous": rendezvous})
         streams = stream_options(library, device, wire_dtype, {
             "measure_error": measure_error, "staging_bytes": staging_bytes, "piece_bytes": piece_bytes, "fusion_bytes": fusion_bytes,
-            "always_staged": always_staged})
+            "always_staged": always_staged, "stochastic_rounding": stochastic_rounding, "wire_strict": wire_strict,
+            "wire_min_count": wire_min_count})
+        self.wire_dtype = next(name for name, number in _library.WIRE_DTYPES.items() if number == streams.wire_dtype)
         self._is_cuda = streams.device_kind == _library.DEVICE_CUDA
         created = ctypes.c_void_p()
         error = ctypes.create_string_buffer(_library.ERROR_BYTES)
@@ -94,13 +98,13 @@ class Session(Collectives):
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))
         atexit.register(self._at_exit)
 
-    def allreduce(self, x: Any, op: str = "sum", out: Any = None, *, stream: Any = None) -> Any:
+    def allreduce(self, x: Any, op: str = "sum", out: Any = None, *, stream: Any = None, residual: Any = None) -> Any:
         """Reduces like allreduce_async, blocks until the result is in `out` (on a GPU too), and returns `out`."""
         if self._group is not None:
             raise RuntimeError("allreduce would block forever within a group, whose operations start at its end; use allreduce_async")
-        return self.allreduce_async(x, op, out, stream=stream).wait()
+        return self.allreduce_async(x, op, out, stream=stream, residual=residual).wait()
 
-    def allreduce_async(self, x: Any, op: str = "sum", out: Any = None, *, stream: Any = None) -> Request:
+    def allreduce_async(self, x: Any, op: str = "sum", out: Any = None, *, stream: Any = None, residual: Any = None) -> Request:
         """Starts the reduction of `x` over all ranks into `out` on all ranks, and returns without waiting.
 
         x: an array, contiguous in C order and aligned, of int8, uint8, int32, uint32, int64, uint64, float16, bfloat16,
@@ -109,6 +113,9 @@ class Session(Collectives):
         out: an array of the same shape and type; None: the result overwrites `x`. It must not overlap `x` otherwise.
         stream: a stream of PyTorch or CuPy, or a handle. The operation runs after the stream's earlier work and before its
             later work. None: PyTorch's current stream for arrays on a GPU, no stream for arrays in host memory.
+        residual: error feedback for the wire types "mxfp8" and "int8": a float32 array of as many elements as `x`, on the
+            same device, zero before the first operation on a tensor. It is added to `x` before rounding and receives the
+            rounding errors. Without effect with other wire types.
 
         Neither array may be written, and `out` not read, until the operation has ended. Within a group all operations
         return the group's request. Raises TypeError for an unsupported object or element type, ValueError for unsuitable
@@ -119,19 +126,20 @@ class Session(Collectives):
         check_pair(send, receive)
         self._check_device(send, "x")
         self._check_device(receive, "out")
+        feedback = None if residual is None else self._residual_of(residual, send)
         placeholder = ctypes.c_uint64()  # the library requires an address, which empty arrays may lack
         handle = stream_handle(stream, send, receive) if self._is_cuda or stream is not None else None
         arguments = (send.pointer or ctypes.addressof(placeholder), receive.pointer or ctypes.addressof(placeholder),
-                     send.count, _library.DTYPES[send.dtype], operator, handle)
+                     send.count, _library.DTYPES[send.dtype], operator, None if feedback is None else feedback.pointer or None, handle)
         with self._use() as (library, session):
             self._release_completed()
             group = self._group
             request = group or Request(self, x if out is None else out)
-            request._buffers += (send.owner, receive.owner, placeholder)
+            request._buffers += (send.owner, receive.owner, placeholder, residual)
             request_id = ctypes.c_uint64()
             # Added before the call: a signal handler may raise right after the call, when the arrays are already in use.
             self._starting.append(request)
-            status = library.sluice_allreduce_on_stream(session, *arguments, None if group else ctypes.byref(request_id))
+            status = library.sluice_allreduce_residual_on_stream(session, *arguments, None if group else ctypes.byref(request_id))
             if status == _library.OK and group is None:
                 self._add_request(request_id.value, request)
             self._starting.remove(request)
@@ -306,6 +314,13 @@ class Session(Collectives):
     def _check_device(self, buffer: Buffer, name: str) -> None:
         if buffer.device is not None and not self._is_cuda:
             raise ValueError(f"{name} is on cuda:{buffer.device}, but the session uses host memory; create it with device=\"cuda\"")
+
+    def _residual_of(self, residual: Any, send: Buffer) -> Buffer:
+        buffer = view(residual, "residual")
+        self._check_device(buffer, "residual")
+        if buffer.dtype != "float32" or buffer.count != send.count or buffer.is_readonly:
+            raise ValueError(f"residual is {buffer.dtype} of {buffer.count} elements; expected writable float32 of {send.count}")
+        return buffer
 
     def _abandon_group(self, request: Request) -> None:
         """Ends the group without running it: issues an invalid operation, which makes the end of the group fail."""

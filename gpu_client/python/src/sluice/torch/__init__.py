@@ -11,8 +11,9 @@ import torch
 import torch.distributed as dist
 
 from ..errors import Unsupported
+from .options import Options
 
-__all__ = ["NAME", "register"]
+__all__ = ["NAME", "Options", "register"]
 
 NAME = "sluice"
 _OLDEST = "2.4"  # the first release of torch of which the backend is tested

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch.distributed as dist
 
 from ..session import Session
+from .options import Options
 
 _KEY = "sluice/session"
 SESSIONS = 2  # that a group may open
@@ -26,6 +27,7 @@ class GroupSessions(NamedTuple):
     meeting_point: str
     rank: int
     ranks: int
+    options: Options
 
     def open(self, index: int, timeout: timedelta) -> Session:
         """Collective over the group. Raises a subclass of sluice.Error.
@@ -33,15 +35,16 @@ class GroupSessions(NamedTuple):
         `timeout` limits the join and each later operation."""
         limit_ms = max(1, min(int(timeout.total_seconds() * 1000), (1 << 31) - 1))
         return Session(None, session_id=self.ids[index], rank=self.rank, ranks=self.ranks, rendezvous=self.meeting_point,
-                       join_timeout_ms=limit_ms, op_timeout_ms=limit_ms)
+                       join_timeout_ms=limit_ms, op_timeout_ms=limit_ms, wire_dtype=self.options.wire_dtype,
+                       wire_min_count=self.options.wire_min_count)
 
 
-def agree(store: dist.Store, rank: int, ranks: int) -> GroupSessions:
+def agree(store: dist.Store, rank: int, ranks: int, options: Options) -> GroupSessions:
     """Collective over the group. Nothing uses the store later: a thread that waits for a key holds the store's lock."""
     if rank == 0:
         store.set(_KEY, json.dumps({"ids": [os.urandom(16).hex() for _ in range(SESSIONS)], "meeting_point": meeting_point()}))
     agreed = json.loads(store.get(_KEY))
-    return GroupSessions([bytes.fromhex(text) for text in agreed["ids"]], agreed["meeting_point"], rank, ranks)
+    return GroupSessions([bytes.fromhex(text) for text in agreed["ids"]], agreed["meeting_point"], rank, ranks, options)
 
 
 def meeting_point() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -19,6 +19,7 @@ _REDUCED = {torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, to
             torch.float8_e5m2}
 
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]
+ResidualOf = Callable[[torch.Tensor], Optional[torch.Tensor]]
 Gatherer = Union[Session, GatherSession]
 
 
@@ -52,14 +53,20 @@ def are_dense(tensors: Sequence[torch.Tensor]) -> bool:
     return all(tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized for tensor in tensors)
 
 
-def all_reduce(session: Session, tensors: Sequence[torch.Tensor], op: Operator) -> Started:
+def _no_residual(_: torch.Tensor) -> Optional[torch.Tensor]:
+    return None
+
+
+def all_reduce(session: Session, tensors: Sequence[torch.Tensor], op: Operator, residual_of: ResidualOf = _no_residual) -> Started:
+    """`residual_of` returns the residual of a tensor whose memory is reduced in place, or None."""
     buffers = [_contribution(tensor, op) for tensor in tensors]
+    residuals = [residual_of(buffer) if buffer.data_ptr() == tensor.data_ptr() else None for tensor, buffer in zip(tensors, buffers)]
     if len(buffers) == 1:
-        request = session.allreduce_async(buffers[0], op.name)
+        request = session.allreduce_async(buffers[0], op.name, residual=residuals[0])
     else:
         with session.group() as request:
-            for buffer in buffers:
-                session.allreduce_async(buffer, op.name)
+            for buffer, residual in zip(buffers, residuals):
+                session.allreduce_async(buffer, op.name, residual=residual)
     return Started([request], _copies(tensors, buffers))
 
 

@@ -15,16 +15,19 @@ from torch._C import _distributed_c10d as c10d  # has the options that torch.dis
 
 from ..completions import CompletionThread
 from ..errors import Error
+from ..residuals import Residuals, is_on
 from ..session import Session
 from . import offload
 from .forked import keep_in_children
 from .gather_session import GatherSession
 from .group_session import GroupSessions, agree
 from .offload import Operator, Started, are_dense, operator_of
+from .options import Options
 from .releases import GlooBackedGroup
 from .work import SessionWork
 
 _Tensors = Union[torch.Tensor, list[torch.Tensor]]
+_MAX_RESIDUALS = 256
 _NO_TIMEOUT = timedelta(milliseconds=-1)  # in the options of a collective: the group's
 
 # Collectives that always run in gloo. Each is defined here and not inherited: torch's C++ would call an inherited one with
@@ -34,14 +37,16 @@ _FORWARDED = ("all_to_all_single", "alltoall", "alltoall_base", "gather", "gathe
               "recv", "recv_anysource", "scatter", "send")
 
 
-def create(options: Any, _: object) -> SluiceGroup:
-    """Creates a process group; torch.distributed calls it on all ranks of the group."""
+def create(options: Any, group_options: object) -> SluiceGroup:
+    """Creates a process group; torch.distributed calls it on all ranks of the group. `group_options`: Options or None."""
+    if group_options is not None and not isinstance(group_options, Options):
+        raise TypeError(f"pg_options is a {type(group_options).__name__}; expected sluice.torch.Options")
     arguments = (options.store, options.group_rank, options.group_size, options.timeout)
     if getattr(options, "enable_reconfigure", False):
         from .reconfigurable_group import ReconfigurableGroup
 
-        return ReconfigurableGroup(*arguments)
-    return SluiceGroup(*arguments)
+        return ReconfigurableGroup(*arguments, group_options=group_options)
+    return SluiceGroup(*arguments, group_options=group_options)
 
 
 class SluiceGroup(GlooBackedGroup):
@@ -50,7 +55,8 @@ class SluiceGroup(GlooBackedGroup):
     A subclass of ProcessGroup and not of Backend, because torch forwards only wait() and get_future() of the Work of a
     backend in Python: is_completed() would stay false."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, **options: Any) -> None:
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, group_options: Optional[Options] = None,
+                 **options: Any) -> None:
         """Collective. Raises DistBackendError if the group's session cannot be opened. `options`: of ProcessGroupGloo."""
         self._pid = os.getpid()
         self._session: Optional[Session] = None  # None for a single rank
@@ -58,14 +64,18 @@ class SluiceGroup(GlooBackedGroup):
         super().__init__(store, rank, size, timeout, **options)
         keep_in_children(self._gloo)
         self._timeout = timeout
+        self._group_options = group_options or Options()
+        self._residuals: Optional[Residuals] = None  # without error feedback
         if size > 1 and not options:
-            self._open_sessions(agree(store, rank, size), timeout)
+            self._open_sessions(agree(store, rank, size, self._group_options), timeout)
 
     def _open_sessions(self, sessions: GroupSessions, timeout: timedelta) -> None:
         try:
             self._session = sessions.open(0, timeout)
         except Error as error:
             raise dist.DistBackendError(f"backend sluice: {error}") from error
+        if is_on(self._group_options.error_feedback, self._session.wire_dtype):
+            self._residuals = Residuals(limit=_MAX_RESIDUALS)
         if self._session.stats().reducers > 0:
             self._gathers = GatherSession(self._session, lambda: sessions.open(1, timeout))
         self._completions = CompletionThread("sluice-torch", self._session)
@@ -96,14 +106,14 @@ class SluiceGroup(GlooBackedGroup):
         operator = operator_of(opts.reduceOp, tensors)
         if operator is None or len(tensors) != 1:
             return self._gloo_work("allreduce", tensors, opts)
-        return self._start("allreduce", opts, tensors, lambda session: offload.all_reduce(session, tensors, operator), tensors)
+        return self._start("allreduce", opts, tensors, lambda session: offload.all_reduce(session, tensors, operator, self._residual_of), tensors)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
         opts = c10d.AllreduceCoalescedOptions() if opts is None else opts
         operator = operator_of(opts.reduceOp, tensors)
         if operator is None:
             return self._gloo_work("allreduce_coalesced", tensors, opts)
-        return self._start("allreduce_coalesced", opts, tensors, lambda session: offload.all_reduce(session, tensors, operator), tensors)
+        return self._start("allreduce_coalesced", opts, tensors, lambda session: offload.all_reduce(session, tensors, operator, self._residual_of), tensors)
 
     def reduce(self, tensors: _Tensors, opts: Any = None, op: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
         opts = _options(c10d.ReduceOptions, opts, timeout, rootRank=opts, reduceOp=op)
@@ -207,6 +217,12 @@ class SluiceGroup(GlooBackedGroup):
         """For later calls. The session keeps its limit, the timeout with which the group was made."""
         self._timeout = timeout
         super().set_timeout(timeout)
+
+    def _residual_of(self, tensor: torch.Tensor) -> Optional[torch.Tensor]:
+        """The residual of a tensor that the session rounds; a tensor is known by its memory."""
+        if self._residuals is None or tensor.dtype != torch.float32 or tensor.numel() < self._group_options.wire_min_count:
+            return None
+        return self._residuals.of((tensor.data_ptr(), tensor.numel()), tensor)
 
     def _is_rank(self, root: int) -> bool:
         return bool(0 <= root < self.size())

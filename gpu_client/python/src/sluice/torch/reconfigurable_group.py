@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import timedelta
-from typing import Any
+from typing import Any, Optional
 
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from .group_session import SESSIONS, GroupSessions, meeting_point
+from .options import Options
 from .process_group import SluiceGroup
 
 
@@ -19,8 +20,8 @@ class ReconfigurableGroup(SluiceGroup):
 
     supports_reconfigure = True
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
-        super().__init__(store, rank, size, timeout, enable_reconfigure=True)
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, group_options: Optional[Options] = None) -> None:
+        super().__init__(store, rank, size, timeout, group_options, enable_reconfigure=True)
 
     def get_reconfigure_handle(self) -> str:
         """Returns what the other ranks need of this one: the handle of gloo, and where ranks without reducers meet if this one becomes rank 0."""
@@ -44,5 +45,5 @@ class ReconfigurableGroup(SluiceGroup):
         work.wait()
         if len(pairs) > 1:
             ids = [hashlib.sha256(f"sluice {opts.uuid} {index} {handles}".encode()).digest()[:16] for index in range(SESSIONS)]
-            self._open_sessions(GroupSessions(ids, pairs[0][1], self._gloo.rank(), len(pairs)), opts.timeout or self._timeout)
+            self._open_sessions(GroupSessions(ids, pairs[0][1], self._gloo.rank(), len(pairs), self._group_options), opts.timeout or self._timeout)
         return work

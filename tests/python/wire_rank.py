@@ -1,0 +1,64 @@
+"""usage: wire_rank.py hook|backend: a rank whose float32 travels as SLUICE_WIRE says. Prints JSON.
+
+hook: trains under DistributedDataParallel with the hook; the losses with and without error feedback, and whether all ranks have equal parameters.
+backend: all_reduces of the backend "sluice": a gradient's error without and with the steps before, a short tensor, and bytes on the wire."""
+
+import json
+import os
+import sys
+
+import sluice
+import sluice.torch
+import torch
+import torch.distributed as dist
+from ddp_rank import network, train
+
+COUNT = 100_000
+
+
+def hook():
+    ranks = int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", store=dist.FileStore(os.environ["STORE"], ranks), rank=int(os.environ["RANK"]), world_size=ranks)
+    printed = {}
+    for name, feedback in (("feedback", None), ("none", False)):
+        with sluice.session_from_torch(os.environ["REDUCERS"]) as session:
+            model = network()
+            model.register_comm_hook(None, sluice.ddp_hook(session, error_feedback=feedback))
+            printed[name] = train(model, 50)
+            parameters = torch.cat([p.detach().flatten() for p in model.parameters()])
+            of_ranks = [torch.empty_like(parameters) for _ in range(dist.get_world_size())]
+            dist.all_gather(of_ranks, parameters)
+            printed[name + "_equal"] = all(torch.equal(of_ranks[0], other) for other in of_ranks)
+            printed["cast"] = session.stream_stats().elements_cast
+    dist.destroy_process_group()
+    return printed
+
+
+def backend():
+    os.environ["SLUICE_REDUCERS"] = os.environ["REDUCERS"]
+    ranks, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    dist.init_process_group("sluice", store=dist.FileStore(os.environ["STORE"], ranks), rank=rank, world_size=ranks)
+    gradient = torch.randn(COUNT, generator=torch.Generator().manual_seed(rank))
+    exact = sum(torch.randn(COUNT, generator=torch.Generator().manual_seed(r)) for r in range(ranks))
+    total, buffer, first = torch.zeros(COUNT), torch.empty(COUNT), 0.0
+    for step in range(1, 33):
+        buffer.copy_(gradient)  # the same memory in each step, as DDP's buckets
+        dist.all_reduce(buffer)
+        total += buffer
+        if step == 1:
+            first = ((total - exact).norm() / exact.norm()).item()
+    short = torch.full((8191,), 1 / 3)
+    dist.all_reduce(short)
+    sent = dist.group.WORLD.session().stats().payload_bytes_out
+    # A group may choose another type than the variable.
+    plain = dist.new_group(pg_options=sluice.torch.Options(wire_dtype="f32"))
+    buffer.copy_(gradient)
+    dist.all_reduce(buffer, group=plain)
+    printed = {"first": first, "mean": ((total / 32 - exact).norm() / exact.norm()).item(), "short": short.unique().tolist(), "sent": sent,
+               "plain": torch.equal(buffer, exact)}
+    dist.destroy_process_group()
+    return printed
+
+
+torch.set_num_threads(1)
+print(json.dumps({"hook": hook, "backend": backend}[sys.argv[1]]()))

@@ -1,0 +1,81 @@
+"""float32 that travels as mxfp8 or int8, with and without error feedback."""
+
+import json
+import os
+import unittest
+
+import numpy
+from package_test_bed import PackageTest, main, open_session
+
+BLOCK_TYPES = ("mxfp8", "int8")
+
+
+class WireTypes(PackageTest):
+    def setUp(self):
+        super().setUp()
+        self.address = self.start_reducer()[1]
+
+    def session(self, **options):
+        session = open_session(self.address, **options)
+        self.addCleanup(session.close)
+        return session
+
+    def test_a_residual_receives_what_rounding_loses(self):
+        x = numpy.random.default_rng(1).standard_normal(1000).astype("float32")
+        for wire in BLOCK_TYPES:
+            session = self.session(wire_dtype=wire)
+            residual = numpy.zeros(1000, dtype="float32")
+            for _ in range(3):
+                before, out = residual.copy(), numpy.empty_like(x)
+                session.allreduce(x, out=out, residual=residual)
+                # A single rank's result is encoded again without loss.
+                numpy.testing.assert_array_equal(out + residual, x + before)
+                self.assertGreater(abs(residual).max(), 0)
+            self.assertEqual(session.stream_stats().elements_cast, 3000)
+
+    def test_unsuitable_residuals_are_refused(self):
+        session = self.session(wire_dtype="mxfp8")
+        x = numpy.ones(10, dtype="float32")
+        readonly = numpy.zeros(10, dtype="float32")
+        readonly.flags.writeable = False
+        for residual, text in ((numpy.zeros(9, dtype="float32"), "residual is float32 of 9 elements; expected writable float32 of 10"),
+                               (numpy.zeros(10, dtype="float64"), "residual is float64"), (readonly, "expected writable")):
+            with self.assertRaisesRegex(ValueError, text):
+                session.allreduce(x, residual=residual)
+        with self.assertRaisesRegex(ValueError, "wire_dtype is 'fp4'; expected None, 'f32', 'bf16', 'f16', 'mxfp8' or 'int8'"):
+            self.session(wire_dtype="fp4")
+
+    def test_the_variable_is_the_default(self):
+        for text, name in (("int8", "int8"), ("f32", "f32"), ("", "f32")):
+            os.environ["SLUICE_WIRE"] = text
+            self.addCleanup(os.environ.pop, "SLUICE_WIRE", None)
+            self.assertEqual(self.session().wire_dtype, name)
+            self.assertEqual(self.session(wire_dtype="bf16").wire_dtype, "bf16")
+        os.environ["SLUICE_WIRE"] = "fp4"
+        with self.assertRaisesRegex(ValueError, 'variable SLUICE_WIRE: "fp4": expected f32, bf16, f16, mxfp8 or int8'):
+            self.session()
+
+    def test_the_hook_trains_with_error_feedback(self):
+        for wire in BLOCK_TYPES:
+            of_ranks = self.outputs(self.start_ranks("wire_rank.py", 2, self.address, "hook", SLUICE_WIRE=wire))
+            printed = json.loads(of_ranks[0])
+            self.assertEqual(of_ranks[0], of_ranks[1])
+            self.assertTrue(printed["feedback_equal"] and printed["none_equal"])
+            self.assertGreater(printed["cast"], 0)
+            for name in ("feedback", "none"):
+                self.assertLess(sum(printed[name][-10:]) / 10, 0.8 * printed[name][0])
+            self.assertNotEqual(printed["feedback"], printed["none"])
+
+    def test_the_backend_reduces_large_tensors_in_blocks(self):
+        for wire in BLOCK_TYPES:
+            for text in self.outputs(self.start_ranks("wire_rank.py", 2, self.address, "backend", SLUICE_WIRE=wire)):
+                printed = json.loads(text)
+                self.assertLess(printed["first"], 0.05)
+                self.assertLess(printed["mean"], printed["first"])  # the residuals arrive in later steps
+                self.assertEqual(printed["short"], [float(2 * numpy.float32(1 / 3))])
+                self.assertLess(printed["sent"], 32 * 100_000 * 1.04 + 40_000)
+                self.assertTrue(printed["plain"])
+
+
+if __name__ == "__main__":
+    main()
