@@ -56,6 +56,7 @@ constexpr std::string_view kPluginVariables[] = {
     "SLUICE_WINDOW",
     "SLUICE_WIRE",
     "SLUICE_WIRE_STRICT",
+    "SLUICE_ZERO_BLOCKS",
 };
 
 constexpr std::string_view kProgramVariables[] = {
@@ -196,6 +197,7 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_WORKER_GBPS",
     "SLUICE_WORKER_PRICE",
     "SLUICE_WORKER_TYPE",
+    "SLUICE_ZEROS",
 };
 // clang-format on
 static_assert(std::ranges::is_sorted(kPluginVariables) && std::ranges::is_sorted(kProgramVariables));

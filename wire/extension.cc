@@ -23,7 +23,8 @@ bool is_supported(uint16_t type, size_t body) noexcept {
     case ExtensionType::kResult:
     case ExtensionType::kTraceId:
     case ExtensionType::kOpInfo:
-    case ExtensionType::kOwner: return body == kSmallBody;
+    case ExtensionType::kOwner:
+    case ExtensionType::kExpanded: return body == kSmallBody;
     case ExtensionType::kRdma:
     case ExtensionType::kPriority: return false;
   }
@@ -63,6 +64,12 @@ void encode_extension(const ChunkOwner& owner, SmallExtension out) noexcept {
   store_le(out.data() + 12, owner.chunk_bytes);
 }
 
+void encode_extension(const Expanded& expanded, SmallExtension out) noexcept {
+  encode_extension_header(ExtensionType::kExpanded, 8, out.data());
+  store_le(out.data() + 8, expanded.bytes);
+  store_le(out.data() + 12, uint32_t{0});
+}
+
 Status check_extensions(std::span<const std::byte> area) noexcept {
   while (!area.empty()) {
     if (area.size() < kExtensionHeader) return Errc::kBadExtension;
@@ -97,6 +104,12 @@ std::optional<ChunkOwner> find_owner(std::span<const std::byte> area) noexcept {
   if (body.empty()) return std::nullopt;
   return ChunkOwner{.owner = load_le<uint32_t>(body.data()),
                     .chunk_bytes = load_le<uint32_t>(body.data() + 4)};
+}
+
+std::optional<Expanded> find_expanded(std::span<const std::byte> area) noexcept {
+  const auto body = find_body(area, ExtensionType::kExpanded, 8);
+  if (body.empty()) return std::nullopt;
+  return Expanded{.bytes = load_le<uint32_t>(body.data())};
 }
 
 }  // namespace sluice::wire

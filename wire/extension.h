@@ -21,6 +21,7 @@ enum class ExtensionType : uint16_t {
   kPriority = 4,  // reserved: 0 is most urgent
   kOpInfo = 5,    // in CONTRIBUTION: element count of the operation, for mismatch reports
   kOwner = 6,     // in CONTRIBUTION of kinds whose chunks have an owner
+  kExpanded = 7,  // in frames with a sparse payload
 };
 
 struct ResultInfo {
@@ -40,12 +41,18 @@ struct ChunkOwner {
   friend bool operator==(const ChunkOwner&, const ChunkOwner&) = default;
 };
 
+struct Expanded {
+  uint32_t bytes = 0;  // of the payload without encoding
+  friend bool operator==(const Expanded&, const Expanded&) = default;
+};
+
 // Each occupies 16 bytes on the wire: type u16, body length u16, 4 zero bytes, body 8 bytes.
 inline constexpr size_t kSmallExtensionBytes = 16;
 using SmallExtension = std::span<std::byte, kSmallExtensionBytes>;
 void encode_extension(const ResultInfo& info, SmallExtension out) noexcept;
 void encode_extension(const OpInfo& info, SmallExtension out) noexcept;
 void encode_extension(const ChunkOwner& owner, SmallExtension out) noexcept;
+void encode_extension(const Expanded& expanded, SmallExtension out) noexcept;
 
 // Checks a whole extension area. kBadExtension when a length exceeds the area, padding is not zero, or a
 // mandatory extension has an unsupported type or size.
@@ -55,5 +62,6 @@ void encode_extension(const ChunkOwner& owner, SmallExtension out) noexcept;
 [[nodiscard]] std::optional<ResultInfo> find_result_info(std::span<const std::byte> area) noexcept;
 [[nodiscard]] std::optional<OpInfo> find_op_info(std::span<const std::byte> area) noexcept;
 [[nodiscard]] std::optional<ChunkOwner> find_owner(std::span<const std::byte> area) noexcept;
+[[nodiscard]] std::optional<Expanded> find_expanded(std::span<const std::byte> area) noexcept;
 
 }  // namespace sluice::wire

@@ -48,13 +48,15 @@ uint8_t u8_at(ConstHeaderBytes in, size_t offset) noexcept {
 // Checks the fields that only CONTRIBUTION and RESULT use.
 Status check_reduction_fields(const FrameHeader& h) noexcept {
   if (h.kind == Kind::kNone || h.kind > Kind::kBroadcast) return Errc::kBadKind;
-  if (h.encoding != Encoding::kPlain) return Errc::kBadEncoding;
+  if (h.encoding > Encoding::kSparse) return Errc::kBadEncoding;
   if (!is_valid(h.wire_dtype) || !is_valid(h.acc_dtype) || !is_valid(h.result_dtype)) return Errc::kBadDType;
   if (h.acc_dtype != accumulator_of(h.wire_dtype) || h.result_dtype != h.wire_dtype) return Errc::kBadDType;
   if (!is_valid(h.op) || !is_supported(h.wire_dtype, h.op)) return Errc::kBadOp;
   if (h.scale_exponent != 0) return Errc::kBadEncoding;
   if (h.length == 0 && !has_owner(h.kind)) return Errc::kBadLength;
-  if (h.length > kMaxPayload || h.length % size_of(h.wire_dtype) != 0) return Errc::kBadLength;
+  if (h.length > kMaxPayload) return Errc::kBadLength;
+  if (h.encoding == Encoding::kSparse) return h.length > 0 ? Errc::kOk : Errc::kBadLength;
+  if (h.length % size_of(h.wire_dtype) != 0) return Errc::kBadLength;
   return Errc::kOk;
 }
 

@@ -76,7 +76,9 @@ inline constexpr uint16_t kFlagPayloadCrc = 1u << 0;  // payload_crc is valid an
 inline constexpr uint16_t kFlagResent = 1u << 1;      // sent again after RESUME or a view change
 inline constexpr uint16_t kFlagLosses = 1u << 2;      // the sender knows of lost packets of this session
 inline constexpr uint16_t kFlagKept = 1u << 3;        // the payload of a CONTRIBUTION is the chunk's result
-inline constexpr uint16_t kKnownFlags = kFlagPayloadCrc | kFlagResent | kFlagLosses | kFlagKept;
+inline constexpr uint16_t kFlagAcceptsSparse = 1u << 4;  // in CONTRIBUTION: the RESULT may be sparse
+inline constexpr uint16_t kKnownFlags =
+    kFlagPayloadCrc | kFlagResent | kFlagLosses | kFlagKept | kFlagAcceptsSparse;
 
 // The collective of a CONTRIBUTION or RESULT. In all but allreduce each chunk has an owner (protocol.md
 // section 9, "Kinds").
@@ -105,7 +107,8 @@ enum class Kind : uint8_t {
 // "allreduce", "reduce-scatter", ...; "?" for other values. NUL-terminated.
 [[nodiscard]] const char* to_string(Kind k) noexcept;
 
-enum class Encoding : uint8_t { kPlain = 0 };
+// kSparse: wire/payload/sparse.h; the frame has the extension EXPANDED.
+enum class Encoding : uint8_t { kPlain = 0, kSparse = 1 };
 
 struct FrameHeader {
   uint8_t version = kVersionMax;

@@ -36,6 +36,7 @@ inline constexpr uint64_t kFeatureMemory = uint64_t{1} << 6;  // PAIR follows, w
 inline constexpr uint64_t kFeatureGather = uint64_t{1} << 7;  // of a reducer: it answers GATHER
 inline constexpr uint64_t kFeatureRateChanges = uint64_t{1} << 8;  // of a reducer: it accepts RATE_CHANGES
 inline constexpr uint64_t kFeatureBlocks = uint64_t{1} << 9;       // of a reducer: it sums block types
+inline constexpr uint64_t kFeatureSparse = uint64_t{1} << 10;      // of a reducer: it accepts sparse payloads
 // A peer offers both of these bits or neither.
 inline constexpr uint64_t kFaultToleranceFeatures = kFeatureResume | kFeatureViewChange;
 

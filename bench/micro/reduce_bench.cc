@@ -20,7 +20,7 @@
 #include "reducer/kernels/fold.h"
 #include "reducer/kernels/load_only.h"
 #include "reducer/kernels/scalar_reference.h"
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 namespace sluice::bench {
 namespace {

@@ -95,6 +95,8 @@ void NcclFlags::add_to(OptionSet& set, CLI::App& app) {
              "checked iterations per size, out of place and in place; 0: no check, #wrong is N/A");
   add_type_options(set, op_, dtype_);
   add_wire_option(set, wire_);
+  set.number("--zeros", o.zeros, "fraction of the blocks of 64 elements that are zero on all ranks")
+      ->check(CLI::Range(0.0, 1.0));
   set.number("-a,--average", o.average,
              "reported time. 0: of rank 0; 1: mean over ranks; 2: minimum; 3: maximum")
       ->check(CLI::Range(0, 3));

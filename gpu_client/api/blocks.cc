@@ -1,6 +1,6 @@
 // The conversions between f32 and blocks of include/sluice/sluice.h.
 #include "gpu_client/include/sluice/sluice.h"
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 // A thread converts a whole group of values, since the scale depends on all of them. Not yet tuned on a GPU.
 #pragma once
 
-#include "wire/block_format.h"
+#include "wire/payload/block_format.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 namespace sluice::host {
 namespace {

@@ -1,5 +1,5 @@
 // Conversions between f32 and the types in which it travels, for hosts and GPUs. Both compile these functions
-// (GPUs with nvcc), so both produce the same bits. wire/block_format.h has those of the block types.
+// (GPUs with nvcc), so both produce the same bits. wire/payload/block_format.h has those of the block types.
 //
 // f16 needs a scale, one for each block of kScaleBlock elements of a batch (docs/design/adr/0013). Let E be
 // the largest exponent field of the finite f32 in a block over all ranks, found by a u8 max allreduce. All
@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "core/float_bits.h"
-#include "wire/block_format.h"
+#include "wire/payload/block_format.h"
 
 namespace sluice::pipeline {
 

@@ -234,7 +234,7 @@ wire::Welcome ControlLoop::make_welcome(uint8_t version, const SessionId& sessio
   welcome.reducer = sessions_.id_for(session);
   welcome.features = wire::kFaultToleranceFeatures | wire::kFeatureGather |
                      (options_.offers_memory ? wire::kFeatureMemory : 0) | wire::kFeatureRateChanges |
-                     wire::kFeatureBlocks | (tls_ ? wire::kFeatureTls : 0) |
+                     wire::kFeatureBlocks | wire::kFeatureSparse | (tls_ ? wire::kFeatureTls : 0) |
                      (rdma_.rails.names.empty() ? 0 : wire::kFeatureRdma);
   welcome.features &= ~options_.withheld_features;
   welcome.software = "sluice " SLUICE_VERSION;

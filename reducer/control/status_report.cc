@@ -45,6 +45,7 @@ constexpr std::pair<const char*, Counter LaneCounters::*> kSums[] = {
     {"contributions_dropped", &LaneCounters::contributions_dropped},
     {"view_moves", &LaneCounters::view_moves},
     {"kept_results", &LaneCounters::kept_results},
+    {"sparse_bytes_saved", &LaneCounters::sparse_bytes_saved},
 };
 
 struct PayloadSum {

@@ -9,8 +9,8 @@
 // wrap. Subnormals are kept. avg divides the folded sum by n: floats in the accumulation type, integers by
 // truncating the wrapped sum towards zero.
 //
-// An element of a block type is a block of 256 values (wire/block_codec.h), or its 256 partial sums in f32.
-// Blocks are decoded to f32, folded in source order and encoded once.
+// An element of a block type is a block of 256 values (wire/payload/block_codec.h), or its 256 partial sums
+// in f32. Blocks are decoded to f32, folded in source order and encoded once.
 //
 // Sources and destination may have any alignment; the destination overlaps no source. Any thread. No function
 // here allocates or traps.

@@ -13,7 +13,7 @@
 #include "reducer/kernels/blocks/mxfp8-inl.h"
 #include "reducer/kernels/combine-inl.h"
 #include "reducer/kernels/families-inl.h"
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {

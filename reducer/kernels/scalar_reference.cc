@@ -7,7 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 namespace sluice::kernels {
 namespace {

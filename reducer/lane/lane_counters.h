@@ -83,6 +83,7 @@ struct alignas(kCacheLine) LaneCounters {
   Counter results_resent;         // on resumed connections
   Counter contributions_dropped;  // from ranks that had not entered the session's view yet
   Counter view_moves;             // sessions of this lane that entered their next view
+  Counter sparse_bytes_saved;     // bytes of zero blocks that did not travel, in both directions
   Counter kept_results;           // chunks whose result a rank already held: not summed
   Counter turns, busy_turns;      // iterations of the lane's loop; busy: with work done
   Counter busy_ns;                // from the start of a busy turn to the next turn

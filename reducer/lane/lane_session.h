@@ -152,6 +152,9 @@ class LaneSession {
   [[nodiscard]] std::byte* contribution_slot(const RankConnection& conn, uint64_t sequence) const noexcept;
   Status admit(RankConnection& conn, const wire::FrameHeader& h, std::span<const std::byte> extensions,
                std::byte*& slot_memory) noexcept;
+  // Expands a sparse payload in place and checks the content of blocks. Then `header` describes the payload.
+  Status decode(wire::FrameHeader& header, std::span<const std::byte> extensions,
+                std::byte* payload) noexcept;
   void on_contribution(RankConnection& conn, const wire::FrameHeader& h,
                        std::span<const std::byte> extensions) noexcept;
   void on_result_sent(RankConnection& conn, transport::Cookie view) noexcept;
@@ -190,6 +193,7 @@ class LaneSession {
   size_t fold_slice(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
   void task_complete(const FoldTask& task) noexcept;
   void put_result(uint32_t slot) noexcept;
+  void encode_result(SentResult& result) noexcept;
   size_t copy_kept_slice(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
   bool put(RankConnection& conn, const wire::FrameHeader& header, const SentResult& result) noexcept;
   [[nodiscard]] bool detect_packet_loss() noexcept;

@@ -5,6 +5,8 @@
 
 #include "core/assert.h"
 #include "reducer/lane/lane_session.h"
+#include "wire/payload/block_codec.h"
+#include "wire/payload/sparse.h"
 
 namespace sluice::reducer {
 
@@ -20,9 +22,9 @@ std::byte* LaneSession::contribution_slot(const RankConnection& conn, uint64_t s
 namespace {
 
 // Checks the payload of a contribution of a kind whose chunks have an owner: protocol.md section 9, "Kinds".
-// Sets `chunk_bytes`.
-Status check_owned(const wire::FrameHeader& h, std::span<const std::byte> extensions, Rank rank,
-                   uint32_t ranks, size_t& chunk_bytes) noexcept {
+// `payload` is its length without encoding. Sets `chunk_bytes`.
+Status check_owned(const wire::FrameHeader& h, size_t payload, std::span<const std::byte> extensions,
+                   Rank rank, uint32_t ranks, size_t& chunk_bytes) noexcept {
   const auto owner = wire::find_owner(extensions);
   if (!owner) return Errc::kBadExtension;
   if (owner->owner >= ranks) return Errc::kBadField;
@@ -31,7 +33,7 @@ Status check_owned(const wire::FrameHeader& h, std::span<const std::byte> extens
   chunk_bytes = owner->chunk_bytes;
   const bool has_payload = kept || wire::contributes(h.kind, owner->owner, rank);
   if (chunk_bytes == 0 || chunk_bytes % wire::size_of(h.wire_dtype) != 0) return Errc::kBadLength;
-  return h.length == (has_payload ? chunk_bytes : 0) ? Errc::kOk : Errc::kBadLength;
+  return payload == (has_payload ? chunk_bytes : 0) ? Errc::kOk : Errc::kBadLength;
 }
 
 }  // namespace
@@ -48,15 +50,35 @@ Status LaneSession::admit(RankConnection& conn, const wire::FrameHeader& h,
   const auto slot = static_cast<uint32_t>(h.sequence % plan_.slots);
   if (h.slot != slot) return Errc::kBadSlot;
   if (!may_contribute(conn, h.sequence)) return Errc::kSlotNotGranted;
-  size_t bytes = h.length;
+  size_t payload = h.length;
+  if (h.encoding == wire::Encoding::kSparse) {
+    const auto expanded = wire::find_expanded(extensions);
+    if (!expanded) return Errc::kBadExtension;
+    payload = expanded->bytes;
+    if (h.length >= payload || payload % wire::size_of(h.wire_dtype) != 0) return Errc::kBadLength;
+  }
+  size_t bytes = payload;
   if (wire::has_owner(h.kind)) {
-    if (const Status s = check_owned(h, extensions, conn.rank_, plan_.ranks, bytes); !s.ok()) return s;
+    const Status s = check_owned(h, payload, extensions, conn.rank_, plan_.ranks, bytes);
+    if (!s.ok()) return s;
   }
   const size_t widened = bytes / wire::size_of(h.wire_dtype) * wire::accumulated_size_of(h.wire_dtype);
   // The partial sums of the chunk must fit: protocol.md section 8.
   if (bytes > plan_.slot_bytes || widened > 2 * size_t{plan_.slot_bytes}) return Errc::kBadLength;
   slot_memory = contribution_slot(conn, h.sequence);
   return Errc::kOk;
+}
+
+Status LaneSession::decode(wire::FrameHeader& h, std::span<const std::byte> extensions,
+                           std::byte* payload) noexcept {
+  if (h.encoding == wire::Encoding::kSparse) {
+    const uint32_t expanded = wire::find_expanded(extensions)->bytes;  // admit() has found it
+    if (!wire::expand_sparse(payload, h.length, expanded, h.wire_dtype)) return Errc::kBadField;
+    counters_->sparse_bytes_saved.add(expanded - h.length);
+    h.length = expanded;
+    h.encoding = wire::Encoding::kPlain;
+  }
+  return wire::are_valid_blocks(h.wire_dtype, {payload, h.length}) ? Errc::kOk : Errc::kBadField;
 }
 
 void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader& h,
@@ -103,6 +125,7 @@ void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader&
     return;
   }
   SLUICE_DASSERT(c.state == ChunkState::kFilling && h.sequence >= next_result_);
+  c.accepts_sparse &= (h.flags & wire::kFlagAcceptsSparse) != 0;
   const bool has_result = (h.flags & wire::kFlagKept) != 0 || (wire::copies(h.kind) && owner == conn.rank_);
   if (has_result && !c.kept) {
     c.kept = true;

@@ -7,6 +7,7 @@
 #include "core/assert.h"
 #include "core/crc32c.h"
 #include "reducer/lane/lane_session.h"
+#include "wire/payload/sparse.h"
 
 namespace sluice::reducer {
 
@@ -131,7 +132,8 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   wire::encode_extension(
       wire::ResultInfo{.last_rank = c.last_rank,
                        .lag_us = static_cast<uint32_t>(std::min<uint64_t>(lag_us, UINT32_MAX))},
-      result.extension);
+      std::span(result.extensions).first<wire::kSmallExtensionBytes>());
+  if (c.accepts_sparse) encode_result(result);
   counters_->chunks.add(1);
   const uint32_t receivers = !wire::has_owner(h.kind) ? plan_.ranks
                              : wire::copies(h.kind)   ? plan_.ranks - 1
@@ -149,7 +151,7 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   if (c.count != 0) {
     const double whole = static_cast<double>(c.count) * static_cast<double>(wire::size_of(h.wire_dtype));
     counters_->operations[static_cast<size_t>(h.wire_dtype)][static_cast<size_t>(h.op)].add(
-        std::min(1.0, h.length / whole));  // the count in OP_INFO is not checked
+        std::min(1.0, c.reference.length / whole));  // the count in OP_INFO is not checked
   }
   SLUICE_DASSERT(h.sequence == next_result_);
   next_result_ = h.sequence + 1;
@@ -160,6 +162,22 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   }
 }
 
+// Removes zero blocks from the result in its slot, if that pays. Its checksum was made while the fold's
+// output was in the cache; that of a sparse payload is made again, over fewer bytes.
+void LaneSession::encode_result(SentResult& result) noexcept {
+  wire::FrameHeader& h = result.header;
+  std::byte* const payload = arena_.result(h.slot);
+  if (wire::sparse_length({payload, h.length}, h.wire_dtype) == 0) return;
+  const uint32_t expanded = h.length;
+  h.length = static_cast<uint32_t>(wire::encode_sparse({payload, expanded}, h.wire_dtype, payload));
+  h.encoding = wire::Encoding::kSparse;
+  h.ext_len8 = 2 * wire::kSmallExtensionBytes / 8;
+  wire::encode_extension(wire::Expanded{.bytes = expanded},
+                         std::span(result.extensions).last<wire::kSmallExtensionBytes>());
+  if (plan_.payload_crc) h.payload_crc = crc32c({payload, h.length});
+  counters_->sparse_bytes_saved.add(expanded - h.length);
+}
+
 // The send queue holds W results and two control frames. A rank contributes s + W only when it has result s,
 // so at most W results wait for it. A full queue means that the rank contributes but reads nothing: it is
 // closed.
@@ -168,12 +186,16 @@ bool LaneSession::put(RankConnection& conn, const wire::FrameHeader& header,
   const std::span<const std::byte> payload(arena_.result(header.slot), header.length);
   Status put;
   if (wire::receives(header.kind, result.owner, conn.rank_)) {
-    put = conn.endpoint_->put(header, result.extension, payload, view_.version);
+    const std::span extensions = std::span(result.extensions).first(header.extension_bytes());
+    put = conn.endpoint_->put(header, extensions, payload, view_.version);
   } else {
     wire::FrameHeader empty = header;
     empty.length = empty.payload_crc = 0;
     empty.flags &= static_cast<uint16_t>(~wire::kFlagPayloadCrc);
-    put = conn.endpoint_->put(empty, result.extension, {}, view_.version);
+    empty.encoding = wire::Encoding::kPlain;
+    empty.ext_len8 = wire::kSmallExtensionBytes / 8;
+    const std::span extensions = std::span(result.extensions).first(empty.extension_bytes());
+    put = conn.endpoint_->put(empty, extensions, {}, view_.version);
   }
   if (put == Errc::kWouldBlock) conn.endpoint_->close(Errc::kSlotNotGranted);
   if (!put.ok()) return false;

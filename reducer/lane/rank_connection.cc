@@ -5,7 +5,6 @@
 
 #include "core/assert.h"
 #include "reducer/lane/lane_session.h"
-#include "wire/block_codec.h"
 #include "wire/extension.h"
 
 namespace sluice::reducer {
@@ -49,11 +48,12 @@ void RankConnection::on_frame(transport::Endpoint& ep, const wire::FrameHeader& 
   good_frames_ = std::min(good_frames_ + 1, kGoodFrames);
   Status status;
   switch (header.type) {
-    case wire::FrameType::kContribution:
-      if (wire::are_valid_blocks(header.wire_dtype, payload))
-        return session_.on_contribution(*this, header, extensions);
-      status = Errc::kBadField;
+    case wire::FrameType::kContribution: {
+      wire::FrameHeader decoded = header;
+      status = session_.decode(decoded, extensions, payload.data());
+      if (status.ok()) return session_.on_contribution(*this, decoded, extensions);
       break;
+    }
     case wire::FrameType::kResume: status = session_.resume(*this, payload); break;
     case wire::FrameType::kViewCommit: status = session_.view_commit(*this, payload); break;
     default: status = session_.commit(*this, payload); break;

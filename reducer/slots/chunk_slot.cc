@@ -11,6 +11,7 @@ void ChunkSlot::begin(const wire::FrameHeader& header, uint32_t chunk_owner, uin
   first_rank = rank;
   groups_folded = 0;
   kept = false;
+  accepts_sparse = true;
   first_arrival = now;
   count = op_count;
   reference = header;

@@ -28,6 +28,7 @@ struct ChunkSlot {
   uint32_t groups_folded = 0;  // complete partial sums, in sessions of more than one group
   Nanos first_arrival = 0;
   Nanos last_arrival = 0;
+  bool accepts_sparse = false;  // all ranks that have contributed accept a sparse result
   bool kept = false;  // a rank contributed the result itself, or the owner what is copied: nothing is summed
   uint32_t kept_rank = 0;               // the first such rank
   uint64_t count = 0;                   // elements of the whole operation, from OP_INFO; 0: unknown
@@ -44,7 +45,8 @@ struct ChunkSlot {
 struct SentResult {
   wire::FrameHeader header;  // as ranks get it that receive the payload
   uint32_t owner = wire::kNoRank;
-  std::array<std::byte, wire::kSmallExtensionBytes> extension{};
+  // RESULT and, if the payload is sparse, EXPANDED.
+  std::array<std::byte, 2 * wire::kSmallExtensionBytes> extensions{};
 };
 
 // The first field in which a contribution to the chunk's sequence differs, named as in protocol.md, or

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "tests/functional/streams_test_bed.h"
-#include "wire/block_codec.h"
 #include "wire/messages.h"
+#include "wire/payload/block_codec.h"
 
 namespace sluice::test {
 namespace {

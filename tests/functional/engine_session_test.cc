@@ -92,6 +92,65 @@ TEST_F(EngineSession, HonoursWeightsAndLanes) {
       });
 }
 
+// In all kinds and types zero blocks do not travel, and the bits are those of plain payloads.
+TEST_F(EngineSession, ZeroBlocksDoNotTravel) {
+  start_reducers(2);
+  constexpr size_t kCount = 200'000;
+  constexpr uint32_t kRanks = 3;
+  // One block of 64 in ten; -0 elsewhere is not zero.
+  const auto sparse = [](uint32_t rank) {
+    std::vector<float> v(kCount, 0.f);
+    for (size_t i = 0; i < kCount; ++i)
+      if (i / 64 % 10 == 3) v[i] = static_cast<float>(i % 100 + rank);
+    v[64] = -0.f;
+    return v;
+  };
+  std::vector<float> expected(kCount, 0.f);
+  for (uint32_t r = 0; r < kRanks; ++r) {
+    const auto v = sparse(r);
+    for (size_t i = 0; i < kCount; ++i) expected[i] = r == 0 ? v[i] : expected[i] + v[i];
+  }
+  for (const char* const mode : {"skip", "send"}) {
+    ASSERT_EQ(::setenv("SLUICE_ZERO_BLOCKS", mode, 1), 0);
+    run_session(kRanks, nullptr, [&](uint32_t rank, sluice_session* s) {
+      const auto in = sparse(rank);
+      std::vector<float> out(kCount, -1.f);
+      ASSERT_EQ(sluice_allreduce(s, in.data(), out.data(), kCount, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+      EXPECT_EQ(std::memcmp(out.data(), expected.data(), kCount * sizeof(float)), 0);
+      sluice_stats stats{};
+      stats.struct_size = sizeof stats;
+      ASSERT_EQ(sluice_session_stats(s, &stats), SLUICE_OK);
+      const bool skips = std::string_view(mode) == "skip";
+      EXPECT_EQ(stats.payload_bytes_out < kCount * sizeof(float) / 2, skips) << stats.payload_bytes_out;
+      EXPECT_EQ(stats.payload_bytes_in < kCount * sizeof(float) / 2, skips) << stats.payload_bytes_in;
+
+      std::vector<float> part(kCount / kRanks + 1), gathered(kCount, -1.f), sum(kCount, -1.f);
+      const std::array<size_t, kRanks> counts{kCount - 2 * (kCount / kRanks), kCount / kRanks,
+                                              kCount / kRanks};
+      const size_t before = rank == 0 ? 0 : counts[0] + (rank - 1) * counts[1];
+      sluice_request request = 0;
+      ASSERT_EQ(sluice_reduce_scatter_async(s, in.data(), part.data(), 0, counts.data(), SLUICE_F32,
+                                            SLUICE_SUM, &request),
+                SLUICE_OK);
+      ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
+      EXPECT_EQ(std::memcmp(part.data(), expected.data() + before, counts[rank] * sizeof(float)), 0);
+      ASSERT_EQ(
+          sluice_all_gather_async(s, part.data(), gathered.data(), 0, counts.data(), SLUICE_F32, &request),
+          SLUICE_OK);
+      ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
+      EXPECT_EQ(std::memcmp(gathered.data(), expected.data(), kCount * sizeof(float)), 0);
+      ASSERT_EQ(sluice_reduce_async(s, in.data(), sum.data(), kCount, SLUICE_F32, SLUICE_SUM, 1, &request),
+                SLUICE_OK);
+      ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
+      ASSERT_EQ(sluice_broadcast_async(s, sum.data(), kCount, SLUICE_F32, 1, &request), SLUICE_OK);
+      ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
+      EXPECT_EQ(std::memcmp(sum.data(), expected.data(), kCount * sizeof(float)), 0);
+    });
+    ++session_;
+  }
+  ::unsetenv("SLUICE_ZERO_BLOCKS");
+}
+
 // Programs compiled against another version's header have a struct of another size.
 TEST_F(EngineSession, FillsStatsUpToTheSizeOfTheCallersStruct) {
   start_reducers(1);

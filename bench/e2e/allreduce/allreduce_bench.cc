@@ -91,7 +91,7 @@ class AllreduceRun {
   }
 
   WirePattern pattern(wire::DType dtype, wire::Op op) {
-    return {dtype, op, cast_of(options_.wire, dtype, op), session_.ranks(), seed_++};
+    return {dtype, op, cast_of(options_.wire, dtype, op), session_.ranks(), seed_++, options_.zeros};
   }
 
   // Warms up like nccl-tests: sizes by factors of 2, out of place, before the first row of a type and

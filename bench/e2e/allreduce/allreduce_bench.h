@@ -31,6 +31,7 @@ struct AllreduceOptions {
   std::vector<wire::DType> dtypes = {wire::DType::kF32};  // -d
   std::vector<wire::Op> ops = {wire::Op::kSum};           // -o
   pipeline::WireCast wire = pipeline::WireCast::kNone;    // of sums and averages of f32
+  double zeros = 0;      // fraction of the blocks of 64 elements that are zero on all ranks
   double min_bw = -1;    // GB/s; the run fails below 0.9 of this average bus bandwidth; negative: no limit
   bool extras = true;    // prints the additional columns of Sluice
   PluginOptions plugin;  // with `plugin.use`, `extras` is false and `aggregated` is 1

@@ -160,6 +160,7 @@ void AllreduceReport::write_json(double average_bus_bw, uint64_t wrong) const {
   config["iterations"] = options_.iterations;
   config["aggregated_iterations"] = options_.aggregated;
   config["wire"] = wire_name(options_.wire);
+  config["zeros"] = options_.zeros;
   config["validation"] = options_.check;
   config["graph"] = 0;
   config["blocking_collectives"] = options_.blocking != 0;

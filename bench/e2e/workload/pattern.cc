@@ -194,7 +194,14 @@ std::vector<std::byte> Pattern::one_period(size_t count, bool expected, uint32_t
 }
 
 void Pattern::fill(uint32_t rank, size_t count, std::byte* out) const {
-  const std::vector<std::byte> period = one_period(count, false, rank);
+  repeat(one_period(count, false, rank), count, out);
+}
+
+void Pattern::fill_result(size_t count, std::byte* out) const {
+  repeat(one_period(count, true, 0), count, out);
+}
+
+void Pattern::repeat(const std::vector<std::byte>& period, size_t count, std::byte* out) const {
   const size_t bytes = count * wire::size_of(dtype_);
   for (size_t at = 0; at < bytes; at += period.size()) {
     std::memcpy(out + at, period.data(), std::min(period.size(), bytes - at));

@@ -35,6 +35,8 @@ class Pattern {
 
   // Writes the contribution of `rank` to `count` elements at `out`.
   void fill(uint32_t rank, size_t count, std::byte* out) const;
+  // Writes the expected result.
+  void fill_result(size_t count, std::byte* out) const;
   // Returns the number of elements of `data` that differ from the expected result.
   [[nodiscard]] uint64_t count_wrong(const std::byte* data, size_t count) const;
 
@@ -47,6 +49,7 @@ class Pattern {
   [[nodiscard]] double sum_bound() const noexcept;
   [[nodiscard]] double float_contribution(uint32_t rank, uint64_t i) const noexcept;
   [[nodiscard]] double float_result(uint64_t i) const noexcept;
+  void repeat(const std::vector<std::byte>& period, size_t count, std::byte* out) const;
   [[nodiscard]] std::vector<std::byte> one_period(size_t count, bool expected, uint32_t rank) const;
 
   wire::DType dtype_;

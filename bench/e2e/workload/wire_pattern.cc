@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 namespace sluice::bench {
 namespace {
@@ -40,23 +40,43 @@ WireCast cast_of(WireCast wire, wire::DType dtype, wire::Op op) noexcept {
   return dtype == wire::DType::kF32 && is_additive ? wire : WireCast::kNone;
 }
 
-WirePattern::WirePattern(wire::DType dtype, wire::Op op, WireCast cast, uint32_t ranks,
-                         uint64_t seed) noexcept
+WirePattern::WirePattern(wire::DType dtype, wire::Op op, WireCast cast, uint32_t ranks, uint64_t seed,
+                         double zeros) noexcept
     : dtype_(dtype),
       op_(op),
       cast_(cast),
       ranks_(ranks),
+      seed_(seed),
+      zeros_(zeros),
       pattern_(pattern_dtype(dtype, cast), op, ranks, seed) {}
 
 void WirePattern::fill(uint32_t rank, uint64_t count, std::byte* out) const {
   pattern_.fill(rank, count, out);
+  widen_in_place(count, out);
+  clear_zeros(count, out);
+}
+
+// From the end, so that no element is overwritten before it is read.
+void WirePattern::widen_in_place(uint64_t count, std::byte* data) const noexcept {
   if (cast_ == WireCast::kNone) return;
-  // Widens in place from the end, so that no element is overwritten before it is read.
   for (uint64_t i = count; i-- > 0;) {
     uint16_t x = 0;
-    std::memcpy(&x, out + i * sizeof x, sizeof x);
+    std::memcpy(&x, data + i * sizeof x, sizeof x);
     const float wide = widen(x, cast_);
-    std::memcpy(out + i * sizeof wide, &wide, sizeof wide);
+    std::memcpy(data + i * sizeof wide, &wide, sizeof wide);
+  }
+}
+
+// Blocks of 64 elements, chosen at random and equal on all ranks.
+bool WirePattern::is_zero(uint64_t element) const noexcept {
+  constexpr uint32_t kAll = 0xffffffff;
+  return zeros_ > 0 && wire::random_bits(seed_, element / 64) <= zeros_ * kAll;
+}
+
+void WirePattern::clear_zeros(uint64_t count, std::byte* data) const noexcept {
+  const size_t size = wire::size_of(dtype_);
+  for (uint64_t i = 0; i < count; i += 64) {
+    if (is_zero(i)) std::memset(data + i * size, 0, std::min<uint64_t>(64, count - i) * size);
   }
 }
 
@@ -66,8 +86,11 @@ uint64_t WirePattern::count_wrong_in_blocks(const std::byte* data, uint64_t coun
   const wire::DType type = cast_ == WireCast::kMxfp8 ? wire::DType::kMxfp8 : wire::DType::kInt8Block;
   const size_t period = std::min<uint64_t>(count, kPatternPeriod);
   std::vector<std::vector<float>> contributions(ranks_, std::vector<float>(period));
-  for (uint32_t rank = 0; rank < ranks_; ++rank)
-    fill(rank, period, reinterpret_cast<std::byte*>(contributions[rank].data()));
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    auto* const out = reinterpret_cast<std::byte*>(contributions[rank].data());
+    pattern_.fill(rank, period, out);
+    widen_in_place(period, out);
+  }
   std::array<std::byte, wire::kBlockBytes> block;
   Values decoded;
   uint64_t wrong = 0;
@@ -79,7 +102,8 @@ uint64_t WirePattern::count_wrong_in_blocks(const std::byte* data, uint64_t coun
       Values group_sum;
       for (; rank < ranks_ && rank < group + 8; ++rank) {
         Values values;
-        for (size_t i = 0; i < used; ++i) values[i] = contributions[rank][(at + i) % period];
+        for (size_t i = 0; i < used; ++i)
+          values[i] = is_zero(at + i) ? 0.0F : contributions[rank][(at + i) % period];
         wire::encode_blocks(type, values.data(), used, block.data());
         wire::decode_blocks(type, block.data(), used, decoded.data());
         for (size_t i = 0; i < used; ++i)
@@ -100,6 +124,17 @@ uint64_t WirePattern::count_wrong_in_blocks(const std::byte* data, uint64_t coun
 
 uint64_t WirePattern::count_wrong(std::byte* data, uint64_t count) const {
   if (is_block(cast_)) return count_wrong_in_blocks(data, count);
+  if (zeros_ > 0) {
+    std::vector<std::byte> expected(bytes_of(count));
+    pattern_.fill_result(count, expected.data());
+    widen_in_place(count, expected.data());
+    clear_zeros(count, expected.data());
+    const size_t size = wire::size_of(dtype_);
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i < count; ++i)
+      wrong += std::memcmp(data + i * size, expected.data() + i * size, size) != 0 ? 1 : 0;
+    return wrong;
+  }
   if (cast_ != WireCast::kNone) {
     for (uint64_t i = 0; i < count; ++i) {
       float wide = 0;

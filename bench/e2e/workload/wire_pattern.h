@@ -16,8 +16,9 @@ namespace sluice::bench {
 
 class WirePattern {
  public:
-  WirePattern(wire::DType dtype, wire::Op op, pipeline::WireCast cast, uint32_t ranks,
-              uint64_t seed) noexcept;
+  // `zeros`: the fraction of the blocks of 64 elements that are zero on all ranks, 0 to 1.
+  WirePattern(wire::DType dtype, wire::Op op, pipeline::WireCast cast, uint32_t ranks, uint64_t seed,
+              double zeros = 0) noexcept;
 
   // Writes the contribution of `rank` to `count` elements at `out`.
   void fill(uint32_t rank, uint64_t count, std::byte* out) const;
@@ -27,11 +28,16 @@ class WirePattern {
 
  private:
   [[nodiscard]] uint64_t count_wrong_in_blocks(const std::byte* data, uint64_t count) const;
+  [[nodiscard]] bool is_zero(uint64_t element) const noexcept;
+  void clear_zeros(uint64_t count, std::byte* data) const noexcept;
+  void widen_in_place(uint64_t count, std::byte* data) const noexcept;
 
   wire::DType dtype_;
   wire::Op op_;
   pipeline::WireCast cast_;
   uint32_t ranks_;
+  uint64_t seed_;
+  double zeros_;
   Pattern pattern_;
 };
 

@@ -47,6 +47,7 @@ uint32_t ChunkScheduler::add_lane(const LaneOptions& options) {
   lanes_.emplace_back(*this, LaneConnection::Options{.index = index,
                                                      .handle = options.handle,
                                                      .slots = options.slots,
+                                                     .sparse = options.sparse,
                                                      .keep_results = options_.keep_results});
   last_issue_.push_back(0);
   return index;

@@ -50,6 +50,7 @@ class ChunkScheduler {
   struct LaneOptions {
     uint32_t handle = 0;  // the session's handle at the reducer of this lane connection
     uint32_t slots = 0;   // W, granted in ATTACHED; at most 65535
+    bool sparse = false;  // payloads may be sparse, in both directions
   };
   struct Options {
     uint64_t view_hash = 0;  // of the first view

@@ -10,6 +10,7 @@
 #include "gpu_client/engine/data_path/chunk_scheduler.h"
 #include "wire/extension.h"
 #include "wire/messages.h"
+#include "wire/payload/sparse.h"
 
 namespace sluice::engine {
 namespace {
@@ -27,12 +28,17 @@ LaneConnection::LaneConnection(ChunkScheduler& scheduler, const Options& options
       queue_(OpTable::kCapacity) {
   wire::Resume longest;
   control_body_.reserve(wire::encode_body(longest).size());
+  if (!options_.sparse) return;
+  // Pages are touched only when a payload is sparse. Without the memory payloads travel as they are.
+  if (auto arena = Arena::map(size_t{options_.slots} * scheduler.options().slot_bytes))
+    sparse_payloads_ = std::move(*arena);
 }
 
 void LaneConnection::bind(transport::Endpoint& ep) noexcept {
   SLUICE_ASSERT(endpoint_ == nullptr && !retired_);
   SLUICE_DASSERT(controls_in_flight_ == 0);
   endpoint_ = &ep;
+  prepared_ = {};
   state_ = State::kDown;
   view_confirmed_ = false;
   for (InflightChunk& f : inflight_) f.advertised = nullptr;
@@ -94,7 +100,7 @@ void LaneConnection::restart(Share share, uint64_t base) noexcept {
   }
   next_sequence_ = next_put_ = next_result_ = next_sent_ = next_advertised_ = finished_ = 0;
   queue_head_ = queue_tail_ = 0;
-  crc_chunk_ = ~uint64_t{0};
+  prepared_ = {};
   view_confirmed_ = false;
   if (state_ == State::kOpen) {
     static_cast<void>(
@@ -111,6 +117,7 @@ void LaneConnection::retire() noexcept {
   std::vector<std::byte>().swap(scratch_);
   std::vector<InflightChunk>().swap(inflight_);
   std::vector<uint16_t>().swap(queue_);
+  sparse_payloads_ = {};
 }
 
 void LaneConnection::add_operation(uint32_t op) noexcept {
@@ -188,16 +195,37 @@ size_t LaneConnection::put_next() noexcept {
                               .length = r->receives ? r->length : 0,
                               .dtype = r->dtype,
                               .op = r->op,
-                              .kind = r->kind};
+                              .kind = r->kind,
+                              .accepts_sparse = accepts_sparse(*r)};
   next_put_ = ++next_sequence_;
   scheduler_.chunk_put(r->chunk);
   advance();
   return r->length;
 }
 
+// The CPU must be able to expand the result. A rank that receives no payload accepts any.
+bool LaneConnection::accepts_sparse(const ChunkRecord& r) const noexcept {
+  return options_.sparse && (r.done || !r.receives || !scheduler_.table()[r.operation].request.on_device);
+}
+
+// Removes zero blocks, if that pays, and computes the checksum: right before the bytes are sent, while they
+// are in the cache. A retry after kWouldBlock reuses both.
+void LaneConnection::prepare_payload(uint64_t sequence, const ChunkRecord& r,
+                                     std::span<const std::byte> payload) noexcept {
+  prepared_ = {.chunk = r.chunk, .payload = payload};
+  if (endpoint_->is_in_memory()) return;
+  if (sparse_payloads_.size() > 0 && wire::sparse_length(payload, r.dtype) > 0) {
+    std::byte* const buffer =
+        sparse_payloads_.data() + sequence % options_.slots * scheduler_.options().slot_bytes;
+    prepared_.payload = {buffer, wire::encode_sparse(payload, r.dtype, buffer)};
+    prepared_.sparse = true;
+  }
+  if (scheduler_.options().payload_crc) prepared_.crc = crc32c(prepared_.payload);
+}
+
 Status LaneConnection::put_chunk(uint64_t sequence, const ChunkRecord& r) noexcept {
   const bool has_payload = r.contributes || (r.done && !r.sends_again);
-  const std::span payload(r.done ? r.kept : r.send, has_payload ? r.length : 0);
+  std::span payload(r.done ? r.kept : r.send, has_payload ? r.length : 0);
   const bool cpu_readable = r.done || !scheduler_.table()[r.operation].request.on_device;
   const ChunkScheduler::View& view = scheduler_.view();
   wire::FrameHeader h;
@@ -215,30 +243,42 @@ Status LaneConnection::put_chunk(uint64_t sequence, const ChunkRecord& r) noexce
   h.wire_dtype = h.result_dtype = r.dtype;
   h.acc_dtype = wire::accumulator_of(r.dtype);
   h.op = r.op;
-  h.length = static_cast<uint32_t>(payload.size());
   h.fingerprint = r.fingerprint;
-  if (scheduler_.options().payload_crc && has_payload && cpu_readable && !endpoint_->is_in_memory()) {
-    // Computed right before the bytes are sent, while they are in cache. A retry after kWouldBlock reuses it.
-    if (crc_chunk_ != r.chunk) crc_ = crc32c(payload), crc_chunk_ = r.chunk;
-    h.flags = wire::kFlagPayloadCrc;
-    h.payload_crc = crc_;
+  if (has_payload && cpu_readable) {
+    if (prepared_.chunk != r.chunk) prepare_payload(sequence, r, payload);
+    payload = prepared_.payload;
+    if (scheduler_.options().payload_crc && !endpoint_->is_in_memory()) {
+      h.flags = wire::kFlagPayloadCrc;
+      h.payload_crc = prepared_.crc;
+    }
+    if (prepared_.sparse) {
+      h.encoding = wire::Encoding::kSparse;
+      h.ext_len8 += wire::kSmallExtensionBytes / 8;
+    }
   }
+  h.length = static_cast<uint32_t>(payload.size());
+  if (accepts_sparse(r)) h.flags |= wire::kFlagAcceptsSparse;
   if (r.done && !r.sends_again) h.flags |= wire::kFlagKept;
   if (sequence < next_sequence_ || r.chunk < scheduler_.resend_until()) h.flags |= wire::kFlagResent;
   if (scheduler_.options().limit_inflight && loss_detector_.has_new_losses(*endpoint_))
     scheduler_.packet_loss_seen();
   if (flag_packet_loss_) h.flags |= wire::kFlagLosses;
-  std::array<std::byte, 2 * wire::kSmallExtensionBytes> extensions;
+  std::array<std::byte, 3 * wire::kSmallExtensionBytes> extensions;
   const std::span area(extensions);
-  wire::encode_extension(wire::OpInfo{.count = r.count}, area.first<wire::kSmallExtensionBytes>());
+  constexpr size_t kOne = wire::kSmallExtensionBytes;
+  wire::encode_extension(wire::OpInfo{.count = r.count}, area.first<kOne>());
   if (has_owner) {
     wire::encode_extension(wire::ChunkOwner{.owner = r.owner, .chunk_bytes = r.length},
-                           area.last<wire::kSmallExtensionBytes>());
+                           area.subspan<kOne, kOne>());
+  }
+  if (h.encoding == wire::Encoding::kSparse) {
+    wire::encode_extension(wire::Expanded{.bytes = r.length},
+                           area.subspan(h.extension_bytes() - kOne).first<kOne>());
   }
   const Status status = endpoint_->put(h, area.first(h.extension_bytes()), payload, sequence);
   if (!status.ok()) return status;
   if ((h.flags & wire::kFlagResent) != 0) bytes_resent_ += h.length;
-  crc_chunk_ = ~uint64_t{0};
+  prepared_ = {};
   flag_packet_loss_ = false;
   return status;
 }

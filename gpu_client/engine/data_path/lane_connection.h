@@ -24,6 +24,7 @@
 #include <span>
 #include <vector>
 
+#include "core/arena.h"
 #include "gpu_client/engine/data_path/chunk_ring.h"
 #include "gpu_client/engine/data_path/op_table.h"
 #include "transport/loss_detector.h"
@@ -42,6 +43,7 @@ class LaneConnection final : public transport::Handler {
     uint32_t index = 0;   // among the scheduler's lane connections
     uint32_t handle = 0;  // the session's handle at this reducer
     uint32_t slots = 0;   // W
+    bool sparse = false;  // payloads may be sparse, in both directions
     bool keep_results = true;
   };
   // The chunks assigned to this connection: the positions in the placement table that hold its index,
@@ -130,6 +132,7 @@ class LaneConnection final : public transport::Handler {
     wire::DType dtype = wire::DType::kI8;
     wire::Op op = wire::Op::kSum;
     wire::Kind kind = wire::Kind::kAllreduce;
+    bool accepts_sparse = false;      // the result may be sparse
     std::byte* buffer = nullptr;      // holds the received result; null: discarded, the chunk was done before
     std::byte* advertised = nullptr;  // where the reducer may write the result
   };
@@ -144,10 +147,13 @@ class LaneConnection final : public transport::Handler {
   void advance() noexcept;
   [[nodiscard]] const ChunkRecord* next_record() noexcept;
   [[nodiscard]] Status put_chunk(uint64_t sequence, const ChunkRecord& r) noexcept;
+  [[nodiscard]] bool accepts_sparse(const ChunkRecord& r) const noexcept;
+  void prepare_payload(uint64_t sequence, const ChunkRecord& r, std::span<const std::byte> payload) noexcept;
   [[nodiscard]] Status put_control(wire::FrameType type) noexcept;
 
   // lane_results.cc
-  [[nodiscard]] Status check_result(const wire::FrameHeader& h) noexcept;
+  [[nodiscard]] Status check_result(const wire::FrameHeader& h,
+                                    std::span<const std::byte> extensions) noexcept;
   // A result of an earlier view, sent before the reducer received VIEW_COMMIT.
   [[nodiscard]] bool is_stale(const wire::FrameHeader& h) const noexcept;
   [[nodiscard]] std::byte* result_buffer(const InflightChunk& f, bool contribution_sent) noexcept;
@@ -180,8 +186,15 @@ class LaneConnection final : public transport::Handler {
   uint64_t finished_ = 0;         // results in the user's buffer
   uint64_t bytes_copied_ = 0;
   uint64_t bytes_resent_ = 0;
-  uint64_t crc_chunk_ = ~uint64_t{0};  // the chunk of crc_, kept while put() returns kWouldBlock
-  uint32_t crc_ = 0;
+  // The payload of a chunk as it travels, kept while put() returns kWouldBlock.
+  struct Prepared {
+    uint64_t chunk = ~uint64_t{0};
+    std::span<const std::byte> payload;
+    bool sparse = false;
+    uint32_t crc = 0;
+  };
+  Prepared prepared_;
+  Arena sparse_payloads_;   // W buffers, by sequence: contributions whose zero blocks were removed
   bool receiving_ = false;  // a result has been received in part
   // The endpoint has received a frame of this view. Before that a prediction of the next frame is unsafe.
   bool view_confirmed_ = false;

@@ -7,10 +7,12 @@
 #include "gpu_client/engine/data_path/lane_connection.h"
 #include "wire/extension.h"
 #include "wire/messages.h"
+#include "wire/payload/sparse.h"
 
 namespace sluice::engine {
 
-Status LaneConnection::check_result(const wire::FrameHeader& h) noexcept {
+Status LaneConnection::check_result(const wire::FrameHeader& h,
+                                    std::span<const std::byte> extensions) noexcept {
   const auto refuse = [&](Errc code, const char* field, uint64_t got, uint64_t expected) {
     return scheduler_.report_failure(options_.index, code, "result has %s %llu, expected %llu", field,
                                      static_cast<unsigned long long>(got),
@@ -32,12 +34,20 @@ Status LaneConnection::check_result(const wire::FrameHeader& h) noexcept {
   const InflightChunk& f = inflight(next_result_);
   if (h.chunk != f.chunk) return refuse(Errc::kBadField, "chunk", h.chunk, f.chunk);
   if (h.op_id != f.op_id) return refuse(Errc::kBadField, "operation", h.op_id, f.op_id);
-  // The codec has checked encoding, accumulator type and result type against the dtype.
+  // The codec has checked accumulator type and result type against the dtype.
   const auto number = [](auto e) { return static_cast<uint64_t>(e); };
   if (h.kind != f.kind) return refuse(Errc::kBadKind, "kind", number(h.kind), number(f.kind));
   if (h.wire_dtype != f.dtype) return refuse(Errc::kBadDType, "dtype", number(h.wire_dtype), number(f.dtype));
   if (h.op != f.op) return refuse(Errc::kBadOp, "operator", number(h.op), number(f.op));
-  if (h.length != f.length) return refuse(Errc::kBadLength, "length", h.length, f.length);
+  uint32_t length = h.length;
+  if (h.encoding == wire::Encoding::kSparse) {
+    if (!f.accepts_sparse) return refuse(Errc::kBadEncoding, "encoding", number(h.encoding), 0);
+    const auto expanded = wire::find_expanded(extensions);
+    if (!expanded) return refuse(Errc::kBadExtension, "extension bytes", extensions.size(), 32);
+    length = expanded->bytes;
+    if (h.length >= length) return refuse(Errc::kBadLength, "sparse length", h.length, length - 1);
+  }
+  if (length != f.length) return refuse(Errc::kBadLength, "length", length, f.length);
   if (h.fingerprint != f.fingerprint)
     return refuse(Errc::kBadField, "fingerprint", h.fingerprint, f.fingerprint);
   return Errc::kOk;
@@ -99,7 +109,7 @@ transport::ExpectedFrame LaneConnection::expected_frame(transport::Endpoint& /*e
 
 transport::ReceiveTarget LaneConnection::on_header(transport::Endpoint& /*ep*/,
                                                    const wire::FrameHeader& header,
-                                                   std::span<const std::byte> /*extensions*/) noexcept {
+                                                   std::span<const std::byte> extensions) noexcept {
   std::byte* const control = scratch_.data() + scheduler_.options().slot_bytes;
   const bool short_enough = header.length <= kControlBytes;
   if (header.type == wire::FrameType::kResult && state_ == State::kOpen) {
@@ -108,7 +118,7 @@ transport::ReceiveTarget LaneConnection::on_header(transport::Endpoint& /*ep*/,
       receiving_ = true;
       return {.status = Errc::kOk, .payload = scratch_.data()};
     }
-    const Status status = check_result(header);
+    const Status status = check_result(header, extensions);
     if (!status.ok()) return {.status = status};
     InflightChunk& f = inflight(next_result_);
     std::byte* const buffer = f.buffer = result_buffer(f, next_result_ < next_sent_);
@@ -135,6 +145,12 @@ void LaneConnection::on_frame(transport::Endpoint& ep, const wire::FrameHeader& 
   receiving_ = false;
   if (is_stale(header)) return;
   view_confirmed_ = true;
+  if (header.encoding == wire::Encoding::kSparse &&
+      !wire::expand_sparse(payload.data(), header.length, inflight(next_result_).length, header.wire_dtype)) {
+    return ep.close(scheduler_.report_failure(options_.index, Errc::kBadField,
+                                              "result %llu has a bitmap that disagrees with its length",
+                                              static_cast<unsigned long long>(next_result_)));
+  }
   if (const auto info = wire::find_result_info(extensions)) scheduler_.note_last_rank(*info);
   ++next_result_;
   // In bytes that were sent or received, so that the rate of a reduce-scatter is not 0 either.

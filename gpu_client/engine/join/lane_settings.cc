@@ -37,6 +37,11 @@ Result<LaneSettings> read_lane_settings() {
   const auto choice = config::parse_lane_transport(transport.empty() ? "auto" : transport);
   if (!choice) return add_context("variable SLUICE_TRANSPORT", choice.error());
   LaneSettings settings;
+  const std::string zeros = transport_variable("SLUICE_ZERO_BLOCKS");
+  if (!zeros.empty() && zeros != "skip" && zeros != "send")
+    return fail(Errc::kInvalidArgument,
+                "variable SLUICE_ZERO_BLOCKS: expected skip or send, found \"" + zeros + "\"");
+  settings.sparse = zeros != "send";
   settings.rdma = *choice != config::LaneTransport::kTcp;
   settings.rdma_required = *choice == config::LaneTransport::kRdma;
   settings.choice.allows = config::port_filter(transport_variable("SLUICE_IB_HCA"));

@@ -121,6 +121,7 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
     config::Endpoint address;
     uint32_t handle = 0;
     uint32_t slots = 0;       // W
+    bool sparse = false;      // payloads may be sparse
     uint32_t first_lane = 0;  // index of its first lane connection in ChunkScheduler
     uint32_t lanes = 0;
     bool same_process = false;

@@ -139,7 +139,7 @@ bool Recovery::add_reducer(ReducerReservation& reservation) {
   return run_on_loop([this, &r] {
     r.first_lane = parts_.scheduler.lane_count();
     for (uint32_t lane = 0; lane < r.lanes; ++lane)
-      parts_.scheduler.add_lane({.handle = r.handle, .slots = r.slots});
+      parts_.scheduler.add_lane({.handle = r.handle, .slots = r.slots, .sparse = r.sparse});
     if (OperationRecorder* const recorder = parts_.scheduler.recorder())
       recorder->add_reducer(r.name, r.lanes);
   });

@@ -152,6 +152,7 @@ Recovery::ReducerState& Recovery::append_reducer(const ReducerReservation& reser
   r.address = reservation.address;
   r.handle = reservation.handle;
   r.slots = reservation.slots;
+  r.sparse = options_.identity.lanes.sparse && (reservation.features & wire::kFeatureSparse) != 0;
   r.same_process = reservation.same_process;
   r.lanes = static_cast<uint32_t>(reservation.lanes.size());
   return r;

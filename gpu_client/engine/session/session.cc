@@ -47,7 +47,9 @@ Result<void> Session::begin(Membership membership) {
   for (const ReducerReservation& reservation : membership.reservations) {
     reducer_features_ &= reservation.features;
     for (size_t lane = 0; lane < reservation.lanes.size(); ++lane) {
-      o.lanes.push_back({.handle = reservation.handle, .slots = reservation.slots});
+      o.lanes.push_back({.handle = reservation.handle,
+                         .slots = reservation.slots,
+                         .sparse = sends_sparse(reservation.features)});
       lane_names_.push_back(reservation.name + " lane " + std::to_string(lane));
     }
   }
@@ -92,6 +94,10 @@ Result<void> Session::begin(Membership membership) {
   // connection cannot tell a late rank from a lost one.
   progress_thread_->progress_once();
   return options_.own_thread ? progress_thread_->start() : Result<void>();
+}
+
+bool Session::sends_sparse(uint64_t reducer_features) const noexcept {
+  return options_.join.identity.lanes.sparse && (reducer_features & wire::kFeatureSparse) != 0;
 }
 
 void Session::add_observers(const Membership& membership) {

@@ -130,6 +130,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   // session.cc
   void abort(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   [[nodiscard]] Result<void> begin(Membership membership);
+  [[nodiscard]] bool sends_sparse(uint64_t reducer_features) const noexcept;
   void add_observers(const Membership& membership);
   [[nodiscard]] Result<void> adopt_lanes(std::vector<ReducerReservation>& reservations);
   // Returns true when the operation has ended: sets `status` and releases the handle. Otherwise sets

@@ -1,4 +1,5 @@
-// Adds and encodes blocks of int8-block with the bits of wire/block_codec.h. Compiled once per target.
+// Adds and encodes blocks of int8-block with the bits of wire/payload/block_codec.h. Compiled once per
+// target.
 #include "reducer/kernels/targets.h"
 //
 #include <cstddef>
@@ -9,7 +10,7 @@
 #include "hwy/highway.h"
 #include "reducer/kernels/convert-inl.h"
 #include "reducer/kernels/vectors-inl.h"
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 #if defined(SLUICE_REDUCER_KERNELS_BLOCKS_INT8_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_REDUCER_KERNELS_BLOCKS_INT8_BLOCK_INL_H_

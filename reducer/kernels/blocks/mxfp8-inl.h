@@ -1,4 +1,4 @@
-// Adds and encodes blocks of mxfp8 with the bits of wire/block_codec.h. Compiled once per target.
+// Adds and encodes blocks of mxfp8 with the bits of wire/payload/block_codec.h. Compiled once per target.
 #include "reducer/kernels/targets.h"
 //
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include "reducer/kernels/convert-inl.h"
 #include "reducer/kernels/float_format.h"
 #include "reducer/kernels/vectors-inl.h"
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 #if defined(SLUICE_REDUCER_KERNELS_BLOCKS_MXFP8_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_REDUCER_KERNELS_BLOCKS_MXFP8_INL_H_

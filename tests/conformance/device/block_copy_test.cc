@@ -1,10 +1,10 @@
-// Compares copies that convert to block types with the scalar arithmetic of wire/block_codec.h.
+// Compares copies that convert to block types with the scalar arithmetic of wire/payload/block_codec.h.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "tests/conformance/device/layout.h"
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 namespace sluice::pipeline::test {
 namespace {

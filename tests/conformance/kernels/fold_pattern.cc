@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "reducer/kernels/scalar_reference.h"
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 namespace sluice::kernels::test {
 namespace {

@@ -1,6 +1,6 @@
 // The encodings of protocol.md section 6, "Blocks". A test in Python compares the same functions with another
 // implementation of the formats; this one has golden blocks and the properties that the protocol states.
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
-#include "wire/block_format.h"
 #include "wire/dtype.h"
+#include "wire/payload/block_format.h"
 
 namespace sluice::wire {
 

@@ -1,4 +1,4 @@
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 #include <algorithm>
 #include <array>
