@@ -8,7 +8,6 @@
 
 #include "config/file_contents.h"
 #include "config/printable_text.h"
-#include "gpu_client/engine/trace/trace_file.h"
 #include "gpu_client/engine/trace/trace_format.h"
 
 namespace sluice::cli {

@@ -97,6 +97,16 @@ ChunkPlace OpTable::place(const Operation& o, uint64_t chunk) const noexcept {
   return place;
 }
 
+std::span<const std::byte> OpTable::result(uint32_t index, Rank rank) const noexcept {
+  const Operation& o = operations_[index];
+  const OpRequest& request = o.request;
+  if (request.on_device || (request.kind == wire::Kind::kReduce && request.root != rank)) return {};
+  if (request.kind != wire::Kind::kReduceScatter) return {request.recv, o.bytes};
+  uint64_t bytes = o.part_bytes;
+  for (const ChunkPlace& p : o.places) bytes += p.owner == rank ? p.length : 0;
+  return {request.recv, bytes};
+}
+
 uint64_t OpTable::handle_of(uint32_t index) const noexcept {
   return (uint64_t{operations_[index].generation} << 32) | index;
 }

@@ -103,6 +103,9 @@ class OpTable {
   // Operations that have not ended. Any thread.
   [[nodiscard]] uint32_t open_count() const noexcept { return open_.load(std::memory_order_seq_cst); }
 
+  // What `rank` receives of the operation, once it has ended with kOk: whole and in order. Empty where the
+  // rank receives nothing and on a device.
+  [[nodiscard]] std::span<const std::byte> result(uint32_t index, Rank rank) const noexcept;
   // The chunk of the operation with this number in the session.
   [[nodiscard]] ChunkPlace place(const Operation& o, uint64_t chunk) const noexcept;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 #include <utility>
 
 #include "core/assert.h"
@@ -37,9 +38,11 @@ OperationRecorder::Measurement& OperationRecorder::measurement(uint32_t operatio
        .record = {.handle = scheduler_.table().handle_of(operation),
                   .op_id = o.op_id,
                   .bytes = o.bytes,
+                  .count = o.request.count,
                   .kind = o.request.kind,
                   .dtype = o.request.dtype,
                   .op = o.request.op,
+                  .on_device = o.request.on_device,
                   .issued = o.request.issued}};
   return m;
 }
@@ -96,7 +99,13 @@ void OperationRecorder::operation_ended(uint32_t operation, Errc status) noexcep
   m.record.done = monotonic_now();
   m.record.reducers = static_cast<uint32_t>(std::popcount(m.reducers));
   m.record.parts = scale_parts(m.sums, m.record.done - m.record.issued);
-  for (const auto& observer : observers_) observer->on_operation_ended(m.record);
+  // Numbers wrap, so the difference is compared.
+  if (static_cast<int32_t>(m.record.op_id - next_op_id_) >= 0) next_op_id_ = m.record.op_id + 1;
+  const uint32_t oldest = scheduler_.oldest_operation();
+  m.record.oldest_open = oldest == kNoOperation ? next_op_id_ : scheduler_.table()[oldest].op_id;
+  const std::span<const std::byte> result =
+      status == Errc::kOk ? scheduler_.table().result(operation, rank_) : std::span<const std::byte>();
+  for (const auto& observer : observers_) observer->on_operation_ended(m.record, result);
 }
 
 void OperationRecorder::report_stall(Nanos begin, Nanos end, const std::string& reason) noexcept {

@@ -36,7 +36,7 @@ class OperationRecorder {
   // The observed lane of lane connection i. Its reducer must have been added.
   [[nodiscard]] ObservedLane& lane(uint32_t i) noexcept { return lanes_[i]; }
 
-  // Before OpTable::end().
+  // Before OpTable::end(), and after the operation is no longer the scheduler's oldest one.
   void operation_ended(uint32_t operation, Errc status) noexcept;
 
   void report_stall(Nanos begin, Nanos end, const std::string& reason) noexcept;
@@ -76,6 +76,7 @@ class OperationRecorder {
   std::vector<uint32_t> reducer_of_lane_;
   std::deque<ObservedLane> lanes_;  // a deque, because endpoints refer to its elements
   std::vector<Measurement> measurements_;
+  uint32_t next_op_id_ = 0;  // one past the highest number of an operation that has ended
 };
 
 }  // namespace sluice::engine

@@ -1,12 +1,14 @@
 // Class OperationObserver receives records of a session's operations, chunks, stalls and view changes: where
-// the time went. A session without observers measures nothing (OperationRecorder). Records are plain values
-// that an observer may copy.
+// the time went, and which results there were. A session without observers measures nothing
+// (OperationRecorder). Records are plain values that an observer may copy.
 //
 // Threads: each call names its thread. No call may block, throw, or allocate for every chunk.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "core/status.h"
@@ -30,10 +32,15 @@ struct OperationRecord {
   uint64_t handle = 0;  // of Session::start(), so that the issuer can find its record
   uint32_t op_id = 0;   // number of the operation in the session; wraps
   uint64_t bytes = 0;
+  uint64_t count = 0;  // elements
   wire::Kind kind = wire::Kind::kAllreduce;
   wire::DType dtype = wire::DType::kF32;
   wire::Op op = wire::Op::kSum;
   Errc status = Errc::kOk;
+  bool on_device = false;  // the CPU cannot access the result
+  // The number of the session's oldest operation that is still open or not begun: those with lower numbers
+  // have ended. Operations do not end in the order of their numbers.
+  uint32_t oldest_open = 0;
   // The monotonic clock. 0: it did not happen.
   Nanos issued = 0;
   Nanos first_put = 0;
@@ -81,8 +88,11 @@ class OperationObserver {
   // Reducers are numbered from 0 in this order. Before the session's first operation, or on the thread of the
   // progress loop.
   virtual void on_reducer_added(std::string_view /*name*/) noexcept {}
-  // The thread of the progress loop, before the issuer can see that the operation has ended.
-  virtual void on_operation_ended(const OperationRecord& /*operation*/) noexcept {}
+  // The thread of the progress loop, before the issuer can see that the operation has ended. `result` is what
+  // this rank received, in the issuer's buffer and valid during the call. It is empty where this rank
+  // receives nothing, on a device, and when the operation failed.
+  virtual void on_operation_ended(const OperationRecord& /*operation*/,
+                                  std::span<const std::byte> /*result*/) noexcept {}
   // The thread of the progress loop. For every chunk, so it must be cheap.
   virtual void on_chunk_ended(const ChunkTiming& /*chunk*/) noexcept {}
   // The thread of recovery.

@@ -17,6 +17,8 @@
 
 namespace sluice::engine {
 
+inline constexpr uint64_t kMaxTraceBytes = 256 * kMiB;  // a viewer in a browser opens no larger one
+
 struct TraceSession {
   SessionId session;
   Rank rank = 0;

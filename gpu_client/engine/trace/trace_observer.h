@@ -2,36 +2,30 @@
 // (docs/guides/trace.md): every operation, stall and view change, a sample of the chunks, and for each
 // reducer the totals of all chunks.
 //
-// Threads: the calls put records of a fixed size into bounded rings. A thread of this class formats and
-// writes them, so a slow disk delays nothing. Records that do not fit are counted, and the file says how many
-// were lost. Errors: one warning; the session continues without a trace.
-//
-// fork(): the thread does not exist in a child, whose sessions have their own observers.
+// Threads: the calls put records of a fixed size into bounded rings, and the thread of RecordWriter formats
+// them. Records that do not fit are counted, and the file says how many were lost.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "core/result.h"
 #include "core/spsc_ring.h"
 #include "core/units.h"
-#include "gpu_client/engine/base/session_log.h"
 #include "gpu_client/engine/trace/collective_observer.h"
 #include "gpu_client/engine/trace/operation_observer.h"
-#include "gpu_client/engine/trace/trace_file.h"
+#include "gpu_client/engine/trace/record_writer.h"
 #include "gpu_client/engine/trace/trace_format.h"
 #include "gpu_client/engine/trace/trace_record.h"
 
 namespace sluice::engine {
 
-class TraceObserver final : public OperationObserver, public CollectiveObserver {
+class TraceObserver final : public OperationObserver, public CollectiveObserver, RecordWriter::Source {
  public:
   static constexpr size_t kRecords = 8192;  // in the ring; about 1.5 MB
   // The sampled chunks of a reducer do not overlap and begin at least so far apart.
@@ -47,7 +41,8 @@ class TraceObserver final : public OperationObserver, public CollectiveObserver 
   TraceObserver(const TraceObserver&) = delete;
 
   void on_reducer_added(std::string_view name) noexcept override;
-  void on_operation_ended(const OperationRecord& operation) noexcept override;
+  void on_operation_ended(const OperationRecord& operation,
+                          std::span<const std::byte> result) noexcept override;
   void on_chunk_ended(const ChunkTiming& chunk) noexcept override;
   void on_stall_ended(const StallRecord& stall) noexcept override;
   void on_view_changed(const ViewChangeRecord& change) noexcept override;
@@ -61,32 +56,21 @@ class TraceObserver final : public OperationObserver, public CollectiveObserver 
     Nanos next_totals = 0;
   };
 
-  TraceObserver(TraceFile file, std::string path, const TraceSession& session);
-  [[nodiscard]] Result<void> start();
-  void run() noexcept;
-  [[nodiscard]] Result<void> write_until_stopped();
-  [[nodiscard]] Result<void> write_records();
-  [[nodiscard]] Result<void> write_text();
+  TraceObserver(std::unique_ptr<RecordWriter> writer, const TraceSession& session);
+  [[nodiscard]] Result<void> append_records(RecordWriter& writer, bool last) override;
+  void append_end(std::string& out, std::string_view reason) override;
 
-  const std::string path_;
-  const SessionLog log_;
   std::vector<Reducer> reducers_;  // by the thread of the progress loop, at the end by the writer
   SpscRing<TraceRecord> records_{kRecords};
   SpscRing<TraceRecord> recovery_records_{64};  // of another thread, hence another ring
   SpscRing<CollectiveRecord> collectives_{512};
   std::atomic<uint64_t> collective_{0};  // to which the operations that end belong
-  std::atomic<bool> failed_{false};      // nobody reads the rings any more
 
-  // By the writer.
-  TraceFile file_;
+  // By the writer's thread.
   TraceFormat format_;
-  std::string text_;  // of events that are not in the file yet
   uint64_t lost_ = 0;
 
-  std::mutex mutex_;
-  std::condition_variable stop_;
-  bool stopping_ = false;  // guarded by mutex_
-  std::thread thread_;
+  const std::unique_ptr<RecordWriter> writer_;
 };
 
 }  // namespace sluice::engine

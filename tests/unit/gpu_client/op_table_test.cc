@@ -96,6 +96,35 @@ TEST(OpTable, GivesAllChunksOfABroadcastToItsRoot) {
   EXPECT_NE(o.fingerprint, wire::fingerprint(100'000, r.dtype, r.op, r.kind, 1));
 }
 
+TEST(OpTable, KnowsWhatARankReceives) {
+  OpTable table(2, {.slot_bytes = 16 * kKiB}, 3);
+  std::vector<std::byte> recv(1);
+  const auto result_bytes = [&](wire::Kind kind, Rank rank, const std::vector<size_t>& counts = {}) {
+    OpRequest r = request(60'000);
+    r.recv = recv.data();
+    r.kind = kind;
+    r.root = 1;
+    r.counts = counts;
+    const uint32_t index = table.open(r).value();
+    const auto result = table.result(index, rank);
+    EXPECT_TRUE(result.empty() || result.data() == recv.data());
+    return result.size();
+  };
+  EXPECT_EQ(result_bytes(wire::Kind::kAllreduce, 2), 240'000U);
+  EXPECT_EQ(result_bytes(wire::Kind::kAllGather, 2), 240'000U);
+  EXPECT_EQ(result_bytes(wire::Kind::kAllGather, 2, {60'000, 0, 0}), 240'000U);
+  EXPECT_EQ(result_bytes(wire::Kind::kBroadcast, 2), 240'000U);
+  EXPECT_EQ(result_bytes(wire::Kind::kReduce, 1), 240'000U);
+  EXPECT_EQ(result_bytes(wire::Kind::kReduce, 2), 0U);
+  EXPECT_EQ(result_bytes(wire::Kind::kReduceScatter, 2), 80'000U);
+  EXPECT_EQ(result_bytes(wire::Kind::kReduceScatter, 2, {20'000, 10'000, 30'000}), 120'000U);
+  EXPECT_EQ(result_bytes(wire::Kind::kReduceScatter, 2, {60'000, 0, 0}), 0U);
+  OpRequest on_device = request(1);
+  on_device.recv = recv.data();
+  on_device.on_device = true;
+  EXPECT_TRUE(table.result(table.open(on_device).value(), 0).empty());
+}
+
 TEST(OpTable, IsFullAt1024UntilAnEntryIsReleased) {
   OpTable table(1, {.slot_bytes = kSlot}, 1);
   std::set<uint64_t> handles;

@@ -10,13 +10,17 @@ namespace {
 
 struct StoredRecords final : OperationObserver {
   void on_reducer_added(std::string_view name) noexcept override { reducers.emplace_back(name); }
-  void on_operation_ended(const OperationRecord& o) noexcept override { operations.push_back(o); }
+  void on_operation_ended(const OperationRecord& o, std::span<const std::byte> result) noexcept override {
+    operations.push_back(o);
+    results.emplace_back(result.begin(), result.end());
+  }
   void on_chunk_ended(const ChunkTiming& c) noexcept override { chunks.push_back(c); }
   void on_stall_ended(const StallRecord& s) noexcept override { stalls.push_back(s); }
   void on_view_changed(const ViewChangeRecord& v) noexcept override { views.push_back(v); }
 
   std::vector<std::string> reducers;
   std::vector<OperationRecord> operations;
+  std::vector<std::vector<std::byte>> results;
   std::vector<ChunkTiming> chunks;
   std::vector<StallRecord> stalls;
   std::vector<ViewChangeRecord> views;
@@ -131,6 +135,30 @@ TEST_F(OperationRecorderTest, RecordsTheNextOperationOfTheSameEntry) {
   EXPECT_GE(records_.operations[1].first_put, records_.operations[0].done);
 }
 
+// The record of results depends on both.
+TEST_F(OperationRecorderTest, ReportsTheResultAndTheOldestOpenOperation) {
+  SchedulerTestBed test_bed({.lanes = 2, .slots = 4, .slot_bytes = 64, .observer = &records_});
+  TestOperation first(test_bed, 64);
+  TestOperation second(test_bed, 48);
+  test_bed.settle();
+  ASSERT_EQ(test_bed.lanes[0].waiting.size(), 1u);
+  ASSERT_EQ(test_bed.lanes[1].waiting.size(), 1u) << "the operations are on different lanes";
+  const bool second_is_on_lane_1 = test_bed.lanes[1].waiting[0].op_id == 1;
+  test_bed.lanes[second_is_on_lane_1 ? 1 : 0].answer();
+  test_bed.settle();
+  ASSERT_EQ(records_.operations.size(), 1u);
+  EXPECT_EQ(records_.operations[0].op_id, 1u);
+  EXPECT_EQ(records_.operations[0].oldest_open, 0u);
+  first.expect_result();
+  second.expect_result();
+  ASSERT_EQ(records_.operations.size(), 2u);
+  EXPECT_EQ(records_.operations[1].op_id, 0u);
+  EXPECT_EQ(records_.operations[1].oldest_open, 2u) << "both have ended";
+  EXPECT_EQ(records_.operations[1].count, 64u);
+  EXPECT_EQ(records_.results[0], second.result(0, 48));
+  EXPECT_EQ(records_.results[1], first.result(0, 64));
+}
+
 TEST_F(OperationRecorderTest, IgnoresARankOutsideTheSession) {
   SchedulerTestBed test_bed({.lanes = 1, .slot_bytes = 64, .observer = &records_});
   test_bed.lanes[0].info = {.last_rank = SchedulerTestBed::kRanks, .lag_us = 70};
@@ -154,6 +182,8 @@ TEST_F(OperationRecorderTest, RecordsAnOperationThatFails) {
   EXPECT_EQ(o.chunks, 0u);
   EXPECT_EQ(o.first_result, 0);
   EXPECT_EQ(o.parts, TimeParts{.in_window = o.done - o.issued});
+  EXPECT_EQ(o.oldest_open, 1u);
+  EXPECT_TRUE(records_.results[0].empty());
 }
 
 // The chunk is put again on a new endpoint; its time counts from the first put.

@@ -10,26 +10,12 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "config/file_pattern.h"
 #include "core/clock.h"
 
 namespace sluice::engine::test {
 namespace {
 
 constexpr SessionId kSession{{0x3f, 0x2a, 0x0b, 0x1c}};
-
-TEST(TracePath, DistinguishesSessionsAndRanks) {
-  EXPECT_EQ(trace_path("/tmp/trace.json", kSession, 3), "/tmp/trace-3f2a0b1c-rank3.json");
-  EXPECT_EQ(trace_path("trace", kSession, 3), "trace-3f2a0b1c-rank3");
-  EXPECT_EQ(trace_path("/tmp/v1.2/trace", kSession, 3), "/tmp/v1.2/trace-3f2a0b1c-rank3");
-  EXPECT_EQ(trace_path("/tmp/.trace", kSession, 3), "/tmp/.trace-3f2a0b1c-rank3");
-  EXPECT_EQ(trace_path("100%%.json", kSession, 3), "100%-3f2a0b1c-rank3.json");
-}
-
-TEST(TracePath, ReplacesWhatThePatternNames) {
-  EXPECT_EQ(trace_path("%r-%s-%x.json", kSession, 3), "3-3f2a0b1c-%x.json");
-  EXPECT_EQ(trace_path("%h-%p", kSession, 3), config::host_name() + "-" + std::to_string(getpid()));
-}
 
 class TraceFixture : public ::testing::Test {
  protected:
@@ -93,7 +79,8 @@ TEST_F(TraceFixture, RefusesAPipeWithoutBlocking) {
 TEST_F(TraceFixture, OperationsAtTheSameTimeHaveTheirOwnTracks) {
   auto observer = create();
   for (const auto& [issued, done] : {std::pair(100, 200), std::pair(150, 250), std::pair(200, 300)})
-    observer->on_operation_ended({.bytes = 8, .issued = Nanos{issued} * 1000, .done = Nanos{done} * 1000});
+    observer->on_operation_ended({.bytes = 8, .issued = Nanos{issued} * 1000, .done = Nanos{done} * 1000},
+                                 {});
   observer.reset();
   const auto operations = events("allreduce");
   ASSERT_EQ(operations.size(), 3u);
@@ -106,9 +93,10 @@ TEST_F(TraceFixture, OperationsAtTheSameTimeHaveTheirOwnTracks) {
 
 TEST_F(TraceFixture, OperationsHaveTheNamesOfTheirKinds) {
   auto observer = create();
-  observer->on_operation_ended(
-      {.bytes = 8, .kind = wire::Kind::kReduceScatter, .issued = 1000, .done = 2000});
-  observer->on_operation_ended({.bytes = 8, .kind = wire::Kind::kBroadcast, .issued = 3000, .done = 4000});
+  observer->on_operation_ended({.bytes = 8, .kind = wire::Kind::kReduceScatter, .issued = 1000, .done = 2000},
+                               {});
+  observer->on_operation_ended({.bytes = 8, .kind = wire::Kind::kBroadcast, .issued = 3000, .done = 4000},
+                               {});
   observer.reset();
   EXPECT_EQ(events("reduce-scatter").size(), 1u);
   EXPECT_EQ(events("broadcast").size(), 1u);
@@ -154,11 +142,11 @@ TEST_F(TraceFixture, WritesStallsAndViewChanges) {
 
 TEST_F(TraceFixture, OperationsNameTheCollectiveThatRuns) {
   auto observer = create();
-  observer->on_operation_ended({.bytes = 8, .issued = 1, .done = 2});
+  observer->on_operation_ended({.bytes = 8, .issued = 1, .done = 2}, {});
   observer->on_collective_running(7);
-  observer->on_operation_ended({.bytes = 8, .issued = 3, .done = 4});
+  observer->on_operation_ended({.bytes = 8, .issued = 3, .done = 4}, {});
   observer->on_collective_running(0);
-  observer->on_operation_ended({.bytes = 8, .issued = 5, .done = 6});
+  observer->on_operation_ended({.bytes = 8, .issued = 5, .done = 6}, {});
   observer.reset();
   const auto operations = events("allreduce");
   ASSERT_EQ(operations.size(), 3u);
@@ -194,7 +182,7 @@ TEST_F(TraceFixture, CountsTheRecordsThatDoNotFit) {
   constexpr uint64_t kPushed = 8 * TraceObserver::kRecords;
   auto observer = create();
   for (uint64_t i = 0; i < kPushed; ++i)
-    observer->on_operation_ended({.bytes = 8, .issued = Nanos(i), .done = Nanos(i)});
+    observer->on_operation_ended({.bytes = 8, .issued = Nanos(i), .done = Nanos(i)}, {});
   observer.reset();
   uint64_t lost = 0;
   for (const auto& event : events("records lost")) lost += event["args"]["records"].get<uint64_t>();

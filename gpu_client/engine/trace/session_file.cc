@@ -1,4 +1,4 @@
-#include "gpu_client/engine/trace/trace_file.h"
+#include "gpu_client/engine/trace/session_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -20,7 +20,7 @@ tl::unexpected<Error> system_error(int error) {
 
 }  // namespace
 
-std::string trace_path(std::string_view pattern, const SessionId& session, Rank rank) {
+std::string session_file_path(std::string_view pattern, const SessionId& session, Rank rank) {
   const auto expand = [&](std::string_view text) {
     return config::expand_file_pattern(text, {{'r', std::to_string(rank)},
                                               {'s', to_string(session).substr(0, 8)},
@@ -37,12 +37,12 @@ std::string trace_path(std::string_view pattern, const SessionId& session, Rank 
   return path.insert(has_extension ? dot : path.size(), expand("-%s-rank%r"));
 }
 
-Result<TraceFile> TraceFile::open(const std::string& path) {
+Result<SessionFile> SessionFile::open(const std::string& path, uint64_t max_bytes) {
   // Without O_NONBLOCK, a pipe without a reader would block the job. Not O_TRUNC, because another session may
   // be writing to the file.
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
   if (fd < 0) return system_error(errno);
-  TraceFile file(fd);
+  SessionFile file(fd, max_bytes);
   struct stat info {};
   if (::fstat(fd, &info) != 0) return system_error(errno);
   if (!S_ISREG(info.st_mode)) return fail(Errc::kInvalidArgument, "not a regular file");
@@ -54,25 +54,25 @@ Result<TraceFile> TraceFile::open(const std::string& path) {
   return file;
 }
 
-TraceFile::TraceFile(TraceFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+SessionFile::SessionFile(SessionFile&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), max_bytes_(other.max_bytes_), size_(other.size_) {}
 
-TraceFile::~TraceFile() {
+SessionFile::~SessionFile() {
   if (fd_ < 0) return;
   // Explicitly, because a child of fork() may still have the descriptor, and with it the lock.
   static_cast<void>(::flock(fd_, LOCK_UN));
   ::close(fd_);
 }
 
-Result<void> TraceFile::append(std::string_view text) {
-  if (size_ + text.size() > kMaxTraceBytes)
-    return fail(Errc::kSystem,
-                "the file has reached its limit of " + std::to_string(kMaxTraceBytes) + " bytes");
-  // A viewer accepts spaces at the end of the file of a killed process.
+Result<void> SessionFile::append(std::string_view text) {
+  if (size_ + text.size() > max_bytes_)
+    return fail(Errc::kSystem, "the file has reached its limit of " + std::to_string(max_bytes_) + " bytes");
+  // Readers accept spaces at the end of the file of a killed process.
   const std::string spaces(kEndBytes, ' ');
   Result<void> written = write_at(size_ + text.size(), spaces);
   if (written) written = write_at(size_, text);
   if (!written) {
-    // A part of an event would make the file unreadable. The spaces behind the previous text stay.
+    // A part of a piece would make the file unreadable. The spaces behind the previous text stay.
     static_cast<void>(::ftruncate(fd_, static_cast<off_t>(size_ == 0 ? 0 : size_ + kEndBytes)));
     return written;
   }
@@ -80,14 +80,14 @@ Result<void> TraceFile::append(std::string_view text) {
   return {};
 }
 
-Result<void> TraceFile::finish(std::string_view text) {
+Result<void> SessionFile::finish(std::string_view text) {
   Result<void> written = write_at(size_, text);
   if (written) size_ += text.size();
   static_cast<void>(::ftruncate(fd_, static_cast<off_t>(size_)));
   return written;
 }
 
-Result<void> TraceFile::write_at(uint64_t offset, std::string_view text) {
+Result<void> SessionFile::write_at(uint64_t offset, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::pwrite(fd_, text.data(), text.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;

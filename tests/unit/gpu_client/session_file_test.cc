@@ -1,4 +1,4 @@
-#include "gpu_client/engine/trace/trace_file.h"
+#include "gpu_client/engine/trace/session_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,8 +10,27 @@
 #include <fstream>
 #include <iterator>
 
+#include "config/file_pattern.h"
+#include "core/units.h"
+
 namespace sluice::engine::test {
 namespace {
+
+constexpr SessionId kFileSession{{0x3f, 0x2a, 0x0b, 0x1c}};
+
+TEST(SessionFilePath, DistinguishesSessionsAndRanks) {
+  EXPECT_EQ(session_file_path("/tmp/trace.json", kFileSession, 3), "/tmp/trace-3f2a0b1c-rank3.json");
+  EXPECT_EQ(session_file_path("trace", kFileSession, 3), "trace-3f2a0b1c-rank3");
+  EXPECT_EQ(session_file_path("/tmp/v1.2/trace", kFileSession, 3), "/tmp/v1.2/trace-3f2a0b1c-rank3");
+  EXPECT_EQ(session_file_path("/tmp/.trace", kFileSession, 3), "/tmp/.trace-3f2a0b1c-rank3");
+  EXPECT_EQ(session_file_path("100%%.json", kFileSession, 3), "100%-3f2a0b1c-rank3.json");
+}
+
+TEST(SessionFilePath, ReplacesWhatThePatternNames) {
+  EXPECT_EQ(session_file_path("%r-%s-%x.json", kFileSession, 3), "3-3f2a0b1c-%x.json");
+  EXPECT_EQ(session_file_path("%h-%p", kFileSession, 3),
+            config::host_name() + "-" + std::to_string(getpid()));
+}
 
 // Limits the size of the files that this process writes.
 class FileSizeLimit {
@@ -34,13 +53,13 @@ class FileSizeLimit {
 };
 
 // The limit falls on each byte of an event in turn.
-TEST(TraceFile, ItsEndFitsWhereverTheSpaceEnds) {
+TEST(SessionFile, ItsEndFitsWhereverTheSpaceEnds) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path();
-  const std::filesystem::path path = folder / ("sluice-trace-file-" + std::to_string(::getpid()));
+  const std::filesystem::path path = folder / ("sluice-session-file-" + std::to_string(::getpid()));
   const std::string event(100, 'e');
-  const std::string end(TraceFile::kEndBytes, '.');
+  const std::string end(SessionFile::kEndBytes, '.');
   for (rlim_t limit = 1000; limit < 1000 + event.size(); ++limit) {
-    auto file = TraceFile::open(path);
+    auto file = SessionFile::open(path, kMiB);
     ASSERT_TRUE(file);
     std::string expected;
     {
