@@ -8,6 +8,7 @@ namespace {
 // One per line, so that two additions do not conflict.
 // clang-format off
 constexpr std::string_view kPluginVariables[] = {
+    "SLUICE_BITS",
     "SLUICE_COLOCATED",
     "SLUICE_CONNECT_TIMEOUT",
     "SLUICE_DISCOVERY",

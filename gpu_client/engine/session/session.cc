@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "gpu_client/engine/base/session_log.h"
+#include "gpu_client/engine/trace/bit_record_observer.h"
 #include "transport/memory/memory_context.h"
 #include "transport/rdma/remote_buffers.h"
 
@@ -14,6 +15,18 @@ namespace {
 
 // How long close() waits for the transport to return the last buffers after everything is closed.
 constexpr Nanos kDrainTime = kSecond;
+
+std::shared_ptr<BitRecordObserver> create_bit_record(const Identity& identity, const Membership& membership) {
+  if (!BitRecordObserver::is_requested()) return nullptr;
+  std::string reducers;
+  for (const ReducerReservation& r : membership.reservations)
+    (reducers += reducers.empty() ? "" : ", ") += r.name;
+  return BitRecordObserver::create({.session = identity.session,
+                                    .rank = identity.rank,
+                                    .ranks = identity.ranks,
+                                    .job = identity.job,
+                                    .reducers = std::move(reducers)});
+}
 
 }  // namespace
 
@@ -106,6 +119,7 @@ void Session::add_observers(const Membership& membership) {
   trace_ = TraceObserver::create(
       {.session = identity.session, .rank = identity.rank, .ranks = identity.ranks, .job = identity.job});
   if (trace_) observers.push_back(trace_);
+  if (auto bits = create_bit_record(identity, membership)) observers.push_back(std::move(bits));
   if (observers.empty()) return;
   recorder_ =
       std::make_unique<OperationRecorder>(*scheduler_, std::move(observers), identity.rank, identity.ranks);

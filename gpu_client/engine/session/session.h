@@ -37,7 +37,8 @@ struct SessionOptions {
   bool device_memory = false;  // register_device_memory() is allowed
   Nanos op_timeout = 0;        // 0: none
   Nanos linger = 5 * kSecond;
-  OperationObservers observers;  // besides a TraceObserver; each costs time for every chunk
+  // Besides those for SLUICE_TRACE and SLUICE_BITS, and called before them. Each costs time for every chunk.
+  OperationObservers observers;
 };
 
 struct SessionStats {
