@@ -40,6 +40,7 @@ void add_keygen_command(CLI::App& program, Command& chosen);
 void add_status_command(CLI::App& program, Command& chosen);
 void add_top_command(CLI::App& program, Command& chosen);
 void add_trace_commands(CLI::App& program, Command& chosen);
+void add_bits_command(CLI::App& program, Command& chosen);
 void add_check_command(CLI::App& program, Command& chosen);
 // Adds `health` to the command `check`.
 void add_check_health_command(CLI::App& check, Command& chosen);

@@ -63,6 +63,11 @@ void WorkerFlags::add_to(OptionSet& set) {
       .text("--trace-file", trace_, "FILE",
             "write a trace of each worker for Perfetto and `sluice trace summary`. The name gets the session "
             "and the rank: FILE-SESSION-rankN.json (docs/guides/trace.md)");
+  set.variable("SLUICE_BITS")
+      .text(
+          "--bits-file", bits_, "FILE",
+          "record a hash of each result of each worker for `sluice bits`. The name gets the session and the "
+          "rank: FILE-SESSION-rankN.bits (docs/guides/verify-bits.md)");
   set.text("--interface", interface_, "ADDRESS", "local address to connect from");
 }
 
@@ -75,6 +80,7 @@ void WorkerFlags::check() const {
   if (!tls_.empty()) ::setenv("SLUICE_TLS", tls_.c_str(), 1);
   if (!transport_.empty()) ::setenv("SLUICE_TRANSPORT", transport_.c_str(), 1);
   if (!trace_.empty()) ::setenv("SLUICE_TRACE", trace_.c_str(), 1);
+  if (!bits_.empty()) ::setenv("SLUICE_BITS", bits_.c_str(), 1);
   if (const std::string list = pool_list(); !list.empty())
     (void)bench::value_or_fail(config::read_reducers(list), bench::kExitUsage);
   for (const std::string& path : {key_file_, token_file_}) {

@@ -60,6 +60,7 @@ class WorkerFlags {
   std::string interface_;
   Nanos timeout_ = 0;
   std::string trace_;  // empty: SLUICE_TRACE decides
+  std::string bits_;   // empty: SLUICE_BITS decides
 };
 
 }  // namespace sluice::cli
