@@ -128,10 +128,10 @@ void views(Input& in) {
   }
   SLUICE_ASSERT(wire::view_hash(view) == wire::view_hash(view));
   const uint32_t slot = 4096 + 64 * in.below(60000);
-  const bool wide = in.below(2) != 0;
+  const auto dtype = static_cast<wire::DType>(in.below(wire::kDTypeCount));
   const uint32_t chunk = wire::chunk_bytes(in.take<uint64_t>() >> in.below(64), static_cast<uint32_t>(lanes),
-                                           {.slot_bytes = slot}, wide);
-  SLUICE_ASSERT(chunk > 0 && chunk <= slot && (wide || chunk % 64 == 0));
+                                           {.slot_bytes = slot}, dtype);
+  SLUICE_ASSERT(chunk > 0 && chunk <= slot && chunk % wire::size_of(dtype) == 0);
   SLUICE_ASSERT(wire::slots_per_lane(in.take<uint32_t>(), slot, view.reducers[0].lanes) >= 2);
 }
 
