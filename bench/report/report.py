@@ -27,7 +27,7 @@ for folder in ("test_network", "peers", "report"):
 from run import CannotRun, Run  # noqa: E402
 
 # Sections in the order of the page.
-SECTIONS = ["links", "narrow", "colocated", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay", "torch_backend"]
+SECTIONS = ["links", "narrow", "colocated", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay", "torch_backend", "fewer_bytes"]
 INTRODUCTION = """# Benchmarks
 
 For readers who plan a deployment: measured times of Sluice and of other libraries, and how to

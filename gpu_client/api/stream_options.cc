@@ -108,8 +108,7 @@ Result<StreamSettings> read_stream_options(const sluice_stream_options& caller_o
   const auto* const type = std::ranges::find(kWireTypes, o.wire_dtype, &WireType::dtype);
   if (type == std::end(kWireTypes)) {
     return invalid("wire_dtype " + std::to_string(o.wire_dtype) +
-                   ": expected SLUICE_WIRE_AS_GIVEN, SLUICE_BF16, SLUICE_F16, SLUICE_MXFP8 or "
-                   "SLUICE_INT8_BLOCK");
+                   ": expected SLUICE_WIRE_AS_GIVEN, or SLUICE_ and BF16, F16, MXFP8 or INT8_BLOCK");
   }
   out.streams.cast = type->cast;
   const auto flag = [](const char* name, uint32_t value) -> Result<bool> {

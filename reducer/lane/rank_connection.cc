@@ -49,6 +49,8 @@ void RankConnection::on_frame(transport::Endpoint& ep, const wire::FrameHeader& 
   Status status;
   switch (header.type) {
     case wire::FrameType::kContribution: {
+      if (header.encoding == wire::Encoding::kPlain && !wire::is_block(header.wire_dtype))
+        return session_.on_contribution(*this, header, extensions);
       wire::FrameHeader decoded = header;
       status = session_.decode(decoded, extensions, payload.data());
       if (status.ok()) return session_.on_contribution(*this, decoded, extensions);

@@ -401,7 +401,7 @@ TEST_F(EngineFailure, RejectsInvalidOperations) {
   };
   expect_invalid(nullptr, x, 1, SLUICE_F32, SLUICE_SUM);
   expect_invalid(x, x + 1, 2, SLUICE_F32, SLUICE_SUM);  // overlap
-  expect_invalid(x, x, 1, 12, SLUICE_SUM);
+  expect_invalid(x, x, 1, 14, SLUICE_SUM);
   expect_invalid(x, x, 1, SLUICE_F32, 5);
   expect_invalid(x, x, SIZE_MAX / 2, SLUICE_F32, SLUICE_SUM);
   EXPECT_EQ(sluice_allreduce_async(s, x, x, 1, SLUICE_F32, SLUICE_SUM, nullptr), SLUICE_INVALID_ARGUMENT);

@@ -134,7 +134,7 @@ class GpuBench(SluiceTest):
         self.run_sluice(*HOST, "--rank", "0", "--session", "b" * 32, "--connect", f"127.0.0.1:{port}", "--connect-timeout", "1s", expect=69)
 
     def test_invalid_options_are_refused(self):
-        for arguments in (("--device", "gpu"), ("--device", "cuda:"), ("--device", "cuda:x"), ("--device", "cuda:-1"), ("--wire", "int8"), ("--piece", "100"),
+        for arguments in (("--device", "gpu"), ("--device", "cuda:"), ("--device", "cuda:x"), ("--device", "cuda:-1"), ("--wire", "fp4"), ("--piece", "100"),
                           ("--piece", "0"), ("--piece", "32M"), ("--piece", "8G", "--staging", "64G"), ("--staging", "65G"), ("-b", "64", "-e", "8"),
                           ("-f", "1", "-i", "0"), ("-n", "0"), ("-w", "-1"), ("-c", "-1"), ("-d", "int9"), ("-o", "xor"), ("--max-ratio", "-1"),
                           ("--rank", "0"), ("--workers", "0"), ("--graph", "1")):

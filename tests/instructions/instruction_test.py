@@ -22,7 +22,7 @@ from capabilities import require, skip  # noqa: E402
 # name: (unit, bound, count when the bound was set)
 BOUNDS = {
     "lane": ("chunk of 4 contributions and 4 results", 4700, 3758),
-    "worker": ("chunk", 1450, 1389),
+    "worker": ("chunk", 1540, 1474),
     "frame": ("header encoded, decoded and checked", 600, 480),
     "fold-f32": ("KiB of input", 134, 107),
     "fold-bf16": ("KiB of input", 354, 283),

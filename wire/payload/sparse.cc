@@ -12,6 +12,8 @@ namespace {
 
 // The smallest block has 64 bytes.
 constexpr size_t kMaxBitmap = kMaxPayload / 64 / 8;
+// The extension EXPANDED and the work of both ends cost about as much as these bytes.
+constexpr size_t kLeastSaving = 64;
 using Bitmap = std::array<std::byte, kMaxBitmap>;
 
 uint64_t word_at(const std::byte* at) noexcept {
@@ -40,7 +42,8 @@ bool has_bit(const Bitmap& bitmap, size_t i) noexcept {
 size_t sparse_length(std::span<const std::byte> payload, DType t) noexcept {
   const size_t block = sparse_block_bytes(t);
   const size_t bitmap = div_ceil(div_ceil(payload.size(), block), 8);
-  const size_t limit = payload.size() - payload.size() / 8;
+  if (payload.size() < 2 * kLeastSaving) return 0;
+  const size_t limit = payload.size() - std::max(div_ceil(payload.size(), 8), kLeastSaving);
   size_t length = bitmap;
   for (size_t at = 0; at < payload.size() && length <= limit; at += block) {
     const size_t bytes = std::min(block, payload.size() - at);

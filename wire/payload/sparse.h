@@ -15,9 +15,9 @@ namespace sluice::wire {
   return is_block(t) ? size_of(t) : 64 * size_of(t);
 }
 
-// Returns the length of the encoded payload if that saves at least an eighth, otherwise 0. Reads the first
-// word of each block that is not zero, so dense payloads cost little. `payload` has at most kMaxPayload
-// bytes.
+// Returns the length of the encoded payload if that saves at least an eighth and 64 bytes, otherwise 0. Reads
+// the first word of each block that is not zero, so dense payloads cost little. `payload` has at most
+// kMaxPayload bytes.
 [[nodiscard]] size_t sparse_length(std::span<const std::byte> payload, DType t) noexcept;
 
 // Encodes a payload for which sparse_length() is not 0 into `out`, which may be the payload's own memory.

@@ -212,7 +212,9 @@ bool LaneConnection::accepts_sparse(const ChunkRecord& r) const noexcept {
 // are in the cache. A retry after kWouldBlock reuses both.
 void LaneConnection::prepare_payload(uint64_t sequence, const ChunkRecord& r,
                                      std::span<const std::byte> payload) noexcept {
-  prepared_ = {.chunk = r.chunk, .payload = payload};
+  prepared_.chunk = r.chunk;
+  prepared_.payload = payload;
+  prepared_.sparse = false;
   if (endpoint_->is_in_memory()) return;
   if (sparse_payloads_.size() > 0 && wire::sparse_length(payload, r.dtype) > 0) {
     std::byte* const buffer =
@@ -278,7 +280,7 @@ Status LaneConnection::put_chunk(uint64_t sequence, const ChunkRecord& r) noexce
   const Status status = endpoint_->put(h, area.first(h.extension_bytes()), payload, sequence);
   if (!status.ok()) return status;
   if ((h.flags & wire::kFlagResent) != 0) bytes_resent_ += h.length;
-  prepared_ = {};
+  prepared_.chunk = ~uint64_t{0};
   flag_packet_loss_ = false;
   return status;
 }
