@@ -14,7 +14,7 @@
 #include "hwy/highway.h"
 #include "reducer/kernels/convert-inl.h"
 #include "reducer/kernels/vectors-inl.h"
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 #if defined(SLUICE_REDUCER_KERNELS_BLOCKS_BLOCK_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_REDUCER_KERNELS_BLOCKS_BLOCK_SUMS_INL_H_

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/conformance/kernels/fold_pattern.h"
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 namespace sluice::kernels::test {
 namespace {
