@@ -5,6 +5,8 @@
 """
 
 import json
+import math
+import struct
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -166,6 +168,31 @@ def discovery_seeds():
     )}
 
 
+def block_seeds():
+    mxfp8, int8_block = 0, 1
+    total, average = 0, 1
+    whole, partial, finish = 0, 1, 2
+
+    def script(kind, op, stage, ranks, divisor=1):
+        return bytes([kind, op, stage, 0, ranks - 1]) + divisor.to_bytes(4, "little")
+
+    codes = bytes(range(256))
+    moderate = bytes(16 * (i % 6) + 0x12 + i % 8 + 128 * (i % 3 % 2) for i in range(256))  # neither NaN nor subnormal
+    blocks = bytes([127, 120, 0, 134, 200, 246, 119, 1]) + moderate
+    scales = struct.pack("<2f", 1.5, 2**-20)
+    values = struct.pack("<256f", *((i - 99) * 1.01**i for i in range(256)))
+    return {
+        "mxfp8": script(mxfp8, total, whole, 3) + blocks * 3,
+        "mxfp8_special": script(mxfp8, average, whole, 9, 9) + blocks + bytes(range(248, 256)) + codes + blocks * 7,
+        "mxfp8_partial": script(mxfp8, total, partial, 2) + bytes(8) + codes + blocks,
+        "mxfp8_finish": script(mxfp8, average, finish, 2, 16) + values + struct.pack("<f", math.inf) * 40 + struct.pack("<f", math.nan) * 216,
+        "int8_block": script(int8_block, total, whole, 3) + (scales + codes) * 3,
+        "int8_block_special": script(int8_block, average, whole, 3, 3) + scales + codes + struct.pack("<2f", 3e38, math.nan) + codes,
+        "int8_block_partial": script(int8_block, total, partial, 2) + struct.pack("<2f", 3e38, 0) + codes + scales + codes,
+        "int8_block_finish": script(int8_block, average, finish, 2, 16) + values + values[::-1],
+    }
+
+
 def main():
     frames = recorded_frames()
     write("frame_fuzz", frame_seeds(frames))
@@ -174,6 +201,7 @@ def main():
     write("lane_fuzz", lane_seeds())
     write("lane_recovery_fuzz", lane_recovery_seeds())
     write("discovery_fuzz", discovery_seeds())
+    write("block_fuzz", block_seeds())
 
 
 if __name__ == "__main__":
