@@ -6,7 +6,7 @@
 #include "reducer/kernels/fold.h"
 #include "reducer/kernels/scalar_reference.h"
 #include "tests/fuzz/input.h"
-#include "wire/block_codec.h"
+#include "wire/payload/block_codec.h"
 
 namespace sluice::fuzz {
 
