@@ -1,0 +1,315 @@
+#include "reducer/kernels/health/scan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "reducer/kernels/cpu_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reducer/kernels/health/scan.cc"
+#include "reducer/kernels/targets.h"
+//
+#include "hwy/foreach_target.h"
+//
+#include "hwy/highway.h"
+#include "reducer/kernels/blocks/int8_block-inl.h"
+#include "reducer/kernels/blocks/mxfp8-inl.h"
+#include "reducer/kernels/elements-inl.h"
+#include "reducer/kernels/float_format.h"
+#include "reducer/kernels/vectors-inl.h"
+#include "wire/payload/block_codec.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::kernels::HWY_NAMESPACE {
+
+// The largest of `count` patterns without their signs. Patterns of magnitudes have the order of their values,
+// so no value is decoded.
+template <class U>
+HWY_INLINE U largest_pattern(const std::byte* p, size_t count, U mask) {
+  const hn::ScalableTag<U> d;
+  constexpr size_t kLanes = hn::MaxLanes(hn::ScalableTag<U>());
+  constexpr size_t kBytes = kLanes * sizeof(U);
+  const auto magnitudes = hn::Set(d, mask);
+  auto a = hn::Zero(d), b = a, c = a, e = a;
+  size_t i = 0;
+  for (; count - i >= 4 * kLanes; i += 4 * kLanes, p += 4 * kBytes) {
+    a = hn::Max(a, hn::And(load(d, p), magnitudes));
+    b = hn::Max(b, hn::And(load(d, p + kBytes), magnitudes));
+    c = hn::Max(c, hn::And(load(d, p + 2 * kBytes), magnitudes));
+    e = hn::Max(e, hn::And(load(d, p + 3 * kBytes), magnitudes));
+  }
+  for (; count - i >= kLanes; i += kLanes, p += kBytes) a = hn::Max(a, hn::And(load(d, p), magnitudes));
+  alignas(64) U lanes[kLanes];
+  store(hn::Max(hn::Max(a, b), hn::Max(c, e)), d, reinterpret_cast<std::byte*>(lanes));
+  U largest = *std::max_element(lanes, lanes + kLanes);
+  for (; i < count; ++i, p += sizeof(U)) {
+    U pattern;
+    std::memcpy(&pattern, p, sizeof pattern);
+    largest = std::max<U>(largest, pattern & mask);
+  }
+  return largest;
+}
+
+template <const FloatFormat& kFormat>
+double value_of(uint64_t magnitude) {
+  if constexpr (kFormat.bits == 64) {
+    return std::bit_cast<double>(magnitude);
+  } else if constexpr (kFormat.bits == 32) {
+    return std::bit_cast<float>(static_cast<uint32_t>(magnitude));
+  } else {
+    const auto exponent = static_cast<int>(magnitude >> kFormat.mantissa_bits);
+    const uint64_t one = uint64_t{1} << kFormat.mantissa_bits;
+    const uint64_t fraction = magnitude & (one - 1);
+    return std::ldexp(static_cast<double>(exponent == 0 ? fraction : fraction + one),
+                      std::max(exponent, 1) - kFormat.bias - kFormat.mantissa_bits);
+  }
+}
+
+// The smallest magnitude that is not finite.
+template <const FloatFormat& kFormat>
+constexpr uint64_t kNonFinite = kFormat.has_infinity ? kFormat.largest : kFormat.largest + 1;
+
+// Adds kSampleRun values to the sample; the sums have the same order on all targets.
+template <class T>
+HWY_INLINE void add_run(const T* HWY_RESTRICT values, HealthStats& stats) {
+  using U = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+  constexpr size_t kSums = 8;
+  constexpr U kExponent = std::bit_cast<U>(std::numeric_limits<T>::infinity());
+  double sums[kSums] = {};
+  uint32_t zeros[kSums] = {};
+  for (size_t i = 0; i < kSampleRun; i += kSums) {
+    for (size_t k = 0; k < kSums; ++k) {
+      const bool finite = (std::bit_cast<U>(values[i + k]) & kExponent) != kExponent;
+      const double x = finite ? values[i + k] : T{0};
+      sums[k] += x * x;
+      zeros[k] += values[i + k] == T{0} ? 1 : 0;
+    }
+  }
+  stats.square_sum +=
+      ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+  for (const uint32_t n : zeros) stats.zeros += n;
+}
+
+// The part of the sample in [first, first + count). A run that lies there in part is completed with zeros.
+template <class Kind>
+HWY_INLINE void add_sample(const std::byte* data, size_t first, size_t count, HealthStats& stats) {
+  using T = hn::TFromD<typename Kind::D>;
+  static_assert(kSampleRun % Kind::kElements == 0);
+  alignas(64) T values[kSampleRun];
+  alignas(64) std::byte padded[kSampleRun * Kind::kBytes];
+  const size_t end = first + count;
+  for (size_t run = first / kSamplePeriod * kSamplePeriod; run < end; run += kSamplePeriod) {
+    const size_t from = std::max(run, first);
+    const size_t to = std::min(run + kSampleRun, end);
+    if (from >= to) continue;
+    const std::byte* source = data + (from - first) * Kind::kBytes;
+    if (to - from < kSampleRun) {
+      std::memset(padded, 0, sizeof padded);
+      std::memcpy(padded + (from - run) * Kind::kBytes, source, (to - from) * Kind::kBytes);
+      source = padded;
+    }
+    auto* const wide = reinterpret_cast<std::byte*>(values);
+    for (size_t i = 0; i < kSampleRun; i += Kind::kElements)
+      Kind::store_wide(Kind::load(source + i * Kind::kBytes), wide + i * Kind::kWideBytes);
+    add_run(values, stats);
+    stats.zeros -= kSampleRun - (to - from);
+    stats.sampled += to - from;
+  }
+}
+
+// Counts the non-finite values and finds the largest finite magnitude, one value at a time.
+template <class U, const FloatFormat& kFormat>
+HWY_NOINLINE U count_non_finite(const std::byte* data, size_t count, HealthStats& stats) {
+  U largest = 0;
+  for (size_t i = 0; i < count; ++i) {
+    U magnitude;
+    std::memcpy(&magnitude, data + i * sizeof magnitude, sizeof magnitude);
+    magnitude &= static_cast<U>(kFormat.magnitude_mask());
+    if (magnitude >= kNonFinite<kFormat>) {
+      ++stats.non_finite;
+    } else {
+      largest = std::max(largest, magnitude);
+    }
+  }
+  return largest;
+}
+
+template <class Kind, class U, const FloatFormat& kFormat>
+void scan_floats(const std::byte* data, size_t first, size_t count, HealthStats& stats) noexcept {
+  static_assert(sizeof(U) == Kind::kBytes);
+  U largest = largest_pattern<U>(data, count, static_cast<U>(kFormat.magnitude_mask()));
+  if (largest >= kNonFinite<kFormat>) largest = count_non_finite<U, kFormat>(data, count, stats);
+  stats.largest = std::max(stats.largest, value_of<kFormat>(largest));
+  add_sample<Kind>(data, first, count, stats);
+}
+
+template <size_t kBytes>
+void scan_integers(const std::byte* data, size_t /*first*/, size_t count, HealthStats& stats) noexcept {
+  if (largest_pattern<uint8_t>(data, count * kBytes, 0xff) != 0) stats.largest = 1;
+}
+
+// The largest of kCount code magnitudes; `kSigned`: of two's complement codes, else of codes with a sign bit.
+template <size_t kCount, bool kSigned>
+HWY_INLINE uint32_t largest_code(const std::byte* codes) {
+#if HWY_TARGET == HWY_SCALAR
+  uint32_t largest = 0;
+  for (size_t i = 0; i < kCount; ++i) {
+    const auto code = std::to_integer<uint32_t>(codes[i]);
+    largest = std::max(largest, kSigned ? (code < 128 ? code : 256 - code) : code & 0x7f);
+  }
+  return largest;
+#else
+  using D = hn::Full128<std::conditional_t<kSigned, int8_t, uint8_t> >;
+  const D d;
+  const hn::Full128<uint8_t> du;
+  const auto magnitude = [&](const std::byte* p) HWY_ATTR {
+    if constexpr (kSigned) {
+      return hn::BitCast(du, hn::Abs(load(d, p)));
+    } else {
+      return hn::And(load(d, p), hn::Set(d, uint8_t{0x7f}));
+    }
+  };
+  auto v = magnitude(codes);
+  for (size_t i = 16; i < kCount; i += 16) v = hn::Max(v, magnitude(codes + i));
+  v = hn::Max(v, hn::ShiftRightBytes<8>(du, v));
+  v = hn::Max(v, hn::ShiftRightBytes<4>(du, v));
+  v = hn::Max(v, hn::ShiftRightBytes<2>(du, v));
+  v = hn::Max(v, hn::ShiftRightBytes<1>(du, v));
+  return hn::GetLane(v);
+#endif
+}
+
+// Code and scale of groups of a block type.
+struct Mxfp8Groups {
+  using Codec = Mxfp8Codec;
+  using Scalar = wire::Mxfp8;
+  static constexpr bool kSigned = false;
+  static float scale(const std::byte* block, size_t group) {
+    return Scalar::scale(std::to_integer<uint8_t>(block[group]));
+  }
+  static float value(uint32_t code, float scale) { return Scalar::value(static_cast<uint8_t>(code), scale); }
+};
+struct Int8Groups {
+  using Codec = Int8BlockCodec;
+  using Scalar = wire::Int8Block;
+  static constexpr bool kSigned = true;
+  static float scale(const std::byte* block, size_t group) {
+    float scale = 0;
+    std::memcpy(&scale, block + group * sizeof scale, sizeof scale);
+    return scale;
+  }
+  static float value(uint32_t code, float scale) { return Scalar::value(static_cast<int8_t>(code), scale); }
+};
+
+// Reads codes and scales; decodes only blocks of the sample and groups with values that are not finite.
+template <class Groups>
+void scan_blocks(const std::byte* data, size_t first, size_t count, HealthStats& stats) noexcept {
+  constexpr size_t kGroup = Groups::Scalar::kGroup;
+  float largest = 0;
+  for (size_t i = 0; i < count; ++i, data += wire::kBlockBytes) {
+    const std::byte* const codes = data + wire::kBlockScaleBytes;
+    for (size_t group = 0; group < wire::kBlockValues / kGroup; ++group) {
+      const std::byte* const from = codes + group * kGroup;
+      const float scale = Groups::scale(data, group);
+      const float value = std::fabs(Groups::value(largest_code<kGroup, Groups::kSigned>(from), scale));
+      if (is_finite(value)) {
+        largest = std::max(largest, value);
+        continue;
+      }
+      for (size_t k = 0; k < kGroup; ++k) {
+        const float v = std::fabs(Groups::value(std::to_integer<uint32_t>(from[k]), scale));
+        if (is_finite(v)) {
+          largest = std::max(largest, v);
+        } else {
+          ++stats.non_finite;
+        }
+      }
+    }
+    if ((first + i) % kSampledBlocks != 0) continue;
+    alignas(64) float values[wire::kBlockValues];
+    sum_any<typename Groups::Codec>({&data, 1}, 0, values);
+    for (size_t k = 0; k < wire::kBlockValues; k += kSampleRun) add_run(values + k, stats);
+    stats.sampled += wire::kBlockValues;
+  }
+  stats.largest = std::max(stats.largest, static_cast<double>(largest));
+}
+
+ScanFunction find(wire::DType t) noexcept {
+  switch (t) {
+    case wire::DType::kF32: return scan_floats<Plain<float>, uint32_t, kF32Format>;
+    case wire::DType::kF64: return scan_floats<Plain<double>, uint64_t, kF64Format>;
+    case wire::DType::kF16: return scan_floats<F16, uint16_t, kF16Format>;
+    case wire::DType::kBf16: return scan_floats<Bf16, uint16_t, kBf16Format>;
+    case wire::DType::kF8e4m3: return scan_floats<E4m3, uint8_t, kE4m3Format>;
+    case wire::DType::kF8e5m2: return scan_floats<E5m2, uint8_t, kE5m2Format>;
+    case wire::DType::kMxfp8: return scan_blocks<Mxfp8Groups>;
+    case wire::DType::kInt8Block: return scan_blocks<Int8Groups>;
+    case wire::DType::kI8:
+    case wire::DType::kU8: return scan_integers<1>;
+    case wire::DType::kI32:
+    case wire::DType::kU32: return scan_integers<4>;
+    case wire::DType::kI64:
+    case wire::DType::kU64: return scan_integers<8>;
+  }
+  return nullptr;
+}
+
+}  // namespace sluice::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::kernels {
+namespace {
+
+struct Compiled {
+  int64_t bit;
+  ScanTarget target;
+};
+
+// Best first, in Highway's order.
+constexpr Compiled kCompiled[] = {
+#if HWY_TARGETS & HWY_AVX3
+    {HWY_AVX3, {"AVX3", N_AVX3::find}},
+#endif
+#if HWY_TARGETS & HWY_AVX2
+    {HWY_AVX2, {"AVX2", N_AVX2::find}},
+#endif
+#if HWY_TARGETS & HWY_NEON
+    {HWY_NEON, {"NEON", N_NEON::find}},
+#endif
+#if HWY_TARGETS & HWY_EMU128
+    {HWY_EMU128, {"EMU128", N_EMU128::find}},
+#endif
+#if HWY_TARGETS & HWY_SCALAR
+    {HWY_SCALAR, {"SCALAR", N_SCALAR::find}},
+#endif
+};
+
+struct Runnable {
+  ScanTarget targets[std::size(kCompiled)];
+  size_t count = 0;
+  Runnable() noexcept {
+    const int64_t supported = supported_targets();
+    for (const Compiled& c : kCompiled) {
+      if ((supported & c.bit) != 0) targets[count++] = c.target;
+    }
+    // The baseline runs on every CPU that runs this program, even if detection finds no target.
+    if (count == 0) targets[count++] = kCompiled[std::size(kCompiled) - 1].target;
+  }
+};
+
+}  // namespace
+
+std::span<const ScanTarget> scan_targets() noexcept {
+  static const Runnable runnable;
+  return {runnable.targets, runnable.count};
+}
+
+ScanFunction find_scan(wire::DType t) noexcept {
+  return scan_targets().front().find(t);
+}
+
+}  // namespace sluice::kernels
+#endif  // HWY_ONCE
