@@ -65,6 +65,7 @@ struct ReducerOptions : ReloadableOptions {
   IdleStrategy idle = IdleStrategy::kEpoll;
   Nanos spin = 20 * kMicrosecond;   // how long an idle lane polls before it sleeps, with kEpoll
   bool payload_crc = true;          // results carry a CRC
+  bool health = false;              // scan contributions and report ranks with wrong values
   size_t socket_buffer = 4 * kMiB;  // SO_SNDBUF and SO_RCVBUF; 0: chosen by the kernel
   std::string congestion_control;   // of TCP; empty: the host's default
   // Of the network link in each direction, in bits/s; 0: the speed of the interface with the listen address.

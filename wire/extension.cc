@@ -24,7 +24,8 @@ bool is_supported(uint16_t type, size_t body) noexcept {
     case ExtensionType::kTraceId:
     case ExtensionType::kOpInfo:
     case ExtensionType::kOwner:
-    case ExtensionType::kExpanded: return body == kSmallBody;
+    case ExtensionType::kExpanded:
+    case ExtensionType::kFinding: return body == kSmallBody;
     case ExtensionType::kRdma:
     case ExtensionType::kPriority: return false;
   }
@@ -70,6 +71,13 @@ void encode_extension(const Expanded& expanded, SmallExtension out) noexcept {
   store_le(out.data() + 12, uint32_t{0});
 }
 
+void encode_extension(const Finding& finding, SmallExtension out) noexcept {
+  encode_extension_header(ExtensionType::kFinding, 8, out.data());
+  store_le(out.data() + 8, finding.rank);
+  store_le(out.data() + 10, static_cast<uint16_t>(finding.kind));  // a byte, and one of padding
+  store_le(out.data() + 12, finding.value);
+}
+
 Status check_extensions(std::span<const std::byte> area) noexcept {
   while (!area.empty()) {
     if (area.size() < kExtensionHeader) return Errc::kBadExtension;
@@ -110,6 +118,16 @@ std::optional<Expanded> find_expanded(std::span<const std::byte> area) noexcept 
   const auto body = find_body(area, ExtensionType::kExpanded, 8);
   if (body.empty()) return std::nullopt;
   return Expanded{.bytes = load_le<uint32_t>(body.data())};
+}
+
+std::optional<Finding> find_finding(std::span<const std::byte> area) noexcept {
+  const auto body = find_body(area, ExtensionType::kFinding, 8);
+  if (body.empty()) return std::nullopt;
+  const auto kind = std::to_integer<uint8_t>(body[2]);
+  if (kind < 1 || kind > kFindingKindCount) return std::nullopt;
+  return Finding{.kind = static_cast<FindingKind>(kind),
+                 .rank = load_le<uint16_t>(body.data()),
+                 .value = load_le<uint32_t>(body.data() + 4)};
 }
 
 }  // namespace sluice::wire

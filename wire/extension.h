@@ -22,6 +22,7 @@ enum class ExtensionType : uint16_t {
   kOpInfo = 5,    // in CONTRIBUTION: element count of the operation, for mismatch reports
   kOwner = 6,     // in CONTRIBUTION of kinds whose chunks have an owner
   kExpanded = 7,  // in frames with a sparse payload
+  kFinding = 8,   // in RESULT: a rank's contribution looks wrong
 };
 
 struct ResultInfo {
@@ -46,6 +47,24 @@ struct Expanded {
   friend bool operator==(const Expanded&, const Expanded&) = default;
 };
 
+// What a reducer finds wrong with a rank's contribution to a chunk, most severe first.
+enum class FindingKind : uint8_t {
+  kNonFinite = 1,  // it has NaNs or infinities
+  kOutlier = 2,    // its largest magnitude is far above that of the other ranks
+  kZeros = 3,      // all its values are zero, and those of most ranks are not
+};
+inline constexpr size_t kFindingKindCount = 3;
+
+// One for each chunk: the most severe kind, and of the ranks with it the lowest.
+struct Finding {
+  FindingKind kind = FindingKind::kNonFinite;
+  uint16_t rank = 0;
+  // kNonFinite: the number of such values, saturated. kOutlier: the bits of an f32, the largest magnitude
+  // divided by the median of the ranks' largest. kZeros: 0.
+  uint32_t value = 0;
+  friend bool operator==(const Finding&, const Finding&) = default;
+};
+
 // Each occupies 16 bytes on the wire: type u16, body length u16, 4 zero bytes, body 8 bytes.
 inline constexpr size_t kSmallExtensionBytes = 16;
 using SmallExtension = std::span<std::byte, kSmallExtensionBytes>;
@@ -53,6 +72,7 @@ void encode_extension(const ResultInfo& info, SmallExtension out) noexcept;
 void encode_extension(const OpInfo& info, SmallExtension out) noexcept;
 void encode_extension(const ChunkOwner& owner, SmallExtension out) noexcept;
 void encode_extension(const Expanded& expanded, SmallExtension out) noexcept;
+void encode_extension(const Finding& finding, SmallExtension out) noexcept;
 
 // Checks a whole extension area. kBadExtension when a length exceeds the area, padding is not zero, or a
 // mandatory extension has an unsupported type or size.
@@ -63,5 +83,7 @@ void encode_extension(const Expanded& expanded, SmallExtension out) noexcept;
 [[nodiscard]] std::optional<OpInfo> find_op_info(std::span<const std::byte> area) noexcept;
 [[nodiscard]] std::optional<ChunkOwner> find_owner(std::span<const std::byte> area) noexcept;
 [[nodiscard]] std::optional<Expanded> find_expanded(std::span<const std::byte> area) noexcept;
+// Nothing for a kind of a later release.
+[[nodiscard]] std::optional<Finding> find_finding(std::span<const std::byte> area) noexcept;
 
 }  // namespace sluice::wire

@@ -157,6 +157,9 @@ void ReducerFlags::add_speed_options(OptionSet& set) {
   set.duration("--spin", o.spin, {0, kSecond},
                "with --idle epoll: time that a lane thread polls before it sleeps");
   set.flag("--no-crc", no_crc_, "send results without a checksum");
+  set.flag("--health", o.health,
+           "scan the gradients of each rank and report NaNs, infinities, outliers and ranks that contribute "
+           "only zeros to the workers");
   set.size("--socket-buffer", o.socket_buffer, {0, INT32_MAX},
            "size of each socket's send and receive buffers; 0: kernel default");
   set.text("--congestion-control", o.congestion_control, "NAME",

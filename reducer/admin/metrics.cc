@@ -226,6 +226,11 @@ void add_work(MetricFamilies& f, const Json& status) {
   for (const auto& [op, buckets] : object(status, "operation_durations").items()) {
     if (buckets.is_object()) f.add(durations(buckets, number(buckets, "/sum_us")), {{"op", op}});
   }
+  f.counter("sluice_findings_total",
+            "Chunks in which a contribution looks wrong, by kind of the worst finding. With --health only; "
+            "/status names the ranks.");
+  for (const char* kind : {"non_finite", "outlier", "zeros"})
+    f.add(number(status, (std::string("/findings/") + kind).c_str()), {{"kind", kind}});
   f.counter("sluice_resent_results_total", "Results sent again on resumed connections.")
       .add(number(status, "/data/results_resent"));
   f.histogram("sluice_straggler_wait_seconds",

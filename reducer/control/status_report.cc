@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -47,6 +49,9 @@ constexpr std::pair<const char*, Counter LaneCounters::*> kSums[] = {
     {"kept_results", &LaneCounters::kept_results},
     {"sparse_bytes_saved", &LaneCounters::sparse_bytes_saved},
 };
+
+// JSON keys and metric labels of the kinds of findings, in their order.
+constexpr std::array<const char*, wire::kFindingKindCount> kFindingNames = {"non_finite", "outlier", "zeros"};
 
 struct PayloadSum {
   uint64_t in = 0, out = 0;
@@ -93,6 +98,7 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
   uint64_t connections = 0, straggler_max = 0, ring_full = 0;
   std::array<std::array<uint64_t, wire::kOpCount>, wire::kDTypeCount> folded{};
   std::array<std::array<double, wire::kOpCount>, wire::kDTypeCount> operations{};
+  std::array<uint64_t, wire::kFindingKindCount> findings{};
   HistogramSum waits;
   std::array<HistogramSum, wire::kOpCount> durations;
   nlohmann::json data = nlohmann::json::object(), busy = nlohmann::json::array(), folding = busy;
@@ -109,6 +115,7 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
         operations[t][o] += c.operations[t][o].get();
       }
     }
+    for (size_t i = 0; i < findings.size(); ++i) findings[i] += c.findings[i].get();
     waits.add(c.straggler);
     for (size_t o = 0; o < durations.size(); ++o) durations[o].add(c.operation_durations[o]);
     straggler_max = std::max(straggler_max, c.straggler_us_max.get());
@@ -139,6 +146,7 @@ void add_lanes(nlohmann::json& status, std::span<const std::unique_ptr<LaneThrea
   status["data"] = std::move(data);
   status["transports"] = {{"tcp", transport_status(tcp, connections - rdma_pairs)},
                           {"rdma", transport_status(rdma, rdma_pairs)}};
+  for (size_t i = 0; i < findings.size(); ++i) status["findings"][kFindingNames[i]] = findings[i];
   status["folded"] = std::move(by_type);
   status["operations"] = std::move(operations_by_type);
   status["straggler_waits"] = {{"first_bound_us", DurationHistogram::kFirstBoundUs},
@@ -179,6 +187,38 @@ nlohmann::json slow_ranks(const Session& session, size_t max_ranks) {
     list.push_back({{"rank", waits[i].second}, {"waited_ms", waits[i].first / kMillisecond}});
   }
   return list;
+}
+
+// JSON has no infinity.
+double finite(double value) {
+  return std::isfinite(value) ? value : std::numeric_limits<double>::max();
+}
+
+// Totals of all ranks, and the ranks with the most severe findings, worst first.
+nlohmann::json session_health(const Session& session, size_t max_ranks) {
+  std::vector<std::pair<Session::HealthOfRank, uint32_t>> ranks;
+  std::array<uint64_t, wire::kFindingKindCount> totals{};
+  for (uint32_t rank = 0; rank < session.rank_count(); ++rank) {
+    ranks.emplace_back(session.health_of(rank), rank);
+    for (size_t i = 0; i < totals.size(); ++i) totals[i] += ranks.back().first.findings[i];
+  }
+  std::ranges::stable_sort(ranks, std::greater<>(), [](const auto& r) { return r.first.findings; });
+  nlohmann::json list = nlohmann::json::array();
+  for (size_t i = 0; i < std::min(ranks.size(), max_ranks); ++i) {
+    const auto& [health, rank] = ranks[i];
+    nlohmann::json entry = {{"rank", rank},
+                            {"non_finite", health.non_finite},
+                            {"largest", finite(health.largest)},
+                            {"norm", finite(health.norm)},
+                            {"zero_fraction", health.zero_fraction}};
+    for (size_t k = 0; k < kFindingNames.size(); ++k) {
+      if (health.findings[k] != 0) entry["findings"][kFindingNames[k]] = health.findings[k];
+    }
+    list.push_back(std::move(entry));
+  }
+  nlohmann::json findings = nlohmann::json::object();
+  for (size_t k = 0; k < kFindingNames.size(); ++k) findings[kFindingNames[k]] = totals[k];
+  return {{"findings", std::move(findings)}, {"ranks", std::move(list)}};
 }
 
 nlohmann::json rdma_devices(uint64_t& pairs_open) {
@@ -253,6 +293,7 @@ nlohmann::json session_status(ControlLoop& loop, const Session& session, size_t 
     s["missing"] =
         std::vector<uint32_t>(m.ranks.begin(), m.ranks.begin() + std::min<size_t>(m.count, m.ranks.size()));
   }
+  if (session.has_health()) s["health"] = session_health(session, max_slow_ranks);
   if (session.is_fault_tolerant()) {
     const auto absent = session.absent_ranks();
     s["roster_version"] = session.history_version();

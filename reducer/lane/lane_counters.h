@@ -10,6 +10,7 @@
 #include "core/status.h"
 #include "core/units.h"
 #include "wire/dtype.h"
+#include "wire/extension.h"
 
 namespace sluice::reducer {
 
@@ -20,6 +21,7 @@ class RelaxedCounter {
   void add(T n) noexcept {
     value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   }
+  void set(T n) noexcept { value_.store(n, std::memory_order_relaxed); }
   void raise_to(T n) noexcept {
     if (n > get()) value_.store(n, std::memory_order_relaxed);
   }
@@ -59,6 +61,13 @@ inline void count_reason(ReasonCounters& counters, Errc reason) noexcept {
   counters[i < counters.size() ? i : 0].add(1);
 }
 
+// By kind.
+using FindingCounters = std::array<Counter, wire::kFindingKindCount>;
+template <typename Counters>  // const or not
+[[nodiscard]] auto& of_kind(Counters& counters, wire::FindingKind kind) noexcept {
+  return counters[static_cast<size_t>(kind) - 1];
+}
+
 struct alignas(kCacheLine) LaneCounters {
   Counter frames_in, frames_out;
   struct PayloadBytes {
@@ -85,6 +94,7 @@ struct alignas(kCacheLine) LaneCounters {
   Counter view_moves;             // sessions of this lane that entered their next view
   Counter sparse_bytes_saved;     // bytes of zero blocks that did not travel, in both directions
   Counter kept_results;           // chunks whose result a rank already held: not summed
+  FindingCounters findings;       // chunks with one, by its kind; see HealthMonitor
   Counter turns, busy_turns;      // iterations of the lane's loop; busy: with work done
   Counter busy_ns;                // from the start of a busy turn to the next turn
   Counter fold_ns;                // part of busy_ns: sums, and the checksums of results

@@ -15,6 +15,7 @@ LaneSession::LaneSession(const SessionPlan& plan, SlotArena arena)
       chunks_(plan.slots),
       sent_results_(plan.slots),
       waited_for_(plan.ranks),
+      health_(plan.health ? std::make_unique<HealthMonitor>(plan.ranks, plan.slots) : nullptr),
       sources_(std::max<size_t>(groups_, kernels::kGroup)),
       tasks_(size_t{plan.slots} * (groups_ + 1)),
       view_{.version = plan.view_version, .hash = plan.view_hash} {

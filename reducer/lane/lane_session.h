@@ -18,6 +18,7 @@
 #include "core/spsc_ring.h"
 #include "reducer/fair/meter.h"
 #include "reducer/kernels/fold.h"
+#include "reducer/lane/health_monitor.h"
 #include "reducer/lane/lane_counters.h"
 #include "reducer/lane/lane_messages.h"
 #include "reducer/lane/operation_timer.h"
@@ -134,6 +135,8 @@ class LaneSession {
     return static_cast<Nanos>(waited_for_[rank].get());
   }
   [[nodiscard]] Meter& meter() noexcept { return meter_; }
+  // Null unless contributions are scanned.
+  [[nodiscard]] const HealthMonitor* health() const noexcept { return health_.get(); }
 
  private:
   friend class RankConnection;
@@ -191,6 +194,9 @@ class LaneSession {
   // ---- lane_session_fold.cc ----
   void push_task(uint32_t slot, uint32_t group) noexcept;
   size_t fold_slice(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
+  void fold_and_scan(const FoldTask& task, kernels::FoldFunction function, size_t sources, size_t count,
+                     size_t out_size, std::byte* out) noexcept;
+  void add_finding(uint32_t slot) noexcept;
   void task_complete(const FoldTask& task) noexcept;
   void put_result(uint32_t slot) noexcept;
   void encode_result(SentResult& result) noexcept;
@@ -209,6 +215,7 @@ class LaneSession {
   std::vector<Counter> waited_for_;       // by rank, nanoseconds
   Nanos charged_until_ = 0;               // waits until then are charged
   OperationTimer operation_timer_;
+  const std::unique_ptr<HealthMonitor> health_;
   std::vector<const std::byte*> sources_;  // of the current fold; allocated once
   LaneCounters* counters_ = nullptr;
   Nanos now_ = 0;

@@ -10,6 +10,14 @@
 #include "wire/payload/sparse.h"
 
 namespace sluice::reducer {
+namespace {
+
+// The length of `count` small extensions as frame headers have it.
+uint8_t extension_units(unsigned count) noexcept {
+  return static_cast<uint8_t>(count * wire::kSmallExtensionBytes / 8);
+}
+
+}  // namespace
 
 void LaneSession::push_task(uint32_t slot, uint32_t group) noexcept {
   SLUICE_DASSERT(task_tail_ - task_head_ < tasks_.size());
@@ -65,7 +73,12 @@ size_t LaneSession::fold_slice(const FoldTask& task, size_t output_budget, bool&
   std::byte* const out =
       (stage == kernels::Stage::kPartial ? arena_.partial(task.slot, task.group) : arena_.result(task.slot)) +
       task_element_ * out_size;
-  kernels::find_fold(h.wire_dtype, h.op, stage)({sources_.data(), sources}, count, plan_.ranks, out);
+  const kernels::FoldFunction function = kernels::find_fold(h.wire_dtype, h.op, stage);
+  if (health_ != nullptr && stage != kernels::Stage::kFinish) {
+    fold_and_scan(task, function, sources, count, out_size, out);
+  } else {
+    function({sources_.data(), sources}, count, plan_.ranks, out);
+  }
   if (stage != kernels::Stage::kPartial && plan_.payload_crc) {
     task_crc_ = crc32c({out, count * out_size}, task_crc_);  // while the slice is in the cache
   }
@@ -77,6 +90,35 @@ size_t LaneSession::fold_slice(const FoldTask& task, size_t output_budget, bool&
   task_element_ += count;
   complete = task_element_ == total;
   return count * out_size;
+}
+
+// Folds `count` elements of the contributions at sources_ in parts, and scans each part while the cache holds
+// it.
+void LaneSession::fold_and_scan(const FoldTask& task, kernels::FoldFunction function, size_t sources,
+                                size_t count, size_t out_size, std::byte* out) noexcept {
+  const wire::DType type = chunks_[task.slot].reference.wire_dtype;
+  const kernels::ScanFunction scan = kernels::find_scan(type);
+  const size_t size = wire::size_of(type);
+  const size_t most = HealthMonitor::kPartBytes / size;
+  const auto first_rank = task.group * static_cast<Rank>(kernels::kGroup);
+  std::array<const std::byte*, kernels::kGroup> part;
+  for (size_t done = 0; done < count; done += most) {
+    const size_t elements = std::min(most, count - done);
+    for (size_t i = 0; i < sources; ++i) part[i] = sources_[i] + done * size;
+    const std::span<const std::byte* const> parts(part.data(), sources);
+    function(parts, elements, plan_.ranks, out + done * out_size);
+    health_->scan(scan, task.slot, first_rank, parts, task_element_ + done, elements);
+  }
+}
+
+// Adds what the scans of the chunk show to its result.
+void LaneSession::add_finding(uint32_t slot) noexcept {
+  SentResult& result = sent_results_[slot];
+  const auto finding = health_->judge(slot, result.header, counters_->findings);
+  if (!finding) return;
+  constexpr size_t kOne = wire::kSmallExtensionBytes;
+  wire::encode_extension(*finding, std::span(result.extensions).subspan<kOne, kOne>());
+  result.small_extensions = 2;
 }
 
 // For a chunk whose result a rank has contributed, or that is a copy of one. The tasks of its groups do no
@@ -127,12 +169,14 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   losses_to_report_ |= detect_packet_loss();
   if (std::exchange(losses_to_report_, false)) h.flags |= wire::kFlagLosses;
   h.payload_crc = plan_.payload_crc ? task_crc_ : 0;
-  h.ext_len8 = wire::kSmallExtensionBytes / 8;
+  result.small_extensions = 1;
   const auto lag_us = static_cast<uint64_t>((c.last_arrival - c.first_arrival) / kMicrosecond);
   wire::encode_extension(
       wire::ResultInfo{.last_rank = c.last_rank,
                        .lag_us = static_cast<uint32_t>(std::min<uint64_t>(lag_us, UINT32_MAX))},
       std::span(result.extensions).first<wire::kSmallExtensionBytes>());
+  if (health_ != nullptr && !c.kept && !wire::copies(h.kind)) add_finding(slot);
+  h.ext_len8 = extension_units(result.small_extensions);
   if (c.accepts_sparse) encode_result(result);
   counters_->chunks.add(1);
   const uint32_t receivers = !wire::has_owner(h.kind) ? plan_.ranks
@@ -171,9 +215,10 @@ void LaneSession::encode_result(SentResult& result) noexcept {
   const uint32_t expanded = h.length;
   h.length = static_cast<uint32_t>(wire::encode_sparse({payload, expanded}, h.wire_dtype, payload));
   h.encoding = wire::Encoding::kSparse;
-  h.ext_len8 = 2 * wire::kSmallExtensionBytes / 8;
+  const size_t at = h.extension_bytes();
   wire::encode_extension(wire::Expanded{.bytes = expanded},
-                         std::span(result.extensions).last<wire::kSmallExtensionBytes>());
+                         std::span(result.extensions).subspan(at).first<wire::kSmallExtensionBytes>());
+  h.ext_len8 += extension_units(1);
   if (plan_.payload_crc) h.payload_crc = crc32c({payload, h.length});
   counters_->sparse_bytes_saved.add(expanded - h.length);
 }
@@ -193,7 +238,7 @@ bool LaneSession::put(RankConnection& conn, const wire::FrameHeader& header,
     empty.length = empty.payload_crc = 0;
     empty.flags &= static_cast<uint16_t>(~wire::kFlagPayloadCrc);
     empty.encoding = wire::Encoding::kPlain;
-    empty.ext_len8 = wire::kSmallExtensionBytes / 8;
+    empty.ext_len8 = extension_units(result.small_extensions);
     const std::span extensions = std::span(result.extensions).first(empty.extension_bytes());
     put = conn.endpoint_->put(empty, extensions, {}, view_.version);
   }

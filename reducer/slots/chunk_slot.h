@@ -45,8 +45,9 @@ struct ChunkSlot {
 struct SentResult {
   wire::FrameHeader header;  // as ranks get it that receive the payload
   uint32_t owner = wire::kNoRank;
-  // RESULT and, if the payload is sparse, EXPANDED.
-  std::array<std::byte, 2 * wire::kSmallExtensionBytes> extensions{};
+  // RESULT; FINDING if there is one; EXPANDED if the payload is sparse. The first two go to every rank.
+  std::array<std::byte, 3 * wire::kSmallExtensionBytes> extensions{};
+  uint8_t small_extensions = 1;  // without EXPANDED
 };
 
 // The first field in which a contribution to the chunk's sequence differs, named as in protocol.md, or

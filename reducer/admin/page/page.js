@@ -75,6 +75,14 @@ const slowRanks = (session, earlier, ms) => {
     .sort((a, b) => b.share - a.share || b.total - a.total).slice(0, kMaxSlowRanks);
 };
 
+// The rank with the most severe findings; the reducer lists it first.
+const sickestRank = (session) => {
+  const rank = ((session.health || {}).ranks || [])[0];
+  if (!rank || !rank.findings) return "";
+  return Object.entries(rank.findings).map(([kind, n]) => kind.replace("_", "-") + " in " + n + (n === 1 ? " chunk" : " chunks"))
+    .reduce((text, entry) => text + (text ? ", " : "rank " + rank.rank + ": ") + entry, "");
+};
+
 const showSessions = (now, last, first) => {
   const rows = [];
   for (const s of now.status.session_list || []) {
@@ -95,12 +103,13 @@ const showSessions = (now, last, first) => {
       entry.append("rank " + r.rank + " ", make("b", (100 * r.share).toFixed(0) + "%"), " ", make("span", timeText(r.total), "quiet"));
       slow.append(entry);
     }
-    row.append(slow);
+    const sick = sickestRank(s);
+    row.append(slow, make("td", sick, sick ? "waits" : ""));
     rows.push(row);
   }
   if (rows.length === 0) {
     const row = make("tr"), cell = make("td", "none", "quiet");
-    cell.colSpan = 7;
+    cell.colSpan = 8;
     row.append(cell);
     rows.push(row);
   }

@@ -95,6 +95,7 @@ void Session::on_lane_event(const LaneEvent& event) {
 }
 
 void Session::tick(Nanos now) {
+  log_findings(now);
   if (state_ == State::kEnding) {
     if (now >= close_deadline_) {
       for (const auto& lane : lanes_) lane->close_now();

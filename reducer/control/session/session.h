@@ -116,6 +116,16 @@ class Session {
   [[nodiscard]] LaneSession::MissingRanks missing() const;
   // Total time that the other ranks waited for this one, on the lane where that was longest.
   [[nodiscard]] Nanos waited_for(uint32_t rank) const noexcept;
+  // Whether contributions are scanned.
+  [[nodiscard]] bool has_health() const noexcept { return plan_.health && !lanes_.empty(); }
+  struct HealthOfRank {
+    uint64_t non_finite = 0;                                   // values, since the session began
+    std::array<uint64_t, wire::kFindingKindCount> findings{};  // chunks, by kind
+    // Of the last operation, as far as this reducer has it; the last two from a sample.
+    double largest = 0, norm = 0, zero_fraction = 0;
+  };
+  // Requires has_health().
+  [[nodiscard]] HealthOfRank health_of(uint32_t rank) const noexcept;
   [[nodiscard]] uint16_t history_version() const noexcept { return view_.history().version(); }
   [[nodiscard]] std::vector<uint32_t> absent_ranks() const;  // ranks that lack a connection
 
@@ -143,6 +153,7 @@ class Session {
 
   // ---- session.cc ----
   void check_losses(uint32_t rank, Nanos now);
+  void log_findings(Nanos now);  // session_health.cc
   void on_rank_lost(uint32_t rank, Errc reason, const char* connection);
   void send_heartbeats(Nanos now);
   [[nodiscard]] wire::Heartbeat next_heartbeat();
@@ -226,6 +237,11 @@ class Session {
   uint64_t heartbeat_count_ = 0;
   std::vector<RankState> ranks_;
   std::vector<std::unique_ptr<LaneSession>> lanes_;
+  struct LoggedFindings {
+    uint64_t count = 0;
+    Nanos at = 0;
+  };
+  std::vector<LoggedFindings> logged_findings_;  // by rank and kind
   // Memory of a lane that RDMA devices read. The ranks' slots belong to their queue pairs.
   struct LaneMemory {
     std::shared_ptr<transport::rdma::Memory> memory;

@@ -18,16 +18,17 @@ bool requests_fault_tolerance(const wire::Hello& hello) {
   return (hello.features & wire::kFaultToleranceFeatures) == wire::kFaultToleranceFeatures;
 }
 
-SessionPlan plan_of(const wire::Hello& hello, const wire::Join& join, uint32_t handle, bool payload_crc,
-                    uint32_t weight) {
+SessionPlan plan_of(const wire::Hello& hello, const wire::Join& join, uint32_t handle,
+                    const ReducerOptions& options, uint32_t weight) {
   return {.handle = handle,
           .ranks = hello.ranks,
           .slots = wire::slots_per_lane(join.window_bytes, join.slot_bytes, join.lanes),
           .slot_bytes = join.slot_bytes,
           .view_version = 0,
           .view_hash = static_cast<uint32_t>(join.view_hash),
-          .payload_crc = payload_crc,
+          .payload_crc = options.payload_crc,
           .fault_tolerant = requests_fault_tolerance(hello),
+          .health = options.health,
           .weight = weight};
 }
 
@@ -42,8 +43,7 @@ Session::Session(ControlLoop& loop, const wire::Hello& hello, const wire::Join& 
       agreed_(join),
       first_rank_(hello.rank),
       joined_running_session_(requests_fault_tolerance(hello) && hello.incarnation != 0),
-      plan_(plan_of(hello, join, handle, loop.options().payload_crc,
-                    loop.sessions().tenants().weight_of(tenant_))),
+      plan_(plan_of(hello, join, handle, loop.options(), loop.sessions().tenants().weight_of(tenant_))),
       first_lane_(first_lane),
       reserved_(bytes_for(hello, join)),
       first_join_at_(loop.now()),
@@ -59,7 +59,7 @@ Nanos Session::join_deadline_for(const wire::Join& join) const noexcept {
 }
 
 uint64_t Session::bytes_for(const wire::Hello& hello, const wire::Join& join) noexcept {
-  return join.lanes * SlotArena::bytes_for(plan_of(hello, join, 0, true, 1));
+  return join.lanes * SlotArena::bytes_for(plan_of(hello, join, 0, {}, 1));
 }
 
 Status Session::map_slots() {

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "reducer/kernels/cpu_targets.h"
 
@@ -59,11 +61,9 @@ double value_of(uint64_t magnitude) {
   } else if constexpr (kFormat.bits == 32) {
     return std::bit_cast<float>(static_cast<uint32_t>(magnitude));
   } else {
-    const auto exponent = static_cast<int>(magnitude >> kFormat.mantissa_bits);
-    const uint64_t one = uint64_t{1} << kFormat.mantissa_bits;
-    const uint64_t fraction = magnitude & (one - 1);
-    return std::ldexp(static_cast<double>(exponent == 0 ? fraction : fraction + one),
-                      std::max(exponent, 1) - kFormat.bias - kFormat.mantissa_bits);
+    // As a pattern of f32 it has the value times a power of two, also if it is subnormal.
+    const auto pattern = static_cast<uint32_t>(magnitude << (23 - kFormat.mantissa_bits));
+    return double{float_of(pattern)} * std::bit_cast<double>(uint64_t{1023 + 127 - kFormat.bias} << 52);
   }
 }
 
@@ -71,25 +71,38 @@ double value_of(uint64_t magnitude) {
 template <const FloatFormat& kFormat>
 constexpr uint64_t kNonFinite = kFormat.has_infinity ? kFormat.largest : kFormat.largest + 1;
 
-// Adds kSampleRun values to the sample; the sums have the same order on all targets.
+// Adds kSampleRun values to the sample. Value i belongs to sum i % 8, and the sums have one order, so all
+// targets return the same bits.
 template <class T>
 HWY_INLINE void add_run(const T* HWY_RESTRICT values, HealthStats& stats) {
-  using U = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
-  constexpr size_t kSums = 8;
-  constexpr U kExponent = std::bit_cast<U>(std::numeric_limits<T>::infinity());
-  double sums[kSums] = {};
-  uint32_t zeros[kSums] = {};
-  for (size_t i = 0; i < kSampleRun; i += kSums) {
-    for (size_t k = 0; k < kSums; ++k) {
-      const bool finite = (std::bit_cast<U>(values[i + k]) & kExponent) != kExponent;
-      const double x = finite ? values[i + k] : T{0};
-      sums[k] += x * x;
-      zeros[k] += values[i + k] == T{0} ? 1 : 0;
+  using D = hn::CappedTag<double, 8>;
+  const D d;
+  const hn::Rebind<T, D> narrow;
+  constexpr size_t kLanes = hn::MaxLanes(D());
+  constexpr size_t kVectors = 8 / kLanes;
+  const auto infinity = hn::Set(d, std::numeric_limits<double>::infinity());
+  hn::Vec<D> sums[kVectors], zeros[kVectors];
+  for (size_t v = 0; v < kVectors; ++v) sums[v] = zeros[v] = hn::Zero(d);
+  for (size_t i = 0; i < kSampleRun; i += 8) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      auto x = hn::Zero(d);
+      if constexpr (sizeof(T) == sizeof(double)) {
+        x = hn::Load(d, values + i + v * kLanes);
+      } else {
+        x = hn::PromoteTo(d, hn::Load(narrow, values + i + v * kLanes));
+      }
+      const auto finite = hn::IfThenElseZero(hn::Lt(hn::Abs(x), infinity), x);
+      sums[v] = hn::Add(sums[v], hn::Mul(finite, finite));
+      zeros[v] = hn::Add(zeros[v], hn::IfThenElseZero(hn::Eq(x, hn::Zero(d)), hn::Set(d, 1.0)));
     }
   }
-  stats.square_sum +=
-      ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
-  for (const uint32_t n : zeros) stats.zeros += n;
+  alignas(64) double s[8], z[8];
+  for (size_t v = 0; v < kVectors; ++v) {
+    hn::Store(sums[v], d, s + v * kLanes);
+    hn::Store(zeros[v], d, z + v * kLanes);
+  }
+  stats.square_sum += ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+  stats.zeros += static_cast<uint64_t>(((z[0] + z[4]) + (z[2] + z[6])) + ((z[1] + z[5]) + (z[3] + z[7])));
 }
 
 // The part of the sample in [first, first + count). A run that lies there in part is completed with zeros.
@@ -181,7 +194,9 @@ HWY_INLINE uint32_t largest_code(const std::byte* codes) {
 #endif
 }
 
-// Code and scale of groups of a block type.
+// Code and scale of groups of a block type. key() grows with the bound of the magnitudes of a group whose
+// largest code is `code`, and is kNonFiniteKey if one may not be finite.
+constexpr uint32_t kNonFiniteKey = 0x7fffffff;
 struct Mxfp8Groups {
   using Codec = Mxfp8Codec;
   using Scalar = wire::Mxfp8;
@@ -190,6 +205,17 @@ struct Mxfp8Groups {
     return Scalar::scale(std::to_integer<uint8_t>(block[group]));
   }
   static float value(uint32_t code, float scale) { return Scalar::value(static_cast<uint8_t>(code), scale); }
+  // The exponents of code and scale add up, above the significand. A subnormal code has a smaller value than
+  // its key. Scales from 2^119 on may overflow.
+  static uint32_t key(const std::byte* block, size_t group, uint32_t code) {
+    const auto scale = std::to_integer<uint32_t>(block[group]);
+    return code == Scalar::kNan || scale >= 127 + 119 ? kNonFiniteKey : (scale << 3) + code;
+  }
+  // The largest key whose groups have no value above `largest`; 0 if there may be none.
+  static uint32_t key_of(float largest) {
+    const uint32_t pattern = bits_of(largest);
+    return pattern < 0x00800000 ? 0 : (pattern >> 20) + (7 << 3);
+  }
 };
 struct Int8Groups {
   using Codec = Int8BlockCodec;
@@ -201,30 +227,54 @@ struct Int8Groups {
     return scale;
   }
   static float value(uint32_t code, float scale) { return Scalar::value(static_cast<int8_t>(code), scale); }
+  static uint32_t key(const std::byte* block, size_t group, uint32_t code) {
+    const uint32_t pattern = bits_of(value(code, scale(block, group))) & 0x7fffffff;
+    return pattern >= 0x7f800000 ? kNonFiniteKey : pattern;
+  }
+  static uint32_t key_of(float largest) { return bits_of(largest); }
 };
 
-// Reads codes and scales; decodes only blocks of the sample and groups with values that are not finite.
+// Counts the non-finite values of a block and finds the largest finite magnitude, one value at a time.
+template <class Groups>
+HWY_NOINLINE float count_non_finite_of_block(const std::byte* block, HealthStats& stats) {
+  float largest = 0;
+  for (size_t i = 0; i < wire::kBlockValues; ++i) {
+    const float scale = Groups::scale(block, i / Groups::Scalar::kGroup);
+    const auto code = std::to_integer<uint32_t>(block[wire::kBlockScaleBytes + i]);
+    const float value = std::fabs(Groups::value(code, scale));
+    if (is_finite(value)) {
+      largest = std::max(largest, value);
+    } else {
+      ++stats.non_finite;
+    }
+  }
+  return largest;
+}
+
+// Reads codes and scales. Decodes blocks of the sample, groups that may have a larger value than those
+// before, and blocks with values that may not be finite.
 template <class Groups>
 void scan_blocks(const std::byte* data, size_t first, size_t count, HealthStats& stats) noexcept {
   constexpr size_t kGroup = Groups::Scalar::kGroup;
-  float largest = 0;
+  constexpr size_t kGroups = wire::kBlockValues / kGroup;
+  auto largest = static_cast<float>(stats.largest);
+  uint32_t largest_key = Groups::key_of(largest);
   for (size_t i = 0; i < count; ++i, data += wire::kBlockBytes) {
-    const std::byte* const codes = data + wire::kBlockScaleBytes;
-    for (size_t group = 0; group < wire::kBlockValues / kGroup; ++group) {
-      const std::byte* const from = codes + group * kGroup;
-      const float scale = Groups::scale(data, group);
-      const float value = std::fabs(Groups::value(largest_code<kGroup, Groups::kSigned>(from), scale));
-      if (is_finite(value)) {
-        largest = std::max(largest, value);
-        continue;
-      }
-      for (size_t k = 0; k < kGroup; ++k) {
-        const float v = std::fabs(Groups::value(std::to_integer<uint32_t>(from[k]), scale));
-        if (is_finite(v)) {
-          largest = std::max(largest, v);
-        } else {
-          ++stats.non_finite;
-        }
+    uint32_t codes[kGroups];
+    uint32_t keys[kGroups];
+    for (size_t g = 0; g < kGroups; ++g) {
+      codes[g] = largest_code<kGroup, Groups::kSigned>(data + wire::kBlockScaleBytes + g * kGroup);
+      keys[g] = Groups::key(data, g, codes[g]);
+    }
+    if (*std::max_element(keys, keys + kGroups) == kNonFiniteKey) {
+      largest = std::max(largest, count_non_finite_of_block<Groups>(data, stats));
+    } else {
+      for (size_t g = 0; g < kGroups; ++g) {
+        if (keys[g] <= largest_key) continue;
+        const float value = std::fabs(Groups::value(codes[g], Groups::scale(data, g)));
+        if (value <= largest) continue;
+        largest = value;
+        largest_key = Groups::key_of(largest);
       }
     }
     if ((first + i) % kSampledBlocks != 0) continue;

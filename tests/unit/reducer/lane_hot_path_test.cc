@@ -93,6 +93,7 @@ TcpPair connected() {
 struct Traffic {
   size_t payload;
   uint64_t view_every;  // chunks per view; 0: a single view
+  bool health = false;
 };
 class LaneHotPathTest : public ::testing::TestWithParam<Traffic> {};
 
@@ -105,7 +106,8 @@ TEST_P(LaneHotPathTest, NeitherAllocatesNorLocksPerFrame) {
                                   .view_version = 0,
                                   .view_hash = 7,
                                   .payload_crc = true,
-                                  .fault_tolerant = GetParam().view_every != 0};
+                                  .fault_tolerant = GetParam().view_every != 0,
+                                  .health = GetParam().health};
   reducer::LaneSession session(plan, *reducer::SlotArena::map(plan));
   auto near_context = *transport::tcp::make_context();
   auto far_context = *transport::tcp::make_context();
@@ -176,7 +178,8 @@ TEST_P(LaneHotPathTest, NeitherAllocatesNorLocksPerFrame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Traffic, LaneHotPathTest,
-                         ::testing::Values(Traffic{256, 0}, Traffic{64 * kKiB, 0}, Traffic{256, 10}));
+                         ::testing::Values(Traffic{256, 0}, Traffic{64 * kKiB, 0}, Traffic{256, 10},
+                                           Traffic{64 * kKiB, 0, true}));
 
 }  // namespace
 }  // namespace sluice::test

@@ -54,6 +54,33 @@ TEST(Extension, FindsEncodedExtensionsAmongOthers) {
   EXPECT_EQ(find_result_info(area), (ResultInfo{.last_rank = 1, .lag_us = 0xffffffff}));
 }
 
+TEST(Extension, CarriesFindings) {
+  for (const auto kind : {FindingKind::kNonFinite, FindingKind::kOutlier, FindingKind::kZeros}) {
+    Area area;
+    append(area, ResultInfo{.last_rank = 1, .lag_us = 2});
+    append(area, Finding{.kind = kind, .rank = 0x0102, .value = 0x03040506});
+    ASSERT_TRUE(check_extensions(area).ok());
+    EXPECT_EQ(find_finding(area), (Finding{.kind = kind, .rank = 0x0102, .value = 0x03040506}));
+  }
+  Area area;
+  append(area, Finding{.kind = FindingKind::kZeros, .rank = 0x0102, .value = 0x03040506});
+  const Area expected = {std::byte{8}, std::byte{0}, std::byte{8}, std::byte{0}, std::byte{0}, std::byte{0},
+                         std::byte{0}, std::byte{0}, std::byte{2}, std::byte{1}, std::byte{3}, std::byte{0},
+                         std::byte{6}, std::byte{5}, std::byte{4}, std::byte{3}};
+  EXPECT_EQ(area, expected);
+}
+
+TEST(Extension, IgnoresFindingsOfUnknownKinds) {
+  for (const uint8_t kind : {uint8_t{0}, uint8_t{4}, uint8_t{255}}) {
+    Area area;
+    append(area, Finding{.rank = 3});
+    area[10] = std::byte{kind};
+    EXPECT_TRUE(check_extensions(area).ok());
+    EXPECT_EQ(find_finding(area), std::nullopt) << int{kind};
+  }
+  EXPECT_EQ(find_finding({}), std::nullopt);
+}
+
 TEST(Extension, FindsNothingInAnEmptyArea) {
   EXPECT_TRUE(check_extensions({}).ok());
   EXPECT_EQ(find_op_info({}), std::nullopt);
