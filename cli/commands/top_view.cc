@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 
@@ -16,6 +17,10 @@ using Json = nlohmann::json;
 using Pointer = nlohmann::json_pointer<std::string>;
 
 constexpr size_t kMaxSlowRanks = 3;
+
+// Keys of findings in the status, most severe first, and their texts.
+constexpr std::array<const char*, 3> kFindingKinds = {"/non_finite", "/outlier", "/zeros"};
+constexpr std::array<const char*, 3> kFindingTexts = {"NaN or infinite", "outliers", "only zeros"};
 
 // Returns 0 for a missing value and for a value that is not a number, because the status comes from another
 // process.
@@ -106,6 +111,8 @@ struct Session {
     double share = 0;  // of the time between the samples
   };
   std::map<uint32_t, SlowRank> slow;  // by rank; the maximum over the reducers
+  // By rank: chunks with findings (docs/guides/health.md), by kind; the sum over the reducers.
+  std::map<uint32_t, std::array<double, 3>> findings;
 };
 
 uint32_t rank_of(const Json& value) {
@@ -113,7 +120,7 @@ uint32_t rank_of(const Json& value) {
                            : 0;
 }
 
-// Returns the rank of an entry of slow_ranks.
+// Returns the rank of an entry of slow_ranks or of health's ranks.
 uint32_t slow_rank(const Json& slow) {
   const auto found = slow.is_object() ? slow.find("rank") : slow.end();
   return rank_of(found != slow.end() ? *found : Json());
@@ -143,6 +150,12 @@ void add_session_status(Session& into, const Json& s, const Json& previous, doub
     into.missing.clear();
     for (const Json& rank : list(s, "missing")) into.missing.push_back(rank_of(rank));
   }
+  for (const Json& health : list(object(s, "health"), "ranks")) {
+    const Json& counts = object(health, "findings");
+    std::array<double, 3>& known = into.findings[slow_rank(health)];
+    for (size_t kind = 0; kind < kFindingKinds.size(); ++kind)
+      known[kind] += number(counts, kFindingKinds[kind]);
+  }
   for (const Json& slow : list(s, "slow_ranks")) {
     const uint32_t rank = slow_rank(slow);
     const double total = number(slow, "/waited_ms");
@@ -155,6 +168,18 @@ void add_session_status(Session& into, const Json& s, const Json& previous, doub
     if (seconds > 0 && !previous.empty())
       known.share = std::max(known.share, std::clamp(1e-3 * (total - previous_total) / seconds, 0.0, 1.0));
   }
+}
+
+// Returns "rank 5: NaN or infinite in 3 chunks", or nothing without findings.
+std::string sickest_rank_text(const Session& s) {
+  const auto worst = std::ranges::max_element(s.findings, {}, [](const auto& f) { return f.second; });
+  if (worst == s.findings.end()) return {};
+  for (size_t kind = 0; kind < kFindingKinds.size(); ++kind) {
+    if (worst->second[kind] == 0) continue;
+    return fmt::format("rank {}: {} in {:.0f} chunks", worst->first, kFindingTexts[kind],
+                       worst->second[kind]);
+  }
+  return {};
 }
 
 // Returns "rank 3 31% (12.4 s), rank 0 2% (1.1 s)".
@@ -271,6 +296,8 @@ std::string top_text(const TopSample& previous, const TopSample& current, size_t
     all.push_back(fmt::format("{:<10} {:<16} {:<8} {:>6.0f} {:>4.0f} {:>9.2f}  {:<24} {}", truncated(id, 10),
                               truncated(s->tenant, 16), s->state, s->ranks, s->reducers, 8e-9 * s->bytes,
                               waiting_text(*s), slow_ranks_text(*s)));
+    if (const std::string sickest = sickest_rank_text(*s); !sickest.empty())
+      all.push_back("           SICK: " + sickest);
   }
   if (order.empty()) all.emplace_back("no sessions");
   std::string out;

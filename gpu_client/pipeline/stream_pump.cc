@@ -60,8 +60,14 @@ void StreamPump::finish_submission(StreamOperation& operation, Errc failure) {
 
 void StreamPump::finish_one(StreamOperation& operation, Errc status) noexcept {
   if (operation.status == Errc::kOk) operation.status = status;
-  if (--operation.unfinished == 0 && operation.status == Errc::kOk)
-    counters_.operations += operation.caller_operations;
+  if (--operation.unfinished != 0) return;
+  if (operation.status == Errc::kOk) counters_.operations += operation.caller_operations;
+  report_finding(operation);
+}
+
+void StreamPump::report_finding(const StreamOperation& operation) noexcept {
+  const auto finding = operation.findings.result(operation.segments);
+  if (finding) session_.findings().push({.request = operation.request, .finding = *finding});
 }
 
 bool StreamPump::wait(const StreamOperation& operation, Nanos deadline, Errc& result) {
@@ -122,6 +128,7 @@ void StreamPump::start_reduction(NetworkOperation& network) noexcept {
     if (network.ready) network.status = device_.synchronize(*network.ready);
     if (!network.status.ok()) return session_.abort(Errc::kSystem, device_.last_error());
     network.request.counts = network.counts;
+    network.request.finding = &network.finding;  // the list's nodes do not move
     network.status = session_.start(network.request, network.handle);
     // The session must fail: the other ranks would reduce this rank's next operation in place of this one.
     if (!network.status.ok() && session_.code() == Errc::kOk)
@@ -155,7 +162,11 @@ void StreamPump::run_in() noexcept {
 }
 
 bool StreamPump::complete(NetworkOperation& network) noexcept {
-  if (network.is_segment) ++counters_.segments;
+  if (network.is_segment) {
+    ++counters_.segments;
+    ++network.operation->segments;
+    if (network.finding) network.operation->findings.add(*network.finding);
+  }
   if (network.ready) spare_events_.push_back(std::move(network.ready));  // submit() has reserved the space
   --inflight_;
   finish_one(*network.operation, network.status.code());

@@ -15,6 +15,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct StreamOperation {
   // Network operations that have not completed, plus one while the work is being enqueued.
   uint64_t unfinished = 1;
   Errc status = Errc::kOk;  // the first failure
+  uint64_t request = 0;     // the caller's; 0: none. Constant once set
+  uint64_t segments = 0;    // that have completed
+  engine::FindingSum findings;
   // Complete when the results are in the caller's buffers. Null when the caller has no request. Constant once
   // set.
   std::unique_ptr<Event> done;
@@ -49,6 +53,7 @@ struct NetworkOperation {
   std::shared_ptr<StreamOperation> operation;
   // Set by the pump.
   uint64_t handle = 0;  // of the session's operation; 0: refused, for the reason in `status`
+  std::optional<engine::OperationFinding> finding;
   Status status;
 };
 
@@ -92,6 +97,7 @@ class StreamPump {
   // Returns whether a caller may be waiting for the completion.
   [[nodiscard]] bool complete(NetworkOperation& network) noexcept;
   void finish_one(StreamOperation& operation, Errc status) noexcept;
+  void report_finding(const StreamOperation& operation) noexcept;
 
   engine::Session& session_;
   Device& device_;

@@ -183,6 +183,7 @@ uint64_t Streams::register_operation(OperationPtr operation) {
   const std::lock_guard lock(requests_mutex_);
   if (next_request_ == 0) ++next_request_;
   const uint64_t request = uint64_t{next_request_++} << 32 | kRequestBit;
+  operation->request = request;
   operations_.emplace(request, std::move(operation));
   return request;
 }

@@ -174,7 +174,19 @@ void ChunkScheduler::chunk_done(uint32_t op) noexcept {
     busy_time_ += now_ - busy_since_;
   }
   if (recorder_ != nullptr) recorder_->operation_ended(op, Errc::kOk);
+  report_finding(op);
   table_.end(op, Errc::kOk);
+}
+
+void ChunkScheduler::report_finding(uint32_t op) noexcept {
+  const Operation& o = table_[op];
+  const auto finding = o.findings.result(o.chunk_count);
+  if (!finding) return;
+  if (o.request.finding != nullptr) {
+    *o.request.finding = finding;
+  } else {
+    listener_.on_finding(op, *finding);
+  }
 }
 
 void ChunkScheduler::end(Errc code) noexcept {

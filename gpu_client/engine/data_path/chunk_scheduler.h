@@ -86,6 +86,8 @@ class ChunkScheduler {
     virtual void on_lane_lost(uint32_t /*lane*/, Errc /*reason*/) noexcept {}
     // The replacement of a lost connection is in use.
     virtual void on_lane_resumed(uint32_t /*lane*/) noexcept {}
+    // An operation that is about to end has a finding.
+    virtual void on_finding(uint32_t /*op*/, const OperationFinding& /*finding*/) noexcept {}
 
    protected:
     ~Listener() = default;
@@ -199,6 +201,9 @@ class ChunkScheduler {
   // every rank learns of the loss at the same result.
   void packet_loss_seen() noexcept;
   void note_last_rank(const wire::ResultInfo& info) noexcept { straggler_stats_.note(info, now_); }
+  void note_finding(uint32_t op, const wire::Finding& finding) noexcept {
+    if (finding.rank < options_.ranks) table_[op].findings.add(finding);
+  }
   void abort_received(uint32_t lane, std::span<const std::byte> body) noexcept;
   void lane_opened() noexcept { ++open_lanes_; }
   void lane_resumed(uint32_t lane) noexcept;
@@ -212,6 +217,7 @@ class ChunkScheduler {
   ChunkScheduler(Options options, OpTable& table, Listener& listener, ChunkRing ring);
   // The shares of placement_, which also set the two members below.
   [[nodiscard]] std::vector<LaneConnection::Share> assign_shares();
+  void report_finding(uint32_t op) noexcept;
   void queue_operation(uint32_t op, uint64_t from) noexcept;
   void end_with(uint32_t lane, Errc code) noexcept;
   void close_lanes() noexcept;

@@ -158,6 +158,7 @@ class LaneConnection final : public transport::Handler {
   [[nodiscard]] bool is_stale(const wire::FrameHeader& h) const noexcept;
   [[nodiscard]] std::byte* result_buffer(const InflightChunk& f, bool contribution_sent) noexcept;
   [[nodiscard]] std::byte* choose_result_buffer(const InflightChunk& f, bool contribution_sent) noexcept;
+  void note_finding(const wire::FrameHeader& header, std::span<const std::byte> extensions) noexcept;
   [[nodiscard]] Status handle_resume_ack(std::span<const std::byte> body) noexcept;
   void finish_chunks() noexcept;
   void keep(ChunkRecord& r, std::byte* buffer) noexcept;

@@ -152,11 +152,20 @@ void LaneConnection::on_frame(transport::Endpoint& ep, const wire::FrameHeader& 
                                               static_cast<unsigned long long>(next_result_)));
   }
   if (const auto info = wire::find_result_info(extensions)) scheduler_.note_last_rank(*info);
+  if (extensions.size() > wire::kSmallExtensionBytes) note_finding(header, extensions);
   ++next_result_;
   // In bytes that were sent or received, so that the rate of a reduce-scatter is not 0 either.
   const uint32_t bytes = std::max(header.length, scheduler_.ring().record(header.chunk).length);
   scheduler_.result_received(options_.index, (header.flags & wire::kFlagLosses) != 0, bytes);
   finish_chunks();
+}
+
+void LaneConnection::note_finding(const wire::FrameHeader& header,
+                                  std::span<const std::byte> extensions) noexcept {
+  const auto finding = wire::find_finding(extensions);
+  // Without a buffer the chunk was done before, and so may its operation be.
+  if (!finding || scheduler_.has_ended() || inflight(next_result_).buffer == nullptr) return;
+  scheduler_.note_finding(scheduler_.ring().record(header.chunk).operation, *finding);
 }
 
 Status LaneConnection::handle_resume_ack(std::span<const std::byte> body) noexcept {

@@ -45,6 +45,7 @@ std::optional<uint32_t> OpTable::open(const OpRequest& request) {
   ++o.generation;
   if (o.generation == 0) ++o.generation;  // a handle is never 0
   o.chunks_done = 0;
+  o.findings = {};
   o.previous = o.next = kNoOperation;
   o.status = Errc::kOk;
   o.state.store(OpState::kOpen, std::memory_order_relaxed);

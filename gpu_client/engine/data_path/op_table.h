@@ -16,6 +16,7 @@
 #include "core/ids.h"
 #include "core/status.h"
 #include "core/units.h"
+#include "gpu_client/engine/data_path/finding.h"
 #include "wire/dtype.h"
 #include "wire/frame.h"
 #include "wire/view.h"
@@ -42,6 +43,9 @@ struct OpRequest {
   Rank root = 0;  // of reduce and broadcast
   // Of reduce-scatter and all-gather: the elements of each rank's part. Empty: count / ranks. Read by open().
   std::span<const size_t> counts = {};
+  // Where the operation's finding goes, before the operation ends, if not to Session::findings(). Valid until
+  // then.
+  std::optional<OperationFinding>* finding = nullptr;
 };
 
 // One chunk of an operation.
@@ -67,6 +71,7 @@ struct Operation {
 
   // The progress_loop's.
   uint64_t chunks_done = 0;
+  FindingSum findings;
   uint32_t previous = kNoOperation;  // open operations in the order they were issued
   uint32_t next = kNoOperation;
 

@@ -60,6 +60,9 @@ class ProgressLoop final : public ChunkScheduler::Listener {
   }
   void on_lane_lost(uint32_t lane, Errc reason) noexcept override;
   void on_lane_resumed(uint32_t lane) noexcept override { listener_.on_lane_resumed(lane); }
+  void on_finding(uint32_t op, const OperationFinding& finding) noexcept override {
+    listener_.on_finding(op, finding);
+  }
 
  private:
   unsigned issue_submitted() noexcept;

@@ -17,6 +17,7 @@
 #include "gpu_client/engine/base/session_log.h"
 #include "gpu_client/engine/control/heartbeat_monitor.h"
 #include "gpu_client/engine/data_path/chunk_scheduler.h"
+#include "gpu_client/engine/data_path/finding_queue.h"
 #include "gpu_client/engine/data_path/op_table.h"
 #include "gpu_client/engine/data_path/progress_loop.h"
 #include "gpu_client/engine/data_path/progress_thread.h"
@@ -88,6 +89,8 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   [[nodiscard]] Errc code() const noexcept { return end_latch_.code(); }
   [[nodiscard]] std::string reason() const { return end_latch_.text(); }
   [[nodiscard]] SessionStats stats();
+  // Findings of operations without OpRequest::finding, with their handles. Any thread.
+  [[nodiscard]] FindingQueue& findings() noexcept { return findings_; }
   // For one line of the session in the log.
   [[nodiscard]] SessionLog log() const { return {options_.join.identity.session, rank()}; }
   // The trace of this session; null without one. Valid as long as the session.
@@ -148,6 +151,9 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   void on_progress_due() noexcept override;
   void on_lane_lost(uint32_t lane, Errc reason) noexcept override;
   void on_lane_resumed(uint32_t lane) noexcept override;
+  void on_finding(uint32_t op, const OperationFinding& finding) noexcept override {
+    findings_.push({.request = table_->handle_of(op), .finding = finding});
+  }
   void on_control_lost(size_t peer, Errc code, std::string text) noexcept override;
   void on_view_query(size_t peer, const wire::ViewQuery& query) noexcept override;
   void on_rate_changes(size_t peer, const wire::RateChanges& changes) noexcept override;
@@ -170,6 +176,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
 
   std::mutex submission_;  // taken by callers, never by the progress loop
   bool closing_ = false;   // guarded by submission_
+  FindingQueue findings_;
   MemoryRegistry memory_{options_.join.identity.lanes.memory, submission_};
   uint32_t colocated_reducers_ = 0;  // of the first view
   uint64_t reducer_features_ = 0;    // the feature bits that all reducers of the first view have

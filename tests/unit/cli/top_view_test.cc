@@ -77,6 +77,15 @@ TEST(TopView, ShowsTheRanksThatASessionWaitsFor) {
   EXPECT_THAT(top_text({}, now, 400, 100), HasSubstr("3 ranks to join"));
 }
 
+TEST(TopView, ShowsTheSickestRank) {
+  TopSample now{{reducer("a:1", kSecond, 1, 100), reducer("b:1", kSecond, 1, 100)}};
+  EXPECT_THAT(top_text({}, now, 400, 100), Not(HasSubstr("SICK")));
+  const auto ranks = nlohmann::json::parse(
+      R"([{"rank": 1, "findings": {"zeros": 900}}, {"rank": 2, "findings": {"outlier": 3}}, {"rank": 3}, 7])");
+  for (auto& r : now.reducers) r.status["session_list"][0]["health"]["ranks"] = ranks;
+  EXPECT_THAT(top_text({}, now, 400, 100), HasSubstr("SICK: rank 2: outliers in 6 chunks\n"));
+}
+
 TEST(TopView, FitsTheScreenAndPrintsNoControlCharacters) {
   const TopSample now{{reducer("a:1", kSecond, 1, 100, "\x1b]0;owned\x07")}};
   const std::string text = top_text({}, now, 60, 5);

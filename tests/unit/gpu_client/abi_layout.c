@@ -1,6 +1,7 @@
 /* Prints the ABI that programs compiled against the public headers rely on: values of enumerators, and sizes
  * and offsets of fields. abi_test.sh compares the output with libsluice-0.abi. Existing lines must not
  * change; structs may only grow at their end. */
+#include <sluice/findings.h>
 #include <sluice/streams.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -44,6 +45,9 @@ int main(void) {
   NUMBER(SLUICE_DEVICE_HOST);
   NUMBER(SLUICE_DEVICE_CUDA);
   NUMBER(SLUICE_WIRE_AS_GIVEN);
+  NUMBER(SLUICE_FINDING_NON_FINITE);
+  NUMBER(SLUICE_FINDING_OUTLIER);
+  NUMBER(SLUICE_FINDING_ZEROS);
   FIELD(sluice_options, struct_size);
   FIELD(sluice_options, reducers);
   FIELD(sluice_options, session_id);
@@ -66,6 +70,12 @@ int main(void) {
   FIELD(sluice_options, resume_timeout_ms);
   FIELD(sluice_options, tenant);
   FIELD(sluice_options, rendezvous);
+  FIELD(sluice_finding, struct_size);
+  FIELD(sluice_finding, request);
+  FIELD(sluice_finding, kind);
+  FIELD(sluice_finding, rank);
+  FIELD(sluice_finding, count);
+  FIELD(sluice_finding, ratio);
   FIELD(sluice_stats, struct_size);
   FIELD(sluice_stats, operations);
   FIELD(sluice_stats, payload_bytes_out);

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Optional
 from . import _library
 from ._version import __version__
 from .errors import (Again, Closed, Error, Internal, InvalidArgument, LibraryNotFound, Lost, Mismatch, Protocol, Refused, System, Timeout,
-                     Unsupported)
+                     UnhealthyGradient, Unsupported)
+from .findings import Finding
 from .request import Request
 from .session import Session
 from .stats import Stats, StreamStats
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     from .ddp import Hook
 
-__all__ = ["Again", "Closed", "Error", "Internal", "InvalidArgument", "LibraryNotFound", "Lost", "Mismatch", "Protocol", "Refused", "Request",
-           "Session", "Stats", "StreamStats", "System", "Timeout", "Unsupported", "__version__", "ddp_hook", "library_version",
+__all__ = ["Again", "Closed", "Error", "Finding", "Internal", "InvalidArgument", "LibraryNotFound", "Lost", "Mismatch", "Protocol", "Refused", "Request",
+           "Session", "Stats", "StreamStats", "System", "Timeout", "UnhealthyGradient", "Unsupported", "__version__", "ddp_hook", "library_version",
            "session_from_torch"]
 
 

@@ -1,4 +1,4 @@
-"""Loads libsluice and declares its structs and functions, as in gpu_client/include/sluice/{sluice,streams}.h.
+"""Loads libsluice and declares its structs and functions, as in gpu_client/include/sluice/{sluice,streams,findings}.h.
 
 ctypes releases the interpreter's lock during a call, so a function that blocks does not block other threads."""
 
@@ -44,6 +44,10 @@ class Stats(Structure):
                 ("rdma_lanes", c_uint32), ("rdma_work_posted", c_uint64), ("rdma_doorbells", c_uint64), ("rdma_completions", c_uint64)]
 
 
+class Finding(Structure):
+    _fields_ = [("struct_size", c_size_t), ("request", c_uint64), ("kind", c_uint32), ("rank", c_uint32), ("count", c_uint64), ("ratio", c_double)]
+
+
 class StreamOptions(Structure):
     _fields_ = [("struct_size", c_size_t), ("device_kind", c_int32), ("device", c_int32), ("staging_bytes", c_uint64),
                 ("piece_bytes", c_uint32), ("wire_dtype", c_int32), ("measure_error", c_uint32), ("always_staged", c_uint32),
@@ -69,6 +73,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sluice_wait": (c_int, (_SESSION, _REQUEST, c_int)),
     "sluice_session_error": (c_int, (_SESSION, *_TEXT)),
     "sluice_session_stats": (c_int, (_SESSION, POINTER(Stats))),
+    "sluice_next_finding": (c_int, (_SESSION, POINTER(Finding))),
     "sluice_session_set_reducers": (c_int, (_SESSION, c_char_p, *_TEXT)),
     "sluice_session_abort": (c_int, (_SESSION, c_char_p)),
     "sluice_session_close": (c_int, (_SESSION,)),

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 
 from .completions import CompletionThread
+from .errors import UnhealthyGradient
+from .request import Request
 from .residuals import Residuals, is_on
 from .session import Session
 
@@ -31,27 +33,45 @@ def make_hook(session: Session, average: bool, error_feedback: Optional[bool]) -
     residuals = Residuals(limit=_MAX_BUCKETS) if is_on(error_feedback, session.wire_dtype) else None
     completions = CompletionThread("sluice-ddp", session)
     comm_streams: dict[torch.device, torch.cuda.Stream] = {}
+    on_gpu: list[Request] = []  # for whose end nobody waits
+    step = 1
 
     def sluice_allreduce(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        nonlocal step
         # GPU streams continue after a failure, so the gradients of the last step may be undefined. Raises here, before
         # the next step uses them.
         error = session.error()
         if error is not None:
             raise error
+        _raise_findings(on_gpu)
+        name = f"bucket {bucket.index()} at step {step}"
+        step += bucket.is_last()
         gradients = bucket.buffer()
         residual = None
         if residuals is not None and gradients.dtype == torch.float32:
             residual = residuals.of(bucket.index(), gradients)  # DDP changes the buckets once, after the first step
         if gradients.device.type == "cuda":
-            return _allreduce_on_comm_stream(session, gradients, op, residual, comm_streams)
-        request = session.allreduce_async(gradients, op, residual=residual)
+            request, future = _allreduce_on_comm_stream(session, gradients, op, residual, name, comm_streams)
+            on_gpu.append(request)
+            return future
+        request = session.allreduce_async(gradients, op, residual=residual, name=name)
         return completions.future_of(request, request.wait)
 
     return sluice_allreduce
 
 
-def _allreduce_on_comm_stream(session: Session, gradients: torch.Tensor, op: str, residual: Optional[torch.Tensor],
-                              comm_streams: dict[torch.device, torch.cuda.Stream]) -> torch.futures.Future[torch.Tensor]:
+def _raise_findings(requests: list[Request]) -> None:
+    """Removes the requests that have ended. Raises the first of their findings with on_finding="raise"."""
+    ended = [request for request in requests if request.done()]
+    requests[:] = [request for request in requests if request not in ended]
+    for request in ended:
+        error = request.error()
+        if isinstance(error, UnhealthyGradient):
+            raise error
+
+
+def _allreduce_on_comm_stream(session: Session, gradients: torch.Tensor, op: str, residual: Optional[torch.Tensor], name: str,
+                              comm_streams: dict[torch.device, torch.cuda.Stream]) -> tuple[Request, torch.futures.Future[torch.Tensor]]:
     """Runs the operation on a separate stream, so that it overlaps with the backward pass.
 
     Does not wait on the host: the future completes at once and records an event on the separate stream, for which torch
@@ -64,8 +84,8 @@ def _allreduce_on_comm_stream(session: Session, gradients: torch.Tensor, op: str
     gradients.record_stream(stream)
     if residual is not None:
         residual.record_stream(stream)
-    session.allreduce_async(gradients, op, stream=stream, residual=residual)
+    request = session.allreduce_async(gradients, op, stream=stream, residual=residual, name=name)
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[device])
     with torch.cuda.stream(stream):
         future.set_result(gradients)
-    return future
+    return request, future

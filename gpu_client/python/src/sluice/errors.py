@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from .findings import Finding
 
 
 class Error(RuntimeError):
@@ -76,6 +79,14 @@ class Internal(Error):
     """The library has a bug, or returned a status that this package does not know."""
 
     status = 11
+
+
+class UnhealthyGradient(Error):
+    """A reducer found a rank's contribution to this operation sick, and the session has on_finding="raise". The operation
+    itself succeeded. str() names rank, finding and operation."""
+
+    status = 0
+    finding: Finding
 
 
 class LibraryNotFound(ImportError):

@@ -24,10 +24,11 @@ class Request:
     Any thread may use a request, also several at a time. The arrays of the operation are kept alive until it has ended,
     even if the request is dropped."""
 
-    def __init__(self, session: Session, result: Any) -> None:
+    def __init__(self, session: Session, result: Any, name: Optional[str] = None) -> None:
         """For Session only. `result` is the value that wait returns."""
         self._session = session
         self._result = result
+        self._name = name  # of the operation, in findings
         self._id = 0  # the sluice_request; 0 for a group that has not ended
         self._buffers: list[object] = []
         self._poll_lock = threading.Lock()  # one thread at a time polls: the library reports the end of a request once
@@ -81,9 +82,13 @@ class Request:
                         status = TIMEOUT  # the operation exceeded op_timeout_ms, and sluice_wait reported its end
                 text = "" if status == OK else self._session._reason(library, session)
                 if status == OK:
-                    self._complete(None)
+                    findings = self._session._findings
+                    finding = findings.of_request(library, session, self._id, self._name or "a group of operations")
+                    self._complete(findings.error_for(finding))
                 else:
+                    finding = None
                     self._complete(error_for_status(status, text or library.sluice_status_string(status).decode()))
+            self._session._findings.call(finding)
             return True
         finally:
             self._poll_lock.release()

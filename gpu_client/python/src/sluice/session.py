@@ -19,6 +19,7 @@ from . import _library
 from .buffers import Buffer, check_pair, view
 from .collectives import Collectives, library_op
 from .errors import Closed, Error, error_for_status
+from .findings import FindingReader, OnFinding
 from .options import session_options, stream_options
 from .request import Request
 from .stats import Stats, StreamStats, struct_fields
@@ -47,7 +48,7 @@ class Session(Collectives):
                  payload_crc: Optional[bool] = None, keep_results: Optional[bool] = None, connect_timeout_ms: Optional[int] = None,
                  join_timeout_ms: Optional[int] = None, op_timeout_ms: Optional[int] = None, linger_ms: Optional[int] = None,
                  resume_timeout_ms: Optional[int] = None, rendezvous: Optional[str] = None, stochastic_rounding: Optional[bool] = None,
-                 wire_strict: Optional[bool] = None, wire_min_count: Optional[int] = None) -> None:
+                 wire_strict: Optional[bool] = None, wire_min_count: Optional[int] = None, on_finding: OnFinding = None) -> None:
         """Connects to the reducers, joins, and waits until all ranks have joined.
 
         Blocks for at most connect_timeout_ms + join_timeout_ms + 5 s. Raises a subclass of sluice.Error, or TypeError or
@@ -60,11 +61,16 @@ class Session(Collectives):
         device: memory that operations use: "cpu" (the default), or "cuda", "cuda:N", N or a torch.device for a GPU.
         wire_dtype: the type in which sums and averages of float32 travel: "f32", "bf16", "f16", "mxfp8" or "int8"; None: the
             variable SLUICE_WIRE, otherwise "f32".
+        on_finding: what happens when a reducer with --health finds a rank's contribution to an operation sick. "raise": the
+            operation raises UnhealthyGradient when it has ended; a function: called with the Finding, on the thread that
+            sees the end; None: nothing.
 
         The other arguments have the names, units and meanings of the fields of sluice_options and sluice_stream_options.
         None keeps the library's default."""
         self._pid = os.getpid()
         self._lock = threading.Condition()
+        self._findings = FindingReader(on_finding)
+        self._issued = 0
         self._uses = 0  # calls in progress; close waits for them
         self._open: dict[int, Request] = {}
         # Requests that are being started and not in _open yet. An exception may leave one here until the session is closed.
@@ -98,13 +104,14 @@ class Session(Collectives):
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))
         atexit.register(self._at_exit)
 
-    def allreduce(self, x: Any, op: str = "sum", out: Any = None, *, stream: Any = None, residual: Any = None) -> Any:
+    def allreduce(self, x: Any, op: str = "sum", out: Any = None, *, stream: Any = None, residual: Any = None, name: Optional[str] = None) -> Any:
         """Reduces like allreduce_async, blocks until the result is in `out` (on a GPU too), and returns `out`."""
         if self._group is not None:
             raise RuntimeError("allreduce would block forever within a group, whose operations start at its end; use allreduce_async")
-        return self.allreduce_async(x, op, out, stream=stream, residual=residual).wait()
+        return self.allreduce_async(x, op, out, stream=stream, residual=residual, name=name).wait()
 
-    def allreduce_async(self, x: Any, op: str = "sum", out: Any = None, *, stream: Any = None, residual: Any = None) -> Request:
+    def allreduce_async(self, x: Any, op: str = "sum", out: Any = None, *, stream: Any = None, residual: Any = None,
+                        name: Optional[str] = None) -> Request:
         """Starts the reduction of `x` over all ranks into `out` on all ranks, and returns without waiting.
 
         x: an array, contiguous in C order and aligned, of int8, uint8, int32, uint32, int64, uint64, float16, bfloat16,
@@ -116,6 +123,8 @@ class Session(Collectives):
         residual: error feedback for the wire types "mxfp8" and "int8": a float32 array of as many elements as `x`, on the
             same device, zero before the first operation on a tensor. It is added to `x` before rounding and receives the
             rounding errors. Without effect with other wire types.
+        name: the operation in findings, such as "bucket 12 at step 1041"; None: its number in the session. A group has the
+            name of its first operation that has one.
 
         Neither array may be written, and `out` not read, until the operation has ended. Within a group all operations
         return the group's request. Raises TypeError for an unsupported object or element type, ValueError for unsuitable
@@ -134,7 +143,9 @@ class Session(Collectives):
         with self._use() as (library, session):
             self._release_completed()
             group = self._group
-            request = group or Request(self, x if out is None else out)
+            request = group or Request(self, x if out is None else out, self._next_name())
+            if name is not None and (group is None or group._name is None):
+                request._name = name
             request._buffers += (send.owner, receive.owner, placeholder, residual)
             request_id = ctypes.c_uint64()
             # Added before the call: a signal handler may raise right after the call, when the arrays are already in use.
@@ -153,7 +164,7 @@ class Session(Collectives):
             raise RuntimeError("a group contains allreduces only")
         with self._use() as (library, session):
             self._release_completed()
-            request = Request(self, result)
+            request = Request(self, result, self._next_name())
             request._buffers += owners
             request_id = ctypes.c_uint64()
             self._starting.append(request)  # before the call, as in allreduce_async
@@ -329,6 +340,10 @@ class Session(Collectives):
             library.sluice_allreduce_on_stream(session, None, None, 1, 0, 0, None, None)
             status = library.sluice_group_end(session, ctypes.byref(ctypes.c_uint64()))
             request._complete(self._refusal(library, session, status))
+
+    def _next_name(self) -> str:
+        self._issued += 1
+        return f"operation {self._issued}"
 
     def _add_request(self, request_id: int, request: Request) -> None:
         request._id = request_id
