@@ -26,6 +26,30 @@
 HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {
 
+// The largest lane. Highway 1.0.3 has no maximum over lanes of 8 and 16 bits.
+template <class D, class V>
+HWY_INLINE hn::TFromD<D> largest_lane([[maybe_unused]] D d, V v) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::GetLane(v);
+#else
+  if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) > 16) {
+    const hn::Half<D> half;
+    return largest_lane(half, hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    constexpr size_t kSize = sizeof(hn::TFromD<D>);
+    const auto shifted = [d](auto x, auto bytes) HWY_ATTR {
+      const hn::Repartition<uint8_t, D> du;
+      return hn::BitCast(d, hn::ShiftRightBytes<decltype(bytes)::value>(du, hn::BitCast(du, x)));
+    };
+    v = hn::Max(v, shifted(v, std::integral_constant<int, 8>()));
+    if constexpr (kSize <= 4) v = hn::Max(v, shifted(v, std::integral_constant<int, 4>()));
+    if constexpr (kSize <= 2) v = hn::Max(v, shifted(v, std::integral_constant<int, 2>()));
+    if constexpr (kSize <= 1) v = hn::Max(v, shifted(v, std::integral_constant<int, 1>()));
+    return hn::GetLane(v);
+  }
+#endif
+}
+
 // The largest of `count` patterns without their signs. Patterns of magnitudes have the order of their values,
 // so no value is decoded.
 template <class U>
@@ -43,9 +67,7 @@ HWY_INLINE U largest_pattern(const std::byte* p, size_t count, U mask) {
     e = hn::Max(e, hn::And(load(d, p + 3 * kBytes), magnitudes));
   }
   for (; count - i >= kLanes; i += kLanes, p += kBytes) a = hn::Max(a, hn::And(load(d, p), magnitudes));
-  alignas(64) U lanes[kLanes];
-  store(hn::Max(hn::Max(a, b), hn::Max(c, e)), d, reinterpret_cast<std::byte*>(lanes));
-  U largest = *std::max_element(lanes, lanes + kLanes);
+  U largest = largest_lane(d, hn::Max(hn::Max(a, b), hn::Max(c, e)));
   for (; i < count; ++i, p += sizeof(U)) {
     U pattern;
     std::memcpy(&pattern, p, sizeof pattern);
@@ -186,11 +208,7 @@ HWY_INLINE uint32_t largest_code(const std::byte* codes) {
   };
   auto v = magnitude(codes);
   for (size_t i = 16; i < kCount; i += 16) v = hn::Max(v, magnitude(codes + i));
-  v = hn::Max(v, hn::ShiftRightBytes<8>(du, v));
-  v = hn::Max(v, hn::ShiftRightBytes<4>(du, v));
-  v = hn::Max(v, hn::ShiftRightBytes<2>(du, v));
-  v = hn::Max(v, hn::ShiftRightBytes<1>(du, v));
-  return hn::GetLane(v);
+  return largest_lane(du, v);
 #endif
 }
 

@@ -2,7 +2,7 @@
 // and from a sample the norm and the fraction of zeros.
 //
 // The count of non-finite values and the largest magnitude cover every value. The sample covers the values
-// with index % 1024 < 64, by index within the chunk; of a block type the blocks with index % 16 == 0. Results
+// with index % 1024 < 64, by index within the chunk; of a block type the blocks with index % 64 == 0. Results
 // do not depend on how a chunk is divided into calls, except for rounding in `square_sum`.
 //
 // The vector code is compiled for several instruction sets, like the folds (fold.h), and all return the same
@@ -37,7 +37,7 @@ struct HealthStats {
 
 inline constexpr size_t kSampleRun = 64;       // consecutive values in the sample
 inline constexpr size_t kSamplePeriod = 1024;  // values from one run to the next
-inline constexpr size_t kSampledBlocks = 16;   // of a block type, every 16th block is in the sample
+inline constexpr size_t kSampledBlocks = 64;   // of a block type, every 64th block is in the sample
 
 // Adds the statistics of `count` elements to `stats`. `first` is the index of the first one in its chunk.
 using ScanFunction = void (*)(const std::byte* data, size_t first, size_t count, HealthStats& stats) noexcept;

@@ -79,7 +79,7 @@ void expect_equal(const HealthStats& got, const HealthStats& expected, const std
 TEST(HealthScan, EqualsTheReferenceOnEveryTarget) {
   std::mt19937_64 random(21);
   for (const DType t : all_types()) {
-    const size_t most = wire::is_block(t) ? 40 : 5000;
+    const size_t most = wire::is_block(t) ? 150 : 5000;
     for (int round = 0; round < (kSlowBuild ? 4 : 24); ++round) {
       const size_t count = round == 0 ? 0 : random() % most;
       const auto data = random_input(t, Stage::kWhole, count, random);
@@ -119,7 +119,7 @@ TEST(HealthScan, ClassifiesEveryPatternOfSmallTypes) {
 TEST(HealthScan, HasTheSameBitsOnEveryTarget) {
   std::mt19937_64 random(22);
   for (const DType t : {DType::kF32, DType::kBf16, DType::kF16, DType::kF8e4m3, DType::kMxfp8}) {
-    const size_t count = wire::is_block(t) ? 50 : 9000;
+    const size_t count = wire::is_block(t) ? 150 : 9000;
     const auto data = random_input(t, Stage::kWhole, count, random);
     HealthStats first;
     scan_targets().front().find(t)(data.data(), 5, count, first);
