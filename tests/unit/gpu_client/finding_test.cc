@@ -52,7 +52,7 @@ TEST(FindingSum, NeedsZerosInAllParts) {
 TEST(FindingQueue, KeepsTheLatest) {
   FindingQueue queue;
   EXPECT_FALSE(queue.pop());
-  for (uint64_t i = 1; i <= FindingQueue::kCapacity + 2; ++i) queue.push({.request = i});
+  for (uint64_t i = 1; i <= FindingQueue::kCapacity + 2; ++i) queue.push({.request = i, .finding = {}});
   for (uint64_t i = 3; i <= FindingQueue::kCapacity + 2; ++i) EXPECT_EQ(queue.pop()->request, i);
   EXPECT_FALSE(queue.pop());
 }
