@@ -132,7 +132,8 @@ def samples(group):
     yield "a few special", rare
     yield "zeros", numpy.copysign(F32(0), normal)
     edges = numpy.array([0x00000001, 0x007FFFFF, 0x00800000, 0x00800001, 0x7F7FFFFF, 0x43E00000, 0x43E00001, 0x43DFFFFF], numpy.uint32)
-    yield "one of a group", numpy.where(numpy.arange(count) % group == 0, numpy.resize(numpy.repeat(edges, group), count), 0).astype(numpy.uint32).view(F32)
+    firsts = numpy.arange(count) % group == 0
+    yield "one of a group", numpy.where(firsts, numpy.resize(numpy.repeat(edges, group), count), numpy.uint32(0)).view(F32)
     yield "ties", numpy.resize(ties(group), -(-len(ties(group)) // VALUES) * VALUES)
 
 
