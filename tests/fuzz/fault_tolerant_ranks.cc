@@ -8,6 +8,9 @@
 #include <utility>
 
 #include "core/assert.h"
+#include "tests/fuzz/payload_model.h"
+#include "wire/extension.h"
+#include "wire/payload/sparse.h"
 
 namespace sluice::fuzz {
 
@@ -181,6 +184,7 @@ FrameParts FaultTolerantRanks::contribution(uint32_t rank) const {
   h.view_hash = static_cast<uint32_t>(r.view.view_hash);
   h.sequence = r.next;
   h.slot = static_cast<uint16_t>(r.next % plan_.slots);
+  if ((chunk + rank + r.view.version) % 2 == 0) make_sparse_if_shorter(parts);
   return parts;
 }
 
@@ -191,8 +195,9 @@ FrameParts FaultTolerantRanks::operation_data(uint32_t rank, uint64_t chunk) con
   parts.header.chunk = chunk;
   parts.header.op_id = static_cast<uint32_t>(chunk / 3);
   // Some results exceed a small socket buffer, so that the lane must wait.
-  const size_t count = (random_bits >> 51) % 2 == 0 ? 1 + (random_bits >> 52) % 60 : 1000;
-  set_elements(parts, count, random_bits ^ rank);
+  const size_t drawn = (random_bits >> 51) % 2 == 0 ? 1 + (random_bits >> 52) % 60 : 1000;
+  const size_t count = std::min(drawn, most_elements(parts.header.wire_dtype, plan_.slot_bytes));
+  set_elements(parts, count, random_bits, rank);
   return parts;
 }
 
@@ -251,7 +256,7 @@ void FaultTolerantRanks::on_result(Rank& r, const StreamModel::Step& step) {
     ++r.held;
     return;
   }
-  SLUICE_ASSERT(step.payload == result(h.chunk));
+  check_payload(step);
   if (h.chunk == r.first_unfinished) ++r.first_unfinished;
   if (h.view_version != r.view.version) {  // was in transit when the rank changed its view
     SLUICE_ASSERT(h.view_version < r.view.version);
@@ -260,6 +265,26 @@ void FaultTolerantRanks::on_result(Rank& r, const StreamModel::Step& step) {
   SLUICE_ASSERT(r.resumed && h.view_hash == static_cast<uint32_t>(r.view.view_hash));
   SLUICE_ASSERT(h.sequence == r.held && h.chunk == r.view.base_chunk + r.held && r.held < r.next);
   ++r.held;
+}
+
+// The result travels as it is, or without its zero blocks if all ranks accept that and it pays.
+void FaultTolerantRanks::check_payload(const StreamModel::Step& step) const {
+  const wire::FrameHeader& h = step.header;
+  const Bytes expected = result(h.chunk);
+  const bool sparse = h.encoding == wire::Encoding::kSparse;
+  const auto expanded = wire::find_expanded(step.extensions);
+  SLUICE_ASSERT(expanded.has_value() == sparse);
+  if (sparse) {
+    SLUICE_ASSERT(expanded->bytes == expected.size());
+    SLUICE_ASSERT(step.payload == sparse_payload(expected, h.wire_dtype));
+  } else {
+    SLUICE_ASSERT(step.payload == expected);
+  }
+  bool all_accept = true;
+  for (uint32_t r = 0; r < count(); ++r)
+    all_accept &= (operation_data(r, h.chunk).header.flags & wire::kFlagAcceptsSparse) != 0;
+  if (left_) return;  // a chunk may have completed without the ranks that left
+  SLUICE_ASSERT(sparse == (all_accept && wire::sparse_length(expected, h.wire_dtype) != 0));
 }
 
 void FaultTolerantRanks::process_events() {

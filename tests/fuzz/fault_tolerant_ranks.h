@@ -66,6 +66,7 @@ class FaultTolerantRanks {
   void send(uint32_t rank, const Bytes& frame, size_t hold_back = 0);
   void on_frame(Rank& r, const StreamModel::Step& step);
   void on_result(Rank& r, const StreamModel::Step& step);
+  void check_payload(const StreamModel::Step& step) const;
   [[nodiscard]] bool may_contribute(const Rank& r) const;
   [[nodiscard]] FrameParts contribution(uint32_t rank) const;
   [[nodiscard]] FrameParts operation_data(uint32_t rank, uint64_t chunk) const;

@@ -20,18 +20,23 @@ void check_accepted(const FrameHeader& h) {
   SLUICE_ASSERT(wire::is_known(h.type));
   SLUICE_ASSERT((h.flags & ~wire::kKnownFlags) == 0);
   SLUICE_ASSERT(h.version != 0);
-  SLUICE_ASSERT(h.encoding == wire::Encoding::kPlain && h.scale_exponent == 0);
+  SLUICE_ASSERT(h.scale_exponent == 0);
   if (!wire::is_data(h.type) || h.type == wire::FrameType::kPiece) {
     const size_t most = wire::is_data(h.type) ? wire::kMaxPayload : wire::kMaxControlPayload;
-    SLUICE_ASSERT(h.length <= most && h.kind == wire::Kind::kNone);
+    SLUICE_ASSERT(h.length <= most && h.kind == wire::Kind::kNone && h.encoding == wire::Encoding::kPlain);
     SLUICE_ASSERT(h.type != wire::FrameType::kGrant || h.length == 0);
     return;
   }
   SLUICE_ASSERT(h.kind >= wire::Kind::kAllreduce && h.kind <= wire::Kind::kBroadcast);
   SLUICE_ASSERT(wire::is_valid(h.wire_dtype) && wire::is_valid(h.op));
   SLUICE_ASSERT(h.acc_dtype == wire::accumulator_of(h.wire_dtype) && h.result_dtype == h.wire_dtype);
-  SLUICE_ASSERT((h.length > 0 || h.kind != wire::Kind::kAllreduce) && h.length <= wire::kMaxPayload);
-  SLUICE_ASSERT(h.length % wire::size_of(h.wire_dtype) == 0);
+  const bool sparse = h.encoding == wire::Encoding::kSparse;
+  SLUICE_ASSERT(sparse || h.encoding == wire::Encoding::kPlain);
+  const bool may_be_empty = h.kind != wire::Kind::kAllreduce && !sparse;
+  SLUICE_ASSERT((h.length > 0 || may_be_empty) && h.length <= wire::kMaxPayload);
+  SLUICE_ASSERT(sparse || h.length % wire::size_of(h.wire_dtype) == 0);
+  const bool block = h.wire_dtype == wire::DType::kMxfp8 || h.wire_dtype == wire::DType::kInt8Block;
+  SLUICE_ASSERT(!block || h.op == wire::Op::kSum || h.op == wire::Op::kAvg);
 }
 
 // The extensions of an area according to protocol.md section 3: the first of each type with a body of 8
@@ -41,6 +46,7 @@ struct ParsedArea {
   std::optional<wire::ResultInfo> result{};
   std::optional<wire::OpInfo> op{};
   std::optional<wire::ChunkOwner> owner{};
+  std::optional<wire::Expanded> expanded{};
 };
 
 ParsedArea parse_area(std::span<const std::byte> area) {
@@ -57,13 +63,14 @@ ParsedArea parse_area(std::span<const std::byte> area) {
       if (p[8 + i] != std::byte{0}) return {.well_formed = false};
     }
     const unsigned plain = type & 0x7fffu;
-    const bool is_supported = (plain == 1 || plain == 3 || plain == 5 || plain == 6) && body == 8;
+    const bool is_supported = (plain == 1 || plain == 3 || (plain >= 5 && plain <= 7)) && body == 8;
     if (type >= 0x8000 && !is_supported) return {.well_formed = false};
     if (plain == 1 && body == 8 && !parsed.result)
       parsed.result = {.last_rank = load_le<uint32_t>(p + 8), .lag_us = load_le<uint32_t>(p + 12)};
     if (plain == 5 && body == 8 && !parsed.op) parsed.op = {.count = load_le<uint64_t>(p + 8)};
     if (plain == 6 && body == 8 && !parsed.owner)
       parsed.owner = {.owner = load_le<uint32_t>(p + 8), .chunk_bytes = load_le<uint32_t>(p + 12)};
+    if (plain == 7 && body == 8 && !parsed.expanded) parsed.expanded = {.bytes = load_le<uint32_t>(p + 8)};
     at += 8 + padded;
   }
   return parsed;
@@ -76,10 +83,12 @@ void check_extensions(std::span<const std::byte> area) {
   const auto result = wire::find_result_info(area);
   const auto op = wire::find_op_info(area);
   const auto owner = wire::find_owner(area);
+  const auto expanded = wire::find_expanded(area);
   if (!accepted) return;  // a refused area must only not be read out of bounds
   SLUICE_ASSERT(result == parsed.result);
   SLUICE_ASSERT(op == parsed.op);
   SLUICE_ASSERT(owner == parsed.owner);
+  SLUICE_ASSERT(expanded == parsed.expanded);
 }
 
 }  // namespace

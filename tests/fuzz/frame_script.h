@@ -26,8 +26,16 @@ template <typename M>
 // A contribution to an allreduce, without elements. `random_bits` select dtype and op.
 [[nodiscard]] FrameParts contribution_frame(uint32_t session, uint64_t random_bits);
 
-// Sets the payload of a contribution, `count` elements that `random_bits` determine, and the fields for it.
-void set_elements(FrameParts& parts, size_t count, uint64_t random_bits);
+// Sets the payload of a contribution, `count` elements that `random_bits` and the rank determine, and the
+// fields for it. Receivers accept it. Blocks of zeros are mostly the same on all ranks.
+void set_elements(FrameParts& parts, size_t count, uint64_t random_bits, uint32_t rank);
+// The most elements that a contribution may have in a session with slots of this size.
+[[nodiscard]] size_t most_elements(wire::DType t, size_t slot_bytes);
+
+// Encodes the payload (protocol.md section 9, "Sparse payloads"). EXPANDED becomes the last extension.
+void make_sparse(FrameParts& parts);
+// The same, if the payload becomes shorter.
+void make_sparse_if_shorter(FrameParts& parts);
 
 // Computes length, ext_len8 and, if its flag is set, payload_crc.
 [[nodiscard]] Bytes encode(FrameParts parts);

@@ -160,12 +160,22 @@ FrameParts FuzzedSession::contribution(uint32_t rank, uint64_t sequence) const {
   h.sequence = sequence;
   h.chunk = 2 * sequence;
   h.op_id = static_cast<uint32_t>(sequence);
-  const size_t element = wire::size_of(h.wire_dtype);
-  const size_t most = plan_.slot_bytes / (element == 1 && h.acc_dtype == wire::DType::kF32 ? 2 : element);
-  const size_t count = (random_bits >> 48) % 8 == 0 ? most : 1 + (random_bits >> 52) % 40;
+  const size_t most = most_elements(h.wire_dtype, plan_.slot_bytes);
+  const uint64_t size = (random_bits >> 48) % 8;
+  const size_t drawn = 1 + (random_bits >> 52) % (size < 3 ? 300 : 40);
+  const size_t count = size == 0 ? most : std::min(most, drawn);
   parts.extensions.resize(wire::kSmallExtensionBytes);
   wire::encode_extension(wire::OpInfo{.count = count}, wire::SmallExtension(parts.extensions));
-  set_elements(parts, count, random_bits ^ rank);
+  set_elements(parts, count, random_bits, rank);
+  if ((random_bits >> 20) % 4 == 0) {
+    h.kind = static_cast<wire::Kind>(2 + (random_bits >> 22) % 4);
+    const auto owner = static_cast<uint32_t>((random_bits >> 24) % plan_.ranks);
+    parts.extensions.resize(2 * wire::kSmallExtensionBytes);
+    wire::encode_extension(wire::ChunkOwner{.owner = owner, .chunk_bytes = h.length},
+                           std::span(parts.extensions).last<wire::kSmallExtensionBytes>());
+    if (!wire::contributes(h.kind, owner, rank)) parts.payload.clear();
+  }
+  if ((random_bits >> 28 ^ rank) % 2 == 0) make_sparse_if_shorter(parts);
   return parts;
 }
 
@@ -216,6 +226,7 @@ void FuzzedSession::on_frame(uint32_t rank, const StreamModel::Step& step) {
   const ExpectedResult& expected = connection.expected_results.front();
   SLUICE_ASSERT(step.header == expected.header);
   SLUICE_ASSERT(wire::find_result_info(step.extensions) == expected.info);
+  SLUICE_ASSERT(wire::find_expanded(step.extensions) == expected.expanded);
   SLUICE_ASSERT(step.payload == expected.payload);
   connection.expected_results.pop_front();
 }

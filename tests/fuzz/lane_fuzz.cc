@@ -176,9 +176,12 @@ class Script {
     const uint8_t variant = in_.u8();
     if ((variant & 1) != 0) parts.header.flags |= wire::kFlagResent;
     if ((variant & 2) != 0) parts.header.flags &= static_cast<uint16_t>(~wire::kFlagPayloadCrc);
-    if ((variant & 4) != 0) parts.extensions.clear();
+    if ((variant & 4) != 0)  // without OP_INFO
+      parts.extensions.erase(parts.extensions.begin(), parts.extensions.begin() + wire::kSmallExtensionBytes);
     if ((variant & 8) != 0) parts.extensions.resize(parts.extensions.size() + 8);  // type 0, optional
     if ((variant & 16) != 0) parts.header.payload_crc = in_.take<uint32_t>();
+    if ((variant & 32) != 0) parts.header.flags ^= wire::kFlagAcceptsSparse;
+    if ((variant & 64) != 0) parts.header.flags |= wire::kFlagLosses;
     return encode(std::move(parts));
   }
 

@@ -10,6 +10,7 @@
 #include "reducer/slots/session_plan.h"
 #include "tests/fuzz/stream_model.h"
 #include "wire/extension.h"
+#include "wire/message_limits.h"
 
 namespace sluice::fuzz {
 
@@ -17,13 +18,14 @@ namespace sluice::fuzz {
 struct ExpectedResult {
   wire::FrameHeader header{};  // flags, payload_crc and ext_len8 as sent
   wire::ResultInfo info{};
+  std::optional<wire::Expanded> expanded{};
   Bytes payload{};
 };
 
 // The result of the contributions: sums groups of eight in rank order, then the group results in order.
 [[nodiscard]] Bytes sum_in_order(const wire::FrameHeader& header, std::span<const std::byte* const> payloads);
 
-// LaneModel is the reference model of one session on a lane, written from protocol.md sections 5, 7, 9 and 10
+// LaneModel is the reference model of one session on a lane, written from protocol.md sections 5 to 10
 // and from lane_messages.h, without optimization. It keeps every contribution and computes each result at
 // once with the scalar reference. A script settles the lane after each action, so the model knows exactly
 // which frames the lane sends, and which connections it closes for which reason.
@@ -74,17 +76,21 @@ class LaneModel {
 
  private:
   struct Chunk {
-    wire::FrameHeader reference;
+    wire::FrameHeader reference;  // plain; the length is the chunk's
+    uint32_t owner = wire::kNoRank;
+    bool accepts_sparse = true;
     Nanos first_arrival = 0;
     Nanos last_arrival = 0;
     uint32_t last_rank = 0;
-    std::map<uint32_t, Bytes> payloads;
+    std::map<uint32_t, Bytes> payloads;  // without encoding
   };
 
-  [[nodiscard]] Status admit(const Connection& connection, const wire::FrameHeader& h, uint64_t credit) const;
+  [[nodiscard]] Status admit(uint32_t rank, const StreamModel::Step& step, uint64_t credit) const;
+  [[nodiscard]] Status admit_payload(uint32_t rank, const StreamModel::Step& step) const;
   [[nodiscard]] Status frame(uint32_t rank, const StreamModel::Step& step, Nanos now);
-  void on_contribution(uint32_t rank, const StreamModel::Step& step, Nanos now);
+  void on_contribution(uint32_t rank, const StreamModel::Step& step, const Bytes& payload, Nanos now);
   void fold();
+  [[nodiscard]] ExpectedResult result(const Chunk& chunk, bool losses) const;
   [[nodiscard]] Bytes sum(const Chunk& chunk) const;
   void fail(Errc code, uint32_t rank);
 
@@ -93,6 +99,7 @@ class LaneModel {
   std::map<uint64_t, Chunk> chunks_;  // chunks without a result, by sequence
   uint64_t next_result_ = 0;
   uint64_t incarnation_ = 0;
+  bool losses_ = false;  // a rank reported lost packets since the last result
   bool ending_ = false;
   std::optional<Failure> failure_;
 };

@@ -14,7 +14,7 @@ VECTORS = HERE.parent / "conformance" / "vectors"
 MESSAGES = (  # in the order of kBodies in handshake_fuzz.cc
     "HELLO WELCOME JOIN JOINED ATTACH ATTACHED REFUSED PAIR PAIRED VOTE VERDICT COMMIT HEARTBEAT LEAVE LEAVE_ACK ABORT "
     "STATUS_QUERY STATUS_REPLY VERDICT_QUERY RESUME RESUME_ACK SUSPECT VIEW_QUERY VIEW_ANSWER VIEW_COMMIT DRAIN_NOTICE "
-    "VIEW_KNOWN STREAM STREAM_ANSWER STREAM_OFFER RATE_CHANGES"
+    "VIEW_KNOWN STREAM STREAM_ANSWER STREAM_OFFER RATE_CHANGES GATHER GATHERED"
 ).split()
 
 
@@ -29,6 +29,11 @@ def recorded_frames():
     return frames
 
 
+def recorded_frame(name):
+    lines = (VECTORS / name).read_text().splitlines()
+    return bytes.fromhex(" ".join(line.split("#")[0] for line in lines))
+
+
 def write(target, seeds):
     folder = HERE / "corpus" / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,6 +43,8 @@ def write(target, seeds):
 
 def frame_seeds(frames):
     seeds = {f"{name.lower()}": b"\0" + data for name, data in frames}
+    seeds["sparse"] = b"\0" + recorded_frame("sparse.hex")[:96]
+    seeds["blocks"] = b"\0" + recorded_frame("blocks.hex")[:80]
     seeds["repaired"] = b"\3" + bytes([0, 0, 0, 0, 1, 33, 1, 0, 2]) + bytes(55) + bytes.fromhex("0100080000000000") + bytes(8)
     return seeds
 
@@ -70,6 +77,45 @@ def stream_seeds():
         "extensions_too_long": whole + [4, 0, 5] + bytes_of(5) + [0, 19, 9] + [0] * 72,
         "empty_cut": [0, 1, 11, 9] + [8, 0, 0, 8, 0, 1, 7] * 4,
     }
+
+
+def payload_seeds():
+    expand, sparse, decode, encode = range(4)
+    u8, f32, mxfp8, int8_block = 1, 7, 12, 13
+    u32 = lambda value: list(value.to_bytes(4, "little"))
+    small, no_zeros_before, zeros_before = [1], [0], [1]
+    recorded = list(recorded_frame("sparse.hex")[96:])  # 259 f32
+    block = list(recorded_frame("blocks.hex")[-264:])
+    scales = [0, 0, 0x80, 0x3F, 0, 0, 0xC0, 0x7F]  # 1 and NaN
+    floats = struct.pack("<12f", 0, -0.0, 1, -3.7, 448, 449, 1e-45, -1e-38, 3.4e38, 1e30, 127.5, 0.1)
+    special = struct.pack("<4f", 1, float("inf"), float("nan"), -2)
+    return {
+        "expand": [expand, f32] + small + u32(259 * 4) + no_zeros_before + recorded,
+        "expand_plain_is_shorter": [expand, f32] + small + u32(256) + no_zeros_before + recorded,
+        "expand_cut": [expand, f32] + small + u32(259 * 4) + no_zeros_before + recorded[:-1],
+        "expand_bits_beyond": [expand, f32] + small + u32(259 * 4) + no_zeros_before + recorded[:-1] + [recorded[-1] | 32],
+        "expand_zero_block": [expand, u8] + small + u32(200) + zeros_before + [64, 0, 2],
+        "expand_blocks": [expand, int8_block] + small + u32(264 * 9) + no_zeros_before + block + [0, 1],
+        "expand_nothing": [expand, u8] + small + u32(0) + no_zeros_before,
+        "expand_large": [expand, u8, 0] + u32(256 << 10) + zeros_before + [64, 2],
+        "sparse": [sparse, f32] + small + u32(4000) + [0, 5, 9, 0, 0, 0, 0, 1, 255, 0],
+        "sparse_byte": [sparse, u8] + small + u32(1),
+        "sparse_blocks": [sparse, mxfp8] + small + u32(264 * 10) + [0, 128, 8, 1],
+        "sparse_large": [sparse, u8, 0] + u32(256 << 10) + [1, 1, 1],
+        "decode_mxfp8": [decode, 0, 0] + block,
+        "decode_mxfp8_part": [decode, 0, 200] + block * 2,
+        "decode_int8": [decode, 1, 3] + scales + [i for i in range(256) if i != 128] + [129],
+        "decode_int8_bad_code": [decode, 1, 3] + scales + list(range(256)),
+        "decode_int8_bad_scale": [decode, 1, 0, 1] + scales[1:] + [7] * 256,
+        "encode_mxfp8": [encode, 0, 0] + list(floats),
+        "encode_int8": [encode, 1, 0] + list(floats),
+        "encode_special_mxfp8": [encode, 0, 2, 44, 1] + list(special),
+        "encode_special_int8": [encode, 1, 2, 44, 1] + list(special),
+        "encode_random_mxfp8": [encode, 0, 1] + bytes_of(12) + list(floats),
+        "encode_random_int8": [encode, 1, 3] + bytes_of(12) + [0, 3] + list(floats),
+        "encode_largest": [encode, 0, 0] + [255, 255, 127, 127],
+        "encode_subnormals_int8": [encode, 1, 2, 200, 0] + [1, 0, 0, 0, 255, 255, 127, 128, 77, 1, 1, 0],
+    }  # fmt: skip
 
 
 def bytes_of(n):
@@ -106,6 +152,18 @@ def lane_seeds():
         "half_close": [two_ranks, 8, act(everyone), act(close), 0, act(send, 1), act(end), 1, act(end)],
         "vanish": [three | slow, 8] + rounds + [act(close, 1), 1, act(everyone), act(end), 1, act(end)],
         "end_unread": [three | slow | three_slots, 7] + rounds + [act(close, 1), 2, act(send), act(time), 3, act(drain, 1)],
+        # Both ranks without the same blocks; then one with a plain payload; then wrong bitmaps and lengths.
+        "sparse": [two_ranks, 1] + rounds + [act(altered), 0, 29, 85, act(altered, 1), 0, 29, 85, act(altered), 0, 29, 15, act(send, 1)] + rounds,
+        "sparse_bitmap": [three, 1, act(altered), 1, 29, 255, 30, 0, act(altered, 1), 1, 29, 1, 30, 7, act(altered, 2), 1, 29, 6, 36, 120],
+        "sparse_expanded": [three, 2, act(altered), 1, 29, 255, 31, act(altered, 1), 1, 29, 255, 33, 129, act(altered, 2), 1, 29, 3, 32, 0, 0, 0, 2],
+        "sparse_or_not": [three, 3, act(everyone), act(altered), 0, 34, 1, act(altered, 1), 1, 29, 255, 34, 0, act(everyone), act(altered, 2), 0, 37],
+        "sparse_of_nine": [nine | small_folds, 4] + [act(everyone), act(odd, 8), 32] * 8,
+        "owners": [three | three_slots, 5] + rounds * 3 + [act(altered), 0, 38, 4, act(altered, 1), 0, 38, 4],
+        # The first chunk of these scripts is of int8-block and of f32, and has no zeros.
+        "bad_code": [two_ranks, 43, act(send, 1), act(altered), 0, 35, 8, 0, 128],
+        "bad_scale": [two_ranks, 43, act(send, 1), act(altered), 0, 35, 0, 0, 1],
+        "sparse_and_longer": [two_ranks, 20, act(send, 1), act(altered), 0, 29, 0],
+        "losses": [three, 7, act(odd), 64, act(odd, 1), 96, act(send, 2)] + rounds,
         "odd": [two_ranks, 8, act(odd), 15, act(odd, 1), 2, act(everyone)],
     }
 
@@ -140,6 +198,8 @@ def lane_recovery_seeds():
         "garbage": [two_ranks, 11] + [act(garbage, 1), 3, 1, 2, 3, act(resume, 1)] * 14 + rounds,
         "altered": [two_ranks, 12, act(everyone), act(altered), 1, 1, 0, 20, act(everyone), act(altered, 1), 2, 0, 1, 5, 9] + rounds,
         "time": [two_ranks, 13, act(part), 9, 0, act(time), 15, act(resume)] + rounds,
+        "sparse": [three, 16, act(everyone), act(altered), 0, 29, 85, act(altered, 1), 1, 29, 255, 30, 3, act(altered, 2), 1, 29, 7, 31, act(everyone)] + rounds,
+        "sparse_results": [two_ranks | slow | three_slots, 17] + rounds + [act(cut, 1), act(resume, 1)] + rounds + [act(view), act(all_follow)] + rounds * 2,
         "one": [one | small_folds, 14] + rounds + [act(view), act(all_follow)] + rounds,
     }  # fmt: skip
 
@@ -198,6 +258,7 @@ def main():
     write("frame_fuzz", frame_seeds(frames))
     write("handshake_fuzz", handshake_seeds(frames))
     write("stream_fuzz", stream_seeds())
+    write("payload_fuzz", payload_seeds())
     write("lane_fuzz", lane_seeds())
     write("lane_recovery_fuzz", lane_recovery_seeds())
     write("discovery_fuzz", discovery_seeds())
