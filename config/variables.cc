@@ -9,6 +9,7 @@ namespace {
 // clang-format off
 constexpr std::string_view kPluginVariables[] = {
     "SLUICE_BITS",
+    "SLUICE_BLACKBOX",
     "SLUICE_COLOCATED",
     "SLUICE_CONNECT_TIMEOUT",
     "SLUICE_DISCOVERY",
@@ -63,6 +64,7 @@ constexpr std::string_view kPluginVariables[] = {
 constexpr std::string_view kProgramVariables[] = {
     "SLUICE_ABSENCE_TIMEOUT",
     "SLUICE_AGG_ITERS",
+    "SLUICE_ALL",
     "SLUICE_ANYWHERE",
     "SLUICE_ARCH",
     "SLUICE_ARRIVAL_TIMEOUT",
@@ -168,6 +170,7 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_SEED",
     "SLUICE_SESSION",
     "SLUICE_SESSION_MEMORY_LIMIT",
+    "SLUICE_SINCE",
     "SLUICE_SINGLE",
     "SLUICE_SIZE",
     "SLUICE_SLOW",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "blackbox/process_dump.h"
 #include "colocated/hosted_reducer.h"
 #include "core/clock.h"
 #include "gpu_client/engine/join/credentials.h"
@@ -178,6 +179,7 @@ Result<std::unique_ptr<Comm>> connect_session(std::span<void* const> handles, Li
 
   // Last round: have all nodes joined? The join vote of the engine is not sufficient: it goes through a
   // reducer, which may fail after it has answered only some of the nodes.
+  blackbox::name_process("libnccl-net-sluice", "-nccl");
   auto created = engine::Session::create(std::move(options));
   const Result<void> joined = created ? Result<void>() : tl::unexpected(created.error());
   const int64_t steps = s.may_colocate(ranks) ? kColocatedJoinSteps : kJoinSteps;

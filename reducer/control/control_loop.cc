@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <future>
+#include <utility>
+
 #include "core/assert.h"
 #include "core/clock.h"
 #include "transport/tcp/address.h"
@@ -18,6 +20,7 @@ namespace {
 
 constexpr Nanos kTick = 50 * kMillisecond;
 constexpr Nanos kStall = 500 * kMillisecond;  // a tick this late: the process was suspended or starved of CPU
+constexpr uint32_t kRefusalsPerSecond = 20;   // recorded ones
 constexpr Nanos kDevicePollInterval = 1 * kSecond;
 constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
 constexpr auto kPollInterval = std::chrono::milliseconds(20);  // of threads that wait for the loop
@@ -36,6 +39,7 @@ ControlLoop::ControlLoop(const ReducerOptions& options, transport::tcp::Socket l
       tls_(std::move(tls)),
       rdma_(std::move(rdma)),
       id_(random64()),
+      blackbox_(blackbox::EventSource::of_reducer(id_)),
       fair_(fair),
       lanes_(lanes),
       now_(monotonic_now()),
@@ -54,6 +58,10 @@ ControlLoop::ControlLoop(const ReducerOptions& options, transport::tcp::Socket l
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size);
+  const std::string host = options_.listen_host.empty() ? "*" : options_.listen_host;
+  const uint16_t port = transport::tcp::bound_port(listener.fd()).value_or(options_.listen_port);
+  blackbox_.record(blackbox::EventKind::kReducerListening, {.a = lane_count()},
+                   transport::tcp::endpoint_text(host, port));
   acceptor_.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(),
                    listener.release());
 }
@@ -282,7 +290,24 @@ void ControlLoop::tick() {
 void ControlLoop::handle_stall(Nanos time) {
   log_.warn("process did not run for " + std::to_string(time / kMillisecond) +
             " ms (suspended or starved of CPU); peer timeouts are extended by that time");
+  blackbox_.record(blackbox::EventKind::kStalled,
+                   {.a = static_cast<uint64_t>(time / kMillisecond), .at = now_ - time});
   sessions_.on_process_stall(time);
+}
+
+void ControlLoop::record_refusal(const SessionId& session, uint32_t rank, Errc code,
+                                 const std::string& text) noexcept {
+  if (now_ - refusals_since_ >= kSecond) {
+    refusals_since_ = now_;
+    refusals_ = 0;
+  }
+  if (++refusals_ > kRefusalsPerSecond) {
+    ++refusals_not_recorded_;
+    return;
+  }
+  blackbox::EventSource::of_reducer(id_, blackbox::session_key(session))
+      .record(blackbox::EventKind::kConnectionRefused,
+              {.peer = rank, .a = std::exchange(refusals_not_recorded_, 0), .code = code}, text);
 }
 
 void ControlLoop::process_lane_events() {
@@ -314,6 +339,7 @@ void ControlLoop::begin_drain() {
   now_ = monotonic_now();
   is_draining_ = true;
   drain_deadline_ = now_ + options_.drain_timeout;
+  blackbox_.record(blackbox::EventKind::kReducerDraining, {.a = sessions_.open().size()});
   log_.info("draining: " + std::to_string(sessions_.open().size()) + " sessions left");
   // A session that is joining continues too: other reducers may have committed it already.
   close_if_empty();
@@ -323,6 +349,7 @@ void ControlLoop::begin_stop(Errc code, const char* text) {
   now_ = monotonic_now();
   is_draining_ = true;
   is_stopping_ = true;
+  blackbox_.record(blackbox::EventKind::kReducerStopping, {.code = code}, text);
   sessions_.stop(code, text, now_ + linger());
   for (const auto& connection : connections_) connection->limit_linger(now_ + linger());
   close_if_empty();

@@ -15,6 +15,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "blackbox/dump_thread.h"
+#include "blackbox/event_source.h"
 #include "config/secret_file.h"
 #include "core/result.h"
 #include "reducer/control/admission_policy.h"
@@ -71,6 +73,10 @@ class ControlLoop {
   [[nodiscard]] Nanos drain_time_left() const noexcept { return std::max<Nanos>(drain_deadline_ - now_, 0); }
 
   [[nodiscard]] const ReducerLog& log() const noexcept { return log_; }
+  [[nodiscard]] blackbox::DumpThread& dump() noexcept { return dump_; }
+  // Records a refused handshake. Strangers can cause such events, so some are only counted: they must not
+  // displace all others.
+  void record_refusal(const SessionId& session, uint32_t rank, Errc code, const std::string& text) noexcept;
   [[nodiscard]] AdmissionPolicy& admission() noexcept { return admission_; }
   [[nodiscard]] const transport::tcp::TlsContext* tls() const noexcept { return tls_.get(); }  // null: off
   [[nodiscard]] const RdmaOffer& rdma() const noexcept { return rdma_; }
@@ -127,6 +133,11 @@ class ControlLoop {
   std::shared_ptr<const transport::tcp::TlsContext> tls_;
   const RdmaOffer rdma_;
   const uint64_t id_;
+  const blackbox::EventSource blackbox_;
+  blackbox::DumpThread dump_;
+  Nanos refusals_since_ = 0;
+  uint32_t refusals_ = 0;
+  uint64_t refusals_not_recorded_ = 0;
   FairPool& fair_;
   std::vector<std::unique_ptr<LaneThread>>& lanes_;
   ControlCounters counters_;

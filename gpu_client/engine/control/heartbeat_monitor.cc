@@ -53,10 +53,11 @@ HeartbeatMonitor::~HeartbeatMonitor() {
 }
 
 uint32_t HeartbeatMonitor::add(std::vector<ControlPeer> peers, HeartbeatListener& listener,
-                               bool fault_tolerant) {
+                               bool fault_tolerant, const blackbox::EventSource& blackbox) {
   const std::lock_guard lock(mutex_);
   const uint32_t id = next_id_++;
-  MonitoredSession& session = sessions_.try_emplace(id, id, listener, fault_tolerant, *poller_).first->second;
+  MonitoredSession& session =
+      sessions_.try_emplace(id, id, listener, fault_tolerant, blackbox, *poller_).first->second;
   const Nanos now = monotonic_now();
   for (ControlPeer& p : peers) session.add_peer(std::move(p), now);
   poller_->wake();

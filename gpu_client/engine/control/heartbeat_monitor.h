@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "blackbox/event_source.h"
 #include "core/result.h"
 #include "core/units.h"
 #include "gpu_client/engine/control/heartbeat_listener.h"
@@ -37,9 +38,9 @@ class HeartbeatMonitor {
   // make all of them but remove(), which waits for it.
 
   // Takes over the control connections of a committed session. Returns the session's id for the calls below.
-  // `listener` must live until remove().
+  // `listener` must live until remove(). `blackbox` records what the monitor sees.
   [[nodiscard]] uint32_t add(std::vector<ControlPeer> peers, HeartbeatListener& listener,
-                             bool fault_tolerant = false);
+                             bool fault_tolerant = false, const blackbox::EventSource& blackbox = {});
   // Sends ABORT to every reducer, once; no effect after a loss. Does not call the listener.
   void abort(uint32_t session, Errc code, uint32_t rank, const std::string& text) {
     on_active(session, [&](MonitoredSession& s) { s.abort(code, rank, text); });

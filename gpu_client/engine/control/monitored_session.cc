@@ -10,6 +10,9 @@ namespace sluice::engine {
 namespace {
 
 constexpr size_t kNoPeer = ~size_t{0};
+// Of this many heartbeats, one is recorded on each side: `sluice blackbox` compares the hosts' clocks by
+// them.
+constexpr uint64_t kRecordedHeartbeats = 8;
 // Frames received from one connection in a row, so that a busy connection does not delay the others.
 constexpr int kFramesInARow = 64;
 
@@ -17,6 +20,7 @@ constexpr int kFramesInARow = 64;
 
 void MonitoredSession::add_peer(ControlPeer peer, Nanos now) {
   peers_.push_back({.connection = std::move(peer.connection),
+                    .reducer = peer.reducer,
                     .heartbeat = peer.heartbeat,
                     .timeout = peer.timeout,
                     .last_heard = now,
@@ -137,6 +141,8 @@ void MonitoredSession::serve(size_t peer) {
       return;
     }
     p.last_heard = monotonic_now();
+    if (std::exchange(p.reported_silent, false))
+      blackbox_.record(blackbox::EventKind::kPeerHeard, {.peer = p.reducer, .at = p.last_heard});
     if (!ended_) handle_frame(peer, frame);
   }
   if (p.lost) return;
@@ -166,6 +172,8 @@ void MonitoredSession::handle_frame(size_t peer, const ControlConnection::Frame&
     case wire::FrameType::kHeartbeat: {
       wire::Heartbeat heartbeat;
       if (const Status s = wire::decode_body(frame.body, heartbeat); !s.ok()) return handle_lost(peer, s);
+      if (heartbeat.count % kRecordedHeartbeats == 1)
+        blackbox_.record(blackbox::EventKind::kHeartbeatReceived, {.peer = p.reducer, .a = heartbeat.count});
       p.waiting = {.missing_ranks = heartbeat.missing_ranks,
                    .first_rank = heartbeat.missing.empty() ? wire::kNoRank : heartbeat.missing.front(),
                    .waited_ms = heartbeat.waited_ms};
@@ -210,6 +218,9 @@ void MonitoredSession::handle_lost(size_t peer, Status status) {
     cause = "no heartbeat for " + std::to_string(p.timeout / kMillisecond) + " ms";
     code = Errc::kReducerLost;
   }
+  blackbox_.record(blackbox::EventKind::kConnectionLost,
+                   {.peer = p.reducer, .a = blackbox::kControlConnection, .code = status.code()},
+                   status.code() == Errc::kTimeout ? cause : std::string());
   if (fault_tolerant_) {
     p.connection.close();
     p.waiting = {};
@@ -255,14 +266,25 @@ void MonitoredSession::check_timers(Nanos now) {
       if (!p.lost && !ended_ && now - p.last_heard >= p.timeout) handle_lost(i, Errc::kTimeout);
       continue;
     }
+    note_silence(p, now);
     if (now < p.next_heartbeat) continue;
     p.next_heartbeat = now + p.heartbeat;
     send_heartbeat(i);
   }
 }
 
+// As is_unresponsive().
+void MonitoredSession::note_silence(Peer& p, Nanos now) const noexcept {
+  if (p.reported_silent || now - p.last_heard < std::max(p.timeout / 2, 2 * p.heartbeat)) return;
+  p.reported_silent = true;
+  const auto ms = static_cast<uint64_t>((now - p.last_heard) / kMillisecond);
+  blackbox_.record(blackbox::EventKind::kPeerSilent, {.peer = p.reducer, .a = ms});
+}
+
 void MonitoredSession::send_heartbeat(size_t peer) {
   Peer& p = peers_[peer];
+  if ((p.heartbeats_sent + 1) % kRecordedHeartbeats == 1)
+    blackbox_.record(blackbox::EventKind::kHeartbeatSent, {.peer = p.reducer, .a = p.heartbeats_sent + 1});
   const wire::Heartbeat heartbeat{
       .count = ++p.heartbeats_sent, .missing = {}, .finished = listener_.first_unfinished()};
   // A full socket needs no handling: a reducer that does not read will also be silent.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "blackbox/event_source.h"
 #include "core/units.h"
 #include "gpu_client/engine/control/control_connection.h"
 #include "gpu_client/engine/control/heartbeat_listener.h"
@@ -21,6 +22,7 @@ namespace sluice::engine {
 // The control connection to one reducer, with the intervals that the reducer has sent in JOINED.
 struct ControlPeer {
   ControlConnection connection;
+  uint64_t reducer = 0;  // its id
   Nanos heartbeat = kSecond;
   Nanos timeout = 10 * kSecond;  // of silence
 };
@@ -30,8 +32,8 @@ class MonitoredSession {
   // `listener` and `poller` outlive the session. A connection's owner in the poller is the session's id
   // (generation) and the index of the peer.
   MonitoredSession(uint32_t id, HeartbeatListener& listener, bool fault_tolerant,
-                   transport::tcp::Poller& poller)
-      : id_(id), fault_tolerant_(fault_tolerant), listener_(listener), poller_(poller) {}
+                   const blackbox::EventSource& blackbox, transport::tcp::Poller& poller)
+      : id_(id), fault_tolerant_(fault_tolerant), blackbox_(blackbox), listener_(listener), poller_(poller) {}
   MonitoredSession(const MonitoredSession&) = delete;
 
   [[nodiscard]] HeartbeatListener& listener() const noexcept { return listener_; }
@@ -65,6 +67,7 @@ class MonitoredSession {
  private:
   struct Peer {
     ControlConnection connection;
+    uint64_t reducer = 0;
     Nanos heartbeat = 0;
     Nanos timeout = 0;
     Nanos last_heard = 0;
@@ -78,6 +81,7 @@ class MonitoredSession {
     bool has_pending = false;  // frames may be there that no event announces
     bool watched = false;
     bool watched_writable = false;
+    bool reported_silent = false;  // in the black box
     WaitingStatus waiting{};
   };
 
@@ -91,12 +95,14 @@ class MonitoredSession {
                    const std::string& text);
   void send_abort(size_t except, Errc code, uint32_t rank, const std::string& text);
   void send_heartbeat(size_t peer);
+  void note_silence(Peer& p, Nanos now) const noexcept;
   void report_waiting();
   void check_left();
   void update_watch(size_t peer) noexcept;
 
   const uint32_t id_;
   const bool fault_tolerant_;
+  const blackbox::EventSource blackbox_;
   HeartbeatListener& listener_;
   transport::tcp::Poller& poller_;
   std::vector<Peer> peers_;

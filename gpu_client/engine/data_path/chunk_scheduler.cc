@@ -94,7 +94,16 @@ void ChunkScheduler::issue(uint32_t op) noexcept {
   o.next = kNoOperation;
   (last_open_ == kNoOperation ? first_open_ : table_[last_open_].next) = op;
   last_open_ = op;
+  record(blackbox::EventKind::kOperationBegan, o, Errc::kOk);
   queue_operation(op, o.first_chunk);
+}
+
+void ChunkScheduler::record(blackbox::EventKind kind, const Operation& o, Errc status) const noexcept {
+  options_.blackbox.record_frequent(kind, {.peer = static_cast<uint64_t>(o.request.kind),
+                                           .a = o.op_id,
+                                           .b = o.bytes,
+                                           .code = status,
+                                           .at = now_});
 }
 
 // Tells each lane connection that has a chunk of the operation at or after `from`. Takes at most one step per
@@ -175,6 +184,7 @@ void ChunkScheduler::chunk_done(uint32_t op) noexcept {
   }
   if (recorder_ != nullptr) recorder_->operation_ended(op, Errc::kOk);
   report_finding(op);
+  record(blackbox::EventKind::kOperationEnded, o, Errc::kOk);
   table_.end(op, Errc::kOk);
 }
 
@@ -206,6 +216,7 @@ void ChunkScheduler::fail_open_operations(Errc code) noexcept {
     const uint32_t op = first_open_;
     first_open_ = table_[op].next;
     if (recorder_ != nullptr) recorder_->operation_ended(op, code);
+    record(blackbox::EventKind::kOperationEnded, table_[op], code);
     table_.end(op, code);
   }
   last_open_ = kNoOperation;

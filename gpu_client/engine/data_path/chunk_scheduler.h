@@ -22,6 +22,7 @@
 #include <span>
 #include <vector>
 
+#include "blackbox/event_source.h"
 #include "core/result.h"
 #include "gpu_client/engine/data_path/chunk_ring.h"
 #include "gpu_client/engine/data_path/inflight_limit.h"
@@ -66,6 +67,7 @@ class ChunkScheduler {
     Nanos begin = 0;                  // of the session; StragglerStats ignores time before
     std::vector<uint32_t> placement;  // wire::placement_table of the first view: indices into `lanes`
     std::vector<LaneOptions> lanes;
+    blackbox::EventSource blackbox{};  // records when operations begin and end
   };
 
   // The view in which sequence numbers of the lane connections are valid.
@@ -218,6 +220,7 @@ class ChunkScheduler {
   // The shares of placement_, which also set the two members below.
   [[nodiscard]] std::vector<LaneConnection::Share> assign_shares();
   void report_finding(uint32_t op) noexcept;
+  void record(blackbox::EventKind kind, const Operation& o, Errc status) const noexcept;
   void queue_operation(uint32_t op, uint64_t from) noexcept;
   void end_with(uint32_t lane, Errc code) noexcept;
   void close_lanes() noexcept;

@@ -119,6 +119,7 @@ Nanos ProgressLoop::next_deadline() const noexcept {
 
 void ProgressLoop::on_lane_lost(uint32_t lane, Errc reason) noexcept {
   if (scheduler_->options().fault_tolerant) return listener_.on_lane_lost(lane, reason);
+  if (!is_expected_close(reason)) listener_.on_lane_lost(lane, reason);
   const bool cause_unknown = reason == Errc::kClosed || reason == Errc::kReset;
   if (!cause_unknown) {
     // The transport knows the cause, so there is no need to wait for one on the control connection.

@@ -22,8 +22,8 @@ class ProgressLoop final : public ChunkScheduler::Listener {
   // be sending the cause on the control connection, and that cause is the better one to report.
   static constexpr Nanos kLaneGrace = 250 * kMillisecond;
 
-  // The first turn after `end_latch` is set ends the scheduler. `listener` receives the scheduler's events;
-  // lost lane connections only in fault-tolerant sessions, because the loop handles them in the others.
+  // The first turn after `end_latch` is set ends the scheduler. `listener` receives the scheduler's events.
+  // Lost lane connections of a session that is not fault-tolerant are handled by the loop.
   ProgressLoop(const SessionEndLatch& end_latch, Listener& listener)
       : end_latch_(end_latch), listener_(listener), submitted_(OpTable::kCapacity) {}
   // To be called before the first turn. Both outlive the last turn.

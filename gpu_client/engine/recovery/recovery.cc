@@ -10,6 +10,8 @@
 namespace sluice::engine {
 namespace {
 
+using blackbox::EventKind;
+
 // How often the thread checks whether the scheduler is quiescent. Unless a connection is stuck, the transport
 // returns all buffers within a turn or two.
 constexpr Nanos kQuiescencePoll = kMillisecond;
@@ -20,6 +22,7 @@ Recovery::Recovery(const JoinOptions& options, const Membership& membership, Ses
                    Listener& listener)
     : options_(options),
       log_(options.identity.session, options.identity.rank),
+      blackbox_(blackbox::EventSource::of_rank(options.identity.session, options.identity.rank)),
       incarnation_(membership.incarnation),
       first_view_(membership.view),
       view_hash_(membership.view_hash),
@@ -125,12 +128,16 @@ void Recovery::run() {
 }
 
 void Recovery::lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, std::string text) {
-  post([this, lane, reason, frames_received, text = std::move(text)] {
+  post([this, lane, reason, frames_received, text = std::move(text), at = monotonic_now()] {
     const auto found = std::ranges::find_if(reducers_, [lane](const ReducerState& r) { return r.has(lane); });
     if (found == reducers_.end() || found->lost) return;
     ReducerState& r = *found;
     counters_.begin_stall();
     const std::string name = r.name + " lane " + std::to_string(lane - r.first_lane);
+    blackbox_.record(
+        EventKind::kConnectionLost,
+        {.peer = r.id, .a = blackbox::lane_number(lane - r.first_lane), .code = reason, .at = at},
+        is_bad_frame(reason) ? text : std::string());
     if (stall_reason_.empty()) {
       stall_reason_ = name + (reason == Errc::kClosed  ? ": closed by the reducer"
                               : reason == Errc::kReset ? ": connection reset"
@@ -155,7 +162,10 @@ void Recovery::lane_resumed(uint32_t lane) {
   post([this, lane] {
     counters_.add_resumed_connection();
     for (ReducerState& r : reducers_) {
-      if (r.has(lane)) r.broken_lanes &= ~(uint64_t{1} << (lane - r.first_lane));
+      if (!r.has(lane)) continue;
+      r.broken_lanes &= ~(uint64_t{1} << (lane - r.first_lane));
+      blackbox_.record(EventKind::kConnectionResumed,
+                       {.peer = r.id, .a = blackbox::lane_number(lane - r.first_lane)});
     }
     if (is_recovered()) end_stall("connections resumed");
   });
@@ -195,6 +205,7 @@ void Recovery::drain_notice(size_t reducer_index) {
     ReducerState& r = reducers_[reducer_index];
     if (r.lost || std::exchange(r.draining, true)) return;
     log_.warn(r.name + " leaves the session: draining");
+    blackbox_.record(EventKind::kReducerDraining, {.peer = r.id});
     stall_reason_ = r.name + ": draining";
     send_drain_requests();
   });
@@ -229,6 +240,8 @@ void Recovery::suspect(ReducerState& r, Errc code, const std::string& cause) {
   const std::string prefix = r.name + ": ";  // the cause may start with it
   const std::string reason = cause.starts_with(prefix) ? cause.substr(prefix.size()) : cause;
   log_.warn(r.name + (code == Errc::kShutdown ? " leaves the session: " : " lost: ") + reason);
+  blackbox_.record(code == Errc::kShutdown ? EventKind::kReducerRemoved : EventKind::kReducerLost,
+                   {.peer = r.id, .code = code}, reason);
   stall_reason_ = prefix + reason;
   if (auto error = follower_.fatal_error())
     return fail_session({error->code, r.name + " lost: " + reason + "; " + error->text});
@@ -310,8 +323,10 @@ void Recovery::end_stall(const char* outcome) {
     const Nanos now = monotonic_now();
     recorder->report_stall(now - *duration, now, stall_reason_);
   }
-  log_.warn("session resumed after " + std::to_string(*duration / kMillisecond) + " ms: " + outcome +
-            (stall_reason_.empty() ? "" : " (" + std::exchange(stall_reason_, {}) + ")"));
+  const std::string text =
+      outcome + (stall_reason_.empty() ? "" : " (" + std::exchange(stall_reason_, {}) + ")");
+  blackbox_.record(EventKind::kStallEnded, {.a = static_cast<uint64_t>(*duration / kMillisecond)}, text);
+  log_.warn("session resumed after " + std::to_string(*duration / kMillisecond) + " ms: " + text);
 }
 
 bool Recovery::is_recovered() const {

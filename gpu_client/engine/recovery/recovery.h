@@ -28,6 +28,7 @@
 #include <thread>
 #include <vector>
 
+#include "blackbox/event_source.h"
 #include "core/units.h"
 #include "gpu_client/engine/base/session_log.h"
 #include "gpu_client/engine/control/heartbeat_monitor.h"
@@ -209,6 +210,7 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
 
   const JoinOptions options_;
   const SessionLog log_;
+  const blackbox::EventSource blackbox_;
   const uint64_t incarnation_;
   const wire::View first_view_;
   const uint64_t view_hash_;  // of first_view_

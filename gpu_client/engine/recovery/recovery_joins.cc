@@ -129,11 +129,13 @@ bool Recovery::add_reducer(ReducerReservation& reservation) {
     return false;
   const auto index = parts_.monitor.add_joining_peer(
       monitor_id_, {.connection = std::move(reservation.control),
+                    .reducer = reservation.id,
                     .heartbeat = Nanos{reservation.heartbeat_ms} * kMillisecond,
                     .timeout = Nanos{reservation.peer_timeout_ms} * kMillisecond});
   if (!index) return false;
   ReducerState& r = append_reducer(reservation);
   SLUICE_ASSERT(r.index == *index);
+  blackbox_.record(blackbox::EventKind::kReducerJoined, {.peer = r.id, .a = r.lanes}, r.name);
   if (stall_reason_.empty()) stall_reason_ = r.name + ": added to the session";
   r.new_lanes = std::move(reservation.lanes);
   return run_on_loop([this, &r] {
@@ -147,6 +149,7 @@ bool Recovery::add_reducer(ReducerReservation& reservation) {
 
 void Recovery::reject_reducer(uint64_t reducer_id, const std::string& reason) {
   log_.warn("reducer not added to the session: " + reason);
+  blackbox_.record(blackbox::EventKind::kReducerRejected, {.peer = reducer_id}, reason);
   if (watch_) check_watch(watch_->reducer_removed(reducer_id));
   if (!follower_.suspect(reducer_id)) return;
   parts_.monitor.send_all(monitor_id_, wire::Suspect{.reducer = reducer_id, .code = Errc::kReducerLost});

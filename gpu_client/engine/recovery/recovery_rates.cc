@@ -113,6 +113,7 @@ void Recovery::update_rate() {
   const double share_before = std::exchange(own_share_, share_in_view());
   meter_->restart();
   if (own_rate_ == rate_before) return;
+  blackbox_.record(blackbox::EventKind::kLinkRateChanged, {.a = own_rate_, .b = rate_before});
   log_.warn("rank " + std::to_string(rank) + "'s link: " + rate_text(own_rate_) + " instead of " +
             rate_text(rate_before) + "; its share goes from " + percent_text(share_before) + " to " +
             percent_text(own_share_));

@@ -91,6 +91,8 @@ void Recovery::replace_control(ReducerState& r, ControlConnection connection) {
   if (r.lost) return;
   parts_.monitor.replace_connection(monitor_id_, r.index, std::move(connection));
   r.broken_control = false;
+  blackbox_.record(blackbox::EventKind::kConnectionResumed,
+                   {.peer = r.id, .a = blackbox::kControlConnection});
   counters_.add_resumed_connection();
   // Repeats messages that the reducer may have missed.
   if (follower_.history().version() != 0) send_known_changes(r);
@@ -122,6 +124,7 @@ void Recovery::close_reducer(ReducerState& r) {
     parts_.monitor.send(monitor_id_, r.index, wire::Suspect{.reducer = r.id, .code = Errc::kDraining});
   if (!std::exchange(r.lost, true)) {
     if (!r.draining && is_unreachable(r)) counters_.add_lost_reducer();
+    blackbox_.record(blackbox::EventKind::kReducerRemoved, {.peer = r.id}, "removed by the arbiter");
     if (watch_) check_watch(watch_->reducer_removed(r.id));
   }
   r.reconnector.reset();
@@ -203,9 +206,11 @@ void Recovery::try_restart() {
   if (!ran || !restarted) return;
   restart_pending_ = false;
   if (meter_) update_rate();
+  const auto alive =
+      static_cast<uint64_t>(std::ranges::count_if(follower_.view().reducers, &wire::ViewReducer::alive));
+  blackbox_.record(blackbox::EventKind::kViewChanged, {.a = view.version, .b = alive});
   counters_.add_view_change();
   if (OperationRecorder* const recorder = parts_.scheduler.recorder()) {
-    const auto alive = std::ranges::count_if(follower_.view().reducers, &wire::ViewReducer::alive);
     recorder->report_view_change(view.version, static_cast<uint32_t>(alive));
   }
   for (const size_t reducer_index : added) {

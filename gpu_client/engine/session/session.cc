@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "blackbox/process_dump.h"
 #include "core/clock.h"
 #include "gpu_client/engine/base/session_log.h"
 #include "gpu_client/engine/trace/bit_record_observer.h"
@@ -30,17 +31,31 @@ std::shared_ptr<BitRecordObserver> create_bit_record(const Identity& identity, c
 
 }  // namespace
 
-Session::Session(SessionOptions options) : options_(std::move(options)) {}
+Session::Session(SessionOptions options)
+    : options_(std::move(options)),
+      blackbox_(blackbox::EventSource::of_rank(options_.join.identity.session, options_.join.identity.rank)) {
+}
 
 Result<std::unique_ptr<Session>> Session::create(SessionOptions options) {
+  blackbox::begin_in_library("libsluice");
   std::unique_ptr<Session> session(new Session(std::move(options)));
+  const JoinOptions& join = session->options_.join;
+  session->blackbox_.record(blackbox::EventKind::kJoining,
+                            {.a = join.identity.ranks, .b = join.reducers.size()});
   auto monitor = HeartbeatMonitor::acquire();
   if (!monitor) return tl::unexpected(monitor.error());
   session->monitor_ = std::move(*monitor);
-  auto membership = join_session(session->options_.join);
-  if (!membership) return tl::unexpected(membership.error());
-  if (auto begun = session->begin(std::move(*membership)); !begun) return tl::unexpected(begun.error());
-  return session;
+  auto membership = join_session(join);
+  Result<void> begun =
+      membership ? session->begin(std::move(*membership)) : Result<void>(tl::unexpected(membership.error()));
+  if (begun) return session;
+  session->record_join_failure(begun.error());
+  return tl::unexpected(begun.error());
+}
+
+void Session::record_join_failure(const Error& error) noexcept {
+  blackbox_.record(blackbox::EventKind::kJoinFailed, {.code = error.code}, error.text);
+  dump_.request("a session could not be joined");
 }
 
 Result<void> Session::begin(Membership membership) {
@@ -64,8 +79,12 @@ Result<void> Session::begin(Membership membership) {
                          .slots = reservation.slots,
                          .sparse = sends_sparse(reservation.features)});
       lane_names_.push_back(reservation.name + " lane " + std::to_string(lane));
+      lane_ids_.push_back({.reducer = reservation.id, .lane = static_cast<uint32_t>(lane)});
     }
+    blackbox_.record(blackbox::EventKind::kReducerJoined,
+                     {.peer = reservation.id, .a = reservation.lanes.size()}, reservation.name);
   }
+  o.blackbox = blackbox_;
   table_ = std::make_unique<OpTable>(static_cast<uint32_t>(o.lanes.size()),
                                      wire::chunk_sizes(membership.view), o.ranks);
   progress_loop_ = std::make_unique<ProgressLoop>(end_latch_, static_cast<ChunkScheduler::Listener&>(*this));
@@ -97,10 +116,13 @@ Result<void> Session::begin(Membership membership) {
   std::vector<ControlPeer> peers;
   for (ReducerReservation& reservation : membership.reservations) {
     peers.push_back({.connection = std::move(reservation.control),
+                     .reducer = reservation.id,
                      .heartbeat = Nanos{reservation.heartbeat_ms} * kMillisecond,
                      .timeout = Nanos{reservation.peer_timeout_ms} * kMillisecond});
   }
-  monitor_id_ = monitor_->add(std::move(peers), *this, membership.fault_tolerant);
+  blackbox_.record(blackbox::EventKind::kCommitted,
+                   {.a = options_.join.identity.ranks, .b = lane_names_.size()});
+  monitor_id_ = monitor_->add(std::move(peers), *this, membership.fault_tolerant, blackbox_);
   if (recovery_) recovery_->begin(monitor_id_);
   begun_.store(true, std::memory_order_release);
   // Sends COMMIT now and not with the first operation, because a reducer that receives nothing on a lane
@@ -277,6 +299,7 @@ Status Session::close(Nanos deadline) {
   bool in_time = progress_thread_->wait([&] { return table_->open_count() == 0 || failed(); }, deadline);
   if (!failed()) {
     leaving_.store(true, std::memory_order_release);
+    blackbox_.record(blackbox::EventKind::kRankLeft);
     progress_loop_->leave();
     monitor_->leave(monitor_id_);
     const auto left = [&] { return left_.load(std::memory_order_seq_cst) || failed(); };
@@ -297,6 +320,8 @@ Status Session::close(Nanos deadline) {
 }
 
 void Session::abort(Errc code, const std::string& reason, Errc code_for_others) noexcept {
+  blackbox_.record(blackbox::EventKind::kAborted, {.code = code_for_others}, reason);
+  dump_.request("a session was aborted");
   try {
     end_latch_.preset(code, reason);
     monitor_->abort(monitor_id_, code_for_others, options_.join.identity.rank, reason);

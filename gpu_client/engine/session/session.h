@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "blackbox/dump_thread.h"
+#include "blackbox/event_source.h"
 #include "core/result.h"
 #include "gpu_client/engine/base/session_end_latch.h"
 #include "gpu_client/engine/base/session_log.h"
@@ -135,6 +137,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   void abort(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   [[nodiscard]] Result<void> begin(Membership membership);
   [[nodiscard]] bool sends_sparse(uint64_t reducer_features) const noexcept;
+  void record_join_failure(const Error& error) noexcept;
   void add_observers(const Membership& membership);
   [[nodiscard]] Result<void> adopt_lanes(std::vector<ReducerReservation>& reservations);
   // Returns true when the operation has ended: sets `status` and releases the handle. Otherwise sets
@@ -167,12 +170,21 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   void post_to_recovery(F&& event) noexcept;
   [[nodiscard]] std::string describe(const SchedulerFailure& end) const;
   void end_session(Errc code, std::string text) noexcept;
+  // After end_latch_.set(): records the reason that the latch holds. `rank`: at fault, or wire::kNoRank.
+  void record_end(Rank rank) noexcept;
 
   const SessionOptions options_;
+  const blackbox::EventSource blackbox_;
+  blackbox::DumpThread dump_;
   SessionEndLatch end_latch_;
   std::shared_ptr<HeartbeatMonitor> monitor_;
   uint32_t monitor_id_ = 0;              // the session's id in monitor_; 0: not added
   std::vector<std::string> lane_names_;  // of the first view, by index: "reducer 10.0.0.2:7470 lane 1"
+  struct LaneId {
+    uint64_t reducer = 0;
+    uint32_t lane = 0;  // of the reducer
+  };
+  std::vector<LaneId> lane_ids_;  // as lane_names_
 
   std::mutex submission_;  // taken by callers, never by the progress loop
   bool closing_ = false;   // guarded by submission_
@@ -184,6 +196,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   std::atomic<bool> begun_{false};  // all members below exist
   std::atomic<bool> leaving_{false}, left_{false};
   std::atomic<uint32_t> missing_ranks_{0}, missing_rank_{wire::kNoRank}, waited_ms_{0};
+  uint32_t late_rank_ = wire::kNoRank;  // the last one recorded; used by on_waiting() only
 
   // Null without one. Outlives every connection to it.
   std::unique_ptr<LocalReducer> local_reducer_;

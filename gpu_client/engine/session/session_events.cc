@@ -6,6 +6,11 @@
 #include "gpu_client/engine/session/session.h"
 
 namespace sluice::engine {
+namespace {
+
+constexpr uint32_t kLateMs = 1000;  // a rank that others wait for this long is an event
+
+}  // namespace
 
 std::string Session::describe(const SchedulerFailure& end) const {
   std::string text = replace_control_characters(end.text.data());
@@ -25,6 +30,7 @@ void Session::on_scheduler_ended(const SchedulerFailure& end) noexcept {
     if (!end_latch_.set(end.code, text)) return;
     // The lane connections are still open, so the reducers receive the reason before they see the loss.
     const Rank rank = end.from_peer ? end.rank : options_.join.identity.rank;
+    record_end(rank);
     monitor_->abort(monitor_id_, end.code, rank,
                     end.from_peer ? replace_control_characters(end.text.data()) : text);
   } catch (const std::exception&) {
@@ -33,8 +39,20 @@ void Session::on_scheduler_ended(const SchedulerFailure& end) noexcept {
   progress_thread_->signal();
 }
 
+void Session::record_end(Rank rank) noexcept {
+  const Errc code = end_latch_.code();
+  std::string text;
+  try {
+    text = end_latch_.text();
+  } catch (const std::exception&) {  // out of memory: an event without text
+  }
+  blackbox_.record(blackbox::EventKind::kEnded, {.peer = rank, .code = code}, text);
+  if (code != Errc::kClosed) dump_.request("a session failed");
+}
+
 void Session::end_session(Errc code, std::string text) noexcept {
   if (!end_latch_.set(code, std::move(text))) return;
+  record_end(wire::kNoRank);
   progress_thread_->notify();
   progress_thread_->signal();
 }
@@ -44,6 +62,15 @@ void Session::on_waiting(const WaitingStatus& waiting) noexcept {
   missing_rank_.store(waiting.missing_ranks > 0 ? waiting.first_rank : wire::kNoRank,
                       std::memory_order_relaxed);
   waited_ms_.store(waiting.missing_ranks > 0 ? waiting.waited_ms : 0, std::memory_order_relaxed);
+  const bool is_late = waiting.missing_ranks > 0 && waiting.waited_ms >= kLateMs;
+  const uint32_t late = is_late ? waiting.first_rank : wire::kNoRank;
+  const uint32_t before = std::exchange(late_rank_, late);
+  if (late == before) return;
+  if (before != wire::kNoRank) blackbox_.record(blackbox::EventKind::kRankOnTime, {.peer = before});
+  if (is_late) {
+    blackbox_.record(blackbox::EventKind::kRankLate,
+                     {.peer = late, .a = waiting.waited_ms, .b = waiting.missing_ranks});
+  }
 }
 
 // A fault-tolerant session makes progress between operations too. Otherwise a rank that computes for long
@@ -65,6 +92,12 @@ void Session::post_to_recovery(F&& event) noexcept {
 }
 
 void Session::on_lane_lost(uint32_t lane, Errc reason) noexcept {
+  if (!recovery_) {
+    if (lane >= lane_ids_.size()) return;
+    const LaneId& id = lane_ids_[lane];
+    return blackbox_.record(blackbox::EventKind::kConnectionLost,
+                            {.peer = id.reducer, .a = blackbox::lane_number(id.lane), .code = reason});
+  }
   // The reducer has finished with this rank, which is leaving and has all its results.
   if (reason == Errc::kClosed && leaving_.load(std::memory_order_acquire) &&
       scheduler_->oldest_operation() == kNoOperation)

@@ -19,6 +19,7 @@ void Connection::bind(Session& session, uint32_t rank, uint32_t handle) {
 void Connection::refuse(const Error& error, uint32_t rank) {
   send(wire::Refused{{.code = error.code, .rank = rank, .text = error.text}});
   count_reason(loop_.counters().refused, error.code);
+  loop_.record_refusal(hello_.session, rank, error.code, error.text + " (from " + peer() + ")");
   finish();
 }
 
@@ -44,6 +45,8 @@ void Connection::on_closing() noexcept {
 }
 
 void Connection::on_closed(Errc reason) {
+  if (session_ == nullptr && is_bad_frame(reason))
+    loop_.record_refusal(hello_.session, wire::kNoRank, reason, "malformed frame from " + peer());
   if (Session* const s = std::exchange(session_, nullptr); s != nullptr) s->on_control_lost(rank_, reason);
 }
 

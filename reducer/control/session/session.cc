@@ -1,6 +1,7 @@
 #include "reducer/control/session/session.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "reducer/control/control_loop.h"
 
@@ -10,6 +11,14 @@ namespace {
 // How long a closed lane connection waits for its reason on the control connection before the rank counts as
 // lost.
 constexpr Nanos kReasonGrace = 200 * kMillisecond;
+
+using blackbox::EventKind;
+
+// Of this many heartbeats, one is recorded on each side: `sluice blackbox` compares the hosts' clocks by
+// them.
+constexpr uint64_t kRecordedHeartbeats = 8;
+// A rank that others wait for this long is an event.
+constexpr Nanos kLate = kSecond;
 
 // The rank, or the kernel of its host, ended the connection. After other ends the rank may not know yet.
 bool is_closed_by_peer(Errc reason) {
@@ -56,6 +65,8 @@ void Session::on_control_lost(uint32_t rank, Errc reason) {
     return log_absence(rank);
   }
   if (state_ == State::kEnding || r.has_left) return;
+  blackbox_.record(EventKind::kConnectionLost,
+                   {.peer = rank, .a = blackbox::kControlConnection, .code = reason});
   on_rank_lost(rank, reason, "control");
 }
 
@@ -66,6 +77,13 @@ void Session::on_rank_lost(uint32_t rank, Errc reason, const char* connection) {
   } else {
     fail(Errc::kPeerLost, rank, name(rank) + " lost: " + connection + " connection " + reason_name);
   }
+}
+
+void Session::record_lost_lane(const LaneEvent& event) const noexcept {
+  const auto is_its = [&event](const auto& lane) { return lane.get() == event.session; };
+  const auto lane = static_cast<uint32_t>(std::ranges::find_if(lanes_, is_its) - lanes_.begin());
+  blackbox_.record(EventKind::kConnectionLost,
+                   {.peer = event.rank, .a = blackbox::lane_number(lane), .code = event.code});
 }
 
 void Session::on_lane_event(const LaneEvent& event) {
@@ -83,6 +101,7 @@ void Session::on_lane_event(const LaneEvent& event) {
         return log_absence(event.rank);
       }
       if (state_ == State::kEnding || (r.has_left && event.code == Errc::kClosed)) return;
+      record_lost_lane(event);
       if (is_bad_frame(event.code)) return on_rank_lost(event.rank, event.code, "lane");
       if (r.lane_closed_at == 0) {
         r.lane_closed_at = loop_.now();
@@ -127,6 +146,8 @@ void Session::check_losses(uint32_t rank, Nanos now) {
   if (r.lane_closed_at != 0 && now - r.lane_closed_at >= kReasonGrace)
     return on_rank_lost(rank, r.lost_reason, "lane");
   if (state_ == State::kActive && now - r.last_heard >= loop_.options().peer_timeout) {
+    blackbox_.record(EventKind::kPeerSilent,
+                     {.peer = rank, .a = static_cast<uint64_t>((now - r.last_heard) / kMillisecond)});
     fail(Errc::kPeerLost, rank,
          name(rank) + " lost: no message for " + std::to_string((now - r.last_heard) / kMillisecond) + " ms");
   }
@@ -152,6 +173,8 @@ Nanos Session::waited_for(uint32_t rank) const noexcept {
 wire::Heartbeat Session::next_heartbeat() {
   wire::Heartbeat beat;
   beat.count = ++heartbeat_count_;
+  if (beat.count % kRecordedHeartbeats == 1)
+    blackbox_.record_frequent(EventKind::kHeartbeatSent, {.a = beat.count});
   if (const auto m = missing(); m.since != 0) {
     beat.waited_ms =
         static_cast<uint32_t>(std::clamp<Nanos>((loop_.now() - m.since) / kMillisecond, 0, UINT32_MAX));
@@ -161,10 +184,28 @@ wire::Heartbeat Session::next_heartbeat() {
   return beat;
 }
 
+void Session::record_heartbeat(uint32_t rank, uint64_t count) const noexcept {
+  if (count % kRecordedHeartbeats == 1)
+    blackbox_.record_frequent(EventKind::kHeartbeatReceived, {.peer = rank, .a = count});
+}
+
 void Session::send_heartbeats(Nanos now) {
   next_heartbeat_at_ = now + loop_.options().heartbeat;
   const wire::Heartbeat beat = next_heartbeat();
   for (const RankState& r : ranks_) send_heartbeat(r, beat);
+  record_late_rank();
+}
+
+void Session::record_late_rank() noexcept {
+  const auto m = missing();
+  const bool is_late = m.since != 0 && m.count > 0 && loop_.now() - m.since >= kLate;
+  const uint32_t late = is_late ? m.ranks.front() : wire::kNoRank;
+  const uint32_t before = std::exchange(late_rank_, late);
+  if (late == before) return;
+  if (before != wire::kNoRank) blackbox_.record(EventKind::kRankOnTime, {.peer = before});
+  if (!is_late) return;
+  const auto ms = static_cast<uint64_t>((loop_.now() - m.since) / kMillisecond);
+  blackbox_.record(EventKind::kRankLate, {.peer = late, .a = ms, .b = m.count});
 }
 
 void Session::send_heartbeat(const RankState& r, const wire::Heartbeat& beat) {
@@ -184,6 +225,7 @@ void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   if (state_ == State::kEnding) return;
   if (decides_join() && state_ == State::kJoining && !has_verdict_) return refuse_join(code, rank, text);
   loop_.log().warn(log_name() + " failed: " + std::string(to_string(code)) + ": " + text);
+  record_failure(code, rank, text);
   const wire::Abort abort{{.code = code, .rank = rank, .text = text}};
   if (state_ == State::kJoining)
     loop_.sessions().outcomes().store_refusal(*this, {code, text}, rank, loop_.now());
@@ -194,6 +236,11 @@ void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   }
   send_all(abort);
   begin_ending(wire::encode_body(abort));
+}
+
+void Session::record_failure(Errc code, uint32_t rank, const std::string& text) noexcept {
+  blackbox_.record(EventKind::kEnded, {.peer = rank, .code = code}, text);
+  loop_.dump().request("a session failed");
 }
 
 void Session::begin_ending(const std::vector<std::byte>& abort_body) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "blackbox/event_source.h"
 #include "core/result.h"
 #include "reducer/control/connection/connection.h"
 #include "reducer/control/session/view_change.h"
@@ -155,7 +156,12 @@ class Session {
   void check_losses(uint32_t rank, Nanos now);
   void log_findings(Nanos now);  // session_health.cc
   void on_rank_lost(uint32_t rank, Errc reason, const char* connection);
+  void record_lost_lane(const LaneEvent& event) const noexcept;
+  void record_late_rank() noexcept;
+  // Records the end of the session and has the black box written.
+  void record_failure(Errc code, uint32_t rank, const std::string& text) noexcept;
   void send_heartbeats(Nanos now);
+  void record_heartbeat(uint32_t rank, uint64_t count) const noexcept;
   [[nodiscard]] wire::Heartbeat next_heartbeat();
   static void send_heartbeat(const RankState& r, const wire::Heartbeat& beat);
   void send_to_lanes(LaneCommand::Kind kind, Rank rank = 0);
@@ -217,6 +223,7 @@ class Session {
 
   ControlLoop& loop_;
   const SessionId id_;
+  const blackbox::EventSource blackbox_;
   const std::string job_;
   const std::string tenant_;
   const wire::Join agreed_;
@@ -242,6 +249,7 @@ class Session {
     Nanos at = 0;
   };
   std::vector<LoggedFindings> logged_findings_;  // by rank and kind
+  uint32_t late_rank_ = wire::kNoRank;  // the last one recorded
   // Memory of a lane that RDMA devices read. The ranks' slots belong to their queue pairs.
   struct LaneMemory {
     std::shared_ptr<transport::rdma::Memory> memory;

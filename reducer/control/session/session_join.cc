@@ -38,6 +38,7 @@ Session::Session(ControlLoop& loop, const wire::Hello& hello, const wire::Join& 
                  uint32_t first_lane)
     : loop_(loop),
       id_(hello.session),
+      blackbox_(blackbox::EventSource::of_reducer(loop.id(), blackbox::session_key(hello.session))),
       job_(wire::job_name(hello)),
       tenant_(loop.sessions().tenant_of(hello)),
       agreed_(join),
@@ -50,7 +51,10 @@ Session::Session(ControlLoop& loop, const wire::Hello& hello, const wire::Join& 
       join_deadline_(join_deadline_for(join)),
       incarnation_(joined_running_session_ ? hello.incarnation : 0),
       ranks_(hello.ranks),
-      view_(join.reducers[join.reducer_index], hello.ranks, join.reducers, joined_running_session_) {}
+      view_(join.reducers[join.reducer_index], hello.ranks, join.reducers, joined_running_session_) {
+  blackbox_.record(blackbox::EventKind::kOpened,
+                   {.peer = join.reducers[join.reducer_index], .a = plan_.ranks, .b = reserved_});
+}
 
 Nanos Session::join_deadline_for(const wire::Join& join) const noexcept {
   const Nanos requested = Nanos{join.join_timeout_ms} * kMillisecond;
@@ -181,6 +185,7 @@ void Session::add(const std::shared_ptr<Connection>& control, const wire::Hello&
   r.peer = control->peer();
   r.view_hash = join.view_hash;
   r.last_heard = loop_.now();
+  blackbox_.record(blackbox::EventKind::kRankJoined, {.peer = hello.rank}, r.peer);
   if (!is_decided()) join_deadline_ = std::min(join_deadline_, join_deadline_for(join));
   control->bind(*this, hello.rank, plan_.handle);
   const ReducerOptions& o = loop_.options();
@@ -252,6 +257,7 @@ void Session::commit_join() {
 void Session::refuse_join(Errc code, uint32_t rank, const std::string& text) {
   has_verdict_ = true;
   loop_.log().warn(log_name() + " refused: " + std::string(to_string(code)) + ": " + text);
+  record_failure(code, rank, text);
   wire::Verdict verdict;
   verdict.reason = {.code = code, .rank = rank, .text = text};
   JoinOutcomes& outcomes = loop_.sessions().outcomes();
@@ -278,6 +284,7 @@ void Session::on_commit(Connection& from, uint32_t rank, const wire::Commit& com
   // The peer timeout starts now for ranks whose COMMIT has not arrived yet.
   for (RankState& r : ranks_) r.last_heard = loop_.now();
   next_heartbeat_at_ = loop_.now() + loop_.options().heartbeat;
+  blackbox_.record(blackbox::EventKind::kCommitted, {.a = plan_.ranks, .b = lanes_.size()});
   loop_.log().info(log_name() + " started: " + std::to_string(plan_.ranks) + " ranks, " +
                    std::to_string(lanes_.size()) + " lanes, window " + std::to_string(plan_.slots) + " x " +
                    std::to_string(plan_.slot_bytes) + " bytes per lane");

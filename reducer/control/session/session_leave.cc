@@ -9,6 +9,7 @@ namespace sluice::reducer {
 
 void Session::on_heartbeat(Connection& /*from*/, uint32_t rank, const wire::Heartbeat& beat) {
   RankState& r = ranks_[rank];
+  record_heartbeat(rank, beat.count);
   if (beat.finished <= r.finished) return;
   r.finished = beat.finished;
   if (state_ == State::kActive && has_pending_leave()) acknowledge_leaves();
@@ -32,6 +33,7 @@ void Session::on_leave(Connection& from, uint32_t rank, const wire::Leave& leave
 void Session::begin_leave(uint32_t rank) {
   RankState& r = ranks_[rank];
   r.has_left = true;
+  blackbox_.record(blackbox::EventKind::kRankLeft, {.peer = rank});
   r.leave_deadline = loop_.now() + loop_.options().linger_timeout;
   send_to_lanes(LaneCommand::Kind::kRankLeft, rank);
 }
@@ -84,6 +86,7 @@ void Session::complete_if_all_left() {
   if (state_ != State::kActive) return;
   if (!std::ranges::all_of(ranks_, [](const RankState& r) { return r.leave_acked; })) return;
   is_completed_ = true;
+  blackbox_.record(blackbox::EventKind::kEnded, {.peer = wire::kNoRank});
   loop_.log().info(log_name() + " completed");
   begin_ending({});
 }

@@ -10,6 +10,8 @@
 namespace sluice::reducer {
 namespace {
 
+using blackbox::EventKind;
+
 std::string reducer_name(uint64_t id) {
   std::array<char, 32> text{};
   (void)std::snprintf(text.data(), text.size(), "reducer %016llx", static_cast<unsigned long long>(id));
@@ -137,7 +139,14 @@ void Session::log_absence(uint32_t rank) {
   const std::string subject = log_name() + ": " + name(rank);
   if (since != 0) {
     loop_.log().warn(subject + " lost a connection: " + std::string(to_string(r.lost_reason)));
+    uint64_t connection = blackbox::kControlConnection;
+    for (uint32_t lane = 0; since != r.control_lost_at && lane < lanes_.size(); ++lane) {
+      if (lanes_[lane]->down_since(rank) == since) connection = blackbox::lane_number(lane);
+    }
+    blackbox_.record(EventKind::kConnectionLost,
+                     {.peer = rank, .a = connection, .code = r.lost_reason, .at = since});
   } else {
+    blackbox_.record(EventKind::kConnectionResumed, {.peer = rank});
     loop_.log().info(subject + " reconnected after " + in_ms(loop_.now() - r.reported_absence));
     r.may_be_unaware = false;
   }
@@ -203,6 +212,11 @@ bool Session::end_if_rest_is_gone() {
 void Session::abandon(const std::string& why) {
   has_moved_ = view_.is_removed();
   loop_.log().warn(log_name() + " abandoned: " + why);
+  if (has_moved_) {
+    blackbox_.record(EventKind::kMoved, {}, why);
+  } else {
+    record_failure(Errc::kPeerLost, wire::kNoRank, "abandoned: " + why);
+  }
   loop_.sessions().replace_id_for(id_);
   begin_ending({});
 }
@@ -215,6 +229,8 @@ void Session::close_silent_ranks(Nanos now) {
     if (!r.control || r.has_left || now - r.last_heard < loop_.options().peer_timeout) continue;
     loop_.log().warn(log_name() + ": no message from " + name(rank) + " for " + in_ms(now - r.last_heard) +
                      "; closing its connections");
+    blackbox_.record(EventKind::kPeerSilent,
+                     {.peer = rank, .a = static_cast<uint64_t>((now - r.last_heard) / kMillisecond)});
     close_rank(rank, Errc::kTimeout);
   }
 }
@@ -229,6 +245,7 @@ void Session::exclude_rank(uint32_t rank, Errc reason) {
   if (!can_recover() || !view_.has_other_reducers())
     return fail(Errc::kPeerLost, rank, name(rank) + " lost: " + cause);
   loop_.log().warn(log_name() + ": " + name(rank) + " excluded: " + cause);
+  blackbox_.record(EventKind::kRankExcluded, {.peer = rank, .code = reason}, cause);
   close_rank(rank, reason);
 }
 
@@ -248,6 +265,7 @@ void Session::end_if_moved() {
   if (has_pending_leave()) return;
   has_moved_ = true;
   loop_.log().info(log_name() + " moved to other reducers");
+  blackbox_.record(EventKind::kMoved);
   loop_.sessions().replace_id_for(id_);
   begin_ending({});
 }
@@ -269,6 +287,7 @@ void Session::stop(Errc code, const std::string& text) {
   if (!can_recover() || !view_.has_other_reducers()) return fail(code, wire::kNoRank, text);
   has_moved_ = true;
   loop_.log().info(log_name() + " left to the other reducers: " + text);
+  blackbox_.record(EventKind::kMoved, {}, text);
   begin_ending({});
 }
 
@@ -335,6 +354,9 @@ void Session::apply(ViewChange::Step step, uint32_t rank, const std::string& cau
     case ViewChange::Step::kPropose: {
       const wire::ViewQuery& query = *view_.query();
       ++loop_.counters().views_proposed;
+      blackbox_.record(EventKind::kViewProposed, {.a = query.version},
+                       "removed: " + list_reducers(query.removed) + ", added: " + list_reducers(query.added) +
+                           "; " + cause);
       loop_.log().info(view + std::to_string(query.version) +
                        " proposed, removed: " + list_reducers(query.removed) +
                        ", added: " + list_reducers(query.added) + "; " + cause);
@@ -344,6 +366,7 @@ void Session::apply(ViewChange::Step step, uint32_t rank, const std::string& cau
     case ViewChange::Step::kCommit: {
       const wire::ViewCommit& commit = *view_.commit();
       ++loop_.counters().views_committed;
+      blackbox_.record(EventKind::kViewCommitted, {.a = commit.version, .b = commit.base_chunk});
       loop_.log().info(view + std::to_string(commit.version) + " committed from chunk " +
                        std::to_string(commit.base_chunk) + " on; " + cause);
       return broadcast(commit);
