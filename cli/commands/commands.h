@@ -39,6 +39,7 @@ void add_reducer_command(CLI::App& program, Command& chosen, const LogFlags& log
 void add_keygen_command(CLI::App& program, Command& chosen);
 void add_status_command(CLI::App& program, Command& chosen);
 void add_top_command(CLI::App& program, Command& chosen);
+void add_blackbox_command(CLI::App& program, Command& chosen);
 void add_trace_commands(CLI::App& program, Command& chosen);
 void add_bits_command(CLI::App& program, Command& chosen);
 void add_check_command(CLI::App& program, Command& chosen);

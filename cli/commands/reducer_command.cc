@@ -17,6 +17,9 @@
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/process/port_file.h"
+#include "blackbox/dump_thread.h"
+#include "blackbox/event_source.h"
+#include "blackbox/process_dump.h"
 #include "cli/commands/commands.h"
 #include "cli/options/configuration.h"
 #include "cli/options/option_set.h"
@@ -200,11 +203,15 @@ int serve(reducer::Reducer& server, const SystemdNotifier& notifier, const Signa
   ExitWaiter waiter(server, ended.fd());
   std::optional<Watchdog> watchdog(std::in_place, notifier,
                                    liveness_check(server, std::min(kSecond, notifier.watchdog_period() / 4)));
+  blackbox::DumpThread dump;
   int code = bench::kExitOk;
   for (int stop_signals = 0;;) {
     const int number = signals.wait(ended.fd());
     if (number == 0) break;
-    if (number == SIGHUP) {
+    blackbox::EventSource().record(blackbox::EventKind::kSignal, {.a = static_cast<uint64_t>(number)});
+    if (number == SIGUSR2) {
+      dump.request_by_operator("SIGUSR2");
+    } else if (number == SIGHUP) {
       handle_hangup(on_hangup);
     } else if (++stop_signals == 1) {
       // Extends systemd's stop timeout, so that it does not kill the reducer during the drain.
@@ -240,6 +247,9 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   if (!options.key_file.empty())
     (void)bench::value_or_fail(config::read_secret_file(options.key_file), bench::kExitConfig);
 
+  blackbox::name_process("sluice reducer");
+  blackbox::set_dump_path(flags.blackbox());
+  blackbox::EventSource().record(blackbox::EventKind::kStarted, {}, "sluice reducer");
   const SystemdNotifier notifier;
   const SignalReceiver signals;
   auto started = ReducerService::start(options, http);
@@ -263,7 +273,7 @@ void add_reducer_command(CLI::App& program, Command& chosen, const LogFlags& log
       "their other "
       "reducers, and the other sessions may finish within --drain-timeout. Then it exits with 0.\n"
       "A second signal stops it at once, exit 130 or 143. SIGHUP reloads certificates and the options marked "
-      "[SIGHUP].\n"
+      "[SIGHUP]. SIGUSR2 writes the black box: the last events, for `sluice blackbox`.\n"
       "Exit 75: port in use. Exit 78: key unreadable, or invalid variable or configuration file.\n"
       "With --mode job: exit 0 when the expected ranks have connected and left, 75 when they did not connect "
       "in time.");

@@ -69,6 +69,7 @@ void ReducerFlags::add_to(OptionSet& set) {
   add_security_options(set);
   add_speed_options(set);
   add_deadline_options(set);
+  add_diagnosis_options(set);
 }
 
 void ReducerFlags::add_life_options(OptionSet& set) {
@@ -83,6 +84,14 @@ void ReducerFlags::add_life_options(OptionSet& set) {
                "with --mode job: time limit for these ranks to connect; 0: no limit");
   set.duration("--idle-timeout", o.idle_timeout, kAnyTime,
                "with --mode job: time without a session after which the job has ended");
+}
+
+void ReducerFlags::add_diagnosis_options(OptionSet& set) {
+  set.group("Diagnosis");
+  set.text("--blackbox", blackbox_, "PATH",
+           "write the last events for `sluice blackbox` when a session fails: a folder, or a file name in "
+           "which %h is the host and %p the process. SIGUSR2 writes them too, without this option to the "
+           "folder for temporary files");
 }
 
 void ReducerFlags::add_capacity_options(OptionSet& set) {

@@ -29,6 +29,7 @@ class ReducerFlags {
   // Returns the options of the HTTP server; nothing: no HTTP port. Throws Failure(kExitUsage).
   [[nodiscard]] std::optional<reducer::admin::HttpOptions> http_options() const;
 
+  [[nodiscard]] const std::string& blackbox() const noexcept { return blackbox_; }  // empty: none
   [[nodiscard]] const std::string& port_file() const noexcept { return port_file_; }
   [[nodiscard]] const std::string& http_port_file() const noexcept { return http_port_file_; }
   [[nodiscard]] const ConfigFileOptions& config_file() const noexcept { return *config_file_; }
@@ -39,10 +40,12 @@ class ReducerFlags {
   void add_security_options(OptionSet& set);
   void add_speed_options(OptionSet& set);
   void add_deadline_options(OptionSet& set);
+  void add_diagnosis_options(OptionSet& set);
 
   reducer::ReducerOptions options_;
   std::shared_ptr<ConfigFileOptions> config_file_;
   std::string listen_ = "127.0.0.1:7470";
+  std::string blackbox_;
   std::string port_file_;
   std::string http_listen_;
   std::string http_port_file_;

@@ -68,6 +68,9 @@ void WorkerFlags::add_to(OptionSet& set) {
           "--bits-file", bits_, "FILE",
           "record a hash of each result of each worker for `sluice bits`. The name gets the session and the "
           "rank: FILE-SESSION-rankN.bits (docs/guides/verify-bits.md)");
+  set.text("--blackbox", blackbox_, "PATH",
+           "folder or file name for the last events of each process, which are written when a session fails "
+           "or on SIGUSR2 (docs/guides/blackbox.md)");
   set.text("--interface", interface_, "ADDRESS", "local address to connect from");
 }
 
@@ -81,6 +84,7 @@ void WorkerFlags::check() const {
   if (!transport_.empty()) ::setenv("SLUICE_TRANSPORT", transport_.c_str(), 1);
   if (!trace_.empty()) ::setenv("SLUICE_TRACE", trace_.c_str(), 1);
   if (!bits_.empty()) ::setenv("SLUICE_BITS", bits_.c_str(), 1);
+  if (!blackbox_.empty()) ::setenv("SLUICE_BLACKBOX", blackbox_.c_str(), 1);
   if (const std::string list = pool_list(); !list.empty())
     (void)bench::value_or_fail(config::read_reducers(list), bench::kExitUsage);
   for (const std::string& path : {key_file_, token_file_}) {

@@ -61,6 +61,8 @@ class WorkerFlags {
   Nanos timeout_ = 0;
   std::string trace_;  // empty: SLUICE_TRACE decides
   std::string bits_;   // empty: SLUICE_BITS decides
+  std::string trace_;     // empty: SLUICE_TRACE decides
+  std::string blackbox_;  // empty: SLUICE_BLACKBOX decides
 };
 
 }  // namespace sluice::cli

@@ -20,6 +20,7 @@ SignalReceiver::SignalReceiver() {
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGHUP);
+  sigaddset(&set, SIGUSR2);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   fd_ = transport::tcp::Socket(signalfd(-1, &set, SFD_CLOEXEC));
   if (!fd_.valid())

@@ -1,4 +1,5 @@
-// Class SignalReceiver delivers SIGINT, SIGTERM and SIGHUP to a waiting thread, without signal handlers.
+// Class SignalReceiver delivers SIGINT, SIGTERM, SIGHUP and SIGUSR2 to a waiting thread, without signal
+// handlers.
 #pragma once
 
 #include "transport/tcp/socket.h"

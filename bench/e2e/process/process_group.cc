@@ -62,6 +62,8 @@ ProcessGroup::ProcessGroup(bool forward_hangups) : forward_hangups_(forward_hang
     const sigset_t hangup = signal_set({SIGHUP});
     pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
   }
+  const sigset_t dump = signal_set({SIGUSR2});
+  pthread_sigmask(SIG_BLOCK, &dump, nullptr);
   const sigset_t watched = signal_set({SIGCHLD, SIGINT, SIGTERM});
   pthread_sigmask(SIG_BLOCK, &watched, &old_mask_);
   const sigset_t stop = signal_set({SIGINT, SIGTERM});
@@ -140,7 +142,7 @@ std::optional<ChildEnd> ProcessGroup::reap(size_t index, bool block) {
 }
 
 std::optional<ChildEnd> ProcessGroup::wait(Nanos deadline) {
-  sigset_t watched = signal_set({SIGCHLD, SIGINT, SIGTERM});
+  sigset_t watched = signal_set({SIGCHLD, SIGINT, SIGTERM, SIGUSR2});
   if (forward_hangups_) sigaddset(&watched, SIGHUP);
   for (;;) {
     for (size_t i = 0; i < children_.size(); ++i) {
@@ -155,8 +157,8 @@ std::optional<ChildEnd> ProcessGroup::wait(Nanos deadline) {
       interrupted_ = number;
       return std::nullopt;
     }
-    if (number != SIGHUP) continue;
-    for (size_t i = 0; i < children_.size(); ++i) signal(i, SIGHUP);
+    if (number != SIGHUP && number != SIGUSR2) continue;
+    for (size_t i = 0; i < children_.size(); ++i) signal(i, number);
   }
 }
 

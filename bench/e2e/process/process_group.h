@@ -43,9 +43,9 @@ struct ChildEnd {
 
 class ProcessGroup {
  public:
-  // Blocks SIGCHLD, SIGINT and SIGTERM in the calling thread until destruction; wait() receives them. With
-  // `forward_hangups` also blocks SIGHUP permanently; wait() forwards it to the children, which start with it
-  // blocked.
+  // Blocks SIGCHLD, SIGINT and SIGTERM in the calling thread until destruction; wait() receives them. Blocks
+  // SIGUSR2 permanently, and with `forward_hangups` SIGHUP; wait() forwards them to the children, which start
+  // with them blocked.
   explicit ProcessGroup(bool forward_hangups = false);
   // Kills and reaps the remaining children.
   ~ProcessGroup();

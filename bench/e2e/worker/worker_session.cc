@@ -16,6 +16,7 @@
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/process/process_group.h"
+#include "blackbox/process_dump.h"
 #include "core/ids.h"
 #include "core/log.h"
 #include "transport/tcp/socket.h"
@@ -128,6 +129,7 @@ WorkerSession::WorkerSession(const WorkerOptions& o) : rank_(o.rank), ranks_(o.r
   if (o.join_timeout_ms != 0) options.join_timeout_ms = u32(o.join_timeout_ms);
   options.interface_address = or_null(o.interface_address);
 
+  blackbox::name_process("sluice");
   const bool has_pool_file = o.reducers.starts_with('@');
   if (has_pool_file) PoolReloader::block_signal();  // before the library starts threads
   std::array<char, 1024> error{};

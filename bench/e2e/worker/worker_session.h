@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/e2e/worker/dump_signal_receiver.h"
 #include "wire/dtype.h"
 
 namespace sluice::bench {
@@ -92,6 +93,7 @@ class WorkerSession {
   };
   void check(sluice_status status, const char* operation) const;
 
+  DumpSignalReceiver dump_signal_;  // first: before the library starts threads
   std::unique_ptr<sluice_session, SessionDeleter> session_;
   std::unique_ptr<PoolReloader> reloader_;  // only with a pool file; destroyed before session_
   uint32_t rank_;
