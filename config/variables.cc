@@ -102,6 +102,7 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_GPUS_PER_NODE",
     "SLUICE_HANDSHAKE_TIMEOUT",
     "SLUICE_HEADROOM",
+    "SLUICE_HEALTH",
     "SLUICE_HEARTBEAT",
     "SLUICE_HIDDEN",
     "SLUICE_HTTP",

@@ -59,9 +59,8 @@ class WorkerFlags {
   Nanos join_timeout_ = 60 * kSecond;
   std::string interface_;
   Nanos timeout_ = 0;
-  std::string trace_;  // empty: SLUICE_TRACE decides
-  std::string bits_;   // empty: SLUICE_BITS decides
   std::string trace_;     // empty: SLUICE_TRACE decides
+  std::string bits_;      // empty: SLUICE_BITS decides
   std::string blackbox_;  // empty: SLUICE_BLACKBOX decides
 };
 

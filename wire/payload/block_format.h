@@ -5,8 +5,8 @@
 // A block has 256 values in 264 bytes: 8 bytes of scales, then one byte for each value. A scale belongs to a
 // group of consecutive values: 32 in mxfp8 (one E8M0 byte for each group), 128 in int8-block (one f32).
 //
-// Code times scale is exact in f32 in both types, unless it overflows. Only then may a fused multiply-add, which
-// can stay finite, return other bits than a multiplication followed by an addition.
+// Code times scale is exact in f32 in both types, unless it overflows. Only then may a fused multiply-add,
+// which can stay finite, return other bits than a multiplication followed by an addition.
 //
 // The overloads of encode() with random bits round stochastically: the probability of the upper neighbor is
 // the distance to the lower one.

@@ -249,7 +249,7 @@ class Session {
     Nanos at = 0;
   };
   std::vector<LoggedFindings> logged_findings_;  // by rank and kind
-  uint32_t late_rank_ = wire::kNoRank;  // the last one recorded
+  uint32_t late_rank_ = wire::kNoRank;           // the last one recorded
   // Memory of a lane that RDMA devices read. The ranks' slots belong to their queue pairs.
   struct LaneMemory {
     std::shared_ptr<transport::rdma::Memory> memory;
