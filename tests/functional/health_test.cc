@@ -16,6 +16,11 @@ constexpr size_t kHealthValues = 300'000;  // several chunks at every reducer
 
 class Health : public StreamsTestBed {
  protected:
+  void SetUp() override {
+    if (is_colocated()) GTEST_SKIP() << "co-located reducers do not scan contributions";
+  }
+
+ protected:
   void start_health_reducers(size_t count, bool health = true) {
     reducer::ReducerOptions options = reducer_options();
     options.health = health;
