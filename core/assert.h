@@ -3,8 +3,13 @@
 #pragma once
 
 namespace sluice {
-// Prints the expression and its source location, then aborts.
+// Prints the expression and its source location, calls the hook, then aborts.
 [[noreturn]] void assert_failed(const char* expression, const char* file, int line) noexcept;
+
+// Called once, by the first thread whose assertion fails. It must not allocate or wait for a lock, because
+// the process is in an unknown state.
+using AssertHook = void (*)() noexcept;
+void set_assert_hook(AssertHook hook) noexcept;
 }  // namespace sluice
 
 // Enabled in every build: for cold code, and for invariants whose violation would corrupt sums.
