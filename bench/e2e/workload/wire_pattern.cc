@@ -116,8 +116,11 @@ uint64_t WirePattern::count_wrong_in_blocks(const std::byte* data, uint64_t coun
     }
     wire::encode_blocks(type, sum.data(), used, block.data());
     wire::decode_blocks(type, block.data(), used, decoded.data());
-    for (size_t i = 0; i < used; ++i)
-      wrong += std::memcmp(data + (at + i) * sizeof(float), &decoded[i], sizeof(float)) != 0 ? 1 : 0;
+    for (size_t i = 0; i < used; ++i) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, data + (at + i) * sizeof bits, sizeof bits);
+      wrong += bits != bits_of(decoded[i]) ? 1 : 0;
+    }
   }
   return wrong;
 }
