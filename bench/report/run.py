@@ -1,8 +1,10 @@
 """Provides the parts that the sections of a report share: programs, rounds, test networks, and the steal time of the machine."""
 
+import datetime
 import json
 import math
 import subprocess
+import time
 from pathlib import Path
 
 import sluice_run
@@ -17,17 +19,55 @@ class CannotRun(Exception):
     """A section cannot be measured on this machine; the message states the reason."""
 
 
-class Run:
+class Measurement:
+    """When and on which machine something is measured, from the creation of the object on."""
+
+    def __init__(self, program, folder):
+        self.program = program.resolve()
+        self.folder = folder
+        self._began = time.monotonic()
+        self._cpu_ticks = steal_and_total_ticks()
+        self._machine = None
+
+    def entry(self, data):
+        """Returns the form in which the results of a section are stored."""
+        return {"measured": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "seconds": round(time.monotonic() - self._began),
+                "disturbed": self.steal_share(), "machine": self.machine(), "data": data}
+
+    def bench(self, *arguments):
+        """Runs `sluice bench ARGUMENTS...` on this machine. Returns the content of its --json file."""
+        out = self.folder / "bench.json"
+        done = subprocess.run([self.program, "bench", *map(str, arguments), "--json", out], capture_output=True, text=True, timeout=900, check=False)
+        if done.returncode != 0:
+            raise CannotRun(f"sluice bench {' '.join(map(str, arguments))} exited with code {done.returncode}: {done.stderr.strip()[-400:]}")
+        output = json.loads(out.read_text(encoding="utf-8"))
+        self.record_machine(output)
+        return output
+
+    def record_machine(self, output):
+        # The drivers of the peers have no reducer, so their facts lack the interface towards a reducer.
+        if output.get("machine") and (self._machine is None or output["machine"]["nic"]):
+            self._machine = output["machine"]
+
+    def machine(self):
+        if self._machine is None:
+            self.bench("reduce", "--budget", "1ms", "-d", "f32", "-o", "sum")
+        return self._machine
+
+    def steal_share(self):
+        """Returns the share of steal time in the processor time since the beginning: a hypervisor gave it to other guests."""
+        steal, total = (now - before for now, before in zip(steal_and_total_ticks(), self._cpu_ticks))
+        return steal / total if total else 0.0
+
+
+class Run(Measurement):
     """The run of one section."""
 
     def __init__(self, arguments, folder):
-        self.program = arguments.sluice.resolve()
+        super().__init__(arguments.sluice, folder)
         self.programs = arguments.peers.resolve()
         self.rounds = 1 if arguments.brief else arguments.rounds
         self.brief = arguments.brief
-        self.folder = folder
-        self._cpu_ticks = steal_and_total_ticks()
-        self._machine = None
 
     def sluice(self, reducers, options=()):
         return Sluice(self.program, reducers, options)
@@ -70,31 +110,6 @@ class Run:
         self.record_machine(output)
         row = output["results"][0]
         return {"times": [1e-6 * t for t in row["out_of_place"]["iteration_times"]], "wrong": row["out_of_place"]["nwrong"] + row["in_place"]["nwrong"]}
-
-    def bench(self, *arguments):
-        """Runs `sluice bench ARGUMENTS...` on this machine. Returns the content of its --json file."""
-        out = self.folder / "bench.json"
-        done = subprocess.run([self.program, "bench", *map(str, arguments), "--json", out], capture_output=True, text=True, timeout=900, check=False)
-        if done.returncode != 0:
-            raise CannotRun(f"sluice bench {' '.join(map(str, arguments))} exited with code {done.returncode}: {done.stderr.strip()[-400:]}")
-        output = json.loads(out.read_text(encoding="utf-8"))
-        self.record_machine(output)
-        return output
-
-    def record_machine(self, output):
-        # The drivers of the peers have no reducer, so their facts lack the interface towards a reducer.
-        if output.get("machine") and (self._machine is None or output["machine"]["nic"]):
-            self._machine = output["machine"]
-
-    def machine(self):
-        if self._machine is None:
-            self.bench("reduce", "--budget", "1ms", "-d", "f32", "-o", "sum")
-        return self._machine
-
-    def steal_share(self):
-        """Returns the share of steal time in the processor time since the run began: a hypervisor gave it to other guests."""
-        steal, total = (now - before for now, before in zip(steal_and_total_ticks(), self._cpu_ticks))
-        return steal / total if total else 0.0
 
 
 def steal_and_total_ticks():

@@ -2,10 +2,14 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import unittest
+from contextlib import suppress
 
 import numpy
-from package_test_bed import PackageTest, main, open_session
+from package_test_bed import DEADLINE_S, ROOT, PackageTest, main, open_session, sluice_process
 
 BLOCK_TYPES = ("mxfp8", "int8")
 
@@ -75,6 +79,28 @@ class WireTypes(PackageTest):
                 self.assertEqual(printed["short"], [float(2 * numpy.float32(1 / 3))])
                 self.assertLess(printed["sent"], 32 * 100_000 * 1.04 + 40_000)
                 self.assertTrue(printed["plain"])
+
+    def test_the_training_benchmark_compares_wire_types(self):
+        result = self.folder / "training.json"
+        program = subprocess.Popen([sys.executable, "-B", ROOT / "bench/training/wire_types.py", "--sluice", sluice_process.PROGRAM, "--library",
+                                    os.environ["SLUICE_LIBRARY"], "--python", sys.executable, "--brief", "--tasks", "unequal data", "--json", result],
+                                   stdout=subprocess.DEVNULL, start_new_session=True)  # a group of its own, so that its reducer and ranks end with it
+        try:
+            self.assertEqual(program.wait(2 * DEADLINE_S), 0)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+            program.wait()
+        data = json.loads(result.read_text())["data"]
+        self.assertEqual([(run["wire"], run["feedback"]) for run in data["runs"]],
+                         [("f32", False), ("bf16", False), ("mxfp8", False), ("mxfp8", True), ("int8", False), ("int8", True)])
+        for run in data["runs"]:
+            self.assertLess(run["losses"][-1], 0.7 * run["losses"][0])
+        self.assertEqual(len({run["parameters"] for run in data["runs"]}), 6)
+        arrived = {(row["wire"], row["feedback"], row["ranks"]): row["arrived"] for row in data["small_values"]}
+        self.assertGreater(arrived["mxfp8", True, 2], 0.99)
+        self.assertGreater(arrived["int8", True, 1], 0.99)
+        self.assertLess(arrived["int8", False, 2], 0.05)
 
 
 if __name__ == "__main__":
