@@ -15,24 +15,36 @@ def save(figure, folder, name):
     return name
 
 
-def figure_of(title, x, y):
-    """Returns an empty plot, or None without matplotlib."""
+def is_available():
     if matplotlib is None:
         print("no plots: matplotlib is not installed (apt-get install python3-matplotlib)", flush=True)
+    return matplotlib is not None
+
+
+def figure_of(title, x, y):
+    """Returns an empty plot, or None without matplotlib."""
+    if not is_available():
         return None
+    figure = empty_figure((6.2, 3.4))
+    set_up(figure.subplots(), title, x, y)
+    return figure
+
+
+def empty_figure(size):
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "sluice", "font.size": 9})
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.2, 3.4))
-    axes = figure.subplots()
+    return Figure(figsize=size)
+
+
+def set_up(axes, title, x, y):
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(True, linewidth=0.4, alpha=0.5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    return figure
 
 
 def lines(folder, name, title, x, y, series, bounds=(), log_x=False, log_y=False, ticks=None):
@@ -56,4 +68,26 @@ def lines(folder, name, title, x, y, series, bounds=(), log_x=False, log_y=False
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.legend(fontsize=8, frameon=False)
+    return [(title, save(figure, folder, name))]
+
+
+def panels(folder, name, title, x, rows):
+    """Draws rows of plots with curves that have a band. A plot is (title, xs, series, noise): a series is (label, [(mean, deviation)]), noise None or
+    deviations around 0, which are drawn in gray. A label has the same color in all plots. Returns [(title, file)]."""
+    if not is_available():
+        return []
+    figure = empty_figure((6.2 * len(rows[0]) / 1.5, 2.9 * len(rows)))
+    color_of = dict(zip(dict.fromkeys(label for row in rows for plot in row for label, _ in plot[2]), COLORS))
+    for axes, (plot_title, xs, series, noise) in zip(figure.subplots(len(rows), len(rows[0])).flat, [plot for row in rows for plot in row]):
+        set_up(axes, plot_title, x, "")
+        if noise:
+            axes.fill_between(xs, [-deviation for deviation in noise], noise, color="#cccccc", linewidth=0, label="f32: deviation")
+        for label, points in series:
+            axes.plot(xs, [mean for mean, _ in points], linewidth=1.1, color=color_of[label], label=label)
+            axes.fill_between(xs, [mean - deviation for mean, deviation in points], [mean + deviation for mean, deviation in points], color=color_of[label],
+                              alpha=0.12, linewidth=0)
+    figure.suptitle(title, fontsize=10)
+    found = {label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels())}
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.legend(found.values(), found.keys(), fontsize=8, frameon=False, loc="lower center", ncol=4)
     return [(title, save(figure, folder, name))]

@@ -11,23 +11,22 @@ reason and keeps its previous results."""
 import argparse
 import collections
 import csv
-import datetime
 import importlib
 import json
 import sys
 import tempfile
 import textwrap
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-for folder in ("test_network", "peers", "report"):
+for folder in ("test_network", "peers", "report", "training"):
     sys.path.insert(0, str(ROOT / "bench" / folder))
 
 from run import CannotRun, Run  # noqa: E402
 
 # Sections in the order of the page.
-SECTIONS = ["links", "narrow", "colocated", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay", "torch_backend", "fewer_bytes"]
+SECTIONS = ["links", "narrow", "colocated", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay",
+            "torch_backend", "fewer_bytes", "wire_types"]
 INTRODUCTION = """# Benchmarks
 
 For readers who plan a deployment: measured times of Sluice and of other libraries, and how to
@@ -55,25 +54,41 @@ def load(path):
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def measure(arguments, results_file):
-    results = load(results_file)
+def store(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def own_files(folder):
+    """Returns the files of the sections that are not in results.json, by section."""
+    return {name: folder / section(name).RESULTS for name in SECTIONS if hasattr(section(name), "RESULTS")}
+
+
+def load_all(folder):
+    """Returns the stored results of all sections."""
+    return {**load(folder / "results.json"), **{name: load(file) for name, file in own_files(folder).items() if file.exists()}}
+
+
+def measure(arguments, folder):
+    results = load(folder / "results.json")
     failed = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
         for name in arguments.sections:
             print(f"== {name}", flush=True)
-            run = Run(arguments, Path(folder))
-            began = time.monotonic()
+            run = Run(arguments, Path(temporary))
             try:
                 data = section(name).measure(run)
             except CannotRun as reason:
                 print(f"-- {name}: not measured, previous results kept: {reason}", flush=True)
                 failed.append(name)
                 continue
-            results[name] = {"measured": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "seconds": round(time.monotonic() - began),
-                             "disturbed": run.steal_share(), "machine": run.machine(), "data": data}
-            results_file.parent.mkdir(parents=True, exist_ok=True)
-            results_file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-            print(f"-- {name}: {results[name]['seconds']} s", flush=True)
+            entry = run.entry(data)
+            if file := own_files(folder).get(name):
+                store(file, {**section(name).FACTS, **entry})
+            else:
+                results[name] = entry
+                store(folder / "results.json", results)
+            print(f"-- {name}: {entry['seconds']} s", flush=True)
     return failed
 
 
@@ -127,14 +142,13 @@ def main():
         if name not in SECTIONS:
             parser.error(f"no section {name}; the sections are {', '.join(SECTIONS)}")
     folder = arguments.docs / "results"
-    results_file = folder / "results.json"
     failed = []
     if not arguments.render_only:
         if not arguments.sluice or not arguments.peers:
             parser.error("a measurement needs --sluice and --peers; use --render-only to measure nothing")
-        failed = measure(arguments, results_file)
+        failed = measure(arguments, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    render(load(results_file), folder)
+    render(load_all(folder), folder)
     return 1 if failed else 0
 
 

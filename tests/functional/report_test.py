@@ -1,6 +1,8 @@
 """Tests bench/report: sections that need no other library are measured, and the page is written."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,6 +53,18 @@ class Report(unittest.TestCase):
         after = self.page()
         self.assertEqual(self.report("--render-only").returncode, 0)
         self.assertEqual(self.page(), after)
+
+    def test_committed_page_is_what_the_committed_results_render(self):
+        committed = ROOT / "docs" / "results"
+        (self.docs / "results").mkdir()
+        for file in committed.glob("*.json"):
+            shutil.copy(file, self.docs / "results")
+        done = self.report("--render-only")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for file in ("benchmarks.md", *(table.name for table in (self.docs / "results").glob("*.csv"))):
+            # Without matplotlib there are no plots and no lines that show them.
+            written, expected = (re.sub(r"\n!\[.*\n", "", (folder / file).read_text(encoding="utf-8")) for folder in (self.docs / "results", committed))
+            self.assertEqual(written, expected, f"{file}: run bench/report/report.py --render-only")
 
     def test_section_that_cannot_run_prints_the_reason(self):
         done = self.measure("loopback")
