@@ -49,7 +49,8 @@ def make_hook(session: Session, average: bool, error_feedback: Optional[bool]) -
         gradients = bucket.buffer()
         residual = None
         if residuals is not None and gradients.dtype == torch.float32:
-            residual = residuals.of(bucket.index(), gradients)  # DDP changes the buckets once, after the first step
+            # DDP reorders the parameters of its buckets once, after the first step.
+            residual = residuals.of(bucket.index(), gradients, tuple(map(id, bucket.parameters())))
         if gradients.device.type == "cuda":
             request, future = _allreduce_on_comm_stream(session, gradients, op, residual, name, comm_streams)
             on_gpu.append(request)
