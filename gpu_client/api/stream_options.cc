@@ -15,7 +15,7 @@ constexpr uint32_t kSegmentMultiple = 64 * kKiB;
 // The size of the struct in the first release.
 constexpr size_t kFirstStreamSize = offsetof(sluice_stream_options, fusion_bytes) + sizeof(uint64_t);
 
-tl::unexpected<Error> invalid(std::string text) {
+tl::unexpected<Error> invalid_option(std::string text) {
   return fail(Errc::kInvalidArgument, std::move(text));
 }
 
@@ -42,25 +42,25 @@ Result<int32_t> read_wire_variable() {
   for (const WireType& type : kWireTypes) {
     if (type.name == value) return type.dtype;
   }
-  return invalid("variable SLUICE_WIRE: \"" + std::string(value) +
-                 "\": expected f32, bf16, f16, mxfp8 or int8");
+  return invalid_option("variable SLUICE_WIRE: \"" + std::string(value) +
+                        "\": expected f32, bf16, f16, mxfp8 or int8");
 }
 
 Result<uint32_t> read_strict_variable() {
   const std::string_view value = variable("SLUICE_WIRE_STRICT");
   if (value.empty() || value == "0") return 0;
   if (value == "1") return 1;
-  return invalid("variable SLUICE_WIRE_STRICT: \"" + std::string(value) + "\": expected 0 or 1");
+  return invalid_option("variable SLUICE_WIRE_STRICT: \"" + std::string(value) + "\": expected 0 or 1");
 }
 
 Result<void> check_sizes(const sluice_stream_options& o) {
   if (o.piece_bytes == 0 || o.piece_bytes % kSegmentMultiple != 0)
-    return invalid("piece_bytes " + std::to_string(o.piece_bytes) + " is not a multiple of 64 KiB");
+    return invalid_option("piece_bytes " + std::to_string(o.piece_bytes) + " is not a multiple of 64 KiB");
   if (o.staging_bytes > kMaxStaging)
-    return invalid("staging_bytes " + std::to_string(o.staging_bytes) + " exceeds 64 GiB");
+    return invalid_option("staging_bytes " + std::to_string(o.staging_bytes) + " exceeds 64 GiB");
   if (o.piece_bytes > o.staging_bytes / 4) {
-    return invalid("piece_bytes " + std::to_string(o.piece_bytes) + " exceeds a quarter of staging_bytes " +
-                   std::to_string(o.staging_bytes));
+    return invalid_option("piece_bytes " + std::to_string(o.piece_bytes) +
+                          " exceeds a quarter of staging_bytes " + std::to_string(o.staging_bytes));
   }
   return {};
 }
@@ -99,20 +99,21 @@ Result<StreamSettings> read_stream_options(const sluice_stream_options& caller_o
     case SLUICE_DEVICE_HOST: out.kind = SLUICE_DEVICE_HOST; break;
     case SLUICE_DEVICE_CUDA: out.kind = SLUICE_DEVICE_CUDA; break;
     default:
-      return invalid("device_kind " + std::to_string(o.device_kind) +
-                     ": expected SLUICE_DEVICE_HOST or SLUICE_DEVICE_CUDA");
+      return invalid_option("device_kind " + std::to_string(o.device_kind) +
+                            ": expected SLUICE_DEVICE_HOST or SLUICE_DEVICE_CUDA");
   }
   if (o.device < -1)
-    return invalid("device " + std::to_string(o.device) + ": expected the ordinal of a GPU or -1");
+    return invalid_option("device " + std::to_string(o.device) + ": expected the ordinal of a GPU or -1");
   out.device = o.device;
   const auto* const type = std::ranges::find(kWireTypes, o.wire_dtype, &WireType::dtype);
   if (type == std::end(kWireTypes)) {
-    return invalid("wire_dtype " + std::to_string(o.wire_dtype) +
-                   ": expected SLUICE_WIRE_AS_GIVEN, or SLUICE_ and BF16, F16, MXFP8 or INT8_BLOCK");
+    return invalid_option("wire_dtype " + std::to_string(o.wire_dtype) +
+                          ": expected SLUICE_WIRE_AS_GIVEN, or SLUICE_ and BF16, F16, MXFP8 or INT8_BLOCK");
   }
   out.streams.cast = type->cast;
   const auto flag = [](const char* name, uint32_t value) -> Result<bool> {
-    if (value > 1) return invalid(std::string(name) + " " + std::to_string(value) + ": expected 0 or 1");
+    if (value > 1)
+      return invalid_option(std::string(name) + " " + std::to_string(value) + ": expected 0 or 1");
     return value == 1;
   };
   const auto measure = flag("measure_error", o.measure_error);
@@ -120,7 +121,7 @@ Result<StreamSettings> read_stream_options(const sluice_stream_options& caller_o
   const auto staged = flag("always_staged", o.always_staged);
   if (!staged) return tl::unexpected(staged.error());
   if (*staged && out.kind == SLUICE_DEVICE_CUDA)
-    return invalid(
+    return invalid_option(
         "always_staged requires SLUICE_DEVICE_HOST, because GPU copies of host memory would block the "
         "caller");
   const auto stochastic = flag("stochastic_rounding", o.stochastic_rounding);

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMaxReducersText = 4096;
 
 // "2026-11-20T10:00:00.123Z"; `sluice bits` orders the sessions of a folder by it.
-std::string utc_now() {
+std::string begin_text() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   std::tm parts{};
@@ -62,7 +62,7 @@ std::string bit_record_begin(const BitRecordSession& session) {
   add("job", session.job);
   add("host", config::host_name());
   add("process", std::to_string(::getpid()));
-  add("started", utc_now());
+  add("started", begin_text());
   add("library", SLUICE_VERSION);
   add("reducers", session.reducers);
   return ((out += '\n') += kBitRecordColumns) += '\n';

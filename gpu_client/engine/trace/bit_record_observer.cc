@@ -9,20 +9,20 @@
 namespace sluice::engine {
 namespace {
 
-constexpr RecordWriter::Output kOutput{.noun = "bit record",
-                                       .variable = "SLUICE_BITS",
-                                       .thread = "sluice-bits",
-                                       .max_bytes = kMaxBitRecordBytes};
+constexpr RecordWriter::Output kBitRecordOutput{.noun = "bit record",
+                                                .variable = "SLUICE_BITS",
+                                                .thread = "sluice-bits",
+                                                .max_bytes = kMaxBitRecordBytes};
 
 }  // namespace
 
 bool BitRecordObserver::is_requested() noexcept {
-  return RecordWriter::is_requested(kOutput);
+  return RecordWriter::is_requested(kBitRecordOutput);
 }
 
 std::shared_ptr<BitRecordObserver> BitRecordObserver::create(const BitRecordSession& session) noexcept {
   try {
-    auto writer = RecordWriter::open(kOutput, session.session, session.rank);
+    auto writer = RecordWriter::open(kBitRecordOutput, session.session, session.rank);
     if (!writer) return nullptr;
     std::shared_ptr<BitRecordObserver> observer(new BitRecordObserver(std::move(writer)));
     if (observer->writer_->start(*observer, bit_record_begin(session))) return observer;
