@@ -1,7 +1,5 @@
 #include "reducer/kernels/fold.h"
 
-#include "reducer/kernels/cpu_targets.h"
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reducer/kernels/fold.cc"
 #include "reducer/kernels/targets.h"
@@ -38,51 +36,18 @@ FoldFunction find(wire::DType t, wire::Op op, Stage stage) noexcept {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "reducer/kernels/targets/runnable_targets.h"
+
 namespace sluice::kernels {
 namespace {
 
-struct Compiled {
-  int64_t bit;
-  FoldTarget target;
-};
-
-// Best first, in Highway's order.
-constexpr Compiled kCompiled[] = {
-#if HWY_TARGETS & HWY_AVX3
-    {HWY_AVX3, {"AVX3", N_AVX3::find}},
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    {HWY_AVX2, {"AVX2", N_AVX2::find}},
-#endif
-#if HWY_TARGETS & HWY_NEON
-    {HWY_NEON, {"NEON", N_NEON::find}},
-#endif
-#if HWY_TARGETS & HWY_EMU128
-    {HWY_EMU128, {"EMU128", N_EMU128::find}},
-#endif
-#if HWY_TARGETS & HWY_SCALAR
-    {HWY_SCALAR, {"SCALAR", N_SCALAR::find}},
-#endif
-};
-
-struct Runnable {
-  FoldTarget targets[std::size(kCompiled)];
-  size_t count = 0;
-  Runnable() noexcept {
-    const int64_t supported = supported_targets();
-    for (const Compiled& c : kCompiled) {
-      if ((supported & c.bit) != 0) targets[count++] = c.target;
-    }
-    // The baseline runs on every CPU that runs this program, even if detection finds no target.
-    if (count == 0) targets[count++] = kCompiled[std::size(kCompiled) - 1].target;
-  }
-};
+constexpr CompiledTarget<FoldTarget> kCompiled[] = {SLUICE_COMPILED_TARGETS(find)};
 
 }  // namespace
 
 std::span<const FoldTarget> fold_targets() noexcept {
-  static const Runnable runnable;
-  return {runnable.targets, runnable.count};
+  static const RunnableTargets runnable(kCompiled);
+  return runnable.all();
 }
 
 FoldFunction find_fold(wire::DType t, wire::Op op, Stage stage) noexcept {

@@ -1,6 +1,6 @@
 #include "reducer/kernels/load_only.h"
 
-#include "reducer/kernels/cpu_targets.h"
+#include "reducer/kernels/targets/cpu_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reducer/kernels/load_only.cc"

@@ -1,6 +1,6 @@
 // The kernel lists the features of the CPU that it supports too; /proc/cpuinfo is independent of our
 // detection.
-#include "reducer/kernels/cpu_targets.h"
+#include "reducer/kernels/targets/cpu_targets.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "reducer/kernels/cpu_targets.h"
+#include "reducer/kernels/targets/cpu_targets.h"
 
 #include <cstdarg>
 #include <cstdio>
