@@ -1,4 +1,4 @@
-// Says in words what an event is: "lost its connection to rank 2 (connection reset)". Together with the
+// Describes an event: "lost its connection to rank 2 (connection reset)". Together with the
 // source of the event, the result is a sentence.
 #pragma once
 
