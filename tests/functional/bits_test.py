@@ -76,8 +76,8 @@ class Record(BitsTest):
         self.assertEqual([re.sub(r"\d+\.bits$", "", path.name) for path in sorted(self.folder.glob("*.bits"))], ["0.", "1."])
 
     def test_a_killed_worker_leaves_a_record_that_can_be_compared(self):
-        _, address = self.start_reducer()
-        ranks = [self.start("bench", "allreduce", "-n", "100000000", "--workers", "2", "--rank", rank, "--session", SESSION, "--connect", address,
+        _, address = self.start_reducer("--heartbeat", "100ms", "--peer-timeout", "1s", "--absence-timeout", "500ms")
+        ranks = [self.start("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "100000000", "--workers", "2", "--rank", rank, "--session", SESSION, "--connect", address,
                             env={"SLUICE_BITS": str(self.folder / "job.bits")}) for rank in (0, 1)]
         paths = [self.folder / f"job-00010203-rank{rank}.bits" for rank in (0, 1)]
         until("the records grow", lambda: any(rank.ended() for rank in ranks) or all(path.exists() and path.stat().st_size > 10_000 for path in paths))

@@ -84,6 +84,12 @@ class Bucket:
     def buffer(self):
         return self._gradients
 
+    def index(self):
+        return 0
+
+    def is_last(self):
+        return True
+
 
 def leave_session_to_hook_thread(session):
     """Makes the hook's thread drop the last reference to the session once the first returned event is set, and makes that

@@ -6,8 +6,8 @@ from package_test_bed import ROOT, main
 from sluice import _library
 
 RECORD = ROOT / "tests" / "unit" / "gpu_client" / "libsluice-0.abi"
-STRUCTS = {"sluice_options": _library.Options, "sluice_stats": _library.Stats, "sluice_stream_options": _library.StreamOptions,
-           "sluice_stream_stats": _library.StreamStats}
+STRUCTS = {"sluice_options": _library.Options, "sluice_stats": _library.Stats, "sluice_finding": _library.Finding,
+           "sluice_stream_options": _library.StreamOptions, "sluice_stream_stats": _library.StreamStats}
 
 
 class Layout(unittest.TestCase):
@@ -31,7 +31,8 @@ class Layout(unittest.TestCase):
                  "float64": "F64", "bfloat16": "BF16", "float8_e4m3fn": "F8E4M3", "float8_e5m2": "F8E5M2"}
         self.assertEqual(_library.DTYPES, {ours: numbers[f"SLUICE_{theirs}"] for ours, theirs in names.items()})
         self.assertEqual(_library.OPS, {op: numbers[f"SLUICE_{op.upper()}"] for op in _library.OPS})
-        self.assertEqual(_library.WIRE_DTYPES, {None: numbers["SLUICE_WIRE_AS_GIVEN"], "f16": numbers["SLUICE_F16"], "bf16": numbers["SLUICE_BF16"]})
+        wire = {"f32": "WIRE_AS_GIVEN", "f16": "F16", "bf16": "BF16", "mxfp8": "MXFP8", "int8": "INT8_BLOCK"}
+        self.assertEqual(_library.WIRE_DTYPES, {ours: numbers[f"SLUICE_{theirs}"] for ours, theirs in wire.items()})
 
     def test_every_function_exists_in_the_library(self):
         symbols = {name.split("@@")[0] for kind, name, *_ in self.lines if kind == "symbol"}

@@ -60,7 +60,7 @@ class Refusals(PackageTest):
                 (ValueError, r"lanes is -1; expected 0\.\.4294967295", {"lanes": -1}),
                 (ValueError, r"window_bytes is 4294967296; expected 0\.\.", {"window_bytes": 1 << 32}),
                 (ValueError, "session_id has 3 bytes; expected 16", {"session_id": b"abc"}),
-                (ValueError, "wire_dtype is 'fp8'; expected None, 'bf16' or 'f16'", {"wire_dtype": "fp8"}),
+                (ValueError, "wire_dtype is 'fp8'; expected None, 'f32', 'bf16', 'f16', 'mxfp8' or 'int8'", {"wire_dtype": "fp8"}),
                 (ValueError, "device is 'tpu'; expected 'cpu', 'cuda'", {"device": "tpu"}),
                 (ValueError, "device is -2; expected the ordinal", {"device": -2}),
                 (sluice.InvalidArgument, "session_id is all zero", {"session_id": bytes(16)}),
