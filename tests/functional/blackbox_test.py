@@ -292,7 +292,7 @@ class Files(BlackboxTest):
                 self.assertIn(error, done.stderr)
                 self.assertEqual((done.stdout, done.stderr.count("\n")), ("", 1), done.stderr)
         self.expect_error(78, "No such file", "blackbox", self.folder / "missing")
-        self.expect_error(78, "not a black box", "blackbox", sluice_process.PROGRAM)
+        self.expect_error(78, "not a black box", "blackbox", "/bin/sh")
         self.expect_error(64, "files is required", "blackbox")
         self.expect_error(64, "the files have no such session", "blackbox", "--session", "1234", self.file_of(reducer))
         truncated = self.write("truncated", "".join(lines)[:-40])

@@ -53,7 +53,7 @@ class ReducerLifecycleTest(SluiceTest):
         self.assertIn("sluice: Resource temporarily unavailable", reducer.stderr())
 
     def test_a_draining_reducer_serves_a_running_job_to_its_end(self):
-        reducer, address = self.start_reducer()
+        reducer, address = self.start_reducer("--drain-timeout", "10m")
         job = self.start(*JOB, "-N", "200", "--workers", "2", "--connect", address)
         self.wait_for_rows(job, more_than=2)
         reducer.signal(signal.SIGTERM)

@@ -17,9 +17,10 @@ void Connection::bind(Session& session, uint32_t rank, uint32_t handle) {
 }
 
 void Connection::refuse(const Error& error, uint32_t rank) {
-  send(wire::Refused{{.code = error.code, .rank = rank, .text = error.text}});
   count_reason(loop_.counters().refused, error.code);
+  // Before the frame: otherwise the rank may record its failed join at an earlier time than the refusal.
   loop_.record_refusal(hello_.session, rank, error.code, error.text + " (from " + peer() + ")");
+  send(wire::Refused{{.code = error.code, .rank = rank, .text = error.text}});
   finish();
 }
 
