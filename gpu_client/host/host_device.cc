@@ -7,6 +7,7 @@
 
 #include "core/arena.h"
 #include "gpu_client/host/cast_copy.h"
+#include "gpu_client/host/futex.h"
 #include "gpu_client/host/host_stream.h"
 
 namespace sluice::host {
@@ -28,13 +29,24 @@ class HostPinnedMemory final : public pipeline::PinnedMemory {
 };
 
 // The position in a stream at which an event was recorded.
-struct Position {
-  std::atomic<bool> reached{false};
-  void set_reached() noexcept {
-    reached.store(true, std::memory_order_release);
-    reached.notify_all();
+class Position {
+ public:
+  [[nodiscard]] bool is_reached() const noexcept {
+    return std::atomic_ref(state_).load(std::memory_order_acquire) == kReached;
   }
-  void wait() const noexcept { reached.wait(false, std::memory_order_acquire); }
+  void set_reached() noexcept {
+    if (std::atomic_ref(state_).exchange(kReached, std::memory_order_acq_rel) == kAwaited)
+      futex_wake_all(&state_);
+  }
+  void wait() noexcept {
+    uint32_t expected = kAhead;
+    std::atomic_ref(state_).compare_exchange_strong(expected, kAwaited, std::memory_order_acq_rel);
+    while (!is_reached()) futex_wait(&state_, kAwaited);
+  }
+
+ private:
+  enum : uint32_t { kAhead, kAwaited, kReached };
+  mutable uint32_t state_ = kAhead;
 };
 
 class HostEvent final : public Event {
@@ -57,7 +69,7 @@ void wait_until(uint32_t* word, uint32_t value) noexcept {
   const std::atomic_ref<uint32_t> current(*word);
   for (uint32_t now = current.load(std::memory_order_acquire); static_cast<int32_t>(now - value) < 0;
        now = current.load(std::memory_order_acquire))
-    current.wait(now, std::memory_order_acquire);
+    futex_wait(word, now);
 }
 
 class HostDevice final : public pipeline::Device {
@@ -133,12 +145,11 @@ class HostDevice final : public pipeline::Device {
   }
   bool is_complete(Event& event) override {
     const auto position = static_cast<HostEvent&>(event).position();
-    return !position || position->reached.load(std::memory_order_acquire);
+    return !position || position->is_reached();
   }
   void write_value(uint32_t* word, uint32_t value) noexcept override {
-    const std::atomic_ref<uint32_t> current(*word);
-    current.store(value, std::memory_order_release);
-    current.notify_all();
+    std::atomic_ref(*word).store(value, std::memory_order_release);
+    futex_wake_all(word);
   }
 
   Result<CastError> cast_error() override {
