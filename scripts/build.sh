@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # Functions that configure and build one preset. quickstart.sh and test.sh source this file from the root of the tree.
 
-# Use ccache if it is installed.
+# Use ccache if it is installed. All checkouts share results: paths in the tree are relative, in debug information too.
 if command -v ccache >/dev/null; then
-  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 fi
 
 # One job per processor, limited by memory: the largest translation unit needs about 1.5 GiB.
