@@ -8,9 +8,6 @@
 namespace sluice::config {
 namespace {
 
-// 800 / (0.1 * 80) must be 100, not 101, in spite of rounding.
-constexpr double kRounding = 1e-9;
-
 uint64_t ceiling(double value) noexcept {
   return static_cast<uint64_t>(std::max(1.0, std::ceil(value * (1 - kRounding))));
 }

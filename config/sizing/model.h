@@ -9,6 +9,9 @@
 
 namespace sluice::config {
 
+// 800 / (0.1 * 80) must be 100, not 101, in spite of rounding: what differs by this share is equal.
+inline constexpr double kRounding = 1e-9;
+
 // Returns R = ceil(N Bw / (h Br)), at least 1: the smallest number of reducers whose bandwidth, used to a
 // share h, covers the workers' bandwidth. The rule is Vertex AI's ("Reduce training time with Reduction
 // Server": the pool's total bandwidth should match that of the worker pools). All arguments are positive.

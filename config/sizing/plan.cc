@@ -16,8 +16,6 @@
 namespace sluice::config {
 namespace {
 
-constexpr double kRounding = 1e-9;
-
 Result<void> check_range(std::string_view option, double value, double min, double max) {
   if (std::isfinite(value) && value >= min && value <= max) return {};
   return invalid(fmt::format("{} {}: must be {} to {}", option, value, min, max));

@@ -16,7 +16,6 @@ constexpr int64_t kYear = 365;
 // In every type of the table, a bandwidth from here on is that of an RDMA network between GPUs.
 constexpr double kRdmaClassGbps = 800;
 constexpr uint64_t kMaxGpusOfCollNet = 8;
-constexpr double kRounding = 1e-9;
 
 template <typename... Args>
 void warn(Plan& plan, fmt::format_string<Args...> text, Args&&... args) {
