@@ -128,7 +128,8 @@ class RecoveryTest(PlayerTest):
         self.assertEqual(player.stop(), 0, player.text())
         self.assertEqual(player.count("all right:"), 3, player.text())
         self.assertEqual(player.count("offload ended"), 0, player.text())
-        stalls = [line for line in player.lines() if "session resumed after" in line]
+        # On a busy machine the measured rate of a link may change, which moves chunks, too.
+        stalls = [line for line in player.lines() if "session resumed after" in line and not re.search(r"view changed \((this rank's link|the rate of a link) has ", line)]
         self.assertEqual(len(stalls), 3 * len(left), player.text())
         for address in left:
             of_reducer = [line for line in stalls if re.search(rf"after \d+ ms: view changed \(reducer {address}\b.*: .+\)", line)]
