@@ -136,7 +136,7 @@ echo "== capabilities of this machine"
 export SLUICE_TEST_CAPABILITIES="$PWD/build/capabilities.tsv"
 python3 -B tests/capabilities/capabilities.py check --out "$SLUICE_TEST_CAPABILITIES"
 
-step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_UNITY=ON -DSLUICE_WERROR=ON || finish
+step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_TESTS_TOGETHER=ON -DSLUICE_WERROR=ON || finish
 if (($# > 0)); then
   run_tests release -C torch -L "$(labels_regex "$@")" # ctest skips the tests with the label torch in other configurations
   finish

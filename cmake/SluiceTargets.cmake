@@ -40,9 +40,10 @@ if(SLUICE_FUZZ)
   target_compile_options(sluice_build_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Full builds are unity builds, which halves their compile time. Incremental builds with sanitizers are rare.
+# Sanitizer builds are unity builds: most of their compile time is the instrumentation of large headers such as CLI11, and
+# incremental builds with sanitizers are rare. The release build tests the code as it is shipped.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
-if(SLUICE_SANITIZE OR SLUICE_UNITY)
+if(SLUICE_SANITIZE)
   set(CMAKE_UNITY_BUILD ON)
 endif()
 
@@ -53,16 +54,23 @@ if(SLUICE_SANITIZE)
   set(SLUICE_COLD_OPTIONS -O0)
 endif()
 
-# sluice_as_shipped(<target>...): without sanitizers, compiles each source on its own even in a full build. For the code that
-# handles every byte, so that tests and counts of instructions see the inlining of the shipped library.
-function(sluice_as_shipped)
-  if(NOT SLUICE_SANITIZE)
-    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD OFF)
+# Call it at the start of a folder whose code no rank and no reducer runs: with SLUICE_TESTS_TOGETHER it enables unity builds.
+macro(sluice_tools_together)
+  if(SLUICE_TESTS_TOGETHER)
+    set(CMAKE_UNITY_BUILD ON)
+  endif()
+endmacro()
+
+# sluice_together(<target>): with SLUICE_TESTS_TOGETHER the target is a unity build. For targets outside of the data path.
+function(sluice_together target)
+  if(SLUICE_TESTS_TOGETHER)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
   endif()
 endfunction()
 
 # sluice_cold(<target>): compiles the target with few optimizations, because it need not be fast.
 function(sluice_cold target)
+  sluice_together(${target})
   target_compile_options(${target} PRIVATE ${SLUICE_COLD_OPTIONS})
   set_target_properties(${target} PROPERTIES SLUICE_COLD ON)
 endfunction()
