@@ -86,7 +86,7 @@ class WireTypes(PackageTest):
                                     os.environ["SLUICE_LIBRARY"], "--python", sys.executable, "--brief", "--tasks", "unequal data", "--json", result],
                                    stdout=subprocess.DEVNULL, start_new_session=True)  # a group of its own, so that its reducer and ranks end with it
         try:
-            self.assertEqual(program.wait(2 * DEADLINE_S), 0)
+            self.assertEqual(program.wait(4 * DEADLINE_S), 0)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
