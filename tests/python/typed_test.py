@@ -23,7 +23,7 @@ def mean(session: sluice.Session, gradient: object) -> None:
 class Typed(PackageTest):
     def mypy(self, *arguments, folder, expect):
         done = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", CACHE, *arguments], capture_output=True, text=True, cwd=folder,
-                              timeout=2 * DEADLINE_S, env=variables(), check=False)
+                              timeout=4 * DEADLINE_S, env=variables(), check=False)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done.stdout
 
