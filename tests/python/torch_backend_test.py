@@ -43,10 +43,10 @@ class TorchBackend(PackageTest):
         for gloo, none, pool in self.run_job(4, "results", "gloo", "none", self.start_reducer()[1]):
             self.assertEqual(none, pool)
             self.assertEqual(none["losses"].keys(), gloo["losses"].keys())
-            # With four ranks gloo adds in another order. The losses begin near 1; at the end some are near 0, where the
-            # rounding of the outputs is large beside the loss.
+            # With four ranks gloo adds in another order. The second term is for losses near 0, beside which the rounding of
+            # the outputs is large.
             for name, loss in gloo["losses"].items():
-                self.assertAlmostEqual(none["losses"][name], loss, delta=1e-6, msg=name)
+                self.assertAlmostEqual(none["losses"][name], loss, delta=1e-6 * loss + 1e-8, msg=name)
 
     def test_groups_are_sessions_of_their_own_and_leave_nothing_behind(self):
         jobs = self.run_job(4, "groups", "none", "none", SLUICE_TEST_GROUPS=GROUPS)
