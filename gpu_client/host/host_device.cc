@@ -31,7 +31,7 @@ class HostPinnedMemory final : public pipeline::PinnedMemory {
 // The position in a stream at which an event was recorded.
 class Position {
  public:
-  [[nodiscard]] bool is_reached() const noexcept {
+  [[nodiscard]] bool is_reached() noexcept {
     return std::atomic_ref(state_).load(std::memory_order_acquire) == kReached;
   }
   void set_reached() noexcept {
@@ -46,7 +46,7 @@ class Position {
 
  private:
   enum : uint32_t { kAhead, kAwaited, kReached };
-  mutable uint32_t state_ = kAhead;
+  uint32_t state_ = kAhead;
 };
 
 class HostEvent final : public Event {
