@@ -95,8 +95,11 @@ class AllreduceRun {
   }
 
   // Warms up like nccl-tests: sizes by factors of 2, out of place, before the first row of a type and
-  // operator.
+  // operator. With the data of a measurement: zeros would not travel.
   void warm_up(wire::DType dtype, wire::Op op) {
+    if (options_.warmup > 0)
+      pattern(dtype, op).fill(session_.rank(), options_.max_bytes / wire::size_of(dtype),
+                              buffer(send_, dtype));
     for (uint64_t bytes = options_.min_bytes; bytes <= options_.max_bytes; bytes *= 2) {
       for (int i = 0; i < options_.warmup; ++i) {
         allreduce(buffer(send_, dtype), buffer(recv_.front(), dtype), bytes / wire::size_of(dtype), dtype,

@@ -81,7 +81,7 @@ void InflightLimit::begin_trial() noexcept {
 }
 
 void InflightLimit::end_trial() noexcept {
-  if (before_ != 0) {
+  if (before_ != 0 && speed() != 0) {
     const double required = trial_ == Trial::kMore ? kGain : trial_ == Trial::kLess ? kSame : kTolerable;
     const bool succeeded = speed() >= required * before_;
     if (succeeded) accepted_ = limit_;

@@ -53,7 +53,7 @@ class InflightLimit {
   // `most` is the largest number of slots granted on a connection.
   explicit InflightLimit(uint32_t most) noexcept;
 
-  // Chunks in flight per connection.
+  // Dense chunks in flight per connection. More chunks may be in flight if their zero blocks do not travel.
   [[nodiscard]] uint32_t limit() const noexcept { return limit_; }
 
   // The limit, or the slots if they are fewer, stopped a chunk.

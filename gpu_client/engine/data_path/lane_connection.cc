@@ -157,12 +157,19 @@ const ChunkRecord* LaneConnection::next_record() noexcept {
 bool LaneConnection::is_limited() const noexcept {
   if (outstanding() >= options_.slots) return true;
   if (!scheduler_.options().limit_inflight) return false;
-  const uint32_t limit = scheduler_.inflight_limit().limit();
+  // The limit is for bytes: more chunks are in flight if their zero blocks do not travel.
+  const uint64_t limit = uint64_t{scheduler_.inflight_limit().limit()} * chunks_for_dense() / kDense;
   if (scheduler_.has_equal_shares()) return outstanding() >= limit;
   // A limit for each connection would let those with small shares run ahead, and leave the others to finish
   // the operation alone. So all connections together keep to a window of consecutive chunks.
-  return next_chunk() >=
-         scheduler_.ring().first_unfinished() + uint64_t{limit} * scheduler_.connections_in_use();
+  return next_chunk() >= scheduler_.ring().first_unfinished() + limit * scheduler_.connections_in_use();
+}
+
+// When the slots are used up by chunks without their zero blocks, the limit is not reached: a trial of
+// another limit would show nothing, or a gain that dense chunks pay with lost packets.
+void LaneConnection::note_limited() noexcept {
+  if (outstanding() < options_.slots || chunks_for_dense() == kDense)
+    scheduler_.inflight_limit().note_limited();
 }
 
 size_t LaneConnection::put_next() noexcept {
@@ -184,7 +191,7 @@ size_t LaneConnection::put_next() noexcept {
   if (share_.turns.empty()) return 0;
   if (queue_head_ == queue_tail_ && next_chunk() >= scheduler_.resend_until()) return 0;
   if (is_limited()) {
-    scheduler_.inflight_limit().note_limited();
+    note_limited();
     return 0;
   }
   const ChunkRecord* const r = next_record();
@@ -280,6 +287,7 @@ Status LaneConnection::put_chunk(uint64_t sequence, const ChunkRecord& r) noexce
   const Status status = endpoint_->put(h, area.first(h.extension_bytes()), payload, sequence);
   if (!status.ok()) return status;
   if ((h.flags & wire::kFlagResent) != 0) bytes_resent_ += h.length;
+  if (h.length != 0) sent_for_dense_ = kDense * r.length / h.length;
   prepared_.chunk = ~uint64_t{0};
   flag_packet_loss_ = false;
   return status;

@@ -19,6 +19,7 @@
 // All calls come from the thread of the progress loop.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -140,6 +141,7 @@ class LaneConnection final : public transport::Handler {
   // lane_connection.cc
   // The slots of this connection or the scheduler's limit allow no further chunk now.
   [[nodiscard]] bool is_limited() const noexcept;
+  void note_limited() noexcept;
   [[nodiscard]] InflightChunk& inflight(uint64_t sequence) noexcept {
     return inflight_[sequence % options_.slots];
   }
@@ -195,6 +197,12 @@ class LaneConnection final : public transport::Handler {
     uint32_t crc = 0;
   };
   Prepared prepared_;
+  // How many chunks travel in the bytes of kDense dense chunks, by the last contribution and the last result.
+  static constexpr uint32_t kDense = 16;
+  [[nodiscard]] uint32_t chunks_for_dense() const noexcept {
+    return std::min(sent_for_dense_, received_for_dense_);
+  }
+  uint32_t sent_for_dense_ = kDense, received_for_dense_ = kDense;
   Arena sparse_payloads_;   // W buffers, by sequence: contributions whose zero blocks were removed
   bool receiving_ = false;  // a result has been received in part
   // The endpoint has received a frame of this view. Before that a prediction of the next frame is unsafe.

@@ -151,6 +151,7 @@ void LaneConnection::on_frame(transport::Endpoint& ep, const wire::FrameHeader& 
                                               "result %llu has a bitmap that disagrees with its length",
                                               static_cast<unsigned long long>(next_result_)));
   }
+  if (header.length != 0) received_for_dense_ = kDense * inflight(next_result_).length / header.length;
   if (const auto info = wire::find_result_info(extensions)) scheduler_.note_last_rank(*info);
   if (extensions.size() > wire::kSmallExtensionBytes) note_finding(header, extensions);
   ++next_result_;

@@ -151,6 +151,40 @@ TEST(ChunkScheduler, LimitsALaneConnectionBelowItsSlots) {
   op.expect_result();
 }
 
+// The limit protects queues, which hold bytes. Chunks of zeros have few, so they are bound by the slots, and
+// they leave the limit as it is for the dense chunks that follow.
+TEST(ChunkScheduler, LimitsBytesInFlight) {
+  constexpr uint32_t kSlots = 64, kSlotBytes = 16 * 1024;
+  SchedulerTestBed t({.lanes = 1,
+                      .slots = kSlots,
+                      .slot_bytes = kSlotBytes,
+                      .payload_crc = false,
+                      .limit_inflight = true,
+                      .sparse = true});
+  std::vector<std::byte> zeros(size_t{2000} * kSlotBytes), result(zeros.size(), std::byte{1});
+  const uint32_t op = t.start(zeros.data(), result.data(), zeros.size());
+  FakeLane& lane = t.lanes[0];
+  t.settle();
+  EXPECT_EQ(lane.waiting.size(), InflightLimit::kFirst) << "before the first result, whose bytes are unknown";
+  lane.answer();
+  t.settle();
+  EXPECT_EQ(lane.waiting.size(), kSlots);
+  while (!lane.waiting.empty()) {
+    // A link without queues: results arrive the faster, the more chunks are in flight.
+    t.now += kMillisecond / static_cast<Nanos>(lane.waiting.size());
+    t.scheduler->set_now(t.now);
+    lane.answer();
+    t.settle();
+  }
+  ASSERT_TRUE(t.ended(op));
+  EXPECT_EQ(result, zeros);
+  EXPECT_EQ(t.scheduler->inflight_limit().limit(), InflightLimit::kFirst);
+  TestOperation dense(t, size_t{40} * kSlotBytes);
+  t.settle();
+  EXPECT_LE(lane.waiting.size(), InflightLimit::kFirst + 1) << "the first dense chunk shows what follows";
+  dense.expect_result();
+}
+
 // A limit for each connection would let those with small shares run ahead of the others.
 TEST(ChunkScheduler, KeepsUnequalSharesWithinAWindowOfConsecutiveChunks) {
   const std::vector<uint32_t> placement{0, 1, 0, 0, 1, 0, 2, 0, 1, 0};

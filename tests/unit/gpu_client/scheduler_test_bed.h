@@ -40,19 +40,25 @@ class FakeLane final : public transport::Handler {
     seen.reserve(1 << 16);
   }
 
-  // Answers the oldest waiting contribution; `change` modifies the header of the result.
+  // Answers the oldest waiting contribution; `change` modifies the header of the result. A sparse
+  // contribution, which must be of slot_bytes, comes back as it is.
   void answer(const std::function<void(wire::FrameHeader&)>& change = {}) {
     ASSERT_FALSE(waiting.empty());
     wire::FrameHeader h = waiting.front();
     waiting.erase(waiting.begin());
     std::byte* slot = at(h.sequence);
-    for (uint32_t i = 0; i < h.length; ++i) slot[i] ^= kResultMask;
+    const bool sparse = h.encoding == wire::Encoding::kSparse;
+    if (!sparse)
+      for (uint32_t i = 0; i < h.length; ++i) slot[i] ^= kResultMask;
     h.type = wire::FrameType::kResult;
     h.flags = 0;
     if (change) change(h);
-    std::array<std::byte, wire::kSmallExtensionBytes> extension;
-    wire::encode_extension(info, extension);
-    EXPECT_TRUE(endpoint->put(h, extension, {slot, h.length}, h.sequence).ok());
+    constexpr size_t kOne = wire::kSmallExtensionBytes;
+    std::array<std::byte, 2 * kOne> extensions;
+    const std::span area(extensions);
+    wire::encode_extension(info, area.first<kOne>());
+    wire::encode_extension(wire::Expanded{.bytes = slot_bytes_}, area.last<kOne>());
+    EXPECT_TRUE(endpoint->put(h, area.first(sparse ? 2 * kOne : kOne), {slot, h.length}, h.sequence).ok());
   }
   void abort(Errc code, const std::string& text) {
     wire::Abort a;
@@ -160,6 +166,7 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
     bool keep_results = true;
     bool limit_inflight = false;
     bool fault_tolerant = false;
+    bool sparse = false;
     std::vector<uint32_t> placement{};      // empty: round robin
     OperationObserver* observer = nullptr;  // lives longer
   };
@@ -179,7 +186,7 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
     o.placement = shape.placement;
     for (uint32_t i = 0; i < shape.lanes; ++i) {
       if (shape.placement.empty()) o.placement.push_back(i);
-      o.lanes.push_back({.handle = 7 + i, .slots = shape.slots});
+      o.lanes.push_back({.handle = 7 + i, .slots = shape.slots, .sparse = shape.sparse});
     }
     scheduler = std::move(ChunkScheduler::create(std::move(o), table, *this).value());
     if (shape.observer != nullptr) {
