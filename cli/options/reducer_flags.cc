@@ -60,8 +60,7 @@ void ReducerFlags::add_to(OptionSet& set) {
   set.text("--port-file", port_file_, "FILE",
            "write the bound port to this file once connections are accepted");
   set.text("--http-listen", http_listen_, "HOST:PORT",
-           "address of the HTTP server for health, metrics, status and a web page, without authentication; "
-           "empty: no HTTP server",
+           "address of the HTTP server for health, metrics and status, without authentication; empty: none",
            [](const std::string& text) { return text.empty() ? text : listen_address_error(text); });
   set.text("--http-port-file", http_port_file_, "FILE", "write the port of --http-listen to this file");
   add_life_options(set);
@@ -75,9 +74,9 @@ void ReducerFlags::add_to(OptionSet& set) {
 void ReducerFlags::add_life_options(OptionSet& set) {
   reducer::ReducerOptions& o = options_;
   set.group("Life");
-  set.choice("--mode", mode_, "MODE", {"service", "job"},
-             "when to exit. service: on a signal; job: after one job, for platforms that wait for every host "
-             "of a job");
+  set.choice(
+      "--mode", mode_, "MODE", {"service", "job"},
+      "when to exit. service: on a signal; job: after one job, for platforms that wait for every host");
   set.number("--expected-workers", o.expected_workers,
              "with --mode job: ranks that must be connected at the same time before the job can end");
   set.duration("--arrival-timeout", o.arrival_timeout, kAnyTime,
@@ -89,9 +88,8 @@ void ReducerFlags::add_life_options(OptionSet& set) {
 void ReducerFlags::add_diagnosis_options(OptionSet& set) {
   set.group("Diagnosis");
   set.text("--blackbox", blackbox_, "PATH",
-           "write the last events for `sluice blackbox` when a session fails: a folder, or a file name in "
-           "which %h is the host and %p the process. SIGUSR2 writes them too, without this option to the "
-           "folder for temporary files");
+           "write the last events for `sluice blackbox` when a session fails, or on SIGUSR2: a folder, or a "
+           "file name in which %h is the host and %p the process");
 }
 
 void ReducerFlags::add_capacity_options(OptionSet& set) {
@@ -109,17 +107,15 @@ void ReducerFlags::add_capacity_options(OptionSet& set) {
   set.size("--max-slot", o.max_slot_bytes, {wire::kMinSlotBytes, wire::kMaxPayload},
            "largest slot, and so the largest chunk, that a session may request");
   set.number("--max-connections", o.max_connections, {1, UINT32_MAX},
-             "limit of simultaneous handshakes and control connections; more are closed at once. Connections "
-             "of attached lanes do not count");
+             "limit of simultaneous handshakes and control connections; more are closed at once");
   set.group("Shares");
-  set.reloadable().pairs("--weight", weights_,
-                         "TENANT=N,...: relative share, 1 to 100, of a scarce resource for this tenant's "
-                         "sessions. A client that names no tenant uses its job name as the tenant",
-                         weight_error);
+  set.reloadable().pairs(
+      "--weight", weights_,
+      "TENANT=N,...: relative share, 1 to 100, of a scarce resource for this tenant's sessions",
+      weight_error);
   set.reloadable().number("--default-weight", o.default_weight, {1, reducer::kMaxWeight},
                           "relative share of every other tenant");
-  set.flag("--tenant-is-job", o.tenant_is_job,
-           "use the job name, which the token proves, as the tenant, and ignore the client's tenant name");
+  set.flag("--tenant-is-job", o.tenant_is_job, "use the job name, which the token proves, as the tenant");
 }
 
 void ReducerFlags::add_security_options(OptionSet& set) {
@@ -167,16 +163,14 @@ void ReducerFlags::add_speed_options(OptionSet& set) {
                "with --idle epoll: time that a lane thread polls before it sleeps");
   set.flag("--no-crc", no_crc_, "send results without a checksum");
   set.flag("--health", o.health,
-           "scan the gradients of each rank and report NaNs, infinities, outliers and ranks that contribute "
-           "only zeros to the workers");
+           "report NaNs, infinities, outliers and ranks that contribute only zeros to the workers");
   set.size("--socket-buffer", o.socket_buffer, {0, INT32_MAX},
            "size of each socket's send and receive buffers; 0: kernel default");
   set.text("--congestion-control", o.congestion_control, "NAME",
            "TCP congestion control algorithm; empty: host default");
   set.text("--link-rate", link_rate_, "RATE",
-           "rate of the reducer's network link in each direction: 200mbit, 25gbit or bits/s. Workers with "
-           "co-located reducers divide the data by it; empty: the speed of the interface with the --listen "
-           "address",
+           "rate of the network link in each direction, for the shares of co-located reducers: 200mbit, "
+           "25gbit or bits/s; empty: the speed of the interface with the --listen address",
            link_rate_error);
 }
 

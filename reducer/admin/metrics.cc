@@ -85,9 +85,8 @@ void add_reducer(MetricFamilies& f, const Json& status, const std::map<std::stri
                  const HostFacts& host) {
   MetricFamilies::Labels labels = {{"version", status.value("version", "")}};
   labels.insert(labels.end(), build.begin(), build.end());
-  f.gauge("sluice_build_info", "Version and build of the reducer. The value is always 1.").add(1, labels);
-  f.gauge("sluice_transport_info",
-          "Network interfaces and RDMA devices that lanes can use. The value is always 1.");
+  f.gauge("sluice_build_info", "Version and build of the reducer.").add(1, labels);
+  f.gauge("sluice_transport_info", "Network interfaces and RDMA devices that lanes can use.");
   for (const NetworkLink& link : host.links) f.add(1, {{"transport", "tcp"}, {"device", link.device}});
   for (const Json& rail : status.value("/rdma/rails"_json_pointer, Json::array())) {
     const std::string name = rail.is_string() ? rail.get<std::string>() : "";
@@ -99,8 +98,7 @@ void add_reducer(MetricFamilies& f, const Json& status, const std::map<std::stri
     f.add(static_cast<double>(link.bytes_per_second), {{"device", link.device}});
   const bool draining = status.value("draining", false);
   f.gauge("sluice_ready", "1 if the reducer accepts new sessions, else 0.").add(draining ? 0 : 1);
-  f.gauge("sluice_draining", "1 if the reducer drains: it serves the remaining sessions, then exits.")
-      .add(draining ? 1 : 0);
+  f.gauge("sluice_draining", "1 if the reducer drains, else 0.").add(draining ? 1 : 0);
 }
 
 void add_sessions(MetricFamilies& f, const Json& status) {
@@ -110,24 +108,21 @@ void add_sessions(MetricFamilies& f, const Json& status) {
       .add(number(status, "/sessions/open") - joining, {{"state", "active"}})
       .add(number(status, "/sessions/releasing"), {{"state", "closing"}});
   f.counter("sluice_sessions_total",
-            "Sessions that ended on this reducer. The result moved means that the session continues on other "
-            "reducers.")
+            "Sessions that ended on this reducer. Moved sessions continue on other reducers.")
       .add(number(status, "/sessions/completed"), {{"result", "completed"}})
       .add(number(status, "/sessions/failed"), {{"result", "aborted"}})
       .add(number(status, "/sessions/moved"), {{"result", "moved"}});
   f.gauge("sluice_waiting_sessions",
-          "Sessions that have been waiting for a rank for at least 1 s. /status names the ranks.")
+          "Sessions that have waited for a rank for at least 1 s. /status names the ranks.")
       .add(number(status, "/waits/sessions"));
-  f.gauge("sluice_longest_wait_seconds",
-          "How long the session that has been waiting longest for a rank has waited.")
+  f.gauge("sluice_longest_wait_seconds", "Longest wait of a session that waits for a rank now.")
       .add(1e-3 * number(status, "/waits/longest_ms"));
-  f.gauge("sluice_held_sessions", "Sessions that are held back in favor of other sessions' shares.")
+  f.gauge("sluice_held_sessions", "Sessions held back in favor of other sessions' shares.")
       .add(number(status, "/fair/held"));
   f.counter("sluice_resumes_total", "Connections of running sessions that were resumed after a break.")
       .add(number(status, "/resumes/control"), {{"connection", "control"}})
       .add(number(status, "/resumes/lane"), {{"connection", "lane"}});
-  f.counter("sluice_view_changes_total",
-            "View changes (reducers added to or removed from a session) that this reducer arbitrated.")
+  f.counter("sluice_view_changes_total", "View changes that this reducer arbitrated.")
       .add(number(status, "/view_changes/proposed"), {{"step", "proposed"}})
       .add(number(status, "/view_changes/committed"), {{"step", "committed"}});
 }
@@ -136,8 +131,7 @@ void add_connections(MetricFamilies& f, const Json& status, const HostFacts& hos
   f.gauge("sluice_connections", "Open lane connections, by transport.")
       .add(number(status, "/transports/tcp/connections"), {{"transport", "tcp"}})
       .add(number(status, "/transports/rdma/connections"), {{"transport", "rdma"}});
-  f.counter("sluice_tcp_retransmits_total",
-            "TCP segments retransmitted by all processes of this network namespace.")
+  f.counter("sluice_tcp_retransmits_total", "TCP segments retransmitted by this network namespace.")
       .add(static_cast<double>(host.tcp_retransmits));
   f.gauge("sluice_control_connections", "Open control connections and connections in the handshake.")
       .add(number(status, "/connections/open"));
@@ -211,15 +205,12 @@ void add_work(MetricFamilies& f, const Json& status) {
       .add(number(status, "/transports/rdma/bytes_out"), {{"transport", "rdma"}});
   f.counter("sluice_backpressure_seconds_total",
             "Time in which results were ready but a worker's TCP connection accepted no data, summed over "
-            "connections. High: the worker or its link is slower than the reducer.")
+            "connections.")
       .add(1e-9 * number(status, "/data/send_blocked_ns"), {{"direction", "send"}});
   f.counter("sluice_reduced_bytes_total", "Payload bytes of contributions that were reduced.");
   add_by_type(f, object(status, "folded"));
-  f.counter("sluice_chunks_total", "Chunks reduced. Each operation consists of one or more chunks.")
-      .add(number(status, "/data/chunks"));
-  f.counter("sluice_operations_total",
-            "Operations. Each reducer counts the fraction that it reduced, so the sum over a pool is the "
-            "number of operations.");
+  f.counter("sluice_chunks_total", "Chunks reduced.").add(number(status, "/data/chunks"));
+  f.counter("sluice_operations_total", "Operations. Each reducer counts the fraction that it reduced.");
   add_by_type(f, object(status, "operations"));
   f.histogram("sluice_operation_duration_seconds",
               "Duration of one lane's part of an operation, from its first contribution to its last result.");
@@ -233,8 +224,7 @@ void add_work(MetricFamilies& f, const Json& status) {
     f.add(number(status, (std::string("/findings/") + kind).c_str()), {{"kind", kind}});
   f.counter("sluice_resent_results_total", "Results sent again on resumed connections.")
       .add(number(status, "/data/results_resent"));
-  f.histogram("sluice_straggler_wait_seconds",
-              "Time from the first to the last contribution of a chunk. High: workers are uneven.")
+  f.histogram("sluice_straggler_wait_seconds", "Time from the first to the last contribution of a chunk.")
       .add(durations(object(status, "straggler_waits"), number(status, "/data/straggler_us")));
   f.gauge("sluice_lanes", "Lane threads.").add(number(status, "/lanes"));
   f.counter("sluice_lane_busy_seconds_total", "Time in which the lane had work to do.");
@@ -249,15 +239,15 @@ void add_work(MetricFamilies& f, const Json& status) {
   f.counter("sluice_full_queues_total",
             "Times that a bounded queue between the control loop and a lane was full.")
       .add(number(status, "/data/ring_full"));
-  f.gauge("sluice_chunk_pool_bytes", "Memory in bytes that sessions may reserve (--memory-limit).")
+  f.gauge("sluice_chunk_pool_bytes", "Bytes that sessions may reserve (--memory-limit).")
       .add(number(status, "/memory/limit_bytes"));
-  f.gauge("sluice_chunk_pool_used_bytes", "Memory in bytes that sessions have reserved.")
+  f.gauge("sluice_chunk_pool_used_bytes", "Bytes that sessions have reserved.")
       .add(number(status, "/memory/reserved_bytes"));
 }
 
 void add_rdma(MetricFamilies& f, const Json& status) {
   f.counter("sluice_rdma_pairings_total",
-            "Lane connections that requested RDMA. The result tcp means that the lane uses TCP instead.")
+            "Lane connections that requested RDMA, by the transport that they use.")
       .add(number(status, "/rdma/paired"), {{"result", "paired"}})
       .add(number(status, "/rdma/on_tcp"), {{"result", "tcp"}});
   const Json devices = status.value("/rdma/devices"_json_pointer, Json::array());
