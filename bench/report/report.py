@@ -22,20 +22,20 @@ ROOT = Path(__file__).resolve().parents[2]
 for folder in ("test_network", "peers", "report", "training"):
     sys.path.insert(0, str(ROOT / "bench" / folder))
 
-from run import CannotRun, Run  # noqa: E402
+from run import CannotRun, Run, markdown_table  # noqa: E402
 
 # Sections in the order of the page.
 SECTIONS = ["links", "narrow", "colocated", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay",
             "torch_backend", "fewer_bytes", "wire_types"]
 INTRODUCTION = """# Benchmarks
 
-For readers who plan a deployment: measured times of Sluice and of other libraries, and how to
-[repeat them](../guides/benchmark.md). bench/report/report.py generates the page from
-[results.json](results.json), which also has the network interfaces and their MTU.
+For readers who plan a deployment: measured times of Sluice and of other libraries
+([how](../guides/benchmark.md)). bench/report/report.py generates the page from
+[results.json](results.json), which also has kernels, network interfaces and MTUs.
 
 Times are medians. All rows of a table were measured in one run, in interleaved rounds. "CPU s/GB"
-is user and system time per 1e9 bytes. Steal time is processor time that a hypervisor gave to other
-guests.
+is user and system time per 1e9 bytes. Results are checked; a table has a column "wrong" only if one
+was wrong.
 """
 WIDTH = 100
 LONGEST_TABLE = 10  # lines of a table that stays in the page
@@ -94,7 +94,7 @@ def measure(arguments, folder):
 
 def machine_line(entry):
     m = entry["machine"]
-    return f"{m['kernel']}, {m['cores']} x {m['cpu']}, {m['memory_bytes'] / 2**30:.0f} GiB, {m['congestion_control']}"
+    return f"{m['cores']} x {m['cpu']}, {m['memory_bytes'] / 2**30:.0f} GiB, {m['congestion_control']}"
 
 
 def run_line(entry):
@@ -107,7 +107,8 @@ def place_table(name, table, folder):
     file = folder / f"{name}.csv"
     if len(rows) <= LONGEST_TABLE:
         file.unlink(missing_ok=True)
-        return table
+        has_only_zeros = rows[0][-1] == "wrong" and {row[-1] for row in rows[1:]} == {"0"}
+        return markdown_table(rows[0][:-1], [row[:-1] for row in rows[1:]]) if has_only_zeros else table
     with file.open("w", encoding="utf-8", newline="") as out:
         csv.writer(out, lineterminator="\n").writerows(rows)
     return f"All {len(rows) - 1} rows: [{file.name}]({file.name}).\n"

@@ -43,9 +43,8 @@ def kills(run):
 
 
 def text(_rows):
-    return (f"Links: `bench/test_network/reweight.py {' '.join(LINKS)}`. The time lasts from the change of the link until eight operations in a row have a median within 10 % of "
-            f"the minimum that the links allow; \"not reached\" counts runs without such operations. Kills: `bench/chaos/chaos.py {' '.join(KILLS)}`. The time is the pause of a "
-            "worker: from the moment when it notices the loss until its session sends again.")
+    return (f"Links: `bench/test_network/reweight.py {' '.join(LINKS)}`. The time lasts from the change until eight operations in a row have a median within 10 % of "
+            f"the minimum that the links allow. Kills: `bench/chaos/chaos.py {' '.join(KILLS)}`. The time is the [pause](#pauses-after-the-loss-of-a-reducer) of a worker.")
 
 
 def table(rows):

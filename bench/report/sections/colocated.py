@@ -38,8 +38,7 @@ def text(cases):
     loads = [case["load_average"]["before"] for case in cases]
     return ("`bench/test_network/hybrid.py`: f32 sums over a pool of K reducers, each with the link of a worker, and a co-located reducer in every worker. Times are in "
             "units of S/goodput. The bound is the minimum that the links allow with co-located reducers. Ring / this is the faster ring's time over this one. CPU is that "
-            "of the workers with their co-located reducers. Rows of the same workers, links and size are one interleaved run. "
-            f"The load average of the machine before a run was {min(loads):.0f} to {max(loads):.0f}; it counts programs outside of the run.")
+            f"of the workers with their co-located reducers. The load average before a run was {min(loads):.0f} to {max(loads):.0f}.")
 
 
 def link_text(case):

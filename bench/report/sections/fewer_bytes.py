@@ -43,7 +43,7 @@ def time_of(data, case):
 
 def text(data):
     return (f"{WORKERS} workers, {WORKERS} reducers, links of {rate_label(RATE)}, sums of {data['size'] // MIB} MiB of f32. Zeros: the fraction of blocks of 64 "
-            "elements that are zero on all ranks. The last row does not search for zeros. [Guide](../guides/wire-types.md).")
+            "elements that are zero on all ranks. The last row does not search for zeros.")
 
 
 def table(data):

@@ -44,7 +44,7 @@ def measure(run):
 
 def text(_rows):
     return (f"Microseconds of one f32 sum, one operation at a time, with progress driven by the caller. Links of {rate_label(RATE)}, one reducer with the "
-            "bandwidth of all workers. The star is the lower bound of TCP: one server answers when it has the bytes of all workers, without additions.")
+            "bandwidth of all workers. The [star](../guides/benchmark.md#latency) is the lower bound of TCP.")
 
 
 def table(rows):

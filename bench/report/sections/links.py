@@ -33,8 +33,8 @@ def row(workers, reducers, name, size, results):
 
 
 def text(_rows):
-    return (f"f32 sums, one operation at a time, including pipeline fill and drain. S / goodput is the time of the tensor at {rate_label(RATE)} without headers "
-            "(1448 of 1514 bytes are payload). The bound of a ring is 2 (n - 1) / n of that time. CPU is the CPU time of the workers per GB that each contributes.")
+    return (f"f32 sums, one operation at a time. S / goodput is the time of the tensor at {rate_label(RATE)} without headers "
+            "(1448 of 1514 bytes are payload). The bound of a ring is 2 (n - 1) / n of that time. CPU is that of the workers per GB that each contributes.")
 
 
 def table(rows):

@@ -30,8 +30,8 @@ def measure(run):
 
 
 def text(_rows):
-    return ("All processes communicate over TCP; the processors are the bottleneck, and reducers use those of the workers. CPU is the CPU time of the workers per GB "
-            "that each contributes, and of the reducer per GB that it receives. The second row of Sluice leaves out two features that the other libraries lack: "
+    return ("The processors are the bottleneck, and reducers use those of the workers. CPU is that of the workers per GB "
+            "that each contributes, and of the reducer per GB that it receives. The second row of Sluice leaves out what the other libraries lack: "
             "checksums, and results kept for recovery.")
 
 

@@ -25,7 +25,7 @@ def measure(run):
 
 def text(_rows):
     return (f"Tensors of {size_text(SIZE)} f32, workers of {rate_label(RATE)}, a pool with the bandwidth of the workers. A pattern states the number of channels "
-            "and the chunk size of the requests; each channel keeps 8 steps in flight. A test program calls the plugin in place of NCCL, without a GPU.")
+            "and the chunk size of the requests. A test program calls the plugin in place of NCCL, without a GPU.")
 
 
 def table(rows):

@@ -32,7 +32,7 @@ def measure(run):
 
 def text(_rows):
     return (f"{WORKERS} workers and {REDUCERS} reducers on one machine (`bench/chaos/chaos.py`). A pause lasts from the moment when a worker notices the loss until its "
-            "session sends again. A killed reducer starts again at once; otherwise [the others take over](../design/failures.md).")
+            "session sends again. A killed reducer starts again at once.")
 
 
 def pauses(row):

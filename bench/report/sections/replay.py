@@ -28,7 +28,7 @@ def measure(run):
 
 def text(data):
     return (f"{data['bytes'] / 1e9:.2f} GB of f32 gradients in {data['buckets']} buckets, {data['workers']} workers of {rate_label(RATE)}, {REDUCERS} reducers with the "
-            "bandwidth of the workers. All buckets are ready at the start, so the time is communication only. Only Sluice keeps several buckets in flight.")
+            "bandwidth of the workers. All buckets are ready at the start. Only Sluice keeps several in flight.")
 
 
 def table(data):

@@ -27,7 +27,7 @@ def measure(run):
 
 def text(_rows):
     return (f"Tensors of {size_text(SIZE)} f32, links of {rate_label(RATE)}, {REDUCERS} reducers with the bandwidth of the workers. RSS is the peak of the larger "
-            "reducer ([formula](../guides/operate.md#memory)).")
+            "reducer.")
 
 
 def table(rows):

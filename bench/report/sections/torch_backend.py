@@ -25,9 +25,9 @@ def measure(run):
 def text(_rows):
     return (f"`bench/test_network/torch_backend.py {' '.join(OPTIONS)}`: one torch process for each worker, a tensor or a network of 96 MiB of f32. Time and bound are in units of "
             "S/goodput; the bound is the minimum that the links allow. \"ddp communication\" is the time of a step of DistributedDataParallel minus that of the same step without "
-            "communication. \"asynchronous\" gathers parameters beside gradients, as FSDP2 does on a GPU. \"call\" is the time until an asynchronous allreduce of 4 KiB returns. Two processors run all workers and reducers.\n\n"
-            "Other results: the times of 200 [kills under torchft](torchft.json), and [gloo's result and ours](../../tests/torch_suite/cases.tsv) for each case of "
-            "PyTorch's own suite. `./test.sh torch` runs that suite, and makes, uses and destroys 1000 groups.")
+            "communication. \"asynchronous\" gathers parameters beside gradients, as FSDP2 does on a GPU. \"call\" is the time until an asynchronous allreduce of 4 KiB returns.\n\n"
+            "See also the times of 200 [kills under torchft](torchft.json), and [gloo's result and ours](../../tests/torch_suite/cases.tsv) for each case of "
+            "PyTorch's own suite.")
 
 
 def table(rows):

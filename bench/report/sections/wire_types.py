@@ -10,7 +10,6 @@ from sluice_run import SluiceFailed
 TITLE = "Training with fewer bits on the wire"
 RESULTS = "wire_types_training.json"  # the losses during training would make results.json too long
 FACTS = {"schema": wire_types.SCHEMA, "command": wire_types.COMMAND}
-BYTES = {"f32": 1024, "bf16": 512, "mxfp8": 264, "int8": 264}  # of 256 values
 
 
 def measure(run):
@@ -49,24 +48,23 @@ def noise_text(data):
     repeated = "the same parameters, bit by bit" if all(wire_types.is_repeatable(data, task) for task in wire_types.TASKS) else "other parameters"
     blocks = ("mxfp8", "int8")
     return (f"Noise, the standard deviation of f32's loss: {of_seeds} over the seeds; {of_orders} over {count} orders of the data from the same first parameters. Of {count} runs it may be "
-            f"wrong by a factor of two. A repetition of a run gives {repeated}. The largest mean difference from f32 (that of a single seed) in units of the noise is "
+            f"wrong by a factor of two. A repetition gives {repeated}. The largest mean difference from f32 (that of a single seed) in units of the noise is "
             f"{farthest_text(data, blocks, True)} in 8 bits with error feedback, {farthest_text(data, blocks, False)} without, and {farthest_text(data, ('bf16',), False)} for bf16. "
-            "Differences below 1 do not show which type is better. These tasks are short; they do not show how large models train.")
+            "Differences below 1 do not show which type is better. These short tasks do not show how large models train.")
 
 
 def text(data):
     of_tasks = "; ".join(f"{task}: {data['tasks'][task]['description']}, {values_of(data, task)} parameters, {data['tasks'][task]['steps']} steps" for task in wire_types.TASKS)
     unequal = data["tasks"][wire_types.WITHOUT_NOISE]
     return (f"`{wire_types.COMMAND}`: {data['ranks']} processes of DistributedDataParallel with `sluice.ddp_hook`, and a reducer. {of_tasks}. A loss is the last step's on held-out data, "
-            f"the mean over {len({run['seed'] for run in data['runs']})} seeds. \"- f32\" is the mean difference from f32 with the same seed, which decides the first parameters and the "
-            f"order of the data; \"/ noise\" is its amount in units of the noise over the seeds. [All losses]({RESULTS}).\n\n"
+            f"the mean over {len({run['seed'] for run in data['runs']})} seeds ([all losses]({RESULTS})). \"- f32\" is the mean difference from f32 with the same seed, \"/ noise\" its "
+            "amount in units of the noise over the seeds.\n\n"
             f"{noise_text(data)}\n\n"
-            f"What error feedback is for, \"{wire_types.WITHOUT_NOISE}\": {unequal['description']}. No noise of batches hides the rounding. A rank's gradient does not become 0 where the "
-            "average does, so its rounding, repeated in every step, moves the optimum. The column is the loss that is minimized, on the training data and with weight decay, above f32's "
-            f"after {unequal['steps']} steps.\n\n"
+            f"What error feedback is for, \"{wire_types.WITHOUT_NOISE}\": {unequal['description']}. A rank's gradient does not become 0 where the "
+            f"average does, so its rounding, repeated in every step, moves the optimum. The column is the training loss above f32's after {unequal['steps']} steps.\n\n"
             "Where int8 loses, \"small values\": `bench/training/small_values.py` averages groups of 1 value of about 1 and 127 values of about 0.001, in 200 steps. The column is the "
-            "share of the sum of the small values that arrives. With error feedback a rank sends a small value seldom, as one step of the scale, and not at the same time as the "
-            "other ranks. Then the average is less than half a step and becomes 0, because the rounding of results is not fed back.")
+            "share of the small values' sum that arrives. With error feedback ranks send a small value seldom, as one step of the scale, and at different times. "
+            "Their average is then less than half a step and becomes 0.")
 
 
 def values_of(data, task):
@@ -80,12 +78,12 @@ def small_values(data, wire, feedback):
 def table(data):
     summaries = {task: list(wire_types.summary(data, task)) for task in (*wire_types.TASKS, wire_types.WITHOUT_NOISE)}
     ranks = "/".join(str(row["ranks"]) for row in small_values(data, "int8", True))
-    head = ["wire type", "bytes of 256 values", *(title for task in wire_types.TASKS for title in (f"{task}: loss", "- f32", "/ noise")),
+    head = ["wire type", *(title for task in wire_types.TASKS for title in (f"{task}: loss", "- f32", "/ noise")),
             f"{wire_types.WITHOUT_NOISE}: - f32", f"% of small values, {ranks} ranks"]
     rows = []
     for of_tasks in zip(*summaries.values()):
         entry = of_tasks[0]
-        cells = [entry_text(entry), BYTES[entry["wire"]]]
+        cells = [entry_text(entry)]
         for task, row in zip(wire_types.TASKS, of_tasks):
             cells += [f"{row['loss']:.4f}", *(["", ""] if row["wire"] == "f32" else [f"{row['difference']:+.5f}", f"{in_noise(data, task, row['difference']):.2f}"])]
         cells += ["" if entry["wire"] == "f32" else f"{of_tasks[-1]['difference']:+.7f}",
