@@ -27,6 +27,7 @@ constexpr std::byte kCanary{0xa5};
 
 // Whole groups of eight, one more, and many groups.
 std::vector<size_t> source_counts() {
+  if (SLUICE_INSTRUMENTED) return {1, 9, 24};
   return kSlowBuild ? std::vector<size_t>{1, 3, 8, 9, 24} : std::vector<size_t>{1, 2, 3, 5, 8, 9, 64};
 }
 
@@ -37,8 +38,9 @@ std::vector<size_t> alignments() {
 std::vector<size_t> sizes(DType t) {
   if (wire::is_block(t)) return {1, 2, longest(t)};
   std::vector<size_t> all;
-  for (size_t i = 1; i <= 67; i += kSlowBuild ? 5 : 1) all.push_back(i);
-  for (const size_t i : {127, 128, 129, 255, 256, 257, 511, 513}) all.push_back(i);
+  for (size_t i = 1; i <= 67; i += SLUICE_INSTRUMENTED ? 11 : kSlowBuild ? 5 : 1) all.push_back(i);
+  for (const size_t i : {127, 128, 129, 255, 256, 257, 511, 513})
+    if (!SLUICE_INSTRUMENTED || i % 2 == 1) all.push_back(i);
   all.push_back(longest(t));
   return all;
 }
