@@ -41,7 +41,7 @@ class Report(unittest.TestCase):
         page = self.page()
         for (kind, target), row in kernels.items():
             self.assertIn([kind, target, "64 KiB", f"{row['in_gbps']:.1f}"], [cells[:4] for cells in self.kernel_rows()])
-        self.assertEqual([row["name"] for row in results["reducer_cpu"]["data"]], ["with checksums", "without"])
+        self.assertEqual([row["name"] for row in results["reducer_cpu"]["data"]], ["with checksums", "without", "with --health"])
         self.assertIn(f"revision {results['kernels']['machine']['revision']}", page)
 
     def test_other_sections_keep_their_results(self):

@@ -89,6 +89,7 @@ Result<LocalPool> LocalPool::start(ProcessGroup& processes, const LocalPoolOptio
       spec.arguments.insert(spec.arguments.end(), {"--lanes", lanes, "--lanes-per-session", lanes});
     }
     if (!options.payload_crc) spec.arguments.emplace_back("--no-crc");
+    if (options.health) spec.arguments.emplace_back("--health");
     if (!options.key_file.empty())
       spec.arguments.insert(spec.arguments.end(), {"--key-file", options.key_file});
     auto child = processes.start(spec);

@@ -115,7 +115,9 @@ class StarBench {
     // No spinning, because the benchmark measures the CPU time of the server.
     star_ = value_or_fail(start_star(processes_, 0), kExitFailure);
     pool_ = value_or_fail(
-        LocalPool::start(processes_, {.reducers = 1, .lanes = 1, .payload_crc = options_.payload_crc}),
+        LocalPool::start(
+            processes_,
+            {.reducers = 1, .lanes = 1, .payload_crc = options_.payload_crc, .health = options_.health}),
         kExitFailure);
     reducer_ = pool_.children().front();
   }

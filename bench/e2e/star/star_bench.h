@@ -19,6 +19,7 @@ struct StarBenchOptions {
   uint32_t rounds = 5;
   uint32_t progress_threads = 1;
   bool payload_crc = true;
+  bool health = false;   // the reducer scans contributions
   double max_ratio = 0;  // above this ratio of reducer to star the result is kExitCheckFailed; 0: no limit
   std::string json;      // output files; empty: none
   std::string csv;

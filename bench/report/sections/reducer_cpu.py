@@ -6,9 +6,10 @@ TITLE = "CPU time of a reducer"
 
 
 def measure(run):
-    rows = {"with checksums": [], "without": []}
+    cases = {"with checksums": [], "without": ["--no-crc"], "with --health": ["--health"]}
+    rows = {name: [] for name in cases}
     for _ in range(run.rounds):
-        for name, options in (("with checksums", []), ("without", ["--no-crc"])):
+        for name, options in cases.items():
             rows[name].append(run.bench("star", "--workers", 4, "--size", run.pick("64M", "4M"), "--rounds", run.pick(5, 1), *options))
     return [{"name": name, "runs": len(outputs), "reducer": spread([spread(output["reducer_cpu_seconds_per_gb"])["median"] for output in outputs])["median"],
              "star": spread([spread(output["star_cpu_seconds_per_gb"])["median"] for output in outputs])["median"],

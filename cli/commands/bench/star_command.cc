@@ -30,6 +30,7 @@ void add_star(CLI::App& bench, Command& chosen) {
   set.number("--threads", o.progress_threads, "progress threads of a worker's session: 1 or 0")
       ->check(CLI::IsMember({0, 1}));
   set.flag("--no-crc", flags->no_crc, "send Sluice's payloads without a checksum");
+  set.flag("--health", o.health, "start the reducer with --health");
   set.number("--max-ratio", o.max_ratio,
              "exit 2 when the reducer's CPU time exceeds this multiple of the star's; 0: no limit");
   set.text("--json", o.json, "FILE", "write results as JSON");
