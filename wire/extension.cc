@@ -32,6 +32,11 @@ bool is_supported(uint16_t type, size_t body) noexcept {
   return false;
 }
 
+// True when the second half of the body is reserved and must be zero.
+bool has_reserved_word(uint16_t type, size_t body) noexcept {
+  return static_cast<ExtensionType>(type & ~kMandatory) == ExtensionType::kExpanded && body == kSmallBody;
+}
+
 // Body of the first extension of `type` with exactly `size` bytes; empty when there is none.
 std::span<const std::byte> find_body(std::span<const std::byte> area, ExtensionType type,
                                      size_t size) noexcept {
@@ -86,6 +91,7 @@ Status check_extensions(std::span<const std::byte> area) noexcept {
     const size_t whole = kExtensionHeader + round_up(body, 8);
     if (load_le<uint32_t>(area.data() + 4) != 0 || whole > area.size()) return Errc::kBadExtension;
     if ((type & kMandatory) != 0 && !is_supported(type, body)) return Errc::kBadExtension;
+    if (has_reserved_word(type, body) && load_le<uint32_t>(area.data() + 12) != 0) return Errc::kBadExtension;
     const auto padding = area.subspan(kExtensionHeader + body, whole - kExtensionHeader - body);
     if (std::ranges::any_of(padding, [](std::byte b) { return b != std::byte{0}; }))
       return Errc::kBadExtension;

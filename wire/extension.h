@@ -74,8 +74,8 @@ void encode_extension(const ChunkOwner& owner, SmallExtension out) noexcept;
 void encode_extension(const Expanded& expanded, SmallExtension out) noexcept;
 void encode_extension(const Finding& finding, SmallExtension out) noexcept;
 
-// Checks a whole extension area. kBadExtension when a length exceeds the area, padding is not zero, or a
-// mandatory extension has an unsupported type or size.
+// Checks a whole extension area. kBadExtension when a length exceeds the area, padding or the reserved half
+// of EXPANDED is not zero, or a mandatory extension has an unsupported type or size.
 [[nodiscard]] Status check_extensions(std::span<const std::byte> area) noexcept;
 
 // Find an extension in a checked area.

@@ -63,8 +63,9 @@ ParsedArea parse_area(std::span<const std::byte> area) {
       if (p[8 + i] != std::byte{0}) return {.well_formed = false};
     }
     const unsigned plain = type & 0x7fffu;
-    const bool is_supported = (plain == 1 || plain == 3 || (plain >= 5 && plain <= 7)) && body == 8;
+    const bool is_supported = (plain == 1 || plain == 3 || (plain >= 5 && plain <= 8)) && body == 8;
     if (type >= 0x8000 && !is_supported) return {.well_formed = false};
+    if (plain == 7 && body == 8 && load_le<uint32_t>(p + 12) != 0) return {.well_formed = false};
     if (plain == 1 && body == 8 && !parsed.result)
       parsed.result = {.last_rank = load_le<uint32_t>(p + 8), .lag_us = load_le<uint32_t>(p + 12)};
     if (plain == 5 && body == 8 && !parsed.op) parsed.op = {.count = load_le<uint64_t>(p + 8)};

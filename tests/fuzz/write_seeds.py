@@ -44,8 +44,10 @@ def write(target, seeds):
 def frame_seeds(frames):
     seeds = {f"{name.lower()}": b"\0" + data for name, data in frames}
     seeds["sparse"] = b"\0" + recorded_frame("sparse.hex")[:96]
+    seeds["sparse_reserved"] = b"\2" + recorded_frame("sparse.hex")[:92] + b"\1\0\0\0"
     seeds["blocks"] = b"\0" + recorded_frame("blocks.hex")[:80]
     seeds["repaired"] = b"\3" + bytes([0, 0, 0, 0, 1, 33, 1, 0, 2]) + bytes(55) + bytes.fromhex("0100080000000000") + bytes(8)
+    seeds["mandatory_finding"] = seeds["repaired"][:65] + bytes.fromhex("0880080000000000") + bytes(8)
     return seeds
 
 

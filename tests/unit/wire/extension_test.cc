@@ -146,13 +146,28 @@ TEST(Extension, RefusesATruncatedHeader) {
 }
 
 TEST(Extension, RefusesNonZeroReservedBytes) {
-  Area area;
-  append(area, 999, 5);
-  ASSERT_TRUE(check_extensions(area).ok());
-  for (const size_t offset : {size_t{4}, size_t{7}, size_t{13}, size_t{15}}) {
-    Area wrong = area;
-    wrong[offset] = std::byte{1};
-    EXPECT_EQ(check_extensions(wrong), Status(Errc::kBadExtension)) << "offset " << offset;
+  Area unknown, expanded;
+  append(unknown, 999, 5);
+  append(expanded, Expanded{.bytes = 0xffffffff});
+  Area mandatory = expanded;
+  store_le(mandatory.data(),
+           static_cast<uint16_t>(kMandatory | static_cast<uint16_t>(ExtensionType::kExpanded)));
+  const struct {
+    const char* name;
+    Area area;
+    std::vector<size_t> reserved;
+  } cases[] = {
+      {"unknown, with padding", unknown, {4, 7, 13, 15}},
+      {"EXPANDED", expanded, {4, 7, 12, 13, 14, 15}},
+      {"EXPANDED, mandatory", mandatory, {4, 7, 12, 13, 14, 15}},
+  };
+  for (const auto& c : cases) {
+    ASSERT_TRUE(check_extensions(c.area).ok()) << c.name;
+    for (const size_t offset : c.reserved) {
+      Area wrong = c.area;
+      wrong[offset] = std::byte{1};
+      EXPECT_EQ(check_extensions(wrong), Status(Errc::kBadExtension)) << c.name << ", offset " << offset;
+    }
   }
 }
 
