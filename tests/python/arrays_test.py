@@ -4,7 +4,7 @@ import unittest
 
 import numpy
 import reference
-from package_test_bed import PackageTest, main, open_session
+from package_test_bed import ReducerTest, main
 
 
 class Exported:
@@ -30,16 +30,7 @@ class ArrayInterface:
         self.__array_interface__ = {"version": 3, **interface}
 
 
-class Arrays(PackageTest):
-    def setUp(self):
-        super().setUp()
-        self.address = self.start_reducer()[1]
-
-    def session(self, **options):
-        session = open_session(self.address, **options)
-        self.addCleanup(session.close)
-        return session
-
+class Arrays(ReducerTest):
     def test_every_type_and_operator_has_the_bits_of_numpy(self):
         second = self.start_reducer()[1]
         for ranks in (2, 3):

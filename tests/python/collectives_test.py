@@ -1,41 +1,14 @@
 """Reduce-scatter, all-gather, reduce and broadcast of NumPy arrays: results, bytes on the network, and wrong calls."""
 
-import os
-import threading
-
 import numpy
 import reference
 import sluice
-from package_test_bed import DEADLINE_S, PackageTest, main, open_session
-from sluice_process import closed_port
+from package_test_bed import PackageTest, main, open_session
 
 COUNTS = (0, 1, 7, 5_003, 300_001)
 
 
 class Collectives(PackageTest):
-    def by_ranks(self, ranks, reducers, work, **options):
-        """Runs work(session) for each rank in a thread of this process; returns the results or exceptions."""
-        identity, results = os.urandom(16), [None] * ranks
-        if reducers == "none":
-            holder, port = closed_port()
-            holder.close()
-            options["rendezvous"] = f"127.0.0.1:{port}"
-
-        def run(rank):
-            try:
-                with open_session(reducers, session_id=identity, rank=rank, ranks=ranks, **options) as session:
-                    results[rank] = work(session)
-            except Exception as error:
-                results[rank] = error
-
-        threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(ranks)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(DEADLINE_S)
-            self.assertFalse(thread.is_alive())
-        return results
-
     def pools(self):
         return "none", ",".join(self.start_reducer()[1] for _ in range(2))
 

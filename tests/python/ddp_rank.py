@@ -12,6 +12,7 @@ import threading
 import sluice
 import torch
 import torch.distributed as dist
+from package_test_bed import join_torch
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 50
@@ -118,7 +119,7 @@ def leave_session_to_hook_thread(session):
 def main():
     mode = sys.argv[1]
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{os.environ['STORE']}", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+    join_torch("gloo")
     session = sluice.session_from_torch(os.environ["REDUCERS"], resume_timeout_ms=200)
     if mode == "losses":  # leaves the session open; the interpreter closes it at exit, after the threads of the hooks
         model = network()

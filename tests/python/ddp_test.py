@@ -4,14 +4,10 @@ import json
 import signal
 import unittest
 
-from package_test_bed import PackageTest, main
+from package_test_bed import ReducerTest, main
 
 
-class Ddp(PackageTest):
-    def setUp(self):
-        super().setUp()
-        self.reducer, self.address = self.start_reducer()
-
+class Ddp(ReducerTest):
     def losses(self, ranks):
         """Returns the losses of each step, with the hook and with gloo, which must be equal on all ranks. Also checks the sums of average=False."""
         of_ranks = self.run_ranks("ddp_rank.py", ranks, self.address, "losses")

@@ -4,6 +4,7 @@ import argparse
 import os
 import subprocess
 import sys
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -13,7 +14,7 @@ PACKAGE = ROOT / "gpu_client" / "python"
 sys.path.insert(0, str(ROOT / "tests" / "functional"))
 
 import sluice_process  # noqa: E402
-from sluice_process import DEADLINE_S, SluiceTest  # noqa: E402
+from sluice_process import DEADLINE_S, SluiceTest, closed_port  # noqa: E402
 
 
 def main():
@@ -77,6 +78,46 @@ class PackageTest(SluiceTest):
     def run_ranks(self, *arguments):
         return self.outputs(self.start_ranks(*arguments))
 
+    def session_with(self, reducers, **options):
+        """As open_session(); the end of the test closes the session."""
+        session = open_session(reducers, **options)
+        self.addCleanup(session.close)
+        return session
+
+    def by_ranks(self, ranks, reducers, work, **options):
+        """Runs work(session) for each rank in a thread of this process; returns the results or exceptions."""
+        identity, results = os.urandom(16), [None] * ranks
+        if reducers == "none":
+            holder, port = closed_port()
+            holder.close()
+            options["rendezvous"] = f"127.0.0.1:{port}"
+
+        def run(rank):
+            try:
+                with open_session(reducers, session_id=identity, rank=rank, ranks=ranks, **options) as session:
+                    results[rank] = work(session)
+            except Exception as error:
+                results[rank] = error
+
+        threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(ranks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+            self.assertFalse(thread.is_alive())
+        return results
+
+
+class ReducerTest(PackageTest):
+    """Each test has a reducer of its own."""
+
+    def setUp(self):
+        super().setUp()
+        self.reducer, self.address = self.start_reducer()
+
+    def session(self, **options):
+        return self.session_with(self.address, **options)
+
 
 def kill(process):
     if process.poll() is None:
@@ -90,3 +131,10 @@ def session_of_environment(**options):
 
     return sluice.Session(os.environ["REDUCERS"], session_id=bytes.fromhex(os.environ["SESSION_ID"]), rank=int(os.environ["RANK"]),
                           ranks=int(os.environ["WORLD_SIZE"]), **options)
+
+
+def join_torch(backend, **options):
+    """Creates the default process group of the job that the variables of start_ranks describe."""
+    import torch.distributed as dist
+
+    dist.init_process_group(backend, init_method=f"file://{os.environ['STORE']}", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]), **options)

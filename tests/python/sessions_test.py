@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import numpy
 import sluice
-from package_test_bed import DEADLINE_S, PackageTest, main, open_session
+from package_test_bed import DEADLINE_S, ReducerTest, main, open_session
 from sluice_process import until
 
 
@@ -48,11 +48,7 @@ def ones(count=1000):
     return numpy.ones(count, dtype="float32")
 
 
-class Sessions(PackageTest):
-    def setUp(self):
-        super().setUp()
-        self.reducer, self.address = self.start_reducer()
-
+class Sessions(ReducerTest):
     def pair(self, **options):
         """Creates a session of two ranks in this process; returns both."""
         identity, sessions = os.urandom(16), [None, None]
@@ -109,8 +105,7 @@ class Sessions(PackageTest):
             self.assertEqual([array[0] for array in mine], [1, 3, 5, 7])
 
     def test_a_group_that_raises_runs_nothing(self):
-        session = open_session(self.address)
-        self.addCleanup(session.close)
+        session = self.session()
         array = ones()
         with self.assertRaisesRegex(KeyError, "mine"):
             with session.group() as request:
@@ -227,8 +222,7 @@ class Sessions(PackageTest):
         self.outputs([other])
 
     def test_a_child_of_fork_cannot_use_the_session(self):
-        session = open_session(self.address)
-        self.addCleanup(session.close)
+        session = self.session()
         child = os.fork()
         if child == 0:
             try:

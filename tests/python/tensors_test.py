@@ -1,42 +1,21 @@
 """PyTorch tensors on the CPU: types that NumPy lacks, and 16-bit wire types."""
 
-import os
-import threading
 import unittest
 
 import torch
-from package_test_bed import DEADLINE_S, PackageTest, main, open_session
+from package_test_bed import ReducerTest, main, open_session
 
 RANKS = 3
 
 
-class Tensors(PackageTest):
+class Tensors(ReducerTest):
     @classmethod
     def setUpClass(cls):
         torch.set_num_threads(1)
 
-    def setUp(self):
-        super().setUp()
-        self.address = self.start_reducer()[1]
-
-    def by_ranks(self, work, **options):
-        """Runs work(session) for each rank in a thread of this process; returns the list of results."""
-        identity, results, errors = os.urandom(16), [None] * RANKS, []
-
-        def run(rank):
-            try:
-                with open_session(self.address, session_id=identity, rank=rank, ranks=RANKS, **options) as session:
-                    results[rank] = work(session)
-            except Exception as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(RANKS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(DEADLINE_S)
-        self.assertEqual(errors, [])
-        self.assertNotIn(None, results)
+    def results(self, work, **options):
+        results = self.by_ranks(RANKS, self.address, work, **options)
+        self.assertEqual([result for result in results if isinstance(result, Exception)], [])
         return results
 
     def values(self, rank, count=10_007):
@@ -48,7 +27,7 @@ class Tensors(PackageTest):
             total = (inputs[0].float() + inputs[1].float()) + inputs[2].float()
             for op, expected in (("sum", total), ("avg", total / RANKS)):
                 with self.subTest(dtype=dtype, op=op):
-                    for result in self.by_ranks(lambda session, op=op, inputs=inputs: session.allreduce(inputs[session.rank].clone(), op)):
+                    for result in self.results(lambda session, op=op, inputs=inputs: session.allreduce(inputs[session.rank].clone(), op)):
                         self.assertEqual(result.dtype, dtype)
                         self.assertTrue(torch.equal(result.float(), expected.to(dtype).float()))
 
@@ -80,7 +59,7 @@ class Tensors(PackageTest):
             return out, maximum, session.stats().payload_bytes_out, session.stream_stats()
 
         count = inputs[0].numel()
-        for rank, (out, maximum, sent, streams) in enumerate(self.by_ranks(work, wire_dtype="bf16", measure_error=True)):
+        for rank, (out, maximum, sent, streams) in enumerate(self.results(work, wire_dtype="bf16", measure_error=True)):
             self.assertTrue(torch.equal(out, expected))
             self.assertTrue(torch.equal(maximum, torch.stack(inputs).amax(0)))
             self.assertEqual(sent, 2 * count + 4 * count)
@@ -88,14 +67,14 @@ class Tensors(PackageTest):
             error = ((as_sent[rank] - inputs[rank]).double().norm() / inputs[rank].double().norm()).item()
             self.assertAlmostEqual(streams.relative_error, error, delta=error * 1e-6)
             self.assertLess(error, 2 ** -8)
-        for _, _, _, streams in self.by_ranks(work):
+        for _, _, _, streams in self.results(work):
             self.assertEqual((streams.elements_cast, streams.relative_error), (0, None))
 
     def test_f16_on_the_wire_supports_sums_beyond_its_range(self):
         def work(session):
             return session.allreduce(torch.full((1000,), 60_000.0))
 
-        for result in self.by_ranks(work, wire_dtype="f16"):
+        for result in self.results(work, wire_dtype="f16"):
             self.assertTrue(torch.allclose(result, torch.full((1000,), 180_000.0), rtol=2 ** -10))
 
 

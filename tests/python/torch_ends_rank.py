@@ -14,6 +14,7 @@ import time
 import sluice.torch  # noqa: F401
 import torch
 import torch.distributed as dist
+from package_test_bed import join_torch
 
 CYCLES = 10
 DEADLINE_S = 30
@@ -126,7 +127,7 @@ def interrupted():
 def main():
     faulthandler.dump_traceback_later(100, exit=True)  # a hang shows where, before the test's deadline
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may have ignored the signal
-    dist.init_process_group("sluice", init_method=f"file://{os.environ['STORE']}", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+    join_torch("sluice")
     {"ends": print_ends, "interrupted": interrupted}[sys.argv[1]]()
     dist.destroy_process_group()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import sluice.torch  # noqa: F401
 import torch
 import torch.distributed as dist
+from package_test_bed import join_torch
 from torch.distributed.distributed_c10d import _get_reconfigure_handle, _reconfigure, _supports_reconfigure
 
 TIMEOUT = timedelta(seconds=60)
@@ -58,8 +59,7 @@ def configure(number, members):
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group("sluice", init_method=f"file://{os.environ['STORE']}", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]),
-                            enable_reconfigure=True, timeout=TIMEOUT)
+    join_torch("sluice", enable_reconfigure=True, timeout=TIMEOUT)
     assert _supports_reconfigure()
     for line in sys.stdin:
         command, *arguments = line.split()

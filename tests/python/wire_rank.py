@@ -12,13 +12,13 @@ import sluice.torch
 import torch
 import torch.distributed as dist
 from ddp_rank import network, train
+from package_test_bed import join_torch
 
 COUNT = 100_000
 
 
 def hook():
-    ranks = int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo", store=dist.FileStore(os.environ["STORE"], ranks), rank=int(os.environ["RANK"]), world_size=ranks)
+    join_torch("gloo")
     printed = {}
     for name, feedback in (("feedback", None), ("none", False)):
         with sluice.session_from_torch(os.environ["REDUCERS"]) as session:
@@ -36,8 +36,8 @@ def hook():
 
 def backend():
     os.environ["SLUICE_REDUCERS"] = os.environ["REDUCERS"]
-    ranks, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-    dist.init_process_group("sluice", store=dist.FileStore(os.environ["STORE"], ranks), rank=rank, world_size=ranks)
+    join_torch("sluice")
+    ranks, rank = dist.get_world_size(), dist.get_rank()
     gradient = torch.randn(COUNT, generator=torch.Generator().manual_seed(rank))
     exact = sum(torch.randn(COUNT, generator=torch.Generator().manual_seed(r)) for r in range(ranks))
     total, buffer, first = torch.zeros(COUNT), torch.empty(COUNT), 0.0

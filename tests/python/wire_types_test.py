@@ -9,21 +9,12 @@ import unittest
 from contextlib import suppress
 
 import numpy
-from package_test_bed import DEADLINE_S, ROOT, PackageTest, main, open_session, sluice_process
+from package_test_bed import DEADLINE_S, ROOT, ReducerTest, main, sluice_process
 
 BLOCK_TYPES = ("mxfp8", "int8")
 
 
-class WireTypes(PackageTest):
-    def setUp(self):
-        super().setUp()
-        self.address = self.start_reducer()[1]
-
-    def session(self, **options):
-        session = open_session(self.address, **options)
-        self.addCleanup(session.close)
-        return session
-
+class WireTypes(ReducerTest):
     def test_a_residual_receives_what_rounding_loses(self):
         x = numpy.random.default_rng(1).standard_normal(1000).astype("float32")
         for wire in BLOCK_TYPES:

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,37 @@ namespace {
 
 using Header = std::array<std::byte, kHeaderBytes>;
 
-// A golden frame file and its header.
+// A golden frame file, and the header that it must have.
 struct Golden {
   std::string file;
   FrameHeader header;
+  std::vector<std::byte> bytes = {};
+
+  [[nodiscard]] ConstHeaderBytes header_bytes() const { return std::span(bytes).first<kHeaderBytes>(); }
+  [[nodiscard]] std::span<const std::byte> extensions() const {
+    return std::span(bytes).subspan(kHeaderBytes, header.extension_bytes());
+  }
+  [[nodiscard]] std::span<const std::byte> payload() const {
+    return std::span(bytes).subspan(kHeaderBytes + header.extension_bytes());
+  }
 };
 
-std::vector<Golden> goldens() {
+// Sets the fields that the frames of one lane share. `count`: the elements of the operation.
+FrameHeader on_lane(FrameHeader h, uint64_t count) {
+  h.view_version = 1;
+  h.session = 42;
+  h.view_hash = 0xdeadbeef;
+  h.slot = 3;
+  h.kind = Kind::kAllreduce;
+  h.sequence = 11;
+  h.chunk = 23;
+  h.acc_dtype = DType::kF32;
+  h.result_dtype = h.wire_dtype;
+  h.fingerprint = fingerprint(count, h.wire_dtype, h.op, h.kind);
+  return h;
+}
+
+std::vector<Golden> golden_headers() {
   return {
       {"contribution.hex",
        {.type = FrameType::kContribution,
@@ -43,60 +68,30 @@ std::vector<Golden> goldens() {
         .op = Op::kAvg,
         .length = 16,
         .fingerprint = fingerprint(0x0102030405060708, DType::kF32, Op::kAvg, Kind::kAllreduce)}},
-      {"result.hex",
-       {.type = FrameType::kResult,
-        .ext_len8 = 2,
-        .view_version = 1,
-        .session = 42,
-        .view_hash = 0xdeadbeef,
-        .slot = 3,
-        .kind = Kind::kAllreduce,
-        .sequence = 11,
-        .chunk = 23,
-        .op_id = 0xffffffff,
-        .wire_dtype = DType::kBf16,
-        .acc_dtype = DType::kF32,
-        .result_dtype = DType::kBf16,
-        .op = Op::kMax,
-        .length = 12,
-        .fingerprint = fingerprint(6, DType::kBf16, Op::kMax, Kind::kAllreduce)}},
-      {"blocks.hex",
-       {.type = FrameType::kContribution,
-        .flags = kFlagPayloadCrc | kFlagAcceptsSparse,
-        .ext_len8 = 2,
-        .view_version = 1,
-        .session = 42,
-        .view_hash = 0xdeadbeef,
-        .slot = 3,
-        .kind = Kind::kAllreduce,
-        .sequence = 11,
-        .chunk = 23,
-        .op_id = 5,
-        .wire_dtype = DType::kMxfp8,
-        .acc_dtype = DType::kF32,
-        .result_dtype = DType::kMxfp8,
-        .op = Op::kSum,
-        .length = 264,
-        .fingerprint = fingerprint(9, DType::kMxfp8, Op::kSum, Kind::kAllreduce)}},
-      {"sparse.hex",
-       {.type = FrameType::kResult,
-        .flags = kFlagPayloadCrc,
-        .ext_len8 = 4,
-        .view_version = 1,
-        .session = 42,
-        .view_hash = 0xdeadbeef,
-        .slot = 3,
-        .kind = Kind::kAllreduce,
-        .encoding = Encoding::kSparse,
-        .sequence = 11,
-        .chunk = 23,
-        .op_id = 5,
-        .wire_dtype = DType::kF32,
-        .acc_dtype = DType::kF32,
-        .result_dtype = DType::kF32,
-        .op = Op::kSum,
-        .length = 269,
-        .fingerprint = fingerprint(259, DType::kF32, Op::kSum, Kind::kAllreduce)}},
+      {"result.hex", on_lane({.type = FrameType::kResult,
+                              .ext_len8 = 2,
+                              .op_id = 0xffffffff,
+                              .wire_dtype = DType::kBf16,
+                              .op = Op::kMax,
+                              .length = 12},
+                             6)},
+      {"blocks.hex", on_lane({.type = FrameType::kContribution,
+                              .flags = kFlagPayloadCrc | kFlagAcceptsSparse,
+                              .ext_len8 = 2,
+                              .op_id = 5,
+                              .wire_dtype = DType::kMxfp8,
+                              .op = Op::kSum,
+                              .length = 264},
+                             9)},
+      {"sparse.hex", on_lane({.type = FrameType::kResult,
+                              .flags = kFlagPayloadCrc,
+                              .ext_len8 = 4,
+                              .encoding = Encoding::kSparse,
+                              .op_id = 5,
+                              .wire_dtype = DType::kF32,
+                              .op = Op::kSum,
+                              .length = 269},
+                             259)},
       {"heartbeat.hex",
        {.type = FrameType::kHeartbeat, .flags = kFlagPayloadCrc, .session = 42, .length = 22}},
       {"grant.hex",
@@ -116,8 +111,17 @@ std::vector<Golden> goldens() {
   };
 }
 
-std::vector<std::byte> read_golden(const std::string& file) {
-  return test::read_hex_file(std::string(SLUICE_VECTORS) + "/" + file);
+// Reads the files. Throws for a file whose length disagrees with the header.
+std::vector<Golden> goldens() {
+  std::vector<Golden> all = golden_headers();
+  for (Golden& golden : all) {
+    golden.bytes = test::read_hex_file(std::string(SLUICE_VECTORS) + "/" + golden.file);
+    if (golden.bytes.size() != kHeaderBytes + golden.header.extension_bytes() + golden.header.length)
+      throw std::runtime_error(golden.file + " has another length than its header");
+    if ((golden.header.flags & kFlagPayloadCrc) != 0)
+      golden.header.payload_crc = test::crc32c_model(golden.payload());
+  }
+  return all;
 }
 
 FrameHeader data_header() {
@@ -144,48 +148,28 @@ Errc decode(const Header& bytes) {
 TEST(Frame, EncodesTheGoldenVectors) {
   for (const Golden& golden : goldens()) {
     SCOPED_TRACE(golden.file);
-    const std::vector<std::byte> bytes = read_golden(golden.file);
-    FrameHeader header = golden.header;
-    ASSERT_EQ(bytes.size(), kHeaderBytes + header.extension_bytes() + header.length);
-    const std::span<const std::byte> after_header = std::span(bytes).subspan(kHeaderBytes);
-    const auto extensions = after_header.first(header.extension_bytes());
-    if ((header.flags & kFlagPayloadCrc) != 0) {
-      header.payload_crc = test::crc32c_model(after_header.subspan(header.extension_bytes()));
-    }
     Header encoded{};
-    encode_header(header, extensions, encoded);
-    for (size_t i = 0; i < kHeaderBytes; ++i) EXPECT_EQ(encoded[i], bytes[i]) << "at offset " << i;
+    encode_header(golden.header, golden.extensions(), encoded);
+    for (size_t i = 0; i < kHeaderBytes; ++i) EXPECT_EQ(encoded[i], golden.bytes[i]) << "at offset " << i;
   }
 }
 
 TEST(Frame, DecodesTheGoldenVectors) {
   for (const Golden& golden : goldens()) {
     SCOPED_TRACE(golden.file);
-    const std::vector<std::byte> bytes = read_golden(golden.file);
-    ASSERT_GE(bytes.size(), kHeaderBytes);
-    const ConstHeaderBytes header_bytes = std::span(bytes).first<kHeaderBytes>();
     FrameHeader header;
-    ASSERT_TRUE(decode_header(header_bytes, header).ok());
-    ASSERT_EQ(bytes.size(), kHeaderBytes + header.extension_bytes() + header.length);
-    const auto extensions = std::span(bytes).subspan(kHeaderBytes, header.extension_bytes());
-    EXPECT_TRUE(verify_header(header_bytes, extensions).ok());
-    if ((header.flags & kFlagPayloadCrc) != 0) {
-      EXPECT_EQ(header.payload_crc,
-                test::crc32c_model(std::span(bytes).subspan(kHeaderBytes + header.extension_bytes())));
-    }
-    FrameHeader expected = golden.header;
-    expected.payload_crc = header.payload_crc;
-    EXPECT_EQ(header, expected);
+    ASSERT_TRUE(decode_header(golden.header_bytes(), header).ok());
+    EXPECT_EQ(header, golden.header);
+    EXPECT_TRUE(verify_header(golden.header_bytes(), golden.extensions()).ok());
   }
 }
 
 TEST(Frame, CoversHeaderAndExtensionsWithTheHeaderCrc) {
   for (const Golden& golden : goldens()) {
     SCOPED_TRACE(golden.file);
-    const std::vector<std::byte> bytes = read_golden(golden.file);
-    const auto extensions = std::span(bytes).subspan(kHeaderBytes, golden.header.extension_bytes());
-    const uint32_t expected = test::crc32c_model(extensions, test::crc32c_model(std::span(bytes).first(60)));
-    EXPECT_EQ(load_le<uint32_t>(bytes.data() + 60), expected);
+    const uint32_t expected =
+        test::crc32c_model(golden.extensions(), test::crc32c_model(golden.header_bytes().first(60)));
+    EXPECT_EQ(load_le<uint32_t>(golden.bytes.data() + 60), expected);
   }
 }
 
