@@ -1,20 +1,18 @@
-"""Findings of reducers with --health: exceptions, calls, names of operations, and the DDP hook."""
+"""Findings of reducers with --health: exceptions, calls, names of operations, the DDP hook, and the torch backend."""
 
 import json
 import unittest
 
 import numpy
 import sluice
-from package_test_bed import PackageTest, main, open_session
+from package_test_bed import PackageTest, main
 
 NAN = float("nan")
 
 
 class Health(PackageTest):
     def session(self, *arguments, **options):
-        session = open_session(self.start_reducer(*arguments)[1], **options)
-        self.addCleanup(session.close)
-        return session
+        return self.session_with(self.start_reducer(*arguments)[1], **options)
 
     def test_an_operation_raises_its_finding(self):
         session = self.session("--health", on_finding="raise")
@@ -28,7 +26,7 @@ class Health(PackageTest):
         numpy.testing.assert_array_equal(session.allreduce(numpy.ones(1000, dtype="float32")), 1)  # the session continues
         sick, well = session.allreduce_async(x), session.allreduce_async(numpy.ones(10))
         well.wait()
-        with self.assertRaisesRegex(sluice.UnhealthyGradient, "^rank 0: 3 NaN or infinite in operation 3$"):
+        with self.assertRaisesRegex(sluice.UnhealthyGradient, "^rank 0: 3 NaN or infinite in operation 3, allreduce of 1000 float32$"):
             sick.wait()
         self.assertIsInstance(sick.error(), sluice.UnhealthyGradient)
         self.assertIsNone(session.error())
@@ -43,7 +41,7 @@ class Health(PackageTest):
         request.wait()
         self.assertEqual([str(f) for f in findings], ["rank 0: 5 NaN or infinite in the loss"])
         session.reduce_scatter_async(numpy.full(1, NAN), numpy.empty(1)).wait()
-        self.assertEqual(str(findings[-1]), "rank 0: 1 NaN or infinite in operation 1")
+        self.assertEqual(str(findings[-1]), "rank 0: 1 NaN or infinite in operation 1, reduce_scatter of 1 float64")
 
     def test_without_the_option_nothing_happens(self):
         x = numpy.full(5, NAN, dtype="float32")
@@ -59,10 +57,22 @@ class Health(PackageTest):
 
     def test_the_hook_names_bucket_and_step(self):
         address = self.start_reducer("--health")[1]
-        for text in self.outputs(self.start_ranks("health_rank.py", 3, address)):
+        for text in self.outputs(self.start_ranks("health_rank.py", 3, address, "hook")):
             printed = json.loads(text)
             self.assertEqual(printed["steps"], 2)
             self.assertRegex(printed["error"], r"rank 1: 1 NaN or infinite in bucket \d+ at step 3")
+
+    def test_the_torch_backend_names_rank_and_tensor(self):
+        address = self.start_reducer("--health")[1]
+        for rank, text in enumerate(self.outputs(self.start_ranks("health_rank.py", 3, address, "backend"))):
+            printed, sick = json.loads(text), r"^rank 1: 1 NaN or infinite in operation \d+, "
+            expected = ([r"allreduce of \d+ float32$"], [r"allreduce of 1000 float32$", r"reduce_scatter of 150 float32$"])
+            for found, of_rank_0 in zip((printed["training"], printed["calls"]), expected):
+                self.assertEqual(len(found), 0 if rank else len(of_rank_0), found)
+                for finding, operation in zip(found, of_rank_0):
+                    self.assertRegex(finding, sick + operation)
+            self.assertRegex(printed["raised"][0], sick + "allreduce of 1000 float32$")
+            self.assertEqual(printed["raised"][1], 1)
 
 
 if __name__ == "__main__":

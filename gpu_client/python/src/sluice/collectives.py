@@ -47,14 +47,14 @@ class Collectives:
         if send.shape != receive.shape or send.dtype != receive.dtype:
             raise ValueError(f"x is {send.dtype} of shape {send.shape}, but out is {receive.dtype} of shape {receive.shape}")
         arguments = (_pointer(send), _pointer(receive), send.count, _library.DTYPES[send.dtype], library_op(op), root)
-        return self._issue("sluice_reduce_async", arguments, result, (send.owner, receive.owner))
+        return self._issue("sluice_reduce_async", send, arguments, result, (send.owner, receive.owner))
 
     def broadcast_async(self, x: Any, *, root: int = 0) -> Request:
         """Starts to copy rank `root`'s `x` into `x` of all other ranks."""
         self._check_root(root)
         buffer = self._host_view(x, "x", is_written=self.rank != root)
         arguments = (_pointer(buffer), buffer.count, _library.DTYPES[buffer.dtype], root)
-        return self._issue("sluice_broadcast_async", arguments, x, (buffer.owner,))
+        return self._issue("sluice_broadcast_async", buffer, arguments, x, (buffer.owner,))
 
     def _start_parts(self, function: str, result: Any, send: Buffer, receive: Buffer, whole: Buffer, part: Buffer,
                      counts: Optional[Sequence[int]], op: tuple[int, ...]) -> Request:
@@ -69,7 +69,7 @@ class Collectives:
                              f"of {list(counts)}")
         array = (ctypes.c_size_t * self.ranks)(*counts)
         arguments = (_pointer(send), _pointer(receive), 0, array, _library.DTYPES[send.dtype], *op)
-        return self._issue(function, arguments, result, (send.owner, receive.owner))
+        return self._issue(function, whole, arguments, result, (send.owner, receive.owner))
 
     def _check_root(self, root: int) -> None:
         if not 0 <= root < self.ranks:

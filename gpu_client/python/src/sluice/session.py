@@ -123,8 +123,8 @@ class Session(Collectives):
         residual: error feedback for the wire types "mxfp8" and "int8": a float32 array of as many elements as `x`, on the
             same device, zero before the first operation on a tensor. It is added to `x` before rounding and receives the
             rounding errors. Without effect with other wire types.
-        name: the operation in findings, such as "bucket 12 at step 1041"; None: its number in the session. A group has the
-            name of its first operation that has one.
+        name: the operation in findings, such as "bucket 12 at step 1041"; None: its number in the session, kind and size. A
+            group has the name of its first operation that has one.
 
         Neither array may be written, and `out` not read, until the operation has ended. Within a group all operations
         return the group's request. Raises TypeError for an unsupported object or element type, ValueError for unsuitable
@@ -143,7 +143,7 @@ class Session(Collectives):
         with self._use() as (library, session):
             self._release_completed()
             group = self._group
-            request = group or Request(self, x if out is None else out, self._next_name())
+            request = group or Request(self, x if out is None else out, self._next_name("allreduce", send))
             if name is not None and (group is None or group._name is None):
                 request._name = name
             request._buffers += (send.owner, receive.owner, placeholder, residual)
@@ -158,13 +158,15 @@ class Session(Collectives):
                 raise self._refusal(library, session, status)
         return request
 
-    def _issue(self, function: str, arguments: tuple[Any, ...], result: Any, owners: tuple[object, ...]) -> Request:
-        """Starts an operation by a function of the library that is not on a stream. `owners` keep its memory alive."""
+    def _issue(self, function: str, whole: Buffer, arguments: tuple[Any, ...], result: Any, owners: tuple[object, ...]) -> Request:
+        """Starts an operation by a function of the library that is not on a stream. `owners` keep its memory alive.
+
+        `whole`: the array whose size is the operation's in findings."""
         if self._group is not None:
             raise RuntimeError("a group contains allreduces only")
         with self._use() as (library, session):
             self._release_completed()
-            request = Request(self, result, self._next_name())
+            request = Request(self, result, self._next_name(function.removeprefix("sluice_").removesuffix("_async"), whole))
             request._buffers += owners
             request_id = ctypes.c_uint64()
             self._starting.append(request)  # before the call, as in allreduce_async
@@ -341,9 +343,9 @@ class Session(Collectives):
             status = library.sluice_group_end(session, ctypes.byref(ctypes.c_uint64()))
             request._complete(self._refusal(library, session, status))
 
-    def _next_name(self) -> str:
+    def _next_name(self, kind: str, x: Buffer) -> str:
         self._issued += 1
-        return f"operation {self._issued}"
+        return f"operation {self._issued}, {kind} of {x.count} {x.dtype}"
 
     def _add_request(self, request_id: int, request: Request) -> None:
         request._id = request_id

@@ -36,7 +36,7 @@ class GroupSessions(NamedTuple):
         limit_ms = max(1, min(int(timeout.total_seconds() * 1000), (1 << 31) - 1))
         return Session(None, session_id=self.ids[index], rank=self.rank, ranks=self.ranks, rendezvous=self.meeting_point,
                        join_timeout_ms=limit_ms, op_timeout_ms=limit_ms, wire_dtype=self.options.wire_dtype,
-                       wire_min_count=self.options.wire_min_count)
+                       wire_min_count=self.options.wire_min_count, on_finding=self.options.on_finding)
 
 
 def agree(store: dist.Store, rank: int, ranks: int, options: Options) -> GroupSessions:

@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
+from ..findings import OnFinding
+
 
 @dataclass(frozen=True)
 class Options:
-    """Pass as pg_options of init_process_group or new_group; equal on all ranks.
+    """Pass as pg_options of init_process_group or new_group; equal on all ranks, except on_finding.
 
     wire_dtype: the type in which sums and averages of float32 travel in all_reduce, as in Session; None: SLUICE_WIRE.
     wire_min_count: all_reduces of fewer elements travel as they are, because 8-bit types suit gradients but not counters
         and losses.
     error_feedback: adds what rounding loses to the next all_reduce of the same memory; None: with 8-bit types. Takes as
-        much memory as the tensors, for at most 256 of them."""
+        much memory as the tensors, for at most 256 of them.
+    on_finding: what happens when a reducer with --health finds a rank's contribution sick. "raise": wait() raises
+        DistBackendError from UnhealthyGradient; a function: called with the sluice.Finding, on the thread that sees the end of
+        the operation; None: nothing. The finding names the operation by its number in the group, kind and size."""
 
     wire_dtype: Optional[str] = None
     wire_min_count: int = 8192
     error_feedback: Optional[bool] = None
+    on_finding: OnFinding = None
