@@ -1,25 +1,19 @@
 #include "bench/e2e/worker/worker_session.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
-#include <thread>
 
 #include "bench/e2e/process/exit_codes.h"
-#include "bench/e2e/process/process_group.h"
+#include "blackbox/event_source.h"
 #include "blackbox/process_dump.h"
 #include "core/ids.h"
 #include "core/log.h"
-#include "transport/tcp/socket.h"
 
 namespace sluice::bench {
 namespace {
@@ -53,62 +47,25 @@ uint32_t u32(int64_t value) {
   return static_cast<uint32_t>(std::clamp<int64_t>(value, 0, std::numeric_limits<uint32_t>::max()));
 }
 
+void write_blackbox() {
+  blackbox::EventSource().record(blackbox::EventKind::kSignal, {.a = SIGUSR2});
+  blackbox::dump_on_request("SIGUSR2");
+}
+
+void reload_pool_file(sluice_session* session) {
+  std::array<char, 1024> error{};
+  if (sluice_session_set_reducers(session, nullptr, error.data(), error.size()) != SLUICE_OK)
+    log::warn(fmt::format("pool file not reloaded after SIGHUP: {}", error.data()));
+}
+
 }  // namespace
-
-// Class PoolReloader makes a session read its pool file again on SIGHUP. A thread waits for the signal during
-// the lifetime of the object.
-class PoolReloader {
- public:
-  // Blocks SIGHUP in this thread and in threads that it starts later. Call before other threads exist.
-  static void block_signal() {
-    const sigset_t set = signal_set({SIGHUP});
-    pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  }
-
-  // Call after block_signal(). The session must outlive the object. Throws Failure(kExitFailure) when no file
-  // descriptor is available.
-  explicit PoolReloader(sluice_session* session) : session_(session) {
-    const sigset_t set = signal_set({SIGHUP});
-    signal_ = transport::tcp::Socket(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    stop_ = transport::tcp::Socket(eventfd(0, EFD_CLOEXEC));
-    if (!signal_.valid() || !stop_.valid())
-      throw Failure(kExitFailure, "cannot wait for SIGHUP: no file descriptor is available");
-    thread_ = std::thread([this] { run(); });
-  }
-
-  ~PoolReloader() {
-    (void)eventfd_write(stop_.fd(), 1);
-    thread_.join();
-  }
-
-  PoolReloader(const PoolReloader&) = delete;
-
- private:
-  void run() const {
-    for (;;) {
-      std::array<pollfd, 2> fds = {pollfd{.fd = signal_.fd(), .events = POLLIN, .revents = 0},
-                                   pollfd{.fd = stop_.fd(), .events = POLLIN, .revents = 0}};
-      if (poll(fds.data(), fds.size(), -1) < 0) continue;
-      if (fds[1].revents != 0) return;
-      signalfd_siginfo info{};
-      if (read(signal_.fd(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) continue;
-      std::array<char, 1024> error{};
-      if (sluice_session_set_reducers(session_, nullptr, error.data(), error.size()) != SLUICE_OK)
-        log::warn(fmt::format("pool file not reloaded after SIGHUP: {}", error.data()));
-    }
-  }
-
-  sluice_session* const session_;
-  transport::tcp::Socket signal_;  // signalfd
-  transport::tcp::Socket stop_;    // eventfd
-  std::thread thread_;
-};
 
 void WorkerSession::SessionDeleter::operator()(sluice_session* session) const noexcept {
   (void)sluice_session_close(session);  // a destructor cannot report errors
 }
 
-WorkerSession::WorkerSession(const WorkerOptions& o) : rank_(o.rank), ranks_(o.ranks) {
+WorkerSession::WorkerSession(const WorkerOptions& o)
+    : dumper_(SIGUSR2, "SIGUSR2", write_blackbox), rank_(o.rank), ranks_(o.ranks) {
   sluice_options options;
   sluice_options_init(&options);
   parse_session_id(o.session, options.session_id);
@@ -131,7 +88,7 @@ WorkerSession::WorkerSession(const WorkerOptions& o) : rank_(o.rank), ranks_(o.r
 
   blackbox::name_process("sluice");
   const bool has_pool_file = o.reducers.starts_with('@');
-  if (has_pool_file) PoolReloader::block_signal();  // before the library starts threads
+  if (has_pool_file) SignalThread::block(SIGHUP);  // before the library starts threads
   std::array<char, 1024> error{};
   sluice_session* session = nullptr;
   const sluice_status status = sluice_session_create(&options, &session, error.data(), error.size());
@@ -141,7 +98,7 @@ WorkerSession::WorkerSession(const WorkerOptions& o) : rank_(o.rank), ranks_(o.r
                                     sluice_status_string(status)));
   }
   session_.reset(session);
-  if (has_pool_file) reloader_ = std::make_unique<PoolReloader>(session);
+  if (has_pool_file) reloader_.emplace(SIGHUP, "SIGHUP", [session] { reload_pool_file(session); });
 }
 
 WorkerSession::~WorkerSession() = default;

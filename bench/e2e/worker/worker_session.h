@@ -8,11 +8,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "bench/e2e/worker/dump_signal_receiver.h"
+#include "bench/e2e/worker/signal_thread.h"
 #include "wire/dtype.h"
 
 namespace sluice::bench {
@@ -36,8 +37,6 @@ struct WorkerOptions {
   int64_t join_timeout_ms = 0;
   std::string interface_address;
 };
-
-class PoolReloader;
 
 class WorkerSession {
  public:
@@ -93,9 +92,10 @@ class WorkerSession {
   };
   void check(sluice_status status, const char* operation) const;
 
-  DumpSignalReceiver dump_signal_;  // first: before the library starts threads
+  SignalThread dumper_;  // writes the black box on SIGUSR2; first: before the library starts threads
   std::unique_ptr<sluice_session, SessionDeleter> session_;
-  std::unique_ptr<PoolReloader> reloader_;  // only with a pool file; destroyed before session_
+  // Reads the pool file again on SIGHUP; only with a pool file. Destroyed before session_.
+  std::optional<SignalThread> reloader_;
   uint32_t rank_;
   uint32_t ranks_;
   bool has_streams_ = false;

@@ -1,4 +1,4 @@
-#include "bench/e2e/worker/dump_signal_receiver.h"
+#include "bench/e2e/worker/signal_thread.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -7,31 +7,36 @@
 #include <unistd.h>
 
 #include <array>
+#include <utility>
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/process/process_group.h"
-#include "blackbox/event_source.h"
-#include "blackbox/process_dump.h"
 
 namespace sluice::bench {
 
-DumpSignalReceiver::DumpSignalReceiver() {
-  const sigset_t set = signal_set({SIGUSR2});
+void SignalThread::block(int number) {
+  const sigset_t set = signal_set({number});
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+SignalThread::SignalThread(int number, const std::string& name, std::function<void()> on_signal)
+    : on_signal_(std::move(on_signal)) {
+  block(number);
+  const sigset_t set = signal_set({number});
   signal_ = transport::tcp::Socket(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   stop_ = transport::tcp::Socket(eventfd(0, EFD_CLOEXEC));
   if (!signal_.valid() || !stop_.valid())
-    throw Failure(kExitFailure, "cannot wait for SIGUSR2: no file descriptor is available");
+    throw Failure(kExitFailure, "cannot wait for " + name + ": no file descriptor is available");
   thread_ = std::thread([this] { run(); });
 }
 
-DumpSignalReceiver::~DumpSignalReceiver() {
+SignalThread::~SignalThread() {
   (void)eventfd_write(stop_.fd(), 1);
   thread_.join();
 }
 
-void DumpSignalReceiver::run() const {
-  // A limit of the file size sends SIGXFSZ to the thread that writes.
+void SignalThread::run() const {
+  // The function may write a file, and a limit of the file size sends SIGXFSZ to the thread that writes.
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
@@ -41,9 +46,7 @@ void DumpSignalReceiver::run() const {
     if (poll(fds.data(), fds.size(), -1) < 0) continue;
     if (fds[1].revents != 0) return;
     signalfd_siginfo info{};
-    if (read(signal_.fd(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) continue;
-    blackbox::EventSource().record(blackbox::EventKind::kSignal, {.a = info.ssi_signo});
-    blackbox::dump_on_request("SIGUSR2");
+    if (read(signal_.fd(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) on_signal_();
   }
 }
 
