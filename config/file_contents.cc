@@ -56,4 +56,9 @@ Result<std::string> text_or_error(FileContents file, const std::string& path, si
   return fail(Errc::kSystem, "cannot read " + shown + ": " + std::strerror(file.error));
 }
 
+Result<std::string> read_text_file(const std::string& path, size_t max_bytes, FileKind kind,
+                                   std::string_view noun, std::string_view shown_kind) {
+  return text_or_error(read_file_contents(path, max_bytes, kind), path, max_bytes, noun, shown_kind);
+}
+
 }  // namespace sluice::config

@@ -28,4 +28,8 @@ enum class FileKind : uint8_t { kRegular, kAny };
 [[nodiscard]] Result<std::string> text_or_error(FileContents file, const std::string& path, size_t max_bytes,
                                                 std::string_view noun, std::string_view kind = "");
 
+// Reads the file. Errors: those of text_or_error().
+[[nodiscard]] Result<std::string> read_text_file(const std::string& path, size_t max_bytes, FileKind kind,
+                                                 std::string_view noun, std::string_view shown_kind = "");
+
 }  // namespace sluice::config

@@ -58,8 +58,7 @@ Result<Pool> read_pool(std::string_view text) {
   std::string path(text.substr(first + 1));
   constexpr std::string_view kList = "reducer list";
   if (path.empty()) return invalid("\"@\" must be followed by a file name");
-  SLUICE_ASSIGN_OR_RETURN(content, text_or_error(read_file_contents(path, kMaxPoolFile, FileKind::kAny), path,
-                                                 kMaxPoolFile, kList, kList));
+  SLUICE_ASSIGN_OR_RETURN(content, read_text_file(path, kMaxPoolFile, FileKind::kAny, kList, kList));
   auto list = parse_pool_file(content);
   if (!list) return fail(list.error().code, path + ":" + list.error().text);
   return Pool{.reducers = std::move(*list), .file = std::move(path)};

@@ -102,8 +102,8 @@ Result<std::vector<Setting>> parse_settings(std::string_view text, const std::st
 }
 
 Result<std::vector<Setting>> read_settings(const std::string& path) {
-  SLUICE_ASSIGN_OR_RETURN(text, text_or_error(read_file_contents(path, kMaxSettingsFile, FileKind::kRegular),
-                                              path, kMaxSettingsFile, "configuration file"));
+  SLUICE_ASSIGN_OR_RETURN(text,
+                          read_text_file(path, kMaxSettingsFile, FileKind::kRegular, "configuration file"));
   return parse_settings(text, path);
 }
 

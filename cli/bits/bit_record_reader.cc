@@ -178,11 +178,9 @@ Result<BitRecord> parse_bit_record(std::string_view text, const std::string& pat
 }
 
 Result<BitRecord> read_bit_record(const std::string& path) {
-  constexpr size_t kMost = engine::kMaxBitRecordBytes + kMiB;
-  const auto text = config::text_or_error(config::read_file_contents(path, kMost, config::FileKind::kAny),
-                                          path, kMost, "the bit record");
-  if (!text) return tl::unexpected(text.error());
-  return parse_bit_record(*text, path);
+  SLUICE_ASSIGN_OR_RETURN(text, config::read_text_file(path, engine::kMaxBitRecordBytes + kMiB,
+                                                       config::FileKind::kAny, "the bit record"));
+  return parse_bit_record(text, path);
 }
 
 }  // namespace sluice::cli

@@ -169,11 +169,9 @@ Result<RecordedProcess> parse_blackbox(std::string_view text, const std::string&
 }
 
 Result<RecordedProcess> read_blackbox(const std::string& path) {
-  const auto text =
-      config::text_or_error(config::read_file_contents(path, kMostBytes, config::FileKind::kAny), path,
-                            kMostBytes, "the black box");
-  if (!text) return tl::unexpected(text.error());
-  return parse_blackbox(*text, path);
+  SLUICE_ASSIGN_OR_RETURN(text,
+                          config::read_text_file(path, kMostBytes, config::FileKind::kAny, "the black box"));
+  return parse_blackbox(text, path);
 }
 
 }  // namespace sluice::cli

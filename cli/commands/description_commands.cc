@@ -2,14 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/output.h"
 #include "cli/commands/commands.h"
 #include "cli/description/generators.h"
 #include "cli/options/option_set.h"
@@ -20,18 +17,12 @@ namespace {
 
 using bench::Failure;
 
-// Fails on a full disk or a closed pipe.
-int print(const std::string& text) {
-  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
-    throw Failure(bench::kExitFailure, fmt::format("cannot write to stdout: {}", std::strerror(errno)));
-  return bench::kExitOk;
-}
-
 int run_completion(const CLI::App& program, const std::string& shell) {
   const CommandDescription tree = command_tree(program);
-  return print(shell == "bash"  ? bash_completion(tree)
-               : shell == "zsh" ? zsh_completion(tree)
-                                : fish_completion(tree));
+  bench::print_result(shell == "bash"  ? bash_completion(tree)
+                      : shell == "zsh" ? zsh_completion(tree)
+                                       : fish_completion(tree));
+  return bench::kExitOk;
 }
 
 struct ManFlags {
@@ -42,11 +33,7 @@ struct ManFlags {
 void write_pages(const CommandDescription& program, const CommandDescription& command,
                  const std::string& folder, const std::string& version) {
   const std::string path = fmt::format("{}/{}.1", folder, command.joined('-'));
-  std::ofstream file(path, std::ios::trunc);
-  file << man_page(program, command, version);
-  file.close();
-  if (!file)
-    throw Failure(bench::kExitFailure, fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  bench::write_result_file(path, man_page(program, command, version));
   for (const CommandDescription& subcommand : command.commands)
     write_pages(program, subcommand, folder, version);
 }
@@ -67,7 +54,8 @@ int run_man(const CLI::App& program, const ManFlags& flags) {
       throw Failure(bench::kExitUsage, fmt::format("{} has no command \"{}\"", command->joined(' '), name));
     command = &*found;
   }
-  return print(man_page(tree, *command, version));
+  bench::print_result(man_page(tree, *command, version));
+  return bench::kExitOk;
 }
 
 }  // namespace

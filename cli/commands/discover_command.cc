@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/output.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/discovery_report.h"
 #include "core/log.h"
@@ -31,7 +31,7 @@ void print_json(const DiscoveryResult& result) {
   out["workers"] = result.workers;
   out["source"] = to_string(result.source);
   out["job"] = result.job;
-  std::fputs((out.dump() + "\n").c_str(), stdout);
+  bench::print_result(out.dump() + "\n");
 }
 
 // Quotes a text for a shell only when necessary, so that readers of NAME=VALUE lines without shell syntax
@@ -50,11 +50,13 @@ std::string shell_quoted(const std::string& text) {
 void print_env(const DiscoveryResult& result) {
   std::string out = "SLUICE_REDUCERS=" + shell_quoted(endpoint_list(result)) + "\n";
   if (!result.job.empty()) out += "SLUICE_JOB_ID=" + shell_quoted(result.job) + "\n";
-  std::fputs(out.c_str(), stdout);
+  bench::print_result(out);
 }
 
 void print_hosts(const DiscoveryResult& result) {
-  for (const config::Endpoint& e : result.reducers) std::fputs((config::to_string(e) + "\n").c_str(), stdout);
+  std::string out;
+  for (const config::Endpoint& e : result.reducers) out += config::to_string(e) + "\n";
+  bench::print_result(out);
 }
 
 int run_discover(const DiscoverFlags& flags) {

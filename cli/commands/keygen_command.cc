@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/output.h"
 #include "cli/commands/commands.h"
 #include "cli/options/option_set.h"
 #include "config/secret_file.h"
@@ -68,7 +68,7 @@ int run_keygen(const KeygenFlags& flags) {
   }
   const std::string text = config::secret_text(secret);
   if (flags.out.empty()) {
-    std::fputs(text.c_str(), stdout);
+    bench::print_result(text);
   } else {
     write_secret(flags.out, text);
   }

@@ -2,7 +2,6 @@
 // files.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 
 #include "bench/e2e/process/exit_codes.h"
@@ -74,7 +73,7 @@ int run_plan(PlanFlags flags) {
     throw Failure(bench::kExitUsage,
                   fmt::format("--plot {}: there is nothing to compare with one worker or --pool-alone",
                               config::quoted(flags.plot)));
-  std::fputs(format_plan(plan, flags).c_str(), stdout);
+  bench::print_result(format_plan(plan, flags));
   if (!flags.plot.empty()) bench::write_result_file(flags.plot, config::plan_as_svg(plan));
   return bench::kExitOk;
 }

@@ -1,12 +1,12 @@
 // Implements `sluice status`: prints the status of running reducers as JSON.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench/e2e/pool/pool_status.h"
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/output.h"
 #include "cli/commands/commands.h"
 #include "cli/options/option_set.h"
 #include "cli/options/pool_flags.h"
@@ -35,7 +35,7 @@ int run_status(const PoolFlags& flags) {
     }
     all.push_back(std::move(entry));
   }
-  std::fputs((all.dump(2) + "\n").c_str(), stdout);
+  bench::print_result(all.dump(2) + "\n");
   return code;
 }
 

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <future>
 #include <memory>
 #include <thread>
 
 #include "bench/e2e/pool/pool_status.h"
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/output.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/top_view.h"
 #include "cli/options/option_set.h"
@@ -96,11 +96,11 @@ int run_top(const TopFlags& flags) {
     TopSample current = query_pool(pool, credentials, flags.pool.timeout);
     const Screen s = screen();
     const std::string text = top_text(previous, current, s.columns, s.lines);
-    if (s.is_terminal && !flags.once) std::fputs("\033[H\033[2J", stdout);
-    std::fputs(text.c_str(), stdout);
-    if (flags.once) return all_answer(current) ? bench::kExitOk : bench::kExitUnavailable;
-    if (!s.is_terminal) std::fputs("\n", stdout);
-    if (std::fflush(stdout) != 0) return bench::kExitFailure;  // stdout is closed
+    if (flags.once) {
+      bench::print_result(text);
+      return all_answer(current) ? bench::kExitOk : bench::kExitUnavailable;
+    }
+    bench::print_result(s.is_terminal ? "\033[H\033[2J" + text : text + "\n");
     previous = std::move(current);
   }
 }

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <sstream>
 #include <string_view>
 #include <vector>
+
+#include "bench/e2e/report/output.h"
 
 namespace sluice::cli {
 namespace {
@@ -159,7 +160,7 @@ bool print_if_requested(const Configuration& configuration) {
   const std::string text = config_file->print == "sample"     ? sample_file_text(configuration)
                            : config_file->print == "markdown" ? markdown_table_text(configuration)
                                                               : effective_values_text(configuration);
-  std::fputs(text.c_str(), stdout);
+  bench::print_result(text);
   return true;
 }
 

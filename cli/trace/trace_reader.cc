@@ -180,11 +180,9 @@ Result<TracedSession> parse_trace(std::string_view text, const std::string& path
 }
 
 Result<TracedSession> read_trace(const std::string& path) {
-  constexpr size_t kMost = engine::kMaxTraceBytes + kMiB;
-  const auto text = config::text_or_error(config::read_file_contents(path, kMost, config::FileKind::kAny),
-                                          path, kMost, "the trace");
-  if (!text) return tl::unexpected(text.error());
-  return parse_trace(*text, path);
+  SLUICE_ASSIGN_OR_RETURN(
+      text, config::read_text_file(path, engine::kMaxTraceBytes + kMiB, config::FileKind::kAny, "the trace"));
+  return parse_trace(text, path);
 }
 
 }  // namespace sluice::cli

@@ -113,6 +113,15 @@ class CommandLine(SluiceTest):
             self.expect_error(64, f'--link-rate {rate}: "{rate}" ', "reducer", "--link-rate", rate)
             self.expect_error(78, f'SLUICE_LINK_RATE={rate}: "{rate}" ', "reducer", env={"SLUICE_LINK_RATE": rate})
 
+    def test_results_that_cannot_be_written_are_exit_1(self):
+        _, address = self.start_reducer()
+        with open("/dev/full", "w") as full:
+            for arguments in (["keygen"], ["plan", "--workers", "8", "--worker-gbps", "100", "--reducer-gbps", "100"], ["status", "--reducers", address],
+                              ["top", "--once", "--interval", "100ms", "--reducers", address], ["completion", "bash"], ["man"],
+                              ["reducer", "--print-config"], ["bench", "replay", "--list"]):
+                with self.subTest(arguments):
+                    self.expect_error(1, "sluice: cannot write to stdout: No space left on device", *arguments, stdout=full)
+
     def test_variables_of_another_subcommand_are_ignored(self):
         self.run_sluice("keygen", env={"SLUICE_WORKERS": "many", "SLUICE_DRAIN_TIMEOUT": "soon"})
 

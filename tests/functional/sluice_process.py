@@ -72,9 +72,9 @@ class SluiceTest(unittest.TestCase):
         self.folder = Path(tempfile.mkdtemp(prefix="sluice-test-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
-    def run_sluice(self, *arguments, expect=0, env=None):
+    def run_sluice(self, *arguments, expect=0, env=None, stdout=subprocess.PIPE):
         """Runs the program to its end and returns the CompletedProcess. Fails when the exit code is not `expect`."""
-        done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE_S,
+        done = subprocess.run([PROGRAM, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S,
                               env=environment(env), check=False)
         self.assertEqual(done.returncode, expect, f"sluice {arguments}\nstdout: {done.stdout}\nstderr: {done.stderr}")
         return done

@@ -16,6 +16,11 @@ void print_flushed(const std::string& text) {
   std::fflush(stdout);
 }
 
+void print_result(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+    throw Failure(kExitFailure, fmt::format("cannot write to stdout: {}", std::strerror(errno)));
+}
+
 void write_result_file(const std::string& path, const std::string& text) {
   if (path.empty()) return;
   std::ofstream file(path);

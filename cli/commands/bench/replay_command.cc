@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdio>
 #include <memory>
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/process/launcher.h"
 #include "bench/e2e/replay/bucket_buffers.h"
 #include "bench/e2e/replay/replay_bench.h"
+#include "bench/e2e/report/output.h"
 #include "bench/traces/trace_request.h"
 #include "cli/commands/bench/bench_commands.h"
 #include "cli/options/option_set.h"
@@ -158,11 +158,11 @@ bench::Trace ReplayFlags::trace() const {
 
 int ReplayFlags::run(const std::vector<std::string>& arguments) const {
   if (list_) {
-    std::fputs(bench::model_list(wire::size_of(dtype())).c_str(), stdout);
+    bench::print_result(bench::model_list(wire::size_of(dtype())));
     return bench::kExitOk;
   }
   if (print_trace_) {
-    std::fputs(bench::trace_text(trace()).c_str(), stdout);
+    bench::print_result(bench::trace_text(trace()));
     return bench::kExitOk;
   }
   bench::ReplayOptions options = replay_;

@@ -1,6 +1,5 @@
 // Implements `sluice bits`: compares the bit records that SLUICE_BITS names.
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/output.h"
 #include "cli/bits/bit_record_reader.h"
 #include "cli/bits/bit_report.h"
 #include "cli/bits/recorded_run.h"
@@ -49,7 +49,7 @@ int run_bits(const BitsFlags& flags) {
   for (const std::string& path : flags.files) groups.push_back(read_group(path));
   const auto runs = bench::value_or_fail(group_into_runs(std::move(groups)), bench::kExitConfig);
   const BitReport report = report_bits(runs, flags.rows);
-  std::fputs(report.text.c_str(), stdout);
+  bench::print_result(report.text);
   if (report.different > 0) return bench::kExitCheckFailed;
   // A script must not take this for equal results.
   if (!report.is_complete)

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,7 +41,7 @@ int run_blackbox(const BlackboxFlags& flags) {
     processes.push_back(bench::value_or_fail(read_blackbox(file), bench::kExitConfig));
   const Timeline timeline(std::move(processes));
   const FirstEvent first = find_first_event(timeline, find_session(timeline, flags.session));
-  std::fputs(blackbox_report(timeline, first, flags.view).c_str(), stdout);
+  bench::print_result(blackbox_report(timeline, first, flags.view));
   bench::write_result_file(flags.json, blackbox_json(timeline, first, flags.view));
   return bench::kExitOk;
 }

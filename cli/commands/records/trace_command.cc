@@ -1,10 +1,10 @@
 // Implements `sluice trace`: summarizes the traces that SLUICE_TRACE names.
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/output.h"
 #include "cli/commands/commands.h"
 #include "cli/options/option_set.h"
 #include "cli/trace/trace_reader.h"
@@ -22,7 +22,7 @@ int run_summary(const TraceSummaryFlags& flags) {
   std::vector<TracedSession> sessions;
   for (const std::string& file : flags.files)
     sessions.push_back(bench::value_or_fail(read_trace(file), bench::kExitConfig));
-  std::fputs(trace_summary(sessions, flags.rows).c_str(), stdout);
+  bench::print_result(trace_summary(sessions, flags.rows));
   return bench::kExitOk;
 }
 
