@@ -5,9 +5,10 @@ import signal
 import unittest
 
 from package_test_bed import ReducerTest, main
+from torch_test_bed import TorchTest
 
 
-class Ddp(ReducerTest):
+class Ddp(TorchTest, ReducerTest):
     def losses(self, ranks):
         """Returns the losses of each step, with the hook and with gloo, which must be equal on all ranks. Also checks the sums of average=False."""
         of_ranks = self.run_ranks("ddp_rank.py", ranks, self.address, "losses")

@@ -1,25 +1,32 @@
-"""examples/python/ddp.py under torchrun: it reaches the same accuracy with bf16 and with f32 on the wire."""
+"""examples/python/ddp.py, once under torchrun: it reaches the same accuracy with bf16 and with f32 on the wire."""
 
 import json
+import sys
 import unittest
+from pathlib import Path
 
-from package_test_bed import ROOT, PackageTest, main
+from package_test_bed import ROOT, main
+from torch_test_bed import TorchTest
 
 EXAMPLE = ROOT / "examples" / "python" / "ddp.py"
+TORCHRUN = Path(sys.executable).with_name("torchrun")
 IMAGES = 360  # held out
 
 
-class Digits(PackageTest):
-    def train(self, *options):
+class Digits(TorchTest):
+    def torchrun(self, script, ranks, *arguments, **extra):
+        return [self.start_script(TORCHRUN, "--standalone", "--nproc-per-node", ranks, script, *arguments, **extra)]
+
+    def train(self, start, *options):
         result = self.folder / "result.json"
-        run = self.python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, EXAMPLE, "--reducers", self.address, "--json", result,
-                          *options, SLUICE_ZERO_BLOCKS="send")  # otherwise the bytes depend on the zeros among the gradients
-        print(self.outputs([run])[0], end="", flush=True)
+        # Without the variable the bytes depend on the zeros among the gradients.
+        run = start(EXAMPLE, 2, "--reducers", self.address, "--json", result, *options, SLUICE_ZERO_BLOCKS="send")
+        print(*self.outputs(run), sep="", end="", flush=True)
         return json.loads(result.read_text())
 
     def test_bf16_on_the_wire_is_as_accurate_as_f32(self):
         self.address = ",".join(self.start_reducer()[1] for _ in range(2))
-        full, half = self.train(), self.train("--wire-dtype", "bf16")
+        full, half = self.train(self.torchrun), self.train(self.start_job, "--wire-dtype", "bf16")
         for result in (full, half):
             self.assertGreaterEqual(result["accuracy"], 0.95)
             self.assertEqual((result["ranks"], len(result["losses"])), (2, 440))

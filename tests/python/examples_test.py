@@ -3,28 +3,17 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import zipfile
 
 from examples_rank import BACKENDS, FOLDER, SCRIPTS
 from package_test_bed import PACKAGE, PackageTest, main, variables
+from torch_test_bed import free_ports
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examples_rank.py")
 RANKS = 2
 STEPS = 5
-
-
-def free_ports(count):
-    """Returns ports that no other process has; the kernel gives them to nobody else for some time."""
-    listeners = [socket.socket() for _ in range(count)]
-    for listener in listeners:
-        listener.bind(("127.0.0.1", 0))
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 class Examples(PackageTest):

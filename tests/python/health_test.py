@@ -5,12 +5,13 @@ import unittest
 
 import numpy
 import sluice
-from package_test_bed import PackageTest, main
+from package_test_bed import main
+from torch_test_bed import TorchTest
 
 NAN = float("nan")
 
 
-class Health(PackageTest):
+class Health(TorchTest):
     def session(self, *arguments, **options):
         return self.session_with(self.start_reducer(*arguments)[1], **options)
 

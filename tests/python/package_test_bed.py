@@ -51,17 +51,21 @@ class PackageTest(SluiceTest):
         self.addCleanup(kill, process)
         return process
 
+    def start_script(self, *arguments, **extra):
+        """Starts a script, as a process that is killed at the end of the test. TorchTest replaces this by a fork."""
+        return self.python(*arguments, **extra)
+
     def start_ranks(self, script, ranks, reducers, *arguments, **extra):
         """Starts `script` of this folder as `ranks` processes, with the variables RANK, WORLD_SIZE, REDUCERS, SESSION_ID (hex) and STORE, the file store of
         torch.distributed, and those of `extra`."""
         common = {"WORLD_SIZE": str(ranks), "REDUCERS": reducers, "SESSION_ID": os.urandom(16).hex(),
                   "STORE": str(self.folder / f"store-{time.monotonic_ns()}"), **extra}
         path = Path(__file__).parent / script
-        return [self.python(path, *arguments, RANK=str(rank), **common) for rank in range(ranks)]
+        return [self.start_script(path, *arguments, RANK=str(rank), **common) for rank in range(ranks)]
 
     def outputs(self, processes, expect=0):
         """Waits for the processes, which must exit with `expect`; returns their outputs."""
-        # Each process imports torch, which takes 5 s of processor time, beside other tests.
+        # Processes may import torch, which takes 5 s of processor time, beside other tests.
         deadline = time.monotonic() + 4 * DEADLINE_S
         printed = []
         for process in processes:
@@ -120,8 +124,7 @@ class ReducerTest(PackageTest):
 
 
 def kill(process):
-    if process.poll() is None:
-        process.kill()
+    process.kill()  # has no effect after the end
     process.communicate()
 
 

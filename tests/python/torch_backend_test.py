@@ -11,7 +11,8 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from package_test_bed import PACKAGE, PackageTest, main
+from package_test_bed import PACKAGE, main
+from torch_test_bed import TorchTest
 
 RANK = "torch_backend_rank.py"
 GROUPS = os.environ.get("SLUICE_TEST_GROUPS", "20")
@@ -19,12 +20,12 @@ MIB = 1 << 20
 FINDS_BACKENDS = "torch.distributed.backends" in (Path(find_spec("torch").origin).parent / "distributed" / "distributed_c10d.py").read_text()
 
 
-class TorchBackend(PackageTest):
+class TorchBackend(TorchTest):
     def start_job(self, ranks, *arguments, **extra):
         """Starts the ranks on loopback."""
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), RANK)
         common = {"WORLD_SIZE": str(ranks), "STORE": str(self.folder / f"store-{time.monotonic_ns()}"), "MASTER_ADDR": "127.0.0.1", **extra}
-        return [self.python(path, *arguments, RANK=str(rank), **common) for rank in range(ranks)]
+        return [self.start_script(path, *arguments, RANK=str(rank), **common) for rank in range(ranks)]
 
     def run_job(self, *arguments, **extra):
         return [[json.loads(line) for line in printed.splitlines()] for printed in self.outputs(self.start_job(*arguments, **extra))]

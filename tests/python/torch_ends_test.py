@@ -4,13 +4,14 @@ import json
 import signal
 import unittest
 
-from package_test_bed import DEADLINE_S, PackageTest, main
+from package_test_bed import DEADLINE_S, main
+from torch_test_bed import TorchTest
 
 ABORTED = "rank 0 aborted the process group"
 FORKED = "belongs to the parent process"
 
 
-class TorchEnds(PackageTest):
+class TorchEnds(TorchTest):
     def setUp(self):
         super().setUp()
         _, self.reducer = self.start_reducer()

@@ -1,25 +1,23 @@
 """The backend "sluice" under torch's own interface for elastic jobs: a rank is killed, the others go on, and a new process joins."""
 
 import json
-import os
-import subprocess
-import sys
 import unittest
+from importlib.util import find_spec
+from pathlib import Path
 
-import torch.distributed.distributed_c10d as c10d
-from package_test_bed import PackageTest, kill, main, variables
+from package_test_bed import main
+from torch_test_bed import TorchTest
 
-RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_reconfigure_rank.py")
+RANK = Path(__file__).with_name("torch_reconfigure_rank.py")
+# Without an import of torch, which takes seconds.
+RECONFIGURES = "def _reconfigure(" in (Path(find_spec("torch").origin).parent / "distributed" / "distributed_c10d.py").read_text()
 
 
-@unittest.skipUnless(hasattr(c10d, "_reconfigure"), "this release of torch cannot reconfigure groups")
-class TorchReconfigure(PackageTest):
+@unittest.skipUnless(RECONFIGURES, "this release of torch cannot reconfigure groups")
+class TorchReconfigure(TorchTest):
     def start_member(self, name, rank):
-        process = subprocess.Popen([sys.executable, "-B", RANK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True, env=variables(NAME=name, RANK=str(rank), WORLD_SIZE="3", STORE=str(self.folder / "store"),
-                                                            FOLDER=str(self.folder), SLUICE_REDUCERS=self.reducer, MASTER_ADDR="127.0.0.1"))
-        self.addCleanup(kill, process)
-        self.members[name] = process
+        self.members[name] = self.start_script(RANK, NAME=name, RANK=str(rank), WORLD_SIZE="3", STORE=str(self.folder / "store"),
+                                               FOLDER=str(self.folder), SLUICE_REDUCERS=self.reducer, MASTER_ADDR="127.0.0.1")
 
     def write(self, name, line):
         self.members[name].stdin.write(line + "\n")

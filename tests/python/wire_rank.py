@@ -1,4 +1,4 @@
-"""usage: wire_rank.py hook|backend: a rank whose float32 travels as SLUICE_WIRE says. Prints JSON.
+"""usage: wire_rank.py hook|backend TYPE...: a rank whose float32 travels as each of the types, one after the other. Prints a line of JSON for each.
 
 hook: trains under DistributedDataParallel with the hook; the losses with and without error feedback, and whether all ranks have equal parameters.
 backend: all_reduces of the backend "sluice": a gradient's error without and with the steps before, a short tensor, and bytes on the wire."""
@@ -18,7 +18,6 @@ COUNT = 100_000
 
 
 def hook():
-    join_torch("gloo")
     printed = {}
     for name, feedback in (("feedback", None), ("none", False)):
         with sluice.session_from_torch(os.environ["REDUCERS"]) as session:
@@ -30,13 +29,10 @@ def hook():
             dist.all_gather(of_ranks, parameters)
             printed[name + "_equal"] = all(torch.equal(of_ranks[0], other) for other in of_ranks)
             printed["cast"] = session.stream_stats().elements_cast
-    dist.destroy_process_group()
     return printed
 
 
 def backend():
-    os.environ["SLUICE_REDUCERS"] = os.environ["REDUCERS"]
-    join_torch("sluice")
     ranks, rank = dist.get_world_size(), dist.get_rank()
     gradient = torch.randn(COUNT, generator=torch.Generator().manual_seed(rank))
     exact = sum(torch.randn(COUNT, generator=torch.Generator().manual_seed(r)) for r in range(ranks))
@@ -54,11 +50,20 @@ def backend():
     plain = dist.new_group(pg_options=sluice.torch.Options(wire_dtype="f32"))
     buffer.copy_(gradient)
     dist.all_reduce(buffer, group=plain)
-    printed = {"first": first, "mean": ((total / 32 - exact).norm() / exact.norm()).item(), "short": short.unique().tolist(), "sent": sent,
-               "plain": torch.equal(buffer, exact)}
-    dist.destroy_process_group()
-    return printed
+    return {"first": first, "mean": ((total / 32 - exact).norm() / exact.norm()).item(), "short": short.unique().tolist(), "sent": sent,
+            "plain": torch.equal(buffer, exact)}
 
 
-torch.set_num_threads(1)
-print(json.dumps({"hook": hook, "backend": backend}[sys.argv[1]]()))
+def main():
+    torch.set_num_threads(1)
+    run, group = {"hook": (hook, "gloo"), "backend": (backend, "sluice")}[sys.argv[1]]
+    os.environ["SLUICE_REDUCERS"] = os.environ["REDUCERS"]
+    for wire in sys.argv[2:]:
+        os.environ["SLUICE_WIRE"] = wire
+        os.environ["STORE"] += f"-{wire}"
+        join_torch(group)
+        print(json.dumps(run()))
+        dist.destroy_process_group()
+
+
+main()

@@ -10,11 +10,12 @@ from contextlib import suppress
 
 import numpy
 from package_test_bed import DEADLINE_S, ROOT, ReducerTest, main, sluice_process
+from torch_test_bed import TorchTest
 
 BLOCK_TYPES = ("mxfp8", "int8")
 
 
-class WireTypes(ReducerTest):
+class WireTypes(TorchTest, ReducerTest):
     def test_a_residual_receives_what_rounding_loses(self):
         x = numpy.random.default_rng(1).standard_normal(1000).astype("float32")
         for wire in BLOCK_TYPES:
@@ -50,11 +51,16 @@ class WireTypes(ReducerTest):
         with self.assertRaisesRegex(ValueError, 'variable SLUICE_WIRE: "fp4": expected f32, bf16, f16, mxfp8 or int8'):
             self.session()
 
+    def by_types(self, text):
+        lines = [json.loads(line) for line in text.splitlines()]
+        self.assertEqual(len(lines), len(BLOCK_TYPES))
+        self.assertNotEqual(*lines)
+        return lines
+
     def test_the_hook_trains_with_error_feedback(self):
-        for wire in BLOCK_TYPES:
-            of_ranks = self.outputs(self.start_ranks("wire_rank.py", 2, self.address, "hook", SLUICE_WIRE=wire))
-            printed = json.loads(of_ranks[0])
-            self.assertEqual(of_ranks[0], of_ranks[1])
+        first, second = self.run_ranks("wire_rank.py", 2, self.address, "hook", *BLOCK_TYPES)
+        self.assertEqual(first, second)
+        for printed in self.by_types(first):
             self.assertTrue(printed["feedback_equal"] and printed["none_equal"])
             self.assertGreater(printed["cast"], 0)
             for name in ("feedback", "none"):
@@ -62,9 +68,8 @@ class WireTypes(ReducerTest):
             self.assertNotEqual(printed["feedback"], printed["none"])
 
     def test_the_backend_reduces_large_tensors_in_blocks(self):
-        for wire in BLOCK_TYPES:
-            for text in self.outputs(self.start_ranks("wire_rank.py", 2, self.address, "backend", SLUICE_WIRE=wire)):
-                printed = json.loads(text)
+        for text in self.run_ranks("wire_rank.py", 2, self.address, "backend", *BLOCK_TYPES):
+            for printed in self.by_types(text):
                 self.assertLess(printed["first"], 0.05)
                 self.assertLess(printed["mean"], printed["first"])  # the residuals arrive in later steps
                 self.assertEqual(printed["short"], [float(2 * numpy.float32(1 / 3))])
