@@ -1,11 +1,15 @@
 // Gradient health from the reducer's scan to sluice_next_finding().
 #include <sluice/findings.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 #include <vector>
 
+#include "core/instrumented.h"
 #include "tests/functional/streams_test_bed.h"
 
 namespace sluice::test {
@@ -89,6 +93,40 @@ TEST_F(Health, TheSameOperationNamesTheRank) {
       } else {
         EXPECT_FALSE(next_finding(s));
       }
+    }
+  });
+}
+
+// Every defect is named with its rank and request, in the operation that has it, and nothing else is.
+TEST_F(Health, NamesTheRankOfEachOf1000DefectsOfAKind) {
+  constexpr int kDefects = SLUICE_INSTRUMENTED ? 100 : 1000;  // of each kind
+  constexpr uint32_t kRanks = 4;
+  constexpr size_t kValues = 20'000;
+  start_health_reducers(2);
+  run_session(kRanks, nullptr, [&](uint32_t rank, sluice_session* s) {
+    std::mt19937_64 random(5);  // the same on all ranks
+    const std::vector<float> well = gaussian(rank + 1, kValues, 1e-2F);
+    const float largest =
+        std::fabs(*std::ranges::max_element(well, {}, [](float v) { return std::fabs(v); }));
+    for (int i = 0; i < 4 * kDefects; ++i) {
+      const auto sick_rank = static_cast<uint32_t>(random() % kRanks);
+      const size_t at = random() % kValues;
+      std::vector<float> x = well;
+      const int kind = i % 4;  // 3: no defect
+      if (rank == sick_rank && kind == 0) x[at] = kHealthNan;
+      if (rank == sick_rank && kind == 1) x[at] = 1e4F * largest;
+      if (rank == sick_rank && kind == 2) std::ranges::fill(x, 0.F);
+      sluice_request request = 0;
+      ASSERT_EQ(sum_async(s, x, request), SLUICE_OK);
+      ASSERT_EQ(sluice_wait(s, request, -1), SLUICE_OK);
+      constexpr sluice_finding_kind kKinds[] = {SLUICE_FINDING_NON_FINITE, SLUICE_FINDING_OUTLIER,
+                                                SLUICE_FINDING_ZEROS};
+      if (kind < 3) {
+        expect_finding(s, request, kKinds[kind], sick_rank, kind == 0 ? 1 : 0);
+      } else {
+        EXPECT_FALSE(next_finding(s));
+      }
+      if (HasFailure()) return;
     }
   });
 }
