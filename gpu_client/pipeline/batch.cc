@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kSegmentMultiple = 64 * kKiB;
 constexpr uint64_t kMinSegmentBytes = kMiB;
-constexpr uint64_t kSegmentsPerBatch = 8;
+constexpr uint64_t kSegmentsPerBatch = 16;
 
 bool can_append(const Batch& batch, const Tensor& tensor, uint64_t fusion_bytes) noexcept {
   const WireUnit unit = batch.wire_unit();

@@ -47,9 +47,9 @@ inline constexpr uint64_t kMaxBatchElements = uint64_t{kScaleBlock} * 16384;
 // on the wire, of a block type at most kMaxBlockRanges of them. Keeps the order.
 [[nodiscard]] std::vector<Batch> make_batches(const std::vector<Tensor>& tensors, uint64_t fusion_bytes);
 
-// Returns the number of elements of each segment of a batch; the last segment may be shorter. A segment is an
-// eighth of the batch, so that the copies and the network overlap. Its size on the wire is a multiple of 64
-// KiB, from 1 MiB to `segment_bytes`, rounded down to whole units. Below 1 MiB the network's chunks would
+// Returns the number of elements of each segment of a batch; the last segment may be shorter. A segment is a
+// sixteenth of the batch, so that the copies and the network overlap. Its size on the wire is a multiple of
+// 64 KiB, from 1 MiB to `segment_bytes`, rounded down to whole units. Below 1 MiB the network's chunks would
 // become small.
 [[nodiscard]] uint64_t segment_elements(uint64_t batch_elements, WireUnit unit,
                                         uint32_t segment_bytes) noexcept;

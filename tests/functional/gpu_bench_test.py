@@ -46,7 +46,7 @@ class GpuBench(SluiceTest):
         self.assertEqual([device["device"] for device in result["config"]["devices"]], ["host", "host"])
         self.assertEqual(result["copy_limits"].pop("bytes"), 64 << 20)
         self.assertTrue(all(rate > 0 for rate in result["copy_limits"].values()))
-        self.assertEqual([(row["size"], row["pieces"]) for row in result["results"]], [(1 << 20, 1), (32 << 20, 8)])
+        self.assertEqual([(row["size"], row["pieces"]) for row in result["results"]], [(1 << 20, 1), (32 << 20, 16)])
         for row in result["results"]:
             stages = {"D2H": row["d2h"], "network": row["network"], "H2D": row["h2d"]}
             for timed in (*stages.values(), row["out_of_place"], row["in_place"]):
