@@ -64,7 +64,7 @@ class GpuBench(SluiceTest):
         with open(table, encoding="utf-8") as file:
             read = list(csv.DictReader(file))
         self.assertEqual([(row["size"], row["pieces"], row["out_of_place_wrong"], row["in_place_wrong"], None in row.values()) for row in read],
-                         [("1048576", "1", "0", "0", False), ("33554432", "8", "0", "0", False)])
+                         [("1048576", "1", "0", "0", False), ("33554432", "16", "0", "0", False)])
 
     def test_the_segment_size_is_an_option(self):
         result = self.run_json(*HOST, "-b", "1000000", "-e", "1000000", "-n", "1", "--piece", "64K", "--staging", "256K")
