@@ -221,7 +221,8 @@ TEST_F(CrashTest, RecoversAfterAKillAtAnyInstruction) {
     }
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "ptrace is not allowed here";
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+      GTEST_SKIP() << "needs ptrace: it is not allowed here";
     ASSERT_TRUE(WIFSTOPPED(status)) << status;
     size_t count = 0;
     while (count < limit && progress_->complete == traced) {
