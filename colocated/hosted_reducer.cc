@@ -1,7 +1,5 @@
 #include "colocated/hosted_reducer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/physical_memory.h"
 #include "reducer/reducer.h"
 #include "reducer/slots/slot_arena.h"
 #include "wire/view.h"
@@ -107,10 +106,6 @@ uint64_t bytes_for(const LocalReducerRequest& request) {
                                         .slot_bytes = slot_bytes});
 }
 
-uint64_t eighth_of_memory() {
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) / 8;
-}
-
 reducer::ReducerOptions reducer_options(const LocalReducerRequest& request, const HostOptions& options) {
   reducer::ReducerOptions o;
   o.listen_host = request.host;
@@ -136,7 +131,7 @@ Result<std::unique_ptr<LocalReducer>> find_or_start(const LocalReducerRequest& r
                                                     const HostOptions& options) {
   HostedReducers& reducers = hosted_reducers();
   const std::lock_guard lock(reducers.mutex);
-  const uint64_t limit = options.memory_limit != 0 ? options.memory_limit : eighth_of_memory();
+  const uint64_t limit = options.memory_limit != 0 ? options.memory_limit : physical_memory() / 8;
   const uint64_t bytes = bytes_for(request);
   if (bytes > limit - std::min(limit, reducers.reserved)) {
     return fail(Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) +

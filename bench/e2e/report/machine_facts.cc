@@ -23,6 +23,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/pool.h"
+#include "core/physical_memory.h"
 #include "core/units.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/socket.h"
@@ -147,8 +148,7 @@ MachineFacts machine_facts(const std::string& peers, const std::string& local_ad
                      .kernel = kUnknown,
                      .cpu = cpu_model(),
                      .cores = usable_cores(),
-                     .memory_bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-                                     static_cast<uint64_t>(sysconf(_SC_PAGESIZE)),
+                     .memory_bytes = physical_memory(),
                      .nic = std::nullopt,
                      .congestion_control = congestion_control(),
                      .version = sluice_version(),
