@@ -40,7 +40,9 @@ struct BufferRange {
   float* residual = nullptr;
 };
 
-// Class PinnedMemory owns page-aligned, zeroed host memory that the device accesses directly.
+// Class PinnedMemory owns zeroed host memory, aligned to kPinnedAlignment, that the device accesses directly.
+// The drivers of GPUs align it to more than a cache line, but not to pages.
+inline constexpr size_t kPinnedAlignment = 256;
 class PinnedMemory {
  public:
   virtual ~PinnedMemory() = default;

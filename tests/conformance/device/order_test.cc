@@ -24,10 +24,10 @@ class DeviceOrder : public DeviceFixture {
   }
 };
 
-TEST_P(DeviceOrder, PinnedMemoryIsZeroAndAlignedToPages) {
+TEST_P(DeviceOrder, PinnedMemoryIsZeroAndAligned) {
   const auto memory = pinned(100000);
   ASSERT_GE(memory->bytes().size(), 100000U);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->bytes().data()) % 4096, 0U);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->bytes().data()) % kPinnedAlignment, 0U);
   for (const std::byte b : memory->bytes()) ASSERT_EQ(b, std::byte{0});
 }
 
