@@ -55,16 +55,18 @@ struct Operator {
 };
 const Operator kOperators[] = {{ncclSum, "sum"}, {ncclProd, "prod"}, {ncclMax, "max"}, {ncclMin, "min"}, {ncclAvg, "avg"}};
 
-// Small integers are exact in every type, so the sum does not depend on the order.
-int value(int rank, size_t i, ncclRedOp_t op) {
+// Small integers are exact in every type, so the sum does not depend on the order. For averages they are multiples of the number of ranks, because NCCL
+// multiplies floats by its rounded reciprocal.
+int value(int rank, int ranks, size_t i, ncclRedOp_t op) {
   const size_t x = i * 2654435761u + static_cast<size_t>(rank) * 40503u;
+  if (op == ncclAvg) return ranks * static_cast<int>((x >> 7) % 3);
   return op == ncclProd ? 1 + static_cast<int>((x >> 7) % 2) : static_cast<int>((x >> 7) % 4);
 }
 
 double result(int ranks, size_t i, ncclRedOp_t op, bool is_integer) {
-  double r = value(0, i, op);
+  double r = value(0, ranks, i, op);
   for (int k = 1; k < ranks; ++k) {
-    const double v = value(k, i, op);
+    const double v = value(k, ranks, i, op);
     r = op == ncclProd ? r * v : op == ncclMax ? std::max(r, v) : op == ncclMin ? std::min(r, v) : r + v;
   }
   if (op == ncclAvg) r = is_integer ? static_cast<double>(static_cast<long>(r) / ranks) : r / ranks;
@@ -141,17 +143,17 @@ class Rank {
     for (const size_t count : {size_t{1}, size_t{1000}, size_t{1} << 20}) {
       fill(t, count, ncclSum);
       NCCL(ncclBroadcast(in_, out_, count, t.id, 1 % ranks_, comm_, stream_));
-      wrong += equals(t, count, [&](size_t i) { return value(1 % ranks_, i, ncclSum); }) ? 0 : 1;
+      wrong += equals(t, count, [&](size_t i) { return value(1 % ranks_, ranks_, i, ncclSum); }) ? 0 : 1;
       NCCL(ncclAllGather(in_, out_, count, t.id, comm_, stream_));
       wrong += equals(t, count * static_cast<size_t>(ranks_),
-                      [&](size_t i) { return value(static_cast<int>(i / count), i % count, ncclSum); })
+                      [&](size_t i) { return value(static_cast<int>(i / count), ranks_, i % count, ncclSum); })
                    ? 0
                    : 1;
       NCCL(ncclGroupStart());
       NCCL(ncclSend(in_, count, t.id, (rank_ + 1) % ranks_, comm_, stream_));
       NCCL(ncclRecv(out_, count, t.id, (rank_ + ranks_ - 1) % ranks_, comm_, stream_));
       NCCL(ncclGroupEnd());
-      wrong += equals(t, count, [&](size_t i) { return value((rank_ + ranks_ - 1) % ranks_, i, ncclSum); }) ? 0 : 1;
+      wrong += equals(t, count, [&](size_t i) { return value((rank_ + ranks_ - 1) % ranks_, ranks_, i, ncclSum); }) ? 0 : 1;
       cases += 3;
     }
     finish("point-to-point", cases, wrong);
@@ -177,7 +179,7 @@ class Rank {
 
   void fill(const Type& t, size_t count, ncclRedOp_t op) {
     host_.resize(count * t.bytes);
-    for (size_t i = 0; i < count; ++i) encode(t, value(rank_, i, op), host_.data() + i * t.bytes);
+    for (size_t i = 0; i < count; ++i) encode(t, value(rank_, ranks_, i, op), host_.data() + i * t.bytes);
     CUDA(cudaMemcpy(in_, host_.data(), host_.size(), cudaMemcpyHostToDevice));
     CUDA(cudaMemset(out_, 0xA5, std::min(kMaxBytes, count * t.bytes)));
   }

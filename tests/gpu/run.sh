@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests streams on a real GPU, and real NCCL with several processes that share the GPU. NCCL sees each process as a node (NCCL_HOSTID). The
 # script uses only the loopback network and takes less than nine minutes.
-# usage: tests/gpu/run.sh [--out FOLDER] [--sluice FILE] [--plugin FILE] [--gpu-bench FILE] [--device-tests FILE] [--only streams|nccl] [--device host]
+# usage: tests/gpu/run.sh [--out FOLDER] [--sluice FILE] [--plugin FILE] [--gpu-bench FILE] [--device-tests FILE]
+#   [--library FILE] [--only streams|nccl] [--device host]
 # It needs the built programs (-DSLUICE_CUDA=ON) and plugin, and compiles one test program with nvcc and the NCCL of the PyTorch wheel.
 # FOLDER/results.txt has the result of each step, FOLDER/*.log the full output. --device host runs the steps of the streams without a GPU.
 set -uo pipefail
@@ -10,6 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 out=docs/results/gpu/$(date +%Y-%m-%d)
 sluice=build/release/bin/sluice
 plugin=build/release/lib/libnccl-net-sluice.so
+library=build/release/lib/libsluice.so.0
 gpu_bench=build/release/bin/sluice-gpu-bench
 device_tests=build/release/tests/conformance/device/device_conformance_test
 only=all
@@ -19,12 +21,13 @@ while (($# > 0)); do
     --out) out=$2 && shift 2 ;;
     --sluice) sluice=$2 && shift 2 ;;
     --plugin) plugin=$2 && shift 2 ;;
+    --library) library=$2 && shift 2 ;;
     --gpu-bench) gpu_bench=$2 && shift 2 ;;
     --device-tests) device_tests=$2 && shift 2 ;;
     --only) only=$2 && shift 2 ;;
     --device) device=$2 && shift 2 ;;
     *)
-      sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}"
+      sed -n '2,8s/^# //p' "${BASH_SOURCE[0]}"
       exit 64
       ;;
   esac
@@ -110,11 +113,11 @@ step compile 120 nvcc -std=c++17 -O2 -o "$work/nccl_job" tests/gpu/nccl_job.cu -
 job=$work/nccl_job
 
 reducers=()
-for i in 0 1; do
+for ((i = 0; i < ranks; i++)); do
   "$sluice" reducer --listen 127.0.0.1:0 --port-file "$work/port$i" >"$out/reducer$i.log" 2>&1 &
   pids+=($!)
 done
-for i in 0 1; do
+for ((i = 0; i < ranks; i++)); do
   for _ in $(seq 100); do [[ -s $work/port$i ]] && break; sleep 0.1; done
   reducers+=("127.0.0.1:$(cat "$work/port$i")")
 done
@@ -134,12 +137,13 @@ step_with_offload() {
   step "$@"
   after=$(bytes_received)
   report "  reducers received $(((after - before) / 1000000)) MB"
-  ((after > before)) || { failed=1; report "FAIL $1: the reducers received no data"; }
+  ((after - before > 1000000)) || { failed=1; report "FAIL $1: the reducers received no data"; }
 }
 
 step check-plugin 30 env "${offload[@]}" "$sluice" check plugin "$plugin"
 step_with_offload allreduce 120 env "${forced[@]}" "$job" check $ranks
 step_with_offload allreduce-16-channels 60 env "${forced[@]}" NCCL_MIN_NCHANNELS=16 "$job" large $ranks
+step allreduce-colocated 90 env "${forced[@]}" SLUICE_REDUCERS=none "$job" check $ranks
 step_with_offload tuner-chooses 60 env "${offload[@]}" "$job" large $ranks
 step point-to-point 60 env "${offload[@]}" SLUICE_REDUCERS= "$job" point-to-point $ranks
 step reducers-unreachable 90 env "${offload[@]}" SLUICE_REDUCERS=127.0.0.1:1 SLUICE_CONNECT_TIMEOUT=5s "$job" large $ranks
@@ -156,6 +160,11 @@ if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
   cat "$out/ddp-losses.log" >>"$results"
   step groups 60 env "${offload[@]}" python3 tests/gpu/ddp_train.py --groups --steps 20 --ranks $ranks --losses "$work/groups"
   step groups-shared 60 env "${offload[@]}" NCCL_COMM_SPLIT_SHARE_RESOURCES=1 python3 tests/gpu/ddp_train.py --groups --steps 20 --ranks $ranks --losses "$work/shared"
+  step_with_offload python 90 env PYTHONPATH="$PWD/gpu_client/python/src" SLUICE_LIBRARY="$(realpath "$library")" \
+    python3 tests/gpu/python_ranks.py --ranks $ranks --reducers "$pool" --losses "$work/python"
+  cat "$out/python.log" >>"$results"
+  step python-losses 10 python3 tests/gpu/compare_losses.py "$work/python/gloo" "$work/python/f32"
+  cat "$out/python-losses.log" >>"$results"
 else
   report "SKIP ddp: PyTorch is not installed or finds no GPU"
 fi

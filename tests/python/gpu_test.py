@@ -1,4 +1,4 @@
-"""Arrays and streams of a GPU, on the CUDA stand-in. Not yet tested on a GPU."""
+"""Arrays and streams of a GPU, on the CUDA stand-in. tests/gpu/python_ranks.py does the same on a GPU."""
 
 from package_test_bed import PackageTest, main
 

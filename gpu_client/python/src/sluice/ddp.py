@@ -76,7 +76,7 @@ def _allreduce_on_comm_stream(session: Session, gradients: torch.Tensor, op: str
     """Runs the operation on a separate stream, so that it overlaps with the backward pass.
 
     Does not wait on the host: the future completes at once and records an event on the separate stream, for which torch
-    makes the users of the value wait. Follows torch's documentation of Future; not yet tested on a GPU."""
+    makes the users of the value wait, as torch's documentation of Future says."""
     device = gradients.device
     if device not in comm_streams:
         comm_streams[device] = torch.cuda.Stream(device)
