@@ -240,6 +240,7 @@ TEST_F(EngineFailure, AbortEndsOpenOperationsOnAllRanksAtOnce) {
   EXPECT_EQ(sluice_session_abort(nullptr, "no session"), SLUICE_INVALID_ARGUMENT);
   // Ranks 0 and 2 wait for rank 1, which never contributes, without a time limit.
   const std::string reason = "new\nconfiguration " + std::string(1000, '!');
+  std::latch aborted(1);
   std::thread aborter([&] {
     EXPECT_TRUE(eventually([&] {
       sluice_stats stats{};
@@ -248,6 +249,7 @@ TEST_F(EngineFailure, AbortEndsOpenOperationsOnAllRanksAtOnce) {
     }));
     EXPECT_EQ(sluice_session_abort(sessions[2], reason.c_str()), SLUICE_OK);
     EXPECT_EQ(sluice_session_abort(sessions[2], "a second reason"), SLUICE_OK);
+    aborted.count_down();
   });
   each_rank(3, [&](uint32_t r) {
     std::vector<float> x(100'000);
@@ -258,6 +260,7 @@ TEST_F(EngineFailure, AbortEndsOpenOperationsOnAllRanksAtOnce) {
     EXPECT_EQ(sum(sessions[r], x), r == 2 ? SLUICE_CLOSED : SLUICE_LOST);
     EXPECT_THAT(reason_of(sessions[r]),
                 AllOf(HasSubstr("new configuration !!!"), HasSubstr(r == 2 ? "" : "rank 2")));
+    if (r == 2) aborted.wait();  // close() frees the session
     const Nanos begin = monotonic_now();
     EXPECT_EQ(sluice_session_close(sessions[r]), r == 2 ? SLUICE_CLOSED : SLUICE_LOST);
     EXPECT_LT(monotonic_now() - begin, 2 * kSecond) << "less than the linger time";
