@@ -20,15 +20,17 @@ from package_test_bed import DEADLINE_S, PackageTest, kill, variables
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
 
 
+_RESERVED = []  # sockets
+
+
 def free_ports(count):
-    """Returns ports that no other process has; the kernel gives them to nobody else for some time."""
-    listeners = [socket.socket() for _ in range(count)]
-    for listener in listeners:
-        listener.bind(("127.0.0.1", 0))
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
+    """Returns ports that the kernel gives to nobody else while this process lives. A server that sets SO_REUSEADDR, as torch's does, can listen there."""
+    sockets = [socket.socket() for _ in range(count)]
+    _RESERVED.extend(sockets)
+    for reserved in sockets:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+    return [reserved.getsockname()[1] for reserved in sockets]
 
 
 @functools.cache
