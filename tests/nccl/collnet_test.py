@@ -3,12 +3,12 @@
 import json
 import os
 
-from nccl_player import BESIDE_POOL, WITHOUT_POOL, PlayerTest, abi, main, newest_abi_only
+from nccl_player import BESIDE_POOL, WITHOUT_POOL, PlayerTest, abi, is_brief, main, newest_abi_only
 
 
 class CollNet(PlayerTest):
     def test_every_type_and_operator_bit_for_bit(self):
-        for ranks, reducers in ((2, 1), (3, 2), (4, 3)):
+        for ranks, reducers in ((3, 2),) if is_brief() else ((2, 1), (3, 2), (4, 3)):
             with self.subTest(ranks=ranks, reducers=reducers):
                 self.start_pool(reducers - len(self.addresses))
                 self.run_player("kinds", "--ranks", ranks)

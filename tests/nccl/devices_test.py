@@ -106,7 +106,7 @@ class Devices(PlayerTest):
                 for _ in range(2):
                     self.start_pool_at(address(device, 0))
                 self.check_only(device, self.run_on_device(device, "kinds", "--types", "float32,bfloat16"), 1 << 20)
-                self.check_only(device, self.run_on_device(device, "in-place", "--types", "int32"), 10 << 20)
+                self.check_only(device, self.run_on_device(device, "in-place", "--types", "float32"), 10 << 20)
 
     def test_point_to_point_uses_only_its_device(self):
         for device in (0, 1):

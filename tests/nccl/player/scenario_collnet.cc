@@ -35,6 +35,7 @@ void run_in_place(Rank& rank) {
   for (Operation& operation : operations) operation.in_place = true;
   uint64_t seed = 500;
   for (const DataType type : {kFloat32, kBfloat16, kInt8}) {
+    if (!allows(rank.options(), type)) continue;
     for (const bool in_place : {true, false, true}) {
       operations.push_back({type, kSum, (3u << 20) + 512, 16, 128u << 10, ++seed, in_place});
       // Each channel holds less than a chunk of the engine.

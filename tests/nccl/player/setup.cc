@@ -94,6 +94,11 @@ void OpenCommunicator::close(Plugin& plugin) {
   plugin.finalize(contexts);
 }
 
+bool allows(const Options& options, DataType type) {
+  return options.types.empty() ||
+         ("," + options.types + ",").find("," + std::string(name_of(type)) + ",") != std::string::npos;
+}
+
 std::vector<Operation> all_operations(const Options& options, const Support& support,
                                       const Geometry& geometry) {
   const size_t chunk = 32u << 10, step = static_cast<size_t>(geometry.channels) * chunk;
@@ -102,9 +107,7 @@ std::vector<Operation> all_operations(const Options& options, const Support& sup
   std::vector<Operation> all;
   uint64_t seed = 1;
   for (int type = 0; type < kDataTypes; ++type) {
-    const std::string name = name_of(static_cast<DataType>(type));
-    if (!options.types.empty() && ("," + options.types + ",").find("," + name + ",") == std::string::npos)
-      continue;
+    if (!allows(options, static_cast<DataType>(type))) continue;
     for (int op = 0; op < kReduceOps; ++op) {
       if (!support[type][op]) continue;
       Operation operation{static_cast<DataType>(type),

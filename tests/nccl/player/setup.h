@@ -47,6 +47,9 @@ long milliseconds_since(Clock::time_point begin);
 // communicator is detected.
 std::vector<Operation> mixed_operations(uint64_t seed);
 
+// Whether Options::types allows the type.
+bool allows(const Options& options, DataType type);
+
 // Returns one operation for each supported type and operator that Options::types allows, with complete and
 // incomplete chunks.
 std::vector<Operation> all_operations(const Options& options, const Support& support,
