@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import unittest
 from pathlib import Path
 
 import sluice_process
@@ -12,7 +13,7 @@ from sluice_process import SluiceTest, environment, main
 CHAOS = Path(__file__).resolve().parents[2] / "bench" / "chaos"
 # Sanitizers are slow and keep freed memory, so memory growth is not checked with them.
 BRIEF = os.environ.get("SLUICE_TEST_BRIEF") == "1"
-EVENTS, EPOCHS = (2, 20) if BRIEF else (4, 200)
+EVENTS, EPOCHS = (2 if BRIEF else 4), 200
 COLOCATED = os.environ.get("SLUICE_COLOCATED", "auto")
 
 
@@ -47,7 +48,8 @@ class ChaosTest(SluiceTest):
                     self.assertTrue(result["stalls_ms"], "no rank noticed a loss")
 
     def test_a_job_recovers_from_the_loss_of_all_dedicated_reducers(self):
-        for job in (("--job", "digits", "--epochs", str(2 * EPOCHS), "--reducers", "2"), ("--reducers", "1")):
+        training = ("--job", "digits", "--epochs", str(2 * EPOCHS), "--reducers", "2")
+        for job in (("--reducers", "1"), *([] if BRIEF else [training])):
             with self.subTest(job=job):
                 result = self.run_chaos("--colocated", "always", "--seed", "26", "--events", str(2 * EVENTS), "--of", "kill-all", *job)
                 self.assertEqual(result["events"]["kill-all"], 2 * EVENTS)
@@ -65,6 +67,7 @@ class ChaosTest(SluiceTest):
         self.assertGreaterEqual(result["restarts"], 3)
         self.assertEqual(result["nwrong"], 0)
 
+    @unittest.skipIf(BRIEF, "left out: fault/chaos_test of the release build runs it")
     def test_a_rolling_restart_under_training_does_not_change_the_weights(self):
         result = run_script(self.folder, "rolling.py", "--job", "digits", "--workers", "2", "--epochs", EPOCHS)
         self.assertGreaterEqual(result["restarts"], 3)
