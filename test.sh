@@ -9,9 +9,9 @@ usage() {
   cat <<END
 usage: ./test.sh [LABEL...]
 
-Without a label: installs the required Debian packages, builds the release preset and runs all its tests, checks the format, and
-runs clang-tidy. Then runs the tests again with the address and undefined behavior sanitizers, and the multi-threaded tests of the
-labels unit, conformance, streams, fault and nccl with the thread sanitizer (with clang if installed). With labels: runs only the
+Without a label: installs the required Debian packages, builds the release preset and runs all its tests. Then runs the tests again
+with the address and undefined behavior sanitizers, and the multi-threaded tests of the labels unit, conformance, streams, fault and
+nccl with the thread sanitizer (with clang if installed). Checks the format and runs clang-tidy beside the tests. With labels: runs only the
 tests with these labels in the release build. The tests with the label torch run only if it is named: PyTorch's own test suite
 takes 10 minutes, and older releases of torch 10 GB.
 
@@ -58,6 +58,8 @@ passed_steps=()
 failed_steps=()
 skipped_steps=()
 test_runs=()
+declare -A beside_tests=() # process of each step that runs beside the tests
+last_beside=
 
 # step NAME COMMAND...: runs a step and records the result. A failure does not end the script, so one run reports all failures.
 step() {
@@ -73,6 +75,45 @@ step() {
     return 1
   fi
 }
+
+# begin_step NAME COMMAND...: runs a step beside the tests, after the steps that were begun before. Tests wait for deadlines and processes, and
+# some run alone; the step uses the time of the processors that they leave. The scheduling policy idle keeps it out of the way of the
+# tests' deadlines.
+begin_step() {
+  local name=$1 before=$last_beside
+  shift
+  mkdir -p build/beside
+  set -m # a process group that the trap can end
+  {
+    if [[ -n $before ]]; then tail --pid="$before" -f /dev/null; fi
+    chrt --idle --pid 0 "$BASHPID" || true
+    "$@"
+  } >"build/beside/$name.log" 2>&1 </dev/null &
+  set +m
+  last_beside=$!
+  beside_tests[$name]=$last_beside
+}
+
+# end_step NAME: waits for a step of begin_step, and prints and records the result like step.
+end_step() {
+  step "$1" output_of_step "$1"
+}
+
+# shellcheck disable=SC2317 # called through step()
+output_of_step() {
+  local status=0
+  wait "${beside_tests[$1]}" || status=$?
+  unset "beside_tests[$1]"
+  cat "build/beside/$1.log"
+  return "$status"
+}
+
+# shellcheck disable=SC2317 # a trap calls it
+stop_steps() {
+  local process
+  for process in "${beside_tests[@]}"; do kill -- "-$process" 2>/dev/null || true; done
+}
+trap stop_steps EXIT
 
 # skip_step NAME PROGRAM: records that a step is skipped because the program is not installed.
 skip_step() {
@@ -141,18 +182,6 @@ if (($# > 0)); then
   run_tests release -C torch -L "$(labels_regex "$@")" # ctest skips the tests with the label torch in other configurations
   finish
 fi
-run_tests release
-
-if command -v clang-format-14 >/dev/null; then
-  step "format" scripts/format.sh --check || true
-else
-  skip_step "format" clang-format-14
-fi
-if command -v clang-tidy-14 >/dev/null && command -v clang++-14 >/dev/null; then
-  step "clang-tidy" scripts/tidy.sh || true
-else
-  skip_step "clang-tidy" clang-tidy-14
-fi
 
 # Without optimization, clang compiles in half of the time of g++. Programs with clang's thread sanitizer need two thirds of the
 # run time.
@@ -160,10 +189,26 @@ sanitizers_compiler=()
 if command -v clang++-14 >/dev/null && [[ -e $(clang++-14 --print-file-name="libclang_rt.asan-$(uname -m).a") ]]; then
   sanitizers_compiler=(--fresh -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14)
 fi
-if step "build asan-ubsan" build_preset asan-ubsan -DSLUICE_WITH_BENCHMARK=OFF "${sanitizers_compiler[@]}"; then
-  run_tests asan-ubsan -LE '^lint$'
+# In the order in which their results are needed.
+for preset in asan-ubsan tsan; do
+  begin_step "build $preset" build_preset "$preset" -DSLUICE_WITH_BENCHMARK=OFF "${sanitizers_compiler[@]}"
+done
+if command -v clang-format-14 >/dev/null; then
+  begin_step "format" scripts/format.sh --check
+else
+  skip_step "format" clang-format-14
 fi
-if step "build tsan" build_preset tsan -DSLUICE_WITH_BENCHMARK=OFF "${sanitizers_compiler[@]}"; then
-  run_tests tsan -LE '^lint$'
+if command -v clang-tidy-14 >/dev/null && command -v clang++-14 >/dev/null; then
+  begin_step "clang-tidy" scripts/tidy.sh
+else
+  skip_step "clang-tidy" clang-tidy-14
 fi
+
+run_tests release
+for preset in asan-ubsan tsan; do
+  if end_step "build $preset"; then run_tests "$preset" -LE '^lint$'; fi
+done
+for name in format clang-tidy; do
+  if [[ -n ${beside_tests[$name]:-} ]]; then end_step "$name" || true; fi
+done
 finish

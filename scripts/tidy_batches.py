@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import sys
 
-SIZE = 128
+SIZE = 256
 # The headers and declarations of other sources change the meaning of these sources, and names_in() cannot detect it. They share
 # batches only with each other.
 KEPT_APART = {
@@ -27,16 +27,29 @@ KEPT_APART = {
     "config/sizing/plan.cc",
     "config/sizing/vm_catalog.cc",
     "gpu_client/api/sluice.cc",
+    "reducer/kernels/health/scan.cc",
     "reducer/kernels/load_only.cc",
+    "tests/conformance/transport/tcp_cost_test.cc",
+    "tests/fuzz/entry_point.cc",
     "tests/nccl/player/collnet.cc",
     "tests/nccl/player/profiler.cc",
     "tests/nccl/player/scenario_profiler.cc",
+    "tests/unit/reducer/lane_health_test.cc",
     "transport/tcp/tcp_info.cc",
 }
+# For each parameter that CLI11 takes by value, performance-unnecessary-value-param searches the whole translation unit. The sources of these
+# folders include it, and get batches of their own.
+FOLDERS_WITH_CLI11 = ("cli/", "bench/peers/")
 TIDY = ["clang-tidy-14", "--quiet"]
+# These checks look at the main file only.
+NOT_OF_BATCHES = "--checks=-misc-unused-alias-decls,-misc-unused-using-decls"
 COMPILER = {".c": "clang-14", ".cc": "clang++-14"}
-# Flags that do not affect clang-tidy: code model and symbol visibility.
-IGNORED_FLAGS = {"-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"}
+# In a batch, this check takes sources for headers.
+OF_HEADERS = "[google-global-names-in-headers"
+# Functions that many programs define with the same signature. In a batch, each source has its own name for them.
+ENTRY_POINTS = ("fuzz_one", "main")
+# Flags that do not affect clang-tidy: code model, symbol visibility, and the optimization that is the default.
+IGNORED_FLAGS = {"-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-O0"}
 
 
 def flags_of(entry):
@@ -65,8 +78,11 @@ def sets_of_sources(build, root):
         defined = definitions(flags)
         folders = [flag for flag in flags if flag.startswith(("-I", "-isystem"))]
         others = tuple(flag for flag in flags if not flag.startswith(("-I", "-isystem", "-D")))
-        shares = str(source.relative_to(root)) not in KEPT_APART
-        known, known_folders, sources = sets.setdefault((source.suffix, others, shares), ({}, {}, []))
+        name = str(source.relative_to(root))
+        # Highway includes a source once per target, but only the first one in a translation unit.
+        group = name if name.startswith("reducer/kernels/") else source.relative_to(root).parts[0] == "tests"
+        kind = ("apart", group) if name in KEPT_APART else "CLI11" if name.startswith(FOLDERS_WITH_CLI11) else "other"
+        known, known_folders, sources = sets.setdefault((source.suffix, others, kind), ({}, {}, []))
         if any(known.get(name, flag) != flag for name, flag in defined.items()):
             known, known_folders, sources = sets.setdefault((source.suffix, others, source), ({}, {}, []))
         known.update(defined)
@@ -77,7 +93,11 @@ def sets_of_sources(build, root):
 
 def write_batch(build, name, sources):
     batch = build / "batches" / (name + sources[0].suffix)
-    batch.write_text("".join(f'#include "{source}"  // NOLINT(bugprone-suspicious-include)\n' for source in sources))
+    text = []
+    for number, source in enumerate(sources):
+        text += [f"#undef {entry}\n#define {entry} {entry}_of_{number}  // NOLINT(readability-identifier-naming)\n" for entry in ENTRY_POINTS]
+        text.append(f'#include "{source}"  // NOLINT(bugprone-suspicious-include)\n')
+    batch.write_text("".join(text))
     return batch
 
 
@@ -121,40 +141,48 @@ def check(build, name, flags, sources):
     if len(sources) == 1:
         run = subprocess.run([*TIDY, "-p", build, sources[0]], capture_output=True, text=True, check=False)
         return "" if run.returncode == 0 else run.stdout or run.stderr
-    run = subprocess.run([*TIDY, write_batch(build, name, sources), "--", *flags], capture_output=True, text=True, check=False, cwd=build)
+    run = subprocess.run([*TIDY, NOT_OF_BATCHES, write_batch(build, name, sources), "--", *flags], capture_output=True, text=True, check=False, cwd=build)
     if run.returncode == 0:
         return ""
     if "[clang-diagnostic-error]" in run.stdout:
         batch, clashing = split(build, name, flags, sources)
         if clashing:
             return check(build, name, flags, batch) + check(build, name + "_apart", flags, clashing)
-    suspects = sources_with_diagnostics(sources, run.stdout)
+    names = {str(source) for source in sources}
+    lines = [line for line in run.stdout.splitlines(keepends=True) if not (OF_HEADERS in line and file_of_diagnostic(line) in names)]
+    if run.returncode == 1 and not any(map(file_of_diagnostic, lines)) and OF_HEADERS in run.stdout:
+        return ""
+    suspects = sources_with_diagnostics(sources, "".join(lines))
     findings = "".join(check(build, name, flags, [source]) for source in suspects)
     # A finding in a header does not state the source, so it is reported without a second check.
-    in_headers = [line for line in run.stdout.splitlines(keepends=True) if (file := file_of_diagnostic(line)) and pathlib.Path(file) not in sources]
+    in_headers = [line for line in lines if (file := file_of_diagnostic(line)) and file not in names]
     if not suspects and not in_headers:
         return run.stdout + run.stderr  # clang-tidy failed for another reason
     return findings + "".join(in_headers)
 
 
 def names_in(source):
-    """Guesses the names that the source declares, from the beginnings of its lines. This prevents most conflicts without a compiler
-    run."""
-    text = source.read_text()
-    declared = re.findall(r"^(?!using namespace|namespace|template|TEST|return|extern)[A-Za-z_][^\n;=({#\"]*?(?<!::)\b(\w+)\s*(?:[;=({]|$)", text, re.MULTILINE)
+    """Guesses the names that the source declares, from the beginnings of its lines, each with the first namespace of the source. This
+    prevents most conflicts without a compiler run. Returns {name: what it is}: sources can share a name for the same type."""
+    text = re.sub(r"(?: final)? : (?:public|private) [^\n{]*| final(?= \{)", "", source.read_text())
+    space = re.search(r"^namespace ([\w:]+) \{", text, re.MULTILINE)
+    declared = re.findall(r"^(?!using|namespace|template|TEST|return|extern)[A-Za-z_][^\n;=({#\"]*?(?<!::)\b(\w+)\s*(?:[;=({]|$)", text, re.MULTILINE)
     in_c = re.findall(r'^extern "C" [^\n(]*?(\w+)\(', text, re.MULTILINE)
-    return {*declared, *in_c}
+    types = re.findall(r"^using (\w+) = ([^;]*);", text, re.MULTILINE)
+    names = {(space and space[1], name): meaning for name, meaning in [*types, *((name, source) for name in declared if name not in ENTRY_POINTS)]}
+    return names | dict.fromkeys(in_c, source)
 
 
 def group_without_conflicts(sources):
-    """Returns groups of at most SIZE sources. Within a group, names_in() finds no name twice."""
+    """Returns groups of at most SIZE sources. Within a group, names_in() finds no name with two meanings."""
     groups = []
     # Tests come first: the headers of GoogleTest do not compile after declarations with names of the standard library.
     for source in sorted(sources, key=lambda source: "tests" not in source.parts):
         names = names_in(source)
-        group = next((group for group in groups if len(group[1]) < SIZE and not group[0] & names), None)
+        shares = (group for group in groups if len(group[1]) < SIZE and all(group[0].get(name, meaning) == meaning for name, meaning in names.items()))
+        group = next(shares, None)
         if group is None:
-            group = (set(), [])
+            group = ({}, [])
             groups.append(group)
         group[0].update(names)
         group[1].append(source)

@@ -27,7 +27,9 @@ void check(const std::vector<sluice::config::Setting>& settings, size_t lines) {
 
 }  // namespace
 
-void sluice::fuzz::fuzz_one(Input in) {
+namespace sluice::fuzz {
+
+void fuzz_one(Input in) {
   const auto bytes = in.at_most(in.left());
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const auto settings = sluice::config::parse_settings(text, "f");
@@ -38,3 +40,5 @@ void sluice::fuzz::fuzz_one(Input in) {
     require(settings.error().text.find('\n') == std::string::npos);
   }
 }
+
+}  // namespace sluice::fuzz
