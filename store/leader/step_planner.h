@@ -51,6 +51,8 @@ class StepPlanner {
   StepPlanner(const StepMode& mode, uint64_t current, std::map<uint64_t, uint64_t> contained);
 
   [[nodiscard]] uint64_t current() const noexcept { return current_; }
+  // Accepted pushes that no step contains yet.
+  [[nodiscard]] size_t waiting() const noexcept { return waiting_.size(); }
 
   // Push numbers of a worker increase.
   [[nodiscard]] Admission offer(const StagedPush& push, Nanos now);

@@ -10,6 +10,9 @@
 
 namespace sluice::store {
 
+// Workers for which memory is reserved beside a sync model's quorum.
+inline constexpr uint32_t kExpectedWorkers = 8;
+
 struct MemoryNeeded {
   uint64_t shard_bytes = 0;    // one array of one shard
   uint32_t arrays = 0;         // of a version: parameters and state of the rule

@@ -14,6 +14,16 @@ constexpr uint32_t round_off(uint32_t x, uint32_t bits) noexcept {
   return (x + (uint32_t{1} << (bits - 1)) - 1 + odd) >> bits;
 }
 
+// Templates, so that the compiler makes a loop of vectors for each conversion.
+template <typename Convert>
+void store_all(std::span<const float> values, std::byte* out, const Convert& convert) noexcept {
+  for (size_t i = 0; i < values.size(); ++i) store_le(out + 2 * i, convert(values[i]));
+}
+template <typename Convert>
+void load_all(const std::byte* bytes, std::span<float> values, const Convert& convert) noexcept {
+  for (size_t i = 0; i < values.size(); ++i) values[i] = convert(load_le<uint16_t>(bytes + 2 * i));
+}
+
 }  // namespace
 
 uint16_t to_bf16(float x) noexcept {
@@ -56,8 +66,8 @@ void store_elements(wire::DType dtype, std::span<const float> values, std::byte*
     for (size_t i = 0; i < values.size(); ++i) store_le(out + 4 * i, bits_of(values[i]));
     return;
   }
-  const auto convert = dtype == wire::DType::kF16 ? to_f16 : to_bf16;
-  for (size_t i = 0; i < values.size(); ++i) store_le(out + 2 * i, convert(values[i]));
+  if (dtype == wire::DType::kF16) return store_all(values, out, [](float x) { return to_f16(x); });
+  store_all(values, out, [](float x) { return to_bf16(x); });
 }
 
 void load_elements(wire::DType dtype, const std::byte* bytes, std::span<float> values) noexcept {
@@ -65,8 +75,8 @@ void load_elements(wire::DType dtype, const std::byte* bytes, std::span<float> v
     for (size_t i = 0; i < values.size(); ++i) values[i] = float_of(load_le<uint32_t>(bytes + 4 * i));
     return;
   }
-  const auto convert = dtype == wire::DType::kF16 ? from_f16 : from_bf16;
-  for (size_t i = 0; i < values.size(); ++i) values[i] = convert(load_le<uint16_t>(bytes + 2 * i));
+  if (dtype == wire::DType::kF16) return load_all(bytes, values, [](uint16_t x) { return from_f16(x); });
+  load_all(bytes, values, [](uint16_t x) { return from_bf16(x); });
 }
 
 }  // namespace sluice::store

@@ -84,15 +84,18 @@ Result<void> SlotFile::create_file() {
   return {};
 }
 
-uint32_t SlotFile::array_checksum(size_t index) const noexcept {
-  return crc32c(std::as_bytes(array(index)));
+Checksums SlotFile::checksums() const noexcept {
+  Checksums of_arrays{};
+  for (size_t a = 0; a < shape_.arrays; ++a) of_arrays[a] = crc32c(std::as_bytes(array(a)));
+  return of_arrays;
 }
 
 Result<void> SlotFile::check_content(const VersionFacts& facts) const {
+  const Checksums computed = checksums();
   for (size_t a = 0; a < shape_.arrays; ++a) {
-    if (const uint32_t computed = array_checksum(a); computed != facts.checksums[a]) {
+    if (computed[a] != facts.checksums[a]) {
       return invalid(path_ + ": the checksum of array " + std::to_string(a) + " of version " +
-                     std::to_string(facts.version) + " is " + std::to_string(computed) + "; expected " +
+                     std::to_string(facts.version) + " is " + std::to_string(computed[a]) + "; expected " +
                      std::to_string(facts.checksums[a]));
     }
   }

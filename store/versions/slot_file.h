@@ -34,7 +34,7 @@ class SlotFile {
     return {reinterpret_cast<float*>(data_ + shape_.content_at() + index * shape_.array_bytes()),
             shape_.elements};
   }
-  [[nodiscard]] uint32_t array_checksum(size_t index) const noexcept;
+  [[nodiscard]] Checksums checksums() const noexcept;  // reads all arrays
   // Computes the checksums of all arrays and compares them; the error names the file and the array.
   [[nodiscard]] Result<void> check_content(const VersionFacts& facts) const;
 

@@ -60,12 +60,14 @@ struct ShardShape {
   [[nodiscard]] size_t file_bytes() const noexcept { return content_at() + arrays * array_bytes(); }
 };
 
+using Checksums = std::array<uint32_t, kMaxArrays>;  // CRC-32C of each array
+
 // What a version adds.
 struct VersionFacts {
   uint64_t version = 0;
   uint64_t generation = 0;
   uint64_t steps = 0;
-  std::array<uint32_t, kMaxArrays> checksums{};
+  Checksums checksums{};
 };
 
 // The state is read and written apart from the rest, as one aligned store that no other store passes.

@@ -21,6 +21,7 @@ std::string slot_path(const std::string& folder, const ShardShape& shape, size_t
 
 VersionWriter& VersionWriter::operator=(VersionWriter&& other) noexcept {
   std::swap(slot_, other.slot_);
+  std::swap(checksums_, other.checksums_);
   return *this;
 }
 
@@ -124,7 +125,7 @@ Status VersionFiles::prepare(VersionWriter& writer, uint64_t steps,
   if (slot == slots_.end()) return Errc::kInvalidArgument;
   if (pushes.size() > shape_.max_pushes) return Errc::kTooMany;
   slot->facts.steps = steps;
-  for (size_t a = 0; a < shape_.arrays; ++a) slot->facts.checksums[a] = slot->file->array_checksum(a);
+  slot->facts.checksums = writer.checksums_ ? *writer.checksums_ : slot->file->checksums();
   write_header(slot->file->data(), shape_, slot->facts, pushes);
   slot->set(SlotState::kPrepared);
   writer.slot_ = nullptr;

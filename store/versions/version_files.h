@@ -8,7 +8,8 @@
 // work is gone. A power failure may leave a prepared version torn; its checksum says so.
 //
 // One thread calls all functions. A VersionView may be moved to another thread and end there, even after this
-// object. begin() to view() allocate nothing; prepare() reads the version once, for the checksums.
+// object. begin() to view() allocate nothing. prepare() reads the version once for its checksums, unless
+// VersionWriter::compute_checksums() has.
 #pragma once
 
 #include <cstddef>
@@ -38,12 +39,15 @@ class VersionWriter {
   [[nodiscard]] bool valid() const noexcept { return slot_ != nullptr; }
   // Holds the values of an older version: write all elements, also the padding, which is 0.
   [[nodiscard]] std::span<float> array(size_t index) const noexcept { return slot_->array(index); }
+  // After the last write. Reads the whole version, on any thread.
+  void compute_checksums() noexcept { checksums_ = slot_->checksums(); }
 
  private:
   friend class VersionFiles;
   void discard() noexcept;
 
   std::shared_ptr<SlotFile> slot_;
+  std::optional<Checksums> checksums_;
 };
 
 // Read access to a prepared or committed version, whose slot is not reused before the view's end.
