@@ -11,6 +11,7 @@ set(SLUICE_TLS AUTO CACHE STRING "libsluice_tls.so, TLS 1.3 with OpenSSL: AUTO, 
 set(SLUICE_RDMA AUTO CACHE STRING "RDMA transport; loads libibverbs at run time: AUTO, ON or OFF")
 set(SLUICE_CUDA AUTO CACHE STRING "Operations on GPU streams; loads the CUDA driver at run time: AUTO, ON or OFF")
 set(SLUICE_PROMETHEUS AUTO CACHE STRING "/metrics of a reducer with prometheus-cpp: AUTO, ON or OFF")
+set(SLUICE_COORDINATOR AUTO CACHE STRING "Coordinators of the parameter service with SQLite and etcd: AUTO, ON or OFF")
 set(SLUICE_WHEEL AUTO CACHE STRING "Target sluice_wheel, the Python package that contains libsluice: AUTO, ON or OFF")
 set(SLUICE_WITH_ISAL AUTO CACHE STRING "Comparison with ISA-L in the CRC-32C benchmark: AUTO, ON or OFF")
 set(SLUICE_WITH_BENCHMARK AUTO CACHE STRING "Micro benchmarks with google-benchmark: AUTO, ON or OFF")

@@ -11,6 +11,7 @@ BUILD_PACKAGES=(
   prometheus-cpp-dev  # text format of /metrics
   libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
   zlib1g-dev
+  libsqlite3-dev      # store/coordinator
   libssl-dev          # OpenSSL 3, only for libsluice_tls.so
   libibverbs-dev      # headers; the library is loaded at run time
 )
@@ -19,9 +20,9 @@ BUILD_PACKAGES=(
 TEST_PACKAGES=(libgtest-dev libgmock-dev python3 spin openssl pkgconf)
 
 # Packages for the format check, clang-tidy, the benchmarks, the instruction counts, the test with real NCCL (pip), the tests with
-# the label python (pip, venv) and the wheel. These steps are skipped without their packages.
+# the label python (pip, venv), the wheel, and the coordinator with etcd. These steps are skipped without their packages.
 CHECK_PACKAGES=(clang-14 libclang-rt-14-dev lld-14 clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev python3-pip python3-venv
-  python3-setuptools python3-wheel valgrind)
+  python3-setuptools python3-wheel valgrind etcd-server)
 
 # Libraries that bench/peers compares with Sluice; libraries that are not installed are skipped. Both MPIs can be installed.
 PEER_PACKAGES=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)

@@ -1,0 +1,57 @@
+#include "store/coordinator/etcd/base64.h"
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+namespace sluice::store::etcd {
+namespace {
+
+constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr uint8_t kNoDigit = 255;
+
+constexpr std::array<uint8_t, 256> kValues = [] {
+  std::array<uint8_t, 256> values{};
+  values.fill(kNoDigit);
+  for (size_t i = 0; i < kDigits.size(); ++i)
+    values[static_cast<uint8_t>(kDigits[i])] = static_cast<uint8_t>(i);
+  return values;
+}();
+
+}  // namespace
+
+std::string base64_of(std::string_view bytes) {
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const std::string_view group = bytes.substr(i, 3);
+    uint32_t bits = 0;
+    for (size_t j = 0; j < 3; ++j)
+      bits = bits << 8 | (j < group.size() ? static_cast<uint8_t>(group[j]) : 0U);
+    for (size_t j = 0; j < 4; ++j) text += j <= group.size() ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
+  }
+  return text;
+}
+
+std::optional<std::string> from_base64(std::string_view text) {
+  if (text.size() % 4 != 0) return std::nullopt;
+  const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
+  const std::string_view digits = text.substr(0, text.size() - padding);
+  std::string bytes;
+  bytes.reserve(text.size() / 4 * 3);
+  uint32_t bits = 0;
+  unsigned bit_count = 0;
+  for (const char c : digits) {
+    const uint8_t value = kValues[static_cast<uint8_t>(c)];
+    if (value == kNoDigit) return std::nullopt;
+    bits = (bits << 6 | value) & 0xfff;
+    bit_count += 6;
+    if (bit_count < 8) continue;
+    bit_count -= 8;
+    bytes += static_cast<char>(bits >> bit_count & 0xff);
+  }
+  // The bits after the last byte are zero.
+  return (bits & ((1U << bit_count) - 1)) == 0 ? std::optional(std::move(bytes)) : std::nullopt;
+}
+
+}  // namespace sluice::store::etcd
