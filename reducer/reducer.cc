@@ -1,13 +1,13 @@
 #include "reducer/reducer.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
 #include <optional>
 
 #include "config/name_list.h"
+#include "core/physical_memory.h"
 #include "reducer/control/control_loop.h"
 #include "reducer/lane/lane_thread.h"
 #include "reducer/numa_affinity.h"
@@ -49,10 +49,6 @@ std::optional<NumaCpus> cpus_near_rails(const ReducerOptions& options, const Rdm
              devices.front());
   }
   return near;
-}
-
-uint64_t half_of_memory() {
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) / 2;
 }
 
 bool is_loopback(const std::string& host) {
@@ -229,7 +225,7 @@ class RunningReducer final : public Reducer {
   }
   Result<void> reconfigure(const ReloadableOptions& requested) override {
     ReloadableOptions options = requested;
-    if (options.memory_limit == 0) options.memory_limit = half_of_memory();
+    if (options.memory_limit == 0) options.memory_limit = physical_memory() / 2;
     if (auto error = check_weights(options.weights, options.default_weight))
       return tl::unexpected(std::move(*error));
     auto tls = make_tls(tls_, options.tls_files, has_token_);
@@ -261,7 +257,7 @@ Result<void> check_options(const ReducerOptions& options) {
 
 Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& requested) {
   ReducerOptions options = requested;
-  if (options.memory_limit == 0) options.memory_limit = half_of_memory();
+  if (options.memory_limit == 0) options.memory_limit = physical_memory() / 2;
   auto credentials = check_and_load(options);
   if (!credentials) return tl::unexpected(std::move(credentials.error()));
   const ReducerLog log(options.hosted);

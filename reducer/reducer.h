@@ -16,6 +16,7 @@
 #include "core/result.h"
 #include "core/units.h"
 #include "transport/tcp/secure_stream.h"
+#include "transport/tcp/socket.h"
 #include "wire/sha256.h"
 
 namespace sluice::reducer {
@@ -39,6 +40,12 @@ struct ReloadableOptions {
   // With `ca`, workers must present a certificate of that authority. Reread by reconfigure() for later
   // connections.
   transport::tcp::TlsFiles tls_files = {};
+};
+
+// Of the models that run beside a reducer.
+struct ModelsUse {
+  uint32_t clients = 0;  // open connections, without those of other reducers
+  bool has_pushes = false;
 };
 
 struct ReducerOptions : ReloadableOptions {
@@ -89,6 +96,15 @@ struct ReducerOptions : ReloadableOptions {
   bool offers_memory = false;      // lanes of clients in this process use memory
   uint64_t withheld_features = 0;  // feature bits that WELCOME omits, as earlier releases do
   bool hosted = false;             // logs warnings and errors only, marked as those of a co-located reducer
+
+  // Takes the authenticated connections with purpose kStore, with the peer's address and job. Any thread, not
+  // blocking. Null: this reducer keeps no models, and refuses them.
+  std::function<void(transport::tcp::Socket, const std::string& peer, const std::string& job)>
+      on_store_connection;
+  // Of the same models. The first returns the keys "models" and "store" of the status, as a JSON object that
+  // is not much longer than `max_bytes`. Any thread, not blocking. Null: no models.
+  std::function<std::string(size_t max_bytes)> models_status;
+  std::function<ModelsUse()> models_use;
 
   // For platforms that wait for every host of a job (reducer/control/job_monitor.h). 0: runs until stopped.
   uint32_t expected_workers = 0;

@@ -64,7 +64,8 @@ Status check_reduction_fields(const FrameHeader& h) noexcept {
 Status check_plain_fields(const FrameHeader& h) noexcept {
   if (h.kind != Kind::kNone) return Errc::kBadKind;
   if (h.encoding != Encoding::kPlain || h.scale_exponent != 0) return Errc::kBadEncoding;
-  if (h.type == FrameType::kPiece) return h.length <= kMaxPayload ? Errc::kOk : Errc::kBadLength;
+  if (h.type == FrameType::kPiece || h.type == FrameType::kModelData)
+    return h.length <= kMaxPayload ? Errc::kOk : Errc::kBadLength;
   if (h.type == FrameType::kGrant) return h.length == 0 ? Errc::kOk : Errc::kBadLength;
   return h.length <= kMaxControlPayload ? Errc::kOk : Errc::kBadLength;
 }
@@ -114,6 +115,25 @@ const char* to_string(FrameType t) noexcept {
     case FrameType::kDrainNotice: return "DRAIN_NOTICE";
     case FrameType::kViewKnown: return "VIEW_KNOWN";
     case FrameType::kRateChanges: return "RATE_CHANGES";
+    case FrameType::kStore: return "STORE";
+    case FrameType::kStoreReady: return "STORE_READY";
+    case FrameType::kModelQuery: return "MODEL_QUERY";
+    case FrameType::kModelAnswer: return "MODEL_ANSWER";
+    case FrameType::kPush: return "PUSH";
+    case FrameType::kPushStep: return "PUSH_STEP";
+    case FrameType::kPushAnswer: return "PUSH_ANSWER";
+    case FrameType::kPull: return "PULL";
+    case FrameType::kPullAnswer: return "PULL_ANSWER";
+    case FrameType::kCurrent: return "CURRENT";
+    case FrameType::kCurrentAnswer: return "CURRENT_ANSWER";
+    case FrameType::kInstall: return "INSTALL";
+    case FrameType::kStartModel: return "START_MODEL";
+    case FrameType::kStep: return "STEP";
+    case FrameType::kCopyVersion: return "COPY_VERSION";
+    case FrameType::kCommitted: return "COMMITTED";
+    case FrameType::kDone: return "DONE";
+    case FrameType::kFailed: return "FAILED";
+    case FrameType::kModelData: return "MODEL_DATA";
   }
   return "?";
 }

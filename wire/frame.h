@@ -16,7 +16,7 @@ inline constexpr uint32_t kMagic = 0x43494C53;  // "SLIC" in byte order on the w
 inline constexpr uint8_t kVersionMin = 1;
 inline constexpr uint8_t kVersionMax = 1;
 inline constexpr size_t kHeaderBytes = 64;
-// Largest payload of a control frame (every type but CONTRIBUTION, RESULT and PIECE).
+// Largest payload of a control frame (every type but CONTRIBUTION, RESULT, PIECE and MODEL_DATA).
 inline constexpr size_t kMaxControlPayload = 16 * 1024;
 // Largest payload of any frame; a session agrees on a smaller limit, its slot size.
 inline constexpr size_t kMaxPayload = 4 * 1024 * 1024;
@@ -64,10 +64,31 @@ enum class FrameType : uint8_t {
   kDrainNotice = 54,
   kViewKnown = 55,
   kRateChanges = 56,
+  // Models (protocol.md section 16).
+  kStore = 64,
+  kStoreReady = 65,
+  kModelQuery = 66,
+  kModelAnswer = 67,
+  kPush = 68,
+  kPushStep = 69,
+  kPushAnswer = 70,
+  kPull = 71,
+  kPullAnswer = 72,
+  kCurrent = 73,
+  kCurrentAnswer = 74,
+  kInstall = 75,
+  kStartModel = 76,
+  kStep = 77,
+  kCopyVersion = 78,
+  kCommitted = 79,
+  kDone = 80,
+  kFailed = 81,
+  kModelData = 82,
 };
 [[nodiscard]] bool is_known(FrameType t) noexcept;
 [[nodiscard]] constexpr bool is_data(FrameType t) noexcept {
-  return t == FrameType::kContribution || t == FrameType::kResult || t == FrameType::kPiece;
+  return t == FrameType::kContribution || t == FrameType::kResult || t == FrameType::kPiece ||
+         t == FrameType::kModelData;
 }
 [[nodiscard]] const char* to_string(FrameType t) noexcept;
 

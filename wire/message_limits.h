@@ -37,6 +37,7 @@ inline constexpr uint64_t kFeatureGather = uint64_t{1} << 7;  // of a reducer: i
 inline constexpr uint64_t kFeatureRateChanges = uint64_t{1} << 8;  // of a reducer: it accepts RATE_CHANGES
 inline constexpr uint64_t kFeatureBlocks = uint64_t{1} << 9;       // of a reducer: it sums block types
 inline constexpr uint64_t kFeatureSparse = uint64_t{1} << 10;      // of a reducer: it accepts sparse payloads
+inline constexpr uint64_t kFeatureStore = uint64_t{1} << 11;       // of a reducer: it keeps models
 // A peer offers both of these bits or neither.
 inline constexpr uint64_t kFaultToleranceFeatures = kFeatureResume | kFeatureViewChange;
 

@@ -8,4 +8,5 @@
 #include "wire/message_limits.h"
 #include "wire/recovery_messages.h"
 #include "wire/session_messages.h"
+#include "wire/store_messages.h"
 #include "wire/stream_messages.h"

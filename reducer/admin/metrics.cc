@@ -5,6 +5,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "core/status.h"
 #include "core/units.h"
+#include "wire/store_messages.h"
 
 namespace sluice::reducer::admin {
 namespace {
@@ -262,6 +264,56 @@ void add_rdma(MetricFamilies& f, const Json& status) {
     f.add(device.value("port_losses", 0.0), {{"device", device.value("device", "")}});
 }
 
+// The reducer bounds the number of models in its status, and so that of the values of the label.
+void add_models(MetricFamilies& f, const Json& status) {
+  const Json models = status.value("models", Json::array());
+  const auto add_each = [&](const std::function<double(const Json&)>& value, MetricFamilies::Labels more) {
+    more.emplace(more.begin(), "model", "");
+    for (const Json& m : models) {
+      if (!m.is_object()) continue;
+      more.front().second = m.value("name", "");
+      f.add(value(m), more);
+    }
+  };
+  const auto add = [&](const std::string& key, const MetricFamilies::Labels& more = {}) {
+    add_each([&](const Json& m) { return number(m, key.c_str()); }, more);
+  };
+  f.gauge("sluice_model_version", "Current version.");
+  add("/version");
+  f.gauge("sluice_model_shards", "Shards on this reducer.");
+  add("/owned", {{"role", "owner"}});
+  add("/copied", {{"role", "copy"}});
+  f.counter("sluice_model_steps_total", "Steps of a leader on this reducer.");
+  add("/steps", {{"result", "made"}});
+  add("/failed_steps", {{"result", "failed"}});
+  f.gauge("sluice_model_step_age_seconds", "Time since the last step, or the start.");
+  add_each([](const Json& m) { return 1e-3 * number(m, "/step_age_ms"); }, {});
+  f.counter("sluice_model_pushes_total", "Pushes that a leader on this reducer answered.");
+  for (const std::string_view outcome : wire::kPushOutcomeNames)
+    add("/pushes/" + std::string(outcome), {{"outcome", std::string(outcome)}});
+  f.counter("sluice_model_pulls_total", "Arrays of shards sent to readers.");
+  add("/pulls");
+  f.counter("sluice_model_receive_bytes_total", "Bytes of deltas.");
+  add("/delta_bytes");
+  f.counter("sluice_model_transmit_bytes_total", "Bytes of versions.");
+  add("/pull_bytes", {{"to", "readers"}});
+  add("/copy_bytes", {{"to", "copies"}});
+  f.gauge("sluice_model_staged_deltas", "Deltas that wait for a step.");
+  add("/staged");
+  f.gauge("sluice_model_memory_bytes", "Reserved memory.");
+  add("/memory_bytes");
+  f.gauge("sluice_model_disk_bytes", "Size of the version files.");
+  add("/disk_bytes");
+  f.gauge("sluice_model_unavailable",
+          "1 if pushes are refused or steps fail now, else 0. /status has the reason.");
+  add_each([](const Json& m) { return m.contains("unavailable") ? 1 : 0; }, {});
+  if (!status.contains("store")) return;  // no --state
+  f.gauge("sluice_models_memory_bytes", "Reserved memory of all models.")
+      .add(number(status, "/store/memory/reserved_bytes"));
+  f.gauge("sluice_models_memory_limit_bytes", "Its limit (--state-memory).")
+      .add(number(status, "/store/memory/limit_bytes"));
+}
+
 void add_process(MetricFamilies& f, const ProcessFacts& p) {
   f.counter("process_cpu_seconds_total", "CPU time of the process, user and system.").add(p.cpu_seconds);
   f.gauge("process_start_time_seconds", "Start time of the process in seconds since the epoch.")
@@ -286,6 +338,7 @@ Result<std::string> metrics_text(const nlohmann::json& status,
   add_connections(families, status, host);
   add_work(families, status);
   add_rdma(families, status);
+  add_models(families, status);
   add_process(families, host.process);
   return prometheus::TextSerializer().Serialize(families.take());
 }

@@ -1,6 +1,7 @@
 // A reducer's status in the text format of Prometheus. docs/reference/metrics.md describes the metrics.
 //
-// No label has a value that clients choose (job, tenant, rank, address).
+// No label has a value that clients choose (job, tenant, rank, address), except the names of models: the
+// status lists a bounded number of them.
 #pragma once
 
 #include <map>

@@ -243,7 +243,8 @@ wire::Welcome ControlLoop::make_welcome(uint8_t version, const SessionId& sessio
   welcome.features = wire::kFaultToleranceFeatures | wire::kFeatureGather |
                      (options_.offers_memory ? wire::kFeatureMemory : 0) | wire::kFeatureRateChanges |
                      wire::kFeatureBlocks | wire::kFeatureSparse | (tls_ ? wire::kFeatureTls : 0) |
-                     (rdma_.rails.names.empty() ? 0 : wire::kFeatureRdma);
+                     (rdma_.rails.names.empty() ? 0 : wire::kFeatureRdma) |
+                     (options_.on_store_connection ? wire::kFeatureStore : 0);
   welcome.features &= ~options_.withheld_features;
   welcome.software = "sluice " SLUICE_VERSION;
   if (options_.link_rate != 0) welcome.link_rate = options_.link_rate;
@@ -317,14 +318,17 @@ void ControlLoop::process_lane_events() {
 // ---- shutdown ----
 
 void ControlLoop::end_after_job() {
-  if (is_draining_) return;
-  const JobMonitor::State state = job_.check(now_, !sessions_.is_empty());
+  if (is_draining_ || options_.expected_workers == 0) return;
+  const ModelsUse models = options_.models_use ? options_.models_use() : ModelsUse{};
+  if (models.has_pushes) job_.on_push();
+  const JobMonitor::State state = job_.check(now_, !sessions_.is_empty() || models.clients != 0);
   if (state == JobMonitor::State::kRunning) return;
   const std::string ranks = std::to_string(job_.max_ranks()) + " of " +
                             std::to_string(options_.expected_workers) + " expected ranks";
   if (state == JobMonitor::State::kDone) {
     exit_reason_ = ExitReason::kJobDone;
-    log_.info("job finished: " + ranks + " joined, and all sessions have ended");
+    log_.info("job finished: " + ranks + " joined, and all sessions" +
+              (job_.has_pushes() ? " and connections of models" : "") + " have ended");
   } else {
     exit_reason_ = ExitReason::kJobNeverStarted;
     log_.warn("job did not start: at most " + ranks +

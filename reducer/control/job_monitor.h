@@ -31,15 +31,19 @@ class JobMonitor {
     max_ranks_ = std::max(max_ranks_, ranks_now);
     idle_since_ = now;
   }
-  // Returns kRunning while there is a session, however few ranks it has: the expected number may be wrong.
-  [[nodiscard]] State check(Nanos now, bool has_sessions) noexcept {
+  // A push to a model: the job has arrived, also if its workers join no session.
+  void on_push() noexcept { has_pushes_ = true; }
+  [[nodiscard]] bool has_pushes() const noexcept { return has_pushes_; }
+  // `has_work`: there is a session, or an open connection of models. Returns kRunning then, however few ranks
+  // it has: the expected number may be wrong.
+  [[nodiscard]] State check(Nanos now, bool has_work) noexcept {
     if (options_.expected_ranks == 0) return State::kRunning;
-    if (has_sessions) {
+    if (has_work) {
       idle_since_ = now;
       return State::kRunning;
     }
     const bool is_idle = now - idle_since_ >= options_.idle_timeout;
-    if (max_ranks_ >= options_.expected_ranks) return is_idle ? State::kDone : State::kRunning;
+    if (max_ranks_ >= options_.expected_ranks || has_pushes_) return is_idle ? State::kDone : State::kRunning;
     const bool is_late = options_.arrival_timeout != 0 && now - started_ >= options_.arrival_timeout;
     return is_late && (max_ranks_ == 0 || is_idle) ? State::kNeverStarted : State::kRunning;
   }
@@ -51,6 +55,7 @@ class JobMonitor {
   const Nanos started_;
   Nanos idle_since_;
   uint32_t max_ranks_ = 0;
+  bool has_pushes_ = false;
 };
 
 }  // namespace sluice::reducer

@@ -304,6 +304,16 @@ nlohmann::json session_status(ControlLoop& loop, const Session& session, size_t 
   return s;
 }
 
+// Sessions get at least the other half of the room.
+void add_models(nlohmann::json& status, const ReducerOptions& options) {
+  status["models"] = nlohmann::json::array();
+  if (!options.models_status) return;
+  const size_t used = std::min(status.dump().size() + 256, wire::kMaxStatusText);
+  auto models =
+      nlohmann::json::parse(options.models_status((wire::kMaxStatusText - used) / 2), nullptr, false);
+  if (models.is_object()) status.update(models);
+}
+
 // As many sessions as fit into `max_bytes`.
 nlohmann::json session_list(ControlLoop& loop, size_t max_bytes) {
   const auto& open = loop.sessions().open();
@@ -378,6 +388,7 @@ std::string ControlLoop::status_json() {
   j["tenants"] = tenant_status(sessions);
   j["fair"] = fair_status(loop.fair());
   j["waits"] = wait_status(sessions, loop.now());
+  add_models(j, loop.options());
   const size_t used = std::min(j.dump().size() + 32, wire::kMaxStatusText);
   j["session_list"] = session_list(loop, wire::kMaxStatusText - used);
   return j.dump();

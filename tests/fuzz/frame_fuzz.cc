@@ -21,7 +21,7 @@ void check_accepted(const FrameHeader& h) {
   SLUICE_ASSERT((h.flags & ~wire::kKnownFlags) == 0);
   SLUICE_ASSERT(h.version != 0);
   SLUICE_ASSERT(h.scale_exponent == 0);
-  if (!wire::is_data(h.type) || h.type == wire::FrameType::kPiece) {
+  if (!wire::is_data(h.type) || h.type == wire::FrameType::kPiece || h.type == wire::FrameType::kModelData) {
     const size_t most = wire::is_data(h.type) ? wire::kMaxPayload : wire::kMaxControlPayload;
     SLUICE_ASSERT(h.length <= most && h.kind == wire::Kind::kNone && h.encoding == wire::Encoding::kPlain);
     SLUICE_ASSERT(h.type != wire::FrameType::kGrant || h.length == 0);

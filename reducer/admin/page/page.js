@@ -118,6 +118,26 @@ const showSessions = (now, last, first) => {
   setText("session-count", open + (open > (now.status.session_list || []).length ? ", some not shown" : ""));
 };
 
+const showModels = (now, last) => {
+  const models = now.status.models || [];
+  const rows = models.map((m) => {
+    const before = last && (last.status.models || []).find((other) => other.name === m.name);
+    const rate = (...keys) => (before ? keys.reduce((sum, key) => sum + 1000 * Math.max(0, m[key] - before[key]) / (now.at - last.at), 0) : 0);
+    const row = make("tr");
+    row.append(make("td", m.name, "tenant"), make("td", m.mode), make("td", m.rule), make("td", countText(m.version), "n"));
+    row.append(make("td", m.owned + ", " + m.copied + " of " + m.shards, "n"), make("td", before ? rate("steps").toFixed(2) : "", "n"));
+    row.append(make("td", counts(m.pushes).map((entry) => entry.join(" ")).join(", ")));
+    row.append(make("td", before ? rateText(rate("delta_bytes")) : "", "n"), make("td", before ? rateText(rate("pull_bytes", "copy_bytes")) : "", "n"));
+    row.append(make("td", countText(m.staged), "n"), make("td", timeText(m.step_age_ms), "n"), make("td", m.unavailable || "", m.unavailable ? "waits" : ""));
+    return row;
+  });
+  $("models").replaceChildren(...rows);
+  $("models-section").hidden = rows.length === 0;
+  const memory = "store.memory.";
+  setText("models-memory", sizeText(number(now.status, memory + "reserved_bytes")) + " of " + sizeText(number(now.status, memory + "limit_bytes")) + " reserved, "
+    + countText(number(now.status, "store.clients")) + " clients");
+};
+
 const badge = (text, kind) => {
   setText("state", text);
   $("state").className = "badge " + kind;
@@ -151,6 +171,7 @@ const show = (now) => {
   setText("connections", countText(tcp + rdma));
   setText("rdma", rdma > 0 ? countText(rdma) + " over RDMA" : "TCP");
   showSessions(now, last, first);
+  showModels(now, last);
   showList("ended", [["completed", countText(number(status, "sessions.completed"))], ["moved to other reducers", countText(number(status, "sessions.moved"))],
     ["failed", countText(number(status, "sessions.failed"))]], "none");
   showList("refused", counts(status.refused), "none");

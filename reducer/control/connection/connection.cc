@@ -59,13 +59,14 @@ void Connection::on_frame() {
     case State::kPairing: return pair_ ? on_paired() : on_pair();
     case State::kControl: return on_control();
     case State::kGather: return on_gather();
+    case State::kHandedOver: return;
   }
 }
 
 bool Connection::expects_frame() const noexcept {
   // After PAIR the next bytes may belong to the lane.
-  return state_ != State::kHello && state_ != State::kSecuring && !hand_over_when_written_ &&
-         !is_creating_pair_;
+  return state_ != State::kHello && state_ != State::kSecuring && state_ != State::kHandedOver &&
+         !hand_over_when_written_ && !is_creating_pair_;
 }
 
 // Decodes the message of the rank and passes it to the session.

@@ -47,7 +47,7 @@ class Connection final : public FrameConnection {
 
  private:
   // kSecuring: WELCOME and the TLS handshake. kPairing: the lane is attached, RDMA is being negotiated.
-  enum class State : uint8_t { kHello, kSecuring, kRequest, kPairing, kControl, kGather };
+  enum class State : uint8_t { kHello, kSecuring, kRequest, kPairing, kControl, kGather, kHandedOver };
 
   void on_frame() override;
   [[nodiscard]] bool expects_frame() const noexcept override;
@@ -67,6 +67,7 @@ class Connection final : public FrameConnection {
   void on_resume();
   void on_attach();
   void on_gather();
+  void on_store();
   template <typename Query>
   [[nodiscard]] bool accept_query();
   // The session that an ATTACH names; null after a refusal.

@@ -21,7 +21,7 @@ void Connection::on_hello() {
                                                ", the client supports " +
                                                wire::version_range(hello_.min_version, hello_.max_version)});
   }
-  if (hello_.purpose > wire::Purpose::kGather) return close(Errc::kBadField);
+  if (hello_.purpose > wire::Purpose::kStore) return close(Errc::kBadField);
   if (auto error = loop_.admission().check(hello_)) return refuse(*error, hello_.rank);
   welcome_ = loop_.make_welcome(*version, hello_.session);
   token_ = loop_.admission().token_for(wire::job_name(hello_));
@@ -106,7 +106,18 @@ void Connection::on_request() {
       send(loop_.sessions().outcomes().find_verdict(hello_));
       return finish();
     case wire::Purpose::kGather: return on_gather();
+    case wire::Purpose::kStore: return on_store();
   }
+}
+
+void Connection::on_store() {
+  if (!accept_query<wire::StoreRequest>()) return;
+  if (!loop_.options().on_store_connection)
+    return refuse({Errc::kUnsupported, "this reducer keeps no models; start it with --state"});
+  if (loop_.is_draining()) return refuse({Errc::kDraining, "reducer is draining"});
+  state_ = State::kHandedOver;
+  transport::tcp::Socket taken = release_socket();
+  if (taken.valid()) loop_.options().on_store_connection(std::move(taken), peer(), wire::job_name(hello_));
 }
 
 void Connection::on_gather() {

@@ -90,7 +90,7 @@ TEST(HttpServer, EndsWhileClientsWait) {
 TEST(Metrics, TolerateMissingAndMalformedStatus) {
   const HostFacts host{.process = {}, .links = {{.device = "eth0", .bytes_per_second = 125'000'000}}};
   const char* const odd = R"({"data": 3, "folded": [], "straggler_waits": {"counts": []},
-                              "operation_durations": {"sum": 1, "max": {}}, "rdma": {"devices": [{}]}})";
+                              "models": [1, {}], "operation_durations": {"sum": 1, "max": {}}, "rdma": {"devices": [{}]}})";
   for (const char* status : {"{}", odd}) {
     const auto text = metrics_text(nlohmann::json::parse(status), {}, host);
     if (!text) {
@@ -100,6 +100,22 @@ TEST(Metrics, TolerateMissingAndMalformedStatus) {
     EXPECT_NE(text->find("sluice_link_speed_bytes_per_second{device=\"eth0\"} 125000000\n"),
               std::string::npos);
     EXPECT_NE(text->find("sluice_ready 1\n"), std::string::npos);
+  }
+}
+
+TEST(Metrics, NamesOfModelsAreEscaped) {
+  const auto text =
+      metrics_text(nlohmann::json::parse(
+                       R"({"models": [{"name": "a\"} 9\nb", "pushes": {"late": 3}, "unavailable": "etcd"},
+                                           {"name": "b", "step_age_ms": 1500}], "store": {"models": 2}})"),
+                   {}, {});
+  if (!text) GTEST_SKIP() << "needs prometheus-library: " << text.error().text;
+  for (const char* line :
+       {"sluice_model_pushes_total{model=\"a\\\"} 9\\nb\",outcome=\"late\"} 3\n",
+        "sluice_model_pushes_total{model=\"b\",outcome=\"late\"} 0\n",
+        "sluice_model_unavailable{model=\"b\"} 0\n", "sluice_model_unavailable{model=\"a\\\"} 9\\nb\"} 1\n",
+        "sluice_model_step_age_seconds{model=\"b\"} 1.5\n"}) {
+    EXPECT_NE(text->find(line), std::string::npos) << line << *text;
   }
 }
 

@@ -56,6 +56,14 @@ TEST(JobMonitor, KeepsRunningWhileThereIsASessionOfFewerRanks) {
   EXPECT_EQ(state_at(monitor, 730), State::kNeverStarted);
 }
 
+TEST(JobMonitor, APushCountsAsTheArrivalOfAllRanks) {
+  JobMonitor monitor(kOptions, kBegin);
+  EXPECT_EQ(state_at(monitor, 650, true), State::kRunning) << "a connection of models is open";
+  monitor.on_push();
+  EXPECT_EQ(state_at(monitor, 679), State::kRunning);
+  EXPECT_EQ(state_at(monitor, 680), State::kDone);
+}
+
 TEST(JobMonitor, WaitsForeverWithoutAnArrivalTimeout) {
   JobMonitor monitor({.expected_ranks = 1, .arrival_timeout = 0, .idle_timeout = 0}, kBegin);
   EXPECT_EQ(state_at(monitor, 1'000'000), State::kRunning);

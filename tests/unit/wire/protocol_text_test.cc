@@ -13,6 +13,7 @@
 #include "tests/support/message_fields.h"
 #include "wire/dtype.h"
 #include "wire/messages.h"
+#include "wire/store_messages.h"
 
 namespace sluice::wire {
 namespace {
@@ -118,16 +119,19 @@ void expect_rows(std::map<std::string, Row>& table) {
 
 TEST(ProtocolText, ListsTheFieldsOfEveryMessageInTheOrderOfTheCode) {
   auto table = message_table();
-  ASSERT_EQ(table.size(), 37u);
+  ASSERT_EQ(table.size(), 56u);
   expect_rows<Hello, Welcome, Join, Joined, Attach, Attached, Refused, Pair, Paired, Vote, Verdict, Commit,
               Heartbeat, Leave, LeaveAck, Abort, StatusQuery, StatusReply, VerdictQuery, Gather, Gathered,
               Stream, StreamOffer, StreamAnswer, Resume, ResumeAck, Suspect, ViewQuery, ViewAnswer,
-              ViewCommit, DrainNotice, ViewKnown, RateChanges>(table);
-  ASSERT_EQ(table.size(), 4u) << "only the data frames and GRANT remain";
+              ViewCommit, DrainNotice, ViewKnown, RateChanges, StoreRequest, StoreReady, ModelQuery,
+              ModelAnswer, Push, PushStep, PushAnswer, Pull, PullAnswer, Current, CurrentAnswer, Install,
+              StartModel, Step, CopyVersion, Committed, Done, Failed>(table);
+  ASSERT_EQ(table.size(), 5u) << "only the data frames and GRANT remain";
   EXPECT_EQ(table["CONTRIBUTION"].type, static_cast<int>(FrameType::kContribution));
   EXPECT_EQ(table["RESULT"].type, static_cast<int>(FrameType::kResult));
   EXPECT_EQ(table["GRANT"].type, static_cast<int>(FrameType::kGrant));
   EXPECT_EQ(table["PIECE"].type, static_cast<int>(FrameType::kPiece));
+  EXPECT_EQ(table["MODEL_DATA"].type, static_cast<int>(FrameType::kModelData));
 }
 
 TEST(ProtocolText, NamesEveryErrorCode) {
