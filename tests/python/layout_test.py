@@ -7,7 +7,7 @@ from sluice import _library
 
 RECORD = ROOT / "tests" / "unit" / "gpu_client" / "libsluice-0.abi"
 STRUCTS = {"sluice_options": _library.Options, "sluice_stats": _library.Stats, "sluice_finding": _library.Finding,
-           "sluice_stream_options": _library.StreamOptions, "sluice_stream_stats": _library.StreamStats}
+           "sluice_stream_options": _library.StreamOptions, "sluice_stream_stats": _library.StreamStats, "sluice_store_options": _library.StoreOptions}
 
 
 class Layout(unittest.TestCase):

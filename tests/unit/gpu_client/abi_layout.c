@@ -2,6 +2,7 @@
  * and offsets of fields. abi_test.sh compares the output with libsluice-0.abi. Existing lines must not
  * change; structs may only grow at their end. */
 #include <sluice/findings.h>
+#include <sluice/store.h>
 #include <sluice/streams.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -48,6 +49,9 @@ int main(void) {
   NUMBER(SLUICE_FINDING_NON_FINITE);
   NUMBER(SLUICE_FINDING_OUTLIER);
   NUMBER(SLUICE_FINDING_ZEROS);
+  NUMBER(SLUICE_PUSH_CONTAINED);
+  NUMBER(SLUICE_PUSH_LATE);
+  NUMBER(SLUICE_PUSH_STALE);
   FIELD(sluice_options, struct_size);
   FIELD(sluice_options, reducers);
   FIELD(sluice_options, session_id);
@@ -76,6 +80,14 @@ int main(void) {
   FIELD(sluice_finding, rank);
   FIELD(sluice_finding, count);
   FIELD(sluice_finding, ratio);
+  FIELD(sluice_store_options, struct_size);
+  FIELD(sluice_store_options, reducers);
+  FIELD(sluice_store_options, job);
+  FIELD(sluice_store_options, tenant);
+  FIELD(sluice_store_options, key_file);
+  FIELD(sluice_store_options, token_file);
+  FIELD(sluice_store_options, timeout_ms);
+  FIELD(sluice_store_options, worker);
   FIELD(sluice_stats, struct_size);
   FIELD(sluice_stats, operations);
   FIELD(sluice_stats, payload_bytes_out);

@@ -1,4 +1,4 @@
-"""Loads libsluice and declares its structs and functions, as in gpu_client/include/sluice/{sluice,streams,findings}.h.
+"""Loads libsluice and declares its structs and functions, as in gpu_client/include/sluice/{sluice,streams,findings,store}.h.
 
 ctypes releases the interpreter's lock during a call, so a function that blocks does not block other threads."""
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Optional
 
@@ -60,7 +60,13 @@ class StreamStats(Structure):
                 ("cast_error_squares", c_double), ("cast_value_squares", c_double)]
 
 
+class StoreOptions(Structure):
+    _fields_ = [("struct_size", c_size_t), ("reducers", c_char_p), ("job", c_char_p), ("tenant", c_char_p), ("key_file", c_char_p),
+                ("token_file", c_char_p), ("timeout_ms", c_uint32), ("worker", c_uint64)]
+
+
 _SESSION = c_void_p
+_STORE = c_void_p
 _REQUEST = c_uint64
 _TEXT = (POINTER(c_char), c_size_t)
 # name: result, arguments
@@ -89,6 +95,20 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sluice_group_end": (c_int, (_SESSION, POINTER(_REQUEST))),
     "sluice_refusal": (c_char_p, ()),
     "sluice_session_stream_stats": (c_int, (_SESSION, POINTER(StreamStats))),
+    "sluice_store_options_init_sized": (None, (POINTER(StoreOptions), c_size_t)),
+    "sluice_store_open": (c_int, (POINTER(StoreOptions), POINTER(_STORE), *_TEXT)),
+    "sluice_store_close": (None, (_STORE,)),
+    "sluice_store_error": (c_char_p, ()),
+    "sluice_store_create": (c_int, (_STORE, c_char_p, POINTER(c_void_p), POINTER(c_int))),
+    "sluice_store_model": (c_int, (_STORE, c_char_p)),
+    "sluice_store_delete": (c_int, (_STORE, c_char_p)),
+    "sluice_store_list": (c_int, (_STORE, POINTER(c_char_p))),
+    "sluice_store_describe": (c_int, (_STORE, POINTER(c_char_p))),
+    "sluice_store_push": (c_int, (_STORE, POINTER(c_void_p), c_uint64, c_float, c_int, c_uint32, POINTER(c_int), POINTER(c_uint64))),
+    "sluice_store_pull": (c_int, (_STORE, POINTER(c_void_p), c_uint64, c_int, c_uint32, POINTER(c_uint64))),
+    "sluice_store_wait": (c_int, (_STORE, c_uint64, c_uint32, POINTER(c_uint64))),
+    "sluice_store_snapshot": (c_int, (_STORE, c_char_p, c_int, POINTER(c_uint64))),
+    "sluice_store_restore": (c_int, (_STORE, c_char_p, c_char_p, c_int, POINTER(c_int))),
 }
 
 _lock = threading.Lock()

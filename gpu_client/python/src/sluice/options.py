@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
-from ._library import DEVICE_CUDA, DEVICE_HOST, WIRE_DTYPES, Options, StreamOptions
+from ._library import DEVICE_CUDA, DEVICE_HOST, WIRE_DTYPES, Options, StoreOptions, StreamOptions
 
 _SESSION_ID_BYTES = 16
 
@@ -42,7 +42,16 @@ def stream_options(library: ctypes.CDLL, device: object, wire_dtype: object, val
     return options
 
 
-def _fill(options: Union[Options, StreamOptions], values: Mapping[str, Any]) -> None:
+def store_options(library: ctypes.CDLL, reducers: Optional[str], values: Mapping[str, Any]) -> StoreOptions:
+    """Returns sluice_store_options. Raises like session_options()."""
+    options = StoreOptions()
+    library.sluice_store_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
+    options.reducers = None if reducers is None else os.fsencode(reducers)
+    _fill(options, values)
+    return options
+
+
+def _fill(options: Union[Options, StoreOptions, StreamOptions], values: Mapping[str, Any]) -> None:
     types = dict((name, kind) for name, kind, *_ in options._fields_)
     for name, value in values.items():
         if value is None:

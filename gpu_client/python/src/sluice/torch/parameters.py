@@ -1,0 +1,56 @@
+"""Class HostCopy: the values of a module's tensors, as f32 in host memory, as models hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def trained_parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Returns the parameters that require gradients. Raises TypeError for a type that models do not support."""
+    found: dict[str, torch.Tensor] = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    _check(found)
+    return found
+
+
+def floating_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Returns the parameters and buffers of floating point, such as BatchNorm's means, but not its counter of batches."""
+    found = {name: tensor for name, tensor in module.state_dict().items() if tensor.is_floating_point()}
+    _check(found)
+    return found
+
+
+def _check(tensors: Mapping[str, torch.Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _TYPES:
+            raise TypeError(f"tensor {name!r} is {tensor.dtype}; expected float32, float16 or bfloat16")
+    if not tensors:
+        raise ValueError("there are no tensors of floating point")
+
+
+class HostCopy:
+    """f32 copies of tensors, which may be on GPUs, in host memory. They do not change with the tensors."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+        self.values = {name: torch.empty(tensor.shape, dtype=torch.float32) for name, tensor in tensors.items()}
+
+    def read(self) -> HostCopy:
+        """Copies the tensors here."""
+        with torch.no_grad():
+            for name, value in self.values.items():
+                value.copy_(self._tensors[name])
+        return self
+
+    def write(self) -> None:
+        """Copies the values to the tensors, rounded to their types."""
+        with torch.no_grad():
+            for name, value in self.values.items():
+                self._tensors[name].copy_(value)
+
+    def set_zero(self) -> None:
+        for value in self.values.values():
+            value.zero_()

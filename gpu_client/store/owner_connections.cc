@@ -1,0 +1,69 @@
+#include "gpu_client/store/owner_connections.h"
+
+#include <algorithm>
+
+#include "core/clock.h"
+#include "core/units.h"
+
+namespace sluice::store_client {
+namespace {
+
+constexpr Nanos kAnswerTime = 30 * kSecond;
+
+}  // namespace
+
+Nanos wait_time(Nanos deadline) noexcept {
+  return std::clamp<Nanos>(deadline - monotonic_now(), 0, kWaitTime);
+}
+
+uint32_t wait_ms(Nanos wait) noexcept {
+  return static_cast<uint32_t>(div_ceil(static_cast<uint64_t>(wait), kMillisecond));
+}
+
+Nanos answer_deadline(Nanos wait) noexcept {
+  return monotonic_now() + wait + kAnswerTime;
+}
+
+Result<StoreConnection*> OwnerConnections::connection(const OpenModel& model, uint32_t shard,
+                                                      Nanos deadline) {
+  StoreConnection& c = connections_[shard];
+  if (!c.valid() || c.reducer() != model.owners[shard].address) {
+    SLUICE_ASSIGN_OR_RETURN(opened, StoreConnection::open(model.owners[shard].address, identity_, deadline));
+    c = std::move(opened);
+  }
+  return &c;
+}
+
+Result<void> OwnerConnections::run(const OpenModel& model, Nanos deadline, const Task& task) {
+  connections_.resize(std::max<size_t>(connections_.size(), model.shards()));
+  const auto turn = turns_.take(deadline);
+  if (!turn) return tl::unexpected(turn.error());
+  return threads_.run(model.shards(), [&](uint32_t shard) -> Result<void> {
+    SLUICE_ASSIGN_OR_RETURN(owner, connection(model, shard, deadline));
+    return task(shard, *owner);
+  });
+}
+
+Result<StoreConnection*> OwnerConnections::leader(const OpenModel& model, Nanos deadline) {
+  connections_.resize(std::max<size_t>(connections_.size(), model.shards()));
+  return connection(model, 0, deadline);
+}
+
+Result<uint64_t> OwnerConnections::wait_version(const OpenModel& model, uint64_t at_least, Nanos deadline) {
+  for (;;) {
+    SLUICE_ASSIGN_OR_RETURN(owner, leader(model, deadline));
+    const Nanos wait = wait_time(deadline);
+    const wire::Current request{.model = model.id, .at_least = at_least, .timeout_ms = wait_ms(wait)};
+    SLUICE_RETURN_IF_ERROR(owner->send(request, answer_deadline()));
+    SLUICE_ASSIGN_OR_RETURN(answer, owner->receive<wire::CurrentAnswer>(answer_deadline(wait)));
+    if (answer.started != 0 && answer.version >= at_least) return answer.version;
+    if (monotonic_now() < deadline) continue;
+    const std::string name = "model \"" + model.shape->spec.name + "\"";
+    if (answer.started == 0)
+      return fail(Errc::kTimeout, name + ": its creator has not started it; delete it if the creator ended");
+    return fail(Errc::kTimeout, name + " is at version " + std::to_string(answer.version) + "; expected " +
+                                    std::to_string(at_least));
+  }
+}
+
+}  // namespace sluice::store_client

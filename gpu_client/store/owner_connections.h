@@ -1,0 +1,54 @@
+// Class OwnerConnections keeps a connection to the owner of each shard, for one direction of transfers, so
+// that a push and a pull do not wait for each other. One caller at a time, who holds the mutex.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "gpu_client/store/open_model.h"
+#include "gpu_client/store/shard_threads.h"
+#include "gpu_client/store/store_connection.h"
+#include "gpu_client/store/transfer_turns.h"
+
+namespace sluice::store_client {
+
+class OwnerConnections {
+ public:
+  // `thread_name` has at most 15 characters. `turns`: those of its direction. Both references must outlive
+  // this object.
+  OwnerConnections(const char* thread_name, TransferTurns& turns, const engine::Identity& identity) noexcept
+      : turns_(turns), identity_(identity), threads_(thread_name) {}
+
+  std::mutex mutex;
+
+  // Waits for a turn, then calls `task` for each shard at the same time, with a connection to its owner. See
+  // ShardThreads::run().
+  using Task = std::function<Result<void>(uint32_t shard, StoreConnection& owner)>;
+  [[nodiscard]] Result<void> run(const OpenModel& model, Nanos deadline, const Task& task);
+  // The connection to the owner of shard 0.
+  [[nodiscard]] Result<StoreConnection*> leader(const OpenModel& model, Nanos deadline);
+
+  // Waits until the model has started and is at `at_least`, and returns its version. kTimeout at the
+  // deadline.
+  [[nodiscard]] Result<uint64_t> wait_version(const OpenModel& model, uint64_t at_least, Nanos deadline);
+
+ private:
+  [[nodiscard]] Result<StoreConnection*> connection(const OpenModel& model, uint32_t shard, Nanos deadline);
+
+  TransferTurns& turns_;
+  const engine::Identity& identity_;
+  std::vector<StoreConnection> connections_;
+  ShardThreads threads_;
+};
+
+// Requests that wait at the leader do so for at most this time, then the client asks again. A leader that
+// does not answer in time after that is lost.
+inline constexpr Nanos kWaitTime = 5 * kSecond;
+// The wait in a request that ends at `deadline`.
+[[nodiscard]] Nanos wait_time(Nanos deadline) noexcept;
+[[nodiscard]] uint32_t wait_ms(Nanos wait) noexcept;
+// When the answer to a request must be there that waits at the reducer for `wait`. Longer than any pause of a
+// reducer that works: an owner may write a shard to its files first.
+[[nodiscard]] Nanos answer_deadline(Nanos wait = 0) noexcept;
+
+}  // namespace sluice::store_client

@@ -1,0 +1,143 @@
+// Push and pull of class StoreClient.
+#include <chrono>
+#include <cmath>
+
+#include "core/clock.h"
+#include "core/float_bits.h"
+#include "gpu_client/store/store_client.h"
+
+namespace sluice::store_client {
+namespace {
+
+using wire::PushOutcome;
+
+// A worker that restarts with the same identity continues behind its last number, because it cannot push more
+// often than once in a microsecond.
+uint64_t first_number() {
+  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
+}
+
+Result<void> check_push(const PushRequest& request) {
+  if (std::isfinite(request.weight) && request.weight > 0) return {};
+  return invalid("weight is " + store::number_text(request.weight) + "; expected a finite number above 0");
+}
+
+}  // namespace
+
+Result<wire::PushAnswer> StoreClient::push_step(const OpenModel& model, const PushRequest& request,
+                                                uint64_t number, Nanos deadline) {
+  for (;;) {
+    SLUICE_ASSIGN_OR_RETURN(leader, pushes_.leader(model, deadline));
+    const Nanos wait = wait_time(deadline);
+    const wire::PushStep step{.model = model.id,
+                              .worker = options_.worker,
+                              .number = number,
+                              .base = request.base,
+                              .weight_bits = bits_of(request.weight),
+                              .timeout_ms = wait_ms(wait)};
+    SLUICE_RETURN_IF_ERROR(leader->send(step, answer_deadline()));
+    auto answer = leader->receive<wire::PushAnswer>(answer_deadline(wait));
+    if (answer) return answer;
+    const bool is_waiting = leader->valid() && answer.error().code == Errc::kTimeout;
+    if (!is_waiting || monotonic_now() >= deadline) return answer;
+  }
+}
+
+Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const PushRequest& request,
+                                                uint64_t number, Nanos deadline) {
+  const uint64_t bytes = model.shape->body_bytes(request.dtype);
+  const auto stage = [&](uint32_t shard, StoreConnection& owner) -> Result<void> {
+    const wire::Push push{.model = model.id,
+                          .shard = shard,
+                          .worker = options_.worker,
+                          .number = number,
+                          .base = request.base,
+                          .dtype = request.dtype,
+                          .bytes = bytes};
+    SLUICE_RETURN_IF_ERROR(owner.send(push, answer_deadline()));
+    const ShardBody& body = model.shape->bodies[shard];
+    const auto fill = [&](uint64_t offset, std::span<std::byte> piece) {
+      body.gather(request.deltas, request.dtype, offset, piece);
+    };
+    SLUICE_RETURN_IF_ERROR(owner.send_pieces(bytes, fill));
+    SLUICE_RETURN_IF_ERROR(owner.receive<wire::Done>(answer_deadline()));
+    return {};
+  };
+  SLUICE_RETURN_IF_ERROR(pushes_.run(model, deadline, stage));
+  SLUICE_ASSIGN_OR_RETURN(answer, push_step(model, request, number, deadline));
+  switch (answer.outcome) {
+    case PushOutcome::kContained:
+    case PushOutcome::kLate:
+    case PushOutcome::kStale: return answer;
+    case PushOutcome::kSuperseded:
+      return fail(Errc::kMismatch, "another process pushes as worker " + std::to_string(options_.worker));
+    case PushOutcome::kFuture:
+      return invalid("base " + std::to_string(request.base) + " does not exist; the current version is " +
+                     std::to_string(answer.version));
+    case PushOutcome::kNotStaged: return fail(Errc::kReducerLost, "an owner has lost the pushed delta");
+  }
+  return fail(Errc::kBadField, "unknown outcome of a push");
+}
+
+Result<wire::PushAnswer> StoreClient::push(const PushRequest& request, Nanos timeout) {
+  SLUICE_ASSIGN_OR_RETURN(model, current_model());
+  SLUICE_RETURN_IF_ERROR(check_push(request));
+  SLUICE_RETURN_IF_ERROR(check_pointers(model->shape->spec, request.deltas, "deltas"));
+  const std::lock_guard lock(pushes_.mutex);
+  const Nanos deadline = monotonic_now() + timeout;
+  const bool is_repeated = !has_answer_ && last_base_ == request.base && last_model_ == model->id;
+  if (!is_repeated) last_number_ = std::max(last_number_ + 1, last_number_ == 0 ? first_number() : 0);
+  last_base_ = request.base;
+  last_model_ = model->id;
+  auto answer = with_retries<wire::PushAnswer>(
+      model, deadline, [&](const OpenModel& m) { return push_once(m, request, last_number_, deadline); });
+  has_answer_ = answer || (answer.error().code != Errc::kTimeout && !is_retryable(answer.error().code));
+  return answer;
+}
+
+Result<uint64_t> StoreClient::pull_array(StoreConnection& owner, const OpenModel& model, wire::Pull request,
+                                         const MessageChannel::Use& use) {
+  SLUICE_RETURN_IF_ERROR(owner.send(request, answer_deadline()));
+  SLUICE_ASSIGN_OR_RETURN(answer, owner.receive<wire::PullAnswer>(answer_deadline()));
+  const uint64_t expected = model.shape->body_bytes(request.dtype);
+  if (answer.bytes != expected) {
+    return owner.malformed(Errc::kBadLength, std::to_string(answer.bytes) + " bytes of shard " +
+                                                 std::to_string(request.shard) + "; expected " +
+                                                 std::to_string(expected));
+  }
+  SLUICE_RETURN_IF_ERROR(owner.receive_pieces(answer.bytes, use));
+  return answer.steps;
+}
+
+Result<uint64_t> StoreClient::pull(void* const* tensors, uint64_t at_least, wire::DType dtype,
+                                   Nanos timeout) {
+  SLUICE_ASSIGN_OR_RETURN(model, current_model());
+  SLUICE_RETURN_IF_ERROR(check_pointers(model->shape->spec, tensors, "tensors"));
+  const std::lock_guard lock(pulls_.mutex);
+  const Nanos deadline = monotonic_now() + timeout;
+  const auto attempt = [&](const OpenModel& m) -> Result<uint64_t> {
+    SLUICE_ASSIGN_OR_RETURN(current, pulls_.wait_version(m, at_least, deadline));
+    const auto pull_shard = [&](uint32_t shard, StoreConnection& owner) -> Result<void> {
+      const wire::Pull request{.model = m.id, .shard = shard, .version = current, .dtype = dtype};
+      const auto use = [&](uint64_t offset, std::span<const std::byte> piece) {
+        m.shape->bodies[shard].scatter(tensors, dtype, offset, piece);
+      };
+      SLUICE_RETURN_IF_ERROR(pull_array(owner, m, request, use));
+      return {};
+    };
+    SLUICE_RETURN_IF_ERROR(pulls_.run(m, deadline, pull_shard));
+    return current;
+  };
+  return with_retries<uint64_t>(model, deadline, attempt);
+}
+
+Result<uint64_t> StoreClient::wait(uint64_t at_least, Nanos timeout) {
+  SLUICE_ASSIGN_OR_RETURN(model, current_model());
+  const std::lock_guard lock(pulls_.mutex);
+  const Nanos deadline = monotonic_now() + timeout;
+  return with_retries<uint64_t>(
+      model, deadline, [&](const OpenModel& m) { return pulls_.wait_version(m, at_least, deadline); });
+}
+
+}  // namespace sluice::store_client
