@@ -28,7 +28,7 @@ Training::Training(const Dataset& data, const TrainingOptions& options)
   std::iota(order_.begin(), order_.end(), 0U);
 }
 
-EpochResult Training::run_epoch(const SumShards& sum_shards) {
+EpochResult Training::run_epoch(const SumShards& sum_shards, const AfterStep& after_step) {
   for (size_t i = order_.size(); i > 1; --i)
     std::swap(order_[i - 1], order_[shuffle_.below(i)]);  // Fisher-Yates shuffle
   double loss = 0;
@@ -40,6 +40,7 @@ EpochResult Training::run_epoch(const SumShards& sum_shards) {
     loss += total_[total_.size() - 2];
     correct += total_[total_.size() - 1];
     step(batch.size());
+    if (after_step) after_step();
   }
   const auto images = static_cast<double>(order_.size());
   return {.epoch = ++epoch_,

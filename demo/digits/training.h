@@ -37,11 +37,14 @@ class Training {
  public:
   // Sets `total` to the sum of the shards of all workers for a batch: the gradient, then loss and correct.
   using SumShards = std::function<void(std::span<const uint32_t> batch, std::span<float> total)>;
+  // May change the weights of the network.
+  using AfterStep = std::function<void()>;
 
   Training(const Dataset& data, const TrainingOptions& options);
 
-  // Trains once on every image, in a random order that depends on the seed.
-  [[nodiscard]] EpochResult run_epoch(const SumShards& sum_shards);
+  // Trains once on every image, in a random order that depends on the seed. Calls `after_step`, if any, after
+  // each batch.
+  [[nodiscard]] EpochResult run_epoch(const SumShards& sum_shards, const AfterStep& after_step = {});
 
   // Computes the contribution of one shard.
   void compute_shard(std::span<const uint32_t> batch, uint32_t rank, std::span<float> out);

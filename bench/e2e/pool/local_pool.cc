@@ -92,6 +92,7 @@ Result<LocalPool> LocalPool::start(ProcessGroup& processes, const LocalPoolOptio
     if (options.health) spec.arguments.emplace_back("--health");
     if (!options.key_file.empty())
       spec.arguments.insert(spec.arguments.end(), {"--key-file", options.key_file});
+    if (!options.state.empty()) spec.arguments.insert(spec.arguments.end(), {"--state", options.state});
     auto child = processes.start(spec);
     if (!child) return tl::unexpected<Error>(child.error());
     pool.children_.push_back(*child);

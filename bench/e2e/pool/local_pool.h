@@ -16,6 +16,7 @@ struct LocalPoolOptions {
   bool payload_crc = true;
   bool health = false;        // scan contributions
   std::string key_file = {};  // empty: none
+  std::string state = {};     // folder in which a single reducer keeps models; empty: none
   std::string log_level = "warn";
   Nanos start_timeout = 20 * kSecond;
 };

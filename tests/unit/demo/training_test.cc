@@ -67,6 +67,20 @@ TEST_F(TrainingTest, IsBitIdenticalForTheSameInputOnly) {
   EXPECT_NE(hash_after(other), hash) << "sums of other shards round differently";
 }
 
+TEST_F(TrainingTest, CallsAfterEachStepWhatMayChangeTheWeights) {
+  const TrainingOptions options;
+  Training training(parts_.train, options);
+  const auto sum = sum_in_one_process(training, options.workers);
+  size_t steps = 0;
+  (void)training.run_epoch(sum, [&] {
+    ++steps;
+    std::ranges::fill(training.network().parameters(), 0.0F);
+  });
+  EXPECT_EQ(steps, (parts_.train.size() + options.batch - 1) / options.batch);
+  EXPECT_EQ(std::ranges::count(training.network().parameters(), 0.0F),
+            static_cast<std::ptrdiff_t>(training.network().parameters().size()));
+}
+
 // The sum must be ((s0+s1)+...+s7)+((s8+...)+...), computed here from separate shards.
 TEST_F(TrainingTest, SumsShardsByRankInGroupsOfEight) {
   TrainingOptions options;
