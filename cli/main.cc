@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   cli::add_discover_command(program, chosen);
   cli::add_keygen_command(program, chosen);
   cli::add_status_command(program, chosen);
+  cli::add_store_commands(program, chosen);
   cli::add_top_command(program, chosen);
   cli::add_blackbox_command(program, chosen);
   cli::add_trace_commands(program, chosen);

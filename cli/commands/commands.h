@@ -38,6 +38,7 @@ void add_auto_command(CLI::App& program, Command& chosen, std::vector<std::strin
 void add_reducer_command(CLI::App& program, Command& chosen, const LogFlags& log);
 void add_keygen_command(CLI::App& program, Command& chosen);
 void add_status_command(CLI::App& program, Command& chosen);
+void add_store_commands(CLI::App& program, Command& chosen);
 void add_top_command(CLI::App& program, Command& chosen);
 void add_blackbox_command(CLI::App& program, Command& chosen);
 void add_trace_commands(CLI::App& program, Command& chosen);
@@ -50,6 +51,8 @@ void add_plan_command(CLI::App& program, Command& chosen);
 // `arguments` are the user's arguments after the program name; launchers pass them on to their workers.
 void add_bench_commands(CLI::App& program, Command& chosen, const std::vector<std::string>& arguments);
 void add_demo_commands(CLI::App& program, Command& chosen, const std::vector<std::string>& arguments);
+// Adds `outer-steps` to the command `demo`.
+void add_outer_steps_command(CLI::App& demo, Command& chosen, const std::vector<std::string>& arguments);
 
 // Adds `completion` and `man`, which describe all commands that `program` has when they run. `program` must
 // outlive the run.

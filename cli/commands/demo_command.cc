@@ -66,6 +66,7 @@ void add_demo_commands(CLI::App& program, Command& chosen, const std::vector<std
   flags->worker.add_to(set);
   run_when_selected(*app, chosen, flags,
                     [&arguments](const DigitsFlags& f) { return run_digits(f, arguments); });
+  add_outer_steps_command(*demo, chosen, arguments);
 }
 
 }  // namespace sluice::cli

@@ -28,6 +28,7 @@
 #include "cli/process/program.h"
 #include "cli/process/reducer_service.h"
 #include "cli/process/signal_receiver.h"
+#include "cli/process/store_service.h"
 #include "cli/process/systemd_notifier.h"
 #include "config/secret_file.h"
 #include "config/sizes.h"
@@ -242,7 +243,9 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   // The reader of the log may end first; a failed write must not end the reducer.
   (void)std::signal(SIGPIPE, SIG_IGN);
   if (const auto checked = flags.check(); !checked) throw failure_of(checked.error(), flags.config_file());
-  const reducer::ReducerOptions options = flags.options();
+  reducer::ReducerOptions options = flags.options();
+  StoreService models(flags.models());
+  models.attach(options);
   const auto http = flags.http_options();
   if (!options.key_file.empty())
     (void)bench::value_or_fail(config::read_secret_file(options.key_file), bench::kExitConfig);
@@ -256,10 +259,15 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   if (!started) throw failure_of(started.error(), flags.config_file());
   reducer::Reducer& server = (*started)->reducer();
   log_start(server, options, http, (*started)->http_port());
+  if (const auto opened = models.start(options, server.port()); !opened)
+    throw failure_of(opened.error(), flags.config_file());
   write_port(flags.port_file(), server.port());
   if (http) write_port(flags.http_port_file(), (*started)->http_port());
   notifier.notify(fmt::format("READY=1\nSTATUS=listening on port {}", server.port()));
-  return serve(server, notifier, signals, options.drain_timeout, [&] { reload(server, flags, log); });
+  const int code =
+      serve(server, notifier, signals, options.drain_timeout, [&] { reload(server, flags, log); });
+  models.stop();
+  return code;
 }
 
 }  // namespace

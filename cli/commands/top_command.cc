@@ -114,6 +114,7 @@ void add_top_command(CLI::App& program, Command& chosen) {
       "Ctrl-C ends the program. Without a terminal it prints one sample after another.\n"
       "WAITS: how long a session has waited, and for which ranks. SLOWEST: the share of the last interval in "
       "which the session waited for the rank, and the total waiting time in parentheses.\n"
+      "OTHER/s: answered pushes that no step contains. LAST STEP: time since.\n"
       "With --once, exit 69: a reducer does not answer.");
   auto flags = std::make_shared<TopFlags>();
   OptionSet set(*app);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <utility>
 
 #include "config/printable_text.h"
 #include "config/sizes.h"
@@ -126,11 +128,13 @@ uint32_t slow_rank(const Json& slow) {
   return rank_of(found != slow.end() ? *found : Json());
 }
 
-const Json& find_session(const TopSample::Reducer* reducer, const std::string& id) {
+// Returns the entry of the list that has the value, or an empty object.
+const Json& find_entry(const TopSample::Reducer* reducer, const char* entries, const char* key,
+                       const std::string& value) {
   static const Json empty = Json::object();
   if (reducer == nullptr) return empty;
-  for (const Json& s : list(reducer->status, "session_list")) {
-    if (text(s, "id") == id) return s;
+  for (const Json& entry : list(reducer->status, entries)) {
+    if (text(entry, key) == value) return entry;
   }
   return empty;
 }
@@ -213,6 +217,64 @@ double sum(const std::vector<ReducerSamples>& reducers, const char* pointer) {
   return out;
 }
 
+// A model, aggregated over its reducers. Only the leader's makes steps and answers pushes.
+struct Model {
+  std::string mode, unavailable;
+  double version = 0, reducers = 0, steps = 0, pushes = 0, not_contained = 0, in = 0, out = 0;
+  double staged = 0, memory = 0, step_age_ms = std::numeric_limits<double>::max();
+};
+
+double all_pushes(const Json& model) {
+  double all = 0;
+  for (const Json& count : object(model, "pushes")) all += count.is_number() ? count.get<double>() : 0;
+  return all;
+}
+
+void add_model_status(Model& into, const Json& m, const Json& previous, double seconds) {
+  const auto rate = [&](double now, double before) {
+    return seconds > 0 && !previous.empty() ? std::max(0.0, now - before) / seconds : 0;
+  };
+  const auto rate_of = [&](const char* key) { return rate(number(m, key), number(previous, key)); };
+  into.mode = text(m, "mode");
+  if (const std::string reason = text(m, "unavailable"); !reason.empty()) into.unavailable = reason;
+  ++into.reducers;
+  into.version = std::max(into.version, number(m, "/version"));
+  into.steps += rate_of("/steps");
+  const double pushes = rate(all_pushes(m), all_pushes(previous));
+  into.pushes += pushes;
+  into.not_contained += std::max(0.0, pushes - rate_of("/pushes/contained"));
+  into.in += rate_of("/delta_bytes");
+  into.out += rate_of("/pull_bytes") + rate_of("/copy_bytes");
+  into.staged = std::max(into.staged, number(m, "/staged"));
+  into.memory += number(m, "/memory_bytes");
+  into.step_age_ms = std::min(into.step_age_ms, number(m, "/step_age_ms"));
+}
+
+// Nothing without models.
+std::vector<std::string> model_lines(const std::vector<ReducerSamples>& reducers) {
+  std::map<std::string, Model> models;
+  for (const ReducerSamples& r : reducers) {
+    for (const Json& m : list(r.current->status, "models")) {
+      const std::string name = text(m, "name");
+      add_model_status(models[name], m, find_entry(r.previous, "models", "name", name),
+                       r.previous == nullptr ? 0 : r.seconds());
+    }
+  }
+  if (models.empty()) return {};
+  std::vector<std::string> lines = {
+      "", fmt::format("{:<20} {:<8} {:>4} {:>9} {:>8} {:>8} {:>8} {:>9} {:>9} {:>6} {:>10}  {}", "MODEL",
+                      "MODE", "RED", "VERSION", "STEPS/s", "PUSHES/s", "OTHER/s", "IN Gb/s", "OUT Gb/s",
+                      "STAGED", "MEMORY", "LAST STEP")};
+  for (const auto& [name, m] : models) {
+    lines.push_back(fmt::format(
+        "{:<20} {:<8} {:>4.0f} {:>9.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9.2f} {:>9.2f} {:>6.0f} {:>10}  {}",
+        truncated(name, 20), m.mode, m.reducers, m.version, m.steps, m.pushes, m.not_contained, 8e-9 * m.in,
+        8e-9 * m.out, m.staged, config::rounded_size_text(m.memory), milliseconds_text(m.step_age_ms)));
+    if (!m.unavailable.empty()) lines.push_back("           UNAVAILABLE: " + m.unavailable);
+  }
+  return lines;
+}
+
 double error_count(const Json& status) {
   double errors = 0;
   for (const auto& [reason, count] : object(status, "closed").items()) {
@@ -275,7 +337,7 @@ std::string top_text(const TopSample& previous, const TopSample& current, size_t
   for (const ReducerSamples& r : reducers) {
     for (const Json& s : list(r.current->status, "session_list")) {
       const std::string id = text(s, "id");
-      add_session_status(sessions[id], s, find_session(r.previous, id),
+      add_session_status(sessions[id], s, find_entry(r.previous, "session_list", "id", id),
                          r.previous == nullptr ? 0 : r.seconds());
     }
   }
@@ -300,6 +362,7 @@ std::string top_text(const TopSample& previous, const TopSample& current, size_t
       all.push_back("           SICK: " + sickest);
   }
   if (order.empty()) all.emplace_back("no sessions");
+  for (std::string& line : model_lines(reducers)) all.push_back(std::move(line));
   std::string out;
   for (size_t i = 0; i < std::min(all.size(), lines); ++i) {
     const bool is_cut = i + 1 == lines && all.size() > lines;

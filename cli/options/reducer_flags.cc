@@ -68,6 +68,7 @@ void ReducerFlags::add_to(OptionSet& set) {
   add_security_options(set);
   add_speed_options(set);
   add_deadline_options(set);
+  add_model_options(set);
   add_diagnosis_options(set);
 }
 
@@ -82,7 +83,20 @@ void ReducerFlags::add_life_options(OptionSet& set) {
   set.duration("--arrival-timeout", o.arrival_timeout, kAnyTime,
                "with --mode job: time limit for these ranks to connect; 0: no limit");
   set.duration("--idle-timeout", o.idle_timeout, kAnyTime,
-               "with --mode job: time without a session after which the job has ended");
+               "with --mode job: time without a session or client of models after which the job has ended");
+}
+
+void ReducerFlags::add_model_options(OptionSet& set) {
+  set.group("Models");
+  set.text("--state", models_.folder, "DIR",
+           "keep models (sluice store) in this folder, which outlives the process; empty: none");
+  set.text("--coordinator", models_.coordinator, "URL",
+           "etcd://HOST:PORT,... where the reducers of a pool agree on models; empty: this reducer is alone");
+  set.text(
+      "--announce", models_.announce, "HOST[:PORT]",
+      "where clients and other reducers reach the models; empty: the --listen address or the host's name");
+  set.size("--state-memory", models_.memory_limit,
+           "bytes that all models may take; 0: half of the machine's memory");
 }
 
 void ReducerFlags::add_diagnosis_options(OptionSet& set) {

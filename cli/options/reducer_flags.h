@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/options/option_set.h"
+#include "cli/process/store_service.h"
 #include "reducer/admin/http_server.h"
 #include "reducer/reducer.h"
 
@@ -30,6 +31,7 @@ class ReducerFlags {
   [[nodiscard]] std::optional<reducer::admin::HttpOptions> http_options() const;
 
   [[nodiscard]] const std::string& blackbox() const noexcept { return blackbox_; }  // empty: none
+  [[nodiscard]] const StoreServiceOptions& models() const noexcept { return models_; }
   [[nodiscard]] const std::string& port_file() const noexcept { return port_file_; }
   [[nodiscard]] const std::string& http_port_file() const noexcept { return http_port_file_; }
   [[nodiscard]] const ConfigFileOptions& config_file() const noexcept { return *config_file_; }
@@ -40,10 +42,12 @@ class ReducerFlags {
   void add_security_options(OptionSet& set);
   void add_speed_options(OptionSet& set);
   void add_deadline_options(OptionSet& set);
+  void add_model_options(OptionSet& set);
   void add_diagnosis_options(OptionSet& set);
 
   reducer::ReducerOptions options_;
   std::shared_ptr<ConfigFileOptions> config_file_;
+  StoreServiceOptions models_;
   std::string listen_ = "127.0.0.1:7470";
   std::string blackbox_;
   std::string port_file_;

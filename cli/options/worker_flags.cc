@@ -115,16 +115,22 @@ void WorkerFlags::require_reducers(const char* command) const {
 }
 
 bench::WorkerOptions WorkerFlags::worker() const {
-  check();
+  bench::WorkerOptions options = client();
   if (pool_list().empty() || session_.empty())
     throw Failure(bench::kExitUsage, "--rank requires --connect and --session");
   if (rank_ >= workers_)
     throw Failure(bench::kExitUsage,
                   fmt::format("--rank {}: must be less than --workers {}", rank_, workers_));
+  options.session = session_;
+  options.rank = static_cast<uint32_t>(rank_);
+  options.ranks = workers_;
+  return options;
+}
+
+bench::WorkerOptions WorkerFlags::client() const {
+  check();
   return {.reducers = pool_list(),
-          .session = session_,
-          .rank = static_cast<uint32_t>(rank_),
-          .ranks = workers_,
+          .session = {},
           .job = job_,
           .tenant = tenant_,
           .key_file = key_file_,

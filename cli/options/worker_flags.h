@@ -24,9 +24,11 @@ class WorkerFlags {
   // True when this process is one worker (--rank was given); otherwise it is the launcher.
   [[nodiscard]] bool is_worker() const noexcept { return rank_ >= 0; }
   [[nodiscard]] uint32_t workers() const noexcept { return workers_; }
-  // Both throw Failure: kExitUsage for missing or contradictory options, kExitConfig when the key or the
+  // These throw Failure: kExitUsage for missing or contradictory options, kExitConfig when the key or the
   // token cannot be read.
   [[nodiscard]] bench::WorkerOptions worker() const;
+  // The same for a launcher that connects to running reducers, without session and rank.
+  [[nodiscard]] bench::WorkerOptions client() const;
   [[nodiscard]] bench::LaunchOptions launch(const std::vector<std::string>& arguments) const;
   // Throws Failure(kExitUsage) when the run has no dedicated reducer, which `command` needs.
   void require_reducers(const char* command) const;

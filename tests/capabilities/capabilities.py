@@ -36,6 +36,7 @@ CAPABILITIES = {
     "pypi": (probes.pypi, "Python packages from the package index", True),
     "ipv6": (probes.ipv6, "the address ::1", True),
     "callgrind": (probes.callgrind, "instruction counts", True),
+    PROGRAM + "etcd": (functools.partial(probes.programs, "etcd"), "the coordinator of several reducers", True),
     PROGRAM + "kubectl": (functools.partial(probes.programs, "kubectl"), "rendering of Kubernetes manifests", False),
 }
 

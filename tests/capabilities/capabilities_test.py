@@ -84,8 +84,8 @@ class Probes(MissingCapabilityTest):
                             self.environment())
 
     def test_programs_that_are_not_installed(self):
-        for program, name in (("valgrind", "callgrind"), ("buildah", "buildah"), ("mmdebstrap", "debian-mirror"), ("kubectl", "program:kubectl"),
-                              ("qemu-system-x86_64", "rdma-guest")):
+        for program, name in (("valgrind", "callgrind"), ("buildah", "buildah"), ("mmdebstrap", "debian-mirror"), ("etcd", "program:etcd"),
+                              ("kubectl", "program:kubectl"), ("qemu-system-x86_64", "rdma-guest")):
             with self.subTest(name):
                 shutil.rmtree(self.programs)
                 self.programs.mkdir()

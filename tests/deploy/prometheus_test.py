@@ -81,13 +81,13 @@ class Promtool(SluiceTest):
         # A reducer serves these series only with an RDMA device, a known link speed or after an error.
         rare = {"sluice_rdma_completion_errors_total", "sluice_rdma_port_losses_total", "sluice_transport_info", "sluice_link_speed_bytes_per_second"}
         page = (deploy_case.ROOT / "docs/reference/metrics.md").read_text()
-        documented = set(re.findall(r"^\| `([a-z_]+)`", page, re.MULTILINE))
+        documented = set(re.findall(r"^\|`([a-z_]+)`", page, re.MULTILINE))
         for expression in self.rule_lines("expr") + self.dashboard_expressions():
             names = metric_names(expression)
             self.assertTrue(names, expression)
             self.assertEqual(names - series - recorded - NOT_SERVED - rare, set(), expression)
         self.assertEqual(set(declared) - documented, set(), "not in docs/reference/metrics.md")
-        rows = dict(re.findall(r"^\| `([a-z_]+)` \| (\w+ \| .*) \|$", page, re.MULTILINE))
+        rows = dict(re.findall(r"^\|`([a-z_]+)`\|(\w+\|.*)\|$", page, re.MULTILINE))
         helps = dict(re.findall(r"^# HELP (\S+) (.*)$", served, re.MULTILINE))
         for name, text in helps.items():
             kind, _, meaning = (cell.strip() for cell in rows[name].split("|"))
@@ -98,8 +98,10 @@ class Promtool(SluiceTest):
         self.assertEqual({name for name in rare if f'"{name}"' not in source}, set())
 
     def live_metrics(self):
-        """Returns /metrics of a reducer that has completed a session."""
-        _, address, port = self.start_http_reducer()
+        """Returns /metrics of a reducer that has a model, and has completed a session."""
+        _, address, port = self.start_http_reducer("--state", self.folder / "state")
+        model = {"name": "m", "versions": 2, "mode": {"kind": "async"}, "rule": {"kind": "add"}, "tensors": [{"name": "x", "dtype": "f32", "shape": [4]}]}
+        self.run_sluice("store", "create", "--reducers", address, self.write("model.json", json.dumps(model)))
         self.run_sluice("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5", "--workers", "2", "--connect", address)
 
         def scrape():

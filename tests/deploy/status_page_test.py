@@ -3,6 +3,7 @@
 SLUICE_TEST_KEEP=FOLDER copies the screenshot to this folder.
 """
 
+import json
 import os
 import re
 import shutil
@@ -41,7 +42,7 @@ class Page(SluiceTest):
     def setUp(self):
         super().setUp()
         self.jobs = []
-        self.reducer, self.address, port = self.start_http_reducer("--weight", f"{IMAGE}=2", "--drain-timeout", "5m")
+        self.reducer, self.address, port = self.start_http_reducer("--weight", f"{IMAGE}=2", "--drain-timeout", "5m", "--state", self.folder / "state")
         self.url = f"http://127.0.0.1:{port}/"
 
     def load(self):
@@ -53,7 +54,11 @@ class Page(SluiceTest):
 
     def test_page_shows_sessions_and_escapes_names_of_clients(self):
         self.load()
+        model = {"name": "run-7", "versions": 2, "mode": {"kind": "async"}, "rule": {"kind": "add"}, "tensors": [{"name": "x", "dtype": "f32", "shape": [4]}]}
+        self.run_sluice("store", "create", "--reducers", self.address, self.write("model.json", json.dumps(model)))
         dom = browse(self.folder / "profile", self.url, "--dump-dom")
+        self.assertRegex(dom, '<section id="models-section">')  # not hidden
+        self.assertRegex(dom, r'<tr><td class="tenant">run-7</td><td>async</td><td>add</td><td class="n">0</td><td class="n">1, 0 of 1</td>')
         self.assertIn("<title>Sluice reducer</title>", dom)
         self.assertIn("&lt;script&gt;document.title='owned'&lt;/script&gt;", dom)
         self.assertIn("&lt;img src=x onerror=document.title='owned'&gt;", dom)

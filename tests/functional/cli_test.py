@@ -23,7 +23,7 @@ class CommandLine(SluiceTest):
         self.assertIn("--drain-timeout TIME=25s (Env:SLUICE_DRAIN_TIMEOUT)", text)
         self.assertIn("--max-slot SIZE=1M (Env:SLUICE_MAX_SLOT)", text)
         for command in (["bench"], ["bench", "allreduce"], ["bench", "replay"], ["bench", "star"], ["bench", "star-server"], ["bench", "reduce"], ["bench", "latency"],
-                        ["bench", "link"], ["bench", "soak"], ["demo", "digits"], ["keygen"], ["status"], ["trace", "summary"], ["bits"]):
+                        ["bench", "link"], ["bench", "soak"], ["demo", "digits"], ["demo", "outer-steps"], ["keygen"], ["status"], ["trace", "summary"], ["bits"]):
             self.assertIn("Usage", self.run_sluice(*command, "--help").stdout)
 
     def test_check_plugin_reduces_once_or_reports_the_reason(self):

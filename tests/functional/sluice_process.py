@@ -105,10 +105,10 @@ class SluiceTest(unittest.TestCase):
         self.addCleanup(running.end)
         return running
 
-    def start_server(self, command, *arguments, host="127.0.0.1", **how):
-        """Starts a command that listens on a port chosen by the OS, and waits until it does: (Running, "HOST:PORT")."""
+    def start_server(self, command, *arguments, host="127.0.0.1", port=0, **how):
+        """Starts a command that listens on a port chosen by the OS, or that of an earlier process, and waits until it does: (Running, "HOST:PORT")."""
         port_file = self.folder / f"port-{time.monotonic_ns()}"
-        running = self.start(*command, "--listen", f"{host}:0", "--port-file", port_file, *arguments, **how)
+        running = self.start(*command, "--listen", f"{host}:{port}", "--port-file", port_file, *arguments, **how)
         until("the server writes its port", lambda: port_file.exists() or running.ended())
         self.assertIsNone(running.process.poll(), running.stderr())
         return running, f"{host}:{port_file.read_text().strip()}"

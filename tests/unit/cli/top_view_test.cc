@@ -58,6 +58,27 @@ TEST(TopView, ShowsUnreachableReducers) {
   EXPECT_THAT(text, HasSubstr("in 0.00 Gb/s"));  // there is no earlier sample
 }
 
+TEST(TopView, AddsUpTheReducersOfAModel) {
+  const auto sample = [](Nanos at, uint64_t steps, const char* unavailable) {
+    TopSample::Reducer leader = reducer("a:1", at, 1, 0), other = reducer("b:1", at, 1, 0);
+    nlohmann::json m = {{"name", "run"},      {"mode", "sync"}, {"version", 7},    {"memory_bytes", 1u << 20},
+                        {"step_age_ms", 500}, {"staged", 2},    {"delta_bytes", 0}};
+    other.status["models"] = nlohmann::json::array({m});
+    m["steps"] = steps;
+    m["step_age_ms"] = 400;
+    m["pushes"] = {{"contained", 4 * steps}, {"late", steps}};
+    m["delta_bytes"] = 1'000'000'000 * steps;
+    m["unavailable"] = unavailable;
+    leader.status["models"] = nlohmann::json::array({m});
+    return TopSample{{leader, other}};
+  };
+  const std::string text = top_text(sample(0, 1, ""), sample(2 * kSecond, 2, "etcd\n is gone"), 400, 100);
+  EXPECT_THAT(text,
+              HasSubstr("\nrun                  sync        2         7     0.50     2.50     0.50      4.00"
+                        "      0.00      2    2.0 MiB  400 ms\n"));
+  EXPECT_THAT(text, HasSubstr("UNAVAILABLE: etcd? is gone\n"));
+}
+
 TEST(TopView, ComputesNoRatesAcrossAReducerRestart) {
   const TopSample before{{reducer("a:1", 0, 5, 100)}};
   TopSample now{{reducer("a:1", kSecond, 1, 100)}};

@@ -1,0 +1,143 @@
+#include "cli/process/store_service.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <utility>
+
+#include "config/endpoints.h"
+#include "config/secret_file.h"
+#include "core/log.h"
+#include "core/physical_memory.h"
+#include "gpu_client/engine/join/handshake.h"
+#include "store/coordinator/etcd/etcd_coordinator.h"
+#include "store/coordinator/sqlite/sqlite_coordinator.h"
+#include "store/server/store_server.h"
+#include "transport/tcp/address.h"
+#include "wire/handshake.h"
+
+namespace sluice::cli {
+namespace {
+
+std::string announced_address(const std::string& announce, const std::string& listen_host, uint16_t port) {
+  std::string host = announce.empty() ? listen_host : announce;
+  if (const auto given = config::parse_endpoints(announce);
+      !announce.empty() && given && given->size() == 1 && announce.find(':') != std::string::npos)
+    return announce;
+  if (host.empty() || host == "0.0.0.0" || host == "::") {
+    std::array<char, 256> name{};
+    if (::gethostname(name.data(), name.size() - 1) == 0) host = name.data();
+  }
+  return transport::tcp::endpoint_text(host, port);
+}
+
+Result<std::shared_ptr<store::Coordinator>> open_coordinator(const StoreServiceOptions& options) {
+  Result<std::unique_ptr<store::Coordinator>> opened;
+  if (options.coordinator.empty()) {
+    opened = store::SqliteCoordinator::open(options.folder + "/coordinator.sqlite");
+  } else {
+    const auto etcd = store::parse_etcd_url(options.coordinator);
+    if (!etcd) return tl::unexpected(etcd.error());
+    opened = store::EtcdCoordinator::make(*etcd);
+  }
+  if (!opened) return tl::unexpected(opened.error());
+  return std::shared_ptr<store::Coordinator>(std::move(*opened));
+}
+
+// The identity with which this reducer connects to others. Of its key only: a job's token is not enough.
+Result<engine::Identity> peer_identity(const reducer::ReducerOptions& reducer) {
+  engine::Identity identity;
+  identity.ranks = 1;
+  identity.job = store::kReducerJob;
+  if (::getrandom(identity.session.bytes.data(), identity.session.bytes.size(), 0) < 0)
+    return fail(Errc::kSystem, "cannot get random bytes from the system");
+  if (!reducer.key_file.empty()) {
+    const auto key = config::read_secret_file(reducer.key_file);
+    if (!key) return tl::unexpected(key.error());
+    identity.token = wire::job_token(std::as_bytes(std::span(key->secret)), identity.job);
+  }
+  auto tls = engine::read_tls_settings();
+  if (!tls) return tl::unexpected(tls.error());
+  identity.tls = std::move(*tls);
+  return identity;
+}
+
+Result<transport::tcp::Socket> connect_to_store(const engine::Identity& identity, const std::string& address,
+                                                Nanos deadline) {
+  const auto endpoint = config::parse_endpoints(address);
+  if (!endpoint || endpoint->size() != 1)
+    return fail(Errc::kBadField, "a reducer announces \"" + address + "\"");
+  const std::string name = engine::reducer_name(endpoint->front());
+  auto socket = engine::connect_once(endpoint->front(), identity, deadline);
+  if (!socket) return add_context(name, socket.error());
+  auto handshake = engine::perform_handshake(std::move(*socket), endpoint->front(), name, identity,
+                                             wire::Purpose::kStore, 0, 0, deadline);
+  if (!handshake) return tl::unexpected(handshake.error());
+  const wire::StoreRequest request{.mac = engine::client_proof(*handshake, identity, 0)};
+  auto ready = engine::send_request<wire::StoreReady>(*handshake, request, deadline);
+  if (!ready) return tl::unexpected(ready.error());
+  return std::move(handshake->socket);
+}
+
+uint64_t memory_limit(const StoreServiceOptions& options) {
+  return options.memory_limit != 0 ? options.memory_limit : physical_memory() / 2;
+}
+
+}  // namespace
+
+StoreService::StoreService(StoreServiceOptions options)
+    : options_(std::move(options)), monitor_(std::make_shared<store::ModelMonitor>(memory_limit(options_))) {}
+StoreService::~StoreService() {
+  stop();
+}
+
+void StoreService::attach(reducer::ReducerOptions& options) {
+  if (options_.folder.empty()) return;
+  options.on_store_connection = [this](transport::tcp::Socket socket, const std::string& peer,
+                                       const std::string& job) {
+    const std::scoped_lock lock(mutex_);
+    if (server_) server_->adopt(std::move(socket), peer, job);
+  };
+  options.models_status = [monitor = monitor_](size_t max_bytes) { return monitor->status_json(max_bytes); };
+  options.models_use = [monitor = monitor_] {
+    return reducer::ModelsUse{.clients = monitor->clients(), .has_pushes = monitor->has_pushes()};
+  };
+}
+
+Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_t port) {
+  if (options_.folder.empty()) return {};
+  std::error_code error;
+  std::filesystem::create_directories(options_.folder, error);
+  if (error) return fail(Errc::kSystem, "cannot create " + options_.folder + ": " + error.message());
+  auto coordinator = open_coordinator(options_);
+  if (!coordinator) return tl::unexpected(coordinator.error());
+  auto identity = peer_identity(reducer);
+  if (!identity) return tl::unexpected(identity.error());
+  const std::string address = announced_address(options_.announce, reducer.listen_host, port);
+  auto started = store::StoreServer::start(
+      {.folder = options_.folder,
+       .address = address,
+       .coordinator = std::move(*coordinator),
+       .connect = [identity = std::move(*identity)](
+                      const std::string& to,
+                      Nanos deadline) { return connect_to_store(identity, to, deadline); },
+       .log = [](const std::string& line) { log::warn(line); },
+       .monitor = monitor_});
+  if (!started) return add_context("--state " + options_.folder, started.error());
+  log::info("models in " + options_.folder + ", announced as " + address);
+  const std::scoped_lock lock(mutex_);
+  server_ = std::move(*started);
+  return {};
+}
+
+void StoreService::stop() noexcept {
+  std::unique_ptr<store::StoreServer> server;
+  {
+    const std::scoped_lock lock(mutex_);
+    server = std::move(server_);
+  }
+}
+
+}  // namespace sluice::cli

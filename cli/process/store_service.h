@@ -1,0 +1,51 @@
+// Class StoreService runs the models of `sluice reducer --state DIR` beside its reducer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/result.h"
+#include "reducer/reducer.h"
+#include "transport/tcp/socket.h"
+
+namespace sluice::store {
+class ModelMonitor;
+class StoreServer;
+}  // namespace sluice::store
+
+namespace sluice::cli {
+
+struct StoreServiceOptions {
+  std::string folder = {};       // empty: no models
+  std::string coordinator = {};  // "etcd://host:port,..."; empty: a file in `folder`, for one reducer alone
+  std::string announce = {};     // host or host:port; empty: the address of --listen, or the host's name
+  uint64_t memory_limit = 0;     // bytes; 0: half of the machine's memory
+};
+
+class StoreService {
+ public:
+  explicit StoreService(StoreServiceOptions options);
+  StoreService(const StoreService&) = delete;
+  StoreService& operator=(const StoreService&) = delete;
+  ~StoreService();
+
+  // To be called before Reducer::start() with these options: the reducer then gives its connections of models
+  // to this object, which must outlive it, and shows the models in its status. Connections before start() are
+  // closed.
+  void attach(reducer::ReducerOptions& options);
+  // Opens the folder and the coordinator. `reducer`: the options that it runs with.
+  [[nodiscard]] Result<void> start(const reducer::ReducerOptions& reducer, uint16_t port);
+  // Ends all connections, and the lease: other reducers take over at once.
+  void stop() noexcept;
+
+ private:
+  const StoreServiceOptions options_;
+  const std::shared_ptr<store::ModelMonitor> monitor_;
+  std::mutex mutex_;
+  std::unique_ptr<store::StoreServer> server_;
+};
+
+}  // namespace sluice::cli

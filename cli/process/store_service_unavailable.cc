@@ -1,0 +1,19 @@
+// StoreService of a build without SQLite 3.
+#include "cli/process/store_service.h"
+
+#include <utility>
+
+#include "store/server/store_server.h"
+
+namespace sluice::cli {
+
+StoreService::StoreService(StoreServiceOptions options) : options_(std::move(options)) {}
+StoreService::~StoreService() = default;
+void StoreService::attach(reducer::ReducerOptions&) {}
+Result<void> StoreService::start(const reducer::ReducerOptions&, uint16_t) {
+  if (options_.folder.empty()) return {};
+  return fail(Errc::kUnsupported, "--state: this program was built without SQLite 3, which models need");
+}
+void StoreService::stop() noexcept {}
+
+}  // namespace sluice::cli

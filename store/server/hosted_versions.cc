@@ -1,0 +1,317 @@
+// The versions of the shards of a HostedModel: steps, copies, installation.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/bytes.h"
+#include "store/server/hosted_model.h"
+#include "store/update/update_step.h"
+
+namespace sluice::store {
+namespace {
+
+constexpr size_t kIdentityBytes = 16;
+// How long a step waits for readers of the slot that it needs.
+constexpr auto kReaderTime = std::chrono::seconds(10);
+
+// The last push of each worker: those of the version before, then those of the step. Equal on all owners.
+std::vector<PushIdentity> merged(const VersionView& base, std::span<const StepPush> pushes) {
+  std::map<uint64_t, uint64_t> last;
+  for (size_t i = 0; i < base.push_count(); ++i) last[base.push(i).worker] = base.push(i).number;
+  for (const StepPush& push : pushes) last[push.identity.worker] = push.identity.number;
+  std::vector<PushIdentity> all;
+  for (const auto& [worker, number] : last) all.push_back({worker, number});
+  if (all.size() > kMaxWorkers) {
+    // Clients number pushes by the time, so the lowest numbers are the oldest.
+    std::ranges::nth_element(all, all.begin() + kMaxWorkers, std::greater(), &PushIdentity::number);
+    all.resize(kMaxWorkers);
+    std::ranges::sort(all, {}, &PushIdentity::worker);
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<VersionView> HostedModel::view(uint32_t shard, uint64_t version) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = shards_.find(shard);
+  if (found == shards_.end() || found->second->holders.owner != self_)
+    return fail(Errc::kBadView, "this reducer does not own shard " + std::to_string(shard) + " of model \"" +
+                                    spec_.name + "\"");
+  VersionView view = found->second->files.view(version);
+  const auto committed = found->second->files.committed();
+  if (!view.valid() || !committed || version > *committed)
+    return fail(Errc::kBadView, "version " + std::to_string(version) + " of model \"" + spec_.name +
+                                    "\" is not kept; the newest is " +
+                                    (committed ? std::to_string(*committed) : "none"));
+  return view;
+}
+
+void HostedModel::end_view(VersionView view) {
+  {
+    const std::scoped_lock lock(mutex_);
+    [[maybe_unused]] const VersionView ends = std::move(view);
+  }
+  released_.notify_all();
+}
+
+Result<VersionWriter> HostedModel::begin(Lock& lock, Shard& shard, uint64_t version, uint64_t generation) {
+  if (const auto prepared = shard.files.prepared()) {
+    // The version after a prepared one begins only when that is committed, although COMMITTED may be lost.
+    const bool is_committed =
+        *prepared + 1 == version && shard.files.view(*prepared).generation() == generation;
+    const Status s = is_committed ? shard.files.commit(*prepared) : shard.files.discard(*prepared);
+    if (!s.ok()) return fail(s.code(), "cannot end version " + std::to_string(*prepared));
+  }
+  VersionWriter writer;
+  Status status;
+  const bool is_free = released_.wait_for(lock, kReaderTime, [&] {
+    status = shard.files.begin(version, generation, writer);
+    return status != Errc::kWouldBlock;
+  });
+  if (!is_free)
+    return fail(Errc::kTimeout, "readers have held version files of model \"" + spec_.name + "\" for 10 s");
+  if (!status.ok())
+    return fail(status.code(), "version " + std::to_string(version) + " of model \"" + spec_.name +
+                                   "\" cannot follow version " +
+                                   std::to_string(shard.files.committed().value_or(0)));
+  return writer;
+}
+
+Result<void> HostedModel::step(const wire::Step& request, std::span<const StepPush> pushes) {
+  Lock lock(mutex_);
+  auto acquired = acquire_owned(lock, request.shard);
+  if (!acquired) return tl::unexpected(acquired.error());
+  Shard& shard = **acquired;
+  const auto end = [&](tl::unexpected<Error> error) -> Result<void> {
+    release(lock, shard);
+    return error;
+  };
+  const ShardHolders holders = shard.holders;
+  if (request.generation != holders.generation)
+    return end(fail(Errc::kBadView, "shard " + std::to_string(request.shard) + " has generation " +
+                                        std::to_string(holders.generation) + ", the request " +
+                                        std::to_string(request.generation)));
+  const std::pair<uint64_t, uint64_t> order{request.revision, request.attempt};
+  if (order < shard.last_step)
+    return end(fail(Errc::kBadView, "STEP " + std::to_string(request.revision) + "." +
+                                        std::to_string(request.attempt) + " comes after " +
+                                        std::to_string(shard.last_step.first) + "." +
+                                        std::to_string(shard.last_step.second)));
+  shard.last_step = order;
+  if (shard.files.committed() != request.version - 1 && shard.files.prepared() != request.version - 1)
+    return end(fail(Errc::kBadView, "shard " + std::to_string(request.shard) + " is at version " +
+                                        std::to_string(shard.files.committed().value_or(0))));
+  if (auto supplied = supply(lock, shard, request.shard); !supplied)
+    return end(tl::unexpected(supplied.error()));
+  std::vector<StagedDelta> deltas;
+  std::vector<DeltaBuffer> held;
+  for (const StepPush& push : pushes) {
+    const auto found = staged_.find({request.shard, push.identity.worker});
+    if (found == staged_.end() || found->second.number != push.identity.number)
+      return end(fail(Errc::kBadSequence,
+                      "the delta of worker " + std::to_string(push.identity.worker) + " is not staged"));
+    held.push_back(found->second.values);
+    deltas.push_back({.values = held.back()->data(), .weight = push.weight});
+  }
+  auto writer = begin(lock, shard, request.version, holders.generation);
+  if (!writer) return end(tl::unexpected(writer.error()));
+  VersionView base = shard.files.view(request.version - 1);
+  lock.unlock();
+
+  ConstShardArrays in{};
+  ShardArrays out{};
+  for (size_t a = 0; a < arrays(); ++a) {
+    in[a] = base.array(a).data();
+    out[a] = writer->array(a).data();
+  }
+  const UpdateStep update(spec_.rule, base.steps(), deltas);
+  update.run(in, out, 0, layout_.shard_elements());
+  writer->compute_checksums();
+  const auto identities = merged(base, pushes);
+
+  lock.lock();
+  const uint64_t steps = base.steps() + 1;
+  [[maybe_unused]] const VersionView base_ends = std::move(base);
+  if (const Status s = shard.files.prepare(*writer, steps, identities); !s.ok())
+    return end(fail(s.code(), "cannot prepare version " + std::to_string(request.version)));
+  VersionView made = shard.files.view(request.version);
+  lock.unlock();
+  auto copied = send_to_copy(shard, request.shard, holders, made, false);
+  end_view(std::move(made));
+  release(lock, shard);
+  return copied;
+}
+
+Result<void> HostedModel::send_to_copy(Shard& shard, uint32_t index, const ShardHolders& holders,
+                                       const VersionView& view, bool committed) {
+  if (holders.copy == kNoStore) return {};
+  std::vector<std::byte> identities(view.push_count() * kIdentityBytes);
+  for (size_t i = 0; i < view.push_count(); ++i) {
+    store_le(identities.data() + i * kIdentityBytes, view.push(i).worker);
+    store_le(identities.data() + i * kIdentityBytes + 8, view.push(i).number);
+  }
+  const wire::CopyVersion message{.model = id_,
+                                  .shard = index,
+                                  .generation = holders.generation,
+                                  .version = view.version(),
+                                  .steps = view.steps(),
+                                  .committed = static_cast<uint8_t>(committed ? 1 : 0),
+                                  .pushes = static_cast<uint32_t>(view.push_count()),
+                                  .bytes = arrays() * layout_.shard_elements() * sizeof(float)};
+  std::array<std::span<const std::byte>, kMaxArrays> bodies{};
+  for (size_t a = 0; a < arrays(); ++a) bodies[a] = std::as_bytes(view.array(a));
+  SLUICE_RETURN_IF_ERROR(
+      shard.copy_links.send(holders.copy, message, {identities, bodies[0], bodies[1], bodies[2]}));
+  auto answer = shard.copy_links.receive<wire::Done>(holders.copy);
+  if (!answer) return tl::unexpected(answer.error());
+  counters_->copy_bytes.add(message.bytes);
+  return {};
+}
+
+// An owner sends the current version before it makes this reducer the copy (move_copy()).
+void HostedModel::accept_offer(const wire::CopyVersion& request) {
+  if (request.committed == 0) return;
+  auto found = shards_.find(request.shard);
+  if (found == shards_.end()) {
+    auto files = VersionFiles::open(folder_, shape(request.shard), VersionFiles::OnDamage::kDrop);
+    if (!files) return;
+    found = shards_.emplace(request.shard, std::make_unique<Shard>(std::move(*files), connect_)).first;
+    found->second->holders = {.owner = kNoStore, .copy = kNoStore, .generation = 0};
+  }
+  Shard& shard = *found->second;
+  if (shard.is_busy || shard.holders.owner == self_ || request.generation <= shard.holders.generation) return;
+  shard.holders = {.owner = kNoStore, .copy = self_, .generation = request.generation};
+}
+
+Result<void> HostedModel::receive_copy(const wire::CopyVersion& request, MessageChannel& from) {
+  const auto bad = [](Status s) { return fail(s.code(), "the body of COPY_VERSION"); };
+  if (request.pushes > kMaxWorkers || request.bytes != arrays() * layout_.shard_elements() * sizeof(float) ||
+      request.shard >= layout_.shards())
+    return bad(Errc::kBadLength);
+  std::vector<std::byte> identities(request.pushes * kIdentityBytes);
+  if (const Status s = from.receive_body(identities); !s.ok()) return bad(s);
+  std::vector<PushIdentity> pushes(request.pushes);
+  for (size_t i = 0; i < pushes.size(); ++i) {
+    pushes[i] = {load_le<uint64_t>(identities.data() + i * kIdentityBytes),
+                 load_le<uint64_t>(identities.data() + i * kIdentityBytes + 8)};
+  }
+  // The body must be read even if the request is refused, because the connection continues.
+  const auto refuse = [&](tl::unexpected<Error> error) -> Result<void> {
+    for (size_t a = 0; a < arrays(); ++a) {
+      const Status s =
+          from.receive_pieces(request.bytes / arrays(), [](uint64_t, std::span<const std::byte>) {});
+      if (!s.ok()) return bad(s);
+    }
+    return error;
+  };
+  Lock lock(mutex_);
+  accept_offer(request);
+  const auto found = shards_.find(request.shard);
+  if (found == shards_.end() || found->second->holders.copy != self_ ||
+      request.generation != found->second->holders.generation) {
+    lock.unlock();
+    return refuse(fail(Errc::kBadView, "this reducer has no copy of shard " + std::to_string(request.shard) +
+                                           " of generation " + std::to_string(request.generation)));
+  }
+  Shard& shard = *found->second;
+  released_.wait(lock, [&] { return !shard.is_busy; });
+  if (shard.files.committed() == request.version) {  // it has come before
+    lock.unlock();
+    auto refused = refuse(fail(Errc::kOk, ""));
+    return refused.error().code == Errc::kOk ? Result<void>() : refused;
+  }
+  auto writer = begin(lock, shard, request.version, request.generation);
+  if (!writer) {
+    lock.unlock();
+    return refuse(tl::unexpected(writer.error()));
+  }
+  shard.is_busy = true;
+  lock.unlock();
+  Status status;
+  for (size_t a = 0; a < arrays() && status.ok(); ++a)
+    status = from.receive_body(std::as_writable_bytes(writer->array(a)));
+  if (status.ok()) writer->compute_checksums();
+  lock.lock();
+  if (!status.ok()) {
+    *writer = VersionWriter();
+    release(lock, shard);
+    return bad(status);
+  }
+  status = shard.files.prepare(*writer, request.steps, pushes);
+  if (status.ok() && request.committed != 0) status = shard.files.commit(request.version);
+  release(lock, shard);
+  if (!status.ok())
+    return fail(status.code(), "cannot store the copy of version " + std::to_string(request.version));
+  return {};
+}
+
+Result<void> HostedModel::commit(uint32_t shard, uint64_t version) {
+  Lock lock(mutex_);
+  const auto found = shards_.find(shard);
+  if (found == shards_.end())
+    return fail(Errc::kBadView, "this reducer does not have shard " + std::to_string(shard));
+  Shard& s = *found->second;
+  released_.wait(lock, [&] { return !s.is_busy; });
+  if (s.files.committed() == version) return {};
+  if (const Status status = s.files.commit(version); !status.ok())
+    return fail(Errc::kBadView, "version " + std::to_string(version) + " of shard " + std::to_string(shard) +
+                                    " is not prepared");
+  counters_->set_version(version);
+  const ShardHolders holders = s.holders;
+  if (holders.owner != self_) return {};
+  {
+    const VersionView view = s.files.view(version);
+    drop_contained(shard, view);
+  }
+  if (holders.copy == kNoStore) return {};
+  s.is_busy = true;
+  lock.unlock();
+  // A copy that does not get it learns it from the coordinator.
+  auto told =
+      s.copy_links.send(holders.copy, wire::Committed{.model = id_, .shard = shard, .version = version});
+  if (told) static_cast<void>(s.copy_links.receive<wire::Done>(holders.copy));
+  release(lock, s);
+  return {};
+}
+
+Result<void> HostedModel::install(const wire::Install& request, const DeltaBuffer& values) {
+  Lock lock(mutex_);
+  auto acquired = acquire_owned(lock, request.shard);
+  if (!acquired) return tl::unexpected(acquired.error());
+  Shard& shard = **acquired;
+  const auto end = [&](tl::unexpected<Error> error) -> Result<void> {
+    shard.installing = VersionWriter();
+    release(lock, shard);
+    return error;
+  };
+  if (shard.files.committed())
+    return end(fail(Errc::kMismatch, "model \"" + spec_.name + "\" has been started"));
+  if (request.array == 0) {
+    shard.installing = VersionWriter();
+    auto writer = begin(lock, shard, request.version, shard.holders.generation);
+    if (!writer) return end(tl::unexpected(writer.error()));
+    shard.installing = std::move(*writer);
+  }
+  if (!shard.installing.valid())
+    return end(fail(Errc::kUnexpectedMessage, "INSTALL does not begin with array 0"));
+  lock.unlock();
+  std::ranges::copy(*values, shard.installing.array(request.array).begin());
+  if (request.array + 1U == arrays()) shard.installing.compute_checksums();
+  lock.lock();
+  if (request.array + 1U < arrays()) {
+    release(lock, shard);
+    return {};
+  }
+  if (const Status s = shard.files.prepare(shard.installing, request.steps, {}); !s.ok())
+    return end(fail(s.code(), "cannot store version " + std::to_string(request.version)));
+  VersionView made = shard.files.view(request.version);
+  const ShardHolders holders = shard.holders;
+  lock.unlock();
+  auto copied = send_to_copy(shard, request.shard, holders, made, false);
+  end_view(std::move(made));
+  release(lock, shard);
+  return copied;
+}
+
+}  // namespace sluice::store

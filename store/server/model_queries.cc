@@ -1,0 +1,168 @@
+// What MODEL_QUERY and START_MODEL ask of a StoreServer.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/printable_text.h"
+#include "store/model/memory_needed.h"
+#include "store/model/model_json.h"
+#include "store/server/store_server.h"
+
+namespace sluice::store {
+
+Result<std::string> StoreServer::answer(const Known& known, std::optional<bool> created) {
+  const auto live = live_stores();
+  if (!live) return tl::unexpected(live.error());
+  nlohmann::json shards = nlohmann::json::array();
+  for (const ShardHolders& s : known.state.shards) {
+    const auto owner = live->find(s.owner);
+    if (owner == live->end()) {
+      return fail(Errc::kReset, "reducer " + std::to_string(s.owner) + " has shard " +
+                                    std::to_string(shards.size()) + " of model \"" + known.record.spec.name +
+                                    "\" and does not run");
+    }
+    shards.push_back(
+        {{"store", s.owner}, {"address", owner->second}, {"copy", s.copy}, {"generation", s.generation}});
+  }
+  nlohmann::json json = {{"spec", nlohmann::json::parse(model_text(known.record.spec))},
+                         {"model", known.record.id},
+                         {"job", known.record.job},
+                         {"shards", shards},
+                         {"started", known.state.is_started},
+                         {"version", known.state.version}};
+  if (created) json["created"] = *created;
+  return json.dump();
+}
+
+Result<std::string> StoreServer::describe(const std::string& name) {
+  const auto known = read(name);
+  if (!known) return tl::unexpected(known.error());
+  if (!*known) return fail(Errc::kUnknownSession, "there is no model \"" + name + "\"");
+  return answer(**known, std::nullopt);
+}
+
+Result<std::string> StoreServer::list() {
+  const auto listed = options_.coordinator->list(kModelKeys);
+  if (!listed) return add_context("the coordinator", listed.error());
+  nlohmann::json names = nlohmann::json::array();
+  for (const Entry& entry : listed->entries) names.push_back(entry.key.substr(kModelKeys.size()));
+  return names.dump();
+}
+
+Result<std::string> StoreServer::create(const std::string& specification, const std::string& job) {
+  if (config::printable(job, job.size()) != job)
+    return fail(Errc::kBadField, "the job of a model has other characters than printable ASCII");
+  auto spec = parse_model(specification);
+  if (!spec) return tl::unexpected(spec.error());
+  const std::string name = spec->name;
+  const auto live = live_stores();
+  if (!live) return tl::unexpected(live.error());
+  std::vector<StoreId> stores;
+  for (const auto& [id, address] : *live) stores.push_back(id);
+  if (stores.empty()) return fail(Errc::kReset, "no reducer is announced in the coordinator");
+  const ModelLayout layout(*spec, static_cast<uint32_t>(stores.size()));
+  if (auto error = check_memory(*spec, memory_needed(*spec, layout, kExpectedWorkers),
+                                options_.monitor->budget()->limit(), options_.monitor->budget()->used()))
+    return tl::unexpected(*error);
+  CoordinatedState state;
+  for (size_t i = 0; i < stores.size(); ++i) {
+    const StoreId copy = stores.size() > 1 ? stores[(i + 1) % stores.size()] : kNoStore;
+    state.shards.push_back({.owner = stores[i], .copy = copy, .generation = 1});
+  }
+  const ModelRecord record{.id = random_id(), .job = job, .spec = std::move(*spec)};
+  auto made = options_.coordinator->create(model_key(name), record_text(record));
+  if (!made) return add_context("the coordinator", made.error());
+  if (!made->is_done()) {
+    if (!made->entry) return fail(Errc::kReset, "model \"" + name + "\" is being deleted");
+    const auto existing = parse_record(*made->entry);
+    if (!existing) return tl::unexpected(existing.error());
+    if (const std::string text = difference(existing->spec, record.spec); !text.empty())
+      return fail(Errc::kMismatch, "model \"" + name + "\" exists: " + text);
+    if (existing->job != job) return fail(Errc::kUnauthenticated, other_job(name, existing->job, job));
+  }
+  // Also if its creator has stopped before it wrote the state.
+  const auto wrote = options_.coordinator->create(state_key(name), state_text(state));
+  if (!wrote) return add_context("the coordinator", wrote.error());
+  const auto known = read(name);
+  if (!known) return tl::unexpected(known.error());
+  if (!*known) return fail(Errc::kReset, "model \"" + name + "\" has been deleted");
+  if (const auto taken = take(**known); !taken) {
+    // For example, the disk is full. Nobody else would start the model.
+    if (made->is_done()) static_cast<void>(remove(name, job));
+    return tl::unexpected(taken.error());
+  }
+  return answer(**known, made->is_done());
+}
+
+Result<void> StoreServer::start_model(uint64_t id, uint64_t version) {
+  auto model = find(id);
+  if (!model) return tl::unexpected(model.error());
+  const std::string name = (*model)->spec().name;
+  for (;;) {
+    const auto known = read(name);
+    if (!known) return tl::unexpected(known.error());
+    if (!*known) return fail(Errc::kUnknownSession, "model \"" + name + "\" has been deleted");
+    CoordinatedState state = (*known)->state;
+    if (!state.is_started) {
+      state.is_started = true;
+      state.version = version;
+      const auto swapped = options_.coordinator->compare_and_swap(state_key(name), (*known)->state.revision,
+                                                                  state_text(state));
+      if (!swapped) return add_context("the coordinator", swapped.error());
+      if (!swapped->is_done()) continue;
+      state.revision = swapped->entry->revision;
+    }
+    if (state.version != version) return fail(Errc::kMismatch, "model \"" + name + "\" has been started");
+    PeerLinks links([this](StoreId store) { return connect_to(store); });
+    for (uint32_t i = 0; i < state.shards.size(); ++i) {
+      const wire::Committed message{.model = id, .shard = i, .version = version};
+      SLUICE_RETURN_IF_ERROR(links.send(state.shards[i].owner, message));
+      auto done = links.receive<wire::Done>(state.shards[i].owner);
+      if (!done) return tl::unexpected(done.error());
+    }
+    return take({(*known)->record, state});
+  }
+}
+
+Result<void> StoreServer::remove(const std::string& name, const std::string& job) {
+  const auto known = options_.coordinator->get(model_key(name));
+  if (!known) return add_context("the coordinator", known.error());
+  if (*known) {
+    const auto record = parse_record(**known);
+    if (record && record->job != job) return fail(Errc::kUnauthenticated, other_job(name, record->job, job));
+  }
+  for (const std::string& key : {model_key(name), state_key(name)}) {
+    for (;;) {
+      const auto entry = options_.coordinator->get(key);
+      if (!entry) return add_context("the coordinator", entry.error());
+      if (!*entry) break;
+      const auto removed = options_.coordinator->remove(key, (*entry)->revision);
+      if (!removed) return add_context("the coordinator", removed.error());
+      if (removed->outcome != Outcome::kConflict) break;
+    }
+  }
+  drop(name);
+  return {};
+}
+
+void StoreServer::drop(const std::string& name, uint64_t except) {
+  std::vector<Model> dropped;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (auto at = models_.begin(); at != models_.end();) {
+      const auto next = std::next(at);
+      if (at->first != except && at->second.hosted->spec().name == name) {
+        dropped.push_back(std::move(at->second));
+        models_.erase(at);
+      }
+      at = next;
+    }
+  }
+  for (Model& model : dropped) {
+    if (model.leader) model.leader->end();
+    model.hosted->remove();
+  }
+}
+
+}  // namespace sluice::store

@@ -1,0 +1,18 @@
+#include "store/server/peer_links.h"
+
+namespace sluice::store {
+
+Result<MessageChannel*> PeerLinks::channel(StoreId store) {
+  if (const auto found = channels_.find(store); found != channels_.end()) return &found->second;
+  auto opened = connect_(store);
+  if (!opened) return tl::unexpected(opened.error());
+  return &channels_.emplace(store, std::move(*opened)).first->second;
+}
+
+tl::unexpected<Error> PeerLinks::lost(StoreId store, Status status) {
+  channels_.erase(store);
+  return fail(Errc::kReset,
+              "reducer " + std::to_string(store) + ": " + std::string(to_string(status.code())));
+}
+
+}  // namespace sluice::store

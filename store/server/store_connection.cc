@@ -1,0 +1,253 @@
+#include "store/server/store_connection.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/bytes.h"
+#include "core/clock.h"
+#include "store/model/model_json.h"
+#include "store/server/store_server.h"
+#include "store/snapshot/half_floats.h"
+
+namespace sluice::store {
+namespace {
+
+using transport::tcp::MessageChannel;
+
+constexpr Nanos kAnswerTime = 10 * kSecond;
+constexpr Nanos kLongestWait = 60 * kSecond;  // of one request; clients ask again
+constexpr Nanos kForever = std::numeric_limits<Nanos>::max() / 2;
+
+Nanos wait_until(uint32_t timeout_ms) {
+  return monotonic_now() + std::min(static_cast<Nanos>(timeout_ms) * kMillisecond, kLongestWait);
+}
+
+bool is_wire_type(wire::DType dtype) {
+  return dtype == wire::DType::kF32 || dtype == wire::DType::kF16 || dtype == wire::DType::kBf16;
+}
+
+// Class Requests answers the requests of one connection. Functions return an error only if the connection
+// cannot continue.
+class Requests {
+ public:
+  Requests(StoreServer& server, MessageChannel& channel, const std::string& job)
+      : server_(server), channel_(channel), job_(job) {}
+
+  Status serve_one() {
+    if (const Status s = channel_.receive(kForever); !s.ok()) return s;
+    switch (channel_.type()) {
+      case wire::FrameType::kModelQuery: return serve(&Requests::query);
+      case wire::FrameType::kPush: return serve(&Requests::push);
+      case wire::FrameType::kPushStep: return serve(&Requests::push_step);
+      case wire::FrameType::kPull: return serve(&Requests::pull);
+      case wire::FrameType::kCurrent: return serve(&Requests::current);
+      case wire::FrameType::kInstall: return serve(&Requests::install);
+      case wire::FrameType::kStartModel: return serve(&Requests::start_model);
+      default: break;
+    }
+    if (job_ != kReducerJob) return Errc::kUnexpectedMessage;
+    switch (channel_.type()) {
+      case wire::FrameType::kStep: return serve(&Requests::step);
+      case wire::FrameType::kCopyVersion: return serve(&Requests::copy);
+      case wire::FrameType::kCommitted: return serve(&Requests::committed);
+      default: return Errc::kUnexpectedMessage;
+    }
+  }
+
+ private:
+  template <typename M>
+  Status serve(Status (Requests::*handler)(const M&)) {
+    M message;
+    if (const Status s = channel_.decode(message); !s.ok()) return s;
+    return (this->*handler)(message);
+  }
+  template <typename M>
+  Status answer(const M& message) {
+    return channel_.send(message, monotonic_now() + kAnswerTime);
+  }
+  Status refuse(const Error& error) { return answer(wire::Failed{.code = error.code, .text = error.text}); }
+  Status done_or_refuse(const Result<void>& result) {
+    return result ? answer(wire::Done{}) : refuse(result.error());
+  }
+  // Reads a body that nobody needs, and refuses the request.
+  Status skip_and_refuse(uint64_t bytes, const Error& error) {
+    const Status s = channel_.receive_pieces(bytes, [](uint64_t, std::span<const std::byte>) {});
+    return s.ok() ? refuse(error) : s;
+  }
+  // After an error of the connection, which the text tells.
+  static bool is_broken(const Error& error) { return is_bad_frame(error.code); }
+
+  Status query(const wire::ModelQuery& m) {
+    if (m.bytes > kMaxModelText) return Errc::kBadLength;
+    std::string body(m.bytes, '\0');
+    if (const Status s = channel_.receive_body(std::as_writable_bytes(std::span(body))); !s.ok()) return s;
+    Result<std::string> text;
+    switch (m.kind) {
+      case wire::ModelQueryKind::kOpen: text = server_.describe(m.name); break;
+      case wire::ModelQueryKind::kCreate: text = server_.create(body, job_); break;
+      case wire::ModelQueryKind::kList: text = server_.list(); break;
+      case wire::ModelQueryKind::kDelete:
+        if (const auto removed = server_.remove(m.name, job_); !removed) return refuse(removed.error());
+        return answer(wire::ModelAnswer{});
+      default: return Errc::kBadField;
+    }
+    if (!text) return refuse(text.error());
+    if (const Status s = answer(wire::ModelAnswer{.bytes = text->size()}); !s.ok()) return s;
+    return channel_.send_body(std::as_bytes(std::span(*text)));
+  }
+
+  // The model, if this job may change it.
+  Result<std::shared_ptr<HostedModel>> find_own(uint64_t id) {
+    auto model = server_.find(id);
+    if (!model || (*model)->job() == job_) return model;
+    return fail(Errc::kUnauthenticated, other_job((*model)->spec().name, (*model)->job(), job_));
+  }
+
+  Status push(const wire::Push& m) {
+    if (!is_wire_type(m.dtype)) return Errc::kBadDType;
+    const auto model = find_own(m.model);
+    if (!model) return skip_and_refuse(m.bytes, model.error());
+    const uint64_t elements = (*model)->layout().shard_elements();
+    const uint64_t width = wire::size_of(m.dtype);
+    if (m.bytes != elements * width) return Errc::kBadLength;
+    auto taken = (*model)->take_buffer();
+    if (!taken) return skip_and_refuse(m.bytes, taken.error());
+    DeltaBuffer delta = std::move(*taken);
+    Status received;
+    if (m.dtype == wire::DType::kF32) {
+      received = channel_.receive_body(std::as_writable_bytes(std::span(*delta)));
+    } else {
+      received = channel_.receive_pieces(m.bytes, [&](uint64_t offset, std::span<const std::byte> piece) {
+        load_elements(m.dtype, piece.data(), std::span(*delta).subspan(offset / width, piece.size() / width));
+      });
+    }
+    if (!received.ok()) return received;
+    (*model)->counters()->delta_bytes.add(m.bytes);
+    return done_or_refuse((*model)->stage(m.shard, {m.worker, m.number}, std::move(delta)));
+  }
+
+  Status push_step(const wire::PushStep& m) {
+    const auto weight = std::bit_cast<float>(m.weight_bits);
+    if (!std::isfinite(weight) || weight <= 0) return Errc::kBadField;
+    if (const auto model = find_own(m.model); !model) return refuse(model.error());
+    const auto leader = server_.find_leader(m.model);
+    if (!leader) return refuse(leader.error());
+    const StagedPush staged{.identity = {m.worker, m.number}, .base = m.base, .weight = weight};
+    const auto result = (*leader)->push(staged, wait_until(m.timeout_ms));
+    if (result) (*leader)->counters().pushes[static_cast<size_t>(result->outcome)].add();
+    return result ? answer(*result) : refuse(result.error());
+  }
+
+  Status pull(const wire::Pull& m) {
+    if (!is_wire_type(m.dtype)) return Errc::kBadDType;
+    const auto model = server_.find(m.model);
+    if (!model) return refuse(model.error());
+    if (m.array >= (*model)->arrays()) return Errc::kBadField;
+    auto view = (*model)->view(m.shard, m.version);
+    if (!view) return refuse(view.error());
+    const auto values = view->array(m.array);
+    const uint64_t width = wire::size_of(m.dtype);
+    const uint64_t bytes = values.size() * width;
+    (*model)->counters()->pulls.add();
+    (*model)->counters()->pull_bytes.add(bytes);
+    Status s = answer(wire::PullAnswer{.steps = view->steps(), .bytes = bytes});
+    if (s.ok() && m.dtype == wire::DType::kF32) {
+      s = channel_.send_body(std::as_bytes(values));
+    } else if (s.ok()) {
+      s = channel_.send_pieces(bytes, [&](uint64_t offset, std::span<std::byte> piece) {
+        store_elements(m.dtype, values.subspan(offset / width, piece.size() / width), piece.data());
+      });
+    }
+    (*model)->end_view(std::move(*view));
+    return s;
+  }
+
+  Status current(const wire::Current& m) {
+    const auto leader = server_.find_leader(m.model);
+    if (leader) {
+      const uint64_t version = (*leader)->wait_current(m.at_least, wait_until(m.timeout_ms));
+      return answer(wire::CurrentAnswer{.started = 1, .version = version});
+    }
+    if (server_.is_started(m.model) == false) return answer(wire::CurrentAnswer{});
+    return refuse(leader.error());
+  }
+
+  Status install(const wire::Install& m) {
+    const auto model = find_own(m.model);
+    if (!model) return skip_and_refuse(m.bytes, model.error());
+    if (m.array >= (*model)->arrays() || m.bytes != (*model)->layout().shard_elements() * sizeof(float))
+      return Errc::kBadLength;
+    const auto values = (*model)->take_buffer();
+    if (!values) return skip_and_refuse(m.bytes, values.error());
+    const Status s = channel_.receive_body(std::as_writable_bytes(std::span(**values)));
+    return s.ok() ? done_or_refuse((*model)->install(m, *values)) : s;
+  }
+
+  Status start_model(const wire::StartModel& m) {
+    if (const auto model = find_own(m.model); !model) return refuse(model.error());
+    return done_or_refuse(server_.start_model(m.model, m.version));
+  }
+
+  Status step(const wire::Step& m) {
+    if (m.bytes % wire::kStepPushBytes != 0 || m.bytes > size_t{kMaxQuorum} * wire::kStepPushBytes)
+      return Errc::kBadLength;
+    std::vector<std::byte> body(m.bytes);
+    if (const Status s = channel_.receive_body(body); !s.ok()) return s;
+    std::vector<StepPush> pushes(body.size() / wire::kStepPushBytes);
+    for (size_t i = 0; i < pushes.size(); ++i) {
+      const std::byte* const at = body.data() + i * wire::kStepPushBytes;
+      pushes[i] = {.identity = {load_le<uint64_t>(at), load_le<uint64_t>(at + 8)},
+                   .weight = std::bit_cast<float>(load_le<uint32_t>(at + 16))};
+      if (!std::isfinite(pushes[i].weight) || pushes[i].weight <= 0) return Errc::kBadField;
+    }
+    if (pushes.empty()) return Errc::kBadLength;
+    const auto model = server_.find(m.model);
+    if (!model) return refuse(model.error());
+    auto made = (*model)->step(m, pushes);
+    if (!made && made.error().code == Errc::kBadView && server_.refresh(m.model))
+      made = (*model)->step(m, pushes);
+    return done_or_refuse(made);
+  }
+
+  Status copy(const wire::CopyVersion& m) {
+    // The owner may know of a change of hands before this reducer does.
+    const auto model = server_.find_for_copy(m.model);
+    if (!model) return Errc::kUnknownSession;
+    if (m.shard >= (*model)->layout().shards()) return Errc::kBadField;
+    if ((*model)->state().shards[m.shard].generation < m.generation)
+      static_cast<void>(server_.refresh(m.model));
+    const auto stored = (*model)->receive_copy(m, channel_);
+    if (!stored && is_broken(stored.error())) return stored.error().code;
+    return done_or_refuse(stored);
+  }
+
+  Status committed(const wire::Committed& m) {
+    const auto model = server_.find(m.model);
+    return model ? done_or_refuse((*model)->commit(m.shard, m.version)) : refuse(model.error());
+  }
+
+  StoreServer& server_;
+  MessageChannel& channel_;
+  const std::string& job_;
+};
+
+}  // namespace
+
+void serve_store_connection(StoreServer& server, MessageChannel& channel, const std::string& peer,
+                            const std::string& job,
+                            const std::function<void(const std::string&)>& log) noexcept {
+  try {
+    Status status = channel.send(wire::StoreReady{.store = server.id()}, monotonic_now() + kAnswerTime);
+    Requests requests(server, channel, job);
+    while (status.ok()) status = requests.serve_one();
+    if (is_bad_frame(status.code()))
+      log("connection of " + peer + " closed: " + std::string(to_string(status.code())));
+    channel.socket().shutdown();
+  } catch (const std::exception& e) {
+    log("connection of " + peer + " closed: " + e.what());
+  }
+}
+
+}  // namespace sluice::store

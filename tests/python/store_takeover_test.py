@@ -1,0 +1,159 @@
+"""Three reducers with etcd keep a model while workers push, readers pull, and one reducer after the other is killed.
+
+Every push adds 1 to every element, so each pull shows whether it mixes versions, and the last one how many pushes count. SLUICE_TEST_KILLS: number of kills
+(default: 3)."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import numpy
+import sluice
+import sluice.store
+from package_test_bed import PackageTest, main
+from sluice_process import closed_port, until
+
+from capabilities import needs  # noqa: E402, I001: sluice_process says where it is
+
+KILLS = int(os.environ.get("SLUICE_TEST_KILLS", "3"))
+ELEMENTS = 200_003
+WORKERS = 3
+
+
+@needs("program:etcd")
+class Takeover(PackageTest):
+    def setUp(self):
+        super().setUp()
+        self.etcd = self.start_etcd()
+        self.reducers = [self.start_store(i, 0) for i in range(3)]
+
+    def start_etcd(self):
+        """Returns the URL of an etcd of this test."""
+        held, ports = zip(*(closed_port() for _ in range(2)))
+        for holder in held:
+            holder.close()
+        client, peer = (f"http://127.0.0.1:{port}" for port in ports)
+        self.etcd_process = process = subprocess.Popen([shutil.which("etcd"), "--data-dir", str(self.folder / "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client,
+                                    "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return client.replace("http", "etcd")
+
+    def start_store(self, index, port):
+        return self.start_reducer("--state", self.folder / f"state{index}", "--coordinator", self.etcd, port=port)
+
+    def addresses(self):
+        return ",".join(address for _, address in self.reducers)
+
+    def open(self, **options):
+        store = sluice.store.Store(self.addresses(), **{"timeout_ms": 60_000, **options})
+        self.addCleanup(store.close)
+        return store
+
+    def settled(self, model):
+        """Whether all shards have an owner that runs, and a copy."""
+        return self.no_shard_is_at(model, 0)
+
+    def no_shard_is_at(self, model, store):
+        try:
+            return all(store not in (shard["store"], shard["copy"]) for shard in model.describe()["shards"])
+        except sluice.Error:
+            return False
+
+    def test_the_status_tells_why_no_step_is_made(self):
+        model = self.open().create("m", {"x": numpy.zeros(4, "float32")}, mode=sluice.store.asynchronous(), rule=sluice.store.add())
+        start, outcomes = model.wait(), []
+
+        def reasons():
+            return [found["unavailable"] for _, address in self.reducers for found in self.status(address)["models"] if "unavailable" in found]
+
+        self.assertEqual(reasons(), [])
+        self.etcd_process.send_signal(signal.SIGSTOP)
+        push = threading.Thread(target=lambda: outcomes.append(model.push({"x": numpy.ones(4, "float32")}, start)))
+        push.start()
+        until("the leader gives a reason", lambda: bool(reasons()))
+        self.assertRegex(reasons()[0], "the coordinator")
+        self.etcd_process.send_signal(signal.SIGCONT)
+        push.join()
+        self.assertEqual(outcomes, [("contained", start + 1)])
+        until("pushes are accepted again", lambda: not reasons())
+
+        def is_settled():
+            status = [self.status(address)["models"][0] for _, address in self.reducers]
+            return {found["version"] for found in status} == {start + 1} and sum(found["leads"] for found in status) == 1
+
+        until("all reducers have the version, and one leads", is_settled)
+
+    def test_nothing_acknowledged_is_lost(self):
+        main_store = self.open()
+        model = main_store.create("m", {"x": numpy.zeros(ELEMENTS, "float32")}, mode=sluice.store.asynchronous(), rule=sluice.store.add())
+        stop, failures, acknowledged, longest = threading.Event(), [], [0] * WORKERS, [0.0] * WORKERS
+
+        def guarded(work):
+            def run(*arguments):
+                try:
+                    work(*arguments)
+                except BaseException as error:
+                    failures.append(error)
+                    stop.set()
+            return run
+
+        @guarded
+        def push(worker):
+            mine = self.open(worker=worker + 1).model("m")
+            ones, last = {"x": numpy.ones(ELEMENTS, "float32")}, time.monotonic()
+            while not stop.is_set():
+                pushed = mine.push(ones, base=0)
+                acknowledged[worker] += 1
+                now = time.monotonic()
+                longest[worker], last = max(longest[worker], now - last), now
+                self.assertEqual(pushed.outcome, "contained")
+
+        @guarded
+        def pull():
+            mine, last = self.open().model("m"), 0
+            while not stop.is_set():
+                pulled = mine.pull()
+                x = numpy.asarray(pulled.tensors["x"])
+                self.assertEqual((x.min(), x.max()), (pulled.version, pulled.version))
+                self.assertGreaterEqual(pulled.version, last)
+                last = pulled.version
+
+        threads = [threading.Thread(target=push, args=(worker,)) for worker in range(WORKERS)] + [threading.Thread(target=pull)]
+        for thread in threads:
+            thread.start()
+        choose = random.Random(7)
+        try:
+            for _ in range(KILLS):
+                until("all shards have a copy", lambda: stop.is_set() or self.settled(model))
+                seen = list(acknowledged)  # a step that is made from now on supplies new copies first
+                until("each worker's pushes are acknowledged", lambda seen=seen: stop.is_set() or all(now > before + 1 for now, before in zip(acknowledged, seen)))
+                if stop.is_set():
+                    break
+                index = choose.randrange(3)
+                if os.environ.get("SLUICE_TEST_TRACE"):
+                    print(time.monotonic(), "kill", index, sum(acknowledged), max(longest), flush=True)
+                self.reducers[index][0].process.kill()
+                self.reducers[index][0].process.wait()
+                if choose.random() < 0.5:  # sometimes it is back before the others take over
+                    killed = int((self.folder / f"state{index}" / "store-id").read_text())
+                    until("others take over", lambda killed=killed: stop.is_set() or self.no_shard_is_at(model, killed))
+                self.reducers[index] = self.start_store(index, self.reducers[index][1].rpartition(":")[2])
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(90)
+        if failures:
+            raise failures[0]
+        final = self.open().model("m").pull()
+        self.assertEqual(final.version, sum(acknowledged))
+        print(f"{KILLS} kills, {sum(acknowledged)} pushes, longest time between two acknowledgements {max(longest):.2f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
