@@ -71,6 +71,33 @@ def lines(folder, name, title, x, y, series, bounds=(), log_x=False, log_y=False
     return [(title, save(figure, folder, name))]
 
 
+def bars(folder, name, title, x, groups, reference="bound"):
+    """Draws a bar for each measured value, and a line across it at its reference. `groups`: (label, [(label, value, reference)]); a group has a color.
+    Returns [(title, file)]."""
+    if not is_available():
+        return []
+    count = sum(len(rows) for _, rows in groups)
+    largest = max(max(row[1:]) for _, rows in groups for row in rows)
+    figure = empty_figure((6.2, 0.5 + 0.24 * (count + len(groups))))
+    axes = figure.subplots()
+    set_up(axes, title, x, "")
+    axes.grid(False, axis="y")
+    place, places, labels = 0, [], []
+    for (group, rows), color in zip(groups, COLORS):
+        for index, (label, value, expected) in enumerate(rows):
+            axes.barh(place, value, height=0.72, color=color, label=group if index == 0 else None)
+            axes.plot([expected, expected], [place - 0.45, place + 0.45], color="#111111", linewidth=1.6, label=reference if place == 0 else None)
+            axes.text(max(value, expected) + 0.01 * largest, place, f"{value:.2f}", va="center", fontsize=7.5)
+            places.append(place)
+            labels.append(label)
+            place += 1
+        place += 0.5
+    axes.set_yticks(places, labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.legend(fontsize=8, frameon=False)
+    return [(title, save(figure, folder, name))]
+
+
 def panels(folder, name, title, x, rows):
     """Draws rows of plots with curves that have a band. A plot is (title, xs, series, noise): a series is (label, [(mean, deviation)]), noise None or
     deviations around 0, which are drawn in gray. A label has the same color in all plots. Returns [(title, file)]."""

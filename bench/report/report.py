@@ -26,7 +26,7 @@ from run import CannotRun, Run, markdown_table  # noqa: E402
 
 # Sections in the order of the page.
 SECTIONS = ["links", "narrow", "colocated", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay",
-            "torch_backend", "fewer_bytes", "wire_types"]
+            "torch_backend", "models", "outer_steps", "fewer_bytes", "wire_types"]
 INTRODUCTION = """# Benchmarks
 
 For readers who plan a deployment: measured times of Sluice and of other libraries

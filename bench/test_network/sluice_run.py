@@ -38,15 +38,16 @@ def no_variables(_host):
 
 
 @contextlib.contextmanager
-def reducers(hosts, sluice, count, folder, variables=no_variables):
+def reducers(hosts, sluice, count, folder, variables=no_variables, options=()):
     """Runs the reducers while the context is active; yields the value of --connect. `variables` maps a host to additional
-    environment variables of its process."""
+    environment variables of its process; all have the additional options."""
     processes, pool = [], []
     try:
         for i in range(count):
             host = f"r{i}"
             port_file = folder / f"{host}-{time.monotonic_ns()}"
-            processes.append(hosts.start(host, [sluice, "reducer", "--insecure", "--lanes", 1, "--listen", f"{hosts.address(host)}:0", "--port-file", port_file],
+            processes.append(hosts.start(host, [sluice, "reducer", "--insecure", "--lanes", 1, "--listen", f"{hosts.address(host)}:0", "--port-file", port_file,
+                                                 *options],
                                          stderr=subprocess.DEVNULL, env={**os.environ, **variables(host)}))
             pool.append(f"{hosts.address(host)}:{wait_for_port(processes[-1], port_file, f'reducer {i}')}")
         yield ",".join(pool) or NO_REDUCERS

@@ -151,15 +151,19 @@ def parse(argv=None):
     return arguments
 
 
-def main():
+def run(arguments, schema, command, measure, print_summary):
+    """Measures, prints the summary, and writes the results as JSON if wanted."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    arguments = parse()
     with tempfile.TemporaryDirectory() as name:
         measurement = Measurement(arguments.sluice, Path(name))
         data = measure(arguments)
         print_summary(data)
         if arguments.json:
-            arguments.json.write_text(json.dumps({"schema": SCHEMA, "command": COMMAND, **measurement.entry(data)}, indent=1) + "\n", encoding="utf-8")
+            arguments.json.write_text(json.dumps({"schema": schema, "command": command, **measurement.entry(data)}, indent=1) + "\n", encoding="utf-8")
+
+
+def main():
+    run(parse(), SCHEMA, COMMAND, measure, print_summary)
 
 
 if __name__ == "__main__":
