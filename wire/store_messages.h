@@ -16,7 +16,8 @@
 namespace sluice::wire {
 
 inline constexpr size_t kMaxModelNameText = 64;
-inline constexpr size_t kModelDataBytes = size_t{1} << 20;  // payload of every MODEL_DATA but a body's last
+// Payload of every MODEL_DATA but a body's last: whole values, and whole blocks.
+inline constexpr size_t kModelDataBytes = 3968 * size_of(DType::kMxfp8);
 
 // The request after HELLO; WELCOME has feature bit 11. READY gives the connection to the models.
 struct StoreRequest {
@@ -61,7 +62,7 @@ struct Push {
   uint64_t number = 0;  // of this worker's push; increases
   uint64_t base = 0;    // the version that the worker started from
   DType dtype = DType::kF32;
-  uint64_t bytes = 0;  // shard_elements * size_of(dtype)
+  uint64_t bytes = 0;  // of the shard's values in this type
   static void visit(auto& m, auto& v) {
     v(m.model), v(m.shard), v(m.worker), v(m.number), v(m.base), v(m.dtype), v(m.bytes);
   }

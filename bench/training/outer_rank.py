@@ -23,6 +23,7 @@ RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 SLOW_RANK, SLOWNESS = RANKS - 1, 4
 # The step's duration on a fast worker, longer than its computation, so that the processors of this machine do not decide the times.
 PACE_S = {"digits": 0.02, "characters": 0.12}
+BYTES = {"f32": 4, "mxfp8": 264 / 256, "int8": 264 / 256}  # of a value
 # A push has a quarter of a synchronous step's images, so its rate is a quarter, too.
 ASYNC_RULES = {"digits": sluice.store.nesterov(0.1 / RANKS, 0.9), "characters": sluice.store.adamw(RATE / RANKS)}
 
@@ -61,7 +62,7 @@ def train_synchronously(task, run, network, batches):
 
 def train_by_outer_steps(task, run, network, batches, store):
     optimizer, schedule = task.optimizer(network)
-    worker = DiLoCo(network, store, every=run["every"], name=run["model"], quorum=RANKS)
+    worker = DiLoCo(network, store, every=run["every"], name=run["model"], quorum=RANKS, wire_dtype=run["wire"])
     dist.barrier()
     start, pace = time.monotonic(), Pace(task, run)
     for samples in itertools.islice(batches, task.steps):
@@ -72,26 +73,28 @@ def train_by_outer_steps(task, run, network, batches, store):
         worker.step()
     if worker.steps:
         worker.sync()
-    return ended(worker, start)
+    return ended(worker, run, start)
 
 
 def train_asynchronously(task, run, network, batches, store):
-    worker = AsyncSGD(network, store, name=run["model"], rule=ASYNC_RULES[task.name], staleness=run["staleness"], stale=run["stale"])
+    worker = AsyncSGD(network, store, name=run["model"], rule=ASYNC_RULES[task.name], staleness=run["staleness"], stale=run["stale"],
+                      wire_dtype=run["wire"])
     dist.barrier()
     start, pace, last = time.monotonic(), Pace(task, run), worker.version + RANKS * task.steps
     while worker.version < last:
         gradient_of(task, network, next(batches))
         pace.wait()
         worker.step()
-    return ended(worker, start)
+    return ended(worker, run, start)
 
 
-def ended(worker, start):
+def ended(worker, run, start):
     dist.barrier()
     seconds = time.monotonic() - start
     worker.load()
     elements = sum(torch.Size(tensor["shape"]).numel() for tensor in worker.models[0].specification["tensors"])
-    return {"seconds": seconds, "sent": 4 * elements * sum(worker.outcomes.values()), "outcomes": worker.outcomes}
+    sent = elements * BYTES[run["wire"]] * sum(worker.outcomes.values())
+    return {"seconds": seconds, "sent": round(sent), "outcomes": worker.outcomes}
 
 
 def train(task, run, store):

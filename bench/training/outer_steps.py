@@ -6,7 +6,7 @@
 Four workers, which are processes, and a reducer with --state on this machine. Two tasks: the digits of the demo, and a transformer that predicts
 characters. All entries train on as many samples. A step takes a fixed time on each worker; "slow": four times as long on one of them. DiLoCo's workers
 run the task's optimizer and schedule. Asynchronous workers push gradients of which each is a step: Nesterov momentum for digits, AdamW without a schedule
-for characters."""
+for characters. mxfp8 and int8 are the types in which deltas travel, without error feedback."""
 
 import argparse
 import json
@@ -25,10 +25,12 @@ SCHEMA = "sluice.bench.outer_steps_training/1"
 COMMAND = "bench/training/outer_steps.py"
 TASKS = ("digits", "characters")
 RANKS = 4
-ASYNC = {"kind": "async", "slow": True, "staleness": None, "stale": "refuse"}
+DILOCO = {"kind": "DiLoCo", "slow": False, "every": 10, "wire": "f32"}
+ASYNC = {"kind": "async", "slow": True, "staleness": None, "stale": "refuse", "wire": "f32"}
 ENTRIES = {"synchronous": {"kind": "synchronous", "slow": False}, "synchronous, slow": {"kind": "synchronous", "slow": True},
-           "DiLoCo, 10 steps": {"kind": "DiLoCo", "slow": False, "every": 10}, "DiLoCo, 50 steps": {"kind": "DiLoCo", "slow": False, "every": 50},
-           "async, slow": ASYNC, "bounded (4), slow": {**ASYNC, "staleness": 4}, "bounded (4), scaled, slow": {**ASYNC, "staleness": 4, "stale": "scale"}}
+           "DiLoCo, 10 steps": DILOCO, "DiLoCo, 10 steps, mxfp8": {**DILOCO, "wire": "mxfp8"}, "DiLoCo, 10 steps, int8": {**DILOCO, "wire": "int8"},
+           "DiLoCo, 50 steps": {**DILOCO, "every": 50}, "async, slow": ASYNC, "async, slow, int8": {**ASYNC, "wire": "int8"},
+           "bounded (4), slow": {**ASYNC, "staleness": 4}, "bounded (4), scaled, slow": {**ASYNC, "staleness": 4, "stale": "scale"}}
 
 
 def measure(arguments):

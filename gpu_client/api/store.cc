@@ -85,10 +85,12 @@ Result<sluice::wire::DType> read_wire_dtype(int dtype) {
     case SLUICE_F32: return sluice::wire::DType::kF32;
     case SLUICE_F16: return sluice::wire::DType::kF16;
     case SLUICE_BF16: return sluice::wire::DType::kBf16;
+    case SLUICE_MXFP8: return sluice::wire::DType::kMxfp8;
+    case SLUICE_INT8_BLOCK: return sluice::wire::DType::kInt8Block;
     default: break;
   }
   return sluice::invalid("wire_dtype is " + std::to_string(dtype) +
-                         "; expected SLUICE_F32, SLUICE_BF16 or SLUICE_F16");
+                         "; expected SLUICE_F32, SLUICE_BF16, SLUICE_F16, SLUICE_MXFP8 or SLUICE_INT8_BLOCK");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpu_client/store/shard_body.h"
+#include "store/model/body_values.h"
 #include "store/model/model_layout.h"
 #include "store/model/model_state.h"
 
@@ -21,7 +22,7 @@ struct ModelShape {
     for (uint32_t shard = 0; shard < shards; ++shard) bodies.emplace_back(spec, layout, shard);
   }
   [[nodiscard]] uint64_t body_bytes(wire::DType dtype) const noexcept {
-    return layout.shard_elements() * size_of(dtype);
+    return store::body_bytes(dtype, layout.shard_elements());
   }
 };
 

@@ -4,12 +4,17 @@
 #include <array>
 #include <cstring>
 
+#include "store/model/body_values.h"
 #include "store/snapshot/half_floats.h"
 
 namespace sluice::store_client {
 namespace {
 
-// Little-endian, like the wire.
+// Blocks are converted through a few values on the stack.
+constexpr size_t kBlockValuesAtOnce = 4 * wire::kBlockValues;
+constexpr size_t kBlockBytesAtOnce = 4 * wire::kBlockBytes;
+
+// Of types that are no blocks. Little-endian, like the wire.
 void convert(wire::DType from, const std::byte* in, wire::DType to, std::byte* out, uint64_t count) {
   if (from == to) {
     std::memcpy(out, in, count * size_of(from));
@@ -51,26 +56,56 @@ uint64_t ShardBody::for_runs(uint64_t first, uint64_t count, const Copy& copy) c
   return done;
 }
 
-void ShardBody::gather(const void* const* tensors, wire::DType dtype, uint64_t offset,
-                       std::span<std::byte> piece) const {
+void ShardBody::gather_elements(const void* const* tensors, wire::DType dtype, uint64_t first, uint64_t count,
+                                std::byte* out) const {
   const size_t size = size_of(dtype);
-  const uint64_t used = for_runs(
-      offset / size, piece.size() / size, [&](const Run& run, uint64_t first, uint64_t at, uint64_t count) {
-        const auto* const in = static_cast<const std::byte*>(tensors[run.tensor]);
-        convert(run.dtype, in + first * size_of(run.dtype), dtype, piece.data() + at * size, count);
-      });
-  const auto padding = piece.subspan(used * size);
-  if (!padding.empty()) std::memset(padding.data(), 0, padding.size());
+  const uint64_t used = for_runs(first, count, [&](const Run& run, uint64_t from, uint64_t at, uint64_t n) {
+    const auto* const in = static_cast<const std::byte*>(tensors[run.tensor]);
+    convert(run.dtype, in + from * size_of(run.dtype), dtype, out + at * size, n);
+  });
+  if (used < count) std::memset(out + used * size, 0, (count - used) * size);
 }
 
-void ShardBody::scatter(void* const* tensors, wire::DType dtype, uint64_t offset,
-                        std::span<const std::byte> piece) const {
+void ShardBody::scatter_elements(void* const* tensors, wire::DType dtype, uint64_t first, uint64_t count,
+                                 const std::byte* in) const {
   const size_t size = size_of(dtype);
-  for_runs(offset / size, piece.size() / size,
-           [&](const Run& run, uint64_t first, uint64_t at, uint64_t count) {
-             auto* const out = static_cast<std::byte*>(tensors[run.tensor]);
-             convert(dtype, piece.data() + at * size, run.dtype, out + first * size_of(run.dtype), count);
-           });
+  for_runs(first, count, [&](const Run& run, uint64_t to, uint64_t at, uint64_t n) {
+    auto* const out = static_cast<std::byte*>(tensors[run.tensor]);
+    convert(dtype, in + at * size, run.dtype, out + to * size_of(run.dtype), n);
+  });
+}
+
+void ShardBody::gather(const void* const* tensors, wire::DType dtype, uint64_t offset,
+                       std::span<std::byte> piece) const {
+  uint64_t first = store::value_at(dtype, offset);
+  if (!is_block(dtype))
+    return gather_elements(tensors, dtype, first, piece.size() / size_of(dtype), piece.data());
+  for (auto rest = piece; !rest.empty(); first += kBlockValuesAtOnce) {
+    const auto blocks = rest.first(std::min(rest.size(), kBlockBytesAtOnce));
+    std::array<float, kBlockValuesAtOnce> buffer;
+    const auto values = std::span(buffer).first(store::value_at(dtype, blocks.size()));
+    gather_elements(tensors, wire::DType::kF32, first, values.size(), std::as_writable_bytes(values).data());
+    store::encode_body(dtype, values, blocks.data());
+    rest = rest.subspan(blocks.size());
+  }
+}
+
+Status ShardBody::scatter(void* const* tensors, wire::DType dtype, uint64_t offset,
+                          std::span<const std::byte> piece) const {
+  uint64_t first = store::value_at(dtype, offset);
+  if (!is_block(dtype)) {
+    scatter_elements(tensors, dtype, first, piece.size() / size_of(dtype), piece.data());
+    return {};
+  }
+  for (auto rest = piece; !rest.empty(); first += kBlockValuesAtOnce) {
+    const auto blocks = rest.first(std::min(rest.size(), kBlockBytesAtOnce));
+    std::array<float, kBlockValuesAtOnce> buffer;
+    const auto values = std::span(buffer).first(store::value_at(dtype, blocks.size()));
+    if (const Status s = store::decode_body(dtype, blocks.data(), values); !s.ok()) return s;
+    scatter_elements(tensors, wire::DType::kF32, first, values.size(), std::as_bytes(values).data());
+    rest = rest.subspan(blocks.size());
+  }
+  return {};
 }
 
 }  // namespace sluice::store_client

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/status.h"
 #include "store/model/model_layout.h"
 #include "store/model/model_spec.h"
 
@@ -16,12 +17,13 @@ class ShardBody {
  public:
   ShardBody(const store::ModelSpec& spec, const store::ModelLayout& layout, uint32_t shard);
 
-  // `tensors` has a pointer for each tensor of the model. `offset` and the size of the piece are multiples of
-  // the size of `dtype`: f32, f16 or bf16. The padding becomes 0, and is ignored.
+  // `tensors` has a pointer for each tensor of the model. `dtype` is a type of body_values.h; `offset` and
+  // the size of the piece are multiples of its size. The padding becomes 0, and is ignored. kBadField: a
+  // block that the peer has sent is malformed.
   void gather(const void* const* tensors, wire::DType dtype, uint64_t offset,
               std::span<std::byte> piece) const;
-  void scatter(void* const* tensors, wire::DType dtype, uint64_t offset,
-               std::span<const std::byte> piece) const;
+  [[nodiscard]] Status scatter(void* const* tensors, wire::DType dtype, uint64_t offset,
+                               std::span<const std::byte> piece) const;
 
  private:
   struct Run {
@@ -35,6 +37,11 @@ class ShardBody {
   // elements. Returns the elements of the piece that belong to tensors.
   template <typename Copy>
   uint64_t for_runs(uint64_t first, uint64_t count, const Copy& copy) const;
+  // Of elements from `first`: types that are no blocks.
+  void gather_elements(const void* const* tensors, wire::DType dtype, uint64_t first, uint64_t count,
+                       std::byte* out) const;
+  void scatter_elements(void* const* tensors, wire::DType dtype, uint64_t first, uint64_t count,
+                        const std::byte* in) const;
 
   std::vector<Run> runs_;
 };

@@ -30,7 +30,7 @@ struct PushRequest {
   const void* const* deltas = nullptr;  // for each tensor
   uint64_t base = 0;
   float weight = 1;
-  wire::DType dtype = wire::DType::kF32;  // of the bodies: f32, f16 or bf16
+  wire::DType dtype = wire::DType::kF32;  // of the bodies
 };
 
 class StoreClient {

@@ -128,7 +128,7 @@ Result<uint64_t> StoreClient::snapshot(const std::string& path, store::SnapshotC
       float* const out = memory[shard].get() + array * elements;
       const auto use = [out](uint64_t offset, std::span<const std::byte> piece) {
         const std::span values(out + offset / sizeof(float), piece.size() / sizeof(float));
-        store::load_elements(DType::kF32, piece.data(), values);
+        return store::decode_body(DType::kF32, piece.data(), values);
       };
       SLUICE_ASSIGN_OR_RETURN(pulled, pull_array(owner, m, request, use));
       steps[shard] = pulled;

@@ -121,7 +121,7 @@ Result<uint64_t> StoreClient::pull(void* const* tensors, uint64_t at_least, wire
     const auto pull_shard = [&](uint32_t shard, StoreConnection& owner) -> Result<void> {
       const wire::Pull request{.model = m.id, .shard = shard, .version = current, .dtype = dtype};
       const auto use = [&](uint64_t offset, std::span<const std::byte> piece) {
-        m.shape->bodies[shard].scatter(tensors, dtype, offset, piece);
+        return m.shape->bodies[shard].scatter(tensors, dtype, offset, piece);
       };
       SLUICE_RETURN_IF_ERROR(pull_array(owner, m, request, use));
       return {};

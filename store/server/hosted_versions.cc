@@ -199,8 +199,8 @@ Result<void> HostedModel::receive_copy(const wire::CopyVersion& request, Message
   // The body must be read even if the request is refused, because the connection continues.
   const auto refuse = [&](tl::unexpected<Error> error) -> Result<void> {
     for (size_t a = 0; a < arrays(); ++a) {
-      const Status s =
-          from.receive_pieces(request.bytes / arrays(), [](uint64_t, std::span<const std::byte>) {});
+      const Status s = from.receive_pieces(request.bytes / arrays(),
+                                           [](uint64_t, std::span<const std::byte>) { return Status(); });
       if (!s.ok()) return bad(s);
     }
     return error;

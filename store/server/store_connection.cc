@@ -1,5 +1,6 @@
 #include "store/server/store_connection.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -7,9 +8,9 @@
 
 #include "core/bytes.h"
 #include "core/clock.h"
+#include "store/model/body_values.h"
 #include "store/model/model_json.h"
 #include "store/server/store_server.h"
-#include "store/snapshot/half_floats.h"
 
 namespace sluice::store {
 namespace {
@@ -24,8 +25,12 @@ Nanos wait_until(uint32_t timeout_ms) {
   return monotonic_now() + std::min(static_cast<Nanos>(timeout_ms) * kMillisecond, kLongestWait);
 }
 
-bool is_wire_type(wire::DType dtype) {
-  return dtype == wire::DType::kF32 || dtype == wire::DType::kF16 || dtype == wire::DType::kBf16;
+// The values of a shard that a piece of its body has.
+template <typename Value>
+std::span<Value> values_of_piece(std::span<Value> shard, wire::DType dtype, uint64_t offset,
+                                 std::span<const std::byte> piece) {
+  const uint64_t first = value_at(dtype, offset);
+  return shard.subspan(first, std::min(value_at(dtype, piece.size()), shard.size() - first));
 }
 
 // Class Requests answers the requests of one connection. Functions return an error only if the connection
@@ -73,7 +78,8 @@ class Requests {
   }
   // Reads a body that nobody needs, and refuses the request.
   Status skip_and_refuse(uint64_t bytes, const Error& error) {
-    const Status s = channel_.receive_pieces(bytes, [](uint64_t, std::span<const std::byte>) {});
+    const Status s =
+        channel_.receive_pieces(bytes, [](uint64_t, std::span<const std::byte>) { return Status(); });
     return s.ok() ? refuse(error) : s;
   }
   // After an error of the connection, which the text tells.
@@ -106,12 +112,11 @@ class Requests {
   }
 
   Status push(const wire::Push& m) {
-    if (!is_wire_type(m.dtype)) return Errc::kBadDType;
+    if (!is_body_type(m.dtype)) return Errc::kBadDType;
     const auto model = find_own(m.model);
     if (!model) return skip_and_refuse(m.bytes, model.error());
     const uint64_t elements = (*model)->layout().shard_elements();
-    const uint64_t width = wire::size_of(m.dtype);
-    if (m.bytes != elements * width) return Errc::kBadLength;
+    if (m.bytes != body_bytes(m.dtype, elements)) return Errc::kBadLength;
     auto taken = (*model)->take_buffer();
     if (!taken) return skip_and_refuse(m.bytes, taken.error());
     DeltaBuffer delta = std::move(*taken);
@@ -120,7 +125,7 @@ class Requests {
       received = channel_.receive_body(std::as_writable_bytes(std::span(*delta)));
     } else {
       received = channel_.receive_pieces(m.bytes, [&](uint64_t offset, std::span<const std::byte> piece) {
-        load_elements(m.dtype, piece.data(), std::span(*delta).subspan(offset / width, piece.size() / width));
+        return decode_body(m.dtype, piece.data(), values_of_piece(std::span(*delta), m.dtype, offset, piece));
       });
     }
     if (!received.ok()) return received;
@@ -141,15 +146,14 @@ class Requests {
   }
 
   Status pull(const wire::Pull& m) {
-    if (!is_wire_type(m.dtype)) return Errc::kBadDType;
+    if (!is_body_type(m.dtype)) return Errc::kBadDType;
     const auto model = server_.find(m.model);
     if (!model) return refuse(model.error());
     if (m.array >= (*model)->arrays()) return Errc::kBadField;
     auto view = (*model)->view(m.shard, m.version);
     if (!view) return refuse(view.error());
     const auto values = view->array(m.array);
-    const uint64_t width = wire::size_of(m.dtype);
-    const uint64_t bytes = values.size() * width;
+    const uint64_t bytes = body_bytes(m.dtype, values.size());
     (*model)->counters()->pulls.add();
     (*model)->counters()->pull_bytes.add(bytes);
     Status s = answer(wire::PullAnswer{.steps = view->steps(), .bytes = bytes});
@@ -157,7 +161,7 @@ class Requests {
       s = channel_.send_body(std::as_bytes(values));
     } else if (s.ok()) {
       s = channel_.send_pieces(bytes, [&](uint64_t offset, std::span<std::byte> piece) {
-        store_elements(m.dtype, values.subspan(offset / width, piece.size() / width), piece.data());
+        encode_body(m.dtype, values_of_piece(values, m.dtype, offset, piece), piece.data());
       });
     }
     (*model)->end_view(std::move(*view));

@@ -19,6 +19,7 @@
 #include "store/server/store_server.h"
 #include "tests/functional/reducer_fixture.h"
 #include "tests/support/temporary_folder.h"
+#include "wire/payload/block_format.h"
 
 namespace sluice::test {
 namespace {
@@ -243,6 +244,12 @@ TEST_F(StoreRequests, BrokenRulesCloseTheConnection) {
         frame.back() ^= std::byte{1};
         c.send(good), c.send_bytes(frame);
       },
+      [&](auto& c) {
+        auto push = good;
+        push.dtype = wire::DType::kInt8Block;
+        push.bytes = wire::kBlockBytes;
+        c.send(push), c.send_bytes(frame_of_data(0, std::vector(wire::kBlockBytes, std::byte{0x80})));
+      },
       [&](auto& c) { c.send(wire::Pull{.model = id, .array = 2}); },
       [&](auto& c) { c.send(wire::PushStep{.model = id, .weight_bits = 0x7fc00000}); },
       [&](auto& c) { c.send(wire::ModelQuery{.bytes = uint64_t{1} << 40}); },
@@ -291,8 +298,6 @@ TEST_F(StoreRequests, AnOwnerRefusesAnOldStep) {
   EXPECT_EQ(leader.expect<wire::Failed>().code, Errc::kBadView);
 }
 
-// A client that has lost its connection asks again while the old request still waits. Neither may be told
-// that a version contains the push, also if one comes after the step.
 // The deltas of late pushes take no memory until their workers push again.
 TEST_F(StoreRequests, AStepForgetsTheDeltasOfLatePushes) {
   start_with_models();
@@ -320,6 +325,8 @@ TEST_F(StoreRequests, AStepForgetsTheDeltasOfLatePushes) {
     EXPECT_EQ(c.expect<wire::PushAnswer>().outcome, wire::PushOutcome::kNotStaged);
 }
 
+// A client that has lost its connection asks again while the old request still waits. Neither may be told
+// that a version contains the push, also if one comes after the step.
 TEST_F(StoreRequests, AllWhoWaitForAPushLearnThatItsDeltaIsGone) {
   start_with_models();
   std::array<ScriptedConnection, 2> same{connect(), connect()};

@@ -86,6 +86,14 @@ class Models(StoreTest):
         # 1/3 with the 8 bits of bf16 on the wire.
         again.push({name: torch.full_like(tensor, 1 / 3) for name, tensor in first.items()}, version, wire_dtype="bf16")
         self.assertEqual(model.pull(tensors).tensors["scalar"].item(), numpy.float32(2.5) + torch.tensor(1 / 3).bfloat16().item())
+        # Blocks round to 4 bits, or to steps of 1/127 of the largest value.
+        for wire_dtype, error in (("mxfp8", 1 / 3 / 16), ("int8", 1 / 3 / 127)):
+            before = model.pull(tensors)
+            again.push({name: torch.full_like(tensor, 1 / 3) for name, tensor in first.items()}, before.version, wire_dtype=wire_dtype)
+            expected = before.tensors["weight"] + 1 / 3
+            torch.testing.assert_close(model.pull(model.empty("torch")).tensors["weight"], expected, rtol=0, atol=error)
+            # All values of the model are below 8.
+            torch.testing.assert_close(model.pull(model.empty("torch"), wire_dtype=wire_dtype).tensors["weight"], expected, rtol=1 / 16, atol=8 / 127 + error)
         self.assertEqual(self.store.list(), ["m"])
         self.assertEqual([tensor["dtype"] for tensor in model.describe()["spec"]["tensors"]], ["f32", "f32", "f16", "bf16"])
         with self.assertRaisesRegex(sluice.Mismatch, "versions"):
@@ -171,8 +179,8 @@ class Models(StoreTest):
             model.push({"x": good["x"]}, 0)
         with self.assertRaisesRegex(ValueError, "tensor 'x' is read-only"):
             model.pull({**good, "x": read_only})
-        with self.assertRaisesRegex(ValueError, "wire_dtype is 'int8'; expected 'f32', 'bf16' or 'f16'"):
-            model.push(good, 0, wire_dtype="int8")
+        with self.assertRaisesRegex(ValueError, "wire_dtype is 'int4'; expected 'f32', 'f16', 'bf16', 'mxfp8', 'int8'"):
+            model.push(good, 0, wire_dtype="int4")
         with self.assertRaises(sluice.InvalidArgument):
             self.create({"kind": "sync", "quorum": 0, "grace_ms": 0}, name="n")
         with self.assertRaises(sluice.Error):

@@ -112,8 +112,7 @@ Status MessageChannel::receive_pieces(uint64_t bytes, const Use& use) {
   return for_pieces(bytes, [&](uint64_t offset, size_t size) {
     const auto piece = std::span(piece_).first(size);
     const Status s = receive_piece(offset, piece);
-    if (s.ok()) use(offset, piece);
-    return s;
+    return s.ok() ? use(offset, piece) : s;
   });
 }
 

@@ -49,9 +49,9 @@ class MessageChannel {
   [[nodiscard]] Status receive_body(std::span<std::byte> body);
 
   // The same in pieces of wire::kModelDataBytes, the last one shorter. `fill` writes a piece that begins at
-  // `offset`; `use` reads it. The buffer belongs to the channel.
+  // `offset`; `use` reads it, and may refuse it. The buffer belongs to the channel.
   using Fill = std::function<void(uint64_t offset, std::span<std::byte> piece)>;
-  using Use = std::function<void(uint64_t offset, std::span<const std::byte> piece)>;
+  using Use = std::function<Status(uint64_t offset, std::span<const std::byte> piece)>;
   [[nodiscard]] Status send_pieces(uint64_t bytes, const Fill& fill);
   [[nodiscard]] Status receive_pieces(uint64_t bytes, const Use& use);
 

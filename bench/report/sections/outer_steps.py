@@ -28,7 +28,7 @@ def text(data):
     seeds = len({run["seed"] for run in data["runs"]})
     of_tasks = "; ".join(f"{task}: {entry['description']}, {entry['steps']} steps" for task, entry in data["tasks"].items())
     return (f"`{outer_steps.COMMAND}`: {data['ranks']} workers and a reducer with `--state`. {of_tasks}. All entries train on as many samples. A step takes a fixed time on each "
-            f"worker, and four times as long on one of them if the entry is slow. Means over {seeds} seeds. MB: sent by all workers. DiLoCo's learning rate is that of synchronous training.")
+            f"worker, and four times as long on one of them if the entry is slow. Means over {seeds} seeds. MB: sent by all workers. DiLoCo's learning rate is that of synchronous training. mxfp8, int8: the type of pushes.")
 
 
 def table(data):

@@ -64,15 +64,17 @@ typedef enum sluice_push_outcome {
 } sluice_push_outcome;
 
 /* Pushes a delta: one pointer for each tensor, of the tensor's dtype. `base`: the version that the worker
- * started from. `weight`: in the mean of a sync step; above 0. `wire_dtype`: SLUICE_F32, or
- * SLUICE_BF16 or SLUICE_F16 to halve the bytes. Returns when a version contains the push, or none
- * will; *version is the current version. Repeats itself after a lost connection, without counting twice. */
+ * started from. `weight`: in the mean of a sync step; above 0. `wire_dtype`: SLUICE_F32, SLUICE_BF16 or
+ * SLUICE_F16 with half of the bytes, SLUICE_MXFP8 or SLUICE_INT8_BLOCK with a quarter; rounding errors are
+ * not fed back. Returns when a version contains the push, or none will; *version is the current version.
+ * Repeats itself after a lost connection, without counting twice. */
 SLUICE_API sluice_status sluice_store_push(sluice_store* store, const void* const* deltas, uint64_t base,
                                            float weight, int wire_dtype, uint32_t timeout_ms,
                                            sluice_push_outcome* outcome, uint64_t* version);
 
 /* Copies the current version, which must be at least `min_version`, to `tensors`; waits for it until the
- * timeout. *version is the version copied. On an error the tensors may hold parts of versions. */
+ * timeout. *version is the version copied. `wire_dtype`: as above. On an error the tensors may hold parts of
+ * versions. */
 SLUICE_API sluice_status sluice_store_pull(sluice_store* store, void* const* tensors, uint64_t min_version,
                                            int wire_dtype, uint32_t timeout_ms, uint64_t* version);
 /* Waits like a pull, and copies nothing. */

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "store/model/body_values.h"
 #include "store/model/model_json.h"
 #include "store/model/model_layout.h"
-#include "store/snapshot/half_floats.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/connect.h"
 #include "transport/tcp/message_channel.h"
@@ -34,6 +34,7 @@ class FakeStore {
     kNoFeature,        // of WELCOME
     kWrongShards,      // in the description of the model
     kWrongPullSize,    // PULL_ANSWER has other bytes than the shard
+    kMalformedBlock,   // the last byte of a pulled shard is no code of int8 blocks
     kLosePushAnswers,  // closes the connection instead of the first two answers to PUSH_STEP
     kDropVersion       // the first PULL is of a version that is no longer kept
   };
@@ -167,8 +168,7 @@ class FakeStore {
     std::vector<std::byte> body(m.bytes);
     if (!c.receive_body(body).ok()) return false;
     const std::lock_guard lock(mutex_);
-    store::load_elements(m.dtype, body.data(), staged_.at(m.shard));
-    return send(c, wire::Done{});
+    return store::decode_body(m.dtype, body.data(), staged_.at(m.shard)).ok() && send(c, wire::Done{});
   }
   bool on_step(Channel& c) {
     wire::PushStep m;
@@ -191,8 +191,9 @@ class FakeStore {
     const std::lock_guard lock(mutex_);
     if (fault_ == Fault::kDropVersion && pulls_++ == 0)
       return send(c, wire::Failed{.code = Errc::kBadView, .text = "version is no longer kept"});
-    std::vector<std::byte> body(shards_.at(m.shard).size() * size_of(m.dtype));
-    store::store_elements(m.dtype, shards_[m.shard], body.data());
+    std::vector<std::byte> body(store::body_bytes(m.dtype, shards_.at(m.shard).size()));
+    store::encode_body(m.dtype, shards_[m.shard], body.data());
+    if (fault_ == Fault::kMalformedBlock) body.back() = std::byte{0x80};
     const uint64_t bytes = body.size() + (fault_ == Fault::kWrongPullSize ? 4 : 0);
     return send(c, wire::PullAnswer{.steps = version_, .bytes = bytes}) && c.send_body(body).ok();
   }

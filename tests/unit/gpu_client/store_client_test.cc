@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gpu_client/include/sluice/store.h"
+#include "store/snapshot/half_floats.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/gpu_client/fake_store.h"
 
@@ -56,8 +57,8 @@ class StoreClientTest : public testing::Test {
     sluice_push_outcome outcome{};
     return sluice_store_push(store_, delta.constants().data(), base, 1, dtype, 0, &outcome, &version_);
   }
-  sluice_status pull(Tensors& tensors, uint64_t at_least, uint32_t timeout_ms = 0) {
-    return sluice_store_pull(store_, tensors.pointers().data(), at_least, SLUICE_F32, timeout_ms, &version_);
+  sluice_status pull(Tensors& tensors, uint64_t at_least, uint32_t timeout_ms = 0, int dtype = SLUICE_F32) {
+    return sluice_store_pull(store_, tensors.pointers().data(), at_least, dtype, timeout_ms, &version_);
   }
 
   sluice_store* store_ = nullptr;
@@ -120,6 +121,28 @@ TEST_F(StoreClientTest, PushesAndPullsAllTypes) {
   EXPECT_EQ(sluice_store_model(store_, "m"), SLUICE_REFUSED);
 }
 
+// The first shard ends in the middle of the second tensor and of a block.
+TEST_F(StoreClientTest, PushesAndPullsBlocks) {
+  const FakeStore reducer;
+  Tensors first(0.5F);
+  for (size_t i = 0; i < first.a.size(); ++i) first.a[i] = static_cast<float>(i % 8);
+  ASSERT_NO_FATAL_FAILURE(open_and_create(reducer, first));
+  ASSERT_EQ(push(Tensors(0.25F), 0, SLUICE_MXFP8), SLUICE_OK) << sluice_store_error();
+  EXPECT_EQ(reducer.padding(), 0);
+  for (size_t i = 0; i < first.a.size(); ++i) first.a[i] += 0.25F;
+  Tensors out(9);
+  ASSERT_EQ(pull(out, 1), SLUICE_OK) << sluice_store_error();
+  EXPECT_EQ(out.a, first.a);
+  EXPECT_THAT(out.b, Each(store::to_bf16(0.75F)));
+  EXPECT_THAT(out.c, Each(store::to_f16(0.75F)));
+  // A value differs by at most half of the largest one's 127th part.
+  out = Tensors(9);
+  ASSERT_EQ(pull(out, 1, 0, SLUICE_INT8_BLOCK), SLUICE_OK) << sluice_store_error();
+  for (size_t i = 0; i < first.a.size(); ++i)
+    ASSERT_NEAR(out.a[i], first.a[i], 1.001F * 0.5F * 7.25F / 127) << i;
+  ASSERT_EQ(push(Tensors(0), 1, SLUICE_INT8_BLOCK), SLUICE_OK) << sluice_store_error();
+}
+
 TEST_F(StoreClientTest, RestoresASnapshot) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/m.safetensors";
@@ -169,6 +192,10 @@ TEST_F(StoreClientTest, RefusesMalformedAnswers) {
   Tensors out(0);
   EXPECT_EQ(pull(out, 0), SLUICE_PROTOCOL);
   EXPECT_THAT(sluice_store_error(), HasSubstr("bytes of shard 0; expected"));
+  sluice_store_close(store_);
+  const FakeStore block(FakeStore::Fault::kMalformedBlock);
+  ASSERT_NO_FATAL_FAILURE(open_and_create(block, Tensors(0)));
+  EXPECT_EQ(pull(out, 0, 0, SLUICE_INT8_BLOCK), SLUICE_PROTOCOL);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ from .handle import Handle
 from .specification import TYPES, host_view
 
 _OUTCOMES = {0: "contained", 2: "late", 3: "stale"}
-_WIRE_DTYPES = {"f32": _library.DTYPES["float32"], "bf16": _library.DTYPES["bfloat16"], "f16": _library.DTYPES["float16"]}
+_WIRE_DTYPES = {**_library.WIRE_DTYPES, "f32": _library.DTYPES["float32"]}
 _MAX_MS = (1 << 32) - 1
 # A call that waits returns to Python this often, for signals and close().
 _INTERVAL_MS = 500
@@ -58,24 +58,24 @@ class Model:
         """Pushes deltas, arrays by the names of the model's tensors, and waits until a version contains them, or none will.
 
         base: the version that they were computed from. weight: in the mean of a sync step, for example a number of samples. wire_dtype: "bf16" or
-        "f16" halve the bytes. After a lost connection the push repeats itself without counting twice. After sluice.Timeout or sluice.Lost it may still
+        "f16" halve the bytes, "mxfp8" or "int8" quarter them; rounding errors are not fed back. After a lost connection the push repeats itself without counting twice. After sluice.Timeout or sluice.Lost it may still
         count; call it again with the same deltas and base, and it counts once."""
         pointers = pointers_to(self.specification, deltas, for_writing=False)
         outcome, version = ctypes.c_int(), ctypes.c_uint64()
-        self._handle.call("sluice_store_push", pointers, base, weight, _wire_dtype(wire_dtype), self._milliseconds(timeout), ctypes.byref(outcome),
+        self._handle.call("sluice_store_push", pointers, base, weight, wire_dtype_number(wire_dtype), self._milliseconds(timeout), ctypes.byref(outcome),
                           ctypes.byref(version))
         return Pushed(_OUTCOMES.get(outcome.value, f"outcome {outcome.value}"), version.value)
 
     def pull(self, into: Optional[Mapping[str, Any]] = None, *, min_version: int = 0, wire_dtype: str = "f32", timeout: Optional[float] = None) -> Pulled:
         """Copies the current version, which must be at least `min_version`; waits for that one.
 
-        into: writable arrays by the names of the model's tensors; None: those of empty()."""
+        into: writable arrays by the names of the model's tensors; None: those of empty(). wire_dtype: as in push()."""
         tensors = self.empty() if into is None else dict(into)
         pointers = pointers_to(self.specification, tensors, for_writing=True)
         if min_version > 0:
             self.wait(min_version, timeout)
         version = ctypes.c_uint64()
-        self._handle.call("sluice_store_pull", pointers, min_version, _wire_dtype(wire_dtype), self._milliseconds(timeout), ctypes.byref(version))
+        self._handle.call("sluice_store_pull", pointers, min_version, wire_dtype_number(wire_dtype), self._milliseconds(timeout), ctypes.byref(version))
         return Pulled(version.value, tensors)
 
     def wait(self, min_version: int = 0, timeout: Optional[float] = None) -> int:
@@ -167,7 +167,8 @@ def pointers_to(specification: Mapping[str, Any], arrays: Mapping[str, Any], for
     return (ctypes.c_void_p * len(pointers))(*pointers)
 
 
-def _wire_dtype(name: str) -> int:
+def wire_dtype_number(name: str) -> int:
+    """Returns that of the library. Raises ValueError for an unknown type."""
     if name not in _WIRE_DTYPES:
-        raise ValueError(f"wire_dtype is {name!r}; expected 'f32', 'bf16' or 'f16'")
+        raise ValueError(f"wire_dtype is {name!r}; expected {', '.join(map(repr, _WIRE_DTYPES))}")
     return _WIRE_DTYPES[name]

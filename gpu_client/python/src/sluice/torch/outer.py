@@ -20,6 +20,7 @@ from typing import Any, Optional, TypeVar
 import torch
 
 from ..store import Model, Pushed, Store, asynchronous, bounded, nesterov, sgd, sync
+from ..store.model import wire_dtype_number
 from .parameters import HostCopy, trained_parameters
 from .publishing import Publisher, Subscriber
 
@@ -85,6 +86,7 @@ class _Worker:
             raise ValueError(f"every is {every}; expected 1 or more")
         if fragments < 1:
             raise ValueError(f"fragments is {fragments}; expected 1 or more")
+        wire_dtype_number(wire_dtype)  # raises
         self.every = every
         self.steps = 0  # of this worker since the last push
         self._parts = []
@@ -187,9 +189,8 @@ class DiLoCo(_Worker):
         """Creates the model with the parameters of `module`, or opens it if another worker or an earlier run has, and loads its current version.
 
         every: steps of this worker between two outer steps. quorum: workers whose pushes make an outer step; `grace_ms` later it is made without
-        those that are missing, whose pushes are then late. weight: of this worker in the mean, for example its batch size. wire_dtype: "bf16" or
-        "f16" halve the pushed bytes. timeout: seconds that a push or pull may take, which includes the wait for other workers; None: that of
-        the store.
+        those that are missing, whose pushes are then late. weight: of this worker in the mean, for example its batch size. wire_dtype: of pushes, as
+        in Model.push(). timeout: seconds that a push or pull may take, which includes the wait for other workers; None: that of the store.
 
         fragments: models that share the parameters, `name`, `name`.1 and so on, the same for all workers. While some are pushed, others are pulled,
         so that an outer step takes less time; a reader may see them at different versions.

@@ -21,9 +21,11 @@ import torch
 
 from ..errors import Closed, Lost, Timeout
 from ..store import Model, Pulled, Store, add, asynchronous
+from ..store.model import wire_dtype_number
 from .parameters import HostCopy, floating_state
 
-_WIRE_TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+# Types that may overflow where f32 is finite. Blocks have scales.
+_NARROW_TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 _RETRY_S = 1.0  # between two attempts to reach the reducers
 
 
@@ -37,10 +39,9 @@ class Publisher:
                  timeout: Optional[float] = None) -> None:
         """Creates the model with the current weights, or opens it. Readers may read it from then on.
 
-        versions: how many of the last ones the reducers keep for slow readers. wire_dtype: "bf16" or "f16" halve the bytes of a push, and round the
-        difference; the next version has the rest of it."""
-        if wire_dtype not in _WIRE_TYPES:
-            raise ValueError(f"wire_dtype is {wire_dtype!r}; expected 'f32', 'bf16' or 'f16'")
+        versions: how many of the last ones the reducers keep for slow readers. wire_dtype: as in Model.push(); it rounds the difference, and the next
+        version has the rest of it."""
+        wire_dtype_number(wire_dtype)  # raises
         # The tensors of state_dict() share the memory of the module.
         self._weights = HostCopy(floating_state(module)).read()
         self._wire_dtype, self._timeout = wire_dtype, timeout
@@ -61,7 +62,7 @@ class Publisher:
         delta = {name: weight - self._published.values[name] for name, weight in self._weights.values.items()}
         for name, values in delta.items():
             # No later delta could turn it into a number again.
-            if not values.to(_WIRE_TYPES[self._wire_dtype]).isfinite().all():
+            if not values.to(_NARROW_TYPES.get(self._wire_dtype, torch.float32)).isfinite().all():
                 raise ValueError(f"tensor {name!r} has values, or changes, that are not finite in {self._wire_dtype}; not published")
         self._push(delta)
         return self.version
@@ -96,7 +97,8 @@ class Subscriber:
         """Opens the model, and starts the thread.
 
         callback: called with the version and its tensors by names. They have the types of the model, and the next version overwrites them. If it
-        raises, it is not called again, and close() raises the exception. wire_dtype: "bf16" or "f16" halve the bytes."""
+        raises, it is not called again, and close() raises the exception. wire_dtype: as in Model.pull()."""
+        wire_dtype_number(wire_dtype)  # raises
         self.model: Model = store.model(name)
         self._error: Optional[Exception] = None
         self._stop = threading.Event()
