@@ -24,8 +24,9 @@ Result<void> check_pointers(const store::ModelSpec& spec, const void* const* ten
 
 StoreClient::StoreClient(StoreOptions options)
     : options_(std::move(options)),
-      pushes_("sluice-push", turns_of(options_.reducers).pushes, options_.identity),
-      pulls_("sluice-pull", turns_of(options_.reducers).pulls, options_.identity) {}
+      pool_(transfers_of(options_.reducers, options_.identity)),
+      pushes_(pool_->pushes, pool_->connections),
+      pulls_(pool_->pulls, pool_->connections) {}
 
 Result<std::unique_ptr<StoreClient>> StoreClient::open(StoreOptions options) {
   std::unique_ptr<StoreClient> client(new StoreClient(std::move(options)));

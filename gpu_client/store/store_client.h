@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "gpu_client/store/open_model.h"
-#include "gpu_client/store/owner_connections.h"
+#include "gpu_client/store/owner_calls.h"
+#include "gpu_client/store/pool_transfers.h"
 #include "store/snapshot/snapshot_file.h"
 
 namespace sluice::store_client {
@@ -99,8 +100,9 @@ class StoreClient {
   std::atomic<size_t> preferred_{0};  // the reducer that answered the last query
   mutable std::mutex mutex_;
   Model model_;  // null: none is open
-  OwnerConnections pushes_;
-  OwnerConnections pulls_;
+  const std::shared_ptr<PoolTransfers> pool_;
+  OwnerCalls pushes_;
+  OwnerCalls pulls_;
   // Protected by pushes_.mutex. A push without an answer is pushed again under the same number.
   uint64_t last_number_ = 0;
   bool has_answer_ = true;

@@ -1,21 +1,19 @@
 // Class TransferTurns limits how many transfers of models run at once in one direction; the others wait in
 // the order in which they came. Transfers that share a link end together, and late: until then no step can be
 // made of what is pushed, and the other direction has nothing to do. A few at once keep the link busy while
-// one of them waits for its slowest owner.
-//
-// Any thread. The objects live as long as the process.
+// one of them waits for its slowest owner. Any thread.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <mutex>
-#include <span>
 #include <utility>
+#include <vector>
 
-#include "config/endpoints.h"
 #include "core/clock.h"
 #include "core/result.h"
+#include "gpu_client/store/shard_threads.h"
 
 namespace sluice::store_client {
 
@@ -23,7 +21,7 @@ class TransferTurns {
  private:
   struct Waiter {
     std::condition_variable granted;
-    bool has_turn = false;
+    ShardThreads* threads = nullptr;  // of its turn; null: it waits
   };
 
  public:
@@ -37,6 +35,8 @@ class TransferTurns {
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
     ~Turn();
+    // Those of this turn; they belong to the TransferTurns.
+    [[nodiscard]] ShardThreads& threads() noexcept { return *waiter_->threads; }
 
    private:
     friend class TransferTurns;
@@ -45,6 +45,8 @@ class TransferTurns {
     TransferTurns* turns_;
     std::list<Waiter>::iterator waiter_;
   };
+
+  explicit TransferTurns(const char* thread_name);  // at most 15 characters
 
   // Waits for a turn. kTimeout at the deadline.
   [[nodiscard]] Result<Turn> take(Nanos deadline);
@@ -56,15 +58,8 @@ class TransferTurns {
 
   std::mutex mutex_;
   std::list<Waiter> waiters_;  // those with a turn first
-  uint32_t running_ = 0;       // the number of those
+  std::list<ShardThreads> threads_;
+  std::vector<ShardThreads*> free_;  // those that no turn has; the last used last
 };
-
-struct PoolTurns {
-  TransferTurns pushes, pulls;
-};
-
-// Those of all clients in this process that were given the same reducers, not of the process that it was
-// forked from.
-[[nodiscard]] PoolTurns& turns_of(std::span<const config::Endpoint> reducers);
 
 }  // namespace sluice::store_client

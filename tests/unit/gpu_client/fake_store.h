@@ -58,6 +58,7 @@ class FakeStore {
     const std::lock_guard lock(mutex_);
     return numbers_;
   }
+  [[nodiscard]] size_t connections() const { return accepted_; }  // so far
   [[nodiscard]] float padding() const {
     const std::lock_guard lock(mutex_);
     return shards_[1].back();
@@ -73,6 +74,7 @@ class FakeStore {
       pollfd p{.fd = listener_.fd(), .events = POLLIN, .revents = 0};
       if (::poll(&p, 1, 20) != 1) continue;
       const int fd = ::accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      ++accepted_;
       auto channel = std::make_shared<Channel>(transport::tcp::Socket(fd), interrupt_fd_);
       connections_.emplace_back([this, channel] { serve(*channel); });
     }
@@ -203,6 +205,7 @@ class FakeStore {
   transport::tcp::Socket listener_;
   uint16_t port_ = 0;
   std::atomic<bool> ending_{false};
+  std::atomic<size_t> accepted_{0};
   mutable std::mutex mutex_;
   std::string spec_text_;
   bool started_ = false;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpu_client/include/sluice/store.h"
@@ -141,6 +142,24 @@ TEST_F(StoreClientTest, PushesAndPullsBlocks) {
   for (size_t i = 0; i < first.a.size(); ++i)
     ASSERT_NEAR(out.a[i], first.a[i], 1.001F * 0.5F * 7.25F / 127) << i;
   ASSERT_EQ(push(Tensors(0), 1, SLUICE_INT8_BLOCK), SLUICE_OK) << sluice_store_error();
+}
+
+// One for each shard at once, whatever the number of clients and transfers; and one of each query.
+TEST_F(StoreClientTest, ClientsShareConnections) {
+  const FakeStore reducer;
+  ASSERT_NO_FATAL_FAILURE(open_and_create(reducer, Tensors(0)));
+  sluice_store* const first = std::exchange(store_, nullptr);
+  ASSERT_EQ(open(reducer.address()), SLUICE_OK) << error_.data();
+  ASSERT_EQ(sluice_store_model(store_, "m"), SLUICE_OK) << sluice_store_error();
+  Tensors out(0);
+  for (uint64_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(push(Tensors(1), i), SLUICE_OK) << sluice_store_error();
+    ASSERT_EQ(pull(out, i + 1), SLUICE_OK) << sluice_store_error();
+  }
+  EXPECT_EQ(reducer.connections(), 2U + 4U);
+  sluice_store_close(first);
+  ASSERT_EQ(pull(out, 3), SLUICE_OK) << sluice_store_error();
+  EXPECT_EQ(reducer.connections(), 2U + 4U);
 }
 
 TEST_F(StoreClientTest, RestoresASnapshot) {

@@ -2,11 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <deque>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -40,7 +39,7 @@ class TransferTurnsTest : public testing::Test {
     while (turns_.waiting() == before) std::this_thread::yield();
   }
 
-  TransferTurns turns_;
+  TransferTurns turns_{"test"};
   std::deque<TransferTurns::Turn> taken_;
   std::mutex mutex_;
   std::vector<int> order_;
@@ -64,25 +63,13 @@ TEST_F(TransferTurnsTest, OthersWaitInTheirOrder) {
   EXPECT_THAT(order_, ElementsAre(0, 1, 2, 3));
 }
 
-TEST(TurnsOfAPool, AreThoseOfItsReducers) {
-  const std::vector<config::Endpoint> first{{.host = "10.0.0.1"}, {.host = "10.0.0.2"}},
-      other{{.host = "10.0.0.1"}};
-  EXPECT_EQ(&turns_of(first), &turns_of(first));
-  EXPECT_NE(&turns_of(first), &turns_of(other));
-}
-
-// All turns are taken when the process forks: the child does not wait for threads that it does not have.
-TEST(TurnsOfAPool, AreFreeAfterAFork) {
-  const std::vector<config::Endpoint> reducers{{.host = "10.0.0.3"}};
-  std::deque<TransferTurns::Turn> taken;
-  for (uint32_t i = 0; i < TransferTurns::kAtOnce; ++i) taken.push_back(*turns_of(reducers).pushes.take(0));
-  ASSERT_FALSE(turns_of(reducers).pushes.take(0));
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) ::_exit(turns_of(reducers).pushes.take(0) ? 0 : 1);
-  int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+TEST_F(TransferTurnsTest, EachHasThreadsOfItsOwn) {
+  std::set<ShardThreads*> threads;
+  for (TransferTurns::Turn& turn : taken_) threads.insert(&turn.threads());
+  EXPECT_EQ(threads.size(), size_t{TransferTurns::kAtOnce});
+  ShardThreads* const last = &taken_.front().threads();
+  taken_.pop_front();
+  EXPECT_EQ(&turns_.take(0)->threads(), last);
 }
 
 }  // namespace

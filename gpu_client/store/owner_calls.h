@@ -1,23 +1,20 @@
-// Class OwnerConnections keeps a connection to the owner of each shard, for one direction of transfers, so
-// that a push and a pull do not wait for each other. One caller at a time, who holds the mutex.
+// Class OwnerCalls makes the requests of one client and one direction to the owners of a model's shards. A
+// push and a pull do not wait for each other. One caller at a time, who holds the mutex.
 #pragma once
 
 #include <mutex>
-#include <vector>
 
+#include "gpu_client/store/connection_cache.h"
 #include "gpu_client/store/open_model.h"
-#include "gpu_client/store/shard_threads.h"
-#include "gpu_client/store/store_connection.h"
 #include "gpu_client/store/transfer_turns.h"
 
 namespace sluice::store_client {
 
-class OwnerConnections {
+class OwnerCalls {
  public:
-  // `thread_name` has at most 15 characters. `turns`: those of its direction. Both references must outlive
-  // this object.
-  OwnerConnections(const char* thread_name, TransferTurns& turns, const engine::Identity& identity) noexcept
-      : turns_(turns), identity_(identity), threads_(thread_name) {}
+  // `turns`: those of its direction. Both references must outlive this object.
+  OwnerCalls(TransferTurns& turns, ConnectionCache& connections) noexcept
+      : turns_(turns), connections_(connections) {}
 
   std::mutex mutex;
 
@@ -25,20 +22,16 @@ class OwnerConnections {
   // ShardThreads::run().
   using Task = std::function<Result<void>(uint32_t shard, StoreConnection& owner)>;
   [[nodiscard]] Result<void> run(const OpenModel& model, Nanos deadline, const Task& task);
-  // The connection to the owner of shard 0.
-  [[nodiscard]] Result<StoreConnection*> leader(const OpenModel& model, Nanos deadline);
+  // A connection to the owner of shard 0.
+  [[nodiscard]] Result<ConnectionCache::Borrowed> leader(const OpenModel& model, Nanos deadline);
 
   // Waits until the model has started and is at `at_least`, and returns its version. kTimeout at the
   // deadline.
   [[nodiscard]] Result<uint64_t> wait_version(const OpenModel& model, uint64_t at_least, Nanos deadline);
 
  private:
-  [[nodiscard]] Result<StoreConnection*> connection(const OpenModel& model, uint32_t shard, Nanos deadline);
-
   TransferTurns& turns_;
-  const engine::Identity& identity_;
-  std::vector<StoreConnection> connections_;
-  ShardThreads threads_;
+  ConnectionCache& connections_;
 };
 
 // Requests that wait at the leader do so for at most this time, then the client asks again. A leader that

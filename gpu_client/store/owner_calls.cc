@@ -1,4 +1,4 @@
-#include "gpu_client/store/owner_connections.h"
+#include "gpu_client/store/owner_calls.h"
 
 #include <algorithm>
 
@@ -24,32 +24,19 @@ Nanos answer_deadline(Nanos wait) noexcept {
   return monotonic_now() + wait + kAnswerTime;
 }
 
-Result<StoreConnection*> OwnerConnections::connection(const OpenModel& model, uint32_t shard,
-                                                      Nanos deadline) {
-  StoreConnection& c = connections_[shard];
-  if (!c.valid() || c.reducer() != model.owners[shard].address) {
-    SLUICE_ASSIGN_OR_RETURN(opened, StoreConnection::open(model.owners[shard].address, identity_, deadline));
-    c = std::move(opened);
-  }
-  return &c;
-}
-
-Result<void> OwnerConnections::run(const OpenModel& model, Nanos deadline, const Task& task) {
-  connections_.resize(std::max<size_t>(connections_.size(), model.shards()));
-  const auto turn = turns_.take(deadline);
-  if (!turn) return tl::unexpected(turn.error());
-  return threads_.run(model.shards(), [&](uint32_t shard) -> Result<void> {
-    SLUICE_ASSIGN_OR_RETURN(owner, connection(model, shard, deadline));
+Result<void> OwnerCalls::run(const OpenModel& model, Nanos deadline, const Task& task) {
+  SLUICE_ASSIGN_OR_RETURN(turn, turns_.take(deadline));
+  return turn.threads().run(model.shards(), [&](uint32_t shard) -> Result<void> {
+    SLUICE_ASSIGN_OR_RETURN(owner, connections_.borrow(model.owners[shard].address, deadline));
     return task(shard, *owner);
   });
 }
 
-Result<StoreConnection*> OwnerConnections::leader(const OpenModel& model, Nanos deadline) {
-  connections_.resize(std::max<size_t>(connections_.size(), model.shards()));
-  return connection(model, 0, deadline);
+Result<ConnectionCache::Borrowed> OwnerCalls::leader(const OpenModel& model, Nanos deadline) {
+  return connections_.borrow(model.owners.front().address, deadline);
 }
 
-Result<uint64_t> OwnerConnections::wait_version(const OpenModel& model, uint64_t at_least, Nanos deadline) {
+Result<uint64_t> OwnerCalls::wait_version(const OpenModel& model, uint64_t at_least, Nanos deadline) {
   for (;;) {
     SLUICE_ASSIGN_OR_RETURN(owner, leader(model, deadline));
     const Nanos wait = wait_time(deadline);
