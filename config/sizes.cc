@@ -51,6 +51,13 @@ std::string exact_text(uint64_t value, std::span<const Unit> units) {
   return "0";
 }
 
+template <typename T>
+std::string shortest_text(T value) {
+  std::array<char, 32> text;
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() ? std::string(text.data(), end) : std::string();
+}
+
 }  // namespace
 
 Result<uint64_t> parse_size(std::string_view text) {
@@ -132,9 +139,11 @@ std::string rounded_size_text(double bytes) {
 }
 
 std::string number_text(double value) {
-  std::array<char, 32> text;
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() ? std::string(text.data(), end) : std::string();
+  return shortest_text(value);
+}
+
+std::string number_text(float value) {
+  return shortest_text(value);
 }
 
 }  // namespace sluice::config

@@ -35,5 +35,6 @@ namespace sluice::config {
 
 // Returns the shortest text that a parser converts back to `value`.
 [[nodiscard]] std::string number_text(double value);
+[[nodiscard]] std::string number_text(float value);
 
 }  // namespace sluice::config

@@ -116,8 +116,9 @@ class OptionSet {
   template <std::floating_point T>
   CLI::Option* number(const std::string& names, T& target, Bounds<std::type_identity_t<T>> bounds,
                       const std::string& help) {
-    return add_number<T>(names, target, bounds, OptionKind::kFraction, "FLOAT", &parse_fraction,
-                         &config::number_text, help);
+    return add_number<T>(
+        names, target, bounds, OptionKind::kFraction, "FLOAT", &parse_fraction,
+        [](T value) { return config::number_text(value); }, help);
   }
   template <typename T>
   CLI::Option* number(const std::string& names, T& target, const std::string& help) {

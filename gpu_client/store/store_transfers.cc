@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "config/sizes.h"
 #include "core/clock.h"
 #include "core/float_bits.h"
 #include "gpu_client/store/store_client.h"
@@ -20,7 +21,7 @@ uint64_t first_number() {
 
 Result<void> check_push(const PushRequest& request) {
   if (std::isfinite(request.weight) && request.weight > 0) return {};
-  return invalid("weight is " + store::number_text(request.weight) + "; expected a finite number above 0");
+  return invalid("weight is " + config::number_text(request.weight) + "; expected a finite number above 0");
 }
 
 }  // namespace

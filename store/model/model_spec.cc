@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <span>
 #include <unordered_map>
 #include <utility>
 
 #include "config/printable_text.h"
+#include "config/sizes.h"
 
 namespace sluice::store {
 namespace {
@@ -117,8 +117,8 @@ Result<void> check_rule(const UpdateRule& rule) {
     const double value = rule.*field.value;
     // False for NaN, too.
     if (!field.used_by(rule.kind) || (value >= field.least && value <= field.most)) continue;
-    return wrong("rule." + std::string(field.name), number_text(value),
-                 number_text(field.least) + " to " + number_text(field.most));
+    return wrong("rule." + std::string(field.name), config::number_text(value),
+                 config::number_text(field.least) + " to " + config::number_text(field.most));
   }
   return {};
 }
@@ -138,7 +138,7 @@ std::vector<std::pair<std::string, std::string>> fields_of(const ModelSpec& spec
   fields.emplace_back("rule.kind", to_string(spec.rule.kind));
   for (const RuleField& field : kRuleFields) {
     if (field.used_by(spec.rule.kind))
-      fields.emplace_back("rule." + std::string(field.name), number_text(spec.rule.*field.value));
+      fields.emplace_back("rule." + std::string(field.name), config::number_text(spec.rule.*field.value));
   }
   fields.emplace_back("versions", std::to_string(spec.versions));
   fields.emplace_back("the number of tensors", std::to_string(spec.tensors.size()));
@@ -220,12 +220,6 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
     text += std::to_string(size);
   }
   return text + "]";
-}
-
-std::string number_text(double value) {
-  std::array<char, 32> buffer;
-  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  return {buffer.data(), error == std::errc() ? end : buffer.data()};
 }
 
 }  // namespace sluice::store

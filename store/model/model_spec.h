@@ -84,7 +84,5 @@ struct ModelSpec {
 
 // "[2, 3]".
 [[nodiscard]] std::string shape_text(const std::vector<uint64_t>& shape);
-// The shortest text that is read back as the same value: "0.9".
-[[nodiscard]] std::string number_text(double value);
 
 }  // namespace sluice::store

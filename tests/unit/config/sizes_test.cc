@@ -108,5 +108,10 @@ TEST(SizesAndDurations, ParseTheirOwnOutput) {
   EXPECT_EQ(duration_text(90 * kSecond), "90s");
 }
 
+TEST(Numbers, HaveTheirShortestText) {
+  EXPECT_EQ(number_text(0.9), "0.9");
+  EXPECT_EQ(number_text(0.03F), "0.03");  // as a double: 0.029999999329447746
+}
+
 }  // namespace
 }  // namespace sluice::config
