@@ -17,7 +17,8 @@
 extern "C" {
 #endif
 
-typedef struct sluice_store sluice_store; /* connections to the reducers of one model, or of none */
+/* A client of one model, or of none. Those of one process, pool and job share connections. */
+typedef struct sluice_store sluice_store;
 
 typedef struct sluice_store_options {
   size_t struct_size;     /* set by sluice_store_options_init() */
@@ -27,7 +28,7 @@ typedef struct sluice_store_options {
   const char* key_file;   /* NULL: SLUICE_KEY_FILE */
   const char* token_file; /* NULL: SLUICE_TOKEN_FILE */
   uint32_t timeout_ms;    /* of connecting, and of every call without a timeout of its own; default 60000 */
-  uint64_t worker;        /* identity of this worker's pushes; 0: random */
+  uint64_t worker;        /* identity of this worker's pushes, in whose order sync steps add; 0: random */
 } sluice_store_options;
 
 SLUICE_API void sluice_store_options_init_sized(sluice_store_options* options, size_t struct_size);

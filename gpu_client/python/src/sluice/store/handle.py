@@ -1,4 +1,4 @@
-"""Class Handle owns a sluice_store: its connections to the reducers of one model, or of none. Wraps store.h.
+"""Class Handle owns a sluice_store, the client of one model, or of none. Wraps store.h.
 
 Any thread may use it. In a child of fork() all calls raise sluice.Closed."""
 
@@ -57,7 +57,7 @@ class Handle:
         return self._pointer is not None and not self._is_closing and os.getpid() == self._pid
 
     def close(self) -> None:
-        """Waits for the calls of other threads, and closes the connections. Has no effect if the handle is closed, or in a child of fork()."""
+        """Waits for the calls of other threads, and frees the client. Has no effect if the handle is closed, or in a child of fork()."""
         if not self.is_open():
             return
         with self._lock:

@@ -121,7 +121,7 @@ class Model:
             raise TypeError(f"model {self.name!r} has tensors of a type that NumPy lacks; pass into=model.empty('torch'): {error}") from error
 
     def close(self) -> None:
-        """Closes the connections. Calls of other threads end first; new ones raise sluice.Closed."""
+        """Calls of other threads end first; new ones raise sluice.Closed."""
         self._handle.close()
 
     def __enter__(self) -> Model:

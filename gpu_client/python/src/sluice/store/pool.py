@@ -20,7 +20,7 @@ Path = Union[str, os.PathLike[str]]
 class Store:
     """The models that a pool of reducers keeps: creates, opens, lists and deletes them.
 
-    Each Model has connections of its own, with the options of the store. Use it as a context manager, or call close()."""
+    The models of all stores of one process, pool and job share connections. Use it as a context manager, or call close()."""
 
     def __init__(self, reducers: Optional[str] = None, *, job: Optional[str] = None, tenant: Optional[str] = None,
                  key_file: Optional[Path] = None, token_file: Optional[Path] = None, timeout_ms: Optional[int] = None,
@@ -30,7 +30,8 @@ class Store:
         reducers: "host:port,host:port", any of the pool; None: SLUICE_REDUCERS.
         timeout_ms: of connecting, and of each call without a timeout of its own; None: 60000.
         worker: the identity of this worker's pushes, so that one that is restarted continues to be the same worker; None: random. No two
-            workers of a model may have the same.
+            workers of a model may have the same. A sync step adds in the order of these numbers, so with equal numbers a repeated training has equal
+            bits.
 
         The other arguments have the meanings of the fields of sluice_store_options."""
         self._reducers = reducers

@@ -141,7 +141,7 @@ class _Worker:
         return next((each for each in pushed if each.outcome != "contained"), pushed[0])
 
     def close(self) -> None:
-        """Closes the connections to the model. The store does so, too."""
+        """Closes the models. The store does so, too."""
         for part in self._parts:
             part.model.close()
         if self._threads is not None:
