@@ -8,8 +8,7 @@ import sys
 import zipfile
 
 from examples_rank import BACKENDS, FOLDER, SCRIPTS
-from package_test_bed import PACKAGE, PackageTest, main, variables
-from torch_test_bed import free_ports
+from package_test_bed import PACKAGE, PackageTest, free_ports, main, variables
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examples_rank.py")
 RANKS = 2

@@ -14,8 +14,8 @@ import time
 import numpy
 import sluice
 import sluice.store
-from package_test_bed import PackageTest, main
-from sluice_process import closed_port, until
+from package_test_bed import PackageTest, free_ports, main
+from sluice_process import until
 
 from capabilities import needs  # noqa: E402, I001: sluice_process says where it is
 
@@ -33,10 +33,7 @@ class Takeover(PackageTest):
 
     def start_etcd(self):
         """Returns the URL of an etcd of this test."""
-        held, ports = zip(*(closed_port() for _ in range(2)))
-        for holder in held:
-            holder.close()
-        client, peer = (f"http://127.0.0.1:{port}" for port in ports)
+        client, peer = (f"http://127.0.0.1:{port}" for port in free_ports(2))
         self.etcd_process = process = subprocess.Popen([shutil.which("etcd"), "--data-dir", str(self.folder / "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client,
                                     "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

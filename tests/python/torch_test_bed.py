@@ -15,22 +15,9 @@ from concurrent import futures
 from contextlib import suppress
 from pathlib import Path
 
-from package_test_bed import DEADLINE_S, PackageTest, kill, variables
+from package_test_bed import DEADLINE_S, PackageTest, free_ports, kill, variables
 
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
-
-
-_RESERVED = []  # sockets
-
-
-def free_ports(count):
-    """Returns ports that the kernel gives to nobody else while this process lives. A server that sets SO_REUSEADDR, as torch's does, can listen there."""
-    sockets = [socket.socket() for _ in range(count)]
-    _RESERVED.extend(sockets)
-    for reserved in sockets:
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserved.bind(("127.0.0.1", 0))
-    return [reserved.getsockname()[1] for reserved in sockets]
 
 
 @functools.cache
