@@ -10,15 +10,15 @@ Every round measures each entry once, with new processes. S: the bytes of all pa
     overlapped   step after step of these models, each as soon as its last one ended: the time per S, once steady
     read         --readers readers pull one version of S at once
 
-Entries: sluice with each number of reducers, and with Nesterov momentum, which a copy has, too (one more reducer than the greatest number); redis:
-servers at the hosts of the first number of reducers, with a shard of the tensor each (models_redis.py); torchft LocalSGD and DiLoCo over gloo.
+Entries: sluice with each number of reducers, with Nesterov momentum, which a copy has, too (one more reducer than the greatest number), and with mxfp8 for
+pushes, or pulls of readers, which changes w and "read" by a factor of 264/1024; redis: servers at the hosts of the first number of reducers, with a shard of the tensor each (models_redis.py); torchft LocalSGD and DiLoCo over gloo.
 redis and torchft are left out, by name, where they are not installed.
 
 "time" is in units of S/goodput. "bound" is the least that the links allow, for n workers, R reducers with a copy elsewhere, a arrays (2 with
 momentum):
 
-    sluice step          2 max(1, n/R) + a/R     R = 1: 2n
-    sluice split         the greater of w + (a/R + w)/m and (n + a)/R + w/m, with w = max(1, n/R) and m models
+    sluice step          w + max(1, n/R) + a/R, with w = max(1, n/R) of pushes     R = 1: 2n
+    sluice split         the greater of w + (a/R + max(1, n/R))/m and (n + a)/R + w/m, with m models
     sluice overlapped    max(1, (n + a)/R)       R = 1: n
     sluice read          max(1, readers/R)
     redis step           max(1, n/R) + 2 max((n-1)/n, (n-1)/R) + max(1/n, 1/R)
@@ -55,6 +55,7 @@ CASES = ("step", "split", "overlapped", "read")
 MEMORY = Path("/dev/shm")  # of etcd's files: all hosts of the network share one disk
 ETCD_PORTS = (2379, 2380)
 REDIS_THREADS = 5  # steps at once of a worker; 16 are slower
+WIRE_BYTES = {"f32": 4, "mxfp8": 264 / 256}  # of a value
 REDIS_PORT, LIGHTHOUSE_PORT = 6379, 29510
 # Waits until something listens at an address.
 WAIT = """import socket, sys, time
@@ -64,10 +65,10 @@ while True:
 
 
 class Entry:
-    def __init__(self, case, peer, reducers=None, rule="add"):
-        self.case, self.peer, self.reducers, self.rule = case, peer, reducers, rule
-        momentum = ", momentum" if rule != "add" else ""
-        self.name = f"{peer}, {reducers} {'servers' if peer == 'redis' else 'reducers'}{momentum}" if reducers else peer
+    def __init__(self, case, peer, reducers=None, rule="add", wire="f32"):
+        self.case, self.peer, self.reducers, self.rule, self.wire = case, peer, reducers, rule, wire
+        special = (", momentum" if rule != "add" else "") + (f", {wire}" if wire != "f32" else "")
+        self.name = f"{peer}, {reducers} {'servers' if peer == 'redis' else 'reducers'}{special}" if reducers else peer
 
     def bound(self, n, readers, models):
         """In units of S/goodput."""
@@ -79,8 +80,10 @@ class Entry:
             fetched = max((n - 1) / n, (n - 1) / r)
             return wide + 2 * fetched + max(1 / n, 1 / r) if self.case == "step" else max(1 + 1 / n, (n + 1) / r, 2 * (n - 1) / n, 2 * (n - 1) / r)
         copied = 0 if r == 1 else 1 if self.rule == "add" else 2
-        split = max(wide + (copied / r + wide) / models, (n + copied) / r + wide / models)
-        return {"step": 2 * wide + copied / r, "split": split, "overlapped": max(1, (n + copied) / r), "read": max(1, readers / r)}[self.case]
+        shrink = WIRE_BYTES[self.wire] / 4
+        pushed = shrink * wide
+        split = max(pushed + (copied / r + wide) / models, (n + copied) / r + pushed / models)
+        return {"step": pushed + wide + copied / r, "split": split, "overlapped": max(1, (n + copied) / r), "read": shrink * max(1, readers / r)}[self.case]
 
 
 class Bench:
@@ -134,7 +137,7 @@ class Bench:
         """Returns the results of the ranks, and the counters of the reducers at each barrier."""
         arguments = self.arguments
         ranks = arguments.readers if entry.case == "read" else arguments.workers
-        settings = {"case": entry.case, "with": entry.peer, "rule": entry.rule, "bytes": arguments.bytes, "repetitions": arguments.repetitions,
+        settings = {"case": entry.case, "with": entry.peer, "rule": entry.rule, "wire": entry.wire, "bytes": arguments.bytes, "repetitions": arguments.repetitions,
                     "models": arguments.models if entry.case in ("split", "overlapped") else 1,
                     "threads": REDIS_THREADS if entry.peer == "redis" else arguments.models}
         with ExitStack() as stack:
@@ -185,6 +188,7 @@ def entries_of(arguments, missing):
     pools, widest = arguments.reducers, max(arguments.reducers)
     entries = [Entry(case, "sluice", reducers) for case in CASES for reducers in pools]
     entries += [Entry(case, "sluice", widest + 1, "nesterov") for case in ("step", "split", "overlapped")]
+    entries += [Entry(case, "sluice", widest, wire="mxfp8") for case in ("step", "split", "read")]
     entries += [Entry(case, "redis", pools[0]) for case in ("step", "overlapped")]
     entries += [Entry("step", f"torchft {name}") for name in ("LocalSGD", "DiLoCo")]
     return [entry for entry in entries if entry.case in arguments.cases and entry.peer.split()[0] not in missing and

@@ -41,7 +41,7 @@ class SluiceModels:
 
     def step(self, index):
         model, began = self._models[index], time.monotonic()
-        pushed = model.push(self._delta, self._versions[index])
+        pushed = model.push(self._delta, self._versions[index], wire_dtype=SETTINGS["wire"])
         middle = time.monotonic()
         self._versions[index] = model.pull(self._values[index], min_version=pushed.version).version
         self.phases.append((middle - began, time.monotonic() - middle))
@@ -50,7 +50,7 @@ class SluiceModels:
             self.check(index, 1 + self._steps[index] * (RANKS + 1) / 2)
 
     def read(self):
-        self._models[0].pull(self._values[0])
+        self._models[0].pull(self._values[0], wire_dtype=SETTINGS["wire"])
 
     def check(self, index, expected):
         x = self._values[index]["x"]

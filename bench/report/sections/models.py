@@ -33,7 +33,7 @@ def text(cases):
     missing = "".join(f" Not measured: {peer}." for peer in first["missing"])
     rounds = f"{first['rounds']} round{'s' if first['rounds'] > 1 else ''}"
     return (f"{commands}, {rounds} ([bounds](../../bench/test_network/models.py)). \"step\": all workers push, then pull. \"split\": the same in {first['models']} models at once. "
-            f"\"overlapped\": step after step of these. \"read\": {first['readers']} readers pull one version. Reducers read {pages or 'no'} bytes from disks.{missing}")
+            f"\"overlapped\": step after step of these. \"read\": {first['readers']} readers pull one version. mxfp8: of pushes, or of readers. Reducers read {pages or 'no'} bytes from disks.{missing}")
 
 
 def table(cases):
