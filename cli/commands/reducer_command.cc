@@ -259,11 +259,14 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   if (!started) throw failure_of(started.error(), flags.config_file());
   reducer::Reducer& server = (*started)->reducer();
   log_start(server, options, http, (*started)->http_port());
-  if (const auto opened = models.start(options, server.port()); !opened)
+  const auto opened = models.start(options, server.port(), [&signals] { return signals.is_stop_pending(); });
+  if (opened) {
+    write_port(flags.port_file(), server.port());
+    if (http) write_port(flags.http_port_file(), (*started)->http_port());
+    notifier.notify(fmt::format("READY=1\nSTATUS=listening on port {}", server.port()));
+  } else if (opened.error().code != Errc::kShutdown) {  // otherwise serve() ends at the pending signal
     throw failure_of(opened.error(), flags.config_file());
-  write_port(flags.port_file(), server.port());
-  if (http) write_port(flags.http_port_file(), (*started)->http_port());
-  notifier.notify(fmt::format("READY=1\nSTATUS=listening on port {}", server.port()));
+  }
   const int code =
       serve(server, notifier, signals, options.drain_timeout, [&] { reload(server, flags, log); });
   models.stop();

@@ -27,6 +27,12 @@ SignalReceiver::SignalReceiver() {
     throw bench::Failure(bench::kExitFailure, std::string("cannot create signalfd: ") + std::strerror(errno));
 }
 
+bool SignalReceiver::is_stop_pending() const noexcept {
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1;
+}
+
 int SignalReceiver::wait(int other_fd) const {
   for (;;) {
     std::array<pollfd, 2> fds = {pollfd{.fd = fd_.fd(), .events = POLLIN, .revents = 0},

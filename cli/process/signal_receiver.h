@@ -14,6 +14,8 @@ class SignalReceiver {
 
   // Returns the next signal, or 0 when `other_fd` becomes readable first. Only one thread may wait.
   [[nodiscard]] int wait(int other_fd) const;
+  // Whether wait() will return SIGINT or SIGTERM.
+  [[nodiscard]] bool is_stop_pending() const noexcept;
 
  private:
   transport::tcp::Socket fd_;

@@ -106,7 +106,8 @@ void StoreService::attach(reducer::ReducerOptions& options) {
   };
 }
 
-Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_t port) {
+Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_t port,
+                                 std::function<bool()> is_stopping) {
   if (options_.folder.empty()) return {};
   std::error_code error;
   std::filesystem::create_directories(options_.folder, error);
@@ -119,6 +120,7 @@ Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_
   auto started = store::StoreServer::start(
       {.folder = options_.folder,
        .address = address,
+       .is_stopping = std::move(is_stopping),
        .coordinator = std::move(*coordinator),
        .connect = [identity = std::move(*identity)](
                       const std::string& to,

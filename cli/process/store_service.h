@@ -36,8 +36,10 @@ class StoreService {
   // to this object, which must outlive it, and shows the models in its status. Connections before start() are
   // closed.
   void attach(reducer::ReducerOptions& options);
-  // Opens the folder and the coordinator. `reducer`: the options that it runs with.
-  [[nodiscard]] Result<void> start(const reducer::ReducerOptions& reducer, uint16_t port);
+  // Opens the folder and the coordinator. `reducer`: the options that it runs with. `is_stopping` ends the
+  // wait for the coordinator (kShutdown).
+  [[nodiscard]] Result<void> start(const reducer::ReducerOptions& reducer, uint16_t port,
+                                   std::function<bool()> is_stopping = {});
   // Ends all connections, and the lease: other reducers take over at once.
   void stop() noexcept;
 

@@ -10,7 +10,7 @@ namespace sluice::cli {
 StoreService::StoreService(StoreServiceOptions options) : options_(std::move(options)) {}
 StoreService::~StoreService() = default;
 void StoreService::attach(reducer::ReducerOptions&) {}
-Result<void> StoreService::start(const reducer::ReducerOptions&, uint16_t) {
+Result<void> StoreService::start(const reducer::ReducerOptions&, uint16_t, std::function<bool()>) {
   if (options_.folder.empty()) return {};
   return fail(Errc::kUnsupported, "--state: this program was built without SQLite 3, which models need");
 }

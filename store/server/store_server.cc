@@ -69,6 +69,8 @@ Result<Listing> StoreServer::list_models_at_start() {
   for (bool is_first = true;; is_first = false) {
     auto names = options_.coordinator->list(kModelKeys);
     if (names || !is_unavailable(names.error()) || monotonic_now() >= deadline) return names;
+    if (options_.is_stopping && options_.is_stopping())
+      return fail(Errc::kShutdown, "stopped before the coordinator answered");
     if (is_first) options_.log("waiting for the coordinator: " + names.error().text);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }

@@ -34,6 +34,7 @@ struct StoreOptions {
   Nanos lease_ttl = kSecond;           // after so long without a sign of life, others take over the shards
   Nanos absence = 5 * kSecond;         // the same for a reducer that was not seen since the start
   Nanos start_timeout = 60 * kSecond;  // for the coordinator to answer
+  std::function<bool()> is_stopping;   // ends this wait: start() fails with kShutdown; null: never
   std::shared_ptr<Coordinator> coordinator;
   // Connects to another reducer, up to STORE_READY. kReset: no process listens there.
   std::function<Result<transport::tcp::Socket>(const std::string& address, Nanos deadline)> connect;
