@@ -14,11 +14,11 @@ class Connection:
         self._socket = socket.create_connection((host, int(port)), timeout=120)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def call(self, *words, into=None):
+    def call(self, *arguments, into=None):
         """Sends a command and returns its answer; a bulk answer is written to `into`, if given, and must have its size."""
-        self._socket.sendall(b"*%d\r\n" % len(words))
-        for word in words:
-            data = memoryview(word.encode() if isinstance(word, str) else word).cast("B")
+        self._socket.sendall(b"*%d\r\n" % len(arguments))
+        for argument in arguments:
+            data = memoryview(argument.encode() if isinstance(argument, str) else argument).cast("B")
             self._socket.sendall(b"$%d\r\n" % len(data))
             self._socket.sendall(data)
             self._socket.sendall(b"\r\n")
