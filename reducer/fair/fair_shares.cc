@@ -9,8 +9,6 @@ constexpr double seconds(Nanos time) {
   return 1e-9 * static_cast<double>(time);
 }
 
-// A late update, after all lanes slept, counts as no more than this.
-constexpr Nanos kMaxInterval = 4 * FairShares::kUpdateInterval;
 // A session is no longer modest if its rate has grown by this factor and by this fraction of the capacity.
 constexpr double kGrowthFactor = 1.25;
 constexpr double kGrowthOfCapacity = 0.05;
@@ -50,9 +48,9 @@ void FairShares::update(Nanos now) noexcept {
     last_update_ = std::max(last_update_, now);
     return;
   }
-  const Nanos elapsed = std::min(now - last_update_, kMaxInterval);
+  const Nanos elapsed = now - last_update_;
   last_update_ = now;
-  const Interval t = measure(now);
+  const Interval t = measure(now, elapsed);
   contended_ = t.active >= 2;
   raise_floor(t, now);
   if (!contended_) return remove_all_limits();
@@ -65,7 +63,7 @@ void FairShares::update(Nanos now) noexcept {
   const bool enough = window_time_ >= kWindow && window_bytes_ >= kWindowInflightFactor * t.inflight_bytes;
   if (enough || window_time_ >= kMaxWindow) end_window(now);
   if (window_index_ == 0 || capacity_ <= 0) return remove_all_limits();
-  limit_members(t, seconds(elapsed));
+  limit_members(t, elapsed);
 }
 
 void FairShares::raise_floor(const Interval& t, Nanos now) noexcept {
@@ -81,13 +79,15 @@ void FairShares::raise_floor(const Interval& t, Nanos now) noexcept {
   floor_ = std::max({floor_, last, first - max_debt});
 }
 
-FairShares::Interval FairShares::measure(Nanos now) noexcept {
+FairShares::Interval FairShares::measure(Nanos now, Nanos elapsed) noexcept {
   Interval t;
   for (Member* m : members_) {
     if (m->active) t.largest_chunk = std::max(t.largest_chunk, static_cast<double>(m->chunk_bytes));
   }
   const double chunk_time = capacity_ > 0 ? t.largest_chunk / capacity_ : 0;
-  const auto idle_after = std::max(kIdleAfter, static_cast<Nanos>(1e9 * kIdleAfterChunks * chunk_time));
+  const auto idle_after = capacity_ > 0
+                              ? std::max(kIdleAfter, static_cast<Nanos>(1e9 * kIdleAfterChunks * chunk_time))
+                              : kIdleAfterUnmeasured;
   for (Member* m : members_) m->account->active = 0;
   for (Member* m : members_) {
     uint64_t served = 0;
@@ -101,7 +101,7 @@ FairShares::Interval FairShares::measure(Nanos now) noexcept {
     if (contended_ && settle_left_ <= 0) m->window_bytes += m->moved;
     t.moved += static_cast<double>(m->moved);
     if (m->borrows) borrowed_bytes_ += static_cast<double>(m->moved);
-    if (waits) m->held_time += kUpdateInterval;
+    if (waits) m->held_time += elapsed;
     if (m->moved > 0 || waits) m->last_active = now;
     const bool active = m->last_active != 0 && now - m->last_active < idle_after;
     // A session that returns after kClaimExpiry has no claim to the share that it did not use.
@@ -173,7 +173,7 @@ void FairShares::reevaluate(Member& m, Nanos now) noexcept {
   m.time = std::max(m.time, floor_);
 }
 
-void FairShares::limit_members(const Interval& t, double elapsed) noexcept {
+void FairShares::limit_members(const Interval& t, Nanos elapsed) noexcept {
   const auto competes = [](const Member* m) { return m->active && !m->modest; };
   double last = -1;
   for (Member* m : members_) {
@@ -184,7 +184,7 @@ void FairShares::limit_members(const Interval& t, double elapsed) noexcept {
   if (last < 0) return remove_all_limits();
   const double burst = std::max(2 * t.largest_chunk, 2 * seconds(kUpdateInterval) * capacity_);
   const double memory = std::max(burst, seconds(kUtilizationMemory) * capacity_);
-  bucket_ = std::clamp(bucket_ + kMinUtilization * capacity_ * elapsed - t.moved, -memory, burst);
+  bucket_ = std::clamp(bucket_ + kMinUtilization * capacity_ * seconds(elapsed) - t.moved, -memory, burst);
   // The session behind may move up to its share before the next update. A session that is less than that
   // ahead stays unlimited, and may be further ahead at the next update.
   const double ahead = last + 2 * seconds(kUpdateInterval) * capacity_ / t.weights;
@@ -194,7 +194,7 @@ void FairShares::limit_members(const Interval& t, double elapsed) noexcept {
     if (!m->held) continue;
     held_weights += weight_of(*m);
     held_in_window_ = true;
-    m->window_held += kUpdateInterval;
+    m->window_held += elapsed;
   }
   for (Member* m : members_) {
     if (!m->held) {

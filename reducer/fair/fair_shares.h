@@ -31,8 +31,9 @@ struct FairAccount {
 class FairShares {
  public:
   static constexpr Nanos kUpdateInterval = 5 * kMillisecond;
-  // A session is idle after moving nothing for this time, or for the time that so many chunks take.
-  static constexpr Nanos kIdleAfter = 20 * kMillisecond;
+  // A session is idle after moving nothing for this time, or for the time that so many chunks take. How long
+  // a chunk takes is not known before the first rate is measured.
+  static constexpr Nanos kIdleAfter = 20 * kMillisecond, kIdleAfterUnmeasured = 100 * kMillisecond;
   static constexpr double kIdleAfterChunks = 16;
   // An idle session is not waited for, but keeps its claim to its share of that time until this expires. TCP
   // stalls for 200 ms, then for 400 ms, when the last packets of a burst are lost.
@@ -85,6 +86,8 @@ class FairShares {
   void add(Member& member);
   void remove(Member& member) noexcept;  // also removes its limits
 
+  // Due every kUpdateInterval while lanes move bytes. A later update after which bytes have moved means that
+  // the lanes had no CPU time. The network went on meanwhile, so the whole time counts for rates.
   void update(Nanos now) noexcept;
 
   [[nodiscard]] double bytes_per_second() const noexcept { return capacity_; }  // 0: not measured yet
@@ -99,12 +102,12 @@ class FairShares {
     double largest_chunk = 0;
     double inflight_bytes = 0;
   };
-  [[nodiscard]] Interval measure(Nanos now) noexcept;
+  [[nodiscard]] Interval measure(Nanos now, Nanos elapsed) noexcept;
   void raise_floor(const Interval& t, Nanos now) noexcept;
   void end_window(Nanos now) noexcept;
   void mark_modest(Nanos now) noexcept;
   void reevaluate(Member& m, Nanos now) noexcept;
-  void limit_members(const Interval& t, double elapsed) noexcept;
+  void limit_members(const Interval& t, Nanos elapsed) noexcept;
   void remove_all_limits() noexcept;
   [[nodiscard]] static double weight_of(const Member& m) noexcept;
   static void remove_limits(Member& m) noexcept;

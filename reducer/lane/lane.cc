@@ -30,7 +30,10 @@ unsigned Lane::do_work(Nanos now) noexcept {
   report_events();
   counters_.turns.add(1);
   was_busy_ = work != 0;
-  if (was_busy_) counters_.busy_turns.add(1);
+  if (was_busy_) {
+    counters_.busy_turns.add(1);
+    busy_at_ = now;
+  }
   return work;
 }
 

@@ -44,9 +44,11 @@ class Lane {
   [[nodiscard]] transport::EndpointOptions endpoint_options(const SessionPlan& plan) const noexcept;
   [[nodiscard]] transport::Context& context() noexcept { return *context_; }
   [[nodiscard]] size_t session_count() const noexcept { return sessions_.size(); }
-  // How long an idle lane may sleep. Sessions that are held back need a new look at every share update.
+  // How long an idle lane may sleep. Sessions that are held back need a new look at every share update. After
+  // work one more update is due, or the sleep would count as time in which these bytes moved.
   [[nodiscard]] Nanos idle_limit() const noexcept {
-    return has_held_session_ ? FairShares::kUpdateInterval : kTick;
+    const bool update_due = options_.fair != nullptr && now_ - busy_at_ < FairShares::kUpdateInterval;
+    return has_held_session_ || update_due ? FairShares::kUpdateInterval : kTick;
   }
 
   // ---- control thread ----
@@ -85,6 +87,7 @@ class Lane {
   bool has_held_session_ = false;    // a session has folds to do and its meter holds it back
   Nanos next_tick_ = 0;
   Nanos now_ = 0;
+  Nanos busy_at_ = 0;      // the last turn with work
   bool was_busy_ = false;  // in the last turn
   SpscRing<LaneCommand> commands_;
   SpscRing<LaneEvent> events_;

@@ -29,7 +29,7 @@ LaneTestBed::LaneTestBed(uint32_t rank_count, uint32_t slots, uint32_t slot_byte
     }
     return fail(Errc::kInternal, "the handler belongs to no rank");
   };
-  lane = std::make_unique<reducer::Lane>(network->make_context(), adopt, reducer::LaneOptions{});
+  lane = std::make_unique<reducer::Lane>(network->make_context(), adopt, reducer::LaneOptions{.fair = &fair});
   session = std::make_unique<reducer::LaneSession>(plan, *reducer::SlotArena::map(plan));
   (void)lane->do_work(now);
   for (uint32_t r = 0; r < rank_count; ++r) {

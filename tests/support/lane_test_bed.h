@@ -108,6 +108,7 @@ class LaneTestBed {
   wire::ViewCommit view;  // used by header() and resume()
   std::unique_ptr<transport::inproc::Network> network;
   std::vector<std::unique_ptr<transport::Context>> far;  // a context per rank
+  reducer::FairPool fair;                                // without members
   std::unique_ptr<reducer::Lane> lane;
   std::unique_ptr<reducer::LaneSession> session;
   std::vector<std::unique_ptr<ScriptedRank>> ranks;

@@ -44,7 +44,10 @@ class FairSharesTest : public ::testing::Test {
     std::vector<double> before;
     for (const Job& j : jobs_) before.push_back(j.moved());
     for (const Nanos end = now_ + time; now_ < end; now_ += kMillisecond) {
+      budget_ += link * 1e-3;
+      if (now_ % (100 * kMillisecond) < without_cpu) continue;
       if (now_ % FairShares::kUpdateInterval == 0) shares_.update(now_);
+      budget_ = std::min(budget_, link * 1e-9 * static_cast<double>(without_cpu + kMillisecond) + kChunk);
       run_link();
     }
     std::vector<double> moved;
@@ -53,13 +56,13 @@ class FairSharesTest : public ::testing::Test {
   }
 
   double link = kLink;
+  Nanos without_cpu = 0;  // of each 100 ms; the network goes on meanwhile
   FairShares shares_;
   std::deque<Job> jobs_;
 
  private:
   // A millisecond of the link, which takes one chunk of each job in turn.
   void run_link() {
-    budget_ = std::min(budget_ + link * 1e-3, link * 1e-3 + kChunk);
     for (Job& j : jobs_) j.ready = std::min(j.ready + j.demand * 1e-3, 32.0 * kChunk);
     for (size_t idle = 0; idle < jobs_.size() && budget_ >= kChunk;) {
       Job& j = jobs_[next_update_++ % jobs_.size()];
@@ -207,6 +210,18 @@ TEST_F(FairSharesTest, AdaptsToAChangedCapacity) {
     EXPECT_NEAR(moved[1] / moved[0], 3, 0.2) << rate;
     EXPECT_GT(moved[0] + moved[1], 0.98 * rate * 30) << rate;
   }
+}
+
+// A busy machine gives the lanes CPU time for a part of each 100 ms, while the capacity is measured.
+TEST_F(FairSharesTest, MeasuresTheLinkAlthoughTheLanesWaitForTheCpu) {
+  job(account(1));
+  job(account(3));
+  without_cpu = 40 * kMillisecond;
+  (void)run(3 * kSecond);
+  EXPECT_NEAR(shares_.bytes_per_second(), kLink, 0.1 * kLink);
+  without_cpu = 0;
+  const auto moved = run(10 * kSecond);
+  EXPECT_NEAR(moved[1] / moved[0], 3, 0.2);
 }
 
 TEST_F(FairSharesTest, LimitsNoSessionForARemovedOne) {

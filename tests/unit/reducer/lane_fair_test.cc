@@ -136,6 +136,10 @@ TEST_F(LaneFairTest, ALimitHoldsBackOnlyItsSession) {
   for (int i = 0; i < 64; ++i) turn();
   EXPECT_EQ(chunks(second->meter()), kSlots);
   EXPECT_FALSE(second->meter().held());
+  // It wakes up once more, so that the shares learn soon of the last bytes.
+  EXPECT_EQ(test_bed->lane->idle_limit(), reducer::FairShares::kUpdateInterval);
+  test_bed->advance(reducer::FairShares::kUpdateInterval);
+  turn();
   EXPECT_GT(test_bed->lane->idle_limit(), reducer::FairShares::kUpdateInterval);
 }
 
