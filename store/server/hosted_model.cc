@@ -106,6 +106,13 @@ Result<void> HostedModel::settle(VersionFiles& files, uint32_t shard, const Coor
                                    ", and the model is at version " + std::to_string(state.version));
 }
 
+// Whether `files` have prepared the version of `state`. Only the last attempt at a version is committed, and
+// each attempt prepares it anew.
+bool HostedModel::is_current(const VersionFiles& files, uint32_t shard, const CoordinatedState& state) const {
+  return state.is_started && files.prepared() == state.version &&
+         files.view(state.version).generation() == state.shards[shard].generation;
+}
+
 CoordinatedState HostedModel::state() const {
   const std::scoped_lock lock(mutex_);
   return state_;
@@ -157,9 +164,14 @@ Result<void> HostedModel::apply(const CoordinatedState& state) {
     }
     Shard& shard = *found->second;
     const ShardHolders now = state.shards[i];
-    if (shard.holders == now) continue;
+    const bool is_committed = is_current(shard.files, i, state);
+    if (shard.holders == now && !is_committed) continue;
     if (shard.is_busy) {
       is_complete = false;
+      continue;
+    }
+    if (shard.holders == now) {
+      SLUICE_RETURN_IF_ERROR(commit_prepared(shard, i, state.version));
       continue;
     }
     SLUICE_RETURN_IF_ERROR(settle(shard.files, i, state, shard.holders.generation));
@@ -177,9 +189,7 @@ bool HostedModel::has_current(uint32_t shard, const CoordinatedState& state) con
   const auto found = shards_.find(shard);
   if (found == shards_.end()) return false;
   const VersionFiles& files = found->second->files;
-  if (!state.is_started || files.committed() == state.version) return true;
-  return files.prepared() == state.version &&
-         files.view(state.version).generation() == state.shards[shard].generation;
+  return !state.is_started || files.committed() == state.version || is_current(files, shard, state);
 }
 
 Result<void> HostedModel::supply(Lock& lock, Shard& shard, uint32_t index) {

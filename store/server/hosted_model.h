@@ -58,9 +58,9 @@ class HostedModel {
   // Whether every shard has its role in `state`, or in a newer one.
   [[nodiscard]] bool has_applied(const CoordinatedState& state) const;
 
-  // Takes the roles of a newer state. A shard that changes hands commits the version that it has prepared if
-  // that is the current one, and discards it otherwise. Does not wait: a shard that is in use keeps its role,
-  // and the next call with this state changes it.
+  // Takes the roles of a newer state. A shard commits the version that it has prepared if that is the current
+  // one; COMMITTED may be lost with a leader. One that changes hands discards it otherwise. Does not wait: a
+  // shard that is in use keeps its role, and the next call with this state changes it.
   [[nodiscard]] Result<void> apply(const CoordinatedState& state);
   // Whether the shard here has the version of `state`, so that this reducer may become its owner.
   [[nodiscard]] bool has_current(uint32_t shard, const CoordinatedState& state) const;
@@ -125,6 +125,9 @@ class HostedModel {
   // Commits or discards what `files` have prepared in `generation`, and checks the owner's version.
   [[nodiscard]] Result<void> settle(VersionFiles& files, uint32_t shard, const CoordinatedState& state,
                                     uint64_t generation) const;
+  [[nodiscard]] bool is_current(const VersionFiles& files, uint32_t shard,
+                                const CoordinatedState& state) const;
+  [[nodiscard]] Result<void> commit_prepared(Shard& shard, uint32_t index, uint64_t version);
   // Waits until the shard is not busy, and checks that this reducer owns it.
   [[nodiscard]] Result<Shard*> acquire_owned(Lock& lock, uint32_t shard);
   void release(Lock& lock, Shard& shard) noexcept;

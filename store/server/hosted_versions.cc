@@ -246,6 +246,15 @@ Result<void> HostedModel::receive_copy(const wire::CopyVersion& request, Message
   return {};
 }
 
+Result<void> HostedModel::commit_prepared(Shard& shard, uint32_t index, uint64_t version) {
+  if (const Status status = shard.files.commit(version); !status.ok())
+    return fail(Errc::kBadView, "version " + std::to_string(version) + " of shard " + std::to_string(index) +
+                                    " is not prepared");
+  counters_->set_version(version);
+  if (shard.holders.owner == self_) drop_contained(index, shard.files.view(version));
+  return {};
+}
+
 Result<void> HostedModel::commit(uint32_t shard, uint64_t version) {
   Lock lock(mutex_);
   const auto found = shards_.find(shard);
@@ -253,18 +262,9 @@ Result<void> HostedModel::commit(uint32_t shard, uint64_t version) {
     return fail(Errc::kBadView, "this reducer does not have shard " + std::to_string(shard));
   Shard& s = *found->second;
   released_.wait(lock, [&] { return !s.is_busy; });
-  if (s.files.committed() == version) return {};
-  if (const Status status = s.files.commit(version); !status.ok())
-    return fail(Errc::kBadView, "version " + std::to_string(version) + " of shard " + std::to_string(shard) +
-                                    " is not prepared");
-  counters_->set_version(version);
+  if (s.files.committed() != version) SLUICE_RETURN_IF_ERROR(commit_prepared(s, shard, version));
   const ShardHolders holders = s.holders;
-  if (holders.owner != self_) return {};
-  {
-    const VersionView view = s.files.view(version);
-    drop_contained(shard, view);
-  }
-  if (holders.copy == kNoStore) return {};
+  if (holders.owner != self_ || holders.copy == kNoStore) return {};
   s.is_busy = true;
   lock.unlock();
   // A copy that does not get it learns it from the coordinator.
