@@ -16,8 +16,9 @@
 namespace sluice::wire {
 
 inline constexpr size_t kMaxModelNameText = 64;
-// Payload of every MODEL_DATA but a body's last: whole values, and whole blocks.
-inline constexpr size_t kModelDataBytes = 3968 * size_of(DType::kMxfp8);
+// Payload of every MODEL_DATA but a body's last: whole values, and whole blocks. Small, because a step uses
+// the values of a frame as soon as it is there.
+inline constexpr size_t kModelDataBytes = 496 * size_of(DType::kMxfp8);
 
 // The request after HELLO; WELCOME has feature bit 11. READY gives the connection to the models.
 struct StoreRequest {
@@ -68,8 +69,8 @@ struct Push {
   }
 };
 
-// To the leader, when all owners have staged the delta. Answered when a version contains it, when none will,
-// or after the timeout (FAILED, kTimeout): the client asks again.
+// To the leader, when all owners have staged the delta, or before. Answered when a version contains it, when
+// none will, or after the timeout (FAILED, kTimeout): the client asks again.
 struct PushStep {
   static constexpr FrameType kType = FrameType::kPushStep;
   static constexpr bool kMayGrow = true;
@@ -79,8 +80,9 @@ struct PushStep {
   uint64_t base = 0;
   uint32_t weight_bits = 0;  // of an f32: finite and above 0
   uint32_t timeout_ms = 0;
+  uint8_t early = 0;  // sync: 1: the delta is on its way, and the step may begin with what has arrived
   static void visit(auto& m, auto& v) {
-    v(m.model), v(m.worker), v(m.number), v(m.base), v(m.weight_bits), v(m.timeout_ms);
+    v(m.model), v(m.worker), v(m.number), v(m.base), v(m.weight_bits), v(m.timeout_ms), v(m.early);
   }
 };
 enum class PushOutcome : uint8_t {
@@ -102,7 +104,9 @@ struct PushAnswer {
 };
 
 // One array of one shard of one committed version. `array` 0 has the parameters, others the state of the
-// rule.
+// rule. An early pull waits for a version that is not there yet, until the timeout (FAILED, kTimeout), and
+// gets its values while they are computed. After the body comes DONE once the version is committed. If it is
+// not, the owner closes the connection.
 struct Pull {
   static constexpr FrameType kType = FrameType::kPull;
   static constexpr bool kMayGrow = true;
@@ -111,7 +115,11 @@ struct Pull {
   uint64_t version = 0;
   uint8_t array = 0;
   DType dtype = DType::kF32;
-  static void visit(auto& m, auto& v) { v(m.model), v(m.shard), v(m.version), v(m.array), v(m.dtype); }
+  uint8_t early = 0;  // 1: an early pull, of array 0
+  uint32_t timeout_ms = 0;
+  static void visit(auto& m, auto& v) {
+    v(m.model), v(m.shard), v(m.version), v(m.array), v(m.dtype), v(m.early), v(m.timeout_ms);
+  }
 };
 struct PullAnswer {
   static constexpr FrameType kType = FrameType::kPullAnswer;
@@ -163,7 +171,7 @@ struct StartModel {
 };
 
 // Leader to owner: compute and prepare a version. The body is, for each push in the order of workers:
-// worker u64, number u64, weight f32. Answer: DONE once the copy has it too.
+// worker u64, number u64, weight f32, early u8. Answer: DONE once the copy has it too.
 struct Step {
   static constexpr FrameType kType = FrameType::kStep;
   static constexpr bool kMayGrow = true;
@@ -178,10 +186,10 @@ struct Step {
     v(m.model), v(m.shard), v(m.generation), v(m.revision), v(m.attempt), v(m.version), v(m.bytes);
   }
 };
-inline constexpr size_t kStepPushBytes = 20;
+inline constexpr size_t kStepPushBytes = 21;
 
-// Owner to copy: a prepared version. The body is, for each of `pushes`: worker u64, number u64; then all
-// arrays as f32. Answer: DONE.
+// Owner to copy: a prepared version, or one that is being computed. A body with, for each of `pushes`: worker
+// u64, number u64; then one with all arrays as f32, kModelDataBytes of each in turn. Answer: DONE.
 struct CopyVersion {
   static constexpr FrameType kType = FrameType::kCopyVersion;
   static constexpr bool kMayGrow = true;

@@ -56,6 +56,10 @@ class StoreClient {
   [[nodiscard]] Result<uint64_t> pull(void* const* tensors, uint64_t at_least, wire::DType dtype,
                                       Nanos timeout);
   [[nodiscard]] Result<uint64_t> wait(uint64_t at_least, Nanos timeout);
+  // A push, and a pull of the version that it leads to. With sync steps both move at the same time: the step
+  // begins with what has arrived, and its values are pulled while they are computed.
+  [[nodiscard]] Result<wire::PushAnswer> push_pull(const PushRequest& request, void* const* tensors,
+                                                   wire::DType dtype, Nanos timeout);
   [[nodiscard]] Result<uint64_t> snapshot(const std::string& path, store::SnapshotContent content);
 
  private:
@@ -88,10 +92,22 @@ class StoreClient {
 
   [[nodiscard]] Result<bool> create(const store::ModelSpec& spec, const FirstVersion& first);
   [[nodiscard]] Result<void> upload(const OpenModel& model, const FirstVersion& first, Nanos deadline);
+  [[nodiscard]] static Result<void> check_push(const OpenModel& model, const PushRequest& request);
+  // Called with the mutex of pushes_. `is_early`: PUSH_STEP goes first; a repeated push is not early.
+  [[nodiscard]] Result<wire::PushAnswer> push(Model model, const PushRequest& request, bool is_early,
+                                              Nanos deadline);
   [[nodiscard]] Result<wire::PushAnswer> push_once(const OpenModel& model, const PushRequest& request,
-                                                   uint64_t number, Nanos deadline);
-  [[nodiscard]] Result<wire::PushAnswer> push_step(const OpenModel& model, const PushRequest& request,
-                                                   uint64_t number, Nanos deadline);
+                                                   uint64_t number, bool is_early, Nanos deadline);
+  [[nodiscard]] Result<ConnectionCache::Borrowed> send_push_step(const OpenModel& model,
+                                                                 const PushRequest& request, uint64_t number,
+                                                                 bool is_early, Nanos deadline);
+  // Called with the mutex of pulls_.
+  [[nodiscard]] Result<uint64_t> pull(Model model, void* const* tensors, uint64_t at_least, wire::DType dtype,
+                                      Nanos deadline);
+  // An early pull of exactly this version. `is_over`: give up, unless the values are on their way.
+  [[nodiscard]] Result<uint64_t> pull_early(const OpenModel& model, void* const* tensors, uint64_t version,
+                                            wire::DType dtype, const std::atomic<bool>& is_over,
+                                            Nanos deadline);
   // Receives one array of one shard of a version; returns the steps.
   [[nodiscard]] static Result<uint64_t> pull_array(StoreConnection& owner, const OpenModel& model,
                                                    wire::Pull request, const MessageChannel::Use& use);

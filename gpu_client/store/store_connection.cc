@@ -1,16 +1,21 @@
 #include "gpu_client/store/store_connection.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
 #include <algorithm>
 
 #include "core/clock.h"
 #include "gpu_client/engine/base/peer_error.h"
 #include "store/model/model_json.h"
+#include "transport/tcp/socket_options.h"
 
 namespace sluice::store_client {
 namespace {
 
 constexpr Nanos kConnectTime = 3 * kSecond;  // of one attempt, so that the other reducers are tried too
 constexpr Nanos kHandshakeTime = 10 * kSecond;
+constexpr int kUnsentBytes = 256 * 1024;
 
 }  // namespace
 
@@ -67,6 +72,9 @@ Result<StoreConnection> StoreConnection::open(const config::Endpoint& reducer,
   StoreConnection out;
   out.reducer_ = reducer;
   out.name_ = name;
+  // What waits in the kernel is sent in no order that this side can still choose.
+  static_cast<void>(
+      transport::tcp::set_option(handshake->socket.fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes));
   out.channel_ = MessageChannel(std::move(handshake->socket));
   return out;
 }

@@ -13,8 +13,9 @@ namespace {
 
 using wire::DType;
 
-void fill_zeros(uint64_t /*offset*/, std::span<std::byte> piece) {
+Status fill_zeros(uint64_t /*offset*/, std::span<std::byte> piece) {
   std::memset(piece.data(), 0, piece.size());
+  return {};
 }
 
 size_t arrays_of(const OpenModel& model) {
@@ -81,6 +82,7 @@ Result<bool> StoreClient::create(const std::string& specification, const void* c
     if (tensors == nullptr || array != 0) return fill_zeros;
     return [tensors, &body = shape.bodies[shard]](uint64_t offset, std::span<std::byte> piece) {
       body.gather(tensors, DType::kF32, offset, piece);
+      return Status();
     };
   };
   return create(spec, first);
@@ -102,6 +104,7 @@ Result<bool> StoreClient::restore(const std::string& specification, const std::s
       store::store_elements(DType::kF32,
                             std::span(*values).subspan(offset / sizeof(float), piece.size() / sizeof(float)),
                             piece.data());
+      return Status();
     };
   };
   return create(spec, first);

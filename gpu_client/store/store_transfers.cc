@@ -1,10 +1,13 @@
 // Push and pull of class StoreClient.
 #include <chrono>
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include "config/sizes.h"
 #include "core/clock.h"
 #include "core/float_bits.h"
+#include "gpu_client/store/even_pace.h"
 #include "gpu_client/store/store_client.h"
 
 namespace sluice::store_client {
@@ -19,35 +22,30 @@ uint64_t first_number() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
 }
 
-Result<void> check_push(const PushRequest& request) {
-  if (std::isfinite(request.weight) && request.weight > 0) return {};
-  return invalid("weight is " + config::number_text(request.weight) + "; expected a finite number above 0");
-}
+// How far a transfer of an early push may lead: a part of all, at least what short pauses of others need.
+constexpr uint64_t kLeadFraction = 32, kMinLead = kMiB / 2;
 
 }  // namespace
 
-Result<wire::PushAnswer> StoreClient::push_step(const OpenModel& model, const PushRequest& request,
-                                                uint64_t number, Nanos deadline) {
-  for (;;) {
-    SLUICE_ASSIGN_OR_RETURN(leader, pushes_.leader(model, deadline));
-    const Nanos wait = wait_time(deadline);
-    const wire::PushStep step{.model = model.id,
-                              .worker = options_.worker,
-                              .number = number,
-                              .base = request.base,
-                              .weight_bits = bits_of(request.weight),
-                              .timeout_ms = wait_ms(wait)};
-    SLUICE_RETURN_IF_ERROR(leader->send(step, answer_deadline()));
-    auto answer = leader->receive<wire::PushAnswer>(answer_deadline(wait));
-    if (answer) return answer;
-    const bool is_waiting = leader->valid() && answer.error().code == Errc::kTimeout;
-    if (!is_waiting || monotonic_now() >= deadline) return answer;
-  }
+Result<ConnectionCache::Borrowed> StoreClient::send_push_step(const OpenModel& model,
+                                                              const PushRequest& request, uint64_t number,
+                                                              bool is_early, Nanos deadline) {
+  SLUICE_ASSIGN_OR_RETURN(leader, pushes_.leader(model, deadline));
+  const wire::PushStep step{.model = model.id,
+                            .worker = options_.worker,
+                            .number = number,
+                            .base = request.base,
+                            .weight_bits = bits_of(request.weight),
+                            .timeout_ms = wait_ms(wait_time(deadline)),
+                            .early = static_cast<uint8_t>(is_early ? 1 : 0)};
+  SLUICE_RETURN_IF_ERROR(leader->send(step, answer_deadline()));
+  return std::move(leader);
 }
 
 Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const PushRequest& request,
-                                                uint64_t number, Nanos deadline) {
+                                                uint64_t number, bool is_early, Nanos deadline) {
   const uint64_t bytes = model.shape->body_bytes(request.dtype);
+  EvenPace pace(model.shards(), std::max(bytes / kLeadFraction, kMinLead));
   const auto stage = [&](uint32_t shard, StoreConnection& owner) -> Result<void> {
     const wire::Push push{.model = model.id,
                           .shard = shard,
@@ -59,14 +57,36 @@ Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const Pu
     SLUICE_RETURN_IF_ERROR(owner.send(push, answer_deadline()));
     const ShardBody& body = model.shape->bodies[shard];
     const auto fill = [&](uint64_t offset, std::span<std::byte> piece) {
+      if (is_early) pace.wait(shard, offset);
       body.gather(request.deltas, request.dtype, offset, piece);
+      return Status();
     };
-    SLUICE_RETURN_IF_ERROR(owner.send_pieces(bytes, fill));
+    auto sent = owner.send_pieces(bytes, fill);
+    pace.end(shard);
+    SLUICE_RETURN_IF_ERROR(sent);
     SLUICE_RETURN_IF_ERROR(owner.receive<wire::Done>(answer_deadline()));
     return {};
   };
-  SLUICE_RETURN_IF_ERROR(pushes_.run(model, deadline, stage));
-  SLUICE_ASSIGN_OR_RETURN(answer, push_step(model, request, number, deadline));
+  std::unique_ptr<ConnectionCache::Borrowed> leader;
+  const auto send_step = [&]() -> Result<void> {
+    leader.reset();
+    auto sent = send_push_step(model, request, number, is_early, deadline);
+    if (!sent) return tl::unexpected(sent.error());
+    leader = std::make_unique<ConnectionCache::Borrowed>(std::move(*sent));
+    return {};
+  };
+  auto staged =
+      is_early ? pushes_.run(model, deadline, stage, send_step) : pushes_.run(model, deadline, stage);
+  if (!staged && leader) (*leader)->close();  // an answer is on its way
+  SLUICE_RETURN_IF_ERROR(staged);
+  if (!leader) SLUICE_RETURN_IF_ERROR(send_step());
+  auto received = (*leader)->receive<wire::PushAnswer>(answer_deadline(kWaitTime));
+  while (!received && (*leader)->valid() && received.error().code == Errc::kTimeout &&
+         monotonic_now() < deadline) {
+    SLUICE_RETURN_IF_ERROR(send_step());
+    received = (*leader)->receive<wire::PushAnswer>(answer_deadline(kWaitTime));
+  }
+  SLUICE_ASSIGN_OR_RETURN(answer, std::move(received));
   switch (answer.outcome) {
     case PushOutcome::kContained:
     case PushOutcome::kLate:
@@ -81,26 +101,37 @@ Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const Pu
   return fail(Errc::kBadField, "unknown outcome of a push");
 }
 
+Result<void> StoreClient::check_push(const OpenModel& model, const PushRequest& request) {
+  if (!std::isfinite(request.weight) || request.weight <= 0)
+    return invalid("weight is " + config::number_text(request.weight) + "; expected a finite number above 0");
+  return check_pointers(model.shape->spec, request.deltas, "deltas");
+}
+
 Result<wire::PushAnswer> StoreClient::push(const PushRequest& request, Nanos timeout) {
   SLUICE_ASSIGN_OR_RETURN(model, current_model());
-  SLUICE_RETURN_IF_ERROR(check_push(request));
-  SLUICE_RETURN_IF_ERROR(check_pointers(model->shape->spec, request.deltas, "deltas"));
+  SLUICE_RETURN_IF_ERROR(check_push(*model, request));
   const std::lock_guard lock(pushes_.mutex);
-  const Nanos deadline = monotonic_now() + timeout;
+  return push(std::move(model), request, false, monotonic_now() + timeout);
+}
+
+Result<wire::PushAnswer> StoreClient::push(Model model, const PushRequest& request, bool is_early,
+                                           Nanos deadline) {
   const bool is_repeated = !has_answer_ && last_base_ == request.base && last_model_ == model->id;
   if (!is_repeated) last_number_ = std::max(last_number_ + 1, last_number_ == 0 ? first_number() : 0);
   last_base_ = request.base;
   last_model_ = model->id;
-  auto answer = with_retries<wire::PushAnswer>(
-      model, deadline, [&](const OpenModel& m) { return push_once(m, request, last_number_, deadline); });
-  has_answer_ = answer || (answer.error().code != Errc::kTimeout && !is_retryable(answer.error().code));
+  auto answer = with_retries<wire::PushAnswer>(model, deadline, [&](const OpenModel& m) {
+    return push_once(m, request, last_number_, std::exchange(is_early, false), deadline);
+  });
+  has_answer_ = answer || is_final(answer.error().code);
   return answer;
 }
 
 Result<uint64_t> StoreClient::pull_array(StoreConnection& owner, const OpenModel& model, wire::Pull request,
                                          const MessageChannel::Use& use) {
   SLUICE_RETURN_IF_ERROR(owner.send(request, answer_deadline()));
-  SLUICE_ASSIGN_OR_RETURN(answer, owner.receive<wire::PullAnswer>(answer_deadline()));
+  const Nanos wait = Nanos{request.timeout_ms} * kMillisecond;
+  SLUICE_ASSIGN_OR_RETURN(answer, owner.receive<wire::PullAnswer>(answer_deadline(wait)));
   const uint64_t expected = model.shape->body_bytes(request.dtype);
   if (answer.bytes != expected) {
     return owner.malformed(Errc::kBadLength, std::to_string(answer.bytes) + " bytes of shard " +
@@ -116,7 +147,11 @@ Result<uint64_t> StoreClient::pull(void* const* tensors, uint64_t at_least, wire
   SLUICE_ASSIGN_OR_RETURN(model, current_model());
   SLUICE_RETURN_IF_ERROR(check_pointers(model->shape->spec, tensors, "tensors"));
   const std::lock_guard lock(pulls_.mutex);
-  const Nanos deadline = monotonic_now() + timeout;
+  return pull(std::move(model), tensors, at_least, dtype, monotonic_now() + timeout);
+}
+
+Result<uint64_t> StoreClient::pull(Model model, void* const* tensors, uint64_t at_least, wire::DType dtype,
+                                   Nanos deadline) {
   const auto attempt = [&](const OpenModel& m) -> Result<uint64_t> {
     SLUICE_ASSIGN_OR_RETURN(current, pulls_.wait_version(m, at_least, deadline));
     const auto pull_shard = [&](uint32_t shard, StoreConnection& owner) -> Result<void> {

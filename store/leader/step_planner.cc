@@ -98,6 +98,8 @@ std::vector<StagedPush> StepPlanner::committed() {
 void StepPlanner::abandoned() {
   SLUICE_ASSERT(in_progress_);
   in_progress_ = false;
+  // An owner that has replaced another one would wait for deltas that went there.
+  for (StagedPush& push : taken_) push.is_early = false;
   waiting_.insert(waiting_.begin(), taken_.begin(), taken_.end());
   taken_.clear();
   if (mode_.kind == StepKind::kSync) grace_ends_ = 0;  // the grace is over

@@ -1,7 +1,8 @@
 // Class StepPlanner decides which pushes the next step of a model contains. The leader of a model, the owner
 // of its shard 0, has one (docs/design/adr/0022-parameter-service.md).
 //
-//   offer() each push that all owners have staged -> next_step() -> committed(), or abandoned() and again
+//   offer() each push that all owners have staged, or that is early -> next_step() -> committed(), or
+//   abandoned() and again
 //
 // sync: a step needs `quorum` pushes that are based on the current version. After the quorum it waits
 // `grace_ms` for others, which then count by their weights. Later ones are late: their base is no longer the
@@ -28,6 +29,7 @@ struct StagedPush {
   PushIdentity identity;
   uint64_t base = 0;  // the version that the worker started from
   float weight = 1;
+  bool is_early = false;  // its delta may still be on its way to the owners
 };
 
 enum class Admission : uint8_t {

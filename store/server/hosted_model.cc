@@ -175,6 +175,7 @@ Result<void> HostedModel::apply(const CoordinatedState& state) {
       continue;
     }
     SLUICE_RETURN_IF_ERROR(settle(shard.files, i, state, shard.holders.generation));
+    update_progress(shard, true);
     shard.has_new_copy = now.owner == self_ && now.copy != kNoStore && state.is_started;
     shard.holders = now;
   }
@@ -197,7 +198,7 @@ Result<void> HostedModel::supply(Lock& lock, Shard& shard, uint32_t index) {
   const ShardHolders holders = shard.holders;
   VersionView view = shard.files.view(*shard.files.committed());
   lock.unlock();
-  auto sent = send_to_copy(shard, index, holders, view, true);
+  auto sent = send_to_copy(shard, index, holders, view, content_of(view, true), nullptr);
   end_view(std::move(view));
   lock.lock();
   if (sent) shard.has_new_copy = false;
@@ -217,7 +218,7 @@ Result<bool> HostedModel::move_copy(uint32_t index, StoreId to,
   shard.is_busy = true;
   VersionView view = shard.files.view(*shard.files.committed());
   lock.unlock();
-  auto sent = send_to_copy(shard, index, next, view, true);
+  auto sent = send_to_copy(shard, index, next, view, content_of(view, true), nullptr);
   end_view(std::move(view));
   Result<bool> agreed = false;
   if (sent) agreed = agree(next);
@@ -277,6 +278,11 @@ Result<void> HostedModel::stage(uint32_t shard, PushIdentity identity, DeltaBuff
   if (!is_new && identity.number < at->second.number) return {};  // of an attempt that was given up
   at->second = {identity.number, std::move(delta), monotonic_now()};
   count_staged();
+  const auto arriving = arriving_.find({shard, identity.worker});
+  if (arriving != arriving_.end() && arriving->second->number == identity.number) {
+    arriving->second->elements = layout_.shard_elements();
+    arrived_.notify_all();
+  }
   return {};
 }
 
@@ -303,6 +309,7 @@ void HostedModel::drop_contained(uint32_t shard, const VersionView& view) {
 }
 
 void HostedModel::remove() {
+  end();
   Lock lock(mutex_);
   for (auto& [index, shard] : shards_) {
     Shard& s = *shard;

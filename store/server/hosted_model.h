@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,7 @@
 #include "store/server/model_counters.h"
 #include "store/server/model_record.h"
 #include "store/server/peer_links.h"
+#include "store/server/step_progress.h"
 #include "store/versions/version_files.h"
 #include "wire/store_messages.h"
 
@@ -33,6 +35,7 @@ inline constexpr uint32_t kMaxWorkers = 1024;
 struct StepPush {
   PushIdentity identity;
   float weight = 1;
+  bool is_early = false;  // its delta may still be on its way
 };
 
 class HostedModel {
@@ -93,6 +96,28 @@ class HostedModel {
   // ---- versions: of a shard that this reducer copies ----
   [[nodiscard]] Result<void> receive_copy(const wire::CopyVersion& request, MessageChannel& from);
 
+  // ---- a step while its deltas arrive, and while it is computed: hosted_progress.cc ----
+  // Announces a delta that arrives, so that a step may use it; end_delta() ends that. stage() makes it
+  // complete.
+  [[nodiscard]] std::shared_ptr<ArrivingDelta> begin_delta(uint32_t shard, PushIdentity identity,
+                                                           DeltaBuffer values);
+  void advance_delta(ArrivingDelta& delta, uint64_t elements);
+  void end_delta(uint32_t shard, uint64_t worker, const std::shared_ptr<ArrivingDelta>& delta);
+  // A version that is committed, or is being made: then `progress` is not null, and says what may be read.
+  struct FollowedStep {
+    VersionView view;  // for end_view()
+    std::shared_ptr<const StepProgress> progress;
+    uint64_t steps = 0;
+  };
+  // Waits until the version is one of these. kTimeout; kBadView: as view().
+  [[nodiscard]] Result<FollowedStep> follow(uint32_t shard, uint64_t version, Nanos deadline);
+  // Blocks until more than `elements` are computed, and returns how many. Nothing: the attempt is abandoned.
+  [[nodiscard]] std::optional<uint64_t> wait_computed(const StepProgress& progress, uint64_t elements);
+  // False: the attempt is abandoned, or not committed before the deadline.
+  [[nodiscard]] bool wait_committed(const StepProgress& progress, Nanos deadline);
+
+  // Ends all waits of these functions and of steps for deltas. Any thread.
+  void end() noexcept;
   // Deletes all files. Nothing else may be called afterwards, except by requests in progress.
   void remove();
 
@@ -103,9 +128,10 @@ class HostedModel {
     VersionFiles files;
     ShardHolders holders;
     VersionWriter installing;
-    bool is_busy = false;       // a step, copy or installation is in progress without the lock
-    bool has_new_copy = false;  // which does not have the current version yet
-    PeerLinks copy_links;       // of the one that is busy
+    bool is_busy = false;                    // a step, copy or installation is in progress without the lock
+    bool has_new_copy = false;               // which does not have the current version yet
+    PeerLinks copy_links;                    // of the one that is busy
+    std::shared_ptr<StepProgress> progress;  // of the attempt that is not committed or abandoned; may be null
     // Of the newest STEP: the state's revision, then the leader's attempt.
     std::pair<uint64_t, uint64_t> last_step{0, 0};
   };
@@ -131,12 +157,42 @@ class HostedModel {
   // Waits until the shard is not busy, and checks that this reducer owns it.
   [[nodiscard]] Result<Shard*> acquire_owned(Lock& lock, uint32_t shard);
   void release(Lock& lock, Shard& shard) noexcept;
+  // The delta of a push, staged or arriving; null if neither.
+  [[nodiscard]] std::shared_ptr<ArrivingDelta> find_delta(uint32_t shard, PushIdentity identity) const;
+  // Those of a step. Waits for the begin of early ones. kBadSequence: one is not staged, or does not begin.
+  [[nodiscard]] Result<std::vector<std::shared_ptr<ArrivingDelta>>> find_deltas(
+      Lock& lock, uint32_t shard, std::span<const StepPush> pushes);
+  // Waits until all deltas have more than `done` elements; returns how many. kBadSequence: one is lost.
+  [[nodiscard]] Result<uint64_t> wait_arrived(Lock& lock,
+                                              std::span<const std::shared_ptr<ArrivingDelta>> deltas,
+                                              uint64_t done);
+  // Computes all elements as their deltas arrive. Called with the lock, and returns with it.
+  [[nodiscard]] Result<void> compute(Lock& lock, Shard& shard, const VersionWriter& writer,
+                                     const VersionView& base, std::span<const StepPush> pushes,
+                                     std::span<const std::shared_ptr<ArrivingDelta>> deltas);
+  // After a change of the shard's versions. `is_over`: an attempt that is not committed by now is abandoned.
+  void update_progress(Shard& shard, bool is_over);
   // VersionFiles::begin(), after readers of the free slot have ended.
   [[nodiscard]] Result<VersionWriter> begin(Lock& lock, Shard& shard, uint64_t version, uint64_t generation);
   // Sends the current version first if the copy is new.
   [[nodiscard]] Result<void> supply(Lock& lock, Shard& shard, uint32_t index);
+  // What a copy gets of a version beside its values.
+  struct CopiedVersion {
+    uint64_t version = 0;
+    uint64_t steps = 0;
+    std::vector<PushIdentity> pushes;
+    bool is_committed = false;
+  };
+  [[nodiscard]] static CopiedVersion content_of(const VersionView& view, bool is_committed);
+  // `progress`: what of the view may be read, and is sent as it is computed; null: all.
   [[nodiscard]] Result<void> send_to_copy(Shard& shard, uint32_t index, const ShardHolders& holders,
-                                          const VersionView& view, bool committed);
+                                          const VersionView& view, const CopiedVersion& content,
+                                          const StepProgress* progress);
+  // Does so on a thread while the deltas of a step arrive. Not valid(): they are there, or there is no copy.
+  [[nodiscard]] std::future<Result<void>> copy_early(Shard& shard, uint32_t index,
+                                                     const ShardHolders& holders,
+                                                     const CopiedVersion& content,
+                                                     std::span<const std::shared_ptr<ArrivingDelta>> deltas);
   void accept_offer(const wire::CopyVersion& request);
   // Forgets the deltas that no later step can contain.
   void drop_contained(uint32_t shard, const VersionView& view);
@@ -158,10 +214,14 @@ class HostedModel {
 
   mutable std::mutex mutex_;
   std::condition_variable released_;  // a shard is not busy, or a view has ended
+  std::condition_variable arrived_;   // values of a delta, or its end
+  std::condition_variable computed_;  // values of a version, its commit, or its end
+  bool is_ending_ = false;
   CoordinatedState state_;
   bool is_applied_ = true;  // false: a shard was in use when state_ came
   std::map<uint32_t, std::unique_ptr<Shard>> shards_;
-  std::map<std::pair<uint32_t, uint64_t>, Delta> staged_;  // by shard and worker
+  std::map<std::pair<uint32_t, uint64_t>, Delta> staged_;                             // by shard and worker
+  std::map<std::pair<uint32_t, uint64_t>, std::shared_ptr<ArrivingDelta>> arriving_;  // in the same way
 };
 
 }  // namespace sluice::store

@@ -1,10 +1,12 @@
 // The versions of the shards of a HostedModel: steps, copies, installation.
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "core/bytes.h"
 #include "store/server/hosted_model.h"
+#include "store/server/interleaved_arrays.h"
 #include "store/update/update_step.h"
 
 namespace sluice::store {
@@ -63,6 +65,7 @@ Result<VersionWriter> HostedModel::begin(Lock& lock, Shard& shard, uint64_t vers
     const Status s = is_committed ? shard.files.commit(*prepared) : shard.files.discard(*prepared);
     if (!s.ok()) return fail(s.code(), "cannot end version " + std::to_string(*prepared));
   }
+  update_progress(shard, true);  // its readers would hold the slot
   VersionWriter writer;
   Status status;
   const bool is_free = released_.wait_for(lock, kReaderTime, [&] {
@@ -104,69 +107,135 @@ Result<void> HostedModel::step(const wire::Step& request, std::span<const StepPu
                                         std::to_string(shard.files.committed().value_or(0))));
   if (auto supplied = supply(lock, shard, request.shard); !supplied)
     return end(tl::unexpected(supplied.error()));
-  std::vector<StagedDelta> deltas;
-  std::vector<DeltaBuffer> held;
-  for (const StepPush& push : pushes) {
-    const auto found = staged_.find({request.shard, push.identity.worker});
-    if (found == staged_.end() || found->second.number != push.identity.number)
-      return end(fail(Errc::kBadSequence,
-                      "the delta of worker " + std::to_string(push.identity.worker) + " is not staged"));
-    held.push_back(found->second.values);
-    deltas.push_back({.values = held.back()->data(), .weight = push.weight});
-  }
+  auto deltas = find_deltas(lock, request.shard, pushes);
+  if (!deltas) return end(tl::unexpected(deltas.error()));
   auto writer = begin(lock, shard, request.version, holders.generation);
   if (!writer) return end(tl::unexpected(writer.error()));
   VersionView base = shard.files.view(request.version - 1);
-  lock.unlock();
-
-  ConstShardArrays in{};
-  ShardArrays out{};
-  for (size_t a = 0; a < arrays(); ++a) {
-    in[a] = base.array(a).data();
-    out[a] = writer->array(a).data();
-  }
-  const UpdateStep update(spec_.rule, base.steps(), deltas);
-  update.run(in, out, 0, layout_.shard_elements());
-  writer->compute_checksums();
-  const auto identities = merged(base, pushes);
-
-  lock.lock();
   const uint64_t steps = base.steps() + 1;
+  shard.progress = std::make_shared<StepProgress>(
+      StepProgress{.version = request.version, .steps = steps, .view = writer->view()});
+  computed_.notify_all();
+  const CopiedVersion content{.version = request.version, .steps = steps, .pushes = merged(base, pushes)};
+  auto copying = copy_early(shard, request.shard, holders, content, *deltas);
+  if (auto computed = compute(lock, shard, *writer, base, pushes, *deltas); !computed) {
+    update_progress(shard, true);
+    lock.unlock();
+    if (copying.valid()) copying.wait();
+    return end(tl::unexpected(computed.error()));
+  }
+  lock.unlock();
+  writer->compute_checksums();
+  lock.lock();
   [[maybe_unused]] const VersionView base_ends = std::move(base);
-  if (const Status s = shard.files.prepare(*writer, steps, identities); !s.ok())
+  if (const Status s = shard.files.prepare(*writer, steps, content.pushes); !s.ok()) {
+    update_progress(shard, true);
+    lock.unlock();
+    if (copying.valid()) copying.wait();
     return end(fail(s.code(), "cannot prepare version " + std::to_string(request.version)));
+  }
+  shard.progress->state = StepProgress::State::kPrepared;
   VersionView made = shard.files.view(request.version);
   lock.unlock();
-  auto copied = send_to_copy(shard, request.shard, holders, made, false);
+  auto copied =
+      copying.valid() ? copying.get() : send_to_copy(shard, request.shard, holders, made, content, nullptr);
   end_view(std::move(made));
   release(lock, shard);
   return copied;
 }
 
-Result<void> HostedModel::send_to_copy(Shard& shard, uint32_t index, const ShardHolders& holders,
-                                       const VersionView& view, bool committed) {
-  if (holders.copy == kNoStore) return {};
-  std::vector<std::byte> identities(view.push_count() * kIdentityBytes);
-  for (size_t i = 0; i < view.push_count(); ++i) {
-    store_le(identities.data() + i * kIdentityBytes, view.push(i).worker);
-    store_le(identities.data() + i * kIdentityBytes + 8, view.push(i).number);
+Result<void> HostedModel::compute(Lock& lock, Shard& shard, const VersionWriter& writer,
+                                  const VersionView& base, std::span<const StepPush> pushes,
+                                  std::span<const std::shared_ptr<ArrivingDelta>> deltas) {
+  ConstShardArrays in{};
+  ShardArrays out{};
+  for (size_t a = 0; a < arrays(); ++a) {
+    in[a] = base.array(a).data();
+    out[a] = writer.array(a).data();
   }
+  std::vector<StagedDelta> values;
+  for (size_t i = 0; i < pushes.size(); ++i)
+    values.push_back({.values = deltas[i]->values->data(), .weight = pushes[i].weight});
+  const UpdateStep update(spec_.rule, base.steps(), values);
+  for (uint64_t done = 0; done < layout_.shard_elements();) {
+    const auto arrived = wait_arrived(lock, deltas, done);
+    if (!arrived) return tl::unexpected(arrived.error());
+    lock.unlock();
+    update.run(in, out, done, *arrived - done);
+    lock.lock();
+    shard.progress->elements = done = *arrived;
+    computed_.notify_all();
+  }
+  return {};
+}
+
+std::future<Result<void>> HostedModel::copy_early(Shard& shard, uint32_t index, const ShardHolders& holders,
+                                                  const CopiedVersion& content,
+                                                  std::span<const std::shared_ptr<ArrivingDelta>> deltas) {
+  const auto is_arriving = [&](const auto& delta) { return delta->elements < layout_.shard_elements(); };
+  if (holders.copy == kNoStore || std::ranges::none_of(deltas, is_arriving)) return {};
+  try {
+    return std::async(std::launch::async,
+                      [this, &shard, index, &holders, &content, progress = shard.progress,
+                       view = shard.progress->view.again()]() mutable -> Result<void> {
+                        Result<void> copied;
+                        try {
+                          copied = send_to_copy(shard, index, holders, view, content, progress.get());
+                        } catch (const std::exception& e) {
+                          copied = fail(Errc::kSystem, std::string("a copy: ") + e.what());
+                        }
+                        end_view(std::move(view));
+                        return copied;
+                      });
+  } catch (const std::system_error&) {
+    return {};  // no thread: it is copied when it is computed
+  }
+}
+
+Result<void> HostedModel::send_to_copy(Shard& shard, uint32_t index, const ShardHolders& holders,
+                                       const VersionView& view, const CopiedVersion& content,
+                                       const StepProgress* progress) {
+  if (holders.copy == kNoStore) return {};
+  std::vector<std::byte> identities(content.pushes.size() * kIdentityBytes);
+  for (size_t i = 0; i < content.pushes.size(); ++i) {
+    store_le(identities.data() + i * kIdentityBytes, content.pushes[i].worker);
+    store_le(identities.data() + i * kIdentityBytes + 8, content.pushes[i].number);
+  }
+  const InterleavedArrays body(arrays(), layout_.shard_elements() * sizeof(float));
   const wire::CopyVersion message{.model = id_,
                                   .shard = index,
                                   .generation = holders.generation,
-                                  .version = view.version(),
-                                  .steps = view.steps(),
-                                  .committed = static_cast<uint8_t>(committed ? 1 : 0),
-                                  .pushes = static_cast<uint32_t>(view.push_count()),
-                                  .bytes = arrays() * layout_.shard_elements() * sizeof(float)};
-  std::array<std::span<const std::byte>, kMaxArrays> bodies{};
-  for (size_t a = 0; a < arrays(); ++a) bodies[a] = std::as_bytes(view.array(a));
-  SLUICE_RETURN_IF_ERROR(
-      shard.copy_links.send(holders.copy, message, {identities, bodies[0], bodies[1], bodies[2]}));
+                                  .version = content.version,
+                                  .steps = content.steps,
+                                  .committed = static_cast<uint8_t>(content.is_committed ? 1 : 0),
+                                  .pushes = static_cast<uint32_t>(content.pushes.size()),
+                                  .bytes = body.bytes()};
+  SLUICE_RETURN_IF_ERROR(shard.copy_links.send(holders.copy, message, {identities}));
+  uint64_t computed = progress == nullptr ? layout_.shard_elements() : 0;
+  const auto fill = [&](uint64_t offset, std::span<std::byte> piece) -> Status {
+    bool is_abandoned = false;
+    body.for_parts(offset, piece.size(), [&](size_t a, uint64_t from, uint64_t to, uint64_t bytes) {
+      while (computed * sizeof(float) < from + bytes && !is_abandoned) {
+        const auto more = wait_computed(*progress, computed);
+        is_abandoned = !more;
+        computed = more.value_or(computed);
+      }
+      if (!is_abandoned) std::memcpy(piece.data() + to, std::as_bytes(view.array(a)).data() + from, bytes);
+    });
+    return is_abandoned ? Status(Errc::kAborted) : Status();
+  };
+  SLUICE_RETURN_IF_ERROR(shard.copy_links.send_pieces(holders.copy, message.bytes, fill));
   auto answer = shard.copy_links.receive<wire::Done>(holders.copy);
   if (!answer) return tl::unexpected(answer.error());
   counters_->copy_bytes.add(message.bytes);
   return {};
+}
+
+HostedModel::CopiedVersion HostedModel::content_of(const VersionView& view, bool is_committed) {
+  CopiedVersion content{
+      .version = view.version(), .steps = view.steps(), .pushes = {}, .is_committed = is_committed};
+  for (size_t i = 0; i < view.push_count(); ++i) content.pushes.push_back(view.push(i));
+  return content;
 }
 
 // An owner sends the current version before it makes this reducer the copy (move_copy()).
@@ -186,8 +255,8 @@ void HostedModel::accept_offer(const wire::CopyVersion& request) {
 
 Result<void> HostedModel::receive_copy(const wire::CopyVersion& request, MessageChannel& from) {
   const auto bad = [](Status s) { return fail(s.code(), "the body of COPY_VERSION"); };
-  if (request.pushes > kMaxWorkers || request.bytes != arrays() * layout_.shard_elements() * sizeof(float) ||
-      request.shard >= layout_.shards())
+  const InterleavedArrays body(arrays(), layout_.shard_elements() * sizeof(float));
+  if (request.pushes > kMaxWorkers || request.bytes != body.bytes() || request.shard >= layout_.shards())
     return bad(Errc::kBadLength);
   std::vector<std::byte> identities(request.pushes * kIdentityBytes);
   if (const Status s = from.receive_body(identities); !s.ok()) return bad(s);
@@ -197,12 +266,10 @@ Result<void> HostedModel::receive_copy(const wire::CopyVersion& request, Message
                  load_le<uint64_t>(identities.data() + i * kIdentityBytes + 8)};
   }
   // The body must be read even if the request is refused, because the connection continues.
-  const auto refuse = [&](tl::unexpected<Error> error) -> Result<void> {
-    for (size_t a = 0; a < arrays(); ++a) {
-      const Status s = from.receive_pieces(request.bytes / arrays(),
-                                           [](uint64_t, std::span<const std::byte>) { return Status(); });
-      if (!s.ok()) return bad(s);
-    }
+  const auto refuse = [&](const tl::unexpected<Error>& error) -> Result<void> {
+    const Status s =
+        from.receive_pieces(request.bytes, [](uint64_t, std::span<const std::byte>) { return Status(); });
+    if (!s.ok()) return bad(s);
     return error;
   };
   Lock lock(mutex_);
@@ -228,9 +295,12 @@ Result<void> HostedModel::receive_copy(const wire::CopyVersion& request, Message
   }
   shard.is_busy = true;
   lock.unlock();
-  Status status;
-  for (size_t a = 0; a < arrays() && status.ok(); ++a)
-    status = from.receive_body(std::as_writable_bytes(writer->array(a)));
+  Status status = from.receive_pieces(request.bytes, [&](uint64_t offset, std::span<const std::byte> piece) {
+    body.for_parts(offset, piece.size(), [&](size_t a, uint64_t to, uint64_t at, uint64_t bytes) {
+      std::memcpy(std::as_writable_bytes(writer->array(a)).data() + to, piece.data() + at, bytes);
+    });
+    return Status();
+  });
   if (status.ok()) writer->compute_checksums();
   lock.lock();
   if (!status.ok()) {
@@ -251,6 +321,7 @@ Result<void> HostedModel::commit_prepared(Shard& shard, uint32_t index, uint64_t
     return fail(Errc::kBadView, "version " + std::to_string(version) + " of shard " + std::to_string(index) +
                                     " is not prepared");
   counters_->set_version(version);
+  update_progress(shard, false);
   if (shard.holders.owner == self_) drop_contained(index, shard.files.view(version));
   return {};
 }
@@ -308,7 +379,7 @@ Result<void> HostedModel::install(const wire::Install& request, const DeltaBuffe
   VersionView made = shard.files.view(request.version);
   const ShardHolders holders = shard.holders;
   lock.unlock();
-  auto copied = send_to_copy(shard, request.shard, holders, made, false);
+  auto copied = send_to_copy(shard, request.shard, holders, made, content_of(made, false), nullptr);
   end_view(std::move(made));
   release(lock, shard);
   return copied;

@@ -9,6 +9,14 @@ Result<MessageChannel*> PeerLinks::channel(StoreId store) {
   return &channels_.emplace(store, std::move(*opened)).first->second;
 }
 
+Result<void> PeerLinks::send_pieces(StoreId store, uint64_t bytes, const MessageChannel::Fill& fill) {
+  const auto found = channels_.find(store);
+  if (found == channels_.end())
+    return fail(Errc::kReset, "no connection to reducer " + std::to_string(store));
+  if (const Status s = found->second.send_pieces(bytes, fill); !s.ok()) return lost(store, s);
+  return {};
+}
+
 tl::unexpected<Error> PeerLinks::lost(StoreId store, Status status) {
   channels_.erase(store);
   return fail(Errc::kReset,

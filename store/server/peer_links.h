@@ -32,9 +32,11 @@ class PeerLinks {
   template <typename M>
   [[nodiscard]] Result<void> send(StoreId store, const M& message,
                                   std::initializer_list<std::span<const std::byte>> bodies = {});
+  // Sends a body of the last request, in pieces.
+  [[nodiscard]] Result<void> send_pieces(StoreId store, uint64_t bytes, const MessageChannel::Fill& fill);
   // The answer to the oldest request without one.
   template <typename M>
-  [[nodiscard]] Result<M> receive(StoreId store);
+  [[nodiscard]] Result<M> receive(StoreId store, Nanos answer_time = kAnswerTime);
 
  private:
   [[nodiscard]] Result<MessageChannel*> channel(StoreId store);
@@ -58,11 +60,11 @@ Result<void> PeerLinks::send(StoreId store, const M& message,
 }
 
 template <typename M>
-Result<M> PeerLinks::receive(StoreId store) {
+Result<M> PeerLinks::receive(StoreId store, Nanos answer_time) {
   const auto found = channels_.find(store);
   if (found == channels_.end())
     return fail(Errc::kReset, "no connection to reducer " + std::to_string(store));
-  if (const Status s = found->second.receive(monotonic_now() + kAnswerTime); !s.ok()) return lost(store, s);
+  if (const Status s = found->second.receive(monotonic_now() + answer_time); !s.ok()) return lost(store, s);
   if (found->second.type() == wire::FrameType::kFailed) {
     wire::Failed failed;
     if (const Status s = found->second.decode(failed); !s.ok()) return lost(store, s);

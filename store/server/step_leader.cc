@@ -1,5 +1,6 @@
 #include "store/server/step_leader.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <utility>
@@ -12,6 +13,9 @@ namespace {
 
 // Between attempts at a step that failed, for example because a reducer is gone.
 constexpr Nanos kRetryPause = 50 * kMillisecond;
+// For all deltas of an early step. Owners give up one that makes no progress much sooner, and the keepalive
+// of the connection finds one that is gone.
+constexpr Nanos kArrivalTime = 3600 * kSecond;
 
 std::chrono::nanoseconds until(Nanos deadline) {
   return std::chrono::nanoseconds(std::max<Nanos>(deadline - monotonic_now(), 0));
@@ -215,6 +219,7 @@ Result<void> StepLeader::prepare(const PlannedStep& step, const CoordinatedState
     store_le(at, step.pushes[i].identity.worker);
     store_le(at + 8, step.pushes[i].identity.number);
     store_le(at + 16, std::bit_cast<uint32_t>(step.pushes[i].weight));
+    at[20] = std::byte{step.pushes[i].is_early};
   }
   Result<void> result;
   size_t sent = 0;
@@ -229,9 +234,11 @@ Result<void> StepLeader::prepare(const PlannedStep& step, const CoordinatedState
                                     .bytes = pushes.size()},
                          {pushes});
   }
+  const bool is_early = std::ranges::any_of(step.pushes, &StagedPush::is_early);
+  const Nanos answer_time = is_early ? kArrivalTime : PeerLinks::kAnswerTime;
   // Every request that was sent has an answer, also after another has failed.
   for (size_t i = 0; i < sent; ++i) {
-    auto answer = links_.receive<wire::Done>(shards[i].owner);
+    auto answer = links_.receive<wire::Done>(shards[i].owner, answer_time);
     if (!answer && result) result = tl::unexpected(answer.error());
   }
   return result;

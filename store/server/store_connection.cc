@@ -119,27 +119,44 @@ class Requests {
     if (m.bytes != body_bytes(m.dtype, elements)) return Errc::kBadLength;
     auto taken = (*model)->take_buffer();
     if (!taken) return skip_and_refuse(m.bytes, taken.error());
-    DeltaBuffer delta = std::move(*taken);
-    Status received;
-    if (m.dtype == wire::DType::kF32) {
-      received = channel_.receive_body(std::as_writable_bytes(std::span(*delta)));
-    } else {
-      received = channel_.receive_pieces(m.bytes, [&](uint64_t offset, std::span<const std::byte> piece) {
-        return decode_body(m.dtype, piece.data(), values_of_piece(std::span(*delta), m.dtype, offset, piece));
-      });
+    const auto delta = (*model)->begin_delta(m.shard, {m.worker, m.number}, std::move(*taken));
+    const Status received = receive_delta(m, **model, *delta);
+    Result<void> staged;
+    if (received.ok()) {
+      (*model)->counters()->delta_bytes.add(m.bytes);
+      staged = (*model)->stage(m.shard, {m.worker, m.number}, delta->values);
     }
-    if (!received.ok()) return received;
-    (*model)->counters()->delta_bytes.add(m.bytes);
-    return done_or_refuse((*model)->stage(m.shard, {m.worker, m.number}, std::move(delta)));
+    (*model)->end_delta(m.shard, m.worker, delta);
+    return received.ok() ? done_or_refuse(staged) : received;
+  }
+
+  Status receive_delta(const wire::Push& m, HostedModel& model, ArrivingDelta& delta) {
+    const std::span values(*delta.values);
+    if (m.dtype == wire::DType::kF32)
+      return channel_.receive_body(std::as_writable_bytes(values), [&](uint64_t bytes) {
+        model.advance_delta(delta, bytes / sizeof(float));
+      });
+    return channel_.receive_pieces(m.bytes, [&](uint64_t offset, std::span<const std::byte> piece) {
+      const auto part = values_of_piece(values, m.dtype, offset, piece);
+      const Status s = decode_body(m.dtype, piece.data(), part);
+      if (s.ok()) model.advance_delta(delta, value_at(m.dtype, offset) + part.size());
+      return s;
+    });
   }
 
   Status push_step(const wire::PushStep& m) {
     const auto weight = std::bit_cast<float>(m.weight_bits);
     if (!std::isfinite(weight) || weight <= 0) return Errc::kBadField;
-    if (const auto model = find_own(m.model); !model) return refuse(model.error());
+    if (m.early > 1) return Errc::kBadField;
+    const auto model = find_own(m.model);
+    if (!model) return refuse(model.error());
+    // Elsewhere a step is for one push, and all others would wait for its delta.
+    if (m.early == 1 && (*model)->spec().mode.kind != StepKind::kSync)
+      return refuse({Errc::kInvalidArgument, "an early PUSH_STEP is for models whose mode is sync"});
     const auto leader = server_.find_leader(m.model);
     if (!leader) return refuse(leader.error());
-    const StagedPush staged{.identity = {m.worker, m.number}, .base = m.base, .weight = weight};
+    const StagedPush staged{
+        .identity = {m.worker, m.number}, .base = m.base, .weight = weight, .is_early = m.early == 1};
     const auto result = (*leader)->push(staged, wait_until(m.timeout_ms));
     if (result) (*leader)->counters().pushes[static_cast<size_t>(result->outcome)].add();
     return result ? answer(*result) : refuse(result.error());
@@ -149,7 +166,8 @@ class Requests {
     if (!is_body_type(m.dtype)) return Errc::kBadDType;
     const auto model = server_.find(m.model);
     if (!model) return refuse(model.error());
-    if (m.array >= (*model)->arrays()) return Errc::kBadField;
+    if (m.array >= (*model)->arrays() || m.early > 1) return Errc::kBadField;
+    if (m.early == 1) return m.array == 0 ? pull_early(m, **model) : Errc::kBadField;
     auto view = (*model)->view(m.shard, m.version);
     if (!view) return refuse(view.error());
     const auto values = view->array(m.array);
@@ -162,10 +180,39 @@ class Requests {
     } else if (s.ok()) {
       s = channel_.send_pieces(bytes, [&](uint64_t offset, std::span<std::byte> piece) {
         encode_body(m.dtype, values_of_piece(values, m.dtype, offset, piece), piece.data());
+        return Status();
       });
     }
     (*model)->end_view(std::move(*view));
     return s;
+  }
+
+  // Ends the connection if the version is not made, because the body cannot be completed.
+  Status pull_early(const wire::Pull& m, HostedModel& model) {
+    auto followed = model.follow(m.shard, m.version, wait_until(m.timeout_ms));
+    if (!followed) return refuse(followed.error());
+    const StepProgress* const progress = followed->progress.get();
+    const auto values = followed->view.array(0);
+    const uint64_t bytes = body_bytes(m.dtype, values.size());
+    model.counters()->pulls.add();
+    model.counters()->pull_bytes.add(bytes);
+    uint64_t computed = progress == nullptr ? values.size() : 0;
+    Status s = answer(wire::PullAnswer{.steps = followed->steps, .bytes = bytes});
+    if (s.ok())
+      s = channel_.send_pieces(bytes, [&](uint64_t offset, std::span<std::byte> piece) -> Status {
+        const auto part = values_of_piece(values, m.dtype, offset, piece);
+        while (computed < value_at(m.dtype, offset) + part.size()) {
+          const auto more = model.wait_computed(*progress, computed);
+          if (!more) return Errc::kClosed;
+          computed = *more;
+        }
+        encode_body(m.dtype, part, piece.data());
+        return {};
+      });
+    model.end_view(std::move(followed->view));
+    if (s.ok() && progress != nullptr && !model.wait_committed(*progress, monotonic_now() + kLongestWait))
+      s = Errc::kClosed;
+    return s.ok() ? answer(wire::Done{}) : s;
   }
 
   Status current(const wire::Current& m) {
@@ -203,8 +250,10 @@ class Requests {
     for (size_t i = 0; i < pushes.size(); ++i) {
       const std::byte* const at = body.data() + i * wire::kStepPushBytes;
       pushes[i] = {.identity = {load_le<uint64_t>(at), load_le<uint64_t>(at + 8)},
-                   .weight = std::bit_cast<float>(load_le<uint32_t>(at + 16))};
-      if (!std::isfinite(pushes[i].weight) || pushes[i].weight <= 0) return Errc::kBadField;
+                   .weight = std::bit_cast<float>(load_le<uint32_t>(at + 16)),
+                   .is_early = at[20] != std::byte{0}};
+      if (!std::isfinite(pushes[i].weight) || pushes[i].weight <= 0 || at[20] > std::byte{1})
+        return Errc::kBadField;
     }
     if (pushes.empty()) return Errc::kBadLength;
     const auto model = server_.find(m.model);

@@ -106,6 +106,7 @@ StoreServer::~StoreServer() {
   }
   for (auto& [model, entry] : models) {
     if (entry.leader) entry.leader->end();
+    entry.hosted->end();
   }
   for (ConnectionThread& c : connections) c.thread.join();
   if (interrupt_fd_ >= 0) ::close(interrupt_fd_);

@@ -35,6 +35,10 @@ VersionView::VersionView(std::shared_ptr<SlotFile> slot, const VersionFacts& fac
   slot_->readers.fetch_add(1, std::memory_order_relaxed);
 }
 
+VersionView VersionWriter::view() const noexcept {
+  return {slot_, {}};
+}
+
 VersionView& VersionView::operator=(VersionView&& other) noexcept {
   std::swap(slot_, other.slot_);
   std::swap(facts_, other.facts_);

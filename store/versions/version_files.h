@@ -28,6 +28,8 @@
 
 namespace sluice::store {
 
+class VersionView;
+
 // Owner of the buffer of a version in work. Its end without prepare() discards the version.
 class VersionWriter {
  public:
@@ -39,6 +41,8 @@ class VersionWriter {
   [[nodiscard]] bool valid() const noexcept { return slot_ != nullptr; }
   // Holds the values of an older version: write all elements, also the padding, which is 0.
   [[nodiscard]] std::span<float> array(size_t index) const noexcept { return slot_->array(index); }
+  // Of the version in work: read only what is written already. Its steps and pushes are not there yet.
+  [[nodiscard]] VersionView view() const noexcept;
   // After the last write. Reads the whole version, on any thread.
   void compute_checksums() noexcept { checksums_ = slot_->checksums(); }
 
@@ -59,6 +63,8 @@ class VersionView {
   ~VersionView() { release(); }
 
   [[nodiscard]] bool valid() const noexcept { return slot_ != nullptr; }
+  // Another view of the same version.
+  [[nodiscard]] VersionView again() const noexcept { return {slot_, facts_}; }
   [[nodiscard]] uint64_t version() const noexcept { return facts_.version; }
   [[nodiscard]] uint64_t generation() const noexcept { return facts_.generation; }
   [[nodiscard]] uint64_t steps() const noexcept { return facts_.steps; }
@@ -69,6 +75,7 @@ class VersionView {
 
  private:
   friend class VersionFiles;
+  friend class VersionWriter;
   VersionView(std::shared_ptr<SlotFile> slot, const VersionFacts& facts) noexcept;
   void release() noexcept;
 

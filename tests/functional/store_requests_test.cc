@@ -3,130 +3,23 @@
 
 #include <array>
 #include <bit>
-#include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "cli/process/store_service.h"
 #include "core/bytes.h"
 #include "core/clock.h"
-#include "core/crc32c.h"
 #include "store/model/model_json.h"
 #include "store/server/delta_buffers.h"
 #include "store/server/model_monitor.h"
 #include "store/server/store_server.h"
-#include "tests/functional/reducer_fixture.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/functional/store_fixture.h"
 #include "wire/payload/block_format.h"
 
 namespace sluice::test {
 namespace {
-
-constexpr uint64_t kElements = 64;
-const std::string kSync =
-    R"({"name": "s", "versions": 2, "mode": {"kind": "sync", "quorum": 2, "grace_ms": 0}, "rule": {"kind": "add"}, )"
-    R"("tensors": [{"name": "w", "dtype": "f32", "shape": [3]}]})";
-const std::string kSpecification =
-    R"({"name": "m", "versions": 2, "mode": {"kind": "async"}, "rule": {"kind": "nesterov", "learning_rate": 1, )"
-    R"("momentum": 0.5}, "tensors": [{"name": "w", "dtype": "f32", "shape": [3]}]})";
-
-std::vector<std::byte> frame_of_data(uint64_t offset, std::span<const std::byte> payload) {
-  wire::FrameHeader header;
-  header.type = wire::FrameType::kModelData;
-  header.flags = wire::kFlagPayloadCrc;
-  header.chunk = offset;
-  header.length = static_cast<uint32_t>(payload.size());
-  header.payload_crc = crc32c(payload);
-  std::vector<std::byte> frame(wire::kHeaderBytes);
-  wire::encode_header(header, {}, std::span(frame).first<wire::kHeaderBytes>());
-  frame.insert(frame.end(), payload.begin(), payload.end());
-  return frame;
-}
-
-class StoreRequests : public ReducerTest {
- protected:
-  StoreRequests() : service_({.folder = folder_.path() + "/state"}) {}
-  ~StoreRequests() override {
-    service_.stop();
-    reducer.reset();
-  }
-
-  void start_with_models() {
-    auto options = short_deadlines();
-    service_.attach(options);
-    start(options);
-    const auto opened = service_.start(options, port());
-    ASSERT_TRUE(opened) << opened.error().text;
-  }
-  [[nodiscard]] ScriptedConnection connect(const std::string& job = "default") const {
-    ScriptedConnection c(port());
-    wire::Hello hello;
-    hello.purpose = wire::Purpose::kStore;
-    hello.ranks = 1;
-    hello.job = job;
-    EXPECT_NE(c.handshake(hello).features & wire::kFeatureStore, 0U);
-    c.send(wire::StoreRequest{});
-    EXPECT_NE(c.expect<wire::StoreReady>().store, 0U);
-    return c;
-  }
-  static void send_body(ScriptedConnection& c, std::span<const std::byte> body) {
-    c.send_bytes(frame_of_data(0, body));
-  }
-  static void send_values(ScriptedConnection& c, float value) {
-    const std::vector<float> values(kElements, value);
-    send_body(c, std::as_bytes(std::span(values)));
-  }
-  static nlohmann::json receive_json(ScriptedConnection& c) {
-    const auto answer = c.expect<wire::ModelAnswer>();
-    const auto body = c.receive();
-    if (!body || body->payload.size() != answer.bytes) throw std::runtime_error("no body");
-    return nlohmann::json::parse(
-        std::string(reinterpret_cast<const char*>(body->payload.data()), body->payload.size()));
-  }
-  // Creates and starts the model with ones; returns its id.
-  static uint64_t create(ScriptedConnection& c, const std::string& specification = kSpecification,
-                         uint8_t arrays = 2) {
-    c.send(
-        wire::ModelQuery{.kind = wire::ModelQueryKind::kCreate, .name = "m", .bytes = specification.size()});
-    send_body(c, std::as_bytes(std::span(specification)));
-    const uint64_t id = receive_json(c)["model"].get<uint64_t>();
-    for (uint8_t array = 0; array < arrays; ++array) {
-      c.send(wire::Install{.model = id, .array = array, .bytes = kElements * 4});
-      send_values(c, array == 0 ? 1.0F : 0.0F);
-      (void)c.expect<wire::Done>();
-    }
-    c.send(wire::StartModel{.model = id});
-    (void)c.expect<wire::Done>();
-    return id;
-  }
-  static void push(ScriptedConnection& c, uint64_t id, uint64_t number, float value) {
-    c.send(wire::Push{.model = id, .worker = 1, .number = number, .bytes = kElements * 4});
-    send_values(c, value);
-    (void)c.expect<wire::Done>();
-  }
-  static wire::PushAnswer push_step(ScriptedConnection& c, uint64_t id, uint64_t number, uint64_t base) {
-    c.send(wire::PushStep{.model = id,
-                          .worker = 1,
-                          .number = number,
-                          .base = base,
-                          .weight_bits = std::bit_cast<uint32_t>(1.0F),
-                          .timeout_ms = 5000});
-    return c.expect<wire::PushAnswer>();
-  }
-  static float first_value(ScriptedConnection& c, uint64_t id, uint64_t version, uint8_t array = 0) {
-    c.send(wire::Pull{.model = id, .version = version, .array = array});
-    if (c.expect<wire::PullAnswer>().bytes != kElements * 4) throw std::runtime_error("wrong size");
-    const auto body = c.receive();
-    float value = 0;
-    std::memcpy(&value, body->payload.data(), sizeof value);
-    return value;
-  }
-
-  TemporaryFolder folder_;
-  cli::StoreService service_;
-};
 
 TEST_F(StoreRequests, APushMakesAVersionOnce) {
   start_with_models();
@@ -251,6 +144,9 @@ TEST_F(StoreRequests, BrokenRulesCloseTheConnection) {
         c.send(push), c.send_bytes(frame_of_data(0, std::vector(wire::kBlockBytes, std::byte{0x80})));
       },
       [&](auto& c) { c.send(wire::Pull{.model = id, .array = 2}); },
+      [&](auto& c) { c.send(wire::Pull{.model = id, .array = 1, .early = 1}); },
+      [&](auto& c) { c.send(wire::Pull{.model = id, .early = 2}); },
+      [&](auto& c) { c.send(wire::PushStep{.model = id, .weight_bits = 0x3f800000, .early = 2}); },
       [&](auto& c) { c.send(wire::PushStep{.model = id, .weight_bits = 0x7fc00000}); },
       [&](auto& c) { c.send(wire::ModelQuery{.bytes = uint64_t{1} << 40}); },
   };

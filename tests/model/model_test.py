@@ -109,6 +109,9 @@ STORE = {
     "store: a reducer and a worker die": {"NR": 2, "CRASHES": 1, "KILLS": 1},
     "store: a reducer starts again, three reducers": {"NR": 3, "RESTARTS": 1},
     "store: a reducer dies while a reader pulls": {"NR": 2, "CRASHES": 1, "PULLS": 1},
+    "store: a reducer dies while early pulls follow a step": {"NR": 2, "CRASHES": 1, "EARLIES": 2},
+    "store: a lease ends while an early pull follows a step": {"NR": 2, "LAPSES": 1, "EARLIES": 1},
+    "store: a step is given up while early pulls follow it": {"NR": 2, "ABANDONS": 1, "EARLIES": 2},
     "store: three versions, a reducer dies": {"NR": 2, "P0": 2, "CRASHES": 1},
     "store: a reducer dies and a lease ends": {"NR": 2, "CRASHES": 1, "LAPSES": 1},
     "store: a lease ends while a reader pulls twice": {"NR": 2, "LAPSES": 1, "PULLS": 2},
@@ -154,6 +157,8 @@ STORE_PLANTED = {
     "store: a version with the identities of its own step alone": {"NR": 2, "P0": 2, "PLANTED": 17},
     "store: another leader's commit of the number taken for its own": {"NR": 2, "LAPSES": 1, "STRAYS": 1, "PLANTED": 18},
     "store: PREPARED of a step given up counted": {"NR": 2, "CRASHES": 1, "ABANDONS": 1, "LATES": 1, "PLANTED": 19},
+    "store: an early pull that ends before the commit": {"NR": 2, "EARLIES": 1, "PLANTED": 21},
+    "store: an early pull of an attempt that is made again": {"NR": 2, "CRASHES": 1, "EARLIES": 1, "PLANTED": 22},
     "store: a copy that starts again without what it had prepared": {"NR": 2, "RESTARTS": 1, "PLANTED": 20},
 }
 
@@ -174,7 +179,7 @@ MODELS = {
         STORE,
         STORE_LONG,
         STORE_PLANTED,
-        frozenset({"CRASHES", "LAPSES", "STRAYS", "RESTARTS", "KILLS", "ABANDONS", "LATES", "PULLS", "PLANTED"}),
+        frozenset({"CRASHES", "LAPSES", "STRAYS", "RESTARTS", "KILLS", "ABANDONS", "LATES", "PULLS", "EARLIES", "PLANTED"}),
     ),
 }
 

@@ -72,6 +72,9 @@ c_decl {
 #ifndef PULLS
 #define PULLS 0
 #endif
+#ifndef EARLIES
+#define EARLIES 0
+#endif
 #ifndef PLANTED
 #define PLANTED 0
 #endif
@@ -123,6 +126,11 @@ byte got;                    /* shards */
 byte got_content;
 byte floor;                  /* the version's number that a worker or an earlier pull knows */
 
+/* Of early pulls, of one shard each. */
+byte earlies;                /* still to come */
+byte early[NS];              /* the attempt that the pull follows; 0 none */
+byte early_from[NS];         /* its owner */
+
 /* What may still go wrong. */
 byte crashes;                /* reducers that may die, with their disk */
 byte lapses;                 /* owners and copies whose lease may end while they live */
@@ -153,6 +161,8 @@ byte planted;                /* the error */
 #define BY_NUMBER 18         /* a leader that finds its step's number current takes its commit for carried out */
 #define ANY_ATTEMPT 19       /* PREPARED names the number and the leader's generation alone */
 #define DISCARDS 20          /* a copy that starts again discards what is prepared in its generation */
+#define EARLY_DONE 21        /* an early pull ends when the owner has computed the version */
+#define EARLY_ANY 22         /* an early pull ends when a version of its number is current, whichever the owner has computed */
 #define IS(error) (planted == error)
 
 #define HELD(r, s, n) held[AT(r, s) * (NV + 1) + (n)]
@@ -203,7 +213,7 @@ inline collect() {
          sent[OF(k, i)] = 0;
          prepared[OF(k, i)] = 0
        }
-       j = (current == k || pulled == k);
+       j = (current == k || pulled == k || early[0] == k || early[1] == k);
        for (i : 0 .. NR * NS * (NV + 1) - 1) {
          j = j || held[i] == k
        }
@@ -360,6 +370,7 @@ init {
     GIVEN(abandons, ABANDONS);
     GIVEN(lates, LATES);
     GIVEN(pulls, PULLS);
+    GIVEN(earlies, EARLIES);
     GIVEN(planted, PLANTED);
     spare(crashes);
     spare(lapses);

@@ -107,6 +107,24 @@ inline store(r, s, a) {
        started = 1 \
      }
 
+/* ---- early pulls ---- */
+
+#define NEXT(r, s) (number[newest[r]] < NV -> HELD(r, s, number[newest[r]] + 1) : 0)
+#define FOLLOWED(r, s) (early[s] != 0 && early_from[s] == r)
+#define STILL_THERE(r, s) (OWNS(r, s) && HELD(r, s, number[early[s]]) == early[s])
+#define IS_DONE(r, s) \
+  ((STILL_THERE(r, s) || IS(EARLY_ANY)) && (number[newest[r]] >= number[early[s]] || IS(EARLY_DONE)))
+
+inline follow(r, s) {
+  early[s] = NEXT(r, s);
+  early_from[s] = r;
+  earlies--
+}
+inline end_early(s) {
+  early[s] = 0;
+  early_from[s] = 0
+}
+
 /* ---- owners and copies ---- */
 
 inline take_over(r, s) {
@@ -224,5 +242,13 @@ end:
      }
   :: d_step { MAY_LEARN(r, s) && !(s == 1 && OWNS(r, 0) && !STRAY(r, 0)) -> learn(r); collect() }
   :: d_step { MAY_REGISTER(r, s) -> register(r, s); i = 0 }
+  :: d_step { earlies > 0 && early[s] == 0 && OWNS(r, s) && newest[r] != 0 && NEXT(r, s) != 0 -> follow(r, s) }
+  :: d_step {
+       FOLLOWED(r, s) && IS_DONE(r, s) ->
+       assert(current == early[s] || number[current] > number[early[s]]);
+       end_early(s);
+       collect()
+     }
+  :: d_step { FOLLOWED(r, s) && !STILL_THERE(r, s) && !IS(EARLY_ANY) -> end_early(s); collect() } /* the connection ends */
   od
 }

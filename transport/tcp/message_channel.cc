@@ -92,9 +92,11 @@ Status MessageChannel::send_body(std::span<const std::byte> body) {
   });
 }
 
-Status MessageChannel::receive_body(std::span<std::byte> body) {
+Status MessageChannel::receive_body(std::span<std::byte> body, const Arrived& arrived) {
   return for_pieces(body.size(), [&](uint64_t offset, size_t size) {
-    return receive_piece(offset, body.subspan(offset, size));
+    const Status s = receive_piece(offset, body.subspan(offset, size));
+    if (s.ok() && arrived) arrived(offset + size);
+    return s;
   });
 }
 
@@ -102,8 +104,8 @@ Status MessageChannel::send_pieces(uint64_t bytes, const Fill& fill) {
   piece_.resize(static_cast<size_t>(std::min<uint64_t>(bytes, wire::kModelDataBytes)));
   return for_pieces(bytes, [&](uint64_t offset, size_t size) {
     const auto piece = std::span(piece_).first(size);
-    fill(offset, piece);
-    return send_piece(offset, piece);
+    const Status s = fill(offset, piece);
+    return s.ok() ? send_piece(offset, piece) : s;
   });
 }
 
