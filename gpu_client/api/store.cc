@@ -206,6 +206,23 @@ sluice_status sluice_store_pull(sluice_store* store, void* const* tensors, uint6
   });
 }
 
+sluice_status sluice_store_push_pull(sluice_store* store, const void* const* deltas, uint64_t base,
+                                     float weight, int push_wire_dtype, void* const* tensors,
+                                     int pull_wire_dtype, uint32_t timeout_ms, sluice_push_outcome* outcome,
+                                     uint64_t* version) {
+  return call_on_store(store, [&](StoreClient& client) -> Result<void> {
+    SLUICE_ASSIGN_OR_RETURN(push_dtype, read_wire_dtype(push_wire_dtype));
+    SLUICE_ASSIGN_OR_RETURN(pull_dtype, read_wire_dtype(pull_wire_dtype));
+    if (outcome == nullptr) return sluice::invalid("outcome is NULL");
+    SLUICE_ASSIGN_OR_RETURN(
+        answer, client.push_pull({.deltas = deltas, .base = base, .weight = weight, .dtype = push_dtype},
+                                 tensors, pull_dtype, timeout_of(client, timeout_ms)));
+    *outcome = static_cast<sluice_push_outcome>(answer.outcome);
+    if (version != nullptr) *version = answer.version;
+    return {};
+  });
+}
+
 sluice_status sluice_store_wait(sluice_store* store, uint64_t min_version, uint32_t timeout_ms,
                                 uint64_t* version) {
   return call_on_store(store, [&](StoreClient& client) -> Result<void> {

@@ -3,6 +3,7 @@
 Every push adds 1 to every element, so each pull shows whether it mixes versions, and the last one how many pushes count. SLUICE_TEST_KILLS: number of kills
 (default: 3)."""
 
+import math
 import os
 import random
 import shutil
@@ -86,10 +87,33 @@ class Takeover(PackageTest):
 
         until("all reducers have the version, and one leads", is_settled)
 
+    def check_version(self, pulled):
+        x = numpy.asarray(pulled.tensors["x"])
+        self.assertEqual((x.min(), x.max()), (pulled.version, pulled.version))
+
     def test_nothing_acknowledged_is_lost(self):
+        def step(mine, version):
+            pushed = mine.push({"x": numpy.ones(ELEMENTS, "float32")}, base=0)
+            return pushed.outcome, pushed.version
+
+        pushes, version = self.count_pushes(sluice.store.asynchronous(), step)
+        self.assertEqual(version, sum(pushes))
+
+    def test_nothing_is_lost_if_pulls_follow_the_step(self):
+        def step(mine, version):
+            pulled = mine.push_pull({"x": numpy.ones(ELEMENTS, "float32")}, version)
+            self.check_version(pulled)
+            return pulled.outcome, pulled.version
+
+        pushes, version = self.count_pushes(sluice.store.sync(WORKERS), step)
+        self.assertEqual([version] * WORKERS, pushes)
+
+    def count_pushes(self, mode, step):
+        """Returns the acknowledged pushes of each worker, and the last version."""
         main_store = self.open()
-        model = main_store.create("m", {"x": numpy.zeros(ELEMENTS, "float32")}, mode=sluice.store.asynchronous(), rule=sluice.store.add())
+        model = main_store.create("m", {"x": numpy.zeros(ELEMENTS, "float32")}, mode=mode, rule=sluice.store.add())
         stop, failures, acknowledged, longest = threading.Event(), [], [0] * WORKERS, [0.0] * WORKERS
+        last_step = [math.inf]  # of each worker, so that none waits for another in a step that does not come
 
         def guarded(work):
             def run(*arguments):
@@ -102,22 +126,20 @@ class Takeover(PackageTest):
 
         @guarded
         def push(worker):
-            mine = self.open(worker=worker + 1).model("m")
-            ones, last = {"x": numpy.ones(ELEMENTS, "float32")}, time.monotonic()
-            while not stop.is_set():
-                pushed = mine.push(ones, base=0)
+            mine, version, last = self.open(worker=worker + 1).model("m"), 0, time.monotonic()
+            while acknowledged[worker] < last_step[0] and not failures:
+                outcome, version = step(mine, version)
                 acknowledged[worker] += 1
                 now = time.monotonic()
                 longest[worker], last = max(longest[worker], now - last), now
-                self.assertEqual(pushed.outcome, "contained")
+                self.assertEqual(outcome, "contained")
 
         @guarded
         def pull():
             mine, last = self.open().model("m"), 0
             while not stop.is_set():
                 pulled = mine.pull()
-                x = numpy.asarray(pulled.tensors["x"])
-                self.assertEqual((x.min(), x.max()), (pulled.version, pulled.version))
+                self.check_version(pulled)
                 self.assertGreaterEqual(pulled.version, last)
                 last = pulled.version
 
@@ -142,14 +164,16 @@ class Takeover(PackageTest):
                     until("others take over", lambda killed=killed: stop.is_set() or self.no_shard_is_at(model, killed))
                 self.reducers[index] = self.start_store(index, self.reducers[index][1].rpartition(":")[2])
         finally:
+            last_step[0] = max(acknowledged) + 2
             stop.set()
             for thread in threads:
                 thread.join(90)
         if failures:
             raise failures[0]
         final = self.open().model("m").pull()
-        self.assertEqual(final.version, sum(acknowledged))
         print(f"{KILLS} kills, {sum(acknowledged)} pushes, longest time between two acknowledgements {max(longest):.2f} s", flush=True)
+        self.check_version(final)
+        return acknowledged, final.version
 
 
 if __name__ == "__main__":

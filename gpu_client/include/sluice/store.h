@@ -78,6 +78,16 @@ SLUICE_API sluice_status sluice_store_push(sluice_store* store, const void* cons
  * versions. */
 SLUICE_API sluice_status sluice_store_pull(sluice_store* store, void* const* tensors, uint64_t min_version,
                                            int wire_dtype, uint32_t timeout_ms, uint64_t* version);
+/* Pushes, and copies the version that the push leads to: a push and a pull of it, but with sync steps in
+ * about the time of one of them. The step begins with the first values that have arrived from all workers of
+ * its quorum, and its values are pulled while they are computed. So a worker counts from the beginning of its
+ * call, and the step waits for all that it then pushes. *version is the version copied, whatever the outcome.
+ * `tensors` must not overlap `deltas`. On an error the tensors may hold parts of versions; call it again with
+ * the same deltas and base, and the push counts once. */
+SLUICE_API sluice_status sluice_store_push_pull(sluice_store* store, const void* const* deltas, uint64_t base,
+                                                float weight, int push_wire_dtype, void* const* tensors,
+                                                int pull_wire_dtype, uint32_t timeout_ms,
+                                                sluice_push_outcome* outcome, uint64_t* version);
 /* Waits like a pull, and copies nothing. */
 SLUICE_API sluice_status sluice_store_wait(sluice_store* store, uint64_t min_version, uint32_t timeout_ms,
                                            uint64_t* version);

@@ -106,6 +106,8 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sluice_store_describe": (c_int, (_STORE, POINTER(c_char_p))),
     "sluice_store_push": (c_int, (_STORE, POINTER(c_void_p), c_uint64, c_float, c_int, c_uint32, POINTER(c_int), POINTER(c_uint64))),
     "sluice_store_pull": (c_int, (_STORE, POINTER(c_void_p), c_uint64, c_int, c_uint32, POINTER(c_uint64))),
+    "sluice_store_push_pull": (c_int, (_STORE, POINTER(c_void_p), c_uint64, c_float, c_int, POINTER(c_void_p), c_int, c_uint32, POINTER(c_int),
+                                       POINTER(c_uint64))),
     "sluice_store_wait": (c_int, (_STORE, c_uint64, c_uint32, POINTER(c_uint64))),
     "sluice_store_snapshot": (c_int, (_STORE, c_char_p, c_int, POINTER(c_uint64))),
     "sluice_store_restore": (c_int, (_STORE, c_char_p, c_char_p, c_int, POINTER(c_int))),

@@ -9,8 +9,8 @@ Arrays are those of NumPy, torch or others with the same interfaces, in host mem
 
 from __future__ import annotations
 
-from .model import Model, Pulled, Pushed
+from .model import Model, Pulled, Pushed, PushPulled
 from .pool import Store
 from .specification import adamw, add, asynchronous, bounded, nesterov, sgd, specification, sync
 
-__all__ = ["Model", "Pulled", "Pushed", "Store", "adamw", "add", "asynchronous", "bounded", "nesterov", "sgd", "specification", "sync"]
+__all__ = ["Model", "Pulled", "PushPulled", "Pushed", "Store", "adamw", "add", "asynchronous", "bounded", "nesterov", "sgd", "specification", "sync"]

@@ -38,6 +38,14 @@ class Pushed(NamedTuple):
     version: int
 
 
+class PushPulled(NamedTuple):
+    """What became of a push, as in Pushed, and the version that it led to."""
+
+    outcome: str
+    version: int
+    tensors: dict[str, Any]
+
+
 class Model:
     """A model of a Store, which opens it. Any thread may use it. Pushes run one after another, and so do pulls and waits: for a thread that watches
     open another Model. Calls with `timeout`, in seconds, raise sluice.Timeout after it; None: that of the store."""
@@ -64,7 +72,7 @@ class Model:
         outcome, version = ctypes.c_int(), ctypes.c_uint64()
         self._handle.call("sluice_store_push", pointers, base, weight, wire_dtype_number(wire_dtype), self._milliseconds(timeout), ctypes.byref(outcome),
                           ctypes.byref(version))
-        return Pushed(_OUTCOMES.get(outcome.value, f"outcome {outcome.value}"), version.value)
+        return Pushed(_outcome_name(outcome), version.value)
 
     def pull(self, into: Optional[Mapping[str, Any]] = None, *, min_version: int = 0, wire_dtype: str = "f32", timeout: Optional[float] = None) -> Pulled:
         """Copies the current version, which must be at least `min_version`; waits for that one.
@@ -77,6 +85,21 @@ class Model:
         version = ctypes.c_uint64()
         self._handle.call("sluice_store_pull", pointers, min_version, wire_dtype_number(wire_dtype), self._milliseconds(timeout), ctypes.byref(version))
         return Pulled(version.value, tensors)
+
+    def push_pull(self, deltas: Mapping[str, Any], base: int, weight: float = 1.0, into: Optional[Mapping[str, Any]] = None, *, wire_dtype: str = "f32",
+                  pull_wire_dtype: str = "f32", timeout: Optional[float] = None) -> PushPulled:
+        """Pushes like push(), and pulls the version that the push leads to, whether it counts or not.
+
+        With sync steps both directions move at once: the step begins with the values that all workers of its quorum have sent, and its values are
+        pulled while they are computed. So a worker counts from the beginning of its call, and the step waits for all that it pushes. `into` must not
+        overlap `deltas`; after an exception it may hold parts of versions."""
+        pointers = pointers_to(self.specification, deltas, for_writing=False)
+        tensors = self.empty() if into is None else dict(into)
+        targets = pointers_to(self.specification, tensors, for_writing=True)
+        outcome, version = ctypes.c_int(), ctypes.c_uint64()
+        self._handle.call("sluice_store_push_pull", pointers, base, weight, wire_dtype_number(wire_dtype), targets, wire_dtype_number(pull_wire_dtype),
+                          self._milliseconds(timeout), ctypes.byref(outcome), ctypes.byref(version))
+        return PushPulled(_outcome_name(outcome), version.value, tensors)
 
     def wait(self, min_version: int = 0, timeout: Optional[float] = None) -> int:
         """Waits until the current version is at least `min_version`, and returns it."""
@@ -137,6 +160,10 @@ class Model:
         if timeout is None:
             return self._handle.timeout_ms
         return max(1, math.ceil(min(1000 * timeout, _MAX_MS)))
+
+
+def _outcome_name(outcome: ctypes.c_int) -> str:
+    return _OUTCOMES.get(outcome.value, f"outcome {outcome.value}")
 
 
 def tensors_of(specification: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
