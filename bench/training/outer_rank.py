@@ -92,7 +92,7 @@ def ended(worker, run, start):
     dist.barrier()
     seconds = time.monotonic() - start
     worker.load()
-    elements = sum(torch.Size(tensor["shape"]).numel() for tensor in worker.models[0].specification["tensors"])
+    elements = sum(torch.Size(tensor["shape"]).numel() for tensor in worker.model.specification["tensors"])
     sent = elements * BYTES[run["wire"]] * sum(worker.outcomes.values())
     return {"seconds": seconds, "sent": round(sent), "outcomes": worker.outcomes}
 

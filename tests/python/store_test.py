@@ -114,6 +114,29 @@ class Models(StoreTest):
         with self.assertRaises(sluice.Timeout):
             model.push({"x": numpy.ones(4, "float32")}, start + 1, timeout=0.05)
 
+    def test_a_push_pull_returns_the_version_that_it_leads_to(self):
+        model, start = self.create(sync(quorum=2), x=numpy.zeros(100_000, "float32")), 0  # several frames
+        workers = [model, self.new_store().model("m")]
+
+        def push_pull(worker, base, **options):
+            into = {"x": numpy.empty(100_000, "float32")}
+            return workers[worker].push_pull({"x": numpy.full(100_000, 2.0 + 4 * worker, "float32")}, base, into=into, **options)
+
+        for step, options in enumerate(({}, {"wire_dtype": "bf16"}, {"pull_wire_dtype": "int8"}, {"wire_dtype": "mxfp8", "pull_wire_dtype": "f16"}), 1):
+            pulled = self.in_threads(*(lambda worker=worker: push_pull(worker, start + step - 1, **options) for worker in range(2)))
+            for each in pulled:
+                self.assertEqual(each[:2], ("contained", start + step))
+                numpy.testing.assert_allclose(each.tensors["x"], 4.0 * step, rtol=0.01)
+        late = push_pull(1, start)
+        self.assertEqual((late.outcome, late.version, late.tensors["x"][0]), ("late", start + 4, 16))
+        # Without a quorum it times out; repeated, it counts once.
+        self.assertRaises(sluice.Timeout, push_pull, 0, start + 4, timeout=0.2)
+        self.assertEqual([each[:2] for each in self.in_threads(lambda: push_pull(0, start + 4), lambda: push_pull(1, start + 4))], [("contained", start + 5)] * 2)
+        numpy.testing.assert_array_equal(model.pull().tensors["x"], 20)
+        # In other modes it is a push, then a pull.
+        other = self.create(asynchronous(), name="n")
+        self.assertEqual([other.push_pull({"x": numpy.ones(4, "float32")}, 0)[:2] for _ in range(2)], [("contained", 1), ("contained", 2)])
+
     def test_a_bounded_model_refuses_a_stale_push(self):
         model = self.create(bounded(staleness=1))
         start, one = model.wait(), {"x": numpy.ones(4, "float32")}
@@ -181,6 +204,8 @@ class Models(StoreTest):
             model.pull({**good, "x": read_only})
         with self.assertRaisesRegex(ValueError, "wire_dtype is 'int4'; expected 'f32', 'f16', 'bf16', 'mxfp8', 'int8'"):
             model.push(good, 0, wire_dtype="int4")
+        with self.assertRaisesRegex(sluice.InvalidArgument, "deltas and tensors have the same memory for tensor \"x\""):
+            model.push_pull(good, 0, into=good)
         with self.assertRaises(sluice.InvalidArgument):
             self.create({"kind": "sync", "quorum": 0, "grace_ms": 0}, name="n")
         with self.assertRaises(sluice.Error):
@@ -234,15 +259,9 @@ class Status(StoreTest):
 
 class Training(StoreTest):
     def test_diloco_makes_the_outer_steps_of_torch(self):
-        for fragments, models in ((1, ["m"]), (2, ["n", "n.1"])):
-            with self.subTest(fragments=fragments):
-                self.check_outer_steps(models, fragments=fragments)
-
-    def check_outer_steps(self, models, **options):
         networks, reference = [network(), network()], network()
         outer = torch.optim.SGD(reference.parameters(), lr=0.7, momentum=0.9, nesterov=True)
-        workers = [sluice.torch.outer.DiLoCo(each, self.new_store(), every=2, name=models[0], quorum=2, **options) for each in networks]
-        self.assertEqual([model.name for model in workers[0].models], models)
+        workers = [sluice.torch.outer.DiLoCo(each, self.new_store(), every=2, name="m", quorum=2) for each in networks]
 
         def train(module, worker, seed):
             inner = torch.optim.SGD(module.parameters(), lr=0.1)
@@ -268,21 +287,16 @@ class Training(StoreTest):
             outer.step()
             self.assertTrue(torch.equal(*map(values_of, networks)))
             torch.testing.assert_close(values_of(networks[0]), values_of(reference))
-        self.assertEqual([worker.outcomes["contained"] for worker in workers], [2 * len(models)] * 2)
+        self.assertEqual([worker.outcomes["contained"] for worker in workers], [2, 2])
         # One that starts later has the current version at once.
         late = network()
-        self.assertEqual(sluice.torch.outer.DiLoCo(late, self.new_store(), every=2, name=models[0], quorum=2, **options).version, workers[0].version)
+        self.assertEqual(sluice.torch.outer.DiLoCo(late, self.new_store(), every=2, name="m", quorum=2).version, workers[0].version)
         self.assertTrue(torch.equal(values_of(late), values_of(networks[0])))
 
     def test_a_push_that_timed_out_counts_once(self):
-        for fragments in (1, 2):
-            with self.subTest(fragments=fragments):
-                self.check_a_push_that_timed_out(f"m{fragments}", fragments)
-
-    def check_a_push_that_timed_out(self, name, fragments):
         networks = [network(), network()]
         start = values_of(networks[0])
-        first, second = (sluice.torch.outer.DiLoCo(each, self.new_store(), every=1, name=name, quorum=2, timeout=timeout, fragments=fragments)
+        first, second = (sluice.torch.outer.DiLoCo(each, self.new_store(), every=1, name="m", quorum=2, timeout=timeout)
                          for each, timeout in zip(networks, (0.1, None)))
 
         def change(value):
@@ -301,23 +315,6 @@ class Training(StoreTest):
         self.assertEqual(self.in_threads(repeat, second.sync), [("contained", first.version)] * 2)
         for each in networks:
             torch.testing.assert_close(values_of(each), start + 0.7 * 1.9 / 2)
-
-    def test_a_fragment_whose_push_was_answered_is_not_pushed_again(self):
-        module = network()
-        start = values_of(module)
-        worker = sluice.torch.outer.DiLoCo(module, self.store, every=1, name="m", quorum=2, timeout=1, fragments=2)
-        others = [self.new_store().model(name) for name in ("m", "m.1")]
-
-        def join(model):
-            model.push({name: torch.zeros_like(tensor) for name, tensor in model.pull(model.empty("torch")).tensors.items()}, model.wait())
-
-        with torch.no_grad():
-            for parameter in module.parameters():
-                parameter.add_(1)
-        self.in_threads(lambda: self.assertRaises(sluice.Timeout, worker.step), lambda: join(others[1]))
-        self.in_threads(worker.sync, lambda: join(others[0]))
-        self.assertEqual(worker.outcomes, {"contained": 2, "late": 0, "stale": 0})
-        torch.testing.assert_close(values_of(module), start + 0.7 * 1.9 / 2)
 
     def test_async_sgd_steps_with_the_mean_gradient(self):
         module, reference = network(), network()
@@ -387,8 +384,6 @@ class Training(StoreTest):
             sluice.torch.outer.DiLoCo(network(torch.float64), self.store, every=1, name="m", quorum=1)
         with self.assertRaisesRegex(ValueError, "every is 0; expected 1 or more"):
             sluice.torch.outer.DiLoCo(network(), self.store, every=0, name="m", quorum=1)
-        with self.assertRaisesRegex(ValueError, "fragments is 0; expected 1 or more"):
-            sluice.torch.outer.DiLoCo(network(), self.store, every=1, name="m", quorum=1, fragments=0)
 
 
 if __name__ == "__main__":
