@@ -6,8 +6,8 @@
 Every round measures each entry once, with new processes. S: the bytes of all parameters. Links of reducers are like those of workers.
 
     step         all workers push S, one version is made of their mean, and all pull it. One after the other, without overlap
-    split        the same with S in --models models, all at once: while some are pushed, others are pulled
-    overlapped   step after step of these models, each as soon as its last one ended: the time per S, once steady
+    push_pull    the same in one call: pulls follow the pushes through the step
+    overlapped   step after step of --models models that together have S, each as soon as its last one ended: the time per S, once steady
     read         --readers readers pull one version of S at once
 
 Entries: sluice with each number of reducers, with Nesterov momentum, which a copy has, too (one more reducer than the greatest number), and with mxfp8 for
@@ -18,7 +18,7 @@ redis and torchft are left out, by name, where they are not installed.
 momentum):
 
     sluice step          w + max(1, n/R) + a/R, with w = max(1, n/R) of pushes     R = 1: 2n
-    sluice split         the greater of w + (a/R + max(1, n/R))/m and (n + a)/R + w/m, with m models
+    sluice push_pull     max(w, (n + a)/R, 1)       R = 1: n
     sluice overlapped    max(1, (n + a)/R)       R = 1: n
     sluice read          max(1, readers/R)
     redis step           max(1, n/R) + 2 max((n-1)/n, (n-1)/R) + max(1/n, 1/R)
@@ -51,7 +51,7 @@ SCHEMA = "sluice.bench.models/1"
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "gpu_client/python/src"
 RANK = Path(__file__).with_name("models_rank.py")
-CASES = ("step", "split", "overlapped", "read")
+CASES = ("step", "push_pull", "overlapped", "read")
 MEMORY = Path("/dev/shm")  # of etcd's files: all hosts of the network share one disk
 ETCD_PORTS = (2379, 2380)
 REDIS_THREADS = 5  # steps at once of a worker; 16 are slower
@@ -70,7 +70,7 @@ class Entry:
         special = (", momentum" if rule != "add" else "") + (f", {wire}" if wire != "f32" else "")
         self.name = f"{peer}, {reducers} {'servers' if peer == 'redis' else 'reducers'}{special}" if reducers else peer
 
-    def bound(self, n, readers, models):
+    def bound(self, n, readers):
         """In units of S/goodput."""
         if self.peer.startswith("torchft"):
             return 2 * (n - 1) / n
@@ -82,8 +82,7 @@ class Entry:
         copied = 0 if r == 1 else 1 if self.rule == "add" else 2
         shrink = WIRE_BYTES[self.wire] / 4
         pushed = shrink * wide
-        split = max(pushed + (copied / r + wide) / models, (n + copied) / r + pushed / models)
-        return {"step": pushed + wide + copied / r, "split": split, "overlapped": max(1, (n + copied) / r), "read": shrink * max(1, readers / r)}[self.case]
+        return {"step": pushed + wide + copied / r, "push_pull": max(pushed, (n + copied) / r, wide), "overlapped": max(1, (n + copied) / r), "read": shrink * max(1, readers / r)}[self.case]
 
 
 class Bench:
@@ -138,7 +137,7 @@ class Bench:
         arguments = self.arguments
         ranks = arguments.readers if entry.case == "read" else arguments.workers
         settings = {"case": entry.case, "with": entry.peer, "rule": entry.rule, "wire": entry.wire, "bytes": arguments.bytes, "repetitions": arguments.repetitions,
-                    "models": arguments.models if entry.case in ("split", "overlapped") else 1,
+                    "models": arguments.models if entry.case == "overlapped" else 1,
                     "threads": REDIS_THREADS if entry.peer == "redis" else arguments.models}
         with ExitStack() as stack:
             servers, variables = self.start_peer(stack, entry)
@@ -187,8 +186,8 @@ def missing_peers(arguments):
 def entries_of(arguments, missing):
     pools, widest = arguments.reducers, max(arguments.reducers)
     entries = [Entry(case, "sluice", reducers) for case in CASES for reducers in pools]
-    entries += [Entry(case, "sluice", widest + 1, "nesterov") for case in ("step", "split", "overlapped")]
-    entries += [Entry(case, "sluice", widest, wire="mxfp8") for case in ("step", "split", "read")]
+    entries += [Entry(case, "sluice", widest + 1, "nesterov") for case in ("step", "push_pull", "overlapped")]
+    entries += [Entry(case, "sluice", widest, wire="mxfp8") for case in ("step", "push_pull", "read")]
     entries += [Entry(case, "redis", pools[0]) for case in ("step", "overlapped")]
     entries += [Entry("step", f"torchft {name}") for name in ("LocalSGD", "DiLoCo")]
     return [entry for entry in entries if entry.case in arguments.cases and entry.peer.split()[0] not in missing and
@@ -234,7 +233,7 @@ def add_results(found, entry, results, counters):
 def row_of(arguments, entry, found):
     rate = bits_per_second(arguments.rate)
     unit = 8 * arguments.bytes / (GOODPUT * rate)
-    median, bound = statistics.median(found["times"]), entry.bound(arguments.workers, arguments.readers, arguments.models)
+    median, bound = statistics.median(found["times"]), entry.bound(arguments.workers, arguments.readers)
     row = {"case": entry.case, "entry": entry.name, "runs": len(found["times"]), "median_seconds": median, "least_seconds": min(found["times"]),
            "greatest_seconds": max(found["times"]), "time": median / unit, "bound": bound, "over_bound": median / unit / bound}
     if found["phases"] and entry.case == "step":
@@ -265,7 +264,7 @@ def parse(argv=None):
     parser.add_argument("--readers", type=positive, default=8)
     parser.add_argument("--rate", type=parse_rate, default="200mbit", help="rate of each link in each direction (default: 200mbit)")
     parser.add_argument("--bytes", type=operation_size, default=64 << 20, help="of all parameters (default: 64M)")
-    parser.add_argument("--models", type=positive, default=16, help="models of equal size in \"split\" and \"overlapped\" (default: 16)")
+    parser.add_argument("--models", type=positive, default=16, help="models of equal size in \"overlapped\" (default: 16)")
     parser.add_argument("--cases", type=compare.list_of(str), default=list(CASES), metavar="CASE,...", help=f"default: {','.join(CASES)}")
     parser.add_argument("--entries", type=lambda text: text.split(";"), metavar="PREFIX;...", help="measure only entries whose names begin so")
     parser.add_argument("--rounds", type=positive, default=3)

@@ -41,10 +41,13 @@ class SluiceModels:
 
     def step(self, index):
         model, began = self._models[index], time.monotonic()
-        pushed = model.push(self._delta, self._versions[index], wire_dtype=SETTINGS["wire"])
-        middle = time.monotonic()
-        self._versions[index] = model.pull(self._values[index], min_version=pushed.version).version
-        self.phases.append((middle - began, time.monotonic() - middle))
+        if SETTINGS["case"] == "step":
+            pushed = model.push(self._delta, self._versions[index], wire_dtype=SETTINGS["wire"])
+            middle = time.monotonic()
+            self._versions[index] = model.pull(self._values[index], min_version=pushed.version).version
+            self.phases.append((middle - began, time.monotonic() - middle))
+        else:
+            self._versions[index] = model.push_pull(self._delta, self._versions[index], into=self._values[index], wire_dtype=SETTINGS["wire"]).version
         self._steps[index] += 1
         if SETTINGS["rule"] == "add":
             self.check(index, 1 + self._steps[index] * (RANKS + 1) / 2)

@@ -32,8 +32,8 @@ def text(cases):
     commands = " and ".join(f"`models.py {' '.join(case['options'])}`" for case in cases)
     missing = "".join(f" Not measured: {peer}." for peer in first["missing"])
     rounds = f"{first['rounds']} round{'s' if first['rounds'] > 1 else ''}"
-    return (f"{commands}, {rounds} ([bounds](../../bench/test_network/models.py)). \"step\": all workers push, then pull. \"split\": the same in {first['models']} models at once. "
-            f"\"overlapped\": step after step of these. \"read\": {first['readers']} readers pull one version. mxfp8: of pushes, or of readers. Reducers read {pages or 'no'} bytes from disks.{missing}")
+    return (f"{commands}, {rounds} ([bounds](../../bench/test_network/models.py)). \"step\": all workers push, then pull. \"push_pull\": in one call. "
+            f"\"overlapped\": step after step of {first['models']} models at once. \"read\": {first['readers']} readers pull one version. mxfp8: of pushes, or of readers. Reducers read {pages or 'no'} bytes from disks.{missing}")
 
 
 def table(cases):
