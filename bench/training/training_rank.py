@@ -2,6 +2,7 @@
 
 Losses are over all ranks. `parameters` is a digest of the trained parameters, which must be equal on all ranks."""
 
+import gc
 import hashlib
 import itertools
 import json
@@ -64,6 +65,7 @@ def main():
         if RANK == 0:
             print(f"run {number} of {len(settings['runs'])}: {run}", file=sys.stderr, flush=True)
         print(json.dumps(train(tasks[run["task"]], run)), flush=True)
+    gc.collect()  # cycles of DDP hold the group, whose threads must not run when the interpreter ends
     dist.destroy_process_group()
 
 
