@@ -97,7 +97,7 @@ class Auto(SluiceTest):
 
     def test_a_reducer_listens_on_the_port_of_its_entry(self):
         holder, port = closed_port()
-        holder.close()
+        self.addCleanup(holder.close)
         env = {"CLUSTER_SPEC": cluster_spec(2, 1, ["127.0.0.1:1", f"127.0.0.1:{port}"])}
         key = self.make_key()
         reducer = self.start("auto", "--lanes", "1", "--", "false", env=env | {"SLUICE_KEY_FILE": str(key)})
@@ -194,7 +194,7 @@ class Auto(SluiceTest):
     def test_a_complete_slurm_job(self):
         """A reducer that exits with the job, and the job's workers, started by the same entry point."""
         holder, port = closed_port()
-        holder.close()
+        self.addCleanup(holder.close)
         group = {"SLUICE_SLURM_GROUP": "1", "SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_HET_GROUP_0": "gpu[1-2]", "SLURM_JOB_NODELIST_HET_GROUP_1": "localhost"}
         reducer = self.start("auto", "--listen", f"127.0.0.1:{port}", "--idle-timeout", "300ms", "--", "false", env=group | {"SLURMD_NODENAME": "localhost"})
         until("the reducer listens", lambda: "listens on" in reducer.stderr() or reducer.ended())

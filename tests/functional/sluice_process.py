@@ -61,8 +61,9 @@ def row_count(running):
 
 
 def closed_port():
-    """Returns a loopback port without a listener, and the socket that reserves it."""
+    """Returns a loopback port without a listener, and the socket that reserves it. A server that sets SO_REUSEADDR can listen there."""
     holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind(("127.0.0.1", 0))
     return holder, holder.getsockname()[1]
 
