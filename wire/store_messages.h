@@ -207,7 +207,7 @@ struct CopyVersion {
   }
 };
 
-// Leader to owner, and owner to copy: the version is the current one. Answer: DONE.
+// Leader to owner: the version is the current one. Answer: DONE.
 struct Committed {
   static constexpr FrameType kType = FrameType::kCommitted;
   static constexpr bool kMayGrow = true;

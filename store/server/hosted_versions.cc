@@ -326,6 +326,8 @@ Result<void> HostedModel::commit_prepared(Shard& shard, uint32_t index, uint64_t
   return {};
 }
 
+// The copy is not told: it commits when the next version comes, or when it reads the model's state. An owner
+// that waited for its copy could wait for ever, because the two may just change their roles.
 Result<void> HostedModel::commit(uint32_t shard, uint64_t version) {
   Lock lock(mutex_);
   const auto found = shards_.find(shard);
@@ -333,17 +335,8 @@ Result<void> HostedModel::commit(uint32_t shard, uint64_t version) {
     return fail(Errc::kBadView, "this reducer does not have shard " + std::to_string(shard));
   Shard& s = *found->second;
   released_.wait(lock, [&] { return !s.is_busy; });
-  if (s.files.committed() != version) SLUICE_RETURN_IF_ERROR(commit_prepared(s, shard, version));
-  const ShardHolders holders = s.holders;
-  if (holders.owner != self_ || holders.copy == kNoStore) return {};
-  s.is_busy = true;
-  lock.unlock();
-  // A copy that does not get it learns it from the coordinator.
-  auto told =
-      s.copy_links.send(holders.copy, wire::Committed{.model = id_, .shard = shard, .version = version});
-  if (told) static_cast<void>(s.copy_links.receive<wire::Done>(holders.copy));
-  release(lock, s);
-  return {};
+  if (s.files.committed() == version) return {};
+  return commit_prepared(s, shard, version);
 }
 
 Result<void> HostedModel::install(const wire::Install& request, const DeltaBuffer& values) {

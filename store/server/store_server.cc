@@ -49,29 +49,30 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(StoreOptions options) {
   if (!id) return tl::unexpected(id.error());
   std::unique_ptr<StoreServer> server(new StoreServer(std::move(options), *id));
   if (server->interrupt_fd_ < 0) return fail(Errc::kSystem, "no descriptor left");
-  const auto names = server->list_models_at_start();
+  const auto names = server->at_start([&] { return server->options_.coordinator->list(kModelKeys); });
   if (!names) return add_context("the coordinator", names.error());
   for (const Entry& entry : names->entries) {
-    const auto known = server->read(entry.key.substr(kModelKeys.size()));
+    const auto known = server->at_start([&] { return server->read(entry.key.substr(kModelKeys.size())); });
     if (!known) return tl::unexpected(known.error());
     if (*known) SLUICE_RETURN_IF_ERROR(server->take(**known));
   }
   server->log_unknown_folders(*names);
-  SLUICE_RETURN_IF_ERROR(server->announce());
+  SLUICE_RETURN_IF_ERROR(server->at_start([&] { return server->announce(); }));
   server->renewal_ = std::thread([s = server.get()] { s->renew_lease(); });
   server->membership_ = std::thread([s = server.get()] { s->run_membership(); });
   return server;
 }
 
-// The coordinator may be started at the same time.
-Result<Listing> StoreServer::list_models_at_start() {
+// The coordinator may be started at the same time, or be slow on a busy machine.
+template <typename Call>
+auto StoreServer::at_start(const Call& call) -> decltype(call()) {
   const Nanos deadline = started_ + options_.start_timeout;
   for (bool is_first = true;; is_first = false) {
-    auto names = options_.coordinator->list(kModelKeys);
-    if (names || !is_unavailable(names.error()) || monotonic_now() >= deadline) return names;
+    auto result = call();
+    if (result || !is_unavailable(result.error()) || monotonic_now() >= deadline) return result;
     if (options_.is_stopping && options_.is_stopping())
       return fail(Errc::kShutdown, "stopped before the coordinator answered");
-    if (is_first) options_.log("waiting for the coordinator: " + names.error().text);
+    if (is_first) options_.log("waiting for the coordinator: " + result.error().text);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
 }

@@ -96,7 +96,9 @@ class StoreServer {
   };
 
   explicit StoreServer(StoreOptions options, StoreId id);
-  [[nodiscard]] Result<Listing> list_models_at_start();
+  // Calls the coordinator until it answers, the start has taken too long, or the reducer stops.
+  template <typename Call>
+  [[nodiscard]] auto at_start(const Call& call) -> decltype(call());
   void log_unknown_folders(const Listing& models) const;
   // What the coordinator knows of a model; nothing if there is none.
   [[nodiscard]] Result<std::optional<Known>> read(const std::string& name);
