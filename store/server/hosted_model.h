@@ -83,7 +83,14 @@ class HostedModel {
   [[nodiscard]] std::map<uint64_t, uint64_t> contained(uint32_t shard) const;
 
   // ---- versions: of a shard that this reducer owns ----
-  [[nodiscard]] Result<VersionView> view(uint32_t shard, uint64_t version) const;
+  struct ReadableVersion {
+    VersionView view;  // for end_view()
+    // Of a version that is being made: what may be read. Null: it is committed.
+    std::shared_ptr<const StepProgress> progress;
+    uint64_t steps = 0;
+  };
+  // kBadView: another reducer owns the shard, or the version is not committed, or no longer kept.
+  [[nodiscard]] Result<ReadableVersion> view(uint32_t shard, uint64_t version) const;
   void end_view(VersionView view);
   // kBadSequence: a delta is not staged. kBadView: another reducer owns the shard, or the version before is
   // not the newest. Others: the copy cannot store it.
@@ -103,16 +110,10 @@ class HostedModel {
                                                            DeltaBuffer values);
   void advance_delta(ArrivingDelta& delta, uint64_t elements);
   void end_delta(uint32_t shard, uint64_t worker, const std::shared_ptr<ArrivingDelta>& delta);
-  // A version that is committed, or is being made: then `progress` is not null, and says what may be read.
-  struct FollowedStep {
-    VersionView view;  // for end_view()
-    std::shared_ptr<const StepProgress> progress;
-    uint64_t steps = 0;
-  };
-  // Waits until the version is one of these. kTimeout; kBadView: as view().
-  [[nodiscard]] Result<FollowedStep> follow(uint32_t shard, uint64_t version, Nanos deadline);
-  // Blocks until more than `elements` are computed, and returns how many. Nothing: the attempt is abandoned.
-  [[nodiscard]] std::optional<uint64_t> wait_computed(const StepProgress& progress, uint64_t elements);
+  // Waits until the version is committed or being made. kTimeout; kBadView: as view().
+  [[nodiscard]] Result<ReadableVersion> follow(uint32_t shard, uint64_t version, Nanos deadline);
+  // Blocks until so many elements are computed; null: all are. False: the attempt is abandoned.
+  [[nodiscard]] bool wait_computed(const StepProgress* progress, uint64_t elements);
   // False: the attempt is abandoned, or not committed before the deadline.
   [[nodiscard]] bool wait_committed(const StepProgress& progress, Nanos deadline);
 

@@ -123,7 +123,7 @@ void HostedModel::update_progress(Shard& shard, bool is_over) {
   computed_.notify_all();
 }
 
-Result<HostedModel::FollowedStep> HostedModel::follow(uint32_t index, uint64_t version, Nanos deadline) {
+Result<HostedModel::ReadableVersion> HostedModel::follow(uint32_t index, uint64_t version, Nanos deadline) {
   Lock lock(mutex_);
   const auto found = shards_.find(index);
   if (found == shards_.end())
@@ -136,24 +136,21 @@ Result<HostedModel::FollowedStep> HostedModel::follow(uint32_t index, uint64_t v
                      [&] { return is_ending_ || !is_owned() || is_committed() || can_follow(); });
   if (is_ending_) return fail(Errc::kShutdown, "the reducer stops");
   if (can_follow())
-    return FollowedStep{
+    return ReadableVersion{
         .view = shard.progress->view.again(), .progress = shard.progress, .steps = shard.progress->steps};
   if (is_owned() && !is_committed())
     return fail(Errc::kTimeout, "version " + std::to_string(version) + " of model \"" + spec_.name +
                                     "\" is not in progress yet");
   lock.unlock();
-  auto committed = view(index, version);
-  if (!committed) return tl::unexpected(committed.error());
-  const uint64_t steps = committed->steps();
-  return FollowedStep{.view = std::move(*committed), .progress = nullptr, .steps = steps};
+  return view(index, version);
 }
 
-std::optional<uint64_t> HostedModel::wait_computed(const StepProgress& progress, uint64_t elements) {
+bool HostedModel::wait_computed(const StepProgress* progress, uint64_t elements) {
+  if (progress == nullptr) return true;
   Lock lock(mutex_);
-  const auto is_abandoned = [&] { return progress.state == StepProgress::State::kAbandoned || is_ending_; };
-  computed_.wait(lock, [&] { return progress.elements > elements || is_abandoned(); });
-  if (is_abandoned()) return std::nullopt;
-  return progress.elements;
+  const auto is_abandoned = [&] { return progress->state == StepProgress::State::kAbandoned || is_ending_; };
+  computed_.wait(lock, [&] { return progress->elements >= elements || is_abandoned(); });
+  return !is_abandoned();
 }
 
 bool HostedModel::wait_committed(const StepProgress& progress, Nanos deadline) {

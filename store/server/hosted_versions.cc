@@ -34,7 +34,7 @@ std::vector<PushIdentity> merged(const VersionView& base, std::span<const StepPu
 
 }  // namespace
 
-Result<VersionView> HostedModel::view(uint32_t shard, uint64_t version) const {
+Result<HostedModel::ReadableVersion> HostedModel::view(uint32_t shard, uint64_t version) const {
   const std::scoped_lock lock(mutex_);
   const auto found = shards_.find(shard);
   if (found == shards_.end() || found->second->holders.owner != self_)
@@ -46,7 +46,8 @@ Result<VersionView> HostedModel::view(uint32_t shard, uint64_t version) const {
     return fail(Errc::kBadView, "version " + std::to_string(version) + " of model \"" + spec_.name +
                                     "\" is not kept; the newest is " +
                                     (committed ? std::to_string(*committed) : "none"));
-  return view;
+  const uint64_t steps = view.steps();
+  return ReadableVersion{.view = std::move(view), .progress = nullptr, .steps = steps};
 }
 
 void HostedModel::end_view(VersionView view) {
@@ -118,22 +119,20 @@ Result<void> HostedModel::step(const wire::Step& request, std::span<const StepPu
   computed_.notify_all();
   const CopiedVersion content{.version = request.version, .steps = steps, .pushes = merged(base, pushes)};
   auto copying = copy_early(shard, request.shard, holders, content, *deltas);
-  if (auto computed = compute(lock, shard, *writer, base, pushes, *deltas); !computed) {
+  const auto abandon = [&](tl::unexpected<Error> error) {
     update_progress(shard, true);
     lock.unlock();
     if (copying.valid()) copying.wait();
-    return end(tl::unexpected(computed.error()));
-  }
+    return end(std::move(error));
+  };
+  if (auto computed = compute(lock, shard, *writer, base, pushes, *deltas); !computed)
+    return abandon(tl::unexpected(computed.error()));
   lock.unlock();
   writer->compute_checksums();
   lock.lock();
   [[maybe_unused]] const VersionView base_ends = std::move(base);
-  if (const Status s = shard.files.prepare(*writer, steps, content.pushes); !s.ok()) {
-    update_progress(shard, true);
-    lock.unlock();
-    if (copying.valid()) copying.wait();
-    return end(fail(s.code(), "cannot prepare version " + std::to_string(request.version)));
-  }
+  if (const Status s = shard.files.prepare(*writer, steps, content.pushes); !s.ok())
+    return abandon(fail(s.code(), "cannot prepare version " + std::to_string(request.version)));
   shard.progress->state = StepProgress::State::kPrepared;
   VersionView made = shard.files.view(request.version);
   lock.unlock();
@@ -211,18 +210,16 @@ Result<void> HostedModel::send_to_copy(Shard& shard, uint32_t index, const Shard
                                   .pushes = static_cast<uint32_t>(content.pushes.size()),
                                   .bytes = body.bytes()};
   SLUICE_RETURN_IF_ERROR(shard.copy_links.send(holders.copy, message, {identities}));
-  uint64_t computed = progress == nullptr ? layout_.shard_elements() : 0;
-  const auto fill = [&](uint64_t offset, std::span<std::byte> piece) -> Status {
-    bool is_abandoned = false;
+  const auto fill = [&](uint64_t offset, std::span<std::byte> piece) {
+    Status status;
     body.for_parts(offset, piece.size(), [&](size_t a, uint64_t from, uint64_t to, uint64_t bytes) {
-      while (computed * sizeof(float) < from + bytes && !is_abandoned) {
-        const auto more = wait_computed(*progress, computed);
-        is_abandoned = !more;
-        computed = more.value_or(computed);
+      if (!status.ok() || !wait_computed(progress, (from + bytes) / sizeof(float))) {
+        status = Errc::kAborted;
+      } else {
+        std::memcpy(piece.data() + to, std::as_bytes(view.array(a)).data() + from, bytes);
       }
-      if (!is_abandoned) std::memcpy(piece.data() + to, std::as_bytes(view.array(a)).data() + from, bytes);
     });
-    return is_abandoned ? Status(Errc::kAborted) : Status();
+    return status;
   };
   SLUICE_RETURN_IF_ERROR(shard.copy_links.send_pieces(holders.copy, message.bytes, fill));
   auto answer = shard.copy_links.receive<wire::Done>(holders.copy);

@@ -162,57 +162,48 @@ class Requests {
     return result ? answer(*result) : refuse(result.error());
   }
 
+  // Ends the connection if the version of an early pull is not made, because its body cannot be completed.
   Status pull(const wire::Pull& m) {
     if (!is_body_type(m.dtype)) return Errc::kBadDType;
-    const auto model = server_.find(m.model);
-    if (!model) return refuse(model.error());
-    if (m.array >= (*model)->arrays() || m.early > 1) return Errc::kBadField;
-    if (m.early == 1) return m.array == 0 ? pull_early(m, **model) : Errc::kBadField;
-    auto view = (*model)->view(m.shard, m.version);
-    if (!view) return refuse(view.error());
-    const auto values = view->array(m.array);
-    const uint64_t bytes = body_bytes(m.dtype, values.size());
-    (*model)->counters()->pulls.add();
-    (*model)->counters()->pull_bytes.add(bytes);
-    Status s = answer(wire::PullAnswer{.steps = view->steps(), .bytes = bytes});
-    if (s.ok() && m.dtype == wire::DType::kF32) {
-      s = channel_.send_body(std::as_bytes(values));
-    } else if (s.ok()) {
-      s = channel_.send_pieces(bytes, [&](uint64_t offset, std::span<std::byte> piece) {
-        encode_body(m.dtype, values_of_piece(values, m.dtype, offset, piece), piece.data());
-        return Status();
-      });
-    }
-    (*model)->end_view(std::move(*view));
-    return s;
-  }
-
-  // Ends the connection if the version is not made, because the body cannot be completed.
-  Status pull_early(const wire::Pull& m, HostedModel& model) {
-    auto followed = model.follow(m.shard, m.version, wait_until(m.timeout_ms));
-    if (!followed) return refuse(followed.error());
-    const StepProgress* const progress = followed->progress.get();
-    const auto values = followed->view.array(0);
+    if (m.early > 1) return Errc::kBadField;
+    const auto found = server_.find(m.model);
+    if (!found) return refuse(found.error());
+    HostedModel& model = **found;
+    const bool is_early = m.early == 1;
+    if (m.array >= (is_early ? 1 : model.arrays())) return Errc::kBadField;
+    auto read = is_early ? model.follow(m.shard, m.version, wait_until(m.timeout_ms))
+                         : model.view(m.shard, m.version);
+    if (!read) return refuse(read.error());
+    const auto values = read->view.array(m.array);
+    const StepProgress* const progress = read->progress.get();
     const uint64_t bytes = body_bytes(m.dtype, values.size());
     model.counters()->pulls.add();
     model.counters()->pull_bytes.add(bytes);
-    uint64_t computed = progress == nullptr ? values.size() : 0;
-    Status s = answer(wire::PullAnswer{.steps = followed->steps, .bytes = bytes});
+    Status s = answer(wire::PullAnswer{.steps = read->steps, .bytes = bytes});
     if (s.ok())
-      s = channel_.send_pieces(bytes, [&](uint64_t offset, std::span<std::byte> piece) -> Status {
-        const auto part = values_of_piece(values, m.dtype, offset, piece);
-        while (computed < value_at(m.dtype, offset) + part.size()) {
-          const auto more = model.wait_computed(*progress, computed);
-          if (!more) return Errc::kClosed;
-          computed = *more;
-        }
-        encode_body(m.dtype, part, piece.data());
-        return {};
+      s = send_values(m.dtype, values, [&](uint64_t elements) -> Status {
+        return model.wait_computed(progress, elements) ? Status() : Status(Errc::kClosed);
       });
-    model.end_view(std::move(followed->view));
-    if (s.ok() && progress != nullptr && !model.wait_committed(*progress, monotonic_now() + kLongestWait))
-      s = Errc::kClosed;
-    return s.ok() ? answer(wire::Done{}) : s;
+    model.end_view(std::move(read->view));
+    if (!s.ok() || !is_early) return s;
+    const bool is_committed =
+        progress == nullptr || model.wait_committed(*progress, monotonic_now() + kLongestWait);
+    return is_committed ? answer(wire::Done{}) : Status(Errc::kClosed);
+  }
+
+  // `wait_for`: called before that many values are read.
+  Status send_values(wire::DType dtype, std::span<const float> values,
+                     const std::function<Status(uint64_t)>& wait_for) {
+    if (dtype == wire::DType::kF32)
+      return channel_.send_body(std::as_bytes(values),
+                                [&](uint64_t bytes) { return wait_for(bytes / sizeof(float)); });
+    const auto fill = [&](uint64_t offset, std::span<std::byte> piece) {
+      const auto part = values_of_piece(values, dtype, offset, piece);
+      const Status s = wait_for(value_at(dtype, offset) + part.size());
+      if (s.ok()) encode_body(dtype, part, piece.data());
+      return s;
+    };
+    return channel_.send_pieces(body_bytes(dtype, values.size()), fill);
   }
 
   Status current(const wire::Current& m) {

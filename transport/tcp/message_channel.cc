@@ -86,9 +86,10 @@ Status MessageChannel::receive_piece(uint64_t offset, std::span<std::byte> piece
   return {};
 }
 
-Status MessageChannel::send_body(std::span<const std::byte> body) {
+Status MessageChannel::send_body(std::span<const std::byte> body, const Needed& needed) {
   return for_pieces(body.size(), [&](uint64_t offset, size_t size) {
-    return send_piece(offset, body.subspan(offset, size));
+    const Status s = needed ? needed(offset + size) : Status();
+    return s.ok() ? send_piece(offset, body.subspan(offset, size)) : s;
   });
 }
 

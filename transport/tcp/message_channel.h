@@ -45,14 +45,16 @@ class MessageChannel {
   }
 
   // Sends or receives a body of this size. Each of its frames must be sent or arrive within the stall limit.
-  [[nodiscard]] Status send_body(std::span<const std::byte> body);
+  // `needed`, if not null, is called before each frame with the bytes up to its end; it may wait for them, or
+  // fail.
+  using Needed = std::function<Status(uint64_t bytes)>;
+  [[nodiscard]] Status send_body(std::span<const std::byte> body, const Needed& needed = nullptr);
   // `arrived`, if not null, is called with the bytes that are there, after each frame.
   using Arrived = std::function<void(uint64_t bytes)>;
   [[nodiscard]] Status receive_body(std::span<std::byte> body, const Arrived& arrived = nullptr);
 
   // The same in pieces of wire::kModelDataBytes, the last one shorter. `fill` writes a piece that begins at
-  // `offset`, and may wait for it, or fail; `use` reads it, and may refuse it. The buffer belongs to the
-  // channel.
+  // `offset`, or fails; `use` reads it, and may refuse it. The buffer belongs to the channel.
   using Fill = std::function<Status(uint64_t offset, std::span<std::byte> piece)>;
   using Use = std::function<Status(uint64_t offset, std::span<const std::byte> piece)>;
   [[nodiscard]] Status send_pieces(uint64_t bytes, const Fill& fill);
