@@ -24,8 +24,7 @@ Nanos answer_deadline(Nanos wait) noexcept {
   return monotonic_now() + wait + kAnswerTime;
 }
 
-Result<void> OwnerCalls::run(const OpenModel& model, Nanos deadline, const Task& task,
-                             const std::function<Result<void>()>& before) {
+Result<void> OwnerCalls::run(const OpenModel& model, Nanos deadline, const Task& task, const Before& before) {
   SLUICE_ASSIGN_OR_RETURN(turn, turns_.take(deadline));
   if (before) SLUICE_RETURN_IF_ERROR(before());
   return turn.threads().run(model.shards(), [&](uint32_t shard) -> Result<void> {

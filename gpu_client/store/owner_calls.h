@@ -21,8 +21,9 @@ class OwnerCalls {
   // Waits for a turn, calls `before` if it is not null, then `task` for each shard at the same time, with a
   // connection to its owner. See ShardThreads::run().
   using Task = std::function<Result<void>(uint32_t shard, StoreConnection& owner)>;
+  using Before = std::function<Result<void>()>;
   [[nodiscard]] Result<void> run(const OpenModel& model, Nanos deadline, const Task& task,
-                                 const std::function<Result<void>()>& before = nullptr);
+                                 const Before& before = nullptr);
   // A connection to the owner of shard 0.
   [[nodiscard]] Result<ConnectionCache::Borrowed> leader(const OpenModel& model, Nanos deadline);
 

@@ -69,23 +69,22 @@ Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const Pu
   };
   std::unique_ptr<ConnectionCache::Borrowed> leader;
   const auto send_step = [&]() -> Result<void> {
-    leader.reset();
     auto sent = send_push_step(model, request, number, is_early, deadline);
     if (!sent) return tl::unexpected(sent.error());
     leader = std::make_unique<ConnectionCache::Borrowed>(std::move(*sent));
     return {};
   };
-  auto staged =
-      is_early ? pushes_.run(model, deadline, stage, send_step) : pushes_.run(model, deadline, stage);
+  auto staged = pushes_.run(model, deadline, stage, is_early ? OwnerCalls::Before(send_step) : nullptr);
   if (!staged && leader) (*leader)->close();  // an answer is on its way
   SLUICE_RETURN_IF_ERROR(staged);
-  if (!leader) SLUICE_RETURN_IF_ERROR(send_step());
-  auto received = (*leader)->receive<wire::PushAnswer>(answer_deadline(kWaitTime));
-  while (!received && (*leader)->valid() && received.error().code == Errc::kTimeout &&
-         monotonic_now() < deadline) {
-    SLUICE_RETURN_IF_ERROR(send_step());
+  Result<wire::PushAnswer> received;
+  do {
+    if (!leader) SLUICE_RETURN_IF_ERROR(send_step());
     received = (*leader)->receive<wire::PushAnswer>(answer_deadline(kWaitTime));
-  }
+    const bool is_waiting = !received && (*leader)->valid() && received.error().code == Errc::kTimeout;
+    if (!is_waiting) break;
+    leader.reset();
+  } while (monotonic_now() < deadline);
   SLUICE_ASSIGN_OR_RETURN(answer, std::move(received));
   switch (answer.outcome) {
     case PushOutcome::kContained:
