@@ -1,6 +1,6 @@
 """usage: torch_ends_rank.py ends | interrupted [finally]: a rank of a job of two whose process groups end while Work is in progress.
 
-ends: prints JSON with what an abort, a destruction and a fork leave behind. interrupted: rank 0 prints "waiting" and waits for an operation until the
+ends: prints JSON with what an abort, a destruction and a fork leave behind. interrupted: both print "waiting", and rank 0 waits for an operation until the
 test interrupts it; with `finally`, it destroys the group first. Rank 1 prints the error that this causes."""
 
 import faulthandler
@@ -110,12 +110,12 @@ def print_ends():
 def interrupted():
     x = torch.ones(1000)
     dist.all_reduce(x)
+    print("waiting", flush=True)
     if dist.get_rank() == 1:
         until_ended(dist.group.WORLD)
         print(json.dumps(error_of(lambda: dist.all_reduce(x))))
         return
     try:
-        print("waiting", flush=True)
         dist.all_reduce(x)
     finally:
         if "finally" in sys.argv:
