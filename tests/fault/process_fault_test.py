@@ -1,17 +1,20 @@
 """Processes that are stopped, killed or never start, chosen by a seed, while a healthy job on the same reducers continues."""
 
+import os
 import random
 import signal
+import time
 
-from sluice_process import SluiceTest, main, row_count, until
+from sluice_process import SluiceTest, children_of, main, row_count, until
 
 JOB = ("bench", "allreduce", "-b", "1K", "-e", "256K", "-f", "4", "-n", "3")
 SEEDS = range(1, 4)
+PEER_TIMEOUT_S = 4
 
 
 class ProcessFaultTest(SluiceTest):
     def start_pool(self):
-        pool = [self.start_reducer("--peer-timeout", "2s", "--heartbeat", "200ms") for _ in range(2)]
+        pool = [self.start_reducer("--peer-timeout", f"{PEER_TIMEOUT_S}s", "--heartbeat", "200ms") for _ in range(2)]
         return [reducer for reducer, _ in pool], ",".join(address for _, address in pool)
 
     def reserved(self, pool):
@@ -66,9 +69,25 @@ class ProcessFaultTest(SluiceTest):
                 other = pool.split(",")[1 - victim]
                 until("the other reducer has freed the session", lambda: self.status(other)["memory"]["reserved_bytes"] == 0)
 
+    def test_a_job_continues_after_a_pause_of_the_whole_machine(self):
+        pool, addresses = self.start_pool()
+        job = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", addresses)
+        self.wait_for_rows(job)
+        processes = [*(reducer.pid for reducer in pool), job.pid, *children_of(job.pid)]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        end = time.monotonic() + 1.5 * PEER_TIMEOUT_S
+        until("the pause is over", lambda: time.monotonic() > end)
+        for process in reversed(processes):  # the ranks run before their reducers
+            os.kill(process, signal.SIGCONT)
+        before = row_count(job)
+        until("the job continues", lambda: row_count(job) > before + 1 or job.ended())
+        self.assertFalse(job.ended(), job.stderr())
+        self.assertNotIn(" lost", job.stderr())
+
     def test_a_rank_that_never_joins_is_reported(self):
         _, pool = self.start_pool()
-        ranks = self.start_ranks(pool, *JOB, "--workers", "4", "--join-timeout", "1s", ranks=(0, 3))
+        ranks = self.start_ranks(pool, *JOB, "--workers", "4", "--join-timeout", "4s", ranks=(0, 3))
         for running in ranks:
             self.assertNotEqual(running.wait(), 0)
             self.assertIn("ranks 1, 2 did not join", running.stderr())

@@ -12,6 +12,11 @@
 #include "gpu_client/engine/base/thread.h"
 
 namespace sluice::engine {
+namespace {
+
+constexpr Nanos kStall = 500 * kMillisecond;  // a turn this late: the process was suspended or starved of CPU
+
+}  // namespace
 
 Result<std::shared_ptr<HeartbeatMonitor>> HeartbeatMonitor::acquire() {
   static std::mutex mutex;
@@ -105,11 +110,11 @@ Nanos HeartbeatMonitor::next_due() const {
 }
 
 void HeartbeatMonitor::run_turn() {
-  Nanos timeout = -1;
+  Nanos due = 0, timeout = -1;
   {
     const std::lock_guard lock(mutex_);
-    if (const Nanos due = next_due(); due != INT64_MAX)
-      timeout = std::clamp<Nanos>(due - monotonic_now(), 0, 3600 * kSecond);
+    due = next_due();
+    if (due != INT64_MAX) timeout = std::clamp<Nanos>(due - monotonic_now(), 0, 3600 * kSecond);
   }
   std::array<epoll_event, 64> buffer;
   const size_t count = poller_->wait(buffer, timeout);
@@ -122,6 +127,9 @@ void HeartbeatMonitor::run_turn() {
   }
   for (auto& [id, session] : sessions_) session.serve_pending();
   const Nanos now = monotonic_now();
+  if (due != 0 && now - due > kStall) {
+    for (auto& [id, session] : sessions_) session.on_process_stall(now, now - due);
+  }
   for (auto& [id, session] : sessions_) session.check_timers(now);
 }
 

@@ -251,6 +251,12 @@ void MonitoredSession::send_abort(size_t except, Errc code, uint32_t rank, const
   }
 }
 
+void MonitoredSession::on_process_stall(Nanos now, Nanos time) noexcept {
+  blackbox_.record(blackbox::EventKind::kStalled,
+                   {.a = static_cast<uint64_t>(time / kMillisecond), .at = now - time});
+  for (Peer& p : peers_) p.last_heard = std::min(now, p.last_heard + time);
+}
+
 void MonitoredSession::check_timers(Nanos now) {
   for (size_t i = 0; i < peers_.size() && !ended_; ++i) {
     Peer& p = peers_[i];

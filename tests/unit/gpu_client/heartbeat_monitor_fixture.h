@@ -98,6 +98,16 @@ class HeartbeatMonitorFixture : public ::testing::Test, protected HeartbeatListe
     }
     changed_.notify_all();
   }
+  void on_progress_due() noexcept override {
+    std::unique_lock lock(mutex_);
+    if (stall_ != 0) {
+      turns_after_stall_ = 0;
+      changed_.wait_for(lock, std::chrono::nanoseconds(std::exchange(stall_, 0)), [] { return false; });
+    } else {
+      ++turns_after_stall_;
+    }
+    changed_.notify_all();
+  }
   void on_session_lost(Errc code, std::string text) noexcept override {
     set([&] { ++losses_, code_ = code, text_ = text; });
   }
@@ -126,6 +136,8 @@ class HeartbeatMonitorFixture : public ::testing::Test, protected HeartbeatListe
   uint32_t id_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
+  Nanos stall_ = 0;  // the monitor's thread does not run for so long, once
+  int turns_after_stall_ = 0;
   int losses_ = 0;
   Errc code_ = Errc::kOk;
   std::string text_;

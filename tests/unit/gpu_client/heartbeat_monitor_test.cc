@@ -32,7 +32,7 @@ TEST_F(HeartbeatMonitorTest, ReportsTheRanksThatAreWaitedForLongest) {
 }
 
 TEST_F(HeartbeatMonitorTest, EndsTheSessionWhenAReducerIsSilent) {
-  begin(20 * kMillisecond, 100 * kMillisecond);
+  begin(20 * kMillisecond, 2 * kSecond);
   // Reducer 0 sends heartbeats, reducer 1 does not.
   for (const Nanos deadline = monotonic_now() + 10 * kSecond; monotonic_now() < deadline;) {
     ASSERT_TRUE(reducers_[0].send(wire::Heartbeat{}).ok());
@@ -41,10 +41,22 @@ TEST_F(HeartbeatMonitorTest, EndsTheSessionWhenAReducerIsSilent) {
   }
   ASSERT_EQ(losses_, 1);
   EXPECT_EQ(code_, Errc::kReducerLost);
-  EXPECT_EQ(text_, "reducer 1 lost: no heartbeat for 100 ms");
+  EXPECT_EQ(text_, "reducer 1 lost: no heartbeat for 2000 ms");
   const auto abort = expect_message<wire::Abort>(0);
   EXPECT_EQ(abort.code, Errc::kReducerLost);
   EXPECT_EQ(abort.text, text_);
+}
+
+TEST_F(HeartbeatMonitorTest, ExtendsTheTimeoutByTheTimeForWhichItDidNotRun) {
+  begin(20 * kMillisecond, 1500 * kMillisecond);
+  // A paused machine: the reducers send nothing either.
+  set([&] { stall_ = 2 * kSecond; });
+  ASSERT_TRUE(wait([&] { return stall_ == 0 && turns_after_stall_ > 0; }));
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(reducers_[static_cast<size_t>(i)].send(wire::Heartbeat{}).ok());
+  }
+  const std::lock_guard lock(mutex_);
+  EXPECT_EQ(losses_, 0) << text_;
 }
 
 TEST_F(HeartbeatMonitorTest, EndsTheSessionWhenAReducerCloses) {
