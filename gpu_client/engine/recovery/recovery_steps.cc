@@ -201,6 +201,7 @@ void Recovery::try_restart() {
       if (!r.new_lanes.empty()) added.push_back(r.index);
       r.new_lanes.clear();
     }
+    counters_.add_view_change();  // before an operation of the new view can end
     restarted = true;
   });
   if (!ran || !restarted) return;
@@ -209,7 +210,6 @@ void Recovery::try_restart() {
   const auto alive =
       static_cast<uint64_t>(std::ranges::count_if(follower_.view().reducers, &wire::ViewReducer::alive));
   blackbox_.record(blackbox::EventKind::kViewChanged, {.a = view.version, .b = alive});
-  counters_.add_view_change();
   if (OperationRecorder* const recorder = parts_.scheduler.recorder()) {
     recorder->report_view_change(view.version, static_cast<uint32_t>(alive));
   }
