@@ -235,6 +235,7 @@ Status Session::wait(uint64_t handle, Nanos deadline) {
 
 SessionStats Session::stats() {
   SessionStats s;
+  const uint32_t missing = missing_ranks_.load(std::memory_order_acquire);
   const ChunkScheduler::Counters counters = progress_thread_->counters();
   s.lanes = counters.lanes;
   s.bytes_resent = counters.bytes_resent;
@@ -245,8 +246,8 @@ SessionStats Session::stats() {
   s.colocated_reducers = colocated_reducers_;
   s.lane_connections = counters.open_lanes;
   s.slowest = scheduler_->straggler_stats().slowest();
-  s.waiting = {.missing_ranks = missing_ranks_.load(std::memory_order_relaxed),
-               .first_rank = missing_rank_.load(std::memory_order_relaxed),
+  s.waiting = {.missing_ranks = missing,
+               .first_rank = missing > 0 ? missing_rank_.load(std::memory_order_relaxed) : wire::kNoRank,
                .waited_ms = waited_ms_.load(std::memory_order_relaxed)};
   s.longest_stall = progress_thread_->longest_stall(table_->open_count() > 0, monotonic_now());
   if (recovery_) s.recovery = recovery_->stats();

@@ -17,7 +17,7 @@ std::string Session::describe(const SchedulerFailure& end) const {
   const std::string lane = end.lane < lane_names_.size() ? lane_names_[end.lane] : "added reducer";
   if (end.from_peer) return lane + ": the reducer ended the session: " + text;
   if (end.lane != kNoLane) return lane + ": " + text;
-  if (const uint32_t missing = missing_ranks_.load(std::memory_order_relaxed); missing > 0) {
+  if (const uint32_t missing = missing_ranks_.load(std::memory_order_acquire); missing > 0) {
     text += "; a reducer waits for " + std::to_string(missing) + (missing == 1 ? " rank" : " ranks") +
             ", the first is rank " + std::to_string(missing_rank_.load(std::memory_order_relaxed));
   }
@@ -58,9 +58,9 @@ void Session::end_session(Errc code, std::string text) noexcept {
 }
 
 void Session::on_waiting(const WaitingStatus& waiting) noexcept {
-  missing_ranks_.store(waiting.missing_ranks, std::memory_order_relaxed);
-  missing_rank_.store(waiting.missing_ranks > 0 ? waiting.first_rank : wire::kNoRank,
-                      std::memory_order_relaxed);
+  // A thread that reads a number above 0 then reads a rank.
+  if (waiting.missing_ranks > 0) missing_rank_.store(waiting.first_rank, std::memory_order_relaxed);
+  missing_ranks_.store(waiting.missing_ranks, std::memory_order_release);
   waited_ms_.store(waiting.missing_ranks > 0 ? waiting.waited_ms : 0, std::memory_order_relaxed);
   const bool is_late = waiting.missing_ranks > 0 && waiting.waited_ms >= kLateMs;
   const uint32_t late = is_late ? waiting.first_rank : wire::kNoRank;
