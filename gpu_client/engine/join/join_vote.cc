@@ -13,9 +13,6 @@ namespace sluice::engine {
 namespace {
 
 constexpr Nanos kVoteDelivery = kSecond;
-// The arbiter refuses all ranks at once. The first of them leaves and closes its connections, and ends its
-// co-located reducer. The others may see that sooner than their own refusal, which is on its way.
-constexpr Nanos kRefusalDelay = 300 * kMillisecond;
 constexpr const char* kArbiterLost = "arbiter's control connection was lost after the vote";
 
 Error session_end_error(const std::string& name, const char* verb, const wire::SessionEnd& e) {
@@ -122,10 +119,10 @@ Result<uint64_t> await_verdict(std::span<ReducerReservation> reservations, const
   }
 }
 
-Result<void> check_for_refusal(std::span<ReducerReservation> reservations) {
+Result<void> check_for_refusal(std::span<ReducerReservation> reservations, Nanos late) {
   if (reservations.empty()) return {};
   const std::span<ReducerReservation> arbiter = reservations.first(1);
-  const Nanos deadline = monotonic_now() + kRefusalDelay;
+  const Nanos deadline = monotonic_now() + late;
   for (bool lost = false; !lost;) {
     auto verdict = read_verdict(arbiter, lost);
     if (!verdict) return tl::unexpected(verdict.error());

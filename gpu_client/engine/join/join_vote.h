@@ -22,8 +22,10 @@ namespace sluice::engine {
 
 // Returns the REFUSED or ABORT that a reducer has sent unasked, or the loss of a control connection, as an
 // error. Used after a failed step, because this error names the cause better than the step's own error. Waits
-// for a moment for the arbiter's.
-[[nodiscard]] Result<void> check_for_refusal(std::span<ReducerReservation> reservations);
+// for `late` for the arbiter's: it refuses all ranks at once, and the first of them leaves, closes its
+// connections and ends its co-located reducer. The others may see that sooner than their own refusal.
+[[nodiscard]] Result<void> check_for_refusal(std::span<ReducerReservation> reservations,
+                                             Nanos late = 300 * kMillisecond);
 
 // Votes no: tells the arbiter, which tells the other ranks. Waits up to 1 s for the arbiter's answer, because
 // closing the connection could overtake the vote.

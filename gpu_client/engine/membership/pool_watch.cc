@@ -13,7 +13,6 @@ namespace sluice::engine {
 namespace {
 
 // For connect, HELLO and WELCOME with the process at an address.
-constexpr Nanos kProbeTimeout = 500 * kMillisecond;
 
 bool same_address(const config::Endpoint& a, const config::Endpoint& b) {
   return a.host == b.host && a.port == b.port;
@@ -197,7 +196,7 @@ void PoolWatch::update_list(const std::vector<config::Endpoint>& list) {
 
 Result<uint64_t> PoolWatch::identify(const config::Endpoint& endpoint) const {
   const std::string name = reducer_name(endpoint);
-  const Deadline deadline(monotonic_now() + kProbeTimeout, interrupt_.fd());
+  const Deadline deadline(monotonic_now() + options_.probe_timeout, interrupt_.fd());
   auto socket = connect_once(endpoint, options_.join.identity, deadline);
   if (!socket) return fail(Errc::kReducerLost, name + ": " + socket.error().text);
   auto g = perform_handshake(std::move(*socket), endpoint, name, options_.join.identity,

@@ -214,7 +214,7 @@ TEST_F(JoinVoteTest, PrefersTheArbitersLateRefusalToAnotherReducersLoss) {
     refused.text = "ranks disagree";
     EXPECT_TRUE(reducers_[0].send(refused).ok());
   });
-  auto refusal = check_for_refusal(reservations_);
+  auto refusal = check_for_refusal(reservations_, 10 * kSecond);
   arbiter.join();
   ASSERT_FALSE(refusal.has_value());
   EXPECT_EQ(refusal.error().text, "reducer 0 refused: ranks disagree");

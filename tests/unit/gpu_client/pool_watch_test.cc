@@ -33,6 +33,7 @@ class PoolWatchTest : public ::testing::Test, protected PoolWatch::Listener {
     options_.incarnation = 99;
     options_.join.lanes = 1;
     options_.join.join_timeout = options_.reservation_timeout = 20 * kSecond;
+    options_.probe_timeout = 20 * kSecond;
     options_.first_pause = 20 * kMillisecond;
     options_.longest_pause = 100 * kMillisecond;
   }
@@ -96,6 +97,7 @@ TEST_F(PoolWatchTest, SilentAddressesDoNotBlockOthers) {
   const ScriptedListener silent, silent_too;
   ScriptedListener answers;
   answers.serve(grant_reservation(50));
+  options_.probe_timeout = kSecond;
   begin();
   ASSERT_NO_FATAL_FAILURE(set_list({at(silent), at(silent_too), at(answers)}));
   EXPECT_TRUE(wait([&] { return !found_.empty(); }));
