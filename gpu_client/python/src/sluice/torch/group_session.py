@@ -17,7 +17,8 @@ from .options import Options
 _KEY = "sluice/session"
 SESSIONS = 2  # that a group may open
 _lock = threading.Lock()
-_ports: dict[str, int] = {}  # address: the port of this process's co-located reducer, for all groups of which it is the first rank
+# By address: the port of this process's co-located reducer, for all groups of which it is the first rank. The socket reserves it.
+_ports: dict[str, socket.socket] = {}
 
 
 class GroupSessions(NamedTuple):
@@ -53,10 +54,11 @@ def meeting_point() -> str:
     with _lock:
         if address not in _ports:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            with socket.socket(family, socket.SOCK_STREAM) as listener:
-                listener.bind((address, 0))
-                _ports[address] = listener.getsockname()[1]
-        port = _ports[address]
+            holder = socket.socket(family, socket.SOCK_STREAM)
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the reducer listens at the same port
+            holder.bind((address, 0))
+            _ports[address] = holder
+        port = _ports[address].getsockname()[1]
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
