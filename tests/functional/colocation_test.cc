@@ -49,7 +49,7 @@ TEST_F(ColocationTest, ProvesTheTokenOfTheJob) {
   const auto errors = run(
       2,
       [](uint32_t rank, engine::SessionOptions& o) {
-        o.join.join_timeout = kSecond;
+        o.join.join_timeout = 4 * kSecond;
         if (rank == 1) o.join.identity.token->fill(8);
       },
       nullptr);
@@ -82,9 +82,9 @@ TEST_F(ColocationTest, WaitsForRankZeroAsForAnyRank) {
   const auto errors = run(
       2,
       [&](uint32_t rank, engine::SessionOptions& o) {
-        o.join.connect_timeout = 300 * kMillisecond;
+        o.join.connect_timeout = 2 * kSecond;
         if (rank == 1) others_wait = true;
-        const Nanos until = monotonic_now() + kSecond;
+        const Nanos until = monotonic_now() + 3 * kSecond;
         while (rank == 0 && (!others_wait || monotonic_now() < until)) std::this_thread::yield();
       },
       nullptr);
@@ -111,7 +111,9 @@ TEST_F(ColocationTest, RefusesALinkRateThatNoLinkHas) {
 TEST_F(ColocationTest, NamesTheRankThatDoesNotCome) {
   const auto errors = run(
       2,
-      [](uint32_t, engine::SessionOptions& o) { o.join.identity.ranks = 3, o.join.join_timeout = kSecond; },
+      [](uint32_t, engine::SessionOptions& o) {
+        o.join.identity.ranks = 3, o.join.join_timeout = 4 * kSecond;
+      },
       nullptr);
   expect_all(errors, "rank 2 did not join in time");
 }
@@ -131,7 +133,8 @@ class OtherPort final : public engine::LocalReducer {
 };
 
 TEST_F(ColocationTest, GivesNoShareToAReducerThatARankCannotReach) {
-  const uint16_t closed = free_port();
+  const ReservedPort port;
+  const uint16_t closed = port.number();
   expect_sums(4, [closed](uint32_t rank, engine::SessionOptions& o) {
     if (rank != 2) return;
     o.join.colocation.start_reducer =

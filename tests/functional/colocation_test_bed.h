@@ -17,9 +17,8 @@
 #include "core/clock.h"
 #include "gpu_client/engine/session/session.h"
 #include "reducer/reducer.h"
+#include "tests/support/reserved_port.h"
 #include "tests/support/scripted_client.h"
-#include "transport/tcp/address.h"
-#include "transport/tcp/connect.h"
 
 namespace sluice::test {
 
@@ -36,11 +35,6 @@ class ColocationTestBed : public testing::Test {
       reducers.push_back(std::move(*started));
     }
   }
-  // A port that nothing listens on.
-  static uint16_t free_port() {
-    const auto listener = transport::tcp::listen_on("127.0.0.1", 0, {});
-    return *transport::tcp::bound_port(listener->fd());
-  }
   [[nodiscard]] engine::SessionOptions options(uint32_t rank, uint32_t ranks) const {
     engine::SessionOptions o;
     o.join.reducers = pool;
@@ -53,7 +47,7 @@ class ColocationTestBed : public testing::Test {
     o.join.connect_timeout = 5 * kSecond;
     o.join.join_timeout = 10 * kSecond;
     o.join.colocation.mode = mode;
-    o.join.colocation.rendezvous = {.host = "127.0.0.1", .port = rendezvous};
+    o.join.colocation.rendezvous = {.host = "127.0.0.1", .port = rendezvous.number()};
     o.join.colocation.start_reducer = colocated::local_reducer_factory({});
     o.linger = 3 * kSecond;
     return o;
@@ -133,7 +127,7 @@ class ColocationTestBed : public testing::Test {
   std::vector<std::unique_ptr<reducer::Reducer>> reducers;
   uint8_t tag = 1;
   engine::ColocationMode mode = engine::ColocationMode::kAlways;
-  uint16_t rendezvous = free_port();
+  const ReservedPort rendezvous;
   std::optional<wire::Digest> token;
 };
 

@@ -7,6 +7,7 @@
 #include "config/secret_file.h"
 #include "gpu_client/api/options.h"
 #include "tests/functional/engine_test_bed.h"
+#include "tests/support/reserved_port.h"
 #include "tests/support/temporary_file.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/blocking_io.h"
@@ -120,12 +121,9 @@ TEST_F(EngineFailure, FailsAtOnceForALocalAddressThatTheHostLacks) {
 
 TEST_F(EngineFailure, WaitsForAReducerThatStartsLate) {
   start_reducers(1);
-  // A port that is free now and used shortly.
-  auto probe = transport::tcp::listen_on("127.0.0.1", 0, {});
-  ASSERT_TRUE(probe.has_value());
+  const ReservedPort port;
   reducer::ReducerOptions o = reducer_options();
-  o.listen_port = transport::tcp::bound_port(probe->fd()).value();
-  probe = transport::tcp::Socket();
+  o.listen_port = port.number();
   addresses_ += ",127.0.0.1:" + std::to_string(o.listen_port);
   std::unique_ptr<reducer::Reducer> late;
   std::thread starter([&] {
@@ -236,7 +234,8 @@ TEST_F(EngineFailure, ReportsATimeoutToTheOtherRanks) {
 
 TEST_F(EngineFailure, AbortEndsOpenOperationsOnAllRanksAtOnce) {
   start_reducers(2);
-  const auto sessions = join_all(3, [](uint32_t rank, sluice_options& o) { o.progress_threads = rank != 0; });
+  const auto sessions = join_all(
+      3, [](uint32_t rank, sluice_options& o) { o.linger_ms = 20'000, o.progress_threads = rank != 0; });
   EXPECT_EQ(sluice_session_abort(nullptr, "no session"), SLUICE_INVALID_ARGUMENT);
   // Ranks 0 and 2 wait for rank 1, which never contributes, without a time limit.
   const std::string reason = "new\nconfiguration " + std::string(1000, '!');
@@ -263,7 +262,7 @@ TEST_F(EngineFailure, AbortEndsOpenOperationsOnAllRanksAtOnce) {
     if (r == 2) aborted.wait();  // close() frees the session
     const Nanos begin = monotonic_now();
     EXPECT_EQ(sluice_session_close(sessions[r]), r == 2 ? SLUICE_CLOSED : SLUICE_LOST);
-    EXPECT_LT(monotonic_now() - begin, 2 * kSecond) << "less than the linger time";
+    EXPECT_LT(monotonic_now() - begin, 10 * kSecond) << "less than the linger time";
   });
   aborter.join();
 }

@@ -2,8 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -13,8 +11,8 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "tests/support/reserved_port.h"
 #include "tests/unit/gpu_client/scripted_listener.h"
-#include "transport/tcp/address.h"
 #include "transport/tcp/blocking_io.h"
 #include "transport/tcp/connect.h"
 
@@ -165,7 +163,7 @@ TEST_F(ReconnectorTest, RetriesFailedAttempts) {
     Nanos try_timeout;
     Nanos refusal_grace;
   } cases[] = {{"two closed connections", {closes, closes_after_welcome}, kLong, kLong},
-               {"no answer", {ignores}, 50 * kMillisecond, kLong},
+               {"no answer", {ignores}, kSecond, kLong},
                {"refusals within the grace period", {is_unknown, is_unknown}, kLong, kLong},
                {"another refusal", {refuses(Errc::kTooMany, "busy")}, kLong, 0}};
   for (const auto& c : cases) {
@@ -196,8 +194,8 @@ TEST_F(ReconnectorTest, ReportsTheCauseOfAFailure) {
   } cases[] = {{"unknown session after the grace period", refuses(Errc::kUnknownSession, "no such session"),
                 kLong, Errc::kUnknownSession, "no such session"},
                {"another process answers", is_replaced, kLong, Errc::kReducerLost, "another process"},
-               {"no answer before the deadline", ignores, 100 * kMillisecond, Errc::kTimeout,
-                "not reconnected within 100 ms: reducer x: timed out"}};
+               {"no answer before the deadline", ignores, kSecond, Errc::kTimeout,
+                "not reconnected within 1000 ms: reducer x: timed out"}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.name);
     ScriptedListener reducer;
@@ -262,13 +260,8 @@ TEST_F(ReconnectorTest, AcceptsRequestsFromItsThreadAndAfterThatHasEnded) {
 }
 
 TEST_F(ReconnectorTest, FailsWhenNothingListensAfterTheGracePeriod) {
-  // Bound, so that no other process gets the port, but not listening.
-  const transport::tcp::Socket bound(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(::bind(bound.fd(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
-  ReconnectorOptions o = options_without_timeouts(transport::tcp::bound_port(bound.fd()).value());
+  const sluice::test::ReservedPort closed;
+  ReconnectorOptions o = options_without_timeouts(closed.number());
   o.refusal_grace = 30 * kMillisecond;
   begin(o);
   ASSERT_TRUE(reconnector_->request(true, 1).has_value());
