@@ -14,8 +14,9 @@ using Shape = ScriptedMember::Shape;
 
 class BadInput : public ReducerTest {
  protected:
-  void SetUp() override {
-    start();
+  void SetUp() override { begin(test_options()); }
+  void begin(const reducer::ReducerOptions& options) {
+    start(options);
     healthy = start_session(port(), {.session = session_id(1), .ranks = 2});
   }
   void TearDown() override {
@@ -37,22 +38,25 @@ TEST_F(BadInput, HttpAndRandomBytesCloseTheConnectionAndAreCounted) {
   ScriptedConnection http(port());
   http.send_text(
       "GET /metrics HTTP/1.1\r\nHost: reducer\r\nUser-Agent: a scanner with a long enough name\r\n\r\n");
-  EXPECT_TRUE(http.closed_within(2 * kSecond));
+  EXPECT_TRUE(http.closed_within(5 * kSecond));
   ScriptedConnection random(port());
   random.send_bytes(noise(100000, 1));
-  EXPECT_TRUE(random.closed_within(2 * kSecond));
+  EXPECT_TRUE(random.closed_within(5 * kSecond));
   EXPECT_TRUE(eventually_counted("closed", "bad_magic", 2));
 }
 
 TEST_F(BadInput, ASilentConnectionAndAPartialFrameAreClosedAtTheDeadline) {
+  auto options = test_options();
+  options.handshake_timeout = 500 * kMillisecond;
+  begin(options);
   ScriptedConnection silent(port());
   ScriptedConnection partial(port());
   const auto hello = wire::encode_message(wire::Hello{});
   partial.send_bytes(std::span(hello).first(hello.size() / 2));
   ScriptedConnection scanner(port());
   scanner.close();
-  EXPECT_TRUE(silent.closed_within(3 * kSecond));
-  EXPECT_TRUE(partial.closed_within(3 * kSecond));
+  EXPECT_TRUE(silent.closed_within(10 * kSecond));
+  EXPECT_TRUE(partial.closed_within(10 * kSecond));
   EXPECT_TRUE(eventually_counted("closed", "timeout", 2));
 }
 
@@ -74,13 +78,13 @@ TEST_F(BadInput, InvalidHandshakeFramesAreCountedByReason) {
   for (const auto& [reason, bytes] : cases) {
     ScriptedConnection c(port());
     c.send_bytes(bytes);
-    EXPECT_TRUE(c.closed_within(3 * kSecond)) << reason;
+    EXPECT_TRUE(c.closed_within(5 * kSecond)) << reason;
     EXPECT_TRUE(eventually_counted("closed", reason)) << reason;
   }
   // A valid header with a payload that is too short.
   ScriptedConnection c(port());
   c.send_bytes(wire::frame_control(wire::FrameType::kHello, noise(10, 2), 0, wire::kVersionMax));
-  EXPECT_TRUE(c.closed_within(3 * kSecond));
+  EXPECT_TRUE(c.closed_within(5 * kSecond));
 }
 
 TEST_F(BadInput, RandomBytesOnALaneEndItsSessionAndNameTheRank) {
@@ -116,16 +120,14 @@ TEST_F(BadInput, ACorruptContributionEndsItsSession) {
 }
 
 TEST_F(BadInput, APartialContributionEndsItsSessionAtTheDeadline) {
+  auto options = test_options();
+  options.frame_timeout = 500 * kMillisecond;
+  begin(options);
   auto ranks = start_session(port(), {.session = session_id(5), .ranks = 2});
   ranks[0].lanes[0].send_bytes(noise(0, 0));
   const auto commit = wire::encode_message(wire::Commit{.incarnation = 1});
   ranks[0].lanes[0].send_bytes(std::span(commit).first(30));
-  for (;;) {  // both ranks send heartbeats; only the frame is incomplete
-    for (auto& r : ranks) r.control.send(wire::Heartbeat{});
-    const auto frame = ranks[1].control.receive();
-    ASSERT_TRUE(frame);
-    if (frame->header.type == wire::FrameType::kAbort) break;
-  }
+  EXPECT_EQ(ranks[1].control.expect<wire::Abort>().rank, 0U);
   EXPECT_TRUE(eventually_counted("closed", "timeout"));
 }
 
@@ -176,7 +178,7 @@ TEST_F(BadInput, AttachesThatMatchNoJoinAreRefused) {
 class Authentication : public ReducerTest {
  protected:
   void SetUp() override {
-    auto options = short_deadlines();
+    auto options = test_options();
     options.key_file = key_file_.path();
     start(options);
     for (int i = 0; i < 32; ++i) key_.push_back(static_cast<std::byte>(i));

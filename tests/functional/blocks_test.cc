@@ -253,7 +253,11 @@ TEST_F(Blocks, ReducersRefuseMalformedBlocks) {
       if (rank == 1 && damage == 3) set_scale(blocks, 0x7f800000);  // infinite
       EXPECT_NE(sluice_allreduce(c.session, blocks.data(), blocks.data(), 10, SLUICE_INT8_BLOCK, SLUICE_SUM),
                 SLUICE_OK);
-      EXPECT_THAT(reason_of(c.session), testing::HasSubstr("bad_field"));
+      // Rank 1 may see that its lane is closed before it gets the reason.
+      const auto is_named = testing::HasSubstr("bad_field");
+      EXPECT_THAT(reason_of(c.session), rank == 0 ? testing::Matcher<std::string>(is_named)
+                                                  : testing::Matcher<std::string>(testing::AnyOf(
+                                                        is_named, testing::HasSubstr("lane"))));
       static_cast<void>(sluice_session_close(c.session));
     });
     ++session_;

@@ -57,14 +57,15 @@ TEST_F(GatherTest, SendsTheDataOfAllRanksToEachInSeveralRounds) {
   for (uint32_t i = 0; i < kRanks; ++i) ranks.push_back(send(kRanks - 1 - i, kRanks, data[kRanks - 1 - i]));
   for (ScriptedConnection& c : ranks) EXPECT_EQ(receive(c, kRanks), data);
   for (uint32_t i = 0; i < kRanks; ++i)
-    ranks[i].send(wire::Gather{.round = 2, .timeout_ms = 5000, .data = {static_cast<uint8_t>(i)}, .mac = {}});
+    ranks[i].send(
+        wire::Gather{.round = 2, .timeout_ms = 60'000, .data = {static_cast<uint8_t>(i)}, .mac = {}});
   for (ScriptedConnection& c : ranks) EXPECT_EQ(receive(c, kRanks, 2)[kRanks - 1], std::vector<uint8_t>{0});
 }
 
 TEST_F(GatherTest, NamesTheRanksThatDoNotArrive) {
   start();
-  auto a = send(1, 4, {1}, 300);
-  auto b = send(2, 4, {2}, 5000);
+  auto a = send(1, 4, {1}, 2000);
+  auto b = send(2, 4, {2}, 60'000);
   for (auto* c : {&a, &b}) {
     const auto refused = c->expect<wire::Refused>();
     EXPECT_EQ(refused.code, Errc::kJoinTimeout);
@@ -119,7 +120,7 @@ TEST_F(GatherTest, LeavesASessionOfAnotherJobAlone) {
   wire::Hello h = hello(0, 2);
   h.job = "other";
   other.handshake(h);
-  other.send(wire::Gather{.round = 1, .timeout_ms = 5000, .data = {}, .mac = {}});
+  other.send(wire::Gather{.round = 1, .timeout_ms = 60'000, .data = {}, .mac = {}});
   EXPECT_EQ(other.expect<wire::Refused>().code, Errc::kUnauthenticated);
   EXPECT_EQ(send(7, 8, {}).expect<wire::Refused>().code, Errc::kBadField);
   EXPECT_EQ(status()["sessions"]["open"], 1);
@@ -140,19 +141,19 @@ TEST_F(GatherTest, ForgetsARankThatClosesItsConnection) {
 
 TEST_F(GatherTest, RefusesAStrangerWithoutEffectOnTheJob) {
   const TemporaryFile key_file(std::string(64, 'a'));
-  auto options = short_deadlines();
+  auto options = test_options();
   options.key_file = key_file.path();
   start(options);
   const std::string key(32, '\xaa');
   const wire::Digest token = wire::job_token(std::as_bytes(std::span(key)), "default");
   ScriptedConnection member(port());
   member.handshake(hello(0, 2));
-  member.send(wire::Gather{.round = 1, .timeout_ms = 5000, .data = {1}, .mac = member.proof(token, 0)});
+  member.send(wire::Gather{.round = 1, .timeout_ms = 60'000, .data = {1}, .mac = member.proof(token, 0)});
   EXPECT_EQ(send(1, 2, {6}).expect<wire::Refused>().code, Errc::kUnauthenticated);
   EXPECT_TRUE(eventually_counted("refused", "unauthenticated"));
   ScriptedConnection peer(port());
   peer.handshake(hello(1, 2));
-  peer.send(wire::Gather{.round = 1, .timeout_ms = 5000, .data = {2}, .mac = peer.proof(token, 0)});
+  peer.send(wire::Gather{.round = 1, .timeout_ms = 60'000, .data = {2}, .mac = peer.proof(token, 0)});
   EXPECT_EQ(receive(member, 2), (std::vector<std::vector<uint8_t>>{{1}, {2}}));
 }
 

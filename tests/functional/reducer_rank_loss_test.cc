@@ -127,7 +127,7 @@ TEST_F(ReducerRankLossTest, AnyReducerClosesASilentRank) {
 TEST_F(ReducerRankLossTest, TheArbiterClosesASilentRankAndLosesItIfItStaysAway) {
   auto options = long_timeouts();
   options.peer_timeout = 2 * kSecond;
-  options.absence_timeout = kSecond;
+  options.absence_timeout = 3 * kSecond;
   options.heartbeat = 50 * kMillisecond;  // wakes beat_until_abort()
   start(options);
   auto ranks = start_session(port(), fault_tolerant(2));
@@ -212,8 +212,8 @@ TEST_F(ReducerRankLossTest, ALaneTimeoutClosesTheRanksOtherConnections) {
 // The reducer may have been partitioned or stopped, and the ranks may continue without it.
 TEST_F(ReducerRankLossTest, TheArbiterLosesNoRankIfAllAreSilent) {
   auto options = long_timeouts();
-  options.peer_timeout = 300 * kMillisecond;
-  options.absence_timeout = 300 * kMillisecond;
+  options.peer_timeout = 2 * kSecond;
+  options.absence_timeout = 2 * kSecond;
   start(options);
   auto ranks = start_session(port(), fault_tolerant(2));
   for (auto& r : ranks) {

@@ -18,7 +18,7 @@ class ReducerReconfigureTest : public ReducerTest {
 };
 
 TEST_F(ReducerReconfigureTest, ChangesTheWeightsOfTenantsWithSessions) {
-  auto options = short_deadlines();
+  auto options = test_options();
   options.weights = {{"acme", 7}, {"gone", 3}};
   start(options);
   auto acme = start_session(port(), {.session = session_id(1), .ranks = 2, .tenant = "acme"});
@@ -33,7 +33,7 @@ TEST_F(ReducerReconfigureTest, ChangesTheWeightsOfTenantsWithSessions) {
 }
 
 TEST_F(ReducerReconfigureTest, LimitsApplyToNewSessions) {
-  auto options = short_deadlines();
+  auto options = test_options();
   start(options);
   auto running = start_session(port(), {.session = session_id(1), .ranks = 2});
   const uint64_t bytes = status()["memory"]["reserved_bytes"];
@@ -53,7 +53,7 @@ TEST_F(ReducerReconfigureTest, LimitsApplyToNewSessions) {
 }
 
 TEST_F(ReducerReconfigureTest, AnInvalidOptionChangesNothing) {
-  auto options = short_deadlines();
+  auto options = test_options();
   options.weights = {{"acme", 7}};
   start(options);
   auto changed = options;
@@ -68,7 +68,7 @@ TEST_F(ReducerReconfigureTest, AnInvalidOptionChangesNothing) {
 
 // Lanes update the shares while the control loop changes the weights: for the thread sanitizer.
 TEST_F(ReducerReconfigureTest, IsSafeWhileLanesRun) {
-  auto options = short_deadlines();
+  auto options = test_options();
   start(options);
   auto ranks = start_session(port(), {.session = session_id(1), .ranks = 2, .tenant = "acme"});
   auto changed = options;

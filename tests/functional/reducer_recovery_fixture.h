@@ -13,8 +13,7 @@ class ReducerRecoveryTest : public ReducerTest {
 
   // Long timeouts, since the ranks send no heartbeats unless a test says so.
   static reducer::ReducerOptions long_timeouts() {
-    auto o = short_deadlines();
-    o.peer_timeout = 60 * kSecond;
+    auto o = test_options();
     o.absence_timeout = 60 * kSecond;
     return o;
   }

@@ -140,7 +140,9 @@ TEST_F(ReducerRecoveryTest, RepeatsLeaveAckOnAResumedConnection) {
 }
 
 TEST_F(ReducerRecoveryTest, AcknowledgesALeaveOnceNoRankNeedsItsResults) {
-  start(long_timeouts());
+  auto options = long_timeouts();
+  options.linger_timeout = 60 * kSecond;
+  start(options);
   auto ranks = start_session(port(), fault_tolerant(3));
   const auto send_leave = [](ScriptedMember& m, uint64_t finished) {
     m.control.send(wire::Leave{.finished = finished}, m.joined.handle);
@@ -170,7 +172,9 @@ TEST_F(ReducerRecoveryTest, AcknowledgesALeaveOnceNoRankNeedsItsResults) {
 }
 
 TEST_F(ReducerRecoveryTest, ALeaveStaysPendingAcrossAViewChange) {
-  start(long_timeouts());
+  auto options = long_timeouts();
+  options.linger_timeout = 60 * kSecond;
+  start(options);
   Shape shape = fault_tolerant(2);
   shape.reducers_after = {kOtherReducer};
   auto ranks = start_session(port(), shape);

@@ -63,7 +63,7 @@ TEST_F(ReducerTest, RefusesARankThatHasJoinedAndNamesItsAddress) {
 }
 
 TEST_F(ReducerTest, RefusesASessionOverTheMemoryLimitAndServesTheOthers) {
-  auto options = short_deadlines();
+  auto options = test_options();
   options.memory_limit = 1 * kMiB;
   start(options);
   auto running = start_session(port(), {.session = session_id(1), .ranks = 2});
@@ -147,7 +147,9 @@ TEST_F(ReducerTest, ReportsALostRankAndFreesTheSession) {
 }
 
 TEST_F(ReducerTest, LosesASilentRankButNotOneThatSendsHeartbeats) {
-  start();
+  auto options = test_options();
+  options.peer_timeout = 3 * kSecond;
+  start(options);
   auto ranks = start_session(port(), {.session = session_id(6), .ranks = 2});
   const wire::Abort abort = beat_until_abort(ranks[0]);  // rank 1 is silent
   EXPECT_EQ(abort.rank, 1u);
@@ -161,9 +163,7 @@ TEST_F(ReducerTest, NamesTheLateRankInHeartbeatsAndStatus) {
   for (;;) {
     for (auto& r : ranks) r.control.send(wire::Heartbeat{});
     const auto beat = ranks[0].control.expect<wire::Heartbeat>();
-    if (beat.missing_ranks == 0 || beat.waited_ms < 100) continue;
-    EXPECT_EQ(beat.missing, std::vector<uint32_t>{1});
-    break;
+    if (beat.waited_ms >= 100 && beat.missing == std::vector<uint32_t>{1}) break;
   }
   EXPECT_EQ(status()["session_list"][0]["missing"], nlohmann::json::array({1}));
   ranks[1].contribute(0, {1, 2, 3});
@@ -186,8 +186,8 @@ TEST_F(ReducerTest, ForwardsTheReasonOfAnAbort) {
 }
 
 TEST_F(ReducerTest, ExpiresAReservationThatIsNeverCommitted) {
-  auto options = short_deadlines();
-  options.join_timeout = 200 * kMillisecond;
+  auto options = test_options();
+  options.join_timeout = 2 * kSecond;
   start(options);
   ScriptedMember alone = join({.session = session_id(9), .rank = 0, .ranks = 1});
   alone.attach();
@@ -197,7 +197,7 @@ TEST_F(ReducerTest, ExpiresAReservationThatIsNeverCommitted) {
 }
 
 TEST_F(ReducerTest, UsesTheSmallestRequestedJoinTimeout) {
-  auto options = short_deadlines();
+  auto options = test_options();
   options.join_timeout = 600 * kSecond;
   start(options);
   const Shape patient{.session = session_id(11), .rank = 0, .ranks = 3, .join_timeout_ms = 600'000};
@@ -214,8 +214,8 @@ TEST_F(ReducerTest, UsesTheSmallestRequestedJoinTimeout) {
 }
 
 TEST_F(ReducerTest, NothingRevokesTheVerdict) {
-  auto options = short_deadlines();
-  options.join_timeout = 300 * kMillisecond;
+  auto options = test_options();
+  options.join_timeout = 2 * kSecond;
   start(options);
   const Shape shape{.session = session_id(12), .ranks = 2};
   std::vector<ScriptedMember> ranks;
@@ -236,7 +236,7 @@ TEST_F(ReducerTest, NothingRevokesTheVerdict) {
   Shape other = shape;
   other.window_bytes *= 2;
   EXPECT_EQ(refusal(other).code, Errc::kMismatch);
-  EXPECT_TRUE(run_for(0.6));
+  EXPECT_TRUE(run_for(2.5));
   for (auto& r : ranks) {
     r.control.send(commit, r.joined.handle);
     for (auto& lane : r.lanes) lane.send(commit, r.joined.handle);
@@ -256,7 +256,7 @@ TEST_F(ReducerTest, DrainFinishesRunningSessionsAndRefusesNewOnes) {
 }
 
 TEST_F(ReducerTest, DrainTimeoutCutsTheLingerTimeout) {
-  auto options = short_deadlines();
+  auto options = test_options();
   options.drain_timeout = 200 * kMillisecond;
   options.linger_timeout = 60 * kSecond;
   start(options);
@@ -287,7 +287,7 @@ TEST_F(ReducerTest, ReportsItsStatusDuringAndAfterTheShutdown) {
 }
 
 TEST_F(ReducerTest, DrainTimeoutEndsRunningSessions) {
-  auto options = short_deadlines();
+  auto options = test_options();
   options.drain_timeout = 200 * kMillisecond;
   start(options);
   auto ranks = start_session(port(), {.session = session_id(1), .ranks = 1});

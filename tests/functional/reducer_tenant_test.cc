@@ -28,7 +28,7 @@ class ReducerTenantTest : public ReducerTest {
 };
 
 TEST_F(ReducerTenantTest, RefusesASessionOverTheSessionLimit) {
-  auto options = short_deadlines();
+  auto options = test_options();
   options.session_memory_limit = bytes_of_one();
   start(options);
   auto running = start_session(port(), {.session = session_id(1), .ranks = 2});
@@ -42,7 +42,7 @@ TEST_F(ReducerTenantTest, RefusesASessionOverTheSessionLimit) {
 
 TEST_F(ReducerTenantTest, RefusesATenantOverItsLimitAndServesTheOthers) {
   const uint64_t one = bytes_of_one();
-  auto options = short_deadlines();
+  auto options = test_options();
   options.tenant_memory_limit = 2 * one;
   start(options);
   auto first = start_session(port(), {.session = session_id(1), .ranks = 2, .tenant = "acme"});
@@ -70,7 +70,7 @@ TEST_F(ReducerTenantTest, RefusesATenantOverItsLimitAndServesTheOthers) {
 }
 
 TEST_F(ReducerTenantTest, TheJobIsTheDefaultTenant) {
-  auto options = short_deadlines();
+  auto options = test_options();
   options.weights = {{"train", 7}};
   start(options);
   auto ranks = start_session(port(), {.session = session_id(1), .ranks = 2, .job = "train"});
@@ -80,7 +80,7 @@ TEST_F(ReducerTenantTest, TheJobIsTheDefaultTenant) {
 }
 
 TEST_F(ReducerTenantTest, TenantIsJobIgnoresTheClientsTenant) {
-  auto options = short_deadlines();
+  auto options = test_options();
   options.tenant_is_job = true;
   start(options);
   auto ranks =
@@ -104,7 +104,7 @@ TEST_F(ReducerTenantTest, ReportsRanksThatDisagreeOnTheTenant) {
 
 // Clients choose the names, so a new name with each refusal must not fill memory or the status.
 TEST_F(ReducerTenantTest, ForgetsTenantsWithoutSessions) {
-  auto options = short_deadlines();
+  auto options = test_options();
   options.session_memory_limit = 1;
   options.weights = {{"given", 2}};
   start(options);
@@ -120,7 +120,7 @@ TEST_F(ReducerTenantTest, ForgetsTenantsWithoutSessions) {
 
 TEST_F(ReducerTenantTest, RefusesWeightsOutOfRange) {
   for (const uint32_t weight : {0U, 101U}) {
-    auto options = short_deadlines();
+    auto options = test_options();
     options.weights = {{"acme", weight}};
     const auto started = reducer::Reducer::start(options);
     ASSERT_FALSE(started);

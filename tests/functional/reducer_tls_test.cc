@@ -22,10 +22,13 @@ class ReducerTlsTest : public ReducerTest {
     key_file_ = name;
     const std::string digits(64, 'a');
     ASSERT_EQ(::write(file.fd(), digits.data(), digits.size()), 64);
-    reducer::ReducerOptions o = short_deadlines();
+    start(options());
+  }
+  [[nodiscard]] reducer::ReducerOptions options() const {
+    reducer::ReducerOptions o = test_options();
     o.key_file = key_file_;
     o.tls = reducer::TlsMode::kOn;
-    start(o);
+    return o;
   }
   void TearDown() override {
     if (!key_file_.empty()) ::unlink(key_file_.c_str());
@@ -92,6 +95,9 @@ TEST_F(ReducerTlsTest, AnOversizedRecordClosesTheConnection) {
 }
 
 TEST_F(ReducerTlsTest, AStalledHandshakeTimesOut) {
+  reducer::ReducerOptions impatient = options();
+  impatient.handshake_timeout = 500 * kMillisecond;
+  start(impatient);
   ScriptedConnection silent = after_welcome();
   ScriptedConnection slow = after_welcome();
   slow.send_bytes(std::as_bytes(std::span("\x16\x03\x01", 3)));

@@ -61,8 +61,8 @@ class EarlySteps : public StoreRequests {
   void begin_step() {
     for (uint64_t w = 0; w < 2; ++w) {
       workers_.push_back({.owner = connect(), .leader = connect()});
+      begin_push(workers_[w].owner, w);  // first: the step that both have announced waits only 1 s for it
       send_step(workers_[w].leader, w);
-      begin_push(workers_[w].owner, w);
       send_part(workers_[w].owner, 0, 2.0F * static_cast<float>(w));  // the mean is 1
     }
     reader_.emplace(connect());

@@ -48,7 +48,7 @@ class StoreRequests : public ReducerTest {
   }
 
   void start_with_models() {
-    auto options = short_deadlines();
+    auto options = test_options();
     service_.attach(options);
     start(options);
     const auto opened = service_.start(options, port());

@@ -47,7 +47,7 @@ TEST_F(StoreRequests, VersionsOutliveTheProcess) {
   EXPECT_EQ(push_step(c, id, 1, 0).version, 1U);
   service_.stop();
   ASSERT_TRUE(c.closed_within(5 * kSecond));
-  auto options = short_deadlines();
+  auto options = test_options();
   ASSERT_TRUE(service_.start(options, port()));
   auto after = connect();
   EXPECT_EQ(first_value(after, id, 1), 2.5F);

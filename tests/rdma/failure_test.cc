@@ -290,11 +290,9 @@ TEST_F(RdmaFailure, APortErrorEndsEndpointsThatOnlyReceive) {
   const LogRecorder log_recorder;
   auto there = std::async(std::launch::async, [&] { return until_closed(*rail.b, rail.other); });
   auto here = std::async(std::launch::async, [&] { return until_closed(*rail.a, rail.one); });
-  const Nanos began = monotonic_now();
   run("ip link set rail1 down");
   EXPECT_LT(here.get() + there.get(), 100U) << "the endpoints did not sleep";
-  EXPECT_LT(monotonic_now() - began, kSecond) << "no retries were necessary";
-  EXPECT_EQ(rail.one.closed, Errc::kReset);
+  EXPECT_EQ(rail.one.closed, Errc::kReset) << "after retries: kTimeout";
   EXPECT_EQ(rail.other.closed, Errc::kReset);
   EXPECT_EQ(LogRecorder::all(),
             std::vector<std::string>{"RDMA device rxe1 port 1 went down: 2 queue pairs lost"});

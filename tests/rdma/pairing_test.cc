@@ -16,9 +16,10 @@ using Shape = ScriptedMember::Shape;
 
 class PairingFixture : public ReducerTest {
  protected:
-  void start_with(config::LaneTransport transport) {
-    auto options = short_deadlines();
+  void start_with(config::LaneTransport transport, Nanos handshake_timeout = 10 * kSecond) {
+    auto options = test_options();
     options.transport = transport;
+    options.handshake_timeout = handshake_timeout;
     start(options);
   }
   // One rank that has joined and requested its lane. Its control connection announces the RDMA feature too,
@@ -67,7 +68,7 @@ TEST_F(PairingFixture, APeerWithoutADeviceIsServedOverTcp) {
 // A client that may not join cannot make the reducer allocate device resources.
 TEST_F(PairingFixture, NoQueuePairIsCreatedWithoutTheToken) {
   const TemporaryFile key_file("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n");
-  auto options = short_deadlines();
+  auto options = test_options();
   options.key_file = key_file.path();
   start(options);
   const auto made = [this] {
@@ -130,9 +131,9 @@ TEST_F(PairingFixture, AnInvalidAddressIsReportedAndServedOverTcp) {
 class OfferedPairFixture : public PairingFixture {
  protected:
   void SetUp() override { offer_to(config::LaneTransport::kAuto); }
-  void offer_to(config::LaneTransport transport) {
+  void offer_to(config::LaneTransport transport, Nanos handshake_timeout = 10 * kSecond) {
     rank.reset();
-    start_with(transport);
+    start_with(transport, handshake_timeout);
     join();
     expect_attached();
     auto made = transport::rdma::offer_pair(transport::rdma::connection_gids(lane().fd()), {});
@@ -225,6 +226,7 @@ TEST_F(OfferedPairFixture, BytesOnAPairedConnectionEndIt) {
 }
 
 TEST_F(OfferedPairFixture, ASilentPeerTimesOut) {
+  offer_to(config::LaneTransport::kAuto, 2 * kSecond);
   EXPECT_TRUE(lane().closed_within(10 * kSecond));
   EXPECT_TRUE(eventually_counted("closed", "timeout"));
 }
