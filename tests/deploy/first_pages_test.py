@@ -9,10 +9,14 @@ import subprocess
 import unittest
 
 import deploy_case
-from deploy_case import DeployTest, environment, free_port, main
+from deploy_case import DeployTest, environment, main
+from sluice_process import closed_port
 
 END_OF_BLOCK = "== end of block"
 PORTS = ("7470", "7471", "9470")
+# What the commands wait for takes longer beside other tests.
+LONGER = (("sleep 1\n", "until grep -q 'listens on' reducer-0.log && grep -q 'listens on' reducer-1.log; do sleep 0.1; done\n"),
+          ("--duration 6s", "--duration 12s"), ("sleep 2\n", "sleep 6\n"))
 
 
 def blocks(page):
@@ -55,7 +59,11 @@ class FirstPages(DeployTest):
         self.assertTrue(parts, page)
         script = "set -eo pipefail\n" + "".join(f"{commands}\necho '{END_OF_BLOCK}'\n" for commands, _ in parts)
         for port in PORTS:
-            script = script.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free_port()}")
+            holder, free = closed_port()
+            self.addCleanup(holder.close)
+            script = script.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}")
+        for on_an_idle_machine, on_a_busy_one in LONGER:
+            script = script.replace(on_an_idle_machine, on_a_busy_one)
         done = subprocess.Popen(["bash", "-c", script], cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True, start_new_session=True)
         try:

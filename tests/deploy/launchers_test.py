@@ -44,7 +44,7 @@ class Launchers(SluiceTest):
         workers = re.search(r"(?:-np|--nproc-per-node) (\d+)", lines[0]).group(1)
         self.assertRegex(done.stdout, rf"weights +bit-identical on {workers} workers")
         for reducer in reducers.split(","):
-            self.assertEqual(self.status(reducer)["sessions"]["completed"], 1)
+            self.status_after_sessions(reducer, 1)
 
     def test_mpirun(self):
         if shutil.which("mpirun") is None or "Open MPI" not in subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=DEADLINE_S,

@@ -88,8 +88,8 @@ class Slurm(unittest.TestCase):
         self.assertFalse((self.job_folder / "started").exists())
 
     def test_failure_of_a_node_with_a_reducer(self):
-        number = self.submit("hetjob.sbatch", DIGITS, "--epochs", 100)
-        self.wait_for_output(number, "epoch   2/100")
+        number = self.submit("hetjob.sbatch", DIGITS, "--epochs", 400)
+        self.wait_for_output(number, "epoch   2/400")
         self.assertEqual((self.job_folder / f".sluice-{number}").stat().st_mode & 0o777, 0o700)
         self.assertEqual((self.job_folder / f".sluice-{number}/pool.key").stat().st_mode & 0o777, 0o600)
         self.addCleanup(self.cluster.resume_node, "cpu2")

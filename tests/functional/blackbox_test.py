@@ -15,7 +15,7 @@ from sluice_process import DEADLINE_S, SluiceTest, environment, main, row_count,
 
 ALLREDUCE = ("bench", "allreduce", "-b", "64K", "-e", "256K", "-f", "4", "-n", "5", "-N", "0", "--workers", "2")
 SESSION = "000102030405060708090a0b0c0d0e0f"
-SHORT = ("--heartbeat", "100ms", "--peer-timeout", "1s", "--absence-timeout", "500ms")
+SHORT = ("--heartbeat", "100ms", "--peer-timeout", "3s", "--absence-timeout", "500ms")
 
 
 class BlackboxTest(SluiceTest):
@@ -140,7 +140,7 @@ class OnFailure(BlackboxTest):
         self.expect_failure(ranks)
         self.wait_for_file(pool[0])
         first, _ = self.merge([pool[0], *ranks])
-        self.assertRegex(first, rf"^first: rank \d lost its connection to reducer {addresses[1]} \(.*\) 0\.\d\d\d s before the session ended; "
+        self.assertRegex(first, rf"^first: rank \d lost its connection to reducer {addresses[1]} \(.*\) \d+\.\d\d\d s before the session ended; "
                                 rf"there is no file of reducer {addresses[1]}$")
 
     def test_a_killed_reducer_that_the_job_continues_without(self):
@@ -190,6 +190,7 @@ class OnFailure(BlackboxTest):
                  for rank in range(2)]
         for rank in ranks:
             self.assertNotEqual(rank.wait(), 0)
+        self.wait_for_file(pool[0])
         first, _ = self.merge([pool[0], *ranks])
         self.assertRegex(first, rf"^first: reducer {addresses[0]} refused rank \d: mismatch: ranks disagree on the window bytes: ")
 
@@ -200,7 +201,7 @@ class OnFailure(BlackboxTest):
         self.expect_failure(ranks)
         self.assertEqual(pool[1].wait(), 0)
         first, _ = self.merge([pool[1], *ranks])
-        self.assertRegex(first, rf"^first: reducer {addresses[1]} received signal 15 \(SIGTERM\) 1\.\d\d\d s before the session ended$")
+        self.assertRegex(first, rf"^first: reducer {addresses[1]} received signal 15 \(SIGTERM\) [1-9]\d*\.\d\d\d s before the session ended$")
 
     def test_a_stranger_that_sends_garbage(self):
         reducer, address = self.start_reducer("--blackbox", self.box)

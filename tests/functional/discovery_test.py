@@ -181,11 +181,11 @@ class Auto(SluiceTest):
 
     def test_signals_end_it_while_the_network_is_silent(self):
         """Process 1 of a container ignores signals without a handler. The exit code shows that a handler ran."""
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-            silent.bind(("127.0.0.1", 0))
-            silent.settimeout(sluice_process.DEADLINE_S)
-            env = {"SLUICE_REDUCER_SERVICE": "reducers.example", "SLUICE_DNS_SERVER": f"127.0.0.1:{silent.getsockname()[1]}", "SLUICE_DISCOVERY_TIMEOUT": "60s"}
-            for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+                silent.bind(("127.0.0.1", 0))
+                silent.settimeout(sluice_process.DEADLINE_S)
+                env = {"SLUICE_REDUCER_SERVICE": "reducers.example", "SLUICE_DNS_SERVER": f"127.0.0.1:{silent.getsockname()[1]}", "SLUICE_DISCOVERY_TIMEOUT": "60s"}
                 running = self.start("auto", "--", "true", env=env)
                 silent.recv(512)
                 running.signal(number)
@@ -205,7 +205,7 @@ class Auto(SluiceTest):
 
 class Job(SluiceTest):
     def test_the_reducer_exits_after_the_expected_ranks(self):
-        reducer, address = self.start_reducer("--mode", "job", "--expected-workers", "2", "--idle-timeout", "1s", "--arrival-timeout", "0")
+        reducer, address = self.start_reducer("--mode", "job", "--expected-workers", "2", "--idle-timeout", "4s", "--arrival-timeout", "0")
         # Two sessions of one rank each do not count: the expected ranks must be present at the same time.
         for _ in range(2):
             self.run_sluice(*JOB, "--workers", "1", "--connect", address)
@@ -218,9 +218,9 @@ class Job(SluiceTest):
         self.assertIn("2 of 2 expected ranks", reducer.stderr())
 
     def test_a_running_session_is_not_cut_off(self):
-        reducer, address = self.start_reducer("--mode", "job", "--expected-workers", "5", "--idle-timeout", "200ms", "--arrival-timeout", "1500ms")
+        reducer, address = self.start_reducer("--mode", "job", "--expected-workers", "5", "--idle-timeout", "200ms", "--arrival-timeout", "4s")
         job = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", address)
-        until("the job has run for longer than the arrival timeout", lambda: self.status(address)["uptime_seconds"] > 2.5 or reducer.ended())
+        until("the job has run for longer than the arrival timeout", lambda: self.status(address)["uptime_seconds"] > 5 or reducer.ended())
         self.assertFalse(reducer.ended() or job.ended(), reducer.stderr())
         job.signal(signal.SIGINT)
         job.wait()

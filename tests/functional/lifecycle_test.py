@@ -61,14 +61,13 @@ class ReducerLifecycleTest(SluiceTest):
 
     def test_a_draining_reducer_serves_a_running_job_to_its_end(self):
         reducer, address = self.start_reducer("--drain-timeout", "10m")
-        job = self.start(*JOB, "-N", "200", "--workers", "2", "--connect", address)
-        self.wait_for_rows(job, more_than=2)
+        job = self.start("bench", "soak", "--duration", "6s", "--workers", "2", "--connect", address)
+        until("the job runs", lambda: self.status(address)["data"]["chunks"] > 0 or job.ended())
         reducer.signal(signal.SIGTERM)
         until("the reducer drains", lambda: "draining" in reducer.stderr())
-        self.assertFalse(job.ended(), job.stderr())
         self.expect_error(69, "drain", *JOB, "--workers", "2", "--connect", address)
+        self.assertFalse(job.ended(), job.stderr())
         self.assertEqual(job.wait(), 0, job.stderr())
-        self.assertEqual(row_count(job), 200)
         self.assertEqual(reducer.wait(), 0)
         self.assertIn("1 sessions completed, 0 failed", reducer.stderr())
 

@@ -12,12 +12,13 @@ JOB = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "5", "--workers", "2"
 
 class ReloadTest(SluiceTest):
     def hang_up(self, reducer):
-        """Sends SIGHUP and returns the log lines about it."""
-        before = len(reducer.stderr().splitlines())
+        """Sends SIGHUP and returns the log lines about the file."""
+        def all_lines():
+            return [line for line in reducer.stderr().splitlines() if "reloaded" in line]
+        before = len(all_lines())
 
         def new_lines():
-            lines = reducer.stderr().splitlines()[before:]
-            return lines if any("reloaded" in line for line in lines) else None
+            return all_lines()[before:] or None
         reducer.signal(signal.SIGHUP)
         return until("the reducer has reread its file", lambda: new_lines() or reducer.ended())
 

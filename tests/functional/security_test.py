@@ -21,8 +21,7 @@ class SecurityTest(SluiceTest):
         _, address = self.start_reducer("--key-file", self.key)
         self.run_sluice(*JOIN, "--connect", address, "--job", "train-7", "--token-file", self.tokens["train-7"])
         self.run_sluice(*JOIN, "--connect", address, "--job", "train-7", "--key-file", self.key)
-        status = self.status(address, "--job", "train-8", "--token-file", self.tokens["train-8"])
-        self.assertEqual(status["sessions"]["completed"], 2)
+        self.status_after_sessions(address, 2, "--job", "train-8", "--token-file", self.tokens["train-8"])
 
     def test_a_token_of_another_job_is_refused(self):
         _, address = self.start_reducer("--key-file", self.key)

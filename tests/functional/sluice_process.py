@@ -169,6 +169,15 @@ class SluiceTest(unittest.TestCase):
         done = self.run_sluice("status", "--reducers", address, *arguments)
         return json.loads(done.stdout)[0]["status"]
 
+    def status_after_sessions(self, address, completed, *arguments):
+        """The status when so many sessions are completed. A reducer counts a session after the answers that end the ranks."""
+        def now():
+            status = self.status(address, *arguments)
+            return status if status["sessions"]["completed"] >= completed else None
+        status = until(f"{completed} sessions are completed", now)
+        self.assertEqual(status["sessions"]["completed"], completed)
+        return status
+
 
 class Running:
     """A running process with its outputs in files."""

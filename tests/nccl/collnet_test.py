@@ -106,8 +106,7 @@ class CollNet(PlayerTest):
         self.start_pool(1)
         before = self.status(self.addresses[0])
         self.run_player("kinds", "--ranks", 2, "--types", "float32")
-        after = self.status(self.addresses[0])
-        self.assertEqual(after["sessions"]["completed"], before["sessions"]["completed"] + 1, f"v{abi()}")
+        self.status_after_sessions(self.addresses[0], before["sessions"]["completed"] + 1)
 
 
 class CoLocated(PlayerTest):
