@@ -28,7 +28,7 @@ class TorchFT(PackageTest):
 
     def test_kills_do_not_stop_the_other_replicas(self):
         results = self.folder / "results.json"
-        run = self.python(CHAOS, "--kills", KILLS, "--json", results, SLUICE_REDUCERS=self.reducer, MASTER_ADDR="127.0.0.1")
+        run = self.python(CHAOS, "--kills", KILLS, "--heartbeat-timeout", 3000, "--json", results, SLUICE_REDUCERS=self.reducer, MASTER_ADDR="127.0.0.1")
         # It fails if weights differ, a loss is not finite, or the survivors make no step. Each replica imports torch, which takes long on a busy machine.
         _, errors = run.communicate(timeout=250)
         self.assertEqual(run.returncode, 0, errors[-5000:])

@@ -3,6 +3,7 @@
 hook: trains under DistributedDataParallel with the hook; the losses with and without error feedback, and whether all ranks have equal parameters.
 backend: all_reduces of the backend "sluice": a gradient's error without and with the steps before, a short tensor, and bytes on the wire."""
 
+import gc
 import json
 import os
 import sys
@@ -63,6 +64,7 @@ def main():
         os.environ["STORE"] += f"-{wire}"
         join_torch(group)
         print(json.dumps(run()))
+        gc.collect()  # cycles of DDP hold the group, whose threads must not run when the interpreter ends
         dist.destroy_process_group()
 
 
