@@ -153,7 +153,7 @@ class Chaos:
         wait_until("the job runs on all reducers at the end", self.runs_on_all_reducers)
         if self.options.of == ["flip"]:
             self.flipped = {"flips": sum(r.relay.flips for r in self.reducers), "found": self.detected_frames(),
-                            "resumed": sum(r.status()["resumes"]["lane"] for r in self.reducers)}
+                            "resumed": sum(wait_until(f"{r.name} answers", r.status)["resumes"]["lane"] for r in self.reducers)}
         self.job.finish()
         expect_freed(self.reducers, self.baselines)
         self.expect_no_growth()

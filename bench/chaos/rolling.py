@@ -73,8 +73,8 @@ def digits_with_restarts(options, folder, pool):
         raise Failed(f"the digits job exited with code {code}")
     job = run_digits(options, folder, pool, restarted)
     try:
-        wait_until("the digits job runs on all reducers", lambda: all(r.in_use() for r in pool.reducers))
         is_running = lambda: job.poll() is None
+        wait_until("the digits job runs on all reducers", lambda: not is_running() or all(r.in_use() for r in pool.reducers))
         at = 0
         while is_running() and pool.restart(pool.reducers[at % len(pool.reducers)], is_running):
             at += 1

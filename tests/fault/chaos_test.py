@@ -51,13 +51,14 @@ class ChaosTest(SluiceTest):
         training = ("--job", "digits", "--epochs", str(2 * EPOCHS), "--reducers", "2")
         for job in (("--reducers", "1"), *([] if BRIEF else [training])):
             with self.subTest(job=job):
-                result = self.run_chaos("--colocated", "always", "--seed", "26", "--events", str(2 * EVENTS), "--of", "kill-all", *job)
+                result = self.run_chaos("--colocated", "always", "--seed", "26", "--events", str(2 * EVENTS), "--of", "kill-all",
+                                        "--peer-timeout-ms", "3000", *job)
                 self.assertEqual(result["events"]["kill-all"], 2 * EVENTS)
                 self.assertTrue(result["stalls_ms"], "no rank noticed a loss")
                 self.assertGreaterEqual(result["jobs"], 1)
 
     def test_every_flipped_bit_is_detected_and_resent(self):
-        result = self.run_chaos("--seed", "11", "--events", str(2 * EVENTS), "--of", "flip")
+        result = self.run_chaos("--seed", "11", "--events", str(2 * EVENTS), "--of", "flip", "--peer-timeout-ms", "10000")
         self.assertEqual((result["flipped"]["flips"], result["flipped"]["found"]), (2 * EVENTS, 2 * EVENTS))
         self.assertGreaterEqual(result["flipped"]["resumed"], 2 * EVENTS)
         self.assertEqual(result["soak"]["nwrong"], 0)

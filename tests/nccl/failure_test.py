@@ -377,7 +377,7 @@ class Recovery(RecoveryTest):
 
     def test_a_reducer_freezes_shorter_than_the_timeout(self):
         path = self.folder / "stats.jsonl"
-        player = self.start_traffic(2, *Traffic.SHORT_TIMEOUTS, env={"SLUICE_STATS_FILE": str(path)})
+        player = self.start_traffic(2, "--heartbeat", "200ms", "--peer-timeout", "10s", env={"SLUICE_STATS_FILE": str(path)})
         self.reducers[1].freeze()
         pause(0.3)  # results that the reducer had sent arrive
         begin = time.monotonic()

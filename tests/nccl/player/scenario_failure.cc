@@ -9,7 +9,7 @@ namespace player {
 namespace {
 
 // The limit for a teardown. NCCL's destroy waits for it.
-constexpr auto kCloseLimit = std::chrono::seconds(5);
+constexpr auto kCloseLimit = std::chrono::seconds(15);
 
 // The time in which the plugin must log that it waits.
 constexpr auto kLogTimeout = std::chrono::seconds(20);

