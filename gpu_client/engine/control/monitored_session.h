@@ -57,8 +57,8 @@ class MonitoredSession {
   void serve(size_t peer);
   // Serves the connections whose frames no event announces.
   void serve_pending();
-  // Extends the timeouts by `time`, for which this process did not run: on the same host, or behind the same
-  // virtual machine's pause, the reducers did not run either.
+  // Extends the timeouts by `time`, for which this process did not run. On the same machine, reducers did not
+  // run either, and their heartbeats follow.
   void on_process_stall(Nanos now, Nanos time) noexcept;
   // Sends heartbeats that are due and ends connections that are silent for too long.
   void check_timers(Nanos now);
