@@ -71,11 +71,16 @@ class Reducer:
         return {"reserved_bytes": status["memory"]["reserved_bytes"], "sessions": status["sessions"]["open"] + status["sessions"]["releasing"],
                 "descriptors": descriptors(self.process.pid)}
 
+    def steady_resources(self):
+        """As resources(); None if they change: a thread starts, or the connection of an earlier request is being closed."""
+        found = self.resources()
+        return found if found == self.resources() else None
+
     def in_use(self, sessions=1):
-        """Returns True when the reducer has exactly `sessions` open sessions, each with all its ranks."""
+        """Returns True when the reducer has exactly `sessions` open sessions, each with all its ranks. A loss during a join ends the job."""
         status = self.status()
         return status is not None and status["sessions"]["open"] == sessions and status["data"]["bytes_in"] > 0 \
-            and all(s.get("absent_ranks", 0) == 0 for s in status["session_list"])
+            and all(s["state"] == "active" and s.get("absent_ranks", 0) == 0 for s in status["session_list"])
 
     def drain(self):
         """Sends SIGTERM and waits for exit code 0. The reducer exits when its sessions have moved to other reducers."""
@@ -101,7 +106,7 @@ def start_pool(count, program, folder, options, has_relays=False, first=0):
     try:
         for i in range(first, first + count):
             pool.append(Reducer(program, folder, f"reducer-{i}", options, has_relays))
-        return pool, [wait_until(f"{r.name} answers", r.resources) for r in pool]
+        return pool, [wait_until(f"{r.name} has started", r.steady_resources) for r in pool]
     except BaseException:
         for r in pool:
             r.kill()
