@@ -14,7 +14,7 @@ from pathlib import Path
 
 import deploy_case
 from built_packages import base_root, packages
-from deploy_case import DEADLINE_S, DeployTest, accepts, environment, free_port, main, program, until, version
+from deploy_case import DEADLINE_S, DeployTest, accepts, environment, main, program, until, version
 
 import capabilities  # noqa: E402: deploy_case extends sys.path
 import probes  # noqa: E402
@@ -97,7 +97,7 @@ class Containers(DeployTest):
         self.assertIn("2 packages sluice-reducer", done.stdout)
 
     def test_a_reducer_serves_the_host_and_drains(self):
-        port, http = free_port(), free_port()
+        port, http = self.reserve_port(), self.reserve_port()
         container = self.container("reducer")
         log = self.folder / "log"
         # buildah runs a command, not the entrypoint.
@@ -170,7 +170,7 @@ class Containers(DeployTest):
         return ["--volume", f"{self.folder}:/keys:ro", "--env", "SLUICE_KEY_FILE=/keys/pool.key"]
 
     def test_vertex_variables_select_reducer_or_worker(self):
-        port, http = free_port(), free_port()
+        port, http = self.reserve_port(), self.reserve_port()
 
         def cluster_spec(task):
             return {"CLUSTER_SPEC": json.dumps({"cluster": {"workerpool0": ["w:2222"], "workerpool2": [f"r0:{port + 1}", f"r1:{port}"]},
@@ -217,8 +217,9 @@ class Containers(DeployTest):
     def find_descendant(self, pid, name):
         """Returns the descendant process of `pid` with this name, or None."""
         for child in [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]:
-            if Path(f"/proc/{child}/comm").read_text().strip() == name:
-                return child
+            with contextlib.suppress(OSError):  # it has just ended
+                if Path(f"/proc/{child}/comm").read_text().strip() == name:
+                    return child
             if found := self.find_descendant(child, name):
                 return found
         return None

@@ -10,7 +10,6 @@ import unittest
 
 import deploy_case
 from deploy_case import DeployTest, environment, main
-from sluice_process import closed_port
 
 END_OF_BLOCK = "== end of block"
 PORTS = ("7470", "7471", "9470")
@@ -59,9 +58,7 @@ class FirstPages(DeployTest):
         self.assertTrue(parts, page)
         script = "set -eo pipefail\n" + "".join(f"{commands}\necho '{END_OF_BLOCK}'\n" for commands, _ in parts)
         for port in PORTS:
-            holder, free = closed_port()
-            self.addCleanup(holder.close)
-            script = script.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}")
+            script = script.replace(f"127.0.0.1:{port}", f"127.0.0.1:{self.reserve_port()}")
         for on_an_idle_machine, on_a_busy_one in LONGER:
             script = script.replace(on_an_idle_machine, on_a_busy_one)
         done = subprocess.Popen(["bash", "-c", script], cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

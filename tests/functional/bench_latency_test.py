@@ -5,7 +5,7 @@ import socket
 import struct
 
 from relay import Relay
-from sluice_process import DEADLINE_S, SluiceTest, closed_port, main, rows_of
+from sluice_process import DEADLINE_S, SluiceTest, main, rows_of
 
 QUICK = ("bench", "latency", "-b", "8", "-e", "512", "-f", "8", "-n", "20", "-w", "2", "--batch", "8", "--workers", "2")
 SIZES = [8, 64, 512]
@@ -84,8 +84,7 @@ class Latency(StarFixture):
             ("--with-star", "--rank", "0", "--session", "0" * 32, "--connect", "127.0.0.1:1"), ("--threads", "2")))
 
     def test_unreachable_star_is_exit_69(self):
-        holder, port = closed_port()
-        self.addCleanup(holder.close)
+        port = self.reserve_port()
         self.expect_error(69, "star: ", *QUICK, "--star", f"127.0.0.1:{port}")
 
 

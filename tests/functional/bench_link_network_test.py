@@ -36,7 +36,7 @@ class LinkNetwork(SluiceTest):
                 until("a reducer writes its port file", port_file.exists)
                 pool[host] = f"{network.address(host)}:{port_file.read_text().strip()}"
             out = self.folder / f"{slow}.json"
-            arguments = ("bench", "link", "--size", "1M", "-n", "2", "--fail-slow", "--workers", len(WORKERS), "--session", "5" * 32,
+            arguments = ("bench", "link", "--size", "1M", "-n", "3", "--fail-slow", "--workers", len(WORKERS), "--session", "5" * 32,
                          "--connect", ",".join(pool.values()), "--json", out)
             ranks = [self.start_at(network, host, *arguments, "--rank", rank) for rank, host in enumerate(WORKERS)]
             codes = [rank.wait(DEADLINE_S) for rank in ranks]

@@ -5,7 +5,7 @@ import hmac
 import os
 import stat
 
-from sluice_process import SluiceTest, closed_port, main
+from sluice_process import SluiceTest, main
 
 
 class CommandLine(SluiceTest):
@@ -32,10 +32,9 @@ class CommandLine(SluiceTest):
         text = self.run_sluice("check", "plugin", env=env).stdout
         self.assertRegex(text, r"net v5-v12, collnet v8-v12, tuner v2-v7")
         self.assertRegex(text, r"reduction +65536 floats, correct, \d+ us")
-        holder, port = closed_port()
-        with holder:
-            done = self.run_sluice("check", "plugin", env=env | {"SLUICE_REDUCERS": f"127.0.0.1:{port}"}, expect=69)
-            self.expect_one_line(done, str(port))
+        port = self.reserve_port()
+        done = self.run_sluice("check", "plugin", env=env | {"SLUICE_REDUCERS": f"127.0.0.1:{port}"}, expect=69)
+        self.expect_one_line(done, str(port))
         self.expect_one_line(self.run_sluice("check", "plugin", env={"SLUICE_IFNAME": "=lo"}, expect=78), "SLUICE_REDUCERS")
         self.expect_one_line(self.run_sluice("check", "plugin", env=env | {"NCCL_NET": "IB"}, expect=78), "NCCL_NET=IB")
         self.run_sluice("check", "plugin", env=env | {"NCCL_NET": "ib", "SLUICE_NET_NAME": "IB"})
@@ -76,29 +75,26 @@ class CommandLine(SluiceTest):
 
     def test_an_unreadable_key_is_exit_78(self):
         bad = self.write("bad.key", "not a key\n")
-        holder, port = closed_port()
-        with holder:
-            for path in (bad, self.folder / "missing.key"):
-                for command in (["reducer", "--listen", "127.0.0.1:0"], ["status", "--reducers", f"127.0.0.1:{port}"],
-                                ["bench", "allreduce", "--workers", "2"], ["demo", "digits"], ["keygen", "--job", "j"]):
-                    with self.subTest(command):
-                        self.expect_one_line(self.run_sluice(*command, "--key-file", path, expect=78), path.name)
+        port = self.reserve_port()
+        for path in (bad, self.folder / "missing.key"):
+            for command in (["reducer", "--listen", "127.0.0.1:0"], ["status", "--reducers", f"127.0.0.1:{port}"],
+                            ["bench", "allreduce", "--workers", "2"], ["demo", "digits"], ["keygen", "--job", "j"]):
+                with self.subTest(command):
+                    self.expect_one_line(self.run_sluice(*command, "--key-file", path, expect=78), path.name)
 
     def test_an_unreachable_reducer_is_exit_69(self):
-        holder, port = closed_port()
-        with holder:
-            self.expect_one_line(self.run_sluice("status", "--reducers", f"127.0.0.1:{port}", expect=69), str(port))
-            done = self.run_sluice("bench", "allreduce", "--workers", "1", "--connect", f"127.0.0.1:{port}", "--rank", "0", "--session",
-                                   "0123456789abcdef" * 2, "--connect-timeout", "2s", expect=69)
-            self.expect_one_line(done, str(port))
+        port = self.reserve_port()
+        self.expect_one_line(self.run_sluice("status", "--reducers", f"127.0.0.1:{port}", expect=69), str(port))
+        done = self.run_sluice("bench", "allreduce", "--workers", "1", "--connect", f"127.0.0.1:{port}", "--rank", "0", "--session",
+                               "0123456789abcdef" * 2, "--connect-timeout", "2s", expect=69)
+        self.expect_one_line(done, str(port))
 
     def test_command_line_has_precedence_over_environment_over_default(self):
-        holder, port = closed_port()
-        with holder:
-            status = ("status", "--timeout", "2s")
-            self.expect_error(69, str(port), *status, env={"SLUICE_REDUCERS": f"127.0.0.1:{port}"})
-            done = self.run_sluice(*status, "--reducers", "127.0.0.1:1", expect=69, env={"SLUICE_REDUCERS": f"127.0.0.1:{port}"})
-            self.assertNotIn(str(port), done.stderr)
+        port = self.reserve_port()
+        status = ("status", "--timeout", "2s")
+        self.expect_error(69, str(port), *status, env={"SLUICE_REDUCERS": f"127.0.0.1:{port}"})
+        done = self.run_sluice(*status, "--reducers", "127.0.0.1:1", expect=69, env={"SLUICE_REDUCERS": f"127.0.0.1:{port}"})
+        self.assertNotIn(str(port), done.stderr)
         self.run_sluice("reducer", expect=78, env={"SLUICE_DRAIN_TIMEOUT": "soon"})
         reducer, address = self.start_reducer("--lanes", "1", env={"SLUICE_LANES": "3", "SLUICE_LOG_LEVEL": "error"})
         self.assertEqual(self.status(address)["lanes"], 1)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 
 import sluice_process
-from sluice_process import SluiceTest, closed_port, main, until
+from sluice_process import SluiceTest, main, until
 
 JOB = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "5")
 
@@ -96,8 +96,7 @@ class Auto(SluiceTest):
         self.run_sluice("auto", "--", "true", env={"SLUICE_DISCOVERY": "slurm"}, expect=69)
 
     def test_a_reducer_listens_on_the_port_of_its_entry(self):
-        holder, port = closed_port()
-        self.addCleanup(holder.close)
+        port = self.reserve_port()
         env = {"CLUSTER_SPEC": cluster_spec(2, 1, ["127.0.0.1:1", f"127.0.0.1:{port}"])}
         key = self.make_key()
         reducer = self.start("auto", "--lanes", "1", "--", "false", env=env | {"SLUICE_KEY_FILE": str(key)})
@@ -193,8 +192,7 @@ class Auto(SluiceTest):
 
     def test_a_complete_slurm_job(self):
         """A reducer that exits with the job, and the job's workers, started by the same entry point."""
-        holder, port = closed_port()
-        self.addCleanup(holder.close)
+        port = self.reserve_port()
         group = {"SLUICE_SLURM_GROUP": "1", "SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_HET_GROUP_0": "gpu[1-2]", "SLURM_JOB_NODELIST_HET_GROUP_1": "localhost"}
         reducer = self.start("auto", "--listen", f"127.0.0.1:{port}", "--idle-timeout", "300ms", "--", "false", env=group | {"SLURMD_NODENAME": "localhost"})
         until("the reducer listens", lambda: "listens on" in reducer.stderr() or reducer.ended())

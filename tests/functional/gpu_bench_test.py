@@ -6,7 +6,7 @@ import re
 import unittest
 
 from bench_allreduce_test import ALL_OPS, ALL_TYPES, NUMBER
-from sluice_process import SluiceTest, closed_port, main
+from sluice_process import SluiceTest, main
 
 SIDE = rf" +{NUMBER} +{NUMBER} +{NUMBER} +(\d+|N/A)"
 ROW = re.compile(rf"^ *(\d+) +(\d+) +(\w+) +(\w+) +-1" + SIDE * 2 + rf" +{NUMBER} +{NUMBER} +{NUMBER} +{NUMBER} +(D2H|network|H2D) +{NUMBER}$")
@@ -129,8 +129,7 @@ class GpuBench(SluiceTest):
         self.expect_error(69, "no GPU 100: ", "--device", "cuda:100", "--workers", "1", env=env)
 
     def test_an_unreachable_reducer_is_exit_69(self):
-        holder, port = closed_port()
-        self.addCleanup(holder.close)
+        port = self.reserve_port()
         self.run_sluice(*HOST, "--rank", "0", "--session", "b" * 32, "--connect", f"127.0.0.1:{port}", "--connect-timeout", "1s", expect=69)
 
     def test_invalid_options_are_refused(self):

@@ -121,7 +121,7 @@ class HybridTest(SluiceTest):
     @needs("network-namespaces")
     def test_shaped_links_and_shares(self):
         """A slow worker is shaped, and co-located reducers take the load that a pool alone could not carry."""
-        _, output = self.hybrid("--workers", 3, "--reducers", 1, "--rate", "100mbit", "--slow-worker", "0.5", "--size", "2M", "--rounds", 1, "--iterations", 2,
+        _, output = self.hybrid("--workers", 3, "--reducers", 1, "--rate", "100mbit", "--slow-worker", "0.5", "--size", "2M", "--rounds", 1, "--iterations", 4,
                                 "--pool-alone")
         self.assertEqual(output["links"]["slow_worker"], 0.5)
         # The slow worker's link needs 2 S/goodput, the pool's 3; less what the token buckets hold.

@@ -6,7 +6,7 @@ import resource
 import signal
 import socket
 
-from sluice_process import SluiceTest, children_of, closed_port, has_sanitizer, is_alive, limit_memory, main, row_count, until
+from sluice_process import SluiceTest, children_of, has_sanitizer, is_alive, limit_memory, main, row_count, until
 
 JOB = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "5")
 
@@ -22,11 +22,10 @@ class ReducerLifecycleTest(SluiceTest):
         self.assertRegex(lines[-1], r'msg="ended after .* 0 sessions completed, 0 failed; .* MB received, .* MB sent; CPU user .* s, system .* s"$')
 
     def test_a_reducer_that_waits_for_its_coordinator_ends_at_a_signal(self):
-        holder, port = closed_port()
-        with holder:
-            reducer = self.start("reducer", "--insecure", "--listen", "127.0.0.1:0", "--state", self.folder / "state", "--coordinator", f"etcd://127.0.0.1:{port}")
-            until("the reducer waits", lambda: "waiting for the coordinator" in reducer.stderr())
-            self.expect_drained(reducer)
+        port = self.reserve_port()
+        reducer = self.start("reducer", "--insecure", "--listen", "127.0.0.1:0", "--state", self.folder / "state", "--coordinator", f"etcd://127.0.0.1:{port}")
+        until("the reducer waits", lambda: "waiting for the coordinator" in reducer.stderr())
+        self.expect_drained(reducer)
 
     def test_a_reducer_continues_after_the_end_of_its_log_reader(self):
         log, log_end = os.pipe()

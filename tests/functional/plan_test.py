@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 from xml.etree import ElementTree
 
-from sluice_process import DEADLINE_S, SluiceTest, closed_port, environment, main, until
+from sluice_process import DEADLINE_S, SluiceTest, environment, main, until
 
 try:
     import yaml
@@ -180,8 +180,7 @@ class Plan(SluiceTest):
     def test_the_pools_of_gcloud_run_a_reducer_and_a_worker(self):
         _, pools = self.vertex_job(training='sh, -c, "echo $SLUICE_REDUCERS with $SLUICE_KEY_FILE", sh')
         self.make_key()
-        holder, port = closed_port()
-        self.addCleanup(holder.close)
+        port = self.reserve_port()
         cluster = {"workerpool0": ["127.0.0.1:2222"], "workerpool1": ["127.0.0.1:2223"], "workerpool2": [f"127.0.0.1:{port}"]}
 
         def launch(pool):

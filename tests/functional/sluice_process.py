@@ -60,14 +60,6 @@ def row_count(running):
     return len(rows_of(running.stdout()))
 
 
-def closed_port():
-    """Returns a loopback port without a listener, and the socket that reserves it. A server that sets SO_REUSEADDR can listen there."""
-    holder = socket.socket()
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("127.0.0.1", 0))
-    return holder, holder.getsockname()[1]
-
-
 class SluiceTest(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="sluice-test-"))
@@ -99,6 +91,15 @@ class SluiceTest(unittest.TestCase):
         path.unlink(missing_ok=True)
         self.run_sluice(*arguments, "--json", path, **how)
         return json.loads(path.read_text())
+
+    def reserve_port(self):
+        """Returns a loopback port without a listener, which no other process gets during the test. A server that sets SO_REUSEADDR can
+        listen there."""
+        holder = socket.socket()
+        self.addCleanup(holder.close)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        return holder.getsockname()[1]
 
     def start(self, *arguments, env=None, stderr=None):
         """Starts the program and returns a Running, which ends with the test. `stderr`: a descriptor instead of a file."""

@@ -9,7 +9,7 @@ import time
 
 from nccl_player import BESIDE_POOL, CONNECT_TIMEOUT_S, WITHOUT_POOL, PlayerTest, RecoveryTest, abi, is_brief, main, pause
 from relay import Relay
-from sluice_process import children_of, closed_port
+from sluice_process import children_of
 
 # Tolerance beyond the plugin's own deadline, because the test machine may be busy.
 SLACK_S = 4
@@ -57,22 +57,19 @@ class Connect(PlayerTest):
             self.assertTrue([line for line in lines if f"connect succeeded on {how_many} ranks only" in line], lines)
 
     def test_no_reducer_is_reachable(self):
-        holder, port = closed_port()
-        self.addCleanup(holder.close)
+        port = self.reserve_port()
         self.addresses = [f"127.0.0.1:{port}"]
         self.reason(self.expect_refused("--rounds", 2))
 
     def test_one_reducer_is_not_reachable(self):
         self.start_pool(2)
-        holder, port = closed_port()
-        self.addCleanup(holder.close)
+        port = self.reserve_port()
         self.addresses.append(f"127.0.0.1:{port}")
         self.assertIn(str(port), self.reason(self.expect_refused()))
 
     def test_one_rank_cannot_reach_one_reducer(self):
         self.start_pool(2)
-        holder, port = closed_port()
-        self.addCleanup(holder.close)
+        port = self.reserve_port()
         other = f"{self.addresses[0]},127.0.0.1:{port}"
         self.reason(self.expect_refused("--rank-env", f"1:SLUICE_REDUCERS={other}"))
 

@@ -8,7 +8,7 @@ import sys
 import zipfile
 
 from examples_rank import BACKENDS, FOLDER, SCRIPTS
-from package_test_bed import PACKAGE, PackageTest, free_ports, main, variables
+from package_test_bed import PACKAGE, PackageTest, main, variables
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examples_rank.py")
 RANKS = 2
@@ -33,7 +33,7 @@ class Examples(PackageTest):
 
     def losses_by_example(self):
         """Returns {(backend, script): losses}."""
-        ports = free_ports(len(BACKENDS) * len(SCRIPTS))
+        ports = [self.reserve_port() for _ in range(len(BACKENDS) * len(SCRIPTS))]
         torchrun = {"WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "examples"}
         ranks = [self.python(RANK, *ports, **self.common, RANK=str(rank), LOCAL_RANK=str(rank), **{name: str(value) for name, value in torchrun.items()})
                  for rank in range(RANKS)]
@@ -41,7 +41,7 @@ class Examples(PackageTest):
         return {(backend, name): self.losses(part) for backend, name, part in zip(parts[1::3], parts[2::3], parts[3::3])}
 
     def mpirun(self):
-        environment = variables(**self.common, MASTER_PORT=str(free_ports(1)[0]), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+        environment = variables(**self.common, MASTER_PORT=str(self.reserve_port()), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                                 OMPI_MCA_btl="self,vader", OMPI_MCA_oob_tcp_if_include="lo")
         run = subprocess.run(["mpirun", "-n", str(RANKS), "--oversubscribe", "--bind-to", "none", sys.executable, "-B", FOLDER / "train_mpirun.py"],
                              capture_output=True, text=True, timeout=100, env=environment, check=False)

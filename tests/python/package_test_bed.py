@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -16,19 +15,6 @@ sys.path.insert(0, str(ROOT / "tests" / "functional"))
 
 import sluice_process  # noqa: E402
 from sluice_process import DEADLINE_S, SluiceTest  # noqa: E402
-
-
-_RESERVED = []  # sockets
-
-
-def free_ports(count):
-    """Returns ports that the kernel gives to nobody else while this process lives. A server that sets SO_REUSEADDR, as torch's and etcd's do, can listen there."""
-    sockets = [socket.socket() for _ in range(count)]
-    _RESERVED.extend(sockets)
-    for reserved in sockets:
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserved.bind(("127.0.0.1", 0))
-    return [reserved.getsockname()[1] for reserved in sockets]
 
 
 def main():
@@ -107,7 +93,7 @@ class PackageTest(SluiceTest):
         """Runs work(session) for each rank in a thread of this process; returns the results or exceptions."""
         identity, results = os.urandom(16), [None] * ranks
         if reducers == "none":
-            options["rendezvous"] = f"127.0.0.1:{free_ports(1)[0]}"
+            options["rendezvous"] = f"127.0.0.1:{self.reserve_port()}"
 
         def run(rank):
             try:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy
 import sluice
 from package_test_bed import DEADLINE_S, PACKAGE, PackageTest, main, open_session, variables
-from sluice_process import closed_port
 
 VALUES = numpy.ones(8, dtype="float32")
 LONGER = numpy.ones(12, dtype="float32")
@@ -73,8 +72,8 @@ class Refusals(PackageTest):
             open_session("nobody:99999")
 
     def test_unreachable_and_refusing_reducers(self):
-        holder, port = closed_port()
-        with holder, self.assertRaises(sluice.Timeout) as caught:
+        port = self.reserve_port()
+        with self.assertRaises(sluice.Timeout) as caught:
             open_session(f"127.0.0.1:{port}", connect_timeout_ms=200)
         self.assertIsInstance(caught.exception, TimeoutError)
         self.assertEqual(caught.exception.status, 5)

@@ -15,7 +15,7 @@ import time
 import numpy
 import sluice
 import sluice.store
-from package_test_bed import PackageTest, free_ports, main
+from package_test_bed import PackageTest, main
 from sluice_process import until
 
 from capabilities import needs  # noqa: E402, I001: sluice_process says where it is
@@ -30,11 +30,11 @@ class Takeover(PackageTest):
     def setUp(self):
         super().setUp()
         self.etcd = self.start_etcd()
-        self.reducers = [self.start_store(i, 0) for i in range(3)]
+        self.reducers = [self.start_store(i, self.reserve_port()) for i in range(3)]
 
     def start_etcd(self):
         """Returns the URL of an etcd of this test."""
-        client, peer = (f"http://127.0.0.1:{port}" for port in free_ports(2))
+        client, peer = (f"http://127.0.0.1:{self.reserve_port()}" for _ in range(2))
         self.etcd_process = process = subprocess.Popen([shutil.which("etcd"), "--data-dir", str(self.folder / "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client,
                                     "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -15,7 +15,7 @@ from concurrent import futures
 from contextlib import suppress
 from pathlib import Path
 
-from package_test_bed import DEADLINE_S, PackageTest, free_ports, kill, variables
+from package_test_bed import DEADLINE_S, PackageTest, kill, variables
 
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
 
@@ -94,5 +94,5 @@ class TorchTest(PackageTest):
 
     def start_job(self, script, ranks, *arguments, **extra):
         """Starts the ranks of a job with the variables that torchrun sets."""
-        common = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0]), **extra}
+        common = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.reserve_port()), **extra}
         return [self.start_script(script, *arguments, RANK=str(rank), LOCAL_RANK=str(rank), **common) for rank in range(ranks)]
