@@ -23,7 +23,17 @@ class EvenPace {
     changed_.notify_all();
     changed_.wait(lock, [&] { return sent <= std::ranges::min(sent_) + max_lead_; });
   }
-  // The transfer has ended, or failed: no other one waits for it.
+  // Ends a transfer, also a failed one: no other one waits for it.
+  class Ended {
+   public:
+    Ended(EvenPace& pace, uint32_t transfer) noexcept : pace_(pace), transfer_(transfer) {}
+    Ended(const Ended&) = delete;
+    ~Ended() { pace_.end(transfer_); }
+
+   private:
+    EvenPace& pace_;
+    const uint32_t transfer_;
+  };
   void end(uint32_t transfer) {
     {
       const std::scoped_lock lock(mutex_);

@@ -28,10 +28,13 @@ class OwnerCalls {
   [[nodiscard]] Result<ConnectionCache::Borrowed> leader(const OpenModel& model, Nanos deadline);
 
   // Waits until the model has started and is at `at_least`, and returns its version. kTimeout at the
-  // deadline.
+  // deadline, or a few seconds later if there is no connection yet.
   [[nodiscard]] Result<uint64_t> wait_version(const OpenModel& model, uint64_t at_least, Nanos deadline);
 
  private:
+  [[nodiscard]] Result<wire::CurrentAnswer> ask_version(const OpenModel& model, uint64_t at_least,
+                                                        Nanos deadline);
+
   TransferTurns& turns_;
   ConnectionCache& connections_;
 };

@@ -93,6 +93,8 @@ class StoreClient {
   [[nodiscard]] Result<bool> create(const store::ModelSpec& spec, const FirstVersion& first);
   [[nodiscard]] Result<void> upload(const OpenModel& model, const FirstVersion& first, Nanos deadline);
   [[nodiscard]] static Result<void> check_push(const OpenModel& model, const PushRequest& request);
+  // Of the deltas, by which a repeated push is known.
+  [[nodiscard]] static uint32_t checksum(const OpenModel& model, const PushRequest& request) noexcept;
   // Called with the mutex of pushes_. `is_early`: PUSH_STEP goes first; a repeated push is not early.
   [[nodiscard]] Result<wire::PushAnswer> push(Model model, const PushRequest& request, bool is_early,
                                               Nanos deadline);
@@ -119,9 +121,10 @@ class StoreClient {
   const std::shared_ptr<PoolTransfers> pool_;
   OwnerCalls pushes_;
   OwnerCalls pulls_;
-  // Protected by pushes_.mutex. A push without an answer is pushed again under the same number.
+  // Protected by pushes_.mutex. A push without an answer is pushed again under the same number, by which
+  // reducers know it.
   uint64_t last_number_ = 0;
-  bool has_answer_ = true;
+  std::optional<uint32_t> unanswered_;  // checksum of its deltas; null: the last push has an answer
   uint64_t last_base_ = 0;
   uint64_t last_model_ = 0;
 };

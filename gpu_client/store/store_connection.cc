@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 
@@ -16,6 +17,22 @@ namespace {
 constexpr Nanos kConnectTime = 3 * kSecond;  // of one attempt, so that the other reducers are tried too
 constexpr Nanos kHandshakeTime = 10 * kSecond;
 constexpr int kUnsentBytes = 256 * 1024;
+// The machine of a reducer may be gone without a word. While the client waits for an answer the kernel asks
+// it after some seconds, and the connection ends when data or questions are not acknowledged for kSilence. So
+// does a body that makes no progress.
+constexpr int kKeepaliveIdleS = 3, kKeepaliveIntervalS = 2;
+constexpr int kSilenceMs = 10'000;
+
+// Options of a connection on which requests and answers alternate. Without them it works, too.
+void set_options(int fd) noexcept {
+  using transport::tcp::set_option;
+  // What waits in the kernel is sent in no order that this side can still choose.
+  static_cast<void>(set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes));
+  static_cast<void>(set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1));
+  static_cast<void>(set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleS));
+  static_cast<void>(set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveIntervalS));
+  static_cast<void>(set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilenceMs));
+}
 
 }  // namespace
 
@@ -72,9 +89,7 @@ Result<StoreConnection> StoreConnection::open(const config::Endpoint& reducer,
   StoreConnection out;
   out.reducer_ = reducer;
   out.name_ = name;
-  // What waits in the kernel is sent in no order that this side can still choose.
-  static_cast<void>(
-      transport::tcp::set_option(handshake->socket.fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes));
+  set_options(handshake->socket.fd());
   out.channel_ = MessageChannel(std::move(handshake->socket));
   return out;
 }

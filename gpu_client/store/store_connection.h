@@ -73,9 +73,5 @@ class StoreConnection {
 
 // Whether a later attempt, maybe at another reducer, may succeed.
 [[nodiscard]] bool is_retryable(Errc code) noexcept;
-// Whether a call that failed so has no effect that a repetition would have to know of.
-[[nodiscard]] inline bool is_final(Errc code) noexcept {
-  return code != Errc::kTimeout && !is_retryable(code);
-}
 
 }  // namespace sluice::store_client

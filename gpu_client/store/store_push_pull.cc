@@ -85,10 +85,11 @@ Result<wire::PushAnswer> StoreClient::push_pull(const PushRequest& request, void
   if (puller.thread.joinable()) puller.thread.join();
   if (!answer) return answer;
   // Another version than that of the step, for example because the push is late, or an interrupted pull.
-  if (!pulled || *pulled < answer->version) pulled = pull(model, tensors, answer->version, dtype, deadline);
+  if (!pulled || *pulled < answer->version)
+    pulled = pull(*current_model(), tensors, answer->version, dtype, deadline);
   if (!pulled) {
-    // The caller repeats the call; the push has counted already.
-    has_answer_ = is_final(pulled.error().code);
+    // The caller may repeat the call; the push has counted already.
+    unanswered_ = checksum(*model, request);
     return tl::unexpected(pulled.error());
   }
   answer->version = *pulled;

@@ -6,6 +6,7 @@
 
 #include "config/sizes.h"
 #include "core/clock.h"
+#include "core/crc32c.h"
 #include "core/float_bits.h"
 #include "gpu_client/store/even_pace.h"
 #include "gpu_client/store/store_client.h"
@@ -15,9 +16,9 @@ namespace {
 
 using wire::PushOutcome;
 
-// A worker that restarts with the same identity continues behind its last number, because it cannot push more
-// often than once in a microsecond.
-uint64_t first_number() {
+// Numbers of pushes are times: a worker that restarts with the same identity continues behind its last
+// number, and reducers forget the worker whose last push is the oldest.
+uint64_t number_now() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
 }
@@ -61,15 +62,17 @@ Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const Pu
       body.gather(request.deltas, request.dtype, offset, piece);
       return Status();
     };
-    auto sent = owner.send_pieces(bytes, fill);
-    pace.end(shard);
-    SLUICE_RETURN_IF_ERROR(sent);
+    {
+      const EvenPace::Ended ended(pace, shard);
+      SLUICE_RETURN_IF_ERROR(owner.send_pieces(bytes, fill));
+    }
     SLUICE_RETURN_IF_ERROR(owner.receive<wire::Done>(answer_deadline()));
     return {};
   };
   std::unique_ptr<ConnectionCache::Borrowed> leader;
+  Nanos until = deadline;
   const auto send_step = [&]() -> Result<void> {
-    auto sent = send_push_step(model, request, number, is_early, deadline);
+    auto sent = send_push_step(model, request, number, is_early, until);
     if (!sent) return tl::unexpected(sent.error());
     leader = std::make_unique<ConnectionCache::Borrowed>(std::move(*sent));
     return {};
@@ -77,6 +80,8 @@ Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const Pu
   auto staged = pushes_.run(model, deadline, stage, is_early ? OwnerCalls::Before(send_step) : nullptr);
   if (!staged && leader) (*leader)->close();  // an answer is on its way
   SLUICE_RETURN_IF_ERROR(staged);
+  // A transfer that took longer than the call's time would take as long again.
+  if (monotonic_now() >= deadline) until = monotonic_now() + kWaitTime;
   Result<wire::PushAnswer> received;
   do {
     if (!leader) SLUICE_RETURN_IF_ERROR(send_step());
@@ -84,7 +89,7 @@ Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const Pu
     const bool is_waiting = !received && (*leader)->valid() && received.error().code == Errc::kTimeout;
     if (!is_waiting) break;
     leader.reset();
-  } while (monotonic_now() < deadline);
+  } while (monotonic_now() < until);
   SLUICE_ASSIGN_OR_RETURN(answer, std::move(received));
   switch (answer.outcome) {
     case PushOutcome::kContained:
@@ -98,6 +103,16 @@ Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const Pu
     case PushOutcome::kNotStaged: return fail(Errc::kReducerLost, "an owner has lost the pushed delta");
   }
   return fail(Errc::kBadField, "unknown outcome of a push");
+}
+
+uint32_t StoreClient::checksum(const OpenModel& model, const PushRequest& request) noexcept {
+  const std::vector<store::TensorSpec>& tensors = model.shape->spec.tensors;
+  uint32_t crc = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto* const bytes = static_cast<const std::byte*>(request.deltas[i]);
+    crc = crc32c(std::span(bytes, tensors[i].elements() * size_of(tensors[i].dtype)), crc);
+  }
+  return crc;
 }
 
 Result<void> StoreClient::check_push(const OpenModel& model, const PushRequest& request) {
@@ -115,14 +130,19 @@ Result<wire::PushAnswer> StoreClient::push(const PushRequest& request, Nanos tim
 
 Result<wire::PushAnswer> StoreClient::push(Model model, const PushRequest& request, bool is_early,
                                            Nanos deadline) {
-  const bool is_repeated = !has_answer_ && last_base_ == request.base && last_model_ == model->id;
-  if (!is_repeated) last_number_ = std::max(last_number_ + 1, last_number_ == 0 ? first_number() : 0);
+  const bool is_repeated = unanswered_ && last_base_ == request.base && last_model_ == model->id &&
+                           *unanswered_ == checksum(*model, request);
+  if (!is_repeated) last_number_ = std::max(last_number_ + 1, number_now());
   last_base_ = request.base;
   last_model_ = model->id;
   auto answer = with_retries<wire::PushAnswer>(model, deadline, [&](const OpenModel& m) {
     return push_once(m, request, last_number_, std::exchange(is_early, false), deadline);
   });
-  has_answer_ = answer || is_final(answer.error().code);
+  unanswered_.reset();
+  // Another push would not get a better answer under the same number.
+  const bool is_refused =
+      !answer && (answer.error().code == Errc::kMismatch || answer.error().code == Errc::kInvalidArgument);
+  if (!answer && !is_refused) unanswered_ = checksum(*model, request);
   return answer;
 }
 

@@ -36,6 +36,7 @@ class FakeStore {
     kWrongPullSize,    // PULL_ANSWER has other bytes than the shard
     kMalformedBlock,   // the last byte of a pulled shard is no code of int8 blocks
     kLosePushAnswers,  // closes the connection instead of the first two answers to PUSH_STEP
+    kNoPushAnswers,    // ... of all answers to PUSH_STEP
     kDropVersion       // the first PULL is of a version that is no longer kept
   };
 
@@ -184,7 +185,8 @@ class FakeStore {
       }
       ++version_;
     }
-    if (fault_ == Fault::kLosePushAnswers && numbers_.size() <= 2) return false;
+    if (fault_ == Fault::kNoPushAnswers || (fault_ == Fault::kLosePushAnswers && numbers_.size() <= 2))
+      return false;
     return send(c, wire::PushAnswer{.outcome = wire::PushOutcome::kContained, .version = version_});
   }
   bool on_pull(Channel& c) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,9 +55,10 @@ class StoreClientTest : public testing::Test {
         << sluice_store_error();
     ASSERT_EQ(created, 1);
   }
-  sluice_status push(const Tensors& delta, uint64_t base, int dtype = SLUICE_F32) {
+  sluice_status push(const Tensors& delta, uint64_t base, int dtype = SLUICE_F32, uint32_t timeout_ms = 0) {
     sluice_push_outcome outcome{};
-    return sluice_store_push(store_, delta.constants().data(), base, 1, dtype, 0, &outcome, &version_);
+    return sluice_store_push(store_, delta.constants().data(), base, 1, dtype, timeout_ms, &outcome,
+                             &version_);
   }
   sluice_status pull(Tensors& tensors, uint64_t at_least, uint32_t timeout_ms = 0, int dtype = SLUICE_F32) {
     return sluice_store_pull(store_, tensors.pointers().data(), at_least, dtype, timeout_ms, &version_);
@@ -190,6 +192,17 @@ TEST_F(StoreClientTest, RepeatsWhatALostConnectionInterrupted) {
   EXPECT_EQ(version_, 1U);
   ASSERT_EQ(reducer.numbers().size(), 3U);
   EXPECT_THAT(reducer.numbers(), Each(reducer.numbers().front()));
+}
+
+// After a timeout the same deltas are a repetition, and others are a push of their own, also with the same
+// base.
+TEST_F(StoreClientTest, OtherDeltasAreAnotherPush) {
+  const FakeStore reducer(FakeStore::Fault::kNoPushAnswers);
+  ASSERT_NO_FATAL_FAILURE(open_and_create(reducer, Tensors(0)));
+  for (const float value : {1.0F, 1.0F, 2.0F})
+    EXPECT_EQ(push(Tensors(value), 0, SLUICE_F32, 1000), SLUICE_TIMEOUT);
+  const std::vector<uint64_t> numbers = reducer.numbers();
+  EXPECT_EQ(std::set<uint64_t>(numbers.begin(), numbers.end()).size(), 2U);
 }
 
 TEST_F(StoreClientTest, PullsAnotherVersionIfOneIsNoLongerKept) {
