@@ -1,11 +1,13 @@
 """sluice.store and sluice.torch.outer: models of a reducer with --state. Workers are threads, each with its own Store."""
 
 import math
+import signal
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from unittest import mock
 
 import numpy
 import sluice
@@ -170,6 +172,23 @@ class Models(StoreTest):
             with self.assertRaisesRegex(sluice.Closed, "the store is closed"):
                 call()
 
+    def test_close_in_a_signal_handler(self):
+        model = self.create(asynchronous())
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, lambda number, frame: self.store.close()))
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with self.assertRaisesRegex(sluice.Closed, "the store is closed"):
+            model.wait(model.wait() + 1)
+        self.store.close()
+
+    def test_mappings_that_make_arrays_at_each_access(self):
+        expected = {name: numpy.full(300_000, value, "float32") for name, value in (("a", 1), ("b", 2))}
+        numpy.savez(self.folder / "arrays.npz", **expected)
+        with numpy.load(self.folder / "arrays.npz") as arrays:
+            model = self.store.create("m", arrays, mode=asynchronous(), rule=ADD)
+            model.push(arrays, model.wait())
+        for name, values in model.pull().tensors.items():
+            numpy.testing.assert_array_equal(values, 2 * expected[name])
+
     def test_a_restored_model_continues_with_its_momentum(self):
         model, path = self.create(sync(1), nesterov(0.7, 0.9)), self.folder / "m.safetensors"
         gradient = {"x": numpy.array([1, -2, 3, 0.1], "float32")}
@@ -316,6 +335,35 @@ class Training(StoreTest):
         for each in networks:
             torch.testing.assert_close(values_of(each), start + 0.7 * 1.9 / 2)
 
+    def test_a_push_that_ctrl_c_interrupted_counts_at_most_once(self):
+        module = network()
+        worker = sluice.torch.outer.AsyncSGD(module, self.store, name="m", learning_rate=1.0)
+        start, push_pull = worker.version, worker.model.push_pull
+
+        def interrupted(*arguments, **options):
+            push_pull(*arguments, **options)
+            raise KeyboardInterrupt
+
+        backward(module, 1)
+        with mock.patch.object(worker.model, "push_pull", interrupted), self.assertRaises(KeyboardInterrupt):
+            worker.step()
+        self.assertEqual(worker.sync(), ("late", start + 1))
+        backward(module, 2)
+        self.assertEqual(worker.step(), ("contained", start + 2))
+
+    def test_changes_that_are_not_finite_are_not_pushed(self):
+        module = network()
+        start = values_of(module)
+        worker = sluice.torch.outer.DiLoCo(module, self.store, every=1, name="m", quorum=1)
+        for _ in range(2):
+            with torch.no_grad():
+                module[0].bias[0] = math.inf
+            with self.assertRaisesRegex(ValueError, "tensor '0.bias' has values, or changes, that are not finite in f32; not pushed"):
+                worker.step()
+        worker.load()
+        self.assertTrue(torch.equal(values_of(module), start))
+        self.assertEqual(worker.step().outcome, "contained")
+
     def test_async_sgd_steps_with_the_mean_gradient(self):
         module, reference = network(), network()
         worker = sluice.torch.outer.AsyncSGD(module, self.store, name="m", learning_rate=0.25, every=2, staleness=0)
@@ -365,7 +413,11 @@ class Training(StoreTest):
                 for name, tensor in reader.state_dict().items():
                     self.assertTrue(torch.equal(tensor, module.state_dict()[name]), name)
             again = sluice.torch.outer.Publisher(self.new_store(), "m", module)
+            module.float()  # other memory
+            with torch.no_grad():
+                module[0].bias.add_(1)
             wait_for(again.publish())
+            self.assertTrue(torch.equal(reader[0].bias, module[0].bias.bfloat16()))
             self.assertEqual(seen, sorted(seen))
             with torch.no_grad():
                 module[0].bias[0] = math.nan
@@ -374,8 +426,9 @@ class Training(StoreTest):
 
     def test_an_exception_of_the_function_ends_the_subscription(self):
         sluice.torch.outer.Publisher(self.store, "m", network())
-        subscriber = sluice.torch.outer.Subscriber(self.store, "m", lambda version, tensors: {}["absent"])
-        subscriber._thread.join(DEADLINE_S)
+        with self.assertWarnsRegex(RuntimeWarning, "the subscription to model 'm' has ended: KeyError: 'absent'"):
+            subscriber = sluice.torch.outer.Subscriber(self.store, "m", lambda version, tensors: {}["absent"])
+            subscriber._thread.join(DEADLINE_S)
         self.assertIsInstance(subscriber.error(), KeyError)
         self.assertRaises(KeyError, subscriber.close)
 

@@ -22,12 +22,13 @@ from ..options import store_options
 class Handle:
     _pointer: Optional[int] = None  # class attributes, because __del__ reads them even if __init__ failed
     _is_closing = False
+    _is_freed_by_call = False  # the call in progress frees the client
 
     def __init__(self, reducers: Optional[str], options: Mapping[str, Any]) -> None:
         self._pid = os.getpid()
         self._lock = threading.Condition()
         self._text_lock = threading.Lock()
-        self._uses = 0  # calls in progress; close() waits for them
+        self._users: list[int] = []  # the threads of the calls in progress, for which close() waits
         self._library = library = _library.load()
         struct = store_options(library, reducers, options)
         self.timeout_ms = int(struct.timeout_ms)
@@ -49,7 +50,7 @@ class Handle:
     def text(self, function: str) -> str:
         """Calls a function that returns a text, which the library overwrites in the next such call."""
         text = ctypes.c_char_p()
-        with self._text_lock:
+        with self._text_lock, self._use():
             self.call(function, ctypes.byref(text))
             return (text.value or b"").decode()
 
@@ -57,14 +58,23 @@ class Handle:
         return self._pointer is not None and not self._is_closing and os.getpid() == self._pid
 
     def close(self) -> None:
-        """Waits for the calls of other threads, and frees the client. Has no effect if the handle is closed, or in a child of fork()."""
+        """Waits for the calls of other threads, and frees the client. Has no effect if the handle is closed, or in a child of fork().
+
+        In a signal handler that interrupted a call of this thread, that call frees the client when it returns."""
         if not self.is_open():
             return
         with self._lock:
             if self._is_closing:
                 return
             self._is_closing = True
-            self._lock.wait_for(lambda: self._uses == 0)
+            own = threading.get_ident()
+            self._lock.wait_for(lambda: all(user == own for user in self._users))
+            self._is_freed_by_call = bool(self._users)
+        if self._is_freed_by_call:
+            return
+        self._free()
+
+    def _free(self) -> None:
         self._library.sluice_store_close(self._pointer)
         atexit.unregister(self._at_exit)
 
@@ -78,13 +88,16 @@ class Handle:
         with self._lock:
             if self._is_closing or self._pointer is None:
                 raise Closed("the store is closed")
-            self._uses += 1
+            self._users.append(threading.get_ident())
         try:
             yield self._pointer
         finally:
             with self._lock:
-                self._uses -= 1
+                self._users.remove(threading.get_ident())
                 self._lock.notify_all()
+                is_last = not self._users
+            if is_last and self._is_freed_by_call:
+                self._free()
 
 
 def _close_at_exit(reference: weakref.ref[Handle]) -> None:

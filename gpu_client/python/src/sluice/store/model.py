@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Optional, Union
 
 from .. import _library
+from ..buffers import Buffer
 from ..errors import Timeout
 from .handle import Handle
 from .specification import TYPES, host_view
@@ -21,6 +22,13 @@ _WIRE_DTYPES = {**_library.WIRE_DTYPES, "f32": _library.DTYPES["float32"]}
 _MAX_MS = (1 << 32) - 1
 # A call that waits returns to Python this often, for signals and close().
 _INTERVAL_MS = 500
+
+
+class Pointers(NamedTuple):
+    """The addresses of arrays for the library, in the order of a specification. Valid while this object exists."""
+
+    addresses: ctypes.Array[ctypes.c_void_p]
+    buffers: list[Buffer]
 
 
 class Pulled(NamedTuple):
@@ -66,11 +74,12 @@ class Model:
         """Pushes deltas, arrays by the names of the model's tensors, and waits until a version contains them, or none will.
 
         base: the version that they were computed from. weight: in the mean of a sync step, for example a number of samples. wire_dtype: "bf16" or
-        "f16" halve the bytes, "mxfp8" or "int8" quarter them; rounding errors are not fed back. After a lost connection the push repeats itself without counting twice. After sluice.Timeout or sluice.Lost it may still
-        count; call it again with the same deltas and base, and it counts once."""
+        "f16" halve the bytes, "mxfp8" or "int8" quarter them; rounding errors are not fed back. After a lost connection the push
+        repeats itself without counting twice. After sluice.Timeout or sluice.Lost it may still count; call it again with the same deltas and base,
+        and it counts once. Other deltas are another push."""
         pointers = pointers_to(self.specification, deltas, for_writing=False)
         outcome, version = ctypes.c_int(), ctypes.c_uint64()
-        self._handle.call("sluice_store_push", pointers, base, weight, wire_dtype_number(wire_dtype), self._milliseconds(timeout), ctypes.byref(outcome),
+        self._handle.call("sluice_store_push", pointers.addresses, base, weight, wire_dtype_number(wire_dtype), self._milliseconds(timeout), ctypes.byref(outcome),
                           ctypes.byref(version))
         return Pushed(_outcome_name(outcome), version.value)
 
@@ -83,7 +92,7 @@ class Model:
         if min_version > 0:
             self.wait(min_version, timeout)
         version = ctypes.c_uint64()
-        self._handle.call("sluice_store_pull", pointers, min_version, wire_dtype_number(wire_dtype), self._milliseconds(timeout), ctypes.byref(version))
+        self._handle.call("sluice_store_pull", pointers.addresses, min_version, wire_dtype_number(wire_dtype), self._milliseconds(timeout), ctypes.byref(version))
         return Pulled(version.value, tensors)
 
     def push_pull(self, deltas: Mapping[str, Any], base: int, weight: float = 1.0, into: Optional[Mapping[str, Any]] = None, *, wire_dtype: str = "f32",
@@ -97,7 +106,7 @@ class Model:
         tensors = self.empty() if into is None else dict(into)
         targets = pointers_to(self.specification, tensors, for_writing=True)
         outcome, version = ctypes.c_int(), ctypes.c_uint64()
-        self._handle.call("sluice_store_push_pull", pointers, base, weight, wire_dtype_number(wire_dtype), targets, wire_dtype_number(pull_wire_dtype),
+        self._handle.call("sluice_store_push_pull", pointers.addresses, base, weight, wire_dtype_number(wire_dtype), targets.addresses, wire_dtype_number(pull_wire_dtype),
                           self._milliseconds(timeout), ctypes.byref(outcome), ctypes.byref(version))
         return PushPulled(_outcome_name(outcome), version.value, tensors)
 
@@ -173,10 +182,10 @@ def tensors_of(specification: Mapping[str, Any]) -> Iterator[tuple[str, str, tup
         yield tensor["name"], of_arrays[tensor["dtype"]], tuple(tensor["shape"])
 
 
-def pointers_to(specification: Mapping[str, Any], arrays: Mapping[str, Any], for_writing: bool) -> ctypes.Array[ctypes.c_void_p]:
-    """Returns the addresses of the arrays in the order of the specification. Raises TypeError or ValueError for an array that does not
+def pointers_to(specification: Mapping[str, Any], arrays: Mapping[str, Any], for_writing: bool) -> Pointers:
+    """Returns the addresses of the arrays, of which a mapping may make new ones at each access, as numpy.load() does. Raises TypeError or ValueError for an array that does not
     fit its tensor."""
-    names, pointers = set(), []
+    names, buffers = set(), []
     for name, dtype, shape in tensors_of(specification):
         names.add(name)
         if name not in arrays:
@@ -188,10 +197,10 @@ def pointers_to(specification: Mapping[str, Any], arrays: Mapping[str, Any], for
             raise ValueError(f"tensor {name!r} has shape {buffer.shape}; the model has {shape}")
         if for_writing and buffer.is_readonly:
             raise ValueError(f"tensor {name!r} is read-only")
-        pointers.append(buffer.pointer)
+        buffers.append(buffer)
     if unknown := [name for name in arrays if name not in names]:
         raise ValueError(f"the model has no tensor {unknown[0]!r}")
-    return (ctypes.c_void_p * len(pointers))(*pointers)
+    return Pointers((ctypes.c_void_p * len(buffers))(*(buffer.pointer for buffer in buffers)), buffers)
 
 
 def wire_dtype_number(name: str) -> int:

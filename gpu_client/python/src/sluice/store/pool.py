@@ -52,7 +52,7 @@ class Store:
         else:
             spec = dict(model)
         first = None if tensors is None else pointers_to(spec, tensors, for_writing=False)
-        return self._made(spec, "sluice_store_create", first)
+        return self._made(spec, "sluice_store_create", None if first is None else first.addresses)
 
     def restore(self, specification: Mapping[str, Any], path: Path, *, any_file: bool = False) -> Model:
         """Creates a model from a file of Model.snapshot() of an equal specification, and opens it.

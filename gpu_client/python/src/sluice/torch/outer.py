@@ -18,9 +18,10 @@ from typing import Any, Optional
 
 import torch
 
+from ..errors import Error
 from ..store import Pushed, Store, asynchronous, bounded, nesterov, sgd, sync
 from ..store.model import wire_dtype_number
-from .parameters import HostCopy, trained_parameters
+from .parameters import HostCopy, check_finite, trained_parameters
 from .publishing import Publisher, Subscriber
 
 __all__ = ["AsyncSGD", "DiLoCo", "Publisher", "Subscriber"]
@@ -66,16 +67,25 @@ class _Worker:
     def sync(self) -> Pushed:
         """Pushes what the worker has done since the last push, and loads the current version, whether the push counts or not.
 
-        After sluice.Timeout or sluice.Lost call it again: it repeats what was interrupted, and the push counts once."""
+        After sluice.Timeout or sluice.Lost call it again: it repeats what was interrupted, and the push counts once. After Ctrl-C it only loads.
+        Raises ValueError for changes that are not finite, which would spoil the model for all workers; load() goes on without them."""
         if not self._is_loaded and not self._is_interrupted:
             return Pushed("late", self.load())  # a load() before this call has failed
         if self._unanswered is None:
-            self._unanswered = self._delta()
+            delta = self._delta()
+            check_finite(delta, self._wire_dtype)
+            self._unanswered = delta
         self._is_loaded, self._is_interrupted = False, True
-        outcome, version, _ = self.model.push_pull(self._unanswered, self.version, self._weight, self._current.values, wire_dtype=self._wire_dtype,
-                                                   timeout=self._timeout)
+        try:
+            outcome, version, _ = self.model.push_pull(self._unanswered, self.version, self._weight, self._current.values, wire_dtype=self._wire_dtype,
+                                                       timeout=self._timeout)
+        except Error:
+            raise
+        except BaseException:  # Ctrl-C: whether the push counts is unknown, and it must not count twice
+            self._unanswered, self._is_interrupted = None, False
+            raise
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
-        self._unanswered = None
+        self._unanswered, self._is_interrupted = None, False
         self._begin_round(version)
         return Pushed(outcome, version)
 
@@ -84,9 +94,9 @@ class _Worker:
         self.model.close()
 
     def _begin_round(self, version: int) -> None:
-        self.version, self.steps = version, 0
-        self._is_loaded, self._is_interrupted = True, False
         self._current.write()
+        self.version, self.steps = version, 0
+        self._is_loaded = True
 
     def _delta(self) -> Mapping[str, torch.Tensor]:
         raise NotImplementedError
@@ -147,8 +157,8 @@ class AsyncSGD(_Worker):
         return super().step()
 
     def _begin_round(self, version: int) -> None:
-        super()._begin_round(version)
         self._gradients.set_zero()
+        super()._begin_round(version)
 
     def _delta(self) -> Mapping[str, torch.Tensor]:
         return {name: gradient / max(1, self.steps) for name, gradient in self._gradients.values.items()}

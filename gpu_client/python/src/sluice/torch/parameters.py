@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Optional
 
 import torch
 
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
+# Wire types that may overflow where f32 is finite. Blocks have scales.
+_NARROW_TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 def trained_parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -31,6 +34,17 @@ def _check(tensors: Mapping[str, torch.Tensor]) -> None:
         raise ValueError("there are no tensors of floating point")
 
 
+def shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
+def check_finite(deltas: Mapping[str, torch.Tensor], wire_dtype: str) -> None:
+    """Raises ValueError for a tensor with an infinity or NaN in that type. No later delta could turn it into a number again."""
+    for name, values in deltas.items():
+        if not values.to(_NARROW_TYPES.get(wire_dtype, torch.float32)).isfinite().all():
+            raise ValueError(f"tensor {name!r} has values, or changes, that are not finite in {wire_dtype}; not pushed")
+
+
 class HostCopy:
     """f32 copies of tensors, which may be on GPUs, in host memory. They do not change with the tensors."""
 
@@ -38,8 +52,9 @@ class HostCopy:
         self._tensors = tensors
         self.values = {name: torch.empty(tensor.shape, dtype=torch.float32) for name, tensor in tensors.items()}
 
-    def read(self) -> HostCopy:
-        """Copies the tensors here."""
+    def read(self, tensors: Optional[Mapping[str, torch.Tensor]] = None) -> HostCopy:
+        """Copies the tensors here, or `tensors`, which replace them."""
+        self._tensors = self._tensors if tensors is None else tensors
         with torch.no_grad():
             for name, value in self.values.items():
                 value.copy_(self._tensors[name])

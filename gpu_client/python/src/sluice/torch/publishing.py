@@ -13,19 +13,18 @@ from __future__ import annotations
 import atexit
 import math
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Optional
 
 import torch
 
-from ..errors import Closed, Lost, Timeout
+from ..errors import Closed, Error, Lost, Timeout
 from ..store import Model, Pulled, Store, add, asynchronous
 from ..store.model import wire_dtype_number
-from .parameters import HostCopy, floating_state
+from .parameters import HostCopy, check_finite, floating_state, shapes
 
-# Types that may overflow where f32 is finite. Blocks have scales.
-_NARROW_TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 _RETRY_S = 1.0  # between two attempts to reach the reducers
 
 
@@ -42,7 +41,7 @@ class Publisher:
         versions: how many of the last ones the reducers keep for slow readers. wire_dtype: as in Model.push(); it rounds the difference, and the next
         version has the rest of it."""
         wire_dtype_number(wire_dtype)  # raises
-        # The tensors of state_dict() share the memory of the module.
+        self._module = module
         self._weights = HostCopy(floating_state(module)).read()
         self._wire_dtype, self._timeout = wire_dtype, timeout
         self.model: Model = store.create(name, self._weights.values, mode=asynchronous(), rule=add(), versions=versions)
@@ -58,20 +57,26 @@ class Publisher:
             self._push(self._unanswered)
         if self.version < 0:
             self._pull()
-        self._weights.read()
+        weights = floating_state(self._module)  # in other memory after module.to(), for example
+        if shapes(weights) != shapes(self._weights.values):
+            raise ValueError(f"the module has other tensors than when model {self.model.name!r} was made; not published")
+        self._weights.read(weights)
         delta = {name: weight - self._published.values[name] for name, weight in self._weights.values.items()}
-        for name, values in delta.items():
-            # No later delta could turn it into a number again.
-            if not values.to(_NARROW_TYPES.get(self._wire_dtype, torch.float32)).isfinite().all():
-                raise ValueError(f"tensor {name!r} has values, or changes, that are not finite in {self._wire_dtype}; not published")
+        check_finite(delta, self._wire_dtype)
         self._push(delta)
         return self.version
 
     def _push(self, delta: dict[str, torch.Tensor]) -> None:
-        self._unanswered = delta
-        pushed = self.model.push(delta, self.version, wire_dtype=self._wire_dtype, timeout=self._timeout)
-        self._unanswered = None
-        if self._wire_dtype == "f32" and pushed.version == self.version + 1:
+        self._unanswered, version = delta, self.version
+        try:
+            pushed = self.model.push(delta, version, wire_dtype=self._wire_dtype, timeout=self._timeout)
+        except Error:
+            raise
+        except BaseException:  # Ctrl-C: whether the push counts is unknown, and it must not count twice
+            self._unanswered, self.version = None, -1
+            raise
+        self._unanswered, self.version = None, -1
+        if self._wire_dtype == "f32" and pushed.version == version + 1:
             # As the reducers compute it: each value rounded once.
             for name, value in self._published.values.items():
                 value += delta[name]
@@ -90,7 +95,8 @@ class Publisher:
 class Subscriber:
     """Calls a function with each version of a model that it sees, on a thread of its own; the first time with the current version.
 
-    Skips versions that others replace while the function runs. Tries again while reducers cannot be reached. Use it as a context manager, or call
+    Skips versions that others replace while the function runs. Tries again while reducers cannot be reached; any other error ends it with a
+    warning, and error() returns it. Use it as a context manager, or call
     close()."""
 
     def __init__(self, store: Store, name: str, callback: Callable[[int, dict[str, torch.Tensor]], object], *, wire_dtype: str = "f32") -> None:
@@ -142,6 +148,7 @@ class Subscriber:
                 self._callback(version, tensors)
         except Exception as error:
             self._error = error
+            warnings.warn(f"the subscription to model {self.model.name!r} has ended: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=1)
 
     def _versions(self) -> Iterator[Pulled]:
         """Yields versions until the model is closed."""
