@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "store/model/model_state.h"
 #include "tests/unit/store/model_fixture.h"
 
 namespace sluice::store {
@@ -85,6 +86,16 @@ TEST(ModelJson, RejectsATextThatIsTooLong) {
   const auto result = parse_model(std::string(kMaxModelText + 1, ' '));
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().text, "the model has 33554433 bytes of JSON; expected at most 33554432");
+}
+
+// Printing it in the error must not need the stack for each level.
+TEST(ModelJson, RejectsDeepNesting) {
+  const size_t depth = 1'000'000;
+  std::string text = kGood;
+  text.replace(text.find("[2,3]"), 5, std::string(depth, '[') + std::string(depth, ']'));
+  EXPECT_NE(parse_model(text).error().text.find("tensors[0].shape"), std::string::npos);
+  const auto state = parse_model_state(R"({"spec":)" + text + "}");
+  EXPECT_NE(state.error().text.find("tensors[0].shape"), std::string::npos) << state.error().text;
 }
 
 }  // namespace
