@@ -79,7 +79,7 @@ Result<void> HostedModel::open_shard(uint32_t shard, const CoordinatedState& sta
       state.shards.size() > 1 ? VersionFiles::OnDamage::kDrop : VersionFiles::OnDamage::kRefuse;
   auto files = VersionFiles::open(folder_, shape(shard), on_damage);
   if (!files) return tl::unexpected(files.error());
-  SLUICE_RETURN_IF_ERROR(settle(*files, shard, state, holders.generation));
+  SLUICE_RETURN_IF_ERROR(settle(*files, shard, state));
   auto opened = std::make_unique<Shard>(std::move(*files), connect_);
   opened->holders = holders;
   opened->last_step = {static_cast<uint64_t>(state.revision), 0};
@@ -87,20 +87,28 @@ Result<void> HostedModel::open_shard(uint32_t shard, const CoordinatedState& sta
   return {};
 }
 
-// A prepared version of an earlier generation may have been made again with other pushes.
-Result<void> HostedModel::settle(VersionFiles& files, uint32_t shard, const CoordinatedState& state,
-                                 uint64_t generation) const {
-  const auto prepared = files.prepared();
-  // Of the holders as they are: the step may still be committed.
-  const bool is_next = prepared && *prepared == state.version + 1 &&
-                       files.view(*prepared).generation() == state.shards[shard].generation;
-  if (prepared && state.is_started && !is_next) {
-    const bool is_current = state.version == *prepared && files.view(*prepared).generation() == generation;
-    const Status s = is_current ? files.commit(*prepared) : files.discard(*prepared);
+// A prepared version of an earlier generation may have been made again with other pushes. Not if this reducer
+// has held the shard ever since: every holder of a generation stores each version that is made in it. So a
+// version of the generation before is the current one if this reducer is a holder now.
+Result<void> HostedModel::settle(VersionFiles& files, uint32_t shard, const CoordinatedState& state) const {
+  const ShardHolders& now = state.shards[shard];
+  if (const auto prepared = files.prepared(); prepared && state.is_started) {
+    const uint64_t made = files.view(*prepared).generation();
+    const bool is_holder = now.owner == self_ || now.copy == self_;
+    const bool is_next =
+        *prepared == state.version + 1 && made == now.generation;  // it may still be committed
+    const bool is_current =
+        *prepared == state.version && (made == now.generation || (is_holder && made + 1 == now.generation));
+    Status s;
+    if (is_current) {
+      s = files.commit(*prepared);
+    } else if (!is_next) {
+      s = files.discard(*prepared);
+    }
     if (!s.ok()) return fail(s.code(), folder_ + ": cannot recover shard " + std::to_string(shard));
   }
   const auto found = files.committed();
-  if (state.shards[shard].owner != self_ || !state.is_started || found == state.version) return {};
+  if (now.owner != self_ || !state.is_started || found == state.version) return {};
   return fail(Errc::kMismatch, folder_ + ": shard " + std::to_string(shard) + " has version " +
                                    (found ? std::to_string(*found) : "none") +
                                    ", and the model is at version " + std::to_string(state.version));
@@ -154,35 +162,41 @@ Result<void> HostedModel::apply(const CoordinatedState& state) {
   if (state.revision < state_.revision || (state.revision == state_.revision && is_applied_)) return {};
   is_applied_ = false;
   bool is_complete = true;
+  Result<void> result;  // the first error; the other shards work on
   for (uint32_t i = 0; i < state.shards.size(); ++i) {
-    const auto found = shards_.find(i);
-    if (found == shards_.end()) {
-      SLUICE_RETURN_IF_ERROR(open_shard(i, state));
-      const auto opened = shards_.find(i);
-      if (opened != shards_.end()) opened->second->has_new_copy = state.shards[i].owner == self_;
-      continue;
-    }
-    Shard& shard = *found->second;
-    const ShardHolders now = state.shards[i];
-    const bool is_committed = is_current(shard.files, i, state);
-    if (shard.holders == now && !is_committed) continue;
-    if (shard.is_busy) {
-      is_complete = false;
-      continue;
-    }
-    if (shard.holders == now) {
-      SLUICE_RETURN_IF_ERROR(commit_prepared(shard, i, state.version));
-      continue;
-    }
-    SLUICE_RETURN_IF_ERROR(settle(shard.files, i, state, shard.holders.generation));
-    update_progress(shard, true);
-    shard.has_new_copy = now.owner == self_ && now.copy != kNoStore && state.is_started;
-    shard.holders = now;
+    auto applied = apply_to_shard(i, state);
+    is_complete = is_complete && applied && *applied;
+    if (!applied && result) result = tl::unexpected(applied.error());
   }
   state_ = state;
   is_applied_ = is_complete;
   count_shards();
-  return {};
+  return result;
+}
+
+Result<bool> HostedModel::apply_to_shard(uint32_t index, const CoordinatedState& state) {
+  const ShardHolders now = state.shards[index];
+  const auto found = shards_.find(index);
+  if (found == shards_.end()) {
+    SLUICE_RETURN_IF_ERROR(open_shard(index, state));
+    const auto opened = shards_.find(index);
+    if (opened != shards_.end()) opened->second->has_new_copy = now.owner == self_;
+    return true;
+  }
+  Shard& shard = *found->second;
+  const bool is_committed = is_current(shard.files, index, state);
+  if (shard.holders == now && !is_committed) return true;
+  if (shard.is_busy) return false;
+  if (shard.holders == now) {
+    SLUICE_RETURN_IF_ERROR(commit_prepared(shard, index, state.version));
+    return true;
+  }
+  SLUICE_RETURN_IF_ERROR(settle(shard.files, index, state));
+  update_progress(shard, true);
+  shard.installing = VersionWriter();  // of a creator that has to begin again
+  shard.has_new_copy = now.owner == self_ && now.copy != kNoStore && state.is_started;
+  shard.holders = now;
+  return true;
 }
 
 bool HostedModel::has_current(uint32_t shard, const CoordinatedState& state) const {
@@ -263,7 +277,7 @@ bool HostedModel::forget_oldest_delta() {
   return true;
 }
 
-Result<void> HostedModel::stage(uint32_t shard, PushIdentity identity, DeltaBuffer delta) {
+Result<void> HostedModel::stage(uint32_t shard, PushIdentity identity, ArrivingDelta& delta) {
   const std::scoped_lock lock(mutex_);
   const auto found = shards_.find(shard);
   if (found == shards_.end() || found->second->holders.owner != self_)
@@ -276,13 +290,10 @@ Result<void> HostedModel::stage(uint32_t shard, PushIdentity identity, DeltaBuff
                 "more than " + std::to_string(kMaxWorkers) + " workers push to model \"" + spec_.name + "\"");
   }
   if (!is_new && identity.number < at->second.number) return {};  // of an attempt that was given up
-  at->second = {identity.number, std::move(delta), monotonic_now()};
+  at->second = {identity.number, delta.values, monotonic_now()};
   count_staged();
-  const auto arriving = arriving_.find({shard, identity.worker});
-  if (arriving != arriving_.end() && arriving->second->number == identity.number) {
-    arriving->second->elements = layout_.shard_elements();
-    arrived_.notify_all();
-  }
+  delta.elements = layout_.shard_elements();
+  arrived_.notify_all();
   return {};
 }
 

@@ -78,7 +78,8 @@ class HostedModel {
   // An array of shard_elements(); its content is undefined. Waits while too many pushes wait for a step, then
   // forgets one that has waited long: its worker gets kNotStaged, and sends it again if it still runs.
   [[nodiscard]] Result<DeltaBuffer> take_buffer();
-  [[nodiscard]] Result<void> stage(uint32_t shard, PushIdentity identity, DeltaBuffer delta);
+  // `delta` has arrived completely, and has been announced.
+  [[nodiscard]] Result<void> stage(uint32_t shard, PushIdentity identity, ArrivingDelta& delta);
   // The last push of each worker that the owned shard's newest version contains.
   [[nodiscard]] std::map<uint64_t, uint64_t> contained(uint32_t shard) const;
 
@@ -149,9 +150,10 @@ class HostedModel {
   [[nodiscard]] bool forget_oldest_delta();
   [[nodiscard]] ShardShape shape(uint32_t shard) const;
   [[nodiscard]] Result<void> open_shard(uint32_t shard, const CoordinatedState& state);
-  // Commits or discards what `files` have prepared in `generation`, and checks the owner's version.
-  [[nodiscard]] Result<void> settle(VersionFiles& files, uint32_t shard, const CoordinatedState& state,
-                                    uint64_t generation) const;
+  // Commits or discards what `files` have prepared, and checks the owner's version.
+  [[nodiscard]] Result<void> settle(VersionFiles& files, uint32_t shard, const CoordinatedState& state) const;
+  // False: the shard is in use.
+  [[nodiscard]] Result<bool> apply_to_shard(uint32_t index, const CoordinatedState& state);
   [[nodiscard]] bool is_current(const VersionFiles& files, uint32_t shard,
                                 const CoordinatedState& state) const;
   [[nodiscard]] Result<void> commit_prepared(Shard& shard, uint32_t index, uint64_t version);

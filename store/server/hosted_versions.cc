@@ -103,6 +103,8 @@ Result<void> HostedModel::step(const wire::Step& request, std::span<const StepPu
                                         std::to_string(shard.last_step.first) + "." +
                                         std::to_string(shard.last_step.second)));
   shard.last_step = order;
+  if (request.version <= state_.version)
+    return end(fail(Errc::kBadView, "the model is at version " + std::to_string(state_.version)));
   if (shard.files.committed() != request.version - 1 && shard.files.prepared() != request.version - 1)
     return end(fail(Errc::kBadView, "shard " + std::to_string(request.shard) + " is at version " +
                                         std::to_string(shard.files.committed().value_or(0))));
@@ -113,6 +115,10 @@ Result<void> HostedModel::step(const wire::Step& request, std::span<const StepPu
   auto writer = begin(lock, shard, request.version, holders.generation);
   if (!writer) return end(tl::unexpected(writer.error()));
   VersionView base = shard.files.view(request.version - 1);
+  if (!base.valid()) {
+    *writer = VersionWriter();
+    return end(fail(Errc::kBadView, "version " + std::to_string(request.version - 1) + " was not committed"));
+  }
   const uint64_t steps = base.steps() + 1;
   shard.progress = std::make_shared<StepProgress>(
       StepProgress{.version = request.version, .steps = steps, .view = writer->view()});
@@ -222,7 +228,13 @@ Result<void> HostedModel::send_to_copy(Shard& shard, uint32_t index, const Shard
     return status;
   };
   SLUICE_RETURN_IF_ERROR(shard.copy_links.send_pieces(holders.copy, message.bytes, fill));
-  auto answer = shard.copy_links.receive<wire::Done>(holders.copy);
+  // Until the copy is another reducer, because this one does not run.
+  const auto holders_in_state = [this, index] {
+    const std::scoped_lock lock(mutex_);
+    return is_ending_ ? ShardHolders() : state_.shards[index];
+  };
+  const auto is_over = [&, before = holders_in_state()] { return holders_in_state() != before; };
+  auto answer = shard.copy_links.receive<wire::Done>(holders.copy, is_over);
   if (!answer) return tl::unexpected(answer.error());
   counters_->copy_bytes.add(message.bytes);
   return {};

@@ -19,6 +19,8 @@ Result<void> StoreServer::announce() {
       made = options_.coordinator->compare_and_swap(key, made->entry->revision, options_.address, lease->id);
     }
     if (!made) return add_context("the coordinator", made.error());
+    if (made->outcome == Outcome::kLeaseEnded)  // this process, or the coordinator, did not run for its time
+      return fail(Errc::kReset, "the coordinator: the lease of this reducer has ended at once");
     if (made->is_done()) break;
   }
   lease_ = lease->id;
@@ -189,36 +191,39 @@ Result<void> StoreServer::check_holders() {
   const auto states = options_.coordinator->list(kStateKeys);
   if (!states) return add_context("the coordinator", states.error());
   SLUICE_RETURN_IF_ERROR(drop_deleted(*states));
+  Result<void> result;  // the first error; the other models are checked too
   for (const Entry& entry : states->entries) {
-    const auto state = parse_state(entry);
-    if (!state) return tl::unexpected(state.error());
-    const std::string name = entry.key.substr(kStateKeys.size());
-    CoordinatedState next = *state;
-    next.shards = repaired(name, *state, *live);
-    if (next.shards == state->shards) {
-      // Another reducer may have made this one a copy, or the leader.
-      const auto is_here = [&](const ShardHolders& s) { return s.owner == id_ || s.copy == id_; };
-      if (std::ranges::none_of(state->shards, is_here)) continue;
-      const auto hosted = hosted_model(name);
-      if (!hosted || !hosted->has_applied(*state)) {
-        const auto known = read(name);
-        if (!known) return tl::unexpected(known.error());
-        if (*known) SLUICE_RETURN_IF_ERROR(take_and_supply(**known));
-      } else if (state->is_started) {
-        SLUICE_RETURN_IF_ERROR(hosted->supply_copies());
-        SLUICE_RETURN_IF_ERROR(balance_copies(*hosted, *state, *live));
-      }
-      continue;
-    }
-    const auto swapped = options_.coordinator->compare_and_swap(entry.key, entry.revision, state_text(next));
-    if (!swapped) return add_context("the coordinator", swapped.error());
-    if (!swapped->is_done()) continue;  // changed meanwhile: the next turn decides
-    options_.log("model \"" + name + "\": this reducer takes over shards, or has a new copy of them");
+    auto checked = check_model(entry, *live);
+    if (!checked && result) result = std::move(checked);
+  }
+  return result;
+}
+
+Result<void> StoreServer::check_model(const Entry& entry, const std::map<StoreId, std::string>& live) {
+  const auto state = parse_state(entry);
+  if (!state) return tl::unexpected(state.error());
+  const std::string name = entry.key.substr(kStateKeys.size());
+  const auto take_new = [&]() -> Result<void> {
     const auto known = read(name);
     if (!known) return tl::unexpected(known.error());
-    if (*known) SLUICE_RETURN_IF_ERROR(take_and_supply(**known));
+    return *known ? take_and_supply(**known) : Result<void>();
+  };
+  CoordinatedState next = *state;
+  next.shards = repaired(name, *state, live);
+  if (next.shards != state->shards) {
+    const auto swapped = options_.coordinator->compare_and_swap(entry.key, entry.revision, state_text(next));
+    if (!swapped) return add_context("the coordinator", swapped.error());
+    if (!swapped->is_done()) return {};  // changed meanwhile: the next turn decides
+    options_.log("model \"" + name + "\": this reducer takes over shards, or has a new copy of them");
+    return take_new();
   }
-  return {};
+  // Another reducer may have made this one a copy, or the leader, or no longer one of these.
+  const auto is_here = [&](const ShardHolders& s) { return s.owner == id_ || s.copy == id_; };
+  const auto hosted = hosted_model(name);
+  if (hosted ? !hosted->has_applied(*state) : std::ranges::any_of(state->shards, is_here)) return take_new();
+  if (!hosted || !state->is_started) return {};
+  SLUICE_RETURN_IF_ERROR(hosted->supply_copies());
+  return balance_copies(*hosted, *state, live);
 }
 
 }  // namespace sluice::store

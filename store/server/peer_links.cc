@@ -1,6 +1,11 @@
 #include "store/server/peer_links.h"
 
 namespace sluice::store {
+namespace {
+
+constexpr Nanos kOverInterval = 100 * kMillisecond;
+
+}  // namespace
 
 Result<MessageChannel*> PeerLinks::channel(StoreId store) {
   if (const auto found = channels_.find(store); found != channels_.end()) return &found->second;
@@ -14,6 +19,18 @@ Result<void> PeerLinks::send_pieces(StoreId store, uint64_t bytes, const Message
   if (found == channels_.end())
     return fail(Errc::kReset, "no connection to reducer " + std::to_string(store));
   if (const Status s = found->second.send_pieces(bytes, fill); !s.ok()) return lost(store, s);
+  return {};
+}
+
+Result<void> PeerLinks::await(StoreId store, const IsOver& is_over) {
+  const auto found = channels_.find(store);
+  if (found == channels_.end())
+    return fail(Errc::kReset, "no connection to reducer " + std::to_string(store));
+  Status status;
+  do {
+    status = found->second.wait(monotonic_now() + kOverInterval);
+  } while (status == Errc::kTimeout && !is_over());
+  if (!status.ok()) return lost(store, status);
   return {};
 }
 

@@ -34,12 +34,18 @@ class PeerLinks {
                                   std::initializer_list<std::span<const std::byte>> bodies = {});
   // Sends a body of the last request, in pieces.
   [[nodiscard]] Result<void> send_pieces(StoreId store, uint64_t bytes, const MessageChannel::Fill& fill);
-  // The answer to the oldest request without one.
+  // The answer to the oldest request without one, within kAnswerTime.
   template <typename M>
-  [[nodiscard]] Result<M> receive(StoreId store, Nanos answer_time = kAnswerTime);
+  [[nodiscard]] Result<M> receive(StoreId store);
+  // The same without a limit, until `is_over`, which is asked several times in a second.
+  using IsOver = std::function<bool()>;
+  template <typename M>
+  [[nodiscard]] Result<M> receive(StoreId store, const IsOver& is_over);
 
  private:
   [[nodiscard]] Result<MessageChannel*> channel(StoreId store);
+  // Waits until an answer begins.
+  [[nodiscard]] Result<void> await(StoreId store, const IsOver& is_over);
   [[nodiscard]] tl::unexpected<Error> lost(StoreId store, Status status);
 
   ConnectToStore connect_;
@@ -60,11 +66,17 @@ Result<void> PeerLinks::send(StoreId store, const M& message,
 }
 
 template <typename M>
-Result<M> PeerLinks::receive(StoreId store, Nanos answer_time) {
+Result<M> PeerLinks::receive(StoreId store, const IsOver& is_over) {
+  if (auto begun = await(store, is_over); !begun) return tl::unexpected(begun.error());
+  return receive<M>(store);
+}
+
+template <typename M>
+Result<M> PeerLinks::receive(StoreId store) {
   const auto found = channels_.find(store);
   if (found == channels_.end())
     return fail(Errc::kReset, "no connection to reducer " + std::to_string(store));
-  if (const Status s = found->second.receive(monotonic_now() + answer_time); !s.ok()) return lost(store, s);
+  if (const Status s = found->second.receive(monotonic_now() + kAnswerTime); !s.ok()) return lost(store, s);
   if (found->second.type() == wire::FrameType::kFailed) {
     wire::Failed failed;
     if (const Status s = found->second.decode(failed); !s.ok()) return lost(store, s);

@@ -13,9 +13,6 @@ namespace {
 
 // Between attempts at a step that failed, for example because a reducer is gone.
 constexpr Nanos kRetryPause = 50 * kMillisecond;
-// For all deltas of an early step. Owners give up one that makes no progress much sooner, and the keepalive
-// of the connection finds one that is gone.
-constexpr Nanos kArrivalTime = 3600 * kSecond;
 
 std::chrono::nanoseconds until(Nanos deadline) {
   return std::chrono::nanoseconds(std::max<Nanos>(deadline - monotonic_now(), 0));
@@ -62,6 +59,11 @@ bool StepLeader::has_ended() const {
   if (!leads()) return true;
   const std::scoped_lock lock(mutex_);
   return has_ended_;
+}
+
+// A swap whose answer was lost may be carried out later. Another leader then begins with the new version.
+bool StepLeader::knows_version() const {
+  return model_->state().version == planner_.current();
 }
 
 bool StepLeader::leads() const {
@@ -147,7 +149,7 @@ bool StepLeader::claim() {
 void StepLeader::run() {
   const bool has_claimed = claim();
   Lock lock(mutex_);
-  has_ended_ = !has_claimed;
+  has_ended_ = !has_claimed || !knows_version();
   while (!is_stopping_ && !has_ended_) {
     std::vector<StagedPush> stale;
     const auto step = planner_.next_step(monotonic_now(), stale);
@@ -184,7 +186,7 @@ void StepLeader::run() {
         if (is_new) log_("model \"" + model_->spec().name + "\": a step is made again: " + made.error().text);
         refresh();
         lock.lock();
-        has_ended_ = !leads();
+        has_ended_ = !leads() || !knows_version();
         changed_.wait_for(lock, std::chrono::nanoseconds(kRetryPause), [&] { return is_stopping_; });
       }
     }
@@ -199,7 +201,7 @@ Result<void> StepLeader::make(const PlannedStep& step) {
     return fail(Errc::kBadView, "another reducer has led the model");
   SLUICE_RETURN_IF_ERROR(prepare(step, state));
   SLUICE_RETURN_IF_ERROR(commit(state, step.version));
-  announce(step.version, state.shards);
+  announce(step.version, model_->state());
   return {};
 }
 
@@ -234,11 +236,10 @@ Result<void> StepLeader::prepare(const PlannedStep& step, const CoordinatedState
                                     .bytes = pushes.size()},
                          {pushes});
   }
-  const bool is_early = std::ranges::any_of(step.pushes, &StagedPush::is_early);
-  const Nanos answer_time = is_early ? kArrivalTime : PeerLinks::kAnswerTime;
-  // Every request that was sent has an answer, also after another has failed.
+  // Every request that was sent has an answer, also after another has failed. It may take long: the deltas of
+  // an early step arrive meanwhile, and the copy gets the version.
   for (size_t i = 0; i < sent; ++i) {
-    auto answer = links_.receive<wire::Done>(shards[i].owner, answer_time);
+    auto answer = links_.receive<wire::Done>(shards[i].owner, until_changed(state.revision));
     if (!answer && result) result = tl::unexpected(answer.error());
   }
   return result;
@@ -258,11 +259,16 @@ Result<void> StepLeader::commit(const CoordinatedState& prepared, uint64_t versi
         unavailable_.clear();
       }
       counters().set_unavailable({});
-      // A conflict with this text is a swap whose answer was lost.
-      if (!swapped->entry || (!swapped->is_done() && swapped->entry->value != text))
-        return fail(Errc::kBadView, "a shard of the model has changed hands");
-      next.revision = swapped->entry->revision;
-      return model_->apply(next);
+      if (!swapped->entry) return fail(Errc::kBadView, "the model was deleted");
+      if (swapped->is_done()) {
+        next.revision = swapped->entry->revision;
+        return model_->apply(next);
+      }
+      // A shard has changed hands: before the swap, or after one whose answer was lost.
+      SLUICE_ASSIGN_OR_RETURN(now, parse_state(*swapped->entry));
+      SLUICE_RETURN_IF_ERROR(model_->apply(now));
+      const bool is_mine = now.version == version && now.shards[0].generation == generation_;
+      return is_mine ? Result<void>() : fail(Errc::kBadView, "a shard of the model has changed hands");
     }
     Lock lock(mutex_);
     unavailable_ = "the coordinator does not answer, so no push is accepted: " + swapped.error().text;
@@ -273,7 +279,16 @@ Result<void> StepLeader::commit(const CoordinatedState& prepared, uint64_t versi
   }
 }
 
-void StepLeader::announce(uint64_t version, std::span<const ShardHolders> shards) {
+PeerLinks::IsOver StepLeader::until_changed(Revision revision) {
+  return [this, revision] {
+    if (model_->state().revision != revision) return true;
+    const std::scoped_lock lock(mutex_);
+    return is_stopping_;
+  };
+}
+
+void StepLeader::announce(uint64_t version, const CoordinatedState& state) {
+  const std::vector<ShardHolders>& shards = state.shards;
   // An owner that does not get it learns it from the next step. Its readers wait until then, so once more.
   std::vector<bool> told(shards.size());
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -285,7 +300,8 @@ void StepLeader::announce(uint64_t version, std::span<const ShardHolders> shards
       sent[i] = links_.send(shards[i].owner, message).has_value();
     }
     for (size_t i = 0; i < shards.size(); ++i) {
-      if (sent[i]) told[i] = links_.receive<wire::Done>(shards[i].owner).has_value();
+      if (sent[i])
+        told[i] = links_.receive<wire::Done>(shards[i].owner, until_changed(state.revision)).has_value();
     }
   }
 }

@@ -69,7 +69,12 @@ class StepLeader {
   void refresh();
   // Whether shard 0 is where it was when this leader began.
   [[nodiscard]] bool leads() const;
-  void announce(uint64_t version, std::span<const ShardHolders> shards);
+  // Whether its next step follows the model's version.
+  [[nodiscard]] bool knows_version() const;
+  // When to give up an answer of an owner: the state has changed, so this attempt cannot be committed, or the
+  // reducer stops.
+  [[nodiscard]] PeerLinks::IsOver until_changed(Revision revision);
+  void announce(uint64_t version, const CoordinatedState& state);
   void resolve(std::span<const StagedPush> pushes, wire::PushOutcome outcome);
 
   const std::shared_ptr<HostedModel> model_;

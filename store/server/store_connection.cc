@@ -124,7 +124,7 @@ class Requests {
     Result<void> staged;
     if (received.ok()) {
       (*model)->counters()->delta_bytes.add(m.bytes);
-      staged = (*model)->stage(m.shard, {m.worker, m.number}, delta->values);
+      staged = (*model)->stage(m.shard, {m.worker, m.number}, *delta);
     }
     (*model)->end_delta(m.shard, m.worker, delta);
     return received.ok() ? done_or_refuse(staged) : received;

@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "store/server/store_connection.h"
+#include "transport/tcp/socket_options.h"
 
 namespace sluice::store {
 
@@ -27,6 +28,9 @@ Result<StoreId> read_store_id(const std::string& folder) {
   const std::string path = folder + "/store-id";
   StoreId id = kNoStore;
   if (std::ifstream in(path); in >> id) return id;
+  // A new identity would give up the shards of the old one.
+  if (std::error_code unknown; std::filesystem::exists(path, unknown) || unknown)
+    return fail(Errc::kSystem, "cannot read " + path);
   id = random_id();
   const std::string draft = path + ".new";
   std::ofstream out(draft, std::ios::trunc);
@@ -281,6 +285,7 @@ Result<MessageChannel> StoreServer::connect_to(StoreId store) {
 Result<MessageChannel> StoreServer::connect_to(const std::string& address, Nanos deadline) {
   auto socket = options_.connect(address, deadline);
   if (!socket) return tl::unexpected(socket.error());
+  transport::tcp::enable_keepalive(socket->fd());  // answers may take long
   return MessageChannel(std::move(*socket), interrupt_fd_);
 }
 

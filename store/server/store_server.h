@@ -126,6 +126,7 @@ class StoreServer {
   [[nodiscard]] Result<void> take_and_supply(const Known& known);
   [[nodiscard]] Result<void> announce();
   [[nodiscard]] Result<void> check_holders();
+  [[nodiscard]] Result<void> check_model(const Entry& entry, const std::map<StoreId, std::string>& live);
   [[nodiscard]] bool refuses_connections(StoreId store, const std::string& address);
   [[nodiscard]] bool is_gone(StoreId store, const std::map<StoreId, std::string>& live);
   [[nodiscard]] StoreId next_store(const std::map<StoreId, std::string>& live);

@@ -36,6 +36,11 @@ Status MessageChannel::receive_header(const Deadline& until) {
   return wire::verify_header(raw, extensions);
 }
 
+// Frames are read to their end, so neither this object nor TLS has bytes of the next one.
+Status MessageChannel::wait(Nanos deadline) const {
+  return wait_ready(socket_.fd(), POLLIN, {deadline, interrupt_fd_});
+}
+
 Status MessageChannel::receive(Nanos deadline) {
   const Deadline until(deadline, interrupt_fd_);
   if (const Status s = receive_header(until); !s.ok()) return s;
