@@ -10,7 +10,7 @@
 namespace sluice::store_client {
 namespace {
 
-constexpr Nanos kAnswerTime = 30 * kSecond;
+constexpr Nanos kAnswerTime = 30 * kSecond, kPromptTime = 10 * kSecond;
 // Callers that must return soon wait in several short calls. Each may connect for this long: a connection
 // that is not ready is lost, so with less time none would ever be.
 constexpr Nanos kLeastConnectTime = 5 * kSecond;
@@ -31,6 +31,10 @@ Nanos answer_deadline(Nanos wait) noexcept {
   return monotonic_now() + wait + kAnswerTime;
 }
 
+Nanos prompt_deadline(Nanos wait) noexcept {
+  return monotonic_now() + wait + kPromptTime;
+}
+
 Result<void> OwnerCalls::run(const OpenModel& model, Nanos deadline, const Task& task, const Before& before) {
   SLUICE_ASSIGN_OR_RETURN(turn, turns_.take(deadline));
   if (before) SLUICE_RETURN_IF_ERROR(before());
@@ -49,8 +53,8 @@ Result<wire::CurrentAnswer> OwnerCalls::ask_version(const OpenModel& model, uint
   SLUICE_ASSIGN_OR_RETURN(owner, leader(model, std::max(deadline, monotonic_now() + kLeastConnectTime)));
   const Nanos wait = wait_time(deadline);
   const wire::Current request{.model = model.id, .at_least = at_least, .timeout_ms = wait_ms(wait)};
-  SLUICE_RETURN_IF_ERROR(owner->send(request, answer_deadline()));
-  return owner->receive<wire::CurrentAnswer>(answer_deadline(wait));
+  SLUICE_RETURN_IF_ERROR(owner->send(request, prompt_deadline()));
+  return owner->receive<wire::CurrentAnswer>(prompt_deadline(wait));
 }
 
 Result<uint64_t> OwnerCalls::wait_version(const OpenModel& model, uint64_t at_least, Nanos deadline) {

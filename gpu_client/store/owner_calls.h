@@ -48,5 +48,7 @@ inline constexpr Nanos kWaitTime = 5 * kSecond;
 // When the answer to a request must be there that waits at the reducer for `wait`. Longer than any pause of a
 // reducer that works: an owner may write a shard to its files first.
 [[nodiscard]] Nanos answer_deadline(Nanos wait = 0) noexcept;
+// The same for a request that needs no such work: after that, the reducer does not run.
+[[nodiscard]] Nanos prompt_deadline(Nanos wait = 0) noexcept;
 
 }  // namespace sluice::store_client

@@ -106,9 +106,9 @@ class StoreClient {
   // Called with the mutex of pulls_.
   [[nodiscard]] Result<uint64_t> pull(Model model, void* const* tensors, uint64_t at_least, wire::DType dtype,
                                       Nanos deadline);
-  // An early pull of exactly this version. `is_over`: give up, unless the values are on their way.
+  // An early pull of exactly this version. From `over_at` on it gives up, unless the values are on their way.
   [[nodiscard]] Result<uint64_t> pull_early(const OpenModel& model, void* const* tensors, uint64_t version,
-                                            wire::DType dtype, const std::atomic<bool>& is_over,
+                                            wire::DType dtype, const std::atomic<Nanos>& over_at,
                                             Nanos deadline);
   // Receives one array of one shard of a version; returns the steps.
   [[nodiscard]] static Result<uint64_t> pull_array(StoreConnection& owner, const OpenModel& model,

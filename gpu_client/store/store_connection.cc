@@ -94,6 +94,11 @@ Result<StoreConnection> StoreConnection::open(const config::Endpoint& reducer,
   return out;
 }
 
+tl::unexpected<Error> StoreConnection::gives_up(const std::string& doing) {
+  close();
+  return fail(Errc::kReducerLost, name_ + ": no progress while " + doing);
+}
+
 tl::unexpected<Error> StoreConnection::malformed(Errc code, const std::string& text) {
   close();
   return fail(code, name_ + ": malformed answer: " + text);
@@ -103,11 +108,12 @@ Result<void> StoreConnection::check(Status status, const std::string& doing) {
   if (status.ok()) return {};
   if (is_bad_frame(status.code()))
     return malformed(status.code(), std::string(to_string(status.code())) + " while " + doing);
-  std::string cause = "connection reset";
-  if (status.code() == Errc::kTimeout) cause = "no progress";
-  if (status.code() == Errc::kClosed) cause = "connection closed by the reducer";
+  if (status.code() == Errc::kTimeout) return gives_up(doing);
+  const bool is_closed = status.code() == Errc::kClosed;
   close();
-  return fail(Errc::kReducerLost, name_ + ": " + cause + " while " + doing);
+  return fail(
+      Errc::kReducerLost,
+      name_ + (is_closed ? ": connection closed by the reducer" : ": connection reset") + " while " + doing);
 }
 
 Result<void> StoreConnection::receive_frame(wire::FrameType expected, Nanos deadline,

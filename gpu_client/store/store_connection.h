@@ -47,6 +47,8 @@ class StoreConnection {
       return tl::unexpected(decoded.error());
     return message;
   }
+  // Whether an answer, or the end of the connection, is there by the deadline.
+  [[nodiscard]] bool has_answer(Nanos deadline) const { return channel_.wait(deadline) != Errc::kTimeout; }
   [[nodiscard]] Result<void> send_pieces(uint64_t bytes, const MessageChannel::Fill& fill) {
     return check(channel_.send_pieces(bytes, fill), "sending data");
   }
@@ -57,6 +59,8 @@ class StoreConnection {
   // Sends MODEL_QUERY with `body` and returns the JSON of the answer.
   [[nodiscard]] Result<std::string> query(wire::ModelQueryKind kind, const std::string& name,
                                           const std::string& body, Nanos deadline);
+  // Closes the connection, on which an answer is missing.
+  [[nodiscard]] tl::unexpected<Error> gives_up(const std::string& doing);
   // Closes the connection because of an answer that contradicts the request.
   [[nodiscard]] tl::unexpected<Error> malformed(Errc code, const std::string& text);
 

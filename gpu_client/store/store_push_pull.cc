@@ -9,15 +9,17 @@
 namespace sluice::store_client {
 namespace {
 
-// How long an early pull waits at an owner before it asks whether the push has failed meanwhile.
+// How long an early pull waits at an owner before it looks whether it is over.
 constexpr Nanos kEarlyWait = 500 * kMillisecond;
+// After the push has its answer, the version is committed, and an owner that runs says so at once.
+constexpr Nanos kCommitTime = 5 * kSecond;
 
 // A thread that ends before what it uses, also after an exception.
 struct Puller {
-  std::atomic<bool>& is_over;
+  std::atomic<Nanos>& over_at;
   std::thread thread{};
   ~Puller() {
-    is_over.store(true);
+    over_at.store(0);
     if (thread.joinable()) thread.join();
   }
 };
@@ -25,8 +27,9 @@ struct Puller {
 }  // namespace
 
 Result<uint64_t> StoreClient::pull_early(const OpenModel& model, void* const* tensors, uint64_t version,
-                                         wire::DType dtype, const std::atomic<bool>& is_over,
+                                         wire::DType dtype, const std::atomic<Nanos>& over_at,
                                          Nanos deadline) {
+  const auto is_over = [&] { return monotonic_now() >= over_at.load(); };
   const auto pull_shard = [&](uint32_t shard, StoreConnection& owner) -> Result<void> {
     const auto use = [&](uint64_t offset, std::span<const std::byte> piece) {
       return model.shape->bodies[shard].scatter(tensors, dtype, offset, piece);
@@ -41,11 +44,14 @@ Result<uint64_t> StoreClient::pull_early(const OpenModel& model, void* const* te
                                .timeout_ms = wait_ms(wait)};
       auto pulled = pull_array(owner, model, request, use);
       if (pulled) break;
-      const bool is_waiting = owner.valid() && pulled.error().code == Errc::kTimeout && !is_over.load();
+      const bool is_waiting = owner.valid() && pulled.error().code == Errc::kTimeout && !is_over();
       if (!is_waiting || monotonic_now() >= deadline) return tl::unexpected(pulled.error());
     }
     // Until the slowest shard is there, and the step is committed.
-    SLUICE_RETURN_IF_ERROR(owner.receive<wire::Done>(std::max(deadline, monotonic_now() + kEarlyWait)));
+    while (!owner.has_answer(monotonic_now() + kEarlyWait)) {
+      if (is_over() || monotonic_now() >= deadline) return owner.gives_up("waiting for the commit");
+    }
+    SLUICE_RETURN_IF_ERROR(owner.receive<wire::Done>(prompt_deadline()));
     return {};
   };
   SLUICE_RETURN_IF_ERROR(pulls_.run(model, deadline, pull_shard));
@@ -66,14 +72,14 @@ Result<wire::PushAnswer> StoreClient::push_pull(const PushRequest& request, void
   const Nanos deadline = monotonic_now() + timeout;
   const bool is_early = model->shape->spec.mode.kind == store::StepKind::kSync;
 
-  std::atomic<bool> is_over{false};  // the push has failed
+  std::atomic<Nanos> over_at{INT64_MAX};  // when the early pull gives up
   Result<uint64_t> pulled = fail(Errc::kTimeout, "no early pull");
-  Puller puller{is_over};
+  Puller puller{over_at};
   if (is_early) {
     SLUICE_ASSIGN_OR_RETURN(started, engine::start_thread("sluice-early", [&] {
                               try {
                                 pulled =
-                                    pull_early(*model, tensors, request.base + 1, dtype, is_over, deadline);
+                                    pull_early(*model, tensors, request.base + 1, dtype, over_at, deadline);
                               } catch (const std::exception& e) {
                                 pulled = fail(Errc::kSystem, std::string("an early pull: ") + e.what());
                               }
@@ -81,7 +87,7 @@ Result<wire::PushAnswer> StoreClient::push_pull(const PushRequest& request, void
     puller.thread = std::move(started);
   }
   auto answer = push(model, request, is_early, deadline);
-  is_over.store(!answer);
+  over_at.store(answer ? monotonic_now() + kCommitTime : 0);
   if (puller.thread.joinable()) puller.thread.join();
   if (!answer) return answer;
   // Another version than that of the step, for example because the push is late, or an interrupted pull.

@@ -39,7 +39,7 @@ Result<ConnectionCache::Borrowed> StoreClient::send_push_step(const OpenModel& m
                             .weight_bits = bits_of(request.weight),
                             .timeout_ms = wait_ms(wait_time(deadline)),
                             .early = static_cast<uint8_t>(is_early ? 1 : 0)};
-  SLUICE_RETURN_IF_ERROR(leader->send(step, answer_deadline()));
+  SLUICE_RETURN_IF_ERROR(leader->send(step, prompt_deadline()));
   return std::move(leader);
 }
 
@@ -55,7 +55,7 @@ Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const Pu
                           .base = request.base,
                           .dtype = request.dtype,
                           .bytes = bytes};
-    SLUICE_RETURN_IF_ERROR(owner.send(push, answer_deadline()));
+    SLUICE_RETURN_IF_ERROR(owner.send(push, prompt_deadline()));
     const ShardBody& body = model.shape->bodies[shard];
     const auto fill = [&](uint64_t offset, std::span<std::byte> piece) {
       if (is_early) pace.wait(shard, offset);
@@ -66,7 +66,8 @@ Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const Pu
       const EvenPace::Ended ended(pace, shard);
       SLUICE_RETURN_IF_ERROR(owner.send_pieces(bytes, fill));
     }
-    SLUICE_RETURN_IF_ERROR(owner.receive<wire::Done>(answer_deadline()));
+    SLUICE_RETURN_IF_ERROR(
+        owner.receive<wire::Done>(answer_deadline()));  // behind what the kernels still hold
     return {};
   };
   std::unique_ptr<ConnectionCache::Borrowed> leader;
@@ -85,7 +86,7 @@ Result<wire::PushAnswer> StoreClient::push_once(const OpenModel& model, const Pu
   Result<wire::PushAnswer> received;
   do {
     if (!leader) SLUICE_RETURN_IF_ERROR(send_step());
-    received = (*leader)->receive<wire::PushAnswer>(answer_deadline(kWaitTime));
+    received = (*leader)->receive<wire::PushAnswer>(prompt_deadline(kWaitTime));
     const bool is_waiting = !received && (*leader)->valid() && received.error().code == Errc::kTimeout;
     if (!is_waiting) break;
     leader.reset();
@@ -148,9 +149,9 @@ Result<wire::PushAnswer> StoreClient::push(Model model, const PushRequest& reque
 
 Result<uint64_t> StoreClient::pull_array(StoreConnection& owner, const OpenModel& model, wire::Pull request,
                                          const MessageChannel::Use& use) {
-  SLUICE_RETURN_IF_ERROR(owner.send(request, answer_deadline()));
+  SLUICE_RETURN_IF_ERROR(owner.send(request, prompt_deadline()));
   const Nanos wait = Nanos{request.timeout_ms} * kMillisecond;
-  SLUICE_ASSIGN_OR_RETURN(answer, owner.receive<wire::PullAnswer>(answer_deadline(wait)));
+  SLUICE_ASSIGN_OR_RETURN(answer, owner.receive<wire::PullAnswer>(prompt_deadline(wait)));
   const uint64_t expected = model.shape->body_bytes(request.dtype);
   if (answer.bytes != expected) {
     return owner.malformed(Errc::kBadLength, std::to_string(answer.bytes) + " bytes of shard " +
