@@ -40,8 +40,8 @@ Admission StepPlanner::offer(const StagedPush& push, Nanos now) {
   return Admission::kAccepted;
 }
 
-void StepPlanner::withdraw(uint64_t worker) {
-  std::erase_if(waiting_, [&](const StagedPush& p) { return p.identity.worker == worker; });
+void StepPlanner::withdraw(PushIdentity identity) {
+  std::erase_if(waiting_, [&](const StagedPush& p) { return p.identity == identity; });
   if (waiting_.size() < mode_.quorum) grace_ends_.reset();
 }
 
@@ -98,6 +98,11 @@ std::vector<StagedPush> StepPlanner::committed() {
 void StepPlanner::abandoned() {
   SLUICE_ASSERT(in_progress_);
   in_progress_ = false;
+  // A worker that has pushed again meanwhile has given the push up.
+  std::erase_if(taken_, [&](const StagedPush& given_up) {
+    return std::ranges::any_of(
+        waiting_, [&](const StagedPush& p) { return p.identity.worker == given_up.identity.worker; });
+  });
   // An owner that has replaced another one would wait for deltas that went there.
   for (StagedPush& push : taken_) push.is_early = false;
   waiting_.insert(waiting_.begin(), taken_.begin(), taken_.end());

@@ -58,8 +58,8 @@ class StepPlanner {
 
   // Push numbers of a worker increase.
   [[nodiscard]] Admission offer(const StagedPush& push, Nanos now);
-  // Owners have forgotten what this worker staged. No effect on the step in progress.
-  void withdraw(uint64_t worker);
+  // Owners have forgotten what was staged for this push. No effect on the step in progress.
+  void withdraw(PushIdentity identity);
 
   // The step to start now, if none is in progress. `stale` receives the accepted pushes that meanwhile became
   // too old; answer them with kStale.

@@ -199,6 +199,15 @@ Result<bool> HostedModel::apply_to_shard(uint32_t index, const CoordinatedState&
   return true;
 }
 
+bool HostedModel::has_version(uint64_t version) const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::all_of(shards_, [&](const auto& entry) {
+    const VersionFiles& files = entry.second->files;
+    return entry.second->holders.owner != self_ || files.prepared() == version ||
+           files.committed() == version;
+  });
+}
+
 bool HostedModel::has_current(uint32_t shard, const CoordinatedState& state) const {
   const std::scoped_lock lock(mutex_);
   const auto found = shards_.find(shard);

@@ -65,6 +65,8 @@ class HostedModel {
   // one; COMMITTED may be lost with a leader. One that changes hands discards it otherwise. Does not wait: a
   // shard that is in use keeps its role, and the next call with this state changes it.
   [[nodiscard]] Result<void> apply(const CoordinatedState& state);
+  // Whether all owned shards have the version, committed or not.
+  [[nodiscard]] bool has_version(uint64_t version) const;
   // Whether the shard here has the version of `state`, so that this reducer may become its owner.
   [[nodiscard]] bool has_current(uint32_t shard, const CoordinatedState& state) const;
   // Gives an owned shard another copy: sends it the current version, then calls `agree` with the new holders,

@@ -177,7 +177,7 @@ void StepLeader::run() {
       planner_.abandoned();
       if (made.error().code == Errc::kBadSequence) {
         resolve(step->pushes, wire::PushOutcome::kNotStaged);
-        for (const StagedPush& push : step->pushes) planner_.withdraw(push.identity.worker);
+        for (const StagedPush& push : step->pushes) planner_.withdraw(push.identity);
       } else {
         counters().failed_steps.add();
         counters().set_unavailable("steps cannot be made: " + made.error().text);

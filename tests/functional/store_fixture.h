@@ -79,13 +79,17 @@ class StoreRequests : public ReducerTest {
     return nlohmann::json::parse(
         std::string(reinterpret_cast<const char*>(body->payload.data()), body->payload.size()));
   }
-  // Creates and starts the model with ones; returns its id.
-  static uint64_t create(ScriptedConnection& c, const std::string& specification = kSpecification,
-                         uint8_t arrays = 2) {
+  // Creates the model; returns its id.
+  static uint64_t make(ScriptedConnection& c, const std::string& specification = kSpecification) {
     c.send(
         wire::ModelQuery{.kind = wire::ModelQueryKind::kCreate, .name = "m", .bytes = specification.size()});
     send_body(c, std::as_bytes(std::span(specification)));
-    const uint64_t id = receive_json(c)["model"].get<uint64_t>();
+    return receive_json(c)["model"].get<uint64_t>();
+  }
+  // Creates and starts the model with ones; returns its id.
+  static uint64_t create(ScriptedConnection& c, const std::string& specification = kSpecification,
+                         uint8_t arrays = 2) {
+    const uint64_t id = make(c, specification);
     for (uint8_t array = 0; array < arrays; ++array) {
       c.send(wire::Install{.model = id, .array = array, .bytes = kElements * 4});
       send_values(c, array == 0 ? 1.0F : 0.0F);

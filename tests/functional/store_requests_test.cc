@@ -78,6 +78,15 @@ TEST_F(StoreRequests, RefusedRequestsLeaveTheConnectionOpen) {
   EXPECT_EQ(first_value(c, id, 0), 1.0F);
 }
 
+TEST_F(StoreRequests, AModelWithoutItsFirstVersionDoesNotStart) {
+  start_with_models();
+  auto c = connect();
+  c.send(wire::StartModel{.model = make(c)});
+  const auto failed = c.expect<wire::Failed>();
+  EXPECT_EQ(failed.code, Errc::kMismatch);
+  EXPECT_EQ(failed.text, R"(version 0 of model "m" has not been installed)");
+}
+
 TEST_F(StoreRequests, OnlyTheJobOfAModelChangesIt) {
   start_with_models();
   auto mine = connect();

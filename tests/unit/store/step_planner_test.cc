@@ -106,10 +106,25 @@ TEST(StepPlanner, AnAbandonedStepIsPlannedAgainAtOnce) {
   EXPECT_FALSE(again->pushes[0].is_early);  // an owner may have got it that is gone
 }
 
+// The worker pushes again while the step is made, and the step is abandoned.
+TEST(StepPlanner, ANewerPushReplacesTheOneOfAnAbandonedStep) {
+  Planner p(kSyncOfTwo);
+  for (const uint64_t worker : {1u, 2u}) ASSERT_EQ(p.offer(push(worker, 1, 0), kNow), Admission::kAccepted);
+  ASSERT_TRUE(p.step(kNow + kSecond));
+  ASSERT_EQ(p.offer(push(2, 2, 0), kNow), Admission::kAccepted);
+  p.abandoned();
+  const auto again = p.step(kNow + kSecond);
+  ASSERT_TRUE(again);
+  ASSERT_THAT(workers_of(again->pushes), ElementsAre(1, 2));
+  EXPECT_EQ(again->pushes[1].identity.number, 2U);
+}
+
 TEST(StepPlanner, AWorkerThatWithdrawsMayUndoTheQuorum) {
   Planner p(kSyncOfTwo);
   for (const uint64_t worker : {1u, 2u}) ASSERT_EQ(p.offer(push(worker, 1, 0), kNow), Admission::kAccepted);
-  p.withdraw(2);
+  p.withdraw({.worker = 2, .number = 9});  // another push
+  EXPECT_TRUE(p.deadline());
+  p.withdraw({.worker = 2, .number = 1});
   EXPECT_FALSE(p.deadline());
   EXPECT_FALSE(p.step(kNow + kSecond));
   EXPECT_EQ(p.offer(push(2, 2, 0), kNow + kSecond), Admission::kAccepted);
