@@ -28,7 +28,7 @@ class OwnerCalls {
   [[nodiscard]] Result<ConnectionCache::Borrowed> leader(const OpenModel& model, Nanos deadline);
 
   // Waits until the model has started and is at `at_least`, and returns its version. kTimeout at the
-  // deadline, or a few seconds later if there is no connection yet.
+  // deadline, or up to 15 s later if there is no connection yet, or the reducer does not run.
   [[nodiscard]] Result<uint64_t> wait_version(const OpenModel& model, uint64_t at_least, Nanos deadline);
 
  private:
@@ -48,7 +48,8 @@ inline constexpr Nanos kWaitTime = 5 * kSecond;
 // When the answer to a request must be there that waits at the reducer for `wait`. Longer than any pause of a
 // reducer that works: an owner may write a shard to its files first.
 [[nodiscard]] Nanos answer_deadline(Nanos wait = 0) noexcept;
-// The same for a request that needs no such work: after that, the reducer does not run.
+// The same for a request that needs no such work. If the reducer opens the model just then, the client asks
+// again.
 [[nodiscard]] Nanos prompt_deadline(Nanos wait = 0) noexcept;
 
 }  // namespace sluice::store_client

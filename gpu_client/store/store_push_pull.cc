@@ -91,8 +91,11 @@ Result<wire::PushAnswer> StoreClient::push_pull(const PushRequest& request, void
   if (puller.thread.joinable()) puller.thread.join();
   if (!answer) return answer;
   // Another version than that of the step, for example because the push is late, or an interrupted pull.
-  if (!pulled || *pulled < answer->version)
-    pulled = pull(*current_model(), tensors, answer->version, dtype, deadline);
+  if (!pulled || *pulled < answer->version) {
+    // With the owners that the push has found, unless another thread has opened another model.
+    SLUICE_ASSIGN_OR_RETURN(now, current_model());
+    pulled = pull(now->id == model->id ? now : model, tensors, answer->version, dtype, deadline);
+  }
   if (!pulled) {
     // The caller may repeat the call; the push has counted already.
     unanswered_ = checksum(*model, request);

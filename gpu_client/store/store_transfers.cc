@@ -140,7 +140,7 @@ Result<wire::PushAnswer> StoreClient::push(Model model, const PushRequest& reque
     return push_once(m, request, last_number_, std::exchange(is_early, false), deadline);
   });
   unanswered_.reset();
-  // Another push would not get a better answer under the same number.
+  // A refused push does not count, so the next one has a number of its own.
   const bool is_refused =
       !answer && (answer.error().code == Errc::kMismatch || answer.error().code == Errc::kInvalidArgument);
   if (!answer && !is_refused) unanswered_ = checksum(*model, request);

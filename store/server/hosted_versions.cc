@@ -228,12 +228,12 @@ Result<void> HostedModel::send_to_copy(Shard& shard, uint32_t index, const Shard
     return status;
   };
   SLUICE_RETURN_IF_ERROR(shard.copy_links.send_pieces(holders.copy, message.bytes, fill));
-  // Until the copy is another reducer, because this one does not run.
-  const auto holders_in_state = [this, index] {
+  // Until the copy is another reducer, because this one does not run. move_copy() is a generation ahead.
+  const auto is_over = [&] {
     const std::scoped_lock lock(mutex_);
-    return is_ending_ ? ShardHolders() : state_.shards[index];
+    const ShardHolders& now = state_.shards[index];
+    return is_ending_ || (now.generation >= holders.generation && now != holders);
   };
-  const auto is_over = [&, before = holders_in_state()] { return holders_in_state() != before; };
   auto answer = shard.copy_links.receive<wire::Done>(holders.copy, is_over);
   if (!answer) return tl::unexpected(answer.error());
   counters_->copy_bytes.add(message.bytes);

@@ -106,8 +106,8 @@ Result<void> StoreServer::start_model(uint64_t id, uint64_t version) {
     CoordinatedState state = (*known)->state;
     if (!state.is_started) {
       if (!(*model)->has_version(version))
-        return fail(Errc::kMismatch, "version " + std::to_string(version) + " of model \"" + name +
-                                         "\" has not been installed");
+        return fail(Errc::kBadView, "version " + std::to_string(version) + " of model \"" + name +
+                                        "\" has not been installed");
       state.is_started = true;
       state.version = version;
       const auto swapped = options_.coordinator->compare_and_swap(state_key(name), (*known)->state.revision,

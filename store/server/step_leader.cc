@@ -289,6 +289,11 @@ PeerLinks::IsOver StepLeader::until_changed(Revision revision) {
 
 void StepLeader::announce(uint64_t version, const CoordinatedState& state) {
   const std::vector<ShardHolders>& shards = state.shards;
+  // Other holders learn it from the state. Nor do the workers wait long for an owner that does not run.
+  const auto is_over = [has_changed = until_changed(state.revision),
+                        deadline = monotonic_now() + PeerLinks::kAnswerTime] {
+    return has_changed() || monotonic_now() >= deadline;
+  };
   // An owner that does not get it learns it from the next step. Its readers wait until then, so once more.
   std::vector<bool> told(shards.size());
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -300,8 +305,7 @@ void StepLeader::announce(uint64_t version, const CoordinatedState& state) {
       sent[i] = links_.send(shards[i].owner, message).has_value();
     }
     for (size_t i = 0; i < shards.size(); ++i) {
-      if (sent[i])
-        told[i] = links_.receive<wire::Done>(shards[i].owner, until_changed(state.revision)).has_value();
+      if (sent[i]) told[i] = links_.receive<wire::Done>(shards[i].owner, is_over).has_value();
     }
   }
 }

@@ -71,8 +71,8 @@ class StepLeader {
   [[nodiscard]] bool leads() const;
   // Whether its next step follows the model's version.
   [[nodiscard]] bool knows_version() const;
-  // When to give up an answer of an owner: the state has changed, so this attempt cannot be committed, or the
-  // reducer stops.
+  // When to give up the answer of an owner: the model's state has changed since `revision`, so that an
+  // attempt that was prepared with it cannot be committed any more, or the reducer stops.
   [[nodiscard]] PeerLinks::IsOver until_changed(Revision revision);
   void announce(uint64_t version, const CoordinatedState& state);
   void resolve(std::span<const StagedPush> pushes, wire::PushOutcome outcome);

@@ -83,7 +83,7 @@ TEST_F(StoreRequests, AModelWithoutItsFirstVersionDoesNotStart) {
   auto c = connect();
   c.send(wire::StartModel{.model = make(c)});
   const auto failed = c.expect<wire::Failed>();
-  EXPECT_EQ(failed.code, Errc::kMismatch);
+  EXPECT_EQ(failed.code, Errc::kBadView);
   EXPECT_EQ(failed.text, R"(version 0 of model "m" has not been installed)");
 }
 

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
+from unittest import mock
 
 import numpy
 import sluice
@@ -29,8 +31,13 @@ WORKERS = 3
 class Takeover(PackageTest):
     def setUp(self):
         super().setUp()
+        self.security, self.variables, self.keys = self.secure()
         self.etcd = self.start_etcd()
         self.reducers = [self.start_store(i, self.reserve_port()) for i in range(3)]
+
+    def secure(self):
+        """Returns options and variables of the reducers, and options of stores."""
+        return (), {}, {}
 
     def start_etcd(self):
         """Returns the URL of an etcd of this test."""
@@ -43,13 +50,13 @@ class Takeover(PackageTest):
         return client.replace("http", "etcd")
 
     def start_store(self, index, port):
-        return self.start_reducer("--state", self.folder / f"state{index}", "--coordinator", self.etcd, port=port)
+        return self.start_reducer("--state", self.folder / f"state{index}", "--coordinator", self.etcd, *self.security, port=port, env=self.variables)
 
     def addresses(self):
         return ",".join(address for _, address in self.reducers)
 
     def open(self, **options):
-        store = sluice.store.Store(self.addresses(), **{"timeout_ms": 60_000, **options})
+        store = sluice.store.Store(self.addresses(), **{"timeout_ms": 60_000, **self.keys, **options})
         self.addCleanup(store.close)
         return store
 
@@ -174,6 +181,17 @@ class Takeover(PackageTest):
         print(f"{KILLS} kills, {sum(acknowledged)} pushes, longest time between two acknowledgements {max(longest):.2f} s", flush=True)
         self.check_version(final)
         return acknowledged, final.version
+
+
+class TakeoverOverTls(Takeover):
+    test_nothing_acknowledged_is_lost = test_the_status_tells_why_no_step_is_made = None  # the other class has them
+
+    def secure(self):
+        if not Path(os.environ["SLUICE_LIBRARY"]).with_name("libsluice_tls.so").exists():
+            self.skipTest("needs tls-library: libsluice_tls.so was not built")
+        key = self.make_key()
+        self.enterContext(mock.patch.dict(os.environ, SLUICE_TLS="require"))
+        return ("--key-file", key, "--tls", "on"), {"SLUICE_TLS": "require"}, {"key_file": key}
 
 
 if __name__ == "__main__":

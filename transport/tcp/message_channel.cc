@@ -36,8 +36,8 @@ Status MessageChannel::receive_header(const Deadline& until) {
   return wire::verify_header(raw, extensions);
 }
 
-// Frames are read to their end, so neither this object nor TLS has bytes of the next one.
 Status MessageChannel::wait(Nanos deadline) const {
+  if (socket_.has_pending_bytes()) return {};
   return wait_ready(socket_.fd(), POLLIN, {deadline, interrupt_fd_});
 }
 

@@ -34,7 +34,7 @@ class MessageChannel {
     const std::vector<std::byte> frame = wire::encode_message(message);
     return write_all(socket_, frame, {deadline, interrupt_fd_});
   }
-  // Waits until a frame begins to arrive. After kTimeout the connection can be used.
+  // Waits until a frame begins to arrive, or may have begun. After kTimeout the connection can be used.
   [[nodiscard]] Status wait(Nanos deadline) const;
   // Receives one control frame. Errors of a malformed frame too; MODEL_DATA is kUnexpectedMessage.
   [[nodiscard]] Status receive(Nanos deadline);

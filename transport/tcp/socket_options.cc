@@ -69,7 +69,8 @@ AppliedOptions apply_options(int fd, const SocketOptions& options) {
 }
 
 // Lane connections carry no heartbeats, and a rank may be late for hours. Only a probe shows that the peer is
-// gone or that the path forgot the connection. TCP_USER_TIMEOUT is not set: it would end a slow connection.
+// gone or that the path forgot the connection. TCP_USER_TIMEOUT is not set here: it would end a slow
+// connection.
 void enable_keepalive(int fd) noexcept {
   (void)set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   (void)set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdle);

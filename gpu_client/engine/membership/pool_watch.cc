@@ -12,8 +12,6 @@
 namespace sluice::engine {
 namespace {
 
-// For connect, HELLO and WELCOME with the process at an address.
-
 bool same_address(const config::Endpoint& a, const config::Endpoint& b) {
   return a.host == b.host && a.port == b.port;
 }

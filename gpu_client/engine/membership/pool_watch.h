@@ -32,8 +32,9 @@ struct PoolWatchOptions {
   JoinOptions join;  // with the list of reducers, and its file if it has one
   uint64_t incarnation = 0;
   wire::View first_view;
-  Nanos reservation_timeout = 0;             // for the reservation and all lane connections at one reducer
-  Nanos probe_timeout = 500 * kMillisecond;  // short, because one thread probes all addresses in turn
+  Nanos reservation_timeout = 0;  // for the reservation and all lane connections at one reducer
+  // For connect, HELLO and WELCOME. Short, because one thread probes all addresses in turn.
+  Nanos probe_timeout = 500 * kMillisecond;
   Nanos file_check_interval = kSecond;
   // Pauses between probes of an address. They start short, because a restarted reducer returns soon, and
   // double up to a limit, which is higher for a reducer that refused.

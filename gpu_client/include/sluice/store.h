@@ -7,7 +7,8 @@
  *
  * A parameter timeout_ms of 0 is that of the options. It bounds waits; a transfer that makes progress is
  * finished. Errors have a text: sluice_store_error(). SLUICE_TIMEOUT, SLUICE_LOST: the call may be repeated,
- * also a push, with the same deltas and base: it still counts once. After fork() as in sluice.h. */
+ * also a push, with the same deltas and base: it still counts once. Other deltas are another push. After
+ * fork() as in sluice.h. */
 #ifndef SLUICE_STORE_H_
 #define SLUICE_STORE_H_
 

@@ -79,13 +79,13 @@ class _Worker:
         try:
             outcome, version, _ = self.model.push_pull(self._unanswered, self.version, self._weight, self._current.values, wire_dtype=self._wire_dtype,
                                                        timeout=self._timeout)
+            self._unanswered, self._is_interrupted = None, False
         except Error:
             raise
-        except BaseException:  # Ctrl-C: whether the push counts is unknown, and it must not count twice
+        except BaseException:  # of a signal handler, as Ctrl-C: whether the push counts is unknown, and it must not count twice
             self._unanswered, self._is_interrupted = None, False
             raise
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
-        self._unanswered, self._is_interrupted = None, False
         self._begin_round(version)
         return Pushed(outcome, version)
 

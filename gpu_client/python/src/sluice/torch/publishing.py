@@ -72,7 +72,7 @@ class Publisher:
             pushed = self.model.push(delta, version, wire_dtype=self._wire_dtype, timeout=self._timeout)
         except Error:
             raise
-        except BaseException:  # Ctrl-C: whether the push counts is unknown, and it must not count twice
+        except BaseException:  # of a signal handler, as Ctrl-C: whether the push counts is unknown, and it must not count twice
             self._unanswered, self.version = None, -1
             raise
         self._unanswered, self.version = None, -1
