@@ -32,7 +32,7 @@ struct Deadline {
                                const Deadline& until) noexcept;
 
 // Runs the TLS handshake on a connected socket and attaches the stream. kTimeout, kShutdown,
-// kUnauthenticated.
+// kUnauthenticated; kReset: the peer has ended.
 [[nodiscard]] Result<void> tls_handshake(Socket& socket, const TlsContext& context, const TlsPeer& peer,
                                          const Deadline& until);
 

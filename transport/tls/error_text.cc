@@ -11,7 +11,8 @@ namespace sluice::tls {
 void format_error(const char* what, char* error, size_t error_bytes) noexcept {
   // The first error is the cause; later errors are its consequences.
   const unsigned long first = ERR_peek_error();
-  const char* const reason = first == 0 ? nullptr : ERR_reason_error_string(first);
+  const char* reason = first == 0 ? nullptr : ERR_reason_error_string(first);
+  if (ERR_GET_REASON(first) == SSL_R_UNEXPECTED_EOF_WHILE_READING) reason = "connection closed";
   std::snprintf(error, error_bytes, "%s: %s", what, reason != nullptr ? reason : "connection reset");
   ERR_clear_error();
 }

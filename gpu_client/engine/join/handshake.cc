@@ -129,8 +129,10 @@ Result<void> start_tls(Handshake& g, const config::Endpoint& reducer, const Iden
     std::ranges::copy(std::as_bytes(std::span(key)), peer.psk.emplace().begin());
   }
   auto secured = transport::tcp::tls_handshake(g.socket, *identity.tls->context, peer, deadline);
-  if (!secured) return add_context(g.name, secured.error());
-  return {};
+  if (secured) return {};
+  Error error = secured.error();
+  if (error.code == Errc::kReset) error.code = Errc::kReducerLost;  // as connection_error()
+  return add_context(g.name, error);
 }
 
 }  // namespace

@@ -7,8 +7,10 @@
 #include <string>
 #include <utility>
 
+#include "core/clock.h"
 #include "tests/conformance/transport/tls_pair.h"
 #include "tests/conformance/transport/transport_fixture.h"
+#include "transport/tcp/blocking_io.h"
 
 namespace sluice::transport::test {
 namespace {
@@ -67,6 +69,24 @@ TEST_F(TlsHandshakeFixture, AClientNeedsAKeyOrACertificateAuthority) {
   config.client_peer.psk.reset();
   const TlsPair pair = tls_pair("127.0.0.1", config);
   EXPECT_THAT(pair.client_error, HasSubstr("neither a token nor a certificate authority"));
+}
+
+// So a client tries again. A peer that refuses the client sends an alert first.
+TEST_F(TlsHandshakeFixture, APeerThatEndsIsAReset) {
+  for (const bool is_closed : {false, true}) {
+    std::array<int, 2> fds{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds.data()), 0);
+    tcp::Socket client(fds[0]), server(fds[1]);
+    if (is_closed) {
+      server = tcp::Socket();  // the client cannot even send
+    } else {
+      ASSERT_EQ(::shutdown(server.fd(), SHUT_WR), 0);
+    }
+    const auto result =
+        tcp::tls_handshake(client, *config.client, config.client_peer, monotonic_now() + 10 * kSecond);
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, Errc::kReset) << result.error().text;
+  }
 }
 
 // Sends bytes below TLS through `raw`, a copy of the server's descriptor.
