@@ -167,7 +167,7 @@ class SluiceTest(unittest.TestCase):
             self.assertIsNone(machine["nic"])
 
     def status(self, address, *arguments):
-        done = self.run_sluice("status", "--reducers", address, *arguments)
+        done = self.run_sluice("status", "--reducers", address, "--timeout", "30s", *arguments)
         return json.loads(done.stdout)[0]["status"]
 
     def status_after_sessions(self, address, completed, *arguments):
