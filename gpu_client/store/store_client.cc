@@ -45,7 +45,7 @@ Result<std::string> StoreClient::query(ModelQueryKind kind, const std::string& n
       if (std::ranges::find(reducers, owner.address) == reducers.end()) reducers.push_back(owner.address);
     }
   }
-  std::optional<Error> earlier;
+  std::optional<Error> cause;
   for (RetryPause pause(deadline);;) {
     std::optional<Error> refusal;  // of this round
     std::optional<Error> lost;
@@ -70,8 +70,8 @@ Result<std::string> StoreClient::query(ModelQueryKind kind, const std::string& n
     if (!lost && attempt == Attempt::kFirst) return tl::unexpected(*refusal);
     const Error& last = refusal ? *refusal : *lost;
     // The last round may have ended only because this call's time was over.
-    if (!earlier || last.code != Errc::kTimeout) earlier = last;
-    if (!pause.wait()) return RetryPause::timed_out(*earlier);
+    if (!cause || last.code != Errc::kTimeout) cause = last;
+    if (!pause.wait()) return RetryPause::timed_out(*cause);
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 
@@ -28,9 +27,7 @@ void set_options(int fd) noexcept {
   using transport::tcp::set_option;
   // What waits in the kernel is sent in no order that this side can still choose.
   static_cast<void>(set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes));
-  static_cast<void>(set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1));
-  static_cast<void>(set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleS));
-  static_cast<void>(set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveIntervalS));
+  transport::tcp::enable_keepalive(fd, kKeepaliveIdleS, kKeepaliveIntervalS);
   static_cast<void>(set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilenceMs));
 }
 
@@ -94,7 +91,7 @@ Result<StoreConnection> StoreConnection::open(const config::Endpoint& reducer,
   return out;
 }
 
-tl::unexpected<Error> StoreConnection::gives_up(const std::string& doing) {
+tl::unexpected<Error> StoreConnection::give_up(const std::string& doing) {
   close();
   return fail(Errc::kReducerLost, name_ + ": no progress while " + doing);
 }
@@ -108,7 +105,7 @@ Result<void> StoreConnection::check(Status status, const std::string& doing) {
   if (status.ok()) return {};
   if (is_bad_frame(status.code()))
     return malformed(status.code(), std::string(to_string(status.code())) + " while " + doing);
-  if (status.code() == Errc::kTimeout) return gives_up(doing);
+  if (status.code() == Errc::kTimeout) return give_up(doing);
   const bool is_closed = status.code() == Errc::kClosed;
   close();
   return fail(

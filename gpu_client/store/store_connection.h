@@ -60,7 +60,7 @@ class StoreConnection {
   [[nodiscard]] Result<std::string> query(wire::ModelQueryKind kind, const std::string& name,
                                           const std::string& body, Nanos deadline);
   // Closes the connection, on which an answer is missing.
-  [[nodiscard]] tl::unexpected<Error> gives_up(const std::string& doing);
+  [[nodiscard]] tl::unexpected<Error> give_up(const std::string& doing);
   // Closes the connection because of an answer that contradicts the request.
   [[nodiscard]] tl::unexpected<Error> malformed(Errc code, const std::string& text);
 

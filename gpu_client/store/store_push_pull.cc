@@ -49,7 +49,7 @@ Result<uint64_t> StoreClient::pull_early(const OpenModel& model, void* const* te
     }
     // Until the slowest shard is there, and the step is committed.
     while (!owner.has_answer(monotonic_now() + kEarlyWait)) {
-      if (is_over() || monotonic_now() >= deadline) return owner.gives_up("waiting for the commit");
+      if (is_over() || monotonic_now() >= deadline) return owner.give_up("waiting for the commit");
     }
     SLUICE_RETURN_IF_ERROR(owner.receive<wire::Done>(prompt_deadline()));
     return {};

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "config/limited_json.h"
 #include "config/printable_text.h"
-#include "store/model/limited_json.h"
 
 namespace sluice::store {
 namespace {
@@ -149,7 +149,7 @@ Result<ModelSpec> parse_model(std::string_view text) {
     return invalid("the model has " + std::to_string(text.size()) + " bytes of JSON; expected at most " +
                    std::to_string(kMaxModelText));
   }
-  const Json json = parse_limited_json(text);
+  const Json json = config::parse_limited_json(text);
   if (json.is_discarded()) return invalid("the model is not valid JSON: " + config::quoted(text));
   ModelSpec spec;
   ObjectReader reader(json, "");

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/limited_json.h"
 #include "config/printable_text.h"
-#include "store/model/limited_json.h"
 #include "store/model/model_json.h"
 
 namespace sluice::store {
@@ -47,7 +47,7 @@ Result<ShardOwner> read_owner(const Json& json) {
 }  // namespace
 
 Result<ModelState> parse_model_state(std::string_view text) {
-  const Json json = parse_limited_json(text);
+  const Json json = config::parse_limited_json(text);
   if (!json.is_object()) return bad_field("the description of the model", "a JSON object");
   ModelState state;
   const auto spec = json.find("spec");
@@ -80,7 +80,7 @@ Result<ModelState> parse_model_state(std::string_view text) {
 }
 
 Result<std::vector<std::string>> parse_model_names(std::string_view text) {
-  const Json json = parse_limited_json(text);
+  const Json json = config::parse_limited_json(text);
   if (!json.is_array()) return bad_field("the list of models", "a JSON list");
   std::vector<std::string> names;
   for (const Json& name : json) {

@@ -14,8 +14,6 @@ namespace sluice::transport::tcp {
 namespace {
 
 // Keepalive, in seconds: docs/reference/configuration.md.
-constexpr int kKeepaliveIdle = 60;
-constexpr int kKeepaliveInterval = 10;
 constexpr int kKeepaliveCount = 6;
 
 // 0 when the limit is unknown: some network namespaces lack the file.
@@ -71,10 +69,10 @@ AppliedOptions apply_options(int fd, const SocketOptions& options) {
 // Lane connections carry no heartbeats, and a rank may be late for hours. Only a probe shows that the peer is
 // gone or that the path forgot the connection. TCP_USER_TIMEOUT is not set here: it would end a slow
 // connection.
-void enable_keepalive(int fd) noexcept {
+void enable_keepalive(int fd, int idle_s, int interval_s) noexcept {
   (void)set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  (void)set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdle);
-  (void)set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveInterval);
+  (void)set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle_s);
+  (void)set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval_s);
   (void)set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveCount);
 }
 

@@ -29,7 +29,8 @@ AppliedOptions apply_options(int fd, const SocketOptions& options);
 // setsockopt() with an int. False on error, with errno.
 bool set_option(int fd, int level, int option, int value) noexcept;
 
-// Makes the kernel probe an idle peer (docs/reference/configuration.md, keepalive).
-void enable_keepalive(int fd) noexcept;
+// Makes the kernel probe a peer that is idle for `idle_s`, each `interval_s`
+// (docs/reference/configuration.md, keepalive).
+void enable_keepalive(int fd, int idle_s = 60, int interval_s = 10) noexcept;
 
 }  // namespace sluice::transport::tcp

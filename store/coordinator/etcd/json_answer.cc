@@ -1,5 +1,6 @@
 #include "store/coordinator/etcd/json_answer.h"
 
+#include "config/limited_json.h"
 #include "config/printable_text.h"
 #include "core/parse_number.h"
 #include "store/coordinator/etcd/base64.h"
@@ -9,8 +10,6 @@ namespace sluice::store::etcd {
 using nlohmann::json;
 
 namespace {
-
-constexpr int kMaxDepth = 16;
 
 std::optional<std::string> bytes_member(const json& object, const char* name) {
   const json* const text = member(object, name);
@@ -22,9 +21,7 @@ std::optional<std::string> bytes_member(const json& object, const char* name) {
 }  // namespace
 
 std::optional<json> parse_object(std::string_view text) {
-  // Deeper values are left out, so that "[[[[..." needs no memory for each level.
-  const auto is_kept = [](int depth, json::parse_event_t, json&) { return depth < kMaxDepth; };
-  json value = json::parse(text, is_kept, /*allow_exceptions=*/false);
+  json value = config::parse_limited_json(text);
   return value.is_object() ? std::optional(std::move(value)) : std::nullopt;
 }
 

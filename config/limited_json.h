@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-namespace sluice::store {
+namespace sluice::config {
 
 // Leaves out what is nested deeper than in any message: printing "[[[[..." would need the stack for each
 // level. Discarded if the text is no JSON.
@@ -15,4 +15,4 @@ namespace sluice::store {
   return Json::parse(text, is_kept, /*allow_exceptions=*/false);
 }
 
-}  // namespace sluice::store
+}  // namespace sluice::config
