@@ -40,7 +40,7 @@ SchedulerParameters=bf_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 GresTypes=gpu
-KillWait=2
+KillWait=20
 KillOnBadExit=1
 WaitTime=1
 MailProg=/bin/true
