@@ -8,7 +8,6 @@ from pathlib import Path
 
 import page_rules
 import tree_rules
-import word_rules
 
 RULES = tree_rules.load_rules(Path(__file__).with_name("rules.toml"))
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,8 +26,6 @@ CHECKS = {
     "links lead somewhere": page_rules.check_links,
     "pages are wrapped": page_rules.check_widths,
     "headings are in order": page_rules.check_headings,
-    "pages are brief": lambda tree: page_rules.check_word_count(tree, RULES),
-    "retired words are gone": lambda tree: word_rules.check_words(tree, word_rules.load_table()),
 }
 
 
@@ -146,21 +143,6 @@ class Rules(unittest.TestCase):
 
     def test_headings_out_of_order_are_found(self):
         self.expect_problems("headings are in order", 3, {"docs/a.md": "# A\n## One\n#### Deep\n## One\n", "docs/b.md": "text\n"})
-
-    def test_too_many_words_are_found(self):
-        self.expect_problems("pages are brief", 1, {"docs/a.md": "word " * (RULES["pages"]["most_words"] + 1)})
-
-    def test_a_retired_word_is_found(self):
-        table = {"word": [{"words": ["keeper"], "use": "heartbeat monitor"}], "identifier": [{"names": ["Seat"], "use": "ReducerReservation"}],
-                 "phrase": [{"pattern": r"is not to be had", "use": "is not available"}],
-                 "exception": [{"path": "a.md", "word": "keeper", "reason": "tells of it"}]}
-        self.write("a.md", "the keeper\n")
-        self.write("core/a.cc", "KeeperThread k; Seat s; Seated t; // TLS Is Not To Be Had\nint bookkeeper = 1;\n")
-        self.write("core/keeper.h", "")
-        places = [problem.split(": ")[0] for problem in word_rules.check_words(tree_rules.Tree(self.root), table)]
-        self.assertEqual(places, ["core/a.cc:1"] * 3 + ["core/keeper.h"])
-        (self.root / "a.md").unlink()
-        self.assertIn("is not needed", list(word_rules.check_words(tree_rules.Tree(self.root), table))[-1])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rules of the Markdown pages: line length, headings, links and anchors, and the number of words of all pages together."""
+"""Rules of the Markdown pages: line length, headings, links and anchors."""
 
 import re
 from pathlib import Path
@@ -87,9 +87,3 @@ def check_links(tree):
                     yield f"{path}:{number}: link to {target}: there is no such file"
                 elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text(encoding="utf-8")):
                     yield f"{path}:{number}: link to {target}: {Path(file).name} has no such heading"
-
-
-def check_word_count(tree, rules):
-    most = rules["pages"]["most_words"]
-    words = sum(len(tree.read(path).split()) for path in tree.select((".md",)))
-    return [f"the pages have {words} words; the limit is {most}"] if words > most else []
