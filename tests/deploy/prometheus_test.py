@@ -5,11 +5,17 @@ import http.client
 import json
 import re
 import subprocess
+import sys
+from pathlib import Path
 
 import deploy_case
 from deploy_case import main, need, until
 
 from sluice_process import SluiceTest  # noqa: E402: deploy_case says where it is
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "lint"))
+
+import page_rules  # noqa: E402
 
 # Series that Prometheus itself adds.
 NOT_SERVED = {"up"}
@@ -51,12 +57,18 @@ class Promtool(SluiceTest):
         self.promtool("check", "config", "scrape.yml")
         self.promtool("test", "rules", "rules_test.yml")
 
-    def test_each_alert_is_tested_and_documented(self):
+    def test_each_alert_is_tested_and_has_a_runbook(self):
         tested = set(re.findall(r"alertname: (\w+)", (deploy_case.ROOT / "deploy/prometheus/rules_test.yml").read_text()))
         alerts = self.rule_lines("alert")
         self.assertEqual(tested, set(alerts))
-        page = (deploy_case.ROOT / "docs/reference/metrics.md").read_text()
-        self.assertEqual([alert for alert in alerts if f"`{alert}`" not in page], [])
+        links = self.rule_lines("runbook_url")
+        self.assertEqual(len(links), len(alerts))
+        for alert, link in zip(alerts, links, strict=True):
+            name, _, anchor = link.removeprefix("https://sluice.example/").partition("#")
+            page = (deploy_case.ROOT / name).read_text()
+            self.assertEqual(anchor, alert.lower())
+            self.assertIn(anchor, page_rules.anchors(page), f"{name} has no section for the alert")
+        self.assertEqual([line for line in re.findall(r"^### (Sluice\w+)$", page, re.MULTILINE) if line not in alerts], [], "no such alert")
 
     def test_panel_expressions_are_valid(self):
         rules = ["groups:", "- name: dashboard", "  rules:"]
