@@ -74,6 +74,7 @@ class Comparison:
         self.folder = folder
         self.machine = None
         self.failures = []
+        self.crashes = {}  # entry: the rounds without a result because the peer crashed
         self.samples = {}  # (entry, size): the results of all rounds
         self.entries = []
         for entry in entries:
@@ -111,6 +112,10 @@ class Comparison:
     def measure(self, entry):
         try:
             results = self.results_of(entry)
+        except peers.PeerCrashed as error:
+            self.crashes[entry.name] = self.crashes.get(entry.name, 0) + 1
+            print(f"# crash of the peer: {error}", flush=True)
+            return
         except peers.PeerError as error:
             self.fail(str(error))
             return
@@ -135,7 +140,7 @@ class Comparison:
                     sluice_median = median
                 bound = None if self.arguments.loopback or not bits_per_second(self.arguments.rate) else length / goodput(self.arguments)
                 reducer_cpu = [result["reducer_cpu_seconds_per_gb"] for result in rounds if result.get("reducer_cpu_seconds_per_gb") is not None]
-                yield {"workers": self.workers, "entry": entry.name, "bytes": length, "rounds": len(rounds), "runs": len(seconds), "median_seconds": median,
+                yield {"workers": self.workers, "entry": entry.name, "bytes": length, "rounds": len(rounds), "crashes": self.crashes.get(entry.name, 0), "runs": len(seconds), "median_seconds": median,
                        "p99_seconds": percentile(seconds, 0.99), "algbw_gb_per_second": length / median * 1e-9, "of_bound": bound and median / bound,
                        "of_sluice": sluice_median and median / sluice_median, "cpu_seconds_per_gb": statistics.median(result["cpu_seconds_per_gb"] for result in rounds),
                        "reducer_cpu_seconds_per_gb": statistics.median(reducer_cpu) if reducer_cpu else None,
@@ -150,7 +155,7 @@ def print_table(rows):
     for row in rows:
         print(f"{row['workers']:7} {size_text(row['bytes']):>6}  {row['entry']:28} {row['runs']:6} {1e3 * row['median_seconds']:10.3f} "
               f"{1e3 * row['p99_seconds']:10.3f} {row['algbw_gb_per_second']:11.4f} {number(row['of_bound'], '13.3f'):>13} {number(row['of_sluice'], '8.2f'):>8} "
-              f"{row['cpu_seconds_per_gb']:9.2f} {row['wrong']:7}")
+              f"{row['cpu_seconds_per_gb']:9.2f} {row['wrong']:7}" + (f"  crashed in {row['crashes']} more rounds" if row["crashes"] else ""))
 
 
 def compare(arguments, workers, folder):
@@ -197,14 +202,14 @@ def parse():
     return arguments
 
 
-def save(arguments, machine, failures, rows):
+def save(arguments, machine, failures, crashes, rows):
     if arguments.json:
         arguments.json.write_text(json.dumps({
             "schema": SCHEMA, "machine": machine,
             "links": None if arguments.loopback else {"rate": arguments.rate, "reducer_rate": arguments.reducer_rate, "mtu": arguments.mtu,
                                                       "burst_bytes": TestNetwork.BURST_BYTES, "queue_ms": TestNetwork.QUEUE_MS},
             "trace": arguments.trace and str(arguments.trace), "rounds": arguments.rounds, "iterations": arguments.iterations, "warmup": arguments.warmup,
-            "failures": failures, "results": rows}, indent=1) + "\n", encoding="utf-8")
+            "failures": failures, "crashes": crashes, "results": rows}, indent=1) + "\n", encoding="utf-8")
     if arguments.csv:
         with open(arguments.csv, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
@@ -227,7 +232,11 @@ def main():
     machine = next((comparison.machine for comparison in comparisons if comparison.machine), {})
     print(f"# {links}, {machine.get('congestion_control')}, {arguments.rounds} rounds of {arguments.iterations} operations after {arguments.warmup}")
     print_table(rows)
-    save(arguments, machine, failures, rows)
+    for comparison in comparisons:
+        for entry, count in comparison.crashes.items():
+            print(f"# {entry} with {comparison.workers} workers crashed in {count} of {arguments.rounds} rounds")
+    crashes = [{"workers": comparison.workers, "entry": entry, "rounds": count} for comparison in comparisons for entry, count in comparison.crashes.items()]
+    save(arguments, machine, failures, crashes, rows)
     if any(row["wrong"] for row in rows):
         sys.exit(2)
     sys.exit(1 if failures or not rows else 0)

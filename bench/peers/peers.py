@@ -36,6 +36,15 @@ class PeerError(Exception):
     """A peer failed or did not use TCP."""
 
 
+class PeerCrashed(PeerError):
+    """A signal ended a process of the peer: a defect of its library, which says nothing about Sluice."""
+
+
+def was_crash(returncode):
+    """Also true for the exit code of mpirun or a shell whose program a signal has ended."""
+    return returncode < 0 or 128 < returncode <= 128 + signal.SIGRTMAX
+
+
 class CountedBytes:
     """Raises PeerError when the hosts send fewer bytes than an allreduce of `total_bytes` over `ranks` members needs. The
     minimum: n - 1 members send their data to be added, and n - 1 members receive the sum."""
@@ -118,7 +127,8 @@ class Driver:
                     errors = process.communicate(timeout=DEADLINE_S)[1].strip()
                     # Exit code 2 means wrong sums, which the result reports.
                     if process.returncode not in (0, 2) or not out.exists():
-                        raise PeerError(f"{self.name} exited with code {process.returncode}: {errors}")
+                        failure = PeerCrashed if was_crash(process.returncode) else PeerError
+                        raise failure(f"{self.name} exited with code {process.returncode}: {errors}")
             except subprocess.TimeoutExpired as expired:
                 raise PeerError(f"{self.name} did not exit within {DEADLINE_S} s") from expired
             finally:

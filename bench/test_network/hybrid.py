@@ -237,7 +237,7 @@ def measure(arguments):
             "workers": arguments.workers, "options": arguments.bench_option, "rings": arguments.entries, "rounds": arguments.rounds,
             "iterations": {size: comparison.iterations(size)[0] for size in arguments.sizes},
             "warmup": {size: comparison.iterations(size)[1] for size in arguments.sizes},
-            "failures": comparison.failures, "pools": list(comparison.pool_rows(rows)), "results": rows}
+            "failures": comparison.failures, "crashes": comparison.crashes, "pools": list(comparison.pool_rows(rows)), "results": rows}
 
 
 def main():

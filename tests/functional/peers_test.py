@@ -28,8 +28,30 @@ def one_of_each_library():
 
 
 class Peers(unittest.TestCase):
+    ATTEMPTS = 3  # a peer's library that crashes on a busy machine is not a failure of Sluice; one that never works is
+
     def setUp(self):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="sluice-test-")))
+
+    def without_crash(self, work):
+        for attempt in range(1, self.ATTEMPTS + 1):
+            try:
+                return work()
+            except peers.PeerCrashed as crash:
+                print(f"crash of the peer, attempt {attempt} of {self.ATTEMPTS}: {crash}", file=sys.stderr)
+        return self.fail(f"the peer crashed {self.ATTEMPTS} times in a row")
+
+    def test_crash_is_the_peers(self):
+        """A driver that a signal ends, directly and below a shell, as mpirun reports it."""
+        for code in ("kill -SEGV $$", "exit 139"):
+            broken = peers.Gloo("gloo-ring", self.folder, "ring")
+            broken.commands = lambda hosts, ranks, folder, code=code: [("w0", ["sh", "-c", code], {})]
+            with self.assertRaises(peers.PeerCrashed):
+                broken.run(Loopback(private=False), 1, self.folder, [])
+        broken.commands = lambda hosts, ranks, folder: [("w0", ["sh", "-c", "exit 1"], {})]
+        with self.assertRaises(peers.PeerError) as caught:
+            broken.run(Loopback(private=False), 1, self.folder, [])
+        self.assertNotIsInstance(caught.exception, peers.PeerCrashed)
 
 
 class PeersOnLoopback(Peers):
@@ -38,7 +60,7 @@ class PeersOnLoopback(Peers):
         for name in NAMES:
             for ranks in (2, 3):
                 with self.subTest(name, ranks=ranks):
-                    results = peers.peer(name, PROGRAMS).measure(Loopback(private=False), ranks, sizes, 3, 1, self.folder)
+                    results = self.without_crash(lambda n=name, r=ranks: peers.peer(n, PROGRAMS).measure(Loopback(private=False), r, sizes, 3, 1, self.folder))
                     self.assertEqual([(result["bytes"], result["wrong"]) for result in results], [(size, 0) for size in sizes])
                     for result in results:
                         self.assertEqual(len(result["operation_seconds"]), 3)
@@ -53,7 +75,8 @@ class PeersOnLoopback(Peers):
         for name in NAMES:
             for workload in (["--bytes", 4000], ["--trace", trace]):
                 with self.subTest(name, workload=workload[0]):
-                    output = peers.peer(name, PROGRAMS).run(Loopback(private=False), 2, self.folder, [*workload, "--iterations", 2, "--spoil-rank", 1])
+                    options = [*workload, "--iterations", 2, "--spoil-rank", 1]
+                    output = self.without_crash(lambda n=name, o=options: peers.peer(n, PROGRAMS).run(Loopback(private=False), 2, self.folder, o))
                     # One element in the first and in the last operation, at both ranks.
                     self.assertEqual([result["wrong"] for result in output["results"]], [4])
 
@@ -62,7 +85,7 @@ class PeersOnLoopback(Peers):
         trace.write_text("# ready_us bytes\n0 4096\n\n1000 65536\n30000 400\n", encoding="ascii")
         for name in NAMES:
             with self.subTest(name):
-                result = peers.peer(name, PROGRAMS).replay(Loopback(private=False), 2, trace, 2, 1, self.folder)
+                result = self.without_crash(lambda n=name: peers.peer(n, PROGRAMS).replay(Loopback(private=False), 2, trace, 2, 1, self.folder))
                 self.assertEqual((result["bytes"], result["operations"], result["wrong"]), (4096 + 65536 + 400, 3, 0))
                 self.assertEqual(len(result["operation_seconds"]), 2)
                 for whole, operating in zip(result["operation_seconds"], result["allreduce_seconds"]):
@@ -96,9 +119,12 @@ class PeersOnLoopback(Peers):
         text, output = self.compare("--reducers", "1,2", "--sizes", "4K,64K")
         self.assertEqual({"host", "kernel", "cpu", "nic", "congestion_control", "revision"} - set(output["machine"]), set())
         entries = ["sluice, 1 reducer", "sluice, 2 reducers", *one_of_each_library()]
-        self.assertEqual([(row["bytes"], row["entry"]) for row in output["results"]], [(size, entry) for size in (4096, 65536) for entry in entries])
+        measured = [entry for entry in entries if {"workers": 2, "entry": entry, "rounds": 2} not in output["crashes"]]
+        self.assertEqual([(row["bytes"], row["entry"]) for row in output["results"]], [(size, entry) for size in (4096, 65536) for entry in measured])
         for row in output["results"]:
-            self.assertEqual((row["rounds"], row["runs"], row["wrong"]), (2, 4, 0))
+            rounds = 2 - row["crashes"]
+            self.assertEqual((row["rounds"], row["runs"], row["wrong"]), (rounds, 2 * rounds, 0))
+            self.assertFalse(row["crashes"] and row["entry"].startswith("sluice"), row)
             self.assertLessEqual(row["median_seconds"], row["p99_seconds"])
             self.assertEqual(text.count(f"  {row['entry']} "), 2)
 
@@ -106,8 +132,9 @@ class PeersOnLoopback(Peers):
         trace = self.folder / "trace"
         trace.write_text("0 40000\n2000 400\n", encoding="ascii")
         _, output = self.compare("--reducers", 1, "--trace", trace)
-        self.assertEqual([(row["entry"], row["bytes"], row["runs"]) for row in output["results"]],
-                         [(entry, 40400, 4) for entry in ["sluice, 1 reducer", *one_of_each_library()]])
+        measured = [entry for entry in ["sluice, 1 reducer", *one_of_each_library()] if {"workers": 2, "entry": entry, "rounds": 2} not in output["crashes"]]
+        self.assertIn("sluice, 1 reducer", measured)
+        self.assertEqual([(row["entry"], row["bytes"], row["runs"] + 2 * row["crashes"]) for row in output["results"]], [(entry, 40400, 4) for entry in measured])
         for row in output["results"]:
             self.assertGreaterEqual(min(min(seconds) for seconds in row["operation_seconds"]), 0.002)
 
@@ -118,7 +145,8 @@ class PeersInTestNetwork(Peers):
         with TestNetwork(["w0", "w1", "ctl"], "0") as network:
             for name in NAMES:
                 with self.subTest(name):
-                    self.assertEqual([result["wrong"] for result in peers.peer(name, PROGRAMS).measure(network, 2, [100_000], 2, 1, self.folder)], [0])
+                    results = self.without_crash(lambda n=name: peers.peer(n, PROGRAMS).measure(network, 2, [100_000], 2, 1, self.folder))
+                    self.assertEqual([result["wrong"] for result in results], [0])
 
     def test_shared_memory_is_detected(self):
         for name in one_of_each_library():
@@ -132,7 +160,7 @@ class PeersInTestNetwork(Peers):
             else:
                 continue  # Gloo has no shared memory transport
             with self.subTest(name), hosts, self.assertRaisesRegex(peers.PeerError, "not all traffic was TCP"):
-                peer.measure(hosts, 2, [1 << 20], 2, 1, self.folder)
+                self.without_crash(lambda p=peer, h=hosts: p.measure(h, 2, [1 << 20], 2, 1, self.folder))
 
 
 if __name__ == "__main__":
