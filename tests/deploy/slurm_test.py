@@ -72,6 +72,7 @@ class Slurm(unittest.TestCase):
         output = self.expect_end(number, 0)
         self.expect_digits(output)
         self.expect_served_sessions(2, output)
+        self.assertNotIn("error: ", output)  # no "STEP CANCELLED" in a good job
         self.assertEqual(sorted(path.name for path in self.job_folder.iterdir()), [f"sluice-{number}.out"], "the script deletes the key")
         return output
 
@@ -132,7 +133,9 @@ class Slurm(unittest.TestCase):
         self.expect_end(self.submit(*train, options=["--job-name=second"]), 69)  # the token belongs to the job "first"
 
         self.cluster.run("scancel", "--batch", "--signal=TERM", str(pool))
-        self.expect_served_sessions(2, self.expect_end(pool, 0))
+        output = self.expect_end(pool, 0)
+        self.expect_served_sessions(2, output)
+        self.assertNotIn("CANCELLED", output)
         self.assertFalse(reducers.exists())
 
 
