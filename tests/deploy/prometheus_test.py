@@ -19,7 +19,7 @@ import page_rules  # noqa: E402
 
 # Series that Prometheus itself adds.
 NOT_SERVED = {"up"}
-KEYWORDS = {"by", "without", "on", "ignoring", "sum", "max", "count", "rate", "increase", "histogram_quantile", "max_over_time", "and", "or", "unless", "label_values"}
+KEYWORDS = {"by", "without", "on", "ignoring", "sum", "max", "count", "rate", "increase", "histogram_quantile", "max_over_time", "changes", "and", "or", "unless", "label_values"}
 
 
 def metric_names(expression):
