@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHECKS = {
     "includes follow the arrows": lambda tree: tree_rules.check_includes(tree, RULES),
     "headers are included once": tree_rules.check_pragma_once,
+    "Python modules import in one direction": tree_rules.check_python_circles,
     "files are short": lambda tree: tree_rules.check_sizes(tree, RULES),
     "folders are short": lambda tree: tree_rules.check_folders(tree, RULES),
     "names say what is inside": lambda tree: tree_rules.check_names(tree, RULES),
@@ -100,6 +101,12 @@ class Rules(unittest.TestCase):
 
     def test_a_header_without_pragma_once_is_found(self):
         self.expect_problems("headers are included once", 1, {"core/a.h": "// #pragma once\n", "core/b-inl.h": ""})
+
+    def test_a_circle_of_python_modules_is_found(self):
+        folder = "gpu_client/python/src/p/"
+        rule = "Python modules import in one direction"
+        self.expect_problems(rule, 0, {folder + "__init__.py": "from .a import A\n", folder + "a.py": "from . import b\n", folder + "b.py": "import os\n"})
+        self.expect_problems(rule, 1, {folder + "b.py": "def f():\n    from .sub.c import C\n", folder + "sub/c.py": "from ..a import A\n"})
 
     def test_a_long_file_is_found(self):
         self.expect_problems("files are short", 2, {"core/a.cc": "\n" * 401, "core/b.cc": "\n" * 400, "tests/a.cc": "\n" * 501, "tests/b.cc": "\n" * 500})

@@ -1,6 +1,8 @@
 """The rules of rules.toml, each a function from a tree to lines "path[:line]: what is wrong"."""
 
+import ast
 import collections
+import graphlib
 import os
 import re
 import shutil
@@ -102,6 +104,25 @@ def check_pragma_once(tree):
             continue
         if not re.search(r"^#pragma once$", tree.read(path), re.MULTILINE):
             yield f"{path}: #pragma once is missing"
+
+
+def modules_imported(text, path, modules):
+    """The files of `modules` that the Python file imports with relative imports, also in functions and for type checkers."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            package = Path(path).parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            for name in node.names:
+                files = [f"{package / name.name}.py", f"{package / name.name}/__init__.py", f"{package}.py", f"{package}/__init__.py"]
+                yield from [file for file in files if file in modules][:1]
+
+
+def check_python_circles(tree):
+    modules = {path for path in tree.files if path.endswith(".py") and path.startswith("gpu_client/python/src/")}
+    graph = {path: set(modules_imported(tree.read(path), path, modules)) - {path} for path in modules}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        yield f"{error.args[1][0]}: a circle of imports: {' <- '.join(error.args[1])}"
 
 
 def check_sizes(tree, rules):

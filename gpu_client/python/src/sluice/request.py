@@ -6,16 +6,25 @@ import copy
 import ctypes
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Optional
+from contextlib import AbstractContextManager
+from typing import Any, Optional, Protocol
 
 from ._library import INVALID_ARGUMENT, OK, TIMEOUT
 from .errors import Error, Timeout, error_for_status
-
-if TYPE_CHECKING:
-    from .session import Session
+from .finding_reader import FindingReader
 
 # A waiting thread returns to Python this often, to handle signals (Ctrl-C) and a close by another thread.
 _POLL_INTERVAL_MS = 100
+
+
+class RequestOwner(Protocol):
+    """What a request needs of its Session."""
+
+    _findings: FindingReader
+
+    def _use(self) -> AbstractContextManager[tuple[ctypes.CDLL, int]]: ...
+    def _reason(self, library: ctypes.CDLL, session: int) -> str: ...
+    def _remove_request(self, request_id: int) -> None: ...
 
 
 class Request:
@@ -24,7 +33,7 @@ class Request:
     Any thread may use a request, also several at a time. The arrays of the operation are kept alive until it has ended,
     even if the request is dropped."""
 
-    def __init__(self, session: Session, result: Any, name: Optional[str] = None) -> None:
+    def __init__(self, session: RequestOwner, result: Any, name: Optional[str] = None) -> None:
         """For Session only. `result` is the value that wait returns."""
         self._session = session
         self._result = result

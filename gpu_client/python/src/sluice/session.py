@@ -19,7 +19,8 @@ from . import _library
 from .buffers import Buffer, check_pair, view
 from .collectives import Collectives, library_op
 from .errors import Closed, Error, error_for_status
-from .findings import FindingReader, OnFinding
+from .finding_reader import FindingReader
+from .findings import OnFinding
 from .options import session_options, stream_options
 from .request import Request
 from .stats import Stats, StreamStats, struct_fields

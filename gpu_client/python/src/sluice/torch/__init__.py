@@ -30,7 +30,7 @@ def register() -> None:
         raise Unsupported(f"torch {torch.__version__} was built without torch.distributed or gloo: the backend {NAME!r} needs torch {_OLDEST} or later with both")
     if NAME in dist.Backend.backend_list:
         return
-    from .process_group import create
+    from .creation import create
 
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
 

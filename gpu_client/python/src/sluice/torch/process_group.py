@@ -37,18 +37,6 @@ _FORWARDED = ("all_to_all_single", "alltoall", "alltoall_base", "gather", "gathe
               "recv", "recv_anysource", "scatter", "send")
 
 
-def create(options: Any, group_options: object) -> SluiceGroup:
-    """Creates a process group; torch.distributed calls it on all ranks of the group. `group_options`: Options or None."""
-    if group_options is not None and not isinstance(group_options, Options):
-        raise TypeError(f"pg_options is a {type(group_options).__name__}; expected sluice.torch.Options")
-    arguments = (options.store, options.group_rank, options.group_size, options.timeout)
-    if getattr(options, "enable_reconfigure", False):
-        from .reconfigurable_group import ReconfigurableGroup
-
-        return ReconfigurableGroup(*arguments, group_options=group_options)
-    return SluiceGroup(*arguments, group_options=group_options)
-
-
 class SluiceGroup(GlooBackedGroup):
     """The thread rules are those of torch.distributed: the ranks call the collectives of a group in the same order.
 
