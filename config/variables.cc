@@ -93,6 +93,7 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_DATATYPE",
     "SLUICE_DEFAULT_WEIGHT",
     "SLUICE_DEVICE",
+    "SLUICE_DRAIN_EXIT_CODE",
     "SLUICE_DRAIN_TIMEOUT",
     "SLUICE_DURATION",
     "SLUICE_EPOCHS",

@@ -197,15 +197,26 @@ void handle_hangup(const std::function<void()>& on_hangup) {
   }
 }
 
+// Returns the exit code of a reducer that was not stopped by a second signal.
+int exit_code_of(reducer::ExitReason reason, int drain_exit_code) {
+  switch (reason) {
+    case reducer::ExitReason::kDrained:
+    case reducer::ExitReason::kDrainTimeout: return drain_exit_code;
+    case reducer::ExitReason::kJobDone: return bench::kExitOk;
+    case reducer::ExitReason::kJobNeverStarted: return bench::kExitTryAgain;
+  }
+  return bench::kExitFailure;
+}
+
 // Serves until the reducer ends by itself or by signals. Returns the exit code.
 int serve(reducer::Reducer& server, const SystemdNotifier& notifier, const SignalReceiver& signals,
-          Nanos drain_timeout, const std::function<void()>& on_hangup) {
+          Nanos drain_timeout, int drain_exit_code, const std::function<void()>& on_hangup) {
   const transport::tcp::Socket ended(eventfd(0, EFD_CLOEXEC));
   ExitWaiter waiter(server, ended.fd());
   std::optional<Watchdog> watchdog(std::in_place, notifier,
                                    liveness_check(server, std::min(kSecond, notifier.watchdog_period() / 4)));
   blackbox::DumpThread dump;
-  int code = bench::kExitOk;
+  std::optional<int> code;  // of a second signal
   for (int stop_signals = 0;;) {
     const int number = signals.wait(ended.fd());
     if (number == 0) break;
@@ -227,8 +238,7 @@ int serve(reducer::Reducer& server, const SystemdNotifier& notifier, const Signa
   watchdog.reset();  // the lanes have ended and make no more turns
   const reducer::ExitReason reason = waiter.join();
   log_end(server, reason);
-  return reason == reducer::ExitReason::kJobNeverStarted && code == bench::kExitOk ? bench::kExitTryAgain
-                                                                                   : code;
+  return code.value_or(exit_code_of(reason, drain_exit_code));
 }
 
 // An empty `path` means that no file was requested.
@@ -267,8 +277,8 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   } else if (opened.error().code != Errc::kShutdown) {  // otherwise serve() ends at the pending signal
     throw failure_of(opened.error(), flags.config_file());
   }
-  const int code =
-      serve(server, notifier, signals, options.drain_timeout, [&] { reload(server, flags, log); });
+  const int code = serve(server, notifier, signals, options.drain_timeout, flags.drain_exit_code(),
+                         [&] { reload(server, flags, log); });
   models.stop();
   return code;
 }
@@ -282,7 +292,8 @@ void add_reducer_command(CLI::App& program, Command& chosen, const LogFlags& log
   app->footer(
       "SIGTERM or SIGINT drains the reducer: it accepts no new sessions, fault-tolerant sessions move to "
       "their other "
-      "reducers, and the other sessions may finish within --drain-timeout. Then it exits with 0.\n"
+      "reducers, and the other sessions may finish within --drain-timeout. Then it exits with "
+      "--drain-exit-code.\n"
       "A second signal stops it at once, exit 130 or 143. SIGHUP reloads certificates and the options marked "
       "[SIGHUP]. SIGUSR2 writes the black box: the last events, for `sluice blackbox`.\n"
       "Exit 75: port in use. Exit 78: key unreadable, or invalid variable or configuration file.\n"

@@ -84,6 +84,8 @@ void ReducerFlags::add_life_options(OptionSet& set) {
                "with --mode job: time limit for these ranks to connect; 0: no limit");
   set.duration("--idle-timeout", o.idle_timeout, kAnyTime,
                "with --mode job: time without a session or client of models after which the job has ended");
+  set.number("--drain-exit-code", drain_exit_code_, {.min = 0, .max = 125},
+             "exit code after a drain. Not 0: for a Kubernetes Job, which replaces only pods that failed");
 }
 
 void ReducerFlags::add_model_options(OptionSet& set) {

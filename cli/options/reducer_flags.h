@@ -32,6 +32,7 @@ class ReducerFlags {
 
   [[nodiscard]] const std::string& blackbox() const noexcept { return blackbox_; }  // empty: none
   [[nodiscard]] const StoreServiceOptions& models() const noexcept { return models_; }
+  [[nodiscard]] int drain_exit_code() const noexcept { return static_cast<int>(drain_exit_code_); }
   [[nodiscard]] const std::string& port_file() const noexcept { return port_file_; }
   [[nodiscard]] const std::string& http_port_file() const noexcept { return http_port_file_; }
   [[nodiscard]] const ConfigFileOptions& config_file() const noexcept { return *config_file_; }
@@ -55,6 +56,7 @@ class ReducerFlags {
   std::string http_port_file_;
   std::string link_rate_;
   std::string mode_ = "service";
+  uint32_t drain_exit_code_ = 0;
   std::vector<std::string> weights_;
   bool no_crc_ = false;
   bool anywhere_ = false;

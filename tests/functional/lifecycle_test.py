@@ -21,6 +21,18 @@ class ReducerLifecycleTest(SluiceTest):
                                    r'\d+ lanes, memory limit \d+ MB, no authentication, (TCP only: no RDMA device|RDMA over .+)"$')
         self.assertRegex(lines[-1], r'msg="ended after .* 0 sessions completed, 0 failed; .* MB received, .* MB sent; CPU user .* s, system .* s"$')
 
+    def test_a_drain_ends_with_the_requested_exit_code(self):
+        for env in ({}, {"SLUICE_DRAIN_EXIT_CODE": "75"}):
+            reducer, _ = self.start_reducer(env=env)
+            reducer.signal(signal.SIGTERM)
+            self.assertEqual(reducer.wait(), int(env.get("SLUICE_DRAIN_EXIT_CODE", 0)), reducer.stderr())
+        self.run_sluice("reducer", "--drain-exit-code", "126", expect=64)
+
+    def test_the_end_of_a_job_is_no_drain(self):
+        reducer, address = self.start_reducer("--mode", "job", "--expected-workers", "2", "--idle-timeout", "100ms", "--drain-exit-code", "75")
+        self.run_sluice(*JOB, "--workers", "2", "--connect", address)
+        self.assertEqual(reducer.wait(), 0, reducer.stderr())
+
     def test_a_reducer_that_waits_for_its_coordinator_ends_at_a_signal(self):
         port = self.reserve_port()
         reducer = self.start("reducer", "--insecure", "--listen", "127.0.0.1:0", "--state", self.folder / "state", "--coordinator", f"etcd://127.0.0.1:{port}")
