@@ -230,7 +230,8 @@ class Plan(SluiceTest):
 
     @unittest.skipIf(yaml is None, "needs python-module:yaml: python3-yaml is not installed")
     def test_jobset_waits_for_the_reducers_it_names(self):
-        parsed = yaml.safe_load(self.run_sluice(*EIGHT, "--format", "jobset", "--name", "big-job").stdout)
+        parsed, budget = yaml.safe_load_all(self.run_sluice(*EIGHT, "--format", "jobset", "--name", "big-job").stdout)
+        self.assertEqual((budget["metadata"]["name"], budget["spec"]["minAvailable"]), ("big-job-reducers", 24))
         reducers, workers = parsed["spec"]["replicatedJobs"]
         self.assertEqual(workers["dependsOn"], [{"name": "reducers", "status": "Ready"}])
         self.assertEqual(parsed["spec"]["successPolicy"]["targetReplicatedJobs"], ["workers"])
@@ -247,7 +248,7 @@ class Plan(SluiceTest):
         env = {entry["name"]: entry.get("value") for entry in pods[0]["containers"][0]["env"]}
         self.assertEqual((env["SLUICE_LANES_PER_SESSION"], env["SLUICE_MEMORY_LIMIT"][-1]), ("2", "G"))
         # As many reducers as the template has workers, and the reverse.
-        few = yaml.safe_load(self.run_sluice("plan", "--workers", "2", "--worker-gbps", "1", "--reducer-gbps", "1", "--reducers", "4", "--format", "jobset").stdout)
+        few, _ = yaml.safe_load_all(self.run_sluice("plan", "--workers", "2", "--worker-gbps", "1", "--reducer-gbps", "1", "--reducers", "4", "--format", "jobset").stdout)
         self.assertEqual([job["template"]["spec"]["completions"] for job in few["spec"]["replicatedJobs"]], [4, 2])
 
     @unittest.skipIf(yaml is None, "needs python-module:yaml: python3-yaml is not installed")

@@ -44,9 +44,9 @@ Result<std::string> plan_as_jobset(const Plan& plan, const std::string& job) {
       "#\n"
       "# Replace REDUCER_IMAGE (sluice-reducer), PLUGIN_IMAGE (sluice-plugin) and WORKER_IMAGE (your "
       "training)\n"
-      "# by your images, and torchrun's command by yours. Create the pool key: sluice keygen --out pool.key "
-      "&&\n"
-      "# kubectl create secret generic sluice-pool-key --from-file=pool.key\n"
+      "# by your images, and torchrun's command by yours. Create the Secrets of "
+      "docs/guides/deploy-kubernetes.md:\n"
+      "# sluice-pool-key for the reducers, sluice-job-token for the workers.\n"
       "#\n";
   return out +
          fill_template(
@@ -79,6 +79,9 @@ Result<std::string> plan_as_jobset(const Plan& plan, const std::string& job) {
                               "value: \"{}\"\n",
                               reducers)},
                  {"nvidia.com/gpu: \"8\"\n", fmt::format("nvidia.com/gpu: \"{}\"\n", plan.gpus_per_node)},
+                 {"  name: training-reducers\n", fmt::format("  name: {}-reducers\n", job)},
+                 {"  minAvailable: 1\n", fmt::format("  minAvailable: {}\n", reducers - 1)},
+                 {"jobset-name: training\n", fmt::format("jobset-name: {}\n", job)},
              });
 }
 
