@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # usage: scripts/schema_env.sh [FOLDER]
 # Creates the virtual environment for the check of Kubernetes manifests in FOLDER (default: build/schema-venv). It contains
-# kubernetes-validate with the schemas of the Kubernetes API (110 MB), jsonschema and PyYAML. All presets share it. The file
+# kubernetes-validate with the schemas of the Kubernetes API (110 MB), jsonschema, PyYAML, and Helm as a library (244 MB). All presets
+# share it. The file
 # FOLDER/has-schemas marks a complete installation. Exit code 77, with the reason on stdout, when the installation fails. PYTHON
 # sets the interpreter.
 set -euo pipefail
@@ -9,12 +10,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 folder=${1:-build/schema-venv}
 readonly DEADLINE=200 # seconds
-readonly PACKAGE=kubernetes-validate==1.37.0 # pins the schemas too
+readonly PACKAGES=(kubernetes-validate==1.37.0 helm-python-sdk==0.2.2) # pins the schemas too
 
 mkdir -p "$(dirname "$folder")"
 exec 9>"$folder.lock"
 flock 9
-if [[ "$(cat "$folder/has-schemas" 2>/dev/null)" == "$PACKAGE" ]]; then exit 0; fi
+if [[ "$(cat "$folder/has-schemas" 2>/dev/null)" == "${PACKAGES[*]}" ]]; then exit 0; fi
 
 # skip STEP: prints the reason in one line and exits with 77.
 skip() {
@@ -24,6 +25,6 @@ skip() {
 
 rm -rf "$folder"
 "${PYTHON:-python3}" -m venv "$folder" >"$folder.log" 2>&1 || skip "venv"
-timeout "$DEADLINE" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --timeout 20 -q "$PACKAGE" \
-  >"$folder.log" 2>&1 || skip "pip install $PACKAGE"
-echo "$PACKAGE" >"$folder/has-schemas"
+timeout "$DEADLINE" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --timeout 20 -q "${PACKAGES[@]}" \
+  >"$folder.log" 2>&1 || skip "pip install ${PACKAGES[*]}"
+echo "${PACKAGES[*]}" >"$folder/has-schemas"

@@ -16,28 +16,32 @@ def of_kind(objects, *kinds):
     return [item for item in objects if item["kind"] in kinds]
 
 
-def pods(node, where=""):
+def pods(node, where="", labels=None):
     """Returns (where, labels, pod spec, workload spec) of each pod that an object creates. Works for all kinds, also custom
-    ones."""
-    found = []
+    ones. `labels` are those that the controllers of JobSet add."""
+    found, labels = [], labels or {}
     if isinstance(node, dict):
         if node.get("kind") == "Pod":
             return [("Pod " + node["metadata"]["name"], node["metadata"].get("labels", {}), node["spec"], {})]
         where = where or f"{node.get('kind', '')} {node.get('metadata', {}).get('name', '')}"
         template = node.get("template")
         if isinstance(template, dict) and "containers" in template.get("spec", {}):
-            return [(where, template.get("metadata", {}).get("labels", {}), template["spec"], node)]
+            return [(where, {**template.get("metadata", {}).get("labels", {}), **labels}, template["spec"], node)]
         for key, value in node.items():
-            inner = f"{where} {node['name']}" if "name" in node and key == "template" else where
-            found += pods(value, inner)
+            if "name" in node and key == "template":
+                found += pods(value, f"{where} {node['name']}", {**labels, "jobset.sigs.k8s.io/replicatedjob-name": node["name"]})
+            else:
+                found += pods(value, where, labels)
     elif isinstance(node, list):
         for value in node:
-            found += pods(value, where)
+            found += pods(value, where, labels)
     return found
 
 
 def all_pods(objects):
-    return [pod for item in objects for pod in pods(item)]
+    # A TrainJob creates a JobSet with its name from its runtime.
+    names = [item["metadata"]["name"] for item in of_kind(objects, "JobSet", "TrainJob")]
+    return [pod for item in objects for pod in pods(item, labels={"jobset.sigs.k8s.io/jobset-name": name for name in names})]
 
 
 def is_reducer(container):
@@ -84,7 +88,7 @@ def check_references(objects):
             yield f"{where}: the selector does not select its pods"
         if "serviceName" in workload and workload["serviceName"] not in services:
             yield f"{where}: there is no Service {workload['serviceName']}"
-        volumes = {volume["name"] for volume in spec.get("volumes", [])}
+        volumes = {volume["name"] for volume in spec.get("volumes", [])} | {claim["metadata"]["name"] for claim in workload.get("volumeClaimTemplates", [])}
         used = {mount["name"] for container in containers(spec) for mount in container.get("volumeMounts", [])}
         for name in volumes ^ used:
             yield f"{where}: volume {name} is {'not mounted' if name in volumes else 'mounted but missing'}"
@@ -92,7 +96,7 @@ def check_references(objects):
             for source in container.get("envFrom", []):
                 if source["configMapRef"]["name"] not in configs:
                     yield f"{where}: there is no ConfigMap {source['configMapRef']['name']}"
-    for item in of_kind(objects, "Service", "PodDisruptionBudget", "NetworkPolicy"):
+    for item in of_kind(objects, "Service", "PodDisruptionBudget", "NetworkPolicy", "PodMonitor"):
         spec = item["spec"]
         selector = spec.get("podSelector", spec.get("selector", {}))
         selector = selector.get("matchLabels", selector)
@@ -120,6 +124,9 @@ def check_ports(objects):
         for port in service["spec"]["ports"]:
             if named.get(port["targetPort"]) != port["port"] or port["name"] != port["targetPort"]:
                 yield f"Service {service['metadata']['name']}: port {port} is not a port of a container"
+    for monitor in of_kind(objects, "PodMonitor"):
+        yield from [f"PodMonitor {monitor['metadata']['name']}: port {endpoint['port']} is not a port of a container"
+                    for endpoint in monitor["spec"]["podMetricsEndpoints"] if endpoint["port"] not in named]
     for policy in of_kind(objects, "NetworkPolicy"):
         for rule in policy["spec"].get("ingress", []):
             yield from [f"NetworkPolicy {policy['metadata']['name']}: port {port['port']} is not a port of a container"
@@ -138,8 +145,12 @@ def check_reducer_resources(objects, drain_default):
             if spec.get("terminationGracePeriodSeconds", 30) <= drain:
                 yield f"{where}: the reducer may drain for {drain:g} s, but is killed after {spec.get('terminationGracePeriodSeconds', 30)} s"
             limit = size(resources["limits"]["memory"])
-            if size(env["SLUICE_MEMORY_LIMIT"]) > 0.8 * limit:
+            if size(env["SLUICE_MEMORY_LIMIT"]) + size(env.get("SLUICE_STATE_MEMORY", "0")) > 0.8 * limit:
                 yield f"{where}: SLUICE_MEMORY_LIMIT leaves too little of {limit} bytes"
+            if "SLUICE_STATE" in env and "SLUICE_STATE_MEMORY" not in env:
+                yield f"{where}: the memory of models has no limit"
+            if spec.get("restartPolicy", "Always") != "Always" and env.get("SLUICE_DRAIN_EXIT_CODE", "0") == "0":
+                yield f"{where}: a reducer that drains counts as completed"
             for resource in ("cpu", "memory"):
                 if resources["requests"][resource] != resources["limits"][resource]:
                     yield f"{where}: request and limit of {resource} differ"
@@ -181,6 +192,34 @@ def check_key_access(objects):
                 readable = "fsGroup" in pod_context and secrets.get(mount["name"], {}).get("defaultMode", 0o644) & 0o040
                 if mount["name"] in secrets and user != 0 and not readable:
                     yield f"{where}: {container['name']} cannot read {mount['mountPath']}"
+
+
+def check_worker_secrets(objects):
+    """Only reducers have the pool key. Workers have the token of their job."""
+    for where, _, spec, _ in all_pods(objects):
+        secrets = {volume["name"]: volume["secret"]["secretName"] for volume in spec.get("volumes", []) if "secret" in volume}
+        for container in containers(spec):
+            env, mounts = variables(container, objects), {mount["mountPath"]: mount["name"] for mount in container.get("volumeMounts", [])}
+            if is_reducer(container):
+                continue
+            if "SLUICE_KEY_FILE" in env or "sluice-pool-key" in [secrets.get(name) for name in mounts.values()]:
+                yield f"{where}: {container['name']} has the pool key"
+            if "SLUICE_REDUCER_POD_PATTERN" in env:
+                if secrets.get(mounts.get(env.get("SLUICE_TOKEN_FILE", "/").rsplit("/", 1)[0])) != "sluice-job-token" or "SLUICE_JOB" not in env:
+                    yield f"{where}: {container['name']} has no token"
+
+
+def check_disruption_budgets(objects):
+    """One budget limits the evictions of each set of reducers to one at a time."""
+    budgets = [item["spec"] for item in of_kind(objects, "PodDisruptionBudget")]
+    for where, labels, spec, workload in all_pods(objects):
+        if not any(map(is_reducer, spec["containers"])):
+            continue
+        own = [budget for budget in budgets if budget["selector"]["matchLabels"].items() <= labels.items()]
+        # Pods of Jobs have no controller with a scale, so Kubernetes cannot compute maxUnavailable for them.
+        expected = {"minAvailable": workload["completions"] - 1} if "completions" in workload else {"maxUnavailable": 1}
+        if [{key: value for key, value in budget.items() if key.startswith("m")} for budget in own] != [expected]:
+            yield f"{where}: expected one PodDisruptionBudget with {expected}, found {own}"
 
 
 def check_privileges(objects):

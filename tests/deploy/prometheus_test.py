@@ -70,6 +70,10 @@ class Promtool(SluiceTest):
             self.assertIn(anchor, page_rules.anchors(page), f"{name} has no section for the alert")
         self.assertEqual([line for line in re.findall(r"^### (Sluice\w+)$", page, re.MULTILINE) if line not in alerts], [], "no such alert")
 
+    def test_the_rules_of_kubernetes_are_the_same(self):
+        copy = (deploy_case.ROOT / "deploy/kubernetes/components/monitors/rules.yaml").read_text()
+        self.assertEqual(copy.partition("\nspec:\n")[2], re.sub(r"^(?=.)", "  ", self.rules, flags=re.MULTILINE), "update it with the command in its first lines")
+
     def test_panel_expressions_are_valid(self):
         rules = ["groups:", "- name: dashboard", "  rules:"]
         for i, expression in enumerate(self.dashboard_expressions()):
