@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
       "  sluice-gpu-bench --connect r0:7470,r1:7470 --session $HEX --workers 4 --rank 0 -b 1M -e 256M -f 4\n"
       "Exit 2: wrong data, or a time above --max-ratio. Exit 69: a GPU was requested but none is available.");
   program.set_version_flag("--version", cli::version_text,
-                           "print version, protocol range, compiler and kernel targets");
+                           "print version, revision, protocol range, compiler and kernel targets");
   cli::LogFlags log;
   cli::GpuBenchFlags flags;
   cli::WorkerFlags workers(2);

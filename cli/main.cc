@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
       "500ms, 10s.",
       "sluice");
   program.set_version_flag("--version", cli::version_text,
-                           "print version, protocol range, compiler and kernel targets");
+                           "print version, revision, protocol range, compiler and kernel targets");
   program.require_subcommand(1);
   cli::LogFlags log;
   cli::OptionSet set(program);

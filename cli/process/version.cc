@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "bench/e2e/report/machine_facts.h"
 #include "cli/process/version.h"
 #include "reducer/kernels/fold.h"
 #include "wire/frame.h"
@@ -19,7 +20,8 @@ std::string version_text() {
   std::string targets;
   for (const kernels::FoldTarget& target : kernels::fold_targets())
     targets += fmt::format(" {}", target.name);
-  return fmt::format("sluice {}\nprotocol {}\ncompiler {}\nkernel targets of this CPU{}", SLUICE_VERSION,
+  return fmt::format("sluice {}\nrevision {}\nprotocol {}\ncompiler {}\nkernel targets of this CPU{}",
+                     SLUICE_VERSION, bench::revision(),
                      wire::version_range(wire::kVersionMin, wire::kVersionMax), compiler_text(), targets);
 }
 

@@ -14,9 +14,9 @@ class CommandLine(SluiceTest):
         for text in texts:
             self.assertIn(text, done.stderr)
 
-    def test_version_prints_protocol_compiler_and_targets(self):
+    def test_version_prints_revision_protocol_compiler_and_targets(self):
         text = self.run_sluice("--version").stdout
-        self.assertRegex(text, r"^sluice \d+\.\d+\.\d+\nprotocol \d+(-\d+)?\ncompiler (gcc|clang) \S+\nkernel targets of this CPU( \w+)+\n$")
+        self.assertRegex(text, r"^sluice \d+\.\d+\.\d+\nrevision [\w.-]+\nprotocol \d+(-\d+)?\ncompiler (gcc|clang) \S+\nkernel targets of this CPU( \w+)+\n$")
 
     def test_help_prints_units_defaults_and_variables(self):
         text = self.run_sluice("reducer", "--help").stdout
