@@ -225,7 +225,7 @@ class Plan(SluiceTest):
         shipped = (ROOT / "deploy/slurm/hetjob.sbatch").read_text().splitlines()
         self.assertLessEqual(len(set(shipped) - set(script.splitlines())), 6)
         self.assertIn("srun --het-group=0 train --epochs 3 reducers=cpu1:7470,cpu2:7470 plugin=sluice 1 3 1", lines)
-        self.assertIn("scancel --signal=TERM 6.0", lines)
+        self.assertIn("scancel --signal=INT 6.0", lines)
         self.assertEqual(list(self.folder.glob(".sluice-*")), [], "the key was not removed")
 
     @unittest.skipIf(yaml is None, "needs python-module:yaml: python3-yaml is not installed")
