@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 folder=${1:-build/schema-venv}
-readonly DEADLINE=200 # seconds
+readonly DEADLINE=250 # seconds
 readonly PACKAGES=(kubernetes-validate==1.37.0 helm-python-sdk==0.2.2) # pins the schemas too
 
 mkdir -p "$(dirname "$folder")"

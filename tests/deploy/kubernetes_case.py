@@ -24,7 +24,7 @@ def enter_environment():
     interpreter = folder / "bin/python"
     if Path(sys.prefix).resolve() == folder.resolve():
         return
-    created = subprocess.run([deploy_case.ROOT / "scripts/schema_env.sh", folder], stdout=subprocess.PIPE, text=True, timeout=280, check=False)
+    created = subprocess.run([deploy_case.ROOT / "scripts/schema_env.sh", folder], stdout=subprocess.PIPE, text=True, timeout=400, check=False)
     if created.returncode == 77:
         deploy_case.skip(f"needs pypi: {created.stdout.strip()}")
     if created.returncode != 0:
