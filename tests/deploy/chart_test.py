@@ -157,7 +157,8 @@ class Chart(unittest.TestCase):
         for values, text in [({"pool": {"replica": 3}}, "replica"), ({"pool": {"network": "bridge"}}, "network"), ({"pool": {"memory": "32G"}}, "memory"),
                              ({"pool": {"options": {"--lanes": 4}}}, "--lanes"), ({"tenants": {"weights": {"acme": 101}}}, "acme"), ({"tls": {"mode": False}}, "mode"),
                              ({"models": {"enabled": True}}, "models.coordinator: expected etcd://HOST:2379"),
-                             ({"tls": {"certSecret": "cert"}}, "tls.mode: expected on or require"), ({"monitor": {}}, "monitor")]:
+                             ({"tls": {"certSecret": "cert"}}, "tls.mode: expected on or require"),
+                             ({"tls": {"mode": "on", "clientCaSecret": "ca"}}, "tls.certSecret: expected a Secret"), ({"monitor": {}}, "monitor")]:
             with self.subTest(values), self.assertRaisesRegex(helm.HelmError, re.escape(text)):
                 with helm.Chart.load(chart_folder()) as chart:
                     chart.validate_schema(values)
