@@ -44,7 +44,7 @@ class Bash(DeployTest):
     def test_incomplete_words(self):
         self.assertEqual(self.completions("sluice", "red"), ["reducer"])
         self.assertEqual(self.completions("sluice", "bench", "all"), ["allreduce"])
-        self.assertEqual(self.completions("sluice", "reducer", "--drain"), ["--drain-timeout"])
+        self.assertEqual(self.completions("sluice", "reducer", "--drain"), ["--drain-exit-code", "--drain-timeout"])
         self.assertEqual(self.completions("sluice", "completion", "z"), ["zsh"])
 
     def test_values_of_options(self):
@@ -85,7 +85,7 @@ class OtherShells(DeployTest):
 
         self.assertEqual(sorted(completions("sluice ")), sorted(path[1] for path in command_paths() if len(path) == 2))
         self.assertEqual(completions("sluice bench all"), ["allreduce"])
-        self.assertEqual(completions("sluice reducer --drain"), ["--drain-timeout"])
+        self.assertEqual(completions("sluice reducer --drain"), ["--drain-exit-code", "--drain-timeout"])
         self.assertEqual(completions("sluice reducer --tls re"), ["require"])
         self.assertEqual(completions("sluice --log-level warn key"), ["keygen"])
         (self.folder / "pool.key").touch()
