@@ -91,6 +91,44 @@ class Authority:
 
 
 @needs("program:openssl")
+class FilesOfAReducerTest(SluiceTest):
+    """A file that TLS cannot use is named with the reason, at --check-config and at start."""
+
+    def expired(self, certificate, key):
+        path = self.folder / f"expired-{certificate.name}"
+        subprocess.run(["openssl", "x509", "-in", certificate, "-signkey", key, "-days", "-1", "-out", path], check=True, capture_output=True, timeout=60)
+        return path
+
+    def test_each_file_is_named_with_the_reason(self):
+        authority = Authority(self.folder)
+        good = authority.certificate("reducer", "IP:127.0.0.1")
+        certificate, key = self.folder / "reducer.crt", self.folder / "reducer.key"
+        other_key, locked, text = self.folder / "ca.key", self.folder / "locked.key", self.write("notes.pem", "no certificate\n")
+        subprocess.run(["openssl", "ec", "-in", key, "-aes256", "-passout", "pass:x", "-out", locked], check=True, capture_output=True, timeout=60)
+        absent = self.folder / "absent.pem"
+        expired, expired_ca = self.expired(certificate, key), self.expired(authority.ca, authority.ca_key)
+        cases = (
+            (("--tls-cert", absent), f"certificate {absent}: No such file or directory"),
+            (("--tls-cert", self.folder), f"certificate {self.folder}: Is a directory"),
+            (("--tls-cert", text), f"certificate {text}: the file has no such PEM block"),
+            (("--tls-cert", expired, "--tls-key", key), f"certificate {expired} expired on 20"),
+            (("--tls-cert", certificate, "--tls-key", absent), f"private key {absent}: No such file or directory"),
+            (("--tls-cert", certificate), f"private key {certificate}: the file has no such PEM block"),
+            (("--tls-cert", certificate, "--tls-key", locked), f"private key {locked}: the key has a password; remove it"),
+            (("--tls-cert", certificate, "--tls-key", other_key), f"private key {other_key} is not that of certificate {certificate}"),
+            (("--tls-cert", good, "--tls-client-ca", absent), f"certificate authority {absent}: No such file or directory"),
+            (("--tls-cert", good, "--tls-client-ca", text), f"certificate authority {text}: "),
+            (("--tls-cert", good, "--tls-client-ca", expired_ca), f"certificate authority {expired_ca} expired on 20"),
+        )
+        for options, message in cases:
+            with self.subTest(message):
+                for code, mode in ((78, ("--check-config",)), (64, ())):
+                    done = self.expect_error(code, message, "reducer", "--listen", "127.0.0.1:0", "--tls", "require", *options, *mode)
+                    self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.run_sluice("reducer", "--listen", "127.0.0.1:0", "--tls", "require", "--tls-cert", good, "--tls-client-ca", authority.ca, "--check-config")
+
+
+@needs("program:openssl")
 class CertificateTlsTest(SluiceTest):
     def setUp(self):
         super().setUp()
