@@ -84,9 +84,9 @@ void log_end(reducer::Reducer& server, reducer::ExitReason reason) {
   const auto& data = status["data"];
   const auto moved = sessions["moved"].get<uint64_t>();
   log::info(fmt::format(
-      "{} after {:.1f} s: {} sessions completed, {} failed{}; {:.1f} MB received, {:.1f} MB sent; CPU user "
-      "{:.2f} s, system {:.2f} s",
-      reason == reducer::ExitReason::kDrainTimeout ? "ended by the drain timeout" : "ended",
+      "ended{} after {:.1f} s: {} sessions completed, {} failed{}; {:.1f} MB received, {:.1f} MB sent; "
+      "CPU user {:.2f} s, system {:.2f} s",
+      reason == reducer::ExitReason::kDrainTimeout ? " by the drain timeout" : "",
       status["uptime_seconds"].get<double>(), sessions["completed"].get<uint64_t>(),
       sessions["failed"].get<uint64_t>(), moved == 0 ? "" : fmt::format(", {} moved", moved),
       megabytes(data["bytes_in"]), megabytes(data["bytes_out"]), status["cpu"]["user_seconds"].get<double>(),

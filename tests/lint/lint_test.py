@@ -6,6 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import message_rules
 import page_rules
 import tree_rules
 
@@ -27,6 +28,7 @@ CHECKS = {
     "links lead somewhere": page_rules.check_links,
     "pages are wrapped": page_rules.check_widths,
     "headings are in order": page_rules.check_headings,
+    "pages quote what is printed": message_rules.check_quoted_messages,
 }
 
 
@@ -129,6 +131,14 @@ class Rules(unittest.TestCase):
 
     def test_an_open_end_is_found(self):
         self.expect_problems("nothing is left open", 1, {"core/a.cc": "// TODO later\n", "core/b.cc": 'mkdtemp("sluice.XXXXXX");\n'})
+
+    def test_a_quoted_text_that_nothing_prints_is_found(self):
+        self.write("reducer/a.cc", 'return fail("cannot read " + path + ": wrong "\n            "or missing token for job " + job);\nfmt::format("lane {} of {} ended", a, b);\n')
+        page = "# T\n\n* **`cannot read FILE: wrong or missing token`:** text\n* **`lane 3 of 7 ended`:** text `not quoted`\n"
+        self.expect_problems("pages quote what is printed", 0, {"docs/guides/troubleshoot.md": page.replace("FILE", "...")})
+        self.expect_problems("pages quote what is printed", 2, {
+            "docs/guides/troubleshoot.md": page.replace("FILE", "...").replace("missing", "absent").replace("ended", "stopped")})
+        self.expect_problems("pages quote what is printed", 3, {"docs/a.md": '# A\n\n```text\nlevel=info msg="lane 3 of 7 broke"\n```\n'})
 
     def test_a_broken_script_is_found(self):
         self.write("scripts/a.sh", "#!/bin/bash\nif true; then\n")
