@@ -4,9 +4,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/output.h"
@@ -25,6 +27,16 @@ struct KeygenFlags {
   std::string job;
   std::string key_file;
 };
+
+// The variables SLUICE_JOB and SLUICE_KEY_FILE of workers must not make keygen derive a token when the user
+// asks for a new key.
+bool is_on_command_line(std::string_view name) {
+  return std::ranges::any_of(selected_options(), [&](const auto& set) {
+    return std::ranges::any_of(set->all, [&](const DeclaredOption& option) {
+      return option.name == name && option.origin == Origin::kCommandLine;
+    });
+  });
+}
 
 config::Secret random_secret() {
   config::Secret secret{};
@@ -55,12 +67,14 @@ void write_secret(const std::string& path, const std::string& text) {
 }
 
 int run_keygen(const KeygenFlags& flags) {
-  if (flags.job.empty() != flags.key_file.empty()) {
+  const bool makes_token = is_on_command_line("--job");
+  if (makes_token ? flags.job.empty() || flags.key_file.empty() : is_on_command_line("--key-file")) {
     throw Failure(bench::kExitUsage,
-                  "a job token requires both --job and --key-file, a new pool key neither");
+                  "a job token requires --job NAME and the pool key (--key-file or SLUICE_KEY_FILE), a new "
+                  "pool key neither option");
   }
   config::Secret secret{};
-  if (flags.job.empty()) {
+  if (!makes_token) {
     secret = random_secret();
   } else {
     const auto key = bench::value_or_fail(config::read_secret_file(flags.key_file), bench::kExitConfig);
@@ -86,8 +100,9 @@ void add_keygen_command(CLI::App& program, Command& chosen) {
   auto flags = std::make_shared<KeygenFlags>();
   OptionSet set(*app);
   set.text("--out", flags->out, "FILE", "new file to write instead of stdout, with mode 0600");
-  set.text("--job", flags->job, "NAME", "job name of the token");
-  set.text("--key-file", flags->key_file, "FILE", "pool key to derive the token from");
+  set.text("--job", flags->job, "NAME",
+           "derive the token of this job; without this option, SLUICE_JOB is ignored");
+  set.text("--key-file", flags->key_file, "FILE", "with --job: pool key to derive the token from");
   run_when_selected(*app, chosen, flags, run_keygen);
 }
 

@@ -142,7 +142,20 @@ class Keygen(SluiceTest):
         self.assertNotEqual(self.run_sluice("keygen", "--key-file", key, "--job", "train-8").stdout, token)
         # HMAC-SHA256(key, "sluice job token" 00 job 00), docs/reference/protocol.md section 5, by another implementation.
         self.assertEqual(token.strip(), hmac.new(bytes(32), b"sluice job token\0train-7\0", hashlib.sha256).hexdigest())
-        self.run_sluice("keygen", "--job", "train-7", expect=64)
+        self.expect_error(64, "--key-file or SLUICE_KEY_FILE", "keygen", "--job", "train-7")
+        self.assertEqual(self.run_sluice("keygen", "--job", "train-7", env={"SLUICE_KEY_FILE": str(key)}).stdout, token)
+        self.run_sluice("keygen", "--key-file", key, expect=64)
+        self.run_sluice("keygen", "--key-file", key, "--job", "", expect=64)
+
+    def test_the_variables_of_workers_do_not_turn_a_new_key_into_a_token(self):
+        key = self.write("pool.key", "00" * 32 + "\n")
+        token = self.run_sluice("keygen", "--key-file", key, "--job", "train-7").stdout
+        for env in ({"SLUICE_KEY_FILE": str(key)}, {"SLUICE_KEY_FILE": str(key), "SLUICE_JOB": "train-7"}, {"SLUICE_JOB": "train-7"}):
+            with self.subTest(env):
+                made = self.folder / f"new-{len(env)}-{'SLUICE_JOB' in env}.key"
+                self.run_sluice("keygen", "--out", made, env=env)
+                self.assertRegex(made.read_text(), r"^[0-9a-f]{64}\n$")
+                self.assertNotIn(made.read_text(), (token, key.read_text()))
 
 
 if __name__ == "__main__":
