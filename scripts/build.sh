@@ -10,8 +10,8 @@ fi
 build_jobs() {
   local jobs available
   jobs=${SLUICE_JOBS:-$(nproc)}
-  available=$(awk '/^MemAvailable:/ { print int($2 / 1536 / 1024) }' /proc/meminfo 2>/dev/null || true)
-  if [[ -n "$available" ]] && ((available < jobs)); then jobs=$available; fi
+  available=$(available_memory_mib | sort -n | head -n 1)
+  if [[ -n "$available" ]] && ((available / NEEDED_MEMORY_MIB < jobs)); then jobs=$((available / NEEDED_MEMORY_MIB)); fi
   if ((jobs < 1)); then jobs=1; fi
   echo "$jobs"
 }

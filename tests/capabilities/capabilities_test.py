@@ -166,7 +166,7 @@ class Summary(MissingCapabilityTest):
 
 
 class Scripts(MissingCapabilityTest):
-    """The scripts print one sentence, exit with 69, and install and build nothing."""
+    """The scripts print one sentence, exit with 69, and install and build nothing. What is known before is refused before packages are looked at."""
 
     def expect_refused(self, text, env):
         for script in ("quickstart.sh", "test.sh"):
@@ -190,6 +190,20 @@ class Scripts(MissingCapabilityTest):
         self.fake("cmake", status=0, output="cmake version 3.18.4")
         self.fake("dpkg-query", status=0, output="installed")
         self.expect_refused(r"CMake 3\.25 or newer is needed; this machine has 3\.18\.4$", self.environment())
+
+    def test_unsupported_distribution(self):
+        release = self.folder / "os-release"
+        for content, name in (('ID=ubuntu\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n', "Ubuntu 22.04.5 LTS"),
+                              ('ID=debian\nVERSION_ID="11"\nPRETTY_NAME="Debian 11"\n', "Debian 11")):
+            release.write_text(content)
+            self.expect_refused(f"cannot build on {name}: Debian 12 and 13 and Ubuntu 24.04 are supported; ",
+                                self.environment(SLUICE_TEST_OS_RELEASE=str(release)))
+
+    def test_no_compiler(self):
+        self.fake("dpkg-query", status=0, output="installed")
+        self.expect_refused(r"no C\+\+ compiler: \S+ is not installed or does not run; install g\+\+ 12 or newer$", self.environment(CXX="/bin/false"))
+        self.fake("c++", status=0, output="11.4.0 Free Software Foundation")
+        self.expect_refused(r"g\+\+ 12 or newer is needed; \S+ has version 11\.4\.0", self.environment())
 
     @capabilities.needs("root")
     def test_no_network(self):
