@@ -114,6 +114,20 @@ function(sluice_embed_text variable namespace name file)
   set(${variable} ${${variable}} "${out}" PARENT_SCOPE)
 endfunction()
 
+# sluice_static_runtime(<target>): links the C++ library statically, so that the program or shared library runs on every distribution
+# with glibc 2.34. Sanitizers need the shared libraries.
+function(sluice_static_runtime target)
+  if(SLUICE_SANITIZE)
+    return()
+  endif()
+  set(source "${PROJECT_SOURCE_DIR}/core/glibc_2_34.cc")
+  sluice_compile_apart("${source}")
+  target_sources(${target} PRIVATE "${source}")
+  target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+  # Without the path of this build, so that the bytes do not depend on it.
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden SKIP_BUILD_RPATH ON)
+endfunction()
+
 # sluice_closed_module(<target> <map>): a module that foreign processes load. It exports only the symbols in the map. It links
 # the C++ library statically, because it must not interact with the C++ library of the process. It is never unloaded, because
 # threads or other modules may hold addresses in it.
@@ -123,7 +137,8 @@ function(sluice_closed_module target map)
     LINK_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${map}")
   target_link_options(${target} PRIVATE
     "LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/${map}" "LINKER:--exclude-libs,ALL" "LINKER:-z,nodelete" "LINKER:-z,now")
+  sluice_static_runtime(${target})
   if(NOT SLUICE_SANITIZE)
-    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc "LINKER:--no-undefined")
+    target_link_options(${target} PRIVATE "LINKER:--no-undefined")
   endif()
 endfunction()

@@ -1,5 +1,6 @@
-// Replacements for functions of glibc newer than 2.34 that the static libstdc++ and libgcc need. Training
-// images have glibc 2.34 at the oldest. Visible in this library only (plugin.map).
+// Replacements for functions of glibc newer than 2.34 that the static libstdc++ and libgcc need: the oldest
+// supported distributions have glibc 2.34. Part of each program and library that sluice_static_runtime()
+// links; hidden, so that other libraries of the process keep the functions of their glibc.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>
@@ -51,7 +52,7 @@ extern "C" int _dl_find_object(void* address, dl_find_object* found) noexcept {
 
 #if __GLIBC_PREREQ(2, 36)
 
-// For std::random_device, which the plugin does not use.
+// For std::random_device, which Sluice does not use.
 extern "C" uint32_t arc4random() noexcept {
   uint32_t value = 0;
   while (getrandom(&value, sizeof value, 0) != sizeof value) {
