@@ -5,10 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 
 from examples_rank import BACKENDS, FOLDER, SCRIPTS
-from package_test_bed import PACKAGE, PackageTest, main, variables
+from package_test_bed import PackageTest, main, unpack_wheel, variables
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examples_rank.py")
 RANKS = 2
@@ -18,12 +17,9 @@ STEPS = 5
 class Examples(PackageTest):
     def setUp(self):
         super().setUp()
-        made = subprocess.run([sys.executable, "-B", PACKAGE / "make_wheel.py", "--library", os.environ["SLUICE_LIBRARY"], "--out", self.folder],
-                              capture_output=True, text=True, timeout=60, check=True)
-        with zipfile.ZipFile(made.stdout.strip()) as wheel:
-            wheel.extractall(self.folder / "site-packages")  # its entry point lets torch find the backend by the name
+        installed = unpack_wheel(self.folder)  # its entry point lets torch find the backend by the name
         _, reducer = self.start_reducer()
-        self.common = {"PYTHONPATH": str(self.folder / "site-packages"), "SLUICE_REDUCERS": reducer, "MASTER_ADDR": "127.0.0.1"}
+        self.common = {"PYTHONPATH": str(installed), "SLUICE_REDUCERS": reducer, "MASTER_ADDR": "127.0.0.1"}
 
     def losses(self, printed):
         found = re.findall(r"^step \d+ loss (\S+)$", printed, re.MULTILINE)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import unittest
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +43,22 @@ def open_session(reducers, **options):
 
     settings = {"session_id": os.urandom(16), "rank": 0, "ranks": 1, "join_timeout_ms": 20_000, "linger_ms": 2000, "resume_timeout_ms": 200}
     return sluice.Session(reducers, **{**settings, **options})
+
+
+def wheel_environment():
+    """Returns the environment in which the package's build backend puts the files of the build under test into a wheel, and builds nothing."""
+    return {name: value for name, value in sluice_process.environment({"SLUICE_BUILD": str(Path(os.environ["SLUICE_LIBRARY"]).parents[1])}).items()
+            if not name.startswith("PYTHON")}
+
+
+def unpack_wheel(folder):
+    """Builds the wheel in `folder` and unpacks it there. Returns the folder, for PYTHONPATH."""
+    code = "import sys, wheel_backend; print(wheel_backend.build_wheel(sys.argv[1]))"
+    made = subprocess.run([sys.executable, "-B", "-c", code, folder], capture_output=True, text=True, timeout=60, check=True,
+                          env={**wheel_environment(), "PYTHONPATH": str(PACKAGE)})
+    with zipfile.ZipFile(folder / made.stdout.strip()) as wheel:
+        wheel.extractall(folder / "site-packages")
+    return folder / "site-packages"
 
 
 class PackageTest(SluiceTest):

@@ -3,15 +3,12 @@
 import itertools
 import json
 import os
-import subprocess
-import sys
 import time
 import unittest
-import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from package_test_bed import PACKAGE, main
+from package_test_bed import main, unpack_wheel
 from torch_test_bed import TorchTest
 
 RANK = "torch_backend_rank.py"
@@ -93,11 +90,7 @@ class TorchBackend(TorchTest):
 
     @unittest.skipUnless(FINDS_BACKENDS, "this release of torch does not look for backends in installed packages")
     def test_torch_finds_the_installed_package_without_an_import(self):
-        made = subprocess.run([sys.executable, "-B", PACKAGE / "make_wheel.py", "--library", os.environ["SLUICE_LIBRARY"], "--out", self.folder],
-                              capture_output=True, text=True, timeout=60, check=True)
-        installed = self.folder / "site-packages"
-        with zipfile.ZipFile(made.stdout.strip()) as wheel:
-            wheel.extractall(installed)
+        installed = unpack_wheel(self.folder)
         for rank, printed in enumerate(self.run_job(4, "groups", "none", "no-import", PYTHONPATH=str(installed))):
             self.assertEqual(printed[0]["sums"][0], rank + (rank + 2) % 4)
 

@@ -1,13 +1,14 @@
-"""The wheel of make_wheel.py in a fresh environment: two processes reduce without NumPy, PyTorch or files of the build."""
+"""`pip wheel .` makes a wheel, and in a fresh environment two processes reduce with it without NumPy, PyTorch or files of the build."""
 
 import os
+import re
 import subprocess
 import sys
 import unittest
 import zipfile
 from pathlib import Path
 
-from package_test_bed import DEADLINE_S, PACKAGE, PackageTest, main
+from package_test_bed import DEADLINE_S, ROOT, PackageTest, main, wheel_environment
 from sluice_process import environment
 
 RANK = """
@@ -26,38 +27,47 @@ with sluice.Session(reducers, session_id=identity, rank=rank, ranks=2, wire_dtyp
 print(result.tolist(), sluice.__file__)
 print([line.split()[-1] for line in open("/proc/self/maps") if "libsluice" in line][0])
 """
+FILES = ("lib/libsluice.so.0", "lib/libnccl-net-sluice.so", "bin/sluice", "py.typed", "__init__.py", "__main__.py")
 
 
-def outside():
+def outside(**extra):
     """Returns the environment of a process that uses only the installed package."""
-    return {name: value for name, value in environment().items() if not name.startswith("PYTHON")}
+    return {**{name: value for name, value in environment().items() if not name.startswith(("PYTHON", "SLUICE_LIBRARY"))}, **extra}
 
 
 class Wheel(PackageTest):
-    def command(self, *arguments):
-        done = subprocess.run([*map(str, arguments)], capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False, cwd=self.folder, env=outside())
-        self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stdout}{done.stderr}")
-        return done.stdout
+    def command(self, *arguments, expect=0, env=None):
+        done = subprocess.run([*map(str, arguments)], capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False, cwd=self.folder, env=env or outside())
+        self.assertEqual(done.returncode, expect, f"{arguments}\n{done.stdout}{done.stderr}")
+        return done.stdout + (done.stderr if expect else "")
+
+    def pip_wheel(self, name):
+        """Returns the wheel that `pip wheel` makes of the build under test in the folder `name`."""
+        self.command(sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index",
+                     "-w", self.folder / name, ROOT, env=wheel_environment())
+        wheel, = (self.folder / name).iterdir()
+        return wheel
+
+    def install(self, wheel):
+        """Returns the interpreter of a fresh environment with the wheel."""
+        fresh = self.folder / "fresh"
+        self.command(sys.executable, "-m", "venv", fresh)
+        self.command(fresh / "bin/python", "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps", "--no-index", wheel)
+        return fresh / "bin/python"
 
     def test_the_wheel_works_in_a_fresh_environment(self):
-        library = Path(os.environ["SLUICE_LIBRARY"])
-        tls = library.with_name("libsluice_tls.so")
-        before = sorted(PACKAGE.rglob("*"))
-        wheel = Path(self.command(sys.executable, "-B", PACKAGE / "make_wheel.py", "--library", library, *(("--tls", tls) if tls.exists() else ()),
-                                  "--out", self.folder / "wheels").strip())
-        self.assertEqual(sorted(PACKAGE.rglob("*")), before, "make_wheel.py changed the source tree")
+        tree = subprocess.run(["git", "-C", ROOT, "status", "--porcelain"], capture_output=True, text=True, check=False).stdout
+        wheel = self.pip_wheel("wheels")
+        self.assertEqual(subprocess.run(["git", "-C", ROOT, "status", "--porcelain"], capture_output=True, text=True, check=False).stdout, tree,
+                         "pip wheel changed the source tree")
         print(wheel.name, wheel.stat().st_size)
         self.assertRegex(wheel.name, r"^sluice-\d+\.\d+\.\d+-py3-none-(many)?linux_\w+\.whl$")
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
-            for name in ("libsluice.so.0", "py.typed", "__init__.py", *(("libsluice_tls.so",) if tls.exists() else ())):
+            for name in FILES:
                 self.assertIn(f"sluice/{name}", names)
             self.assertEqual([name for name in names if not name.startswith(("sluice/", "sluice-"))], [])
-
-        fresh = self.folder / "fresh"
-        self.command(sys.executable, "-m", "venv", fresh)
-        python = fresh / "bin" / "python"
-        self.command(python, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps", "--no-index", wheel)
+        python = self.install(wheel)
         self.assertIn("ModuleNotFoundError", self.command(python, "-c", "try: import numpy\nexcept ImportError as e: print(repr(e))"))
         self.command(python, "-c", "import sluice; assert sluice.library_version() == sluice.__version__")
 
@@ -68,8 +78,31 @@ class Wheel(PackageTest):
             self.addCleanup(rank.kill)
         for out in self.outputs(ranks):
             result, loaded = out.splitlines()
-            self.assertRegex(result, rf"^\[1\.5, 10\.0, 0\.5\] {fresh}/.*/sluice/__init__\.py$")
-            self.assertRegex(loaded, rf"^{fresh}/.*/sluice/libsluice\.so\.0$")
+            self.assertRegex(result, rf"^\[1\.5, 10\.0, 0\.5\] {self.folder}/fresh/.*/sluice/__init__\.py$")
+            self.assertRegex(loaded, rf"^{self.folder}/fresh/.*/sluice/lib/libsluice\.so\.0$")
+        self.program_and_plugin(python, reducer)
+
+    def program_and_plugin(self, python, reducer):
+        plugin = Path(self.command(python, "-m", "sluice", "plugin-path").strip())
+        self.assertEqual(plugin, Path(self.command(python, "-c", "import sluice; print(sluice.nccl_plugin_path())").strip()))
+        self.assertTrue(plugin.is_file())
+        for command in ([python.with_name("sluice")], [python, "-m", "sluice"]):
+            output = self.command(*command, "check", "plugin", env=outside(SLUICE_REDUCERS=reducer, NCCL_COLLNET_ENABLE="1"))
+            self.assertRegex(output, r"reduction +\d+ floats, correct")
+            self.assertIn(str(plugin), output)
+        self.assertIn("unknown", self.command(python.with_name("sluice"), "no-such-command", expect=64))
+
+    def test_two_wheels_have_the_same_bytes(self):
+        first, second = self.pip_wheel("first"), self.pip_wheel("second")
+        self.assertEqual(first.name, second.name)
+        self.assertEqual(first.read_bytes(), second.read_bytes())
+
+    def test_an_older_python_and_a_source_tree_are_refused_in_one_sentence(self):
+        old = f"import sys; sys.path.insert(0, '{ROOT}/gpu_client/python'); sys.version_info = (3, 8, 18); import wheel_backend"
+        self.assertRegex(self.command(sys.executable, "-B", "-c", old, expect=1), r"^sluice needs Python 3\.9 or newer; this is 3\.8\n$")
+        source = outside(PYTHONPATH=str(ROOT / "gpu_client/python/src"), PYTHONDONTWRITEBYTECODE="1")
+        message = self.command(sys.executable, "-m", "sluice", "plugin-path", env=source, expect=1)
+        self.assertTrue(re.fullmatch(r"sluice: \S+ does not exist: .* install it with pip\n", message), message)
 
 
 if __name__ == "__main__":

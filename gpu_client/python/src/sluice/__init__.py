@@ -26,12 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Again", "Closed", "Error", "Finding", "Internal", "InvalidArgument", "LibraryNotFound", "Lost", "Mismatch", "Protocol", "Refused", "Request",
            "Session", "Stats", "StreamStats", "System", "Timeout", "UnhealthyGradient", "Unsupported", "__version__", "ddp_hook", "library_version",
-           "session_from_torch"]
+           "nccl_plugin_path", "session_from_torch"]
 
 
 def library_version() -> str:
     """Returns the version of libsluice and loads the library if necessary. Raises LibraryNotFound."""
     return str(_library.load().sluice_version().decode())
+
+
+def nccl_plugin_path() -> str:
+    """Returns the path of the NCCL plugin in the wheel, the value of NCCL_NET_PLUGIN. Raises LibraryNotFound in a source tree."""
+    return _library.packaged_file("lib/libnccl-net-sluice.so")
 
 
 def ddp_hook(session: Session, *, average: bool = True, error_feedback: Optional[bool] = None) -> Hook:

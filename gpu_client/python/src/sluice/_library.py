@@ -15,6 +15,7 @@ from ._version import __version__
 from .errors import LibraryNotFound, error_for_status
 
 FILE = "libsluice.so.0"
+PACKAGE = Path(__file__).parent
 ERROR_BYTES = 1024
 
 OK, AGAIN, INVALID_ARGUMENT, TIMEOUT = 0, 1, 2, 5
@@ -118,10 +119,17 @@ _loaded: Optional[ctypes.CDLL] = None
 
 
 def library_candidates() -> list[str]:
-    """Returns the files to try: only SLUICE_LIBRARY if set, otherwise the file in this folder (of a wheel), then the
-    dynamic linker's."""
+    """Returns the files to try: only SLUICE_LIBRARY if set, otherwise the file of a wheel, then the dynamic linker's."""
     variable = os.environ.get("SLUICE_LIBRARY")
-    return [variable] if variable else [str(Path(__file__).with_name(FILE)), FILE]
+    return [variable] if variable else [str(PACKAGE / "lib" / FILE), FILE]
+
+
+def packaged_file(name: str) -> str:
+    """Returns the path of a file that a wheel contains beside the modules. Raises LibraryNotFound if it does not exist, as in a source tree."""
+    path = PACKAGE / name
+    if not path.is_file():
+        raise LibraryNotFound(f"{path} does not exist: this package is not installed from a wheel; install it with pip")
+    return str(path)
 
 
 def load() -> ctypes.CDLL:
