@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# Builds the images sluice-reducer, sluice-plugin and sluice-auto from Debian packages with docker or, if not installed, buildah.
+# Builds the images sluice-reducer, sluice-plugin and sluice-auto from Debian packages with docker, podman or buildah.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 usage() {
   cat <<'END'
-usage: deploy/docker/build.sh [--push REGISTRY/NAME] [--tag T] [--base IMAGE] [--packages FOLDER] [reducer|plugin|auto ...]
+usage: deploy/docker/build.sh [--push REGISTRY/NAME] [--tag T] [--tool TOOL] [--base IMAGE] [--packages FOLDER]
+                              [reducer|plugin|auto ...]
 
   --push PREFIX      also push the images: PREFIX/sluice-reducer:T, ...
   --tag T            tag of the images; default: the version
-  --base IMAGE       base image: Debian 12 or derived from it; default: debian:12-slim
+  --tool TOOL        docker, podman or buildah; default: the first of them that works here
+  --base IMAGE       base image with apt-get, such as Debian 12 or Ubuntu 22.04; default: debian:12-slim
   --packages FOLDER  folder with the .deb files of one version; default: build/packages, created by cpack from build/release
 END
 }
 
-push='' tag='' base='' packages='' images=()
+push='' tag='' tool='' base='' packages='' images=()
 while (($# > 0)); do
   case $1 in
-    --push | --tag | --base | --packages)
+    --push | --tag | --tool | --base | --packages)
       if (($# < 2)); then
         echo "build.sh: $1: expected a value" >&2
         exit 64
@@ -44,6 +46,36 @@ if ((${#images[@]} == 0)); then images=(reducer plugin auto); fi
 version=$(<"$root/VERSION")
 tag=${tag:-$version}
 
+# works TOOL: whether TOOL is installed and can build. A docker client without a daemon cannot.
+works() { command -v "$1" >/dev/null && { [[ "$1" == buildah ]] || "$1" info >/dev/null 2>&1; }; }
+case $tool in
+  '')
+    for tool in docker podman buildah none; do
+      if works "$tool"; then break; fi
+    done
+    if [[ "$tool" == none ]]; then
+      echo "build.sh: no tool works: docker (with its daemon), podman or buildah is needed" >&2
+      exit 69
+    fi
+    ;;
+  docker | podman | buildah)
+    if ! works "$tool"; then
+      echo "build.sh: --tool $tool: it is not installed, or its daemon does not answer" >&2
+      exit 69
+    fi
+    ;;
+  *)
+    echo "build.sh: --tool $tool: expected docker, podman or buildah" >&2
+    exit 64
+    ;;
+esac
+case $tool in
+  docker) build=(docker build) ;;
+  # Only the docker format supports HEALTHCHECK.
+  podman) build=(podman build --format docker) ;;
+  buildah) build=(buildah bud --format docker) ;;
+esac
+
 if [[ -z "$packages" ]]; then
   packages=$root/build/packages
   # Always create the packages, because existing ones may be from an older build.
@@ -60,20 +92,13 @@ for package in libnccl-net-sluice libsluice-tls sluice-reducer sluice-tools; do
   fi
 done
 
-if command -v docker >/dev/null; then
-  build=(docker build)
-  tool=docker
-elif command -v buildah >/dev/null; then
-  # Only the docker format supports HEALTHCHECK.
-  build=(buildah bud --format docker)
-  tool=buildah
-else
-  echo "build.sh: neither docker nor buildah is installed" >&2
-  exit 69
-fi
-
+# shellcheck source=deploy/project.env
+source "$root/deploy/project.env"
 revision=$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)
 arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision")
+for label in "vendor=${SLUICE_MAINTAINER% <*}" "authors=$SLUICE_MAINTAINER" "url=$SLUICE_URL" "source=$SLUICE_URL" "base.name=${base:-debian:12-slim}"; do
+  arguments+=(--label "org.opencontainers.image.$label")
+done
 if [[ -n "$base" ]]; then arguments+=(--build-arg "BASE=$base"); fi
 for image in "${images[@]}"; do
   name=sluice-$image:$tag

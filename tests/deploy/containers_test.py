@@ -40,15 +40,15 @@ class Containers(DeployTest):
         cls.run_tool("buildah", "add", "--quiet", container, root, "/")
         cls.run_tool("buildah", "commit", "--quiet", "--disable-compression", container, BASE)
         cls.run_tool("buildah", "rm", container)
-        # build.sh prefers docker, but this test needs buildah.
+        # Clients without a daemon, which build.sh must pass over.
         tools = cls.store / "tools"
         tools.mkdir()
-        for folder in (Path(folder) for folder in cls.environment["PATH"].split(":")):
-            for tool in folder.iterdir() if folder.is_dir() else []:
-                if tool.name != "docker" and not (tools / tool.name).exists():
-                    (tools / tool.name).symlink_to(tool)
+        for name in ("docker", "podman"):
+            (tools / name).write_text("#!/bin/sh\necho 'Cannot connect to the daemon' >&2\nexit 1\n")
+            (tools / name).chmod(0o755)
+        cls.environment["PATH"] = f"{tools}:{cls.environment['PATH']}"
         cls.run_tool(deploy_case.ROOT / "deploy/docker/build.sh", "--base", BASE, "--tag", "test", "--packages", next(iter(debs.values())).parent, *IMAGES,
-                     timeout=240, env=cls.environment | {"PATH": str(tools)})
+                     timeout=240)
 
     @classmethod
     def remove_store(cls):
@@ -84,11 +84,20 @@ class Containers(DeployTest):
                 labels = {key.removeprefix("org.opencontainers.image."): value for key, value in config["Labels"].items()}
                 self.assertEqual((labels["title"], labels["version"], labels["licenses"]), (f"sluice-{image}", version(), "Apache-2.0 AND CC-BY-4.0"))
                 self.assertNotIn(labels["revision"], ("", "unknown"))
+                published = (deploy_case.ROOT / "deploy/project.env").read_text()
+                for label, variable in (("authors", "MAINTAINER"), ("url", "URL"), ("source", "URL")):
+                    self.assertIn(f'SLUICE_{variable}="{labels[label]}"\n', published)
+                self.assertEqual(labels["base.name"], BASE)
                 variables = {entry for entry in config["Env"] if entry.startswith("SLUICE_")}
                 self.assertEqual(variables, {"reducer": {"SLUICE_LISTEN=*:7470", "SLUICE_HTTP_LISTEN=*:9470"}, "plugin": {"SLUICE_INSTALL_DIR=/target"},
                                              # No SLUICE_LISTEN: it would override the port that the platform assigns.
                                              "auto": {"SLUICE_HTTP_LISTEN=*:9470"}}[image])
         self.assertEqual(self.config("reducer")["Healthcheck"]["Test"], ["CMD", "/usr/bin/sluice", "check", "health"])
+
+    def test_a_tool_that_does_not_work_is_refused(self):
+        build = deploy_case.ROOT / "deploy/docker/build.sh"
+        self.assertIn("--tool docker: it is not installed, or its daemon does not answer", self.command(build, "--tool", "docker", expect=69, env=self.environment).stdout)
+        self.assertIn("expected docker, podman or buildah", self.command(build, "--tool", "kaniko", expect=64, env=self.environment).stdout)
 
     def test_packages_of_two_versions_are_refused(self):
         for version_of in ("0.1.0", "0.2.0"):
