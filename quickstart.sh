@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds Sluice on Debian bookworm and trains a small model with it.
+# Builds Sluice on Debian or Ubuntu and trains a small model with it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

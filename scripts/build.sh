@@ -16,7 +16,7 @@ build_jobs() {
   echo "$jobs"
 }
 
-# build_preset PRESET [CMAKE-ARGUMENT...]: builds in build/PRESET. build/PRESET/configure.log lists the optional parts that are not
+# build_preset PRESET [CMAKE-ARGUMENT...]: builds in build/PRESET all targets, or those in the array BUILD_TARGETS. build/PRESET/configure.log lists the optional parts that are not
 # built, with the reason.
 build_preset() {
   local preset=$1
@@ -27,5 +27,5 @@ build_preset() {
     echo "cannot configure build/$preset; see the CMake output above" >&2
     return 1
   fi
-  cmake --build "build/$preset" --parallel "$(build_jobs)"
+  cmake --build "build/$preset" --parallel "$(build_jobs)" ${BUILD_TARGETS:+--target "${BUILD_TARGETS[@]}"}
 }

@@ -43,6 +43,9 @@ DEPLOY_PACKAGES=(
   slurmctld slurmd slurm-client munge iproute2 # a Slurm cluster
 )
 
+# Additional packages of release.sh.
+RELEASE_PACKAGES=(dpkg-dev file python3-pip python3-setuptools python3-wheel)
+
 # Additional packages of bench/report.
 REPORT_PACKAGES=(python3 python3-matplotlib iproute2)
 
