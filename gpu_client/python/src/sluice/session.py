@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Optional, Union
 
 from . import _library
-from .buffers import Buffer, check_pair, view
+from .buffers import Buffer, check_pair, stream_handle, view
 from .collectives import Collectives, library_op
 from .errors import Closed, Error, error_for_status
 from .finding_reader import FindingReader
@@ -24,7 +24,6 @@ from .findings import OnFinding
 from .options import session_options, stream_options
 from .request import Request
 from .stats import Stats, StreamStats, struct_fields
-from .streams import stream_handle
 
 
 class Session(Collectives):
