@@ -28,6 +28,8 @@ class Packages(DeployTest):
         self.assertEqual([name for name in self.debs if name != "libsluice-tls"], NAMES)
         for name, deb in self.debs.items():
             self.assertEqual((field(deb, "Package"), field(deb, "Version")), (name, version()))
+            sizes = [int(line.split()[2]) for line in self.command("dpkg-deb", "-c", deb).stdout.splitlines() if line.startswith("-")]
+            self.assertLess(abs(int(field(deb, "Installed-Size")) - sum(sizes) // 1024), 200, f"{name}: KiB; links are not files")
         changelog = (deploy_case.ROOT / "deploy" / "packaging" / "debian" / "changelog").read_text()
         self.assertTrue(changelog.startswith(f"sluice ({version()}) "), "the first entry of the changelog is for this version")
         for deb in self.debs.values():
