@@ -118,6 +118,7 @@ version=$(<VERSION)
 mkdir -p "$out"
 rm -rf "${out:?}"/{*.deb,*.tar.gz,*.whl,*.spdx.json,SHA256SUMS,work}
 work=$(cd "$out" && pwd)/work
+mkdir "$work"
 trap 'rm -rf "$work"' EXIT
 
 echo "== 3. packages, tarball, wheel"

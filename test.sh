@@ -172,6 +172,8 @@ install_packages "${CHECK_PACKAGES[@]}" || true # tests that need these packages
 install_packages "${PEER_PACKAGES[@]}" || true
 install_packages "${RDMA_PACKAGES[@]}" || true
 install_packages "${DEPLOY_PACKAGES[@]}" || true
+install_packages "${RELEASE_PACKAGES[@]}" || true
+./release.sh --libraries || true # without them, the test of the artefacts is skipped
 
 echo "== capabilities of this machine"
 export SLUICE_TEST_CAPABILITIES="$PWD/build/capabilities.tsv"

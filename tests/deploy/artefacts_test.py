@@ -36,7 +36,7 @@ def release(out):
     if not list((deploy_case.ROOT / "build" / "archives").glob("lib*.a")) or "SLUICE_ARCHIVE_libfmt.a:" not in cache:
         raise unittest.SkipTest("needs debian-mirror: " + "the static libraries are missing; run ./release.sh --libraries and build again")
     done = subprocess.run([deploy_case.ROOT / "release.sh", "--out", out, "--images", "none"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          stdin=subprocess.DEVNULL, check=False, timeout=CREATION_TIMEOUT_S, env=environment({"SLUICE_BUILD": str(deploy_case.BUILD)}))
+                          stdin=subprocess.DEVNULL, check=False, timeout=3 * CREATION_TIMEOUT_S, env=environment({"SLUICE_BUILD": str(deploy_case.BUILD)}))
     if done.returncode != 0:
         raise AssertionError(f"release.sh failed\n{done.stdout}")
 
@@ -144,7 +144,7 @@ class Artefacts(DeployTest):
         tag = re.search(r"manylinux_2_(\d+)_x86_64\.whl$", self.wheel.name)
         self.assertTrue(tag and int(tag.group(1)) <= 34, self.wheel.name)
         output = self.command(python_tool("auditwheel"), "show", self.wheel, timeout=120).stdout
-        found = re.search(r'is consistent with\s+the following platform tag:\s+"manylinux_2_(\d+)_x86_64"', output)
+        found = re.search(r'is consistent with\s+the\s+following\s+platform\s+tag:\s+"manylinux_2_(\d+)_x86_64"', output)
         self.assertTrue(found and int(found.group(1)) <= 34, output)
 
     def inside(self, root, *arguments, binds=(), expect=0, **variables):
@@ -152,7 +152,7 @@ class Artefacts(DeployTest):
         mounts = "".join(f"mkdir -p {root}{target} && mount --bind {source} {root}{target} && " for source, target in binds)
         script = f'{mounts}mount -t proc proc {root}/proc && exec chroot {root} "$@"'
         path = environment({"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root", "LC_ALL": "C.UTF-8", **variables})
-        return self.command("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh", *arguments, expect=expect, timeout=240, env=path).stdout
+        return self.command("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh", *arguments, expect=expect, timeout=600, env=path).stdout
 
     def jobs(self, name):
         base = distribution(name)
@@ -171,7 +171,7 @@ class Artefacts(DeployTest):
 
         # The packages need no others of the distribution than glibc and OpenSSL.
         self.inside(root, "sh", "-c", "dpkg -i /opt/libnccl-net-sluice_*.deb /opt/sluice-reducer_*.deb")
-        self.assertRegex(self.inside(root, "/usr/bin/sluice", "check", "plugin", **pool), r"plugin +libnccl-net-sluice\.so: [\s\S]*reduction +\d+ floats, correct")
+        self.assertRegex(self.inside(root, "/usr/bin/sluice", "check", "plugin", **pool), r"plugin +/usr/lib/libnccl-net-sluice\.so: [\s\S]*reduction +\d+ floats, correct")
 
         self.inside(root, "sh", "-c", "python3 -m venv /opt/venv && /opt/venv/bin/pip install -q --no-index /opt/*.whl")
         self.assertRegex(self.inside(root, "/opt/venv/bin/sluice", "check", "plugin", **pool), r"reduction +\d+ floats, correct")
