@@ -15,10 +15,17 @@
 // With both disabled here, the library reports a parse error instead.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_assert(true)
+#if __has_include(<toml++/impl/unicode.hpp>)  // since 3.4
+#include <toml++/impl/forward_declarations.hpp>
+#undef TOML_UNREACHABLE
+#define TOML_UNREACHABLE return false
+#include <toml++/impl/unicode.hpp>
+#else
 #include <toml++/impl/forward_declarations.h>
 #undef TOML_UNREACHABLE
 #define TOML_UNREACHABLE return false
 #include <toml++/impl/unicode.h>
+#endif
 #undef TOML_UNREACHABLE
 #define TOML_UNREACHABLE __builtin_unreachable()
 #include <toml++/toml.h>
