@@ -219,6 +219,18 @@ sluice_status sluice_session_set_reducers(sluice_session* session, const char* r
   });
 }
 
+sluice_status sluice_session_reducers(sluice_session* session, char* text, size_t text_size) {
+  copy_text("", text, text_size);
+  return call_on_session(session, [&] {
+    std::string list;
+    for (const sluice::config::Endpoint& reducer : session->engine->usable_reducers())
+      (list += list.empty() ? "" : ",") += sluice::config::to_string(reducer);
+    if (list.size() >= text_size) return SLUICE_INVALID_ARGUMENT;
+    copy_text(list.empty() ? "none" : list, text, text_size);
+    return SLUICE_OK;
+  });
+}
+
 sluice_status sluice_memory_register(sluice_session* session, void* bytes, size_t size, char* error,
                                      size_t error_size) {
   copy_text("", error, error_size);

@@ -35,6 +35,7 @@ Recovery::Recovery(const JoinOptions& options, const Membership& membership, Ses
     r.first_lane = lane;
     lane += r.lanes;
   }
+  usable_reducers_ = find_usable_reducers();
   prepare_meter(membership);
   if (options_.identity.rank != 0) return;
   watch_ = std::make_unique<PoolWatch>(PoolWatchOptions{.join = options_,
@@ -115,15 +116,18 @@ void Recovery::run() {
       events_.pop_front();
     }
     lock.unlock();
+    std::optional<std::vector<config::Endpoint>> usable;
     try {
       if (event && !failed_) event();
       if (restart_pending_ && !failed_) try_restart();
       if (meter_ && !failed_) sample_link();
       expire_joins();
+      if (event) usable = find_usable_reducers();
     } catch (const std::exception& e) {
       fail_session({Errc::kExhausted, std::string("out of memory during recovery: ") + e.what()});
     }
     lock.lock();
+    if (usable) usable_reducers_ = std::move(*usable);
   }
 }
 

@@ -102,6 +102,10 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
     required_features_.fetch_or(bits, std::memory_order_relaxed);
   }
 
+  // The dedicated reducers that a new session of the same ranks should use: without those that are lost,
+  // drain, or have broken connections while others have none. Any thread.
+  [[nodiscard]] std::vector<config::Endpoint> usable_reducers() const;
+
   // Stops all threads of recovery. Afterwards nothing of the session is used, except by work that was
   // posted to the progress loop before. Not from the listener.
   void stop() noexcept;
@@ -187,6 +191,7 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   ReducerState& append_reducer(const ReducerReservation& reservation);
   [[nodiscard]] ReducerState* find_reducer(uint64_t reducer_id) noexcept;  // null: never joined by this rank
   void check_watch(Result<void> result);
+  [[nodiscard]] std::vector<config::Endpoint> find_usable_reducers();
 
   // recovery_joins.cc: added reducers, and those that the list no longer has
   void propose_reducer(const config::Endpoint& address, ReducerReservation reservation);
@@ -235,9 +240,10 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   std::string stall_reason_;
   RecoveryCounters counters_;
 
-  std::mutex mutex_;  // guards the members up to thread_
+  mutable std::mutex mutex_;  // guards the members up to thread_
   std::condition_variable changed_;
   std::deque<std::function<void()>> events_;
+  std::vector<config::Endpoint> usable_reducers_;  // after the last event
   bool begun_ = false, stopping_ = false;
   std::thread thread_;
   std::unique_ptr<PoolWatch> watch_;  // only on rank 0

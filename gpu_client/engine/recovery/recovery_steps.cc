@@ -147,6 +147,24 @@ void Recovery::check_watch(Result<void> result) {
   if (!result) log_.warn("cannot watch for new reducers: " + result.error().text);
 }
 
+std::vector<config::Endpoint> Recovery::usable_reducers() const {
+  const std::lock_guard lock(mutex_);
+  return usable_reducers_;
+}
+
+std::vector<config::Endpoint> Recovery::find_usable_reducers() {
+  std::vector<config::Endpoint> whole;
+  std::vector<config::Endpoint> broken;
+  for (const wire::ViewReducer& v : follower_.view().reducers) {
+    const ReducerState* const r = find_reducer(v.id);
+    if (!v.alive || v.host_rank != wire::kNoRank || r == nullptr || r->lost || r->draining) continue;
+    config::Endpoint address = r->address;
+    if (options_.identity.tls && !address.name.empty()) address.host = address.name;
+    (r->broken_control || r->broken_lanes != 0 ? broken : whole).push_back(std::move(address));
+  }
+  return whole.empty() ? broken : whole;
+}
+
 Recovery::ReducerState& Recovery::append_reducer(const ReducerReservation& reservation) {
   ReducerState& r = reducers_.emplace_back();
   r.index = reducers_.size() - 1;

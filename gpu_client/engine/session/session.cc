@@ -7,6 +7,7 @@
 #include "blackbox/process_dump.h"
 #include "core/clock.h"
 #include "gpu_client/engine/base/session_log.h"
+#include "gpu_client/engine/join/join_vote.h"
 #include "gpu_client/engine/trace/bit_record_observer.h"
 #include "transport/memory/memory_context.h"
 #include "transport/rdma/remote_buffers.h"
@@ -45,12 +46,26 @@ Result<std::unique_ptr<Session>> Session::create(SessionOptions options) {
   auto monitor = HeartbeatMonitor::acquire();
   if (!monitor) return tl::unexpected(monitor.error());
   session->monitor_ = std::move(*monitor);
+  // Before the vote, so that a rank without descriptors votes no, and all ranks fail alike.
+  auto context = transport::memory::make_context();
+  if (!context) return tl::unexpected(context.error());
+  session->context_ = std::move(*context);
   auto membership = join_session(join);
   Result<void> begun =
-      membership ? session->begin(std::move(*membership)) : Result<void>(tl::unexpected(membership.error()));
+      membership ? session->begin(*membership) : Result<void>(tl::unexpected(membership.error()));
   if (begun) return session;
+  if (membership) session->abandon(*membership, begun.error());
   session->record_join_failure(begun.error());
   return tl::unexpected(begun.error());
+}
+
+void Session::abandon(Membership& membership, const Error& error) noexcept {
+  if (monitor_id_ != 0) return abort(error.code, error.text);
+  try {
+    abort_all(membership.reservations, rank(), error);
+  } catch (const std::exception&) {
+    // Out of memory: the other ranks see the loss of the connections.
+  }
 }
 
 void Session::record_join_failure(const Error& error) noexcept {
@@ -58,7 +73,7 @@ void Session::record_join_failure(const Error& error) noexcept {
   dump_.request("a session could not be joined");
 }
 
-Result<void> Session::begin(Membership membership) {
+Result<void> Session::begin(Membership& membership) {
   local_reducer_ = std::move(membership.local_reducer);
   ChunkScheduler::Options o;
   o.view_hash = membership.view_hash;
@@ -96,9 +111,6 @@ Result<void> Session::begin(Membership membership) {
       membership.view.reducers, [](const wire::ViewReducer& r) { return r.host_rank != wire::kNoRank; }));
   if (const auto& memory = options_.join.identity.lanes.memory)
     ring_registration_ = {memory, scheduler_->ring_memory(), transport::rdma::Memory::Use::kSendAndAdvertise};
-  auto context = transport::memory::make_context();
-  if (!context) return tl::unexpected(context.error());
-  context_ = std::move(*context);
   progress_loop_->attach(*scheduler_, *context_);
   if (auto adopted = adopt_lanes(membership.reservations); !adopted) return adopted;
   if (const auto& memory = options_.join.identity.lanes.memory; memory && !memory->first_error().empty())

@@ -102,6 +102,12 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   // later. Returns kUnsupported without fault tolerance, and kInvalidArgument when there is no file.
   [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool);
 
+  // The dedicated reducers for another session of the same ranks, in an order that may differ between ranks
+  // while the view changes.
+  [[nodiscard]] std::vector<config::Endpoint> usable_reducers() const {
+    return recovery_ ? recovery_->usable_reducers() : options_.join.reducers;
+  }
+
   // Registers memory with the RDMA devices, so that operations in it are not copied. The caller keeps it
   // mapped until deregister_memory(), and calls that with no open operation in it. A range may be
   // registered several times. Has no effect without RDMA. Returns kSystem with a device's error; the memory
@@ -135,7 +141,9 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
 
   // session.cc
   void abort(Errc code, const std::string& reason, Errc code_for_others) noexcept;
-  [[nodiscard]] Result<void> begin(Membership membership);
+  [[nodiscard]] Result<void> begin(Membership& membership);
+  // After a begin() that failed: tells the other ranks, which have joined.
+  void abandon(Membership& membership, const Error& error) noexcept;
   [[nodiscard]] bool sends_sparse(uint64_t reducer_features) const noexcept;
   void record_join_failure(const Error& error) noexcept;
   void add_observers(const Membership& membership);

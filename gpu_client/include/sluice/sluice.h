@@ -361,6 +361,12 @@ SLUICE_API sluice_status sluice_session_stats(sluice_session* session, sluice_st
 SLUICE_API sluice_status sluice_session_set_reducers(sluice_session* session, const char* reducers,
                                                      char* error, size_t error_size);
 
+/* Writes the dedicated reducers that serve the session now, in the form of sluice_options.reducers, for
+ * another session of the same ranks: without those that are lost or drain. "none" if none is left. While the
+ * view changes, ranks may read different lists, so one rank tells the others its list. Returns
+ * SLUICE_INVALID_ARGUMENT if `text_size` is too small; 64 KiB suffice. */
+SLUICE_API sluice_status sluice_session_reducers(sluice_session* session, char* text, size_t text_size);
+
 /* Ends the session at once on all ranks. Open and later operations return SLUICE_CLOSED on this rank and
  * SLUICE_LOST on the others; sluice_session_error returns `reason`, of which the first 200 bytes count.
  * `reason` may be NULL. Does not wait for the network, and has no effect on a session that has ended. Any
