@@ -1,13 +1,15 @@
-"""Class CompletionThread completes futures of torch for the requests of a session."""
+"""Class CompletionThreads completes futures of torch for the requests of a session."""
 
 from __future__ import annotations
 
 import atexit
 import functools
-import queue
+import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Optional, Protocol
 
 import torch
@@ -23,20 +25,24 @@ class Operation(Protocol):
     def error(self) -> Optional[Exception]: ...
 
 
-_Item = Optional[tuple[Operation, "torch.futures.Future[None]"]]
+class CompletionThreads:
+    """Threads that wait for operations in the order of the calls of future_of(), and complete their futures.
 
+    One thread at a time waits. Before it completes a future, whose callbacks may take long or wait for other futures of the
+    session, it leaves the next operation to another thread, and starts one if all are in callbacks. So as many threads run
+    as callbacks wait for one another. The first starts with the first future, and all end when the session is closed. The
+    interpreter must not exit before that, because they run functions of torch."""
 
-class CompletionThread:
-    """A thread that waits for operations in the order of the calls of future_of(), and completes their futures.
-
-    It starts with the first future and ends when the session is closed. The interpreter must not exit before that,
-    because the thread runs functions of torch."""
+    _KEPT = 2  # threads that wait for more work; further ones end when they have no work
 
     def __init__(self, name: str, session: Session) -> None:
         self._name = name
-        self._waiting: queue.SimpleQueue[_Item] = queue.SimpleQueue()
-        self._thread: Optional[threading.Thread] = None
-        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._changed = threading.Condition()  # guards all below
+        self._waiting: deque[tuple[Operation, torch.futures.Future[None]]] = deque()
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0  # threads without work
+        self._is_led = False  # a thread waits for an operation
         self._is_stopped = False
         self._at_exit = functools.partial(_stop_at_exit, weakref.ref(session), self)
         atexit.register(self._at_exit)
@@ -55,43 +61,83 @@ class CompletionThread:
         return result
 
     def _put(self, request: Operation, ended: torch.futures.Future[None]) -> bool:
-        """Returns False if the thread is stopped: the session is closed, and the operation has ended."""
-        with self._lock:
+        """Returns False if the threads are stopped: the session is closed, and the operation has ended."""
+        with self._changed:
             if self._is_stopped:
                 return False
-            if self._thread is None:
-                self._thread = threading.Thread(target=_complete, args=(self._waiting,), name=self._name, daemon=True)
-                self._thread.start()
-            self._waiting.put((request, ended))
+            self._waiting.append((request, ended))
+            try:
+                self._find_leader()
+            except RuntimeError:  # no more threads
+                self._waiting.pop()
+                raise
         return True
 
-    def stop(self) -> None:
-        """Completes all pending futures and ends the thread. May be called again."""
-        with self._lock:
-            self._is_stopped = True
-        self._waiting.put(None)
-        if self._thread is threading.current_thread():
-            return  # this thread dropped the last reference to the session and so closes it; _stop_at_exit joins it
-        if self._thread is not None:
-            self._thread.join()
-        atexit.unregister(self._at_exit)
-
-
-def _stop_at_exit(reference: weakref.ref[Session], completions: CompletionThread) -> None:
-    """Closes the session, which ends all waits, and joins the thread, which itself may be closing the session."""
-    _close_at_exit(reference)
-    completions.stop()
-
-
-def _complete(waiting: queue.SimpleQueue[_Item]) -> None:
-    while True:
-        item = waiting.get()
-        if item is None:
+    def _find_leader(self) -> None:
+        """With the lock. Ensures that a thread waits for the first operation."""
+        if not self._waiting or self._is_led:
             return
-        request, ended = item
+        if self._idle:
+            self._changed.notify()
+            return
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._threads.add(thread)
         try:
-            request.wait()
-        except Exception:  # the request stores its error and raises it again in the callback of the future
-            pass
-        ended.set_result(None)
-        del item, request, ended  # releases the gradients while the thread is idle
+            thread.start()
+        except BaseException:
+            self._threads.discard(thread)
+            raise
+
+    def stop(self) -> None:
+        """Completes all pending futures and ends the threads. May be called again."""
+        joined: set[threading.Thread] = set()
+        while True:  # the last callbacks may start threads
+            with self._changed:
+                self._is_stopped = True
+                self._changed.notify_all()
+                threads = self._threads - joined
+            if threading.current_thread() in threads:
+                return  # this thread dropped the last reference to the session and so closes it; _stop_at_exit joins it
+            if not threads:
+                return atexit.unregister(self._at_exit)
+            for thread in threads:
+                thread.join()
+            joined |= threads
+
+    def _run(self) -> None:
+        while (item := self._next()) is not None:
+            request, ended = item
+            try:
+                request.wait()
+            except Exception:  # the request stores its error and raises it again in the callback of the future
+                pass
+            with self._changed:
+                self._is_led = False
+                if self._is_stopped:
+                    self._changed.notify_all()
+                with suppress(RuntimeError):  # no more threads: this one goes on after the callbacks
+                    self._find_leader()
+            ended.set_result(None)
+            del item, request, ended  # releases the gradients while the thread is idle
+
+    def _next(self) -> Optional[tuple[Operation, torch.futures.Future[None]]]:
+        """Waits until this thread may wait for an operation, and returns it. Returns None at the end of the thread."""
+        with self._changed:
+            while self._is_led or not self._waiting:
+                if self._is_stopped and not self._waiting:
+                    return None
+                if self._idle >= self._KEPT:
+                    self._threads.discard(threading.current_thread())
+                    return None
+                self._idle += 1
+                self._changed.wait()
+                self._idle -= 1
+            self._is_led = True
+            return self._waiting.popleft()
+
+
+def _stop_at_exit(reference: weakref.ref[Session], completions: CompletionThreads) -> None:
+    """Closes the session, which ends all waits, and joins the threads, one of which may itself be closing the session."""
+    _close_at_exit(reference)
+    if os.getpid() == completions._pid:  # a child of fork() has neither the threads nor the owner of their lock
+        completions.stop()

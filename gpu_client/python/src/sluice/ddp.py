@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 import torch
 import torch.distributed as dist
 
-from .completions import CompletionThread
+from .completions import CompletionThreads
 from .errors import UnhealthyGradient
 from .request import Request
 from .residuals import Residuals, is_on
@@ -31,7 +31,7 @@ def make_hook(session: Session, average: bool, error_feedback: Optional[bool]) -
     """Implements sluice.ddp_hook."""
     op = "avg" if average else "sum"
     residuals = Residuals(limit=_MAX_BUCKETS) if is_on(error_feedback, session.wire_dtype) else None
-    completions = CompletionThread("sluice-ddp", session)
+    completions = CompletionThreads("sluice-ddp", session)
     comm_streams: dict[torch.device, torch.cuda.Stream] = {}
     on_gpu: list[Request] = []  # for whose end nobody waits
     step = 1
